@@ -1,4 +1,4 @@
-"""How options are declared, checked, changed (``override``), described; a command's own are in its folder."""
+"""How options are declared, checked, changed (``override``) and described; each command defines its own."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -66,7 +66,7 @@ __all__ = [
 if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> Any:
-        """Return a config class of a command by name: job files of earlier versions import it from here."""
+        """Return a config class of a command by name: earlier config files import it from here."""
         if name.endswith("Config"):
             for place in dict.fromkeys(find_command(kind).config_class for kind in list_kinds()):
                 module = import_module(f"raycomp.{place.partition(':')[0]}")

@@ -1,4 +1,4 @@
-"""The one way to change a config, shared by ``--set``, jobs and sweeps; and to write one down."""
+"""Change a config (the same way for ``--set``, config files and sweeps), and write it as text."""
 
 import dataclasses
 import json
@@ -42,8 +42,8 @@ def exact_share(share: float, count: int) -> int:
 def override(config: Any, path: str, value: Any) -> Any:
     """Return a copy of ``config`` with the field at ``path`` ("align.keep") set.
 
-    Text values are read as the field's type. Raises ValueError naming the valid fields where ``path`` does
-    not lead to a field, and the wanted type where ``value`` does not fit.
+    Text values are read as the field's type. Raises ValueError naming the valid fields if ``path`` does not
+    lead to a field, and the expected type if ``value`` does not fit.
     """
     return override_all(config, {path: value})
 
@@ -51,8 +51,8 @@ def override(config: Any, path: str, value: Any) -> Any:
 def override_all(config: Any, values: Mapping[str, Any], prefix: str = "") -> Any:
     """Return a copy of ``config`` with several fields set at once, checked together.
 
-    Two dials that bound each other can so be moved in any order. A group that is none begins as its defaults
-    where one of its options is set. Raises ValueError as ``override`` does.
+    So two options that bound each other can change in any order. A group that is none starts from its
+    defaults if one of its options is set. Raises ValueError as ``override`` does.
     """
     hints = typing.get_type_hints(type(config), include_extras=True)
     groups: dict[str, dict[str, Any]] = {}
@@ -76,14 +76,14 @@ def override_all(config: Any, values: Mapping[str, Any], prefix: str = "") -> An
 
 
 def _check_whole(path: str, value: Any) -> None:
-    """Raise ValueError for a whole number, or several, that an option's own range lets pass."""
+    """Raise ValueError for whole numbers beyond the limit, where an option's own range has no limit."""
     numbers = [one for one in (value if isinstance(value, tuple) else (value,)) if isinstance(one, int)]
     fits = all(abs(one) <= MOST_WHOLE for one in numbers)
     check(fits, path, value, f"between -{MOST_WHOLE:,} and {MOST_WHOLE:,}")
 
 
 def check_path(kind: Any, path: str, prefix: str = "") -> None:
-    """Raise ValueError, naming the closest, where ``path`` leads to no option or group of a config class."""
+    """Raise ValueError, naming the closest, if ``path`` leads to no option or group of a config class."""
     hints = typing.get_type_hints(kind, include_extras=True)
     name, _, below = path.partition(".")
     if name in hints and hints[name] == Arguments:
@@ -98,7 +98,7 @@ def check_path(kind: Any, path: str, prefix: str = "") -> None:
 
 
 def _name_closest(kind: Any, path: str, prefix: str) -> str:
-    """Return which option may have been meant, and the options and groups that there are."""
+    """Return the option that was probably meant, and the existing options and groups."""
     paths = [option.path for option in list_options(kind)]
     within = [known for known in paths if known.endswith(f".{path}")]
     closest = [*get_close_matches(path, paths, 1), *within][:1]
@@ -109,19 +109,19 @@ def _name_closest(kind: Any, path: str, prefix: str) -> str:
 def read_value(kind: Any, path: str, text: str) -> Any:
     """Return ``text`` as ``override`` reads it for the option at ``path`` of a config class.
 
-    Raises ValueError where it does not fit the option's type.
+    Raises ValueError if it does not fit the option's type.
     """
     return _read(path, _list_hints(kind)[path], text)
 
 
 @lru_cache
 def _list_hints(kind: Any) -> dict[str, Any]:
-    """Return the types of all options of a config class by path; a space may have thousands of values."""
+    """Return the types of all options of a config class by path; cached for spaces of thousands of values."""
     return {option.path: option.hint for option in list_options(kind)}
 
 
 def _read(path: str, hint: Any, value: Any) -> Any:
-    """Read ``value`` as type ``hint``: one that ``_convert`` knows, or that | None; a group only as None."""
+    """Read ``value`` as type ``hint``: a type known to ``_convert``, or that | None; a group only as None."""
     kind, is_optional = split_none(hint)
     if is_optional and (value is None or value in ("none", "None", "null")):
         return None
@@ -158,12 +158,12 @@ def _convert(kind: Any, value: Any) -> Any:
 
 
 def _read_argument(value: Any) -> str:
-    """Return an argument as text: what is not text already as json, so True is true."""
+    """Return an argument as text: values that are not text as json, so True is true."""
     return value if isinstance(value, str) else json.dumps(value)
 
 
 def to_dict(config: Any) -> dict[str, Any]:
-    """Return the config as plain nested dicts, as run.json holds it."""
+    """Return the config as plain nested dicts, the form in run.json."""
     return dataclasses.asdict(config)
 
 
@@ -173,9 +173,9 @@ def from_dict(config: Any, values: Mapping[str, Any]) -> Any:
 
 
 def changed_options(config: Any, default: Any = None) -> dict[str, Any]:
-    """Return the options that differ from the defaults, by path: what a command line must say.
+    """Return the options that differ from the defaults, by path: those that a command line must set.
 
-    Of a group that is none by default at least one, so that it is chosen and not inherited.
+    For a group that is none by default, return at least one option, so that it is set and not inherited.
     """
     default = type(config)() if default is None else default
     changed: dict[str, Any] = {}
@@ -210,9 +210,9 @@ def flatten(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, 
 
 
 def describe_options(kind: Any, mark: str | None = None, width: int = 100) -> str:
-    """Return path, type, default and sentence of each option of a config class, those without a group first.
+    """Return path, type, default and help text of each option of a config class, those without a group first.
 
-    Of those with a mark, where one is given, and then without defaults: they begin as a run had them.
+    With a mark, return only options that have it, without defaults: they start with the values of a run.
     """
     shown = [option.path for option in list_options(kind, mark)]
     options = [option for option in iterate_options(kind) if _holds(option, shown)]

@@ -1,4 +1,4 @@
-"""What is wrong, in the user's words: a field, its value and its range."""
+"""Checks of user input; an error names the field, its value and its range."""
 
 from collections.abc import Sequence
 from difflib import get_close_matches
@@ -6,24 +6,24 @@ from math import copysign, inf
 from typing import Any, NamedTuple
 
 MOST = 10_000_000
-"""Of rows, scenes and steps that one option asks for: more is a slip of the keyboard."""
+"""Maximum of options that count rows, scenes or steps: a larger value is a typing error."""
 MOST_RATE, MOST_WEIGHT = 1e30, 1e6
-"""Of learning rates, and of weight decays and weights of losses: their products stay within fp32."""
+"""Maximum of learning rates, weight decays and weights of losses: their products stay within fp32."""
 MOST_WHOLE = 2**53 - 1
-"""No option that is a whole number goes further from 0: every reader of json and every array takes these."""
+"""Maximum magnitude of whole-number options: every json reader and every array can hold these."""
 _MOST_DIGITS = len(str(MOST_WHOLE))
 
 
 class UserError(ValueError):
-    """What the user can mend, where a worker finds it: a plain ValueError from there is our own mistake."""
+    """An error found by a worker that the user can fix; a plain ValueError from there is a bug."""
 
 
 class Terminated(KeyboardInterrupt):
-    """A signal, by number, asked the process to end; like an interrupt, but for the exit code."""
+    """A signal, by number, asked the process to end; handled like an interrupt, except for the exit code."""
 
     @property
     def exit_code(self) -> int:
-        """What shells and clusters expect of a process that ended so: 143 after SIGTERM."""
+        """The exit code that shells and clusters expect of such a process: 143 after SIGTERM."""
         return 128 + self.args[0]
 
 
@@ -32,22 +32,22 @@ class TooMuchBadData(Exception):
 
 
 class ClusterFailed(Exception):
-    """Ray did not start, or lost nodes, workers or its head, so that the run cannot be done on it now."""
+    """Ray did not start, or lost nodes, workers or its head, so that the run cannot continue on it now."""
 
     exit_code = 5
 
 
 class LeaseLost(Exception):
-    """Another run took the output folder over; nothing more may be committed there."""
+    """Another run took over the output folder; nothing more may be committed there."""
 
 
 def check_share(name: str, value: float) -> None:
-    """Raise ValueError unless an option is a share, 0 to 1; -0.0 would be another run than 0.0 is."""
+    """Raise ValueError unless an option is a share, 0 to 1; -0.0 is refused as a duplicate of 0.0."""
     check(0 <= value <= 1 and copysign(1, value) > 0, name, value, "between 0 and 1")
 
 
 def check_choice(name: str, value: str, choices: Sequence[str], more: str = "") -> None:
-    """Raise ValueError, naming the closest, unless an option has one of the values that it can have."""
+    """Raise ValueError, naming the closest valid value, unless an option has a valid value."""
     if value not in choices:
         by_lower = {choice.lower(): choice for choice in choices}
         closest = get_close_matches(str(value).lower(), by_lower, 1)
@@ -69,7 +69,7 @@ def read_span(name: str, value: int | str) -> tuple[int, int]:
 
 
 def check(condition: bool, name: str, value: Any, wanted: str) -> None:
-    """Raise ValueError unless an option has a value that it can have."""
+    """Raise ValueError unless an option has a valid value."""
     if not condition:
         raise ValueError(f"{name}={value!r}: must be {wanted}")
 
@@ -80,7 +80,7 @@ def check_count(name: str, value: int, least: int, most: int = MOST) -> None:
 
 
 def check_rate(name: str, value: float) -> None:
-    """Raise ValueError unless a learning rate is one that fp32 weights can take a step by."""
+    """Raise ValueError unless fp32 weights can take a step with the learning rate."""
     check(0 < value <= MOST_RATE, name, value, f"above 0, and at most {MOST_RATE:.0e}")
 
 
@@ -94,7 +94,7 @@ class Machine(NamedTuple):
 
 
 def read_machine(name: str, value: str) -> Machine:
-    """Return what NAME:CPUS:GPUS:PRICE says. Raises ValueError naming the option."""
+    """Parse NAME:CPUS:GPUS:PRICE. Raises ValueError naming the option."""
     parts = value.split(":")
     try:
         machine = Machine(parts[0], int(parts[1]), int(parts[2]), float(parts[3]))

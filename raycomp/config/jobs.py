@@ -1,4 +1,4 @@
-"""The user's own Python files, run and imported by path; jobs, whose functions return a config."""
+"""The user's own Python files, run and imported by path; config files, whose functions return a config."""
 
 import importlib.util
 import sys
@@ -11,9 +11,9 @@ from typing import Any
 
 
 def load_job(name: str) -> Any:
-    """Return what ``FILE.py:VARIANT`` returns; without a variant, its function ``config``.
+    """Return the result of ``FILE.py:VARIANT``; without a variant, of its function ``config``.
 
-    Raises ValueError where there is no such file or function, or the job itself fails or ends Python.
+    Raises ValueError if there is no such file or function, or the config file itself fails or ends Python.
     """
     path, _, variant = name.partition(":")
     variant = variant or "config"
@@ -29,18 +29,18 @@ def load_job(name: str) -> Any:
 
 
 def run_file(path: str) -> ModuleType:
-    """Return a Python file as a module; raises whatever the file raises."""
+    """Return a Python file as a module; raises the exceptions of the file."""
     spec = importlib.util.spec_from_file_location(f"job_{Path(path).stem}", path)
     assert spec and spec.loader
     module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # where a dataclass of the job looks its types up
+    sys.modules[spec.name] = module  # dataclasses of the config file look up their types there
     spec.loader.exec_module(module)
     return module
 
 
 @contextmanager
 def in_one_line(name: str, instead: str) -> Iterator[None]:
-    """Raise ValueError, which names the user's file, where that file fails or ends Python within."""
+    """Raise ValueError, which names the user's file, if that file fails or ends Python in the block."""
     try:
         yield
     except KeyboardInterrupt:
@@ -54,7 +54,7 @@ def in_one_line(name: str, instead: str) -> Iterator[None]:
 
 
 def _list_functions(module: ModuleType) -> str:
-    """Return the names of a job's own functions that take nothing, in their order."""
+    """Return the names of a config file's own functions without parameters, in their order."""
     own = [value for value in vars(module).values() if getattr(value, "__module__", None) == module.__name__]
     names = (value.__name__ for value in own if isfunction(value) and not signature(value).parameters)
     return ", ".join(names) or "none"

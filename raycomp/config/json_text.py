@@ -1,4 +1,4 @@
-"""JSON that a user wrote: no object may have a key twice, of which Python would silently take the last."""
+"""JSON written by a user: a duplicate key is an error; Python would silently take the last one."""
 
 import json
 from typing import Any
@@ -7,7 +7,7 @@ from typing import Any
 def parse_json(text: str | bytes) -> Any:
     """Return the content of a JSON text.
 
-    Raises ValueError, which names the key where an object has one twice, and RecursionError for what is too
+    Raises ValueError, naming the key, if an object has a key twice, and RecursionError if the nesting is too
     deep.
     """
     return json.loads(text, object_pairs_hook=_read_object)

@@ -1,6 +1,6 @@
-"""What an option knows of itself: its path, type, default, sentence and marks.
+"""The description of an option: its path, type, default, help text and marks.
 
-A mark is metadata of a dataclass field; the mark of a group is that of all its options.
+A mark is metadata of a dataclass field; the mark of a group applies to all its options.
 """
 
 import ast
@@ -12,22 +12,22 @@ from dataclasses import dataclass, fields, is_dataclass
 from functools import lru_cache
 from typing import Annotated, Any
 
-# No result depends on it: a run goes on whatever it is, and takes no part in telling two runs apart.
+# Results do not depend on it: a run resumes with any value, and the value is not part of a run's identity.
 FREE = {"free": True}
-# No score depends on it: ``select`` may change it.
+# Scores do not depend on it: ``select`` may change it.
 SELECT = {"select": True}
-# It names what lies in storage, by a name that is made whole before a run begins (data/whole.py): the spec
+# It names stored data. Names are made absolute before a run starts (data/whole.py). The values are: the spec
 # of inputs; a file, or else the name of something; a folder if it has a slash, or else the name of something;
-# a folder, whatever it is called; FILE.py:NAME, or else the name of something.
+# a folder under any name; FILE.py:NAME, or else the name of something.
 INPUT, FILE, FOLDER, PLACE, CODE = ({"path": name} for name in ("input", "file", "folder", "place", "code"))
 
-# An option of this type takes 90, 30s, 10m or 2h.
+# An option of this type accepts 90, 30s, 10m or 2h.
 Seconds = Annotated[float, "seconds"]
 
-# An option of this type takes a number, or the least and the most: 4, 1..8.
+# An option of this type accepts a number, or the minimum and the maximum: 4, 1..8.
 Span = Annotated[int | str, "number or MIN..MAX"]
 
-# A dial of this type holds what a library takes beyond our own dials, text by name: llm.engine.NAME=VALUE.
+# An option of this type holds further arguments of a library, text by name: llm.engine.NAME=VALUE.
 Arguments = Annotated[dict[str, str], "arguments"]
 
 _NAMES = {
@@ -58,7 +58,7 @@ class Option:
 
     @property
     def text(self) -> str:
-        """The docstring under the field, or else its group's; nothing where there is no source to read."""
+        """The docstring below the field, or else its group's; empty if the source is not available."""
         own = _read_texts(self.owner.__module__).get((self.owner.__name__, self.path.rpartition(".")[2]))
         return " ".join((own or (self.group.__doc__ if self.group else "")).split())
 
@@ -83,7 +83,7 @@ def iterate_options(kind: Any, within: Option | None = None) -> Iterator[Option]
 
 
 def is_marked(kind: Any, path: str, mark: str) -> bool:
-    """Whether the dial at ``path``, or a group that it is in, has a mark; an unknown one has its group's."""
+    """Whether the option at ``path``, or a group above it, has a mark; an unknown path takes its group's."""
     name, _, below = path.partition(".")
     found = next((one for one in fields(kind) if one.name == name), None)
     if found is None or mark in found.metadata:
@@ -101,13 +101,13 @@ def split_none(hint: Any) -> tuple[Any, bool]:
 
 
 def find_group(hint: Any) -> Any:
-    """Return the dataclass that a field of this type holds, None where it holds a value."""
+    """Return the dataclass that a field of this type holds, None if it holds a value."""
     kind, _ = split_none(hint)
     return kind if is_dataclass(kind) else None
 
 
 def name_type(hint: Any) -> str:
-    """Return a type as a reader says it: float, int or none, tuple of text."""
+    """Return the name of a type for readers: float, int or none, tuple of text."""
     kind, is_optional = split_none(hint)
     if typing.get_origin(kind) is tuple:
         return f"tuple of {name_type(typing.get_args(kind)[0])}"
@@ -116,7 +116,7 @@ def name_type(hint: Any) -> str:
 
 @lru_cache
 def _read_texts(module: str) -> dict[tuple[str, str], str]:
-    """Return the docstrings under the fields of a module's classes, which only its source has."""
+    """Return the docstrings below the fields of a module's classes; only the source has them."""
     try:
         tree = ast.parse(inspect.getsource(sys.modules[module]))
     except OSError:

@@ -1,4 +1,4 @@
-"""The groups of options that several commands have."""
+"""The groups of options that several commands share."""
 
 from dataclasses import dataclass, field
 from math import inf
@@ -11,32 +11,32 @@ PRECISIONS = ("fp32", "tf32", "bf16")
 
 @dataclass(frozen=True)
 class ModelConfig:
-    """The CLIP that is trained or evaluated. One that scores is ``scorer.model``, ``scorer.weights``."""
+    """The CLIP model that is trained or evaluated. The scoring model is set by scorer.model."""
 
     name: str = field(default="ViT-B-32", metadata=FILE)
     """An open_clip architecture name, or a path or s3:// uri of an open_clip model config (json)."""
     weights: str = field(default="openai", metadata=FILE)
     """An open_clip tag, a checkpoint's path or s3:// uri, a folder that ``raycomp train`` wrote, which then
-    says the name, too, or ``random:SEED``."""
+    also sets the name, or ``random:SEED``."""
     precision: str = "fp32"
-    """fp32, tf32 or bf16, as ``scorer.precision`` has them; a model is trained in fp32."""
+    """fp32, tf32 or bf16, as in ``scorer.precision``; a model is trained in fp32."""
 
     def __post_init__(self) -> None:
         _check_model("model", self.weights, self.precision)
 
     @property
     def model(self) -> str:
-        """The name, as ``ScorerConfig`` has it."""
+        """The name, as in ``ScorerConfig``."""
         return self.name
 
     @property
     def said_model(self) -> str:
-        """The model as a message says it."""
+        """The name of the model for messages."""
         return f"model.name={self.name!r}"
 
     @property
     def said_weights(self) -> str:
-        """The weights as a message says them."""
+        """The weights for messages."""
         return f"model.weights={self.weights!r}"
 
 
@@ -47,16 +47,15 @@ class ScorerConfig:
     model: str = field(default="ViT-B-16", metadata=FILE)
     """An open_clip architecture name, or a path to an open_clip model config (json)."""
     weights: str = field(default="openai", metadata=FILE)
-    """An open_clip tag, a checkpoint path, or ``random:SEED`` for plumbing runs."""
+    """An open_clip tag, a checkpoint path, or ``random:SEED`` for test runs."""
     precision: str = "fp32"
-    """fp32, tf32 or bf16; normalisation and the cosine are fp32 always. tf32 rounds what a GPU multiplies to
-    10 bits, in products of matrices and in convolutions; fp32 does so in neither, and on CPUs the two are one
-    and the same."""
+    """fp32, tf32 or bf16; normalisation and the cosine are always fp32. tf32 rounds the factors of matrix
+    products and convolutions on a GPU to 10 bits; fp32 rounds neither. On CPUs tf32 and fp32 are the same."""
     batch_size: int | None = field(default=None, metadata=FREE)
-    """Pairs that a scorer takes at a time; none = 32 per thread on CPUs, 512 on GPUs. No score depends
+    """Pairs that a scorer takes at a time; none = 32 per thread on CPUs, 512 on GPUs. Scores do not depend
     on it: the shape of a forward pass is fixed."""
     embedding_dtype: str = "float32"
-    """float32 or float16: how image embeddings are stored. float16 drops are no longer exact."""
+    """float32 or float16: the type of stored image embeddings. With float16, drops are not exact."""
 
     def __post_init__(self) -> None:
         _check_model("scorer", self.weights, self.precision)
@@ -66,12 +65,12 @@ class ScorerConfig:
 
     @property
     def said_model(self) -> str:
-        """The model as a message says it."""
+        """The name of the model for messages."""
         return f"scorer.model={self.model!r}"
 
     @property
     def said_weights(self) -> str:
-        """The weights as a message says them."""
+        """The weights for messages."""
         return f"scorer.weights={self.weights!r}"
 
 
@@ -85,15 +84,15 @@ def _check_model(group: str, weights: str, precision: str) -> None:
 
 @dataclass(frozen=True)
 class ParserConfig:
-    """The English parser behind phrases."""
+    """The English parser that finds phrases."""
 
     name: str = field(default="raycomp", metadata=FOLDER)
-    """``raycomp`` for the one in the package, else a spaCy pipeline by name or path."""
+    """``raycomp`` for the parser in the package, else a spaCy pipeline by name or path."""
 
 
 @dataclass(frozen=True)
 class WavesConfig:
-    """How work is cut into commits; no result depends on it."""
+    """How work is split into commits; results do not depend on it."""
 
     shards_per_wave: int = 64
     """Input shards committed together."""
@@ -104,12 +103,12 @@ class WavesConfig:
 
 @dataclass(frozen=True)
 class ClusterConfig:
-    """Where the work is done, and on how much; no result depends on it."""
+    """Where the work runs, and on how many resources; results do not depend on it."""
 
     executor: str = "auto"
-    """local: in this process, on CPUs, without Ray. ray: on a cluster, or on Ray started here. auto: local
-    where no cluster is named, no GPU is there and the input is small. The first line says which it is and
-    why. Results are the same, and a run that one starts the other resumes."""
+    """local: in this process, on CPUs, without Ray. ray: on a cluster, or on Ray started here. auto: local if
+    no cluster is named, there is no GPU and the input is small. The first line reports the choice and its
+    reason. Results are the same, and either executor resumes a run that the other started."""
     address: str | None = None
     """Ray address; none = RAY_ADDRESS or the cluster of a submitted job, else this machine."""
     num_cpus: int | None = None
@@ -117,25 +116,25 @@ class ClusterConfig:
     the stages need."""
     scorers: Span | None = None
     """Scoring actors: N, or MIN..MAX of a pool that grows with the work and with the cluster. none = one per
-    GPU, of those that the cluster's autoscaler may start, too; one without GPUs. Training has
+    GPU, including GPUs that the cluster's autoscaler may start; one without GPUs. Training has
     ``train.workers``."""
     gpu: bool | None = None
-    """Whether scorers and workers that train take a GPU each. none = if the cluster has one, or an autoscaler
-    that offers one, which is awaited for ``cluster.wait_s``; true waits without end, false takes none."""
+    """Whether scorers and training workers take a GPU each. none = if the cluster has one, or an autoscaler
+    that offers one, for which the run waits ``cluster.wait_s``; true waits without end, false takes none."""
     wait_s: Seconds = 900.0
-    """How long the first GPU is awaited where ``cluster.gpu`` is none."""
+    """How long a run waits for the first GPU if ``cluster.gpu`` is none."""
     block_rows: int = 64
     """Rows of a block between stages."""
     stall_s: float = 1800.0
-    """Seconds in which nothing moves after which a phase is ended and begun again from its commits, three
-    times in a row at most. Loading a model or reading up to a first block must take less."""
+    """Seconds without progress after which a phase is ended and restarted from its commits, at most three
+    times in a row. Loading a model or reading up to a first block must take less."""
     price_per_hour: float | None = None
-    """What an hour of one worker costs, for ``raycomp plan``; in any currency."""
+    """Price of an hour of one worker, for ``raycomp plan``; in any currency."""
     machines: tuple[str, ...] = ()
-    """Kinds of machines that ``raycomp plan`` compares, each NAME:CPUS:GPUS:PRICE, the price of an hour."""
+    """Kinds of machines that ``raycomp plan`` compares, each NAME:CPUS:GPUS:PRICE; PRICE is per hour."""
     labels: tuple[str, ...] = ()
-    """Labels, each KEY=VALUE, of the nodes that scorers, workers that train and language models run on; none
-    = any node. cluster.yaml gives its nodes ray.io/market-type=spot or on-demand."""
+    """Labels, each KEY=VALUE, of the nodes that run scorers, training workers and language models; none
+    = any node. cluster.yaml labels its nodes ray.io/market-type=spot or on-demand."""
 
     def __post_init__(self) -> None:
         check_choice("cluster.executor", self.executor, ("auto", "local", "ray"))

@@ -1,10 +1,10 @@
-"""Search spaces: what a sweep tries of each option, read from text.
+"""Search spaces: the values that a sweep tries for each option, read from text.
 
     attribute.keep=grid(1.0,0.8,0.7,0.5) train.learning_rate=loguniform(1e-4,1e-3) select.rule=align_only
 
-An entry is DIAL=grid(A,B,...), of which every value is tried with every one of other grids; choice(A,B,...),
-uniform(A,B) and loguniform(A,B), which are drawn from; or OPTION=VALUE, which all trials have. ``;`` between
-values that have a comma themselves.
+An entry is OPTION=grid(A,B,...), whose values are combined with those of all other grids; choice(A,B,...),
+uniform(A,B) or loguniform(A,B), which are drawn from; or OPTION=VALUE, which all trials share. Use ``;``
+between values that contain a comma.
 """
 
 import re
@@ -25,7 +25,7 @@ _ENTRY = re.compile(
 
 @dataclass(frozen=True)
 class Domain:
-    """What is tried of one option, as text that ``override`` reads; of a range both ends."""
+    """The values tried for one option, as text that ``override`` reads; for a range both ends."""
 
     kind: str
     values: tuple[str, ...]
@@ -46,7 +46,7 @@ class Domain:
 
 
 def read_space(text: str) -> dict[str, Domain]:
-    """Return what is tried of each dial. Raises ValueError for an entry that is none, and an empty space."""
+    """Return the values tried for each option. Raises ValueError for an invalid entry, and an empty space."""
     found: dict[str, Domain] = {}
     text, start = text.strip(), 0
     while start < len(text):
@@ -68,11 +68,11 @@ def write_space(space: Mapping[str, Domain]) -> str:
 
 
 def spell_values(option: str, domain: Domain, read: Callable[[str], Any]) -> Domain:
-    """Return the domain of ``option`` with every value in the one spelling that all texts of it share.
+    """Return the domain of ``option`` with every value in canonical spelling.
 
-    1e-3 and 0.001 are 0.001. ``read`` returns the value that a text stands for.
+    1e-3 and 0.001 become 0.001. ``read`` returns the value of a text.
 
-    Raises ValueError, naming both, where two texts are one value, which would be tried twice.
+    Raises ValueError, naming both, if two texts are one value, which would be tried twice.
     """
     found: dict[str, str] = {}
     for text in domain.values:
@@ -86,7 +86,7 @@ def spell_values(option: str, domain: Domain, read: Callable[[str], Any]) -> Dom
 
 
 def spell_value(text: str, value: Any) -> str:
-    """Return the one spelling of the value that was read from ``text``."""
+    """Return the canonical spelling of the value that was read from ``text``."""
     if isinstance(value, float) and value == 0:
         value = 0.0  # -0.0 is the same number
     return as_setting(value) or text  # a space has no entry for an empty list

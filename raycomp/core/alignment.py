@@ -1,8 +1,8 @@
-"""Cosines in fp32 whose rows do not depend on the batch they are computed in.
+"""Cosines in fp32 that are independent of the batch in which they are computed.
 
-Letters: B pairs, D dimensions. torch's reductions choose their order of adding by shape, memory layout and
-device (on CPU an einsum of the same rows ends in other bits in another batch, a sum does in another layout).
-Here a row is summed by halving, in elementwise additions only, whose order depends on D alone; the rest is
+Letters: B pairs, D dimensions. torch's reductions choose their order of addition by shape, memory layout and
+device (on CPU an einsum of the same rows gives other bits in another batch, a sum does in another layout).
+Here a row is summed by halving, in elementwise additions only, whose order depends only on D; the rest is
 elementwise too and correctly rounded.
 """
 
@@ -21,16 +21,16 @@ def _row_sum(x_BD: Tensor) -> Tensor:
 
 
 def normalise(x_BD: Tensor) -> Tensor:
-    """Return fp32 rows of length 1 whatever the input's precision; a row of zeros stays zero."""
+    """Return fp32 rows of length 1 from input of any precision; a row of zeros stays zero."""
     x_BD = x_BD.float()
     length_B = _row_sum(x_BD * x_BD).sqrt().clamp_min(1e-12)
     return x_BD / length_B[:, None]
 
 
 def has_unit_length(x_BD: Tensor) -> Tensor:
-    """Return which rows have length 1 within 1e-3, bool (B,): no row of zeros, none with NaN or infinity.
+    """Return which rows have length 1 within 1e-3, bool (B,): not rows of zeros, nor with NaN or infinity.
 
-    An embedding that ``normalise`` leaves so has no direction, and its cosines say nothing of what it is of.
+    An embedding that fails after ``normalise`` has no direction, so its cosines are meaningless.
     """
     return (x_BD.norm(dim=-1) - 1).abs() < 1e-3  # False for NaN
 
@@ -38,8 +38,8 @@ def has_unit_length(x_BD: Tensor) -> Tensor:
 def pair_cosine(image_BD: Tensor, text_BD: Tensor) -> Tensor:
     """Return s(I, T) of each pair, fp32 (B,): the cosine of row i with row i, in [-1, 1] up to rounding.
 
-    Go et al., arXiv:2605.22651, section 4.1. Both sides are normalised here; to get the very bits of a
-    stored alignment again, hand in the very embeddings it was computed from.
+    Go et al., arXiv:2605.22651, section 4.1. Both sides are normalised here. The bits of a stored alignment
+    repeat if the input has the same bits.
     """
     if image_BD.shape != text_BD.shape:
         raise ValueError(

@@ -1,8 +1,8 @@
 """From counterfactual drops to one score per sample (Go et al., arXiv:2605.22651, Eqs. 3 and 5).
 
-Letters: B samples; P phrases of all samples, one sample's after the other's; offset_E with E = B + 1 marks
-them, as in an Arrow list column: phrases ``offset_E[i]:offset_E[i + 1]`` are sample i's.
-A sample's K counts its phrases with a valid nonce; the drop of a phrase without one is NaN.
+Letters: B samples; P phrases of all samples, concatenated sample by sample; offset_E with E = B + 1 marks
+them, as in an Arrow list column: sample i has the phrases ``offset_E[i]:offset_E[i + 1]``.
+A sample's K is the number of its phrases with a valid nonce; the drop of a phrase without one is NaN.
 """
 
 from dataclasses import dataclass
@@ -18,17 +18,17 @@ _LEAST_DISPLACEMENT = 1e-6
 def pair_drop(alignment: np.ndarray, counterfactual_alignment: np.ndarray) -> np.ndarray:
     """Return the phrase attribution score s(I, T) - s(I, T~), Eq. 3, float32, elementwise, in [-2, 2].
 
-    Shapes broadcast. Positive: the scorer misses the replaced word.
+    Shapes broadcast. Positive: the alignment falls when the word is replaced.
     """
     return np.subtract(alignment, counterfactual_alignment, dtype=np.float32)
 
 
 def drop_per_displacement(drop_P: np.ndarray, displacement_P: np.ndarray) -> np.ndarray:
-    """Return drops per distance that the nonces moved the text, float32 (P,).
+    """Return drops divided by the distance that the nonces moved the text, float32 (P,).
 
-    With one nonce (s(I, T) - s(I, T~)) / |t - t~|, the cosine of the image and what the word changed in the
-    text, in [-1, 1]; |t - t~|^2 is 2 (1 - cos(t, t~)), twice the displacement. With several, of their means.
-    NaN where there is no drop, or nothing was moved by more than rounding.
+    With one nonce (s(I, T) - s(I, T~)) / |t - t~|: the cosine of the image and the change of the text
+    embedding, in [-1, 1]. |t - t~|^2 is 2 (1 - cos(t, t~)), twice the displacement. With several nonces,
+    their means are used. NaN without a drop, or if the shift is within rounding.
     """
     moved_P = displacement_P > _LEAST_DISPLACEMENT
     distance_P = np.sqrt(2.0 * np.where(moved_P, displacement_P, 1.0))
@@ -39,10 +39,10 @@ def aggregate_drops(drop_P: np.ndarray, offset_E: np.ndarray, how: str) -> np.nd
     """Return each sample's score, float32 (B,): ``mean`` (mu of Eq. 5), ``min``, ``max`` or
     ``fraction_supported`` (share of its K phrases with drop > 0, in [0, 1]).
 
-    A sample with K = 0 gets NaN: it has no score and can pass no gate. The mean adds in float64, in the
-    order of the phrases, and is rounded once, so it does not depend on what else is in the batch. The same
-    function takes the mean of a phrase's several nonces. Raises ValueError on another ``how`` and on offsets
-    that do not rise within the phrases.
+    A sample with K = 0 gets NaN: it has no score and can pass no gate. The mean adds in float64, in the order
+    of the phrases, and is rounded once, so it does not depend on the rest of the batch. The same function
+    averages a phrase's several nonces. Raises ValueError on another ``how`` and on offsets that do not rise
+    within the phrases.
     """
     if how not in AGGREGATES:
         raise ValueError(f"attribute.aggregate={how!r}: must be one of {AGGREGATES}")
@@ -69,9 +69,9 @@ def aggregate_drops(drop_P: np.ndarray, offset_E: np.ndarray, how: str) -> np.nd
 def normalise_scores(score_B: np.ndarray, mean: float, std: float) -> np.ndarray:
     """Return Score = (mu - mean) / std of Eq. 5 in float32; NaN stays NaN.
 
-    ``mean`` and ``std`` are those of the alignment-filtered pool (``Moments``). For showing: a rank is taken
-    from the raw score, because rounding may tie what differs. Where std is 0 all scores of the pool are
-    equal and become 0.
+    ``mean`` and ``std`` are those of the alignment-filtered pool (``Moments``). For display only: ranks use
+    the raw score, because rounding may tie different scores. If std is 0, all scores of the pool are equal
+    and become 0.
     """
     centred_B = score_B.astype(np.float64) - mean
     return (centred_B / std if std > 0 else centred_B * 0).astype(np.float32)
@@ -113,5 +113,5 @@ class Moments:
 
     @property
     def std(self) -> float:
-        """The population's standard deviation; 0 of nothing."""
+        """The population's standard deviation; 0 without values."""
         return (self.m2 / self.count) ** 0.5 if self.count else 0.0

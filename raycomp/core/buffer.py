@@ -1,7 +1,7 @@
 """The text micro-buffer: a few captions of every past task, with the primitives they name.
 
-COMPO-REALIGN (ICLR 2026, openreview.net/forum?id=eiTy6AYeQi), third key design. An image buffer is the same
-with the image's embedding beside the text: both have a budget in entries and one in bytes.
+COMPO-REALIGN (ICLR 2026, openreview.net/forum?id=eiTy6AYeQi), third key design. An image buffer also holds
+the image's embedding. Both kinds have a budget in entries and one in bytes.
 """
 
 import hashlib
@@ -18,27 +18,27 @@ from raycomp.config.check import check
 
 @dataclass(frozen=True)
 class BufferEntry:
-    """What is kept of a sample."""
+    """The stored part of a sample."""
 
     text: str
     primitives: tuple[str, ...]
     image: bytes = b""
-    """Of an image buffer the embedding; what it is made of is the caller's."""
+    """The image's embedding, for an image buffer; the caller defines its content."""
 
     @property
     def num_bytes(self) -> int:
-        """What it takes: text and primitives in UTF-8, and the image."""
+        """Bytes of the entry: text and primitives in UTF-8, and the image."""
         words = (self.text, *self.primitives)
         return sum(len(word.encode("utf-8", "surrogatepass")) for word in words) + len(self.image)
 
 
 class MicroBuffer:
-    """At most ``per_task`` entries of each task, drawn evenly from its distinct ones.
+    """At most ``per_task`` entries of each task, drawn uniformly from its distinct entries.
 
-    Kept are those of the smallest hash of (seed, task, entry): the draw is the same whatever the order and
-    the batches that entries come in and however often they come. A task with fewer entries is kept whole.
-    ``max_bytes`` of each task is a second limit: entries are taken in this order until one does not fit, but
-    for those that alone would not.
+    The entries of the smallest hash of (seed, task, entry) are kept. The draw does not depend on the order
+    and the batches of entries, nor on repetitions. A task with fewer entries is kept completely.
+    ``max_bytes`` of each task is a second limit: entries are taken in this order until one does not fit.
+    Entries that alone exceed the limit are skipped.
     """
 
     def __init__(self, per_task: int, seed: int, max_bytes: int | None = None):
@@ -46,10 +46,10 @@ class MicroBuffer:
             check(value is None or value >= 0, name, value, "at least 0")
         self.per_task, self.seed, self.max_bytes = per_task, seed, max_bytes
         self._tasks: dict[int, dict[bytes, BufferEntry]] = {}
-        """By task, the entries by hash, in rising order."""
+        """By task, the entries sorted by hash, rising."""
 
     def add(self, task: int, entries: Iterable[BufferEntry]) -> None:
-        """Show the buffer entries of a task."""
+        """Add entries of a task."""
         most = float("inf") if self.max_bytes is None else self.max_bytes
         fitting = {self._hash(task, entry): entry for entry in entries if entry.num_bytes <= most}
         nearest = sorted((self._tasks.get(task, {}) | fitting).items())[: self.per_task]
@@ -69,11 +69,11 @@ class MicroBuffer:
 
     @property
     def num_bytes(self) -> int:
-        """What all entries take."""
+        """Bytes of all entries."""
         return sum(entry.num_bytes for entry in self.entries())
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what json can hold."""
+        """Return plain values for json."""
         rows = [
             [task, entry.text, list(entry.primitives), entry.image.hex()]
             for task, own in self._tasks.items()

@@ -1,13 +1,13 @@
-"""What a nonce costs beside real words and beside a wrong picture, target by target.
+"""Mean drops of nonces compared with those of real words and of wrong pictures, target by target.
 
-Go et al. (arXiv 2605.22651, section 7) take it for a sign that PAS measures the replaced word, and not the
-strangeness of nonces, that their mean drop lies between those of words of the same and of another category.
+Go et al. (arXiv 2605.22651, section 7) find the mean drop of nonces between those of words of the same and of
+another category. They read this as a sign that PAS measures the replaced word, not the strangeness of nonces.
 
-Letters: N samples; P targets, each with one drop of every condition; G groups. Targets share a picture's
-embedding, a word with its nonces and control words wherever it stands, and nonces, a few of which serve all
-words. Even an encoder of random weights moves with the accidents of a few frequent words and nonces: a
-difference counts where its intervals over pictures, over words and over nonces all leave 0 out, and where
-there are ``LEAST_WORDS`` words.
+Letters: N samples; P targets, each with one drop of every condition; G groups. Targets are not independent.
+Targets of a picture share its embedding. A word has the same nonces and control words everywhere, and a few
+nonces serve all words. Even an encoder of random weights shifts with a few frequent words and nonces. So a
+difference counts only if its intervals over pictures, over words and over nonces all exclude 0, and if there
+are ``LEAST_WORDS`` words.
 """
 
 import math
@@ -34,7 +34,7 @@ ALL = "all"
 NUM_DRAWS = 1000
 WORDS, NONCES = "words", "nonces"
 LEAST_WORDS = 20
-"""Of fewer words the spread between words is itself not known well enough to tell a sign."""
+"""With fewer words the spread between words is not known well enough to determine a sign."""
 MOST_TRIES = 1000
 
 
@@ -45,11 +45,11 @@ def draw_others(
     said_N: Sequence[Collection[str]],
     hash_N: np.ndarray,
 ) -> np.ndarray:
-    """Return for each sample another one of another image and another caption, int (N,); -1 for none.
+    """Return for each sample the index of one with another image and another caption, int (N,); -1 for none.
 
-    Nor may its caption say (``said_N``, words) one of the sample's own targets (``target_N``): its picture
-    would show the very thing. It is the next such sample in the order of ``hash_N``, among the
-    ``MOST_TRIES`` next, so every picture serves about as often as another.
+    The caption of that sample must not contain (``said_N``, words) the sample's own target (``target_N``):
+    its picture would show the target. The result is the next such sample in the order of ``hash_N``, among
+    the ``MOST_TRIES`` next, so that every picture is used about equally often.
     """
     order = np.argsort(hash_N, kind="stable").tolist()
     num = len(order)
@@ -69,13 +69,13 @@ def calibrate(
     nonces_P: Sequence[Sequence[str]],
     seed: int,
 ) -> list[dict[str, Any]]:
-    """Return a line for all targets and one for each kind of phrase that has some.
+    """Return a line for all targets and one for each kind of phrase that occurs.
 
     A line has ``kind``, ``num_targets``, ``num_pictures``, ``num_words`` and, for each x of ``CONDITIONS``
     and ``DIFFERENCES``, the mean over targets of the drop s(I, T) - s(I, T~) (Eq. 3), or of the difference of
     two drops, with the 95 % interval over pictures in x_low and x_high; for differences also those over words
     and over nonces in x_words_low, x_words_high, x_nonces_low, x_nonces_high. ``picture_P`` and ``word_P``
-    hold each target's picture and word, as any values that compare equal.
+    hold each target's picture and word, as any values that can be compared for equality.
     """
     values = dict(drops) | {name: drops[a] - drops[b] for name, (a, b) in DIFFERENCES.items()}
     lines = []
@@ -103,11 +103,11 @@ def calibrate(
 
 
 def spread_over(value_P: np.ndarray, groups_P: Sequence[Sequence[Any]]) -> tuple[float, float]:
-    """Return the 95 % interval of the mean over groups, of which a target may be in several.
+    """Return the 95 % interval of the mean over groups; a target may be in several groups.
 
     Linearised (each group's sum of deviations), by Student's t of G - 1 degrees of freedom: with few groups a
-    bootstrap's percentiles are too narrow. A target's deviation counts whole in each of its groups, for it
-    holds but a part of what each of them does. NaN below 2 groups.
+    bootstrap's percentiles are too narrow. A target's deviation counts in full in each of its groups, because
+    the target holds only a part of each group's effect. NaN below 2 groups.
     """
     pairs = [(group, row) for row, groups in enumerate(groups_P) for group in groups]
     group_Q, row_Q = (np.array(column) for column in zip(*pairs, strict=True))
@@ -126,7 +126,7 @@ def _mean(value_P: np.ndarray, group_P: np.ndarray, seed: int) -> Interval:
 
 
 def find_sign(line: Mapping[str, Any], name: str) -> int:
-    """Return 1 or -1 where all intervals of a difference lie above or below 0, else 0: also without one.
+    """Return 1 or -1 if all intervals of a difference are above or below 0, else 0, also without intervals.
 
     Below ``LEAST_WORDS`` words it is 0.
     """
@@ -137,7 +137,7 @@ def find_sign(line: Mapping[str, Any], name: str) -> int:
 
 
 def describe_order(line: Mapping[str, Any]) -> str:
-    """Return one sentence: how the means of a line are ordered, and whether the intervals say so."""
+    """Return one sentence on the order of the means of a line, and whether the intervals support it."""
     few = line["num_words"] < LEAST_WORDS
     order = sorted(PAPER, key=lambda name: line[name])
     means = " < ".join(f"{name.replace('_', ' ')} {line[name]:.4f}" for name in order)
@@ -154,7 +154,7 @@ def describe_order(line: Mapping[str, Any]) -> str:
 
 
 def describe_picture(line: Mapping[str, Any]) -> str:
-    """Return one sentence: how much of a nonce's drop a wrong picture gives as well."""
+    """Return one sentence on the share of a nonce's drop that a wrong picture also gives."""
     words = {1: "is above", -1: "is below", 0: "is not measurably other than"}
     found = words[find_sign(line, "right_over_wrong")]
     if line["num_words"] < LEAST_WORDS:

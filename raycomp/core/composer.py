@@ -1,8 +1,8 @@
-"""The reversible composer: from primitives ("red cube") to the embedding of their composition, and back.
+"""The reversible composer: maps primitives ("red cube") to the embedding of their composition, and back.
 
 COMPO-REALIGN (ICLR 2026, openreview.net/forum?id=eiTy6AYeQi), first key design. B samples, P primitives of
 each at most, N of all samples, V names, D dims, H hidden units. Primitives are frozen text embeddings, of
-length 1; where ``valid_BP`` is False is padding: whatever it holds takes no part.
+length 1. Entries where ``valid_BP`` is False are padding and are ignored.
 """
 
 from collections.abc import Collection, Sequence
@@ -34,21 +34,21 @@ def turn(vector_BD: Tensor, theta_DD: Tensor) -> Tensor:
 
 
 class Composed(NamedTuple):
-    """Compositions, and what they were made of."""
+    """Compositions, and their inputs."""
 
     composed_BD: Tensor
     """e^_c, of length 1."""
     mean_BD: Tensor
     """u, the mean of the shaped primitives."""
     shaped_BPD: Tensor
-    """phi(A e_p); 0 where padding is."""
+    """phi(A e_p); 0 at padding."""
 
 
 class Composer(nn.Module):
     """The head: e^_c = R u / |R u| with u the mean of phi(A e_p), and the ablations of it.
 
-    A and phi begin as the identity (phi(x) = x + outer gelu(inner x) with outer 0), R as I and attention as
-    the mean, so that a new head says what the mean of the raw primitives says, whatever its ablation.
+    A and phi start as the identity (phi(x) = x + outer gelu(inner x) with outer 0), R as I and attention as
+    the mean. So a new head returns the direction of the mean of the raw primitives, with any ablation.
     """
 
     def __init__(
@@ -86,13 +86,13 @@ class Composer(nn.Module):
         )
 
     def combine(self, shaped_BPD: Tensor, valid_BP: Tensor) -> Composed:
-        """Compose every sample of primitives that are shaped already; where padding is they must be 0."""
+        """Compose samples whose primitives are already shaped; padding must be 0."""
         mean_BD = torch.einsum("bp,bpd->bd", self._weigh(shaped_BPD, valid_BP), shaped_BPD)
         composed_BD = F.normalize(self.turn(mean_BD), dim=-1).to(mean_BD.dtype)
         return Composed(composed_BD, mean_BD, shaped_BPD)
 
     def adapt(self, text_BD: Tensor) -> Tensor:
-        """Return captions as the head sees them, each a composition of one: the reading ``adapted``."""
+        """Return captions in the head's space, each a composition of one: the reading ``adapted``."""
         valid_B1 = torch.ones(len(text_BD), 1, dtype=torch.bool, device=text_BD.device)
         return self(text_BD[:, None], valid_B1).composed_BD
 
@@ -118,9 +118,9 @@ class Composer(nn.Module):
 
     @torch.no_grad()
     def decompose(self, composed_BD: Tensor, by_solve: bool = False) -> Tensor:
-        """Return the direction of u, float64 of length 1: R^T e^_c, or what solves R u = e^_c.
+        """Return the direction of u, float64 of length 1: R^T e^_c, or the solution of R u = e^_c.
 
-        Both are the same where R is orthogonal. A linear mix may have no inverse: then a solution is NaN.
+        Both are equal if R is orthogonal. A linear mix may have no inverse; then a solution is NaN.
         """
         composed_BD = composed_BD.double()
         matrix_DD = self.matrix().to(composed_BD)
@@ -133,14 +133,14 @@ class Composer(nn.Module):
     def read_out(self, direction_BD: Tensor, vocabulary_VD: Tensor) -> Tensor:
         """Return the cosine of each direction with phi(A e_p) of each name, float64 (B, V).
 
-        The m highest are the m that were composed where these are equally long and no two of the vocabulary
-        have a cosine of 1 / (2 m - 1) or more in size.
+        The m highest are the m composed primitives if these have equal length and no two of the vocabulary
+        have a cosine of absolute value 1 / (2 m - 1) or more.
         """
         shaped_VD = F.normalize(self.shape(vocabulary_VD).double(), dim=-1)
         return direction_BD @ shaped_VD.T
 
     def _weigh(self, shaped_BPD: Tensor, valid_BP: Tensor) -> Tensor:
-        """Return how much each primitive counts, in sum 1; 0 where padding is."""
+        """Return the weight of each primitive, with sum 1; 0 at padding."""
         if self.pool == MEAN:
             return valid_BP.to(shaped_BPD.dtype) / valid_BP.sum(1, keepdim=True)
         logit_BP = shaped_BPD @ self.query_D / self.dim**0.5
@@ -163,18 +163,18 @@ class Layout(NamedTuple):
     """Ragged sets of names as arrays."""
 
     names: tuple[str, ...]
-    """V distinct ones, sorted."""
+    """The V distinct names, sorted."""
     index_BP: np.ndarray
-    """Places in ``names``, rising; 0 where padding is."""
+    """Indices into ``names``, rising; 0 at padding."""
     valid_BP: np.ndarray
     group_B: np.ndarray
-    """Samples of the same set, and only they, share a number."""
+    """Numbers of the sets: two samples share a number exactly if they have the same set."""
 
 
 def make_layout(sets: Sequence[Collection[str]]) -> Layout:
-    """Lay sets of primitives out, each name of a set once and in one order: the same set is the same row.
+    """Arrange sets of primitives as arrays, each name of a set once and sorted: equal sets give equal rows.
 
-    So what only an edit of order or of a relation tells apart has the same embedding, bit for bit.
+    So texts that differ only in order or in a relation have the same embedding, bit for bit.
     """
     kept = [tuple(sorted(set(names))) for names in sets]
     names = tuple(sorted(set().union(*kept)))

@@ -1,7 +1,7 @@
-"""Figures of continual learning, from the matrix of scores and from embeddings.
+"""Metrics of continual learning, from the matrix of scores and from embeddings.
 
-T tasks; ``score_TT[t, i]`` is the score on task i after task t was learned, ``before_T[i]`` that before any
-was. A figure that a method or a stream does not have is NaN. B samples, P primitives of each at most, V
+T tasks; ``score_TT[t, i]`` is the score on task i after task t was learned, ``before_T[i]`` the score before
+any task. A metric that a method or a stream does not have is NaN. B samples, P primitives of each at most, V
 names, D dims, N questions, K candidate answers.
 """
 
@@ -16,10 +16,10 @@ from raycomp.core.metrics import auc
 
 
 class MatrixSummary(NamedTuple):
-    """What a matrix comes to; whatever says how much was lost has the name of its definition."""
+    """The metrics of a matrix; a forgetting metric has the name of its definition."""
 
     transfer: float
-    """Mean over tasks but the first of the mean before they are learned: R[j, i], j < i (ZSCL)."""
+    """Mean over tasks except the first of the mean score before they are learned: R[j, i], j < i (ZSCL)."""
     average: float
     """Mean of the whole matrix (ZSCL)."""
     last: float
@@ -27,20 +27,20 @@ class MatrixSummary(NamedTuple):
     learned: float
     """Mean of R[i, i], each task just learned."""
     forgetting_best: float
-    """Mean over tasks but the last of max over t >= i of R[t, i], less R[T - 1, i]; 0 or more (Mammoth)."""
+    """Mean over all tasks except the last of max over t >= i of R[t, i], less R[T - 1, i]; >= 0 (Mammoth)."""
     forgetting_first: float
     """The same of R[i, i] instead of the best (Avalanche); less than 0 where later tasks help."""
     forgetting_step: float
     """Mean over t > 0 of the mean over i < t of R[t - 1, i] - R[t, i] (ConStruct-VL)."""
     forward: float
-    """Mean over tasks but the first of R[i - 1, i], less ``before_T`` (FWT)."""
+    """Mean over all tasks except the first of R[i - 1, i], less ``before_T`` (FWT)."""
     gain: float
-    """``last`` less the mean of ``before_T``: what the whole stream brought."""
+    """``last`` less the mean of ``before_T``: the gain of the whole stream."""
 
 
 def summarise(score_TT: np.ndarray, before_T: np.ndarray | None = None) -> MatrixSummary:
-    """Return the figures of a matrix; NaN in it, as above the diagonal of a method that does not look ahead,
-    makes NaN of those that need the value. ValueError unless it is square, and ``before_T`` as long.
+    """Return the metrics of a matrix. NaN in it, as above the diagonal of a method without zero-shot scores,
+    makes the metrics that use the value NaN. ValueError unless it is square, and ``before_T`` as long.
     """
     score_TT = np.asarray(score_TT, np.float64)
     num = len(score_TT)
@@ -65,10 +65,10 @@ def summarise(score_TT: np.ndarray, before_T: np.ndarray | None = None) -> Matri
 
 
 class Retention(NamedTuple):
-    """CRR, which is 1 for chance too, beside what it is made of."""
+    """CRR, which is 1 for chance too, with its parts."""
 
     ratio: float
-    """pair / (attribute * object): 1 where both are right independently, above 1 where together."""
+    """pair / (attribute * object): 1 if both are right independently, above 1 if together."""
     pair: float
     attribute: float
     object: float
@@ -77,14 +77,14 @@ class Retention(NamedTuple):
 def find_retention(
     right_pair_N: np.ndarray, right_attribute_N: np.ndarray, right_object_N: np.ndarray
 ) -> Retention:
-    """Return the compositional retention ratio of N samples; NaN without any, or with a part never right."""
+    """Return the compositional retention ratio of N samples; NaN without any, or if a part is never right."""
     pair, attribute, thing = map(_mean, (right_pair_N, right_attribute_N, right_object_N))
     apart = attribute * thing
     return Retention(pair / apart if apart else float("nan"), pair, attribute, thing)
 
 
 def zero_shot_drift(before_D: Sequence[float], after_D: Sequence[float]) -> float:
-    """Return ZSTD, the mean over held-out data sets of after - before, in their unit; below 0 is a loss."""
+    """Return ZSTD, the mean over held-out data sets of after - before, in their unit; negative is a loss."""
     if len(before_D) != len(after_D):
         raise ValueError(f"{len(before_D)} data sets before and {len(after_D)} after: must be equal")
     return _mean(np.subtract(after_D, before_D))
@@ -93,9 +93,9 @@ def zero_shot_drift(before_D: Sequence[float], after_D: Sequence[float]) -> floa
 def cycle_errors(direction_BD: np.ndarray, primitive_BPD: np.ndarray, valid_BP: np.ndarray) -> np.ndarray:
     """Return CCE of each sample: the mean distance of its primitives from the direction read back, 0 to 2.
 
-    ``direction_BD`` is what ``Composer.decompose`` gives; primitives are as the composer has them, shaped,
-    and made of length 1 here. Against their mean it would be 0 for any R that can be inverted; m primitives
-    at right angles have sqrt(2 - 2 / sqrt(m)).
+    ``direction_BD`` is the result of ``Composer.decompose``. Primitives are the composer's, shaped; they are
+    scaled to length 1 here. Against their mean CCE would be 0 for any invertible R; m primitives at right
+    angles have sqrt(2 - 2 / sqrt(m)).
     """
     primitive_BPD = np.where(valid_BP[..., None], np.asarray(primitive_BPD, np.float64), 0.0)
     length_BP1 = np.linalg.norm(primitive_BPD, axis=-1, keepdims=True)
@@ -104,17 +104,17 @@ def cycle_errors(direction_BD: np.ndarray, primitive_BPD: np.ndarray, valid_BP: 
 
 
 class ReadOut(NamedTuple):
-    """How well primitives are told from other names, all samples together."""
+    """How well primitives are separated from other names, over all samples."""
 
     pr_auc: float
     """Average precision: the mean over own primitives of the precision at their score."""
     roc_auc: float
     base: float
-    """The share of own ones, which is chance for ``pr_auc``."""
+    """The share of own primitives: the chance level of ``pr_auc``."""
 
 
 def judge_read_out(score_BV: np.ndarray, is_own_BV: np.ndarray) -> ReadOut:
-    """Judge scores of every name for every sample; ValueError on NaN, and without own or other names."""
+    """Evaluate scores of every name for every sample; ValueError on NaN, and without own or other names."""
     own_N, other_M = np.asarray(score_BV)[is_own_BV], np.asarray(score_BV)[~is_own_BV]
     roc_auc = auc(own_N, other_M)
     return ReadOut(average_precision(own_N, other_M), roc_auc, len(own_N) / is_own_BV.size)
@@ -128,9 +128,9 @@ def average_precision(positive_N: np.ndarray, negative_M: np.ndarray) -> float:
 
 
 def fuse(text: np.ndarray, composed: np.ndarray, weight: float = 0.5) -> np.ndarray:
-    """Return (1 - w) s(z_v, e_c) + w s(z_v, e^_c), or the keys that score so.
+    """Return (1 - w) s(z_v, e_c) + w s(z_v, e^_c), or keys that score so.
 
-    With 0 it is the frozen model, bit by bit, whatever the head. Raises ValueError unless 0 <= w <= 1.
+    With w = 0 it equals the frozen model, bit by bit, for any head. Raises ValueError unless 0 <= w <= 1.
     """
     check(0 <= weight <= 1, "score.weight", weight, "between 0 and 1")
     if weight in (0, 1):
@@ -141,9 +141,10 @@ def fuse(text: np.ndarray, composed: np.ndarray, weight: float = 0.5) -> np.ndar
 def score_by_prior(
     seen_M: np.ndarray, seen_kind_M: np.ndarray, kind_N: np.ndarray, candidate_NK: np.ndarray
 ) -> np.ndarray:
-    """Return how often each candidate answered a question of the same kind, float64 (N, K): a blind control.
+    """Return the frequency of each candidate among answers to the same kind of question, float64 (N, K).
 
-    Answers and kinds of questions are whole numbers; below 0 a candidate is padding, whose score is -inf.
+    This is a text-only baseline. Answers and kinds of questions are whole numbers; below 0 a candidate is
+    padding, with score -inf.
     """
     counts = Counter(zip(seen_kind_M.tolist(), seen_M.tolist(), strict=True))
     rows = zip(kind_N.tolist(), candidate_NK.tolist(), strict=True)

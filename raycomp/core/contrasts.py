@@ -1,4 +1,4 @@
-"""Contrasts of a study: trainings paired by seed, what they show, and what they could have shown.
+"""Contrasts of a study: trainings paired by seed, their effects and minimum detectable effects.
 
 S seeds, G units (test images) that all seeds of a block share, C categories, R draws, N differences.
 """
@@ -15,25 +15,25 @@ _MOST_SIGNED = 400
 
 
 class Contrast(NamedTuple):
-    """The mean of paired differences, and Student's t of it; NaN where fewer than two leave it open."""
+    """The mean of paired differences, and its Student's t test; NaN with fewer than two differences."""
 
     value: float
     low: float
     high: float
-    """Of the 95 % interval."""
+    """Ends of the 95 % interval."""
     p: float
-    """Two-sided, of a mean of 0."""
+    """Two-sided, for a mean of 0."""
     sd: float
-    """Of one difference."""
+    """Standard deviation of one difference."""
     detectable: float
-    """The least mean that as many differences of this ``sd`` would show in 80 % of studies, at 5 % two-sided:
-    the sum of t's quantiles at 97.5 and 80 %, in standard errors."""
+    """The minimum detectable mean: as many differences of this ``sd`` find it in 80 % of studies, at 5 %
+    two-sided: the sum of t's quantiles at 97.5 and 80 %, in standard errors."""
     num: int
 
 
 def contrast(difference_S: Sequence[float] | np.ndarray) -> Contrast:
     """Test whether differences that are independent of each other have a mean of 0, by a paired t test."""
-    from scipy import stats  # takes its time to import
+    from scipy import stats  # slow to import
 
     difference_S = np.asarray(difference_S, np.float64)
     num, nan = len(difference_S), float("nan")
@@ -48,15 +48,15 @@ def contrast(difference_S: Sequence[float] | np.ndarray) -> Contrast:
 
 
 def mean_by(value_S: np.ndarray, block_S: np.ndarray) -> np.ndarray:
-    """Return the mean of each block's values, blocks in rising order: what blocks themselves differ by."""
+    """Return the mean of each block's values, blocks in rising order: the differences between blocks."""
     _, which_S = np.unique(block_S, return_inverse=True)
     return np.bincount(which_S, value_S) / np.bincount(which_S)
 
 
 def holm(p_M: Sequence[float]) -> list[float]:
-    """Return p values adjusted for all being tested: below 0.05 is what Holm (1979) rejects at 5 %.
+    """Return p values adjusted for multiple tests: Holm (1979) rejects those below 0.05 at 5 %.
 
-    The chance of any false rejection is then at most 5 %, whichever of them are true.
+    The chance of any false rejection is then at most 5 %, for any set of true hypotheses.
     """
     adjusted, most = [0.0] * len(p_M), 0.0
     for place, i in enumerate(sorted(range(len(p_M)), key=lambda i: p_M[i])):
@@ -70,9 +70,9 @@ def bootstrap_seeds(
 ) -> tuple[float, float, float]:
     """Return the mean over all seeds of the mean over categories, and the ends of its 95 % interval.
 
-    A block is (sum_SGC, count_GC): what S seeds that share their test images come to on each image in each
-    category, and how many examples there are. In every draw all seeds, whatever their block, and crossed with
-    them the images of each block are drawn anew with replacement. Percentiles of ``num_draws``.
+    A block is (sum_SGC, count_GC): the sums of S seeds that share their test images, by image and category,
+    and the number of examples. Every draw resamples with replacement all seeds, from any block, and, crossed
+    with them, the images of each block. The ends are percentiles of ``num_draws``.
     """
     parts, drawn = [], []
     for sum_SGC, count_GC in blocks:
@@ -90,10 +90,10 @@ def bootstrap_seeds(
 
 
 def wilcoxon(difference_N: Sequence[float] | np.ndarray) -> float:
-    """Return the two-sided p that differences, symmetric and independent of each other, lie about 0.
+    """Return the two-sided p of the hypothesis that independent, symmetric differences have centre 0.
 
     Wilcoxon's signed ranks (1945) of differences that are not 0; 1 without any. Equal sizes share the mean of
-    their ranks. Up to 400 differences p counts every way of signing these very ranks, so ties do no harm;
+    their ranks. Up to 400 differences p counts all sign assignments of these ranks, so it is exact with ties;
     above, it is that of a normal with their variance. ValueError on NaN.
     """
     difference_N = np.asarray(difference_N, np.float64)
@@ -102,7 +102,7 @@ def wilcoxon(difference_N: Sequence[float] | np.ndarray) -> float:
     moved_N = difference_N[difference_N != 0]
     if not len(moved_N):
         return 1.0
-    # Of sizes that are equal scipy's wilcoxon has no exact p. Here twice the rank, which is whole.
+    # scipy's wilcoxon has no exact p for ties. This uses twice the rank, which is whole.
     double_N = (2 * average_ranks(np.abs(moved_N))).astype(np.int64)
     total = int(double_N[moved_N > 0].sum())
     if len(moved_N) > _MOST_SIGNED:

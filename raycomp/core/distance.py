@@ -1,12 +1,12 @@
 """The A-distance of two sets of embeddings, from below (Ben-David et al. 2007; arXiv:2510.26302, 5.2).
 
-The A-distance is 2 (1 - 2 err), err the least error of any classifier that tells the sets apart. Which one
-that is, finitely many texts do not say: what can be had is the error of one that was fitted, on texts that it
-did not see. No classifier errs less than the best, so in expectation the held-out value is a lower bound. How
-far below it is depends on the number of pairs N and of dims D (N = 1,476 of D = 512 can hide a third of it):
-values of different N cannot be compared, and where the learning curve still rises the bound is loose.
+The A-distance is 2 (1 - 2 err), err the least error of any classifier that separates the sets. Finitely many
+texts do not determine the best classifier. They give the error of a fitted one on texts that it did not see.
+No classifier has a smaller error than the best, so in expectation the held-out value is a lower bound. Its
+gap depends on the number of pairs N and of dims D (N = 1,476 of D = 512 can hide a third of the A-distance).
+So values of different N cannot be compared, and if the learning curve still rises the bound is loose.
 
-Letters: N pairs of a text and its edit, row i with row i, no text twice on one side; D dims,
+Letters: N pairs of a text and its edit, row i with row i, no text repeated on one side; D dims,
 R labellings, L ridges.
 """
 
@@ -18,8 +18,8 @@ import numpy as np
 
 NUM_FOLDS = 5
 PARTS = (8, 4, 2)
-"""The learning curve is of 1/8, 1/4, 1/2 of the pairs, and of all."""
-# Of the mean variance over D: what the ridge adds to each direction's.
+"""The learning curve uses 1/8, 1/4, 1/2 and all of the pairs."""
+# Relative to the mean variance over D: the ridge added to the variance of each direction.
 RIDGES = (10.0, 1.0, 0.1, 0.01)
 LEAST_PAIRS = 2 * NUM_FOLDS
 _NAN = float("nan")
@@ -28,7 +28,8 @@ _NAN = float("nan")
 class ADistance(NamedTuple):
     """Lower bound of the A-distance, in [-2, 2]; its 95 % interval; mean and central 95 % of its null.
 
-    Below 0 it says no more than 0 does. It is not cut there: what is cut bounds nothing in expectation.
+    A value below 0 is no more informative than 0. It is not clipped: a clipped value is not a bound in
+    expectation.
     """
 
     value: float
@@ -65,9 +66,9 @@ class _Fold(NamedTuple):
 def draw_pairs(first_N: np.ndarray, second_N: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     """Return the rows of pairs of numbered texts, no two with one first or one second text, in drawn order.
 
-    One pair is drawn of each first text, then one of each second text among these. A text that lay in two
-    folds would be tested after it was learned by heart, and sets of one distribution be told apart. Pairs are
-    dropped for texts that were drawn, not for such as could have been: chains of those can join all.
+    One pair is drawn of each first text, then one of each second text among these. A text in two folds would
+    be tested after training on it, and sets of one distribution would seem separable. A pair is dropped only
+    for a drawn text, not for one that could have been drawn: chains of those can join all pairs.
     """
     row_N = rng.permutation(len(first_N))
     for text_N in (first_N, second_N):
@@ -92,14 +93,14 @@ def bound_a_distance(
 
     The classifier is linear: least squares on labels +1 and -1 with a ridge. Each of ``NUM_FOLDS`` folds of
     whole pairs is classified by one fitted on the others, which also choose its ridge: by the errors on the
-    fold before and the fold behind, of classifiers fitted on what is left. An output of exactly 0 is half
-    an error.
+    fold before and the fold after, of classifiers fitted on the remaining folds. An output of exactly 0 is
+    half an error.
 
-    The interval is 1.96 standard deviations of ``num_refits`` bootstrap refits, ridge and folds drawn anew;
-    the copies of a pair stay in one fold, or the test would be of what was learned by heart. A resample has
-    fewer different pairs, so its values lie lower: their spread counts, not their place. The interval is of
-    what is expected at this N. Of the A-distance itself only its lower end says something.
-    The null exchanges first and second of pairs by coins. With fewer than ``LEAST_PAIRS`` all is NaN.
+    The interval is 1.96 standard deviations of ``num_refits`` bootstrap refits, with ridge and folds drawn
+    anew. The copies of a pair stay in one fold, so that no test text was trained on. A resample has fewer
+    different pairs, so its values are lower: only their spread is used. The interval covers the expected
+    value at this N. For the A-distance itself only its lower end is informative. The null swaps first and
+    second of pairs at random. With fewer than ``LEAST_PAIRS`` pairs all is NaN.
     """
     if first_ND.shape != second_ND.shape:
         raise ValueError(f"pairs of {first_ND.shape} and {second_ND.shape}: must be as many rows and dims")
@@ -126,7 +127,7 @@ def bound_a_distance(
 def _mean_of_parts(
     first_ND: np.ndarray, second_ND: np.ndarray, parts: list[np.ndarray], rng: np.random.Generator
 ) -> float:
-    """Return the mean value of parts of the pairs, given by their rows; NaN where they are too small."""
+    """Return the mean value of parts of the pairs, given by their rows; NaN if they are too small."""
     if min(map(len, parts)) < LEAST_PAIRS:
         return _NAN
     once = [np.ones(len(rows)) for rows in parts]
@@ -155,7 +156,7 @@ def _bound(
 
 
 def _held_out_errors(folds: list[_Fold]) -> np.ndarray:
-    """Return the mean error of each labelling (R,), of each fold by classifiers that never saw it."""
+    """Return the mean error of each labelling (R,), of each fold by classifiers not trained on it."""
     moments = [_gather(fold) for fold in folds]
     sums: Iterable[Any] = zip(*moments, strict=True)
     whole = _Moments(*(sum(parts) for parts in sums))
@@ -172,7 +173,7 @@ def _held_out_errors(folds: list[_Fold]) -> np.ndarray:
 
 
 def _choose_errors(folds: list[_Fold], moments: list[_Moments], whole: _Moments) -> np.ndarray:
-    """Return for each fold, ridge and labelling (F, L, R) what its two neighbours say against the ridge."""
+    """Return the error on its two neighbours for each fold, ridge and labelling (F, L, R)."""
     wrong_FLR = np.zeros((len(folds), len(RIDGES), folds[0].label_MR.shape[1]))
     ring = [*range(len(folds)), 0]
     for this, other in pairwise(ring):
@@ -198,11 +199,11 @@ def _without(whole: _Moments, part: _Moments) -> _Moments:
 
 
 def _solve(moments: _Moments, ridges: tuple[float, ...]) -> np.ndarray:
-    """Return the weights for each ridge (L, D, R); centred, as many labels +1 as -1 need no intercept."""
+    """Return the weights for each ridge (L, D, R); centred: equal numbers of +1 and -1 need no intercept."""
     mean_D = moments.total_D / max(moments.num, 1)
     scatter_DD = moments.scatter_DD - moments.num * np.outer(mean_D, mean_D)
     dims = len(mean_D)
-    # Of a whole with variance 1: a part may have next to none, of rounding.
+    # Relative to a total variance of 1: a part may have a variance near 0, from rounding.
     scale = max(np.trace(scatter_DD) / dims, 1e-6)
     added_L = scale * np.array(ridges)
     return np.linalg.solve(scatter_DD + added_L[:, None, None] * np.eye(dims), moments.lead_DR)

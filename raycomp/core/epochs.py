@@ -1,7 +1,7 @@
-"""In which order rows are trained on: of a run's place in it one whole number is all there is to keep.
+"""The order of training rows; one whole number is the whole state of a run's position in it.
 
-S shards, B rows of a batch. An epoch takes the shards in an order of its own and shuffles the rows of a few
-neighbours, a window, together: a worker then reads each shard once, from its beginning to its end.
+S shards, B rows of a batch. An epoch orders the shards anew and shuffles the rows of a few neighbouring
+shards, a window, together: a worker then reads each shard once, from start to end.
 """
 
 from dataclasses import dataclass
@@ -12,17 +12,17 @@ import numpy as np
 
 @dataclass(frozen=True, eq=False)
 class EpochPlan:
-    """The rows of every global batch, whatever the number of workers. Equal only to itself: a thousand shards
-    are asked after many times."""
+    """The rows of every global batch, for any number of workers. Compared by identity: it is used many times
+    and may hold a thousand shards."""
 
     rows_S: tuple[int, ...]
-    """Rows of every shard, at least 0. A sample that a subset repeats has several, see ``locate_rows``."""
+    """Rows of every shard, at least 0. A repeated sample has several rows, see ``locate_rows``."""
     batch_size: int
     """B, the rows of a global batch."""
     window: int
     """Shards whose rows are shuffled together, at least 1."""
     seed: int
-    """Draws every epoch's order, at least 0."""
+    """Seed of every epoch's order, at least 0."""
 
     def __post_init__(self) -> None:
         if self.batch_size > sum(self.rows_S):
@@ -31,7 +31,7 @@ class EpochPlan:
 
     @cached_property
     def steps_per_epoch(self) -> int:
-        """Batches of an epoch. The rest, fewer rows than a batch has, is another in every epoch."""
+        """Batches of an epoch. The remainder, fewer rows than a batch, differs in every epoch."""
         return sum(self.rows_S) // self.batch_size
 
     def batch(self, step: int) -> tuple[np.ndarray, np.ndarray]:
@@ -46,7 +46,7 @@ class EpochPlan:
         return shard_B, row_B
 
     def windows_of(self, step: int) -> range:
-        """Return the windows, counted over all epochs, that the batch of ``step`` may have rows of."""
+        """Return the windows, counted over all epochs, that may hold rows of the batch of ``step``."""
         epoch, batch = divmod(step, self.steps_per_epoch)
         ends = _bounds(self, epoch)[1:]
         first = batch * self.batch_size
@@ -76,7 +76,7 @@ def _order(plan: EpochPlan, epoch: int) -> tuple[int, ...]:
 
 @lru_cache(maxsize=4)
 def _bounds(plan: EpochPlan, epoch: int) -> np.ndarray:
-    """Return the rows of an epoch that lie before each window, and all of them last."""
+    """Return the number of an epoch's rows before each window, and the total last."""
     row_S = np.array([plan.rows_S[shard] for shard in _order(plan, epoch)], np.int64)
     sizes = np.add.reduceat(row_S, np.arange(0, len(row_S), plan.window))
     return np.concatenate([[0], sizes.cumsum()])
@@ -93,9 +93,9 @@ def _shuffle(plan: EpochPlan, window: int) -> np.ndarray:
 
 
 def locate_rows(rows_N: np.ndarray, row_R: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the sample of each row of a shard, int64 (R,), and which of its copies the row is, from 0.
+    """Return the sample of each row of a shard, int64 (R,), and the index of its copy, from 0.
 
-    ``rows_N`` are the rows that each of the shard's N samples has, at least 1; they stand side by side.
+    ``rows_N`` is the number of rows of each of the shard's N samples, at least 1; they are adjacent.
     """
     end_N = rows_N.cumsum()
     sample_R = np.searchsorted(end_N, row_R, side="right")
@@ -103,7 +103,7 @@ def locate_rows(rows_N: np.ndarray, row_R: np.ndarray) -> tuple[np.ndarray, np.n
 
 
 def slice_of(rank: int, num_ranks: int, batch_size: int) -> slice:
-    """Return the rows of a global batch that are a rank's: contiguous, their numbers at most one apart."""
+    """Return the rows of a global batch that belong to a rank: contiguous, counts differ by at most one."""
     return slice(rank * batch_size // num_ranks, (rank + 1) * batch_size // num_ranks)
 
 

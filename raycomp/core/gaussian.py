@@ -1,4 +1,4 @@
-"""A normal distribution of embeddings, by which a task is known again.
+"""A normal distribution of embeddings, which identifies a task.
 
 N samples, D dims.
 """
@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.distributions import MultivariateNormal
 
-# Added to all variances, as DIKI does: samples that are all alike have none.
+# Added to all variances, as in DIKI: identical samples have variance 0.
 RIDGE = 1e-7
 
 
@@ -21,10 +21,10 @@ class Gaussian(NamedTuple):
 
 
 def fit_gaussian(sample_ND: Tensor) -> Gaussian:
-    """Return the samples' mean and their covariance, drawn towards a sphere as far as they are few.
+    """Return the samples' mean and their covariance, shrunk towards a sphere, more so for few samples.
 
-    Oracle approximating shrinkage, Chen et al. 2010 (arXiv:0907.4698), equation 23: with N well above D the
-    covariance is nearly that of the samples; below, that one would give no density to anything beside them.
+    Oracle approximating shrinkage, Chen et al. 2010 (arXiv:0907.4698), equation 23. With N well above D the
+    covariance is nearly that of the samples; below, the sample covariance would be singular.
     """
     sample_ND = sample_ND.double()
     num, dim = sample_ND.shape

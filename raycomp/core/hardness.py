@@ -1,4 +1,4 @@
-"""Which of a caption's valid negatives are kept: the hardest, operations taking turns; fair comparisons."""
+"""Choice of a caption's valid negatives: the hardest, operations in turn; fair comparisons."""
 
 from collections.abc import Sequence
 from itertools import groupby
@@ -8,11 +8,11 @@ from raycomp.table import group_by
 from raycomp.words import ADD, RELATION
 
 LOW_SIMILARITY = "low_similarity"
-"""Why a negative is rejected that an ADD took out of the neighbourhood of what it was added to."""
+"""Reason of rejection: an ADD left the neighbourhood of its input."""
 
 
 class Candidate(NamedTuple):
-    """A valid negative before it is chosen."""
+    """A valid negative that may be chosen."""
 
     text: str
     op: str
@@ -21,17 +21,17 @@ class Candidate(NamedTuple):
     calls: int
     concepts: tuple[str, ...]
     similarity: float | None = None
-    """cos(g(caption), g(text)); none where nothing ranked."""
+    """cos(g(caption), g(text)); none without ranking."""
     image_drop: float | None = None
-    """s(I, caption) - s(I, text); none where the image's embedding is not at hand."""
+    """s(I, caption) - s(I, text); none if the image's embedding is not available."""
     inputs: tuple[str, ...] = ()
-    """What each call was applied to: first the caption, then what the call before made of it."""
+    """The input of each call: first the caption, then the output of the call before."""
 
 
 def list_additions(candidate: Candidate) -> list[tuple[str, str]]:
     """Return each ADD's own input and output: base and augmented text of the ADD condition.
 
-    With several calls an ADD is compared with the text it was applied to, not with the caption
+    With several calls an ADD is compared with its own input, not with the caption
     (arXiv:2510.26302, Theorem 9 and Eq. 83: base and augmented text share a z_inv).
     """
     outputs = (*candidate.inputs[1:], candidate.text)
@@ -42,9 +42,9 @@ def list_additions(candidate: Candidate) -> list[tuple[str, str]]:
 def choose_hardest(candidates: Sequence[Candidate], per_calls: int) -> list[Candidate]:
     """Return at most ``per_calls`` candidates of each number of calls, by calls, in the order chosen.
 
-    Within each (calls, op) the most similar to the caption come first, the earlier proposed where equal or
-    not ranked; then the sequences of operations take turns, the hardest first (Algorithm 1 ranks by g*). What
-    fewer calls give as well is no negative of more calls.
+    Within each (calls, op) the candidates most similar to the caption come first; equal or unranked ones stay
+    in order of proposal. Then the sequences of operations take turns, the hardest first (Algorithm 1 ranks by
+    g*). A text that fewer calls also give is not a negative of more calls.
     """
     seen: set[str] = set()
     chosen = []
@@ -76,7 +76,7 @@ class Comparison(NamedTuple):
 
 
 def compare_calls(candidates: Sequence[Candidate]) -> Comparison | None:
-    """Return the comparison of the hardest two-call candidate that allows one, None where none does.
+    """Return the comparison of the hardest two-call candidate that allows one, None if none does.
 
     It needs both of that candidate's edits as valid candidates of one call, and two texts of one call of the
     same two operations.

@@ -1,6 +1,7 @@
-"""How sure a benchmark's figures are: examples of one image stand or fall together, and so count together.
+"""Intervals of benchmark scores. Examples of one image are correlated, so they count together as one unit.
 
-N examples, ``unit_N`` what each is of (its image), as any values that compare equal; S splits.
+N examples, ``unit_N`` the unit of each (its image), as any values that can be compared for equality; S
+splits.
 """
 
 import math
@@ -11,29 +12,29 @@ import numpy as np
 
 from raycomp.core.metrics import Z_95, student_95, wilson
 
-# Of a two-sided test at 5 % with a power of 80 %: 1.960 + 0.842 standard errors.
+# For a two-sided test at 5 % with a power of 80 %: 1.960 + 0.842 standard errors.
 POWER_80 = Z_95 + 0.8416212335729143
 
 
 class Share(NamedTuple):
-    """A mean of values between 0 and 1, its 95 % interval, and what could be told from it."""
+    """A mean of values between 0 and 1, its 95 % interval, and its minimum detectable difference."""
 
     value: float
     low: float
     high: float
     detectable: float
-    """The least difference that a comparison of two models on these examples would find in 80 % of cases, at
-    5 % two-sided, were they as good as this and right independently of one another; models are right
-    together, so less is found."""
+    """The minimum detectable difference: a comparison of two models on these examples finds it in 80 % of
+    cases, at 5 % two-sided, if both have this accuracy and their errors are independent. Models usually err
+    together, so smaller differences are found."""
 
 
 def find_share(right_N: np.ndarray, unit_N: np.ndarray, split_N: np.ndarray | None = None) -> Share:
     """Return the mean of ``right_N``, or with ``split_N`` the mean of the splits' means.
 
-    The interval is Wilson's with as many independent examples as would vary as much as the units do (never
-    more than examples; where all are right or all wrong, as many as units). The mean of splits has 1.96
-    standard errors on either side, each split as if two more were right and two more wrong: few examples that
-    are all right are not sure. NaN without examples.
+    The interval is Wilson's, with the number of independent examples whose mean would vary as much as that of
+    the units (never more than examples; if all are right or all wrong, as many as units). The mean of splits
+    has 1.96 standard errors on either side, each split with two more right and two more wrong examples: a few
+    examples that are all right do not give certainty. NaN without examples.
     """
     if not len(right_N):
         return Share(*[float("nan")] * 4)
@@ -51,7 +52,7 @@ def find_share(right_N: np.ndarray, unit_N: np.ndarray, split_N: np.ndarray | No
 
 
 def _list_splits(num: int, split_N: np.ndarray | None) -> list[np.ndarray]:
-    """Return the places of each split's examples; all of them where there are no splits."""
+    """Return the indices of each split's examples; all of them if there are no splits."""
     if split_N is None:
         return [np.arange(num)]
     _, which_N, count_S = np.unique(split_N, return_inverse=True, return_counts=True)
@@ -59,19 +60,19 @@ def _list_splits(num: int, split_N: np.ndarray | None) -> list[np.ndarray]:
 
 
 def _count_effective(right_N: np.ndarray, unit_N: np.ndarray) -> float:
-    """Return how many independent examples have a mean that varies as this one does; 1 for one unit."""
+    """Return the number of independent examples whose mean varies as this one does; 1 for one unit."""
     num, value, num_units = len(right_N), float(right_N.mean()), len(np.unique(unit_N))
     alone = float(((right_N - value) ** 2).sum()) / num**2
     if not alone or num_units == 1:
         return float(num_units)
     clustered = clustered_variance((right_N - value) / num, unit_N)
-    # What a few units vary by is itself unsure.
+    # The variance estimated from a few units is itself uncertain.
     variance = max(alone, clustered * (student_95(num_units - 1) / Z_95) ** 2) if num_units < num else alone
     return max(1.0, value * (1 - value) / variance)
 
 
 def _find_common(value_N: np.ndarray, unit_N: np.ndarray, at_S: Sequence[np.ndarray]) -> float:
-    """Return how much more the mean of splits varies as units stand or fall in several splits at once."""
+    """Return the additional variance of the mean of splits, because units are in several splits at once."""
     if len(at_S) == 1:
         return 0.0
     moved_N, split_N = np.zeros(len(value_N)), np.zeros(len(value_N), int)
@@ -98,16 +99,16 @@ class Paired(NamedTuple):
     low: float
     high: float
     only_first: int
-    """Examples that the first alone has right,"""
+    """Examples that only the first has right,"""
     only_second: int
-    """and the second alone."""
+    """and only the second."""
     p: float
-    """McNemar's exact test, two-sided, where every example is a unit of its own; else NaN, for it takes
-    examples of one unit to be independent: too small a p."""
+    """McNemar's exact test, two-sided, if every example is a unit of its own; else NaN, because the test
+    assumes that examples of one unit are independent, which gives too small a p."""
     p_units: float
-    """Of the difference against its standard error over units, two-sided, by Student's t."""
+    """Two-sided p of the difference against its standard error over units, by Student's t."""
     detectable: float
-    """The least difference that examples which vary as these do would show in 80 % of cases."""
+    """The difference that examples with this variance would show in 80 % of cases."""
 
 
 def compare_paired(
@@ -115,12 +116,12 @@ def compare_paired(
 ) -> Paired:
     """Compare two models' right and wrong (1 and 0, or 1/2) on the same N examples; NaN without examples.
 
-    With ``split_N`` the difference is the mean of the splits'. The interval takes the standard error over
-    units, in each split at least that of independent examples with one more that either model alone has
-    right (Bonett and Price 2012), and Student's t of as many units. Where there is but one unit, or no
-    example is judged differently, there is none, and ``p_units`` is 1.
+    With ``split_N`` the difference is the mean of the splits'. The interval uses the standard error over
+    units, in each split at least that of independent examples with one more example that only either model
+    has right (Bonett and Price 2012), and Student's t of as many units. With only one unit, or if no example
+    is judged differently, there is no interval, and ``p_units`` is 1.
     """
-    from scipy import stats  # takes its time to import
+    from scipy import stats  # slow to import
 
     moved_N = np.asarray(second_N, np.float64) - np.asarray(first_N, np.float64)
     if not len(moved_N):
@@ -152,7 +153,7 @@ def compare_paired(
 def _vary_paired(moved_N: np.ndarray, unit_N: np.ndarray, difference: float) -> float:
     """Return the variance of a split's mean, at least that of independent examples with two more.
 
-    Of a single unit that is its distance from ``difference``, the mean of all splits, squared.
+    For a single unit it is its squared distance from ``difference``, the mean of all splits.
     """
     num, mean = len(moved_N), float(moved_N.mean())
     apart = (float((moved_N**2).sum()) + 2) / (num + 2)
@@ -163,9 +164,9 @@ def _vary_paired(moved_N: np.ndarray, unit_N: np.ndarray, difference: float) -> 
 
 
 def mcnemar(only_first: int, only_second: int) -> float:
-    """Return the two-sided p of so uneven a split among the examples that models judge differently.
+    """Return the two-sided p of this imbalance among the examples that the models judge differently.
 
-    The binomial test, exact; 1 where there is no such example. McNemar 1947.
+    The exact binomial test; 1 if there is no such example. McNemar 1947.
     """
     from scipy.stats import binom
 

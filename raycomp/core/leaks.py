@@ -1,19 +1,19 @@
-"""What a training side and a test side share: images by their bytes, texts by what they say.
+"""Overlap of a training side and a test side: images by their bytes, texts by their normalised words.
 
-A key is the first 16 bytes of a SHA-256: of an image's bytes, or of a text as ``normalise_text`` leaves it.
-Known keys are sorted, each once; parts of a side that are read apart are keyed apart and merged. Memory is 16
-bytes for each known key; the keys that are looked up can come in blocks of any size.
+A key is the first 16 bytes of a SHA-256: of an image's bytes, or of a text after ``normalise_text``. Known
+keys are sorted, each once. Parts of a side that are read separately get keys separately and are merged.
+Memory is 16 bytes for each known key; the queried keys can come in blocks of any size.
 
-What counts as shared:
+Rules:
 
-- An image on both sides is shared, whatever is said of it: a model that learned from it has seen the answer's
-  evidence, and another caption or another box of it does not undo that. The same bytes are the same image. A
-  copy that was resized or encoded again has other bytes and is not found, so a count is a lower bound.
-- A text on both sides is counted on its own and makes no sample shared: all images of a class have the same
+- An image on both sides is shared, with any text: a model that learned from it has seen the evidence of the
+  answer, and another caption or box does not change that. The same bytes are the same image. A copy that was
+  resized or encoded again has other bytes and is not found, so a count is a lower bound.
+- A text on both sides is counted separately and makes no sample shared: all images of a class have the same
   prompts, and short captions repeat by chance. A known text still has to be found for a new image.
-- What has no key, as an image that could not be read, is shared with nothing.
+- An entry without a key, such as an unreadable image, is not shared.
 
-N samples that are looked up, T texts, K known keys, P pairs of image and text.
+N queried samples, T texts, K known keys, P pairs of image and text.
 """
 
 import hashlib
@@ -26,31 +26,31 @@ import numpy as np
 from raycomp.core.uids import KEY, find_keys
 
 NO_KEY = b""
-"""Stands for what cannot be compared; as a key 16 zero bytes."""
+"""The key of entries that cannot be compared: 16 zero bytes."""
 
 
 class Known(NamedTuple):
-    """The training side, as ``merge_keys`` leaves it."""
+    """The training side, the result of ``merge_keys``."""
 
     image_K: np.ndarray
     text_K: np.ndarray
 
 
 class Shared(NamedTuple):
-    """How much of a test side is on the training side, too."""
+    """The overlap of a test side with the training side."""
 
     num_images: int
     """Samples of the test that have an image."""
     images: int
-    """Those of them whose image is shared: these leak."""
+    """Those of them whose image is shared: the leaks."""
     num_texts: int
     """Texts of the test, each once."""
     texts: int
-    """Those of them that are shared, whatever their images."""
+    """Those of them that are shared, with any image."""
 
     @property
     def share(self) -> float:
-        """The share of samples whose image is shared; 0 of none."""
+        """The share of samples whose image is shared; 0 without samples."""
         return self.images / self.num_images if self.num_images else 0.0
 
 
@@ -60,17 +60,17 @@ def key_images(sha256s: Sequence[str | None]) -> np.ndarray:
 
 
 def key_texts(texts: Sequence[str | None]) -> np.ndarray:
-    """Return the keys (T,) of texts; NO_KEY for None and for what says nothing."""
+    """Return the keys (T,) of texts; NO_KEY for None and for texts without content."""
     plain = [normalise_text(text) if text else "" for text in texts]
     return np.array([hashlib.sha256(one.encode()).digest()[:16] if one else NO_KEY for one in plain], KEY)
 
 
 def normalise_text(text: str) -> str:
-    """Return a text such that spellings of the same words are equal.
+    """Return a canonical text: different spellings of the same words become equal.
 
-    Unicode NFKC and full case folding; white space collapsed; punctuation off both ends, as a final full stop
-    changes nothing. Punctuation within stays: "black, white" and "black white" are two texts. What cannot be
-    encoded becomes "?".
+    Unicode NFKC and full case folding; white space collapsed; punctuation removed at both ends, such as a
+    final full stop. Punctuation inside stays: "black, white" and "black white" are two texts. Characters that
+    cannot be encoded become "?".
     """
     folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
     words = " ".join(folded.encode("utf-8", "replace").decode().split())
@@ -103,7 +103,7 @@ def find_shared(known_K: np.ndarray, key_N: np.ndarray) -> np.ndarray:
 
 
 def count_shared(known: Known, image_N: np.ndarray, text_T: np.ndarray) -> Shared:
-    """Return what of a test is known: its samples' images (N,), and its texts (T,), which may repeat."""
+    """Return the known part of a test: its samples' images (N,), and its texts (T,), which may repeat."""
     own_T = merge_keys([text_T])
     return Shared(
         num_images=int((image_N != NO_KEY).sum()),
@@ -114,7 +114,7 @@ def count_shared(known: Known, image_N: np.ndarray, text_T: np.ndarray) -> Share
 
 
 def join_keys(image_P: np.ndarray, text_P: np.ndarray) -> np.ndarray:
-    """Return one key (P,) for each image with its text, 32 bytes; NO_KEY where one of the two has none."""
+    """Return one key (P,) for each image with its text, 32 bytes; NO_KEY if either has none."""
     halves = [np.ascontiguousarray(one).view(np.uint8).reshape(-1, KEY.itemsize) for one in (image_P, text_P)]
     pair_P = np.concatenate(halves, axis=1).view(f"S{2 * KEY.itemsize}").reshape(-1)
     return np.where((image_P != NO_KEY) & (text_P != NO_KEY), pair_P, NO_KEY)

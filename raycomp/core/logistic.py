@@ -1,4 +1,4 @@
-"""Multinomial logistic regression: what a linear classifier can read from embeddings.
+"""Multinomial logistic regression: a linear classifier on embeddings.
 
 N examples, C classes, D dims; ``label_N`` are classes from 0.
 """
@@ -30,7 +30,7 @@ class Linear(NamedTuple):
 def fit_logistic(
     feature_ND: np.ndarray, label_N: np.ndarray, num_classes: int, penalty: float, start: Linear | None = None
 ) -> Linear:
-    """Return what minimises the mean cross-entropy + penalty / 2 * |weight|^2; the bias is free.
+    """Return the minimum of the mean cross-entropy + penalty / 2 * |weight|^2; the bias is not penalised.
 
     scikit-learn's C is 1 / (penalty * N). By L-BFGS in float64, from ``start`` or 0, until no derivative is
     above 1e-7 or 1,000 steps are made; with a penalty above 0 there is one minimum, up to a bias common to
@@ -59,7 +59,7 @@ def fit_logistic(
 
 
 def hold_out_fifth(label_N: np.ndarray, unit_N: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Return a fifth of every class, bool (N,): at least one unit, but never the only one.
+    """Return a mask of a fifth of every class, bool (N,): at least one unit, but never the only one.
 
     Examples of one unit stay together within their class.
     """
@@ -81,9 +81,10 @@ def choose_penalty(
     is_held_N: np.ndarray,
     penalties: Sequence[float] = PENALTIES,
 ) -> tuple[float, list[float]]:
-    """Return the penalty whose fit on the others is most often right on the held examples, and all shares.
+    """Return the penalty whose fit on the other examples is most accurate on the held ones, and all
+    accuracies.
 
-    Of equals the first. Each fit begins where the one before it ended.
+    The first of equals wins. Each fit starts where the previous one ended.
     """
     shares: list[float] = []
     fitted = None

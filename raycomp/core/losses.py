@@ -1,10 +1,10 @@
-"""Contrastive losses as functions of the global batch; who gathers it over ranks is the caller.
+"""Contrastive losses as functions of the global batch; the caller gathers it over ranks.
 
 N pairs, K hard negatives per caption, S kinds of them, Q queries, M keys, D embedding dims. Embeddings have
 length 1; ``scale`` is the inverse temperature exp(logit_scale). A negative whose ``valid_NK`` is False is
-padding: whatever it holds takes no part.
+padding and is ignored.
 
-Similarities are computed a tile of rows at a time, and once more where gradients are, so that memory does not
+Similarities are computed one tile of rows at a time, and again for the gradients, so that memory does not
 grow with Q x M (Cheng et al. 2024, arXiv:2410.17243).
 """
 
@@ -16,14 +16,14 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-# Similarities at a time: 64 MB of fp32, beside as much for their gradients.
+# Similarities at a time: 64 MB of fp32, plus as much for their gradients.
 TILE = 1 << 24
 
 
 def clip_loss(image_ND: Tensor, text_ND: Tensor, scale: Tensor | float) -> Tensor:
-    """Symmetric InfoNCE: every image picks its caption out of the batch, every caption its image.
+    """Symmetric InfoNCE: every image selects its caption from the batch, every caption its image.
 
-    Radford et al. 2021 (arXiv:2103.00020), figure 3. 0 or more; log N where all similarities are equal.
+    Radford et al. 2021 (arXiv:2103.00020), figure 3. 0 or more; log N if all similarities are equal.
     """
     _check(image_ND=image_ND, text_ND=text_ND)
     return (_pick(image_ND, text_ND, scale) + _pick(text_ND, image_ND, scale)) / 2
@@ -32,7 +32,7 @@ def clip_loss(image_ND: Tensor, text_ND: Tensor, scale: Tensor | float) -> Tenso
 def negclip_loss(
     image_ND: Tensor, text_ND: Tensor, negative_NKD: Tensor, valid_NK: Tensor, scale: Tensor | float
 ) -> Tensor:
-    """CLIP loss in which every image must also turn away the hard negatives of every caption.
+    """CLIP loss in which every image also has the hard negatives of every caption as negatives.
 
     Yuksekgonul et al. 2023, arXiv:2210.01936, where an alternative image with its caption and negatives is
     one more pair of the batch. Without a valid negative it is ``clip_loss``.
@@ -50,11 +50,11 @@ def triplet_loss(
     valid_N: Tensor,
     scale: Tensor | float,
 ) -> Tensor:
-    """NegCLIP's loss of the pairs, plus that of their negatives with the images that show those.
+    """NegCLIP's loss of the pairs, plus that of their negatives with the images that show the negatives.
 
     Patel et al. 2024, arXiv:2411.02545, with one negative caption and its image per pair; ``valid_N`` where
-    there are both. The second part weighs as many N-ths as pairs have both, so that none of them counts more
-    where others lack one. Without any it is ``clip_loss``.
+    both exist. The weight of the second part is the number of such pairs divided by N, so that a pair does
+    not count more if others lack a negative. Without any it is ``clip_loss``.
     """
     _check(image_ND=image_ND, text_ND=text_ND, negative_image_ND=negative_image_ND, negative_ND=negative_ND)
     loss = negclip_loss(image_ND, text_ND, negative_ND[:, None], valid_N[:, None], scale)
@@ -67,7 +67,7 @@ def triplet_loss(
 
 
 class CeClip(NamedTuple):
-    """The parts of CE-CLIP's loss, and the margins that the next step takes."""
+    """The parts of CE-CLIP's loss, and the margins of the next step."""
 
     negclip: Tensor
     imc: Tensor
@@ -88,9 +88,9 @@ def ceclip_parts(
     """Return NegCLIP's loss, the intra-modal contrast and the cross-modal rank, to be summed with weights.
 
     Zhang et al. 2024, arXiv:2306.08832. ``kind_NK`` numbers a negative's kind, 0 to S - 1, whose margin is
-    ``margin_S``, in logits, 0 before the first step; the next one is the gap that this step found between
-    captions and negatives of the kind, from 0 to ``most``. A kind that a step does not hold keeps its own, as
-    all do from epoch to epoch, where the authors' code begins each at 0.
+    ``margin_S``, in logits, 0 before the first step. The next margin is the gap between captions and
+    negatives of the kind in this step, from 0 to ``most``. A kind that is absent in a step keeps its margin.
+    Margins carry over from epoch to epoch; the authors' code resets each to 0.
     """
     _check(image_ND=image_ND, text_ND=text_ND)
     own_N = scale * (image_ND * text_ND).sum(-1)
@@ -99,14 +99,14 @@ def ceclip_parts(
     return CeClip(
         negclip=negclip_loss(image_ND, text_ND, negative_NKD, valid_NK, scale),
         imc=_contrast(text_ND, own_N, negative_NKD[valid_NK], scale),
-        # The mean is over all slots, empty ones too, as in the authors' code.
+        # The mean is over all slots, also empty ones, as in the authors' code.
         cmr=excess_NK.where(valid_NK, 0).sum() / max(1, valid_NK.numel()),
         margin_S=_next_margin(own_N, negative_NK[valid_NK], kind_NK[valid_NK], margin_S, most),
     )
 
 
 def siglip_loss(image_ND: Tensor, text_ND: Tensor, scale: Tensor | float, bias: Tensor | float) -> Tensor:
-    """Sum over all images and captions of whether they belong together, as a sigmoid; the mean per image.
+    """Sum over all images and captions of the sigmoid loss of belonging together; the mean per image.
 
     Zhai et al. 2023, arXiv:2303.15343. ``bias`` is added to every logit.
     """
@@ -122,7 +122,7 @@ def siglip_loss(image_ND: Tensor, text_ND: Tensor, scale: Tensor | float, bias: 
 
 
 def _pick(query_QD: Tensor, key_MD: Tensor, scale: Tensor | float) -> Tensor:
-    """Return the mean cross-entropy of each query choosing the key of its own number among all."""
+    """Return the mean cross-entropy of each query selecting the key of its own number among all."""
 
     def miss(query_TD: Tensor, own_T: Tensor) -> Tensor:
         return F.cross_entropy(scale * query_TD @ key_MD.T, own_T, reduction="sum")
@@ -132,7 +132,7 @@ def _pick(query_QD: Tensor, key_MD: Tensor, scale: Tensor | float) -> Tensor:
 
 
 def _contrast(text_ND: Tensor, own_N: Tensor, negative_VD: Tensor, scale: Tensor | float) -> Tensor:
-    """Return how far captions are from preferring every negative text to their own image."""
+    """Return the contrastive loss of each caption's own image against every negative text."""
 
     def miss(text_TD: Tensor, own_T: Tensor) -> Tensor:
         logit_TM = torch.cat([own_T[:, None], scale * text_TD @ negative_VD.T], 1)
@@ -150,7 +150,7 @@ def _next_margin(own_N: Tensor, negative_V: Tensor, kind_V: Tensor, margin_S: Te
 
 
 def _sum_tiles(miss: Callable[..., Tensor], num_keys: int, *rows: Tensor) -> Tensor:
-    """Return the sum of ``miss`` over tiles of these rows, each of which meets ``num_keys`` keys."""
+    """Return the sum of ``miss`` over tiles of these rows, each against ``num_keys`` keys."""
     tiles = list(zip(*(row.split(max(1, TILE // max(1, num_keys))) for row in rows), strict=True))
     if len(tiles) == 1:
         return miss(*tiles[0])

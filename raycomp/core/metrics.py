@@ -1,7 +1,7 @@
-"""Statistics of the report: how well a score separates, how two scores agree, what words a choice favours.
+"""Statistics of the report: separation by a score, agreement of two scores, words that a choice favours.
 
-NaN is an error everywhere: rows without a score are the caller's to leave out and to count.
-What is mergeable can be computed on pieces of any size in any place and merged.
+NaN is an error everywhere: the caller removes and counts rows without a score.
+Mergeable statistics can be computed on pieces of any size and merged.
 """
 
 import math
@@ -47,8 +47,8 @@ def auc(positive_N: np.ndarray, negative_M: np.ndarray) -> float:
 def auc_interval(positive_N: np.ndarray, negative_M: np.ndarray) -> tuple[float, float]:
     """Return the 95 % interval of ``auc`` by DeLong et al. 1988, cut to [0, 1].
 
-    (nan, nan) where there is none: with fewer than 2 of either kind, or where the variance is estimated as
-    0 (perfect separation, all scores equal), which says nothing about other samples.
+    (nan, nan) if there is none: with fewer than 2 of either kind, or if the estimated variance is 0 (perfect
+    separation, all scores equal), which gives no information on other samples.
     """
     positive_N, negative_M = _check_groups(positive_N, negative_M)
     if min(len(positive_N), len(negative_M)) < 2:
@@ -66,7 +66,7 @@ def auc_interval(positive_N: np.ndarray, negative_M: np.ndarray) -> tuple[float,
 class PairMoments:
     """Means, squared deviations and their product of two columns seen in pieces, float64.
 
-    Merges as ``attribution.Moments`` does: bits repeat when the order of merging does.
+    Merges like ``attribution.Moments``: the bits repeat if the order of merging does.
     """
 
     count: int = 0
@@ -109,26 +109,26 @@ class PairMoments:
 
     @property
     def pearson(self) -> float:
-        """Pearson's r in [-1, 1]; NaN where a column does not vary or there are fewer than 2 rows."""
+        """Pearson's r in [-1, 1]; NaN if a column does not vary or there are fewer than 2 rows."""
         if self.count < 2 or self.m2_x == 0 or self.m2_y == 0:
             return float("nan")
         return min(max(self.m_xy / (self.m2_x**0.5 * self.m2_y**0.5), -1.0), 1.0)
 
 
 def pearson(x_N: np.ndarray, y_N: np.ndarray) -> float:
-    """Return Pearson's r; NaN where a column does not vary."""
+    """Return Pearson's r; NaN if a column does not vary."""
     return PairMoments.of(x_N, y_N).pearson
 
 
 def average_ranks(value_N: np.ndarray) -> np.ndarray:
     """Return ranks from 1, float64; equal values share the mean of their ranks."""
-    # Not scipy's: select would import it for this alone.
+    # Not scipy's: select would import scipy only for this.
     _, group_N, size_G = np.unique(value_N, return_inverse=True, return_counts=True)
     return (np.cumsum(size_G) - (size_G - 1) / 2)[group_N]
 
 
 def spearman(x_N: np.ndarray, y_N: np.ndarray) -> float:
-    """Return Spearman's rho, Pearson's r of the average ranks; NaN where a column does not vary."""
+    """Return Spearman's rho, Pearson's r of the average ranks; NaN if a column does not vary."""
     return pearson(average_ranks(_check_finite("x", x_N)), average_ranks(_check_finite("y", y_N)))
 
 
@@ -136,9 +136,9 @@ def correlation_interval(r: float, num_rows: int, ranks: bool = False) -> tuple[
     """Return the 95 % interval of a correlation of ``num_rows`` independent rows by Fisher's z.
 
     The variance of z is 1 / (n - 3), of Spearman's rho (``ranks``) 1.06 / (n - 3) (Fieller et al. 1957).
-    Rows that come in clusters, as the phrases of a caption or of a target do, are not independent: the number
-    of clusters in place of that of rows is the safe choice for clusters of one kind and about equal size.
-    (nan, nan) where there is none: r is NaN or 1 in size, or there are fewer than 4 rows.
+    Rows in clusters, such as the phrases of a caption or of a target, are not independent: the number of
+    clusters in place of that of rows is the safe choice for clusters of one kind and about equal size.
+    (nan, nan) if there is none: r is NaN or has absolute value 1, or there are fewer than 4 rows.
     """
     if num_rows < 4 or not abs(r) < 1:
         return float("nan"), float("nan")
@@ -150,13 +150,13 @@ def student_95(freedom: int) -> float:
     """Return Student's t for a two-sided 95 % interval."""
     if freedom < 1:
         raise ValueError(f"freedom={freedom}: must be at least 1")
-    from scipy.special import stdtrit  # takes its time to import
+    from scipy.special import stdtrit  # slow to import
 
     return float(stdtrit(freedom, 0.975))
 
 
 def share_interval(part: int, whole: int) -> tuple[float, float]:
-    """Return the 95 % interval of a share by Wilson's score; (0, 1) where there are no rows."""
+    """Return the 95 % interval of a share by Wilson's score; (0, 1) without rows."""
     if not whole:
         return 0.0, 1.0
     return wilson(part / whole, whole)
@@ -171,15 +171,16 @@ def wilson(share: float, whole: float) -> tuple[float, float]:
 
 
 def drawn_interval(num_rows: int, num_marked: int, num_drawn: int) -> tuple[float, int, int]:
-    """Return how many marked rows a draw without replacement takes: the mean, and the central 95 % of draws.
+    """Return the number of marked rows in a draw without replacement: the mean, and the central 95 % of
+    draws.
 
-    The hypergeometric distribution in whole numbers, so exact; meant for thousands of rows. ValueError where
-    more rows are marked or drawn than there are.
+    The hypergeometric distribution in whole numbers, so exact; meant for thousands of rows. ValueError if
+    more rows are marked or drawn than exist.
     """
     for name, value in (("num_marked", num_marked), ("num_drawn", num_drawn)):
         if not 0 <= value <= num_rows:
             raise ValueError(f"{name}={value}: must be between 0 and num_rows={num_rows}")
-    # scipy's quantile misses where a tail is 1 / 40 to the dot.
+    # scipy's quantile is wrong if a tail is exactly 1 / 40.
     least, most = max(0, num_drawn + num_marked - num_rows), min(num_marked, num_drawn)
     ways = [
         math.comb(num_marked, count) * math.comb(num_rows - num_marked, num_drawn - count)
@@ -194,12 +195,12 @@ def drawn_interval(num_rows: int, num_marked: int, num_drawn: int) -> tuple[floa
 def log_odds(
     kept_V: np.ndarray, dropped_V: np.ndarray, prior_words: float = 500.0
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return how much each of V words leans to the kept side: log-odds ratio and its z score, float64 (V,).
+    """Return the preference of each of V words for the kept side: log-odds ratio and z score, float64 (V,).
 
-    Monroe, Colaresi and Quinn 2008, "Fightin' Words", with the informative Dirichlet prior: each side is
-    first given ``prior_words`` words spread as in both sides together, which pulls rare words to 0.
-    Above 0 leans to kept. Counts are not negative and each word occurs at least once; a vocabulary of one
-    word leans nowhere.
+    Monroe, Colaresi and Quinn 2008, "Fightin' Words", with the informative Dirichlet prior: each side first
+    gets ``prior_words`` words distributed as in both sides together, which pulls rare words to 0. Values
+    above 0 favour kept. Counts are not negative and each word occurs at least once; a vocabulary of one word
+    has no preference.
     """
     kept_V, dropped_V = np.asarray(kept_V, np.float64), np.asarray(dropped_V, np.float64)
     if kept_V.shape != dropped_V.shape:
@@ -232,7 +233,7 @@ class Histogram:
 
     @classmethod
     def of(cls, value_N: np.ndarray, low: float, high: float, num_bins: int) -> "Histogram":
-        """Count ``value_N``; infinities are under or over. ValueError on NaN, low >= high, no bins."""
+        """Count ``value_N``; infinities count as under or over. ValueError on NaN, low >= high, no bins."""
         if not (low < high and num_bins >= 1):
             raise ValueError(
                 f"histogram from {low} to {high} in {num_bins} bins: must rise and have at least 1"
@@ -249,7 +250,7 @@ class Histogram:
         return np.linspace(self.low, self.high, len(self.counts) + 1)
 
     def merge(self, other: "Histogram") -> "Histogram":
-        """Return both counts together; ValueError where the bins are not the same."""
+        """Return both counts together; ValueError if the bins differ."""
         bins = (self.low, self.high, len(self.counts))
         if bins != (other.low, other.high, len(other.counts)):
             raise ValueError(
@@ -261,17 +262,18 @@ class Histogram:
 
 @dataclass(frozen=True, eq=False)
 class Reservoir:
-    """At most ``capacity`` rows drawn evenly from all rows seen: those of the smallest hash of (uid, seed).
+    """At most ``capacity`` rows drawn uniformly from all rows seen: those of the smallest hash of (uid,
+    seed).
 
-    The draw depends on the uids alone, not on the order or the cutting of the rows; merging is exact, in
-    any order. The rows lie in drawing order, so the first m are a draw of m. Uids must be unique.
+    The draw depends only on the uids, not on the order or the splitting of the rows; merging is exact, in any
+    order. The rows are in drawing order, so the first m are a draw of m. Uids must be unique.
     """
 
     capacity: int
     seed: int
     uid_M2: np.ndarray = field(default_factory=lambda: np.zeros((0, 2), np.uint64))
     columns: dict[str, np.ndarray] = field(default_factory=dict)
-    """What to keep of each row: arrays of any type with the rows along the first axis."""
+    """Values to keep of each row: arrays of any type with the rows along the first axis."""
     num_seen: int = 0
 
     @classmethod

@@ -1,7 +1,7 @@
-"""Who is right, example by example, from the scores of a benchmark's captions.
+"""Correctness of each example, from the scores of a benchmark's captions.
 
-N examples; of each the scores of P true captions (positives) and Q false ones (negatives), the larger the
-better a caption fits. Strict: a tie is wrong, and is told. Controls are judged by the very same functions.
+N examples, each with the scores of P true captions (positives) and Q false ones (negatives); a larger score
+is a better fit. Strict: a tie is wrong, and is reported. Baselines are evaluated by the same functions.
 """
 
 import math
@@ -28,14 +28,14 @@ class Verdict(NamedTuple):
     right_N: np.ndarray
     """1, 0, or 1/2 where a tie counts half; float64."""
     tie_N: np.ndarray
-    """Whether the scores that decide are equal; bool."""
+    """Whether the deciding scores are equal; bool."""
     chance_N: np.ndarray
-    """What scores in a random order come to; float64."""
+    """The expected value for scores in random order; float64."""
 
 
 class Pair(NamedTuple):
-    """An item of two images with a caption each, by the rows of a table of choices: each caption is the other
-    row's only negative."""
+    """An item of two images with a caption each, by the rows of a table of choices: each row's only negative
+    is the other row's caption."""
 
     first: int
     second: int
@@ -47,7 +47,7 @@ def judge_choices(positives: Scores, negatives: Scores, half_ties: bool = False)
     ``accuracy``: the first positive above all negatives. Where every example has several positives, also
     ``augmented_accuracy``, all positives above all negatives (Kamath et al. 2024, arXiv:2409.17958; ITT of
     SugarCrepe++, arXiv:2406.11171), and ``brittleness``, the share with a negative strictly between two
-    positives. With ``half_ties`` a tie counts 1/2, as for a control whose scores are whole numbers.
+    positives. With ``half_ties`` a tie counts 1/2, as for a baseline whose scores are whole numbers.
     """
     first_N = np.array([scores[0] for scores in positives], np.float64)
     least_N = np.array([min(scores) for scores in positives], np.float64)
@@ -71,7 +71,7 @@ def _compare(true_N: np.ndarray, false_N: np.ndarray, chance_N: np.ndarray, half
 
 
 def _chance_of_order(num_true: int, num_false: int) -> float:
-    """Return how often all true captions come before all false ones."""
+    """Return how often all true captions rank before all false ones."""
     return 1 / math.comb(num_true + num_false, num_true)
 
 
@@ -88,13 +88,13 @@ def _find_between(
         not is_between and bool({low, high} & {*scores})
         for is_between, (low, high, scores) in zip(between, rows, strict=True)
     ]
-    # None is between where all positives are neighbours in the order of all.
+    # No negative is between them if all positives are adjacent in the joint order.
     orders = [math.comb(*counts) for counts in zip(num_true_N + num_false_N, num_true_N, strict=True)]
     return Verdict(np.array(between, np.float64), np.array(tie), 1 - (1 + num_false_N) / np.array(orders))
 
 
 def judge_texts(text_scores: Scores, num_positives: int) -> Verdict:
-    """Return whether true captions are nearer to one another than to any false one (TOT).
+    """Return whether true captions are nearer to each other than to any false one (TOT).
 
     SugarCrepe++ (arXiv:2406.11171). Each example's scores are the cosines of all pairs of its texts,
     positives first, the upper triangle row by row.
@@ -119,11 +119,12 @@ def _count_texts(num_pairs: int) -> int:
 def judge_pairs(positives: Scores, negatives: Scores, pairs: Sequence[Pair]) -> dict[str, Verdict]:
     """Return the metrics of items of two images and two captions (Winoground, arXiv:2204.03162).
 
-    ``text``: of both images the own caption wins; ``image``: of both captions the own image wins; ``group``:
-    both. The scores are those of the rows that ``pairs`` name, one positive and one negative each.
+    ``text``: for both images the own caption is scored higher; ``image``: for both captions the own image is;
+    ``group``: both. The scores are those of the rows that ``pairs`` names, one positive and one negative
+    each.
     """
     own = np.array([[positives[i][0], positives[j][0]] for i, j in pairs], np.float64).reshape(-1, 2)
-    # Of each image the other caption; read backwards, of each caption the other image.
+    # For each image the other caption; reversed, for each caption the other image.
     other = np.array([[negatives[i][0], negatives[j][0]] for i, j in pairs], np.float64).reshape(-1, 2)
     won = {TEXT_SCORE: own > other, IMAGE_SCORE: own > other[:, ::-1]}
     tied = {TEXT_SCORE: own == other, IMAGE_SCORE: own == other[:, ::-1]}
@@ -142,5 +143,5 @@ def judge_pairs(positives: Scores, negatives: Scores, pairs: Sequence[Pair]) -> 
 
 
 def _decided_by_tie(won_N: np.ndarray, tied_N: np.ndarray) -> np.ndarray:
-    """Return where nothing but ties stands in the way."""
+    """Return where only ties prevent a correct result."""
     return (won_N | tied_N).all(1) & tied_N.any(1)

@@ -1,10 +1,10 @@
-"""Lay captions and their counterfactuals out in flat passes of a fixed number of positions.
+"""Arrange captions and their counterfactuals in flat passes of a fixed number of positions.
 
-Go et al. (arXiv 2605.22651), Eq. 2 needs K + 1 texts per pair; a counterfactual shares every position before
-its first changed token with its caption, so only its suffix is laid out. What a caption and its suffixes look
-like within their part depends on that caption alone, whichever pass they land in, and wherever there.
+Go et al. (arXiv 2605.22651), Eq. 2 needs K + 1 texts per pair. A counterfactual shares every position before
+its first changed token with its caption, so only its suffix is stored. The layout of a caption and its
+suffixes within their part depends only on that caption, not on the pass or the position in it.
 
-G captions, T counterfactuals (one caption's after the other's), P parts, S segments, M positions of a pass,
+G captions, T counterfactuals (concatenated caption by caption), P parts, S segments, M positions of a pass,
 R rows of W positions for attention.
 """
 
@@ -21,15 +21,15 @@ WIDTH_STEP = 16
 class Segments:
     """One caption or one suffix each; a part is a caption's segment and some or all of its suffixes'.
 
-    The first token of all texts is the same and is laid out once in a pass, at its position 0, so segments
-    begin at place 1 or later.
+    The first token of all texts is the same and is stored once in a pass, at its position 0, so segments
+    start at position 1 or later.
     """
 
     part_S: np.ndarray
     text_S: np.ndarray
-    """Which text: 0 to G - 1 for captions, G + t for counterfactual t."""
+    """Index of the text: 0 to G - 1 for captions, G + t for counterfactual t."""
     first_S: np.ndarray
-    """Place in its text of the first position that is laid out."""
+    """Position in its text of the first stored token."""
     size_S: np.ndarray
 
     @property
@@ -40,18 +40,18 @@ class Segments:
 
 @dataclass(frozen=True)
 class PackedPass:
-    """What one forward pass of M positions holds; unused positions repeat position 0 and are never read."""
+    """One forward pass of M positions; unused positions repeat position 0 and are never read."""
 
     segment_S: np.ndarray
     """The segments of this pass, in order."""
     last_S: np.ndarray
-    """Position of each segment's last token, where the tower reads its result."""
+    """Position of each segment's last token, where the tower reads the text's result."""
     text_M: np.ndarray
     place_M: np.ndarray
     rows: tuple[tuple[np.ndarray, np.ndarray], ...]
-    """Per attention width: int [R, W] the positions of each part, bool [R, W, W] who may look at whom."""
+    """By attention width: int [R, W] the positions of each part, bool [R, W, W] the attention mask."""
     source_M: np.ndarray
-    """Where each position stands among all rows, flattened and joined."""
+    """Index of each position among all rows, flattened and concatenated."""
 
 
 def cut_segments(
@@ -59,10 +59,10 @@ def cut_segments(
 ) -> Segments:
     """Return the segments of all texts, a caption's before its counterfactuals'.
 
-    ``length_G`` counts tokens up to and with end-of-text (at least 2), ``count_G`` counterfactuals,
-    ``first_T`` is where each first differs from its caption (1 or later). A caption whose suffixes do not fit
-    in ``num_positions`` (at least twice the longest text) is cut into parts by its own lengths; each part
-    carries the caption again.
+    ``length_G`` counts tokens up to and including end-of-text (at least 2), ``count_G`` counterfactuals,
+    ``first_T`` is the first position where each differs from its caption (1 or later). A caption whose
+    suffixes do not fit in ``num_positions`` (at least twice the longest text) is split into parts by its own
+    lengths; each part repeats the caption.
     """
     num_captions, num_others = len(length_G), len(first_T)
     owner_T = np.repeat(np.arange(num_captions), count_G)
@@ -93,7 +93,7 @@ def pack(segments: Segments, num_positions: int) -> Iterator[PackedPass]:
 
 
 def _first_fit(size_P: np.ndarray, capacity: int) -> np.ndarray:
-    """Return a bin per part: the largest first, each into the first bin with room (little is left over)."""
+    """Return a bin per part: the largest first, each into the first bin with room (little is wasted)."""
     bin_P = np.zeros(len(size_P), np.int64)
     free: list[int] = []
     for part in np.argsort(-size_P, kind="stable").tolist():
@@ -118,7 +118,7 @@ def _pack(segments: Segments, chosen_S: np.ndarray, num_positions: int) -> Packe
     place_M[1:used] = np.arange(1, used) - np.repeat(start_S - first_S, size_S)
     prefix_M[1:used] = np.repeat(first_S, size_S)
     is_caption_S = np.diff(part_S, prepend=-1) > 0
-    # A caption's segment is 0 as the start token is; other segments are numbered from 1.
+    # A caption's segment is 0, as is the start token's; other segments are numbered from 1.
     owner_M[1:used] = np.repeat(np.where(is_caption_S, 0, np.arange(1, len(size_S) + 1)), size_S)
     start_P = start_S[is_caption_S]
     rows: list[tuple[np.ndarray, np.ndarray]] = []
@@ -144,10 +144,10 @@ def _cut_rows(start_P: np.ndarray, size_P: np.ndarray) -> Iterator[np.ndarray]:
 def _mask(
     owner_RW: np.ndarray, place_RW: np.ndarray, prefix_RW: np.ndarray, inside_RW: np.ndarray
 ) -> np.ndarray:
-    """Return True where a query (rows) may look at a key (columns).
+    """Return True where a query (rows) may attend to a key (columns).
 
-    A position sees its own segment up to itself, and of its caption what lies before its own first change.
-    The start token and padding are not inside: all see the start token, which sees itself alone.
+    A position attends to its own segment up to itself, and to its caption before its own first change.
+    The start token and padding are not inside: all attend to the start token, which attends only to itself.
     """
     same = owner_RW[:, :, None] == owner_RW[:, None, :]
     causal = place_RW[:, None, :] <= place_RW[:, :, None]

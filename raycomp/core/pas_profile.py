@@ -1,4 +1,4 @@
-"""What PAS goes with over a set of pairs: alignment, the text alone, how far the nonces move the text.
+"""Correlates of PAS over a set of pairs: alignment, text-only measures, displacement of the text embedding.
 
 N pairs that have a PAS, P targets that have a drop.
 """
@@ -17,17 +17,17 @@ _TEXT = ("num_words", "num_targets", "displacement")
 
 
 class Agreement(NamedTuple):
-    """A correlation or a share of the variance, -1 to 1; NaN where too few pairs or no variance."""
+    """A correlation or a share of the variance, -1 to 1; NaN with too few pairs or no variance."""
 
     value: float
     low: float
     high: float
-    """Of the 95 % interval; NaN where there is none."""
+    """Ends of the 95 % interval; NaN if there is none."""
     num: int
 
 
 class PasProfile(NamedTuple):
-    """What PAS goes with."""
+    """Correlates of PAS."""
 
     alignment: Agreement
     """Pearson correlation of PAS and alignment over pairs."""
@@ -35,7 +35,7 @@ class PasProfile(NamedTuple):
     """Pearson correlation of drop and displacement over targets; the interval counts pairs, whose targets may
     all agree."""
     text: Agreement
-    """R^2 of PAS on what no picture is needed for: the caption's words, its targets, their mean displacement.
+    """R^2 of PAS on text-only measures: the number of words, the number of targets, their mean displacement.
     Without an interval."""
 
 
@@ -46,7 +46,7 @@ def profile_pas(
     drop_P: np.ndarray,
     displacement_P: np.ndarray,
 ) -> PasProfile:
-    """Return what PAS goes with.
+    """Return the correlates of PAS.
 
     ``text_N3``: words of the caption, targets with a drop, their mean displacement.
     """
@@ -61,7 +61,7 @@ def profile_pas(
 
 
 def _correlate(x_N: np.ndarray, y_N: np.ndarray, num: int) -> Agreement:
-    """Return their correlation, its interval as of ``num`` independent rows."""
+    """Return the correlation of two columns, with the interval for ``num`` independent rows."""
     nan = float("nan")
     if num < _LEAST or not np.ptp(x_N) or not np.ptp(y_N):
         return Agreement(nan, nan, nan, len(x_N))

@@ -1,13 +1,15 @@
-"""What of Theorems 7 to 9 (arXiv:2510.26302) the toy world fulfils: over every edit of every caption in it.
+"""The premises of Theorems 7 to 9 (arXiv:2510.26302) in the toy world, checked on every edit of every
+caption.
 
-Each theorem draws its conclusion, that g** gives caption and edit one embedding, from a premise:
+Each theorem concludes from a premise that g** gives caption and edit one embedding:
 
-- SWAP, Theorem 7: over the tokens, the sets of z_inv that a token allows have one z_inv in common;
+- SWAP, Theorem 7: the intersection over tokens of the sets of z_inv that a token allows has one element;
 - REPLACE, Theorem 8: g** of the text with a word is g** of the text with its replacement;
-- ADD, Theorem 9: a z_inv lies in the inverse images of caption and augmented text under g*.
+- ADD, Theorem 9: a z_inv is in the inverse images of caption and augmented text under g*.
 
-g* of the toy is invertible, so the last would ask for one z_inv of both: that they are ``nearest`` > 0 apart
-refutes it. The same distance says of every edit that it is none to g*, that is, a true negative.
+g* of the toy is invertible, so the last premise requires one z_inv of both: that they are ``nearest`` > 0
+apart refutes it. The same distance shows that g* separates every edit from its caption: it is a true
+negative.
 
 Letters as in ``scm.py``.
 """
@@ -22,7 +24,7 @@ from raycomp.words import ADD, OPERATIONS, REPLACE, SWAP
 
 
 class Premise(NamedTuple):
-    """What holds of all edits of one operator."""
+    """The results for all edits of one operator."""
 
     nearest: float
     """The smallest |z_inv(caption) - z_inv(edit)|."""
@@ -33,7 +35,7 @@ class Premise(NamedTuple):
 
 
 def check_premises(world: scm.World) -> dict[str, Premise]:
-    """Return what holds of the edits of each operator."""
+    """Return the results for the edits of each operator."""
     caption_S6 = np.pad(world.support_S5, ((0, 0), (0, 1)), constant_values=-1)
     votes_SD = _encode(world, caption_S6)
     meaning_SZ = scm.read_meaning(world, caption_S6)
@@ -52,9 +54,9 @@ def check_premises(world: scm.World) -> dict[str, Premise]:
 
 
 def list_edits(caption_SK: np.ndarray, op: str) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yield every edit that ``scm.OPERATORS`` can draw: which caption, and the concepts that come of it.
+    """Yield every edit that ``scm.OPERATORS`` can draw: the caption's index, and the resulting concepts.
 
-    In parts that fit in memory.
+    The edits come in parts that fit in memory.
     """
     scenes_S = np.arange(len(caption_SK))
     if op == SWAP:
@@ -77,6 +79,6 @@ def _encode(world: scm.World, concept_NK: np.ndarray) -> np.ndarray:
 
 
 def _count_common(world: scm.World, concept_NK: np.ndarray) -> np.ndarray:
-    """Return how many z_inv of the support all tokens of each text have in common, int (N,)."""
+    """Return the number of z_inv of the support that all tokens of each text share, int (N,)."""
     held_NS = scm.count_concepts(concept_NK) @ scm.count_concepts(world.support_S5).T
     return (held_NS == (concept_NK >= 0).sum(axis=1, keepdims=True)).sum(axis=1)

@@ -1,14 +1,14 @@
 """How far an edit moves an encoder's embeddings, as functions of arrays (arXiv:2510.26302, section 5.2).
 
 The paper takes the A-distance (``core/distance.py``) between embeddings of captions T and of edited captions
-T~: near 0 says that a classifier cannot tell the two sets apart. But neither can it where the two sets have
-one distribution. SWAP is its own inverse: where T~ is as likely a caption as T ("a cube on a ball", "a ball
-on a cube") the sets are equal, and the A-distance of even a perfect encoder is 0. It compares sets, not
-pairs. Whether a caption is told from its own edit is seen in the paired distance |g(T) - g(T~)|, read
-against that of paraphrases, and, with the image, in which of the two it is nearer to.
+T~: near 0 means that a classifier cannot separate the two sets. But no classifier can if the two sets have
+one distribution. SWAP is its own inverse: if T~ is as likely a caption as T ("a cube on a ball", "a ball on a
+cube") the sets are equal, and the A-distance of even a perfect encoder is 0. It compares sets, not pairs. The
+paired distance |g(T) - g(T~)| measures whether a caption is separated from its own edit. It is compared with
+that of paraphrases and, with the image, by which of the two texts is nearer to the image.
 
 Letters: N pairs of a text and its edit, row i with row i; D dims, R draws. ``group_N`` holds each pair's uid,
-as any values that compare equal; a uid may have several pairs and is never torn.
+as any values that can be compared for equality; a uid may have several pairs, which stay together.
 """
 
 from typing import NamedTuple
@@ -17,14 +17,14 @@ import numpy as np
 
 from raycomp.core.distance import draw_folds
 
-# Similarities this close count as equal: adding in another order moves them by less.
+# Similarities this close count as equal: another order of addition moves them by less.
 TIE = 1e-6
-# Of the kernel's eigenvalues, whose sum is the number of rows.
+# Relative to the sum of the kernel's eigenvalues, which is the number of rows.
 RIDGES = (1e-4, 1e-3, 1e-2, 1e-1, 1e0, 1e1, 1e2, 1e3)
 
 
 class Interval(NamedTuple):
-    """A value and its 95 % interval; NaN where there is none."""
+    """A value and its 95 % interval; NaN if there is none."""
 
     value: float
     low: float
@@ -32,7 +32,7 @@ class Interval(NamedTuple):
 
     def under(self, name: str, over: str = "") -> dict[str, float]:
         """Return parts of a plain row, as ``table.take_estimate`` reads them: the ends are NAME_low and
-        NAME_high; ``over`` comes between where a row has ends of several kinds."""
+        NAME_high; ``over`` is inserted if a row has intervals of several kinds."""
         return {name: self.value, f"{name}{over}_low": self.low, f"{name}{over}_high": self.high}
 
 
@@ -52,15 +52,15 @@ def pair_similarity(first_ND: np.ndarray, second_ND: np.ndarray) -> np.ndarray:
 
 
 def two_way_choice(image_ND: np.ndarray, first_ND: np.ndarray, second_ND: np.ndarray) -> np.ndarray:
-    """Return 1 where the image is nearer to T than to T~, 0 where not, 1/2 within ``TIE``, float64 (N,).
+    """Return 1 if the image is nearer to T than to T~, 0 if not, 1/2 within ``TIE``, float64 (N,).
 
-    The mean is the accuracy of the choice; chance, and an encoder that gives both one embedding, has 0.5.
+    The mean is the accuracy of the choice; chance, and an encoder with one embedding for both, give 0.5.
     """
     return count_wins(pair_similarity(image_ND, first_ND) - pair_similarity(image_ND, second_ND))
 
 
 def count_wins(lead_N: np.ndarray) -> np.ndarray:
-    """Return 1 where a lead is above 0, 0 where it is below, 1/2 within ``TIE``, float64 (N,)."""
+    """Return 1 if a lead is above 0, 0 if it is below, 1/2 within ``TIE``, float64 (N,)."""
     return (lead_N > TIE) + (np.abs(lead_N) <= TIE) / 2
 
 
@@ -73,8 +73,8 @@ def bootstrap_ratio(
 ) -> Interval:
     """Return sum(above) / sum(below) with the percentile interval over ``num_draws`` resamples of groups.
 
-    With ``below_N`` of ones that is a mean. NaN where below sums to 0 (a draw that does is left out). No
-    interval where all draws agree (one group, an accuracy of 1): that says nothing about other samples.
+    With ``below_N`` of ones it is a mean. NaN if below sums to 0 (such a draw is left out). No interval if
+    all draws agree (one group, an accuracy of 1): they give no information on other samples.
     """
     groups, which_N = np.unique(group_N, return_inverse=True)
     if not len(groups):
@@ -92,9 +92,9 @@ def bootstrap_ratio(
 
 
 def shuffle_words(caption: str, share: float, rng: np.random.Generator) -> str:
-    """Return the caption with ``share`` of its words, at least two, on one another's places, none on its own.
+    """Return the caption with ``share`` of its words, at least two, permuted so that none keeps its position.
 
-    Words are what white space parts. With share 0, or fewer than two words, the caption itself.
+    White space separates words. With share 0, or fewer than two words, return the caption itself.
     """
     if not 0 <= share <= 1:
         raise ValueError(f"share={share}: must be in [0, 1]")
@@ -111,12 +111,12 @@ def shuffle_words(caption: str, share: float, rng: np.random.Generator) -> str:
 def held_out_r2(
     embedding_ND: np.ndarray, latent_NM: np.ndarray, group_N: np.ndarray, rng: np.random.Generator
 ) -> float:
-    """Return how much of a latent an embedding determines: R^2 of kernel regression on groups not seen.
+    """Return how much of a latent an embedding determines: R^2 of kernel regression on held-out groups.
 
-    Block identifiability asks for any map, not a linear one (Daunhawer et al., arXiv:2303.09166): the kernel
-    is Gaussian, as wide as the median distance. Half of the groups are for fitting, a quarter for choosing
-    the ridge and a quarter for testing. 1: determined; 0: no better than the mean, and below where chance
-    misleads. Squares are summed over the M dims of the latent.
+    Block identifiability allows any map, not only a linear one (Daunhawer et al., arXiv:2303.09166): the
+    kernel is Gaussian, as wide as the median distance. Half of the groups are for fitting, a quarter for
+    choosing the ridge and a quarter for testing. 1: determined; 0: no better than the mean; below 0 by
+    chance. Squares are summed over the M dims of the latent.
     """
     part_N = np.array([0, 0, 1, 2])[draw_folds(group_N, 4, rng)]
     fit_N = part_N == 0

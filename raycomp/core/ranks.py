@@ -1,7 +1,7 @@
-"""Where what is right stands among all that could be found; ties are lost, and counted.
+"""Rank of the right target among all targets; ties count as lost, and are counted.
 
 Q queries (images or texts), K targets (texts, images or classes), D dims; B queries of a tile. Every query
-and every target is of an item: a query looks for the targets of its own item.
+and every target belongs to an item: the right targets of a query are those of its own item.
 """
 
 import math
@@ -9,19 +9,19 @@ from typing import NamedTuple
 
 import numpy as np
 
-# Scores that are in memory together.
+# Scores held in memory at once.
 _TILE = 1 << 22
 
 
 class Ranks(NamedTuple):
-    """What became of Q queries."""
+    """The results of Q queries."""
 
     rank_Q: np.ndarray
     """1 + the number of other items' targets that score at least as high as the best own one; int32."""
     ties_Q: np.ndarray
-    """How many of those score the same; int32."""
+    """Number of those with the same score; int32."""
     margin_Q: np.ndarray
-    """The best own score less the best other one; float32."""
+    """The best own score less the best other score; float32."""
     rival_Q: np.ndarray
     """The target with the best other score, the first of several; int64."""
 
@@ -29,8 +29,8 @@ class Ranks(NamedTuple):
 def rank_items(query_QD: np.ndarray, target_KD: np.ndarray, item_Q: np.ndarray, item_K: np.ndarray) -> Ranks:
     """Rank all targets for every query by their inner product; NaN counts as a tie.
 
-    Products are made in float64 and compared in float32: equal embeddings then tie, in whatever order and
-    tile they are multiplied. Every query has a target of its own item and one of another.
+    Products are computed in float64 and compared in float32, so equal embeddings tie in any order and tile of
+    multiplication. Every query has a target of its own item and one of another.
     """
     target_DK = np.asarray(target_KD, np.float64).T
     num_rows = max(1, _TILE // max(1, len(item_K)))
@@ -57,18 +57,18 @@ def _rank_tile(score_BK: np.ndarray, is_own_BK: np.ndarray) -> Ranks:
 
 
 def find_hits(rank_Q: np.ndarray, ties_Q: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return which queries find their own among the first k (1, 0; float64), and which only ties keep out."""
+    """Return which queries rank their own among the first k (1, 0; float64), and which only ties prevent."""
     right_Q = rank_Q <= k
     return right_Q.astype(np.float64), ~right_Q & (rank_Q - ties_Q <= k)
 
 
 def chance_of_hit(num_own: int, num_targets: int, k: int) -> float:
-    """Return how often one of ``num_own`` targets is among the first k of ``num_targets`` in random order."""
+    """Return the probability that one of ``num_own`` of ``num_targets`` targets is in a random first k."""
     return 1 - math.comb(num_targets - num_own, k) / math.comb(num_targets, k)
 
 
 def mean_directions(text_CKD: np.ndarray) -> np.ndarray:
-    """Return the mean of every class's K texts, made of length 1: float64 (C, D).
+    """Return the mean of every class's K texts, scaled to length 1: float64 (C, D).
 
     The weights of a zero-shot classifier (Radford et al. 2021, arXiv:2103.00020, section 3.1.4); texts have
     length 1.
@@ -78,6 +78,6 @@ def mean_directions(text_CKD: np.ndarray) -> np.ndarray:
 
 
 def find_duplicates(row_ND: np.ndarray) -> np.ndarray:
-    """Return what tells rows apart: numbers from 0 that equal rows, bit by bit, share; int64 (N,)."""
+    """Return a number from 0 for each row; rows that are equal, bit by bit, share it; int64 (N,)."""
     numbers: dict[bytes, int] = {}
     return np.array([numbers.setdefault(row.tobytes(), len(numbers)) for row in row_ND], np.int64)

@@ -1,8 +1,8 @@
-"""Multi-positive InfoNCE: an image and its caption's views, one of them composed of primitives.
+"""Multi-positive InfoNCE: an image and the views of its caption, one of them composed of primitives.
 
-COMPO-REALIGN (ICLR 2026, openreview.net/forum?id=eiTy6AYeQi), second and third key design. What the text
-leaves open has a name here. B samples, M views of all of them, K entries of the buffer, D dims.
-Embeddings have length 1; ``scale`` is 1 / tau. Samples with the same number in ``group_B`` are of the same
+COMPO-REALIGN (ICLR 2026, openreview.net/forum?id=eiTy6AYeQi), second and third key design. Readings that the
+paper leaves open have names here. B samples, M views of all of them, K entries of the buffer, D dims.
+Embeddings have length 1; ``scale`` is 1 / tau. Samples with the same number in ``group_B`` have the same
 composition: they are neither positive nor negative for each other.
 """
 
@@ -15,12 +15,12 @@ from raycomp.config.check import check_choice
 
 OWN, JOINT = "own", "joint"
 QUERIES = (OWN, JOINT)
-"""From compositions to images: each view asks for its image, or all views of a sample in one quotient, which
-trains the composed one away from images."""
+"""From compositions to images: each view has its own term, or all views of a sample share one quotient, which
+trains the composed view away from images."""
 ANCHORED, LITERAL, NEGATIVES = "anchored", "literal", "negatives"
 READINGS = (ANCHORED, LITERAL, NEGATIVES)
-"""What the buffer's texts are for: literal, the paper's, one more positive of the samples of the same
-composition; anchored, each draws its own composition to itself, as an image does; negatives, one more
+"""The use of the buffer's texts. literal, the paper's: one more positive of the samples of the same
+composition. anchored: each text aligns its own composition with itself, as an image does. negatives: one more
 negative of all images."""
 
 
@@ -29,7 +29,7 @@ class Views(NamedTuple):
 
     view_MD: Tensor
     owner_M: Tensor
-    """Of which sample, 0 to B - 1."""
+    """The sample of each view, 0 to B - 1."""
 
 
 class Past(NamedTuple):
@@ -38,9 +38,9 @@ class Past(NamedTuple):
     text_KD: Tensor
     """e'_c, frozen."""
     composed_KD: Tensor
-    """e^'_c, by the head as it is now."""
+    """e^'_c, by the current head."""
     group_K: Tensor
-    """The composition, numbered as the batch's are."""
+    """The number of the composition, as in the batch."""
 
 
 class Parts(NamedTuple):
@@ -49,11 +49,11 @@ class Parts(NamedTuple):
     image_to_composition: Tensor
     composition_to_image: Tensor
     anchor: Tensor
-    """That of past texts and their compositions; 0 without."""
+    """The term of past texts and their compositions; 0 without."""
 
     @property
     def total(self) -> Tensor:
-        """L_Tri, with the anchors' beside it."""
+        """L_Tri, plus the anchors' term."""
         return (self.image_to_composition + self.composition_to_image) / 2 + self.anchor
 
 
@@ -67,11 +67,11 @@ def compo_realign(
     reading: str = LITERAL,
     c2v: str = OWN,
 ) -> Parts:
-    """Return the objective of a batch: e_c and e^_c both are their image's.
+    """Return the objective of a batch: e_c and e^_c both belong to their image.
 
-    Without ``composed_BD``, the ablation, only e_c is, and where that is frozen nothing trains: no gradient
-    comes of it. ``text_BD`` are frozen captions, or in the reading ``adapted`` what ``Composer.adapt`` makes
-    of them. ``past`` as ``reading`` says.
+    Without ``composed_BD``, the ablation, only e_c does; if it is frozen, there is no gradient and no
+    training. ``text_BD`` are frozen captions, or in the reading ``adapted`` the result of ``Composer.adapt``
+    on them. ``past`` is used as ``reading`` specifies.
     """
     check_choice("reading", reading, READINGS)
     past = past if past is not None and len(past.text_KD) else None
@@ -101,9 +101,9 @@ def contrast_views(
 ) -> Parts:
     """Return both directions of the multi-positive InfoNCE; with one view of each sample it is ``clip_loss``.
 
-    Image to composition: - log of the share that an image's own views have among all views, exp(scale * s)
-    summed. Composition to image: by ``c2v``, over images. ``negatives``: further texts that images must turn
-    away, and their compositions.
+    Image to composition: - log of the share of an image's own views among all views, with exp(scale * s)
+    summed. Composition to image: by ``c2v``, over images. ``negatives``: further negative texts of all
+    images, and their compositions.
     """
     check_choice("c2v", c2v, QUERIES)
     own_B = torch.arange(len(image_BD), device=image_BD.device)

@@ -1,7 +1,7 @@
 """Least squares at any size: sums of pieces that are merged, then one small system.
 
-Letters: N rows of a piece, C columns, the last of which is explained by the others.
-NaN is an error everywhere: rows without a value are the caller's to leave out.
+Letters: N rows of a piece, C columns; the others explain the last.
+NaN is an error everywhere: the caller removes rows without a value.
 """
 
 import operator
@@ -15,7 +15,7 @@ import numpy as np
 from raycomp.core.metrics import correlation_interval, pearson
 
 _SMALLEST_EIGENVALUE = 1e-10
-# Of the variance that is explained: what is left is rounding.
+# Share of the variance: a smaller remainder is rounding.
 _EXACT = 1e-12
 
 
@@ -23,7 +23,7 @@ _EXACT = 1e-12
 class CrossMoments:
     """Count, means and centred cross products of columns seen in pieces, float64.
 
-    Merges as ``attribution.Moments`` does: bits repeat when the order of merging does.
+    Merges like ``attribution.Moments``: the bits repeat if the order of merging does.
     """
 
     count: int
@@ -50,7 +50,7 @@ class CrossMoments:
 
     def merge(self, other: "CrossMoments") -> "CrossMoments":
         """Return the moments of both pieces together."""
-        # A piece without rows must not round the other's mean.
+        # A piece without rows must not round the mean of the other.
         if not self.count or not other.count:
             return self if self.count else other
         count = self.count + other.count
@@ -67,13 +67,13 @@ class LinearFit:
     num_rows: int
     intercept: float
     coefficients: dict[str, float]
-    """By name of the column; 0 where it does not vary."""
+    """By column name; 0 if the column does not vary."""
     explained: float | None
-    """R^2, the share of y's variance that the columns explain, 0 to 1; none where y does not vary."""
+    """R^2, the share of y's variance that the columns explain, 0 to 1; none if y does not vary."""
 
     @classmethod
     def of(cls, names: Sequence[str], moments: CrossMoments) -> "LinearFit":
-        """Return the fit of the last column on the others, which are called ``names``.
+        """Return the fit of the last column on the others, named ``names``.
 
         Normal equations of the centred columns, each in units of its own deviation. Of collinear columns
         (an eigenvalue of their correlations below 1e-10 of the largest) the coefficients that are smallest in
@@ -91,11 +91,11 @@ class LinearFit:
         return cls(moments.count, float(intercept), coefficients, explained)
 
     def residuals(self, column_N: Mapping[str, np.ndarray], y_N: np.ndarray) -> np.ndarray:
-        """Return y minus what the columns predict, float32, in y's units; computed in float64, row by row,
-        so that a row's bits do not depend on the rows beside it.
+        """Return y minus the prediction, float32, in y's units; computed in float64, row by row, so that a
+        row's bits do not depend on the other rows.
 
-        All are 0 where the fit is exact (R^2 within 1e-12 of 1): what would be left is rounding, which hangs
-        on how the rows were cut into pieces.
+        All are 0 if the fit is exact (R^2 within 1e-12 of 1): the remainder would be rounding, which depends
+        on how the rows were split into pieces.
         """
         terms = (at * np.asarray(column_N[name], np.float64) for name, at in self.coefficients.items())
         rest_N = np.asarray(y_N, np.float64) - reduce(operator.add, terms, self.intercept)
@@ -103,7 +103,7 @@ class LinearFit:
         return np.where(is_exact & ~np.isnan(rest_N), 0.0, rest_N).astype(np.float32)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what json can hold exactly."""
+        """Return values that json holds exactly."""
         return {**vars(self)}
 
     @classmethod
@@ -113,24 +113,24 @@ class LinearFit:
 
 
 class PartialCorrelation(NamedTuple):
-    """How two columns go together where others and the rows' groups stay as they are."""
+    """The partial correlation of two columns, given others and the rows' groups."""
 
     r: float
-    """NaN where a column does not vary beside the others."""
+    """NaN if a column does not vary given the others."""
     low: float
     high: float
-    """Of the 95 % interval; NaN where there is none."""
+    """Ends of the 95 % interval; NaN if there is none."""
     freedom: int
-    """Rows less groups and controls."""
+    """Degrees of freedom: rows less groups and controls."""
 
 
 def correlate_within(
     x_N: np.ndarray, y_N: np.ndarray, controls: Sequence[np.ndarray], group_N: np.ndarray
 ) -> PartialCorrelation:
-    """Correlate what controls and a mean of each group leave of two columns, all groups (runs) together.
+    """Correlate the residuals of two columns on controls and group means, all groups (runs) together.
 
-    The interval is Fisher's with the degrees of freedom that are left: rows of a group that hang together
-    otherwise than by its mean are not independent. ValueError on other lengths.
+    The interval is Fisher's with the remaining degrees of freedom. It assumes that rows of a group depend on
+    each other only through the group's mean. ValueError on other lengths.
     """
     lengths = [len(column) for column in (x_N, y_N, *controls, group_N)]
     if len(set(lengths)) != 1:
@@ -139,7 +139,7 @@ def correlate_within(
     columns = [np.asarray(column, np.float64) for column in (x_N, y_N, *controls)]
     inner_CN = np.array([column - (np.bincount(which_N, column) / size_G)[which_N] for column in columns])
     size_C = np.sqrt((inner_CN**2).sum(1))
-    # In units of their own deviation; what rounding left of a constant column is none.
+    # In units of their own deviation; a rounding remainder of a constant column counts as constant.
     least_C = _EXACT * np.abs(columns).max(1, initial=0) * max(1, len(which_N)) ** 0.5
     unit_CN = np.where((size_C > least_C)[:, None], inner_CN / np.maximum(size_C, 1e-300)[:, None], 0.0)
     pair_N2, control_NC = unit_CN[:2].T, unit_CN[2:].T

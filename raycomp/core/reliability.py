@@ -1,9 +1,9 @@
-"""How well mean PAS repeats when other nonces are drawn: its test-retest reliability.
+"""Test-retest reliability of mean PAS over different draws of nonces.
 
 Letters: B samples; P phrases of all samples, ``offset_E`` marking them as in ``core.attribution``; T nonces
-of a phrase, drawn alike, so that any two columns are as good as any other two; S splits into two halves.
-Mean PAS of a sample is its own part plus an error of the nonces drawn. The reliability is the part's share of
-the variance over samples, which is what two scores from nonces drawn apart correlate by.
+of a phrase, drawn alike, so that all pairs of columns are equivalent; S splits into two halves.
+Mean PAS of a sample is its true score plus an error of the drawn nonces. The reliability is the true score's
+share of the variance over samples: the correlation of two scores from separate draws of nonces.
 """
 
 from dataclasses import dataclass
@@ -19,9 +19,9 @@ NUM_SPLITS = 20
 def spearman_brown(reliability: float, times: float) -> float:
     """Return the reliability of a score whose errors are the mean of ``times`` as many draws, at most 1.
 
-    Spearman 1910 and Brown 1910. With ``times`` = m / k this takes k nonces per target to m. Raises
-    ValueError on a ``times`` that is not above 0 and where the reliability is so far below 0 that no share of
-    the variance is left.
+    Spearman 1910 and Brown 1910. ``times`` = m / k extrapolates from k nonces per target to m. Raises
+    ValueError unless ``times`` is above 0, and if the reliability is so negative that no share of the
+    variance is left.
     """
     if times <= 0:
         raise ValueError(f"times={times}: must be above 0")
@@ -40,9 +40,10 @@ def draw_halves(
 ) -> np.ndarray:
     """Return mean PAS (B, S, 2) from two disjoint sets of ``count`` nonces, ``num_splits`` times over.
 
-    Which columns go into which half is one draw for all phrases, as one seed gives a target its nonces in
-    every caption. NaN in ``drop_PT`` is no nonce: a phrase with v below 2 ``count`` nonces gives its halves
-    v/2 each, rounded up and down, one with fewer than 2 stands out of both. A sample without a phrase is NaN.
+    One draw assigns columns to halves for all phrases, as one seed gives a target its nonces in every
+    caption. NaN in ``drop_PT`` is a missing nonce: a phrase with v below 2 ``count`` nonces gives its halves
+    v/2 each, rounded up and down; one with fewer than 2 is left out of both. A sample without a phrase is
+    NaN.
     """
     if not 1 <= count <= drop_PT.shape[1] // 2:
         raise ValueError(f"count={count}: two sets of {drop_PT.shape[1]} nonces hold 1 to half as many")
@@ -66,10 +67,11 @@ def retest_reliability(
     rng: np.random.Generator,
     num_splits: int = NUM_SPLITS,
 ) -> float:
-    """Return how mean PAS from ``count`` nonces per target correlates with mean PAS from ``count`` others.
+    """Return the correlation of mean PAS from ``count`` nonces per target with mean PAS from ``count``
+    others.
 
-    The mean over ``num_splits`` draws of the two sets (``draw_halves``), in [-1, 1]; NaN where a half does
-    not vary over samples. For an interval see ``measure_retest``.
+    The mean over ``num_splits`` draws of the two sets (``draw_halves``), in [-1, 1]; NaN if a half does not
+    vary over samples. ``measure_retest`` gives an interval.
     """
     once_1B = np.ones((1, len(offset_E) - 1))
     return _correlate(draw_halves(drop_PT, offset_E, count, rng, num_splits), once_1B).item()
@@ -100,10 +102,10 @@ def measure_retest(
 ) -> list[Retest]:
     """Return the reliability of each count, with percentile intervals over resamples of groups.
 
-    ``group_B`` names what was drawn together, the photo of several captions, say. All counts and the
+    ``group_B`` names what was drawn together, for example the photo of several captions. All counts and the
     prediction are resampled together. ``keep`` is the share of the pool that is kept. An interval holds the
-    nonces' draws (their splits) fixed: it says what other samples would give. It is NaN where a resample
-    correlates so far below 0 that Spearman-Brown says nothing, and with one group.
+    nonces' draws (their splits) fixed: it covers the sampling of samples. It is NaN if a resample correlates
+    so negatively that Spearman-Brown is undefined, and with one group.
     """
     _, which_B = np.unique(group_B, return_inverse=True)
     num_groups = which_B.max() + 1
@@ -126,9 +128,10 @@ def measure_retest(
 
 
 def kept_in_common(half_BS2: np.ndarray, keep: float) -> float:
-    """Return which share of the ``keep`` best by one half are among the best by the other; mean of splits.
+    """Return the share of the ``keep`` best by one half that are also among the best by the other; mean of
+    splits.
 
-    NaN where nothing is kept and where all samples of a half score the same.
+    NaN if no sample is kept and if all samples of a half have the same score.
     """
     scored_BS2 = half_BS2[~np.isnan(half_BS2).any(axis=(1, 2))]
     num_kept = int(keep * len(scored_BS2))
@@ -141,10 +144,10 @@ def kept_in_common(half_BS2: np.ndarray, keep: float) -> float:
 
 
 def split_variance(drop_PT: np.ndarray) -> tuple[float, float]:
-    """Return two standard deviations: of phrases' own drops, and of the drops of one phrase's nonces.
+    """Return two standard deviations: of phrases' true drops, and of the drops of one phrase's nonces.
 
-    One-way analysis of variance: from the variance of phrases' means comes off what their nonces put there;
-    0 where nothing is left. Phrases with fewer than 2 nonces stand out.
+    One-way analysis of variance: the variance of phrases' means less the part due to their nonces; 0 if the
+    rest is negative. Phrases with fewer than 2 nonces are left out.
     """
     size_P = (~np.isnan(drop_PT)).sum(axis=1)
     drop_PT, size_P = drop_PT[size_P > 1], size_P[size_P > 1]
@@ -154,7 +157,7 @@ def split_variance(drop_PT: np.ndarray) -> tuple[float, float]:
 
 
 def _correlate(half_BS2: np.ndarray, times_RB: np.ndarray) -> np.ndarray:
-    """Return Pearson's r of the two halves, the mean of the splits, with each sample ``times`` over: (R,)."""
+    """Return Pearson's r of the two halves, mean of the splits, each sample weighted by ``times``: (R,)."""
     scored_B = ~np.isnan(half_BS2).any(axis=(1, 2))
     half_BS2, times_RB = half_BS2[scored_B], times_RB[:, scored_B].astype(np.float64)
     x_BS, y_BS = np.moveaxis(half_BS2 - half_BS2.mean(axis=0), 2, 0)

@@ -1,4 +1,4 @@
-"""What holds a model to an earlier one while it learns something else.
+"""Losses and merges that keep a model near an earlier one during further training.
 
 B samples, M keys, D dims.
 """
@@ -10,15 +10,15 @@ from torch import Tensor
 from raycomp.core.losses import clip_loss
 
 TEMPERATURE = 2.0
-"""ZSCL's, of both softmaxes."""
+"""ZSCL's temperature, of both softmaxes."""
 TAU = 0.07
-"""C-CLIP's, of new features against old ones."""
+"""C-CLIP's temperature, of new features against old ones."""
 
 
 def distil(student_BM: Tensor, teacher_BM: Tensor, temperature: float = TEMPERATURE) -> Tensor:
     """Return T^2 KL(softmax(teacher / T) || softmax(student / T)), the mean over rows of logits.
 
-    Zheng et al. 2023 (arXiv:2303.06628), whose cross-entropy has the same gradients; 0 where both agree.
+    Zheng et al. 2023 (arXiv:2303.06628), whose cross-entropy has the same gradients; 0 if both agree.
     """
     teacher = F.log_softmax(teacher_BM / temperature, dim=1)
     student = F.log_softmax(student_BM / temperature, dim=1)
@@ -26,22 +26,23 @@ def distil(student_BM: Tensor, teacher_BM: Tensor, temperature: float = TEMPERAT
 
 
 def consolidate(new: tuple[Tensor, Tensor], old: tuple[Tensor, Tensor], tau: float = TAU) -> Tensor:
-    """Return the symmetric InfoNCE of pairs as a model sees them and as it once did.
+    """Return the symmetric InfoNCE of pairs under a model and under its earlier state.
 
-    C-CLIP (Liu et al., ICLR 2025), equation 5. Each model's images and texts, (B, D) as long as its towers
-    (the new one's: its projector) make them, are joined to (B, 2 D) and only then made of length 1: the
-    longer of the two weighs more. Other pairs of the batch are the negatives.
+    C-CLIP (Liu et al., ICLR 2025), equation 5. Each model's images and texts, (B, D) at the length of the
+    tower outputs (for the new model: the projector's), are concatenated to (B, 2 D) and only then scaled to
+    length 1: the longer of the two weighs more. Other pairs of the batch are the negatives.
     """
     new_BX, old_BX = (F.normalize(torch.cat(pair, dim=1), dim=-1) for pair in (new, old))
     return clip_loss(new_BX, old_BX, 1 / tau)
 
 
 def expert_momentum(share_GE: Tensor, top: int = 2, keep: float = 0.7) -> Tensor:
-    """Return lambda of each of E experts, by which the last of G tasks leaves lambda old + (1 - lambda) new.
+    """Return lambda of each of E experts; the last of G tasks sets the expert to lambda old + (1 - lambda)
+    new.
 
-    CL-MoE (arXiv:2503.00413): ``keep`` of an expert whose knowledge is shared, 1 - ``keep`` of one that is
-    this task's own: among its ``top`` ones by how often they were chosen, ``share_GE``, and among those of no
-    task before. Nothing of what was before the first task is kept.
+    CL-MoE (arXiv:2503.00413): lambda is ``keep`` for an expert with shared knowledge and 1 - ``keep`` for one
+    of this task alone. The latter is among the task's ``top`` experts by how often they were chosen,
+    ``share_GE``, and among those of no task before. The first task keeps nothing of the initial expert.
     """
     num_tasks, num_experts = share_GE.shape
     if num_tasks == 1:

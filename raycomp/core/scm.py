@@ -1,10 +1,11 @@
 """A toy token-aware SCM whose composition is not identified (arXiv:2510.26302, Assumption 4, Theorems 5-9).
 
-A scene is what image and caption share: two objects, an attribute of each and a directed relation. Its
-caption is five tokens in this order: attribute, object, relation, attribute, object ("red cube left-of blue
-ball"). Every sequence of concepts has a meaning, z_inv = ``read_meaning``, but of few is there any data: in
-the support no three concepts occur together in two scenes. So a caption's order and any one of its words
-can be guessed from the rest, which is how natural captions let an encoder off, here driven to the end.
+A scene is the shared content of image and caption: two objects, an attribute of each and a directed relation.
+Its caption is five tokens in this order: attribute, object, relation, attribute, object ("red cube left-of
+blue ball"). Every sequence of concepts has a meaning, z_inv = ``read_meaning``, but only few occur in the
+data: in the support no three concepts occur together in two scenes. So the other words determine a caption's
+order and any one of its words. Natural captions have a weak form of this shortcut; the toy has its extreme
+form.
 
 An image shows z_inv, a part that depends on it and a private part; a token shows its concept and a private
 style (which of two synonyms, and noise), drawn given the style of the token before. Both are seen through
@@ -13,19 +14,20 @@ fixed random invertible maps. Two text encoders read the tokens' columns through
 - ``encode_by_order`` is g* = h of z_inv, of Theorem 5, compositional on any text.
 - ``encode_by_votes`` is g**: h of the z_inv on which most tokens agree. Theorem 7 intersects, over the
   tokens, the sets of z_inv whose captions hold that token. On the support one z_inv is left, the right one;
-  nothing asks for order, so a SWAP gives the same embedding. For REPLACE and ADD nothing is left, but the
-  tokens left alone still agree on one z_inv, and outvote the rest by four to at most three: so the text with
-  a word and with its replacement have one g**, the condition of Theorem 8. Majority in place of intersection
-  is this toy's own. After two calls the scene may be outvoted; nothing is claimed of them.
+  order plays no role, so a SWAP gives the same embedding. For REPLACE and ADD the intersection is empty, but
+  the unchanged tokens still agree on one z_inv, and outvote the rest by four to at most three. So the text
+  with a word and with its replacement have one g**, the condition of Theorem 8. Majority in place of
+  intersection is specific to this toy. After two calls the scene may be outvoted; no claim covers them.
 
-Of ADD the toy shows what Theorem 9 concludes, that g** does not see it, but not from its premise, a z_inv
-that g* reads out of both caption and ADD: here g* is invertible, and every added word moves z_inv, as every
-other edit does (``premises.py`` says how far at least).
+For ADD the toy shows the conclusion of Theorem 9, that g** is insensitive to it, but not from its premise, a
+z_inv that g* reads out of both caption and ADD: here g* is invertible, and every added word moves z_inv, as
+every other edit does (``premises.py`` gives the minimum).
 
-So that g** exists, aligns like g* and tells none of the three apart is exact here. What it does not prove:
-z_inv takes finitely many values, where the theorems ask for positive densities; that training finds g** and
-not g*, which the theorems leave open (``probe/theory.py`` trains and looks); that natural captions have so
-sparse a support. With ``mirrored`` scenes in the data the premise fails, and InfoNCE tells the two apart.
+So it is exact here that g** exists, aligns like g* and separates none of the three edits. The toy does not
+prove three things. z_inv takes finitely many values, but the theorems assume positive densities. The theorems
+leave open that training finds g** and not g* (``probe/theory.py`` trains and tests it). Natural captions may
+not have so sparse a support. With ``mirrored`` scenes in the data the premise fails, and InfoNCE separates
+both.
 
 Letters: N texts or images, K = 6 columns of a text (the last is for what ADD inserts), V concepts, S scenes,
 Z dims of z_inv, E dims of a column, I dims of an image, D = Z + 1 dims of an embedding.
@@ -54,7 +56,7 @@ BASE_LENGTH, _LENGTH, _PAD = 5, 6, -1
 ADD_PLACES = (0, 3)
 _INVARIANT, _CONCEPT, STYLE_SIZE, _DEPENDENT, _PRIVATE = 16, 16, 2, 4, 4
 _SLOPE = 0.3
-# Which column each column comes from, when SWAP exchanges two attributes, objects or sides of the relation.
+# The source column of each column, when SWAP exchanges two attributes, objects or sides of the relation.
 SWAPS = {
     ATTRIBUTE: (3, 1, 2, 0, 4, 5),
     OBJECT: (0, 4, 2, 3, 1, 5),
@@ -70,7 +72,7 @@ class Mixing(NamedTuple):
 
     @classmethod
     def draw(cls, size: int, rng: np.random.Generator) -> "Mixing":
-        """Draw both linear maps as rotations with stretches between 1/2 and 2, so that both invert well."""
+        """Draw both linear maps as rotations with stretches from 1/2 to 2, so that inversion is stable."""
         rotations = [np.linalg.qr(rng.standard_normal((size, size)))[0] for _ in range(4)]
         stretches = [np.exp2(rng.uniform(-1, 1, (size, 1))) for _ in range(2)]
         return cls(rotations[0] @ (stretches[0] * rotations[1]), rotations[2] @ (stretches[1] * rotations[3]))
@@ -87,7 +89,7 @@ class Mixing(NamedTuple):
 
 
 class Texts(NamedTuple):
-    """What lies behind N texts: each token's concept, -1 behind a text's end, and its private style."""
+    """The latents of N texts: each token's concept, -1 after a text's end, and its private style."""
 
     concept_NK: np.ndarray
     style_NKP: np.ndarray
@@ -95,11 +97,11 @@ class Texts(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class World:
-    """One draw of everything that stays fixed: the support, meanings and maps."""
+    """One draw of all fixed parts: the support, meanings and maps."""
 
     support_S5: np.ndarray
     meaning_2VZ: np.ndarray
-    """What a concept adds to z_inv before and after the relation: half of it that it is there at all."""
+    """The addend of a concept in z_inv before and after the relation; half of it marks its presence."""
     concept_VC: np.ndarray
     dependent_ZP: np.ndarray
     token_map: Mixing
@@ -107,7 +109,7 @@ class World:
 
 
 class Sample(NamedTuple):
-    """N pairs: what lies behind them, and what is seen of the image, ``image_NI``."""
+    """N pairs: their latents, and the observed image, ``image_NI``."""
 
     scene_N: np.ndarray
     invariant_NZ: np.ndarray
@@ -120,8 +122,8 @@ class Sample(NamedTuple):
 def draw_world(seed: int, num_scenes: int = 320, mirrored: float = 0.0) -> World:
     """Draw a world of ``num_scenes`` scenes, no three concepts together in two of them.
 
-    ``mirrored`` in [0, 1] is the share of the scenes that bring another along, that with the two attributes
-    exchanged; the bag of words then no longer tells which. Raises ValueError where so many have no room.
+    ``mirrored`` in [0, 1] is the share of scenes that also bring the scene with exchanged attributes; the bag
+    of words then no longer determines the scene. Raises ValueError if there is no room for so many.
     """
     if not 0 <= mirrored <= 1:
         raise ValueError(f"mirrored={mirrored}: must be in [0, 1]")
@@ -143,7 +145,7 @@ def draw_world(seed: int, num_scenes: int = 320, mirrored: float = 0.0) -> World
 
 
 def _draw_support(num_scenes: int, rng: np.random.Generator) -> np.ndarray:
-    """Keep random scenes none of whose ten triples of concepts is taken, until 1000 in a row are refused."""
+    """Keep random scenes without a triple of concepts that is taken, until 1000 in a row are refused."""
     taken: set[tuple[int, ...]] = set()
     scenes: list[np.ndarray] = []
     num_refused = 0
@@ -163,7 +165,7 @@ def _draw_support(num_scenes: int, rng: np.random.Generator) -> np.ndarray:
 
 
 def draw_sample(world: World, num: int, rng: np.random.Generator) -> Sample:
-    """Draw pairs as Assumption 4 does: z_inv, then the tokens one after the other, then the private parts."""
+    """Draw pairs as in Assumption 4: z_inv, then the tokens in order, then the private parts."""
     scene_N = rng.integers(len(world.support_S5), size=num)
     concept_NK = np.full((num, _LENGTH), _PAD)
     concept_NK[:, :BASE_LENGTH] = world.support_S5[scene_N]
@@ -198,7 +200,7 @@ def draw_style(num: int, rng: np.random.Generator, before_NP: np.ndarray | None 
 
 
 def read_meaning(world: World, concept_NK: np.ndarray) -> np.ndarray:
-    """Return z_inv of any texts, float64 (N, Z): the sum over tokens of concept by side of the relation."""
+    """Return z_inv of any texts, float64 (N, Z): the sum over tokens of concept vectors by side."""
     valid_NK = concept_NK >= 0
     is_relation_NK = valid_NK & (CLASS_V[concept_NK] == _RELATION)
     side_NK = np.minimum(np.cumsum(is_relation_NK, axis=1) - is_relation_NK, 1)
@@ -207,13 +209,13 @@ def read_meaning(world: World, concept_NK: np.ndarray) -> np.ndarray:
 
 
 def observe_texts(world: World, texts: Texts) -> np.ndarray:
-    """Return the tokens' columns, float64 (N, K, E); zeros behind a text's end."""
+    """Return the tokens' columns, float64 (N, K, E); zeros after a text's end."""
     latent_NKE = np.concatenate([world.concept_VC[texts.concept_NK], texts.style_NKP], axis=2)
     return world.token_map.mix(latent_NKE) * (texts.concept_NK >= 0)[..., None]
 
 
 def read_concepts(world: World, column_NKE: np.ndarray) -> np.ndarray:
-    """Return each column's concept, int (N, K), -1 behind a text's end; synonyms have one concept."""
+    """Return each column's concept, int (N, K), -1 after a text's end; synonyms have one concept."""
     latent_NKE = world.token_map.unmix(column_NKE)
     nearest_NK = (latent_NKE[..., :_CONCEPT] @ world.concept_VC.T).argmax(axis=2)
     return np.where(np.abs(column_NKE).max(axis=2) > 0, nearest_NK, _PAD)
@@ -231,14 +233,14 @@ def encode_images(world: World, image_NI: np.ndarray) -> np.ndarray:
 
 
 def encode_by_order(world: World, column_NKE: np.ndarray) -> np.ndarray:
-    """Return g*: h of what the text says, word by word and side by side, float64 (N, D)."""
+    """Return g*: h of the meaning of the text, read token by token and side by side, float64 (N, D)."""
     return to_sphere(read_meaning(world, read_concepts(world, column_NKE)))
 
 
 def encode_by_votes(world: World, column_NKE: np.ndarray) -> np.ndarray:
     """Return g**: h of the z_inv on which most tokens agree, the mean of them in a tie, float64 (N, D).
 
-    A token votes for every scene of the support whose caption holds it, wherever it stands.
+    A token votes for every scene of the support whose caption holds it, at any position.
     """
     vote_NS = count_concepts(read_concepts(world, column_NKE)) @ count_concepts(world.support_S5).T
     agreed_NS = vote_NS == vote_NS.max(axis=1, keepdims=True)

@@ -1,9 +1,9 @@
 """Exact selection at any size: the k best rows of a corpus that is never in one memory.
 
-Rows are ordered by score, best first, ties to the smaller uid. That order is the order of a 160-bit key, the
-complement of the score's sortable bits followed by the uid; the k-th key is found 16 bits at a time from
-histograms, which any number of workers count and any order adds up. Two passes settle the score; further
-passes look into the uid only where the k-th score is tied, until exactly k rows lie at or before the key.
+Rows are ordered by score, best first, ties to the smaller uid. That order is the order of a 160-bit key: the
+complement of the score's sortable bits followed by the uid. The k-th key is found 16 bits at a time from
+histograms, which any number of workers count and which add in any order. Two passes determine the score.
+Further passes read the uid only if the k-th score is tied, until exactly k rows are at or before the key.
 
 Letters: N rows of a chunk, 2 halves of a uid. A uid is 32 hex digits; in arrays it is two uint64, the
 first 16 digits and the last 16, so that order by halves is order by text.
@@ -41,7 +41,7 @@ def parse_uids(uids: Any) -> np.ndarray:
 
 
 def _hex_text(uids: Any) -> bytes | memoryview:
-    """Return the digits of all uids as one run of bytes; ValueError or TypeError where one is off."""
+    """Return the digits of all uids as one run of bytes; ValueError or TypeError if a uid is invalid."""
     if not len(uids):
         return b""
     if hasattr(uids, "buffers"):
@@ -63,7 +63,7 @@ def format_uids(uid_N2: np.ndarray) -> list[str]:
 
 
 def check_scores(score_N: np.ndarray, uid_N2: np.ndarray) -> None:
-    """Raise ValueError naming the uid of the first score that is NaN; infinities are scores like others."""
+    """Raise ValueError naming the uid of the first score that is NaN; infinities are valid scores."""
     bad_N = np.isnan(score_N)
     if bad_N.any():
         row = int(bad_N.argmax())
@@ -73,8 +73,8 @@ def check_scores(score_N: np.ndarray, uid_N2: np.ndarray) -> None:
 def sortable_bits(score_N: np.ndarray) -> np.ndarray:
     """Return uint32 in the order of the float32 scores, -0.0 equal to 0.0, denormals and infinities too.
 
-    Raises ValueError on NaN (``check_scores`` names the uid) and on any dtype but float32, which would have
-    to be rounded and so could tie where the scores do not.
+    Raises ValueError on NaN (``check_scores`` names the uid) and on any dtype except float32: it would need
+    rounding, which could tie different scores.
     """
     if score_N.dtype != np.float32:
         raise ValueError(f"score has dtype {score_N.dtype}: must be float32")
@@ -88,25 +88,25 @@ def sortable_bits(score_N: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Threshold:
-    """Where a selection cuts: rows of better score stay, and tied rows up to ``uid``."""
+    """A selection's threshold: rows of better score stay, and tied rows up to ``uid``."""
 
     count: int
     """Rows it keeps of the rows that were searched."""
     bits: int | None
-    """Sortable bits of the lowest kept score; none keeps no row."""
+    """Sortable bits of the lowest kept score; none if no row is kept."""
     uid: tuple[int, int] | None = None
     """Among rows of that score, the ones up to this uid stay; none = all of them."""
 
     @property
     def value(self) -> float | None:
-        """The lowest kept score; none where no row is kept."""
+        """The lowest kept score; none if no row is kept."""
         if self.bits is None:
             return None
         bits = self.bits ^ (0x8000_0000 if self.bits >> 31 else 0xFFFF_FFFF)
         return float(np.uint32(bits).view(np.float32))
 
     def to_dict(self) -> dict[str, int | str | None]:
-        """Return what json can hold exactly; the uid as text."""
+        """Return values that json holds exactly; the uid as text."""
         uid = None if self.uid is None else f"{self.uid[0]:016x}{self.uid[1]:016x}"
         return {"count": self.count, "bits": self.bits, "uid": uid}
 
@@ -120,7 +120,7 @@ class Threshold:
 
 @dataclass
 class KthSearch:
-    """The search for the k-th best row, a few hundred bytes that travel to the workers.
+    """The search for the k-th best row; its state is a few hundred bytes, which are sent to the workers.
 
     ::
 
@@ -129,7 +129,7 @@ class KthSearch:
             search.advance(sum(count_digit(search, score_N, uid_N2) for score_N, uid_N2 in chunks))
         kept_N = keep_mask(search.threshold, score_N, uid_N2)
 
-    With ``keep_ties`` every row of the k-th score stays, so that more than k rows may.
+    With ``keep_ties`` every row of the k-th score stays, so more than k rows may stay.
     """
 
     k: int
@@ -137,9 +137,9 @@ class KthSearch:
     digits: tuple[int, ...] = field(default=(), init=False)
     """The leading digits of the k-th key, 16 bits each."""
     rank: int = field(default=0, init=False)
-    """The k-th row is this one (from 1) of the rows whose keys start with ``digits``."""
+    """The k-th row has this rank (from 1) among the rows whose keys start with ``digits``."""
     num_open: int | None = field(default=None, init=False)
-    """How many rows these are; none before the first pass."""
+    """Number of these rows; none before the first pass."""
 
     def __post_init__(self) -> None:
         if self.k < 0:
@@ -160,8 +160,8 @@ class KthSearch:
     def advance(self, count_V: np.ndarray) -> None:
         """Take in the counts of one pass over all rows, int64 of shape (65536,).
 
-        Raises ValueError where k exceeds the rows, where this pass saw other rows than the one before, and
-        where two rows share score and uid so that no key lies between them.
+        Raises ValueError if k exceeds the rows, if this pass saw other rows than the pass before, and if two
+        rows share score and uid so that no key separates them.
         """
         total = int(count_V.sum())
         if self.num_open is None and self.k > total:
@@ -194,7 +194,7 @@ class KthSearch:
 
 
 def count_digit(search: KthSearch, score_N: np.ndarray, uid_N2: np.ndarray | None = None) -> np.ndarray:
-    """Return one chunk's histogram of the next digit among rows still open, int64 of shape (65536,).
+    """Return one chunk's histogram of the next digit among undecided rows, int64 of shape (65536,).
 
     ``uid_N2`` may be none while ``search.needs_uid`` is False. Raises ValueError on NaN.
     """
@@ -255,8 +255,8 @@ def kth_datacomp(num_rows: int, fraction: float) -> KthSearch:
 
 
 def hash_uids(uid_N2: np.ndarray, seed: int) -> np.ndarray:
-    """Return uint64 drawn from each uid and ``seed`` alone: splitmix64 (Steele et al. 2014) chained over
-    seed, first and second half. Not cryptographic."""
+    """Return uint64 values that depend only on each uid and ``seed``: splitmix64 (Steele et al. 2014) chained
+    over seed, first and second half. Not cryptographic."""
     state = _splitmix64(np.array([seed & _MASK_64], dtype=np.uint64))
     return _splitmix64(_splitmix64(state ^ uid_N2[:, 0]) ^ uid_N2[:, 1])
 
@@ -277,12 +277,12 @@ def random_scores(uid_N2: np.ndarray, seed: int) -> np.ndarray:
 
 
 def bucket_of(uid_N2: np.ndarray, num_buckets: int) -> np.ndarray:
-    """Return each uid's bucket, int64 in [0, num_buckets), even where uids are consecutive numbers."""
+    """Return each uid's bucket, int64 in [0, num_buckets), uniform even if uids are consecutive numbers."""
     return (hash_uids(uid_N2, 0) % np.uint64(num_buckets)).astype(np.int64)
 
 
 def find_firsts(uid_N2: np.ndarray, ordinal_N: np.ndarray, position_N: np.ndarray) -> np.ndarray:
-    """Return of each row the index of the first, by (ordinal, position), with its uid, int64 of shape (N,).
+    """Return for each row the index of the first row with its uid by (ordinal, position), int64 (N,).
 
     The bucket may be in any order and must hold every row of the uids in it (``bucket_of``).
     """

@@ -1,4 +1,4 @@
-"""What a caption alone tells: logistic regression on its n-grams and counts, as a control for scores.
+"""A text-only baseline: logistic regression on a caption's n-grams and counts.
 
 N captions, F features.
 """
@@ -11,7 +11,7 @@ import numpy as np
 
 _PENALTY = 1e-4
 _LEAST_COUNT = 5
-"""Captions that have a feature; rarer ones are left out."""
+"""Minimum number of captions with a feature; rarer ones are left out."""
 
 
 @dataclass(frozen=True)

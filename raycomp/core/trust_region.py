@@ -1,8 +1,8 @@
-"""The spectral trust region: the gradient is scaled down where alignment is too sensitive to the primitives.
+"""The spectral trust region: it scales the gradient down if alignment is too sensitive to the primitives.
 
 COMPO-REALIGN (ICLR 2026, openreview.net/forum?id=eiTy6AYeQi), fourth key design: J_p = d s(z_v, e^_c) / d
 vec(U_p), U_p the primitives of a sample, and alpha = min(1, gamma / sigma_max(J_p)). J_p is one row, so its
-singular value is its length. U_p are the primitives before the shaper (raw) or behind it (shaped). B samples,
+singular value is its length. U_p are the primitives before the shaper (raw) or after it (shaped). B samples,
 P primitives of each at most, D dims.
 """
 
@@ -23,24 +23,24 @@ MAX, MEAN = "max", "mean"
 REDUCTIONS = (MAX, MEAN)
 UPDATE, GRADIENT = "update", "gradient"
 APPLIES = (UPDATE, GRADIENT)
-"""alpha scales the optimiser's step, or its gradient (the paper), which Adam divides out where alpha is
-constant."""
+"""alpha scales the optimiser's step, or its gradient (the paper). Adam cancels a constant scale of the
+gradient."""
 
 
 def find_sigma(similarity_B: Tensor, primitive_BPD: Tensor) -> Tensor:
-    """Return the length of each sample's J_p, 0 or more: exact, and of any head, by one pass backward.
+    """Return the length of each sample's J_p, 0 or more: exact, for any head, by one backward pass.
 
-    ``similarity_B`` is s(z_v, e^_c) with its graph, which stays for the loss; a sample's depends on its own
-    primitives alone. Raw primitives must ask for gradients.
+    ``similarity_B`` is s(z_v, e^_c) with its graph, which is retained for the loss; a sample's similarity
+    depends only on its own primitives. Raw primitives must require gradients.
     """
     (slope_BPD,) = torch.autograd.grad(similarity_B.sum(), primitive_BPD, retain_graph=True)
     return slope_BPD.flatten(1).norm(dim=1)
 
 
 def shaped_sigma(similarity_B: Tensor, mean_BD: Tensor, num_B: Tensor) -> Tensor:
-    """Return the same of shaped primitives, m = ``num_B`` of each, where R is orthogonal and u their mean.
+    """Return the same for shaped primitives, m = ``num_B`` of each, if R is orthogonal and u their mean.
 
-    sqrt(1 - s^2) / (sqrt(m) |u|), for d s / d u is R^T (z_v - s e^_c) / |u|, and each primitive has an m-th.
+    sqrt(1 - s^2) / (sqrt(m) |u|): d s / d u is R^T (z_v - s e^_c) / |u|, and each primitive has weight 1 / m.
     """
     off_B = (1 - similarity_B.square()).clamp_min(0).sqrt()
     return off_B / (num_B.to(off_B.dtype).sqrt() * mean_BD.norm(dim=1))
@@ -51,8 +51,8 @@ def power_sigma(
 ) -> Tensor:
     """Return |J v| after ``num_steps`` power iterations on J^T J from a random v: the paper's estimate.
 
-    ``similarity`` gives s(z_v, e^_c) (B,) of primitives. J v is a JVP, J^T (J v) its pull back. As J is
-    one row, J^T J has rank 1, and one iteration is exact but for rounding. Without an iteration |J v| of a
+    ``similarity`` gives s(z_v, e^_c) (B,) of primitives. J v is a JVP, J^T (J v) its pull-back. As J is one
+    row, J^T J has rank 1, and one iteration is exact except for rounding. Without an iteration |J v| of a
     random v of length 1 is about sigma |N(0, 1)| / sqrt(m d), far too low.
     """
     check(num_steps >= 1, "num_steps", num_steps, "at least 1")
@@ -68,11 +68,11 @@ def power_sigma(
 
 
 class TrustRegion:
-    """How far each step may go, and what came of it so far.
+    """The limit of each step, and statistics of the steps so far.
 
     ``spectral``: alpha = min(1, gamma / sigma), sigma the largest (or mean) of the batch. Without a ``gamma``
-    the first ``num_first`` steps are whole, and gamma is then this quantile of their sigmas. ``fixed``:
-    ``alpha`` always, as the mean that another run realised. ``off``: 1.
+    the first ``num_first`` steps are full steps, and gamma is then this quantile of their sigmas. ``fixed``:
+    always ``alpha``, for example the mean of another run. ``off``: 1.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class TrustRegion:
         self.mode, self.reduce, self.alpha = mode, reduce, alpha
         self.gamma, self.quantile, self.num_first = gamma, quantile, num_first
         self.first: list[float] = []
-        """Sigmas of the steps that gamma comes of."""
+        """Sigmas of the steps that determine gamma."""
         self.num_steps, self.num_short, self.sum_alpha = 0, 0, 0.0
 
     def take_alpha(self, sigma_B: Tensor) -> float:
@@ -123,12 +123,12 @@ class TrustRegion:
         return self.sum_alpha / self.num_steps if self.num_steps else 1.0
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what changes from step to step, for json."""
+        """Return the state that changes from step to step, for json."""
         counts = {"num_steps": self.num_steps, "num_short": self.num_short, "sum_alpha": self.sum_alpha}
         return {"gamma": self.gamma, "first": [*self.first], **counts}
 
     def restore(self, values: dict[str, Any]) -> None:
-        """Go on from what ``to_dict`` gave."""
+        """Resume from the result of ``to_dict``."""
         self.gamma, self.first = values["gamma"], [*values["first"]]
         self.num_steps, self.num_short = values["num_steps"], values["num_short"]
         self.sum_alpha = values["sum_alpha"]
@@ -137,8 +137,8 @@ class TrustRegion:
 def take_step(optimizer: torch.optim.Optimizer, alpha: float, apply: str = GRADIENT) -> None:
     """Let the optimiser step with gradients times ``alpha``; with ``update`` it steps ``alpha`` times as far.
 
-    Both are the same for SGD without momentum or weight decay; Adam goes all the way where alpha does not
-    change. Weight decay is part of an update, momentum is not.
+    Both are equal for SGD without momentum or weight decay; with a constant alpha Adam takes the full step.
+    Weight decay is part of an update, momentum is not.
     """
     check_choice("trust.apply", apply, APPLIES)
     parameters = list_parameters(optimizer)
@@ -156,9 +156,9 @@ def take_step(optimizer: torch.optim.Optimizer, alpha: float, apply: str = GRADI
 
 
 def measure_step(optimizer: torch.optim.Optimizer, alpha: float, apply: str = GRADIENT) -> float:
-    """Take this step and return how long it was, in whole steps: beside it a copy steps without alpha.
+    """Take this step and return its length in units of the full step, which a copy takes without alpha.
 
-    NaN where the whole step is 0. A copy of the state is made: for some steps, not for all.
+    NaN if the full step is 0. It copies the state: use it for some steps, not for all.
     """
     whole = copy.deepcopy(optimizer)
     parameters, clones = list_parameters(optimizer), list_parameters(whole)
@@ -172,7 +172,7 @@ def measure_step(optimizer: torch.optim.Optimizer, alpha: float, apply: str = GR
 
 
 def list_parameters(optimizer: torch.optim.Optimizer) -> list[Tensor]:
-    """Return what the optimiser moves."""
+    """Return the parameters that the optimiser updates."""
     return [parameter for group in optimizer.param_groups for parameter in group["params"]]
 
 

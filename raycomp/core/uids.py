@@ -1,6 +1,6 @@
-"""Uids as keys of 16 bytes: which of them are there, and which stand twice.
+"""Uids as keys of 16 bytes: membership and duplicates.
 
-N keys that are asked for, M keys in order. A uid is 32 hex digits; as numbers it is two uint64, see
+N queried keys, M sorted keys. A uid is 32 hex digits; as numbers it is two uint64, see
 ``parse_uids``.
 """
 
@@ -11,7 +11,7 @@ import numpy as np
 from raycomp.core.selection import bucket_of, find_firsts
 
 KEY = np.dtype("S16")
-# Uids whose duplicates are looked for together; sorting takes some 80 bytes for each.
+# Uids whose duplicates are searched together; sorting takes some 80 bytes for each.
 _BUCKET_ROWS = 4_000_000
 
 
@@ -21,7 +21,7 @@ def to_keys(uid_N2: np.ndarray) -> np.ndarray:
 
 
 def find_keys(key_M: np.ndarray, key_N: np.ndarray) -> np.ndarray:
-    """Return the first place of each key among the sorted ``key_M``, int64 (N,); -1 where it is not there."""
+    """Return the first index of each key among the sorted ``key_M``, int64 (N,); -1 if it is absent."""
     if not len(key_M):
         return np.full(len(key_N), -1)
     place_N = np.searchsorted(key_M, key_N)
@@ -30,15 +30,15 @@ def find_keys(key_M: np.ndarray, key_N: np.ndarray) -> np.ndarray:
 
 
 def count_keys(key_M: np.ndarray, key_N: np.ndarray) -> np.ndarray:
-    """Return how often each key stands among the sorted ``key_M``, int64 (N,)."""
+    """Return the count of each key among the sorted ``key_M``, int64 (N,)."""
     return np.searchsorted(key_M, key_N, side="right") - np.searchsorted(key_M, key_N)
 
 
 def drop_duplicates(uids: Sequence[np.ndarray]) -> list[np.ndarray]:
     """Return which rows of each shard stay, bool: the first of every uid in the order of shards and rows.
 
-    ``uids`` are uint64 (n, 2), one array for each shard. Beside them it takes a byte a row and what one
-    bucket needs.
+    ``uids`` are uint64 (n, 2), one array for each shard. In addition it takes a byte a row and the memory of
+    one bucket.
     """
     num_buckets = max(1, -(-sum(map(len, uids)) // _BUCKET_ROWS))
     keep = [np.ones(len(uid_n2), bool) for uid_n2 in uids]

@@ -1,4 +1,4 @@
-"""Curation, stage by stage: shards are scored, a subset is chosen; what it will cost."""
+"""Curation, stage by stage: score shards, choose a subset, estimate the cost."""
 
 from raycomp.config.commands import Command
 

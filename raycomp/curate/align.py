@@ -1,4 +1,4 @@
-"""Align: image and caption embedded once, their cosine, and the image embedding kept."""
+"""Align: embed image and caption once, compute their cosine, keep the image embedding."""
 
 from collections.abc import Hashable, Sequence
 from typing import Any
@@ -44,11 +44,11 @@ class Align:
         """Score the rows whose status is ok; the others get nulls.
 
         A row whose image or caption has an embedding that is not finite or not of length 1 gets the status
-        bad_embedding. Raises UserError, naming the weights, where all of the first rows have.
-        The image tower sees rows with pixels; stored embeddings, of length 1, are taken as they are.
-        ``alignment`` is s(I, T), a cosine in fp32, -1 to 1. ``shuffled_alignment`` is what a
-        mismatched pair scores, the cosine with the caption of ``find_strangers``, null where there is none:
-        of all columns it alone depends on the rows beside it, and ends in no file.
+        bad_embedding. Raises UserError, naming the weights, if that holds for all of the first rows.
+        The image tower receives rows with pixels. Stored embeddings, of length 1, are used unchanged.
+        ``alignment`` is s(I, T), a cosine in fp32, -1 to 1. ``shuffled_alignment`` is the score of a
+        mismatched pair: the cosine with the caption of ``find_strangers``, null if there is none. It is the
+        only column that depends on the other rows, and it is written to no file.
         """
         valid_N = np.array([status == OK for status in table[STATUS].to_pylist()], dtype=bool)
         image_BD = self._embed_images(table, valid_N)
@@ -85,10 +85,10 @@ class Align:
 
 
 def find_strangers(images: Sequence[Hashable], captions: Sequence[str]) -> np.ndarray:
-    """Return for each row the first after it, then from the begin, of another image and another caption.
+    """Return for each row the next row, cyclically, with another image and another caption.
 
-    int64 (B,), -1 where there is none. Captions of one photo often stand side by side, and a photo with
-    another of its own captions is a true pair.
+    int64 (B,), -1 if there is none. Captions of one photo are often adjacent, and a photo with another of its
+    own captions is a true pair.
     """
     size = len(images)
     found_B = np.full(size, -1)
@@ -107,7 +107,7 @@ def _mark_bad(table: pa.Table, valid_N: np.ndarray, is_good_B: np.ndarray) -> tu
 
 
 def _name_images(table: pa.Table, image_BD: torch.Tensor, valid_N: np.ndarray) -> list[Hashable]:
-    """Return what tells the usable rows' images apart: the hash of their bytes, or a stored embedding."""
+    """Return a key of each usable row's image: the hash of its bytes, or a stored embedding."""
     hashes = _take(table[IMAGE_SHA256], valid_N)
     return [name or vector.numpy().tobytes() for name, vector in zip(hashes, image_BD, strict=True)]
 

@@ -1,6 +1,6 @@
-"""Measure what each counterfactual of a caption costs.
+"""Measure the drop of each counterfactual of a caption.
 
-Go et al. (arXiv 2605.22651), Eqs. 3 to 5. The text tower alone runs: the image embedding is stored.
+Go et al. (arXiv 2605.22651), Eqs. 3 to 5. Only the text tower runs: the image embedding is stored.
 """
 
 import numpy as np
@@ -42,11 +42,11 @@ class Attribute:
         self.device = self.clip.device
 
     def __call__(self, table: pa.Table) -> pa.Table:
-        """Take parsed rows. ``drop`` = s(I, T) - s(I, T~), s(I, T) being the stored alignment (Eq. 3).
+        """Take parsed rows. ``drop`` = s(I, T) - s(I, T~), where s(I, T) is the stored alignment (Eq. 3).
 
-        A nonce is not valid if its counterfactual's embedding is not finite or not of length 1. Raises
-        UserError, naming the weights, where all of the first embeddings are so.
-        Letters: N rows, P phrases and T counterfactuals of all of them, one row's after the other's.
+        A nonce is invalid if its counterfactual's embedding is not finite or not of length 1. Raises
+        UserError, naming the weights, if all of the first embeddings are invalid.
+        Letters: N rows; P phrases and T counterfactuals of all rows, concatenated row by row.
         """
         others = table[COUNTERFACTUALS].combine_chunks()
         count_N = others.value_lengths().to_numpy(zero_copy_only=False)
@@ -85,10 +85,10 @@ def _drop_nonces(table: pa.Table, is_good_T: list[bool]) -> pa.Table:
 
 
 def _fill(phrases: pa.ListArray, drop_T: np.ndarray, displacement_T: np.ndarray) -> dict[str, pa.Array]:
-    """Return the phrases with drops and displacements written in, those of class CONTENT apart, and mean PAS.
+    """Return the phrases with drops and displacements, those of class CONTENT separately, and mean PAS.
 
-    The mean (Eq. 5, mu) is over the phrases whose target a picture can show, whatever ``attribute.targets``
-    says, which acts at selection.
+    The mean (Eq. 5, mu) is over the phrases whose target a picture can show. It does not depend on
+    ``attribute.targets``, which takes effect at selection.
     """
     flat = dict(zip(PHRASE_TYPE.names, phrases.flatten().flatten(), strict=True))
     offset_T = _offsets(flat["nonces"])
@@ -110,7 +110,7 @@ def _fill(phrases: pa.ListArray, drop_T: np.ndarray, displacement_T: np.ndarray)
 
 
 def _keep(filled: pa.StructArray, offset_E: np.ndarray, keep_P: np.ndarray) -> pa.ListArray:
-    """Return the lists that the offsets mark, with some of their phrases alone."""
+    """Return the lists that the offsets mark, reduced to the selected phrases."""
     before_P = np.concatenate([[0], np.cumsum(keep_P)]).astype(np.int32)
     return pa.ListArray.from_arrays(pa.array(before_P[offset_E]), filled.filter(pa.array(keep_P)))
 

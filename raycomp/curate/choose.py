@@ -1,7 +1,7 @@
-"""Choose a subset from scores alone: cut the gates over all files, then write what passes them.
+"""Choose a subset from scores alone: cut the gates over all files, then write the rows that pass.
 
-Tasks read the files, several each. Counts come to the driver, and in the end the kept rows, of a few files at
-a time, so its memory does not grow with the corpus and it asks the storage for no file of a shard.
+Each task reads several files. The driver receives counts and, at the end, the kept rows of a few files at a
+time. So its memory does not grow with the corpus, and it requests no shard file from the storage.
 """
 
 from collections import Counter
@@ -42,13 +42,13 @@ from raycomp.words import (
 )
 
 SUBSET = ("subset", "subset.npy")
-# The kept rows of one shard, with what finds their samples again.
+# The kept rows of one shard, with the columns that locate their samples.
 _PART_SCHEMA = KEPT_SCHEMA.append(pa.field(POSITION, pa.int32()))
 
 
 @dataclass(frozen=True)
 class Chosen:
-    """What was chosen: where the gates cut, how many rows of each shard stay, why the others do not."""
+    """The result of a choice: gate thresholds, kept rows per shard, and dropped rows by reason."""
 
     gates: Gates
     kept_per_shard: list[int]
@@ -65,7 +65,7 @@ def choose(
 ) -> Chosen:
     """Cut the gates over the files; write ``subset/`` to ``out`` and each shard's kept rows to ``work``.
 
-    ``check`` is asked before the gates are committed; it raises where this run may not.
+    ``check`` is called before the gates are committed; it raises if this run may not commit.
     """
     committed = commit_once(work, "subset", lambda: {"gates": _cut(scores, selection).to_dict()}, check)
     gates = Gates.from_dict(committed["gates"])
@@ -77,7 +77,7 @@ def choose(
     kept_per_shard: list[int] = []
 
     def write_kept() -> Iterator[np.ndarray]:
-        """Write what a task found to the table of all that is kept, yield its uids."""
+        """Write a task's kept rows to the table of all kept rows and yield their uids."""
         with new_groups(out.at("subset", "kept.parquet"), KEPT_SCHEMA) as write:
             for counted, kept in map_files(_write_kept, jobs, selection, gates, moments):
                 reasons.update(counted)
@@ -90,7 +90,7 @@ def choose(
 
 
 def set_images(out: Folder, sha256: Mapping[str, str]) -> None:
-    """Write ``subset/kept.parquet`` anew with other SHA-256 of the images of some uids."""
+    """Rewrite ``subset/kept.parquet`` with new SHA-256 values for the images of some uids."""
     uri = out.at("subset", "kept.parquet")
     with new_groups(uri, KEPT_SCHEMA) as write:
         for table in read_groups(uri):
@@ -103,7 +103,7 @@ def set_images(out: Folder, sha256: Mapping[str, str]) -> None:
 def commit_once(
     work: Folder, name: str, cut: Callable[[], dict[str, Any]], check: Callable[[], None]
 ) -> dict[str, Any]:
-    """Return what a try before this one committed as ``work/gates/NAME.json``, else cut and commit it."""
+    """Return ``work/gates/NAME.json`` of an earlier attempt, else cut the gates and commit it."""
     names = ("gates", f"{name}.json")
     if not work.exists(*names):
         found = cut()
@@ -113,7 +113,7 @@ def commit_once(
 
 
 def cut_pool(scores: list[str], pool: SelectionRule) -> dict[str, Any]:
-    """Return the gate around the pool that is attributed, and how many rows of each file are in it."""
+    """Return the gate of the pool that is attributed, and the number of its rows in each file."""
     gates = _cut(scores, pool)
     return {"gates": gates.to_dict(), "sizes": list(map_files(_count_passing, scores, pool, gates))}
 
@@ -133,7 +133,7 @@ def load_pool(
 
 
 def _cut(scores: list[str], selection: SelectionRule) -> Gates:
-    """Cut the gates of an arm over all files, each of which every pass reads."""
+    """Cut the gates of a selection rule over all files; every pass reads each file."""
     return cut_gates(
         selection, lambda *measure: map_files(_measure, scores, selection, *measure, fold=add_counts)
     )
@@ -162,10 +162,10 @@ def _pool_moments(uri: str, selection: SelectionRule, gates: Gates) -> Moments:
 def _write_kept(
     job: tuple[str, str], selection: SelectionRule, gates: Gates, moments: Moments | None
 ) -> tuple[Counter, pa.Table]:
-    """Write one file's kept rows; return how many rows there are by reason, and what the subset has of them.
+    """Write one file's kept rows; return the number of rows by reason, and the subset's statistics.
 
-    ``moments``: under cpi those of the PAS that the attribute gate ranks, which make ``score`` that of Eq. 5;
-    else none.
+    ``moments``: under cpi the moments of the PAS that the attribute gate ranks, so that ``score`` is that of
+    Eq. 5; else none.
     """
     uri, part = job
     wanted = corpus_columns(selection, True)
@@ -180,7 +180,7 @@ def _write_kept(
 
 
 def kept_ranges(kept_per_shard: list[int], per_output: int) -> list[list[tuple[int, int, int]]]:
-    """Cut the kept rows, in order of shards, into outputs of ``per_output``: lists of (shard, from, to)."""
+    """Split the kept rows, in order of shards, into outputs of ``per_output``: lists of (shard, from, to)."""
     outputs: list[list[tuple[int, int, int]]] = []
     left = 0
     for ordinal, count in enumerate(kept_per_shard):

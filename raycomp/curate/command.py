@@ -1,4 +1,4 @@
-"""The two runs that end in a subset: ``curate`` from shards, ``select`` from the scores of a curation."""
+"""The two commands that write a subset: ``curate`` from shards, ``select`` from the scores of a curation."""
 
 import shlex
 from collections.abc import Callable, Mapping
@@ -57,9 +57,9 @@ def curate(
 ) -> dict[str, Any]:
     """Curate ``config.input`` into the folder or ``s3://`` uri ``out``; return what run.json holds.
 
-    ``extra_tables`` makes more sections of the report out of the scores files' uris. A finished run of the
-    same config is left as it is; an unfinished one goes on. Raises ValueError for what the user can mend (bad
-    options, no input, no model, another run in ``out``) and TooMuchBadData.
+    ``extra_tables`` makes additional sections of the report from the scores files' uris. A finished run of
+    the same config is left unchanged; an unfinished one is resumed. Raises ValueError for errors the user can
+    fix (bad options, no input, no model, another run in ``out``) and TooMuchBadData.
     """
     out, config = absolute_uri(str(out)), with_absolute_paths(config)
     shards, spec = _open_input(config, out)
@@ -84,7 +84,7 @@ def curate(
             run.bind(session.device, session.gpu)
             scoring = Scoring(config, spec, shards, run.folder, run.work, session, run.lease.check)
             stats = score(scoring)
-            run.check_unchanged()  # here too: nothing is chosen from scores of neither
+            run.check_unchanged()  # also here: if scores mix two versions, nothing is chosen from them
             scores = [scoring.scores_uri(ordinal) for ordinal in scoring.ordinals]
             sections = {
                 "phases": describe_phases(stats),
@@ -99,12 +99,12 @@ def curate(
 
 
 def _open_input(config: CurateConfig, out: str) -> tuple[list[ShardPath], ScorerSpec]:
-    """Return the shards, and what the scorer is that they fit."""
+    """Return the shards, and the description of the scorer that they fit."""
     check_output(config.input, out)
     shards = expand_input(config.input, config.prepare.stored_embeddings)
     check_shards_of_runs(shards)
     check_extra_columns(config.extra_columns)
-    check_writable(out)  # before a model is looked for
+    check_writable(out)  # before a model is loaded
     refuse_early("curate", config, out)
     spec = describe_scorer(config.scorer)
     check_embeddings(shards, config.scorer.model, spec.embedding_dim)
@@ -114,9 +114,9 @@ def _open_input(config: CurateConfig, out: str) -> tuple[list[ShardPath], Scorer
 def select(source: str, settings: Mapping[str, Any], out: str, say: Say = print) -> dict[str, Any]:
     """Choose again from the scores of the curation in ``source`` into ``out``; no model is loaded.
 
-    ``settings`` are options by path ("align.keep": 0.6). Raises ValueError where one of them would change a
-    score, or asks for a larger pool than was attributed (it names the largest), and where the scores know
-    no unseen targets.
+    ``settings`` are options by path ("align.keep": 0.6). Raises ValueError if one of them would change a
+    score, or asks for a larger pool than was attributed (the error gives the largest), or needs unseen
+    targets that the scores do not hold.
     """
     origin, out = Folder(absolute_uri(str(source))), absolute_uri(str(out))
     curated = read_finished(origin.uri)
@@ -131,7 +131,7 @@ def select(source: str, settings: Mapping[str, Any], out: str, say: Say = print)
         raise ValueError(
             f"input={config.input!r}: is gone or was changed after scoring; set materialize=false"
         )
-    # What the run begins with is the record that its dials were taken from; what it ends with is read again.
+    # The run starts with the record that its options came from; the record is read again at the end.
     records = chain([curated], iter(partial(read_finished, origin.uri), None))
     rerun = command_line(f"raycomp select {shlex.quote(origin.uri)}", settings, out)
     with start_run("select", config, lambda: _point_at(next(records)), out, say, rerun) as run:
@@ -163,7 +163,7 @@ def _choose(
     tables: list[Table],
     say: Say,
 ) -> None:
-    """Do what curate and select share: cut the gates over ``scores``, write what passes, tell of it all."""
+    """Do the shared part of curate and select: cut the gates over ``scores``, write the kept rows, report."""
     selection = find_selection(config)
     choice = choose(scores, selection, run.folder, run.work, run.lease.check)
     warnings = [*describe_dropped("input", choice.reasons), *describe_shortage(selection, choice.gates)]
@@ -185,7 +185,7 @@ def _choose(
 
 
 def _fewer(config: CurateConfig) -> dict[str, Any]:
-    """Return the dials of a choice of four in five of what the config keeps; a draw's name says its share."""
+    """Return the options of a choice of 4/5 of the config's kept share; a draw's name holds its share."""
     keep = round(0.8 * config.attribute.keep, 4)
     if find_rule(config.select.rule).attribute_by != DRAW:
         return {"attribute.keep": keep}
@@ -193,19 +193,19 @@ def _fewer(config: CurateConfig) -> dict[str, Any]:
 
 
 def _point_at(curated: dict[str, Any]) -> dict[str, Any]:
-    """Return what a selection depends on beside its options: the curation that scored."""
+    """Return the dependency of a selection besides its options: the curation that scored."""
     return {"scores": identify(curated), "shards": curated["fingerprint"]["shards"]}
 
 
 def wants_shards(config: CurateConfig, folder: Folder) -> bool:
-    """Return whether the kept samples are written as shards: by default images that go to a local output."""
+    """Return whether the kept samples are written as shards: by default for images and local output."""
     if config.materialize is None:
         return folder.is_local and config.prepare.stored_embeddings is None
     return config.materialize
 
 
 def _check_pool(scores: list[str], config: CurateConfig, scored: CurateConfig) -> None:
-    """Raise ValueError where DataComp's rule keeps ties at the first gate that were not attributed."""
+    """Raise ValueError if DataComp's rule keeps ties at the first gate that were not attributed."""
     compat = config.select.datacomp_compat and find_rule(config.select.rule).attribute_by
     if not compat or scored.select.datacomp_compat or scored.pool == 1:
         return
@@ -219,9 +219,9 @@ def _check_pool(scores: list[str], config: CurateConfig, scored: CurateConfig) -
 
 
 def _fingerprint(config: CurateConfig, shards: list[ShardPath]) -> dict[str, Any]:
-    """Return what results depend on beside the options.
+    """Return the dependencies of results besides the options.
 
-    Raises ValueError where the parser is missing, or the model's tokenizer has no nonces.
+    Raises ValueError if the parser is missing, or the model's tokenizer has no nonces.
     """
     if config.pool:
         NonceMaker(load_tokens(config.scorer), config.nonce.seed, config.scorer.model)
@@ -237,11 +237,11 @@ def _fingerprint(config: CurateConfig, shards: list[ShardPath]) -> dict[str, Any
 
 
 def _same_shards(config: CurateConfig, curated: dict[str, Any]) -> list[ShardPath]:
-    """Return the input's shards if they still are those that were scored, else none."""
+    """Return the input's shards if they are still the scored ones, else none."""
     try:
         shards = expand_input(config.input, config.prepare.stored_embeddings)
         found = digest(fingerprint_shards(shards))
     except ValueError:
         return []
-    # Until format 1 the identity held times, which copies change; what is written is compared all the same.
+    # Before format 1 the identity held times, which copying changes; the written content is compared anyway.
     return shards if "format" not in curated or found == curated["fingerprint"]["input"] else []

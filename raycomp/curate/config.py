@@ -28,19 +28,19 @@ from raycomp.words import AGGREGATES, CONTENT, NOUNS, PER_DISPLACEMENT, PER_TARG
 
 @dataclass(frozen=True)
 class PrepareConfig:
-    """What the scorer sees of an image, made on CPU tasks or stored."""
+    """The images that the scorer reads: prepared on CPU tasks, or stored embeddings."""
 
     max_pixels: int = 100_000_000
     """Images of more pixels (width x height as declared) are refused before decoding. At most 178,956,970:
-    what is larger Pillow refuses to whoever trains on it."""
+    Pillow refuses larger images, so a training on them would fail."""
     fast_decode: bool = False
     """Decode large JPEGs at 1/2, 1/4 or 1/8 of their size, never below the model's; scores change a little.
-    On 200 web photos 2.7 times as fast; their embeddings (ViT-B/32, random weights) keep a cosine of 0.9997
-    to the exact ones (0.996 at least), their alignments a correlation of 0.9996."""
+    On 200 web photos it is 2.7 times as fast. Their embeddings (ViT-B/32, random weights) have a cosine of
+    0.9997 with the exact ones (0.996 at least), their alignments a correlation of 0.9996."""
     stored_embeddings: str | None = None
-    """Take image embeddings that ``scorer`` made and that lie beside Parquet input; no image is read. Either
-    ``clip_retrieval`` (``metadata/metadata_I.parquet``, ``img_emb/img_emb_I.npy``), or which array of
-    ``STEM.npz`` beside ``STEM.parquet`` (DataComp has ``b32_img`` and ``l14_img``)."""
+    """Use image embeddings that ``scorer`` made and that are stored with Parquet input; no image is read.
+    Either ``clip_retrieval`` (``metadata/metadata_I.parquet``, ``img_emb/img_emb_I.npy``), or the name of an
+    array in ``STEM.npz`` next to ``STEM.parquet`` (DataComp has ``b32_img`` and ``l14_img``)."""
 
     def __post_init__(self) -> None:
         fits = 1 <= self.max_pixels <= 178_956_970
@@ -54,7 +54,7 @@ class AlignConfig:
     """Gate 1, rho_1 of the paper's Eq. 6."""
 
     keep: float = field(default=0.70, metadata=SELECT)
-    """Share of the corpus that stays: exactly floor(keep * N), read as a decimal, 0 to 1."""
+    """Share of the corpus that is kept: exactly floor(keep * N), read as a decimal, 0 to 1."""
 
     def __post_init__(self) -> None:
         check_share("align.keep", self.keep)
@@ -65,23 +65,23 @@ class AttributeConfig:
     """Phrase attribution (Eqs. 2, 3 and 5) and gate 2, rho_2."""
 
     keep: float = field(default=0.50, metadata=SELECT)
-    """Share of the corpus (not of the pool) that stays, 0 to 1."""
+    """Share of the corpus (not of the pool) that is kept, 0 to 1."""
     pool: float | None = None
-    """Share of the corpus that is attributed, best aligned first; none = what the rule needs."""
+    """Share of the corpus that is attributed, best aligned first; none = the share that the rule needs."""
     aggregate: str = field(default="min", metadata=SELECT)
-    """How a sample's targets become one PAS: mean (Eq. 5), min, max, or fraction_supported (drop > 0). The
-    minimum shows one unsupported word among many supported ones."""
+    """How the PAS of a sample is computed from its targets: mean (Eq. 5), min, max, or fraction_supported
+    (share with drop > 0). The minimum detects one unsupported word among many supported ones."""
     unit: str = field(default=PER_DISPLACEMENT, metadata=SELECT)
-    """What is aggregated: each target's drop (Eq. 3), or the drop divided by its displacement, which is how
-    far the nonces moved the text embedding."""
+    """The value that is aggregated: each target's drop (Eq. 3), or the drop divided by its displacement, the
+    distance by which the nonces moved the text embedding."""
     targets: str = field(default=CONTENT, metadata=SELECT)
-    """Which words count. nouns: one target in each phrase (the paper). showable: the nouns that an image can
-    show, so without "background", "day", "view". content: the nouns, adjectives, verbs and relation words;
-    costs about twice as many counterfactuals. Nouns are always measured, so ``select`` can change to nouns or
-    showable; it can change to content only where curate measured content. The column mean_pas is the mean
-    drop of the showable nouns."""
+    """The words that count. nouns: one target in each phrase (the paper). showable: the nouns that an image
+    can show, so without "background", "day", "view". content: the nouns, adjectives, verbs and relation
+    words; costs about twice as many counterfactuals. Nouns are always measured, so ``select`` can change to
+    nouns or showable. It can change to content only if curate measured content. The column mean_pas is the
+    mean drop of the showable nouns."""
     nonces: int = 2
-    """Counterfactuals per target, 1 to 16; fewer where nonces are few (7 are plurals of one token)."""
+    """Counterfactuals per target, 1 to 16; fewer where few nonces exist (7 are plurals of one token)."""
 
     def __post_init__(self) -> None:
         check_share("attribute.keep", self.keep)
@@ -95,12 +95,12 @@ class AttributeConfig:
 
 @dataclass(frozen=True)
 class NonceConfig:
-    """How nonces are drawn (section 4.3): the first are the same however many attribute.nonces asks for."""
+    """How nonces are drawn (section 4.3). The first nonces do not depend on attribute.nonces."""
 
     seed: int = 0
     """Changes every nonce."""
     key: str = "target"
-    """target: a target has the same nonces in every caption; sample: drawn anew in every sample."""
+    """target: a target has the same nonces in every caption; sample: each sample has its own nonces."""
 
     def __post_init__(self) -> None:
         check(self.seed >= 0, "nonce.seed", self.seed, "at least 0")
@@ -109,25 +109,26 @@ class NonceConfig:
 
 @dataclass(frozen=True)
 class SelectConfig:
-    """Which rule chooses the subset."""
+    """The rule that selects the subset."""
 
     rule: str = "align_pas"
-    """align_pas ranks the rows past the gate by alignment by the sum of alignment and PAS, each in units of
-    its standard deviation; cpi, the paper's rule, ranks them by PAS alone. The others are controls. On the
-    whole corpus: align_only and random keep attribute.keep, full keeps all. On the rows that cpi ranks, and
-    as many as it keeps: align70_random50 draws (its name says 100 align.keep and 100 attribute.keep),
-    cpi_reverse takes the lowest PAS, length the longest captions (words), phrase_count the most targets with
-    a drop, displacement the largest mean displacement of the text embedding, pas_residual the largest
-    residual of PAS regressed on caption length, phrase count, alignment and displacement."""
+    """align_pas ranks the rows past the align gate by the sum of alignment and PAS, each divided by its
+    standard deviation. cpi, the paper's rule, ranks them by PAS alone. The other rules are controls. On the
+    whole corpus: align_only and random keep attribute.keep, full keeps all rows. The remaining rules rank the
+    rows that cpi ranks and keep as many as cpi. align70_random50 draws at random (its name holds
+    100 align.keep and 100 attribute.keep). cpi_reverse takes the lowest PAS, length the longest captions
+    (words), phrase_count the most targets with a drop, displacement the largest mean displacement of the text
+    embedding, pas_residual the largest residual of PAS regressed on caption length, phrase count, alignment
+    and displacement."""
     datacomp_compat: bool = False
-    """Keep what DataComp's threshold rule keeps (k + 1 rows and ties) instead of exactly k."""
+    """Keep the rows of DataComp's threshold rule (k + 1 rows and ties) instead of exactly k."""
 
     def __post_init__(self) -> None:
         find_rule(self.rule)
 
 
 def _say_shares(rule: str) -> str:
-    """Return which options the name of a draw within the pool asks for, where it can have them."""
+    """Return the options that the name of a draw within the pool asks for, where it can have them."""
     first, second = read_draw(rule)
     fits = second <= first <= 1 and name_draw(first, second) == rule
     return f"; or set align.keep={first} and attribute.keep={second} too" if fits else ""
@@ -135,10 +136,10 @@ def _say_shares(rule: str) -> str:
 
 @dataclass(frozen=True)
 class CurateConfig:
-    """Raw shards in, a chosen and explained subset out (arXiv 2605.22651, section 5)."""
+    """Score shards, select a subset and explain each decision (arXiv 2605.22651, section 5)."""
 
     input: str = field(default="", metadata=INPUT)
-    """Paths, globs, brace lists, on a disk or on ``s3://``, ``gs://``, ``az://``, ``hf://``; several joined
+    """Paths, globs or brace lists, local or on ``s3://``, ``gs://``, ``az://``, ``hf://``. Join several
     with ``::``, each optionally ``name=``."""
     scorer: ScorerConfig = field(default_factory=ScorerConfig)
     prepare: PrepareConfig = field(default_factory=PrepareConfig)
@@ -150,15 +151,15 @@ class CurateConfig:
     waves: WavesConfig = field(default_factory=WavesConfig, metadata=FREE)
     cluster: ClusterConfig = field(default_factory=ClusterConfig, metadata=FREE | SELECT)
     extra_columns: tuple[str, ...] = ()
-    """Fields of the samples' json to carry into scores/, as text (json for what is not text)."""
+    """Fields of the samples' json to copy into scores/, as text (values that are not text as json)."""
     materialize: bool | None = field(default=None, metadata=SELECT)
-    """Write the kept samples as shards; none = yes for local output, no in a store and of stored
+    """Write the kept samples as shards; none = yes for local output, no for output in a store and for stored
     embeddings."""
     max_bad_fraction: float = field(default=0.05, metadata=FREE)
-    """Share of the rows read that may be bad, 0 to 1; the run stops with exit code 3 above it. Duplicates are
-    not bad."""
+    """Share of the rows read that may be bad, 0 to 1; above it the run stops with exit code 3. Duplicates do
+    not count as bad."""
     seed: int = field(default=0, metadata=SELECT)
-    """Draws the random rules and the samples shown in the report."""
+    """Seed of the random rules and of the samples shown in the report."""
 
     def __post_init__(self) -> None:
         check_share("max_bad_fraction", self.max_bad_fraction)
@@ -188,14 +189,14 @@ class CurateConfig:
 
     @property
     def pool(self) -> float:
-        """Share of the corpus that is attributed; a rule without an attribute gate needs none."""
+        """Share of the corpus that is attributed; by default 0 for a rule without an attribute gate."""
         if self.attribute.pool is not None:
             return self.attribute.pool
         return self.align.keep if find_rule(self.select.rule).attribute_by else 0.0
 
 
 def read_config(values: Mapping[str, Any]) -> CurateConfig:
-    """Return the config that a curation's run.json holds, of any version.
+    """Return the config in a curation's run.json, of any version.
 
     Until 0.3 the rule was cpi, PAS was the mean drop of nouns, and ``attribute.unseen`` said whether
     ``targets`` were all nouns or the showable ones.
@@ -214,9 +215,9 @@ class SelectionRule:
 
     rule: Rule
     align_share: float
-    """What the align gate keeps of the corpus, 0 to 1."""
+    """Share of the corpus that the align gate keeps, 0 to 1."""
     attribute_share: float | None = None
-    """What the attribute gate keeps of the corpus; none = there is no such gate."""
+    """Share of the corpus that the attribute gate keeps; none = no such gate."""
     datacomp_compat: bool = False
     aggregate: str = "mean"
     unit: str = PER_TARGET
@@ -225,7 +226,7 @@ class SelectionRule:
 
     @property
     def ranking(self) -> str:
-        """What the last gate ranks by, as a reader says it."""
+        """The name, for readers, of the measure that the last gate ranks by."""
         pas = {"fraction_supported": "supported share"}.get(self.aggregate, f"{self.aggregate} PAS")
         pas += " per displacement" if self.unit == PER_DISPLACEMENT else ""
         pas += {NOUNS: " of all nouns", CONTENT: " of all content words"}.get(self.targets, "")
@@ -243,7 +244,7 @@ class SelectionRule:
 
 
 def find_selection(config: CurateConfig) -> SelectionRule:
-    """Return the arm that the options describe."""
+    """Return the selection rule that the options describe."""
     rule, how = find_rule(config.select.rule), config.attribute
     if rule.attribute_by:
         shares: tuple[float, float | None] = config.align.keep, how.keep
@@ -254,13 +255,13 @@ def find_selection(config: CurateConfig) -> SelectionRule:
 
 
 def find_pool_selection(share: float, datacomp_compat: bool) -> SelectionRule:
-    """Return the arm that keeps the rows to be attributed: a share of the corpus, best aligned first."""
-    # DataComp's rule keeps ties too, so only a pool cut by it holds all that its gate keeps.
+    """Return the selection rule for the rows to be attributed: a share of the corpus, best aligned first."""
+    # DataComp's rule also keeps ties, so only a pool cut by that rule holds all rows that its gate keeps.
     return SelectionRule(Rule(), share, datacomp_compat=datacomp_compat and share < 1)
 
 
 def choose_config(curated: Mapping[str, Any], settings: Mapping[str, Any]) -> CurateConfig:
-    """Return the curation's config with ``settings``, or say why its scores cannot serve them."""
+    """Return the curation's config with ``settings``. Raises if its scores cannot serve them."""
     for path in settings:
         check_path(CurateConfig, path)
         if not is_marked(CurateConfig, path, "select"):

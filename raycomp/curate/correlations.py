@@ -1,7 +1,7 @@
-"""What PAS is not: its correlation with alignment, and that of drops with the displacement of the text.
+"""Correlation of PAS with alignment, and of drops with the displacement of the text embedding.
 
-The paper takes both inside the pool that passed its alignment gate, so that is shown first; over all rows
-the gate's own range makes another figure of it.
+The paper measures both inside the pool that passed its alignment gate, so that value is shown first. Over all
+rows the value differs, because the gate restricts the range of alignment.
 """
 
 from collections.abc import Mapping
@@ -21,10 +21,10 @@ from raycomp.words import ALIGNMENT, KEPT, KINDS, MEAN_PAS
 
 PAPER = "Go et al., arXiv 2605.22651, section 7"
 PAPER_CORRELATIONS = {MEAN_PAS: (0.084, 0.088), DROP: (-0.215, -0.204)}
-"""(Pearson, Spearman): CC3M, ViT-B/16. Of mean PAS inside the pool D_align70; of drops over 50,000
-interventions, of which it does not say whether they lie in the pool."""
+"""(Pearson, Spearman): CC3M, ViT-B/16. mean_pas: mean PAS inside the pool D_align70. drop: drops over 50,000
+interventions; the paper does not state whether they are in the pool."""
 MOST_DRIVEN = 0.3
-"""Cohen's medium correlation: displacement alone then tells a tenth of the variance of drops."""
+"""Cohen's medium correlation: displacement alone then explains a tenth of the variance of drops."""
 BOTH_SIDES = (Layer("kept", "kept"), Layer("dropped", "dropped"))
 NAMES = {MEAN_PAS: ("alignment, mean PAS", "pairs"), DROP: ("displacement, drop", "phrases")}
 AXES = {MEAN_PAS: (ALIGNMENT, MEAN_PAS), DROP: (DISPLACEMENT, DROP)}
@@ -32,19 +32,19 @@ AXES = {MEAN_PAS: (ALIGNMENT, MEAN_PAS), DROP: (DISPLACEMENT, DROP)}
 
 @dataclass(frozen=True)
 class Correlation:
-    """One row of the section: what goes with what, over which rows."""
+    """One row of the section: a correlation and the rows it is measured on."""
 
     what: str
     """``mean_pas`` with alignment, or ``drop`` with displacement."""
     over: str
     inside: bool
-    """Whether over the pool, as the paper's."""
+    """Whether it is measured over the pool, as in the paper."""
     count: int
     """Pairs, or phrases."""
     num_apart: int
-    """The n of the interval. Of phrases it is the number of pairs that they stand in, or of different targets
-    if that is less: the phrases of one caption may all agree, and so may those of one target, which has the
-    same nonces everywhere."""
+    """The n of the interval. For phrases it is the number of their pairs, or the number of different targets
+    if that is less: the phrases of one caption may all agree. So may those of one target, which has the same
+    nonces everywhere."""
     pearson: Estimate
     spearman: Estimate
     num_points: int
@@ -57,7 +57,7 @@ def has_pool(config: Mapping[str, Any]) -> bool:
 
 
 def correlate(summary: Summary, config: Mapping[str, Any]) -> list[Correlation]:
-    """Return of each correlation the one inside the pool, then the one over all rows if these are more."""
+    """Return each correlation inside the pool, then over all rows if there are more."""
     found = []
     for what, (_, unit) in NAMES.items():
         points = summary.points.get(what)
@@ -79,7 +79,7 @@ def correlate(summary: Summary, config: Mapping[str, Any]) -> list[Correlation]:
 
 
 def _count_targets(summary: Summary) -> int:
-    """Return how many different targets there are; of very many, at least as many as are remembered."""
+    """Return the number of different targets; a lower bound if not all of them are stored."""
     return len({word for words in summary.heads.values() for word in words.counts})
 
 
@@ -114,7 +114,7 @@ def _correlate(
 
 
 def warn_of_displacement(summary: Summary, config: Mapping[str, Any]) -> list[str]:
-    """Return a line where all of the interval of r, of displacement and drop, is above ``MOST_DRIVEN``."""
+    """Return a warning if the whole interval of r(displacement, drop) is above ``MOST_DRIVEN``."""
     found = [one for one in correlate(summary, config) if one.what == DROP]
     if not found or not found[0].pearson.low > MOST_DRIVEN:
         return []
@@ -131,7 +131,7 @@ def warn_of_displacement(summary: Summary, config: Mapping[str, Any]) -> list[st
 
 
 def report_correlations(found: list[Correlation]) -> Table:
-    """Return the correlations beside the paper's."""
+    """Return the correlations with the paper's values."""
     ours = Column("Pearson r", digits=3), Column("Spearman rho", digits=3)
     theirs = Column("r in paper", digits=3), Column("rho in paper", digits=3)
     columns = ("Correlation of", "over", "n", *ours, "points", *theirs)

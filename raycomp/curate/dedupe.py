@@ -1,10 +1,11 @@
-"""Find rows whose uid stood before, over the whole corpus: tasks over stretches of files and buckets of uids.
+"""Find rows with repeated uids over the whole corpus: tasks over ranges of files and buckets of uids.
 
-A row counts if it has an alignment. The first by (sorted shard, position) stays; later ones lose alignment
-and embedding, so they are no part of the corpus. A later one with the first one's image and caption gets the
-status ``duplicate_uid``, any other ``uid_conflict``: it is a sample of its own that nothing can name.
+A row counts if it has an alignment. The first by (sorted shard, position) stays. Later ones lose alignment
+and embedding, so they are not part of the corpus. A later row with the first row's image and caption gets the
+status ``duplicate_uid``; any other gets ``uid_conflict``: it is a separate sample without a unique name.
 
-Letters: S stretches of files, B buckets of uids, N rows. Edges are where parts of a file begin, and its end.
+Letters: S ranges of files, B buckets of uids, N rows. Edges are the starts of the parts of a file, and its
+end.
 """
 
 import hashlib
@@ -34,7 +35,7 @@ from raycomp.words import (
 )
 
 _ROWS_PER_BUCKET = 4_000_000
-# Files of a stretch: few enough for a task, so many that a bucket need not ask for too many stretches.
+# Files of a range: few enough for one task, many enough that a bucket reads few ranges.
 _FILES_PER_STRETCH = 16
 _MOST_STRETCHES = 1024
 _AT_ONCE = 8
@@ -44,7 +45,7 @@ _FOUND = np.dtype([("ordinal", "<i4"), ("position", "<i4"), ("is_conflict", "?")
 
 
 class Stretch(NamedTuple):
-    """Some files in a row."""
+    """Consecutive files."""
 
     number: int
     first: int
@@ -53,7 +54,7 @@ class Stretch(NamedTuple):
 
     @property
     def rows(self) -> str:
-        """What its rows are called by bucket."""
+        """Prefix of the names of its row files by bucket."""
         return f"rows-{self.number:05d}"
 
 
@@ -62,9 +63,9 @@ def mark_duplicates(
 ) -> Counter[str]:
     """Rewrite the files that hold later occurrences; return how many rows have either status.
 
-    Safe to repeat: what an earlier try marked is counted. Stretches of files part their rows by bucket of
-    uids, 32 bytes a row below ``work``; buckets find their later rows and part them by stretch; stretches
-    mark them. The driver sees only where in a file each part begins. ``num_rows`` sizes the buckets.
+    Safe to repeat: marks of an earlier attempt are counted. Ranges of files partition their rows by bucket of
+    uids, 32 bytes a row below ``work``. Buckets find later rows and partition them by range. Ranges mark
+    them. The driver receives only the offsets of the parts in each file. ``num_rows`` sizes the buckets.
     """
     num_buckets = max(1, -(-num_rows // rows_per_bucket))
     size = max(_FILES_PER_STRETCH, -(-len(aligned) // _MOST_STRETCHES))
@@ -85,9 +86,9 @@ def mark_duplicates(
 
 
 def _part_rows(stretch: Stretch, num_buckets: int, work: Folder) -> tuple[np.ndarray, Counter[str]]:
-    """Write entries of a stretch's rows that have an alignment, by bucket.
+    """Write entries of a range's rows that have an alignment, by bucket.
 
-    Returns its edges, [B + 1], and how many rows were marked before.
+    Returns its edges, [B + 1], and the number of rows marked before.
     """
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         read = list(pool.map(_read_entries, enumerate(stretch.uris, stretch.first)))
@@ -100,7 +101,7 @@ def _part_rows(stretch: Stretch, num_buckets: int, work: Folder) -> tuple[np.nda
 
 
 def _find_later(bucket: int, stretches: list[Stretch], edge_SB: np.ndarray, work: Folder) -> np.ndarray:
-    """Write the rows of a bucket that are not the first of their uid, by stretch; return edges, [S + 1]."""
+    """Write the rows of a bucket that are not the first of their uid, by range; return edges, [S + 1]."""
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         names = [stretch.rows for stretch in stretches]
         parts = pool.map(lambda name, edges: _read(work, name, edges, bucket, _ENTRY), names, edge_SB)
@@ -118,7 +119,7 @@ def _find_later(bucket: int, stretches: list[Stretch], edge_SB: np.ndarray, work
 
 
 def _mark_stretch(stretch: Stretch, edge_BS: np.ndarray, work: Folder) -> Counter[str]:
-    """Mark the later rows of a stretch's files; return how many got which status."""
+    """Mark the later rows of a range's files; return the number of rows per status."""
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         names = map(_name_later, range(len(edge_BS)))
         parts = pool.map(lambda name, edges: _read(work, name, edges, stretch.number, _FOUND), names, edge_BS)
@@ -129,7 +130,7 @@ def _mark_stretch(stretch: Stretch, edge_BS: np.ndarray, work: Folder) -> Counte
 
 
 def _read(work: Folder, name: str, edges: np.ndarray, number: int, dtype: np.dtype) -> np.ndarray:
-    """Return what a file has between two of its edges."""
+    """Return the content of a file between two of its edges."""
     start, end = edges[number], edges[number + 1]
     if start == end:
         return np.empty(0, dtype)
@@ -141,7 +142,7 @@ def _name_later(bucket: int) -> str:
 
 
 def _read_entries(numbered: tuple[int, str]) -> tuple[np.ndarray, Counter[str]]:
-    """Return entries of the rows of a file that have an alignment, and how many were marked before."""
+    """Return entries of the rows of a file that have an alignment, and the number marked before."""
     ordinal, uri = numbered
     table = read_columns(uri, [UID, STATUS, ALIGNMENT, IMAGE_SHA256, CAPTION])
     earlier = Counter(s for s in table[STATUS].to_pylist() if s in (DUPLICATE_UID, UID_CONFLICT))
@@ -161,7 +162,7 @@ def _hash_content(table: pa.Table) -> np.ndarray:
 
 
 def _blank(uri: str, later: np.ndarray) -> Counter[str]:
-    """Mark rows of one file; return how many got which status."""
+    """Mark rows of one file; return the number of rows per status."""
     table = read_columns(uri)
     is_later = np.zeros(len(table), bool)
     is_later[later["position"]] = True

@@ -1,4 +1,4 @@
-"""One sample's way through a curation or selection, from the files alone: scores, gates, thresholds."""
+"""One sample's path through a curation or selection, from the files alone: scores, gates, thresholds."""
 
 from typing import Any
 
@@ -34,10 +34,10 @@ _NESTED = (IMAGE_EMBEDDING, PHRASES, CONTENT_WORDS)
 
 
 def explain_sample(run: dict[str, Any], source: str, uid: str) -> str | None:
-    """Return every score, gate, value and threshold of one sample of the run in ``source``, if it is there.
+    """Return every score, gate, value and threshold of one sample of the run in ``source``, if present.
 
-    A bad row or a duplicate may have the uid of one that was scored: that one is told whole, where the others
-    stand in a line.
+    A bad row or a duplicate may share the uid of a scored row. The scored row is explained in full, the
+    others in one line.
     """
     config, gates = read_config(run["config"]), Gates.from_dict(run["gates"])
     found = [(uri, row) for uri in list_scores(run, source) for row in find_rows(uri, UID, uid)]
@@ -50,14 +50,14 @@ def explain_sample(run: dict[str, Any], source: str, uid: str) -> str | None:
 
 
 def _read_whole(uri: str, config: CurateConfig) -> pa.Table:
-    """Return all columns of a scores file; UserError where one that explains a sample is not there."""
+    """Return all columns of a scores file; UserError if a column that explains a sample is missing."""
     columns = corpus_columns(find_selection(config), with_attribute=True)
     wanted = [SHARD, POSITION, CAPTION, PHRASES, IMAGE_EMBEDDING, *columns]
     return read_columns(uri, list(dict.fromkeys([*read_schema(uri).names, *wanted])))
 
 
 def _report_other(table: pa.Table) -> str:
-    """Return where another row of the same uid stands; ``table`` has one row."""
+    """Return the location of another row with the same uid; ``table`` has one row."""
     shard, position, status = (table[name][0].as_py() for name in (SHARD, POSITION, STATUS))
     return f"the same uid again: {shard}, row {position}: {status}"
 

@@ -1,4 +1,4 @@
-"""The funnel from rows read to rows kept; it closes or it is an error."""
+"""The funnel from rows read to rows kept; it raises an error unless the counts add up."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ REASON_WORDS = {
 
 @dataclass(frozen=True)
 class FunnelRow:
-    """A step: ``rows`` came through it, ``lost`` rows by reason did not."""
+    """A step: ``rows`` passed it; ``lost`` counts the others by reason."""
 
     name: str
     rows: int
@@ -35,10 +35,10 @@ class FunnelRow:
 
 
 def make_funnel(reasons: Mapping[str, int]) -> list[FunnelRow]:
-    """Return the steps from ``read`` to ``kept`` out of the rows of each drop reason (and ``kept``).
+    """Return the steps from ``read`` to ``kept`` from the number of rows of each drop reason (and ``kept``).
 
-    A reason that is no gate's is a status, lost on the way to the corpus. The gates follow in their order; a
-    gate that lost nothing is left out but for the last, which leads to ``kept``.
+    A reason that belongs to no gate is a status, lost before the corpus. The gates follow in their order. A
+    gate that lost no row is omitted, except the last, which leads to ``kept``.
     """
     statuses = sorted(set(reasons) - {KEPT, *GATE_REASONS}, key=lambda r: (-reasons[r], r))
     steps = [
@@ -68,5 +68,5 @@ def check_funnel(rows: Sequence[FunnelRow], read: int, kept: int) -> None:
 
 
 def reason_words(reason: str) -> str:
-    """Return a drop reason as a reader says it."""
+    """Return the text of a drop reason for readers."""
     return REASON_WORDS.get(reason, reason.replace("_", " "))

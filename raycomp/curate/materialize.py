@@ -1,4 +1,4 @@
-"""Write the kept samples as shards that open_clip reads: what was scored, json enriched, DataComp layout."""
+"""Write the kept, scored samples as shards that open_clip reads: enriched json, DataComp layout."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, islice
@@ -29,14 +29,14 @@ _FIELDS = (ALIGNMENT, MEAN_PAS, SCORE)
 
 
 class Outputs(NamedTuple):
-    """Outputs that begin in one shard, which a task reads once, and of the shards after it the beginning."""
+    """Outputs that start in one shard, which a task reads once, and the first rows of the shards after it."""
 
     first: int
     """Number of the first output."""
     sizes: list[int]
-    """Samples of each."""
+    """Number of samples in each."""
     reads: list[tuple[int, int, int]]
-    """Shards and which of their kept rows, from and to."""
+    """Shards with ranges (from, to) of their kept rows."""
 
 
 def materialize(
@@ -50,8 +50,8 @@ def materialize(
     """Write ``shards/``: the kept samples in the order of the input.
 
     Only shards that hold a kept sample are read again. ``subset/kept.parquet`` gets the SHA-256 of images
-    that are written in another format. Raises UserError, and leaves no ``shards/``, where an image or a
-    caption is not the one that was scored.
+    that are written in another format. Raises UserError, and leaves no ``shards/``, if an image or a caption
+    differs from the scored one.
     """
     jobs = [
         (outputs, [(shards[shard], scores[shard]) for shard, _, _ in outputs.reads])
@@ -63,7 +63,7 @@ def materialize(
 
 
 def plan_outputs(ranges: list[list[tuple[int, int, int]]]) -> list[Outputs]:
-    """Return the outputs of ``kept_ranges`` by the shard that they begin in."""
+    """Return the outputs of ``kept_ranges`` by the shard that they start in."""
     found: list[Outputs] = []
     for number, parts in enumerate(ranges):
         if not found or found[-1].reads[0][0] != parts[0][0]:
@@ -85,11 +85,11 @@ def write_folder(
     out: Folder,
     *args: Any,
 ) -> dict[str, str]:
-    """Write ``shards/`` anew with a task ``write(job, out, *args)`` per job, and the index of its samples.
+    """Rewrite ``shards/`` with a task ``write(job, out, *args)`` per job, and the index of its samples.
 
-    A task returns how many samples it wrote, and the SHA-256, by uid, of images in another format than they
-    had; all of these are returned. ``uids`` are what ``write_index`` takes.
-    Raises UserError where a task does, RuntimeError where they write another number than ``count``. All tasks
+    A task returns the number of samples it wrote, and the SHA-256, by uid, of images whose format changed;
+    these are merged and returned. ``uids`` are the argument of ``write_index``.
+    Raises UserError if a task does, RuntimeError if the tasks write a number other than ``count``. All tasks
     have ended by then, so nothing is written after ``shards/`` is removed again.
     """
     out.remove("shards")
@@ -108,7 +108,7 @@ def write_folder(
 
 
 def changed_error(shard: ShardPath, position: int) -> UserError:
-    """Return the error for a sample that is no longer what its scores are of."""
+    """Return the error for a sample that differs from the scored one."""
     return UserError(
         f"input={shard.uri!r}: changed after it was scored, sample {position} is not what the scores are "
         f"of; curate it into a new folder"

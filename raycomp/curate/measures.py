@@ -1,4 +1,4 @@
-"""What rules can rank by: the rows of a scores table that have an alignment, and their measures."""
+"""The values that rules rank by: scores-table rows that have an alignment, with their measures."""
 
 from dataclasses import dataclass
 
@@ -34,12 +34,12 @@ class Corpus:
     row_M: np.ndarray
     uid_M2: np.ndarray
     measures: dict[str, np.ndarray]
-    """What a rule can rank by, float32 [M], as far as the table has columns for it; NaN where there is none.
-    PAS is there always, num_phrases counts the targets that count for it, displacement is their mean."""
+    """The measures, float32 [M], for which the table has columns; NaN where a value is missing.
+    PAS is always present. num_phrases counts the targets that PAS uses; displacement is their mean."""
 
 
 def corpus_columns(selection: SelectionRule, with_attribute: bool) -> list[str]:
-    """Return the columns that the rule's gates read; nothing of a sample's content for the align gate."""
+    """Return the columns that the rule's gates read. The align gate reads no column of a sample's content."""
     rule, columns = selection.rule, [UID, STATUS, ALIGNMENT]
     if not (with_attribute and rule.attribute_by):
         return columns
@@ -51,7 +51,7 @@ def corpus_columns(selection: SelectionRule, with_attribute: bool) -> list[str]:
 
 
 def check_scores(table: pa.Table, said: str) -> None:
-    """Raise UserError, naming the file ``said`` and the column, where a score is NaN or infinite.
+    """Raise UserError, naming the file ``said`` and the column, if a score is NaN or infinite.
 
     A row without a score has null.
     """
@@ -79,7 +79,7 @@ def read_corpus(table: pa.Table, selection: SelectionRule) -> Corpus:
 
 
 def _measure_phrases(taken: pa.Table, selection: SelectionRule) -> dict[str, np.ndarray]:
-    """Return what the targets of each row say, of those that count and have a drop."""
+    """Return a value per target of each row, for targets that count and have a drop."""
     columns = [PHRASES, CONTENT_WORDS] if selection.targets == CONTENT else [PHRASES]
     parts = [_read_targets(taken[name].combine_chunks(), selection) for name in columns]
     row_P, drop_P, displacement_P = (np.concatenate(values) for values in zip(*parts, strict=True))

@@ -50,7 +50,7 @@ from raycomp.words import (
 )
 
 LOWEST_AUC = 0.6
-"""A scorer that tells matched from shuffled pairs less well than this is warned about."""
+"""The page warns if the scorer's AUC of matched against shuffled pairs is below this."""
 NUM_LEANING = 12
 NUM_SHADES = 4
 
@@ -65,15 +65,15 @@ def render_curate(
     """Return the page as text to be written as UTF-8.
 
     ``photos``: image bytes by uid, of ``choose_shown(summary).samples``; a missing or unreadable one is a
-    grey tile. ``funnel``: as ``make_funnel(summary.reasons)`` returns it; ValueError where it does not lead
-    from the summary's rows to its kept rows. ``run``: the content of run.json; what is missing is not shown:
+    grey tile. ``funnel``: as ``make_funnel(summary.reasons)`` returns it; ValueError if its counts do not add
+    up from the summary's rows to its kept rows. ``run``: the content of run.json; missing parts are omitted:
 
     - ``config``: nested dict (``to_dict``), ``versions``: dict, ``fingerprint``: str;
-    - ``commands``: what it does -> exact command line;
-    - ``phases`` and ``stages``: how long each phase took and how busy its stages were, as
-      ``run/record.py`` describes them; a phase without ``gpu_busy_share`` had no GPU;
+    - ``commands``: purpose -> exact command line;
+    - ``phases`` and ``stages``: duration of each phase and utilization of its stages, as ``run/record.py``
+      describes them; a phase without ``gpu_busy_share`` had no GPU;
     - ``scorer_check``: {matched_mean, shuffled_mean, auc, n}: cosines of pairs against shuffled pairs;
-    - ``warnings``: more lines for the warnings.
+    - ``warnings``: additional warnings.
     """
     check_funnel(funnel, summary.rows, summary.reasons[KEPT])
     config = run.get("config", {})
@@ -119,7 +119,7 @@ def _by_count(counts: Mapping[str, int]) -> list[tuple[str, int]]:
 
 
 def find_warnings(summary: Summary, run: Mapping[str, Any]) -> list[str]:
-    """Return what a reader must know before believing the page, worst first."""
+    """Return the warnings of the page, the most severe first."""
     config, check = run.get("config", {}), run.get("scorer_check")
     weights = str(config.get("scorer", {}).get("weights", ""))
     found = []
@@ -177,7 +177,7 @@ def split_caption(sample: Sample) -> Iterator[tuple[str, str, str, str, dict[str
 
 
 def name_score(config: Mapping[str, Any]) -> str:
-    """Return what the final gate compared, as a reader says it."""
+    """Return the name of the final gate's measure for readers."""
     return find_selection(read_config(config)).ranking
 
 
@@ -194,7 +194,7 @@ def shade_scale(summary: Summary) -> float:
 
 
 def _rows_and_edges(parts: list[Histogram]) -> tuple[np.ndarray, np.ndarray]:
-    """Join the histograms' bins to bars; what lies beyond counts in the end bins."""
+    """Merge the histograms' bins into bars; values out of range count in the end bins."""
     count_LF = np.array([part.counts for part in parts])
     count_LF[:, 0] += [part.under for part in parts]
     count_LF[:, -1] += [part.over for part in parts]
@@ -214,7 +214,7 @@ def _draw_sides(
 def _draw_scores(summary: Summary, config: Mapping[str, Any]) -> list[Html]:
     """Return the histograms of alignment and mean PAS, kept against dropped, with the gates.
 
-    The last gate stands where it ranked by mean PAS, up or down.
+    The last gate is drawn where it ranked by mean PAS, up or down.
     """
     sign = {"mean PAS": 1, "minus mean PAS": -1}.get(name_score(config))
     cuts = {
@@ -229,7 +229,7 @@ def _draw_scores(summary: Summary, config: Mapping[str, Any]) -> list[Html]:
 
 
 def _report_kinds(summary: Summary) -> Table:
-    """Return the phrases by kind: how many, and on which side."""
+    """Return the counts of phrases by kind and side."""
     rows = []
     for kind in (*KINDS, UNSEEN):
         kept, dropped, valid, supported = (
@@ -249,7 +249,7 @@ def _draw_drops(summary: Summary) -> Html:
 
 
 def _draw_leaning(summary: Summary) -> Html:
-    """Return the head nouns that lean most to kept or dropped, if any do."""
+    """Return the head nouns most over-represented among kept or dropped rows, if there are any."""
     if not summary.heads:
         return Html()
     rows = [

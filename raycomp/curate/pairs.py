@@ -1,7 +1,7 @@
 """Score pairs in memory by the stages of a curation, in this process: ``raycomp.score``.
 
-A score depends on the pair, the model and the options alone, so these are the scores that ``raycomp curate``
-writes for the same pairs.
+A score depends only on the pair, the model and the options, so these scores equal those that ``raycomp
+curate`` writes for the same pairs.
 """
 
 import os
@@ -73,7 +73,7 @@ def score_pairs(
     _check_options(config)
     config = replace(config, scorer=find_scorer(config.scorer, model, weights))
     spec = describe_scorer(config.scorer)
-    from raycomp.curate.align import Align  # torch, behind all checks
+    from raycomp.curate.align import Align  # torch, after all checks
     from raycomp.curate.attribute import Attribute
 
     with keep_model(config.scorer, config.cluster) as num_threads:
@@ -117,7 +117,7 @@ def _check_options(config: CurateConfig) -> None:
 def _read_pairs(
     images: Sequence[Any], captions: Sequence[Any], rows: int, max_pixels: int
 ) -> Iterator[pa.Table]:
-    """Yield the pairs in blocks of SAMPLE_SCHEMA, each image read when its block is due."""
+    """Yield the pairs in blocks of SAMPLE_SCHEMA; each image is read when its block is needed."""
     for start in range(0, len(images), rows):
         block = range(start, min(start + rows, len(images)))
         yield _to_samples(block, [images[i] for i in block], [captions[i] for i in block], max_pixels)
@@ -147,9 +147,9 @@ def _to_samples(block: range, images: list[Any], captions: list[str | None], max
 
 
 def _read_image(i: int, image: Any, max_pixels: int) -> tuple[bytes | None, str | None]:
-    """Return the bytes of an image's file, or the status that says why there are none.
+    """Return the bytes of an image's file, or the status that gives the reason why there are none.
 
-    Raises ValueError, naming the image, for an array that is no image; OSError where the storage fails.
+    Raises ValueError, naming the image, for an array that is not an image; OSError if the storage fails.
     """
     if image is None or isinstance(image, bytes):
         return image, None

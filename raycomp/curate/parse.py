@@ -1,7 +1,7 @@
-"""Parse captions into phrases, draw their nonces, make tokens of the counterfactuals: on CPUs.
+"""Parse captions into phrases, draw their nonces and tokenize the counterfactuals, on CPUs.
 
-Go et al. (arXiv 2605.22651), Eq. 2. Many processes do this on each machine, so open_clip, which takes 5 s and
-600 MB in every one, is not loaded.
+Go et al. (arXiv 2605.22651), Eq. 2. Many processes do this on each machine. open_clip takes 5 s and 600 MB in
+each process, so it is not loaded.
 """
 
 from functools import lru_cache
@@ -42,7 +42,7 @@ from raycomp.words import (
 
 @lru_cache(maxsize=1)
 def _tools(parser: ParserConfig, nonce: NonceConfig, scorer: ScorerConfig) -> tuple[Parser, NonceMaker, Any]:
-    """Load once in a process what parsing needs."""
+    """The objects that parsing needs, loaded once per process."""
     tokenizer = load_tokens(scorer)
     return load_parser(parser.name), NonceMaker(tokenizer, nonce.seed, scorer.model), tokenizer
 
@@ -56,9 +56,10 @@ def parse(
 ) -> pa.Table:
     """Add phrases with their nonces, and the tokens of caption and counterfactuals.
 
-    The counterfactual tokens of a row stand phrase by phrase, nonce by nonce. A phrase without a valid nonce
-    stays, with none; why is in ``faults``. With ``attribute.targets=content`` adjectives, verbs and relation
-    words follow the phrases of their row, of class CONTENT; ``attribute`` parts them.
+    The counterfactual tokens of a row are ordered by phrase, then by nonce. A phrase without a valid nonce
+    stays, with an empty list; ``faults`` holds the reason. With ``attribute.targets=content`` adjectives,
+    verbs and relation words follow the phrases of their row, with class CONTENT; ``attribute`` separates
+    them.
     """
     find, maker, tokenize = _tools(parser, nonce, scorer)
     captions = table[CAPTION].to_pylist()
@@ -103,7 +104,7 @@ def _phrase_row(caption: str, phrase: Any, nonces: list[str]) -> dict[str, Any]:
 
 
 def find_status(phrases: list[dict[str, Any]]) -> str:
-    """Return ok, or why a caption with these phrases has no mean PAS; those of class CONTENT are none."""
+    """Return ok, or the reason why a caption with these phrases has no mean PAS. CONTENT does not count."""
     phrases = [phrase for phrase in phrases if phrase["target_class"] != CONTENT]
     if not phrases:
         return NO_PHRASE

@@ -1,4 +1,4 @@
-"""What a curation will cost, measured on a part of a few shards in this process; nothing is written."""
+"""Estimate the cost of a curation from a part of a few shards, measured in this process; writes nothing."""
 
 import time
 from collections import Counter
@@ -48,7 +48,7 @@ class Measured(NamedTuple):
 
 
 class TimedRows(NamedTuple):
-    """Rows to measure on, and the shards they stand for, each read to its end once before it was timed."""
+    """Rows to measure on, and the shards they represent, each read completely once before it was timed."""
 
     table: pa.Table
     read_s: float
@@ -57,15 +57,15 @@ class TimedRows(NamedTuple):
     num_bytes: int
     names: list[str]
     passed_over: list[str]
-    """Shards that were looked at and are not whole, or hold no usable row."""
+    """Shards that were read and are damaged, or hold no usable row."""
 
 
 def plan(config: CurateConfig) -> str:
     """Return shards, samples, time, bytes and cost per million pairs, from up to 256 rows of a few shards.
 
-    Those are whole shards of middle size; the number of samples is estimated by bytes. Cost is in worker
-    hours, in money where ``cluster.price_per_hour`` is set, and on every one of ``cluster.machines``. Raises
-    ValueError as ``curate`` does before it works, and where no usable row is found.
+    The shards are undamaged and of medium size; the number of samples is estimated by bytes. Cost is in
+    worker hours, in money if ``cluster.price_per_hour`` is set, and for each of ``cluster.machines``. Raises
+    ValueError for the checks that ``curate`` makes before it starts, and if no usable row is found.
     """
     shards = expand_input(config.input, config.prepare.stored_embeddings)
     check_extra_columns(config.extra_columns)
@@ -95,20 +95,20 @@ def plan(config: CurateConfig) -> str:
 
 
 def _sum_up(config: CurateConfig, spec: ScorerSpec, million: dict[str, float], device: str) -> Measured:
-    """Return the seconds of a million pairs by where the stages work."""
+    """Return the seconds per million pairs, by the kind of worker that runs the stages."""
     stages = [*align_stages(config, spec), *attribute_stages(config)]
     scorer_s = sum(million[stage.name] for stage in stages if stage.where == SCORERS)
-    import torch  # behind all checks
+    import torch  # after all checks
 
     cores = torch.get_num_threads() if device == "cpu" else 0
     return Measured(sum(million.values()) - scorer_s, scorer_s, cores)
 
 
 def take_sample(shards: Sequence[ShardPath], sizes: Sequence[int], spec: str) -> TimedRows:
-    """Read whole shards from the middle size outwards until there are 256 rows or 16 shards.
+    """Read undamaged shards from the medium size outwards until there are 256 rows or 16 shards.
 
-    Shards that are not whole count only where there are no others. Raises ValueError naming the input
-    ``spec`` where 64 shards hold no usable row.
+    Damaged shards are used only if there are no others. Raises ValueError naming the input ``spec`` if 64
+    shards hold no usable row.
     """
     by_size = sorted(range(len(shards)), key=lambda i: (sizes[i], i))
     middle = (len(by_size) - 1) // 2
@@ -142,7 +142,7 @@ def take_sample(shards: Sequence[ShardPath], sizes: Sequence[int], spec: str) ->
 
 
 def _count_statuses(shard: ShardPath) -> Counter[str]:
-    """Read a shard to its end; return how many of its rows have each status."""
+    """Read a shard completely; return the number of rows per status."""
     counts: Counter[str] = Counter()
     for block in read_shard(shard, _BLOCK_ROWS):
         counts.update(block[STATUS].to_pylist())
@@ -150,7 +150,7 @@ def _count_statuses(shard: ShardPath) -> Counter[str]:
 
 
 def _name_shards(names: Sequence[str]) -> str:
-    """Return one shard's name, or how many there are, and the first."""
+    """Return one shard's name, or their number and the first name."""
     return names[0] if len(names) == 1 else f"{len(names):,} shards ({names[0]}, ...)"
 
 
@@ -172,7 +172,7 @@ def _measure(config: CurateConfig, spec: ScorerSpec, sample: TimedRows) -> tuple
 
 
 def _time(stage: Work, table: pa.Table) -> tuple[pa.Table, float]:
-    """Return what a stage makes of a table, and its seconds; its first call, which sets up, is not timed."""
+    """Return a stage's result on a table, and its seconds; the first call, which sets up, is not timed."""
     stage(table.filter(pc.equal(table[STATUS], OK)).slice(0, 1))
     started = time.perf_counter()
     result = stage(table)
@@ -180,7 +180,7 @@ def _time(stage: Work, table: pa.Table) -> tuple[pa.Table, float]:
 
 
 def _take_pool(aligned: pa.Table, share: float) -> pa.Table:
-    """Return as many usable rows as the pool's share; which ones does not matter for time."""
+    """Return as many usable rows as the pool's share; the choice of rows does not affect time."""
     usable = np.flatnonzero([status == OK for status in aligned[STATUS].to_pylist()])
     return aligned.take(pa.array(usable[: max(1, round(share * len(usable)))]))
 
@@ -199,10 +199,10 @@ def _describe_cost(config: CurateConfig, samples: int, hours: float) -> dict[str
 
 
 def price_machines(measured: Measured, machines: Sequence[Machine]) -> Table:
-    """Return hours and cost of a million pairs on one of each kind of machine, and what binds there.
+    """Return hours and cost of a million pairs on one of each kind of machine, and the bottleneck there.
 
-    Stages work side by side, so the slower of CPUs and GPUs is what a machine takes. GPUs, and cores, count
-    as equals of those that were measured; a machine whose scorers were not measured here is left open.
+    Stages run in parallel, so the slower of CPUs and GPUs determines the time of a machine. GPUs, and cores,
+    count as equal to those measured. A machine whose scorers were not measured here gets no estimate.
     """
     per_million = (Column("hours", "per million pairs", 2), Column("cost", "per million pairs", 2))
     rows = [_price(measured, machine) for machine in machines]

@@ -35,10 +35,10 @@ def prepare(
     extra_columns: tuple[str, ...] = (),
     fast_decode: bool = False,
 ) -> pa.Table:
-    """Add pixels, tokens, image size and hash to rows of SAMPLE_SCHEMA; image bytes and json go no further.
+    """Add pixels, tokens, image size and hash to rows of SAMPLE_SCHEMA; drop image bytes and json.
 
-    A row that cannot be used keeps its place, with its status and zero pixels. Rows with stored embeddings
-    get no pixels; their embeddings get length 1.
+    An unusable row stays, with its status and zero pixels. Rows with stored embeddings get no pixels; their
+    embeddings are scaled to length 1.
     """
     statuses = table[STATUS].to_pylist()
     images = table[IMAGE].to_pylist()
@@ -87,8 +87,8 @@ def _prepare_images(
 
 
 def _prepare_embeddings(embedding_ND: np.ndarray, statuses: list[str]) -> np.ndarray:
-    """Return fp32 rows of length 1; writes into ``statuses`` where a row has no direction."""
-    import torch  # which a process that decodes images does without
+    """Return fp32 rows of length 1; writes into ``statuses`` if a row has length 0."""
+    import torch  # a process that decodes images does not need it
 
     from raycomp.core.alignment import has_unit_length, normalise
 
@@ -100,7 +100,7 @@ def _prepare_embeddings(embedding_ND: np.ndarray, statuses: list[str]) -> np.nda
 
 
 def _size_before_download(fields: dict[str, Any]) -> tuple[int, int] | None:
-    """Return the size that a downloader saw before it resized the image, if the json tells."""
+    """Return the image size before a downloader resized it, if the json holds it."""
     width, height = fields.get(ORIGINAL_WIDTH), fields.get(ORIGINAL_HEIGHT)
     return (width, height) if _is_size(width) and _is_size(height) else None
 

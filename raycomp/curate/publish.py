@@ -1,6 +1,6 @@
-"""What a curation or selection says of itself: sections of run.json, and the report.
+"""A curation's or selection's sections of run.json, and its report.
 
-The report: summaries mapped over scores files, a few photos fetched, one page drawn.
+The report: summaries are mapped over scores files, a few photos are fetched, one page is drawn.
 """
 
 import hashlib
@@ -56,19 +56,19 @@ def draw_report(
     shards: list[ShardPath],
     extra_tables: list[Table],
 ) -> str:
-    """Return the page of the run whose record is ``run``. Without ``shards`` the photos stay grey."""
+    """Return the page of the run with record ``run``. Without ``shards`` the photos are grey tiles."""
     parts = map_files(summarise_scores, scores, selection, choice.gates, label="report", fold=_merge_all)
     summary = reduce(merge, parts, Summary())
     photos = _fetch_photos(summary, shards, scores)
     fingerprint = ", ".join(f"{name} {value}" for name, value in run["fingerprint"].items())
-    # What a gate fell short of the page finds out of the summary.
+    # The page derives the rows that a gate lacked from the summary.
     shown = {**run, "fingerprint": fingerprint, "warnings": describe_dropped("input", choice.reasons)}
     tables = [*extra_tables, *([_report_coverage(run["coverage"])] if "coverage" in run else [])]
     return render_curate(summary, photos, shown, make_funnel(summary.reasons), tables)
 
 
 def _report_coverage(coverage: dict[str, Any]) -> Table:
-    """Return how many captions got a valid counterfactual by both denominators, and why phrases did not."""
+    """Return a table of captions with a valid counterfactual, by both denominators, and phrases by reason."""
     captions, found = coverage["captions"], coverage["with_nonce"]
     rows = [
         ("captions attributed", captions, None),
@@ -86,7 +86,7 @@ def _report_coverage(coverage: dict[str, Any]) -> Table:
 
 
 def describe_coverage(stats: Stats) -> dict[str, Any]:
-    """Return how many captions of the pool got a valid counterfactual, and why phrases did not.
+    """Return the share of the pool's captions with a valid counterfactual, and the phrases without by reason.
 
     ``of_captions`` compares with the paper's 99.79 %.
     """
@@ -103,7 +103,7 @@ def describe_coverage(stats: Stats) -> dict[str, Any]:
 
 
 def check_scorer(stats: Stats) -> dict[str, Any] | None:
-    """Return how well alignments tell a sample of pairs from the same images with other captions."""
+    """Return how well alignments separate a sample of pairs from the same images with other captions."""
     matched, shuffled = (np.array(stats.samples.get(name, ())) for name in (ALIGNMENT, SHUFFLED_ALIGNMENT))
     if not len(matched):
         return None
@@ -116,7 +116,7 @@ def check_scorer(stats: Stats) -> dict[str, Any] | None:
 
 
 def summarise_scores(uri: str, selection: SelectionRule, gates: Gates) -> Summary:
-    """Return what the report says of one scores file; its samples are drawn apart from those of a rule."""
+    """Return the summary of one scores file; its samples are drawn independently of those of a rule."""
     wanted = corpus_columns(selection, with_attribute=True)
     table = read_columns(uri, list(dict.fromkeys([*_COLUMNS, *wanted])))
     reason_N, score_N = judge_table(table.select(wanted), selection, gates)
@@ -128,7 +128,7 @@ def _merge_all(summaries: list[Summary]) -> list[Summary]:
 
 
 def _fetch_photos(summary: Summary, shards: list[ShardPath], scores: list[str]) -> dict[str, bytes]:
-    """Return the image bytes of the samples that the page shows, by uid; none that was not scored."""
+    """Return the image bytes of the samples that the page shows, by uid, if the image is the scored one."""
     by_name = {shard.name: shard for shard in shards}
     wanted: dict[str, dict[int, str]] = defaultdict(dict)
     for sample in choose_shown(summary).samples:

@@ -1,7 +1,7 @@
-"""A kept sample as it is written: what open_clip would train on is what was scored.
+"""A kept sample as it is written: open_clip trains on the image and caption that were scored.
 
-open_clip's reader (webdataset) takes one image named jpg, png, jpeg or webp, in this order, passes over a
-sample without one, decodes every member that it has a decoder for, and loses the sample where that fails.
+open_clip's reader (webdataset) takes one image named jpg, png, jpeg or webp, in this order. It skips a sample
+without an image. It decodes every member that it has a decoder for, and loses the sample if decoding fails.
 """
 
 import hashlib
@@ -14,12 +14,12 @@ from raycomp.data.tar import IMAGE_EXTENSIONS, find_caption, find_image
 from raycomp.models.images import decode_image, describe_image, encode_png
 
 TRAINED_EXTENSIONS = ("jpg", "jpeg", "png", "webp")
-# Under which of these the bytes of a format go that stood under another name.
+# Suffixes for the bytes of a format that were stored under another suffix.
 _NAMES = {"jpeg": "jpg", "mpo": "jpg", "png": "png", "webp": "webp"}
-# An image whose hash is that of its scores has passed prepare.max_pixels.
+# An image whose hash matches its scores has passed prepare.max_pixels.
 _NO_LIMIT = sys.maxsize
 
-# What webdataset decodes, by what follows the last dot; the first ones as plain text.
+# Suffixes (after the last dot) that webdataset decodes; the first ones as plain text.
 _READS: dict[str, Callable[[bytes], object]] = {
     **dict.fromkeys(("txt", "text", "transcript"), bytes.decode),
     **dict.fromkeys(("cls", "cls2", "index", "inx", "id"), int),
@@ -35,7 +35,7 @@ DECODED = frozenset(
 
 
 def is_scored(members: Mapping[str, bytes], image_sha256: str | None, caption: str) -> bool:
-    """Return whether members hold the image (None = none) and the caption that their scores are of."""
+    """Return whether members hold the image (None = none) and the caption that were scored."""
     return hash_image(members) == image_sha256 and read_caption(members) == caption
 
 
@@ -52,12 +52,12 @@ def read_caption(members: Mapping[str, bytes]) -> str | None:
 
 
 def rewrite(members: Mapping[str, bytes]) -> tuple[dict[str, bytes], dict[str, Any]]:
-    """Return a scored sample's members as open_clip reads them, and what its json has to say of that.
+    """Return a scored sample's members as open_clip reads them, and the fields that its json gains.
 
-    The image keeps its own bytes if open_clip decodes them to the picture that was scored, under a name that
-    it takes; else it becomes a PNG of that picture, and the json gains ``original_sha256`` and
-    ``original_format``. Other images go. Another member that open_clip would decode gets ``.bytes`` behind
-    its name, so that it cannot fail there, unless it is a text or a whole number that can be read.
+    The image keeps its bytes if open_clip decodes them to the scored picture, under a suffix that it accepts.
+    Else it becomes a PNG of that picture, and the json gains ``original_sha256`` and ``original_format``.
+    Other images are removed. Another member that open_clip would decode gets the suffix ``.bytes``, so that
+    decoding cannot fail, unless it is a readable text or whole number.
     """
     scored = find_image(members)
     written: dict[str, bytes] = {}

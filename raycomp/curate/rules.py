@@ -1,4 +1,4 @@
-"""The rules of choosing: what each gate of a rule ranks by."""
+"""The selection rules: the measure that each gate of a rule ranks by."""
 
 import re
 from dataclasses import dataclass
@@ -7,25 +7,25 @@ from decimal import Decimal
 from raycomp.config.check import check_choice
 from raycomp.words import ALIGNMENT
 
-# What a gate can rank by beside the alignment, the largest first. "pas" is the aggregated PAS.
+# Measures that a gate can rank by in addition to the alignment, largest first. "pas" is the aggregated PAS.
 DRAW, PAS, MINUS_PAS, RESIDUAL, ALIGN_PAS = "draw", "pas", "minus_pas", "residual", "align_pas"
 NUM_WORDS, NUM_PHRASES, DISPLACEMENT = "num_words", "num_phrases", "displacement"
 
 
 @dataclass(frozen=True)
 class Rule:
-    """What a rule ranks by, the largest first, ties to the smaller uid.
+    """The measures that a rule ranks by, largest first, ties to the smaller uid.
 
-    The align gate ranks all of the corpus. Without an attribute gate it keeps ``attribute.keep``. With one it
+    The align gate ranks the whole corpus. Without an attribute gate it keeps ``attribute.keep``. With one it
     keeps ``align.keep``, and the attribute gate keeps ``attribute.keep`` of the corpus out of the rows past
-    the align gate that have a PAS: every such rule ranks the rows that cpi ranks, and differs from it in
-    nothing but what it ranks by.
+    the align gate that have a PAS. Every such rule ranks the rows that cpi ranks and differs from cpi only in
+    its measure.
     """
 
     align_by: str = ALIGNMENT
     attribute_by: str | None = None
     columns: tuple[str, ...] = ()
-    """What the attribute gate reads of a scores file beside the PAS."""
+    """Columns of a scores file that the attribute gate reads in addition to the PAS."""
     keeps_all: bool = False
 
 
@@ -46,9 +46,9 @@ _DRAWN_IN_POOL = re.compile(r"align(\d{1,9}(?:\.\d{1,9})?)_random(\d{1,9}(?:\.\d
 
 
 def find_rule(name: str) -> Rule:
-    """Return what a rule ranks by. Raises ValueError where there is no such rule.
+    """Return the measures that a rule ranks by. Raises ValueError if there is no such rule.
 
-    Only ``CurateConfig`` knows the shares that the name of a draw within the pool must say.
+    Only ``CurateConfig`` knows the shares that the name of a draw within the pool must hold.
     """
     key = "align70_random50" if _DRAWN_IN_POOL.fullmatch(name) else name
     if key not in RULES:
@@ -58,7 +58,7 @@ def find_rule(name: str) -> Rule:
 
 
 def read_draw(name: str) -> tuple[float, float]:
-    """Return the ``align.keep`` and ``attribute.keep`` that the name of a draw within the pool says."""
+    """Return the ``align.keep`` and ``attribute.keep`` in the name of a draw within the pool."""
     match = _DRAWN_IN_POOL.fullmatch(name)
     assert match, name
     align_keep, attribute_keep = (float(Decimal(percent) / 100) for percent in match.groups())

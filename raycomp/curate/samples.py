@@ -1,7 +1,7 @@
-"""The few samples and words that the page shows; parts chosen apart and merged equal the whole.
+"""The few samples and words that the page shows; merging choices made on parts equals choosing on the whole.
 
-N rows of one scores file. Every choice is "the first few by a key"; a key is never drawn, it is computed
-from the row, so neither the order of rows nor the cut into files can change what is shown.
+N rows of one scores file. Every choice is "the first few by a key". A key is computed from the row, never
+drawn, so neither the order of rows nor the split into files changes the choice.
 """
 
 from collections import Counter
@@ -34,7 +34,7 @@ MOST_WORD = 200
 
 @dataclass(frozen=True)
 class Sample:
-    """One row as the page shows it. ``order`` is its place among its likes; smaller comes first."""
+    """One row as the page shows it. ``order`` is its sort key; smaller comes first."""
 
     order: tuple[float, int, str]
     uid: str
@@ -62,14 +62,14 @@ class Picks:
     samples: tuple[Sample, ...] = ()
 
     def merge(self, other: "Picks") -> "Picks":
-        """Pick again among both."""
+        """Return the choice among the samples of both."""
         both = sorted((*self.samples, *other.samples), key=lambda sample: sample.order)
         return Picks(self.limit, tuple(both[: self.limit]))
 
 
 @dataclass(frozen=True)
 class Chooser:
-    """One scores file with what selection and the seed say of its rows."""
+    """One scores file with each row's selection result and seeded hash."""
 
     table: pa.Table
     reason_N: np.ndarray
@@ -108,7 +108,7 @@ class Chooser:
 
 
 def draw(samples: Iterable[Sample], count: int) -> tuple[Sample, ...]:
-    """Draw ``count`` of the samples by their seeded hash, then put them in their order again."""
+    """Draw ``count`` of the samples by their seeded hash, then restore their order."""
     drawn = sorted(samples, key=lambda sample: sample.order[1:])[:count]
     return tuple(sorted(drawn, key=lambda sample: sample.order))
 
@@ -123,14 +123,14 @@ def _short(text: str | None) -> str | None:
 class WordCounts:
     """Counts of the ``limit`` most common words.
 
-    Exact, and the same in any order of merging, while no more than ``limit`` different words were met;
-    after that ``most_lost`` > 0 says how much a count may lack at most.
+    Exact, and independent of the merge order, while at most ``limit`` different words have occurred.
+    Afterwards ``most_lost`` > 0 bounds the error of a count.
     """
 
     limit: int
     counts: Counter[str]
     total: int
-    """All words met, forgotten ones too."""
+    """All words counted, pruned ones included."""
     most_lost: int = 0
 
     @classmethod
@@ -153,7 +153,7 @@ class WordCounts:
 
 @dataclass(frozen=True)
 class Leaning:
-    """A word with its counts on both sides; ``log_odds`` and ``z`` are above 0 where it leans to kept."""
+    """A word with its counts on both sides; ``log_odds`` and ``z`` are above 0 if kept rows favour it."""
 
     word: str
     kept: int
@@ -163,9 +163,9 @@ class Leaning:
 
 
 def find_leanings(kept: WordCounts, dropped: WordCounts, most: int) -> list[Leaning]:
-    """Return up to ``most`` words that lean to kept and as many that lean to dropped, by falling z.
+    """Return up to ``most`` words over-represented in kept and as many in dropped, by falling z.
 
-    Words are ranked by the z score of Monroe et al. 2008, which keeps a rare word from winning by chance.
+    Words are ranked by the z score of Monroe et al. 2008, so that a rare word does not rank high by chance.
     """
     words = sorted(kept.counts | dropped.counts)
     if not kept.total or not dropped.total:

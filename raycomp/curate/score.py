@@ -1,7 +1,7 @@
 """Score shards on Ray: align them all, mark duplicates, then attribute the best aligned.
 
-A gate is global, so each phase runs over all shards before the next begins. What does the work is a plain
-function or callable of ``curate/``; here it is laid over shards and committed.
+A gate is global, so each phase finishes all shards before the next starts. Plain functions and callables of
+``curate/`` do the work; this module schedules them over shards and commits the results.
 """
 
 from collections.abc import Callable, Sequence
@@ -46,18 +46,18 @@ from raycomp.words import (
     UID_CONFLICT,
 )
 
-# Rows that a scorer takes at a time, per thread of a CPU or for a GPU: enough to fill its passes, few enough
-# to keep a small run moving.
+# Rows that a scorer takes at a time, per thread of a CPU or for a GPU: enough to fill its passes, and few
+# enough that a small run makes progress.
 _PAIRS_PER_CALL = {"cpu": 32, "gpu": 512}
 _CAPTIONS_PER_CALL = {"cpu": 128, "gpu": 1024}
-# By which a sample is known again.
+# Columns that identify a sample.
 _COMPARED = (UID, IMAGE_SHA256, CAPTION)
 _BLOCK_ROWS = 256
 
 
 @dataclass(frozen=True)
 class Scoring:
-    """One curation: what to do, on what, where to."""
+    """One curation: its config, input and output."""
 
     config: CurateConfig
     spec: ScorerSpec
@@ -66,7 +66,7 @@ class Scoring:
     work: Folder
     session: Session
     check_lease: Callable[[], None] = lambda: None
-    """Raises where another run took the folder over; asked before every commit."""
+    """Raises if another run took over the folder; called before every commit."""
 
     @property
     def ordinals(self) -> list[int]:
@@ -75,7 +75,7 @@ class Scoring:
 
     @property
     def pool(self) -> SelectionRule:
-        """What keeps the rows to be attributed."""
+        """The selection rule for the rows to be attributed."""
         return find_pool_selection(self.config.pool, self.config.select.datacomp_compat)
 
     @property
@@ -95,11 +95,11 @@ class Scoring:
         return scores_schema(self.aligned_schema, self.with_content)
 
     def aligned_uri(self, ordinal: int) -> str:
-        """Where a shard's rows lie after alignment."""
+        """Path of a shard's rows after alignment."""
         return self.work.at("aligned", f"{ordinal:05d}.parquet")
 
     def scores_uri(self, ordinal: int) -> str:
-        """Where a shard's final scores lie."""
+        """Path of a shard's final scores."""
         return self.out.at("scores", f"{ordinal:05d}.parquet")
 
 
@@ -125,9 +125,10 @@ def score(scoring: Scoring) -> dict[str, Stats]:
 
 
 def check_aligned(shards: Sequence[ShardPath], work: Folder) -> None:
-    """Raise UserError where a shard that an earlier start aligned holds other samples than it did.
+    """Raise UserError if a shard that an earlier start aligned now holds other samples.
 
-    For files that were modified since: as a rule copied or touched, which costs reading them once more.
+    Only files with a later modification time are checked. Usually they were copied or touched; the check then
+    costs reading them once more.
     """
     there = set(work.list_names("aligned"))
     names = {shard: f"{shard.ordinal:05d}.parquet" for shard in shards}
@@ -152,7 +153,7 @@ def _compare_shard(item: tuple[ShardPath, str]) -> None:
 
 
 def align_all(scoring: Scoring) -> Stats:
-    """Phase 1: every sample of every shard gets a row with a status and, if it can, an alignment."""
+    """Phase 1: every sample of every shard gets a row with a status and, if possible, an alignment."""
     config, session = scoring.config, scoring.session
     stored = [shard for shard in scoring.shards if shard.embeddings is not None]
     for _ in map_files(check_stored, stored, config.scorer.model, scoring.spec.embedding_dim, label="check"):
@@ -180,7 +181,7 @@ def align_all(scoring: Scoring) -> Stats:
 
 
 def attribute_pool(scoring: Scoring, pool: Gates, pool_sizes: list[int]) -> Stats:
-    """Phase 2: phrases, counterfactuals and drops of the pool; scores files are final after it."""
+    """Phase 2: phrases, counterfactuals and drops of the pool. Scores files are final after it."""
     config, session = scoring.config, scoring.session
     steps = Pass(
         session,
@@ -215,7 +216,7 @@ def merge_aligned(ordinal: int, parts_uri: str, names: list[str], target_uri: st
 def merge_scores(
     ordinal: int, parts_uri: str, names: list[str], aligned_uri: str, scores_uri: str, schema: pa.Schema
 ) -> int:
-    """Join a shard's aligned rows with what attribution found for those in the pool; return their number."""
+    """Join a shard's aligned rows with the attribution of those in the pool; return their number."""
     aligned = read_columns(join_uri(aligned_uri, f"{ordinal:05d}.parquet"))
     found = read_parts(parts_uri, names)
     attributed = attributed_schema(CONTENT_WORDS in schema.names)

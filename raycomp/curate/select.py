@@ -1,16 +1,17 @@
-"""Which samples stay: what each rule ranks by, on one scores table at a time.
+"""Select samples: the measure that each rule ranks by, on one scores table at a time.
 
 The corpus is the rows that have an alignment. cpi passes two gates (Go et al., arXiv 2605.22651, section
 5.3): the floor(align.keep * N) best by alignment, of these the floor(attribute.keep * N) best by aggregated
 PAS. align_only and random keep floor(attribute.keep * N) of all N, full keeps N.
 
-The other controls (length and phrase count are section 7's, the rest our own) pass the same first gate and at
-the second rank by something else the very rows that cpi ranks there: those past gate 1 with a PAS. A caption
-without a phrase is in none of them (0.21 % of the paper's captions have no valid counterfactual), so the arms
-differ in nothing but what they rank by, and each keeps as many as cpi.
+The other controls (length and phrase count are from section 7, the rest are ours) pass the same first gate.
+At the second gate they rank the rows that cpi ranks there, those past gate 1 with a PAS, by another measure.
+A caption without a phrase is in none of them (0.21 % of the paper's captions have no valid counterfactual).
+So these rules differ only in their measure, and each keeps as many rows as cpi.
 
 The paper's own counts (1,557,650 and 1,111,131 of 2,222,261) are not floors: 0.7 N is 1,555,582.7 and
-0.5 N 1,111,130.5, so its second count is rounded up and its first lies 0.09 % above. Here it is always floor.
+0.5 N is 1,111,130.5, so its second count is rounded up and its first is 0.09 % higher. Here it is always
+floor.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -56,7 +57,7 @@ from raycomp.words import (
 )
 
 EXPLAINING = (NUM_WORDS, NUM_PHRASES, ALIGNMENT, DISPLACEMENT)
-"""What pas_residual regresses the aggregated PAS on."""
+"""Regressors of pas_residual; the response is the aggregated PAS."""
 _LOST = {
     DRAW: DROPPED_RANDOM,
     ALIGNMENT: DROPPED_ALIGNMENT,
@@ -67,7 +68,7 @@ _LOST = {
 
 @dataclass(frozen=True)
 class Gates:
-    """A committed choice: the corpus' size and where each gate cuts; none = there is no such gate."""
+    """A committed choice: the size of the corpus and each gate's threshold; none = no such gate."""
 
     num_corpus: int
     align: Threshold | None = None
@@ -75,10 +76,11 @@ class Gates:
     num_scored: int | None = None
     """Rows past the align gate that have a PAS, which the attribute gate ranks."""
     fit: LinearFit | None = None
-    """What pas_residual takes off the PAS, fitted over these rows; of align_pas minus what it adds."""
+    """The prediction that is subtracted from the PAS, fitted over these rows; align_pas uses it for its
+    sum."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what json can hold."""
+        """Return plain values for json."""
         cuts = {
             name: cut and cut.to_dict()
             for name, cut in (("align", self.align), ("attribute", self.attribute))
@@ -97,7 +99,7 @@ class Gates:
 def make_search(selection: SelectionRule, num_corpus: int, num_ranked: int, share: float) -> KthSearch:
     """Return the search for a gate that keeps ``share`` of the corpus out of ``num_ranked`` rows.
 
-    Fewer rows than that: all of them stay. Raises ValueError where DataComp's rule has no rows to cut.
+    With fewer rows than that, all are kept. Raises ValueError if DataComp's rule has no rows to cut.
     """
     if selection.datacomp_compat:
         check(num_corpus > 0, "select.datacomp_compat", True, "false: no row has an alignment")
@@ -107,14 +109,15 @@ def make_search(selection: SelectionRule, num_corpus: int, num_ranked: int, shar
 
 
 def align_scores(corpus: Corpus, selection: SelectionRule) -> np.ndarray:
-    """Return what the rule's align gate ranks all of the corpus by, float32 [M]."""
+    """Return the values by which the rule's align gate ranks the corpus, float32 [M]."""
     if selection.rule.align_by == DRAW:
         return random_scores(corpus.uid_M2, selection.seed)
     return corpus.measures[ALIGNMENT]
 
 
 def attribute_scores(corpus: Corpus, selection: SelectionRule, gates: Gates) -> np.ndarray:
-    """Return what the rule's attribute gate ranks by, float32 [M], a number wherever ``enters_attribute``."""
+    """Return the values that the rule's attribute gate ranks, float32 [M]; numbers on
+    ``enters_attribute``."""
     what = selection.rule.attribute_by
     if what == DRAW:
         return random_scores(corpus.uid_M2, selection.seed)
@@ -133,15 +136,16 @@ def passes_align(corpus: Corpus, selection: SelectionRule, gates: Gates) -> np.n
 
 
 def enters_attribute(corpus: Corpus, selection: SelectionRule, gates: Gates) -> np.ndarray:
-    """Return which corpus rows the attribute gate ranks, by whatever: past the align gate, with a PAS."""
+    """Return which corpus rows the attribute gate ranks, under any rule: past the align gate, with a PAS."""
     return passes_align(corpus, selection, gates) & ~np.isnan(corpus.measures[PAS])
 
 
 def cut_gates(selection: SelectionRule, over: Callable[..., Iterable[Any]]) -> Gates:
-    """Cut the gates of an arm over files that are never in one memory.
+    """Cut the gates of a selection rule over files that are never in one memory.
 
-    ``over(measure, with_attribute, *args)`` yields ``measure(corpus, arm, *args)`` of every file, in order,
-    its corpus read from ``corpus_columns(arm, with_attribute)``. ``measure`` is a plain function.
+    ``over(measure, with_attribute, *args)`` yields ``measure(corpus, selection, *args)`` of every file, in
+    order, with its corpus read from ``corpus_columns(selection, with_attribute)``. ``measure`` is a plain
+    function.
     """
     rule = selection.rule
     num_corpus = sum(over(_count_rows, False))
@@ -188,9 +192,10 @@ def _both_moments(corpus: Corpus, selection: SelectionRule, gates: Gates) -> Cro
 
 
 def weigh_alike(moments: CrossMoments) -> LinearFit:
-    """Return the fit whose residual is the sum of alignment and PAS, each in units of its own deviation.
+    """Return the fit whose residual is the sum of alignment and PAS, each divided by its standard deviation.
 
-    The sum less its mean, times the deviation of PAS. Where either does not vary, the other alone ranks.
+    The residual is the centred sum times the deviation of PAS. If either does not vary, the other alone
+    ranks.
     """
     align_size, pas_size = np.sqrt(np.diag(moments.product_CC)).tolist()
     ratio = pas_size / align_size if align_size and pas_size else 1.0
@@ -231,9 +236,10 @@ def judge_table(table: pa.Table, selection: SelectionRule, gates: Gates) -> Judg
 
 
 def choose_tables(tables: Sequence[pa.Table], selection: SelectionRule) -> tuple[Gates, list[Judged]]:
-    """Choose over scores tables in memory as the cluster does over files: the gates, and each table judged.
+    """Choose over scores tables in memory, as the cluster does over files; return the gates and each table's
+    reasons and scores.
 
-    The tables need the columns of ``corpus_columns(arm, True)``.
+    The tables need the columns of ``corpus_columns(selection, True)``.
     """
     corpora = [read_corpus(table, selection) for table in tables]
 
@@ -245,7 +251,7 @@ def choose_tables(tables: Sequence[pa.Table], selection: SelectionRule) -> tuple
 
 
 def describe_shortage(selection: SelectionRule, gates: Gates) -> list[str]:
-    """Return a line where the attribute gate had fewer rows to rank than it was asked to keep."""
+    """Return a warning if the attribute gate had fewer rows to rank than it should keep."""
     if selection.attribute_share is None or gates.num_scored is None:
         return []
     wanted = exact_share(selection.attribute_share, gates.num_corpus)

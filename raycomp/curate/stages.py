@@ -1,4 +1,4 @@
-"""The stages of a curation's two phases, named once for the run, its plan and its report."""
+"""The stages of a curation's two phases; the run, its plan and its report use the same names."""
 
 from functools import partial
 from typing import TYPE_CHECKING
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def align_stages(config: CurateConfig, spec: ScorerSpec) -> tuple[Stage, Stage]:
-    """Return what every sample goes through."""
+    """Return the stages that every sample passes through."""
     decode = partial(
         prepare,
         scorer=config.scorer,
@@ -33,7 +33,7 @@ def align_stages(config: CurateConfig, spec: ScorerSpec) -> tuple[Stage, Stage]:
 
 
 def attribute_stages(config: CurateConfig) -> tuple[Stage, Stage]:
-    """Return what the pool's rows go through."""
+    """Return the stages that the pool's rows pass through."""
     find = partial(
         parse,
         parser=config.parser,

@@ -1,7 +1,7 @@
-"""What the report says of a corpus, in bounded memory: one summary per scores file, added up in any order.
+"""The report's statistics of a corpus, in bounded memory: one summary per scores file, added in any order.
 
-Letters: N rows of one file, P phrases of them. The corpus is the rows that have an alignment; parsed rows
-are those of them whose phrases are known, if only to be none.
+Letters: N rows of one file, P phrases of them. The corpus is the rows that have an alignment. Parsed rows are
+those of them whose phrases are known, even if there are none.
 """
 
 from collections import Counter
@@ -44,7 +44,7 @@ POOL = "pool"
 ABOVE, BELOW, TOP, BOTTOM, ANY = "above", "below", "top", "bottom", "any"
 NUM_AROUND = 12
 NUM_NEAREST = 48
-"""The twelve around the threshold are drawn from this many nearest on each side."""
+"""The twelve samples around the threshold are drawn from this many nearest on each side."""
 NUM_EXTREMES = 6
 NUM_EXAMPLES = 3
 NUM_POINTS = 2000
@@ -62,9 +62,9 @@ class Summary:
     statuses: Counter[str] = field(default_factory=Counter)
     """Rows by status."""
     reasons: Counter[str] = field(default_factory=Counter)
-    """Rows by why they were dropped, and ``kept``."""
+    """Rows by drop reason, and ``kept``."""
     lowest: dict[str, float] = field(default_factory=dict)
-    """Where the gates cut: the lowest alignment that passed gate 1, the lowest kept score."""
+    """Thresholds of the gates: the lowest alignment that passed gate 1, the lowest kept score."""
     histograms: dict[tuple[str, str], Histogram] = field(default_factory=dict)
     """Alignment, mean PAS, words and number of phrases by side; drops by kind of phrase."""
     moments: dict[str, PairMoments] = field(default_factory=dict)
@@ -73,16 +73,16 @@ class Summary:
     """The same inside the pool, the rows that no gate by alignment dropped: (alignment, mean PAS) of pairs as
     ``mean_pas``, (displacement, drop) of the phrases of all kinds as ``drop``."""
     with_drop: Counter[str] = field(default_factory=Counter)
-    """Pairs that have a phrase with a drop: of all as ``drop``, of those inside the pool as ``pool``."""
+    """Pairs that have a phrase with a drop: all as ``drop``, those inside the pool as ``pool``."""
     points: dict[str, Reservoir] = field(default_factory=dict)
     """(alignment, mean PAS, kept) of pairs; (displacement, drop) of phrases; both with ``pool``."""
     kinds: Counter[tuple[str, str]] = field(default_factory=Counter)
     """Phrases by kind and side; by kind also those that have a drop, and those whose drop is above 0. Those
-    whose target no picture can show count under ``UNSEEN`` once more."""
+    whose target no picture can show also count under ``UNSEEN``."""
     heads: dict[str, WordCounts] = field(default_factory=dict)
     """Head nouns of phrases, lower case, by side."""
     picks: dict[str, Picks] = field(default_factory=dict)
-    """Samples by why they are shown; examples of each status but ok under its name."""
+    """Samples by the reason why they are shown; examples of each status except ok under its name."""
 
     @property
     def rows(self) -> int:
@@ -95,14 +95,14 @@ class Summary:
 
     @property
     def num_bad(self) -> int:
-        """Rows without an alignment, duplicates apart."""
+        """Rows without an alignment, except duplicates."""
         return self.rows - self.num_aligned - self.statuses[DUPLICATE_UID]
 
 
 def merge(a: Summary, b: Summary) -> Summary:
     """Return the summary of the rows of both; the rows must not overlap.
 
-    Any order gives the same page but for the last bits of the sums in ``moments``.
+    Any order gives the same page except for the last bits of the sums in ``moments``.
     """
     return Summary(**{f.name: _merge_parts(getattr(a, f.name), getattr(b, f.name)) for f in fields(Summary)})
 
@@ -120,8 +120,8 @@ def summarise(table: pa.Table, reason_N: np.ndarray, score_N: np.ndarray, seed: 
     """Summarise one scores file (its image_embedding is not read).
 
     ``reason_N``: ``kept``, a gate's reason, or for rows without an alignment their status. ``score_N``
-    float32: the last gate's score, NaN where that gate did not rank the row. ``seed`` draws samples. Raises
-    ValueError where a reason does not go with its row's status.
+    float32: the last gate's score, NaN if that gate did not rank the row. ``seed`` draws samples. Raises
+    ValueError if a reason does not fit its row's status.
     """
     status_N, reason_N = table[STATUS].to_numpy(), np.asarray(reason_N, dtype=object)
     _check_reasons(table, status_N, reason_N)
@@ -153,7 +153,7 @@ def _check_reasons(table: pa.Table, status_N: np.ndarray, reason_N: np.ndarray) 
 def _summarise_pairs(
     table: pa.Table, kept_N: np.ndarray, pool_N: np.ndarray, uid_N2: np.ndarray, seed: int
 ) -> Summary:
-    """Summarise what a pair has once: alignment, mean PAS, caption length, number of phrases."""
+    """Summarise the values that a pair has once: alignment, mean PAS, caption length, number of phrases."""
     alignment_N, pas_N = _floats(table[ALIGNMENT]), _floats(table[MEAN_PAS])
     words_N = np.where(np.isnan(alignment_N), np.nan, _floats(count_caption_words(table[CAPTION])))
     phrases_N = _floats(pc.list_value_length(table[PHRASES]))
@@ -178,7 +178,7 @@ def _summarise_pairs(
 def _summarise_phrases(
     table: pa.Table, kept_N: np.ndarray, pool_N: np.ndarray, uid_N2: np.ndarray, seed: int
 ) -> Summary:
-    """Summarise what every phrase has: kind, head noun, drop and displacement."""
+    """Summarise the values of every phrase: kind, head noun, drop and displacement."""
     lists = table[PHRASES].combine_chunks()
     row_P, phrase_P = pc.list_parent_indices(lists).to_numpy(), lists.flatten()
     drop_P = _floats(pc.struct_field(phrase_P, DROP))
@@ -216,7 +216,7 @@ def _summarise_phrases(
 
 
 def _phrase_uids(uid_N2: np.ndarray, row_P: np.ndarray) -> np.ndarray:
-    """Return an own uid for each phrase: its row's, hashed, and its place in the row; uint64 (P, 2)."""
+    """Return a uid for each phrase: its row's, hashed, and its index in the row; uint64 (P, 2)."""
     place_P = np.arange(len(row_P)) - np.searchsorted(row_P, row_P)
     return np.stack([hash_uids(uid_N2, 0)[row_P], place_P.astype(np.uint64)], axis=1)
 
@@ -263,18 +263,18 @@ class Shown:
     top: tuple[Sample, ...] = ()
     bottom: tuple[Sample, ...] = ()
     has_threshold: bool = True
-    """False where no row was dropped by a score: ``around`` is then drawn from all of the corpus."""
+    """False if no row was dropped by a score: ``around`` is then drawn from the whole corpus."""
 
     @property
     def samples(self) -> list[Sample]:
-        """All of them, each uid once: whose image bytes ``render`` wants."""
+        """All of them, each uid once; ``render`` needs their image bytes."""
         return list({s.uid: s for s in (*self.around, *self.top, *self.bottom)}.values())
 
 
 def choose_shown(summary: Summary) -> Shown:
-    """Choose what the page shows: six drawn on each side of the threshold, the top and the bottom six.
+    """Choose the samples of the page: six drawn on each side of the threshold, the top and the bottom six.
 
-    Fewer on one side leave more to the other. A random draw's scores rank nothing worth looking at.
+    If one side has fewer, the other gets more. A random draw's scores do not rank, so they are not used.
     """
     samples = {name: picks.samples for name, picks in summary.picks.items()}
     if summary.reasons[DROPPED_RANDOM]:

@@ -1,4 +1,4 @@
-"""Look into a finished run from its files alone: what became of its rows, and of one of them."""
+"""Inspect a finished run from its files alone: the results of all rows, and of one row."""
 
 import os
 from collections.abc import Iterator
@@ -21,9 +21,9 @@ _EXPLAIN |= {"probe pas": explain_targets}
 
 
 def show(source: str) -> Iterator[str]:
-    """Yield what the run in ``source`` was, its funnel, its phases, its warnings and where its report lies.
+    """Yield a summary of the run in ``source``: its funnel, its phases, its warnings and its report's path.
 
-    Raises ValueError where there is no finished run, and in the end where its files are not as it wrote them.
+    Raises ValueError if there is no finished run, and at the end if its files differ from those it wrote.
     """
     run, folder = read_finished(source), Folder(source)
     yield _describe(run, folder)
@@ -48,7 +48,7 @@ def _describe(run: dict[str, Any], folder: Folder) -> str:
 
 
 def _describe_rule(run: dict[str, Any]) -> str | None:
-    """Return the rule of a curation or selection and the shares that it keeps, None of other runs."""
+    """Return the rule of a curation or selection and the shares that it keeps, None for other runs."""
     options = dict(flatten(run["config"]))
     if "select.rule" not in options:
         return None
@@ -58,7 +58,7 @@ def _describe_rule(run: dict[str, Any]) -> str | None:
 
 
 def _describe_training(run: dict[str, Any], folder: Folder) -> dict[str, str]:
-    """Return what was trained, how the loss fell and where the model lies; nothing of other runs."""
+    """Return a training's model, first and last loss and model path; empty for other runs."""
     if run["kind"] != "train":
         return {}
     options = dict(flatten(run["config"]))
@@ -93,9 +93,9 @@ def _report_phases(phases: list[dict[str, Any]]) -> Table:
 
 
 def explain(source: str, uid: str) -> str:
-    """Return what the run in ``source`` says of one sample: its scores and gates, its negatives, its targets.
+    """Return the results of one sample in ``source``: its scores and gates, its negatives, its targets.
 
-    Raises ValueError where there is no finished run, or it says nothing of such a uid.
+    Raises ValueError if there is no finished run, or it holds no such uid.
     """
     try:
         uid.encode()
@@ -105,7 +105,7 @@ def explain(source: str, uid: str) -> str:
     find = _EXPLAIN.get(run["kind"])
     if find is None:
         raise ValueError(f"{source}: holds {run['kind']}, which says nothing of single samples")
-    # A user's own uids are as they are; those that raycomp takes as one are written in one way.
+    # A user's own uids stay unchanged; uids that raycomp treats as equal are written in one spelling.
     reported = find(run, source, uid) or find(run, source, parse_uid(uid) or uid.lower())
     if reported is None:
         raise ValueError(f"{uid}: no such uid in {source}")

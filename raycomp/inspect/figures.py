@@ -1,4 +1,4 @@
-"""What a finished run found, as numbers: the figures of its headline with their intervals and units."""
+"""The results of a finished run as numbers: the figures of its headline with intervals and units."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -12,8 +12,8 @@ Row = Mapping[str, Any]
 class Figure(NamedTuple):
     """A value with its 95 % interval, None where there is none.
 
-    ``unit``: what is counted ("rows"); share, 0 to 1; percent; points, a difference of percents; "" of
-    values without one.
+    ``unit``: the counted things ("rows"); share, 0 to 1; percent; points, a difference of percents; "" for
+    values without a unit.
     """
 
     value: float
@@ -23,9 +23,9 @@ class Figure(NamedTuple):
 
 
 def find_figures(run: Mapping[str, Any], read_main: Callable[[], Sequence[Row]]) -> dict[str, Figure]:
-    """Return the figures of a run by name: the counts of its rows, then those of its kind.
+    """Return the figures of a run by name: the counts of its rows, then the figures of its kind.
 
-    ``read_main`` returns the rows of its main table, which is read only where figures come from there.
+    ``read_main`` returns the rows of its main table; it is called only if figures come from that table.
     """
     funnel = run["funnel"]
     found = {f"rows {name}": Figure(funnel[name], unit="rows") for name in ("read", "kept")}
@@ -109,7 +109,7 @@ def _name(names: Any, rows: Sequence[Row], value: str, unit: str) -> dict[str, F
 
 
 def _figure(row: Row, value: str, unit: str = "") -> Figure | None:
-    """Return the figure of a row that has its interval as ``low`` and ``high``; None where there is none."""
+    """Return the figure of a row whose interval is ``low`` and ``high``; None if there is none."""
     found, low, high = (_number(row.get(name)) for name in (value, "low", "high"))
     return None if found is None else Figure(found, low, high, unit)
 

@@ -17,7 +17,7 @@ from raycomp.inspect.tables import name_tables, read_tables
 from raycomp.report.markup import join, tag
 from raycomp.table import Estimate, write_cell
 
-# The table that a run of a kind is mostly read for; of other kinds the first.
+# The main table of a run by kind; for other kinds it is the first.
 _MAIN = {
     "curate": "kept",
     "select": "kept",
@@ -43,21 +43,21 @@ class FinishedRun:
 
     def __init__(self, source: str):
         self.record: dict[str, Any] = read_finished(source)
-        """What run.json holds."""
+        """The content of run.json."""
         self.folder = Folder(absolute_uri(source))
         self.uri = self.folder.uri
-        """The folder: a whole path, or the uri of a store."""
+        """The folder: an absolute path, or the uri of a store."""
 
     @property
     def kind(self) -> str:
-        """The command that wrote it ("curate"); of a probe with its name ("probe pas")."""
+        """The command that wrote it ("curate"); for a probe with its name ("probe pas")."""
         return self.record["kind"]
 
     @cached_property
     def config(self) -> Any:
         """The config of the run, an object of the command's class; ``record["config"]`` is plain.
 
-        Raises ValueError where a version wrote it whose options this one does not know.
+        Raises ValueError if another version wrote the run and its options are unknown to this version.
         """
         values = self.record["config"]
         if self.kind in _CHOSEN:
@@ -79,8 +79,8 @@ class FinishedRun:
     def table(self, name: str | None = None) -> pa.Table:
         """Return a table of the run, whole in memory; by default its main one, ``tables[0]``.
 
-        Those of curate and select are kept, the samples that were chosen, and scores, all samples. Raises
-        ValueError where there is none of that name, or a file is not as the run wrote it.
+        The tables of curate and select are kept (the chosen samples) and scores (all samples). Raises
+        ValueError if there is no table of that name, or a file differs from the one that the run wrote.
         """
         names = self.tables
         if not names or name not in (None, *names):
@@ -107,7 +107,7 @@ class FinishedRun:
         return f"<raycomp run: {self.kind} in {self.uri}>"
 
     def _repr_html_(self) -> str:
-        """Return a short summary as HTML; text of the run is escaped."""
+        """Return a short summary as HTML; text from the run is escaped."""
         facts = [(name, self.record.get(name)) for name in ("started", "finished")]
         dropped = self.record["funnel"]["dropped"].items()
         rows = [
@@ -123,7 +123,7 @@ class FinishedRun:
 
 
 def _write(figure: Figure) -> str:
-    """Return a figure as it is read: "0.7123 [0.6801, 0.7432] share"."""
+    """Return the text of a figure: "0.7123 [0.6801, 0.7432] share"."""
     nan = float("nan")
     low, high = (nan if end is None else end for end in (figure.low, figure.high))
     return f"{write_cell(Estimate(figure.value, low, high))} {figure.unit}".strip()

@@ -12,15 +12,15 @@ from raycomp.data.parquet import read_columns
 from raycomp.data.written import ResultFile
 from raycomp.table import read_csv
 
-# Folders whose Parquet files are the input's samples, not tables of results.
+# Folders whose Parquet files are the input's samples, not result tables.
 _SAMPLES = ("shards",)
 
 
 def name_tables(files: Mapping[str, ResultFile]) -> dict[str, list[ResultFile]]:
     """Return the files of each table, in order, by its name; the tables in the order of their names.
 
-    Numbered files, as scores/00000.parquet, are one table with the name of their folder; another file has its
-    own name without the suffix.
+    Numbered files, such as scores/00000.parquet, form one table named after their folder; another file is
+    named by its stem.
     """
     found: dict[str, list[ResultFile]] = {}
     for name in sorted(files):
@@ -33,7 +33,7 @@ def name_tables(files: Mapping[str, ResultFile]) -> dict[str, list[ResultFile]]:
 
 
 def read_tables(files: Iterable[ResultFile]) -> pa.Table:
-    """Return the rows of files of one table. Raises ValueError where one is not as the run wrote it."""
+    """Return the rows of one table's files. Raises ValueError if one differs from the file the run wrote."""
     tables = [_READERS[posixpath.splitext(file)[1]](file) for file in files]
     return pa.concat_tables(tables).combine_chunks()
 
@@ -45,7 +45,7 @@ def _read_csv(file: ResultFile) -> pa.Table:
 
 
 def _type_column(texts: Sequence[str]) -> pa.Array:
-    """Return whole numbers, else numbers, with null for an empty text; else the texts as they are."""
+    """Return whole numbers, else numbers, with null for an empty text; else the texts unchanged."""
     kinds: tuple[tuple[Callable[[str], Any], pa.DataType], ...] = (int, pa.int64()), (float, pa.float64())
     for read, kind in kinds if any(texts) else ():
         try:
