@@ -117,7 +117,12 @@ def _run(job: Job, round_: _Round, watch: Watch) -> None:
     """Give trials to Tune until all have ended. Raises what ended one of them and is not its own fault."""
     os.environ.update(_QUIET)
     optuna.logging.set_verbosity(optuna.logging.ERROR)
-    what = {"job": job, "group": dict(round_.group), "sites": list(round_.trainings), "metric": watch.metric}
+    what = {
+        "job": job,
+        "group": dict(round_.group),
+        "trainings": list(round_.trainings),
+        "metric": watch.metric,
+    }
     trial = tune.with_resources(tune.with_parameters(_try, **what), OF_TRIAL)
     how = tune.TuneConfig(
         metric=_METRIC,
@@ -178,8 +183,8 @@ def _try(
         worst = float("-inf") if job.config.mode == "max" else float("inf")
         reported = {
             "name": name,
-            "dials": dict(options),
-            "site": training,
+            "options": dict(options),
+            "training": training,
             "outcome": outcome,
             "is_new": is_new,
         }
@@ -222,8 +227,8 @@ class _Teller(tune.Callback):
 
 
 def _say_outcome(reported: Mapping[str, Any], metric: str) -> str:
-    outcome, training = reported["outcome"], reported["site"]
-    options = ", ".join(f"{option}={value}" for option, value in reported["dials"].items())
+    outcome, training = reported["outcome"], reported["training"]
+    options = ", ".join(f"{option}={value}" for option, value in reported["options"].items())
     figure = f"{metric} {outcome.value(metric):.4f}" if outcome.status == FINISHED else outcome.why
     return f"{options}: {training.split} seed {training.number}: {figure} ({outcome.seconds:.0f} s)"
 

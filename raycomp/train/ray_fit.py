@@ -125,7 +125,7 @@ def _make_trainer(job: RankJob, tracker: Any, ranks: TrainWorkers, temporary: st
     )
     return TorchTrainer(
         _work,
-        train_loop_config={"work": job.work, "board": tracker},
+        train_loop_config={"work": job.work, "tracker": tracker},
         torch_config=TorchConfig(timeout_s=_SILENCE_S),
         scaling_config=v2.ScalingConfig(
             num_workers=ranks.count,
@@ -161,4 +161,4 @@ def _follow(
 
 def _work(reported: dict[str, Any]) -> None:
     """Do the job as one rank of Ray Train's."""
-    reported["work"](reported["board"])
+    reported["work"](reported["tracker"])
