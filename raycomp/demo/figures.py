@@ -38,7 +38,7 @@ _COLUMNS: tuple[str | Column, ...] = (
     "n",
     *(Column(name, digits=3) for name in ("before", "after", "after minus before")),
 )
-# Margin above a baseline: a gain in the baseline is not evidence of visual understanding.
+# Accuracy of the shorter-caption baseline above which a gain is not evidence of visual understanding.
 _WON = 0.9
 _CANNOT = (
     "Intervals are over scenes, of these two models: training with another seed moves figures, too, and "

@@ -77,7 +77,7 @@ class Planted:
 
     @property
     def chance(self) -> float:
-        """Share of the pool that a random draw of the same size keeps."""
+        """Share of the pool that a random draw of the budget keeps."""
         return self.budget / max(int(self.pool_N.sum()), 1)
 
 
