@@ -10,7 +10,7 @@ have the same distribution. Every rule keeps 50 % of a corpus behind an alignmen
 ran on worlds 0 to 3 with every cue. From its figures the following was selected and committed before worlds 4
 to 15 were drawn:
 
-- reading: content words (``attribute.targets=content``), per displacement, the minimum of a caption's targets;
+- reading: content words (``attribute.targets=content``), per displacement, the least of a caption's targets;
 - rule: alignment plus that reading, each in units of its standard deviation (``select.rule=align_pas``);
 - primary figure: faults kept, in percent of those planted, where every number of target nouns keeps the same
   share of its pairs (so that no rule gains by its choice of caption lengths), the mean over wrong object,
