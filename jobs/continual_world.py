@@ -1,37 +1,38 @@
-"""Task after task on the little world: COMPO-REALIGN by the paper's letter, ablations, rivals and baselines.
+"""Continual learning on the little world: COMPO-REALIGN as in the paper, ablations, other methods and
+baselines.
 
     raycomp continual jobs/continual_world.py:quick --out out/continual-quick
     raycomp continual jobs/continual_world.py --set prepared=out/streams --out out/continual
     raycomp continual jobs/continual_world.py:domains --set prepared=out/streams --out out/continual-domains
 
-Three tracks. A, ``world``: a tiny CLIP that was trained on 24 of the 64 pairs of colour and shape meets four
-tasks of 8 new pairs each; 8 more are never learned. B, ``domains``, a variant: four domains, disjoint shapes.
-C, ``questions-scene`` and ``questions-function``: questions with candidate answers that are ranked as texts.
-Main figure, fixed in advance: recall@1 by the fused score among what all tasks ask together, the mean of both
-ways, after the last task, less that of the frozen model; of questions the share answered right.
+Three tracks. A, ``world``: a tiny CLIP trained on 24 of the 64 pairs of colour and shape learns four tasks of
+8 new pairs each; 8 more are never learned. B, ``domains``, a variant: four domains, disjoint shapes. C,
+``questions-scene`` and ``questions-function``: questions with candidate answers that are ranked as texts.
+Primary figure, registered before training: recall@1 by the fused score among the candidates of all tasks, the
+mean of both directions, after the last task, minus the frozen model's; for questions, the share of right
+answers.
 
-All methods alike: the same steps of a task (60), batches of 64, three learning rates each (.3, 1 and 3
-times the method's own) on two development backbones, chosen by Last on the first stream that has the
-method; heads also w of the fused score (.25, .5, .75). Reported are ten other seeds, each with a backbone
-and an order of tasks of its own; intervals over backbones. Methods whose weights are new (c-clip, diki,
-cl-moe) take ten times the rate of whole models.
+All methods alike: the same steps of a task (60), batches of 64, three learning rates each (.3, 1 and 3 times
+the method's own) on two development backbones, selected by Last on the first stream that has the method;
+heads also w of the fused score (.25, .5, .75). Ten other seeds are reported, each with its own backbone and
+order of tasks; intervals over backbones. Methods whose weights are new (c-clip, diki, cl-moe) have ten times
+the learning rate of whole models.
 
 Expected and detectable, stated before any training. Earlier runs had paired standard deviations over
 backbones of .3 to 2.9 points of Last among heads, .6 (trust region) to 3.8 (anchored buffer) of forgetting,
-and 4.4 of recall against ZSCL. Over ten backbones a difference of 1.0 sd is detectable (80 % of studies, 5
-% two-sided): .3 to 2.9 points among heads, 4.4 against a tuned model. Published: ablations .3 to 2.5 points
-of R@1, .1 to 1.5 of forgetting; rivals 1.9 to 7.0, and 1.8 to 4.3. So attention pooling (.3, .1) cannot be
-seen; the trust region's forgetting (1.1) can, and of the rivals' recall at most replay-text's and ZSCL's
-(7.0, 4.6). Expected inert by construction: the literal buffer on ``world`` and ``domains``, whose tasks
-share no composition; ``no-synthetic``, which trains nothing; ``fixed-clip`` under AdamW but for its
-epsilon. Nothing that chose a default here (compo-realign-adapted) counts as evidence.
+and 4.4 of recall against ZSCL. Over ten backbones a difference of 1.0 sd is detectable (80 % of studies, 5 %
+two-sided): .3 to 2.9 points among heads, 4.4 against a tuned model. Published: ablations .3 to 2.5 points of
+R@1, .1 to 1.5 of forgetting; other methods 1.9 to 7.0, and 1.8 to 4.3. So attention pooling (.3, .1) is not
+detectable. The trust region's forgetting (1.1) is, and of the other methods' recall at most replay-text's and
+ZSCL's (7.0, 4.6). Expected inert by construction: the literal buffer on ``world`` and ``domains``, whose
+tasks share no composition; ``no-synthetic``, which trains nothing; ``fixed-clip`` under AdamW, except for its
+epsilon. Methods that selected a default here (compo-realign-adapted) are not evidence.
 
-Cost: 2 hours 20 minutes (estimated) on 2 cores with nothing beside it, 3 hours beside others: 1,090 runs
-(206 that train the model at some 50 s, 324 heads with power iteration at 5 s, the others at 3 s), 12
-backbones 8 minutes, embedding 17; ``domains`` one hour more, ``quick`` 9 minutes. A killed run resumes by
-the same command.
-Result: none yet. bench/RESULTS.md and bench/results/continual_world.csv are of the job before this one, whose
-compo-realign is now compo-realign-adapted, with 100 steps for heads and 60 for tuned models.
+Cost: 2 hours 20 minutes (estimated) on 2 idle cores, 3 hours on busy ones: 1,090 runs (206 that train the
+model at some 50 s, 324 heads with power iteration at 5 s, the others at 3 s), 12 backbones 8 minutes,
+embedding 17; ``domains`` one hour more, ``quick`` 9 minutes. A killed run resumes by the same command.
+Result: none yet. bench/RESULTS.md and bench/results/continual_world.csv are of the config file before this
+one, whose compo-realign is now compo-realign-adapted, with 100 steps for heads and 60 for tuned models.
 """
 
 from dataclasses import replace
@@ -40,11 +41,11 @@ from raycomp.continual.config import ContinualConfig, DevelopConfig, HeadConfig,
 
 TRACKS = ("world", "questions-scene", "questions-function")
 STEPS = 60
-"""Of each task, for heads and for tuned models."""
+"""Steps per task, for heads and for tuned models."""
 
 
 def config() -> ContinualConfig:
-    """Ten backbones that are reported, two for development."""
+    """Ten reported backbones, two for development."""
     return ContinualConfig(
         stream=TRACKS,
         method=("all",),
@@ -62,7 +63,7 @@ def domains() -> ContinualConfig:
 
 
 def quick() -> ContinualConfig:
-    """One backbone, one seed, two streams, nothing chosen."""
+    """One backbone, one seed, two streams, no development."""
     return replace(
         config(),
         stream=("world", "questions-function"),

@@ -1,4 +1,4 @@
-"""Curate by the default rule, or as the paper does.
+"""Curate by the default rule, or as in the paper.
 
     raycomp curate jobs/curation.py --set input='/data/cc3m/*.tar' --out out/cc3m
     raycomp curate jobs/curation.py:paper --set input='/data/cc3m/*.tar' --out out/cc3m-paper
@@ -9,8 +9,8 @@ caption's content words of the drop per displacement. This rule was registered a
 ``paper``: Go et al., arXiv 2605.22651: one nonce, mean drop of all nouns, gates of 70 and 50 %. The paper
 names no rules for its phrases; ours are in raycomp/language/phrases.py.
 
-Cost: alignment of every pair and, of the 70 % best aligned, some two counterfactual captions a noun, and as
-many for other content words; ``paper`` one a noun. docs/scale.md has the figures.
+Cost: alignment of every pair. For the 70 % best aligned, some two counterfactual captions per noun, and as
+many for other content words; ``paper`` one per noun. docs/scale.md has the figures.
 Expected: exactly half of the pairs that have an alignment.
 """
 

@@ -1,22 +1,24 @@
-"""What a percentage point of faulty pairs costs a CLIP that is trained on them, for each kind of fault.
+"""The cost of a percentage point of faulty pairs for a CLIP that is trained on them, for each kind of fault.
 
     raycomp slope jobs/fault_slopes.py:quick --out out/slopes-quick
     raycomp slope jobs/fault_slopes.py --out out/slopes
 
-Six worlds, four kinds of fault, a tiny CLIP trained from random weights on 2,000 pairs of which 0, 10, 20,
-33 or 50 % are faulty, tested on 4,000 scenes. Captions, initial weights and batches of a world are the same
-at every share. The figure that is named beforehand is the slope of composition (mean accuracy over negatives
-that replace an object, an attribute or a relation, or swap two attributes) up to 20 % of faulty pairs, the
-share that a gate leaves. Wrong relations are left out: no rule of the screen finds them, since these CLIPs
-are near chance on relations.
+Six worlds, four kinds of fault, a tiny CLIP trained from random weights on 2,000 pairs of which 0, 10, 20, 33
+or 50 % are faulty, tested on 4,000 scenes. Captions, initial weights and batches of a world are the same at
+every share. The registered figure is the slope of composition (mean accuracy over negatives that replace an
+object, an attribute or a relation, or swap two attributes) up to 20 % of faulty pairs, the share that a gate
+leaves. Wrong relations are left out: no rule of the screen finds them, because these CLIPs are near chance on
+relations.
 
-Expected before any training: .2 points per percentage point, as a random half against a half without faults
-of an earlier study (7 points for 33 %), of which a single kind has a part. Detectable, if composition of a
-training varies by 1.5 points between worlds: .15 points per percentage point up to 20 %, .06 over all shares.
+Expected before any training: .2 points per percentage point. In an earlier study a random half differed by 7
+points from a half without faults (33 % faulty pairs); a single kind has a part of this. Detectable, if
+composition of a training varies by 1.5 points between worlds: .15 points per percentage point up to 20 %, .06
+over all shares.
 
-What follows from it: a training that compares two selection rules is worth its time only where one keeps
-fewer faulty pairs by a number of percentage points (lower end of its interval) that, times the slope (lower
-end), is more than such a comparison can detect (1.5 points with 12 worlds), and is at least 3.
+Consequence: a training that compares two selection rules is worth its time only if one rule keeps fewer
+faulty pairs, and two conditions hold. The difference in percentage points (lower end of its interval), times
+the slope (lower end), is more than such a comparison can detect (1.5 points with 12 worlds). The difference
+is at least 3.
 
 Cost: some 40 CPU seconds a training: 120 trainings in 40 minutes on 2 idle cores. `quick`: 4 minutes.
 Result: none yet.

@@ -23,7 +23,7 @@ from raycomp.train.tiny_clip import train_scorer
 
 
 def main() -> None:
-    """Read the command line and do what it asks for."""
+    """Parse the command line and run it."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--out", required=True, help="folder for the shards and the scorer, or the images")
     parser.add_argument("--seed", type=int, default=0, help="draws the world, the weights and the order")
@@ -38,7 +38,7 @@ def main() -> None:
 
 
 def make(out: str, seed: int, steps: int) -> None:
-    """Make the world, train, and print what came out and how to curate with it."""
+    """Make the world, train, and print the results and the command to curate with it."""
     world = make_world(out, seed)
     config = replace(FIT, steps=steps)
     trained = train_scorer(world, f"{out}/scorer", seed, config, on_step=print_step)

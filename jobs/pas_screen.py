@@ -1,14 +1,14 @@
-"""Which planted faults alignment, PAS and sums of both find, where no caption shows a fault.
+"""Planted faults found by alignment, PAS and sums of both, where no caption reveals a fault.
 
     raycomp screen jobs/pas_screen.py:explore --out out/pas-explore
     raycomp screen jobs/pas_screen.py --out out/pas-screen
     raycomp screen jobs/pas_screen.py:cues --out out/pas-cues
     raycomp screen jobs/pas_screen.py:quick --out out/pas-quick
 
-A world has a scorer of its own and pairs with one kind of fault each; captions of sound and faulty pairs come
-of one distribution. Every rule keeps 50 % of a corpus behind a gate by alignment of 70 %. ``explore`` ran on
-worlds 0 to 3 with every cue. From its figures the following was chosen and committed before worlds 4 to 15
-were drawn:
+A world has its own scoring model and pairs with one kind of fault each; captions of correct and faulty pairs
+have the same distribution. Every rule keeps 50 % of a corpus behind an alignment gate of 70 %. ``explore``
+ran on worlds 0 to 3 with every cue. From its figures the following was selected and committed before worlds 4
+to 15 were drawn:
 
 - reading: content words (``attribute.targets=content``), per displacement, the least of a caption's targets;
 - rule: alignment plus that reading, each in units of its standard deviation (``select.rule=align_pas``);
@@ -19,10 +19,10 @@ were drawn:
 
 Expected on worlds 4 to 15: -2.0 points (worlds 0 to 3: -1.2, -2.1, -2.3, -2.5; standard deviation .6).
 Detectable with 12 worlds of that deviation: .5 points. All other figures are exploratory; p values of the
-kinds are adjusted after Holm. ``cues`` repeats it with a logo that all pairs have, and with one that goes
-with faults, so that the caption shows them.
+kinds have Holm's adjustment. ``cues`` repeats it with a logo that all pairs have, and with one that only
+faulty pairs have, so that the caption reveals the fault.
 
-Cost: 100 CPU seconds a cell: 12 cells 10 minutes on 2 idle cores, `explore` 32 cells in 27, `cues` 24 in 20,
+Cost: 100 CPU seconds a run: 12 runs 10 minutes on 2 idle cores, `explore` 32 runs in 27, `cues` 24 in 20,
 `quick` 2 in 3.
 Result: docs/study_pas.md, bench/results/pas_screen/.
 """

@@ -4,7 +4,7 @@
     raycomp curate jobs/real_photos.py --out out/real            # ViT-B/32, random weights: a plumbing run
     raycomp curate jobs/real_photos.py:openai --out out/openai   # OpenAI's ViT-B/16; needs a model hub
 
-Cost: 2 minutes on 2 cores with ViT-B/32. Expected with random weights: every count closes, 1,200 read, 840
+Cost: 2 minutes on 2 cores with ViT-B/32. Expected with random weights: the counts add up, 1,200 read, 840
 past the first gate, 600 kept; the scores are noise and the report says so.
 """
 
@@ -31,7 +31,7 @@ def config() -> CurateConfig:
 
 
 def openai() -> CurateConfig:
-    """The paper's scorer."""
+    """The paper's scoring model."""
     return replace(config(), scorer=ScorerConfig())
 
 

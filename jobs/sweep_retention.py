@@ -1,18 +1,18 @@
-"""How much of a corpus is kept by alignment, and what a CLIP trained on it makes of composition.
+"""The share of a corpus that is kept by alignment, and the composition of a CLIP trained on it.
 
     raycomp sweep jobs/sweep_retention.py --out out/retention
     raycomp sweep jobs/sweep_retention.py:quick --out out/retention-quick
     raycomp sweep jobs/sweep_retention.py:methods --out out/methods
 
 The retention-ratio curve of Go et al. (arXiv 2605.22651), Table 1, on the little world: the best aligned 100,
-80, 70 and 50 % of a world's 4,000 pairs, a third of which have a planted fault, two worlds to choose on and
-two more that tell what the best is worth. The paper's own figures (CC3M, one seed) stand beside the curve,
-named as such. ``quick`` leaves out the two that tell, has 2,000 pairs and 400 scenes in a world, half as
-many, and takes 200 steps for 300. ``methods`` tunes the learning rate alike for CLIP and NegCLIP: the same
+80, 70 and 50 % of a world's 4,000 pairs, a third of which have a planted fault. Two worlds are for selection,
+two more are held out for the report. The paper's own figures (CC3M, one seed) are drawn with the curve and
+labelled. ``quick`` omits the two held-out worlds, has 2,000 pairs and 400 scenes in a world, half as many,
+and takes 200 steps instead of 300. ``methods`` tunes the learning rate alike for CLIP and NegCLIP: the same
 three draws of one range for each.
 
-Cost: 4 worlds and 10 trainings of 300 steps, two at a time: 23 minutes on 2 cores with light work beside it;
-``quick`` 14.5 with none. The same line goes on where it was broken off, none is trained twice.
+Cost: 4 worlds and 10 trainings of 300 steps, two at a time: 23 minutes on 2 cores under light load; ``quick``
+14.5 on idle cores. The same command resumes an interrupted sweep; no training is repeated.
 Result: bench/RESULTS.md.
 """
 
@@ -39,7 +39,8 @@ def config() -> SweepConfig:
 
 
 def quick() -> SweepConfig:
-    """Four ratios, two seeds each, in smaller worlds: the curve, not what the best is worth elsewhere."""
+    """Four ratios, two seeds each, in smaller worlds: the curve, without the best trial on held-out
+    worlds."""
     worlds = WorldsConfig(pairs=2000, scenes=400)
     return replace(config(), report_seeds=0, worlds=worlds, train=TrainConfig(train=replace(FIT, steps=200)))
 

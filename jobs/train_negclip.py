@@ -1,4 +1,4 @@
-"""NegCLIP (arXiv 2210.01936): every image must also turn away hard negatives of the captions.
+"""NegCLIP (arXiv 2210.01936): hard negatives of the captions are additional negatives for every image.
 
     raycomp curate --set input='/data/cc3m/*.tar' --out out/cc3m
     raycomp negatives --set input=out/cc3m --set negatives.engine=vllm --out out/cc3m-negatives
@@ -14,17 +14,17 @@
     raycomp negatives --set input=out/demo/curated --set negatives.calls=2 --out out/demo-negatives-2
     raycomp train jobs/train_negclip.py:little_mc --out out/demo-negclip-mc
 
-Settings: those of jobs/train_clip.py, so that nothing but the loss and the negatives differs, as Go et al.
-(arXiv 2605.22651) compare losses and arXiv 2510.26302 numbers of calls, neither of which states its own. Of
-several calls each caption has negatives of one call and of two. `finetune` has the method's own: OpenAI's
-weights, batch 256, 5 epochs, rate 1e-6, 50 steps of warm-up; it was made for COCO.
+Settings: those of jobs/train_clip.py, so that only the loss and the negatives differ. Go et al. (arXiv
+2605.22651) compare losses in this way, and arXiv 2510.26302 numbers of calls; neither states its settings.
+With several calls each caption has negatives of one call and of two. `finetune` has the method's own:
+OpenAI's weights, batch 256, 5 epochs, rate 1e-6, 50 steps of warm-up; it was made for COCO.
 
-Cost: an estimate, about 1.2 hours of one A100 (jobs/train_clip.py says how; a second text adds 6 GFLOP to a
-pair's 33), the negatives apart. The twins: some 4 minutes on 2 cores.
+Cost: an estimate, about 1.2 hours of one A100 (jobs/train_clip.py explains it; a second text adds 6 GFLOP to
+a pair's 33), without the negatives. The little-world variants: some 4 minutes on 2 cores.
 Expected: SugarCrepe 59.53 on the half, 58.91 on all pairs (Go et al.); "overall" on CC3M 57.18 with one call,
 59.02 with two (arXiv 2510.26302). Unverified: was not run here, nor was `little_mc`.
 Result of `little`, seed 0, older code: loss 4.642 to 0.400, recall@1 among 1,000 unseen pairs .590 and .594;
-images prefer their caption to a SWAP of it in .637 (REPLACE .881, ADD .965), jobs/train_clip.py's in .629
+images score their caption above a SWAP of it in .637 (REPLACE .881, ADD .965), jobs/train_clip.py's in .629
 (.871, .960). On 2 very busy cores, 19,200 pairs in 564 s, half of the steps at 91 samples/s or more.
 """
 
@@ -54,12 +54,12 @@ def finetune() -> TrainConfig:
 
 
 def little() -> TrainConfig:
-    """The twin of ``config`` on the little world."""
+    """The variant of ``config`` on the little world."""
     return _add_negatives("little", "out/demo-negatives")
 
 
 def little_mc() -> TrainConfig:
-    """The twin of ``mc``."""
+    """The variant of ``mc`` on the little world."""
     return replace(little(), negatives="out/demo-negatives-2")
 
 

@@ -1,4 +1,4 @@
-"""Tasks one after another: what they are, who learns them, what is left of each."""
+"""Continual learning: streams of tasks, methods that learn them in order, metrics after each task."""
 
 from raycomp.config.commands import Command
 

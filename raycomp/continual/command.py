@@ -1,4 +1,4 @@
-"""``raycomp continual``: make and embed the streams, run the methods, say what is left."""
+"""``raycomp continual``: build and embed the streams, run the methods, report the metrics."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -44,15 +44,15 @@ from raycomp.train.little_world import TINY_CLIP
 from raycomp.words import OK, WORLD_STREAMS
 
 TABLE, PUBLISHED, _FIGURES, STREAMS = "continual.csv", "published.csv", "figures", "streams"
-# Of a cluster that is started here: for each scorer that embeds, and beside scorers or workers.
+# CPUs of a local cluster: per scorer that embeds, and in addition to scorers or workers.
 _CPUS_OF_SCORER, _OTHER_CPUS = 2, 3
 
 
 def continual(config: ContinualConfig, out: str, say: Say = print) -> dict[str, Any]:
-    """Run the methods on the streams into the local folder ``out``; return what run.json holds.
+    """Run the methods on the streams into the local folder ``out``; return the contents of run.json.
 
-    A finished run of the same config is left as it is; an unfinished one goes on, within a task, too. Raises
-    ValueError for what the user can mend, and TooMuchBadData.
+    A finished run of the same config is left as it is. An unfinished one resumes, also within a task. Raises
+    ValueError for user mistakes, and TooMuchBadData.
     """
     out, asked = absolute_uri(str(out)), with_absolute_paths(config)
     if "://" in out:
@@ -93,7 +93,7 @@ def continual(config: ContinualConfig, out: str, say: Say = print) -> dict[str, 
 
 
 def check_streams(asked: ContinualConfig) -> ContinualConfig:
-    """Return the config with its model found, where runs, streams and the model can be had.
+    """Return the config with its model found; check that runs, streams and the model are available.
 
     Raises ValueError otherwise, before anything is written or Ray starts.
     """
@@ -106,23 +106,23 @@ def check_streams(asked: ContinualConfig) -> ContinualConfig:
 
 
 def check_prepared(config: ContinualConfig, out: str) -> None:
-    """Raise ValueError where streams would be made in the folder of the run that waits for them, or cannot be
-    made where they are to lie."""
+    """Raise ValueError if ``prepared`` is the run's own folder ``out``, or if no folder can be made there."""
     prepared = config.prepared
     check(prepared != out, "prepared", prepared, "another folder than out")
     if prepared is not None and "://" not in prepared:
-        # the nearest thing that there is; the folders below it will be made
+        # the nearest existing parent; the folders below it will be made
         found = next(path for path in (Path(prepared), *Path(prepared).parents) if path.exists())
         check(found.is_dir(), "prepared", prepared, f"a folder; {found} is a file")
 
 
 def _has_own(config: ContinualConfig) -> bool:
-    """Whether a stream is the user's, which ``config.model`` meets."""
+    """Whether a stream is the user's; such streams use ``config.model``."""
     return not set(config.stream) <= set(WORLD_STREAMS)
 
 
 def fingerprint_streams(config: ContinualConfig) -> dict[str, Any]:
-    """Return what results depend on beside the options. Raises ValueError where a stream cannot be made."""
+    """Return the inputs, other than options, that results depend on. Raises ValueError where a stream cannot
+    be built."""
     found: dict[str, Any] = {"architecture": digest(TINY_CLIP)}
     found["methods"] = fingerprint_methods(
         {name for stream in config.stream for name in list_methods(config, stream)}
@@ -149,31 +149,32 @@ def fingerprint_streams(config: ContinualConfig) -> dict[str, Any]:
 
 
 def fingerprint_methods(names: Collection[str] = tuple(METHODS)) -> str:
-    """Return what methods mean, which is not among the options: their learners and the options they set."""
+    """Return a digest of the methods' definitions, which are not options: their learners and the options they
+    set."""
     own = {name: METHODS[name] for name in names}
     return digest({name: one._asdict() | {"settings": dict(one.settings)} for name, one in own.items()})
 
 
 def _identify(source: StreamSource | Source) -> str:
-    """Return what tells inputs apart, and each from what it was before it changed."""
+    """Return a digest that differs between inputs, and changes when an input changes."""
     sizes = size_files([picture.uri for picture in source.pictures])
     return digest([repr(source), fingerprint_shards(list(source.shards)), sizes])
 
 
 def _count_workers(config: ContinualConfig, runs: Sequence[StreamRun]) -> int:
-    """Return how many processes share a cell: one where no method trains the model."""
+    """Return the number of processes that share a run: 1 if no method trains the model."""
     is_tuned = any(METHODS[one_run.method].trains == TUNE for one_run in runs)
     return (config.tune.workers or 1) if is_tuned else 1
 
 
 def _count_cpus(workers: int, config: ContinualConfig) -> int:
-    """Return the CPUs of a cluster that is started here, for embedding and then for the workers."""
+    """Return the CPUs of a local cluster: for embedding, then for the workers."""
     _, scorers = config.cluster.span or (1, 1)
     return max(_CPUS_OF_SCORER * scorers, workers) + _OTHER_CPUS
 
 
 def _check_workers(workers: int, session: Session) -> None:
-    """Raise ValueError where the cluster never has room for so many, for which Ray Train would wait."""
+    """Raise ValueError if the cluster can never hold so many workers; Ray Train would wait for them."""
     on_gpus, most = session.device == "gpu", session.num_cpus
     if on_gpus:
         most = min(most, session.num_scorers)
@@ -182,7 +183,8 @@ def _check_workers(workers: int, session: Session) -> None:
 
 
 def _part(runs: Sequence[StreamRun]) -> tuple[list[StreamRun], ...]:
-    """Return what is run together: heads, methods that train the model, those that heads give an option."""
+    """Return the runs in three groups, run in this order: heads, methods that train the model, and methods
+    that take an option from a head's results."""
     tuned = [one_run for one_run in runs if METHODS[one_run.method].trains == TUNE]
     last = [one_run for one_run in runs if one_run.method == CLIPPED]
     return [one_run for one_run in runs if one_run not in tuned and one_run not in last], tuned, last
@@ -197,7 +199,7 @@ def _run_all(
     run: Run,
     say: Say,
 ) -> None:
-    """Run those of the cells that have not ended, started in their order."""
+    """Run the runs that have not ended, started in their order."""
     work, jobs = Folder(run.work.at(RUNS)), []
     for one_run in (one_run for one_run in runs if not is_done(run.folder, one_run)):
         place = next(place for place in models if place.has(one_run, config))
@@ -216,7 +218,7 @@ def _run_all(
 
 
 def _on_workers(jobs: Sequence[RunJob], session: Session, run: Run, say: Say) -> Iterator[StreamRun]:
-    """Yield cells as they end, one after the other, each on all of its workers."""
+    """Yield runs as they end, one at a time, each on all of its workers."""
     from raycomp.continual.ray_run import fit_one
 
     for job in jobs:
@@ -225,7 +227,7 @@ def _on_workers(jobs: Sequence[RunJob], session: Session, run: Run, say: Say) ->
 
 
 def _side_by_side(jobs: Sequence[RunJob], is_tuned: bool, session: Session, run: Run) -> Iterator[StreamRun]:
-    """Yield cells as they end: so many at a time, each one process, with a GPU if it trains the model."""
+    """Yield runs as they end, several at a time, each in one process, with a GPU if it trains the model."""
     from raycomp.continual.run import run_one
 
     num_tasks = jobs[0].config.side_by_side or session.count_cores() if jobs else 1
@@ -236,7 +238,7 @@ def _side_by_side(jobs: Sequence[RunJob], is_tuned: bool, session: Session, run:
 
 
 def _find_alpha(one_run: StreamRun, config: ContinualConfig, folder: Folder) -> float | None:
-    """Return how far a step of fixed-clip goes: as far as the whole method's did in the mean."""
+    """Return the step scale alpha of fixed-clip: the mean alpha of the whole method's run."""
     if one_run.method != CLIPPED or config.trust.alpha is not None:
         return None
     whole = read_result(folder, replace(one_run, method=FULL))
@@ -251,7 +253,7 @@ def _close(
     chosen: Mapping[str, Choice],
     streams: Mapping[str, Any],
 ) -> None:
-    """Write down and say what came of the cells."""
+    """Write and report the results of the runs."""
     results = {one_run: read_result(run.folder, one_run) for one_run in runs}
     measured = {one_run: measure(result) for one_run, result in results.items()}
     run.folder.write_bytes(write_long(results, measured).encode(), TABLE)

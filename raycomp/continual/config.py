@@ -11,9 +11,9 @@ from raycomp.words import OVERLAPS, WARN, WORLD, WORLD_STREAMS
 
 GIVEN, RANDOM = "given", "random"
 MOST_SEEDS = 1000
-"""A run's own seed is 1000 * ``seed`` + the seed of a cell."""
+"""A run's own seed is 1000 * ``seed`` + the run's seed number."""
 _MOST_WIDE, _MOST_PARTS = 65_536, 1000
-# Beyond them a logit is 0 or infinite in fp32.
+# Outside this range a logit is 0 or infinite in fp32.
 _TEMPERATURES = (1e-6, 1e6)
 
 
@@ -30,20 +30,20 @@ class HeadConfig:
     mix: str = "cayley"
     """cayley: strictly orthogonal; linear: any matrix; identity: none."""
     pool: str = "mean"
-    """How primitives become one: mean or attention."""
+    """Pooling of primitives into one embedding: mean or attention."""
     shaped: bool = True
     """Whether primitives pass the adapter and the shaper."""
     synthetic: bool = True
-    """Whether the composition is a positive beside the caption; without, nothing of the head is trained
-    where ``text`` is literal."""
+    """Whether the composition is a second positive, with the caption. Without it the head has nothing to
+    train where ``text`` is literal."""
     text: str = "literal"
-    """literal: captions are frozen; adapted: they pass the head, each as a composition of one."""
+    """literal: captions are frozen; adapted: captions pass the head, each as a composition of one."""
     c2v: str = "own"
-    """From texts to images, which the paper calls symmetric: own = each view is a query of its own; joint =
-    both in one quotient, which trains compositions away from images."""
+    """Loss from texts to images, which the paper calls symmetric. own: each view is a query of its own;
+    joint: both in one quotient, which trains compositions away from images."""
     temperature: float = 0.07
     steps: int = 100
-    """Of each task."""
+    """Steps per task."""
     batch_size: int = 64
     optimizer: str = "adamw"
     """adamw or sgd."""
@@ -71,22 +71,21 @@ class HeadConfig:
 
 @dataclass(frozen=True)
 class BufferConfig:
-    """What is kept of past tasks."""
+    """Memory of past tasks."""
 
     kind: str = "text"
-    """text: captions and their primitives; image: the image's embedding beside them; random: no memory, but
-    sets of primitives drawn anew from the names that were met; current: no memory, the batch's own captions,
-    from the second task on; none."""
+    """text: captions and their primitives; image: these and the image's embedding; random: no memory, sets of
+    primitives drawn anew from the names seen so far; current: no memory, the batch's own captions, from the
+    second task on; none."""
     size: int = 64
-    """Entries of each task, at most; 0 = none."""
+    """Largest number of entries per task; 0 = none."""
     max_bytes: int | None = None
-    """A second limit of each task, in bytes; none = entries alone count."""
+    """A second limit per task, in bytes; none = only the number of entries is limited."""
     draw: int = 64
-    """Entries that a step draws, at most."""
+    """Largest number of entries drawn per step."""
     reading: str = "literal"
-    """What a past text is for: literal = one more positive of the batch's samples with the same primitives,
-    as the paper has it; anchored = it draws its own composition to itself; negatives = all images turn it
-    away."""
+    """Use of a past text. literal: one more positive of the batch's samples with the same primitives, as in
+    the paper; anchored: the text attracts its own composition; negatives: a negative for all images."""
 
     def __post_init__(self) -> None:
         check_choice("buffer.kind", self.kind, ("text", "image", "random", "current", "none"))
@@ -103,10 +102,10 @@ class TrustConfig:
     primitives."""
 
     mode: str = "spectral"
-    """spectral: alpha = min(1, gamma / sigma_max); fixed: ``alpha`` always; off: 1."""
+    """spectral: alpha = min(1, gamma / sigma_max); fixed: ``alpha`` always; off: alpha is 1."""
     power_steps: int | None = 1
-    """Power iterations on J^T J that sigma is estimated by, 1 or 2 in the paper; none = exact, by autograd or
-    in closed form. The Jacobian of a sample is one row, so that one iteration is exact but for rounding."""
+    """Power iterations on J^T J for the estimate of sigma, 1 or 2 in the paper; none = exact, by autograd or
+    in closed form. The Jacobian of a sample has one row, so one iteration is exact but for rounding."""
     gamma: float | None = None
     """The largest sigma that leaves alpha at 1; none = ``quantile`` of the sigmas of the first ``first``
     steps."""
@@ -115,12 +114,13 @@ class TrustConfig:
     reduce: str = "max"
     """max or mean of a batch's sigmas."""
     primitives: str = "raw"
-    """Whose influence: raw = embeddings as they come, shaped = behind the shaper."""
+    """Primitives whose influence sigma measures: raw = embeddings as they are, shaped = output of the
+    shaper."""
     apply: str = "gradient"
-    """gradient: alpha scales the gradient, as the paper has it, which Adam divides out where alpha is
-    constant; update: alpha scales the optimiser's step."""
+    """gradient: alpha scales the gradient, as in the paper; Adam cancels a constant alpha. update: alpha
+    scales the optimiser's step."""
     alpha: float | None = None
-    """fixed: the scale; none = the mean that compo-realign realised with the same seed."""
+    """The scale of ``mode=fixed``; none = the mean alpha of compo-realign's run with the same seed."""
 
     def __post_init__(self) -> None:
         for name, choices in (
@@ -144,31 +144,32 @@ class TuneConfig:
     """Methods that train the model itself."""
 
     steps: int = 60
-    """Of each task."""
+    """Steps per task."""
     batch_size: int = 64
     learning_rate: float = 1e-4
-    """Of AdamW; diki and cl-moe, whose weights are new, take ten times as much."""
+    """Learning rate of AdamW; diki and cl-moe, whose weights are new, use ten times as much."""
     weight_decay: float = 0.0
     workers: int | None = field(default=None, metadata=FREE)
-    """Processes that share a batch, started by Ray Train, as ``train.workers``; none = one for each run."""
+    """Processes that share a batch, started by Ray Train, as ``train.workers``; none = one process per
+    run."""
     autocast: bool = False
     """Compute in bf16 where that is safe, as ``train.autocast``; weights and the optimizer stay fp32."""
     accumulate: int = 1
     """Parts in which a worker embeds its rows, to save memory, as ``train.accumulate``."""
     rank: int = 16
-    """c-clip and cl-moe: of the low-rank adapters."""
+    """c-clip and cl-moe: rank of the low-rank adapters."""
     merge: float = 0.5
-    """c-clip: share of a task's adapters that is added to the weights after it."""
+    """c-clip: share of a task's adapters that is added to the weights after the task."""
     contexts: int = 8
-    """diki: prompts of each layer."""
+    """diki: prompts per layer."""
     depth: int = 8
-    """diki: layers that have prompts, from the first; as many as there are, at most."""
+    """diki: number of layers with prompts, counted from the first; at most all layers."""
     experts: int = 4
-    """cl-moe: experts of each layer."""
+    """cl-moe: experts per layer."""
     distil: float = 1.0
-    """zscl: weight of each of its two distillations."""
+    """zscl: weight of each of the two distillation losses."""
     l2: float = 1.0
-    """zscl: weight of the distance from the weights that the task began with."""
+    """zscl: weight of the distance from the weights at the start of the task."""
     ensemble: int = 10
     """zscl: steps from one weight ensemble to the next."""
 
@@ -190,16 +191,17 @@ class TuneConfig:
 
 @dataclass(frozen=True)
 class DevelopConfig:
-    """Learning rates and weights w, chosen for each method on development seeds; the others are reported."""
+    """Learning rates and weights w, selected for each method on development seeds; other seeds are
+    reported."""
 
     seeds: int = 0
-    """Development seeds, numbered after the reported ones; 0 = nothing is chosen. A method is developed on
-    the first of ``stream`` that has it, by Last. In the little world each seed has a backbone of its own
-    where ``little.backbones`` is at least the number of all seeds."""
+    """Number of development seeds, numbered after the reported ones; 0 = nothing is selected. A method is
+    developed on the first of ``stream`` that has it, by Last. In the little world each seed has its own
+    backbone if ``little.backbones`` is at least the number of all seeds."""
     rates: tuple[float, ...] = (0.3, 1.0, 3.0)
-    """Multiples of the method's learning rate that are tried, of heads and of models alike."""
+    """Multiples of the method's learning rate to try, for heads and for methods that train the model."""
     weights: tuple[float, ...] = (0.25, 0.5, 0.75)
-    """Weights w of the fused score that are tried, of methods with compositions."""
+    """Weights w of the fused score to try, for methods with compositions."""
 
     def __post_init__(self) -> None:
         check_count("develop.seeds", self.seeds, 0, MOST_SEEDS)
@@ -211,17 +213,18 @@ class DevelopConfig:
 
 @dataclass(frozen=True)
 class LittleConfig:
-    """The little world's streams, and the tiny CLIPs that meet them."""
+    """The little world's streams and their tiny CLIP backbones."""
 
     backbones: int = 1
-    """Tiny CLIPs, each trained from weights and scenes of its own; seed s has backbone s modulo backbones."""
+    """Number of tiny CLIPs, each with its own weights and training scenes; seed s has backbone s modulo
+    backbones."""
     backbone_pairs: int = 6000
-    """Scenes that each of them is trained on, of 24 of the 64 pairs of colour and shape."""
+    """Training scenes of each tiny CLIP, of 24 of the 64 pairs of colour and shape."""
     backbone_steps: int = 500
     train: int = 400
-    """Scenes of a task to learn from."""
+    """Training scenes per task."""
     test: int = 250
-    """Scenes of a task to be asked about, no two of the same things."""
+    """Test scenes per task, each with different contents."""
 
     def __post_init__(self) -> None:
         for name, least in (("backbone_pairs", 64), ("backbone_steps", 1), ("train", 2), ("test", 2)):
@@ -231,28 +234,29 @@ class LittleConfig:
 
 @dataclass(frozen=True)
 class ContinualConfig:
-    """Streams of tasks, methods that learn them one after another, and what is left at the end."""
+    """Streams of tasks, the methods that learn them in order, and their seeds."""
 
     stream: tuple[str, ...] = (WORLD,)
-    """Which, joined with commas: world, domains, questions-scene, questions-function of the little world; or
-    a json file that lists tasks of yours (docs/continual.md)."""
+    """Streams, separated by commas: world, domains, questions-scene, questions-function of the little world;
+    or a json file that lists your own tasks (docs/continual.md)."""
     method: tuple[str, ...] = (FULL,)
-    """Which, joined with commas; all = every method that the streams have."""
+    """Methods, separated by commas; all = every method that the streams have."""
     model: ModelConfig = field(default_factory=ModelConfig)
-    """The backbone of streams of yours; the little world's have tiny ones of their own."""
+    """The backbone of your own streams; the little world's streams have their own tiny CLIPs."""
     seeds: int = 1
-    """Runs of each method; a seed draws the head, the batches, the buffer and the order of tasks."""
+    """Runs per method; a seed draws the head, the batches, the buffer and the order of tasks."""
     first_seed: int = 0
-    """The first of them."""
+    """The first seed."""
     tune_seeds: int | None = None
-    """Runs of those methods that train the model itself; none = as ``seeds``."""
+    """Runs per method that trains the model itself; none = as ``seeds``."""
     order: str = RANDOM
-    """random: a seed's own order of the tasks; given: as the stream has them."""
+    """Order of tasks. random: drawn by the seed; given: as listed in the stream."""
     weight: float = 0.5
-    """w of the fused score (1 - w) s(image, caption) + w s(image, composition). What the paper scores by is
-    open."""
+    """w of the fused score (1 - w) s(image, caption) + w s(image, composition). The paper does not state its
+    scoring."""
     primitives: str = "gold"
-    """gold: as the stream's rows name them, parsed where they do not; parsed: always by the parser."""
+    """gold: primitives named in the stream's rows, parsed where a row names none; parsed: always from the
+    parser."""
     head: HeadConfig = field(default_factory=HeadConfig)
     buffer: BufferConfig = field(default_factory=BufferConfig)
     trust: TrustConfig = field(default_factory=TrustConfig)
@@ -261,25 +265,26 @@ class ContinualConfig:
     little: LittleConfig = field(default_factory=LittleConfig)
     parser: ParserConfig = field(default_factory=ParserConfig)
     reference: str | None = field(default=None, metadata=INPUT)
-    """zscl: pairs whose likenesses shall stay, as ``raycomp curate`` takes inputs. Streams of yours need
-    some; none = in the little world pairs such as the backbone was trained on."""
+    """zscl: pairs whose similarities are preserved, given as inputs of ``raycomp curate``. Required for your
+    own streams; none = in the little world, pairs like the backbone's training pairs."""
     overlap: str = WARN
     """Test images that a task of the stream trains on. warn: counted and reported; drop: also left out of the
-    tests, with the status contaminated. The same bytes are the same image."""
+    tests, with the status contaminated. Images with the same bytes are the same image."""
     prepared: str | None = field(default=None, metadata=FREE | PLACE)
-    """A folder where streams are looked for as arrays of embeddings, and left for further runs; none = this
-    run makes its own."""
+    """A folder with streams as arrays of embeddings: read if present, else written for further runs; none =
+    this run builds its own."""
     max_pixels: int = 100_000_000
     """Images with more pixels are dropped."""
     max_bad_fraction: float = field(default=0.05, metadata=FREE)
-    """Share of the samples that may be bad, 0 to 1, of each half of a task and of ``reference``; above it the
-    run stops with exit code 3. A sample without a primitive is bad, too."""
+    """Largest share of bad samples, 0 to 1, of each half of a task and of ``reference``; above it the run
+    stops with exit code 3. A sample without a primitive is bad, too."""
     seed: int = 0
-    """Draws the little world's backbones and scenes; and with a run's own seed all that it draws."""
+    """Draws the little world's backbones and scenes; with a run's own seed it draws everything random in the
+    run."""
     checkpoint_steps: int = field(default=50, metadata=FREE)
-    """Steps from one checkpoint to the next, within a task."""
+    """Steps between two checkpoints, within a task."""
     side_by_side: int | None = field(default=None, metadata=FREE)
-    """Runs at a time, each on one CPU, or one GPU; none = as many as there is room for."""
+    """Number of concurrent runs, each on one CPU, or one GPU; none = as many as fit."""
     waves: WavesConfig = field(default_factory=WavesConfig, metadata=FREE)
     cluster: ClusterConfig = field(default_factory=ClusterConfig, metadata=FREE)
 

@@ -1,4 +1,4 @@
-"""What stands beside the main figures: how well one answers blind, and margins to what is one edit away.
+"""Baselines without the right image, and margins to captions that are one edit away.
 
 N samples, M edits, T texts, D dims.
 """
@@ -20,10 +20,11 @@ _SHUFFLE_SEED = 41
 def judge_text_only(
     asked: Questions, keys: Keys, weight: float, trainings: Sequence[Split]
 ) -> Iterator[Figure]:
-    """Yield of every task the shares of questions that are answered without the right picture.
+    """Yield the accuracies of two baselines on each task's questions, as shares.
 
-    By how often an answer was right to a question of the same kind in all that is learned, equals being
-    guessed among; and by the fused score with the picture of another question of the task, a tie being wrong.
+    Text-only: the answer that was right most often for questions of the same kind in all training data; ties
+    are guessed. Shuffled image: the fused score with the image of another question of the task; a tie is
+    wrong.
     """
     split = asked.split
     if split.candidate_NK is None or split.kind_N is None:
@@ -45,8 +46,9 @@ def judge_text_only(
 
 
 def answer_by_prior(split: Split, trainings: Sequence[Split]) -> np.ndarray:
-    """Return how likely the right answer is to be chosen, float64 (N,): 1 where it was right more often than
-    all other candidates, a share where as often as the most frequent of them, 0 else."""
+    """Return the probability that the text-only baseline chooses the right answer, float64 (N,): 1 if that
+    answer was right more often than all other candidates, a share if it ties with the most frequent, else
+    0."""
     assert split.candidate_NK is not None and split.kind_N is not None
     places: dict[str, int] = {}
     seen = [number_answers(one, places)[_is_own(one)] for one in trainings]
@@ -59,10 +61,12 @@ def answer_by_prior(split: Split, trainings: Sequence[Split]) -> np.ndarray:
 
 
 def number_answers(split: Split, places: dict[str, int]) -> np.ndarray:
-    """Return a number for every candidate's answer, int64 (N, K), -1 = padding; new ones join ``places``.
+    """Return an answer number for every candidate, int64 (N, K), -1 = padding; new answers are added to
+    ``places``.
 
-    An answer is what follows the question, where all candidates begin with one: words they share, up to one
-    that ends in "?". Of "what is it? a dog" and "what is it? a cat", a dog and a cat.
+    If all candidates start with the same question, the answer is the text after it. The question is the
+    shared words up to one that ends in "?". Example: "what is it? a dog" and "what is it? a cat" have the
+    answers "a dog" and "a cat".
     """
     assert split.candidate_NK is not None
     number_NK = np.full(split.candidate_NK.shape, -1, np.int64)
@@ -75,7 +79,7 @@ def number_answers(split: Split, places: dict[str, int]) -> np.ndarray:
 
 
 def _is_own(split: Split) -> np.ndarray:
-    """Return which candidate is right, bool (N, K)."""
+    """Return whether each candidate is the right one, bool (N, K)."""
     assert split.candidate_NK is not None
     return split.candidate_NK == split.own_N[:, None]
 
@@ -83,7 +87,7 @@ def _is_own(split: Split) -> np.ndarray:
 def judge_margins(
     tests: Sequence[Split], edits: Sequence[Edits], keys: Sequence[tuple[Keys, Keys]], weight: float
 ) -> Iterator[Figure]:
-    """Yield by score and category the margins s(image, caption) - s(image, edit), of all tasks together.
+    """Yield, by score and category, the margins s(image, caption) - s(image, edit), over all tasks together.
 
     Mean, share above 0, share that is exactly 0, and Wilcoxon's p. ``keys``: of each test, and its edits.
     """

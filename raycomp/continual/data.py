@@ -1,4 +1,4 @@
-"""A stream of tasks as arrays: what is learned of, and what is asked.
+"""A stream of tasks as arrays: training and test samples.
 
 N samples, T texts, V names of primitives, K candidates, L tokens of context, H x W pixels, D dims.
 """
@@ -12,17 +12,17 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Pixels:
-    """The pictures of samples, mapped and not read; one that several samples share lies there once.
+    """The pictures of samples, memory-mapped; a picture that several samples share is stored once.
 
-    Rows are taken as of an array: by a slice, or by an array of places.
+    Index rows as in an array: by a slice, or by an array of row numbers.
     """
 
     files: tuple[np.ndarray, ...]
-    """uint8 (P, H, W, 3) each, as the model's preparation leaves them."""
+    """uint8 (P, H, W, 3) each, as preprocessed for the model."""
     file_N: np.ndarray
-    """In which of them a sample's picture is."""
+    """Index of the part that has a sample's picture."""
     row_N: np.ndarray
-    """And where in it."""
+    """Row of the picture in that part."""
 
     def __len__(self) -> int:
         return len(self.row_N)
@@ -36,7 +36,7 @@ class Pixels:
 
 
 def join_pixels(parts: Sequence[Pixels]) -> Pixels:
-    """Return the pictures of all parts after one another, as mapped as they were."""
+    """Return the pictures of all parts concatenated, still memory-mapped."""
     starts = np.cumsum([0, *(len(one.files) for one in parts)])
     return Pixels(
         tuple(file for one in parts for file in one.files),
@@ -47,27 +47,27 @@ def join_pixels(parts: Sequence[Pixels]) -> Pixels:
 
 @dataclass(frozen=True)
 class Split:
-    """Samples of a task, to learn from or to be asked about; embeddings are the frozen model's."""
+    """Training or test samples of a task; embeddings are the frozen model's."""
 
     image_ND: np.ndarray
     """fp32, of length 1."""
     own_N: np.ndarray
-    """The text that is right, its place in ``texts``, int64."""
+    """Index of the right text in ``texts``, int64."""
     texts: tuple[str, ...]
-    """Each once."""
+    """Unique texts."""
     text_TD: np.ndarray
     """fp32, of length 1."""
     primitives: tuple[tuple[str, ...], ...]
-    """Those of every text, at least one."""
+    """Primitives of every text, at least one."""
     candidate_NK: np.ndarray | None = None
-    """Questions: places in ``texts`` of the answers there are, the right one among them, -1 = padding;
-    none where all texts are asked for."""
+    """Questions: indices in ``texts`` of the candidate answers, the right one included, -1 = padding; none if
+    all texts are candidates."""
     kind_N: np.ndarray | None = None
-    """Questions: a whole number for those that are asked alike."""
+    """Questions: an integer for the kind of question; same kind, same integer."""
     pixels: Pixels | None = None
-    """For methods that train the model."""
+    """Only for methods that train the model."""
     token_TL: np.ndarray | None = None
-    """int32; for methods that train the model."""
+    """int32; only for methods that train the model."""
 
     def __len__(self) -> int:
         return len(self.own_N)
@@ -75,63 +75,64 @@ class Split:
 
 @dataclass(frozen=True)
 class Edits:
-    """Texts that are false of a test's samples, each one edit away from what is right."""
+    """False texts of test samples, each one edit away from the right text."""
 
     split: Split
-    """Without samples."""
+    """An empty set of edits."""
     row_M: np.ndarray
-    """Of which sample, int64."""
+    """Index of the sample, int64."""
     text_M: np.ndarray
-    """Which text, a place in ``split.texts``."""
+    """Index of the text in ``split.texts``."""
     category_M: np.ndarray
     """Operation and kind of the edit."""
 
 
 @dataclass(frozen=True)
 class Task:
-    """What is learned at a time."""
+    """One task of a stream."""
 
     name: str
     train: Split
     test: Split
     edits: Edits | None = None
-    """Of the little world's scenes."""
+    """Only in the little world's scenes."""
 
 
 @dataclass(frozen=True)
 class Stream:
-    """Tasks in the order in which they are met."""
+    """Tasks in training order."""
 
     name: str
     tasks: tuple[Task, ...]
     zero_shot: tuple[Task, ...]
-    """Further ones that are only asked about; their ``train`` may be empty."""
+    """Tasks that are only evaluated; their ``train`` may be empty."""
     drawn: Split
-    """Texts without samples, made of names drawn at random: what a control anchors that has no memory."""
+    """Texts without samples, made of randomly drawn names: a control without a memory anchors them."""
     names: tuple[str, ...]
     """All primitives of all tasks and of ``drawn``, sorted."""
     name_VD: np.ndarray
-    """Their embeddings by the frozen model, fp32, of length 1."""
+    """Embeddings of the names by the frozen model, fp32, of length 1."""
     reference: Split | None = None
-    """Images and texts of the kind that the model was trained on, for methods that keep what it makes of
-    them; its texts have no primitives, nor embeddings."""
+    """Images and texts like those of the model's training, for methods that preserve its outputs on them; the
+    texts have no primitives and no embeddings."""
 
 
 class Keys(NamedTuple):
-    """A split as a method sees it; all of length 1."""
+    """A split as embedded by a method; all embeddings have length 1."""
 
     image_ND: np.ndarray
     text_TD: np.ndarray
     composed_ETD: np.ndarray | None = None
-    """e^_c of every text by each of E heads; none of methods without."""
+    """e^_c of every text by each of E heads; none for methods without compositions."""
     expert_N: np.ndarray | None = None
-    """Whose composition each image is held against, 0 to E - 1; none where there is one head."""
+    """Index of the head whose composition each image is compared with, 0 to E - 1; none if there is one
+    head."""
 
 
 def join_splits(splits: Sequence[Split]) -> Split:
-    """Return the samples of all of them, every text once; ValueError unless all are of one kind."""
+    """Return the samples of all splits with unique texts; ValueError unless all are of one kind."""
     places: dict[str, int] = {}
-    first: list[tuple[int, int]] = []  # of which split, and its text there
+    first: list[tuple[int, int]] = []  # (split, index of the text in it)
     moved = []
     for number, split in enumerate(splits):
         for place, text in enumerate(split.texts):

@@ -1,7 +1,7 @@
-"""Development: the learning rate and the weight w of each method, chosen on seeds that are not reported.
+"""Development: select the learning rate and the weight w of each method on seeds that are not reported.
 
 A method is developed on the first stream that has it. All trained methods are tried at the same multiples of
-their learning rate; fixed-clip takes what compo-realign was given, whose mean alpha it takes.
+their learning rate; fixed-clip takes the values selected for compo-realign, whose mean alpha it uses.
 """
 
 from collections.abc import Iterator, Mapping
@@ -21,7 +21,7 @@ _METRICS = ("last", "learned", "forgetting_best")
 
 
 def list_trials(config: ContinualConfig) -> list[StreamRun]:
-    """Return the development runs, all methods of a seed after one another; none where nothing is chosen."""
+    """Return the development runs, all methods of a seed in sequence; none if nothing is selected."""
     first = config.first_seed + max(config.seeds, config.tune_seeds or 0)
     made = []
     for method, stream in _find_streams(config).items():
@@ -31,7 +31,7 @@ def list_trials(config: ContinualConfig) -> list[StreamRun]:
 
 
 def _find_streams(config: ContinualConfig) -> dict[str, str]:
-    """Return the methods that are developed, each with its stream."""
+    """Return the developed methods, each with its stream."""
     found: dict[str, str] = {}
     for stream in config.stream:
         for method in list_methods(config, stream):
@@ -42,14 +42,14 @@ def _find_streams(config: ContinualConfig) -> dict[str, str]:
 
 
 def _list_rates(method: str, config: ContinualConfig) -> tuple[float, ...]:
-    """Return the multiples that are tried; 1 where the method takes no step."""
+    """Return the multiples to try; only 1 if the method takes no step."""
     takes_steps = METHODS[method].settings.get("head.steps") != 0
     return tuple(dict.fromkeys(config.develop.rates)) if takes_steps else (1.0,)
 
 
 def choose(results: Mapping[StreamRun, Result], config: ContinualConfig) -> dict[str, Choice]:
-    """Return what each method is given: the highest mean of Last over development seeds; of equals what is
-    nearest to its default."""
+    """Return each method's selected values: the highest mean of Last over development seeds; ties go to the
+    values nearest to the default."""
     chosen: dict[str, Choice] = {}
     for method in dict.fromkeys(one_run.method for one_run in results):
         found = dict(_score(results, method, config))
@@ -63,7 +63,7 @@ def choose(results: Mapping[StreamRun, Result], config: ContinualConfig) -> dict
 def _score(
     results: Mapping[StreamRun, Result], method: str, config: ContinualConfig
 ) -> Iterator[tuple[Choice, dict[str, float]]]:
-    """Yield what was tried of a method, with the means of its metrics over seeds."""
+    """Yield the tried values of a method, with the means of its metrics over seeds."""
     own = {one_run: result for one_run, result in results.items() if one_run.method == method}
     for rate in dict.fromkeys(one_run.rate for one_run in own):
         some = [result for one_run, result in own.items() if one_run.rate == rate]
@@ -79,7 +79,7 @@ def _score(
 def report_trials(
     results: Mapping[StreamRun, Result], chosen: Mapping[str, Choice], config: ContinualConfig
 ) -> Table:
-    """Return what was learned and forgotten at each rate and weight, and which were chosen."""
+    """Return a table of learning and forgetting at each rate and weight, with the selected ones."""
     rows: list[tuple[Shown, ...]] = []
     for method in dict.fromkeys(one_run.method for one_run in results):
         stream = next(one_run.stream for one_run in results if one_run.method == method)

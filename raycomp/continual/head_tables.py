@@ -1,4 +1,4 @@
-"""The tables of heads alone: what compositions give back, how steps went, margins, sigma."""
+"""Tables for heads only: recovery of primitives, step sizes, margins, sigma."""
 
 import numpy as np
 
@@ -12,7 +12,7 @@ from raycomp.table import Cell, Column, Columns, Estimate, Table
 
 
 def report_head(runs: Runs) -> Table:
-    """Return what compositions give back, and how steps went."""
+    """Return a table of the recovery of primitives from compositions, and of step sizes."""
     metrics = {
         "CCE": "cce_transpose",
         "CCE by solve": "cce_solve",
@@ -40,7 +40,7 @@ def report_head(runs: Runs) -> Table:
 
 
 def report_margins(runs: Runs) -> Table:
-    """Return margins between a caption and its edits by category."""
+    """Return a table of margins between a caption and its edits, by category."""
     rows: list[tuple[Cell, ...]] = []
     for method in runs.methods:
         for category in _list_categories(runs):
@@ -67,7 +67,7 @@ def report_margins(runs: Runs) -> Table:
 
 
 def report_margin_gaps(runs: Runs) -> Table:
-    """Return by how much the whole method's margins are wider than each other's, in runs of the same seed."""
+    """Return the differences of margins, the whole method minus each other, in runs of the same seed."""
     rows: list[tuple[Cell, ...]] = []
     for method in runs.methods:
         for category in _list_categories(runs) if method != FULL else ():
@@ -103,7 +103,8 @@ def _list_categories(runs: Runs) -> list[str]:
 
 
 def report_correlations(runs: Runs) -> Table:
-    """Return how sigma goes with recall and CRR over the tasks of a run, runs of all heads pooled."""
+    """Return the correlation of sigma with recall and CRR over the tasks of a run, runs of all heads
+    pooled."""
     every = runs.results.values()
     own = [one for one in every if one.num_tasks > 1 and np.isfinite(one.of_method("sigma_max")).all()]
     rows: list[tuple[Cell, ...]] = []

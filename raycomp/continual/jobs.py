@@ -1,4 +1,5 @@
-"""What a process is given to run a cell. Light: Ray Train's controller reads it, too."""
+"""The input of a process that executes a run. Imports little, because Ray Train's controller reads it,
+too."""
 
 from typing import NamedTuple
 
@@ -10,7 +11,7 @@ from raycomp.data.folder import Folder
 
 
 class RunJob(NamedTuple):
-    """A cell, what it is run with, and where its state and its results lie."""
+    """A run, its settings, and the folders of its state and results."""
 
     one_run: StreamRun
     place: EmbeddedStream
@@ -20,11 +21,11 @@ class RunJob(NamedTuple):
     work: Folder
     out: Folder
     alpha: float | None = None
-    """Of fixed-clip."""
+    """Of fixed-clip only."""
     choice: Choice = Choice()
-    """Of development."""
+    """Values selected in development."""
 
     @property
     def state(self) -> Folder:
-        """The folder of the state that a cell resumes from."""
+        """The folder of the state that the run resumes from."""
         return Folder(self.work.at(self.one_run.name))

@@ -1,4 +1,4 @@
-"""What is asked of a method after each task, and what of it is right.
+"""Evaluation of a method after each task.
 
 N samples, T texts, K candidates, E heads, D dims.
 """
@@ -15,31 +15,32 @@ from raycomp.core.continual import find_retention, fuse
 
 TEXT, COMPOSED, FUSED = "text", "composed", "fused"
 SCORES = (TEXT, COMPOSED, FUSED)
-"""By e_c, by e^_c, by both. A method without compositions has e_c for all of them."""
+"""Scores by e_c, by e^_c, and by both. A method without compositions uses e_c for all of them."""
 OWN, MERGED = "own", "merged"
-"""Among what a task asks, or among what all of them ask together."""
+"""Candidates of one task, or of all tasks together."""
 TO_TEXT, TO_IMAGE, BOTH = "image_to_text", "text_to_image", "both"
 ANSWERS = "answers"
 BEFORE = -1
-"""Stands for the time before the first task."""
+"""The number for the evaluation before the first task."""
 TASK, ZERO_SHOT, METHOD = "task", "zero_shot", "method"
-"""What a figure is of: a task by its place in the order met, a zero-shot set by its number, the method."""
+"""Subject of a figure: a task by its position in training order, a zero-shot set by its number, or the
+method."""
 _IMAGES_AT_ONCE = 512
 
 
 @dataclass(frozen=True)
 class Questions:
-    """The tests of all tasks as one split, and what of it each task asks."""
+    """The tests of all tasks as one split, with the rows and texts of each task."""
 
     split: Split
     sample_IN: tuple[np.ndarray, ...]
-    """By task its rows."""
+    """Row indices by task."""
     text_IT: tuple[np.ndarray, ...]
-    """By task its texts, places in ``split.texts``."""
+    """By task, indices of its texts in ``split.texts``."""
 
 
 def gather_questions(tests: Sequence[Split]) -> Questions:
-    """Join the tests of tasks, in their order."""
+    """Concatenate the tests of tasks, in their order."""
     joined = join_splits(tests)
     place_of = {text: place for place, text in enumerate(joined.texts)}
     starts = np.cumsum([0, *map(len, tests)])
@@ -49,16 +50,16 @@ def gather_questions(tests: Sequence[Split]) -> Questions:
 
 
 class Figure(NamedTuple):
-    """One number of one task."""
+    """One figure of one task."""
 
     task: int
     name: str
-    """Score, gallery and direction, or what else it is."""
+    """Score, gallery and direction, or another description of the figure."""
     value: float
 
 
 def judge_tasks(asked: Questions, keys: Keys, weight: float) -> Iterator[Figure]:
-    """Yield what is right of every task, each as a share, 0 to 1."""
+    """Yield the accuracies of every task, each as a share, 0 to 1."""
     for score in SCORES:
         own_weight = weigh(score, weight)
         if asked.split.candidate_NK is not None:
@@ -97,12 +98,12 @@ def judge_weights(asked: Questions, keys: Keys, weights: Sequence[float]) -> Ite
 
 
 def name_weighed(weight: float, figure: str) -> str:
-    """Return the name of a figure by the fused score with a weight that development tries."""
+    """Return the name of a figure by the fused score with a development weight."""
     return f"w={weight} {figure}"
 
 
 def weigh(score: str, weight: float) -> float:
-    """Return how much of a score is the composition's."""
+    """Return the weight of the composition in a score."""
     return {TEXT: 0.0, COMPOSED: 1.0, FUSED: weight}[score]
 
 
@@ -114,19 +115,19 @@ def _report(task: int, name: str, right_N: np.ndarray, right_T: np.ndarray) -> I
 
 
 class SearchResult(NamedTuple):
-    """Of a search both ways."""
+    """Results of retrieval in both directions."""
 
     right_N: np.ndarray
     """Whether an image's own text scores strictly above all others, bool."""
     right_T: np.ndarray
-    """Whether an own image of a text scores strictly above all that are not its own, bool; False of texts
-    that no image has."""
+    """Whether an own image of a text scores strictly above all other images, bool; False for texts without an
+    image."""
     first_N: np.ndarray
-    """The text that an image finds, a place in ``split.texts``."""
+    """The text retrieved for an image, an index in ``split.texts``."""
 
 
 def search(split: Split, keys: Keys, weight: float, sample_N: np.ndarray, text_T: np.ndarray) -> SearchResult:
-    """Search these texts by these images and back, by the score that ``core.continual.fuse`` has."""
+    """Retrieve texts by images and images by texts, by the score of ``core.continual.fuse``."""
     own_N = split.own_N[sample_N]
     right_N, first_N = np.zeros(len(sample_N), bool), np.zeros(len(sample_N), np.int64)
     own_T, other_T = np.full((2, len(text_T)), -np.inf, np.float32)
@@ -158,7 +159,8 @@ def score_pairs(keys: Keys, weight: float, sample_N: np.ndarray, text_T: np.ndar
 
 
 def answer(split: Split, keys: Keys, weight: float) -> np.ndarray:
-    """Return whether the right answer of each question scores strictly above the other candidates, (N,)."""
+    """Return whether the right answer of each question scores strictly above the other candidates, bool
+    (N,)."""
     assert split.candidate_NK is not None
     right_N = np.zeros(len(split), bool)
     for row, candidate_K in enumerate(split.candidate_NK):
@@ -172,7 +174,8 @@ def answer(split: Split, keys: Keys, weight: float) -> np.ndarray:
 def _report_binding(
     task: int, score: str, split: Split, sample_N: np.ndarray, first_N: np.ndarray
 ) -> Iterator[Figure]:
-    """Yield the shares whose found text has their attributes, their objects, both bound as they are; CRR."""
+    """Yield the shares of retrieved texts with the right attributes, the right objects, and both bound
+    correctly; CRR."""
     if all(" " not in name.strip() for names in split.primitives for name in names):
         return  # no name has an attribute
     own, found = ([split.primitives[place] for place in some] for some in (split.own_N[sample_N], first_N))
@@ -186,7 +189,7 @@ def _report_binding(
 
 
 def list_attributes(primitives: Sequence[str]) -> list[str]:
-    """Return all words of the primitives but their last ones, in one order."""
+    """Return all words of the primitives except the last of each, in one order."""
     return sorted(word for one in primitives for word in one.split()[:-1])
 
 

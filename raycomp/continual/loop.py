@@ -1,4 +1,4 @@
-"""A method on its way through the tasks: learn one, ask about all, go on; and go on after a kill.
+"""The training loop of a method over tasks: learn one, evaluate all, next; resumable after a kill.
 
 B samples of a step, N of a task.
 """
@@ -38,12 +38,12 @@ from raycomp.train.ranks import find_rank
 Report = Callable[[dict[str, Any]], None]
 IsWarned = Callable[[], bool]
 _STATE = "state.pt"
-# Added to a seed, so that the order of tasks and of rows are drawn apart.
+# Added to a seed, so that the order of tasks and the order of rows are drawn independently.
 _ORDER, _ROWS = 21, 22
 
 
 def order_tasks(num_tasks: int, config: ContinualConfig, seed: int) -> list[int]:
-    """Return the tasks in the order in which this seed meets them."""
+    """Return the tasks in this seed's training order."""
     order = np.arange(num_tasks)
     if config.order == RANDOM:
         order = np.random.default_rng([config.seed, seed, _ORDER]).permutation(order)
@@ -51,7 +51,7 @@ def order_tasks(num_tasks: int, config: ContinualConfig, seed: int) -> list[int]
 
 
 def draw_rows(num_rows: int, batch_size: int, key: Sequence[int], step: int) -> np.ndarray:
-    """Return the rows of a step: each pass over the task in a new order, its last rest left out.
+    """Return the rows of a step: each epoch shuffles the task anew and drops its last incomplete batch.
 
     A task with less than a batch has all its rows in every step.
     """
@@ -62,10 +62,10 @@ def draw_rows(num_rows: int, batch_size: int, key: Sequence[int], step: int) -> 
 
 
 class TaskLoop:
-    """One cell: which task comes when, how far it has come, and what was seen on the way."""
+    """One run: its tasks, its progress and its figures so far."""
 
     def __init__(self, one_run: StreamRun, stream: Stream, config: ContinualConfig, learner: Learner):
-        """``config``: with the method's own options. In development all weights are judged that are tried."""
+        """``config``: with the method's own options. In development, all weights to try are evaluated."""
         self.weights = () if one_run.rate is None else config.develop.weights
         self.config, self.learner, self.seed = config, learner, one_run.seed
         self.order = order_tasks(len(stream.tasks), config, one_run.seed)
@@ -83,22 +83,23 @@ class TaskLoop:
         self.number, self.step, self.is_started = 0, 0, False
         self.rows: list[dict[str, Any]] = []
         self.reported: list[dict[str, float]] = []
-        """Of the steps of this task."""
+        """Over the steps of this task."""
 
     @property
     def taken(self) -> int:
-        """Steps that have been taken of all tasks."""
+        """Steps taken so far, of all tasks."""
         return self.number * self.steps + self.step
 
     @property
     def num_steps(self) -> int:
-        """Steps of all tasks."""
+        """Total steps of all tasks."""
         return len(self.trainings) * self.steps
 
     def start(self, work: Folder) -> None:
-        """Resume from the state in ``work``, if there is one; else ask for the first time, and open a task.
+        """Resume from the state in ``work`` if there is one; else evaluate for the first time and open a
+        task.
 
-        Raises UserError where the state is damaged, or an embedding not of length 1.
+        Raises UserError if the state is damaged, or an embedding is not of length 1.
         """
         self.is_started = True
         if work.exists(_STATE):
@@ -112,9 +113,9 @@ class TaskLoop:
     ) -> pa.Table:
         """Learn to the end after ``start``; return CONTINUAL_SCHEMA. Of several ranks the first one writes.
 
-        ``report`` is called after every step; one more state is kept when ``is_warned``, which is asked after
-        every step, first says that this process will soon be gone. Raises UserError where a loss is not
-        finite, or an embedding not of length 1.
+        ``report`` is called after every step. ``is_warned`` is called after every step; when it first returns
+        true, this process will soon end, and one more state is saved. Raises UserError if a loss is not
+        finite, or an embedding is not of length 1.
         """
         if not self.is_started:
             self.start(work)
@@ -146,7 +147,7 @@ class TaskLoop:
         self.step += 1
 
     def _ask(self, after: int) -> None:
-        """Ask about all tasks, learned or not, and about what is never learned."""
+        """Evaluate on all tasks, learned or not, and on the zero-shot sets."""
         keys = self._find_keys(self.asked.split)
         found = [(TASK, one) for one in judge_tasks(self.asked, keys, self.config.weight)]
         found += [(TASK, one) for one in judge_weights(self.asked, keys, self.weights)]
@@ -167,7 +168,8 @@ class TaskLoop:
         ]
 
     def _find_keys(self, split: Split) -> Keys:
-        """Return the split as the method sees it: what training left without a direction is not judged."""
+        """Return the split as embedded by the method; raises if training left an embedding without a
+        direction."""
         keys = self.learner.find_keys(split)
         for rows in (keys.image_ND, keys.text_TD, keys.composed_ETD):
             if rows is not None:
@@ -197,7 +199,7 @@ class TaskLoop:
         work.write_bytes(stream.getvalue(), _STATE)
 
     def _restore(self, work: Folder) -> None:
-        data = work.read_bytes(_STATE)  # what the storage fails in is no damage
+        data = work.read_bytes(_STATE)  # a storage failure is not damage
         try:
             state = torch.load(io.BytesIO(data), weights_only=True)
         except (RuntimeError, ValueError, LookupError, EOFError, UnpicklingError) as error:
@@ -211,14 +213,14 @@ class TaskLoop:
 
 
 def _say_rate(method: Method, config: ContinualConfig) -> str:
-    """Return what a method learns by, as a message says it."""
+    """Return the method's hyperparameters for a message."""
     if method.trains == TUNE:
         return f"tune.learning_rate={config.tune.learning_rate}"
     return f"head.learning_rate={config.head.learning_rate}"
 
 
 def summarise_steps(reported: Sequence[dict[str, float]]) -> dict[str, float]:
-    """Return what the steps of a task told: means, the largest sigma, and means of the last tenth."""
+    """Return a summary of a task's step metrics: means, the largest sigma, and means of the last tenth."""
     found: dict[str, float] = {}
     last = reported[-max(1, len(reported) // 10) :]
     for name in dict.fromkeys(name for one in reported for name in one):

@@ -1,4 +1,4 @@
-"""Means over the runs of a stream, and differences of two methods in runs of one seed.
+"""Means over the runs of a stream, and paired differences of two methods in runs of the same seed.
 
 S runs.
 """
@@ -36,7 +36,7 @@ class Runs:
 
     @property
     def main(self) -> str:
-        """The figure that is reported first."""
+        """The main figure."""
         return next(iter(self.results.values())).main
 
     def title(self, what: str) -> str:
@@ -44,9 +44,8 @@ class Runs:
         return f"{name_stream(self.stream)}: {what}"
 
     def estimate(self, method: str, metric: str) -> Contrast | None:
-        """Return the mean of a metric over runs, its interval over backbones where there are several, else
-        over seeds; none where no run has it.
-        """
+        """Return the mean of a metric over runs, with its interval over backbones if there are several, else
+        over seeds; none if no run has it."""
         own = {one_run: found for one_run, found in self.measured.items() if one_run.method == method}
         return self._spread({one_run: found[metric] for one_run, found in own.items() if metric in found})
 
@@ -55,7 +54,7 @@ class Runs:
         return self._spread(self.list_gaps(method, other, metric))
 
     def list_gaps(self, method: str, other: str, metric: str) -> dict[StreamRun, float]:
-        """Return one method's metric less another's in runs of the same seed, by the one's cells."""
+        """Return one method's metric minus another's in runs of the same seed, by the first method's runs."""
         pairs = {
             one_run: (found, self.measured.get(replace(one_run, method=other), {}))
             for one_run, found in self.measured.items()
@@ -66,15 +65,15 @@ class Runs:
         }
 
     def count_blocks(self, method: str) -> int:
-        """Return how many independent parts a method's interval is over: backbones where there are several,
-        else seeds."""
+        """Return the number of independent units of a method's interval: backbones if there are several, else
+        seeds."""
         own = [one_run for one_run in self.results if one_run.method == method]
         backbones = {self.results[one_run].facts["backbone"] for one_run in own}
         return len(backbones) if len(backbones) > 1 else len(own)
 
     def are_equal(self, method: str, other: str) -> bool:
-        """Whether two methods have runs of the same seeds and the same figures in all that is asked of them,
-        bit for bit; what a method says of itself is not compared."""
+        """Whether two methods have runs of the same seeds and bit-identical evaluation figures; the methods'
+        own figures are not compared."""
         pairs = [
             (result, self.results.get(replace(one_run, method=other)))
             for one_run, result in self.results.items()
@@ -91,7 +90,7 @@ class Runs:
         return contrast(mean_by(value_S, backbone_S) if is_many else value_S)._replace(num=len(value_S))
 
     def tabulate(self, title: str, metrics: Mapping[str, str], note: str, digits: int | None = None) -> Table:
-        """Return a row of each method that has any of the metrics, by the heads of their columns."""
+        """Return a row for each method that has any of the metrics, by column header."""
         rows: list[tuple[table.Cell, ...]] = []
         for method in self.methods:
             found = [self.estimate(method, metric) for metric in metrics.values()]
@@ -104,7 +103,7 @@ class Runs:
 
 
 def _ask(result: Result) -> dict[tuple[str, str], dict[tuple[int, int], str]]:
-    """Return what is asked of a method, as text: a figure that is not known equals itself."""
+    """Return the evaluation figures of a run as text, so that NaN equals NaN."""
     return {
         name: {place: repr(value) for place, value in found.items()}
         for name, found in result.values.items()
@@ -131,7 +130,7 @@ def list_groups(results: Results) -> list[tuple[str, str]]:
 
 
 def as_estimate(found: Contrast | None) -> Estimate | None:
-    """Return a cell of a table; none of none."""
+    """Return a table cell; none for none."""
     return None if found is None else Estimate.of(found)
 
 

@@ -1,4 +1,4 @@
-"""Every method of continual learning: its learner, and the options that make the method of it."""
+"""Registry of continual-learning methods: the learner of each, and the options it sets."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -13,17 +13,17 @@ class Method(NamedTuple):
 
     learner: str
     settings: Mapping[str, Any] = MappingProxyType({})
-    """Options that the method sets, whatever the config says."""
+    """Options that the method sets; they override the config."""
     trains: str | None = HEAD
-    """Which group of options holds its steps: a head's on frozen embeddings, or the model's own; none
-    where nothing is trained."""
+    """The option group that has its steps: a head's on frozen embeddings, or the model's own; none if nothing
+    is trained."""
     times: float = 1.0
-    """What ``tune.learning_rate`` is multiplied by here, beside the learner's own ``times``. Methods whose
-    weights are new (adapters, prompts, experts) come to ten times the learning rate of whole models."""
+    """Factor on ``tune.learning_rate``, in addition to the learner's own ``times``. Methods whose weights are
+    new (adapters, prompts, experts) have ten times the learning rate of whole models."""
 
 
 _PLAIN = {"buffer.kind": "none", "trust.mode": "off"}
-# What was chosen on the little world itself, so that no difference of it is evidence there.
+# Selected on the little world itself, so its differences there are not evidence.
 _ADAPTED = {
     "head.c2v": "own",
     "buffer.reading": "anchored",
@@ -70,10 +70,10 @@ METHODS = {
     "cl-moe": Method("cl-moe", trains=TUNE),
 }
 JOINT = ("joint", "joint-finetune")
-"""Those that see the tasks all at once, for as many steps as the others take in all of them."""
+"""Methods that train on all tasks jointly, for as many steps as the others take over all tasks."""
 _SHOWN = {"cl-moe": "cl-moe (adapted)"}
 
 
 def name_method(method: str) -> str:
-    """Return the name of a method in tables: an adaptation of a published method says so."""
+    """Return the name of a method in tables; an adaptation of a published method is marked as such."""
     return _SHOWN.get(method, method)

@@ -1,4 +1,4 @@
-"""Streams to arrays: tiny backbones trained, pictures and texts embedded once, by evaluation's passes."""
+"""Streams to arrays: train tiny CLIPs, embed pictures and texts once, by evaluation's passes."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -39,7 +39,7 @@ _SHARDS = "shards"
 
 @dataclass(frozen=True)
 class Needed:
-    """What is to be embedded of a stream."""
+    """The texts and pictures of a stream to embed."""
 
     pictures: Sequence[Picture] = ()
     shards: Sequence[ShardPath] = ()
@@ -50,23 +50,23 @@ class Needed:
 
 
 class Making(NamedTuple):
-    """What streams are made with."""
+    """Shared context for building streams."""
 
     config: ContinualConfig
     folder: Folder
-    """Below which all of them lie."""
+    """The parent folder of all of them."""
     tuned: Collection[str]
     """Streams with methods that train the model, which need pixels."""
     session: Session
     check: Callable[[], None]
-    """Raises LeaseLost where nothing more may be written."""
+    """Raises LeaseLost if the run may no longer write."""
     say: Say
 
 
 def prepare_streams(
     config: ContinualConfig, runs: Sequence[StreamRun], folder: Folder, run: Run, session: Session, say: Say
 ) -> list[EmbeddedStream]:
-    """Return the places of cells below ``folder``, and make what is missing of them, one run at a time."""
+    """Return the places of runs below ``folder``; build the missing ones, one run at a time."""
     tuned = {one_run.stream for one_run in runs if METHODS[one_run.method].trains == TUNE}
     known = run.record["fingerprint"]
     gpu = session.gpu
@@ -84,7 +84,7 @@ def prepare_streams(
             making = Making(config, folder, tuned, session, check, say)
             _make_backbones(places, making)
             _make_places(places, making)
-    for place in places:  # one that was there already may have been made with another limit
+    for place in places:  # an existing one may have been built with another limit
         for said, counts in place.facts["samples"].items():
             check_bad_rows(said, counts, config.max_bad_fraction, "samples")
     shared = (line for place in places for line in place.facts["warnings"])
@@ -94,13 +94,13 @@ def prepare_streams(
 
 
 def list_dropped(streams: Mapping[str, Any]) -> list[str]:
-    """Return a line for every status whose samples are left out, half by half of every task."""
+    """Return a line for every status of dropped samples, for each half of every task."""
     halves = {said: counts for facts in streams.values() for said, counts in facts["samples"].items()}
     return [line for said, counts in halves.items() for line in describe_dropped(said, counts, "samples")]
 
 
 def _make_backbones(places: Sequence[EmbeddedStream], making: Making) -> None:
-    """Train the tiny CLIPs that are missing of places that are."""
+    """Train the missing tiny CLIPs of places."""
     tiny = {place.backbone for place in places if place.stream in WORLD_STREAMS and not place.is_made}
     unmade = {number: place_backbone(making.config, making.folder, number) for number in sorted(tiny)}
     jobs = [(making.config, own, number) for number, own in unmade.items() if not is_made(own)]
@@ -113,7 +113,7 @@ def _make_backbones(places: Sequence[EmbeddedStream], making: Making) -> None:
 
 
 def _make_places(places: Sequence[EmbeddedStream], making: Making) -> None:
-    """Embed what is missing of places, those of one tiny CLIP together, and write their arrays."""
+    """Embed the missing places, those of one tiny CLIP together, and write their arrays."""
 
     def find_clip(place: EmbeddedStream) -> int | str:
         return place.backbone if place.stream in WORLD_STREAMS else place.name
@@ -130,9 +130,9 @@ def find_backbone_of(place: EmbeddedStream, config: ContinualConfig, folder: Fol
 
 
 def _make_together(places: Sequence[EmbeddedStream], making: Making) -> None:
-    """Open the streams of one model, embed them in one pass, write the arrays of those that are missing.
+    """Open the streams of one model, embed them in one pass, write the missing arrays.
 
-    Those that are there are embedded, too: after a kill the same items have the same numbers.
+    Existing streams are embedded, too, so that after a kill the same items have the same numbers.
     """
     config = _describe(places[0], making)
     spec = describe_scorer(fetch_model(config.model))
@@ -174,5 +174,5 @@ def _describe(place: EmbeddedStream, making: Making) -> ContinualConfig:
 
 
 def describe_places(places: Sequence[EmbeddedStream]) -> Mapping[str, Any]:
-    """Return what was found in the making of streams, by their folders' names."""
+    """Return the facts recorded when streams were built, by their folders' names."""
     return {place.name: place.facts for place in places}

@@ -1,7 +1,7 @@
-"""What the paper of COMPO-REALIGN reports, and which of its differences reappear.
+"""The results reported in the paper of COMPO-REALIGN, and which of its differences are reproduced.
 
 openreview.net/forum?id=eiTy6AYeQi, the tables of retrieval, of questions and of the ablations: averages over
-streams of real photos and larger models than here. The signs are to be compared, not the sizes.
+streams of real photos and larger models than here. Compare the signs, not the sizes.
 """
 
 from collections import Counter
@@ -20,8 +20,9 @@ REAPPEARS, REVERSED, UNDECIDED = "reappears", "reversed", "undecided"
 INERT, UNREADABLE = "inert", "unreadable"
 COUNTED, NOT_COUNTED = (REAPPEARS, REVERSED, UNDECIDED), (INERT, UNREADABLE)
 MIN_BLOCKS = 10
-"""Backbones, or seeds of one backbone, that a difference must be over to be counted."""
-# What a method equals, if not the whole one, where the part that it differs in cannot act, or trains nothing.
+"""Smallest number of backbones, or seeds of one backbone, behind a difference that counts."""
+# The method that another equals, if not the whole one, where the part that differs has no effect, or trains
+# nothing.
 _EQUALS = {"replay-text": "sequential", "no-synthetic": "untrained"}
 
 
@@ -33,7 +34,7 @@ class Published(NamedTuple):
     values: Mapping[str, float]
     """By method, in percent or points."""
     scale: float = 1.0
-    """What the metric is multiplied by to be so, too."""
+    """Factor that brings our metric to the same unit."""
 
 
 _ABLATED = ("no-synthetic", "no-trust", "linear-mix", "no-buffer", "attention-pool", "no-shaper")
@@ -94,7 +95,7 @@ class Line(NamedTuple):
 
 
 def report_published(runs: Runs) -> Table:
-    """Return the paper's figures and differences beside those found here; empty without the whole method."""
+    """Return the paper's figures and differences with those measured here; empty without the whole method."""
     lines = list(judge_published(runs))
     rows: list[tuple[Cell, ...]] = []
     for method, figure, found, value, verdict in lines:
@@ -116,7 +117,7 @@ def report_published(runs: Runs) -> Table:
 
 
 def judge_published(runs: Runs) -> Iterator[Line]:
-    """Yield each published figure of the whole method, and after it each difference with its verdict."""
+    """Yield each published figure of the whole method, followed by each difference with its verdict."""
     has_answers = runs.main.endswith(ANSWERS)
     asked = (*OF_STREAMS.get(runs.stream, ()), *OF_QUESTIONS) if has_answers else RETRIEVED
     inert = {method for method in runs.methods if find_equal(runs, method)}
@@ -147,19 +148,19 @@ def write_published(streams: Iterable[Runs]) -> str:
 
 
 def find_equal(runs: Runs, method: str) -> str | None:
-    """Return another method that has the same figures in every run, bit for bit: what both differ in is inert
-    on this stream."""
+    """Return another method with bit-identical figures in every run: the part that differs is inert on this
+    stream."""
     equals = (FULL, _EQUALS.get(method, FULL))
     return next((equal for equal in equals if method != equal and runs.are_equal(method, equal)), None)
 
 
 def judge_sign(found: Contrast, figure: Published, gap: float, num_blocks: int) -> str:
-    """Return whether a difference has the sign of the published one, which it can show or not; nothing where
+    """Return whether a measured difference has the sign of the published one, if it can show it; nothing if
     that is 0.
 
-    Unreadable: a CRR, which is 1 for whatever is right independently and moves with how much is right; a
-    difference over fewer than ``MIN_BLOCKS``; one whose interval holds 0 though not even the published size
-    would have been seen in 80 % of studies.
+    Unreadable: a CRR, which is 1 for independent correctness and moves with accuracy itself; a difference
+    over fewer than ``MIN_BLOCKS``; a difference whose interval contains 0 if even the published size would
+    not have been detected in 80 % of studies.
     """
     if not gap:
         return ""

@@ -1,4 +1,5 @@
-"""A cell on several workers: Ray Train starts a process for each, and all again where one is lost."""
+"""A run on several workers: Ray Train starts one process for each, and restarts all of them if one is
+lost."""
 
 from collections.abc import Callable
 from functools import partial
@@ -11,7 +12,8 @@ from raycomp.train.ray_fit import RankJob, TrainWorkers, run_ranks
 
 
 def fit_one(job: RunJob, on_gpus: bool, check: Callable[[], None], say: Say) -> None:
-    """Run a cell of a method that trains the model on ``tune.workers`` workers; raises as ``run_ranks``."""
+    """Execute a run of a method that trains the model on ``tune.workers`` workers; raises as
+    ``run_ranks``."""
     tune, one_run = job.config.tune, job.one_run
     assert tune.workers is not None, "one process runs a cell without Ray Train"
     ranks = RankJob(
@@ -25,6 +27,6 @@ def fit_one(job: RunJob, on_gpus: bool, check: Callable[[], None], say: Say) -> 
 
 
 def _work(job: RunJob, tracker: Any) -> None:
-    from raycomp.continual.ray_run_work import run_as_rank  # seconds, which the ranks alone need
+    from raycomp.continual.ray_run_work import run_as_rank  # timeout in seconds, used by the ranks alone
 
     run_as_rank(job, tracker)

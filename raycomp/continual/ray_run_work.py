@@ -1,4 +1,4 @@
-"""What every rank of Ray Train does of a cell: open it, resume from its last state, learn to the end."""
+"""The work of every rank of Ray Train for a run: open it, resume from its last state, learn to the end."""
 
 from typing import Any
 
@@ -12,13 +12,13 @@ from raycomp.train.ray_work import Line, Preemption, may_arrive, may_start, repo
 
 
 def run_as_rank(job: RunJob, tracker: Any) -> None:
-    """Run a cell as one rank."""
+    """Execute a run as one rank."""
     with reporting_failures(tracker):
         _run(job, tracker)
 
 
 def _run(job: RunJob, tracker: Any) -> None:
-    # All ranks of a start that was lost as it wrote its last file find that the cell is done.
+    # If a start was lost while it wrote its last file, all ranks of the next start find that the run is done.
     if not may_arrive(tracker) or is_done(job.out, job.one_run):
         return
     opened = open_one(job, str(get_device()))

@@ -30,26 +30,26 @@ _BOUND = ("crr", "a_pair", "a_attribute", "a_object")
 
 @dataclass(frozen=True)
 class Result:
-    """One cell's figures and facts."""
+    """One run's figures and facts."""
 
     one_run: StreamRun
     facts: dict[str, Any]
     """backbone, order, tasks, zero_shot, steps, seconds, config of the method."""
     values: Mapping[tuple[str, str], Mapping[tuple[int, int], float]]
-    """By what they are of and their name, by after and number."""
+    """Figures by subject and name, by evaluation (after) and number."""
 
     @property
     def num_tasks(self) -> int:
         return len(self.facts["order"])
 
     def matrix(self, figure: str) -> np.ndarray:
-        """Return R[t, i] of a figure, in percent, float64 (T, T); NaN where it was not asked for."""
+        """Return R[t, i] of a figure, in percent, float64 (T, T); NaN where it was not evaluated."""
         found, num = self.values[TASK, figure], self.num_tasks
         nan = float("nan")
         return np.array([[100 * found.get((after, i), nan) for i in range(num)] for after in range(num)])
 
     def before(self, figure: str) -> np.ndarray:
-        """Return the figure of every task before any was learned, in percent, float64 (T,)."""
+        """Return the figure of every task before any training, in percent, float64 (T,)."""
         found = self.values[TASK, figure]
         return np.array([100 * found.get((BEFORE, i), float("nan")) for i in range(self.num_tasks)])
 
@@ -60,13 +60,14 @@ class Result:
 
     @property
     def main(self) -> str:
-        """The figure that is reported first: fused, of the merged gallery, both ways; or of answers."""
+        """The main figure: fused, of the merged gallery, both ways; or of answers."""
         answers = f"{FUSED} {ANSWERS}"
         return answers if (TASK, answers) in self.values else f"{FUSED} {MERGED} {BOTH}"
 
 
 def read_result(folder: Folder, one_run: StreamRun) -> Result:
-    """Return what a finished cell left. Raises ValueError where that is another cell's, or cannot be read."""
+    """Return the results of a finished run. Raises ValueError if the file is another run's, or cannot be
+    read."""
     facts = _read_facts(folder, one_run)
     if facts is None:
         where = folder.at(RUNS, f"{one_run.name}.json")
@@ -82,12 +83,12 @@ def read_result(folder: Folder, one_run: StreamRun) -> Result:
 
 
 def is_done(folder: Folder, one_run: StreamRun) -> bool:
-    """Whether a cell has ended: a file of its name that is damaged, or another cell's, does not count."""
+    """Whether a run has ended: a damaged file of its name, or another run's file, does not count."""
     return folder.exists(RUNS, f"{one_run.name}.json") and _read_facts(folder, one_run) is not None
 
 
 def _read_facts(folder: Folder, one_run: StreamRun) -> dict[str, Any] | None:
-    """Return what the file of a cell's name says of it; none where it says nothing of this cell."""
+    """Return the contents of the file of a run's name; none if it is not of this run."""
     try:
         facts = folder.read_json(RUNS, f"{one_run.name}.json")
     except (ValueError, RecursionError):
@@ -97,9 +98,8 @@ def _read_facts(folder: Folder, one_run: StreamRun) -> dict[str, Any] | None:
 
 
 def measure(result: Result) -> dict[str, float]:
-    """Return the metrics of one run, shares in percent, by name: score, gallery and direction, then what it
-    is, as ``core.continual.MatrixSummary`` names them. The main figure's stand without the former.
-    """
+    """Return the metrics of one run, shares in percent, by name: score, gallery and direction, then the
+    metric, as ``core.continual.MatrixSummary`` names them. The main figure's metrics have no such prefix."""
     found: dict[str, float] = dict(_measure_matrix(result, result.main))
     for of, figure in result.values:
         if of == TASK and not figure.endswith(_BOUND):
@@ -123,15 +123,15 @@ def measure(result: Result) -> dict[str, float]:
 
 
 def _measure_matrix(result: Result, figure: str) -> Iterator[tuple[str, float]]:
-    """Yield the figures of a matrix; before is what captions alone come to then, for all methods the frozen
-    model, and not what an untrained composer does."""
+    """Yield the figures of a matrix; the figure before training is by captions alone, for all methods the
+    frozen model, not by an untrained composer."""
     score, _, rest = figure.partition(" ")
     text_figure = f"{TEXT} {rest}" if score in SCORES else figure
     return iter(summarise(result.matrix(figure), result.before(text_figure))._asdict().items())
 
 
 def _find_drift(result: Result, score: str) -> float | None:
-    """Return ZSTD in points, of zero-shot sets' own galleries: by the score after the last task, less the
+    """Return ZSTD in points, of zero-shot sets' own galleries: by the score after the last task, minus the
     frozen model's; none without a set."""
     rest = ANSWERS if result.main.endswith(ANSWERS) else f"{OWN} {BOTH}"
     before, found = (result.values.get((ZERO_SHOT, f"{one} {rest}")) for one in (TEXT, score))

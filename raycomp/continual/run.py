@@ -1,4 +1,4 @@
-"""One cell from its stream's arrays to its table: what a task of the cluster does."""
+"""One run from its stream's arrays to its table: the work of one cluster task."""
 
 import time
 from typing import Any, NamedTuple
@@ -30,7 +30,7 @@ from raycomp.train.ranks import find_rank
 
 
 def run_one(job: RunJob) -> dict[str, Any]:
-    """Let a method learn a stream, in this process; see ``finish_one``."""
+    """Train a method on a stream, in this process; see ``finish_one``."""
     opened = open_one(job)
     with Progress("continual", opened.loop.num_steps, unit="step") as progress:
         opened.loop.start(job.state)
@@ -39,7 +39,7 @@ def run_one(job: RunJob) -> dict[str, Any]:
 
 
 class OpenedRun(NamedTuple):
-    """A cell before its first step, or before it resumes."""
+    """A run before its first step, or before it resumes."""
 
     loop: TaskLoop
     stream: Stream
@@ -47,8 +47,8 @@ class OpenedRun(NamedTuple):
 
 
 def open_one(job: RunJob, device: str | None = None) -> OpenedRun:
-    """Return a cell's walk, on one thread. ``device``: of methods that train the model; none = the GPU that
-    is seen, or the CPU."""
+    """Return a run's training loop, on one thread. ``device``: of methods that train the model; none = the
+    visible GPU, or the CPU."""
     torch.set_num_threads(1)
     started, method = time.perf_counter(), METHODS[job.one_run.method]
     own = make_config(job.config, method, job.choice)
@@ -64,10 +64,10 @@ def finish_one(
     report: Report = lambda reported: None,
     is_warned: IsWarned = lambda: False,
 ) -> dict[str, Any]:
-    """Take the steps that are left; write cells/NAME.parquet, and NAME.json last: then it is done.
+    """Take the remaining steps; write cells/NAME.parquet, and NAME.json last, which marks the run as done.
 
-    One that was broken off resumes from its state below ``work``. The numbers depend on the cell, the stream
-    and the config's options alone. Of several ranks the first one writes.
+    An interrupted run resumes from its state below ``work``. The numbers depend on the run, the stream and
+    the config's options alone. Of several ranks the first one writes.
     """
     loop, name = opened.loop, job.one_run.name
     table = loop.run(job.state, report, is_warned)

@@ -1,4 +1,4 @@
-"""What is run: a stream, a method, a seed; in the order in which they are."""
+"""The runs of a stream, a method and a seed, in their order."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from raycomp.continual.config import ContinualConfig
 from raycomp.continual.method import CLIPPED, FULL, HEAD, METHODS, TUNE, Method
 from raycomp.words import FUNCTION, SCENE, WORLD_STREAMS
 
-# A language model's method, here an adaptation to answers that are ranked.
+# A language model's method, here adapted to ranking answers.
 _OF_QUESTIONS = ("cl-moe",)
 
 
@@ -22,14 +22,14 @@ class StreamRun:
     method: str
     seed: int
     rate: float | None = None
-    """In development, the multiple of the learning rate that is tried; none of what is reported."""
+    """In development, the multiple of the learning rate to try; none for reported runs."""
 
     @property
     def name(self) -> str:
-        """stream-method-seed, in development with -xRATE behind it. No two cells of a run share it: it is
-        read from its end with the longest method that fits. Where that would be another method, a dot, which
-        no method has, comes before the cell's own: a-joint.finetune-00 is of stream a-joint,
-        a-joint-finetune-00 of stream a."""
+        """stream-method-seed, in development followed by -xRATE. Names are unique: a name is read from its
+        end with the longest method that fits. If that would be another method, a dot, which no method has,
+        precedes the run's own method: a-joint.finetune-00 is of stream a-joint, a-joint-finetune-00 of stream
+        a."""
         stream = name_stream(self.stream)
         ends = tuple(f"{mark}{one}" for one in METHODS if len(one) > len(self.method) for mark in "-.")
         mark = "." if f"{stream}-{self.method}".endswith(ends) else "-"
@@ -38,7 +38,7 @@ class StreamRun:
 
 
 class Choice(NamedTuple):
-    """What a method was given in development."""
+    """Values selected for a method in development."""
 
     rate: float = 1.0
     """Multiple of its learning rate."""
@@ -47,15 +47,14 @@ class Choice(NamedTuple):
 
 
 def name_stream(stream: str) -> str:
-    """Return the name of a stream: its own, or that of its file without the ending."""
+    """Return the name of a stream: its own, or that of its file without the extension."""
     return PurePosixPath(stream).name.removesuffix(".json")
 
 
 def list_runs(config: ContinualConfig) -> list[StreamRun]:
-    """Return the cells, all methods of a seed after one another; fixed-clip comes last, for it takes from
-    compo-realign how far a step goes. Raises ValueError where that is not there, or two streams are of one
-    name.
-    """
+    """Return the runs, all methods of a seed in sequence; fixed-clip comes last, because it uses
+    compo-realign's step scale. Raises ValueError if compo-realign is not among them, or two streams have the
+    same name."""
     names = [name_stream(stream) for stream in config.stream]
     for name in names:
         if names.count(name) > 1:
@@ -84,7 +83,7 @@ def _list_all(config: ContinualConfig) -> Iterator[StreamRun]:
 
 
 def list_methods(config: ContinualConfig, stream: str) -> list[str]:
-    """Return the methods of a stream: those that are named, each once, in the order of METHODS."""
+    """Return the methods of a stream: the named ones, each once, in the order of METHODS."""
     every = "all" in config.method
     has_questions = stream in (SCENE, FUNCTION)
     return [
@@ -95,7 +94,7 @@ def list_methods(config: ContinualConfig, stream: str) -> list[str]:
 
 
 def make_config(config: ContinualConfig, method: Method, choice: Choice = Choice()) -> ContinualConfig:  # noqa: B008
-    """Return the config with the options that make the method, its learning rate multiplied."""
+    """Return the config with the method's options, its learning rate multiplied."""
     own = override_all(config, dict(method.settings))
     times = {HEAD: choice.rate, TUNE: choice.rate * method.times}.get(method.trains or "", 1.0)
     changes = {} if choice.weight is None else {"weight": choice.weight}

@@ -1,5 +1,5 @@
-"""The tables of continual learning: what each method comes to, against frozen and the whole method, and all
-figures as CSV."""
+"""The tables of continual learning: results of each method, compared with frozen and the whole method, and
+all figures as CSV."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -45,8 +45,8 @@ def make_tables(results: Results, measured: Measured) -> list[Table]:
 
 
 def report_samples(streams: Mapping[str, Any]) -> Table | None:
-    """Return how many samples each half of each task has, and how many of them figures are of; None where
-    that is all of them. ``streams``: what was found in the making of each."""
+    """Return how many samples each half of each task has, and how many of them are used; None if all are
+    used. ``streams``: the recorded facts of each."""
     halves = {said: counts for facts in streams.values() for said, counts in facts["samples"].items()}
     rows: list[tuple[Cell, ...]] = [
         (said, counts.get(OK, 0), sum(counts.values())) for said, counts in halves.items()
@@ -74,7 +74,7 @@ def report_main(runs: Runs) -> Table:
 
 
 def report_against(runs: Runs, other: str) -> Table:
-    """Return how much each method differs from another in runs of the same seed."""
+    """Return the difference of each method from another in runs of the same seed."""
     metrics = ("last", "forgetting_best", "learned")
     rows: list[tuple[Cell, ...]] = []
     for method in runs.methods:
@@ -121,7 +121,7 @@ def report_scores(runs: Runs) -> Table:
 
 
 def report_binding(runs: Runs) -> Table:
-    """Return CRR beside what it is made of."""
+    """Return CRR with its components."""
     heads = {"CRR": "crr", "pair": "a_pair", "attributes": "a_attribute", "objects": "a_object"}
     metrics = {head: f"fused {name}" for head, name in heads.items()}
     note = (
@@ -133,7 +133,7 @@ def report_binding(runs: Runs) -> Table:
 
 
 def report_matrices(runs: Runs) -> Iterator[Table]:
-    """Yield R[t, i] of each method, the mean over its runs, tasks in the order in which they were met."""
+    """Yield R[t, i] of each method, the mean over its runs, tasks in training order."""
     for method in runs.methods:
         own = [one for one in runs.results.values() if one.one_run.method == method]
         mean_TT = np.mean([one.matrix(one.main) for one in own], axis=0)
@@ -166,7 +166,7 @@ def write_long(results: Results, measured: Measured) -> str:
 
 
 def say_main(results: Results, measured: Measured) -> list[str]:
-    """Return a sentence for each method of each stream: the main figure, less frozen's where that was run."""
+    """Return a sentence for each method of each stream: the main figure, minus frozen's if that was run."""
     lines, streams = [], by_stream(results, measured)
     for stream, method in list_groups(results):
         runs = streams[stream]
@@ -183,7 +183,7 @@ def say_main(results: Results, measured: Measured) -> list[str]:
 
 
 def list_plots(results: Results, measured: Measured) -> dict[str, Plot]:
-    """Return what is drawn, by the name of the file that it is kept in."""
+    """Return the plots, by the name of the file."""
     plots = {}
     for stream, runs in by_stream(results, measured).items():
         others = [method for method in runs.methods if method != FROZEN]

@@ -1,7 +1,7 @@
-"""The demo: a little world with planted faults, curated, and what hard negatives of the kept pairs teach.
+"""The demo: curate a little world with planted faults, then train on hard negatives of the kept pairs.
 
-The very commands that real data go through, one after another in one Ray session; only the models, the photos
-and the exam are small.
+It runs the same commands as real data, one after another in one Ray session; only the models, the photos and
+the test set are small.
 """
 
 import json
@@ -32,7 +32,7 @@ from raycomp.train.command import train
 from raycomp.train.config import FitConfig, TrainConfig
 from raycomp.train.little_world import FIT, TEST_SEED, TrainedScorer, World, make_world
 
-# About a minute on two cores. The rate was chosen in another world, that of seed 1: docs/training.md.
+# About a minute on two cores. The rate was selected in another world, that of seed 1: docs/training.md.
 NEGCLIP = FitConfig(
     loss="negclip",
     steps=200,
@@ -44,11 +44,11 @@ NEGCLIP = FitConfig(
 )
 INDEX = "index.html"
 NUM_SCENES = 1000
-"""Of the exam."""
+"""Sizes of the test set."""
 
 
 class _Clock:
-    """Says lines, each with the seconds since the one before."""
+    """Prints lines, each with the seconds since the previous one."""
 
     def __init__(self, say: Callable[[str], None]):
         self._say = say
@@ -65,11 +65,11 @@ class _Clock:
 
 
 def demo(out: str, seed: int = 0, say: Callable[[str], None] = print) -> dict[str, Any]:
-    """Do it all below the local folder ``out``; return what the curation's run.json holds.
+    """Run all steps below the local folder ``out``; return the contents of the curation's run.json.
 
-    A world and a tiny CLIP that an earlier demo with this seed finished there are used again, as is each step
-    that is finished; one that was broken off goes on. The curation's report is there first; index.html, in
-    the end, links all of them.
+    A world and a tiny CLIP that an earlier demo with this seed finished there are reused, as is each finished
+    step; an interrupted step resumes. The curation's report is written first; index.html, written last, links
+    all reports.
     """
     if "://" in out:
         raise ValueError(f"out={out!r}: the demo needs a local folder")
@@ -89,7 +89,7 @@ def demo(out: str, seed: int = 0, say: Callable[[str], None] = print) -> dict[st
 
 
 def _make(out: str, seed: int, clock: _Clock) -> tuple[World, TrainedScorer]:
-    """Return the world and the tiny CLIP, those that are there or new ones."""
+    """Return the world and the tiny CLIP, existing or new."""
     made = Path(out) / "made.json"
     if made.is_file() and json.loads(made.read_text())["seed"] == seed:
         world, trained = _read_made(made)
@@ -122,7 +122,7 @@ def _read_made(path: Path) -> tuple[World, TrainedScorer]:
 
 
 def make_config(world: World, trained: TrainedScorer) -> CurateConfig:
-    """Return the demo's config: the paper's ratios, every pair attributed, so both scores see all rows."""
+    """Return the demo's config: the paper's ratios, every pair attributed, so both scores cover all rows."""
     return CurateConfig(
         input=world.curate,
         scorer=trained.scorer,
@@ -136,7 +136,7 @@ def make_config(world: World, trained: TrainedScorer) -> CurateConfig:
 
 
 def _teach(model: ModelConfig, out: str, clock: _Clock) -> dict[str, Any]:
-    """Write hard negatives of what was kept, by rules; fine-tune with them. Return both runs."""
+    """Write rule-based hard negatives of the kept pairs; fine-tune with them. Return both runs."""
     source = f"{out}/curated"
     written = negatives(NegativesConfig(input=source), f"{out}/negatives", clock.report)
     config = TrainConfig(input=source, negatives=f"{out}/negatives", model=model, train=NEGCLIP)
@@ -146,7 +146,7 @@ def _teach(model: ModelConfig, out: str, clock: _Clock) -> dict[str, Any]:
 def _examine(
     models: dict[str, ModelConfig], world: World, out: str, seed: int, clock: _Clock
 ) -> dict[str, Any]:
-    """Ask models of scenes and pairs that nothing else has seen; return the run that compares two of them."""
+    """Evaluate models on unseen scenes and pairs; return the run that compares two of them."""
     test_set = Path(out, "exam")
     if not (test_set / world_benchmark.FILE).is_file():  # written last
         write_test_set(str(test_set), NUM_SCENES, seed + TEST_SEED)

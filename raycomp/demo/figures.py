@@ -1,4 +1,4 @@
-"""The demo's figures: one exam and two models, what can be told from them and what cannot."""
+"""The demo's figures: one test set, two models, and the differences that are significant."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -27,7 +27,7 @@ from raycomp.words import (
 )
 from raycomp.worlds.test_set import CATEGORIES
 
-# What a gain may cost: by benchmark, split and metric.
+# Metrics that a gain may cost: by benchmark, split and metric.
 _OTHERS = {
     (world.NAME, MACRO, AUGMENTED_ACCURACY): "augmented accuracy",
     (world.NAME, MACRO, BRITTLENESS): "brittleness",
@@ -38,7 +38,7 @@ _COLUMNS: tuple[str | Column, ...] = (
     "n",
     *(Column(name, digits=3) for name in ("before", "after", "after minus before")),
 )
-# Of a control: a gain there need not come from seeing.
+# Accuracy of the shorter-caption baseline above which a gain is not evidence of visual understanding.
 _WON = 0.9
 _CANNOT = (
     "Intervals are over scenes, of these two models: training with another seed moves figures, too, and "
@@ -57,9 +57,9 @@ class BeforeAfter:
     after: Estimate
     difference: Estimate
     shorter: float | None = None
-    """What the shorter caption gets right,"""
+    """Accuracy of the baseline that chooses the shorter caption,"""
     shuffled: tuple[float, ...] = ()
-    """and both models with another image."""
+    """and of both models with another image."""
 
     @property
     def side(self) -> int:
@@ -76,11 +76,12 @@ class Figures:
     mean: BeforeAfter
     """and the mean of the kinds."""
     others: Sequence[BeforeAfter]
-    """What a gain may cost."""
+    """Metrics that a gain may cost."""
 
 
 def find_figures(before: str, after: str) -> Figures:
-    """Return what two evaluations of the demo's exams found, with 95 % intervals, differences paired."""
+    """Return the results of two evaluations of the demo's test sets, with 95 % intervals, differences
+    paired."""
     found: dict[tuple[str, str, str], BeforeAfter] = {}
     for name in (world.NAME, retrieval.NAME):
         tables = [read_columns(join_uri(folder, "scores", f"{name}.parquet")) for folder in (before, after)]
@@ -117,7 +118,7 @@ def _pair(benchmark: str, before: pa.Table, after: pa.Table) -> Iterator[tuple[t
 
 
 def report_accuracies(figures: Figures) -> Table:
-    """Return the table of the exam, the controls beside the models."""
+    """Return the table of the test set, with the baselines and the models."""
     rows: list[tuple[Cell, ...]] = [
         (*_report(one), one.shorter, Numeral(", ".join(number(value, 3) for value in one.shuffled)))
         for one in (*figures.kinds, figures.mean)
@@ -132,7 +133,7 @@ def report_accuracies(figures: Figures) -> Table:
 
 
 def report_others(figures: Figures) -> Table:
-    """Return the table of what a gain may cost."""
+    """Return the table of metrics that a gain may cost."""
     note = (
         "A paraphrase says the same in other words, and a model that turns away whatever is changed turns it "
         "away, too. Augmented accuracy: caption and paraphrase are nearer than the negative. Brittleness, "
@@ -147,7 +148,7 @@ def _report(one: BeforeAfter) -> tuple[Cell, ...]:
 
 
 def describe_limits(figures: Figures) -> dict[str, str]:
-    """Say in a sentence or two what can be told from the figures, and what cannot."""
+    """Return a sentence or two on the significant differences, and those that are not."""
     reported = [f"The mean accuracy moved by {write_cell(figures.mean.difference, 3)}."]
     for what, side in (("Up", 1), ("Down", -1), ("Not to be told from no change", 0)):
         names = [one.name for one in (*figures.kinds, *figures.others) if one.side == side]

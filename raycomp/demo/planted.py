@@ -1,4 +1,4 @@
-"""The demo's tables: what the scores, and the rules that choose by them, make of planted faults."""
+"""The demo's tables: planted faults by score, and by selection rule."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -44,23 +44,24 @@ _COLUMNS = [UID, STATUS, CAPTION, ALIGNMENT, PHRASES, CONTENT_WORDS, FAULT]
 
 @dataclass(frozen=True)
 class Planted:
-    """The N rows of a world's scores, and which of them each rule keeps."""
+    """The N rows of a world's scores, and the rows that each rule keeps."""
 
     fault_N: np.ndarray
     caption_N: list[str]
     alignment_N: np.ndarray
     pas_N: np.ndarray
-    """As the config reads it, NaN where a row has none."""
+    """PAS by the config's reading, NaN where a row has none."""
     num_phrases_N: np.ndarray
-    """Of those that count for the PAS; 0 where none were read."""
+    """Number of phrases that count for the PAS; 0 if none were scored."""
     displacement_N: np.ndarray
-    """Mean over the same phrases, NaN where there is none."""
+    """Mean over the same phrases, NaN if there is none."""
     targets: list[str]
     """Their words that were replaced."""
     pool_N: np.ndarray
     """The rows that the rule's second gate ranks."""
     kept: dict[str, np.ndarray]
-    """Of the config's rule, then of align_only: bool [N], both of one size, attribute.keep of the corpus."""
+    """Rows kept by the config's rule, and by align_only: bool [N], both of one size, attribute.keep of the
+    corpus."""
 
     @property
     def clean_pool_N(self) -> np.ndarray:
@@ -76,18 +77,18 @@ class Planted:
 
     @property
     def chance(self) -> float:
-        """What a draw of the budget from the pool keeps of it."""
+        """Share of the pool that a random draw of the budget keeps."""
         return self.budget / max(int(self.pool_N.sum()), 1)
 
 
 def make_tables(scores: list[str], config: CurateConfig) -> list[Table]:
-    """Return what the demo's report says of the planted faults in these scores files."""
+    """Return the demo's tables of planted faults in these scores files."""
     planted = read_planted(pa.concat_tables([read_columns(uri, _COLUMNS) for uri in scores]), config)
     return [report_separation(planted), report_budget(planted), report_traits(planted)]
 
 
 def read_planted(table: pa.Table, config: CurateConfig) -> Planted:
-    """Choose by the config's rule and by align_only; ``fault`` is null or "none" where a row has none."""
+    """Select by the config's rule and by align_only; ``fault`` is null or "none" where a row has none."""
     rule = config.select.rule
     reasons = {name: _choose(table, config, name) for name in (rule, ALIGN_ONLY)}
     corpus = read_corpus(table, find_selection(config))
@@ -124,7 +125,7 @@ def _floats(column: pa.ChunkedArray) -> np.ndarray:
 
 
 def report_separation(planted: Planted) -> Table:
-    """Return how well each score finds each fault: over all rows, and where the second gate has to."""
+    """Return the detection of each fault by each score: over all rows, and within the second gate's pool."""
     pooled_N = np.where(planted.pool_N, planted.alignment_N, np.nan)
     found = {
         "all pairs": fault_table(planted.fault_N, planted.alignment_N, planted.pas_N),
@@ -148,7 +149,7 @@ def report_separation(planted: Planted) -> Table:
 
 
 def _describe_targets(targets: Sequence[str]) -> str:
-    """Say which words PAS asked about: a fault in another word it cannot see."""
+    """Return a sentence on the words that PAS replaced: it cannot detect a fault in another word."""
     kinds = {
         "name a shape": SHAPES,
         "name a colour or a size": (*COLOURS, *SIZES),
@@ -162,7 +163,7 @@ def _describe_targets(targets: Sequence[str]) -> str:
 
 
 def report_budget(planted: Planted) -> Table:
-    """Return how many pairs of each fault the rules keep, each at the same budget."""
+    """Return the number of pairs of each fault that the rules keep, each at the same budget."""
     faults = group_faults(planted.fault_N)
     found = count_kept(faults, planted.kept, planted.pool_N, planted.budget)
     rows = [
@@ -204,7 +205,8 @@ def _report_share(share: KeptShare) -> Numeral | None:
 
 
 def report_traits(planted: Planted) -> Table:
-    """Return what else than faults the second gate favours: keep rates of clean pairs by what they show."""
+    """Return what the second gate favours other than correctness: keep rates of clean pairs by their
+    contents."""
     at_N = planted.clean_pool_N
     groups = group_traits(planted.caption_N, planted.num_phrases_N)
     clean = {what: at_N & group_N for what, group_N in groups.items()}
@@ -231,7 +233,8 @@ def report_traits(planted: Planted) -> Table:
 
 
 def _describe_rhos(planted: Planted) -> str:
-    """Say how each score goes with the number of phrases and with displacement, over the clean pool."""
+    """Return the correlation of each score with the number of phrases and with displacement, over the clean
+    pool."""
     at_N, reported = planted.clean_pool_N, []
     for name, score_N in (("PAS", planted.pas_N), ("alignment", planted.alignment_N)):
         rhos = []

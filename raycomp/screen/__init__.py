@@ -1,4 +1,5 @@
-"""The screen: which planted faults PAS finds and alignment does not; no model is trained on a choice."""
+"""The screen: which planted faults PAS finds and alignment does not; no model is trained on the selected
+pairs."""
 
 from raycomp.config.commands import Command
 

@@ -1,4 +1,4 @@
-"""``raycomp screen``: draw the worlds, score them, say which faults each rule finds."""
+"""``raycomp screen``: draw the worlds, score them, report the faults that each rule finds."""
 
 from typing import Any
 
@@ -22,10 +22,10 @@ _FAULTS, _TRAITS, _TEXT = "faults.csv", "traits.csv", "text.csv"
 
 
 def screen(config: ScreenConfig, out: str, say: Say = print) -> dict[str, Any]:
-    """Run the screen into the local folder ``out``; return what run.json holds.
+    """Run the screen into the local folder ``out``; return the contents of run.json.
 
-    A finished screen of the same config is left as it is; an unfinished one goes on after its last finished
-    cell. Raises ValueError for what the user can mend.
+    A finished screen of the same config is left as it is. An unfinished one resumes after its last finished
+    run. Raises ValueError for user mistakes.
     """
     out = absolute_uri(str(out))
     if "://" in out:
@@ -56,13 +56,13 @@ def screen(config: ScreenConfig, out: str, say: Say = print) -> dict[str, Any]:
 
 
 def list_runs(config: ScreenConfig) -> list[ScreenRun]:
-    """Return the cells world by world: a screen that is cut off has all cues of as many worlds."""
+    """Return the runs world by world: an interrupted screen has all cues for the same number of worlds."""
     worlds = range(config.first_world, config.first_world + config.worlds)
     return [ScreenRun(world, CUES[name]) for world in worlds for name in list_cues(config)]
 
 
 def list_cues(config: ScreenConfig) -> list[str]:
-    """Return the cues that are named, or all."""
+    """Return the named cues, or all."""
     return list(config.cues or CUES)
 
 
@@ -73,7 +73,7 @@ def _say_run(folder: Folder, one_run: ScreenRun, say: Say) -> None:
 
 
 def _close(run: Run, config: ScreenConfig, runs: list[ScreenRun]) -> None:
-    """Write down and say what came of the cells."""
+    """Write and report the results of the runs."""
     found = [run.folder.read_json(_RUNS, f"{one_run.name}.json") for one_run in runs]
     checked = [run.folder.read_json(_CAPTIONS, f"{cue}.json") for cue in list_cues(config)]
     for name, text in (

@@ -15,12 +15,12 @@ class Cue:
     """Which captions and pictures have a logo."""
 
     share: float
-    """Of sound and faulty pairs alike, and of those that the scorer is trained on."""
+    """Share of correct and faulty pairs alike, and of the scorer's training pairs."""
     named: str = NOUN
     """NOUN or PARTICIPLE: whether PAS can replace its name."""
     with_faults: bool = False
-    """Faulty pairs have it and sound ones have not, so that the caption shows the fault; ``share`` is of what
-    the scorer is trained on."""
+    """Faulty pairs have the logo and correct ones do not, so that the caption reveals the fault; ``share`` is
+    of the scorer's training pairs."""
 
     @property
     def name(self) -> str:
@@ -41,28 +41,28 @@ CUES = {
 
 @dataclass(frozen=True)
 class ScreenConfig:
-    """How many worlds, and how large they are."""
+    """The number of worlds, and their sizes."""
 
     worlds: int = 4
-    """Worlds, each with a scorer and pairs of its own for every cue: the unit of all intervals."""
+    """Number of worlds, each with its own scorer and pairs for every cue: the unit of all intervals."""
     first_world: int = 0
-    """The number of the first; what was explored on some is confirmed on others."""
+    """The number of the first world; exploration and confirmation use different worlds."""
     cues: tuple[str, ...] = ()
     """Names of cues; none = all."""
     sound: int = 800
-    """Sound pairs of a world; as many more have a stamp."""
+    """Correct pairs of a world; as many more have a stamp."""
     faulty: int = 400
-    """Faulty pairs of each kind: a third of a corpus of sound pairs and those of one kind."""
+    """Faulty pairs of each kind: a third of a corpus of correct pairs and those of one kind."""
     scorer_pairs: int = 6000
-    """Pairs that a scorer is trained on, a third of them faulty, half of the captions with junk words."""
+    """Training pairs of a scorer, a third of them faulty, half of the captions with junk words."""
     scorer_steps: int = 300
-    """Steps of that training."""
+    """Steps of the scorer's training."""
     batch_size: int = 64
     captions: int = 20_000
-    """Captions that a text-only classifier is fitted to, and as many others that it is judged on; the rule
-    that adds one to alignment is fitted to a tenth as many, in each world."""
+    """Training captions of a text-only classifier, with as many others for its test; the rule that adds one
+    to alignment is fitted to a tenth as many, in each world."""
     side_by_side: int | None = field(default=None, metadata=FREE)
-    """Cells at a time, each on one CPU; none = as many as there are cores. No result depends on it."""
+    """Number of concurrent runs, each on one CPU; none = the number of cores. No result depends on it."""
     seed: int = 0
     """Draws the worlds."""
     cluster: ClusterConfig = field(default_factory=ClusterConfig, metadata=FREE)
@@ -80,12 +80,13 @@ class ScreenConfig:
 
 @dataclass(frozen=True)
 class SlopeConfig:
-    """How the cost of faulty pairs is measured."""
+    """The measurement of the cost of faulty pairs."""
 
     worlds: int = 6
-    """Worlds, each with pairs, initial weights and test scenes of its own: the unit of all intervals."""
+    """Number of worlds, each with its own pairs, initial weights and test scenes: the unit of all
+    intervals."""
     first_world: int = 100
-    """The number of the first; a screen has others."""
+    """The number of the first world; a screen has others."""
     kinds: tuple[str, ...] = ()
     """Kinds of fault; none = all."""
     shares: tuple[float, ...] = (0.0, 0.1, 0.2, 0.33, 0.5)
@@ -98,7 +99,7 @@ class SlopeConfig:
     scenes: int = 4000
     """Test scenes of a world, with a negative caption of every category."""
     side_by_side: int | None = field(default=None, metadata=FREE)
-    """Cells at a time, each on one CPU; none = as many as there are cores. No result depends on it."""
+    """Number of concurrent runs, each on one CPU; none = the number of cores. No result depends on it."""
     seed: int = 0
     """Draws the worlds."""
     cluster: ClusterConfig = field(default_factory=ClusterConfig, metadata=FREE)

@@ -1,4 +1,5 @@
-"""What a screen draws: the pairs of a cell as shards, and captions alone for the text-only classifier."""
+"""The random draws of a screen: the pairs of a run as shards, and captions alone for the text-only
+classifier."""
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
@@ -22,7 +23,7 @@ TRAIN, HELD_OUT, _SOUND, _STAMPED, _FAULTY, _RULE, WEIGHTS, _CHECK = range(8)
 """Parts of a world, each with seeds of its own."""
 _PER_SHARD = 500
 _RULE_SHARE = 0.1
-"""Of ``captions``: what the rule that combines alignment and text is fitted to, in each world."""
+"""Of ``captions``: the part for fitting the rule that combines alignment and text, in each world."""
 Sample = tuple[str, dict[str, bytes]]
 
 
@@ -74,7 +75,8 @@ def fit_captions(one_run: ScreenRun, config: ScreenConfig, kind: str) -> TextCla
 
 
 def check_captions(cue: str, config: ScreenConfig, out: Folder) -> None:
-    """Write captions/CUE.json: per kind, what a classifier fitted to ``captions`` finds in as many others."""
+    """Write captions/CUE.json: per kind, the faults that a classifier fitted to ``captions`` finds in as many
+    others."""
     found = []
     for kind in KINDS:
         rng = np.random.default_rng([config.seed, config.first_world, _CHECK, KINDS.index(kind)])
@@ -88,7 +90,7 @@ def check_captions(cue: str, config: ScreenConfig, out: Folder) -> None:
 
 
 def _draw_captions(cue: Cue, kind: str, num: int, rng: np.random.Generator) -> tuple[list[str], np.ndarray]:
-    """Return captions, a third of them of pairs with the fault, and which those are."""
+    """Return captions, a third of them of pairs with the fault, and a mask of those."""
     fault_N = rng.random(num) < 1 / 3
     drawn = (_draw(cue, kind if fault else NO_FAULT, kind == MISSING_STAMP, rng, kind) for fault in fault_N)
     return [pair.caption for pair in drawn], fault_N

@@ -1,4 +1,4 @@
-"""What rules keep of one corpus: sound pairs, and pairs with one kind of fault.
+"""The pairs that rules keep of one corpus: correct pairs, and pairs with one kind of fault.
 
 N pairs; scores are float64 [N], NaN where a pair has none: it then ranks last.
 """
@@ -15,14 +15,14 @@ from raycomp.words import CONTENT, PER_DISPLACEMENT, TARGETS, UNITS
 
 GATE, KEEP = 0.7, 0.5
 KEEPS = (0.6, 0.5, 0.4, 0.3)
-"""Shares of the corpus that are kept behind a gate by alignment of 70 %; the first of the paper is 50 %."""
+"""Shares of the corpus to keep behind an alignment gate of 70 %; the first, the paper's, is 50 %."""
 AGGREGATES = ("mean", "min")
 PAPER = "paper"
 """One nonce, mean drop of all nouns."""
 READINGS = tuple(" ".join(parts) for parts in product(TARGETS, UNITS, AGGREGATES))
 ALIGNMENT, TEXT = "alignment", "alignment + text"
 REGISTERED = f"alignment + {CONTENT} {PER_DISPLACEMENT} min"
-"""The rule that was chosen on worlds 0 to 3, before others were drawn (jobs/pas_screen.py)."""
+"""The rule selected on worlds 0 to 3, before others were drawn (jobs/pas_screen.py)."""
 
 
 @dataclass(frozen=True)
@@ -33,10 +33,10 @@ class Corpus:
     """Bool."""
     alignment_N: np.ndarray
     text_N: np.ndarray
-    """Log-odds of a sound pair by the caption alone."""
+    """Log-odds of a correct pair by the caption alone."""
     readings: Mapping[str, np.ndarray]
     num_targets_N: np.ndarray
-    """Nouns that PAS replaced."""
+    """Number of nouns that PAS replaced."""
     num_things_N: np.ndarray
     template_N: np.ndarray
     draw_N: np.ndarray
@@ -45,7 +45,7 @@ class Corpus:
 
 @dataclass(frozen=True)
 class Row:
-    """What one rule makes of a corpus."""
+    """The results of one rule on a corpus."""
 
     rule: str
     keep: float
@@ -55,15 +55,15 @@ class Row:
     kept: int
     faults_kept: int
     faults_kept_in_strata: int
-    """Where every number of targets keeps the same share of its pairs."""
+    """The faults kept if every number of targets keeps the same share of its pairs."""
     auc: float
-    """Sound above faulty, in the pool of what passes the gate; of alignment, too."""
+    """AUC: correct above faulty, in the pool that passes the gate; of alignment, too."""
     auc_in_strata: float
-    """Pairs are compared with pairs of as many targets alone."""
+    """The same AUC, where pairs are compared only with pairs of the same number of targets."""
 
 
 def judge(corpus: Corpus) -> Iterator[Row]:
-    """Yield what every rule keeps at every share."""
+    """Yield the results of every rule at every share."""
     pool_N = keep_best(corpus.alignment_N, GATE, np.ones(len(corpus.fault_N), bool), corpus.draw_N)
     for rule, score_N in list_rules(corpus, pool_N):
         found = auc_of(score_N, corpus.fault_N, pool_N)
@@ -86,7 +86,7 @@ def judge(corpus: Corpus) -> Iterator[Row]:
 
 
 def list_rules(corpus: Corpus, pool_N: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
-    """Yield each rule and what it ranks the pool by; sums are of values standardised over the pool."""
+    """Yield each rule and its ranking score of the pool; sums are of values standardized over the pool."""
     aligned_N = standardise(corpus.alignment_N, pool_N)
     yield ALIGNMENT, corpus.alignment_N
     yield TEXT, aligned_N + standardise(corpus.text_N, pool_N)
@@ -102,7 +102,7 @@ def standardise(score_N: np.ndarray, pool_N: np.ndarray) -> np.ndarray:
 
 
 def keep_best(score_N: np.ndarray, share: float, among_N: np.ndarray, draw_N: np.ndarray) -> np.ndarray:
-    """Return the best ``floor(share * N)`` of the pairs among which it chooses, bool [N]."""
+    """Return the best ``floor(share * N)`` of the candidate pairs, bool [N]."""
     order = np.lexsort((draw_N, -np.nan_to_num(score_N, nan=-np.inf), ~among_N))
     kept_N = np.zeros(len(score_N), bool)
     kept_N[order[: exact_share(share, len(score_N))]] = True
@@ -110,12 +110,13 @@ def keep_best(score_N: np.ndarray, share: float, among_N: np.ndarray, draw_N: np
 
 
 def keep_of_pool(score_N: np.ndarray, pool_N: np.ndarray, keep: float, draw_N: np.ndarray) -> np.ndarray:
-    """Return the pairs that a second gate keeps of the pool, a share of all pairs."""
+    """Return the pairs of the pool that a second gate keeps, a share of all pairs."""
     return keep_best(score_N, keep, pool_N, draw_N)
 
 
 def keep_in_strata(score_N: np.ndarray, pool_N: np.ndarray, keep: float, corpus: Corpus) -> np.ndarray:
-    """Return as many, each number of targets with the same share of its pairs in the pool."""
+    """Return the same number of pairs, where each number of targets keeps the same share of its pairs in the
+    pool."""
     share = exact_share(keep, len(pool_N)) / max(int(pool_N.sum()), 1)
     order = np.lexsort((corpus.draw_N, -np.nan_to_num(score_N, nan=-np.inf)))
     kept_N = np.zeros(len(score_N), bool)
@@ -126,7 +127,8 @@ def keep_in_strata(score_N: np.ndarray, pool_N: np.ndarray, keep: float, corpus:
 
 
 def auc_of(score_N: np.ndarray, fault_N: np.ndarray, pool_N: np.ndarray) -> float:
-    """Return the chance that a sound pair of the pool scores above a faulty one; NaN without either."""
+    """Return the probability that a correct pair of the pool scores above a faulty one; NaN without
+    either."""
     at_N = pool_N & ~np.isnan(score_N)
     sound, faulty = score_N[at_N & ~fault_N], score_N[at_N & fault_N]
     return float(auc(sound, faulty)) if len(sound) and len(faulty) else float("nan")
@@ -135,7 +137,7 @@ def auc_of(score_N: np.ndarray, fault_N: np.ndarray, pool_N: np.ndarray) -> floa
 def auc_in_strata(
     score_N: np.ndarray, fault_N: np.ndarray, pool_N: np.ndarray, stratum_N: np.ndarray
 ) -> float:
-    """Return the same over pairs of one stratum, each stratum weighing as many such pairs as it has."""
+    """Return the same over pairs of one stratum, each stratum weighted by its number of such pairs."""
     total = weight = 0.0
     for stratum in np.unique(stratum_N[pool_N]):
         own_N = pool_N & (stratum_N == stratum) & ~np.isnan(score_N)
@@ -147,7 +149,7 @@ def auc_in_strata(
 
 
 def count_traits(corpus: Corpus) -> Iterator[tuple[str, str, int, int]]:
-    """Yield (rule, trait, sound pairs with it, how many of them are kept at 50 %)."""
+    """Yield (rule, trait, number of correct pairs with it, how many of them are kept at 50 %)."""
     pool_N = keep_best(corpus.alignment_N, GATE, np.ones(len(corpus.fault_N), bool), corpus.draw_N)
     traits = {f"{num} things": corpus.num_things_N == num for num in np.unique(corpus.num_things_N)}
     traits |= {f"template {one}": corpus.template_N == one for one in np.unique(corpus.template_N)}

@@ -1,4 +1,5 @@
-"""One cell: a world with a cue, its scorer, its pairs scored once, what rules make of each kind of fault."""
+"""One run: a world with a cue, its scorer, its pairs scored once, the results of rules on each kind of
+fault."""
 
 import time
 from collections.abc import Iterator
@@ -61,7 +62,7 @@ _ONE = ClusterConfig(executor="local", num_cpus=1)
 
 
 def run_one(one_run: ScreenRun, config: ScreenConfig, work: Folder, out: Folder) -> None:
-    """Write cells/NAME.json: the scorer, a row of every rule, share and kind, traits of what is kept."""
+    """Write cells/NAME.json: the scorer, a row for every rule, share and kind, traits of the kept pairs."""
     started, folder = time.perf_counter(), Folder(work.at(one_run.name))
     folder.remove()
     trained = _train_scorer(one_run, config, folder)
@@ -120,7 +121,7 @@ def _train_scorer(one_run: ScreenRun, config: ScreenConfig, folder: Folder) -> T
 
 
 def _score(one_run: ScreenRun, config: ScreenConfig, folder: Folder, trained: TrainedScorer) -> pa.Table:
-    """Score all pairs once, all words of theirs; return the scores."""
+    """Score all pairs once, on all of their words; return the scores."""
     write_samples(folder.at("curate"), draw_samples(one_run, config))
     curation = CurateConfig(
         input=folder.at("curate"),
@@ -139,7 +140,7 @@ def _score(one_run: ScreenRun, config: ScreenConfig, folder: Folder, trained: Tr
 
 
 def _read_kind(table: pa.Table, kind: str, score_text: Any) -> Corpus:
-    """Return the corpus of one kind of fault: its pairs, and the sound ones that could have had it."""
+    """Return the corpus of one kind of fault: its pairs, and the correct ones that could have had it."""
     is_stamped = pc.equal(table["stamped"], str(int(kind == MISSING_STAMP)))
     is_long = pc.greater_equal(table["things"].cast(pa.int32()), least_things(kind))
     is_own = pc.is_in(table["fault"], pa.array([NO_FAULT, kind]))
@@ -174,7 +175,7 @@ def _read_kind(table: pa.Table, kind: str, score_text: Any) -> Corpus:
 
 
 def _take_first_nonce(table: pa.Table) -> pa.Table:
-    """Return the table with each drop that of the first nonce."""
+    """Return the table with each drop replaced by that of the first nonce."""
     lists = table[PHRASES].to_pylist()
     for phrase in (phrase for row in lists for phrase in row or ()):
         phrase["drop"] = phrase["drops"][0] if phrase["drops"] else None
@@ -183,7 +184,8 @@ def _take_first_nonce(table: pa.Table) -> pa.Table:
 
 
 def _count_nonces(table: pa.Table) -> dict[str, list[int]]:
-    """Return how many targets there are, and have a valid nonce, of phrases and of other content words."""
+    """Return the number of targets, and of targets with a valid nonce, of phrases and of other content
+    words."""
     found = {}
     for name in (PHRASES, CONTENT_WORDS):
         drops = pc.struct_field(table[name].combine_chunks().flatten(), "drop")

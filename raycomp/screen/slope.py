@@ -1,4 +1,4 @@
-"""What faulty pairs cost: tiny CLIPs trained on pairs of which a growing share has one kind of fault.
+"""The cost of faulty pairs: tiny CLIPs trained on pairs with a growing share of one kind of fault.
 
 S test scenes, D embedding dims.
 """
@@ -34,7 +34,7 @@ from raycomp.worlds.crowds import (
 from raycomp.worlds.faults import NO_FAULT
 
 CATEGORIES = ("replace_object", "replace_attribute", "replace_relation", "swap_attribute")
-"""What is changed in a test caption to make its negative; the primary figure is their mean accuracy."""
+"""The edits that make the negatives of test captions; the primary figure is their mean accuracy."""
 _EDITS: dict[str, Callable[[Crowd, np.random.Generator], Crowd]] = {
     "replace_object": lambda said, rng: spoil(said, WRONG_OBJECT, rng),
     "replace_attribute": lambda said, rng: spoil(said, WRONG_ATTRIBUTE, rng),
@@ -57,9 +57,9 @@ class SlopeRun:
 
 
 def run_slope(one_run: SlopeRun, config: SlopeConfig, work: Folder, out: Folder) -> None:
-    """Write cells/NAME.json: the accuracy of each training, by the share of its pairs that are faulty.
+    """Write cells/NAME.json: the accuracy of each training, by its share of faulty pairs.
 
-    All trainings of a cell have the same captions, initial weights and order of batches; the pairs that are
+    All trainings of a run have the same captions, initial weights and order of batches; the pairs that are
     faulty at one share are faulty at every larger one.
     """
     import torch
@@ -90,7 +90,7 @@ def draw_training(one_run: SlopeRun, share: float, config: SlopeConfig) -> Itera
 
 
 def draw_test(one_run: SlopeRun, config: SlopeConfig) -> Iterator[tuple[Pair, dict[str, str]]]:
-    """Yield sound pairs of at least two things, each with a negative caption of every category."""
+    """Yield correct pairs of at least two objects, each with a negative caption of every category."""
     for i in range(config.scenes):
         rng = np.random.default_rng([config.seed, one_run.world, _TEST_SCENES, i])
         said = draw_crowd(rng, 2, stamp=float(one_run.kind == MISSING_STAMP))
@@ -127,7 +127,8 @@ def _train_and_test(
 
 
 def _measure(scorer: Any, shards: str, negatives: list[dict[str, str]]) -> dict[str, float]:
-    """Return how many true captions are nearer to their picture than the negative, in percent; ties half."""
+    """Return how many true captions are nearer to their picture than the negative, in percent; ties count
+    half."""
     from raycomp.models.clip import Clip
     from raycomp.models.describe import describe_scorer
     from raycomp.models.tokens import load_tokens

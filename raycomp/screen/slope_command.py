@@ -1,4 +1,5 @@
-"""``raycomp slope``: train on more and more faulty pairs of each kind, report what a point of them costs."""
+"""``raycomp slope``: train on growing shares of faulty pairs of each kind, report the cost of a point of
+them."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -29,10 +30,10 @@ _RUNS, _FIGURES, _TABLE = "cells", "figures", "slopes.csv"
 
 
 def slope(config: SlopeConfig, out: str, say: Say = print) -> dict[str, Any]:
-    """Train and test all cells into the local folder ``out``; return what run.json holds.
+    """Train and test all runs into the local folder ``out``; return the contents of run.json.
 
-    A finished run of the same config is left as it is; an unfinished one resumes after its last finished
-    cell. Raises ValueError for the user's mistakes.
+    A finished run of the same config is left as it is; an unfinished one resumes after its last finished run.
+    Raises ValueError for user mistakes.
     """
     out = absolute_uri(str(out))
     if "://" in out:
@@ -58,7 +59,7 @@ def slope(config: SlopeConfig, out: str, say: Say = print) -> dict[str, Any]:
 
 
 def list_runs(config: SlopeConfig) -> list[SlopeRun]:
-    """Return the cells world by world."""
+    """Return the runs world by world."""
     worlds = range(config.first_world, config.first_world + config.worlds)
     return [SlopeRun(world, kind) for world in worlds for kind in config.kinds or FAULT_KINDS]
 
@@ -75,7 +76,8 @@ def list_slopes(found: Found, kind: str, measure: str = "composition", most: flo
 
 
 def list_gains(found: Found, kind: str, share: float, measure: str = "composition") -> list[float]:
-    """Return what each world's training at this share has more than at its least, in points."""
+    """Return, for each world, the difference of its training at this share from the one at its smallest
+    share, in points."""
     gains = []
     for one in found:
         if one["kind"] == kind:
@@ -146,7 +148,7 @@ def _table_shares(found: Found, kind: str) -> Table:
 
 
 def list_plots(found: Found) -> dict[str, Plot]:
-    """Return what is drawn, by the name of its file."""
+    """Return the plots, by the name of the file."""
     rows = [
         (_readable(kind), _estimate(contrast(list_slopes(found, kind, most=LOCAL))))
         for kind in list_kinds(found)

@@ -13,7 +13,7 @@ from raycomp.worlds.crowds import KINDS, WRONG_RELATION
 Found = Sequence[Mapping[str, Any]]
 STRATA = "faults_kept_in_strata"
 SEEN_KINDS = tuple(kind for kind in KINDS if kind != WRONG_RELATION)
-"""Those whose faults these scorers see; a relation is at chance."""
+"""Kinds of fault that these scorers detect; a relation is at chance."""
 _COUNTS = "pairs planted planted_in_pool kept faults_kept faults_kept_in_strata auc auc_in_strata".split()
 
 
@@ -28,7 +28,7 @@ def write_faults(found: Found) -> str:
 
 
 def write_traits(found: Found) -> str:
-    """Return which share of the sound pairs each rule keeps, by what captions have, as CSV."""
+    """Return the share of the correct pairs that each rule keeps, by caption traits, as CSV."""
     lines: list[tuple[object, ...]] = [("cue", "kind", "rule", "trait", "worlds", "kept", "low", "high")]
     rows = [{"cue": one["cue"], **row} for one in found for row in one["traits"] if row["sound"]]
     for key, some in group_by(
@@ -40,7 +40,7 @@ def write_traits(found: Found) -> str:
 
 
 def write_text(checked: Found) -> str:
-    """Return what a text-only classifier finds in other captions of the same kind and cue, as CSV."""
+    """Return the results of a text-only classifier on other captions of the same kind and cue, as CSV."""
     lines: list[tuple[object, ...]] = [("cue", "kind", "captions", "auc", "low", "high")]
     for one in checked:
         for row in one["text"]:
@@ -63,7 +63,7 @@ def list_shares(
 
 
 def compare(found: Found, cue: str, kind: str, rule: str, other: str = ALIGNMENT, **how: Any) -> Contrast:
-    """Return how many more of the faults a rule keeps than another, in points of percent, paired by world."""
+    """Return the difference in kept faults between two rules, in percentage points, paired by world."""
     pairs = zip(
         list_shares(found, cue, kind, rule, **how), list_shares(found, cue, kind, other, **how), strict=True
     )
@@ -83,7 +83,7 @@ def make_tables(found: Found, checked: Found) -> list[Table]:
 
 def compare_registered(found: Found, cue: str, name: str = STRATA) -> Contrast:
     """Return the registered figure of a cue, or the same by another count: the mean over the kinds that a
-    scorer can see."""
+    scorer can detect."""
     by_kind = [
         np.subtract(
             list_shares(found, cue, kind, REGISTERED, name=name),
@@ -95,7 +95,7 @@ def compare_registered(found: Found, cue: str, name: str = STRATA) -> Contrast:
 
 
 def report_registered(found: Found, cues: Sequence[str]) -> Table:
-    """Return what the rule that was chosen on other worlds keeps of the faults, beside alignment."""
+    """Return the share of faults kept by the rule selected on other worlds, compared with alignment."""
     rows: list[tuple[Cell, ...]] = []
     for cue in cues:
         kinds = [compare(found, cue, kind, REGISTERED, name=STRATA) for kind in KINDS]
@@ -139,7 +139,7 @@ def list_rules(found: Found) -> list[str]:
 
 
 def report_faults(found: Found, cue: str) -> Table:
-    """Return what every rule keeps of each kind of fault under one cue."""
+    """Return the share of each kind of fault that every rule keeps under one cue."""
     rows: list[tuple[Cell, ...]] = []
     for rule in list_rules(found):
         cells: list[Cell] = []
@@ -162,7 +162,7 @@ def report_faults(found: Found, cue: str) -> Table:
 
 
 def report_text(checked: Found) -> Table:
-    """Return what a text-only classifier finds."""
+    """Return the results of a text-only classifier."""
     rows: list[tuple[Cell, ...]] = [
         (one["cue"], row["kind"].replace("_", " "), Estimate(row["auc"], row["auc_low"], row["auc_high"]))
         for one in checked
@@ -177,7 +177,7 @@ def report_text(checked: Found) -> Table:
 
 
 def report_scorers(found: Found, cues: Sequence[str]) -> Table:
-    """Return how well the scorers retrieve, and which words have nonces."""
+    """Return the retrieval of the scorers, and the words that have nonces."""
     rows: list[tuple[Cell, ...]] = []
     for cue in cues:
         own = [one for one in found if one["cue"] == cue]
@@ -200,7 +200,7 @@ def report_scorers(found: Found, cues: Sequence[str]) -> Table:
 
 
 def list_plots(found: Found) -> dict[str, Plot]:
-    """Return what is drawn, by the name of the file that it is kept in: the first cue, each kind."""
+    """Return the plots, by the name of the file: the first cue, each kind."""
     cue = found[0]["cue"]
     plots = {}
     for kind in KINDS:

@@ -1,4 +1,4 @@
-"""The study on the little world: which subset and which negatives teach composition, where all is known."""
+"""The little-world study: which subsets and which negatives teach composition, with known ground truth."""
 
 from raycomp.config.commands import Command
 

@@ -1,4 +1,4 @@
-"""``raycomp study``: make the worlds, train the cells, say what came of them."""
+"""``raycomp study``: build the worlds, train the runs, report the results."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -23,10 +23,10 @@ _RUNS, _FIGURES, _TABLE = "cells", "figures", "table.csv"
 
 
 def study(config: StudyConfig, out: str, say: Say = print) -> dict[str, Any]:
-    """Run the study into the local folder ``out``; return what run.json holds.
+    """Run the study into the local folder ``out``; return the contents of run.json.
 
-    A finished study of the same config is left as it is; an unfinished one goes on after its last finished
-    cell. Raises ValueError for what the user can mend.
+    A finished study of the same config is left as it is. An unfinished one resumes after its last finished
+    run. Raises ValueError for user mistakes.
     """
     out = absolute_uri(str(out))
     if "://" in out:
@@ -72,7 +72,7 @@ def _close(run: Run, runs: Sequence[StudyRun]) -> None:
 def _run_all(
     jobs: Sequence[tuple[StudyRun, Place, StudyConfig, Folder]], num_tasks: int, run: Run, say: Say
 ) -> None:
-    """Train the cells that are not done, so many at a time, in their order."""
+    """Train the runs that are not done, several at a time, in their order."""
     for one_run, *_ in map_some(run_one, jobs, num_tasks, run.lease.check, "study", "cell"):
         facts = run.folder.read_json(_RUNS, f"{one_run.name}.json")
         first, last = facts["losses"]

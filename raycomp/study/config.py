@@ -11,34 +11,36 @@ from raycomp.sweep.config import WorldsConfig
 
 @dataclass(frozen=True)
 class StudyConfig:
-    """What is compared, on how many worlds and seeds, and how large it all is."""
+    """The runs of the study, the number of worlds and seeds, and the sizes."""
 
     worlds: int = 4
-    """Worlds, each with a scorer, pairs and test scenes of its own; seed s belongs to world s modulo worlds.
-    What a rule chooses is one choice per world: figures speak of worlds only where there are many."""
+    """Number of worlds, each with its own scorer, pairs and test scenes; seed s belongs to world s modulo
+    worlds. A selection rule makes one choice per world, so results generalize to other worlds only with many
+    worlds."""
     seeds: int = 16
-    """Trainings of each arm of the primary contrasts (CLIP on the five subsets)."""
+    """Trainings of each selection rule in the primary contrasts (CLIP on the five subsets)."""
     other_seeds: int = 3
-    """Trainings of every other cell."""
+    """Trainings of every other kind of run."""
     steps: int = 300
-    """Of every training, whatever it trains on."""
+    """Steps of every training, whatever its subset."""
     batch_size: int = 64
     pairs: int = 4000
-    """Pairs of a world that are chosen from, a third of them with a planted fault."""
+    """Pairs of a world to select from, a third of them with a planted fault."""
     scorer_pairs: int = 10_000
-    """Clean pairs that a world's scorer is trained on."""
+    """Clean training pairs of a world's scorer."""
     scorer_steps: int = 500
-    """Steps of that training."""
+    """Steps of the scorer's training."""
     scenes: int = 800
-    """Test scenes of colours and shapes that were seen together."""
+    """Test scenes of colours and shapes that were seen together in training."""
     unseen_scenes: int = 400
-    """Test scenes with a colour and a shape that were not."""
+    """Test scenes with a colour and a shape that were not seen together."""
     cells: tuple[str, ...] = ()
-    """Cells to train, as METHOD-ARM or METHOD-ARM-OPERATION (clip-cpi50, negclip-full-swap); none = all."""
+    """Runs to train, as METHOD-ARM or METHOD-ARM-OPERATION (clip-cpi50, negclip-full-swap); none = all."""
     side_by_side: int | None = field(default=None, metadata=FREE)
-    """Trainings at a time, each on one CPU; none = as many as there are cores. No result depends on it."""
+    """Number of concurrent trainings, each on one CPU; none = the number of cores. No result depends on
+    it."""
     seed: int = 0
-    """Draws the worlds; and with a cell's own seed its weights, order and negatives."""
+    """Draws the worlds; with a run's own seed it draws the run's weights, order and negatives."""
     cluster: ClusterConfig = field(default_factory=ClusterConfig, metadata=FREE)
 
     def __post_init__(self) -> None:
@@ -61,5 +63,5 @@ class StudyConfig:
 
     @property
     def sizes(self) -> WorldsConfig:
-        """How large each world is."""
+        """Return the sizes of each world."""
         return WorldsConfig(self.pairs, self.scorer_pairs, self.scorer_steps, self.batch_size, self.scenes)

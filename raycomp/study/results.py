@@ -1,6 +1,6 @@
-"""What the cells of a study came to, and what two groups of them differ by, trainings paired by their seed.
+"""The results of a study's runs, and differences between two groups of runs, paired by training seed.
 
-R rows of the seen exam and then the unseen one, G scenes, C categories of the primary metric.
+R rows of the seen test set and then the unseen one, G scenes, C categories of the primary metric.
 """
 
 from collections.abc import Callable, Iterable
@@ -19,14 +19,15 @@ PRIMARY = ("SWAP object", "SWAP attribute", "REPLACE object", "REPLACE relation"
 RIGHT, AUGMENTED, BRITTLE = "right", "augmented", "brittle"
 CLEAR = 0.05
 PLANNED = (("clip-cpi50", "clip-align50"), ("clip-cpi50", "clip-align70_random50"))
-"""Named in advance: the paper's contrast, and the one that isolates what PAS adds to a gate by alignment."""
+"""Preregistered: the paper's contrast, and the contrast that isolates the gain of PAS over an alignment
+gate."""
 CLEANED = ("clip-oracle50", "clip-random50")
-"""What taking out faulty pairs gains, and nothing else: a rule also chooses which sound ones stay."""
+"""The gain from removing faulty pairs alone: a selection rule also chooses which correct pairs stay."""
 
 
 @dataclass(frozen=True)
 class Result:
-    """One cell's rows and facts."""
+    """One run's rows and facts."""
 
     one_run: StudyRun
     facts: dict[str, Any]
@@ -54,7 +55,7 @@ Results = dict[StudyRun, Result]
 
 
 def read_result(folder: Folder, one_run: StudyRun) -> Result:
-    """Return what a finished cell left in ``cells/``."""
+    """Return the results of a finished run in ``cells/``."""
     table = read_columns(folder.at("cells", f"{one_run.name}.parquet"))
     columns = {name: table[name].to_numpy() for name in table.column_names}
     values = {name: columns[name] for name in (RIGHT, AUGMENTED, BRITTLE)}
@@ -81,17 +82,17 @@ class Compared:
     first: str
     second: str
     by_seed: Contrast
-    """Every seed's difference counts alike: of other trainings in these worlds."""
+    """Every seed has the same weight: the estimate is for other trainings in these worlds."""
     by_world: Contrast
-    """Every world's mean difference counts alike: of other worlds, too, as a world has one choice of cpi50
-    and one of align50 for all of its seeds."""
+    """Every world's mean difference has the same weight: the estimate is for other worlds, too, because a
+    world has one choice of cpi50 and one of align50 for all of its seeds."""
     bootstrap: tuple[float, float] | None = None
     """95 %, over seeds and test images; of the primary metric alone."""
     p_holm: float | None = None
 
     @property
     def verdict(self) -> str:
-        """Return what the test decides, by the p that is adjusted where there is one."""
+        """Return the test's decision, by the adjusted p where there is one."""
         p = self.by_seed.p if self.p_holm is None else self.p_holm
         if not p < CLEAR:
             return "undecided"
@@ -111,7 +112,7 @@ def of_group(results: Results, group: str) -> dict[int, Result]:
 def compare(
     results: Results, first: str, second: str, metric: Callable[[Result], float] = Result.macro
 ) -> Compared | None:
-    """Compare two groups over the seeds that both have; none where there is no such seed."""
+    """Compare two groups over the seeds that both have; none if there is no such seed."""
     one, other = of_group(results, first), of_group(results, second)
     seeds = [seed for seed in one if seed in other]
     if not seeds:
@@ -122,8 +123,8 @@ def compare(
 
 
 def compare_planned(results: Results, seed: int) -> list[Compared]:
-    """Return the planned contrasts, adjusted for each other after Holm, and CLEANED, as far as there are
-    cells for them, with the bootstrap drawn by ``seed``."""
+    """Return the planned contrasts, with Holm's adjustment, and CLEANED, where their runs exist, with the
+    bootstrap drawn by ``seed``."""
     found = [_bootstrap(results, pair, seed) for pair in (*PLANNED, CLEANED)]
     planned = [one for one in found[: len(PLANNED)] if one]
     adjusted = iter(holm([one.by_seed.p for one in planned]))
@@ -147,6 +148,6 @@ def _bootstrap(results: Results, pair: tuple[str, str], seed: int) -> Compared |
 
 
 def _subtract(one: Result, other: Result) -> np.ndarray:
-    """Return the difference of every row in percent, both cells having sat the same exam."""
+    """Return the difference of every row in percent; both runs have the same test set."""
     assert np.array_equal(one.scene_R, other.scene_R), "of other worlds"
     return 100 * (one.values[RIGHT].astype(np.float64) - other.values[RIGHT])

@@ -1,4 +1,4 @@
-"""What is trained: methods, arms and the cells of the study, in the order in which they are run."""
+"""The trainings of the study: methods, selection rules and runs, in their order."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ class Method:
     loss: str
     num_negatives: int = 1
     calls: int = 1
-    """2: half of the negatives that are drawn from have two edits. The number in a batch stays."""
+    """2: half of the negatives in the pool have two edits. The number in a batch is unchanged."""
 
 
 PER_CAPTION = 4
@@ -27,7 +27,7 @@ METHODS = {
     "negclip": Method("negclip", 2),
     "negclip_mc": Method("negclip", 2, calls=2),
     "ceclip": Method("ceclip", 4),
-    # Ours: the paper of multi-call negatives (arXiv 2510.26302) has NegCLIP and TripletCLIP.
+    # Our own addition: the paper of multi-call negatives (arXiv 2510.26302) has NegCLIP and TripletCLIP.
     "ceclip_mc": Method("ceclip", 4, calls=2),
     "triplet": Method("triplet", 1),
     "triplet_mc": Method("triplet", 1, calls=2),
@@ -46,17 +46,17 @@ HALVES = (CPI, ALIGN, DRAWN_IN_POOL, ORACLE, RANDOM)
 
 @dataclass(frozen=True)
 class StudyRun:
-    """One training and what it is judged on."""
+    """One training and its evaluation."""
 
     method: str
     subset: str
     seed: int
     operation: str | None = None
-    """The only one that its negatives come of; none = all."""
+    """The only operation of its negatives; none = all."""
 
     @property
     def group(self) -> str:
-        """The cell without its seed, as ``--set cells`` names it."""
+        """The run without its seed, as ``--set cells`` names it."""
         return "-".join([self.method, self.subset, *([self.operation.lower()] if self.operation else [])])
 
     @property
@@ -64,20 +64,21 @@ class StudyRun:
         return f"{self.group}-{self.seed:02d}"
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the fields as they are written; the subset is called ``arm`` there."""
+        """Return the fields as they are written; the subset is written as ``arm``."""
         return {"arm" if name == "subset" else name: value for name, value in vars(self).items()}
 
     @property
     def writing(self) -> WritingConfig:
-        """How its negatives are written, if it has any."""
+        """Format of its negatives, if it has any."""
         operations = (self.operation,) if self.operation else OPERATIONS
         return WritingConfig(operations=operations, calls=METHODS[self.method].calls, per_caption=PER_CAPTION)
 
 
 def list_runs(config: StudyConfig) -> list[StudyRun]:
-    """Return the cells in their order: a study that is cut off has all arms of as many seeds.
+    """Return the runs in their order: an interrupted study has all selection rules for the same number of
+    seeds.
 
-    Raises ValueError where the config names a cell that there is not.
+    Raises ValueError if the config names an unknown run.
     """
     runs = list(_list_all(config))
     groups = tuple(dict.fromkeys(one_run.group for one_run in runs))

@@ -1,4 +1,4 @@
-"""The study's tables: planned contrasts first, then everything else, which is secondary and says so."""
+"""The study's tables: planned contrasts first, then all others, which are marked as secondary."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -45,7 +45,7 @@ _OF_METRICS = (
 
 
 def make_tables(results: Results, planned: Sequence[Compared]) -> list[Table]:
-    """Return the tables of the page, of what cells there are."""
+    """Return the tables of the page, for the runs that exist."""
     groups = list_groups(results)
     methods = ("clip", "negclip")
     halves = [
@@ -80,7 +80,7 @@ def make_tables(results: Results, planned: Sequence[Compared]) -> list[Table]:
 
 
 def report_contrasts(planned: Sequence[Compared]) -> Table:
-    """Return the planned contrasts and what they are read against."""
+    """Return the planned contrasts and their reference."""
     rows: list[tuple[Cell, ...]] = [
         (
             f"{one.first} minus {one.second}",
@@ -125,7 +125,7 @@ def report_contrasts(planned: Sequence[Compared]) -> Table:
 def report_groups(
     title: str, results: Results, groups: Iterable[str], metrics: Mapping[str, Metric], note: str
 ) -> Table:
-    """Return the metrics of groups of cells, each with its own interval over seeds."""
+    """Return the metrics of groups of runs, each with its own interval over seeds."""
     rows: list[tuple[Cell, ...]] = [
         (
             group,
@@ -144,9 +144,9 @@ def mean_of(results: Results, group: str, metric: Metric) -> Estimate:
 
 
 def report_differences(title: str, results: Results, pairs: Sequence[tuple[str, str]]) -> Table:
-    """Return paired differences by metric, and by the operation that the negatives of the exam come of.
+    """Return paired differences by metric, and by the operation that made the test set's negatives.
 
-    ``pairs``: groups of cells, of which not all need be there.
+    ``pairs``: groups of runs, some of which may be missing.
     """
     metrics = {
         **METRICS,
@@ -187,7 +187,7 @@ def _by_category(seen: bool) -> dict[str, Metric]:
 
 
 def report_faults(results: Results, groups: Sequence[str]) -> Table:
-    """Return how many pairs with a fault each arm trains on, as means over its trainings."""
+    """Return the number of faulty pairs that each selection rule trains on, as means over its trainings."""
     clip = [group for group in groups if group.startswith("clip-")] or list(groups)
     facts = {group: [result.facts for result in of_group(results, group).values()] for group in clip}
     faults = sorted(
@@ -210,7 +210,7 @@ def report_faults(results: Results, groups: Sequence[str]) -> Table:
 
 
 def report_worlds(results: Results) -> Table:
-    """Return the scorers of the worlds, and how their trainings fared."""
+    """Return the scorers of the worlds, and a summary of their trainings."""
     rows: list[tuple[Cell, ...]] = []
     for world in sorted({result.facts["world"] for result in results.values()}):
         own = [result for result in results.values() if result.facts["world"] == world]
@@ -265,7 +265,7 @@ def say_verdicts(planned: Sequence[Compared]) -> list[str]:
 
 
 def list_plots(results: Results, planned: Sequence[Compared]) -> dict[str, Plot]:
-    """Return what is drawn, by the name of the file that it is kept in."""
+    """Return the plots, by the name of the file."""
     rows = [(f"{one.first} - {one.second}", Estimate.of(one.by_seed)) for one in planned]
     title, unit = "Differences in the primary metric", "points, with 95 % intervals over seeds"
     plots = {"contrasts": Plot(title, unit, rows, 0.0)} if rows else {}

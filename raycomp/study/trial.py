@@ -1,4 +1,4 @@
-"""One cell: pairs of a world chosen by the arm's rule, a tiny CLIP trained on them, and what it is asked."""
+"""One run: select pairs of a world by a selection rule, train a tiny CLIP on them, evaluate it."""
 
 import time
 from collections import Counter
@@ -41,7 +41,7 @@ RULES = {
     DRAWN_IN_POOL: "align70_random50",
     RANDOM: "random",
 }
-# Added to a cell's seed: worlds have theirs, and a scorer's weights and order shall be no cell's.
+# Added to a run's seed: worlds have their own offsets, and no run shares a scorer's weights and order.
 _RUN_SEED = 6_000_000
 
 
@@ -50,7 +50,7 @@ def list_worlds(config: StudyConfig, work: Folder) -> list[Place]:
 
 
 def make_negatives(one_run: StudyRun, place: Place) -> None:
-    """Write the negatives that a cell takes, and the pictures of them, unless a cell before it did."""
+    """Write a run's negatives, and their pictures, unless an earlier run did."""
     loss, (name, images) = find_loss(METHODS[one_run.method].loss), _name_negatives(one_run)
     done = f"{images if loss.negative_images else name}.json"
     if not loss.negatives or place.files.exists(done):
@@ -68,12 +68,13 @@ def _name_negatives(one_run: StudyRun) -> tuple[str, str]:
 
 
 def run_one(one_run: StudyRun, place: Place, config: StudyConfig, out: Folder) -> None:
-    """Train a cell on one thread and ask it; write cells/NAME.parquet, and NAME.json last: then it is done.
+    """Train and evaluate a run on one thread; write cells/NAME.parquet, and NAME.json last, which marks the
+    run as done.
 
-    The numbers depend on the cell, the world and the config's options alone.
+    The numbers depend on the run, the world and the config's options alone.
     """
     started = time.perf_counter()
-    # Draws weights, order, negatives and random arms: of one seed the same in all.
+    # Draws weights, order, negatives and random subsets: the same in all runs of one seed.
     seed = _RUN_SEED + 1000 * config.seed + one_run.seed
     work, curated = Folder(place.files.at("cells", one_run.name)), place.files.at(CURATED)
     tables = [read_columns(uri, [UID, FAULT]) for uri in list_scores(read_finished(curated), curated)]
@@ -122,7 +123,7 @@ def _describe_training(one_run: StudyRun, place: Place, config: StudyConfig, see
 
 
 def _describe_evaluations(place: Place) -> dict[str, EvaluateConfig]:
-    """Return what a model is asked: the seen pairs, retrieval among these, too, and the unseen ones."""
+    """Return the evaluation of a model: the seen pairs, with retrieval among them, and the unseen ones."""
     seen, unseen = (world_evaluation(place.files.at(name)) for name in (TEST_SET, UNSEEN))
     retrieval = {"benchmarks": (*seen.benchmarks, "retrieval"), "retrieval.input": place.files.at(TEST_SET)}
     return {TEST_SET: override_all(seen, retrieval), UNSEEN: unseen}
@@ -139,9 +140,9 @@ def draw_clean(scores: pa.Table, seed: int) -> pa.Table:
 
 
 def count_faults(subset: str, uids: pa.ChunkedArray, scores: pa.Table) -> dict[str, Any]:
-    """Return how many pairs an arm has, and how many of them have each fault, "none" among them.
+    """Return the number of pairs of a selection rule, and how many of them have each fault, "none" included.
 
-    Raises ValueError where an arm has fewer rows than it should: all but ``full`` have exactly half.
+    Raises ValueError if it selects fewer rows than it should: all but ``full`` have exactly half.
     """
     wanted = len(scores) if subset == FULL else exact_share(KEEP, len(scores))
     if len(uids) != wanted:
@@ -153,7 +154,7 @@ def count_faults(subset: str, uids: pa.ChunkedArray, scores: pa.Table) -> dict[s
 
 
 def _read_rows(evaluated: Folder, is_seen: bool) -> pa.Table:
-    """Return a row of STUDY_RUN_SCHEMA for each negative that an evaluation asked of."""
+    """Return a row of STUDY_RUN_SCHEMA for each negative of an evaluation."""
     table = read_columns(evaluated.at("scores", "world.parquet"))
     found = judge_choices(table["positive_scores"].to_pylist(), table["negative_scores"].to_pylist())
     columns = {

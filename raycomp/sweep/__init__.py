@@ -1,4 +1,4 @@
-"""A sweep: what is tried, what came of it, what is best."""
+"""Hyperparameter sweeps: trials, their results, the best trial."""
 
 from raycomp.config.commands import Command
 

@@ -1,4 +1,4 @@
-"""How many CPUs the trials of a sweep need, and how many trials fit on a cluster so that each can end."""
+"""The CPUs that a sweep's trials need, and the number of concurrent trials that a cluster can finish."""
 
 import math
 import os
@@ -7,40 +7,41 @@ from raycomp.run.executor import Session, current
 from raycomp.run.session import is_connected
 from raycomp.sweep.config import SweepConfig
 
-# What Tune sets aside for a trial, which only waits for its trainings: next to nothing, of the head node.
+# The share that Tune reserves for a trial, which only waits for its trainings: almost nothing, of the head
+# node.
 OF_TRIAL = {"CPU": 0, "node:__internal_head__": 0.001}
-# A trial holds its training workers, or while it evaluates a scorer, which without a GPU takes two CPUs. One
-# CPU more for all of them is enough for the tasks that they wait for, which hold none while they wait.
+# A trial holds its training workers, or while it evaluates a scorer, which takes two CPUs without a GPU. One
+# more CPU for all trials is enough for the tasks they wait for; a trial holds no CPU while it waits.
 OF_SCORER, OF_TASKS = 2, 1
-# What a little world is scored with.
+# CPUs to score a little world.
 _LEAST = 5
 
 
 def cpus_of(trials: int, workers: int) -> int:
-    """Return the CPUs without which so many trials might wait for one another."""
+    """Return the CPUs below which this number of trials might deadlock."""
     return trials * max(workers, OF_SCORER) + OF_TASKS
 
 
 def is_alone(config: SweepConfig) -> bool:
-    """Whether Ray will be started on this machine for the sweep."""
+    """Whether the sweep will start Ray on this machine."""
     return not (is_connected() or config.cluster.address or os.environ.get("RAY_ADDRESS"))
 
 
 def plan_alone(config: SweepConfig) -> int:
-    """Return the CPUs to start Ray with here. Raises ValueError for workers that will never fit."""
+    """Return the CPUs to start local Ray with. Raises ValueError for workers that can never fit."""
     cores = config.cluster.num_cpus or os.cpu_count() or 1
     if config.workers > cores:
         named = "cluster.num_cpus" if config.cluster.num_cpus else "the cores of this machine"
         raise ValueError(f"train.train.workers={config.workers}: must be at most {cores}, {named}")
     at_once = config.max_concurrent or max(1, (os.cpu_count() or 1) // config.workers)
-    # Each CPU counted here may become a process that loads torch: no more than is needed.
+    # Each CPU counted here may become a process that loads torch: no more than needed.
     return max(_LEAST, cpus_of(at_once, config.workers))
 
 
 def count_trials(config: SweepConfig, session: Session) -> int:
-    """Return how many trials are run at a time.
+    """Return the number of concurrent trials.
 
-    Raises ValueError where a cluster can never have the workers of one, or not those of ``max_concurrent``.
+    Raises ValueError if the cluster can never hold the workers of one trial, or those of ``max_concurrent``.
     """
     workers = config.workers
     most = (session.num_cpus - OF_TASKS) // max(workers, OF_SCORER)

@@ -1,4 +1,4 @@
-"""Whether the trials in a sweep's folder are its own and whole, before any of them is believed."""
+"""Checks that the trials in a sweep's folder belong to it and are undamaged, before they are used."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -11,9 +11,9 @@ _OWN_NAME = re.compile(r"[0-9a-f]{12}")
 
 
 def repair_trials(plan: Plan, journal: Journal, say: Callable[[str], None]) -> None:
-    """Remove the damaged files of an unfinished sweep, so that they are made again; say a line for each.
+    """Remove the damaged files of an unfinished sweep, so that they are made again; print a line for each.
 
-    Raises ValueError, naming it, for a trial that is not of this sweep.
+    Raises ValueError with the name of a trial that does not belong to this sweep.
     """
     for name, file, why in list(_list_damaged(plan, journal)):
         journal.remove(*filter(None, (name, file)))
@@ -29,7 +29,8 @@ def repair_trials(plan: Plan, journal: Journal, say: Callable[[str], None]) -> N
 
 
 def check_trials(plan: Plan, journal: Journal) -> None:
-    """Raise ValueError unless the trials of a finished sweep are its own, and none of their files damaged."""
+    """Raise ValueError unless all trials of a finished sweep belong to it and none of their files is
+    damaged."""
     for name, file, why in _list_damaged(plan, journal):
         raise ValueError(
             f"{journal.folder.at(TRIALS, *filter(None, (name, file)))}: {why}; the sweep was finished, so "
@@ -38,9 +39,9 @@ def check_trials(plan: Plan, journal: Journal) -> None:
 
 
 def _list_damaged(plan: Plan, journal: Journal) -> Iterator[tuple[str, str, str]]:
-    """Yield the trial, the file (empty: all of the trial) and what is wrong with it.
+    """Yield the trial, the file (empty: all of the trial) and the problem.
 
-    Raises ValueError for a trial, or a training of one, that is not of this sweep.
+    Raises ValueError for a trial, or a training of one, that does not belong to this sweep.
     """
     own = {
         training
@@ -75,7 +76,7 @@ def _check_options(plan: Plan, journal: Journal, name: str, options: dict[str, s
 
 
 def _find_damage(journal: Journal, name: str, training: SeedTraining) -> str:
-    """Return what is wrong with the outcome of a training; nothing where it can be read."""
+    """Return the problem with the outcome file of a training; nothing if it can be read."""
     try:
         journal.find(name, training)
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""Which trial is best, and what it is worth: chosen on development seeds alone, told of on others."""
+"""Selection of the best trial: selected on development seeds, reported on held-out seeds."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,20 +14,21 @@ class Winner:
     """The best trial of a group."""
 
     group: Mapping[str, str]
-    """The value of ``per`` that the group has; nothing where there is one group."""
+    """The group's value of ``per``; nothing if there is one group."""
     trial: Trial
     development: Estimate
     report: Estimate
-    """NaN where there is no report seed."""
+    """NaN if there is no report seed."""
 
     @property
     def name(self) -> str:
-        """The group in a word."""
+        """A short name of the group."""
         return next(iter(self.group.values()), "best")
 
 
 def estimate(values: Sequence[float]) -> Estimate:
-    """Return the mean over trainings with its 95 % interval by Student's t; no interval of fewer than two."""
+    """Return the mean over trainings with its 95 % interval by Student's t; no interval for fewer than
+    two."""
     return Estimate.of(contrast(values))
 
 
@@ -39,13 +40,13 @@ def estimate_all(trials: Sequence[Trial], metric: str, split: str) -> Estimate:
 
 
 def estimate_apart(trial: Trial, other: Trial, metric: str) -> Estimate:
-    """Return by how much a trial lies above another on development seeds, paired by seed."""
+    """Return the difference of a trial from another on development seeds, paired by seed."""
     own, others = (one.find_values(metric, DEVELOPMENT) for one in (trial, other))
     return estimate([own[seed] - others[seed] for seed in own if seed in others])
 
 
 def is_whole(trial: Trial, metric: str, num_seeds: int) -> bool:
-    """Whether all development trainings of a trial ended well: only such are compared."""
+    """Whether all development trainings of a trial finished: only such trials are compared."""
     values = trial.list_values(metric, DEVELOPMENT)
     return len(values) == num_seeds and all(value == value for value in values)
 
@@ -57,9 +58,9 @@ def of_group(trials: Sequence[Trial], group: Mapping[str, str]) -> list[Trial]:
 def choose_best(
     trials: Sequence[Trial], group: Mapping[str, str], metric: str, mode: str, num_seeds: int
 ) -> Winner:
-    """Return the best trial of a group by its mean over development seeds; ties to the one begun first.
+    """Return the best trial of a group by its mean over development seeds; ties go to the one started first.
 
-    Raises ValueError where no trial of the group came to its end.
+    Raises ValueError if no trial of the group finished.
     """
     own = of_group(trials, group)
     whole = [trial for trial in own if is_whole(trial, metric, num_seeds)]
@@ -81,7 +82,7 @@ def choose_best(
 def list_seed_trainings(
     num_development: int, num_report: int
 ) -> tuple[list[SeedTraining], list[SeedTraining]]:
-    """Return the sites of both splits; no number is in both."""
+    """Return the seeds' trainings of both splits; their numbers are disjoint."""
     return (
         [SeedTraining(DEVELOPMENT, number) for number in range(num_development)],
         [SeedTraining(REPORT, num_development + number) for number in range(num_report)],
@@ -89,6 +90,6 @@ def list_seed_trainings(
 
 
 def mean_so_far(outcomes: Sequence[Outcome], metric: str) -> float:
-    """Return the mean of a metric over trainings that ended; NaN where one of them failed."""
+    """Return the mean of a metric over finished trainings; NaN if one of them failed."""
     values = [one.value(metric) for one in outcomes]
     return sum(values) / len(values)

@@ -1,4 +1,4 @@
-"""``raycomp sweep``: options tried by Ray Tune, the best chosen on some seeds and told of on others."""
+"""``raycomp sweep``: options tried by Ray Tune, selected on development seeds, reported on held-out seeds."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -69,10 +69,10 @@ _TUNE = "a sweep searches with Ray Tune"
 
 
 def sweep(config: SweepConfig, out: str, say: Say = print) -> dict[str, Any]:
-    """Sweep the space of ``config`` into the folder ``out``; return what run.json holds.
+    """Sweep the space of ``config`` into the folder ``out``; return the contents of run.json.
 
-    A finished sweep of the same config is left as it is; an unfinished one goes on, and trains nothing that
-    ended once more. Raises ValueError for what the user can mend, before anything starts.
+    A finished sweep of the same config is left as it is. An unfinished one resumes, and repeats no finished
+    training. Raises ValueError for user mistakes, before anything starts.
     """
     out, config = absolute_uri(str(out)), with_absolute_paths(config)
     if config.has_worlds and "://" in out:
@@ -114,8 +114,8 @@ def sweep(config: SweepConfig, out: str, say: Say = print) -> dict[str, Any]:
 
 
 def _check(config: SweepConfig) -> tuple[Plan, str]:
-    """Return what will be tried and the metric's whole name; raises ValueError for all that is known to be
-    wrong before anything starts."""
+    """Return the plan and the metric's full name; raises ValueError for every mistake that is known before
+    anything starts."""
     scored = scored_options() if config.has_worlds else None
     if config.curated:
         curated = read_finished(config.curated)
@@ -136,8 +136,8 @@ def _check(config: SweepConfig) -> tuple[Plan, str]:
 
 
 def _check_streams(plan: Plan) -> None:
-    """Raise ValueError where the streams of a trial cannot be had, each set of what they are made of once,
-    and where a trial would itself choose what the sweep tries."""
+    """Raise ValueError if the streams of a trial cannot be built, each set of their inputs checked once, or
+    if a trial would itself select what the sweep tries."""
     seen: set[tuple[Any, ...]] = set()
     for options in list_checked(plan):
         trial = plan.find_trial(options)
@@ -174,7 +174,8 @@ def _fingerprint(config: SweepConfig, plan: Plan) -> dict[str, Any]:
 
 @contextmanager
 def _leave_no_start(folder: Folder) -> Iterator[None]:
-    """Leave nothing of a sweep that is refused before its first trial: mended it may be another."""
+    """Remove the files of a sweep that is refused before its first trial: its corrected config may be another
+    sweep."""
     try:
         yield
     except ValueError:
@@ -189,7 +190,8 @@ def _list_losses(plan: Plan) -> Sequence[str]:
 
 
 def _try_all(job: Job, metric: str, at_once: int, run: Run, say: Say) -> list[Winner]:
-    """Try every group alike, then train on report seeds what is told of; return the best, best first."""
+    """Tune every group alike, then train the selected trials on report seeds; return the best trials, best
+    first."""
     from raycomp.sweep.ray_tune import Watch, train_points, tune_group
 
     config, journal = job.config, job.journal
@@ -210,7 +212,7 @@ def _try_all(job: Job, metric: str, at_once: int, run: Run, say: Say) -> list[Wi
 def _choose(
     trials: Sequence[Trial], groups: Sequence[Mapping[str, str]], config: SweepConfig, metric: str
 ) -> list[Winner]:
-    """Return the best of each group, the best of all first."""
+    """Return the best trial of each group, the best of all first."""
     found = [choose_best(trials, group, metric, config.mode, config.seeds) for group in groups]
     sign = -1 if config.mode == "max" else 1
     return sorted(found, key=lambda one: sign * one.development.value)

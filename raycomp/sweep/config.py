@@ -1,4 +1,4 @@
-"""The options of a sweep: what is tried of which command's options, where, and what is best."""
+"""The options of a sweep: the command, the space, the search, the metric."""
 
 from dataclasses import dataclass, field
 
@@ -14,28 +14,28 @@ from raycomp.words import WORLD_STREAMS
 SEARCHES = ("grid", "random", "optuna")
 SCHEDULERS = ("none", "asha")
 REPORTS = ("best", "all")
-# Published curves that may stand beside a response (sweep/curves.py).
+# Published curves that can be drawn with a response (sweep/curves.py).
 COMPANIONS = ("retention",)
 NO_WORLD = "with little worlds, which bring their own; name curated or train.input for data of yours"
 
 
 @dataclass(frozen=True)
 class SweptCommand:
-    """A command that a trial runs, and which of its options may be swept."""
+    """A command that a trial runs, and its options that may be swept."""
 
     name: str
     config: type
     mark: str | None = None
-    """Only options that have it; none = all but those that no result depends on."""
+    """Only options with this prefix; none = all except those that no result depends on."""
 
 
-# By command what its trials run, in their order; sweep/seed_training.py runs it. An option is that of the
-# first part that has it.
+# By command, the parts that its trials run, in their order; sweep/seed_training.py runs them. An option
+# belongs to the first part that has it.
 SWEPT = {
     "train": (SweptCommand("select", CurateConfig, *SELECT), SweptCommand("train", TrainConfig)),
     "continual": (SweptCommand("continual", ContinualConfig),),
 }
-# What a trial has of its seed and its place.
+# Options that a trial sets from its seed and its folder.
 OWN_OPTIONS = (
     *("seed", "train.seed", "input", "subset", "materialize"),
     *("seeds", "first_seed", "tune_seeds", "stream"),
@@ -44,18 +44,18 @@ OWN_OPTIONS = (
 
 @dataclass(frozen=True)
 class WorldsConfig:
-    """The little worlds of a sweep without data: how large each is."""
+    """Sizes of a sweep's little worlds, for a sweep without data."""
 
     pairs: int = 4000
-    """Pairs that are chosen from, a third of them with a planted fault."""
+    """Pairs to select from, a third of them with a planted fault."""
     scorer_pairs: int = 10_000
-    """Clean pairs that a world's scorer is trained on."""
+    """Clean training pairs of a world's scorer."""
     scorer_steps: int = 500
-    """Steps of that training."""
+    """Steps of the scorer's training."""
     batch_size: int = 64
-    """Of that training."""
+    """Learning rate of the scorer's training."""
     scenes: int = 800
-    """Scenes of a world's exam."""
+    """Scenes of a world's test set."""
 
     def __post_init__(self) -> None:
         check_count("worlds.batch_size", self.batch_size, 2)
@@ -68,57 +68,58 @@ class WorldsConfig:
 
 @dataclass(frozen=True)
 class SweepConfig:
-    """Options tried on some seeds, the best chosen, and told of on others."""
+    """Options tried on development seeds; the best is selected and reported on held-out seeds."""
 
     command: str = "train"
-    """What a trial does. train: choose from the one table of scores, train, evaluate; continual: let a method
-    learn streams that are embedded once."""
+    """What a trial runs. train: select from one table of scores, train, evaluate; continual: train a method
+    on streams that are embedded once."""
     space: str = ""
-    """What is tried, an entry for each option by its own command's name: attribute.keep=grid(0.5,0.7),
+    """The search space, an entry for each option by its own command's name: attribute.keep=grid(0.5,0.7),
     train.learning_rate=loguniform(1e-4,1e-3), choice(...), uniform(a,b), or a value that all trials have;
-    entries set apart by spaces. ``--space`` adds one."""
+    entries are separated by spaces. ``--space`` adds one."""
     metric: str = "world.accuracy"
-    """What is best: BENCHMARK.METRIC of the evaluation, its macro mean where it has splits, or
-    BENCHMARK.METRIC.SPLIT; of continual STREAM.METRIC, as world.last."""
+    """The selection metric: BENCHMARK.METRIC of the evaluation, its macro mean where it has splits, or
+    BENCHMARK.METRIC.SPLIT; for continual STREAM.METRIC, as world.last."""
     mode: str = "max"
-    """max or min: whether more of it is better or less."""
+    """max or min: whether higher or lower is better."""
     search: str = "grid"
-    """grid: every point of the grids; random: with draws from choices and ranges; optuna: its TPE, which
-    learns from the trials before."""
+    """grid: every point of the grids; random: with draws from choices and ranges; optuna: its TPE, which uses
+    the results of earlier trials."""
     num_samples: int = 8
-    """random: draws for every point of the grids; optuna: trials."""
+    """random: draws for every point of the grids; optuna: number of trials."""
     scheduler: str = "none"
     """none, or asha: trials that are behind after 1, 2, 4, ... seeds are stopped there. A rung is a number of
-    whole trainings, for metrics on the way fall to the learning rate that is still high."""
+    complete trainings, because metrics during a training depend on a learning rate that is still high."""
     per: str | None = None
-    """A dial of the space, with a grid: the others are tuned alike for each of its values (methods, say), by
-    as many trials over the same space, and the best of each is told of."""
+    """An option of the space with a grid. For each of its values (methods, for example) the other options are
+    tuned alike, with as many trials over the same space, and the best trial of each value is reported."""
     seeds: int = 2
-    """Development: trainings of a trial, each with a seed, and a little world, of its own."""
+    """Development seeds: trainings of a trial, each with its own seed and little world."""
     report_seeds: int = 2
-    """Further ones, of which nothing is chosen, that tell what the best is worth; 0 = none."""
+    """Report seeds: further trainings that select nothing and measure the best trial; 0 = none."""
     report: str = "best"
-    """best: the best trial (of each value of ``per``) is trained on them; all: every trial that ended."""
+    """Trials trained on the report seeds. best: the best trial (of each value of ``per``); all: every trial
+    that finished."""
     seed: int = 0
-    """Draws seeds, little worlds and what is random in the search."""
+    """Draws seeds, little worlds and the random parts of the search."""
     beside: str | None = field(default=None, metadata=FREE)
-    """retention: lay the curve of Go et al. (arXiv 2605.22651), Table 1, beside the response."""
+    """retention: draw the curve of Go et al. (arXiv 2605.22651), Table 1, with the response."""
     curated: str | None = field(default=None, metadata=PLACE)
-    """A curation whose scores every trial chooses from; none = train.input, or little worlds where that is
-    none, too."""
+    """A curation whose scores every trial selects from; none = train.input, or little worlds if that is none,
+    too."""
     worlds: WorldsConfig = field(default_factory=WorldsConfig)
     train: TrainConfig = field(default_factory=TrainConfig)
-    """What trials have of ``raycomp train`` where the space says nothing else; train.train.workers each."""
+    """Options of ``raycomp train`` that the space does not set; train.train.workers is per trial."""
     evaluate: EvaluateConfig = field(default_factory=EvaluateConfig)
-    """What a trained model is asked; its model is set by the trial."""
+    """The evaluation of a trained model; the trial sets its model."""
     report_on: EvaluateConfig | None = None
-    """What it is asked on report seeds; none = the same, and the page says so."""
+    """The evaluation on report seeds; none = the same evaluation, and the page reports this."""
     continual: ContinualConfig = field(default_factory=ContinualConfig)
-    """What trials have of ``raycomp continual`` where the space says nothing else; one method."""
+    """Options of ``raycomp continual`` that the space does not set; one method."""
     max_concurrent: int | None = field(default=None, metadata=FREE)
-    """Trials at a time; none = as many as there is room for. No result depends on it."""
+    """Number of concurrent trials; none = as many as fit. No result depends on it."""
     cluster: ClusterConfig = field(default_factory=ClusterConfig, metadata=FREE)
-    """Of the sweep and all that trials run."""
+    """Of the sweep and of every command that trials run."""
 
     def __post_init__(self) -> None:
         check_choice("command", self.command, tuple(SWEPT))
@@ -168,5 +169,5 @@ class SweepConfig:
 
     @property
     def workers(self) -> int:
-        """Processes that train side by side in one trial."""
+        """Number of processes that train concurrently in one trial."""
         return (self.train.train.workers or 1) if self.command == "train" else 1

@@ -1,4 +1,4 @@
-"""Response curves: what a metric is over the values of each option, and a published curve beside it."""
+"""Response curves: a metric over the values of each option, optionally with a published curve."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,23 +22,22 @@ class Curve:
     """A figure's content: series of (value of the option, estimate)."""
 
     name: str
-    """What it is over, for a file."""
+    """Name of the x axis, for a file."""
     title: str
     option: str
-    """What lies along: an option, or another metric."""
+    """The x axis: an option, or another metric."""
     unit: str
     series: Sequence[tuple[str, Sequence[tuple[float, Estimate]]]]
     is_log: bool = False
     is_measured: bool = False
-    """Whether what lies along is a result: then no series may be moved along it to be seen beside others."""
+    """Whether the x axis is a result: series are then not shifted along it to avoid overlap."""
 
 
 def list_curves(plan: Plan, trials: Sequence[Trial], metric: str) -> list[Curve]:
-    """Return a curve for every option of numbers, a point for each of its values.
+    """Return a curve for every numeric option, with a point for each of its values.
 
-    A point is the mean over the trials that have the value, whatever else they have, by Student's t over
-    seeds. One series for each value of ``per``; report seeds, where all trials were trained on them, are a
-    series of their own.
+    A point is the mean over all trials with this value, by Student's t over seeds. There is one series for
+    each value of ``per``; report seeds, if all trials were trained on them, are a series of their own.
     """
     whole = [trial for trial in trials if is_whole(trial, metric, plan.config.seeds)]
     numbers = [option for option in list_varied(plan) if is_number(plan, option)]
@@ -56,9 +55,9 @@ def list_curves(plan: Plan, trials: Sequence[Trial], metric: str) -> list[Curve]
 
 
 def list_grids(plan: Plan, trials: Sequence[Trial], metric: str) -> list[Curve]:
-    """Return the whole of a grid of two dials of numbers: over the one, a series for each value of the other.
+    """Return a complete grid of two numeric options: one on the x axis, a series for each value of the other.
 
-    A point is one trial, the mean over its development trainings. Nothing of other spaces.
+    A point is one trial, the mean over its development trainings. Empty for other spaces.
     """
     options = list_varied(plan)
     if len(options) != 2 or plan.config.per is not None:
@@ -76,9 +75,10 @@ def list_grids(plan: Plan, trials: Sequence[Trial], metric: str) -> list[Curve]:
 
 
 def list_trade_offs(plan: Plan, trials: Sequence[Trial], metric: str) -> list[Curve]:
-    """Return what is learned over what is forgotten, a point for each trial of continual learning.
+    """Return learning over forgetting, a point for each trial of continual learning.
 
-    Who forgets less may have learned less: of two series the better one lies above at the same forgetting.
+    A method with less forgetting may have learned less: of two series the better one is higher at the same
+    forgetting.
     """
     whole = [trial for trial in trials if is_whole(trial, metric, plan.config.seeds)]
     found = []
@@ -135,7 +135,7 @@ def _group(trials: Sequence[Trial], option: str) -> dict[str, list[Trial]]:
 
 
 def list_plots(plan: Plan, trials: Sequence[Trial], metric: str) -> list[Plot]:
-    """Return for every option of words the estimates of its values, each in a row."""
+    """Return the estimates of each value of every non-numeric option, one row per value."""
     whole = [trial for trial in trials if is_whole(trial, metric, plan.config.seeds)]
     found = []
     for option in (option for option in list_varied(plan) if not is_number(plan, option)):
@@ -160,7 +160,8 @@ class Kept(NamedTuple):
     """Flickr recall@1."""
 
 
-# What is kept by alignment alone: from scratch on the best aligned shares; the authors call it exploratory.
+# Selection by alignment alone: trained from scratch on the best aligned shares; the authors call it
+# exploratory.
 TABLE_1 = (
     Kept(1.0, 57.69, 45.32, 7.413, 10.260),
     Kept(0.9, 57.86, 45.64, 7.492, 10.700),
@@ -172,7 +173,7 @@ TABLE_1 = (
 
 
 def published_curve() -> Curve:
-    """Return the paper's curve, which is of other data, another model and another test."""
+    """Return the paper's curve, which has other data, another model and another test set."""
     series = [
         ("SugarCrepe, overall", [(row.keep, Estimate(row.sugarcrepe / 100)) for row in TABLE_1]),
     ]
@@ -180,7 +181,7 @@ def published_curve() -> Curve:
 
 
 def published_table(plan: Plan, trials: Sequence[Trial], metric: str) -> Table:
-    """Return the paper's rows, and beside them what the sweep found at the same shares."""
+    """Return the paper's rows with the sweep's results at the same shares."""
     option = next(iter(list_varied(plan)), "attribute.keep")
     whole = [trial for trial in trials if is_whole(trial, metric, plan.config.seeds)]
     mine = dict(_list_points(whole, option, metric, DEVELOPMENT)) if option in plan.space else {}

@@ -1,4 +1,5 @@
-"""The best trial as a job: a Python file that says what it is and returns the config that trains it again."""
+"""The best trial as a config file: a Python file with a description and a function that returns its
+config."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -35,7 +36,8 @@ def {name}() -> {kind}:
 
 
 def write_job(plan: Plan, winners: Sequence[Winner], file: str) -> str:
-    """Return the text of the job: ``config`` is the best of all, further functions those of each group."""
+    """Return the text of the file: ``config`` is the best of all, further functions are the best of each
+    group."""
     best = winners[0]
     names = name_functions([one.name for one in winners])
     others = [(names[one.name], one) for one in winners] if len(winners) > 1 else []
@@ -57,9 +59,9 @@ def write_job(plan: Plan, winners: Sequence[Winner], file: str) -> str:
 
 
 def name_functions(values: Sequence[str]) -> dict[str, str]:
-    """Return by the values of groups what the job's functions of them are called; no two alike.
+    """Return unique names of the file's functions, by the values of groups.
 
-    Signs of numbers are words; where letters that a name cannot have leave two alike, later ones of the
+    Signs of numbers become words. Where replacing invalid characters makes two names equal, later ones of the
     sorted values are numbered.
     """
     found: dict[str, str] = {}
@@ -72,7 +74,7 @@ def name_functions(values: Sequence[str]) -> dict[str, str]:
 
 
 def fix(plan: Plan, winner: Winner) -> SweepConfig:
-    """Return the sweep that has a winner's options and no others."""
+    """Return the sweep with only a winner's options."""
     space = {option: Domain(FIXED, (value,)) for option, value in winner.trial.options.items()}
     return replace(
         plan.config, space=write_space(space), search="grid", scheduler="none", per=None, report="best"
@@ -86,7 +88,7 @@ def _write_sweep(name: str, plan: Plan, winner: Winner) -> str:
 
 
 def _write_training(plan: Plan, winner: Winner) -> str:
-    """Return the function of the command alone; of a training the command line names the input."""
+    """Return the function that has the command alone; for a training the command line names the input."""
     command = plan.config.command
     base = changed_options(getattr(plan.config, command))
     options = {**base, **plan.split(winner.trial.options)[command]}
@@ -100,7 +102,7 @@ def _find_kind(plan: Plan) -> str:
 
 
 def _list_lines(plan: Plan, winner: Winner, file: str) -> list[str]:
-    """Return the commands that do by themselves, with one's own pairs, what the best trial does."""
+    """Return the commands that repeat the best trial with the user's own pairs."""
     if plan.config.command == "continual":
         return [f"raycomp continual {file}:continual --out OUT"]
     chosen = plan.split(winner.trial.options).get("select", {})

@@ -1,7 +1,7 @@
 """The journal of a sweep: a folder for each trial, a file for each training that ended.
 
-``trials/NAME/dials.json``: what the trial tries, since when. ``trials/NAME/SITE.json``: what a training came
-to; written last, so whatever has one is never trained again, whoever was killed.
+``trials/NAME/dials.json``: the trial's options and its start. ``trials/NAME/SITE.json``: the outcome of a
+training. It is written last, so a training with this file is never repeated, even after a kill.
 """
 
 import re
@@ -19,7 +19,7 @@ _OPTIONS = "dials.json"
 _NAME_LETTERS = 12
 _SEED_TRAINING = re.compile(r"(.+)-(\d+)\.json", re.ASCII)
 DEVELOPMENT, REPORT = "development", "report"
-# What became of a training: it ended, it could not (with the reason), or it was not begun, its trial stopped.
+# Outcomes of a training: finished, failed (with the reason), or not started because its trial was stopped.
 FINISHED, FAILED, STOPPED = "finished", "failed", "stopped"
 _OUTCOME = {"status": (str,), "metrics": (dict,), "seconds": (int, float), "starts": (int,), "why": (str,)}
 _STARTED = {"dials": (dict,), "begun": (str,)}
@@ -27,11 +27,10 @@ _STARTED = {"dials": (dict,), "begun": (str,)}
 
 @dataclass(frozen=True)
 class SeedTraining:
-    """Where one training of a trial is done: its seed, in the little world of that number where there are
-    any."""
+    """One training of a trial: its seed, in the little world of that number if there are worlds."""
 
     split: str
-    """``development``, of which is chosen, or ``report``."""
+    """``development``, used for selection, or ``report``."""
     number: int
 
     @property
@@ -41,30 +40,30 @@ class SeedTraining:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a training came to."""
+    """The outcome of a training."""
 
     status: str
     metrics: Mapping[str, Estimate]
-    """Of a finished one the figures of its evaluation by name, with their intervals over examples."""
+    """Of a finished training, the figures of its evaluation by name, with their intervals over examples."""
     seconds: float = 0.0
-    """Of its last start, from scores to figures."""
+    """Seconds of its last start, from scores to figures."""
     starts: int = 1
-    """How often it was begun: more than once where a sweep was killed in the middle of it."""
+    """Number of starts: more than one if a sweep was killed during it."""
     why: str = ""
-    """Of a failed one the reason."""
+    """Of a failed training, the reason."""
 
     def value(self, metric: str) -> float:
         """Return a metric; NaN where there is none."""
         return self.metrics[metric].value if metric in self.metrics else float("nan")
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what json can hold; NaN is null."""
+        """Return values that json can hold; NaN becomes null."""
         metrics = {name: _write(one) for name, one in self.metrics.items()}
         return {**vars(self), "metrics": metrics}
 
     @staticmethod
     def from_dict(values: Any) -> "Outcome":
-        """Return what ``to_dict`` wrote. Raises ValueError for anything else."""
+        """Return the object that ``to_dict`` wrote. Raises ValueError for anything else."""
         _check_types(values, _OUTCOME)
         if values["status"] not in (FINISHED, FAILED):
             raise ValueError(f"status={values['status']!r}: must be {FINISHED} or {FAILED}")
@@ -85,7 +84,7 @@ def _read_ends(name: str, ends: Any) -> Estimate:
 
 
 def _check_types(values: Any, types: Mapping[str, tuple[type, ...]]) -> None:
-    """Raise ValueError unless ``values`` has these fields and no others, each of its types."""
+    """Raise ValueError unless ``values`` has exactly these fields, each of its type."""
     if not isinstance(values, dict) or values.keys() != types.keys():
         raise ValueError(f"must have {', '.join(types)}")
     for name, wanted in types.items():
@@ -95,7 +94,7 @@ def _check_types(values: Any, types: Mapping[str, tuple[type, ...]]) -> None:
 
 @dataclass(frozen=True)
 class Trial:
-    """One setting of the options and its trainings, as far as they ended."""
+    """One setting of the options with its trainings that have ended."""
 
     name: str
     options: Mapping[str, str]
@@ -104,7 +103,7 @@ class Trial:
 
     def find_values(self, metric: str, split: str) -> dict[int, float]:
         """Return a metric of the finished trainings of a split by their seeds, in rising order; NaN where a
-        training has none of it."""
+        training lacks it."""
         found = sorted(self.outcomes.items(), key=lambda item: item[0].number)
         ended = (
             (training, one) for training, one in found if training.split == split and one.status == FINISHED
@@ -122,7 +121,7 @@ class Trial:
 
 
 def name_trial(options: Mapping[str, str]) -> str:
-    """Return what a trial of these options, in their one spelling, is called, whenever it is tried."""
+    """Return the name of a trial with these normalized options; it does not depend on the time."""
     return digest(dict(options))[:_NAME_LETTERS]
 
 
@@ -133,15 +132,15 @@ class Journal:
     folder: Folder
 
     def start(self, options: Mapping[str, str], now: str) -> str:
-        """Write down that a trial is tried, unless it was before; return its name."""
+        """Record that a trial is tried, unless it is recorded; return its name."""
         name = name_trial(options)
         self.folder.create_json({"dials": dict(options), "begun": now}, TRIALS, name, _OPTIONS)
         return name
 
     def find(self, name: str, training: SeedTraining) -> Outcome | None:
-        """Return what a training came to; none where it has not ended.
+        """Return the outcome of a training; none if it has not ended.
 
-        Raises ValueError where the file is damaged.
+        Raises ValueError if the file is damaged.
         """
         file = (TRIALS, name, f"{training.name}.json")
         return Outcome.from_dict(self._read_json(*file)) if self.folder.exists(*file) else None
@@ -150,7 +149,7 @@ class Journal:
         self.folder.write_json(outcome.to_dict(), TRIALS, name, f"{training.name}.json")
 
     def read(self) -> list[Trial]:
-        """Return all trials, in the order in which they were begun."""
+        """Return all trials, in the order of their start."""
         trials = [self._read_trial(name) for name in self.list_trials()]
         return sorted(trials, key=lambda trial: (trial.started, trial.name))
 
@@ -158,12 +157,12 @@ class Journal:
         return Folder(self.folder.at(TRIALS)).list_folders()
 
     def list_seed_trainings(self, name: str) -> list[SeedTraining]:
-        """Return the sites that a trial has an outcome of."""
+        """Return the seeds' trainings that have an outcome in a trial."""
         found = [_SEED_TRAINING.fullmatch(file) for file in self.folder.list_names(TRIALS, name)]
         return [SeedTraining(one[1], int(one[2])) for one in found if one]
 
     def read_options(self, name: str) -> tuple[dict[str, str], str]:
-        """Return what a trial tries, and since when. Raises ValueError where it is not written there."""
+        """Return a trial's options and its start. Raises ValueError if they are not recorded."""
         if not self.folder.exists(TRIALS, name, _OPTIONS):
             raise ValueError("there is none")
         reported = self._read_json(TRIALS, name, _OPTIONS)
@@ -172,7 +171,7 @@ class Journal:
         return reported["dials"], reported["begun"]
 
     def remove(self, *file: str) -> None:
-        """Forget a trial, or one of its files."""
+        """Delete a trial, or one of its files."""
         self.folder.remove(TRIALS, *file)
 
     def _read_trial(self, name: str) -> Trial:

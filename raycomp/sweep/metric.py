@@ -1,4 +1,4 @@
-"""Metrics by name, BENCHMARK.METRIC.SPLIT: which an evaluation gives, and what it gave."""
+"""Metrics by name, BENCHMARK.METRIC.SPLIT: those an evaluation can give, and the values it gave."""
 
 import tempfile
 from collections.abc import Sequence
@@ -22,19 +22,19 @@ from raycomp.evaluate.world import write_test_set
 from raycomp.table import Estimate, group_by, read_csv
 from raycomp.words import ACC1, ACC5, MACRO, MEAN_PER_CLASS_RECALL, OK, RECALLS, TEST
 
-# Scenes that have a negative of every category among them.
+# Scenes with a negative of every category among them.
 _SCENES = 40
 _RETRIEVED = tuple(f"{metric}@{k}" for metric in RECALLS.values() for k in CUTS)
 ALL = "all"
-# Of continual learning, beside the main figure.
+# Of continual learning, in addition to the main figure.
 _FURTHER = ("fused zstd", "fused crr", "fused a_pair", "composed merged both last")
 _CLASSIFIED = (ACC1, ACC5, MEAN_PER_CLASS_RECALL)
 
 
 def check_metric(name: str, known: Sequence[str]) -> str:
-    """Return the whole name of a metric. Raises ValueError where it is none of the ``known`` ones.
+    """Return the full name of a metric. Raises ValueError if it is not among the ``known`` ones.
 
-    Without a split it is the macro mean, or the only split there is.
+    Without a split it is the macro mean, or the only split.
     """
     if name in known:
         return name
@@ -50,7 +50,7 @@ def check_metric(name: str, known: Sequence[str]) -> str:
 
 
 def list_metrics(config: EvaluateConfig) -> list[str]:
-    """Return all metrics that an evaluation may give. Raises ValueError where it cannot be made."""
+    """Return all metrics that an evaluation may give. Raises ValueError if the evaluation cannot be built."""
     found = []
     for opened in open_evaluations(config, say=lambda line: None):
         found += _list_of_evaluation(opened.evaluation)
@@ -68,13 +68,13 @@ def world_evaluation(folder: str) -> EvaluateConfig:
 
 
 def list_stream_metrics(config: ContinualConfig) -> list[str]:
-    """Return the metrics of a method on its streams: those of the main figure, alone and less the frozen
+    """Return the metrics of a method on its streams: those of the main figure, alone and minus the frozen
     model's, and a few more."""
     return _name_ends(config, [*MAIN, *(f"{name}{MINUS_FROZEN}" for name in MAIN), *_FURTHER, "seconds"])
 
 
 def list_main_metrics(config: ContinualConfig) -> list[str]:
-    """Return those of them that are told of every trial."""
+    """Return the metrics that are reported for every trial."""
     return _name_ends(config, [*MAIN, *_FURTHER])
 
 
@@ -101,7 +101,7 @@ def _list_of_evaluation(evaluation: Evaluation) -> list[str]:
     if not isinstance(evaluation, ChoiceEvaluation):
         metrics = _RETRIEVED if evaluation.name == "retrieval" else _CLASSIFIED
         return [f"{evaluation.name}.{metric}.{TEST}" for metric in metrics]
-    # What any model's scores would be called: these are of a model that sees nothing.
+    # Any model's scores could have these names; here they belong to a text-only baseline.
     pictures = list(dict.fromkeys(evaluation.pictures))
     blank = np.zeros((len(pictures), 1), np.float32)
     keys = np.zeros(len(pictures), KEY)

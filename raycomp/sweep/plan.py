@@ -1,4 +1,4 @@
-"""What a sweep will try: the options of its space found in their commands, every value read and checked."""
+"""The plan of a sweep: the options of its space found in their commands, every value parsed and checked."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -19,29 +19,29 @@ from raycomp.sweep.config import OWN_OPTIONS, SWEPT, SweepConfig, SweptCommand
 from raycomp.words import WORLD_STREAMS
 
 Options = Mapping[str, str]
-"""The options of one trial by path, as text that ``override`` reads."""
+"""The options of one trial by path, as text that ``override`` parses."""
 _MOST_TRIALS = 10_000
-# Combinations of values, and of the ends of ranges, that are checked before anything starts.
+# Largest number of combinations of values and range ends that are checked before anything starts.
 _MOST_CHECKED = 1000
-# Letters of a trial in a message.
+# Largest number of characters of a trial in a message.
 _MOST_SAID = 200
-# Of what a trial draws from a range.
+# Significant digits of a draw from a range.
 _DIGITS = 6
-# What a little world brings, by how their names begin.
+# Inputs that a little world provides, by the prefixes of their names.
 _OF_WORLDS = ("model.", "negative")
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What trials are made of."""
+    """The space and the configs of trials."""
 
     config: SweepConfig
     space: Mapping[str, Domain]
-    """Every value in its one spelling, so that texts are equal where values are."""
+    """Every value in normalized form, so that equal values have equal texts."""
     parts: Mapping[str, SweptCommand]
-    """By option of the space the part of a trial that it is of."""
+    """By option of the space, the part of a trial that has it."""
     scored: Mapping[str, Any] | None
-    """The config of the curation whose scores are chosen from; none = nothing is chosen."""
+    """The config of the curation whose scores trials select from; none = no selection."""
 
     def split(self, options: Options) -> dict[str, dict[str, str]]:
         """Return the options of a trial by the name of their part."""
@@ -51,12 +51,12 @@ class Plan:
         return found
 
     def check(self, options: Options) -> None:
-        """Raise ValueError, naming the trial, where its options cannot be had, alone or together."""
+        """Raise ValueError, naming the trial, if its options are invalid, alone or together."""
         for part in self.split(options):
             self.check_part(part, options)
 
     def check_part(self, part: str, options: Options) -> None:
-        """Do so for the options of one part."""
+        """Check the options of one part in the same way."""
         try:
             if part != "select":
                 self.find_trial(options)
@@ -66,10 +66,10 @@ class Plan:
             raise ValueError(f"{error}; the space has the trial {_say(options)}") from error
 
     def find_trial(self, options: Options) -> Any:
-        """Return the config of a trial's own command, but for its seed and its inputs.
+        """Return the config of a trial's own command, except its seed and its inputs.
 
-        Raises ValueError where the options cannot be had together, or the sweep itself refuses them: what
-        it asks of ``train`` and ``continual`` holds for every trial.
+        Raises ValueError if the options are invalid together, or the sweep itself refuses them: its
+        conditions on ``train`` and ``continual`` hold for every trial.
         """
         command = self.config.command
         trial = override_all(find_base(self.config), self.split(options)[command])
@@ -82,11 +82,11 @@ class Plan:
         return trial
 
     def is_whole(self, option: str) -> bool:
-        """Whether an option takes whole numbers alone."""
+        """Whether an option takes only integers."""
         return _find_type(self.parts[option], option) is int
 
     def spell(self, options: Options) -> dict[str, str]:
-        """Return the options of a trial in their one spelling. Raises ValueError where the space has no such
+        """Return the options of a trial in normalized form. Raises ValueError if the space has no such
         trial."""
         if set(options) != set(self.space):
             raise ValueError(f"the options are {', '.join(options)}, the space has {', '.join(self.space)}")
@@ -105,14 +105,15 @@ class Plan:
 
 
 def find_base(config: SweepConfig) -> Any:
-    """Return what trials have of the sweep's command where the space says nothing else."""
+    """Return the trials' defaults for the sweep's command, for options that the space does not set."""
     return (
         base_train(config) if config.command == "train" else replace(config.continual, cluster=config.cluster)
     )
 
 
 def base_train(config: SweepConfig) -> Any:
-    """Return what trials have of training where the space says nothing else; paths may be set later."""
+    """Return the trials' defaults for training, for options that the space does not set; paths may be set
+    later."""
     negatives = config.train.negatives
     if config.has_worlds:  # has some where a loss wants them
         negatives = "world"
@@ -120,9 +121,9 @@ def base_train(config: SweepConfig) -> Any:
 
 
 def make_plan(config: SweepConfig, scored: Mapping[str, Any] | None) -> Plan:
-    """Return the plan, all of whose values can be had. Raises ValueError where one cannot, naming it.
+    """Return the plan, with all values valid. Raises ValueError with the name of an invalid one.
 
-    ``scored``: the config of the curation to choose from, as run.json holds it; none = there is none.
+    ``scored``: the config of the curation to select from, from its run.json; none = there is none.
     """
     space = read_space(config.space)
     parts = {option: _find_part(config, option, scored is not None) for option in space}
@@ -148,7 +149,7 @@ def make_plan(config: SweepConfig, scored: Mapping[str, Any] | None) -> Plan:
 
 
 def _check_trials(plan: Plan) -> None:
-    """Raise ValueError where a trial cannot be had; options of a part that many trials share, once."""
+    """Raise ValueError if a trial is invalid; options of a part that many trials share are checked once."""
     checked: set[tuple[str, ...]] = set()
     for options in list_checked(plan):
         for part, own in plan.split(options).items():
@@ -164,15 +165,16 @@ def _say(options: Options) -> str:
 
 
 def list_checked(plan: Plan) -> Iterator[dict[str, str]]:
-    """Yield what is checked before anything starts: every value and both ends of every range, then their
-    combinations, so many at most, then all trials where they are known."""
+    """Yield the trials to check before anything starts: every value and both ends of every range, then their
+    combinations up to a limit, then all trials if they are known."""
     yield from _list_corners(plan.space)
     if plan.config.search != "optuna":
         yield from list_points(plan)
 
 
 def _list_corners(space: Mapping[str, Domain]) -> Iterator[dict[str, str]]:
-    """Yield every value, and both ends of ranges, with the first ones of other options; then combinations."""
+    """Yield every value, and both ends of ranges, with the first values of the other options; then
+    combinations."""
     first = {option: domain.values[0] for option, domain in space.items()}
     for option, domain in space.items():
         yield from ({**first, option: value} for value in domain.values)
@@ -181,7 +183,7 @@ def _list_corners(space: Mapping[str, Domain]) -> Iterator[dict[str, str]]:
 
 
 def _find_part(config: SweepConfig, option: str, can_choose: bool) -> SweptCommand:
-    """Return the part that has an option. Raises ValueError where none has, or it is not to be swept."""
+    """Return the part that has an option. Raises ValueError if none has it, or it may not be swept."""
     errors = []
     for part in SWEPT[config.command]:
         try:
@@ -201,12 +203,13 @@ def _find_part(config: SweepConfig, option: str, can_choose: bool) -> SweptComma
 
 
 def _find_type(part: SweptCommand, option: str) -> Any:
-    """Return the type of an option's values, but for none."""
+    """Return the type of an option's values, without None."""
     return split_none({one.path: one.hint for one in list_options(part.config)}[option])[0]
 
 
 def _list_swept(part: SweptCommand) -> list[str]:
-    """Return the dials of a part that may be swept: those that results depend on and a trial does not set."""
+    """Return the options of a part that may be swept: those that results depend on and a trial does not
+    set."""
     options = [one.path for one in list_options(part.config, part.mark) if "free" not in one.marks]
     return [option for option in options if option not in OWN_OPTIONS]
 
@@ -220,10 +223,10 @@ def _count_points(space: Mapping[str, Domain]) -> int:
 
 
 def list_points(plan: Plan) -> list[dict[str, str]]:
-    """Return the options of every trial, in their order; none comes twice. Not of search=optuna.
+    """Return the options of every trial, in their order, without duplicates. Not for search=optuna.
 
-    Grids whole; with search=random every point of them so many times, with draws from the rest, sample n the
-    same draws at every point.
+    Complete grids. With search=random every grid point is repeated with draws from the other options; sample
+    n has the same draws at every point.
     """
     grids = [d.values if d.kind in (GRID, FIXED) else ("",) for d in plan.space.values()]
     drawn = _list_drawn(plan.space)
@@ -238,7 +241,7 @@ def list_points(plan: Plan) -> list[dict[str, str]]:
 
 
 def draw(domain: Domain, is_whole: bool, rng: np.random.Generator) -> str:
-    """Return a value of a choice or range: numbers with 6 digits, whole ones where the option wants them."""
+    """Return a value of a choice or range: numbers with 6 digits, integers if the option takes integers."""
     if domain.kind == CHOICE:
         return domain.values[rng.integers(len(domain.values))]
     low, high = domain.ends
@@ -250,7 +253,7 @@ def draw(domain: Domain, is_whole: bool, rng: np.random.Generator) -> str:
 
 
 def write_number(value: float, domain: Domain, is_whole: bool) -> str:
-    """Return a number of a range as the text that is tried; it stays within the range."""
+    """Return a number of a range as the text of an option; it stays within the range."""
     low, high = domain.ends
     rounded = round(value) if is_whole else float(f"{value:.{_DIGITS}g}")
     if low <= rounded <= high:
@@ -259,6 +262,6 @@ def write_number(value: float, domain: Domain, is_whole: bool) -> str:
 
 
 def list_groups(plan: Plan) -> Iterator[dict[str, str]]:
-    """Yield each value of ``per`` as the options of a group; one group without any where that is none."""
+    """Yield each value of ``per`` as the options of a group; one group without options if ``per`` is none."""
     per = plan.config.per
     yield from ({per: value} for value in plan.space[per].values) if per else ({},)

@@ -1,9 +1,9 @@
-"""Ray Tune around trials: which comes next, which is stopped, how many there are at a time.
+"""Ray Tune for trials: the next trial, early stopping, the number of concurrent trials.
 
-What a trial came to stands in the journal of the sweep, not in Tune's: a sweep that goes on offers Tune all
-trials that were begun once more, in their order, and those that ended tell it at once what they know. So a
-search and a scheduler learn what they had learned, and nothing is trained twice. ``Tuner.restore`` would go
-by a snapshot that is taken now and then, and lacks what came between it and the kill.
+Trial results are stored in a journal of the sweep, not in Tune's. A sweep that resumes gives Tune all started
+trials again, in their order, and finished ones report their results at once. So a search and a scheduler
+recover their state, and no training is repeated. ``Tuner.restore`` would use a snapshot that is saved from
+time to time, and would lose the results between the snapshot and the kill.
 """
 
 import os
@@ -35,26 +35,26 @@ from raycomp.sweep.plan import Plan, list_points, write_number
 from raycomp.sweep.seed_training import Job, run_seed_training
 
 _METRIC, _POINT = "metric", "point"
-# No files beside the journal, no table on the terminal, no way of its own with Ctrl-C.
+# No files besides the journal, no table on the terminal, no own handling of Ctrl-C.
 _QUIET = {
     "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
     "RAY_AIR_NEW_OUTPUT": "0",
     "TUNE_DISABLE_SIGINT_HANDLER": "1",
 }
 _REPORTED = "told"
-# Suggestions that were tried before after which a search has nothing new.
+# Number of consecutive duplicate suggestions after which a search is exhausted.
 _MOST_REPEATS = 50
 
 
 @dataclass
 class Watch:
-    """What the driver does as trainings end."""
+    """The driver's actions when trainings end."""
 
     check: Callable[[], None]
     say: Say
     metric: str
     at_once: int
-    """Trials that are run side by side."""
+    """Number of concurrent trials."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class _Round:
 
 
 def tune_group(job: Job, group: Mapping[str, str], trainings: Sequence[SeedTraining], watch: Watch) -> None:
-    """Try what the space has for a group, on the development sites."""
+    """Try the space of a group, on the development seeds."""
     config, plan = job.config, job.plan
     scheduler = None
     if config.scheduler == "asha":
@@ -92,14 +92,14 @@ def tune_group(job: Job, group: Mapping[str, str], trainings: Sequence[SeedTrain
 def train_points(
     job: Job, points: Sequence[Mapping[str, str]], trainings: Sequence[SeedTraining], watch: Watch
 ) -> None:
-    """Train trials at all of these sites; those that were need not be told of again."""
+    """Train trials on all of these seeds; existing outcomes are not reported again."""
     left = [point for point in points if not _is_over(job, name_trial(point), trainings)]
     if left:
         _run(job, _list_round(left, trainings), watch)
 
 
 def _is_over(job: Job, name: str, trainings: Sequence[SeedTraining]) -> bool:
-    """Whether a trial was trained at all sites, or failed at one."""
+    """Whether a trial was trained on all seeds, or failed on one."""
     outcomes = [job.journal.find(name, training) for training in trainings]
     return all(outcomes) or any(one is not None and one.status != FINISHED for one in outcomes)
 
@@ -114,7 +114,8 @@ def _list_round(
 
 
 def _run(job: Job, round_: _Round, watch: Watch) -> None:
-    """Give trials to Tune until all have ended. Raises what ended one of them and is not its own fault."""
+    """Run trials in Tune until all have ended. Raises the cause if a trial ended for a reason other than its
+    own failure."""
     os.environ.update(_QUIET)
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     what = {
@@ -145,10 +146,10 @@ def _run(job: Job, round_: _Round, watch: Watch) -> None:
         tuner = tune.Tuner(trial, param_space=dict(round_.space), tune_config=how, run_config=run_config)
         try:
             with warnings.catch_warnings():
-                # What a trial held is given back where its process ends.
+                # A trial's resources are released when its process ends.
                 warnings.filterwarnings("ignore", message="fail_fast='raise'")
                 tuner.fit()
-        except Exception as error:  # what ended a trial, or the lease that a callback found lost
+        except Exception as error:  # the error of a trial, or the lost lease that a callback found
             cause = find_cause(error)
             if cause is error:
                 raise
@@ -156,9 +157,9 @@ def _run(job: Job, round_: _Round, watch: Watch) -> None:
 
 
 def find_cause(error: Exception) -> Exception:
-    """Return what ended a trial without what tasks and actors between have wrapped it in.
+    """Return the error of a trial without the wrappers of tasks and actors.
 
-    A mistake of our own stays wrapped: the traceback of where it was made is in there.
+    A programming error stays wrapped, because the wrapper has the traceback of its origin.
     """
     cause = unwrap(error)
     is_known = isinstance(cause, OSError | LeaseLost | UserError | ClusterFailed) or type(cause) is ValueError
@@ -168,7 +169,7 @@ def find_cause(error: Exception) -> Exception:
 def _try(
     point: dict[str, Any], job: Job, group: Mapping[str, str], trainings: Sequence[SeedTraining], metric: str
 ) -> None:
-    """Be a trial of Tune's: train at one site after the other, tell the mean so far after each."""
+    """Run as a trial of Tune: train on one seed after the other, report the mean so far after each."""
     options = point.get(_POINT) or _to_options(job.plan, point, group)
     journal = job.journal
     name = journal.start(options, datetime.now(UTC).isoformat())
@@ -194,10 +195,11 @@ def _try(
 
 
 def _start_seed_training(job: Job, name: str, options: Mapping[str, str], training: SeedTraining) -> Any:
-    """Return the result to come of a training, which runs outside of what Tune has set aside for the trial.
+    """Return the future result of a training, which runs outside of the resources that Tune reserves for the
+    trial.
 
-    Inside, its tasks would wait for a share of that. Ray Train asks the cluster that RAY_ADDRESS names. A
-    training without tasks holds its CPU itself, in a process that the next training finds warm.
+    Inside, its tasks would wait for a share of those resources. Ray Train uses the cluster in RAY_ADDRESS. A
+    training without tasks holds its own CPU, in a process that the next training reuses.
     """
     address = {"RAY_ADDRESS": ray.get_runtime_context().gcs_address}
     resources: dict[str, Any] = {"num_cpus": int(job.is_local), **TASK_RETRIES}
@@ -209,13 +211,13 @@ def _start_seed_training(job: Job, name: str, options: Mapping[str, str], traini
 
 
 class _Teller(tune.Callback):
-    """Says what trainings came to, as Tune hears of it."""
+    """Reports the outcomes of trainings as Tune receives them."""
 
     def __init__(self, watch: Watch, progress: Progress):
         self._watch, self._progress = watch, progress
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return nothing: what Tune writes down of an experiment is never read."""
+        """Return nothing: Tune's experiment state is never read."""
         return {}
 
     def on_trial_result(self, iteration: int, trials: Any, trial: Any, result: dict, **info: Any) -> None:
@@ -265,7 +267,7 @@ def _to_options(plan: Plan, point: Mapping[str, Any], group: Mapping[str, str]) 
 
 
 def _to_point(plan: Plan, options: Mapping[str, str], group: Mapping[str, str]) -> dict[str, Any]:
-    """Return what a search drew where a trial has these options."""
+    """Return the search's draw for a trial with these options."""
     return {
         option: _read(options[option], domain, plan.is_whole(option))
         for option, domain in plan.space.items()
@@ -280,7 +282,7 @@ def _read(value: str, domain: Domain, is_whole: bool) -> Any:
 
 
 def _make_search(plan: Plan, group: Mapping[str, str], started: Sequence[Mapping[str, str]]) -> Searcher:
-    """Return Optuna's TPE, which begins with the trials that were begun before."""
+    """Return Optuna's TPE, started with the trials that were started before."""
     config: SweepConfig = plan.config
     mine = [options for options in started if group.items() <= options.items()]
     points = [_to_point(plan, options, group) for options in mine]
@@ -289,7 +291,8 @@ def _make_search(plan: Plan, group: Mapping[str, str], started: Sequence[Mapping
 
 
 class _Once(Searcher):
-    """A search that suggests no trial twice: it is told at once that the second one is of no use."""
+    """A search that suggests no trial twice: a duplicate is reported to the inner search as useless at
+    once."""
 
     def __init__(self, inner: Searcher, name: Callable[[Mapping[str, Any]], str]):
         super().__init__(metric=inner.metric, mode=inner.mode)
@@ -321,7 +324,7 @@ class _Once(Searcher):
         self._inner.on_trial_complete(self._asked[trial_id], result, error)
 
     def save(self, checkpoint_path: str) -> None:
-        """Nothing: who goes on begins with the journal."""
+        """Does nothing: a resumed sweep starts from the journal."""
 
     def restore(self, checkpoint_path: str) -> None:
-        """Nothing was saved."""
+        """Does nothing: no state was saved."""

@@ -1,4 +1,4 @@
-"""``trials.parquet``: a row for every training of a sweep, the dials of its trial in columns of their own."""
+"""``trials.parquet``: a row for every training of a sweep, with a column for each option of its trial."""
 
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any
@@ -27,10 +27,10 @@ _OWN = [
 def make_rows(
     plan: Plan, trials: Sequence[Trial], development: Sequence[SeedTraining], metric: str
 ) -> pa.Table:
-    """Return the rows of trials in the order in which they were begun.
+    """Return the rows of trials in the order of their start.
 
-    Seeds of development that a stopped trial was not trained with have a row, too. ``metric`` with the
-    interval over examples of one training; ``world`` is null where the data are the user's.
+    Development seeds on which a stopped trial was not trained have a row, too. ``metric`` has the interval
+    over examples of one training; ``world`` is null if the data are the user's.
     """
     numbers = {option for option in plan.space if is_number(plan, option)}
     fields = [*_OWN, *((option, pa.float64() if option in numbers else pa.string()) for option in plan.space)]

@@ -1,4 +1,4 @@
-"""One training of a trial: the commands that it runs, each in a folder of its own, and what came of it."""
+"""One training of a trial: the commands that it runs, each in a folder of its own, and its outcome."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -34,27 +34,27 @@ _EVALUATED, _STARTS = "evaluated", "starts.json"
 _RAN = "ran"
 _STREAMS, _MAKING = "streams", "making"
 Run = Callable[["Job", Mapping[str, str], SeedTraining, Folder], dict[str, Estimate]]
-"""Takes what trials share, the options of one, where to train it and a folder; returns metrics by name."""
-# Weights of a trial follow from its seed where they are drawn.
+"""Takes the shared context, a trial's options, the seed's training and a folder; returns metrics by name."""
+# A trial's initial weights are drawn by its seed.
 _DRAWN = "random:"
-# Of a training that does all of its work by itself; others run beside it.
+# For a training that runs in one process; others run concurrently.
 _ONE_PROCESS = ClusterConfig(executor="local", num_cpus=1)
 
 
 @dataclass(frozen=True)
 class Job:
-    """What all trials share."""
+    """Context that all trials share."""
 
     plan: Plan
     folder: str
-    """The sweep's, which the journal lies in."""
+    """The sweep's folder, which has the journal."""
     work: str
     places: tuple[Place, ...]
-    """The little worlds by number; none where the data are the user's."""
+    """The little worlds by number; none if the data are the user's."""
     run: Run
-    """What a training is, of COMMANDS."""
+    """Kind of training, of COMMANDS."""
     is_local: bool = False
-    """Whether the process of a training does all of it: one worker needs no others, and no GPU."""
+    """Whether a training runs in one process: one worker, no GPU."""
 
     @property
     def config(self) -> SweepConfig:
@@ -66,10 +66,10 @@ class Job:
 
 
 def run_seed_training(job: Job, name: str, options: Mapping[str, str], training: SeedTraining) -> Outcome:
-    """Train a trial at a site and ask the model; write what came of it into the journal.
+    """Run a trial's training for one seed and evaluate the model; write the outcome into the journal.
 
-    A training that was broken off goes on from its last checkpoint, once whoever was at it is gone. What the
-    user would have to mend, as a loss that is not finite, is a failed training, and no end of the sweep.
+    An interrupted training resumes from its last checkpoint, once its previous process has ended. A user
+    mistake, such as a loss that is not finite, makes a failed training and does not end the sweep.
     """
     folder = Folder(Folder(job.work).at(name, training.name))
     await_lease(folder)
@@ -98,7 +98,7 @@ def _run_held(
 
 
 def _count_starts(folder: Folder) -> int:
-    """Return how often a training was begun before; 0 where that was never written, or was damaged."""
+    """Return the number of earlier starts of a training; 0 if it was never written, or is damaged."""
     try:
         found = folder.read_json(_STARTS) if folder.exists(_STARTS) else 0
     except (ValueError, RecursionError):
@@ -109,7 +109,7 @@ def _count_starts(folder: Folder) -> int:
 def run_train(
     job: Job, options: Mapping[str, str], training: SeedTraining, folder: Folder
 ) -> dict[str, Estimate]:
-    """Choose pairs from the scores there are, train on them, evaluate."""
+    """Select pairs from the existing scores, train on them, evaluate."""
     split, place = job.plan.split(options), job.places[training.number] if job.places else None
     source = place.files.at(CURATED) if place else job.config.curated
     seed = 1000 * job.config.seed + training.number
@@ -130,7 +130,7 @@ def run_commands(
     """Select from the scores in ``source``, train, evaluate, each in a folder of its own below ``folder``.
 
     ``source``: none = the pairs are those of ``config.input``. ``asked``: evaluations by the names of their
-    folders. ``is_local``: all of it is done in this process, whatever the configs say; others run beside it.
+    folders. ``is_local``: everything runs in this process, whatever the configs set; others run concurrently.
     Returns the metrics of each by name.
     """
     chosen, trained = folder.at(SELECTED), folder.at(TRAINED)
@@ -144,13 +144,13 @@ def run_commands(
             select(source, settings, chosen, say_nothing)
             config = replace(config, input=chosen)
         await_lease(Folder(trained))
-        # One thread, however many trials there are at a time: no result depends on that.
+        # One thread for any number of concurrent trials: no result depends on that number.
         train(replace(config, cluster=cluster), trained, say_nothing, num_threads=1)
         found = {}
         for name, one in asked.items():
             evaluated = folder.at(name)
             await_lease(Folder(evaluated))
-            # One scorer, whatever else is there: what it may hold is counted (room.py).
+            # One scorer in every case: its resources are counted (capacity.py).
             own = replace(one, model=replace(one.model, weights=trained), cluster=replace(cluster, scorers=1))
             evaluate(own, evaluated, say_nothing)
             found[name] = read_metrics(Folder(evaluated), TABLE)
@@ -160,7 +160,7 @@ def run_commands(
 def _describe_training(
     config: SweepConfig, options: Mapping[str, str], place: Place | None, seed: int
 ) -> TrainConfig:
-    """Return what a trial is trained with but for its pairs."""
+    """Return a trial's training config without its pairs."""
     found: TrainConfig = override_all(base_train(config), {**options, "train.seed": seed})
     found = replace(found, train=replace(found.train, workers=config.workers))
     weights = f"{_DRAWN}{seed}" if found.model.weights.startswith(_DRAWN) else found.model.weights
@@ -179,14 +179,14 @@ def _describe_evaluation(config: SweepConfig, training: SeedTraining, place: Pla
 
 
 def describe_continual(config: SweepConfig, work: str) -> ContinualConfig:
-    """Return what trials have of ``raycomp continual``: one seed, and the streams that all of them share."""
+    """Return a trial's config of ``raycomp continual``: one seed, and the streams that all trials share."""
     shared = config.continual.prepared or Folder(work).at(_STREAMS)
     one = replace(config.continual, seeds=1, tune_seeds=1, first_seed=0)
     return replace(one, seed=config.seed, prepared=shared, cluster=config.cluster)
 
 
 def make_streams(config: SweepConfig, work: str, say: Say) -> None:
-    """Make what is missing of the streams, of all seeds: by a run that takes no step."""
+    """Build the missing streams of all seeds, by a run that takes no step."""
     own = describe_continual(config, work)
     own = replace(own, head=replace(own.head, steps=0), tune=replace(own.tune, steps=0))
     seeds = config.seeds + config.report_seeds
@@ -202,7 +202,7 @@ def make_streams(config: SweepConfig, work: str, say: Say) -> None:
 def run_continual(
     job: Job, options: Mapping[str, str], training: SeedTraining, folder: Folder
 ) -> dict[str, Estimate]:
-    """Let the method, and the frozen model beside it, learn the streams that all trials share."""
+    """Train the method, and evaluate the frozen model, on the streams that all trials share."""
     config = override_all(describe_continual(job.config, job.work), options)
     config = replace(config, method=(*config.method, FROZEN), first_seed=training.number)
     ran = folder.at(_RAN)

@@ -1,4 +1,4 @@
-"""What a sweep came to, in tables and sentences."""
+"""The results of a sweep, in tables and sentences."""
 
 import math
 from collections.abc import Sequence
@@ -12,28 +12,28 @@ from raycomp.sweep.plan import Plan
 from raycomp.table import Cell, Column, Columns, Table, plain, write_cell
 from raycomp.words import MACRO
 
-# Of a range whose best value lies there the whole is hardly seen.
+# Share of a range at either end: a best value there suggests that the range is too narrow.
 _EDGE = 0.05
 
 
 def name_metric(metric: str) -> str:
-    """Return a metric as a reader says it."""
+    """Return a metric's name for readers."""
     return metric.removesuffix(f".{MACRO}").removesuffix(f".{ALL}")
 
 
 def say_options(plan: Plan, trial: Trial) -> str:
-    """Return the options of a trial that others have otherwise."""
+    """Return the options in which a trial differs from others."""
     own = [f"{option}={trial.options[option]}" for option in list_varied(plan)]
     return ", ".join(own) or ", ".join(f"{option}={value}" for option, value in trial.options.items())
 
 
 def list_varied(plan: Plan) -> list[str]:
-    """Return the options of which more than one value may be tried."""
+    """Return the options that may have more than one value."""
     return [option for option, domain in plan.space.items() if len(domain.values) > 1]
 
 
 def say_winner(winner: Winner, plan: Plan, metric: str) -> str:
-    """Return in a line what is best and what it is worth."""
+    """Return one line with the best trial and its reported metric."""
     figures = f"{name_metric(metric)} {plain(write_cell(winner.development))} on development seeds"
     if winner.report.value == winner.report.value:
         figures += f", {plain(write_cell(winner.report))} on {plan.config.report_seeds} others"
@@ -41,7 +41,7 @@ def say_winner(winner: Winner, plan: Plan, metric: str) -> str:
 
 
 def make_tables(plan: Plan, trials: Sequence[Trial], winners: Sequence[Winner], metric: str) -> list[Table]:
-    """Return the tables of the page: what was chosen, then every trial, then further metrics."""
+    """Return the tables of the page: the selected trials, then every trial, then further metrics."""
     return [
         _report_winners(plan, winners, metric),
         _report_trials(plan, trials, winners, metric),
@@ -114,7 +114,7 @@ def _report_trials(plan: Plan, trials: Sequence[Trial], winners: Sequence[Winner
 
 
 def _report_more(plan: Plan, trials: Sequence[Trial], metric: str) -> Table:
-    """Return the other means of the evaluation by trial: what the chosen metric costs elsewhere."""
+    """Return the other means of the evaluation by trial: the cost of the selection in other metrics."""
     whole = [trial for trial in trials if is_whole(trial, metric, plan.config.seeds)]
     found = {name for trial in whole for one in trial.outcomes.values() for name in one.metrics}
     means = sorted(name for name in found if name.endswith(f".{MACRO}"))
@@ -134,7 +134,7 @@ def _report_more(plan: Plan, trials: Sequence[Trial], metric: str) -> Table:
 
 
 def list_warnings(plan: Plan, trials: Sequence[Trial], winners: Sequence[Winner], metric: str) -> list[str]:
-    """Return what a reader should know before believing the best."""
+    """Return caveats on the best trial."""
     found = []
     if plan.config.seeds < 2:
         found.append(
@@ -154,8 +154,8 @@ def list_warnings(plan: Plan, trials: Sequence[Trial], winners: Sequence[Winner]
 
 
 def _is_at_end(value: str, domain: Domain) -> bool:
-    """Whether a number is the least or largest of at least three that were tried, or in the last twentieth of
-    a range."""
+    """Whether a number is the smallest or largest of at least three tried values, or in the outer twentieth
+    of a range."""
     if domain.is_range:
         low, high = domain.ends
         at = [math.log(one) if domain.kind == LOGUNIFORM else one for one in (low, float(value), high)]

@@ -1,4 +1,4 @@
-"""Little worlds: pairs that a scorer of their own has scored once, exams, negatives by rules."""
+"""Little worlds: pairs scored once by the world's own scorer, test sets, rule-based negatives."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -23,12 +23,12 @@ from raycomp.worlds.scenes import ALL_PAIRS, hold_out
 
 CURATED, ALL, NEGATIVES, TEST_SET, UNSEEN = "curated", "all", "negatives", "exam", "unseen"
 FAULT = "fault"
-# Added to a world's seed; the world's parts have those of train/little_world.
+# Added to a world's seed; the world's parts have the offsets of train/little_world.
 _UNSEEN_SEED = 4_000_000
-# Of a scorer's retrieval.
+# Number of pairs that measure a scorer's retrieval.
 _NUM_HELD_OUT = 500
 _FAULTY = 3
-"""One pair in so many has a fault; none has an image that does not decode."""
+"""One pair in this many has a fault; no image fails to decode."""
 _MIX = {fault: share for fault, share in DEFAULT_MIX.items() if fault != "corrupt_image"}
 # All pairs by both scores; cpi over mean drops, whose results docs/study_world.md reports.
 _SCORED = CurateConfig(
@@ -45,16 +45,16 @@ _FIGURES = ("image_to_text", "text_to_image", "train_s")
 
 @dataclass(frozen=True)
 class Place:
-    """One world and the folder it lies in."""
+    """One world and its folder."""
 
     number: int
-    """Which colours and shapes it never shows together follows from it."""
+    """Seed that determines the colours and shapes the world never shows together."""
     folder: str
     seed: int
     sizes: WorldsConfig
     cluster: ClusterConfig
     unseen_scenes: int = 0
-    """Scenes of a second exam, each with a colour and a shape that no pair has together."""
+    """Scenes of a second test set, each with a colour and a shape that no pair has together."""
 
     @property
     def files(self) -> Folder:
@@ -70,7 +70,7 @@ class Place:
         return ScorerConfig(**self.files.read_json(_MADE)["scorer"])
 
     def describe_scorer(self) -> dict[str, float]:
-        """Return its retrieval among held-out clean pairs, 0 to 1, and the seconds it was trained for."""
+        """Return its retrieval among held-out clean pairs, 0 to 1, and the seconds of its training."""
         made = self.files.read_json(_MADE)
         return {name: made[name] for name in _FIGURES}
 
@@ -82,7 +82,7 @@ class Place:
 def list_places(
     count: int, work: Folder, seed: int, sizes: WorldsConfig, cluster: ClusterConfig, unseen_scenes: int = 0
 ) -> list[Place]:
-    """Return so many worlds, each below ``work``."""
+    """Return this number of worlds, each below ``work``."""
     return [
         Place(number, work.at(f"world-{number:02d}"), 100 * seed + number, sizes, cluster, unseen_scenes)
         for number in range(count)
@@ -90,17 +90,17 @@ def list_places(
 
 
 def fingerprint_worlds() -> dict[str, Any]:
-    """Return what the results of trials in worlds depend on beside the options."""
+    """Return the inputs, other than options, that results of trials in worlds depend on."""
     return {"architecture": digest(TINY_CLIP)}
 
 
 def scored_options() -> dict[str, Any]:
-    """Return the options that every world is scored with, as run.json has them."""
+    """Return the options of every world's scoring, as in run.json."""
     return to_dict(_SCORED)
 
 
 def make_worlds(places: Sequence[Place], num_tasks: int, run: Run, say: Say) -> None:
-    """Make what is missing of the worlds: pairs and a scorer, exams, scores."""
+    """Build the missing parts of the worlds: pairs and a scorer, test sets, scores."""
     left = [place for place in places if not place.files.exists(_READY)]
     check = run.lease.check
     unmade = [(place,) for place in left if not place.is_made]
@@ -148,9 +148,10 @@ def make_scorer(place: Place) -> None:
 
 
 def make_test_sets(place: Place) -> None:
-    """Write a world's exam, scenes of colours and shapes that its pairs show together, and the second one.
+    """Write a world's test set, scenes of colours and shapes that its pairs show together, and the second
+    one.
 
-    The pictures and captions of the first are a test of retrieval, too.
+    The pictures and captions of the first are also a retrieval test set.
     """
     unseen = hold_out(place.number)
     write_test_set(place.files.at(TEST_SET), place.sizes.scenes, place.seed + TEST_SEED, ALL_PAIRS - unseen)
@@ -163,10 +164,10 @@ def make_test_sets(place: Place) -> None:
 
 
 def write_negatives(place: Place, name: str, writing: WritingConfig) -> None:
-    """Write negatives of all pairs of a world into its folder ``name``; those that are there stay."""
+    """Write negatives of all pairs of a world into its folder ``name``; existing ones are kept."""
     rules = NegativesConfig(input=place.files.at(ALL), negatives=writing, cluster=place.cluster)
     negatives(rules, place.files.at(name), say_nothing)
 
 
 def say_nothing(line: str) -> None:
-    """What a trial or a world runs is no run that anybody looks at."""
+    """Messages of inner runs are discarded."""

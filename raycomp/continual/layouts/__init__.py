@@ -1,1 +1,1 @@
-"""Data sets that are learned one after another: files -> rows, one short file per layout."""
+"""Readers of published continual-learning data sets: files -> rows, one short module per layout."""

@@ -1,8 +1,8 @@
 """CLEVR and CoGenT scenes (Johnson et al. 2017, arXiv:1612.06890): coloured solids on a table.
 
 ``CLEVR_*_scenes.json``: {"scenes": [{"image_filename", "split", "objects": [{"size", "color", "material",
-"shape"}]}]}; images are ``images/SPLIT/FILE``. Nothing is said of them, so the caption lists the objects in
-the file's order, and they are the primitives: which attributes belong together is not lost.
+"shape"}]}]}; images are ``images/SPLIT/FILE``. The scenes have no captions. The caption lists the objects in
+the file's order, and they are the primitives, so the binding of attributes is kept.
 """
 
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""CLOVE (Lei et al. 2023, arXiv:2208.12037): questions by scene or by function, a file of each a task.
+"""CLOVE (Lei et al. 2023, arXiv:2208.12037): questions by scene or by function, one file per task.
 
 ``*.json``: a list of {question_id, image_id, question, answer, answers, stage, ...}; images are
 ``IMAGE_ID.jpg``. Scenes come as ShopAndDining, Workplace, HomeOrHotel, Transportation, SportAndLeisure,

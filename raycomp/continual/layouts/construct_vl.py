@@ -1,8 +1,8 @@
-"""ConStruct-VL (Smith et al. 2023, arXiv:2211.09790): a file of VL-CheckList is a task.
+"""ConStruct-VL (Smith et al. 2023, arXiv:2211.09790): one file of VL-CheckList per task.
 
-A list of [image, {"POS": [...], "NEG": [...]}]: the first caption of each are the answers to choose from. The
-images, each once in the file's order, are shuffled by seed 0: the first 80 % are to learn from, the last 10 %
-to be asked about, those between are for nobody.
+A list of [image, {"POS": [...], "NEG": [...]}]: the first caption of each are the candidate answers. The
+images, each once in the file's order, are shuffled by seed 0: the first 80 % are for training, the last 10 %
+for testing, and those between are unused.
 """
 
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ NAME = "construct_vl"
 
 
 def read(folder: Folder, name: str, half: str) -> Iterator[Row]:
-    """Yield the rows of a half; ValueError where one has another shape."""
+    """Yield the rows of a half; ValueError where a row has another shape."""
     records = read_json(folder, name, list)
     for place, record in enumerate(records):
         if not isinstance(record, list) or len(record) != 2 or not is_text(record[0]):

@@ -1,9 +1,10 @@
-"""MIT-States (Isola et al. 2015): things in states, "sliced apple", in the split of Purushwalkam et al. 2019.
+"""MIT-States (Isola et al. 2015): objects in states, "sliced apple", in the split of Purushwalkam et al.
+2019.
 
 ``images/ADJECTIVE NOUN/*.jpg`` (or with ``_`` for the space), and ``compositional-split-natural/`` with
-``train_pairs.txt`` and ``test_pairs.txt``, a pair a line. Of a pair that both have, a file of Torch's alone
-says which images are for which: so the test has the pairs that are not learned. The adjective and the noun
-are the primitives.
+``train_pairs.txt`` and ``test_pairs.txt``, a pair a line. For pairs in both lists, only a file in Torch's
+format assigns images to the halves. Therefore the test has only the pairs that are not in training. The
+adjective and the noun are the primitives.
 """
 
 from collections import defaultdict
@@ -17,7 +18,7 @@ _SPLIT = "compositional-split-natural/{}_pairs.txt"
 
 
 def read(folder: Folder, name: str, half: str) -> Iterator[Row]:
-    """Yield a row for every image; ValueError where there is no list, or no image of a pair in it."""
+    """Yield a row for every image; ValueError if a list is missing, or no image has a pair in it."""
     learned = _read_pairs(folder, "train")
     pairs = learned if half == "train" else [one for one in _read_pairs(folder, "test") if one not in learned]
     by_pair: dict[tuple[str, ...], list[str]] = defaultdict(list)

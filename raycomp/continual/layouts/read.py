@@ -8,6 +8,6 @@ from raycomp.data.folder import Folder
 
 Read = Callable[[Folder, str, str], Iterator[Row]]
 OF_FILES: dict[str, Read] = {one.NAME: one.read for one in (clevr, vaw, construct_vl, clove, vqacl)}
-"""Those that are a file, with the images beside it unless another folder is named."""
+"""Layouts that are one file; the images are in the file's folder unless another folder is named."""
 OF_FOLDERS: dict[str, Read] = {mit_states.NAME: mit_states.read}
-"""Those that are a folder with all that they need."""
+"""Layouts that are a folder with all their files."""

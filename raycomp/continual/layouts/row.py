@@ -1,4 +1,4 @@
-"""The one row of every data set of a stream: an image, what is true of it, what it is made of."""
+"""The row format of every data set of a stream: an image, its true text, its primitives."""
 
 from collections import Counter, defaultdict
 from collections.abc import Sequence
@@ -6,30 +6,30 @@ from typing import Any, NamedTuple
 
 from raycomp.evaluate.benchmarks.choice import is_text
 
-# Of a question without answers to choose from: the right one and the commonest others.
+# Number of candidates of a question without answers to choose from: the right one and the most common others.
 NUM_CANDIDATES = 8
 _WORDS_OF_KIND = 2
 EXTENSIONS = (".jpg", ".jpeg", ".png")
 
 
 class Row(NamedTuple):
-    """A sample to learn from, or to be asked about."""
+    """A training or test sample."""
 
     image: str
     """The image's file name, relative to the folder that the images are published in."""
     caption: str
-    """Of a question the right answer, with the question before it; "" where there is none."""
+    """For a question, the right answer with the question before it; "" if there is none."""
     primitives: tuple[str, ...] | None = None
-    """None where the files do not name them: then the caption is parsed."""
+    """None if the files do not name them; the caption is then parsed."""
     box: tuple[int, int, int, int] | None = None
-    """Left, top, width, height in pixels: the part of the image that the row is about; None for all."""
+    """Left, top, width, height in pixels: the part of the image that the row describes; None for all."""
     candidates: tuple[str, ...] = ()
     kind: str = ""
-    """Questions: the same for those that are asked alike."""
+    """Questions: the kind of question; same kind, same value."""
 
 
 class QuestionRow(NamedTuple):
-    """A question and its answer, as a file has them."""
+    """A question and its answer, as in the file."""
 
     image: str
     question: str
@@ -37,11 +37,12 @@ class QuestionRow(NamedTuple):
 
 
 def offer_answers(asked: Sequence[QuestionRow]) -> list[Row]:
-    """Return questions with answers to choose from, each as the question with the answer behind it.
+    """Return questions with candidate answers, each as the question followed by the answer.
 
-    The data sets are made for models that write, so these are raycomp's own: the right answer and the
-    commonest others to questions of the same kind, which is a question's first two words; 8 together, fewer
-    where there are not as many. Who knows the answers but not the picture is told by ``kind``.
+    The data sets are made for generative models and have no candidates, so these are raycomp's own: the right
+    answer and the most common answers to other questions of the same kind. The kind is a question's first two
+    words. There are 8 candidates together, or fewer if there are not as many answers. ``kind`` allows a
+    text-only baseline that knows the answers of each kind.
     """
     known: dict[str, Counter[str]] = defaultdict(Counter)
     for one in asked:
@@ -69,7 +70,8 @@ def find_kind(question: str) -> str:
 
 
 def take_words(record: Any, name: str, where: str) -> tuple[str, ...]:
-    """Return a field that is a list of words, which may be empty. Raises ValueError, beginning with where."""
+    """Return a field that is a list of words, which may be empty. Raises ValueError that starts with the
+    location."""
     if not isinstance(record, dict) or name not in record:
         raise ValueError(f"{where}: has no field {name!r}")
     value = record[name]
@@ -79,7 +81,7 @@ def take_words(record: Any, name: str, where: str) -> tuple[str, ...]:
 
 
 def name_file(name: str | int) -> str:
-    """Return the file of an image that is known by its number, or by its name without the extension."""
+    """Return the image file with this number, or with this name without the extension."""
     return f"{name}" if f"{name}".lower().endswith(EXTENSIONS) else f"{name}.jpg"
 
 

@@ -1,8 +1,8 @@
-"""VAW (Pham et al. 2021, arXiv:2106.09707): things of Visual Genome with their attributes.
+"""VAW (Pham et al. 2021, arXiv:2106.09707): objects of Visual Genome with their attributes.
 
 ``*.json``: a list of {image_id, instance_id, instance_bbox, object_name, positive_attributes,
-negative_attributes}; images are Visual Genome's ``IMAGE_ID.jpg``, cut to the box. The caption says the
-attributes and the thing, "a parked, red car"; they are the primitives.
+negative_attributes}; images are Visual Genome's ``IMAGE_ID.jpg``, cut to the box. The caption has the
+attributes and the object, "a parked, red car"; they are the primitives.
 """
 
 from collections.abc import Iterator

@@ -1,7 +1,7 @@
-"""VQACL (Zhang et al. 2023): ``karpathy_HALF_TASK.json`` in VL-T5's layout of VQA v2, a file of each a task.
+"""VQACL (Zhang et al. 2023): ``karpathy_HALF_TASK.json`` in VL-T5's layout of VQA v2, one file per task.
 
-A list of {question_id, img_id, sent, label: {answer: how right it is}}; images are ``IMG_ID.jpg``. The answer
-that is most right is taken. Only tried on rows that were made for it: the published files were not at hand.
+A list of {question_id, img_id, sent, label: {answer: its score}}; images are ``IMG_ID.jpg``. The answer with
+the highest score is used. Tested only on synthetic rows: the published files were not available.
 """
 
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ NAME = "vqacl"
 
 
 def read(folder: Folder, name: str, half: str) -> Iterator[Row]:
-    """Yield the questions with answers to choose from, an empty caption where nobody agreed on an answer.
+    """Yield the questions with candidate answers, with an empty caption if the label has no answer.
 
     Raises ValueError where a field is missing or misshapen.
     """

@@ -1,4 +1,5 @@
-"""C-CLIP: low-rank adapters of both towers, added in part after each task, and consolidated by contrast.
+"""C-CLIP: low-rank adapters in both towers, merged in part after each task, with a contrastive consolidation
+loss.
 
 B rows of a batch, D dims.
 """
@@ -23,23 +24,23 @@ from raycomp.train.towers import Made
 
 
 class CClip(Tuner):
-    """Liu et al., ICLR 2025: CLIP's loss, and ``consolidate`` of the model with that of before the task.
+    """Liu et al., ICLR 2025: CLIP's loss, and ``consolidate`` of the model with the model before the task.
 
-    Each task trains new adapters (raycomp.models.adapters) and the logit scale; ``tune.merge`` of how far
-    they moved is added to the weights in the end, and this sum is also what a look sees. Left open by the
-    text and chosen: the projector of the new features, one for images and texts, is a matrix that each task
-    begins anew at the identity, so that it starts without a difference between both models. Left out:
-    dropout in the adapters, and learning rates of their own for each tower.
+    Each task trains new adapters (raycomp.models.adapters) and the logit scale. ``tune.merge`` of the change
+    is added to the weights at the end; evaluations within a task use this sum, too. The text leaves one
+    detail open; chosen here: the projector of the new features, one for images and texts, is a matrix that
+    starts each task at the identity, so that both models agree at the start. Left out: dropout in the
+    adapters, and separate learning rates for the towers.
     """
 
     def __init__(self, clip: Clip, spec: ScorerSpec, config: ContinualConfig, seed: int):
-        """Raise UserError where a tower has no attention that adapters fit."""
+        """Raise UserError if a tower has no attention that takes adapters."""
         super().__init__(clip, spec, config, seed)
         find_blocks(self.model, "method=c-clip")
         self.adapted: Any = None
-        """The model of a task that is open, with its adapters; ``model`` stays as it was before."""
+        """The model of an open task, with its adapters; ``model`` stays as it was before."""
         self.task = nn.ModuleDict()
-        """What the task trains: adapters and projector."""
+        """Parameters that the task trains: adapters and projector."""
 
     def open(self) -> None:
         """Put new adapters on a copy of the model."""
@@ -52,7 +53,7 @@ class CClip(Tuner):
         self.model.eval()
 
     def embed_batch(self, batch: TaskBatch) -> Made:
-        """Add what the projector makes of both, and what the model of before the task does."""
+        """Add the projected features of both towers, and the features of the model before the task."""
         made, project = super().embed_batch(batch), self.task["projector"]
         with torch.no_grad():
             old = encode(self.model, batch)
@@ -60,7 +61,7 @@ class CClip(Tuner):
         return {**made, "new_image": new[0], "new_text": new[1], "old_image": old[0], "old_text": old[1]}
 
     def losses(self, made: Made, batch: TaskBatch) -> dict[str, Tensor]:
-        """Return CLIP's loss, and that of the consolidation."""
+        """Return CLIP's loss and the consolidation loss."""
         new, old = (
             (gather(made[f"{age}_image"], batch.num_rows), gather(made[f"{age}_text"], batch.num_rows))
             for age in ("new", "old")
@@ -68,7 +69,7 @@ class CClip(Tuner):
         return {**super().losses(made, batch), "consolidation": consolidate(new, old)}
 
     def close(self) -> None:
-        """Add a share of what was learned."""
+        """Merge a share of the adapters into the weights."""
         self.model = self.seen_model()
         self.adapted, self.task = None, nn.ModuleDict()
 
@@ -83,7 +84,7 @@ class CClip(Tuner):
         return self.adapted
 
     def seen_model(self) -> Any:
-        """Return the model with a share of what the adapters have learned so far."""
+        """Return the model with a share of the adapters' current change merged."""
         if self.adapted is None:
             return self.model
         mixed = copy.deepcopy(self.model)
@@ -92,13 +93,13 @@ class CClip(Tuner):
         return mixed
 
     def learned(self) -> dict[str, Any]:
-        """Return the weights of before the task, and what it trains."""
+        """Return the weights before the task, and the parameters that the task trains."""
         named = self.task.named_parameters()
         task = {name: value for name, value in named if value.requires_grad}
         return {**super().learned(), "task": task}
 
     def relearn(self, learned: dict[str, Any]) -> None:
-        """Take them back; adapters are put on anew, as those there are sit on other weights."""
+        """Restore them; the adapters are created anew, because the existing ones belong to other weights."""
         super().relearn(learned)
         if self.train is None or not learned["task"]:
             return
@@ -110,7 +111,8 @@ class CClip(Tuner):
 
 
 def mix_weights(old: Mapping[str, Tensor], new: Mapping[str, Tensor], share: float) -> dict[str, Tensor]:
-    """Return weights on the way from old ones, 0, to new ones, 1; what is no fraction is the old one's."""
+    """Return weights interpolated between old ones, 0, and new ones, 1; non-float entries keep the old
+    value."""
     return {
         name: value + share * (new[name] - value) if value.is_floating_point() else value
         for name, value in old.items()

@@ -1,4 +1,4 @@
-"""CL-MoE adapted: low-rank experts of both towers, two routers, and momentum by whose an expert is.
+"""CL-MoE adapted: low-rank experts in both towers, two routers, and momentum by each expert's task.
 
 R rows of a pass, N rows in all, L tokens of context (of counts: layers with experts), E experts, G tasks so
 far, D dims.
@@ -27,22 +27,23 @@ TOWERS = ("image", "text")
 class ClMoe(Tuner):
     """After CL-MoE (arXiv:2503.00413), whose model writes answers, for a CLIP that ranks them as texts.
 
-    Kept: LoRA experts in the MLP of every block, of ``tune.rank`` each; an instance router, a softmax at
-    every position, which alone is at work in training; a task router, how often the experts were among a
-    task's best two, which counts as much when something is embedded; the task then being the one whose mean,
-    of the frozen model's features, is nearest; momentum of the experts after each task (``expert_momentum``),
-    layer by layer. Experts and routers learn ten times as fast as whole models do.
+    Kept: LoRA experts in the MLP of every block, each of rank ``tune.rank``. An instance router, a softmax at
+    every position; training uses this router alone. A task router, the frequency with which experts were
+    among a task's best two; both routers have equal weight when something is embedded. The task is then the
+    one whose mean of the frozen model's features is nearest. Momentum of the experts after each task
+    (``expert_momentum``), layer by layer. Experts and routers have ten times the learning rate of whole
+    models.
 
-    Left out, or otherwise: the language model, its prompt and the loss of its tokens, for which CLIP's loss
-    of the task's pairs stands; one mean of each task for several cluster centres of its questions and
-    images; images and texts have experts, and are taken to be of a task, each by themselves; routers stay
-    as the last task left them, as there.
+    Left out or changed: the language model, its prompt and its token loss, replaced by CLIP's loss of the
+    task's pairs; one mean per task replaces several cluster centres of its questions and images; images and
+    texts have separate experts, and their task is chosen separately. Routers stay as the last task left them,
+    as in the paper.
     """
 
     times = 10.0
 
     def __init__(self, clip: Clip, spec: ScorerSpec, config: ContinualConfig, seed: int):
-        """Raise UserError where a tower is not made of plain blocks."""
+        """Raise UserError if a tower is not made of plain blocks."""
         super().__init__(clip, spec, config, seed)
         self.model.requires_grad_(False)
         blocks = find_blocks(self.model, "method=cl-moe")
@@ -54,14 +55,14 @@ class ClMoe(Tuner):
             self.layers += add_experts(blocks[tower], *sizes, self.routes[tower], generator)
         self.model.to(self.device)
         self.shares: list[list[Tensor]] = []
-        """Of every closed task, how often each layer's experts were chosen, (E,)."""
+        """For every closed task, how often each layer's experts were chosen, (E,)."""
         self.centres: dict[str, list[Tensor]] = {tower: [] for tower in TOWERS}
-        """Mean feature (D,) of every task, the open one, too."""
+        """Mean feature (D,) of every task, the open one included."""
         self.before: list[list[Tensor]] = []
-        """Each layer's experts as the open task found them."""
+        """Each layer's experts at the start of the open task."""
 
     def open(self) -> None:
-        """Count anew, and remember the experts and what the task looks like to the frozen model."""
+        """Reset the counts; store the experts and the task's mean feature of the frozen model."""
         assert self.train is not None
         for layer in self.layers:
             layer.count_E.zero_()
@@ -72,14 +73,14 @@ class ClMoe(Tuner):
             centres.append(torch.from_numpy(features[tower].mean(0)))
 
     def after(self, step: int) -> None:
-        """Count which experts the positions of all ranks chose."""
+        """Count the experts chosen by the positions of all ranks."""
         count_LE = add_up(torch.stack([layer.take_count() for layer in self.layers]))
         for layer, count_E in zip(self.layers, count_LE, strict=True):
             layer.count_E += count_E
 
     @torch.no_grad()
     def close(self) -> None:
-        """Let experts keep of what they were before, by how much each is this task's own."""
+        """Average experts with their weights before the task, by how specific each is to this task."""
         self.shares.append([layer.share() for layer in self.layers])
         for number, (layer, before) in enumerate(zip(self.layers, self.before, strict=True)):
             keep_E = expert_momentum(torch.stack([shares[number] for shares in self.shares]))
@@ -89,7 +90,7 @@ class ClMoe(Tuner):
         self.before = []
 
     def find_keys(self, split: Split) -> Keys:
-        """Embed all pixels and tokens, each as of the task that it is nearest to."""
+        """Embed all pixels and tokens, each by its nearest task."""
         if not self.centres["image"]:
             return super().find_keys(split)
         assert split.pixels is not None and split.token_TL is not None
@@ -118,12 +119,12 @@ class ClMoe(Tuner):
                 routes.task_R = None
 
     def choose(self, tower: str, feature_ND: np.ndarray) -> np.ndarray:
-        """Return the task, int64 (N,), whose mean each row is nearest to."""
+        """Return the index of the task with the nearest mean for each row, int64 (N,)."""
         centre_GD = torch.stack(self.centres[tower])
         return torch.cdist(torch.from_numpy(np.array(feature_ND)), centre_GD).argmin(1).numpy()
 
     def learned(self) -> dict[str, Any]:
-        """Return experts, routers and counts of all layers, and what is known of the tasks."""
+        """Return experts, routers and counts of all layers, and the tasks' statistics."""
         layers = [
             {"down": layer.down, "up": layer.up, "router": layer.router, "count_E": layer.count_E}
             for layer in self.layers
@@ -132,7 +133,7 @@ class ClMoe(Tuner):
 
     @torch.no_grad()
     def relearn(self, learned: dict[str, Any]) -> None:
-        """Take them back."""
+        """Restore them."""
         for layer, values in zip(self.layers, learned["layers"], strict=True):
             for name, value in values.items():
                 getattr(layer, name).copy_(value)

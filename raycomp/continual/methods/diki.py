@@ -1,4 +1,4 @@
-"""DIKI: prompts of each task beside a frozen model, chosen by what an image or a text resembles.
+"""DIKI: prompts for each task on a frozen model, chosen by the similarity of an image or a text to each task.
 
 R rows of a pass, N rows in all, T texts, L tokens of context, G tasks so far, D dims.
 """
@@ -23,22 +23,23 @@ TOWERS = ("image", "text")
 
 
 class Diki(Tuner):
-    """Tang et al. 2024, arXiv:2407.05342, as the authors' code has it, by CLIP's loss of the task's pairs.
+    """Tang et al. 2024, arXiv:2407.05342, following the authors' code, with CLIP's loss of the task's pairs.
 
-    ``tune.contexts`` keys and values of each of the first ``tune.depth`` layers of both towers are trained,
-    nothing else, and ten times as fast. What is embedded takes the prompts of the task whose Gaussian of the
-    frozen model's features gives it most density p; their residual counts sigmoid(log p / D - 1).
+    Only ``tune.contexts`` keys and values of each of the first ``tune.depth`` layers of both towers are
+    trained, at ten times the learning rate. An input takes the prompts of the task whose Gaussian of the
+    frozen model's features gives it the highest density p; their residual has the weight sigmoid(log p / D -
+    1).
 
-    Where this differs: a text is known by the Gaussian of the task's texts, and takes its own prompts; the
-    authors give all texts those of the image that is asked about, which embeds every text anew for every
-    task, and has no answer where a text is the question. Covariances shrink as ``fit_gaussian`` has it, for
-    tasks of few samples. AdamW for their SGD, as in all methods here.
+    Differences: a text's task is chosen by the Gaussian of the task's texts, and the text takes its own
+    prompts. The authors give all texts the prompts of the query image, which embeds every text anew for every
+    task and is undefined where the text is the query. Covariances are shrunk as in ``fit_gaussian``, for
+    tasks with few samples. AdamW replaces their SGD, as in all methods here.
     """
 
     times = 10.0
 
     def __init__(self, clip: Clip, spec: ScorerSpec, config: ContinualConfig, seed: int):
-        """Raise UserError where a tower is not made of plain blocks."""
+        """Raise UserError if a tower is not made of plain blocks."""
         super().__init__(clip, spec, config, seed)
         self.model.requires_grad_(False)
         blocks = find_blocks(self.model, "method=diki")
@@ -50,7 +51,8 @@ class Diki(Tuner):
         self.gaussians: dict[str, list[Gaussian]] = {tower: [] for tower in TOWERS}
 
     def open(self) -> None:
-        """Add new prompts, and learn what the task's images and texts look like to the frozen model."""
+        """Add new prompts; fit the Gaussians of the task's images and texts in the frozen model's
+        features."""
         assert self.train is not None
         self._cut(self.number)
         features = {"image": self.train.image_ND, "text": self.train.text_TD}
@@ -59,7 +61,7 @@ class Diki(Tuner):
             self.gaussians[tower].append(fit_gaussian(torch.from_numpy(np.array(features[tower]))))
 
     def _cut(self, num: int) -> None:
-        """Forget all but the first tasks: what is opened again, where a run goes on, is there once."""
+        """Keep only the first tasks: a task that is opened again after a resume must not exist twice."""
         for tower in TOWERS:
             del self.choices[tower].sets[num:], self.gaussians[tower][num:]
 
@@ -71,7 +73,7 @@ class Diki(Tuner):
         sets.append(made.to(self.device))
 
     def embed_batch(self, batch: TaskBatch) -> Made:
-        """Embed the task's rows by the task's prompts, in full."""
+        """Embed the task's rows by the task's prompts, at full weight."""
         for choice in self.choices.values():
             choice.set_R, choice.share_R = None, None
         return super().embed_batch(batch)
@@ -82,14 +84,14 @@ class Diki(Tuner):
         return nn.ModuleDict({tower: choice.sets[-1] for tower, choice in self.choices.items()})
 
     def choose(self, tower: str, feature_ND: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return whose prompts each row takes, int64 (N,), and what their residual counts, fp32 (N,)."""
+        """Return the prompt index of each row, int64 (N,), and the weight of its residual, fp32 (N,)."""
         features = torch.from_numpy(np.array(feature_ND))
         log_GN = torch.stack([log_density(features, gaussian) for gaussian in self.gaussians[tower]])
         best_N, set_N = log_GN.max(0)
         return set_N.numpy(), torch.sigmoid(best_N / feature_ND.shape[1] - 1).float().numpy()
 
     def find_keys(self, split: Split) -> Keys:
-        """Embed all pixels and tokens, each by the prompts of its choice; before the first task by none."""
+        """Embed all pixels and tokens, each by its chosen prompts; before the first task without prompts."""
         if not self.gaussians["image"]:
             return super().find_keys(split)
         assert split.pixels is not None and split.token_TL is not None
@@ -121,7 +123,7 @@ class Diki(Tuner):
         }
 
     def relearn(self, learned: dict[str, Any]) -> None:
-        """Take them back."""
+        """Restore them."""
         self._cut(0)
         for tower in TOWERS:
             for state in learned[tower]["prompts"]:

@@ -1,4 +1,4 @@
-"""A head for each task, none of which forgets; which one an image is held against, its embedding says.
+"""One head per task, none of which forgets; an image's embedding selects its head.
 
 N samples, T texts, E experts, D dims.
 """
@@ -13,14 +13,14 @@ from raycomp.continual.methods.head import HeadLearner
 
 
 class Experts:
-    """Heads that share nothing. An image has the head of the task whose mean image is nearest."""
+    """Independent heads. An image takes the head of the task with the nearest mean image."""
 
     def __init__(self, config: ContinualConfig, stream: Stream, seed: int):
         self.heads = [HeadLearner(config, stream, seed) for _ in stream.tasks]
         self.centre_ED: list[np.ndarray] = []
 
     def start_task(self, number: int, train: Split) -> None:
-        """Take the next head."""
+        """Open the next head."""
         self.number, self.train = number, train
         self.heads[number].start_task(number, train)
 
@@ -29,11 +29,12 @@ class Experts:
         return self.heads[self.number].step(step, row_B)
 
     def end(self) -> None:
-        """Take the task's mean image down."""
+        """Store the task's mean image."""
         self.centre_ED.append(self.train.image_ND.astype(np.float64).mean(0))
 
     def find_keys(self, split: Split) -> Keys:
-        """Return the split with the compositions of all heads; before the first task, of the first."""
+        """Return the split with the compositions of all heads; before the first task, those of the first
+        head."""
         if not self.centre_ED:
             return self.heads[0].find_keys(split)
         composed_ETD = np.stack([head.compose(split) for head in self.heads[: len(self.centre_ED)]])
@@ -46,7 +47,7 @@ class Experts:
         return {"heads": heads, "centres": [centre_D.tolist() for centre_D in self.centre_ED]}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Go on from there."""
+        """Resume from this state."""
         for head, own in zip(self.heads, state["heads"], strict=False):
             head.restore(own)
         self.centre_ED = [np.array(centre) for centre in state["centres"]]

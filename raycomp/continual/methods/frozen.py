@@ -1,4 +1,4 @@
-"""No training: what every method has to be better than, and forgets nothing by construction."""
+"""No training: the baseline for every method; it forgets nothing by construction."""
 
 from typing import Any
 
@@ -8,25 +8,25 @@ from raycomp.continual.data import Keys, Split
 
 
 class Frozen:
-    """The model as it was given."""
+    """The unchanged model."""
 
     def start_task(self, number: int, train: Split) -> None:
-        """Nothing is learned of a task."""
+        """Does nothing."""
 
     def step(self, step: int, row_B: np.ndarray) -> dict[str, float]:
-        """Nor of a step; the loop asks for none."""
+        """Does nothing; the loop takes no steps."""
         raise AssertionError("a frozen model takes no step")
 
     def end(self) -> None:
-        """Nothing is kept."""
+        """Does nothing."""
 
     def find_keys(self, split: Split) -> Keys:
-        """Return the embeddings as they are."""
+        """Return the embeddings unchanged."""
         return Keys(split.image_ND, split.text_TD)
 
     def state(self) -> dict[str, Any]:
-        """Return nothing: there is none."""
+        """No state."""
         return {}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """There is nothing to go on from."""
+        """No state to restore."""

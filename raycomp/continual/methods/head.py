@@ -29,15 +29,15 @@ from raycomp.core.trust_region import (
     take_step,
 )
 
-# Added to a seed, so that a head's weights, its steps and its buffer are drawn apart.
+# Added to a seed, so that a head's weights, its steps and its buffer are drawn independently.
 _WEIGHTS, _STEPS, _BUFFER, _POWER = 11, 12, 13, 14
 _TEXTS_AT_ONCE = 4096
-# Sigma is told of so many steps where nothing hangs on it.
+# Interval in steps of reports of sigma where no option depends on it.
 _REPORT_EVERY = 10
 
 
 class HeadLearner:
-    """A composer that meets tasks; the model whose embeddings it takes stays as it is."""
+    """A composer that learns tasks in order; the model of its embeddings stays frozen."""
 
     def __init__(self, config: ContinualConfig, stream: Stream, seed: int):
         """``config.trust.alpha`` must be set where ``trust.mode`` is fixed."""
@@ -58,13 +58,13 @@ class HeadLearner:
             for split in [*(task.train for task in stream.tasks), stream.drawn]
             for text, row_D in zip(split.texts, split.text_TD, strict=True)
         }
-        """The frozen model would embed a past text as it did before."""
+        """The frozen model would embed a past text exactly as before."""
         self.number, self.optimizer = 0, _make_optimizer(self.composer, config)
         self.met: set[str] = set()
-        """Names of this task's texts, and of those before."""
+        """Names in this task's texts, and in those before."""
 
     def start_task(self, number: int, train: Split) -> None:
-        """Take the task; its optimiser is a new one."""
+        """Open the task with a new optimiser."""
         self.number, self.train = number, train
         self.met |= {name for names in train.primitives for name in names}
         self.rows = self._make_rows(train.text_TD, train.primitives)
@@ -72,9 +72,9 @@ class HeadLearner:
         self.optimizer = _make_optimizer(self.composer, self.config)
 
     def step(self, step: int, row_B: np.ndarray) -> dict[str, float]:
-        """Take a step on these rows; tell loss, sigma, alpha, the gradient's length and s(z_v, e^_c).
+        """Take a step on these rows; report loss, sigma, alpha, the gradient's length and s(z_v, e^_c).
 
-        Every tenth step is told in whole steps, too, where a trust region bounds it.
+        With a trust region, every tenth step is also reported as a fraction of a whole step.
         """
         head, trust = self.config.head, self.config.trust
         image_BD, rows, past = self._gather(step, torch.from_numpy(row_B))
@@ -110,7 +110,7 @@ class HeadLearner:
         return {**reported, **self._descend(loss, alpha, is_reported)}
 
     def _descend(self, loss: Tensor, alpha: float, is_reported: bool) -> dict[str, float]:
-        """Take the step; return how long the gradient was, and where it is told how much of a whole step was
+        """Take the step; return the gradient's length and, where reported, the fraction of a whole step
         taken."""
         parameters = list_parameters(self.optimizer)
         self.optimizer.zero_grad()
@@ -123,7 +123,7 @@ class HeadLearner:
         return {"gradient": length, "realised": measure_step(self.optimizer, alpha, trust.apply)}
 
     def end(self) -> None:
-        """Show the buffer the task."""
+        """Add the task to the buffer."""
         kind, train = self.config.buffer.kind, self.train
         if kind not in ("text", "image"):
             return
@@ -146,10 +146,10 @@ class HeadLearner:
             return torch.cat([self._compose(rows.take(part)) for part in parts]).numpy()
 
     def read_out(self, split: Split) -> dict[str, float]:
-        """Return how well a composition gives its primitives back, and how far R is from orthogonal.
+        """Return how well primitives are recovered from a composition, and how far R is from orthogonal.
 
-        By R^T and by solving; CCE against the primitives it is made of, AUC against all names of the stream.
-        Of texts whose primitives are the same one counts.
+        By R^T and by solving; CCE against the text's own primitives, AUC against all names of the stream.
+        Texts with the same primitives count once.
         """
         rows = self._make_rows(split.text_TD, split.primitives)
         first_B = np.sort(np.unique(rows.group_B.numpy(), return_index=True)[1])
@@ -173,7 +173,7 @@ class HeadLearner:
         return found
 
     def measure(self) -> dict[str, float]:
-        """Return what the buffer holds, and how far steps went."""
+        """Return the buffer's contents in figures, and the step sizes."""
         return {
             "buffer_entries": len(self.buffer.entries()),
             "buffer_bytes": self.buffer.num_bytes,
@@ -182,7 +182,7 @@ class HeadLearner:
         }
 
     def state(self) -> dict[str, Any]:
-        """Return the composer, its optimiser, the buffer and how far the trust region has come."""
+        """Return the composer, its optimiser, the buffer and the progress of the trust region."""
         return {
             "composer": self.composer.state_dict(),
             "optimizer": self.optimizer.state_dict(),
@@ -192,7 +192,7 @@ class HeadLearner:
         }
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Go on from there."""
+        """Resume from this state."""
         self.composer.load_state_dict(state["composer"])
         self.optimizer.load_state_dict(state["optimizer"])
         self.buffer = MicroBuffer.from_dict(state["buffer"])
@@ -200,9 +200,9 @@ class HeadLearner:
         self.met |= set(state["met"])
 
     def _gather(self, step: int, row_B: Tensor) -> tuple[Tensor, Rows, Rows | None]:
-        """Return the images and texts of a step, and past texts that stand beside them.
+        """Return the images and texts of a step, and the past texts drawn with them.
 
-        Past images stand among the others, as samples.
+        Past images are added to the batch as samples.
         """
         buffer, rows, image_BD = self.config.buffer, self.rows.take(self.own_N[row_B]), self.image_ND[row_B]
         if buffer.kind == "current":  # from the second task on, as all that anchor
@@ -218,7 +218,7 @@ class HeadLearner:
         return torch.cat([image_BD, torch.from_numpy(image_KD)]), join_rows(rows, past), None
 
     def _draw(self, rng: np.random.Generator) -> list[BufferEntry]:
-        """Draw entries of past tasks; without a memory, texts of names that were met."""
+        """Draw entries of past tasks; without a memory, texts of names seen so far."""
         buffer, drawn = self.config.buffer, self.stream.drawn
         if not self.number or buffer.kind == "none":
             return []
@@ -249,7 +249,7 @@ class HeadLearner:
         made: Composed,
         valid_BP: Tensor,
     ) -> Tensor:
-        """Return sigma of every sample by ``trust.power_steps``, or exactly; it gets no gradient."""
+        """Return sigma of every sample by ``trust.power_steps``, or exactly; it has no gradient."""
         trust, head, is_raw = self.config.trust, self.config.head, self.config.trust.primitives == "raw"
         if trust.power_steps is not None:
             compose = self.composer if is_raw else self.composer.combine
@@ -272,6 +272,6 @@ class HeadLearner:
 def _make_optimizer(composer: Composer, config: ContinualConfig) -> torch.optim.Optimizer:
     head = config.head
     kind = torch.optim.AdamW if head.optimizer == "adamw" else torch.optim.SGD
-    # An identity without a shaper has nothing to learn.
+    # An identity without a shaper has no parameters to train.
     parameters = list(composer.parameters()) or [torch.nn.Parameter(torch.zeros(()))]
     return kind(parameters, lr=head.learning_rate, weight_decay=head.weight_decay)

@@ -1,4 +1,4 @@
-"""From a method's name to what learns."""
+"""Construct the learner of a method by its name."""
 
 from raycomp.config.check import check_choice
 from raycomp.continual.config import ContinualConfig
@@ -25,9 +25,9 @@ def make_tuner(
     seed: int,
     reference: Reference | None = None,
 ) -> Learner:
-    """Return a learner of a copy of the model, new; zscl needs a reference.
+    """Return a new learner of a copy of the model; zscl needs a reference.
 
-    Raises UserError where the model does not fit the method.
+    Raises UserError if the model does not fit the method.
     """
     check_choice("learner", learner, TUNERS)
     if learner == ZSCL:

@@ -1,4 +1,4 @@
-"""Texts and their primitives as the composer takes them.
+"""Texts and their primitives as inputs of the composer.
 
 B texts, C of them, P primitives of each at most, D dims.
 """
@@ -11,21 +11,21 @@ from torch import Tensor
 
 
 class Rows(NamedTuple):
-    """Texts and what they are made of, as the composer takes them."""
+    """Texts and their primitives, as inputs of the composer."""
 
     text_BD: Tensor
     index_BP: Tensor
-    """Places of names; 0 where padding is."""
+    """Indices of names; 0 for padding."""
     valid_BP: Tensor
     group_B: Tensor
-    """Texts of the same set of primitives share a number."""
+    """Texts with the same set of primitives share a number."""
 
     def take(self, row_C: Tensor) -> "Rows":
         return Rows(*(value[row_C] for value in self))
 
 
 def join_rows(first: Rows, second: Rows) -> Rows:
-    """Return the rows of both, as wide as the wider."""
+    """Return the rows of both, padded to the wider one."""
     width = max(first.index_BP.shape[1], second.index_BP.shape[1])
 
     def widen(value_BP: Tensor) -> Tensor:

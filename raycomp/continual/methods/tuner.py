@@ -1,4 +1,4 @@
-"""What all methods that train the model itself share: an objective, a look, and a state to resume from.
+"""Shared code of the methods that train the model itself: objective, evaluation, resumable state.
 
 N samples, T texts, R rows of a pass, B rows of a batch, L tokens of context, H x W pixels, D dims.
 """
@@ -36,38 +36,38 @@ class TaskBatch(Batch):
     """A rank's rows of a task."""
 
     group_R: Tensor | None = None
-    """Whose caption is whose: rows with the same number have the same one."""
+    """Caption groups: rows with the same number have the same caption."""
     num_rows: int = 0
     """Of the global batch."""
 
 
 class Called(nn.Module):
-    """What a task trains, and how a method embeds by it, as one call."""
+    """The modules that a task trains, and the method's embedding by them, as one call."""
 
     def __init__(self, trained: nn.Module, embed: Callable[[Any], Made]):
         super().__init__()
         self.trained, self.embed = trained, embed
 
     def forward(self, batch: TaskBatch) -> Made:
-        """Return what the method embeds of a batch."""
+        """Return the method's embeddings of a batch."""
         return self.embed(batch)
 
 
 class Tuner:
     """A ``Learner`` of a copy of the model; the one given stays as it is.
 
-    Each task is an ``Objective`` of its own: ``raycomp train``'s ``Trainer`` takes its steps, on one rank as
-    on many. AdamW begins anew with every task. Its learning rate rises over the first tenth of ``tune.steps``
-    and then stays, the same for all methods: so no step need know how many there are, and a mean of weights
-    over steps, as zscl takes it, is one of equals.
+    Each task is an ``Objective`` of its own: ``raycomp train``'s ``Trainer`` takes its steps, on one rank or
+    on many. AdamW is reset at every task. Its learning rate rises over the first tenth of ``tune.steps`` and
+    then stays constant, for all methods: no step depends on the number of steps, and a mean of weights over
+    steps, as in zscl, is a mean of steps with the same rate.
     """
 
     group = "tune"
     times = 1.0
-    """What the learning rate is multiplied by."""
+    """Factor on the learning rate."""
 
     def __init__(self, clip: Clip, spec: ScorerSpec, config: ContinualConfig, seed: int):
-        """Raise UserError where the model is not held in fp32, in which alone it is trained."""
+        """Raise UserError if the model is not in fp32; training needs fp32."""
         if clip.dtype != torch.float32:
             raise UserError(f"model.precision={config.model.precision!r}: must be fp32 or tf32 to be trained")
         self.spec, self.config, self.seed = spec, config.tune, seed
@@ -75,16 +75,16 @@ class Tuner:
         self.device, self.images_per_pass = clip.device.place, clip.images_per_pass
         self.model: Any = copy.deepcopy(clip.model)
         if getattr(self.model, "logit_bias", None) is not None:
-            # Added to all logits alike it changes nothing that is picked.
+            # An offset that is added to all logits alike does not change the ranking.
             self.model.logit_bias.requires_grad_(False)
         self.number = 0
         self.train: Split | None = None
         self.trainer: Trainer[Tuner] | None = None
-        """Of the task that is open; none between tasks."""
+        """Of the open task; none between tasks."""
 
     @property
     def batch_size(self) -> int:
-        """Rows of a batch of the open task: all of a task that has fewer than a batch."""
+        """Rows of a batch of the open task: the whole task if it has fewer than a batch."""
         assert self.train is not None, "no task is open"
         return min(self.config.batch_size, len(self.train))
 
@@ -106,7 +106,7 @@ class Tuner:
 
     @property
     def clip(self) -> Any:
-        """The model that the steps of a task run through."""
+        """The module that the task's steps call."""
         return self.model
 
     @property
@@ -116,13 +116,13 @@ class Tuner:
 
     @property
     def towers(self) -> nn.Module:
-        """What ``embed_batch`` makes of a batch, as one call."""
+        """The result of ``embed_batch`` for a batch, as one call."""
         return Called(self.trained, self.embed_batch)
 
     def start_task(self, number: int, train: Split) -> None:
-        """Get ready for a task, with a new optimizer.
+        """Prepare for a task, with a new optimizer.
 
-        Raises UserError where the task has fewer samples than there are workers.
+        Raises UserError if the task has fewer samples than there are workers.
         """
         assert train.pixels is not None and train.token_TL is not None, "a tuner needs pixels and tokens"
         self.number, self.train = number, train
@@ -148,7 +148,7 @@ class Tuner:
         self.train, self.trainer = None, None
 
     def find_keys(self, split: Split) -> Keys:
-        """Embed all pixels and tokens of a split by the model as it is now."""
+        """Embed all pixels and tokens of a split by the current model."""
         assert split.pixels is not None and split.token_TL is not None, "a tuner needs pixels and tokens"
         model = self.seen_model().eval()
         return Keys(
@@ -157,14 +157,14 @@ class Tuner:
         )
 
     def state(self) -> dict[str, Any]:
-        """Return what was learned and, within a task, what the optimizer carries along; on the CPU."""
+        """Return the learned weights and, within a task, the optimizer's state; on the CPU."""
         state: dict[str, Any] = {"number": self.number, "learned": self.learned()}
         if self.trainer is not None:
             state["optimizer"] = self.trainer.optimizer.state_dict()
         return _to_cpu(state)
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Resume from there: in the middle of a task, or between tasks."""
+        """Resume from this state, within a task or between tasks."""
         state = copy.deepcopy(state)
         self.relearn(state["learned"])
         if self.train is None:
@@ -172,12 +172,12 @@ class Tuner:
         elif "optimizer" in state:
             self.trainer = Trainer(self, self.config.steps)
             self.trainer.optimizer.load_state_dict(state["optimizer"])
-        else:  # of the end of the task before: this one begins with what was learned there
+        else:  # from the end of the previous task: this task started from its weights
             self.start_task(self.number, self.train)
 
     def embed_batch(self, batch: TaskBatch) -> Made:
-        """Return what the loss takes of this rank's rows: images and texts as long as the towers make them,
-        and the logit scale; a subclass adds to them."""
+        """Return the loss inputs of this rank's rows: images and texts, not normalized, and the logit scale;
+        a subclass adds to them."""
         image_RD, text_RD = encode(self.clip, batch)
         return {"image": image_RD, "text": text_RD, "scale": self.clip.logit_scale}
 
@@ -188,7 +188,7 @@ class Tuner:
         return Judged(torch.stack(list(parts.values())).sum(), parts)
 
     def losses(self, made: Made, batch: TaskBatch) -> dict[str, Tensor]:
-        """Return what is to become small, by its name: CLIP's loss; a subclass adds to it."""
+        """Return the losses to minimize, by name: CLIP's loss; a subclass adds to it."""
         assert batch.group_R is not None
         num = batch.num_rows
         image_BD, text_BD, group_B = (
@@ -197,33 +197,33 @@ class Tuner:
         return {"clip": contrast_batch(image_BD, text_BD, group_B, made["scale"])}
 
     def rate_at(self, step: int) -> float:
-        """Return the learning rate of a step: it rises, then it stays."""
+        """Return the learning rate of a step: it rises, then stays constant."""
         warmup = max(1, round(_WARMUP * self.config.steps))
         return self.fit.learning_rate * min(1.0, (step + 1) / warmup)
 
     def open(self) -> None:
-        """Make what a task needs of its own."""
+        """Create the task's own modules."""
 
     def after(self, step: int) -> None:
-        """Do what is due after a step."""
+        """Update after a step, where the method has an update."""
 
     def close(self) -> None:
-        """Keep of a task what is kept."""
+        """Update the method's memory after a task."""
 
     def seen_model(self) -> Any:
-        """Return the model that a look embeds with."""
+        """Return the model that an evaluation embeds with."""
         return self.model
 
     def learned(self) -> dict[str, Any]:
-        """Return what a method has learned, and carries along within a task."""
+        """Return the method's learned state, and its state within a task."""
         return {"model": self.model.state_dict()}
 
     def relearn(self, learned: dict[str, Any]) -> None:
-        """Take it back."""
+        """Restore it."""
         self.model.load_state_dict(learned["model"])
 
     def batch(self, step: int, row_B: np.ndarray) -> TaskBatch:
-        """Return this rank's rows of a batch of the task, ready for the model."""
+        """Return this rank's rows of a batch of the task, as model inputs."""
         train = self.train
         assert train is not None and train.pixels is not None and train.token_TL is not None
         row_R = row_B[find_own(len(row_B))]
@@ -249,9 +249,9 @@ class Tuner:
 
     @torch.inference_mode()
     def embed(self, encode: Callable[..., Tensor], size: int, *arrays: np.ndarray | Pixels) -> np.ndarray:
-        """Return what ``encode`` makes of rows of these arrays, in passes of one size, of length 1.
+        """Return the output of ``encode`` for rows of these arrays, in passes of one size, of length 1.
 
-        Ranks share the passes, and each has the rows of all.
+        Ranks share the passes, and each returns the rows of all.
         """
         rank, num_ranks = find_rank()
         found_ND = torch.zeros(len(arrays[0]), self.spec.embedding_dim)
@@ -267,7 +267,7 @@ class Tuner:
 
 
 def describe_fit(config: TuneConfig, times: float) -> FitConfig:
-    """Return how a trainer fits a task, which the options of the group say."""
+    """Return the trainer's settings for a task, from the options of the group."""
     return FitConfig(
         batch_size=config.batch_size,
         learning_rate=config.learning_rate * times,
@@ -278,7 +278,7 @@ def describe_fit(config: TuneConfig, times: float) -> FitConfig:
 
 
 def encode(model: Any, batch: Batch) -> tuple[Tensor, Tensor]:
-    """Return images and texts of a batch in fp32, as long as the towers make them."""
+    """Return images and texts of a batch in fp32, not normalized."""
     return model.encode_image(batch.image_RCHW).float(), encode_text(model, batch.token_RN).float()
 
 
@@ -294,7 +294,7 @@ def contrast_batch(image_BD: Tensor, text_BD: Tensor, group_B: Tensor, logit_sca
 
 
 def _to_cpu(value: Any) -> Any:
-    """Return a copy of a tree of tensors and plain values that shares nothing with it."""
+    """Return a copy of a tree of tensors and plain values that shares no memory with it."""
     if isinstance(value, Tensor):
         return value.detach().cpu().clone()
     if isinstance(value, Mapping):

@@ -1,4 +1,5 @@
-"""ZSCL: fine-tuning held to the first model by what it makes of other images and texts, and by its weights.
+"""ZSCL: fine-tuning with distillation from the first model on reference images and texts, and weight
+regularization.
 
 N reference images, T reference texts, B of either drawn for a step, L tokens of context, D dims.
 """
@@ -20,12 +21,12 @@ from raycomp.models.spec import ScorerSpec
 from raycomp.train.ranks import find_own, gather
 from raycomp.train.towers import Made, to_image
 
-# Reference texts that a step's images are held against, at most.
+# Largest number of reference texts that a step's images are compared with.
 _MOST_TEXTS = 1024
 
 
 class Reference(NamedTuple):
-    """Images and texts, not pairs, whose likenesses shall stay."""
+    """Images and texts, not pairs, whose similarities are preserved."""
 
     pixels: Pixels
     token_TL: np.ndarray
@@ -41,17 +42,19 @@ class HeldBatch(TaskBatch):
 
 
 class Zscl(Tuner):
-    """Zheng et al. 2023, arXiv:2303.06628, as the authors' code has it, with CLIP's loss of the task's pairs.
+    """Zheng et al. 2023, arXiv:2303.06628, following the authors' code, with CLIP's loss of the task's pairs.
 
-    Images drawn from the reference are held, by ``distil``, against the first model's reference texts, which
-    they shall rank as the first model did (images), and the texts against them (texts). The logits of both
-    sides have the first model's scale. The text tower is held by the other two parts alone: the squared
-    distance from the weights that the task began with (l2), and the mean of those weights and of the weights
-    at every ``tune.ensemble``-th step, which is what a task leaves; if there is no such step, the last ones.
+    ``distil`` is applied between images drawn from the reference and the first model's reference texts: each
+    image should rank the texts as the first model did (images), and each text the images (texts). The logits
+    of both sides have the first model's scale. The text tower is regularized by the other two parts alone:
+    the squared distance from the weights at the start of the task (l2), and the mean of those weights and of
+    the weights at every ``tune.ensemble``-th step. This mean is the result of a task; without such a step,
+    the last weights are.
 
-    The authors' reference is ImageNet with Conceptual Captions. One of the stream's own kind keeps what the
-    model knew of such images; of others, which general zero-shot exams ask about, it keeps less. Further
-    choices: no label smoothing, as there are no classes; the logit scale is trained as in ``finetune``.
+    The authors' reference is ImageNet with Conceptual Captions. A reference of the stream's own kind
+    preserves the model's knowledge of such images, and less of its knowledge of other images, which general
+    zero-shot test sets measure. Further choices: no label smoothing, because there are no classes; the logit
+    scale is trained as in ``finetune``.
     """
 
     def __init__(
@@ -69,15 +72,15 @@ class Zscl(Tuner):
         self.start: dict[str, Tensor] = {}
         self.mean: dict[str, Tensor] = {}
         self.count = 0
-        """Weights in the mean, beside those of the start."""
+        """Number of weights in the mean, in addition to those of the start."""
 
     def open(self) -> None:
-        """Remember where the task begins."""
+        """Store the weights at the start of the task."""
         self.start = {name: value.detach().clone() for name, value in self.model.named_parameters()}
         self.mean, self.count = {name: value.clone() for name, value in self.start.items()}, 0
 
     def batch(self, step: int, row_B: np.ndarray) -> TaskBatch:
-        """Return this rank's rows, and of the reference images that the step draws."""
+        """Return this rank's rows, and those of the reference images that the step draws."""
         plain = super().batch(step, row_B)
         if not self.config.distil:
             return plain
@@ -91,7 +94,7 @@ class Zscl(Tuner):
         )
 
     def embed_batch(self, batch: TaskBatch) -> Made:
-        """Add the reference images, of length 1, and how far the weights have moved."""
+        """Add the reference images, of length 1, and the distance of the weights from the start."""
         made = super().embed_batch(batch)
         if isinstance(batch, HeldBatch):
             made["reference"] = F.normalize(self.model.encode_image(batch.reference_RCHW).float(), dim=-1)
@@ -101,7 +104,7 @@ class Zscl(Tuner):
         return made
 
     def losses(self, made: Made, batch: TaskBatch) -> dict[str, Tensor]:
-        """Return CLIP's loss and what holds the model; a part of weight 0 is left out."""
+        """Return CLIP's loss and the regularization losses; a part of weight 0 is left out."""
         parts = super().losses(made, batch)
         if isinstance(batch, HeldBatch):
             images, texts = self._distil(made["reference"], batch.drawn)
@@ -118,7 +121,7 @@ class Zscl(Tuner):
         return distil(student_BT, teacher_BT), distil(student_BT.T, teacher_BT.T)
 
     def after(self, step: int) -> None:
-        """Take these weights into the mean, where it is their turn."""
+        """Add these weights to the mean at every ``tune.ensemble``-th step."""
         if (step + 1) % self.config.ensemble:
             return
         self.count += 1
@@ -127,7 +130,7 @@ class Zscl(Tuner):
 
     @torch.no_grad()
     def close(self) -> None:
-        """Leave the mean."""
+        """Set the weights to the mean."""
         if self.count:
             for name, value in self.model.named_parameters():
                 value.copy_(self.mean[name])
@@ -138,7 +141,7 @@ class Zscl(Tuner):
         return {**super().learned(), "start": self.start, "mean": self.mean, "count": self.count}
 
     def relearn(self, learned: dict[str, Any]) -> None:
-        """Take them back."""
+        """Restore them."""
         super().relearn(learned)
         self.start, self.mean = (
             {name: value.to(self.device) for name, value in learned[part].items()}
@@ -148,5 +151,5 @@ class Zscl(Tuner):
 
 
 def _draw(rng: np.random.Generator, num: int, most: int) -> np.ndarray:
-    """Return numbers below ``num``, none of them twice, sorted; all where there are no more than that."""
+    """Return distinct numbers below ``num``, sorted; all of them if there are no more than requested."""
     return np.sort(rng.permutation(num)[:most])

@@ -1,1 +1,1 @@
-"""Where tasks are from, and how they become arrays: sources, samples, splits, and where these lie."""
+"""Sources of tasks and their conversion to arrays: sources, samples, splits, storage."""

@@ -1,4 +1,4 @@
-"""What a stream's sources say, and the model's embeddings of it, to the arrays that methods learn of."""
+"""A stream's sources and the model's embeddings to the arrays that methods train on."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -34,7 +34,7 @@ from raycomp.words import DROP
 from raycomp.worlds.captions import phrases
 from raycomp.worlds.training import draw_lessons, take_apart
 
-# Texts of names drawn at random, each of two or three.
+# Number of randomly drawn texts, each of two or three names.
 _NUM_DRAWN, _DRAWN_SEED = 1024, 31
 _EDIT_SEED = 32
 Halves = Mapping[str, StreamSamples]
@@ -57,11 +57,11 @@ class FoundStream:
 
     @property
     def halves(self) -> list[StreamSamples]:
-        """Return those that are learned of or asked about."""
+        """Return the training and test samples."""
         return [samples for halves in (*self.tasks, *self.zero_shot) for samples in halves.values()]
 
     def list_names(self) -> list[str]:
-        """Return the names of primitives in what is learned, sorted."""
+        """Return the names of primitives in the training samples, sorted."""
         good = (one for halves in self.tasks for one in halves[TRAIN].good)
         return sorted({name for one in good for name in one.primitives or ()})
 
@@ -71,8 +71,8 @@ def find_all_samples(
 ) -> FoundStream:
     """Return the samples of every half of every task, with the primitives of their texts.
 
-    With ``overlap=drop`` those of a test whose images a task trains on are contaminated. Raises ValueError,
-    or TooMuchBadData, where too few of a half can be used.
+    With ``overlap=drop`` test samples whose images a task trains on are contaminated. Raises ValueError, or
+    TooMuchBadData, if too few samples of a half can be used.
     """
     halves = [find_samples(half, pictures) for half in source.halves]
     said = [
@@ -102,8 +102,9 @@ def find_all_samples(
 
 
 def _check_gallery(found: FoundStream) -> None:
-    """Raise UserError where the tests of all tasks have one text together: every method would find it. Of a
-    single task's test it is a warning (``warn_lone_text``), as the others' texts are candidates, too."""
+    """Raise UserError if the tests of all tasks together have only one text: every method would retrieve it.
+    For a single task's test it is a warning (``warn_lone_text``), because the other tasks' texts are
+    candidates, too."""
     asked = [one for halves in found.tasks for one in halves[TEST].good]
     texts = {str(one.caption) for one in asked}
     if len(texts) == 1 and not any(one.candidates for one in asked):
@@ -114,7 +115,7 @@ def _check_gallery(found: FoundStream) -> None:
 
 
 def _compare(found: FoundStream, overlap: str) -> FoundStream:
-    """Return the samples with what their halves share. Raises UserError where no test image would be left."""
+    """Return the samples with what their halves share. Raises UserError if no test image would be left."""
     name, tasks = found.source.name, dict(zip(_list_tasks(found.source.tasks), found.tasks, strict=True))
     asked = tasks | dict(zip(_list_tasks(found.source.zero_shot), found.zero_shot, strict=True))
     trains = {task: halves[TRAIN] for task, halves in tasks.items()}
@@ -143,7 +144,7 @@ def _name_parts(task: TaskSource) -> tuple[str, ...]:
 
 
 def list_needed(found: FoundStream, config: ContinualConfig) -> list[str]:
-    """Return all texts that are to be embedded, each once."""
+    """Return all texts to embed, each once."""
     edited = [one for halves in found.tasks for one in draw_edits(found, halves[TEST])]
     texts = [text for one in edited for text in (one.text, *one.primitives)]
     drawn = draw_texts(found.list_names(), config.seed)
@@ -151,7 +152,7 @@ def list_needed(found: FoundStream, config: ContinualConfig) -> list[str]:
 
 
 def check_texts(texts: Texts, model: ModelConfig) -> None:
-    """Raise UserError where a text has no embedding: primitives and candidates are many samples' own."""
+    """Raise UserError if a text has no embedding: many samples share primitives and candidates."""
     if texts.bad:
         first = next(text for text in texts.place if text in texts.bad)
         raise UserError(
@@ -166,17 +167,18 @@ def check_texts(texts: Texts, model: ModelConfig) -> None:
 
 
 class Edited(NamedTuple):
-    """What is said of a sample after an edit."""
+    """A sample's caption after an edit."""
 
     row: int
-    """The sample, among the good ones."""
+    """Index of the sample among the good ones."""
     text: str
     primitives: tuple[str, ...]
     category: str
 
 
 def draw_edits(found: FoundStream, samples: StreamSamples) -> list[Edited]:
-    """Return one edit of each category of every caption of the little world; none of questions, or yours."""
+    """Return one edit of each category of every caption of the little world; none for questions, or your own
+    streams."""
     if not found.source.is_little or any(one.candidates for one in samples.good):
         return []
     edited = []
@@ -189,7 +191,7 @@ def draw_edits(found: FoundStream, samples: StreamSamples) -> list[Edited]:
 
 
 class Maker(NamedTuple):
-    """What splits are made with."""
+    """Shared context for making splits."""
 
     found: FoundStream
     texts: Texts
@@ -223,9 +225,8 @@ def draw_texts(names: Sequence[str], seed: int) -> dict[str, tuple[str, ...]]:
 
 
 def make_arrays(maker: Maker) -> dict[str, Any]:
-    """Write a stream's arrays, with pixels and tokens where methods need them; return what was found: samples
-    by status, what halves share, and warnings.
-    """
+    """Write a stream's arrays, with pixels and tokens where methods need them; return the recorded facts:
+    samples by status, what halves share, and warnings."""
     found, texts = maker.found, maker.texts
     kinds = number_kinds(found.halves)
     named = (
@@ -278,7 +279,7 @@ def _add_pixels(
 
 
 def _make_reference(maker: Maker) -> Split | None:
-    """Return what zscl keeps: pictures and texts, which need not belong together."""
+    """Return zscl's reference: pictures and texts, which need not be pairs."""
     samples, source = maker.found.reference, maker.found.reference_source
     if samples is None or not maker.with_pixels:
         return None
@@ -297,7 +298,7 @@ def _make_drawn(drawn: Mapping[str, tuple[str, ...]], texts: Texts) -> Split:
 
 
 def _empty(split: Split) -> Split:
-    """Return the training half of what is only asked about: nothing."""
+    """Return the training half of a zero-shot set: empty."""
     none = Split(split.image_ND[:0], split.own_N[:0], (), split.text_TD[:0], ())
     is_asked = split.candidate_NK is not None
     return replace(none, candidate_NK=split.own_N[:0, None], kind_N=split.own_N[:0]) if is_asked else none

@@ -1,4 +1,4 @@
-"""The little world's tiny CLIPs, each trained on the pairs of colour and shape that it may have seen."""
+"""The little world's tiny CLIPs, each trained on its allowed pairs of colour and shape."""
 
 import threading
 import time
@@ -14,7 +14,7 @@ from raycomp.run.progress import Progress
 from raycomp.train.little_world import FIT
 
 _MADE, _STEPS = "made.json", "steps.json"
-# Between two looks at how many steps have been taken, and between two files that say so.
+# Seconds between two reads of the step count, and between two writes of it.
 _POLL_S = 1.0
 
 
@@ -24,9 +24,9 @@ def is_made(folder: Folder) -> bool:
 
 
 def make_backbone(config: ContinualConfig, folder: Folder, backbone: int) -> None:
-    """Train a tiny CLIP on one thread; its weights, and its recall among pairs like its own, stay there.
+    """Train a tiny CLIP on one thread; write its weights, and its recall among pairs like its own.
 
-    A file says now and then how many steps it has taken: the process may be on another machine.
+    A file is updated with the number of steps taken: the process may be on another machine.
     """
     import torch
 
@@ -51,7 +51,7 @@ def make_backbone(config: ContinualConfig, folder: Folder, backbone: int) -> Non
 
 
 def count_steps(folder: Folder, num_steps: int) -> int:
-    """Return how many of its steps the tiny CLIP in a folder has taken, as far as its file says."""
+    """Return the number of steps taken by the tiny CLIP in a folder, from its file."""
     if is_made(folder):
         return num_steps
     try:
@@ -62,7 +62,7 @@ def count_steps(folder: Folder, num_steps: int) -> int:
 
 @contextmanager
 def follow_steps(folders: Sequence[Folder], num_steps: int) -> Iterator[None]:
-    """Report, while the block runs, how many steps the tiny CLIPs in these folders have taken together."""
+    """Report, while the block runs, the total number of steps taken by the tiny CLIPs in these folders."""
     ended = threading.Event()
     with Progress("backbones", len(folders) * num_steps, unit="step") as progress:
 
@@ -81,10 +81,10 @@ def follow_steps(folders: Sequence[Folder], num_steps: int) -> Iterator[None]:
 
 
 def find_reference(folder: Folder) -> str:
-    """Return the input of pairs like those that the tiny CLIP in a folder was trained on."""
+    """Return the input of pairs like the training pairs of the tiny CLIP in a folder."""
     return folder.at("world", "held_out")
 
 
 def find_tiny(folder: Folder) -> ModelConfig:
-    """Return the tiny CLIP in a folder, wherever that was moved."""
+    """Return the tiny CLIP in a folder, also if the folder was moved."""
     return ModelConfig(folder.at("scorer", "model.json"), folder.at("scorer", "model.safetensors"))

@@ -1,4 +1,4 @@
-"""Files of published data sets as rows, and where the images of each row lie."""
+"""Files of published data sets as rows, with the location of each row's image."""
 
 import posixpath
 import re
@@ -14,18 +14,18 @@ from raycomp.evaluate.images import find_images
 PAIRS, CLASSES = "pairs", "classes"
 TEMPLATE = "a photo of a {}."
 OPTIONS = ("layout", "images", "part", "template")
-"""Fields that a task of a json file may have beside its name and inputs."""
+"""Optional fields of a json file's task, in addition to its name and inputs."""
 LAYOUTS: dict[str, tuple[str, ...]] = {
     CLASSES: ("template", "part"),
     **dict.fromkeys(OF_FILES, ("images", "part")),
     **dict.fromkeys(OF_FOLDERS, ("part",)),
 }
-"""By the name of a layout, the fields that it has of its own. ``images``: the folder of the images, without
-it that of the file. ``template``: what is said of a class, {} stands for its name. ``part``: I/N, the I-th of
-N tasks that one data set is cut into by the things it names."""
+"""By the name of a layout, its own fields. ``images``: the folder of the images; by default the folder of the
+file. ``template``: the caption of a class, where {} stands for its name. ``part``: I/N, the I-th of N tasks
+into which one data set is split by its objects."""
 _PART = re.compile(r"([1-9]\d{0,3})/([1-9]\d{0,3})", re.ASCII)
 Placed = tuple[Row, str | None]
-"""A row and its image file; None where that is not there."""
+"""A row and its image file; None if the file is missing."""
 
 
 def read_layout(
@@ -38,7 +38,7 @@ def read_layout(
 ) -> list[Placed]:
     """Return the rows of a layout. ``half``: train or test, where one place has both.
 
-    Raises ValueError where a file, a field or all images are missing, or no row is left.
+    Raises ValueError if a file, a field or all images are missing, or no row is left.
     """
     if layout == CLASSES:
         placed = _read_classes(spec, template)
@@ -81,7 +81,8 @@ def _read_classes(spec: str, template: str) -> list[Placed]:
 
 
 def _choose(placed: list[Placed], part: str) -> list[Placed]:
-    """Return the rows whose last primitive, the thing they are about, is of a part; in both halves alike."""
+    """Return the rows whose last primitive, the object they describe, belongs to a part; the same in both
+    halves."""
     match = _PART.fullmatch(part)
     number, num = map(int, match.groups()) if match else (1, 0)
     if not 1 <= number <= num:

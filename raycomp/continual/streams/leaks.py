@@ -1,4 +1,4 @@
-"""What the halves of a stream's tasks share: test images that a task trains on, and tasks that are the same.
+"""Overlap between the halves of a stream's tasks: test images that a task trains on, and repeated tasks.
 
 N samples of a half.
 """
@@ -27,7 +27,7 @@ Named = Mapping[str, StreamSamples]
 
 
 class Repeat(NamedTuple):
-    """Samples of a half, image and text, that tasks before it have in the same half."""
+    """Samples of a half, image and text, that earlier tasks have in the same half."""
 
     task: str
     before: tuple[str, ...]
@@ -36,14 +36,15 @@ class Repeat(NamedTuple):
     samples: int
 
     def describe(self) -> dict[str, Any]:
-        """Return what run.json holds."""
+        """Return the contents for run.json."""
         return {**self._asdict(), "before": list(self.before)}
 
 
 def find_leaks(stream: str, trains: Named, tests: Named) -> list[Leak]:
-    """Return of every test what it shares with the training halves of all tasks.
+    """Return, for every test, its overlap with the training halves of all tasks.
 
-    A task's own training and those of others alike: after all tasks the model has met them all.
+    A task's own training half counts like those of others: after all tasks the model has trained on all of
+    them.
     """
     known = {task: collect_known(samples) for task, samples in trains.items()}
     everything = merge_known(list(known.values()))
@@ -57,7 +58,7 @@ def find_leaks(stream: str, trains: Named, tests: Named) -> list[Leak]:
 
 
 def _list_counts(counts: Mapping[str, int]) -> str:
-    """Return the tasks that share something, with how much where they are several; all where none does."""
+    """Return the tasks with an overlap, with the amount where there are several; all if none has one."""
     own = {name: count for name, count in counts.items() if count}
     return ", ".join(own if len(own) == 1 else (f"{name} ({own[name]:,})" for name in own)) or "all tasks"
 
@@ -68,13 +69,13 @@ def key_samples(samples: StreamSamples) -> tuple[np.ndarray, np.ndarray]:
 
 
 def collect_known(samples: StreamSamples) -> Known:
-    """Return what a training half teaches."""
+    """Return the images and captions of a training half."""
     image_N, text_N = key_samples(samples)
     return Known(merge_keys([image_N]), merge_keys([text_N]))
 
 
 def drop_shared(trains: Sequence[StreamSamples], test: StreamSamples) -> StreamSamples:
-    """Return a test whose good samples are contaminated where a training half has their image."""
+    """Return a test whose good samples are contaminated if a training half has their image."""
     known_K = merge_keys(one.key_N[one.is_good_N] for one in trains)
     is_shared_N = find_shared(known_K, test.key_N)
     statuses = np.where(is_shared_N & test.is_good_N, CONTAMINATED, np.array(test.status_N, object))
@@ -82,9 +83,10 @@ def drop_shared(trains: Sequence[StreamSamples], test: StreamSamples) -> StreamS
 
 
 def find_repeats(half: str, tasks: Named) -> list[Repeat]:
-    """Return of every task that repeats samples of earlier ones how many: two tasks on one data set do.
+    """Return, for every task, how many samples of earlier tasks it repeats: two tasks on one data set repeat
+    samples.
 
-    An image with another text is another sample, as tasks may ask different things of one image.
+    An image with another text is another sample, because tasks may ask different questions of one image.
     """
     pairs = {name: join_keys(*key_samples(samples)) for name, samples in tasks.items()}
     before: dict[str, np.ndarray] = {}

@@ -1,4 +1,4 @@
-"""The little world's streams on disk, and the clean pairs that their tiny CLIPs are trained on."""
+"""The little world's streams on disk, and the clean training pairs of their tiny CLIPs."""
 
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -14,16 +14,16 @@ from raycomp.worlds.tasks import WorldTask, backbone_pairs, check_gallery, draw_
 # Added to a backbone's seed, as those of train/little_world are.
 _TASK_SEED = 6_000_000
 _TRAIN, _TEST = 0, 1
-# Clean pairs of the backbone's own world that tell how well it retrieves.
+# Number of clean pairs of the backbone's own world that measure its retrieval.
 _NUM_HELD_OUT = 500
 
 
 class TaskInputs(NamedTuple):
-    """Where the samples of a task lie; each is an input for ``expand_input``."""
+    """Locations of a task's samples; each is an input for ``expand_input``."""
 
     name: str
     train: str | None
-    """None of what is only asked about."""
+    """None for zero-shot sets."""
     test: str
 
 
@@ -33,9 +33,9 @@ def find_seed(config: ContinualConfig, backbone: int) -> int:
 
 
 def make_backbone_world(config: ContinualConfig, folder: str, backbone: int) -> World:
-    """Write the clean pairs that a backbone is trained on, and others that tell how well it retrieves.
+    """Write a backbone's clean training pairs, and others that measure its retrieval.
 
-    Both have the 24 pairs of colour and shape of ``backbone_pairs`` alone. There is nothing to curate.
+    Both have the 24 pairs of colour and shape of ``backbone_pairs`` alone. They need no curation.
     """
     files, seed, pairs = Folder(folder), find_seed(config, backbone), backbone_pairs(backbone)
     world = World(files.at("train"), "", files.at("held_out"))
@@ -49,7 +49,7 @@ def make_backbone_world(config: ContinualConfig, folder: str, backbone: int) -> 
 
 
 def check_tasks(stream: str, config: ContinualConfig) -> None:
-    """Raise ValueError where ``little.test`` is more than a task has to show."""
+    """Raise ValueError if ``little.test`` is more than a task has scenes for."""
     tasks, zero_shot = list_tasks(stream)
     for task in (*tasks, *zero_shot):
         check_gallery(task, config.little.test)
@@ -58,9 +58,9 @@ def check_tasks(stream: str, config: ContinualConfig) -> None:
 def make_tasks(
     stream: str, config: ContinualConfig, folder: str, backbone: int
 ) -> tuple[list[TaskInputs], list[TaskInputs]]:
-    """Write the shards of a stream's tasks, and of those that are only asked about, unless they are there.
+    """Write the shards of a stream's tasks and of its zero-shot sets, unless they exist.
 
-    Same arguments, same bytes. Raises ValueError where ``little.test`` is more than a task has to show.
+    Same arguments, same bytes. Raises ValueError if ``little.test`` is more than a task has scenes for.
     """
     tasks, zero_shot = list_tasks(stream, backbone)
     files, seed = Folder(folder), [find_seed(config, backbone) + _TASK_SEED, WORLD_STREAMS.index(stream)]

@@ -1,4 +1,4 @@
-"""What methods need that train the model: the pictures of a split, in a file that is mapped, and its tokens.
+"""Inputs of methods that train the model: the pictures of a split, in a memory-mapped file, and its tokens.
 
 N samples, V values of a picture, T texts, L tokens of context.
 """
@@ -21,18 +21,18 @@ from raycomp.evaluate.read import TEXT, Files, prepare_pixels, read_pictures, to
 from raycomp.models.spec import ScorerSpec
 from raycomp.words import OK, PIXELS, POSITION, STATUS
 
-# Pictures that are in memory at a time.
+# Number of pictures in memory at a time.
 _ROWS = 64
 
 
 def load_pixels(
     samples: StreamSamples, source: Source, spec: ScorerSpec, max_pixels: int, path: str
 ) -> Pixels:
-    """Write the pictures of the good samples to a .npy file, each once, and return them, mapped, in the order
-    of ``make_split``.
+    """Write the pictures of the good samples to a .npy file, each once, and return them, memory-mapped, in
+    the order of ``make_split``.
 
-    They are as the model's preparation leaves them; the file appears whole or not at all. Raises UserError
-    where a picture is no longer what was embedded.
+    They are as preprocessed for the model; the file is written atomically. Raises UserError if a picture has
+    changed since it was embedded.
     """
     places: dict[Member | Picture, int] = {}
     for one in samples.good:
@@ -42,7 +42,7 @@ def load_pixels(
     header |= {"shape": (len(places), spec.image.height, spec.image.width, 3)}
     missing = set(places)
     with new_file(path) as file:
-        # Written, not mapped: a full disk is an error then, and no signal.
+        # Written, not mapped: a full disk then raises an error instead of a signal.
         np.lib.format.write_array_header_1_0(file, header)
         start = file.tell()
         for picture, pixel_V in _read_pixels(list(places), source, spec, max_pixels):
@@ -56,14 +56,14 @@ def load_pixels(
 
 
 def map_pixels(path: str, row_N: np.ndarray) -> Pixels:
-    """Return the pictures of a file that ``load_pixels`` wrote, by the row of each sample."""
+    """Return the pictures of a file written by ``load_pixels``, by the row of each sample."""
     return Pixels((np.load(path, mmap_mode="r", allow_pickle=False),), np.zeros_like(row_N), row_N)
 
 
 def _read_pixels(
     wanted: Sequence[Member | Picture], source: Source, spec: ScorerSpec, max_pixels: int
 ) -> Iterator[tuple[Member | Picture, np.ndarray]]:
-    """Yield those of the pictures that can be read, as they come, with their pixels (V,)."""
+    """Yield the readable pictures, in the order of reading, with their pixels (V,)."""
     files = tuple(one for one in wanted if isinstance(one, Picture))
     places: dict[str, dict[int, Member | Picture]] = defaultdict(dict)
     for one in wanted:
@@ -79,7 +79,7 @@ def _read_pixels(
 def _prepare(
     item: Files | ShardPath, wanted: Mapping[int, Member | Picture], spec: ScorerSpec, max_pixels: int
 ) -> Iterator[tuple[Member | Picture, np.ndarray]]:
-    """Yield those of the positions wanted of one item."""
+    """Yield the wanted positions of one item."""
     for table in read_pictures(item, _ROWS):
         chosen = [position in wanted for position in table[POSITION].to_pylist()]
         if not any(chosen):
@@ -94,5 +94,5 @@ def _prepare(
 
 
 def make_tokens(texts: Sequence[str], config: ModelConfig) -> np.ndarray:
-    """Return the tokens of texts as the pass makes them that embeds texts, int32 (T, L)."""
+    """Return the tokens of texts, as in the pass that embeds texts, int32 (T, L)."""
     return to_matrix(tokenize(pa.table({TEXT: pa.array(texts, pa.string())}), config)[TOKENS])

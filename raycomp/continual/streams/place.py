@@ -1,4 +1,5 @@
-"""Where a stream's arrays lie, and whose embeddings they are: by a name that says what they depend on."""
+"""The folder of a stream's arrays, and the model of its embeddings: the folder name has a digest of its
+inputs."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,21 +17,21 @@ from raycomp.words import WORLD_STREAMS
 _OF_BACKBONES = ("backbone_pairs", "backbone_steps")
 _OF_STREAMS = ("overlap", "seed", "primitives", "parser", "max_pixels", "reference", "little")
 _FACTS = "facts.json"
-# Of the files: one more where they change, so that those of before are not taken for these.
+# Version of the files: increased when they change, so that older files are not used.
 _FORMAT = 2
 
 
 @dataclass(frozen=True)
 class EmbeddedStream:
-    """A stream as one backbone sees it."""
+    """A stream as embedded by one backbone."""
 
     stream: str
     backbone: int
-    """0 where the stream is the user's: then it is ``config.model``."""
+    """0 if the stream is the user's: the backbone is then ``config.model``."""
     folder: str
 
     def has(self, one_run: StreamRun, config: ContinualConfig) -> bool:
-        """Whether a cell is run here."""
+        """Whether a run uses this place."""
         return (one_run.stream, find_backbone(one_run, config)) == (self.stream, self.backbone)
 
     @property
@@ -43,21 +44,21 @@ class EmbeddedStream:
 
     @property
     def is_made(self) -> bool:
-        """Whether all of it is there."""
+        """Whether all its files exist."""
         return self.files.exists(_FACTS)
 
     @property
     def facts(self) -> dict[str, Any]:
-        """What was found in the making: samples by status, what halves share, warnings."""
+        """Facts recorded when it was built: samples by status, what halves share, warnings."""
         return self.files.read_json(_FACTS)
 
     def finish(self, facts: dict[str, Any]) -> None:
-        """Write down what was found, by which it is made."""
+        """Write the recorded facts, which marks the place as built."""
         self.files.write_json(facts, _FACTS)
 
 
 def find_backbone(one_run: StreamRun, config: ContinualConfig) -> int:
-    """Return the number of the backbone that a cell has."""
+    """Return the number of a run's backbone."""
     return one_run.seed % config.little.backbones if one_run.stream in WORLD_STREAMS else 0
 
 
@@ -69,11 +70,11 @@ def find_place(
     with_pixels: bool,
     gpu: Mapping[str, Any] | None = None,
 ) -> EmbeddedStream:
-    """Return the place of a cell's stream below ``folder``.
+    """Return the place of a run's stream below ``folder``.
 
-    ``fingerprint``: what tells inputs, models and parsers apart; ``with_pixels``: whether methods need them;
-    ``gpu``: what embeds, as ``describe_gpu`` has it, none = a CPU. Embeddings of other GPUs, or of another
-    precision, end in other bits: they have a place of their own.
+    ``fingerprint``: digests of inputs, models and parsers; ``with_pixels``: whether methods need them;
+    ``gpu``: the device that embeds, as ``describe_gpu`` has it, none = a CPU. Embeddings of other GPUs, or of
+    another precision, differ in bits: they have a place of their own.
     """
     backbone = find_backbone(one_run, config)
     values = to_dict(config)
@@ -87,7 +88,7 @@ def find_place(
         content["precision"] = config.model.precision
     if gpu is not None:
         content["gpu"] = dict(gpu)
-    # Another run may have made it of files that were exchanged for others of the same size since.
+    # Another run may have built it from files that were since replaced by others of the same size.
     if times := {name: time for name, time in fingerprint.get(TIMES, {}).items() if name in depends}:
         content[TIMES] = times
     name = f"{name_stream(one_run.stream)}-{backbone:02d}-{digest([own, content, with_pixels, _FORMAT])[:12]}"

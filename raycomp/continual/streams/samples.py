@@ -1,4 +1,4 @@
-"""From what was read of a source to its samples, each with a status and the primitives of its texts.
+"""From the data read from a source to its samples, each with a status and the primitives of its texts.
 
 N samples, M pictures, D dims.
 """
@@ -36,7 +36,7 @@ from raycomp.words import (
 
 GOLD, PARSED = "gold", "parsed"
 Primitives = Mapping[str, tuple[str, ...]]
-"""By a text those that the parser finds in it."""
+"""Primitives found by the parser, by text."""
 _Row = tuple[StreamSample, str, np.ndarray, bytes]
 """A sample, its status, its picture's embedding (D,) and its key."""
 
@@ -46,14 +46,14 @@ class StreamSamples:
     """All samples of a source, good or bad."""
 
     said: str
-    """The source, as errors say it."""
+    """The source, as named in errors."""
     samples: tuple[StreamSample, ...]
     status_N: tuple[str, ...]
-    """ok, or why a sample is left out; of a broken shard one row."""
+    """ok, or the reason why a sample is left out; one row for a broken shard."""
     image_ND: np.ndarray
-    """fp32, of length 1; 0 where there is no picture."""
+    """fp32, of length 1; 0 if there is no picture."""
     key_N: np.ndarray
-    """Of the pictures: see ``core.leaks``."""
+    """Keys of the pictures: see ``core.leaks``."""
 
     @property
     def good(self) -> list[StreamSample]:
@@ -68,7 +68,7 @@ class StreamSamples:
 def find_samples(source: Source, pictures: Pictures) -> StreamSamples:
     """Return all samples of a source with the embeddings of their pictures.
 
-    A shard's json may hold ``primitives``, ``candidates``, ``candidate_primitives`` and ``kind``, and more
+    A shard's json may have ``primitives``, ``candidates``, ``candidate_primitives`` and ``kind``, and more
     captions than the txt. Primitives are those that a source names: see ``name_primitives``.
     """
     rows = [row for shard in source.shards for row in _read_shard(shard.uri, pictures, source.is_test)]
@@ -102,12 +102,12 @@ def _find_file(sample: StreamSample, pictures: Pictures) -> _Row:
 
 
 def _has_own(fields: Mapping[str, Any]) -> bool:
-    """Return whether there is in a json what can be true of one caption alone."""
+    """Return whether a json has fields that can be true of one caption alone."""
     return "primitives" in fields or "candidates" in fields
 
 
 def _read_fields(sample: StreamSample, fields: Mapping[str, Any]) -> tuple[StreamSample, bool]:
-    """Return the sample with what its json says, and whether all of that is sound."""
+    """Return the sample with the fields of its json, and whether all of them are valid."""
     named, offered, behind, kind = (
         fields.get(name) for name in ("primitives", "candidates", "candidate_primitives", "kind")
     )
@@ -153,14 +153,14 @@ def _judge(sample: StreamSample, status: str) -> str:
 
 
 def parse_primitives(texts: Sequence[str], parser: Parser) -> list[tuple[str, ...]]:
-    """Return the primitives of every text as phrases, none where it names no object."""
+    """Return the primitives of every text as phrases, none for a text that names no object."""
     lexicon = load_lexicon()
     parsed = zip(texts, parser.tokens(texts), strict=True)
     return [find_primitives(parse_concepts(text, tokens, lexicon, parser.labels)) for text, tokens in parsed]
 
 
 def list_unparsed(samples: StreamSamples, how: str) -> list[str]:
-    """Return the texts of good samples, each once, whose primitives only the parser can tell.
+    """Return the texts of good samples, each once, whose primitives only the parser can find.
 
     ``how``: ``config.primitives``, gold or parsed.
     """
@@ -172,8 +172,8 @@ def list_unparsed(samples: StreamSamples, how: str) -> list[str]:
 def name_primitives(samples: StreamSamples, how: str, parsed: Primitives) -> StreamSamples:
     """Return the samples with primitives of all texts, and those without any marked no_primitive.
 
-    ``parsed`` has those of ``list_unparsed``. Where samples name different primitives of one text, the
-    first one's are taken: a text has one composition.
+    ``parsed`` has those of ``list_unparsed``. If samples name different primitives of one text, the first
+    one's are used: a text has one composition.
     """
     known = {**parsed, **_list_known(samples, how)}
     found, statuses = [], []
@@ -195,7 +195,7 @@ def _list_texts(sample: StreamSample) -> Iterator[str]:
 
 
 def _list_known(samples: StreamSamples, how: str) -> dict[str, tuple[str, ...]]:
-    """Return by text the primitives that the samples name, each once."""
+    """Return the primitives that the samples name, by text, each text once."""
     known: dict[str, tuple[str, ...]] = {}
     for text, named in _list_named(samples, how):
         known.setdefault(text, named)
@@ -203,7 +203,7 @@ def _list_known(samples: StreamSamples, how: str) -> dict[str, tuple[str, ...]]:
 
 
 def _list_named(samples: StreamSamples, how: str) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Yield every text that a good sample names primitives of, with them, each once."""
+    """Yield every text for which a good sample names primitives, with them, each once."""
     for one in samples.good if how == GOLD else ():
         behind = zip(one.candidates, one.candidate_primitives or (), strict=False)
         for text, named in ((str(one.caption), one.primitives), *behind):
@@ -212,8 +212,8 @@ def _list_named(samples: StreamSamples, how: str) -> Iterator[tuple[str, tuple[s
 
 
 def warn_conflicts(halves: Mapping[str, StreamSamples], how: str) -> list[str]:
-    """Return a line for each half, by its name, where samples name different primitives of one text, and for
-    each that names others than a half before it does. The order of primitives does not matter."""
+    """Return a warning for each half, by its name, whose samples name different primitives of one text, and
+    for each half that differs from an earlier one. The order of primitives does not matter."""
     lines, before = [], dict[str, tuple[str, frozenset[str]]]()
     for said, samples in halves.items():
         first: dict[str, frozenset[str]] = {}
@@ -239,7 +239,8 @@ def warn_conflicts(halves: Mapping[str, StreamSamples], how: str) -> list[str]:
 
 
 def parse_all(samples: Sequence[StreamSamples], how: str, load: Callable[[], Parser]) -> list[StreamSamples]:
-    """Return samples with the primitives of their texts, each text parsed once; no parser where none is."""
+    """Return samples with the primitives of their texts, each text parsed once; the parser is not loaded if
+    no text needs it."""
     texts = list(dict.fromkeys(text for some in samples for text in list_unparsed(some, how)))
     parsed = dict(zip(texts, parse_primitives(texts, load()), strict=True)) if texts else {}
     return [name_primitives(some, how, parsed) for some in samples]

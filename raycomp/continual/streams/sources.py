@@ -1,4 +1,4 @@
-"""Where the tasks of a stream are from: the little world, or a json file that lists them."""
+"""Sources of a stream's tasks: the little world, or a json file that lists them."""
 
 import posixpath
 from collections.abc import Mapping, Sequence
@@ -31,35 +31,35 @@ class Member(NamedTuple):
 
 
 class StreamSample(NamedTuple):
-    """A picture and what is said of it, or asked."""
+    """A picture and its caption, or its question."""
 
     picture: Picture | Member | None
-    """None where the file is not there."""
+    """None if the file is missing."""
     caption: str | None
-    """Of a question the right answer, one of ``candidates``."""
+    """For a question, the right answer, one of ``candidates``."""
     primitives: tuple[str, ...] | None = None
-    """None where nobody names them: then they are parsed."""
+    """None if the source names none: they are then parsed."""
     candidates: tuple[str, ...] = ()
     candidate_primitives: tuple[tuple[str, ...], ...] | None = None
     kind: str = ""
-    """Questions: the same for those that are asked alike."""
+    """Questions: the kind of question; same kind, same value."""
 
 
 @dataclass(frozen=True)
 class Source:
-    """Where the samples of one half of a task are from: shards, or files that are known one by one."""
+    """Source of the samples of one half of a task: shards, or individual files."""
 
     said: str
-    """The option and its value, as errors say it."""
+    """The option and its value, as named in errors."""
     shards: tuple[ShardPath, ...] = ()
     samples: tuple[StreamSample, ...] = ()
     is_test: bool = False
-    """Whether each picture has one caption, its first, as the one that is right; else each of its captions
-    makes a sample."""
+    """Whether only the first caption of each picture is used, as the right one; else each caption makes a
+    sample."""
 
     @property
     def pictures(self) -> list[Picture]:
-        """Return the image files that it needs; may repeat."""
+        """Return its image files; may repeat."""
         return [one.picture for one in self.samples if isinstance(one.picture, Picture)]
 
 
@@ -69,7 +69,7 @@ class TaskSource:
 
     name: str
     train: Source | None
-    """None of what is only asked about."""
+    """None for zero-shot sets."""
     test: Source
 
     @property
@@ -79,13 +79,13 @@ class TaskSource:
 
 @dataclass(frozen=True)
 class StreamSource:
-    """Tasks in the order in which they are met, and what is only asked about."""
+    """Tasks in training order, and zero-shot sets."""
 
     name: str
     tasks: tuple[TaskSource, ...]
     zero_shot: tuple[TaskSource, ...] = ()
     is_little: bool = False
-    """Whether it is the little world's, whose captions can be taken apart."""
+    """Whether it is the little world's, whose captions can be edited."""
 
     @property
     def halves(self) -> list[Source]:
@@ -94,20 +94,20 @@ class StreamSource:
 
     @property
     def pictures(self) -> list[Picture]:
-        """Return the image files that it needs; may repeat."""
+        """Return its image files; may repeat."""
         return [picture for half in self.halves for picture in half.pictures]
 
     @property
     def shards(self) -> list[ShardPath]:
-        """Return the shards that it needs, all of them; may repeat."""
+        """Return all its shards; may repeat."""
         return [shard for half in self.halves for shard in half.shards]
 
 
 def open_stream(stream: str, config: ContinualConfig, folder: str, backbone: int = 0) -> StreamSource:
-    """Return a stream of ``config.stream``: of the little world, made below ``folder``, or a json file's.
+    """Return a stream of ``config.stream``: of the little world, built below ``folder``, or a json file's.
 
     The little world's scenes and pairs are those of a backbone, by its number. Raises ValueError, one line,
-    where a file or a field is missing or is not what it should be.
+    if a file or a field is missing or invalid.
     """
     if stream not in WORLD_STREAMS:
         return read_stream(stream)
@@ -130,8 +130,9 @@ def read_stream(file: str) -> StreamSource:
     """Return the stream that a json file lists.
 
     {"tasks": [{"name", "train", "test"}], "zero_shot": [{"name", "test"}]}, where train and test are images
-    with captions as ``retrieval.input`` has them, or what a ``layout`` reads, with further fields of its own:
-    see ``layouts``. Relative paths begin at the file's own folder. Raises ValueError, one line, saying where.
+    with captions in the format of ``retrieval.input``, or the input of a ``layout``, with further fields of
+    its own: see ``layouts``. Relative paths start at the file's own folder. Raises ValueError, one line, with
+    the location.
     """
     said = f"stream={file!r}"
     content = _parse(read_text(absolute_uri(file), said), said)
@@ -148,7 +149,7 @@ def read_stream(file: str) -> StreamSource:
 
 
 def open_reference(spec: str) -> Source:
-    """Return pairs whose likenesses shall stay. Raises ValueError as ``open_stream``."""
+    """Return pairs whose similarities are preserved. Raises ValueError as ``open_stream``."""
     return _open_pairs(spec, "reference", False)
 
 

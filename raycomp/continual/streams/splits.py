@@ -1,4 +1,4 @@
-"""From samples to the arrays that are learned of: every text once, with its primitives.
+"""From samples to arrays: unique texts with their primitives.
 
 N samples, T texts, V names of primitives, K candidates, D dims.
 """
@@ -15,7 +15,7 @@ from raycomp.evaluate.evaluation import Texts
 
 
 def list_texts(samples: Iterable[StreamSamples]) -> list[str]:
-    """Return all texts to be embedded, each once: captions, candidates and the names of primitives."""
+    """Return all texts to embed, each once: captions, candidates and the names of primitives."""
     texts: dict[str, None] = {}
     for some in samples:
         for text, primitives in _find_texts(some).items():
@@ -35,12 +35,12 @@ def _find_texts(samples: StreamSamples) -> dict[str, tuple[str, ...]]:
 
 
 def number_kinds(samples: Iterable[StreamSamples]) -> dict[str, int]:
-    """Return a whole number for every kind of question of a stream, from 0."""
+    """Return an integer for every kind of question of a stream, from 0."""
     return {kind: i for i, kind in enumerate(sorted({one.kind for some in samples for one in some.good}))}
 
 
 def make_split(samples: StreamSamples, texts: Texts, kinds: Mapping[str, int]) -> Split:
-    """Return the good samples as arrays. Raises ValueError where some have candidates and others none.
+    """Return the good samples as arrays. Raises ValueError if some have candidates and others none.
 
     ``kinds`` are ``number_kinds`` of the whole stream. Pixels and tokens are left out: see ``pixels``.
     """
@@ -71,7 +71,8 @@ def make_split(samples: StreamSamples, texts: Texts, kinds: Mapping[str, int]) -
 def make_stream(
     name: str, tasks: Sequence[Task], zero_shot: Sequence[Task], drawn: Split, texts: Texts
 ) -> Stream:
-    """Return the stream of tasks, with all names of their primitives, of their edits' and of ``drawn``'s."""
+    """Return the stream of tasks, with all names of primitives of its texts, of their edits and of
+    ``drawn``."""
     splits = [split for task in (*tasks, *zero_shot) for split in (task.train, task.test)]
     edited = [task.edits.split for task in tasks if task.edits is not None]
     names = sorted(
@@ -81,9 +82,9 @@ def make_stream(
 
 
 def warn_repeats(split: Split, said: str) -> list[str]:
-    """Return a line where texts of a gallery share a set of primitives: no composition tells them apart.
+    """Return a warning if texts of a gallery share a set of primitives: compositions cannot distinguish them.
 
-    Of questions nothing is told: candidates that only a relation tells apart have the same primitives.
+    Questions give no warning: candidates that differ only in a relation have the same primitives.
     """
     num = len({frozenset(some) for some in split.primitives})
     if split.candidate_NK is not None or num == len(split.texts):
@@ -93,7 +94,7 @@ def warn_repeats(split: Split, said: str) -> list[str]:
 
 
 def warn_lone_text(split: Split, said: str) -> list[str]:
-    """Return a line where a gallery has one text. Questions have two candidates at least."""
+    """Return a warning if a gallery has one text. Questions have at least two candidates."""
     if split.candidate_NK is not None or len(split.texts) != 1:
         return []
     why = "so every method is right in 100 % of this test's own gallery; add samples with other texts"

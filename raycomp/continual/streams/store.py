@@ -1,6 +1,6 @@
 """A stream's arrays in a folder: written once, read by every method, seed and sweep.
 
-Pixels are mapped, not read.
+Pixels are memory-mapped.
 """
 
 import io
@@ -24,7 +24,7 @@ _EDITS, _OF_EDITS = "edits", ("row_M", "text_M", "category_M")
 
 
 def write_stream(stream: Stream, folder: Folder) -> None:
-    """Write a stream; pixels lie there already, by the name of ``pixels_of``, where a method needs them."""
+    """Write a stream; where a method needs pixels, they already exist, in the file named by ``pixels_of``."""
     for kind, some in (("tasks", stream.tasks), ("zero_shot", stream.zero_shot)):
         for number, task in enumerate(some):
             for part in _PARTS:
@@ -61,7 +61,7 @@ def read_stream(folder: Folder, with_pixels: bool) -> Stream:
 
 
 def count_tasks(folder: Folder) -> int:
-    """Return how many tasks the stream in a folder has."""
+    """Return the number of tasks of the stream in a folder."""
     return len(folder.read_json(_STREAM)["tasks"])
 
 
