@@ -1,1 +1,1 @@
-"""What every command runs in: one life of a run, passes and waves; the home of Ray."""
+"""The life of a run, its passes and waves, and all code that uses Ray."""

@@ -1,8 +1,8 @@
-"""How much of the input may be bad: one rule, and a warning per status, for all commands that read samples.
+"""The limits on bad input and the warning per status, for all commands that read samples.
 
-Rows are counted by status, as words.py lists them. A duplicate is not bad, nor is a test sample that is left
-out because a model learned from it, nor a caption that names no primitive; rows that a subset leaves out do
-not count at all.
+Rows are counted by status, as words.py lists them. These are not bad: a duplicate, a test sample that is left
+out because a model was trained on it, a caption without a primitive. Rows that a subset leaves out are not
+counted.
 """
 
 from collections.abc import Mapping
@@ -27,7 +27,7 @@ _MEANINGS = {**STATUSES, **CONTINUAL_STATUSES, **PICTURE_STATUSES}
 
 
 def check_bad_rows(said: str, counts: Mapping[str, int], most_bad: float, what: str = "rows") -> None:
-    """Raise UserError where all rows are bad, TooMuchBadData where more than the share ``most_bad`` is.
+    """Raise UserError where all rows are bad, TooMuchBadData where the bad share exceeds ``most_bad``.
 
     ``said``: the input, as errors name it.
     """
@@ -42,8 +42,8 @@ def check_bad_rows(said: str, counts: Mapping[str, int], most_bad: float, what: 
 def check_bad_pictures(
     said: str, counts: Mapping[str, int], most_bad: float, most_missing: float, what: str = "images"
 ) -> None:
-    """Raise TooMuchBadData where more than the share ``most_missing`` of pictures is not there, or of those
-    that are there more than ``most_bad`` is bad."""
+    """Raise TooMuchBadData where more than the share ``most_missing`` of the pictures is missing, or more
+    than the share ``most_bad`` of the present ones is bad."""
     missing = {status: counts.get(status, 0) for status in MISSING_STATUSES if counts.get(status)}
     there = {status: count for status, count in counts.items() if status not in MISSING_STATUSES}
     _refuse(said, missing, sum(counts.values()), what, "max_missing_fraction", most_missing)
@@ -54,9 +54,10 @@ def check_bad_pictures(
 def describe_dropped(
     said: str, counts: Mapping[str, int], what: str = "rows", examples: Mapping[str, str] | None = None
 ) -> list[str]:
-    """Return a line for every status whose rows are left out, duplicates too, by its name.
+    """Return a warning for every status whose rows are left out, duplicates included.
 
-    ``examples``: by status the name of one of them. What is no status, as the reason of a gate, has no line.
+    ``examples``: for each status the name of one such row. Values that are no status, such as the reason of a
+    gate, get no line.
     """
     num_rows, lines = _count_rows(counts), []
     for status, count in sorted(counts.items()):
@@ -83,7 +84,7 @@ def _list_counts(bad: Mapping[str, int]) -> str:
 
 
 def _refuse(said: str, bad: Mapping[str, int], num_rows: int, what: str, option: str, most: float) -> None:
-    """Raise TooMuchBadData where bad rows are more than the share that an option allows."""
+    """Raise TooMuchBadData where the share of bad rows exceeds what the option allows."""
     num_bad = sum(bad.values())
     if num_bad > exact_share(most, num_rows):
         hint = f"; {UID_CONFLICT}: {STATUSES[UID_CONFLICT]}" if UID_CONFLICT in bad else ""

@@ -1,4 +1,4 @@
-"""A run's events: a line of JSON each in its folder, with the run's id. Nothing here knows Ray."""
+"""A run's events: one JSON line each in the run's folder, with the run's id. Independent of Ray."""
 
 import json
 import logging
@@ -17,12 +17,12 @@ from raycomp.data.paths import resolve
 EVENTS = ("logs", "events.jsonl")
 _events = logging.getLogger("raycomp.events")
 _events.setLevel(logging.INFO)
-_events.propagate = False  # whoever set up the root logger wants no event on a terminal
+_events.propagate = False  # a configured root logger must not print events on a terminal
 _runs: list[tuple[dict[str, str], logging.Handler]] = []
 
 
 class LogFile(logging.FileHandler):
-    """A file that is there once something is logged. What a full disk does not take is not kept."""
+    """A file that is created by the first message. Messages that a full disk rejects are lost."""
 
     def emit(self, record: logging.LogRecord) -> None:
         with suppress(OSError):
@@ -30,12 +30,12 @@ class LogFile(logging.FileHandler):
             super().emit(record)
 
     def handleError(self, record: logging.LogRecord) -> None:
-        """Say nothing: the run itself meets the same disk."""
+        """Ignore the error: the run itself fails on the same disk."""
 
 
 @contextmanager
 def open_log(out: Folder, names: tuple[str, ...], check: Callable[[], None]) -> Iterator[LogFile]:
-    """Append to a file of a folder; of a store at the end only, unless ``check`` raises LeaseLost by then."""
+    """Append to a file of a folder; in a store write it at the end, unless ``check`` raises LeaseLost."""
     with tempfile.TemporaryDirectory() as temporary:
         path = Path(resolve(out.at(*names))[1]) if out.is_local else Path(temporary, names[-1])
         file = LogFile(path, delay=True)
@@ -44,14 +44,14 @@ def open_log(out: Folder, names: tuple[str, ...], check: Callable[[], None]) -> 
         finally:
             file.close()
             if not out.is_local and path.exists():
-                with suppress(OSError, LeaseLost):  # what ended the run is told, not this
+                with suppress(OSError, LeaseLost):  # the error that ended the run is reported instead
                     check()
                     before = out.read_bytes(*names) if out.exists(*names) else b""
                     out.write_bytes(before + path.read_bytes(), *names)
 
 
 class _AsJson(logging.Formatter):
-    """One line for an event: when (UTC), of which run, what, and its facts."""
+    """One JSON line per event: UTC time, run id, event name and facts."""
 
     def __init__(self, run: str):
         super().__init__()
@@ -65,7 +65,7 @@ class _AsJson(logging.Formatter):
 
 @contextmanager
 def keep_events(out: Folder, run: str, check: Callable[[], None] = lambda: None) -> Iterator[None]:
-    """Keep the events of the block in the folder of the run with this id; a run within it has its own."""
+    """Write the block's events to the folder of the run with this id; an inner run has its own file."""
     with open_log(out, EVENTS, check) as file:
         file.setFormatter(_AsJson(run))
         for _, outer in _runs[-1:]:
@@ -82,13 +82,13 @@ def keep_events(out: Folder, run: str, check: Callable[[], None] = lambda: None)
 
 
 def log_event(event: str, **facts: Any) -> None:
-    """Log an event of the run that goes on, with facts that json can hold.
+    """Log an event of the current run, with facts that json can hold.
 
-    It goes to the logger ``raycomp.events`` at INFO, the facts as its record's attribute ``facts``.
+    The logger is ``raycomp.events``, the level INFO; the record's attribute ``facts`` holds the facts.
     """
     _events.info(event, extra={"facts": facts})
 
 
 def name_run() -> dict[str, str]:
-    """Return the id (``run``) and the folder (``out``) of the run that goes on; empty where none does."""
+    """Return the id (``run``) and the folder (``out``) of the current run; empty outside of a run."""
     return _runs[-1][0] if _runs else {"run": "", "out": ""}

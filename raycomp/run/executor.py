@@ -1,4 +1,4 @@
-"""Where the work of a run is done: in this process, or on Ray. A command asks for ``current()``."""
+"""The interface of executors: local process or Ray. A command gets its executor from ``current()``."""
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -12,45 +12,45 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Session:
-    """What there is to work with: this process, or a cluster with what its autoscaler may add."""
+    """The available resources: this process, or a cluster with the nodes that its autoscaler may add."""
 
     num_scorers: int
-    """At most."""
+    """Maximum number of scorers."""
     scorer_resources: dict[str, Any]
     num_threads: int | None
-    """Torch threads of a scorer on CPUs; none on GPUs."""
+    """Torch threads of a scorer on CPUs; None on GPUs."""
     num_cpus: int
     num_nodes: int
     block_rows: int
     least_scorers: int | None = None
-    """Of a pool that grows and shrinks; none = as many as at most."""
+    """Minimum of an elastic pool; None = the pool has a fixed size."""
     gpu: Mapping[str, Any] | None = None
-    """What the GPU of every scorer is, as ``describe_gpu`` has it; none on CPUs."""
+    """The GPU of every scorer, as ``describe_gpu`` returns it; None on CPUs."""
     is_local: bool = False
-    """Whether all work is done in this process."""
+    """Whether all work runs in this process."""
 
     @property
     def is_elastic(self) -> bool:
-        """Whether scorers come and go."""
+        """Whether the number of scorers changes during the run."""
         return self.least_scorers not in (None, self.num_scorers)
 
     @property
     def device(self) -> str:
-        """What scorers run on, cpu or gpu; between the two the last bits of a score may differ."""
+        """The scorers' device, cpu or gpu; the last bits of a score may differ between the two."""
         return "cpu" if self.num_threads else "gpu"
 
     def count_cores(self) -> int:
-        """Return how many processes of one thread run at full speed; a lone machine may count more CPUs."""
+        """Return how many single-thread processes run at full speed; one machine may report more CPUs."""
         return self.num_cpus if self.num_nodes > 1 else min(self.num_cpus, os.cpu_count() or 1)
 
     def count_first(self) -> int:
-        """Return how many scorers a pass begins with: all that there are GPUs for now, or else the least."""
+        """Return how many scorers a pass starts with: one per GPU that is there now, or else the minimum."""
         least, most = self.least_scorers or self.num_scorers, self.num_scorers
         there = int(current().count("GPU")) if self.is_elastic and self.device == "gpu" else 0
         return min(most, max(least, there))
 
     def rows_per_call(self, rows: Mapping[str, int]) -> int:
-        """Return how many rows a scorer takes at a time, of those for one thread ("cpu") or a GPU ("gpu")."""
+        """Return how many rows a scorer takes at a time, from those per thread ("cpu") or per GPU ("gpu")."""
         return rows[self.device] * (self.num_threads or 1)
 
 
@@ -68,53 +68,53 @@ class Meter(Protocol):
 
 
 class Executor(Protocol):
-    """What runs passes, and small tasks over files. No result depends on which one does."""
+    """Runs passes, and small tasks over files. Results do not depend on the executor."""
 
     stall_s: float | None
-    """Seconds without progress after which a phase starts again; none = never."""
+    """Seconds without progress after which a phase restarts; None = never."""
 
     def run(self, steps: "Pass", ordinals: list[int], parts_uri: str) -> Iterator[list[dict[str, Any]]]:
-        """Run the pass over these shards, and yield the metadata of the parts as they are written."""
+        """Run the pass over these shards; yield the metadata of each part once it is written."""
 
     def submit(self, function: Callable[..., Any], *args: Any, **options: Any) -> Any:
-        """Return a handle of ``function(*args)``; ``options`` are Ray's, of the task."""
+        """Return a handle of ``function(*args)``; ``options`` are Ray's task options."""
 
     def wait(self, handles: Sequence[Any], count: int, timeout_s: float | None = None) -> list[Any]:
-        """Return up to ``count`` handles that have ended; fewer only after the timeout."""
+        """Return up to ``count`` finished handles; fewer only after the timeout."""
 
     def get(self, handle: Any) -> Any:
-        """Return what the function returned; raise what it raised."""
+        """Return the function's result, or raise its exception."""
 
     def stop(self, handles: Sequence[Any]) -> None:
-        """End these, however long they would still run; return once none runs any more."""
+        """Terminate these tasks; return once none of them runs."""
 
     def put(self, value: Any) -> Any:
-        """Return what several tasks take as one argument."""
+        """Return a shared reference to a value that several tasks take as an argument."""
 
     def count(self, resource: str) -> float:
-        """Return how much there is now of a resource, "CPU" or "GPU"."""
+        """Return the current amount of a resource, "CPU" or "GPU"."""
 
     def merge_options(self) -> dict[str, Any]:
-        """Return the options of tasks that are light and wait for no CPU."""
+        """Return the options of light tasks that need not wait for a CPU."""
 
     def watch_growth(self) -> AbstractContextManager[Any]:
-        """Return a context that counts scorers and CPUs over time, where they come and go."""
+        """Return a context that records the number of scorers and CPUs over time on an elastic cluster."""
 
     def open_meter(self, phase: str) -> Meter:
         """Return the metrics of a phase."""
 
 
 class Silent:
-    """Metrics where no cluster collects them."""
+    """Metrics without a cluster that collects them: all values are discarded."""
 
     def add(self, name: str, value: float = 1, **labels: str) -> None:
-        """Drop it."""
+        """Discard it."""
 
     def put(self, name: str, value: float, **labels: str) -> None:
-        """Drop it."""
+        """Discard it."""
 
     def add_rows(self, statuses: Any) -> None:
-        """Drop them."""
+        """Discard them."""
 
 
 _used: list[Executor] = []
@@ -122,7 +122,7 @@ _used: list[Executor] = []
 
 @contextmanager
 def use(executor: Executor) -> Iterator[None]:
-    """Let the work of the block be done by this executor."""
+    """Use this executor for the work of the block."""
     _used.append(executor)
     try:
         yield

@@ -1,4 +1,4 @@
-"""Scorers and CPUs that a phase has over time, where its pool grows and shrinks with the cluster."""
+"""The number of scorers and CPUs of a phase over time, on an elastic cluster."""
 
 import threading
 import time
@@ -13,7 +13,7 @@ _EVERY_S = 2.0
 
 
 class There(NamedTuple):
-    """What there is of both, from some second on."""
+    """The number of both from a given second on."""
 
     since_s: float
     scorers: int
@@ -21,7 +21,7 @@ class There(NamedTuple):
 
 
 class Growth:
-    """Count both every few seconds; use as a context, which ends the thread that does."""
+    """Count both every few seconds. Used as a context, whose end stops the counting thread."""
 
     def __init__(self, count: Callable[[], tuple[int, int]], every_s: float = _EVERY_S):
         self.count, self.every_s = count, every_s
@@ -39,7 +39,7 @@ class Growth:
 
     def _count_on(self) -> None:
         while not self.ended.is_set():
-            with suppress(ConnectionError):  # reported where the cluster's work is awaited
+            with suppress(ConnectionError):  # the driver reports it where it waits for the cluster
                 self._note(*self.count())
             self.ended.wait(self.every_s)
 
@@ -49,7 +49,7 @@ class Growth:
                 self.steps.append(There(time.monotonic() - self.started, scorers, cpus))
 
     def take(self) -> list[There]:
-        """Return what there was since the last call, in seconds since then: as it was left, then changes."""
+        """Return the counts since the last call: the initial state, then every change, in seconds."""
         with self.lock:
             now = time.monotonic()
             taken, last = self.steps, self.steps[-1]
@@ -58,7 +58,7 @@ class Growth:
 
 
 def average(steps: Sequence[There], wall_s: float, most: There) -> Mapping[str, float]:
-    """Return by place, cpus, scorers or gpus, what share of the most there was on average, 0 to 1."""
+    """Return the average share of the maximum, 0 to 1, by resource: cpus, scorers or gpus."""
     ends = [*(step.since_s for step in steps[1:]), wall_s]
     spans = [(max(0.0, end - step.since_s), step) for step, end in zip(steps, ends, strict=True)]
     spent = max(1e-9, wall_s)

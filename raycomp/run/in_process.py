@@ -1,4 +1,4 @@
-"""Work on values in memory, without a run's folder: the model that is named, and the last one kept loaded."""
+"""Work on values in memory, without a run's folder: find the model, and keep the last one loaded."""
 
 import os
 from collections.abc import Iterator
@@ -17,10 +17,10 @@ Name = str | os.PathLike[str]
 
 
 def find_scorer(scorer: ScorerConfig, model: Name | None, weights: Name | None) -> ScorerConfig:
-    """Return ``scorer`` with another model or other weights, files of a store copied to this machine.
+    """Return ``scorer`` with another model or other weights; files of a store are copied to this machine.
 
     ``model`` is an architecture's name, a config file, or a folder that ``raycomp train`` wrote. Raises
-    ValueError where the folder holds no whole model, or a model of its own and another one is named.
+    ValueError where the folder holds no complete model, or where another model than the folder's is named.
     """
     name, path = (None if value is None else os.fspath(value) for value in (model, weights))
     if name is not None and _holds_model(name):
@@ -42,7 +42,7 @@ def _holds_model(name: str) -> bool:
 def keep_model(scorer: ScorerConfig | None, cluster: ClusterConfig) -> Iterator[int]:
     """Give the block an executor that keeps the last model loaded, and the number of threads.
 
-    A model is loaded again once another one was asked for, or its files on the disk have changed.
+    A model is loaded again after another one was used, or after its files on the disk changed.
     """
     num_threads = cluster.num_cpus or len(os.sched_getaffinity(0))
     files = () if scorer is None else tuple(map(_stamp, (scorer.model, scorer.weights)))
@@ -56,7 +56,7 @@ def _make_executor(num_threads: int, files: tuple[object, ...]) -> Local:
 
 
 def _stamp(name: str) -> tuple[int, int] | None:
-    """Return what changes with a file; None where the name is not a file's."""
+    """Return the version of a file (changes with its content); None where the name is not a file's."""
     if not os.path.isfile(name):
         return None
     found = os.stat(name)

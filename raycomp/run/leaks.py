@@ -1,4 +1,4 @@
-"""What a test shares with what was learned from, in a line for people and in fields for run.json."""
+"""The overlap between a test set and training data: a warning line, and fields for run.json."""
 
 from typing import Any, NamedTuple
 
@@ -8,20 +8,20 @@ from raycomp.words import DROP
 
 
 class Leak(NamedTuple):
-    """A test beside a training."""
+    """The overlap between one test set and one training set."""
 
     test: str
     train: str
-    """The training side as a sentence says it: "the training images of a"."""
+    """The training set as a sentence names it: "the training images of a"."""
     shared: Shared
 
     def describe(self) -> dict[str, Any]:
-        """Return what run.json holds."""
+        """Return the fields for run.json."""
         return {"test": self.test, "train": self.train, **self.shared._asdict()}
 
 
 def warn_leak(leak: Leak, overlap: str) -> list[str]:
-    """Return a line where images are shared, none where none are; ``overlap``: warn or drop."""
+    """Return a line where images are shared, else no line; ``overlap``: warn or drop."""
     if not leak.shared.images:
         return []
     then = "they are left out (overlap=drop)" if overlap == DROP else "overlap=drop leaves them out"
@@ -29,7 +29,7 @@ def warn_leak(leak: Leak, overlap: str) -> list[str]:
 
 
 def check_left(leak: Leak, overlap: str) -> None:
-    """Raise UserError where a test would be left with no image."""
+    """Raise UserError where the test set would have no image left."""
     if overlap == DROP and leak.shared.images and leak.shared.images == leak.shared.num_images:
         raise UserError(
             f"overlap=drop: {_say(leak)}, so none is left; name other images, or set overlap=warn"

@@ -1,4 +1,4 @@
-"""One run at a time in a folder: a lease that its holder renews and that expires with a dead holder."""
+"""One run at a time in a folder: a lease file that its owner renews; it expires when the owner dies."""
 
 import os
 import socket
@@ -17,7 +17,7 @@ from raycomp.data.paths import LEASE
 
 LEASE_S = 60.0
 WAITING = "waiting:"
-"""How the line begins that tells of a wait for another run."""
+"""The start of the line that reports a wait for another run."""
 _POLL_S = 0.5
 
 
@@ -26,7 +26,7 @@ class HeldError(UserError):
 
 
 class Lease:
-    """What a run holds of its folder. ``check`` before every commit."""
+    """A run's lease of its folder. Call ``check`` before every commit."""
 
     def __init__(self, folder: Folder, seconds: float):
         self.folder = folder
@@ -36,7 +36,7 @@ class Lease:
         self.stop = threading.Event()
 
     def content(self) -> dict[str, Any]:
-        """Return what the file says, for this moment."""
+        """Return the content of the lease file as of now."""
         return {
             "holder": self.holder,
             "host": socket.gethostname(),
@@ -57,7 +57,7 @@ class Lease:
             raise LeaseLost(f"the lease of {self.folder.uri} went to {now}, so nothing more was committed")
 
     def renew(self) -> None:
-        """Renew until stopped or lost, three times in the lease's time. A failing storage is asked again."""
+        """Renew three times per lease period until stopped or lost. A failing storage is asked again."""
         while not self.stop.wait(self.seconds / 3):
             try:
                 self.check()
@@ -72,12 +72,12 @@ class Lease:
 def hold_lease(folder: Folder, seconds: float = LEASE_S) -> Iterator[Lease]:
     """Hold the folder while the block runs.
 
-    Raises ValueError naming the holder where another run holds it. A lease that has expired is taken over,
-    and at once one whose process on this machine is gone.
+    Raises ValueError naming the owner where another run holds the folder. An expired lease is taken over. A
+    lease whose process ran on this machine and is gone is taken over at once.
     """
     lease = Lease(folder, seconds)
     renewing = threading.Thread(target=lease.renew, daemon=True)
-    try:  # from here on, for a signal may come as soon as the lease is there
+    try:  # from here on, for a signal may arrive as soon as the lease exists
         _take(folder, lease)
         renewing.start()
         lease.check()
@@ -86,7 +86,7 @@ def hold_lease(folder: Folder, seconds: float = LEASE_S) -> Iterator[Lease]:
         lease.stop.set()
         if renewing.ident is not None:
             renewing.join()
-        # What is no lease is somebody else's. A storage that fails must hide no error; the lease expires.
+        # A foreign file stays. A storage error must hide no other error; the lease expires.
         with suppress(ValueError, OSError):
             found = read_lease(folder)
             if found and found["holder"] == lease.holder:
@@ -94,7 +94,7 @@ def hold_lease(folder: Folder, seconds: float = LEASE_S) -> Iterator[Lease]:
 
 
 def await_lease(folder: Folder, seconds: float = 2 * LEASE_S) -> None:
-    """Wait until nobody holds the folder, so long at most: who did may just have been killed elsewhere."""
+    """Wait until the folder is free, up to ``seconds``: its owner may just have been killed elsewhere."""
     until = time.monotonic() + seconds
     while (found := read_lease(folder)) and not _is_over(found) and time.monotonic() < until:
         time.sleep(_POLL_S)
@@ -102,9 +102,9 @@ def await_lease(folder: Folder, seconds: float = 2 * LEASE_S) -> None:
 
 @contextmanager
 def queue_lease(folder: Folder, say: Callable[[str], None], check: Callable[[], None]) -> Iterator[Lease]:
-    """Hold the folder while the block runs, once nobody else does: the first who comes makes it for all.
+    """Hold the folder while the block runs, after any other owner: one process does the work for all.
 
-    ``say`` is told once whom it waits for; ``check`` is asked all the while, and raises to end the wait.
+    ``say`` reports once which run it waits for. ``check`` is called during the wait and raises to end it.
     """
     lease, has_said = None, False
     with ExitStack() as stack:
@@ -121,7 +121,7 @@ def queue_lease(folder: Folder, say: Callable[[str], None], check: Callable[[], 
 
 
 def _take(folder: Folder, lease: Lease) -> None:
-    """Create the lease, in the place of one that is over; raises ValueError where another run holds one."""
+    """Create the lease, replacing an expired one; raises ValueError where another run holds one."""
     if folder.create_json(lease.content(), LEASE):
         return
     found = read_lease(folder)
@@ -132,14 +132,14 @@ def _take(folder: Folder, lease: Lease) -> None:
             f"out={folder.uri!r}: process {found['process']} on {found['host']} has been writing it "
             f"since {found['started']}; wait for it, or until {found['expires']} if it is dead"
         )
-    if found:  # else it was given back in between
+    if found:  # else it was released in between
         folder.remove(LEASE)
     if not folder.create_json(lease.content(), LEASE):
         raise HeldError(f"out={folder.uri!r}: another run has just begun there; wait for it")
 
 
 def find_pid_namespace() -> str:
-    """Return what tells this process' numbering of processes from any other's: containers share a host name.
+    """Return an id of this process's PID namespace: containers may share a host name.
 
     Without ``/proc`` it is the host name.
     """
@@ -153,7 +153,7 @@ def find_pid_namespace() -> str:
 def read_lease(folder: Folder) -> dict[str, Any] | None:
     """Return the lease in the folder, None where there is none.
 
-    Raises ValueError where the file is no lease.
+    Raises ValueError where the file is not a raycomp lease file.
     """
     try:
         found = folder.read_json(LEASE)

@@ -1,7 +1,7 @@
 """The executor of one machine without Ray: passes and tasks as plain loops in this process.
 
-Stages on CPUs that allow it run in threads, a few blocks ahead of the model. The commits, files and bytes are
-those of Ray: a run that one of them starts can be resumed by the other.
+Stages on CPUs that allow it run in threads, a few blocks ahead of the model. Commits, files and bytes equal
+those of Ray: each executor can resume a run that the other one started.
 """
 
 import time
@@ -22,15 +22,15 @@ from raycomp.run.parts import stage_part
 from raycomp.run.passes import Pass, read_timed, run_timed
 from raycomp.run.stage import CPUS, Stage
 
-# Blocks that are made ahead for each thread.
+# Blocks that each thread makes ahead.
 _AHEAD = 2
-# Rows of a part where no scorer says how many come at a time.
+# Rows of a part in passes without a scorer.
 _PART_ROWS = 1024
 _PAUSE_S = 1.0
 
 
 class Later:
-    """A task that runs once its result is asked for."""
+    """A task that runs when its result is requested."""
 
     def __init__(self, call: Callable[[], Any]):
         self.call: Callable[[], Any] | None = call
@@ -38,7 +38,7 @@ class Later:
         self.error: BaseException | None = None
 
     def end(self) -> None:
-        """Run, if it has not run."""
+        """Run the task unless it has run."""
         if self.call is not None:
             call, self.call = self.call, None
             try:
@@ -48,7 +48,7 @@ class Later:
 
 
 class Local:
-    """Runs everything here. ``num_threads``: of the stages, and of the model."""
+    """Runs everything in this process. ``num_threads``: of the stages, and of the model."""
 
     stall_s: float | None = None
 
@@ -57,9 +57,9 @@ class Local:
         self.kept: tuple[Hashable, Any] = (None, None)
 
     def keep(self, key: Hashable, make: Callable[[], Any]) -> Any:
-        """Return what ``make`` returned for the key, as long as no other was asked for in between."""
+        """Return ``make()`` for the key; the last result is reused while the key stays the same."""
         if self.kept[0] != key:
-            self.kept = (None, None)  # one at a time has to fit
+            self.kept = (None, None)  # memory must hold only one at a time
             self.kept = (key, make())
         return self.kept[1]
 
@@ -101,11 +101,11 @@ class Local:
             yield run_stage(stage.name, scorer, table)
 
     def submit(self, function: Callable[..., Any], *args: Any, **options: Any) -> Later:
-        """Return the task, which runs when it is waited for."""
+        """Return the task, which runs when its result is requested."""
         return Later(partial(function, *args))
 
     def wait(self, handles: Sequence[Later], count: int, timeout_s: float | None = None) -> list[Later]:
-        """Run the first ones."""
+        """Run the first ``count`` tasks."""
         for handle in handles[:count]:
             handle.end()
         return list(handles[:count])
@@ -117,30 +117,30 @@ class Local:
         return handle.result
 
     def stop(self, handles: Sequence[Later]) -> None:
-        """Return: what was not asked for never runs."""
+        """Return at once: tasks that were not requested never run."""
 
     def put(self, value: Any) -> Any:
         return value
 
     def count(self, resource: str) -> float:
-        """Return the threads, and no GPU."""
+        """Return the number of threads for CPUs, and 0 for GPUs."""
         return self.num_threads if resource == "CPU" else 0
 
     def merge_options(self) -> dict[str, Any]:
         return {}
 
     def watch_growth(self) -> AbstractContextManager[None]:
-        """Return a context that counts nothing: nothing comes or goes."""
+        """Return a context that records nothing: the resources are constant."""
         return nullcontext()
 
     def open_meter(self, phase: str) -> Silent:
-        """Return metrics that nobody collects."""
+        """Return metrics that discard all values."""
         return Silent()
 
 
 @contextmanager
 def _blamed(name: str) -> Iterator[None]:
-    """Raise RuntimeError for a plain ValueError of the block, which would be taken for the user's mistake."""
+    """Raise RuntimeError for a plain ValueError of the block, which would be reported as a user mistake."""
     try:
         yield
     except (UserError, OSError):
@@ -160,7 +160,7 @@ def _read(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
 
 
 def again(call: Callable[[], Any]) -> Any:
-    """Return what the call returns, tried again where a storage fails in a way that may pass."""
+    """Return the result of the call; repeat it after a storage error that may be temporary."""
     for _ in range(MAP_RETRIES):
         try:
             return call()
@@ -172,7 +172,7 @@ def again(call: Callable[[], Any]) -> Any:
 
 
 def ahead(items: Iterable[Item], count: int) -> Iterator[Item]:
-    """Yield the items, so many of them made ahead in a thread of their own."""
+    """Yield the items; a thread makes up to ``count`` of them ahead."""
     made, end, waiting = iter(items), object(), deque[Future[Any]]()
     with ThreadPoolExecutor(1, thread_name_prefix="ahead") as pool:
         try:
@@ -188,14 +188,14 @@ def ahead(items: Iterable[Item], count: int) -> Iterator[Item]:
 
 
 def cut(tables: Iterable[pa.Table], rows: int) -> Iterator[pa.Table]:
-    """Yield the tables in pieces of at most so many rows."""
+    """Yield the tables in pieces of at most ``rows`` rows."""
     for table in tables:
         for start in range(0, len(table), rows):
             yield table.slice(start, rows)
 
 
 def regroup(tables: Iterable[pa.Table], rows: int) -> Iterator[pa.Table]:
-    """Yield the rows in tables of so many; fewer in the last one, and before rows of other columns."""
+    """Yield tables of ``rows`` rows; fewer in the last one, and before rows of other columns."""
     held: list[pa.Table] = []
     for table in tables:
         if held and table.schema != held[0].schema:

@@ -1,4 +1,4 @@
-"""Whether this process is the kernel of a notebook, whose cells show a line that is written anew."""
+"""Detects a notebook kernel: a notebook can redraw a line of output."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""The folder of a run, opened: empty, the same run or refused; what is known of a run before it starts."""
+"""Open a run's folder: empty, the same run or refused; describe a run before it starts."""
 
 import json
 import os
@@ -18,14 +18,14 @@ from raycomp.data.paths import LEASE, RUN, WORK
 from raycomp.data.runs import FINISHED, RUNNING, bound_inputs, bound_options, read_run
 
 PACKAGES = ("raycomp", "ray", "torch", "open_clip_torch", "spacy", "pyarrow", "numpy")
-# Of a run's fingerprint, what never held the time of a file.
+# Parts of a run's fingerprint that never held a file's time.
 _WITHOUT_TIMES = set(
     "scorer parser lexicon nonces model prompts llm shards scores subset negatives architecture".split()
 )
 
 
 def refuse_inside(folder: Folder, own: Collection[str]) -> None:
-    """Raise ValueError where one of two runs would write in, or remove, what is the other's."""
+    """Raise ValueError where one of two runs would write in, or remove, files of the other."""
     if folder.exists(WORK, RUN):
         raise ValueError(f"out={folder.uri!r}: its folder {WORK} holds another run; name another folder")
     above, name = posixpath.split(folder.uri.rstrip("/"))
@@ -36,7 +36,7 @@ def refuse_inside(folder: Folder, own: Collection[str]) -> None:
 
 
 def open_run(folder: Folder, record: dict[str, Any]) -> dict[str, Any] | None:
-    """Begin in the folder; return the record of the same run that was begun there before, if there is one."""
+    """Start in the folder; return the record of the same run if it was started there before."""
     previous = find_run(folder)
     if previous is None:
         folder.write_json(record, RUN)
@@ -44,14 +44,14 @@ def open_run(folder: Folder, record: dict[str, Any]) -> dict[str, Any] | None:
     refuse_other(previous, record, folder)
     if previous["status"] == FINISHED:
         _check_finished(folder, previous)
-        tidy(folder)  # it may have been killed just before it did
+        tidy(folder)  # the run may have been killed just before it did so
     return previous
 
 
 def refuse_early(kind: str, config: Any, out: str) -> None:
     """Raise ValueError where ``out`` holds something else than a run of this kind and config.
 
-    A command calls it before it looks for a model; ``begin`` compares inputs and versions, too.
+    A command calls it before it loads a model; ``begin`` also compares inputs and versions.
     """
     folder = Folder(out)
     previous = find_run(folder)
@@ -77,7 +77,7 @@ def find_run(folder: Folder) -> dict[str, Any] | None:
 
 
 def refuse_other(previous: dict[str, Any], run: dict[str, Any], folder: Folder) -> None:
-    """Raise ValueError naming what differs if the folder holds the results of another run."""
+    """Raise ValueError naming the difference if the folder holds the results of another run."""
     if previous["kind"] != run["kind"]:
         raise ValueError(
             f"out={folder.uri!r}: holds a {previous['kind']} run, this is {run['kind']}; name another folder"
@@ -85,10 +85,10 @@ def refuse_other(previous: dict[str, Any], run: dict[str, Any], folder: Folder) 
     names = []
     # Until format 1 the identity of an input held its files' times.
     is_older = previous["status"] == FINISHED and "format" not in previous
-    # An option that a version brought counts as its default in a run of before.
+    # An option that a later version added counts as its default in an older run.
     config = json.loads(json.dumps(to_dict(find_config(run["kind"])())))
     default = bound_options({"kind": run["kind"], "config": config})
-    # A finished run is only looked at; one that goes on must go on with what it was begun with.
+    # A finished run is only read; an unfinished one must resume with the options it was started with.
     versions = {} if previous["status"] == FINISHED else previous["versions"]
     for read in (
         lambda r: {
@@ -105,7 +105,7 @@ def refuse_other(previous: dict[str, Any], run: dict[str, Any], folder: Folder) 
 
 
 def _check_finished(folder: Folder, run: dict[str, Any]) -> None:
-    """Raise ValueError where a finished run's results are no longer all there, as they were written."""
+    """Raise ValueError where a result of a finished run is missing or changed."""
     try:
         check_results(folder, run)
     except ValueError as error:
@@ -118,7 +118,7 @@ def _check_finished(folder: Folder, run: dict[str, Any]) -> None:
 def describe_run(
     kind: str, config: Any, fingerprint: dict[str, Any], commands: dict[str, str]
 ) -> dict[str, Any]:
-    """Return what is known of a run before it begins."""
+    """Return the description of a run before it starts."""
     return {
         "id": uuid.uuid4().hex[:12],
         "kind": kind,
@@ -142,7 +142,7 @@ def now() -> str:
 
 
 def tidy(folder: Folder) -> None:
-    """Remove what only an unfinished run needs, and what killed writers left among the results."""
-    if not folder.exists(WORK, RUN):  # else somebody has made a run of its own there since
+    """Remove files that only an unfinished run needs, and files that killed writers left in the results."""
+    if not folder.exists(WORK, RUN):  # else a user has made another run there since
         folder.remove(WORK)
     remove_temporary_files(folder.uri)

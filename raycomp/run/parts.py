@@ -1,4 +1,4 @@
-"""Staged parts: the rows of a shard that came together, and what a phase tells about itself beside them."""
+"""Staged parts: rows of a shard that were written together, and the statistics of a phase."""
 
 import json
 import time
@@ -36,26 +36,26 @@ _PART_METADATA = pa.schema(
 
 
 class Stalled(TimeoutError):
-    """Nothing came of a phase for ``cluster.stall_s``."""
+    """A phase without progress for ``cluster.stall_s``."""
 
 
 @dataclass
 class Stats:
-    """What a phase tells about itself: mergeable, bounded, in run.json and the report, in no result."""
+    """Statistics of a phase: mergeable, bounded, stored in run.json and the report, in no result."""
 
     seconds: Any = field(default_factory=Counter)
-    """Stage -> how long its workers were busy, added up."""
+    """Stage -> busy seconds, summed over its workers."""
     offered: Counter = field(default_factory=Counter)
-    """Stage -> how long its workers were there: their number times the wall time, added up over restarts."""
+    """Stage -> available seconds: number of workers times wall time, summed over restarts."""
     wall_s: float = 0.0
     commit_s: float = 0.0
-    """The part of the wall time that went into writing manifests."""
+    """The part of the wall time that was spent on writing manifests."""
     worker_pools: dict[str, WorkerPool] = field(default_factory=dict)
-    """Who worked on every stage, in the order of the work; after a restart, the last try's."""
+    """The worker pool of every stage, in the order of the work; after a restart, the last attempt's."""
     growth: list[There] = field(default_factory=list)
-    """Scorers and CPUs over the wall time, where they came and went; a step per change."""
+    """Scorers and CPUs over the wall time on an elastic cluster; one step per change."""
     counts: dict[str, Counter] = field(default_factory=dict)
-    """Column -> value -> rows, or values of lists, with it; of every row its status."""
+    """Column -> value -> number of rows, or of values in lists; every row's status is counted."""
     samples: dict[str, list[float]] = field(default_factory=dict)
     """Column -> values of a bounded sample of rows, the same rows in every column."""
 
@@ -65,7 +65,7 @@ class Stats:
         return self.counts.get(STATUS, Counter())
 
     def add(self, other: dict[str, Any]) -> None:
-        """Take in another's ``to_dict``, which json may have been in between."""
+        """Add another's ``to_dict``, which may have passed through json."""
         for name in _COUNTERS:
             getattr(self, name).update(other[name])
         for since, *there in other["growth"]:
@@ -81,13 +81,13 @@ class Stats:
             values += sampled[: _SAMPLED_AT_MOST - len(values)]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what json can hold; the worker pools are called ``crew`` there."""
+        """Return json-compatible values; the key of the worker pools is ``crew``."""
         return {"crew" if name == "worker_pools" else name: value for name, value in vars(self).items()}
 
     def busy_shares(self) -> dict[str, float]:
-        """Return how much of the time its workers had each stage was at work, 0 to 1.
+        """Return the busy share of each stage, 0 to 1: busy time over its workers' available time.
 
-        Merging holds no slot of a CPU, so writing could come to more than its workers had: it is told as 1.
+        Merging holds no CPU slot, so writing may exceed its workers' time: the share is capped at 1.
         """
         return {
             stage: min(1.0, seconds / self.offered[stage]) if self.offered[stage] else 0.0
@@ -97,29 +97,29 @@ class Stats:
 
 @dataclass(frozen=True)
 class Part:
-    """What becomes of the rows that a pass ends in."""
+    """What a pass writes of its rows, counts and samples."""
 
     schema: pa.Schema
     """The columns that are written."""
     counted: tuple[str, ...] = ()
-    """Columns of texts, or of lists of them, whose values are counted beside the status."""
+    """Columns of texts, or of lists of texts, whose values are counted in addition to the status."""
     sampled: tuple[str, ...] = ()
-    """Columns of numbers of which a sample is told, of rows that have them all."""
+    """Numeric columns that are sampled, from rows that have all of them."""
 
 
 def name_parts(ordinal: int) -> str:
-    """Return the folder that a shard's parts lie in, which is removed as one."""
+    """Return the folder of a shard's parts, which is removed as a whole."""
     return f"{ordinal:05d}"
 
 
 def stage_part(table: pa.Table, parts_uri: str, part: Part) -> pa.Table:
-    """Write the rows of each shard in ``table`` as a part; return a receipt per part."""
+    """Write the rows of each shard in ``table`` as a part; return the metadata of each part."""
     all_metadata = []
     for ordinal in pc.unique(table[SHARD_ORDINAL]).to_pylist():
         started = time.perf_counter()
         rows = table.filter(pc.equal(table[SHARD_ORDINAL], ordinal))
         positions = rows[POSITION].to_pylist()
-        # The same rows get the same name, so a task that runs again writes over its first try.
+        # The same rows get the same name, so a repeated task overwrites its first attempt.
         digest = zlib.crc32(repr(positions).encode())
         name = f"{name_parts(ordinal)}/{digest:08x}-{len(positions)}.parquet"
         write_table(rows.select(part.schema.names), join_uri(parts_uri, name), part.schema)
@@ -157,7 +157,7 @@ def _measure(rows: pa.Table, part: Part) -> Stats:
 def read_parts(parts_uri: str, names: Iterable[str]) -> pa.Table | None:
     """Return the rows of staged parts in the order of their positions; None where there is no part.
 
-    Raises RuntimeError if a position stands twice: a shard is never merged from overlapping parts.
+    Raises RuntimeError if a position occurs twice: overlapping parts of a shard are never merged.
     """
     with ThreadPoolExecutor(_READ_AT_ONCE) as pool:
         tables = list(pool.map(lambda name: read_columns(join_uri(parts_uri, name)), names))

@@ -1,7 +1,7 @@
 """One pass over shards: read, stages on CPUs, a stage on scorers, parts; every stage timed the same way.
 
-The executor of the run does the work (``local.py``, ``ray_passes.py``). No score depends on how rows are cut
-into blocks.
+The executor of the run does the work (``local.py``, ``ray_passes.py``). Scores do not depend on how rows are
+cut into blocks.
 """
 
 import time
@@ -19,31 +19,31 @@ from raycomp.run.parts import Part
 from raycomp.run.progress import GPUS, WorkerPool
 from raycomp.run.stage import CPUS, DEVICE, READ, SCORERS, WRITE, Stage, Work
 
-# A reader mostly waits for its storage. Asking for as much as the next stage, Ray Data would fuse the two.
+# A reader mostly waits for its storage. With the next stage's resources, Ray Data would fuse the two.
 CPUS_PER_READER = 0.5
 
 
 @dataclass(frozen=True)
 class Pass:
-    """What happens to the rows of every item between its storage and its parts, and on how many workers."""
+    """The steps for the rows of every item, from storage to parts, and the number of workers."""
 
     session: Session
     items: Mapping[int, Any]
-    """What is read, by number of its shard."""
+    """The inputs, by shard number."""
     read: Callable[[Any], Iterator[pa.Table]]
     """Yields an item's rows, the same tables each time it is called."""
     stages: tuple[Stage, ...]
     part: Part
-    """What is written of the rows, and what is told of them."""
+    """Which columns of the rows are written, counted and sampled."""
     rows: int
     """Rows that a stage on CPUs takes at a time."""
     scorer_rows: int = 0
     """Rows that a scorer takes at a time."""
     is_cut: bool = True
-    """Whether an item's rows may be shared out to several workers."""
+    """Whether an item's rows may be distributed over several workers."""
 
     def __post_init__(self) -> None:
-        # The second's actors would wait for ever for GPUs that the first's hold until the pass ends.
+        # The second's actors would wait forever for GPUs that the first's hold until the pass ends.
         num_scored = sum(stage.where == SCORERS for stage in self.stages)
         assert num_scored <= 1, f"{num_scored} stages on scorers: a pass has one at most"
 
@@ -53,7 +53,7 @@ class Pass:
 
     @property
     def worker_pools(self) -> dict[str, WorkerPool]:
-        """Who works at most on what, in the order of the work: scorers, or slots of the CPUs they leave."""
+        """The maximum worker pool of each stage, in order: scorers, or the CPU slots that they leave."""
         free, scorers = self.free_cpus, self.session.num_scorers
         readers = min(int(free / CPUS_PER_READER), len(self.items))
         places = {READ: WorkerPool("takes rows from storage", readers, CPUS)}
@@ -66,7 +66,7 @@ class Pass:
 
     @property
     def most(self) -> There | None:
-        """Scorers and CPUs at most, where they come and go."""
+        """Maximum number of scorers and CPUs, on an elastic cluster."""
         session = self.session
         is_elastic = self._scores and session.is_elastic
         return There(0.0, session.num_scorers, session.num_cpus) if is_elastic else None
@@ -77,7 +77,7 @@ class Pass:
 
     @property
     def free_cpus(self) -> int:
-        """Slots of CPUs that scorers leave."""
+        """CPU slots that scorers leave."""
         taken = self.session.num_scorers * self.session.scorer_resources.get("num_cpus", 1)
         return max(1, int(self.session.num_cpus - (taken if self._scores else 0)))
 
@@ -94,12 +94,12 @@ def read_timed(read: Callable[[Any], Iterator[pa.Table]], items: Sequence[Any]) 
 
 
 def run_timed(name: str, work: Work, table: pa.Table) -> pa.Table:
-    """Return what a stage makes of the rows, with the seconds that it took."""
+    """Return the result of a stage on the rows, with the seconds that it took."""
     started = time.perf_counter()
     table = work(table)
     return add_seconds(table, name, time.perf_counter() - started)
 
 
 def add_seconds(table: pa.Table, name: str, seconds: float) -> pa.Table:
-    """Add the seconds a stage took as a column, shared evenly by the rows, so that sums stay true."""
+    """Add a stage's seconds as a column, divided evenly over the rows, so that sums stay correct."""
     return table.append_column(SECONDS + name, pa.repeat(seconds / max(1, len(table)), len(table)))

@@ -1,4 +1,4 @@
-"""How far a phase is: a bar on a terminal or in a notebook; elsewhere a line now and then, in silence too."""
+"""Progress of a phase: a bar on a terminal or in a notebook; elsewhere a line at intervals."""
 
 import sys
 import threading
@@ -15,30 +15,30 @@ from raycomp.run.notebook import is_notebook
 from raycomp.run.stage import CPUS, SCORERS
 
 GPUS = "gpus"
-"""Where a scorer's model computes: no place of a stage, the time there is a part of the scorers' time."""
+"""A scorer's model time: not a stage's worker pool; its time is a part of the scorers' time."""
 _BAR = "{desc}: {percentage:3.0f}%|{bar:20}| {n_fmt} of {total_fmt} {unit}s [{elapsed}<{remaining}{postfix}]"
 _BAR_EVERY_S = 0.5
 _LINE_EVERY_S = 30.0
-# Ray's nodes forget a gauge that nobody has set for 20 s.
+# Ray's nodes drop a gauge that was not set for 20 s.
 _GAUGES_EVERY_S = 5.0
 _END_S = 5.0
-# As long may a block take that nothing is amiss with.
+# A block may take this long without a fault.
 _IDLE_S = 20.0
 
 
 class WorkerPool(NamedTuple):
-    """Who works on a stage."""
+    """The workers of a stage."""
 
     says: str
-    """What the stage does."""
+    """The stage's work, in words."""
     workers: int
-    """How many there are at most."""
+    """Maximum number of workers."""
     where: str
-    """Stages of one place take turns on its workers: cpus, scorers or gpus."""
+    """cpus, scorers or gpus: stages with the same value share its workers."""
 
 
 WorkerPools = Mapping[str, WorkerPool]
-"""Stage -> who works on it, in the order of the work."""
+"""Stage -> its worker pool, in the order of the work."""
 
 
 class _Bar(tqdm):
@@ -48,11 +48,11 @@ class _Bar(tqdm):
 
 
 class Progress:
-    """Count one phase's shards (or another unit) and rows; a thread tells, also while nothing comes.
+    """Count one phase's shards (or another unit) and rows; a thread reports, also without new results.
 
-    Use as a context, which ends the thread. Time between lines is counted across phases: many short ones do
-    not add up to a long silence, and a short run says nothing. ``forget`` before a run. While a thread has
-    another phase open within this one, that one tells alone.
+    Used as a context, whose end stops the thread. Time between lines is counted across phases: many short
+    phases do not add up to a long silence, and a short run prints nothing. Call ``forget`` before a run.
+    While a thread has an inner phase open, only the inner phase reports.
     """
 
     _reported_at: float | None = None
@@ -92,7 +92,7 @@ class Progress:
 
     @classmethod
     def forget(cls) -> None:
-        """Count the time between lines anew: what an earlier run told in this process is no line of this."""
+        """Reset the log timer between runs: an earlier run in this process does not count."""
         cls._reported_at = None
 
     def _open_bar(self) -> _Bar:
@@ -100,7 +100,7 @@ class Progress:
         return _Bar(desc=self.phase, total=total, unit=unit, file=self.stream, bar_format=_BAR)
 
     def _measure(self) -> tuple[int, int, str]:
-        """Return what is done of how much of what: rows where their number is known."""
+        """Return the amount done, the total and the unit: rows where their number is known."""
         if self.num_rows:
             return self.rows, self.num_rows, "row"
         return self.shards, self.num_shards, self.unit
@@ -112,7 +112,7 @@ class Progress:
         self.finish()
 
     def add(self, rows: int, seconds: Mapping[str, float], statuses: Mapping[str, int] | None = None) -> None:
-        """Count a part's rows, by status where that is known, and the seconds that its stages took."""
+        """Count a part's rows, by status where that is known, and the seconds of each stage."""
         with self.counts:
             self.rows += rows
             self.status_at = time.monotonic()
@@ -123,18 +123,18 @@ class Progress:
         self.meter.add_rows(statuses or {})
 
     def finish_one(self) -> None:
-        """Count a shard (or what the unit is) as done."""
+        """Count one shard (or other unit) as done."""
         with self.counts:
             self.shards += 1
             self.status_at = time.monotonic()
 
     def start_at(self, shards: int) -> None:
-        """Count so many as done before, in no time."""
+        """Count ``shards`` as done before this start, with no time."""
         with self.counts:
             self.shards = self.started_at = shards
 
     def reach(self, shards: int, rows_each: int) -> None:
-        """Count so many as done, of as many rows each."""
+        """Set the number of shards done, each of ``rows_each`` rows."""
         with self.counts:
             if shards != self.shards:
                 self.status_at = time.monotonic()
@@ -159,7 +159,7 @@ class Progress:
             self.meter.put("raycomp_waiting_seconds", idle_s, what=what)
 
     def _name_pause(self) -> float:
-        """Return the seconds until the next line, or until the bar is drawn again."""
+        """Return the seconds until the next line, or until the bar is redrawn."""
         if self.bar is not None or self.open[-1:] != [self]:
             return self.every_s
         return max(0.0, (Progress._reported_at or 0.0) + self.every_s - time.monotonic())
@@ -186,13 +186,13 @@ class Progress:
             )
             facts = filter(None, (count, rows, speed, left, wait))
             log_event("progress", **self._facts(spent), waits=wait)
-            with suppress(OSError, ValueError):  # nobody reads any more, which ends no work
+            with suppress(OSError, ValueError):  # the output is closed; the work continues
                 self.stream.write(f"{self.phase}: {', '.join(facts)}\n")
                 self.stream.flush()
             self.has_reported, Progress._reported_at = True, time.monotonic()
 
     def name_wait(self) -> str:
-        """Return the stage that holds the others up or, where nothing comes, what is waited for."""
+        """Return the bottleneck stage or, without progress, the cause of the wait."""
         what, idle_s = self._find_wait()
         if what:
             return f"waiting for {what} for {idle_s:,.0f} s"
@@ -202,7 +202,7 @@ class Progress:
         return f"bottleneck {slowest}" if slowest else ""
 
     def _find_wait(self) -> tuple[str | None, float]:
-        """Return what is waited for, none where blocks come, and for how many seconds nothing has come."""
+        """Return the cause of the wait (None where blocks arrive), and the seconds without a block."""
         with self.counts:
             idle_s = time.monotonic() - self.status_at
             which = "next" if self.rows or self.shards else "first"
@@ -224,12 +224,12 @@ class Progress:
         }
 
     def finish(self) -> None:
-        """End the thread, close the bar, tell the end where lines were told; once."""
+        """End the thread, close the bar, and report the end where lines were printed; runs once."""
         if self.ended.is_set():
             return
         self.ended.set()
         self.open.remove(self)
-        self.reporter.join(_END_S)  # a cluster that is down may keep it
+        self.reporter.join(_END_S)  # a cluster that is down may block it
         if self.bar is not None or self.has_reported:
             self.report()
         log_event("phase_end", **self._facts(time.monotonic() - self.started))
@@ -238,7 +238,7 @@ class Progress:
 
 
 def _name_lack(worker_pools: WorkerPools) -> str | None:
-    """Return what the cluster has too few of for a phase to go on; None where it is not for want of that."""
+    """Return the resource that the cluster lacks for the phase to continue; None where it lacks none."""
     wanted = sum(place.workers for place in worker_pools.values() if place.where == GPUS)
     executor = find_current() if wanted else None
     there = executor.count("GPU") if executor else wanted
@@ -246,10 +246,10 @@ def _name_lack(worker_pools: WorkerPools) -> str | None:
 
 
 def name_bottleneck(busy: Mapping[str, float], worker_pools: WorkerPools) -> str | None:
-    """Return the stage that holds the others up; None before anything was measured.
+    """Return the bottleneck stage; None before anything was measured.
 
-    ``busy``: seconds per worker of every stage, or their share of the time. Stages that take turns on the
-    same workers hold each other up, so the busiest workers count, and of their stages the longest.
+    ``busy``: seconds per worker of every stage, or their share of the time. Stages that share workers delay
+    each other. The result is therefore the longest stage of the busiest worker pool.
     """
     pools = [
         {stage: value for stage, value in busy.items() if worker_pools[stage].where == where}

@@ -15,9 +15,9 @@ from raycomp.run.ray_metrics import RayMeter
 from raycomp.run.ray_passes import build, read_metadata
 from raycomp.run.ray_private import count_pool
 
-# Functions whose tasks are kept.
+# Number of functions whose remote tasks are cached.
 _TASKS = 8
-# A task over a file takes seconds; a store that does not answer is given up after less than this.
+# A task over a file takes seconds; requests to an unresponsive store fail in less than this.
 _SETTLE_S = 600.0
 
 
@@ -35,7 +35,7 @@ class OnRay:
         """Return a reference to the result of a task, which takes a CPU unless ``options`` say otherwise."""
         known, task = self.tasks.get(function, ({}, None))
         if task is None or known != options:
-            # Every new one is sent to all workers, so the last few are kept.
+            # Ray sends every new function to all workers, so the last few are kept.
             task = ray.remote(**{"num_cpus": 1, **TASK_RETRIES, **options})(function)
             self.tasks = dict([*self.tasks.items()][-_TASKS:]) | {function: (options, task)}
         return task.remote(*args)
@@ -58,13 +58,13 @@ class OnRay:
         return ray.put(value)
 
     def count(self, resource: str) -> float:
-        """Return how much the cluster has now, inf where it cannot be asked."""
+        """Return the cluster's current amount, inf where the cluster does not answer."""
         with suppress(RayError, ConnectionError):  # a cluster that is down is reported where work is awaited
             return ray.cluster_resources().get(resource, 0)
         return float("inf")
 
     def merge_options(self) -> dict[str, Any]:
-        """Return what lets a task start at once, on any node but an idle head."""
+        """Return the options of a task that starts at once, on any node except an idle head."""
         return {"scheduling_strategy": "SPREAD", "num_cpus": 0, **leave_head_alone()}
 
     def watch_growth(self) -> Growth:
@@ -75,7 +75,7 @@ class OnRay:
 
 
 def count_there() -> tuple[int, int]:
-    """Return the scorers of this driver that have their model loaded, and the CPUs of the cluster."""
+    """Return the number of this driver's scorers with a loaded model, and of the cluster's CPUs."""
     try:
         return count_pool(), int(ray.cluster_resources().get("CPU", 0))
     except RayError as error:

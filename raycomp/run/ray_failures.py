@@ -1,4 +1,4 @@
-"""What Ray raises where it fails itself, not the user, the storage or raycomp, in one line."""
+"""Ray's own failures, in one line: not those of the user, the storage or raycomp."""
 
 import os
 import socket
@@ -12,7 +12,7 @@ from ray import exceptions as rays
 
 from raycomp.config import ClusterFailed
 
-# Beside these there are what a task raised by itself, what was cancelled, and what we do wrong with Ray.
+# The other kinds are exceptions that a task raised, cancelled tasks, and our own misuse of Ray.
 _LOST = (
     rays.LocalRayletDiedError,
     rays.WorkerCrashedError,
@@ -31,14 +31,14 @@ _LOST = (
     rays.ActorPlacementGroupRemoved,
 )
 _LONGEST = 500
-# Of Ray's patience with a silent head, which this variable sets: told before Ray ends the process.
+# A share of Ray's timeout for an unresponsive head, set by this variable: reported before Ray exits.
 _PATIENCE = 2 / 3
 _RAYS_PATIENCE = "RAY_gcs_rpc_server_reconnect_timeout_s"
 
 
 @contextmanager
 def as_failed_cluster() -> Iterator[None]:
-    """Raise ClusterFailed in the place of what Ray raises in the block where it fails itself."""
+    """Raise ClusterFailed for an exception of the block by which Ray itself failed."""
     try:
         yield
     except Exception as error:
@@ -53,10 +53,9 @@ def as_failed_cluster() -> Iterator[None]:
 
 @contextmanager
 def watch_head(address: str) -> Iterator[None]:
-    """End this process while the block runs, in a line, where the head at ``address`` takes no connection.
+    """End this process with one line while the block runs, once the head at ``address`` is unreachable.
 
-    Ray's native code would end it without a word once its own patience, 60 s, is over; nothing in Python
-    hears of that.
+    Ray's native code would end it without a message after its own timeout, 60 s; Python code is not notified.
     """
     patience_s = _PATIENCE * float(os.environ.get(_RAYS_PATIENCE) or 60)
     stop = threading.Event()
@@ -84,14 +83,14 @@ def _watch(address: str, patience_s: float, stop: threading.Event) -> None:
 
 
 def unwrap(error: Exception) -> Exception:
-    """Return an error without what tasks and actors between have wrapped it in."""
+    """Return an error without the wrappers of tasks and actors."""
     while isinstance(getattr(error, "cause", None), Exception):
         error = error.cause  # type: ignore[attr-defined]
     return error
 
 
 def find_lost(error: Exception) -> Exception | None:
-    """Return what Ray lost, without what tasks between have wrapped it in; none where Ray did its work."""
+    """Return Ray's own failure, without the wrappers of tasks; None where Ray did its work."""
     cause = unwrap(error)
     # An actor whose constructor raised, and an object that cannot be read, are our own mistakes.
     is_ours = getattr(cause, "actor_init_failed", False) or getattr(cause, "traceback_str", None)
@@ -99,16 +98,16 @@ def find_lost(error: Exception) -> Exception | None:
 
 
 def say_lost(error: BaseException) -> str:
-    """Return in a line what Ray failed with."""
+    """Return Ray's failure in one line."""
     said = " ".join(str(error).split())[:_LONGEST]
     return f"Ray failed: {type(error).__name__}: {said}"
 
 
 def is_refused(error: BaseException | None) -> bool:
-    """Whether a cluster asked for a token and got none, or another one.
+    """Whether a cluster required a token and got none, or a wrong one.
 
-    Ray raises its own error where it looks for the token itself, and else a ConnectionError whose cause has
-    the traceback of that error in its words.
+    Ray raises its own error where it reads the token itself. Elsewhere it raises a ConnectionError whose
+    cause has the traceback of that error in its message.
     """
     while error is not None:
         if isinstance(error, rays.AuthenticationError) or "AuthenticationError" in str(error):
@@ -118,7 +117,7 @@ def is_refused(error: BaseException | None) -> bool:
 
 
 def say_refused(address: str) -> str:
-    """Return what to set so that a cluster with a token lets this driver in."""
+    """Return the settings by which a cluster with a token accepts this driver."""
     where = "RAY_AUTH_TOKEN_PATH to the file of the cluster's token (or RAY_AUTH_TOKEN to the token)"
     if os.environ.get("RAY_AUTH_MODE") != "token":
         lack, wanted = "RAY_AUTH_MODE is not token", f"RAY_AUTH_MODE=token, and {where}"

@@ -1,7 +1,7 @@
-"""What tasks on other machines need of the driver's environment: keys, places and Ray Data's options.
+"""The driver's environment variables for tasks on other machines: keys, endpoints and Ray Data's options.
 
-What names a file or a role of this machine (AWS_PROFILE, AWS_WEB_IDENTITY_TOKEN_FILE) stays here: each node
-has its own.
+Variables that name a file or a role of this machine (AWS_PROFILE, AWS_WEB_IDENTITY_TOKEN_FILE) are not
+forwarded: each node has its own.
 """
 
 import json
@@ -26,10 +26,9 @@ _PREFIXES = ("AZURE_STORAGE_", "RAY_DATA_")
 
 
 def forward_environment() -> dict[str, Any] | None:
-    """Return the runtime environment that takes them to every worker, none where there is nothing to take.
+    """Return the runtime environment that forwards them to every worker, None where there are none.
 
-    What a submitted job's own ``env_vars`` say is left to them: Ray takes those along, and refuses a name
-    twice.
+    The ``env_vars`` of a submitted job are left out: Ray forwards those itself, and rejects a duplicate name.
     """
     job = json.loads(os.environ.get(JOB_VARIABLE, "{}"))
     already = (job.get("runtime_env") or {}).get("env_vars") or {}

@@ -1,4 +1,4 @@
-"""GPUs of a cluster: how many it may get, the wait for the first, and that scorers have all the same."""
+"""GPUs of a cluster: the maximum, the wait for the first, and the check that all scorers have the same."""
 
 import json
 import math
@@ -14,15 +14,15 @@ from raycomp.run.progress import Progress
 from raycomp.run.ray_private import find_limits
 from raycomp.run.run import say_gpu
 
-# Where `ray up` leaves the cluster's config on the head, in json; there a submitted job's driver runs, too.
+# `ray up` writes the cluster's config here on the head, in json; a submitted job's driver runs there, too.
 _CLUSTER_CONFIG = Path("~/ray_bootstrap_config.yaml")
 _ANYWHERE: Mapping[str, Any] = {}
 
 
 def count_offered(resource: str) -> float:
-    """Return how much of a resource ("GPU", "CPU") the cluster's autoscaler may bring it to.
+    """Return how much of a resource ("GPU", "CPU") the cluster has once its autoscaler is at its maximum.
 
-    inf where it knows no limit; 0 where there is no autoscaler, or none that tells its node types.
+    inf where the autoscaler has no limit; 0 where there is no autoscaler, or it reports no node types.
     """
     reported = find_limits()
     if reported is not None:
@@ -33,7 +33,7 @@ def count_offered(resource: str) -> float:
 
 
 def _count_in_file(config: Mapping[str, Any], resource: str) -> float:
-    """Return how much of a resource the workers of a cluster.yaml have at most, and its head."""
+    """Return the maximum of a resource of the workers and the head of a cluster.yaml."""
     types: Mapping[str, Any] = config.get("available_node_types", {})
     head, left = config.get("head_node_type", ""), config.get("max_workers", math.inf)
     has = {name: one.get("resources", {}).get(resource, 0) for name, one in types.items()}
@@ -46,7 +46,7 @@ def _count_in_file(config: Mapping[str, Any], resource: str) -> float:
 
 
 def describe_gpu() -> dict[str, Any] | None:
-    """Return what the GPU of this process is. torch, 2 s of it, is loaded by processes that ask alone."""
+    """Return the GPU of this process. Only processes that call this load torch, which takes 2 s."""
     from raycomp.models import device
 
     return device.describe_gpu()
@@ -59,11 +59,11 @@ def _probe_gpu() -> tuple[str, dict[str, Any] | None]:
 def await_gpu(
     limit_s: float | None, where: Mapping[str, Any] = _ANYWHERE, probe: Callable[[], Any] = _probe_gpu
 ) -> dict[str, Any]:
-    """Return what the first GPU is, when there is one; tell meanwhile that it is awaited.
+    """Return the description of the first GPU once there is one; report the wait meanwhile.
 
-    ``where`` are the options of tasks that ask for nodes with labels.
+    ``where`` are the options of tasks that require nodes with labels.
 
-    Raises ValueError where none came within ``limit_s``, or where torch finds none in the place of one.
+    Raises ValueError where no GPU came within ``limit_s``, or where torch finds none on a node with a GPU.
     """
     asked_at = time.strftime("%H:%M:%S")
     asked = ray.remote(num_cpus=0, num_gpus=1, **where)(probe).remote()

@@ -1,4 +1,4 @@
-"""Which nodes of a cluster are asked for, by their labels."""
+"""Selection of a cluster's nodes by their labels."""
 
 from typing import Any
 
@@ -13,9 +13,9 @@ _NODE_ID = "ray.io/node-id"
 
 
 def ask_labels(config: ClusterConfig) -> dict[str, Any]:
-    """Return the option of tasks and actors that asks for nodes with ``cluster.labels``, none for any node.
+    """Return the option by which tasks and actors require ``cluster.labels``, empty for any node.
 
-    Raises ValueError where no node has them and no autoscaler can bring one: Ray would wait for ever.
+    Raises ValueError where no node has the labels and no autoscaler can add one: Ray would wait forever.
     """
     wanted = config.selector
     if not wanted:
@@ -29,9 +29,9 @@ def ask_labels(config: ClusterConfig) -> dict[str, Any]:
 
 
 def leave_head_alone() -> dict[str, Any]:
-    """Return the option of tasks without CPUs that keeps them off a head without any, which does no work.
+    """Return the option that keeps tasks without CPUs off a head without any: such a head does no work.
 
-    None elsewhere: a laptop's only node is its head.
+    Empty elsewhere: a laptop's only node is its head.
     """
     nodes = [node for node in ray.nodes() if node["Alive"] and _HEAD in node["Resources"]]
     idle = [node["NodeID"] for node in nodes if not node["Resources"].get("CPU")]

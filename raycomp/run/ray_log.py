@@ -1,4 +1,4 @@
-"""What Ray says: warnings in a file of the run's folder, errors on the terminal, too."""
+"""Ray's log messages: warnings go to a file of the run's folder, errors also to the terminal."""
 
 import logging
 from collections.abc import Callable, Iterator
@@ -9,16 +9,16 @@ from raycomp.run.events import open_log
 from raycomp.run.ray_private import catch_notes
 
 LOG = ("logs", "ray.log")
-# Ray Data's does not hand on to Ray's.
+# Ray Data's logger does not propagate to Ray's.
 _LOGGERS = tuple(map(logging.getLogger, ("ray", "ray.data")))
 
 
 @contextmanager
 def keep_log(out: Folder | None, check: Callable[[], None] = lambda: None) -> Iterator[None]:
-    """Append what Ray says at WARNING and above to ``logs/ray.log`` in a folder, not to the terminal.
+    """Append Ray's messages at WARNING and above to ``logs/ray.log`` in a folder, not to the terminal.
 
-    On a store it is written at the end, also of a run that fails, unless ``check`` raises LeaseLost: the
-    folder is then another run's. Without a folder it is kept nowhere.
+    In a store the file is written at the end, also after a failure, unless ``check`` raises LeaseLost: the
+    folder then belongs to another run. Without a folder the messages are discarded.
     """
     _quieten()
     if out is None:
@@ -38,7 +38,7 @@ def keep_log(out: Folder | None, check: Callable[[], None] = lambda: None) -> It
 
 
 def _quieten() -> None:
-    """Let warnings through to files, and only errors to a terminal."""
+    """Send warnings to files, and only errors to a terminal."""
     for logger in _LOGGERS:
         logger.setLevel(logging.WARNING)
         for handler in logger.handlers:

@@ -1,7 +1,7 @@
-"""What a running phase tells Prometheus, through the metrics of its Ray node; docs/grafana.json draws it.
+"""Prometheus metrics of a running phase, through the metrics of its Ray node; docs/grafana.json plots them.
 
-The driver counts, which hears of every block as it is done. Names here lack what Ray adds: ``ray_`` before
-them, and ``_total`` behind those of counters.
+The driver counts, as it receives every finished block. Names here lack what Ray adds: the prefix ``ray_``,
+and the suffix ``_total`` of counters.
 """
 
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ from raycomp.run.events import name_run
 
 
 class Kind(NamedTuple):
-    """A metric's type, what it says, and its labels beside those that all have."""
+    """A metric's type, its description, and its labels in addition to the common ones."""
 
     make: type[Metric]
     says: str
@@ -23,7 +23,7 @@ class Kind(NamedTuple):
 
 
 LABELS = ("run", "out", "phase")
-"""Of every metric: the run's id in run.json and its folder, and the phase."""
+"""Labels of every metric: the run's id in run.json, its folder, and the phase."""
 METRICS = {
     "raycomp_rows": Kind(Counter, "rows that are done, by their status", ("status",)),
     "raycomp_busy_seconds": Kind(
@@ -44,20 +44,20 @@ def _make(name: str) -> Metric:
 
 
 class RayMeter:
-    """The metrics of one phase. Without a cluster it tells nobody."""
+    """The metrics of one phase. Without a cluster the values are discarded."""
 
     def __init__(self, phase: str):
         self.labels = {**name_run(), "phase": phase}
 
     def add(self, name: str, value: float = 1, **labels: str) -> None:
-        """Add to a counter; nothing is nothing."""
+        """Add to a counter. Zero is ignored."""
         if value and ray.is_initialized():
             metric = _make(name)
             assert isinstance(metric, Counter), name
             metric.inc(value, self.labels | labels)
 
     def put(self, name: str, value: float, **labels: str) -> None:
-        """Set a gauge, which its node tells for 20 s."""
+        """Set a gauge, which its node reports for 20 s."""
         if ray.is_initialized():
             metric = _make(name)
             assert isinstance(metric, Gauge), name

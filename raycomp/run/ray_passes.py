@@ -1,8 +1,8 @@
 """A pass over Ray Data: tasks that read and prepare, a pool of actors that score, tasks that write parts.
 
-Reading and the stage after it are apart: Ray Data fuses two steps on CPUs that ask for the same resources,
-and a large shard would be decoded by the one task that reads it. What is read comes in more pieces where
-there are fewer shards than workers.
+Reading and the next stage are separate: Ray Data fuses two steps on CPUs that request the same resources. The
+one task that reads a large shard would then decode it, too. Where there are fewer shards than workers, the
+rows that were read are split into more pieces.
 """
 
 import os
@@ -29,21 +29,21 @@ from raycomp.run.ray_gpus import check_gpu
 from raycomp.run.ray_private import count_restarts
 from raycomp.run.stage import CPUS, DEVICE, Scorer, Stage
 
-# Of the 32 MiB that Ray Data cuts what is read into: small enough for every worker to have some of it, large
+# Pieces of the 32 MiB into which Ray Data cuts what is read: small enough for every worker to get some, large
 # enough to be worth a task.
 _PIECES_PER_WORKER = 2
 _PIECES_AT_MOST = 16
-# The driver holds 5 kB of each read task, and takes a millisecond to make it, before the first row is there.
+# The driver needs 5 kB and a millisecond for each read task, before the first row arrives.
 _READ_TASKS_AT_MOST = 20_000
-# Calls that a scorer is handed at a time, two of which run: the pool grows only where there are at least 1.75
-# for each that runs.
+# Calls that a scorer is handed at a time, two of which run: the pool grows only with at least 1.75 calls per
+# running one.
 _CALLS_AHEAD = 4
-# How often a scorer is started again, its GPU broken or its node lost, before a broken GPU ends the run.
+# How often a scorer restarts, after a broken GPU or a lost node, before a broken GPU ends the run.
 _RESTARTS = 5
 
 
 def build(steps: Pass, ordinals: list[int], parts_uri: str) -> Dataset:
-    """Return the dataset of the receipts of these shards' parts."""
+    """Return the dataset of the part metadata of these shards."""
     each = -(-len(ordinals) // _READ_TASKS_AT_MOST)
     items = [steps.items[ordinal] for ordinal in ordinals]
     shares = [items[start : start + each] for start in range(0, len(items), each)]
@@ -64,7 +64,7 @@ def _on_cpus(dataset: Dataset, stage: Stage, steps: Pass) -> Dataset:
 
 
 def _on_scorers(dataset: Dataset, stage: Stage, steps: Pass) -> Dataset:
-    """Lay a stage over a pool of scorers; while one call computes, the next is put together."""
+    """Schedule a stage on a pool of scorers; the next call is assembled while one computes."""
     session = steps.session
     pool = ActorPoolStrategy(
         min_size=session.least_scorers or session.num_scorers,
@@ -84,7 +84,7 @@ def _on_scorers(dataset: Dataset, stage: Stage, steps: Pass) -> Dataset:
 
 
 def _in_slices(stage: Stage, rows: int) -> Callable[[pa.Table], Iterator[pa.Table]]:
-    """Return a stage on CPUs as Ray Data calls it, a few rows at a time; its tasks bear the stage's name."""
+    """Return a stage on CPUs as Ray Data calls it, a few rows at a time; its tasks have the stage's name."""
 
     def run(table: pa.Table) -> Iterator[pa.Table]:
         for start in range(0, len(table), rows):
@@ -95,9 +95,9 @@ def _in_slices(stage: Stage, rows: int) -> Callable[[pa.Table], Iterator[pa.Tabl
 
 
 class _Scorer:
-    """One actor: loads its model once. On a GPU, so without ``num_threads``, that is timed, too.
+    """One actor: loads its model once. On a GPU, so without ``num_threads``, loading is timed, too.
 
-    ``gpu`` is what the GPU must be; none = it is not asked for.
+    ``gpu`` is the required kind of GPU; None = no check.
     """
 
     def __init__(self, stage: Stage, num_threads: int | None, gpu: Mapping[str, Any] | None = None):
@@ -120,9 +120,9 @@ class _Scorer:
 
 
 def _start_again(error: Exception) -> NoReturn:
-    """End this process, which can compute on its GPU no more: Ray starts the actor again, with its rows.
+    """End this process, whose GPU context is broken: Ray restarts the actor and repeats its rows.
 
-    Raises ClusterFailed where that was done often enough.
+    Raises ClusterFailed after too many restarts.
     """
     restarts = count_restarts()
     if restarts >= _RESTARTS:
@@ -150,7 +150,7 @@ class ItemSource(Datasource):
     def get_read_tasks(
         self, parallelism: int, per_task_row_limit: int | None = None, data_context: object = None
     ) -> list[ReadTask]:
-        """Return one task per item, whatever parallelism Ray would like."""
+        """Return one task per item, whatever parallelism Ray requests."""
         read = self._read
         unknown = BlockMetadata(num_rows=None, size_bytes=None, exec_stats=None, input_files=None)
         return [
@@ -169,11 +169,11 @@ _RAISED = {"UserError": ValueError, "ClusterFailed": ClusterFailed}
 
 
 def read_metadata(dataset: Dataset) -> Iterator[list[dict[str, Any]]]:
-    """Run a dataset, yield its receipts block by block.
+    """Run a dataset; yield its part metadata block by block.
 
-    Ray Data tells a stage's errors by their traceback alone. Raises OSError where a stage's storage failed,
-    ValueError where the user can mend what did, ClusterFailed where a GPU did, Stalled where nothing came for
-    too long.
+    Ray Data reports a stage's error by its traceback alone. Raises OSError where a stage's storage failed,
+    ValueError for an error that the user can fix, ClusterFailed where a GPU failed, Stalled after too long
+    without a block.
     """
     try:
         all_metadata: Any

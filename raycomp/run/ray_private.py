@@ -1,4 +1,4 @@
-"""What Ray does not promise to keep. ``tests/run/test_ray_private.py`` has what raycomp expects of it."""
+"""Ray's private interfaces. ``tests/run/test_ray_private.py`` checks what raycomp expects of them."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,13 +12,13 @@ from ray.data._internal.execution.execution_callback import ExecutionCallback
 from ray.data._internal.execution.operators.map_operator import MapOperator
 
 JOB_VARIABLE = RAY_JOB_CONFIG_JSON_ENV_VAR
-"""The environment variable that has the config of a submitted job, as json."""
-# What Ray Data calls the actors of a pool.
+"""The environment variable that holds the config of a submitted job, as json."""
+# Ray Data's name of a pool's actors.
 _POOL_CLASS = "MapWorker("
 
 
 def count_restarts() -> int:
-    """Return how often this actor was started again."""
+    """Return how often this actor was restarted."""
     return actors(ray.get_runtime_context().get_actor_id())["NumRestarts"]
 
 
@@ -30,13 +30,13 @@ def count_pool() -> int:
 
 
 def find_limits() -> dict[str, int] | None:
-    """Return the most of each resource that the autoscaler reports; none where it reports nothing."""
+    """Return the maximum of each resource that the autoscaler reports; None where it reports none."""
     return state.get_max_resources_from_cluster_config()
 
 
 @contextmanager
 def catch_notes(log: Callable[[str], None]) -> Iterator[None]:
-    """Hand what Ray's nodes report to ``log``: Ray prints it on stdout, and has no option for that."""
+    """Send what Ray's nodes report to ``log``: Ray prints it on stdout, and has no option for that."""
     before = worker.print_to_stdstream
 
     def catch(data: dict[str, Any], ignore_prefix: bool) -> None:
@@ -51,17 +51,17 @@ def catch_notes(log: Callable[[str], None]) -> Iterator[None]:
 
 
 class ForgetBlocks(ExecutionCallback):
-    """Drops Ray Data's notes on finished blocks, which nobody reads."""
+    """Drops Ray Data's records of finished blocks, which are unused."""
 
     def on_execution_step(self, executor: Any) -> None:
-        """Forget after every step."""
+        """Drop them after every step."""
         for operator in executor._topology:
             if isinstance(operator, MapOperator):
                 operator._output_blocks_stats.clear()
 
 
 def drain_node(head: str, instance: str, deadline_ms: int) -> str:
-    """Report the cluster at ``head`` that a machine ends then; return why not, "" where it will."""
+    """Report to the cluster at ``head`` that a machine ends then; return why that was refused, else ""."""
     from ray._raylet import GcsClient  # type: ignore[attr-defined]
     from ray.core.generated.autoscaler_pb2 import DrainNodeReason  # type: ignore[attr-defined]
 

@@ -1,4 +1,4 @@
-"""Connect to Ray, and set Ray Data's options in one place."""
+"""Connect to Ray; all Ray Data options are set here."""
 
 import logging
 import os
@@ -29,24 +29,24 @@ from raycomp.run.ray_log import keep_log
 from raycomp.run.ray_private import ForgetBlocks
 from raycomp.run.session import Session
 
-# A scorer without a GPU asks for other resources than the tasks before it; asking for the same, Ray would
-# fuse decoding into the scoring actor.
+# A scorer without a GPU requests other resources than the tasks before it. With the same ones, Ray would fuse
+# decoding into the scoring actor.
 _CPUS_PER_CPU_SCORER = 2
 _CPUS_FOR_TASKS = 3
-# What Ray says where its raylet gave up on its agent: a busy machine may need more than the 15 s that Ray has
-# fixed for it (ray-project/ray issue 65983), and another try finds its files warm. What a failed start leaves
-# ends with this process.
+# Ray's message when its raylet gave up on its agent: a busy machine may need more than the 15 s that Ray
+# allows (ray-project/ray issue 65983), and a second attempt finds its files cached. The remains of a failed
+# start end with this process.
 _GAVE_UP = "The current node timed out during startup"
 _STARTS = 3
-# A cluster that is there answers within seconds, and a busy machine starts its own within half a minute.
+# A running cluster answers within seconds; a busy machine starts its own within half a minute.
 _JOIN_S = 60.0
 _START_S = 180.0
 _LONGEST = 500
 _LONGEST_SOCKET = 107
-# What Ray adds to its temporary folder, but for the process' number.
+# What Ray appends to its temporary folder, without the process number.
 _SOCKET = "/ray/session_0000-00-00_00-00-00_000000_/sockets/plasma_store"
 _LEAST_TMPDIR_BYTES = 100_000_000
-# Of what is no phase and cannot begin again: a training waits long for its own steps and for spot GPUs.
+# For work that is no phase and cannot restart: a training waits long for its own steps and for spot GPUs.
 _PATIENCE_S = 4 * 3600.0
 
 
@@ -61,12 +61,12 @@ def connect(
 ) -> Iterator[Session]:
     """Join the cluster at ``config.address`` or RAY_ADDRESS, else start one here and stop it at the end.
 
-    A connection that the caller already has is used and left as it is. Ray's warnings reach a file in the
-    folder ``out``, unless ``check`` raises LeaseLost by then. A cluster that is started here has at least
-    ``needed`` CPUs; none = those that scoring needs. Only who ``scores`` (or trains) takes GPUs, and waits
-    for the first. Who starts trainings that may be stopped needs the ``dashboard`` of a cluster started here,
-    on localhost, and RAY_ADDRESS, which says which cluster is meant: without them Ray Train never gives back
-    what a stopped training held. Raises ClusterFailed where Ray does not start or fails in the block.
+    A connection that the caller already has is used and left open. Ray's warnings go to a file in the folder
+    ``out``, unless ``check`` raises LeaseLost by then. A cluster that is started here has at least ``needed``
+    CPUs; None = those that scoring needs. Only with ``scores`` (scoring or training) GPUs are used; the call
+    then waits for the first one. Trainings that may be stopped need the ``dashboard`` of a cluster started
+    here, on localhost, and RAY_ADDRESS, which names that cluster: without them Ray Train never releases the
+    resources of a stopped training. Raises ClusterFailed where Ray does not start or fails in the block.
     """
     if ray.is_initialized():
         with keep_log(out, check), as_failed_cluster(), use(OnRay(config.stall_s)):
@@ -88,7 +88,7 @@ def connect(
 
 @contextmanager
 def _named_address() -> Iterator[None]:
-    """Let RAY_ADDRESS name the connected cluster while the block runs."""
+    """Set RAY_ADDRESS to the connected cluster while the block runs."""
     before = os.environ.get("RAY_ADDRESS")
     os.environ["RAY_ADDRESS"] = ray.get_runtime_context().gcs_address
     try:
@@ -101,13 +101,13 @@ def _named_address() -> Iterator[None]:
 
 @contextmanager
 def _hush_native_code() -> Iterator[None]:
-    """Keep what Ray's native code writes to descriptor 2 in a file; show it only if the block fails.
+    """Write the output of Ray's native code on descriptor 2 to a file; show it only if the block fails.
 
-    Python's own ``sys.stderr`` goes on to where it went.
+    Python's own ``sys.stderr`` is not redirected.
     """
     try:
         is_plain = sys.stderr.fileno() == 2
-    except (AttributeError, OSError):  # replaced by something that is no file
+    except (AttributeError, OSError):  # replaced by an object without a descriptor
         is_plain = False
     if not is_plain:
         yield
@@ -119,7 +119,7 @@ def _hush_native_code() -> Iterator[None]:
         try:
             yield
         except (ValueError, OSError, KeyboardInterrupt, TooMuchBadData, LeaseLost, ClusterFailed):
-            # Reported in a line.
+            # Reported in one line.
             raise
         except BaseException:
             log.seek(0)
@@ -134,9 +134,9 @@ _QUIET: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.WARNI
 
 
 def _start(config: ClusterConfig, needed: int, dashboard: bool = False) -> None:
-    """Join the cluster that there is, or start one here.
+    """Join the existing cluster, or start one here.
 
-    Raises ValueError where none answers or it does not let us in, ClusterFailed where none starts here.
+    Raises ValueError where none answers or it rejects this driver, ClusterFailed where none starts here.
     """
     if address := config.address or os.environ.get("RAY_ADDRESS"):
         _join(address)
@@ -153,9 +153,9 @@ def _start(config: ClusterConfig, needed: int, dashboard: bool = False) -> None:
             try:
                 ray.init(address="local", num_cpus=num_cpus, include_dashboard=dashboard, **_QUIET)
                 return
-            except ValueError:  # of what it was asked for
+            except ValueError:  # of an option that was passed to it
                 raise
-            except Exception as error:  # Ray has no kind of its own for it
+            except Exception as error:  # Ray has no exception type for it
                 if _GAVE_UP not in str(error):
                     said = f"{type(error).__name__}: {' '.join(str(error).split())[:_LONGEST]}"
                     raise ClusterFailed(
@@ -179,9 +179,9 @@ def _join(address: str) -> None:
 
 
 def check_temporary_folder() -> str:
-    """Return where Ray keeps its sockets, logs and spilled objects.
+    """Return the folder of Ray's sockets, logs and spilled objects.
 
-    Raises ValueError where that has too long a name or too little room: Ray would fail, or wait for ever.
+    Raises ValueError where its name is too long or its space too small: Ray would fail, or wait forever.
     """
     folder = os.environ.get("RAY_TMPDIR") or tempfile.gettempdir()
     named = f"RAY_TMPDIR={folder!r}" if os.environ.get("RAY_TMPDIR") else f"TMPDIR={folder!r}"
@@ -204,12 +204,12 @@ def check_temporary_folder() -> str:
 
 
 class _Late(BaseException):
-    """Time is up. No ``Exception``, for Ray takes those for one more failed try."""
+    """The time limit passed. Not an ``Exception``: Ray takes those for one more failed attempt."""
 
 
 @contextmanager
 def _at_most(seconds: float, late: Exception) -> Iterator[None]:
-    """Raise ``late`` once the block has taken so long; only the main thread can."""
+    """Raise ``late`` once the block exceeds the time limit; works in the main thread only."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -230,7 +230,7 @@ def _at_most(seconds: float, late: Exception) -> Iterator[None]:
 
 @contextmanager
 def _keep_signals() -> Iterator[None]:
-    """Keep SIGTERM ending this program in its own way: Ray sets another, which dies in native code later."""
+    """Keep this program's SIGTERM handler: Ray sets another one, which crashes in native code later."""
     before = signal.getsignal(signal.SIGTERM)
     try:
         yield
@@ -244,24 +244,24 @@ def _keep_signals() -> Iterator[None]:
 
 
 def settle_data_context(stall_s: float = _PATIENCE_S) -> None:
-    """Every option of Ray Data that raycomp turns, each with its reason."""
+    """Set every Ray Data option that raycomp changes, each with its reason."""
     context = DataContext.get_current()
-    # Our own progress lines say more, and are silent when nobody looks.
+    # Our own progress lines say more, and are silent without a reader.
     context.enable_progress_bars = False
     context.print_on_execution_start = False
-    # A pass in which no block has moved for so long is ended, and begun again from its commits (waves.py).
+    # A pass without a moving block for this long is ended, and restarted from its commits (waves.py).
     context.execution_no_progress_timeout_s = stall_s
-    # Ray Data keeps a kilobyte of every block of every stage until a pass ends, 8 GB of a billion rows.
+    # Ray Data keeps a kilobyte of every block of every stage until a pass ends, 8 GB for a billion rows.
     context.custom_execution_callback_classes = [ForgetBlocks]
-    # Ray runs a lost worker's tasks again by itself; a stage that fails on storage needs both options.
+    # Ray repeats a lost worker's tasks by itself; a stage that fails on storage needs both options.
     context.retried_map_errors = list(STORAGE_ERRORS)
     context.max_map_retries = MAP_RETRIES
-    # A scorer that dies while it loads its model (a full disk, a hub that is down) is started again.
+    # A scorer that dies while it loads its model (a full disk, a hub that is down) is restarted.
     context.actor_init_retry_on_errors = True
     context.max_consecutive_actor_init_deaths = 5
     # A bad sample is a row with a status; a block is never dropped whole.
     context.max_errored_blocks = 0
-    # Pictures make rows heavy: small blocks keep scorers fed and the object store small.
+    # Images make rows large: small blocks keep scorers busy and the object store small.
     context.target_max_block_size = 32 * 2**20
 
 
@@ -274,18 +274,18 @@ def _describe(config: ClusterConfig, scores: bool = True) -> Session:
     if scores and config.gpu is not False and (config.gpu or _count("GPU") or count_offered("GPU")):
         return _describe_gpus(config, num_cpus, len(nodes), where)
     least, most = config.span or (1, 1)
-    # A cluster on one machine alone may count more CPUs than there are cores.
+    # A single-machine cluster may report more CPUs than there are cores.
     hosts = {node["NodeManagerHostname"] for node in alive}
     cores = min(num_cpus, os.cpu_count() or 1) if len(hosts) == 1 else num_cpus
     threads = max(1, min(cores // most, *(cpus for cpus in nodes if cpus), cores))
     if least < most:
-        threads = _CPUS_PER_CPU_SCORER  # whatever nodes come
+        threads = _CPUS_PER_CPU_SCORER  # later nodes may have any number
     scorer: dict[str, Any] = {"num_cpus": _CPUS_PER_CPU_SCORER, **where}
     return Session(most, scorer, threads, num_cpus, len(nodes), config.block_rows, least)
 
 
 def _describe_gpus(config: ClusterConfig, num_cpus: int, num_nodes: int, where: Mapping[str, Any]) -> Session:
-    """Return the session with scorers on GPUs, once the first is there."""
+    """Return the session with scorers on GPUs, once the first GPU is there."""
     offered = count_offered("GPU")
     least, most = config.span or (1, None)
     if config.gpu is None and least > max(_count("GPU"), offered):

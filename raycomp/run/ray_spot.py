@@ -1,7 +1,7 @@
-"""Beside Ray on a node of AWS: once AWS says it will take the node back, no new work comes to it.
+"""Drains a Ray node on AWS once AWS announces its interruption: no new work is scheduled on it.
 
-``python -m raycomp.run.ray_spot HEAD:PORT``, with RAY_CLOUD_INSTANCE_ID set as Ray's autoscaler sets it. AWS
-says so two minutes ahead; Ray then starts nothing more here, and counts what is lost here as nobody's fault.
+``python -m raycomp.run.ray_spot HEAD:PORT``, with RAY_CLOUD_INSTANCE_ID set as Ray's autoscaler sets it. The
+notice comes two minutes ahead. Ray then starts nothing more here, and does not count losses here as failures.
 https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/spot-instance-termination-notices.html
 """
 
@@ -29,11 +29,11 @@ def main(head: str) -> int:
 
 
 def wait_for_notice(metadata: str, poll_s: float = _POLL_S) -> datetime:
-    """Return when AWS will stop this machine, as soon as it says so."""
+    """Return the time at which AWS will stop this machine, once the notice is there."""
     while True:
         try:
             notice = _get(f"{metadata}/latest/meta-data/spot/instance-action", metadata)
-        except OSError as error:  # asked again: its answers fail at times
+        except OSError as error:  # asked again: the service fails at times
             print(f"{metadata}: {error}", file=sys.stderr, flush=True)
             notice = None
         if notice is not None and notice["action"] in ("stop", "terminate"):
@@ -42,7 +42,7 @@ def wait_for_notice(metadata: str, poll_s: float = _POLL_S) -> datetime:
 
 
 def _get(url: str, metadata: str) -> dict[str, str] | None:
-    """Return what the instance's metadata say, none where there is no such entry."""
+    """Return an entry of the instance metadata, None where there is no such entry."""
     lifetime = {"X-aws-ec2-metadata-token-ttl-seconds": "60"}
     ask = urllib.request.Request(f"{metadata}/latest/api/token", method="PUT", headers=lifetime)
     with urllib.request.urlopen(ask, timeout=_TIMEOUT_S) as answer:
@@ -58,11 +58,11 @@ def _get(url: str, metadata: str) -> dict[str, str] | None:
 
 
 def drain(head: str, instance: str, deadline: datetime) -> str:
-    """Report the cluster at ``head`` that the node of this ``instance`` ends at ``deadline``.
+    """Report to the cluster at ``head`` that the node of this ``instance`` ends at ``deadline``.
 
-    Returns why not, "" where it will.
+    Returns why the cluster refused, else "".
     """
-    from raycomp.run.ray_private import drain_node  # Ray takes 200 MB, and most nodes are never taken back
+    from raycomp.run.ray_private import drain_node  # Ray takes 200 MB, and most nodes are never interrupted
 
     return drain_node(head, instance, int(deadline.timestamp() * 1000))
 

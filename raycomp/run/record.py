@@ -1,4 +1,4 @@
-"""What run.json says of the time: how long each phase took, how busy its stages were."""
+"""The times in run.json: the duration of each phase and how busy its stages were."""
 
 from typing import Any
 
@@ -8,10 +8,10 @@ from raycomp.run.stage import SCORERS
 
 
 def describe_phases(stats: dict[str, Stats]) -> list[dict[str, Any]]:
-    """Return the wall time of every phase, how busy its scorers (and their GPUs) were, what held it up.
+    """Return the wall time, the busy share of scorers (and their GPUs) and the bottleneck of every phase.
 
-    Shares are of the wall time, 0 to 1; ``waves.py`` says what that is after a restart. ``growth``, where
-    scorers came and went: [second of the wall time, scorers, CPUs] at every change.
+    Shares are of the wall time, 0 to 1; ``waves.py`` defines it after a restart. ``growth``, on an elastic
+    cluster: [second of the wall time, scorers, CPUs] at every change.
     """
     phases = []
     for name, part in stats.items():
@@ -37,10 +37,10 @@ def describe_phases(stats: dict[str, Stats]) -> list[dict[str, Any]]:
 
 
 def describe_stages(stats: dict[str, Stats]) -> list[dict[str, Any]]:
-    """Return rows, busy seconds (of all workers), workers at most and busy share of every stage.
+    """Return rows, busy seconds (of all workers), maximum workers and busy share of every stage.
 
-    ``rows_per_s`` is what one worker does while it is busy. After a restart with other workers,
-    ``busy_share`` is of what each try had, ``workers`` the last one's.
+    ``rows_per_s`` is the throughput of one worker while it is busy. After a restart with other workers,
+    ``busy_share`` uses each attempt's workers, ``workers`` the last one's.
     """
     rows = []
     for phase, part in stats.items():

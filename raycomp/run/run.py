@@ -1,4 +1,4 @@
-"""One life of a run, whatever its command: begin or go on, work, close the funnel, publish, tidy up.
+"""The life of a run, for every command: start or resume, work, check the counts, publish, tidy up.
 
     with begin("evaluate", config, find_fingerprint, out, say) as run:
         if run.is_finished:
@@ -10,7 +10,7 @@
     return run.record
 
 Nothing here starts Ray. A command that needs it connects inside the block (``session.connect``) and binds the
-session's device; one that needs none binds its own, or no device where no result depends on it.
+session's device. Another command binds its own device, or none where no result depends on it.
 """
 
 import shlex
@@ -31,7 +31,7 @@ from raycomp.run.opening import describe_run, now, open_run, refuse_inside, tidy
 from raycomp.words import OK
 
 Say = Callable[[str], None]
-# The sub-folders that a command's results lie in, if it names no others.
+# The result sub-folders of a command that names no others.
 _OUTPUTS = ("scores", "subset", "shards", "negatives", "exports")
 _LONGEST_LINE = 2000
 
@@ -50,14 +50,14 @@ class Run:
         say: Say = print,
     ):
         self.is_finished = previous is not None and previous["status"] == FINISHED
-        """Whether an earlier start did all there is to do."""
+        """Whether an earlier start finished the run."""
         self.record = previous if previous and self.is_finished else record
-        """What run.json holds, as far as it is known."""
+        """The content of run.json, as far as it is known."""
         self.folder = folder
         self.work = Folder(folder.at(WORK))
-        """Is removed when the run is published."""
+        """The folder that is removed when the run is published."""
         self.staged: tuple[str, ...] = ()
-        """Files and sub-folders of ``work`` that become results, under the same names, once all checks are
+        """Files and sub-folders of ``work`` that become results, under the same names, after all checks
         passed."""
         self.is_stale = (
             not self.is_finished
@@ -70,17 +70,17 @@ class Run:
         self._started_with = (previous or {}).get("gpu")
         self._fingerprint = fingerprint
         self.outputs = outputs
-        """What results lie in."""
+        """The sub-folders and files of the results."""
         self.watch = WrittenFiles([folder.at(output) for output in outputs])
-        """What the run writes of its results."""
+        """The results that the run writes."""
         self._say = say
         self._said = "finished"
         self._page: str | None = None
 
     def bind(self, device: str, gpu: Mapping[str, Any] | None = None) -> None:
-        """Write down which device results come from, cpu or gpu, and what ``describe_gpu`` found.
+        """Record the device that computes the results, cpu or gpu, and what ``describe_gpu`` returned.
 
-        Raises ValueError where the run was begun on another.
+        Raises ValueError where the run was started on another device.
         """
         known = self._started_on or device
         if known != device:
@@ -99,7 +99,7 @@ class Run:
         self.folder.write_json(self.record, RUN)
 
     def start_over(self) -> None:
-        """Drop what an earlier start made of files that were modified since: their content may be another.
+        """Drop the results of files that were modified since an earlier start: their content may differ.
 
         ``bind`` does so, unless the command has compared the content and set ``is_stale`` to False.
         """
@@ -110,7 +110,7 @@ class Run:
         self.is_stale = False
 
     def check_unchanged(self) -> None:
-        """Raise ValueError where what the run depends on is no longer what it was when the run began.
+        """Raise ValueError where a dependency of the run has changed since the run started.
 
         Every run is checked so before it is published.
         """
@@ -131,12 +131,13 @@ class Run:
         reasons: Collection[str] | None = None,
         **sections: Any,
     ) -> None:
-        """Take down the funnel, and the command's own ``sections`` of run.json.
+        """Record the row counts, and the command's own ``sections`` of run.json.
 
-        ``read``: rows by status as they were read. ``came``: rows by what the results say of them, ``kept``
-        or why they were dropped. ``corpus``: the rows that shares are of, if not all. ``reasons``: what rows
-        of status ok may have become beside ``kept`` and what was read, if not anything. Raises RuntimeError
-        unless all rows that were read came out, and those of a status other than ok with that very status.
+        ``read``: rows by status as they were read. ``came``: rows by their status in the results, ``kept`` or
+        the reason why they were dropped. ``corpus``: the rows that shares refer to, if not all. ``reasons``:
+        statuses that rows of status ok may have in addition to ``kept`` and those in ``read``; None = any.
+        Raises RuntimeError unless the counts add up: every row that was read is in the results, and rows of a
+        status other than ok keep that status.
         """
         lost = [status for status, count in read.items() if status != OK and came.get(status, 0) != count]
         strange = set() if reasons is None else set(came) - {kept, *read, *reasons}
@@ -152,11 +153,11 @@ class Run:
         self.record |= {"finished": now(), "funnel": funnel, "warnings": [], **sections}
 
     def report(self, said: str, page: str | None = None) -> None:
-        """Say in a line what came of the run, and in a page (report.html), once it is published."""
+        """Set the one-line result and the page (report.html) that are shown once the run is published."""
         self._said, self._page = said, page
 
     def publish(self, say: Say) -> None:
-        """Write report.html and run.json, tidy up. ``start_run`` does so where its block ends well."""
+        """Write report.html and run.json, tidy up. ``start_run`` calls it where its block ends well."""
         if "funnel" not in self.record:
             raise RuntimeError(f"{self.record['kind']}: ended with its funnel open")
         self.check_unchanged()
@@ -188,16 +189,16 @@ def start_run(
     commands: Mapping[str, str] | None = None,
     outputs: Sequence[str] = _OUTPUTS,
 ) -> Iterator[Run]:
-    """Begin the run ``kind`` of ``config`` in the folder or uri ``out``, or go on with it; publish it after.
+    """Start the run ``kind`` of ``config`` in the folder or uri ``out``, or resume it; publish it afterwards.
 
-    ``fingerprint()`` is what results depend on beside the options; it is asked again in the end. ``rerun`` is
-    the line that runs it again, where its config does not say that; ``commands`` are more lines for the
-    record. ``outputs`` names what results lie in: sub-folders ("tables"), or files at the top
-    ("theory.json"). The run's manifest has what lies there when it is published; a run that is found finished
-    must still have it, and is given as it is. Raises ValueError where the folder cannot be written, is held
-    by another process or holds another run, or where results of a finished one are gone or changed.
+    ``fingerprint()`` is what results depend on in addition to the options; it is computed again at the end.
+    ``rerun`` is the command that repeats the run, where its config does not give it; ``commands`` are more
+    lines for the record. ``outputs`` names the results: sub-folders ("tables"), or files at the top
+    ("theory.json"). The run's manifest lists their files when the run is published. A finished run must still
+    have them, and is returned unchanged. Raises ValueError where the folder cannot be written, is held by
+    another process or holds another run, or where results of a finished run are missing or changed.
     """
-    # Whoever finds the run looks there which of its options are free.
+    # Readers of a run look up there, by its kind, which of its options may change.
     assert find_config(kind) is type(config), f"{kind}: not in the COMMANDS of a folder"
     folder = Folder(absolute_uri(str(out)))
     refuse_inside(folder, (WORK, "logs", *(output for output in outputs if "." not in output)))
@@ -219,9 +220,9 @@ def start_run(
 
 @contextmanager
 def _watched(run: Run, first_event: str, rerun: str) -> Iterator[None]:
-    """Log how a run begins and ends; what ends it early bears how it goes on.
+    """Log how a run starts and ends; an error that ends it early gets a note on how to resume.
 
-    Nothing is logged in a folder that a command which is refused has left as it was.
+    Nothing is logged in a folder that a refused command left unchanged.
     """
     folder = run.folder
 
@@ -247,7 +248,7 @@ def _watched(run: Run, first_event: str, rerun: str) -> Iterator[None]:
 
 
 def _leave_no_start(run: Run) -> None:
-    """Leave nothing of a run that was refused before it wrote anything: corrected, it may be another run."""
+    """Remove all files of a run that was refused before it wrote anything; corrected, it may be another."""
     if all(name in (RUN, LEASE) or name.startswith("logs/") for name in run.folder.find_names()):
         run.lease.check()
         for name in ("logs", RUN):
@@ -255,14 +256,14 @@ def _leave_no_start(run: Run) -> None:
 
 
 def _keep_failure(run: Run, error: BaseException, says: str) -> None:
-    """Write down what a run failed of, where the same command would fail of it again.
+    """Record a failure of the run that the same command would repeat.
 
-    A storage, a lost cluster or a signal is nothing that the run itself failed of: it is resumed.
+    A storage error, a lost cluster or a signal is no failure of the run itself: the run can be resumed.
     """
     cause = getattr(error, "cause", error)
     if isinstance(cause, (OSError, LeaseLost, ClusterFailed)) or not isinstance(cause, Exception):
         return
-    with suppress(OSError, ValueError, LeaseLost):  # what ended the run is the error to report
+    with suppress(OSError, ValueError, LeaseLost):  # the error that ended the run is the one to report
         run.lease.check()
         record = read_run(run.folder)
         if record is not None and record["status"] != FINISHED and record.get("id") == run.record["id"]:
@@ -270,7 +271,7 @@ def _keep_failure(run: Run, error: BaseException, says: str) -> None:
 
 
 def say_gpu(gpu: Mapping[str, Any]) -> str:
-    """Return in words what ``describe_gpu`` found."""
+    """Return what ``describe_gpu`` found, in words."""
     name, *others = gpu.items()
     return f"{name[1]} ({', '.join(f'{key} {value}' for key, value in others)})"
 

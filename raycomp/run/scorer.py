@@ -1,4 +1,4 @@
-"""The model of a scorer, loaded once where all phases of a run share a process."""
+"""A scorer's model, loaded once where all phases of a run share a process."""
 
 from functools import partial
 
@@ -9,7 +9,7 @@ from raycomp.run.local import Local
 
 
 def load_clip(config: ClipConfig, num_threads: int | None) -> Clip:
-    """Load a CLIP. On the local executor a later phase gets the one that the phase before it loaded."""
+    """Load a CLIP. On the local executor a later phase reuses the model of the phase before it."""
     load = partial(Clip, config, num_threads=num_threads)
     executor = find_current()
     return executor.keep((config, num_threads), load) if isinstance(executor, Local) else load()

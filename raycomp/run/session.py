@@ -1,4 +1,4 @@
-"""What the work of a run is done on: this process, or the Ray cluster that it connects to."""
+"""The executor of a run: this process, or the Ray cluster that it connects to."""
 
 import os
 import sys
@@ -12,10 +12,10 @@ from raycomp.run.executor import Session, find_current, use
 from raycomp.run.local import Local
 from raycomp.run.progress import Progress
 
-# Ray takes half a minute to start, and has more than one process to prepare the input of a model. A guess of
-# where that pays.
+# Ray takes half a minute to start, and prepares a model's input in more than one process. This is an estimate
+# of the size at which that pays.
 MOST_LOCAL_BYTES = 2_000_000_000
-# Trainings that one process does one after the other before Ray is started for them.
+# Number of trainings that one process runs in sequence before Ray is started for them.
 MOST_ONE_BY_ONE = 4
 _DRIVER = "/dev/nvidiactl"
 
@@ -33,12 +33,12 @@ def connect(
     better: str | None = None,
     ray_for: str | None = None,
 ) -> Iterator[Session]:
-    """Give the block an executor by ``cluster.executor``, and say which one and why.
+    """Give the block an executor by ``cluster.executor``; report which one and why.
 
     ``auto`` is this process where no cluster is named or connected, no GPU is there, one scorer is enough and
-    the input, ``num_bytes()``, is small; else Ray. ``better`` says why ``auto`` is Ray anyway, ``ray_for``
-    what only Ray does. See ``ray_session.connect`` for the other arguments. Raises ValueError where ``local``
-    is asked for what only Ray does.
+    the input, ``num_bytes()``, is small; else Ray. ``better`` is a reason for ``auto`` to use Ray anyway,
+    ``ray_for`` names what only Ray does. See ``ray_session.connect`` for the other arguments. Raises
+    ValueError where ``local`` is set for work that only Ray does.
     """
     Progress.forget()
     is_local, why = choose_executor(config, num_bytes, better, ray_for)
@@ -62,7 +62,7 @@ def choose_executor(
     """Return whether the work is done in this process, and why."""
     if config.executor == "ray":
         return False, "cluster.executor=ray"
-    is_within = isinstance(find_current(), Local)  # the run around it has seen whether a cluster is named
+    is_within = isinstance(find_current(), Local)  # the outer run has checked whether a cluster is named
     reason = ray_for or (None if is_within else _find_cluster(config)) or _find_more(config)
     if config.executor == "local":
         if reason:
@@ -98,7 +98,7 @@ def _find_cluster(config: ClusterConfig) -> str | None:
 
 
 def _find_more(config: ClusterConfig) -> str | None:
-    """Return which option asks for more than one process on CPUs."""
+    """Return the option that requires more than one process on CPUs."""
     _, most = config.span or (1, 1)
     if most > 1:
         return f"cluster.scorers or train.workers={most} are several processes"
@@ -119,6 +119,6 @@ def _start_local(config: ClusterConfig) -> tuple[Local, Session]:
 
 
 def say_many(count: int) -> str | None:
-    """Return why so many trainings go side by side on Ray, which has a process for each; none for few."""
+    """Return why so many trainings run in parallel on Ray, one process each; None for few."""
     is_many = count > MOST_ONE_BY_ONE and len(os.sched_getaffinity(0)) > 1
     return f"{count} trainings go side by side there" if is_many else None

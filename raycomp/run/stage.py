@@ -1,4 +1,4 @@
-"""One thing that is done to every row: its name, what it does in words, and where it is done."""
+"""One step on every row: its name, its description, and where it runs."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from typing import Any, Literal, Protocol, runtime_checkable
 
 import pyarrow as pa
 
-# What is timed beside the stages: before them, behind them, and what scorers' GPUs computed within them.
+# Timed in addition to the stages: the work before and after them, and the time of scorers' GPUs within them.
 READ, WRITE, DEVICE = "read", "write", "device"
 Work = Callable[[pa.Table], pa.Table]
 CPUS: Literal["cpus"] = "cpus"
@@ -14,18 +14,18 @@ SCORERS: Literal["scorers"] = "scorers"
 
 
 class Clock(Protocol):
-    """What a model computes on."""
+    """The device of a model."""
 
     def take_busy_seconds(self) -> float | None:
         """Return the GPU's busy seconds since the last call, None on a CPU."""
 
     def is_broken(self) -> bool:
-        """Whether a GPU is lost to this process."""
+        """Whether this process has lost its GPU."""
 
 
 @runtime_checkable
 class Scorer(Protocol):
-    """A step with its model loaded, which tells how long the model's device computed."""
+    """A step with its model loaded, which reports how long the model's device computed."""
 
     device: Clock
 
@@ -38,16 +38,16 @@ class Stage:
     """A step from a table to a table of the same rows with other columns.
 
     ``work`` is the step itself on CPUs. On scorers it loads a model: called with
-    ``num_threads`` (none = as torch would), it gives a ``Scorer``.
+    ``num_threads`` (None = torch's default), it returns a ``Scorer``.
     """
 
     name: str
     says: str
-    """What it does, for the report."""
+    """Its description, for the report."""
     where: Literal["cpus", "scorers"]
     work: Callable[..., Any]
     in_threads: bool = False
-    """Whether several threads of one process may do it at a time."""
+    """Whether several threads of one process may run it at a time."""
 
     def start(self, num_threads: int | None = None) -> Any:
         """Return the step, with its model loaded."""

@@ -1,6 +1,6 @@
-"""Small tasks over many files: one for each, or for a few where most of it is waiting for the storage.
+"""Small tasks over many files: one per file, or one for a few files where most time is storage latency.
 
-On Ray they are spread over the cluster; in this process they run one after the other.
+On Ray they are distributed over the cluster; in this process they run one after the other.
 """
 
 from collections import deque
@@ -18,10 +18,10 @@ from raycomp.run.progress import Progress
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
-# As many tasks wait at least, which an autoscaler sees; on a large cluster twice as many as it has CPUs.
+# Minimum number of waiting tasks, which an autoscaler sees; on a large cluster twice the number of its CPUs.
 _LEAST_WAITING = 32
 _WAITING_PER_CPU = 2
-# Files of one task, and how many of them it reads at a time: a request to a store is 30 ms of waiting.
+# Files of one task, and how many of them it reads at a time: a request to a store takes 30 ms of waiting.
 _FILES_PER_TASK = 16
 _FILES_AT_ONCE = 8
 _TASKS_PER_CPU = 4
@@ -32,8 +32,8 @@ def map_tasks(
 ) -> Iterator[Result]:
     """Yield ``function(item, *args)`` of every item, run as Ray tasks, in the order of the items.
 
-    A bounded number of results waits, so the driver's memory does not grow with the number of items. Where
-    this ends early, so do the tasks that run: nothing is written after the run has ended.
+    The number of waiting results is bounded, so the driver's memory does not grow with the number of items.
+    An early end also ends the running tasks: nothing is written after the run has ended.
     """
     with Progress(label, len(items), unit="file") as progress:
         for result in _run(function, items, args):
@@ -48,10 +48,10 @@ def map_files(
     label: str = "choose",
     fold: Callable[[list[Any]], list[Any]] = list,
 ) -> Iterator[Result]:
-    """As ``map_tasks`` for little work on many files, of which each task does a few, some at a time.
+    """Like ``map_tasks``, for little work on many files: each task does a few files, some at a time.
 
-    ``fold`` makes fewer results of those of a task before they come back. How many files a task has depends
-    on the cluster, so it may only add up what comes to the same in any order.
+    ``fold`` combines the results of a task before they are returned. The number of files per task depends on
+    the cluster, so ``fold`` must not depend on the order or the grouping.
     """
     size = -(-len(items) // (_TASKS_PER_CPU * _count_cpus()))
     size = min(max(size, 1), _FILES_PER_TASK)
@@ -71,13 +71,13 @@ def _do_each(
 
 
 def add_counts(counts: list[Any]) -> list[Any]:
-    """Fold whole numbers, and arrays of them, into their sum; leave apart what rounding would change."""
+    """Sum whole numbers, and arrays of them; keep values apart that a sum would round."""
     is_exact = all(isinstance(count, int) or getattr(count, "dtype", None) == "int64" for count in counts)
     return [sum(counts)] if counts and is_exact else counts
 
 
 def _run(function: Callable[..., Result], items: Sequence[Item], args: Sequence[Any]) -> Iterator[Result]:
-    """Yield the results in order; how many tasks wait follows the cluster's size, which may change."""
+    """Yield the results in order; the number of waiting tasks follows the cluster's changing size."""
     executor, task = current(), _watched(function)
     shared = [executor.put(arg) for arg in args]
     waiting: deque[Any] = deque()
@@ -98,7 +98,7 @@ def _run(function: Callable[..., Result], items: Sequence[Item], args: Sequence[
 
 
 def _watched(function: Callable[..., Result]) -> Callable[..., tuple[Result, list[Written]]]:
-    """Return what a task does: ``function``, and a list of what it wrote of this run's results."""
+    """Return the body of a task: ``function``, plus a list of the run's results that it wrote."""
     places = watched_places()
 
     @wraps(function)
@@ -117,11 +117,11 @@ def map_some(
     unit: str,
     with_gpu: bool = False,
 ) -> Iterator[tuple[Any, ...]]:
-    """Yield each job as ``function(*job)`` has ended: so many at a time, begun in their order.
+    """Yield each job once ``function(*job)`` has ended: a limited number at a time, started in order.
 
-    ``check`` is asked after each; it raises LeaseLost where this run may go on no longer. ``label``: none =
-    the caller reports progress. ``with_gpu``: each has a GPU of its own; others see none. Where this ends
-    early, so do the jobs that run: nothing is written after the run has ended.
+    ``check`` is called after each job; it raises LeaseLost where this run must stop. ``label``: None = the
+    caller reports progress. ``with_gpu``: each job has its own GPU; without it jobs see none. An early end
+    also ends the running jobs: nothing is written after the run has ended.
     """
     executor, task = current(), _watched(function)
     waiting: dict[Any, tuple[Any, ...]] = {}

@@ -1,15 +1,15 @@
 """Run one phase over many shards: stage parts, merge them into one file per shard, commit in waves.
 
 A phase is one streaming pass, so actors live across waves. Blocks end in ``stage_part``, which writes the
-rows of each shard to a staged part and sends the driver a receipt. When a shard's rows are complete its parts
-are merged, in the order of positions, into one deterministic file; when all shards of a wave are merged, a
-manifest written last commits the wave, whose parts are then removed. A restart skips what manifests name and
-redoes the rest; a phase that stands still is begun again so, in the same run.
+rows of each shard to a staged part and sends the part's metadata to the driver. When a shard's rows are
+complete its parts are merged, in the order of positions, into one deterministic file. When all shards of a
+wave are merged, a manifest written last commits the wave, whose parts are then removed. A restart skips the
+shards in manifests and repeats the rest; a stalled phase is restarted so within the same run.
 
-Each manifest tells the wall time since the commit before it (or since the phase began), so walls add up over
-restarts. What an interrupted try did after its last commit is lost and is done again: it counts neither as
-wall nor as busy time. What it had done of waves that were not committed by then lies in its walls but not in
-its busy seconds, so a busy share after a restart may be told too low, never too high.
+Each manifest records the wall time since the commit before it (or since the phase started), so walls add up
+over restarts. Work after the last commit of an interrupted attempt is lost and is done again: it counts
+neither as wall nor as busy time. The attempt's work on waves that were not committed by then is in its wall
+time but not in its busy seconds. A busy share after a restart may therefore be too low, never too high.
 """
 
 import json
@@ -35,12 +35,12 @@ from raycomp.run.stage import WRITE
 from raycomp.words import SHARD_ORDINAL, STATUS
 
 Run = Callable[[list[int], str], Iterator[list[dict[str, Any]]]]
-# Merges go on beside a phase, as many as the cluster has CPUs; each may be a process that is started for it.
+# Merges run during a phase, as many as the cluster has CPUs; each may need a new process.
 _LEAST_MERGES = 4
 _POLL_EVERY_S = 0.1
-# Manifests and folders of parts that are asked for at a time.
+# Manifests and folders of parts that are requested at a time.
 _AT_ONCE = 16
-# So often in a row a phase may stand still without a commit in between.
+# Number of consecutive stalls of a phase without a commit in between.
 _MOST_STALLS = 3
 
 
@@ -50,14 +50,14 @@ def _report_wave(stats: Stats) -> dict[str, Any]:
 
 
 def _merge_timed(merge: Callable[..., int], places: Sequence[str], *args: Any) -> tuple[float, list[Written]]:
-    """Run a merge; return the seconds it took, and what it wrote of the run's results."""
+    """Run a merge; return its duration in seconds, and the results that it wrote."""
     started = time.perf_counter()
     _, written = call_watched(merge, places, *args)
     return time.perf_counter() - started, written
 
 
 def _above(work: Folder) -> str:
-    """Return what the uris of a run's results begin with."""
+    """Return the common prefix of the uris of a run's results."""
     return posixpath.dirname(work.uri) + "/"
 
 
@@ -77,17 +77,17 @@ class Phase:
     """``merge(ordinal, parts_uri, part_names, *merge_args)``: writes the shard's file, returns its rows."""
     merge_args: tuple
     worker_pools: WorkerPools
-    """Who works on each stage."""
+    """The worker pool of each stage."""
     check: Callable[[], None] = lambda: None
-    """Asked before every commit; raises where this run may not commit."""
+    """Called before every commit; raises where this run may not commit."""
     most: There | None = None
-    """Scorers and CPUs at most, where they come and go."""
+    """Maximum number of scorers and CPUs, on an elastic cluster."""
 
     def run(self, ordinals: list[int], make: Run, totals: dict[int, int] | None) -> Stats:
-        """Do what is not yet committed; return the stats of the whole phase, committed waves included.
+        """Process all uncommitted shards; return the stats of the whole phase, committed waves included.
 
-        ``make(ordinals, parts_uri)`` yields the metadata of parts; ``totals`` counts the rows to expect per
-        shard where the caller knows (else a shard's last row tells).
+        ``make(ordinals, parts_uri)`` yields the metadata of parts. ``totals`` gives the expected rows per
+        shard where the caller knows them (else a shard's last row gives them).
         """
         num_stalls, num_before = 0, -1
         while True:
@@ -112,7 +112,7 @@ class Phase:
         make: Run,
         totals: dict[int, int] | None,
     ) -> Stats:
-        """Do the shards ``todo``; return the stats of what was committed."""
+        """Process the shards ``todo``; return the stats of the committed work."""
         starts = range(0, len(ordinals), self.shards_per_wave)
         waves = [ordinals[start : start + self.shards_per_wave] for start in starts]
         missing = set(todo)
@@ -131,7 +131,7 @@ class Phase:
                 raise
 
     def _report_stall(self, stall: Stalled, num_stalls: int) -> None:
-        """Say that the phase begins again from its commits; raise where that was in vain too often."""
+        """Report that the phase restarts from its commits; raise after too many stalls without a commit."""
         stood = f"{self.name}: {stall} for {current().stall_s:,.0f} s"
         if num_stalls > _MOST_STALLS:
             raise ClusterFailed(
@@ -153,7 +153,7 @@ class Phase:
 
 
 class _Run:
-    """The driver's view of a running phase: what came of each shard, what is merged, what is committed."""
+    """The driver's view of a running phase: parts of each shard, merged shards, committed waves."""
 
     def __init__(
         self,
@@ -187,7 +187,7 @@ class _Run:
         self.places = watched_places()
 
     def consume(self, make: Run, todo: list[int]) -> Stats:
-        """Stream the dataset's receipts, merging and committing as shards complete."""
+        """Stream the dataset's part metadata; merge and commit as shards complete."""
         for ordinal in todo:
             self._merge_if_complete(ordinal)
         pending = [ordinal for ordinal in todo if ordinal in self.files]
@@ -199,7 +199,7 @@ class _Run:
                     if time.monotonic() - self.polled_at > _POLL_EVERY_S:
                         self._collect(wait=False)
             except Stalled:
-                self._finish_merges()  # what is complete need not be done again
+                self._finish_merges()  # complete shards need not be done again
                 raise
         self._finish_merges()
         if any(self.missing.values()):
@@ -211,7 +211,7 @@ class _Run:
         return self.stats
 
     def name_rest(self) -> str:
-        """Return how many waves are committed, and with which the phase goes on."""
+        """Return how many waves are committed, and at which the phase resumes."""
         rest = min(set(range(len(self.waves))) - self.committed, default=len(self.waves))
         return (
             f"{self.phase.name}: {len(self.committed):,} of {len(self.waves):,} waves are committed, "
@@ -269,7 +269,7 @@ class _Run:
                 self._commit(wave)
 
     def _commit(self, wave: int) -> None:
-        """Write the wave's manifest. How long that takes, only the next manifest can tell."""
+        """Write the wave's manifest. Its duration is recorded in the next manifest."""
         self.phase.check()
         shards, stats = sorted(self.waves[wave]), self.wave_stats.pop(wave)
         stats.add(self._count_wall().to_dict())
@@ -282,14 +282,14 @@ class _Run:
         self.commit_s += time.monotonic() - started
         self.stats.add(manifest["stats"])
         removing = self.executor.submit(_remove_parts, self.phase.work, self.phase.name, shards, **self.light)
-        self.executor.wait([removing], 1, 0)  # on Ray it goes on meanwhile, here it is done now
+        self.executor.wait([removing], 1, 0)  # on Ray it continues meanwhile, locally it is done now
         self.removing.append(removing)
         self.committed.add(wave)
         log_event("wave", phase=self.phase.name, wave=wave + 1, waves=len(self.waves), **_report_wave(stats))
         self.progress.meter.add("raycomp_waves")
 
     def _count_wall(self) -> Stats:
-        """Return the time since the last count: wall, what it offered every stage, commits within it."""
+        """Return the time since the last count: wall, available time of every stage, commits within it."""
         now = time.monotonic()
         wall_s, self.counted_until = now - self.counted_until, now
         commit_s, self.commit_s = self.commit_s, 0.0
