@@ -1,4 +1,4 @@
-"""``raycomp evaluate`` and ``compare``: what a model is asked, and what comes of its answers."""
+"""``raycomp evaluate`` and ``compare``: run a model on benchmarks, score and compare its results."""
 
 from raycomp.config.commands import Command
 

@@ -1,4 +1,4 @@
-"""Benchmarks of choices as an exam: does the image prefer what is true of it?
+"""Benchmarks of choices: is the image closer to its true captions than to its false ones?
 
 M pictures, T texts, N rows that have a picture, K captions of them all, D embedding dims.
 """
@@ -15,25 +15,25 @@ from raycomp.evaluate.evaluation import Picture, Pictures, Statuses, Texts
 from raycomp.schema import example_schema
 from raycomp.words import AMBIGUOUS_IMAGE, BAD_EMBEDDING, IMAGE_CONTROLS, NO_IMAGE, OK
 
-# Rows of two matrices whose cosines are found at once.
+# Rows of two matrices whose cosines are computed at once.
 _BLOCK = 65_536
 
 
 @dataclass(frozen=True)
 class ChoiceEvaluation:
-    """A benchmark's rows, and where their images lie."""
+    """A benchmark's rows, and the places of their images."""
 
     name: str
     choices: Sequence[Choice]
     uris: Mapping[str, str]
-    """By the name of a choice's image, of those that were found."""
+    """Image uri by the name of a choice's image, for the images that were found."""
     score_texts: Callable[[Sequence[str]], Mapping[str, np.ndarray]]
-    """What the controls that see no picture make of T texts: by their names scores (T,)."""
+    """Scores of T texts by the text-only baselines: by name, an array (T,)."""
     seed: int = 0
-    """Draws which other image a row is shown as a control."""
+    """Seed of the draw of another image for each row, for the shuffled-image baseline."""
     shards: Sequence[ShardPath] = ()
     ambiguous: Collection[str] = ()
-    """Names that several files may be meant by."""
+    """Image names that match several files."""
 
     @property
     def pictures(self) -> list[Picture]:
@@ -48,7 +48,7 @@ class ChoiceEvaluation:
         return [text for i, _ in self._list_seen(pictures) for text in _list_captions(self.choices[i])]
 
     def _list_seen(self, pictures: Pictures, bad: Collection[str] = ()) -> list[tuple[int, int]]:
-        """Return the number of every row that has a picture and no ``bad`` text, and the picture's row."""
+        """Return the numbers of the rows with a picture and no ``bad`` text, and their pictures' rows."""
         found = ((i, self._find_picture(choice)) for i, choice in enumerate(self.choices))
         return [
             (i, pictures.place[picture])
@@ -65,7 +65,7 @@ class ChoiceEvaluation:
         return BAD_EMBEDDING if is_bad else status
 
     def find_statuses(self, pictures: Pictures) -> dict[str, Statuses]:
-        """Return the status of every image; of one that is seen part by part the first fault."""
+        """Return the status of every image; of one that is used in several boxes, the first fault."""
         found: dict[str, str] = {}
         for choice in self.choices:
             if found.get(choice.image, OK) == OK:
@@ -73,9 +73,9 @@ class ChoiceEvaluation:
         return {self.name: list(found.items())}
 
     def grade(self, pictures: Pictures, texts: Texts) -> pa.Table:
-        """Return EXAMPLE_SCHEMA's rows in the benchmark's order, with the scores of the controls.
+        """Return EXAMPLE_SCHEMA's rows in the benchmark's order, with the scores of the baselines.
 
-        There are none that see another image where there is only one.
+        With a single image there are no baselines that use another image.
         """
         pictures = pictures.asked
         seen = self._list_seen(pictures, texts.bad)
@@ -118,7 +118,7 @@ class ChoiceEvaluation:
         return {**columns, "status": [self._find_status(choice, pictures, bad) for choice in self.choices]}
 
     def _show_others(self, rows: Sequence[Choice], image_ND: np.ndarray) -> dict[str, np.ndarray]:
-        """Return of every row the embedding of another image of the benchmark, and of the mean of all."""
+        """Return each row's embedding of another image of the benchmark, and the mean of all images."""
         import torch
 
         from raycomp.core.alignment import normalise
@@ -156,7 +156,7 @@ def _find_cosines(
 
 
 def _compare_texts(rows: Sequence[Choice], texts: Texts) -> Iterator[list[float]]:
-    """Yield the cosines of all pairs of a row's captions, where several are true; else none."""
+    """Yield the cosines of all pairs of a row's captions where several are true; else an empty list."""
     for choice in rows:
         if len(choice.positives) < 2:
             yield []
@@ -167,7 +167,7 @@ def _compare_texts(rows: Sequence[Choice], texts: Texts) -> Iterator[list[float]
 
 
 def _split(score_K: np.ndarray, rows: Sequence[Choice], of_all: np.ndarray) -> dict[str, list[list[float]]]:
-    """Return the scores of each row's positives and negatives, none for a row that has no picture."""
+    """Return the scores of each row's positives and negatives, empty for a row that has no picture."""
     ends = np.cumsum([0, *(len(_list_captions(choice)) for choice in rows)])
     scores = score_K.tolist()
     sides: dict[str, list[list[float]]] = {"positive": [], "negative": []}
@@ -179,6 +179,6 @@ def _split(score_K: np.ndarray, rows: Sequence[Choice], of_all: np.ndarray) -> d
 
 
 def _nest(found: list[list[float]], of_all: np.ndarray) -> list[list[float]]:
-    """Return lists of the rows that have them, and empty ones of the others."""
+    """Return the lists of the rows that have them, and empty lists for the others."""
     left = iter(found)
     return [next(left) if has else [] for has in of_all]

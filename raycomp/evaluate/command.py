@@ -1,4 +1,4 @@
-"""``raycomp evaluate``: what a model makes of benchmarks, beside what is made of them without looking."""
+"""``raycomp evaluate``: a model's results on benchmarks, with those of text-only and image baselines."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -46,15 +46,15 @@ from raycomp.train.trained import identify_trained, read_trained
 from raycomp.words import DROP, OK, STATUS
 
 TABLE = "table.csv"
-# Which images of an evaluation were learned from.
+# The training images that a test set may overlap with, as messages name them.
 OF_PROBE, OF_MODEL = "the training images", "the images that the model was trained on"
 
 
 def evaluate(config: EvaluateConfig, out: str, say: Say = print) -> dict[str, Any]:
     """Evaluate ``config.model`` into the folder ``out``; return what run.json holds.
 
-    A finished run of the same config is left as it is; an unfinished one goes on. Raises ValueError for what
-    the user can mend, and TooMuchBadData.
+    A finished run of the same config is unchanged; an unfinished one resumes. Raises ValueError for errors
+    that the user can fix, and TooMuchBadData.
     """
     out = absolute_uri(str(out))
     asked = with_absolute_paths(config)
@@ -93,9 +93,9 @@ def evaluate(config: EvaluateConfig, out: str, say: Say = print) -> dict[str, An
 def _compare(
     evaluations: Sequence[Evaluation], pictures: Pictures, config: EvaluateConfig, say: Say
 ) -> tuple[list[Leak], Pictures]:
-    """Return what tests share with what was learned from, which is said, and the pictures, some barred.
+    """Return the overlap of test sets with training data, which is reported, and the pictures, some barred.
 
-    Raises UserError where ``overlap=drop`` would leave a test without images.
+    Raises UserError where ``overlap=drop`` would leave a test set without images.
     """
     trained = read_trained(config.model.weights)
     leaks = find_leaks(evaluations, pictures, trained)
@@ -109,7 +109,7 @@ def _compare(
 
 
 def _warn_unknown(config: EvaluateConfig) -> list[str]:
-    """Return a line where images are to be left out that the model was trained on, and nothing says which."""
+    """Return a line where training images should be left out, but the training images are unknown."""
     weights = config.model.weights
     if config.overlap != DROP or weights.startswith("random:") or read_trained(weights) is not None:
         return []
@@ -118,7 +118,7 @@ def _warn_unknown(config: EvaluateConfig) -> list[str]:
 
 
 def _fingerprint(config: EvaluateConfig, spec: ScorerSpec) -> dict[str, Any]:
-    """Return what results depend on beside the options: all of it is read anew, as it may have changed."""
+    """Return what results depend on in addition to the options; all of it is read anew, as it may change."""
     opened = open_evaluations(config, say=lambda line: None)
     trained = read_trained(config.model.weights)
     return {
@@ -141,7 +141,7 @@ def _close(
     warnings: list[str],
     say: Say,
 ) -> None:
-    """Write scores and table; take down what came of it."""
+    """Write scores and table; record the counts and the results."""
     lines: list[Line] = []
     for name, table in tables.items():
         write_table(table, run.folder.at("scores", f"{name}.parquet"), table.schema)
@@ -175,9 +175,9 @@ def _close(
 
 
 def read_losses(weights: str) -> dict[str, np.ndarray] | None:
-    """Return the metrics of the training that left these weights; none where they cannot be had here.
+    """Return the metrics of the training that wrote these weights; None where they are unavailable here.
 
-    They draw a curve on the page, for which no evaluation is given up.
+    They only draw a curve on the page, so no evaluation fails for want of them.
     """
     folder = Folder(weights.removesuffix(f"/{CHECKPOINT}/{WEIGHTS}"))
     if folder.uri == weights or not folder.exists(METRICS):
@@ -189,7 +189,7 @@ def read_losses(weights: str) -> dict[str, np.ndarray] | None:
 
 
 def _count(tables: Iterable[pa.Table]) -> tuple[Counter[str], Counter[str]]:
-    """Return rows by status, and by what became of them."""
+    """Return rows by input status, and by final status."""
     read: Counter[str] = Counter()
     came: Counter[str] = Counter()
     for table in tables:
@@ -199,10 +199,10 @@ def _count(tables: Iterable[pa.Table]) -> tuple[Counter[str], Counter[str]]:
 
 
 def find_leaks(evaluations: Iterable[Evaluation], pictures: Pictures, trained: Known | None) -> list[Leak]:
-    """Return of every exam what it shares with ``trained``, where that is known, and of the probe its own.
+    """Return each test set's overlap with ``trained``, where that is known, and the probe's own overlap.
 
-    Each example of an exam counts with its image. Training images of the probe are no test: the model may
-    have seen them.
+    Each example of a test set counts with its image. Training images of the probe are no test set: the model
+    may have seen them.
     """
     leaks = []
     for evaluation in evaluations:
@@ -219,13 +219,13 @@ def find_leaks(evaluations: Iterable[Evaluation], pictures: Pictures, trained: K
 
 
 def _list_labelled(images: LabelledImages, pictures: Pictures) -> np.ndarray:
-    """Return the keys of images that can be learned from, or judged."""
+    """Return the keys of images that can be used for training or testing."""
     examples = images.find_examples(pictures)
     return examples.key_N[examples.good]
 
 
 def list_keys(evaluation: Evaluation, pictures: Pictures) -> np.ndarray:
-    """Return the keys of the images of an exam, each as often as an example has it."""
+    """Return the keys of a test set's images, each repeated once per example."""
     place_N = np.array([pictures.place[picture] for picture in evaluation.pictures], np.int64)
     of_shards = [key_pictures(pictures.shards[shard.uri]) for shard in evaluation.shards]
     return np.concatenate([pictures.key_M[place_N], *of_shards])

@@ -1,4 +1,4 @@
-"""Two models on the same examples: who is right where, split by split, and where they part."""
+"""Two models on the same examples: accuracy per split, and the examples on which they disagree."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,12 +13,12 @@ from raycomp.evaluate.table import MEANINGS
 from raycomp.table import Cell, Column, Estimate, Table, group_by
 from raycomp.words import ACCURACY, MACRO, MICRO
 
-# What tells the examples of two tables apart, of whatever exam.
+# The columns that identify an example in two tables, for any benchmark.
 _SAME = ("split", "id", "image", "positives", "negatives", "direction", "query")
 
 
 class Line(NamedTuple):
-    """One row of a comparison's table.csv; figures are shares, NaN where there is none."""
+    """One row of a comparison's table.csv; figures are shares, NaN where not available."""
 
     benchmark: str
     split: str
@@ -29,23 +29,23 @@ class Line(NamedTuple):
     """The second minus the first."""
     low: float
     high: float
-    """Ends of the difference's 95 % interval, with the examples of one image counted together."""
+    """Ends of the difference's 95 % interval, with the examples of one image resampled together."""
     n: int
-    """Examples that both models have scores of."""
+    """Examples that both models have scores for."""
     only_first: int
     only_second: int
     p: float
-    """McNemar's exact test; none where images repeat, or for a mean of splits or of classes."""
+    """McNemar's exact test; NaN where images repeat, or for a mean of splits or of classes."""
     p_units: float
-    """Of the difference against its error over images."""
+    """p of the difference against its standard error over images."""
     detectable: float
     num_all: int
-    """Examples there are, whatever the models have scores of."""
+    """All examples, with or without scores."""
 
 
 @dataclass(frozen=True)
 class Parting:
-    """An example that one of two models alone has right."""
+    """An example that exactly one of the two models has right."""
 
     benchmark: str
     split: str
@@ -53,17 +53,17 @@ class Parting:
     image: str
     positive: str
     negative: str
-    """The false caption that came closest, by the model that is wrong."""
+    """The false caption with the highest score, by the model that is wrong."""
     first: float
     second: float
-    """By how much each model prefers the true caption, in cosines."""
+    """Margin of the true caption for each model, in cosines."""
 
 
 def compare_tables(benchmark: str, first: pa.Table, second: pa.Table) -> list[Line]:
     """Return the lines of a benchmark that both models were evaluated on.
 
-    Examples that only one of them has scores of take no part. Raises ValueError where the two tables are of
-    other rows.
+    Examples that only one model has scores for are excluded. Raises ValueError where the two tables have
+    different rows.
     """
     check_same(benchmark, first, second)
     pairs = list(_pair_outcomes(find_outcomes(first), find_outcomes(second)))
@@ -92,7 +92,7 @@ def check_same(benchmark: str, first: pa.Table, second: pa.Table) -> None:
 
 
 def _check_classes(benchmark: str, first: pa.Table, second: pa.Table) -> None:
-    """Raise ValueError where one model chose among other classes; what they are called may differ."""
+    """Raise ValueError where the sets of classes differ; the names of the classes may differ."""
     numbers = [_list_numbers(table, "num_classes") for table in (first, second)]
     labels = zip(first["label"].to_pylist(), second["label"].to_pylist(), strict=True)
     pairs = {(one, other) for one, other in labels if one is not None and other is not None}
@@ -107,7 +107,7 @@ def _list_numbers(table: pa.Table, name: str) -> list[int]:
 
 
 def warn_other_targets(benchmark: str, first: pa.Table, second: pa.Table) -> list[str]:
-    """Say where one model looked for answers among fewer targets than the other, which is easier."""
+    """Report where one model had fewer targets to choose from than the other, which is easier."""
     if "num_targets" not in first.column_names:
         return []
     numbers = [_list_numbers(table, "num_targets") for table in (first, second)]
@@ -117,7 +117,7 @@ def warn_other_targets(benchmark: str, first: pa.Table, second: pa.Table) -> lis
 
 
 def _pair_outcomes(first: Sequence[Outcome], second: Sequence[Outcome]) -> Iterator[tuple[Outcome, Outcome]]:
-    """Yield the models' own outcomes of each split and metric, cut to the examples of both."""
+    """Yield the models' own outcomes of each split and metric, restricted to the examples of both."""
     others = {(o.split, o.metric): o for o in second if not o.control}
     for one in first:
         other = others.get((one.split, one.metric))
@@ -146,9 +146,9 @@ def _make_line(
 
 
 def find_partings(benchmark: str, first: pa.Table, second: pa.Table, count: int) -> list[Parting]:
-    """Return examples that one model alone has right, the clearest ones, at most ``count`` for each model.
+    """Return examples that exactly one model has right, the clearest first, up to ``count`` for each model.
 
-    Clear is an example by how far the models' preferences for the true caption lie apart.
+    The clearest example has the largest difference between the models' margins of the true caption.
     """
     if "positive_scores" not in first.column_names:
         return []
@@ -163,7 +163,7 @@ def find_partings(benchmark: str, first: pa.Table, second: pa.Table, count: int)
 
 
 def _compare_rows(benchmark: str, first: Mapping[str, Any], second: Mapping[str, Any]) -> Parting | None:
-    """Return the example where just one of the models prefers the first true caption to all false ones."""
+    """Return the example where exactly one model scores the first true caption above all false ones."""
     rows = first, second
     if not all(row["positive_scores"] for row in rows):
         return None
@@ -216,6 +216,6 @@ def report_lines(lines: Sequence[Line]) -> list[Table]:
 
 
 def count_apart(lines: Sequence[Line]) -> tuple[int, int]:
-    """Return in how many splits the interval of the accuracies' difference excludes 0, and of how many."""
+    """Return the number of splits whose interval of the accuracy difference excludes 0, and of all splits."""
     own = [line for line in lines if line.metric == ACCURACY and line.split not in (MICRO, MACRO) and line.n]
     return sum(line.low > 0 or line.high < 0 for line in own), len(own)

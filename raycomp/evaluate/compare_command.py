@@ -1,4 +1,4 @@
-"""``raycomp compare``: two evaluations of the same examples, paired. Starts no Ray: it only reads."""
+"""``raycomp compare``: a paired comparison of two evaluations of the same examples. Does not start Ray."""
 
 import shlex
 from collections import Counter
@@ -38,7 +38,7 @@ from raycomp.train.page import LOSS, draw_metric
 from raycomp.words import OK, STATUS
 
 _NAMES = ("first", "second")
-# Columns of a table of scores that no row with status ok may lack.
+# Columns of a table of scores that every row with status ok must have.
 _NUMBERS = {"rank", "ties", "num_own", "num_targets", "num_classes"}
 _AGAIN = "evaluate again, into another folder"
 
@@ -49,14 +49,14 @@ class _Compared(NamedTuple):
     lines: list[Line]
     partings: list[Parting]
     came: Counter[str]
-    """Rows by what became of them."""
+    """Rows by their status in the comparison."""
     warnings: list[str]
 
 
 def compare(first: str, second: str, out: str, say: Say = print) -> dict[str, Any]:
     """Compare the evaluations in two folders into the folder ``out``; return what run.json holds.
 
-    Raises ValueError for what the user can mend.
+    Raises ValueError for errors that the user can fix.
     """
     out = absolute_uri(str(out))
     config = with_absolute_paths(CompareConfig(first, second))
@@ -65,7 +65,7 @@ def compare(first: str, second: str, out: str, say: Say = print) -> dict[str, An
     names = [name for name in runs[0]["config"]["benchmarks"] if name in runs[1]["config"]["benchmarks"]]
     if not names:
         raise ValueError(f"{config.first} and {config.second}: were evaluated on no common benchmark")
-    found = [_compare_scores(name, config) for name in names]  # before anything is begun in the folder
+    found = [_compare_scores(name, config) for name in names]  # before anything is written to the folder
     start = shlex.join(["raycomp", "compare", config.first, config.second])
     rerun = command_line(start, {}, out)
     with start_run(
@@ -105,13 +105,13 @@ def _read_scores(source: str, name: str) -> pa.Table:
 
 
 def _count(first: pa.Table, second: pa.Table) -> Counter[str]:
-    """Return how many rows both have scores of, and of the others why they take no part."""
+    """Return how many rows both models have scores for, and the other rows by the reason of exclusion."""
     parts = zip(name_statuses(first), name_statuses(second), strict=True)
     return Counter(one if one == other else "not_in_both" for one, other in parts)
 
 
 def _close(run: Run, runs: list[dict[str, Any]], found: list[_Compared]) -> None:
-    """Write the table; take down what came of it."""
+    """Write the table; record the counts and the results."""
     lines = [line for one in found for line in one.lines]
     partings = [parting for one in found for parting in one.partings]
     came = sum((one.came for one in found), Counter())
@@ -156,7 +156,7 @@ def _draw_losses(runs: list[dict[str, Any]]) -> list[Html]:
 def _read_photos(
     run: dict[str, Any], partings: list[Parting]
 ) -> tuple[dict[tuple[str, str], bytes], list[str]]:
-    """Return the images of examples by benchmark and name, and in lines why others cannot be shown."""
+    """Return the images of examples by benchmark and name, and lines on why others cannot be shown."""
     config = from_dict(EvaluateConfig(), run["config"])
     photos, lost = {}, []
     for benchmark in dict.fromkeys(parting.benchmark for parting in partings):
@@ -171,7 +171,7 @@ def _read_photos(
 
 
 def check_table(table: pa.Table, said: str) -> None:
-    """Raise ValueError naming the file ``said`` unless its rows are what ``find_outcomes`` can judge."""
+    """Raise ValueError naming the file ``said`` unless ``find_outcomes`` can evaluate its rows."""
     schema = _find_schema(table)
     for field in schema:
         if field.name not in table.column_names or table.schema.field(field.name).type != field.type:
@@ -196,7 +196,7 @@ def _find_schema(table: pa.Table) -> pa.Schema:
 
 
 def _is_finite(column: pa.ChunkedArray) -> bool:
-    """Return whether a column holds nothing else than finite numbers, nulls, or what is no number."""
+    """Return whether a column's numbers are all finite; nulls and other types are allowed."""
     values = pc.list_flatten(column) if pa.types.is_list(column.type) else column
     is_number = pa.types.is_floating(values.type)
     return not is_number or bool(pc.all(pc.is_finite(values), min_count=0).as_py())

@@ -14,25 +14,26 @@ class ZeroshotConfig:
 
     input: str = field(default="", metadata=INPUT)
     """A folder with a folder of images for every class, or shards whose samples have a class: ``cls``, a
-    member of a tar, a column of Parquet or a field of the json, else ``label``. A whole number is the place
+    member of a tar, a column of Parquet or a field of the json, else ``label``. A whole number is the index
     of the class, from 0; any other text is its name."""
     classes: str | None = field(default=None, metadata=PLACE)
-    """A file with the names of the classes, one a line or a JSON list (.json), in the order of their numbers
-    or of the sorted folders; none = the folders' names with ``_`` as a space, and of shards classnames.txt
-    beside them or one folder up."""
+    """A file with the names of the classes, one per line or a JSON list (.json), in the order of their
+    numbers or of the sorted folders; none = the folders' names with ``_`` as a space, and for shards
+    classnames.txt in their folder or its parent."""
     templates: str | None = field(default=None, metadata=PLACE)
-    """A file of texts with ``{}`` or ``{c}`` where the name goes, one a line or a JSON list (.json); none =
-    "a photo of a {}.", and of shards zeroshot_classification_templates.txt beside them or one folder up."""
+    """A file of texts with ``{}`` or ``{c}`` in place of the name, one per line or a JSON list (.json);
+    none = "a photo of a {}.", and for shards zeroshot_classification_templates.txt in their folder or its
+    parent."""
 
 
 @dataclass(frozen=True)
 class RetrievalConfig:
-    """Retrieval: whether an image finds one of its captions among all, and a caption its image."""
+    """Retrieval: whether an image retrieves one of its captions among all, and a caption its image."""
 
     input: str = field(default="", metadata=INPUT)
-    """A folder with captions.jsonl or captions.json, or such a file: {image, captions} a line, or a JSON list
-    of them (``caption`` will do); images are looked for below the file's folder. Or shards: captions are the
-    list ``captions`` or ``caption`` of the json, else the lines of the caption."""
+    """A folder with captions.jsonl or captions.json, or such a file: {image, captions} per line, or a JSON
+    list of them (``caption`` is accepted, too); images are found below the file's folder. Or shards: captions
+    are the list ``captions`` or ``caption`` of the json, else the lines of the caption."""
 
 
 @dataclass(frozen=True)
@@ -40,11 +41,11 @@ class LinearProbeConfig:
     """A linear classifier on image embeddings: fitted on one set of images, tested on another."""
 
     train: str = field(default="", metadata=INPUT)
-    """Images with classes, as for ``zeroshot.input``; a fifth of every class chooses the penalty."""
+    """Images with classes, as for ``zeroshot.input``; a fifth of every class selects the penalty."""
     test: str = field(default="", metadata=INPUT)
     """Other images of these classes."""
     seed: int = 0
-    """Draws the fifth."""
+    """Seed of the draw of the fifth."""
 
     def __post_init__(self) -> None:
         check(self.seed >= 0, "linear_probe.seed", self.seed, "at least 0")
@@ -57,21 +58,21 @@ class BenchmarkConfig:
     annotations: str | None = field(default=None, metadata=PLACE)
     """The folder of its annotation files."""
     images: str | None = field(default=None, metadata=PLACE)
-    """The folder of its images, below which they lie by their names; none = that of the annotations."""
+    """The folder that contains its images under their published names; none = that of the annotations."""
 
 
 @dataclass(frozen=True)
 class ControlsConfig:
-    """What is scored beside the model, to see how far one comes without looking."""
+    """Baselines in addition to the model: text-only baselines show what is solvable without the image."""
 
     captions: str | None = field(default=None, metadata=PLACE)
-    """Captions that the unigram and bigram controls learn: json or jsonl with image and captions, or a text
-    file with a caption a line; those of images in the test, and those that it has word for word, are left
-    out. none = without these controls."""
+    """Captions that train the unigram and bigram baselines: json or jsonl with image and captions, or a text
+    file with a caption per line. Captions of test images, and captions that occur word for word in the test
+    set, are left out. none = without these baselines."""
     language_model: str | None = field(default=None, metadata=PLACE)
-    """A folder with a causal language model, as transformers saves it; none = without this control."""
+    """A folder with a causal language model, as transformers saves it; none = without this baseline."""
     precision: str = "fp32"
-    """fp32 or bf16: what the language model computes in."""
+    """fp32 or bf16: the precision of the language model."""
 
     def __post_init__(self) -> None:
         check_choice("controls.precision", self.precision, ("fp32", "bf16"))
@@ -79,23 +80,23 @@ class ControlsConfig:
 
 @dataclass(frozen=True)
 class EvaluateConfig:
-    """A model and benchmarks in, a row for every example and a table out."""
+    """Input: a model and benchmarks. Output: a row for every example, and a table."""
 
     model: ModelConfig = field(default_factory=ModelConfig)
-    """The model. ``model.weights`` may be a folder that ``raycomp train`` wrote. What lies on s3:// is copied
-    to each machine once, below ~/.cache/raycomp."""
+    """The model. ``model.weights`` may be a folder that ``raycomp train`` wrote. Files on s3:// are copied to
+    each machine once, below ~/.cache/raycomp."""
     benchmarks: tuple[str, ...] = ()
-    """Which, joined with commas; each is a group of options below."""
+    """Names of benchmarks, separated by commas; each is a group of options below."""
     sugarcrepe: BenchmarkConfig = field(default_factory=BenchmarkConfig)
     """Seven edits of COCO captions. Hsieh et al. (arXiv 2306.14610)."""
     sugarcrepe_pp: BenchmarkConfig = field(default_factory=BenchmarkConfig)
-    """The same with a paraphrase of each caption. Dumpala et al. (arXiv 2406.11171)."""
+    """SugarCrepe's edits with a paraphrase of each caption. Dumpala et al. (arXiv 2406.11171)."""
     vl_checklist: BenchmarkConfig = field(default_factory=BenchmarkConfig)
     """Replaced words of Visual Genome phrases. Zhao et al. (arXiv 2207.00221)."""
     aro: BenchmarkConfig = field(default_factory=BenchmarkConfig)
     """Relation and attribution in Visual Genome. Yuksekgonul et al. (arXiv 2210.01936)."""
     aro_order: BenchmarkConfig = field(default_factory=BenchmarkConfig)
-    """Captions with their words in another order, of the same authors."""
+    """Captions with their words in another order, by the authors of ARO."""
     valse: BenchmarkConfig = field(default_factory=BenchmarkConfig)
     """Foils for six linguistic phenomena. Parcalabescu et al. (arXiv 2112.07566)."""
     winoground: BenchmarkConfig = field(default_factory=BenchmarkConfig)
@@ -107,29 +108,29 @@ class EvaluateConfig:
     hard_positives: BenchmarkConfig = field(default_factory=BenchmarkConfig)
     """Changes that leave a caption true. Kamath et al. (arXiv 2409.17958)."""
     world: BenchmarkConfig = field(default_factory=BenchmarkConfig)
-    """The little world's own: rendered scenes, with exact negatives and paraphrases."""
+    """The test set of the little world: rendered scenes, with exact negatives and paraphrases."""
     zeroshot: ZeroshotConfig = field(default_factory=ZeroshotConfig)
     retrieval: RetrievalConfig = field(default_factory=RetrievalConfig)
     linear_probe: LinearProbeConfig = field(default_factory=LinearProbeConfig)
     controls: ControlsConfig = field(default_factory=ControlsConfig)
     overlap: str = WARN
-    """Test images that were learned from, by the linear probe or by a model that ``raycomp train`` made.
-    warn: counted and reported; drop: also left out of the test, with the status contaminated. The same bytes
-    are the same image."""
+    """Test images that were training images of the linear probe or of a model that ``raycomp train`` made.
+    warn: counted and reported; drop: also left out of the test set, with the status contaminated. Images are
+    the same if their bytes are the same."""
     rows: int | None = None
-    """Rows of each split, the first ones, at most; none = all. VL-CheckList's own test takes 1000."""
+    """Maximum rows of each split, from the first; none = all. VL-CheckList's own test uses 1000."""
     max_pixels: int = 100_000_000
-    """Images of more pixels are not looked at, and counted."""
+    """Images with more pixels are not decoded, and counted."""
     max_bad_fraction: float = field(default=0.05, metadata=FREE)
-    """Share of the images that are there which may be bad, 0 to 1: they do not decode, are too large, or lack
-    caption or class. Above it, in any set of images, the run stops with exit code 3."""
+    """Maximum share of bad images among the images that are present, 0 to 1: they do not decode, are too
+    large, or lack caption or class. Above it, in any set of images, the run stops with exit code 3."""
     max_missing_fraction: float = field(default=1.0, metadata=FREE)
-    """Share of the images named that may not be there, 0 to 1; above it, in any set of images, the run stops
-    with exit code 3. By default a part of a benchmark's images will do."""
+    """Maximum share of missing images among the named ones, 0 to 1; above it, in any set of images, the run
+    stops with exit code 3. The default accepts a part of a benchmark's images."""
     parser: ParserConfig = field(default_factory=ParserConfig)
-    """aro_order: tells nouns and adjectives."""
+    """aro_order: the parser that finds nouns and adjectives."""
     seed: int = 0
-    """Draws which other image is shown as a control, and aro_order's orders."""
+    """Seed of the draw of another image for the shuffled-image baseline, and of aro_order's orders."""
     waves: WavesConfig = field(default_factory=WavesConfig, metadata=FREE)
     cluster: ClusterConfig = field(default_factory=ClusterConfig, metadata=FREE)
 
@@ -147,14 +148,14 @@ class EvaluateConfig:
 
 @dataclass(frozen=True)
 class CompareConfig:
-    """Two evaluations in, who is right where out."""
+    """Input: two evaluations. Output: a paired comparison."""
 
     first: str = field(default="", metadata=PLACE)
     """A folder that ``raycomp evaluate`` wrote."""
     second: str = field(default="", metadata=PLACE)
     """Another one, of the same examples by another model."""
     examples: int = 12
-    """Examples on the page that one model alone has right, of each benchmark and model at most."""
+    """Maximum examples on the page that one model alone has right, per benchmark and model."""
 
     def __post_init__(self) -> None:
         check(0 <= self.examples <= 1000, "examples", self.examples, "between 0 and 1000")

@@ -1,4 +1,4 @@
-"""What a benchmark's captions score without their image, and where that was learned.
+"""Text-only baselines of a benchmark's captions, and the captions that they are trained on.
 
 T texts.
 """
@@ -27,29 +27,29 @@ from raycomp.language.text_only import (
 from raycomp.models.parser import fingerprint_folder
 from raycomp.words import BIGRAM, CAPTION, CAPTIONS, IMAGE, LANGUAGE_MODEL, SHORTER_CAPTION, UNIGRAM
 
-# COCO's images are called COCO_val2014_000000000042.jpg in 2014 and 000000000042.jpg in 2017.
+# COCO's image files are named COCO_val2014_000000000042.jpg in 2014 and 000000000042.jpg in 2017.
 _COCO = re.compile(r"^coco_(?:train|val|test)\d{4}_")
 
 
 @dataclass(frozen=True)
 class Learned:
-    """What captions taught, and which of them were left out."""
+    """The statistics of captions, and the number of captions left out."""
 
     counts: Ngrams
     num_used: int
     num_same_image: int
-    """Captions of an image that a test uses,"""
+    """Left out: captions of an image that a test set uses."""
     num_same_words: int
-    """others that a test has word for word, but for case and punctuation."""
+    """Left out: other captions that occur word for word in a test set, ignoring case and punctuation."""
 
 
 def open_controls(
     config: ControlsConfig, texts: Collection[str], test_images: Collection[str], say: Callable[[str], None]
 ) -> Callable[[Sequence[str]], dict[str, np.ndarray]]:
-    """Return what scores texts of a test, whose ``texts`` and images all are, as ``score_texts`` says.
+    """Return a function that scores texts of a test set, given all its ``texts`` and images; ``score_texts``.
 
-    Reads the captions to learn from, of which those of ``test_images`` and those among ``texts`` are left
-    out, which is said. Raises ValueError where an option names what cannot be used.
+    Reads the training captions; those of ``test_images`` and those among ``texts`` are left out, which is
+    reported. Raises ValueError where an option names a file that cannot be used.
     """
     counts = None
     if config.captions:
@@ -69,7 +69,7 @@ def open_controls(
 
 
 def fingerprint_controls(config: ControlsConfig) -> dict[str, str]:
-    """Return by its option a digest of each file and folder that controls learn from."""
+    """Return by option a digest of each file and folder that baselines are trained on."""
     found = {}
     if config.captions:
         found["controls.captions"] = hashlib.sha256(Folder(config.captions).read_bytes()).hexdigest()
@@ -79,10 +79,10 @@ def fingerprint_controls(config: ControlsConfig) -> dict[str, str]:
 
 
 def score_texts(texts: Sequence[str], config: ControlsConfig, counts: Ngrams | None) -> dict[str, np.ndarray]:
-    """Return by control a score for every text, float64 (T,), the larger the likelier.
+    """Return by baseline a score for every text, float64 (T,); a larger score is more likely.
 
     ``shorter_caption``: minus the number of words. ``unigram``, ``bigram``: nats, by the captions behind
-    ``counts``; without these there is neither. ``language_model``: nats, where one is given.
+    ``counts``; without ``counts`` these two are absent. ``language_model``: nats, where one is given.
     """
     scores = {SHORTER_CAPTION: np.array([-count_words(text) for text in texts], np.float64)}
     if counts is not None:
@@ -96,10 +96,10 @@ def score_texts(texts: Sequence[str], config: ControlsConfig, counts: Ngrams | N
 
 
 def learn_captions(captions: str, texts: Collection[str], test_images: Collection[str]) -> Learned:
-    """Return what the captions of a file teach that share neither image nor words with a test.
+    """Return the statistics of a file's captions that share neither image nor words with a test set.
 
-    Images are the same where their names are, without folders, extension and what COCO of 2014 writes before
-    the number. Raises ValueError where the file cannot be read or nothing is left.
+    Images are equal where their names are, without folders, extension and the 2014 prefix of COCO. Raises
+    ValueError where the file cannot be read or no caption is left.
     """
     images = {_name_image(image) for image in test_images}
     words = {tuple(find_words(text)) for text in texts}
@@ -126,11 +126,11 @@ def _name_image(path: str) -> str:
 
 
 def read_captions(source: str) -> Iterator[tuple[str | None, str]]:
-    """Yield image, None where it is not told, and caption of a file on a disk or on S3.
+    """Yield image (None where it is not given) and caption of a file on a disk or on S3.
 
-    Its name tells the format: .jsonl, an object a line; .json, a list of objects; else a caption a line.
-    Objects have ``image`` and ``caption`` or ``captions``, a text or a list of texts. Raises ValueError with
-    the first place that is none of this.
+    The extension gives the format: .jsonl, an object per line; .json, a list of objects; else a caption per
+    line. Objects have ``image`` and ``caption`` or ``captions``, a text or a list of texts. Raises ValueError
+    with the first place that has another form.
     """
     said = f"controls.captions={source!r}"
     try:
@@ -139,7 +139,7 @@ def read_captions(source: str) -> Iterator[tuple[str | None, str]]:
         raise ValueError(f"{said}: no such file") from None
     except (OSError, ValueError) as error:
         raise ValueError(f"{said}: cannot be read as UTF-8 ({' '.join(str(error).split())})") from error
-    # Not splitlines: a caption may hold what Unicode calls a line break.
+    # Not splitlines: a caption may contain Unicode line separators.
     lines = [(f"{said}: line {i}", line) for i, line in enumerate(text.split("\n"), 1) if line.strip()]
     if source.endswith(".jsonl"):
         for where, line in lines:

@@ -1,4 +1,4 @@
-"""Embed what the exams of an evaluation need: pictures and texts, each once.
+"""Embed the pictures and texts that the benchmarks of an evaluation need, each once.
 
 M pictures, T texts, V values of a picture, D embedding dims.
 """
@@ -51,10 +51,10 @@ _TEXTS_PER_CALL = {"cpu": 128, "gpu": 4096}
 
 @dataclass(frozen=True)
 class Embedder:
-    """What is embedded: with which model, where to."""
+    """The model, and the folder of the embeddings."""
 
     config: EvaluateConfig | ContinualConfig
-    """With the model as it is loaded."""
+    """The config, with the model as it is loaded."""
     spec: ScorerSpec
     work: Folder
     session: Session
@@ -62,7 +62,7 @@ class Embedder:
 
 
 def embed_pictures(embedder: Embedder, evaluations: Iterable[Needs]) -> tuple[Pictures, Stats]:
-    """Embed every picture that an exam needs, once; return them and the phase's stats."""
+    """Embed every picture that a benchmark needs, once; return them and the phase's stats."""
     evaluations = list(evaluations)
     pictures = list(dict.fromkeys(picture for evaluation in evaluations for picture in evaluation.pictures))
     shards = list(dict.fromkeys(shard for evaluation in evaluations for shard in evaluation.shards))
@@ -82,7 +82,7 @@ def embed_pictures(embedder: Embedder, evaluations: Iterable[Needs]) -> tuple[Pi
 
 
 def _number(pictures: list[Picture], shards: list[ShardPath]) -> dict[int, Files | ShardPath]:
-    """Return what is read together, by the number of its file of embeddings: files, then shards."""
+    """Return the items to read by the number of their file of embeddings: files, then shards."""
     starts = range(0, len(pictures), _FILES_PER_ITEM)
     chunks = [tuple(pictures[start : start + _FILES_PER_ITEM]) for start in starts]
     items: list[Files | ShardPath] = [Files(ordinal, chunk) for ordinal, chunk in enumerate(chunks)]
@@ -96,7 +96,7 @@ def _gather(
     pictures: list[Picture],
     shards: list[ShardPath],
 ) -> Pictures:
-    """Read the embeddings back: of files in one matrix, of shards as tables."""
+    """Read the embeddings back: those of files as one matrix, those of shards as tables."""
     tables = {ordinal: read_columns(_uri(embedder, "pictures", ordinal)) for ordinal in items}
     of_files = [tables[ordinal] for ordinal, item in items.items() if isinstance(item, Files)]
     by_name = zip(shards, list(items)[len(of_files) :], strict=True)
@@ -111,7 +111,7 @@ def _gather(
 
 
 def embed_texts(embedder: Embedder, evaluations: Iterable[Needs], pictures: Pictures) -> tuple[Texts, Stats]:
-    """Embed every text that an exam needs, once; return them and the phase's stats."""
+    """Embed every text that a benchmark needs, once; return them and the phase's stats."""
     texts = list(
         dict.fromkeys(text for evaluation in evaluations for text in evaluation.list_texts(pictures))
     )
@@ -159,12 +159,12 @@ def _uri(embedder: Embedder, name: str, ordinal: int) -> str:
 
 
 def describe_stats(**stats: Stats) -> dict[str, Any]:
-    """Return the phases that had anything to do."""
+    """Return the phases that did any work."""
     return {name: part for name, part in stats.items() if part.statuses.total()}
 
 
 def picture_stages(config: ModelConfig, spec: ScorerSpec, max_pixels: int) -> tuple[Stage, Stage]:
-    """Return what every picture goes through."""
+    """Return the stages of every picture."""
     decode = partial(prepare_pixels, spec=spec, max_pixels=max_pixels)
     embed = partial(EmbedPictures, config, spec)
     return (
@@ -174,7 +174,7 @@ def picture_stages(config: ModelConfig, spec: ScorerSpec, max_pixels: int) -> tu
 
 
 def text_stages(config: ModelConfig) -> tuple[Stage, Stage]:
-    """Return what every text goes through."""
+    """Return the stages of every text."""
     return (
         Stage("tokenize", "makes tokens", CPUS, partial(tokenize, config=config)),
         Stage("embed_texts", "embeds texts, on the scorers", SCORERS, partial(EmbedTexts, config)),
@@ -194,8 +194,8 @@ class EmbedPictures:
     def __call__(self, table: pa.Table) -> pa.Table:
         """Return the rows with ``image_embedding``, fp32 of length 1, 0 where the status is not ok.
 
-        A picture whose embedding is not so gets the status bad_embedding. Raises UserError, naming the
-        weights, where those of all of the first pictures are not.
+        A picture whose embedding is not finite or not of length 1 gets the status bad_embedding. Raises
+        UserError, naming the weights, where the embeddings of all of the first pictures are bad.
         """
         is_ok_M = np.array([status == OK for status in table[STATUS].to_pylist()], bool)
         image_MD = np.zeros((len(table), self.spec.embedding_dim), np.float32)
@@ -222,7 +222,7 @@ class EmbedTexts:
 
     def __call__(self, table: pa.Table) -> pa.Table:
         """Return the rows with ``text_embedding``, fp32 of length 1, and their status: ok, or bad_embedding
-        where that is 0 because it was not so. Raises UserError as ``EmbedPictures``.
+        where the embedding was bad and is now 0. Raises UserError as ``EmbedPictures``.
         """
         text_TD, is_bad_T = clear_bad(self.clip.text.embed(to_matrix(table[TOKENS]))[0])
         statuses = pc.if_else(pa.array(is_bad_T), BAD_EMBEDDING, OK)
@@ -231,7 +231,7 @@ class EmbedTexts:
 
 
 def clear_bad(x_MD: "Tensor") -> tuple[np.ndarray, np.ndarray]:
-    """Return embeddings with 0 for rows that are not finite or not of length 1, and which these are."""
+    """Return embeddings with 0 for rows that are not finite or not of length 1, and a mask of these rows."""
     from raycomp.core.alignment import has_unit_length
 
     is_bad_M, found_MD = ~has_unit_length(x_MD).numpy(), x_MD.numpy()

@@ -1,4 +1,4 @@
-"""What every exam is to the pass that embeds its pictures and texts: each once, whoever asks for them.
+"""The interface of a benchmark for the embedding pass. Embeddings are shared across benchmarks.
 
 M pictures, T texts, D embedding dims.
 """
@@ -36,34 +36,34 @@ class Picture(NamedTuple):
 
     uri: str
     box: tuple[int, int, int, int] | None = None
-    """Left, top, width, height in pixels; None for all of it."""
+    """Left, top, width, height in pixels; None for the whole image."""
 
 
 @dataclass(frozen=True)
 class Pictures:
-    """The pictures as the model sees them."""
+    """The embeddings and statuses of pictures."""
 
     place: Mapping[Picture, int]
-    """The row of every file."""
+    """File -> its row."""
     status_M: Sequence[str]
-    """ok, or why there is no embedding."""
+    """ok, or the reason why there is no embedding."""
     image_MD: np.ndarray
     """fp32, of length 1; 0 where the status is not ok."""
     shards: Mapping[str, pa.Table]
-    """By a shard's uri its rows, in their order: uid, key, caption, json, status, image_sha256 and
+    """Uri of a shard -> its rows, in order: uid, key, caption, json, status, image_sha256 and
     image_embedding."""
     key_M: np.ndarray
-    """Of the files: see ``core.leaks``; none where the status is not ok."""
+    """Keys of the files, see ``core.leaks``; none where the status is not ok."""
     barred_K: np.ndarray = field(default_factory=lambda: np.zeros(0, uids.KEY))
-    """Sorted keys of images that no test may ask about."""
+    """Sorted keys of images that are barred from tests."""
 
     def bar(self, key_N: np.ndarray) -> "Pictures":
-        """Return the pictures with more that no test may ask about."""
+        """Return the pictures with these keys barred from tests, too."""
         return replace(self, barred_K=merge_keys([self.barred_K, key_N]))
 
     @property
     def asked(self) -> "Pictures":
-        """The pictures as a test takes them: the status of those barred is contaminated."""
+        """The pictures with the status contaminated for barred ones, as a test uses them."""
         if not len(self.barred_K):
             return self
         return replace(
@@ -89,14 +89,14 @@ def key_pictures(table: pa.Table) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Texts:
-    """The texts as the model reads them."""
+    """The embeddings of texts."""
 
     place: Mapping[str, int]
-    """The row of every text."""
+    """Text -> its row."""
     text_TD: np.ndarray
-    """fp32, of length 1; 0 for those that are bad."""
+    """fp32, of length 1; 0 for bad texts."""
     bad: frozenset[str] = frozenset()
-    """Texts without an embedding: what needs one of them has the status bad_embedding."""
+    """Texts without an embedding: every example with one of them has the status bad_embedding."""
 
     def take(self, texts: Sequence[str]) -> np.ndarray:
         """Return the rows of these texts."""
@@ -108,29 +108,29 @@ Statuses = Sequence[tuple[str, str]]
 
 
 class Needs(Protocol):
-    """Pictures and texts that are to be embedded."""
+    """Pictures and texts to embed."""
 
     @property
     def pictures(self) -> Sequence[Picture]:
-        """Image files that it needs; may repeat."""
+        """The image files that it needs; may repeat."""
 
     @property
     def shards(self) -> Sequence[ShardPath]:
-        """Shards whose pictures it needs, all of them."""
+        """The shards whose pictures it needs, all of them."""
 
     def list_texts(self, pictures: Pictures) -> list[str]:
         """Return the texts that it needs; may repeat."""
 
 
 class Evaluation(Needs, Protocol):
-    """Questions to a model: what they are about, and what its embeddings answer."""
+    """A benchmark: its inputs, and the results that follow from their embeddings."""
 
     @property
     def name(self) -> str:
-        """What its file of scores is called."""
+        """The name of its file of scores."""
 
     def find_statuses(self, pictures: Pictures) -> Mapping[str, Statuses]:
-        """Return the statuses of every set of images, by what messages call it."""
+        """Return the statuses of every set of images, by the set's name in messages."""
 
     def grade(self, pictures: Pictures, texts: Texts) -> pa.Table:
         """Return a row for every example: at least benchmark, split, id and status."""
@@ -180,7 +180,7 @@ def read_samples(
 
 
 def read_text(uri: str, option: str) -> str:
-    """Return a text file; ValueError, beginning with ``option``, where it cannot be read or is not UTF-8."""
+    """Return a text file; ValueError, starting with ``option``, where it cannot be read or is not UTF-8."""
     try:
         return Folder(uri).read_bytes().decode("utf-8-sig")
     except (OSError, ValueError) as error:

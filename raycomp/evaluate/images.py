@@ -1,4 +1,4 @@
-"""Where the images of a benchmark lie: published names looked for below one folder."""
+"""Finds the images of a benchmark: published names, searched below one folder."""
 
 import os
 import posixpath
@@ -15,18 +15,18 @@ from raycomp.run.bad_data import check_bad_pictures, describe_dropped
 
 @dataclass(frozen=True)
 class FoundImages:
-    """What became of each image name: each is in one of the first three, in the order asked for."""
+    """The result for each image name: it is in one of the first three fields, in the order requested."""
 
     uris: dict[str, str]
-    """The file that each name found stands for."""
+    """Name found -> its file."""
     missing: tuple[str, ...]
     ambiguous: tuple[str, ...]
-    """Names that several files could be meant by, or several that could mean one file; none is taken."""
+    """Names that match several files, or several names that match one file; none of them is used."""
     by_base_name: tuple[str, ...] = ()
-    """Names found whose folder is not there: a file of the same base name stands for each."""
+    """Names found by base name: their folder is missing, and one file of the same base name exists."""
 
     def warn_by_base_name(self, said: str) -> list[str]:
-        """Return a line about names found by their base name alone, none where there are none."""
+        """Return a line on names that were found by base name alone; no line where there are none."""
         if not self.by_base_name:
             return []
         num_all = len(self.uris) + len(self.missing) + len(self.ambiguous)
@@ -35,14 +35,14 @@ class FoundImages:
 
 
 def find_images(folder: Folder, names: Iterable[str]) -> FoundImages:
-    """Look for image names, such as ``VG_100K/2.jpg``, below a folder on a disk or a store, listed once.
+    """Find image names, such as ``VG_100K/2.jpg``, below a folder on a disk or a store, listed once.
 
-    A name is the file of just this path; else the one whose path ends so; else the one of that base name,
-    unless another name means that file, too. So the published layout will do, at any depth, and so will a
-    flat folder. A name that is absolute or climbs (``..``) is only the file of just that path, below the
-    folder. Extensions may be upper case. Hidden files and folders (``.name``) are passed over, and a file
-    that links lead to, too, is one. Raises ValueError where there is no folder, it cannot be listed, or none
-    of the files is there.
+    A name matches the file of exactly this path; else the one file whose path ends so; else the one file of
+    that base name, unless another name matches that file, too. So the published layout works at any depth,
+    and a flat folder works, too. A name that is absolute or contains ``..`` matches only the file of exactly
+    that path, below the folder. Extensions may be upper case. Hidden files and folders (``.name``) are
+    skipped, and several links to a file count as one file. Raises ValueError where the folder is missing,
+    cannot be listed, or has none of the files.
     """
     wanted = list(dict.fromkeys(names))
     paths = _list_paths(folder)
@@ -71,9 +71,9 @@ def find_images(folder: Folder, names: Iterable[str]) -> FoundImages:
 def _match(
     folder: Folder, names: Sequence[str], paths: Sequence[str]
 ) -> tuple[dict[str, list[str]], dict[str, list[str]]]:
-    """Return the files that names mean by their whole path, and of other names those of the same base name.
+    """Return the files that names match by their whole path, and for other names those of the same base name.
 
-    A name without any is in neither.
+    A name without any match is in neither.
     """
     exact = set(paths)
     by_name: dict[str, list[str]] = defaultdict(list)
@@ -94,9 +94,9 @@ def _match(
 
 
 def _place(folder: Folder, name: str) -> tuple[str, bool]:
-    """Return the path of a name below the folder, and whether it can mean no other file than that.
+    """Return the path of a name below the folder, and whether only exactly that path may match.
 
-    One that is absolute or climbs is bound so; where it leads out of the folder its path is empty.
+    That holds for a name that is absolute or contains ``..``; where it leaves the folder its path is empty.
     """
     if not (name.startswith("/") or "://" in name or ".." in name.split("/")):
         return posixpath.normpath(name), False
@@ -122,7 +122,7 @@ def _list_paths(folder: Folder) -> list[str]:
 
 
 def _drop_links(folder: Folder, paths: list[str]) -> list[str]:
-    """Return paths without those that lead to the file of an earlier one."""
+    """Return paths without those that link to the file of an earlier one."""
     if len(paths) < 2 or not folder.is_local:
         return paths
     files: dict[str, str] = {}
@@ -145,10 +145,10 @@ def _fold(path: str) -> str:
 def check_images(
     evaluations: Iterable[Evaluation], pictures: Pictures, config: EvaluateConfig, say: Callable[[str], None]
 ) -> list[str]:
-    """Say and return a line for every status whose images are left out, exam by exam.
+    """Report and return a line for every status whose images are left out, per benchmark.
 
-    Raises TooMuchBadData above ``max_missing_fraction`` or ``max_bad_fraction``, once all lines are said, and
-    ValueError where a shard has no sample.
+    Raises TooMuchBadData above ``max_missing_fraction`` or ``max_bad_fraction``, after all lines are
+    reported, and ValueError where a shard has no sample.
     """
     lines: list[str] = []
     counted: dict[str, Counter[str]] = {}

@@ -1,4 +1,4 @@
-"""Images that have a class: a folder of images for each, or shards whose samples say it.
+"""Images with classes: a folder of images for each class, or shards whose samples have a class.
 
 N examples, D embedding dims.
 """
@@ -19,38 +19,38 @@ from raycomp.evaluate.evaluation import Picture, Pictures, Statuses, expand, key
 from raycomp.schema import CLASSIFIED_SCHEMA
 from raycomp.words import IMAGE, NO_LABEL, OK, STATUS, TEST, TRAIN
 
-# Fields of a sample's json; the first that it has is its class.
+# Fields of a sample's json; the first one that is present is its class.
 _FIELDS = ("cls", "label")
 
 
 @dataclass(frozen=True)
 class Examples:
-    """Images, readable or not, and what is said of their classes."""
+    """Images, readable or not, and their class labels."""
 
     ids: Sequence[str]
     statuses: Sequence[str]
     labels: Sequence[str | None]
-    """Of a folder its name, of shards a text or a number's digits; None where nothing is said."""
+    """The folder's name, or the shard's text or digits of a number; None where there is no label."""
     image_ND: np.ndarray
     """fp32, of length 1; 0 where the status is not ok."""
     key_N: np.ndarray
-    """Of their images: see ``core.leaks``."""
+    """Keys of their images, see ``core.leaks``."""
 
     @property
     def good(self) -> list[int]:
-        """The numbers of those that can be judged."""
+        """The numbers of the examples that can be evaluated."""
         return [i for i, status in enumerate(self.statuses) if status == OK]
 
 
 @dataclass(frozen=True)
 class LabelledImages:
-    """Where they lie: in a folder for each class, or in shards."""
+    """The images of a labelled set: in a folder for each class, or in shards."""
 
     dial: str
-    """The option that names them and its value, as errors say it."""
+    """The option that names them and its value, as errors print it."""
     folder: str
     classes: Mapping[str, Sequence[str]]
-    """By the class the names of its images in the folder; none where there are shards."""
+    """Class -> the names of its images in the folder; empty for shards."""
     shards: Sequence[ShardPath]
 
     @property
@@ -72,7 +72,7 @@ class LabelledImages:
         return list(zip(examples.ids, examples.statuses, strict=True))
 
     def find_examples(self, pictures: Pictures) -> Examples:
-        """Return all images. Raises ValueError where a shard is empty, or no image can be judged."""
+        """Return all images. Raises ValueError where a shard is empty, or no image can be evaluated."""
         examples = self._read(pictures)
         if not examples.good:
             found = ", ".join(sorted(set(examples.statuses)))
@@ -100,9 +100,9 @@ class LabelledImages:
 
 
 def open_labelled(spec: str, option: str) -> LabelledImages:
-    """Return the images that an option names; ``option`` is what it is called.
+    """Return the images that an option names; ``option`` is the option's name.
 
-    Raises ValueError, one line that names it, where there are none, only one class, or a class without any.
+    Raises ValueError, one line with that name, where there are no images, one class, or a class without any.
     """
     said = f"{option}={spec!r}"
     if not spec:
@@ -129,7 +129,7 @@ def _list(spec: str, said: str) -> dict[str, list[str]] | None:
 
 
 def find_label(json: str | None) -> str | None:
-    """Return the class that a sample's json says: digits of a whole number, or a text; None without."""
+    """Return the class in a sample's json: digits of a whole number, or a text; None without one."""
     fields = parse_object(json)[1] or {}
     return next((label for name in _FIELDS if (label := _to_label(fields.get(name))) is not None), None)
 
@@ -137,7 +137,7 @@ def find_label(json: str | None) -> str | None:
 def _to_label(value: Any) -> str | None:
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return None
-    if isinstance(value, float):  # what pandas makes of whole numbers beside a null
+    if isinstance(value, float):  # pandas turns whole numbers into floats in a column with a null
         return str(int(value)) if value.is_integer() else None
     text = str(value).strip()
     return (str(int(text)) if text.isdecimal() and len(text) < 10 else text) or None
@@ -151,9 +151,9 @@ def classify_images(
     weight_CD: np.ndarray,
     names: Sequence[str],
 ) -> pa.Table:
-    """Return a row for every example; those judged are ranked by ``feature_GD @ weight_CD.T``.
+    """Return a row for every example; those evaluated are ranked by ``feature_GD @ weight_CD.T``.
 
-    ``label_G`` are the places of their classes among ``names``.
+    ``label_G`` are the indices of their classes in ``names``.
     """
     classes_C = np.arange(len(names))
     ranks = rank_items(feature_GD, weight_CD, label_G, classes_C)
@@ -167,13 +167,13 @@ def classify_images(
 
 
 def list_unread(benchmark: str, examples: Examples) -> pa.Table:
-    """Return rows of the split ``train`` that say what could not be learned from."""
+    """Return rows of the split ``train`` for the examples that training could not use."""
     bad = [i for i, status in enumerate(examples.statuses) if status != OK]
     return pa.table(_describe(benchmark, TRAIN, examples, bad), CLASSIFIED_SCHEMA)
 
 
 def _describe(benchmark: str, split: str, examples: Examples, which: Sequence[int]) -> dict[str, Any]:
-    """Return the columns of some examples, those of their judgement null."""
+    """Return the columns of some examples; their result columns are null."""
     ids = [examples.ids[i] for i in which]
     return {name: [None] * len(which) for name in CLASSIFIED_SCHEMA.names} | {
         "benchmark": [benchmark] * len(which),

@@ -1,7 +1,7 @@
-"""Linear probe (Radford et al. 2021, arXiv:2103.00020, section 3.2): what a linear classifier sees of images.
+"""Linear probe (Radford et al. 2021, arXiv:2103.00020, section 3.2): a linear classifier on image embeddings.
 
-Multinomial logistic regression on embeddings of length 1. The penalty is the one that is most often right on
-a fifth of every class of the training images; then all of them are learned from. Identical images stay
+Multinomial logistic regression on embeddings of length 1. The penalty with the highest accuracy on a fifth of
+every class of the training images is selected; then all training images are used. Identical images stay
 together. M images to learn from, C classes.
 """
 
@@ -18,19 +18,19 @@ from raycomp.evaluate.labelled import LabelledImages, classify_images, list_unre
 from raycomp.words import DROP, WARN
 
 NAME = "linear_probe"
-# What the schema of the rows tells beside them.
+# Keys of the schema's metadata.
 PENALTY, VALIDATION = b"penalty", b"validation_acc1"
 
 
 @dataclass(frozen=True)
 class LinearProbe:
-    """Images of classes to learn from, and others to be tested on."""
+    """Labelled images for training, and others for testing."""
 
     train: LabelledImages
     test: LabelledImages
     seed: int = 0
     overlap: str = WARN
-    """warn, or drop: images that are learned from are not tested on."""
+    """warn, or drop: training images are left out of the test set."""
     name: str = NAME
 
     @property
@@ -42,19 +42,19 @@ class LinearProbe:
         return [*self.train.shards, *self.test.shards]
 
     def list_texts(self, pictures: Pictures) -> list[str]:
-        """Return none: no text is read."""
+        """Return an empty list: no text is read."""
         return []
 
     def find_statuses(self, pictures: Pictures) -> dict[str, Statuses]:
-        """Return the status of every image to learn from, and of every one to be tested on."""
+        """Return the status of every training image, and of every test image."""
         parts = {"train": self.train, "test": self.test}
         return {f"{NAME}.{name}": images.find_statuses(pictures) for name, images in parts.items()}
 
     def grade(self, pictures: Pictures, texts: Texts) -> pa.Table:
-        """Return CLASSIFIED_SCHEMA's rows: those tested, then those that could not be learned from.
+        """Return CLASSIFIED_SCHEMA's rows: the test images, then the training images that were unusable.
 
-        The schema's metadata tell the penalty and its share of right answers on the fifth. Raises ValueError
-        where the test has a class that was not learned, and where there is nothing to choose the penalty by.
+        The schema's metadata hold the penalty and its accuracy on the fifth. Raises ValueError where the test
+        has a class without training images, and where no images are left to select the penalty.
         """
         from raycomp.core.logistic import choose_penalty, fit_logistic, hold_out_fifth
 
@@ -90,6 +90,6 @@ class LinearProbe:
 
 
 def open_linear_probe(config: LinearProbeConfig, overlap: str = WARN) -> LinearProbe:
-    """Return the exam. Raises ValueError, one line that names the option, where a part of it is missing."""
+    """Return the benchmark. Raises ValueError, one line that names the option, where a part is missing."""
     train, test = (open_labelled(getattr(config, name), f"{NAME}.{name}") for name in ("train", "test"))
     return LinearProbe(train, test, config.seed, overlap)

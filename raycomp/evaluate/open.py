@@ -1,4 +1,4 @@
-"""From the dials of an evaluation to its exams: annotations read, images found, everything checked first."""
+"""From the options of an evaluation to its benchmarks: reads annotations, finds images, checks everything."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -21,13 +21,13 @@ from raycomp.evaluate.zeroshot import open_zeroshot
 from raycomp.models.parser import load_parser
 
 Say = Callable[[str], None]
-# Exams that are no choices between captions, by the name of their options.
+# Benchmarks that are no choices between captions, by the name of their options.
 _OTHERS: dict[str, Callable[[EvaluateConfig], Evaluation]] = {
     "zeroshot": lambda config: open_zeroshot(config.zeroshot),
     "retrieval": lambda config: open_retrieval(config.retrieval),
     "linear_probe": lambda config: open_linear_probe(config.linear_probe, config.overlap),
 }
-# Options whose folders are read whole, whatever lies in them.
+# Options whose folders are read whole, with any content.
 _TAKES_ALL = (
     "vl_checklist.annotations",
     "zeroshot.input",
@@ -39,18 +39,18 @@ _TAKES_ALL = (
 
 @dataclass(frozen=True)
 class Opened:
-    """An exam, and what its files hold."""
+    """A benchmark, and the content of its files."""
 
     evaluation: Evaluation
     fingerprint: str
-    """Of all that was read and found."""
+    """Fingerprint of all that was read and found."""
     choices: tuple[Choice, ...] = ()
-    """Rows of a benchmark, whatever is wrong with them."""
+    """Rows of a benchmark, defective ones included."""
     warnings: tuple[str, ...] = ()
 
 
 def check_outside(config: EvaluateConfig, out: str) -> None:
-    """Raise ValueError where the results in the folder ``out`` would be read as a part of an exam."""
+    """Raise ValueError where the results in the folder ``out`` would be read as a part of a benchmark."""
     for option in _TAKES_ALL:
         name, _, field = option.partition(".")
         spec = getattr(getattr(config, name), field)
@@ -59,7 +59,7 @@ def check_outside(config: EvaluateConfig, out: str) -> None:
 
 
 def open_evaluations(config: EvaluateConfig, say: Say = print) -> list[Opened]:
-    """Read and check what ``config.benchmarks`` names. Raises ValueError for what the user can mend."""
+    """Read and check the benchmarks in ``config.benchmarks``. Raises ValueError for errors of the user."""
     known = [*NAMES, *_OTHERS]
     if not config.benchmarks:
         raise ValueError(f"benchmarks: must name at least one of {', '.join(known)}")
@@ -98,7 +98,7 @@ def _size_pictures(evaluation: Evaluation) -> list[tuple[str, int | None]]:
 
 
 def list_evaluation_times(opened: Sequence[Opened]) -> list[int | None]:
-    """Return when the files of exams were last modified, in ns."""
+    """Return when the files of benchmarks were last modified, in ns."""
     evaluations = [one.evaluation for one in opened]
     shards = dict.fromkeys(shard for evaluation in evaluations for shard in evaluation.shards)
     return list_times(
@@ -107,7 +107,7 @@ def list_evaluation_times(opened: Sequence[Opened]) -> list[int | None]:
 
 
 def read_choices(name: str, config: EvaluateConfig) -> list[Choice]:
-    """Return a benchmark's rows. Raises ValueError where its files are not as they should be."""
+    """Return a benchmark's rows. Raises ValueError where its files have another form."""
     options: BenchmarkConfig = getattr(config, name)
     if not options.annotations:
         raise ValueError(f"{name}.annotations: must name the folder of its annotation files")
@@ -116,7 +116,7 @@ def read_choices(name: str, config: EvaluateConfig) -> list[Choice]:
 
 
 def find_choice_images(name: str, config: EvaluateConfig, choices: Sequence[Choice]) -> FoundImages:
-    """Return where the images of a benchmark's rows lie. Raises ValueError where none of them is there."""
+    """Return the places of the images of a benchmark's rows. Raises ValueError where all are missing."""
     options: BenchmarkConfig = getattr(config, name)
     place = options.images or options.annotations
     assert place is not None, "rows were read"

@@ -1,4 +1,4 @@
-"""From rows of scores to who is right: what tables, comparisons and intervals are made of."""
+"""From rows of scores to right and wrong answers: the input of tables, comparisons and intervals."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -28,8 +28,8 @@ from raycomp.words import (
 
 # SugarCrepe++'s own name for it.
 ITT = "itt"
-# Defects whose rows take no part; those that annotators did not confirm never do. A row whose caption is
-# among its negatives stays, and is wrong, as in published scores; of ARO's orders they count it as right.
+# Rows with these defects are excluded; rows that annotators did not confirm always are. A row whose caption
+# is among its negatives stays, and is wrong, as in published scores; in ARO's orders those count it as right.
 _LEFT_OUT = {"aro_order": (EQUAL,)}
 _OWN_NAMES = {"sugarcrepe_pp": {AUGMENTED_ACCURACY: ITT}}
 CUTS = (1, 5, 10)
@@ -41,37 +41,37 @@ class Outcome(NamedTuple):
     split: str
     metric: str
     control: str
-    """Whose scores are judged; "" for the model's own."""
+    """The baseline whose scores are evaluated; "" for the model's own."""
     key_N: np.ndarray
-    """What tells the split's examples apart, texts."""
+    """Keys of the split's examples, texts."""
     unit_N: np.ndarray
-    """The image that an example is of: those of one image are not independent. Texts."""
+    """The image of each example: examples of one image are not independent. Texts."""
     right_N: np.ndarray
     """1, 0, or 1/2 where a tie counts half; float64."""
     tie_N: np.ndarray
-    """Whether equal scores decided; bool."""
+    """Whether the example is a tie of equal scores; bool."""
     chance: float
-    """What scores in a random order come to; NaN where nobody knows."""
+    """The expected value of random scores; NaN where it is unknown."""
     class_N: np.ndarray | None = None
-    """Parts of the split, as any values that compare equal, whose means count alike, as those of classes do;
-    None: all examples count alike."""
+    """Group of each example, any values that compare equal. The groups' means have equal weight, as classes
+    do; None: all examples have equal weight."""
     num_all: int = 0
-    """Examples that the split has: N, and those left out because an image or a caption is lost."""
+    """All examples of the split: N, and those left out because an image or a caption is missing."""
 
 
 def list_controls(table: pa.Table) -> list[str]:
-    """Return the controls whose scores a table of choices holds."""
+    """Return the baselines whose scores a table of choices holds."""
     return [name for name in CONTROLS if f"{name}_positives" in table.column_names]
 
 
 def name_statuses(table: pa.Table) -> list[str]:
-    """Return of every row whether it takes part: ok, its status if that is another, or the defect why not."""
+    """Return for every row: ok, another status, or the defect that excludes it."""
     rows = zip(table[STATUS].to_pylist(), _find_exclusions(table), strict=True)
     return [defect or status if status == OK else status for status, defect in rows]
 
 
 def _find_exclusions(table: pa.Table) -> list[str | None]:
-    """Return of every row the defect for which it takes no part; None where it may."""
+    """Return for every row the defect that excludes it; None where there is none."""
     benchmarks = table["benchmark"].to_pylist()
     found = table["defects"].to_pylist() if "defects" in table.column_names else [()] * len(table)
     return [
@@ -81,10 +81,10 @@ def _find_exclusions(table: pa.Table) -> list[str | None]:
 
 
 def find_choice_outcomes(table: pa.Table) -> list[Outcome]:
-    """Return the outcomes of EXAMPLE_SCHEMA's rows, the model's and the controls', split by split.
+    """Return the outcomes of EXAMPLE_SCHEMA's rows, the model's and the baselines', split by split.
 
-    Only rows that ``name_statuses`` calls ok take part; of items of two images, those whose rows both do. A
-    split that has lost all of them has the metrics of the first split, of no example.
+    Only rows that ``name_statuses`` calls ok are used; for items of two images, both rows must be ok. A split
+    that has lost all its rows has the metrics of the first split, with no example.
     """
     asked = table.filter(pa.array([defect is None for defect in _find_exclusions(table)], pa.bool_()))
     outcomes: list[Outcome] = []
@@ -107,7 +107,7 @@ def find_choice_outcomes(table: pa.Table) -> list[Outcome]:
 
 
 def take_examples(outcome: Outcome, at_n: np.ndarray) -> Outcome:
-    """Return the outcome of the examples at these places alone."""
+    """Return the outcome restricted to the examples at these places."""
     return outcome._replace(
         key_N=outcome.key_N[at_n],
         unit_N=outcome.unit_N[at_n],
@@ -150,7 +150,7 @@ def _judge_split(rows: pa.Table, split: str, control: str) -> list[Outcome]:
 
 
 def _find_pairs(rows: pa.Table) -> tuple[list[Pair], list[str]]:
-    """Return the items of two images whose rows are both there, and what they are called."""
+    """Return the items of two images whose rows are both present, and their names."""
     places: dict[str, list[int]] = {}
     for place, group in enumerate(rows["group"].to_pylist()):
         places.setdefault(group, []).append(place)
@@ -159,8 +159,8 @@ def _find_pairs(rows: pa.Table) -> tuple[list[Pair], list[str]]:
 
 
 def join_splits(outcomes: Sequence[Outcome]) -> tuple[Outcome, np.ndarray]:
-    """Return the outcomes of a metric's splits as those of one without a name, and each example's split, int
-    (N,). An example's key is SPLIT/KEY; an image that several splits have stays one unit. At least one split
+    """Return the outcomes of a metric's splits as those of one split without a name, and each example's
+    split, int (N,). An example's key is SPLIT/KEY; an image in several splits is one unit. At least one split
     has an example."""
     own = [outcome for outcome in outcomes if len(outcome.key_N)]
     first, counts = own[0], np.array([len(outcome.key_N) for outcome in own])
@@ -180,9 +180,9 @@ def join_splits(outcomes: Sequence[Outcome]) -> tuple[Outcome, np.ndarray]:
 
 
 def find_class_outcomes(table: pa.Table) -> list[Outcome]:
-    """Return of CLASSIFIED_SCHEMA's rows acc1, with more than five classes acc5, and mean_per_class_recall.
+    """Return for CLASSIFIED_SCHEMA's rows acc1, with more than five classes acc5, and mean_per_class_recall.
 
-    The last is acc1 with every class counting alike. Classes without a judged image take no part in it.
+    The last is acc1 with equal weight for every class. Classes without an evaluated image are excluded.
     """
     tested = table.filter(pc.equal(table["split"], TEST))
     rows = tested.filter(pc.equal(tested[STATUS], OK))
@@ -200,10 +200,10 @@ def find_class_outcomes(table: pa.Table) -> list[Outcome]:
 
 
 def find_retrieval_outcomes(table: pa.Table) -> list[Outcome]:
-    """Return of RETRIEVED_SCHEMA's rows the recalls at 1, 5 and 10 of both directions.
+    """Return for RETRIEVED_SCHEMA's rows the recalls at 1, 5 and 10 of both directions.
 
-    Each where there are more targets than that. A caption's unit is its image: captions of one image are not
-    independent.
+    Each is computed only where there are more targets than that. A caption's unit is its image: captions of
+    one image are not independent.
     """
     outcomes = []
     for direction, metric in RECALLS.items():
@@ -221,7 +221,7 @@ def find_retrieval_outcomes(table: pa.Table) -> list[Outcome]:
 
 
 def find_outcomes(table: pa.Table) -> list[Outcome]:
-    """Return the outcomes of a scores file's rows, whatever exam they are of."""
+    """Return the outcomes of a scores file's rows, for any benchmark."""
     table = _number_repeats(table)
     if "num_classes" in table.column_names:
         return find_class_outcomes(table)
@@ -231,9 +231,9 @@ def find_outcomes(table: pa.Table) -> list[Outcome]:
 
 
 def _number_repeats(table: pa.Table) -> pa.Table:
-    """Return the rows with ids that tell them apart: where one repeats, the later ones bear their number.
+    """Return the rows with unique ids: repetitions of an id get their number as a suffix.
 
-    Numbered are all rows, whatever their status, so that two models' rows pair.
+    All rows are numbered, whatever their status, so that two models' rows pair.
     """
     if "id" not in table.column_names:
         return table

@@ -1,4 +1,4 @@
-"""Pictures and texts to what a scorer takes: the steps of an evaluation's pass that need no model.
+"""Pictures and texts to a scorer's input: the steps of an evaluation's pass that need no model.
 
 M pictures, T texts, H x W pixels, V values of a picture, N tokens of context.
 """
@@ -42,7 +42,7 @@ _fetch = lru_cache(maxsize=2)(fetch_model)
 TEXT, TEXT_EMBEDDING, BOX = "text", "text_embedding", "box"
 _BOX_TYPE = pa.list_(pa.int32())
 _OF_SAMPLES = (UID, KEY, CAPTION, JSON)
-# What captions lack does not keep an image from being seen.
+# Captions without text do not exclude their image.
 _WITH_IMAGE = (OK, NO_CAPTION, EMPTY_CAPTION)
 
 
@@ -55,9 +55,9 @@ class Files:
 
 
 def read_pictures(item: Files | ShardPath, block_rows: int) -> Iterator[pa.Table]:
-    """Yield the samples of a shard, or image files as such, with their boxes.
+    """Yield the samples of a shard, or image files as samples, with their boxes.
 
-    A file that is no longer there has no image. Raises OSError where the storage fails.
+    A missing file gives a sample without an image. Raises OSError where the storage fails.
     """
     if isinstance(item, ShardPath):
         yield from read_shard(item, block_rows)
@@ -89,9 +89,9 @@ def _read_file(uri: str) -> bytes | None:
 
 
 def prepare_pixels(table: pa.Table, spec: ScorerSpec, max_pixels: int) -> pa.Table:
-    """Turn image bytes into uint8 pixels and their SHA-256; what is wrong with an image becomes its status.
+    """Decode image bytes to uint8 pixels and compute their SHA-256; an image's fault becomes its status.
 
-    The SHA-256 is of the whole file, whatever box of it is looked at.
+    The SHA-256 is of the whole file, for any box.
     """
     statuses = [OK if status in _WITH_IMAGE else status for status in table[STATUS].to_pylist()]
     boxes = table[BOX].to_pylist() if BOX in table.column_names else [None] * len(table)
@@ -133,7 +133,7 @@ def tokenize(table: pa.Table, config: ModelConfig) -> pa.Table:
 
 
 def pictures_schema(spec: ScorerSpec) -> pa.Schema:
-    """Return the columns of embedded pictures: those of samples, null where they are files."""
+    """Return the columns of embedded pictures: those of samples, null for image files."""
     embedding = (IMAGE_EMBEDDING, pa.list_(pa.float32(), spec.embedding_dim))
     texts = [(name, pa.string()) for name in (*_OF_SAMPLES, STATUS, IMAGE_SHA256)]
     return pa.schema([(POSITION, pa.int32()), *texts, embedding])

@@ -1,6 +1,6 @@
-"""Retrieval: does an image find one of its captions among all, and a caption its image?
+"""Retrieval: does an image retrieve one of its captions among all, and a caption its image?
 
-CLIP_benchmark's recalls but for ties, which are wrong. M images that can be judged, T captions of theirs.
+CLIP_benchmark's recalls, except that ties count as wrong. M images to evaluate, T captions of theirs.
 """
 
 from collections import Counter
@@ -44,12 +44,12 @@ class Item(NamedTuple):
     """An image with its captions."""
 
     image: str
-    """As the file has it, or the shard's name and the sample's key; unique."""
+    """The image's name in the file, or the shard's name and the sample's key; unique."""
     captions: tuple[str, ...]
 
 
 class _Found(NamedTuple):
-    """All images, and the embeddings of those that can be judged."""
+    """All images, and the embeddings of those that can be evaluated."""
 
     items: list[Item]
     statuses: list[str]
@@ -65,17 +65,17 @@ class Retrieval:
     """Images with captions: files below a folder, or the samples of shards."""
 
     dial: str
-    """The option that names them and its value, as errors say it."""
+    """The option that names them and its value, as errors print it."""
     items: Sequence[Item]
-    """Of image files; none where there are shards."""
+    """The items of image files; empty for shards."""
     uris: Mapping[str, str]
-    """By the name of an image where it lies, of those that were found."""
+    """Name of an image -> its uri, for the images that were found."""
     shards: Sequence[ShardPath]
     ambiguous: Sequence[str] = ()
-    """Names that several files may be meant by."""
+    """Image names that match several files."""
     name: str = NAME
     warnings: tuple[str, ...] = field(default=(), repr=False)
-    """Of how its images were found."""
+    """Warnings on how its images were found."""
 
     @property
     def pictures(self) -> list[Picture]:
@@ -83,18 +83,18 @@ class Retrieval:
         return [Picture(uri) for uri in self.uris.values()]
 
     def list_texts(self, pictures: Pictures) -> list[str]:
-        """Return the captions of all images that can be judged."""
+        """Return the captions of all images that can be evaluated."""
         return [text for item in self._find(pictures).good for text in item.captions]
 
     def find_statuses(self, pictures: Pictures) -> dict[str, Statuses]:
-        """Return the status of every image, the faults of its captions among them."""
+        """Return the status of every image, faults of its captions included."""
         items, statuses, _ = self._judge(pictures)
         return {NAME: [(item.image, status) for item, status in zip(items, statuses, strict=True)]}
 
     def grade(self, pictures: Pictures, texts: Texts) -> pa.Table:
         """Return RETRIEVED_SCHEMA's rows, an image's before those of its captions.
 
-        An image that cannot be judged takes its captions along: nobody looks for them, and nobody finds them.
+        An image that cannot be evaluated is excluded with its captions, as queries and as targets.
         """
         found = self._find(pictures, texts.bad)
         own_T = np.repeat(np.arange(len(found.good)), [len(item.captions) for item in found.good])
@@ -111,8 +111,8 @@ class Retrieval:
         )
 
     def _find(self, pictures: Pictures, bad: Collection[str] = ()) -> _Found:
-        """Return the images, those with a ``bad`` caption as bad. Raises ValueError unless at least two can
-        be judged.
+        """Return the images; those with a ``bad`` caption are bad. Raises ValueError unless at least two can
+        be evaluated.
         """
         items, statuses, image_ND = self._judge(pictures.asked)
         for i, item in enumerate(items):
@@ -153,7 +153,7 @@ class Retrieval:
 
 
 def _list_queries(found: _Found) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Return the images as queries, and all their captions: what RETRIEVED_SCHEMA says of them."""
+    """Return the images as queries, and all their captions, with RETRIEVED_SCHEMA's descriptive columns."""
     numbers = find_duplicates(found.image_MD).tolist()
     count = Counter(numbers)
     is_duplicate = iter(count[number] > 1 for number in numbers)
@@ -173,7 +173,7 @@ def _list_queries(found: _Found) -> tuple[list[dict[str, Any]], list[dict[str, A
 
 
 def _make_rows(direction: str, queries: list[dict[str, Any]], ranks: Ranks, num_targets: int) -> pa.Table:
-    """Return the rows of queries; ``ranks`` are of those whose status is ok."""
+    """Return the rows of queries; ``ranks`` covers those whose status is ok."""
     found = zip(ranks.rank_Q.tolist(), ranks.ties_Q.tolist(), strict=True)
     rows = []
     for query in queries:
@@ -194,7 +194,7 @@ def find_captions(caption: str | None, sample_json: str | None) -> tuple[str, ..
 
 
 def open_retrieval(config: RetrievalConfig, option: str = f"{NAME}.input") -> Retrieval:
-    """Return the exam. Raises ValueError, one line that names the option, where a part of it is missing."""
+    """Return the benchmark. Raises ValueError, one line that names the option, where a part is missing."""
     said = f"{option}={config.input!r}"
     if not config.input:
         raise ValueError(f"{said}: must name images with captions: a folder, a file or shards")
@@ -237,10 +237,10 @@ def _read_items(file: str, said: str) -> list[Item]:
 
 
 def _read_records(file: str, said: str) -> list[Any]:
-    """Return the rows of a file: a JSON list, or JSON a line (.jsonl)."""
+    """Return the rows of a file: a JSON list, or one JSON object per line (.jsonl)."""
     text = read_text(file, said)
     if file.lower().endswith(".jsonl"):
-        # Not splitlines: a caption may hold what Unicode calls a line break.
+        # Not splitlines: a caption may contain Unicode line separators.
         return [parse_text(line, said) for line in text.split("\n") if line.strip()]
     records = parse_text(text, said)
     if not isinstance(records, list):

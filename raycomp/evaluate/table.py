@@ -1,4 +1,4 @@
-"""The table of an evaluation: every benchmark, split, metric and control, and how sure each figure is."""
+"""The table of an evaluation: every benchmark, split, metric and baseline, with intervals."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -49,31 +49,31 @@ MEANINGS = {
 
 
 class Line(NamedTuple):
-    """One row of table.csv. Figures are shares, 0 to 1; NaN, an empty cell, where there is none."""
+    """One row of table.csv. Figures are shares, 0 to 1; NaN, an empty cell, where not available."""
 
     benchmark: str
     split: str
-    """``micro``: all examples alike; ``macro``: the mean of the splits."""
+    """``micro``: equal weight for all examples; ``macro``: the mean of the splits."""
     metric: str
     value: float
     n: int
-    """Examples that took part."""
+    """Examples that were evaluated."""
     chance: float
     ties: int
-    """Examples that equal scores decided."""
+    """Examples that are ties of equal scores."""
     low: float
     high: float
-    """Ends of the 95 % interval, with the examples of one image counted together."""
+    """Ends of the 95 % interval, with the examples of one image resampled together."""
     detectable: float
-    """What ``core.intervals.Share`` says it is; none for controls."""
+    """See ``core.intervals.Share``; NaN for baselines."""
     control: str
-    """Whose scores these are; "" for the model's own."""
+    """The baseline of these scores; "" for the model's own."""
     num_all: int
-    """Examples there are: ``n``, and those left out because an image or a caption is lost."""
+    """All examples: ``n``, and those left out because an image or a caption is missing."""
 
 
 def make_lines(benchmark: str, outcomes: Sequence[Outcome]) -> list[Line]:
-    """Return the lines of a benchmark: its splits in order, and where there are several their means."""
+    """Return the lines of a benchmark: its splits in order, and for several splits their means."""
     splits = list(dict.fromkeys(outcome.split for outcome in outcomes))
     lines = [_make_line(benchmark, outcome.split, outcome) for outcome in outcomes]
     if len(splits) < 2:
@@ -109,7 +109,7 @@ def _make_line(benchmark: str, split: str, outcome: Outcome, split_N: np.ndarray
 
 
 def choose_main(lines: Sequence[Line]) -> list[Line]:
-    """Return the model's own means, and of benchmarks with one split that split's lines."""
+    """Return the model's own means, and for benchmarks with one split that split's lines."""
     with_means = {line.benchmark for line in lines if line.split == MACRO}
     return [
         line
@@ -119,7 +119,7 @@ def choose_main(lines: Sequence[Line]) -> list[Line]:
 
 
 def report_lines(lines: Sequence[Line]) -> list[Table]:
-    """Return a table for every benchmark and metric, the controls beside the model, split by split."""
+    """Return a table for every benchmark and metric: model and baselines, split by split."""
     by_metric = group_by(lines, lambda line: (line.benchmark, line.metric))
     return [_report_metric(*place, own) for place, own in by_metric.items()]
 

@@ -1,4 +1,4 @@
-"""The little world's own test on a disk or in a store, as ``evaluate/benchmarks/world.py`` reads it."""
+"""Writes the test set of the little world to a disk or a store; ``evaluate/benchmarks/world.py`` reads it."""
 
 from raycomp.data.folder import Folder
 from raycomp.evaluate.benchmarks.world import FILE
@@ -11,9 +11,9 @@ def write_test_set(
 ) -> int:
     """Write ``world.json`` and ``images/``; return the number of rows. Same arguments, same bytes.
 
-    A picture for each scene and a row for each of its negatives, in a split that is named by operation and
-    kind, "swap_object". ``pairs`` and ``some_of`` as in ``draw_test_set``. Raises ValueError where
-    ``num_scenes`` is below 1.
+    A picture for each scene and a row for each of its negatives, in a split named by operation and kind,
+    "swap_object". ``pairs`` and ``some_of`` as in ``draw_test_set``. Raises ValueError where ``num_scenes``
+    is below 1.
     """
     if num_scenes < 1:
         raise ValueError(f"num_scenes={num_scenes}: must be at least 1")

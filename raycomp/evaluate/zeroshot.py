@@ -1,6 +1,6 @@
 """Zero-shot classification (Radford et al. 2021, arXiv:2103.00020): is the class's text the nearest?
 
-CLIP_benchmark's protocol but for ties, which are wrong. C classes, K templates, G images that are judged.
+CLIP_benchmark's protocol, except that ties count as wrong. C classes, K templates, G evaluated images.
 """
 
 from collections import Counter
@@ -20,15 +20,15 @@ from raycomp.evaluate.labelled import LabelledImages, classify_images, open_labe
 
 NAME = "zeroshot"
 TEMPLATE = "a photo of a {}."
-# Where the name of the class goes: Python's way and CLIP_benchmark's.
+# Placeholders of the class name: Python's and CLIP_benchmark's.
 _PLACES = ("{}", "{c}")
-# Beside CLIP_benchmark's shards or one folder up.
+# Files in the folder of CLIP_benchmark's shards or in its parent.
 _CLASSES, _TEMPLATES = "classnames.txt", "zeroshot_classification_templates.txt"
 
 
 @dataclass(frozen=True)
 class Zeroshot:
-    """Images of classes, and what the classes are called."""
+    """Labelled images, and the names of the classes."""
 
     images: LabelledImages
     classes: Sequence[str]
@@ -54,8 +54,8 @@ class Zeroshot:
     def grade(self, pictures: Pictures, texts: Texts) -> pa.Table:
         """Return CLASSIFIED_SCHEMA's rows.
 
-        Raises ValueError where a sample is of a class that there is not, or a class's text, which every image
-        is held against, has a bad embedding.
+        Raises ValueError where a sample has an unknown class, or where a class's text, which every image is
+        compared with, has a bad embedding.
         """
         if texts.bad:
             self._refuse_texts(texts.bad)
@@ -82,7 +82,7 @@ class Zeroshot:
             )
 
     def _number_classes(self) -> dict[str, int]:
-        """Return the number of a class by what may say it."""
+        """Return the number of a class by each of its possible labels."""
         if self.images.classes:
             return {folder: number for number, folder in enumerate(self.images.classes)}
         names = {name: number for number, name in enumerate(self.classes)}
@@ -90,20 +90,20 @@ class Zeroshot:
 
 
 def make_distinct(names: Sequence[str]) -> list[str]:
-    """Return the names, with the number of the class behind one that several classes have."""
+    """Return the names; a name that several classes have gets the class number as a suffix."""
     count = Counter(names)
     return [name if count[name] == 1 else f"{name} #{i}" for i, name in enumerate(names)]
 
 
 def fill(template: str, name: str) -> str:
-    """Return the template with the name at its places."""
+    """Return the template with the name in its placeholders."""
     for place in _PLACES:
         template = template.replace(place, name)
     return template
 
 
 def open_zeroshot(config: ZeroshotConfig) -> Zeroshot:
-    """Return the exam. Raises ValueError, one line that names the option, where a part of it is missing."""
+    """Return the benchmark. Raises ValueError, one line that names the option, where a part is missing."""
     images = open_labelled(config.input, f"{NAME}.input")
     return Zeroshot(images, _read_classes(config, images), _read_templates(config, images))
 
@@ -136,7 +136,7 @@ def _read_templates(config: ZeroshotConfig, images: LabelledImages) -> list[str]
 
 
 def _find_list(shards: Sequence[ShardPath], name: str, option: str) -> list[str] | None:
-    """Return the lines of a file beside the first shard, or one folder up."""
+    """Return the lines of a file in the folder of the first shard, or in its parent."""
     for shard in shards[:1]:
         for folder in (shard.uri.rpartition("/")[0], shard.uri.rpartition("/")[0].rpartition("/")[0]):
             if folder and Folder(folder).exists(name):
@@ -145,7 +145,7 @@ def _find_list(shards: Sequence[ShardPath], name: str, option: str) -> list[str]
 
 
 def _read_list(uri: str, option: str) -> list[str]:
-    """Return the texts of a file, one a line or a JSON list; ValueError unless there is one."""
+    """Return the texts of a file, one per line or a JSON list; ValueError if it is empty."""
     said = f"{option}={uri!r}"
     text = read_text(uri, said)
     if not uri.lower().endswith(".json"):

@@ -1,1 +1,1 @@
-"""Benchmark files as their users find them, read into one shape of row; no model, no image is opened."""
+"""Published benchmark files, read into one row shape; no model is loaded and no image is opened."""

@@ -1,7 +1,7 @@
 """ARO (Yuksekgonul et al. 2023, arXiv:2210.01936): Visual Genome Relation and Attribution.
 
-The user downloads ``visual_genome_relation.json`` and ``visual_genome_attribution.json`` (either will do):
-lists of image_path, true_caption, false_caption, and a box that the image is cut to before it is scored.
+The user downloads ``visual_genome_relation.json`` and ``visual_genome_attribution.json`` (one is enough):
+lists of image_path, true_caption, false_caption, and a box that the image is cropped to before scoring.
 """
 
 from collections.abc import Iterator

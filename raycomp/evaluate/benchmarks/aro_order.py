@@ -1,11 +1,12 @@
 """COCO-Order and Flickr30k-Order of ARO (Yuksekgonul et al. 2023, arXiv:2210.01936): four shuffles a caption.
 
-The user downloads ``coco_karpathy_test.json`` and ``flickr30k_test.json`` (either will do): lists of image,
+The user downloads ``coco_karpathy_test.json`` and ``flickr30k_test.json`` (one is enough): lists of image,
 caption (a list). The four negatives have the caption's tokens in another order: nouns and adjectives, each
 among themselves; all but these; within each three tokens; the threes. Texts are then lower-cased and cut to
-30 words, as there. Three things differ from the published code: the draw has a seed; tokens and tags are the
-given parser's; and the true caption has spaces between its tokens too ("man 's"), so that order alone tells.
-A row of which a shuffle left the caption as it was has the defect ``EQUAL``; the code there calls it right.
+30 words, as in the published code. Three things differ from that code. The draw has a seed. Tokens and tags
+are the given parser's. The true caption also has spaces between its tokens ("man 's"), so that only the order
+differs. A row whose caption a shuffle left unchanged has the defect ``EQUAL``; the published code counts it
+as right.
 """
 
 import random

@@ -1,9 +1,9 @@
 """BiVLC (Miranda et al. 2024, arXiv:2406.09952): SugarCrepe's pairs with an image made for the false caption.
 
-It is published as Parquet with the images inside (``imirandam/BiVLC``, split test). What is read here is
+It is published as Parquet with the images inside (``imirandam/BiVLC``, split test). This module reads
 ``bivlc.jsonl``, a line for each row with the published fields: caption, negative_caption, type (add, replace,
-swap), subtype (att, obj, rel), and image and negative_image as the names of files that their bytes are put
-into. Written by the ``datasets`` library::
+swap), subtype (att, obj, rel), and image and negative_image as the names of files that hold their bytes.
+The ``datasets`` library writes it::
 
     rows = load_dataset("imirandam/BiVLC", split="test")
     for name in ("image", "negative_image"):

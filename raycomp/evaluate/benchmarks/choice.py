@@ -1,4 +1,4 @@
-"""The one row of every benchmark: an image, captions that are true of it, captions that are false."""
+"""The row shape of every benchmark: an image, its true captions and its false captions."""
 
 from collections.abc import Iterable, Iterator
 from types import UnionType
@@ -31,22 +31,22 @@ class Choice(NamedTuple):
     positives: tuple[str, ...]
     negatives: tuple[str, ...]
     op: str = ""
-    """The operation (``words.OPERATIONS``) that the benchmark says made the negatives; "" if none."""
+    """The operation (``words.OPERATIONS``) that made the negatives, by the benchmark; "" if none."""
     kind: str = ""
-    """The kind of concept (``words.CONCEPT_KINDS``) that it says was edited; "" if none."""
+    """The edited kind of concept (``words.CONCEPT_KINDS``), by the benchmark; "" if none."""
     defects: tuple[str, ...] = ()
-    """Of ``DEFECTS``; none for a sound row. Who leaves defective rows out says how many."""
+    """A subset of ``DEFECTS``; empty for a sound row. Code that excludes such rows reports their number."""
     box: tuple[int, int, int, int] | None = None
     """Left, top, width, height in pixels: the part of the image that the row is about; None for all."""
     group: str = ""
-    """The item of several images that the row is part of; "" if none. An item of images i0, i1 and captions
+    """The item of several images that contains the row; "" if none. An item of images i0, i1 and captions
     c0, c1 is two rows: (i0, c0 against c1) and (i1, c1 against c0)."""
 
 
 def read_json(folder: Folder, name: str, shape: type) -> Any:
-    """Return what a file holds.
+    """Return the content of a file.
 
-    Raises ValueError where there is no file, no JSON, an object that has a key twice, not a ``shape``, or
+    Raises ValueError where there is no file, no JSON, an object with a repeated key, not a ``shape``, or
     nothing in it.
     """
     found = parse_text(_read_text(folder, name), folder.at(name))
@@ -59,7 +59,7 @@ def read_json(folder: Folder, name: str, shape: type) -> Any:
 
 
 def read_lines(folder: Folder, name: str) -> Iterator[tuple[str, Any]]:
-    """Yield where it stands and what it holds for every line that is not blank. Raises as ``read_json``."""
+    """Yield the place and the content of every line that is not blank. Raises as ``read_json``."""
     text = _read_text(folder, name)
     if not text.strip():
         raise ValueError(f"{folder.at(name)}: holds no row")
@@ -79,7 +79,7 @@ def _read_text(folder: Folder, name: str) -> str:
 
 
 def parse_text(text: str, where: str) -> Any:
-    """Return what a JSON text holds. Raises ValueError, beginning with ``where``."""
+    """Return the content of a JSON text. Raises ValueError, starting with ``where``."""
     try:
         return parse_json(text)
     except (ValueError, RecursionError) as error:
@@ -87,7 +87,7 @@ def parse_text(text: str, where: str) -> Any:
 
 
 def take(record: Any, name: str, shape: type | UnionType, where: str) -> Any:
-    """Return the field of a record. Raises ValueError, beginning with ``where``, if it is not a ``shape``."""
+    """Return the field of a record. Raises ValueError, starting with ``where``, if it is not a ``shape``."""
     if not isinstance(record, dict) or name not in record:
         raise ValueError(f"{where}: has no field {name!r}")
     value = record[name]
@@ -106,7 +106,7 @@ def take_pixels(record: Any, name: str, where: str) -> int:
 
 
 def is_text(value: Any) -> bool:
-    """Report whether a value is a text that says something and that UTF-8 can hold."""
+    """Return whether a value is a non-blank text that UTF-8 can encode."""
     if not isinstance(value, str) or not value.strip():
         return False
     return not any("\ud800" <= letter <= "\udfff" for letter in value)

@@ -1,7 +1,7 @@
 """COLA, multi-object matching (Ray et al. 2023, arXiv:2305.03689): two images, captions that swap attributes.
 
 ``data/COLA_multiobjects_matching_benchmark.json``: a list of [image 1, caption 1, image 2, caption 2]; an
-image is an address that ends in the name of a Visual Genome file.
+image is a URL that ends in the name of a Visual Genome file.
 """
 
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""What is wrong with a benchmark before any model has seen it, as a table."""
+"""The defects of a benchmark, found without any model, as a table."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -8,7 +8,7 @@ from raycomp.table import Cell, Table
 
 ALL = "all"
 # Rows of a benchmark's splits as published, where that is known; two for each item of two images. Counted
-# from the files; of BiVLC its README says 2,933 items, of Winoground the paper says 400.
+# from the files; BiVLC's README states 2,933 items, Winoground's paper 400.
 ROWS: dict[str, dict[str, int]] = {
     "sugarcrepe": {
         "add_att": 692,
@@ -64,7 +64,7 @@ def warn_other_counts(choices: Iterable[Choice]) -> list[str]:
 def report_defects(choices: Sequence[Choice]) -> Table:
     """Return rows, sound rows and rows by defect of every split; a row may have several defects.
 
-    The note says which splits have another number of rows than was published.
+    The note lists the splits whose number of rows differs from the published one.
     """
     rows = Counter((choice.benchmark, choice.split) for choice in choices)
     sound = Counter((choice.benchmark, choice.split) for choice in choices if not choice.defects)

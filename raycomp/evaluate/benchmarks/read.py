@@ -37,18 +37,18 @@ READERS: dict[str, Callable[[Folder], Iterable[Choice]]] = {
     )
 }
 TAGGED = {aro_order.NAME: aro_order.read}
-"""Those whose negatives are made of tagged words."""
+"""Benchmarks whose negatives are made of tagged words."""
 NAMES = (*READERS, *TAGGED)
 
 
 def read_benchmark(
     name: str, folder: Folder, limit: int | None = None, tag: aro_order.Tag | None = None, seed: int = 0
 ) -> list[Choice]:
-    """Return the rows of the benchmark ``name``, whose annotation files lie in ``folder``, defects marked.
+    """Return the rows of the benchmark ``name`` from the annotation files in ``folder``, defects marked.
 
-    With a ``limit`` the first so many items of each split. ``tag`` parses captions, for those in ``TAGGED``,
-    and ``seed`` draws their negatives. Raises ValueError on an unknown name and where a folder, file, row or
-    field is missing or misshapen.
+    With a ``limit`` only the first items of each split, up to that number. ``tag`` parses captions, for
+    benchmarks in ``TAGGED``, and ``seed`` draws their negatives. Raises ValueError on an unknown name and
+    where a folder, file, row or field is missing or malformed.
     """
     if name not in READERS | TAGGED:
         raise ValueError(f"benchmark={name!r}: must be one of {', '.join(NAMES)}")
@@ -65,7 +65,7 @@ def read_benchmark(
 
 
 def _check_rows(choices: Iterable[Choice]) -> Iterator[Choice]:
-    """Yield every row. Raises ValueError on an id that came before, and an unknown operation or kind."""
+    """Yield every row. Raises ValueError on a repeated id, and on an unknown operation or kind."""
     seen = set()
     for choice in choices:
         where = f"{choice.benchmark}: {choice.split}: row {choice.id!r}"

@@ -1,7 +1,7 @@
 """SugarCrepe++ (Dumpala et al. 2024, arXiv:2406.11171): SugarCrepe's edits with two positives each.
 
-``data/{split}.json``: a list of id, filename, caption, caption2 (a paraphrase), negative_caption. The first
-captions were edited and are no longer all SugarCrepe's. Chance is 1/3: both positives above the negative.
+``data/{split}.json``: a list of id, filename, caption, caption2 (a paraphrase), negative_caption. Some of the
+first captions were edited and differ from SugarCrepe's. Chance is 1/3: both positives above the negative.
 """
 
 from collections.abc import Iterator

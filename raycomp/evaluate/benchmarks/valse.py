@@ -2,7 +2,7 @@
 
 ``data/{piece}.json``: id -> image_file, caption, foil (or foils), mturk, the votes of three annotators for
 the caption, the foil or neither. Published scores use the rows with at least two votes for the caption; the
-others are here too, marked ``UNCONFIRMED``.
+others are read too, marked ``UNCONFIRMED``.
 """
 
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ from raycomp.evaluate.benchmarks.choice import UNCONFIRMED, Choice, read_json, t
 from raycomp.words import OBJECT, RELATION, REPLACE, SWAP
 
 NAME = "valse"
-# Of foils in answers, numbers, existence and plurality the paper names no concept that was edited.
+# For foils in answers, numbers, existence and plurality the paper names no edited concept.
 EDITS = {
     "actant-swap": (SWAP, OBJECT),
     "action-replacement": (REPLACE, RELATION),

@@ -1,4 +1,4 @@
-"""Winoground (Thrush et al. 2022, arXiv:2204.03162): two images, two captions of the very same words.
+"""Winoground (Thrush et al. 2022, arXiv:2204.03162): two images, two captions of exactly the same words.
 
 ``data/examples.jsonl`` of ``facebook/winoground``, one item a line: id, image_0, image_1 (names without the
 ending), caption_0, caption_1, collapsed_tag (Object, Relation or Both). Its images.zip holds NAME.png.

@@ -1,4 +1,4 @@
-"""The little world's own test: scenes of coloured shapes, each caption with a paraphrase and a hard negative.
+"""The little world's test set: scenes of coloured shapes, a caption, a paraphrase and a hard negative each.
 
 ``world.json``, written by ``raycomp.evaluate.world``: a list of split, id, image, caption, paraphrase,
 negative, op, kind. Chance is 1/3 for both captions above the negative, 1/2 for the first.
