@@ -1,1 +1,1 @@
-"""Bytes on disk: shards in, tables and shards out, on local disks and on S3."""
+"""File input and output: shards in, tables and shards out, on local disks and on S3."""

@@ -1,4 +1,4 @@
-"""Small things that every stage does to an Arrow table."""
+"""Small operations on Arrow tables that every stage uses."""
 
 import hashlib
 from typing import Any
@@ -10,7 +10,7 @@ from raycomp.models.parser import MAX_CHARACTERS
 from raycomp.schema import SAMPLE_SCHEMA, aligned_schema, scores_schema
 from raycomp.words import IMAGE, IMAGE_SHA256, PIXELS, SCORE
 
-# Columns that travel between the stages of curation and end in no file.
+# Columns that only stages of curation exchange; they are written to no file.
 TOKENS = "tokens"
 COUNTERFACTUALS = "counterfactuals"
 FAULTS = "faults"
@@ -21,7 +21,7 @@ _TRAVELLING = (TOKENS, COUNTERFACTUALS, FAULTS, OTHERS, SHUFFLED_ALIGNMENT)
 
 
 def check_extra_columns(names: tuple[str, ...]) -> None:
-    """Raise ValueError where an extra column has the name of one that a row has anyway."""
+    """Raise ValueError where an extra column has the name of a column that every row has."""
     columns = scores_schema(aligned_schema(1, "float32", ()), with_content=True).names
     taken = dict.fromkeys([*columns, *SAMPLE_SCHEMA.names, PIXELS, SCORE, *_TRAVELLING])
     for name in names:
@@ -33,16 +33,16 @@ def check_extra_columns(names: tuple[str, ...]) -> None:
 
 
 def readable(text: str) -> str:
-    """Return what of a text is tokenised: all of it, or as much as is parsed, with white space collapsed.
+    """Return the part of a text that is tokenised: as much as is parsed, with white space collapsed.
 
-    That is more than any text tower's context, and bounds the tokenizer's time, which is quadratic in the
+    That exceeds the context of any text tower. It bounds the tokenizer's time, which is quadratic in the
     length of a word.
     """
     return text if len(text) <= MAX_CHARACTERS else " ".join(text.split())[:MAX_CHARACTERS]
 
 
 def to_matrix(column: pa.ChunkedArray | pa.FixedSizeListArray) -> np.ndarray:
-    """Return a fixed-size-list column as [rows, size]; null rows hold whatever lies below them."""
+    """Return a fixed-size-list column as [rows, size]; null rows hold arbitrary values."""
     array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
     size = array.type.list_size
     values = array.values.slice(array.offset * size, len(array) * size)
@@ -57,7 +57,7 @@ def to_fixed_lists(value_NM: np.ndarray, valid_N: np.ndarray | None = None) -> p
 
 
 def add_columns(table: pa.Table, columns: dict[str, Any]) -> pa.Table:
-    """Return the table with the named columns appended, or exchanged where it has them."""
+    """Return the table with the named columns appended, or replaced where it has them."""
     for name, column in columns.items():
         at = table.schema.get_field_index(name)
         table = table.append_column(name, column) if at < 0 else table.set_column(at, name, column)

@@ -28,10 +28,10 @@ def enrich(
 ) -> dict[str, bytes]:
     """Return a sample's members with ``uid`` and ``fields`` in its json; every other member is unchanged.
 
-    The json keeps its own fields in their order and gains the new ones at its end; one of the same name is
-    replaced, but its own ``uid``, where that is another, stays as ``original_uid`` unless there is one; what
-    json cannot say becomes null (see to_json). A sample whose caption came from its json gains a ``txt``,
-    without which open_clip passes it over.
+    The json keeps its own fields in their order; the new ones follow, and replace fields of the same name. A
+    different ``uid`` of its own stays as ``original_uid``, unless that field exists. Values that json cannot
+    represent become null (see to_json). A sample whose caption came from its json gets a ``txt`` member;
+    without it open_clip skips the sample.
     """
     _, found = parse_object(members.get("json"))
     own = found or {}
@@ -56,12 +56,12 @@ def write_shard(folder: str, index: int, samples: Iterable[tuple[str, dict[str, 
 
 
 def write_index(folder: str, num_samples: int, uids: Iterable[np.ndarray] | str) -> None:
-    """Write what stands beside the shards: ``__len__`` and ``sample_ids.npy`` (as write_subset).
+    """Write the index files of the shards: ``__len__`` and ``sample_ids.npy`` (as write_subset).
 
-    ``uids`` are chunks as write_subset takes them, or where a file of its lies, which is copied.
+    ``uids`` are chunks as write_subset takes them, or the uri of a file that it wrote, which is copied.
 
     open_clip reads ``__len__`` as a Python literal from the folder of its first shard. DataComp's own
-    ``meta.json`` is left out: img2dataset takes every json file of a folder for a shard's statistics.
+    ``meta.json`` is not written: img2dataset takes every json file of a folder for a shard's statistics.
     """
     ids = join_uri(folder, "sample_ids.npy")
     if isinstance(uids, str):
@@ -77,8 +77,8 @@ def write_subset(uid_chunks: Iterable[np.ndarray], uri: str) -> int:
 
     ``uid_chunks`` are arrays of uint64 (n, 2), the upper and lower half of each uid, in any order; repeated
     uids stay (they mean upsampling). The file is ``np.save`` of dtype ``u8,u8`` and shape (n,). Its reader
-    uses searchsorted, hence the order. Memory does not grow with the number of uids: they are parted by
-    their first byte, parts that are still too large by the next, and each part sorted by itself.
+    uses searchsorted, which needs the order. Memory does not grow with the number of uids: they are split by
+    their first byte, parts that are still too large by the next, and each part is sorted by itself.
     """
     with tempfile.TemporaryDirectory(prefix="raycomp-subset-") as folder, new_file(uri) as target:
         everything = Path(folder) / "uids"
@@ -98,7 +98,7 @@ def write_subset(uid_chunks: Iterable[np.ndarray], uri: str) -> int:
 def read_subset(uri: str) -> np.ndarray:
     """Return the uids of a file as ``write_subset`` writes it, uint64 (N, 2), all of them in memory.
 
-    Raises ValueError where it is none, OSError where it cannot be read.
+    Raises ValueError where it is no such file, OSError where it cannot be read.
     """
     filesystem, path = resolve(uri)
     with filesystem.open_input_file(path) as file:

@@ -1,7 +1,7 @@
-"""Stored image embeddings: an array beside a Parquet shard, checked, and read in step with its rows.
+"""Stored image embeddings: an array file next to a Parquet shard, checked, and read in step with its rows.
 
-Nothing is unpickled. Rows are read one block after the other, of an npz from its one member, so that no more
-than a block is held. N rows, D dimensions.
+Nothing is unpickled. Rows are read block by block, for an npz from its one member, so that memory holds one
+block at most. N rows, D dimensions.
 """
 
 import io
@@ -26,15 +26,15 @@ from raycomp.data.table import Watched
 from raycomp.words import IMAGE_EMBEDDING
 
 _CHECKS_AT_ONCE = 16
-# What is asked of the storage at once, to see a header and to read all rows.
+# Bytes requested from the storage at once, to read a header and to read all rows.
 _HEADER_BYTES = 64 << 10
 _ROWS_BYTES = 8 << 20
-# What zipfile and numpy raise on broken bytes.
+# What zipfile and numpy raise on damaged bytes.
 _BROKEN = (ValueError, RuntimeError, EOFError, zipfile.BadZipFile, zlib.error, struct.error)
 
 
 class _Array(NamedTuple):
-    """An array whose ``file`` stands at its first row."""
+    """An array whose ``file`` is positioned at its first row."""
 
     file: IO[bytes]
     num_rows: int
@@ -43,9 +43,10 @@ class _Array(NamedTuple):
 
 
 def check_embeddings(shards: Sequence[ShardPath], model: str, width: int) -> None:
-    """Raise ValueError, one line, unless stored embeddings are as many as rows and as wide as the model's.
+    """Raise ValueError, one line, unless stored embeddings match the number of rows and the model's width.
 
-    Only headers and footers are read, and of many shards some, evenly apart: ``check_stored`` asks for each.
+    Only headers and footers are read, and only some of many shards, evenly spaced: ``check_stored`` checks
+    each.
     """
     stored = [shard for shard in shards if shard.embeddings is not None]
     some = stored[:: -(-len(stored) // _CHECKS_AT_ONCE) or 1]
@@ -74,7 +75,7 @@ def check_stored(shard: ShardPath, model: str, width: int) -> None:
 
 
 def _count_rows(shard: ShardPath) -> int | None:
-    """Return what the Parquet's footer says, None where it is damaged; OSError where the storage fails."""
+    """Return the footer's row count, None where the Parquet is damaged; OSError where the storage fails."""
     filesystem, path = resolve(shard.uri)
     with filesystem.open_input_file(path) as file:
         watched = Watched(file)

@@ -18,14 +18,14 @@ from raycomp.data.paths import LEASE, RUN, join_uri, resolve
 from raycomp.data.stores import GCS, READ_ONLY, as_oserror, create_object, open_output, split_uri
 from raycomp.data.written import Written, find_footer, forget_written, hash_file, is_watched, note_written
 
-# Of a run's own folder.
+# Names in a run's own folder.
 _RUNS = {RUN, LEASE}
 _TEMPORARY = re.compile(r"\.[0-9a-f]{32}\.tmp$")
 
 
 @contextmanager
 def name_place(place: str) -> Iterator[None]:
-    """Let a write that fails in the block name the place: "no space left" says not where."""
+    """Add the place to the error of a write that fails in the block: "no space left" does not name it."""
     try:
         yield
     except OSError as error:
@@ -34,7 +34,7 @@ def name_place(place: str) -> Iterator[None]:
 
 
 class _NamedFile(io.FileIO):
-    """A new file whose failed writes name it, or the place where it lies; hashed as it grows if asked for."""
+    """A new file whose failed writes name it, or its place; hashed as it grows if requested."""
 
     def __init__(self, file: str | int, place: str, is_hashed: bool):
         super().__init__(file, "x+" if isinstance(file, str) else "w+")
@@ -51,11 +51,11 @@ class _NamedFile(io.FileIO):
         return count
 
     def seek(self, offset: int, whence: int = 0) -> int:
-        self._digest = None  # what is written out of order is hashed in the end
+        self._digest = None  # a file written out of order is hashed at the end
         return super().seek(offset, whence)
 
     def describe(self, uri: str) -> Written:
-        """Return the facts of the file as it will stand at ``uri``; all of it is written."""
+        """Return the facts of the file once it is at ``uri``; all of it is written."""
         if self._digest is None:
             super().seek(0)
             return hash_file(uri, self)
@@ -64,10 +64,11 @@ class _NamedFile(io.FileIO):
 
 @contextmanager
 def new_file(uri: str) -> Iterator[IO[bytes]]:
-    """Open a binary file that stands at ``uri`` once the block ends without an error, else never.
+    """Open a binary file that appears at ``uri`` once the block ends without an error, else never.
 
-    On a local disk it is written beside ``uri`` under a temporary name and renamed (folders are made); for a
-    store it is written to local temporary space and uploaded; an object becomes visible only when complete.
+    On a local disk it is written in the same folder under a temporary name and renamed (folders are made).
+    For a store it is written to local temporary space and uploaded; an object becomes visible only when
+    complete.
     """
     filesystem, path = resolve(uri)
     if not isinstance(filesystem, fs.LocalFileSystem):
@@ -94,7 +95,7 @@ def new_file(uri: str) -> Iterator[IO[bytes]]:
 
 @contextmanager
 def _open_new(file: str | int, place: str, uri: str) -> Iterator[tuple[IO[bytes], list[Written]]]:
-    """Open a new file; after the block the list that is given holds its facts, if it is watched."""
+    """Open a new file; after the block the given list holds its facts, if it is watched."""
     raw = _NamedFile(file, place, is_watched(uri))
     found: list[Written] = []
     with io.BufferedWriter(raw) as buffered:
@@ -110,7 +111,7 @@ def _upload(file: IO[bytes], uri: str) -> None:
         try:
             shutil.copyfileobj(file, target, 8 << 20)
         except BaseException:
-            # Closing puts together what was sent, and nobody's client can leave that out.
+            # Closing assembles the uploaded parts; no client can skip that.
             target.close()
             filesystem.delete_file(path)
             raise
@@ -126,7 +127,7 @@ def copy_file(source: str, target: str) -> None:
 def create_file(uri: str, data: bytes) -> bool:
     """Write a whole file unless there is one; return whether it was written.
 
-    Of several writers at once one succeeds: on a disk by a hard link, in a store as ``create_object`` says.
+    Of several concurrent writers one succeeds: on a disk by a hard link, in a store by ``create_object``.
     """
     filesystem, path = resolve(uri)
     if isinstance(filesystem, fs.LocalFileSystem):
@@ -149,9 +150,9 @@ def create_file(uri: str, data: bytes) -> bool:
 
 
 def remove_temporary_files(folder: str) -> None:
-    """Remove what killed writers left of their files below a run's folder on a local disk.
+    """Remove the temporary files of killed writers below a run's folder on a local disk.
 
-    Not below another run's, which may be writing.
+    Folders of other runs are skipped, as those may be writing.
     """
     filesystem, path = resolve(folder)
     if not isinstance(filesystem, fs.LocalFileSystem):
@@ -163,9 +164,9 @@ def remove_temporary_files(folder: str) -> None:
 
 
 def list_folder(folder: str) -> dict[str, bool]:
-    """Return what lies directly in a folder, by name, and whether that is a folder; none where it is missing.
+    """Return the names directly in a folder, and whether each is a folder; empty where it is missing.
 
-    In Google's store Arrow lists no folder that nobody made: there they follow from the names of all below.
+    In Google's store Arrow lists no implicit folders: there they are derived from the names of all below.
     """
     if split_uri(folder)[0] == GCS:
         names = [name.partition("/") for name, info in list_below(folder) if info.is_file]
@@ -176,9 +177,9 @@ def list_folder(folder: str) -> dict[str, bool]:
 
 
 def list_below(folder: str) -> Iterator[tuple[str, fs.FileInfo]]:
-    """Yield the name, relative to the folder, and the kind of all that lies below; none where it is missing.
+    """Yield the name, relative to the folder, and the kind of all entries below; none where it is missing.
 
-    On a disk links are followed, but not into a folder that they lie in. A store is asked once.
+    On a disk links are followed, but not into a folder that contains them. A store is listed once.
     """
     filesystem, path = resolve(folder)
     if isinstance(filesystem, fs.LocalFileSystem):
@@ -191,7 +192,7 @@ def list_below(folder: str) -> Iterator[tuple[str, fs.FileInfo]]:
 def _list_disk(
     filesystem: fs.FileSystem, path: str, prefix: str, above: tuple[str, ...]
 ) -> Iterator[tuple[str, fs.FileInfo]]:
-    """``above``: the folders that this one was reached through, without links."""
+    """``above``: the resolved folders on the path to this one."""
     real = os.path.realpath(path)
     if real in above:
         return
@@ -203,7 +204,7 @@ def _list_disk(
 
 
 def check_writable(folder: str) -> None:
-    """Raise ValueError, one line, unless files can be written in ``folder`` (made if need be)."""
+    """Raise ValueError, one line, unless files can be written in ``folder`` (made if needed)."""
     scheme = split_uri(folder)[0]
     if scheme in READ_ONLY:
         raise ValueError(f"out={folder!r}: {scheme}:// is only read; name a folder or another store")

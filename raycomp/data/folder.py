@@ -42,22 +42,22 @@ class Folder:
         return filesystem.get_file_info(path)
 
     def list_names(self, *names: str) -> list[str]:
-        """Return the sorted base names in a sub-folder; none where it is missing."""
+        """Return the sorted base names in a sub-folder; empty where it is missing."""
         return sorted(list_folder(self.at(*names)))
 
     def list_folders(self) -> list[str]:
-        """Return the sorted names of the sub-folders; none where it is missing or a file."""
+        """Return the sorted names of the sub-folders; empty where it is missing or a file."""
         if self._info().type != fs.FileType.Directory:
             return []
         return sorted(name for name, is_folder in list_folder(self.uri).items() if is_folder)
 
     def find_names(self) -> list[str]:
-        """Return the names of all files below, relative to the folder, sorted; none where it is missing."""
+        """Return the names of all files below, relative to the folder, sorted; empty where it is missing."""
         names = [name for name, info in list_below(self.uri) if info.is_file]
         return sorted(names, key=lambda name: name.split("/"))
 
     def read_bytes(self, *names: str) -> bytes:
-        """Return a whole file, which a store sends in one reply. Raises ValueError where it is no file."""
+        """Return a whole file, in one reply of a store. Raises ValueError where it is not a file."""
         filesystem, path = resolve_file(self.at(*names))
         with filesystem.open_input_file(path) as file:
             return file.read()
@@ -81,18 +81,16 @@ class Folder:
         self.write_bytes((json.dumps(content, indent=2) + "\n").encode(), *names)
 
     def create_json(self, content: Any, *names: str) -> bool:
-        """Write a json file unless there is one of that name; return whether it was written."""
+        """Write a json file unless the name exists; return whether it was written."""
         return create_file(self.at(*names), json.dumps(content).encode())
 
     def remove(self, *names: str) -> None:
-        """Remove a file, or a sub-folder with all that is in it; nothing where it is missing."""
+        """Remove a file, or a sub-folder with all its content; do nothing where it is missing."""
         filesystem, path = resolve(self.at(*names))
         forget_written(self.at(*names))
         kind = filesystem.get_file_info(path).type
         if kind == fs.FileType.Directory:
-            with suppress(
-                FileNotFoundError
-            ):  # in Google's store nothing stands for a folder that nobody made
+            with suppress(FileNotFoundError):  # in Google's store an implicit folder has no object
                 filesystem.delete_dir(path)
         elif kind == fs.FileType.File:
             filesystem.delete_file(path)

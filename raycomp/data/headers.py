@@ -1,7 +1,7 @@
-"""The members of a tar stream, by walking its 512-byte headers.
+"""The members of a tar stream, read from its 512-byte headers.
 
-tarfile takes about five times as long over web-sized images, nearly all of it on headers. Plain headers are
-read here; any other goes to tarfile's own parser.
+tarfile takes about five times as long for web-sized images, nearly all of it on headers. This module reads
+plain headers; tarfile's own parser reads the others.
 """
 
 import posixpath
@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from raycomp.words import TRUNCATED_SHARD, UNREADABLE_SHARD
 
-# A larger member is passed over and counts as broken: nothing may exhaust the memory of a worker.
+# A larger member is skipped and counts as broken: no file may exhaust the memory of a worker.
 MAX_MEMBER_BYTES = 1 << 30
 
 _BLOCK = 512
@@ -30,10 +30,10 @@ _PAX_LENGTH = re.compile(rb"(\d{1,9}) ")
 
 
 class BrokenTar(Exception):
-    """The stream is no tar, or stops being one.
+    """The stream is not a tar, or is damaged from some point on.
 
-    ``cut_member`` names the member whose data ends early, None where the cut lies between members (or in a
-    header, or nowhere). ``ended``: the end marker was met, so every member before it is whole.
+    ``cut_member`` names the member whose data ends early, None where the cut is between members (or in a
+    header, or absent). ``ended``: the end marker was read, so every member before it is complete.
     """
 
     def __init__(self, status: str, cut_member: str | None = None, ended: bool = False):
@@ -44,7 +44,7 @@ class BrokenTar(Exception):
 
 
 class Link(NamedTuple):
-    """What stands for the data of a link; ``target`` is the name of the member that it leads to."""
+    """A link in the place of a member's data; ``target`` is the name of the member that it refers to."""
 
     target: str
 
@@ -53,8 +53,8 @@ def iter_members(stream: Any) -> Iterator[tuple[str, bytes | Link | None]]:
     """Yield (name, data) of every regular file and link, data None beyond MAX_MEMBER_BYTES.
 
     ``stream`` needs ``read(n)`` only. Bytes of a name that are not UTF-8 become ``\\xNN``. Folders, devices
-    and GNU's old sparse files are passed over. Raises BrokenTar unless the tar ends in two zero
-    blocks (a cut between two members shows in nothing else) with only zeros after them; no bytes at all are
+    and GNU's old sparse files are skipped. Raises BrokenTar unless the tar ends in two zero blocks (nothing
+    else shows a cut between two members) with only zeros after them. An empty stream counts as
     an empty tar.
     """
     header = _read(stream, _BLOCK)
@@ -87,11 +87,11 @@ def iter_members(stream: Any) -> Iterator[tuple[str, bytes | Link | None]]:
 
 
 def _parse_header(header: bytes, status: str) -> tuple[bytes, str, int]:
-    """Return (type flag, name, size in bytes); raise BrokenTar(status) where this is no header."""
+    """Return (type flag, name, size in bytes); raise BrokenTar(status) where this is not a header."""
     if len(header) < _BLOCK:
         raise BrokenTar(status)
     kind = header[156:157]
-    # The usual form: no name prefix, and numbers that end where ustar ends them.
+    # The usual form: no name prefix, and number fields that end as in ustar.
     if kind in _REGULAR and not header[345] and header[135] in b"\0 " and header[154] in b"\0 ":
         try:
             size, checksum = int(header[124:135], 8), int(header[148:154], 8)
@@ -140,7 +140,7 @@ def _find_target(kind: bytes, name: str, target: str) -> Link:
 
 
 def _parse_pax(data: bytes, name: str | None, link: str | None) -> tuple[str | None, str | None, int | None]:
-    """Return the path (else ``name``), link (else ``link``) and size that pax gives the next member."""
+    """Return the path (else ``name``), link (else ``link``) and size that pax sets for the next member."""
     found, position = {}, 0
     while (match := _PAX_LENGTH.match(data, position)) and int(match[1]) > 0:
         key, equals, value = data[match.end() : position + int(match[1]) - 1].partition(b"=")
@@ -159,7 +159,7 @@ def _parse_pax(data: bytes, name: str | None, link: str | None) -> tuple[str | N
 
 
 def _check_tail(stream: Any) -> None:
-    """Read on after the first zero block: one more must follow, and nothing but zeros."""
+    """Read the rest after the first zero block: one more must follow, and only zeros."""
     num_zeros = 0
     while piece := stream.read(_PIECE):
         num_zeros += piece.count(0)

@@ -1,4 +1,4 @@
-"""Which files are the input: files, folders, globs and brace lists, on disk or in a store."""
+"""The input files of a spec: files, folders, globs and brace lists, on disk or in a store."""
 
 import dataclasses
 import os
@@ -20,19 +20,19 @@ _PATTERN = re.compile(r"[*?\[{]")
 _METADATA = re.compile(r"(.*/)metadata/metadata_([^/]*)\.parquet", re.DOTALL)
 _BRACES = re.compile(r"\{([^{}]*,[^{}]*|-?\d+\.\.-?\d+)\}")
 _COMPRESSED = re.compile(r"\.(?:tar\.(?:gz|bz2|xz|zst|lz4|Z)|t[gbx]z2?|tzst)$", re.IGNORECASE)
-# Where a run writes what ends in .tar or .parquet, and which of these folders hold no samples.
+# Where a run writes files that end in .tar or .parquet, and which of these folders hold no samples.
 _OUTPUTS = ("scores/0.parquet", "subset/kept.parquet", "shards/0.tar", "negatives/0.parquet")
 _RESULTS = ("scores", "subset", "negatives")
 
 
 def absolute_input(spec: str) -> str:
-    """Return an input spec with every relative path made absolute, so that it means the same everywhere."""
+    """Return an input spec with every relative path made absolute; it is then valid in any folder."""
     parts = map(_part, spec.split("::"))
     return "::".join(name + (pattern and absolute_uri(pattern)) for name, pattern in parts)
 
 
 def place_input(spec: str, folder: str) -> str:
-    """Return an input spec with every relative path taken from ``folder``, as in a file that lies there."""
+    """Return an input spec with every relative path taken from ``folder``, as in a file of that folder."""
 
     def place(pattern: str) -> str:
         return absolute_uri(pattern if not pattern or "://" in pattern else join_uri(folder, pattern))
@@ -42,7 +42,7 @@ def place_input(spec: str, folder: str) -> str:
 
 
 def _part(part: str) -> tuple[str, str]:
-    """Return ("NAME=" or nothing, pattern) of one input of a spec."""
+    """Return ("NAME=" or "", pattern) of one input of a spec."""
     match = _NAMED.fullmatch(part)
     return (f"{match[1]}=", match[2]) if match else ("", part)
 
@@ -52,13 +52,13 @@ def expand_input(spec: str, stored_embeddings: str | None = None) -> list[ShardP
 
     ``spec`` is one input or several joined with ``::``, each optionally ``NAME=``; an input is a file, a
     folder (every shard below it), a glob (``*``, ``?``, ``[ab]``, ``**``) or a brace list
-    (``{00000..00009}``, ``{a,b}``); what exists under a name is not read as a pattern. Its root is the
-    deepest folder before the first pattern character, for one file its folder, for a folder itself. Folders
-    and globs take what ends in .tar or .parquet; a .parquet beside a .tar of the same stem is that shard's
-    metadata (img2dataset's layout) and no shard of its own. A file that several links lead to is one shard,
-    by its own name where that lies below the root. A relative path with a ``=`` in its first folder is
-    written ``./a=b/c.tar``. The dial ``stored_embeddings`` says where those of each shard lie; that they are
-    there is not looked up.
+    (``{00000..00009}``, ``{a,b}``); an existing name is not read as a pattern. Its root is the deepest folder
+    before the first pattern character, for one file its folder, for a folder itself. Folders and globs select
+    names that end in .tar or .parquet; a .parquet with the stem of a .tar in its folder is that shard's
+    metadata (img2dataset's layout) and no shard of its own. A file with several links is one shard, by its
+    own name where that is below the root. A relative path with a ``=`` in its first folder is written
+    ``./a=b/c.tar``. The option ``stored_embeddings`` gives the place of each shard's embeddings; their
+    existence is not checked.
 
     Raises ValueError, one line, where an input is empty, missing, unreadable or of no known format, holds a
     run's own results or compressed tars, or where two inputs name one file.
@@ -91,12 +91,12 @@ def _refuse_twice(found: list[tuple[str, str]]) -> None:
 def check_output(spec: str, out: str, option: str = "input") -> None:
     """Raise ValueError where a run's results in the folder ``out`` would be input of ``spec`` themselves.
 
-    ``option``: what it is called that says ``spec``.
+    ``option``: the name of the option with the value ``spec``.
     """
     for _, pattern in map(_part, spec.split("::")):
         scheme = split_uri(pattern)[0]
         if not pattern or scheme != split_uri(out)[0]:
-            continue  # no storage is asked for what cannot be
+            continue  # no storage request for an impossible overlap
         filesystem, path = resolve(pattern)
         for name in _OUTPUTS:
             target = resolve(join_uri(out, name))[1]
@@ -109,7 +109,7 @@ def check_output(spec: str, out: str, option: str = "input") -> None:
 
 
 def _takes(filesystem: fs.FileSystem, item: str, file: str) -> bool:
-    """Whether an input without braces would take a file of that name."""
+    """Whether an input without braces would select a file of that name."""
     start = _pattern_start(filesystem, item)
     if start is not None:
         return _glob(item, start).match(file) is not None
@@ -121,7 +121,7 @@ def _takes(filesystem: fs.FileSystem, item: str, file: str) -> bool:
 
 
 def _pair(shard: ShardPath, stored: str) -> ShardPath:
-    """Return the shard with where its embeddings lie in clip-retrieval's layout, or in DataComp's."""
+    """Return the shard with the place of its embeddings in clip-retrieval's layout, or in DataComp's."""
     if shard.format != "parquet":
         raise ValueError(f"input={shard.uri!r}: must be .parquet with prepare.stored_embeddings={stored!r}")
     if stored != CLIP_RETRIEVAL:
@@ -161,7 +161,7 @@ def _find(pattern: str) -> list[tuple[str, str]]:
 
 
 def _pattern_start(filesystem: fs.FileSystem, path: str) -> int | None:
-    """Return where ``path`` begins to be a pattern: in its first part that is none of what exists."""
+    """Return where the pattern in ``path`` starts: in its first part that does not exist."""
     match = _PATTERN.search(path)
     while match:
         end = path.find("/", match.end())
@@ -173,7 +173,7 @@ def _pattern_start(filesystem: fs.FileSystem, path: str) -> int | None:
 
 
 def _items(filesystem: fs.FileSystem, path: str) -> list[str]:
-    """Return what the braces of a path stand for, but for those that are part of an existing name."""
+    """Return the expansions of a path's braces, except for braces in an existing name."""
     start = _pattern_start(filesystem, path)
     if start is None:
         return [path]
@@ -182,7 +182,7 @@ def _items(filesystem: fs.FileSystem, path: str) -> list[str]:
 
 
 def _glob(item: str, start: int) -> re.Pattern:
-    """Return what a pattern matches; before the folder that holds ``start`` it stands for itself."""
+    """Return the regular expression of a pattern; folders before the one that holds ``start`` are literal."""
     root = item[: item.rfind("/", 0, start) + 1]
     return re.compile(re.escape(root) + glob_translate(item[len(root) :]))
 
@@ -190,7 +190,7 @@ def _glob(item: str, start: int) -> re.Pattern:
 def _list(filesystem: fs.FileSystem, item: str, info: fs.FileInfo | None, pattern: str) -> list[str]:
     """Return the files that ``item``, free of braces, names: itself, those below it or those it matches.
 
-    ``info`` is what the storage says of it, where that is known.
+    ``info`` is the storage's file info, where it is known.
     """
     start = _pattern_start(filesystem, item)
     info = info or filesystem.get_file_info(item)
@@ -222,7 +222,7 @@ def _list(filesystem: fs.FileSystem, item: str, info: fs.FileInfo | None, patter
 
 
 def _refuse_files(pattern: str, listed: Iterable[str], files: Iterable[str], shards: list[str]) -> None:
-    """Raise ValueError where a folder or glob holds samples in a form that is not read, or results."""
+    """Raise ValueError where a folder or glob holds samples in an unsupported form, or results."""
     packed = next((file for file in files if _COMPRESSED.search(posixpath.basename(file))), None)
     if packed:
         raise ValueError(
@@ -240,7 +240,7 @@ def _refuse_files(pattern: str, listed: Iterable[str], files: Iterable[str], sha
 
 
 def _drop_links(files: list[str], root: str) -> list[str]:
-    """Return every file once, by its own name where that lies below the root, else by the first name."""
+    """Return every file once, by its own name where that is below the root, else by the first name."""
     real_root = os.path.realpath(root)
     by_file: dict[str, str] = {}
     for file in sorted(files):
@@ -251,7 +251,7 @@ def _drop_links(files: list[str], root: str) -> list[str]:
 
 
 def _list_files(filesystem: fs.FileSystem, folder: str, recursive: bool) -> list[str]:
-    """Return the files in a folder, hidden ones too; through links, each folder once."""
+    """Return the files in a folder, hidden ones too; links are followed, each folder once."""
     if isinstance(filesystem, fs.LocalFileSystem):
         return list(_list_disk(folder, recursive))
     selector = fs.FileSelector(folder, recursive=recursive, allow_not_found=True)
@@ -265,7 +265,7 @@ def _list_disk(folder: str, recursive: bool) -> Iterator[str]:
         raise error
 
     seen: set[str] = set()
-    # Links last, so that what lies below the root goes by its own name.
+    # Links last, so that files below the root keep their own name.
     todo = [folder]
     while todo:
         for here, folders, names in os.walk(todo.pop(0), onerror=fail):
@@ -298,7 +298,7 @@ def _is_hidden(relative: str) -> bool:
 
 
 def expand_braces(text: str) -> list[str]:
-    """Return every text that the brace lists of ``text`` stand for: ``a{08..10}`` is a08, a09, a10."""
+    """Return every expansion of the brace lists of ``text``: ``a{08..10}`` is a08, a09, a10."""
     match = _BRACES.search(text)
     if match is None:
         return [text]

@@ -1,8 +1,8 @@
-"""The manifest of a finished run: size and SHA-256 of every result file, and the check that they are there.
+"""The manifest of a finished run: size and SHA-256 of every result file, and the check of the files.
 
-``manifest.json`` lies beside run.json, which holds its digest. A reader asks the storage for the manifest and
-for a list of the folders it will read, one request for a thousand files; a Parquet file's footer is checked
-where the file is opened, a sample where it is read. ``verify_whole`` makes the check read every byte.
+``manifest.json`` is next to run.json, which holds its digest. A reader requests the manifest and a list of
+the folders that it will read, one request for a thousand files. A Parquet file's footer is checked where the
+file is opened, a sample where it is read. ``verify_whole`` makes the check read every byte.
 """
 
 import hashlib
@@ -22,9 +22,9 @@ from raycomp.data.written import ResultFile, Written, hash_file, make_result
 
 MANIFEST = "manifest.json"
 FORMAT = 1
-"""What run.json holds as ``format``. Runs of before have no manifest."""
+"""The value of ``format`` in run.json. Runs of earlier versions have no manifest."""
 _AT_ONCE = 16
-# What readers take that list a folder, by its name; others open only what they know by name.
+# File types that readers take from a listed folder, by its name; other folders' files are opened by name.
 _TAKEN = {
     "scores": re.compile(r"/\d+\.parquet$"),
     "negatives": re.compile(r"/\d+\.parquet$"),
@@ -35,7 +35,7 @@ _is_whole = False
 
 
 def read_result(file: ResultFile) -> bytes:
-    """Return the whole of a run's file. Raises ValueError where it is not as the run wrote it."""
+    """Return the whole of a run's file. Raises ValueError where it differs from what the run wrote."""
     data = Folder(file).read_bytes()
     if file.sha256 is not None and hashlib.sha256(data).hexdigest() != file.sha256:
         raise ValueError(f"{file}: was changed; its SHA-256 is not the one that the run wrote")
@@ -44,7 +44,7 @@ def read_result(file: ResultFile) -> bytes:
 
 @contextmanager
 def verify_whole(is_whole: bool) -> Iterator[None]:
-    """Let every check in the block read files to their end and compare their SHA-256."""
+    """Make every check in the block read whole files and compare their SHA-256."""
     global _is_whole
     before, _is_whole = _is_whole, is_whole
     try:
@@ -54,10 +54,10 @@ def verify_whole(is_whole: bool) -> Iterator[None]:
 
 
 def write_manifest(folder: Folder, outputs: Sequence[str], written: Mapping[str, Written]) -> dict[str, Any]:
-    """Write the manifest of what lies in ``outputs``; return what run.json says of it.
+    """Write the manifest of the files in ``outputs``; return the entries for run.json.
 
     ``outputs`` are sub-folders, or files at the top; ``written`` are known files by uri. Others, which an
-    earlier start wrote, are read. Raises OSError where a file is not as it was written.
+    earlier start wrote, are read. Raises OSError where a file differs from what was written.
     """
     sizes = dict(_list_outputs(folder, outputs))
     known = {file.uri[len(folder.uri) + 1 :]: file for file in written.values()}
@@ -79,11 +79,11 @@ def write_manifest(folder: Folder, outputs: Sequence[str], written: Mapping[str,
 def check_results(
     folder: Folder, run: Mapping[str, Any], *outputs: str, is_whole: bool = False
 ) -> dict[str, ResultFile]:
-    """Return the files of ``outputs`` (none = all) of a finished run by name, once they are as written.
+    """Return the files of ``outputs`` (none = all) of a finished run by name, after checking them.
 
-    ``run`` is its run.json. A run of before manifests is checked by the number of its files, which are
-    returned as they are found, and a line on stderr says so, once. Raises ValueError naming the first file
-    that is missing, shorter, longer, one too many or, with ``is_whole`` or in ``verify_whole``, changed.
+    ``run`` is its run.json. An older run without a manifest is checked by the number of its files, which are
+    returned as found; stderr reports that once. Raises ValueError naming the first file that is missing,
+    shorter, longer, extra or, with ``is_whole`` or in ``verify_whole``, changed.
     """
     if "manifest" not in run:
         return _check_counts(folder, run.get("results", {}), outputs)
@@ -113,12 +113,12 @@ def _output_of(name: str) -> str:
 
 
 def _is_taken(name: str) -> bool:
-    """Whether a reader that lists the folder would take a file."""
+    """Whether a reader that lists the folder would read a file."""
     return any(_output_of(name) == output and taken.search(name) for output, taken in _TAKEN.items())
 
 
 def _list_outputs(folder: Folder, outputs: Iterable[str]) -> Iterator[tuple[str, int]]:
-    """Yield name and size of the files in sub-folders, and of files at the top, but for hidden ones."""
+    """Yield name and size of the files in sub-folders, and of files at the top; hidden ones are skipped."""
     top = [output for output in outputs if "." in output]
     infos = find_infos(folder.at(name) for name in top)
     yield from ((name, infos[folder.at(name)].size) for name in top if infos[folder.at(name)].is_file)
@@ -146,7 +146,7 @@ def _hash(uri: str) -> Written:
 
 
 def _compare(files: Iterable[Written]) -> None:
-    """Raise ValueError naming the first file whose bytes are not those that were written."""
+    """Raise ValueError naming the first file whose bytes differ from what was written."""
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         files = list(files)
         for file, found in zip(files, pool.map(lambda file: _hash(file.uri), files), strict=True):
@@ -171,7 +171,7 @@ def _load(uri: str, sha256: str) -> dict[str, Written]:
 
 
 def _check_counts(folder: Folder, counts: Mapping[str, int], outputs: Sequence[str]) -> dict[str, ResultFile]:
-    """Check that no fewer files are there than a run of before manifests wrote, room by room."""
+    """Check that no files are missing from an older run without a manifest, folder by folder."""
     _warn_once(folder.uri)
     found: dict[str, ResultFile] = {}
     for output in outputs or counts:

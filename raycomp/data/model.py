@@ -1,4 +1,4 @@
-"""Which model is meant, and where its files can be read from a disk."""
+"""Which model an option names, and where its files can be read on a disk."""
 
 import fcntl
 import hashlib
@@ -23,8 +23,8 @@ from raycomp.data.stores import split_uri
 def find_model(config: ModelConfig) -> ModelConfig:
     """Return the config with the files of a model's folder for name and weights, where it names one.
 
-    A model's folder is one that ``raycomp train`` wrote, or the ``checkpoint/`` in it, wherever it lies.
-    Raises ValueError where the training has not finished, a file is not as it was written, or ``model.name``
+    A model's folder is one that ``raycomp train`` wrote, or its ``checkpoint/``, in any place. Raises
+    ValueError where the training has not finished, a file differs from what was written, or ``model.name``
     names another model than the folder's own and the default, which stands for any.
     """
     folder = Folder(config.weights)
@@ -42,7 +42,7 @@ def find_model(config: ModelConfig) -> ModelConfig:
     elif is_uri:
         raise ValueError(f"{config.said_weights}: holds neither {RUN} of a training nor {ARCHITECTURE}")
     else:
-        return config  # a tag, which a folder here has for a name
+        return config  # a tag that is also the name of a folder here
     lacks = next((name for name in (ARCHITECTURE, WEIGHTS) if not folder.exists(name)), None)
     if lacks:
         raise ValueError(f"{config.said_weights}: holds no whole model, {folder.at(lacks)} is not there")
@@ -56,7 +56,7 @@ def find_model(config: ModelConfig) -> ModelConfig:
 
 
 def _find_training(named: Folder) -> Folder | None:
-    """Return the folder of the run that a model's folder or file of weights is of; none of a foreign one."""
+    """Return the folder of the run that wrote a model's folder or weights; None for foreign ones."""
     names = named.uri.split("/")
     up = {CHECKPOINT: 1, WEIGHTS: 2}.get(names[-1], 0)
     if up == 2 and names[-2:-1] != [CHECKPOINT]:
@@ -66,15 +66,15 @@ def _find_training(named: Folder) -> Folder | None:
 
 
 def _check_training(folder: Folder, said: str) -> str:
-    """Return the model that the training in a folder began with.
+    """Return the model that the training in a folder started from.
 
-    Raises ValueError where there is none, or its model is not as it was written.
+    Raises ValueError where there is none, or its model differs from what was written.
     """
     try:
         run = read_finished(folder.uri)
         if run["kind"] != "train":
             raise ValueError(f"holds {run['kind']}, must hold a training")
-        check_results(folder, run, CHECKPOINT, is_whole=True)  # weights of one model are all of one size
+        check_results(folder, run, CHECKPOINT, is_whole=True)  # sizes do not distinguish weights of one model
     except ValueError as error:
         raise ValueError(f"{said}: {error}") from error
     return run["config"].get("model", {}).get("name", "")
@@ -85,13 +85,13 @@ def _plain(name: str) -> str:
 
 
 def fetch_model(config: ModelConfig) -> ModelConfig:
-    """Return the config with paths of this machine for files that lie in a store, copied at first.
+    """Return the config with local paths for files that are in a store, after copying them.
 
     Raises ValueError where there is no such file, OSError where the storage fails.
     """
     if not any(map(_is_stored, (config.name, config.weights))):
         return config
-    # open_clip takes seconds to import, and who only makes tokens needs none of it.
+    # open_clip takes seconds to import, and processes that only tokenise do not need it.
     from raycomp.models.architecture import HUB_CONFIG
     from raycomp.models.config_files import list_config_files
 
@@ -115,11 +115,11 @@ def _fetch(uri: str, companions: list[str], said: str) -> str:
 
 
 def fetch(uri: str, companions: Sequence[str] = ()) -> str:
-    """Return the path of a file: where it lies on a disk, else that of this machine's copy.
+    """Return the path of a file: its place on a disk, else that of this machine's copy.
 
-    Files ``companions`` come along where they exist. Copies lie below raycomp/ in XDG_CACHE_HOME, or
-    ~/.cache, each with its whole uri for a name; every version of the files, by size and ETag, has its own,
-    which the first process that asks makes while others wait for it. Nothing removes them. Raises
+    Files ``companions`` are copied with it where they exist. Copies are below raycomp/ in XDG_CACHE_HOME, or
+    ~/.cache, each under its whole uri; every version of the files, by size and ETag, has its own copy. The
+    first process that needs it makes the copy while others wait for it. Copies are never removed. Raises
     FileNotFoundError where there is no such file, OSError where the storage or the disk fails.
     """
     filesystem, path = resolve(uri)
@@ -134,7 +134,7 @@ def fetch(uri: str, companions: Sequence[str] = ()) -> str:
     copies.mkdir(parents=True, exist_ok=True)
     with (copies / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        # The file itself comes last: where it is, all are.
+        # The file itself comes last: where it is present, all are.
         is_there = _place(copies, uri).exists()
         for one in (one for one, version in found.items() if version and not is_there):
             copy_file(one, str(_place(copies, one)))
@@ -146,7 +146,7 @@ def _place(copies: Path, uri: str) -> Path:
 
 
 def _find_version(uri: str) -> list[str] | None:
-    """Return what changes with an object; None where there is none."""
+    """Return the version of an object, which changes with it; None where there is none."""
     filesystem, path = resolve(uri)
     info = filesystem.get_file_info(path)
     if not info.is_file:

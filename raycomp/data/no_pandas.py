@@ -1,7 +1,7 @@
-"""PyArrow without pandas: to make an array of a list it imports pandas, half a second, to ask for its types.
+"""PyArrow without pandas: to make an array of a list it imports pandas, half a second, to check types.
 
-A command of one process hands PyArrow nothing of pandas. Ray Data does, so a process that connects to a
-cluster takes it back.
+A command of one process passes no pandas objects to PyArrow. Ray Data does, so a process that connects to a
+cluster restores the import.
 """
 
 import sys
@@ -22,7 +22,7 @@ class _Refuse(MetaPathFinder):
 
 
 def keep_pandas_out() -> None:
-    """Let PyArrow look for pandas once, and not find it, unless this process has imported it."""
+    """Make PyArrow's check for pandas fail once and for all, unless this process has imported pandas."""
     if _PANDAS in sys.modules:
         return
     refuse = _Refuse()
@@ -34,7 +34,7 @@ def keep_pandas_out() -> None:
 
 
 def let_pandas_in() -> None:
-    """Let PyArrow know of pandas again, where it is installed."""
+    """Restore PyArrow's knowledge of pandas, where it is installed."""
     try:
         _ = _pandas_api.pd
     except ImportError:

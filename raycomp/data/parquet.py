@@ -1,4 +1,4 @@
-"""Parquet tables on disk: equal tables give equal bytes, however they were put together."""
+"""Parquet tables on disk: equal tables give equal bytes, independent of how they were assembled."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -16,7 +16,7 @@ from raycomp.words import SHARD, STATUS
 
 ROW_GROUP_ROWS = 16_384
 _PIECE_BYTES = 8 << 20
-# Of a file's end, as Arrow reads it first.
+# Bytes of a file's end, as Arrow reads it first.
 _FOOTER_BYTES = 64 << 10
 
 
@@ -46,7 +46,7 @@ def write_table(table: pa.Table, uri: str, schema: pa.Schema) -> None:
 
 
 def write_groups(tables: Iterable[pa.Table], uri: str, schema: pa.Schema) -> int:
-    """Write tables into one file, as ``new_groups`` does; return how many rows."""
+    """Write tables into one file, as ``new_groups`` does; return the number of rows."""
     count = 0
     with new_groups(uri, schema) as write:
         for table in tables:
@@ -57,9 +57,9 @@ def write_groups(tables: Iterable[pa.Table], uri: str, schema: pa.Schema) -> int
 
 @contextmanager
 def new_groups(uri: str, schema: pa.Schema) -> Iterator[Callable[[pa.Table], None]]:
-    """Give what adds a table of ``schema`` to one file, a row group for each that has rows.
+    """Return a function that adds a table of ``schema`` to one file, a row group for each that has rows.
 
-    The file stands at ``uri`` once the block ends without an error. Equal tables give equal bytes.
+    The file appears at ``uri`` once the block ends without an error. Equal tables give equal bytes.
     """
     with (
         new_file(uri) as file,
@@ -81,7 +81,7 @@ def read_groups(uri: str) -> Iterator[pa.Table]:
 
 
 def count_caption_words(captions: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return how many words each caption has, apart by white space of Unicode; null where there is none."""
+    """Return each caption's number of words, split at Unicode white space; null where there is none."""
     return pc.list_value_length(pc.utf8_split_whitespace(pc.utf8_trim_whitespace(captions)))
 
 
@@ -104,7 +104,7 @@ def read_columns(uri: str, columns: Sequence[str] | None = None) -> pa.Table:
 def read_rows(uri: str, columns: Sequence[str], row_N: np.ndarray) -> Iterator[pa.Table]:
     """Yield the rows of a Parquet file at the places ``row_N``, ascending, in a table for each row group.
 
-    Row groups without any are not read. Raises as ``read_columns``.
+    Row groups without such a row are not read. Raises as ``read_columns``.
     """
     with _open_parquet(uri) as file:
         _check_columns(uri, file, columns)
@@ -155,7 +155,7 @@ def _check_columns(uri: str, file: pq.ParquetFile, columns: Sequence[str]) -> No
 
 @contextmanager
 def _open_parquet(uri: str) -> Iterator[pq.ParquetFile]:
-    """Arrow raises its own errors and OSError for damaged files: these become one line for the user.
+    """Open a file; Arrow's own errors and OSError for damaged files become one line for the user.
 
     A ``Result`` must have the footer that its run wrote. Pages that raycomp wrote have checksums.
     """
@@ -173,7 +173,7 @@ def _open_parquet(uri: str) -> Iterator[pq.ParquetFile]:
 
 
 def _read_footer(uri: str, source: pa.NativeFile, known: str) -> pq.FileMetaData:
-    """Return the metadata of a file in the one read that Arrow would take, most often.
+    """Return the metadata of a file, usually in the one read that Arrow would use.
 
     Raises UserError unless the SHA-256 of its footer is ``known``.
     """
@@ -188,7 +188,7 @@ def _read_footer(uri: str, source: pa.NativeFile, known: str) -> pq.FileMetaData
 
 
 def _can_be_read(source: pa.NativeFile) -> bool:
-    """Whether the storage gives all bytes of a file, so that the fault lies in them."""
+    """Whether the storage returns all bytes of a file; the fault is then in the bytes."""
     try:
         source.seek(0)
         while source.read(_PIECE_BYTES):

@@ -1,4 +1,4 @@
-"""Paths and uris: the file system behind each, and what an input shard is called."""
+"""Paths and uris: the file system of each, and the name of an input shard."""
 
 import dataclasses
 import os
@@ -17,12 +17,12 @@ REPORT = "report.html"
 LEASE = "lease.json"
 # The subset that a curation or selection chose.
 KEPT_FILE = "subset/kept.parquet"
-# What only an unfinished run needs.
+# Files that only an unfinished run needs.
 WORK = "work"
-# The model that a training leaves: its folder, its weights, and open_clip's config of it.
+# The model that a training writes: its folder, its weights, and open_clip's config of it.
 CHECKPOINT, WEIGHTS, ARCHITECTURE = "checkpoint", "model.safetensors", "model.json"
 
-# Files that a storage is asked about at a time; of a folder with more of them the list is asked for.
+# Number of files whose info is requested one by one; a folder with more of them is listed.
 _ASKED_AT_ONCE = 16
 
 
@@ -31,10 +31,10 @@ class ShardPath:
     """One input shard.
 
     ``name`` is its path relative to the root of its input, prefixed ``NAME=`` where there are several inputs
-    or the input was given a name; it holds nothing of where the root lies, so that a corpus keeps its uids
+    or the input was given a name. It does not depend on the root's place, so that a corpus keeps its uids
     when it moves. ``ordinal`` is its place among all shards sorted by ``name``. ``format`` is tar or parquet.
-    ``embeddings`` is the npy or npz file that holds the image embeddings of its rows, none where they are to
-    be made; ``array`` names those in an npz.
+    ``embeddings`` is the npy or npz file that holds the image embeddings of its rows, None where they are to
+    be computed; ``array`` is the array's name in an npz.
     """
 
     ordinal: int
@@ -61,9 +61,9 @@ def resolve(uri: str) -> tuple[fs.FileSystem, str]:
 
 
 def resolve_file(uri: str) -> tuple[fs.FileSystem, str]:
-    """Return what ``resolve`` does, for a file that is about to be read.
+    """Return the result of ``resolve``, for a file that is about to be read.
 
-    Raises ValueError where something else lies there on a disk: opening a pipe would wait for ever.
+    Raises ValueError where a disk has something else there: opening a pipe would wait forever.
     """
     filesystem, path = resolve(uri)
     if isinstance(filesystem, fs.LocalFileSystem) and os.path.exists(path) and not os.path.isfile(path):
@@ -74,9 +74,9 @@ def resolve_file(uri: str) -> tuple[fs.FileSystem, str]:
 
 
 def absolute_uri(uri: str) -> str:
-    """Return a path made absolute, one with ``file://`` too; any other uri as it is.
+    """Return a path made absolute, one with ``file://`` too; any other uri unchanged.
 
-    Workers have other working folders than the driver. Raises ValueError for an empty text, which would be
+    Workers have other working folders than the driver. Raises ValueError for an empty text, which would mean
     the working folder.
     """
     if not uri:
@@ -86,12 +86,12 @@ def absolute_uri(uri: str) -> str:
 
 
 def strip_slash(uri: str) -> str:
-    """Return the uri of a folder without the slash at its end, so that it has one name."""
+    """Return the uri of a folder without a trailing slash, so that it has one name."""
     return uri if uri.endswith("://") else uri.rstrip("/") or "/"
 
 
 def _absolute(path: str) -> str:
-    """Return a whole path. ``link/..`` is the folder above what the link leads to, as everywhere else."""
+    """Return a whole path. ``link/..`` is the parent of the link's target, as everywhere else."""
     parts = path.split("/")
     if ".." not in parts:
         return os.path.abspath(path)
@@ -105,10 +105,10 @@ def join_uri(folder: str, *names: str) -> str:
 
 
 def fingerprint_shards(shards: list[ShardPath]) -> list[dict[str, str | int]]:
-    """Return name and size in bytes of every shard, in their order, and the size of its stored embeddings.
+    """Return name and size in bytes of every shard, in order, and the size of its stored embeddings.
 
-    A copy has the same, whatever its times and wherever it lies; content of the same size is told apart where
-    samples are read. Raises ValueError where a file has vanished.
+    A copy has the same fingerprint, independent of times and place; a different content of the same size is
+    detected where samples are read. Raises ValueError where a file is missing.
     """
     found = find_infos(_list_files(shards))
     return [
@@ -122,9 +122,9 @@ def fingerprint_shards(shards: list[ShardPath]) -> list[dict[str, str | int]]:
 
 
 def list_times(shards: Iterable[ShardPath], uris: Iterable[str] = ()) -> list[int | None]:
-    """Return when the files of shards, and others, were last modified, in ns; none where one is gone.
+    """Return when the files of shards, and others, were last modified, in ns; None where one is missing.
 
-    Of an object it is the second: a list may report more than a HEAD.
+    An object's time is cut to seconds: a list may report more digits than a HEAD.
     """
     return [_read_time(uri, info) for uri, info in find_infos([*_list_files(shards), *uris]).items()]
 
@@ -134,19 +134,19 @@ def _list_files(shards: Iterable[ShardPath]) -> list[str]:
 
 
 def size_files(uris: Iterable[str]) -> list[tuple[str, int | None]]:
-    """Return every file with its size in bytes, none where it is gone."""
+    """Return every file with its size in bytes, None where it is missing."""
     return [(uri, info.size) for uri, info in find_infos(uris).items()]
 
 
 def count_bytes(shards: Iterable[ShardPath]) -> int:
-    """Return the size of shards together; one that is gone has none."""
+    """Return the total size of shards in bytes; a missing shard counts as 0."""
     return sum(size or 0 for _, size in size_files(shard.uri for shard in shards))
 
 
 def find_infos(uris: Iterable[str]) -> dict[str, fs.FileInfo]:
-    """Return what the storage says of files, in their order.
+    """Return the storage's info on files, in their order.
 
-    A folder of a store with many of them is listed, which is a request for a thousand files there.
+    A store's folder with many of them is listed, which is one request for a thousand files there.
     """
     wanted = list(dict.fromkeys(uris))
     by_folder = group_by(wanted, posixpath.dirname)

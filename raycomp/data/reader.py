@@ -1,4 +1,4 @@
-"""Any input shard: opened, read as rows, and asked for the original members of chosen samples."""
+"""Reads any input shard as rows, and the original members of chosen samples."""
 
 from collections.abc import Collection, Iterator
 
@@ -10,8 +10,8 @@ from raycomp.data.paths import ShardPath, resolve
 from raycomp.data.table import extract_table, read_table
 from raycomp.data.tar import extract_tar, read_tar
 
-# What is asked of the storage at once while a tar is streamed: requests to S3 cost time, memory beyond the
-# processor's cache does on a disk.
+# Bytes requested from the storage at once while a tar is streamed: requests to S3 cost time; on a disk memory
+# beyond the processor's cache does.
 _DISK_BUFFER_BYTES = 512 << 10
 _S3_BUFFER_BYTES = 8 << 20
 
@@ -19,8 +19,8 @@ _S3_BUFFER_BYTES = 8 << 20
 def read_shard(shard: ShardPath, block_rows: int) -> Iterator[pa.Table]:
     """Yield every sample of a shard, good or bad, as tables of SAMPLE_SCHEMA; see read_tar and read_table.
 
-    Stored embeddings are a column ``image_embedding`` more; see add_embeddings. Called again, it yields equal
-    tables. Raises OSError where the storage fails.
+    Stored embeddings add a column ``image_embedding``; see add_embeddings. Repeated calls yield equal tables.
+    Raises OSError where the storage fails.
     """
     filesystem, path = resolve(shard.uri)
     if shard.format == "tar":

@@ -1,10 +1,10 @@
-"""How patient a run is with its storage: every such option, each with its reason.
+"""All options for retries of storage requests, each with its reason.
 
-Three layers, the inner ones used up before the outer ones count. A store's client repeats a request, which
-mends all that passes within seconds, on workers and on the driver alike. A reader opens its file anew, which
-also mends a disk or mount whose errors nobody else repeats. Ray runs a task again, which also mends a lost
-worker. With a storage that stays down the driver gives up after about half a minute, a task after at most
-five.
+There are three layers; an outer layer acts after the inner ones failed. A store's client repeats a request,
+which covers all faults that pass within seconds, on workers and on the driver alike. A reader opens its file
+anew, which also covers a disk or mount, whose errors have no other retry. Ray repeats a task, which also
+covers a lost worker. With a storage that stays down the driver gives up after about half a minute, a task
+after at most five.
 """
 
 import time
@@ -17,28 +17,29 @@ from pyarrow import fs
 
 Item = TypeVar("Item")
 
-# 25 ms, then twice as long each time: 26 s in all. A request of which one in five fails is lost once in 5e7.
+# 25 ms, doubled each time: 26 s in all. At a failure rate of one in five, one request in 5e7 is lost.
 _S3_RETRIES = 10
-# A server that sends and takes no byte for so long has lost the request. The client's own 3 s would repeat
-# what a loaded server only answers late, as it does when it puts the parts of a large object together.
+# A server without traffic for this long has lost the request. The client's own 3 s would repeat requests that
+# a loaded server only answers late, for example while it assembles the parts of a large object.
 _S3_SILENCE_S = 10.0
-# The client's own 1 s is one lost packet away from failing; a connection that takes longer will not come.
+# The client's own 1 s fails after one lost packet; a connection that takes longer than this will not come.
 _S3_CONNECT_S = 5.0
-# Of Google's as many seconds as of S3. Arrow gives Azure's client no option: 5 s or so; adlfs takes a minute.
+# The same number of seconds for Google as for S3. Arrow has no such option for Azure: about 5 s; adlfs takes
+# a minute.
 _GCS_RETRY_S = 26.0
 
-# Two more tries: what the storage itself repeats comes here only when that was in vain.
+# Two more attempts: an error arrives here only after the storage's own retries failed.
 READ_ATTEMPTS = 3
-# Doubled before the last try: a disk or mount that hangs is back within some seconds.
+# Doubled before the last attempt: a hung disk or mount is back within some seconds.
 READ_PAUSE_S = 5.0
 
-# These do not pass by waiting.
+# Waiting does not fix these.
 _FINAL = (FileNotFoundError, PermissionError, NotADirectoryError, IsADirectoryError)
 
-# Ray's name for the number of times a stage of a dataset is run again after one of STORAGE_ERRORS; a lost
-# worker is not counted here. Low, for each try is already patient.
+# Ray's name for the number of times that a dataset's stage is repeated after one of STORAGE_ERRORS; a lost
+# worker is not counted here. Low, as each attempt already has retries.
 MAP_RETRIES = 2
-# What Arrow (by store) and botocore say where a storage request fails that may pass the next time.
+# Messages of Arrow (by store) and botocore for a failed storage request that may succeed the next time.
 STORAGE_ERRORS = (
     "AWS Error",
     "google::cloud::Status",
@@ -49,20 +50,20 @@ STORAGE_ERRORS = (
     "Connection reset",
     "timed out",
 )
-# Of a task over one file. Lost workers count here too, and spot machines go one after the other.
+# For a task over one file. Lost workers count here too, and spot machines are lost one after the other.
 TASK_RETRIES = {"max_retries": 5, "retry_exceptions": [OSError]}
 
 
 def gcs_patience() -> dict[str, Any]:
-    """Return how ``fs.GcsFileSystem`` repeats."""
+    """Return the retry options of ``fs.GcsFileSystem``."""
     return {"retry_time_limit": timedelta(seconds=_GCS_RETRY_S)}
 
 
 def s3_patience() -> dict[str, object]:
-    """Return how ``fs.S3FileSystem`` waits and repeats."""
+    """Return the timeout and retry options of ``fs.S3FileSystem``."""
     return {
-        # The standard strategy, pyarrow's default, has a quota of 100 retries for the life of a file system:
-        # Arrow never tells it of a success, so nothing fills it up, and a long run fails at the next error.
+        # The standard strategy, pyarrow's default, has a quota of 100 retries for the life of a file system.
+        # Arrow never reports a success to it, so the quota is never refilled; a long run fails in the end.
         "retry_strategy": fs.AwsDefaultS3RetryStrategy(max_attempts=_S3_RETRIES),
         "request_timeout": _S3_SILENCE_S,
         "connect_timeout": _S3_CONNECT_S,
@@ -72,7 +73,7 @@ def s3_patience() -> dict[str, object]:
 def read_again(
     read: Callable[[Item], Iterator[pa.Table]], item: Item, first_pause_s: float = READ_PAUSE_S
 ) -> Iterator[pa.Table]:
-    """Yield the tables of ``read(item)``; after an OSError read anew, skipping what was yielded."""
+    """Yield the tables of ``read(item)``; after an OSError read again, skipping the yielded tables."""
     num_yielded = 0
     for attempt in range(READ_ATTEMPTS):
         try:

@@ -1,4 +1,4 @@
-"""Samples as rows of SAMPLE_SCHEMA: what is wrong with each, its uid, and blocks cut in one way only."""
+"""Samples as rows of SAMPLE_SCHEMA: each sample's status and uid, and blocks with deterministic cuts."""
 
 import hashlib
 import json
@@ -13,11 +13,11 @@ import pyarrow as pa
 from raycomp import schema, words
 from raycomp.data.paths import ShardPath
 
-# A block ends once it holds this much, however few rows that is.
+# A block ends at this many bytes, however few rows that is.
 BLOCK_BYTES = 64 << 20
 
-# Lists and objects within one another. Python's own json takes as many as its stack then has room for, here
-# and in whatever reads what is written; a sample's json has three or four.
+# Maximum nesting of lists and objects. Python's own json is limited by the stack, here and in every reader of
+# the output; a sample's json has three or four levels.
 MAX_DEPTH = 100
 
 _UID = re.compile(r"[0-9a-f]{32}|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.ASCII | re.IGNORECASE)
@@ -25,7 +25,7 @@ _UID_BYTES = 16
 
 
 class SampleRow(NamedTuple):
-    """One sample, good or bad, or (with key "") what befell its shard."""
+    """One sample, good or bad, or (with key "") a shard-level error."""
 
     key: str
     status: str
@@ -39,16 +39,16 @@ class SampleRow(NamedTuple):
 def sample_uid(shard_name: str, key: str, own: Any = None) -> str:
     """Return the uid of a sample: 32 hex digits.
 
-    ``own`` where it is one (see parse_uid), else the first 16 bytes of SHA-256 over ``shard_name``, one zero
+    ``own`` if it is a uid (see parse_uid), else the first 16 bytes of SHA-256 over ``shard_name``, one zero
     byte and ``key``, both in UTF-8.
     """
     return parse_uid(own) or hashlib.sha256(f"{shard_name}\0{key}".encode()).hexdigest()[:32]
 
 
 def parse_uid(own: Any) -> str | None:
-    """Return a uid as 32 lower-case hex digits; None where ``own`` is none.
+    """Return a uid as 32 lower-case hex digits; None where ``own`` is no uid.
 
-    It is 16 bytes, a UUID, or a text (bytes or str) of 32 hex digits, with a UUID's dashes or without.
+    A uid is 16 bytes, a UUID, or a text (bytes or str) of 32 hex digits, with a UUID's dashes or without.
     """
     if isinstance(own, uuid.UUID):
         return own.hex
@@ -65,9 +65,9 @@ def shard_row(shard: ShardPath, status: str) -> SampleRow:
 def parse_object(text: bytes | str | None) -> tuple[str | None, dict[str, Any] | None]:
     """Return a json object as text and as dict; (None, None) where ``text`` is anything else.
 
-    Numbers that json does not know (NaN, Infinity, 1e400) are taken as Python takes them, of a repeated key
-    the last value; see to_json. Deeper than MAX_DEPTH, or with a whole number of more than 4,300 digits,
-    it is none.
+    Numbers that json does not allow (NaN, Infinity, 1e400) are read as Python reads them; of a repeated key
+    the last value counts; see to_json. Nesting deeper than MAX_DEPTH, or a whole number of more than 4,300
+    digits, gives (None, None).
     """
     if text is None:
         return None, None
@@ -90,9 +90,9 @@ def _is_shallow(text: str, value: Any) -> bool:
 
 
 def to_json(value: Any) -> str:
-    """Return ``value`` as json that every reader takes and UTF-8 can hold.
+    """Return ``value`` as json that every reader accepts and UTF-8 can encode.
 
-    As plain makes it; halves of surrogate pairs become ``?``.
+    Converted by plain; halves of surrogate pairs become ``?``.
     """
     return json.dumps(to_json_value(value), ensure_ascii=False).encode("utf-8", "replace").decode()
 
@@ -112,7 +112,7 @@ def to_json_value(value: Any) -> Any:
 
 
 def decode_text(text: Any) -> str | None:
-    """Return ``text`` (UTF-8 bytes or str) as a str that UTF-8 can hold; None where it is not such a text."""
+    """Return ``text`` (UTF-8 bytes or str) as a str that UTF-8 can encode; None for any other value."""
     try:
         if isinstance(text, bytes):
             return text.decode()
@@ -123,7 +123,7 @@ def decode_text(text: Any) -> str | None:
 
 
 def first_text(value: Any) -> str | bytes | None:
-    """Return a text; of a list, as where an image has several captions, its first; None without."""
+    """Return a text; for a list, as of an image with several captions, its first; None without one."""
     values = value if isinstance(value, list) else [value]
     return next((item for item in values if isinstance(item, str | bytes)), None)
 
@@ -144,8 +144,8 @@ def find_sample_status(has_image: bool, has_caption: bool, caption: str | None, 
 def cut_blocks(rows: Iterable[SampleRow], shard: ShardPath, block_rows: int) -> Iterator[pa.Table]:
     """Yield the rows of one shard as tables of SAMPLE_SCHEMA, numbered from 0, the last one marked.
 
-    A block ends at ``block_rows`` rows or BLOCK_BYTES, never by time: a reader that starts anew yields equal
-    blocks. Without any row the shard gets one row that says empty_shard.
+    A block ends at ``block_rows`` rows or BLOCK_BYTES, never by time: a restarted reader yields equal blocks.
+    A shard without rows gets one row with the status empty_shard.
     """
     block: list[SampleRow] = []
     position, size = 0, 0

@@ -1,4 +1,4 @@
-"""What a run left in its folder: run.json, checked before it is believed, and the scores it stands on."""
+"""Reads the results of a run: run.json, checked before use, and the scores that the run is based on."""
 
 import errno
 import hashlib
@@ -31,7 +31,7 @@ _CHOSEN = {
 _NUMBER = (int, float)
 _MANIFEST = {"format": int, "manifest": {"sha256": str, "files": int, "bytes": int}}
 _TRAINED = {"steps": int, "epochs": _NUMBER, "pairs": int, "first_loss": _NUMBER, "last_loss": _NUMBER}
-# What readers take of a finished run, by its kind.
+# The results that readers use of a finished run, by its kind.
 _READ: dict[str, Any] = {
     "curate": _CHOSEN,
     "select": _CHOSEN,
@@ -42,16 +42,16 @@ _READ: dict[str, Any] = {
 _OUTPUTS = ("scores", "subset", "shards", "negatives")
 _TABLE = re.compile(r"(\d+)\.parquet")
 RUNNING, FINISHED, FAILED = "running", "finished", "failed"
-"""What the status of a run may be. One that failed would fail again: its ``failed`` says of what."""
+"""The possible statuses of a run. A repeat of a failed run fails again; its ``failed`` gives the reason."""
 TIMES = "input_times"
-"""In a fingerprint: when the input's files were modified. No run is told from another by it, but what an
-unfinished run has read is read again where it differs."""
+"""In a fingerprint: when the input's files were modified. It does not distinguish runs, but an unfinished run
+reads its input again where it differs."""
 
 
 def read_run(folder: Folder) -> dict[str, Any] | None:
     """Return the folder's run.json, None where there is none.
 
-    Raises ValueError where it is not what a run writes, OSError where the storage fails.
+    Raises ValueError where it does not have the form of a run's record, OSError where the storage fails.
     """
     if folder.uri.endswith("://"):
         raise ValueError(f"{folder.uri}: names no bucket; name one and a folder, as in s3://bucket/mine")
@@ -90,7 +90,7 @@ def read_run(folder: Folder) -> dict[str, Any] | None:
 
 
 def _find_lack(value: Any, shape: Any, path: str = "it") -> str | None:
-    """Return where ``value`` is not of a shape: a type, several, shapes by name, or [a shape or none].
+    """Return where ``value`` differs from a shape: a type, several, shapes by name, or [a shape or None].
 
     The name ``str`` stands for all names.
     """
@@ -125,7 +125,7 @@ def read_finished(source: str) -> dict[str, Any]:
 
 
 def read_curation(spec: str) -> tuple[Folder, dict[str, Any] | None]:
-    """Return the folder that an input is, and the finished curation or selection in it; none without a run.
+    """Return the folder of an input, and the finished curation or selection in it; None without a run.
 
     Raises ValueError where the run has not finished, or is of another kind.
     """
@@ -141,15 +141,15 @@ def read_curation(spec: str) -> tuple[Folder, dict[str, Any] | None]:
 
 
 def check_shards_of_runs(shards: Iterable[ShardPath]) -> None:
-    """Raise ValueError where shards of an input are results of a run, and not as the run wrote them."""
+    """Raise ValueError where shards of an input are results of a run and differ from what it wrote."""
     for folder in dict.fromkeys(posixpath.dirname(shard.uri) for shard in shards):
         check_files_of_run(folder)
 
 
 def check_files_of_run(folder: str) -> None:
-    """Raise ValueError where a folder is one of a run's results, and its files are not as the run wrote them.
+    """Raise ValueError where a folder is one of a run's results and its files differ from what it wrote.
 
-    While the run has not finished they may still change: that is refused, too.
+    The folder of an unfinished run is refused, too: its files may still change.
     """
     above, output = posixpath.split(folder.rstrip("/"))
     if output in _OUTPUTS and Folder(above).exists(RUN):
@@ -158,7 +158,7 @@ def check_files_of_run(folder: str) -> None:
 
 
 def _say_lack(folder: Folder) -> str:
-    """Return what there is not where a run was looked for, and the runs that lie below."""
+    """Return what is missing in the place of a run, and the runs below it."""
     if not folder.exists():
         return "such folder"
     below = [name for name in folder.list_folders() if folder.exists(name, RUN)]
@@ -166,9 +166,9 @@ def _say_lack(folder: Folder) -> str:
 
 
 def find_curation(run: dict[str, Any], source: str) -> dict[str, Any]:
-    """Return run.json of the curation that scored: the run in ``source``, or what that selection chose from.
+    """Return run.json of the scoring curation: the run in ``source``, or the one that the selection used.
 
-    Raises ValueError where the curation no longer lies where the selection points.
+    Raises ValueError where the curation is no longer in the place that the selection names.
     """
     if run["kind"] != "select":
         return run
@@ -183,9 +183,9 @@ def find_curation(run: dict[str, Any], source: str) -> dict[str, Any]:
 
 
 def check_classed(run: dict[str, Any], source: str) -> None:
-    """Raise ValueError where the curation behind the run in ``source`` knows no unseen targets.
+    """Raise ValueError where the curation behind the run in ``source`` has no class of unseen targets.
 
-    In its scores every target counts as one that a picture can show, whatever ``attribute.targets`` says.
+    In its scores every target counts as visible in a picture, whatever the value of ``attribute.targets``.
     """
     curated = find_curation(run, source)
     attribute = curated["config"].get("attribute", {})
@@ -198,9 +198,9 @@ def check_classed(run: dict[str, Any], source: str) -> None:
 def list_scores(run: dict[str, Any], source: str) -> list[str]:
     """Return the scores files behind the run in ``source``, a curation or selection, in order of shards.
 
-    A curation's are its own, wherever it was moved. A selection points at the curation that it chose from,
-    by a path; that is followed only where the same curation still lies there. Raises ValueError where it does
-    not, or where files are missing.
+    A curation has its own files, also after a move. A selection names the path of its curation; the path is
+    used only where the same curation is still there. Raises ValueError where it is not, or where files are
+    missing.
     """
     curated = find_curation(run, source)
     folder = Folder(posixpath.dirname(run["scores"]) if run["kind"] == "select" else source)
@@ -214,7 +214,7 @@ def list_scores(run: dict[str, Any], source: str) -> list[str]:
 def list_negatives(run: dict[str, Any], source: str) -> list[ResultFile]:
     """Return the files of hard negatives of the run in ``source``, in order.
 
-    Raises ValueError where there are none, or one is not as it was written.
+    Raises ValueError where there are none, or one differs from what was written.
     """
     tables = list_tables(check_results(Folder(source), run, "negatives"))
     if not tables or sorted(tables) != list(range(len(tables))):
@@ -229,9 +229,9 @@ def list_tables(files: Mapping[str, ResultFile]) -> dict[int, ResultFile]:
 
 
 def identify(run: dict[str, Any]) -> str:
-    """Return a digest of what a run's results follow from, and of these: the same run repeated has it too.
+    """Return a digest of what determines a run's results, and of the results: a repeat of the run has it too.
 
-    That is its inputs, its options, its kind of device; and its manifest, for inputs are known by their size.
+    It covers inputs, options, kind of device, and the manifest: inputs are identified by their size only.
     """
     more = [run["gpu"]] if run.get("gpu") else []
     more += [run["manifest"]["sha256"]] if "manifest" in run else []
@@ -239,17 +239,17 @@ def identify(run: dict[str, Any]) -> str:
 
 
 def bound_inputs(run: dict[str, Any]) -> dict[str, Any]:
-    """Return the fingerprint of what a run's results depend on beside its options."""
+    """Return the fingerprint of what a run's results depend on in addition to its options."""
     return {name: value for name, value in run["fingerprint"].items() if name != TIMES}
 
 
 def bound_options(run: dict[str, Any]) -> dict[str, Any]:
-    """Return the options of a run by path that its results depend on."""
+    """Return the options, by path, that a run's results depend on."""
     kind = find_config(run["kind"])
     options = flatten(run["config"])
     return {path: value for path, value in options if not (kind and is_marked(kind, path, "free"))}
 
 
 def digest(content: Any) -> str:
-    """Return the SHA-256 of what json can hold."""
+    """Return the SHA-256 of json-compatible content."""
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()

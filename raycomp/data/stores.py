@@ -1,8 +1,8 @@
-"""Stores: how each is opened, and how files are made there that no reader may see half of.
+"""Stores: how each is opened, and how files are written so that readers never see a part of one.
 
-``s3://`` and ``gs://`` are Arrow's. ``az://`` is read through Arrow and written through adlfs, for Arrow
-shows an empty file while it uploads. ``hf://`` is read through huggingface_hub, and written never. A file
-that must not be there yet takes a conditional request, which Arrow does not know and fsspec does.
+``s3://`` and ``gs://`` use Arrow. ``az://`` is read through Arrow and written through adlfs, because Arrow
+shows an empty file while it uploads. ``hf://`` is read through huggingface_hub, and never written. Creating a
+file only if it is absent takes a conditional request, which fsspec supports and Arrow does not.
 """
 
 import os
@@ -24,14 +24,14 @@ SCHEMES = (S3, GCS, AZURE, HUB)
 READ_ONLY = (HUB,)
 _ALIASES = {"gcs": GCS, "abfs": AZURE}
 _AZURE_BLOCK_BYTES = 8 << 20
-# How a request is signed in the query of an address.
+# Query parameters of a signed address.
 _SIGNATURE = re.compile(r"[?&](?:sig|[xX]-\w+-[sS]ignature)=")
 
 
 def split_uri(uri: str) -> tuple[str, str]:
-    """Return the scheme of a uri, by its first name, and what follows; "" and the whole for a path.
+    """Return the scheme of a uri, by its first name, and the rest; "" and the whole for a path.
 
-    A path may be a ``file://`` uri, too.
+    A path may also be a ``file://`` uri.
     """
     scheme, separator, path = uri.partition("://")
     if not separator:
@@ -40,12 +40,12 @@ def split_uri(uri: str) -> tuple[str, str]:
 
 
 def open_store(scheme: str, path: str) -> fs.FileSystem:
-    """Return the file system of a store, given the path within it of what is looked for.
+    """Return the file system of a store, given the path within it that is needed.
 
     Credentials, regions and endpoints come from the usual environment variables: ``AWS_*``; Google's
     application default credentials; ``AZURE_STORAGE_*`` or Azure's default chain; ``HF_TOKEN``. Raises
-    ValueError for another scheme, for a uri that carries credentials, and where a package or the name of an
-    account is missing.
+    ValueError for another scheme, for a uri that carries credentials, and where a package or the account's
+    name is missing.
     """
     if scheme not in SCHEMES:
         named = ", ".join(f"{name}://" for name in SCHEMES)
@@ -63,8 +63,8 @@ def open_store(scheme: str, path: str) -> fs.FileSystem:
 @lru_cache(maxsize=64)
 def _open_s3(bucket: str, *found: str | None) -> fs.S3FileSystem:
     endpoint, region = found[0] or found[1], found[2] or found[3]
-    # An object of less than 10 MB then goes up as one request, not three, and an upload cut short leaves no
-    # parts behind that cost money; a bucket that is missing is found when the file is closed.
+    # An object of less than 10 MB is then uploaded in one request, not three. An interrupted upload leaves no
+    # parts that cost money. A missing bucket is detected when the file is closed.
     options = {"allow_delayed_open": True, **s3_patience()}
     if not endpoint:
         return fs.S3FileSystem(region=region or fs.resolve_s3_region(bucket), **options)
@@ -97,7 +97,7 @@ def _open_azure(connection: str | None, *found: str | None) -> fs.FileSystem:
         options["sas_token"] = token
     if endpoint := named.get("BlobEndpoint"):
         parts = urlsplit(endpoint)
-        place = parts.netloc.removeprefix(account)  # Arrow puts the account before what begins with a dot
+        place = parts.netloc.removeprefix(account)  # Arrow puts the account before a leading dot
         for kind in ("blob", "dfs"):
             options |= {f"{kind}_storage_authority": place, f"{kind}_storage_scheme": parts.scheme}
     with _needing("pyarrow with Azure", AZURE):
@@ -110,7 +110,7 @@ def _open_hub(token: str | None) -> fs.FileSystem:
 
 
 class _Hub(fs.FSSpecHandler):
-    """The model hub's files. What goes wrong there is told as OSError, as by Arrow's own stores."""
+    """The model hub's files. Its errors are raised as OSError, as by Arrow's own stores."""
 
     def get_file_info(self, paths: list[str]) -> list[fs.FileInfo]:
         with as_oserror():
@@ -128,7 +128,7 @@ class _Hub(fs.FSSpecHandler):
 
 
 class _HubFile:
-    """A file of the hub whose reading fails as other files' does."""
+    """A file of the hub; a failed read raises the same errors as other files."""
 
     def __init__(self, file: Any):
         self.file = file
@@ -156,10 +156,10 @@ _ENVIRONMENT = {
 
 
 def create_object(scheme: str, path: str, data: bytes) -> None:
-    """Write a whole file where none is; raises FileExistsError where one is.
+    """Write a whole file where none exists; raises FileExistsError where one does.
 
-    Of several writers at once one succeeds: by ``If-None-Match`` on S3 and Azure, by ``ifGenerationMatch`` on
-    Google's. A server that does not know these writes over what stands there.
+    Of several concurrent writers one succeeds: by ``If-None-Match`` on S3 and Azure, by ``ifGenerationMatch``
+    on Google's. A server that does not support these overwrites the existing file.
     """
     with as_oserror():
         _find_writer(scheme).pipe_file(path, data, mode="create")
@@ -180,7 +180,7 @@ def _find_writer(scheme: str) -> Any:
         with _needing("adlfs", AZURE):
             return fsspec.filesystem("az")
     with _needing("gcsfs", GCS):
-        # Its default class asks every bucket for its kind first, by gRPC, which no emulator knows.
+        # Its default class requests every bucket's kind first, by gRPC, which no emulator supports.
         from gcsfs.core import GCSFileSystem
     return GCSFileSystem(token="anon" if os.environ.get("STORAGE_EMULATOR_HOST") else None)
 
@@ -197,11 +197,11 @@ def _needing(package: str, scheme: str) -> Iterator[None]:
 
 @contextmanager
 def as_oserror() -> Iterator[None]:
-    """Raise what a store's own library raises as OSError, in a line."""
+    """Raise errors of a store's own library as OSError, in one line."""
     try:
         yield
     except (OSError, ValueError):
         raise
-    except Exception as error:  # each library has kinds of its own: azure.core's, google.auth's, httpx'
+    except Exception as error:  # each library has types of its own: azure.core's, google.auth's, httpx'
         line = str(error).partition("\n")[0][:200]
         raise OSError(f"{type(error).__name__}: {line}") from error

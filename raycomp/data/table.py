@@ -1,4 +1,4 @@
-"""Parquet as input: image bytes or image paths with captions, every row of the file one sample."""
+"""Parquet as input: image bytes or image paths with captions, one sample per row."""
 
 import errno
 import os
@@ -26,15 +26,15 @@ from raycomp.data.rows import (
     to_json,
 )
 
-# The first column of each list that a file has is taken. An image column holds bytes, text (a path) or
+# Of each list the first column that a file has is used. An image column holds bytes, text (a path) or
 # Hugging Face's struct of bytes and path.
 IMAGE_COLUMNS = ("image", "jpg", "jpeg", "png", "webp", "image_path", "filepath")
 CAPTION_COLUMNS = ("caption", "text", "txt", "TEXT")
 
 _UNDECODABLE = b"\xff"
 _TOO_LARGE = b"\xfe"
-# What Arrow raises on values that Python cannot hold: text that is not UTF-8, times out of range or of an
-# unknown zone, structs with two fields of one name.
+# What Arrow raises on values that Python cannot represent: text that is not UTF-8, times out of range or of
+# an unknown zone, structs with two fields of one name.
 _UNSPEAKABLE = (ValueError, ArithmeticError, LookupError, TypeError, NotImplementedError, pa.ArrowException)
 _NO_FILE = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.ELOOP, errno.EINVAL)
 _EXTRACT_ROWS = 64
@@ -56,7 +56,7 @@ class _BrokenTable(Exception):
 
 
 class Watched:
-    """A file that remembers whether it failed: Arrow raises OSError for damaged data too."""
+    """A file that records whether it failed: Arrow raises OSError for damaged data too."""
 
     def __init__(self, file: Any):
         self.file = file
@@ -76,7 +76,7 @@ class Watched:
         return self.file.tell()
 
     def close(self) -> None:
-        """Leave the file to whoever opened it."""
+        """Does not close the file."""
 
     @property
     def closed(self) -> bool:
@@ -86,16 +86,16 @@ class Watched:
 def read_table(file: Any, shard: ShardPath, block_rows: int, filesystem: fs.FileSystem) -> Iterator[pa.Table]:
     """Yield the rows of a Parquet file as tables of SAMPLE_SCHEMA, holding a block and a page at a time.
 
-    ``file`` is seekable. Images are bytes (IMAGE_COLUMNS) or paths on ``filesystem`` that lead, links
-    followed, to a regular file below the folder of the Parquet file, image_too_large beyond
-    MAX_MEMBER_BYTES; any other path, and rows that img2dataset failed on, are no_image. Of a list of captions
-    the first text is taken. A value that Python cannot hold makes its row bad_json.
-    Where the shard has stored embeddings no image is looked for, and none is missed.
+    ``file`` is seekable. Images are bytes (IMAGE_COLUMNS) or paths on ``filesystem``. A path must resolve,
+    links followed, to a regular file below the folder of the Parquet file; beyond MAX_MEMBER_BYTES it is
+    image_too_large. Any other path, and rows that img2dataset failed on, are no_image. Of a list of captions
+    the first text is used. A value that Python cannot represent makes its row bad_json.
+    Where the shard has stored embeddings no image is read, and a missing image is no fault.
     The key is the column ``key``, else the row's number in nine digits, with ``row-`` before it where other
-    rows have keys of their own; ``uid`` and ``url`` or ``URL`` are taken where there are such columns;
-    ``json`` holds every column but the image, with times in UTC and null for what json cannot say. A file
-    that is no Parquet gives one unreadable_shard row, one that is damaged inside a truncated_shard row after
-    the rows before the damage. Errors of the file system pass through.
+    rows have keys of their own. ``uid`` and ``url`` or ``URL`` are used where these columns exist. ``json``
+    holds every column except the image, with times in UTC and null for values that json cannot represent. A
+    file that is not Parquet gives one unreadable_shard row, one that is damaged inside a truncated_shard row
+    after the rows before the damage. Errors of the file system pass through.
     """
     return cut_blocks(_rows(file, shard, block_rows, filesystem), shard, block_rows)
 
@@ -105,7 +105,7 @@ def extract_table(
 ) -> Iterator[tuple[int, dict[str, bytes]]]:
     """Yield (position, {extension: bytes}) of the rows at ``positions``: image, txt and json members.
 
-    Reads only the row groups that hold one. The image's extension is what its first bytes say, else jpg.
+    Reads only the row groups that hold one. The image's extension follows from its first bytes, else jpg.
     """
     wanted = set(positions)
     try:
@@ -129,7 +129,7 @@ def _rows(file: Any, shard: ShardPath, block_rows: int, filesystem: fs.FileSyste
 
 
 def _batches(file: Any, num_rows: int, wanted: set[int] | None) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Yield (position of the first row, batch), only of row groups with a wanted position (None = all)."""
+    """Yield (position of the first row, batch), only for row groups with a wanted position (None = all)."""
     watched = Watched(file)
     status = words.UNREADABLE_SHARD
     try:
@@ -154,8 +154,8 @@ def _batches(file: Any, num_rows: int, wanted: set[int] | None) -> Iterator[tupl
 def _rows_at_once(group: pq.RowGroupMetaData) -> int:
     """Return how many rows of a group may be in memory together.
 
-    A row takes its share of the group, an image out of a dictionary, where it is held once however often it
-    occurs, up to all of its column.
+    A row takes its share of the group. An image from a dictionary, which is stored once however often it
+    occurs, may take up to all of its column.
     """
     chunks = [group.column(i) for i in range(group.num_columns)]
     share = sum(chunk.total_uncompressed_size for chunk in chunks) // max(1, group.num_rows)
@@ -175,7 +175,7 @@ def _read_batch(
     columns = {name: _values(batch.column(i)) for i, name in enumerate(names) if name != images}
     for i in range(len(batch)):
         fields = {name: values[i] for name, values in columns.items()}
-        # One image at a time: in Python it takes as much room again as in Arrow.
+        # One image at a time: in Python it takes as much memory again as in Arrow.
         value = None if images is None else _values(batch.column(names.index(images)).slice(i, 1))[0]
         image = _load_image(value, filesystem, folder)
         bad_json = any(value is _UNDECODABLE for value in fields.values())
@@ -195,7 +195,7 @@ def _read_batch(
 
 
 def _name(fields: dict[str, Any], position: int) -> str:
-    """Return a row's key; a whole float, which pandas makes of integers beside a null, is that integer."""
+    """Return a row's key; a whole float, which pandas makes of integers next to nulls, is an integer."""
     own = fields.get("key")
     if isinstance(own, float) and own.is_integer():
         own = int(own)
@@ -204,7 +204,7 @@ def _name(fields: dict[str, Any], position: int) -> str:
 
 
 def _values(column: pa.Array) -> list[Any]:
-    """Return Python values; what Python cannot hold becomes _UNDECODABLE, types json lacks become text."""
+    """Return Python values; those Python lacks become _UNDECODABLE, types json lacks become text."""
     kind = column.type
     try:
         if types.is_timestamp(kind):
@@ -244,9 +244,9 @@ def _is_below(path: str, folder: str) -> bool:
 
 
 def _is_own_file(path: str, folder: str) -> bool:
-    """Return whether a local path leads to a regular file below ``folder``, wherever links point.
+    """Return whether a local path resolves, links followed, to a regular file below ``folder``.
 
-    Opening a pipe would wait for ever, opening a device may do anything.
+    Opening a pipe would wait forever; opening a device may have any effect.
     """
     path = os.path.realpath(path)
     return _is_below(path, os.path.realpath(folder)) and stat.S_ISREG(os.stat(path).st_mode)

@@ -23,23 +23,23 @@ from raycomp.data.rows import (
     to_json,
 )
 
-# Of a sample's images the first of these is the one that counts.
+# The first of these extensions that a sample has is its image.
 IMAGE_EXTENSIONS = ("jpg", "jpeg", "png", "webp", "gif", "bmp", "tif", "tiff", "avif", "jfif")
 
-# Members of a sample by lower-case extension; None where a member is too large to be loaded, a Link where it
-# leads out of the sample.
+# Members of a sample by lower-case extension; None where a member is too large to load, a Link where it
+# refers to another sample.
 Members = dict[str, bytes | Link | None]
 
 
 def read_tar(stream: Any, shard: ShardPath, block_rows: int) -> Iterator[pa.Table]:
     """Yield the samples of a tar as tables of SAMPLE_SCHEMA, holding one block at a time.
 
-    ``stream`` is a file object at its begin, of which only ``read(n)`` is used. Samples are grouped as
-    WebDataset groups them; a key or an extension that comes back begins a new row. The caption is the ``txt``
-    member, without one the json's ``caption``, of a list its first text; uid and url come from the json. A
-    ``cls`` member, an image's class, becomes the json's ``cls``. A link to an earlier member of its sample is
-    that member, any other makes the sample linked_member. A cut or damaged tar gives the samples that are
-    whole and one truncated_shard row, what is no tar one unreadable_shard row, a tar without samples one
+    ``stream`` is a file object at its start, of which only ``read(n)`` is used. Samples are grouped as
+    WebDataset groups them; a repeated key or extension starts a new row. The caption is the ``txt`` member,
+    else the json's ``caption``, of a list its first text; uid and url come from the json. A ``cls`` member,
+    an image's class, becomes the json's ``cls``. A link to an earlier member of its sample is that member,
+    any other makes the sample linked_member. A cut or damaged tar gives its complete samples and one
+    truncated_shard row. A file that is not a tar gives one unreadable_shard row, a tar without samples one
     empty_shard row. Errors of the file system pass through.
     """
     return cut_blocks(_rows(stream, shard), shard, block_rows)
@@ -48,7 +48,7 @@ def read_tar(stream: Any, shard: ShardPath, block_rows: int) -> Iterator[pa.Tabl
 def extract_tar(stream: Any, positions: Collection[int]) -> Iterator[tuple[int, dict[str, bytes]]]:
     """Yield (position, {extension: bytes}) of the samples at ``positions``, members in the tar's order.
 
-    Reads no further than the last position asked for; a position beyond the end is not yielded.
+    Reads up to the last requested position; a position beyond the end is not yielded.
     """
     wanted = set(positions)
     last = max(wanted, default=-1)
