@@ -1,4 +1,4 @@
-"""Probes: what is measured, one file each, and the tables that they print."""
+"""Probes: measurements, one file each, and their tables."""
 
 from raycomp.config.commands import Command
 

@@ -1,4 +1,4 @@
-"""What a nonce costs beside real words, with a wrong picture, and measured again with other nonces.
+"""The drop of nonces compared with real words, with another picture, and on repetition with other nonces.
 
 Go et al. (arXiv 2605.22651), section 7. Every text is embedded once; images are embeddings already.
 
@@ -43,10 +43,10 @@ LEFT_OUT = {
     NO_PICTURE: "no other sample has another picture, whose caption says none of the targets",
 }
 COUNTS = (1, 2, 4)
-"""Nonces per target whose mean PAS is measured again."""
+"""Nonces per target for the repeated measurement of mean PAS."""
 NUM_AGAIN = 2 * max(COUNTS)
 LEAST_SAMPLES = 10
-"""Fewer say nothing of a correlation over samples."""
+"""Minimum number of samples for a correlation."""
 _SAMPLES_PER_PASS = 256
 
 Encode = Callable[[list[str], list[list[str]]], tuple["Tensor", "Tensor"]]
@@ -62,9 +62,9 @@ class Samples:
     uids: list[str]
     captions: list[str]
     phrases: list[list[dict[str, Any]]]
-    """Of each sample, as ``schema.PHRASE_TYPE``."""
+    """For each sample, as ``schema.PHRASE_TYPE``."""
     images: list[str | None]
-    """SHA-256 of the image's bytes; none where that is not known, then the embedding tells pictures apart."""
+    """SHA-256 of the image's bytes; None where unknown: the embedding then identifies the picture."""
     image_ND: np.ndarray
     alignment_N: np.ndarray
     vocabulary: frozenset[str]
@@ -72,14 +72,15 @@ class Samples:
 
 @dataclass(frozen=True)
 class PasResult:
-    """What ``probe pas`` found, as plain rows.
+    """The results of ``probe pas``, as plain rows.
 
     ``calibration``: lines as ``core.calibration.calibrate`` returns them. ``targets``: the targets behind
-    them, with the words and the drops. ``left_out``: how many targets have not all, by ``LEFT_OUT``.
-    ``retest``: for each of ``COUNTS``, value and 95 % interval of the reliability of mean PAS and of what
-    Spearman-Brown predicts from one nonce, and ``in_common``, the share of the kept set that other nonces
-    keep too, where the share ``keep`` is kept. ``between`` and ``within``: standard deviations of targets'
-    own drops, and of the drops of one target's nonces; from the ``num_again`` targets with two or more.
+    them, with the words and the drops. ``left_out``: the number of targets that lack a condition, by
+    ``LEFT_OUT``. ``retest``: for each of ``COUNTS``, value and 95 % interval of the reliability of mean PAS
+    and of the Spearman-Brown prediction from one nonce, and ``in_common``, the share of the kept set that
+    other nonces keep too, where the share ``keep`` is kept. ``between`` and ``within``: standard deviations
+    of targets' own drops, and of the drops of one target's nonces; from the ``num_again`` targets with two or
+    more nonces.
     """
 
     calibration: list[dict[str, Any]]
@@ -93,9 +94,9 @@ class PasResult:
     num_again: int
     num_others: int
     others_nonce: float
-    """Targets with a nonce that lack another condition, and their mean drop."""
+    """Number and mean drop of targets that have a nonce and lack another condition."""
     profile: dict[str, Any]
-    """What the curation's own PAS goes with, as ``core.pas_profile.PasProfile``."""
+    """Correlates of the curation's own PAS, as ``core.pas_profile.PasProfile``."""
     targets: list[dict[str, Any]]
 
 
@@ -108,9 +109,9 @@ class _Target(NamedTuple):
     kind: str
     nonces: list[str]
     controls: Controls | str
-    """The words, or why there are none."""
+    """The control words, or the reason why there are none."""
     again: list[str]
-    """Nonces for measuring again; none where the target is left out of mean PAS."""
+    """Nonces for the repeated measurement; empty where the target is left out of mean PAS."""
 
 
 @dataclass(frozen=True)
@@ -120,7 +121,7 @@ class _Drops:
     own_T: np.ndarray
     other_T: np.ndarray
     number: dict[tuple[int, int, str], int]
-    """By row, start of the target and what stands in its place."""
+    """Number of a text by row, start of the target and the substituted word."""
 
     def find(self, target: _Target, words: Iterable[str]) -> tuple[np.ndarray, np.ndarray]:
         """Return both drops for some words in the place of a target."""
@@ -131,9 +132,9 @@ class _Drops:
 def probe_samples(
     samples: Samples, encode: Encode, controls: ControlWords, redraw: Redraw, keep: float, seed: int
 ) -> PasResult:
-    """Put nonces and real words in place of every target, and compare what they cost.
+    """Replace every target by nonces and by real words, and compare the drops.
 
-    ``keep`` is the share of the samples that the curation keeps by mean PAS; ``seed`` pairs samples with
+    ``keep`` is the share of the samples that the curation keeps by mean PAS. ``seed`` pairs samples with
     other pictures and draws splits and resamples.
     """
     targets = list(_list_targets(samples, controls, redraw))
@@ -165,7 +166,7 @@ def probe_samples(
 
 
 def _profile(samples: Samples) -> PasProfile:
-    """Return what the mean PAS that the curation ranked by goes with."""
+    """Return the correlates of the mean PAS that the curation ranked by."""
     counted = [[p for p in some if p["drop"] is not None] for some in samples.phrases]
     counted = [[p for p in some if p["target_class"] != UNSEEN] for some in counted]
     rows = [row for row, some in enumerate(counted) if some]
@@ -192,7 +193,7 @@ def _list_targets(samples: Samples, controls: ControlWords, redraw: Redraw) -> I
 
 
 def _name_pictures(samples: Samples) -> np.ndarray:
-    """Number the pictures, int (N,): the same bytes are one."""
+    """Number the pictures, int (N,): pictures with the same bytes have one number."""
     pairs = zip(samples.images, samples.image_ND, strict=True)
     names = [sha256 or sha1(image_D.tobytes()).hexdigest() for sha256, image_D in pairs]
     return np.unique(names, return_inverse=True)[1]
@@ -251,7 +252,7 @@ def _drop(image_ND: "Tensor", caption_ND: "Tensor", text_TD: "Tensor", row_T: np
 
 
 def _compare(samples: Samples, target: _Target, drops: _Drops, other_N: np.ndarray) -> dict[str, Any]:
-    """Return the words put in place of a target and what they cost; of several nonces, the mean."""
+    """Return the words that replace a target and their drops; for several nonces, the mean."""
     same, cross = drops.find(target, target.controls)[0].tolist()
     own, other = (float(drop.mean(dtype=np.float64)) for drop in drops.find(target, target.nonces))
     return {
@@ -272,7 +273,7 @@ def _compare(samples: Samples, target: _Target, drops: _Drops, other_N: np.ndarr
 def _measure_again(
     targets: list[_Target], drops: _Drops, picture_N: np.ndarray, keep: float, seed: int
 ) -> dict[str, Any]:
-    """Return the fields of ``PasResult`` that say how drops and mean PAS repeat with other nonces."""
+    """Return the fields of ``PasResult`` on the reliability of drops and mean PAS with other nonces."""
     drop_PA = np.full((len(targets), NUM_AGAIN), np.nan)
     for drop_A, target in zip(drop_PA, targets, strict=True):
         drop_A[: len(target.again)] = drops.find(target, target.again)[0]

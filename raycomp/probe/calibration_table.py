@@ -1,4 +1,4 @@
-"""The tables of ``raycomp probe pas``, and the sentences without which they mislead."""
+"""The tables of ``raycomp probe pas``, with notes that prevent misreading."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -37,7 +37,7 @@ def report_pas(result: PasResult, scorer: str) -> list[Table | str]:
 
 
 def _table_profile(profile: dict[str, Any]) -> Table:
-    """Return what mean PAS goes with, beside the paper's figures."""
+    """Return the correlates of mean PAS, with the paper's figures."""
     names = {
         "alignment": ("mean PAS with alignment, r", PAPER_ALIGNMENT),
         "displacement": ("drop with displacement of the text, r", PAPER_DISPLACEMENT),
@@ -80,14 +80,14 @@ def _report_calibration(result: PasResult) -> list[Table]:
 def _report_lines(
     title: str, lines: list[dict[str, Any]], names: Iterable[str], over: str = "", note: str = ""
 ) -> Table:
-    """Return a row of estimates per kind of phrase; ``over`` says what the intervals resample."""
+    """Return a row of estimates per kind of phrase; ``over`` names the unit that the intervals resample."""
     columns = ("kind", "targets", *(name.replace("_", " ") for name in names))
     rows = [(x["kind"], x["num_targets"], *(take_estimate(x, name, over) for name in names)) for x in lines]
     return Table(title, columns, rows, note)
 
 
 def _describe_others(result: PasResult, total: dict[str, Any]) -> str:
-    """Say what nonces cost where no comparison was possible: the compared ones are no draw of all."""
+    """Describe the drops of targets without a comparison: the compared ones are no random sample of all."""
     if not result.num_others:
         return ""
     return (

@@ -1,7 +1,7 @@
 """``raycomp probe``: a probe as a run of its own, with rows, tables and a page.
 
-A probe has two steps: ``open_probe`` reads and checks, so that everything the user can mend comes first;
-``Probe.measure`` takes its time.
+A probe has two steps. ``open_probe`` reads and checks the input, so that all errors of the user come first.
+``Probe.measure`` does the long work.
 """
 
 from collections.abc import Callable, Sequence
@@ -39,7 +39,7 @@ from raycomp.table import Table, join_text
 from raycomp.words import OK
 
 DEFECTIVE = "defective"
-# The options of each probe. Any other would be recorded, and have no effect.
+# The options of each probe. Any other option would be recorded and have no effect.
 _TAKEN = {
     "overlap": ("input", "benchmarks", "sample", "parser", "seed"),
     "composition": ("input", "benchmarks", "sample", "scorer", "images", "pairs", "seed"),
@@ -50,14 +50,14 @@ _TAKEN = {
 
 @dataclass(frozen=True)
 class ProbeOutput:
-    """What a probe measured, of ``num_read`` rows, captions or targets."""
+    """The results of a probe on ``num_read`` rows, captions or targets."""
 
     rows: Any
-    """In plain words, for whoever goes on with them."""
+    """Plain rows, for further analysis."""
     blocks: Sequence[Table | str]
     num_read: int
     came: dict[str, int]
-    """How many of them took part, as ``ok``, and why others did not."""
+    """Number of rows that took part, as ``ok``, and of others by the reason of exclusion."""
     plot: str | None = None
     """An SVG file's text."""
 
@@ -67,14 +67,14 @@ class Probe:
     """A probe whose input is read; ``measure`` loads its models."""
 
     fingerprint: Callable[[], dict[str, str]]
-    """What results depend on beside the options: the input as it was read, the models as they are now."""
+    """What results depend on in addition to the options: the input as read, the models as they are now."""
     measure: Callable[[], ProbeOutput]
     device: str | None = None
-    """What a scorer of it runs on, cpu or gpu."""
+    """The scorer's device, cpu or gpu."""
 
 
 def open_probe(name: str, config: ProbeConfig) -> Probe:
-    """Read what the probe of that name needs. Raises ValueError for what the user can mend."""
+    """Read the input of the probe of that name. Raises ValueError for errors that the user can fix."""
     check_choice("probe", name, tuple(_TAKEN))
     for path, value in changed_options(config).items():
         if path.partition(".")[0] not in _TAKEN[name]:
@@ -137,7 +137,7 @@ def _draw(name: str, config: ProbeConfig) -> list[Choice]:
 
 
 def _open_composition(config: ProbeConfig) -> Probe:
-    """Read negatives, or SugarCrepe++ where that alone is named in ``config.benchmarks``."""
+    """Read negatives, or SugarCrepe++ where it is the only entry of ``config.benchmarks``."""
     if config.benchmarks != (sugarcrepe_pp.NAME,):
         found = read_negatives(config)
     elif config.images:
@@ -173,7 +173,7 @@ def _measure_composition(config: ProbeConfig, found: Material) -> ProbeOutput:
 
 
 def _open_pas(config: ProbeConfig) -> Probe:
-    """Open the curation in ``config.input`` that phrase attribution is calibrated on."""
+    """Open the curation in ``config.input`` on which phrase attribution is calibrated."""
     opened = open_pas(config)
     return Probe(opened.fingerprint, partial(_measure_pas, config, opened), _name_device())
 
@@ -185,15 +185,15 @@ def _measure_pas(config: ProbeConfig, opened: OpenedPas) -> ProbeOutput:
 
 
 def _name_device() -> str:
-    from raycomp.models.device import name_device  # torch, behind all checks
+    from raycomp.models.device import name_device  # torch, after all checks
 
     return name_device()
 
 
 def probe(name: str, config: ProbeConfig, out: str, say: Say = print) -> dict[str, Any]:
-    """Run the probe of that name into the folder ``out``, say its tables; return what run.json holds.
+    """Run the probe of that name into the folder ``out``, print its tables; return what run.json holds.
 
-    A finished run of the same config is left as it is. Raises ValueError for what the user can mend.
+    A finished run of the same config is unchanged. Raises ValueError for errors that the user can fix.
     """
     out, config = absolute_uri(str(out)), with_absolute_paths(config)
     check_writable(out)  # before anything is loaded

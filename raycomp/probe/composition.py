@@ -1,4 +1,4 @@
-"""What the composition probe reads: negatives with the images behind them, or SugarCrepe++."""
+"""The input of the composition probe: negatives with the images behind them, or SugarCrepe++."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -38,7 +38,7 @@ _NOT_DRAWN = "not_drawn"
 
 @dataclass(frozen=True)
 class Material:
-    """Rows to probe ``scorer`` with, their images' embeddings by it if there are, and what to say of them."""
+    """Rows to probe ``scorer`` with, their images' embeddings by it if available, and notes on them."""
 
     rows: list[Row]
     images: np.ndarray | None
@@ -46,7 +46,7 @@ class Material:
     notes: tuple[str, ...]
     num_read: int
     left_out: dict[str, int]
-    """Why others of the rows that were read are not among them, and how many."""
+    """Number of rows that were read and excluded, by reason."""
 
 
 @dataclass(frozen=True)
@@ -58,8 +58,8 @@ class _Curation:
 def read_negatives(config: ProbeConfig) -> Material:
     """Read the negatives in ``config.input``, their captions' paraphrases, and the images' embeddings.
 
-    Raises ValueError where the folder holds no negatives, and where ``config.images`` is not the curation
-    that it must be.
+    Raises ValueError where the folder holds no negatives, and where ``config.images`` is not the required
+    curation.
     """
     run = read_finished(config.input)
     if run["kind"] != "negatives":
@@ -97,7 +97,7 @@ def _read_rows(run: dict[str, Any], source: str) -> list[Row]:
 
 
 def add_paraphrases(rows: Sequence[Row], parser: Parser) -> None:
-    """Give rows the caption with two conjuncts in the other order, where that has the same reading."""
+    """Add to rows the caption with two conjuncts in the other order, where it has the same parse."""
     lexicon = load_lexicon()
     parsed = parser.tokens([row[CAPTION] for row in rows])
     swapped = [swap_conjuncts(row[CAPTION], tokens) for row, tokens in zip(rows, parsed, strict=True)]
@@ -109,7 +109,7 @@ def add_paraphrases(rows: Sequence[Row], parser: Parser) -> None:
 
 
 def _find_behind(written: NegativesConfig, run: dict[str, Any], other: _Curation | None) -> _Curation | None:
-    """Return the curation that the negatives were written of: where it was, or moved to ``other``."""
+    """Return the curation that the negatives were written from: its old place, or ``other`` after a move."""
     folder = Folder(absolute_uri(written.input))
     behind = read_run(folder)
     places = [_Curation(behind, folder.uri)] if behind else []
@@ -118,7 +118,7 @@ def _find_behind(written: NegativesConfig, run: dict[str, Any], other: _Curation
 
 
 def _add_others(rows: Sequence[Row], behind: _Curation) -> None:
-    """Give rows another caption of their image, where there is one."""
+    """Add to rows another caption of their image, where there is one."""
     others = {
         uid: texts[0]
         for source in list_curated(behind.run, behind.uri)
@@ -138,7 +138,7 @@ def _open_images(source: str) -> _Curation:
 
 
 def _choose_scorer(config: ProbeConfig, written: NegativesConfig, images: _Curation | None) -> ScorerConfig:
-    """Return the scorer that was asked for, else the one behind ``images``, else the one that ranked."""
+    """Return the requested scorer, else the one behind ``images``, else the one that ranked the negatives."""
     if config.scorer is not None:
         return config.scorer
     return read_config(images.run["config"]).scorer if images else written.ranker
@@ -151,7 +151,7 @@ def _check_images(
     behind: _Curation | None,
     images: _Curation,
 ) -> int:
-    """Return of how many uids the pictures were compared, by their hashes, with those in ``behind``.
+    """Return for how many uids the pictures were compared, by their hashes, with those in ``behind``.
 
     Raises ValueError unless ``images`` was scored by the scorer, and holds the images of the rows.
     """
@@ -176,7 +176,7 @@ def _check_images(
 
 
 def _read_by_uid(curation: _Curation, name: str, wanted: set[str]) -> dict[str, Any]:
-    """Return a column of the curation's corpus by uid, of the uids that are wanted."""
+    """Return a column of the curation's corpus by uid, for the wanted uids."""
     found: dict[str, Any] = {}
     for uri in list_scores(curation.run, curation.uri):
         table = read_aligned(uri, [UID, name])
@@ -200,7 +200,7 @@ def _take_images(rows: Sequence[Row], curation: _Curation) -> np.ndarray:
 
 
 def _describe_ranking(written: NegativesConfig, run: dict[str, Any], scorer: ScorerConfig) -> str:
-    """Say by whom the negatives were chosen, which counts the weights' bytes and not their name."""
+    """Name the model that ranked the negatives; models are compared by the weights' bytes, not by name."""
     if not written.negatives.rank:
         return "No model ranked the negatives."
     ranker = f"{written.ranker.model} with {written.ranker.weights}"
@@ -210,7 +210,7 @@ def _describe_ranking(written: NegativesConfig, run: dict[str, Any], scorer: Sco
 
 
 def _describe_compared(num_compared: int, num_uids: int) -> list[str]:
-    """Say of how many pictures nothing tells that they are those of the negatives."""
+    """Describe how many pictures could not be verified as those of the negatives."""
     if num_compared == num_uids:
         return []
     lost = num_uids - num_compared
@@ -220,7 +220,7 @@ def _describe_compared(num_compared: int, num_uids: int) -> list[str]:
 
 
 def read_sugarcrepe_pp(choices: Sequence[Choice], scorer: ScorerConfig) -> Material:
-    """Make rows of SugarCrepe++: the second caption of an image is the paraphrase, no image is read.
+    """Make rows of SugarCrepe++: the second caption of an image is the paraphrase; no image is read.
 
     A row's uid is its image, so that captions of one image are one unit. Defective rows are left out.
     """

@@ -9,33 +9,33 @@ from raycomp.config.shared import ParserConfig, ScorerConfig
 
 @dataclass(frozen=True)
 class ProbeConfig:
-    """What ``raycomp probe`` looks at."""
+    """The input and settings of ``raycomp probe``."""
 
     input: str = field(default="", metadata=PLACE)
     """overlap: a folder with a folder for each benchmark; composition: what ``raycomp negatives`` wrote, or
     such a folder with benchmarks=sugarcrepe_pp; pas: what ``raycomp curate`` or ``select`` wrote."""
     benchmarks: tuple[str, ...] = ("sugarcrepe", "sugarcrepe_pp", "valse")
-    """overlap: folders of ``input``: these, vl_checklist or aro. composition: sugarcrepe_pp alone probes with
-    its captions, paraphrases and negatives, without images; anything else with the negatives in ``input``."""
+    """overlap: folders of ``input``: these, vl_checklist or aro. composition: sugarcrepe_pp alone uses its
+    captions, paraphrases and negatives, without images; any other value uses the negatives in ``input``."""
     sample: int | None = None
-    """Rows of each split, captions, or samples, at most; none = all."""
+    """Maximum rows of each split, captions, or samples; none = all."""
     seeds: int = 5
-    """theory: worlds that are drawn."""
+    """theory: number of worlds."""
     scorer: ScorerConfig | None = None
-    """composition: whose text encoder; none = that of the one that scored ``images``, else of the one that
-    ranked the negatives. pas: where the one that scored the curation lies, if it was moved. Who sets one of
-    its options chooses all of it: the others are then those below."""
+    """composition: the scoring model whose text encoder is probed; none = the one that scored ``images``,
+    else the one that ranked the negatives. pas: the place of the one that scored the curation, if it was
+    moved. Setting one of its options sets all of it: the other options then have the defaults below."""
     images: str | None = field(default=None, metadata=PLACE)
-    """composition: a curation of the same images and captions by ``scorer``, which its image embeddings are
-    taken from; none = the one behind the negatives, if ``scorer`` scored it. So a model can be compared
+    """composition: a curation of the same images and captions by ``scorer``, which supplies the image
+    embeddings; none = the one behind the negatives, if ``scorer`` scored it. So a model can be compared
     before and after training: same negatives, same seed, one probe each."""
     pairs: int | None = None
-    """composition: N, the pairs that every A-distance of the table is of, one of each of N captions, no
-    caption and no edit twice; lines with fewer have none. none = as many as the smallest line of one call
-    that has at least 100, at most 2,000; with no such line the smallest of all counts."""
+    """composition: N, the number of pairs in every A-distance of the table, one for each of N captions, no
+    caption and no edit twice; lines with fewer pairs have no A-distance. none = the size of the smallest line
+    of one call with at least 100 pairs, at most 2,000; without such a line, of the smallest line of all."""
     parser: ParserConfig = field(default_factory=ParserConfig)
     seed: int = 0
-    """Draws samples, pairs, folds, resamples and, of pas, words, the same for every scorer."""
+    """Seed of samples, pairs, folds, resamples and, for pas, words; the same draws for every scorer."""
 
     def __post_init__(self) -> None:
         check(self.sample is None or self.sample >= 1, "sample", self.sample, "at least 1")

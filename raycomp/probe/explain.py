@@ -1,4 +1,4 @@
-"""What ``raycomp probe pas`` says of one sample, from its files alone."""
+"""The results of ``raycomp probe pas`` for one sample, from its files alone."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ _COLUMNS = ("target", "kind", "nonces", "same category", "cross category")
 
 
 def explain_targets(run: dict[str, Any], source: str, uid: str) -> str | None:
-    """Return what was put in place of a sample's targets, and what that cost; none where it has no target."""
+    """Return the words that replaced a sample's targets, and their drops; None where it has no target."""
     check_results(Folder(source), run, "pas.json")
     if not Folder(source).exists("pas.json"):
         raise ValueError(f"{source}: has no pas.json; run the probe again, into another folder")

@@ -1,12 +1,12 @@
-"""How much of a benchmark the operations SWAP, REPLACE and ADD explain, and how much the rules write again.
+"""The share of a benchmark that SWAP, REPLACE and ADD explain, and the share that the rules regenerate.
 
 The token-level causal lens (arXiv:2510.26302) reports that its algorithms replicate 60 to 80 %
 of the hard negatives of ARO and VALSE, judged by an LLM. Here ``language/overlap.py`` judges, by a stated
-definition over words; the two figures stand side by side and need not agree.
+definition over words. The table gives both figures; they need not agree.
 
-A definition over words also explains many a paraphrase: "a cat rests on a mat" for "a cat lies on a mat" is
-one REPLACE to it. So where a benchmark's rows hold a second true caption, that is explained like a negative.
-The share of negatives explained says something only as far as it lies above that of these paraphrases.
+A definition over words also explains many paraphrases: "a cat rests on a mat" for "a cat lies on a mat" is
+one REPLACE by that definition. So where a benchmark's rows hold a second true caption, it is explained like a
+negative. The explained share of negatives is meaningful only where it exceeds that of these paraphrases.
 """
 
 from collections import Counter
@@ -42,7 +42,7 @@ LEFT, WIDTH = 250, 500
 
 @dataclass(frozen=True)
 class Overlap:
-    """One split: its sound rows by what explains their first negative."""
+    """One split: its sound rows by the explanation of their first negative."""
 
     benchmark: str
     split: str
@@ -50,30 +50,30 @@ class Overlap:
     explained: Counter[str] = field(default_factory=Counter)
     """Rows by ``ANSWERS``."""
     paraphrased: Counter[str] = field(default_factory=Counter)
-    """Rows with a second true caption, by what of ``ANSWERS`` explains it out of the first; empty = none."""
+    """Rows with a second true caption, by its explanation from the first, of ``ANSWERS``; empty = none."""
     reasons: Counter[str] = field(default_factory=Counter)
-    """Rows that nothing explains by ``language.overlap.REASONS``."""
+    """Unexplained rows by ``language.overlap.REASONS``."""
     left_out: int = 0
-    """Rows with a defect: outside ``count``."""
+    """Rows with a defect; not in ``count``."""
     named: int = 0
-    """Rows of which the benchmark says an operation,"""
+    """Rows for which the benchmark names an operation."""
     agreed: int = 0
-    """of these, rows that this one operation explains,"""
+    """Of ``named``: rows that this one operation explains."""
     agreed_kind: int = 0
-    """of these, rows where also the kind of concept is what the benchmark says, if it does."""
+    """Of ``agreed``: rows whose kind of concept also equals the benchmark's, if it names one."""
     regenerated: int | None = None
     """Rows whose negative the rules engine writes, word for word, in one call; None without a lexicon."""
     same_edit: int | None = None
-    """Rows where it applies the same operation to the very same words."""
+    """Rows where the engine applies the same operation to exactly the same words."""
 
 
 def measure_overlap(
     choices: Sequence[Choice], parser: Parser, lexicon: Lexicon | None, seed: int = 0
 ) -> list[Overlap]:
-    """Return one row per benchmark and split, in order; of each choice the first two captions are compared.
+    """Return one row per benchmark and split, in order; the first two captions of each choice are compared.
 
-    With a ``lexicon`` the rules engine is asked for all its edits of every positive; its choice of words is
-    drawn with ``seed``.
+    With a ``lexicon`` the rules engine makes all its edits of every positive; ``seed`` draws its choice of
+    words.
     """
     rows = []
     for _, group in groupby(choices, key=lambda choice: (choice.benchmark, choice.split)):
@@ -165,14 +165,14 @@ def sum_rows(rows: Sequence[Overlap]) -> list[Overlap]:
 
 
 def _add_all(values: Sequence[Any]) -> Any:
-    """Return the sum; None where one of the values is not known."""
+    """Return the sum; None where one of the values is unknown."""
     return None if None in values else reduce(add, values)
 
 
 def report_overlap(rows: Sequence[Overlap]) -> list[Table | str]:
     """Return the rows and each benchmark's total as two tables, in percent with 95 % intervals by Wilson.
 
-    First what explains the negatives, and beside it the second true captions; then how far this agrees with
+    The first table explains the negatives and the second true captions. The second gives the agreement with
     the benchmark and with the rules.
     """
     totals = sum_rows(rows)
@@ -217,7 +217,7 @@ def _report_agreed(row: Overlap) -> list[Cell]:
 
 
 def _report_null(totals: Sequence[Overlap]) -> str:
-    """Say what the paraphrases are for, and whose to read where a benchmark has none."""
+    """Describe the use of the paraphrases, and which ones to read where a benchmark has none."""
     lead = "Paraphrases: second true captions, explained in the same way: the null of the negatives' shares."
     lacking = [row.benchmark for row in totals if not row.paraphrased]
     return " ".join([lead, *(f"{name}: no paraphrases; {_NULLS.get(name, _HINT)}." for name in lacking)])
@@ -229,12 +229,12 @@ def _describe_reasons(totals: Sequence[Overlap]) -> str:
 
 
 def _estimate(part: int, whole: int) -> Estimate | None:
-    """Return a share in percent with its interval, none of nothing."""
+    """Return a share in percent with its interval, None for an empty whole."""
     return Estimate(part / whole, *share_interval(part, whole)).times(100) if whole else None
 
 
 def _of(part: int | None, whole: int) -> Numeral | None:
-    """Return a share with what it is a share of: "3/4 75.0 [30.1, 95.4]"."""
+    """Return a share with its counts: "3/4 75.0 [30.1, 95.4]"."""
     if part is None or not whole:
         return None
     return Numeral(f"{part}/{whole} {write_cell(_estimate(part, whole), 1)}")

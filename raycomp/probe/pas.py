@@ -1,4 +1,4 @@
-"""``raycomp probe pas``: a curation's samples, and the scorer, words and nonces to measure them with."""
+"""``raycomp probe pas``: a curation's samples, and the scorer, words and nonces of the measurement."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -41,7 +41,7 @@ class OpenedPas:
     samples: Samples
     scorer: ScorerConfig
     name: str
-    """The scorer's, and whether it is untrained."""
+    """The scorer's name, and whether it is untrained."""
     nonce: NonceConfig
     keep: float
     """The share of the samples that the run keeps by mean PAS."""
@@ -75,7 +75,7 @@ def open_pas(config: ProbeConfig) -> OpenedPas:
 
 
 def measure_pas(opened: OpenedPas, seed: int) -> PasResult:
-    """Return what drops are worth; ``seed`` draws the words and pictures to compare with."""
+    """Measure the drops; ``seed`` draws the words and pictures to compare with."""
     from raycomp.models.clip import load_tokenizer
 
     maker = NonceMaker(load_tokenizer(opened.scorer), opened.nonce.seed, opened.scorer.model)
@@ -86,10 +86,10 @@ def measure_pas(opened: OpenedPas, seed: int) -> PasResult:
 
 
 def read_samples(run: dict[str, Any], source: str, count: int | None, seed: int) -> Samples:
-    """Return the samples with phrases of the curation or selection in ``source``; of them ``count`` at most.
+    """Return at most ``count`` samples with phrases of the curation or selection in ``source``.
 
-    They passed the gate by alignment, if the rule has a second one: there PAS ranks. They are drawn by seed
-    and uid alone. Raises ValueError where there are none.
+    They passed the gate by alignment, if the rule has a second gate: PAS ranks there. The draw depends on
+    seed and uid alone. Raises ValueError where there are none.
     """
     words: set[str] = set()
     pool: list[pa.Table] = []
@@ -111,7 +111,7 @@ def read_samples(run: dict[str, Any], source: str, count: int | None, seed: int)
 
 
 def _passes_align(table: pa.Table, run: dict[str, Any]) -> np.ndarray:
-    """Return which rows passed the gate by alignment, bool (N,); all of them where no other stands behind."""
+    """Return which rows passed the gate by alignment, bool (N,); all rows where it is the only gate."""
     written = read_config(run["config"])
     if find_rule(written.select.rule).attribute_by is None:
         return np.ones(len(table), bool)
@@ -144,7 +144,7 @@ def _make_encode(scorer: ScorerConfig) -> Encode:
 
 
 def make_redraw(maker: NonceMaker, config: NonceConfig) -> Redraw:
-    """Return what draws a target's nonces as the curation did, only more of them."""
+    """Return a function that draws a target's nonces as the curation did, but more of them."""
 
     def redraw(uid: str, caption: str, spans: list[tuple[int, int]]) -> list[list[str]]:
         key = uid if config.key == "sample" else ""
@@ -155,7 +155,7 @@ def make_redraw(maker: NonceMaker, config: NonceConfig) -> Redraw:
 
 
 def _kept_share(run: dict[str, Any], written: CurateConfig) -> float:
-    """Return which share of the samples with a mean PAS the run keeps, or would keep by the rule cpi."""
+    """Return the share of samples with a mean PAS that the run keeps, or would keep by the rule cpi."""
     gates = run["gates"]
     if gates["attribute"] and gates["num_scored"]:
         return gates["attribute"]["count"] / gates["num_scored"]

@@ -1,4 +1,4 @@
-"""The composition probe: what an encoder's embeddings make of edited, paraphrased and shuffled captions."""
+"""The composition probe: embeddings of edited, paraphrased and shuffled captions by an encoder."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ from raycomp.probe.probe_pairs import (
     shuffle_captions,
 )
 
-# A row of fewer pairs does not lower the number that all A-distances are of, where others have more.
+# A row of fewer pairs does not lower the common number of pairs of all A-distances, where others have more.
 FEWEST_PAIRS = 100
 MOST_PAIRS = 2000
 _NUM_DRAWS = 200
@@ -39,17 +39,17 @@ class ProbeResult:
     """Two tables of plain rows; a value ``x`` has its 95 % interval, resampling uids, in x_low and x_high.
 
     A row of ``operations`` is one operation and number of calls, with ``num_uids`` and ``num_pairs``. First
-    come two that every other row is read against: paraphrases, which say the same, and other captions of the
-    same image, which say other true things; last all operations of a number of calls together. Values:
+    come two baselines for every other row: paraphrases, with the same meaning, and other captions of the
+    same image, with other true statements; last all operations of a number of calls together. Values:
 
     ``distance`` = |g(T) - g(T~)|; ``relative`` and ``over_other`` = that over the paraphrases' and the other
-    captions', of the rows that have one; ``farther`` = share of pairs whose edit is farther from the caption
-    than its paraphrase, ties half; ``text_drop`` = 1 - cos, ``image_drop`` = s(I, T) - s(I, T~), ``accuracy``
-    of choosing T, chance 0.5. ``a_distance``, a lower bound of the A-distance, is of one pair of each of
-    ``num_compared`` captions, drawn, in every row alike, whatever their uids: no caption and no edit is in it
-    twice, white space and case apart. With it come a_null_mean, a_null_low, a_null_high and its learning
-    curve: ``a_eighth``, ``a_quarter`` and ``a_half`` of the pairs. NaN: not to be had.
-
+    captions' distance, for rows that have one; ``farther`` = share of pairs whose edit is farther from the
+    caption than its paraphrase, ties half; ``text_drop`` = 1 - cos, ``image_drop`` = s(I, T) - s(I, T~),
+    ``accuracy`` of choosing T, chance 0.5. ``a_distance``, a lower bound of the A-distance, uses one drawn
+    pair of each of ``num_compared`` captions, the same number in every row, whatever their uids: no caption
+    and no edit is in it twice, ignoring white space and case. With it come a_null_mean, a_null_low,
+    a_null_high and its learning curve: ``a_eighth``, ``a_quarter`` and ``a_half`` of the pairs. NaN: not
+    available.
     A row of ``permutation`` is a ``share`` of shuffled words and the mean ``cosine`` to the caption.
     """
 
@@ -71,13 +71,13 @@ def probe_composition(
 ) -> ProbeResult:
     """Embed captions, paraphrases, other captions, negatives and shuffled captions once each, and measure.
 
-    ``rows`` are rows of the negatives' table (uid, caption, negatives with text, op, calls), which may have
-    a ``paraphrase`` and an ``other caption`` more; one equal to its caption counts as none. ``encode`` takes
-    texts to [texts, dims], of any length; ``image_embeddings`` has one row per row. The seed draws shuffles,
-    pairs, folds and resamples, the same whatever the encoder. A-distances are of ``num_compared`` captions;
-    None is the number of the smallest line of one call that has ``FEWEST_PAIRS`` or more, else of the
-    smallest of all that has them, else of the smallest; at most ``MOST_PAIRS``. Raises ValueError on no
-    rows and on embeddings of another number, rank or that are not finite.
+    ``rows`` are rows of the negatives' table (uid, caption, negatives with text, op, calls), optionally with
+    a ``paraphrase`` and an ``other caption``; one equal to its caption counts as none. ``encode`` maps texts
+    to [texts, dims], of any length; ``image_embeddings`` has one row per row. The seed draws shuffles, pairs,
+    folds and resamples, the same for every encoder. A-distances use ``num_compared`` captions; None = the
+    size of the smallest line of one call that has ``FEWEST_PAIRS`` or more, else of the smallest of all lines
+    that have them, else of the smallest line; at most ``MOST_PAIRS``. Raises ValueError on no rows and on
+    embeddings of another number or rank, or that are not finite.
     """
     if not rows:
         raise ValueError("rows: must be at least 1, are 0")
@@ -103,7 +103,7 @@ def probe_composition(
 
 
 def _draw(pairs: EditedPairs, embeddings: Embeddings, rng: np.random.Generator) -> np.ndarray:
-    """Return which pairs of a line the A-distance may be of, in drawn order."""
+    """Return the pairs of a line that its A-distance may use, in drawn order."""
     caption_N = embeddings.caption_B[pairs.row_N]
     return draw_pairs(embeddings.same_T[caption_N], embeddings.same_T[pairs.edit_N], rng)
 
@@ -113,7 +113,7 @@ def _count_uids(pairs: EditedPairs, embeddings: Embeddings) -> int:
 
 
 def _choose_number(calls: Sequence[int], num_pairs: Sequence[int]) -> int:
-    """Return how many pairs every line's A-distance is of; the rarest lines are of two calls."""
+    """Return the number of pairs of every line's A-distance; the lines with the fewest have two calls."""
     many = [(call, num) for call, num in zip(calls, num_pairs, strict=True) if num >= FEWEST_PAIRS]
     enough = (
         [num for call, num in many if call == 1]
@@ -124,7 +124,7 @@ def _choose_number(calls: Sequence[int], num_pairs: Sequence[int]) -> int:
 
 
 def _measure(pairs: EditedPairs, embeddings: Embeddings, seed: int) -> dict[str, Any]:
-    """Return one line of the table, but for what compares sets. All its values share their resamples."""
+    """Return one line of the table, without values that compare sets. All values share resamples."""
     uid_N, text_TD = embeddings.uid_B[pairs.row_N], embeddings.text_TD
     first_ND, second_ND = text_TD[embeddings.caption_B[pairs.row_N]], text_TD[pairs.edit_N]
     distance_N = pair_distance(first_ND, second_ND)
@@ -170,7 +170,7 @@ def _measure_sets(
     num_compared: int,
     rng: np.random.Generator,
 ) -> dict[str, Any]:
-    """Return the A-distance of one line, of the first ``num_compared`` of its drawn pairs."""
+    """Return the A-distance of one line, from the first ``num_compared`` of its drawn pairs."""
     a = NO_DISTANCE
     if LEAST_PAIRS <= num_compared <= len(rows_M):
         drawn = rows_M[:num_compared]

@@ -1,4 +1,4 @@
-"""What the composition probe embeds, each text once, and which pairs of texts it compares."""
+"""The texts that the composition probe embeds, each once, and the pairs of texts that it compares."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ class EditedPairs:
 
 @dataclass(frozen=True)
 class Embeddings:
-    """All that was embedded, of length 1: T texts, B rows, each row's uid, texts and image."""
+    """All embeddings, of length 1: T texts, B rows, each row's uid, texts and image."""
 
     text_TD: np.ndarray
     same_T: np.ndarray
@@ -48,7 +48,7 @@ def embed(
     index: dict[str, int],
     image_embeddings: np.ndarray | None,
 ) -> Embeddings:
-    """Embed the texts of ``index``, in its order; ValueError on embeddings that do not fit one another."""
+    """Embed the texts of ``index``, in its order; ValueError on embeddings of different sizes."""
     text_TD = _unit(encode(list(index)), len(index), "texts")
     image_BD = None if image_embeddings is None else _unit(image_embeddings, len(rows), "images")
     if image_BD is not None and image_BD.shape[1] != text_TD.shape[1]:
@@ -85,7 +85,7 @@ def shuffle_captions(
 
 
 def index_texts(rows: Sequence[Mapping[str, Any]], shuffled: dict[float, list[str | None]]) -> dict[str, int]:
-    """Number every text that is to be embedded, each once, in the order of its first occurrence."""
+    """Number every text to embed, each once, in the order of its first occurrence."""
     texts: dict[str | None, None] = {}
     for row in rows:
         negatives = (negative["text"] for negative in row[NEGATIVES] or ())
@@ -112,7 +112,7 @@ def _unit(embeddings: np.ndarray, num: int, name: str) -> np.ndarray:
 def list_pairs(
     rows: Sequence[Mapping[str, Any]], index: dict[str, int], embeddings: Embeddings
 ) -> list[EditedPairs]:
-    """Return the lines of the table: the two nulls, each (calls, operation), and each number of calls."""
+    """Return the lines of the table: the two baselines, each (calls, operation), and each number of calls."""
     found: dict[tuple[int, str], list[tuple[int, int]]] = {}
     for i, row in enumerate(rows):
         for negative in row[NEGATIVES] or ():

@@ -1,4 +1,4 @@
-"""The tables of ``raycomp probe composition``, and the sentences without which they mislead."""
+"""The tables of ``raycomp probe composition``, with notes that prevent misreading."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -20,7 +20,7 @@ _FIRST = ("operation", "calls")
 
 
 def report_probe(result: ProbeResult, notes: Sequence[str] = ()) -> list[Table | str]:
-    """Return the tables. ``notes`` are sentences that stand below them."""
+    """Return the tables. ``notes`` are sentences below them."""
     lead = (
         f"{result.num_uids:,} uids, {result.num_paraphrased:,} with a paraphrase, "
         f"{result.num_with_other:,} with another caption; in brackets 95 % intervals"

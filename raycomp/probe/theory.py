@@ -1,13 +1,13 @@
-"""The theory, run: text encoders of one alignment loss, one of which sees composition and the other not.
+"""The theory in numbers: text encoders with the same alignment loss, with and without composition.
 
 Built: g* and g** of ``core/scm.py``, exact; on data whose order is redundant, and on data in which every
-scene also occurs mirrored, where g** has to pay. Trained: two text towers that differ in whether they see the
-order of the tokens, on the same redundant pairs. What the theorems say exists, training need not find.
+scene also occurs mirrored, where g** has a higher loss. Trained: two text towers, with and without access to
+the order of the tokens, on the same redundant pairs. The theorems state existence; training need not find it.
 
-What the built rows show of the theorems, premise by premise (``core/premises.py``; the table prints it):
-of SWAP, premise and conclusion, where order is redundant; in mirrored data two z_inv fit every token, the
-premise fails, and g** pays in InfoNCE. Of REPLACE, that g** stays, condition and conclusion in one, by a
-majority of tokens where the paper intersects all. Of ADD, the conclusion alone: no z_inv is shared.
+The built rows show the theorems as follows, premise by premise (``core/premises.py``; the table prints it).
+SWAP: premise and conclusion, where order is redundant; in mirrored data two z_inv fit every token, the
+premise fails, and g** has a higher InfoNCE. REPLACE: that g** stays, condition and conclusion in one, by a
+majority of tokens where the paper intersects all. ADD: the conclusion alone, as no z_inv is shared.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -31,7 +31,7 @@ BUILT, TRAINED = "built", "trained"
 UNORDERED, ORDERED = "order-blind", "order-sensitive"
 INFONCE = "infonce"
 _SETTING = ("version", "mirrored", "num_scenes")
-# What a row measures, and how the table says it.
+# The measures of a row, and their labels in the table.
 MEASURES = {
     INFONCE: "InfoNCE",
     "swap": "accuracy, SWAP",
@@ -43,7 +43,7 @@ MEASURES = {
     "image_invariant_r2": "R2 z_inv from image",
     "image_private_r2": "R2 private from image",
 }
-# What premises hold over every edit of every caption (``core.premises.Premise``), and how the table says it.
+# The premises over every edit of every caption (``core.premises.Premise``), and their labels in the table.
 PREMISES = {
     "nearest": "smallest |z_inv(caption) - z_inv(edit)|",
     "single": "edits whose tokens share one z_inv",
@@ -51,9 +51,9 @@ PREMISES = {
 }
 PREMISE_COLUMNS = tuple(f"{op.lower()}_{name}" for op in OPERATIONS for name in PREMISES)
 SCALE = 20.0
-# Version, share of mirrored scenes, scenes. Training has few: blind to order, a tower learns every scene by
-# heart and needs long to come near the loss of the other. From 32 scenes a regression learns less than from
-# 160; what it makes of the exact encoders on 64 scenes is the measure of the trained ones.
+# Version, share of mirrored scenes, scenes. Training has few scenes: an order-insensitive tower memorizes
+# every scene and needs long to approach the loss of the other. From 32 scenes a regression learns less than
+# from 160; its R^2 for the exact encoders on 64 scenes is the reference of the trained ones.
 SETTINGS = ((BUILT, 0.0, 320), (BUILT, 1.0, 320), (BUILT, 0.0, 64), (TRAINED, 0.0, 64))
 _NUM_HELD_OUT, _NUM_BATCHES = 1024, 8
 _STEPS, _BATCH, _RATE, _WIDTH, _DIM = 1000, 128, 4e-3, 64, 32
@@ -62,14 +62,14 @@ Encode = Callable[[np.ndarray], np.ndarray]
 
 
 def run_theory(seeds: Sequence[int] = range(5), steps: int = _STEPS) -> list[dict[str, Any]]:
-    """Return one row per one of ``SETTINGS``, seed and encoder, with every one of ``MEASURES``.
+    """Return one row for each of ``SETTINGS``, seed and encoder, with all ``MEASURES``.
 
     A seed draws a world, its data and the towers' weights. InfoNCE is the symmetric loss of batches of 128 at
-    inverse temperature ``SCALE`` (even g* is not at 0: a batch repeats scenes, and scenes are alike); SWAP,
-    REPLACE and ADD are accuracies of the choice between caption and edit given the image; the synonyms'
-    distance is |g(T) - g(T')|; the rest are R^2 of a latent given the text or image embedding, on scenes that
-    the regression did not see. Of each operator also what the world fulfils of ``PREMISES``, as in
-    ``swap_nearest``. ``steps`` are those of training. Raises ValueError without seeds.
+    inverse temperature ``SCALE`` (even g* is not at 0: a batch repeats scenes, and scenes are similar). SWAP,
+    REPLACE and ADD are accuracies of the choice between caption and edit given the image. The synonyms'
+    distance is |g(T) - g(T')|. The rest are R^2 of a latent given the text or image embedding, on scenes that
+    the regression did not see. Each operator also has the values of ``PREMISES`` in the world, as in
+    ``swap_nearest``. ``steps`` are training steps. Raises ValueError without seeds.
     """
     if not len(seeds):
         raise ValueError("seeds: must be at least 1, are 0")
@@ -96,7 +96,7 @@ def _list_premises(world: scm.World) -> dict[str, float]:
 
 
 def measure(world: scm.World, text: Encode, image: Encode, rng: np.random.Generator) -> dict[str, float]:
-    """Return every one of ``MEASURES`` of a pair of encoders on fresh pairs of ``world``."""
+    """Return all ``MEASURES`` of a pair of encoders on fresh pairs of ``world``."""
     sample = scm.draw_sample(world, _NUM_HELD_OUT, rng)
     image_ND, text_ND = image(sample.image_NI), text(scm.observe_texts(world, sample.texts))
     batches = zip(np.split(image_ND, _NUM_BATCHES), np.split(text_ND, _NUM_BATCHES), strict=True)
@@ -117,13 +117,13 @@ def measure(world: scm.World, text: Encode, image: Encode, rng: np.random.Genera
 
 
 def build(world: scm.World, encoder: str) -> tuple[Encode, Encode]:
-    """Return the text encoder g** (blind) or g*, and the image encoder f*."""
+    """Return the text encoder g** (order-insensitive) or g*, and the image encoder f*."""
     encode = scm.encode_by_votes if encoder == UNORDERED else scm.encode_by_order
     return lambda column_NKE: encode(world, column_NKE), lambda image_NI: scm.encode_images(world, image_NI)
 
 
 class _TextTower(nn.Module):
-    """Tokens one by one through a small network, then their mean, or their sequence, through another."""
+    """A small network on each token, then a second one on their mean, or on their sequence."""
 
     def __init__(self, num_columns: int, column_size: int, is_ordered: bool):
         super().__init__()
@@ -150,7 +150,7 @@ def _make_head(size: int) -> nn.Sequential:
 def train(world: scm.World, encoder: str, seed: int, steps: int) -> tuple[Encode, Encode]:
     """Train a text and an image tower by InfoNCE, on fresh pairs in every step; return them as encoders.
 
-    One thread; leaves torch's random state and number of threads as they were.
+    Uses one thread; torch's random state and number of threads are restored.
     """
     rng = np.random.default_rng([seed, 2])
     num_threads = torch.get_num_threads()
@@ -175,7 +175,7 @@ def train(world: scm.World, encoder: str, seed: int, steps: int) -> tuple[Encode
 
 
 def _draw_batches(world: scm.World, rng: np.random.Generator) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield fresh pairs without end, drawn many batches at a time because that is quicker."""
+    """Yield fresh pairs without end, drawn many batches at a time for speed."""
     while True:
         sample = scm.draw_sample(world, 32 * _BATCH, rng)
         column_NKE = scm.observe_texts(world, sample.texts)
@@ -197,9 +197,9 @@ def _to_arrays(tower: nn.Module) -> Encode:
 def summarise(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return one row per setting and encoder: each measure's mean and standard deviation over seeds.
 
-    Of the premises it is the least of the seeds: what holds of every world.
-    ``infonce_more`` is by how much its InfoNCE exceeds that of the order-sensitive encoder of the same seed:
-    the mean over seeds, with its 95 % interval by Student's t. NaN where one seed cannot tell.
+    Premises have the minimum over seeds: it holds in every world.
+    ``infonce_more`` is its InfoNCE minus that of the order-sensitive encoder of the same seed: the mean over
+    seeds, with its 95 % interval by Student's t. NaN for a single seed.
     """
     table = []
     for setting in dict.fromkeys(map(_setting, rows)):
@@ -236,7 +236,7 @@ def _spread(value_S: np.ndarray) -> float:
 
 
 def report_theory(rows: list[dict[str, Any]]) -> list[Table | str]:
-    """Return what ``run_theory`` found: means over seeds, with standard deviations in brackets."""
+    """Return the results of ``run_theory``: means over seeds, with standard deviations in brackets."""
     lines = summarise(rows)
     blocks: list[Table | str] = [
         f"Means over {lines[0]['num_seeds']} seeds (standard deviation); chance of a choice is 0.5."
@@ -273,7 +273,7 @@ def _report_mean(line: dict[str, Any], name: str) -> Numeral:
 
 
 def _report_shown(lines: list[dict[str, Any]]) -> str:
-    """Say what of the theorems the built rows show, and what not."""
+    """Describe what the built rows show of the theorems, and what they do not."""
     least = min(line[f"{ADD.lower()}_nearest"] for line in lines)
     return (
         "SWAP (Theorem 7) asks that an edit's tokens share one z_inv: premise and conclusion are shown where "
