@@ -1,1 +1,1 @@
-"""The foreign models: open_clip, the spaCy parser, checkpoints."""
+"""Third-party models: open_clip, the spaCy parser, checkpoints."""

@@ -1,4 +1,4 @@
-"""What of a model is trained: all of it, all but frozen towers, or low-rank adapters of its attention."""
+"""The trained part of a model: all of it, all but frozen towers, or low-rank adapters of its attention."""
 
 import copy
 import io
@@ -13,16 +13,16 @@ from raycomp.config import UserError
 from raycomp.models.faults import LIBRARIES_FAIL, one_line
 from raycomp.words import TOWERS
 
-# More groups of layers than a tower has.
+# Exceeds the number of layer groups of any tower.
 _ALL = 1_000_000
 _WEIGHT = "in_proj_weight"
 
 
 def freeze(clip: Any, entries: Sequence[str]) -> None:
-    """Let towers keep their weights: ``image``, ``text``, or all of one but its last groups, ``text:3``.
+    """Freeze the weights of towers: ``image``, ``text``, or all of one but its last groups, ``text:3``.
 
-    Groups are open_clip's, from the end: the projection, then each block. Raises UserError where nothing of
-    a tower would be frozen or all of both, or its kind can only be frozen whole.
+    Groups are open_clip's, from the end: the projection, then each block. Raises UserError where no weight of
+    a tower or all weights of both would be frozen, or where its kind can only be frozen as a whole.
     """
     for entry in entries:
         tower, _, count = entry.partition(":")
@@ -41,7 +41,7 @@ def _freeze_beginning(clip: Any, tower: str, count: int, said: str) -> None:
     try:
         with redirect_stdout(io.StringIO()):  # some of them print
             lock(_ALL)
-            # What stays locked now is of no group.
+            # Weights that are still locked here belong to no group.
             has_rest = not all(parameter.requires_grad for parameter in weights)
             lock(count)
     except LIBRARIES_FAIL as error:
@@ -53,19 +53,19 @@ def _freeze_beginning(clip: Any, tower: str, count: int, said: str) -> None:
 
 
 def _list_weights(clip: Any, tower: str) -> list[nn.Parameter]:
-    """Return a tower's weights; logit scale and bias are of neither."""
+    """Return a tower's weights. Logit scale and bias belong to no tower."""
     named = ((name, p) for name, p in clip.named_parameters() if not name.startswith("logit_"))
     return [p for name, p in named if name.startswith("visual.") == (tower == "image")]
 
 
 def add_adapters(clip: Any, rank: int, seed: int) -> Any:
-    """Put adapters on what is trained of both towers' attention; return peft's tuner of the model.
+    """Add adapters to the trained part of both towers' attention; return peft's tuner of the model.
 
-    Hu et al. 2021 (arXiv:2106.09685): to the matrix that makes queries, keys and values comes 2 B A; B is 0
-    at first, A drawn by ``seed``. All else is frozen but logit scale and bias. Raises UserError where a
-    tower that is trained has no such matrix.
+    Hu et al. 2021 (arXiv:2106.09685): 2 B A is added to the matrix of queries, keys and values; B is 0 at
+    first, A is drawn by ``seed``. Everything else is frozen except logit scale and bias. Raises UserError
+    where a trained tower has no such matrix.
     """
-    # peft takes names by their ends: a name is whole where all begin alike.
+    # peft matches the ends of names: a full name is unique because all share a prefix.
     names = [f"clip.{name}.{_WEIGHT}" for name in _find_attention(clip)]
     for tower in TOWERS:
         is_adapted = any(name.startswith("clip.visual.") == (tower == "image") for name in names)
@@ -74,12 +74,12 @@ def add_adapters(clip: Any, rank: int, seed: int) -> Any:
                 f"train.lora_rank={rank}: the {tower} tower has no attention that adapters fit; freeze it "
                 f"(train.freeze={tower}), or train all weights"
             )
-    from peft import LoraConfig  # seconds, and few trainings need it
+    from peft import LoraConfig  # takes seconds, and few trainings need it
     from peft.tuners.lora import LoraModel
 
     free = {name for name, p in clip.named_parameters() if p.requires_grad and name.startswith("logit_")}
-    # A parameter as a target keeps its bits: adapters of a whole nn.MultiheadAttention would be added and
-    # subtracted in every pass, by which it drifts.
+    # A parameter as a target keeps its bits. Adapters of a whole nn.MultiheadAttention would be added and
+    # subtracted in every pass, which makes the weights drift.
     config = LoraConfig(r=rank, lora_alpha=2 * rank, target_modules=[], target_parameters=names)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -91,7 +91,7 @@ def add_adapters(clip: Any, rank: int, seed: int) -> Any:
 
 
 def _find_attention(clip: Any) -> Iterator[str]:
-    """Yield the names of modules whose one matrix for queries, keys and values is trained."""
+    """Yield the names of modules with one trained matrix for queries, keys and values."""
     for name, module in clip.named_modules():
         weight = getattr(module, _WEIGHT, None) if isinstance(module, nn.MultiheadAttention) else None
         if weight is not None and weight.requires_grad:
@@ -99,5 +99,5 @@ def _find_attention(clip: Any) -> Iterator[str]:
 
 
 def merge_adapters(tuner: Any) -> Any:
-    """Return a copy of the model with its adapters added to its weights: plain, as it was before them."""
+    """Return a copy of the model with its adapters added to its weights: its modules are as before them."""
     return copy.deepcopy(tuner).merge_and_unload()["clip"]

@@ -1,7 +1,7 @@
-"""What a model's own json may ask for: checked before anything of its size is made. Imports open_clip on use.
+"""Checks of a model's json config before anything of its size is allocated. Imports open_clip on use.
 
 A name that open_clip knows is trusted. A json file, and the ``open_clip_config.json`` of ``local-dir:`` and
-``hf-hub:`` models, are somebody's text: numbers have ranges, and the model is built without memory first.
+``hf-hub:`` models, are untrusted input: numbers have ranges, and the model is first built without memory.
 """
 
 import os
@@ -17,7 +17,7 @@ _MOST = {"image_size": 4096, "context_length": 8192, "layers": 1000, "vocab_size
 _SIZES = (*_MOST, "embed_dim", "width", "heads", "head_width", "patch_size", "mlp_ratio")
 _MOST_OF_OTHERS = 1_000_000
 _NEEDED = ("embed_dim", "vision_cfg", "text_cfg")
-# What open_clip takes where a config says nothing, and what one of two plain transformers may say.
+# open_clip's defaults for missing fields, and the allowed fields of two plain transformers.
 _DEFAULTS: dict[str, dict[str, Any]] = {
     "vision_cfg": {"layers": 12, "width": 768, "mlp_ratio": 4.0, "patch_size": 16, "image_size": 224},
     "text_cfg": {"layers": 12, "width": 512, "mlp_ratio": 4.0, "context_length": 77, "vocab_size": 49408},
@@ -30,8 +30,8 @@ HUB_CONFIG = "open_clip_config.json"
 def register_file(model: str, said: str) -> str:
     """Register a model config given as a json file with open_clip; return its name there.
 
-    ``said`` is the dial with its value, as messages name it. Raises ValueError where the file is none, or of
-    a size that no model has.
+    ``said`` is the option with its value, as messages print it. Raises ValueError where the file is no model
+    config, or has a size that no model has.
     """
     path = Path(model)
     if not path.is_file():
@@ -44,10 +44,10 @@ def register_file(model: str, said: str) -> str:
 
 
 def find_preprocessing(model: str) -> dict[str, Any] | None:
-    """Return how images are prepared for a model given as a json file, if it is told beside it.
+    """Return the image preprocessing of a model given as a json file, if a file next to it states it.
 
-    ``open_clip_config.json``, which a training writes too, tells it; one of another model is not asked. None
-    = as open_clip does by default. Raises ValueError where the file is none.
+    That file is ``open_clip_config.json``, which a training writes too; the file of another model is ignored.
+    None = open_clip's default. Raises ValueError where the file has another form.
     """
     path = Path(model)
     companion = path.with_name(HUB_CONFIG)
@@ -67,16 +67,16 @@ def _read_json(path: Path, said: str) -> Any:
 
 
 def check_schema(model: str, said: str) -> None:
-    """Check the config that a ``local-dir:`` or ``hf-hub:`` model brings along.
+    """Check the config of a ``local-dir:`` or ``hf-hub:`` model.
 
-    Raises ValueError where there is none, or it is no model's.
+    Raises ValueError where there is none, or it does not describe a model.
     """
     from open_clip.factory import get_model_config
 
     try:
         place = model.removeprefix("local-dir:")
         if place != model:
-            parse_json(Path(place, HUB_CONFIG).read_text("utf-8"))  # of a key twice open_clip takes the last
+            parse_json(Path(place, HUB_CONFIG).read_text("utf-8"))  # open_clip allows repeated keys
         content = get_model_config(model)
     except LIBRARIES_FAIL as error:
         raise ValueError(f"{said}: has no config that can be read ({one_line(error)})") from error
@@ -98,7 +98,7 @@ def check_config(said: str, content: Any) -> None:
 
 
 def _find_sizes(content: dict[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Yield name and value of the sizes that a config and its towers state; of a list, every member."""
+    """Yield name and value of the sizes that a config and its towers state; for a list, every member."""
     for part in (content, content["vision_cfg"], content["text_cfg"], content.get("multimodal_cfg")):
         for name in _SIZES:
             value = part.get(name) if isinstance(part, dict) else None
@@ -108,10 +108,10 @@ def _find_sizes(content: dict[str, Any]) -> Iterator[tuple[str, Any]]:
 
 
 def check_memory(name: str, said: str) -> None:
-    """Build the model of a config without memory; raise ValueError where it cannot be, or would not fit.
+    """Build the model of a config without memory; raise ValueError where that fails, or it would not fit.
 
-    ``name`` is what open_clip knows it by. Towers of timm and transformers name models of theirs: those are
-    no sizes that somebody wrote, and not all of them can be built so.
+    ``name`` is its name in open_clip. Towers of timm and transformers refer to models of those libraries:
+    their sizes are not user input, and not all of them can be built this way.
     """
     import open_clip
     import torch
@@ -123,7 +123,7 @@ def check_memory(name: str, said: str) -> None:
     there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     most = bound_parameters(content)
     if most is not None and most * _BYTES < there / 10:
-        return  # building it without memory imports torch._dynamo, half as long as torch itself
+        return  # building it without memory imports torch._dynamo, which takes half as long as torch
     try:
         with torch.device("meta"):
             built = open_clip.create_model(name, load_weights=False, pretrained_text=False, device="meta")
@@ -138,7 +138,7 @@ def check_memory(name: str, said: str) -> None:
 
 
 def bound_parameters(content: dict[str, Any]) -> int | None:
-    """Return a number of values that a model of two plain transformers does not exceed, buffers included.
+    """Return an upper bound of the number of values of a model of two plain transformers, buffers included.
 
     None for other towers: ResNets, a captioning decoder, pooling by attention.
     """

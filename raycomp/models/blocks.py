@@ -1,4 +1,4 @@
-"""The transformer blocks of a CLIP's towers, where methods put what they train beside frozen weights."""
+"""The transformer blocks of a CLIP's towers, where methods add trained parts to frozen weights."""
 
 from typing import Any
 
@@ -10,8 +10,8 @@ from raycomp.config import UserError
 def find_blocks(clip: Any, said: str) -> dict[str, list[Any]]:
     """Return the blocks of each tower, image and text, from the first.
 
-    Raises UserError, which begins with ``said``, where a tower is not made of open_clip's plain blocks: one
-    ``nn.MultiheadAttention`` of rows first, and an MLP of two linear layers.
+    Raises UserError, which starts with ``said``, where a tower is not made of open_clip's plain blocks: one
+    ``nn.MultiheadAttention`` with rows first, and an MLP of two linear layers.
     """
     found = {}
     for name, tower in (("image", clip.visual), ("text", getattr(clip, "text", clip))):

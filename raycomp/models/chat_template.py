@@ -1,4 +1,4 @@
-"""Chats as the tokens that a language model reads: its tokenizer and chat template, without its weights."""
+"""Chats as a language model's input tokens: its tokenizer and chat template, without its weights."""
 
 import json
 from collections.abc import Sequence
@@ -12,10 +12,10 @@ from raycomp.models.faults import LIBRARIES_FAIL, one_line
 def render_chats(
     chats: Sequence[str], model: str, revision: str | None = None, trust_remote_code: bool = False
 ) -> list[list[int]]:
-    """Return the token ids of every chat, a JSON list of messages, up to where the reply begins.
+    """Return the token ids of every chat, a JSON list of messages, up to the start of the reply.
 
-    Marks of beginning are those of the template alone. The tokenizer of ``model``, a hub name or a folder, is
-    loaded once in a process. Raises UserError where there is none, or its template does not take a chat.
+    Start tokens are those of the template alone. The tokenizer of ``model``, a hub name or a folder, is
+    loaded once per process. Raises UserError where there is none, or its template rejects the chat.
     """
     said = f"llm.model={model!r}"
     try:

@@ -35,17 +35,17 @@ from raycomp.models.spec import ClipConfig, ScorerSpec
 from raycomp.models.text import TextEncoder, find_tower
 from raycomp.models.weights_check import WeightsCheck, refuse_bad
 
-# What open_clip_train gives a model for its siglip loss; Zhai et al. 2023 (arXiv:2303.15343).
+# open_clip_train's initial values for its siglip loss; Zhai et al. 2023 (arXiv:2303.15343).
 SIGLIP = {"init_logit_scale": math.log(10), "init_logit_bias": -10.0}
-# The shape of a forward pass, whatever batch is handed in: another shape can move a score's last bits.
+# The shape of every forward pass, for any batch: another shape can change a score's last bits.
 _IMAGES_PER_PASS = {"cpu": 8, "cuda": 64}
 
 
 def measure_scorer(config: ClipConfig) -> ScorerSpec:
     """Build the model, check that its weights embed a text, and describe it.
 
-    Raises ValueError in the user's words: unknown model, unknown tag, missing or unfetchable weights, or such
-    as embed a text as zeros or NaN.
+    Raises ValueError with a user message: unknown model, unknown tag, weights that are missing, cannot be
+    downloaded, or embed a text as zeros or NaN.
     """
     model: Any = _create(config)
     cfg = open_clip.get_model_preprocess_cfg(model)
@@ -75,7 +75,7 @@ def measure_scorer(config: ClipConfig) -> ScorerSpec:
 
 @contextmanager
 def _seeded_and_quiet(seed: int) -> Iterator[None]:
-    """Run with torch's global generator at ``seed`` and without open_clip's remarks; put both back."""
+    """Run with torch's global generator at ``seed`` and without open_clip's messages; restore both."""
     logging.disable(logging.ERROR)
     try:
         with torch.random.fork_rng(devices=[]):
@@ -98,11 +98,11 @@ def _model_name(config: ClipConfig) -> str:
 
 
 def load_start(config: ModelConfig, with_bias: bool = False) -> Any:
-    """Return the model that training begins with, on the CPU.
+    """Return the model that training starts from, on the CPU.
 
-    ``with_bias`` a model that has none gets one, -10, and the scale 10, as open_clip_train begins: weights
-    that were trained without bias do not tell how far apart logits should lie. Raises ValueError in the
-    user's words.
+    With ``with_bias`` a model without a bias gets one, -10, and the scale 10, open_clip_train's initial
+    values: weights that were trained without bias do not determine the scale of logits. Raises ValueError
+    with a user message.
     """
     model: Any = _create(config, with_bias and _lacks_bias(config))
     if hasattr(model, "text_decoder"):
@@ -122,7 +122,8 @@ def describe_start(config: ModelConfig, with_bias: bool = False) -> dict[str, An
 def find_architecture(config: ClipConfig) -> dict[str, Any]:
     """Return open_clip's config of a model, with QuickGELU where a tag's weights need it.
 
-    open_clip itself takes that from the tag, and tells nobody who loads what was made of it by its path.
+    open_clip itself derives that from the tag. A model that was trained from the weights and is loaded by its
+    path needs it in the config.
     """
     name = _model_name(config)
     if ":" in name:
@@ -174,14 +175,14 @@ def _create(config: ClipConfig, with_bias: bool = False) -> torch.nn.Module:
     if not is_random:
         _check_finite(model, config)
     if with_bias:
-        # Where weights have no bias, open_clip lets it begin at 0.
+        # Where weights have no bias, open_clip sets it to 0.
         torch.nn.init.constant_(model.logit_scale, SIGLIP["init_logit_scale"])
         torch.nn.init.constant_(model.logit_bias, SIGLIP["init_logit_bias"])
     return model.eval()
 
 
 def _check_finite(model: torch.nn.Module, config: ClipConfig) -> None:
-    """Raise ValueError where a weight is NaN or infinite: every score would be."""
+    """Raise ValueError where a weight is NaN or infinite: every score would be NaN or infinite."""
     for name, value in model.state_dict().items():
         if value.is_floating_point() and not torch.isfinite(value).all():
             raise ValueError(
@@ -206,10 +207,10 @@ class Clip:
 
     @torch.inference_mode()
     def embed_pixels(self, pixels_BHWC: np.ndarray) -> Tensor:
-        """Embed uint8 pixels; returns fp32 [B, D] of length 1 but for bad rows, on the CPU.
+        """Embed uint8 pixels; returns fp32 [B, D] of length 1 except for bad rows, on the CPU.
 
-        A row that overflows, or that the weights bring to nothing, is zeros or NaN: see ``has_unit_length``.
-        Raises UserError, naming the weights, where all of the first rows are bad.
+        A row that overflows, or whose embedding vanishes, is zeros or NaN: see ``has_unit_length``. Raises
+        UserError, naming the weights, where all of the first rows are bad.
         """
         size = self.images_per_pass
         passes = [pixels_BHWC[start : start + size] for start in range(0, len(pixels_BHWC), size)]
@@ -228,13 +229,13 @@ class Clip:
 
 
 def describe_preprocessing(model: Any) -> dict[str, Any]:
-    """Return how a loaded model's images are prepared, as open_clip's hub config has it."""
+    """Return the image preprocessing of a loaded model, in the form of open_clip's hub config."""
     cfg = open_clip.get_model_preprocess_cfg(model)
     return {name: cfg[name] for name in ("mean", "std", "interpolation", "resize_mode", "fill_color")}
 
 
 def pack_tokenizer(config: ClipConfig) -> dict[str, bytes]:
-    """Return the files of a model's own tokenizer by name; none of CLIP's, which open_clip has."""
+    """Return the files of a model's own tokenizer by name; empty for CLIP's, which open_clip includes."""
     tokenizer = load_tokenizer(config)
     if not hasattr(tokenizer, "save_pretrained"):
         return {}
@@ -246,7 +247,7 @@ def pack_tokenizer(config: ClipConfig) -> dict[str, bytes]:
 def load_tokenizer(config: ClipConfig) -> Any:
     """Return the model's tokenizer: a callable list[str] -> int64 [B, N].
 
-    Raises ValueError where it is a hub's and can be had neither from there nor from the disk.
+    Raises ValueError where a hub's tokenizer is available neither from the hub nor from the disk.
     """
     name = _model_name(config)
     try:

@@ -1,6 +1,6 @@
-"""What lies beside weights tells which model they were trained in: another one is refused.
+"""The config file next to a checkpoint identifies its model: another model is refused.
 
-Weights fit a model with another activation just as well, and then score worse without a word: so a fine-tuned
+Weights also fit a model with another activation, which then scores worse without an error: so a fine-tuned
 OpenAI model loses points when it is loaded by its path (open_clip, issue 771).
 """
 
@@ -18,16 +18,16 @@ _QUICK, _SUFFIX = "quick_gelu", "-quickgelu"
 _PARTS = ("", "vision_cfg", "text_cfg")
 # open_clip interpolates positions where these differ.
 _STRETCHED = {"image_size", "context_length"}
-# Of open_clip_train, in the folder above its checkpoints.
+# open_clip_train's file, in the folder above its checkpoints.
 _PARAMS, _CHECKPOINTS = "params.txt", "checkpoints"
 
 
 def check_config_files(config: ModelConfig | ScorerConfig, own: dict[str, Any]) -> None:
-    """Raise ValueError where weights lie beside what tells of another model than the one they go into.
+    """Raise ValueError where a config next to the weights names another model than the one to load.
 
-    ``own`` is open_clip's config of that one. Asked are a json of the weights' own name, as raycomp writes
-    it, open_clip_config.json, and open_clip_train's params.txt in the folder above ``checkpoints/``. What
-    only one of the two configs states is no difference, but for the activation.
+    ``own`` is open_clip's config of the model to load. These files are read: a json with the weights' name,
+    as raycomp writes it, open_clip_config.json, and open_clip_train's params.txt in the folder above
+    ``checkpoints/``. A field in only one of the two configs is no difference, except for the activation.
     """
     found = [Path(path) for path in list_config_files(config.weights) if Path(path).is_file()]
     reported = next(filter(None, (_read(path, own) for path in found)), None)
@@ -43,7 +43,7 @@ def check_config_files(config: ModelConfig | ScorerConfig, own: dict[str, Any]) 
 
 
 def list_config_files(weights: str) -> list[str]:
-    """Return paths or uris of the files that may tell of weights."""
+    """Return paths or uris of the config files that may describe weights."""
     folder, name = posixpath.split(weights)
     stem = posixpath.splitext(name)[0]
     above, last = posixpath.split(folder)
@@ -52,14 +52,14 @@ def list_config_files(weights: str) -> list[str]:
 
 
 def _read(path: Path, own: dict[str, Any]) -> tuple[Path, dict[str, Any], str] | None:
-    """Return the file, the config that it tells of, and what names that model, if anything; None if none."""
+    """Return the file, its config, and the model's name in it, if any; None if there is no config."""
     if path.name == _PARAMS:
         return _read_params(path, own)
     text = path.read_text()
     try:
         found = json.loads(text)
     except (ValueError, RecursionError):
-        return None  # nothing of open_clip's
+        return None  # not a file of open_clip's
     is_hub = path.name == HUB_CONFIG
     theirs: Any = found.get("model_cfg") if is_hub and isinstance(found, dict) else found
     is_config = isinstance(theirs, dict) and all(isinstance(theirs.get(part), dict) for part in _PARTS[1:])
@@ -84,13 +84,13 @@ def _read_params(path: Path, own: dict[str, Any]) -> tuple[Path, dict[str, Any],
     if params.get("force_quick_gelu") == "True":
         theirs[_QUICK] = True
     elif params.get("pretrained") == "openai" and not theirs.get(_QUICK):
-        # Most versions trained OpenAI's weights with QuickGELU, the last ones without: a json may say so.
+        # Most versions trained OpenAI's weights with QuickGELU, the last ones without: a json may state it.
         theirs[_QUICK] = own.get(_QUICK, True)
     return path, theirs, name if theirs == get_model_config(name) else ""
 
 
 def _find_differences(theirs: dict[str, Any], own: dict[str, Any]) -> Iterator[tuple[str, Any, Any]]:
-    """Yield names and both values of what two configs state differently."""
+    """Yield names and both values of the fields that differ between two configs."""
     theirs, own = ({**config, _QUICK: bool(config.get(_QUICK))} for config in (theirs, own))
     for part in _PARTS:
         one, other = (config[part] if part else config for config in (theirs, own))
@@ -100,7 +100,7 @@ def _find_differences(theirs: dict[str, Any], own: dict[str, Any]) -> Iterator[t
 
 
 def _name_variant(model: str, theirs: dict[str, Any]) -> str:
-    """Return what to name instead: the model with the other activation if open_clip has it, else a json."""
+    """Return the name to use: the model with the other activation if open_clip has it, else a json."""
     import open_clip
 
     is_quick = bool(theirs.get(_QUICK))

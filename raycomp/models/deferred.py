@@ -1,12 +1,12 @@
 """Imports of open_clip and spaCy without the libraries that only some of their models use.
 
 ``import open_clip`` loads torchvision, which loads torch._dynamo for one function, and it loads transformers
-and timm for towers of theirs: together as long as torch itself. ``import spacy`` loads torch, which the
-packaged parser does not use. The few modules that import these at their top get a ``Deferred`` for each name,
-which imports the real thing when it is first used. No other module is affected: ``import transformers``
-elsewhere gives transformers. Parts of two packages (torchvision's models and datasets, what uploads models)
-are imported when they are first read. Garbage is not collected while torch and open_clip are imported.
-``raycomp/__init__.py`` installs all this, so it comes first in every process.
+and timm for their towers: together as slow as torch itself. ``import spacy`` loads torch, which the packaged
+parser does not use. In the few modules that import these at their top each name becomes a ``Deferred``, which
+imports the real object on first use. No other module is affected: ``import transformers`` elsewhere gives
+transformers. Parts of two packages (torchvision's models and datasets, the upload of models) are imported on
+first access. Garbage is not collected while torch and open_clip are imported. ``raycomp/__init__.py``
+installs all this, so it comes first in every process.
 """
 
 import builtins
@@ -56,7 +56,7 @@ class Deferred:
 
 
 class _DeferredModule(ModuleType):
-    """Stands for a library in one module that imports it: until that has run, its names are deferred."""
+    """Replaces a library in one module that imports it: until that module has run, the names are deferred."""
 
     is_running = True
 
@@ -80,7 +80,7 @@ class _PausingLoader(Loader):
         with _without_collecting():
             self.loader.exec_module(module)
 
-    def __getattr__(self, name: str) -> Any:  # the source and resources, which others ask a loader for
+    def __getattr__(self, name: str) -> Any:  # the source and resources, which other code asks a loader for
         return getattr(self.loader, name)
 
 
@@ -93,13 +93,13 @@ class _DeferringLoader(_PausingLoader):
         self.loaded: list[_DeferredModule] = []
 
     def exec_module(self, module: ModuleType) -> None:
-        """Run the module, its own imports of the libraries deferred until it has run."""
+        """Run the module; its own imports of the libraries are deferred until it has run."""
         own = {**vars(builtins), "__import__": partial(self.run_import, module)}
         vars(module)["__builtins__"] = own
         try:
             super().exec_module(module)
         finally:
-            # What its functions import when they are called is no longer deferred.
+            # Imports inside its functions, at call time, are no longer deferred.
             own["__import__"] = builtins.__import__
             for library in self.loaded:
                 library.is_running = False
@@ -113,7 +113,7 @@ class _DeferringLoader(_PausingLoader):
         names: Sequence[str] = (),
         level: int = 0,
     ) -> Any:
-        """Return what an import statement of the module gets."""
+        """Return the result of an import statement of the module."""
         is_slow = any(name == one or name.startswith(f"{one}.") for one in self.libraries)
         if not is_slow or name in sys.modules:
             return builtins.__import__(name, own, local, names, level)
@@ -121,13 +121,13 @@ class _DeferringLoader(_PausingLoader):
         return self.load(name if names else name.partition(".")[0])
 
     def load(self, name: str) -> ModuleType:
-        """Return what stands for a library."""
+        """Return the substitute of a library."""
         self.loaded.append(_DeferredModule(name))
         return self.loaded[-1]
 
 
 class _PackageLoader(_DeferringLoader):
-    """Runs a package that imports parts of its own: these are imported when they are first read from it."""
+    """Runs a package that imports parts of its own: these are imported on first access."""
 
     def __init__(self, loader: Any, parts: Mapping[str, str]):
         super().__init__(loader, ())
@@ -149,14 +149,14 @@ class _PackageLoader(_DeferringLoader):
         names: Sequence[str] = (),
         level: int = 0,
     ) -> Any:
-        """Return what an import statement gets: until the package has run, None for each of the parts."""
+        """Return the result of an import statement: until the package has run, None for each of the parts."""
         late = [part for part in names or () if part in self.parts]
         vars(module).update(dict.fromkeys(late))
         rest = tuple(part for part in names or () if part not in late)
         return module if late and not rest else builtins.__import__(name, own, local, rest, level)
 
     def read(self, module: ModuleType, name: str) -> Any:
-        """Return a part, a module or what has its name there, and leave it in the package."""
+        """Return a part, a module or the object of its name there, and store it in the package."""
         if name not in self.parts:
             raise AttributeError(f"module {module.__name__!r} has no attribute {name!r}")
         place = self.parts[name]
@@ -169,9 +169,9 @@ class _PackageLoader(_DeferringLoader):
 
 @contextmanager
 def _without_collecting() -> Iterator[None]:
-    """Pause the cyclic garbage collector, which would walk through a library's objects again and again.
+    """Pause the cyclic garbage collector, which would traverse a library's objects repeatedly.
 
-    Freezing and unfreezing makes them old without such a walk.
+    Freezing and unfreezing makes them old without such a traversal.
     """
     was_enabled = gc.isenabled()
     gc.disable()
@@ -186,10 +186,10 @@ def _without_collecting() -> Iterator[None]:
 
 
 class _ThincLoader(_DeferringLoader):
-    """Runs ``thinc.compat``, which asks torch for its devices, on a machine that has no GPU."""
+    """Runs ``thinc.compat``, which queries torch for its devices, on a machine that has no GPU."""
 
     def exec_module(self, module: ModuleType) -> None:
-        """Run the module as if torch were not installed, then say that it is."""
+        """Run the module as if torch were not installed, then set that it is."""
         super().exec_module(module)
         compat: Any = module
         if not compat.has_torch:
@@ -214,7 +214,7 @@ class _Finder(MetaPathFinder):
         return spec
 
 
-# What imports a slow library at its top and only uses it for some models, or is large itself.
+# Modules that import a slow library at their top and only use it for some models, or are large themselves.
 _LOADERS: Mapping[str, Callable[[Any], Loader]] = {
     "torch": _PausingLoader,
     "torchvision": partial(

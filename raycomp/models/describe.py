@@ -1,8 +1,8 @@
-"""What a scorer is, found without loading it: its fingerprint, and its description from an earlier run.
+"""A scorer's fingerprint, without loading it, and its description, from an earlier run if possible.
 
-A description takes building the whole model. It is kept as a small file below ``RAYCOMP_CACHE`` (by default
-``~/.cache/raycomp``), under a key of everything that it depends on. Without that file, or where it is damaged
-or the folder cannot be written, the model is built. This module imports neither torch nor open_clip.
+A description requires building the whole model. It is kept as a small file below ``RAYCOMP_CACHE`` (by
+default ``~/.cache/raycomp``), under a key of everything that it depends on. Without that file, or where it is
+damaged or the folder cannot be written, the model is built. This module imports neither torch nor open_clip.
 """
 
 import hashlib
@@ -22,17 +22,17 @@ from raycomp.models.parser import fingerprint_folder
 from raycomp.models.spec import ClipConfig, ScorerSpec
 from raycomp.models.tokens import read_config
 
-# Raise it when ScorerSpec, or how it is measured, changes.
+# Increase it when ScorerSpec, or how it is measured, changes.
 _FORMAT = 1
-# What in a tower's config names files of another library, which the fingerprint does not cover.
+# Fields of a tower's config that name files of another library, which the fingerprint does not cover.
 _FOREIGN = {"timm_model_name", "hf_model_name", "hf_tokenizer_name", "tokenizer_kwargs"}
 
 
 def describe_scorer(config: ClipConfig) -> ScorerSpec:
-    """Check that the model and its weights can be had, and describe it; from the cache if it is known.
+    """Check that the model and its weights are available, and describe it; from the cache if it is known.
 
-    Raises ValueError in the user's words: unknown model, unknown tag, missing or unfetchable weights, or such
-    as embed a text as zeros or NaN.
+    Raises ValueError with a user message: unknown model, unknown tag, weights that are missing, cannot be
+    downloaded, or embed a text as zeros or NaN.
     """
     key = _find_key(config)
     spec = key and _read(key)
@@ -47,10 +47,9 @@ def describe_scorer(config: ClipConfig) -> ScorerSpec:
 
 
 def fingerprint_scorer(config: ClipConfig) -> str:
-    """Return what tells two scorers apart, without loading one.
+    """Return an id that distinguishes scorers, without loading one.
 
-    SHA-256 of what is a file or a folder of the user's, name and revision of a hub's model, a tag's or seed's
-    name.
+    SHA-256 of a user's file or folder, name and revision of a hub's model, name of a tag or seed.
     """
     parts = []
     for value in (config.model, config.weights):
@@ -75,7 +74,7 @@ def fingerprint_scorer(config: ClipConfig) -> str:
 
 
 def _find_key(config: ClipConfig) -> str | None:
-    """Return a SHA-256 of everything that the description depends on; None where that is not known."""
+    """Return a SHA-256 of everything that the description depends on; None where that is unknown."""
     try:
         if not (_has_known_model(config.model) and _has_known_weights(config)):
             return None
@@ -95,7 +94,7 @@ def _find_key(config: ClipConfig) -> str | None:
 
 def _has_known_model(name: str) -> bool:
     """Whether the fingerprint covers the model's config: a file's, a folder's, one that open_clip ships."""
-    if name.startswith("local-dir:"):  # of a folder without a model, which may be any, nothing is hashed
+    if name.startswith("local-dir:"):  # a folder without a model may have any content, so it is not hashed
         return Path(name.removeprefix("local-dir:"), HUB_CONFIG).is_file()
     config = read_config(name)
     towers = [config.get(part) for part in ("vision_cfg", "text_cfg")] if isinstance(config, dict) else []
@@ -119,7 +118,7 @@ def _place(key: str) -> Path:
 
 
 def _read(key: str) -> ScorerSpec | None:
-    """Return what the cache holds under a key; None where that is nothing or not as it was written."""
+    """Return the cache entry of a key; None where it is missing or not as it was written."""
     try:
         found = json.loads(_place(key).read_text())
         if found["sha256"] != _digest(key, found["spec"]):
@@ -132,7 +131,7 @@ def _read(key: str) -> ScorerSpec | None:
 
 
 def _write(key: str, spec: ScorerSpec) -> None:
-    """Keep a description under a key, whole or not at all; nothing where the folder cannot be written."""
+    """Store a description under a key, whole or not at all; do nothing where the folder cannot be written."""
     content = {"sha256": _digest(key, asdict(spec)), "spec": asdict(spec)}
     path = _place(key)
     with suppress(OSError):

@@ -1,4 +1,4 @@
-"""Where a model runs: arrays moved there ahead of the work, passes side by side, seconds counted."""
+"""The device of a model: moves arrays there ahead of the work, runs passes in parallel, counts time."""
 
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -13,14 +13,14 @@ Result = TypeVar("Result")
 
 
 def name_device() -> str:
-    """Return what a model runs on here if nothing else is said, cpu or gpu."""
+    """Return the default device of a model here, cpu or gpu."""
     return "gpu" if torch.cuda.is_available() else "cpu"
 
 
 def describe_gpu() -> dict[str, Any] | None:
-    """Return what the last bits of a GPU's results depend on, as json holds it; None where torch finds none.
+    """Return what the last bits of a GPU's results depend on, json-compatible; None where torch finds none.
 
-    Kernels are chosen, and sums cut, by the kind of GPU, its number of multiprocessors and the libraries.
+    Kernels, and the splitting of sums, depend on the kind of GPU, its multiprocessors and the libraries.
     """
     if not torch.cuda.is_available():
         return None
@@ -35,10 +35,10 @@ def describe_gpu() -> dict[str, Any] | None:
 
 
 class Device:
-    """The CPU, or one GPU with a stream of its own for copies, so that they run beside computing.
+    """The CPU, or one GPU with its own stream for copies, so that they overlap with computing.
 
-    ``num_threads`` counts passes side by side on a CPU; none = as many threads as torch would use. With
-    ``with_tf32`` a GPU may round what it multiplies in fp32 to 10 bits of mantissa.
+    ``num_threads`` counts parallel passes on a CPU; None = torch's default number of threads. With
+    ``with_tf32`` a GPU may round factors of fp32 products to 10 bits of mantissa.
     """
 
     def __init__(self, name: str | None = None, num_threads: int | None = None, with_tf32: bool = False):
@@ -47,13 +47,13 @@ class Device:
         self._copies = torch.cuda.Stream(self.place) if self.is_gpu else None
         self._threads = None if self.is_gpu else ThreadPoolExecutor(num_threads or torch.get_num_threads())
         if self.is_gpu:
-            # cuDNN's attention plans anew for every number of rows, and might add up in another order.
+            # cuDNN's attention makes a new plan for every number of rows, and may sum in another order.
             torch.backends.cuda.enable_cudnn_sdp(False)
         self._with_tf32 = with_tf32
         self._intervals: list[tuple[torch.cuda.Event, torch.cuda.Event]] = []
 
     def move(self, array: np.ndarray) -> Tensor:
-        """Return the array on the device; to a GPU from pinned memory, while it computes something else."""
+        """Return the array on the device; to a GPU from pinned memory, while it computes other work."""
         tensor = torch.from_numpy(np.ascontiguousarray(array))
         if self._copies is None:
             return tensor
@@ -67,8 +67,8 @@ class Device:
     def map(self, run: Callable[..., Result], *items: Iterable) -> list[Result]:
         """Return ``run`` of every item, without gradients.
 
-        On a CPU each thread computes a pass of its own: the halves of one pass would wait for each other at
-        every step, longest where something else needs a core. What a pass adds up then also depends on no
+        On a CPU each thread computes its own pass: the halves of one pass would wait for each other at every
+        step, longest where another process needs a core. The sums in a pass are then also independent of the
         number of threads.
         """
         run = torch.inference_mode()(run)
@@ -83,14 +83,14 @@ class Device:
 
     @contextmanager
     def computing(self) -> Iterator[None]:
-        """Compute in the block as this device does.
+        """Compute in the block with this device's settings.
 
-        A GPU counts as busy from the block's first kernel to its last: gaps between them included.
+        A GPU counts as busy from the block's first kernel to its last, gaps between them included.
         """
         if not self.is_gpu:
             yield
             return
-        # They hold for the whole process, and torch begins with tf32 in convolutions.
+        # They hold for the whole process, and torch's default is tf32 in convolutions.
         torch.backends.cuda.matmul.allow_tf32 = self._with_tf32
         torch.backends.cudnn.allow_tf32 = self._with_tf32
         start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
@@ -100,7 +100,7 @@ class Device:
         self._intervals.append((start, end))
 
     def is_broken(self) -> bool:
-        """Whether a GPU's context is lost to this process, after which all that it computes there fails."""
+        """Whether this process has lost the GPU's context, after which all computation there fails."""
         if not self.is_gpu:
             return False
         try:

@@ -1,4 +1,4 @@
-"""Low-rank experts beside the linear layers of frozen blocks.
+"""Low-rank experts added to the linear layers of frozen blocks.
 
 E experts of K dims each, R rows of N positions, I and O values into and out of a layer, G tasks so far.
 """
@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-# alpha / r of LoRA, as raycomp.models.adapters has it.
+# alpha / r of LoRA, as in raycomp.models.adapters.
 _SCALE = 2.0
 _BETA = 0.5
 _TOP = 2
@@ -18,23 +18,23 @@ _TOP = 2
 
 @dataclass
 class Routes:
-    """Which task each row of a pass is taken to be of, one for all layers of a tower."""
+    """The assumed task of each row of a pass, one object for all layers of a tower."""
 
     task_R: Tensor | None = None
     """None: positions alone choose."""
 
 
 class ExpertLinear(nn.Module):
-    """What stands in a block for a linear layer: that layer, and what its experts add.
+    """Replaces a linear layer of a block: the output of that layer plus the output of its experts.
 
-    Every position weighs the experts by a softmax of its own, G^I. Where rows have a task the weights are
-    beta G^I + (1 - beta) G^T, the latter being how often the task's positions had each expert among their
-    best two; beta is one half. At first nothing is added. Where a backward pass will follow in training mode
-    those two are noted, for ``take_count``.
+    Every position weighs the experts by its own softmax, G^I. Where rows have a task the weights are
+    beta G^I + (1 - beta) G^T, where G^T is how often the task's positions had each expert among their two
+    best; beta is one half. At first nothing is added. In training mode, where a backward pass follows, those
+    two are noted for ``take_count``.
     """
 
     count_E: Tensor
-    """How often each expert was counted; whoever takes the notes adds them here."""
+    """How often each expert was counted; the caller of ``take_count`` adds the notes here."""
 
     def __init__(self, linear: nn.Linear, num: int, rank: int, routes: Routes, generator: torch.Generator):
         super().__init__()
@@ -51,15 +51,15 @@ class ExpertLinear(nn.Module):
         self.task_GE: Tensor | None = None
         """G^T of every task."""
         self.noted: list[Tensor] = []
-        """Of passes since the last ``take_count``; no buffer: ranks take those from the first of them."""
+        """Notes since the last ``take_count``; not a buffer, as ranks receive buffers from rank 0."""
 
     @property
     def weight(self) -> Tensor:
-        """The layer's own, of which open_clip asks the type."""
+        """The layer's own weight, whose type open_clip reads."""
         return self.linear.weight
 
     def forward(self, x: Tensor) -> Tensor:
-        """Take (R, N, I), or positions without rows where these have no task; return O for I."""
+        """Map (R, N, I), or positions without rows where these have no task, from I to O values."""
         weight = torch.softmax(x @ self.router.T, dim=-1)
         if self.training and torch.is_grad_enabled():
             best = weight.detach().topk(min(_TOP, len(self.count_E)), dim=-1).indices
@@ -71,12 +71,12 @@ class ExpertLinear(nn.Module):
         return self.linear(x) + _SCALE * torch.einsum("...ek,eok->...o", low, self.up)
 
     def take_count(self) -> Tensor:
-        """Return how often each expert was noted, (E,), and forget it."""
+        """Return how often each expert was noted, (E,), and reset the notes."""
         noted, self.noted = self.noted, []
         return torch.stack(noted).sum(0) if noted else torch.zeros_like(self.count_E)
 
     def share(self) -> Tensor:
-        """Return how often each expert was counted, (E,), of sum 1; all alike where none was."""
+        """Return the share of each expert's count, (E,), of sum 1; uniform where none was counted."""
         total = self.count_E.sum()
         return (
             self.count_E / total
@@ -88,7 +88,7 @@ class ExpertLinear(nn.Module):
 def add_experts(
     blocks: list[Any], num: int, rank: int, routes: Routes, generator: torch.Generator
 ) -> Iterator[ExpertLinear]:
-    """Put experts beside both layers of the blocks' MLPs, in place; yield these, from the first."""
+    """Add experts to both layers of the blocks' MLPs, in place; yield these, from the first."""
     for block in blocks:
         for name in ("c_fc", "c_proj"):
             made = ExpertLinear(getattr(block.mlp, name), num, rank, routes, generator)

@@ -1,6 +1,6 @@
 """Image bytes to uint8 pixels, exactly as open_clip prepares them for evaluation, without normalisation.
 
-Normalisation stays with the scorer: a fixed-size uint8 picture is a quarter of the bytes to move.
+Normalisation is done by the scorer: a fixed-size uint8 picture is a quarter of the bytes to move.
 """
 
 import io
@@ -19,11 +19,11 @@ from PIL import Image, UnidentifiedImageError
 
 from raycomp.words import CORRUPT_IMAGE, IMAGE_TOO_LARGE
 
-# Those of open_clip; its "random" is for training.
+# open_clip's modes; its "random" is for training.
 INTERPOLATIONS = ("bicubic", "bilinear", "random")
 RESIZE_MODES = ("shortest", "longest", "squash")
 FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "AVIF")
-# What Pillow's decoders raise on broken bytes.
+# What Pillow's decoders raise on damaged bytes.
 _BROKEN = (
     OSError,
     SyntaxError,
@@ -36,14 +36,14 @@ _BROKEN = (
     struct.error,
     zlib.error,
 )
-# Pillow refuses by the size that it is about to allocate for: of the picture, a frame, a canvas, a tile.
+# Pillow checks every size that it is about to allocate: of the picture, a frame, a canvas, a tile.
 _TOO_LARGE = (Image.DecompressionBombError, Image.DecompressionBombWarning, MemoryError)
-# An encoder writes about ten, and each takes the time of a whole picture. The limit is what libjpeg-turbo is
-# itself fuzzed with.
+# An encoder writes about ten, and each takes the time of a whole picture. The limit is the one of
+# libjpeg-turbo's own fuzzing.
 _MOST_SCANS = 500
 _JPEG_MARKER = re.compile(rb"\xff[^\x00\x01\xd0-\xd8\xff]")
 _START_OF_SCAN, _END_OF_IMAGE = 0xDA, 0xD9
-# How a picture of each EXIF orientation is turned upright; as wide as the stored one is high from 5 on.
+# The operation that makes a picture of each EXIF orientation upright; from 5 on it swaps width and height.
 _TURNS = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
     3: Image.Transpose.ROTATE_180,
@@ -54,12 +54,12 @@ _TURNS = {
     8: Image.Transpose.ROTATE_90,
 }
 _ON_THEIR_SIDE = 5
-# Width by height of a random crop, least and largest.
+# Smallest and largest ratio of width to height of a random crop.
 _CROP_RATIOS = (3 / 4, 4 / 3)
 
 
 class ImageFault(ValueError):
-    """An image that cannot be used; ``status`` says why (a status of the schema)."""
+    """An image that cannot be used; ``status`` is the reason (a status of the schema)."""
 
     def __init__(self, status: str, why: str):
         super().__init__(why)
@@ -68,7 +68,7 @@ class ImageFault(ValueError):
 
 @dataclass(frozen=True)
 class ImageSpec:
-    """How a model wants its pictures: open_clip's preprocessing config, made hashable."""
+    """The image preprocessing of a model: open_clip's config, made hashable."""
 
     height: int
     width: int
@@ -95,18 +95,18 @@ class ImageSpec:
 def decode_image(data: bytes, max_pixels: int) -> Image.Image:
     """Decode to upright RGB; the first frame of an animation, 16-bit grey scaled to 8 bits.
 
-    CMYK, palette, alpha and grey become RGB as open_clip's loader does it (``convert("RGB")``: alpha is
-    dropped). EXIF orientation is applied; a broken EXIF block, or an orientation that is no whole number from
-    1 to 8, is ignored. Raises ImageFault: too large (by the declared size, before anything is allocated) or
+    CMYK, palette, alpha and grey become RGB as in open_clip's loader (``convert("RGB")``: alpha is dropped).
+    EXIF orientation is applied; a damaged EXIF block, or an orientation that is not a whole number from 1 to
+    8, is ignored. Raises ImageFault: too large (by the declared size, before anything is allocated) or
     corrupt.
     """
     return _decode(data, max_pixels)[0]
 
 
 def describe_image(data: bytes, max_pixels: int) -> tuple[str, bool]:
-    """Return the format ("jpeg", "mpo", "png", ...), and whether decode_image does what open_clip does.
+    """Return the format ("jpeg", "mpo", "png", ...), and whether decode_image gives open_clip's result.
 
-    open_clip's loader neither turns pictures upright nor scales 16-bit grey. ``data`` decodes.
+    open_clip's loader neither applies EXIF orientation nor scales 16-bit grey. ``data`` must decode.
     """
     with _guard(max_pixels):
         image = _open(data)
@@ -121,9 +121,9 @@ def encode_png(image: Image.Image) -> bytes:
 
 
 class _Guard:
-    """Makes Pillow refuse more than a number of pixels, and print no warning, in all threads within.
+    """Makes Pillow refuse more than a number of pixels, without warnings, in all threads within.
 
-    Pillow's limit is one for the process: threads with the same number share it, others wait.
+    Pillow's limit is global to the process: threads with the same number share it, others wait.
     """
 
     def __init__(self) -> None:
@@ -168,7 +168,7 @@ def _decode(
 ) -> tuple[Image.Image, tuple[int, int]]:
     """Return the picture, and (width, height) of the upright original.
 
-    With ``least_side`` a JPEG comes out at 1/2, 1/4 or 1/8 of its size where both sides stay at least that.
+    With ``least_side`` a JPEG is decoded at 1/2, 1/4 or 1/8 of its size if both sides stay at least that.
     """
     try:
         with _guard(max_pixels):
@@ -177,7 +177,7 @@ def _decode(
             if image.format in ("JPEG", "MPO"):
                 _check_scans(data)
             if least_side is not None:
-                image.draft(None, (least_side, least_side))  # nothing happens in another format
+                image.draft(None, (least_side, least_side))  # has no effect in another format
             image.load()
             orientation = _read_orientation(image)
             size = (height, width) if orientation >= _ON_THEIR_SIDE else (width, height)
@@ -189,7 +189,7 @@ def _decode(
 
 
 def _check_scans(data: bytes) -> None:
-    """Raise ValueError where a JPEG has more scans than any encoder writes, seen from its markers."""
+    """Raise ValueError where a JPEG has more scans than any encoder writes, found by its markers."""
     if data.count(bytes((0xFF, _START_OF_SCAN))) <= _MOST_SCANS:
         return
     count, place = 0, 0
@@ -206,14 +206,14 @@ def _is_wide(image: Image.Image) -> bool:
 
 def _to_rgb(image: Image.Image) -> Image.Image:
     if _is_wide(image):
-        # Pillow clips wide grey to 255; its upper byte is the picture.
+        # Pillow clips 16-bit grey to 255; its upper byte is the picture.
         upper = np.clip(np.asarray(image) >> 8, 0, 255).astype(np.uint8)
         return Image.fromarray(upper).convert("RGB")
     return image if image.mode == "RGB" else image.convert("RGB")  # which would copy it
 
 
 def _read_orientation(image: Image.Image) -> int:
-    """Return 1 to 8; 1, upright, where there is none that can be read."""
+    """Return 1 to 8; 1, upright, where there is no readable value."""
     try:
         found = image.getexif().get(0x0112, 1)
     except _BROKEN:
@@ -228,7 +228,7 @@ def _turn_upright(rgb: Image.Image, orientation: int) -> Image.Image:
 def _fit(rgb: Image.Image, spec: ImageSpec) -> Image.Image:
     """Resize and crop to the model's size as open_clip's evaluation transform does, to the bit."""
     side = spec.height if spec.height == spec.width else None
-    # open_clip's "random" is for training, and it has bicubic alone where a shorter side must fit.
+    # open_clip's "random" is for training; where a shorter side must fit it always uses bicubic.
     is_bilinear = spec.interpolation == "bilinear" and (spec.resize_mode != "shortest" or side is not None)
     how = Image.Resampling.BILINEAR if is_bilinear else Image.Resampling.BICUBIC
     if spec.resize_mode == "squash":
@@ -246,7 +246,7 @@ def _fit(rgb: Image.Image, spec: ImageSpec) -> Image.Image:
 
 
 def _crop_middle(rgb: Image.Image, spec: ImageSpec) -> Image.Image:
-    """Return the middle in the model's size; what is missing around a smaller one has the fill colour."""
+    """Return the centre in the model's size; the margin around a smaller picture has the fill colour."""
     across, down = max(0, spec.width - rgb.width), max(0, spec.height - rgb.height)
     if across or down:
         size = rgb.width + across, rgb.height + down
@@ -262,8 +262,8 @@ def draw_crop(
 ) -> tuple[int, int, int, int]:
     """Draw (left, top, right, bottom) of a crop as torchvision's RandomResizedCrop.get_params does.
 
-    ``share`` is the least and largest share of the area; sides are from 3:4 to 4:3, each equally likely by
-    its logarithm. What fits in ten draws is taken, else the middle of a picture that is too long.
+    ``share`` is the smallest and largest share of the area; aspect ratios are from 3:4 to 4:3, uniform in the
+    logarithm. The first of ten draws that fits is used, else the centre of a picture that is too long.
     """
     low, high = _CROP_RATIOS
     for _ in range(10):
@@ -289,16 +289,16 @@ def crop_image(
 ) -> np.ndarray:
     """Return a random crop of a picture as uint8 pixels [height, width, 3]; see ``draw_crop``.
 
-    For the same crop this equals open_clip's transform in training, which is bicubic whatever the model, to
-    the bit. With ``fast`` a large JPEG is decoded at a reduced scale, never below what any crop needs, and
-    pixels come close. Raises ImageFault.
+    For the same crop this equals open_clip's training transform, which is bicubic for every model, to the
+    bit. With ``fast`` a large JPEG is decoded at a reduced scale, never below what any crop needs, and pixels
+    are approximate. Raises ImageFault.
     """
     least = math.ceil(max(spec.height, spec.width) / math.sqrt(share[0] * _CROP_RATIOS[0]))
     image, (width, height) = _decode(data, max_pixels, least if fast else None)
     left, top, right, bottom = draw_crop(width, height, share, rng)
     across, down = image.width / width, image.height / height
     box = round(left * across), round(top * down), round(right * across), round(bottom * down)
-    with _guard(max_pixels):  # crops are asked for their size, too
+    with _guard(max_pixels):  # Pillow checks the size of crops, too
         resized = image.crop(box).resize((spec.width, spec.height), Image.Resampling.BICUBIC)
     return np.asarray(resized, dtype=np.uint8)
 
@@ -320,7 +320,7 @@ def prepare_image(
     image, (width, height) = _decode(data, max_pixels, least_side)
     if box is not None:
         image, (width, height) = _cut(image, box)
-    # A thin picture resized by its shorter side grows by the square of its shape.
+    # A thin picture resized by its shorter side grows by the square of its aspect ratio.
     enlarged = spec.height * spec.width * max(width, height) // min(width, height)
     if spec.resize_mode == "shortest" and enlarged > max_pixels:
         raise ImageFault(IMAGE_TOO_LARGE, f"{width} x {height} would become {enlarged} pixels on the way")

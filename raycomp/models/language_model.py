@@ -1,4 +1,4 @@
-"""How likely texts are to a causal language model, which sees no image.
+"""Likelihoods of texts by a causal language model, which sees no image.
 
 B texts of a batch, N tokens of the longest, M = B x (N - 1) of them, V words of the vocabulary.
 """
@@ -14,9 +14,9 @@ from torch import Tensor
 
 from raycomp.models.faults import LIBRARIES_FAIL, one_line
 
-# Only so many tokens of a text count; the longest caption of the benchmarks has about 100.
+# Maximum tokens of a text that count; the longest caption of the benchmarks has about 100.
 MAX_TOKENS = 512
-# Of a batch, padding included: logits of 50,000 words for each take 300 MB.
+# Tokens of a batch, padding included: logits of 50,000 words for each take 300 MB.
 _TOKENS_PER_PASS = 512
 _DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 _NO_TOKEN = -100
@@ -26,11 +26,10 @@ _OWN = {"local_files_only": True, "trust_remote_code": False}
 def find_likelihoods(texts: Sequence[str], folder: str, precision: str = "fp32") -> np.ndarray:
     """Return the log-likelihood of every text in nats, summed over its tokens, float64 (T,); on the CPU.
 
-    ``folder`` is what ``save_pretrained`` of a causal language model and its tokenizer writes: safetensors,
-    and no code of its own. Where the tokenizer has a mark of beginning every token counts, given that mark
-    and those before; where it has none the first token only conditions the others. No mark of the end is
-    added. Of a text ``MAX_TOKENS`` tokens count. Raises ValueError where no model loads from the folder, or
-    a score is not finite.
+    ``folder`` is written by ``save_pretrained`` of a causal language model and its tokenizer: safetensors,
+    and no code of its own. With a start token every token counts, given that token and those before. Without
+    one the first token only conditions the others. No end token is added. At most ``MAX_TOKENS`` tokens of a
+    text count. Raises ValueError where no model loads from the folder, or a score is not finite.
     """
     model, tokenizer = _load(folder, precision)
     prefix = [] if tokenizer.bos_token_id is None else [tokenizer.bos_token_id]
@@ -87,7 +86,7 @@ def _load(folder: str, precision: str) -> tuple[Any, Any]:
 
 
 def _batch(lengths: Sequence[int]) -> list[list[int]]:
-    """Return the rows of every batch, of similar lengths; rows without a token that counts are in none."""
+    """Return the rows of every batch, of similar lengths; rows without a counted token are in none."""
     batches: list[list[int]] = []
     for row in sorted((row for row, length in enumerate(lengths) if length > 1), key=lengths.__getitem__):
         if not batches or (len(batches[-1]) + 1) * lengths[row] > _TOKENS_PER_PASS:
@@ -98,12 +97,12 @@ def _batch(lengths: Sequence[int]) -> list[list[int]]:
 
 @torch.inference_mode()
 def _find(model: Any, ids: Sequence[Sequence[int]]) -> np.ndarray:
-    """Return the log-likelihoods (B,) of texts of two tokens or more, the first given."""
+    """Return the log-likelihoods (B,) of texts of two tokens or more; the first token is given."""
     token_BN = _pad(ids, 0)
-    # Padding stands behind, where a causal model does not look from what comes before.
+    # Padding is at the end, which a causal model's earlier positions do not depend on.
     logits_BNV = model(input_ids=token_BN, attention_mask=_pad([[1] * len(one) for one in ids], 0)).logits
     next_BN = _pad([one[1:] for one in ids], _NO_TOKEN)
-    # In double, over the last dimension: fp32 adds up 50,000 words with an error of 1e-5 to 1e-4 a token.
+    # In double, over the last dimension: fp32 sums 50,000 words with an error of 1e-5 to 1e-4 per token.
     logits_MV = logits_BNV[:, :-1].flatten(0, 1).double()
     loss_M = F.cross_entropy(logits_MV, next_BN.flatten(), ignore_index=_NO_TOKEN, reduction="none")
     return -loss_M.view(next_BN.shape).sum(1).numpy()

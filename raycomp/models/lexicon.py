@@ -1,4 +1,4 @@
-"""The packaged lexicon of visual concepts: own tables, read once."""
+"""The packaged lexicon of visual concepts: raycomp's own tables, read once."""
 
 from functools import cache
 from importlib.resources import files
@@ -11,7 +11,7 @@ TABLES = {OBJECT: "objects.tsv", ATTRIBUTE: "attributes.tsv", RELATION: "relatio
 
 @cache
 def load_lexicon() -> Lexicon:
-    """Return the lexicon of ``data/lexicon``; its NOTICE says what the columns hold."""
+    """Return the lexicon of ``data/lexicon``; its NOTICE describes the columns."""
     rows = [
         SynonymSet(
             kind,

@@ -20,19 +20,19 @@ from raycomp.language.nonce import (
 )
 
 _BPE = "SimpleTokenizer"
-"""CLIP's tokenizer in open_clip, by its name, for whoever draws nonces need not load all of open_clip."""
+"""The name of CLIP's tokenizer in open_clip; drawing nonces does not need to load all of open_clip."""
 SPARE_NONCES = 7
-"""Drawn beyond the count asked for, in case some would change other tokens."""
+"""Nonces drawn beyond the requested count, in case some would change other tokens."""
 
 _PLAIN = re.compile("[ -%'-~]*")
-"""Printable ASCII without "&": the tokenizer's cleaning does no more to it than lower-case it."""
+"""Printable ASCII without "&": the tokenizer's cleaning only lower-cases it."""
 
 
 class Nonce(NamedTuple):
-    """A shipped nonce, in lower case, and what its BPE tokens say of real words.
+    """A shipped nonce, in lower case, and the real words behind its BPE tokens.
 
-    ``host`` is the English word, singular and plural together, that has the largest share of the frequency of
-    all words whose BPE holds the same token; for a nonce of several tokens, of the one that says most.
+    ``host`` is the English word, singular and plural together, with the largest share of the frequency of
+    all words whose BPE holds the same token; for several tokens, of the token with the largest share.
     ``host_share`` is that share, in [0, 1]: 0, with "-" for the host, where no word holds a token.
     """
 

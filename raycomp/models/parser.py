@@ -1,4 +1,4 @@
-"""The English parser: captions in, noun phrases out. The only home of ``spacy``, imported on load."""
+"""The English parser: captions in, noun phrases out. Only this module uses ``spacy``, imported on load."""
 
 import hashlib
 import re
@@ -12,12 +12,12 @@ from raycomp.models.faults import LIBRARIES_FAIL, one_line
 from raycomp.models.lexicon import load_lexicon
 
 PACKAGED = Path(__file__).parent / "data" / "parser"
-# Only so much of a caption is parsed, up to a space: CLIP reads 77 tokens, some 400 characters.
+# Maximum characters of a caption that are parsed, up to a space: CLIP reads 77 tokens, some 400 characters.
 MAX_CHARACTERS = 2000
 BATCH_SIZE = 256
-# No words: tags and entities of HTML, addresses, and halves of surrogate pairs, which spaCy cannot encode.
-# Whatever fails at one place of a run of characters fails at its later ones too, so addresses are tried only
-# where a run begins or goes on after something that was found; a host's "lead" are dashes, which stay.
+# Not words: tags and entities of HTML, URLs, and halves of surrogate pairs, which spaCy cannot encode. A
+# pattern that fails at one place of a run of characters fails at its later ones too. So URLs are tried only
+# at the start of a run or after an earlier match; dashes before a host stay.
 NO_WORDS = re.compile(
     r"</?[A-Za-z][^<>]*+>|<!--.*?-->|&#?\w{1,8};|(?:https?://|www\.)\S++"
     r"|(?:(?<!\S)|(?<=[>;\ud800-\udfff]))\S[^\s@]*+@\S+\.\w++"
@@ -29,7 +29,7 @@ NEEDED = ("tok2vec", "transformer", "tagger", "parser", "attribute_ruler", "morp
 
 
 def load_parser(name: str = "raycomp") -> "Parser":
-    """Load a parser: "raycomp" is the one in the package, else a spaCy pipeline by name or folder.
+    """Load a parser: "raycomp" is the packaged one, else a spaCy pipeline by name or folder.
 
     Raises ValueError where there is no such pipeline, or it does not tag and parse.
     """
@@ -54,7 +54,7 @@ def load_parser(name: str = "raycomp") -> "Parser":
 
 
 def fingerprint_parser(name: str) -> str:
-    """Return a parser's fingerprint, of the packaged one without loading it. Raises as ``load_parser``."""
+    """Return a parser's fingerprint; the packaged one is not loaded. Raises as ``load_parser``."""
     return fingerprint_folder(PACKAGED) if name == "raycomp" else load_parser(name).fingerprint
 
 
@@ -70,7 +70,7 @@ def fingerprint_folder(folder: Path) -> str:
 
 
 class Parser:
-    """A loaded pipeline. What it says about a caption does not depend on the captions beside it."""
+    """A loaded pipeline. Its parse of a caption does not depend on the other captions."""
 
     def __init__(self, nlp: Any):
         self.nlp = nlp
@@ -78,16 +78,16 @@ class Parser:
         self.fingerprint = fingerprint_folder(Path(nlp.path))
 
     def parse(self, captions: Sequence[str]) -> list[list[Phrase]]:
-        """Return the phrases of every caption, in order, by the packaged lexicon; none without a noun.
+        """Return the phrases of every caption, in order, by the packaged lexicon; empty without a noun.
 
-        Any text will do. Only the first ``MAX_CHARACTERS`` characters are read.
+        Accepts any text. Only the first ``MAX_CHARACTERS`` characters are read.
         """
         return [phrases for phrases, _ in self.parse_content(captions, with_content=False)]
 
     def parse_content(
         self, captions: Sequence[str], with_content: bool = True
     ) -> list[tuple[list[Phrase], list[Phrase]]]:
-        """Return the phrases of every caption, and its adjectives, verbs and relation words if asked for."""
+        """Return the phrases of every caption, and its adjectives, verbs and relation words if requested."""
         lexicon, found = load_lexicon(), []
         for tokens in self.tokens(captions):
             content = find_content(tokens, lexicon, self.labels) if with_content else []
@@ -95,7 +95,7 @@ class Parser:
         return found
 
     def tokens(self, captions: Sequence[str]) -> list[list[Token]]:
-        """Return the parsed tokens of every caption, without HTML, addresses and white space."""
+        """Return the parsed tokens of every caption, without HTML, URLs and white space."""
         texts, places = zip(*map(squeeze_spaces, captions), strict=True) if captions else ((), ())
         with self.nlp.memory_zone():
             docs = self.nlp.pipe(texts, batch_size=BATCH_SIZE)
@@ -118,7 +118,7 @@ def _blank(found: re.Match[str]) -> str:
 
 
 def _read_tokens(doc: Any, places: list[int]) -> list[Token]:
-    """Read spaCy's tokens, with their places in the caption that the text was tidied from."""
+    """Read spaCy's tokens, with their places in the caption before the clean-up."""
     tokens = []
     for word in doc:
         start, end = places[word.idx], places[word.idx + len(word) - 1] + 1

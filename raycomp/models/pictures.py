@@ -13,12 +13,12 @@ _CHANNELS = (1, 3, 4)
 
 
 def is_picture(value: Any) -> bool:
-    """Whether a value is what ``encode_picture`` takes."""
+    """Whether ``encode_picture`` accepts a value."""
     return isinstance(value, Image.Image | np.ndarray)
 
 
 def encode_picture(picture: Image.Image | np.ndarray, max_pixels: int) -> bytes:
-    """Return a picture as PNG, with every pixel and the EXIF orientation that it has.
+    """Return a picture as PNG, with every pixel and its EXIF orientation.
 
     An array is uint8, [height, width] or [height, width, 1, 3 or 4], grey, RGB or RGBA. Raises ValueError for
     another array; ImageFault for a picture of more than ``max_pixels``, of none, or one that Pillow cannot
@@ -56,7 +56,7 @@ def _write_png(image: Image.Image) -> bytes:
     exif = image.info.get("exif") or b""
     try:
         image.save(buffer, "PNG", compress_level=1, exif=exif)
-    except OSError:  # a mode that PNG does not have
+    except OSError:  # a mode that PNG does not support
         buffer = io.BytesIO()
         image.convert("RGB").save(buffer, "PNG", compress_level=1, exif=exif)
     return buffer.getvalue()

@@ -1,4 +1,4 @@
-"""Prompts beside the attention of frozen blocks: a residual of keys and values of a row's own choice.
+"""Prompts added to the attention of frozen blocks: a residual of keys and values, chosen per row.
 
 R rows of N positions, C prompts of a layer, W width, of H heads; G sets of prompts, one of each task.
 """
@@ -23,32 +23,32 @@ class Prompts(nn.Module):
 
 @dataclass
 class PromptChoice:
-    """Which prompts the rows of a pass take, one for all blocks of a tower."""
+    """The prompts of the rows of a pass, one object for all blocks of a tower."""
 
     sets: list[Prompts] = field(default_factory=list)
-    """Of all tasks."""
+    """The prompts of all tasks."""
     set_R: Tensor | None = None
-    """Which of them, 0 to G - 1, for each row; none = the last one for all."""
+    """The index in ``sets``, 0 to G - 1, of each row; None = the last one for all."""
     share_R: Tensor | None = None
-    """What its residual is multiplied by; none = 1."""
+    """The factor of each row's residual; None = 1."""
 
 
 class PromptedAttention(nn.Module):
-    """What stands in a block for its attention."""
+    """Replaces a block's attention."""
 
     def __init__(self, attention: nn.MultiheadAttention, layer: int, choice: PromptChoice):
         super().__init__()
         self.attention, self.layer, self.choice = attention, layer, choice
 
     def forward(self, query_RNW: Tensor, *others: Tensor, **more: Any) -> tuple[Tensor, None]:
-        """Return what the attention does, and what the prompts add."""
+        """Return the attention's output plus the prompts' residual."""
         plain_RNW = self.attention(query_RNW, *others, **more)[0]
         return (plain_RNW + self._attend(query_RNW) if self.choice.sets else plain_RNW), None
 
     def _attend(self, x_RNW: Tensor) -> Tensor:
         """Return the residual: the block's queries against the prompts, by the block's output projection.
 
-        That is linear, so that it does not matter whether the residual is added before or behind it.
+        The projection is linear, so the residual may be added before or after it.
         """
         attention, choice = self.attention, self.choice
         width = attention.embed_dim
@@ -73,6 +73,6 @@ class PromptedAttention(nn.Module):
 
 
 def add_prompts(blocks: list[Any], depth: int, choice: PromptChoice) -> None:
-    """Put prompts beside the attention of the first ``depth`` blocks, in place."""
+    """Add prompts to the attention of the first ``depth`` blocks, in place."""
     for layer, block in enumerate(blocks[:depth]):
         block.attn = PromptedAttention(block.attn, layer, choice)

@@ -1,4 +1,4 @@
-"""Texts through a text tower no further than they go, which trains a CLIP up to twice as fast.
+"""Texts through a text tower up to their end only, which trains a CLIP up to twice as fast.
 
 B texts, N tokens of context; in a part P texts of W positions, those up to its last end-of-text token; M
 positions of all parts, D embedding dims, E = 3 D.
@@ -12,19 +12,19 @@ from torch import Tensor, nn
 
 from raycomp.models.text import find_causal_tower, find_tower, mix_block, project
 
-# Half of a batch's texts are a third as long as the longest: cut in four, captions have half the positions.
+# Half of a batch's texts are a third as long as the longest: in four parts, captions have half the positions.
 _PARTS = 4
 
 
 def encode_text(model: Any, token_BN: Tensor) -> Tensor:
-    """Return what ``model.encode_text`` would, (B, D), with gradients.
+    """Return the result of ``model.encode_text``, (B, D), with gradients.
 
-    A causal tower that reads its result at the end-of-text token never looks at what comes after it: that is
-    cut, where open_clip's own method takes the whole context alone. Texts through plain blocks are sorted by
-    length into parts, each as wide as its longest; through others, as adapters make them, all are as wide as
-    the longest. Any other tower gets all of every text.
+    A causal tower that reads its result at the end-of-text token does not depend on later positions: these
+    are cut, while open_clip's own method only takes the whole context. Texts through plain blocks are sorted
+    by length into parts, each as wide as its longest text. Through other blocks, such as adapters make, all
+    are as wide as the longest. Any other tower gets the whole context.
 
-    ``token_BN`` may stay on the CPU while the model is on a GPU, which then need not be waited for.
+    ``token_BN`` may stay on the CPU while the model is on a GPU, which avoids waiting for the GPU.
     """
     tower = find_causal_tower(model)
     if tower is None:
@@ -36,7 +36,7 @@ def encode_text(model: Any, token_BN: Tensor) -> Tensor:
 
 
 def _run_cut(tower: Any, token_BN: Tensor) -> Tensor:
-    """Return what leaves the last block at the end-of-text positions, (B, D)."""
+    """Return the output of the last block at the end-of-text positions, (B, D)."""
     end_B = token_BN.argmax(1)
     num = int(end_B.max()) + 1
     x_BWD = _embed(tower, token_BN[:, :num], torch.arange(num))
@@ -45,7 +45,7 @@ def _run_cut(tower: Any, token_BN: Tensor) -> Tensor:
 
 
 def _run_parts(tower: Any, token_BN: Tensor) -> Tensor:
-    """Return the same; attention alone runs part by part, the last block finishes those positions alone."""
+    """Return the same; only attention runs part by part, the last block finishes those positions alone."""
     end_B = token_BN.argmax(1)
     order_B = end_B.argsort(stable=True)
     orders = order_B.split(max(1, -(-len(token_BN) // _PARTS)))
@@ -67,13 +67,13 @@ def _run_parts(tower: Any, token_BN: Tensor) -> Tensor:
 def _embed(tower: Any, token: Tensor, place: Tensor) -> Tensor:
     device, dtype = tower.positional_embedding.device, tower.transformer.get_cast_dtype()
     token, place = (ids.to(device, non_blocking=True) for ids in (token, place))
-    # Indexing would add gradients up in another order each time.
+    # Indexing would sum gradients in another order each time.
     place_MD = F.embedding(place, tower.positional_embedding)
     return tower.token_embedding(token).to(dtype) + place_MD.to(dtype)
 
 
 def _attend(attention: nn.MultiheadAttention, qkv_ME: Tensor, shapes: list[tuple[int, int]]) -> Tensor:
-    """Return what the positions of all texts attend to, (M, D), before the output projection."""
+    """Return the attention output at the positions of all texts, (M, D), before the output projection."""
     mixed = []
     for part_ME, shape in zip(qkv_ME.split([num * width for num, width in shapes]), shapes, strict=True):
         heads = (*shape, 3, attention.num_heads, attention.head_dim)

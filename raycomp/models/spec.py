@@ -1,4 +1,4 @@
-"""What other stages must know of a scorer; a process that only prepares its inputs needs no torch for it."""
+"""The description of a scorer for other stages; a process that only prepares inputs needs no torch for it."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,7 @@ ClipConfig = ModelConfig | ScorerConfig
 
 @dataclass(frozen=True)
 class ScorerSpec:
-    """What the other stages must know of a model, without loading it."""
+    """The facts on a model that the other stages need, without loading it."""
 
     image: ImageSpec
     context_length: int

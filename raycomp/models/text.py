@@ -2,13 +2,13 @@
 
 A causal tower reads its result at the end-of-text token, and a counterfactual shares every position before
 its target with its caption. So a caption is encoded once, and of a counterfactual only the suffix from the
-first changed token, which attends to the caption's prefix and to itself. Positions after end-of-text never
-matter and are cut; the start token, the same in every text, stands once in a pass; the first block's queries,
-keys and values depend on token and place alone and are computed once for each such pair; the last block
+first changed token, which attends to the caption's prefix and to itself. Positions after end-of-text have no
+effect and are cut. The start token, the same in every text, occurs once in a pass. The first block's queries,
+keys and values depend on token and place alone and are computed once for each such pair. The last block
 finishes the end-of-text positions only. Nothing is approximated.
 
 Everything but attention runs on passes of a fixed number of positions, attention on rows as wide as their own
-part needs. A text's result then depends on its caption's group alone, whatever shares its batch.
+part needs. A text's result then depends on its caption's group alone, not on the rest of its batch.
 
 G captions, T counterfactuals, S segments of them, M positions of a pass, R rows of W positions, U distinct
 pairs of token and place, N tokens of context, D dims.
@@ -32,7 +32,7 @@ from raycomp.models.weights_check import WeightsCheck
 _POSITIONS_PER_PASS = {"cpu": 512, "cuda": 8192}
 _TEXTS_PER_CHUNK = 128
 
-# A text tower, or one of its blocks, as open_clip builds it: its parts are not in nn.Module's type.
+# A text tower, or one of its blocks, as open_clip builds it: nn.Module's type lacks its parts.
 Tower = Any
 
 
@@ -46,9 +46,9 @@ def find_tower(model: nn.Module) -> Tower | None:
 
 
 def find_causal_tower(model: nn.Module) -> Tower | None:
-    """Return the text tower if what comes after a text's end cannot matter: causal, pooled at the highest id.
+    """Return the text tower if positions after a text's end have no effect: causal, pooled at the highest id.
 
-    That is CLIP's end-of-text token, and with CLIP's tokens every text begins with one and the same.
+    That is CLIP's end-of-text token. With CLIP's tokens every text starts with the same token.
     """
     tower = getattr(model, "text", model)
     pool = getattr(tower, "text_pool_type", getattr(tower, "pool_type", None))
@@ -78,10 +78,10 @@ class TextEncoder:
     def embed(
         self, caption_GN: np.ndarray, other_TN: np.ndarray | None = None, count_G: np.ndarray | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Return fp32 [G, D] of captions and [T, D] of counterfactuals, of length 1 but for bad rows, on the
-        CPU.
+        """Return fp32 [G, D] of captions and [T, D] of counterfactuals, of length 1 except for bad rows, on
+        the CPU.
 
-        Token ids as the tokenizer pads them; ``count_G`` of the counterfactuals (none = there are none), in
+        Token ids are padded by the tokenizer. ``count_G`` of the counterfactuals (None = there are none), in
         order, belong to each caption and have its number of tokens (Go et al., arXiv 2605.22651, Eq. 4), else
         ValueError. A bad row is zeros or NaN; where all of the first ones are, UserError names the weights.
         """
@@ -140,7 +140,7 @@ class TextEncoder:
     def _run(
         self, x_UD: Tensor, qkv_UE: Tensor, packed: PackedPass, index_M: np.ndarray
     ) -> tuple[Tensor, Tensor]:
-        """Return of each segment's last position what enters the last block, and what it attended to."""
+        """Return for each segment's last position the input of the last block and its attention output."""
         rows = [
             (self.device.move(index_RW), self.device.move(mask_RWW)) for index_RW, mask_RWW in packed.rows
         ]
@@ -177,7 +177,7 @@ class TextEncoder:
             with self.device.computing():
                 return normalise(self.model.encode_text(token).float())
 
-        size = _TEXTS_PER_CHUNK if len(token_KN) else 1  # no texts still have a width
+        size = _TEXTS_PER_CHUNK if len(token_KN) else 1  # an empty list still has a width
         return self._in_chunks(encode, size, self.device.move(token_KN)).cpu()
 
 
@@ -187,7 +187,7 @@ def project(block: Tower, x_MD: Tensor) -> Tensor:
 
 
 def _attend(attention: nn.MultiheadAttention, qkv_ME: Tensor, rows: list[tuple[Tensor, Tensor]]) -> Tensor:
-    """Return what the positions of all rows attend to, before the output projection, rows joined."""
+    """Return the attention output at the positions of all rows, before the output projection, rows joined."""
     mixed = []
     for index_RW, mask_RWW in rows:
         heads = (*index_RW.shape, 3, attention.num_heads, attention.head_dim)
@@ -198,6 +198,6 @@ def _attend(attention: nn.MultiheadAttention, qkv_ME: Tensor, rows: list[tuple[T
 
 
 def mix_block(block: Tower, x_MD: Tensor, mixed_MD: Tensor) -> Tensor:
-    """Return the block's output from its input and what its attention gathered."""
+    """Return the block's output from its input and its attention output."""
     x_MD = x_MD + block.ls_1(block.attn.out_proj(mixed_MD))
     return x_MD + block.ls_2(block.mlp(block.ln_2(x_MD)))

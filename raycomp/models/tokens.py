@@ -15,10 +15,10 @@ _CONTEXT_LENGTH = 77
 
 
 class Tokenizer(Protocol):
-    """Texts to token ids, int32 (B, N); what else open_clip's own has is read from it."""
+    """Texts to token ids, int32 (B, N); other attributes are those of open_clip's tokenizer."""
 
     def __call__(self, texts: list[str]) -> np.ndarray:
-        """Return the ids, zeros behind the end of each text."""
+        """Return the ids, zeros after the end of each text."""
 
     def __getattr__(self, name: str) -> Any:
         """Return an attribute of open_clip's tokenizer."""
@@ -26,9 +26,9 @@ class Tokenizer(Protocol):
 
 @lru_cache(maxsize=2)
 def load_tokens(config: ModelConfig | ScorerConfig) -> Tokenizer:
-    """Return the model's tokenizer, ids as ``load_tokenizer`` has them; raise as it does.
+    """Return the model's tokenizer, with the ids and the errors of ``load_tokenizer``.
 
-    CLIP's own tokenizer comes from its file alone; another one needs open_clip.
+    CLIP's own tokenizer is loaded from its file alone; another one needs open_clip.
     """
     text = _read_text_config(config.model)
     if text is None or {"hf_tokenizer_name", "tokenizer_kwargs"} & set(text):
@@ -52,7 +52,7 @@ class _Tensors:
 
 
 def _read_text_config(name: str) -> dict[str, Any] | None:
-    """Return the part of a model's config about texts; None for a hub's and for one named SigLIP."""
+    """Return the text part of a model's config; None for a hub's model and for a SigLIP name."""
     config = None if "siglip" in name.lower() else read_config(name)
     return None if config is None else config.get("text_cfg", {})
 
@@ -70,7 +70,7 @@ def read_config(name: str) -> dict[str, Any] | None:
 
 
 def _find(name: str) -> Path:
-    """Return the place of something in open_clip's package, which is not imported."""
+    """Return the path of a file in open_clip's package, which is not imported."""
     spec = importlib.util.find_spec("open_clip")
     assert spec and spec.origin
     return Path(spec.origin).parent / name
@@ -82,7 +82,7 @@ def _load_class() -> Any:
     simple: Any = load_without("torch", _find("tokenizer.py")).SimpleTokenizer
 
     class SimpleTokenizer(simple):
-        """CLIP's byte-pair encoding: lower case, cut after the context's last place."""
+        """CLIP's byte-pair encoding: lower case, cut at the end of the context."""
 
         def __call__(self, texts: list[str]) -> np.ndarray:
             ids_BN = np.zeros((len(texts), self.context_length), np.int32)

@@ -1,4 +1,4 @@
-"""Weights that give no embedding: finite themselves, yet every row comes out as zeros or NaN.
+"""Detects weights that are finite but embed every row as zeros or NaN.
 
 B rows of a part, D dims.
 """
@@ -9,12 +9,12 @@ from raycomp.config import UserError
 from raycomp.core.alignment import has_unit_length
 from raycomp.models.faults import say_bad
 
-# One row alone may be an odd sample, whatever table it came in.
+# A single row may be an unusual sample, in any table.
 _ENOUGH = 2
 
 
 class WeightsCheck:
-    """Looks at the rows that one tower embeds, until it has seen a good one."""
+    """Checks the rows that one tower embeds, until the first good one."""
 
     def __init__(self, said_weights: str, noun: str):
         """``said_weights``: the option and its value; ``noun``: what is embedded, in the plural."""
@@ -24,7 +24,7 @@ class WeightsCheck:
     def watch(self, *parts: Tensor) -> None:
         """Raise UserError, one line that names the weights, where the first rows are all bad.
 
-        ``parts``: (B, D) each. A bad row among good ones is the caller's to find, by ``has_unit_length``.
+        ``parts``: (B, D) each. The caller finds a bad row among good ones, by ``has_unit_length``.
         """
         if self.is_settled:
             return
@@ -35,7 +35,7 @@ class WeightsCheck:
 
 
 def refuse_bad(x_BD: Tensor, said: str, noun: str, remedy: str = "name other weights") -> None:
-    """Raise UserError where any row is bad: for a result that can leave no row out."""
+    """Raise UserError where any row is bad: for a result that cannot leave out rows."""
     num_bad = int((~has_unit_length(x_BD)).sum())
     if num_bad:
         raise UserError(say_bad(said, num_bad, len(x_BD), noun, remedy))
