@@ -65,7 +65,7 @@ __all__ = [
 def curate(config: CurateConfig, out: Place) -> dict[str, Any]:
     """Curate ``config.input`` into ``out``, as ``raycomp curate`` does; return what run.json holds.
 
-    Raises ValueError for what the caller can mend, TooMuchBadData above ``max_bad_fraction``.
+    Raises ValueError for errors that the caller can fix, TooMuchBadData above ``max_bad_fraction``.
     """
     from raycomp.curate.command import curate as run
 
@@ -73,10 +73,10 @@ def curate(config: CurateConfig, out: Place) -> dict[str, Any]:
 
 
 def continual(config: ContinualConfig, out: Place) -> dict[str, Any]:
-    """Let ``config.method`` learn ``config.stream`` into ``out``, as ``raycomp continual`` does.
+    """Train ``config.method`` on ``config.stream`` into ``out``, as ``raycomp continual`` does.
 
-    Returns what run.json holds. Raises ValueError for what the caller can mend, TooMuchBadData where too
-    much of its input is bad.
+    Returns what run.json holds. Raises ValueError for errors that the caller can fix, TooMuchBadData where
+    too much of its input is bad.
     """
     from raycomp.continual.command import continual as run
 
@@ -97,8 +97,8 @@ def compare(first: Place, second: Place, out: Place) -> dict[str, Any]:
 def evaluate(config: EvaluateConfig, out: Place) -> dict[str, Any]:
     """Evaluate ``config.model`` on ``config.benchmarks`` into ``out``, as ``raycomp evaluate`` does.
 
-    Returns what run.json holds. Raises ValueError for what the caller can mend, TooMuchBadData where too
-    much of its input is bad.
+    Returns what run.json holds. Raises ValueError for errors that the caller can fix, TooMuchBadData where
+    too much of its input is bad.
     """
     from raycomp.evaluate.command import evaluate as run
 
@@ -108,8 +108,8 @@ def evaluate(config: EvaluateConfig, out: Place) -> dict[str, Any]:
 def negatives(config: NegativesConfig, out: Place) -> dict[str, Any]:
     """Write hard negatives of ``config.input`` into ``out``, as ``raycomp negatives`` does.
 
-    Returns what run.json holds. Raises ValueError for what the caller can mend, TooMuchBadData where too
-    much of its input is bad.
+    Returns what run.json holds. Raises ValueError for errors that the caller can fix, TooMuchBadData where
+    too much of its input is bad.
     """
     from raycomp.negatives.command import negatives as run
 
@@ -117,9 +117,10 @@ def negatives(config: NegativesConfig, out: Place) -> dict[str, Any]:
 
 
 def select(source: Place, settings: Mapping[str, Any], out: Place) -> dict[str, Any]:
-    """Choose again from the scores in ``source``, as ``raycomp select`` does; return what run.json holds.
+    """Select again from the scores in ``source``, as ``raycomp select`` does; return what run.json holds.
 
-    ``settings`` are dials by path, {"align.keep": 0.6}. Raises ValueError where the scores cannot serve them.
+    ``settings`` are options by path, {"align.keep": 0.6}. Raises ValueError where the scores lack what they
+    need.
     """
     from raycomp.curate.command import select as run
 
@@ -127,9 +128,9 @@ def select(source: Place, settings: Mapping[str, Any], out: Place) -> dict[str, 
 
 
 def sweep(config: SweepConfig, out: Place) -> dict[str, Any]:
-    """Try the space of ``config`` into ``out``, as ``raycomp sweep`` does; return what run.json holds.
+    """Search the space of ``config`` into ``out``, as ``raycomp sweep`` does; return what run.json holds.
 
-    Its ``best`` has the options that were chosen. Raises ValueError for what the caller can mend.
+    Its ``best`` has the selected options. Raises ValueError for errors that the caller can fix.
     """
     from raycomp.sweep.command import sweep as run
 
@@ -141,10 +142,10 @@ def train(
 ) -> dict[str, Any]:
     """Train on ``config.input`` into ``out``, as ``raycomp train`` does; return what run.json holds.
 
-    ``evaluate`` is called every ``train.evaluate_steps`` and in the end, in one worker, with open_clip's
-    model and the steps it took. It returns a dict of numbers by name, which metrics.jsonl stores. Before the
-    first step it is tried once, with step 0: a mistake in it ends the run there. Raises ValueError for what
-    the caller can mend, TooMuchBadData where too much of the input is bad.
+    ``evaluate`` is called every ``train.evaluate_steps`` and at the end, in one worker, with open_clip's
+    model and the steps so far. It returns a dict of numbers by name, which metrics.jsonl stores. It is tested
+    before the first step, with step 0: an error in it ends the run there. Raises ValueError for errors that
+    the caller can fix, TooMuchBadData where too much of the input is bad.
     """
     from raycomp.train.command import train as run
 

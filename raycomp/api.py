@@ -1,6 +1,6 @@
-"""What raycomp does for a Python session without a run's folder: scores, negatives, finished runs.
+"""The Python interface without a run's folder: scores, negatives, finished runs.
 
-``raycomp`` hands these functions out; nothing heavy is imported before one is called.
+``raycomp`` exports these functions; nothing heavy is imported before one is called.
 """
 
 import os
@@ -21,7 +21,7 @@ Place = str | os.PathLike[str]
 
 
 def read_place(name: str, place: Place) -> str:
-    """Return a folder as text. Raises TypeError, naming the argument, where it is none."""
+    """Return a folder as text. Raises TypeError, naming the argument, for any other value."""
     path = os.fspath(place) if isinstance(place, str | os.PathLike) else None
     if not isinstance(path, str):
         raise TypeError(f"{name}={place!r}: must be a path or uri, as a str or a pathlib.Path")
@@ -41,9 +41,9 @@ def score(
     [height, width, 1, 3 or 4]. ``model`` is an open_clip architecture ("ViT-B-16", the default), a config
     file, or a folder that ``raycomp train`` wrote, which has its weights. ``weights`` is an open_clip tag
     ("openai", the default), a checkpoint, or "random:SEED". ``config`` holds the options of ``raycomp
-    curate``; used are scorer, prepare, attribute, nonce, parser and cluster.num_cpus. The scores are, bit for
-    bit, those that curate writes for the same pairs and options on the same kind of device. A Pillow image is
-    scored as its pixels are; ``prepare.fast_decode`` applies to files alone.
+    curate``; scorer, prepare, attribute, nonce, parser and cluster.num_cpus are used. The scores equal, bit
+    for bit, those that curate writes for the same pairs and options on the same kind of device. A Pillow
+    image is scored by its pixels; ``prepare.fast_decode`` applies to files alone.
 
     Columns: caption; status, one of ``raycomp.words.STATUSES``; alignment, a cosine, -1 to 1; pas, the drops
     of the targets as ``config.attribute`` aggregates them (targets, unit, aggregate); mean_pas, the mean drop
@@ -53,7 +53,7 @@ def score(
     or an empty caption is a row with a status and nulls.
 
     The last model stays loaded for the next call. Raises ValueError for lists of different lengths, values of
-    other types, and a model that cannot be had.
+    other types, and a model that is not available.
     """
     from raycomp.curate.pairs import score_pairs
 
@@ -69,11 +69,11 @@ def negatives_of(
 ) -> "pa.Table":
     """Write hard negatives of captions by rules, in this process; return a table with a row per negative.
 
-    ``config`` holds the options of ``raycomp negatives``; used are negatives (its engine must be rules),
-    scorer, parser and cluster.num_cpus. ``model`` and ``weights`` name the scoring model whose text encoder
-    ranks, as in ``score``; with negatives.rank=false no model is loaded. The rows are those that the command
-    writes for the same uids, captions and options. Rules break ties by ``uids``, which are made of the
-    captions if they are not given. Each caption counts as the only one of its image.
+    ``config`` holds the options of ``raycomp negatives``; negatives (its engine must be rules), scorer,
+    parser and cluster.num_cpus are used. ``model`` and ``weights`` name the scoring model whose text encoder
+    ranks, as in ``score``; with negatives.rank=false no model is loaded. The rows equal those that the
+    command writes for the same uids, captions and options. Rules break ties by ``uids``, which are derived
+    from the captions if they are not given. Each caption counts as the only one of its image.
 
     Columns: index, the caption's place in the list, from 0; caption; status; negative, the text; op, SWAP,
     REPLACE or ADD, joined by "+" after several calls; kind, object, attribute or relation; concepts, the
@@ -83,7 +83,7 @@ def negatives_of(
     ``reasons`` lists why the rules proposed nothing or the judge rejected it.
 
     The last model stays loaded for the next call. Raises ValueError for lists of different lengths, values of
-    other types, another engine, and a model that cannot be had.
+    other types, another engine, and a model that is not available.
     """
     from raycomp.negatives.texts import write_negatives_of
 
@@ -103,9 +103,9 @@ def open(folder: Place) -> "FinishedRun":
 
 
 def show(source: Place) -> str:
-    """Return what ``raycomp show`` prints: what the run in ``source`` was, its counts, phases and warnings.
+    """Return what ``raycomp show`` prints: the run's kind and options, its counts, phases and warnings.
 
-    Raises ValueError where there is no finished run, or its files are not as it wrote them.
+    Raises ValueError where there is no finished run, or its files differ from what it wrote.
     """
     from raycomp.inspect.command import show as run
 
@@ -125,7 +125,7 @@ def explain(source: Place, uid: str) -> str:
 def probe(name: str, config: ProbeConfig, out: Place) -> dict[str, Any]:
     """Run a probe, overlap, composition, theory or pas, into ``out``, as ``raycomp probe`` does.
 
-    Returns what run.json holds. Raises ValueError for an unknown name and for what the caller can mend.
+    Returns what run.json holds. Raises ValueError for an unknown name and for errors that the caller can fix.
     """
     from raycomp.probe.command import probe as run
 
@@ -133,10 +133,10 @@ def probe(name: str, config: ProbeConfig, out: Place) -> dict[str, Any]:
 
 
 def publish(source: Place, out: Place) -> None:
-    """Write the model that a training left in ``source`` to ``out`` as open_clip's hub models are.
+    """Write the model of the training in ``source`` to ``out`` in the form of open_clip's hub models.
 
-    As ``raycomp publish`` does. Raises ValueError where ``source`` holds no finished training, its model is
-    not as it was written, or ``out`` holds something.
+    As ``raycomp publish`` does. Raises ValueError where ``source`` holds no finished training, its model
+    differs from what was written, or ``out`` holds something.
     """
     from raycomp.train.publish import publish as run
 

@@ -1,7 +1,7 @@
 """The command line: ``raycomp COMMAND [jobs/FILE.py[:VARIANT]] [--set a.b=value ...] --out DIR``.
 
 Exit codes: 0; 2 the user's mistake; 3 too much bad data; 4 the storage failed or another run took the output
-over; 5 the cluster failed: Ray did not start, or workers were lost time and again; 130 interrupted; 143
+over; 5 the cluster failed: Ray did not start, or workers were lost repeatedly; 130 interrupted; 143
 terminated.
 """
 
@@ -35,7 +35,7 @@ COMMANDS = {name: find_command(name) for name in FOLDERS}
 
 
 class _Set(argparse.Action):
-    """Gather values by the path of their dial; told at once, as what follows a space is another argument."""
+    """Collects values by the path of their option; errors at once, as a space starts another argument."""
 
     def __call__(self, parser: Any, namespace: Any, pair: Any, option: str | None = None) -> None:
         path, equals, value = pair.partition("=")
@@ -45,16 +45,16 @@ class _Set(argparse.Action):
 
 
 class _Space(argparse.Action):
-    """Gather entries of the space; they stand in the place of the job's."""
+    """Collects entries of the space, which replace those of the config file."""
 
     def __call__(self, parser: Any, namespace: Any, entry: Any, option: str | None = None) -> None:
-        read_space(entry)  # one that is none is told as it was typed
+        read_space(entry)  # an invalid entry is reported as it was typed
         before = namespace.set.get("space", "")
         namespace.set = {**namespace.set, "space": f"{before} {entry}".strip()}
 
 
 class _ReportVersion(argparse.Action):
-    """Print the version and end; it is looked up only where it is asked for."""
+    """Prints the version and exits; the version is looked up only on request."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> NoReturn:
         print(f"raycomp {version('raycomp')}")
@@ -99,7 +99,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         _complain(f"{how}; {_name_rest(interrupt)}")
         return interrupt.exit_code if isinstance(interrupt, Terminated) else INTERRUPTED
     except ValueError as error:
-        # A library's own kind, or a plain one that a remote task raised, is our mistake.
+        # A library's own type, or a plain one that a remote task raised, is our mistake.
         if type(error) is not ValueError and not isinstance(getattr(error, "cause", error), UserError):
             raise
         _complain(getattr(error, "cause", error))
@@ -108,7 +108,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         _complain(error)
         return BAD_DATA
     except (OSError, LeaseLost, ClusterFailed) as error:
-        # What failed in a remote task comes wrapped, with its traceback in its words.
+        # A failure in a remote task is wrapped, with its traceback in its message.
         _complain(f"{getattr(error, 'cause', error)}; once that is fixed: {_name_rest(error)}")
         return error.exit_code if isinstance(error, ClusterFailed) else STORAGE_FAILED
     return 0
@@ -120,11 +120,11 @@ def _ended_by_signals() -> Iterator[None]:
     arrived = []
 
     def end(number: int, frame: object) -> NoReturn:
-        signal.signal(number, signal.SIG_IGN)  # a second one would break off the clearing up
+        signal.signal(number, signal.SIG_IGN)  # a second one would interrupt the clean-up
         arrived.append(number)
         raise Terminated(number)
 
-    # What was set to be ignored, as nohup does, stays so; only the main thread may set any.
+    # A signal that was set to be ignored, as nohup does, stays so; only the main thread may set handlers.
     is_main = threading.current_thread() is threading.main_thread()
     signals = [
         s for s in (signal.SIGTERM, signal.SIGHUP) if is_main and signal.getsignal(s) == signal.SIG_DFL
@@ -134,7 +134,7 @@ def _ended_by_signals() -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt as interrupt:
-        # Where Ray's native code waits, it makes one of its own of what a signal raises.
+        # Where Ray's native code waits, it replaces a signal's exception by one of its own.
         if not arrived or isinstance(interrupt, Terminated):
             raise
         ended = Terminated(arrived[0])
@@ -147,17 +147,17 @@ def _ended_by_signals() -> Iterator[None]:
 
 
 def _name_rest(error: BaseException) -> str:
-    """Return what the run took down of where and how it goes on."""
+    """Return the run's note on where and how it resumes."""
     return "; ".join(getattr(error, "__notes__", ["the same command goes on from what is finished"]))
 
 
 def _complain(error: object) -> None:
-    """Say what went wrong in one line."""
+    """Print an error in one line."""
     print(f"raycomp: {_printable(' '.join(str(error).split()))}", file=sys.stderr)
 
 
 def _print(text: str) -> None:
-    """Print text that may hold anybody's captions and names, as long as anybody reads it."""
+    """Print text with user captions and names, while the output is open."""
     try:
         print(_printable(text), flush=True)
     except BrokenPipeError:
@@ -165,7 +165,7 @@ def _print(text: str) -> None:
 
 
 def _printable(text: str) -> str:
-    """Return the text with everything escaped that a terminal would obey rather than show."""
+    """Return the text with all characters escaped that a terminal would interpret."""
     return "".join(
         letter if letter.isprintable() or letter == "\n" else ascii(letter)[1:-1] for letter in text
     )
@@ -183,7 +183,7 @@ def _build_parser() -> argparse.ArgumentParser:
 
 
 class _CommandParser(argparse.ArgumentParser):
-    """The arguments of one command, and below its help the options that it has."""
+    """The arguments of one command; its help also lists the command's options."""
 
     def take(self, command: Command) -> None:
         """Add the arguments of a command."""
@@ -192,7 +192,7 @@ class _CommandParser(argparse.ArgumentParser):
             self.add_argument(name, **_ARGUMENTS[name])
 
     def format_help(self) -> str:
-        """Return the help; the options are described only here, which reads their source."""
+        """Return the help; only this method describes the options, as that reads their source."""
         text, command = super().format_help(), self.get_default("command")
         if "--set" not in command.arguments:
             return text
@@ -218,7 +218,7 @@ def _run(command: Command, args: argparse.Namespace) -> None:
 
 
 def _read_values(command: Command, args: argparse.Namespace) -> Iterator[Any]:
-    """Yield what the command's function takes."""
+    """Yield the arguments of the command's function."""
     for name in command.arguments.split():
         if name == "--set":
             yield args.set if command.mark else override_all(_start_config(command, args), args.set)
@@ -227,7 +227,7 @@ def _read_values(command: Command, args: argparse.Namespace) -> Iterator[Any]:
 
 
 def _start_config(command: Command, args: argparse.Namespace) -> Any:
-    """Return the job's config, or the defaults where none is named."""
+    """Return the config of the config file, or the defaults where none is named."""
     if not getattr(args, "job", None):
         return command.config()
     config = load_job(args.job)

@@ -1,4 +1,4 @@
-"""Arrow schemas of the tables that stages hand on and runs leave behind."""
+"""Arrow schemas of the tables that stages exchange and runs write."""
 
 from collections.abc import Sequence
 
@@ -33,7 +33,7 @@ from raycomp.words import (
 
 # One sample as a reader yields it. ``image`` is null where there is none; ``json`` is the sample's own
 # json member as text (null where there is none); ``is_last`` marks the last row of its shard. A shard with
-# stored embeddings has a column ``image_embedding`` more, and no image.
+# stored embeddings has an additional column ``image_embedding``, and no image.
 SAMPLE_SCHEMA = pa.schema(
     [
         (SHARD_ORDINAL, pa.int32()),
@@ -100,7 +100,7 @@ def aligned_schema(
 
 
 def attributed_schema(with_content: bool = False) -> pa.Schema:
-    """Return what attribution adds to a row of the pool: phrases, and adjectives, verbs and relation words.
+    """Return the columns that attribution adds: phrases, and adjectives, verbs and relation words.
 
     The latter, as ``content_words``, only where they are measured.
     """
@@ -122,7 +122,7 @@ def scores_schema(aligned: pa.Schema, with_content: bool = False) -> pa.Schema:
 
 # One hard negative of a caption. After several ``calls`` ``op`` and ``kind`` are joined by "+" in the order
 # applied; ``source`` is the engine that wrote it; ``similarity`` is cos(g(caption), g(text)) of the scorer's
-# text encoder, null where nothing ranked; ``concepts`` are the concepts acted on, in order; ``image_drop`` =
+# text encoder, null without ranking; ``concepts`` are the edited concepts, in order; ``image_drop`` =
 # s(I, caption) - s(I, text), null where the ranking scorer did not embed the image. It hints at negatives
 # that are true of the image, and rejects none: the captions alone decide what is a negative.
 NEGATIVE_TYPE = pa.struct(
@@ -137,9 +137,9 @@ NEGATIVE_TYPE = pa.struct(
         ("image_drop", pa.float32()),
     ]
 )
-# What shows a hard negative, found by the uid of its caption and its text.
+# The picture of a hard negative, by the uid of its caption and its text.
 NEGATIVE_IMAGE_SCHEMA = pa.schema([(UID, pa.string()), (NEGATIVE, pa.string()), (IMAGE, pa.binary())])
-# Three ways to spend the same two operations on a caption: the hardest text of each (two texts), one after
+# Three ways to apply the same two operations to a caption: the hardest text of each (two texts), one after
 # the other (one text), and the two edits of that text, each made alone (two texts).
 COMPARISON_TYPE = pa.struct(
     [
@@ -158,10 +158,9 @@ NEGATIVES_SCHEMA = pa.schema(
     ]
 )
 
-# The pairs of a shard that are trained on, in order of position; an image must have its SHA-256 when it is
-# loaded. ``image`` of a negative says that a picture
-# shows it. Loaded, they have a column ``image`` more, and where pictures show negatives ``negative_images``:
-# of every negative its picture's bytes, null without one.
+# The training pairs of a shard, in order of position; an image must have its SHA-256 when it is loaded.
+# ``image`` of a negative states that a picture shows it. Loaded pairs have an additional column ``image``.
+# Where pictures show negatives they also have ``negative_images``: every negative's picture bytes, else null.
 HARD_TYPE = pa.struct(
     [("text", pa.string()), ("op", pa.string()), ("kind", pa.string()), ("image", pa.bool_())]
 )
@@ -176,10 +175,10 @@ PAIRS_SCHEMA = pa.schema(
     ]
 )
 
-# ``score`` is Score of Eq. 5 under cpi; under another rule what its last gate ranked by, larger is better:
-# alignment, draw in [0, 1), minus PAS, words, phrases, displacement in [0, 2], residual in cosines.
-# ``image_sha256`` is of the image as it is written to ``shards/``, which may be another file format than the
-# input's; without shards, of the input's own. Null where there is no image.
+# ``score`` is Score of Eq. 5 under cpi; under another rule the value that its last gate ranked by, larger is
+# better: alignment, draw in [0, 1), minus PAS, words, phrases, displacement in [0, 2], residual in cosines.
+# ``image_sha256`` is of the image as it is written to ``shards/``, which may be in another file format than
+# the input's; without shards, of the input's own. Null where there is no image.
 KEPT_SCHEMA = pa.schema(
     [
         (UID, pa.string()),
@@ -193,8 +192,8 @@ KEPT_SCHEMA = pa.schema(
     ]
 )
 
-# What a model of the study on the little world makes of one negative of an exam: ``right`` where the caption
-# is above it, ``augmented`` where the paraphrase is, too, ``brittle`` where it lies between the two.
+# A model's result on one negative of a test set, in the study on the little world: ``right`` where the
+# caption scores above it, ``augmented`` where the paraphrase also does, ``brittle`` where it scores between.
 STUDY_RUN_SCHEMA = pa.schema(
     [
         ("scene", pa.int32()),
@@ -218,9 +217,9 @@ CONTINUAL_SCHEMA = pa.schema(
     ]
 )
 
-# An example of a benchmark: an image, captions that are true of it and others that are false, and their
-# scores by the model: cosines, empty where the status is not ok. ``text_scores``, where there are several
-# positives, are the cosines of all pairs of the texts, positives first, the upper triangle row by row.
+# An example of a benchmark: an image, its true captions and its false ones, and their scores by the model:
+# cosines, empty where the status is not ok. ``text_scores``, where there are several positives, are the
+# cosines of all pairs of the texts, positives first, the upper triangle row by row.
 EXAMPLE_SCHEMA = pa.schema(
     [
         ("benchmark", pa.string()),
@@ -242,7 +241,7 @@ EXAMPLE_SCHEMA = pa.schema(
 
 
 def example_schema(controls: Sequence[str]) -> pa.Schema:
-    """Return EXAMPLE_SCHEMA with the scores of each control, one for every positive and negative."""
+    """Return EXAMPLE_SCHEMA with the scores of each baseline, one for every positive and negative."""
     sides = [f"{control}_{side}" for control in controls for side in ("positives", "negatives")]
     return pa.schema([*EXAMPLE_SCHEMA, *(pa.field(side, pa.list_(pa.float64())) for side in sides)])
 
@@ -266,8 +265,8 @@ CLASSIFIED_SCHEMA = pa.schema(
     ]
 )
 
-# An image that looks for its captions, or a caption that looks for its image: ``rank`` and ``ties`` of the
-# best of the ``num_own`` that are right among ``num_targets``. All null where the status is not ok.
+# An image as a query for its captions, or a caption as a query for its image: ``rank`` and ``ties`` of the
+# best of the ``num_own`` right targets among ``num_targets``. All null where the status is not ok.
 RETRIEVED_SCHEMA = pa.schema(
     [
         ("benchmark", pa.string()),

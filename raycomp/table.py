@@ -1,4 +1,4 @@
-"""A table as a value: what was measured, apart from how it is written. Text and CSV; HTML is the report's."""
+"""A table as a value: the results, separate from their format. Text and CSV; the report writes the HTML."""
 
 import csv
 import io
@@ -14,13 +14,13 @@ K = TypeVar("K", bound=Hashable)
 WIDTH = 100
 """Characters of a line of running text."""
 FORMULA_STARTS = (*"=+-@\t\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
-"""With these a spreadsheet starts a formula, some in full width too, or passes over them to one."""
+"""Characters that start a spreadsheet formula, full-width ones included, or that it skips before one."""
 _GUARD = "\u00a0"
 _PLAIN = str.maketrans({"\u2212": "-", "\u2013": "-", "\u00a0": " "})
 
 
 class Numeral(str):
-    """A number that is written already; stands to the right as numbers do."""
+    """A formatted number, aligned to the right like numbers."""
 
     __slots__ = ()
 
@@ -39,16 +39,16 @@ class Estimate:
 
     @classmethod
     def of(cls, found: Any, chance: float | None = None) -> "Estimate":
-        """Return the ``value``, ``low`` and ``high`` of whatever has them: a line, a test, a share."""
+        """Return the ``value``, ``low`` and ``high`` of an object that has them: a line, a test, a share."""
         return cls(found.value, found.low, found.high, chance)
 
     def times(self, factor: float) -> "Estimate":
-        """Return it in another unit; percent for 100."""
+        """Return it multiplied by a factor, for another unit; percent for 100."""
         return Estimate(factor * self.value, factor * self.low, factor * self.high)
 
 
 def take_estimate(line: Mapping[str, Any], name: str, over: str = "") -> Estimate:
-    """Return ``name`` of a plain row that has its ends beside it, as ``name_low``; ``over`` names others."""
+    """Return ``name`` of a plain row with its interval ends, such as ``name_low``; ``over`` names others."""
     return Estimate(line[name], *(line[f"{name}{over}{end}"] for end in ("_low", "_high")))
 
 
@@ -64,7 +64,7 @@ Cell = str | float | Estimate | None
 
 
 class Column(NamedTuple):
-    """What a column holds; ``digits`` are the places of its numbers that are not whole."""
+    """The content of a column; ``digits`` are the decimal places of numbers that are not whole."""
 
     name: str
     unit: str = ""
@@ -79,7 +79,7 @@ Columns = Sequence[str | Column]
 
 
 class Plot(NamedTuple):
-    """Named estimates of one unit, to be drawn; ``mark`` is what they are held against."""
+    """Named estimates of one unit, for a plot; ``mark`` is the value to compare them with."""
 
     title: str
     unit: str
@@ -89,7 +89,7 @@ class Plot(NamedTuple):
 
 @dataclass(frozen=True)
 class Table:
-    """One table; a column without unit whose numbers have 4 digits may be its name alone."""
+    """One table; a column without unit and with numbers of 4 digits may be given by its name alone."""
 
     title: str
     columns: Columns
@@ -97,7 +97,7 @@ class Table:
     note: str = ""
 
     def to_text(self) -> str:
-        """Return lines of ASCII but for what cells say; a head of empty names is left out."""
+        """Return lines of ASCII except for cell texts; a header of empty names is left out."""
         columns = as_columns(self.columns)
         heads = [column.head for column in columns]
         lines = [[_plain(*pair) for pair in zip(row, columns, strict=True)] for row in self.rows]
@@ -109,7 +109,7 @@ class Table:
         return "\n".join(part for part in parts if part)
 
     def to_csv(self) -> str:
-        """Return the numbers in full, with their ends in two more columns where one is an estimate."""
+        """Return the numbers in full; an estimate gets two more columns with its interval ends."""
         columns = as_columns(self.columns)
         ends = [("", " low", " high") if self._has_ends(i) else ("",) for i in range(len(columns))]
         lines: list[list[object]] = [
@@ -124,16 +124,16 @@ class Table:
         return any(isinstance(row[place], Estimate) for row in self.rows)
 
     def list_sides(self) -> list[bool]:
-        """Return which columns stand to the right: those that have a number in the first row."""
+        """Return which columns are aligned to the right: those that have a number in the first row."""
         return [is_number(cell) for cell in self.rows[0]] if self.rows else [False] * len(self.columns)
 
 
 def write_csv(lines: Iterable[Iterable[object]], delimiter: str = ",") -> str:
     """Return lines of cells as CSV: numbers in full, nothing for None and NaN, no text that starts a formula.
 
-    A spreadsheet computes "=..." of anybody's caption or name as a formula. A no-break space comes before
-    such a text, unless it is a number; ``read_csv`` takes it away. A carriage return, which csv leaves
-    unquoted and a spreadsheet takes for the end of the line, becomes a line feed.
+    A spreadsheet evaluates "=..." in a user's caption or name as a formula. Such a text gets a no-break
+    space before it, unless it is a number; ``read_csv`` removes it. A carriage return, which csv leaves
+    unquoted and a spreadsheet reads as the end of the line, becomes a line feed.
     """
     out = io.StringIO()
     writer = csv.writer(out, delimiter=delimiter, lineterminator="\n")
@@ -163,9 +163,9 @@ def is_numeral(text: str) -> bool:
 
 
 def read_csv(text: str) -> list[dict[str, str]]:
-    """Return the lines below the first of what ``write_csv`` wrote, by the names in it.
+    """Return the lines below the header of ``write_csv``'s output, by the names in the header.
 
-    Raises ValueError where a line has more or fewer cells than the first.
+    Raises ValueError where a line has more or fewer cells than the header.
     """
     csv.field_size_limit(sys.maxsize)
     heads, *lines = list(csv.reader(io.StringIO(text, newline=""))) or [[]]
@@ -185,12 +185,12 @@ def as_columns(columns: Iterable[str | Column]) -> list[Column]:
 
 
 def is_number(cell: object) -> bool:
-    """Return whether a cell stands to the right: a number, an estimate, or the lack of one."""
+    """Return whether a cell is aligned to the right: a number, an estimate, or a missing one."""
     return isinstance(cell, Numeral) or not isinstance(cell, str | bool)
 
 
 def number(value: float | None, digits: int = 4) -> str:
-    """Return a number as it is read: thousands set apart, floats to ``digits`` places, a true minus sign."""
+    """Return a formatted number: thousands separated, floats to ``digits`` places, a true minus sign."""
     if value is None or value != value:
         return "\u2013"
     text = f"{value:,}" if isinstance(value, Integral) else f"{value:z,.{digits}f}"
@@ -203,7 +203,7 @@ def percent(part: float, whole: float) -> str:
 
 
 def write_cell(cell: Cell, digits: int = 4) -> str:
-    """Return a cell as it is read; an estimate as "value [low, high]"."""
+    """Return a formatted cell; an estimate as "value [low, high]"."""
     if isinstance(cell, Estimate):
         ends = f" [{number(cell.low, digits)}, {number(cell.high, digits)}]" if cell.low <= cell.high else ""
         return number(cell.value, digits) + ends
@@ -218,13 +218,13 @@ def join_text(blocks: Iterable[Table | str]) -> str:
 
 
 def format_facts(facts: Mapping[str, object]) -> str:
-    """Return a line for each fact, beside its name; what is not known is a dash."""
+    """Return a line for each fact, after its name; an unknown value is a dash."""
     rows = [(name, "-" if value is None else str(value)) for name, value in facts.items()]
     return Table("", ("", ""), rows).to_text()
 
 
 def plain(text: str) -> str:
-    """Return a written number with the signs of ASCII."""
+    """Return a formatted number with ASCII signs."""
     return text.translate(_PLAIN)
 
 

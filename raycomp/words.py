@@ -3,7 +3,7 @@
 A row is one sample of the input, good or bad. ``uid`` joins tables, never ``key``.
 """
 
-# What a sample is called and where it stood.
+# The identity and place of a sample.
 UID = "uid"
 KEY = "key"
 SHARD = "shard"
@@ -15,16 +15,16 @@ ORIGINAL_HEIGHT = "original_height"
 CAPTION = "caption"
 STATUS = "status"
 
-# What scoring adds.
+# Added by scoring.
 ALIGNMENT = "alignment"
 MEAN_PAS = "mean_pas"
 PHRASES = "phrases"
 IMAGE_EMBEDDING = "image_embedding"
 
-# What selection adds.
+# Added by selection.
 SCORE = "score"
 
-# What only travels between stages.
+# Exchanged by stages only.
 SHARD_ORDINAL = "shard_ordinal"
 IMAGE = "image"
 JSON = "json"
@@ -73,7 +73,7 @@ STATUSES = {
     UNREADABLE_SHARD: "a shard is not of the format its name says; one row for the shard",
     EMPTY_SHARD: "a shard holds no sample; one row for the shard",
 }
-# What hard negatives add: a row's status is one of these, OK, NO_CAPTION, EMPTY_CAPTION.
+# Added by hard negatives: a row's status is one of these, OK, NO_CAPTION, EMPTY_CAPTION.
 NO_CONCEPT = "no_concept"
 NO_NEGATIVE = "no_negative"
 NO_REPLY = "no_reply"
@@ -82,10 +82,10 @@ NEGATIVE_STATUSES = {
     NO_NEGATIVE: "every candidate was rejected",
     NO_REPLY: "the engine gave no reply that can be read, however often it was asked",
 }
-# What samples of a stream of tasks may lack beside it.
+# Faults of samples of a stream of tasks, in addition to these.
 NO_PRIMITIVE = "no_primitive"
 BAD_FIELD = "bad_field"
-# What becomes of test samples whose image was learned from: reported, or left out with a status.
+# Handling of test samples with a training image: reported, or left out with a status.
 OVERLAPS = WARN, DROP = "warn", "drop"
 CONTAMINATED = "contaminated"
 CONTINUAL_STATUSES = {
@@ -103,17 +103,17 @@ OBJECT = "object"
 RELATION = "relation"
 PREDICATE = "predicate"
 KINDS = (OBJECT, RELATION, PREDICATE)
-# Classes of their targets: nouns, and of these the ones that no picture can show ("day", "view").
+# Classes of their targets: nouns, and among these the ones that no picture can show ("day", "view").
 HEAD = "head"
 UNSEEN = "unseen"
-# Which targets count for a sample's PAS. The last is a class, too, of adjectives, verbs and relation words,
-# which have a column of their own.
+# The targets that count for a sample's PAS. The last value is also a class, of adjectives, verbs and relation
+# words, which have their own column.
 TARGETS = SHOWABLE, NOUNS, CONTENT = "showable", "nouns", "content"
 CONTENT_WORDS = "content_words"
-# What is aggregated of each target: its drop, or the drop for as far as its nonces moved the text.
+# The aggregated value of each target: its drop, or the drop per displacement of its nonces.
 UNITS = PER_TARGET, PER_DISPLACEMENT = "drop", "per_displacement"
 
-# How the caption of a drawn scene names a logo: a noun, which PAS replaces, or a word that is not a noun.
+# A logo in the caption of a drawn scene: a noun, which PAS replaces, or a word that is not a noun.
 NOUN, PARTICIPLE = "noun", "participle"
 
 # Faults of a drawn picture that its caption does not show.
@@ -125,10 +125,10 @@ OPERATIONS = (SWAP, REPLACE, ADD)
 ATTRIBUTE = "attribute"
 CONCEPT_KINDS = (OBJECT, ATTRIBUTE, RELATION)
 
-# The columns of a negatives file beside uid, caption and status.
+# The columns of a negatives file in addition to uid, caption and status.
 NEGATIVES = "negatives"
 COMPARISON = "comparison"
-# The text of one of them, where each has a row.
+# The text of one negative, in tables with a row for each.
 NEGATIVE = "negative"
 
 # Why a row that was read is not in the subset; bad rows are dropped by their status.
@@ -138,33 +138,33 @@ DROPPED_UNSCORED = "no_score_for_attribution_gate"
 DROPPED_ATTRIBUTION = "below_attribution_gate"
 DROPPED_CONTROL = "below_control_gate"
 KEPT = "kept"
-# Why a row is not trained on, beside its status.
+# Why a row is not used for training, in addition to its status.
 NOT_IN_SUBSET = "not_in_subset"
 
-# What a pair has that is trained on, beside position, uid, negatives and image.
+# Columns of a training pair in addition to position, uid, negatives and image.
 CAPTIONS = "captions"
-# How many rows an epoch has of it, at least 1: one, or as many as the times that a subset names it.
+# The number of the pair's rows in an epoch, at least 1: one, or how often a subset names it.
 NUM_ROWS = "num_rows"
 NEGATIVE_IMAGES = "negative_images"
 GATE_REASONS = (DROPPED_ALIGNMENT, DROPPED_RANDOM, DROPPED_UNSCORED, DROPPED_ATTRIBUTION, DROPPED_CONTROL)
 
-# What a benchmark's caption is scored by beside the model: some see no picture, others see another one.
+# Baselines of a benchmark: some are text-only, others use another image.
 SHORTER_CAPTION, UNIGRAM, BIGRAM, LANGUAGE_MODEL = "shorter_caption", "unigram", "bigram", "language_model"
 SHUFFLED_IMAGE, MEAN_IMAGE = "shuffled_image", "mean_image"
 TEXT_CONTROLS = (SHORTER_CAPTION, UNIGRAM, BIGRAM, LANGUAGE_MODEL)
 IMAGE_CONTROLS = (SHUFFLED_IMAGE, MEAN_IMAGE)
 CONTROLS = TEXT_CONTROLS + IMAGE_CONTROLS
 
-# What an example of a benchmark is judged by.
+# The metrics of an example of a benchmark.
 ACCURACY, AUGMENTED_ACCURACY, BRITTLENESS, TOT = "accuracy", "augmented_accuracy", "brittleness", "tot"
 TEXT_SCORE, IMAGE_SCORE, GROUP_SCORE = "text", "image", "group"
 ACC1, ACC5, MEAN_PER_CLASS_RECALL = "acc1", "acc5", "mean_per_class_recall"
-# What asks and what is found, and the metrics (``@k``) that CLIP_benchmark calls by what is found.
+# Queries and targets, and the metrics (``@k``), which CLIP_benchmark names by the target.
 IMAGE_TO_TEXT, TEXT_TO_IMAGE = "image_to_text", "text_to_image"
 RECALLS = {IMAGE_TO_TEXT: "text_retrieval_recall", TEXT_TO_IMAGE: "image_retrieval_recall"}
-# The split of exams that have one alone, and of what is learned from before it.
+# The split of benchmarks with only one, and the split of training examples.
 TEST, TRAIN = "test", "train"
-# Why a picture is left out, beside its status as a sample.
+# Why a picture is left out, in addition to its status as a sample.
 NO_LABEL, AMBIGUOUS_IMAGE = "no_label", "ambiguous_image"
 UNREADABLE_PICTURE = "unreadable_picture"
 PICTURE_STATUSES = {
@@ -172,15 +172,15 @@ PICTURE_STATUSES = {
     AMBIGUOUS_IMAGE: "several files may be meant by the name, or several names by the file",
     UNREADABLE_PICTURE: "the picture of the negative is not there, too large or does not decode",
 }
-# Pictures of these statuses are not there; those of another one are there and bad.
+# Pictures of these statuses are missing; those of another one are present and bad.
 MISSING_STATUSES = (NO_IMAGE, AMBIGUOUS_IMAGE)
-# What keeps a query from being found fairly: another image has its text, or its image's very embedding.
+# Defects of a query: another image has its text, or exactly its image's embedding.
 SHARED_CAPTION, DUPLICATE_IMAGE = "shared_caption", "twin_image"
 MICRO, MACRO = "micro", "macro"
 
-# How the drops of a caption's phrases become one score.
+# The functions that aggregate the drops of a caption's phrases to one score.
 AGGREGATES = ("mean", "min", "max", "fraction_supported")
-# The halves of a CLIP.
+# The towers of a CLIP.
 TOWERS = ("image", "text")
 WORLD, DOMAINS, SCENE, FUNCTION = "world", "domains", "questions-scene", "questions-function"
 WORLD_STREAMS = (WORLD, DOMAINS, SCENE, FUNCTION)
