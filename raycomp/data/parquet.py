@@ -24,7 +24,7 @@ def write_table(table: pa.Table, uri: str, schema: pa.Schema) -> None:
     """Write ``table`` to ``uri`` as Parquet of ``schema``, whole or not at all.
 
     The bytes depend on the values and ``schema`` alone (and on Arrow's version, which it writes down): chunks
-    are joined, row groups have a fixed size, metadata beside the types is dropped.
+    are joined, row groups have a fixed size, all metadata except the types is dropped.
     Raises ValueError where the table's columns are not those of ``schema``, in its order.
     """
     if table.column_names != schema.names:

@@ -74,7 +74,7 @@ def write_tar(uri: str, samples: Iterable[tuple[str, dict[str, bytes]]]) -> int:
                 info = tarfile.TarInfo(f"{key}.{extension}")
                 info.size = len(data)
                 tar.addfile(info, io.BytesIO(data))
-            tar.getmembers().clear()  # what is written need not be remembered
+            tar.getmembers().clear()  # frees memory: written members are not needed
             count += 1
     return count
 
@@ -126,8 +126,8 @@ def _to_row(key: str, members: Members, shard: ShardPath) -> SampleRow:
 def _samples(stream: Any) -> Iterator[tuple[str, Members]]:
     """Yield (key, members) of every whole sample; raise BrokenTar after the last one of a broken tar.
 
-    Cut inside a member, a tar's last sample is whole if that member is not its own; cut between two members,
-    if it has just the extensions of the sample before it.
+    The last sample of a tar that is cut inside a member is whole if that member is not its own. After a cut
+    between two members it is whole if it has exactly the extensions of the sample before it.
     """
     key: str | None = None
     members: Members = {}
@@ -155,8 +155,8 @@ def _samples(stream: Any) -> Iterator[tuple[str, Members]]:
 def _split(name: str) -> tuple[str, str] | None:
     """Return (key, lower-case extension) of a member name, None for one that belongs to no sample.
 
-    WebDataset's rules: the key is all before the first dot of the file name, of a name that begins with a dot
-    its folder if that has no dot; names like __this__, or below a folder so called, are metadata.
+    WebDataset's rules: the key is all before the first dot of the file name; if the name starts with a dot
+    it is the folder, if that has no dot. Names like __this__, or below a folder of such a name, are metadata.
     """
     if name.startswith("__") and (top := name.partition("/")[0]).endswith("__") and len(top) >= 4:
         return None
@@ -168,7 +168,7 @@ def _split(name: str) -> tuple[str, str] | None:
 
 
 def _follow(link: Link, key: str | None, members: Members) -> bytes | Link | None:
-    """Return the member of this sample that a link leads to, else the link."""
+    """Return the member of this sample that a link refers to, else the link."""
     target = _split(link.target)
     return members[target[1]] if target and target[0] == key and target[1] in members else link
 

@@ -1,4 +1,4 @@
-"""Names made whole before a run begins: they then mean the same to every worker, from every folder."""
+"""Absolute paths for all options before a run starts: they are then valid on every worker, in any folder."""
 
 import os
 from typing import TypeVar
@@ -12,8 +12,8 @@ Config = TypeVar("Config")
 
 
 def with_absolute_paths(config: Config) -> Config:
-    """Return the config with every option that names a file or folder naming it by its whole path."""
-    config = from_dict(config, to_dict(config))  # every option read as --set would, whoever made it
+    """Return the config with absolute paths in every option that names a file or folder."""
+    config = from_dict(config, to_dict(config))  # every option is read as --set reads it
     values = dict(flatten(to_dict(config)))
     named = [option for option in list_options(type(config), "path") if values.get(option.path)]
     return override_all(
@@ -24,7 +24,7 @@ def with_absolute_paths(config: Config) -> Config:
 def _whole_file(name: str) -> str:
     """Return the whole path of a file or a model's folder, also in ``local-dir:FOLDER``; another name as is.
 
-    A folder that only has the name of a model is none.
+    A folder that only shares the name of a model is not a model's folder.
     """
     schema, _, place = name.partition(":")
     if schema == "local-dir" and place:
@@ -42,7 +42,7 @@ def _whole_code(name: str) -> str:
     return f"{absolute_uri(path)}:{own}" if path else name
 
 
-# By the mark of an option, config/options.py.
+# By the metadata of an option, config/options.py.
 _WHOLE = {
     "input": absolute_input,
     "file": _whole_file,

@@ -1,7 +1,7 @@
-"""What a run writes, hashed while it is written: the facts that its manifest is made of.
+"""Hashes the files of a run while they are written, for its manifest.
 
 The process that runs a command watches the places of its results. What tasks write elsewhere is hashed there,
-comes back beside their results, and is noted here.
+is returned with their results, and is recorded here.
 """
 
 import hashlib
@@ -22,7 +22,7 @@ class Written(NamedTuple):
     """Bytes."""
     sha256: str
     footer: str | None = None
-    """SHA-256 of a Parquet file's footer, by which a reader knows it without reading the rest."""
+    """SHA-256 of a Parquet file's footer, which lets a reader verify it without reading the rest."""
 
 
 class ResultFile(str):
@@ -43,7 +43,7 @@ def make_result(file: Written) -> ResultFile:
 
 
 class WrittenFiles:
-    """What this process has written, or was told of, at some places, by uri; the last one counts."""
+    """The files written at some places by this process or reported to it, by uri; the last one counts."""
 
     def __init__(self, places: Sequence[str]):
         """``places``: uris of files or folders."""
@@ -51,7 +51,7 @@ class WrittenFiles:
         self.files: dict[str, Written] = {}
 
     def covers(self, uri: str) -> bool:
-        """Whether a file is, or lies below, one of the places."""
+        """Whether a file is one of the places or below one."""
         return any(uri == place or uri.startswith(f"{place}/") for place in self.places)
 
 
@@ -61,7 +61,7 @@ _lock = threading.Lock()
 
 @contextmanager
 def watch_writes(watch: WrittenFiles) -> Iterator[WrittenFiles]:
-    """Take down in ``watch`` what is written at its places while the block runs."""
+    """Record in ``watch`` the files written at its places while the block runs."""
     with _lock:
         _watches.append(watch)
     try:
@@ -77,12 +77,12 @@ def watched_places() -> tuple[str, ...]:
 
 
 def is_watched(uri: str) -> bool:
-    """Return whether what is written at ``uri`` has to be hashed."""
+    """Return whether a file written at ``uri`` must be hashed."""
     return any(watch.covers(uri) for watch in list(_watches))
 
 
 def note_written(files: Iterable[Written]) -> None:
-    """Take down files, also those that other processes wrote."""
+    """Record files, also those that other processes wrote."""
     found = list(files)
     with _lock:
         for watch in _watches:
@@ -116,7 +116,7 @@ def hash_file(uri: str, file: IO[bytes]) -> Written:
 
 
 def find_footer(file: Any, size: int) -> str | None:
-    """Return the SHA-256 of the footer of a seekable Parquet file of ``size`` bytes; none of another file."""
+    """Return the SHA-256 of the footer of a seekable Parquet file of ``size`` bytes; None for others."""
     if size < 2 * len(_MAGIC) + 4:
         return None
     file.seek(size - _TAIL_BYTES)

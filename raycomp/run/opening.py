@@ -51,7 +51,7 @@ def open_run(folder: Folder, record: dict[str, Any]) -> dict[str, Any] | None:
 def refuse_early(kind: str, config: Any, out: str) -> None:
     """Raise ValueError where ``out`` holds something else than a run of this kind and config.
 
-    A command calls it before it loads a model; ``begin`` also compares inputs and versions.
+    A command calls it before it loads a model; ``start_run`` also compares inputs and versions.
     """
     folder = Folder(out)
     previous = find_run(folder)

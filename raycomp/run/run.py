@@ -1,6 +1,6 @@
 """The life of a run, for every command: start or resume, work, check the counts, publish, tidy up.
 
-    with begin("evaluate", config, find_fingerprint, out, say) as run:
+    with start_run("evaluate", config, find_fingerprint, out, say) as run:
         if run.is_finished:
             return run.record
         run.bind("cpu")
