@@ -17,6 +17,7 @@ import numpy as np
 
 from raycomp.core.contrasts import contrast
 from raycomp.screen.judge import ALIGNMENT, KEEP, REGISTERED
+from raycomp.screen.slope_command import make_slope_tables
 from raycomp.screen.tables import SEEN_KINDS, compare, compare_registered, list_shares, report_registered
 from raycomp.table import Column, Estimate, Table, as_columns, read_csv, write_cell
 from raycomp.worlds.crowds import KINDS
@@ -151,6 +152,16 @@ def text_only() -> Table:
     return Table("", ["cue", Column("largest AUC", digits=3), Column("largest upper end", digits=3)], rows)
 
 
+def slopes() -> Table:
+    """The cost of a percentage point of faulty pairs in training, by kind; worlds 100 to 105."""
+    runs: dict[tuple[str, str], dict[str, Any]] = {}
+    for line in read_csv((RESULTS / "fault_slopes.csv").read_text()):
+        world, kind = line.pop("world"), line.pop("kind")
+        run = runs.setdefault((world, kind), {"world": int(world), "kind": kind, "rows": []})
+        run["rows"].append({key: float(value) for key, value in line.items()})
+    return make_slope_tables(list(runs.values()))[0]
+
+
 BLOCKS: dict[str, Callable[[], Table]] = {
     "pas-registered": registered,
     "pas-rules": rules,
@@ -158,6 +169,7 @@ BLOCKS: dict[str, Callable[[], Table]] = {
     "pas-lengths": kept_lengths,
     "pas-text": text_only,
     "pas-faulty": faulty_shares,
+    "fault-slopes": slopes,
 }
 
 

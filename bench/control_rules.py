@@ -1,8 +1,8 @@
-"""What the control arms choose out of a demo's scores, beside cpi.
+"""Samples that the control rules choose from a demo's scores, compared with cpi.
 
 Command: OMP_NUM_THREADS=1 python bench/control_rules.py out/demo/curated   (seconds, one core, no model)
 
-Every arm is chosen in memory from scores/ with the options of the run. Of each: rows kept, the share of them
+Every rule is applied in memory to scores/ with the options of the run. Of each: rows kept, the share of them
 that cpi keeps too, how many have a planted fault, their mean PAS and alignment; and which share of the clean
 rows past gate 1 stays, by the number of things and phrases and by shape, with Wilson's 95 % interval. A
 rule that judged pairs alone would keep clean pairs of every kind alike. The last line is one JSON object.

@@ -1,4 +1,4 @@
-"""What every command writes, as a table of digests: an oracle for rewrites.
+"""Digests of everything that commands write: an oracle for rewrites.
 
     python -m bench.digests BEFORE.csv                          # the table of this commit
     python -m bench.digests AFTER.csv --against BEFORE.csv      # and the lines that differ; exit 1 if any
@@ -201,8 +201,8 @@ def strip_times(data: bytes) -> bytes:
 class CpuMeter:
     """CPU seconds of all processes that descend from this one while the block runs.
 
-    Each is looked at every 0.2 s: what it takes after the last look is missed. (What wait() tells would leave
-    out Ray's workers, for their parent does not wait for them.)
+    Each is sampled every 0.2 s: the time after the last sample is missing. (wait() would not include Ray's
+    workers, because their parent does not wait for them.)
     """
 
     def __init__(self) -> None:

@@ -4,7 +4,7 @@
 
 Curates SHARDS files of ROWS captions with stored embeddings from and to an S3 server of this machine (moto)
 behind a proxy that holds every request back by the delay. The proxy has two ports, one for the driver and one
-for the workers, so that it can tell their requests apart. The input is a brace list. Each size is a process
+for the workers, so that it can separate their requests. The input is a brace list. Each size is a process
 of its own, with a Ray cluster of its own.
 
 "outside" is the wall time of the run less that of its two scoring phases; "memory" is what the driver's peak

@@ -1,4 +1,4 @@
-"""What training made of the little world: retrieval, and how often captions are preferred to hard negatives.
+"""Results of training on the little world: retrieval, and how often captions are preferred to hard negatives.
 
     python -m bench.little_negatives out/demo/world/held_out out/demo-clip out/demo-negclip ...
 

@@ -212,7 +212,7 @@ def main() -> None:
     parser.add_argument("--prompts", type=int, default=1000)
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--model")
-    parser.add_argument("--set", action="append", default=[], metavar="llm.DIAL=VALUE")
+    parser.add_argument("--set", action="append", default=[], metavar="llm.OPTION=VALUE")
     parser.add_argument("--only", choices=("bare", "ask"), help=argparse.SUPPRESS)
     parser.add_argument("--out", help=argparse.SUPPRESS)
     options = parser.parse_args()

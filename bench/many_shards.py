@@ -1,10 +1,10 @@
-"""What a pass over very many shards costs the driver before it has done any: seconds and memory.
+"""Cost of a pass over very many shards for the driver before any work is done: seconds and memory.
 
     python -m bench.many_shards [--shards 3000,10000,30000,1000000] [--num-cpus 8]
 
-Every shard is one row made on the spot, so nothing is read: a pass over all of them is laid and run until the
-first receipts are there, then broken off. Each size is a process of its own. Slopes are those of the straight
-line closest to the sizes, per million shards. Last line one JSON object.
+Every shard is one row made on the spot, so nothing is read: a pass over all of them is scheduled and runs
+until the first parts are there, then it is stopped. Each size is a process of its own. Slopes are those of
+the straight line closest to the sizes, per million shards. Last line one JSON object.
 """
 
 import argparse
@@ -42,7 +42,7 @@ def read_one(ordinal: int) -> Iterator[pa.Table]:
 
 
 def measure(num_shards: int, num_cpus: int) -> dict[str, Any]:
-    """Lay a pass over so many shards in this process; return what it took until its first receipts."""
+    """Schedule a pass over so many shards in this process; return its cost until the first parts."""
     schema = pa.schema([(POSITION, pa.int32())])
     config = ClusterConfig(executor="ray", num_cpus=num_cpus)
     with tempfile.TemporaryDirectory() as folder, connect(config) as session:

@@ -4,12 +4,12 @@
         --set scorer.model=out/demo/scorer/model.json --set scorer.weights=out/demo/scorer/model.safetensors
     python -m bench.nonce_retest --train ../shared out/flickr    # then --set input=out/flickr/train and so on
 
-Every dial of a curation may be set. The pool of the first gate is attributed once with 16 nonces per target,
-or as many as there are; two disjoint sets of k of them then give two scores of every sample. Printed for each
-k: the correlation of the two (``core.reliability``), what Spearman-Brown predicts for k from k = 1, with 95 %
-intervals over samples (the captions of a photo drawn together), which share of one half's kept set the other
-keeps, and texts and CPU seconds of the text tower on the first rows. One-token pools hold no 16 nonces, so
-the halves of 8 are what there is.
+Every option of a curation may be set. The pool of the first gate is attributed once with 16 nonces per
+target, or as many as there are; two disjoint sets of k of them then give two scores of every sample. Printed
+for each k: the correlation of the two (``core.reliability``), what Spearman-Brown predicts for k from k = 1,
+with 95 % intervals over samples (the captions of a photo drawn together), which share of one half's kept set
+the other keeps, and texts and CPU seconds of the text tower on the first rows. One-token pools hold no 16
+nonces, so the halves of 8 are what there is.
 
 The rule for the default of attribute.nonces: the smallest of 1, 2 and 4 whose observed reliability is at
 least 0.9 of what Spearman-Brown predicts for 8, in every set scored by a trained scorer; 4 where none is.

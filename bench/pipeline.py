@@ -5,7 +5,7 @@
 Both sides read the same tars, prepare, align every pair and attribute the 70 % best; both load the model
 twice. The loop is one process and writes nothing; Ray adds its blocks, its object store and the staging,
 merging and committing of files. Ray is started before the clock. In turn, loop first; last line one JSON
-object. With ``--nodes`` Ray is a cluster of so many nodes beside its head, all on this machine, with a scorer
+object. With ``--nodes`` Ray is a cluster of so many nodes plus its head, all on this machine, with a scorer
 for each: they share the cores that the loop has to itself. So many loops side by side, each with its part of
 the shards, are a second baseline: they share the cores, too, and have as many copies of the model.
 """

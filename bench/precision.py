@@ -5,8 +5,8 @@
 
 Every option of a curation may be set but the precision. Both precisions score the same rows in one process;
 each attributes the pool of the fp32 alignment, so that the second gate is compared on the same rows. Overlap
-of kept sets alone flatters: two random choices of 5/7 of a pool share 0.71 of it; ``chance`` stands beside
-each. Last line one JSON object.
+of kept sets alone is misleading: two random choices of 5/7 of a pool share 0.71 of it; each has its
+``chance``. Last line one JSON object.
 """
 
 import argparse

@@ -3,7 +3,7 @@
     python -m bench.s3_requests [--runs 8x50,8x100,16x50,1x2000] [--pair-kb 50]
 
 Each run curates SHARDS x ROWS rendered scenes with a scorer of one layer, materialised, in and out on an
-S3 server of this machine (moto) behind the tests' proxy, which here only counts. Phases are told apart by the
+S3 server of this machine (moto) behind the tests' proxy, which here only counts. Phases are separated by the
 objects that end them. requests = a + b * shards + c * parts is fitted over the runs, a part being what
 stage_part writes of one shard and one block; the worst misfit is printed. Rows alone cost no request: they
 make parts, whose rows follow from the block size of 32 MiB and the 147 KiB of pixels of a row.

@@ -3,7 +3,7 @@
     python -m bench.small_model [--prompts short] [--captions 100] [--first 400] [--set llm.OPTION=VALUE ...]
 
 ``raycomp negatives`` as it is, without ranking, on the first captions of that many Flickr photos from the
-first-th on (RAYCOMP_SHARED), by SmolLM2-135M-Instruct (tests/negatives/llm.py tells where it is from) unless
+first-th on (RAYCOMP_SHARED), by SmolLM2-135M-Instruct (tests/negatives/llm.py gives its source) unless
 ``llm.model`` is set. The wording of prompts was tried on the first 100 photos. Last line one JSON object.
 """
 
@@ -33,7 +33,7 @@ def main() -> None:
     parser.add_argument("--prompts", default="short")
     parser.add_argument("--captions", type=int, default=100)
     parser.add_argument("--first", type=int, default=400)
-    parser.add_argument("--set", action="append", default=[], metavar="llm.DIAL=VALUE")
+    parser.add_argument("--set", action="append", default=[], metavar="llm.OPTION=VALUE")
     options = parser.parse_args()
     shared = Path(os.environ["RAYCOMP_SHARED"])
     with tempfile.TemporaryDirectory() as name:

@@ -4,10 +4,10 @@
 
 Nothing is stored: every pass makes the same chunks of 2^20 rows anew, scores like CLIP's (normal, mean 0.25,
 standard deviation 0.05, float32) and random uids, and the generator's seconds are timed apart. So what is
-told as selection is counting, comparing and marking in one process; reading is the store's to add. At this
-size float32 scores tie at the threshold, which is asserted, and so uids decide there: a pass more, and the
-marking pass reads uids, too. A quarter, a half and all of the rows are measured, each in its own process; a
-line through them gives 12.8e9 rows, the size of DataComp's largest pool. Last line one JSON object.
+reported as selection is counting, comparing and marking in one process; reading is the store's to add. At
+this size float32 scores tie at the threshold, which is asserted, and so uids decide there: a pass more, and
+the marking pass reads uids, too. A quarter, a half and all of the rows are measured, each in its own process;
+a line through them gives 12.8e9 rows, the size of DataComp's largest pool. Last line one JSON object.
 """
 
 import argparse

@@ -66,7 +66,7 @@ class Slices(IterableDataset):
 
 
 def make_raycomp(folder: str, batch_size: int, workers: int) -> Callable[[], int]:
-    """Return what runs an epoch and tells its rows."""
+    """Return a function that runs an epoch and counts its rows."""
     pairs = find_pairs(TrainConfig(input=folder))
     indices = [index_shard(pairs, i)[0] for i in range(len(pairs.shards))]
     plan = EpochPlan(tuple(map(len, indices)), batch_size, FitConfig().window, 0)
@@ -83,7 +83,7 @@ def make_raycomp(folder: str, batch_size: int, workers: int) -> Callable[[], int
 
 
 def make_on_ray(folder: str, batch_size: int, work: Folder) -> Callable[[], int]:
-    """Return what takes an epoch from Ray Data's tasks, as a rank does, and tells its rows."""
+    """Return a function that takes an epoch from Ray Data's tasks, as a rank does, and counts its rows."""
     pairs = find_pairs(TrainConfig(input=folder))
     index = make_index(pairs, work)
     plan = EpochPlan(index.rows_S, batch_size, FitConfig().window, 0)
@@ -110,7 +110,7 @@ data.group_by_keys_nothrow = group_files
 
 
 def make_open_clip(folder: str, batch_size: int, workers: int, num_rows: int) -> Callable[[], int]:
-    """Return what runs an epoch and tells its rows."""
+    """Return a function that runs an epoch and counts its rows."""
     shards = sorted(str(path) for path in Path(folder).rglob("*.tar"))
     args = SimpleNamespace(
         train_data="::".join(shards),

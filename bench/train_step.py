@@ -4,7 +4,7 @@
 
 Baseline: open_clip_train's own ``train_one_epoch`` with its AdamW, groups, cosine and ``ClipLoss``; for
 negclip, pairs with an alternative each as vinid/neg_clip has them: 2 B images, 4 B texts, a B of ``--pairs``.
-Both sides begin with the same weights and get the same batches, which lie ready on the device: photos and
+Both sides start with the same weights and get the same batches, which lie ready on the device: photos and
 captions of flickr8k_800, negatives being captions with their words in another order; ``--noise`` takes random
 pixels. On a GPU open_clip_train has TF32 and cuDNN's search on, as its main sets them.
 

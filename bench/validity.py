@@ -5,7 +5,7 @@ Command: OMP_NUM_THREADS=1 python bench/validity.py
 The edits of tests/files/labelled_negatives.jsonl were written by hand for this project and labelled before
 the rules saw them; positive is "valid", intervals are Wilson's at 95 %. "held_out" was labelled when the
 rules were final: over its 73 edits they had precision 0.906 [0.758, 0.968] and recall 0.967 [0.833, 0.994] in
-the first run. What that run showed was then mended, so what is printed for it now is no longer held out;
+the first run. The faults of that run were then fixed, so what is printed for it now is no longer held out;
 "fresh" (32 edits) was labelled after that and changed nothing: precision 0.889 [0.672, 0.969], recall 1.000
 [0.806, 1.000]. Each edit judged otherwise than its label says is printed. The last line is one JSON object.
 """

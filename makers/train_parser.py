@@ -107,7 +107,7 @@ def noun_phrases(tree: Sentence) -> Iterator[Sentence]:
 
 
 def clauses(tree: Sentence) -> Iterator[Sentence]:
-    """Yield clauses that begin with their noun subject, and without "be" as noun phrases: "dogs running"."""
+    """Yield clauses that start with their noun subject, and without "be" as noun phrases: "dogs running"."""
     for subject, dep in enumerate(tree.deps):
         verb = tree.heads[subject]
         if dep not in ("nsubj", "nsubj:pass") or not tree.tags[subject].startswith("NN") or subject > verb:

@@ -40,7 +40,7 @@ class _Set(argparse.Action):
     def __call__(self, parser: Any, namespace: Any, pair: Any, option: str | None = None) -> None:
         path, equals, value = pair.partition("=")
         if not equals:
-            raise ValueError(f"--set {pair!r}: must be --set DIAL=VALUE, with = and no space")
+            raise ValueError(f"--set {pair!r}: must be --set OPTION=VALUE, with = and no space")
         namespace.set = {**namespace.set, path: value}
 
 
@@ -68,12 +68,12 @@ _ARGUMENTS: dict[str, dict[str, Any]] = {
     "first": {"metavar": "DIR_A", "help": "a folder that raycomp evaluate wrote"},
     "second": {"metavar": "DIR_B", "help": "another one, of the same examples by another model"},
     "uid": {"metavar": "UID"},
-    "--set": {"action": _Set, "default": {}, "metavar": "DIAL=VALUE", "help": "a dial, as below"},
+    "--set": {"action": _Set, "default": {}, "metavar": "OPTION=VALUE", "help": "an option, as listed below"},
     "--space": {
         "action": _Space,
         "dest": "set",
         "default": {},
-        "metavar": "DIAL=VALUES",
+        "metavar": "OPTION=VALUES",
         "help": "what is tried: grid(A,B,...), choice(A,B,...), uniform(A,B) or loguniform(A,B); or a value",
     },
     "--verify": {

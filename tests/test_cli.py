@@ -34,8 +34,8 @@ from tests.curate.broken import break_tower
     ("command", "words"),
     [
         (["curate", "--set", "align.keep=2", "--out", "x"], ["align.keep=2.0", "between 0 and 1"]),
-        (["curate", "--set", "align.keep", "--out", "x"], ["DIAL=VALUE"]),
-        (["curate", "--set", "align.keep", "0.6", "--out", "x"], ["'align.keep': must be --set DIAL=VALUE"]),
+        (["curate", "--set", "align.keep", "--out", "x"], ["OPTION=VALUE"]),
+        (["curate", "--set", "align.keep", "0.6", "--out", "x"], ["'align.keep': must be --set OPTION="]),
         (["curate", "--set", "input=/no/such/folder", "--out", "x"], ["/no/such/folder"]),
         (["curate", "jobs/nothing.py", "--out", "x"], ["jobs/nothing.py", "no such job file"]),
         (["curate", "config.yaml", "--out", "x"], ["config.yaml", "must be a Python file"]),
@@ -169,10 +169,10 @@ def test_what_ends_a_run_early_is_reported_with_how_it_goes_on(monkeypatch, caps
         raise error
 
     error.add_note("align: 1 of 3 waves are committed, wave 2 goes on")
-    error.add_note("to go on: raycomp curate --out x")
+    error.add_note("to resume: raycomp curate --out x")
     monkeypatch.setattr("raycomp.inspect.command.show", fail)
     assert cli.main(["show", "x"]) == code
-    rest = "align: 1 of 3 waves are committed, wave 2 goes on; to go on: raycomp curate --out x"
+    rest = "align: 1 of 3 waves are committed, wave 2 goes on; to resume: raycomp curate --out x"
     assert capsys.readouterr().err == f"raycomp: {said}{rest}\n"
 
 

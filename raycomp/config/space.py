@@ -17,7 +17,7 @@ from raycomp.config.change import as_setting
 
 GRID, CHOICE, UNIFORM, LOGUNIFORM, FIXED = "grid", "choice", "uniform", "loguniform", "fixed"
 KINDS = (GRID, CHOICE, UNIFORM, LOGUNIFORM)
-_FORM = "DIAL=VALUE, or DIAL= and one of grid(A,B,...), choice(A,B,...), uniform(A,B), loguniform(A,B)"
+_FORM = "OPTION=VALUE, or OPTION= and one of grid(A,B,...), choice(A,B,...), uniform(A,B), loguniform(A,B)"
 _ENTRY = re.compile(
     r"(?P<dial>[^\s=()]+)=(?:(?P<kind>\w+)\((?P<values>[^()]*)\)|(?P<value>[^\s()]+))(?:\s+|$)"
 )

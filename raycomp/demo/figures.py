@@ -159,4 +159,4 @@ def describe_limits(figures: Figures) -> dict[str, str]:
         if by_length
         else ""
     )
-    return {"What can be told": " ".join(reported), "What cannot": cannot + _CANNOT}
+    return {"Results": " ".join(reported), "Limits": cannot + _CANNOT}

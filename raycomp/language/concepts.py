@@ -172,7 +172,7 @@ class _Reader:
         return first > 0 and self.words[first - 1] in ("a", "an", "one")
 
     def _first_of_compound(self, target: int) -> int:
-        """Walk left over nouns that name the kind of the noun at ``target``; materials and colours do not."""
+        """Move left over nouns that name the kind of the noun at ``target``; materials and colours do not."""
         first = target
         while first and self._is_compound(first - 1, target):
             first -= 1

@@ -1,4 +1,4 @@
-"""Captions that say the same in another order: "a dog and a cat sleep", "a cat and a dog sleep".
+"""Paraphrases by order of conjuncts: "a dog and a cat sleep", "a cat and a dog sleep".
 
 Two conjuncts change places only where nothing else can hang on one of them: what follows the second might
 belong to it alone ("a lady and a man with no shirt"), what precedes the first to both ("a red hat and
@@ -22,7 +22,7 @@ BOUND = {
 
 
 def swap_conjuncts(text: str, tokens: Sequence[Token]) -> str | None:
-    """Return the text with the two conjuncts that begin it in the other order: it says the same; else None.
+    """Return the text with its two initial conjuncts in the other order, with the same meaning; else None.
 
     Each has a determiner or numeral of its own, or both are one bare word. Behind them comes nothing or a
     verb that agrees with both ("are", "play"), and nowhere a pronoun of one of them ("its", "another").

@@ -1,7 +1,7 @@
 """Small questions for small models: the word for a gap, or the two words that change places.
 
-A model of some hundred million parameters that is to write a caption anew gives it back, or tells another
-(bench/RESULTS.md). So the parse says where a caption can be edited, the model what to put there, and the edit
+A model of some hundred million parameters that is asked to rewrite a caption returns it unchanged, or writes
+another one (bench/RESULTS.md). So the parse gives the place, the model the new words, and the edit
 is made here, with the rules' articles and capitals. Captions are data here, too: JSON strings on one line.
 """
 

@@ -1,4 +1,4 @@
-"""What a word shows, and which words stand for the same, a wider or a plausible other thing.
+"""The meaning of words: which are synonyms, which are wider, and which are plausible replacements.
 
 A row of the lexicon is one synonym set: its first word names it. Rows of one category exclude each other
 ("dog" and "cat"), which makes them fit to replace one another, unless one is a kind of the other ("puppy",
@@ -124,7 +124,7 @@ class Lexicon:
 
     @cached_property
     def long_prepositions(self) -> dict[str, tuple[tuple[tuple[str, ...], Entry], ...]]:
-        """Map a first word to the prepositions of several words that begin with it, the longest first.
+        """Map a first word to the prepositions of several words that start with it, the longest first.
 
         Each has its words as a tokenizer parts them: a hyphen is a word.
         """

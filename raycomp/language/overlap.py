@@ -210,9 +210,9 @@ def is_regenerated(negative: str, edits: Sequence[Edit]) -> bool:
 
 
 def is_same_edit(positive: str, negative: str, op: str, edits: Sequence[Edit]) -> bool:
-    """Say whether one of ``edits`` is of operation ``op`` and changes the very words that the negative does.
+    """Return whether one of ``edits`` is of operation ``op`` and changes the same words as the negative.
 
-    The words of the positive between the common beginning and the common end are compared by their places;
+    The words of the positive between the common start and the common end are compared by their positions;
     where words are only added it is the place they are added at.
     """
     place = _locate(positive, negative)

@@ -25,8 +25,8 @@ HEAD, those too that the lexicon does not know.
 relation words of the lexicon ("on", "to the left of"), each its own span and target, of class CONTENT. Not
 among them: determiners, auxiliaries and "be", and relation words that show nothing ("because of").
 
-Trees come in two label schemes, Universal Dependencies and ClearNLP (spaCy's English pipelines), told apart
-by their labels. Tags are the Penn Treebank's in both.
+Trees come in two label schemes, Universal Dependencies and ClearNLP (spaCy's English pipelines); their labels
+identify the scheme. Tags are the Penn Treebank's in both.
 """
 
 import re
@@ -117,7 +117,7 @@ CLEAR_NLP = Labels(
 
 
 def find_labels(labels: Sequence[str]) -> Labels:
-    """Return the scheme of ``labels``, those of a tree or of a whole parser; UD where nothing tells."""
+    """Return the scheme of ``labels``, those of a tree or of a whole parser; UD if unclear."""
     return CLEAR_NLP if len(CLEAR_NLP.distinctive & {*labels}) > len(UD.distinctive & {*labels}) else UD
 
 
@@ -208,7 +208,7 @@ class _Tree:
         return UNSEEN if found and found[1].category == ABSTRACT else HEAD
 
     def _group_heads(self) -> dict[int, list[int]]:
-        """Map every target, in order, to the nouns that stand for it in the tree: several if side by side."""
+        """Map every target, in order, to its nouns in the tree: several if they are adjacent."""
         functional = {i for last, first in self.long_prepositions.items() for i in range(first, last + 1)}
         nouns = [i for i in range(len(self.tokens)) if i not in functional and self._heads(i)]
         groups: dict[int, list[int]] = {}
@@ -291,7 +291,7 @@ class _Tree:
         return (RELATION if first.tag == "IN" and first.dep != "mark" else OBJECT), start
 
     def _first_modifier(self, heads: list[int], target: int, first_free: int) -> int:
-        """Walk left from ``target`` as long as words belong to the phrase of ``heads``."""
+        """Move left from ``target`` as long as words belong to the phrase of ``heads``."""
         start = target
         while start > first_free and self.words[start - 1] not in MARKS and self._belongs(start - 1, heads):
             start -= 1

@@ -1,4 +1,4 @@
-"""The primitives of a caption: what a composition is made of, read from free text.
+"""The primitives of a caption, the parts of a composition, read from free text.
 
 COMPO-REALIGN leaves open how they are taken. Here they are a parsed caption's objects with their attributes.
 """
@@ -17,7 +17,7 @@ def find_primitives(parsed: Parsed, form: str = PHRASE) -> tuple[str, ...]:
     ``phrase``: every object with its attributes before it, "small red circle", so that a composition keeps
     what belongs together; an object of several is in the caption's own number. ``word``: every object and
     attribute by itself, in base form, which a swap of attributes leaves as they were. Relations are never
-    among them: what only a relation or the order tells apart has the same primitives.
+    among them: texts that differ only in a relation or in order have the same primitives.
     """
     check_choice("form", form, FORMS)
     concepts = parsed.concepts

@@ -1,4 +1,4 @@
-"""What a language model is asked for a hard negative, and which replies are read.
+"""Prompts that ask a language model for a hard negative, and the replies that are accepted.
 
 One prompt per operator (token-aware causal lens on CLIP, Algorithm 1, lines 1-3; the wording is ours). These
 ask for the whole negative; ``gaps`` asks for a word of it.

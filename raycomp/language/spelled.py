@@ -19,7 +19,7 @@ def join_words(tokens: Sequence[Token], first: int, last: int) -> str:
 
 
 def find_longest(tokens: Sequence[Token], last: int, kind: str, lexicon: Lexicon) -> tuple[int, Entry] | None:
-    """Return the longest entry of a kind that ends at ``last``, after the position where it begins."""
+    """Return the longest entry of a kind that ends at ``last``, after its start position."""
     for first in range(max(0, last - LONGEST + 1), last + 1):
         if entry := lexicon.find(join_words(tokens, first, last), kind):
             return first, entry

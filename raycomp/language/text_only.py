@@ -1,6 +1,6 @@
-"""What tells a caption from another without any image: its length, and how likely its words are.
+"""Text-only measures of a caption: its length, and the likelihood of its words.
 
-A benchmark whose captions can be told from their negatives so can be passed by a model that never looks.
+If they separate a benchmark's captions from their negatives, a model can pass it without using the image.
 Words are runs of a to z and apostrophes, lower-cased. Log-likelihoods are natural, the sum over the words of
 a caption and its end mark.
 """
@@ -14,7 +14,7 @@ from itertools import pairwise
 from math import log
 
 _WORD = re.compile(r"[a-z']+")
-# No words: what a caption begins and ends with.
+# No words: marks of a caption's start and end.
 _START, _END = "<", ">"
 # Shares of the uniform floor in words, and of pairs: of 1/256 to 1/4 and 1/4 to 7/8 those by which 3,000
 # captions of Flickr8k make 1,000 of other images likeliest.
@@ -89,7 +89,7 @@ def _word_share(word: str, counts: Ngrams) -> float:
 
 def _pair_share(before: str, word: str, counts: Ngrams) -> float:
     alone = _word_share(word, counts)
-    # Every caption has one begin and one end.
+    # Every caption has one start and one end.
     num_before = counts.words[_END if before == _START else before]
     if not num_before:
         return alone

@@ -1,6 +1,6 @@
-"""A parsed caption's tokens, and the Penn tags and small words by which they are told apart.
+"""A parsed caption's tokens, and the Penn tags and small words that distinguish them.
 
-Also the words of two texts side by side, and what differs between their common ends.
+Also the words of two texts in parallel, and the difference between their common ends.
 """
 
 from collections.abc import Sequence
@@ -40,7 +40,7 @@ def find_children(tokens: Sequence[Token]) -> list[list[int]]:
 
 
 class Word(NamedTuple):
-    """A word of a text in its base form, characters [start, end), and its class where one is told."""
+    """A word of a text in its base form, characters [start, end), and its class if one is given."""
 
     base: str
     start: int
@@ -54,7 +54,7 @@ def find_bases(words: Sequence[Word]) -> list[str]:
 
 
 def measure_ends(old: Sequence[str], new: Sequence[str]) -> tuple[int, int]:
-    """Return how many words are common at the beginning, and of the rest how many at the end."""
+    """Return the number of common words at the start, and of the rest the number at the end."""
     most = min(len(old), len(new))
     first = next((i for i in range(most) if old[i] != new[i]), most)
     behind = next((i for i in range(most - first) if old[-1 - i] != new[-1 - i]), most - first)
@@ -62,6 +62,6 @@ def measure_ends(old: Sequence[str], new: Sequence[str]) -> tuple[int, int]:
 
 
 def cut_ends(old: Sequence[Word], new: Sequence[Word]) -> tuple[Sequence[Word], Sequence[Word]]:
-    """Return what lies between the longest common beginning and, of the rest, the longest common end."""
+    """Return the difference between the longest common start and, of the rest, the longest common end."""
     first, behind = measure_ends(find_bases(old), find_bases(new))
     return old[first : len(old) - behind], new[first : len(new) - behind]

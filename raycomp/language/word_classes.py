@@ -24,8 +24,8 @@ PLACES = frozenset("top bottom left right side sides back front middle center ce
 PRONOUNS = frozenset(
     "he she it they him them himself herself itself themselves i you we me us one ones".split()
 )
-# Relations of several words beside those with a noun of place. No lexicon is asked: it writes negatives, and
-# its own words must not judge them.
+# Relations of several words besides those with a noun of place. The lexicon is not used: it writes negatives,
+# and its own words must not judge them.
 LINKS = {
     *(("in", noun, "of") for noun in ("spite", "place", "case", "favor", "terms", "lieu")),
     *(("on", noun, "of") for noun in ("behalf", "account")),
@@ -61,9 +61,9 @@ def read_words(tokens: Sequence[Token]) -> list[Word]:
 
 
 def classify_words(tokens: Sequence[Token], joined: Sequence[bool]) -> list[str]:
-    """Return the class of every token (one letter), by its Penn tag and the words beside it.
+    """Return the class of every token (one letter), by its Penn tag and the neighbouring words.
 
-    ``joined`` tells of each but the last token whether a hyphen joins it to the next: their class is one.
+    ``joined`` marks for each token except the last whether a hyphen joins it to the next: their class is one.
     """
     words = [token.text.lower() for token in tokens]
     letters = [""] * len(tokens)
@@ -85,7 +85,7 @@ def classify_words(tokens: Sequence[Token], joined: Sequence[bool]) -> list[str]
 
 
 def _classify_word(word: str, tag: str, is_named: bool, is_before_noun: bool) -> str:
-    """``is_named``: what stands before it says that no verb can follow, however the tagger reads it."""
+    """``is_named``: the preceding words exclude a verb, whatever the tagger reads."""
     if word in DENIALS:
         return DENIAL
     if word == "of":

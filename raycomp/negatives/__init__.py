@@ -1,4 +1,4 @@
-"""Hard negatives: captions in, candidates judged, the hardest chosen."""
+"""Hard negatives of captions: propose candidates, judge them, choose the hardest."""
 
 from raycomp.config.commands import Command
 

@@ -1,8 +1,8 @@
-"""Ask a language model for many replies: vLLM in actors of Ray Data, or a server; each block is kept.
+"""Ask a language model for many replies: vLLM in actors of Ray Data, or a server; each block is stored.
 
-A prompt that cannot be answered (too long, refused by the server) is a row with an error. An engine that dies
-is started again by Ray; where that does not help, what is not answered yet is asked once more, and in the end
-the run stops and can be resumed.
+A prompt that cannot be answered (too long, refused by the server) is a row with an error. Ray restarts an
+engine that dies. If that does not help, the unanswered prompts are asked again; at last the run stops and can
+be resumed.
 """
 
 import asyncio
@@ -35,15 +35,15 @@ from raycomp.run.session import Session
 from raycomp.words import KEY
 
 KEY_VARIABLE = "OPENAI_API_KEY"
-# Blocks are small, as an interrupted run asks again what is in flight; together they fill an engine, which
-# takes up to 1,024 sequences at a time, and leave some to go on with.
+# Blocks are small, because an interrupted run repeats those in flight. Together they fill an engine, which
+# takes up to 1,024 sequences at a time, and leave some in the queue.
 ROWS_PER_BLOCK = 64
-# Of a server: the last slow requests of a block leave no gap.
+# For a server: the last slow requests of a block leave no gap.
 SERVER_BLOCKS_AT_ONCE = 4
 
 
 class Asked(NamedTuple):
-    """What a pass came to: prompts answered, and prompts whose last try ended in an error."""
+    """The result of a pass: prompts answered, and prompts whose last attempt ended in an error."""
 
     answered: int
     failed: int
@@ -59,7 +59,7 @@ class Died(NamedTuple):
 
 @dataclass(frozen=True)
 class PromptSource:
-    """What is asked: ``load(item)`` yields rows of PROMPT_SCHEMA of each item, without those answered."""
+    """The prompts: ``load(item)`` yields rows of PROMPT_SCHEMA of each item, without those answered."""
 
     items: Sequence[Any]
     load: Callable[[Any], Iterator[pa.Table]]
@@ -72,9 +72,9 @@ Take = Callable[[dict[str, Any]], None]
 def ask(prompts: PromptSource, config: LlmConfig, engine: str, replies_uri: str, session: Session) -> Asked:
     """Ask the prompts once; write replies and errors under ``replies_uri`` block by block.
 
-    Prompts are loaded again where the engine dies for good, ``config.tries`` times in all. ``engine`` is vllm
-    or http. Raises OSError where nobody answers or the engine keeps dying; all that was answered is kept.
-    Raises ValueError for what the user can mend.
+    Prompts are loaded again if the engine dies for good, ``config.tries`` times in all. ``engine`` is vllm
+    or http. Raises OSError if there is no answer or the engine keeps dying; all answers are kept.
+    Raises ValueError for errors the user can fix.
     """
     name = f"the engine vllm ({config.model})" if engine == "vllm" else f"the server {config.url}"
     count, was_disturbed = prompts.count, False
@@ -87,7 +87,7 @@ def ask(prompts: PromptSource, config: LlmConfig, engine: str, replies_uri: str,
                 raise OSError(f"{name} answered none of {count:,} prompts: {tally.last_error}")
             if not was_disturbed and tally.answered + tally.failed != count:
                 raise RuntimeError(f"of {count} prompts {tally.answered + tally.failed} came back")
-            # A pass that broke off kept replies that nobody counted.
+            # An interrupted pass may have stored replies that were not counted.
             return Asked(count - tally.failed, tally.failed)
         if died.at_start:
             raise OSError(f"{name} does not start: {died.why}") from died.error
@@ -99,7 +99,7 @@ def ask(prompts: PromptSource, config: LlmConfig, engine: str, replies_uri: str,
 def _run(
     prompts: PromptSource, config: LlmConfig, engine: str, replies_uri: str, session: Session, take: Take
 ) -> Died | None:
-    """Ask all prompts, handing on what came of each block; return what the engine died of, if it did."""
+    """Ask all prompts and pass on the results of each block; return the engine's error if it died."""
     if session.is_local:
         asyncio.run(_ask_here(prompts, config, replies_uri, take))
         return None
@@ -144,15 +144,15 @@ class _Tally:
             self.progress.finish_one()
 
     def is_server_gone(self, replies_uri: str) -> bool:
-        """Whether it was for want of somebody to answer that nothing was.
+        """Whether the pass had no answers because the engine or server did not respond.
 
-        Prompts that fail by themselves, when all others are answered, are no reason to stop a run.
+        Prompts that fail by themselves, when all others are answered, do not stop a run.
         """
         return bool(self.failed) and (self.away > 0 or not has_replies(replies_uri))
 
 
 class AskServer:
-    """The one actor that talks to a server: adds reply, error and away to every prompt of a block."""
+    """The one client of a server: adds reply, error and away to every prompt of a block."""
 
     def __init__(self, config: LlmConfig, key: Secret | None):
         self.config = config
@@ -174,7 +174,7 @@ class AskServer:
 
 
 def read_key() -> Secret | None:
-    """Return the key for the server from the environment, if there is one."""
+    """Return the key for the server from the environment, if set."""
     key = os.environ.get(KEY_VARIABLE, "").strip()
     if not key.isascii() or not key.isprintable():
         raise ValueError(f"{KEY_VARIABLE}: must be printable ASCII")
@@ -182,7 +182,7 @@ def read_key() -> Secret | None:
 
 
 def sampling(config: LlmConfig, key: str) -> dict[str, Any]:
-    """Return how a prompt is sampled. Its own seed keeps its reply apart from what is asked beside it."""
+    """Return the sampling parameters of a prompt. Its own seed makes its reply independent of the batch."""
     seed = (int(key[:8], 16) + config.seed) % 2**31
     return {"temperature": config.temperature, "max_tokens": config.max_tokens, "seed": seed}
 
@@ -199,7 +199,7 @@ def _to_body(row: dict[str, Any], config: LlmConfig) -> str:
 
 
 def keep(table: pa.Table, uri: str) -> pa.Table:
-    """Write a block of what came back; return its receipts."""
+    """Write a block of results; return its part metadata."""
     if not len(table):
         return METADATA_SCHEMA.empty_table()
     return write_replies(table.select(ASKED_SCHEMA.names), uri)

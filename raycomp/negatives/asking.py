@@ -1,4 +1,4 @@
-"""Ask for the replies of all prompts that the negatives of a run need, call after call."""
+"""Ask for the replies of all prompts of a run's negatives, call by call."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -19,10 +19,10 @@ from raycomp.words import KEY
 
 
 def ask_all(writing: Writing) -> None:
-    """Ask the engine until every prompt is answered or was asked often enough; replies stay in ``replies/``.
+    """Ask the engine until every prompt is answered or out of attempts; replies are stored in ``replies/``.
 
-    The prompts of a later call follow from the replies to the earlier ones. Raises OSError where nobody
-    answers any more; prompts that nobody answers while others are answered are left.
+    The prompts of a later call follow from the replies to the earlier ones. Raises OSError if the engine no
+    longer answers. Prompts that stay unanswered while others are answered are left out.
     """
     config, prompts_uri = writing.config, writing.work.at("prompts")
     for _ in range(config.negatives.calls * config.llm.tries):
@@ -44,7 +44,7 @@ def ask_all(writing: Writing) -> None:
 
 
 def _still_answers(writing: Writing) -> bool:
-    """Ask once more what was answered before: if it is again, the prompts that are left are at fault."""
+    """Ask again for a prompt that was answered before: if it succeeds, the remaining prompts are at fault."""
     config = writing.config
     for source in writing.sources:
         replies = read_replies(writing.replies_uri, source.ordinal)
@@ -66,7 +66,7 @@ def _yield_it(table: pa.Table) -> Iterator[pa.Table]:
 
 
 def write_prompts(source: CaptionFile, config: NegativesConfig, replies_uri: str, prompts_uri: str) -> int:
-    """Write one file's prompts that are not answered yet; return how many there are."""
+    """Write one file's prompts that are not answered yet; return their number."""
     compact_replies(replies_uri, source.ordinal)
     return write_groups(
         _find_blocks(source, config, replies_uri), _file(prompts_uri, source.ordinal), PROMPT_SCHEMA
@@ -74,7 +74,7 @@ def write_prompts(source: CaptionFile, config: NegativesConfig, replies_uri: str
 
 
 def load_prompts(ordinal: int, replies_uri: str, prompts_uri: str) -> Iterator[pa.Table]:
-    """Yield what was written, in blocks, without what was answered since: the engine may have died."""
+    """Yield the written prompts in blocks, without those answered since: the engine may have failed."""
     replies = read_replies(replies_uri, ordinal)
     for table in read_groups(_file(prompts_uri, ordinal)):
         yield table.filter(pa.array([key not in replies for key in table[KEY].to_pylist()]))

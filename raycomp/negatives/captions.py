@@ -1,4 +1,4 @@
-"""The captions that negatives are written for: rows of a curation's subset, or of plain Parquet files."""
+"""The captions to write negatives for: rows of a curation's subset, or of plain Parquet files."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
@@ -33,17 +33,17 @@ from raycomp.words import (
     UID,
 )
 
-# A caption is compared with so many others of its image.
+# A caption is compared with at most this many others of its image.
 _MOST_OTHERS = 16
-# Files whose columns are looked at before a run begins.
+# Number of files whose columns are checked before a run starts.
 _MOST_CHECKED = 16
 
 
 @dataclass(frozen=True)
 class CaptionFile:
-    """One file of captions; ``kept`` names the subset where only its rows count.
+    """One file of captions; ``kept`` names the subset if only its rows count.
 
-    ``with_images`` says that the images' embeddings come along.
+    ``with_images`` adds the images' embeddings.
     """
 
     ordinal: int
@@ -53,16 +53,17 @@ class CaptionFile:
 
 
 def list_curated(run: dict, source: str, with_images: bool = False) -> list[CaptionFile]:
-    """Return the scores files of a curation or selection in ``source``, of which its subset's rows count."""
+    """Return the scores files of a curation or selection in ``source``, with its subset."""
     kept = check_results(Folder(source), run, "subset").get(KEPT_FILE, join_uri(source, KEPT_FILE))
     uris = enumerate(list_scores(run, source))
     return [CaptionFile(ordinal, uri, kept, with_images) for ordinal, uri in uris]
 
 
 def is_scored_by(scorer: ScorerConfig, run: dict, source: str = "the selection") -> bool:
-    """Whether a scorer is, bytes of its files included, the one that the curation in ``run`` scored with.
+    """Whether a scorer, including the bytes of its files, is the one that the curation in ``run`` used.
 
-    Of a selection it is the curation that it chose from; ValueError, naming ``source``, where that is gone.
+    For a selection the curation is the one that it chose from; ValueError, naming ``source``, if it is
+    missing.
     """
     run = find_curation(run, source)
     known = run["fingerprint"].get("scorer"), dict(flatten(run["config"])).get("scorer.precision")
@@ -72,8 +73,8 @@ def is_scored_by(scorer: ScorerConfig, run: dict, source: str = "the selection")
 def list_parquet(spec: str) -> list[CaptionFile]:
     """Return the Parquet files that ``spec`` names, sorted by name.
 
-    Raises ValueError where there is none, or one is no Parquet file with uid and caption as text; of many
-    files some are looked at, each is in ``count_captions``.
+    Raises ValueError if there is none, or a file is not Parquet with uid and caption as text. If there are
+    many files, only some are checked here; ``count_captions`` checks each.
     """
     shards = expand_input(spec)
     check_shards_of_runs(shards)
@@ -92,14 +93,14 @@ def _check_columns(uri: str) -> None:
     for name in (UID, CAPTION):
         if texts[name] != 1:
             raise UserError(f"input={uri!r}: must have one column {name!r} of text; it has {here}")
-    # A column of nulls alone has a type of its own.
+    # A column that holds only nulls has the null type.
     kinds = [field.type for field in schema if field.name == IMAGE_SHA256]
     if sum(not pa.types.is_null(kind) for kind in kinds) != texts[IMAGE_SHA256] or len(kinds) > 1:
         raise UserError(f"input={uri!r}: its column {IMAGE_SHA256!r} must be text, and one; it has {here}")
 
 
 def _is_text(kind: pa.DataType) -> bool:
-    """Whether values are texts, however they are stored."""
+    """Whether values are texts, in any storage type."""
     if pa.types.is_dictionary(kind):
         return _is_text(kind.value_type)
     return any(
@@ -108,7 +109,7 @@ def _is_text(kind: pa.DataType) -> bool:
 
 
 def _read_texts(uri: str, columns: Sequence[str]) -> pa.Table:
-    """Return columns of a file, texts as plain ones, and a uid that ``parse_uid`` reads as it does."""
+    """Return columns of a file, texts in the plain type, and a uid in the form that ``parse_uid`` accepts."""
     table = read_columns(uri, columns)
     for place, field in enumerate(table.schema):
         if field.name in (UID, CAPTION, IMAGE_SHA256):
@@ -125,7 +126,7 @@ def load_captions(source: CaptionFile, block_rows: int) -> Iterator[pa.Table]:
     others = _find_others(table)
     if source.kept is not None:
         kept = read_matching(source.kept, [UID], SHARD, table[SHARD][0].as_py())[UID]
-        # A bad row or a duplicate may have the uid of one that was kept.
+        # A bad row or a duplicate may share the uid of a kept row.
         stays = pc.and_(pc.is_in(table[UID], kept.combine_chunks()), _is_aligned(table))
         if pc.sum(stays).as_py() != len(kept):
             raise UserError(
@@ -148,9 +149,9 @@ def load_captions(source: CaptionFile, block_rows: int) -> Iterator[pa.Table]:
 
 
 def _part_encodings(table: pa.Table) -> tuple[pa.Table, pa.Array]:
-    """Return the table with null for captions that are not UTF-8, and bad_encoding for these rows, else null.
+    """Return the table with null for captions that are not UTF-8; status bad_encoding for these, else null.
 
-    Raises UserError where a uid or an image's hash is not.
+    Raises UserError if a uid or an image's hash is not UTF-8.
     """
     statuses: list[str | None] = [None] * len(table)
     for name in (UID, CAPTION, IMAGE_SHA256):
@@ -176,7 +177,7 @@ def _is_utf8(column: pa.ChunkedArray) -> bool:
 
 
 def read_aligned(uri: str, columns: Sequence[str]) -> pa.Table:
-    """Return columns of the rows of a scores file that are in the corpus: there every uid stands once."""
+    """Return columns of a scores file's corpus rows: there every uid is unique."""
     table = read_columns(uri, [*columns, STATUS])
     return table.filter(_is_aligned(table)).select(list(columns))
 
@@ -186,7 +187,7 @@ def _is_aligned(table: pa.Table) -> pa.ChunkedArray:
 
 
 def count_captions(source: CaptionFile) -> int | None:
-    """Return how many rows ``load_captions`` yields; None where uids are missing or stand twice."""
+    """Return the number of rows that ``load_captions`` yields; None if uids are missing or repeated."""
     if source.kept is None:
         _check_columns(source.uri)
         uids = _read_texts(source.uri, [UID])[UID]
@@ -196,7 +197,7 @@ def count_captions(source: CaptionFile) -> int | None:
 
 
 def count_statuses(source: CaptionFile) -> Counter[str]:
-    """Return the captions of a plain file by status: ok, or why no negative can be written for one."""
+    """Return the captions of a plain file by status: ok, or the reason why none can be written."""
     table, statuses = _part_encodings(_read_texts(source.uri, [UID, CAPTION]))
     rows = zip(table[CAPTION].to_pylist(), statuses.to_pylist(), strict=True)
     return Counter(status or _judge_caption(caption) for caption, status in rows)
@@ -209,7 +210,7 @@ def _judge_caption(caption: str | None) -> str:
 
 
 def _read(source: CaptionFile) -> pa.Table:
-    """Read the columns that matter of those that the file has."""
+    """Read the relevant columns that the file has."""
     names = read_schema(source.uri).names
     wanted = (UID, CAPTION, IMAGE_SHA256, SHARD, STATUS, *([IMAGE_EMBEDDING] if source.with_images else []))
     return _read_texts(source.uri, [name for name in wanted if name in names])

@@ -1,7 +1,7 @@
-"""Talk to an OpenAI-compatible server: many requests at a time, repeated while that may help.
+"""Client of an OpenAI-compatible server: many requests at a time, retried while a retry may succeed.
 
 A fault becomes the error of a row, never an exception. The key is sent to the server and shown nowhere: it is
-cut out of everything that comes back.
+removed from every answer.
 """
 
 import asyncio
@@ -19,22 +19,22 @@ import aiohttp
 from raycomp.language.prompts import MAX_REPLY
 
 AT_ONCE_PER_ENGINE = 16
-# A right answer is a few kilobytes; what is longer is not read to its end.
+# A correct answer is a few kilobytes; longer ones are not read to the end.
 _MAX_BODY = 1 << 20
 _MAX_ERROR = 300
 _FIRST_PAUSE_S = 0.5
 _LONGEST_PAUSE_S = 30.0
 _CONNECT_S = 10.0
-# What zlib takes: deflate without a header, or with that of gzip or zlib.
+# Formats that zlib accepts: deflate without a header, or with that of gzip or zlib.
 _RAW, _GZIP_OR_ZLIB = -zlib.MAX_WBITS, zlib.MAX_WBITS | 32
-# The server is busy or restarts: it may take the same request in a while.
+# The server is busy or restarts: the same request may succeed later.
 _BUSY = (408, 425, 429, 502, 503, 504)
-# The address or the key is wrong: no use in repeating.
+# The address or the key is wrong: a retry cannot succeed.
 _REFUSED = (301, 302, 303, 307, 308, 401, 402, 404, 405)
 
 
 class Secret:
-    """A text that does not show itself where an object is printed."""
+    """A text that is not shown when its object is printed."""
 
     def __init__(self, text: str):
         self.text = text
@@ -48,23 +48,23 @@ class Secret:
         return "Secret(***)"
 
     def cut_from(self, text: str) -> str:
-        """Return ``text`` without the secret: as it is, in any case, or as URLs, JSON and HTML write it."""
+        """Return ``text`` without the secret, in any case and in the escapes of URLs, JSON and HTML."""
         return self._forms.sub("***", text)
 
 
 class Answer(NamedTuple):
-    """What became of one request: a reply or an error."""
+    """The result of one request: a reply or an error."""
 
     reply: str | None = None
     error: str | None = None
     away: bool = False
-    """Nobody was there to answer, so nothing is known about the prompt itself."""
+    """The server did not respond, so the prompt itself is not known to be at fault."""
     may_pass: bool = False
-    """The same request may be answered in a while."""
+    """The same request may succeed later."""
     is_garbage: bool = False
-    """What came is no answer of such a server."""
+    """The response is not that of an OpenAI-compatible server."""
     wait_s: float = 0.0
-    """What the server asked for with Retry-After."""
+    """The server's Retry-After."""
 
     @property
     def blames_server(self) -> bool:
@@ -73,10 +73,10 @@ class Answer(NamedTuple):
 
 
 class Chat:
-    """One server, ``url`` being where chats are posted; what is learnt about it outlives a call of ``ask``.
+    """One server with the chat endpoint ``url``; its state persists between calls of ``ask``.
 
-    ``at_once`` requests are open at a time. Each takes ``timeout_s`` seconds at most, and is not repeated
-    once ``patience_s`` have passed.
+    ``at_once`` requests are open at a time. Each takes at most ``timeout_s`` seconds, and is not retried
+    after ``patience_s``.
     """
 
     def __init__(self, url: str, key: Secret | None, at_once: int, timeout_s: float, patience_s: float):
@@ -87,7 +87,7 @@ class Chat:
         self.last_fault = ""
 
     async def ask(self, bodies: Sequence[str]) -> list[Answer]:
-        """Send requests, JSON texts, and return what became of each."""
+        """Send requests, JSON texts, and return the result of each."""
         async with self._open() as http:
             return await asyncio.gather(*(self._ask(http, body) for body in bodies))
 
@@ -97,17 +97,17 @@ class Chat:
             headers["Authorization"] = f"Bearer {self.key.text}"
         return aiohttp.ClientSession(
             headers=headers,
-            # The gate bounds the number of connections.
+            # The gate limits the number of connections.
             connector=aiohttp.TCPConnector(limit=0),
             timeout=aiohttp.ClientTimeout(total=self.timeout_s, sock_connect=_CONNECT_S),
-            # A megabyte can unpack to a thousand: ``_unpack`` does it within bounds.
+            # A megabyte can unpack to a thousand: ``_unpack`` limits the size.
             auto_decompress=False,
         )
 
     async def _ask(self, http: aiohttp.ClientSession, body: str) -> Answer:
-        """Repeat a request until it is answered, or patience or the server's own wish to wait runs out.
+        """Retry a request until it is answered, or the patience or the server's Retry-After is exceeded.
 
-        Where as many as are open at a time failed in a row, nothing more is asked.
+        If as many consecutive requests as are open at a time failed, no more are sent.
         """
         async with self.gate:
             deadline = time.monotonic() + self.patience_s
@@ -156,30 +156,30 @@ class Chat:
             return self._fault(f"no chat completion: {_show(data)}", is_garbage=True)
         if reply is not None and not isinstance(reply, str):
             return self._fault(f"no chat completion: {_show(data)}", is_garbage=True)
-        # One letter more than a right reply can have is as wrong as all the others.
+        # One letter more than a correct reply can have is as wrong as any longer reply.
         return Answer(reply=self._clean(reply or "", MAX_REPLY + 1))
 
     def _clean(self, text: str, length: int) -> str:
-        """Return a text as it may be stored: without the key, of bounded length, without half surrogates.
+        """Return a text that may be stored: without the key, of limited length, without half surrogates.
 
-        The key goes before the rest is cut, as half a key is a part of it.
+        The key is removed before the rest is cut, because half a key would not be recognized.
         """
         if self.key is not None:
             text = self.key.cut_from(text)
         return text[:length].encode("utf-8", "replace").decode("utf-8")
 
     def _fault(self, text: str, **flags: Any) -> Answer:
-        """Return an answer that is an error of one line."""
+        """Return a response as an error of one line."""
         return Answer(error=self._clean(" ".join(text.split()), _MAX_ERROR), **flags)
 
 
 def _show(data: bytes) -> str:
-    """Return what is legible of a body; without the zeros, UTF-16 too."""
+    """Return the readable part of a body; zeros are removed, so UTF-16 is readable too."""
     return data.decode("utf-8", "replace").replace("\0", "") or "nothing"
 
 
 async def _read_bounded(stream: aiohttp.StreamReader) -> bytes:
-    """Read a body; one byte past the limit is enough to know that it is too long."""
+    """Read a body up to one byte past the limit, which shows that it is too long."""
     parts: list[bytes] = []
     left = _MAX_BODY + 1
     while left and (part := await stream.read(left)):
@@ -189,9 +189,9 @@ async def _read_bounded(stream: aiohttp.StreamReader) -> bytes:
 
 
 def _unpack(data: bytes, packed_as: str) -> bytes:
-    """Unpack a body that a server compressed though it was asked not to; one byte past the limit at most.
+    """Unpack a body that a server compressed against the request; at most one byte past the limit.
 
-    What is of another kind than gzip and deflate, packed twice or damaged comes back as a text that says so.
+    A body of another kind than gzip and deflate, packed twice or damaged, becomes a text that describes this.
     """
     kind = packed_as.strip().lower()
     if kind in ("", "identity"):
@@ -206,5 +206,5 @@ def _unpack(data: bytes, packed_as: str) -> bytes:
 
 
 def _read_seconds(text: str) -> float:
-    """Read Retry-After where it tells seconds; a date is left to the growing pauses."""
+    """Read Retry-After in seconds; for a date the growing pauses apply."""
     return min(float(text), 86_400.0) if text.strip().isdecimal() and text.isascii() else 0.0

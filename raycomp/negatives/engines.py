@@ -1,4 +1,4 @@
-"""Who proposes negatives: rules over the parse, or what a language model replied."""
+"""Sources of proposals: rules over the parse, or replies of a language model."""
 
 import hashlib
 import json
@@ -32,12 +32,12 @@ from raycomp.negatives.config import NegativesConfig, WritingConfig
 from raycomp.negatives.write import Caption, Chain, Reader, read_captions, write
 
 MOST_SEQUENCES = 81
-"""Of operations that rules try for a caption, of each number of calls: all of three operations up to 4 calls.
-At 8 calls there are 6,561, nearly all of which find no concept left to act on."""
+"""Maximum number of sequences that rules try for a caption, for each number of calls: all of three operations
+up to 4 calls. At 8 calls there are 6,561, nearly all of which find no concept left to change."""
 
 
 class Prompt(NamedTuple):
-    """One call that a language model is asked for."""
+    """One call requested from a language model."""
 
     key: str
     uid: str
@@ -46,31 +46,31 @@ class Prompt(NamedTuple):
 
 
 class Fault(NamedTuple):
-    """Why there is no text, one of ``REPLY_REASONS``."""
+    """The reason why there is no text, one of ``REPLY_REASONS``."""
 
     reason: str
 
 
-# By ``llm.prompts``.
+# By the value of ``llm.prompts``.
 REQUESTS = {"full": ask_for_caption, "short": ask_for_words}
 
 
 def hash_prompts(style: str) -> str:
-    """Return the hash of every word that prompts of a style hold, and of the schemas of their replies."""
+    """Return the hash of all words in the prompts of a style, and of the schemas of their replies."""
     worded = [WORDING, SHORT_WORDING] if style == "short" else [WORDING]
     return hashlib.sha256(json.dumps(worded, sort_keys=True).encode()).hexdigest()
 
 
 @lru_cache(maxsize=1)
 def _tools(parser: ParserConfig) -> tuple[Parser, Lexicon]:
-    """Load once in a process what reading needs."""
+    """The objects that reading needs, loaded once per process."""
     return load_parser(parser.name), load_lexicon()
 
 
 def propose_by_rules(caption: Caption, config: WritingConfig) -> tuple[list[Chain], list[str]]:
     """Return chains of 1 to ``config.calls`` operations out of the caption's parse; see ``ProposeChains``.
 
-    Of more than MOST_SEQUENCES sequences of one number of calls some are drawn; the others are counted.
+    If one number of calls has more than MOST_SEQUENCES sequences, some are drawn; the others are counted.
     """
     chains: list[Chain] = []
     short: list[str] = []
@@ -92,7 +92,7 @@ def propose_by_rules(caption: Caption, config: WritingConfig) -> tuple[list[Chai
 def draw_sequences(operations: Sequence[str], calls: int, seed: int, uid: str) -> list[tuple[str, ...]]:
     """Return the sequences of operations that are tried for a caption: all of them, else MOST_SEQUENCES.
 
-    Which is a function of seed and uid; they are in the order of all.
+    The choice is a function of seed and uid; the order stays.
     """
     every = list(product(operations, repeat=calls))
     if len(every) <= MOST_SEQUENCES:
@@ -112,9 +112,9 @@ def write_by_rules(table: pa.Table, config: NegativesConfig) -> pa.Table:
 
 
 class ReplyTree:
-    """What a language model has answered so far: chains of edits, and the prompts that come next.
+    """The answers of a language model so far: chains of edits, and the next prompts.
 
-    A call is asked for on a caption, and on every valid text of the call before it; so the prompts of a
+    A call is requested on a caption, and on every valid text of the call before it. So the prompts of a
     second call are known once those of the first are answered.
     """
 
@@ -128,7 +128,7 @@ class ReplyTree:
         reader.read([fields[0] for fields in whole if not isinstance(fields, str)])
 
     def grow(self, caption: Caption) -> tuple[list[Chain], list[str], list[Prompt]]:
-        """Return the chains that replies make, why others are missing, and the prompts not yet answered."""
+        """Return the chains from the replies, reasons of missing ones, and the prompts not yet answered."""
         chains: list[Chain] = []
         faults: list[str] = []
         prompts: list[Prompt] = []
@@ -157,7 +157,7 @@ class ReplyTree:
         return chains, faults, prompts
 
     def _propose(self, caption: Caption, tip: Chain, op: str, prompts: list[Prompt]) -> str | Fault:
-        """Return what ``op`` makes of a chain's text by its reply; add to ``prompts`` where there is none."""
+        """Return the result of ``op`` on a chain's text by its reply; without a reply add to ``prompts``."""
         parsed = self.reader.parsed[tip[-1].text if tip else caption.text]
         request = self.ask(op, parsed, _list_taken(tip), self.reader.lexicon, caption.uid)
         if request is None:
@@ -178,7 +178,7 @@ def _list_taken(tip: Chain) -> list[str]:
 
 
 def write_by_replies(table: pa.Table, config: NegativesConfig, replies: Mapping[str, str]) -> pa.Table:
-    """Add candidates out of a language model's replies, by key; see ``write``."""
+    """Add candidates from a language model's replies, by key; see ``write``."""
     reader = Reader(*_tools(config.parser))
     tree = ReplyTree(reader, config, replies)
 
@@ -186,7 +186,7 @@ def write_by_replies(table: pa.Table, config: NegativesConfig, replies: Mapping[
 
 
 def find_prompts(table: pa.Table, config: NegativesConfig, replies: Mapping[str, str]) -> list[Prompt]:
-    """Return the prompts that these captions ask for and ``replies`` do not answer."""
+    """Return the prompts of these captions that ``replies`` do not answer."""
     reader = Reader(*_tools(config.parser))
     tree = ReplyTree(reader, config, replies)
     captions = [caption for caption in read_captions(table, reader) if caption.can_be_edited]

@@ -1,4 +1,4 @@
-"""What was written of one caption, from the files of negatives alone."""
+"""The negatives of one caption, from the files of negatives alone."""
 
 import shlex
 from contextlib import suppress
@@ -16,9 +16,9 @@ _COLUMNS = ("operations", "calls", "similarity", "image drop", "kind", "concepts
 
 
 def explain_caption(run: dict[str, Any], source: str, uid: str) -> str | None:
-    """Return status and negatives of one caption of the run in ``source``, if it is there.
+    """Return status and negatives of one caption of the run in ``source``, if present.
 
-    Also where its curation tells more, as long as that lies where it was and can be read.
+    Also return its curation's explanation, if the curation is still at its path and readable.
     """
     tables = list_negatives(run, source)
     rows = [row for uri in tables for at in find_rows(uri, UID, uid) for row in _read(uri, at)]

@@ -1,4 +1,4 @@
-"""Negatives in other people's layouts: enriched shards, NegCLIP's TSV."""
+"""Export negatives in other layouts: enriched shards, NegCLIP's TSV."""
 
 import re
 import tarfile
@@ -29,7 +29,7 @@ from raycomp.words import CAPTION, IMAGE_EMBEDDING, IMAGE_SHA256, NEGATIVES, UID
 NEIGHBOURS = 3
 _SHARD = re.compile(r"\d{8}\.tar")
 _TSV = ("", "title", "filepath", "neg_caption", "neg_image")
-# What ends a line or a field for some reader, or is nothing that can be read.
+# Characters that end a line or a field for some reader, or cannot be read.
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 # "#N/A N/A" is a missing value.
 _NO_TITLE = (*FORMULA_STARTS, "#")
@@ -38,11 +38,11 @@ _NO_TITLE = (*FORMULA_STARTS, "#")
 def write_shards(
     shards: Sequence[ShardPath], negatives: Sequence[str], kept: str | None, out: Folder
 ) -> None:
-    """Write a curation's shards once more, each sample's json with its negatives.
+    """Rewrite a curation's shards, each sample's json with its negatives.
 
-    The samples of a curation's shards stand in the order of its scores and of its subset, ``kept``, and so do
-    negatives. Raises UserError, and leaves no ``shards/``, where a sample is not the one that its negatives
-    are of, or its image not the one that the curation wrote.
+    The samples of a curation's shards have the order of its scores and of its subset, ``kept``, and so do
+    negatives. Raises UserError, and leaves no ``shards/``, if a sample is not the one that its negatives were
+    written for, or its image is not the one that the curation wrote.
     """
     counts = list(map_files(_count, negatives, label="count"))
     ranges = kept_ranges(counts, SAMPLES_PER_SHARD)
@@ -67,7 +67,7 @@ def _read_uids(uri: str) -> np.ndarray:
 def _write_shard(
     job: tuple[ShardPath, list[tuple[str, int, int]]], out: Folder, kept: str | None
 ) -> tuple[int, dict[str, str]]:
-    """Return how many samples were written; no image is changed."""
+    """Return the number of samples written; images stay unchanged."""
     shard, parts = job
     rows = [row for part in parts for row in _read_rows(*part)]
     images = _read_images(kept, shard.ordinal, len(rows))
@@ -75,7 +75,7 @@ def _write_shard(
 
 
 def _read_images(kept: str | None, ordinal: int, count: int) -> list[str] | None:
-    """Return the SHA-256 of the images that a curation wrote to a shard; none where it did not keep them."""
+    """Return the SHA-256 of the images that a curation wrote to a shard; none if it did not store them."""
     if kept is None or IMAGE_SHA256 not in read_schema(kept).names:
         return None
     row_N = ordinal * SAMPLES_PER_SHARD + np.arange(count)
@@ -120,7 +120,7 @@ def write_negclip(
     for source, uri, count in zip(
         sources, negatives, map_files(_count, negatives, label="count"), strict=True
     ):
-        # The samples of a curation's shards stand in the order of its scores, and so do negatives.
+        # The samples of a curation's shards have the order of its scores, and so do negatives.
         end = place + count
         holding = tars[place // SAMPLES_PER_SHARD : -(-end // SAMPLES_PER_SHARD)]
         jobs.append((source, uri, [join_uri(shards_uri, name) for name in holding]))
@@ -138,7 +138,7 @@ def write_negclip(
 
 
 def to_title(caption: str) -> str:
-    """Return a caption as one field of a table that every reader takes for that text.
+    """Return a caption as one field of a table that every reader reads as that text.
 
     Line breaks and all other control characters become spaces, runs of white space one. A no-break space,
     which tokenizers fold as they do others, comes before a caption that a spreadsheet would take for a
@@ -174,7 +174,7 @@ def _read_negclip(job: tuple[CaptionFile, str, list[str]]) -> list[tuple[str, st
 
 
 def _read_image_names(uri: str) -> list[tuple[str, str]]:
-    """Return uid and member name of the images in a tar of ``write_shard``; of several, what is scored."""
+    """Return uid and member name of the images in a tar of ``write_shard``; of several, the scored one."""
     filesystem, path = resolve(uri)
     found: dict[str, list[str]] = {}
     with filesystem.open_input_file(path) as file, tarfile.open(fileobj=file, mode="r:") as tar:

@@ -1,4 +1,4 @@
-"""The page of ``raycomp negatives``: what was written, what was rejected and why, samples to be read."""
+"""The page of ``raycomp negatives``: counts of negatives, rejections by reason, samples to read."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -31,7 +31,7 @@ Sample = tuple[str, str, str, str, str, float | None]
 
 @dataclass
 class Tally:
-    """What files of negatives hold, counted and sampled; mergeable, bounded."""
+    """Statistics of files of negatives, counted and sampled; mergeable, bounded."""
 
     statuses: Counter = field(default_factory=Counter)
     negatives: Counter = field(default_factory=Counter)
@@ -39,16 +39,16 @@ class Tally:
     captions: Counter = field(default_factory=Counter)
     """Captions that have a negative of each sequence."""
     similarity: Any = field(default_factory=Counter)
-    """Of each sequence, the sum of its negatives' similarities to their captions; 0 where none ranked."""
+    """Sum of the similarities to their captions of each sequence's negatives; 0 without ranking."""
     seen: Counter = field(default_factory=Counter)
-    """Of each sequence, the negatives that were compared with the image,"""
+    """Number of each sequence's negatives that were compared with the image,"""
     nearer: Counter = field(default_factory=Counter)
-    """of these, those that the scorer finds at least as near to it as the caption."""
+    """and of those that the scoring model places at least as near to the image as the caption."""
     samples: dict[str, list[Sample]] = field(default_factory=dict)
-    """Of each sequence, the negatives of the smallest uids: a draw, for uids are hashes."""
+    """The negatives of the smallest uids of each sequence: a random draw, because uids are hashes."""
 
     def add(self, other: "Tally") -> None:
-        """Take in another file's."""
+        """Add the statistics of another file."""
         for name in ("statuses", "negatives", "captions", "similarity", "seen", "nearer"):
             getattr(self, name).update(getattr(other, name))
         for op, samples in other.samples.items():

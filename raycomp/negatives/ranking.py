@@ -1,4 +1,4 @@
-"""How near candidates are to their caption, and ADDs to their own input, by the scorer's text encoder."""
+"""Similarity of candidates to their caption, and of ADDs to their own input, by the scorer's text encoder."""
 
 from collections.abc import Callable, Sequence
 
@@ -30,10 +30,10 @@ class Rank:
 
 
 def rank(table: pa.Table, embed: Callable[[np.ndarray], Tensor]) -> pa.Table:
-    """Set ``similarity`` = cos(g(caption), g(candidate)); of ADDs, the least cos(g(input), g(output)) too.
+    """Set ``similarity`` = cos(g(caption), g(candidate)); for ADDs also the minimum cos(g(input), g(output)).
 
-    Where the rows bring their images' embeddings, set ``image_drop``, too. Both are null where an embedding
-    is not finite or not of length 1: such a candidate comes last, and such an ADD is of no neighbourhood.
+    If the rows hold their images' embeddings, also set ``image_drop``. Both are null if an embedding is not
+    finite or not of length 1: such a candidate comes last, and such an ADD is outside every neighbourhood.
     N rows, K texts of all of them: the captions, then each row's candidates and inputs; T candidates.
     """
     texts = table[COUNTERFACTUALS].combine_chunks()
@@ -68,7 +68,7 @@ def rank(table: pa.Table, embed: Callable[[np.ndarray], Tensor]) -> pa.Table:
 def _least_similarity(
     steps: Sequence[Sequence[Sequence[Sequence[int]]]], first_N: np.ndarray, text_KD: Tensor
 ) -> list[list[float | None]]:
-    """Return of each row's candidates the least cos(g(input), g(output)) of its ADDs; None without one."""
+    """Return for each row's candidates the minimum cos(g(input), g(output)) of its ADDs; None without one."""
     pairs = [
         [place - 1 + first if place else row for place in pair]
         for row, first in enumerate(first_N.tolist())

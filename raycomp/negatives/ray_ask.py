@@ -1,4 +1,4 @@
-"""Prompts on Ray: blocks of them over engines, or over the one actor that talks to a server."""
+"""Prompts on Ray: blocks of prompts over engines, or over the one actor that is the client of a server."""
 
 from functools import partial
 
@@ -26,7 +26,7 @@ _MAX_ERROR = 300
 def ask_on_ray(
     prompts: PromptSource, config: LlmConfig, engine: str, replies_uri: str, session: Session, take: Take
 ) -> Died | None:
-    """Ask all prompts; return what the engine died of, if it did so for good."""
+    """Ask all prompts; return the engine's final error if it failed for good."""
     items = list(prompts.items)
     source = ItemSource(items, prompts.load)
     rows = read_datasource(source, override_num_blocks=len(items), num_cpus=1)
@@ -44,7 +44,7 @@ def ask_on_ray(
 
 
 def _last_line(error: RayError) -> str:
-    """Return what a traceback inside an error says at its end."""
+    """Return the last line of a traceback inside an error."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     said = next((line for line in reversed(lines) if "Error: " in line), lines[-1] if lines else "")
     return f"{type(error).__name__}: {said}"[:_MAX_ERROR]

@@ -1,9 +1,9 @@
-"""Prompts as rows, and the replies to them on disk: what was answered once is never asked again.
+"""Prompts as rows, and the replies to them on disk: an answered prompt is never asked again.
 
-``replies/00012/9f3c21aa-64.parquet`` holds 64 replies to prompts of the twelfth file of captions. It is named
-after the keys in it, so a block that is asked again writes over its first try. A prompt that failed stands
-there with its error; the file of a later try, in which it was answered, lies beside it. Before more is asked
-the files of a file of captions become one.
+``replies/00012/9f3c21aa-64.parquet`` holds 64 replies to prompts of the twelfth file of captions. Its name is
+derived from its keys, so a repeated block overwrites its first attempt. A failed prompt is stored with its
+error; the file of a later attempt with its answer is stored in the same folder. Before more prompts are
+asked, the reply files of a file of captions are merged into one.
 """
 
 import json
@@ -21,11 +21,11 @@ from raycomp.words import KEY, SHARD_ORDINAL, UID
 # Files of replies that are read at a time.
 _AT_ONCE = 16
 MESSAGES = "messages"
-# What a prompt asks for, of ``prompts.FORMS``.
+# The form that a prompt requests, of ``prompts.FORMS``.
 FORM = "form"
 REPLY = "reply"
 ERROR = "error"
-# Whether the engine or server was not there for this prompt; such a prompt may still be answered.
+# Whether the engine or server did not respond to this prompt; such a prompt may still be answered.
 AWAY = "away"
 PROMPT_SCHEMA = pa.schema(
     [
@@ -63,7 +63,7 @@ def to_prompt_table(
 
 
 def write_replies(table: pa.Table, uri: str) -> pa.Table:
-    """Write rows of ASKED_SCHEMA under ``uri``; return a receipt for each file of captions among them."""
+    """Write rows of ASKED_SCHEMA under ``uri``; return part metadata for each file of captions among them."""
     all_metadata = []
     for ordinal in pc.unique(table[SHARD_ORDINAL]).to_pylist():
         rows = table.filter(pc.equal(table[SHARD_ORDINAL], ordinal))
@@ -83,15 +83,15 @@ def write_replies(table: pa.Table, uri: str) -> pa.Table:
 
 
 def read_replies(uri: str, ordinal: int) -> dict[str, str]:
-    """Return the replies to the prompts of one file of captions by key; what failed is not among them."""
+    """Return the replies to the prompts of one file of captions by key, without failed ones."""
     table = _read_all(_folder(uri, ordinal))[1]
     return {} if table is None else _first_replies(table)
 
 
 def compact_replies(uri: str, ordinal: int) -> None:
-    """Put the replies to the prompts of one file of captions into one file.
+    """Merge the replies to the prompts of one file of captions into one file.
 
-    Of a prompt that failed the last error stays, unless it was answered. Broken off, it has lost nothing.
+    A failed prompt keeps its last error, unless it was answered. An interruption loses no reply.
     """
     folder = _folder(uri, ordinal)
     names, table = _read_all(folder)
@@ -130,7 +130,7 @@ def _name_file(keys: Sequence[str]) -> str:
 
 
 def has_replies(uri: str) -> bool:
-    """Whether anything was ever answered."""
+    """Whether any prompt was answered."""
     return any(read_replies(uri, int(name)) for name in Folder(uri).list_names() if name.isdigit())
 
 

@@ -22,7 +22,7 @@ from raycomp.words import BAD_ENCODING, CAPTION, NEGATIVE, NEGATIVES, STATUS, UI
 INDEX, REASONS = "index", "reasons"
 # Captions of a block, per thread of a CPU.
 _ROWS = 64
-# What a row takes of a negative, by its name in NEGATIVE_TYPE.
+# Fields of a negative in a row, by the names in NEGATIVE_TYPE.
 _FIELDS = ("op", "kind", "concepts", "calls", "similarity")
 _SCHEMA = pa.schema(
     [
@@ -66,7 +66,7 @@ def write_negatives_of(
 
 
 def name_caption(caption: str | None) -> str:
-    """Return the uid that a caption has if it is given none: 32 hex digits of its SHA-256 in UTF-8."""
+    """Return the default uid of a caption: 32 hex digits of its SHA-256 in UTF-8."""
     return hashlib.sha256((caption or "").encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
@@ -103,10 +103,10 @@ def _to_blocks(captions: Sequence[str | None], uids: Sequence[str], rows: int) -
 
 
 def _make_work(config: NegativesConfig, num_threads: int) -> Any:
-    """Return what makes a block's negatives."""
+    """Return the function that makes a block's negatives."""
     if not config.negatives.rank:
         return lambda block: choose_negatives(write_by_rules(block, config), config.negatives)
-    from raycomp.negatives.ranking import Rank  # torch, which only ranking needs
+    from raycomp.negatives.ranking import Rank  # torch, only needed for ranking
 
     rank = Rank(config.ranker, num_threads)
     return lambda block: choose_negatives(rank(write_by_rules(block, config)), config.negatives)

@@ -1,7 +1,7 @@
 """vLLM's engines as actors of Ray Data: token ids in, replies out, a block of prompts at a time.
 
-Chats become token ids in tasks on CPUs, so that an engine's process has little else to do than to feed it.
-vLLM hands over a reply when it is whole, not token by token, and many blocks are under way at once.
+CPU tasks turn chats into token ids, so that an engine's process only feeds its engine.
+vLLM returns a reply when it is complete, not token by token, and many blocks are in flight at once.
 """
 
 import argparse
@@ -34,14 +34,14 @@ from raycomp.run.session import Session
 from raycomp.words import KEY, SHARD_ORDINAL
 
 _BLOCKS_AT_ONCE = 20
-# For reading and rendering prompts and for writing replies.
+# For reading and rendering prompts, and for writing replies.
 _CPUS_WITHOUT_ENGINES = 3
-# Asking for as much as an engine on CPUs does, rendering would be fused with it and done in its process.
+# With the resources of a CPU engine, Ray would fuse rendering with it and run it in the engine's process.
 _CPUS_PER_RENDERER = 0.9
-# Enough for tests; without it the CPU build takes nearly all memory there is.
+# Enough for tests; without it the CPU build takes nearly all memory.
 _CPU_CACHE_BYTES = 1 << 30
 _MAX_ERROR = 300
-# Arguments of vLLM's engine that have an option.
+# Arguments of vLLM's engine that raycomp has an option for.
 _OPTIONS = {
     "model": "llm.model",
     "tensor_parallel_size": "llm.tensor_parallel",
@@ -51,7 +51,7 @@ _OPTIONS = {
     "gpu_memory_utilization": "llm.memory_share",
     "quantization": "llm.quantization",
 }
-# Those that prompts are made for, and replies read by.
+# Arguments that determine prompts and replies.
 _FIXED = (
     *("tokenizer", "tokenizer_mode", "tokenizer_revision", "skip_tokenizer_init", "runner", "convert"),
     *("structured_outputs_config", "stream_interval"),
@@ -59,9 +59,9 @@ _FIXED = (
 
 
 def check_engine(config: LlmConfig) -> None:
-    """Raise ValueError where vLLM is not there, or is not what its options are of, or the model has no chats.
+    """Raise ValueError if vLLM is missing, its version does not fit the options, or the model has no chats.
 
-    Of a folder the chat template is tried, too. Nothing is started for it.
+    For a folder the chat template is also tested. No engine is started.
     """
     if importlib.util.find_spec("vllm") is None:
         raise ValueError("negatives.engine=vllm: vllm is not installed; pip install 'raycomp[vllm]'")
@@ -72,7 +72,7 @@ def check_engine(config: LlmConfig) -> None:
 
 
 def _read_arguments(config: LlmConfig) -> dict[str, Any]:
-    """Return ``llm.engine`` as vLLM's own command line reads it; ValueError where that would refuse it."""
+    """Return ``llm.engine`` as vLLM's own command line reads it; ValueError if vLLM would refuse it."""
     if not config.engine and config.quantization is None:
         return {}
     from vllm.engine.arg_utils import AsyncEngineArgs
@@ -88,7 +88,7 @@ def _read_arguments(config: LlmConfig) -> dict[str, Any]:
     for name, text in config.engine.items():
         dest, said = name.partition(".")[0], f"llm.engine.{name}={text!r}"
         if dest in _OPTIONS:
-            raise ValueError(f"{said}: has a dial of its own, {_OPTIONS[dest]}")
+            raise ValueError(f"{said}: is set by {_OPTIONS[dest]}")
         if dest in _FIXED:
             raise ValueError(f"{said}: may not be set, prompts and replies depend on it")
         if dest not in known:
@@ -116,7 +116,7 @@ def _to_flag(name: str, text: str, is_switch: bool) -> str:
 
 
 def engine_settings(config: LlmConfig, session: Session) -> dict[str, Any]:
-    """Return vLLM's arguments beside the model."""
+    """Return vLLM's arguments except the model."""
     settings: dict[str, Any] = {
         "structured_outputs_config": {"backend": "xgrammar", "disable_any_whitespace": True},
         "disable_log_stats": True,
@@ -134,15 +134,15 @@ def engine_settings(config: LlmConfig, session: Session) -> dict[str, Any]:
         if config.memory_share is None:
             settings["kv_cache_memory_bytes"] = _CPU_CACHE_BYTES
         settings["enforce_eager"] = True
-        # vLLM 0.29 takes back a seeded draw where a prompt is computed in parts, and dies of that on CPUs.
+        # vLLM 0.29 reverts a seeded draw if a prompt is computed in parts, and crashes from that on CPUs.
         settings["enable_chunked_prefill"] = False
     return settings | _read_arguments(config)
 
 
 def build_engines(prompts: Dataset, config: LlmConfig, session: Session) -> Dataset:
-    """Return the prompts in blocks, answered by a pool of engines that is as large as the options say.
+    """Return the prompts in blocks, answered by a pool of engines of the size in the options.
 
-    Raises ValueError where the cluster has no room for the fewest engines.
+    Raises ValueError if the cluster has no room for the minimum number of engines.
     """
     least, most = config.span
     resources = _find_resources(config, session)
@@ -156,7 +156,7 @@ def build_engines(prompts: Dataset, config: LlmConfig, session: Session) -> Data
         max_concurrent_calls_per_actor=_BLOCKS_AT_ONCE,
     )
     with warnings.catch_warnings():
-        # Ray Data 2.60 warns of options of actors that it has no name for, as retries.
+        # Ray Data 2.60 warns of actor options that it has no name for, such as retries.
         warnings.simplefilter("ignore", RayDeprecationWarning)
         return tokens.map_batches(
             AskEngine,
@@ -164,7 +164,7 @@ def build_engines(prompts: Dataset, config: LlmConfig, session: Session) -> Data
             batch_size=ROWS_PER_BLOCK,
             batch_format="pyarrow",
             compute=pool,
-            # A lost node or engine is made up for, a prompt that kills every engine comes to an end.
+            # A lost node or engine is replaced; a prompt that kills every engine is given up.
             max_task_retries=config.tries,
             **resources,
         )
@@ -175,14 +175,14 @@ def _count_processors(config: LlmConfig) -> int:
 
 
 def _count_first(config: LlmConfig, session: Session) -> int:
-    """Return how many engines a pass begins with: all that there are GPUs for now, or else the least."""
+    """Return the number of engines at the start of a pass: one per free set of GPUs, or else the minimum."""
     least, most = config.span
     there = int(ray.cluster_resources().get("GPU", 0)) // _count_processors(config)
     return least if session.device == "cpu" else min(most, max(least, there))
 
 
 def _find_resources(config: LlmConfig, session: Session) -> dict[str, Any]:
-    """Return what an engine asks of Ray. Raises ValueError where the cluster can never have it."""
+    """Return an engine's resource request to Ray. Raises ValueError if the cluster can never fulfil it."""
     (least, _), each = config.span, _count_processors(config)
     where = {name: value for name, value in session.scorer_resources.items() if not name.startswith("num_")}
     said = f"llm.engines={config.engines} of {each} {'CPU' if session.device == 'cpu' else 'GPU'}s each"
@@ -201,7 +201,7 @@ def _find_resources(config: LlmConfig, session: Session) -> dict[str, Any]:
 
 
 def _rendering(config: LlmConfig) -> dict[str, Any]:
-    """Return what of the engine's arguments the prompts' tokens depend on."""
+    """Return the engine's arguments that affect the prompts' tokens."""
     trusts = config.engine.get("trust_remote_code", "").lower() == "true"
     return {"revision": config.engine.get("revision"), "trust_remote_code": trusts}
 
@@ -213,7 +213,7 @@ def _render(table: pa.Table, model: str, options: Mapping[str, Any]) -> pa.Table
 
 
 class AskEngine:
-    """One engine: adds reply, error and away to every prompt of a block; several blocks are under way."""
+    """One engine: adds reply, error and away to every prompt of a block; several blocks are in flight."""
 
     def __init__(self, config: LlmConfig, settings: Mapping[str, Any]):
         os.environ["VLLM_NO_USAGE_STATS"] = "1"
@@ -236,7 +236,7 @@ class AskEngine:
         return asked
 
     async def _ask(self, key: str, form: str, tokens: list[int]) -> tuple[str | None, str | None]:
-        """Return the reply, or why there is none; with a dead engine this process ends."""
+        """Return the reply, or the reason why there is none; with a dead engine this process ends."""
         from vllm.exceptions import VLLMClientError
         from vllm.sampling_params import RequestOutputKind, SamplingParams, StructuredOutputsParams
         from vllm.v1.engine.exceptions import EngineDeadError, EngineGenerateError
@@ -250,7 +250,7 @@ class AskEngine:
             async for output in self.engine.generate(tokens, params, f"{next(self.numbers)}"):
                 reply = output.outputs[0].text
         except EngineDeadError:
-            # Ray starts the actor again, with its rows.
+            # Ray restarts the actor, with its rows.
             os._exit(1)
         except (VLLMClientError, EngineGenerateError, ValueError) as error:
             return None, f"{type(error).__name__}: {' '.join(str(error).split())}"[:_MAX_ERROR]

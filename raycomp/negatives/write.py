@@ -1,7 +1,7 @@
-"""Write hard negatives of captions: candidates from an engine, each call judged, the rest ranked and chosen.
+"""Write hard negatives of captions: an engine proposes candidates, each call is judged, the rest is ranked.
 
-An engine only proposes: what a caption can be said instead. Whether a proposal is a negative is decided here,
-for rules and language models alike, one call against its own input and all of them against the caption.
+An engine only proposes texts. This module decides whether a proposal is a negative, for rules and language
+models alike: each call against its own input, and all of them against the caption.
 """
 
 from collections.abc import Callable, Sequence
@@ -48,7 +48,7 @@ from raycomp.words import (
 )
 
 Chain = Sequence[Edit]
-"""Calls one after the other: each edit's text is the next one's input."""
+"""Calls in order: each edit's text is the input of the next."""
 
 
 class Reader:
@@ -60,14 +60,14 @@ class Reader:
         self.parsed: dict[str, Parsed] = {}
 
     def read(self, texts: Sequence[str]) -> None:
-        """Parse what is not parsed yet."""
+        """Parse the texts that are not parsed yet."""
         new = list(dict.fromkeys(text for text in texts if text not in self.parsed))
         for text, tokens in zip(new, self.parser.tokens(new), strict=True):
             self.parsed[text] = parse_concepts(text, tokens, self.lexicon, self.parser.labels)
 
 
 class Caption:
-    """A caption and the others of its image, all read; what an edit of it is worth is found once."""
+    """A caption and the others of its image, all parsed; the verdict on each edit is cached."""
 
     def __init__(self, uid: str, text: str, others: Sequence[str], reader: Reader):
         self.uid, self.text, self.reader = uid, text, reader
@@ -77,11 +77,11 @@ class Caption:
 
     @property
     def can_be_edited(self) -> bool:
-        """Whether it says something, and not too much."""
+        """Whether it has content, and is not too long."""
         return bool(self.text.strip()) and len(self.text) <= LONGEST_EDITED
 
     def judge(self, op: str, before: str, after: str) -> str | None:
-        """Return why ``op`` from one text to another, both read, is no negative; None where it is."""
+        """Return why ``op`` from one parsed text to another is not a negative; None if it is."""
         step = op, before, after
         if step not in self._reasons:
             texts = (self.reader.parsed[before], self.reader.parsed[after], self.parsed)
@@ -90,15 +90,15 @@ class Caption:
 
 
 ProposeChains = Callable[[Caption], tuple[list[Chain], list[str]]]
-"""Caption -> chains, and why there are not more of them, as counted reasons."""
+"""Caption -> chains, and counted reasons of missing chains."""
 
 
 def write(table: pa.Table, config: NegativesConfig, reader: Reader, propose: ProposeChains) -> pa.Table:
     """Add valid candidates (in ``negatives``, all of them), status, and reasons of rejection.
 
-    A status that a row brings along stays.
+    An existing status of a row stays.
 
-    With ranking, the tokens of captions and candidates come with them.
+    With ranking, the tokens of captions and candidates are added.
     """
     captions = read_captions(table, reader)
     proposed = [_propose(caption, propose, config.negatives) for caption in captions]
@@ -127,7 +127,7 @@ def write(table: pa.Table, config: NegativesConfig, reader: Reader, propose: Pro
 
 
 def read_captions(table: pa.Table, reader: Reader) -> list[Caption]:
-    """Return the rows' captions, "" where there is none, with the other captions of their images."""
+    """Return the rows' captions, "" if missing, with the other captions of their images."""
     texts = [readable(caption or "") for caption in table[CAPTION].to_pylist()]
     others = [list(map(readable, context or ())) for context in table[OTHERS].to_pylist()]
     reader.read([*texts, *(text for context in others for text in context)])
@@ -144,7 +144,7 @@ def _propose(
 
 
 def _judge_chains(chains: Sequence[Chain], caption: Caption) -> tuple[list[Candidate], list[str]]:
-    """Return the valid chains as candidates and, of each other one, the call's operation and its reason."""
+    """Return the valid chains as candidates and, for each other one, the call's operation and the reason."""
     valid, rejected = [], []
     for chain in chains:
         texts = [caption.text, *(edit.text for edit in chain)]
@@ -174,7 +174,7 @@ def _status(
 def choose_negatives(table: pa.Table, config: WritingConfig) -> pa.Table:
     """Keep each row's hardest candidates; a row that loses all of them by similarity has no negative.
 
-    A comparison of numbers of calls is added: null where the candidates allow none.
+    A comparison of numbers of calls is added: null if the candidates allow none.
     """
     kept, faults, statuses, comparisons = [], [], [], []
     columns = (table[name].to_pylist() for name in (NEGATIVES, FAULTS, STATUS))
@@ -197,7 +197,7 @@ def choose_negatives(table: pa.Table, config: WritingConfig) -> pa.Table:
 
 
 def _mark_near(table: pa.Table, config: WritingConfig) -> list[list[bool]]:
-    """Return of each row's candidates whether every ADD stays in the neighbourhood of its own input."""
+    """Return for each row's candidates whether every ADD stays in the neighbourhood of its own input."""
     if config.add_similarity is None:
         return [[True] * len(rows) for rows in table[NEGATIVES].to_pylist()]
     least = config.add_similarity
@@ -214,13 +214,13 @@ def _to_candidate(row: dict[str, Any]) -> Candidate:
     return Candidate(**{**fields, "concepts": tuple(row["concepts"])})
 
 
-# Travel between the stages, a value for each of a row's negatives, only where ``add_similarity`` is set: the
-# places of each ADD's input and output among the row's texts, the caption first; their least similarity.
+# Passed between the stages, a value for each of a row's negatives, only if ``add_similarity`` is set: the
+# indices of each ADD's input and output among the row's texts, the caption first; their minimum similarity.
 ADDITIONS = "additions"
 ADD_SIMILARITY = "add_similarity"
 _ADDITIONS_TYPE = pa.list_(pa.list_(pa.list_(pa.int32())))
 Steps = Sequence[Sequence[tuple[str, str]]]
-"""Of each of a row's candidates, the input and output of every ADD."""
+"""The input and output of every ADD, for each of a row's candidates."""
 
 
 def add_tokens(
@@ -244,13 +244,13 @@ def add_tokens(
 
 
 def _add_texts(caption: str, texts: Sequence[str], steps: Steps) -> list[str]:
-    """Return ``texts`` and, behind them, what of the steps is not among them."""
+    """Return ``texts`` followed by the steps' texts that are not among them."""
     known = {caption, *texts}
     more = (text for pairs in steps for pair in pairs for text in pair if text not in known)
     return [*texts, *dict.fromkeys(more)]
 
 
 def _place(caption: str, texts: Sequence[str], steps: Steps) -> list[list[list[int]]]:
-    """Return the steps with the place of each text, 0 for the caption."""
+    """Return the steps with the index of each text, 0 for the caption."""
     places = {text: place for place, text in reversed([*enumerate([caption, *texts])])}
     return [[[places[before], places[after]] for before, after in pairs] for pairs in steps]

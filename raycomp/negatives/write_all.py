@@ -1,4 +1,4 @@
-"""Write the negatives of every file of captions on Ray: proposed or asked for, ranked, judged, merged."""
+"""Write the negatives of every file of captions on Ray: propose or ask, rank, judge, merge."""
 
 from dataclasses import dataclass
 from functools import partial
@@ -40,7 +40,7 @@ _CALLS_SCHEMA = pa.schema([NEGATIVES_SCHEMA.field(UID), NEGATIVES_SCHEMA.field(C
 
 @dataclass(frozen=True)
 class Writing:
-    """One run: what to write, of which files, where to."""
+    """One run: its config, files of captions and output."""
 
     config: NegativesConfig
     sources: list[CaptionFile]
@@ -50,17 +50,17 @@ class Writing:
     lease: Lease
 
     def exports(self, name: str) -> bool:
-        """Whether an export was asked for."""
+        """Whether an export was requested."""
         return name in self.config.negatives.export
 
     @property
     def replies_uri(self) -> str:
-        """Where a language model's replies lie."""
+        """Path of a language model's replies."""
         return self.out.at("replies")
 
     @property
     def written(self) -> list[str]:
-        """Where each file's negatives lie."""
+        """Path of each file's negatives."""
         return [self.out.at("negatives", f"{source.ordinal:05d}.parquet") for source in self.sources]
 
 
@@ -104,12 +104,12 @@ def _build_steps(writing: Writing) -> Pass:
         part=Part(_PART_SCHEMA, counted=(FAULTS,)),
         rows=rows,
         scorer_rows=session.rows_per_call(_CAPTIONS_PER_CALL),
-        is_cut=by_rules,  # every piece would read the file's replies anew
+        is_cut=by_rules,  # every piece would read the file's replies again
     )
 
 
 def _load_ranker(config: ScorerConfig, num_threads: int | None = None) -> "Rank":
-    from raycomp.negatives.ranking import Rank  # torch, which only a process that ranks imports
+    from raycomp.negatives.ranking import Rank  # torch, imported only by processes that rank
 
     return Rank(config, num_threads)
 

@@ -1,4 +1,4 @@
-"""Charts as inline SVG: axes, units, legends, a title and a description that a screen reader can say."""
+"""Charts as inline SVG: axes, units, legends, and a title and a description for screen readers."""
 
 import math
 from collections.abc import Sequence
@@ -11,13 +11,13 @@ from raycomp.table import Estimate, Plot, number, write_cell
 
 WIDTH, HEIGHT = 560, 300
 TALL, LOW = 410, 170
-"""Heights of a chart that stands beside two others, and of these."""
+"""Heights of a chart in a row of three, and of the other two."""
 LEFT, RIGHT, TOP, BOTTOM = 58, 16, 30, 50
 NAMES, ROW = 250, 24
-"""Room for the names of rows, and for a row."""
+"""Space for the names of rows, and for a row."""
 MOST_BARS = 50
 MOST_DOTS = 40
-"""A curve of more points is a line alone."""
+"""A curve with more points is drawn without markers."""
 _ALONE = (
     "text{fill:#59616b}text.word,text.mark{fill:#1d2126}.axis{stroke:#59616b}.grid{stroke:#e4e4df}"
     "line.mark{stroke:#1d2126;stroke-width:1.5;stroke-dasharray:4 3}"
@@ -59,7 +59,7 @@ class Axis:
 
 
 def nice_step(span: float, most: int) -> float:
-    """Return the smallest of 1, 2, 5 x 10^n that cuts ``span`` > 0 into at most ``most`` pieces."""
+    """Return the smallest of 1, 2, 5 x 10^n that divides ``span`` > 0 into at most ``most`` pieces."""
     rough = span / most
     power = 10.0 ** math.floor(math.log10(rough))
     return next(power * m for m in (1, 2, 5, 10, 20) if power * m >= rough * (1 - 1e-9))
@@ -74,7 +74,7 @@ def ticks(low: float, high: float, most: int = 6) -> list[tuple[float, str]]:
 
 
 def rebin(counts_LF: np.ndarray, low: float, width: float) -> tuple[np.ndarray, np.ndarray]:
-    """Join fine bins to at most ``MOST_BARS`` bars of a round width over what is not empty.
+    """Merge fine bins into at most ``MOST_BARS`` bars of a round width over the non-empty range.
 
     ``counts_LF`` holds L layers over F bins of ``width`` from ``low``. Returns counts [L, B], edges [B + 1].
     No count is lost.
@@ -102,7 +102,7 @@ def histogram(
     y_name: str = "pairs",
     whole: bool = False,
 ) -> Html:
-    """Draw stacked bars, the first layer below; every bar says its numbers when pointed at.
+    """Draw stacked bars, the first layer at the bottom; every bar has its numbers as a tooltip.
 
     ``whole``: the values are whole numbers, in the middle of their bins.
     """
@@ -173,7 +173,7 @@ def curves(
 ) -> Html:
     """Draw lines through (x, y), x whole and rising, all finite and each with a point; the last one on top.
 
-    ``y_name`` is empty where the title says it. ``marked`` says in the legend what the marks are.
+    ``y_name`` is empty if the title contains it. ``marked`` is the legend text of the marks.
     """
     x_all, y_all = (np.concatenate([line[i] for line in lines]) for i in (1, 2))
     low, high = float(x_all.min()), float(x_all.max())
@@ -200,7 +200,7 @@ def _line(xs: Axis, ys: Axis, layer: Layer, x: np.ndarray, y: np.ndarray) -> Htm
 
 
 def bars(title: str, rows: Sequence[tuple[str, float, str]], x_name: str) -> Html:
-    """Draw named values as bars to the left and right of zero; a row is (name, value, what stands beside)."""
+    """Draw named values as bars to the left and right of zero; a row is (name, value, text by the bar)."""
     height = 24
     reach = max((abs(value) for _, value, _ in rows), default=1.0) or 1.0
     xs = Axis(-reach * 1.02, reach * 1.02, 130, WIDTH - RIGHT)
@@ -323,7 +323,7 @@ def _draw_row(xs: Axis, y: float, name: str, one: Estimate) -> Html:
 
 
 def cut_out(figure: Html) -> str:
-    """Return a chart as the text of an SVG file that stands alone."""
+    """Return a chart as the text of a self-contained SVG file."""
     start, end = figure.index("<svg"), figure.index("</svg>")
     head, _, drawn = figure[start:end].partition(">")
     space = 'xmlns="http://www.w3.org/2000/svg" font-family="sans-serif" font-size="12"'

@@ -1,4 +1,4 @@
-"""Pages from jinja2 templates, which lie beside the commands that use them."""
+"""Pages from jinja2 templates, which are in the folders of the commands that use them."""
 
 import base64
 import io
@@ -25,14 +25,14 @@ MOST_PIXELS = 100_000_000
 def render_page(template: str, **values: Any) -> str:
     """Return a page as text to be written as UTF-8; ``template`` is a path inside the package raycomp.
 
-    All values are escaped but charts, which are ``Html``.
+    All values are escaped except charts, which are ``Html``.
     """
     return replace_forbidden(load_templates().get_template(template).render(values))
 
 
 @cache
 def load_templates() -> "Environment":
-    """Return what reads the package's templates, with the functions that all of them may call."""
+    """Return the environment that reads the package's templates, with the functions that they call."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     templates = Environment(
@@ -49,7 +49,7 @@ def load_templates() -> "Environment":
 
 
 def make_thumbnail(data: bytes) -> str | None:
-    """Return a JPEG of at most 240 px as a data URI; None where the bytes are no readable image."""
+    """Return a JPEG of at most 240 px as a data URI; None if the bytes are not a readable image."""
     from raycomp.models.images import ImageFault, decode_image  # PIL
 
     try:
@@ -63,7 +63,7 @@ def make_thumbnail(data: bytes) -> str | None:
 
 
 def draw_growth(phase: Mapping[str, Any]) -> Html:
-    """Draw how many scorers there were over the phase's time: a line of steps."""
+    """Draw the number of scorers over the phase's time: a step line."""
     since_S, scorers_S, _ = np.array(phase["growth"], float).T
     x = np.append(np.repeat(since_S, 2)[1:], phase["wall_s"]).round()
     title = f"Scorers of {phase['phase']} over time"

@@ -1,4 +1,4 @@
-"""How a metric responds to an option: estimates over its values, with a line through them."""
+"""The response of a metric to an option: estimates over its values, joined by a line."""
 
 import math
 from collections.abc import Sequence
@@ -26,10 +26,10 @@ from raycomp.table import Estimate, write_cell
 
 Points = Sequence[tuple[float, Estimate]]
 STYLES = ("kept", "kind-relation", "kind-predicate", "further", "dropped")
-"""Classes that colour series, in their order; a series more has the colour of the last."""
-# Series at one value stand so many pixels beside one another.
+"""Classes that colour series, in their order; further series have the colour of the last."""
+# Horizontal distance in pixels of series at one value.
 _OFFSET = 5.0
-# Room for a label below the axis, and how many of them there are at most.
+# Space for a label below the axis, and the maximum number of labels.
 _APART, _MOST_LABELS = 40.0, 9
 
 
@@ -43,8 +43,8 @@ def response(
 ) -> Html:
     """Draw named series of (value of the option, estimate), each with its intervals and a line through it.
 
-    Values that are not finite are left out. ``is_log``: the axis of the dial, whose values are then above 0;
-    ``is_apart``: whether series at one value stand a little beside one another.
+    Values that are not finite are left out. ``is_log``: log axis of the option, whose values must be above 0;
+    ``is_apart``: whether series at one value are drawn at a small horizontal distance.
     """
     shown = [(name, sorted(_finite(points), key=lambda point: point[0])) for name, points in series]
     shown = [(name, points) for name, points in shown if points]
@@ -81,7 +81,7 @@ def _list_ends(one: Estimate) -> list[float]:
 
 
 def _mark_values(shown: Sequence[tuple[str, Points]], xs: Axis, is_log: bool) -> list[tuple[float, str]]:
-    """Return what stands below the axis: the values tried where they are apart enough, else round ones."""
+    """Return the labels below the axis: the values tried if they are far enough apart, else round ones."""
     tried = sorted({_place(x, is_log): f"{x:g}" for _, points in shown for x, _ in points}.items())
     gaps = (xs.pixel(right) - xs.pixel(left) for (left, _), (right, _) in pairwise(tried))
     if all(gap >= _APART for gap in gaps):

@@ -100,6 +100,6 @@ def check_gpu(wanted: Mapping[str, Any]) -> None:
         raise UserError(_say_none(ray.util.get_node_ip_address()))
     if found != wanted:
         raise UserError(
-            f"cluster: a scorer has {say_gpu(found)}, the run was begun on {say_gpu(wanted)}, and their "
+            f"cluster: a scorer has {say_gpu(found)}, the run was started on {say_gpu(wanted)}, and their "
             f"scores differ in the last bits; give all scorers GPUs of one kind"
         )

@@ -85,13 +85,13 @@ class Run:
         known = self._started_on or device
         if known != device:
             raise ValueError(
-                f"out={self.folder.uri!r}: was begun on a {known} and would go on on a {device}, where "
+                f"out={self.folder.uri!r}: was started on a {known} and would resume on a {device}, where "
                 f"scores end in other bits; set cluster.gpu={'true' if known == 'gpu' else 'false'} or name "
                 f"another folder"
             )
         if gpu is not None and self._started_with not in (None, gpu):
             raise ValueError(
-                f"out={self.folder.uri!r}: was begun on {say_gpu(self._started_with)} and would go on on "
+                f"out={self.folder.uri!r}: was started on {say_gpu(self._started_with)} and would resume on "
                 f"{say_gpu(gpu)}, where scores end in other bits; use such GPUs or name another folder"
             )
         self.start_over()
@@ -236,7 +236,7 @@ def _watched(run: Run, first_event: str, rerun: str) -> Iterator[None]:
         try:
             yield
         except BaseException as error:
-            error.add_note(f"to go on: {rerun}")
+            error.add_note(f"to resume: {rerun}")
             if isinstance(error, ValueError) and first_event == "begin" and "funnel" not in run.record:
                 _leave_no_start(run)
             if not folder.is_local or folder.exists(RUN):

@@ -136,7 +136,7 @@ class Phase:
         if num_stalls > _MOST_STALLS:
             raise ClusterFailed(
                 f"{stood}, {num_stalls} times without a commit in between; what is committed is kept, "
-                f"the same command goes on with it"
+                f"the same command resumes it"
             ) from stall
         print(f"{stood}; begun again from its commits", file=sys.stderr, flush=True)
         log_event("stall", phase=self.name, stalls=num_stalls)

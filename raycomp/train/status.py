@@ -39,7 +39,7 @@ class StatusTracker:
         self.tries = 0
 
     def arrive(self) -> bool:
-        """Return whether ranks that have just started are to go on: nothing has been loaded yet."""
+        """Return whether ranks that have just started are to resume: nothing has been loaded yet."""
         self.tries += 1
         # The last one that may begin is refused at its step, which this start does not know yet.
         self._end_after(_MOST_STARTS + 1)

@@ -1,4 +1,4 @@
-"""What a caption of the little world says, and in which words."""
+"""Captions of the little world: their content and their wording."""
 
 import dataclasses
 import re
@@ -9,7 +9,7 @@ from raycomp.worlds.scenes import COLOURS, RELATIONS, SHAPES, SIZES, Claim, Scen
 
 @dataclass(frozen=True)
 class Template:
-    """A way to say a claim: ``{a} {r} {b}`` in some order, with or without the sizes."""
+    """A wording of a claim: ``{a} {r} {b}`` in some order, with or without the sizes."""
 
     words: str
     names_sizes: bool = True
@@ -30,7 +30,7 @@ _PATTERNS = [re.compile(one.words.format(a=_THING, r=_RELATION, b=_THING + _TAIL
 
 
 def claim_of(scene: Scene, template: int) -> Claim:
-    """Return what the caption of ``scene`` in template number ``template`` says of it."""
+    """Return the claim about ``scene`` that its caption in template number ``template`` makes."""
     if TEMPLATES[template].names_sizes:
         return Claim(scene.things, scene.relations)
     return Claim(tuple(dataclasses.replace(thing, size=None) for thing in scene.things), scene.relations)
@@ -39,7 +39,7 @@ def claim_of(scene: Scene, template: int) -> Claim:
 def say(claim: Claim, template: int) -> str:
     """Return ``claim`` in words: "a small red star above a large blue donut, which is below a red moon".
 
-    Sizes are said where the claim has them, whatever the template names.
+    Sizes are named if the claim has them, whatever the template.
     """
     first, second, *third = (say_thing(thing) for thing in claim.things)
     if third:
@@ -48,7 +48,7 @@ def say(claim: Claim, template: int) -> str:
 
 
 def say_thing(thing: Thing) -> str:
-    """Return a thing as captions say it: "a small red circle"."""
+    """Return a thing as captions name it: "a small red circle"."""
     words = name_thing(thing)
     return f"{'an' if words[0] in 'aeiou' else 'a'} {words}"
 
@@ -59,9 +59,9 @@ def name_thing(thing: Thing) -> str:
 
 
 def read(text: str) -> Claim | None:
-    """Return the claim that ``say`` puts into just these words; None where there is none, nor can be.
+    """Return the claim that ``say`` writes in exactly these words; None if there is none.
 
-    Nothing outside the templates is understood: no other word, and no third thing on the first one's axis.
+    Only the templates are understood: no other word, and no third thing on the first one's axis.
     """
     for template, pattern in enumerate(_PATTERNS):
         if match := pattern.fullmatch(text):
@@ -81,7 +81,7 @@ def describe(scene: Scene, template: int) -> str:
 
 
 def primitives(scene: Scene) -> dict[str, tuple[str, ...]]:
-    """Return the words the scene is made of, each once, in the caption's order, by kind."""
+    """Return the words of the scene's things, each once, in the caption's order, by kind."""
     attributes = [word for thing in scene.things for word in (thing.size, thing.colour) if word]
     return {
         "object": tuple(dict.fromkeys(thing.shape for thing in scene.things)),

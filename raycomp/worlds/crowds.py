@@ -1,8 +1,8 @@
-"""Crowds: pictures of one to six things whose faults no caption shows.
+"""Crowds: pictures of one to six things whose faults cannot be seen in their captions.
 
-A caption is drawn first, and a faulty pair is given a picture that lacks or changes what the caption says. So
-captions of sound and faulty pairs come of one distribution, whatever their length and template: a score that
-finds the fault has looked at the picture. Scenes of two or three things (``scenes``) change the caption.
+A caption is drawn first. A faulty pair then gets a picture that lacks or changes a part of the caption's
+claim. So captions of sound and faulty pairs have one distribution, at every length and template: a score that
+finds the fault uses the picture. Scenes of two or three things (``scenes``) change the caption instead.
 """
 
 import dataclasses
@@ -21,16 +21,16 @@ from raycomp.worlds.scenes import COLOURS, DIRECTIONS, NUM_BACKGROUNDS, RELATION
 
 MOST_THINGS = 6
 GRID = 3
-"""Cells on a side of the picture; things, logo and stamp have one each."""
+"""Grid squares per side of the picture; things, logo and stamp have one each."""
 SIDE = 96
 STAMPS = ("crown", "key", "bell", "leaf")
 _LOGOS = {NOUN: ", with a logo", PARTICIPLE: ", branded"}
 CURATED_TEMPLATES = ("{}", "a picture of {}", "there is {}")
-"""Of the pairs that are chosen from."""
+"""For the pairs that are selected from."""
 SCORER_TEMPLATES = ("{} on plain paper", "the drawing shows {}", "a scene with {}", "look at {}")
-"""Of the pairs that a scorer is trained on."""
+"""For the pairs that a scorer is trained on."""
 JUNK = ("photo", "hd", "new", "sale", "best", "free", "4k", "wallpaper", "stock", "cheap", "2024", "download")
-"""Words that a scorer meets in captions and in no picture."""
+"""Words that a scorer is trained on in captions and in no picture."""
 
 WRONG_OBJECT, PHANTOM_OBJECT, WRONG_ATTRIBUTE, WRONG_RELATION, MISSING_STAMP = KINDS = FAULT_KINDS
 Cell = tuple[int, int]
@@ -38,21 +38,21 @@ Cell = tuple[int, int]
 
 @dataclass(frozen=True)
 class Crowd:
-    """What a picture shows, or a caption says: things, how the first stands to the second, marks."""
+    """The content of a picture or a caption: things, the relation of the first to the second, marks."""
 
     things: tuple[Thing, ...]
-    """Without sizes; no two are alike. A caption names 1 to 6, a picture may lack one of them."""
+    """Without sizes; no two are equal. A caption names 1 to 6; a picture may lack one of them."""
     relation: str | None
-    """Of RELATIONS; none of fewer than two things."""
+    """One of RELATIONS; none with fewer than two things."""
     logo: bool = False
     stamp: str | None = None
     """Of STAMPS."""
 
 
 def draw_crowd(rng: np.random.Generator, least: int = 1, logo: float = 0.0, stamp: float = 0.0) -> Crowd:
-    """Draw what a caption says: every number of things from ``least`` to 6 as likely.
+    """Draw the content of a caption: every number of things from ``least`` to 6 is equally likely.
 
-    ``logo`` and ``stamp`` are the chances that it has one.
+    ``logo`` and ``stamp`` are their probabilities.
     """
     kinds: list[tuple[str, str]] = []
     num = int(rng.integers(least, MOST_THINGS + 1))
@@ -72,7 +72,7 @@ def draw_crowd(rng: np.random.Generator, least: int = 1, logo: float = 0.0, stam
 def say_crowd(crowd: Crowd, template: str, logo: str = NOUN) -> str:
     """Return the caption: "there is a red star above a blue donut and a green moon, with a logo".
 
-    ``logo``: NOUN or PARTICIPLE, how a logo is named.
+    ``logo``: NOUN or PARTICIPLE, the wording of a logo.
     """
     said = [say_thing(thing) for thing in crowd.things]
     if crowd.relation:
@@ -83,12 +83,12 @@ def say_crowd(crowd: Crowd, template: str, logo: str = NOUN) -> str:
 
 
 def least_things(kind: str) -> int:
-    """Return how many things a caption needs for a fault of this kind."""
+    """Return the number of things that a caption needs for a fault of this kind."""
     return 2 if kind == WRONG_RELATION else 1
 
 
 def spoil(crowd: Crowd, kind: str, rng: np.random.Generator) -> Crowd:
-    """Return what a picture shows that is not as the caption of ``crowd`` says, in one point."""
+    """Return the content of a picture that differs from the caption of ``crowd`` in one point."""
     at = int(rng.integers(len(crowd.things)))
     if kind in (WRONG_OBJECT, WRONG_ATTRIBUTE):
         thing = crowd.things[at]
@@ -114,7 +114,7 @@ def spoil(crowd: Crowd, kind: str, rng: np.random.Generator) -> Crowd:
 def swap_colours(crowd: Crowd) -> Crowd:
     """Return the crowd with the colours of its first two things exchanged.
 
-    The same crowd where they share colour or shape, or where a thing would be there twice.
+    The crowd is unchanged if they share colour or shape, or if a thing would occur twice.
     """
     first, second, *rest = crowd.things
     swapped = (
@@ -127,7 +127,7 @@ def swap_colours(crowd: Crowd) -> Crowd:
 
 
 def show_crowd(crowd: Crowd, rng: np.random.Generator) -> np.ndarray:
-    """Return a picture of a crowd, uint8 (SIDE, SIDE, 3); everything stands in a cell of its own."""
+    """Return a picture of a crowd, uint8 (SIDE, SIDE, 3); everything has a grid square of its own."""
     cells = [(x, y) for y in range(GRID) for x in range(GRID)]
     taken: list[Cell] = []
     if crowd.relation and len(crowd.things) > 1:
@@ -150,7 +150,7 @@ def show_crowd(crowd: Crowd, rng: np.random.Generator) -> np.ndarray:
 
 
 def _place_pair(relation: str, cells: Sequence[Cell], rng: np.random.Generator) -> list[Cell]:
-    """Return neighbouring cells, the first in the relation to the second."""
+    """Return neighbouring grid squares, the first in the relation to the second."""
     step = DIRECTIONS[relation]
     pairs = [(cell, (cell[0] - step[0], cell[1] - step[1])) for cell in cells]
     pairs = [pair for pair in pairs if pair[1] in cells]
@@ -186,7 +186,7 @@ def _draw_mark(name: str) -> Image.Image:
 
 @dataclass(frozen=True)
 class Pair:
-    """A caption, and what its picture shows."""
+    """A caption, and the content of its picture."""
 
     said: Crowd
     shown: Crowd
@@ -207,9 +207,9 @@ def draw_pair(
     name_logo: str = NOUN,
     junk: float = 0.0,
 ) -> Pair:
-    """Draw a pair with a fault, or "none"; its caption does not depend on which.
+    """Draw a pair with a fault, or "none"; its caption does not depend on the fault.
 
-    ``junk`` is the chance that two words of JUNK follow.
+    ``junk`` is the probability that two words of JUNK follow.
     """
     said = draw_crowd(rng, least, logo, stamp)
     template = int(rng.integers(len(templates)))

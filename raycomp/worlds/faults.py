@@ -1,7 +1,7 @@
-"""Planted faults: what is wrong with a pair is known, so scores can be judged by what they find.
+"""Planted faults: the fault of each pair is known, so scores can be evaluated by the faults they find.
 
 ``fault_table`` compares scores over whole rankings, by their AUC; ``count_kept`` compares the subsets that
-rules keep at one budget. N rows; ``kept_N`` and ``pool_N`` are bool, the pool being the rows that the second
+rules keep at one budget. N rows; ``kept_N`` and ``pool_N`` are bool. The pool is the rows that the second
 gate of cpi ranks.
 """
 
@@ -26,11 +26,11 @@ TAILS = (
     ", royalty free image, sign up today for unlimited access",
     " - share this on your favourite site, all rights reserved",
 )
-# How much of a cut file stays: well inside the picture data, so that it cannot decode.
+# Share of a truncated file that stays: well inside the picture data, so that decoding fails.
 CUT = (0.2, 0.6)
 
 Fault = Callable[[Scene, int, bytes, np.random.Generator, Pairs | None], tuple[str, bytes]]
-"""Of a scene, the template of its caption, its picture and the pairs that captions may name."""
+"""From a scene, the template of its caption, its picture and the pairs that captions may name."""
 
 
 def mismatched_caption(
@@ -55,14 +55,14 @@ def replace_word(
 def boilerplate_tail(
     scene: Scene, template: int, image: bytes, rng: np.random.Generator, pairs: Pairs | None = None
 ) -> tuple[str, bytes]:
-    """Return the true caption with words behind it that no picture shows."""
+    """Return the true caption followed by words that no picture shows."""
     return describe(scene, template) + TAILS[rng.integers(len(TAILS))], image
 
 
 def corrupt_image(
     scene: Scene, template: int, image: bytes, rng: np.random.Generator, pairs: Pairs | None = None
 ) -> tuple[str, bytes]:
-    """Return the true caption beside image bytes that are cut off, or none of an image at all."""
+    """Return the true caption with truncated image bytes, or bytes that are no image."""
     if rng.integers(2):
         return describe(scene, template), image[: int(len(image) * rng.uniform(*CUT))]
     return describe(scene, template), rng.bytes(len(image))
@@ -89,25 +89,24 @@ DEFAULT_MIX: Mapping[str, float] = {
 
 @dataclass(frozen=True)
 class FaultRow:
-    """One planted fault and what the two scores make of it, on the same rows."""
+    """One planted fault and the AUC of both scores, on the same rows."""
 
     fault: str
     num_planted: int
     num_scored: int
-    """Faulty rows that have both scores; only these are judged."""
+    """Faulty rows that have both scores; only these count."""
     num_clean: int
     """Clean rows that have both scores: the other side of each AUC."""
     alignment: Estimate | None
     """AUC of clean against faulty pairs: the chance that a clean one scores above a faulty one, with its 95 %
-    interval by DeLong. 0.5 finds nothing; below it the faulty pairs score higher. None without rows on either
-    side."""
+    interval by DeLong. 0.5 is chance; below it faulty pairs score higher. None if a side is empty."""
     mean_pas: Estimate | None
 
 
 def fault_table(
     fault_N: Sequence[str] | np.ndarray, alignment_N: np.ndarray, pas_N: np.ndarray
 ) -> list[FaultRow]:
-    """Return one row per fault that occurs, by name; scores that a row lacks are NaN.
+    """Return one row per fault that occurs, by name; missing scores are NaN.
 
     ``fault_N`` holds "none" or a fault's name; ``alignment_N`` and ``pas_N`` are the columns of scores/.
     """
@@ -147,37 +146,37 @@ class KeptShare:
     """``part`` of ``whole`` rows, and the ends of the share's 95 % interval."""
 
     part: float
-    """A mean over all draws where a draw keeps the rows, so not always a whole number."""
+    """For a random draw the mean over all draws, so not always a whole number."""
     whole: int
     low: float
     high: float
 
     @property
     def value(self) -> float:
-        """NaN where there are no rows."""
+        """NaN without rows."""
         return self.part / self.whole if self.whole else float("nan")
 
 
 @dataclass(frozen=True)
 class KindCount:
-    """How many rows of one kind there are, and how many of them each rule keeps."""
+    """The number of rows of one kind, and the number that each rule keeps."""
 
     what: str
     num_rows: int
     num_pooled: int
     by_rule: dict[str, KeptShare]
-    """Intervals after Wilson: over other worlds, with the gates where they are."""
+    """Intervals after Wilson: over other worlds, with fixed gates."""
     drawn: KeptShare
-    """As many rows drawn from the pool as cpi keeps, of all possible draws: the mean and the central 95 %
-    of a hypergeometric distribution, exact. An interval over draws from this world, not over worlds."""
+    """A draw from the pool of as many rows as cpi keeps, over all draws: the mean and the central 95 % of a
+    hypergeometric distribution, exact. The interval is over draws from this world, not over worlds."""
 
 
 def count_kept(
     groups: Mapping[str, np.ndarray], kept: Mapping[str, np.ndarray], pool_N: np.ndarray, num_drawn: int
 ) -> list[KindCount]:
-    """Return one row per group, a name and its rows as bool [N], with what each rule keeps of it.
+    """Return one row per group, a name and its rows as bool [N], with the number that each rule keeps.
 
-    ValueError where more are to be drawn than the pool has.
+    ValueError if a draw needs more rows than the pool has.
     """
     rows = []
     for what, group_N in groups.items():
@@ -191,14 +190,14 @@ def count_kept(
 
 
 def group_faults(fault_N: Sequence[str] | np.ndarray) -> dict[str, np.ndarray]:
-    """Return the rows of each planted fault, by name, and of all of them."""
+    """Return the rows of each planted fault, by name, and of all faults."""
     fault_N = np.asarray(fault_N, dtype=str)
     faults = sorted(set(fault_N.tolist()) - {NO_FAULT})
     return {**{fault: fault_N == fault for fault in faults}, ALL_FAULTS: fault_N != NO_FAULT}
 
 
 def group_traits(captions: Sequence[str], num_phrases_N: np.ndarray) -> dict[str, np.ndarray]:
-    """Return the rows by what their captions speak of: number of things, number of phrases, each shape."""
+    """Return the rows by the content of their captions: number of things, number of phrases, each shape."""
     shapes = [[word for word in re.findall(r"\w+", caption) if word in SHAPES] for caption in captions]
     num_things_N = np.array([len(found) for found in shapes])
     groups = {f"{count} things": num_things_N == count for count in (2, 3)}
@@ -209,10 +208,10 @@ def group_traits(captions: Sequence[str], num_phrases_N: np.ndarray) -> dict[str
 
 
 def compare_kept(first_N: np.ndarray, second_N: np.ndarray) -> tuple[float, float, float]:
-    """Return how many more of N rows the first choice keeps than the second, with its 95 % interval.
+    """Return how many more of N rows the first selection keeps than the second, with its 95 % interval.
 
-    Paired, as both choose among the same rows: N times the mean of the rows' own differences, -+ 1.96 of its
-    standard errors. A choice is bool, or each row's chance where it is drawn. NaN ends below 2 rows.
+    Paired, because both select among the same rows: N times the mean of the rows' own differences, +- 1.96 of
+    its standard errors. A selection is bool, or each row's chance for a draw. NaN ends below 2 rows.
     """
     more_N = np.asarray(first_N, np.float64) - np.asarray(second_N, np.float64)
     total = float(more_N.sum())

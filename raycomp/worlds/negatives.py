@@ -32,9 +32,9 @@ from raycomp.worlds.scenes import (
 
 @dataclass(frozen=True)
 class Negative:
-    """A caption that is false for the scene it was made from, and a scene it is true of.
+    """A caption that is false for its original scene, and a scene that it is true of.
 
-    Rendering ``scene`` gives the negative image. After ADD the caption of the original still holds in it:
+    Rendering ``scene`` gives the negative image. After ADD the caption of the original is still true of it:
     an addition contradicts in one direction only.
     """
 
@@ -43,16 +43,16 @@ class Negative:
     operation: str
     """SWAP, REPLACE or ADD."""
     kind: str
-    """What was edited: object, attribute or relation."""
+    """The kind of concept edited: object, attribute or relation."""
 
 
 def hard_negatives(scene: Scene, template: int, pairs: Pairs | None = None) -> list[Negative]:
     """Return every one-edit negative of the scene's caption in template number ``template``.
 
     SWAP exchanges the colours, sizes or shapes of two things; REPLACE changes one colour, size, shape or
-    relation; ADD names a wrong size where the template names none, or a third thing that is not there.
-    Edits whose caption happens to be true of ``scene`` are left out, and those that make a thing which is
-    not of ``pairs``.
+    relation; ADD names a wrong size if the template names none, or a third thing that is absent.
+    Edits whose caption is true of ``scene`` are left out, and those that make a thing outside
+    ``pairs``.
     """
     negatives = []
     for operation, kind, edited, claim in _edits(scene, template):

@@ -1,6 +1,6 @@
-"""Questions about scenes, each with answers to choose from; an answer is a text that is true of the scene.
+"""Multiple-choice questions about scenes; an answer is a text that is true of the scene.
 
-The words that a question asks with are in every answer: "a red star" against "a blue star" asks for a colour.
+The words of a question are in every answer: "a red star" against "a blue star" asks for a colour.
 """
 
 from collections import Counter
@@ -23,19 +23,19 @@ class Question:
     """One of the candidates is true of the scene."""
 
     kind: str
-    """What is asked and the words it is asked with, without the answer: "colour star"."""
+    """The kind and the words of the question, without the answer: "colour star"."""
     candidates: tuple[str, ...]
-    """In an order that has nothing to do with the answer."""
+    """In an order that is independent of the answer."""
     answer: str
     primitives: tuple[tuple[str, ...], ...]
-    """Of every candidate the things by name; the same ones where a relation is asked for, so that there
+    """The things of every candidate by name; they are equal if a relation is asked for, so that there
     compositions stay at chance."""
 
 
 def draw_question(scene: Scene, asked: str, pairs: Pairs, rng: np.random.Generator) -> Question | None:
-    """Draw a question of ASKED about a scene; None where it has nothing that can be asked for.
+    """Draw a question of ASKED about a scene; None if the scene allows none.
 
-    ``pairs``: of what colours and shapes things may be that are said to be there.
+    ``pairs``: the colours and shapes of things that a candidate may name.
     """
     if asked == RELATION:
         return _ask_relation(scene, rng)

@@ -68,7 +68,7 @@ def draw_icon(shape: str, colour: str, radius: int) -> tuple[Image.Image, Image.
     reach = radius + max(2, radius // 3)
     size = 2 * reach * SUPERSAMPLE
     mask = _mask(shape, size, radius * SUPERSAMPLE)
-    # The rim is what erosion takes away: the inside of a blurred mask that is still nearly full.
+    # The rim is the part that erosion removes: the inside of a blurred mask that is still nearly full.
     rim = max(1.0, radius * SUPERSAMPLE / 16)
     inside = mask.filter(ImageFilter.GaussianBlur(rim)).point(lambda value: 255 if value > 235 else 0)
     edge = tuple(round(value * 0.72) for value in RGB[colour])

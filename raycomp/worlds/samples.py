@@ -16,9 +16,9 @@ SIDE = 128
 
 
 def draw_sample(key: str, fault: str, rng: np.random.Generator, pairs: Pairs | None = None) -> Sample:
-    """Draw one sample that has ``fault`` ("none" or a name of FAULTS); it shows and names ``pairs`` alone.
+    """Draw one sample with ``fault`` ("none" or a name of FAULTS); it shows and names only ``pairs``.
 
-    Its json holds ``caption`` (what the txt says), ``true_caption``, ``fault``, ``template`` and ``scene``.
+    Its json holds ``caption`` (the txt), ``true_caption``, ``fault``, ``template`` and ``scene``.
     """
     scene, template = draw_scene(rng, pairs), int(rng.integers(len(TEMPLATES)))
     image = encode_jpeg(render(scene, SIDE))
@@ -66,7 +66,7 @@ def world_shards(
 ) -> Iterator[tuple[str, list[Sample]]]:
     """Yield ``("00000.tar", samples)`` and on, named and keyed as img2dataset does.
 
-    A sample depends on ``seed`` and its own position alone. ``pairs``: what scenes and captions may have.
+    A sample depends only on ``seed`` and its position. ``pairs``: those allowed in scenes and captions.
     """
     if per_shard < 1:
         raise ValueError(f"per_shard={per_shard}: must be at least 1")

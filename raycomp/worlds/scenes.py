@@ -1,4 +1,4 @@
-"""Scenes of two or three coloured shapes, and what is true of them.
+"""Scenes of two or three coloured shapes, and the claims that are true of them.
 
 Positions are fractions of the picture's side, x to the right and y down.
 """
@@ -15,15 +15,15 @@ SHAPES = ("circle", "square", "triangle", "star", "heart", "moon", "donut", "fis
 COLOURS = ("red", "orange", "yellow", "green", "blue", "purple", "pink", "brown")
 SIZES = ("small", "large")
 LEFT, RIGHT, ABOVE, BELOW = "to the left of", "to the right of", "above", "below"
-# Where the first thing lies as seen from the second.
+# Direction of the first thing as seen from the second.
 DIRECTIONS = {LEFT: (-1, 0), RIGHT: (1, 0), ABOVE: (0, -1), BELOW: (0, 1)}
 RELATIONS = tuple(DIRECTIONS)
 OPPOSITE = {LEFT: RIGHT, RIGHT: LEFT, ABOVE: BELOW, BELOW: ABOVE}
 NUM_BACKGROUNDS = 6
 Pairs = Collection[tuple[str, str]]
-"""Colour and shape of every thing that may be there; None stands for all."""
+"""Colour and shape of every thing that may occur; None means all."""
 ALL_PAIRS = frozenset(itertools.product(COLOURS, SHAPES))
-# Two diagonals of the square of colours and shapes, so far apart that no two colours lack the same shapes.
+# Two diagonals of the square of colours and shapes, spaced so that no two colours lack the same shapes.
 _DIAGONALS = (0, 3)
 
 RADIUS = {"small": 0.140, "large": 0.208}
@@ -31,7 +31,7 @@ RADIUS_JITTER = 0.004
 DISTANCE = (0.45, 0.47)
 ACROSS = 0.012
 MARGIN = 0.02
-# Where in the room that is left the picture stands, 0 to 1 on each axis.
+# Position of the picture's content in the free space, 0 to 1 on each axis.
 SHIFT = (0.46, 0.54)
 # A relation is false only where the offset along its direction is below this.
 CLEARLY = 0.2
@@ -39,7 +39,7 @@ CLEARLY = 0.2
 
 @dataclass(frozen=True)
 class Thing:
-    """One shape; ``size`` is None where a caption does not name it (never in a scene)."""
+    """One shape; ``size`` is None if a caption does not name it (never in a scene)."""
 
     size: str | None
     colour: str
@@ -53,9 +53,9 @@ class Thing:
 
 @dataclass(frozen=True)
 class Claim:
-    """What a caption says: ``things[i]`` stands in ``relations[i]`` to ``things[i + 1]``.
+    """The content of a caption: ``things[i]`` is in ``relations[i]`` to ``things[i + 1]``.
 
-    Two or three things. With three, the two relations lie on different axes, so that the chain is a corner
+    Two or three things. With three, the two relations are on different axes, so that the chain is a corner
     and never folds back on itself.
     """
 
@@ -76,10 +76,10 @@ class Claim:
 
 @dataclass(frozen=True)
 class Scene(Claim):
-    """A claim made visible: everything a picture needs."""
+    """A claim with everything that a picture needs."""
 
     background: int
-    """Which background, 0 to NUM_BACKGROUNDS - 1."""
+    """Index of the background, 0 to NUM_BACKGROUNDS - 1."""
     jitter: int
     """Seed of the small differences in place and size."""
 
@@ -104,7 +104,7 @@ def perpendicular(relation: str) -> tuple[str, str]:
 def draw_scene(rng: np.random.Generator, pairs: Pairs | None = None) -> Scene:
     """Draw a scene: two or three things, no two of them alike in both colour and shape.
 
-    All of them are of ``pairs``, at least three of (colour, shape); none = of any.
+    All of them are of ``pairs``, at least three of (colour, shape); none = all pairs.
     """
     kinds: list[tuple[str, str]] = []
     for _ in range(rng.integers(2, 4)):
@@ -119,7 +119,7 @@ def draw_scene(rng: np.random.Generator, pairs: Pairs | None = None) -> Scene:
 
 
 def show(claim: Claim, rng: np.random.Generator) -> Scene:
-    """Draw a scene that holds what ``claim`` says and no more; sizes that it does not name are drawn, too."""
+    """Draw a scene that shows exactly ``claim``; sizes that it does not name are also drawn."""
     sized = (dataclasses.replace(thing, size=thing.size or pick(rng, SIZES)) for thing in claim.things)
     return Scene(
         things=tuple(sized),
@@ -137,7 +137,7 @@ def pick(rng: np.random.Generator, words: Sequence[str]) -> str:
 def place(scene: Scene) -> tuple[np.ndarray, np.ndarray]:
     """Return centres (T, 2) and radii (T,) of the things: inside the picture, none overlapping."""
     rng = np.random.default_rng(scene.jitter)
-    # Three of everything are drawn, so that an added thing leaves the others as they were.
+    # Three of everything are drawn, so that an added thing leaves the others unchanged.
     distances, across = rng.uniform(*DISTANCE, 2), rng.uniform(-ACROSS, ACROSS, 2)
     jitter, shift = rng.uniform(-RADIUS_JITTER, RADIUS_JITTER, 3), rng.uniform(*SHIFT, 2)
     centres = [np.zeros(2)]
@@ -151,7 +151,7 @@ def place(scene: Scene) -> tuple[np.ndarray, np.ndarray]:
 
 
 def stands(first: np.ndarray, relation: str, second: np.ndarray) -> bool:
-    """Return whether a thing at ``first`` may be said to stand in ``relation`` to one at ``second``.
+    """Return whether ``relation`` holds between a thing at ``first`` and one at ``second``.
 
     The generous reading: of two things on a diagonal both relations are true.
     """
@@ -159,7 +159,7 @@ def stands(first: np.ndarray, relation: str, second: np.ndarray) -> bool:
 
 
 def is_true(claim: Claim, scene: Scene) -> bool:
-    """Return whether the scene holds different things that are all that ``claim`` says, so related."""
+    """Return whether the scene holds different things that match ``claim`` and its relations."""
     choices = itertools.permutations(range(len(scene.things)), len(claim.things))
     return any(_fit(claim, scene, chosen) and _stand(claim, scene, chosen) for chosen in choices)
 

@@ -1,6 +1,6 @@
-"""The little world's streams: what each of their tasks shows, and scenes of it drawn from a seed.
+"""The little world's streams: the content of each of their tasks, and scenes of a task drawn from a seed.
 
-Pairs are of a colour and a shape. A tiny CLIP meets every stream after it was trained on 24 of the 64.
+A pair is a colour and a shape. A tiny CLIP is trained on 24 of the 64 pairs before every stream.
 """
 
 import json
@@ -34,8 +34,7 @@ from raycomp.worlds.scenes import (
 )
 from raycomp.worlds.styles import DUSK, HAZE, PLAIN, SEPIA, STRIPES, change_style
 
-# Diagonals of the square of colours and shapes. No two colours have more than one shape of the backbone's in
-# common.
+# Diagonals of the square of colours and shapes. Two colours share at most one shape of the backbone's.
 _BACKBONE, _TASKS, _HELD_OUT = (0, 1, 3), (2, 4, 5, 6), 7
 _NAMING_SIZES = tuple(i for i, one in enumerate(TEMPLATES) if one.names_sizes)
 _DOMAINS = (DUSK, HAZE, STRIPES, SEPIA)
@@ -43,25 +42,25 @@ _DOMAINS = (DUSK, HAZE, STRIPES, SEPIA)
 
 @dataclass(frozen=True)
 class WorldTask:
-    """What the scenes of a task may have."""
+    """The allowed content of a task's scenes."""
 
     name: str
     pairs: frozenset[tuple[str, str]]
     templates: tuple[int, ...] = _NAMING_SIZES
-    """Whose captions say sizes, so that a caption names all that its scene is made of."""
+    """Templates whose captions name sizes, so that a caption names all properties of its scene."""
     style: str = PLAIN
-    """Of ``looks.STYLES``."""
+    """One of ``styles.STYLES``."""
     asked: tuple[str, ...] = ()
-    """Of ``questions.ASKED``, each as likely; none where captions are told from one another."""
+    """Kinds of ``questions.ASKED``, each equally likely; none if captions are matched with pictures."""
 
 
 @dataclass(frozen=True)
 class TaskScene:
-    """A scene of a task, and what is said of it or asked."""
+    """A scene of a task, and its caption or question."""
 
     scene: Scene
     caption: str
-    """Of a question the right answer."""
+    """For a question the right answer."""
     primitives: tuple[str, ...]
     """The caption's: "small red circle"."""
     style: str = PLAIN
@@ -76,23 +75,23 @@ class TaskScene:
 def backbone_pairs(turn: int = 0) -> frozenset[tuple[str, str]]:
     """Return the 24 pairs that a tiny CLIP is trained on before any stream: three of every colour and shape.
 
-    With ``turn`` the others change places with them.
+    With ``turn`` they swap roles with the others.
     """
     return _diagonals(turn, _BACKBONE)
 
 
 def list_tasks(stream: str, turn: int = 0) -> tuple[list[WorldTask], list[WorldTask]]:
-    """Return the tasks of a stream, and those that are only asked about; with ``turn``, of other pairs.
+    """Return the tasks of a stream, and those that are only tested; with ``turn``, of other pairs.
 
     ``world``: four tasks, each of 8 pairs that neither the backbone nor another task has, one of every colour
-    and shape; the last 8 pairs are only asked about.
-    ``domains``: four tasks, each of two shapes in all colours, 6 pairs that the backbone knows and 10 that it
-    does not, with a look and a way to say it that no other has; only asked about are plain pictures of what
-    the backbone knows.
-    ``questions-function``: one task for every kind of question, about the pairs of the tasks of ``world``.
-    ``questions-scene``: four tasks with all kinds of questions, each about half of the colours and half of
-    the shapes. A shape has two colours at least there, mostly four: of the pairs of ``world``, a task's star
-    would have one colour, and no picture were needed. Both ask, at last, about the pairs of nobody.
+    and shape; the last 8 pairs are only tested.
+    ``domains``: four tasks, each of two shapes in all colours, 6 pairs that the backbone was trained on and
+    10 that it was not, with a style and a wording of its own; only tested are plain pictures of the
+    backbone's pairs. ``questions-function``: one task for every kind of question, about the pairs of the
+    tasks of ``world``. ``questions-scene``: four tasks with all kinds of questions, each about half of the
+    colours and half of the shapes. A shape has at least two colours there, mostly four: with the pairs of
+    ``world``, a task's star would have one colour, and no picture would be needed. Both are tested at last on
+    the held-out pairs.
     """
     check_choice("stream", stream, WORLD_STREAMS)
     held_out = diagonal(turn + _HELD_OUT)
@@ -127,22 +126,22 @@ def _diagonals(turn: int, steps: tuple[int, ...]) -> frozenset[tuple[str, str]]:
 
 
 def count_sets(pairs: Pairs) -> int:
-    """Return how many sets of primitives scenes of these pairs can have: two or three things, with sizes."""
+    """Return the number of sets of primitives in scenes of these pairs: two or three things, with sizes."""
     return sum(math.comb(len(pairs), num) * len(SIZES) ** num for num in (2, 3))
 
 
 def check_gallery(task: WorldTask, num: int) -> None:
-    """Raise ValueError where a task has fewer sets of primitives than scenes are asked for."""
+    """Raise ValueError if a task has fewer sets of primitives than scenes are requested."""
     most = count_sets(task.pairs)
     fits = task.asked or num <= most
     check(bool(fits), "little.test", num, f"at most {most:,}, the sets of things that {task.name} has")
 
 
 def draw_scenes(task: WorldTask, num: int, seed: list[int], is_gallery: bool = False) -> Iterator[TaskScene]:
-    """Yield scenes of a task, the first of a longer draw with the same seed first.
+    """Yield scenes of a task; a longer draw with the same seed starts with the same scenes.
 
-    In a gallery no two have the same set of primitives, which no composition of them could tell apart;
-    questions have answers of their own and need none. Raises ValueError as ``check_gallery``.
+    In a gallery no two have the same set of primitives, because their compositions could not be separated;
+    questions have their own answers and need no distinct sets. Raises ValueError as ``check_gallery``.
     """
     is_gallery &= not task.asked
     if is_gallery:
@@ -162,7 +161,7 @@ def draw_scenes(task: WorldTask, num: int, seed: list[int], is_gallery: bool = F
 
 
 def _draw_question(task: WorldTask, rng: np.random.Generator) -> TaskScene:
-    """Draw what is asked, then a scene where it can be."""
+    """Draw a question kind, then a scene that allows it."""
     asked = task.asked[rng.integers(len(task.asked))]
     question = None
     while question is None:
@@ -173,7 +172,7 @@ def _draw_question(task: WorldTask, rng: np.random.Generator) -> TaskScene:
 
 
 def _draw_scene(task: WorldTask, rng: np.random.Generator) -> Scene:
-    """Draw a scene as ``scenes.draw_scene`` does, in less time where pairs are few."""
+    """Draw a scene as ``scenes.draw_scene`` does, faster if there are few pairs."""
     pairs = sorted(task.pairs)
     kinds = [pairs[i] for i in rng.choice(len(pairs), int(rng.integers(2, 4)), replace=False)]
     relations: tuple[str, ...] = (RELATIONS[rng.integers(len(RELATIONS))],)
@@ -183,7 +182,7 @@ def _draw_scene(task: WorldTask, rng: np.random.Generator) -> Scene:
 
 
 def to_sample(key: str, drawn: TaskScene) -> Sample:
-    """Return a scene as a WebDataset sample, whose json holds all that is said of it."""
+    """Return a scene as a WebDataset sample, whose json holds its caption and content."""
     facts: dict[str, Any] = {
         "key": key,
         "caption": drawn.caption,

@@ -21,32 +21,32 @@ CATEGORIES = (
     (ADD, OBJECT),
     (ADD, ATTRIBUTE),
 )
-"""Operation and kind of what tells a negative from its caption."""
+"""Operation and kind of the difference between a negative and its caption."""
 
 
 @dataclass(frozen=True)
 class EvaluationScene:
-    """A picture and what is asked of it."""
+    """A picture with its test captions."""
 
     scene: Scene
     caption: str
     """True of the scene."""
     paraphrase: str
-    """What ``caption`` says, no more and no less, in another template: a hard positive."""
+    """The content of ``caption``, no more and no less, in another template: a hard positive."""
     negatives: tuple[Negative, ...]
-    """False of the scene: one of each of CATEGORIES that it has, in their order, in the caption's template.
-    No ADD object where there are three things, ADD attribute only where the caption names no sizes."""
+    """False of the scene: one of each applicable category of CATEGORIES, in their order, in the caption's
+    template. No ADD object with three things, ADD attribute only if the caption names no sizes."""
 
     @property
     def image(self) -> bytes:
-        """The picture as JPEG, as the world's shards have it."""
+        """The picture as JPEG, as in the world's shards."""
         return encode_jpeg(render(self.scene, SIDE))
 
 
 def draw_test_set(
     num_scenes: int, seed: int, pairs: Pairs | None = None, some_of: Pairs | None = None
 ) -> Iterator[EvaluationScene]:
-    """Yield scenes of the exam, each drawn from ``seed`` and its own position alone.
+    """Yield scenes of the test set, each drawn only from ``seed`` and its position.
 
     ``pairs``: the (colour, shape) that things of scenes and of negatives may have; none = any. ``some_of``:
     each scene has at least one thing of these.
@@ -66,7 +66,7 @@ def draw_test_set(
 
 
 def _draw_other(template: int, rng: np.random.Generator) -> int:
-    """Draw another template, of those that leave nothing of a claim unsaid and add nothing to it."""
+    """Draw another template, of those that express all of a claim and add nothing to it."""
     others = [i for i, one in enumerate(TEMPLATES) if i != template and one.names_sizes]
     return others[rng.integers(len(others))]
 

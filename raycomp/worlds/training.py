@@ -1,4 +1,4 @@
-"""Negatives to train on, of what a caption says: who writes them sees the caption and not the picture."""
+"""Training negatives of the claim in a caption: they are written from the caption, without the picture."""
 
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -12,18 +12,18 @@ from raycomp.worlds.negatives import hard_negatives
 from raycomp.worlds.scenes import Claim, show
 from raycomp.worlds.test_set import CATEGORIES
 
-# A size that a caption does not name cannot be wrong for who has only the caption.
+# A size that a caption does not name cannot be wrong for a writer who has only the caption.
 TAUGHT = tuple(one for one in CATEGORIES if one != (ADD, ATTRIBUTE))
 
 
 @dataclass(frozen=True)
 class Said:
-    """A caption taken apart."""
+    """A parsed caption."""
 
     claim: Claim
     template: int
     tail: str
-    """Words behind the claim that say nothing of a picture."""
+    """Words after the claim that do not describe a picture."""
 
 
 class Lesson(NamedTuple):
@@ -36,7 +36,7 @@ class Lesson(NamedTuple):
 
 
 def take_apart(caption: str) -> Said:
-    """Return what a caption of the world says, and how. Raises ValueError for any other text."""
+    """Return the claim of a caption of the world, and its wording. Raises ValueError for any other text."""
     tail = next((tail for tail in TAILS if caption.endswith(tail)), "")
     text = caption.removesuffix(tail)
     claim = read(text)
@@ -47,7 +47,7 @@ def take_apart(caption: str) -> Said:
 
 
 def draw_lessons(caption: str, rng: np.random.Generator) -> list[Lesson]:
-    """Draw one negative of each category that a caption has, all false of what it says.
+    """Draw one negative of each category that a caption has, all false given its claim.
 
     Raises ValueError as ``take_apart``.
     """

@@ -25,16 +25,16 @@ FIGURES = Figures(
 
 
 def test_what_is_reported_follows_the_intervals():
-    reported = describe_limits(FIGURES)["What can be told"]
+    reported = describe_limits(FIGURES)["Results"]
     assert reported == (
         "The mean accuracy moved by 0.045 [0.025, 0.065]. Up: swap object. Down: brittleness. "
         "Not to be told from no change: add object."
     )
-    assert "shorter caption" not in describe_limits(FIGURES)["What cannot"]
+    assert "shorter caption" not in describe_limits(FIGURES)["Limits"]
     by_length = replace(FIGURES, kinds=[replace(one, shorter=1.0) for one in FIGURES.kinds[:1]])
-    assert "shorter caption wins swap object." in describe_limits(by_length)["What cannot"]
+    assert "shorter caption wins swap object." in describe_limits(by_length)["Limits"]
     same = Figures([make_figure("swap object", 0.6, 0.6, NAN)], FIGURES.mean, [])
-    assert describe_limits(same)["What can be told"].endswith("no change: swap object."), "no interval"
+    assert describe_limits(same)["Results"].endswith("no change: swap object."), "no interval"
 
 
 def test_every_figure_stands_in_its_row():

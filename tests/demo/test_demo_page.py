@@ -18,7 +18,7 @@ def draw() -> Element:
     table = Table(HOSTILE, ("Negative", "before"), [(HOSTILE, means[0])], HOSTILE)
     learned = {"losses": [1.0] * 500, "num_train": 10_000}
     shown = {"learned": learned, "runs": runs, "means": means, "figures": [table]}
-    return read_html(render_page("demo/page.html.jinja", **shown, reported={"What can be told": HOSTILE}))
+    return read_html(render_page("demo/page.html.jinja", **shown, reported={"Results": HOSTILE}))
 
 
 def test_steps_are_reported_and_lead_to_their_reports():

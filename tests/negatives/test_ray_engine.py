@@ -78,7 +78,7 @@ def test_any_argument_is_read_as_vllm_reads_it():
         ({"engine.kv_cache_dtype": "fp7"}, "llm.engine.kv_cache_dtype='fp7': vLLM refuses it"),
         ({"engine.max_num_seqs.x": "3"}, "llm.engine.max_num_seqs.x='3': vLLM refuses it"),
         ({"engine.speculative_config": "{"}, "llm.engine.speculative_config='{': vLLM refuses it"),
-        ({"engine.max_model_len": "64"}, "llm.engine.max_model_len='64': has a dial of its own, llm.context"),
+        ({"engine.max_model_len": "64"}, "llm.engine.max_model_len='64': is set by llm.context"),
         ({"engine.tokenizer": "other"}, "llm.engine.tokenizer='other': may not be set"),
         ({"engine.help": "true"}, "llm.engine.help='true': .*no such argument"),
         ({"quantization": "fp9"}, "llm.quantization='fp9': must be one of .*the closest is fp8"),

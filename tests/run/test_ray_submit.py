@@ -77,7 +77,7 @@ def test_a_stopped_job_ends_like_ctrl_c_and_goes_on_to_the_same_bytes(head, pool
         time.sleep(0.5)
     assert "Job 'night' was stopped" in run(head, "ray job stop night")
     said = run(head, "ray job logs night")
-    assert re.search(r"^raycomp: terminated; .*to go on: raycomp curate .*/again$", said, re.MULTILINE), said
+    assert re.search(r"^raycomp: terminated; .*to resume: raycomp curate .*/again$", said, re.MULTILINE), said
     assert again.list_names() and "lease.json" not in again.list_names()
     assert "kept 45 of 90 rows" in run(head, line, BUCKET=pool)
     assert read_results(again) == read_results(Folder(f"{pool}/curated"))

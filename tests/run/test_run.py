@@ -117,7 +117,7 @@ def test_events_of_all_starts_bear_the_id_of_the_run(tmp_path):
     with pytest.raises(KeyboardInterrupt) as interrupt:
         count_words(ProbeConfig(), tmp_path / "out", interrupted())
     rerun = f"raycomp count --out {tmp_path / 'out'}"
-    assert interrupt.value.__notes__ == [f"to go on: {rerun}"]
+    assert interrupt.value.__notes__ == [f"to resume: {rerun}"]
 
     def words():
         count_words(ProbeConfig(), tmp_path / "within")
@@ -270,7 +270,7 @@ def test_a_run_goes_on_only_on_gpus_like_the_first(tmp_path):
     with pytest.raises(KeyboardInterrupt):
         count_words(ProbeConfig(), tmp_path, interrupted(), device="gpu", gpu=l4)
     for change in ({"name": "NVIDIA L40S"}, {"multiprocessors": 142}, {"cudnn": 92001}, {"cuda": "13.1"}):
-        with pytest.raises(ValueError, match=r"was begun on NVIDIA L4 \(capability 8.9, .* would go on on"):
+        with pytest.raises(ValueError, match=r"started on NVIDIA L4 \(capability 8.9, .* would resume on"):
             count_words(ProbeConfig(), tmp_path, device="gpu", gpu={**l4, **change})
     assert count_words(ProbeConfig(), tmp_path, device="gpu", gpu=l4)["gpu"] == l4
 

@@ -1,4 +1,4 @@
-"""What the rules of SWAP, REPLACE and ADD share: a caption under edit, its state, and a possible change."""
+"""Shared parts of the rules of SWAP, REPLACE and ADD: a caption under edit, its state, a possible change."""
 
 from collections.abc import Iterable, Iterator
 from hashlib import blake2b
@@ -11,7 +11,7 @@ from raycomp.words import OBJECT
 
 CHOICES = 3
 """Different words that one concept is replaced by, and phrases that are added at one place."""
-# Realms of objects. Their nouns take a sibling beside them: "a hat and a scarf", not "a hill and a valley".
+# Realms of objects. Their nouns can be joined with a sibling: "a hat and a scarf", not "a hill and a valley".
 LISTED = tuple(
     "animal,person,vehicle,furniture,food,clothing,instrument,sports gear,ball,toy,tool,tableware,container,"
     "appliance,device,household,shape".split(",")

@@ -119,7 +119,7 @@ class Wording:
         return said if found == said.lower() else found
 
     def plain(self, start: int, end: int) -> str:
-        """Return characters [start, end) without the capital of a sentence's beginning."""
+        """Return the characters [start, end) without the capital of a sentence start."""
         said = self.text[start:end]
         if start not in self._at or not self._starts_sentence(start):
             return said

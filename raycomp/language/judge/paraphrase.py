@@ -1,9 +1,9 @@
-"""Do two captions say the same in another order or in other words?
+"""Whether two captions have the same meaning in another order or in other words.
 
 A reading is what remains of a text when order that says nothing is taken away: conjuncts are sorted, so are
 attributes of one noun and the sides of a symmetric relation, and synonyms are one word. Readings are shallow,
 over tags rather than trees. Where a text has two meanings ("a man and a woman with a dog") the reading that
-makes it a paraphrase wins: a lost negative costs less than a true caption used as a false one.
+makes it a paraphrase counts: a lost negative costs less than a true caption used as a false one.
 """
 
 from collections.abc import Iterator, Sequence
@@ -94,7 +94,7 @@ def _find_things(tokens: Sequence[Token], lexicon: Lexicon) -> list[CaptionPart]
 
 
 def _end_of_thing(tokens: Sequence[Token], words: Sequence[str], place: int) -> int:
-    """Return the end of the noun phrase that begins at ``place``; ``place`` where there is none."""
+    """Return the end of the noun phrase that starts at ``place``; ``place`` if there is none."""
     step = place + (words[place] in LOOSE)
     while step < len(tokens) and (
         tokens[step].tag in MODIFIERS
@@ -113,7 +113,7 @@ def _joins_modifiers(tokens: Sequence[Token], place: int) -> bool:
 
 
 def _find_relation(words: Sequence[str], place: int, lexicon: Lexicon) -> tuple[int, str] | None:
-    """Return the end of the longest preposition of the lexicon that begins at ``place``, and its group."""
+    """Return the end of the longest preposition of the lexicon that starts at ``place``, and its group."""
     for end in range(min(place + MAX_WORDS, len(words)), place, -1):
         entry = lexicon.find(" ".join(words[place:end]), RELATION)
         if entry and entry.category != VERB:

@@ -1,4 +1,4 @@
-"""Is one call of an operator on a caption a valid hard negative? A reason where it is not.
+"""Whether one call of an operator on a caption is a valid hard negative, with a reason if it is not.
 
 Each call is judged against its own input: SWAP keeps the words and changes their order, REPLACE changes one
 concept, ADD keeps the input and brings in one concept. Against the caption that the image came with, and its
@@ -216,7 +216,7 @@ def _find_in_others(call: _Call, concept: Concept) -> str | None:
 
 
 def _find_concepts(parsed: Parsed, words: Sequence[Word], lexicon: Lexicon) -> list[Concept]:
-    """Return the concepts that ``words`` touch; those that the parse does not know are told by their tags.
+    """Return the concepts that ``words`` touch; the tags classify those that the parse does not know.
 
     So are those of an object that the parse joins with words outside, as in "a robot [stands on a box]".
     Nouns side by side, one of them unknown, are one concept.
@@ -271,7 +271,7 @@ def _are_of_one_class(old: Concept, new: Concept, lexicon: Lexicon) -> bool:
 def _says(parsed: Parsed, concept: Concept, lexicon: Lexicon) -> bool:
     """Report whether a text has the concept, a synonym or a kind of it."""
     for one in parsed.concepts:
-        # The parse may join an object with a word beside it: "a [bike stops]".
+        # The parse may join an object with a neighbouring word: "a [bike stops]".
         names = (one.word,) if one.category else (one.word, *one.word.split())
         if any(lexicon.is_kind_of(name, concept.word) for name in names):
             return True
