@@ -266,7 +266,9 @@ def choose_config(curated: Mapping[str, Any], settings: Mapping[str, Any]) -> Cu
         check_path(CurateConfig, path)
         if not is_marked(CurateConfig, path, "select"):
             allowed = ", ".join(option.path for option in list_options(CurateConfig, "select"))
-            raise ValueError(f"{path}: select cannot change it, its dials are {allowed}; run curate instead")
+            raise ValueError(
+                f"{path}: select cannot change it, its options are {allowed}; run curate instead"
+            )
     scored = read_config(curated)
     config = override_all(scored, {"attribute.pool": None, **settings})
     if find_rule(config.select.rule).attribute_by and config.align.keep > scored.pool:

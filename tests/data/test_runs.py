@@ -144,12 +144,12 @@ def test_select_changes_what_no_score_depends_on(option, tmp_path):
     config = to_dict(by_cpi(input=f"{tmp_path}/gone"))
     fingerprint = {"input": "f", "shards": 3, "lexicon": "l"}
     write_curation(tmp_path / "a", config=config, fingerprint=fingerprint)
-    value = True if option.path == "materialize" else option.default
+    value = {"materialize": True, "attribute.targets": "showable"}.get(option.path, option.default)
     may = "select" in option.marks
     match = (
         "is gone or was changed after scoring"
         if may
-        else f"^{option.path}: select cannot change it, its dials are align"
+        else f"^{option.path}: select cannot change it, its options are align"
     )
     with pytest.raises(ValueError, match=match):
         raycomp.select(str(tmp_path / "a"), {option.path: value}, str(tmp_path / "out"))

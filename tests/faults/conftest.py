@@ -10,7 +10,7 @@ import raycomp
 from raycomp.curate.config import CurateConfig
 from raycomp.data.folder import Folder
 from tests.conftest import without_ray
-from tests.corpus import by_cpi, write_world_shards
+from tests.corpus import write_world_shards
 from tests.faults.harness import NUM_SHARDS, PER_SHARD, digests, mount
 
 
@@ -19,7 +19,7 @@ def calm(tiny_scorer, tmp_path_factory) -> tuple[CurateConfig, dict[str, str]]:
     """The config of a curation that nothing disturbed, and the digests of its results."""
     folder = tmp_path_factory.mktemp("calm")
     world = write_world_shards(folder / "in", NUM_SHARDS * PER_SHARD, PER_SHARD)
-    config = by_cpi(input=world, scorer=tiny_scorer)
+    config = CurateConfig(input=world, scorer=tiny_scorer)
     with without_ray():  # the bytes are the same
         raycomp.curate(config, str(folder / "out"))
     expected = digests(Folder(str(folder / "out")))
