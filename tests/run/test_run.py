@@ -260,7 +260,7 @@ def test_a_folder_is_held_while_the_run_lives_and_free_after(tmp_path):
 def test_a_run_goes_on_only_on_the_kind_of_device_it_was_started_on(tmp_path):
     with pytest.raises(KeyboardInterrupt):
         count_words(ProbeConfig(), tmp_path, interrupted(), device="gpu")
-    with pytest.raises(ValueError, match=r"begun on a gpu.*on a cpu.*cluster.gpu=true"):
+    with pytest.raises(ValueError, match=r"started on a gpu.*on a cpu.*cluster.gpu=true"):
         count_words(ProbeConfig(), tmp_path)
     assert count_words(ProbeConfig(), tmp_path, device="gpu")["device"] == "gpu"
 
