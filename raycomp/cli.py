@@ -148,7 +148,7 @@ def _ended_by_signals() -> Iterator[None]:
 
 def _name_rest(error: BaseException) -> str:
     """Return the run's note on where and how it resumes."""
-    return "; ".join(getattr(error, "__notes__", ["the same command goes on from what is finished"]))
+    return "; ".join(getattr(error, "__notes__", ["the same command resumes from what is finished"]))
 
 
 def _complain(error: object) -> None:

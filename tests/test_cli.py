@@ -152,7 +152,7 @@ def test_sigterm_ends_a_command_like_an_interrupt(tmp_path):
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert done.returncode == 143
-    assert done.stderr == "raycomp: terminated; the same command goes on from what is finished\n"
+    assert done.stderr == "raycomp: terminated; the same command resumes from what is finished\n"
 
 
 @pytest.mark.parametrize(
@@ -168,11 +168,11 @@ def test_what_ends_a_run_early_is_reported_with_how_it_goes_on(monkeypatch, caps
     def fail(source):
         raise error
 
-    error.add_note("align: 1 of 3 waves are committed, wave 2 goes on")
+    error.add_note("align: 1 of 3 waves are committed, wave 2 is next")
     error.add_note("to resume: raycomp curate --out x")
     monkeypatch.setattr("raycomp.inspect.command.show", fail)
     assert cli.main(["show", "x"]) == code
-    rest = "align: 1 of 3 waves are committed, wave 2 goes on; to resume: raycomp curate --out x"
+    rest = "align: 1 of 3 waves are committed, wave 2 is next; to resume: raycomp curate --out x"
     assert capsys.readouterr().err == f"raycomp: {said}{rest}\n"
 
 
@@ -232,12 +232,12 @@ def test_sigterm_is_reported_where_ray_takes_it_for_an_interrupt():
         f"{_SIGNALLED}"
         "    except KeyboardInterrupt:\n"
         "        error = KeyboardInterrupt()\n"
-        "        error.add_note('wave 1 goes on')\n"
+        "        error.add_note('wave 1 is next')\n"
         "        raise error\n"
         f"{_SHOWN}"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
-    assert (done.returncode, done.stderr) == (143, "raycomp: terminated; wave 1 goes on\n")
+    assert (done.returncode, done.stderr) == (143, "raycomp: terminated; wave 1 is next\n")
 
 
 def test_a_second_signal_does_not_break_off_the_end(tmp_path):

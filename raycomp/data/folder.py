@@ -74,15 +74,18 @@ class Folder:
 
     def read_json(self, *names: str) -> Any:
         """Return a json file's content."""
-        return json.loads(self.read_bytes(*names))
+        try:
+            return json.loads(self.read_bytes(*names))
+        except ValueError:  # replaced by a longer one between the request for the size and that for the bytes
+            return json.loads(self.read_bytes(*names))
 
     def write_json(self, content: Any, *names: str) -> None:
         """Write a json file, indented for people."""
-        self.write_bytes((json.dumps(content, indent=2) + "\n").encode(), *names)
+        self.write_bytes(_dump(content), *names)
 
     def create_json(self, content: Any, *names: str) -> bool:
         """Write a json file unless the name exists; return whether it was written."""
-        return create_file(self.at(*names), json.dumps(content).encode())
+        return create_file(self.at(*names), _dump(content))
 
     def remove(self, *names: str) -> None:
         """Remove a file, or a sub-folder with all its content; do nothing where it is missing."""
@@ -94,3 +97,7 @@ class Folder:
                 filesystem.delete_dir(path)
         elif kind == fs.FileType.File:
             filesystem.delete_file(path)
+
+
+def _dump(content: Any) -> bytes:
+    return (json.dumps(content, indent=2) + "\n").encode()

@@ -129,7 +129,7 @@ def _start_again(error: Exception) -> NoReturn:
         node = ray.util.get_node_ip_address()
         said = f"a scorer was started again {restarts} times, and its GPU on node {node} broke once more"
         raise ClusterFailed(
-            f"{said} ({one_line(error)}); take the node out, the same command goes on"
+            f"{said} ({one_line(error)}); take the node out; the same command resumes the run"
         ) from error
     print(f"The GPU is lost to this process, which ends: {one_line(error)}", file=sys.stderr, flush=True)
     os._exit(1)

@@ -215,7 +215,7 @@ class _Run:
         rest = min(set(range(len(self.waves))) - self.committed, default=len(self.waves))
         return (
             f"{self.phase.name}: {len(self.committed):,} of {len(self.waves):,} waves are committed, "
-            f"wave {rest + 1:,} goes on"
+            f"wave {rest + 1:,} is next"
         )
 
     def _take(self, metadata: dict[str, Any]) -> None:

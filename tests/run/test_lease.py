@@ -193,6 +193,20 @@ def test_a_lease_is_renewed_while_it_is_held(folder):
     assert renewed["holder"] == first["holder"] and renewed["expires"] > first["expires"]
 
 
+def test_a_lease_that_is_renewed_while_it_is_read_is_read_again(tmp_path, monkeypatch):
+    """On a store the size and the bytes are two requests: the first read may end early."""
+    read, reads = Folder.read_bytes, []
+
+    def read_short(self, *names):
+        reads.append(names)
+        return read(self, *names)[: -5 if len(reads) == 1 else None]
+
+    with hold_lease(Folder(str(tmp_path))) as lease:
+        monkeypatch.setattr(Folder, "read_bytes", read_short)
+        lease.check()
+    assert len(reads) > 1
+
+
 def test_a_storage_that_fails_for_good_is_reported_by_its_first_error(folder, monkeypatch):
     def fail(*_):
         raise OSError("the second")

@@ -112,7 +112,7 @@ def check_walls(work: Folder) -> None:
     started = time.monotonic()
     with pytest.raises(KeyboardInterrupt) as interrupt:
         phase.run([0, 1, 2], partial(PartMetadata, work=work), None)
-    assert interrupt.value.__notes__ == ["align: 1 of 3 waves are committed, wave 2 goes on"]
+    assert interrupt.value.__notes__ == ["align: 1 of 3 waves are committed, wave 2 is next"]
     first_s = time.monotonic() - started
     (name,) = work.list_names("waves")
     kept = work.read_json("waves", name)["stats"]
@@ -247,7 +247,8 @@ def test_a_phase_that_stands_still_for_good_ends_in_one_line(tmp_path, ray_clust
     merge = partial(merge_counted, target=str(tmp_path))
     phase = Phase("align", Folder(str(tmp_path)), 1, merge, (), WORKER_POOLS)
     with pytest.raises(
-        ClusterFailed, match=r"^align: no block came for [\d,]+ s, 4 times without a commit .* goes on"
+        ClusterFailed,
+        match=r"^align: no block came for [\d,]+ s, 4 times without a commit .* the same command resumes it",
     ):
         phase.run([0, 1, 2], Still, None)
     assert len(phase.work.list_names("waves")) == 1
