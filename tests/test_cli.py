@@ -37,8 +37,17 @@ from tests.curate.broken import break_tower
         (["curate", "--set", "align.keep", "--out", "x"], ["OPTION=VALUE"]),
         (["curate", "--set", "align.keep", "0.6", "--out", "x"], ["'align.keep': must be --set OPTION="]),
         (["curate", "--set", "input=/no/such/folder", "--out", "x"], ["/no/such/folder"]),
-        (["curate", "jobs/nothing.py", "--out", "x"], ["jobs/nothing.py", "no such job file"]),
-        (["curate", "config.yaml", "--out", "x"], ["config.yaml", "must be a Python file"]),
+        (["curate", "jobs/nothing.py", "--out", "x"], ["jobs/nothing.py", "no such config file"]),
+        (["curate", "config.yml", "--out", "x"], ["config.yml", "no such config file"]),
+        (["curate", "config.yaml", "--out", "x"], ["config.yaml: 'inptu': no such", "closest is input"]),
+        (["curate", "config.txt", "--out", "x"], ["config.txt", "must be FILE.yaml, FILE.json, FILE.py"]),
+        (["curat", "--out", "x"], ["'curat': must be a command, the nearest is curate"]),
+        (["plan", "--set", "input=a"], ["raycomp curate ... --dry-run"]),
+        (["curate", "--input", "a", "--out", "x"], ["--input: is an option; write --set input=a"]),
+        (["curate", "--align.keep=0.4", "--out", "x"], ["write --set align.keep=0.4"]),
+        (["curate", "--ot", "x", "--out", "x"], ["--ot: must be an argument", "the nearest is --out"]),
+        (["curate", "--set", "input=a"], ["--out: is missing"]),
+        (["show", "a", "b"], ["'b': is one argument too many"]),
         (["curate", "broken.py", "--out", "x"], ["broken.py: SyntaxError"]),
         (["curate", "failing.py", "--out", "x"], ["failing.py: ZeroDivisionError"]),
         (["curate", "failing.py:imports", "--out", "x"], ["ModuleNotFoundError", "no_such_module"]),
@@ -52,7 +61,7 @@ from tests.curate.broken import break_tower
 )
 def test_a_users_mistake_is_one_line_and_exit_code_2(command, words, capsys, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "config.yaml").write_text("input: a")
+    (tmp_path / "config.yaml").write_text("inptu: a")
     (tmp_path / "broken.py").write_text("def config(:\n")
     (tmp_path / "failing.py").write_text(
         "def config():\n    return 1 / 0\ndef imports():\n    import no_such_module\n"
@@ -64,7 +73,7 @@ def test_a_users_mistake_is_one_line_and_exit_code_2(command, words, capsys, mon
     assert not (tmp_path / "x").exists()
 
 
-@pytest.mark.parametrize("command", ["curate", "plan", "train", "negatives", "evaluate"])
+@pytest.mark.parametrize("command", ["curate", "train", "negatives", "evaluate"])
 def test_weights_that_embed_no_text_are_reported_before_a_run_starts(command, tiny_scorer, tmp_path, capsys):
     scorer, folder = break_tower(tiny_scorer, tmp_path, "texts", "zero"), tmp_path / "in"
     for name, samples in world_shards(4, 0, 3, per_shard=4):
@@ -79,8 +88,7 @@ def test_weights_that_embed_no_text_are_reported_before_a_run_starts(command, ti
     else:
         options["input"] = tmp_path / "captions.parquet" if command == "negatives" else folder
     words = [word for option, value in options.items() for word in ("--set", f"{option}={value}")]
-    out = [] if command == "plan" else ["--out", str(tmp_path / "out")]
-    assert cli.main([command, *words, *out]) == 2
+    assert cli.main([command, *words, "--out", str(tmp_path / "out")]) == 2
     bad = "gives embeddings that are not finite or not of length 1 (1 of 1 texts); name other weights"
     assert f"{group}.weights={scorer.weights!r}: {bad}\n" in capsys.readouterr().err
     assert not (tmp_path / "out" / "run.json").exists()
@@ -125,7 +133,7 @@ def test_help_lists_the_options_that_a_command_has(name, columns, monkeypatch, c
     known = list_options(command.config) if "--set" in command.arguments else []
     listed = {option.path for option in known if f"  {option.path} (" in text}
     assert listed == {option.path for option in known if command.mark is None or command.mark in option.marks}
-    below = text.partition("\ndials")[2].splitlines()
+    below = text.partition("\nOPTION of --set")[2].splitlines()
     assert bool(below) == bool(known) and all(len(line) <= 110 for line in below)
 
 
@@ -336,3 +344,22 @@ def test_a_folder_that_is_none_is_named_by_every_function(out, tmp_path, monkeyp
     assert not list(tmp_path.iterdir())
     with pytest.raises(ValueError, match="gone: holds no finished run"):
         raycomp.compare(tmp_path / "gone", tmp_path / "gone", tmp_path / "o")
+
+
+@pytest.mark.parametrize(
+    ("line", "wanted"),
+    [
+        ("raycomp cura", {"curate"}),
+        ("raycomp curate --dr", {"--dry-run"}),
+        ("raycomp curate --set align.", {"align.keep="}),
+        ("raycomp select out --set align.", {"align.keep="}),
+    ],
+)
+def test_a_shell_completes_commands_arguments_and_options(line, wanted, tmp_path):
+    """argcomplete's protocol: the line in the environment, the words in a file."""
+    env = {**os.environ, "_ARGCOMPLETE": "1", "COMP_LINE": line, "COMP_POINT": str(len(line)), "IFS": "\v"}
+    env |= {"_ARGCOMPLETE_STDOUT_FILENAME": str(tmp_path / "words"), "_ARGCOMPLETE_SHELL": "zsh"}
+    code = "import sys; sys.argv = ['raycomp']; from raycomp.cli import main; main()"
+    subprocess.run([sys.executable, "-c", code], env=env, check=True, capture_output=True)
+    words = {word.split(":")[0].strip() for word in (tmp_path / "words").read_text().split("\v")}
+    assert wanted <= words, words

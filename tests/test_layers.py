@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from raycomp.cli import load_job
-from raycomp.config import override_all
+from raycomp.config import load_job, override_all
 from raycomp.config.commands import FOLDERS
 
 ROOT = Path(__file__).parents[1]
@@ -30,6 +29,7 @@ LAYERS = {
     "run": 5,
     **dict.fromkeys(COMMANDS, 6),
     "api": 7,
+    "arguments": 7,
     "cli": 7,
     "__main__": 7,
     "__init__": 7,
@@ -39,6 +39,7 @@ NEIGHBOURS: dict[str, set[str]] = {
     "schema": {"words"},
     "config": {"words"},
     "__main__": {"cli"},
+    "cli": {"arguments"},
     "__init__": {"api"},
 }
 # A command imports another's ``__init__`` and ``config``. These import more, so far.
@@ -57,6 +58,8 @@ EXCEPTIONS = {
 # Every library of others, and the packages that know it; "commands" are all folders of commands.
 HOMES = {
     "PIL": {"models", "worlds"},
+    "argcomplete": {"arguments"},
+    "yaml": {"config"},
     "aiohttp": {"negatives"},
     "fsspec": {"data"},
     "gcsfs": {"data"},

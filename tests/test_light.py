@@ -84,7 +84,6 @@ def refused_anywhere(folder: Path) -> list[list[str]]:
             ["--set", "align.keep=2", "--out", "out"],
             ["--set", "align.kep=0.5", "--out", "out"],
         ],
-        "plan": [["--set", "input=nowhere"], ["--set", "attribute.pool=0"]],
         "select": [["nowhere", "--out", "out"], ["empty", "--set", "align.keep=2", "--out", "out"]],
         "negatives": [
             ["--set", "input=nowhere", "--out", "out"],
@@ -104,6 +103,7 @@ def refused_anywhere(folder: Path) -> list[list[str]]:
         "continual": [["--set", "tasks=nowhere", "--out", "out"], ["--set", "seeds=0", "--out", "out"]],
         "compare": [["nowhere", "empty", "--out", "out"], ["empty", "empty", "--out", "stray"]],
         "show": [["nowhere"], ["empty"]],
+        "list": [["nowhere"], ["empty"]],
         "explain": [["nowhere", "0" * 32], ["empty", "0" * 32]],
         "probe": [
             ["overlap", "--set", "input=nowhere", "--out", "out"],

@@ -16,8 +16,9 @@ from raycomp.config.change import (
     read_value,
     to_dict,
 )
-from raycomp.config.check import ClusterFailed, LeaseLost, Terminated, TooMuchBadData, UserError
+from raycomp.config.check import ClusterFailed, DryRun, LeaseLost, Terminated, TooMuchBadData, UserError
 from raycomp.config.commands import find_command, find_config, list_kinds
+from raycomp.config.config_files import load_config, save_config
 from raycomp.config.jobs import load_job
 from raycomp.config.options import is_marked, list_options
 from raycomp.config.shared import (
@@ -35,6 +36,7 @@ __all__ = [
     "ClusterConfig",
     "ClusterFailed",
     "Domain",
+    "DryRun",
     "LeaseLost",
     "ModelConfig",
     "ParserConfig",
@@ -54,11 +56,13 @@ __all__ = [
     "is_marked",
     "list_kinds",
     "list_options",
+    "load_config",
     "load_job",
     "override",
     "override_all",
     "read_space",
     "read_value",
+    "save_config",
     "to_dict",
     "write_space",
 ]

@@ -152,7 +152,7 @@ def _convert(kind: Any, value: Any) -> Any:
         return {str(name): _read_argument(one) for name, one in value.items()}
     if kind in (int, float):
         return kind(str(value))
-    if kind is str and isinstance(value, str | int | float | os.PathLike):
+    if kind is str and isinstance(value, str | int | float | os.PathLike) and not isinstance(value, bool):
         return str(value).encode().decode()  # a path may hold bytes that are no text
     raise ValueError(value)
 

@@ -18,6 +18,10 @@ class UserError(ValueError):
     """An error found by a worker that the user can fix; a plain ValueError from there is a bug."""
 
 
+class DryRun(Exception):
+    """Ends a dry run after all checks; its text reports what would run and what it costs."""
+
+
 class Terminated(KeyboardInterrupt):
     """A signal, by number, asked the process to end; handled like an interrupt, except for the exit code."""
 

@@ -7,7 +7,6 @@ from typing import Any
 # Every command, in the order of ``raycomp --help``, and the folder whose ``COMMANDS`` holds it.
 FOLDERS = {
     "curate": "curate",
-    "plan": "curate",
     "select": "curate",
     "negatives": "negatives",
     "train": "train",
@@ -16,6 +15,7 @@ FOLDERS = {
     "continual": "continual",
     "compare": "evaluate",
     "show": "inspect",
+    "list": "inspect",
     "explain": "inspect",
     "probe": "probe",
     "study": "study",

@@ -18,7 +18,9 @@ def load_job(name: str) -> Any:
     path, _, variant = name.partition(":")
     variant = variant or "config"
     if not Path(path).is_file() or Path(path).suffix != ".py":
-        raise ValueError(f"{path}: no such job file; it must be a Python file, FILE.py or FILE.py:VARIANT")
+        raise ValueError(
+            f"{path}: no such config file; it must be FILE.yaml, FILE.json, FILE.py or FILE.py:VARIANT"
+        )
     with in_one_line(name, "return a config"):
         module = run_file(path)
         make = getattr(module, variant, None)

@@ -129,9 +129,9 @@ class ClusterConfig:
     """Seconds without progress after which a phase is ended and restarted from its commits, at most three
     times in a row. Loading a model or reading up to a first block must take less."""
     price_per_hour: float | None = None
-    """Price of an hour of one worker, for ``raycomp plan``; in any currency."""
+    """Price of an hour of one worker, for ``--dry-run``; in any currency."""
     machines: tuple[str, ...] = ()
-    """Kinds of machines that ``raycomp plan`` compares, each NAME:CPUS:GPUS:PRICE; PRICE is per hour."""
+    """Kinds of machines that ``--dry-run`` compares, each NAME:CPUS:GPUS:PRICE; PRICE is per hour."""
     labels: tuple[str, ...] = ()
     """Labels, each KEY=VALUE, of the nodes that run scorers, training workers and language models; none
     = any node. cluster.yaml labels its nodes ray.io/market-type=spot or on-demand."""

@@ -37,6 +37,7 @@ from raycomp.models.describe import describe_scorer, fingerprint_scorer
 from raycomp.models.parser import fingerprint_parser
 from raycomp.report.charts import cut_out, intervals
 from raycomp.report.page import render_page
+from raycomp.run.opening import say_count
 from raycomp.run.run import Run, Say, command_line, start_run
 from raycomp.run.session import Session, connect, say_many
 from raycomp.run.tasks import map_some
@@ -62,9 +63,9 @@ def continual(config: ContinualConfig, out: str, say: Say = print) -> dict[str, 
     check_writable(out)
     rerun = command_line("raycomp continual", changed_options(asked), out)
     outputs = (RUNS, _FIGURES, TABLE, PUBLISHED)
-    with start_run(
-        "continual", config, partial(fingerprint_streams, config), out, say, rerun, outputs=outputs
-    ) as run:
+    fingerprint = partial(fingerprint_streams, config)
+    cost = partial(say_count, len(runs) + len(trials), "trainings")
+    with start_run("continual", config, fingerprint, out, say, rerun, outputs=outputs, cost=cost) as run:
         if run.is_finished:
             return run.record
         workers = _count_workers(config, runs)

@@ -9,12 +9,6 @@ COMMANDS = {
         "job --set --out",
         "curate.config:CurateConfig",
     ),
-    "plan": Command(
-        "time each stage on a few rows; writes nothing",
-        "curate.plan:plan",
-        "job --set",
-        "curate.config:CurateConfig",
-    ),
     "select": Command(
         "choose again from the scores of a curation; loads no model",
         "curate.command:select",

@@ -16,6 +16,7 @@ from raycomp.curate.config import (
     read_config,
 )
 from raycomp.curate.materialize import materialize
+from raycomp.curate.plan import plan
 from raycomp.curate.publish import check_scorer, describe_coverage, draw_report
 from raycomp.curate.rules import DRAW, find_rule, name_draw
 from raycomp.curate.score import Scoring, check_aligned, score
@@ -70,7 +71,8 @@ def curate(
         )
     again = command_line(f"raycomp select {shlex.quote(out)}", _fewer(config), f"{out}-2")
     fingerprint = partial(_fingerprint, config, shards)
-    with start_run("curate", config, fingerprint, out, say, commands={"Choose again": again}) as run:
+    again_too, cost = {"Choose again": again}, partial(plan, config)
+    with start_run("curate", config, fingerprint, out, say, commands=again_too, cost=cost) as run:
         if run.is_finished:
             return run.record
         with connect(

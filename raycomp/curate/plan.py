@@ -212,7 +212,7 @@ def price_machines(measured: Measured, machines: Sequence[Machine]) -> Table:
 def _price(measured: Measured, machine: Machine) -> tuple[str, float | None, float | None, str]:
     on_gpus = measured.scorer_cores == 0
     if on_gpus != (machine.gpus > 0):
-        return machine.name, None, None, f"not known: run plan {'without' if on_gpus else 'with'} a GPU"
+        return machine.name, None, None, f"not known: measured {'with' if on_gpus else 'without'} a GPU"
     cpu_s, gpu_s = measured.cpu_s / machine.cpus, 0.0
     if on_gpus:
         gpu_s = measured.scorer_s / machine.gpus

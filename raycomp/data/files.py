@@ -203,11 +203,43 @@ def _list_disk(
             yield from _list_disk(filesystem, info.path, f"{name}/", (*above, real))
 
 
+_is_dry = False
+
+
+@contextmanager
+def dry_run(is_dry: bool) -> Iterator[None]:
+    """Let commands in the block check everything and then raise ``DryRun`` instead of writing."""
+    global _is_dry
+    before, _is_dry = _is_dry, is_dry
+    try:
+        yield
+    finally:
+        _is_dry = before
+
+
+def is_dry_run() -> bool:
+    """Whether a command must write nothing."""
+    return _is_dry
+
+
+def _check_disk(folder: str) -> None:
+    """Raise ValueError where the nearest existing folder above a local one refuses files; stores: nothing."""
+    if split_uri(folder)[0]:
+        return
+    path = Path(folder)
+    above = next(one for one in (path, *path.parents) if one.exists())
+    if not (above.is_dir() and os.access(above, os.W_OK | os.X_OK)):
+        raise ValueError(f"out={folder!r}: cannot be written: {above} is not a folder that takes files")
+
+
 def check_writable(folder: str) -> None:
     """Raise ValueError, one line, unless files can be written in ``folder`` (made if needed)."""
     scheme = split_uri(folder)[0]
     if scheme in READ_ONLY:
         raise ValueError(f"out={folder!r}: {scheme}:// is only read; name a folder or another store")
+    if is_dry_run():
+        _check_disk(folder)
+        return
     probe = join_uri(folder, f".probe-{uuid.uuid4().hex}")
     try:
         with new_file(probe) as file:

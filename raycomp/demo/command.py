@@ -11,10 +11,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from raycomp.config import ClusterConfig, ModelConfig, ScorerConfig, WavesConfig
+from raycomp.config import ClusterConfig, DryRun, ModelConfig, ScorerConfig, WavesConfig
 from raycomp.config.check import MOST_WHOLE, check
 from raycomp.curate.command import curate
 from raycomp.curate.config import AlignConfig, AttributeConfig, CurateConfig
+from raycomp.data.files import check_writable, is_dry_run
+from raycomp.data.paths import absolute_uri
 from raycomp.demo.figures import describe_limits, find_figures, report_accuracies, report_others
 from raycomp.demo.planted import FAULT, make_tables
 from raycomp.evaluate import retrieval
@@ -74,6 +76,9 @@ def demo(out: str, seed: int = 0, say: Callable[[str], None] = print) -> dict[st
     if "://" in out:
         raise ValueError(f"out={out!r}: the demo needs a local folder")
     check(0 <= seed <= MOST_WHOLE, "--seed", seed, f"between 0 and {MOST_WHOLE:,}")
+    check_writable(absolute_uri(out))
+    if is_dry_run():
+        raise DryRun("dry run of demo: all checks passed, nothing was written; the demo takes some minutes")
     clock = _Clock(say)
     world, trained = _make(out, seed, clock)
     config = make_config(world, trained)

@@ -35,7 +35,7 @@ from raycomp.models.describe import describe_scorer, fingerprint_scorer
 from raycomp.models.spec import ScorerSpec
 from raycomp.report.page import render_page
 from raycomp.run.leaks import Leak, check_left, warn_leak
-from raycomp.run.opening import refuse_early
+from raycomp.run.opening import refuse_early, say_count
 from raycomp.run.record import describe_phases, describe_stages
 from raycomp.run.run import Run, Say, command_line, start_run
 from raycomp.run.session import connect
@@ -69,7 +69,8 @@ def evaluate(config: EvaluateConfig, out: str, say: Say = print) -> dict[str, An
     spec = describe_scorer(fetch_model(config.model))
     fingerprint = partial(_fingerprint, config, spec)
     rerun = command_line("raycomp evaluate", changed_options(asked), out)
-    with start_run("evaluate", config, fingerprint, out, say, rerun, outputs=("scores", TABLE)) as run:
+    outputs, cost = ("scores", TABLE), partial(say_count, len(opened), "benchmarks")
+    with start_run("evaluate", config, fingerprint, out, say, rerun, outputs=outputs, cost=cost) as run:
         if run.is_finished:
             return run.record
         with connect(config.cluster, run.folder, run.lease.check, say=say) as session:

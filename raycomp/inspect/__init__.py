@@ -3,7 +3,10 @@
 from raycomp.config.commands import Command
 
 COMMANDS = {
-    "show": Command("print the funnel of a run", "inspect.command:show", "source --verify"),
+    "show": Command(
+        "print the result, counts and warnings of a run", "inspect.command:show", "source --verify"
+    ),
+    "list": Command("list the runs in a folder, each with its result", "inspect.runs:list_runs", "parent"),
     "explain": Command(
         "print every score and gate of one sample", "inspect.command:explain", "source uid --verify"
     ),

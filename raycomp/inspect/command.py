@@ -21,7 +21,7 @@ _EXPLAIN |= {"probe pas": explain_targets}
 
 
 def show(source: str) -> Iterator[str]:
-    """Yield a summary of the run in ``source``: its funnel, its phases, its warnings and its report's path.
+    """Yield a summary of the run in ``source``: its result, options, counts, phases, warnings, report's path.
 
     Raises ValueError if there is no finished run, and at the end if its files differ from those it wrote.
     """
@@ -34,8 +34,8 @@ def _describe(run: dict[str, Any], folder: Folder) -> str:
     report = folder.at(REPORT) if folder.exists(REPORT) else None
     facts = {"run": run["kind"], "input": run["config"].get("input"), "rule": _describe_rule(run)}
     facts |= _describe_training(run, folder)
-    facts |= {"begun": run.get("started"), "finished": run.get("finished"), "report": report}
-    lead = [format_facts({name: value for name, value in facts.items() if value})]
+    facts |= {"started": run.get("started"), "finished": run.get("finished"), "report": report}
+    lead = [run.get("headline"), format_facts({name: value for name, value in facts.items() if value})]
     phases = [_report_phases(run["phases"])] if run.get("phases") else []
     warnings = "\n".join(f"warning: {warning}" for warning in run["warnings"])
     parts = [

@@ -35,7 +35,7 @@ from raycomp.negatives.exports import write_negclip, write_shards
 from raycomp.negatives.page import Tally, render_negatives, tally_negatives
 from raycomp.negatives.write_all import Writing, write_all
 from raycomp.run.bad_data import check_bad_rows, describe_dropped
-from raycomp.run.opening import refuse_early
+from raycomp.run.opening import refuse_early, say_count
 from raycomp.run.parts import Stats
 from raycomp.run.record import describe_phases, describe_stages
 from raycomp.run.run import Say, command_line, start_run
@@ -65,7 +65,8 @@ def negatives(config: NegativesConfig, out: str, say: Say = print) -> dict[str, 
         describe_scorer(config.ranker)
     # The config as requested: the scorer is resolved again.
     rerun = command_line("raycomp negatives", changed_options(asked), out)
-    with start_run("negatives", config, partial(_fingerprint, config), out, say, rerun) as run:
+    fingerprint, cost = partial(_fingerprint, config), partial(say_count, len(sources), "files of captions")
+    with start_run("negatives", config, fingerprint, out, say, rerun, cost=cost) as run:
         if run.is_finished:
             return run.record
         scores = config.negatives.rank or config.negatives.engine == "vllm"

@@ -128,14 +128,25 @@ def _take(folder: Folder, lease: Lease) -> None:
     if found and found["holder"] == lease.holder:
         return  # a client that lost the answer to its PUT asks again, and finds its own lease
     if found and not _is_over(found):
-        raise HeldError(
-            f"out={folder.uri!r}: process {found['process']} on {found['host']} has been writing it "
-            f"since {found['started']}; wait for it, or until {found['expires']} if it is dead"
-        )
+        raise _name_holder(folder, found)
     if found:  # else it was released in between
         folder.remove(LEASE)
     if not folder.create_json(lease.content(), LEASE):
         raise HeldError(f"out={folder.uri!r}: another run has just begun there; wait for it")
+
+
+def check_free(folder: Folder) -> None:
+    """Raise ValueError naming the owner where another run holds the folder; take nothing."""
+    found = read_lease(folder)
+    if found and not _is_over(found):
+        raise _name_holder(folder, found)
+
+
+def _name_holder(folder: Folder, found: dict[str, Any]) -> HeldError:
+    return HeldError(
+        f"out={folder.uri!r}: process {found['process']} on {found['host']} has been writing it "
+        f"since {found['started']}; wait for it, or until {found['expires']} if it is dead"
+    )
 
 
 def find_pid_namespace() -> str:

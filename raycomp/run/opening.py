@@ -5,7 +5,7 @@ import os
 import platform
 import posixpath
 import uuid
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from datetime import UTC, datetime
 from importlib.metadata import version
 from typing import Any
@@ -16,6 +16,7 @@ from raycomp.data.folder import Folder
 from raycomp.data.manifest import check_results
 from raycomp.data.paths import LEASE, RUN, WORK
 from raycomp.data.runs import FINISHED, RUNNING, bound_inputs, bound_options, read_run
+from raycomp.run.lease import check_free
 
 PACKAGES = ("raycomp", "ray", "torch", "open_clip_torch", "spacy", "pyarrow", "numpy")
 # Parts of a run's fingerprint that never held a file's time.
@@ -46,6 +47,34 @@ def open_run(folder: Folder, record: dict[str, Any]) -> dict[str, Any] | None:
         _check_finished(folder, previous)
         tidy(folder)  # the run may have been killed just before it did so
     return previous
+
+
+def check_run(folder: Folder, record: dict[str, Any]) -> dict[str, Any] | None:
+    """Return the record of the same run if it was started in the folder before; write nothing.
+
+    Raises ValueError where the folder is held by another process or holds another run.
+    """
+    check_free(folder)
+    previous = find_run(folder)
+    if previous is not None:
+        refuse_other(previous, record, folder)
+        if previous["status"] == FINISHED:
+            _check_finished(folder, previous)
+    return previous
+
+
+def report_dry_run(kind: str, previous: dict[str, Any] | None, cost: Callable[[], str]) -> str:
+    """Return what a dry run prints: that nothing is wrong, what the command would do, and its cost."""
+    passed = f"dry run of {kind}: all checks passed, nothing was written"
+    if previous is not None and previous["status"] == FINISHED:
+        return f"{passed}; the run is finished already, the command would do nothing"
+    how = "it would start" if previous is None else f"it would resume the run of {previous.get('started')}"
+    return "\n\n".join(filter(None, (f"{passed}; {how}", cost())))
+
+
+def say_count(count: int, what: str) -> str:
+    """Return the cost of a command that runs many alike, for ``report_dry_run``."""
+    return f"{count:,} {what}"
 
 
 def refuse_early(kind: str, config: Any, out: str) -> None:

@@ -18,8 +18,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from raycomp.config import ClusterFailed, LeaseLost, as_setting, changed_options, find_config
-from raycomp.data.files import check_writable, copy_file
+from raycomp.config import ClusterFailed, DryRun, LeaseLost, as_setting, changed_options, find_config
+from raycomp.data.files import check_writable, copy_file, is_dry_run
 from raycomp.data.folder import Folder
 from raycomp.data.manifest import FORMAT, write_manifest
 from raycomp.data.paths import ARCHITECTURE, LEASE, REPORT, RUN, WORK, absolute_uri
@@ -27,7 +27,7 @@ from raycomp.data.runs import FAILED, FINISHED, TIMES, read_run
 from raycomp.data.written import WrittenFiles, watch_writes
 from raycomp.run.events import keep_events, log_event
 from raycomp.run.lease import Lease, hold_lease
-from raycomp.run.opening import describe_run, now, open_run, refuse_inside, tidy
+from raycomp.run.opening import check_run, describe_run, now, open_run, refuse_inside, report_dry_run, tidy
 from raycomp.words import OK
 
 Say = Callable[[str], None]
@@ -172,7 +172,7 @@ class Run:
         if self._page is not None:
             self.folder.write_bytes(self._page.encode(), REPORT)
         manifest = write_manifest(self.folder, self.outputs, self.watch.files)
-        self.record |= {"status": FINISHED, "format": FORMAT, "manifest": manifest}
+        self.record |= {"status": FINISHED, "headline": self._said, "format": FORMAT, "manifest": manifest}
         self.folder.write_json(self.record, RUN)
         tidy(self.folder)
         say(self._said + (f"; report: {self.folder.at(REPORT)}" if self._page is not None else ""))
@@ -188,6 +188,7 @@ def start_run(
     rerun: str | None = None,
     commands: Mapping[str, str] | None = None,
     outputs: Sequence[str] = _OUTPUTS,
+    cost: Callable[[], str] = str,
 ) -> Iterator[Run]:
     """Start the run ``kind`` of ``config`` in the folder or uri ``out``, or resume it; publish it afterwards.
 
@@ -195,8 +196,9 @@ def start_run(
     ``rerun`` is the command that repeats the run, where its config does not give it; ``commands`` are more
     lines for the record. ``outputs`` names the results: sub-folders ("tables"), or files at the top
     ("theory.json"). The run's manifest lists their files when the run is published. A finished run must still
-    have them, and is returned unchanged. Raises ValueError where the folder cannot be written, is held by
-    another process or holds another run, or where results of a finished run are missing or changed.
+    have them, and is returned unchanged. In a dry run nothing is written, and DryRun reports ``cost()``.
+    Raises ValueError where the folder cannot be written, is held by another process or holds another run, or
+    where results of a finished run are missing or changed.
     """
     # Readers of a run look up there, by its kind, which of its options may change.
     assert find_config(kind) is type(config), f"{kind}: not in the COMMANDS of a folder"
@@ -205,6 +207,8 @@ def start_run(
     check_writable(folder.uri)
     rerun = rerun or command_line(f"raycomp {kind}", changed_options(config), folder.uri)
     record = describe_run(kind, config, fingerprint(), {"Rerun": rerun, **(commands or {})})
+    if is_dry_run():
+        raise DryRun(report_dry_run(kind, check_run(folder, record), cost))
     with hold_lease(folder) as lease:
         previous = open_run(folder, record)
         record["id"] = (previous or record).get("id", record["id"])

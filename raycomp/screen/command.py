@@ -1,5 +1,6 @@
 """``raycomp screen``: draw the worlds, score them, report the faults that each rule finds."""
 
+from functools import partial
 from typing import Any
 
 from raycomp.data.files import check_writable
@@ -8,6 +9,7 @@ from raycomp.data.paths import absolute_uri
 from raycomp.data.runs import digest
 from raycomp.report.charts import cut_out, intervals
 from raycomp.report.page import render_page
+from raycomp.run.opening import say_count
 from raycomp.run.run import Run, Say, start_run
 from raycomp.run.session import connect, say_many
 from raycomp.run.tasks import map_some
@@ -34,7 +36,8 @@ def screen(config: ScreenConfig, out: str, say: Say = print) -> dict[str, Any]:
     check_writable(out)
     outputs = (_RUNS, _CAPTIONS, _FIGURES, _FAULTS, _TRAITS, _TEXT)
     fingerprint = {"architecture": digest(ARCHITECTURE)}
-    with start_run("screen", config, lambda: fingerprint, out, say, outputs=outputs) as run:
+    cost = partial(say_count, len(runs), "runs")
+    with start_run("screen", config, lambda: fingerprint, out, say, outputs=outputs, cost=cost) as run:
         if run.is_finished:
             return run.record
         many = say_many(len(runs))

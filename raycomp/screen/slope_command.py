@@ -2,6 +2,7 @@
 them."""
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from raycomp.data.paths import absolute_uri
 from raycomp.data.runs import digest
 from raycomp.report.charts import cut_out, intervals
 from raycomp.report.page import render_page
+from raycomp.run.opening import say_count
 from raycomp.run.run import Run, Say, start_run
 from raycomp.run.session import connect, say_many
 from raycomp.run.tasks import map_some
@@ -41,7 +43,8 @@ def slope(config: SlopeConfig, out: str, say: Say = print) -> dict[str, Any]:
     check_writable(out)
     runs = list_runs(config)
     fingerprint = {"architecture": digest(ARCHITECTURE)}
-    with start_run("slope", config, lambda: fingerprint, out, say, outputs=(_RUNS, _FIGURES, _TABLE)) as run:
+    outputs, cost = (_RUNS, _FIGURES, _TABLE), partial(say_count, len(runs), "runs")
+    with start_run("slope", config, lambda: fingerprint, out, say, outputs=outputs, cost=cost) as run:
         if run.is_finished:
             return run.record
         many = say_many(len(runs))

@@ -1,6 +1,7 @@
 """``raycomp study``: build the worlds, train the runs, report the results."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from raycomp.data.files import check_writable
@@ -8,6 +9,7 @@ from raycomp.data.folder import Folder
 from raycomp.data.paths import absolute_uri
 from raycomp.report.charts import cut_out, intervals
 from raycomp.report.page import render_page
+from raycomp.run.opening import say_count
 from raycomp.run.run import Run, Say, start_run
 from raycomp.run.session import connect, say_many
 from raycomp.run.tasks import map_some
@@ -33,7 +35,8 @@ def study(config: StudyConfig, out: str, say: Say = print) -> dict[str, Any]:
         raise ValueError(f"out={out!r}: the study needs a local folder")
     runs = list_runs(config)
     check_writable(out)
-    with start_run("study", config, fingerprint_worlds, out, say, outputs=(_RUNS, _FIGURES, _TABLE)) as run:
+    outputs, cost = (_RUNS, _FIGURES, _TABLE), partial(say_count, len(runs), "runs")
+    with start_run("study", config, fingerprint_worlds, out, say, outputs=outputs, cost=cost) as run:
         if run.is_finished:
             return run.record
         many = say_many(len(runs))

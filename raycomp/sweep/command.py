@@ -45,7 +45,7 @@ from raycomp.sweep.curves import (
 from raycomp.sweep.job_file import BEST, write_job
 from raycomp.sweep.journal import FAILED, FINISHED, STOPPED, TRIALS, Journal, Trial
 from raycomp.sweep.metric import check_metric, list_metrics, list_stream_metrics, list_world_metrics
-from raycomp.sweep.plan import Plan, list_checked, list_groups, make_plan
+from raycomp.sweep.plan import Plan, count_planned, list_checked, list_groups, make_plan
 from raycomp.sweep.rows import make_rows
 from raycomp.sweep.seed_training import COMMANDS, Job, make_streams
 from raycomp.sweep.tables import list_warnings, make_tables, say_winner
@@ -58,6 +58,7 @@ from raycomp.sweep.worlds import (
     scored_options,
     write_negatives,
 )
+from raycomp.table import format_facts
 from raycomp.train.losses import find_loss, fingerprint_loss
 from raycomp.train.pairs import fingerprint_pairs
 from raycomp.words import OK
@@ -83,7 +84,8 @@ def sweep(config: SweepConfig, out: str, say: Say = print) -> dict[str, Any]:
     plan, metric = _check(config)
     needed = plan_alone(config) if is_alone(config) else None
     check_writable(out)
-    with start_run("sweep", config, partial(_fingerprint, config, plan), out, say, outputs=_OUTPUTS) as run:
+    fingerprint, cost = partial(_fingerprint, config, plan), partial(_describe_cost, plan)
+    with start_run("sweep", config, fingerprint, out, say, outputs=_OUTPUTS, cost=cost) as run:
         if run.is_finished:
             check_trials(plan, Journal(run.folder))
             return run.record
@@ -111,6 +113,14 @@ def sweep(config: SweepConfig, out: str, say: Say = print) -> dict[str, Any]:
             winners = _try_all(job, metric, at_once, run, say)
         _close(run, plan, winners, metric)
     return run.record
+
+
+def _describe_cost(plan: Plan) -> str:
+    config, trials = plan.config, count_planned(plan)
+    reported = f"; {config.report} of them again on {config.report_seeds} report seeds" * bool(
+        config.report_seeds
+    )
+    return format_facts({"trials": f"{trials:,}, each on {config.seeds} seeds{reported}"})
 
 
 def _check(config: SweepConfig) -> tuple[Plan, str]:

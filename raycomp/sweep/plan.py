@@ -141,11 +141,16 @@ def make_plan(config: SweepConfig, scored: Mapping[str, Any] | None) -> Plan:
         raise ValueError(f"per={config.per!r}: must be a dial that the space has a grid of")
     if config.search == "optuna" and not _list_drawn(space):
         raise ValueError("search=optuna: must have a choice or a range in the space")
-    num = _count_points(space) * (config.num_samples if _list_drawn(space) else 1)
+    num = count_planned(plan)
     if num > _MOST_TRIALS:
         raise ValueError(f"space: has {num:,} trials, must have at most {_MOST_TRIALS:,}")
     _check_trials(plan)
     return plan
+
+
+def count_planned(plan: Plan) -> int:
+    """Return the number of trials; of optuna's with a grid, as many for each of its points."""
+    return _count_points(plan.space) * (plan.config.num_samples if _list_drawn(plan.space) else 1)
 
 
 def _check_trials(plan: Plan) -> None:

@@ -24,6 +24,7 @@ from raycomp.run.opening import refuse_early
 from raycomp.run.run import Run, Say, start_run
 from raycomp.run.session import Session, connect
 from raycomp.run.tasks import map_files
+from raycomp.table import format_facts
 from raycomp.train.config import TrainConfig
 from raycomp.train.feed import Drawing
 from raycomp.train.index import Index, make_index
@@ -70,7 +71,8 @@ def train(
     spec = describe_scorer(fetch_model(config.model))
     before = read_trained(config.model.weights)
     fingerprint = partial(_fingerprint, config)
-    with start_run("train", config, fingerprint, out, say, commands=list_uses(out), outputs=_OUTPUTS) as run:
+    uses, cost = list_uses(out), partial(_describe_cost, config, pairs)
+    with start_run("train", config, fingerprint, out, say, commands=uses, outputs=_OUTPUTS, cost=cost) as run:
         if run.is_finished:
             return run.record
         workers = config.train.workers
@@ -100,6 +102,13 @@ def train(
             status = _fit(training, session, run, say)
         _close(run, training, session, index, status)
     return run.record
+
+
+def _describe_cost(config: TrainConfig, pairs: Pairs) -> str:
+    options = config.train
+    steps = f"{options.steps:,} steps" if options.steps else f"{options.epochs or _EPOCHS} epochs in steps"
+    size = f"{len(pairs.shards):,}, {count_bytes(pairs.shards) / 1e9:,.3f} GB"
+    return format_facts({"shards": size, "training": f"{steps} of {options.batch_size:,} pairs"})
 
 
 def _fit(training: Training, session: Session, run: Run, say: Say) -> TrainingStatus:

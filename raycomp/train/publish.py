@@ -5,8 +5,8 @@ from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from raycomp.config import ModelConfig
-from raycomp.data.files import check_writable
+from raycomp.config import DryRun, ModelConfig
+from raycomp.data.files import check_writable, is_dry_run
 from raycomp.data.folder import Folder
 from raycomp.data.manifest import check_results, read_result
 from raycomp.data.paths import ARCHITECTURE, CHECKPOINT, RUN, WEIGHTS
@@ -32,6 +32,10 @@ def publish(source: str, out: str, say: Callable[[str], object] = print) -> None
     check_writable(out)
     if folder.list_names():
         raise ValueError(f"--out {out}: holds other files; name a folder that is empty or new")
+    if is_dry_run():
+        raise DryRun(
+            f"dry run of publish: all checks passed, nothing was written; {len(files)} files would be"
+        )
     from raycomp.models.clip import load_start, load_tokenizer  # behind all checks
 
     with TemporaryDirectory() as local:

@@ -81,7 +81,7 @@ def test_input_without_a_usable_row_is_one_line(tiny_scorer, tmp_path, capsys, k
         if kind in ("no tar", "empty"):
             (folder / f"{i}.tar").write_bytes(b"no tar " * 999 if kind == "no tar" else b"")
     options = {"input": folder, "scorer.model": tiny_scorer.model, "scorer.weights": tiny_scorer.weights}
-    line = ["plan", *(part for item in options.items() for part in ("--set", "{}={}".format(*item)))]
-    assert main(line) == 2
+    line = [part for item in options.items() for part in ("--set", "{}={}".format(*item))]
+    assert main(["curate", *line, "--out", str(tmp_path / "out"), "--dry-run"]) == 2
     said = capsys.readouterr().err.strip()
     assert "no usable row" in said and "\n" not in said and str(folder) in said

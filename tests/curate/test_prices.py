@@ -34,9 +34,9 @@ def test_without_gpus_cores_share_all_of_the_work():
     assert price(ON_CPU, "a", 16, 0, 0.8) == [5.0, pytest.approx(4.0), "its CPUs"]
 
 
-@pytest.mark.parametrize(("measured", "gpus", "how"), [(ON_GPU, 0, "without"), (ON_CPU, 1, "with")])
+@pytest.mark.parametrize(("measured", "gpus", "how"), [(ON_GPU, 0, "with"), (ON_CPU, 1, "without")])
 def test_what_was_not_measured_is_not_reported(measured, gpus, how):
-    assert price(measured, "a", 16, gpus, 1.0) == [None, None, f"not known: run plan {how} a GPU"]
+    assert price(measured, "a", 16, gpus, 1.0) == [None, None, f"not known: measured {how} a GPU"]
 
 
 @pytest.mark.parametrize(

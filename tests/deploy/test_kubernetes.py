@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from raycomp.cli import COMMANDS, _build_parser
+from raycomp.arguments import COMMANDS, parse_arguments
 
 ROOT = Path(__file__).parents[2]
 # Of those that KubeRay 1.6 has, and Kubernetes refuses any other:
@@ -53,7 +53,7 @@ def test_the_cluster_is_the_shape_of_cluster_yaml(job):
 def test_its_line_is_one_of_raycomp(job):
     python, flag, module, *line = shlex.split(job["spec"]["entrypoint"])
     assert (python, flag, module) == ("python", "-m", "raycomp")
-    args = _build_parser().parse_args(line)
+    args = parse_arguments(line)
     assert args.command is COMMANDS["curate"] and args.out.startswith("s3://")
 
 

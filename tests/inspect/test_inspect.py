@@ -143,7 +143,7 @@ def test_any_run_is_shown_with_its_funnel_times_warnings_and_report(written):
     head = [
         "run negatives",
         f"input {written.uri.replace('written', 'curated')}",
-        "begun 2026-01-01",
+        "started 2026-01-01",
         "finished 2026-01-02",
     ]
     body = ["", "2 read", "-1 no_concept", "1 kept (50.0 % of the corpus of 2)", ""]

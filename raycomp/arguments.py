@@ -1,0 +1,168 @@
+"""The arguments of the command line: parsing, help, the nearest right word for a wrong one, completion."""
+
+import argparse
+import os
+import shutil
+from collections.abc import Iterator, Sequence
+from difflib import get_close_matches
+from importlib.metadata import version
+from typing import Any, NoReturn
+
+from raycomp.config import describe_options, list_options, read_space
+from raycomp.config.commands import FOLDERS, Command, find_command
+
+COMMANDS = {name: find_command(name) for name in FOLDERS}
+
+
+class _Set(argparse.Action):
+    """Collects values by the path of their option; errors at once, as a space starts another argument."""
+
+    def __call__(self, parser: Any, namespace: Any, pair: Any, option: str | None = None) -> None:
+        path, equals, value = pair.partition("=")
+        if not equals:
+            raise ValueError(f"--set {pair!r}: must be --set OPTION=VALUE, with = and no space")
+        namespace.set = {**namespace.set, path: value}
+
+
+class _Space(argparse.Action):
+    """Collects entries of the space, which replace those of the config file."""
+
+    def __call__(self, parser: Any, namespace: Any, entry: Any, option: str | None = None) -> None:
+        read_space(entry)  # an invalid entry is reported as it was typed
+        before = namespace.set.get("space", "")
+        namespace.set = {**namespace.set, "space": f"{before} {entry}".strip()}
+
+
+class _ReportVersion(argparse.Action):
+    """Prints the version and exits; the version is looked up only on request."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> NoReturn:
+        print(f"raycomp {version('raycomp')}")
+        parser.exit()
+
+
+_ARGUMENTS: dict[str, dict[str, Any]] = {
+    "job": {
+        "nargs": "?",
+        "metavar": "CONFIG",
+        "help": "a config: FILE.yaml, FILE.json or FILE.py[:VARIANT], a function that returns it",
+    },
+    "probe": {"choices": ("overlap", "composition", "theory", "pas")},
+    "source": {"metavar": "DIR", "help": "a folder that a run wrote"},
+    "parent": {"metavar": "DIR", "help": "a folder with runs at any depth"},
+    "first": {"metavar": "DIR_A", "help": "a folder that raycomp evaluate wrote"},
+    "second": {"metavar": "DIR_B", "help": "another one, of the same examples by another model"},
+    "uid": {"metavar": "UID"},
+    "--set": {"action": _Set, "default": {}, "metavar": "OPTION=VALUE", "help": "an option, as listed below"},
+    "--space": {
+        "action": _Space,
+        "dest": "set",
+        "default": {},
+        "metavar": "OPTION=VALUES",
+        "help": "what is tried: grid(A,B,...), choice(A,B,...), uniform(A,B) or loguniform(A,B); or a value",
+    },
+    "--verify": {
+        "action": "store_true",
+        "help": "compare the SHA-256 of every file of the finished runs that are read, not only their sizes",
+    },
+    "--seed": {"type": int, "default": 0, "help": "draws the world and what is learned of it"},
+    "--out": {"metavar": "DIR", "help": "the folder of the results, or an s3://, gs:// or az:// uri"},
+    "--dry-run": {
+        "action": "store_true",
+        "help": "check the options, the inputs and DIR, report the cost, write nothing",
+    },
+    "--save-config": {
+        "metavar": "FILE",
+        "help": "write all options to FILE.yaml or FILE.json, each with its value; run nothing",
+    },
+}
+
+
+def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
+    """Return the arguments of one command; ``command`` is what runs them.
+
+    Raises ValueError with the nearest right word where a command or an argument is misspelt, and SystemExit
+    as argparse does: 2 after an error, 0 after help or version.
+    """
+    name = next((word for word in argv if not word.startswith("-")), None)
+    if name == "plan":
+        raise ValueError("'plan': is now raycomp curate ... --dry-run")
+    if name is not None and name not in COMMANDS:
+        raise ValueError(f"{name!r}: must be a command{_name_nearest(name, COMMANDS)}; see raycomp --help")
+    parser = _build_parser()
+    if "_ARGCOMPLETE" in os.environ:
+        import argcomplete  # only a shell that completes a word needs it
+
+        argcomplete.autocomplete(parser, default_completer=argcomplete.completers.FilesCompleter())
+    args, rest = parser.parse_known_args(argv)
+    if rest:
+        raise ValueError(_describe_unknown(args.command, rest[0], argv))
+    lacks_out = "--out" in args.command.arguments and args.out is None
+    if lacks_out and getattr(args, "save_config", None) is None:
+        raise ValueError("--out: is missing; name the folder of the results, --out DIR")
+    return args
+
+
+def _name_nearest(word: str, known: Sequence[str] | dict[str, Any]) -> str:
+    return "".join(f", the nearest is {one}" for one in get_close_matches(word, known, 1))
+
+
+def _describe_unknown(command: Command, argument: str, argv: Sequence[str]) -> str:
+    """Return the message for an argument of ``argv`` that the command does not have."""
+    flag, equals, value = argument.partition("=")
+    name = flag.lstrip("-").replace("-", "_")
+    if flag.startswith("-") and "--set" in command.arguments:
+        paths = [option.path for option in list_options(command.config, command.mark)]
+        if name in paths:
+            after = [*argv, "VALUE"][list(argv).index(argument) + 1]
+            wanted = value if equals else "VALUE" if after.startswith("-") else after
+            return f"{flag}: is an option; write --set {name}={wanted}"
+    known = [one for one in _list_arguments(command) if one.startswith("-")]
+    if not flag.startswith("-"):
+        return f"{argument!r}: is one argument too many; see --help"
+    return f"{flag}: must be an argument of this command{_name_nearest(flag, known)}; see its --help"
+
+
+def _list_arguments(command: Command) -> Iterator[str]:
+    """Yield the arguments of a command by their keys in ``_ARGUMENTS``."""
+    yield from command.arguments.split()
+    if "--out" in command.arguments:
+        yield "--dry-run"
+    if "job" in command.arguments:
+        yield "--save-config"
+
+
+def _build_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="raycomp", description="Curate image-text data for composition on Ray, and train on it."
+    )
+    parser.add_argument("--version", action=_ReportVersion, nargs=0, help="print the version and end")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND", parser_class=_CommandParser)
+    for name, command in COMMANDS.items():
+        commands.add_parser(name, help=command.text, description=command.text, allow_abbrev=False).take(
+            command
+        )
+    return parser
+
+
+class _CommandParser(argparse.ArgumentParser):
+    """The arguments of one command; its help also lists the command's options."""
+
+    def take(self, command: Command) -> None:
+        """Add the arguments of a command."""
+        self.set_defaults(command=command, name=self.prog.split()[-1])
+        for name in _list_arguments(command):
+            argument: Any = self.add_argument(name, **_ARGUMENTS[name])
+            if name == "--set":
+                argument.completer = lambda **_: [
+                    f"{option.path}=" for option in list_options(command.config, command.mark)
+                ]
+
+    def format_help(self) -> str:
+        """Return the help; only this method describes the options, as that reads their source."""
+        text, command = super().format_help(), self.get_default("command")
+        if "--set" not in command.arguments:
+            return text
+        width = min(110, max(80, shutil.get_terminal_size().columns))
+        heading = "OPTION of --set" + ", each as the run in DIR had it unless it is set" * bool(command.mark)
+        return f"{text}\n{heading}:\n{describe_options(command.config, command.mark, width)}\n"
