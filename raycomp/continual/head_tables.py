@@ -8,7 +8,7 @@ from raycomp.continual.method import FULL, name_method
 from raycomp.continual.results import Result
 from raycomp.core.contrasts import wilcoxon
 from raycomp.core.regression import correlate_within
-from raycomp.table import Cell, Column, Columns, Estimate, Table
+from raycomp.table import Cell, Column, Columns, Estimate, PValue, Table
 
 
 def report_head(runs: Runs) -> Table:
@@ -51,7 +51,11 @@ def report_margins(runs: Runs) -> Table:
             ]
             found = [runs.estimate(method, metric) for metric in metrics]
             if any(found):
-                rows.append((name_method(method), category, *map(as_estimate, found)))
+                cells = [
+                    PValue(one.value) if one is not None and name.endswith(" p") else as_estimate(one)
+                    for name, one in zip(metrics, found, strict=True)
+                ]
+                rows.append((name_method(method), category, *cells))
     ends = ("margin", "above 0", "exactly 0", "p")
     columns: Columns = (
         "Method",
@@ -77,7 +81,7 @@ def report_margin_gaps(runs: Runs) -> Table:
             if all(len(gap) > 1 for gap in gaps):
                 reported: list[Cell] = []
                 for name, gap in zip(names, gaps, strict=True):
-                    reported += [as_estimate(runs.compare(FULL, method, name)), wilcoxon(gap)]
+                    reported += [as_estimate(runs.compare(FULL, method, name)), PValue(wilcoxon(gap))]
                 rows.append((name_method(method), category, len(gaps[0]), *reported))
     columns: Columns = (
         "Than",

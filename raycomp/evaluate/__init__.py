@@ -10,8 +10,8 @@ COMMANDS = {
         "evaluate.config:EvaluateConfig",
     ),
     "compare": Command(
-        "compare two evaluations, example by example",
-        "evaluate.compare_command:compare",
+        "compare evaluations with the first of them, example by example",
+        "evaluate.compare_command:compare_two",
         "first second --out --verify",
         "evaluate.config:CompareConfig",
     ),

@@ -7,7 +7,7 @@ import numpy as np
 
 from raycomp.core.contrasts import Contrast, contrast, holm
 from raycomp.screen.judge import ALIGNMENT, KEEP, REGISTERED
-from raycomp.table import Cell, Column, Columns, Estimate, Plot, Table, group_by, write_csv
+from raycomp.table import Cell, Column, Columns, Estimate, Plot, PValue, Table, group_by, write_csv
 from raycomp.worlds.crowds import KINDS, WRONG_RELATION
 
 Found = Sequence[Mapping[str, Any]]
@@ -104,7 +104,7 @@ def report_registered(found: Found, cues: Sequence[str]) -> Table:
         rows.append((cue, "mean of four kinds", *_list_estimates(*means), None))
         adjusted = holm([one.p for one in kinds])
         for kind, *pair, p in zip(KINDS, kinds, free, adjusted, strict=True):
-            rows.append((cue, kind.replace("_", " "), *_list_estimates(*pair), p))
+            rows.append((cue, kind.replace("_", " "), *_list_estimates(*pair), PValue(p)))
     columns: Columns = (
         "Cue",
         "Kind of fault",
@@ -126,7 +126,7 @@ def report_registered(found: Found, cues: Sequence[str]) -> Table:
 
 
 def _list_estimates(strata: Contrast, free: Contrast) -> tuple[Cell, ...]:
-    return strata.num, _estimate(strata), _estimate(free), strata.detectable, strata.p
+    return strata.num, _estimate(strata), _estimate(free), strata.detectable, PValue(strata.p)
 
 
 def _estimate(found: Contrast) -> Estimate:

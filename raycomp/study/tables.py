@@ -20,7 +20,7 @@ from raycomp.study.results import (
     of_group,
 )
 from raycomp.study.runs import FULL, HALVES, METHODS, ORACLE, RANDOM
-from raycomp.table import Cell, Column, Columns, Estimate, Plot, Table, number, write_csv
+from raycomp.table import Cell, Column, Columns, Estimate, Plot, PValue, Table, number, write_csv
 from raycomp.words import OPERATIONS
 from raycomp.worlds.faults import NO_FAULT
 from raycomp.worlds.test_set import CATEGORIES
@@ -88,8 +88,8 @@ def report_contrasts(planned: Sequence[Compared]) -> Table:
             f"{one.first} minus {one.second}",
             one.by_seed.num,
             Estimate.of(one.by_seed),
-            one.by_seed.p,
-            one.p_holm,
+            PValue(one.by_seed.p),
+            None if one.p_holm is None else PValue(one.p_holm),
             one.by_seed.detectable,
             Estimate.of(one.by_world),
             Estimate(one.by_seed.value, *one.bootstrap) if one.bootstrap else None,
