@@ -83,15 +83,16 @@ def continual(config: ContinualConfig, out: Place) -> dict[str, Any]:
     return run(config, read_place("out", out))
 
 
-def compare(first: Place, second: Place, out: Place) -> dict[str, Any]:
-    """Compare the evaluations in two folders into ``out``, as ``raycomp compare`` does.
+def compare(*runs: Place, out: Place) -> dict[str, Any]:
+    """Compare evaluations with the first of them into ``out``, as ``raycomp compare`` does.
 
-    Returns what run.json holds. Raises ValueError where they are not of the same examples.
+    ``runs``: folders, two or more; a text may be NAME=FOLDER. Returns what run.json holds. Raises ValueError
+    where they are not of the same examples.
     """
     from raycomp.evaluate.compare_command import compare as run
 
-    places = (read_place("first", first), read_place("second", second), read_place("out", out))
-    return run(*places)
+    places = [read_place(f"run {i}", place) for i, place in enumerate(runs, 1)]
+    return run(places, read_place("out", out))
 
 
 def evaluate(config: EvaluateConfig, out: Place) -> dict[str, Any]:

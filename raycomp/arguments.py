@@ -50,8 +50,12 @@ _ARGUMENTS: dict[str, dict[str, Any]] = {
     "probe": {"choices": ("overlap", "composition", "theory", "pas")},
     "source": {"metavar": "DIR", "help": "a folder that a run wrote"},
     "parent": {"metavar": "DIR", "help": "a folder with runs at any depth"},
-    "first": {"metavar": "DIR_A", "help": "a folder that raycomp evaluate wrote"},
-    "second": {"metavar": "DIR_B", "help": "another one, of the same examples by another model"},
+    "runs": {
+        "nargs": "+",
+        "metavar": "[NAME=]DIR",
+        "help": "two or more folders that raycomp evaluate wrote, of the same examples; the first is the "
+        "reference",
+    },
     "uid": {"metavar": "UID"},
     "--set": {"action": _Set, "default": {}, "metavar": "OPTION=VALUE", "help": "an option, as listed below"},
     "--space": {

@@ -11,6 +11,8 @@ from typing import Any, NamedTuple, TypeVar
 
 T = TypeVar("T")
 K = TypeVar("K", bound=Hashable)
+LEAST_P = 0.0001
+"""The smallest p value that is shown as a number."""
 WIDTH = 100
 """Characters of a line of running text."""
 FORMULA_STARTS = (*"=+-@\t\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
@@ -21,6 +23,12 @@ _PLAIN = str.maketrans({"\u2212": "-", "\u2013": "-", "\u00a0": " "})
 
 class Numeral(str):
     """A formatted number, aligned to the right like numbers."""
+
+    __slots__ = ()
+
+
+class PValue(float):
+    """A p value: text and pages show "< .0001" below that, CSV has the number in full."""
 
     __slots__ = ()
 
@@ -204,6 +212,8 @@ def percent(part: float, whole: float) -> str:
 
 def write_cell(cell: Cell, digits: int = 4) -> str:
     """Return a formatted cell; an estimate as "value [low, high]"."""
+    if isinstance(cell, PValue):
+        return f"< {LEAST_P:.4f}".replace("0.", ".") if cell < LEAST_P else number(cell, max(digits, 4))
     if isinstance(cell, Estimate):
         ends = f" [{number(cell.low, digits)}, {number(cell.high, digits)}]" if cell.low <= cell.high else ""
         return number(cell.value, digits) + ends

@@ -333,17 +333,17 @@ def test_a_folder_that_is_none_is_named_by_every_function(out, tmp_path, monkeyp
     calls = [
         getattr(raycomp, name) for name in ("curate", "continual", "evaluate", "negatives", "sweep", "train")
     ]
-    for call in [*(partial(one, None) for one in calls), partial(raycomp.compare, "a", "b"),
+    for call in [*(partial(one, None) for one in calls), lambda out: raycomp.compare("a", "b", out=out),
                  partial(raycomp.select, "a", {})]:  # fmt: skip
         with pytest.raises(TypeError, match=rf"^out={out!r}: must be a path or uri"):
             call(out)
     with pytest.raises(TypeError, match=r"^source="):
         raycomp.select(out, {}, "o")
-    with pytest.raises(TypeError, match=r"^second="):
-        raycomp.compare("a", out, "o")
+    with pytest.raises(TypeError, match=r"^run 2="):
+        raycomp.compare("a", out, out="o")
     assert not list(tmp_path.iterdir())
     with pytest.raises(ValueError, match="gone: holds no finished run"):
-        raycomp.compare(tmp_path / "gone", tmp_path / "gone", tmp_path / "o")
+        raycomp.compare(tmp_path / "gone", tmp_path / "gone", out=tmp_path / "o")
 
 
 @pytest.mark.parametrize(

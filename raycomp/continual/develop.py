@@ -85,7 +85,7 @@ def report_trials(
         stream = next(one_run.stream for one_run in results if one_run.method == method)
         for choice, means in _score(results, method, config):
             found = (None if np.isnan(means[name]) else means[name] for name in _METRICS)
-            mark = "chosen" if choice == chosen[method] else ""
+            mark = "selected" if choice == chosen[method] else ""
             weight = choice.weight
             rows.append((name_method(method), name_stream(stream), f"{choice.rate:g}", weight, *found, mark))
     columns: Columns = (
@@ -99,8 +99,8 @@ def report_trials(
         "",
     )
     note = (
-        f"Means over {config.develop.seeds} development seeds, in percent, without intervals: no results. "
-        " The highest Last is chosen; all other tables are of other seeds. Rate: multiple of the "
-        "method's learning rate. A method that forgets less at a lower rate may only have learned less."
+        f"Means over {config.develop.seeds} development seeds, in percent, used only for selection. The row "
+        "with the highest Last is selected; all other tables use other seeds. Rate: multiple of the method's "
+        "learning rate. A method that forgets less at a lower rate may only have learned less."
     )
-    return Table("Development: learned against forgotten", columns, rows, note)
+    return Table("Development seeds: learning and forgetting", columns, rows, note)

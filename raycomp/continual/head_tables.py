@@ -8,7 +8,7 @@ from raycomp.continual.method import FULL, name_method
 from raycomp.continual.results import Result
 from raycomp.core.contrasts import wilcoxon
 from raycomp.core.regression import correlate_within
-from raycomp.table import Cell, Column, Columns, Estimate, Table
+from raycomp.table import Cell, Column, Columns, Estimate, PValue, Table
 
 
 def report_head(runs: Runs) -> Table:
@@ -30,11 +30,11 @@ def report_head(runs: Runs) -> Table:
         "buffer, bytes": "buffer_bytes",
     }
     note = (
-        "CCE: how far the direction that is read back from a composition lies from each of its primitives, "
-        "as the head has them, 0 to 2. AUC: its primitives against all names of the stream. Sigma: the "
-        "largest of a step; alpha: what steps, or gradients, were multiplied by; step taken: how long every "
-        "tenth step was, in whole ones, which under Adam a shorter gradient does not change. These two, the "
-        "similarity and the gradient's length are means of the last task's steps."
+        "CCE: the distance between the direction decoded from a composition and each of its primitives, 0 "
+        "to 2. AUC: the composition's primitives against all names of the stream. Sigma: the largest of a "
+        "step. Alpha: the factor on steps or gradients. Step taken: the length of every tenth step relative "
+        "to a full step; under Adam a shorter gradient does not change it. Alpha, step taken, similarity and "
+        "gradient length are means over the last task's steps."
     )
     return runs.tabulate("heads", metrics, note)
 
@@ -51,7 +51,11 @@ def report_margins(runs: Runs) -> Table:
             ]
             found = [runs.estimate(method, metric) for metric in metrics]
             if any(found):
-                rows.append((name_method(method), category, *map(as_estimate, found)))
+                cells = [
+                    PValue(one.value) if one is not None and name.endswith(" p") else as_estimate(one)
+                    for name, one in zip(metrics, found, strict=True)
+                ]
+                rows.append((name_method(method), category, *cells))
     ends = ("margin", "above 0", "exactly 0", "p")
     columns: Columns = (
         "Method",
@@ -60,8 +64,9 @@ def report_margins(runs: Runs) -> Table:
     )
     note = (
         "s(image, caption) - s(image, edited caption) on the tests of all tasks after the last one: mean, "
-        "shares, and Wilcoxon's p, each a mean over runs. Primitives are phrases: what edits a relation has "
-        "the same composition, and a composed margin of exactly 0. A method without a head has e_c for both."
+        "shares, and Wilcoxon's p, each a mean over runs. Primitives are phrases: an edited relation leaves "
+        "the composition unchanged, so the composed margin is exactly 0. A method without a head has e_c for "
+        "both."
     )
     return Table(runs.title("margins"), columns, rows, note)
 
@@ -76,7 +81,7 @@ def report_margin_gaps(runs: Runs) -> Table:
             if all(len(gap) > 1 for gap in gaps):
                 reported: list[Cell] = []
                 for name, gap in zip(names, gaps, strict=True):
-                    reported += [as_estimate(runs.compare(FULL, method, name)), wilcoxon(gap)]
+                    reported += [as_estimate(runs.compare(FULL, method, name)), PValue(wilcoxon(gap))]
                 rows.append((name_method(method), category, len(gaps[0]), *reported))
     columns: Columns = (
         "Than",
@@ -89,11 +94,11 @@ def report_margin_gaps(runs: Runs) -> Table:
         ),
     )
     note = (
-        f"Mean margins of {FULL} less those of another method, paired by seed; p by Wilcoxon's signed ranks "
-        "over runs, whose least value is 2 / 2^runs. Runs that share a backbone hang together. A method "
-        "without a head has e_c for both. Published: wider than the ablations', p < .01."
+        f"Mean margins of {FULL} minus those of another method, paired by seed; p by Wilcoxon's signed ranks "
+        "over runs, at least 2 / 2^runs. Runs that share a backbone are correlated. A method without a head "
+        "has e_c for both. Published: wider than the ablations', p < .01."
     )
-    return Table(runs.title(f"margins, {FULL} less others"), columns, rows, note)
+    return Table(runs.title(f"margins, {FULL} minus other methods"), columns, rows, note)
 
 
 def _list_categories(runs: Runs) -> list[str]:
@@ -119,14 +124,18 @@ def report_correlations(runs: Runs) -> Table:
         for head, controls in (("runs", []), ("runs and tasks seen", [step])):
             one = correlate_within(sigma, value, controls, run)
             rows.append((name, head, Estimate(one.r, one.low, one.high), one.freedom))
-    columns: Columns = ("The largest sigma of a task with", "beside", Column("r", digits=2), "freedom")
-    note = (
-        "Partial correlations over the tasks of all runs together; of one run of four tasks r says nothing. "
-        "Runs that share a backbone hang together, so that intervals are too narrow. Sigma and recall "
-        "share s(image, composition), so that they must go together. Published: "
-        "-.82 and -.81."
+    columns: Columns = (
+        "The largest sigma of a task with",
+        "controlled for",
+        Column("r", digits=2),
+        "freedom",
     )
-    return Table(runs.title("sigma and what is left"), columns, rows, note)
+    note = (
+        "Partial correlations over the tasks of all runs together; one run has too few tasks. Runs that "
+        "share a backbone are correlated, so the intervals are too narrow. Sigma and recall share s(image, "
+        "composition), so they are correlated by construction. Published: -.82 and -.81."
+    )
+    return Table(runs.title("sigma and recall"), columns, rows, note)
 
 
 def _list_recall(result: Result) -> np.ndarray:

@@ -99,7 +99,7 @@ def report_published(runs: Runs) -> Table:
     lines = list(judge_published(runs))
     rows: list[tuple[Cell, ...]] = []
     for method, figure, found, value, verdict in lines:
-        name = FULL if method == FULL else f"{name_method(method)} less {FULL}"
+        name = FULL if method == FULL else f"{name_method(method)} minus {FULL}"
         here, least = Estimate.of(found).times(figure.scale), figure.scale * found.detectable
         rows.append((name, figure.name, here, None if method == FULL else least, value, verdict))
     columns: Columns = (
@@ -113,7 +113,7 @@ def report_published(runs: Runs) -> Table:
     words = [line.verdict for line in lines]
     inert = {line.method: find_equal(runs, line.method) or "" for line in lines if line.verdict == INERT}
     note = _say_counts(words, inert)
-    return Table(runs.title("beside the paper"), columns, rows if any(words) else [], note)
+    return Table(runs.title("comparison with the paper"), columns, rows if any(words) else [], note)
 
 
 def judge_published(runs: Runs) -> Iterator[Line]:
@@ -179,12 +179,13 @@ def _say_counts(words: Sequence[str], inert: Mapping[str, str]) -> str:
     num = sum(known[word] for word in COUNTED)
     said = "".join(f" {name_method(method)} is {equal} in every figure." for method, equal in inert.items())
     return (
-        f"Of {known.total()} published differences {num} can be read{': ' if counted else ''}{counted}. Not "
-        f"counted: {left or 'none'}. Inert: the same figures in every run, bit for bit.{said} Unreadable: "
-        f"CRR, whose sign means nothing alone; fewer than {MIN_BLOCKS} backbones (or seeds of one); an "
-        "interval that holds 0 though the detectable difference (80 % of studies, at 5 % two-sided) exceeds "
-        "the published one. Undecided: the interval holds 0, and a difference of the published size would "
-        "have been detectable. Published by COMPO-REALIGN (ICLR 2026) on other data and larger models: the "
-        "signs are to be compared, not the sizes. Not adjusted for their number. Methods whose options were "
-        "chosen on this world (compo-realign-adapted and its ablations) are not in this table."
+        f"{num} of {known.total()} published differences are readable "
+        f"here{': ' if counted else ''}{counted}. Not counted: {left or 'none'}. Inert: bit-identical "
+        f"results in every run.{said} Unreadable: CRR, whose sign alone has no meaning; fewer than "
+        f"{MIN_BLOCKS} backbones (or seeds of one); an interval that contains 0 while the detectable "
+        "difference (80 % of studies, at 5 % two-sided) exceeds the published one. Undecided: the interval "
+        "contains 0, and a difference of the published size would have been detectable. COMPO-REALIGN (ICLR "
+        "2026) used other data and larger models: compare the signs, not the sizes. Not adjusted for their "
+        "number. The table excludes methods whose options were selected on this world (compo-realign-adapted "
+        "and its ablations)."
     )

@@ -51,7 +51,7 @@ def report_samples(streams: Mapping[str, Any]) -> Table | None:
     rows: list[tuple[Cell, ...]] = [
         (said, counts.get(OK, 0), sum(counts.values())) for said, counts in halves.items()
     ]
-    note = "Figures are of the samples used; the warnings above say why others are left out."
+    note = "All results use these samples; the warnings above give the reasons for excluding the others."
     is_whole = all(used == num for _, used, num in rows)
     return None if is_whole else Table("Samples used", ("Stream, task, half", "used", "of"), rows, note)
 
@@ -60,17 +60,18 @@ def report_main(runs: Runs) -> Table:
     """Return the figures of each method by the main score."""
     heads = {name.replace("_", " "): name for name in MAIN}
     what = (
-        "Share of questions whose right answer scores above the other candidates"
+        "Share of questions whose right answer is scored above the other candidates"
         if runs.main.endswith(ANSWERS)
-        else "Recall@1, the mean of both ways, among what all tasks ask together"
+        else "Recall@1, the mean of both directions, among the candidates of all tasks together"
     )
     note = (
         f"{what}, by the fused score; a tie is wrong. {_SAID} Last: the mean over tasks after the last one. "
-        "Learned: each task after itself. Forgetting: the best a task ever was, less what it is in the end. "
-        "Transfer: tasks not yet learned (ZSCL). ZSTD: what the sets that are never learned gain, in points. "
-        "Frozen trains nothing; joint sees all tasks at once. No method is told which task an image is of."
+        "Learned: each task right after its own training. Forgetting: the best value of a task minus its "
+        "final value. Transfer: tasks not yet trained on (ZSCL). ZSTD: the gain on test sets that are never "
+        "trained on, in points. Frozen trains nothing; joint trains on all tasks at once. Task identity is "
+        "not available at test time."
     )
-    return runs.tabulate("what is left", {**heads, "ZSTD": "fused zstd"}, note)
+    return runs.tabulate("results by method", {**heads, "ZSTD": "fused zstd"}, note)
 
 
 def report_against(runs: Runs, other: str) -> Table:
@@ -92,9 +93,9 @@ def report_against(runs: Runs, other: str) -> Table:
         "",
     )
     note = (
-        "Paired by seed, which draws the order of tasks. Detectable: the least difference that as many runs "
-        "would show in 80 % of studies, at 5 % two-sided. Not adjusted for the number of rows. Equal: the "
-        "same figures in every run, bit for bit, so that what the two differ in cannot act here."
+        "Paired by seed, which draws the order of tasks. Detectable: the smallest difference that as many "
+        "runs would show in 80 % of studies, at 5 % two-sided. Not adjusted for the number of rows. Equal: "
+        "both methods have bit-identical results in every run, so the part that differs has no effect here."
     )
     return Table(runs.title(f"minus {other}"), columns, rows, note)
 
@@ -109,13 +110,14 @@ def report_scores(runs: Runs) -> Table:
     metrics = {f"{name.removesuffix(' both')}, last".replace("_", " "): f"{name} last" for name in names}
     metrics |= {"composed, forgetting": f"{names[3] if len(names) > 3 else names[1]} forgetting_best"}
     if runs.main.endswith(ANSWERS):
-        baselines = {"by prior": PRIOR, "another's picture": SHUFFLED, "by chance": CHANCE}
+        baselines = {"by prior": PRIOR, "shuffled picture": SHUFFLED, "by chance": CHANCE}
         metrics |= {head: f"{name} {ANSWERS} last" for head, name in baselines.items()}
     note = (
-        "By e_c, the caption's embedding; by e^_c, the composition of its primitives; fused, both by w. "
-        "By e_c every head is frozen: only methods that train the model differ. A method without a head has "
-        f"e_c for all three. Own: among what the task itself asks. By prior: as often as an answer was "
-        f"right to such questions before; another's picture: fused, a task's pictures shuffled. {_SAID}"
+        "Scores: e_c, the caption's embedding; e^_c, the composition of its primitives; fused, both weighted "
+        "by w. No head changes e_c, so only methods that train the model differ there. A method without a "
+        "head has e_c for all three. Own: among the candidates of the task itself. By prior: answers "
+        "weighted by their frequency in training. Shuffled picture: the fused score with a task's pictures "
+        f"shuffled. {_SAID}"
     )
     return runs.tabulate("by score and gallery", metrics, note)
 
@@ -125,9 +127,10 @@ def report_binding(runs: Runs) -> Table:
     heads = {"CRR": "crr", "pair": "a_pair", "attributes": "a_attribute", "objects": "a_object"}
     metrics = {head: f"fused {name}" for head, name in heads.items()}
     note = (
-        "After the last task, of what images find in the merged gallery by the fused score, as shares: all "
-        "primitives right, all attributes, all objects. CRR = pair / (attributes x objects) is 1 for what is "
-        "right independently, by chance too: read it beside the pair."
+        "After the last task, shares of the captions that images retrieve from the merged gallery by the "
+        "fused score: all primitives right, all attributes right, all objects right. CRR = pair / "
+        "(attributes x objects) is 1 where attributes and objects are right independently, also at chance, "
+        "so compare it with the pair."
     )
     return runs.tabulate("binding", metrics, note, digits=3)
 
@@ -191,5 +194,5 @@ def list_plots(results: Results, measured: Measured) -> dict[str, Plot]:
         rows = [(name_method(method), Estimate.of(one)) for method, one in found.items() if one is not None]
         if rows:
             unit = "points, with 95 % intervals"
-            plots[name_stream(stream)] = Plot(runs.title("last minus frozen, fused"), unit, rows, 0.0)
+            plots[name_stream(stream)] = Plot(runs.title("last minus frozen, fused score"), unit, rows, 0.0)
     return plots

@@ -121,11 +121,11 @@ def warn_of_displacement(summary: Summary, config: Mapping[str, Any]) -> list[st
     one = found[0]
     over = f"{number(one.count)} {one.over} (n of the interval {number(one.num_apart)})"
     line = (
-        "Displacement drives drops: Pearson's r of text displacement and drop is "
-        f"{write_cell(one.pearson, 3)} over {over}, all of it above {MOST_DRIVEN}; the paper has "
+        "Displacement explains drops: Pearson's r of the shift of the text embedding (displacement) and the "
+        f"drop is {write_cell(one.pearson, 3)} over {over}, above {MOST_DRIVEN}; the paper has "
         f"{number(PAPER_CORRELATIONS[DROP][0], 3)}. PAS here partly measures how far a nonsense word moves "
-        "the text. Compare with the controls select.rule=displacement and select.rule=pas_residual; raycomp "
-        "probe pas tells what a wrong picture makes of the drops."
+        "the text. Compare with the baselines select.rule=displacement and select.rule=pas_residual; raycomp "
+        "probe pas measures the drops with a wrong picture."
     )
     return [line]
 
@@ -135,7 +135,7 @@ def report_correlations(found: list[Correlation]) -> Table:
     ours = Column("Pearson r", digits=3), Column("Spearman rho", digits=3)
     theirs = Column("r in paper", digits=3), Column("rho in paper", digits=3)
     columns = ("Correlation of", "over", "n", *ours, "points", *theirs)
-    return Table("What PAS is not", columns, [_report(one) for one in found])
+    return Table("Correlates of PAS", columns, [_report(one) for one in found])
 
 
 def _report(one: Correlation) -> tuple[Cell, ...]:
@@ -151,10 +151,10 @@ def draw_points(summary: Summary) -> list[Html]:
         x_M, y_M, kept_M = (pairs.columns[name] for name in (ALIGNMENT, MEAN_PAS, KEPT))
         sides = zip(BOTH_SIDES, (kept_M, ~kept_M), strict=True)
         points = [(layer, x_M[at_M], y_M[at_M]) for layer, at_M in sides]
-        charts.append(scatter("Mean PAS by alignment, of pairs", "alignment", "mean PAS", points))
+        charts.append(scatter("Mean PAS by alignment, pairs", "alignment", "mean PAS", points))
     if phrases and phrases.num_seen > 1:
         x_M, y_M = (phrases.columns[name] for name in (DISPLACEMENT, DROP))
         points = [(Layer("phrase", "kind-object"), x_M, y_M)]
-        title = "Drop by displacement of the text, of phrases"
-        charts.append(scatter(title, "text displacement, 1 - cosine", "drop", points))
+        title = "Drop by displacement of the text embedding, phrases"
+        charts.append(scatter(title, "displacement of the text embedding, 1 - cosine", "drop", points))
     return charts

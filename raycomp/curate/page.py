@@ -124,11 +124,11 @@ def find_warnings(summary: Summary, run: Mapping[str, Any]) -> list[str]:
     weights = str(config.get("scorer", {}).get("weights", ""))
     found = []
     if weights.startswith("random:"):
-        found.append(f"Random weights ({weights}): every score on this page is noise; a plumbing run.")
+        found.append(f"Random weights ({weights}): every score on this page is noise.")
     if check and not check["auc"] >= LOWEST_AUC:
         found.append(
-            "Scorer near chance: it ranks a pair above a shuffled one "
-            f"{100 * check['auc']:.1f} % of the time (chance is 50 %, n = {number(check['n'])})."
+            "Scoring model near chance: it scores a pair above a shuffled pair "
+            f"in {100 * check['auc']:.1f} % of cases (chance is 50 %, n = {number(check['n'])})."
         )
     if summary.num_bad:
         limit = config.get("max_bad_fraction")
@@ -140,8 +140,8 @@ def find_warnings(summary: Summary, run: Mapping[str, Any]) -> list[str]:
     asked = _rows_asked(summary, config)
     if asked is not None and summary.reasons[KEPT] < asked:
         found.append(
-            f"Fewer rows than asked for: {number(asked)} of {number(summary.num_aligned)} were to be kept, "
-            f"{number(summary.reasons[KEPT])} could be."
+            f"Fewer rows than requested: the options ask for {number(asked)} of "
+            f"{number(summary.num_aligned)}, {number(summary.reasons[KEPT])} have a score."
         )
     return [*found, *warn_of_displacement(summary, config), *map(str, run.get("warnings", ()))]
 
@@ -256,4 +256,4 @@ def _draw_leaning(summary: Summary) -> Html:
         (lean.word, lean.z, f"{number(lean.kept)} kept, {number(lean.dropped)} dropped")
         for lean in find_leanings(summary.heads[KEPT], summary.heads[DROPPED], NUM_LEANING)
     ]
-    return bars("Head nouns that lean most", rows, "z score of the log-odds") if rows else Html()
+    return bars("Most over-represented head nouns", rows, "z score of the log-odds") if rows else Html()

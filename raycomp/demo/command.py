@@ -165,7 +165,7 @@ def _examine(
         )
         evaluate(config, folder, _say_nothing)
         clock.report(f"evaluated: {folder}/report.html")
-    return compare(before, after, f"{out}/compared", clock.report)
+    return compare([before, after], f"{out}/compared", clock.report)
 
 
 def _say_nothing(line: str) -> None:

@@ -34,16 +34,17 @@ _OTHERS = {
     (retrieval.NAME, TEST, f"{RECALLS[IMAGE_TO_TEXT]}@1"): "image-to-text recall@1",
     (retrieval.NAME, TEST, f"{RECALLS[TEXT_TO_IMAGE]}@1"): "text-to-image recall@1",
 }
+_LOWER_IS_BETTER = {"brittleness"}
 _COLUMNS: tuple[str | Column, ...] = (
     "n",
     *(Column(name, digits=3) for name in ("before", "after", "after minus before")),
 )
 # Accuracy of the shorter-caption baseline above which a gain is not evidence of visual understanding.
-_WON = 0.9
+_SOLVED = 0.9
 _CANNOT = (
-    "Intervals are over scenes, of these two models: training with another seed moves figures, too, and "
-    "nothing here says by how much. NegCLIP went on where the tiny CLIP stopped, on other pairs; what more "
-    "training without negatives would have brought was not tried. Of photos it says nothing."
+    "The intervals are over scenes for these two models. They exclude the variation between training seeds, "
+    "which the demo does not measure. NegCLIP continued from the tiny CLIP on other pairs; the demo does not "
+    "train as long without negatives. The results say nothing about photographs."
 )
 
 
@@ -62,9 +63,10 @@ class BeforeAfter:
     """and of both models with another image."""
 
     @property
-    def side(self) -> int:
-        """1 or -1 where the difference's interval lies above or below 0; else 0."""
-        return int(self.difference.low > 0) - int(self.difference.high < 0)
+    def gain(self) -> int:
+        """1 or -1 where the difference is a significant improvement or loss; else 0."""
+        side = int(self.difference.low > 0) - int(self.difference.high < 0)
+        return -side if self.name in _LOWER_IS_BETTER else side
 
 
 @dataclass(frozen=True)
@@ -125,22 +127,22 @@ def report_accuracies(figures: Figures) -> Table:
     ]
     columns: Columns = ("Negative", *_COLUMNS, Column("shorter caption", digits=3), "another image")
     note = (
-        "How often the picture of a scene is nearer to its caption than to a caption that is false of it, by "
-        "what makes it false; a tie is wrong. 95 % intervals, with the negatives of one scene counted "
-        "together; the mark is at chance. Controls: the shorter caption, and both models shown another scene."
+        "Accuracy: the share of scenes whose picture is nearer to the caption than to the negative, by kind "
+        "of edit; a tie is wrong. 95 % intervals are over scenes; the mark is at chance. Baselines: the "
+        "shorter caption, and both models with the picture of another scene."
     )
-    return Table("The exam: before and after NegCLIP", columns, rows, note)
+    return Table("Accuracy before and after NegCLIP", columns, rows, note)
 
 
 def report_others(figures: Figures) -> Table:
     """Return the table of metrics that a gain may cost."""
     note = (
-        "A paraphrase says the same in other words, and a model that turns away whatever is changed turns it "
-        "away, too. Augmented accuracy: caption and paraphrase are nearer than the negative. Brittleness, "
-        "less being better: it lies between them. Both are means over the kinds above. Recall@1: a picture "
-        "or caption finds its other half among all pairs; no training saw them."
+        "A model that rejects every edited caption also rejects paraphrases. Augmented accuracy: caption and "
+        "paraphrase are both nearer to the picture than the negative. Brittleness: the negative is scored "
+        "between caption and paraphrase; lower is better. Both are means over the kinds above. Recall@1: a "
+        "picture or caption retrieves its counterpart among all pairs; no training used these pairs."
     )
-    return Table("Beside it", ("Measure", *_COLUMNS), [_report(one) for one in figures.others], note)
+    return Table("Other metrics", ("Measure", *_COLUMNS), [_report(one) for one in figures.others], note)
 
 
 def _report(one: BeforeAfter) -> tuple[Cell, ...]:
@@ -149,13 +151,13 @@ def _report(one: BeforeAfter) -> tuple[Cell, ...]:
 
 def describe_limits(figures: Figures) -> dict[str, str]:
     """Return a sentence or two on the significant differences, and those that are not."""
-    reported = [f"The mean accuracy moved by {write_cell(figures.mean.difference, 3)}."]
-    for what, side in (("Up", 1), ("Down", -1), ("Not to be told from no change", 0)):
-        names = [one.name for one in (*figures.kinds, *figures.others) if one.side == side]
+    reported = [f"The mean accuracy changed by {write_cell(figures.mean.difference, 3)}."]
+    for what, gain in (("Improved", 1), ("Worse", -1), ("No significant change", 0)):
+        names = [one.name for one in (*figures.kinds, *figures.others) if one.gain == gain]
         reported += [f"{what}: {', '.join(names)}."] if names else []
-    by_length = [one.name for one in figures.kinds if one.shorter is not None and one.shorter > _WON]
+    by_length = [one.name for one in figures.kinds if one.shorter is not None and one.shorter > _SOLVED]
     cannot = (
-        f"Who sees no picture and takes the shorter caption wins {', '.join(by_length)}. "
+        f"Choosing the shorter caption, without the image, solves {', '.join(by_length)}. "
         if by_length
         else ""
     )

@@ -10,9 +10,9 @@ COMMANDS = {
         "evaluate.config:EvaluateConfig",
     ),
     "compare": Command(
-        "compare two evaluations, example by example",
+        "compare evaluations with the first of them, example by example",
         "evaluate.compare_command:compare",
-        "first second --out --verify",
+        "runs --out --verify",
         "evaluate.config:CompareConfig",
     ),
 }

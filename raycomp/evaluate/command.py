@@ -19,6 +19,8 @@ from raycomp.data.parquet import write_table
 from raycomp.data.paths import CHECKPOINT, WEIGHTS, absolute_uri
 from raycomp.data.runs import TIMES, digest
 from raycomp.data.whole import with_absolute_paths
+from raycomp.evaluate.answers import answer_evaluation
+from raycomp.evaluate.baselines import Margin, find_margins, report_margins
 from raycomp.evaluate.benchmarks.choice import DEFECTS
 from raycomp.evaluate.benchmarks.defects import report_defects
 from raycomp.evaluate.config import EvaluateConfig
@@ -144,9 +146,12 @@ def _close(
 ) -> None:
     """Write scores and table; record the counts and the results."""
     lines: list[Line] = []
+    margins: list[Margin] = []
     for name, table in tables.items():
         write_table(table, run.folder.at("scores", f"{name}.parquet"), table.schema)
-        lines += make_lines(name, find_outcomes(table))
+        outcomes = find_outcomes(table)
+        lines += make_lines(name, outcomes)
+        margins += find_margins(name, outcomes)
     run.folder.write_bytes(write_csv([Line._fields, *lines]).encode(), TABLE)
     read, came = _count(tables.values())
     run.close(
@@ -169,8 +174,15 @@ def _close(
     losses = read_losses(run.record["config"]["model"]["weights"])
     said = f"{came[OK]:,} of {sum(came.values()):,} rows scored; table: {run.folder.at(TABLE)}"
     loss = draw_metric("Loss", "", losses, LOSS) if losses else None
+    name = run.folder.uri.rstrip("/").rpartition("/")[2]
     page = render_page(
-        "evaluate/page.html.jinja", run=run.record, figures=report_lines(lines), before=before, loss=loss
+        "evaluate/page.html.jinja",
+        run=run.record,
+        answers=answer_evaluation(name, lines, margins),
+        baselines=report_margins({name: margins}) if margins else None,
+        figures=report_lines(lines),
+        before=before,
+        loss=loss,
     )
     run.report(said, page)
 

@@ -1,7 +1,7 @@
-"""Two models on the same examples: accuracy per split, and the examples on which they disagree."""
+"""A model against a reference on the same examples: metrics per split, and the examples that differ."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,9 +10,11 @@ import pyarrow as pa
 from raycomp.core.intervals import compare_paired, find_share
 from raycomp.evaluate.outcomes import Outcome, find_outcomes, join_splits, take_examples
 from raycomp.evaluate.table import MEANINGS
-from raycomp.table import Cell, Column, Estimate, Table, group_by
+from raycomp.table import Cell, Column, Estimate, PValue, Table, group_by
 from raycomp.words import ACCURACY, MACRO, MICRO
 
+NAMES = ("first", "second")
+"""The names of the reference and the run where none are given."""
 # The columns that identify an example in two tables, for any benchmark.
 _SAME = ("split", "id", "image", "positives", "negatives", "direction", "query")
 
@@ -23,17 +25,21 @@ class Line(NamedTuple):
     benchmark: str
     split: str
     metric: str
-    first: float
-    second: float
+    reference: str
+    run: str
+    """The names of the two evaluations."""
+    reference_value: float
+    run_value: float
     difference: float
-    """The second minus the first."""
+    """The run's value minus the reference's."""
     low: float
     high: float
     """Ends of the difference's 95 % interval, with the examples of one image resampled together."""
     n: int
-    """Examples that both models have scores for."""
-    only_first: int
-    only_second: int
+    """Examples that both have scores for."""
+    only_reference: int
+    only_run: int
+    """Examples that exactly one of the two has right."""
     p: float
     """McNemar's exact test; NaN where images repeat, or for a mean of splits or of classes."""
     p_units: float
@@ -41,6 +47,11 @@ class Line(NamedTuple):
     detectable: float
     num_all: int
     """All examples, with or without scores."""
+
+    @property
+    def side(self) -> int:
+        """1 or -1 where the interval of the difference lies above or below 0; else 0."""
+        return int(self.low > 0) - int(self.high < 0)
 
 
 @dataclass(frozen=True)
@@ -56,15 +67,23 @@ class Parting:
     """The false caption with the highest score, by the model that is wrong."""
     first: float
     second: float
-    """Margin of the true caption for each model, in cosines."""
+    """Margin of the true caption for the reference and for the run, in cosines."""
+    names: tuple[str, str] = NAMES
 
 
-def compare_tables(benchmark: str, first: pa.Table, second: pa.Table) -> list[Line]:
-    """Return the lines of a benchmark that both models were evaluated on.
+def compare_tables(
+    benchmark: str, first: pa.Table, second: pa.Table, names: tuple[str, str] = NAMES
+) -> list[Line]:
+    """Return the lines of a benchmark that two evaluations have, the first being the reference.
 
-    Examples that only one model has scores for are excluded. Raises ValueError where the two tables have
+    Examples that only one of them has scores for are excluded. Raises ValueError where the two tables have
     different rows.
     """
+    lines = _list_lines(benchmark, first, second)
+    return [line._replace(reference=names[0], run=names[1]) for line in lines]
+
+
+def _list_lines(benchmark: str, first: pa.Table, second: pa.Table) -> list[Line]:
     check_same(benchmark, first, second)
     pairs = list(_pair_outcomes(find_outcomes(first), find_outcomes(second)))
     lines = [_make_line(benchmark, one.split, one, other) for one, other in pairs]
@@ -106,14 +125,16 @@ def _list_numbers(table: pa.Table, name: str) -> list[int]:
     return sorted(set(table[name].drop_null().to_pylist()))
 
 
-def warn_other_targets(benchmark: str, first: pa.Table, second: pa.Table) -> list[str]:
+def warn_other_targets(
+    benchmark: str, first: pa.Table, second: pa.Table, names: tuple[str, str] = NAMES
+) -> list[str]:
     """Report where one model had fewer targets to choose from than the other, which is easier."""
     if "num_targets" not in first.column_names:
         return []
     numbers = [_list_numbers(table, "num_targets") for table in (first, second)]
     reported = [" and ".join(f"{number:,}" for number in own) or "none" for own in numbers]
-    said = f"{benchmark}: the first looked among {reported[0]} targets, the second among {reported[1]}"
-    return [] if numbers[0] == numbers[1] else [f"{said}: fewer are easier"]
+    said = f"{benchmark}: {names[0]} chose among {reported[0]} targets, {names[1]} among {reported[1]}"
+    return [] if numbers[0] == numbers[1] else [f"{said}; fewer targets are easier"]
 
 
 def _pair_outcomes(first: Sequence[Outcome], second: Sequence[Outcome]) -> Iterator[tuple[Outcome, Outcome]]:
@@ -137,15 +158,26 @@ def _make_line(
         benchmark=benchmark,
         split=split,
         metric=first.metric,
-        first=find_share(first.right_N, first.unit_N, split_N).value,
-        second=find_share(second.right_N, second.unit_N, split_N).value,
+        reference=NAMES[0],
+        run=NAMES[1],
+        reference_value=find_share(first.right_N, first.unit_N, split_N).value,
+        run_value=find_share(second.right_N, second.unit_N, split_N).value,
+        difference=found.difference,
+        low=found.low,
+        high=found.high,
         n=len(first.key_N),
+        only_reference=found.only_first,
+        only_run=found.only_second,
+        p=found.p,
+        p_units=found.p_units,
+        detectable=found.detectable,
         num_all=first.num_all,
-        **found._asdict(),
     )
 
 
-def find_partings(benchmark: str, first: pa.Table, second: pa.Table, count: int) -> list[Parting]:
+def find_partings(
+    benchmark: str, first: pa.Table, second: pa.Table, count: int, names: tuple[str, str] = NAMES
+) -> list[Parting]:
     """Return examples that exactly one model has right, the clearest first, up to ``count`` for each model.
 
     The clearest example has the largest difference between the models' margins of the true caption.
@@ -159,7 +191,7 @@ def find_partings(benchmark: str, first: pa.Table, second: pa.Table, count: int)
     ]
     found.sort(key=lambda parting: -abs(parting.first - parting.second))
     sides = [[p for p in found if (p.first > 0) == is_first] for is_first in (False, True)]
-    return [parting for side in sides for parting in side[:count]]
+    return [replace(parting, names=names) for side in sides for parting in side[:count]]
 
 
 def _compare_rows(benchmark: str, first: Mapping[str, Any], second: Mapping[str, Any]) -> Parting | None:
@@ -177,41 +209,42 @@ def _compare_rows(benchmark: str, first: Mapping[str, Any], second: Mapping[str,
 
 
 def report_lines(lines: Sequence[Line]) -> list[Table]:
-    """Return a table for every benchmark and metric."""
-    by_metric = group_by(lines, lambda line: (line.benchmark, line.metric))
-    columns = (
-        "split",
-        "first",
-        "second",
-        Column("difference"),
-        "n",
-        "of",
-        "only first",
-        "only second",
-        Column("McNemar p"),
-        Column("p over images"),
-        Column("detectable", digits=3),
-    )
+    """Return a table for every benchmark, metric and run that is compared to the reference."""
+    by_metric = group_by(lines, lambda line: (line.benchmark, line.metric, line.reference, line.run))
     tables = []
-    for (benchmark, metric), own in by_metric.items():
+    for (benchmark, metric, reference, run), own in by_metric.items():
+        columns = (
+            "split",
+            reference,
+            run,
+            Column("difference"),
+            "n",
+            "of",
+            f"only {reference} right",
+            f"only {run} right",
+            Column("p, McNemar"),
+            Column("p, over images"),
+            Column("detectable", digits=3),
+        )
         rows: list[list[Cell]] = [
             [
                 line.split,
-                line.first,
-                line.second,
+                line.reference_value,
+                line.run_value,
                 Estimate(line.difference, line.low, line.high),
                 line.n,
                 line.num_all,
-                line.only_first,
-                line.only_second,
-                line.p,
-                line.p_units,
+                line.only_reference,
+                line.only_run,
+                PValue(line.p),
+                PValue(line.p_units),
                 line.detectable,
             ]
             for line in own
         ]
         meaning = MEANINGS.get(metric, "")
-        tables.append(Table(f"{benchmark}: {metric}", columns, rows, meaning[:1].upper() + meaning[1:]))
+        title = f"{benchmark}: {metric}, {run} minus {reference}"
+        tables.append(Table(title, columns, rows, f"{meaning[:1].upper()}{meaning[1:]}." if meaning else ""))
     return tables
 
 

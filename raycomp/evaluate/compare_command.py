@@ -1,7 +1,10 @@
-"""``raycomp compare``: a paired comparison of two evaluations of the same examples. Does not start Ray."""
+"""``raycomp compare``: paired comparisons of evaluations of the same examples. Does not start Ray."""
 
+import os
+import re
 import shlex
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -15,7 +18,8 @@ from raycomp.data.manifest import check_results
 from raycomp.data.parquet import read_columns
 from raycomp.data.paths import absolute_uri
 from raycomp.data.runs import identify, read_finished
-from raycomp.data.whole import with_absolute_paths
+from raycomp.evaluate.answers import answer_comparison
+from raycomp.evaluate.baselines import Margin, find_margins, report_margins
 from raycomp.evaluate.command import TABLE, read_losses
 from raycomp.evaluate.compare import (
     Line,
@@ -28,23 +32,23 @@ from raycomp.evaluate.compare import (
 )
 from raycomp.evaluate.config import CompareConfig, EvaluateConfig
 from raycomp.evaluate.images import find_images
-from raycomp.evaluate.outcomes import list_controls, name_statuses
+from raycomp.evaluate.outcomes import find_outcomes, list_controls, name_statuses
 from raycomp.report.markup import Html
 from raycomp.report.page import render_page
 from raycomp.run.run import Run, Say, command_line, start_run
 from raycomp.schema import CLASSIFIED_SCHEMA, RETRIEVED_SCHEMA, example_schema
-from raycomp.table import group_by, write_csv
+from raycomp.table import group_by, plain, write_csv
 from raycomp.train.page import LOSS, draw_metric
 from raycomp.words import OK, STATUS
 
-_NAMES = ("first", "second")
+_NAMED = re.compile(r"([^=/]+)=(.+)", re.DOTALL)
 # Columns of a table of scores that every row with status ok must have.
 _NUMBERS = {"rank", "ties", "num_own", "num_targets", "num_classes"}
 _AGAIN = "evaluate again, into another folder"
 
 
 class _Compared(NamedTuple):
-    """A benchmark's part of the comparison."""
+    """A benchmark's part of a run's comparison with the reference."""
 
     lines: list[Line]
     partings: list[Parting]
@@ -53,27 +57,68 @@ class _Compared(NamedTuple):
     warnings: list[str]
 
 
-def compare(first: str, second: str, out: str, say: Say = print) -> dict[str, Any]:
-    """Compare the evaluations in two folders into the folder ``out``; return what run.json holds.
+def compare(runs: Sequence[str], out: str, say: Say = print) -> dict[str, Any]:
+    """Compare evaluations with the first of them into the folder ``out``; return what run.json holds.
 
-    Raises ValueError for errors that the user can fix.
+    ``runs``: two folders or more, each as FOLDER or NAME=FOLDER; the default name is the folder's. Raises
+    ValueError for errors that the user can fix.
     """
     out = absolute_uri(str(out))
-    config = with_absolute_paths(CompareConfig(first, second))
+    config = _read_runs(runs)
     check_writable(out)
-    runs = [_read_evaluation(config.first), _read_evaluation(config.second)]
-    names = [name for name in runs[0]["config"]["benchmarks"] if name in runs[1]["config"]["benchmarks"]]
-    if not names:
-        raise ValueError(f"{config.first} and {config.second}: were evaluated on no common benchmark")
-    found = [_compare_scores(name, config) for name in names]  # before anything is written to the folder
-    start = shlex.join(["raycomp", "compare", config.first, config.second])
+    records = [_read_evaluation(source) for source in config.runs]
+    benchmarks = [one for one in records[0]["config"]["benchmarks"] if _has_all(records, one)]
+    if not benchmarks:
+        raise ValueError(f"{' and '.join(config.runs)}: were evaluated on no common benchmark")
+    # All scores are read before anything is written to the folder.
+    found = [_compare_scores(one, config, i) for i in range(1, len(records)) for one in benchmarks]
+    named = list(zip(config.names, config.runs, strict=True))
+    margins = {name: _find_margins(source, benchmarks) for name, source in named}
+    again = (source if source.endswith(f"/{name}") else f"{name}={source}" for name, source in named)
+    start = shlex.join(["raycomp", "compare", *again])
     rerun = command_line(start, {}, out)
     with start_run(
         "compare", config, partial(_fingerprint, config), out, say, rerun, outputs=(TABLE,)
     ) as run:
         if not run.is_finished:
-            _close(run, runs, found)
+            _close(run, config, records, found, margins, say)
     return run.record
+
+
+def _has_all(records: Sequence[Mapping[str, Any]], benchmark: str) -> bool:
+    return all(benchmark in one["config"]["benchmarks"] for one in records)
+
+
+def _read_runs(runs: Sequence[str]) -> CompareConfig:
+    """Return the folders, absolute, and a name for each. Raises ValueError where two have the same."""
+    found = [_split_name(str(text)) for text in runs]
+    folders = tuple(absolute_uri(folder) for _, folder in found)
+    if len(folders) < 2:
+        raise ValueError(f"runs: must be two evaluations or more, are {len(folders)}")
+    for folder in folders:
+        _read_evaluation(folder)
+    tails = iter(list_tails([folder for (name, _), folder in zip(found, folders, strict=True) if not name]))
+    names = tuple(name or next(tails) for name, _ in found)
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise ValueError(f"runs: {twice!r} names two runs; name each, as in NAME=FOLDER")
+    return CompareConfig(folders, names)
+
+
+def _split_name(text: str) -> tuple[str, str]:
+    """Return name and folder of NAME=FOLDER, else no name; an existing folder is not read as that."""
+    match = _NAMED.fullmatch(text)
+    return (match[1], match[2]) if match and not os.path.isdir(text) else ("", text)
+
+
+def list_tails(folders: Sequence[str]) -> list[str]:
+    """Return the shortest ends of the paths, by whole folders, that differ; the whole paths if none do."""
+    parts = [folder.rstrip("/").split("/") for folder in folders]
+    for num in range(1, max(map(len, parts), default=0) + 1):
+        tails = ["/".join(one[-num:]) for one in parts]
+        if len({*tails}) == len(tails):
+            return tails
+    return list(folders)
 
 
 def _read_evaluation(source: str) -> dict[str, Any]:
@@ -84,14 +129,23 @@ def _read_evaluation(source: str) -> dict[str, Any]:
 
 
 def _fingerprint(config: CompareConfig) -> dict[str, str]:
-    return {name: identify(_read_evaluation(getattr(config, name))) for name in _NAMES}
+    named = zip(config.names, config.runs, strict=True)
+    return {name: identify(_read_evaluation(source)) for name, source in named}
 
 
-def _compare_scores(name: str, config: CompareConfig) -> _Compared:
-    first, second = (_read_scores(source, name) for source in (config.first, config.second))
-    lines = compare_tables(name, first, second)
-    partings = find_partings(name, first, second, config.examples)
-    return _Compared(lines, partings, _count(first, second), warn_other_targets(name, first, second))
+def _compare_scores(benchmark: str, config: CompareConfig, place: int) -> _Compared:
+    """Return the comparison of the run at ``place`` with the reference on one benchmark."""
+    names = config.names[0], config.names[place]
+    first, second = (_read_scores(source, benchmark) for source in (config.runs[0], config.runs[place]))
+    lines = compare_tables(benchmark, first, second, names)
+    partings = find_partings(benchmark, first, second, config.examples, names)
+    warnings = warn_other_targets(benchmark, first, second, names)
+    return _Compared(lines, partings, _count(first, second), warnings)
+
+
+def _find_margins(source: str, benchmarks: Sequence[str]) -> list[Margin]:
+    tables = ((name, _read_scores(source, name)) for name in benchmarks)
+    return [margin for name, table in tables for margin in find_margins(name, find_outcomes(table))]
 
 
 def _read_scores(source: str, name: str) -> pa.Table:
@@ -110,47 +164,64 @@ def _count(first: pa.Table, second: pa.Table) -> Counter[str]:
     return Counter(one if one == other else "not_in_both" for one, other in parts)
 
 
-def _close(run: Run, runs: list[dict[str, Any]], found: list[_Compared]) -> None:
+def _close(
+    run: Run,
+    config: CompareConfig,
+    records: Sequence[dict[str, Any]],
+    found: Sequence[_Compared],
+    margins: Mapping[str, Sequence[Margin]],
+    say: Say,
+) -> None:
     """Write the table; record the counts and the results."""
     lines = [line for one in found for line in one.lines]
     partings = [parting for one in found for parting in one.partings]
     came = sum((one.came for one in found), Counter())
     run.folder.write_bytes(write_csv([Line._fields, *lines]).encode(), TABLE)
     run.close({OK: came.total()}, came, OK)
-    alone = sorted({*runs[0]["config"]["benchmarks"]} ^ {*runs[1]["config"]["benchmarks"]})
-    photos, lost = _read_photos(runs[0], partings)
+    photos, lost = _read_photos(records[0], partings)
     run.record["warnings"] = [
-        *(f"{name}: only one of the two was evaluated on it" for name in alone),
+        *_warn_alone(records),
         *(warning for one in found for warning in one.warnings),
         *lost,
     ]
+    answers = answer_comparison(lines, margins)
+    for answer in answers:
+        say(plain("\n  ".join([answer.head, *answer.details])))
     apart, num = count_apart(lines)
     some = "" if came[OK] == came.total() else f" of {came.total():,}"
-    reported = f"in {apart} of {num} splits the difference's interval excludes 0"
-    said = f"{came[OK]:,}{some} common examples; {reported}"
     page = render_page(
         "evaluate/compare_page.html.jinja",
         run=run.record,
-        models=[one["config"]["model"] for one in runs],
+        names=config.names,
+        models=[one["config"]["model"] for one in records],
+        answers=answers,
+        baselines=report_margins(margins),
         figures=report_lines(lines),
         partings=group_by(partings, _name_side),
         photos=photos,
-        losses=_draw_losses(runs),
+        losses=_draw_losses(config.names, records),
     )
-    run.report(said, page)
+    reported = f"in {apart} of {num} splits the difference's interval excludes 0"
+    run.report(f"{came[OK]:,}{some} common examples; {reported}", page)
+
+
+def _warn_alone(records: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return a line for every benchmark that is left out because a run lacks it."""
+    every = sorted({name for one in records for name in one["config"]["benchmarks"]})
+    return [f"{name}: not every run was evaluated on it" for name in every if not _has_all(records, name)]
 
 
 def _name_side(parting: Parting) -> str:
     """Return the benchmark and the model that is right."""
-    which = "first" if parting.first > 0 else "second"
-    return f"{parting.benchmark}: only the {which} is right"
+    right, wrong = parting.names if parting.first > 0 else parting.names[::-1]
+    return f"{parting.benchmark}: {right} is right, {wrong} is wrong"
 
 
-def _draw_losses(runs: list[dict[str, Any]]) -> list[Html]:
+def _draw_losses(names: Sequence[str], records: Sequence[dict[str, Any]]) -> list[Html]:
     """Return the losses of each model's own training, where they are known."""
-    losses = [read_losses(one["config"]["model"]["weights"]) for one in runs]
-    named = zip(("first", "second"), losses, strict=True)
-    return [draw_metric(f"Loss of the {which}", "", loss, LOSS) for which, loss in named if loss]
+    losses = [read_losses(one["config"]["model"]["weights"]) for one in records]
+    named = zip(names, losses, strict=True)
+    return [draw_metric(f"Loss of {name}", "", loss, LOSS) for name, loss in named if loss]
 
 
 def _read_photos(

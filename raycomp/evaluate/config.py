@@ -148,12 +148,12 @@ class EvaluateConfig:
 
 @dataclass(frozen=True)
 class CompareConfig:
-    """Input: two evaluations. Output: a paired comparison."""
+    """Input: two or more evaluations of the same examples. Output: paired comparisons with the first."""
 
-    first: str = field(default="", metadata=PLACE)
-    """A folder that ``raycomp evaluate`` wrote."""
-    second: str = field(default="", metadata=PLACE)
-    """Another one, of the same examples by another model."""
+    runs: tuple[str, ...] = ()
+    """Folders that ``raycomp evaluate`` wrote. The first is the reference."""
+    names: tuple[str, ...] = ()
+    """A name for each run."""
     examples: int = 12
     """Maximum examples on the page that one model alone has right, per benchmark and model."""
 

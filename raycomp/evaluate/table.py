@@ -30,16 +30,16 @@ from raycomp.words import (
 _FOUND = {IMAGE_TO_TEXT: "one of the image's captions", TEXT_TO_IMAGE: "the caption's image"}
 MEANINGS = {
     ACCURACY: "the caption is nearer to the image than every negative; a tie is wrong",
-    AUGMENTED_ACCURACY: "so is every paraphrase of it",
+    AUGMENTED_ACCURACY: "the caption and every paraphrase are nearer to the image than every negative",
     ITT: "both captions are nearer to the image than the negative",
-    BRITTLENESS: "a negative lies between true captions; less is better",
+    BRITTLENESS: "the negative is scored between caption and paraphrase; lower is better",
     TOT: "without the image: true captions are nearer to one another than to the negative",
-    TEXT_SCORE: "of both images of an item the own caption wins",
-    IMAGE_SCORE: "of both captions of an item the own image wins",
-    GROUP_SCORE: "both",
+    TEXT_SCORE: "for both images of an item, the own caption is scored higher",
+    IMAGE_SCORE: "for both captions of an item, the own image is scored higher",
+    GROUP_SCORE: "text score and image score are both right",
     ACC1: "the image is nearest to its own class; a tie is wrong",
-    ACC5: "fewer than five other classes are as near; a tie is wrong",
-    MEAN_PER_CLASS_RECALL: "acc1 of each class, and the mean over classes",
+    ACC5: "fewer than five other classes are as near to the image; a tie is wrong",
+    MEAN_PER_CLASS_RECALL: "the mean over classes of each class's acc1",
     **{
         f"{RECALLS[direction]}@{k}": f"{what} is among the first {k}; a tie is wrong"
         for direction, what in _FOUND.items()

@@ -74,8 +74,12 @@ def _of_evaluation(rows: Sequence[Row]) -> dict[str, Figure]:
 
 def _of_comparison(rows: Sequence[Row]) -> dict[str, Figure]:
     rows = _choose_means(rows)
-    names = (f"{row['benchmark']}: {row['metric']}, {row['split']}, second minus first" for row in rows)
+    names = (f"{row['benchmark']}: {row['metric']}, {row['split']}, {_name_difference(row)}" for row in rows)
     return _name(names, rows, "difference", SHARE)
+
+
+def _name_difference(row: Row) -> str:
+    return f"{row['run']} minus {row['reference']}" if "run" in row else "second minus first"
 
 
 def _choose_means(rows: Sequence[Row]) -> list[Row]:

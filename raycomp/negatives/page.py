@@ -23,7 +23,7 @@ from raycomp.words import (
 )
 
 SHOWN = 50
-_FAR = "an ADD is less similar to its own input than add_similarity asks"
+_FAR = "an ADD is less similar to its input than add_similarity requires"
 _MEANINGS = {**REASONS, **REPLY_REASONS, LOW_SIMILARITY: _FAR}
 Sample = tuple[str, str, str, str, str, float | None]
 """uid, caption, negative, kind, concepts, similarity."""
@@ -110,14 +110,15 @@ def _report_operations(tally: Tally) -> Table:
         for op, count in sorted(tally.negatives.items(), key=_by_calls)
     ]
     note = (
-        "A sequence such as SWAP+ADD is two calls: the second acts on what the first left alone. Similarity "
-        "is the cosine of caption and negative under the scorer's text encoder. That a negative is false is "
-        "judged by the captions of its photo, not by the photo: what no caption says may still be in it, and "
-        "of a wrong caption a negative may be true. As near as the caption: the share of negatives that the "
-        "scorer finds at least as near to the photo as their caption, from above a hint at such ones, no "
-        "filter; a scorer that does not see composition finds many."
+        "A sequence such as SWAP+ADD is two calls: the second edits words that the first left unchanged. "
+        "Similarity is the cosine of caption and negative in the scoring model's text encoder. The judge "
+        "decides that a negative is false from the captions of its photo, not from the photo: the photo may "
+        "show what no caption mentions, and the negative of a wrong caption may be true. As near as the "
+        "caption: the share of negatives with at least the caption's cosine to the photo. It is an upper "
+        "estimate of the negatives that may be true, and no filter: a scoring model that is blind to "
+        "composition gives a large share."
     )
-    columns = ("Operations", "negatives", "captions with one", "of all captions", "mean similarity")
+    columns = ("Operations", "negatives", "captions with a negative", "of all captions", "mean similarity")
     return Table("Operations", (*columns, "as near as the caption"), rows, note)
 
 
@@ -136,7 +137,7 @@ def _report_statuses(tally: Tally) -> Table:
         (status, count, Numeral(percent(count, total)), meanings[status])
         for status, count in tally.statuses.most_common()
     ]
-    return Table("Every caption", ("Status", "captions", "share", "meaning"), rows)
+    return Table("Captions by status", ("Status", "captions", "share", "meaning"), rows)
 
 
 def _report_rejections(rejected: Mapping[str, int]) -> Table:
@@ -145,8 +146,8 @@ def _report_rejections(rejected: Mapping[str, int]) -> Table:
     rows = [
         (op, _MEANINGS.get(why, why), count, Numeral(percent(count, total))) for (op, why), count in split
     ]
-    note = "Each call is judged against its own input, and against the caption and the others of its image."
-    return Table("Candidates rejected", ("Operation", "why", "candidates", "share"), rows, note)
+    note = "The judge checks each call against its input, the caption and the other captions of the image."
+    return Table("Rejected candidates", ("Operation", "reason", "candidates", "share"), rows, note)
 
 
 def _report_samples(op: str, samples: list[Sample]) -> Table:

@@ -24,7 +24,7 @@ def report_pas(result: PasResult, scorer: str) -> list[Table | str]:
     """Return the tables; ``scorer`` names model and weights."""
     lead = (
         f"Scorer {scorer}; {result.num_samples:,} samples. {len(result.targets):,} of "
-        f"{result.num_targets:,} targets have a nonce, both words and another picture."
+        f"{result.num_targets:,} targets have a nonce, both replacement words and another picture."
     )
     left_out = [(reason, num, LEFT_OUT[reason]) for reason, num in result.left_out.items()]
     return [
@@ -48,11 +48,12 @@ def _table_profile(profile: dict[str, Any]) -> Table:
         for name, (what, paper) in names.items()
     ]
     note = (
-        "Over the samples past the gate by alignment. The text alone: words of the caption, targets, mean "
-        "displacement. A high R^2, or drops that follow the displacement, mean that PAS ranks captions "
-        "rather than what pictures show. docs/study_pas.md has these figures for worlds with known faults."
+        "Over the samples that passed the alignment gate. The text alone: words of the caption, targets, "
+        "mean displacement (shift of the text embedding). A high R^2, or drops that follow the displacement, "
+        "mean that PAS ranks captions, not the content of pictures. docs/study_pas.md has these values for "
+        "worlds with known faults."
     )
-    return Table("What mean PAS goes with", ("", Column("value", digits=3), "rows", "paper"), rows, note)
+    return Table("Correlates of mean PAS", ("", Column("value", digits=3), "rows", "paper"), rows, note)
 
 
 def take_interval(values: dict[str, float]) -> Estimate:
@@ -104,8 +105,8 @@ def _report_retest(result: PasResult) -> Table:
         for line in result.retest
     ]
     note = (
-        f"{result.num_again:,} targets have two nonces or more. By chance alone {result.keep:.1%} of the "
-        f"kept set would be kept by both. Standard deviation of drops: {result.between:.4f} between targets, "
+        f"{result.num_again:,} targets have two nonces or more. At chance both keep {result.keep:.1%} of the "
+        f"kept set. Standard deviation of drops: {result.between:.4f} between targets, "
         f"{result.within:.4f} between the nonces of one target."
     )
     columns: Columns = ("nonces", *estimates, Column("kept by both", "%", 1))

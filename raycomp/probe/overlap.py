@@ -192,9 +192,17 @@ def report_overlap(rows: Sequence[Overlap]) -> list[Table | str]:
     agreed = ("benchmark", "split", "its op", "its op and kind", "rules: same edit", "rules: word for word")
     return [
         Table(
-            "What explains the negatives", columns, list(map(_report_explained, shown)), _report_null(totals)
+            "Explanations of the negatives",
+            columns,
+            list(map(_report_explained, shown)),
+            _report_null(totals),
         ),
-        Table("Who agrees", agreed, list(map(_report_agreed, shown)), _describe_reasons(totals)),
+        Table(
+            "Agreement with the benchmark and with the rules",
+            agreed,
+            list(map(_report_agreed, shown)),
+            _describe_reasons(totals),
+        ),
     ]
 
 
@@ -218,14 +226,14 @@ def _report_agreed(row: Overlap) -> list[Cell]:
 
 def _report_null(totals: Sequence[Overlap]) -> str:
     """Describe the use of the paraphrases, and which ones to read where a benchmark has none."""
-    lead = "Paraphrases: second true captions, explained in the same way: the null of the negatives' shares."
+    lead = "Paraphrases: second true captions, explained in the same way, as a reference for the negatives."
     lacking = [row.benchmark for row in totals if not row.paraphrased]
     return " ".join([lead, *(f"{name}: no paraphrases; {_NULLS.get(name, _HINT)}." for name in lacking)])
 
 
 def _describe_reasons(totals: Sequence[Overlap]) -> str:
     counts = [(t.benchmark, ", ".join(f"{why} {n}" for why, n in t.reasons.most_common())) for t in totals]
-    return " ".join(f"{name}: none because of {said}." for name, said in counts if said)
+    return " ".join(f"{name}: unexplained because of {said}." for name, said in counts if said)
 
 
 def _estimate(part: int, whole: int) -> Estimate | None:

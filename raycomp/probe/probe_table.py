@@ -7,15 +7,15 @@ from raycomp.probe.probe import ProbeResult
 from raycomp.table import Column, Columns, Numeral, Table, number, take_estimate
 
 _SETS = (
-    "The A-distance compares the set of originals with that of edits. The values are 2 (1 - 2 err) of the "
-    "held-out error of a linear classifier, on average a lower bound: below 0 they say no more than 0 does. "
-    "Where the curve still rises towards N the bound is loose; values of another N may not be compared. The "
-    "interval is of what is expected at this N: only its lower end says something of the A-distance itself. "
-    "Where editing twice gives the caption back (SWAP) the sets can have one distribution, and it is near 0 "
-    "even for a perfect encoder: whether that sees the edit is said by the distance of pairs, over that of "
-    "paraphrases, and by the accuracy."
+    "The A-distance compares the set of originals with the set of edits. The values are 2 (1 - 2 err) for "
+    "the held-out error err of a linear classifier, a lower bound on average; values below 0 count as 0. "
+    "Where the curve still rises towards N the bound is loose; do not compare values of different N. The "
+    "interval covers the expected value at this N: only its lower end bounds the A-distance. Two SWAPs "
+    "restore the caption, so both sets can have one distribution, and the A-distance is near 0 even for a "
+    "perfect encoder. The distance of pairs relative to paraphrases, and the accuracy, show whether the "
+    "encoder distinguishes the edit."
 )
-_NO_IMAGES = "s(I,T) - s(I,T~) and accuracy need image embeddings; none given."
+_NO_IMAGES = "s(I,T) - s(I,T~) and accuracy need image embeddings; images is not set."
 _FIRST = ("operation", "calls")
 
 
@@ -63,7 +63,7 @@ def _report_sets(result: ProbeResult) -> Table:
         for line in result.operations
     ]
     note = (
-        f"A lower bound, of one pair of each of N = {result.num_compared:,} captions (- where a line has "
+        f"A lower bound from one pair of each of N = {result.num_compared:,} captions (- where a row has "
         f"fewer). {_SETS}"
     )
     return Table("A-distance", (*_FIRST, *columns), rows, note)

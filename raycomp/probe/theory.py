@@ -253,7 +253,7 @@ def _report_setting(unordered: dict[str, Any], ordered: dict[str, Any]) -> list[
     rows = [
         (head, _report_mean(unordered, name), _report_mean(ordered, name)) for name, head in MEASURES.items()
     ]
-    note = f"InfoNCE, {UNORDERED} less {ORDERED}, with its 95 % interval: {plain(write_cell(more))}"
+    note = f"InfoNCE, {UNORDERED} minus {ORDERED}, with its 95 % interval: {plain(write_cell(more))}"
     tables = [Table(title, ("measure", UNORDERED, ORDERED), rows, note)]
     if unordered["version"] == BUILT:
         premises = [
@@ -264,7 +264,7 @@ def _report_setting(unordered: dict[str, Any], ordered: dict[str, Any]) -> list[
             "all edits of all captions",
             *(Column(op, digits=3) for op in OPERATIONS),
         )
-        tables.append(Table(f"Premises: {title}", columns, premises, "Of the seeds the least."))
+        tables.append(Table(f"Premises: {title}", columns, premises, "The minimum over seeds."))
     return tables
 
 

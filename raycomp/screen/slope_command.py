@@ -128,10 +128,10 @@ def _table_slopes(found: Found) -> Table:
     note = (
         "Points per percentage point of faulty pairs: least-squares slopes of each world, 95 % intervals by "
         "Student's t over worlds. Composition is the mean accuracy over negatives that replace an object, an "
-        "attribute or a relation, or swap two attributes; chance is 50. The number of pairs, their captions, "
-        "initial weights and batches are the same at every share."
+        "attribute or a relation, or swap two attributes; chance is 50. Number of pairs, captions, initial "
+        "weights and batches are equal at every share."
     )
-    return Table("What a percentage point of faulty pairs costs", columns, rows, note)
+    return Table("Change of accuracy per percentage point of faulty pairs", columns, rows, note)
 
 
 def _table_shares(found: Found, kind: str) -> Table:
@@ -147,7 +147,7 @@ def _table_shares(found: Found, kind: str) -> Table:
         Column(f"at {100 * first:.0f} % faulty", "%", 1),
         *(Column(f"{100 * share:.0f} % minus that", "points", 2) for share in rest),
     )
-    return Table(f"By share of faulty pairs: {_readable(kind)}", columns, rows)
+    return Table(f"Results by share of faulty pairs: {_readable(kind)}", columns, rows)
 
 
 def list_plots(found: Found) -> dict[str, Plot]:

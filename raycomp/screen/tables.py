@@ -7,7 +7,7 @@ import numpy as np
 
 from raycomp.core.contrasts import Contrast, contrast, holm
 from raycomp.screen.judge import ALIGNMENT, KEEP, REGISTERED
-from raycomp.table import Cell, Column, Columns, Estimate, Plot, Table, group_by, write_csv
+from raycomp.table import Cell, Column, Columns, Estimate, Plot, PValue, Table, group_by, write_csv
 from raycomp.worlds.crowds import KINDS, WRONG_RELATION
 
 Found = Sequence[Mapping[str, Any]]
@@ -104,29 +104,29 @@ def report_registered(found: Found, cues: Sequence[str]) -> Table:
         rows.append((cue, "mean of four kinds", *_list_estimates(*means), None))
         adjusted = holm([one.p for one in kinds])
         for kind, *pair, p in zip(KINDS, kinds, free, adjusted, strict=True):
-            rows.append((cue, kind.replace("_", " "), *_list_estimates(*pair), p))
+            rows.append((cue, kind.replace("_", " "), *_list_estimates(*pair), PValue(p)))
     columns: Columns = (
         "Cue",
         "Kind of fault",
         "worlds",
-        Column("captions of each length alike", "points", 2),
-        Column("whatever their length", "points", 2),
+        Column("equal share per caption length", "points", 2),
+        Column("any caption length", "points", 2),
         Column("detectable", digits=2),
         Column("p"),
         Column("p after Holm"),
     )
     note = (
-        f"Faulty pairs kept by {REGISTERED}, in percent of those planted, minus those that alignment keeps; "
-        "below 0 it keeps fewer. Named beforehand: the first column of points, without a logo, mean of "
-        "wrong object, phantom object, wrong attribute and missing stamp. There every number of target nouns "
-        "keeps the same share of its pairs under both rules. p and detectable are of that column. All else "
-        "is exploratory."
+        f"Faulty pairs kept by {REGISTERED}, in percent of those planted, minus those kept by alignment; "
+        "below 0 it keeps fewer. The first column of points, without a logo, mean of wrong object, phantom "
+        "object, wrong attribute and missing stamp, is the registered result. In that column both rules keep "
+        "the same share of pairs for every number of target nouns; p and detectable refer to it. All other "
+        "values are exploratory."
     )
-    return Table("Alignment and PAS against alignment alone", columns, rows, note)
+    return Table("Alignment and PAS minus alignment alone", columns, rows, note)
 
 
 def _list_estimates(strata: Contrast, free: Contrast) -> tuple[Cell, ...]:
-    return strata.num, _estimate(strata), _estimate(free), strata.detectable, strata.p
+    return strata.num, _estimate(strata), _estimate(free), strata.detectable, PValue(strata.p)
 
 
 def _estimate(found: Contrast) -> Estimate:
@@ -152,11 +152,11 @@ def report_faults(found: Found, cue: str) -> Table:
         rows.append((rule if rule == ALIGNMENT else f"{rule}, minus alignment", *cells))
     columns: Columns = ("Rule", *(Column(kind.replace("_", " "), "%", 1) for kind in KINDS))
     note = (
-        "Faulty pairs kept, in percent of those planted: of alignment, and for every other rule the "
-        "difference to it in points; below 0 a rule keeps fewer. Each kind is a corpus of its own, a third "
-        f"of it faulty; all rules keep {100 * KEEP:.0f} % behind a gate by alignment of 70 %. 95 % "
-        "intervals by Student's t over worlds, not adjusted for their number. Captions of sound and faulty "
-        "pairs are drawn from one distribution, but for the cue text-visible."
+        "Faulty pairs kept, in percent of those planted: for alignment the share, for every other rule the "
+        "difference from alignment in points; below 0 a rule keeps fewer. Each kind is a corpus of its own, "
+        f"a third of it faulty; all rules keep {100 * KEEP:.0f} % after an alignment gate of 70 %. 95 % "
+        "intervals by Student's t over worlds, not adjusted for their number. Captions of correct and faulty "
+        "pairs have one distribution, except under the cue text-visible."
     )
     return Table(f"Faults kept: {cue}", columns, rows, note)
 
@@ -168,12 +168,12 @@ def report_text(checked: Found) -> Table:
         for one in checked
         for row in one["text"]
     ]
-    columns: Columns = ("Cue", "Kind", Column("AUC by the caption alone", digits=3))
+    columns: Columns = ("Cue", "Kind", Column("AUC of a text-only classifier", digits=3))
     note = (
         "Logistic regression on n-grams and the number of words, fitted to "
-        f"{checked[0]['captions']:,} drawn captions and judged on as many others; .5 is chance."
+        f"{checked[0]['captions']:,} drawn captions and tested on as many others; .5 is chance."
     )
-    return Table("What the captions show of the faults", columns, rows, note)
+    return Table("Faults predicted from the caption alone", columns, rows, note)
 
 
 def report_scorers(found: Found, cues: Sequence[str]) -> Table:
@@ -191,12 +191,14 @@ def report_scorers(found: Found, cues: Sequence[str]) -> Table:
     columns: Columns = (
         "Cue",
         "worlds",
-        Column("scorer's recall@1", "%", 1),
+        Column("scoring model's recall@1", "%", 1),
         Column("nouns with a nonce", "%", 1),
         Column("other content words", "%", 1),
-        Column("a cell", "s", 0),
+        Column("time of a run", "s", 0),
     )
-    return Table("The scorers", columns, rows, "recall@1: the mean of both ways among 500 sound pairs.")
+    return Table(
+        "Scoring models", columns, rows, "recall@1: the mean of both directions among 500 correct pairs."
+    )
 
 
 def list_plots(found: Found) -> dict[str, Plot]:
@@ -208,6 +210,6 @@ def list_plots(found: Found) -> dict[str, Plot]:
         for rule in list_rules(found)[1:]:
             reported = compare(found, cue, kind, rule)
             rows.append((rule, _estimate(reported)))
-        title = f"Faults kept more than by alignment: {kind.replace('_', ' ')}, {cue}"
-        plots[kind] = Plot(title, "points of percent; below 0 the rule keeps fewer", rows, 0.0)
+        title = f"Faults kept, minus alignment: {kind.replace('_', ' ')}, {cue}"
+        plots[kind] = Plot(title, "percentage points; below 0 the rule keeps fewer", rows, 0.0)
     return plots

@@ -20,7 +20,7 @@ from raycomp.study.results import (
     of_group,
 )
 from raycomp.study.runs import FULL, HALVES, METHODS, ORACLE, RANDOM
-from raycomp.table import Cell, Column, Columns, Estimate, Plot, Table, number, write_csv
+from raycomp.table import Cell, Column, Columns, Estimate, Plot, PValue, Table, number, write_csv
 from raycomp.words import OPERATIONS
 from raycomp.worlds.faults import NO_FAULT
 from raycomp.worlds.test_set import CATEGORIES
@@ -36,11 +36,11 @@ METRICS: dict[str, Metric] = {
 }
 _SAID = "In percent; 95 % intervals by Student's t over seeds. "
 _OF_METRICS = (
-    "Augmented: caption and paraphrase are above the negative. Brittle: the negative lies "
-    "between them. recall@1: both ways among the scenes of seen pairs. The last column is of scenes with "
-    "a pair of colour and shape that no training pair shows or names, though negatives that are trained "
-    "on may; a negative often names fewer such pairs than its caption, so that to prefer the familiar "
-    "may be worse than to guess. ADD leaves captions of three things without a negative."
+    "Augmented: caption and paraphrase are both scored above the negative. Brittle: the negative is scored "
+    "between them; lower is better. recall@1: both directions among the scenes of seen pairs. The last "
+    "column covers scenes with a pair of colour and shape that no training pair shows or names, though "
+    "training negatives may. A negative often names fewer such pairs than its caption, so a preference for "
+    "familiar pairs can score below chance. ADD writes no negative for captions of three objects."
 )
 
 
@@ -64,14 +64,16 @@ def make_tables(results: Results, planned: Sequence[Compared]) -> list[Table]:
     operations = [(group, f"clip-{FULL}") for group in (*only, f"negclip-{FULL}")]
     made = [
         report_contrasts(planned),
-        report_groups("The halves", results, halves, METRICS, _OF_METRICS),
-        report_differences("Against random halves, of all pairs and of sound ones", results, drawn),
+        report_groups("Selection rules, half of the pairs each", results, halves, METRICS, _OF_METRICS),
+        report_differences(
+            "Selection rules minus random halves, of all pairs and of correct pairs", results, drawn
+        ),
         report_faults(results, halves),
-        report_groups("The methods on all pairs", results, whole, METRICS, _OF_METRICS),
-        report_differences("Single against multi-call", results, calls),
+        report_groups("Training methods on all pairs", results, whole, METRICS, _OF_METRICS),
+        report_differences("Negatives of several calls minus single calls", results, calls),
         report_differences("Negatives of one operation", results, operations),
         *(
-            report_groups(title, results, groups, _by_category(seen), "A guess is right in 50.")
+            report_groups(title, results, groups, _by_category(seen), "Chance is 50.")
             for title, seen in (("By category, seen pairs", True), ("By category, unseen pairs", False))
         ),
         report_worlds(results),
@@ -86,13 +88,13 @@ def report_contrasts(planned: Sequence[Compared]) -> Table:
             f"{one.first} minus {one.second}",
             one.by_seed.num,
             Estimate.of(one.by_seed),
-            one.by_seed.p,
-            one.p_holm,
+            PValue(one.by_seed.p),
+            None if one.p_holm is None else PValue(one.p_holm),
             one.by_seed.detectable,
             Estimate.of(one.by_world),
             Estimate(one.by_seed.value, *one.bootstrap) if one.bootstrap else None,
             one.by_seed.sd,
-            one.verdict if one.p_holm is not None else "not of the plan",
+            one.verdict if one.p_holm is not None else "not planned",
         )
         for one in planned
     ]
@@ -110,16 +112,16 @@ def report_contrasts(planned: Sequence[Compared]) -> Table:
     )
     note = (
         f"The primary metric is the mean accuracy of {', '.join(PRIMARY)} on scenes of seen pairs; a tie is "
-        "wrong. Two contrasts were named in advance and are adjusted for each other after Holm. Trainings of "
-        "one seed share their start and the order of their batches, so they are compared in pairs: by a "
-        "paired t test over seeds; by world, with one mean difference per world, which counts what "
-        "a choice of pairs owes to its world; and by a bootstrap over seeds and test images. Detectable is "
-        "the least difference that as many pairs would show in 80 % of studies, at 5 % two-sided. Undecided "
-        f"means no more than that. {' minus '.join(CLEANED)} is what taking out faulty pairs gains, and "
-        "nothing else: a rule may gain more, as it also chooses which sound pairs stay. How many faulty "
-        "pairs each arm has stands below; of two arms with as many, the better one owes it to something else."
+        "wrong. Two contrasts were planned in advance; their p values are adjusted after Holm. Trainings of "
+        "one seed share their initial weights and batch order, so they are compared in pairs: by a paired t "
+        "test over seeds; by world, with one mean difference per world, which includes the variation of a "
+        "selection between worlds; and by a bootstrap over seeds and test images. Detectable is the smallest "
+        "difference that as many pairs would show in 80 % of studies, at 5 % two-sided. Undecided: the test "
+        f"is not significant. {' minus '.join(CLEANED)} is the gain from removing faulty pairs alone; a rule "
+        "may gain more, because it also selects among correct pairs. A table below gives the faulty pairs of "
+        "each selection rule; faulty pairs cannot explain a difference between two rules with equal numbers."
     )
-    return Table("The contrasts named in advance", columns, rows, note)
+    return Table("Planned contrasts", columns, rows, note)
 
 
 def report_groups(
@@ -134,7 +136,7 @@ def report_groups(
         )
         for group in groups
     ]
-    columns: Columns = ("Cell", "seeds", *(Column(name, digits=1) for name in metrics))
+    columns: Columns = ("Run", "seeds", *(Column(name, digits=1) for name in metrics))
     return Table(title, columns, rows, _SAID + note)
 
 
@@ -165,14 +167,14 @@ def report_differences(title: str, results: Results, pairs: Sequence[tuple[str, 
             )
         )
     columns: Columns = (
-        "Cells",
+        "Runs",
         "seeds",
         *(Column(name, digits=1) for name in metrics),
         Column("detectable, primary", digits=1),
     )
     note = (
         "Secondary: points, with 95 % intervals of paired differences over seeds, not adjusted for their "
-        "number. SWAP, REPLACE and ADD are means over the exam's categories of that operation."
+        "number. SWAP, REPLACE and ADD are means over the test set's categories of that operation."
     )
     return Table(title, columns, rows, note)
 
@@ -201,12 +203,12 @@ def report_faults(results: Results, groups: Sequence[str]) -> Table:
         pairs = float(np.mean([one["pairs"] for one in some]))
         rows.append((group, round(pairs), *counts, 100 * sum(counts) / pairs))
     columns: Columns = (
-        "Arm",
+        "Selection rule",
         "pairs",
         *(Column(fault.replace("_", " "), digits=0) for fault in faults),
         Column("with a fault", "%", 1),
     )
-    return Table("What the arms train on", columns, rows, "Means over trainings.")
+    return Table("Training pairs of each selection rule", columns, rows, "Means over trainings.")
 
 
 def report_worlds(results: Results) -> Table:
@@ -219,12 +221,12 @@ def report_worlds(results: Results) -> Table:
         rows.append((str(world), len(own), *means, float(np.mean([one.facts["seconds"] for one in own]))))
     columns: Columns = (
         "World",
-        "cells",
-        Column("scorer's recall@1, image to text", "%", 1),
+        "runs",
+        Column("scoring model's recall@1, image to text", "%", 1),
         Column("text to image", "%", 1),
-        Column("a cell", "s", 0),
+        Column("time of a run", "s", 0),
     )
-    return Table("The worlds", columns, rows)
+    return Table("Worlds", columns, rows)
 
 
 def write_long(results: Results, planned: Sequence[Compared]) -> str:
@@ -272,5 +274,5 @@ def list_plots(results: Results, planned: Sequence[Compared]) -> dict[str, Plot]
     for name, metric in METRICS.items():
         rows = [(group, mean_of(results, group, metric)) for group in list_groups(results)]
         file = name.replace(" ", "-").replace("@", "")
-        plots[file] = Plot(f"Every cell: {name}", "percent, with 95 % intervals over seeds", rows)
+        plots[file] = Plot(f"All runs: {name}", "percent, with 95 % intervals over seeds", rows)
     return plots

@@ -99,7 +99,7 @@ def list_trade_offs(plan: Plan, trials: Sequence[Trial], metric: str) -> list[Cu
             )
             for group in list_groups(plan)
         ]
-        title = f"{stream}: learned over forgotten, a point for each trial"
+        title = f"{stream}: learned and forgotten, one point per trial"
         along = "forgotten, points"
         if any(points for _, points in series):
             found.append(Curve(f"{stream}-forgotten", title, along, "learned, %", series, is_measured=True))
@@ -205,7 +205,7 @@ def published_table(plan: Plan, trials: Sequence[Trial], metric: str) -> Table:
         Column(f"here: {name_metric(metric)}", "%", 2),
     )
     note = (
-        f"Published: {SOURCE}; its authors call it exploratory. Here: other pairs, another model and another "
-        "test, so only the shapes can be held beside each other, not the levels."
+        f"Published: {SOURCE}; its authors call it exploratory. Here pairs, model and test set differ, so "
+        "compare the shapes, not the levels."
     )
-    return Table("Beside the published curve", columns, rows, note)
+    return Table("Comparison with the published curve", columns, rows, note)

@@ -56,25 +56,27 @@ def _report_winners(plan: Plan, winners: Sequence[Winner], metric: str) -> Table
     name = name_metric(metric)
     columns: Columns = ("Best", Column(f"{name}, development"), Column(f"{name}, report"))
     note = (
-        f"{_say_places(plan)} The best of many is best by chance, too, so its figure on development seeds "
-        "flatters it; the figure on report seeds does not. Intervals: 95 %, Student's t over seeds; none of "
+        f"{_say_places(plan)} Selection among many trials biases the best value on development seeds "
+        "upward; the value on report seeds is unbiased. Intervals: 95 %, Student's t over seeds; none for "
         "fewer than two."
     )
-    return Table("What was chosen, and what it is worth", columns, rows, note)
+    return Table("Selected trials", columns, rows, note)
 
 
 def _say_places(plan: Plan) -> str:
     config = plan.config
     first, last = config.seeds, config.seeds + config.report_seeds - 1
     place = "little worlds" if config.has_worlds else "seeds"
-    chosen = f"Chosen by the mean over development {place} 0 to {first - 1}"
+    chosen = f"Selected by the mean over development {place} 0 to {first - 1}"
     if not config.report_seeds:
-        return f"{chosen}; nothing else was asked, so no figure here is free of the choice."
-    reported = f"told of on {place} {first} to {last}, of which nothing was chosen."
+        return f"{chosen}; there are no report seeds, so every value here is biased by the selection."
+    reported = f"reported on held-out {place} {first} to {last}."
     if config.has_worlds:
         return f"{chosen}; {reported}"
-    test_set = "another exam" if config.report_on else "the same exam, so they flatter what suits that exam"
-    return f"{chosen}; {reported} Report seeds sit {test_set}."
+    test_set = (
+        "another test set" if config.report_on else "the same test set, which favours options that fit it"
+    )
+    return f"{chosen}; {reported} Report seeds use {test_set}."
 
 
 def _report_trials(plan: Plan, trials: Sequence[Trial], winners: Sequence[Winner], metric: str) -> Table:
@@ -99,18 +101,18 @@ def _report_trials(plan: Plan, trials: Sequence[Trial], winners: Sequence[Winner
         *plan.space,
         Column(f"{name}, development"),
         Column("report"),
-        Column("less the best, seed by seed"),
-        Column("trained and asked", "s", 0),
+        Column("minus the best, paired by seed"),
+        Column("training and evaluation", "s", 0),
         "",
     )
     best_of = f"the best of its {plan.config.per}" if plan.config.per else "the best"
     note = (
-        "In the order in which they were begun; trials.parquet has a row per seed. Less the best: "
-        f"differences from {best_of}, on development seeds, which trials share. Where the interval holds 0, "
-        "the seeds do not tell the two apart; as the best was chosen on them, and many are held beside it, "
-        "some intervals leave out 0 by chance."
+        "In order of their start; trials.parquet has a row per seed. Minus the best: differences from "
+        f"{best_of} on the development seeds, which trials share. Where the interval contains 0, the "
+        "difference is not significant. The best was selected on these seeds and compared with many trials, "
+        "so some intervals exclude 0 by chance."
     )
-    return Table("Every trial", columns, rows, note)
+    return Table("All trials", columns, rows, note)
 
 
 def _report_more(plan: Plan, trials: Sequence[Trial], metric: str) -> Table:
@@ -129,7 +131,7 @@ def _report_more(plan: Plan, trials: Sequence[Trial], metric: str) -> Table:
         "Other metrics, development seeds",
         columns,
         rows if names else [],
-        "Secondary: nothing was chosen by them.",
+        "Secondary: not used for the selection.",
     )
 
 
@@ -137,19 +139,17 @@ def list_warnings(plan: Plan, trials: Sequence[Trial], winners: Sequence[Winner]
     """Return caveats on the best trial."""
     found = []
     if plan.config.seeds < 2:
-        found.append(
-            "seeds: one training of each trial; how far apart two of the same dials lie is not known"
-        )
+        found.append("seeds: one training per trial; the variation between seeds is unknown")
     if not plan.config.report_seeds:
-        found.append("report_seeds: none, so what the best is worth elsewhere is not known")
+        found.append("report_seeds: none, so the best trial has no unbiased value")
     for one in winners:
         for option in list_varied(plan):
             domain, value = plan.space[option], one.trial.options[option]
             if _is_at_end(value, domain):
-                found.append(f"{option}: the best, {value}, lies at an end of what was tried")
+                found.append(f"{option}: the best value, {value}, lies at an end of the range tried")
     failed = sum(any(o.status == FAILED for o in trial.outcomes.values()) for trial in trials)
     if failed:
-        found.append(f"failed: {failed} of {len(trials)} trials; the table says why")
+        found.append(f"failed: {failed} of {len(trials)} trials; the table gives the reasons")
     return list(dict.fromkeys(found))
 
 

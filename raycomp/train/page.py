@@ -1,4 +1,4 @@
-"""The page of ``raycomp train``: how the loss fell, what was trained on what, and how to use it."""
+"""The page of ``raycomp train``: its loss, its evaluations, its pairs, and the use of its model."""
 
 import math
 import shlex
@@ -23,8 +23,8 @@ NUM_REPORTED = 12
 """Evaluations and resumptions that are written out, at most."""
 _SMOOTHED = 0.02
 """Share of the steps that a smoothed value is the mean of."""
-_RESUMED = Layer("went on from a checkpoint", "mark")
-_OTHER_REASONS = {"not_in_subset": "the subset does not name it"}
+_RESUMED = Layer("resumed from a checkpoint", "mark")
+_OTHER_REASONS = {"not_in_subset": "the subset does not list it"}
 Metrics = Mapping[str, np.ndarray]
 Evaluations = Sequence[Mapping[str, Any]]
 
@@ -57,7 +57,7 @@ def render_train(run: Mapping[str, Any], metrics: Metrics) -> str:
 
 
 def list_uses(out: str) -> dict[str, str]:
-    """Return what a model trained into ``out`` is good for -> its lines, for a run's ``commands``."""
+    """Return uses of a model trained into ``out`` by name, each with its command lines."""
     is_near = "://" not in out
     place = join_uri(out, "checkpoint") if is_near else "checkpoint"
     model, weights = f"{place}/model.json", f"{place}/model.safetensors"
@@ -153,7 +153,7 @@ def _report_training(run: Mapping[str, Any]) -> Table:
     time = f"{number(run['train_s'], 1)} s" + (f" ({number(minutes, 1)} minutes)" if minutes >= 2 else "")
     facts = {
         "Model": config["model"]["name"],
-        "Begun from": config["model"]["weights"],
+        "Initial weights": config["model"]["weights"],
         "Loss": config["train"]["loss"],
         "Steps": f"{number(run['steps'])} of {number(run['batch_size'])} pairs",
         "Epochs": f"{number(float(run['epochs']), 2)} of {number(run['pairs'])} pairs",
@@ -163,7 +163,7 @@ def _report_training(run: Mapping[str, Any]) -> Table:
         "Speed": f"{number(run['samples_per_s'], 1)} samples/s",
         "Workers": f"{number(run['workers'])} on {run['device']}",
     }
-    return Table("What was trained", ("What", "value"), list(facts.items()))
+    return Table("Training", ("Property", "value"), list(facts.items()))
 
 
 def _report_pairs(funnel: Mapping[str, Any], copies: int) -> Table:
@@ -172,13 +172,18 @@ def _report_pairs(funnel: Mapping[str, Any], copies: int) -> Table:
     rows = [
         ("read", read, Numeral(percent(read, read)), ""),
         *((_name(why), -count, Numeral(percent(count, read)), _explain(why)) for why, count in dropped),
-        ("trained on", kept, Numeral(percent(kept, read)), ""),
+        ("used for training", kept, Numeral(percent(kept, read)), ""),
     ]
     if copies:
         rows.append(
-            ("copies", copies, Numeral(""), "the subset names these pairs again: an epoch repeats them")
+            (
+                "copies",
+                copies,
+                Numeral(""),
+                "the subset lists these pairs more than once; an epoch repeats them",
+            )
         )
-    return Table("From pairs read to pairs trained on", ("Pairs", "rows", "of read", "meaning"), rows)
+    return Table("Pairs read and pairs used", ("Pairs", "rows", "of read", "meaning"), rows)
 
 
 def _name(reason: str) -> str:
@@ -194,5 +199,5 @@ def _report_negatives(run: Mapping[str, Any]) -> Table:
     total = sum(by_kind.values())
     split = sorted((*name.partition(" ")[::2], count) for name, count in by_kind.items())
     rows = [(op, kind, count, Numeral(percent(count, total))) for op, kind, count in split]
-    note = f"{number(some)} of {number(pairs)} pairs ({percent(some, pairs)}) have one or more."
+    note = f"{number(some)} of {number(pairs)} pairs ({percent(some, pairs)}) have at least one."
     return Table("Hard negatives", ("Operation", "kind", "negatives", "share"), rows, note)

@@ -87,7 +87,7 @@ def test_a_command_leaves_runs_a_table_figures_and_a_page(finished):
     assert facts["order"] == whole["order"] and facts["backbone"] == whole["backbone"] == 1
     assert 0 < facts["alpha"] <= 1
     page = (out / "report.html").read_text()
-    for title in ("world: what is left", "world: margins", "questions-function: minus frozen"):
+    for title in ("world: results by method", "world: margins", "questions-function: minus frozen"):
         assert title in page
     assert (out / "figures/world.svg").read_text().startswith("<svg xmlns=")
     samples = json.loads((out / "run.json").read_text())["streams"]
@@ -152,7 +152,7 @@ def test_rates_are_chosen_on_development_seeds_and_reported_on_others(finished, 
     assert (tried["rate"], tried["cell"]["seed"], tried["weight"]) == (3, 1, 0.5)
     rows = list(csv.DictReader((tmp_path / "out/continual.csv").open()))
     assert {row["seeds"] for row in rows} == {"1"} and not any("w=" in row["metric"] for row in rows)
-    assert "Development: learned against forgotten" in (tmp_path / "out/report.html").read_text()
+    assert "Development seeds: learning and forgetting" in (tmp_path / "out/report.html").read_text()
 
 
 def test_a_run_whose_methods_had_another_meaning_is_refused(finished, monkeypatch):

@@ -110,7 +110,7 @@ def test_a_funnel_that_does_not_add_up_is_refused(summary):
 
 
 def test_cards_carry_photo_scores_and_shaded_phrases(summary, page):
-    cards = section(page, "Twelve around the threshold").all("article")
+    cards = section(page, "Twelve pairs at the threshold").all("article")
     around = choose_shown(summary).around
     assert len(cards) == 12
     for card, sample in zip(cards, around, strict=True):
@@ -127,14 +127,14 @@ def test_cards_carry_photo_scores_and_shaded_phrases(summary, page):
             if phrase["nonces"]:
                 assert phrase["nonces"][0] in mark.attributes["title"]
             is_unseen = phrase["target_class"] == UNSEEN
-            assert ("no picture can show it" in mark.attributes["title"]) == is_unseen
+            assert ("not visible in a picture" in mark.attributes["title"]) == is_unseen
     assert len(section(page, "Highest and lowest mean PAS").all("article")) == 12
 
 
 def test_tables_say_what_the_summary_holds(summary, page):
     statuses = {row[0]: int(row[2]) for row in section(page, "Rows by status").all("table")[0].rows()}
     assert statuses == dict(summary.statuses)
-    inside, whole, *_ = section(page, "What PAS is not").all("table")[0].rows()
+    inside, whole, *_ = section(page, "Correlates of PAS").all("table")[0].rows()
     for row, moments in ((inside, summary.pool["mean_pas"]), (whole, summary.moments["mean_pas"])):
         reported = f"{moments.pearson:z.3f} [".replace("-", "\u2212")
         assert row[2] == str(moments.count) and row[3].startswith(reported)
@@ -179,7 +179,13 @@ def test_warnings_stand_first_and_only_when_due(summary):
     run = run_json(config=config, scorer_check=check, warnings=["Mine: look here"])
     tree = render_tree(summary, run)
     texts = [item.text for item in tree.all("aside")[0].all("li")]
-    starts = ("Random weights (random:3)", "Scorer near chance", "Bad data", "Fewer rows", "Mine: look here")
+    starts = (
+        "Random weights (random:3)",
+        "Scoring model near chance",
+        "Bad data",
+        "Fewer rows",
+        "Mine: look here",
+    )
     assert len(texts) == 5 and all(t.startswith(s) for t, s in zip(texts, starts, strict=True))
     assert "52.0 %" in texts[1]
     assert f"{summary.num_bad} of {summary.rows} rows" in texts[2]
@@ -204,7 +210,7 @@ def test_displacement_that_drives_drops_is_warned_of(slope, warns):
     planted = plant_displacement(slope)
     reported = find_warnings(planted, run_json())
     assert (planted.pool["drop"].pearson > 0.3) == (slope > 0)
-    assert [text.partition(":")[0] for text in reported] == ["Displacement drives drops"] * warns
+    assert [text.partition(":")[0] for text in reported] == ["Displacement explains drops"] * warns
     assert all("inside the pool (" in text and "select.rule=pas_residual" in text for text in reported)
     assert find_warnings(plant_displacement(slope, num_targets=4), run_json()) == [], "four words tell little"
 
@@ -213,7 +219,7 @@ def test_displacement_that_drives_drops_is_warned_of(slope, warns):
 def test_a_rule_of_one_gate_has_no_pool(summary, rule):
     """Its pairs are shown all together, and the paper's figures, which are of a pool, not beside them."""
     config = to_dict(by_cpi(select=SelectConfig(rule=rule)))
-    part = section(render_tree(summary, run_json(config=config)), "What PAS is not")
+    part = section(render_tree(summary, run_json(config=config)), "Correlates of PAS")
     rows = part.all("table")[0].rows()
     assert f"Rule {rule} has no pool" in part.text
     assert [row[1] for row in rows] == ["all pairs, no pool", "all phrases, no pool"]
@@ -257,7 +263,7 @@ def test_controls_are_named_by_what_they_rank_by(rule, named, sign):
     config = to_dict(by_cpi(select=SelectConfig(rule=rule)))
     tree = render_tree(summary, run_json(config=config))
     assert section(tree, f"Highest and lowest {named}").all("article")
-    assert "below the gate of the control" in tree.all("h1")[0].text
+    assert "below the gate of the baseline rule" in tree.all("h1")[0].text
     gates = [f"gate {summary.lowest['alignment']:.4f}"]
     if sign:
         gates.append(f"gate {sign * summary.lowest['score']:.4f}".replace("-", "\u2212"))

@@ -63,5 +63,5 @@ def check_index(folder):
     own = {(line["split"], line["metric"]): line for line in lines}
     shown = [("macro", "accuracy"), ("macro", "brittleness"), ("test", "text_retrieval_recall@1")]
     for line in (own[key] for key in shown):
-        for name in ("first", "second", "difference"):
+        for name in ("reference_value", "run_value", "difference"):
             assert f"{float(line[name]):.3f}".replace("-", "\u2212") in page

@@ -27,14 +27,14 @@ FIGURES = Figures(
 def test_what_is_reported_follows_the_intervals():
     reported = describe_limits(FIGURES)["Results"]
     assert reported == (
-        "The mean accuracy moved by 0.045 [0.025, 0.065]. Up: swap object. Down: brittleness. "
-        "Not to be told from no change: add object."
+        "The mean accuracy changed by 0.045 [0.025, 0.065]. Improved: swap object, brittleness. "
+        "No significant change: add object."
     )
     assert "shorter caption" not in describe_limits(FIGURES)["Limits"]
     by_length = replace(FIGURES, kinds=[replace(one, shorter=1.0) for one in FIGURES.kinds[:1]])
-    assert "shorter caption wins swap object." in describe_limits(by_length)["Limits"]
+    assert "shorter caption, without the image, solves swap object." in describe_limits(by_length)["Limits"]
     same = Figures([make_figure("swap object", 0.6, 0.6, NAN)], FIGURES.mean, [])
-    assert describe_limits(same)["Results"].endswith("no change: swap object."), "no interval"
+    assert describe_limits(same)["Results"].endswith("No significant change: swap object."), "no interval"
 
 
 def test_every_figure_stands_in_its_row():

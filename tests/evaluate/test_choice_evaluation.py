@@ -220,8 +220,8 @@ def test_two_models_are_compared_on_the_rows_of_both():
     assert lines["micro", "accuracy"].difference == 0
     other = evaluation.grade(*see(evaluation, seed=5))
     line = {one.split: one for one in compare_tables("made", first, other)}["micro"]
-    assert line.second - line.first == pytest.approx(line.difference)
-    assert line.only_second - line.only_first == pytest.approx(60 * line.difference)
+    assert line.run_value - line.reference_value == pytest.approx(line.difference)
+    assert line.only_run - line.only_reference == pytest.approx(60 * line.difference)
     partings = find_partings("made", first, other, 3)
     assert len(partings) == 6
     assert all((p.first > 0) != (p.second > 0) for p in partings)

@@ -92,7 +92,7 @@ def test_two_models_are_compared_class_by_class(tmp_path):
     tables = [evaluation.grade(*invent(evaluation, seed=seed)) for seed in (1, 2)]
     (line,) = (one for one in compare_tables("x", *tables) if one.metric == "mean_per_class_recall")
     first, second = (values_of(table)["mean_per_class_recall"].value for table in tables)
-    assert (line.first, line.second) == pytest.approx((first, second))
+    assert (line.reference_value, line.run_value) == pytest.approx((first, second))
     assert line.difference == pytest.approx(second - first) and first != second
 
 
@@ -102,14 +102,14 @@ def test_rows_whose_id_repeats_are_all_compared(tmp_path):
         put(evaluation.grade(*invent(evaluation, seed=k)), "id", list("abcd" * 3)) for k in (1, 2)
     )
     line = compare_tables("x", first, second)[0]
-    assert (line.n, line.num_all) == (12, 12) and line.only_first + line.only_second > 0
+    assert (line.n, line.num_all) == (12, 12) and line.only_reference + line.only_run > 0
     means = [values_of(table)["acc1"].value for table in (first, second)]
-    assert (line.first, line.second) == pytest.approx(means)
+    assert (line.reference_value, line.run_value) == pytest.approx(means)
     # A row that one model has no scores of takes no other row of its id along.
     some = put(first, "status", ["bad_embedding"] + ["ok"] * 11)
     line = compare_tables("x", some, second)[0]
     hits = [np.mean([row["rank"] == 1 for row in table.to_pylist()[1:]]) for table in (first, second)]
-    assert line.n == 11 and (line.first, line.second) == pytest.approx(hits)
+    assert line.n == 11 and (line.reference_value, line.run_value) == pytest.approx(hits)
 
 
 def test_evaluations_among_other_classes_are_not_compared_but_under_other_names(tmp_path):

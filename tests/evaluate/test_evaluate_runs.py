@@ -235,7 +235,7 @@ def test_two_models_are_compared(config, evaluated, tmp_path, capsys):
         for out in (evaluated[0], tmp_path / "other")
     ]
     first, second = (float(value["micro", "accuracy", ""]["value"]) for value in values)
-    assert (float(micro["first"]), float(micro["second"])) == pytest.approx((first, second))
+    assert (float(micro["reference_value"]), float(micro["run_value"])) == pytest.approx((first, second))
     assert float(micro["low"]) < second - first < float(micro["high"])
     page = (tmp_path / "both" / "report.html").read_text()
     assert page.count("data:image/jpeg") > 5
@@ -257,7 +257,7 @@ def test_a_comparison_outlives_the_images_and_starts_nothing_where_scores_are_go
         (folder / "run.json").write_text(json.dumps(run))
         seal(Folder(str(folder)), ("scores", "table.csv"))
     (tmp_path / "gone").mkdir()
-    run = raycomp.compare(*map(str, folders), str(tmp_path / "both"))
+    run = raycomp.compare(*map(str, folders), out=str(tmp_path / "both"))
     assert shlex.split(run["commands"]["Rerun"])[2] == str(folders[0])
     (warning,) = run["warnings"]
     assert warning.startswith("world: images cannot be shown: ") and "has none of the" in warning

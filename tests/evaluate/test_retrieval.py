@@ -158,7 +158,7 @@ def test_evaluations_among_other_captions_are_not_compared_and_among_fewer_are_r
     check_same("retrieval", first, fewer)
     assert warn_other_targets("retrieval", first, first) == []
     (reported,) = warn_other_targets("retrieval", first, fewer)
-    assert "the first looked among 6 and 12 targets, the second among 5 and 11" in reported
+    assert "first chose among 6 and 12 targets, second among 5 and 11" in reported
 
 
 def test_captions_of_a_sample():

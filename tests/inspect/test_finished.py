@@ -110,10 +110,12 @@ def test_an_evaluation_opens_with_its_means_and_intervals(tmp_path):
 
 
 def test_a_comparison_and_a_study_open_with_their_differences(tmp_path):
-    heads = ("benchmark", "split", "metric", "first", "second", "difference", "low", "high")
-    write_table_csv(tmp_path / "a", [heads, ("valse", "test", "accuracy", 0.5, 0.75, 0.25, 0.125, 0.375)])
+    heads = ("benchmark", "split", "metric", "reference", "run", "difference", "low", "high")
+    write_table_csv(
+        tmp_path / "a", [heads, ("valse", "test", "accuracy", "clip", "tuned", 0.25, 0.125, 0.375)]
+    )
     found = write_run(tmp_path / "a", "compare", ("table.csv",)).figures()
-    assert found["valse: accuracy, test, second minus first"] == Figure(0.25, 0.125, 0.375, "share")
+    assert found["valse: accuracy, test, tuned minus clip"] == Figure(0.25, 0.125, 0.375, "share")
     rows = [("what", "metric", "value", "low", "high"), ("a minus b", "primary", 1.5, -0.5, 3.5)]
     write_table_csv(tmp_path / "b", [*rows, ("a", "recall", 50.0, 40.0, 60.0)])
     found = write_run(tmp_path / "b", "study", ("table.csv",)).figures()

@@ -71,7 +71,7 @@ def test_negatives_as_near_to_the_photo_as_the_caption_are_counted_where_compare
     assert (whole.nearer["SWAP"], whole.seen["SWAP"]) == (4, 6)
     page = render_negatives(make_run(tally), tally)
     assert "66.7\u00a0%" in page and "not compared" in page
-    assert "judged by the captions of its photo, not by the photo" in page
+    assert "from the captions of its photo, not from the photo" in page
 
 
 def test_the_page_shows_text_as_text():

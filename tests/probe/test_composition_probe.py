@@ -260,7 +260,7 @@ def test_without_images_paraphrases_or_many_rows():
     assert math.isnan(line["SWAP"]["a_distance"]), "three uids make no five folds"
     assert {row["num"] for row in result.permutation} == {3}, "one word cannot be shuffled"
     text = join_text(report_probe(result))
-    assert "none given" in text
+    assert "images is not set" in text
     assert "nan" not in text
 
 
@@ -270,9 +270,9 @@ def test_the_text_says_every_number():
     for op, _ in lines:
         assert text.count(f"\n{op} ") == 3 * sum(name == op for name, _ in lines)
     assert "30 uids, 20 with a paraphrase, 15 with another caption" in text
-    assert "lower bound, of one pair of each of N = 15 captions (- where a line has fewer)" in text
+    assert "lower bound from one pair of each of N = 15 captions (- where a row has fewer)" in text
     assert "near 0 even for a perfect encoder" in " ".join(text.split())
-    assert "none given" not in text
+    assert "images is not set" not in text
     assert join_text(report_probe(result, ["Ranked by nobody."])) == f"{text}\n\nRanked by nobody."
     assert max(map(len, text.splitlines())) <= 110
 

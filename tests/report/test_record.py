@@ -56,9 +56,9 @@ def test_each_phase_names_its_bottleneck_and_draws_its_shares():
     lines = [line.text.replace("\xa0", " ") for line in page.all("p")[1:]]
     assert (
         lines[0]
-        == "Bottleneck: image. Scorers busy 80.0 %. Committing finished waves took 1.0 % of the time."
+        == "Bottleneck: image. Scorers busy 80.0 %. Commits of finished waves took 1.0 % of the time."
     )
-    assert lines[1] == "Bottleneck: write. Committing finished waves took 0.0 % of the time."
+    assert lines[1] == "Bottleneck: write. Commits of finished waves took 0.0 % of the time."
     align, attribute = page.all("table")
     image = align.rows()[0]
     assert [text.replace("\xa0", " ") for text in image[2:6]] == ["60.0 %", "12.0 s", "2", "50.0"]

@@ -57,7 +57,7 @@ def test_a_row_of_every_world_cue_kind_rule_and_share(screened):
     assert {row["trait"] for row in read_csv(out / "traits.csv")} >= {"1 things", "6 things", "template 2"}
     page = (out / "report.html").read_text()
     assert "Faults kept: no-logo" in page and "cpi paper, minus alignment" in page
-    assert "Alignment and PAS against alignment alone" in page
+    assert "Alignment and PAS minus alignment alone" in page
     assert not (out / "work").exists() and len(list((out / "figures").iterdir())) == len(KINDS)
 
 

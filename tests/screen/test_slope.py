@@ -90,7 +90,7 @@ def test_the_command_writes_a_row_for_each_training_and_leaves_a_finished_run(tm
             float(row["composition"]) == pytest.approx(mean, abs=0.002) and 0 <= float(row["recall"]) <= 100
         )
     page = (out / "report.html").read_text()
-    assert "What a percentage point of faulty pairs costs" in page and not (out / "work").exists()
+    assert "Change of accuracy per percentage point of faulty pairs" in page and not (out / "work").exists()
     before = (out / "slopes.csv").stat().st_mtime_ns
     slope(CONFIG, str(out))
     assert (out / "slopes.csv").stat().st_mtime_ns == before

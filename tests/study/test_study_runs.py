@@ -67,7 +67,7 @@ def test_a_study_leaves_runs_tables_figures_and_a_page(finished: Path) -> None:
     assert facts["pairs"] == sum(facts["faults"].values()) == 24
     assert read_facts(finished, "clip-oracle50-01")["faults"] == {"none": 24}
     page = (finished / "report.html").read_text()
-    for title in ("The contrasts named in advance", "What the arms train on", "unseen pairs", "undecided"):
+    for title in ("Planned contrasts", "Training pairs of each selection rule", "unseen pairs", "undecided"):
         assert title in page
     lines = (finished / "table.csv").read_text().splitlines()
     assert lines[0].startswith("what,metric,value") and any(

@@ -103,18 +103,18 @@ def test_the_page_reports_what_was_trained_on_what():
     page = draw(600)
     assert not page.all("script") and page.all("meta")[1].attributes["content"] == POLICY
     assert page.all("h1")[0].text.endswith("in 600 steps on 12,345 pairs.")
-    rows = find_section(page, "From pairs read to pairs trained on").rows()
+    rows = find_section(page, "Pairs read and pairs used").rows()
     counts = [int(row[1].replace(",", "").replace("\u2212", "-")) for row in rows]
     assert counts == [13_000, -650, -5, 12_345] and sum(counts[:-1]) == counts[-1]
-    assert [row[0] for row in rows] == ["read", "not in subset", "corrupt image", "trained on"]
-    again = find_section(draw(600, pairs=12_385, copies=40), "From pairs read to pairs trained on").rows()
+    assert [row[0] for row in rows] == ["read", "not in subset", "corrupt image", "used for training"]
+    again = find_section(draw(600, pairs=12_385, copies=40), "Pairs read and pairs used").rows()
     assert again[:-1] == rows and again[-1][:2] == ["copies", "40"]
-    facts = dict(find_section(page, "What was trained").rows())
+    facts = dict(find_section(page, "Training").rows())
     assert facts["Steps"] == "600 of 256 pairs" and facts["Epochs"] == "12.44 of 12,345 pairs"
     negatives = find_section(page, "Hard negatives")
     assert negatives.rows()[0][:3] == ["ADD", "object", "2,000"]
     assert "11,000 of 12,345 pairs (89.1\u00a0%)" in negatives.text
-    again = find_section(page, "Do it again").text
+    again = find_section(page, "Commands").text
     assert "scorer.weights=/runs/clip/checkpoint/model.safetensors" in again and "raycomp publish" in again
 
 
@@ -124,10 +124,10 @@ def test_every_chart_can_be_said_and_marks_where_it_went_on():
     assert len(charts) == 5, "loss, learning rate, speed, two evaluations"
     for svg in charts:
         assert svg.all("title") and svg.all("desc") and svg.attributes["aria-label"]
-    loss = find_section(page, "How the loss fell")
+    loss = find_section(page, "Loss")
     assert len(loss.all("figure")[0].all("line", "mark")) == 2
     assert "2 times: step 200 (worker lost), step 300 (driver killed)." in loss.text
-    untouched = find_section(draw(600, resumed=[]), "How the loss fell")
+    untouched = find_section(draw(600, resumed=[]), "Loss")
     assert not untouched.all("line", "mark") and "went on" not in untouched.text.lower()
 
 

@@ -76,4 +76,4 @@ def report_defects(choices: Sequence[Choice]) -> Table:
     meanings = [f"{name}: {meaning}." for name, meaning in DEFECTS.items()]
     others = [f"{line}." for line in warn_other_counts(choices)]
     columns = ("benchmark", "split", "rows", "sound", *DEFECTS)
-    return Table("Rows before any image is looked for", columns, lines, " ".join([*meanings, *others]))
+    return Table("Defects of the published rows", columns, lines, " ".join([*meanings, *others]))
