@@ -1,23 +1,37 @@
-"""The demo: curate a little world with planted faults, then train on hard negatives of the kept pairs.
+"""The demo: a small CLIP learns from a random half of a rendered corpus, from the best half by alignment, and
+from the half that raycomp keeps.
 
-It runs the same commands as real data, one after another in one Ray session; only the models, the photos and
-the test set are small.
+It runs the same commands as real data, one after another; only the models, the images and the test set are
+small. Curation runs on Ray.
 """
 
 import json
 import time
-from collections.abc import Callable
-from dataclasses import asdict
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from raycomp.config import ClusterConfig, DryRun, ModelConfig, ScorerConfig, WavesConfig
 from raycomp.config.check import MOST_WHOLE, check
-from raycomp.curate.command import curate
+from raycomp.curate.command import curate, select
 from raycomp.curate.config import AlignConfig, AttributeConfig, CurateConfig
 from raycomp.data.files import check_writable, is_dry_run
 from raycomp.data.paths import absolute_uri
 from raycomp.demo.figures import describe_limits, find_figures, report_accuracies, report_others
+from raycomp.demo.halves import (
+    ALIGNMENT,
+    CHOSEN,
+    NAMES,
+    RANDOM,
+    Example,
+    Half,
+    count_faults,
+    head,
+    list_examples,
+    plot_halves,
+    report_halves,
+)
 from raycomp.demo.planted import FAULT, make_tables
 from raycomp.evaluate import retrieval
 from raycomp.evaluate.benchmarks import world as world_benchmark
@@ -27,24 +41,20 @@ from raycomp.evaluate.config import BenchmarkConfig, EvaluateConfig, RetrievalCo
 from raycomp.evaluate.world import write_test_set
 from raycomp.negatives.command import negatives
 from raycomp.negatives.config import NegativesConfig
+from raycomp.report.charts import intervals
 from raycomp.report.page import render_page
 from raycomp.run.progress import Progress
-from raycomp.run.session import connect
 from raycomp.train.command import train
-from raycomp.train.config import FitConfig, TrainConfig
+from raycomp.train.config import TrainConfig
 from raycomp.train.little_world import FIT, TEST_SEED, TrainedScorer, World, make_world
 
-# About a minute on two cores. The rate was selected in another world, that of seed 1: docs/training.md.
-NEGCLIP = FitConfig(
-    loss="negclip",
-    steps=200,
-    batch_size=64,
-    num_negatives=2,
-    learning_rate=2e-4,
-    warmup=0.1,
-    checkpoint_steps=100,
-)
+# The study's (docs/study_world.md): from random weights, as many steps for each half.
+STEPS = 300
 INDEX = "index.html"
+# Added to the demo's seed: the three models share no start with the scoring model.
+_START_SEED = 6_000_000
+EXECUTOR = "ray"
+"""Of the curation."""
 NUM_SCENES = 1000
 """Sizes of the test set."""
 
@@ -82,14 +92,12 @@ def demo(out: str, seed: int = 0, say: Callable[[str], None] = print) -> dict[st
     clock = _Clock(say)
     world, trained = _make(out, seed, clock)
     config = make_config(world, trained)
-    with connect(ClusterConfig(), scores=False, say=clock.report):
-        curated = curate(config, f"{out}/curated", clock.report, lambda scores: make_tables(scores, config))
-        start = ModelConfig(trained.scorer.model, trained.scorer.weights)
-        taught = _teach(start, out, clock)
-        models = {"clip": start, "negclip": ModelConfig(weights=f"{out}/negclip")}
-        compared = _examine(models, world, out, seed, clock)
-    _write_index(trained, {"curated": curated, **taught, "compared": compared}, out)
-    say(f"demo done ({clock.spent}); open {out}/{INDEX}")
+    curated = curate(config, f"{out}/curated", clock.report, lambda scores: make_tables(scores, config))
+    halves = _train_halves(trained, world, out, seed, clock)
+    written = negatives(NegativesConfig(input=f"{out}/curated"), f"{out}/negatives", clock.report)
+    runs = {"curated": curated, "negatives": written}
+    _write_index(trained, halves, runs, list_examples(curated, f"{out}/curated", world.curate), out)
+    say(f"{head(halves)} ({clock.spent}); open {out}/{INDEX}")
     return curated
 
 
@@ -133,6 +141,7 @@ def make_config(world: World, trained: TrainedScorer) -> CurateConfig:
         scorer=trained.scorer,
         align=AlignConfig(keep=0.7),
         attribute=AttributeConfig(keep=0.5, pool=1.0),
+        cluster=ClusterConfig(executor=EXECUTOR),
         waves=WavesConfig(shards_per_wave=4),
         extra_columns=(FAULT,),
         # A planted share of the images is corrupt.
@@ -140,45 +149,65 @@ def make_config(world: World, trained: TrainedScorer) -> CurateConfig:
     )
 
 
-def _teach(model: ModelConfig, out: str, clock: _Clock) -> dict[str, Any]:
-    """Write rule-based hard negatives of the kept pairs; fine-tune with them. Return both runs."""
-    source = f"{out}/curated"
-    written = negatives(NegativesConfig(input=source), f"{out}/negatives", clock.report)
-    config = TrainConfig(input=source, negatives=f"{out}/negatives", model=model, train=NEGCLIP)
-    return {"negatives": written, "negclip": train(config, f"{out}/negclip", clock.report)}
+def _train_halves(
+    trained: TrainedScorer, world: World, out: str, seed: int, clock: _Clock
+) -> dict[str, Half]:
+    """Train a CLIP on each half from the same weights, evaluate and compare them; return them by name."""
+    fit = replace(FIT, steps=STEPS, crop=(1.0, 1.0), seed=seed + _START_SEED)
+    start = ModelConfig(trained.scorer.model, f"random:{fit.seed}")
+    sources = {CHOSEN: f"{out}/curated"}
+    for name, rule in ((RANDOM, "random"), (ALIGNMENT, "align_only")):
+        sources[name] = f"{out}/selected/{name}"
+        settings = {"select.rule": rule, "seed": seed, "materialize": False}
+        select(f"{out}/curated", settings, sources[name], _say_nothing)
+    for name in NAMES:
+        train(TrainConfig(input=sources[name], model=start, train=fit), f"{out}/trained/{name}", clock.report)
+        _evaluate(ModelConfig(weights=f"{out}/trained/{name}"), world, f"{out}/evaluated/{name}", out, seed)
+        clock.report(f"evaluated: {out}/evaluated/{name}/report.html")
+    folders = [f"{out}/evaluated/{name}" for name in NAMES]
+    compare(folders, f"{out}/compared", clock.report)
+    figures = [None, *(find_figures(folders[0], other) for other in folders[1:])]
+    counts = (count_faults(f"{out}/curated", sources[name]) for name in NAMES)
+    found = zip(NAMES, counts, figures, strict=True)
+    return {name: Half(name, *count, own) for name, count, own in found}
 
 
-def _examine(
-    models: dict[str, ModelConfig], world: World, out: str, seed: int, clock: _Clock
-) -> dict[str, Any]:
-    """Evaluate models on unseen scenes and pairs; return the run that compares two of them."""
+def _evaluate(model: ModelConfig, world: World, folder: str, out: str, seed: int) -> None:
+    """Evaluate a model on unseen scenes and pairs."""
     test_set = Path(out, "exam")
     if not (test_set / world_benchmark.FILE).is_file():  # written last
         write_test_set(str(test_set), NUM_SCENES, seed + TEST_SEED)
-    before, after = (f"{out}/evaluated/{name}" for name in models)
-    for folder, model in zip((before, after), models.values(), strict=True):
-        config = EvaluateConfig(
-            model,
-            (world_benchmark.NAME, retrieval.NAME),
-            world=BenchmarkConfig(str(test_set)),
-            retrieval=RetrievalConfig(world.held_out),
-        )
-        evaluate(config, folder, _say_nothing)
-        clock.report(f"evaluated: {folder}/report.html")
-    return compare([before, after], f"{out}/compared", clock.report)
+    config = EvaluateConfig(
+        model,
+        (world_benchmark.NAME, retrieval.NAME),
+        world=BenchmarkConfig(str(test_set)),
+        retrieval=RetrievalConfig(world.held_out),
+    )
+    evaluate(config, folder, _say_nothing)
 
 
 def _say_nothing(line: str) -> None:
     """Its lines are those of the page."""
 
 
-def _write_index(trained: TrainedScorer, runs: dict[str, dict[str, Any]], out: str) -> None:
-    figures = find_figures(f"{out}/evaluated/clip", f"{out}/evaluated/negclip")
+def _write_index(
+    trained: TrainedScorer,
+    halves: dict[str, Half],
+    runs: dict[str, dict[str, Any]],
+    examples: Sequence[Example],
+    out: str,
+) -> None:
+    figures = halves[CHOSEN].figures
+    assert figures is not None
     page = render_page(
         "demo/page.html.jinja",
         learned=asdict(trained),
         runs=runs,
-        means=(figures.mean.before, figures.mean.after),
+        head=head(halves),
+        halves=report_halves(list(halves.values())),
+        steps=STEPS,
+        chart=intervals(plot_halves(list(halves.values()))),
+        examples=examples,
         reported=describe_limits(figures),
         figures=[report_accuracies(figures), report_others(figures)],
     )
