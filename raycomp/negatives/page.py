@@ -9,10 +9,11 @@ from typing import Any
 import pyarrow as pa
 
 from raycomp.core.hardness import LOW_SIMILARITY
+from raycomp.core.metrics import share_interval
 from raycomp.language.judge.validity import REASONS
 from raycomp.language.prompts import REPLY_REASONS
 from raycomp.report.page import render_page
-from raycomp.table import Numeral, Table, percent
+from raycomp.table import Numeral, Table, number, percent
 from raycomp.words import (
     CAPTION,
     NEGATIVE_STATUSES,
@@ -83,6 +84,7 @@ def render_negatives(run: Mapping[str, Any], tally: Tally) -> str:
         "negatives/page.html.jinja",
         run=run,
         tally=tally,
+        answer=_say_answer(run, tally),
         tables=[
             _report_operations(tally),
             _report_statuses(tally),
@@ -90,6 +92,26 @@ def render_negatives(run: Mapping[str, Any], tally: Tally) -> str:
             *(_report_samples(op, samples) for op, samples in sorted(tally.samples.items(), key=_by_calls)),
         ],
     )
+
+
+def _say_answer(run: Mapping[str, Any], tally: Tally) -> str:
+    """Return the shares that qualify the number of negatives, with their 95 % intervals."""
+    share = _say_share(run["funnel"]["kept"], tally.statuses.total())
+    rejected = number(sum(run["rejected"].values()))
+    said = [f"{share} of the captions have at least one. The judge rejected {rejected} candidates."]
+    nearer, seen = tally.nearer.total(), tally.seen.total()
+    if seen:
+        said.append(
+            f"The scoring model places {_say_share(nearer, seen)} of {number(seen)} compared negatives at "
+            "least as near to the photo as their caption; some of these may be true of the photo."
+        )
+    return " ".join(said)
+
+
+def _say_share(part: int, whole: int) -> str:
+    """Return "12.0 % [9.1, 15.5]"."""
+    low, high = share_interval(part, whole)
+    return f"{percent(part, whole)} [{number(100 * low, 1)}, {number(100 * high, 1)}]" if whole else "none"
 
 
 def _by_calls(entry: tuple[str, Any]) -> tuple[int, str]:

@@ -89,7 +89,8 @@ def page(summary) -> Element:
 def test_first_sentence_and_funnel_say_the_counts(summary, page):
     kept, rows = summary.reasons[KEPT], summary.rows
     sentence = page.all("h1")[0].text.replace("\u00a0", " ")
-    assert f"kept {kept} ({100 * kept / rows:.1f} %), dropped {rows - kept}: " in sentence
+    assert f"Kept {kept} ({100 * kept / rows:.1f} %) of {rows} " in sentence
+    assert f", dropped {rows - kept}: " in sentence
     dropped = [int(n) for n in re.findall(r"(\d+) [a-z]", sentence.split(": ", 1)[1])]
     assert sum(dropped) == rows - kept and len(dropped) == len(summary.reasons) - 1
     table = page.all("table", "funnel")[0].rows()
@@ -289,7 +290,7 @@ def test_extra_tables_escape_and_draw_intervals(summary):
 
 def test_an_empty_corpus_still_has_a_page():
     tree = render_tree(Summary(), {})
-    assert tree.all("h1")[0].text.startswith("Read 0 pairs, kept 0")
+    assert tree.all("h1")[0].text.startswith("Kept 0")
 
 
 def hostile_summary(texts: Sequence[str]) -> Summary:
