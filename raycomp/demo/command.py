@@ -25,6 +25,7 @@ from raycomp.evaluate.config import BenchmarkConfig, EvaluateConfig, RetrievalCo
 from raycomp.evaluate.world import write_test_set
 from raycomp.negatives.command import negatives
 from raycomp.negatives.config import NegativesConfig
+from raycomp.report.frame import INDEX, link_index
 from raycomp.report.page import render_page
 from raycomp.run.progress import Progress
 from raycomp.run.session import connect
@@ -42,7 +43,6 @@ NEGCLIP = FitConfig(
     warmup=0.1,
     checkpoint_steps=100,
 )
-INDEX = "index.html"
 NUM_SCENES = 1000
 """Sizes of the test set."""
 
@@ -178,3 +178,6 @@ def _write_index(trained: TrainedScorer, runs: dict[str, dict[str, Any]], out: s
         figures=[report_accuracies(figures), report_others(figures)],
     )
     Path(out, INDEX).write_text(page, "utf-8")
+    for report in (*Path(out).glob("*/report.html"), *Path(out).glob("*/*/report.html")):
+        up = "../" * len(report.parent.relative_to(out).parts)
+        report.write_text(link_index(report.read_text("utf-8"), f"{up}{INDEX}"), "utf-8")

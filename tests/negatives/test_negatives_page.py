@@ -3,6 +3,7 @@
 import pyarrow as pa
 
 from raycomp.negatives.page import SHOWN, Tally, render_negatives, tally_negatives
+from raycomp.report.frame import SCRIPT
 from raycomp.schema import NEGATIVES_SCHEMA
 from tests.report.html_tree import read_html
 
@@ -78,6 +79,8 @@ def test_the_page_shows_text_as_text():
     tally = tally_negatives(make_file(0, 5))
     page = render_negatives(make_run(tally), tally)
     tree = read_html(page)
-    assert not tree.all("script") and not [b for b in tree.all("b") if "dog" in b.text]
+    assert [one.text for one in tree.all("script")] == [SCRIPT] and not [
+        b for b in tree.all("b") if "dog" in b.text
+    ]
     assert "<script>alert(0)" not in page and "&lt;script&gt;alert(0)" in page
     assert "</b> hard negatives for 5 of 6 captions" in page
