@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from difflib import SequenceMatcher
 from heapq import nsmallest
 from typing import Any
 
@@ -24,6 +25,8 @@ from raycomp.words import (
 )
 
 SHOWN = 50
+NUM_CARDS = 12
+"""Negatives of each sequence that are shown with their photo."""
 _FAR = "an ADD is less similar to its input than add_similarity requires"
 _MEANINGS = {**REASONS, **REPLY_REASONS, LOW_SIMILARITY: _FAR}
 Sample = tuple[str, str, str, str, str, float | None]
@@ -78,8 +81,12 @@ def tally_negatives(rows: pa.Table) -> Tally:
     return tally
 
 
-def render_negatives(run: Mapping[str, Any], tally: Tally) -> str:
-    """Return the page as text to be written as UTF-8; ``run`` is the content of run.json."""
+def render_negatives(run: Mapping[str, Any], tally: Tally, photos: Mapping[str, bytes] | None = None) -> str:
+    """Return the page as text to be written as UTF-8.
+
+    ``run``: the content of run.json. ``photos``: image bytes by uid; a missing one is a grey tile.
+    """
+    by_op = sorted(tally.samples.items(), key=_by_calls)
     return render_page(
         "negatives/page.html.jinja",
         run=run,
@@ -89,9 +96,21 @@ def render_negatives(run: Mapping[str, Any], tally: Tally) -> str:
             _report_operations(tally),
             _report_statuses(tally),
             _report_rejections(run["rejected"]),
-            *(_report_samples(op, samples) for op, samples in sorted(tally.samples.items(), key=_by_calls)),
         ],
+        cards={op: samples[:NUM_CARDS] for op, samples in by_op},
+        samples={op: _report_samples(op, samples) for op, samples in by_op},
+        photos=photos or {},
+        mark_changes=mark_changes,
     )
+
+
+def mark_changes(text: str, other: str) -> list[tuple[str, bool]]:
+    """Return the words of a text and whether each is absent from, or moved in, the other text."""
+    words, others = text.split(), other.split()
+    same: set[int] = set()
+    for start, _, size in SequenceMatcher(None, words, others, autojunk=False).get_matching_blocks():
+        same.update(range(start, start + size))
+    return [(word, i not in same) for i, word in enumerate(words)]
 
 
 def _say_answer(run: Mapping[str, Any], tally: Tally) -> str:
@@ -173,6 +192,6 @@ def _report_rejections(rejected: Mapping[str, int]) -> Table:
 
 
 def _report_samples(op: str, samples: list[Sample]) -> Table:
-    note = f"{len(samples)} captions drawn by uid; the first negative of each."
+    note = f"{len(samples)} captions drawn by uid, with the first negative of each."
     columns = ("Caption", "negative", "kind", "concepts", "similarity")
-    return Table(f"{op}: read them", columns, [sample[1:] for sample in samples], note)
+    return Table(f"{op}: samples", columns, [sample[1:] for sample in samples], note)
