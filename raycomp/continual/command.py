@@ -26,7 +26,14 @@ from raycomp.continual.streams.little_world import check_tasks
 from raycomp.continual.streams.place import EmbeddedStream
 from raycomp.continual.streams.samples import PARSED
 from raycomp.continual.streams.sources import Source, StreamSource, open_reference, open_stream
-from raycomp.continual.tables import list_plots, make_tables, report_samples, say_main, write_long
+from raycomp.continual.tables import (
+    choose_headline,
+    list_plots,
+    make_tables,
+    report_samples,
+    say_main,
+    write_long,
+)
 from raycomp.data.files import check_writable
 from raycomp.data.folder import Folder
 from raycomp.data.model import fetch_model, find_model
@@ -276,6 +283,10 @@ def _close(
     if developed:
         tables.append(report_trials(developed, chosen, config))
     page = render_page(
-        "continual/page.html.jinja", run=run.record, tables=tables, charts=list(charts.values())
+        "continual/page.html.jinja",
+        run=run.record,
+        headline=choose_headline(lines),
+        tables=tables,
+        charts=list(charts.values()),
     )
     run.report(reported, page)

@@ -1,7 +1,7 @@
 """The tables of continual learning: results of each method, compared with frozen and the whole method, and
 all figures as CSV."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -183,6 +183,11 @@ def say_main(results: Results, measured: Measured) -> list[str]:
             said += f", last minus frozen {write_cell(against, 1)}"
         lines.append(said)
     return lines
+
+
+def choose_headline(lines: Sequence[str]) -> str:
+    """Return the sentence of the whole method on the first stream, else the first one; "" without any."""
+    return next((line for line in lines if f", {name_method(FULL)}: " in line), next(iter(lines), ""))
 
 
 def list_plots(results: Results, measured: Measured) -> dict[str, Plot]:

@@ -135,10 +135,11 @@ def _fetch_photos(summary: Summary, shards: list[ShardPath], scores: list[str]) 
         if sample.shard in by_name and sample.position is not None:
             wanted[sample.shard][sample.position] = sample.uid
     jobs = [(by_name[name], scores[by_name[name].ordinal], uids) for name, uids in sorted(wanted.items())]
-    return {uid: image for found in map_tasks(_read_photos, jobs, label="photos") for uid, image in found}
+    return {uid: image for found in map_tasks(read_photos, jobs, label="photos") for uid, image in found}
 
 
-def _read_photos(job: tuple[ShardPath, str, dict[int, str]]) -> list[tuple[str, bytes]]:
+def read_photos(job: tuple[ShardPath, str, dict[int, str]]) -> list[tuple[str, bytes]]:
+    """Return (uid, image bytes) of samples of a shard by position, if the image is the scored one."""
     shard, uri, uids = job
     hashes = read_columns(uri, [IMAGE_SHA256])[IMAGE_SHA256]
     found = []

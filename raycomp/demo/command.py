@@ -42,6 +42,7 @@ from raycomp.evaluate.world import write_test_set
 from raycomp.negatives.command import negatives
 from raycomp.negatives.config import NegativesConfig
 from raycomp.report.charts import intervals
+from raycomp.report.frame import INDEX, link_index
 from raycomp.report.page import render_page
 from raycomp.run.progress import Progress
 from raycomp.train.command import train
@@ -50,7 +51,6 @@ from raycomp.train.little_world import FIT, TEST_SEED, TrainedScorer, World, mak
 
 # The study's (docs/study_world.md): from random weights, as many steps for each half.
 STEPS = 300
-INDEX = "index.html"
 # Added to the demo's seed: the three models share no start with the scoring model.
 _START_SEED = 6_000_000
 EXECUTOR = "ray"
@@ -212,3 +212,6 @@ def _write_index(
         figures=[report_accuracies(figures), report_others(figures)],
     )
     Path(out, INDEX).write_text(page, "utf-8")
+    for report in (*Path(out).glob("*/report.html"), *Path(out).glob("*/*/report.html")):
+        up = "../" * len(report.parent.relative_to(out).parts)
+        report.write_text(link_index(report.read_text("utf-8"), f"{up}{INDEX}"), "utf-8")

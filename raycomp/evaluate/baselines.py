@@ -106,19 +106,18 @@ def report_margins(by_run: Mapping[str, Sequence[Margin]]) -> Table:
                 cells += [one.baseline.value, one.margin] if one else [None, None]
             below = [BLIND[one.control] for one in own if not one.is_above]
             verdict = f"not above {' or '.join(below)}" if below else "passes"
-            rows.append((name, benchmark, split, own[0].model.value, *cells, verdict))
+            rows.append((name, f"{benchmark}: {split}", verdict, own[0].model.value, *cells))
     heads = [control.replace("_", " ") for control in BLIND]
-    pairs = [(Column(head, digits=3), Column(f"margin over {head}", digits=3)) for head in heads]
+    pairs = [(Column(head, digits=3), Column(f"minus {head}", digits=3)) for head in heads]
     columns: Columns = (
         "run",
-        "benchmark",
         "split",
+        "verdict",
         Column("model", digits=3),
         *(column for pair in pairs for column in pair),
-        "verdict",
     )
     note = (
-        "The margin is the model minus the baseline on the same examples, with its 95 % interval over "
+        "A margin is the model minus a baseline on the same examples, with its 95 % interval over "
         "images. A model passes where the intervals of both margins are above 0: it then uses the image, and "
         "not only the length of the caption."
     )

@@ -32,7 +32,8 @@ from raycomp.negatives.captions import (
 from raycomp.negatives.config import NegativesConfig
 from raycomp.negatives.engines import hash_prompts
 from raycomp.negatives.exports import write_negclip, write_shards
-from raycomp.negatives.page import Tally, render_negatives, tally_negatives
+from raycomp.negatives.page import NUM_CARDS, Tally, render_negatives, tally_negatives
+from raycomp.negatives.photos import fetch_photos
 from raycomp.negatives.write_all import Writing, write_all
 from raycomp.run.bad_data import check_bad_rows, describe_dropped
 from raycomp.run.opening import refuse_early, say_count
@@ -88,6 +89,7 @@ def negatives(config: NegativesConfig, out: str, say: Say = print) -> dict[str, 
                 ask_all(writing)
             stats = write_all(writing, totals)
             tally = _tally(writing)
+            photos = _fetch_photos(writing, tally)
             _write_exports(writing)
         run.close(
             stats.statuses,
@@ -98,7 +100,7 @@ def negatives(config: NegativesConfig, out: str, say: Say = print) -> dict[str, 
             **_describe(stats, tally),
         )
         said = f"{tally.negatives.total():,} negatives of {tally.statuses.total():,} captions"
-        run.report(said, render_negatives(run.record, tally))
+        run.report(said, render_negatives(run.record, tally, photos))
     return run.record
 
 
@@ -207,6 +209,14 @@ def _write_exports(writing: Writing) -> None:
     if writing.config.negatives.materialize:
         shards = expand_input(join_uri(writing.config.input, "shards"))
         write_shards(shards, writing.written, writing.sources[0].kept, writing.out)
+
+
+def _fetch_photos(writing: Writing, tally: Tally) -> dict[str, bytes]:
+    """Return the photos of the negatives that are shown, if the input is a curation."""
+    source = writing.config.input
+    _, run = read_curation(source)
+    uids = [sample[0] for samples in tally.samples.values() for sample in samples[:NUM_CARDS]]
+    return {} if run is None else fetch_photos(run, source, [one.uri for one in writing.sources], uids)
 
 
 def _tally(writing: Writing) -> Tally:

@@ -3,16 +3,18 @@
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from difflib import SequenceMatcher
 from heapq import nsmallest
 from typing import Any
 
 import pyarrow as pa
 
 from raycomp.core.hardness import LOW_SIMILARITY
+from raycomp.core.metrics import share_interval
 from raycomp.language.judge.validity import REASONS
 from raycomp.language.prompts import REPLY_REASONS
 from raycomp.report.page import render_page
-from raycomp.table import Numeral, Table, percent
+from raycomp.table import Numeral, Table, number, percent
 from raycomp.words import (
     CAPTION,
     NEGATIVE_STATUSES,
@@ -23,6 +25,8 @@ from raycomp.words import (
 )
 
 SHOWN = 50
+NUM_CARDS = 12
+"""Negatives of each sequence that are shown with their photo."""
 _FAR = "an ADD is less similar to its input than add_similarity requires"
 _MEANINGS = {**REASONS, **REPLY_REASONS, LOW_SIMILARITY: _FAR}
 Sample = tuple[str, str, str, str, str, float | None]
@@ -77,19 +81,56 @@ def tally_negatives(rows: pa.Table) -> Tally:
     return tally
 
 
-def render_negatives(run: Mapping[str, Any], tally: Tally) -> str:
-    """Return the page as text to be written as UTF-8; ``run`` is the content of run.json."""
+def render_negatives(run: Mapping[str, Any], tally: Tally, photos: Mapping[str, bytes] | None = None) -> str:
+    """Return the page as text to be written as UTF-8.
+
+    ``run``: the content of run.json. ``photos``: image bytes by uid; a missing one is a grey tile.
+    """
+    by_op = sorted(tally.samples.items(), key=_by_calls)
     return render_page(
         "negatives/page.html.jinja",
         run=run,
         tally=tally,
+        answer=_say_answer(run, tally),
         tables=[
             _report_operations(tally),
             _report_statuses(tally),
             _report_rejections(run["rejected"]),
-            *(_report_samples(op, samples) for op, samples in sorted(tally.samples.items(), key=_by_calls)),
         ],
+        cards={op: samples[:NUM_CARDS] for op, samples in by_op},
+        samples={op: _report_samples(op, samples) for op, samples in by_op},
+        photos=photos or {},
+        mark_changes=mark_changes,
     )
+
+
+def mark_changes(text: str, other: str) -> list[tuple[str, bool]]:
+    """Return the words of a text and whether each is absent from, or moved in, the other text."""
+    words, others = text.split(), other.split()
+    same: set[int] = set()
+    for start, _, size in SequenceMatcher(None, words, others, autojunk=False).get_matching_blocks():
+        same.update(range(start, start + size))
+    return [(word, i not in same) for i, word in enumerate(words)]
+
+
+def _say_answer(run: Mapping[str, Any], tally: Tally) -> str:
+    """Return the shares that qualify the number of negatives, with their 95 % intervals."""
+    share = _say_share(run["funnel"]["kept"], tally.statuses.total())
+    rejected = number(sum(run["rejected"].values()))
+    said = [f"{share} of the captions have at least one. The judge rejected {rejected} candidates."]
+    nearer, seen = tally.nearer.total(), tally.seen.total()
+    if seen:
+        said.append(
+            f"The scoring model places {_say_share(nearer, seen)} of {number(seen)} compared negatives at "
+            "least as near to the photo as their caption; some of these may be true of the photo."
+        )
+    return " ".join(said)
+
+
+def _say_share(part: int, whole: int) -> str:
+    """Return "12.0 % [9.1, 15.5]"."""
+    low, high = share_interval(part, whole)
+    return f"{percent(part, whole)} [{number(100 * low, 1)}, {number(100 * high, 1)}]" if whole else "none"
 
 
 def _by_calls(entry: tuple[str, Any]) -> tuple[int, str]:
@@ -151,6 +192,6 @@ def _report_rejections(rejected: Mapping[str, int]) -> Table:
 
 
 def _report_samples(op: str, samples: list[Sample]) -> Table:
-    note = f"{len(samples)} captions drawn by uid; the first negative of each."
+    note = f"{len(samples)} captions drawn by uid, with the first negative of each."
     columns = ("Caption", "negative", "kind", "concepts", "similarity")
-    return Table(f"{op}: read them", columns, [sample[1:] for sample in samples], note)
+    return Table(f"{op}: samples", columns, [sample[1:] for sample in samples], note)

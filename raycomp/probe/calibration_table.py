@@ -14,7 +14,7 @@ from raycomp.core.calibration import (
 )
 from raycomp.core.pas_profile import PAPER_ALIGNMENT, PAPER_DISPLACEMENT
 from raycomp.probe.calibration import LEAST_SAMPLES, LEFT_OUT, PasResult
-from raycomp.table import Cell, Column, Columns, Estimate, Table, take_estimate
+from raycomp.table import Cell, Column, Columns, Estimate, Table, take_estimate, write_cell
 
 _PAPER_SAYS = "Paper: CC3M, CLIP ViT-B/16 of OpenAI, 100,000 interventions."
 _DIFFERENCES = "Paired differences; 95 % intervals over"
@@ -34,6 +34,15 @@ def report_pas(result: PasResult, scorer: str) -> list[Table | str]:
         *(_report_calibration(result) if result.targets else []),
         _report_retest(result) if result.retest else f"No retest: fewer than {LEAST_SAMPLES} samples.",
     ]
+
+
+def say_pas(result: PasResult) -> str:
+    """Return a sentence with the drop of a nonce beyond its drop with a wrong picture; "" without targets."""
+    total = next((line for line in result.calibration if line["kind"] == ALL), None)
+    if total is None:
+        return ""
+    more = write_cell(take_estimate(total, "right_over_wrong"), 4)
+    return f"A nonce lowers the cosine by {more} more with the caption's own picture than with a wrong one"
 
 
 def _table_profile(profile: dict[str, Any]) -> Table:

@@ -26,13 +26,13 @@ from raycomp.evaluate.benchmarks.read import read_benchmark
 from raycomp.models.describe import fingerprint_scorer
 from raycomp.models.lexicon import load_lexicon
 from raycomp.models.parser import PACKAGED, fingerprint_folder, fingerprint_parser, load_parser
-from raycomp.probe.calibration_table import report_pas
+from raycomp.probe.calibration_table import report_pas, say_pas
 from raycomp.probe.composition import Material, read_negatives, read_sugarcrepe_pp
 from raycomp.probe.config import ProbeConfig
-from raycomp.probe.overlap import draw_overlap, measure_overlap, report_overlap
+from raycomp.probe.overlap import draw_overlap, measure_overlap, report_overlap, say_overlap
 from raycomp.probe.pas import OpenedPas, measure_pas, open_pas
 from raycomp.probe.probe import probe_composition
-from raycomp.probe.probe_table import report_probe
+from raycomp.probe.probe_table import report_probe, say_probe
 from raycomp.report.page import render_page
 from raycomp.run.run import Say, start_run
 from raycomp.table import Table, join_text
@@ -60,6 +60,8 @@ class ProbeOutput:
     """Number of rows that took part, as ``ok``, and of others by the reason of exclusion."""
     plot: str | None = None
     """An SVG file's text."""
+    headline: str = ""
+    """The main result in one sentence, with its interval."""
 
 
 @dataclass(frozen=True)
@@ -118,7 +120,12 @@ def _measure_overlap(config: ProbeConfig, choices: list[Choice]) -> ProbeOutput:
     rows = measure_overlap(choices, load_parser(config.parser.name), load_lexicon(), config.seed)
     came = {OK: sum(row.count for row in rows), DEFECTIVE: sum(row.left_out for row in rows)}
     return ProbeOutput(
-        [vars(row) for row in rows], report_overlap(rows), len(choices), came, draw_overlap(rows)
+        [vars(row) for row in rows],
+        report_overlap(rows),
+        len(choices),
+        came,
+        draw_overlap(rows),
+        say_overlap(rows),
     )
 
 
@@ -169,7 +176,9 @@ def _measure_composition(config: ProbeConfig, found: Material) -> ProbeOutput:
     result = probe_composition(encode, found.rows, found.images, config.seed, config.pairs)
     rows = asdict(result) | {"notes": found.notes}
     came = {OK: len(found.rows), **found.left_out}
-    return ProbeOutput(rows, report_probe(result, found.notes), found.num_read, came)
+    return ProbeOutput(
+        rows, report_probe(result, found.notes), found.num_read, came, headline=say_probe(result)
+    )
 
 
 def _open_pas(config: ProbeConfig) -> Probe:
@@ -181,7 +190,9 @@ def _open_pas(config: ProbeConfig) -> Probe:
 def _measure_pas(config: ProbeConfig, opened: OpenedPas) -> ProbeOutput:
     result = measure_pas(opened, config.seed)
     came = {OK: len(result.targets), **result.left_out}
-    return ProbeOutput(asdict(result), report_pas(result, opened.name), result.num_targets, came)
+    return ProbeOutput(
+        asdict(result), report_pas(result, opened.name), result.num_targets, came, headline=say_pas(result)
+    )
 
 
 def _name_device() -> str:
@@ -208,7 +219,8 @@ def probe(name: str, config: ProbeConfig, out: str, say: Say = print) -> dict[st
         _write(run.folder, name, config, found)
         run.close({OK: found.num_read}, {why: num for why, num in found.came.items() if num}, OK)
         say(join_text(found.blocks))
-        page = render_page("probe/page.html.jinja", run=run.record, blocks=found.blocks, plot=found.plot)
+        shown = {"blocks": found.blocks, "plot": found.plot, "headline": found.headline}
+        page = render_page("probe/page.html.jinja", run=run.record, **shown)
         run.report(f"{found.came[OK]:,} of {found.num_read:,} took part", page)
     return run.record
 

@@ -206,6 +206,17 @@ def report_overlap(rows: Sequence[Overlap]) -> list[Table | str]:
     ]
 
 
+def say_overlap(rows: Sequence[Overlap]) -> str:
+    """Return a sentence with the first benchmark's share of negatives that one call explains."""
+    total = next(iter(sum_rows(rows)), None)
+    if total is None or not total.count:
+        return ""
+    share = _estimate(count_calls(total.explained)[0], total.count)
+    return (
+        f"One call of SWAP, REPLACE or ADD explains {write_cell(share, 1)} % of {total.benchmark}'s negatives"
+    )
+
+
 def _report_explained(row: Overlap) -> list[Cell]:
     paper = Numeral("{:.0%}-{:.0%}".format(*PAPER[row.benchmark])) if row.benchmark in PAPER else None
     shares: list[Cell] = [

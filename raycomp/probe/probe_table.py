@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from raycomp.probe.probe import ProbeResult
-from raycomp.table import Column, Columns, Numeral, Table, number, take_estimate
+from raycomp.table import Column, Columns, Numeral, Table, number, take_estimate, write_cell
 
 _SETS = (
     "The A-distance compares the set of originals with the set of edits. The values are 2 (1 - 2 err) for "
@@ -32,6 +32,15 @@ def report_probe(result: ProbeResult, notes: Sequence[str] = ()) -> list[Table |
         _report_shuffles(result),
     ]
     return [lead, *tables, *([] if result.has_images else [_NO_IMAGES]), *notes]
+
+
+def say_probe(result: ProbeResult) -> str:
+    """Return a sentence with the distance of all edits over that of paraphrases; "" if it is not known."""
+    line = result.operations[-1] if result.operations else {}
+    ratio = take_estimate(line, "relative") if line else None
+    if ratio is None or ratio.value != ratio.value:
+        return ""
+    return f"Edits move the text embedding {write_cell(ratio, 2)} times as far as paraphrases ({line['op']})"
 
 
 def _report_distances(result: ProbeResult) -> Table:

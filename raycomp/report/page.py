@@ -10,16 +10,18 @@ import numpy as np
 
 from raycomp.config import as_setting, flatten
 from raycomp.report.charts import Layer, curves
+from raycomp.report.frame import POLICY, SCRIPT, add_contents
 from raycomp.report.markup import Html, replace_forbidden
 from raycomp.table import as_columns, is_number, number, percent, write_cell
 
 if TYPE_CHECKING:
     from jinja2 import Environment
 
-POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
 SIDE = 240
 """Pixels of a thumbnail's longer side."""
 MOST_PIXELS = 100_000_000
+MOST_ROWS = 20
+"""A table with more rows is folded."""
 
 
 def render_page(template: str, **values: Any) -> str:
@@ -42,9 +44,9 @@ def load_templates() -> "Environment":
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    shared = (number, percent, write_cell, is_number, as_columns, as_setting, flatten)
+    shared = (number, percent, write_cell, is_number, as_columns, as_setting, flatten, add_contents)
     templates.globals |= {function.__name__: function for function in (*shared, draw_growth, make_thumbnail)}
-    templates.globals["POLICY"] = POLICY
+    templates.globals |= {"POLICY": POLICY, "SCRIPT": SCRIPT, "MOST_ROWS": MOST_ROWS}
     return templates
 
 

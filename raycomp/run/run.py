@@ -16,6 +16,7 @@ session's device. Another command binds its own device, or none where no result 
 import shlex
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 from raycomp.config import ClusterFailed, DryRun, LeaseLost, as_setting, changed_options, find_config
@@ -25,6 +26,7 @@ from raycomp.data.manifest import FORMAT, write_manifest
 from raycomp.data.paths import ARCHITECTURE, LEASE, REPORT, RUN, WORK, absolute_uri
 from raycomp.data.runs import FAILED, FINISHED, TIMES, read_run
 from raycomp.data.written import WrittenFiles, watch_writes
+from raycomp.report.frame import INDEX, link_index
 from raycomp.run.events import keep_events, log_event
 from raycomp.run.lease import Lease, hold_lease
 from raycomp.run.opening import check_run, describe_run, now, open_run, refuse_inside, report_dry_run, tidy
@@ -156,6 +158,15 @@ class Run:
         """Set the one-line result and the page (report.html) that are shown once the run is published."""
         self._said, self._page = said, page
 
+    def _link_index(self, page: str) -> str:
+        """Return the page with a link to the index of sibling runs, one or two folders up."""
+        if not self.folder.is_local:
+            return page
+        for up in ("..", "../.."):
+            if (Path(self.folder.uri) / up / INDEX).is_file():
+                return link_index(page, f"{up}/{INDEX}")
+        return page
+
     def publish(self, say: Say) -> None:
         """Write report.html and run.json, tidy up. ``start_run`` calls it where its block ends well."""
         if "funnel" not in self.record:
@@ -170,7 +181,7 @@ class Run:
             for name in sorted(names, key=lambda name: name == ARCHITECTURE):  # without it there is no model
                 copy_file(self.work.at(output, name), self.folder.at(output, name))
         if self._page is not None:
-            self.folder.write_bytes(self._page.encode(), REPORT)
+            self.folder.write_bytes(self._link_index(self._page).encode(), REPORT)
         manifest = write_manifest(self.folder, self.outputs, self.watch.files)
         self.record |= {"status": FINISHED, "headline": self._said, "format": FORMAT, "manifest": manifest}
         self.folder.write_json(self.record, RUN)

@@ -16,7 +16,14 @@ from raycomp.run.tasks import map_some
 from raycomp.screen.config import CUES, ScreenConfig
 from raycomp.screen.draws import ScreenRun, check_captions
 from raycomp.screen.one_run import ARCHITECTURE, run_one
-from raycomp.screen.tables import list_plots, make_tables, write_faults, write_text, write_traits
+from raycomp.screen.tables import (
+    list_plots,
+    make_tables,
+    say_registered,
+    write_faults,
+    write_text,
+    write_traits,
+)
 from raycomp.words import OK
 
 _RUNS, _CAPTIONS, _FIGURES = "cells", "captions", "figures"
@@ -90,5 +97,11 @@ def _close(run: Run, config: ScreenConfig, runs: list[ScreenRun]) -> None:
         run.folder.write_bytes(cut_out(chart).encode(), _FIGURES, f"{name}.svg")
     run.close({OK: len(runs)}, {OK: len(runs)}, OK)
     tables = make_tables(found, checked)
-    page = render_page("screen/page.html.jinja", run=run.record, tables=tables, charts=list(charts.values()))
+    page = render_page(
+        "screen/page.html.jinja",
+        run=run.record,
+        headline=say_registered(found),
+        tables=tables,
+        charts=list(charts.values()),
+    )
     run.report(f"screened {len(runs):,} cells", page)

@@ -21,7 +21,7 @@ from raycomp.run.tasks import map_some
 from raycomp.screen.config import SlopeConfig
 from raycomp.screen.one_run import ARCHITECTURE
 from raycomp.screen.slope import CATEGORIES, SlopeRun, fit_slope, run_slope
-from raycomp.table import Cell, Column, Columns, Estimate, Plot, Table, write_csv
+from raycomp.table import Cell, Column, Columns, Estimate, Plot, Table, write_cell, write_csv
 from raycomp.words import FAULT_KINDS, OK
 
 Found = Sequence[Mapping[str, Any]]
@@ -102,6 +102,16 @@ def write_rows(found: Found) -> str:
 def make_slope_tables(found: Found) -> list[Table]:
     """Return the tables of the page."""
     return [_table_slopes(found), *(_table_shares(found, kind) for kind in list_kinds(found))]
+
+
+def say_slopes(found: Found) -> list[str]:
+    """Return a sentence for each kind of fault."""
+    slopes = {kind: contrast(list_slopes(found, kind, most=LOCAL)) for kind in list_kinds(found)}
+    return [
+        f"Each percentage point of {_readable(kind)} pairs, up to {100 * LOCAL:.0f} %, changes composition "
+        f"by {write_cell(_estimate(one), 3)} points."
+        for kind, one in slopes.items()
+    ]
 
 
 def list_kinds(found: Found) -> list[str]:
@@ -185,6 +195,7 @@ def _close(run: Run, runs: Sequence[SlopeRun]) -> None:
     page = render_page(
         "screen/slope.html.jinja",
         run=run.record,
+        sentences=say_slopes(found),
         tables=make_slope_tables(found),
         charts=list(charts.values()),
     )

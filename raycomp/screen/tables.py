@@ -7,7 +7,18 @@ import numpy as np
 
 from raycomp.core.contrasts import Contrast, contrast, holm
 from raycomp.screen.judge import ALIGNMENT, KEEP, REGISTERED
-from raycomp.table import Cell, Column, Columns, Estimate, Plot, PValue, Table, group_by, write_csv
+from raycomp.table import (
+    Cell,
+    Column,
+    Columns,
+    Estimate,
+    Plot,
+    PValue,
+    Table,
+    group_by,
+    write_cell,
+    write_csv,
+)
 from raycomp.worlds.crowds import KINDS, WRONG_RELATION
 
 Found = Sequence[Mapping[str, Any]]
@@ -92,6 +103,16 @@ def compare_registered(found: Found, cue: str, name: str = STRATA) -> Contrast:
         for kind in SEEN_KINDS
     ]
     return contrast(np.mean(by_kind, axis=0))
+
+
+def say_registered(found: Found) -> str:
+    """Return a sentence with the registered result: the first cue, mean of the kinds that scorers detect."""
+    cue = found[0]["cue"]
+    points = write_cell(_estimate(compare_registered(found, cue)), 2)
+    return (
+        f"{REGISTERED} minus alignment alone: {points} points of the planted faulty pairs kept "
+        f"(mean of {len(SEEN_KINDS)} kinds, {cue})"
+    )
 
 
 def report_registered(found: Found, cues: Sequence[str]) -> Table:

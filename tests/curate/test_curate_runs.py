@@ -448,7 +448,7 @@ def test_the_first_of_a_uid_stays(bad):
 def test_the_report_survives_markup_in_captions(bad):
     out, _, _ = bad
     page = (out / "report.html").read_text()
-    assert "<script>" not in page
+    assert page.count("<script>") == 1
 
 
 def test_a_higher_limit_goes_on_from_what_was_aligned(bad):

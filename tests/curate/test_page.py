@@ -18,6 +18,7 @@ from raycomp.curate.funnel import FunnelRow, make_funnel
 from raycomp.curate.page import find_warnings, render_curate, split_caption
 from raycomp.curate.samples import Sample
 from raycomp.curate.summary import Summary, choose_shown, summarise
+from raycomp.report.frame import SCRIPT
 from raycomp.report.markup import Html, tag
 from raycomp.report.page import make_thumbnail
 from raycomp.table import Column, Estimate, Table
@@ -89,7 +90,8 @@ def page(summary) -> Element:
 def test_first_sentence_and_funnel_say_the_counts(summary, page):
     kept, rows = summary.reasons[KEPT], summary.rows
     sentence = page.all("h1")[0].text.replace("\u00a0", " ")
-    assert f"kept {kept} ({100 * kept / rows:.1f} %), dropped {rows - kept}: " in sentence
+    assert f"Kept {kept} ({100 * kept / rows:.1f} %) of {rows} " in sentence
+    assert f", dropped {rows - kept}: " in sentence
     dropped = [int(n) for n in re.findall(r"(\d+) [a-z]", sentence.split(": ", 1)[1])]
     assert sum(dropped) == rows - kept and len(dropped) == len(summary.reasons) - 1
     table = page.all("table", "funnel")[0].rows()
@@ -289,7 +291,7 @@ def test_extra_tables_escape_and_draw_intervals(summary):
 
 def test_an_empty_corpus_still_has_a_page():
     tree = render_tree(Summary(), {})
-    assert tree.all("h1")[0].text.startswith("Read 0 pairs, kept 0")
+    assert tree.all("h1")[0].text.startswith("Kept 0")
 
 
 def hostile_summary(texts: Sequence[str]) -> Summary:
@@ -327,7 +329,9 @@ def test_hostile_text_stays_text():
     tree = read_html(text)
     allowed = {"class", "title", "dir", "src", "alt", "name", "content", "charset", "http-equiv"}
     names = {element.name for element in tree.all()}
-    assert not names & {"script", "iframe", "object", "embed", "link", "base", "form", "a"}
+    assert not names & {"iframe", "object", "embed", "link", "base", "form"}
+    assert [one.text for one in tree.all("script")] == [SCRIPT]
+    assert all(re.fullmatch("#[a-z0-9-]+", one.attributes["href"]) for one in tree.all("a"))
     attributes = {key for element in tree.all() if not element.all("svg") for key in element.attributes}
     assert not {key for key in attributes if key.startswith("on")}
     assert all(set(e.attributes) <= allowed for e in tree.all("img") + tree.all("mark") + tree.all("meta"))
@@ -348,7 +352,8 @@ def test_nothing_is_asked_of_anyone(summary):
     )
     tree = read_html(text)
     assert {e.attributes["src"].split(",")[0] for e in tree.all("img")} == {"data:image/jpeg;base64"}
-    assert not any("href" in e.attributes or "srcset" in e.attributes for e in tree.all())
+    assert all(e.attributes.get("href", "#").startswith("#") for e in tree.all())
+    assert not any("srcset" in e.attributes for e in tree.all())
     assert "url(" not in text and "@import" not in text
     policy = next(m for m in tree.all("meta") if m.attributes.get("http-equiv") == "Content-Security-Policy")
     assert policy.attributes["content"].startswith(

@@ -56,7 +56,7 @@ def check_index(folder):
     assert found["negclip"]["config"]["model"]["weights"] == str(folder / "scorer/model.safetensors")
     assert found["negclip"]["pairs_with_negatives"] > 0
     page = (folder / "index.html").read_text()
-    links = re.findall('href="([^"]+)"', page)
+    links = re.findall('href="([^"#]+)"', page)
     assert links == [f"{name}/report.html" for name in RUNS]
     assert all((folder / link).is_file() for link in links)
     lines = csv.DictReader((folder / "compared/table.csv").open())

@@ -2,8 +2,10 @@
 
 import pyarrow as pa
 
-from raycomp.negatives.page import SHOWN, Tally, render_negatives, tally_negatives
+from raycomp.negatives.page import NUM_CARDS, SHOWN, Tally, mark_changes, render_negatives, tally_negatives
+from raycomp.report.frame import SCRIPT
 from raycomp.schema import NEGATIVES_SCHEMA
+from tests.curate.test_page import photo
 from tests.report.html_tree import read_html
 
 
@@ -78,6 +80,44 @@ def test_the_page_shows_text_as_text():
     tally = tally_negatives(make_file(0, 5))
     page = render_negatives(make_run(tally), tally)
     tree = read_html(page)
-    assert not tree.all("script") and not [b for b in tree.all("b") if "dog" in b.text]
+    assert [one.text for one in tree.all("script")] == [SCRIPT] and not [
+        b for b in tree.all("b") if "dog" in b.text
+    ]
     assert "<script>alert(0)" not in page and "&lt;script&gt;alert(0)" in page
-    assert "10 hard negatives of 5 of 6 captions" in page
+    assert "</b> hard negatives for 5 of 6 captions" in page
+
+
+def test_negatives_are_shown_with_their_photo_and_the_changed_words():
+    pairs = [("a red dog", "a blue dog"), ("a cat", "a dog")]
+    rows = [
+        {
+            "uid": f"{i}" * 32,
+            "caption": caption,
+            "negatives": [negative(text, "REPLACE", 0.5)],
+            "status": "ok",
+        }
+        for i, (caption, text) in enumerate(pairs)
+    ]
+    tally = tally_negatives(pa.Table.from_pylist(rows, schema=NEGATIVES_SCHEMA))
+    tree = read_html(render_negatives(make_run(tally), tally, {"0" * 32: photo()}))
+    first, second = tree.all("article")
+    (image,) = first.all("img")
+    assert image.attributes["alt"] == "a red dog" and image.attributes["src"].startswith("data:image/jpeg")
+    assert [mark.text for mark in first.all("mark")] == ["red", "blue"]
+    assert [one.text for one in first.all("p", "caption")] == ["captiona red dog", "negativea blue dog"]
+    assert not second.all("img") and "no image" in second.text
+    colours = [one.attributes["class"] for one in tree.all("b", "badge")]
+    assert colours == ["badge true", "badge false"] * 2
+
+
+def test_cards_are_bounded_and_the_other_samples_folded():
+    tally = tally_negatives(make_file(0, 60))
+    tree = read_html(render_negatives(make_run(tally), tally))
+    assert len(tree.all("article")) == NUM_CARDS
+    (fold,) = [one for one in tree.all("details") if "captions drawn by uid" in one.all("summary")[0].text]
+    assert len(fold.all("table")[0].rows()) == SHOWN
+
+
+def test_changed_words_are_those_of_no_common_order():
+    assert mark_changes("a b c", "a c") == [("a", False), ("b", True), ("c", False)]
+    assert mark_changes("", "a") == [] and mark_changes("a", "a") == [("a", False)]
