@@ -60,8 +60,8 @@ class HeldOut:
     warnings: tuple[str, ...] = ()
 
     def describe(self, known: Known) -> dict[str, int]:
-        """Return the section of run.json: how many pairs are held out, how many are evaluated, and how many of
-        these have an image that the model is trained on, ``known``."""
+        """Return the section of run.json. ``images_in_training`` counts the evaluated images in ``known``,
+        which the model is trained on."""
         shared = int(find_shared(known.image_K, self.image_E).sum())
         return {"pairs": self.num_pairs, "evaluated": len(self.image_E), "images_in_training": shared}
 

@@ -22,6 +22,7 @@ from raycomp.train.held_out_evaluation import HeldOutEvaluation, measure
 from raycomp.train.index import make_index
 from raycomp.train.pairs import find_pairs
 from raycomp.words import HELD_OUT_LOSS, HELD_OUT_MEASURES
+from tests.conftest import without_ray
 from tests.corpus import scenes
 from tests.train.little import STEPS, World, count_heads, read_losses, refuse
 
@@ -100,9 +101,10 @@ def test_evaluated_pairs_share_no_image_and_no_caption(world, tmp_path, local):
         assert len(values) == len({*values}) == len(held.image_E) > 10
 
 
-def test_an_input_trains_the_same_model_and_counts_shared_images(world, trained, other, tmp_path, local):
+def test_an_input_trains_the_same_model_and_counts_shared_images(world, trained, other, tmp_path):
     said: list[str] = []
-    run = train(world.config(**WHERE, **{"train.held_out": other}), str(tmp_path / "out"), said.append)
+    with without_ray():
+        run = train(world.config(**WHERE, **{"train.held_out": other}), str(tmp_path / "out"), said.append)
     weights = [path / "checkpoint/model.safetensors" for path in (tmp_path / "out", trained[0])]
     assert weights[0].read_bytes() == weights[1].read_bytes()
     assert read_losses(tmp_path / "out") == read_losses(trained[0])
