@@ -59,6 +59,7 @@ from raycomp.sweep.worlds import (
     write_negatives,
 )
 from raycomp.table import format_facts
+from raycomp.train.held_out import fingerprint_held_out
 from raycomp.train.losses import find_loss, fingerprint_loss
 from raycomp.train.pairs import fingerprint_pairs
 from raycomp.train.trackers import check_packages
@@ -171,6 +172,7 @@ def _fingerprint(config: SweepConfig, plan: Plan) -> dict[str, Any]:
         return {**fingerprint_streams(config.continual), "methods": fingerprint_methods()}
     own = [fingerprint_loss(loss) for loss in _list_losses(plan)]
     found: dict[str, Any] = {"losses": digest(own)} if any(own) else {}
+    found |= fingerprint_held_out(config.train)
     if config.has_worlds:
         return {**found, **fingerprint_worlds()}
     if config.curated:

@@ -81,9 +81,8 @@ class FitConfig:
     """Steps from one evaluation to the next, of ``held_out`` and of a function that Python gave
     ``raycomp.train``; none = ten evaluations of ``held_out``, the function only at the end."""
     held_out: str | None = field(default=None, metadata=SHARE_OR_INPUT)
-    """Pairs to evaluate during training: a share of the training pairs, as 0.02, which is left out of
-    training, or an input. Loss without negatives and recall@1 of at most 1,000 of them, before, during and
-    after training."""
+    """Pairs to evaluate during training: a share of the training pairs (0.02, at most 0.5), which is left out
+    of training, or another input. At most 1,000 pairs are evaluated, by their loss and recall@1."""
     log_to: tuple[str, ...] = field(default=(), metadata=FREE)
     """Experiment trackers that also get every metric, joined with commas: wandb, mlflow."""
 
@@ -129,8 +128,8 @@ class FitConfig:
 
 def _check_held_out(value: str | float | None) -> None:
     share = read_share_or_none(value)
-    wanted = "a share above 0 and below 1, or an input (a path that is a number as ./NAME)"
-    fits = value is None or (bool(str(value)) if share is None else 0 < share < 1)
+    wanted = "a share above 0 and at most 0.5, or an input (a path that is a number as ./NAME)"
+    fits = value is None or (bool(str(value)) if share is None else 0 < share <= 0.5)
     check(fits, "train.held_out", value, wanted)
 
 

@@ -20,13 +20,15 @@ from raycomp.train.training import STEP, Training
 
 PROJECT = "raycomp"
 RUN_TAG = "raycomp.run"
+# By the module's name. The package mlflow asks for an older PyArrow than raycomp; this one has its client.
+_PACKAGES = {"wandb": "wandb", "mlflow": "mlflow-skinny"}
 _LONGEST = 300
 _MAX_PARAMETER = 500
 
 
 @dataclass(frozen=True)
 class TrackedRun:
-    """What a tracker is told of a training."""
+    """A training as a tracker names it."""
 
     id: str
     """That of run.json: the same after a restart."""
@@ -100,9 +102,10 @@ OPENERS: Openers = {"wandb": open_wandb, "mlflow": open_mlflow}
 def check_packages(names: Iterable[str]) -> None:
     """Raise ValueError where the package of a tracker is not installed."""
     for name in names:
-        if name not in sys.modules and find_spec(name) is None:
+        found = find_spec(name)
+        if found is None or found.origin is None:  # a folder wandb/ of earlier runs is no package
             raise ValueError(
-                f"train.log_to={name}: the package {name} is not installed; pip install raycomp[{name}]"
+                f"train.log_to={name}: the package {name} is not installed; pip install {_PACKAGES[name]}"
             )
 
 

@@ -22,7 +22,7 @@ class Fake(ModuleType):
 
     def __init__(self, name: str):
         super().__init__(name)
-        self.__spec__ = SimpleNamespace(name=name)
+        self.__spec__ = SimpleNamespace(name=name, origin="fake.py")
         self.__version__ = "3.0"
         self.calls: list[tuple] = []
 
@@ -87,9 +87,9 @@ def test_every_metric_arrives_and_nothing_else_changes(world, trained, fakes, tm
 
 @pytest.mark.parametrize("name", ["wandb", "mlflow"])
 def test_a_missing_package_is_refused_before_anything_starts(world, tmp_path, capsys, monkeypatch, name):
-    monkeypatch.delitem(sys.modules, name, raising=False)
-    monkeypatch.setattr(trackers, "find_spec", lambda _: None)
-    told = f"train.log_to={name}: the package {name} is not installed; pip install raycomp[{name}]"
+    monkeypatch.setitem(sys.modules, name, None)
+    package = {"wandb": "wandb", "mlflow": "mlflow-skinny"}[name]
+    told = f"train.log_to={name}: the package {name} is not installed; pip install {package}"
     refuse(world.line(tmp_path / "out", **{"train.log_to": name}), tmp_path / "out", capsys, told)
 
 
@@ -186,9 +186,6 @@ def test_mlflow_stores_the_curve(tmp_path, monkeypatch, openers):
     client = MlflowClient(uri)
     (found,) = client.search_runs([client.get_experiment_by_name("raycomp").experiment_id])
     assert found.data.tags["raycomp.run"] == "ab12" and found.info.status == "FINISHED"
-    assert [(one.step, one.value) for one in client.get_metric_history(found.info.run_id, "loss")] == [
-        (0, 3.0),
-        (1, 2.0),
-        (2, 1.0),
-    ]
+    logged = {(one.step, one.value) for one in client.get_metric_history(found.info.run_id, "loss")}
+    assert logged == {(0, 3.0), (1, 2.0), (2, 1.0)}
     assert found.data.params["train.batch_size"] == "256"
