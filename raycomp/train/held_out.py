@@ -1,8 +1,8 @@
-"""Held-out pairs: which ones a training is measured on, and where they lie.
+"""Held-out pairs: which ones a training is evaluated on, and the tables that store them.
 
 ``train.held_out`` is a share of the training pairs, which are then left out of training, or an input of its
 own. At most ``MOST`` pairs are evaluated: the first in an order drawn from ``train.seed`` and the uid. Pairs
-whose image or first caption an earlier one has are passed over, so that each query has one right answer.
+whose image or first caption an earlier one has are skipped, so that each query has one right answer.
 
 N pairs in all, H held out, E of them evaluated.
 """
@@ -36,11 +36,11 @@ OPTION = "train.held_out"
 MOST = 1000
 """Pairs that are evaluated, at most."""
 _LEAST = 2
-# Pairs that are looked at to find ``MOST`` with images and captions of their own.
+# Candidates for ``MOST`` pairs with different images and captions.
 _CANDIDATES = 4 * MOST
-# Another order than random subsets of the same seed have.
+# Makes the order independent of random subsets of the same seed.
 _SALT = 0x68656C64
-_ROOM, _DRAWN, _EVALUATED = "held_out", "drawn.npy", "evaluated.npy"
+_FOLDER, _DRAWN, _EVALUATED = "held_out", "drawn.npy", "evaluated.npy"
 _START = "start.json"
 _SCHEMA = pa.schema(
     [(UID, pa.string()), (IMAGE_SHA256, pa.string()), (IMAGE, pa.large_binary()), (CAPTION, pa.string())]
@@ -68,15 +68,15 @@ class HeldOut:
     def warn(self, known: Known) -> tuple[str, ...]:
         """Return the warnings about the held-out pairs."""
         shared = self.describe(known)["images_in_training"]
-        said = (
+        line = (
             f"{OPTION}: {shared:,} of {len(self.image_E):,} evaluated images are among the images that the "
             f"model is trained on ({shared / len(self.image_E):.1%})"
         )
-        return (*self.warnings, *([said] if shared else []))
+        return (*self.warnings, *([line] if shared else []))
 
 
 def find_held_input(config: TrainConfig) -> Pairs | None:
-    """Return where the held-out pairs lie if they are an input. Raises ValueError as ``find_pairs``."""
+    """Return the place of the held-out pairs if they are an input. Raises ValueError as ``find_pairs``."""
     value = config.train.held_out
     if value is None or read_share_or_none(value) is not None:
         return None
@@ -90,7 +90,7 @@ def fingerprint_held_out(config: TrainConfig) -> dict[str, str]:
     if value is None or read_share_or_none(value) is not None:
         return {}
     with _named_option():
-        return {_ROOM: fingerprint_pairs(_as_input(config, value))["input"]}
+        return {_FOLDER: fingerprint_pairs(_as_input(config, value))["input"]}
 
 
 def _as_input(config: TrainConfig, value: str) -> TrainConfig:
@@ -104,9 +104,9 @@ def _named_option() -> Iterator[None]:
     try:
         yield
     except (ValueError, TooMuchBadData) as error:
-        said = str(error)
+        line = str(error)
         kind = type(error) if isinstance(error, UserError | TooMuchBadData) else ValueError
-        raise kind(_rename(said)) from error
+        raise kind(_rename(line)) from error
 
 
 def _rename(line: str) -> str:
@@ -116,9 +116,9 @@ def _rename(line: str) -> str:
 def index_pairs(
     pairs: Pairs, held: Pairs | None, config: TrainConfig, work: Folder
 ) -> tuple[Index, HeldOut | None]:
-    """List the pairs that are trained on, and those that are held out, in ``work``.
+    """List the training pairs and the held-out pairs in ``work``.
 
-    ``held``: where the held-out pairs lie, none where they are a share or there are none. Raises as
+    ``held``: the place of the held-out pairs if they are an input, else none. Raises as
     ``make_index``, and ValueError where fewer than two pairs would be held out.
     """
     share, seed = read_share_or_none(config.train.held_out), config.train.seed
@@ -131,7 +131,7 @@ def index_pairs(
 
 def _index_input(pairs: Pairs, config: TrainConfig, work: Folder) -> HeldOut:
     with _named_option():
-        index = make_index(pairs, Folder(work.at(_ROOM)))
+        index = make_index(pairs, Folder(work.at(_FOLDER)))
     _draw(index.uris, None, config.train.seed, work)
     for _ in map_tasks(_load, list(enumerate(index.uris)), pairs, work, label="load held-out pairs"):
         pass
@@ -151,9 +151,10 @@ def _hold_out(uris: Sequence[str], share: float, seed: int, pairs: Pairs, work: 
 
 
 def _draw(uris: Sequence[str], share: float | None, seed: int, work: Folder) -> None:
-    """Write which pairs are held out, all of them without a share, and which are evaluated, unless that is
-    known: the tables have the drawn pairs no longer once they were taken out."""
-    if work.exists(_ROOM, _EVALUATED):
+    """Write which pairs are held out (without a share, all) and which of them are evaluated.
+
+    A second call changes nothing: by then the tables may lack the drawn pairs."""
+    if work.exists(_FOLDER, _EVALUATED):
         return
     parts = list(map_files(_read_uids, uris, label="draw held-out pairs"))
     uid_N2 = np.concatenate([np.empty((0, 2), np.uint64), *parts])
@@ -175,7 +176,7 @@ def _draw(uris: Sequence[str], share: float | None, seed: int, work: Folder) -> 
 
 
 def _choose_distinct(uris: Sequence[str], uid_C2: np.ndarray) -> np.ndarray:
-    """Return the first ``MOST`` of some pairs whose image and first caption no earlier one has; (E, 2)."""
+    """Return the first ``MOST`` of the pairs whose image and first caption no earlier pair has; (E, 2)."""
     key_C = to_keys(uid_C2)
     rows = {
         key: (image, text)
@@ -183,17 +184,17 @@ def _choose_distinct(uris: Sequence[str], uid_C2: np.ndarray) -> np.ndarray:
         for key, image, text in zip(*found, strict=True)
     }
     images, texts, chosen = set(), set(), []
-    for place, key in enumerate(key_C.tolist()):
+    for number, key in enumerate(key_C.tolist()):
         image, text = rows[key]
         if image not in images and text not in texts:
-            chosen.append(place)
+            chosen.append(number)
         images.add(image)
         texts.add(text)
     return uid_C2[chosen[:MOST]]
 
 
 def _describe(uri: str, key_C: np.ndarray) -> tuple[list[bytes], list[bytes], list[bytes]]:
-    """Return of the pairs of a table that are among ``key_C`` the key, and those of image and caption."""
+    """Return the keys of a table's pairs that are among ``key_C``, of their images, and of their captions."""
     table = read_columns(uri, [UID, IMAGE_SHA256, CAPTIONS])
     key_N = to_keys(parse_uids(table[UID]))
     is_named = find_keys(key_C, key_N) >= 0
@@ -204,7 +205,7 @@ def _describe(uri: str, key_C: np.ndarray) -> tuple[list[bytes], list[bytes], li
 
 
 def _load_and_drop(item: tuple[int, str], pairs: Pairs, work: Folder) -> None:
-    """Take what is drawn out of a shard's table, after its evaluated pairs have been written."""
+    """Write a shard's evaluated pairs, then remove its drawn pairs from its table."""
     _load(item, pairs, work)
     table = read_columns(item[1])
     drawn = np.sort(to_keys(_read(work, _DRAWN)))
@@ -214,9 +215,9 @@ def _load_and_drop(item: tuple[int, str], pairs: Pairs, work: Folder) -> None:
 
 
 def _load(item: tuple[int, str], pairs: Pairs, work: Folder) -> None:
-    """Write the evaluated pairs of a shard, with their images, unless they are there."""
+    """Write the evaluated pairs of a shard with their images, once."""
     ordinal, uri = item
-    if work.exists(_ROOM, _part(ordinal)):
+    if work.exists(_FOLDER, _part(ordinal)):
         return
     evaluated = np.sort(to_keys(_read(work, _EVALUATED)))
     index = read_columns(uri)
@@ -224,11 +225,11 @@ def _load(item: tuple[int, str], pairs: Pairs, work: Folder) -> None:
     table = load_shard(replace(pairs, negative_images=()), ordinal, index)
     first = pc.list_element(table[CAPTIONS], 0) if len(table) else pa.array([], pa.string())
     found = table.select([UID, IMAGE_SHA256, IMAGE]).append_column(CAPTION, first)
-    write_table(found, work.at(_ROOM, _part(ordinal)), _SCHEMA)
+    write_table(found, work.at(_FOLDER, _part(ordinal)), _SCHEMA)
 
 
 def _open(index: Index, num_pairs: int, pairs: Pairs, work: Folder) -> HeldOut:
-    uris = [work.at(_ROOM, _part(ordinal)) for ordinal in range(len(index.uris))]
+    uris = [work.at(_FOLDER, _part(ordinal)) for ordinal in range(len(index.uris))]
     parts = list(map_files(read_columns, uris, [IMAGE_SHA256], label="count held-out pairs"))
     filled = tuple(uri for uri, part in zip(uris, parts, strict=True) if len(part))
     sha256s = [one for part in parts for one in part[IMAGE_SHA256].to_pylist()]
@@ -244,20 +245,20 @@ def _read_uids(uri: str) -> np.ndarray:
 
 
 def write_start(values: Mapping[str, float], work: Folder) -> None:
-    """Keep the figures of the model before its first step until run.json has them."""
-    work.write_json({"step": 0, **values}, _ROOM, _START)
+    """Store the figures of the model before its first step until run.json has them."""
+    work.write_json({"step": 0, **values}, _FOLDER, _START)
 
 
 def read_start(work: Folder) -> list[dict[str, float]]:
-    """Return what ``write_start`` kept, as the first of the evaluations, or no evaluation."""
-    return [work.read_json(_ROOM, _START)] if work.exists(_ROOM, _START) else []
+    """Return what ``write_start`` stored, as the first evaluation, or no evaluation."""
+    return [work.read_json(_FOLDER, _START)] if work.exists(_FOLDER, _START) else []
 
 
 def _read(work: Folder, name: str) -> np.ndarray:
-    return np.load(io.BytesIO(work.read_bytes(_ROOM, name)), allow_pickle=False)
+    return np.load(io.BytesIO(work.read_bytes(_FOLDER, name)), allow_pickle=False)
 
 
 def _write(array: np.ndarray, work: Folder, name: str) -> None:
     buffer = io.BytesIO()
     np.save(buffer, array, allow_pickle=False)
-    work.write_bytes(buffer.getvalue(), _ROOM, name)
+    work.write_bytes(buffer.getvalue(), _FOLDER, name)

@@ -52,7 +52,7 @@ class Course:
 
 @dataclass(frozen=True)
 class HeldOutTables:
-    """Where the pairs lie that ``train.held_out`` evaluates."""
+    """The stored pairs that ``train.held_out`` evaluates."""
 
     uris: tuple[str, ...]
     """Tables of uid, image and caption."""
