@@ -64,9 +64,12 @@ class HeldOutEvaluation:
                 raise UserError(f"evaluate: returned {name!r}, a measure of {OPTION}; use another name")
         return evaluate_model(self, clip, step)
 
-    def run_before(self, clip: Any, work: Folder) -> dict[str, float]:
-        """Return the figures before the first step, and keep them in ``work``."""
-        found = self.run(clip, 0, {})
+    def run_before(self, clip: Any, work: Folder, tried: Mapping[str, float]) -> dict[str, float]:
+        """Return the figures before the first step, and store them in ``work``.
+
+        ``tried``: what another evaluation returned; raises as ``run``.
+        """
+        found = self.run(clip, 0, tried)
         write_start(found, work)
         return found
 

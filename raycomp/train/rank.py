@@ -67,10 +67,11 @@ class Writer:
 
     def try_evaluation(self) -> None:
         """Evaluate once before the first step. Raises UserError where that fails."""
+        tried: dict[str, float] = {}
         if self.evaluate and self.trainer.step == 0:
-            try_evaluation(self.evaluate, self._make_final())
+            tried = try_evaluation(self.evaluate, self._make_final())
         if self.held_out and self.trainer.step == 0:
-            found = self.held_out.run_before(self._make_final(), Folder(self.folder.at(WORK)))
+            found = self.held_out.run_before(self._make_final(), Folder(self.folder.at(WORK)), tried)
             self.journal.note_start(found)
             self.trackers.log({STEP: 0, **found})
         self.started = time.perf_counter()
