@@ -139,7 +139,10 @@ DROPPED_ATTRIBUTION = "below_attribution_gate"
 DROPPED_CONTROL = "below_control_gate"
 KEPT = "kept"
 # Why a row is not used for training, in addition to its status.
-NOT_IN_SUBSET = "not_in_subset"
+NOT_IN_SUBSET, HELD_OUT = "not_in_subset", "held_out"
+# Measures of held-out pairs during training; the recalls are recall@1, from 0 to 1.
+HELD_OUT_LOSS = "held_out_loss"
+HELD_OUT_MEASURES = (HELD_OUT_LOSS, "held_out_recall_image_to_text", "held_out_recall_text_to_image")
 
 # Columns of a training pair in addition to position, uid, negatives and image.
 CAPTIONS = "captions"

@@ -20,6 +20,7 @@ MODULES = sorted({find_command(name).function.partition(":")[0] for name in FOLD
 # Prints one line per refusal: exit code, heavy modules, what was said.
 _RUN = """
 import contextlib, io, json, sys
+sys.modules["wandb"] = None  # as if not installed
 from raycomp.cli import main
 for command in json.loads(sys.argv[1]):
     errors, printed = io.StringIO(), io.StringIO()
@@ -92,6 +93,9 @@ def refused_anywhere(folder: Path) -> list[list[str]]:
         "train": [
             ["--set", "input=nowhere", "--out", "out"],
             ["--set", "train.batch_size=0", "--out", "out"],
+            ["--set", f"input={shards}", "--set", "train.log_to=wandb", "--out", "out"],
+            ["--set", "train.held_out=0.6", "--out", "out"],
+            ["--set", f"input={shards}", "--set", "train.held_out=nowhere", "--out", "out"],
             ["--set", f"input={shards}", "--out", "stray"],
         ],
         "publish": [["nowhere", "--out", "out"], ["empty", "--out", "out"]],

@@ -50,6 +50,14 @@ def check_share(name: str, value: float) -> None:
     check(0 <= value <= 1 and copysign(1, value) > 0, name, value, "between 0 and 1")
 
 
+def read_share_or_none(value: str | float | None) -> float | None:
+    """Return the number that a value is, none where it is none, as the name of an input."""
+    try:
+        return None if value is None else float(value)
+    except ValueError:
+        return None
+
+
 def check_choice(name: str, value: str, choices: Sequence[str], more: str = "") -> None:
     """Raise ValueError, naming the closest valid value, unless an option has a valid value."""
     if value not in choices:

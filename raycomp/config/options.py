@@ -20,6 +20,8 @@ SELECT = {"select": True}
 # of inputs; a file, or else the name of something; a folder if it has a slash, or else the name of something;
 # a folder under any name; FILE.py:NAME, or else the name of something.
 INPUT, FILE, FOLDER, PLACE, CODE = ({"path": name} for name in ("input", "file", "folder", "place", "code"))
+# It holds a share, or names an input.
+SHARE_OR_INPUT = {"path": "share_or_input"}
 
 # An option of this type accepts 90, 30s, 10m or 2h.
 Seconds = Annotated[float, "seconds"]

@@ -5,6 +5,7 @@ from typing import TypeVar
 
 from raycomp.config import from_dict, list_options, override_all, to_dict
 from raycomp.config.change import flatten
+from raycomp.config.check import read_share_or_none
 from raycomp.data.inputs import absolute_input
 from raycomp.data.paths import ARCHITECTURE, RUN, absolute_uri
 
@@ -42,6 +43,10 @@ def _whole_code(name: str) -> str:
     return f"{absolute_uri(path)}:{own}" if path else name
 
 
+def _whole_held_out(value: str) -> str:
+    return absolute_input(value) if read_share_or_none(value) is None else value
+
+
 # By the metadata of an option, config/options.py.
 _WHOLE = {
     "input": absolute_input,
@@ -49,4 +54,5 @@ _WHOLE = {
     "folder": _whole_folder,
     "place": absolute_uri,
     "code": _whole_code,
+    "share_or_input": _whole_held_out,
 }

@@ -13,6 +13,7 @@ from raycomp.words import (
     CONTAMINATED,
     CONTINUAL_STATUSES,
     DUPLICATE_UID,
+    HELD_OUT,
     MISSING_STATUSES,
     NO_PRIMITIVE,
     NOT_IN_SUBSET,
@@ -75,7 +76,7 @@ def _count_rows(counts: Mapping[str, int]) -> int:
 
 
 def _find_bad(counts: Mapping[str, int]) -> dict[str, int]:
-    sound = (*ALIGNED_STATUSES, DUPLICATE_UID, NOT_IN_SUBSET, *_UNUSED)
+    sound = (*ALIGNED_STATUSES, DUPLICATE_UID, NOT_IN_SUBSET, HELD_OUT, *_UNUSED)
     return {status: count for status, count in sorted(counts.items()) if count and status not in sound}
 
 

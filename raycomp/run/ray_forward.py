@@ -1,4 +1,4 @@
-"""The driver's environment variables for tasks on other machines: keys, endpoints and Ray Data's options.
+"""The driver's environment variables for tasks on other machines: keys, endpoints, trackers, Ray Data.
 
 Variables that name a file or a role of this machine (AWS_PROFILE, AWS_WEB_IDENTITY_TOKEN_FILE) are not
 forwarded: each node has its own.
@@ -21,6 +21,16 @@ _NAMES = {
     "HF_TOKEN",
     "HF_ENDPOINT",
     "HF_HUB_OFFLINE",
+    "WANDB_API_KEY",
+    "WANDB_BASE_URL",
+    "WANDB_ENTITY",
+    "WANDB_MODE",
+    "WANDB_PROJECT",
+    "MLFLOW_EXPERIMENT_NAME",
+    "MLFLOW_TRACKING_PASSWORD",
+    "MLFLOW_TRACKING_TOKEN",
+    "MLFLOW_TRACKING_URI",
+    "MLFLOW_TRACKING_USERNAME",
 }
 _PREFIXES = ("AZURE_STORAGE_", "RAY_DATA_")
 

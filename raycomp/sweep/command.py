@@ -59,8 +59,10 @@ from raycomp.sweep.worlds import (
     write_negatives,
 )
 from raycomp.table import format_facts
+from raycomp.train.held_out import fingerprint_held_out
 from raycomp.train.losses import find_loss, fingerprint_loss
 from raycomp.train.pairs import fingerprint_pairs
+from raycomp.train.trackers import check_packages
 from raycomp.words import OK
 
 TABLE, _FIGURES = "trials.parquet", "figures"
@@ -82,6 +84,7 @@ def sweep(config: SweepConfig, out: str, say: Say = print) -> dict[str, Any]:
         raise ValueError(f"out={out!r}: continual learning needs a folder on a disk that all nodes share")
     check_prepared(config.continual, out)
     plan, metric = _check(config)
+    check_packages(config.train.train.log_to)
     needed = plan_alone(config) if is_alone(config) else None
     check_writable(out)
     fingerprint, cost = partial(_fingerprint, config, plan), partial(_describe_cost, plan)
@@ -169,6 +172,7 @@ def _fingerprint(config: SweepConfig, plan: Plan) -> dict[str, Any]:
         return {**fingerprint_streams(config.continual), "methods": fingerprint_methods()}
     own = [fingerprint_loss(loss) for loss in _list_losses(plan)]
     found: dict[str, Any] = {"losses": digest(own)} if any(own) else {}
+    found |= fingerprint_held_out(config.train)
     if config.has_worlds:
         return {**found, **fingerprint_worlds()}
     if config.curated:

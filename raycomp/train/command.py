@@ -27,22 +27,26 @@ from raycomp.run.tasks import map_files
 from raycomp.table import format_facts
 from raycomp.train.config import TrainConfig
 from raycomp.train.feed import Drawing
-from raycomp.train.index import Index, make_index
+from raycomp.train.held_out import OPTION, find_held_input, fingerprint_held_out, index_pairs, read_start
+from raycomp.train.index import Index
 from raycomp.train.journal import EVENTS, METRICS, read_metrics
 from raycomp.train.losses import fingerprint_loss
 from raycomp.train.page import list_uses, render_train
 from raycomp.train.pairs import Pairs, find_pairs, fingerprint_pairs
 from raycomp.train.states import list_states
 from raycomp.train.status import TrainingStatus
+from raycomp.train.trackers import check_packages
 from raycomp.train.trained import TRAINED, merge_some, read_keys, read_trained, write_trained
 from raycomp.train.training import OWN_COLUMNS, Course, Evaluate, ShardSource, Training
-from raycomp.words import DUPLICATE_UID, NOT_IN_SUBSET, OK
+from raycomp.words import DUPLICATE_UID, HELD_OUT, NOT_IN_SUBSET, OK
 
 _EPOCHS = 5
 # Slots that make batches beside trainers on a machine without a cluster.
 _CPUS_FOR_BATCHES = 2
 # Without which no batch would ever be made.
 _CPUS_TO_DECODE = 1
+# Reasons for which a sample of status ok is no training pair.
+_REASONS = (NOT_IN_SUBSET, HELD_OUT, DUPLICATE_UID)
 _OUTPUTS = (CHECKPOINT, METRICS, *TRAINED)
 _OF_A_START = (WORK, "logs", "checkpoints", EVENTS, METRICS, RUN)
 
@@ -63,8 +67,11 @@ def train(
     can mend, and TooMuchBadData.
     """
     out, config = absolute_uri(str(out)), with_absolute_paths(config)
-    pairs = find_pairs(config)
+    check_packages(config.train.log_to)
+    pairs, held_pairs = find_pairs(config), find_held_input(config)
     check_output(config.input, out)
+    if held_pairs:
+        check_output(held_pairs.source, out, OPTION)
     check_writable(out)  # before a model is looked for
     config = replace(config, model=find_model(config.model))
     refuse_early("train", config, out)
@@ -94,13 +101,18 @@ def train(
             if num_threads is not None and session.device == "cpu":
                 session = replace(session, num_threads=num_threads)
             run.bind(session.device)
-            index = make_index(pairs, run.work)
+            index, held = index_pairs(pairs, held_pairs, config, run.work)
+            training = _plan(run, config, session, spec, pairs, index, evaluate)
+            known = gather_keys(index, before)
+            write_trained(known, run.work)  # before hours of steps: it takes memory
+            if held:
+                training = replace(training, held_out=held.tables)
+                index = replace(index, warnings=(*index.warnings, *held.warn(known)))
             for warning in index.warnings:
                 say(warning)
-            training = _plan(run, config, session, spec, pairs, index, evaluate)
-            write_trained(gather_keys(index, before), run.work)  # before hours of steps: it takes memory
             status = _fit(training, session, run, say)
-        _close(run, training, session, index, status)
+            held_section = {"held_out": held.describe(known)} if held else {}
+        _close(run, training, session, index, status, held_section)
     return run.record
 
 
@@ -125,6 +137,7 @@ def _fingerprint(config: TrainConfig) -> dict[str, Any]:
     """Return what results depend on beside the options."""
     return {
         **fingerprint_pairs(config),
+        **fingerprint_held_out(config),
         **fingerprint_loss(config.train.loss),
         "model": fingerprint_scorer(fetch_model(config.model)),
     }
@@ -171,6 +184,7 @@ def _plan(
         image=spec.image,
         threads=session.num_threads,
         evaluate=evaluate,
+        run_id=run.record["id"],
     )
 
 
@@ -186,7 +200,14 @@ def _leave_no_start(folder: Folder) -> Iterator[None]:
         raise
 
 
-def _close(run: Run, training: Training, session: Session, index: Index, status: TrainingStatus) -> None:
+def _close(
+    run: Run,
+    training: Training,
+    session: Session,
+    index: Index,
+    status: TrainingStatus,
+    more: dict[str, Any],
+) -> None:
     """Take down what came of it."""
     metrics = read_metrics(run.folder)
     num_steps, num_pairs = len(metrics["step"]), training.config.train.batch_size
@@ -204,14 +225,15 @@ def _close(run: Run, training: Training, session: Session, index: Index, status:
         "train_s": seconds,
         "samples_per_s": num_steps * num_pairs / seconds,
         "resumed": status.resumed,
-        "evaluations": _list_evaluations(metrics),
+        "evaluations": [*read_start(run.work), *_list_evaluations(metrics)],
+        **more,
     }
     read = dict(index.reasons)
-    for reason in (NOT_IN_SUBSET, DUPLICATE_UID):
+    for reason in _REASONS:
         read[OK] += read.pop(reason, 0)
     run.staged = (CHECKPOINT, *TRAINED)
     warnings = list(index.warnings)
-    run.close(read, index.reasons, OK, reasons=(NOT_IN_SUBSET, DUPLICATE_UID), warnings=warnings, **sections)
+    run.close(read, index.reasons, OK, reasons=_REASONS, warnings=warnings, **sections)
     copies = index.tally["copies"]
     repeated = f"; {copies:,} of the {index.tally['pairs']:,} pairs are copies of others" if copies else ""
     said = (

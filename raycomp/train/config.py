@@ -3,11 +3,13 @@
 from dataclasses import dataclass, field
 from math import inf
 
-from raycomp.config.check import check, check_share
-from raycomp.config.options import CODE, FREE, INPUT, PLACE
+from raycomp.config.check import check, check_choice, check_share, read_share_or_none
+from raycomp.config.options import CODE, FREE, INPUT, PLACE, SHARE_OR_INPUT
 from raycomp.config.shared import ClusterConfig, ModelConfig
 from raycomp.train.losses import find_loss
 from raycomp.words import TOWERS
+
+TRACKERS = ("wandb", "mlflow")
 
 
 @dataclass(frozen=True)
@@ -76,8 +78,13 @@ class FitConfig:
     keep_checkpoints: int = field(default=2, metadata=FREE)
     """Checkpoints that stay, the last ones."""
     evaluate_steps: int | None = field(default=None, metadata=FREE)
-    """Steps from one evaluation to the next, where Python gave ``raycomp.train`` a function for it; none =
-    only at the end."""
+    """Steps from one evaluation to the next, of ``held_out`` and of a function that Python gave
+    ``raycomp.train``; none = ten evaluations of ``held_out``, the function only at the end."""
+    held_out: str | None = field(default=None, metadata=SHARE_OR_INPUT)
+    """Pairs to evaluate during training: a share of the training pairs (0.02, at most 0.5), which is left out
+    of training, or another input. At most 1,000 pairs are evaluated, by their loss and recall@1."""
+    log_to: tuple[str, ...] = field(default=(), metadata=FREE)
+    """Experiment trackers that also get every metric, joined with commas: wandb, mlflow."""
 
     def __post_init__(self) -> None:
         is_one = not find_loss(self.loss).negative_images or self.num_negatives == 1
@@ -103,6 +110,10 @@ class FitConfig:
             value = getattr(self, name)
             check(0 <= value < 1, f"train.{name}", value, "from 0 to below 1")
         check_share("train.keep_start", self.keep_start)
+        _check_held_out(self.held_out)
+        for name in self.log_to:
+            check_choice("train.log_to", name, TRACKERS)
+        check(len(set(self.log_to)) == len(self.log_to), "train.log_to", self.log_to, "each tracker once")
         crop = self.crop
         fits = len(crop) == 2 and 0 < crop[0] <= crop[1] <= 1
         check(fits, "train.crop", crop, "two shares above 0, the larger one last")
@@ -113,6 +124,13 @@ class FitConfig:
         fits = 1 <= self.max_pixels <= 178_956_970
         check(fits, "train.max_pixels", self.max_pixels, "between 1 and 178,956,970")
         check(self.seed >= 0, "train.seed", self.seed, "at least 0")
+
+
+def _check_held_out(value: str | float | None) -> None:
+    share = read_share_or_none(value)
+    wanted = "a share above 0 and at most 0.5, or an input (a path that is a number as ./NAME)"
+    fits = value is None or (bool(str(value)) if share is None else 0 < share <= 0.5)
+    check(fits, "train.held_out", value, wanted)
 
 
 @dataclass(frozen=True)

@@ -22,15 +22,15 @@ def evaluate_model(evaluate: Evaluate, clip: Any, step: int) -> dict[str, float]
         return read_results(found)
 
 
-def try_evaluation(evaluate: Evaluate, clip: Any) -> None:
-    """Evaluate the model before its first step, as step 0, and forget the results.
+def try_evaluation(evaluate: Evaluate, clip: Any) -> dict[str, float]:
+    """Evaluate the model before its first step, as step 0; return the results, which are not stored.
 
     Raises UserError, one line, where ``evaluate`` fails, returns what is no result, or changes the model.
     """
     before = {name: value.clone() for name, value in clip.state_dict().items()}
     trained = [parameter.requires_grad for parameter in clip.parameters()]
     try:
-        evaluate_model(evaluate, clip, 0)
+        found = evaluate_model(evaluate, clip, 0)
     except UserError:
         raise
     except (Exception, SystemExit) as error:
@@ -44,6 +44,7 @@ def try_evaluation(evaluate: Evaluate, clip: Any) -> None:
         raise UserError(
             f"evaluate: changes {changed[0]} of the model that is trained; work on copy.deepcopy(model)"
         )
+    return found
 
 
 def _is_same(one: torch.Tensor, other: Any) -> bool:

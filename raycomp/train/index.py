@@ -1,6 +1,7 @@
 """Which pairs are trained on: a table for every shard, and all other rows counted by reason."""
 
 from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,7 +16,7 @@ from raycomp.schema import PAIRS_SCHEMA
 from raycomp.train.hard import HardImages
 from raycomp.train.pairs import Pairs, index_shard
 from raycomp.train.tally import check_pairs, count_kinds, count_most, describe_lost, tally_pairs
-from raycomp.words import DUPLICATE_UID, OK, UID
+from raycomp.words import DUPLICATE_UID, HELD_OUT, OK, UID
 
 _FOLDER = "pairs"
 
@@ -39,11 +40,14 @@ class Index:
     """A line for every status whose rows are left out."""
 
 
-def make_index(pairs: Pairs, work: Folder) -> Index:
+def make_index(
+    pairs: Pairs, work: Folder, hold_out: Callable[[Sequence[str]], np.ndarray] | None = None
+) -> Index:
     """List the pairs of every shard in ``work``, or those that are not listed there yet.
 
-    Raises ValueError where there is none, and for whatever else only all shards together show;
-    TooMuchBadData where more of it is bad than may be.
+    ``hold_out`` takes pairs out of the tables and returns their uids, uint64 (H, 2). Raises ValueError where
+    there is none, and for whatever else only all shards together show; TooMuchBadData where more of it is bad
+    than may be.
     """
     ordinals = list(range(len(pairs.shards)))
     reasons: Counter[str] = Counter()
@@ -55,6 +59,7 @@ def make_index(pairs: Pairs, work: Folder) -> Index:
     again = [(uri, rows_n) for uri, rows_n in zip(uris, repeated, strict=False) if rows_n.any()]
     for _ in map_tasks(_drop_rows, again, label="drop duplicates"):
         pass
+    held_H2 = np.empty((0, 2), np.uint64) if hold_out is None else hold_out(uris)
     rows, tally, kinds, most = [], Counter[str](), Counter[tuple[str, str]](), 0
     for one, of_kinds, of_one in map_files(_tally, uris, pairs, label="count pairs"):
         rows.append(one["pairs"])
@@ -62,10 +67,13 @@ def make_index(pairs: Pairs, work: Folder) -> Index:
         kinds.update(of_kinds)
         most = max(most, of_one)
     # A run that was ended in between may have dropped some before.
-    if reasons[OK] > tally["samples"]:
-        reasons[DUPLICATE_UID] += reasons[OK] - tally["samples"]
-        reasons[OK] = tally["samples"]
-    check_pairs(pairs, reasons, tally, uids if pairs.subset else ())
+    num_found = tally["samples"] + len(held_H2)
+    if reasons[OK] > num_found:
+        reasons[DUPLICATE_UID] += reasons[OK] - num_found
+    reasons[OK] = tally["samples"]
+    if len(held_H2):
+        reasons[HELD_OUT] = len(held_H2)
+    check_pairs(pairs, reasons, tally, [*uids, held_H2] if pairs.subset else ())
     lost = tuple(describe_lost(pairs, reasons, tally))
     return Index(uris, tuple(rows), reasons, tally, kinds, most, lost)
 

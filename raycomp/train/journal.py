@@ -61,6 +61,10 @@ class MetricsLog:
             self._events.write(reported)
         self._next += 1
 
+    def note_start(self, values: Mapping[str, float]) -> None:
+        """Draw values of the model before its first step, on TensorBoard alone: they are no step's."""
+        self._events.write({**values, STEP: 0})
+
     def keep(self) -> None:
         """Make all steps so far outlast this machine's memory, and on S3 this machine.
 

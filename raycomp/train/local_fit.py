@@ -12,11 +12,13 @@ from raycomp.run.local import ahead
 from raycomp.run.progress import Progress
 from raycomp.run.run import Say
 from raycomp.train.feed import read_batches
+from raycomp.train.held_out_evaluation import load_held_out
 from raycomp.train.rank import Writer, start_rank, train_rank
 from raycomp.train.state import load_state
 from raycomp.train.states import list_states
 from raycomp.train.status import StatusTracker, TrainingStatus, say_start
 from raycomp.train.towers import Batch, to_batch
+from raycomp.train.trackers import open_trackers
 from raycomp.train.training import Training
 
 _AHEAD = 2
@@ -46,7 +48,9 @@ def fit_here(training: Training, check: Callable[[], None], say: Say) -> Trainin
                 check()
                 checked_at = time.monotonic()
 
-        writer = Writer(trainer, training.config, folder, report, training.evaluate)
+        held_out = load_held_out(training)
+        trackers = open_trackers(training)
+        writer = Writer(trainer, training.config, folder, report, training.evaluate, held_out, trackers)
         train_rank(
             trainer, _make_batches(training, trainer.step), training.config.train.checkpoint_steps, writer
         )

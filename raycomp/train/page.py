@@ -14,7 +14,7 @@ from raycomp.report.markup import Html
 from raycomp.report.page import render_page
 from raycomp.table import Numeral, Table, number, percent
 from raycomp.train.losses import LOSSES
-from raycomp.words import NEGATIVE_STATUSES, STATUSES
+from raycomp.words import HELD_OUT_LOSS, HELD_OUT_MEASURES, NEGATIVE_STATUSES, STATUSES
 
 STEP, LOSS, RATE, SPEED = "step", "loss", "learning_rate", "samples_per_s"
 NUM_POINTS = 1000
@@ -24,7 +24,11 @@ NUM_REPORTED = 12
 _SMOOTHED = 0.02
 """Share of the steps that a smoothed value is the mean of."""
 _RESUMED = Layer("resumed from a checkpoint", "mark")
-_OTHER_REASONS = {"not_in_subset": "the subset does not list it"}
+_OTHER_REASONS = {
+    "not_in_subset": "the subset does not list it",
+    "held_out": "train.held_out keeps it for evaluation",
+}
+_HELD_OUT = "held_out_"
 Metrics = Mapping[str, np.ndarray]
 Evaluations = Sequence[Mapping[str, Any]]
 
@@ -51,6 +55,8 @@ def render_train(run: Mapping[str, Any], metrics: Metrics) -> str:
             draw_metric("Speed", "samples/s", metrics, SPEED, marks),
         ],
         evaluated=_report_evaluations(run["evaluations"]),
+        held_out=_draw_held_out(run["evaluations"]),
+        held_chance=math.log(run["held_out"]["evaluated"]) if "held_out" in run else None,
         measures=_draw_evaluations(run["evaluations"]),
         tables=[_report_training(run), _report_pairs(run["funnel"], run["copies"]), *negatives],
     )
@@ -143,9 +149,28 @@ def _draw_evaluations(evaluations: Evaluations) -> list[Html]:
     step_N = np.array([entry[STEP] for entry in evaluations])
     charts = []
     for name in _list_measures(evaluations):
-        values = [math.nan if entry.get(name) is None else float(entry[name]) for entry in evaluations]
-        charts.append(draw_metric(name, "", {STEP: step_N, name: np.array(values)}, name))
+        if not name.startswith(_HELD_OUT):
+            charts.append(draw_metric(name, "", {STEP: step_N, name: _read_measure(evaluations, name)}, name))
     return [chart for chart in charts if chart]
+
+
+def _read_measure(evaluations: Evaluations, name: str) -> np.ndarray:
+    return np.array([math.nan if entry.get(name) is None else float(entry[name]) for entry in evaluations])
+
+
+def _draw_held_out(evaluations: Evaluations) -> list[Html]:
+    """Return a chart of the held-out loss and one of both recalls, nothing without held-out pairs."""
+    known = [entry for entry in evaluations if math.isfinite(entry.get(HELD_OUT_LOSS, math.nan))]
+    if not known:
+        return []
+    step_N = np.array([entry[STEP] for entry in known])
+    loss_N, *recalls = (_read_measure(known, name) for name in HELD_OUT_MEASURES)
+    layers = (Layer("image to text", "kept"), Layer("text to image", "kind-relation"))
+    lines = [(layer, step_N, 100 * recall_N) for layer, recall_N in zip(layers, recalls, strict=True)]
+    return [
+        curves("Held-out loss", "step", "", [(Layer("after each evaluation", "kept"), step_N, loss_N)]),
+        curves("Held-out recall@1", "step", "%", lines),
+    ]
 
 
 def _report_training(run: Mapping[str, Any]) -> Table:

@@ -3,6 +3,7 @@
 import json
 import time
 from collections.abc import Callable, Iterable
+from contextlib import nullcontext
 from typing import Any
 
 import safetensors.torch
@@ -18,13 +19,15 @@ from raycomp.models.clip import describe_preprocessing, describe_start, load_sta
 from raycomp.train.config import TrainConfig
 from raycomp.train.evaluation import evaluate_model, try_evaluation
 from raycomp.train.fit import Trainer
+from raycomp.train.held_out_evaluation import HeldOutEvaluation
 from raycomp.train.journal import MetricsLog
 from raycomp.train.losses import find_loss
 from raycomp.train.objective import PairsObjective
 from raycomp.train.state import save_state
 from raycomp.train.states import keep_states, list_states
 from raycomp.train.towers import Batch
-from raycomp.train.training import Evaluate, StepReport
+from raycomp.train.trackers import Trackers
+from raycomp.train.training import STEP, Evaluate, StepReport
 
 
 class Writer:
@@ -37,7 +40,10 @@ class Writer:
         folder: Folder,
         report: Callable[[dict[str, Any]], None],
         evaluate: Evaluate | None = None,
+        held_out: HeldOutEvaluation | None = None,
+        trackers: Trackers | None = None,
     ):
+        self.held_out, self.trackers = held_out, trackers or Trackers()
         self.trainer, self.config, self.folder = trainer, config, folder
         self.report, self.evaluate = report, evaluate
         self.journal = MetricsLog(folder, trainer.step)
@@ -52,14 +58,22 @@ class Writer:
         is_due = every is not None and self.trainer.step % every == 0
         if self.evaluate and (is_due or self.trainer.step == self.trainer.num_steps):
             row |= evaluate_model(self.evaluate, self._make_final(), self.trainer.step)
+        if self.held_out and self.held_out.is_due(self.trainer.step):
+            row |= self.held_out.run(self._make_final(), self.trainer.step, row)
         self.journal.write(row)
+        self.trackers.log(row)
         self.report(row)
         self.started = time.perf_counter()
 
     def try_evaluation(self) -> None:
         """Evaluate once before the first step. Raises UserError where that fails."""
+        tried: dict[str, float] = {}
         if self.evaluate and self.trainer.step == 0:
-            try_evaluation(self.evaluate, self._make_final())
+            tried = try_evaluation(self.evaluate, self._make_final())
+        if self.held_out and self.trainer.step == 0:
+            found = self.held_out.run_before(self._make_final(), Folder(self.folder.at(WORK)), tried)
+            self.journal.note_start(found)
+            self.trackers.log({STEP: 0, **found})
         self.started = time.perf_counter()
 
     def _make_final(self) -> Any:
@@ -109,18 +123,21 @@ def train_rank(
     will soon be gone. Before the first step that rank tries its evaluation.
     """
     was_warned = False
-    if writer:
-        writer.try_evaluation()
-    for reported in trainer.run(batches):
-        warned = is_warned()
+    with writer.trackers if writer else nullcontext():
         if writer:
-            writer.take(reported)
-            if trainer.step % checkpoint_steps == 0 or warned > was_warned:
-                writer.keep()
-        was_warned = warned
-    assert trainer.step == trainer.num_steps, f"batches end after step {trainer.step} of {trainer.num_steps}"
-    if writer:
-        writer.close()
+            writer.try_evaluation()
+        for reported in trainer.run(batches):
+            warned = is_warned()
+            if writer:
+                writer.take(reported)
+                if trainer.step % checkpoint_steps == 0 or warned > was_warned:
+                    writer.keep()
+            was_warned = warned
+        assert trainer.step == trainer.num_steps, (
+            f"batches end after {trainer.step} of {trainer.num_steps} steps"
+        )
+        if writer:
+            writer.close()
 
 
 def finish(trainer: Trainer[PairsObjective], model: ModelConfig, out: Folder) -> None:

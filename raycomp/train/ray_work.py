@@ -13,12 +13,15 @@ from ray.train.torch import get_device
 
 from raycomp.config import UserError
 from raycomp.data.folder import Folder
+from raycomp.train.held_out_evaluation import load_held_out
 from raycomp.train.rank import Writer, start_rank, train_rank
 from raycomp.train.ray_cache import ShardCache
 from raycomp.train.ray_feed import Feed, get_course
+from raycomp.train.ray_trackers import OPENERS
 from raycomp.train.state import load_state
 from raycomp.train.states import list_states
 from raycomp.train.towers import Batch, to_batch
+from raycomp.train.trackers import open_trackers
 from raycomp.train.training import Training
 
 _LONGEST = 1000
@@ -110,7 +113,10 @@ def _train(training: Training) -> None:
     cache = broadcast_from_rank_zero(_start_cache(training) if rank == 0 else None)
     writer = None
     if rank == 0:
-        writer = Writer(trainer, training.config, folder, Line(training.tracker).report, training.evaluate)
+        held_out = load_held_out(training)
+        trackers = open_trackers(training, OPENERS)
+        report = Line(training.tracker).report
+        writer = Writer(trainer, training.config, folder, report, training.evaluate, held_out, trackers)
     batches = _move(Feed(training.course, cache, rank, num_ranks), trainer.step, training)
     train_rank(trainer, batches, training.config.train.checkpoint_steps, writer, Preemption())
 

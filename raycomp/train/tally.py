@@ -15,6 +15,7 @@ from raycomp.train.subset import read_uids, refuse_unknown
 from raycomp.words import (
     CAPTIONS,
     DUPLICATE_UID,
+    HELD_OUT,
     NEGATIVES,
     NOT_IN_SUBSET,
     NUM_ROWS,
@@ -80,7 +81,7 @@ def check_pairs(
     if pairs.is_curated and not pairs.scores:
         _check_carried(pairs, reasons)
     if pairs.subset is not None and not pairs.is_curated:
-        others = (OK, NOT_IN_SUBSET, DUPLICATE_UID, *SHARD_STATUSES)
+        others = (OK, NOT_IN_SUBSET, HELD_OUT, DUPLICATE_UID, *SHARD_STATUSES)
         named_bad = sum(count for reason, count in reasons.items() if reason not in others)
         key_M = np.sort(to_keys(np.concatenate([np.empty((0, 2), np.uint64), *uids])))
         refuse_unknown(pairs.subset, pairs.source, read_uids(pairs.subset), key_M, named_bad)
@@ -122,7 +123,8 @@ def _count_judged(
 
 def _check_carried(pairs: Pairs, reasons: Counter[str]) -> None:
     """Raise ValueError unless the shards of a run hold as many pairs as it kept, and nothing else."""
-    bad = {why: count for why, count in sorted(reasons.items()) if count and why not in (OK, NOT_IN_SUBSET)}
+    sound = (OK, NOT_IN_SUBSET, HELD_OUT)
+    bad = {why: count for why, count in sorted(reasons.items()) if count and why not in sound}
     if bad or reasons.total() != pairs.num_kept:
         said = ", ".join(f"{count:,} {why}" for why, count in bad.items()) or "all ok"
         raise ValueError(

@@ -51,6 +51,16 @@ class Course:
 
 
 @dataclass(frozen=True)
+class HeldOutTables:
+    """The stored pairs that ``train.held_out`` evaluates."""
+
+    uris: tuple[str, ...]
+    """Tables of uid, image and caption."""
+    max_pixels: int
+    """Images with more are not decoded."""
+
+
+@dataclass(frozen=True)
 class Training:
     """What every rank gets. On Ray ``source`` and ``course`` are references, and ``tracker`` is an actor."""
 
@@ -66,3 +76,6 @@ class Training:
     """Torch threads of a rank on CPUs; none on GPUs."""
     evaluate: Evaluate | None
     tracker: Any = None
+    held_out: HeldOutTables | None = None
+    run_id: str = ""
+    """That of run.json."""

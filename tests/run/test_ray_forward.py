@@ -11,12 +11,12 @@ from raycomp.run.ray_forward import forward_environment
 @pytest.fixture(autouse=True)
 def bare(monkeypatch):
     for name in [*os.environ]:
-        if name.startswith(("AWS_", "AZURE_", "HF_", "RAY_")):
+        if name.startswith(("AWS_", "AZURE_", "HF_", "MLFLOW_", "RAY_", "WANDB_")):
             monkeypatch.delenv(name)
 
 
 def test_nothing_to_take_is_no_environment_at_all(monkeypatch):
-    for name in ("AWS_PROFILE", "AWS_WEB_IDENTITY_TOKEN_FILE", "HF_HOME", "RAY_ADDRESS", "RAY_TMPDIR"):
+    for name in ("AWS_PROFILE", "AWS_WEB_IDENTITY_TOKEN_FILE", "HF_HOME", "RAY_ADDRESS", "WANDB_DIR"):
         monkeypatch.setenv(name, "mine")
     assert forward_environment() is None
 
@@ -26,6 +26,8 @@ def test_keys_and_places_are_taken(monkeypatch):
         "AWS_ACCESS_KEY_ID": "a",
         "AWS_REGION": "b",
         "HF_TOKEN": "c",
+        "MLFLOW_TRACKING_URI": "e",
+        "WANDB_API_KEY": "f",
         "RAY_DATA_VERBOSE": "1",
         "AZURE_STORAGE_KEY": "d",
     }
