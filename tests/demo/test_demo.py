@@ -10,15 +10,21 @@ import pyarrow.parquet as pq
 from raycomp.data.folder import Folder
 from raycomp.data.runs import read_run
 from raycomp.demo import command as demo
+from raycomp.demo.halves import NAMES
 from raycomp.train.little_world import FIT, make_world
 
 RUNS = {
     "curated": "curate",
-    "negatives": "negatives",
-    "negclip": "train",
-    "evaluated/clip": "evaluate",
-    "evaluated/negclip": "evaluate",
+    "selected/random": "select",
+    "selected/alignment": "select",
+    "trained/random": "train",
+    "trained/alignment": "train",
+    "trained/chosen": "train",
+    "evaluated/random": "evaluate",
+    "evaluated/alignment": "evaluate",
+    "evaluated/chosen": "evaluate",
     "compared": "compare",
+    "negatives": "negatives",
 }
 
 
@@ -26,7 +32,8 @@ def test_the_demo_runs_and_runs_again(tmp_path, monkeypatch):
     small = partial(make_world, num_train=256, num_clean=80, num_faulty=60, num_held_out=40, per_shard=35)
     monkeypatch.setattr(demo, "make_world", small)
     monkeypatch.setattr(demo, "FIT", replace(FIT, steps=6, batch_size=32))
-    monkeypatch.setattr(demo, "NEGCLIP", replace(demo.NEGCLIP, steps=3, batch_size=32))
+    monkeypatch.setattr(demo, "STEPS", 3)
+    monkeypatch.setattr(demo, "EXECUTOR", "local")  # as Ray's: tests/test_ray_executors.py
     monkeypatch.setattr(demo, "NUM_SCENES", 20)
     heard: list[str] = []
     run = demo.demo(str(tmp_path), say=heard.append)
@@ -45,7 +52,7 @@ def test_the_demo_runs_and_runs_again(tmp_path, monkeypatch):
     index = (tmp_path / "index.html").read_bytes()
     heard.clear()
     demo.demo(str(tmp_path), say=heard.append)
-    assert sum("finished already" in line for line in heard) == 4, "but for the two whose lines are not told"
+    assert sum("finished already" in line for line in heard) == 6, "of the other five no line is printed"
     assert (tmp_path / "index.html").read_bytes() == index
 
 
@@ -53,15 +60,20 @@ def check_index(folder):
     """The page links every run's report, and its figures are those of the runs."""
     found = {name: read_run(Folder(str(folder / name))) for name in RUNS}
     assert {name: run["kind"] for name, run in found.items()} == RUNS
-    assert found["negclip"]["config"]["model"]["weights"] == str(folder / "scorer/model.safetensors")
-    assert found["negclip"]["pairs_with_negatives"] > 0
     page = (folder / "index.html").read_text()
     links = re.findall('href="([^"#]+)"', page)
-    assert links == [f"{name}/report.html" for name in RUNS]
+    assert set(links) == {f"{name}/report.html" for name in RUNS}
     assert all((folder / link).is_file() for link in links)
+    trained = [found[f"trained/{name}"] for name in NAMES]
+    assert len({run["config"]["model"]["weights"] for run in trained}) == 1, "one start"
+    assert {run["steps"] for run in trained} == {3}
+    kept = [found[name]["funnel"]["kept"] for name in ("curated", "selected/random", "selected/alignment")]
+    assert len(set(kept)) == 1, "halves of one size"
     lines = csv.DictReader((folder / "compared/table.csv").open())
-    own = {(line["split"], line["metric"]): line for line in lines}
+    own = {(line["run"], line["split"], line["metric"]): line for line in lines}
     shown = [("macro", "accuracy"), ("macro", "brittleness"), ("test", "text_retrieval_recall@1")]
-    for line in (own[key] for key in shown):
+    for line in (own["chosen", *key] for key in shown):
         for name in ("reference_value", "run_value", "difference"):
             assert f"{float(line[name]):.3f}".replace("-", "\u2212") in page
+    pictures = re.findall('<img src="data:image/jpeg;base64,[^"]+" alt="([^"]+)"', page)
+    assert 4 <= len(pictures) <= 6
