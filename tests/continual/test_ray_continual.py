@@ -85,6 +85,7 @@ def write_photos(data: Path, folder: Path, num: int) -> list[tuple[str, str]]:
     return places
 
 
+@pytest.mark.slow
 def test_real_photos_on_disk_and_on_s3_are_learned_by_two_workers(shared, tmp_path, s3_store, bucket):
     """The second task lies on S3."""
     near = write_photos(shared / "data", tmp_path, 64)[0]

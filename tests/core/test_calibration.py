@@ -98,7 +98,7 @@ def test_what_a_few_words_happen_to_cost_is_no_order(monkeypatch):
 
 def test_what_a_few_nonces_happen_to_cost_is_no_order(monkeypatch):
     """300 words, but each of 14 nonces costs something of its own, and every word has two of them."""
-    monkeypatch.setattr(calibration, "NUM_DRAWS", 200)
+    monkeypatch.setattr(calibration, "NUM_DRAWS", 100)
     found, of_words = [], []
     for seed in range(40):
         rng = np.random.default_rng(seed)

@@ -1,6 +1,7 @@
 """``raycomp.open``: what a finished run holds, from its folder alone; and show, explain, probe, publish."""
 
 import json
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -14,6 +15,7 @@ from raycomp.data.folder import Folder
 from raycomp.data.parquet import read_columns, write_table
 from raycomp.inspect.figures import Figure
 from raycomp.inspect.finished import FinishedRun
+from raycomp.probe import theory
 from raycomp.table import write_csv
 from tests.sealed import seal
 
@@ -151,7 +153,8 @@ def test_a_stream_and_a_sweep_open_with_their_main_figures(tmp_path):
     ]
 
 
-def test_a_probe_runs_as_a_function_and_opens(tmp_path):
+def test_a_probe_runs_as_a_function_and_opens(tmp_path, monkeypatch):
+    monkeypatch.setattr(theory, "run_theory", partial(theory.run_theory, steps=3))
     raycomp.probe("theory", raycomp.ProbeConfig(seeds=1), tmp_path / "out")
     run = raycomp.open(tmp_path / "out")
     assert run.kind == "probe theory" and run.config == raycomp.ProbeConfig(seeds=1)

@@ -3,6 +3,7 @@
 import csv
 import json
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +18,7 @@ from raycomp.data.runs import identify, read_finished
 from raycomp.models.describe import fingerprint_scorer
 from raycomp.models.device import name_device
 from raycomp.negatives.config import NegativesConfig
-from raycomp.probe import command
+from raycomp.probe import command, theory
 from raycomp.probe.config import ProbeConfig
 from raycomp.probe.probe import probe_composition
 from raycomp.schema import NEGATIVES_SCHEMA
@@ -277,7 +278,10 @@ def test_a_finished_probe_is_left_as_it_is_and_another_is_refused(tmp_path, caps
     assert "differs in seeds" in capsys.readouterr().err
 
 
-def test_a_probe_takes_a_job_and_is_not_called_finished_when_its_results_are_gone(tmp_path, capsys):
+def test_a_probe_takes_a_job_and_is_not_called_finished_when_its_results_are_gone(
+    tmp_path, monkeypatch, capsys
+):
+    monkeypatch.setattr(theory, "run_theory", partial(theory.run_theory, steps=3))
     job, out = tmp_path / "job.py", tmp_path / "out"
     job.write_text("from raycomp.config import ProbeConfig\ndef two():\n    return ProbeConfig(seeds=2)\n")
     line = ["probe", "theory", f"{job}:two", "--set", "seeds=1", "--out", str(out)]
