@@ -24,6 +24,7 @@ def draw() -> Element:
             learned={"losses": [1.0] * 500, "num_train": 10_000},
             runs={"curated": {"funnel": {"read": 3000, "kept": 1475}}, "negatives": {"written": 4425}},
             head=HOSTILE,
+            others=HOSTILE,
             halves=table,
             steps=300,
             chart=Html("<figure></figure>"),
@@ -59,4 +60,4 @@ def test_text_is_no_markup():
     assert [one.rows() for one in page.all("table")] == [[[HOSTILE, "0.7000 [0.6800, 0.7200]"]]] * 2
     assert page.all("h1")[0].text == HOSTILE
     assert [one.attributes["alt"] for one in page.all("img")] == [HOSTILE]
-    assert sum(HOSTILE in lead.text for lead in page.all("p")) == 6
+    assert sum(HOSTILE in lead.text for lead in page.all("p")) == 7

@@ -6,7 +6,17 @@ from pathlib import Path
 import pytest
 
 from raycomp.demo.figures import Figures
-from raycomp.demo.halves import ALIGNMENT, CHOSEN, RANDOM, STUDY, Half, head, plot_halves, report_halves
+from raycomp.demo.halves import (
+    ALIGNMENT,
+    CHOSEN,
+    RANDOM,
+    STUDY,
+    Half,
+    head,
+    plot_halves,
+    report_halves,
+    say_others,
+)
 from tests.demo.test_demo_figures import make_figure
 
 TABLE = Path(__file__).parents[2] / "bench/results/world_study/table.csv"
@@ -33,7 +43,9 @@ def make_halves(gain: float) -> list[Half]:
     ],
 )
 def test_the_headline_follows_the_interval(gain, words):
-    assert words in head({half.name: half for half in make_halves(gain)})
+    halves = {half.name: half for half in make_halves(gain)}
+    assert words in head(halves)
+    assert f"has accuracy {0.7 + gain:.3f}" in say_others(halves)
 
 
 def test_every_half_has_its_row_and_the_study_its_own():
@@ -41,7 +53,8 @@ def test_every_half_has_its_row_and_the_study_its_own():
     rows = report_halves(halves).rows
     mean = halves[1].figures.mean
     assert [row[1:3] for row in rows] == [(10, 3), (10, 1), (10, 0)]
-    assert rows[0][3:5] == (mean.reference, None) and rows[2][3:5] == (mean.other, mean.difference)
+    assert [row[3].value for row in rows] == [mean.reference.value, *[mean.other.value] * 2]
+    assert rows[0][4] is None and rows[2][4] == mean.difference
     plot = plot_halves(halves)
     assert len(plot.rows) == 5 and plot.rows[-1][1] is STUDY
     assert plot.rows[0][1].value == pytest.approx(10)
