@@ -89,7 +89,7 @@ def report_halves(halves: Sequence[Half]) -> Table:
 
 
 def plot_halves(halves: Sequence[Half]) -> Plot:
-    """Return the differences from the random half, in points, with the study's beside them."""
+    """Return the differences from the random half, in points, with the study's next to them."""
     rows = [
         (f"{NAMES[half.name]}, {what}", _in_points(one.difference))
         for half in halves
