@@ -73,7 +73,7 @@ CONTINUAL += " --set little.test=12 --set head.steps=3 --set head.batch_size=8 -
 CONTINUAL += " --set tune.steps=1 --set tune.batch_size=4"
 STUDY = "study --set worlds=1 --set seeds=1 --set other_seeds=1 --set steps=2 --set batch_size=8"
 STUDY += " --set pairs=48 --set scorer_pairs=32 --set scorer_steps=2 --set scenes=12"
-STUDY += " --set unseen_scenes=6 --set cells=clip-cpi50,clip-align50,negclip-full-add"
+STUDY += " --set unseen_scenes=6 --set runs=clip-cpi50,clip-align50,negclip-full-add"
 SWEEP = "sweep --space attribute.keep=grid(0.5,0.4) --set curated=curate-world --set seeds=1"
 SWEEP += " --set report_seeds=0 --set train.model.name=in/tiny.json --set train.model.weights=random:0"
 SWEEP += " --set train.train.steps=3 --set train.train.batch_size=8 --set evaluate.benchmarks=world"
@@ -221,7 +221,7 @@ def _break(samples: list[Sample]) -> list[Sample]:
 
 
 def _write_stored(folder: Path, samples: list[Sample]) -> None:
-    """Write a metadata table and drawn image embeddings beside it, as DataComp hands them out."""
+    """Write a metadata table and drawn image embeddings next to it, as DataComp hands them out."""
     folder.mkdir(parents=True)
     rows = [
         {"uid": f"{i:032x}", "url": f"https://example.org/{i}.jpg", "text": _caption(members)}

@@ -3,7 +3,7 @@
     python -m bench.fast_decode ../shared [--count 200] [--mosaics 20] [--model ViT-B-32]
 
 Takes the first photos whose shorter side is at least twice the model's (no other is decoded differently), and
-mosaics: real photos laid side by side, not enlarged, on 4000 x 3000 pixels, for lack of larger photos. Each
+mosaics: real photos side by side, not enlarged, on 4000 x 3000 pixels, for lack of larger photos. Each
 keeps a caption. Random weights; one decoding thread, rounds in turn. Last line one JSON object.
 """
 

@@ -94,7 +94,7 @@ def measure(folder: str, held: Held) -> dict[str, tuple[float, ...]]:
 
 
 def prefer(win_V: np.ndarray, scene_V: np.ndarray, is_own_V: np.ndarray) -> Interval:
-    """Return the mean over scenes of the share of wins among a scene's own negatives."""
+    """Return the mean over scenes of the share of preferred captions among a scene's own negatives."""
     win_V, scene_V = win_V[is_own_V], scene_V[is_own_V]
     weight_V = 1 / np.bincount(scene_V)[scene_V]
     return bootstrap_ratio(win_V * weight_V, weight_V, scene_V, np.random.default_rng(0), NUM_DRAWS)

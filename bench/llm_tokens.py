@@ -6,9 +6,9 @@ Bare: ``LLM.generate`` of chats that are already text, in a process of its own. 
 in Parquet files out, all stages of Ray included. Both with the settings of ``raycomp.negatives.ask``,
 in turn; the model is a Llama of two layers with random weights unless one is given, the hardest case:
 the less an engine has to compute, the more everything around it shows. Start-up (until the engine stands) is
-told apart; the time of ask ends with the last file. CPU milliseconds are those of all processes, from when
-the engine stands to the end, by what they are for; other programs of a busy machine are not in them.
-Last line one JSON object.
+measured separately; the time of ask ends with the last file. CPU milliseconds are those of all processes,
+from when the engine stands to the end, by what they are for; other programs of a busy machine are not in
+them. Last line one JSON object.
 """
 
 import argparse

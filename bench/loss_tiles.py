@@ -3,8 +3,8 @@
     python -m bench.loss_tiles [--pairs 65536] [--dims 512] [--device cuda]
 
 Each side runs in a process of its own on random embeddings of length 1. Memory is what the loss adds above
-the inputs: gradients of both inputs are part of it. open_clip's runs only where ``--room`` GB hold its four
-matrices of N x N. Last line one JSON object.
+the inputs: gradients of both inputs are part of it. open_clip's runs only where ``--memory_gb`` GB hold its
+four matrices of N x N. Last line one JSON object.
 """
 
 import argparse
@@ -32,7 +32,7 @@ def read_mb(name: str) -> float:
 
 
 def embed(num: int, dims: int, device: str) -> list[Tensor]:
-    """Return images and texts of length 1, with room for gradients."""
+    """Return images and texts of length 1, that require gradients."""
     generator = torch.Generator().manual_seed(0)
     rows = (torch.randn(num, dims, generator=generator) for _ in range(2))
     return [torch.nn.functional.normalize(part, dim=1).to(device).requires_grad_() for part in rows]
@@ -75,14 +75,14 @@ def main() -> None:
     parser.add_argument("--dims", type=int, default=512)
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--room", type=float, default=8, help="GB that open_clip's loss may take")
+    parser.add_argument("--memory_gb", type=float, default=8, help="GB that open_clip's loss may take")
     args = parser.parse_args()
     report: dict = {"device": args.device, "dims": args.dims}
     context = multiprocessing.get_context("spawn")
     for num in args.pairs:
         needed = MATRICES * 4 * num**2 / 1e9
         report[str(num)] = {"open_clip_matrices_gb": round(needed, 1)}
-        for side in ("raycomp", "open_clip") if needed <= args.room else ("raycomp",):
+        for side in ("raycomp", "open_clip") if needed <= args.memory_gb else ("raycomp",):
             with ProcessPoolExecutor(1, mp_context=context) as fresh:
                 task = fresh.submit(measure, side, num, args.dims, args.device, args.threads)
                 report[str(num)][side] = task.result()

@@ -50,7 +50,7 @@ def measure(num_shards: int, num_cpus: int) -> dict[str, Any]:
         before, started = peak_mb(), time.perf_counter()
         steps = Pass(session, items, read_one, (), Part(schema), rows=1)
         first = next(steps.run(list(items), folder))
-        assert first, "no receipt came"
+        assert first, "no part metadata arrived"
         seconds = time.perf_counter() - started
         return {"shards": num_shards, "seconds": round(seconds, 1), "grew_mb": round(peak_mb() - before)}
 

@@ -34,7 +34,7 @@ BUCKET = "bench"
 
 
 def write_run(folder: Folder, num_files: int) -> dict[str, Any]:
-    """Write the files and their manifest; return what run.json would say of it."""
+    """Write the files and their manifest; return what run.json would record of it."""
     buffer = io.BytesIO()
     pq.write_table(pa.table({"uid": [f"{i:032x}" for i in range(20)]}), buffer)
     data = buffer.getvalue()

@@ -2,7 +2,7 @@
 
     python -m bench.start_up [--checkout DIR] [--rounds 3] [--only REGEX] [--out bench/results/start_up.csv]
 
-Runs child processes and takes what the kernel says of each: CPU seconds (user and system) and peak memory,
+Runs child processes and takes the kernel's figures of each: CPU seconds (user and system) and peak memory,
 the median of ROUNDS. Measured are imports of libraries, a scorer, a decode and a parse worker, two refusals
 of every command (a wrong path, an option out of its range) and ``raycomp select`` on a tiny curation.
 With ``--checkout`` the same is measured with PYTHONPATH=DIR first ("before"), and this checkout is "after".

@@ -7,8 +7,8 @@ of the area, resize to 224 x 224 and tokenise in worker processes of a DataLoade
 ``get_wds_dataset`` and training transform, raycomp by ``make_batch``, a worker for each slice of a batch.
 raycomp's pixels travel as uint8 and are normalised by the process that trains, which counts. One epoch warms
 up; rounds of one epoch each, sides in turn. Then tasks of Ray Data make them as in `raycomp train`, on as
-many CPUs as the most workers; as these go on between epochs, a side runs all its rounds before the other. A
-share of the rows at an epoch's end fills no batch and is not counted. Last line one JSON object.
+many CPUs as the most workers; as these continue between epochs, a side runs all its rounds before the other.
+A share of the rows at an epoch's end fills no batch and is not counted. Last line one JSON object.
 """
 
 import argparse

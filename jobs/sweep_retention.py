@@ -33,7 +33,7 @@ def config() -> SweepConfig:
         metric="world.accuracy",
         seeds=2,
         report_seeds=2,
-        beside="retention",
+        published="retention",
         train=TrainConfig(train=FIT),
     )
 
@@ -48,4 +48,4 @@ def quick() -> SweepConfig:
 def methods() -> SweepConfig:
     """CLIP and NegCLIP on the paper's subset, the learning rate of each tuned alike."""
     space = "train.loss=grid(clip,negclip) train.num_negatives=2 train.learning_rate=loguniform(2e-4,2e-3)"
-    return replace(config(), space=space, search="random", num_samples=3, per="train.loss", beside=None)
+    return replace(config(), space=space, search="random", num_samples=3, per="train.loss", published=None)

@@ -36,4 +36,4 @@ def config() -> StudyConfig:
 
 def quick() -> StudyConfig:
     """The five runs of the contrasts, one seed on each of two worlds."""
-    return replace(config(), worlds=2, seeds=2, cells=PRIMARY)
+    return replace(config(), worlds=2, seeds=2, runs=PRIMARY)

@@ -16,21 +16,21 @@ holds the token, itself among them if it is one. Mass is frequency; a word that 
 one of Zipf 0. Every nonce is shipped with the largest share that a host has of one of its tokens, and with
 that host.
 
-One-token nonces have to come from CLIP's vocabulary, where what is no word is a fragment of one, a hashtag, a
-handle or an acronym. A whole-word entry of 4 to 8 letters stays if it
-1. is no entry of the list. Below Zipf 1.7 wordfreq holds torn fragments beside words ("ongi" is Italian,
+One-token nonces have to come from CLIP's vocabulary, where an entry that is not a word is a fragment of one,
+a hashtag, a handle or an acronym. A whole-word entry of 4 to 8 letters stays if it
+1. is not in the list. Below Zipf 1.7 wordfreq holds torn fragments as well as words ("ongi" is Italian,
    "reng" German), so there only an entry that Debian knows too is taken as a word;
 2. can be spoken: onsets, vowels and codas of English;
 3. has no host above half of its mass. Where the words that hold it say little, being under 5 or together
-   rarer than Zipf 2, its letters must tell no word either: of the words of Zipf 3.5 that it begins or ends
+   rarer than Zipf 2, its letters must suggest no word either: of the words of Zipf 3.5 that it begins or ends
    and that are at most 4 letters longer, or that hold it inside and are at most 2 letters longer, no one
    family has more than 0.6 of the frequency; nor are its first or last 3 letters a word of Zipf 4.5;
-4. is no ending of English: fewer than 6 words of Zipf 2.5 end in it, and it does not end like a verb, an
-   adverb or an adjective. A mere rhyme of one syllable ("acks") may end many words, as it is no suffix;
+4. is not an ending of English: fewer than 6 words of Zipf 2.5 end in it, and it does not end like a verb, an
+   adverb or an adjective. A mere rhyme of one syllable ("acks") may end many words, as it is not a suffix;
 5. hides no word: no 4 letters of it are a word of Zipf 3.5, and it is not two words of 3 letters or more;
-6. is no typo of a word of Zipf 3.5: not a single edit away (below 7 letters: no swap, no double made single,
-   from 5 letters on no letter too many, and no letter missing where one word has over half of the frequency
-   of all that it could then be: "houn" is "hound", "acks" may be "backs", "packs" or "sacks");
+6. is not a typo of a word of Zipf 3.5: not a single edit away (below 7 letters: no swap, no double made
+   single, from 5 letters on no letter too many, and no letter missing where one word has over half of the
+   frequency of all that it could then be: "houn" is "hound", "acks" may be "backs", "packs" or "sacks");
 7. is neither rude nor in READ_OUT: what a reader found in the result and still understood.
 Longer nonces are syllables, drawn until their BPE length fits, under rule 1 without the exception, rules 4
 and 5 with the letters of rule 3, and rule 7, at every length a full edit away from words of Zipf 3.5; none of
@@ -84,7 +84,7 @@ TAGS = (  # hashtags, handles, brands
     "abpoli akaif ausbiz awec coscino coyi enyc exol fiawec frifotos friyay gobeavs gocougs govuk "
     "ilysm ingco instapic itup lyrix myjaps onpoli oott regrann scom sosfam thulhu yotpo"
 )
-NAMES = (  # ends of names of people or places that tell which
+NAMES = (  # ends of names of people or places that identify them
     "amoto arelli arrell ayama daipur delavin ellini enham esville fodils garwal icki inski insky "
     "kirstel kowski nikov nington opoulos ovic ovich ovski quez rabhu shenko sliga tenberg wamy zawa"
 )
@@ -204,7 +204,7 @@ class Hosts:
         return families
 
     def find_worst(self, word: str) -> tuple[float, str]:
-        """Return what ``find`` says of the token of the word that says most."""
+        """Return the result of ``find`` for the token of the word with the largest one."""
         return max(self.find(token) for token in self.tokenizer.bpe(word).split())
 
     def are_known(self, token: str) -> bool:

@@ -39,7 +39,10 @@ from tests.curate.broken import break_tower
         (["curate", "--set", "input=/no/such/folder", "--out", "x"], ["/no/such/folder"]),
         (["curate", "jobs/nothing.py", "--out", "x"], ["jobs/nothing.py", "no such config file"]),
         (["curate", "config.yml", "--out", "x"], ["config.yml", "no such config file"]),
-        (["curate", "config.yaml", "--out", "x"], ["config.yaml: 'inptu': no such", "closest is input"]),
+        (
+            ["curate", "config.yaml", "--out", "x"],
+            ["config.yaml: 'inptu': unknown option", "closest is input"],
+        ),
         (["curate", "config.txt", "--out", "x"], ["config.txt", "must be FILE.yaml, FILE.json, FILE.py"]),
         (["curat", "--out", "x"], ["'curat': must be a command, the nearest is curate"]),
         (["plan", "--set", "input=a"], ["raycomp curate ... --dry-run"]),
@@ -55,7 +58,7 @@ from tests.curate.broken import break_tower
             ["curate", "jobs/real_photos.py:nothing", "--out", "x"],
             ["no function 'nothing', it has config, openai"],
         ),
-        (["show", "/no/such/folder"], ["there is no such folder"]),
+        (["show", "/no/such/folder"], ["no such folder"]),
         (["select", "/no/such/folder", "--out", "x"], ["no finished run"]),
     ],
 )

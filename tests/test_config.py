@@ -101,10 +101,10 @@ def test_override_reads_text_as_the_fields_type(path, text, value):
 @pytest.mark.parametrize(
     ("path", "value", "words"),
     [
-        ("align.kep", "0.5", ["'align.kep': no such dial, the closest is align.keep; here are keep"]),
+        ("align.kep", "0.5", ["'align.kep': unknown option; the closest is align.keep; valid here: keep"]),
         ("alinement.keep", "0.5", ["alinement.keep", "the closest is align.keep;", "attribute"]),
-        ("datacomp_compat", "true", ["the closest is select.datacomp_compat;", "here are input, scorer"]),
-        ("nothing.of.it", "0.5", ["'nothing.of.it': no such dial; here are input"]),
+        ("datacomp_compat", "true", ["the closest is select.datacomp_compat;", "valid here: input, scorer"]),
+        ("nothing.of.it", "0.5", ["'nothing.of.it': unknown option; valid here: input"]),
         (
             "attribute.aggregate",
             "meen",
@@ -131,7 +131,7 @@ def test_override_reads_text_as_the_fields_type(path, text, value):
             "pas_residuals",
             ["your own shares, as in align70_random50; the closest is pas_residual"],
         ),
-        ("scorer", "none", ["'scorer': names a group of dials; set one of scorer.model"]),
+        ("scorer", "none", ["'scorer': is a group of options; set one of scorer.model"]),
         ("align", "0.5", ["align.keep"]),
         ("seed.more", "1", ["seed"]),
         ("align.keep", "1.5", ["align.keep=1.5", "between 0 and 1"]),
@@ -302,7 +302,9 @@ def test_a_draw_in_the_pool_must_be_named_by_its_shares(align, attribute, name):
     shares = {"align.keep": align, "attribute.keep": attribute}
     assert override_all(CurateConfig(), {**shares, "select.rule": name}).select.rule == name
     other = "align70_random50"
-    with pytest.raises(ValueError, match=f"select.rule='{other}': must be {re.escape(name)}, which says"):
+    with pytest.raises(
+        ValueError, match=f"select.rule='{other}': must be {re.escape(name)}, which stands for"
+    ):
         override_all(CurateConfig(), {**shares, "select.rule": other})
 
 

@@ -89,10 +89,10 @@ def check_path(kind: Any, path: str, prefix: str = "") -> None:
     if name in hints and hints[name] == Arguments:
         return
     if name not in hints:
-        raise ValueError(f"{prefix + path!r}: no such dial{_name_closest(kind, path, prefix)}")
+        raise ValueError(f"{prefix + path!r}: unknown option{_name_closest(kind, path, prefix)}")
     group = find_group(hints[name])
     if below and not group:
-        raise ValueError(f"{prefix + path!r}: {prefix}{name} is a value and has no dial {below!r}")
+        raise ValueError(f"{prefix + path!r}: {prefix}{name} is one value; it has no option {below!r}")
     if below:
         check_path(group, below, f"{prefix}{name}.")
 
@@ -102,8 +102,8 @@ def _name_closest(kind: Any, path: str, prefix: str) -> str:
     paths = [option.path for option in list_options(kind)]
     within = [known for known in paths if known.endswith(f".{path}")]
     closest = [*get_close_matches(path, paths, 1), *within][:1]
-    hint = "".join(f", the closest is {prefix}{known}" for known in closest)
-    return f"{hint}; here are {', '.join(one.name for one in dataclasses.fields(kind))}"
+    hint = "".join(f"; the closest is {prefix}{known}" for known in closest)
+    return f"{hint}; valid here: {', '.join(one.name for one in dataclasses.fields(kind))}"
 
 
 def read_value(kind: Any, path: str, text: str) -> Any:
@@ -127,7 +127,7 @@ def _read(path: str, hint: Any, value: Any) -> Any:
         return None
     if group := find_group(kind):
         names = ", ".join(f"{path}.{one.name}" for one in dataclasses.fields(group))
-        raise ValueError(f"{path!r}: names a group of dials; set one of {names}")
+        raise ValueError(f"{path!r}: is a group of options; set one of {names}")
     try:
         return _convert(kind, value)
     except (ValueError, LookupError) as error:

@@ -18,5 +18,5 @@ def _read_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(record) < len(pairs):
         names = [name for name, _ in pairs]
         twice = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"{twice!r:.80} stands twice in one object")
+        raise ValueError(f"{twice!r:.80} occurs twice in one object")
     return record

@@ -79,7 +79,7 @@ def _check_model(group: str, weights: str, precision: str) -> None:
     if weights.startswith("random:"):
         seed = weights[7:]
         fits = seed.isdecimal() and len(seed) <= 20 and int(seed) < 2**64
-        check(fits, f"{group}.weights", weights, "random:WHOLE_NUMBER, the number below 2^64")
+        check(fits, f"{group}.weights", weights, "random:WHOLE_NUMBER, a number below 2^64")
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ GRID, CHOICE, UNIFORM, LOGUNIFORM, FIXED = "grid", "choice", "uniform", "logunif
 KINDS = (GRID, CHOICE, UNIFORM, LOGUNIFORM)
 _FORM = "OPTION=VALUE, or OPTION= and one of grid(A,B,...), choice(A,B,...), uniform(A,B), loguniform(A,B)"
 _ENTRY = re.compile(
-    r"(?P<dial>[^\s=()]+)=(?:(?P<kind>\w+)\((?P<values>[^()]*)\)|(?P<value>[^\s()]+))(?:\s+|$)"
+    r"(?P<option>[^\s=()]+)=(?:(?P<kind>\w+)\((?P<values>[^()]*)\)|(?P<value>[^\s()]+))(?:\s+|$)"
 )
 
 
@@ -53,9 +53,9 @@ def read_space(text: str) -> dict[str, Domain]:
         entry = _ENTRY.match(text, start)
         if entry is None:
             raise ValueError(f"space={text[start:]!r}: must be {_FORM}")
-        if entry["dial"] in found:
-            raise ValueError(f"space: names {entry['dial']} twice")
-        found[entry["dial"]] = _read_domain(entry)
+        if entry["option"] in found:
+            raise ValueError(f"space: names {entry['option']} twice; remove one of them")
+        found[entry["option"]] = _read_domain(entry)
         start = entry.end()
     if not found:
         raise ValueError(f"space: is empty, must have an entry: {_FORM}")

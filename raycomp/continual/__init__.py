@@ -4,7 +4,7 @@ from raycomp.config.commands import Command
 
 COMMANDS = {
     "continual": Command(
-        "let methods learn task after task, and tell what is left",
+        "train methods task after task and measure forgetting",
         "continual.command:continual",
         "job --set --out",
         "continual.config:ContinualConfig",

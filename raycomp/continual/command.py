@@ -83,7 +83,7 @@ def continual(config: ContinualConfig, out: str, say: Say = print) -> dict[str, 
             _count_cpus(workers, config),
             say=say,
             better=say_many(len(runs) + len(trials)),
-            ray_for=f"tune.workers={workers} are several processes" if workers > 1 else None,
+            ray_for=f"tune.workers={workers} needs several processes" if workers > 1 else None,
         ) as session:
             _check_workers(workers, session)
             run.bind(session.device, session.gpu)

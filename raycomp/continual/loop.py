@@ -191,7 +191,7 @@ class TaskLoop:
             "number": self.number,
             "step": self.step,
             "rows": self.rows,
-            "told": self.reported,
+            "reported": self.reported,
             "learner": self.learner.state(),
         }
         stream = io.BytesIO()
@@ -204,10 +204,9 @@ class TaskLoop:
             state = torch.load(io.BytesIO(data), weights_only=True)
         except (RuntimeError, ValueError, LookupError, EOFError, UnpicklingError) as error:
             line = " ".join(str(error).split())[:200]
-            raise UserError(f"{work.at(_STATE)}: no state of this run ({line}); remove it") from error
-        self.number, self.step, self.rows, self.reported = (
-            state[name] for name in ("number", "step", "rows", "told")
-        )
+            raise UserError(f"{work.at(_STATE)}: does not belong to this run ({line}); remove it") from error
+        self.number, self.step, self.rows = (state[name] for name in ("number", "step", "rows"))
+        self.reported = state["reported"] if "reported" in state else state["told"]  # its former name
         self._start_task()
         self.learner.restore(state["learner"])
 

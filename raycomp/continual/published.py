@@ -155,12 +155,11 @@ def find_equal(runs: Runs, method: str) -> str | None:
 
 
 def judge_sign(found: Contrast, figure: Published, gap: float, num_blocks: int) -> str:
-    """Return whether a measured difference has the sign of the published one, if it can show it; nothing if
-    that is 0.
+    """Return the verdict on a measured difference; empty if the published difference is 0.
 
     Unreadable: a CRR, which is 1 for independent correctness and moves with accuracy itself; a difference
-    over fewer than ``MIN_BLOCKS``; a difference whose interval contains 0 if even the published size would
-    not have been detected in 80 % of studies.
+    over fewer than ``MIN_BLOCKS``, or without an interval; a difference whose interval contains 0 if even the
+    published size would not have been detected in 80 % of studies.
     """
     if not gap:
         return ""

@@ -15,7 +15,7 @@ def fit_one(job: RunJob, on_gpus: bool, check: Callable[[], None], say: Say) -> 
     """Execute a run of a method that trains the model on ``tune.workers`` workers; raises as
     ``run_ranks``."""
     tune, one_run = job.config.tune, job.one_run
-    assert tune.workers is not None, "one process runs a cell without Ray Train"
+    assert tune.workers is not None, "a run of one process does not use Ray Train"
     ranks = RankJob(
         partial(_work, job),
         num_steps=tune.steps * count_tasks(job.place.files),

@@ -72,8 +72,8 @@ def read_result(folder: Folder, one_run: StreamRun) -> Result:
     if facts is None:
         where = folder.at(RUNS, f"{one_run.name}.json")
         raise ValueError(
-            f"{where}: is not of {name_stream(one_run.stream)}, {one_run.method}, seed {one_run.seed}; "
-            "remove it"
+            f"{where}: belongs to another run than {name_stream(one_run.stream)}, {one_run.method}, "
+            f"seed {one_run.seed}; remove it"
         )
     table = read_columns(folder.at(RUNS, f"{one_run.name}.parquet"))
     values: dict[tuple[str, str], dict[tuple[int, int], float]] = {}

@@ -59,17 +59,17 @@ def list_runs(config: ContinualConfig) -> list[StreamRun]:
     for name in names:
         if names.count(name) > 1:
             raise ValueError(
-                f"stream={','.join(config.stream)!r}: must have different names, {name} is twice"
+                f"stream={','.join(config.stream)!r}: {name} occurs twice; name each stream once"
             )
     runs = sorted(_list_all(config), key=lambda one_run: (one_run.method == CLIPPED, one_run.seed))
     needs = CLIPPED in config.method and config.trust.alpha is None
     if needs and not {"all", FULL} & set(config.method):
-        raise ValueError(f"trust.alpha=None: must be set, or {FULL} be a method beside {CLIPPED}")
+        raise ValueError(f"trust.alpha=None: must be set for {CLIPPED}; set it, or add {FULL} to methods")
     own = [
         one_run.stream for one_run in runs if one_run.method == "zscl" and one_run.stream not in WORLD_STREAMS
     ]
     if own and config.reference is None:
-        raise ValueError(f"reference=None: must name pairs whose likenesses zscl keeps, for stream={own[0]}")
+        raise ValueError(f"reference=None: must be set for zscl on stream={own[0]}; name image-text pairs")
     return runs
 
 

@@ -43,6 +43,6 @@ def pair_cosine(image_BD: Tensor, text_BD: Tensor) -> Tensor:
     """
     if image_BD.shape != text_BD.shape:
         raise ValueError(
-            f"images {tuple(image_BD.shape)} and texts {tuple(text_BD.shape)}: must be equal shapes"
+            f"images {tuple(image_BD.shape)} and texts {tuple(text_BD.shape)}: must have equal shapes"
         )
     return _row_sum(normalise(image_BD) * normalise(text_BD))

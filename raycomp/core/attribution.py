@@ -94,7 +94,7 @@ class Moments:
         """Return the moments of one piece; ValueError where a value is NaN or infinite."""
         value_N = np.ascontiguousarray(value_N, dtype=np.float64)
         if not np.isfinite(value_N).all():
-            raise ValueError("moments of a value that is not finite: leave samples without a score out")
+            raise ValueError("moments of a value that is not finite: drop samples without a score")
         if not len(value_N):
             return cls()
         # Deviations from the first value first, so that equal values have exactly none.

@@ -155,10 +155,10 @@ def describe_order(line: Mapping[str, Any]) -> str:
 
 def describe_picture(line: Mapping[str, Any]) -> str:
     """Return one sentence on the share of a nonce's drop that a wrong picture also gives."""
-    words = {1: "is above", -1: "is below", 0: "is not measurably other than"}
+    words = {1: "is above", -1: "is below", 0: "does not differ measurably from"}
     found = words[find_sign(line, "right_over_wrong")]
     if line["num_words"] < LEAST_WORDS:
-        found = f"of too few words ({line['num_words']}) stands beside"
+        found = f"(too few words, {line['num_words']}, to judge) compared with"
     return (
         f"Picture: a nonce's drop {found} what it costs with a wrong "
         f"picture, {line[WRONG]:.4f}; the difference is {line['right_over_wrong']:.4f}."

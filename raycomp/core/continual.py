@@ -141,7 +141,7 @@ def fuse(text: np.ndarray, composed: np.ndarray, weight: float = 0.5) -> np.ndar
 def score_by_prior(
     seen_M: np.ndarray, seen_kind_M: np.ndarray, kind_N: np.ndarray, candidate_NK: np.ndarray
 ) -> np.ndarray:
-    """Return the frequency of each candidate among answers to the same kind of question, float64 (N, K).
+    """Return how often each candidate was the answer to the same kind of question, float64 (N, K).
 
     This is a text-only baseline. Answers and kinds of questions are whole numbers; below 0 a candidate is
     padding, with score -inf.

@@ -26,7 +26,7 @@ class EpochPlan:
 
     def __post_init__(self) -> None:
         if self.batch_size > sum(self.rows_S):
-            most = f"{sum(self.rows_S):,} pairs there are"
+            most = f"{sum(self.rows_S):,} available pairs"
             raise ValueError(f"train.batch_size={self.batch_size}: must be at most the {most}")
 
     @cached_property

@@ -84,7 +84,7 @@ def choose_penalty(
     """Return the penalty whose fit on the other examples is most accurate on the held ones, and all
     accuracies.
 
-    The first of equals wins. Each fit starts where the previous one ended.
+    The first of equals is returned. Each fit starts where the previous one ended.
     """
     shares: list[float] = []
     fitted = None

@@ -163,4 +163,6 @@ def _check(**named: Tensor) -> None:
     (first, found), *others = named.items()
     for name, other in others:
         if other.shape != found.shape:
-            raise ValueError(f"{first} and {name} differ: {tuple(found.shape)}, {tuple(other.shape)}")
+            raise ValueError(
+                f"{first} and {name} must have equal shapes: {tuple(found.shape)}, {tuple(other.shape)}"
+            )

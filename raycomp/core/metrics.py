@@ -240,7 +240,7 @@ class Histogram:
             )
         value_N = np.asarray(value_N, dtype=np.float64)
         if np.isnan(value_N).any():
-            raise ValueError("histogram of NaN: leave rows without a value out")
+            raise ValueError("histogram of NaN: drop rows without a value")
         counts = np.histogram(value_N, np.linspace(low, high, num_bins + 1))[0]
         return cls(low, high, tuple(counts.tolist()), int((value_N < low).sum()), int((value_N > high).sum()))
 

@@ -36,7 +36,7 @@ class CrossMoments:
         """Return the moments of one piece; ValueError on other lengths and values that are not finite."""
         value_CN = np.array([np.asarray(column, np.float64) for column in columns])
         if not np.isfinite(value_CN).all():
-            raise ValueError("moments of a value that is not finite: leave rows without a value out")
+            raise ValueError("moments of a value that is not finite: drop rows without a value")
         num_columns, num_rows = value_CN.shape
         if not num_rows:
             return cls(0, np.zeros(num_columns), np.zeros((num_columns, num_columns)))

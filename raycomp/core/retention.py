@@ -41,8 +41,9 @@ def expert_momentum(share_GE: Tensor, top: int = 2, keep: float = 0.7) -> Tensor
     new.
 
     CL-MoE (arXiv:2503.00413): lambda is ``keep`` for an expert with shared knowledge and 1 - ``keep`` for one
-    of this task alone. The latter is among the task's ``top`` experts by how often they were chosen,
-    ``share_GE``, and among those of no task before. The first task keeps nothing of the initial expert.
+    of this task alone. The latter is among the ``top`` experts of this task, by how often they were chosen
+    (``share_GE``), and of no earlier task. After the first task lambda is 0: nothing of the initial experts
+    is kept.
     """
     num_tasks, num_experts = share_GE.shape
     if num_tasks == 1:

@@ -160,7 +160,7 @@ def _draw_support(num_scenes: int, rng: np.random.Generator) -> np.ndarray:
             scenes.append(scene)
             num_refused = 0
         elif (num_refused := num_refused + 1) == 1000:
-            raise ValueError(f"num_scenes={num_scenes}: there is room for about {len(scenes)}")
+            raise ValueError(f"num_scenes={num_scenes}: must be at most about {len(scenes)}")
     return np.stack(scenes)
 
 

@@ -66,8 +66,8 @@ def curate(
     shards, spec = _open_input(config, out)
     if not spec.shares_prefixes:
         say(
-            f"{config.scorer.model}: its text tower is not causal with the result at end-of-text; "
-            f"every counterfactual is encoded whole"
+            f"{config.scorer.model}: its text tower is not causal or does not pool at end-of-text, so "
+            f"counterfactuals are encoded without shared prefixes"
         )
     again = command_line(f"raycomp select {shlex.quote(out)}", _fewer(config), f"{out}-2")
     fingerprint = partial(_fingerprint, config, shards)

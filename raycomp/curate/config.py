@@ -183,7 +183,7 @@ class CurateConfig:
         check(self.pool >= first, "attribute.pool", self.pool, f"at least align.keep={first}")
         if rule.attribute_by == DRAW:
             name = name_draw(first, second)
-            wanted = f"{name}, which says align.keep={first} and attribute.keep={second}"
+            wanted = f"{name}, which stands for align.keep={first} and attribute.keep={second}"
             wanted += _say_shares(self.select.rule)
             check(self.select.rule == name, "select.rule", self.select.rule, wanted)
 

@@ -85,7 +85,7 @@ def _report(table: pa.Table, config: CurateConfig, gates: Gates) -> list[str]:
 def _describe_phrase(caption: str, phrase: dict[str, Any]) -> list[str]:
     lines = [f"  {phrase['kind']}: {phrase['text']!r}, target {phrase['target']!r}"]
     if phrase["target_class"] == UNSEEN:
-        lines[0] += ", which no picture can show"
+        lines[0] += ", which an image cannot show"
     if not phrase["nonces"]:
         return [lines[0] + ", no valid nonce"]
     for nonce, drop in zip(phrase["nonces"], phrase["drops"], strict=True):
@@ -109,8 +109,8 @@ def _describe_gates(row: dict[str, Any], score: float, config: CurateConfig, gat
 
 def _describe_threshold(cut: Threshold | None) -> str:
     if cut is None or cut.value is None:
-        return "a gate that keeps nothing"
-    tie = f" (of that very score, uids up to {cut.to_dict()['uid']})" if cut.uid else ""
+        return "a gate that drops everything"
+    tie = f" (at exactly that score: uids up to {cut.to_dict()['uid']})" if cut.uid else ""
     return f"{_number(cut.value)} or more{tie}"
 
 

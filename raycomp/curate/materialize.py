@@ -110,8 +110,8 @@ def write_folder(
 def changed_error(shard: ShardPath, position: int) -> UserError:
     """Return the error for a sample that differs from the scored one."""
     return UserError(
-        f"input={shard.uri!r}: changed after it was scored, sample {position} is not what the scores are "
-        f"of; curate it into a new folder"
+        f"input={shard.uri!r}: changed after it was scored: sample {position} differs from the scored "
+        f"one; curate it into a new folder"
     )
 
 

@@ -29,7 +29,7 @@ _BLOCK_ROWS = 64
 _MOST_SHARDS = 16
 _MOST_EXAMINED = 64
 _BYTES = {"float32": 4, "float16": 2}
-# A row of scores beside its embedding: caption, uid, phrases, compressed.
+# A row of scores without its embedding: caption, uid, phrases, compressed.
 _OTHER_BYTES = 600
 
 
@@ -84,7 +84,7 @@ def plan(config: CurateConfig) -> str:
         "measured": f"{len(sample.table):,} rows of these, one worker on {device}, files read once before",
     }
     if sample.passed_over:
-        facts["passed"] = f"over {_name_shards(sample.passed_over)}: not whole, or without a usable row"
+        facts["passed"] = f"over {_name_shards(sample.passed_over)}: incomplete, or without a usable row"
     million = {stage: value / len(sample.table) * 1e6 for stage, value in seconds.items()}
     facts |= _describe_cost(config, samples, sum(million.values()) / 3600)
     stages = Table("", ("stage", Column("time", "s per million pairs", 0)), [*million.items()])
@@ -194,8 +194,8 @@ def _describe_cost(config: CurateConfig, samples: int, hours: float) -> dict[str
     _, workers = config.cluster.span or (1, 1)
     total = hours * samples / 1e6 / workers
     took = f"{total:,.1f} hours" if total >= 1 else f"{60 * total:.1f} minutes"
-    who = "1 worker" if workers == 1 else f"{workers} workers"
-    return facts | {"time": f"about {took} on {who} like this one"}
+    pool = "1 worker" if workers == 1 else f"{workers} workers"
+    return facts | {"time": f"about {took} on {pool} like this one"}
 
 
 def price_machines(measured: Measured, machines: Sequence[Machine]) -> Table:

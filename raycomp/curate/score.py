@@ -148,7 +148,7 @@ def _compare_shard(item: tuple[ShardPath, str]) -> None:
             break
     if start != len(aligned):
         raise UserError(
-            f"input={shard.uri!r}: changed since it was scored; put it back, or curate into a new folder"
+            f"input={shard.uri!r}: changed since it was scored; restore it, or curate into a new folder"
         )
 
 

@@ -1,15 +1,15 @@
 """Select samples: the measure that each rule ranks by, on one scores table at a time.
 
 The corpus is the rows that have an alignment. cpi passes two gates (Go et al., arXiv 2605.22651, section
-5.3): the floor(align.keep * N) best by alignment, of these the floor(attribute.keep * N) best by aggregated
-PAS. align_only and random keep floor(attribute.keep * N) of all N, full keeps N.
+5.3): floor(align.keep * N) rows, the best by alignment, and of these floor(attribute.keep * N), the best by
+aggregated PAS. align_only and random keep floor(attribute.keep * N) of all N, full keeps N.
 
 The other controls (length and phrase count are from section 7, the rest are ours) pass the same first gate.
 At the second gate they rank the rows that cpi ranks there, those past gate 1 with a PAS, by another measure.
 A caption without a phrase is in none of them (0.21 % of the paper's captions have no valid counterfactual).
 So these rules differ only in their measure, and each keeps as many rows as cpi.
 
-The paper's own counts (1,557,650 and 1,111,131 of 2,222,261) are not floors: 0.7 N is 1,555,582.7 and
+The paper's own counts (1,557,650 and 1,111,131 of 2,222,261) are not rounded down: 0.7 N is 1,555,582.7 and
 0.5 N is 1,111,130.5, so its second count is rounded up and its first is 0.09 % higher. Here it is always
 floor.
 """
@@ -258,6 +258,6 @@ def describe_shortage(selection: SelectionRule, gates: Gates) -> list[str]:
     if gates.num_scored < wanted:
         return [
             f"attribute.keep={selection.attribute_share} asks for {wanted:,} pairs, but only "
-            f"{gates.num_scored:,} past the first gate have a PAS: all of them were kept"
+            f"{gates.num_scored:,} past the first gate have a PAS; all of them were kept"
         ]
     return []

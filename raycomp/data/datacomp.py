@@ -98,7 +98,7 @@ def write_subset(uid_chunks: Iterable[np.ndarray], uri: str) -> int:
 def read_subset(uri: str) -> np.ndarray:
     """Return the uids of a file as ``write_subset`` writes it, uint64 (N, 2), all of them in memory.
 
-    Raises ValueError where it is no such file, OSError where it cannot be read.
+    Raises ValueError where it is another kind of file, OSError where it cannot be read.
     """
     filesystem, path = resolve(uri)
     with filesystem.open_input_file(path) as file:

@@ -13,8 +13,8 @@ from raycomp.data.tar import IMAGE_EXTENSIONS
 def list_classes(folder: str) -> dict[str, list[str]] | None:
     """Return by class the images anywhere below its folder, relative to ``folder``; both in order of name.
 
-    Hidden files and folders, and files without an image extension, are skipped. None where ``folder`` is no
-    folder, or holds shards and no such images. One listing; raises OSError where it fails.
+    Hidden files and folders, and files without an image extension, are skipped. None where ``folder`` is not
+    a folder, or holds shards and no such images. One listing; raises OSError where it fails.
     """
     filesystem, path = resolve(folder)
     if filesystem.get_file_info(path).type != fs.FileType.Directory:

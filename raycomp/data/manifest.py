@@ -102,7 +102,7 @@ def check_results(
             )
     extra = next((name for name in found if name not in known and _is_taken(name)), None)
     if extra:
-        raise ValueError(f"{folder.at(extra)}: is no file of the run; take it out of the folder")
+        raise ValueError(f"{folder.at(extra)}: was not written by the run; move it out of the folder")
     if is_whole or _is_whole:
         _compare(known.values())
     return {name: make_result(file) for name, file in known.items()}

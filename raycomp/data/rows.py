@@ -46,7 +46,7 @@ def sample_uid(shard_name: str, key: str, own: Any = None) -> str:
 
 
 def parse_uid(own: Any) -> str | None:
-    """Return a uid as 32 lower-case hex digits; None where ``own`` is no uid.
+    """Return a uid as 32 lower-case hex digits; None where ``own`` is not a uid.
 
     A uid is 16 bytes, a UUID, or a text (bytes or str) of 32 hex digits, with a UUID's dashes or without.
     """

@@ -40,6 +40,8 @@ _READ: dict[str, Any] = {
     "evaluate": {"config": {"benchmarks": list, "model": {"name": str, "weights": str}}},
 }
 _OUTPUTS = ("scores", "subset", "shards", "negatives")
+# Options that older runs recorded under another name: by kind, old -> present.
+_RENAMED = {"study": {"cells": "runs"}, "sweep": {"beside": "published"}}
 _TABLE = re.compile(r"(\d+)\.parquet")
 RUNNING, FINISHED, FAILED = "running", "finished", "failed"
 """The possible statuses of a run. A repeat of a failed run fails again; its ``failed`` gives the reason."""
@@ -54,18 +56,20 @@ def read_run(folder: Folder) -> dict[str, Any] | None:
     Raises ValueError where it does not have the form of a run's record, OSError where the storage fails.
     """
     if folder.uri.endswith("://"):
-        raise ValueError(f"{folder.uri}: names no bucket; name one and a folder, as in s3://bucket/mine")
+        raise ValueError(f"{folder.uri}: has no bucket; name one and a folder, as in s3://bucket/mine")
     try:
         if not folder.exists(RUN):
             return None
         run = folder.read_json(RUN)
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"{folder.at(RUN)}: is no json ({' '.join(str(error).split())})") from error
+        raise ValueError(f"{folder.at(RUN)}: not valid JSON ({' '.join(str(error).split())})") from error
     except OSError as error:
         if error.errno == errno.ENAMETOOLONG:
-            raise ValueError(f"{folder.uri[:60]}...: is too long for the name of a folder") from error
+            raise ValueError(f"{folder.uri[:60]}...: is too long for a folder name") from error
         raise
     lacks = _find_lack(run, _STARTED)
+    if not lacks:
+        run["config"] = _rename_options(run["kind"], run["config"])
     if not lacks and run["status"] == FAILED:
         lacks = _find_lack(run, {"failed": str})
     if not lacks and run["status"] == FINISHED:
@@ -80,13 +84,19 @@ def read_run(folder: Folder) -> dict[str, Any] | None:
         lacks = lacks or next(filter(None, (_find_lack(one, _PHASE, "phases") for one in phases)), None)
     if lacks or run["status"] not in (RUNNING, FINISHED, FAILED):
         raise ValueError(
-            f"{folder.at(RUN)}: was not written by a run of raycomp: {lacks or 'status'} is amiss"
+            f"{folder.at(RUN)}: not the record of a raycomp run: {lacks or 'status'} is missing or wrong"
         )
     if run["status"] == FINISHED and run.get("format", FORMAT) > FORMAT:
         raise ValueError(
             f"{folder.at(RUN)}: has format {run['format']}, this version reads {FORMAT}; update raycomp"
         )
     return run
+
+
+def _rename_options(kind: str, config: dict[str, Any]) -> dict[str, Any]:
+    """Return a recorded config with the present names of renamed options."""
+    names = _RENAMED.get(kind, {})
+    return {names.get(name, name): value for name, value in config.items()}
 
 
 def _find_lack(value: Any, shape: Any, path: str = "it") -> str | None:
@@ -116,7 +126,7 @@ def read_finished(source: str) -> dict[str, Any]:
         raise ValueError("input: must name the folder of a finished run")
     run = read_run(Folder(source))
     if run is None:
-        raise ValueError(f"{source}: holds no finished run, there is no {_say_lack(Folder(source))}")
+        raise ValueError(f"{source}: holds no finished run: no {_say_lack(Folder(source))}")
     if run["status"] == FAILED:
         raise ValueError(f"{source}: the run has failed: {run['failed']}")
     if run["status"] != FINISHED:
@@ -131,7 +141,7 @@ def read_curation(spec: str) -> tuple[Folder, dict[str, Any] | None]:
     """
     folder = Folder(spec)
     if spec.endswith("://"):
-        raise ValueError(f"input={spec!r}: names no bucket; name one and a folder, as in s3://bucket/mine")
+        raise ValueError(f"input={spec!r}: has no bucket; name one and a folder, as in s3://bucket/mine")
     if (not os.path.isdir(spec) and "://" not in spec) or not folder.exists(RUN):
         return folder, None
     run = read_finished(folder.uri)
@@ -176,8 +186,8 @@ def find_curation(run: dict[str, Any], source: str) -> dict[str, Any]:
     is_there = origin is not None and origin["status"] == FINISHED
     if origin is None or not is_there or identify(origin) != run["fingerprint"].get("scores"):
         raise ValueError(
-            f"{source}: was chosen from the scores in {run['scores']}, which are gone or another run's; "
-            f"select again from where they are"
+            f"{source}: was selected from the scores in {run['scores']}, which are missing or belong to "
+            f"another run; select again from their present folder"
         )
     return origin
 

@@ -90,7 +90,7 @@ def read_table(file: Any, shard: ShardPath, block_rows: int, filesystem: fs.File
     links followed, to a regular file below the folder of the Parquet file; beyond MAX_MEMBER_BYTES it is
     image_too_large. Any other path, and rows that img2dataset failed on, are no_image. Of a list of captions
     the first text is used. A value that Python cannot represent makes its row bad_json.
-    Where the shard has stored embeddings no image is read, and a missing image is no fault.
+    Where the shard has stored embeddings no image is read, and a missing image does not count as a fault.
     The key is the column ``key``, else the row's number in nine digits, with ``row-`` before it where other
     rows have keys of their own. ``uid`` and ``url`` or ``URL`` are used where these columns exist. ``json``
     holds every column except the image, with times in UTC and null for values that json cannot represent. A

@@ -90,7 +90,7 @@ def report_halves(halves: Sequence[Half]) -> Table:
 
 
 def plot_halves(halves: Sequence[Half]) -> Plot:
-    """Return the differences from the random half, in points, with the study's beside them."""
+    """Return the differences from the random half, in points, with the study's next to them."""
     rows = [
         (f"{NAMES[half.name]}, {what}", _in_points(one.difference))
         for half in halves
@@ -128,8 +128,8 @@ def say_others(halves: Mapping[str, Half]) -> str:
         f"{chosen.recall.reference.value:.3f}, difference {write_cell(chosen.recall.difference, 3)}. "
         f"The best half by alignment alone has accuracy {aligned.mean.other.value:.3f}, difference from the "
         f"random half {write_cell(aligned.mean.difference, 3)}, and recall@1 "
-        f"{aligned.recall.other.value:.3f}. These are single trainings; over twelve worlds the study finds no "
-        "detectable difference between PAS and alignment in what a CLIP learns."
+        f"{aligned.recall.other.value:.3f}. These are single trainings; over twelve worlds the study finds "
+        "no detectable difference between PAS and alignment in what a CLIP learns."
     )
 
 

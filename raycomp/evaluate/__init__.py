@@ -4,7 +4,7 @@ from raycomp.config.commands import Command
 
 COMMANDS = {
     "evaluate": Command(
-        "ask a model of composition, beside what is reached without looking",
+        "test a model's composition, retrieval and zero-shot accuracy against text-only baselines",
         "evaluate.command:evaluate",
         "job --set --out --verify",
         "evaluate.config:EvaluateConfig",

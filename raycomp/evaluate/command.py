@@ -116,7 +116,7 @@ def _warn_unknown(config: EvaluateConfig) -> list[str]:
     weights = config.model.weights
     if config.overlap != DROP or weights.startswith("random:") or read_trained(weights) is not None:
         return []
-    said = "what it was trained on is not known here, so overlap=drop leaves out none of it"
+    said = "its training images are unknown, so overlap=drop drops none of them"
     return [f"{config.model.said_weights}: {said}"]
 
 

@@ -105,7 +105,7 @@ def check_same(benchmark: str, first: pa.Table, second: pa.Table) -> None:
     same = len(first) == len(second) and all(first[name].equals(second[name]) for name in names)
     if not same:
         counts = f"{len(first):,} and {len(second):,} rows"
-        raise ValueError(f"{benchmark}: the two evaluations are not of the same examples ({counts})")
+        raise ValueError(f"{benchmark}: the two evaluations have different examples ({counts})")
     if "num_classes" in first.column_names:
         _check_classes(benchmark, first, second)
 
@@ -118,7 +118,7 @@ def _check_classes(benchmark: str, first: pa.Table, second: pa.Table) -> None:
     is_renamed = len(pairs) == len({one for one, _ in pairs}) == len({other for _, other in pairs})
     if (all(numbers) and numbers[0] != numbers[1]) or not is_renamed:
         counts = " and ".join(", ".join(map(str, own)) for own in numbers)
-        raise ValueError(f"{benchmark}: the two evaluations are not of the same classes ({counts} of them)")
+        raise ValueError(f"{benchmark}: the two evaluations have different classes ({counts})")
 
 
 def _list_numbers(table: pa.Table, name: str) -> list[int]:

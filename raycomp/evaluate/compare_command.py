@@ -69,7 +69,7 @@ def compare(runs: Sequence[str], out: str, say: Say = print) -> dict[str, Any]:
     records = [_read_evaluation(source) for source in config.runs]
     benchmarks = [one for one in records[0]["config"]["benchmarks"] if _has_all(records, one)]
     if not benchmarks:
-        raise ValueError(f"{' and '.join(config.runs)}: were evaluated on no common benchmark")
+        raise ValueError(f"{' and '.join(config.runs)}: share no benchmark; evaluate all on one")
     # All scores are read before anything is written to the folder.
     found = [_compare_scores(one, config, i) for i in range(1, len(records)) for one in benchmarks]
     named = list(zip(config.names, config.runs, strict=True))

@@ -56,9 +56,9 @@ def open_controls(
         learned = learn_captions(config.captions, texts, test_images)
         counts = learned.counts
         say(
-            f"unigram and bigram learned {learned.num_used:,} captions of {config.captions}; left out "
-            f"{learned.num_same_image:,} of images of the test and {learned.num_same_words:,} that it has "
-            "word for word"
+            f"unigram and bigram: fitted to {learned.num_used:,} captions of {config.captions}; left out: "
+            f"{learned.num_same_image:,} captions of test images, {learned.num_same_words:,} captions that "
+            "equal a test caption"
         )
     if config.language_model:
         # transformers takes seconds to import.
@@ -113,10 +113,9 @@ def learn_captions(captions: str, texts: Collection[str], test_images: Collectio
         else:
             used.append(caption)
     if not used:
-        raise ValueError(
-            f"controls.captions={captions!r}: must hold captions that the test has not, holds none beside "
-            f"{num_same_image + num_same_words}"
-        )
+        num = num_same_image + num_same_words
+        problem = f"all {num} captions are of test images or equal test captions" if num else "has no caption"
+        raise ValueError(f"controls.captions={captions!r}: {problem}; add other captions")
     return Learned(count_ngrams(used), len(used), num_same_image, num_same_words)
 
 

@@ -31,7 +31,7 @@ class FoundImages:
             return []
         num_all = len(self.uris) + len(self.missing) + len(self.ambiguous)
         counts = f"{len(self.by_base_name):,} of {num_all:,} images"
-        return [f"{said}: {counts} were found by their base name alone, such as {self.by_base_name[0]}"]
+        return [f"{said}: {counts} were matched by base name only, such as {self.by_base_name[0]}"]
 
 
 def find_images(folder: Folder, names: Iterable[str]) -> FoundImages:
@@ -61,8 +61,8 @@ def find_images(folder: Folder, names: Iterable[str]) -> FoundImages:
         else:
             uris[name] = folder.at(found[0])
     if wanted and not uris:
-        reported = f"has none of the {len(wanted):,} images looked for, such as {wanted[0]}"
-        several = f"; of {len(ambiguous):,} there is more than one file" if ambiguous else ""
+        reported = f"none of {len(wanted):,} named images was found, such as {wanted[0]}"
+        several = f"; {len(ambiguous):,} names match several files" if ambiguous else ""
         raise ValueError(f"{folder.uri}: {reported}, among its {len(paths):,} files{several}")
     by_base_name = tuple(name for name in uris if name in alike)
     return FoundImages(uris, tuple(missing), tuple(ambiguous), by_base_name)

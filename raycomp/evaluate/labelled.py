@@ -46,7 +46,7 @@ class Examples:
 class LabelledImages:
     """The images of a labelled set: in a folder for each class, or in shards."""
 
-    dial: str
+    option: str
     """The option that names them and its value, as errors print it."""
     folder: str
     classes: Mapping[str, Sequence[str]]
@@ -76,7 +76,7 @@ class LabelledImages:
         examples = self._read(pictures)
         if not examples.good:
             found = ", ".join(sorted(set(examples.statuses)))
-            raise ValueError(f"{self.dial}: none of its {len(examples.ids)} images can be judged: {found}")
+            raise ValueError(f"{self.option}: none of its {len(examples.ids)} images can be scored: {found}")
         return examples
 
     def _read(self, pictures: Pictures) -> Examples:
@@ -89,7 +89,7 @@ class LabelledImages:
         return Examples(self.names, statuses, labels, pictures.image_MD[place_N], pictures.key_M[place_N])
 
     def _read_shards(self, pictures: Pictures) -> Examples:
-        samples, image_ND = read_samples(self.shards, pictures, self.dial)
+        samples, image_ND = read_samples(self.shards, pictures, self.option)
         labels = [find_label(sample.json) for sample in samples]
         statuses = [
             NO_LABEL if sample.status == OK and label is None else sample.status
@@ -113,7 +113,7 @@ def open_labelled(spec: str, option: str) -> LabelledImages:
     if not classes:
         raise ValueError(f"{said}: has no folders of images, one for each class, and no shards")
     if len(classes) == 1:
-        raise ValueError(f"{said}: has one class alone, {next(iter(classes))!r}; needs at least 2")
+        raise ValueError(f"{said}: has one class, {next(iter(classes))!r}; must have at least 2")
     empty = next((name for name, images in classes.items() if not images), None)
     if empty is not None:
         known = ", ".join(IMAGE_EXTENSIONS)

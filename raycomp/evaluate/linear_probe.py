@@ -68,7 +68,7 @@ class LinearProbe:
         image_MD = known.image_ND[known.good]
         is_held_M = hold_out_fifth(label_M, find_duplicates(image_MD), np.random.default_rng(self.seed))
         if not is_held_M.any():
-            raise ValueError(f"{self.train.dial}: needs a class with two different images at least")
+            raise ValueError(f"{self.train.option}: must have a class with at least two different images")
         penalty, shares = choose_penalty(image_MD, label_M, len(names), is_held_M)
         fitted = fit_logistic(image_MD, label_M, len(names), penalty)
         image_GD = asked.image_ND[asked.good]
@@ -82,11 +82,11 @@ class LinearProbe:
 
     def _check_classes(self, names: list[str], asked: set[str]) -> None:
         if len(names) < 2:
-            raise ValueError(f"{self.train.dial}: has one class alone, {names[0]!r}; needs at least 2")
+            raise ValueError(f"{self.train.option}: has one class, {names[0]!r}; must have at least 2")
         unknown = sorted(asked - set(names))
         if unknown:
-            said = f"has {len(unknown)} classes that {self.train.dial} lacks, as {unknown[0]!r}"
-            raise ValueError(f"{self.test.dial}: {said}")
+            said = f"{len(unknown)} of its classes are not in {self.train.option}, such as {unknown[0]!r}"
+            raise ValueError(f"{self.test.option}: {said}")
 
 
 def open_linear_probe(config: LinearProbeConfig, overlap: str = WARN) -> LinearProbe:

@@ -64,7 +64,7 @@ class _Found(NamedTuple):
 class Retrieval:
     """Images with captions: files below a folder, or the samples of shards."""
 
-    dial: str
+    option: str
     """The option that names them and its value, as errors print it."""
     items: Sequence[Item]
     """The items of image files; empty for shards."""
@@ -122,7 +122,7 @@ class Retrieval:
         num = int(is_good_N.sum())
         if num < 2:
             raise ValueError(
-                f"{self.dial}: {num} of its {len(items)} images can be judged; needs 2 with captions"
+                f"{self.option}: {num} of its {len(items)} images can be scored; add images with captions"
             )
         return _Found(items, statuses, image_ND[is_good_N])
 
@@ -135,7 +135,7 @@ class Retrieval:
         return items, statuses, image_ND
 
     def _read_shards(self, pictures: Pictures) -> tuple[list[Item], list[str], np.ndarray]:
-        samples, image_ND = read_samples(self.shards, pictures, self.dial)
+        samples, image_ND = read_samples(self.shards, pictures, self.option)
         items = [Item(sample.id, find_captions(sample.caption, sample.json)) for sample in samples]
         return items, [sample.status for sample in samples], image_ND
 
@@ -203,7 +203,7 @@ def open_retrieval(config: RetrievalConfig, option: str = f"{NAME}.input") -> Re
         try:
             return Retrieval(said, (), {}, expand(config.input, option))
         except ValueError as error:
-            raise ValueError(f"{error}; and there is no {' or '.join(_FILES)}") from error
+            raise ValueError(f"{error}; {' or '.join(_FILES)} is missing, too") from error
     items = _read_items(file, said)
     try:
         found = find_images(Folder(file.rpartition("/")[0]), [item.image for item in items])

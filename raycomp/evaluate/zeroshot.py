@@ -65,7 +65,7 @@ class Zeroshot:
             if examples.labels[i] not in places:
                 wanted = f"a number from 0 to {len(self.classes) - 1}, or a name"
                 said = f"{examples.ids[i]} has class {examples.labels[i]!r}"
-                raise ValueError(f"{self.images.dial}: {said}; must be {wanted}")
+                raise ValueError(f"{self.images.option}: {said}; must be {wanted}")
         label_G = np.array([places[str(examples.labels[i])] for i in examples.good])
         text_TD = texts.take(self.list_texts(pictures))
         weight_CD = mean_directions(text_TD.reshape(len(self.classes), len(self.templates), -1))
@@ -77,8 +77,8 @@ class Zeroshot:
         found = next((text for text in texts if text in bad), None)
         if found:
             raise ValueError(
-                f"{NAME}.classes: {found!r} has an embedding that is not finite or not of length 1; name the "
-                "class otherwise, or take other model.weights"
+                f"{NAME}.classes: {found!r} has an embedding that is not finite or not of length 1; "
+                "rename the class, or set other model.weights"
             )
 
     def _number_classes(self) -> dict[str, int]:
@@ -115,12 +115,12 @@ def _read_classes(config: ZeroshotConfig, images: LabelledImages) -> list[str]:
     )
     said = f"{option}={config.classes!r}"
     if names is None and images.shards:
-        raise ValueError(f"{said}: must name the classes of shards, which have no {_CLASSES} beside them")
+        raise ValueError(f"{said}: must be set: the shards come without {_CLASSES}")
     names = [name.replace("_", " ") for name in images.classes] if names is None else names
     if images.classes and len(names) != len(images.classes):
-        raise ValueError(f"{said}: has {len(names)} names, and {images.dial} {len(images.classes)} classes")
+        raise ValueError(f"{said}: has {len(names)} names, and {images.option} {len(images.classes)} classes")
     if len(names) < 2:
-        raise ValueError(f"{said}: has {len(names)} class; needs at least 2")
+        raise ValueError(f"{said}: has {len(names)} class; must have at least 2")
     return names
 
 

@@ -63,7 +63,7 @@ def _describe_training(run: dict[str, Any], folder: Folder) -> dict[str, str]:
         return {}
     options = dict(flatten(run["config"]))
     return {
-        "model": f"{options.get('model.name')}, begun from {options.get('model.weights')}",
+        "model": f"{options.get('model.name')}, trained from {options.get('model.weights')}",
         "steps": f"{run['steps']:,}, {run['epochs']:.2f} epochs of {run['pairs']:,} pairs",
         "loss": f"{options.get('train.loss')}, {run['first_loss']:.4f} to {run['last_loss']:.4f}",
         "checkpoint": folder.at("checkpoint"),

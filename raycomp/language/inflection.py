@@ -49,7 +49,7 @@ def add_s(word: str) -> str:
 
 
 def drop_s(word: str) -> str:
-    """Return the regular singular of a noun; the word itself where it is no plural."""
+    """Return the regular singular of a noun; the word itself where it is not a plural."""
     if len(word) < 4 or not word.endswith("s") or word.endswith(("ss", "us", "is")):
         return word
     if word.endswith("ies"):

@@ -3,8 +3,8 @@
 A nonce takes the place of a phrase's nominal target in the caption: as many BPE tokens (Eq. 4), no meaning,
 and the target's capitals, plural, possessive, hyphens and digits. The paper says what has to hold and not
 how; the rules are ours. Tokens are BPE ids without start and end of text. A nonce has one of three forms:
-``plural``, or ``vowel`` or ``consonant`` by its first letter. An "a" or "an" before it stays right: it is no
-token of the target's and cannot change, so the nonce is drawn to suit it.
+``plural``, or ``vowel`` or ``consonant`` by its first letter. An "a" or "an" before it stays right: it does
+not belong to the target and cannot change, so the nonce is drawn to suit it.
 """
 
 import re

@@ -11,7 +11,7 @@ overlap, with one nominal target token each, and name no rules. These are ours:
 - Small parsers take nouns for verbs and part compounds. So a noun with a subject but no copula ("a dog
   [runs]" tagged as a noun) or bare in the place of a clause ("people [fishing]") is a verb, and of nouns side
   by side ("swim [trunks]") only the last is a target, wherever the tree hangs them.
-- A noun of a preposition of several words is no target ("in front of a computer", "to the left of a cat");
+- A noun of a preposition of several words is not a target ("in front of a computer", "to the left of a cat");
   which those are the lexicon says. Without "of" it is one: "a dog on the [left]".
 - relation: the target has a preposition, and the span begins with it. predicate: the target is the direct
   object of a verb, and the span begins with that verb. Where another target stands between, the phrase is cut
@@ -184,7 +184,7 @@ class _Tree:
             place = last + 1
 
     def _classify_content(self, first: int, last: int) -> str | None:
-        """Return the kind of a word that is no target; None where it says nothing of a picture."""
+        """Return the kind of a word that is not a target; None where it describes nothing visible."""
         token, word = self.tokens[last], self.words[last]
         entry = self.lexicon.find(join_words(self.tokens, first, last), RELATION)
         if first < last or (entry and not token.tag.startswith(("VB", *NOUN_TAGS))):

@@ -32,7 +32,7 @@ def freeze(clip: Any, entries: Sequence[str]) -> None:
             for parameter in _list_weights(clip, tower):
                 parameter.requires_grad_(False)
     if not any(p.requires_grad for tower in TOWERS for p in _list_weights(clip, tower)):
-        raise UserError(f"train.freeze={tuple(entries)}: leaves nothing to train")
+        raise UserError(f"train.freeze={tuple(entries)}: freezes all weights; leave some to train")
 
 
 def _freeze_beginning(clip: Any, tower: str, count: int, said: str) -> None:
@@ -49,7 +49,7 @@ def _freeze_beginning(clip: Any, tower: str, count: int, said: str) -> None:
     if has_rest:
         raise UserError(f"{said}: this tower can only be frozen whole, as its groups do not cover it")
     if all(parameter.requires_grad for parameter in weights):
-        raise UserError(f"{said}: freezes nothing, the {tower} tower has no more groups of layers")
+        raise UserError(f"{said}: freezes nothing; the {tower} tower has fewer groups of layers")
 
 
 def _list_weights(clip: Any, tower: str) -> list[nn.Parameter]:
@@ -71,7 +71,7 @@ def add_adapters(clip: Any, rank: int, seed: int) -> Any:
         is_adapted = any(name.startswith("clip.visual.") == (tower == "image") for name in names)
         if not is_adapted and any(p.requires_grad for p in _list_weights(clip, tower)):
             raise UserError(
-                f"train.lora_rank={rank}: the {tower} tower has no attention that adapters fit; freeze it "
+                f"train.lora_rank={rank}: the {tower} tower has no attention layer for adapters; freeze it "
                 f"(train.freeze={tower}), or train all weights"
             )
     from peft import LoraConfig  # takes seconds, and few trainings need it

@@ -30,8 +30,8 @@ HUB_CONFIG = "open_clip_config.json"
 def register_file(model: str, said: str) -> str:
     """Register a model config given as a json file with open_clip; return its name there.
 
-    ``said`` is the option with its value, as messages print it. Raises ValueError where the file is no model
-    config, or has a size that no model has.
+    ``said`` is the option with its value, as messages print it. Raises ValueError where the file is not a
+    model config, or has a size that no model has.
     """
     path = Path(model)
     if not path.is_file():
@@ -79,7 +79,7 @@ def check_schema(model: str, said: str) -> None:
             parse_json(Path(place, HUB_CONFIG).read_text("utf-8"))  # open_clip allows repeated keys
         content = get_model_config(model)
     except LIBRARIES_FAIL as error:
-        raise ValueError(f"{said}: has no config that can be read ({one_line(error)})") from error
+        raise ValueError(f"{said}: its config cannot be read ({one_line(error)})") from error
     check_config(said, content)
 
 
@@ -128,7 +128,7 @@ def check_memory(name: str, said: str) -> None:
         with torch.device("meta"):
             built = open_clip.create_model(name, load_weights=False, pretrained_text=False, device="meta")
     except LIBRARIES_FAIL as error:
-        raise ValueError(f"{said}: no model can be built of it ({one_line(error)})") from error
+        raise ValueError(f"{said}: no model can be built from it ({one_line(error)})") from error
     needed = sum(value.nbytes for value in (*built.parameters(), *built.buffers()))
     if needed > there:
         raise ValueError(

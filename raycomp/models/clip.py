@@ -106,7 +106,7 @@ def load_start(config: ModelConfig, with_bias: bool = False) -> Any:
     """
     model: Any = _create(config, with_bias and _lacks_bias(config))
     if hasattr(model, "text_decoder"):
-        raise ValueError(f"{config.said_model}: writes captions, which no train.loss teaches; take a CLIP")
+        raise ValueError(f"{config.said_model}: captioning models cannot be trained here; name a CLIP model")
     return model
 
 
@@ -141,7 +141,7 @@ def _create(config: ClipConfig, with_bias: bool = False) -> torch.nn.Module:
     if not is_random and not has_schema and not tag and not Path(config.weights).is_file():
         known = open_clip.list_pretrained_tags_by_model(name)
         raise ValueError(
-            f"{config.said_weights}: neither a file nor random:SEED nor a tag of {name}; "
+            f"{config.said_weights}: must be a file, random:SEED or a tag of {name}; "
             f"its tags are {', '.join(known) or 'none'}"
         )
     if not is_random and not has_schema and not tag:
@@ -169,7 +169,7 @@ def _create(config: ClipConfig, with_bias: bool = False) -> torch.nn.Module:
             is_model = is_random or has_schema
             blamed = config.said_model if is_model else f"{config.said_weights} of {name}"
             raise ValueError(
-                f"{blamed}: cannot be loaded; give a checkpoint that fits the model, or reach the "
+                f"{blamed}: cannot be loaded; name a checkpoint of this model, or connect to the "
                 f"model hub ({one_line(error)})"
             ) from error
     if not is_random:
@@ -255,6 +255,6 @@ def load_tokenizer(config: ClipConfig) -> Any:
             return open_clip.get_tokenizer(name)
     except LIBRARIES_FAIL as error:
         raise ValueError(
-            f"{config.said_model}: its tokenizer could not be fetched or read; reach the model hub "
-            f"once, or take a model with CLIP's own tokenizer ({one_line(error)})"
+            f"{config.said_model}: its tokenizer could not be downloaded or read; connect to the model "
+            f"hub once, or name a model with CLIP's own tokenizer ({one_line(error)})"
         ) from error

@@ -27,7 +27,7 @@ def check_config_files(config: ModelConfig | ScorerConfig, own: dict[str, Any]) 
 
     ``own`` is open_clip's config of the model to load. These files are read: a json with the weights' name,
     as raycomp writes it, open_clip_config.json, and open_clip_train's params.txt in the folder above
-    ``checkpoints/``. A field in only one of the two configs is no difference, except for the activation.
+    ``checkpoints/``. A field in only one of the two configs is not compared, except for the activation.
     """
     found = [Path(path) for path in list_config_files(config.weights) if Path(path).is_file()]
     reported = next(filter(None, (_read(path, own) for path in found)), None)

@@ -84,7 +84,7 @@ def _find_key(config: ClipConfig) -> str | None:
             "fingerprint": fingerprint_scorer(config),
             "model": Path(config.model).name,
             "precision": config.precision,
-            "beside": [_hash_file(Path(path)) for path in companions],
+            "companions": [_hash_file(Path(path)) for path in companions],
             "versions": [version(name) for name in ("open_clip_torch", "torch")],
         }
     except (ValueError, OSError, RecursionError):

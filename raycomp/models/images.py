@@ -323,7 +323,7 @@ def prepare_image(
     # A thin picture resized by its shorter side grows by the square of its aspect ratio.
     enlarged = spec.height * spec.width * max(width, height) // min(width, height)
     if spec.resize_mode == "shortest" and enlarged > max_pixels:
-        raise ImageFault(IMAGE_TOO_LARGE, f"{width} x {height} would become {enlarged} pixels on the way")
+        raise ImageFault(IMAGE_TOO_LARGE, f"{width} x {height} would become {enlarged} pixels when resized")
     return np.asarray(_fit(image, spec), dtype=np.uint8), (width, height)
 
 
@@ -332,8 +332,6 @@ def _cut(image: Image.Image, box: tuple[int, int, int, int]) -> tuple[Image.Imag
     left, top, across, down = box
     within = max(0, left), max(0, top), min(image.width, left + across), min(image.height, top + down)
     if within[0] >= within[2] or within[1] >= within[3]:
-        raise ImageFault(
-            CORRUPT_IMAGE, f"{image.width} x {image.height}: nothing of it lies in the box {box}"
-        )
+        raise ImageFault(CORRUPT_IMAGE, f"{image.width} x {image.height}: does not overlap the box {box}")
     part = image.crop(within)
     return part, part.size

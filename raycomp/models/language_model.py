@@ -16,7 +16,7 @@ from raycomp.models.faults import LIBRARIES_FAIL, one_line
 
 # Maximum tokens of a text that count; the longest caption of the benchmarks has about 100.
 MAX_TOKENS = 512
-# Tokens of a batch, padding included: logits of 50,000 words for each take 300 MB.
+# Tokens of a batch, padding included: their logits over 50,000 words take 300 MB.
 _TOKENS_PER_PASS = 512
 _DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 _NO_TOKEN = -100
@@ -78,7 +78,9 @@ def _load(folder: str, precision: str) -> tuple[Any, Any]:
     model, reported = loaded
     lacks = [*reported["missing_keys"], *reported["mismatched_keys"]]
     if lacks:
-        raise ValueError(f"{said}: its weights are of another model, {len(lacks)} lack, as {lacks[0]}")
+        raise ValueError(
+            f"{said}: its weights belong to another model: {len(lacks)} are missing, such as {lacks[0]}"
+        )
     for name, value in model.state_dict().items():
         if not torch.isfinite(value).all():
             raise ValueError(f"{said}: {name} must be finite numbers, holds NaN or infinity")

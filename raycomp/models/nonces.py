@@ -139,9 +139,9 @@ def _check_tokenizer(tokenizer: Any, model: str) -> None:
     """Raise ValueError unless the tokenizer is CLIP's BPE, lower-casing and truncating as CLIP does."""
     kind = type(getattr(tokenizer, "tokenizer", tokenizer)).__name__
     if kind != _BPE:
-        raise ValueError(f"scorer.model={model!r}: nonces need CLIP's BPE tokenizer, this model has {kind}")
+        raise ValueError(f"scorer.model={model!r}: nonces need CLIP's BPE tokenizer; this model has {kind}")
     if tokenizer.reduction_fn is not None or tokenizer.clean_fn(" A-b,  C ") != "a-b, c":
         raise ValueError(
-            f"scorer.model={model!r}: nonces need text lower-cased and cut at the end as by CLIP, "
-            "this model's tokenizer has its own cleaning or reduction"
+            f"scorer.model={model!r}: nonces need a tokenizer that lower-cases and truncates as CLIP does; "
+            "name a model with CLIP's own tokenizer"
         )

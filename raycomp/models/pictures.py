@@ -48,7 +48,7 @@ def _check_size(width: int, height: int, max_pixels: int) -> None:
     if width * height > max_pixels:
         raise ImageFault(IMAGE_TOO_LARGE, f"{width} x {height}: more than {max_pixels} pixels")
     if not width * height:
-        raise ImageFault(CORRUPT_IMAGE, f"{width} x {height}: holds no pixel")
+        raise ImageFault(CORRUPT_IMAGE, f"{width} x {height}: has no pixels")
 
 
 def _write_png(image: Image.Image) -> bytes:

@@ -112,7 +112,7 @@ class TextEncoder:
             lengths = f"{length_K[owner_T[t]]} tokens, one of its counterfactuals {length_T[t]}"
             raise ValueError(f"caption {owner_T[t]} has {lengths}: must be equal")
         if (token_KN[:, 0] != token_KN[0, 0]).any() or length_K.min() < 2:
-            raise ValueError("tokens: every text must begin with one and the same start token and go on")
+            raise ValueError("tokens: every text must have the same start token and at least one more token")
 
     def _embed_segments(self, token_KN: np.ndarray, passes: list[PackedPass]) -> Tensor:
         """Return fp32 [S, D] in the order of the segments."""

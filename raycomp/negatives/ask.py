@@ -86,14 +86,14 @@ def ask(prompts: PromptSource, config: LlmConfig, engine: str, replies_uri: str,
             if not tally.answered and tally.is_server_gone(replies_uri):
                 raise OSError(f"{name} answered none of {count:,} prompts: {tally.last_error}")
             if not was_disturbed and tally.answered + tally.failed != count:
-                raise RuntimeError(f"of {count} prompts {tally.answered + tally.failed} came back")
+                raise RuntimeError(f"{tally.answered + tally.failed} of {count} prompts were answered")
             # An interrupted pass may have stored replies that were not counted.
             return Asked(count - tally.failed, tally.failed)
         if died.at_start:
             raise OSError(f"{name} does not start: {died.why}") from died.error
         was_disturbed = True
     assert died is not None, "config.tries is at least 1"
-    raise OSError(f"{name} kept dying; what it answered is kept: {died.why}") from died.error
+    raise OSError(f"{name} failed repeatedly; its answers are kept: {died.why}") from died.error
 
 
 def _run(

@@ -197,12 +197,12 @@ def _unpack(data: bytes, packed_as: str) -> bytes:
     if kind in ("", "identity"):
         return data
     if kind not in ("gzip", "x-gzip", "deflate"):
-        return f"the server packed its answer as {packed_as!r}, which it was asked not to".encode()
+        return f"the server compressed its answer as {packed_as!r}; accepted are gzip and deflate".encode()
     is_raw = kind == "deflate" and data[:1] and data[0] & 0x0F != 8
     try:
         return zlib.decompressobj(_RAW if is_raw else _GZIP_OR_ZLIB).decompress(data, _MAX_BODY + 1)
     except zlib.error as error:
-        return f"the server's {kind} cannot be unpacked ({error})".encode()
+        return f"the server's {kind} data cannot be decompressed ({error})".encode()
 
 
 def _read_seconds(text: str) -> float:

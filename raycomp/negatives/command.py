@@ -153,7 +153,7 @@ def _open_input(config: NegativesConfig, out: str) -> tuple[NegativesConfig, lis
         config = replace(config, scorer=read_config(run["config"]).scorer)
         if config.negatives.rank and not is_scored_by(config.ranker, run, folder.uri):
             raise ValueError(
-                f"scorer.weights={config.ranker.weights!r}: is no longer what scored {folder.uri}; "
+                f"scorer.weights={config.ranker.weights!r}: has changed since it scored {folder.uri}; "
                 f"name a scorer, or set negatives.rank=false"
             )
     wants_shards = config.negatives.materialize or "negclip" in config.negatives.export
@@ -166,9 +166,11 @@ def _open_input(config: NegativesConfig, out: str) -> tuple[NegativesConfig, lis
 def _refuse_shards(config: NegativesConfig, folder: Folder) -> NoReturn:
     """Raise ValueError for exports that need shards if the curation's folder does not hold them."""
     if config.negatives.materialize:
-        raise ValueError(f"negatives.materialize=true: {folder.uri} has no shards")
+        raise ValueError(
+            f"negatives.materialize=true: {folder.uri} has no shards; curate or select with materialize=true"
+        )
     raise ValueError(
-        f"negatives.export=negclip: names the images of shards, {folder.uri} has none; "
+        f"negatives.export=negclip: needs shards, {folder.uri} has none; "
         "curate or select with materialize=true"
     )
 
@@ -180,7 +182,7 @@ def count_all(writing: Writing) -> dict[int, int]:
         writing.sources, map_files(count_captions, writing.sources, label="count"), strict=True
     ):
         if count is None:
-            raise ValueError(f"input={source.uri!r}: every row must have a uid of its own")
+            raise ValueError(f"input={source.uri!r}: every row must have a unique uid")
         totals[source.ordinal] = count
     _, run = read_curation(writing.config.input)
     if run is not None and sum(totals.values()) != run["funnel"]["kept"]:

@@ -143,7 +143,7 @@ class NegativesConfig:
 
     input: str = field(default="", metadata=INPUT)
     """A folder that ``raycomp curate`` or ``select`` wrote, or Parquet files with uid and caption (and
-    optionally image_sha256: a text stated by another caption of the same image is no negative)."""
+    optionally image_sha256: a text stated by another caption of the same image is not a negative)."""
     negatives: WritingConfig = field(default_factory=WritingConfig)
     llm: LlmConfig = field(default_factory=LlmConfig)
     scorer: ScorerConfig | None = None

@@ -85,7 +85,7 @@ def propose_by_rules(caption: Caption, config: WritingConfig) -> tuple[list[Chai
             whole = [chain for chain in found if len(chain) == calls]
             chains += whole
             if not whole:
-                short.append(f"{'+'.join(ops)}: no concept left to act on")
+                short.append(f"{'+'.join(ops)}: no concept left to edit")
     return chains, short
 
 

@@ -159,8 +159,8 @@ def _read_negclip(job: tuple[CaptionFile, str, list[str]]) -> list[tuple[str, st
     lost = next((row[UID] for row in rows if row[UID] not in names), None)
     if lost:
         raise UserError(
-            f"negatives.export=negclip: the curation's shards hold no image of {lost}; they are not whole, "
-            f"or another's: curate or select anew"
+            f"negatives.export=negclip: the curation's shards lack the image of {lost}; they are incomplete "
+            f"or belong to another run; curate or select again"
         )
     return [
         (

@@ -88,12 +88,12 @@ def _read_arguments(config: LlmConfig) -> dict[str, Any]:
     for name, text in config.engine.items():
         dest, said = name.partition(".")[0], f"llm.engine.{name}={text!r}"
         if dest in _OPTIONS:
-            raise ValueError(f"{said}: is set by {_OPTIONS[dest]}")
+            raise ValueError(f"{said}: set {_OPTIONS[dest]} instead")
         if dest in _FIXED:
-            raise ValueError(f"{said}: may not be set, prompts and replies depend on it")
+            raise ValueError(f"{said}: is fixed, as prompts and replies depend on it; remove it")
         if dest not in known:
-            closest = "".join(f", the closest is {one}" for one in get_close_matches(dest, known, 1))
-            raise ValueError(f"{said}: vLLM's engine has no such argument{closest}")
+            closest = "".join(f"; the closest is {one}" for one in get_close_matches(dest, known, 1))
+            raise ValueError(f"{said}: unknown argument of vLLM's engine{closest}")
         is_switch = isinstance(known[dest], argparse.BooleanOptionalAction)
         try:
             value = getattr(parser.parse_args([_to_flag(name, text, is_switch)]), dest)
@@ -194,9 +194,13 @@ def _find_resources(config: LlmConfig, session: Session) -> dict[str, Any]:
     nodes = [int(node["Resources"].get("GPU", 0)) for node in ray.nodes() if node["Alive"]]
     offered = count_offered("GPU")
     if max(sum(nodes), offered) < least * each:
-        raise ValueError(f"{said}: needs {least * each} GPUs, there are {sum(nodes)} and may be {offered}")
+        raise ValueError(
+            f"{said}: needs {least * each} GPUs, the cluster has {sum(nodes)} and can have {offered}"
+        )
     if each > max(nodes) and not offered:
-        raise ValueError(f"{said}: an engine's GPUs are of one node, and the largest has {max(nodes)}")
+        raise ValueError(
+            f"{said}: all GPUs of an engine must be on one node; the largest node has {max(nodes)}"
+        )
     return {"num_gpus": each, **where}
 
 

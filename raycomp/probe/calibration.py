@@ -40,7 +40,7 @@ NO_PICTURE = "no_other_picture"
 LEFT_OUT = {
     NO_NONCE: "the curation found no valid nonce",
     **REASONS,
-    NO_PICTURE: "no other sample has another picture, whose caption says none of the targets",
+    NO_PICTURE: "no other sample has a different image whose caption contains none of the targets",
 }
 COUNTS = (1, 2, 4)
 """Nonces per target for the repeated measurement of mean PAS."""

@@ -81,8 +81,8 @@ def open_probe(name: str, config: ProbeConfig) -> Probe:
     for path, value in changed_options(config).items():
         if path.partition(".")[0] not in _TAKEN[name]:
             raise ValueError(
-                f"{path}={as_setting(value)}: probe {name} does not take it; leave it out, "
-                f"its options are {', '.join(_TAKEN[name])}"
+                f"{path}={as_setting(value)}: not an option of probe {name}; remove it; valid options: "
+                f"{', '.join(_TAKEN[name])}"
             )
     probes = {"overlap": _open_overlap, "composition": _open_composition, "theory": _open_theory}
     return (probes | {"pas": _open_pas})[name](config)
@@ -106,7 +106,7 @@ def _open_overlap(config: ProbeConfig) -> Probe:
         raise ValueError("benchmarks: name at least one, each once, as in benchmarks=sugarcrepe,valse")
     choices = [choice for name in config.benchmarks for choice in _draw(name, config)]
     if not choices:
-        raise ValueError(f"benchmarks={','.join(config.benchmarks)}: no row in {config.input}")
+        raise ValueError(f"benchmarks={','.join(config.benchmarks)}: {config.input} has none of their rows")
     read = digest([repr(choice) for choice in choices])
 
     def fingerprint() -> dict[str, str]:

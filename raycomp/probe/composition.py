@@ -163,7 +163,7 @@ def _check_images(
     lost = sum(captions.get(row[UID]) != row[CAPTION] for row in rows)
     if lost:
         raise ValueError(
-            f"{where}: must hold the captions of the negatives; of {len(rows)}, {lost} are not there"
+            f"{where}: must hold the captions of the negatives; {lost} of {len(rows)} are missing"
         )
     if behind is None:
         return 0
@@ -171,7 +171,7 @@ def _check_images(
     compared = [uid for uid in wanted if ours.get(uid) and theirs[uid]]
     others = sum(ours[uid] != theirs[uid] for uid in compared)
     if others:
-        raise ValueError(f"{where}: must hold the images of the negatives; of {len(wanted)}, {others} differ")
+        raise ValueError(f"{where}: must hold the images of the negatives; {others} of {len(wanted)} differ")
     return len(compared)
 
 
@@ -215,7 +215,7 @@ def _describe_compared(num_compared: int, num_uids: int) -> list[str]:
         return []
     lost = num_uids - num_compared
     return [
-        f"The pictures of {lost:,} of {num_uids:,} captions could not be compared with the negatives' own."
+        f"For {lost:,} of {num_uids:,} captions the image could not be compared with the negatives' image."
     ]
 
 

@@ -65,7 +65,7 @@ def open_pas(config: ProbeConfig) -> OpenedPas:
 
     def fingerprint() -> dict[str, str]:
         if not is_scored_by(scorer, run, config.input):
-            raise ValueError(f"scorer={name!r}: must be the one whose image embeddings are in {config.input}")
+            raise ValueError(f"scorer={name!r}: must be the scoring model of {config.input}")
         return {"input": identify(run), "lexicon": fingerprint_folder(PACKAGED.with_name("lexicon"))}
 
     fingerprint()
@@ -102,7 +102,7 @@ def read_samples(run: dict[str, Any], source: str, count: int | None, seed: int)
             pool = [_draw(pa.concat_tables(pool), count, seed)]
     table = pa.concat_tables(pool) if pool else None
     if not table:
-        raise ValueError(f"input={source!r}: no sample of it has phrases; curate with select.rule=cpi")
+        raise ValueError(f"input={source!r}: no sample has phrases; curate with select.rule=cpi")
     uids, captions, phrases = (table[name].to_pylist() for name in (UID, CAPTION, PHRASES))
     image_ND = to_matrix(table[IMAGE_EMBEDDING]).astype(np.float32)
     alignment_N = table[ALIGNMENT].to_numpy().astype(np.float64)

@@ -35,7 +35,7 @@ def check_bad_rows(said: str, counts: Mapping[str, int], most_bad: float, what: 
     num_rows, bad = _count_rows(counts), _find_bad(counts)
     sound = {status: counts[status] for status in _UNUSED if counts.get(status)}
     if sum(bad.values()) == num_rows - sum(sound.values()):
-        reasons = _list_counts(bad | sound) or "there are none"
+        reasons = _list_counts(bad | sound) or "no rows"
         raise UserError(f"{said}: none of {num_rows:,} {what} can be used ({reasons})")
     _refuse(said, bad, num_rows, what, "max_bad_fraction", most_bad)
 
@@ -48,7 +48,7 @@ def check_bad_pictures(
     missing = {status: counts.get(status, 0) for status in MISSING_STATUSES if counts.get(status)}
     there = {status: count for status, count in counts.items() if status not in MISSING_STATUSES}
     _refuse(said, missing, sum(counts.values()), what, "max_missing_fraction", most_missing)
-    what = f"{what} that are there"
+    what = f"present {what}"
     _refuse(said, _find_bad(there), sum(there.values()), what, "max_bad_fraction", most_bad)
 
 

@@ -32,7 +32,7 @@ def check_left(leak: Leak, overlap: str) -> None:
     """Raise UserError where the test set would have no image left."""
     if overlap == DROP and leak.shared.images and leak.shared.images == leak.shared.num_images:
         raise UserError(
-            f"overlap=drop: {_say(leak)}, so none is left; name other images, or set overlap=warn"
+            f"overlap=drop: {_say(leak)}, which empties the test set; name other images, or set overlap=warn"
         )
 
 

@@ -53,8 +53,10 @@ class Lease:
         except ValueError as error:
             raise LeaseLost(f"{error}; nothing more was committed") from error
         if found is None or found["holder"] != self.holder:
-            now = f"process {found['process']} on {found['host']}" if found else "nobody"
-            raise LeaseLost(f"the lease of {self.folder.uri} went to {now}, so nothing more was committed")
+            now = (
+                f"process {found['process']} on {found['host']} took" if found else "another process removed"
+            )
+            raise LeaseLost(f"{now} the lease of {self.folder.uri}; nothing more was committed")
 
     def renew(self) -> None:
         """Renew three times per lease period until stopped or lost. A failing storage is asked again."""
@@ -132,7 +134,7 @@ def _take(folder: Folder, lease: Lease) -> None:
     if found:  # else it was released in between
         folder.remove(LEASE)
     if not folder.create_json(lease.content(), LEASE):
-        raise HeldError(f"out={folder.uri!r}: another run has just begun there; wait for it")
+        raise HeldError(f"out={folder.uri!r}: another run has just started there; wait for it")
 
 
 def check_free(folder: Folder) -> None:
@@ -177,7 +179,7 @@ def read_lease(folder: Folder) -> dict[str, Any] | None:
         is_lease = False
     if not is_lease:
         raise ValueError(
-            f"{folder.at(LEASE)}: is no lease of raycomp; remove it if nothing writes in that folder"
+            f"{folder.at(LEASE)}: not a raycomp lease file; remove it if no run writes to that folder"
         )
     return found
 

@@ -140,7 +140,7 @@ def _check_finished(folder: Folder, run: dict[str, Any]) -> None:
     except ValueError as error:
         raise ValueError(
             f"out={folder.uri!r}: the run there was finished, but {error}; remove the folder or name another "
-            f"to have its results again"
+            f"one, and run again"
         ) from error
 
 

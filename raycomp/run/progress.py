@@ -242,7 +242,7 @@ def _name_lack(worker_pools: WorkerPools) -> str | None:
     wanted = sum(place.workers for place in worker_pools.values() if place.where == GPUS)
     executor = find_current() if wanted else None
     there = executor.count("GPU") if executor else wanted
-    return f"GPUs ({there:.0f} of {wanted} are there)" if there < wanted else None
+    return f"GPUs ({there:.0f} of {wanted} available)" if there < wanted else None
 
 
 def name_bottleneck(busy: Mapping[str, float], worker_pools: WorkerPools) -> str | None:

@@ -77,7 +77,7 @@ def _watch(address: str, patience_s: float, stop: threading.Event) -> None:
         except OSError as error:
             if time.monotonic() - answered > patience_s:
                 said = f"Ray's head at {address} has not answered for {patience_s:.0f} s ({error})"
-                rest = "the same command resumes from what is finished"
+                rest = "the same command resumes the run"
                 print(f"raycomp: {said}; once that is fixed: {rest}", file=sys.stderr, flush=True)
                 os._exit(ClusterFailed.exit_code)
 
@@ -92,7 +92,7 @@ def unwrap(error: Exception) -> Exception:
 def find_lost(error: Exception) -> Exception | None:
     """Return Ray's own failure, without the wrappers of tasks; None where Ray did its work."""
     cause = unwrap(error)
-    # An actor whose constructor raised, and an object that cannot be read, are our own mistakes.
+    # An actor whose constructor raised, and an object that cannot be unpickled, are errors in raycomp.
     is_ours = getattr(cause, "actor_init_failed", False) or getattr(cause, "traceback_str", None)
     return cause if isinstance(cause, _LOST) and not is_ours else None
 
@@ -122,6 +122,6 @@ def say_refused(address: str) -> str:
     if os.environ.get("RAY_AUTH_MODE") != "token":
         lack, wanted = "RAY_AUTH_MODE is not token", f"RAY_AUTH_MODE=token, and {where}"
     else:
-        lack, wanted = "the token here is missing or another one", where
-    failed = "authentication failed: the cluster asks for a token"
+        lack, wanted = "the token is missing or wrong", where
+    failed = "authentication failed: the cluster requires a token"
     return f"cluster.address={address!r}: {failed}, {lack}; set {wanted}"

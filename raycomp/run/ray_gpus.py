@@ -77,8 +77,8 @@ def await_gpu(
         ray.cancel(asked)
         there = ray.cluster_resources().get("GPU", 0)
         raise ValueError(
-            f"cluster.gpu: no GPU came free within cluster.wait_s={limit_s:g} s, asked for at {asked_at} "
-            f"({there:.0f} are there); set cluster.gpu=true to wait on, cluster.gpu=false to score on CPUs"
+            f"cluster.gpu: no GPU was free within cluster.wait_s={limit_s:g} s, requested at {asked_at} "
+            f"({there:.0f} available); set cluster.gpu=true to keep waiting, cluster.gpu=false for CPUs"
         )
     node, found = ray.get(asked)
     if found is None:
@@ -88,8 +88,8 @@ def await_gpu(
 
 def _say_none(node: str) -> str:
     return (
-        f"cluster.gpu: node {node} says that it has a GPU, and torch finds none there; mend its driver, or "
-        f"set cluster.gpu=false to score on CPUs"
+        f"cluster.gpu: node {node} reports a GPU, but torch finds none there; fix its driver, or set "
+        f"cluster.gpu=false to score on CPUs"
     )
 
 

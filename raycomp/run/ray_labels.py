@@ -24,7 +24,9 @@ def ask_labels(config: ClusterConfig) -> dict[str, Any]:
     has_autoscaler = count_offered("CPU") or count_offered("GPU")
     if not has_autoscaler and not any(wanted.items() <= labels.items() for labels in nodes):
         said = ",".join(config.labels)
-        raise ValueError(f"cluster.labels={said!r}: no node has them, and no autoscaler would bring one")
+        raise ValueError(
+            f"cluster.labels={said!r}: no node has these labels and no autoscaler can add one; label a node"
+        )
     return {"label_selector": wanted}
 
 

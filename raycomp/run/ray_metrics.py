@@ -25,15 +25,15 @@ class Kind(NamedTuple):
 LABELS = ("run", "out", "phase")
 """Labels of every metric: the run's id in run.json, its folder, and the phase."""
 METRICS = {
-    "raycomp_rows": Kind(Counter, "rows that are done, by their status", ("status",)),
+    "raycomp_rows": Kind(Counter, "finished rows, by status", ("status",)),
     "raycomp_busy_seconds": Kind(
-        Counter, "seconds that the workers of a stage were at work, added up", ("stage", "where")
+        Counter, "busy seconds, summed over the workers of a stage", ("stage", "where")
     ),
-    "raycomp_workers": Kind(Gauge, "workers of a stage at most", ("stage", "where")),
-    "raycomp_done": Kind(Gauge, "shards (or another unit) that are done", ("unit",)),
-    "raycomp_planned": Kind(Gauge, "shards (or another unit) that there are to do", ("unit",)),
-    "raycomp_waiting_seconds": Kind(Gauge, "for how long nothing has come, and for want of what", ("what",)),
-    "raycomp_waves": Kind(Counter, "waves that are committed"),
+    "raycomp_workers": Kind(Gauge, "maximum number of workers of a stage", ("stage", "where")),
+    "raycomp_done": Kind(Gauge, "finished shards (or another unit)", ("unit",)),
+    "raycomp_planned": Kind(Gauge, "planned shards (or another unit)", ("unit",)),
+    "raycomp_waiting_seconds": Kind(Gauge, "seconds without progress, by cause", ("what",)),
+    "raycomp_waves": Kind(Counter, "committed waves"),
 }
 
 

@@ -29,8 +29,8 @@ from raycomp.run.ray_gpus import check_gpu
 from raycomp.run.ray_private import count_restarts
 from raycomp.run.stage import CPUS, DEVICE, Scorer, Stage
 
-# Pieces of the 32 MiB into which Ray Data cuts what is read: small enough for every worker to get some, large
-# enough to be worth a task.
+# Pieces into which each block of 32 MiB that was read is split: small enough for every worker to get some,
+# large enough to be worth a task.
 _PIECES_PER_WORKER = 2
 _PIECES_AT_MOST = 16
 # The driver needs 5 kB and a millisecond for each read task, before the first row arrives.
@@ -106,7 +106,7 @@ class _Scorer:
         self.name = stage.name
         self.is_on_gpu = num_threads is None
         self.work = stage.start(num_threads)
-        assert isinstance(self.work, Scorer), f"{stage.name}: tells no device"
+        assert isinstance(self.work, Scorer), f"{stage.name}: reports no device"
 
     def __call__(self, table: pa.Table) -> pa.Table:
         try:
@@ -127,11 +127,11 @@ def _start_again(error: Exception) -> NoReturn:
     restarts = count_restarts()
     if restarts >= _RESTARTS:
         node = ray.util.get_node_ip_address()
-        said = f"a scorer was started again {restarts} times, and its GPU on node {node} broke once more"
+        said = f"a scorer was restarted {restarts} times and its GPU on node {node} failed again"
         raise ClusterFailed(
-            f"{said} ({one_line(error)}); take the node out; the same command resumes the run"
+            f"{said} ({one_line(error)}); remove the node; the same command resumes the run"
         ) from error
-    print(f"The GPU is lost to this process, which ends: {one_line(error)}", file=sys.stderr, flush=True)
+    print(f"GPU failed, restarting this scorer: {one_line(error)}", file=sys.stderr, flush=True)
     os._exit(1)
 
 

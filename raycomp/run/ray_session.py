@@ -46,7 +46,7 @@ _LONGEST_SOCKET = 107
 # What Ray appends to its temporary folder, without the process number.
 _SOCKET = "/ray/session_0000-00-00_00-00-00_000000_/sockets/plasma_store"
 _LEAST_TMPDIR_BYTES = 100_000_000
-# For work that is no phase and cannot restart: a training waits long for its own steps and for spot GPUs.
+# For work that is not a phase and cannot restart: a training waits long for its own steps and for spot GPUs.
 _PATIENCE_S = 4 * 3600.0
 
 
@@ -188,8 +188,8 @@ def check_temporary_folder() -> str:
     longest = _LONGEST_SOCKET - len(f"{_SOCKET}{os.getpid()}")
     if len(os.fsencode(folder)) > longest:
         raise ValueError(
-            f"{named}: must have at most {longest} letters, or the names of Ray's sockets below it are too "
-            f"long; set RAY_TMPDIR to a shorter folder"
+            f"{named}: must have at most {longest} characters, as Ray limits the length of socket paths; "
+            f"set RAY_TMPDIR to a shorter folder"
         )
     try:
         free = shutil.disk_usage(folder).free
@@ -198,7 +198,7 @@ def check_temporary_folder() -> str:
     if free < _LEAST_TMPDIR_BYTES:
         raise ValueError(
             f"{named}: has {free / 1e6:,.0f} MB free, must have at least {_LEAST_TMPDIR_BYTES / 1e6:,.0f} MB "
-            f"for what Ray keeps there; set RAY_TMPDIR to a folder with room"
+            f"for Ray's files; set RAY_TMPDIR to a folder with free space"
         )
     return folder
 
@@ -291,10 +291,10 @@ def _describe_gpus(config: ClusterConfig, num_cpus: int, num_nodes: int, where: 
     if config.gpu is None and least > max(_count("GPU"), offered):
         raise ValueError(
             f"cluster.scorers or train.workers={least}: must be at most {max(_count('GPU'), offered)}, the "
-            f"GPUs there are now or may come; set cluster.gpu=true to wait for more"
+            f"GPUs of the cluster or its autoscaler; set cluster.gpu=true to wait for more"
         )
     if most is None and offered == inf:
-        raise ValueError("cluster.scorers=none: must be MIN..MAX where an autoscaler has no limit of GPUs")
+        raise ValueError("cluster.scorers=none: must be MIN..MAX with an autoscaler without a GPU limit")
     gpu = await_gpu(None if config.gpu else config.wait_s, where)
     if most is None:
         there = _count("GPU")

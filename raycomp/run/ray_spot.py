@@ -22,7 +22,7 @@ def main(head: str) -> int:
     """Wait for the notice, then drain this node of the cluster at ``head``; return the exit code."""
     instance = os.environ["RAY_CLOUD_INSTANCE_ID"]
     deadline = wait_for_notice(os.environ.get("AWS_EC2_METADATA_SERVICE_ENDPOINT", _METADATA))
-    print(f"{instance}: to be taken back at {deadline:%H:%M:%S} UTC", flush=True)
+    print(f"{instance}: AWS will stop this machine at {deadline:%H:%M:%S} UTC", flush=True)
     refused = drain(head, instance, deadline)
     print(f"{instance}: {refused or 'drained'}", flush=True)
     return 1 if refused else 0

@@ -87,14 +87,15 @@ class Run:
         known = self._started_on or device
         if known != device:
             raise ValueError(
-                f"out={self.folder.uri!r}: was started on a {known} and would resume on a {device}, where "
-                f"scores end in other bits; set cluster.gpu={'true' if known == 'gpu' else 'false'} or name "
-                f"another folder"
+                f"out={self.folder.uri!r}: was started on a {known} and would resume on a {device}, whose "
+                f"scores differ in the last bits; set cluster.gpu={'true' if known == 'gpu' else 'false'} or "
+                f"name another folder"
             )
         if gpu is not None and self._started_with not in (None, gpu):
             raise ValueError(
                 f"out={self.folder.uri!r}: was started on {say_gpu(self._started_with)} and would resume on "
-                f"{say_gpu(gpu)}, where scores end in other bits; use such GPUs or name another folder"
+                f"{say_gpu(gpu)}, whose scores differ in the last bits; use the first kind of GPU or name "
+                f"another folder"
             )
         self.start_over()
         self.record |= {"device": device, **({"gpu": dict(gpu)} if gpu is not None else {})}
@@ -106,7 +107,7 @@ class Run:
         ``bind`` does so, unless the command has compared the content and set ``is_stale`` to False.
         """
         if self.is_stale:
-            self._say("input: files were modified since this run started; their results are made again")
+            self._say("input: files were modified since this run started; their results are computed again")
             for name in (WORK, *self.outputs):
                 self.folder.remove(name)
         self.is_stale = False
@@ -120,8 +121,8 @@ class Run:
         changed = [name for name in before if name != TIMES and now[name] != before[name]]
         if changed:
             raise ValueError(
-                f"{', '.join(changed)}: changed while the run went on, so its results are of neither and not "
-                f"published; run again into another folder"
+                f"{', '.join(changed)}: changed during the run; the results are discarded; run again into "
+                f"another folder"
             )
 
     def close(
@@ -144,7 +145,7 @@ class Run:
         lost = [status for status, count in read.items() if status != OK and came.get(status, 0) != count]
         strange = set() if reasons is None else set(came) - {kept, *read, *reasons}
         if lost or strange or sum(read.values()) != sum(came.values()):
-            raise RuntimeError(f"the funnel does not close: {dict(read)} read, {dict(came)} found")
+            raise RuntimeError(f"the counts do not add up: {dict(read)} read, {dict(came)} found")
         num_read = sum(came.values())
         funnel = {
             "read": num_read,
@@ -170,7 +171,7 @@ class Run:
     def publish(self, say: Say) -> None:
         """Write report.html and run.json, tidy up. ``start_run`` calls it where its block ends well."""
         if "funnel" not in self.record:
-            raise RuntimeError(f"{self.record['kind']}: ended with its funnel open")
+            raise RuntimeError(f"{self.record['kind']}: ended without its row counts")
         self.check_unchanged()
         self.lease.check()
         for output in self.staged:
@@ -244,7 +245,7 @@ def _watched(run: Run, first_event: str, rerun: str) -> Iterator[None]:
     def check() -> None:
         run.lease.check()
         if not folder.exists(RUN):
-            raise LeaseLost(f"out={folder.uri!r}: the run was taken back")
+            raise LeaseLost(f"out={folder.uri!r}: {RUN} was removed during the run")
 
     with keep_events(folder, run.record["id"], check):
         log_event(first_event, kind=run.record["kind"], out=folder.uri, command=rerun)
@@ -273,7 +274,7 @@ def _leave_no_start(run: Run) -> None:
 def _keep_failure(run: Run, error: BaseException, says: str) -> None:
     """Record a failure of the run that the same command would repeat.
 
-    A storage error, a lost cluster or a signal is no failure of the run itself: the run can be resumed.
+    A storage error, a lost cluster or a signal does not make the run failed: it can be resumed.
     """
     cause = getattr(error, "cause", error)
     if isinstance(cause, (OSError, LeaseLost, ClusterFailed)) or not isinstance(cause, Exception):

@@ -69,11 +69,11 @@ def choose_executor(
             raise ValueError(f"cluster.executor=local: {reason}; set cluster.executor=ray")
         return True, "cluster.executor=local"
     if reason is None and is_within:
-        return True, "as the run around it"
+        return True, "same as the outer run"
     reason = reason or better or _find_ray(config) or _find_size(num_bytes)
     if reason:
         return False, reason
-    return True, "no cluster is named, no GPU is there, the input is small; set cluster.executor=ray for Ray"
+    return True, "no cluster named, no GPU found, small input; set cluster.executor=ray for Ray"
 
 
 def _find_ray(config: ClusterConfig) -> str | None:
@@ -101,7 +101,7 @@ def _find_more(config: ClusterConfig) -> str | None:
     """Return the option that requires more than one process on CPUs."""
     _, most = config.span or (1, 1)
     if most > 1:
-        return f"cluster.scorers or train.workers={most} are several processes"
+        return f"cluster.scorers or train.workers={most} needs several processes"
     return "cluster.gpu=true asks for a GPU" if config.gpu else None
 
 
@@ -121,4 +121,4 @@ def _start_local(config: ClusterConfig) -> tuple[Local, Session]:
 def say_many(count: int) -> str | None:
     """Return why so many trainings run in parallel on Ray, one process each; None for few."""
     is_many = count > MOST_ONE_BY_ONE and len(os.sched_getaffinity(0)) > 1
-    return f"{count} trainings go side by side there" if is_many else None
+    return f"{count} trainings run in parallel on Ray" if is_many else None

@@ -135,10 +135,10 @@ class Phase:
         stood = f"{self.name}: {stall} for {current().stall_s:,.0f} s"
         if num_stalls > _MOST_STALLS:
             raise ClusterFailed(
-                f"{stood}, {num_stalls} times without a commit in between; what is committed is kept, "
-                f"the same command resumes it"
+                f"{stood}, {num_stalls} times without a commit in between; commits are kept, the same "
+                f"command resumes"
             ) from stall
-        print(f"{stood}; begun again from its commits", file=sys.stderr, flush=True)
+        print(f"{stood}; restarted from its commits", file=sys.stderr, flush=True)
         log_event("stall", phase=self.name, stalls=num_stalls)
 
     def _read_manifests(self) -> tuple[Stats, set[int]]:

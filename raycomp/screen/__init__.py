@@ -5,13 +5,13 @@ from raycomp.config.commands import Command
 
 COMMANDS = {
     "screen": Command(
-        "tell which planted faults PAS finds and alignment does not, without training on a choice",
+        "measure which planted faults PAS removes and alignment keeps",
         "screen.command:screen",
         "job --set --out",
         "screen.config:ScreenConfig",
     ),
     "slope": Command(
-        "measure what a growing share of faulty pairs costs a CLIP that is trained on them",
+        "measure a trained CLIP's loss of accuracy per share of faulty pairs",
         "screen.slope_command:slope",
         "job --set --out",
         "screen.config:SlopeConfig",

@@ -59,7 +59,7 @@ def screen(config: ScreenConfig, out: str, say: Say = print) -> dict[str, Any]:
                 pass
             left = [one_run for one_run in runs if not run.folder.exists(_RUNS, f"{one_run.name}.json")]
             jobs = [(one_run, config, run.work, run.folder) for one_run in left]
-            for one_run, *_ in map_some(run_one, jobs, num_tasks, run.lease.check, "screen", "cell"):
+            for one_run, *_ in map_some(run_one, jobs, num_tasks, run.lease.check, "screen", "run"):
                 _say_run(run.folder, one_run, say)
         _close(run, config, runs)
     return run.record
@@ -104,4 +104,4 @@ def _close(run: Run, config: ScreenConfig, runs: list[ScreenRun]) -> None:
         tables=tables,
         charts=list(charts.values()),
     )
-    run.report(f"screened {len(runs):,} cells", page)
+    run.report(f"screened {len(runs):,} runs", page)

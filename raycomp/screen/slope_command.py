@@ -55,7 +55,7 @@ def slope(config: SlopeConfig, out: str, say: Say = print) -> dict[str, Any]:
             left = [one_run for one_run in runs if not run.folder.exists(_RUNS, f"{one_run.name}.json")]
             jobs = [(one_run, config, run.work, run.folder) for one_run in left]
             num_tasks = config.side_by_side or session.count_cores()
-            for one_run, *_ in map_some(run_slope, jobs, num_tasks, run.lease.check, "slope", "cell"):
+            for one_run, *_ in map_some(run_slope, jobs, num_tasks, run.lease.check, "slope", "run"):
                 _say_run(run.folder, one_run, say)
         _close(run, runs)
     return run.record
@@ -199,4 +199,4 @@ def _close(run: Run, runs: Sequence[SlopeRun]) -> None:
         tables=make_slope_tables(found),
         charts=list(charts.values()),
     )
-    run.report(f"trained and tested {len(runs):,} cells", page)
+    run.report(f"trained and tested {len(runs):,} runs", page)

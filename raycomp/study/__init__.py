@@ -4,7 +4,7 @@ from raycomp.config.commands import Command
 
 COMMANDS = {
     "study": Command(
-        "compare subsets and negatives on the little world, where all is known",
+        "compare subsets and negatives on the little world, where every fault is known",
         "study.command:study",
         "job --set --out",
         "study.config:StudyConfig",

@@ -67,7 +67,7 @@ def _close(run: Run, runs: Sequence[StudyRun]) -> None:
         run.folder.write_bytes(cut_out(chart).encode(), _FIGURES, f"{name}.svg")
     verdicts = say_verdicts(planned)
     run.close({OK: len(runs)}, {OK: len(runs)}, OK, verdicts=verdicts)
-    reported = "; ".join([f"trained {len(runs):,} cells", *verdicts])
+    reported = "; ".join([f"trained {len(runs):,} runs", *verdicts])
     page = render_page("study/page.html.jinja", run=run.record, tables=tables, charts=list(charts.values()))
     run.report(reported, page)
 
@@ -76,7 +76,7 @@ def _run_all(
     jobs: Sequence[tuple[StudyRun, Place, StudyConfig, Folder]], num_tasks: int, run: Run, say: Say
 ) -> None:
     """Train the runs that are not done, several at a time, in their order."""
-    for one_run, *_ in map_some(run_one, jobs, num_tasks, run.lease.check, "study", "cell"):
+    for one_run, *_ in map_some(run_one, jobs, num_tasks, run.lease.check, "study", "run"):
         facts = run.folder.read_json(_RUNS, f"{one_run.name}.json")
         first, last = facts["losses"]
         say(

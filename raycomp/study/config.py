@@ -34,8 +34,9 @@ class StudyConfig:
     """Test scenes of colours and shapes that were seen together in training."""
     unseen_scenes: int = 400
     """Test scenes with a colour and a shape that were not seen together."""
-    cells: tuple[str, ...] = ()
-    """Runs to train, as METHOD-ARM or METHOD-ARM-OPERATION (clip-cpi50, negclip-full-swap); none = all."""
+    runs: tuple[str, ...] = ()
+    """Runs to train, as METHOD-SUBSET or METHOD-SUBSET-OPERATION (clip-cpi50, negclip-full-swap); none =
+    all."""
     side_by_side: int | None = field(default=None, metadata=FREE)
     """Number of concurrent trainings, each on one CPU; none = the number of cores. No result depends on
     it."""
@@ -52,7 +53,12 @@ class StudyConfig:
         check_count("scenes", self.scenes, 2)
         check_count("batch_size", self.batch_size, 2)
         least = 2 * self.batch_size
-        check(self.pairs >= least, "pairs", self.pairs, f"at least {least}, two batches, as arms are halves")
+        check(
+            self.pairs >= least,
+            "pairs",
+            self.pairs,
+            f"at least {least}, two batches, as each subset is half of the pairs",
+        )
         least = self.batch_size
         check(self.scorer_pairs >= least, "scorer_pairs", self.scorer_pairs, f"at least {least}, a batch")
         for name in ("pairs", "scorer_pairs"):

@@ -35,7 +35,7 @@ class Result:
     category_R: np.ndarray
     seen_R: np.ndarray
     values: dict[str, np.ndarray]
-    """right, augmented and brittle, bool [R]."""
+    """By measure: right, augmented, and in between (``BRITTLE``), bool [R]."""
 
     def share(self, category: str, what: str = RIGHT, seen: bool = True) -> float:
         """Return the share of a category's rows in percent; NaN where there are none."""

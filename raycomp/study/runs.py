@@ -56,7 +56,7 @@ class StudyRun:
 
     @property
     def group(self) -> str:
-        """The run without its seed, as ``--set cells`` names it."""
+        """The run without its seed, as ``--set runs`` names it."""
         return "-".join([self.method, self.subset, *([self.operation.lower()] if self.operation else [])])
 
     @property
@@ -82,9 +82,9 @@ def list_runs(config: StudyConfig) -> list[StudyRun]:
     """
     runs = list(_list_all(config))
     groups = tuple(dict.fromkeys(one_run.group for one_run in runs))
-    for group in config.cells:
-        check_choice("cells", group, groups)
-    return [one_run for one_run in runs if not config.cells or one_run.group in config.cells]
+    for group in config.runs:
+        check_choice("runs", group, groups)
+    return [one_run for one_run in runs if not config.runs or one_run.group in config.runs]
 
 
 def _list_all(config: StudyConfig) -> Iterator[StudyRun]:

@@ -36,8 +36,8 @@ METRICS: dict[str, Metric] = {
 }
 _SAID = "In percent; 95 % intervals by Student's t over seeds. "
 _OF_METRICS = (
-    "Augmented: caption and paraphrase are both scored above the negative. Brittle: the negative is scored "
-    "between them; lower is better. recall@1: both directions among the scenes of seen pairs. The last "
+    "Augmented: caption and paraphrase are both scored above the negative. Brittleness: the negative "
+    "lies between them; lower is better. recall@1: both directions among the scenes of seen pairs. The last "
     "column covers scenes with a pair of colour and shape that no training pair shows or names, though "
     "training negatives may. A negative often names fewer such pairs than its caption, so a preference for "
     "familiar pairs can score below chance. ADD writes no negative for captions of three objects."

@@ -146,9 +146,7 @@ def count_faults(subset: str, uids: pa.ChunkedArray, scores: pa.Table) -> dict[s
     """
     wanted = len(scores) if subset == FULL else exact_share(KEEP, len(scores))
     if len(uids) != wanted:
-        raise ValueError(
-            f"{subset}: has {len(uids)} of the {wanted} pairs that it should; give a world more pairs"
-        )
+        raise ValueError(f"{subset}: has {len(uids)} pairs, must have {wanted}; set more pairs per world")
     own = pc.fill_null(scores.filter(pc.is_in(scores[UID], uids))[FAULT], NO_FAULT)
     return {"pairs": wanted, "faults": dict(sorted(Counter(own.to_pylist()).items()))}
 

@@ -4,7 +4,7 @@ from raycomp.config.commands import Command
 
 COMMANDS = {
     "sweep": Command(
-        "try dials of a command with Ray Tune, choose the best, tell what it is worth",
+        "try options of a command with Ray Tune, choose the best and report it on other seeds",
         "sweep.command:sweep",
         "job --space --set --out --verify",
         "sweep.config:SweepConfig",

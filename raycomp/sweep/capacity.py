@@ -52,13 +52,13 @@ def count_trials(config: SweepConfig, session: Session) -> int:
         most = min(most, most if math.isinf(gpus) else int(gpus) // workers)
     if most < 1:
         raise ValueError(
-            f"train.train.workers={workers}: a trial needs {cpus_of(1, workers)} CPUs with so many, the "
-            f"cluster can have {session.num_cpus}"
+            f"train.train.workers={workers}: a trial needs {cpus_of(1, workers)} CPUs, the "
+            f"cluster has {session.num_cpus}; set fewer"
         )
     asked = config.max_concurrent
     if asked is not None and asked > most:
         raise ValueError(
-            f"max_concurrent={asked}: must be at most {most}, for {cpus_of(asked, workers)} CPUs are needed "
-            f"and the cluster can have {session.num_cpus}"
+            f"max_concurrent={asked}: must be at most {most}; {cpus_of(asked, workers)} CPUs are needed, the "
+            f"cluster has {session.num_cpus}"
         )
     return asked or max(1, min(most, session.count_cores() // workers))

@@ -17,14 +17,14 @@ def repair_trials(plan: Plan, journal: Journal, say: Callable[[str], None]) -> N
     """
     for name, file, why in list(_list_damaged(plan, journal)):
         journal.remove(*filter(None, (name, file)))
-        say(f"{TRIALS}/{name}{file and '/'}{file}: {why}; removed, to be trained again")
+        say(f"{TRIALS}/{name}{file and '/'}{file}: {why}; removed, will be trained again")
     for name in journal.list_trials():
         options, _ = journal.read_options(name)
         if options != (spelled := plan.spell(options)):
             option = next(one for one in options if options[one] != spelled[one])
             raise ValueError(
                 f"{journal.folder.at(TRIALS, name)}: was started by another version of raycomp, which wrote "
-                f"{option}={options[option]} for {spelled[option]}; name another folder"
+                f"{option}={options[option]} as {spelled[option]}; name another folder"
             )
 
 
@@ -33,8 +33,8 @@ def check_trials(plan: Plan, journal: Journal) -> None:
     damaged."""
     for name, file, why in _list_damaged(plan, journal):
         raise ValueError(
-            f"{journal.folder.at(TRIALS, *filter(None, (name, file)))}: {why}; the sweep was finished, so "
-            f"remove its folder or name another one to have it again"
+            f"{journal.folder.at(TRIALS, *filter(None, (name, file)))}: {why}; the sweep was finished: "
+            f"remove its folder or name another one, and run again"
         )
 
 
@@ -53,22 +53,20 @@ def _list_damaged(plan: Plan, journal: Journal) -> Iterator[tuple[str, str, str]
             options, _ = journal.read_options(name)
         except ValueError as error:
             if not _OWN_NAME.fullmatch(name):
-                raise _refuse(journal, name, "is not the name of a trial") from error
+                raise _refuse(journal, name, "not a trial's name") from error
             yield name, "", f"its options cannot be read: {error}"
             continue
         _check_options(plan, journal, name, options)
         for training in journal.list_seed_trainings(name):
             if training not in own:
-                raise _refuse(
-                    journal, f"{name}/{training.name}.json", "no training of this sweep has that seed"
-                )
+                raise _refuse(journal, f"{name}/{training.name}.json", "this sweep has no such seed")
             if why := _find_damage(journal, name, training):
                 yield name, f"{training.name}.json", why
 
 
 def _check_options(plan: Plan, journal: Journal, name: str, options: dict[str, str]) -> None:
     if name != name_trial(options):
-        raise _refuse(journal, name, "its options are not those that it is named after")
+        raise _refuse(journal, name, "its options do not match its name")
     try:
         plan.spell(options)
     except ValueError as error:
@@ -86,4 +84,4 @@ def _find_damage(journal: Journal, name: str, training: SeedTraining) -> str:
 
 def _refuse(journal: Journal, name: str, why: str) -> ValueError:
     where = journal.folder.at(TRIALS, *name.split("/"))
-    return ValueError(f"{where}: is not of this sweep: {why}; remove it")
+    return ValueError(f"{where}: belongs to another sweep: {why}; remove it")

@@ -67,8 +67,8 @@ def choose_best(
     if not whole:
         reasons = [f": {one.why}" for trial in own for one in trial.outcomes.values() if one.status == FAILED]
         said = ", ".join(f"{option}={value}" for option, value in group.items())
-        why = (reasons or [f": no {metric} is told" if own else ""])[0]
-        raise ValueError(f"space: no trial{said and ' of '}{said} came to its end{why}")
+        why = (reasons or [f": {metric} was not reported" if own else ""])[0]
+        raise ValueError(f"space: no trial{said and ' of '}{said} finished{why}")
     sign = 1 if mode == "max" else -1
 
     def rank(trial: Trial) -> float:

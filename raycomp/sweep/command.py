@@ -243,7 +243,7 @@ def _close(run: Run, plan: Plan, winners: Sequence[Winner], metric: str) -> None
         {
             "group": dict(one.group),
             "trial": one.trial.name,
-            "dials": dict(one.trial.options),
+            "options": dict(one.trial.options),
             "development": vars(one.development),
             "report": vars(one.report),
         }
@@ -252,7 +252,7 @@ def _close(run: Run, plan: Plan, winners: Sequence[Winner], metric: str) -> None
     run.close({OK: sum(came.values())}, came, OK, reasons=(FAILED, STOPPED), metric=metric, best=best)
     run.record["warnings"] = list_warnings(plan, trials, winners, metric)
     tables = make_tables(plan, trials, winners, metric)
-    if plan.config.beside:
+    if plan.config.published:
         tables.insert(1, published_table(plan, trials, metric))
     charts = {f"over-{name}": chart for name, chart in _draw(plan, trials, metric)}
     for name, chart in charts.items():
@@ -268,7 +268,7 @@ def _close(run: Run, plan: Plan, winners: Sequence[Winner], metric: str) -> None
 def _draw(plan: Plan, trials: Sequence[Trial], metric: str) -> Iterator[tuple[str, Html]]:
     makers = (list_curves, list_grids, list_trade_offs)
     curves = [curve for make in makers for curve in make(plan, trials, metric)]
-    for curve in [*curves, *([published_curve()] if plan.config.beside else [])]:
+    for curve in [*curves, *([published_curve()] if plan.config.published else [])]:
         shape = (curve.is_log, not curve.is_measured)
         yield curve.name, response(curve.title, curve.option, curve.unit, curve.series, *shape)
     for plot in list_plots(plan, trials, metric):

@@ -14,9 +14,9 @@ from raycomp.words import WORLD_STREAMS
 SEARCHES = ("grid", "random", "optuna")
 SCHEDULERS = ("none", "asha")
 REPORTS = ("best", "all")
-# Published curves that can be drawn with a response (sweep/curves.py).
-COMPANIONS = ("retention",)
-NO_WORLD = "with little worlds, which bring their own; name curated or train.input for data of yours"
+# Published curves that can be drawn next to a sweep's own (sweep/curves.py).
+PUBLISHED = ("retention",)
+NO_WORLD = "with little worlds, which set it; set curated or train.input to use your own data"
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ class SweepConfig:
     that finished."""
     seed: int = 0
     """Draws seeds, little worlds and the random parts of the search."""
-    beside: str | None = field(default=None, metadata=FREE)
+    published: str | None = field(default=None, metadata=FREE)
     """retention: draw the curve of Go et al. (arXiv 2605.22651), Table 1, with the response."""
     curated: str | None = field(default=None, metadata=PLACE)
     """A curation whose scores every trial selects from; none = train.input, or little worlds if that is none,
@@ -127,18 +127,19 @@ class SweepConfig:
         check_choice("search", self.search, SEARCHES)
         check_choice("scheduler", self.scheduler, SCHEDULERS)
         check_choice("report", self.report, REPORTS)
-        if self.beside is not None:
-            check_choice("beside", self.beside, COMPANIONS)
+        if self.published is not None:
+            check_choice("published", self.published, PUBLISHED)
         for name, least, limit in (("num_samples", 1, 10_000), ("seeds", 1, 100), ("report_seeds", 0, 100)):
             check_count(name, getattr(self, name), least, limit)
         check(
-            self.seeds + self.report_seeds <= 100, "report_seeds", self.report_seeds, "100 with seeds at most"
+            self.seeds + self.report_seeds <= 100,
+            "report_seeds",
+            self.report_seeds,
+            "at most 100 together with seeds",
         )
         check(0 <= self.seed < 10_000, "seed", self.seed, "from 0 to 9999")
         is_staged = self.scheduler != "asha" or self.seeds > 1
-        check(
-            is_staged, "seeds", self.seeds, "at least 2 with scheduler=asha, which stops after some of them"
-        )
+        check(is_staged, "seeds", self.seeds, "at least 2 with scheduler=asha, which can stop after each")
         if self.max_concurrent is not None:
             check_count("max_concurrent", self.max_concurrent, 1)
         self._check_places()
@@ -147,7 +148,7 @@ class SweepConfig:
         if self.command == "continual":
             methods = self.continual.method
             check(len(methods) == 1 and methods != ("all",), "continual.method", ",".join(methods), "one")
-            check(self.beside is None, "beside", self.beside, "none with command=continual")
+            check(self.published is None, "published", self.published, "none with command=continual")
             shared = self.continual.tune.workers
             check((shared or 1) == 1, "continual.tune.workers", shared, "none: a trial is one process")
             little, num = self.continual.little.backbones, self.seeds + self.report_seeds
@@ -157,10 +158,12 @@ class SweepConfig:
         elif self.has_worlds:
             own = (("train.model", self.train.model, TrainConfig().model), ("evaluate", self.evaluate, None))
             for name, value, default in own:
-                check(value == (default or EvaluateConfig()), name, "set", f"as it is {NO_WORLD}")
+                check(value == (default or EvaluateConfig()), name, "set", f"unset {NO_WORLD}")
             check(self.report_on is None, "report_on", "set", f"none {NO_WORLD}")
         else:
-            check(bool(self.evaluate.benchmarks), "evaluate.benchmarks", "", "set: what trials are asked")
+            check(
+                bool(self.evaluate.benchmarks), "evaluate.benchmarks", "", "set: trials are evaluated on them"
+            )
 
     @property
     def has_worlds(self) -> bool:

@@ -16,10 +16,10 @@ from raycomp.table import Estimate, is_numeral, plain, write_cell
 BEST = "best.py"
 _HEAD = '''"""The best of a sweep of {space}
 
-by {metric} on development seeds; what report seeds say of it, of which nothing was chosen, stands beside:
+by {metric} on development seeds, next to its result on report seeds, which selected nothing:
 {reported}
 
-    raycomp sweep {file} --out AGAIN      # trains it again, seed by seed, to the same figures
+    raycomp sweep {file} --out AGAIN      # repeats its trainings with the same results
 {lines}
 
 Cost: that of {num} of the sweep's trainings.
@@ -92,8 +92,8 @@ def _write_training(plan: Plan, winner: Winner) -> str:
     command = plan.config.command
     base = changed_options(getattr(plan.config, command))
     options = {**base, **plan.split(winner.trial.options)[command]}
-    of_train = "The training alone; a trial's seed, pairs and little world are not in it."
-    text = of_train if command == "train" else "The command alone; a trial's seed is not in it."
+    of_train = "The training's options, without a trial's seed, pairs and little world."
+    text = of_train if command == "train" else "The command's options, without a trial's seed."
     return _FUNCTION.format(name=command, kind=_find_kind(plan), text=text, options=_write(options))
 
 

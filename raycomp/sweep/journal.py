@@ -1,7 +1,7 @@
 """The journal of a sweep: a folder for each trial, a file for each training that ended.
 
-``trials/NAME/dials.json``: the trial's options and its start. ``trials/NAME/SITE.json``: the outcome of a
-training. It is written last, so a training with this file is never repeated, even after a kill.
+``trials/NAME/options.json``: the trial's options and its start. ``trials/NAME/SEED.json``: the outcome of
+one seed's training. It is written last, so a training with this file is never repeated, even after a kill.
 """
 
 import re
@@ -15,14 +15,16 @@ from raycomp.data.runs import digest
 from raycomp.table import Estimate
 
 TRIALS = "trials"
-_OPTIONS = "dials.json"
+_OPTIONS = "options.json"
+_FORMER = "dials.json"  # written instead by former versions
 _NAME_LETTERS = 12
 _SEED_TRAINING = re.compile(r"(.+)-(\d+)\.json", re.ASCII)
 DEVELOPMENT, REPORT = "development", "report"
 # Outcomes of a training: finished, failed (with the reason), or not started because its trial was stopped.
 FINISHED, FAILED, STOPPED = "finished", "failed", "stopped"
 _OUTCOME = {"status": (str,), "metrics": (dict,), "seconds": (int, float), "starts": (int,), "why": (str,)}
-_STARTED = {"dials": (dict,), "begun": (str,)}
+_STARTED = {"options": (dict,), "started": (str,)}
+_FORMER_NAMES = {"dials": "options", "begun": "started"}
 
 
 @dataclass(frozen=True)
@@ -89,7 +91,7 @@ def _check_types(values: Any, types: Mapping[str, tuple[type, ...]]) -> None:
         raise ValueError(f"must have {', '.join(types)}")
     for name, wanted in types.items():
         if type(values[name]) not in wanted:
-            raise ValueError(f"{name}={values[name]!r}: is of the wrong type")
+            raise ValueError(f"{name}={values[name]!r}: has the wrong type")
 
 
 @dataclass(frozen=True)
@@ -134,7 +136,8 @@ class Journal:
     def start(self, options: Mapping[str, str], now: str) -> str:
         """Record that a trial is tried, unless it is recorded; return its name."""
         name = name_trial(options)
-        self.folder.create_json({"dials": dict(options), "begun": now}, TRIALS, name, _OPTIONS)
+        if not self.folder.exists(TRIALS, name, _FORMER):
+            self.folder.create_json({"options": dict(options), "started": now}, TRIALS, name, _OPTIONS)
         return name
 
     def find(self, name: str, training: SeedTraining) -> Outcome | None:
@@ -163,12 +166,15 @@ class Journal:
 
     def read_options(self, name: str) -> tuple[dict[str, str], str]:
         """Return a trial's options and its start. Raises ValueError if they are not recorded."""
-        if not self.folder.exists(TRIALS, name, _OPTIONS):
-            raise ValueError("there is none")
-        reported = self._read_json(TRIALS, name, _OPTIONS)
+        file = next((one for one in (_OPTIONS, _FORMER) if self.folder.exists(TRIALS, name, one)), None)
+        if file is None:
+            raise ValueError(f"{_OPTIONS} is missing")
+        reported = self._read_json(TRIALS, name, file)
+        if file == _FORMER and isinstance(reported, dict):
+            reported = {_FORMER_NAMES.get(key, key): value for key, value in reported.items()}
         _check_types(reported, _STARTED)
-        _check_types(reported["dials"], dict.fromkeys(reported["dials"], (str,)))
-        return reported["dials"], reported["begun"]
+        _check_types(reported["options"], dict.fromkeys(reported["options"], (str,)))
+        return reported["options"], reported["started"]
 
     def remove(self, *file: str) -> None:
         """Delete a trial, or one of its files."""
@@ -184,4 +190,4 @@ class Journal:
         try:
             return self.folder.read_json(*file)
         except (ValueError, RecursionError) as error:
-            raise ValueError(f"is not json ({' '.join(str(error).split())})") from error
+            raise ValueError(f"not valid JSON ({' '.join(str(error).split())})") from error

@@ -132,13 +132,13 @@ def make_plan(config: SweepConfig, scored: Mapping[str, Any] | None) -> Plan:
     plan = Plan(config, space, parts, scored)
     for option, domain in space.items():
         if domain.kind == GRID and config.search == "optuna" and option != config.per:
-            raise ValueError(f"space={option}={domain}: must be choice(...) with search=optuna, which draws")
+            raise ValueError(f"space={option}={domain}: must be choice(...) with search=optuna")
         if domain.kind not in (GRID, FIXED) and config.search == "grid":
             raise ValueError(f"space={option}={domain}: must be grid(...), or set search=random or optuna")
         if domain.is_range and _find_type(parts[option], option) not in (int, float, Seconds):
             raise ValueError(f"space={option}={domain}: must be choice(...), for {option} is not a number")
     if config.per is not None and (config.per not in space or space[config.per].kind != GRID):
-        raise ValueError(f"per={config.per!r}: must be a dial that the space has a grid of")
+        raise ValueError(f"per={config.per!r}: must be an option with a grid in the space")
     if config.search == "optuna" and not _list_drawn(space):
         raise ValueError("search=optuna: must have a choice or a range in the space")
     num = count_planned(plan)
@@ -194,11 +194,13 @@ def _find_part(config: SweepConfig, option: str, can_choose: bool) -> SweptComma
         try:
             check_path(part.config, option)
         except ValueError as error:
-            errors.append(str(error).replace(": no such dial", f": {part.name} has no such dial", 1))
+            errors.append(str(error).replace(": unknown option", f": unknown option of {part.name}", 1))
             continue
         allowed = [one for one in _list_swept(part) if not (config.has_worlds and one.startswith(_OF_WORLDS))]
         if option not in allowed:
-            raise ValueError(f"space: {option} cannot be swept here; of {part.name} can {', '.join(allowed)}")
+            raise ValueError(
+                f"space: {option} cannot be swept; of {part.name}, sweep one of {', '.join(allowed)}"
+            )
         if part.name == "select" and not can_choose:
             raise ValueError(
                 f"space: {option} needs scores to choose from; set curated instead of train.input"

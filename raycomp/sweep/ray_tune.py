@@ -41,7 +41,7 @@ _QUIET = {
     "RAY_AIR_NEW_OUTPUT": "0",
     "TUNE_DISABLE_SIGINT_HANDLER": "1",
 }
-_REPORTED = "told"
+_REPORTED = "reported"
 # Number of consecutive duplicate suggestions after which a search is exhausted.
 _MOST_REPEATS = 50
 

@@ -10,7 +10,7 @@ COMMANDS = {
         "train.config:TrainConfig",
     ),
     "publish": Command(
-        "lay a trained model out as open_clip's hub models are",
+        "write a trained model in the layout of open_clip's hub models",
         "train.publish:publish",
         "source --out --verify",
     ),

@@ -1,4 +1,4 @@
-"""``raycomp train``: pairs in, a model out, on as many workers as there are."""
+"""``raycomp train``: pairs in, a model out, on any number of workers."""
 
 import os
 from collections.abc import Iterator, Mapping
@@ -41,11 +41,11 @@ from raycomp.train.training import OWN_COLUMNS, Course, Evaluate, ShardSource, T
 from raycomp.words import DUPLICATE_UID, HELD_OUT, NOT_IN_SUBSET, OK
 
 _EPOCHS = 5
-# Slots that make batches beside trainers on a machine without a cluster.
+# CPUs that make batches, in addition to the trainers' CPUs, on a machine without a cluster.
 _CPUS_FOR_BATCHES = 2
-# Without which no batch would ever be made.
+# CPUs left for tasks that make batches: at least one is needed.
 _CPUS_TO_DECODE = 1
-# Reasons for which a sample of status ok is no training pair.
+# Reasons for which a sample of status ok is not a training pair.
 _REASONS = (NOT_IN_SUBSET, HELD_OUT, DUPLICATE_UID)
 _OUTPUTS = (CHECKPOINT, METRICS, *TRAINED)
 _OF_A_START = (WORK, "logs", "checkpoints", EVENTS, METRICS, RUN)
@@ -60,11 +60,11 @@ def train(
 ) -> dict[str, Any]:
     """Train ``config.model`` on ``config.input`` into the folder or ``s3://`` uri ``out``.
 
-    Returns what run.json holds. ``evaluate`` is called every ``train.evaluate_steps`` and in the end, by one
-    worker, and tried before the first step; what it returns stands in metrics.jsonl. ``num_threads`` are
-    torch's of a worker on CPUs; none = the machine's cores, shared out. A finished run of the same config is
-    left as it is; an unfinished one resumes from its last checkpoint. Raises ValueError for what the user
-    can mend, and TooMuchBadData.
+    Returns what run.json holds. ``evaluate`` is called by one worker every ``train.evaluate_steps`` and at
+    the end, and tried before the first step; its results are columns of metrics.jsonl. ``num_threads``: torch
+    threads of a worker on CPUs; none = the machine's cores divided by its workers. A finished run of the same
+    config is left unchanged; an unfinished one resumes from its last checkpoint. Raises ValueError for errors
+    the user can fix, and TooMuchBadData.
     """
     out, config = absolute_uri(str(out)), with_absolute_paths(config)
     check_packages(config.train.log_to)
@@ -72,7 +72,7 @@ def train(
     check_output(config.input, out)
     if held_pairs:
         check_output(held_pairs.source, out, OPTION)
-    check_writable(out)  # before a model is looked for
+    check_writable(out)  # before a model is loaded
     config = replace(config, model=find_model(config.model))
     refuse_early("train", config, out)
     spec = describe_scorer(fetch_model(config.model))
@@ -97,7 +97,7 @@ def train(
             ) as session,
         ):
             if num_threads is None and session.is_local:
-                num_threads = os.cpu_count()  # as one rank on Ray has: weights depend on it
+                num_threads = os.cpu_count()  # the number that one rank on Ray has: weights depend on it
             if num_threads is not None and session.device == "cpu":
                 session = replace(session, num_threads=num_threads)
             run.bind(session.device)
@@ -134,7 +134,7 @@ def _fit(training: Training, session: Session, run: Run, say: Say) -> TrainingSt
 
 
 def _fingerprint(config: TrainConfig) -> dict[str, Any]:
-    """Return what results depend on beside the options."""
+    """Return what results depend on in addition to the options."""
     return {
         **fingerprint_pairs(config),
         **fingerprint_held_out(config),
@@ -152,23 +152,23 @@ def _plan(
     index: Index,
     evaluate: Evaluate | None,
 ) -> Training:
-    """Return what every rank is told. Raises ValueError for a batch that cannot be had."""
+    """Return what every rank gets. Raises ValueError for a batch size or workers that are impossible."""
     options = config.train
     if session.is_elastic:
         raise ValueError(
-            f"train.workers=none: must be set where workers come and go, {session.least_scorers} to "
-            f"{session.num_scorers} of them here"
+            f"train.workers=none: must be set on an elastic cluster; set {session.least_scorers} to "
+            f"{session.num_scorers}"
         )
     most = session.num_cpus - _CPUS_TO_DECODE
     if session.device == "cpu" and session.num_scorers > most and not session.is_local:
         raise ValueError(
-            f"train.workers={session.num_scorers}: must be at most {most}, a CPU for each and one for "
-            f"batches of the {session.num_cpus} that the cluster has"
+            f"train.workers={session.num_scorers}: must be at most {most}: of the cluster's "
+            f"{session.num_cpus} CPUs one is for batches and one for each worker"
         )
     plan = EpochPlan(index.rows_S, options.batch_size, options.window, options.seed)
     if options.batch_size < session.num_scorers:
         raise ValueError(
-            f"train.batch_size={options.batch_size}: must be at least {session.num_scorers}, a pair for each "
+            f"train.batch_size={options.batch_size}: must be at least {session.num_scorers}, one pair per "
             "worker"
         )
     kinds = tuple(sorted(index.kinds))
@@ -190,7 +190,8 @@ def _plan(
 
 @contextmanager
 def _leave_no_start(folder: Folder) -> Iterator[None]:
-    """Leave nothing of a run that is refused before its first checkpoint: mended it may be another."""
+    """Remove a run that is refused before its first checkpoint: with corrected options it may be another
+    run."""
     try:
         yield
     except (ValueError, TooMuchBadData):
@@ -208,7 +209,7 @@ def _close(
     status: TrainingStatus,
     more: dict[str, Any],
 ) -> None:
-    """Take down what came of it."""
+    """Record the results."""
     metrics = read_metrics(run.folder)
     num_steps, num_pairs = len(metrics["step"]), training.config.train.batch_size
     seconds = float(np.sum(num_pairs / metrics["samples_per_s"]))
@@ -250,7 +251,7 @@ def gather_keys(index: Index, before: Known | None) -> Known:
 
 
 def _list_evaluations(metrics: Mapping[str, np.ndarray]) -> list[dict[str, float]]:
-    """Return what each evaluation told, and after how many steps, as it was told itself."""
+    """Return the results of each evaluation with the number of steps before it, as passed to ``evaluate``."""
     names = [name for name in metrics if name not in OWN_COLUMNS]
     found: dict[int, dict[str, float]] = {}
     for name in names:

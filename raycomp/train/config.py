@@ -14,69 +14,69 @@ TRACKERS = ("wandb", "mlflow")
 
 @dataclass(frozen=True)
 class FitConfig:
-    """How a model is fitted: AdamW with warm-up and cosine, as open_clip trains."""
+    """The optimization: AdamW with warm-up and cosine, as in open_clip."""
 
     loss: str = field(default="clip", metadata=CODE)
-    """clip or siglip; negclip or ceclip, which need ``negatives``; triplet, which needs ``negative_images``,
-    too; or FILE.py:NAME, a loss of your own."""
+    """clip, siglip; negclip, ceclip (both need ``negatives``); triplet (needs ``negatives`` and
+    ``negative_images``); or FILE.py:NAME, your own loss."""
     steps: int | None = None
     """Optimizer steps; none = those of ``epochs``."""
     epochs: int | None = None
     """Passes over the pairs, instead of ``steps``; none = 5 unless that is set."""
     batch_size: int = 256
-    """Pairs of a step, of all workers together; an image has to find its caption among all of them."""
+    """Pairs per step, over all workers; the loss compares each image with all captions of the batch."""
     workers: int | None = field(default=None, metadata=FREE)
-    """Processes that share a batch; none = one for each GPU, or one on a machine without."""
+    """Processes that share a batch; none = one for each GPU, or one on a machine without GPUs."""
     learning_rate: float = 5e-4
-    """The highest one, at the end of the warm-up; it then falls to 0 along half a cosine. The default is for
-    random weights: fine-tuning takes some 1e-6 to 1e-5."""
+    """Maximum learning rate, at the end of the warm-up; it then falls to 0 along half a cosine. The default
+    suits random weights; for fine-tuning use 1e-6 to 1e-5."""
     warmup: float = 0.05
-    """Share of all steps in which the learning rate rises: 0.05 of 10,000 are 500."""
+    """Share of the steps in which the learning rate rises: 0.05 of 10,000 is 500."""
     weight_decay: float = 0.2
-    """On matrices only: never on biases, norms or the logit scale."""
+    """Weight decay of matrices; biases, norms and the logit scale have none."""
     beta1: float = 0.9
     beta2: float = 0.98
     eps: float = 1e-6
-    """With ``beta1`` and ``beta2``, AdamW's."""
+    """AdamW's epsilon."""
     clip_norm: float | None = None
-    """Length that longer gradients are cut to, of all weights together; none = they stay."""
+    """Maximum norm of the gradient of all weights together; none = no clipping."""
     autocast: bool = False
-    """Compute in bf16 where that is safe, faster on GPUs; weights and the optimizer stay as
-    ``model.precision`` has them, best in fp32."""
+    """Compute in bf16 where that is safe, which is faster on GPUs; weights and optimizer keep
+    ``model.precision``, best fp32."""
     accumulate: int = 1
-    """Parts in which a worker embeds its rows, to save memory; above 1 it embeds each row twice. The loss
-    is that of the whole batch all the same."""
+    """Number of parts in which a worker embeds its rows, to save memory; above 1 each row is embedded twice.
+    The loss is still that of the whole batch."""
     num_negatives: int = 1
-    """Hard negatives that a caption has in a batch, at most; drawn anew in every epoch. triplet takes 1."""
+    """Maximum number of hard negatives per caption in a batch, drawn again in every epoch; 1 for triplet."""
     crop: tuple[float, ...] = (0.9, 1.0)
-    """Least and largest share of an image's area that a random crop has, as open_clip's. 1 and 1 = the
+    """Smallest and largest share of an image's area in a random crop, as in open_clip. 1 and 1 = the
     preprocessing of evaluation, without a crop."""
     fast_decode: bool = False
-    """Decode large JPEGs at a reduced scale: faster, and pixels differ a little."""
+    """Decode large JPEGs at a reduced scale: faster, with slightly different pixels."""
     max_pixels: int = 100_000_000
-    """Pairs whose image has more pixels are dropped; a curation has its own limit."""
+    """Pairs whose image has more pixels are dropped; for a curation its own limit applies."""
     window: int = 8
-    """Shards whose pairs are shuffled together. Three windows of them lie in memory, with their images."""
+    """Number of shards whose pairs are shuffled together. Memory holds three windows with their images."""
     imc: float = 0.3
     """ceclip: weight of the contrast between captions and negatives. Zhang et al. (arXiv 2306.08832)."""
     cmr: float = 0.2
-    """ceclip: weight of the rank, by which an image prefers its caption by a margin."""
+    """ceclip: weight of the ranking loss, by which an image prefers its caption by a margin."""
     freeze: tuple[str, ...] = ()
-    """Towers that keep their weights, joined with commas: image, text; image:3 = all of it but its last 3
-    groups of layers, of which the projection is one and each block one."""
+    """Towers whose weights are fixed, joined with commas: image, text; image:3 = all but its last 3 groups of
+    layers (the projection is one group, each block is one)."""
     lora_rank: int | None = None
-    """LoRA: train adapters of this rank beside the matrices of queries, keys and values in both towers, and
-    add them to the weights in the end; none = train all weights."""
+    """LoRA: train adapters of this rank for the query, key and value matrices of both towers, and add them to
+    the weights at the end; none = train all weights."""
     keep_start: float = 0.0
-    """WiSE-FT: share of the weights that training began with in the model that is written, to keep what a
-    fine-tuning would forget; 0 = as trained."""
+    """WiSE-FT: share of the initial weights in the written model, against forgetting in fine-tuning; 0 = the
+    trained weights."""
     seed: int = 0
-    """Draws the order of the pairs, crops, and which caption and negatives a pair has; random weights have
-    their own, in ``model.weights``."""
+    """Draws the order of the pairs, their crops, captions and negatives; the seed of random weights is in
+    ``model.weights``."""
     checkpoint_steps: int = field(default=500, metadata=FREE)
-    """Steps from one checkpoint to the next: what a kill costs at most."""
+    """Steps between checkpoints: the most that is lost by a kill."""
     keep_checkpoints: int = field(default=2, metadata=FREE)
-    """Checkpoints that stay, the last ones."""
+    """Number of checkpoints that are kept, the last ones."""
     evaluate_steps: int | None = field(default=None, metadata=FREE)
     """Steps from one evaluation to the next, of ``held_out`` and of a function that Python gave
     ``raycomp.train``; none = ten evaluations of ``held_out``, the function only at the end."""
@@ -138,20 +138,20 @@ class TrainConfig:
     """Pairs in, a model out."""
 
     input: str = field(default="", metadata=INPUT)
-    """A folder that ``raycomp curate`` or ``select`` wrote, with shards or without, or shards or Parquet as
-    ``raycomp curate`` takes them."""
+    """A folder that ``raycomp curate`` or ``select`` wrote, with or without shards; or shards or Parquet, as
+    for ``raycomp curate``."""
     subset: str | None = field(default=None, metadata=PLACE)
-    """A ``subset.npy`` or ``kept.parquet`` that names the pairs to train on. A pair that it names k times
-    is trained on k times in each epoch. none = all pairs, once."""
+    """A ``subset.npy`` or ``kept.parquet`` with the pairs to train on. A pair listed k times is used k times
+    in each epoch. none = all pairs, once."""
     negatives: str | None = field(default=None, metadata=PLACE)
-    """A folder that ``raycomp negatives`` wrote of the same pairs."""
+    """A folder that ``raycomp negatives`` wrote for the same pairs."""
     negative_images: str | None = field(default=None, metadata=PLACE)
-    """Parquet with a row for each negative that a picture shows: uid, negative (its text), and image (bytes)
-    or path."""
+    """Parquet with a row for each negative that has an image: uid, negative (its text), and image (bytes) or
+    path."""
     max_bad_fraction: float = field(default=0.05, metadata=FREE)
-    """Share of the rows read that may be bad, 0 to 1; above it the run stops with exit code 3 before the
-    first step. Duplicates and rows that ``subset`` leaves out are not bad. A curation has its own limit. Also
-    the share of ``negative_images`` that may be bad."""
+    """Maximum share of bad rows, 0 to 1; above it the run stops with exit code 3 before the first step.
+    Duplicates and rows outside ``subset`` do not count as bad. A curation has its own limit. The same limit
+    applies to ``negative_images``."""
     model: ModelConfig = field(default_factory=lambda: ModelConfig(weights="random:0"))
     train: FitConfig = field(default_factory=FitConfig)
     cluster: ClusterConfig = field(default_factory=ClusterConfig, metadata=FREE)

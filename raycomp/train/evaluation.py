@@ -1,4 +1,4 @@
-"""A user's own evaluation of a model in training: tried before the first step, its results made floats."""
+"""A user's own evaluation during training: tried before the first step; results are converted to floats."""
 
 import random
 from collections.abc import Iterator, Mapping
@@ -13,7 +13,7 @@ from raycomp.train.training import OWN_COLUMNS, Evaluate
 
 
 def evaluate_model(evaluate: Evaluate, clip: Any, step: int) -> dict[str, float]:
-    """Return the results of an evaluation. Python's, NumPy's and torch's random states stay as they are.
+    """Return the results of an evaluation. Python's, NumPy's and torch's random states are restored.
 
     Raises UserError as ``read_results``, and whatever ``evaluate`` raises.
     """
@@ -25,7 +25,7 @@ def evaluate_model(evaluate: Evaluate, clip: Any, step: int) -> dict[str, float]
 def try_evaluation(evaluate: Evaluate, clip: Any) -> dict[str, float]:
     """Evaluate the model before its first step, as step 0; return the results, which are not stored.
 
-    Raises UserError, one line, where ``evaluate`` fails, returns what is no result, or changes the model.
+    Raises UserError, one line, where ``evaluate`` fails, returns an invalid result, or changes the model.
     """
     before = {name: value.clone() for name, value in clip.state_dict().items()}
     trained = [parameter.requires_grad for parameter in clip.parameters()]
@@ -66,10 +66,9 @@ def _keep_random_states(device: torch.device) -> Iterator[None]:
 
 
 def read_results(found: Any) -> dict[str, float]:
-    """Return what an evaluation returned as floats by name.
-
-    A value is any single number: of Python, NumPy or torch, a Decimal, a bool (0 or 1); NaN and infinities
-    too. Raises UserError, one line, for anything else, and for a name of ``OWN_COLUMNS``.
+    """Return an evaluation's results as floats by name. A value is any single number: of Python, NumPy or
+    torch, a Decimal, a bool (0 or 1); NaN and infinities too. Raises UserError, one line, for anything else,
+    and for a name of ``OWN_COLUMNS``.
     """
     if not isinstance(found, Mapping):
         raise UserError(f"evaluate: returned {type(found).__name__}; return a dict of numbers by name")

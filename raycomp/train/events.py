@@ -1,4 +1,4 @@
-"""A training's steps as TensorBoard reads them."""
+"""Writes a training's steps in TensorBoard's format."""
 
 import time
 from collections.abc import Mapping
@@ -14,9 +14,9 @@ _FLUSH_S = 30.0
 
 
 class Events:
-    """A file of TensorBoard's events. It says at which step it begins, and TensorBoard forgets what earlier
-    files say of later ones. tensorboardX's own SummaryWriter would write in a thread that flushing does not
-    wait for.
+    """A file of TensorBoard events. It records its first step, and TensorBoard drops that step and later ones
+    of earlier files. tensorboardX's own SummaryWriter would write in a thread that flushing does not wait
+    for.
     """
 
     def __init__(self, folder: Path, first_step: int):

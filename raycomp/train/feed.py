@@ -1,6 +1,6 @@
-"""From rows of loaded shards to a training run's batches; what is drawn follows from seed, epoch and uid.
+"""Makes batches of rows of loaded shards; all draws depend on seed, epoch and uid alone.
 
-A pair that a subset names several times has as many rows, its copies; each draws anew.
+A pair that a subset lists several times has as many rows, its copies; each is drawn separately.
 
 B pairs of the global batch, R those of a rank, K hard negatives per caption, N tokens of context, H x W
 pixels, C channels.
@@ -31,22 +31,23 @@ _fetch = lru_cache(maxsize=2)(fetch_model)
 
 @dataclass(frozen=True)
 class Drawing:
-    """What batches are made by."""
+    """The settings that batches are made with."""
 
     image: ImageSpec
     model: ModelConfig
-    """Whose tokenizer it is."""
+    """The model whose tokenizer is used."""
     fit: FitConfig
     max_pixels: int
-    """That of the pairs: images with more do not decode."""
+    """The limit of the pairs: larger images are not decoded."""
     kinds: tuple[tuple[str, str], ...] = ()
     """Every (operation, kind) of negatives, sorted."""
     most_negatives: int | None = None
-    """Negatives that a pair has at most: batches have no more slots; none = as many slots as the fit asks."""
+    """Maximum number of negatives of a pair, which bounds the slots of a batch; none = the slots of
+    ``fit``."""
 
     @property
     def loss(self) -> type[Loss]:
-        """What batches are made for."""
+        """The loss that the batches are for."""
         return find_loss(self.fit.loss)
 
     @property
@@ -57,7 +58,7 @@ class Drawing:
 
 
 class _Drawn(NamedTuple):
-    """What a pair shows of itself in an epoch."""
+    """The caption, crops and negatives of a pair in an epoch."""
 
     pixels: np.ndarray
     caption: str
@@ -103,7 +104,8 @@ def make_batch(
 def _take(
     tables: Mapping[int, pa.Table], shard_R: np.ndarray, row_R: np.ndarray, draw: Drawing
 ) -> list[dict[str, Any]]:
-    """Return the rows as Python values, and which copy of its pair each is; a shard's taken together."""
+    """Return the rows as Python values, and the number of each row among its pair's copies; rows of a shard
+    are taken together."""
     names = [UID, CAPTIONS, IMAGE]
     names += [NEGATIVES] if draw.loss.negatives else []
     names += [NEGATIVE_IMAGES] if draw.loss.negative_images else []
@@ -118,10 +120,8 @@ def _take(
 
 
 def _draw(row: dict[str, Any], epoch: int, draw: Drawing) -> _Drawn:
-    """Draw caption, crops and negatives of one pair, each for itself: no loss changes what another shows.
-
-    The first copy draws what the pair would draw without others.
-    """
+    """Draw caption, crops and negatives of one pair from separate generators, so the loss does not change the
+    caption or crops. The first copy equals the pair's draw without copies."""
     copy = [row[_COPY]] if row[_COPY] else []
     of_caption, of_crop, of_negatives = (
         np.random.default_rng((draw.fit.seed, epoch, int(row[UID], 16), what, *copy)) for what in range(3)
@@ -139,7 +139,8 @@ def _draw(row: dict[str, Any], epoch: int, draw: Drawing) -> _Drawn:
 
 
 def _choose(negatives: list[dict[str, Any]], draw: Drawing, rng: np.random.Generator) -> list[int]:
-    """Return the places of a pair's negatives: of as many operations and kinds as there are, at random."""
+    """Return the indices of a pair's negatives: drawn at random, over as many operations and kinds as
+    possible."""
     places = rng.permutation(len(negatives)).tolist()
     if draw.loss.negative_images:
         places = [place for place in places if negatives[place]["image"]]
@@ -176,9 +177,9 @@ def read_batches(
 ) -> Iterator[dict[str, np.ndarray]]:
     """Yield the batches of ``num_steps`` steps from ``first_step`` on, made in this process.
 
-    ``indices`` are the shards' in their order, ``own`` the rows of a global batch that are this rank's. A
-    shard is loaded when its window's turn is and forgotten after it: memory holds the images of a window, or
-    of two where a batch takes rows of both.
+    ``indices``: those of the shards in order; ``own``: this rank's rows of a global batch. A shard is loaded
+    with its window and dropped after it: memory holds the images of one window, or of two where a batch has
+    rows of both.
     """
     tables: dict[int, pa.Table] = {}
     for step in range(first_step, first_step + num_steps):

@@ -1,4 +1,4 @@
-"""The training loop: an objective, batches; the same whether one rank has a batch or many."""
+"""The training loop over an objective and batches, the same for one rank and many."""
 
 import math
 from collections.abc import Iterable, Iterator
@@ -22,13 +22,14 @@ Goal = TypeVar("Goal", bound=Objective)
 
 
 class Trainer(Generic[Goal]):
-    """An objective on its way: the step that comes next, and the optimizer.
+    """Trains an objective: holds the next step and the optimizer.
 
     The model is behind DistributedDataParallel where there are several ranks.
     """
 
     def __init__(self, objective: Goal, num_steps: int):
-        """Raise UserError where there are more ranks than rows, or parts of them that a model cannot take."""
+        """Raise UserError where there are more ranks than rows, or the model does not support parts of a
+        batch."""
         self.objective, self.num_steps = objective, num_steps
         self.config, self.batch_size = objective.fit, objective.batch_size
         self.rank, num_ranks = find_rank()
@@ -36,7 +37,7 @@ class Trainer(Generic[Goal]):
             raise UserError(
                 f"{objective.group}.batch_size={self.batch_size}: must be at least the {num_ranks} workers"
             )
-        # All ranks have as many parts, whatever each one's rows.
+        # All ranks have the same number of parts, whatever their number of rows.
         self.num_parts = min(self.config.accumulate, self.batch_size // num_ranks)
         self.clip, self.trained = objective.clip, objective.trained
         _check_norms(self.trained, self.num_parts, objective.group)
@@ -45,14 +46,14 @@ class Trainer(Generic[Goal]):
         self.step, self.is_settled = 0, False
 
     def run(self, batches: Iterable[Batch]) -> Iterator[StepReport]:
-        """Yield what each step reports, up to ``num_steps``; raises what ``take`` does."""
+        """Yield the report of each step, up to ``num_steps``; raises as ``take``."""
         for batch in batches:
             if self.step == self.num_steps:
                 return
             yield self.take(batch)
 
     def take(self, batch: Batch) -> StepReport:
-        """Take the next step, by this rank's rows of its batch.
+        """Take the next step with this rank's rows of its batch.
 
         Raises UserError where a loss or an embedding is not finite, an embedding is not of length 1, or the
         GPU's memory is too small.
@@ -66,17 +67,17 @@ class Trainer(Generic[Goal]):
             line = " ".join(str(error).split())[:200]
             raise UserError(
                 f"step {self.step}{self.objective.where}: needs more memory than the GPU has; lower "
-                f"{group}.batch_size, raise {group}.accumulate or take more workers ({line})"
+                f"{group}.batch_size, raise {group}.accumulate or use more workers ({line})"
             ) from error
         self.step += 1
         parts = {name: part.item() for name, part in judged.parts.items()}
         return StepReport(self.step - 1, judged.loss.item(), rate, parts)
 
     def _settle(self, batch: Batch) -> None:
-        """Go back once from a loss of zero, which leaves no trace in the model.
+        """Run one backward pass from a loss of zero, which does not change the model.
 
-        After the first backward pass DistributedDataParallel lays its buckets out anew, and then adds up in
-        another order: no start, the first or any later one, may be a step.
+        After its first backward pass DistributedDataParallel rebuilds its buckets and then sums in another
+        order. So the first pass of every start, resumed or not, must not be a training step.
         """
         self.trained.eval()
         made = self._embed(batch).values()
@@ -89,7 +90,7 @@ class Trainer(Generic[Goal]):
             group["lr"] = rate
         _set_training(self.trained)
         self.optimizer.zero_grad()
-        # A GPU is waited for only once its work up to here is laid out.
+        # The CPU waits for the GPU only here, after all work of the step is queued.
         judged = self._find_gradients(batch)
         self._check(judged.loss.item(), *([] if judged.counts is None else judged.counts.tolist()))
         if self.config.clip_norm is not None:
@@ -100,23 +101,22 @@ class Trainer(Generic[Goal]):
         return judged
 
     def _check(self, loss: float, num_bad: int = 0, num: int = 0) -> None:
-        """Raise UserError where a step cannot be taken: before the first one the weights are to blame."""
+        """Raise UserError where a step cannot be taken; at the first step the message names the initial
+        weights."""
         step, rate = self.step, self.objective.said_rate
         weights = self.objective.said_weights if step == 0 else None
         if num_bad and weights:
             raise UserError(say_bad(weights, num_bad, num, "rows of the first step"))
         if not math.isfinite(loss):
-            why = f"is it {weights} or the loss?" if weights else f"{rate} may be too high"
+            why = f"check {weights} and the loss" if weights else f"{rate} may be too high"
             raise UserError(f"loss={loss} at step {step}{self.objective.where}: must be finite; {why}")
         if num_bad:
             raise UserError(say_bad(rate, num_bad, num, f"rows of step {step}", "lower it"))
 
     def _find_gradients(self, batch: Batch) -> Judged:
-        """Give all weights their gradients; return the loss.
-
-        In parts: embed all of them and keep no activations; find what the loss of the whole batch wants of
-        each embedding; embed part after part again and pass that on. The gradients are those of one part.
-        Gao et al. 2021 (arXiv:2101.06983).
+        """Compute the gradients of all weights; return the loss. With several parts: embed all without
+        activations; compute the gradient of the whole batch's loss by each embedding; embed each part again
+        and backpropagate it. The gradients equal those of a single part. Gao et al. 2021 (arXiv:2101.06983).
         """
         if self.num_parts == 1:
             judged = self.objective.judge(self._embed(batch), batch)
@@ -140,7 +140,8 @@ class Trainer(Generic[Goal]):
         return judged
 
     def _embed(self, batch: Batch, part: int = 0) -> Made:
-        """Embed a part of this rank's rows; the model draws from the key, step, rank and part alone."""
+        """Embed a part of this rank's rows; the model's random draws depend on key, step, rank and part
+        alone."""
         key = np.random.SeedSequence((*self.objective.key, self.step, self.rank, part))
         torch.manual_seed(int(key.generate_state(1)[0]))
         device = batch.image_RCHW.device.type
@@ -150,7 +151,7 @@ class Trainer(Generic[Goal]):
 
 
 def _cut(wanted: Tensor, name: str, before: list[Made], part: Made) -> Tensor:
-    """Return what is wanted of a part of the rows, those behind the parts ``before``."""
+    """Return the embeddings' gradients of a part, whose rows follow those of the parts ``before``."""
     if name in OF_ALL:
         return wanted
     start = sum(len(made[name]) for made in before)
@@ -158,7 +159,7 @@ def _cut(wanted: Tensor, name: str, before: list[Made], part: Made) -> Tensor:
 
 
 def _set_training(trained: nn.Module) -> None:
-    """Set the mode of training, but for batch norms whose weights are frozen: so are their statistics."""
+    """Set training mode, except for batch norms with frozen weights, whose statistics stay frozen, too."""
     trained.train()
     for module in trained.modules():
         own = list(module.parameters()) if _is_batch_norm(module) else []
@@ -173,5 +174,5 @@ def _is_batch_norm(module: nn.Module) -> bool:
 def _check_norms(trained: nn.Module, num_parts: int, group: str) -> None:
     if num_parts > 1 and any(map(_is_batch_norm, trained.modules())):
         raise UserError(
-            f"{group}.accumulate={num_parts}: must be 1 for a model with batch norms: they would see parts"
+            f"{group}.accumulate={num_parts}: must be 1 for a model with batch norm (it needs whole batches)"
         )

@@ -1,8 +1,7 @@
-"""Hard negatives of the pairs that are trained on: found, joined by uid, and their pictures by uid and text.
+"""Finds the hard negatives of the training pairs and joins them by uid, their images by uid and text.
 
-A file of negatives, or of their pictures, is looked up by keys of 16 bytes; with the place of each row that
-is 24 bytes for every caption, or picture, in each process that joins them. N pairs, F negatives of them all,
-M keys in order.
+Files of negatives and of their images are indexed by keys of 16 bytes; with the index of its row each caption
+or image takes 24 bytes in every process that joins them. N pairs, F negatives of them all, M keys in order.
 """
 
 import hashlib
@@ -35,8 +34,8 @@ PATH = "path"
 def find_negatives(uri: str, run: dict[str, Any] | None, source: str) -> tuple[str, ...]:
     """Return the files of negatives in the folder of a finished run, by number.
 
-    ``run`` is the curation or selection in ``source`` that is trained on, none where that is no run's
-    folder. Raises ValueError where there are none, or they are of another curation.
+    ``run`` is the curation or selection in ``source`` that is trained on, none where ``source`` is not a run.
+    Raises ValueError where there are no negatives, or they belong to another curation.
     """
     try:
         written = read_finished(uri)
@@ -47,8 +46,8 @@ def find_negatives(uri: str, run: dict[str, Any] | None, source: str) -> tuple[s
         raise ValueError(f"negatives={uri!r}: {error}") from error
     if run is not None and not _is_of(written, run, source):
         raise ValueError(
-            f"negatives={uri!r}: were written for {written['config'].get('input')!r}, which is no curation "
-            f"of the pairs in {source}; run raycomp negatives on these"
+            f"negatives={uri!r}: were written for {written['config'].get('input')!r}, not for the pairs in "
+            f"{source}; run raycomp negatives on these"
         )
     num_rows, num_written = sum(map(count_rows, tables)), written["funnel"]["read"]
     if num_rows != num_written:
@@ -57,7 +56,7 @@ def find_negatives(uri: str, run: dict[str, Any] | None, source: str) -> tuple[s
 
 
 def _is_of(written: dict[str, Any], run: dict[str, Any], source: str) -> bool:
-    """Whether negatives are of a run's own pairs, or of others that the same scores stand behind."""
+    """Whether negatives belong to a run's own pairs, or to another selection from the same scores."""
     known = written["fingerprint"].get("input")
     if known == identify(run):
         return True
@@ -76,7 +75,7 @@ def _is_of(written: dict[str, Any], run: dict[str, Any], source: str) -> bool:
 
 
 def find_image_files(spec: str) -> tuple[str, ...]:
-    """Return the Parquet files of negatives' pictures. Raises ValueError where one is none."""
+    """Return the Parquet files of negatives' images. Raises ValueError where one has another form."""
     try:
         shards = expand_input(spec)
     except ValueError as error:
@@ -97,7 +96,7 @@ class _Places(NamedTuple):
     row_M: np.ndarray
 
     def find(self, key_N: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return file and row of each key, -1 where it has none."""
+        """Return file and row of each key, -1 for an unknown key."""
         place_N = find_keys(self.key_M, key_N)
         if not len(self.key_M):
             return place_N, place_N
@@ -107,7 +106,8 @@ class _Places(NamedTuple):
 
 @lru_cache(maxsize=2)
 def _place(uris: tuple[str, ...], columns: tuple[str, ...], token: str) -> _Places:
-    """Return where the keys of files stand, of their uids, or of uids and texts; kept for ``token``."""
+    """Return the file and row of every key of the files, of uids or of uids and texts; cached for
+    ``token``."""
     keys, files, rows = [np.empty(0, KEY)], [np.empty(0, np.int32)], [np.empty(0, np.int32)]
     for number, uri in enumerate(uris):
         table = read_columns(uri, columns)
@@ -121,7 +121,7 @@ def _place(uris: tuple[str, ...], columns: tuple[str, ...], token: str) -> _Plac
 
 
 def _to_keys(table: pa.Table) -> tuple[np.ndarray, np.ndarray]:
-    """Return the keys of a table's rows, and their places; a row whose uid is none has no key."""
+    """Return the keys of a table's rows and their indices; a row without a uid has no key."""
     try:
         uids, rows = table[UID], np.arange(len(table), dtype=np.int32)
         uid_N2 = parse_uids(uids)
@@ -146,12 +146,10 @@ def _to_text_keys(key_N: np.ndarray, texts: Sequence[str | None]) -> np.ndarray:
 def join_negatives(
     uris: tuple[str, ...], uids: pa.ChunkedArray, captions: pa.ChunkedArray, token: str
 ) -> pa.ListArray:
-    """Return a list of HARD_TYPE for each uid, empty where there are no negatives; no picture shows any.
-
-    Where the files' rows stand is remembered for the next call with the ``token``. Raises UserError where
-    negatives are of none of a pair's ``captions``, but for white space: data sets whose shards and keys have
-    the same names have the same uids.
-    """
+    """Return a list of HARD_TYPE for each uid, empty where there are no negatives; none is marked as having
+    an image. The index of the files is cached for the next call with the ``token``. Raises UserError where
+    the caption of negatives differs from all of a pair's ``captions`` in more than white space: data sets
+    whose shards and keys have the same names have the same uids."""
     file_N, row_N = _place(uris, (UID,), token).find(to_keys(parse_uids(uids)))
     kind = pa.list_(HARD_TYPE)
     parts, count = [pa.array([[]], kind)], 1
@@ -173,8 +171,8 @@ def _check_captions(
     others = [uid for text, uid, own in rows if text and _plain(text) not in map(_plain, own)]
     if others:
         raise UserError(
-            f"negatives: {len(others):,} of {len(written):,} captions in {uri} with a pair's uid are not "
-            f"its caption, as of uid {others[0]}; name the negatives of these pairs"
+            f"negatives: {len(others):,} of {len(written):,} captions in {uri} differ from the pair with the "
+            f"same uid, such as {others[0]}; name the negatives of these pairs"
         )
 
 
@@ -198,13 +196,13 @@ def _to_lists(length_N: np.ndarray, flat: pa.Array) -> pa.ListArray:
 
 @dataclass(frozen=True)
 class HardImages:
-    """Pictures of negatives, in files that ``find_image_files`` found."""
+    """Images of negatives, in files that ``find_image_files`` found."""
 
     uris: tuple[str, ...]
     token: str
 
     def mark(self, uids: pa.ChunkedArray, negatives: pa.ListArray, max_pixels: int) -> pa.ListArray:
-        """Return negatives that say which of them a picture shows: one that can be had, and decodes."""
+        """Return the negatives, marked where an image exists and decodes."""
         flat, file_F, row_F = self._find(uids, negatives)
         shown_F = np.zeros(len(flat), bool)
         for place, data in _read_images(self.uris, file_F, row_F):
@@ -214,11 +212,11 @@ class HardImages:
         return _to_lists(pc.list_value_length(negatives).to_numpy(), marked)
 
     def count_listed(self, uids: pa.ChunkedArray, negatives: pa.ListArray) -> int:
-        """Return how many negatives have a row, whether or not its picture can be had."""
+        """Return how many negatives have a row, whether or not its image can be read."""
         return int((self._find(uids, negatives)[1] >= 0).sum())
 
     def load(self, uids: pa.ChunkedArray, negatives: pa.ListArray) -> pa.ListArray:
-        """Return the bytes of every negative's picture, null where none shows it."""
+        """Return the bytes of every negative's image, null where it has none."""
         flat, file_F, row_F = self._find(uids, negatives)
         file_F = np.where(pc.struct_field(flat, "image").to_numpy(zero_copy_only=False), file_F, -1)
         images: list[bytes | None] = [None] * len(flat)
@@ -229,7 +227,7 @@ class HardImages:
     def _find(
         self, uids: pa.ChunkedArray, negatives: pa.ListArray
     ) -> tuple[pa.StructArray, np.ndarray, np.ndarray]:
-        """Return the negatives in one array, and file and row of each one's picture."""
+        """Return the negatives in one array, and file and row of each one's image."""
         flat = negatives.flatten()
         key_F = np.repeat(to_keys(parse_uids(uids)), pc.list_value_length(negatives).to_numpy())
         key_F = _to_text_keys(key_F, pc.struct_field(flat, "text").to_pylist())
@@ -239,7 +237,7 @@ class HardImages:
 def _read_images(
     uris: tuple[str, ...], file_F: np.ndarray, row_F: np.ndarray
 ) -> Iterator[tuple[int, bytes | None]]:
-    """Yield the places of negatives that have a file, and the bytes that are there."""
+    """Yield the indices of negatives whose image file exists, and its bytes."""
     for file in np.unique(file_F[file_F >= 0]).tolist():
         place_f = np.flatnonzero(file_F == file)
         place_f = place_f[np.argsort(row_F[place_f], kind="stable")]

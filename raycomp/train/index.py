@@ -1,4 +1,4 @@
-"""Which pairs are trained on: a table for every shard, and all other rows counted by reason."""
+"""Lists the training pairs, a table for every shard, and counts all other rows by reason."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -27,17 +27,17 @@ class Index:
 
     uris: tuple[str, ...]
     rows_S: tuple[int, ...]
-    """Rows that an epoch has of every shard: a sample that the subset repeats has several."""
+    """Rows of every shard in an epoch: a sample that the subset repeats has several."""
     reasons: Counter[str]
-    """All samples of the input by what they became: ok is trained on."""
+    """All samples of the input by status: ok is trained on."""
     tally: Counter[str]
-    """What pairs have, as ``tally_pairs`` counts it."""
+    """Counts as ``tally_pairs`` returns them."""
     kinds: Counter[tuple[str, str]]
     """Negatives by operation and kind."""
     most_negatives: int
     """That a pair has."""
     warnings: tuple[str, ...] = ()
-    """A line for every status whose rows are left out."""
+    """A warning for every status whose rows are left out."""
 
 
 def make_index(
@@ -66,7 +66,7 @@ def make_index(
         tally.update(one)
         kinds.update(of_kinds)
         most = max(most, of_one)
-    # A run that was ended in between may have dropped some before.
+    # An interrupted run may have dropped some before.
     num_found = tally["samples"] + len(held_H2)
     if reasons[OK] > num_found:
         reasons[DUPLICATE_UID] += reasons[OK] - num_found

@@ -1,11 +1,10 @@
-"""What each step of a training told: a line in ``metrics.jsonl``, a point on the curves of TensorBoard.
+"""Records the metrics of every training step: a line in ``metrics.jsonl``, a point in TensorBoard.
 
-The file holds step s in line s + 1, each step once, whatever was killed and resumed: who goes on from the
-checkpoint of step s keeps the first s lines. It is a local file that grows by a line per step, which
-``tail -f`` follows. S3 appends nothing, so there the file grows in temporary space and is written whole by
-``keep``, at each checkpoint: a line has some 120 bytes, so the millionth step's checkpoint writes 120 MB of
-lines and 90 MB of events, beside 1.8 GB of a ViT-B/32 and its optimiser. Parts would save that, and would
-have to be joined.
+The file holds step s in line s + 1, each step once, also after kills: a run that resumes from the checkpoint
+of step s keeps the first s lines. On a disk the file grows by a line per step, which ``tail -f`` follows. S3
+cannot append, so there the file grows in temporary space and ``keep`` writes all of it at each checkpoint. A
+line has about 120 bytes, so the checkpoint of step 1,000,000 writes 120 MB of lines and 90 MB of events, in
+addition to 1.8 GB of a ViT-B/32 and its optimizer. Parts would avoid that but would have to be joined.
 """
 
 import json
@@ -30,7 +29,7 @@ EVENTS = "tensorboard"
 
 
 class MetricsLog:
-    """The lines and curves of a training from ``first_step`` on; of one process alone.
+    """The lines and curves of a training from ``first_step`` on; one process writes them.
 
     Raises ValueError where the folder lacks a step before ``first_step``.
     """
@@ -49,10 +48,8 @@ class MetricsLog:
         self._events = Events(path / EVENTS, first_step)
 
     def write(self, reported: Mapping[str, float]) -> None:
-        """Take down the next step: ``step``, ``loss``, and whatever else is a number; floats to the last bit.
-
-        JSON has neither NaN nor infinity; they become null.
-        """
+        """Record the next step: ``step``, ``loss`` and any further numbers, floats exactly. NaN and infinity
+        become null in JSON."""
         assert reported[STEP] == self._next, f"step {reported[STEP]}: must be {self._next}"
         line = {name: value if math.isfinite(value) else None for name, value in reported.items()}
         with name_place(self._near.uri):
@@ -66,10 +63,8 @@ class MetricsLog:
         self._events.write({**values, STEP: 0})
 
     def keep(self) -> None:
-        """Make all steps so far outlast this machine's memory, and on S3 this machine.
-
-        To be called before the state of the same step is written: a state has all lines before it.
-        """
+        """Flush all steps so far to the disk or to S3. Must be called before the state of the same step is
+        written, so that every state has all its lines."""
         with name_place(self._near.uri):
             self._lines.flush()
             os.fsync(self._lines.fileno())
@@ -79,7 +74,7 @@ class MetricsLog:
                 self._folder.write_bytes(self._near.read_bytes(*names), *names)
 
     def close(self) -> None:
-        """Keep all steps, and write no more."""
+        """Flush all steps and close."""
         self.keep()
         self._lines.close()
         self._events.close()
@@ -99,8 +94,8 @@ def _read_lines(folder: Folder, count: int) -> bytes:
         is_whole = False
     if not is_whole:
         raise ValueError(
-            f"{folder.at(METRICS)}: must hold the {count:,} steps before the checkpoint to go on from; "
-            "put it back, or begin in another folder"
+            f"{folder.at(METRICS)}: must hold the {count:,} steps before the checkpoint to resume from; "
+            "restore the file, or start in another folder"
         )
     return b"\n".join(lines[:count]) + b"\n"
 

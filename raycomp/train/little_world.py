@@ -1,4 +1,4 @@
-"""The little world on disk, and what is known of the tiny CLIP that is trained on it (tiny_clip.py)."""
+"""The little world on disk, and the measures of the tiny CLIP that is trained on it (tiny_clip.py)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -24,19 +24,19 @@ TRAIN_SEED, HELD_OUT_SEED, TEST_SEED = 1_000_000, 2_000_000, 9_000_000
 
 @dataclass(frozen=True)
 class World:
-    """Where the parts of a world lie; each is an input for ``expand_input``."""
+    """The parts of a world; each is an input for ``expand_input``."""
 
     train: str
     """Clean pairs to train on."""
     curate: str
     """Other pairs, some with a planted fault, to curate."""
     held_out: str
-    """Clean pairs for retrieval, seen by nothing else."""
+    """Clean pairs for retrieval, used for nothing else."""
 
 
 @dataclass(frozen=True)
 class TrainedScorer:
-    """A trained scorer and how well it retrieves among clean pairs it never saw."""
+    """A trained scorer and its retrieval among held-out clean pairs."""
 
     scorer: ScorerConfig
     losses: tuple[float, ...]
@@ -63,7 +63,7 @@ def make_world(
 ) -> World:
     """Write the world's three parts as WebDataset shards below ``folder``: equal arguments, equal bytes.
 
-    ``pairs``: what the part to curate shows and names; the clean parts have all of them.
+    ``pairs``: the pairs of colour and shape in the part to curate; the clean parts have all pairs.
     """
     world = World(*(str(Path(folder) / part) for part in ("train", "curate", "held_out")))
     for part, counts, part_seed, some in (

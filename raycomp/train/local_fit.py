@@ -1,4 +1,4 @@
-"""A training in this process, as its only rank: batches are made a few ahead in a thread."""
+"""A training in this process, as its only rank; a thread makes a few batches in advance."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -75,7 +75,7 @@ def _make_batches(training: Training, first_step: int) -> Iterator[Batch]:
 
 
 class _Indices:
-    """The tables of the shards' pairs, each read when it is asked for."""
+    """The tables of the shards' pairs, each read on access."""
 
     def __init__(self, uris: tuple[str, ...]):
         self.uris = uris

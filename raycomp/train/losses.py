@@ -1,6 +1,6 @@
-"""Every loss by name: what it needs of a batch, and the call; the mathematics is core/losses.py.
+"""Every loss by name: the parts of a batch that it needs, and the call; the mathematics is in core/losses.py.
 
-The options are checked against what a loss needs, so this file loads torch only where a loss is computed.
+Options are checked against a loss's needs without torch, which is loaded only to compute a loss.
 """
 
 import hashlib
@@ -28,7 +28,7 @@ class Loss:
     negatives = False
     """Whether it takes hard negatives: ``negative_NKD``, ``valid_NK`` and ``kind_NK`` of the batch."""
     negative_images = False
-    """Whether it takes ``negative_image_ND``, too: then a caption has one negative, which a picture shows."""
+    """Whether it also takes ``negative_image_ND``: then a caption has one negative, which has an image."""
     bias = False
     """Whether it adds the model's learned bias to the logits; a model without one gets one."""
 
@@ -107,7 +107,7 @@ class SigLipLoss(Loss):
     def __call__(self, batch: "Embedded", config: "FitConfig") -> "Tensor":
         from raycomp.core.losses import siglip_loss
 
-        assert batch.bias is not None, "siglip: the model has no bias"
+        assert batch.bias is not None, "siglip: needs a model with a bias"
         return siglip_loss(batch.image_ND, batch.text_ND, batch.scale, batch.bias)
 
 
@@ -121,10 +121,8 @@ LOSSES: dict[str, type[Loss]] = {
 
 
 def find_loss(name: str) -> type[Loss]:
-    """Return the loss that ``train.loss`` names, of ``LOSSES`` or of the user's own file.
-
-    Raises ValueError, one line, where there is none.
-    """
+    """Return the loss that ``train.loss`` names, of ``LOSSES`` or of the user's own file. Raises ValueError,
+    one line, for an unknown loss."""
     path, _, own = name.rpartition(":")
     if not path.endswith(".py"):
         check_choice("train.loss", name, tuple(LOSSES), ", or FILE.py:NAME")
@@ -147,7 +145,7 @@ def _load(path: str, own: str, mtime_ns: int) -> type[Loss]:
 
 
 def compute_loss(loss: Loss, batch: "Embedded", config: "FitConfig") -> "Tensor":
-    """Return the loss of a batch. Raises UserError, one line, for what is wrong in the user's own file."""
+    """Return the loss of a batch. Raises UserError, one line, for an error in the user's own file."""
     if config.loss in LOSSES:
         return loss(batch, config)
     try:
@@ -163,7 +161,8 @@ def compute_loss(loss: Loss, batch: "Embedded", config: "FitConfig") -> "Tensor"
 
 
 def fingerprint_loss(name: str) -> dict[str, str]:
-    """Return the SHA-256 of the user's file that a loss comes from, under "loss"; nothing of our own."""
+    """Return the SHA-256 of the user's file that a loss comes from, under "loss"; empty for raycomp's own
+    losses."""
     if name in LOSSES:
         return {}
     return {"loss": hashlib.sha256(Path(name.rpartition(":")[0]).read_bytes()).hexdigest()}

@@ -1,6 +1,6 @@
-"""Pictures of hard negatives: the little world draws the scene that a negative describes.
+"""Images of hard negatives: the little world renders a scene that a negative describes.
 
-Elsewhere a text-to-image model would (TripletCLIP, arXiv 2411.02545); the table it leaves is the same.
+For photos a text-to-image model would (TripletCLIP, arXiv 2411.02545); the table has the same form.
 """
 
 import hashlib
@@ -20,8 +20,8 @@ from raycomp.worlds.samples import SIDE
 from raycomp.worlds.scenes import Scene, is_true, show
 
 SHOWN = "shown"
-OUTSIDE = "in words that no scene of the world shows"
-ALSO_TRUE = "a scene of it shows the caption, too"
+OUTSIDE = "has words that no scene of the world shows"
+ALSO_TRUE = "its scene can also show the caption"
 
 
 def write_negative_images(negatives: str, out: str) -> Counter[tuple[str, str]]:
@@ -51,11 +51,9 @@ def write_negative_images(negatives: str, out: str) -> Counter[tuple[str, str]]:
 
 
 def show_negative(uid: str, caption: str, text: str) -> Scene | str:
-    """Return a scene of which ``text`` is true and ``caption`` is not, or why there is none.
-
-    What the text leaves open is drawn from the uid and the text. An addition that adds no contradiction
-    shows the caption, too: such an image is no negative of it.
-    """
+    """Return a scene of which ``text`` is true and ``caption`` is false, or the reason why none exists.
+    Properties that the text leaves open are drawn from uid and text. An addition that contradicts nothing
+    also shows the caption, so its image is not a negative."""
     caption_claim, claim = read(caption), read(text)
     if caption_claim is None or claim is None:
         return OUTSIDE

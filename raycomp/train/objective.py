@@ -1,4 +1,4 @@
-"""What a training makes small, and of which weights: ``Trainer`` takes the steps of any objective alike."""
+"""Objectives: the minimized loss and the trained weights. ``Trainer`` runs any of them."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple, Protocol
@@ -19,21 +19,21 @@ class Judged(NamedTuple):
 
     loss: Tensor
     parts: Mapping[str, Tensor] = {}
-    """What it is the sum of, by name, where it is one."""
+    """Its summands by name, if it is a sum."""
     counts: Tensor | None = None
-    """How many rows are bad, and how many there are, int64 (2,); none where they are not counted."""
+    """Number of bad rows and of all rows, int64 (2,); none where they are not counted."""
 
 
 class Objective(Protocol):
-    """A loss, the weights that are trained by it, and how."""
+    """A loss, the weights trained by it, and the options of the optimizer."""
 
     @property
     def fit(self) -> FitConfig:
-        """Of which a trainer reads ``accumulate``, ``autocast``, ``clip_norm`` and what AdamW takes."""
+        """The trainer reads ``accumulate``, ``autocast``, ``clip_norm`` and AdamW's options from it."""
 
     @property
     def group(self) -> str:
-        """The group of options that ``fit`` is of, as messages name them."""
+        """The group of options that ``fit`` belongs to, for messages."""
 
     @property
     def batch_size(self) -> int:
@@ -41,19 +41,19 @@ class Objective(Protocol):
 
     @property
     def key(self) -> tuple[int, ...]:
-        """With the step, the rank and the part what a model draws from."""
+        """Seeds the model's random draws, together with step, rank and part."""
 
     @property
     def where(self) -> str:
-        """What the steps are of, as a message says it after a step's number: " of task 2", or nothing."""
+        """Follows a step's number in messages: " of task 2", or nothing."""
 
     @property
     def said_weights(self) -> str | None:
-        """What the first step's weights are, as a message says it; none where earlier steps trained them."""
+        """The initial weights, for messages; none where earlier steps trained them."""
 
     @property
     def said_rate(self) -> str:
-        """The learning rate, as a message says it."""
+        """The learning rate, for messages."""
 
     @property
     def clip(self) -> Any:
@@ -65,13 +65,13 @@ class Objective(Protocol):
 
     @property
     def towers(self) -> nn.Module:
-        """From a ``Batch`` to what is ``Made`` of it, as one call; it holds what ``trained`` holds."""
+        """Embeds a ``Batch`` in one call, giving ``Made``; it holds the same weights as ``trained``."""
 
     def rate_at(self, step: int) -> float:
         """Return the learning rate of a step."""
 
     def judge(self, made: Made, batch: Batch) -> Judged:
-        """Return the loss of the global batch, from what this rank made of its rows."""
+        """Return the loss of the global batch, given this rank's embeddings."""
 
 
 class PairsObjective:
@@ -94,7 +94,7 @@ class PairsObjective:
         self.key, self.said_weights = (config.seed,), said_weights
         self.loss = find_loss(config.loss)(torch.zeros(num_kinds))
         if not self.loss.bias and getattr(clip, "logit_bias", None) is not None:
-            # Added to all logits alike, as open_clip's loss does, it changes nothing that is picked.
+            # A bias on all logits, as in open_clip's loss, changes no softmax.
             clip.logit_bias.requires_grad_(False)
         freeze(clip, config.freeze)
         self.adapters = add_adapters(clip, config.lora_rank, config.seed) if config.lora_rank else None
@@ -105,11 +105,11 @@ class PairsObjective:
         return f"train.learning_rate={self.fit.learning_rate}"
 
     def rate_at(self, step: int) -> float:
-        """Return the learning rate of a step: a rise, then half a cosine."""
+        """Return the learning rate of a step: linear warm-up, then half a cosine."""
         return learning_rate_at(step, self.num_steps, self.fit)
 
     def plain_model(self) -> Any:
-        """Return the model as it is now, without adapters: itself, or a copy with what they learned."""
+        """Return the current model without adapters: itself, or a copy with the adapters merged."""
         return merge_adapters(self.adapters) if self.adapters else self.clip
 
     def judge(self, made: Made, batch: Batch) -> Judged:

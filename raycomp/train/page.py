@@ -143,7 +143,7 @@ def _report_evaluations(evaluations: Evaluations) -> Table:
 
 
 def _draw_evaluations(evaluations: Evaluations) -> list[Html]:
-    """Return a chart of each measure that has a finite value; one evaluation is no curve."""
+    """Return a chart of each measure that has a finite value; one evaluation gives no curve."""
     if len(evaluations) < 2:
         return []
     step_N = np.array([entry[STEP] for entry in evaluations])

@@ -1,4 +1,4 @@
-"""What is trained on: the pairs of every shard, listed once, and loaded with their images when their turn is.
+"""The training pairs: listed once for every shard, and loaded with their images when they are needed.
 
 Uids of a subset take 16 bytes each in every process that lists pairs, those of negatives 24; the negatives of
 a curation without shards are joined file by file and take none.
@@ -77,37 +77,35 @@ _LOADED_SCHEMA = pa.schema(
 
 @dataclass(frozen=True)
 class Pairs:
-    """Where pairs and all that belongs to them lie."""
+    """The files of pairs and of their subset, negatives and images of negatives."""
 
     source: str
-    """The input as it was named."""
+    """The input as the user named it."""
     shards: tuple[ShardPath, ...]
     max_pixels: int
-    """Images with more are not decoded. Of a curation it is its own, which its images passed."""
+    """Images with more are not decoded. For a curation it is the curation's own limit."""
     is_curated: bool = False
-    """Whether the images were decoded once, by the curation."""
+    """Whether a curation has already decoded the images."""
     scores: tuple[str, ...] = ()
-    """A curation without shards: the scores of every shard, which tell statuses and captions."""
+    """Of a curation without shards: the scores of every shard, with statuses and captions."""
     kept: str | None = None
-    """The subset that a curation or selection chose, with the SHA-256 of the images that it wrote."""
+    """The subset of a curation or selection, with the SHA-256 of the images that it wrote."""
     num_kept: int = 0
-    """How many pairs that are."""
+    """The number of pairs in ``kept``."""
     subset: str | None = None
     """What narrows the pairs further."""
     negatives: tuple[str, ...] = ()
     negative_images: tuple[str, ...] = ()
     max_bad_fraction: float = 1.0
-    """Share of the rows read that may be bad, unless a curation judged them; and of negatives' pictures."""
+    """Maximum share of bad rows, unless a curation checked them; also of negatives' images."""
     token: str = field(default_factory=lambda: uuid.uuid4().hex, compare=False)
-    """Names this finding: what a process remembers of files is read anew for the next."""
+    """Identifies this object: what a process caches of files is read again for another token."""
 
 
 def find_pairs(config: TrainConfig) -> Pairs:
-    """Return where the pairs of ``config`` lie; no shard is read.
-
-    Raises ValueError, one line, for what the user can mend: no input, an unfinished run, one without images
-    or whose shards were changed after scoring, a subset that is none, negatives of other pairs.
-    """
+    """Return the files of the pairs of ``config``; no shard is read. Raises ValueError, one line, for errors
+    the user can fix: no input, an unfinished run, one without images or whose shards were changed after
+    scoring, an invalid subset, negatives of other pairs."""
     folder, run = read_curation(config.input)
     if run is None:
         shards = tuple(expand_input(config.input))
@@ -130,10 +128,8 @@ def find_pairs(config: TrainConfig) -> Pairs:
 
 
 def fingerprint_pairs(config: TrainConfig) -> dict[str, str]:
-    """Return what batches depend on beside the dials: the digests of what the input and its companions hold.
-
-    Raises ValueError where one of them is gone.
-    """
+    """Return what batches depend on in addition to the options: digests of the input and of the files that go
+    with it. Raises ValueError where one of them is missing."""
     _, run = read_curation(config.input)
     found = {"input": identify(run) if run else digest(fingerprint_shards(expand_input(config.input)))}
     if config.subset is not None:
@@ -149,9 +145,11 @@ def _find_curated(source: str, folder: Folder, run: dict[str, Any]) -> Pairs:
     """Return the pairs that a curation or selection kept."""
     config = read_config(run["config"])
     if config.prepare.stored_embeddings is not None:
-        raise ValueError(f"input={source!r}: was curated from stored embeddings, there are no images")
+        raise ValueError(
+            f"input={source!r}: was curated from stored embeddings, without images; name a curation of images"
+        )
     if not run["funnel"]["kept"]:
-        raise ValueError(f"input={source!r}: kept no pair")
+        raise ValueError(f"input={source!r}: kept no pairs; curate with a larger share")
     files = check_results(folder, run, "subset", "shards")
     kept = files.get(KEPT_FILE, folder.at(KEPT_FILE))
     pairs = Pairs(source, (), config.prepare.max_pixels, True, kept=kept, num_kept=count_rows(kept))
@@ -168,17 +166,19 @@ def _find_curated(source: str, folder: Folder, run: dict[str, Any]) -> Pairs:
         names = set(pc.unique(read_columns(kept, [SHARD])[SHARD]).to_pylist())
         is_same = len(shards) == len(scores) and names <= {shard.name for shard in shards}
     if not is_same:
-        raise ValueError(f"input={source!r}: has no shards, and {config.input} was changed after scoring")
+        raise ValueError(
+            f"input={source!r}: has no shards, and {config.input} has changed since scoring; curate again"
+        )
     return replace(pairs, shards=tuple(shards), scores=tuple(scores))
 
 
 def index_shard(pairs: Pairs, ordinal: int) -> tuple[pa.Table, Counter[str]]:
     """Return the pairs of a shard that are trained on (PAIRS_SCHEMA), and how many rows it has by reason.
 
-    The reason is OK for what is trained on, else the status or NOT_IN_SUBSET; they sum to the rows read. A
-    sample of plain shards is judged as curation does: images of all but what the subset leaves out are
-    decoded. Duplicates in other rows stay; see ``drop_duplicates``. A sample that the subset repeats is one
-    row, whose ``num_rows`` says how many rows an epoch has of it.
+    The reason is OK for what is trained on, else the status or NOT_IN_SUBSET; they sum to the rows read.
+    Samples of plain shards get the same status as in curation: the images of all samples in the subset are
+    decoded. Duplicates in other shards stay; see ``drop_duplicates``. A sample that the subset repeats is one
+    row; its ``num_rows`` is its number of rows in an epoch.
     """
     found, reasons = _index_scores(pairs, ordinal) if pairs.scores else _index_samples(pairs, ordinal)
     if pairs.negatives:
@@ -228,7 +228,7 @@ def _index_samples(pairs: Pairs, ordinal: int) -> tuple[pa.Table, list[str]]:
         columns[UID] += kept[UID].to_pylist()
         texts = zip(kept[CAPTION].to_pylist(), kept[JSON].to_pylist(), strict=True)
         columns[CAPTIONS] += [
-            # What a run kept is the caption that it scored: others of its image never were.
+            # A run keeps the caption that it scored; the image's other captions have no score.
             [caption] if pairs.is_curated else _list_captions(caption, text, shard.format)
             for caption, text in texts
         ]
@@ -251,7 +251,7 @@ def _list_written(pairs: Pairs, ordinal: int) -> pa.Table | None:
 
 
 def _judge(pairs: Pairs, table: pa.Table) -> list[str]:
-    """Return why each sample is not trained on, OK for those that are."""
+    """Return the reason why each sample is not a training pair, OK for training pairs."""
     reasons = table[STATUS].to_pylist()
     images = table[IMAGE].combine_chunks()
     for i, is_named in enumerate(_are_named(pairs, table).tolist()):
@@ -284,16 +284,14 @@ def _list_captions(caption: str, text: str | None, form: str) -> list[str]:
 
 
 def _are_named(pairs: Pairs, table: pa.Table) -> np.ndarray:
-    """Return which rows the subset names, bool (N,)."""
+    """Return whether the subset names each row, bool (N,)."""
     return _count_rows(pairs, table) > 0
 
 
 def _count_rows(pairs: Pairs, table: pa.Table) -> np.ndarray:
     """Return how often an epoch trains on each row, int64 (N,): as often as the subset names its uid.
-
-    That is how DataComp upsamples: its resharder writes a sample once for every time that the uid stands in
-    the subset file.
-    """
+    DataComp upsamples the same way: its resharder writes a sample once for every occurrence of the uid in the
+    subset file."""
     if pairs.subset is None:
         return np.ones(len(table), np.int64)
     return count_keys(load_keys(pairs.subset, pairs.token), to_keys(parse_uids(table[UID])))
@@ -301,11 +299,9 @@ def _count_rows(pairs: Pairs, table: pa.Table) -> np.ndarray:
 
 def load_shard(pairs: Pairs, ordinal: int, index: pa.Table) -> pa.Table:
     """Return the pairs of an index with their images' bytes, and those of their negatives if there are any.
-
-    The shard is read once, up to its last pair. Raises UserError where it is no longer what was indexed, by
-    uid and the image's SHA-256 (without shards of its own, a curation's captions too), and OSError where the
-    storage fails.
-    """
+    The shard is read once, up to its last pair. Raises UserError where it differs from the index in a uid or
+    an image's SHA-256 (for a curation without its own shards also in a caption), and OSError where the
+    storage fails."""
     shard, wanted_N = pairs.shards[ordinal], index[POSITION].to_numpy()
     blocks: list[pa.Table] = []
     start = 0
@@ -321,7 +317,7 @@ def load_shard(pairs: Pairs, ordinal: int, index: pa.Table) -> pa.Table:
     if pairs.scores:
         is_same &= found[CAPTION].equals(pc.list_element(index[CAPTIONS], 0)) if len(index) else True
     if found[IMAGE].null_count or not is_same:
-        raise UserError(f"{shard.uri}: its pairs are not those that the run listed; put the file back")
+        raise UserError(f"{shard.uri}: its pairs differ from those that the run listed; restore the file")
     columns = {IMAGE: found[IMAGE]}
     if pairs.negative_images:
         negatives = index[NEGATIVES].combine_chunks()

@@ -14,18 +14,17 @@ from raycomp.data.runs import read_finished
 from raycomp.data.written import ResultFile
 from raycomp.models.architecture import HUB_CONFIG
 
-# What a model and its tokenizer are made of.
+# The files of a model and its tokenizer.
 _PUBLISHED = (".safetensors", ".json", ".jsonl", ".txt", ".model", ".jinja")
 PUBLISHED_WEIGHTS = "open_clip_model.safetensors"
 
 
 def publish(source: str, out: str, say: Callable[[str], object] = print) -> None:
-    """Lay the model that a training left in ``source`` out in ``out``, once it has been loaded from there.
+    """Write the model of the training in ``source`` to ``out``, after loading it as a test.
 
     ``open_clip.create_model_and_transforms("local-dir:OUT")`` loads it; uploaded as it is, ``hf-hub:`` does.
     Only files that the training wrote are copied, and of these no pickle. Raises ValueError where ``source``
-    holds no finished training, its model is not as it was written, or ``out`` holds something or cannot be
-    written.
+    holds no finished training, its model has changed, or ``out`` is not empty or cannot be written.
     """
     found, folder = Folder(source), Folder(out)
     files = _list_files(found)
@@ -46,7 +45,7 @@ def publish(source: str, out: str, say: Callable[[str], object] = print) -> None
             load_start(published)
             load_tokenizer(published)
         except ValueError as error:
-            raise ValueError(f"{found.at(CHECKPOINT)}: no whole model ({error})") from error
+            raise ValueError(f"{found.at(CHECKPOINT)}: the model is incomplete ({error})") from error
         for name in files:
             folder.write_bytes((Path(local) / name).read_bytes(), name)
     say(f'{out}: load it with open_clip.create_model_and_transforms("local-dir:{out}")')
@@ -56,7 +55,7 @@ def _list_files(source: Folder) -> dict[str, ResultFile]:
     """Return the files that are published by their new names, the one that describes the model last."""
     above, name = posixpath.split(source.uri.rstrip("/"))
     if name == CHECKPOINT and Folder(above).exists(RUN):
-        raise ValueError(f"{source.uri}: is a part of a training; name its folder, {above}")
+        raise ValueError(f"{source.uri}: is part of a training; name the training's folder, {above}")
     run = read_finished(source.uri)
     if run["kind"] != "train":
         raise ValueError(f"{source.uri}: holds {run['kind']}, must hold a training")
@@ -64,10 +63,12 @@ def _list_files(source: Folder) -> dict[str, ResultFile]:
     folders = Folder(source.at(CHECKPOINT)).list_folders()
     if folders:
         raise ValueError(
-            f"{source.at(CHECKPOINT, folders[0])}: is a folder, a model is files alone; take it out"
+            f"{source.at(CHECKPOINT, folders[0])}: is a folder; a model has files only; move it out"
         )
     if ARCHITECTURE not in written or WEIGHTS not in written:
-        raise ValueError(f"{source.at(CHECKPOINT)}: no whole model, {ARCHITECTURE} or {WEIGHTS} is not there")
+        raise ValueError(
+            f"{source.at(CHECKPOINT)}: the model is incomplete: {ARCHITECTURE} or {WEIGHTS} is missing"
+        )
     names = [name for name in written if name != ARCHITECTURE and name.endswith(_PUBLISHED)]
     names.sort(key=lambda name: name == HUB_CONFIG)
     return {PUBLISHED_WEIGHTS if name == WEIGHTS else name: written[name] for name in names}

@@ -1,4 +1,4 @@
-"""One rank's way through a training: step after step, checkpoints now and then, a model in the end."""
+"""One rank's training: its steps, checkpoints, and the final model."""
 
 import json
 import time
@@ -31,7 +31,7 @@ from raycomp.train.training import STEP, Evaluate, StepReport
 
 
 class Writer:
-    """What one rank writes for all: a line for each step, checkpoints, the model."""
+    """Writes, on one rank for all: a line for each step, checkpoints, the model."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class Writer:
         self.started = time.perf_counter()
 
     def take(self, step: StepReport) -> None:
-        """Take down a step."""
+        """Record a step."""
         spent = time.perf_counter() - self.started
         row: dict[str, Any] = {"step": step.step, "loss": step.loss, "learning_rate": step.learning_rate}
         row |= {**step.parts, "samples_per_s": self.trainer.batch_size / spent}
@@ -82,14 +82,15 @@ class Writer:
             return make_final(self.trainer, self.config.model)
 
     def keep(self) -> None:
-        """Write a checkpoint: all that was told so far, then the state that goes on from there."""
+        """Write a checkpoint: all lines so far, then the state to resume from."""
         self.journal.keep()
         save_state(self.trainer, self.folder)
         keep_states(self.folder, self.config.train.keep_checkpoints)
         self.started = time.perf_counter()
 
     def close(self) -> None:
-        """Keep the last step, if it is not, and write the model, which is no result before it is checked."""
+        """Write a checkpoint of the last step, unless it exists, and the model, which is checked before it is
+        published."""
         if self.trainer.step not in list_states(self.folder):
             self.keep()
         keep_states(
@@ -117,11 +118,9 @@ def train_rank(
     writer: Writer | None = None,
     is_warned: Callable[[], bool] = lambda: False,
 ) -> None:
-    """Take the steps that are left; the rank with the ``writer`` keeps a checkpoint every so many.
-
-    One more is kept when ``is_warned``, which all ranks ask after every step, first says that one of them
-    will soon be gone. Before the first step that rank tries its evaluation.
-    """
+    """Take the remaining steps; the rank with the ``writer`` writes a checkpoint every ``checkpoint_steps``.
+    It writes one more when ``is_warned``, which all ranks call after every step, first reports that a rank
+    will soon be lost. Before the first step it tries its evaluation."""
     was_warned = False
     with writer.trackers if writer else nullcontext():
         if writer:
@@ -141,12 +140,10 @@ def train_rank(
 
 
 def finish(trainer: Trainer[PairsObjective], model: ModelConfig, out: Folder) -> None:
-    """Write what a trainer has made of ``model`` to ``checkpoint/`` in ``out``; one rank does.
-
-    The weights; open_clip's config of the model, which comes last, as without it there is no checkpoint;
-    beside them preprocessing and tokenizer, so that ``local-dir:DIR/checkpoint`` is a model of open_clip,
-    too. Raises UserError, and writes nothing, where a weight is not finite.
-    """
+    """Write the trained ``model`` to ``checkpoint/`` in ``out``, on one rank. It writes the weights,
+    preprocessing and tokenizer, so that open_clip also loads ``local-dir:DIR/checkpoint``, and open_clip's
+    config of the model last: without the config the checkpoint does not count. Raises UserError, and writes
+    nothing, where a weight is not finite."""
     clip = make_final(trainer, model)
     weights = clip.state_dict()
     for name, value in weights.items():
@@ -168,7 +165,7 @@ def finish(trainer: Trainer[PairsObjective], model: ModelConfig, out: Folder) ->
 
 
 def make_final(trainer: Trainer[PairsObjective], model: ModelConfig) -> Any:
-    """Return the model that a trainer would leave now: without adapters, drawn back towards its start."""
+    """Return the trainer's current model: without adapters, interpolated with its initial weights."""
     clip, share = trainer.objective.plain_model(), trainer.config.keep_start
     if not share:
         return clip

@@ -1,8 +1,8 @@
 """The global batch over ranks: every rank embeds its rows, and sees the embeddings of all.
 
 B pairs of the global batch, R those of this rank, D embedding dims. Each rank computes the loss of the whole
-batch from what was gathered, so all log the same, and a rank's embeddings have their whole gradient without a
-word from the others.
+batch from what was gathered, so all log the same, and each rank has the whole gradient of its own embeddings
+without communication.
 """
 
 from typing import Any
@@ -21,7 +21,7 @@ def find_rank() -> tuple[int, int]:
 
 
 def find_own(num_rows: int) -> slice:
-    """Return which of so many rows of a global batch are this rank's."""
+    """Return the slice of this rank in a global batch of that many rows."""
     return slice_of(*find_rank(), num_rows)
 
 
@@ -37,7 +37,7 @@ def add_up(value: Tensor) -> Tensor:
 def gather(local_RD: Tensor, batch_size: int) -> Tensor:
     """Return the rows of all ranks, (B, D), in the order of the global batch.
 
-    Rows are shared out by ``slice_of``. Behind DistributedDataParallel, which takes the mean of the ranks'
+    ``slice_of`` divides the rows. Behind DistributedDataParallel, which takes the mean of the ranks'
     gradients, weights get the gradient that one process would give them. Without a process group these are
     the rows of the one rank.
     """
@@ -60,7 +60,7 @@ class _Gather(torch.autograd.Function):
         slices = [slice_of(rank, num_ranks, batch_size) for rank in range(num_ranks)]
         sizes = [part.stop - part.start for part in slices]
         ctx.own, ctx.num_ranks = slices[dist.get_rank()], num_ranks
-        # All ranks send as many rows as the largest has.
+        # All ranks send as many rows as the largest rank has.
         sent = local_RD.new_zeros(max(sizes), *local_RD.shape[1:])
         sent[: len(local_RD)] = local_RD
         received = [torch.empty_like(sent) for _ in slices]
@@ -69,5 +69,5 @@ class _Gather(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
-        """The mean over ranks is to be the sum."""
+        """Scale the gradient so that the mean over ranks is the sum."""
         return grads[0][ctx.own] * ctx.num_ranks, None

@@ -1,6 +1,6 @@
-"""Shards on their way to the ranks: each is read once for all of them, and held while any may need it.
+"""The shard cache: each shard is read once for all ranks, and held while any rank may need it.
 
-Nothing heavy is imported here: neither the shelf nor the tasks that read shards need torch.
+Without torch: neither the cache nor the tasks that read shards need it.
 """
 
 from typing import Any
@@ -15,17 +15,17 @@ from raycomp.train.pairs import load_shard
 from raycomp.train.training import ShardSource
 
 _LOADER: dict[str, Any] = {"num_cpus": 0.5, **TASK_RETRIES}
-# Tasks of one rank run side by side, so they ask for steps in no strict order, and seldom so far apart: a
-# worker that has just begun may ask later still, and its shards are then read again.
+# Tasks of one rank run in parallel, so their steps arrive out of order, rarely further apart than this.
+# The shards of a step that arrives even later are read again.
 _APART = 16
 
 
 class ShardCache:
-    """An actor of the first rank's. Holds shards as tables in Ray's object store: those of the windows that
-    a rank may still ask for, and of the one that comes next."""
+    """An actor of the first rank. Holds shards as tables in Ray's object store: those of the windows that a
+    rank may still need, and of the next one."""
 
     def __init__(self, source: list[Any], plan: EpochPlan, num_steps: int):
-        """``source`` holds a reference to the stock, which need not be here itself."""
+        """``source`` holds a reference to the ShardSource, in a list so that Ray does not fetch it here."""
         (self.source,) = source
         self.plan, self.end = plan, plan.windows_of(num_steps - 1).stop
         self.steps: dict[int, int] = {}

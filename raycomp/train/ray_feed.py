@@ -1,7 +1,7 @@
-"""Batches for the ranks, made beside them by Ray Data, in the order of the plan.
+"""Makes the ranks' batches with Ray Data, in the order of the plan.
 
-Ray's own iterators keep no place and share rows out as they come. So every rank lays a dataset of its own
-over the steps that it has still to take: of a step, the plan alone says which rows are whose.
+Ray's own iterators cannot resume and divide rows as they arrive. So every rank has its own dataset over its
+remaining steps; the plan alone determines each rank's rows of a step.
 """
 
 from collections.abc import Iterator
@@ -36,7 +36,7 @@ def get_course(course: Any) -> Course:
 
 @dataclass(frozen=True)
 class Feed:
-    """Where a rank's batches come from."""
+    """The source of a rank's batches."""
 
     course: Any
     """A reference to the course."""
@@ -54,7 +54,7 @@ class Feed:
                 ItemSource(steps, partial(_make, self)), override_num_blocks=len(steps), num_cpus=1
             )
             for table in dataset.iter_batches(batch_size=None, batch_format="pyarrow", prefetch_batches=1):
-                # All hangs on it that Ray Data neither joins, parts nor reorders what tasks made.
+                # Ray Data must not join, split or reorder the tasks' tables.
                 found = table.schema.metadata
                 assert found == _mark(step), f"of {step} came {found}"
                 yield from_table(table)
@@ -68,7 +68,7 @@ class Feed:
 
 
 def _make(feed: Feed, step: int) -> Iterator[pa.Table]:
-    """Yield the one table that a rank's part of a step is."""
+    """Yield one table: a rank's part of a step's batch."""
     course = get_course(feed.course)
     own = slice_of(feed.rank, feed.num_ranks, course.plan.batch_size)
     shard_R, row_R = (number_B[own] for number_B in course.plan.batch(step))
@@ -85,7 +85,7 @@ def _mark(step: int) -> dict[bytes, bytes]:
 
 
 def _settle(batch_bytes: int) -> None:
-    """Let Ray Data make batches in their order, each whole, and few in advance."""
+    """Configure Ray Data to make whole batches in order, and few in advance."""
     settle_data_context()
     context = DataContext.get_current()
     context.target_max_block_size = None
@@ -95,7 +95,8 @@ def _settle(batch_bytes: int) -> None:
 
 
 def to_table(batch: dict[str, np.ndarray]) -> pa.Table:
-    """Return arrays whose first axis is rows as a table: each row's values in a list, their shape beside."""
+    """Return arrays whose first axis is rows as a table: each row's values in a list, with their shape as
+    metadata."""
     fields, columns = [], []
     for name, value in batch.items():
         columns.append(to_fixed_lists(value.reshape(len(value), -1)))

@@ -1,4 +1,4 @@
-"""Ray Train from the driver: ranks started, told of, started again where one is lost."""
+"""Ray Train from the driver: starts the ranks, reports their status, restarts them when one is lost."""
 
 import os
 import tempfile
@@ -26,7 +26,7 @@ _POLL_S = 0.5
 _CHECK_S = 10.0
 # Starting a rank imports torch and loads the model; a busy machine needs longer than Ray Train's own minute.
 _START_S = 600
-# A rank that lost the others finds out at its next word to them.
+# A rank notices the loss of others at its next communication.
 _SILENCE_S = 1800
 _LONGEST = 500
 
@@ -41,16 +41,17 @@ class TrainWorkers:
 
 @dataclass(frozen=True)
 class RankJob:
-    """What every rank does, and what the driver says of it."""
+    """The work of every rank, and the facts for the driver's reports."""
 
     work: Callable[[Any], None]
-    """Takes the board. Ray Train's controller reads it, too: it imports what is heavy when it is called."""
+    """Takes the status tracker. Ray Train's controller unpickles it, too, so it imports heavy modules when
+    called."""
     num_steps: int
     batch_size: int
     selector: Mapping[str, str]
     """Labels of the nodes that the ranks run on."""
     label: str = "train"
-    """What the line of a start that resumed begins with."""
+    """The first word of the line that reports a resumed start."""
 
 
 def fit(training: Training, ranks: TrainWorkers, check: Callable[[], None], say: Say) -> TrainingStatus:
@@ -64,7 +65,7 @@ def fit(training: Training, ranks: TrainWorkers, check: Callable[[], None], say:
 
 
 def _train(training: Training, tracker: Any) -> None:
-    from raycomp.train.ray_work import train_as_rank  # seconds, which the ranks alone need
+    from raycomp.train.ray_work import train_as_rank  # takes seconds; only ranks need it
 
     train_as_rank(replace(training, tracker=tracker))
 
@@ -72,9 +73,10 @@ def _train(training: Training, tracker: Any) -> None:
 def run_ranks(job: RankJob, ranks: TrainWorkers, check: Callable[[], None], say: Say) -> TrainingStatus:
     """Run a job on all ranks to its end, and return what they reported.
 
-    ``check`` raises LeaseLost where the folder is another's. Raises what the ranks found that no start fixes:
-    ValueError for what the user can fix, OSError where the storage failed one start after the other,
-    ClusterFailed where workers were lost, RuntimeError with the traceback of a rank for a mistake of our own.
+    ``check`` raises LeaseLost where another run has taken the folder. Raises the ranks' error that a restart
+    cannot fix: ValueError for errors the user can fix, OSError where the storage failed in every start,
+    ClusterFailed where workers were lost repeatedly, RuntimeError with a rank's traceback for a bug in
+    raycomp.
     """
     tracker = _make_tracker()
     os.environ.setdefault("RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S", str(_START_S))
@@ -85,41 +87,41 @@ def run_ranks(job: RankJob, ranks: TrainWorkers, check: Callable[[], None], say:
             try:
                 _make_trainer(job, tracker, ranks, temporary).fit()
                 ended.append(None)
-            except BaseException as error:  # told by the thread that waits
+            except BaseException as error:  # raised by the thread that waits
                 ended.append(error)
 
-    # Not in the main thread: there Ray Train would take Ctrl-C for itself.
+    # Not in the main thread: there Ray Train would handle Ctrl-C.
     thread = threading.Thread(target=run, daemon=True, name="ray train")
     thread.start()
     try:
         status = _follow(job, tracker, thread, check, say)
     except BaseException:
-        # The cluster may outlive this run: its ranks are to take no further step.
-        tracker.fail.remote("", RuntimeError("the driver follows no longer"))
+        # The cluster may outlive this run: stop its ranks.
+        tracker.fail.remote("", RuntimeError("the driver stopped"))
         raise
     if status.error is not None:
         raise status.error
     if isinstance(ended[0], RayError | ControllerError):
         line = " ".join(str(ended[0]).split())[:_LONGEST]
-        raise ClusterFailed(f"Ray lost what starts the workers: {line}") from ended[0]
+        raise ClusterFailed(f"Ray lost the process that starts the workers: {line}") from ended[0]
     if ended[0] is not None:
         raise ended[0]
     return status
 
 
 def _make_tracker() -> Any:
-    """Return the board, on this machine: it lives as long as the driver."""
+    """Return the status tracker, an actor on this machine that lives as long as the driver."""
     here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
     return ray.remote(num_cpus=0)(StatusTracker).options(scheduling_strategy=here).remote()
 
 
 def _make_trainer(job: RankJob, tracker: Any, ranks: TrainWorkers, temporary: str) -> TorchTrainer:
     resources = {"CPU": 1.0, **({"GPU": 1.0} if ranks.on_gpus else {})}
-    # ray.train shows type checkers the classes of its first version.
+    # For type checkers ray.train has the classes of its first version.
     run_config: Any = v2.RunConfig(
         name="train",
         storage_path=temporary,
-        # How often is for the board to say, which knows whether any step was taken in between.
+        # The tracker limits the restarts: it knows whether a step was taken in between.
         failure_config=v2.FailureConfig(max_failures=-1, max_preemption_failures=-1),
         logging_config=v2.LoggingConfig(log_level="ERROR"),
     )
@@ -140,7 +142,7 @@ def _make_trainer(job: RankJob, tracker: Any, ranks: TrainWorkers, temporary: st
 def _follow(
     job: RankJob, tracker: Any, thread: threading.Thread, check: Callable[[], None], say: Say
 ) -> TrainingStatus:
-    """Report how far the ranks are until they end; ``check`` that the folder is still this run's."""
+    """Report the ranks' progress until they end; ``check`` that this run still holds the folder."""
     num_starts, checked_at = 0, time.monotonic()
     with Progress("train", job.num_steps, unit="step") as progress:
         while True:
@@ -160,5 +162,5 @@ def _follow(
 
 
 def _work(reported: dict[str, Any]) -> None:
-    """Do the job as one rank of Ray Train's."""
+    """Run the job as one rank of Ray Train."""
     reported["work"](reported["tracker"])

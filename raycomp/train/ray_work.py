@@ -1,4 +1,4 @@
-"""What every rank of Ray Train does: load the model, go on from the last checkpoint, train."""
+"""The work of every rank of Ray Train: load the model, resume from the last checkpoint, train."""
 
 import traceback
 from collections.abc import Iterator
@@ -26,12 +26,12 @@ from raycomp.train.training import Training
 
 _LONGEST = 1000
 _ASK_EVERY = 5
-# Which of torch's voices tell that another rank can no longer be reached.
+# Words in torch's errors that mean that another rank cannot be reached.
 _BETWEEN_RANKS = ("gloo", "nccl")
 
 
 class Stopped(Exception):
-    """The board wants no further step."""
+    """The tracker has ended the training."""
 
 
 def train_as_rank(training: Training) -> None:
@@ -42,7 +42,8 @@ def train_as_rank(training: Training) -> None:
 
 @contextmanager
 def reporting_failures(tracker: Any) -> Iterator[None]:
-    """Report to the board what ends the block of a rank: what no start fixes ends the run for good."""
+    """Report the error that ends a rank's block to the tracker; one that a restart cannot fix ends the
+    run."""
     try:
         yield
     except Exception as error:
@@ -52,13 +53,12 @@ def reporting_failures(tracker: Any) -> Iterator[None]:
 
 
 def judge_failure(error: Exception) -> tuple[str, Exception | None]:
-    """Return in a line why a rank ended, nothing where another one did, and what ends the run, if it does.
-
-    A new start mends a storage, a machine, a rank that is gone; no mistake of the user's, nor one of ours.
-    """
+    """Return the reason why a rank ended, in a line (empty where another rank failed first), and the error
+    that ends the run, if any. A restart can fix a failed storage, machine or rank, but not an error of the
+    user or a bug."""
     cause = find_cause(error)
     why = " ".join(str(cause).split())[:_LONGEST]
-    # A library's own kind of ValueError is our mistake.
+    # A library's own subclass of ValueError is a bug in raycomp.
     if isinstance(cause, UserError) or type(cause) is ValueError:
         return why, UserError(why)
     if isinstance(cause, OSError):
@@ -76,7 +76,7 @@ def judge_failure(error: Exception) -> tuple[str, Exception | None]:
 
 
 def find_cause(error: Exception) -> BaseException:
-    """Return what ended a rank, without the tracebacks that tasks between have wrapped it in."""
+    """Return the error that ended a rank, without the wrappers of tasks."""
     cause: BaseException = error
     while isinstance(getattr(cause, "cause", None), BaseException):
         cause = cause.cause  # type: ignore[attr-defined]
@@ -84,17 +84,17 @@ def find_cause(error: Exception) -> BaseException:
 
 
 class Line:
-    """A rank's line to the board: one step's word is on its way while the next step is taken."""
+    """Sends a rank's reports to the tracker, each during the next step."""
 
     def __init__(self, tracker: Any):
         self.tracker = tracker
-        self.goes_on = ray.put(True)
+        self.may_continue = ray.put(True)
 
     def report(self, reported: dict[str, Any]) -> None:
-        """Report of a step. Raises Stopped where the board wanted none after the one before."""
-        if not ray.get(self.goes_on):
+        """Report a step. Raises Stopped where the tracker ended the training after the previous step."""
+        if not ray.get(self.may_continue):
             raise Stopped
-        self.goes_on = self.tracker.report.remote(reported)
+        self.may_continue = self.tracker.report.remote(reported)
 
 
 def _train(training: Training) -> None:
@@ -122,7 +122,7 @@ def _train(training: Training) -> None:
 
 
 def may_arrive(tracker: Any) -> bool:
-    """Return, on all ranks, whether they are to load anything: not after a start that failed for good."""
+    """Return, on all ranks, whether to load the model: not after an error that ends the run."""
     is_first = ray.train.get_context().get_world_rank() == 0
     return bool(broadcast_from_rank_zero(is_first and ray.get(tracker.arrive.remote())))
 
@@ -139,8 +139,8 @@ def _start_cache(training: Training) -> Any:
 
 
 class Preemption:
-    """Whether a rank's machine will soon be taken away. All ranks ask and hear the same, which takes each as
-    long as the slowest, so only every so many steps."""
+    """Whether a rank's machine will soon be preempted. All ranks ask together and wait for the slowest, so
+    they ask only every ``_ASK_EVERY`` steps."""
 
     def __init__(self) -> None:
         self.asked, self.heard = 0, False

@@ -1,4 +1,4 @@
-"""How weights move: the learning rate of every step, and which weights decay."""
+"""The learning rate of every step, and the weights that decay."""
 
 import math
 
@@ -18,7 +18,8 @@ def learning_rate_at(step: int, num_steps: int, config: FitConfig) -> float:
 
 
 def make_optimizer(clip: nn.Module, config: FitConfig) -> torch.optim.AdamW:
-    """Return AdamW over what is trained, with no decay where open_clip has none: vectors, scalars, norms."""
+    """Return AdamW over the trained weights, without decay where open_clip has none: vectors, scalars,
+    norms."""
     decayed: list[nn.Parameter] = []
     free: list[nn.Parameter] = []
     for name, parameter in clip.named_parameters():

@@ -1,4 +1,4 @@
-"""A training's state in a folder or bucket: whole or not at all, and nothing in it that runs when it is read.
+"""A training's state in a folder or bucket: written completely or not at all, without pickles.
 
 A state lies in ``checkpoints/STEP/``: tensors as safetensors, and ``state.json``, which comes last: without
 it there is no state.
@@ -23,7 +23,7 @@ _MODEL, _OPTIMIZER = "model.safetensors", "optimizer.safetensors"
 
 
 def save_state(trainer: Trainer[PairsObjective], out: Folder) -> None:
-    """Write what a trainer needs to go on from its next step as if it had never stopped."""
+    """Write what a trainer needs to resume exactly."""
     place = (CHECKPOINTS, f"{trainer.step:08d}")
     out.write_bytes(_pack(trainer.clip.state_dict()), *place, _MODEL)
     out.write_bytes(_pack(_flatten(trainer.optimizer.state_dict()["state"])), *place, _OPTIMIZER)
@@ -33,7 +33,7 @@ def save_state(trainer: Trainer[PairsObjective], out: Folder) -> None:
 
 
 def load_state(trainer: Trainer[PairsObjective], out: Folder, step: int) -> None:
-    """Let a new trainer of the same config go on from the state of ``step``.
+    """Load the state of ``step`` into a new trainer of the same config.
 
     Raises UserError, one line, where the state is damaged or of another model or run.
     """
@@ -50,19 +50,19 @@ def load_state(trainer: Trainer[PairsObjective], out: Folder, step: int) -> None
         trainer.optimizer.load_state_dict({**known, "state": _nest(moments)})
         margin_S = torch.tensor(state["margins"], dtype=trainer.objective.loss.margin_S.dtype)
         if margin_S.shape != trainer.objective.loss.margin_S.shape or state["step"] != step:
-            raise ValueError("its step or its kinds of negatives are others")
+            raise ValueError("it has another step or other kinds of negatives")
     except torch.OutOfMemoryError:
         raise
     except (ValueError, KeyError, TypeError, RuntimeError, SafetensorError, FileNotFoundError) as error:
         line = " ".join(str(error).split())[:200]
         raise UserError(
-            f"{where}: no state of this training ({line}); remove it to go on before it"
+            f"{where}: belongs to another training ({line}); remove it to resume from an earlier step"
         ) from error
     trainer.objective.loss.margin_S, trainer.step = margin_S, step
 
 
 def _describe_run(trainer: Trainer[PairsObjective]) -> dict[str, Any]:
-    """Return, as json has it, on what the steps to come depend beside data and weights."""
+    """Return, as JSON values, what the remaining steps depend on in addition to data and weights."""
     options = {
         f"train.{field.name}": getattr(trainer.config, field.name)
         for field in fields(trainer.config)
@@ -75,7 +75,7 @@ def _describe_run(trainer: Trainer[PairsObjective]) -> dict[str, Any]:
 def _check_run(found: dict[str, Any], wanted: dict[str, Any]) -> None:
     for name, value in wanted.items():
         if found[name] != value:
-            raise ValueError(f"of a run with {name}={found[name]!r}, not {value!r}")
+            raise ValueError(f"its run has {name}={found[name]!r}, not {value!r}")
 
 
 def _pack(tensors: dict[str, Tensor]) -> bytes:

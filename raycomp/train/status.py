@@ -1,4 +1,4 @@
-"""What ranks tell the driver while they train: how far they are, what befell them, what was wrong."""
+"""The training status that ranks report to the driver: steps, restarts and errors."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -6,31 +6,32 @@ from typing import Any
 
 from raycomp.config import ClusterFailed
 
-# Starts from one and the same step: what ends them all will end the next.
+# Failed starts from the same step after which the training ends.
 _MOST_STARTS = 4
 _LOST = "a worker was lost"
-_STARTED_BEFORE = "begun before"
+_STARTED_BEFORE = "started earlier"
 
 
 @dataclass
 class TrainingStatus:
-    """What has been told so far."""
+    """All reports so far."""
 
     step: int = 0
-    """The steps taken."""
+    """Number of steps taken."""
     starts: list[dict[str, Any]] = field(default_factory=list)
-    """The ``step`` at which training began or went on, and ``why`` it had to, nothing where it began."""
+    """The ``step`` at which training started or resumed, and ``why`` it resumed, empty for the first
+    start."""
     error: Exception | None = None
-    """What no start will mend."""
+    """An error that a restart cannot fix."""
 
     @property
     def resumed(self) -> list[dict[str, Any]]:
-        """The starts that went on from a checkpoint."""
+        """The starts that resumed from a checkpoint."""
         return [start for start in self.starts if start["why"]]
 
 
 class StatusTracker:
-    """An actor of the driver's: ranks that start anew find what those before them told."""
+    """An actor of the driver that keeps the status across restarts of the ranks."""
 
     def __init__(self) -> None:
         self.known = TrainingStatus()
@@ -39,14 +40,14 @@ class StatusTracker:
         self.tries = 0
 
     def arrive(self) -> bool:
-        """Return whether ranks that have just started are to resume: nothing has been loaded yet."""
+        """Return whether ranks that have just started may load the model."""
         self.tries += 1
-        # The last one that may begin is refused at its step, which this start does not know yet.
+        # One more start is allowed here: only ``start`` knows its step and can refuse it.
         self._end_after(_MOST_STARTS + 1)
         return self.known.error is None
 
     def start(self, step: int) -> bool:
-        """Return whether training may begin, or go on, at a step."""
+        """Return whether training may start, or resume, at a step."""
         known = self.known
         if known.starts and step > known.starts[-1]["step"]:
             self.tries = 1
@@ -59,34 +60,32 @@ class StatusTracker:
         return known.error is None
 
     def _end_after(self, starts: int) -> None:
-        """Let so many starts without a checkpoint in between be the last."""
+        """End the training after that many starts without a new checkpoint."""
         known = self.known
         if known.error is None and self.tries >= starts:
             where = f"step {known.starts[-1]['step']:,}" if known.starts else "its start"
-            said = f"training ended {starts - 1} times between {where} and a checkpoint"
+            said = f"training failed {starts - 1} times between {where} and the next checkpoint"
             kind = OSError if self.is_storage else ClusterFailed
             known.error = kind(f"{said}: {self.why or _LOST}")
 
     def report(self, reported: dict[str, Any]) -> bool:
-        """Take down a step; return whether there is to be another."""
+        """Record a step; return whether training continues."""
         self.known.step = reported["step"] + 1
         return self.known.error is None
 
     def fail(self, why: str, error: Exception | None = None, is_storage: bool = False) -> None:
-        """Take down why a rank ended: until the next start, or for good where there is an ``error``.
-
-        ``is_storage``: what it ended of is a storage that fails.
-        """
+        """Record why a rank ended; an ``error`` ends the training. ``is_storage``: whether a storage
+        failed."""
         if not self.why:
             self.why, self.is_storage = why, is_storage
         self.known.error = self.known.error or error
 
     def status(self) -> TrainingStatus:
-        """Return all of it."""
+        """Return the whole status."""
         return self.known
 
 
 def say_start(start: Mapping[str, Any], say: Callable[[str], None], label: str = "train") -> None:
-    """Say at which step training resumed, and why it had to; nothing where it starts."""
+    """Report the step at which training resumed, and the reason; nothing for the first start."""
     if start["why"]:
-        say(f"{label}: {start['why']}; on from step {start['step']:,}")
+        say(f"{label}: {start['why']}; resumed from step {start['step']:,}")

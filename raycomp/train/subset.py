@@ -1,7 +1,7 @@
-"""A file of uids that says what is trained on: DataComp's ``subset.npy``, or Parquet with ``uid``.
+"""Reads a file of uids of training pairs: DataComp's ``subset.npy``, or Parquet with ``uid``.
 
-A uid that stands there several times is trained on as often in each epoch (upsampling).
-N uids that it names, M keys of pairs in order.
+A uid that occurs k times is trained on k times in each epoch (upsampling). N uids of the file, M sorted keys
+of pairs.
 """
 
 from functools import lru_cache
@@ -18,7 +18,7 @@ from raycomp.words import UID
 
 @lru_cache(maxsize=1)
 def load_keys(uri: str, token: str) -> np.ndarray:
-    """Return the keys of a subset in order, (N,), repeated ones too, kept for the next call with ``token``.
+    """Return the sorted keys of a subset, (N,), repeated ones too, cached for the next call with ``token``.
 
     Raises as ``read_uids``.
     """
@@ -28,7 +28,7 @@ def load_keys(uri: str, token: str) -> np.ndarray:
 def read_uids(uri: str) -> np.ndarray:
     """Return the uids of a subset, repeated ones too, uint64 (N, 2).
 
-    Raises ValueError, one line, where the file cannot be read or is none.
+    Raises ValueError, one line, where the file cannot be read or has another form.
     """
     try:
         if uri.endswith(".npy"):
@@ -47,10 +47,8 @@ def read_uids(uri: str) -> np.ndarray:
 
 
 def refuse_unknown(uri: str, source: str, uid_N2: np.ndarray, key_M: np.ndarray, num_bad: int) -> None:
-    """Raise ValueError where more of the uids that a subset names have no pair than samples are bad.
-
-    ``num_bad`` of the samples that it names are bad, so that they have none.
-    """
+    """Raise ValueError where more uids of a subset have no pair than ``num_bad``, the number of its samples
+    that are bad and therefore have none."""
     key_N = np.unique(to_keys(uid_N2))
     lost_n = np.flatnonzero(find_keys(key_M, key_N) < 0)
     if len(lost_n) > num_bad:

@@ -1,4 +1,4 @@
-"""What pairs have, counted shard by shard, and what only the sums over all shards show to be wrong."""
+"""Counts pairs and their negatives shard by shard, and checks the sums over all shards."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -27,13 +27,10 @@ from raycomp.words import (
 
 
 def tally_pairs(index: pa.Table, pictures: HardImages | None = None) -> Counter[str]:
-    """Return how many samples an index has, and what an epoch has of them.
-
-    That is pairs, of these with negatives and with pictures of any, captions, negatives and pictures of
-    negatives, a sample's own counted as often as it is trained on; and of the pairs the copies, the second
-    and every further one of a sample. ``bad_pictures`` are those of ``pictures`` that no negative can be
-    shown by, each counted once.
-    """
+    """Return the number of samples in an index, and counts over an epoch: pairs, pairs with negatives, pairs
+    with images of negatives, captions, negatives and images of negatives, each as often as its sample is
+    trained on, and copies, all pairs of a sample but its first. ``bad_pictures``: listed images of negatives
+    that cannot be read, each counted once."""
     flat = index[NEGATIVES].combine_chunks()
     length_N, rows_N = pc.list_value_length(flat).to_numpy(), index[NUM_ROWS].to_numpy()
     num_listed = pictures.count_listed(index[UID], flat) if pictures else 0
@@ -53,7 +50,8 @@ def tally_pairs(index: pa.Table, pictures: HardImages | None = None) -> Counter[
 
 
 def count_kinds(index: pa.Table) -> Counter[tuple[str, str]]:
-    """Return how many negatives of every operation and kind an epoch has, as ``tally_pairs`` counts them."""
+    """Return the number of negatives of every operation and kind in an epoch, counted as in
+    ``tally_pairs``."""
     lists = index[NEGATIVES].combine_chunks()
     flat, rows_N = lists.flatten(), index[NUM_ROWS].to_numpy()
     columns = {name: pc.struct_field(flat, name) for name in ("op", "kind")}
@@ -63,20 +61,20 @@ def count_kinds(index: pa.Table) -> Counter[tuple[str, str]]:
 
 
 def count_most(index: pa.Table) -> int:
-    """Return how many negatives a pair has at most."""
+    """Return the maximum number of negatives of a pair."""
     return pc.max(pc.list_value_length(index[NEGATIVES])).as_py() or 0
 
 
 def check_pairs(
     pairs: Pairs, reasons: Counter[str], tally: Counter[str], uids: Sequence[np.ndarray] = ()
 ) -> None:
-    """Raise ValueError, one line, for what is only known of all shards together.
+    """Raise ValueError, one line, for errors that only the sums over all shards show.
 
     ``reasons`` and ``tally`` are sums of what ``index_shard`` and ``tally_pairs`` return; ``uids`` those of
-    all indices, uint64 (n, 2), where there is a subset. The shards of a run hold other pairs than it kept;
-    there is no pair; the subset names uids without one (other than those of bad samples); no pair has any of
-    the negatives, or of their pictures. Raises TooMuchBadData where more rows, or pictures of negatives, are
-    bad than may be.
+    all indices, uint64 (n, 2), where there is a subset. These are: a run's shards do not hold the pairs that
+    it kept; there are no pairs; the subset names uids without a pair (other than bad samples); no pair has a
+    negative, or no negative has an image. Raises TooMuchBadData where too many rows, or images of negatives,
+    are bad.
     """
     if pairs.is_curated and not pairs.scores:
         _check_carried(pairs, reasons)
@@ -87,15 +85,15 @@ def check_pairs(
         refuse_unknown(pairs.subset, pairs.source, read_uids(pairs.subset), key_M, named_bad)
     if not tally["pairs"]:
         said = ", ".join(f"{count:,} {reason}" for reason, count in sorted(reasons.items()) if count)
-        raise ValueError(f"input={pairs.source!r}: has no pair to train on: {said or 'no rows'}")
+        raise ValueError(f"input={pairs.source!r}: no pairs to train on ({said or 'no rows'})")
     if pairs.negatives and not tally["negatives"]:
         raise ValueError(
-            f"negatives: none of the {tally['pairs']:,} pairs of {pairs.source} has any in "
+            f"negatives: none of the {tally['pairs']:,} pairs of {pairs.source} has negatives in "
             f"{pairs.negatives[0].rpartition('/')[0]}; they are joined by uid"
         )
     if pairs.negative_images and not tally["negative_images"]:
         raise ValueError(
-            f"negative_images: not one of the {tally['negatives']:,} negatives has a picture that decodes in "
+            f"negative_images: none of the {tally['negatives']:,} negatives has a readable image in "
             f"{pairs.negative_images[0]}; they are joined by uid and negative"
         )
     for (said, what), counts in _count_judged(pairs, reasons, tally).items():
@@ -103,7 +101,7 @@ def check_pairs(
 
 
 def describe_lost(pairs: Pairs, reasons: Counter[str], tally: Counter[str]) -> list[str]:
-    """Return a line for every status whose rows, or pictures of negatives, are left out."""
+    """Return a warning for every status whose rows, or images of negatives, are left out."""
     judged = _count_judged(pairs, reasons, tally).items()
     return [line for (said, what), counts in judged for line in describe_dropped(said, counts, what)]
 
@@ -111,7 +109,8 @@ def describe_lost(pairs: Pairs, reasons: Counter[str], tally: Counter[str]) -> l
 def _count_judged(
     pairs: Pairs, reasons: Counter[str], tally: Counter[str]
 ) -> dict[tuple[str, str], dict[str, int]]:
-    """Return by option and kind of row what was judged here, by status: a curation judged its own rows."""
+    """Return counts by status for each option and kind of row that is checked here; a curation has checked
+    its own rows."""
     found: dict[tuple[str, str], dict[str, int]] = {}
     if not pairs.is_curated:
         found["input", "rows"] = reasons

@@ -1,4 +1,4 @@
-"""A tiny CLIP of the little world's own, trained on the part without faults.
+"""Trains a tiny CLIP for the little world on the part without faults.
 
 S pairs, H x W x C pixels, N tokens of context, D embedding dims.
 """
@@ -46,9 +46,9 @@ def train_scorer(
 ) -> TrainedScorer:
     """Train a tiny CLIP from scratch on ``world.train``, ``config.steps`` steps; write it to ``folder``.
 
-    Images pass through the very preparation that scoring uses. The seed draws the weights and the order.
-    ``on_step`` hears each step and its loss. Raises ValueError where a pair is not ok, there are fewer than a
-    batch has, or a loss is not finite.
+    Images are prepared as in scoring. The seed draws the weights and the order. ``on_step`` is called with
+    each step and its loss. Raises ValueError where a pair is not ok, there are fewer pairs than a batch
+    needs, or a loss is not finite.
     """
     start = _write_architecture(folder, seed, architecture)
     spec = describe_scorer(start)
@@ -87,7 +87,8 @@ def _fit(
 
 
 def draw_batches(num_rows: int, batch_size: int, generator: torch.Generator) -> Iterator[Tensor]:
-    """Yield row numbers (B,) without end: each pass over the rows in a new order, its last rest left out."""
+    """Yield row numbers (B,) without end: each pass over the rows in a new order, without its last,
+    incomplete batch."""
     if num_rows < batch_size:
         raise ValueError(f"train.batch_size={batch_size}: must be at most the {num_rows} pairs there are")
     while True:
@@ -105,7 +106,7 @@ def _write_architecture(
 
 
 def _save(model: Any, start: ScorerConfig) -> ScorerConfig:
-    """Write the weights beside the architecture that training began with; return the scorer they make."""
+    """Write the weights and the architecture; return the config of this scorer."""
     path = Path(start.model).with_suffix(".safetensors")
     state = {name: value.detach().contiguous() for name, value in model.state_dict().items()}
     safetensors.torch.save_file(state, path)

@@ -1,4 +1,4 @@
-"""A rank's rows through both towers, and the global batch as a loss takes it.
+"""Embeds a rank's rows with both towers, and holds the global batch for a loss.
 
 N pairs of the global batch (and tokens of context), R rows of a rank, of I images and T texts in all, K hard
 negatives per caption, C x H x W pixels, D embedding dims.
@@ -19,15 +19,15 @@ from raycomp.models.images import ImageSpec
 from raycomp.models.short_text import encode_text
 
 Made = dict[str, Tensor]
-"""What a model makes of a batch, by name: a value of each row, or one of the model's for all of them."""
+"""The outputs of a model for a batch, by name: a value per row, or one for the whole model."""
 OF_ALL = ("scale", "bias", "l2")
-"""The names of the latter."""
+"""The names of the outputs that are one for the whole model."""
 
 
 @dataclass(frozen=True)
 class Batch:
-    """A rank's rows of a global batch, ready for the model. Every field that is a tensor has a value of each
-    row; a subclass may have rows of another number, and fields of the whole batch."""
+    """A rank's rows of a global batch, ready for the model. Every tensor field has a value per row; a
+    subclass may have fields with another number of rows, or of the whole batch."""
 
     image_RCHW: Tensor
     token_RN: Tensor
@@ -61,20 +61,18 @@ class Embedded:
     text_ND: Tensor
     scale: Tensor
     bias: Tensor | None = None
-    """What is added to every logit."""
+    """Added to every logit."""
     negative_NKD: Tensor | None = None
     valid_NK: Tensor | None = None
-    """Where there is a negative."""
+    """Whether a slot holds a negative."""
     kind_NK: Tensor | None = None
     """The number of a negative's operation and kind, below S."""
     negative_image_ND: Tensor | None = None
-    """What shows each first negative, where ``valid_NK``."""
+    """The image of each first negative, where ``valid_NK``."""
 
     def count_bad(self) -> Tensor:
-        """Return how many rows are not finite or not of length 1, and how many there are; int64 (2,).
-
-        Slots without a negative do not count. Asks nothing of the CPU.
-        """
+        """Return the number of rows that are not finite or not of length 1, and of all rows; int64 (2,).
+        Slots without a negative do not count. Does not synchronize with the CPU."""
         parts: list[tuple[Tensor, Tensor | None]] = [(self.image_ND, None), (self.text_ND, None)]
         if self.negative_NKD is not None:
             parts.append((self.negative_NKD, self.valid_NK))
@@ -118,7 +116,7 @@ class Towers(nn.Module):
 
 
 def join_parts(parts: list[Made]) -> Made:
-    """Return what parts of a batch make as what the batch makes."""
+    """Return the outputs of a batch, joined from those of its parts."""
     return {
         name: value if name in OF_ALL else torch.cat([part[name] for part in parts])
         for name, value in parts[0].items()
@@ -137,7 +135,7 @@ def to_batch(arrays: Mapping[str, np.ndarray], device: torch.device | str, spec:
 
     return Batch(
         normalise("image"),
-        # Texts are cut by their tokens, for which no GPU need be waited for: these stay where they are.
+        # Tokens stay on the CPU: their lengths are needed there, without waiting for a GPU.
         token_RN=torch.from_numpy(arrays["token"]).long(),
         negative_RKN=torch.from_numpy(arrays["negative"]).long() if "negative" in arrays else None,
         valid_RK=move("valid"),

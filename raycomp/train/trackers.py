@@ -103,7 +103,7 @@ def check_packages(names: Iterable[str]) -> None:
     """Raise ValueError where the package of a tracker is not installed."""
     for name in names:
         found = find_spec(name)
-        if found is None or found.origin is None:  # a folder wandb/ of earlier runs is no package
+        if found is None or found.origin is None:  # a folder wandb/ of earlier runs is not a package
             raise ValueError(
                 f"train.log_to={name}: the package {name} is not installed; pip install {_PACKAGES[name]}"
             )

@@ -1,4 +1,4 @@
-"""What a training learned from, as keys beside its model: ``raycomp evaluate`` compares tests with them.
+"""Keys of the training pairs, written with the model: ``raycomp evaluate`` compares tests with them.
 
 Two sorted arrays of 16-byte keys, see ``core.leaks``: of images, and of all their captions. Hard negatives
 and their images are not among them.
@@ -32,7 +32,7 @@ def read_keys(uri: str) -> Known:
 
 
 def merge_some(parts: list[Known]) -> list[Known]:
-    """Return several as one, in a list."""
+    """Return the union of several, in a list."""
     return [merge_known(parts)]
 
 
@@ -45,9 +45,9 @@ def write_trained(known: Known, folder: Folder) -> None:
 
 
 def read_trained(weights: str) -> Known | None:
-    """Return what the training that left ``weights`` learned from; none where it did not leave that there.
+    """Return the keys of the training that wrote ``weights``; none where the file has none.
 
-    ``weights``: the file, as ``find_model`` names it. Raises ValueError where an array is not as written.
+    ``weights``: the file, as ``find_model`` names it. Raises ValueError where an array has changed.
     """
     start, found, _ = weights.partition(f"/{CHECKPOINT}/{WEIGHTS}")
     folder = Folder(start)
@@ -65,9 +65,9 @@ def _read_array(uri: ResultFile) -> np.ndarray:
         key_K = np.load(io.BytesIO(read_result(uri)), allow_pickle=False)
     except (ValueError, EOFError) as error:
         line = " ".join(str(error).split())[:200]
-        raise ValueError(f"{uri}: holds no keys of a training ({line})") from error
+        raise ValueError(f"{uri}: does not hold the keys of a training ({line})") from error
     if key_K.dtype != KEY or key_K.ndim != 1 or (key_K[1:] <= key_K[:-1]).any():
-        raise ValueError(f"{uri}: holds no keys of a training: must be sorted, each once")
+        raise ValueError(f"{uri}: does not hold the keys of a training: must be sorted, without duplicates")
     return key_K
 
 

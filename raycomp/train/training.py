@@ -1,4 +1,4 @@
-"""What every rank gets. Light: Ray Train's controller reads it, too."""
+"""The inputs of every rank. Imports nothing heavy: Ray Train's controller loads it, too."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -14,19 +14,19 @@ if TYPE_CHECKING:
 
 STEP = "step"
 Evaluate = Callable[[Any, int], Mapping[str, Any]]
-"""Takes the model, in evaluation mode, and how many steps it took; returns numbers by name."""
+"""Takes the model, in evaluation mode, and its number of steps; returns numbers by name."""
 
 
 class StepReport(NamedTuple):
-    """What a step tells."""
+    """The metrics of a step."""
 
     step: int
-    """Of this step, from 0."""
+    """The step's number, from 0."""
     loss: float
-    """Of the global batch, before the step."""
+    """The loss of the global batch, before the step."""
     learning_rate: float
     parts: Mapping[str, float] = {}
-    """What the loss is the sum of, by name, where it is one."""
+    """The loss's summands by name, if it is a sum."""
 
 
 OWN_COLUMNS = (STEP, "loss", "learning_rate", "samples_per_s")
@@ -35,16 +35,16 @@ OWN_COLUMNS = (STEP, "loss", "learning_rate", "samples_per_s")
 
 @dataclass(frozen=True)
 class ShardSource:
-    """What shards are read from."""
+    """The files that shards are read from."""
 
     pairs: "Pairs"
     index: tuple[str, ...]
-    """Where the table of each shard's pairs lies."""
+    """The uri of each shard's table of pairs."""
 
 
 @dataclass(frozen=True)
 class Course:
-    """What every batch of a run follows from, beside the shards."""
+    """What determines every batch of a run, in addition to the shards."""
 
     plan: EpochPlan
     draw: "Drawing"
@@ -62,7 +62,8 @@ class HeldOutTables:
 
 @dataclass(frozen=True)
 class Training:
-    """What every rank gets. On Ray ``source`` and ``course`` are references, and ``tracker`` is an actor."""
+    """The inputs of every rank. On Ray ``source`` and ``course`` are references, and ``tracker`` is an
+    actor."""
 
     config: TrainConfig
     out: str

@@ -41,7 +41,7 @@ def take_apart(caption: str) -> Said:
     text = caption.removesuffix(tail)
     claim = read(text)
     if claim is None:
-        raise ValueError(f"{caption!r}: is no caption of the little world")
+        raise ValueError(f"{caption!r}: not a caption of the little world")
     template = next(i for i in range(len(TEMPLATES)) if say(claim, i) == text)
     return Said(claim, template, tail)
 

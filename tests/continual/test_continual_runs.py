@@ -325,7 +325,7 @@ def test_a_sweep_embeds_its_streams_once_and_reports_each_point(tmp_path):
         (["trust.gamma=0"], "trust.gamma=0.0: must be above 0"),
         (["buffer.size=-1"], "buffer.size=-1: must be between 0 and 10,000,000"),
         (["little.test=100000"], "little.test=100000: must be at most"),
-        (["method=zscl", "stream=own.json"], "reference=None: must name pairs"),
+        (["method=zscl", "stream=own.json"], "reference=None: must be set for zscl"),
         (["weight=2"], "weight=2.0: must be between 0 and 1"),
         (["head.mix=caley"], "head.mix='caley': must be one of cayley"),
     ],

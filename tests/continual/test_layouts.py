@@ -77,12 +77,12 @@ def test_a_negative_that_is_its_own_positive_is_counted(tmp_path):
 
 
 WRONG = [
-    ({"layout": "vaw", "template": "{}"}, r"tasks\[0\]: template: is nothing that layout=vaw has"),
-    ({"images": "x"}, r"tasks\[0\]: images: is nothing that layout=pairs has"),
+    ({"layout": "vaw", "template": "{}"}, r"tasks\[0\]: template: unknown for layout=vaw"),
+    ({"images": "x"}, r"tasks\[0\]: images: unknown for layout=pairs"),
     ({"layout": "vaw", "part": "3/2"}, r"train='.*a.json': part='3/2': must be I/N with I from 1 to N"),
     ({"layout": "vaw", "part": "x"}, r"part='x': must be I/N"),
-    ({"layout": "clove", "part": "1/2"}, r"part='1/2': is of layouts that name their primitives"),
-    ({"layout": "vaw", "part": "2/9999"}, r"holds no row of train in part=2/9999"),
+    ({"layout": "clove", "part": "1/2"}, r"part='1/2': only layouts that name their primitives"),
+    ({"layout": "vaw", "part": "2/9999"}, r"has no train row in part=2/9999"),
     ({"layout": "vaw", "images": "gone"}, r"gone: is not a folder; it should hold the images"),
     ({"layout": "mit_states"}, r"a.json': is not a folder"),
     ({"layout": "classes"}, r"must be a folder with a folder of images for every class"),

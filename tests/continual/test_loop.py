@@ -277,7 +277,7 @@ def test_what_training_left_without_a_direction_is_not_judged(method, said, valu
 
 def test_a_damaged_state_is_reported(tmp_path):
     Folder(str(tmp_path)).write_bytes(b"nothing", "state.pt")
-    with pytest.raises(UserError, match=r"state\.pt: no state of this run"):
+    with pytest.raises(UserError, match=r"state\.pt: does not belong to this run"):
         run("compo-realign", tmp_path)
 
 

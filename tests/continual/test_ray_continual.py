@@ -166,5 +166,5 @@ def test_more_workers_than_the_cluster_has_are_refused(tmp_path):
         ValueError, match=r"tune\.workers=6: must be at most 5, the CPUs that the cluster has"
     ):
         run(tmp_path / "out", config)
-    with pytest.raises(ValueError, match=r"cluster\.executor=local: tune\.workers=6 are several processes"):
+    with pytest.raises(ValueError, match=r"cluster\.executor=local: tune\.workers=6 needs several processes"):
         run(tmp_path / "out", config, **{"cluster.executor": "local"})

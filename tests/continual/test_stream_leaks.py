@@ -56,7 +56,9 @@ def test_a_test_that_is_the_train_half_is_reported_and_cannot_be_dropped_whole(t
         "mine, first: 8 of 8 test images are among the training images of first (100.0 %); "
         "overlap=drop leaves them out"
     )
-    with pytest.raises(UserError, match=r"overlap=drop: mine, first: 8 of 8 .* so none is left; name other"):
+    with pytest.raises(
+        UserError, match=r"overlap=drop: mine, first: 8 of 8 .* which empties the test set; name other"
+    ):
         find(tmp_path, stream, "drop")
 
 
@@ -193,11 +195,9 @@ def test_a_test_with_one_text_is_reported_and_a_stream_with_one_is_refused(tmp_p
         "gallery; add samples with other texts"
         for name, text in (("first", "a dog"), ("second", "another dog"))
     ]
-    with pytest.raises(
-        UserError, match="the tests of all tasks have one text together, 'a dog', which every"
-    ):
+    with pytest.raises(UserError, match="all tests together have one text, 'a dog', so every"):
         find(tmp_path, {"tasks": [task("first", "a", "same"), task("second", "b", "same")]})
-    with pytest.raises(UserError, match="have one text together, 'another dog'"):
+    with pytest.raises(UserError, match="all tests together have one text, 'another dog'"):
         find(tmp_path, {"tasks": [task("first", "a", "one")]})
     find(tmp_path, {"tasks": stream["tasks"][:2]})  # two texts are candidates of each other
 
@@ -226,10 +226,10 @@ def test_different_primitives_of_one_text_are_reported(tmp_path):
     )
     stream = {"tasks": [task("first", "a", "b")]}
     warnings = write(find(tmp_path, stream), Folder(str(tmp_path / "out")), "warn")["warnings"]
-    assert [line for line in warnings if "primitives of" in line and "texts have" not in line] == [
-        "mine, first, train: samples name different primitives of 1 texts, the first is 'a red cube'; those "
-        "of a text's first sample are taken",
-        "mine, first, test: names other primitives of 1 texts than halves before it, first 'a red ball', of "
-        "mine, first, train; where halves are joined, the earlier one's are taken",
+    assert [line for line in warnings if "primitives for" in line] == [
+        "mine, first, train: samples name different primitives for 1 texts, such as 'a red cube'; each "
+        "text keeps the primitives of its first sample",
+        "mine, first, test: names other primitives for 1 texts than earlier halves, such as 'a red ball' of "
+        "mine, first, train; joined halves keep those of the earlier half",
     ]
     assert not find(tmp_path, stream, primitives="parsed").conflicts

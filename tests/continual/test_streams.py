@@ -162,11 +162,11 @@ WRONG = [
     ("[" * 100_000, r"cannot be read as JSON"),
     (
         '{"tasks": [{"name": "a", "train": "train", "test": "test", "test": "train"}]}',
-        r"cannot be read as JSON: 'test' stands twice in one object",
+        r"cannot be read as JSON: 'test' occurs twice in one object",
     ),
     ("[]", r"must be a JSON object, is a list"),
-    ("{}", r"tasks must hold at least one"),
-    ('{"tasks": []}', r"tasks must hold at least one"),
+    ("{}", r"tasks is empty; list at least one"),
+    ('{"tasks": []}', r"tasks is empty; list at least one"),
     ('{"task": []}', r"field='task': must be one of tasks, zero_shot; the closest is tasks"),
     ('{"tasks": 3}', r"tasks=3: must be a list that is not empty"),
     ('{"tasks": ["a"]}', r"tasks\[0\]: must be a JSON object, is a str"),
@@ -299,7 +299,7 @@ def test_one_set_of_primitives_twice_is_reported_whatever_its_order():
         StreamSample(None, "d", ("a",)),
     )
     assert warn_repeats(split_of(samples), "it") == [
-        "it: 4 texts have 2 sets of primitives, so compositions find the right one of at most 50%"
+        "it: 4 texts have 2 sets of primitives, so compositions can retrieve at most 50% of them"
     ]
 
 
@@ -327,7 +327,9 @@ def test_candidates_are_places_of_texts_and_kinds_are_numbers_of_the_stream():
     assert [split.texts[i] for i in split.own_N] == ["b", "c"]
     assert kinds == {"k": 0, "m": 1, "x": 2} and split.kind_N.tolist() == [2, 0]
     mixed = arrange(StreamSample(None, "b", candidates=("a", "b")), StreamSample(None, "c"), parsed=parsed)
-    with pytest.raises(UserError, match=r"it: 1 of 2 samples have candidates; all or none must"):
+    with pytest.raises(
+        UserError, match=r"it: 1 of 2 samples have candidates; give candidates to all or to none"
+    ):
         make_split(mixed, Texts({}, np.zeros((0, DIM))), {"": 0})
 
 

@@ -150,10 +150,10 @@ def test_the_sentence_says_what_the_intervals_say(values, reported):
 
 def test_the_sentence_on_the_picture():
     assert "is above" in describe_picture(line(0, 0.02, 0, wrong=0.01))
-    assert "is not measurably other" in describe_picture(line(0, 0.02, 0, wrong=0.0193))
+    assert "does not differ measurably" in describe_picture(line(0, 0.02, 0, wrong=0.0193))
     for end in ("low", "words_low", "nonces_low"):
         alone = line(0, 0.02, 0, wrong=0.01) | {f"right_over_wrong_{end}": math.nan}
-        assert "is not measurably other" in describe_picture(alone), "one sample has no interval"
+        assert "does not differ measurably" in describe_picture(alone), "one sample has no interval"
 
 
 def test_nothing_to_compare_has_no_lines():

@@ -73,7 +73,7 @@ def test_ranks_share_a_batch_without_a_rest(batch_size, num_ranks):
 
 
 def test_more_rows_in_a_batch_than_there_are_is_said():
-    with pytest.raises(ValueError, match=r"train\.batch_size=32: must be at most the 31 pairs there are"):
+    with pytest.raises(ValueError, match=r"train\.batch_size=32: must be at most the 31 available pairs"):
         EpochPlan(ROWS, 32, 1, 0)
 
 

@@ -41,7 +41,7 @@ def test_no_three_concepts_occur_in_two_scenes(world):
 
 
 def test_a_world_too_full_or_too_mirrored_is_refused():
-    with pytest.raises(ValueError, match="num_scenes=5000: there is room for about"):
+    with pytest.raises(ValueError, match="num_scenes=5000: must be at most about"):
         scm.draw_world(0, num_scenes=5000)
     with pytest.raises(ValueError, match=r"mirrored=1\.5"):
         scm.draw_world(0, mirrored=1.5)

@@ -78,7 +78,7 @@ BREAKS: dict[str, tuple[Callable[[Path], object], str, set[str]]] = {
     "tar cut": (cut_tar, "00000000.tar: is shorter", {"train", "show"}),
     "tar twice": (
         lambda runs: shutil.copy(runs / "curated/shards/00000000.tar", runs / "curated/shards/00000001.tar"),
-        "00000001.tar: is no file of the run",
+        "00000001.tar: was not written by the run",
         {"train", "show"},
     ),
     "shards gone": (lambda runs: shutil.rmtree(runs / "curated/shards"), "is missing", {"train", "show"}),
@@ -124,14 +124,14 @@ def test_what_stands_under_a_uid_is_what_was_written(curated, runs, what):
     config = make_config(input=str(runs / "curated"))
     check_all(config)
     EDITS[what](runs / "curated/shards/00000000.tar")
-    with pytest.raises(ValueError, match=rf"00000000\.tar: is not as the run wrote it, {what}"):
+    with pytest.raises(ValueError, match=rf"00000000\.tar: differs from what the run wrote: {what}"):
         check_all(config)
     pairs, indices, _ = check_all(make_config(input=str(runs / "selected")))
     path = Path(curated[0].input) / "00001.tar"
     before = path.read_bytes()
     try:
         EDITS[what](path)
-        with pytest.raises(ValueError, match=r"00001\.tar: its pairs are not those that the run listed"):
+        with pytest.raises(ValueError, match=r"00001\.tar: its pairs differ from those that the run listed"):
             load_shard(pairs, 1, indices[1])
     finally:
         path.write_bytes(before)

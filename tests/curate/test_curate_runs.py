@@ -312,7 +312,7 @@ def test_what_changes_while_a_run_goes_on_is_never_published(curated, tmp_path, 
 
     monkeypatch.setattr(curate_command, "score", replace_files)
     settings = {"input": str(tmp_path / "in"), "scorer.model": str(tmp_path / "model.json")}
-    with pytest.raises(ValueError, match=f"^{changed}: changed while the run went on"):
+    with pytest.raises(ValueError, match=f"^{changed}: changed during the run"):
         raycomp.curate(raycomp.override_all(config, settings), str(tmp_path / "out"))
     assert not (tmp_path / "out/shards").exists() and not (tmp_path / "out/subset").exists()
     assert not (tmp_path / "out/run.json").exists()  # nothing was scored: it may be another run next time

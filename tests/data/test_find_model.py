@@ -119,7 +119,7 @@ def test_a_folder_of_something_else_is_refused(tmp_path):
     with pytest.raises(ValueError, match=r"^model\.weights=.*holds neither run\.json of a training nor"):
         find_model(ModelConfig(weights=str(tmp_path)))
     (tmp_path / "run.json").write_text("{}")
-    with pytest.raises(ValueError, match=r"run\.json: was not written by a run of raycomp"):
+    with pytest.raises(ValueError, match=r"run\.json: not the record of a raycomp run"):
         find_model(ModelConfig(weights=str(tmp_path)))
 
 

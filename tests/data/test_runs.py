@@ -89,10 +89,10 @@ def test_a_selection_follows_its_path_only_to_the_curation_that_it_chose_from(tm
         {"gpu": {"name": "NVIDIA L4"}},
     ):
         write_curation(tmp_path / "a", **change)
-        with pytest.raises(ValueError, match="gone or another run's; select again"):
+        with pytest.raises(ValueError, match="missing or belong to another run; select again"):
             list_scores(chosen, str(tmp_path / "moved"))
     shutil.rmtree(tmp_path / "a")
-    with pytest.raises(ValueError, match="gone or another run's; select again"):
+    with pytest.raises(ValueError, match="missing or belong to another run; select again"):
         list_scores(chosen, str(tmp_path / "moved"))
 
 
@@ -158,10 +158,10 @@ def test_select_changes_what_no_score_depends_on(option, tmp_path):
 @pytest.mark.parametrize(
     ("path", "said"),
     [
-        ("keep", "'keep': no such dial, the closest is align.keep"),
-        ("rule", "'rule': no such dial, the closest is select.rule"),
-        ("aligh.keep", "'aligh.keep': no such dial, the closest is align.keep"),
-        ("scorer.modl", "'scorer.modl': no such dial, the closest is scorer.model"),
+        ("keep", "'keep': unknown option; the closest is align.keep"),
+        ("rule", "'rule': unknown option; the closest is select.rule"),
+        ("aligh.keep", "'aligh.keep': unknown option; the closest is align.keep"),
+        ("scorer.modl", "'scorer.modl': unknown option; the closest is scorer.model"),
     ],
 )
 def test_an_option_that_is_not_there_is_not_one_that_select_cannot_change(path, said, tmp_path):
@@ -257,7 +257,7 @@ def test_a_selection_is_not_followed_to_a_curation_that_has_not_finished(tmp_pat
     run = write_curation(tmp_path / "a")
     chosen = write_selection(tmp_path / "s", tmp_path / "a", run)
     write_curation(tmp_path / "a", status="running")
-    with pytest.raises(ValueError, match="gone or another run's"):
+    with pytest.raises(ValueError, match="missing or belong to another run"):
         list_scores(chosen, str(tmp_path / "s"))
 
 
@@ -290,7 +290,9 @@ def test_results_of_another_content_are_another_run(tmp_path):
 def test_a_run_json_of_odd_results_is_one_line(tmp_path, changes):
     run = write_curation(tmp_path)
     (tmp_path / "run.json").write_text(json.dumps(run | changes))
-    with pytest.raises(ValueError, match=r"run\.json: (was not written by a run|has format 2)") as error:
+    with pytest.raises(
+        ValueError, match=r"run\.json: (not the record of a raycomp run|has format 2)"
+    ) as error:
         show(str(tmp_path))
     assert "\n" not in str(error.value)
 
@@ -302,3 +304,14 @@ def test_a_file_in_the_place_of_a_folder_is_said(tmp_path):
     (tmp_path / "scores").touch()
     with pytest.raises(ValueError, match="scores: is a file, must be a folder of the run"):
         show(str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("kind", "old", "new", "value"),
+    [("study", "cells", "runs", ["clip-cpi50"]), ("sweep", "beside", "published", "retention")],
+)
+def test_an_option_that_was_renamed_has_its_present_name_in_an_older_run(tmp_path, kind, old, new, value):
+    run = write_curation(tmp_path) | {"kind": kind, "config": {old: value, "seeds": 2}}
+    (tmp_path / "run.json").write_text(json.dumps(run))
+    found = read_run(Folder(str(tmp_path)))
+    assert found is not None and found["config"] == {new: value, "seeds": 2}

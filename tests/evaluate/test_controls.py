@@ -50,19 +50,19 @@ def test_captions_are_read_from_s3(bucket):
         (
             "a.jsonl",
             '{"image": "1.jpg", "caption": "a", "caption": "b"}',
-            "'caption' stands twice",
+            "'caption' occurs twice",
         ),
         (
             "a.json",
             '[{"image": "1.jpg", "caption": "a", "image": "2"}]',
-            "'image' stands twice",
+            "'image' occurs twice",
         ),
         ("a.jsonl", '{"image": "1.jpg"}', "line 1: has no field 'caption'"),
         ("a.jsonl", "5", "line 1: has no field 'image'"),
         ("a.json", '{"image": "1.jpg"}', "must hold a JSON list, holds a dict"),
         ("a.json", '[{"image": "1.jpg", "caption": [3]}]', "entry 0: caption="),
         ("a.txt", b"\xff\xfe", "cannot be read as UTF-8"),
-        ("a.txt", "  \n", "must hold captions that the test has not"),
+        ("a.txt", "  \n", "has no caption; add other captions"),
     ],
 )
 def test_a_file_that_holds_no_captions_is_one_line(tmp_path, name, content, said):
@@ -84,7 +84,7 @@ def test_what_a_test_uses_is_left_out(tmp_path):
     learned = learn_captions(str(path), ["a CAT sits!", "another"], ["val2017/000000000042.jpg", "8.png"])
     assert (learned.num_used, learned.num_same_image, learned.num_same_words) == (1, 2, 1)
     assert learned.counts == count_ngrams(["The cat is here."])
-    with pytest.raises(ValueError, match="holds none beside 4"):
+    with pytest.raises(ValueError, match="all 4 captions are of test images"):
         learn_captions(str(path), [], ["42.jpg", "COCO_train2014_000000000042.jpg", "folder/7.jpg"])
 
 

@@ -175,7 +175,7 @@ def test_classes_and_captions_are_found_and_learned(config, tmp_path):
         linear_probe=LinearProbeConfig(classes, classes),
     )
     said: list[str] = []
-    with pytest.raises(TooMuchBadData, match=r"^zeroshot: 7\.7% of 13 images that are there .*=0\.05"):
+    with pytest.raises(TooMuchBadData, match=r"^zeroshot: 7\.7% of 13 present images .*=0\.05"):
         command.evaluate(asked, str(tmp_path / "out"), said.append)
     asked = replace(asked, max_bad_fraction=0.08)
     run = command.evaluate(asked, str(tmp_path / "out"), said.append)
@@ -203,7 +203,7 @@ def test_classes_and_captions_are_found_and_learned(config, tmp_path):
         f"linear_probe: {num} of {num} test images are among the training images (100.0 %)"
     )
     assert line.partition(": ")[2] in (tmp_path / "out" / "report.html").read_text()
-    with pytest.raises(ValueError, match=r"overlap=drop: linear_probe: .* so none is left"):
+    with pytest.raises(ValueError, match=r"overlap=drop: linear_probe: .* which empties the test set"):
         raycomp.evaluate(replace(asked, overlap="drop"), str(tmp_path / "dropped"))
 
 
@@ -219,7 +219,7 @@ def test_files_that_change_under_a_run_are_reported(config, monkeypatch, tmp_pat
         return embed_texts(*arguments)
 
     monkeypatch.setattr(command, "embed_texts", change)
-    with pytest.raises(ValueError, match=r"^world: changed while the run went on"):
+    with pytest.raises(ValueError, match=r"^world: changed during the run"):
         raycomp.evaluate(asked, str(tmp_path / "out"))
 
 
@@ -274,7 +274,7 @@ def test_a_comparison_outlives_the_images_and_starts_nothing_where_scores_are_go
         ({"benchmarks": "suggarcrepe"}, "benchmarks='suggarcrepe': must be one of sugarcrepe"),
         ({"world.annotations": ""}, "world.annotations: must name the folder of its annotation files"),
         ({"world.annotations": "{empty}"}, "has no file world.json"),
-        ({"world.images": "{empty}"}, "none of the 12 images looked for, such as 00000.jpg"),
+        ({"world.images": "{empty}"}, "none of 12 named images was found, such as 00000.jpg"),
         ({"model.weights": "{empty}"}, "model.weights="),
         ({"model.weights": "{torn}"}, "model.weights="),
         ({"model.name": "ViT-B-33"}, "model.name='ViT-B-33'"),

@@ -71,7 +71,7 @@ def test_a_file_stands_for_one_name(tmp_path):
     found = find_images(folder, ["train/0.png", "v/1.png", "a/2.png", "gone.png"])
     assert list(found.uris) == ["train/0.png", "v/1.png", "a/2.png"]
     assert found.by_base_name == ("train/0.png", "v/1.png")
-    message = "x: 2 of 4 images were found by their base name alone, such as train/0.png"
+    message = "x: 2 of 4 images were matched by base name only, such as train/0.png"
     assert found.warn_by_base_name("x") == [message] and not find_images(folder, ["1.png"]).warn_by_base_name(
         "x"
     )
@@ -128,7 +128,7 @@ def test_names_that_lead_out_of_the_folder_find_nothing(tmp_path):
 def test_a_folder_without_them_is_one_line(tmp_path):
     folder = write_files(tmp_path / "images", "1.png", "a/2.jpg", "b/2.jpg")
     said = (
-        r"images: has none of the 2 images looked for, such as 7.jpg, among its 3 files; of 1 there is more"
+        r"images: none of 2 named images was found, such as 7.jpg, among its 3 files; 1 names match several"
     )
     with pytest.raises(ValueError, match=said):
         find_images(folder, ["7.jpg", "2.jpg"])

@@ -52,7 +52,7 @@ def test_retrieval_over_the_few_images_that_are_left_is_refused(tmp_path, tiny_s
     ]
     *said, error = check(evaluation, pictures)
     assert said == lines
-    assert error.startswith("retrieval: 75.0% of 80 images that are there cannot be used (60 corrupt_image)")
+    assert error.startswith("retrieval: 75.0% of 80 present images cannot be used (60 corrupt_image)")
     assert "max_bad_fraction=0.05" in error
     error = check(evaluation, pictures, max_bad_fraction=0.8, max_missing_fraction=0.5)[-1]
     assert "60.0% of 200 images" in error and "max_missing_fraction=0.5" in error
@@ -73,7 +73,7 @@ def test_samples_of_shards_are_counted_by_what_they_lack(tmp_path, tiny_scorer):
     *said, error = check(evaluation, pictures)
     statuses = [line.split(" is ")[1].split()[0] for line in said]
     assert statuses == ["bad_encoding", "corrupt_image", "no_caption", "no_image"]
-    assert "42.9% of 7 images that are there" in error
+    assert "42.9% of 7 present images" in error
 
 
 def write_classes(folder, num: int):
@@ -89,7 +89,7 @@ def test_classes_are_held_to_the_limit_on_both_sides_of_a_probe(tmp_path):
     evaluation = open_zeroshot(ZeroshotConfig(folder))
     *said, error = check(evaluation, invent(evaluation, bad=["cat/3.jpg", "dog/4.jpg"])[0])
     assert [line[:51] for line in said] == ["zeroshot: 2 of 20 images are corrupt_image (the ima"]
-    assert error.startswith("zeroshot: 10.0% of 20 images that are there cannot be used (2 corrupt_image)")
+    assert error.startswith("zeroshot: 10.0% of 20 present images cannot be used (2 corrupt_image)")
     test = write_classes(tmp_path / "test", 5)
     probe = open_linear_probe(LinearProbeConfig(folder, test))
     *said, error = check(probe, invent(probe, bad=["all/cat/3.jpg", "test/dog/4.jpg"])[0])
@@ -97,7 +97,7 @@ def test_classes_are_held_to_the_limit_on_both_sides_of_a_probe(tmp_path):
         "linear_probe.train: 1 of 20",
         "linear_probe.test: 1 of 10",
     ]
-    assert error.startswith("linear_probe.test: 10.0% of 10 images")
+    assert error.startswith("linear_probe.test: 10.0% of 10 present images")
 
 
 def test_an_image_of_several_rows_is_counted_once():

@@ -152,7 +152,7 @@ def test_evaluations_among_other_captions_are_not_compared_and_among_fewer_are_r
         tmp_path / "b", [{**row, "captions": [*row["captions"][:-1], "x"]} for row in rows]
     )
     first = evaluation.grade(*invent(evaluation))
-    with pytest.raises(ValueError, match=r"^retrieval: the two evaluations are not of the same examples"):
+    with pytest.raises(ValueError, match=r"^retrieval: the two evaluations have different examples"):
         check_same("retrieval", first, other.grade(*invent(other)))
     fewer = evaluation.grade(*invent(evaluation, bad=["0.jpg"]))
     check_same("retrieval", first, fewer)
@@ -191,15 +191,15 @@ def test_shards_are_judged_as_files_are(tmp_path, tiny_scorer):
 @pytest.mark.parametrize(
     ("files", "said"),
     [
-        ({}, "and there is no captions.jsonl or captions.json"),
+        ({}, "captions.jsonl or captions.json is missing"),
         ({"captions.jsonl": ""}, "has no image with captions"),
         ({"captions.jsonl": "{"}, "cannot be read as JSON"),
         ({"captions.json": "{}"}, "must hold a JSON list, holds a dict"),
-        ({"captions.jsonl": '{"image": "a.jpg", "image": "b.jpg", "caption": "x"}'}, "'image' stands twice"),
-        ({"captions.json": '[{"image": "a.jpg", "caption": "x", "caption": "y"}]'}, "'caption' stands twice"),
+        ({"captions.jsonl": '{"image": "a.jpg", "image": "b.jpg", "caption": "x"}'}, "'image' occurs twice"),
+        ({"captions.json": '[{"image": "a.jpg", "caption": "x", "caption": "y"}]'}, "'caption' occurs twice"),
         ({"captions.jsonl": '{"image": "a.jpg"}'}, "row 0: has no field 'captions'"),
         ({"captions.jsonl": '{"image": "a.jpg", "captions": []}'}, "captions=[]"),
-        ({"captions.jsonl": '{"image": "a.jpg", "caption": "x"}'}, "has none of the 1 images looked for"),
+        ({"captions.jsonl": '{"image": "a.jpg", "caption": "x"}'}, "none of 1 named images was found"),
     ],
 )
 def test_what_is_missing_is_named_in_one_line(tmp_path, files, said):
@@ -213,7 +213,7 @@ def test_what_is_missing_is_named_in_one_line(tmp_path, files, said):
 
 def test_one_image_is_no_test_set(tmp_path):
     evaluation = write_captions(tmp_path, make_rows(2))
-    with pytest.raises(ValueError, match=r"retrieval\.input=.* 1 of its 2 images can be judged"):
+    with pytest.raises(ValueError, match=r"retrieval\.input=.* 1 of its 2 images can be scored"):
         invent(evaluation, bad=["/0.jpg"])
 
 

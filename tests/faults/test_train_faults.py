@@ -176,7 +176,7 @@ def test_a_killed_worker_and_a_killed_driver_change_no_bit(trained, out, raylet,
         executor, said = run.process.stdout.read().split("\n", 1)
     assert executor == "executor: ray (cluster.executor=ray)"
     assert said.startswith("train: a worker was lost") and said.count("\n") == 1, said
-    assert "; on from step " in said
+    assert "; resumed from step " in said
     with trained.start(out, joined) as run:
         code, reported = run.wait()
     assert code == 0 and not reported, reported

@@ -83,7 +83,7 @@ def test_a_caption_that_no_picture_shows_is_explained(tmp_path: Path, targets):
     write_run(Folder(str(tmp_path)), by_cpi(attribute=mean_drop(targets=targets)))
     dog, view = (explain(str(tmp_path), uid) for uid in UIDS)
     assert "kept: yes" in dog and "no picture" not in dog
-    assert "target 'view', which no picture can show" in view
+    assert "target 'view', which an image cannot show" in view
     if targets == "nouns":
         assert "gate 2: mean PAS of all nouns 0.100000" in view and "kept: yes" in view
     else:
@@ -176,7 +176,7 @@ def test_a_training_is_shown_with_its_loss_and_its_checkpoint(tmp_path, capsys):
     assert [" ".join(line.split()) for line in show(str(tmp_path)).splitlines()] == [
         "run train",
         "input in",
-        "model ViT-B-32, begun from random:0",
+        "model ViT-B-32, trained from random:0",
         "steps 1,000, 2.50 epochs of 7 pairs",
         "loss clip, 5.2500 to 1.0000",
         f"checkpoint {tmp_path}/checkpoint",
@@ -188,20 +188,20 @@ def test_a_training_is_shown_with_its_loss_and_its_checkpoint(tmp_path, capsys):
     assert main(["explain", str(tmp_path), UIDS[0]]) == USER_ERROR
     assert capsys.readouterr().err.endswith("holds train, which says nothing of single samples\n")
     folder.write_json({**run, "last_loss": "low"}, "run.json")
-    with pytest.raises(ValueError, match="last_loss is amiss"):
+    with pytest.raises(ValueError, match="last_loss is missing or wrong"):
         show(str(tmp_path))
 
 
 def test_where_no_run_lies_the_runs_below_are_named(written, tmp_path, capsys):
     (tmp_path / "empty").mkdir()
     assert main(["show", str(tmp_path)]) == USER_ERROR
-    said = "holds no finished run, there is no run.json; runs below it: curated, written\n"
+    said = "holds no finished run: no run.json; runs below it: curated, written\n"
     assert capsys.readouterr().err == f"raycomp: {tmp_path}: {said}"
     assert main(["show", str(tmp_path / "gone")]) == USER_ERROR
-    assert capsys.readouterr().err.endswith("gone: holds no finished run, there is no such folder\n")
+    assert capsys.readouterr().err.endswith("gone: holds no finished run: no such folder\n")
     for name in ("empty", "curated/run.json"):
         assert main(["show", str(tmp_path / name)]) == USER_ERROR
-        assert capsys.readouterr().err.endswith("holds no finished run, there is no run.json\n")
+        assert capsys.readouterr().err.endswith("holds no finished run: no run.json\n")
 
 
 def test_the_negatives_of_a_caption_are_explained_and_where_its_scores_lie(written):
@@ -249,17 +249,17 @@ def test_phases_that_no_run_wrote_are_refused_in_one_line(written, phases, capsy
     written.write_json(written.read_json("run.json") | {"phases": phases}, "run.json")
     assert main(["show", written.uri]) == USER_ERROR
     said = capsys.readouterr().err
-    assert "was not written by a run of raycomp: phases" in said and said.count("\n") == 1
+    assert "not the record of a raycomp run: phases" in said and said.count("\n") == 1
 
 
 def test_what_is_no_folder_or_uid_is_the_users_mistake(written, tmp_path, capsys):
     (tmp_path / "run.json").mkdir()
-    cases = [("show", "s3://", "names no bucket"), ("show", "a" * 5000, "too long")]
+    cases = [("show", "s3://", "has no bucket"), ("show", "a" * 5000, "too long")]
     cases += [("show", str(tmp_path), "run.json: is a folder")]
     lines = [([command, place], words) for command, place, words in cases]
     lines += [(["explain", written.uri, "\udcff\udcfe"], r"b'\xff\xfe': no such uid")]
-    lines += [(["compare", "s3://", "s3://", "--out", str(tmp_path / "out")], "names no bucket")]
-    lines += [(["train", "--set", "input=s3://", "--out", str(tmp_path / "out")], "names no bucket")]
+    lines += [(["compare", "s3://", "s3://", "--out", str(tmp_path / "out")], "has no bucket")]
+    lines += [(["train", "--set", "input=s3://", "--out", str(tmp_path / "out")], "has no bucket")]
     for argv, words in lines:
         assert main(argv) == USER_ERROR, argv
         said = capsys.readouterr().err
@@ -277,7 +277,7 @@ def test_a_config_that_lacks_what_is_read_is_reported(tmp_path, capsys, kind, co
     Folder(str(tmp_path)).write_json(run, "run.json")
     for argv in (["show", str(tmp_path)], ["compare", *[str(tmp_path)] * 2, "--out", str(tmp_path / "out")]):
         assert main(argv) == USER_ERROR
-        assert f"run of raycomp: {lack} is amiss" in capsys.readouterr().err
+        assert f"raycomp run: {lack} is missing or wrong" in capsys.readouterr().err
 
 
 def test_a_probe_without_its_rows_is_reported(tmp_path, capsys):

@@ -100,12 +100,12 @@ def test_a_model_that_says_something_twice_is_refused(tmp_path):
     text = json.dumps(TINY)[:-1] + ', "embed_dim": 8}'
     (tmp_path / "bad.json").write_text(text)
     line = say_no(ScorerConfig(model=str(tmp_path / "bad.json"), weights="random:0"), r"scorer\.model=.*bad")
-    assert line.endswith("cannot be read as JSON ('embed_dim' stands twice in one object)")
+    assert line.endswith("cannot be read as JSON ('embed_dim' occurs twice in one object)")
     (tmp_path / "open_clip_config.json").write_text(f'{{"model_cfg": {text}}}')
     place = f"local-dir:{tmp_path}"
-    say_no(ScorerConfig(model=place, weights="random:0"), "'embed_dim' stands twice in one object")
+    say_no(ScorerConfig(model=place, weights="random:0"), "'embed_dim' occurs twice in one object")
     (tmp_path / "good.json").write_text(json.dumps(TINY))
-    with pytest.raises(ValueError, match=r"_config\.json: cannot be read as JSON \('embed_dim' stands"):
+    with pytest.raises(ValueError, match=r"_config\.json: cannot be read as JSON \('embed_dim' occurs"):
         find_preprocessing(str(tmp_path / "good.json"))
 
 
@@ -180,7 +180,7 @@ def test_the_largest_seed_can_be_taken(tiny_scorer):
 def test_what_only_a_hub_has_is_named(model, monkeypatch):
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     line = say_no(ScorerConfig(model=model, weights="random:0"), r"scorer\.model=")
-    assert ("tokenizer could not be fetched" in line) == ("SigLIP" in model)
+    assert ("tokenizer could not be downloaded" in line) == ("SigLIP" in model)
 
 
 def test_a_text_tower_that_only_a_hub_has_is_named(tmp_path, monkeypatch):

@@ -46,7 +46,7 @@ def test_a_model_that_cannot_be_had_is_named_by_its_option(kind, name, spelled, 
 def test_weights_that_cannot_be_had_are_named_by_their_option(kind, group, tiny_scorer):
     with pytest.raises(ValueError, match=rf"^{group}\.weights='random:x': must be"):
         kind(weights="random:x")
-    with pytest.raises(ValueError, match=rf"^{group}\.weights='nothing': neither a file"):
+    with pytest.raises(ValueError, match=rf"^{group}\.weights='nothing': must be a file"):
         describe_scorer(dataclasses.replace(kind("ViT-B-32"), weights="nothing"))
 
 
@@ -125,7 +125,7 @@ def test_what_are_no_weights_of_the_model_is_one_line(tiny_scorer, tmp_path, mon
 
 
 def test_a_folder_is_no_file_of_weights(tiny_scorer, tmp_path):
-    with pytest.raises(ValueError, match=r"^model\.weights='.*': neither a file nor random:SEED nor a tag"):
+    with pytest.raises(ValueError, match=r"^model\.weights='.*': must be a file, random:SEED or a tag"):
         describe_scorer(ModelConfig(tiny_scorer.model, str(tmp_path)))
 
 

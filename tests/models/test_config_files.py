@@ -87,7 +87,7 @@ def test_a_json_of_something_else_reports_nothing(tiny_scorer, tmp_path, content
 def test_what_is_said_twice_next_to_weights_is_refused(tiny_scorer, plain, tmp_path):
     text = json.dumps(plain)
     write(tmp_path, "a.json", text[:-1] + ', "quick_gelu": true, "quick_gelu": false}')
-    with pytest.raises(ValueError, match=r"/a\.json: 'quick_gelu' stands twice in one object; write it"):
+    with pytest.raises(ValueError, match=r"/a\.json: 'quick_gelu' occurs twice in one object; write it"):
         check(tiny_scorer.model, str(tmp_path / "a.pt"))
 
 

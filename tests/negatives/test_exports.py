@@ -128,7 +128,7 @@ def test_a_path_names_the_image_that_is_in_the_shards(export):
 
 
 def test_shards_that_are_not_whole_or_others_are_refused(export, tmp_path):
-    with pytest.raises(UserError, match=r"the curation's shards hold no image of 0{31}2"):
+    with pytest.raises(UserError, match=r"the curation's shards lack the image of 0{31}2"):
         export(["a dog", "a cat", "a cow"], ["jpg", "jpg", "txt2"])
     for name in ("._00000000.tar", ".00000000.tar", "more.tar"):
         (tmp_path / "shards" / name).write_bytes(b"no tar")

@@ -217,7 +217,7 @@ def test_a_scorer_that_is_no_longer_the_curations_does_not_rank(curated, tmp_pat
     run["fingerprint"]["scorer"] = "of other weights"
     (tmp_path / "copy/run.json").write_text(json.dumps(run))
     config = NegativesConfig(input=str(tmp_path / "copy"))
-    with pytest.raises(ValueError, match=r"scorer\.weights='random:0': is no longer what scored"):
+    with pytest.raises(ValueError, match=r"scorer\.weights='random:0': has changed since it scored"):
         raycomp.negatives(config, str(tmp_path / "out"))
     assert run["config"]["scorer"]["weights"] == "random:0"
 

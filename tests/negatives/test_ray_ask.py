@@ -76,7 +76,7 @@ def test_an_answer_that_was_packed_unasked_is_read(kind):
 def test_an_answer_packed_in_an_unknown_way_is_an_error():
     with fake_server() as server:
         [row] = answers(server.url, ["packed br"])
-    assert row["reply"] is None and "packed its answer as 'br'" in row["error"]
+    assert row["reply"] is None and "compressed its answer as 'br'" in row["error"]
 
 
 @pytest.mark.parametrize(

@@ -80,7 +80,7 @@ def test_any_argument_is_read_as_vllm_reads_it():
         ({"engine.speculative_config": "{"}, "llm.engine.speculative_config='{': vLLM refuses it"),
         ({"engine.max_model_len": "64"}, "llm.engine.max_model_len='64': is set by llm.context"),
         ({"engine.tokenizer": "other"}, "llm.engine.tokenizer='other': may not be set"),
-        ({"engine.help": "true"}, "llm.engine.help='true': .*no such argument"),
+        ({"engine.help": "true"}, "llm.engine.help='true': .*unknown argument"),
         ({"quantization": "fp9"}, "llm.quantization='fp9': must be one of .*the closest is fp8"),
     ],
 )
@@ -129,8 +129,11 @@ def test_an_engine_asks_for_all_its_gpus(monkeypatch, options, offered, asked):
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"engines": 3, "tensor_parallel": 8}, "llm.engines=3 of 8 GPUs each: needs 24 GPUs, there are 16"),
-        ({"tensor_parallel": 16}, "llm.engines=1 of 16 GPUs each: .*of one node, and the largest has 8"),
+        (
+            {"engines": 3, "tensor_parallel": 8},
+            "llm.engines=3 of 8 GPUs each: needs 24 GPUs, the cluster has 16",
+        ),
+        ({"tensor_parallel": 16}, "llm.engines=1 of 16 GPUs each: .*on one node; the largest node has 8"),
     ],
 )
 def test_more_gpus_than_there_can_be_are_refused(monkeypatch, options, said):

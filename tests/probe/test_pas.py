@@ -104,7 +104,7 @@ def test_a_scorer_that_was_exchanged_meanwhile_is_seen(tiny_scorer, tmp_path, mo
 
     monkeypatch.setattr(command, "measure_pas", exchange)
     assert main([*line, "--set", "sample=3"]) == USER_ERROR
-    assert "must be the one whose image embeddings" in capsys.readouterr().err
+    assert "must be the scoring model of" in capsys.readouterr().err
     record = json.loads((tmp_path / "out/run.json").read_text())
     assert (record["status"], record["device"]) == ("failed", name_device())
 
@@ -129,7 +129,7 @@ def test_pas_needs_the_scorer_and_the_scores_of_the_curation(tiny_scorer, tmp_pa
     other = replace(tiny_scorer, weights="random:1")
     settings = ["--set", f"scorer.model={other.model}", "--set", f"scorer.weights={other.weights}"]
     assert main([*line, *settings]) == USER_ERROR
-    assert "must be the one whose image embeddings" in capsys.readouterr().err
+    assert "must be the scoring model of" in capsys.readouterr().err
     (tmp_path / "curated/scores/00001.parquet").unlink()
     assert main(line) == USER_ERROR
     assert "holds 1 scores files, the run wrote 2" in capsys.readouterr().err

@@ -154,7 +154,7 @@ def test_an_encoder_that_does_not_see_pays_the_same_with_any_picture():
     assert result.calibration[0][NONCE] == pytest.approx(0.6 * COSTS[NONCE], abs=1e-6)
     assert all(row[WRONG] == row[NONCE] for row in result.targets)
     assert result.calibration[0]["right_over_wrong"] == 0
-    assert "of too few words (10) stands beside" in report_text(result)
+    assert "(too few words, 10, to judge) compared with" in report_text(result)
 
 
 def test_every_target_is_a_row_or_has_a_reason():

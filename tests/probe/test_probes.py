@@ -160,9 +160,9 @@ def test_another_caption_of_the_image_is_no_paraphrase(tiny_scorer, tmp_path):
 @pytest.mark.parametrize(
     ("columns", "message"),
     [
-        ({"caption": ["a dog", *list(PAIRS)[1:], "a cat"]}, "of 4, 1 are not there"),
-        ({"uid": [f"{i + 1:032x}" for i in range(5)]}, "of 4, 4 are not there"),
-        ({"image_sha256": ["a", "b", "x", "d", "a"]}, "of 4, 1 differ"),
+        ({"caption": ["a dog", *list(PAIRS)[1:], "a cat"]}, "1 of 4 are missing"),
+        ({"uid": [f"{i + 1:032x}" for i in range(5)]}, "4 of 4 are missing"),
+        ({"image_sha256": ["a", "b", "x", "d", "a"]}, "1 of 4 differ"),
     ],
 )
 def test_images_must_be_those_of_the_negatives(columns, message, tiny_scorer, tmp_path, capsys):
@@ -329,7 +329,7 @@ def test_weights_that_were_exchanged_meanwhile_are_seen(tiny_scorer, tmp_path, m
     monkeypatch.setattr(command, "probe_composition", exchange)
     line = ["probe", "composition", "--set", f"input={source}", "--out", str(tmp_path / "out")]
     assert main(line) == USER_ERROR
-    assert "scorer: changed while the run went on" in capsys.readouterr().err
+    assert "scorer: changed during the run" in capsys.readouterr().err
 
 
 def test_every_caption_that_was_read_is_in_the_funnel(tiny_scorer, tmp_path):
@@ -353,12 +353,15 @@ def test_every_caption_that_was_read_is_in_the_funnel(tiny_scorer, tmp_path):
         (["composition", "--set", "benchmarks=sugarcrepe_pp", "--set", "images=a"], "must be none with"),
         (["composition", "--set", "pairs=9"], "pairs=9: must be at least 10"),
         (["theory", "--set", "seeds=0"], "seeds=0: must be between 1 and 100"),
-        (["theory", "--set", "seed=7"], "seed=7: probe theory does not take it; leave it out"),
-        (["theory", "--set", "sample=3"], "sample=3: probe theory does not take it"),
-        (["theory", "--set", "input=/nowhere"], "input=/nowhere: probe theory does not take it"),
-        (["theory", "--set", "scorer.model=ViT-B-32"], "scorer.model=ViT-B-32: probe theory does not"),
+        (["theory", "--set", "seed=7"], "seed=7: not an option of probe theory; remove it"),
+        (["theory", "--set", "sample=3"], "sample=3: not an option of probe theory"),
+        (["theory", "--set", "input=/nowhere"], "input=/nowhere: not an option of probe theory"),
+        (
+            ["theory", "--set", "scorer.model=ViT-B-32"],
+            "scorer.model=ViT-B-32: not an option of probe theory",
+        ),
         (["overlap", "--set", "input=/nowhere", "--set", "images=a"], "images=/"),
-        (["pas", "--set", "pairs=10"], "pairs=10: probe pas does not take it"),
+        (["pas", "--set", "pairs=10"], "pairs=10: not an option of probe pas"),
     ],
 )
 def test_mistakes_are_one_line(line, message, tmp_path, capsys):

@@ -59,13 +59,13 @@ def test_where_nothing_is_left_no_limit_helps():
     said = r"^input: none of 3 rows can be used \(2 corrupt_image, 1 truncated_tar\)$"
     with pytest.raises(UserError, match=said):
         check_bad_rows("input", {"truncated_tar": 1, "corrupt_image": 2}, 1.0)
-    with pytest.raises(UserError, match=r"^a: none of 0 samples can be used \(there are none\)$"):
+    with pytest.raises(UserError, match=r"^a: none of 0 samples can be used \(no rows\)$"):
         check_bad_rows("a", {}, 1.0, "samples")
 
 
 def test_missing_pictures_and_bad_ones_have_a_limit_each():
     counts = Counter(ok=20, no_image=100, ambiguous_image=20, corrupt_image=50, image_too_large=10)
-    said = r"r: 75\.0% of 80 images that are there cannot be used \(50 corrupt_image, 10 image_too_large\)"
+    said = r"r: 75\.0% of 80 present images cannot be used \(50 corrupt_image, 10 image_too_large\)"
     with pytest.raises(TooMuchBadData, match=said):
         check_bad_pictures("r", counts, 0.74, 1.0)
     check_bad_pictures("r", counts, 0.75, 1.0)

@@ -169,7 +169,7 @@ def test_a_container_of_the_same_host_name_cannot_take_the_lease_of_a_live_proce
 def test_what_is_no_lease_is_said_and_left(tmp_path, content):
     folder = Folder(str(tmp_path))
     folder.write_bytes(content, LEASE)
-    with pytest.raises(ValueError, match="is no lease of raycomp; remove it"), hold_lease(folder):
+    with pytest.raises(ValueError, match="not a raycomp lease file; remove it"), hold_lease(folder):
         pass
     assert folder.read_bytes(LEASE) == content
 

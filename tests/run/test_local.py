@@ -353,8 +353,8 @@ NEEDS_RAY = [
     ({"address": "10.0.0.1:6379"}, None, r"cluster\.address='10\.0\.0\.1:6379' names a cluster"),
     ({"labels": ("a=b",)}, None, r"cluster\.labels='a=b' asks for nodes of a cluster"),
     ({}, "10.0.0.2:6379", r"RAY_ADDRESS='10\.0\.0\.2:6379' names a cluster"),
-    ({"scorers": 2}, None, r"cluster\.scorers or train\.workers=2 are several processes"),
-    ({"scorers": "1..3"}, None, r"cluster\.scorers or train\.workers=3 are several processes"),
+    ({"scorers": 2}, None, r"cluster\.scorers or train\.workers=2 needs several processes"),
+    ({"scorers": "1..3"}, None, r"cluster\.scorers or train\.workers=3 needs several processes"),
     ({"gpu": True}, None, r"cluster\.gpu=true asks for a GPU"),
     ({}, "vllm", "the engine vLLM runs there"),
 ]
@@ -426,7 +426,7 @@ def test_a_run_within_a_run_is_done_where_that_is_and_says_nothing_more(monkeypa
             assert inner.is_local and current() is executor
         assert current() is executor
         with (
-            pytest.raises(ValueError, match="are several processes"),
+            pytest.raises(ValueError, match="needs several processes"),
             connect(ClusterConfig(executor="local", scorers=4)),
         ):
             pass

@@ -77,7 +77,7 @@ def find(gpu: dict | None):
 @pytest.mark.ray
 def test_a_gpu_that_does_not_come_is_awaited_so_long_and_reported(ray_cluster, capsys, monkeypatch):
     monkeypatch.setattr("raycomp.run.progress._LINE_EVERY_S", 0.2)
-    with pytest.raises(ValueError, match=r"^cluster\.gpu: no GPU came free within .*=1 s, asked for at \d+:"):
+    with pytest.raises(ValueError, match=r"^cluster\.gpu: no GPU was free within .*=1 s, requested at \d+:"):
         await_gpu(1, probe=find(L4))
     assert "start: GPU 0 of 1, time left unknown, waiting for the first GPU for" in capsys.readouterr().err
 
@@ -117,11 +117,11 @@ def test_a_gpu_that_comes_late_is_found():
     )
     was_there, came, none = done.stdout.splitlines()
     assert (was_there, came) == ("False", "True"), done
-    assert none.startswith("cluster.gpu: node 10.0.0.7 says that it has a GPU, and torch finds none"), done
+    assert none.startswith("cluster.gpu: node 10.0.0.7 reports a GPU, but torch finds none"), done
 
 
 def test_a_scorer_without_the_gpu_it_was_promised_or_with_another_is_refused(monkeypatch):
-    with pytest.raises(UserError, match=r"says that it has a GPU, and torch finds none there"):
+    with pytest.raises(UserError, match=r"reports a GPU, but torch finds none there"):
         check_gpu(L4)
     monkeypatch.setattr(ray_gpus, "describe_gpu", lambda: L4)
     check_gpu(dict(L4))
@@ -176,5 +176,5 @@ def test_a_scorer_whose_gpu_breaks_is_started_again_and_scores_its_rows(tmp_path
 def test_a_gpu_that_breaks_again_and_again_ends_the_run_in_a_line(tmp_path, ray_cluster):
     (tmp_path / "marks").mkdir()
     steps = break_so_often(99, tmp_path / "marks")
-    with pytest.raises(ClusterFailed, match=r"^a scorer was started again 5 times, and its GPU .* illegal"):
+    with pytest.raises(ClusterFailed, match=r"^a scorer was restarted 5 times and its GPU .* illegal"):
         list(steps.run([0], str(tmp_path)))

@@ -32,7 +32,7 @@ def test_a_node_that_is_there_must_have_them_all(monkeypatch):
 def test_a_node_that_is_gone_counts_only_where_another_may_come(monkeypatch):
     config = ClusterConfig(labels=("ray.io/market-type=spot",))
     see(monkeypatch, (False, SPOT), (True, OTHER))
-    with pytest.raises(ValueError, match="no autoscaler would bring one"):
+    with pytest.raises(ValueError, match="no autoscaler can add one"):
         ask_labels(config)
     see(monkeypatch, (False, SPOT), (True, OTHER), offered={"GPU": 8})
     assert ask_labels(config) == {"label_selector": {"ray.io/market-type": "spot"}}

@@ -128,7 +128,7 @@ def test_a_second_stage_on_scorers_is_refused():
 
 def test_a_scorer_that_reports_no_device_is_refused_where_it_is_loaded():
     _Scorer(STAGES[1], 1)
-    with pytest.raises(AssertionError, match="score: tells no device"):
+    with pytest.raises(AssertionError, match="score: reports no device"):
         _Scorer(Stage("score", "scores", SCORERS, lambda num_threads: decode), 1)
 
 

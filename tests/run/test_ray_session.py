@@ -184,8 +184,8 @@ REFUSED.__cause__ = RuntimeError(
     ("mode", "error", "message"),
     [
         (None, REFUSED, "RAY_AUTH_MODE is not token; set RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN_PATH to"),
-        ("token", REFUSED, "the token here is missing or another one; set RAY_AUTH_TOKEN_PATH to"),
-        ("token", AuthenticationError("no token was found"), "the token here is missing or another one; set"),
+        ("token", REFUSED, "the token is missing or wrong; set RAY_AUTH_TOKEN_PATH to"),
+        ("token", AuthenticationError("no token was found"), "the token is missing or wrong; set"),
     ],
 )
 def test_a_cluster_with_a_token_says_so_and_what_to_set(monkeypatch, mode, error, message):
@@ -196,7 +196,7 @@ def test_a_cluster_with_a_token_says_so_and_what_to_set(monkeypatch, mode, error
     monkeypatch.setattr(ray_session.ray, "is_initialized", lambda: False)
     with pytest.raises(ValueError) as refused, connect(ClusterConfig(address="10.0.0.1:6379")):
         pass
-    said = "cluster.address='10.0.0.1:6379': authentication failed: the cluster asks for a token, "
+    said = "cluster.address='10.0.0.1:6379': authentication failed: the cluster requires a token, "
     assert type(refused.value) is ValueError and str(refused.value).startswith(f"{said}{message}")
 
 
@@ -359,7 +359,7 @@ def offer(monkeypatch):
 
 def test_more_workers_than_gpus_are_refused_unless_they_are_waited_for(offer):
     offer(1)
-    with pytest.raises(ValueError, match=r"train\.workers=2: must be at most 1, the GPUs there are now"):
+    with pytest.raises(ValueError, match=r"train\.workers=2: must be at most 1, the GPUs of the cluster"):
         ray_session._describe(ClusterConfig(scorers=2))
     assert ray_session._describe(ClusterConfig(scorers=2, gpu=True)).device == "gpu"
     assert ray_session._describe(ClusterConfig(scorers="1..2")).num_scorers == 2
@@ -407,7 +407,7 @@ def test_a_pool_grows_to_what_the_autoscaler_may_start(offer, scorers, there, of
 
 def test_without_a_limit_of_gpus_the_most_scorers_must_be_named(offer):
     waits = offer(0, {"GPU": inf})
-    with pytest.raises(ValueError, match=r"^cluster\.scorers=none: must be MIN\.\.MAX where an"):
+    with pytest.raises(ValueError, match=r"^cluster\.scorers=none: must be MIN\.\.MAX with an"):
         ray_session._describe(ClusterConfig())
     assert not waits and ray_session._describe(ClusterConfig(scorers="1..64")).num_scorers == 64
 

@@ -86,7 +86,7 @@ def test_a_stopped_job_ends_like_ctrl_c_and_goes_on_to_the_same_bytes(head, pool
 def test_no_one_waits_for_a_label_that_no_node_has(head, pool, transcript):
     line = next(line for line, *_ in transcript if " curate " in line).replace("/curated", "/spot").strip()
     said = run(head, f"{line} --set cluster.labels=ray.io/market-type=spot", BUCKET=pool)
-    assert "raycomp: cluster.labels='ray.io/market-type=spot': no node has them" in said
+    assert "raycomp: cluster.labels='ray.io/market-type=spot': no node has these labels" in said
     assert "exit code 2" in said
 
 

@@ -222,7 +222,7 @@ def test_a_phase_that_stands_still_starts_again_from_its_commits(tmp_path, ray_c
     with use(OnRay(6)):
         stats = Phase("align", work, 1, merge, (), WORKER_POOLS).run([0, 1, 2], run, None)
     assert stats.statuses == {OK: 3 * ROWS}
-    line = r"^align: no block came for \d+ s; begun again from its commits$"
+    line = r"^align: no block came for \d+ s; restarted from its commits$"
     said = re.findall(line, capfd.readouterr().err, re.MULTILINE)
     assert len(said) == len(asked) - 1 >= 1
 
@@ -252,7 +252,7 @@ def test_a_phase_that_stands_still_for_good_ends_in_one_line(tmp_path, ray_clust
     ):
         phase.run([0, 1, 2], Still, None)
     assert len(phase.work.list_names("waves")) == 1
-    assert capfd.readouterr().err.count("begun again from its commits") == 3 + 1
+    assert capfd.readouterr().err.count("restarted from its commits") == 3 + 1
 
 
 def pass_on(batch: dict) -> dict:

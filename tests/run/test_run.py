@@ -154,18 +154,18 @@ def test_a_folder_with_a_run_of_another_kind_is_refused_for_that_alone(tmp_path)
 @pytest.mark.parametrize(("words", "lost"), [(WORDS[:3], 0), (WORDS, 1), ((*WORDS, "x"), 0), (["x"] * 4, 0)])
 def test_a_funnel_that_does_not_add_up_is_not_published(tmp_path, words, lost):
     """Too few, one that nobody tells of, too many, and as many but of other reasons."""
-    with pytest.raises(RuntimeError, match="the funnel does not close: "):
+    with pytest.raises(RuntimeError, match="the counts do not add up: "):
         count_words(ProbeConfig(), tmp_path, words, lost)
     assert names(tmp_path) == ["logs", RUN, "work"]
     run = json.loads((tmp_path / RUN).read_text())
-    assert run["status"] == "failed" and run["failed"].startswith("the funnel does not close: ")
+    assert run["status"] == "failed" and run["failed"].startswith("the counts do not add up: ")
 
 
 def test_rows_that_were_read_as_ok_become_only_what_the_command_may_make_of_them(tmp_path):
     came = {"counted": 8, "empty_caption": 1, "too_long": 1}
     with start_run("count", ProbeConfig(), fingerprint, str(tmp_path)) as run:
         for reasons in ((), ("too_short",)):
-            with pytest.raises(RuntimeError, match="the funnel does not close: "):
+            with pytest.raises(RuntimeError, match="the counts do not add up: "):
                 run.close({"ok": 9, "empty_caption": 1}, came, "counted", reasons=reasons)
         for more in ({"reasons": ("too_long",)}, {}):
             run.close({"ok": 9, "empty_caption": 1}, came, "counted", **more)
@@ -182,7 +182,7 @@ def test_negatives_make_no_status_of_their_own_of_what_was_written(tmp_path, mon
     for name, found in known.items():
         monkeypatch.setattr(negatives_command, name, lambda *args, found=found, **_: found)
     config = NegativesConfig(input=str(tmp_path / "rows.parquet"), negatives=WritingConfig(rank=False))
-    with pytest.raises(RuntimeError, match="the funnel does not close: "):
+    with pytest.raises(RuntimeError, match="the counts do not add up: "):
         raycomp.negatives(config, str(tmp_path / "out"))
 
 
@@ -211,7 +211,7 @@ def test_a_run_says_how_it_is_run_again(tmp_path):
 
 
 def test_a_run_with_an_open_funnel_is_not_published(tmp_path):
-    open_funnel = pytest.raises(RuntimeError, match="ended with its funnel open")
+    open_funnel = pytest.raises(RuntimeError, match="ended without its row counts")
     with open_funnel, start_run("count", ProbeConfig(), fingerprint, str(tmp_path)):
         pass
     assert json.loads((tmp_path / RUN).read_text())["status"] == "failed"
@@ -219,7 +219,7 @@ def test_a_run_with_an_open_funnel_is_not_published(tmp_path):
 
 def test_what_changed_meanwhile_is_not_published(tmp_path):
     found = iter(["before", "after"])
-    changed = pytest.raises(ValueError, match=r"^input: changed while the run went on")
+    changed = pytest.raises(ValueError, match=r"^input: changed during the run")
     with changed, start_run("count", ProbeConfig(), lambda: {"input": next(found)}, str(tmp_path)) as run:
         run.close({"ok": 1}, {"kept": 1}, "kept")
         run.report("all is well", "<p>")
@@ -370,7 +370,7 @@ def test_staged_results_appear_once_every_check_has_passed(tmp_path):
             run.close({"ok": 1}, {"counted": 1}, "counted")
         return run.record
 
-    with pytest.raises(ValueError, match="input: changed while the run went on"):
+    with pytest.raises(ValueError, match="input: changed during the run"):
         train()
     assert names(tmp_path) == ["logs", RUN, "work"]
     record = train()

@@ -105,7 +105,7 @@ def test_the_node_of_this_instance_is_drained(metadata, monkeypatch, capsys, ins
     metadata.answers = [(200, {"action": "terminate", "time": f"{DEADLINE:%Y-%m-%dT%H:%M:%SZ}"})]
     assert ray_spot.main("10.0.0.1:6379") == code
     said = capsys.readouterr().out
-    assert f"{instance}: to be taken back at 07:08:09 UTC" in said
+    assert f"{instance}: AWS will stop this machine at 07:08:09 UTC" in said
     if instance == "i-3":
         assert "no node of the cluster" in said and not Gcs.drained
     else:

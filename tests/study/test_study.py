@@ -42,10 +42,10 @@ def test_runs_come_with_all_rules_of_a_seed_before_the_next() -> None:
     assert len({one_run.name for one_run in runs}) == len(runs) == 4 * 5 + 2 * (7 + 5 + 3)
     assert [one_run.seed for one_run in runs[:10]] == [0] * 5 + [1] * 5
     assert [one_run.group for one_run in runs[:2]] == ["clip-cpi50", "clip-align50"]
-    some = list_runs(StudyConfig(cells=("negclip-full-swap", "clip-cpi50")))
+    some = list_runs(StudyConfig(runs=("negclip-full-swap", "clip-cpi50")))
     assert Counter(one_run.group for one_run in some) == {"clip-cpi50": 16, "negclip-full-swap": 3}
-    with pytest.raises(ValueError, match=r"cells='negclip-ful'.*negclip-full"):
-        list_runs(StudyConfig(cells=("negclip-ful",)))
+    with pytest.raises(ValueError, match=r"runs='negclip-ful'.*negclip-full"):
+        list_runs(StudyConfig(runs=("negclip-ful",)))
 
 
 def test_negatives_are_written_as_methods_and_operations_ask() -> None:

@@ -26,7 +26,7 @@ CONFIG = StudyConfig(
     scorer_steps=2,
     scenes=12,
     unseen_scenes=6,
-    cells=RUNS,
+    runs=RUNS,
     side_by_side=2,
 )
 
@@ -101,7 +101,7 @@ def test_a_finished_study_is_left_as_it_is(finished: Path) -> None:
 def test_what_cannot_be_a_study_is_reported_in_a_line(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"s3://bucket/a.*local folder"):
         study(CONFIG, "s3://bucket/a")
-    with pytest.raises(ValueError, match=r"cells='clip-cp50'.*the closest is clip-cpi50"):
-        study(replace(CONFIG, cells=("clip-cp50",)), str(tmp_path / "a"))
+    with pytest.raises(ValueError, match=r"runs='clip-cp50'.*the closest is clip-cpi50"):
+        study(replace(CONFIG, runs=("clip-cp50",)), str(tmp_path / "a"))
     with pytest.raises(ValueError, match=r"pairs=10: must be at least 16"):
         replace(CONFIG, pairs=10)

@@ -37,7 +37,7 @@ def config() -> SweepConfig:
         report_seeds=1,
         worlds=WorldsConfig(pairs=64, scorer_pairs=64, scorer_steps=2, batch_size=16, scenes=16),
         train=TrainConfig(train=FitConfig(steps=40, batch_size=8, checkpoint_steps=1)),
-        beside="retention",
+        published="retention",
     )
 """
 
@@ -106,7 +106,9 @@ def test_the_best_is_reported_and_written_as_a_job(finished, config):
     assert best["development"]["value"] == max(v for (_, s), v in by_split.items() if s == "development")
     assert best["report"]["value"] == by_split[best["trial"], "report"]
     job = load_job(str(folder / "best.py"))
-    assert job.space == f"attribute.keep={best['dials']['attribute.keep']}" and job.curated == config.curated
+    assert (
+        job.space == f"attribute.keep={best['options']['attribute.keep']}" and job.curated == config.curated
+    )
     page = (folder / "report.html").read_text()
     for words in ("world.accuracy over attribute.keep", "of which nothing was chosen", "the same exam"):
         assert words in page
@@ -198,7 +200,7 @@ def test_a_sweep_is_a_job_of_a_cluster(tmp_path, tmp_path_factory):
         wide = [*line, "--set", "train.train.workers=64", "--out", str(tmp_path / "wide")]
         refused = subprocess.run(wide, cwd=ROOT, env=head.env, text=True, capture_output=True)
         said = refused.stdout + refused.stderr
-        assert "train.train.workers=64: a trial needs 65 CPUs with so many, the cluster can have 4" in said
+        assert "train.train.workers=64: a trial needs 65 CPUs, the cluster has 4" in said
         assert "exit code 2" in said and not (tmp_path / "wide" / "run.json").exists()
         done = subprocess.run(
             [*line, "--set", "report_seeds=0", "--set", "seeds=1", "--out", str(tmp_path / "out")],

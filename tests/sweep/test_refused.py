@@ -31,7 +31,7 @@ KEEP = "--space=attribute.keep=grid(0.7,0.5)"
     [
         ([], "space: is empty"),
         (["--space", ""], "space: is empty"),
-        (["--space=attribute.kep=grid(0.7,0.5)"], "attribute.kep': select has no such dial, the closest is"),
+        (["--space=attribute.kep=grid(0.7,0.5)"], "attribute.kep': unknown option of select; the closest is"),
         (["--space=attribute.keep=grid(0.7,2)"], "attribute.keep=2.0: must be between 0 and 1"),
         (["--space=attribute.keep=gird(0.7,2)"], "must be one of grid, choice, uniform, loguniform"),
         (["--space=train.learning_rate=loguniform(0,1)"], "two finite numbers, above 0"),
@@ -40,7 +40,7 @@ KEEP = "--space=attribute.keep=grid(0.7,0.5)"
         ([KEEP, "--set", "mode=best"], "mode='best': must be one of max, min"),
         ([KEEP, "--set", "scheduler=asha", "--set", "seeds=1"], "seeds=1: must be at least 2"),
         ([KEEP, "--set", "train.train.workers=4096"], "train.workers=4096: must be at most"),
-        ([KEEP, "--set", "per=train.loss"], "per='train.loss': must be a dial that the space has a grid of"),
+        ([KEEP, "--set", "per=train.loss"], "per='train.loss': must be an option with a grid in the space"),
         ([KEEP, "--set", "curated=/no/such/folder"], "evaluate.benchmarks=''"),
         (
             [KEEP, "--set", "curated=/no/such/folder", "--set", "evaluate.benchmarks=sugarcrepe"],
@@ -52,10 +52,10 @@ KEEP = "--space=attribute.keep=grid(0.7,0.5)"
         ),
         (
             [*CONTINUAL, "--space=trust.gama=grid(1)"],
-            "trust.gama': continual has no such dial, the closest is",
+            "trust.gama': unknown option of continual; the closest is",
         ),
         ([*CONTINUAL, "--space=trust.gamma=grid(1,0)"], "trust.gamma=0.0: must be above 0"),
-        ([*CONTINUAL, "--space=seeds=grid(1,2)"], "space: seeds cannot be swept here"),
+        ([*CONTINUAL, "--space=seeds=grid(1,2)"], "space: seeds cannot be swept"),
         ([*CONTINUAL[:2], GAMMA], "continual.little.backbones=1: must be at least 4"),
         ([*CONTINUAL, GAMMA], "metric='world.accuracy': must be one of world.last"),
         (
@@ -72,7 +72,7 @@ KEEP = "--space=attribute.keep=grid(0.7,0.5)"
         ),
         (
             [KEEP, "--set", "train.model.name=ViT-L-14"],
-            "train.model='set': must be as it is with little worlds",
+            "train.model='set': must be unset with little worlds",
         ),
     ],
 )
@@ -121,12 +121,12 @@ def test_a_trial_of_another_sweep_is_refused_whenever_the_folder_is_read(
     if is_finished:
         assert main(words) == 0
     folder = Folder(str(tmp_path / "trials" / "foreign"))
-    folder.write_json({"dials": {"attribute.keep": "0.5"}, "begun": "2026"}, "dials.json")
+    folder.write_json({"options": {"attribute.keep": "0.5"}, "started": "2026"}, "options.json")
     folder.write_json(FINISHED_ONE.to_dict(), "development-00.json")
     capsys.readouterr()
     assert main(words) == 2
     error = capsys.readouterr().err
-    assert error.count("\n") == 1 and f"{folder.uri}: is not of this sweep" in error, error
+    assert error.count("\n") == 1 and f"{folder.uri}: belongs to another sweep" in error, error
 
 
 def test_a_damaged_outcome_is_said_and_forgotten_before_ray_starts(capsys, tmp_path, monkeypatch):

@@ -56,7 +56,7 @@ def trial_of(options, development, report=(), started="2026-01-01"):
 @pytest.mark.parametrize(
     ("space", "options", "words"),
     [
-        ("attribute.kep=grid(1,0.5)", {}, "no such dial, the closest is attribute.keep"),
+        ("attribute.kep=grid(1,0.5)", {}, "unknown option of select; the closest is attribute.keep"),
         ("align=grid(1,0.5)", {}, "align cannot be swept"),
         ("train.workers=grid(1,2)", {}, "train.workers cannot be swept"),
         ("seed=grid(1,2)", {}, "seed cannot be swept"),
@@ -99,7 +99,7 @@ def trial_of(options, development, report=(), started="2026-01-01"):
         (
             "train.loss=clip",
             {"per": "train.loss"},
-            "per='train.loss': must be a dial that the space has a grid",
+            "per='train.loss': must be an option with a grid",
         ),
         (
             f"train.steps=grid({','.join(map(str, range(1, 10_002)))})",
@@ -126,7 +126,11 @@ def test_what_cannot_be_tried_is_reported_in_a_line(space, options, words):
         ("little.backbones=grid(4,1)", {}, "little.backbones=1: must be at least 4, one for each of seeds"),
         ("little.backbones=uniform(3,9)", {"search": "random"}, "little.backbones=3: must be at least 4"),
         ("method=grid(no-buffer,fixed-clip)", {}, "trust.alpha=None: must be set"),
-        ("method=grid(zscl,finetune)", {"continual.stream": "mine.json"}, "reference=None: must name pairs"),
+        (
+            "method=grid(zscl,finetune)",
+            {"continual.stream": "mine.json"},
+            "reference=None: must be set for zscl",
+        ),
         ("little.test=grid(100,600)", {}, "little.test=600: must be at most"),
         (
             "head.learning_rate=loguniform(1e-3,1e300)",

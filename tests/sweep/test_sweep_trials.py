@@ -105,11 +105,11 @@ def test_a_damaged_outcome_is_trained_again(journal, content):
 
 
 @pytest.mark.parametrize(
-    "content", [None, b"", b"{", b"[1]", b'{"dials": [], "begun": ""}', b'{"dials": {"a": 1}}']
+    "content", [None, b"", b"{", b"[1]", b'{"options": [], "started": ""}', b'{"options": {"a": 1}}']
 )
 def test_a_trial_with_damaged_options_is_started_again(journal, content):
     name = name_trial({RATE: "0.001"})
-    file = Path(journal.folder.at("trials", name, "dials.json"))
+    file = Path(journal.folder.at("trials", name, "options.json"))
     file.unlink() if content is None else file.write_bytes(content)
     with pytest.raises(
         ValueError, match=f"trials/{name}: its options cannot be read: .*the sweep was finished"
@@ -122,16 +122,28 @@ def test_a_trial_with_damaged_options_is_started_again(journal, content):
     assert journal.start({RATE: "0.001"}, "2026-01-02") == name and len(journal.read()) == 2
 
 
+def test_options_that_an_older_version_wrote_are_read_and_resumed(journal):
+    def read_trials():
+        return [(one.name, one.options, one.started, [*one.outcomes]) for one in journal.read()]
+
+    name, before = name_trial({RATE: "0.001"}), read_trials()
+    journal.remove(name, "options.json")
+    content = {"dials": {RATE: "0.001"}, "begun": "2026-01-01"}
+    journal.folder.write_json(content, "trials", name, "dials.json")
+    assert journal.start({RATE: "0.001"}, "later") == name and read_trials() == before
+    repair_trials(PLAN, journal, pytest.fail)
+
+
 def plant(journal: Journal, name: str, options: dict[str, str]) -> None:
-    journal.folder.write_json({"dials": options, "begun": "2026"}, "trials", name, "dials.json")
+    journal.folder.write_json({"options": options, "started": "2026"}, "trials", name, "options.json")
     journal.write(name, SEED_TRAINING, OUTCOME)
 
 
 @pytest.mark.parametrize(
     ("name", "options", "words"),
     [
-        ("foreign", {RATE: "0.001"}, "its options are not those that it is named after"),
-        (name_trial({RATE: "0.001"}), {RATE: "0.0001"}, "its options are not those that it is named after"),
+        ("foreign", {RATE: "0.001"}, "its options do not match its name"),
+        (name_trial({RATE: "0.001"}), {RATE: "0.0001"}, "its options do not match its name"),
         (None, {RATE: "0.01"}, "train.learning_rate=0.01 is not in grid(0.001,0.0001)"),
         (None, {RATE: "much"}, "train.learning_rate='much': must be of type float"),
         (None, {STEPS: "9"}, "the options are train.steps, the space has train.learning_rate"),
@@ -144,7 +156,7 @@ def test_a_trial_of_another_sweep_is_refused(journal, name, options, words):
     plant(journal, name, options)
     files = journal.folder.find_names()
     place = re.escape(journal.folder.at("trials", name))
-    line = f"^{place}: is not of this sweep: .*{re.escape(words)}.*; remove it$"
+    line = f"^{place}: belongs to another sweep: .*{re.escape(words)}.*; remove it$"
     for check in (lambda: check_trials(PLAN, journal), lambda: repair_trials(PLAN, journal, pytest.fail)):
         with pytest.raises(ValueError, match=line):
             check()
@@ -153,7 +165,7 @@ def test_a_trial_of_another_sweep_is_refused(journal, name, options, words):
 
 def test_a_folder_that_is_no_trial_is_never_removed(journal):
     journal.folder.write_json("mine", "trials", "notes", "a.json")
-    with pytest.raises(ValueError, match="trials/notes: is not of this sweep: is not the name of a trial"):
+    with pytest.raises(ValueError, match="trials/notes: belongs to another sweep: not a trial's name"):
         repair_trials(PLAN, journal, pytest.fail)
     assert journal.folder.exists("trials", "notes", "a.json")
 
@@ -164,7 +176,10 @@ def test_a_folder_that_is_no_trial_is_never_removed(journal):
 def test_a_training_with_a_seed_of_another_sweep_is_refused(journal, training):
     name = name_trial({RATE: "0.001"})
     journal.write(name, training, OUTCOME)
-    with pytest.raises(ValueError, match=f"{name}/{training.name}.json: is not of this sweep: no training"):
+    with pytest.raises(
+        ValueError,
+        match=f"{name}/{training.name}.json: belongs to another sweep: this sweep has no such seed",
+    ):
         check_trials(PLAN, journal)
 
 
@@ -186,7 +201,7 @@ def test_a_drawn_value_lies_between_the_ends_of_its_range(tmp_path, space, value
     if fits:
         repair_trials(plan, journal, pytest.fail)
     else:
-        with pytest.raises(ValueError, match=f"trials/{name}: is not of this sweep"):
+        with pytest.raises(ValueError, match=f"trials/{name}: belongs to another sweep"):
             repair_trials(plan, journal, pytest.fail)
 
 

@@ -198,10 +198,12 @@ def test_published_it_is_as_open_clip_saves_for_a_hub(model, tmp_path, on_s3, bu
 
 
 def test_publish_says_what_is_missing(model, tmp_path):
-    with pytest.raises(ValueError, match=r"holds no finished run, there is no run\.json"):
+    with pytest.raises(ValueError, match=r"holds no finished run: no run\.json"):
         publish(str(tmp_path), str(tmp_path / "out"))
     train(model, tmp_path / "in")
-    with pytest.raises(ValueError, match=rf"is a part of a training; name its folder, {tmp_path}/in$"):
+    with pytest.raises(
+        ValueError, match=rf"is part of a training; name the training's folder, {tmp_path}/in$"
+    ):
         publish(str(tmp_path / "in/checkpoint"), str(tmp_path / "out"))
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "x").touch()
@@ -209,14 +211,14 @@ def test_publish_says_what_is_missing(model, tmp_path):
         publish(str(tmp_path / "in"), str(tmp_path / "full"))
     weights = tmp_path / "in" / "checkpoint" / "model.safetensors"
     (weights.parent / "more").mkdir()
-    with pytest.raises(ValueError, match=r"checkpoint/more: is a folder, a model is files alone"):
+    with pytest.raises(ValueError, match=r"checkpoint/more: is a folder; a model has files only"):
         publish(str(tmp_path / "in"), str(tmp_path / "out"))
     (weights.parent / "more").rmdir()
     weights.write_bytes(weights.read_bytes()[:-100])
     with pytest.raises(ValueError, match=r"model\.safetensors: is shorter than the run wrote it"):
         publish(str(tmp_path / "in"), str(tmp_path / "out"))
     seal(Folder(str(tmp_path / "in")))
-    with pytest.raises(ValueError, match=r"in/checkpoint: no whole model"):
+    with pytest.raises(ValueError, match=r"in/checkpoint: the model is incomplete"):
         publish(str(tmp_path / "in"), str(tmp_path / "out"))
     assert not list((tmp_path / "out").iterdir())
 
@@ -226,7 +228,7 @@ def test_publish_says_what_is_missing(model, tmp_path):
     [
         ({"status": "running"}, "the run has not finished; the same command resumes it"),
         ({"status": "failed", "failed": "not finite"}, "the run has failed: not finite"),
-        ({"kind": "curate"}, "was not written by a run of raycomp|holds curate, must hold a training"),
+        ({"kind": "curate"}, "not the record of a raycomp run|holds curate, must hold a training"),
     ],
 )
 def test_a_training_that_was_refused_is_not_published(model, tmp_path, changes, message):
@@ -297,6 +299,6 @@ def test_weights_that_cannot_be_a_start_are_one_line(model, tmp_path, fault, suf
             path.write_bytes(b"\x80\x04K\x01.")
     if fault in ("cut", "empty"):
         path.write_bytes(path.read_bytes()[: -len(path.read_bytes()) // 2 if fault == "cut" else 0])
-    with pytest.raises(ValueError, match=r"^model\.weights='.*cannot be loaded; give a checkpoint") as error:
+    with pytest.raises(ValueError, match=r"^model\.weights='.*cannot be loaded; name a checkpoint") as error:
         load_start(ModelConfig(name=model.name, weights=str(path)))
     assert "\n" not in str(error.value) and not Path("ran").exists()

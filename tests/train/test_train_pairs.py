@@ -87,7 +87,7 @@ def test_shards_that_changed_after_scoring_are_refused(folders, tmp_path):
     run = json.loads((selected / "run.json").read_text())
     run["config"]["input"] = write_world_shards(tmp_path / "other", 90, 30, seed=5)
     (selected / "run.json").write_text(json.dumps(run))
-    with pytest.raises(ValueError, match=r"has no shards, and .* was changed after scoring"):
+    with pytest.raises(ValueError, match=r"has no shards, and .* has changed since scoring"):
         find_pairs(make_config(input=str(selected)))
 
 
@@ -96,5 +96,5 @@ def test_stored_embeddings_have_no_images(folders, tmp_path):
     run = json.loads((selected / "run.json").read_text())
     run["config"]["prepare"]["stored_embeddings"] = "b32_img"
     (selected / "run.json").write_text(json.dumps(run))
-    with pytest.raises(ValueError, match="was curated from stored embeddings, there are no images"):
+    with pytest.raises(ValueError, match="was curated from stored embeddings, without images"):
         find_pairs(make_config(input=str(selected)))

@@ -154,11 +154,11 @@ def _read_good(path: Path) -> list[dict]:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"train.batch_size": 33}, "train.batch_size=33: must be at most the 32 pairs there are"),
+        ({"train.batch_size": 33}, "train.batch_size=33: must be at most the 32 available pairs"),
         ({"train.batch_size": 2, "train.workers": 3}, "train.workers=3: must be at most train.batch_size=2"),
         ({"train.loss": "negclip"}, "negatives=None: must be a folder that raycomp negatives wrote"),
         ({"subset": "{tmp}/strange.npy"}, "uids that it names have no pair in"),
-        ({"input": "{tmp}/none.parquet"}, "has no pair to train on"),
+        ({"input": "{tmp}/none.parquet"}, "no pairs to train on"),
     ],
 )
 def test_bad_input_is_one_line_and_leaves_nothing(world, tmp_path, capsys, options, message):
@@ -223,7 +223,10 @@ def test_a_tracker_ends_what_no_start_fixes():
         tracker.fail("no room", None, is_storage=True)
         tracker.fail("another rank is gone", None)
     assert not start(tracker, 0) and not start(tracker, 0)
-    assert str(tracker.status().error) == "training ended 3 times between step 0 and a checkpoint: no room"
+    assert (
+        str(tracker.status().error)
+        == "training failed 3 times between step 0 and the next checkpoint: no room"
+    )
     assert isinstance(tracker.status().error, OSError)
 
 
@@ -238,7 +241,7 @@ def test_a_tracker_ends_starts_that_get_no_further_than_loading():
     tracker = StatusTracker()
     assert [tracker.arrive() for _ in range(5)] == [True] * 4 + [False]
     assert str(tracker.status().error) == (
-        "training ended 4 times between its start and a checkpoint: a worker was lost"
+        "training failed 4 times between its start and the next checkpoint: a worker was lost"
     )
     assert isinstance(tracker.status().error, ClusterFailed)
 

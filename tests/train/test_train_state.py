@@ -104,7 +104,7 @@ def test_a_damaged_state_is_one_line(model, out, file, damage):
     out.remove(*place)
     if content:
         out.write_bytes(content, *place)
-    with pytest.raises(ValueError, match=r"00000001: no state of this training \(.*\); remove it") as error:
+    with pytest.raises(ValueError, match=r"00000001: belongs to another training \(.*\); remove it") as error:
         load_state(make_trainer(model, "clip"), out, 1)
     assert "\n" not in str(error.value)
 
@@ -113,11 +113,11 @@ def test_a_state_of_another_run_is_one_line(model, out, tmp_path):
     trainer = make_trainer(model, "clip")
     run(trainer, until=1)
     save_state(trainer, out)
-    with pytest.raises(ValueError, match=r"of a run with train\.learning_rate=0\.0003, not 0\.01"):
+    with pytest.raises(ValueError, match=r"its run has train\.learning_rate=0\.0003, not 0\.01"):
         load_state(make_trainer(model, "clip", learning_rate=0.01), out, 1)
-    with pytest.raises(ValueError, match=r"of a run with train\.steps=6, not 7"):
+    with pytest.raises(ValueError, match=r"its run has train\.steps=6, not 7"):
         load_state(start_trainer(model, "clip", num_steps=7), out, 1)
     other = write_model(tmp_path, "other", embed_dim=16)
-    with pytest.raises(ValueError, match=r"00000001: no state of this training \(.*size mismatch"):
+    with pytest.raises(ValueError, match=r"00000001: belongs to another training \(.*size mismatch"):
         load_state(make_trainer(other, "clip"), out, 1)
     load_state(make_trainer(model, "clip", checkpoint_steps=9, workers=4), out, 1)

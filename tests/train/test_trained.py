@@ -97,5 +97,5 @@ def test_a_file_that_holds_no_keys_is_named(tmp_path, content):
     else:
         (tmp_path / TRAINED[1]).write_bytes(content)
     seal(Folder(str(tmp_path)), TRAINED)
-    with pytest.raises(ValueError, match=rf"{TRAINED[1]}: holds no keys of a training"):
+    with pytest.raises(ValueError, match=rf"{TRAINED[1]}: does not hold the keys of a training"):
         read_trained(str(tmp_path / "checkpoint/model.safetensors"))

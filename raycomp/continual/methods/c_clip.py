@@ -99,7 +99,8 @@ class CClip(Tuner):
         return {**super().learned(), "task": task}
 
     def relearn(self, learned: dict[str, Any]) -> None:
-        """Restore them; the adapters are created anew, because the existing ones belong to other weights."""
+        """Restore what ``learned`` returned; the adapters are created again, as they belong to its
+        weights."""
         super().relearn(learned)
         if self.train is None or not learned["task"]:
             return

@@ -1,4 +1,4 @@
-"""CL-MoE adapted: low-rank experts in both towers, two routers, and momentum by each expert's task.
+"""CL-MoE adapted: low-rank experts in both towers, two routers, and a momentum for each expert.
 
 R rows of a pass, N rows in all, L tokens of context (of counts: layers with experts), E experts, G tasks so
 far, D dims.
@@ -90,7 +90,7 @@ class ClMoe(Tuner):
         self.before = []
 
     def find_keys(self, split: Split) -> Keys:
-        """Embed all pixels and tokens, each by its nearest task."""
+        """Embed all pixels and tokens; each row is routed as a row of the task with the nearest mean."""
         if not self.centres["image"]:
             return super().find_keys(split)
         assert split.pixels is not None and split.token_TL is not None
@@ -133,7 +133,7 @@ class ClMoe(Tuner):
 
     @torch.no_grad()
     def relearn(self, learned: dict[str, Any]) -> None:
-        """Restore them."""
+        """Restore what ``learned`` returned."""
         for layer, values in zip(self.layers, learned["layers"], strict=True):
             for name, value in values.items():
                 getattr(layer, name).copy_(value)

@@ -93,7 +93,9 @@ def find_all_samples(
     everything = _compare(everything, config.overlap)
     has_candidates = {bool(one.candidates) for samples in everything.halves for one in samples.good}
     if len(has_candidates) > 1:
-        raise UserError(f"stream={source.name!r}: some samples have candidates; all must, or none")
+        raise UserError(
+            f"stream={source.name!r}: some samples have candidates; give candidates to all or to none"
+        )
     for samples in [*everything.halves, *([references] if references else [])]:
         counts = Counter(samples.status_N)
         check_bad_rows(samples.said, counts, config.max_bad_fraction, "samples")
@@ -109,8 +111,8 @@ def _check_gallery(found: FoundStream) -> None:
     texts = {str(one.caption) for one in asked}
     if len(texts) == 1 and not any(one.candidates for one in asked):
         raise UserError(
-            f"stream={found.source.name!r}: the tests of all tasks have one text together, {texts.pop()!r}, "
-            f"which every method finds; add samples with other texts"
+            f"stream={found.source.name!r}: all tests together have one text, {texts.pop()!r}, so every "
+            f"method retrieves it; add samples with other texts"
         )
 
 

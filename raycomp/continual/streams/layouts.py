@@ -53,7 +53,7 @@ def read_layout(
         placed = _place(rows, Folder(images or folder.uri))
     chosen = placed if part is None else _choose(placed, part)
     if not chosen:
-        raise ValueError(f"holds no row of {half}" + (f" in part={part}" if part else ""))
+        raise ValueError(f"has no {half} row" + (f" in part={part}" if part else ""))
     return chosen
 
 
@@ -88,7 +88,7 @@ def _choose(placed: list[Placed], part: str) -> list[Placed]:
     if not 1 <= number <= num:
         raise ValueError(f"part={part!r}: must be I/N with I from 1 to N, as in 2/4")
     if any(row.primitives is None for row, _ in placed):
-        raise ValueError(f"part={part!r}: is of layouts that name their primitives")
+        raise ValueError(f"part={part!r}: only layouts that name their primitives have parts; remove part")
     return [
         (row, uri)
         for row, uri in placed

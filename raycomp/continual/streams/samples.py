@@ -226,14 +226,14 @@ def warn_conflicts(halves: Mapping[str, StreamSamples], how: str) -> list[str]:
                 others[text] = None
         if own:
             lines.append(
-                f"{said}: samples name different primitives of {len(own):,} texts, the first is "
-                f"{next(iter(own))!r}; those of a text's first sample are taken"
+                f"{said}: samples name different primitives for {len(own):,} texts, such as "
+                f"{next(iter(own))!r}; each text keeps the primitives of its first sample"
             )
         if others:
             text = next(iter(others))
             lines.append(
-                f"{said}: names other primitives of {len(others):,} texts than halves before it, first "
-                f"{text!r}, of {before[text][0]}; where halves are joined, the earlier one's are taken"
+                f"{said}: names other primitives for {len(others):,} texts than earlier halves, such as "
+                f"{text!r} of {before[text][0]}; joined halves keep those of the earlier half"
             )
     return lines
 

@@ -140,7 +140,7 @@ def read_stream(file: str) -> StreamSource:
     folder = posixpath.dirname(absolute_uri(file))
     tasks, zero_shot = (_read_tasks(content, name, folder, said) for name in _FIELDS)
     if not tasks:
-        raise UserError(f"{said}: tasks must hold at least one")
+        raise UserError(f"{said}: tasks is empty; list at least one")
     names = [task.name for task in (*tasks, *zero_shot)]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
@@ -190,7 +190,7 @@ def _open(record: Mapping[str, Any], half: str, folder: str, where: str) -> Sour
     check_choice(f"{where}: layout", layout, (PAIRS, *LAYOUTS))
     for name in options:
         if name not in LAYOUTS.get(layout, ()):
-            raise UserError(f"{where}: {name}: is nothing that layout={layout} has")
+            raise UserError(f"{where}: {name}: unknown for layout={layout}")
     if layout == PAIRS:
         return _open_pairs(spec, f"{where}: {half}", half == TEST)
     if "images" in options:

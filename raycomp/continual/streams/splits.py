@@ -49,7 +49,8 @@ def make_split(samples: StreamSamples, texts: Texts, kinds: Mapping[str, int]) -
     num_asked = sum(bool(one.candidates) for one in good)
     if num_asked not in (0, len(good)):
         raise UserError(
-            f"{samples.said}: {num_asked:,} of {len(good):,} samples have candidates; all or none must"
+            f"{samples.said}: {num_asked:,} of {len(good):,} samples have candidates; "
+            "give candidates to all or to none"
         )
     asked: dict[str, Any] = {}
     if num_asked:
@@ -89,7 +90,7 @@ def warn_repeats(split: Split, said: str) -> list[str]:
     num = len({frozenset(some) for some in split.primitives})
     if split.candidate_NK is not None or num == len(split.texts):
         return []
-    least = f"so compositions find the right one of at most {num / len(split.texts):.0%}"
+    least = f"so compositions can retrieve at most {num / len(split.texts):.0%} of them"
     return [f"{said}: {len(split.texts):,} texts have {num:,} sets of primitives, {least}"]
 
 

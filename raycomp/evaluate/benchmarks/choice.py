@@ -11,9 +11,9 @@ EQUAL = "equal"
 DUPLICATE = "duplicate"
 UNCONFIRMED = "unconfirmed"
 DEFECTS = {
-    EQUAL: "a caption is among its own negatives: no strict comparison can be won",
+    EQUAL: "a caption is among its own negatives, so the row cannot be right",
     DUPLICATE: "an earlier row of the split has the same image and captions",
-    UNCONFIRMED: "fewer than two of three annotators found the caption the better of the two",
+    UNCONFIRMED: "fewer than two of three annotators preferred the caption",
 }
 
 _MOST_PIXELS = 1_000_000

@@ -28,7 +28,7 @@ def read(folder: Folder) -> Iterator[Choice]:
             wheres = [f"{folder.at(name)}: row {place}" for name in names]
             for name in SAME:
                 if take(first, name, str, wheres[0]) != take(second, name, str, wheres[1]):
-                    raise ValueError(f"{wheres[1]}: {name}={second[name]!r:.80}: is not that of {names[0]}")
+                    raise ValueError(f"{wheres[1]}: {name}={second[name]!r:.80}: differs from {names[0]}")
             yield Choice(
                 NAME,
                 split,

@@ -57,7 +57,7 @@ def read_benchmark(
     if name in READERS:
         rows = READERS[name](folder)
     elif tag is None:
-        raise ValueError(f"benchmark={name!r}: needs a parser, which is not at hand here")
+        raise ValueError(f"benchmark={name!r}: needs a parser; this call has none")
     else:
         rows = TAGGED[name](folder, tag, seed)
     choices = mark_defects(_check_rows(rows))
@@ -73,7 +73,7 @@ def _check_rows(choices: Iterable[Choice]) -> Iterator[Choice]:
             raise ValueError(f"{where}: an earlier row has this id")
         seen.add((choice.split, choice.id))
         if choice.split in (MICRO, MACRO, ALL):
-            raise ValueError(f"{where}: split={choice.split!r}: is what all splits are called; rename it")
+            raise ValueError(f"{where}: split={choice.split!r}: is a reserved name; rename the split")
         for name, value, known in (("op", choice.op, OPERATIONS), ("kind", choice.kind, CONCEPT_KINDS)):
             if value not in ("", *known):
                 raise ValueError(f"{where}: {name}={value!r}: must be one of {', '.join(known)}, or empty")

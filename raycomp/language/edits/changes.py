@@ -114,7 +114,8 @@ class Case:
         return (relation.sides[0], *before[-1:])
 
     def are_exchanged(self, first: int, second: int, state: State) -> bool:
-        """Report whether two objects, by the swaps so far, each are what the caption says of the other.
+        """Return whether the swaps so far gave each of two objects all that the caption states about the
+        other.
 
         Two that are said alike always are. Where they are, a relation between them that is turned is true.
         """

@@ -40,7 +40,7 @@ def replace_attributes(case: Case, state: State) -> Iterator[Change]:
         if entry is None or (owner and old.category == "colour" and case.is_person(owner)):
             continue
         if old.category == NUMBER and owner and not owner.is_plural:
-            continue  # "one dog" is no "two dog"
+            continue  # the singular does not fit: "one dog", "two dogs"
         siblings = [word for word in case.lexicon.siblings(entry) if not case.carries(word, state)]
         if owner and case.lexicon.fits(old.word, ATTRIBUTE, owner.word):
             siblings = [word for word in siblings if case.lexicon.fits(word, ATTRIBUTE, owner.word)]

@@ -58,7 +58,7 @@ def _is_turned(case: Case, relation: Concept, state: State) -> bool:
 
 
 def _shares(case: Case, first: int, second: int) -> bool:
-    """Report whether what is said of the first of two conjuncts holds for both: "a red hat and scarf"."""
+    """Return whether a modifier of the first of two conjuncts applies to both: "a red hat and scarf"."""
     between = case.parsed.text[case.concepts[first].end : case.concepts[second].start].strip().lower()
     return (
         between in ("and", "or", ",")

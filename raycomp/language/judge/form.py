@@ -40,7 +40,8 @@ def strip(text: str) -> str:
 
 
 def find_form_fault(text: str, known_text: str) -> str | None:
-    """Return why ``text`` cannot be a caption edited from ``known_text``; what that one has is no fault."""
+    """Return why ``text`` cannot be a caption edited from ``known_text``; what ``known_text`` also has is
+    allowed."""
     if not WORD.search(text):
         return EMPTY
     if len(text) > MAX_CHARACTERS:

@@ -61,7 +61,7 @@ class _Call(NamedTuple):
 def judge_edit(
     op: str, before: Parsed, after: Parsed, original: Parsed, others: Sequence[Parsed], lexicon: Lexicon
 ) -> str | None:
-    """Return why ``op`` from ``before`` to ``after`` is no valid negative; None where it is.
+    """Return why ``op`` from ``before`` to ``after`` is not a valid negative; None where it is.
 
     ``original`` is the image's caption, ``others`` the image's further captions. Any text will do: reasons of
     form come first, then the operator, the meaning, and the grammar, where a fault of the input is none.
@@ -87,7 +87,7 @@ def name_change(op: str, before: Parsed, after: Parsed, lexicon: Lexicon) -> tup
     """Return the kind and the concepts of a call that ``judge_edit`` let pass, as the rules name their own.
 
     SWAP: the two that change places, a relation's sides where more moves along; REPLACE: the old and the new;
-    ADD: the new. Of what is no such call nothing is named.
+    ADD: the new. For any other change both are empty.
     """
     after = after._replace(tokens=_keep_tags(before.tokens, after.tokens))
     old, new = _read_words(before.text, lexicon), _read_words(after.text, lexicon)
@@ -198,7 +198,7 @@ def _judge_add(call: _Call) -> str | None:
 
 
 def _find_added(after: Parsed, old: Sequence[Word], new: Sequence[Word], lexicon: Lexicon) -> list[Concept]:
-    """Return what one run of words brings in, relations last; nothing where it is no such run."""
+    """Return what one run of words brings in, relations last; nothing where the texts differ otherwise."""
     lost, gained = cut_ends(old, new)
     _, backward = cut_ends(old[::-1], new[::-1])
     for run in () if lost else (gained, backward[::-1]):

@@ -226,7 +226,7 @@ def test_a_key_that_stands_twice_and_bytes_that_are_no_text(tmp_path):
 @pytest.mark.parametrize("name", ["micro", "macro", "all"])
 def test_a_split_that_is_called_as_the_means_are_is_refused(tmp_path, name):
     (tmp_path / f"{name}.json").write_text('[["1.jpg", {"POS": ["a"], "NEG": ["b"]}]]')
-    with pytest.raises(ValueError, match=f"split='{name}': is what all splits are called"):
+    with pytest.raises(ValueError, match=f"split='{name}': is a reserved name"):
         read_benchmark("vl_checklist", Folder(str(tmp_path)))
 
 
