@@ -46,7 +46,8 @@ def train_scorer(
 ) -> TrainedScorer:
     """Train a tiny CLIP from scratch on ``world.train``, ``config.steps`` steps; write it to ``folder``.
 
-    Images are prepared as in scoring. The seed draws the weights and the order. ``on_step`` is called with
+    One thread computes: for so small a model two are no faster, are far slower where another process needs a
+    core, and end in other bits. Images are prepared as in scoring. The seed draws the weights and the order. ``on_step`` is called with
     each step and its loss. Raises ValueError where a pair is not ok, there are fewer pairs than a batch
     needs, or a loss is not finite.
     """
@@ -57,9 +58,14 @@ def train_scorer(
     rows = draw_batches(len(train[0]), config.batch_size, torch.Generator().manual_seed(seed))
     batches = (Batch(_normalise(train[0][row_B], spec), train[1][row_B]) for row_B in rows)
     started = time.perf_counter()
-    losses = _fit(model, batches, config, on_step)
-    train_s = time.perf_counter() - started
-    image_SD, text_SD = _embed(model, *held_out, spec)
+    num_threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        losses = _fit(model, batches, config, on_step)
+        train_s = time.perf_counter() - started
+        image_SD, text_SD = _embed(model, *held_out, spec)
+    finally:
+        torch.set_num_threads(num_threads)
     return TrainedScorer(
         scorer=_save(model, start),
         losses=losses,
