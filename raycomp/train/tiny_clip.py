@@ -47,9 +47,9 @@ def train_scorer(
     """Train a tiny CLIP from scratch on ``world.train``, ``config.steps`` steps; write it to ``folder``.
 
     One thread computes: for so small a model two are no faster, are far slower where another process needs a
-    core, and end in other bits. Images are prepared as in scoring. The seed draws the weights and the order. ``on_step`` is called with
-    each step and its loss. Raises ValueError where a pair is not ok, there are fewer pairs than a batch
-    needs, or a loss is not finite.
+    core, and end in other bits. Images are prepared as in scoring. The seed draws the weights and the order.
+    ``on_step`` is called with each step and its loss. Raises ValueError where a pair is not ok, there are
+    fewer pairs than a batch needs, or a loss is not finite.
     """
     start = _write_architecture(folder, seed, architecture)
     spec = describe_scorer(start)
