@@ -136,7 +136,7 @@ class Phase:
         if num_stalls > _MOST_STALLS:
             raise ClusterFailed(
                 f"{stood}, {num_stalls} times without a commit in between; commits are kept, the same "
-                f"command resumes"
+                f"command resumes it"
             ) from stall
         print(f"{stood}; restarted from its commits", file=sys.stderr, flush=True)
         log_event("stall", phase=self.name, stalls=num_stalls)

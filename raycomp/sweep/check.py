@@ -24,7 +24,7 @@ def repair_trials(plan: Plan, journal: Journal, say: Callable[[str], None]) -> N
             option = next(one for one in options if options[one] != spelled[one])
             raise ValueError(
                 f"{journal.folder.at(TRIALS, name)}: was started by another version of raycomp, which wrote "
-                f"{option}={options[option]} as {spelled[option]}; name another folder"
+                f"{option}={options[option]} instead of {spelled[option]}; name another folder"
             )
 
 

@@ -83,11 +83,11 @@ BREAKS: dict[str, tuple[Callable[[Path], object], str]] = {
     "longer": (lambda run: (run / "table.csv").write_text("a,b\n1,2\n3,4\n"), r"table\.csv: is longer"),
     "extra": (
         lambda run: shutil.copy(run / NAMES[0], run / "scores/00002.parquet"),
-        r"2\.parquet: is no file of",
+        r"2\.parquet: was not written by the run",
     ),
     "copied": (
         lambda run: shutil.copy(run / NAMES[2], run / "shards/0 (copy).TAR"),
-        r"copy\)\.TAR: is no file of",
+        r"copy\)\.TAR: was not written by the run",
     ),
     "manifest": (lambda run: (run / MANIFEST).write_text("{}"), r"manifest\.json: was changed"),
     "no manifest": (lambda run: (run / MANIFEST).unlink(), r"manifest\.json: is missing"),

@@ -177,7 +177,7 @@ def test_show_and_explain_return_what_the_commands_print(curated, capsys):
 
 @pytest.mark.parametrize("call", [raycomp.open, raycomp.show, lambda place: raycomp.publish(place, "out")])
 def test_a_folder_that_is_no_run_is_refused_in_a_line(call, tmp_path):
-    for place, said in ((tmp_path / "none", "no such folder"), (tmp_path, "there is no run.json")):
+    for place, said in ((tmp_path / "none", "no such folder"), (tmp_path, "no run.json")):
         with pytest.raises(ValueError) as error:
             call(place)
         assert said in str(error.value) and "\n" not in str(error.value)

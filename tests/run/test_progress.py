@@ -124,8 +124,8 @@ def test_what_comes_no_more_is_waited_for(log):
 @pytest.mark.parametrize(
     ("there", "lack"),
     [
-        ({"CPU": 0.0}, "GPUs (0 of 2 are there)"),
-        ({"CPU": 0.0, "GPU": 1.0}, "GPUs (1 of 2 are there)"),
+        ({"CPU": 0.0}, "GPUs (0 of 2 available)"),
+        ({"CPU": 0.0, "GPU": 1.0}, "GPUs (1 of 2 available)"),
         ({"CPU": 0.0, "GPU": 2.0}, None),
         ({"CPU": 0.0, "GPU": math.inf}, None),  # a cluster that cannot be asked
     ],

@@ -59,7 +59,7 @@ def test_a_temporary_folder_with_a_long_name_is_refused(temporary, tmp_path):
     long = tmp_path / ("x" * 60)
     long.mkdir()
     temporary(TMPDIR=str(long))
-    with pytest.raises(ValueError, match=r"TMPDIR='.*': must have at most \d+ letters"):
+    with pytest.raises(ValueError, match=r"TMPDIR='.*': must have at most \d+ characters"):
         check_temporary_folder()
     temporary(TMPDIR=str(long), RAY_TMPDIR="/tmp")
     assert check_temporary_folder() == "/tmp"

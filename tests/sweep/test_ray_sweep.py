@@ -110,7 +110,7 @@ def test_the_best_is_reported_and_written_as_a_job(finished, config):
         job.space == f"attribute.keep={best['options']['attribute.keep']}" and job.curated == config.curated
     )
     page = (folder / "report.html").read_text()
-    for words in ("world.accuracy over attribute.keep", "of which nothing was chosen", "the same exam"):
+    for words in ("world.accuracy over attribute.keep", "reported on held-out", "the same test set"):
         assert words in page
     assert (folder / "figures/over-attribute.keep.svg").read_text().startswith("<svg xmlns=")
 

@@ -253,7 +253,7 @@ def test_the_best_is_chosen_on_development_seeds_alone():
 
 def test_of_trials_that_all_failed_the_first_reason_is_reported():
     trials = [trial_of({"train.loss": "clip"}, [0.5]), trial_of({"train.loss": "negclip"}, [None])]
-    with pytest.raises(ValueError, match=r"no trial of train.loss=negclip came to its end: loss is not"):
+    with pytest.raises(ValueError, match=r"no trial of train.loss=negclip finished: loss is not"):
         choose_best(trials, {"train.loss": "negclip"}, METRIC, "max", 1)
 
 
@@ -383,7 +383,7 @@ def test_of_continual_learning_the_main_figures_of_every_trial_are_reported():
     assert more.rows[0][2].value == 2 and math.isnan(more.rows[1][2].value)
     lost = "world.forgetting_best.all"
     assert choose_best(trials, {}, lost, "min", 1).trial is trials[0], "the other has none of it"
-    with pytest.raises(ValueError, match=f"no trial came to its end: no {lost} is told"):
+    with pytest.raises(ValueError, match=f"no trial finished: {lost} was not reported"):
         choose_best(trials[1:], {}, lost, "min", 1)
 
 

@@ -211,7 +211,7 @@ def test_trials_in_the_spelling_of_an_earlier_version_are_read_and_not_resumed(t
     journal.write(name, SEED_TRAINING, Outcome(FAILED, {}, why="loss is not finite"))
     check_trials(PLAN, journal)
     with pytest.raises(
-        ValueError, match=rf"{name}: was started by another version .* {RATE}=1e-3 for 0.001; name"
+        ValueError, match=rf"{name}: was started by another version .* {RATE}=1e-3 instead of 0.001; name"
     ):
         repair_trials(PLAN, journal, pytest.fail)
 

@@ -216,7 +216,7 @@ def test_a_file_of_another_shape_is_one_line(tmp_path, text):
 def test_a_key_that_stands_twice_and_bytes_that_are_no_text(tmp_path):
     row = '{"filename": "1.jpg", "caption": "a", "negative_caption": "b"}'
     (tmp_path / "add_att.json").write_text(f'{{"7": {row}, "8": {row}, "7": {row}}}')
-    with pytest.raises(ValueError, match=r"add_att\.json: cannot be read as JSON: '7' stands twice"):
+    with pytest.raises(ValueError, match=r"add_att\.json: cannot be read as JSON: '7' occurs twice"):
         read_benchmark("sugarcrepe", Folder(str(tmp_path)))
     (tmp_path / "add_att.json").write_bytes('{"7": "caf\u00e9"}'.encode("latin-1"))
     with pytest.raises(ValueError, match=r"add_att\.json: cannot be read as JSON: 'utf-8' codec"):
