@@ -88,7 +88,7 @@ def _read_arguments(config: LlmConfig) -> dict[str, Any]:
     for name, text in config.engine.items():
         dest, said = name.partition(".")[0], f"llm.engine.{name}={text!r}"
         if dest in _OPTIONS:
-            raise ValueError(f"{said}: set {_OPTIONS[dest]} instead")
+            raise ValueError(f"{said}: is set by {_OPTIONS[dest]}; set that option")
         if dest in _FIXED:
             raise ValueError(f"{said}: is fixed, as prompts and replies depend on it; remove it")
         if dest not in known:

@@ -47,7 +47,7 @@ def test_a_broken_first_shard_does_not_count(tiny_scorer, tmp_path, broken):
     text = plan(by_cpi(input=str(tmp_path), scorer=tiny_scorer))
     other_bytes = first.stat().st_size / len(whole) * 20
     assert reported(text) == pytest.approx(60 + other_bytes, rel=0.1)
-    assert ("00000.tar: not whole" in text) == (broken in ("cut", "no tar", "empty", "large"))
+    assert ("00000.tar: incomplete" in text) == (broken in ("cut", "no tar", "empty", "large"))
 
 
 def test_the_shard_of_middle_size_stands_for_all(tmp_path):

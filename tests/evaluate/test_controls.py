@@ -105,7 +105,7 @@ def test_sugarcrepe_is_judged_by_captions_of_other_photos(shared):
     config, images = ControlsConfig(captions=source), [c.image for c in choices]
     scores = open_controls(config, texts, images, said.append)(texts)
     assert {*scores} == {SHORTER_CAPTION, UNIGRAM, BIGRAM}
-    assert "learned 4,000 captions" in said[0] and "left out 0 of images" in said[0]
+    assert "fitted to 4,000 captions" in said[0] and "left out: 0 captions of test images" in said[0]
     counts = count_ngrams(caption for _, caption in read_captions(source))
     slow = np.array([bigram_likelihood(text, counts) for text in texts])
     assert np.array_equal(scores[BIGRAM], slow)

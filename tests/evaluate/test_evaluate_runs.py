@@ -260,7 +260,7 @@ def test_a_comparison_outlives_the_images_and_starts_nothing_where_scores_are_go
     run = raycomp.compare(*map(str, folders), out=str(tmp_path / "both"))
     assert shlex.split(run["commands"]["Rerun"])[2] == str(folders[0])
     (warning,) = run["warnings"]
-    assert warning.startswith("world: images cannot be shown: ") and "has none of the" in warning
+    assert warning.startswith("world: images cannot be shown: ") and "none of 9 named images" in warning
     (folders[1] / "scores" / "world.parquet").unlink()
     assert main(["compare", *map(str, folders), "--out", str(tmp_path / "again")]) == 2
     assert "world.parquet: is missing; the run wrote it" in capsys.readouterr().err
@@ -299,7 +299,7 @@ def test_what_the_user_can_fix_is_reported_in_a_line(config, options, said, tmp_
 def test_evaluations_that_cannot_be_compared_are_refused(evaluated, tmp_path, capsys):
     for first, second, said in (
         (str(evaluated[0]), str(tmp_path), "holds no finished run"),
-        (str(evaluated[0]), "", "must name the folder"),
+        (str(evaluated[0]), "", "a folder's name is empty"),
     ):
         assert main(["compare", first, second, "--out", str(tmp_path / "both")]) == 2
         assert said in capsys.readouterr().err

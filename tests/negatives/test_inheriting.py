@@ -72,4 +72,4 @@ def test_a_calibration_is_of_the_scorer_that_is_named(tiny_scorer, tmp_path, cap
     source = write_scored(tmp_path / "curated", tiny_scorer)
     line = ["probe", "pas", f"--set=input={source}", "--set=scorer.weights=openai", "--out", str(tmp_path)]
     assert main(line) == 2
-    assert "scorer='ViT-B-16 openai': must be the one" in capsys.readouterr().err
+    assert "scorer='ViT-B-16 openai': must be the scoring model of" in capsys.readouterr().err

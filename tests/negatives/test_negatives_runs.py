@@ -187,7 +187,7 @@ def test_parquet_of_captions_needs_no_model(tmp_path):
         ({"uid": ["a"], "caption": [1]}, {}, "must have one column 'caption' of text"),
         ({"uid": ["a"], "caption": ["b"], "image_sha256": [["x"]]}, {}, "'image_sha256' must be text"),
         ({"uid": ["a"], "caption": ["b"]}, {"export": ("negclip",)}, "need a folder that curate wrote"),
-        ({"uid": ["a", None], "caption": ["b", "c"]}, {}, "every row must have a uid of its own"),
+        ({"uid": ["a", None], "caption": ["b", "c"]}, {}, "every row must have a unique uid"),
     ],
 )
 def test_bad_input_is_one_line(table, options, message, tmp_path):
@@ -207,7 +207,7 @@ def test_no_one_is_asked_before_the_captions_are_known_to_be_sound(tmp_path, mon
     writing = WritingConfig(engine="http", rank=False)
     llm = LlmConfig(url="http://127.0.0.1:9/v1", model="any")
     config = NegativesConfig(input=str(tmp_path / "0.parquet"), negatives=writing, llm=llm)
-    with pytest.raises(ValueError, match="every row must have a uid of its own"):
+    with pytest.raises(ValueError, match="every row must have a unique uid"):
         raycomp.negatives(config, str(tmp_path / "out"))
 
 

@@ -71,7 +71,7 @@ def test_any_argument_is_read_as_vllm_reads_it():
     [
         (
             {"engine.max_num_seq": "64"},
-            "llm.engine.max_num_seq='64': .*, the closest is max_num_seqs",
+            "llm.engine.max_num_seq='64': .*; the closest is max_num_seqs",
         ),
         ({"engine.max_num_seqs": "many"}, "llm.engine.max_num_seqs='many': vLLM refuses it .*invalid int"),
         ({"engine.enforce_eager": "maybe"}, "llm.engine.enforce_eager='maybe': vLLM refuses it"),
@@ -79,7 +79,7 @@ def test_any_argument_is_read_as_vllm_reads_it():
         ({"engine.max_num_seqs.x": "3"}, "llm.engine.max_num_seqs.x='3': vLLM refuses it"),
         ({"engine.speculative_config": "{"}, "llm.engine.speculative_config='{': vLLM refuses it"),
         ({"engine.max_model_len": "64"}, "llm.engine.max_model_len='64': is set by llm.context"),
-        ({"engine.tokenizer": "other"}, "llm.engine.tokenizer='other': may not be set"),
+        ({"engine.tokenizer": "other"}, "llm.engine.tokenizer='other': is fixed"),
         ({"engine.help": "true"}, "llm.engine.help='true': .*unknown argument"),
         ({"quantization": "fp9"}, "llm.quantization='fp9': must be one of .*the closest is fp8"),
     ],

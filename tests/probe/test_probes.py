@@ -179,9 +179,9 @@ def test_images_must_be_those_of_the_negatives(columns, message, tiny_scorer, tm
     ("ours", "theirs", "message"),
     [
         (["a", "b", "c", "d", "a"], ["a", "b", "c", "d", "a"], None),
-        (["a", None, "c", "d", "a"], ["a", "x", "c", "", "a"], "of 2 of 4 captions"),
-        ([None] * 5, ["x"] * 5, "of 4 of 4 captions"),
-        (None, ["x"] * 5, "of 4 of 4 captions"),
+        (["a", None, "c", "d", "a"], ["a", "x", "c", "", "a"], "For 2 of 4 captions"),
+        ([None] * 5, ["x"] * 5, "For 4 of 4 captions"),
+        (None, ["x"] * 5, "For 4 of 4 captions"),
     ],
 )
 def test_pictures_that_cannot_be_compared_are_counted(ours, theirs, message, tiny_scorer, tmp_path, capsys):

@@ -33,7 +33,7 @@ def test_the_oracle_is_a_half_without_faults_drawn_by_the_seed(scores: pa.Table)
 
 def test_a_rule_that_cannot_have_its_half_is_reported(scores: pa.Table) -> None:
     faulty = scores.filter(pa.array([fault == "wrong_object" for fault in scores["fault"].to_pylist()]))
-    with pytest.raises(ValueError, match=r"oracle50: has 0 of the \d+ pairs"):
+    with pytest.raises(ValueError, match=r"oracle50: has 0 pairs, must have"):
         count_faults("oracle50", draw_clean(faulty, 0)["uid"], faulty)
 
 

@@ -97,7 +97,7 @@ def test_a_table_has_an_image_for_what_can_be_shown(tmp_path: Path) -> None:
 
 def test_a_folder_without_negatives_is_refused(tmp_path: Path) -> None:
     write_run(tmp_path / "run", "curate")
-    with pytest.raises(ValueError, match=r"run.*(must be a folder that raycomp negatives wrote|amiss)"):
+    with pytest.raises(ValueError, match=r"run.*(must be a folder that raycomp negatives wrote|missing)"):
         write_negative_images(str(tmp_path / "run"), str(tmp_path / "images"))
     with pytest.raises(ValueError, match="no such folder"):
         write_negative_images(str(tmp_path / "none"), str(tmp_path / "images"))

@@ -96,7 +96,7 @@ def test_what_is_no_loss_is_refused_before_a_model_is_loaded(
         ("Late", "own.py:Late: NameError: name 'mistyped' is not defined ("),
         ("Many", "must return a tensor with one number, not Tensor of shape [10]"),
         ("Plain", "must return a tensor with one number, not 1.5"),
-        ("Endless", "loss=inf at step 0: must be finite; is it model.weights="),
+        ("Endless", "loss=inf at step 0: must be finite; check model.weights="),
     ],
 )
 def test_what_a_loss_gets_wrong_is_one_line_and_leaves_the_folder_free(

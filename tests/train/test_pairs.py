@@ -351,7 +351,7 @@ def test_negatives_that_do_not_fit_are_refused(album, tmp_path):
     for record, line in (
         ({"status": "running"}, "has not finished"),
         ({"kind": "probe aro"}, "holds probe aro, must hold a run of raycomp negatives"),
-        ({}, f"none of the 12 pairs of {album} has any in"),
+        ({}, f"none of the 12 pairs of {album} has negatives in"),
     ):
         write_negatives(folder, [{500: ["a"]}], **record)
         with pytest.raises(ValueError, match=line):

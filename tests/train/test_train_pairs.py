@@ -78,7 +78,7 @@ def test_negatives_of_another_curation_are_refused(folders, tmp_path):
     run = json.loads((stranger / "run.json").read_text())
     run["fingerprint"]["input"] = "0" * 64
     (stranger / "run.json").write_text(json.dumps(run))
-    with pytest.raises(ValueError, match=r"negatives=.*: were written for .*, which is no curation of"):
+    with pytest.raises(ValueError, match=r"negatives=.*: were written for .*, not for the pairs in"):
         find_pairs(make_config(input=str(folders[0]), negatives=str(stranger)))
 
 

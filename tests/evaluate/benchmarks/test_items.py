@@ -117,10 +117,10 @@ def write_hard_positives(folder, swapped):
     ("swapped", "said"),
     [
         ([RIGHT], "the rows do not match: 2 in data/.*attributes.json and 1 in swapped_data/"),
-        ([RIGHT, {**RIGHT, "false_caption": "c"}], "row 1: false_caption='c': is not that of data/"),
+        ([RIGHT, {**RIGHT, "false_caption": "c"}], "row 1: false_caption='c': differs from data/"),
         (
             [{**RIGHT, "image_path": "data/2.jpg"}, RIGHT],
-            "row 0: image_path='data/2.jpg': is not that of data/",
+            "row 0: image_path='data/2.jpg': differs from data/",
         ),
         ([{"image_path": "x"}, RIGHT], "row 0: image_path='x'"),
         ([RIGHT, {}], "swapped_data/.* row 1: has no field 'image_path'"),
