@@ -115,7 +115,7 @@ def test_what_another_run_left_is_not_taken(tmp_path):
     assert is_done(folder, one_run) and read_result(folder, one_run).one_run == one_run
     folder.write_json({"cell": {"stream": "a", "method": "joint-finetune", "seed": 0}}, *where)
     assert not is_done(folder, one_run)
-    with pytest.raises(ValueError, match="is not of a-joint, finetune, seed 0; remove it"):
+    with pytest.raises(ValueError, match="belongs to another run than a-joint, finetune, seed 0; remove it"):
         read_result(folder, one_run)
     folder.write_bytes(b"{", *where)
     assert not is_done(folder, one_run)
