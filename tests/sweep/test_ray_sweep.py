@@ -72,7 +72,7 @@ def finished(config, tmp_path_factory) -> tuple[Path, dict]:
     with pytest.raises(Cut):
         sweep(config, str(folder), break_off)
     before = read_times(folder)
-    assert before and json.loads((folder / "run.json").read_text())["status"] == "running"
+    assert before and json.loads((folder / "run.json").read_text())["status"] == "failed"
     again: list[str] = []
     run = sweep(config, str(folder), again.append)
     assert before.items() <= read_times(folder).items(), "trained again"
