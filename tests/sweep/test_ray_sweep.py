@@ -177,7 +177,7 @@ def test_a_killed_sweep_of_little_worlds_goes_on(tmp_path):
     rows = pq.read_table(out / "trials.parquet").to_pylist()
     assert len(rows) == 5 and [row["world"] for row in rows if row["split"] == "report"] == [2]
     page = (out / "report.html").read_text()
-    assert "58.34" in page and "Chosen by the mean over development little worlds 0 to 1" in page
+    assert "58.34" in page and "Selected by the mean over development little worlds 0 to 1" in page
 
 
 def test_a_sweep_is_a_job_of_a_cluster(tmp_path, tmp_path_factory):
