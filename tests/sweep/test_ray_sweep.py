@@ -72,7 +72,7 @@ def finished(config, tmp_path_factory) -> tuple[Path, dict]:
     with pytest.raises(Cut):
         sweep(config, str(folder), break_off)
     before = read_times(folder)
-    assert before and json.loads((folder / "run.json").read_text())["status"] == "running"
+    assert before and json.loads((folder / "run.json").read_text())["status"] == "failed"
     again: list[str] = []
     run = sweep(config, str(folder), again.append)
     assert before.items() <= read_times(folder).items(), "trained again"
@@ -177,7 +177,7 @@ def test_a_killed_sweep_of_little_worlds_goes_on(tmp_path):
     rows = pq.read_table(out / "trials.parquet").to_pylist()
     assert len(rows) == 5 and [row["world"] for row in rows if row["split"] == "report"] == [2]
     page = (out / "report.html").read_text()
-    assert "58.34" in page and "Chosen by the mean over development little worlds 0 to 1" in page
+    assert "58.34" in page and "Selected by the mean over development little worlds 0 to 1" in page
 
 
 def test_a_sweep_is_a_job_of_a_cluster(tmp_path, tmp_path_factory):

@@ -58,7 +58,7 @@ def test_a_run_that_ended_goes_on_from_its_checkpoint_with_other_workers(world, 
     config = world.config(**options, **{"train.workers": 2})
     run = train(config, str(tmp_path / "out"), said.append, evaluate=count_heads)
     assert run["resumed"] == [{"step": 6, "why": "started earlier"}]
-    assert said[0] == "train: started earlier; resumed from step 6"
+    assert "train: started earlier; resumed from step 6" in said
     np.testing.assert_allclose(read_losses(tmp_path / "out"), read_losses(trained[0]), rtol=0, atol=1e-5)
 
 
