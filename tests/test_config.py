@@ -129,7 +129,7 @@ def test_override_reads_text_as_the_fields_type(path, text, value):
         (
             "select.rule",
             "pas_residuals",
-            ["your own shares, as in align70_random50; the closest is pas_residual"],
+            ["your own shares, as in align70_random50; or FILE.py:NAME; the closest is pas_residual"],
         ),
         ("scorer", "none", ["'scorer': is a group of options; set one of scorer.model"]),
         ("align", "0.5", ["align.keep"]),

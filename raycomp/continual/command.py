@@ -8,11 +8,12 @@ from typing import Any
 
 from raycomp.config import ModelConfig, changed_options
 from raycomp.config.check import check
+from raycomp.config.own_code import fingerprint_own
 from raycomp.continual.config import ContinualConfig
 from raycomp.continual.develop import choose, list_trials, report_trials
 from raycomp.continual.jobs import RunJob
 from raycomp.continual.means import by_stream
-from raycomp.continual.method import CLIPPED, FULL, METHODS, TUNE
+from raycomp.continual.method import CLIPPED, FULL, METHODS, TUNE, find_method
 from raycomp.continual.prepare import (
     describe_places,
     find_backbone_of,
@@ -159,8 +160,13 @@ def fingerprint_streams(config: ContinualConfig) -> dict[str, Any]:
 def fingerprint_methods(names: Collection[str] = tuple(METHODS)) -> str:
     """Return a digest of the methods' definitions, which are not options: their learners and the options they
     set."""
-    own = {name: METHODS[name] for name in names}
-    return digest({name: one._asdict() | {"settings": dict(one.settings)} for name, one in own.items()})
+    own = {name: find_method(name) for name in names}
+    return digest(
+        {
+            name: one._asdict() | {"settings": dict(one.settings)} | fingerprint_own("code", name)
+            for name, one in own.items()
+        }
+    )
 
 
 def _identify(source: StreamSource | Source) -> str:
@@ -171,7 +177,7 @@ def _identify(source: StreamSource | Source) -> str:
 
 def _count_workers(config: ContinualConfig, runs: Sequence[StreamRun]) -> int:
     """Return the number of processes that share a run: 1 if no method trains the model."""
-    is_tuned = any(METHODS[one_run.method].trains == TUNE for one_run in runs)
+    is_tuned = any(find_method(one_run.method).trains == TUNE for one_run in runs)
     return (config.tune.workers or 1) if is_tuned else 1
 
 
@@ -193,7 +199,7 @@ def _check_workers(workers: int, session: Session) -> None:
 def _part(runs: Sequence[StreamRun]) -> tuple[list[StreamRun], ...]:
     """Return the runs in three groups, run in this order: heads, methods that train the model, and methods
     that take an option from a head's results."""
-    tuned = [one_run for one_run in runs if METHODS[one_run.method].trains == TUNE]
+    tuned = [one_run for one_run in runs if find_method(one_run.method).trains == TUNE]
     last = [one_run for one_run in runs if one_run.method == CLIPPED]
     return [one_run for one_run in runs if one_run not in tuned and one_run not in last], tuned, last
 
@@ -214,7 +220,7 @@ def _run_all(
         alpha = _find_alpha(one_run, config, run.folder)
         choice = chosen.get(one_run.method, Choice()) if one_run.rate is None else Choice(one_run.rate)
         jobs.append(RunJob(one_run, place, models[place], config, work, run.folder, alpha, choice))
-    is_tuned = any(METHODS[one_run.method].trains == TUNE for one_run in runs)
+    is_tuned = any(find_method(one_run.method).trains == TUNE for one_run in runs)
     is_shared = is_tuned and config.tune.workers is not None and not session.is_local
     ended = _on_workers(jobs, session, run, say) if is_shared else _side_by_side(jobs, is_tuned, session, run)
     for one_run in ended:

@@ -4,9 +4,10 @@ from dataclasses import dataclass, field
 from math import inf
 
 from raycomp.config.check import MOST, MOST_WEIGHT, check, check_choice, check_count, check_rate, check_share
-from raycomp.config.options import FREE, INPUT, PLACE
+from raycomp.config.options import CODE, FREE, INPUT, PLACE
+from raycomp.config.own_code import is_own, name_own
 from raycomp.config.shared import ClusterConfig, ModelConfig, ParserConfig, WavesConfig
-from raycomp.continual.method import FULL, METHODS
+from raycomp.continual.method import FULL, METHODS, find_method
 from raycomp.words import OVERLAPS, WARN, WORLD, WORLD_STREAMS
 
 GIVEN, RANDOM = "given", "random"
@@ -239,8 +240,9 @@ class ContinualConfig:
     stream: tuple[str, ...] = (WORLD,)
     """Streams, separated by commas: world, domains, questions-scene, questions-function of the little world;
     or a json file that lists your own tasks (docs/continual.md)."""
-    method: tuple[str, ...] = (FULL,)
-    """Methods, separated by commas; all = every method that the streams have."""
+    method: tuple[str, ...] = field(default=(FULL,), metadata=CODE)
+    """Methods, separated by commas; all = every method that the streams have. FILE.py:NAME is a class of
+    yours."""
     model: ModelConfig = field(default_factory=ModelConfig)
     """The backbone of your own streams; the little world's streams have their own tiny CLIPs."""
     seeds: int = 1
@@ -295,7 +297,12 @@ class ContinualConfig:
                 check_choice("stream", name, WORLD_STREAMS, ", or a .json file that lists tasks")
         check(bool(self.method), "method", ",".join(self.method), "at least one")
         for name in self.method:
-            check_choice("method", name, ("all", *METHODS))
+            if name != "all":
+                find_method(name)
+        own = [name_own(name) for name in {*self.method} if is_own(name)]
+        for name in own:
+            is_free = own.count(name) == 1 and name not in ("all", *METHODS)
+            check(is_free, "method", name, "a name that no other method has")
         check_choice("order", self.order, (GIVEN, RANDOM))
         check_choice("overlap", self.overlap, OVERLAPS)
         check_choice("primitives", self.primitives, ("gold", "parsed"))

@@ -11,7 +11,7 @@ import numpy as np
 
 from raycomp.continual.config import ContinualConfig
 from raycomp.continual.judge import name_weighed
-from raycomp.continual.method import CLIPPED, FULL, METHODS, name_method
+from raycomp.continual.method import CLIPPED, FULL, find_method, name_method
 from raycomp.continual.results import Result, measure
 from raycomp.continual.runs import Choice, StreamRun, list_methods, name_stream
 from raycomp.table import Cell as Shown
@@ -36,14 +36,14 @@ def _find_streams(config: ContinualConfig) -> dict[str, str]:
     for stream in config.stream:
         for method in list_methods(config, stream):
             is_given = method == CLIPPED and config.trust.alpha is None
-            if METHODS[method].trains is not None and not is_given:
+            if find_method(method).trains is not None and not is_given:
                 found.setdefault(method, stream)
     return found
 
 
 def _list_rates(method: str, config: ContinualConfig) -> tuple[float, ...]:
     """Return the multiples to try; only 1 if the method takes no step."""
-    takes_steps = METHODS[method].settings.get("head.steps") != 0
+    takes_steps = find_method(method).settings.get("head.steps") != 0
     return tuple(dict.fromkeys(config.develop.rates)) if takes_steps else (1.0,)
 
 

@@ -26,7 +26,7 @@ from raycomp.continual.judge import (
     judge_tasks,
     judge_weights,
 )
-from raycomp.continual.method import JOINT, METHODS, TUNE, Method
+from raycomp.continual.method import JOINT, TUNE, Method, find_method
 from raycomp.continual.methods.head import HeadLearner
 from raycomp.continual.methods.learner import Learner
 from raycomp.continual.runs import StreamRun, count_steps
@@ -71,7 +71,7 @@ class TaskLoop:
         self.order = order_tasks(len(stream.tasks), config, one_run.seed)
         tasks = [stream.tasks[number] for number in self.order]
         trainings = [task.train for task in tasks]
-        steps, self.batch_size = count_steps(config, METHODS[one_run.method])
+        steps, self.batch_size = count_steps(config, find_method(one_run.method))
         self.is_joint = one_run.method in JOINT
         self.trainings = [join_splits(trainings)] if self.is_joint else trainings
         self.steps = steps * len(tasks) if self.is_joint else steps
@@ -79,7 +79,7 @@ class TaskLoop:
         self.tests = [task.test for task in tasks]
         self.edits = [task.edits for task in tasks if task.edits is not None]
         self.unlearned = [gather_questions([task.test]) for task in stream.zero_shot]
-        self.said_rate = _say_rate(METHODS[one_run.method], config)
+        self.said_rate = _say_rate(find_method(one_run.method), config)
         self.number, self.step, self.is_started = 0, 0, False
         self.rows: list[dict[str, Any]] = []
         self.reported: list[dict[str, float]] = []

@@ -4,6 +4,9 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from raycomp.config.check import check_choice
+from raycomp.config.own_code import is_own, load_own, name_own
+
 HEAD, TUNE = "head", "tune"
 FULL, ADAPTED, CLIPPED = "compo-realign", "compo-realign-adapted", "fixed-clip"
 
@@ -12,6 +15,7 @@ class Method(NamedTuple):
     """A learner with settings."""
 
     learner: str
+    """Its name, or FILE.py:NAME."""
     settings: Mapping[str, Any] = MappingProxyType({})
     """Options that the method sets; they override the config."""
     trains: str | None = HEAD
@@ -71,9 +75,28 @@ METHODS = {
 }
 JOINT = ("joint", "joint-finetune")
 """Methods that train on all tasks jointly, for as many steps as the others take over all tasks."""
+# The interface of every method, methods/learner.py.
+_LEARNER = ("start_task", "step", "end", "find_keys", "state", "restore")
 _SHOWN = {"cl-moe": "cl-moe (adapted)"}
 
 
+def find_method(name: str) -> Method:
+    """Return a method of ``METHODS``, or that of the user's class, FILE.py:NAME.
+
+    A class with ``group = "tune"``, as every ``Tuner``, trains the model; another class trains a head. Raises
+    ValueError, one line, for an unknown method and for a class that is not a ``Learner``.
+    """
+    if not is_own(name):
+        check_choice("method", name, tuple(METHODS), ", or FILE.py:NAME")
+        return METHODS[name]
+    kind = load_own("method", name)
+    missing = [one for one in _LEARNER if not callable(getattr(kind, one, None))]
+    if not isinstance(kind, type) or missing:
+        raise ValueError(f"method={name}: must name a class with {', '.join(_LEARNER)} in that file")
+    return Method(name, trains=TUNE if getattr(kind, "group", HEAD) == TUNE else HEAD)
+
+
 def name_method(method: str) -> str:
-    """Return the name of a method in tables; an adaptation of a published method is marked as such."""
-    return _SHOWN.get(method, method)
+    """Return the name of a method in tables; of the user's FILE.py:NAME it is NAME. An adaptation of a
+    published method is marked as such."""
+    return _SHOWN.get(method, name_own(method))

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from raycomp.config import ModelConfig
 from raycomp.continual.config import ContinualConfig
-from raycomp.continual.method import METHODS, TUNE
+from raycomp.continual.method import TUNE, find_method
 from raycomp.continual.runs import StreamRun
 from raycomp.continual.streams.assemble import (
     Maker,
@@ -67,7 +67,7 @@ def prepare_streams(
     config: ContinualConfig, runs: Sequence[StreamRun], folder: Folder, run: Run, session: Session, say: Say
 ) -> list[EmbeddedStream]:
     """Return the places of runs below ``folder``; build the missing ones, one run at a time."""
-    tuned = {one_run.stream for one_run in runs if METHODS[one_run.method].trains == TUNE}
+    tuned = {one_run.stream for one_run in runs if find_method(one_run.method).trains == TUNE}
     known = run.record["fingerprint"]
     gpu = session.gpu
     found = (find_place(one_run, config, folder, known, one_run.stream in tuned, gpu) for one_run in runs)

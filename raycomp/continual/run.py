@@ -6,11 +6,12 @@ from typing import Any, NamedTuple
 import torch
 
 from raycomp.config import ModelConfig, override
+from raycomp.config.own_code import load_own
 from raycomp.continual.config import ContinualConfig
 from raycomp.continual.data import Stream
 from raycomp.continual.jobs import RunJob
 from raycomp.continual.loop import IsWarned, Report, TaskLoop
-from raycomp.continual.method import METHODS, TUNE, Method
+from raycomp.continual.method import TUNE, Method, find_method
 from raycomp.continual.methods.experts import Experts
 from raycomp.continual.methods.frozen import Frozen
 from raycomp.continual.methods.head import HeadLearner
@@ -27,6 +28,8 @@ from raycomp.models.describe import describe_scorer
 from raycomp.run.progress import Progress
 from raycomp.schema import CONTINUAL_SCHEMA
 from raycomp.train.ranks import find_rank
+
+_HEADS = {"head": HeadLearner, "experts": Experts}
 
 
 def run_one(job: RunJob) -> dict[str, Any]:
@@ -50,7 +53,7 @@ def open_one(job: RunJob, device: str | None = None) -> OpenedRun:
     """Return a run's training loop, on one thread. ``device``: of methods that train the model; none = the
     visible GPU, or the CPU."""
     torch.set_num_threads(1)
-    started, method = time.perf_counter(), METHODS[job.one_run.method]
+    started, method = time.perf_counter(), find_method(job.one_run.method)
     own = make_config(job.config, method, job.choice)
     own = own if job.alpha is None else override(own, "trust.alpha", job.alpha)
     stream = read_stream(job.place.files, method.trains == TUNE)
@@ -104,7 +107,7 @@ def _make_learner(
     if method.learner == "frozen":
         return Frozen()
     if method.trains != TUNE:
-        kind = Experts if method.learner == "experts" else HeadLearner
+        kind: Any = _HEADS.get(method.learner) or load_own("method", method.learner)
         return kind(config, stream, own_seed)
     fetched, kept = fetch_model(model), stream.reference
     reference = None

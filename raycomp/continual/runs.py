@@ -6,8 +6,9 @@ from pathlib import PurePosixPath
 from typing import NamedTuple
 
 from raycomp.config import override_all
+from raycomp.config.own_code import is_own, name_own
 from raycomp.continual.config import ContinualConfig
-from raycomp.continual.method import CLIPPED, FULL, HEAD, METHODS, TUNE, Method
+from raycomp.continual.method import CLIPPED, FULL, HEAD, METHODS, TUNE, Method, find_method
 from raycomp.words import FUNCTION, SCENE, WORLD_STREAMS
 
 # A language model's method, here adapted to ranking answers.
@@ -29,11 +30,12 @@ class StreamRun:
         """stream-method-seed, in development followed by -xRATE. Names are unique: a name is read from its
         end with the longest method that fits. If that would be another method, a dot, which no method has,
         precedes the run's own method: a-joint.finetune-00 is of stream a-joint, a-joint-finetune-00 of stream
-        a."""
-        stream = name_stream(self.stream)
+        a. A dot also precedes the name of a class of the user's."""
+        stream, end = name_stream(self.stream), "" if self.rate is None else f"-x{self.rate}"
+        if is_own(self.method):
+            return f"{stream}.{name_own(self.method)}-{self.seed:02d}{end}"
         ends = tuple(f"{mark}{one}" for one in METHODS if len(one) > len(self.method) for mark in "-.")
         mark = "." if f"{stream}-{self.method}".endswith(ends) else "-"
-        end = "" if self.rate is None else f"-x{self.rate}"
         return f"{stream}{mark}{self.method}-{self.seed:02d}{end}"
 
 
@@ -76,21 +78,22 @@ def list_runs(config: ContinualConfig) -> list[StreamRun]:
 def _list_all(config: ContinualConfig) -> Iterator[StreamRun]:
     for stream in config.stream:
         for name in list_methods(config, stream):
-            tuned = METHODS[name].trains == TUNE
+            tuned = find_method(name).trains == TUNE
             num = (config.tune_seeds or config.seeds) if tuned else config.seeds
             for seed in range(config.first_seed, config.first_seed + num):
                 yield StreamRun(stream, name, seed)
 
 
 def list_methods(config: ContinualConfig, stream: str) -> list[str]:
-    """Return the methods of a stream: the named ones, each once, in the order of METHODS."""
+    """Return the methods of a stream: the named ones, each once, in the order of METHODS, then the user's."""
     every = "all" in config.method
     has_questions = stream in (SCENE, FUNCTION)
-    return [
+    known = [
         name
         for name in METHODS
         if name in config.method or (every and (has_questions or name not in _OF_QUESTIONS))
     ]
+    return [*known, *dict.fromkeys(filter(is_own, config.method))]
 
 
 def make_config(config: ContinualConfig, method: Method, choice: Choice = Choice()) -> ContinualConfig:  # noqa: B008

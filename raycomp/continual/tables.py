@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from raycomp.config.own_code import name_own
 from raycomp.continual.controls import CHANCE, PRIOR, SHUFFLED
 from raycomp.continual.head_tables import report_correlations, report_head, report_margin_gaps, report_margins
 from raycomp.continual.judge import ANSWERS, SCORES
@@ -161,7 +162,7 @@ def write_long(results: Results, measured: Measured) -> str:
         if method != FULL:
             figures |= {f"{name}{MINUS_FULL}": runs.compare(method, FULL, name) for name in MAIN}
         lines += [
-            (name_stream(stream), method, metric, found.value, found.low, found.high, found.num)
+            (name_stream(stream), name_own(method), metric, found.value, found.low, found.high, found.num)
             for metric, found in figures.items()
             if found is not None
         ]

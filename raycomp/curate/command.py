@@ -7,6 +7,7 @@ from itertools import chain
 from typing import Any
 
 from raycomp.config import exact_share
+from raycomp.config.own_code import fingerprint_own
 from raycomp.curate.choose import choose, cut_pool
 from raycomp.curate.config import (
     CurateConfig,
@@ -16,6 +17,7 @@ from raycomp.curate.config import (
     read_config,
 )
 from raycomp.curate.materialize import materialize
+from raycomp.curate.measures import check_own_columns
 from raycomp.curate.plan import plan
 from raycomp.curate.publish import check_scorer, describe_coverage, draw_report
 from raycomp.curate.rules import DRAW, find_rule, name_draw
@@ -106,6 +108,7 @@ def _open_input(config: CurateConfig, out: str) -> tuple[list[ShardPath], Scorer
     shards = expand_input(config.input, config.prepare.stored_embeddings)
     check_shards_of_runs(shards)
     check_extra_columns(config.extra_columns)
+    check_own_columns(config)
     check_writable(out)  # before a model is loaded
     refuse_early("curate", config, out)
     spec = describe_scorer(config.scorer)
@@ -126,7 +129,8 @@ def select(source: str, settings: Mapping[str, Any], out: str, say: Say = print)
         raise ValueError(f"{origin.uri}: holds {curated['kind']}; name the curation that scored")
     check_classed(curated, origin.uri)
     scores = list_scores(curated, origin.uri)
-    config = choose_config(curated["config"], settings)
+    config = with_absolute_paths(choose_config(curated["config"], settings))
+    check_own_columns(config)
     check_output(config.input, out)
     shards = _same_shards(config, curated)
     if not shards and wants_shards(config, Folder(out)):
@@ -136,7 +140,7 @@ def select(source: str, settings: Mapping[str, Any], out: str, say: Say = print)
     # The run starts with the record that its options came from; the record is read again at the end.
     records = chain([curated], iter(partial(read_finished, origin.uri), None))
     rerun = command_line(f"raycomp select {shlex.quote(origin.uri)}", settings, out)
-    with start_run("select", config, lambda: _point_at(next(records)), out, say, rerun) as run:
+    with start_run("select", config, lambda: _point_at(next(records), config), out, say, rerun) as run:
         if run.is_finished:
             return run.record
         with connect(
@@ -194,9 +198,10 @@ def _fewer(config: CurateConfig) -> dict[str, Any]:
     return {"attribute.keep": keep, "select.rule": name_draw(config.align.keep, keep)}
 
 
-def _point_at(curated: dict[str, Any]) -> dict[str, Any]:
-    """Return the dependency of a selection besides its options: the curation that scored."""
-    return {"scores": identify(curated), "shards": curated["fingerprint"]["shards"]}
+def _point_at(curated: dict[str, Any], config: CurateConfig) -> dict[str, Any]:
+    """Return the dependencies of a selection besides its options: the curation that scored, and own code."""
+    scored = {"scores": identify(curated), "shards": curated["fingerprint"]["shards"]}
+    return {**scored, **fingerprint_own("rule", config.select.rule)}
 
 
 def wants_shards(config: CurateConfig, folder: Folder) -> bool:
@@ -228,6 +233,7 @@ def _fingerprint(config: CurateConfig, shards: list[ShardPath]) -> dict[str, Any
     if config.pool:
         NonceMaker(load_tokens(config.scorer), config.nonce.seed, config.scorer.model)
     return {
+        **fingerprint_own("rule", config.select.rule),
         "input": digest(fingerprint_shards(shards)),
         TIMES: digest(list_times(shards)),
         "shards": len(shards),

@@ -7,7 +7,8 @@ from typing import Any
 from raycomp.config import check_path, is_marked, list_options, override_all
 from raycomp.config.change import from_dict
 from raycomp.config.check import check, check_choice, check_share
-from raycomp.config.options import FREE, INPUT, SELECT
+from raycomp.config.options import CODE, FREE, INPUT, SELECT
+from raycomp.config.own_code import name_own
 from raycomp.config.shared import ClusterConfig, ParserConfig, ScorerConfig, WavesConfig
 from raycomp.curate.rules import (
     ALIGN_PAS,
@@ -111,7 +112,7 @@ class NonceConfig:
 class SelectConfig:
     """The rule that selects the subset."""
 
-    rule: str = "align_pas"
+    rule: str = field(default="align_pas", metadata=CODE)
     """align_pas ranks the rows past the align gate by the sum of alignment and PAS, each divided by its
     standard deviation. cpi, the paper's rule, ranks them by PAS alone. The other rules are controls. On the
     whole corpus: align_only and random keep attribute.keep, full keeps all rows. The remaining rules rank the
@@ -119,7 +120,7 @@ class SelectConfig:
     100 align.keep and 100 attribute.keep). cpi_reverse takes the lowest PAS, length the longest captions
     (words), phrase_count the most targets with a drop, displacement the largest mean displacement of the text
     embedding, pas_residual the largest residual of PAS regressed on caption length, phrase count, alignment
-    and displacement."""
+    and displacement. FILE.py:NAME is your own function of columns of scores/; the highest values are kept."""
     datacomp_compat: bool = False
     """Keep the rows of DataComp's threshold rule (k + 1 rows and ties) instead of exactly k."""
 
@@ -240,7 +241,7 @@ class SelectionRule:
             ALIGN_PAS: f"alignment and {pas}",
         }
         what = self.rule.attribute_by or self.rule.align_by
-        return words.get(what, what)
+        return words.get(what, name_own(what))
 
 
 def find_selection(config: CurateConfig) -> SelectionRule:

@@ -21,7 +21,7 @@ REASON_WORDS = {
     DROPPED_ALIGNMENT: "below the alignment gate",
     DROPPED_UNSCORED: "no score for the attribution gate",
     DROPPED_ATTRIBUTION: "below the attribution gate",
-    DROPPED_CONTROL: "below the gate of the baseline rule",
+    DROPPED_CONTROL: "below the gate of the rule",
 }
 
 

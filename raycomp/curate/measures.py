@@ -7,11 +7,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from raycomp.config import UserError
+from raycomp.config.check import check_choice
+from raycomp.config.own_code import call_own, is_own, load_own
 from raycomp.core.attribution import aggregate_drops, drop_per_displacement
 from raycomp.core.selection import parse_uids
-from raycomp.curate.config import SelectionRule
-from raycomp.curate.rules import DISPLACEMENT, NUM_PHRASES, NUM_WORDS, PAS
+from raycomp.curate.config import CurateConfig, SelectionRule
+from raycomp.curate.rules import DISPLACEMENT, NUM_PHRASES, NUM_WORDS, OPTION, PAS, find_parameters, find_rule
 from raycomp.data.parquet import count_caption_words
+from raycomp.schema import aligned_schema, scores_schema
 from raycomp.words import (
     ALIGNMENT,
     CAPTION,
@@ -39,15 +42,19 @@ class Corpus:
 
 
 def corpus_columns(selection: SelectionRule, with_attribute: bool) -> list[str]:
-    """Return the columns that the rule's gates read. The align gate reads no column of a sample's content."""
+    """Return the columns that the rule's gates read. The align gate reads no column of a sample's content,
+    except for a measure of the user's."""
     rule, columns = selection.rule, [UID, STATUS, ALIGNMENT]
+    if is_own(rule.align_by):
+        return list(dict.fromkeys([*columns, *rule.columns]))
     if not (with_attribute and rule.attribute_by):
         return columns
     if PHRASES not in rule.columns:
         is_stored = (selection.aggregate, selection.unit, selection.targets) == ("mean", PER_TARGET, SHOWABLE)
         columns.append(MEAN_PAS if is_stored else PHRASES)
     columns += rule.columns
-    return [*columns, *([CONTENT_WORDS] if selection.targets == CONTENT and PHRASES in columns else [])]
+    columns += [CONTENT_WORDS] if selection.targets == CONTENT and PHRASES in columns else []
+    return list(dict.fromkeys(columns))
 
 
 def check_scores(table: pa.Table, said: str) -> None:
@@ -75,7 +82,57 @@ def read_corpus(table: pa.Table, selection: SelectionRule) -> Corpus:
         measures[PAS] = taken[MEAN_PAS].to_numpy().astype(np.float32)
     if CAPTION in table.column_names:
         measures[NUM_WORDS] = count_caption_words(taken[CAPTION]).to_numpy().astype(np.float32)
+    has_attribute = not {PHRASES, MEAN_PAS}.isdisjoint(table.column_names)
+    own = selection.rule.attribute_by if has_attribute else selection.rule.align_by
+    if own and is_own(own):
+        measures[own] = _measure_own(own, taken, measures, has_attribute)
     return Corpus(row_M, parse_uids(taken[UID]), measures)
+
+
+def _measure_own(
+    name: str, taken: pa.Table, measures: dict[str, np.ndarray], is_attributed: bool
+) -> np.ndarray:
+    """Return the values of the user's function for the corpus rows. Raises UserError where it returns
+    anything but a number for each row that is ranked."""
+    function = load_own(OPTION, name)
+    values = [
+        measures[one] if one in measures else _to_numbers(taken[one].combine_chunks())
+        for one in find_parameters(name)
+    ]
+    found = call_own(OPTION, name, function, *values)
+    try:
+        found_M = np.asarray(found, np.float32)
+    except (TypeError, ValueError) as error:
+        raise UserError(f"{OPTION}={name}: must return numbers, returned {found!r:.80}") from error
+    if found_M.shape != (len(taken),):
+        shape = [*found_M.shape]
+        raise UserError(f"{OPTION}={name}: must return a number for each of {len(taken)} rows, not {shape}")
+    is_bad = np.isnan(found_M) & ~(np.isnan(measures[PAS]) if is_attributed else False)
+    if is_bad.any():
+        uid = taken[UID][int(is_bad.argmax())]
+        raise UserError(f"{OPTION}={name}: must return numbers, returned NaN for uid {uid}")
+    return found_M
+
+
+def _to_numbers(column: pa.Array) -> np.ndarray | pa.Array:
+    """Return a column of numbers as an array, NaN for null; another column as it is."""
+    is_number = pa.types.is_floating(column.type) or pa.types.is_integer(column.type)
+    return column.to_numpy(zero_copy_only=False) if is_number else column
+
+
+def check_own_columns(config: CurateConfig) -> None:
+    """Raise ValueError if a parameter of the user's rule is not a column of scores/."""
+    if not is_own(config.select.rule):
+        return
+    known = [*scores_schema(aligned_schema(1, "float32", config.extra_columns), with_content=True).names]
+    known += [PAS, NUM_WORDS, NUM_PHRASES, DISPLACEMENT]
+    for name in find_parameters(config.select.rule):
+        said = f"{OPTION}={config.select.rule}: parameter"
+        check_choice(said, name, known, "; other fields of the samples' json by extra_columns")
+    if CONTENT_WORDS in find_rule(config.select.rule).columns and config.attribute.targets != CONTENT:
+        raise ValueError(
+            f"attribute.targets={config.attribute.targets!r}: must be content for {CONTENT_WORDS}"
+        )
 
 
 def _measure_phrases(taken: pa.Table, selection: SelectionRule) -> dict[str, np.ndarray]:

@@ -19,7 +19,6 @@ from raycomp.curate.correlations import (
     warn_of_displacement,
 )
 from raycomp.curate.funnel import FunnelRow, check_funnel, reason_words
-from raycomp.curate.rules import find_rule
 from raycomp.curate.samples import Sample, find_leanings
 from raycomp.curate.summary import (
     DROP,
@@ -148,7 +147,7 @@ def find_warnings(summary: Summary, run: Mapping[str, Any]) -> list[str]:
 
 def _rows_asked(summary: Summary, config: Mapping[str, Any]) -> int | None:
     keep, rule = config.get("attribute", {}).get("keep"), config.get("select", {}).get("rule", "cpi")
-    if find_rule(rule).keeps_all:
+    if rule == "full":
         return summary.num_aligned
     return None if keep is None else exact_share(keep, summary.num_aligned)
 

@@ -1,11 +1,15 @@
 """The selection rules: the measure that each gate of a rule ranks by."""
 
+import inspect
 import re
 from dataclasses import dataclass
 from decimal import Decimal
 
 from raycomp.config.check import check_choice
-from raycomp.words import ALIGNMENT
+from raycomp.config.own_code import is_own, load_own
+from raycomp.words import ALIGNMENT, CAPTION, CONTENT_WORDS, MEAN_PAS, PHRASES
+
+OPTION = "select.rule"
 
 # Measures that a gate can rank by in addition to the alignment, largest first. "pas" is the aggregated PAS.
 DRAW, PAS, MINUS_PAS, RESIDUAL, ALIGN_PAS = "draw", "pas", "minus_pas", "residual", "align_pas"
@@ -42,19 +46,50 @@ RULES = {
     "displacement": Rule(attribute_by=DISPLACEMENT, columns=("phrases",)),
     "pas_residual": Rule(attribute_by=RESIDUAL, columns=("caption", "phrases")),
 }
+# The column that a measure is computed from, for measures that are no columns.
+_COLUMN_OF = {NUM_WORDS: CAPTION, NUM_PHRASES: PHRASES, DISPLACEMENT: PHRASES}
 _DRAWN_IN_POOL = re.compile(r"align(\d{1,9}(?:\.\d{1,9})?)_random(\d{1,9}(?:\.\d{1,9})?)", re.ASCII)
 
 
 def find_rule(name: str) -> Rule:
     """Return the measures that a rule ranks by. Raises ValueError if there is no such rule.
 
-    Only ``CurateConfig`` knows the shares that the name of a draw within the pool must hold.
+    FILE.py:NAME names a function of the user's, which is the rule's measure. Only ``CurateConfig`` knows the
+    shares that the name of a draw within the pool must hold.
     """
+    if is_own(name):
+        return _find_own(name)
     key = "align70_random50" if _DRAWN_IN_POOL.fullmatch(name) else name
     if key not in RULES:
-        own = "; or alignA_randomB with your own shares, as in align70_random50"
-        check_choice("select.rule", name, tuple(RULES), own)
+        own = "; or alignA_randomB with your own shares, as in align70_random50; or FILE.py:NAME"
+        check_choice(OPTION, name, tuple(RULES), own)
     return RULES[key]
+
+
+def _find_own(name: str) -> Rule:
+    """Return the rule whose measure is a function of the user's file.
+
+    With a parameter that only attributed rows have it ranks at the attribute gate, else the whole corpus.
+    """
+    wanted = find_parameters(name)
+    columns = tuple(dict.fromkeys(_COLUMN_OF.get(one, one) for one in wanted if one != PAS))
+    if {PAS, MEAN_PAS, PHRASES, CONTENT_WORDS} & {*wanted, *columns}:
+        return Rule(attribute_by=name, columns=columns)
+    return Rule(align_by=name, columns=columns)
+
+
+def find_parameters(name: str) -> tuple[str, ...]:
+    """Return the parameters of the user's function: columns of scores/, or measures.
+
+    Raises ValueError if the file has no function of this name, or the function has no parameters.
+    """
+    function = load_own(OPTION, name)
+    if not inspect.isfunction(function):
+        raise ValueError(f"{OPTION}={name}: must name a function in that file")
+    wanted = tuple(inspect.signature(function).parameters)
+    if not wanted:
+        raise ValueError(f"{OPTION}={name}: must have parameters: columns of scores/, such as alignment")
+    return wanted
 
 
 def read_draw(name: str) -> tuple[float, float]:

@@ -112,7 +112,7 @@ def align_scores(corpus: Corpus, selection: SelectionRule) -> np.ndarray:
     """Return the values by which the rule's align gate ranks the corpus, float32 [M]."""
     if selection.rule.align_by == DRAW:
         return random_scores(corpus.uid_M2, selection.seed)
-    return corpus.measures[ALIGNMENT]
+    return corpus.measures[selection.rule.align_by]
 
 
 def attribute_scores(corpus: Corpus, selection: SelectionRule, gates: Gates) -> np.ndarray:
@@ -221,7 +221,7 @@ def judge_table(table: pa.Table, selection: SelectionRule, gates: Gates) -> Judg
     score_N = np.full(len(table), np.nan, np.float32)
     corpus = read_corpus(table, selection)
     passes_M = passes_align(corpus, selection, gates)
-    reason_M = np.where(passes_M, KEPT, _LOST[rule.align_by]).astype(object)
+    reason_M = np.where(passes_M, KEPT, _LOST.get(rule.align_by, DROPPED_CONTROL)).astype(object)
     score_M = align_scores(corpus, selection)
     if gates.attribute is not None:
         enters_M = enters_attribute(corpus, selection, gates)

@@ -6,6 +6,7 @@ from typing import TypeVar
 from raycomp.config import from_dict, list_options, override_all, to_dict
 from raycomp.config.change import flatten
 from raycomp.config.check import read_share_or_none
+from raycomp.config.own_code import find_file, is_own, name_own
 from raycomp.data.inputs import absolute_input
 from raycomp.data.paths import ARCHITECTURE, RUN, absolute_uri
 
@@ -38,9 +39,10 @@ def _whole_folder(name: str) -> str:
     return absolute_uri(name) if os.sep in name else name
 
 
-def _whole_code(name: str) -> str:
-    path, _, own = name.rpartition(":")
-    return f"{absolute_uri(path)}:{own}" if path else name
+def _whole_code(value: str | tuple[str, ...]) -> str | tuple[str, ...]:
+    if isinstance(value, tuple):
+        return tuple(str(_whole_code(name)) for name in value)
+    return f"{absolute_uri(find_file(value))}:{name_own(value)}" if is_own(value) else value
 
 
 def _whole_held_out(value: str) -> str:

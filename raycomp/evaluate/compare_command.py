@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from raycomp.config import from_dict
+from raycomp.config.own_code import name_own
 from raycomp.data.files import check_writable
 from raycomp.data.folder import Folder
 from raycomp.data.manifest import check_results
@@ -67,7 +68,7 @@ def compare(runs: Sequence[str], out: str, say: Say = print) -> dict[str, Any]:
     config = _read_runs(runs)
     check_writable(out)
     records = [_read_evaluation(source) for source in config.runs]
-    benchmarks = [one for one in records[0]["config"]["benchmarks"] if _has_all(records, one)]
+    benchmarks = [one for one in _list_benchmarks(records[0]) if _has_all(records, one)]
     if not benchmarks:
         raise ValueError(f"{' and '.join(config.runs)}: share no benchmark; evaluate all on one")
     # All scores are read before anything is written to the folder.
@@ -86,7 +87,11 @@ def compare(runs: Sequence[str], out: str, say: Say = print) -> dict[str, Any]:
 
 
 def _has_all(records: Sequence[Mapping[str, Any]], benchmark: str) -> bool:
-    return all(benchmark in one["config"]["benchmarks"] for one in records)
+    return all(benchmark in _list_benchmarks(one) for one in records)
+
+
+def _list_benchmarks(record: Mapping[str, Any]) -> list[str]:
+    return [name_own(name) for name in record["config"]["benchmarks"]]
 
 
 def _read_runs(runs: Sequence[str]) -> CompareConfig:
@@ -207,7 +212,7 @@ def _close(
 
 def _warn_alone(records: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return a line for every benchmark that is left out because a run lacks it."""
-    every = sorted({name for one in records for name in one["config"]["benchmarks"]})
+    every = sorted({name for one in records for name in _list_benchmarks(one)})
     return [f"{name}: not every run was evaluated on it" for name in every if not _has_all(records, name)]
 
 

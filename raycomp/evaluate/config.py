@@ -3,7 +3,8 @@
 from dataclasses import dataclass, field
 
 from raycomp.config.check import check, check_choice, check_share
-from raycomp.config.options import FREE, INPUT, PLACE
+from raycomp.config.options import CODE, FREE, INPUT, PLACE
+from raycomp.config.own_code import name_own
 from raycomp.config.shared import ClusterConfig, ModelConfig, ParserConfig, WavesConfig
 from raycomp.words import OVERLAPS, WARN
 
@@ -85,8 +86,9 @@ class EvaluateConfig:
     model: ModelConfig = field(default_factory=ModelConfig)
     """The model. ``model.weights`` may be a folder that ``raycomp train`` wrote. Files on s3:// are copied to
     each machine once, below ~/.cache/raycomp."""
-    benchmarks: tuple[str, ...] = ()
-    """Names of benchmarks, separated by commas; each is a group of options below."""
+    benchmarks: tuple[str, ...] = field(default=(), metadata=CODE)
+    """Names of benchmarks, separated by commas; each is a group of options below. FILE.py:NAME is your own:
+    a function that yields its rows."""
     sugarcrepe: BenchmarkConfig = field(default_factory=BenchmarkConfig)
     """Seven edits of COCO captions. Hsieh et al. (arXiv 2306.14610)."""
     sugarcrepe_pp: BenchmarkConfig = field(default_factory=BenchmarkConfig)
@@ -109,6 +111,8 @@ class EvaluateConfig:
     """Changes that leave a caption true. Kamath et al. (arXiv 2409.17958)."""
     world: BenchmarkConfig = field(default_factory=BenchmarkConfig)
     """The test set of the little world: rendered scenes, with exact negatives and paraphrases."""
+    own: BenchmarkConfig = field(default_factory=BenchmarkConfig)
+    """Your own benchmarks, FILE.py:NAME. Without ``annotations`` their files are in the folder of FILE.py."""
     zeroshot: ZeroshotConfig = field(default_factory=ZeroshotConfig)
     retrieval: RetrievalConfig = field(default_factory=RetrievalConfig)
     linear_probe: LinearProbeConfig = field(default_factory=LinearProbeConfig)
@@ -142,7 +146,7 @@ class EvaluateConfig:
         for name in ("max_bad_fraction", "max_missing_fraction"):
             check_share(name, getattr(self, name))
         check_choice("overlap", self.overlap, OVERLAPS)
-        twice = len({*self.benchmarks}) < len(self.benchmarks)
+        twice = len({*map(name_own, self.benchmarks)}) < len(self.benchmarks)
         check(not twice, "benchmarks", ",".join(self.benchmarks), "different names")
 
 

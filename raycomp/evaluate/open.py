@@ -1,15 +1,18 @@
 """From the options of an evaluation to its benchmarks: reads annotations, finds images, checks everything."""
 
+import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+from raycomp.config.check import check_choice
+from raycomp.config.own_code import find_file, is_own, name_own
 from raycomp.data.folder import Folder
 from raycomp.data.inputs import check_output
 from raycomp.data.paths import fingerprint_shards, list_times, size_files
 from raycomp.data.runs import digest
 from raycomp.evaluate.benchmarks.choice import Choice
-from raycomp.evaluate.benchmarks.read import NAMES, TAGGED, read_benchmark
+from raycomp.evaluate.benchmarks.read import NAMES, TAGGED, read_benchmark, read_own
 from raycomp.evaluate.choices import ChoiceEvaluation
 from raycomp.evaluate.config import BenchmarkConfig, EvaluateConfig
 from raycomp.evaluate.controls import open_controls
@@ -64,8 +67,10 @@ def open_evaluations(config: EvaluateConfig, say: Say = print) -> list[Opened]:
     if not config.benchmarks:
         raise ValueError(f"benchmarks: must name at least one of {', '.join(known)}")
     for name in config.benchmarks:
-        if name not in known:
-            raise ValueError(f"benchmarks={name!r}: must be one of {', '.join(known)}")
+        if not is_own(name):
+            check_choice("benchmarks", name, known, ", or FILE.py:NAME")
+        elif name_own(name) in known:
+            raise ValueError(f"benchmarks={name}: must have another name than {', '.join(known)}")
     return [
         _open_other(name, config) if name in _OTHERS else _open_choices(name, config, say)
         for name in config.benchmarks
@@ -78,11 +83,12 @@ def _open_other(name: str, config: EvaluateConfig) -> Opened:
     return Opened(evaluation, read, warnings=evaluation.warnings if isinstance(evaluation, Retrieval) else ())
 
 
-def _open_choices(name: str, config: EvaluateConfig, say: Say) -> Opened:
-    choices = read_choices(name, config)
+def _open_choices(named: str, config: EvaluateConfig, say: Say) -> Opened:
+    choices, name = read_choices(named, config), name_own(named)
     if not choices:
-        raise ValueError(f"{name}.annotations: holds no row")
-    found = find_choice_images(name, config, choices)
+        where = f"benchmarks={named}" if is_own(named) else f"{name}.annotations"
+        raise ValueError(f"{where}: holds no row")
+    found = find_choice_images(named, config, choices)
     names = sorted({choice.image for choice in choices})
     texts = {text for choice in choices for text in choice.positives + choice.negatives}
     text_only = open_controls(config.controls, texts, names, say)
@@ -108,19 +114,29 @@ def list_evaluation_times(opened: Sequence[Opened]) -> list[int | None]:
 
 def read_choices(name: str, config: EvaluateConfig) -> list[Choice]:
     """Return a benchmark's rows. Raises ValueError where its files have another form."""
-    options: BenchmarkConfig = getattr(config, name)
+    options = find_options(name, config)
+    if is_own(name):
+        assert options.annotations is not None, "the folder of the file"
+        return read_own(name, Folder(options.annotations), config.rows)
     if not options.annotations:
         raise ValueError(f"{name}.annotations: must name the folder of its annotation files")
     tag: Any = load_parser(config.parser.name).tokens if name in TAGGED else None
     return read_benchmark(name, Folder(options.annotations), config.rows, tag, config.seed)
 
 
+def find_options(name: str, config: EvaluateConfig) -> BenchmarkConfig:
+    """Return the options of a benchmark. Annotations of the user's own are next to its file by default."""
+    if not is_own(name):
+        return getattr(config, name)
+    return replace(config.own, annotations=config.own.annotations or os.path.dirname(find_file(name)) or ".")
+
+
 def find_choice_images(name: str, config: EvaluateConfig, choices: Sequence[Choice]) -> FoundImages:
     """Return the places of the images of a benchmark's rows. Raises ValueError where all are missing."""
-    options: BenchmarkConfig = getattr(config, name)
+    options, group = find_options(name, config), "own" if is_own(name) else name
     place = options.images or options.annotations
     assert place is not None, "rows were read"
     try:
         return find_images(Folder(place), [choice.image for choice in choices])
     except ValueError as error:
-        raise ValueError(f"{name}.images={place!r}: {error}") from error
+        raise ValueError(f"{group}.images={place!r}: {error}") from error

@@ -5,8 +5,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from raycomp.config import flatten
+from raycomp.config.own_code import is_own
 from raycomp.curate.explain import explain_sample
-from raycomp.curate.rules import find_rule
+from raycomp.curate.rules import Rule, find_rule
 from raycomp.data.folder import Folder
 from raycomp.data.manifest import check_results
 from raycomp.data.paths import REPORT
@@ -52,9 +53,11 @@ def _describe_rule(run: dict[str, Any]) -> str | None:
     options = dict(flatten(run["config"]))
     if "select.rule" not in options:
         return None
-    rule = find_rule(str(options["select.rule"]))
+    name = str(options["select.rule"])
+    # The file of the user's own rule may be gone.
+    rule = Rule(attribute_by=(run.get("gates") or {}).get("attribute")) if is_own(name) else find_rule(name)
     shares = ["align.keep"] * bool(rule.attribute_by) + ["attribute.keep"] * (not rule.keeps_all)
-    return ", ".join([str(options["select.rule"]), *(f"{path} {options.get(path)}" for path in shares)])
+    return ", ".join([name, *(f"{path} {options.get(path)}" for path in shares)])
 
 
 def _describe_training(run: dict[str, Any], folder: Folder) -> dict[str, str]:

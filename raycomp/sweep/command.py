@@ -8,12 +8,14 @@ from functools import partial
 from typing import Any
 
 from raycomp.config.check import check
+from raycomp.config.own_code import fingerprint_own
 from raycomp.continual.command import (
     check_prepared,
     check_streams,
     fingerprint_methods,
     fingerprint_streams,
 )
+from raycomp.continual.method import METHODS
 from raycomp.data.files import check_writable
 from raycomp.data.folder import Folder
 from raycomp.data.model import fetch_model, find_model
@@ -60,7 +62,7 @@ from raycomp.sweep.worlds import (
 )
 from raycomp.table import format_facts
 from raycomp.train.held_out import fingerprint_held_out
-from raycomp.train.losses import find_loss, fingerprint_loss
+from raycomp.train.losses import find_loss
 from raycomp.train.pairs import fingerprint_pairs
 from raycomp.train.trackers import check_packages
 from raycomp.words import OK
@@ -169,8 +171,9 @@ def _list_known(config: SweepConfig) -> list[str]:
 
 def _fingerprint(config: SweepConfig, plan: Plan) -> dict[str, Any]:
     if config.command == "continual":
-        return {**fingerprint_streams(config.continual), "methods": fingerprint_methods()}
-    own = [fingerprint_loss(loss) for loss in _list_losses(plan)]
+        methods = dict.fromkeys((*METHODS, *config.continual.method))
+        return {**fingerprint_streams(config.continual), "methods": fingerprint_methods(methods)}
+    own = [fingerprint_own("loss", loss) for loss in _list_losses(plan)]
     found: dict[str, Any] = {"losses": digest(own)} if any(own) else {}
     found |= fingerprint_held_out(config.train)
     if config.has_worlds:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from raycomp.config import TooMuchBadData
+from raycomp.config.own_code import fingerprint_own
 from raycomp.core.epochs import EpochPlan
 from raycomp.core.leaks import Known, merge_known
 from raycomp.data.files import check_writable
@@ -30,7 +31,6 @@ from raycomp.train.feed import Drawing
 from raycomp.train.held_out import OPTION, find_held_input, fingerprint_held_out, index_pairs, read_start
 from raycomp.train.index import Index
 from raycomp.train.journal import EVENTS, METRICS, read_metrics
-from raycomp.train.losses import fingerprint_loss
 from raycomp.train.page import list_uses, render_train
 from raycomp.train.pairs import Pairs, find_pairs, fingerprint_pairs
 from raycomp.train.states import list_states
@@ -138,7 +138,7 @@ def _fingerprint(config: TrainConfig) -> dict[str, Any]:
     return {
         **fingerprint_pairs(config),
         **fingerprint_held_out(config),
-        **fingerprint_loss(config.train.loss),
+        **fingerprint_own("loss", config.train.loss),
         "model": fingerprint_scorer(fetch_model(config.model)),
     }
 

@@ -3,23 +3,19 @@
 Options are checked against a loss's needs without torch, which is loaded only to compute a loss.
 """
 
-import hashlib
-import os
-import traceback
-from functools import lru_cache
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from raycomp.config import UserError
 from raycomp.config.check import check_choice
-from raycomp.config.jobs import in_one_line, run_file
-from raycomp.models.faults import one_line
+from raycomp.config.own_code import call_own, is_own, load_own
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from raycomp.train.config import FitConfig
     from raycomp.train.towers import Embedded
+
+OPTION = "train.loss"
 
 
 class Loss:
@@ -123,24 +119,14 @@ LOSSES: dict[str, type[Loss]] = {
 def find_loss(name: str) -> type[Loss]:
     """Return the loss that ``train.loss`` names, of ``LOSSES`` or of the user's own file. Raises ValueError,
     one line, for an unknown loss."""
-    path, _, own = name.rpartition(":")
-    if not path.endswith(".py"):
-        check_choice("train.loss", name, tuple(LOSSES), ", or FILE.py:NAME")
+    if not is_own(name):
+        check_choice(OPTION, name, tuple(LOSSES), ", or FILE.py:NAME")
         return LOSSES[name]
-    if not os.path.isfile(path):
-        raise ValueError(f"train.loss={name!r}: no such file; it must be a Python file, FILE.py:NAME")
-    return _load(path, own, os.stat(path).st_mtime_ns)
-
-
-@lru_cache(maxsize=8)
-def _load(path: str, own: str, mtime_ns: int) -> type[Loss]:
-    name = f"train.loss={path}:{own}"
-    with in_one_line(name, "define a loss"):
-        found = getattr(run_file(path), own, None)
+    found = load_own(OPTION, name)
     if not (isinstance(found, type) and issubclass(found, Loss)):
-        raise ValueError(f"{name}: must name a subclass of raycomp.train.losses.Loss in that file")
+        raise ValueError(f"{OPTION}={name}: must name a subclass of raycomp.train.losses.Loss in that file")
     if found.__call__ is Loss.__call__:
-        raise ValueError(f"{name}: must define __call__(self, batch, config)")
+        raise ValueError(f"{OPTION}={name}: must define __call__(self, batch, config)")
     return found
 
 
@@ -148,21 +134,8 @@ def compute_loss(loss: Loss, batch: "Embedded", config: "FitConfig") -> "Tensor"
     """Return the loss of a batch. Raises UserError, one line, for an error in the user's own file."""
     if config.loss in LOSSES:
         return loss(batch, config)
-    try:
-        found = loss(batch, config)
-    except Exception as error:
-        line = traceback.extract_tb(error.__traceback__)[-1]
-        said = f"{type(error).__name__}: {one_line(error)} ({line.filename}, line {line.lineno})"
-        raise UserError(f"train.loss={config.loss}: {said}") from error
+    found = call_own(OPTION, config.loss, loss, batch, config)
     if getattr(found, "shape", None) != ():
         kind = f"{type(found).__name__} of shape {[*found.shape]}" if hasattr(found, "shape") else repr(found)
-        raise UserError(f"train.loss={config.loss}: must return a tensor with one number, not {kind[:80]}")
+        raise UserError(f"{OPTION}={config.loss}: must return a tensor with one number, not {kind[:80]}")
     return found
-
-
-def fingerprint_loss(name: str) -> dict[str, str]:
-    """Return the SHA-256 of the user's file that a loss comes from, under "loss"; empty for raycomp's own
-    losses."""
-    if name in LOSSES:
-        return {}
-    return {"loss": hashlib.sha256(Path(name.rpartition(":")[0]).read_bytes()).hexdigest()}

@@ -265,7 +265,7 @@ def test_controls_are_named_by_what_they_rank_by(rule, named, sign):
     config = to_dict(by_cpi(select=SelectConfig(rule=rule)))
     tree = render_tree(summary, run_json(config=config))
     assert section(tree, f"Highest and lowest {named}").all("article")
-    assert "below the gate of the baseline rule" in tree.all("h1")[0].text
+    assert "below the gate of the rule" in tree.all("h1")[0].text
     gates = [f"gate {summary.lowest['alignment']:.4f}"]
     if sign:
         gates.append(f"gate {sign * summary.lowest['score']:.4f}".replace("-", "\u2212"))

@@ -10,7 +10,7 @@ ROOT = Path(__file__).parents[2]
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 _BLOCK = re.compile(r"^( *)```+(\w*)[^\n]*\n(.*?)^\1```+ *$", re.DOTALL | re.MULTILINE)
 _INLINE = re.compile(r"`(?:\.venv/bin/)?(raycomp [a-z][^`]*)`")
-_NAME = re.compile(r"[Ss]ave this as `(\w+\.py)`")
+_NAME = re.compile(r"[Ss]ave\s+this\s+as\s+`(\w+\.py)`")
 # A command line of a block starts with one of these.
 _STARTS = re.compile(r"^(\$ )?([A-Z_]+=\S+ )*(raycomp|\.venv/bin/raycomp|python|ray|srun)\b")
 _ENDS = {"|", ">", ">>", "&&", ";", "..."}

@@ -13,13 +13,19 @@ from tests.docs.documents import DOCUMENTS, ROOT, find_arguments, list_commands,
 
 # What the recipes of CONTRIBUTING.md add stands for a name of the reader's.
 NAMES = ("NAME", "commas")
-OWN_CODE = """
+# Code in a reader's file, by the option that names it.
+OWN_CODE = {
+    "train.loss": """
 from raycomp.train.losses import Loss
 
 class {name}(Loss):
     def __call__(self, batch, config):
         return batch.image_ND.sum()
-"""
+""",
+    "method": "from raycomp.continual.methods.finetune import Finetune as {name}",
+    "select.rule": "def {name}(alignment): return alignment",
+    "benchmarks": "def {name}(folder): return []",
+}
 
 
 def name_document(path: Path) -> str:
@@ -44,8 +50,9 @@ def parse(tmp_path, monkeypatch, capsys):
 
     def parse(arguments: list[str]) -> str | None:
         """Return the error, None where there is none."""
-        for path, name in re.findall(r"=([\w/]+\.py):(\w+)", " ".join(arguments)):
-            Path(path).write_text(OWN_CODE.format(name=name))
+        named = re.findall(r"([\w.]+)=(?:[\w-]+,)*([\w/]+\.py):(\w+)", " ".join(arguments))
+        for option, path, name in named:
+            Path(path).write_text(OWN_CODE[option].format(name=name))
         # A job that a command writes, as DIR/best.py, has the options of the defaults.
         arguments = [one for one in arguments if not re.match(r"(DIR|out)/.*\.py", one)]
         try:

@@ -41,10 +41,24 @@ def runner(tiny_scorer: ScorerConfig) -> SimpleNamespace:
             "train.batch_size": 4,
         },
         "evaluate": {"model.name": tiny_scorer.model, "benchmarks": "retrieval", "retrieval.input": "shards"},
+        "continual": {
+            "model.name": tiny_scorer.model,
+            "model.weights": "random:0",
+            "little.backbone_pairs": 64,
+            "little.backbone_steps": 2,
+            "little.train": 16,
+            "little.test": 12,
+            "tune.steps": 1,
+            "tune.batch_size": 4,
+            "head.steps": 1,
+            "head.batch_size": 4,
+        },
     }
 
     def run(arguments: list[str]) -> None:
-        sets = [f"--set={path}={value}" for path, value in options.get(arguments[0], {}).items()]
+        named = "".join(arguments)
+        own = options.get(arguments[0], {}).items()
+        sets = [f"--set={path}={value}" for path, value in own if f"{path}=" not in named]
         assert main([*arguments, *sets]) == 0, arguments
 
     return SimpleNamespace(run=run)
@@ -150,7 +164,7 @@ def test_rows_are_chosen_by_a_column(many):
     assert json.loads((many / "out/clip/run.json").read_text())["pairs"] == len(chosen)
 
 
-@pytest.mark.parametrize("page", ["howto/rule", "howto/method", "commands/publish", "commands/compare"])
+@pytest.mark.parametrize("page", ["howto/rule", "howto/loss", "commands/publish", "commands/compare"])
 def test_a_page_runs(page, many, runner, read, tmp_path, monkeypatch):
     """Each on its own copy of what the pages share."""
     monkeypatch.chdir(tmp_path)
@@ -166,6 +180,25 @@ def test_data_on_s3(many, runner, bucket, read, tmp_path, monkeypatch):
     with store.open_output_stream(path) as file:
         file.write((many / "shards/0.tar").read_bytes())
     run_page(ROOT / "docs/howto/s3.md", runner.run, lambda line: line.replace("s3://my-bucket", bucket), read)
+
+
+def test_code_of_ones_own_runs(runner, read, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    page = ROOT / "docs/howto/own.md"
+    found = scenes(8, seed=7)
+    for i, members in enumerate(found):
+        Path(f"{i}.png").write_bytes(next(members[name] for name in members if name in ("jpg", "png")))
+    rows = [{"image": f"{i}.png", "caption": "a shape", "wrong": f"{i} shapes"} for i in range(8)]
+    Path("counting.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    halves = [("train", "test")[i % 2] for i in range(8)]
+    dishes = [{"photo": f"{i}.png", "dish": f"soup {i // 2}", "split": half} for i, half in enumerate(halves)]
+    Path("dishes.json").write_text(json.dumps(dishes))
+    Path("stream.json").write_text(
+        next(block.text for block in list_blocks(page) if block.language == "json")
+    )
+    run_page(page, runner.run, lambda line: line.replace("=out/clip", "=random:0"), read)
+    assert len(pq.read_table("out/counted/scores/counting.parquet")) == 8
+    assert Path("out/anchored/cells/world.Anchored-00.json").is_file()
 
 
 @pytest.mark.slow

@@ -45,7 +45,7 @@ def check_counts(out: Path, count: int) -> None:
     pool, half = count * 7 // 10, count // 2
     assert len(scores) == scores["alignment"].drop_null().length() == count
     assert len(scores["phrases"].drop_null()) == pool and len(kept) == half
-    assert f"Read {count:,} pairs, kept {half:,} (50.0" in page
+    assert re.search(rf"Kept {half:,} \(50\.0.{{0,3}}\) of {count:,} pairs", page)
     assert f"-{count - pool:,} below the alignment gate" in page
     assert f"-{pool - half:,} below the attribution gate" in page
     phrases = [p for row in scores["phrases"].drop_null().to_pylist() for p in row]

@@ -73,7 +73,7 @@ def test_a_training_takes_the_loss_of_a_file(world, trained, own, tmp_path, monk
         ("own.py:other", "must name a subclass of raycomp.train.losses.Loss in that file"),
         ("own.py:Hard", "negatives=None: must be a folder that raycomp negatives wrote, which train.loss="),
         ("broken.py:Warm", "broken.py:Warm: ZeroDivisionError: division by zero"),
-        ("ends.py:Warm", "ends Python by exit(3); define a loss instead"),
+        ("ends.py:Warm", "ends Python by exit(3); define Warm instead"),
         (
             "clipp",
             "must be one of clip, negclip, ceclip, triplet, siglip, or FILE.py:NAME; the closest is clip",

@@ -2,8 +2,10 @@
 
 import posixpath
 import re
+from inspect import isfunction
 from zlib import crc32
 
+from raycomp.config.own_code import call_own, is_own, load_own
 from raycomp.continual.layouts.read import OF_FILES, OF_FOLDERS
 from raycomp.continual.layouts.row import Row
 from raycomp.data.folder import Folder
@@ -23,6 +25,8 @@ LAYOUTS: dict[str, tuple[str, ...]] = {
 """By the name of a layout, its own fields. ``images``: the folder of the images; by default the folder of the
 file. ``template``: the caption of a class, where {} stands for its name. ``part``: I/N, the I-th of N tasks
 into which one data set is split by its objects."""
+OF_OWN = ("images", "part")
+"""Fields of a layout of the user's own, FILE.py:NAME."""
 _PART = re.compile(r"([1-9]\d{0,3})/([1-9]\d{0,3})", re.ASCII)
 Placed = tuple[Row, str | None]
 """A row and its image file; None if the file is missing."""
@@ -48,13 +52,30 @@ def read_layout(
             raise ValueError("is not a folder")
         placed = _place(list(OF_FOLDERS[layout](folder, "", half)), folder)
     else:
-        folder = Folder(posixpath.dirname(spec))
-        rows = list(OF_FILES[layout](folder, posixpath.basename(spec), half))
+        folder, name = Folder(posixpath.dirname(spec)), posixpath.basename(spec)
+        rows = (_read_own if is_own(layout) else _read_file)(layout, folder, name, half)
         placed = _place(rows, Folder(images or folder.uri))
     chosen = placed if part is None else _choose(placed, part)
     if not chosen:
         raise ValueError(f"has no {half} row" + (f" in part={part}" if part else ""))
     return chosen
+
+
+def _read_file(layout: str, folder: Folder, name: str, half: str) -> list[Row]:
+    return list(OF_FILES[layout](folder, name, half))
+
+
+def _read_own(layout: str, folder: Folder, name: str, half: str) -> list[Row]:
+    """Return the rows that the user's function yields for a file of ``folder``. Raises ValueError, one line,
+    where the function fails or yields something else."""
+    read = load_own("layout", layout)
+    if not isfunction(read):
+        raise ValueError(f"layout={layout}: must name a function in that file")
+    rows = call_own("layout", layout, lambda: list(read(folder, name, half)))
+    for row in rows:
+        if not isinstance(row, Row):
+            raise ValueError(f"layout={layout}: must yield Row, yielded {row!r:.80}")
+    return rows
 
 
 def _place(rows: list[Row], folder: Folder) -> list[Placed]:

@@ -8,8 +8,9 @@ from typing import Any, NamedTuple
 from raycomp.config import UserError
 from raycomp.config.check import check_choice
 from raycomp.config.json_text import parse_json
+from raycomp.config.own_code import find_file, is_own, name_own
 from raycomp.continual.config import ContinualConfig
-from raycomp.continual.streams.layouts import LAYOUTS, OPTIONS, PAIRS, read_layout
+from raycomp.continual.streams.layouts import LAYOUTS, OF_OWN, OPTIONS, PAIRS, read_layout
 from raycomp.continual.streams.little_world import TaskInputs, make_tasks
 from raycomp.data.inputs import place_input
 from raycomp.data.paths import ShardPath, absolute_uri
@@ -187,9 +188,12 @@ def _open(record: Mapping[str, Any], half: str, folder: str, where: str) -> Sour
     spec = place_input(take(record, half, str, where), folder)
     options = {name: take(record, name, str, where) for name in OPTIONS if name in record}
     layout = options.pop("layout", PAIRS)
-    check_choice(f"{where}: layout", layout, (PAIRS, *LAYOUTS))
+    if is_own(layout):
+        layout = f"{place_input(find_file(layout), folder)}:{name_own(layout)}"
+    else:
+        check_choice(f"{where}: layout", layout, (PAIRS, *LAYOUTS), ", or FILE.py:NAME")
     for name in options:
-        if name not in LAYOUTS.get(layout, ()):
+        if name not in (OF_OWN if is_own(layout) else LAYOUTS.get(layout, ())):
             raise UserError(f"{where}: {name}: unknown for layout={layout}")
     if layout == PAIRS:
         return _open_pairs(spec, f"{where}: {half}", half == TEST)

@@ -2,7 +2,9 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
+from inspect import isfunction
 
+from raycomp.config.own_code import call_own, load_own, name_own
 from raycomp.data.folder import Folder
 from raycomp.evaluate.benchmarks import (
     aro,
@@ -39,6 +41,7 @@ READERS: dict[str, Callable[[Folder], Iterable[Choice]]] = {
 TAGGED = {aro_order.NAME: aro_order.read}
 """Benchmarks whose negatives are made of tagged words."""
 NAMES = (*READERS, *TAGGED)
+OPTION = "benchmarks"
 
 
 def read_benchmark(
@@ -60,6 +63,25 @@ def read_benchmark(
         raise ValueError(f"benchmark={name!r}: needs a parser; this call has none")
     else:
         rows = TAGGED[name](folder, tag, seed)
+    return _finish_rows(rows, limit)
+
+
+def read_own(name: str, folder: Folder, limit: int | None = None) -> list[Choice]:
+    """Return the rows that the user's function yields for ``folder``, as ``read_benchmark``.
+
+    ``name``: FILE.py:NAME. Raises ValueError, one line, where the function fails or yields something else.
+    """
+    read = load_own(OPTION, name)
+    if not isfunction(read):
+        raise ValueError(f"{OPTION}={name}: must name a function in that file")
+    rows = call_own(OPTION, name, lambda: list(read(folder)))
+    for row in rows:
+        if not isinstance(row, Choice):
+            raise ValueError(f"{OPTION}={name}: must yield Choice rows, yielded {row!r:.80}")
+    return _finish_rows((row._replace(benchmark=name_own(name)) for row in rows), limit)
+
+
+def _finish_rows(rows: Iterable[Choice], limit: int | None) -> list[Choice]:
     choices = mark_defects(_check_rows(rows))
     return list(choices if limit is None else _keep_first(choices, limit))
 

@@ -1,0 +1,327 @@
+"""Code from files of the user's: rules, methods, benchmarks and layouts, each against a built-in one."""
+
+import csv
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from PIL import Image
+
+import raycomp
+from raycomp.cli import main
+from raycomp.config import ModelConfig, override_all
+from raycomp.continual.command import continual
+from raycomp.continual.config import ContinualConfig, LittleConfig
+from raycomp.continual.streams.sources import read_stream
+from raycomp.evaluate.config import BenchmarkConfig, EvaluateConfig
+from raycomp.evaluate.world import write_test_set
+from raycomp.inspect.command import explain, show
+
+RULES = """
+import pyarrow.compute as pc
+
+
+def words(caption, pas):
+    return pc.list_value_length(pc.utf8_split_whitespace(pc.utf8_trim_whitespace(caption)))
+
+
+def best_pas(pas):
+    return pas
+
+
+def aligned(alignment):
+    return alignment
+
+
+def both(alignment, num_words):
+    return alignment + 0.01 * num_words
+
+
+def short(alignment):
+    return alignment[1:]
+
+
+def nan(alignment):
+    return alignment * float("nan")
+
+
+def text(alignment):
+    return ["high"] * len(alignment)
+
+
+def mistaken(alignment):
+    return alignment + mistyped
+
+
+def stray(loudness):
+    return loudness
+
+
+def none():
+    return 0
+
+
+other = 3
+"""
+
+
+@pytest.fixture
+def rules(tmp_path) -> Path:
+    (tmp_path / "rules.py").write_text(RULES)
+    return tmp_path / "rules.py"
+
+
+def read_kept(out: Path) -> dict[str, float]:
+    return {row["uid"]: row["score"] for row in pq.read_table(out / "subset/kept.parquet").to_pylist()}
+
+
+@pytest.mark.parametrize(
+    ("own", "built_in"), [("words", "length"), ("best_pas", "cpi"), ("aligned", "align_only")]
+)
+def test_an_own_rule_keeps_what_the_built_in_one_keeps(curated, rules, tmp_path, monkeypatch, own, built_in):
+    _, source, _ = curated
+    monkeypatch.chdir(tmp_path)
+    kept = {}
+    for name in (built_in, f"rules.py:{own}"):
+        out = tmp_path / f"of-{name[-5:]}"
+        run = raycomp.select(str(source), {"select.rule": name, "materialize": "false"}, str(out))
+        kept[name] = read_kept(out)
+    assert run["config"]["select"]["rule"] == f"{rules}:{own}" and len(run["fingerprint"]["rule"]) == 64
+    if built_in == "cpi":  # whose scores are normalised
+        kept = {name: dict.fromkeys(found) for name, found in kept.items()}
+    assert kept[built_in] == kept[f"rules.py:{own}"] and len(kept[built_in]) == 45
+
+
+def test_a_run_with_an_own_rule_is_shown_without_its_file(curated, rules, tmp_path):
+    _, source, _ = curated
+    settings = {"select.rule": f"{rules}:both", "materialize": "false"}
+    raycomp.select(str(source), settings, str(tmp_path / "out"))
+    uid = next(iter(read_kept(tmp_path / "out")))
+    assert "both" in explain(str(tmp_path / "out"), uid)
+    page = (tmp_path / "out/report.html").read_text()
+    assert (
+        "have the highest both" in page and str(tmp_path) not in page.partition("have the highest")[2][:200]
+    )
+    rules.unlink()
+    assert f"{rules}:both, attribute.keep 0.5" in "".join(show(str(tmp_path / "out")))
+
+
+@pytest.mark.parametrize(
+    ("own", "message"),
+    [
+        ("short", "rules.py:short: must return a number for each of "),
+        ("nan", "rules.py:nan: must return numbers, returned NaN for uid "),
+        ("text", "rules.py:text: must return numbers, returned ['high', 'high'"),
+        ("mistaken", "rules.py:mistaken: NameError: name 'mistyped' is not defined ("),
+        ("stray", "rules.py:stray: parameter='loudness': must be one of "),
+        ("none", "rules.py:none: must have parameters: columns of scores/, such as alignment"),
+        ("other", "rules.py:other: must name a function in that file"),
+        ("missing", "rules.py:missing: must name a function in that file"),
+    ],
+)
+def test_a_faulty_rule_is_one_line(curated, rules, tmp_path, capsys, own, message):
+    _, source, _ = curated
+    line = ["select", str(source), "--set", f"select.rule={rules}:{own}", "--out", str(tmp_path / "out")]
+    assert main(line) == 2
+    error = capsys.readouterr().err.strip().splitlines()[-1]
+    assert message in error and "select.rule=" in error
+
+
+def test_a_changed_rule_is_another_run(curated, rules, tmp_path, capsys):
+    _, source, _ = curated
+    line = ["select", str(source), "--set", f"select.rule={rules}:both", "--set", "materialize=false"]
+    assert main([*line, "--out", str(tmp_path / "out")]) == 0
+    rules.write_text(RULES.replace("0.01", "0.02"))
+    assert main([*line, "--out", str(tmp_path / "out")]) == 2
+    assert "rule" in capsys.readouterr().err.strip().splitlines()[-1]
+
+
+METHODS = """
+from raycomp.continual.methods.finetune import Finetune
+from raycomp.continual.methods.frozen import Frozen
+
+
+class Plain(Finetune):
+    pass
+
+
+class Still(Frozen):
+    def __init__(self, config, stream, seed):
+        super().__init__()
+
+    def step(self, step, row_B):
+        return {"loss": 0.0}
+
+
+class Faulty(Finetune):
+    def losses(self, made, batch):
+        return {"clip": made["image"].sum() * float("inf")}
+
+
+class Useless:
+    pass
+"""
+CONTINUAL = override_all(
+    ContinualConfig(
+        little=LittleConfig(backbone_pairs=64, backbone_steps=2, train=16, test=12), side_by_side=1
+    ),
+    {"tune.steps": 2, "tune.batch_size": 8, "head.steps": 2, "head.batch_size": 8},
+)
+
+
+@pytest.fixture
+def methods(tmp_path) -> Path:
+    (tmp_path / "methods.py").write_text(METHODS)
+    return tmp_path / "methods.py"
+
+
+def test_an_own_method_has_the_figures_of_the_built_in_one(methods, tmp_path):
+    names = ("frozen", "finetune", f"{methods}:Plain", f"{methods}:Still")
+    run = continual(replace(CONTINUAL, method=names), str(tmp_path / "out"))
+    rows = list(csv.DictReader((tmp_path / "out/continual.csv").open()))
+    found = {
+        method: [
+            (row["metric"], row["mean"])
+            for row in rows
+            if row["method"] == method and "minus" not in row["metric"] and row["metric"] != "seconds"
+        ]
+        for method in ("frozen", "finetune", "Plain", "Still")
+    }
+    assert found["Plain"] == found["finetune"] and len(found["Plain"]) > 10
+    assert dict(found["Still"])["last"] == dict(found["frozen"])["last"]
+    assert run["funnel"]["kept"] == 4 and (tmp_path / "out/cells/world.Plain-00.json").is_file()
+    assert "Plain" in (tmp_path / "out/report.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("named", "message"),
+    [
+        ("methods.py:Useless", "methods.py:Useless: must name a class with start_task, step, end, find_keys"),
+        ("methods.py:Missing", "methods.py:Missing: must name a class with start_task, step, end, find_keys"),
+        ("gone.py:Plain", "no such file; it must be a Python file, FILE.py:NAME"),
+        ("finetuned", "must be one of frozen, "),
+        ("methods.py:Plain,again.py:Plain", "method='Plain': must be a name that no other method has"),
+    ],
+)
+def test_what_is_no_method_is_refused(methods, tmp_path, capsys, monkeypatch, named, message):
+    monkeypatch.chdir(tmp_path)
+    Path("again.py").write_text(METHODS)
+    assert main(["continual", "--set", f"method={named}", "--out", str(tmp_path / "out")]) == 2
+    assert message in capsys.readouterr().err and not (tmp_path / "out").exists()
+
+
+BENCHMARK = """
+from raycomp.evaluate.benchmarks import world
+from raycomp.evaluate.benchmarks.choice import Choice
+
+
+def scenes(folder):
+    yield from world.read(folder)
+
+
+def tuples(folder):
+    yield ("split", "id")
+
+
+def faulty(folder):
+    yield Choice("", "split", "0", "none.jpg", ("a cat",), (missing,))
+
+
+def world_(folder):
+    return []
+"""
+
+
+def test_an_own_benchmark_has_the_scores_of_the_built_in_one(tiny_scorer, tmp_path, capsys, monkeypatch):
+    write_test_set(str(tmp_path / "set"), 12, 0)
+    (tmp_path / "set/own.py").write_text(BENCHMARK)
+    (tmp_path / "elsewhere.py").write_text(BENCHMARK)
+    model = ModelConfig(tiny_scorer.model, tiny_scorer.weights)
+    monkeypatch.chdir(tmp_path)
+    built_in = EvaluateConfig(model, ("world",), world=BenchmarkConfig(str(tmp_path / "set")))
+    raycomp.evaluate(built_in, str(tmp_path / "first"))
+    own = EvaluateConfig(model, ("set/own.py:scenes", "world"), world=BenchmarkConfig(str(tmp_path / "set")))
+    raycomp.evaluate(own, str(tmp_path / "second"))
+    first, second, again = (
+        pq.read_table(tmp_path / name)
+        for name in (
+            "first/scores/world.parquet",
+            "second/scores/scenes.parquet",
+            "second/scores/world.parquet",
+        )
+    )
+    assert first.equals(again)
+    assert second.drop_columns(["benchmark"]).equals(first.drop_columns(["benchmark"]))
+    run = raycomp.compare(str(tmp_path / "first"), str(tmp_path / "second"), out=str(tmp_path / "compared"))
+    assert run["warnings"] == ["scenes: not every run was evaluated on it"]
+    apart = EvaluateConfig(
+        model, ("elsewhere.py:scenes",), own=BenchmarkConfig(str(tmp_path / "set")), rows=2
+    )
+    raycomp.evaluate(apart, str(tmp_path / "third"))
+    assert len(pq.read_table(tmp_path / "third/scores/scenes.parquet")) < len(first)
+    for name, message in (
+        ("tuples", "own.py:tuples: must yield Choice rows, yielded ('split', 'id')"),
+        ("faulty", "own.py:faulty: NameError: name 'missing' is not defined ("),
+        ("none", "own.py:none: must name a function in that file"),
+        ("world_", "own.py:world_: holds no row"),
+    ):
+        line = ["evaluate", "--set", f"benchmarks=set/own.py:{name}", "--set", f"model.name={model.name}"]
+        line += ["--set", f"model.weights={model.weights}", "--out", str(tmp_path / "out")]
+        assert main(line) == 2
+        assert message in capsys.readouterr().err
+
+
+LAYOUT = """
+from raycomp.continual.layouts import clevr
+from raycomp.continual.layouts.row import Row
+
+
+def scenes(folder, name, half):
+    yield from clevr.read(folder, name, half)
+
+
+def texts(folder, name, half):
+    return ["a red cube"]
+
+
+def faulty(folder, name, half):
+    return 1 / 0
+"""
+
+
+def write_scenes(folder: Path) -> None:
+    things = [
+        {"size": "large", "color": color, "material": "metal", "shape": "cube"} for color in ("red", "blue")
+    ]
+    scenes = [{"image_filename": f"{i}.png", "split": "train", "objects": things[i:]} for i in range(2)]
+    (folder / "scenes.json").write_text(json.dumps({"scenes": scenes}))
+    (folder / "train").mkdir()
+    for i in range(2):
+        Image.new("RGB", (8, 8)).save(folder / f"train/{i}.png")
+
+
+def write_stream(folder: Path, name: str, layout: str) -> str:
+    task = {"name": "cubes", "train": "scenes.json", "test": "scenes.json", "layout": layout}
+    (folder / f"{name}.json").write_text(json.dumps({"tasks": [task]}))
+    return str(folder / f"{name}.json")
+
+
+def test_an_own_layout_has_the_samples_of_the_built_in_one(tmp_path, monkeypatch):
+    write_scenes(tmp_path)
+    (tmp_path / "mine.py").write_text(LAYOUT)
+    monkeypatch.chdir(sys.prefix)  # its path starts at the stream's file
+    own = read_stream(write_stream(tmp_path, "own", "mine.py:scenes"))
+    built_in = read_stream(write_stream(tmp_path, "built", "clevr"))
+    assert [half.samples for half in own.halves] == [half.samples for half in built_in.halves]
+    assert [len(half.samples) for half in own.halves] == [2, 2]
+    for name, message in (
+        ("texts", "must yield Row, yielded 'a red cube'"),
+        ("faulty", "ZeroDivisionError: division by zero ("),
+        ("none", "must name a function in that file"),
+    ):
+        with pytest.raises(ValueError, match=r"mine\.py:") as caught:
+            read_stream(write_stream(tmp_path, name, f"mine.py:{name}"))
+        assert message in str(caught.value) and "tasks[0]" in str(caught.value)
