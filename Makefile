@@ -3,7 +3,7 @@ PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do $$p -V >
 BIN = .venv/bin
 OUT ?= out/demo
 
-.PHONY: demo test test-all test-gpu chaos check docs clean
+.PHONY: demo test test-engine test-all test-gpu chaos check docs clean
 
 demo: .venv/demo
 	$(BIN)/python -m raycomp demo --out $(OUT)
@@ -11,6 +11,10 @@ demo: .venv/demo
 # In three processes: two begin with the tests that need Ray, for these take longest.
 test: .venv/dev
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 3 --no-loadscope-reorder
+
+# The real vLLM engine on CPUs, with a tiny model.
+test-engine: .venv/dev
+	$(BIN)/python -m pytest -q -m engine
 
 test-all: .venv/dev
 	$(BIN)/python -m pytest -q -m "not gpu and not chaos"

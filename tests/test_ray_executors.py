@@ -135,7 +135,7 @@ def test_the_local_executor_writes_the_same_bytes(command, inputs):
     ("command", "first", "then"),
     [
         ("curate", LOCAL, RAY),
-        ("curate", RAY, LOCAL),
+        pytest.param("curate", RAY, LOCAL, marks=pytest.mark.slow),
         ("negatives", LOCAL, RAY),
         pytest.param("negatives", RAY, LOCAL, marks=pytest.mark.slow),
         ("evaluate", RAY, LOCAL),

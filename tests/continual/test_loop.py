@@ -1,7 +1,9 @@
 """Methods on a made stream, whose pictures are turned otherwise by each task."""
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -75,20 +77,26 @@ class Deadly(Folder):
         super().write_bytes(data, *names)
 
 
-@pytest.mark.parametrize("method", [name for name in HEADS if name != "untrained"])
-@pytest.mark.parametrize("most", [1, 4])
-def test_a_run_that_was_killed_within_a_task_ends_with_the_same_figures(method, most, tmp_path):
-    _, whole = run(method, tmp_path / "whole")
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory) -> Callable[[str], pa.Table]:
+    """The figures of a method on the small stream, computed once."""
+    return cache(lambda method: run(method, tmp_path_factory.mktemp(method))[1])
+
+
+@pytest.mark.parametrize(
+    ("method", "most"),
+    [(name, 4) for name in HEADS if name != "untrained"] + [("compo-realign", 1), ("experts", 1)],
+)
+def test_a_run_that_was_killed_within_a_task_ends_with_the_same_figures(method, most, whole, tmp_path):
     with pytest.raises(Killed):
         make_loop(method).run(Deadly(str(tmp_path / "cut"), most))
     again = make_loop(method).run(Folder(str(tmp_path / "cut")))
-    assert show(again) == show(whole)
+    assert show(again) == show(whole(method))
 
 
 @pytest.mark.parametrize("method", HEADS)
-def test_by_the_captions_alone_every_head_is_the_frozen_model(method, tmp_path):
-    _, frozen = run("frozen", tmp_path / "frozen")
-    _, table = run(method, tmp_path / "head")
+def test_by_the_captions_alone_every_head_is_the_frozen_model(method, whole):
+    frozen, table = whole("frozen"), whole(method)
 
     def of_text(table: pa.Table) -> list:
         return [str(row) for row in table.to_pylist() if row["figure"].startswith(TEXT)]
@@ -133,7 +141,7 @@ def test_without_the_synthetic_positive_nothing_but_the_anchors_train(tmp_path):
     assert not torch.equal(anchored.learner.composer.theta_DD, new.composer.theta_DD)
 
 
-@pytest.mark.parametrize("dim", [512, 768])
+@pytest.mark.parametrize("dim", [512, pytest.param(768, marks=pytest.mark.slow)])
 def test_a_trained_head_is_orthogonal(dim, tmp_path):
     options = {"head.steps": 20, "head.learning_rate": 0.02, "head.hidden": 8}
     loop, _ = run("compo-realign", tmp_path, make_stream(1, dim=dim), **options)

@@ -83,6 +83,7 @@ def test_ranks_have_the_weights_of_one_process(alone, tmp_path):
                 assert all(torch.equal(one, other) for one, other in both), f"{name}: ranks differ"
 
 
+@pytest.mark.slow
 def test_ranks_in_parts_have_the_weights_of_one_process(alone, tmp_path):
     for ranks in on_ranks(measure, tmp_path, str(tmp_path), {"accumulate": 2}).values():
         assert_same(ranks[0], alone)

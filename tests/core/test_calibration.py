@@ -83,7 +83,7 @@ def test_what_a_few_words_happen_to_cost_is_no_order(monkeypatch):
     """Conditions do not differ on the whole, but in each of them each of 25 words does, as it may happen."""
     monkeypatch.setattr(calibration, "NUM_DRAWS", 200)
     found, of_pictures = [], []
-    for seed in range(40):
+    for seed in range(20):
         rng = np.random.default_rng(seed)
         word_P = rng.choice(25, 600, p=np.arange(1, 26) / 325)
         drops = {
@@ -93,14 +93,14 @@ def test_what_a_few_words_happen_to_cost_is_no_order(monkeypatch):
         [total, *_] = calibrate(drops, np.full(600, OBJECT), np.arange(600), word_P, nonces_P, seed)
         found.append(find_sign(total, "nonce_over_same"))
         of_pictures.append(total["nonce_over_same_low"] > 0 or total["nonce_over_same_high"] < 0)
-    assert sum(map(abs, found)) <= 4 and sum(of_pictures) >= 20
+    assert sum(map(abs, found)) <= 3 and sum(of_pictures) >= 10
 
 
 def test_what_a_few_nonces_happen_to_cost_is_no_order(monkeypatch):
     """300 words, but each of 14 nonces costs something of its own, and every word has two of them."""
     monkeypatch.setattr(calibration, "NUM_DRAWS", 100)
     found, of_words = [], []
-    for seed in range(40):
+    for seed in range(20):
         rng = np.random.default_rng(seed)
         word_P, own_14 = rng.integers(300, size=1500), 0.03 * rng.standard_normal(14)
         pair_W2 = np.array([rng.permutation(14)[:2] for _ in range(300)])
@@ -111,7 +111,7 @@ def test_what_a_few_nonces_happen_to_cost_is_no_order(monkeypatch):
         )
         found.append(find_sign(total, "nonce_over_same"))
         of_words.append(total["nonce_over_same_words_low"] > 0 or total["nonce_over_same_words_high"] < 0)
-    assert sum(map(abs, found)) <= 4 < 15 <= sum(of_words)
+    assert sum(map(abs, found)) <= 3 < 8 <= sum(of_words)
 
 
 def test_equal_groups_have_students_interval_of_their_means():

@@ -49,7 +49,7 @@ def test_more_pairs_come_nearer_to_the_truth_from_below():
 
 def test_intervals_cover_what_is_expected_at_this_number_of_pairs():
     """Fresh data sets; refits see fewer different pairs, so the intervals are wide rather than narrow."""
-    fresh = [bound(*gaussians(160, 32, 1.0, seed), refits=20) for seed in range(60)]
+    fresh = [bound(*gaussians(160, 32, 1.0, seed), refits=20) for seed in range(40)]
     values = np.array([one.value for one in fresh])
     covered = np.mean([one.low <= values.mean() <= one.high for one in fresh])
     reach = np.mean([(one.high - one.low) / 2 / 1.96 for one in fresh])

@@ -21,7 +21,7 @@ from raycomp.words import OPERATIONS, REPLACE, SWAP
 from raycomp.worlds.captions import TEMPLATES, describe
 from raycomp.worlds.scenes import SIZES, Scene, draw_scene
 
-NUM_SCENES = 96
+NUM_SCENES = 48
 MANY = 100
 PAIRS = ((0, 1), (1, -1), (0, -1))
 ALIKE = ("shape", "colour", "both")

@@ -285,6 +285,7 @@ def tiny_model(tmp_path_factory) -> str:
 
 
 @pytest.mark.ray
+@pytest.mark.engine
 def test_vllm_answers_in_the_schema_and_nothing_is_asked_twice(ray_cluster, tmp_path, tiny_model):
     captions = [f"A dog number {i} on a red car." for i in range(23)]
     tables = [make_prompts(captions, 0), make_prompts(["word " * 8000], 1)]

@@ -204,6 +204,7 @@ def test_an_evaluation_must_use_other_names():
 
 
 @pytest.mark.ray
+@pytest.mark.slow
 def test_two_workers_have_the_figures_of_one(ray_cluster, world, tmp_path):
     options = {**WHERE, "train.held_out": "0.29"}
     for name, where in {"1": {"cluster.executor": "local"}, "2": {"train.workers": 2}}.items():

@@ -68,7 +68,7 @@ def run_rank(rank: int, num_ranks: int, folder: str) -> None:
     dist.destroy_process_group()
 
 
-@pytest.mark.parametrize("num_ranks", [2, 3])
+@pytest.mark.parametrize("num_ranks", [2, pytest.param(3, marks=pytest.mark.slow)])
 def test_ranks_give_the_gradient_of_one_process(num_ranks: int, tmp_path: Path) -> None:
     expected = find_gradients(0, 1)
     mp.spawn(run_rank, (num_ranks, str(tmp_path)), nprocs=num_ranks)

@@ -34,9 +34,16 @@ def out(tmp_path, bucket, request) -> Folder:
     return Folder(f"{bucket}/train" if getattr(request, "param", "") == "s3" else str(tmp_path / "out"))
 
 
-@pytest.mark.parametrize("out", ["disk", "s3"], indirect=True)
 @pytest.mark.parametrize(
-    "options", [{}, {"accumulate": 3}, {"lora_rank": 2}, {"freeze": ("image", "text:2")}]
+    ("out", "options"),
+    [
+        ("disk", {}),
+        ("disk", {"accumulate": 3}),
+        ("disk", {"lora_rank": 2}),
+        ("disk", {"freeze": ("image", "text:2")}),
+        ("s3", {}),
+    ],
+    indirect=["out"],
 )
 def test_a_stopped_training_goes_on_to_the_same_bits(model, out, options):
     whole = make_trainer(model, **options)
