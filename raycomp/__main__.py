@@ -4,4 +4,5 @@ import sys
 
 from raycomp.cli import main
 
-sys.exit(main())
+if __name__ == "__main__":  # not in a process that this one starts
+    sys.exit(main())

@@ -202,7 +202,7 @@ def test_an_own_method_has_the_figures_of_the_built_in_one(methods, tmp_path):
         ("methods.py:Useless", "methods.py:Useless: must name a class with start_task, step, end, find_keys"),
         ("methods.py:Missing", "methods.py:Missing: must name a class with start_task, step, end, find_keys"),
         ("gone.py:Plain", "no such file; it must be a Python file, FILE.py:NAME"),
-        ("finetuned", "must be one of frozen, "),
+        ("finetuned", "must be one of all, frozen, "),
         ("methods.py:Plain,again.py:Plain", "method='Plain': must be a name that no other method has"),
     ],
 )

@@ -87,7 +87,7 @@ def find_method(name: str) -> Method:
     ValueError, one line, for an unknown method and for a class that is not a ``Learner``.
     """
     if not is_own(name):
-        check_choice("method", name, tuple(METHODS), ", or FILE.py:NAME")
+        check_choice("method", name, ("all", *METHODS), ", or FILE.py:NAME")
         return METHODS[name]
     kind = load_own("method", name)
     missing = [one for one in _LEARNER if not callable(getattr(kind, one, None))]

@@ -1,14 +1,18 @@
 """The demo: a small CLIP learns from a random half of a rendered corpus, from the best half by alignment, and
 from the half that raycomp keeps.
 
-It runs the same commands as real data, one after another; only the models, the images and the test set are
-small. Curation runs on Ray.
+It runs the same commands as real data; only the models, the images and the test set are small. Curation runs
+on Ray. The three trainings run at the same time, each in a process with one thread.
 """
 
 import json
+import os
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, replace
+from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -163,14 +167,15 @@ def _train_halves(
         sources[name] = f"{out}/selected/{name}"
         settings = {"select.rule": rule, "seed": seed, "materialize": False}
         select(f"{out}/curated", settings, sources[name], _say_nothing)
-    for name in NAMES:
-        config = TrainConfig(input=sources[name], model=start, train=fit)
-        # One thread: as fast for so small a model, and the weights are the same on any number of cores.
-        trained_on = train(config, f"{out}/trained/{name}", _say_nothing, num_threads=1)
-        loss = f"loss {trained_on['first_loss']:.3f} to {trained_on['last_loss']:.3f}"
-        clock.report(f"trained on {NAMES[name]}: {STEPS} steps, {loss}; {out}/trained/{name}/report.html")
-        _evaluate(ModelConfig(weights=f"{out}/trained/{name}"), world, f"{out}/evaluated/{name}", out, seed)
-        clock.report(f"evaluated: {out}/evaluated/{name}/report.html")
+    configs = [TrainConfig(input=sources[name], model=start, train=fit) for name in NAMES]
+    learn = partial(_train_and_evaluate, out, _make_evaluation(world, out, seed))
+    num_processes = min(len(configs), len(os.sched_getaffinity(0)))
+    with ProcessPoolExecutor(num_processes, get_context("spawn")) as pool:
+        for name, run in zip(NAMES, pool.map(learn, NAMES, configs), strict=True):
+            loss = f"loss {run['first_loss']:.3f} to {run['last_loss']:.3f}"
+            clock.report(
+                f"trained on {NAMES[name]}: {run['steps']} steps, {loss}; {out}/trained/{name}/report.html"
+            )
     folders = [f"{out}/evaluated/{name}" for name in NAMES]
     compare(folders, f"{out}/compared", _say_nothing)
     figures = [None, *(find_figures(folders[0], other) for other in folders[1:])]
@@ -179,18 +184,27 @@ def _train_halves(
     return {name: Half(name, *count, own) for name, count, own in found}
 
 
-def _evaluate(model: ModelConfig, world: World, folder: str, out: str, seed: int) -> None:
-    """Evaluate a model on unseen scenes and pairs."""
+def _train_and_evaluate(
+    out: str, evaluation: EvaluateConfig, name: str, config: TrainConfig
+) -> dict[str, Any]:
+    """Train on a half and evaluate the model; return the record of the training."""
+    # One thread: as fast for so small a model, and the weights are the same on any number of cores.
+    run = train(config, f"{out}/trained/{name}", _say_nothing, num_threads=1)
+    model = ModelConfig(weights=f"{out}/trained/{name}")
+    evaluate(replace(evaluation, model=model), f"{out}/evaluated/{name}", _say_nothing)
+    return run
+
+
+def _make_evaluation(world: World, out: str, seed: int) -> EvaluateConfig:
+    """Return the evaluation on unseen scenes and pairs; write the scenes if they are missing."""
     test_set = Path(out, "exam")
     if not (test_set / world_benchmark.FILE).is_file():  # written last
         write_test_set(str(test_set), NUM_SCENES, seed + TEST_SEED)
-    config = EvaluateConfig(
-        model,
-        (world_benchmark.NAME, retrieval.NAME),
+    return EvaluateConfig(
+        benchmarks=(world_benchmark.NAME, retrieval.NAME),
         world=BenchmarkConfig(str(test_set)),
         retrieval=RetrievalConfig(world.held_out),
     )
-    evaluate(config, folder, _say_nothing)
 
 
 def _say_nothing(line: str) -> None:
