@@ -2,14 +2,14 @@
 from the half that raycomp keeps.
 
 It runs the same commands as real data; only the models, the images and the test set are small. Curation runs
-on Ray. The three trainings run at the same time, each in a process with one thread.
+on Ray. The trainings and the writing of negatives run at the same time, a process for each.
 """
 
 import json
 import os
 import time
-from collections.abc import Callable, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Executor, ProcessPoolExecutor
 from dataclasses import asdict, replace
 from functools import partial
 from multiprocessing import get_context
@@ -98,8 +98,18 @@ def demo(out: str, seed: int = 0, say: Callable[[str], None] = print) -> dict[st
     world, trained = _make(out, seed, clock)
     config = make_config(world, trained)
     curated = curate(config, f"{out}/curated", clock.report, lambda scores: make_tables(scores, config))
-    halves = _train_halves(trained, world, out, seed, clock)
-    written = negatives(NegativesConfig(input=f"{out}/curated"), f"{out}/negatives", _say_nothing)
+    sources = _select_halves(out, seed)
+    with ProcessPoolExecutor(min(len(NAMES), len(os.sched_getaffinity(0))), get_context("spawn")) as pool:
+        learning = _start_trainings(pool, sources, trained, world, out, seed)
+        writing = pool.submit(
+            negatives, NegativesConfig(input=f"{out}/curated"), f"{out}/negatives", _say_nothing
+        )
+        for name, run in zip(NAMES, learning, strict=True):
+            loss = f"loss {run['first_loss']:.3f} to {run['last_loss']:.3f}"
+            report = f"{out}/trained/{name}/report.html"
+            clock.report(f"trained on {NAMES[name]}: {run['steps']} steps, {loss}; {report}")
+        written = writing.result()
+    halves = _compare_halves(sources, out)
     clock.report(f"{written['written']:,} hard negatives of the kept captions: {out}/negatives/report.html")
     runs = {"curated": curated, "negatives": written}
     _write_index(trained, halves, runs, list_examples(curated, f"{out}/curated", world.curate), out)
@@ -156,26 +166,30 @@ def make_config(world: World, trained: TrainedScorer) -> CurateConfig:
     )
 
 
-def _train_halves(
-    trained: TrainedScorer, world: World, out: str, seed: int, clock: _Clock
-) -> dict[str, Half]:
-    """Train a CLIP on each half from the same weights, evaluate and compare them; return them by name."""
-    fit = replace(FIT, steps=STEPS, crop=(1.0, 1.0), seed=seed + _START_SEED)
-    start = ModelConfig(trained.scorer.model, f"random:{fit.seed}")
+def _select_halves(out: str, seed: int) -> dict[str, str]:
+    """Return the folder of each half, by name."""
     sources = {CHOSEN: f"{out}/curated"}
     for name, rule in ((RANDOM, "random"), (ALIGNMENT, "align_only")):
         sources[name] = f"{out}/selected/{name}"
         settings = {"select.rule": rule, "seed": seed, "materialize": False}
         select(f"{out}/curated", settings, sources[name], _say_nothing)
+    return sources
+
+
+def _start_trainings(
+    pool: Executor, sources: dict[str, str], trained: TrainedScorer, world: World, out: str, seed: int
+) -> Iterator[dict[str, Any]]:
+    """Train a CLIP on each half from the same weights and evaluate it; return the records, in the order of
+    ``NAMES``, as they end."""
+    fit = replace(FIT, steps=STEPS, crop=(1.0, 1.0), seed=seed + _START_SEED)
+    start = ModelConfig(trained.scorer.model, f"random:{fit.seed}")
     configs = [TrainConfig(input=sources[name], model=start, train=fit) for name in NAMES]
     learn = partial(_train_and_evaluate, out, _make_evaluation(world, out, seed))
-    num_processes = min(len(configs), len(os.sched_getaffinity(0)))
-    with ProcessPoolExecutor(num_processes, get_context("spawn")) as pool:
-        for name, run in zip(NAMES, pool.map(learn, NAMES, configs), strict=True):
-            loss = f"loss {run['first_loss']:.3f} to {run['last_loss']:.3f}"
-            clock.report(
-                f"trained on {NAMES[name]}: {run['steps']} steps, {loss}; {out}/trained/{name}/report.html"
-            )
+    return pool.map(learn, NAMES, configs)
+
+
+def _compare_halves(sources: dict[str, str], out: str) -> dict[str, Half]:
+    """Compare the trained models; return the halves by name."""
     folders = [f"{out}/evaluated/{name}" for name in NAMES]
     compare(folders, f"{out}/compared", _say_nothing)
     figures = [None, *(find_figures(folders[0], other) for other in folders[1:])]
