@@ -13,6 +13,7 @@ from raycomp.data.paths import RUN, ShardPath, absolute_uri, find_infos, join_ur
 from raycomp.data.stores import split_uri
 
 FORMATS = {".tar": "tar", ".parquet": "parquet"}
+_PACK = "; docs/quickstart.md packs images with captions into shards"
 CLIP_RETRIEVAL = "clip_retrieval"
 
 _NAMED = re.compile(r"([A-Za-z0-9_-]+)=(.+)", re.DOTALL)
@@ -205,7 +206,7 @@ def _list(filesystem: fs.FileSystem, item: str, info: fs.FileInfo | None, patter
         ]
     elif info.type == fs.FileType.File:
         if _format(item) is None:
-            raise ValueError(f"input={item!r}: must end in one of {', '.join(FORMATS)}")
+            raise ValueError(f"input={pattern!r}: must end in one of {', '.join(FORMATS)}{_PACK}")
         listed = files = [item]
     else:
         raise ValueError(f"input={pattern!r}: no such file or folder: {item}")
@@ -214,7 +215,8 @@ def _list(filesystem: fs.FileSystem, item: str, info: fs.FileInfo | None, patter
     shards = [file for file in shards if _format(file) == "tar" or posixpath.splitext(file)[0] not in tars]
     _refuse_files(pattern, listed, files, shards)
     if not shards:
-        raise ValueError(f"input={pattern!r}: {item} names no file that ends in one of {', '.join(FORMATS)}")
+        ends = ", ".join(FORMATS)
+        raise ValueError(f"input={pattern!r}: {item} names no file that ends in one of {ends}{_PACK}")
     if isinstance(filesystem, fs.LocalFileSystem):
         for file in shards:
             _check_file(file, pattern)
