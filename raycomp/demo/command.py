@@ -120,14 +120,14 @@ def demo(out: str, seed: int = 0, say: Callable[[str], None] = print) -> dict[st
 
 def _make(out: str, seed: int, clock: _Clock) -> tuple[World, TrainedScorer]:
     """Return the world and the tiny CLIP, existing or new."""
-    made = Path(out) / "made.json"
+    made, folder = Path(out) / "made.json", absolute_uri(out)  # made.json is valid in any working folder
     if made.is_file() and json.loads(made.read_text())["seed"] == seed:
         world, trained = _read_made(made)
         clock.report(f"little world and tiny CLIP: those in {out}")
     else:
-        world = make_world(f"{out}/world", seed)
+        world = make_world(f"{folder}/world", seed)
         clock.report(f"little world: shards of rendered scenes in {out}/world")
-        trained = _train(world, out, seed)
+        trained = _train(world, folder, seed)
         made.write_text(json.dumps({"seed": seed, "world": asdict(world), "trained": asdict(trained)}))
     clock.report(
         f"tiny CLIP: {len(trained.losses)} steps on {trained.num_train:,} clean pairs; recall@1 among "
