@@ -162,6 +162,45 @@ def slopes() -> Table:
     return make_slope_tables(list(runs.values()))[0]
 
 
+def continual_heads() -> Table:
+    """Methods on frozen embeddings, track ``world``: means over ten backbones, with paired differences."""
+    lines = [
+        line
+        for line in read_csv((RESULTS / "continual_heads_runs.csv").read_text())
+        if not line["tried"]  # development
+    ]
+    found: dict[str, dict[str, dict[str, float]]] = {}
+    for line in lines:
+        figures = {name: float(line[name] or "nan") for name in ("last", "learned", "forgetting_best")}
+        found.setdefault(line["method"], {})[line["seed"]] = figures
+
+    def differ(method: str, other: str, name: str) -> Estimate | None:
+        if method == other:
+            return None
+        return _estimate([found[method][seed][name] - found[other][seed][name] for seed in found[method]])
+
+    rows: list[list[Any]] = [
+        [
+            method,
+            *(float(np.mean([one[name] for one in runs.values()])) for name in ("last", "learned")),
+            differ(method, "frozen", "last"),
+            differ(method, "compo-realign", "last"),
+            float(np.mean([one["forgetting_best"] for one in runs.values()])),
+            differ(method, "compo-realign", "forgetting_best"),
+        ]
+        for method, runs in found.items()
+    ]
+    heads = (
+        "last, %",
+        "learned, %",
+        "last minus frozen",
+        "last minus compo-realign",
+        "forgetting",
+        "forgetting minus compo-realign",
+    )
+    return Table("", ["method", *(Column(head, digits=1) for head in heads)], rows)
+
+
 BLOCKS: dict[str, Callable[[], Table]] = {
     "pas-registered": registered,
     "pas-rules": rules,
@@ -170,6 +209,7 @@ BLOCKS: dict[str, Callable[[], Table]] = {
     "pas-text": text_only,
     "pas-faulty": faulty_shares,
     "fault-slopes": slopes,
+    "continual-heads": continual_heads,
 }
 
 
