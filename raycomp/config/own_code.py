@@ -27,9 +27,10 @@ def name_own(value: str) -> str:
 
 
 def load_own(option: str, value: str) -> Any:
-    """Return the object that FILE.py:NAME names. An unchanged file runs once in a process.
+    """Return the object that FILE.py:NAME names, None if the file has no such name. An unchanged file runs
+    once for each option and name in a process.
 
-    Raises ValueError, one line with the option, if there is no such file or name, or the file itself fails.
+    Raises ValueError, one line with the option, if there is no such file, or the file itself fails.
     """
     path = find_file(value)
     if not os.path.isfile(path):
