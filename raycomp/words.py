@@ -149,6 +149,12 @@ CAPTIONS = "captions"
 # The number of the pair's rows in an epoch, at least 1: one, or how often a subset names it.
 NUM_ROWS = "num_rows"
 NEGATIVE_IMAGES = "negative_images"
+# Columns of marks/: the reason why a row is dropped before shares are counted, and after the rule's gates.
+MARK, MARK_AFTER = "mark", "mark_after"
+FILTERED, FILTER_NULL, EXCLUDED, NEAR_DUPLICATE = "filtered", "filter_null", "excluded", "near_duplicate"
+MARK_REASONS = (FILTERED, FILTER_NULL, EXCLUDED, CONTAMINATED, NEAR_DUPLICATE)
+FILTERED_AFTER, FILTER_NULL_AFTER, EXCLUDED_AFTER = "filtered_after", "filter_null_after", "excluded_after"
+AFTER_REASONS = (FILTERED_AFTER, FILTER_NULL_AFTER, EXCLUDED_AFTER)
 GATE_REASONS = (DROPPED_ALIGNMENT, DROPPED_RANDOM, DROPPED_UNSCORED, DROPPED_ATTRIBUTION, DROPPED_CONTROL)
 
 # Baselines of a benchmark: some are text-only, others use another image.

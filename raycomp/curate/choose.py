@@ -16,7 +16,8 @@ import pyarrow as pa
 from raycomp.core.attribution import Moments, normalise_scores
 from raycomp.core.selection import parse_uids
 from raycomp.curate.config import SelectionRule
-from raycomp.curate.measures import Corpus, check_scores, corpus_columns, read_corpus
+from raycomp.curate.marks import ScoresFile
+from raycomp.curate.measures import Corpus, check_scores, corpus_columns, read_corpus, take_columns
 from raycomp.curate.rules import PAS
 from raycomp.curate.select import Gates, cut_gates, enters_attribute, judge_table
 from raycomp.data.arrow import add_columns
@@ -61,7 +62,7 @@ class Chosen:
 
 
 def choose(
-    scores: list[str], selection: SelectionRule, out: Folder, work: Folder, check: Callable[[], None]
+    scores: list[ScoresFile], selection: SelectionRule, out: Folder, work: Folder, check: Callable[[], None]
 ) -> Chosen:
     """Cut the gates over the files; write ``subset/`` to ``out`` and each shard's kept rows to ``work``.
 
@@ -72,7 +73,7 @@ def choose(
     moments = None
     if selection.rule.attribute_by == PAS:
         moments = reduce(Moments.merge, map_files(_pool_moments, scores, selection, gates))
-    jobs = [(uri, _kept_part(work, ordinal)) for ordinal, uri in enumerate(scores)]
+    jobs = [(file, _kept_part(work, ordinal)) for ordinal, file in enumerate(scores)]
     reasons: Counter = Counter()
     kept_per_shard: list[int] = []
 
@@ -112,66 +113,68 @@ def commit_once(
     return work.read_json(*names)
 
 
-def cut_pool(scores: list[str], pool: SelectionRule) -> dict[str, Any]:
+def cut_pool(scores: list[ScoresFile], pool: SelectionRule) -> dict[str, Any]:
     """Return the gate of the pool that is attributed, and the number of its rows in each file."""
     gates = _cut(scores, pool)
     return {"gates": gates.to_dict(), "sizes": list(map_files(_count_passing, scores, pool, gates))}
 
 
 def load_pool(
-    item: tuple[int, str], selection: SelectionRule, gates: Gates, block_rows: int
+    item: tuple[int, ScoresFile], selection: SelectionRule, gates: Gates, block_rows: int
 ) -> Iterator[pa.Table]:
     """Yield the rows of one aligned file that are in the pool."""
-    ordinal, uri = item
+    ordinal, file = item
     columns = [POSITION, UID, STATUS, CAPTION, ALIGNMENT, IMAGE_EMBEDDING]
-    table = read_columns(uri, columns)
-    reason_N, _ = judge_table(table.select(corpus_columns(selection, with_attribute=False)), selection, gates)
-    table = table.filter(pa.array(reason_N == KEPT))
+    table = file.read(columns)
+    reason_N, _ = judge_table(take_columns(table, selection, with_attribute=False), selection, gates)
+    table = table.select(columns).filter(pa.array(reason_N == KEPT))
     table = add_columns(table, {SHARD_ORDINAL: pa.array([ordinal] * len(table), pa.int32())})
     for start in range(0, len(table), block_rows):
         yield table.slice(start, block_rows)
 
 
-def _cut(scores: list[str], selection: SelectionRule) -> Gates:
+def _cut(scores: list[ScoresFile], selection: SelectionRule) -> Gates:
     """Cut the gates of a selection rule over all files; every pass reads each file."""
     return cut_gates(
         selection, lambda *measure: map_files(_measure, scores, selection, *measure, fold=add_counts)
     )
 
 
-def _measure(uri: str, selection: SelectionRule, measure: Callable, with_attribute: bool, *args: Any) -> Any:
-    return measure(_load(uri, selection, with_attribute), selection, *args)
+def _measure(
+    file: ScoresFile, selection: SelectionRule, measure: Callable, with_attribute: bool, *args: Any
+) -> Any:
+    return measure(_load(file, selection, with_attribute), selection, *args)
 
 
-def _load(uri: str, selection: SelectionRule, with_attribute: bool) -> Corpus:
-    table = read_columns(uri, corpus_columns(selection, with_attribute))
-    check_scores(table, uri)
+def _load(file: ScoresFile, selection: SelectionRule, with_attribute: bool) -> Corpus:
+    table = file.read(corpus_columns(selection, with_attribute))
+    check_scores(table, file.uri)
     return read_corpus(table, selection)
 
 
-def _count_passing(uri: str, selection: SelectionRule, gates: Gates) -> int:
-    reason_N, _ = judge_table(read_columns(uri, corpus_columns(selection, False)), selection, gates)
+def _count_passing(file: ScoresFile, selection: SelectionRule, gates: Gates) -> int:
+    table = take_columns(file.read(corpus_columns(selection, False)), selection, False)
+    reason_N, _ = judge_table(table, selection, gates)
     return int((reason_N == KEPT).sum())
 
 
-def _pool_moments(uri: str, selection: SelectionRule, gates: Gates) -> Moments:
-    corpus = _load(uri, selection, True)
+def _pool_moments(file: ScoresFile, selection: SelectionRule, gates: Gates) -> Moments:
+    corpus = _load(file, selection, True)
     return Moments.of(corpus.measures[PAS][enters_attribute(corpus, selection, gates)])
 
 
 def _write_kept(
-    job: tuple[str, str], selection: SelectionRule, gates: Gates, moments: Moments | None
+    job: tuple[ScoresFile, str], selection: SelectionRule, gates: Gates, moments: Moments | None
 ) -> tuple[Counter, pa.Table]:
     """Write one file's kept rows; return the number of rows by reason, and the subset's statistics.
 
     ``moments``: under cpi the moments of the PAS that the attribute gate ranks, so that ``score`` is that of
     Eq. 5; else none.
     """
-    uri, part = job
-    wanted = corpus_columns(selection, True)
+    file, part = job
     kept = [KEY, SHARD, POSITION, IMAGE_SHA256, CAPTION, MEAN_PAS]
-    table = read_columns(uri, list(dict.fromkeys([*wanted, *kept])))
-    reason_N, score_N = judge_table(table.select(wanted), selection, gates)
+    table = file.read(list(dict.fromkeys([*corpus_columns(selection, True), *kept])))
+    reason_N, score_N = judge_table(take_columns(table, selection, True), selection, gates)
     if moments is not None:
         score_N = normalise_scores(score_N, moments.mean, moments.std)
     table = table.append_column(SCORE, pa.array(score_N)).filter(pa.array(reason_N == KEPT))

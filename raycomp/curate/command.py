@@ -16,6 +16,7 @@ from raycomp.curate.config import (
     find_selection,
     read_config,
 )
+from raycomp.curate.marks import ScoresFile, mark_rows, pair_marks
 from raycomp.curate.materialize import materialize
 from raycomp.curate.measures import check_own_columns
 from raycomp.curate.plan import plan
@@ -98,7 +99,8 @@ def curate(
                 "scores": run.folder.at("scores"),
             }
             tables = extra_tables(scores) if extra_tables else []
-            _choose(run, config, shards, scores, stats["align"].statuses, sections, tables, say)
+            files = pair_marks(scores, config, run.folder)
+            _choose(run, config, shards, files, stats["align"].statuses, sections, tables, say)
     return run.record
 
 
@@ -151,11 +153,12 @@ def select(source: str, settings: Mapping[str, Any], out: str, say: Say = print)
             say=say,
             num_bytes=lambda: count_bytes(shards) if config.materialize else 0,
         ):
-            _check_pool(scores, config, read_config(curated["config"]))
+            files = mark_rows(scores, config, run.folder)
+            _check_pool(files, config, read_config(curated["config"]))
             known = [name for name in ("scorer_check", "coverage") if name in curated]
             sections: dict[str, Any] = {name: curated[name] for name in known}
             sections["scores"] = origin.at("scores")
-            _choose(run, config, shards, scores, {OK: curated["funnel"]["read"]}, sections, [], say)
+            _choose(run, config, shards, files, {OK: curated["funnel"]["read"]}, sections, [], say)
     return run.record
 
 
@@ -163,7 +166,7 @@ def _choose(
     run: Run,
     config: CurateConfig,
     shards: list[ShardPath],
-    scores: list[str],
+    scores: list[ScoresFile],
     read: Mapping[str, int],
     sections: dict[str, Any],
     tables: list[Table],
@@ -185,7 +188,7 @@ def _choose(
         **sections,
     )
     if wants_shards(config, run.folder):
-        materialize(choice, shards, scores, run.folder, run.work)
+        materialize(choice, shards, [file.uri for file in scores], run.folder, run.work)
     page = draw_report(run.record, selection, choice, scores, shards, tables)
     run.report(f"kept {choice.num_kept:,} of {sum(read.values()):,} rows", page)
 
@@ -211,7 +214,7 @@ def wants_shards(config: CurateConfig, folder: Folder) -> bool:
     return config.materialize
 
 
-def _check_pool(scores: list[str], config: CurateConfig, scored: CurateConfig) -> None:
+def _check_pool(scores: list[ScoresFile], config: CurateConfig, scored: CurateConfig) -> None:
     """Raise ValueError if DataComp's rule keeps ties at the first gate that were not attributed."""
     compat = config.select.datacomp_compat and find_rule(config.select.rule).attribute_by
     if not compat or scored.select.datacomp_compat or scored.pool == 1:

@@ -6,11 +6,11 @@ import pyarrow as pa
 
 from raycomp.core.selection import Threshold
 from raycomp.curate.config import CurateConfig, find_selection, read_config
-from raycomp.curate.measures import corpus_columns
+from raycomp.curate.marks import ScoresFile, list_marked
+from raycomp.curate.measures import corpus_columns, take_columns
 from raycomp.curate.rules import DRAW, find_rule
 from raycomp.curate.select import Gates, judge_table
-from raycomp.data.parquet import find_rows, read_columns, read_schema
-from raycomp.data.runs import list_scores
+from raycomp.data.parquet import find_rows, read_schema
 from raycomp.language.nonce import make_counterfactual
 from raycomp.table import format_facts
 from raycomp.words import (
@@ -40,20 +40,20 @@ def explain_sample(run: dict[str, Any], source: str, uid: str) -> str | None:
     others in one line.
     """
     config, gates = read_config(run["config"]), Gates.from_dict(run["gates"])
-    found = [(uri, row) for uri in list_scores(run, source) for row in find_rows(uri, UID, uid)]
+    found = [(file, row) for file in list_marked(run, source) for row in find_rows(file.uri, UID, uid)]
     if not found:
         return None
-    tables = [_read_whole(uri, config).slice(row, 1) for uri, row in found]
+    tables = [_read_whole(file, config).slice(row, 1) for file, row in found]
     reported = next((table for table in tables if table[STATUS][0].as_py() in ALIGNED_STATUSES), tables[0])
     others = [table for table in tables if table is not reported]
     return "\n".join([*_report(reported, config, gates), *map(_report_other, others)])
 
 
-def _read_whole(uri: str, config: CurateConfig) -> pa.Table:
+def _read_whole(file: ScoresFile, config: CurateConfig) -> pa.Table:
     """Return all columns of a scores file; UserError if a column that explains a sample is missing."""
     columns = corpus_columns(find_selection(config), with_attribute=True)
     wanted = [SHARD, POSITION, CAPTION, PHRASES, IMAGE_EMBEDDING, *columns]
-    return read_columns(uri, list(dict.fromkeys([*read_schema(uri).names, *wanted])))
+    return file.read(list(dict.fromkeys([*read_schema(file.uri).names, *wanted])))
 
 
 def _report_other(table: pa.Table) -> str:
@@ -70,9 +70,7 @@ def _report(table: pa.Table, config: CurateConfig, gates: Gates) -> list[str]:
         for phrase in (column in table.column_names and table[column].to_pylist()[0]) or []:
             lines += _describe_phrase(row[CAPTION], phrase)
     selection = find_selection(config)
-    reason_N, score_N = judge_table(
-        table.select(corpus_columns(selection, with_attribute=True)), selection, gates
-    )
+    reason_N, score_N = judge_table(take_columns(table, selection, with_attribute=True), selection, gates)
     lines += ["", *_describe_gates(row, float(score_N[0]), config, gates)]
     reason = reason_N[0]
     lines.append(f"kept: {'yes' if reason == KEPT else 'no, ' + reason}")

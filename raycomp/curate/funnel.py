@@ -5,23 +5,48 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from raycomp.words import (
+    AFTER_REASONS,
+    CONTAMINATED,
     DROPPED_ALIGNMENT,
     DROPPED_ATTRIBUTION,
     DROPPED_CONTROL,
     DROPPED_RANDOM,
     DROPPED_UNSCORED,
+    EXCLUDED,
+    EXCLUDED_AFTER,
+    FILTER_NULL,
+    FILTER_NULL_AFTER,
+    FILTERED,
+    FILTERED_AFTER,
     GATE_REASONS,
     KEPT,
+    MARK_REASONS,
+    NEAR_DUPLICATE,
 )
 
 READ = "read"
-CORPUS = "have an alignment (the corpus)"
+ALIGNED, _IS_CORPUS = "have an alignment", " (the corpus)"
+# The steps that marks add before the corpus, with their reasons.
+_MARK_STEPS = (
+    ("pass the filter", (FILTERED, FILTER_NULL)),
+    ("are not excluded", (EXCLUDED,)),
+    ("are not contaminated", (CONTAMINATED,)),
+    ("are not near-duplicates", (NEAR_DUPLICATE,)),
+)
 REASON_WORDS = {
     DROPPED_RANDOM: "not drawn",
     DROPPED_ALIGNMENT: "below the alignment gate",
     DROPPED_UNSCORED: "no score for the attribution gate",
     DROPPED_ATTRIBUTION: "below the attribution gate",
     DROPPED_CONTROL: "below the gate of the rule",
+    FILTERED: "the filter is false",
+    FILTER_NULL: "the filter is null",
+    EXCLUDED: "in the exclusion list",
+    CONTAMINATED: "contaminated: also in a test set",
+    NEAR_DUPLICATE: "near-duplicate of a row that stays",
+    FILTERED_AFTER: "past the gates, but the filter is false",
+    FILTER_NULL_AFTER: "past the gates, but the filter is null",
+    EXCLUDED_AFTER: "past the gates, but in the exclusion list",
 }
 
 
@@ -37,20 +62,25 @@ class FunnelRow:
 def make_funnel(reasons: Mapping[str, int]) -> list[FunnelRow]:
     """Return the steps from ``read`` to ``kept`` from the number of rows of each drop reason (and ``kept``).
 
-    A reason that belongs to no gate is a status, lost before the corpus. The gates follow in their order. A
-    gate that lost no row is omitted, except the last, which leads to ``kept``.
+    A reason that belongs to no gate and no mark is a status, lost before the corpus. Marks follow, then the
+    gates in their order. A step that lost no row is omitted, except the last, which leads to ``kept``.
     """
-    statuses = sorted(set(reasons) - {KEPT, *GATE_REASONS}, key=lambda r: (-reasons[r], r))
-    steps = [
-        (CORPUS, statuses),
+    known = {KEPT, *GATE_REASONS, *MARK_REASONS, *AFTER_REASONS}
+    statuses = sorted(set(reasons) - known, key=lambda r: (-reasons[r], r))
+    marked = [(name, lost) for name, lost in _MARK_STEPS if any(reasons.get(reason) for reason in lost)]
+    *before, (last, lost_by) = [(ALIGNED, tuple(statuses)), *marked]
+    corpus = f"{last}{_IS_CORPUS}"
+    steps: list[tuple[str, Sequence[str]]] = [
+        *before,
+        (corpus, lost_by),
         ("pass the alignment gate", [DROPPED_ALIGNMENT]),
         ("have a score", [DROPPED_UNSCORED]),
-        (KEPT, [DROPPED_RANDOM, DROPPED_ATTRIBUTION, DROPPED_CONTROL]),
+        (KEPT, [DROPPED_RANDOM, DROPPED_ATTRIBUTION, DROPPED_CONTROL, *AFTER_REASONS]),
     ]
     rows = [FunnelRow(READ, sum(reasons.values()))]
     for name, lost_by in steps:
         lost = tuple((reason, reasons[reason]) for reason in lost_by if reasons.get(reason))
-        if lost or name in (CORPUS, KEPT):
+        if lost or name in (ALIGNED, corpus, KEPT):
             rows.append(FunnelRow(name, rows[-1].rows - sum(n for _, n in lost), lost))
     return rows
 

@@ -20,6 +20,8 @@ from raycomp.words import (
     CAPTION,
     CONTENT,
     CONTENT_WORDS,
+    MARK,
+    MARK_AFTER,
     MEAN_PAS,
     PER_TARGET,
     PHRASES,
@@ -32,7 +34,7 @@ from raycomp.words import (
 
 @dataclass(frozen=True)
 class Corpus:
-    """The rows of one scores file that have an alignment: M of its N rows."""
+    """The rows of one scores file that have an alignment and no mark: M of its N rows."""
 
     row_M: np.ndarray
     uid_M2: np.ndarray
@@ -57,6 +59,22 @@ def corpus_columns(selection: SelectionRule, with_attribute: bool) -> list[str]:
     return list(dict.fromkeys(columns))
 
 
+def take_columns(table: pa.Table, selection: SelectionRule, with_attribute: bool) -> pa.Table:
+    """Return the columns that the rule's gates read, and the marks if the table has any.
+
+    Without attribution, as for the pool, rows with a mark after the gates count like others.
+    """
+    wanted = (MARK, MARK_AFTER) if with_attribute else (MARK,)
+    marks = [name for name in wanted if name in table.column_names]
+    return table.select([*corpus_columns(selection, with_attribute), *marks])
+
+
+def find_corpus(table: pa.Table) -> np.ndarray:
+    """Return which rows of a scores table have an alignment and no mark, bool [N]."""
+    counts_N = table[ALIGNMENT].is_valid().to_numpy()
+    return counts_N & table[MARK].is_null().to_numpy() if MARK in table.column_names else counts_N
+
+
 def check_scores(table: pa.Table, said: str) -> None:
     """Raise UserError, naming the file ``said`` and the column, if a score is NaN or infinite.
 
@@ -72,8 +90,8 @@ def check_scores(table: pa.Table, said: str) -> None:
 
 
 def read_corpus(table: pa.Table, selection: SelectionRule) -> Corpus:
-    """Take the corpus rows out of a scores table with ``corpus_columns``."""
-    row_M = np.flatnonzero(table[ALIGNMENT].is_valid().to_numpy())
+    """Take the corpus rows out of a scores table with ``corpus_columns``, and its marks if it has any."""
+    row_M = np.flatnonzero(find_corpus(table))
     taken = table.take(pa.array(row_M))
     measures = {ALIGNMENT: taken[ALIGNMENT].to_numpy(), PAS: np.full(len(row_M), np.nan, np.float32)}
     if PHRASES in table.column_names:

@@ -14,7 +14,8 @@ from raycomp.core.metrics import auc
 from raycomp.curate.choose import Chosen
 from raycomp.curate.config import SelectionRule
 from raycomp.curate.funnel import make_funnel
-from raycomp.curate.measures import corpus_columns
+from raycomp.curate.marks import ScoresFile
+from raycomp.curate.measures import corpus_columns, take_columns
 from raycomp.curate.page import render_curate
 from raycomp.curate.select import Gates, judge_table
 from raycomp.curate.summary import Summary, choose_shown, merge, summarise
@@ -52,14 +53,14 @@ def draw_report(
     run: dict[str, Any],
     selection: SelectionRule,
     choice: Chosen,
-    scores: list[str],
+    scores: list[ScoresFile],
     shards: list[ShardPath],
     extra_tables: list[Table],
 ) -> str:
     """Return the page of the run with record ``run``. Without ``shards`` the photos are grey tiles."""
     parts = map_files(summarise_scores, scores, selection, choice.gates, label="report", fold=_merge_all)
     summary = reduce(merge, parts, Summary())
-    photos = _fetch_photos(summary, shards, scores)
+    photos = _fetch_photos(summary, shards, [file.uri for file in scores])
     fingerprint = ", ".join(f"{name} {value}" for name, value in run["fingerprint"].items())
     # The page derives the rows that a gate lacked from the summary.
     shown = {**run, "fingerprint": fingerprint, "warnings": describe_dropped("input", choice.reasons)}
@@ -115,11 +116,11 @@ def check_scorer(stats: Stats) -> dict[str, Any] | None:
     }
 
 
-def summarise_scores(uri: str, selection: SelectionRule, gates: Gates) -> Summary:
+def summarise_scores(file: ScoresFile, selection: SelectionRule, gates: Gates) -> Summary:
     """Return the summary of one scores file; its samples are drawn independently of those of a rule."""
     wanted = corpus_columns(selection, with_attribute=True)
-    table = read_columns(uri, list(dict.fromkeys([*_COLUMNS, *wanted])))
-    reason_N, score_N = judge_table(table.select(wanted), selection, gates)
+    table = file.read(list(dict.fromkeys([*_COLUMNS, *wanted])))
+    reason_N, score_N = judge_table(take_columns(table, selection, with_attribute=True), selection, gates)
     return summarise(table, reason_N, score_N, ~selection.seed)
 
 

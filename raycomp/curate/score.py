@@ -17,6 +17,7 @@ from raycomp.config import UserError
 from raycomp.curate.choose import commit_once, cut_pool, load_pool
 from raycomp.curate.config import CurateConfig, SelectionRule, find_pool_selection
 from raycomp.curate.dedupe import mark_duplicates
+from raycomp.curate.marks import mark_rows, pair_marks
 from raycomp.curate.select import Gates
 from raycomp.curate.stages import align_stages, attribute_stages
 from raycomp.data.arrow import FAULTS, SHUFFLED_ALIGNMENT, add_columns, hash_images
@@ -117,7 +118,7 @@ def score(scoring: Scoring) -> dict[str, Stats]:
         conflicts = mark_duplicates(aligned, sum(statuses.values()), scoring.work)[UID_CONFLICT]
         unlike = {OK: statuses[OK] - conflicts, UID_CONFLICT: conflicts} if conflicts else {}
         check_bad_rows("input", {**statuses, **unlike}, scoring.config.max_bad_fraction)
-        return cut_pool(aligned, scoring.pool)
+        return cut_pool(mark_rows(aligned, scoring.config, scoring.out), scoring.pool)
 
     pool = commit_once(scoring.work, "pool", cut, scoring.check_lease)
     stats["attribute"] = attribute_pool(scoring, Gates.from_dict(pool["gates"]), pool["sizes"])
@@ -183,9 +184,11 @@ def align_all(scoring: Scoring) -> Stats:
 def attribute_pool(scoring: Scoring, pool: Gates, pool_sizes: list[int]) -> Stats:
     """Phase 2: phrases, counterfactuals and drops of the pool. Scores files are final after it."""
     config, session = scoring.config, scoring.session
+    aligned = [scoring.aligned_uri(ordinal) for ordinal in scoring.ordinals]
+    marked = pair_marks(aligned, config, scoring.out)
     steps = Pass(
         session,
-        items={ordinal: (ordinal, scoring.aligned_uri(ordinal)) for ordinal in scoring.ordinals},
+        items=dict(zip(scoring.ordinals, enumerate(marked), strict=True)),
         read=partial(load_pool, selection=scoring.pool, gates=pool, block_rows=session.block_rows),
         stages=attribute_stages(config),
         part=Part(attributed_schema(scoring.with_content), counted=(FAULTS,)),

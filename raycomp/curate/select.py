@@ -53,6 +53,8 @@ from raycomp.words import (
     DROPPED_RANDOM,
     DROPPED_UNSCORED,
     KEPT,
+    MARK,
+    MARK_AFTER,
     STATUS,
 )
 
@@ -212,9 +214,10 @@ Judged = tuple[np.ndarray, np.ndarray]
 
 
 def judge_table(table: pa.Table, selection: SelectionRule, gates: Gates) -> Judged:
-    """Return the reason (KEPT, a gate's, or the status) and the last gate's score of every row of a table.
+    """Return the reason and the last gate's score of every row of a table.
 
-    Reasons are an object array of str, scores float32 with NaN where the row was not ranked.
+    The reason is KEPT, a gate's, a mark's or the status. Reasons are an object array of str, scores float32
+    with NaN where the row was not ranked.
     """
     rule = selection.rule
     reason_N = np.array(table[STATUS].to_pylist(), dtype=object)
@@ -230,9 +233,22 @@ def judge_table(table: pa.Table, selection: SelectionRule, gates: Gates) -> Judg
         kept_M[enters_M] = keep_mask(gates.attribute, score_M[enters_M], corpus.uid_M2[enters_M])
         reason_M[passes_M & ~enters_M] = DROPPED_UNSCORED
         reason_M[enters_M & ~kept_M] = _LOST.get(str(rule.attribute_by), DROPPED_CONTROL)
+    if MARK in table.column_names:
+        _judge_marks(table, reason_N, reason_M, corpus.row_M)
     reason_N[corpus.row_M] = reason_M
     score_N[corpus.row_M] = score_M
     return reason_N, score_N
+
+
+def _judge_marks(table: pa.Table, reason_N: np.ndarray, reason_M: np.ndarray, row_M: np.ndarray) -> None:
+    """Set the marks of rows outside the corpus, and the marks after the gates of rows that would be kept."""
+    is_marked_N = table[ALIGNMENT].is_valid().to_numpy() & table[MARK].is_valid().to_numpy()
+    reason_N[is_marked_N] = table[MARK].to_numpy()[is_marked_N]
+    if MARK_AFTER not in table.column_names:
+        return
+    after_M = table[MARK_AFTER].to_numpy()[row_M]
+    is_lost_M = (reason_M == KEPT) & np.array([after is not None for after in after_M], bool)
+    reason_M[is_lost_M] = after_M[is_lost_M]
 
 
 def choose_tables(tables: Sequence[pa.Table], selection: SelectionRule) -> tuple[Gates, list[Judged]]:

@@ -18,6 +18,7 @@ from raycomp.core.selection import hash_uids, parse_uids
 from raycomp.curate.samples import Chooser, Picks, Sample, WordCounts, draw
 from raycomp.data.parquet import count_caption_words
 from raycomp.words import (
+    AFTER_REASONS,
     ALIGNED_STATUSES,
     ALIGNMENT,
     CAPTION,
@@ -27,6 +28,7 @@ from raycomp.words import (
     GATE_REASONS,
     KEPT,
     KINDS,
+    MARK_REASONS,
     MEAN_PAS,
     OK,
     PHRASES,
@@ -91,12 +93,14 @@ class Summary:
     @property
     def num_aligned(self) -> int:
         """The corpus: the N of both gates."""
-        return sum(self.statuses[status] for status in ALIGNED_STATUSES)
+        aligned = sum(self.statuses[status] for status in ALIGNED_STATUSES)
+        return aligned - sum(self.reasons[reason] for reason in MARK_REASONS)
 
     @property
     def num_bad(self) -> int:
         """Rows without an alignment, except duplicates."""
-        return self.rows - self.num_aligned - self.statuses[DUPLICATE_UID]
+        aligned = sum(self.statuses[status] for status in ALIGNED_STATUSES)
+        return self.rows - aligned - self.statuses[DUPLICATE_UID]
 
 
 def merge(a: Summary, b: Summary) -> Summary:
@@ -119,14 +123,15 @@ def _merge_parts(a: Any, b: Any) -> Any:
 def summarise(table: pa.Table, reason_N: np.ndarray, score_N: np.ndarray, seed: int) -> Summary:
     """Summarise one scores file (its image_embedding is not read).
 
-    ``reason_N``: ``kept``, a gate's reason, or for rows without an alignment their status. ``score_N``
-    float32: the last gate's score, NaN if that gate did not rank the row. ``seed`` draws samples. Raises
-    ValueError if a reason does not fit its row's status.
+    ``reason_N``: ``kept``, the reason of a gate or mark, or for rows without an alignment their status.
+    ``score_N`` float32: the last gate's score, NaN if that gate did not rank the row. ``seed`` draws samples.
+    Raises ValueError if a reason does not fit its row's status.
     """
     status_N, reason_N = table[STATUS].to_numpy(), np.asarray(reason_N, dtype=object)
     _check_reasons(table, status_N, reason_N)
     uid_N2, kept_N = parse_uids(table[UID]), reason_N == KEPT
-    pool_N = table[ALIGNMENT].is_valid().to_numpy() & (reason_N != DROPPED_ALIGNMENT)
+    outside = (DROPPED_ALIGNMENT, *MARK_REASONS)
+    pool_N = table[ALIGNMENT].is_valid().to_numpy() & ~np.isin(reason_N, outside)
     score_N = np.asarray(score_N, dtype=np.float64)
     ranked_N = ~np.isnan(score_N)
     chooser = Chooser(table, reason_N, score_N, hash_uids(uid_N2, seed))
@@ -141,7 +146,7 @@ def summarise(table: pa.Table, reason_N: np.ndarray, score_N: np.ndarray, seed: 
 
 
 def _check_reasons(table: pa.Table, status_N: np.ndarray, reason_N: np.ndarray) -> None:
-    gated_N = np.isin(reason_N, (KEPT, *GATE_REASONS))
+    gated_N = np.isin(reason_N, (KEPT, *GATE_REASONS, *MARK_REASONS, *AFTER_REASONS))
     wrong_N = np.where(np.isin(status_N, ALIGNED_STATUSES), ~gated_N, reason_N != status_N)
     if wrong_N.any():
         row = int(wrong_N.argmax())

@@ -22,8 +22,14 @@ _METADATA = re.compile(r"(.*/)metadata/metadata_([^/]*)\.parquet", re.DOTALL)
 _BRACES = re.compile(r"\{([^{}]*,[^{}]*|-?\d+\.\.-?\d+)\}")
 _COMPRESSED = re.compile(r"\.(?:tar\.(?:gz|bz2|xz|zst|lz4|Z)|t[gbx]z2?|tzst)$", re.IGNORECASE)
 # Where a run writes files that end in .tar or .parquet, and which of these folders hold no samples.
-_OUTPUTS = ("scores/0.parquet", "subset/kept.parquet", "shards/0.tar", "negatives/0.parquet")
-_RESULTS = ("scores", "subset", "negatives")
+_OUTPUTS = (
+    "scores/0.parquet",
+    "marks/0.parquet",
+    "subset/kept.parquet",
+    "shards/0.tar",
+    "negatives/0.parquet",
+)
+_RESULTS = ("scores", "marks", "subset", "negatives")
 
 
 def absolute_input(spec: str) -> str:

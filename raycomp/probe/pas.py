@@ -11,14 +11,16 @@ import pyarrow.compute as pc
 from raycomp.config import ScorerConfig
 from raycomp.core.selection import Threshold, hash_uids, keep_mask, parse_uids
 from raycomp.curate.config import CurateConfig, NonceConfig, read_config
+from raycomp.curate.marks import list_marked
+from raycomp.curate.measures import find_corpus
 from raycomp.curate.rules import find_rule
 from raycomp.data.arrow import readable, to_matrix
-from raycomp.data.runs import check_classed, identify, list_scores, read_finished
+from raycomp.data.runs import check_classed, identify, read_finished
 from raycomp.language.control_words import ControlWords, find_word_set
 from raycomp.models.lexicon import load_lexicon
 from raycomp.models.nonces import NonceMaker
 from raycomp.models.parser import MAX_CHARACTERS, PACKAGED, fingerprint_folder
-from raycomp.negatives.captions import is_scored_by, read_aligned
+from raycomp.negatives.captions import is_scored_by
 from raycomp.probe.calibration import NUM_AGAIN, Encode, PasResult, Redraw, Samples, probe_samples
 from raycomp.probe.config import ProbeConfig
 from raycomp.words import (
@@ -93,8 +95,9 @@ def read_samples(run: dict[str, Any], source: str, count: int | None, seed: int)
     """
     words: set[str] = set()
     pool: list[pa.Table] = []
-    for uri in list_scores(run, source):
-        table = read_aligned(uri, [UID, CAPTION, ALIGNMENT, IMAGE_SHA256, PHRASES, IMAGE_EMBEDDING])
+    for file in list_marked(run, source):
+        table = file.read([UID, CAPTION, ALIGNMENT, IMAGE_SHA256, PHRASES, IMAGE_EMBEDDING])
+        table = table.filter(pa.array(find_corpus(table)))
         words.update(*map(find_word_set, table[CAPTION].to_pylist()))
         table = table.filter(pa.array(_passes_align(table, run)))
         pool.append(table.filter(pc.greater(pc.list_value_length(table[PHRASES]), 0)))

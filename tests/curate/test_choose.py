@@ -16,6 +16,7 @@ from raycomp.curate.choose import _load, commit_once, kept_ranges
 from raycomp.curate.command import _fewer
 from raycomp.curate.config import SelectConfig, choose_config, find_selection
 from raycomp.curate.dedupe import mark_duplicates
+from raycomp.curate.marks import ScoresFile
 from raycomp.curate.materialize import plan_outputs
 from raycomp.curate.publish import summarise_scores
 from raycomp.curate.rules import find_rule
@@ -66,7 +67,7 @@ def test_scores_that_are_not_finite_are_refused_where_a_gate_reads_them(tmp_path
     rows[3][ALIGNMENT] = math.inf
     write_table(pa.Table.from_pylist(rows, table.schema), uri, table.schema)
     with pytest.raises(UserError, match=rf"^{re.escape(uri)}: alignment must be finite numbers"):
-        _load(uri, find_selection(by_cpi()), with_attribute=True)
+        _load(ScoresFile(uri), find_selection(by_cpi()), with_attribute=True)
 
 
 @pytest.mark.parametrize("per_output", [1, 3, 10, 1000])
@@ -139,7 +140,7 @@ def test_the_page_of_a_draw_shows_rows_drawn_apart_from_it(tmp_path, rule):
     uri = str(tmp_path / "0.parquet")
     write_table(table, uri, table.schema)
     gates, _ = choose_tables([table], find_selection(config))
-    summary = summarise_scores(uri, find_selection(config), gates)
+    summary = summarise_scores(ScoresFile(uri), find_selection(config), gates)
     shown = choose_shown(summary)
     assert summary.reasons[KEPT] == 195 and not shown.has_threshold
     assert {sample.reason == KEPT for sample in shown.around} == {True, False}
