@@ -75,7 +75,7 @@ def heads() -> ContinualConfig:
 
 
 def tuned() -> ContinualConfig:
-    """Track A, methods that train the model, beside the frozen model and compo-realign."""
+    """Track A, methods that train the model, with the frozen model and compo-realign."""
     names = tuple(name for name, method in METHODS.items() if method.trains == TUNE)
     return replace(config(), stream=("world",), method=("frozen", "compo-realign", *names))
 
