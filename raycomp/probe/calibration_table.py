@@ -37,12 +37,21 @@ def report_pas(result: PasResult, scorer: str) -> list[Table | str]:
 
 
 def say_pas(result: PasResult) -> str:
-    """Return a sentence with the drop of a nonce beyond its drop with a wrong picture; "" without targets."""
+    """Return a sentence on the drop of a nonce beyond its drop with a wrong image; "" without targets."""
     total = next((line for line in result.calibration if line["kind"] == ALL), None)
     if total is None:
         return ""
-    more = write_cell(take_estimate(total, "right_over_wrong"), 4)
-    return f"A nonce lowers the cosine by {more} more with the caption's own picture than with a wrong one"
+    found = take_estimate(total, "right_over_wrong")
+    value, low, high = found.value, found.low, found.high
+    if low <= 0 <= high:
+        reported = write_cell(found, 4)
+        return f"A nonce's drop does not differ visibly between its own and a wrong image: {reported}"
+    more = found if value > 0 else Estimate(-value, -high, -low)
+    side = "more" if value > 0 else "less"
+    reported = write_cell(more, 4)
+    return (
+        f"A nonce lowers the cosine by {reported} {side} with the caption's own image than with a wrong one"
+    )
 
 
 def _table_profile(profile: dict[str, Any]) -> Table:

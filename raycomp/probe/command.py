@@ -93,10 +93,10 @@ def _open_theory(config: ProbeConfig) -> Probe:
 
 
 def _measure_theory(config: ProbeConfig) -> ProbeOutput:
-    from raycomp.probe.theory import report_theory, run_theory
+    from raycomp.probe.theory import report_theory, run_theory, say_theory
 
     rows = run_theory(range(config.seeds))
-    return ProbeOutput(rows, report_theory(rows), len(rows), {OK: len(rows)})
+    return ProbeOutput(rows, report_theory(rows), len(rows), {OK: len(rows)}, headline=say_theory(rows))
 
 
 def _open_overlap(config: ProbeConfig) -> Probe:

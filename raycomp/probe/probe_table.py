@@ -65,7 +65,7 @@ def _report_sets(result: ProbeResult) -> Table:
     curve = {"a_eighth": "N/8", "a_quarter": "N/4", "a_half": "N/2"}
     columns: Columns = (
         *(Column(name, digits=2) for name in (*curve.values(), "N")),
-        "exchanged by coins",
+        "labels at random",
     )
     rows = [
         (*_name(line), *(line[name] for name in curve), take_estimate(line, "a_distance"), _report_null(line))
@@ -73,8 +73,11 @@ def _report_sets(result: ProbeResult) -> Table:
     ]
     note = (
         f"A lower bound from one pair of each of N = {result.num_compared:,} captions (- where a row has "
-        f"fewer). {_SETS}"
+        f"fewer). Labels at random: the middle 95 % of values if original and edit are swapped at random. "
+        f"{_SETS}"
     )
+    if not result.num_compared:
+        return Table("A-distance", (*_FIRST, *columns), [], "Not measured: too few captions have an edit.")
     return Table("A-distance", (*_FIRST, *columns), rows, note)
 
 

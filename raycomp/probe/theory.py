@@ -238,9 +238,9 @@ def _spread(value_S: np.ndarray) -> float:
 def report_theory(rows: list[dict[str, Any]]) -> list[Table | str]:
     """Return the results of ``run_theory``: means over seeds, with standard deviations in brackets."""
     lines = summarise(rows)
-    blocks: list[Table | str] = [
-        f"Means over {lines[0]['num_seeds']} seeds (standard deviation); chance of a choice is 0.5."
-    ]
+    count = lines[0]["num_seeds"]
+    means = f"Means over {count} seeds (standard deviation)" if count > 1 else "One seed"
+    blocks: list[Table | str] = [f"{means}; chance of a choice is 0.5."]
     for unordered, ordered in zip(lines[::2], lines[1::2], strict=True):
         blocks += _report_setting(unordered, ordered)
     return [*blocks, _report_shown(lines)]
@@ -269,7 +269,17 @@ def _report_setting(unordered: dict[str, Any], ordered: dict[str, Any]) -> list[
 
 
 def _report_mean(line: dict[str, Any], name: str) -> Numeral:
-    return Numeral(f"{line[name]:z.3f} ({line[name + '_sd']:.3f})")
+    spread = line[f"{name}_sd"]
+    return Numeral(f"{line[name]:z.3f}" + (f" ({spread:.3f})" if spread == spread else ""))
+
+
+def say_theory(rows: list[dict[str, Any]]) -> str:
+    """Return a sentence that compares both encoders where order is redundant, built from the model."""
+    unordered, ordered = summarise(rows)[:2]
+    return (
+        f"With an InfoNCE loss of {unordered[INFONCE]:.3f} and {ordered[INFONCE]:.3f}, encoders without and "
+        f"with word order score {unordered['swap']:.3f} and {ordered['swap']:.3f} on SWAP"
+    )
 
 
 def _report_shown(lines: list[dict[str, Any]]) -> str:

@@ -13,7 +13,8 @@ WIDTH, HEIGHT = 560, 300
 TALL, LOW = 410, 170
 """Heights of a chart in a row of three, and of the other two."""
 LEFT, RIGHT, TOP, BOTTOM = 58, 16, 30, 50
-NAMES, ROW = 250, 24
+# Least width of the names of rows, the height of a row, and the width of a letter.
+NAMES, ROW, LETTER = 250, 24, 6.7
 """Space for the names of rows, and for a row."""
 MOST_BARS = 50
 MOST_DOTS = 40
@@ -303,7 +304,9 @@ def draw_figure(title: str, said: str, drawn: Html, layers: Sequence[Layer], hei
 def intervals(plot: Plot) -> Html:
     """Draw named estimates with their intervals, each in a row of its own."""
     ends = [end for _, one in plot.rows for end in (one.value, one.low, one.high) if end == end]
-    xs = span(np.array([*ends, *([] if plot.mark is None else [plot.mark])] or [0.0]), NAMES, WIDTH - RIGHT)
+    longest = max((len(name) for name, _ in plot.rows), default=0)
+    start = min(max(NAMES, 12 + LETTER * longest), 0.7 * WIDTH)
+    xs = span(np.array([*ends, *([] if plot.mark is None else [plot.mark])] or [0.0]), start, WIDTH - RIGHT)
     bottom = TOP + ROW * len(plot.rows)
     parts = [_draw_row(xs, TOP + ROW * i + ROW / 2, name, one) for i, (name, one) in enumerate(plot.rows)]
     said = "; ".join(f"{name} {write_cell(one, 2)}" for name, one in plot.rows)
@@ -313,7 +316,10 @@ def intervals(plot: Plot) -> Html:
 
 
 def _draw_row(xs: Axis, y: float, name: str, one: Estimate) -> Html:
-    parts = [tag("title", f"{name}: {write_cell(one, 2)}"), draw_text(name, NAMES - 12, y + 4, "end", "word")]
+    parts = [
+        tag("title", f"{name}: {write_cell(one, 2)}"),
+        draw_text(name, xs.start - 12, y + 4, "end", "word"),
+    ]
     if one.low <= one.high:
         low, high = (f"{xs.pixel(end):.1f}" for end in (one.low, one.high))
         parts.append(tag("line", x1=low, x2=high, y1=y, y2=y, class_="interval"))

@@ -107,11 +107,15 @@ def make_slope_tables(found: Found) -> list[Table]:
 def say_slopes(found: Found) -> list[str]:
     """Return a sentence for each kind of fault."""
     slopes = {kind: contrast(list_slopes(found, kind, most=LOCAL)) for kind in list_kinds(found)}
-    return [
-        f"Each percentage point of {_readable(kind)} pairs, up to {100 * LOCAL:.0f} %, changes composition "
-        f"by {write_cell(_estimate(one), 3)} points."
-        for kind, one in slopes.items()
-    ]
+    return [_say_slope(kind, one) for kind, one in slopes.items()]
+
+
+def _say_slope(kind: str, slope: Contrast) -> str:
+    pairs = f"{_readable(kind)} pairs, up to {100 * LOCAL:.0f} %"
+    if slope.value != slope.value:
+        return f"The cost of {pairs}, was not measured: name at least two such shares."
+    reported = write_cell(_estimate(slope), 3)
+    return f"Each percentage point of {pairs}, changes composition by {reported} points."
 
 
 def list_kinds(found: Found) -> list[str]:

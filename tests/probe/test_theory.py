@@ -105,6 +105,16 @@ def test_the_interval_is_students():
     assert math.isnan(theory.summarise(rows[:2])[0]["infonce_more_low"])
 
 
+def test_the_headline_compares_both_encoders(rows):
+    assert theory.say_theory(rows).endswith("score 0.500 and 1.000 on SWAP")
+
+
+def test_one_seed_has_no_deviation(rows):
+    first = [row for row in rows if row["seed"] == rows[0]["seed"]]
+    text = join_text(report_theory(first))
+    assert "nan" not in text and text.startswith("One seed; ")
+
+
 def test_the_table_shows_every_setting_and_measure(rows):
     text = join_text(report_theory(rows))
     for head in MEASURES.values():
