@@ -26,9 +26,9 @@ NO_CATEGORY = "no_category"
 NO_SAME = "no_same_category_word"
 NO_CROSS = "no_cross_category_word"
 REASONS = {
-    NO_CATEGORY: "the lexicon knows no category of visible things for the target",
-    NO_SAME: "no word of its category fits: its length in tokens, its form, not said already",
-    NO_CROSS: "no word of another category fits",
+    NO_CATEGORY: "no control: the lexicon knows no category of visible things for the target",
+    NO_SAME: "no control: no word of its category fits: its length in tokens, its form, not said already",
+    NO_CROSS: "no control: no word of another category fits",
 }
 WORD = re.compile(r"[^\W\d_]+")
 
