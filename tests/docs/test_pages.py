@@ -92,11 +92,11 @@ def read(capsys) -> Callable[[], str]:
     return lambda: capsys.readouterr().out
 
 
-def name_uid(line: str) -> str:
-    """Put a row's own uid where the page has UID."""
+def name_uid(line: str, run: str = "out/ten") -> str:
+    """Put the uid of a row of the run where the page has UID."""
     if "UID" not in line:
         return line
-    return line.replace("UID", pq.read_table("out/ten/subset/kept.parquet")["uid"][0].as_py())
+    return line.replace("UID", pq.read_table(f"{run}/subset/kept.parquet")["uid"][0].as_py())
 
 
 @pytest.fixture(scope="module")
@@ -199,6 +199,35 @@ def test_code_of_ones_own_runs(runner, read, tmp_path, monkeypatch):
     run_page(page, runner.run, lambda line: line.replace("=out/clip", "=random:0"), read)
     assert len(pq.read_table("out/counted/scores/counting.parquet")) == 8
     assert Path("out/anchored/cells/world.Anchored-00.json").is_file()
+
+
+# Commands that need data or weights of others, a GPU or hours; test_commands.py parses them.
+_ELSEWHERE = re.compile(r"llm\.model=|sugarcrepe|datacomp|/coco|jobs/|DIR|/data/benchmarks|stream=|out/demo")
+
+
+@pytest.mark.slow
+def test_the_commands_of_the_long_pages_run(many, runner, tmp_path, monkeypatch):
+    """In the order of the pipeline, each as it is shown, on small data with a tiny model."""
+    monkeypatch.chdir(tmp_path)
+    for folder in ("data/cc3m", "data/pool", "s3/bucket/pool"):
+        Path(folder).mkdir(parents=True)
+        shutil.copy(many / "shards/0.tar", f"{folder}/00000.tar")
+
+    def place(line: str) -> str:
+        line = line.replace("{00000..00331}", "{00000..00000}").replace("/data/", "data/")
+        line = line.replace("s3://", "s3/").replace("weights=openai", "weights=random:0")
+        line = line.replace("held_out=0.02", "held_out=0.3").replace("images=out/after", "images=out/cc3m")
+        return name_uid(line, "out/cc3m")
+
+    done = 0
+    for page in ("curation", "negatives", "training", "probes", "scale"):
+        for block in list_blocks(ROOT / f"docs/{page}.md"):
+            for line in list_lines(block.text) if block.language in ("", "sh") else []:
+                arguments = find_arguments(place(line)) if line.startswith("raycomp ") else None
+                if arguments and not _ELSEWHERE.search(line):
+                    runner.run(arguments)
+                    done += 1
+    assert done >= 12
 
 
 @pytest.mark.slow
