@@ -6,8 +6,12 @@ import pyarrow as pa
 
 from raycomp.words import (
     ALIGNMENT,
+    BRIGHTNESS,
     CAPTION,
+    CAPTION_LANGUAGE,
+    CAPTION_WORDS,
     CAPTIONS,
+    COLOURFULNESS,
     CONTENT_WORDS,
     IMAGE,
     IMAGE_EMBEDDING,
@@ -21,11 +25,14 @@ from raycomp.words import (
     NUM_ROWS,
     ORIGINAL_HEIGHT,
     ORIGINAL_WIDTH,
+    PERCEPTUAL_HASH,
     PHRASES,
+    PIXELS_HASH,
     POSITION,
     SCORE,
     SHARD,
     SHARD_ORDINAL,
+    SHARPNESS,
     STATUS,
     UID,
     URL,
@@ -72,6 +79,19 @@ PHRASE_TYPE = pa.struct(
 )
 
 
+# Columns of a picture and of a caption that are computed while they are prepared; null on bad rows.
+PICTURE_SCHEMA = pa.schema(
+    [
+        (BRIGHTNESS, pa.float32()),
+        (COLOURFULNESS, pa.float32()),
+        (SHARPNESS, pa.float32()),
+        (PERCEPTUAL_HASH, pa.uint64()),
+        (PIXELS_HASH, pa.string()),
+    ]
+)
+CAPTION_SCHEMA = pa.schema([(CAPTION_WORDS, pa.int32()), (CAPTION_LANGUAGE, pa.string())])
+
+
 def aligned_schema(
     embedding_dim: int, embedding_dtype: str, extra_columns: tuple[str, ...] = ()
 ) -> pa.Schema:
@@ -90,7 +110,9 @@ def aligned_schema(
             (IMAGE_SHA256, pa.string()),
             (ORIGINAL_WIDTH, pa.int32()),
             (ORIGINAL_HEIGHT, pa.int32()),
+            *PICTURE_SCHEMA,
             (CAPTION, pa.string()),
+            *CAPTION_SCHEMA,
             (STATUS, pa.string()),
             (ALIGNMENT, pa.float32()),
             (IMAGE_EMBEDDING, pa.list_(value, embedding_dim)),

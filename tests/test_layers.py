@@ -69,6 +69,7 @@ HOMES = {
     "open_clip": {"models"},
     "optuna": {"sweep"},
     "peft": {"models"},
+    "py3langid": {"models"},
     "pyarrow": {"schema", "data", "report", "run", "commands", "api"},
     "ray": {"run", "commands"},
     "safetensors": {"models", "train"},

@@ -1,5 +1,6 @@
 """Prepare, on CPUs: image bytes to uint8 pixels of one fixed size, captions to tokens."""
 
+import hashlib
 import json
 from typing import Any, TypeGuard
 
@@ -7,11 +8,14 @@ import numpy as np
 import pyarrow as pa
 
 from raycomp.config import ScorerConfig
+from raycomp.core.pictures import hash_view, measure_look
 from raycomp.data.arrow import TOKENS, add_columns, hash_images, readable, to_fixed_lists, to_matrix
 from raycomp.data.rows import to_json_value
-from raycomp.models.images import ImageFault, prepare_image
+from raycomp.models.images import ImageFault, prepare_viewed
+from raycomp.models.languages import name_language
 from raycomp.models.spec import ScorerSpec
 from raycomp.models.tokens import load_tokens
+from raycomp.schema import CAPTION_SCHEMA, PICTURE_SCHEMA
 from raycomp.words import (
     BAD_EMBEDDING,
     CAPTION,
@@ -25,6 +29,11 @@ from raycomp.words import (
     PIXELS,
     STATUS,
 )
+
+# Of a SHA-256, enough for every corpus.
+_HASH_DIGITS = 32
+# The values of PICTURE_SCHEMA.
+Picture = tuple[float, float, float, int, str]
 
 
 def prepare(
@@ -43,10 +52,11 @@ def prepare(
     statuses = table[STATUS].to_pylist()
     images = table[IMAGE].to_pylist()
     sizes: list[tuple[int | None, int | None]] = [(None, None)] * len(images)
+    looks: list[Picture | None] = [None] * len(images)
     if IMAGE_EMBEDDING in table.column_names:
         seen = {IMAGE_EMBEDDING: _prepare_embeddings(to_matrix(table[IMAGE_EMBEDDING]), statuses)}
     else:
-        seen = {PIXELS: _prepare_images(images, statuses, sizes, spec, max_pixels, fast_decode)}
+        seen = {PIXELS: _prepare_images(images, statuses, sizes, looks, spec, max_pixels, fast_decode)}
     fields = [json.loads(text) if text else {} for text in table[JSON].to_pylist()]
     sizes = [_size_before_download(f) or size for f, size in zip(fields, sizes, strict=True)]
     captions = [
@@ -58,6 +68,8 @@ def prepare(
         IMAGE_SHA256: hash_images(table)[IMAGE_SHA256],
         ORIGINAL_WIDTH: pa.array([width for width, _ in sizes], pa.int32()),
         ORIGINAL_HEIGHT: pa.array([height for _, height in sizes], pa.int32()),
+        **_describe_pictures(looks),
+        **_describe_captions(captions),
         **{name: to_fixed_lists(value_NM) for name, value_NM in seen.items()},
         TOKENS: to_fixed_lists(load_tokens(scorer)(captions)),
         **{name: pa.array([_as_text(f.get(name)) for f in fields], pa.string()) for name in extra_columns},
@@ -69,21 +81,42 @@ def _prepare_images(
     images: list[bytes | None],
     statuses: list[str],
     sizes: list[tuple[int | None, int | None]],
+    looks: list[Picture | None],
     spec: ScorerSpec,
     max_pixels: int,
     fast_decode: bool,
 ) -> np.ndarray:
-    """Return pixels [rows, values]; writes faults into ``statuses``, (width, height) into ``sizes``."""
+    """Return pixels [rows, values]; writes faults into ``statuses``, (width, height) into ``sizes``, and the
+    columns of pictures into ``looks``."""
     pixels_NM = np.zeros((len(images), spec.image.num_values), np.uint8)
     for i, data in enumerate(images):
         if data is None or statuses[i] != OK:
             continue
         try:
-            pixels, sizes[i] = prepare_image(data, spec.image, max_pixels, fast_decode)
+            pixels, sizes[i], view = prepare_viewed(data, spec.image, max_pixels, fast_decode)
             pixels_NM[i] = pixels.reshape(-1)
+            looks[i] = _describe_picture(pixels, view)
         except ImageFault as fault:
             statuses[i] = fault.status
     return pixels_NM
+
+
+def _describe_picture(pixels: np.ndarray, view: np.ndarray) -> Picture:
+    """Return the values of PICTURE_SCHEMA; ``pixels`` are the model's."""
+    same = hashlib.sha256(np.ascontiguousarray(pixels)).hexdigest()[:_HASH_DIGITS]
+    return *measure_look(view, pixels), hash_view(view), same
+
+
+def _describe_pictures(looks: list[Picture | None]) -> dict[str, pa.Array]:
+    values = zip(*(look or [None] * len(PICTURE_SCHEMA) for look in looks), strict=True)
+    return {one.name: pa.array(column, one.type) for one, column in zip(PICTURE_SCHEMA, values, strict=True)}
+
+
+def _describe_captions(captions: list[str]) -> dict[str, pa.Array]:
+    """Return the columns of CAPTION_SCHEMA; null for an empty text, which stands for a bad row."""
+    counts = [len(caption.split()) or None for caption in captions]
+    values = counts, list(map(name_language, captions))
+    return {one.name: pa.array(column, one.type) for one, column in zip(CAPTION_SCHEMA, values, strict=True)}
 
 
 def _prepare_embeddings(embedding_ND: np.ndarray, statuses: list[str]) -> np.ndarray:

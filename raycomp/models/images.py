@@ -17,6 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 from PIL import Image, UnidentifiedImageError
 
+from raycomp.core.pictures import VIEW_SIDE
 from raycomp.words import CORRUPT_IMAGE, IMAGE_TOO_LARGE
 
 # open_clip's modes; its "random" is for training.
@@ -317,14 +318,34 @@ def prepare_image(
     (left, top, width, height) the picture is that part of it. Raises ImageFault.
     """
     least_side = max(spec.height, spec.width) if fast and box is None else None
-    image, (width, height) = _decode(data, max_pixels, least_side)
+    image, size = _decode(data, max_pixels, least_side)
     if box is not None:
-        image, (width, height) = _cut(image, box)
+        image, size = _cut(image, box)
+    return _fit_within(image, size, spec, max_pixels), size
+
+
+def prepare_viewed(
+    data: bytes, spec: ImageSpec, max_pixels: int, fast: bool = False
+) -> tuple[np.ndarray, tuple[int, int], np.ndarray]:
+    """Return the result of ``prepare_image``, and the view of the whole picture (``core.pictures``)."""
+    image, size = _decode(data, max_pixels, max(spec.height, spec.width) if fast else None)
+    return _fit_within(image, size, spec, max_pixels), size, shrink(image)
+
+
+def shrink(image: Image.Image) -> np.ndarray:
+    """Return the view of an RGB picture, uint8 [32, 32, 3]: its average over a grid of equal areas."""
+    side = VIEW_SIDE, VIEW_SIDE
+    return np.asarray(image.resize(side, Image.Resampling.BOX, reducing_gap=2.0), dtype=np.uint8)
+
+
+def _fit_within(image: Image.Image, size: tuple[int, int], spec: ImageSpec, max_pixels: int) -> np.ndarray:
+    """Return the model's pixels of a picture; ``size`` is (width, height) of the upright original."""
     # A thin picture resized by its shorter side grows by the square of its aspect ratio.
-    enlarged = spec.height * spec.width * max(width, height) // min(width, height)
+    enlarged = spec.height * spec.width * max(size) // min(size)
     if spec.resize_mode == "shortest" and enlarged > max_pixels:
-        raise ImageFault(IMAGE_TOO_LARGE, f"{width} x {height} would become {enlarged} pixels when resized")
-    return np.asarray(_fit(image, spec), dtype=np.uint8), (width, height)
+        said = f"{size[0]} x {size[1]} would become {enlarged} pixels when resized"
+        raise ImageFault(IMAGE_TOO_LARGE, said)
+    return np.asarray(_fit(image, spec), dtype=np.uint8)
 
 
 def _cut(image: Image.Image, box: tuple[int, int, int, int]) -> tuple[Image.Image, tuple[int, int]]:
