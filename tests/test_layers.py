@@ -61,6 +61,7 @@ HOMES = {
     "argcomplete": {"arguments"},
     "yaml": {"config"},
     "aiohttp": {"negatives"},
+    "duckdb": {"data"},
     "fsspec": {"data"},
     "gcsfs": {"data"},
     "huggingface_hub": {"models"},

@@ -16,9 +16,9 @@ import pyarrow as pa
 from raycomp.core.attribution import Moments, normalise_scores
 from raycomp.core.selection import parse_uids
 from raycomp.curate.config import SelectionRule
-from raycomp.curate.marks import ScoresFile
 from raycomp.curate.measures import Corpus, check_scores, corpus_columns, read_corpus, take_columns
 from raycomp.curate.rules import PAS
+from raycomp.curate.scored import ScoresFile
 from raycomp.curate.select import Gates, cut_gates, enters_attribute, judge_table
 from raycomp.data.arrow import add_columns
 from raycomp.data.datacomp import write_subset

@@ -6,23 +6,24 @@ from functools import partial
 from itertools import chain
 from typing import Any
 
-from raycomp.config import exact_share
 from raycomp.config.own_code import fingerprint_own
-from raycomp.curate.choose import choose, cut_pool
+from raycomp.curate.choose import choose
 from raycomp.curate.config import (
     CurateConfig,
     choose_config,
-    find_pool_selection,
     find_selection,
     read_config,
 )
-from raycomp.curate.marks import ScoresFile, mark_rows, pair_marks
+from raycomp.curate.exclusion import fingerprint_filter
+from raycomp.curate.marks import check_markers, mark_rows, pair_marks
 from raycomp.curate.materialize import materialize
 from raycomp.curate.measures import check_own_columns
 from raycomp.curate.plan import plan
+from raycomp.curate.pool import check_pool
 from raycomp.curate.publish import check_scorer, describe_coverage, draw_report
 from raycomp.curate.rules import DRAW, find_rule, name_draw
 from raycomp.curate.score import Scoring, check_aligned, score
+from raycomp.curate.scored import ScoresFile
 from raycomp.curate.select import describe_shortage
 from raycomp.data.arrow import check_extra_columns
 from raycomp.data.embeddings import check_embeddings
@@ -88,7 +89,7 @@ def curate(
                 run.is_stale = False
             run.bind(session.device, session.gpu)
             scoring = Scoring(config, spec, shards, run.folder, run.work, session, run.lease.check)
-            stats = score(scoring)
+            stats, metadata = score(scoring)
             run.check_unchanged()  # also here: if scores mix two versions, nothing is chosen from them
             scores = [scoring.scores_uri(ordinal) for ordinal in scoring.ordinals]
             sections = {
@@ -97,6 +98,7 @@ def curate(
                 "coverage": describe_coverage(stats["attribute"]),
                 "scorer_check": check_scorer(stats["align"]),
                 "scores": run.folder.at("scores"),
+                "metadata": metadata,
             }
             tables = extra_tables(scores) if extra_tables else []
             files = pair_marks(scores, config, run.folder)
@@ -111,6 +113,7 @@ def _open_input(config: CurateConfig, out: str) -> tuple[list[ShardPath], Scorer
     check_shards_of_runs(shards)
     check_extra_columns(config.extra_columns)
     check_own_columns(config)
+    check_markers(config, shards)
     check_writable(out)  # before a model is loaded
     refuse_early("curate", config, out)
     spec = describe_scorer(config.scorer)
@@ -153,8 +156,8 @@ def select(source: str, settings: Mapping[str, Any], out: str, say: Say = print)
             say=say,
             num_bytes=lambda: count_bytes(shards) if config.materialize else 0,
         ):
-            files = mark_rows(scores, config, run.folder)
-            _check_pool(files, config, read_config(curated["config"]))
+            files = mark_rows(scores, config, run.folder, origin)
+            check_pool(files, config, read_config(curated["config"]), run.folder.uri)
             known = [name for name in ("scorer_check", "coverage") if name in curated]
             sections: dict[str, Any] = {name: curated[name] for name in known}
             sections["scores"] = origin.at("scores")
@@ -204,7 +207,7 @@ def _fewer(config: CurateConfig) -> dict[str, Any]:
 def _point_at(curated: dict[str, Any], config: CurateConfig) -> dict[str, Any]:
     """Return the dependencies of a selection besides its options: the curation that scored, and own code."""
     scored = {"scores": identify(curated), "shards": curated["fingerprint"]["shards"]}
-    return {**scored, **fingerprint_own("rule", config.select.rule)}
+    return {**scored, **fingerprint_own("rule", config.select.rule), **fingerprint_filter(config.filter)}
 
 
 def wants_shards(config: CurateConfig, folder: Folder) -> bool:
@@ -212,20 +215,6 @@ def wants_shards(config: CurateConfig, folder: Folder) -> bool:
     if config.materialize is None:
         return folder.is_local and config.prepare.stored_embeddings is None
     return config.materialize
-
-
-def _check_pool(scores: list[ScoresFile], config: CurateConfig, scored: CurateConfig) -> None:
-    """Raise ValueError if DataComp's rule keeps ties at the first gate that were not attributed."""
-    compat = config.select.datacomp_compat and find_rule(config.select.rule).attribute_by
-    if not compat or scored.select.datacomp_compat or scored.pool == 1:
-        return
-    first = cut_pool(scores, find_pool_selection(config.align.keep, datacomp_compat=True))
-    attributed = exact_share(scored.pool, first["gates"]["num_corpus"])
-    if sum(first["sizes"]) > attributed:
-        raise ValueError(
-            f"select.datacomp_compat=true: gate 1 keeps {sum(first['sizes']):,} pairs with their ties, of "
-            f"which {attributed:,} were attributed; curate with it, or with a larger attribute.pool"
-        )
 
 
 def _fingerprint(config: CurateConfig, shards: list[ShardPath]) -> dict[str, Any]:
@@ -237,6 +226,7 @@ def _fingerprint(config: CurateConfig, shards: list[ShardPath]) -> dict[str, Any
         NonceMaker(load_tokens(config.scorer), config.nonce.seed, config.scorer.model)
     return {
         **fingerprint_own("rule", config.select.rule),
+        **fingerprint_filter(config.filter),
         "input": digest(fingerprint_shards(shards)),
         TIMES: digest(list_times(shards)),
         "shards": len(shards),

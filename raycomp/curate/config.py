@@ -7,7 +7,7 @@ from typing import Any
 from raycomp.config import check_path, is_marked, list_options, override_all
 from raycomp.config.change import from_dict
 from raycomp.config.check import check, check_choice, check_share
-from raycomp.config.options import CODE, FREE, INPUT, SELECT
+from raycomp.config.options import CODE, FREE, INPUT, PLACE, SELECT
 from raycomp.config.own_code import name_own
 from raycomp.config.shared import ClusterConfig, ParserConfig, ScorerConfig, WavesConfig
 from raycomp.curate.rules import (
@@ -136,6 +136,44 @@ def _say_shares(rule: str) -> str:
 
 
 @dataclass(frozen=True)
+class FilterConfig:
+    """Rows that are dropped by their own columns, by a table, or by a list."""
+
+    where: str | None = None
+    """A condition in SQL, such as ``nsfw < 0.3 and width >= 200 and lang = 'en'``: rows for which it is not
+    true are dropped. Columns: those of scores/ that hold one value, with width, height, aspect, words and
+    lang for short; the fields of the samples' json, with ``meta_`` before a name that scores/ has too; those
+    of ``filter.join``. Null is a reason of its own."""
+    join: str | None = field(default=None, metadata=PLACE)
+    """A Parquet, CSV or TSV table with more columns for ``filter.where``, one row for each key."""
+    on: str | None = None
+    """Its key: uid, sha256, url or key; none = the first of these that it has."""
+    missing: str = "fail"
+    """Rows that the table lacks: fail stops the run, drop drops them, keep keeps them whatever the
+    condition."""
+    exclude: str | None = field(default=None, metadata=PLACE)
+    """A list of rows to leave out: text with a uid, SHA-256, url or domain in each line, or a CSV or Parquet
+    table with such columns."""
+    when: str = "before"
+    """before: shares are fractions of the rows that remain; after: the rule selects from all rows, then these
+    are dropped."""
+
+    def __post_init__(self) -> None:
+        if self.on is not None:
+            check_choice("filter.on", self.on, ("uid", "sha256", "url", "key"))
+            check(self.join is not None, "filter.on", self.on, "none without filter.join")
+        check_choice("filter.missing", self.missing, ("fail", "drop", "keep"))
+        check_choice("filter.when", self.when, ("before", "after"))
+        if self.where is not None:
+            check(bool(self.where.strip()), "filter.where", self.where, "a condition")
+
+    @property
+    def is_after(self) -> bool:
+        """Whether rows are dropped after the rule's gates."""
+        return self.when == "after"
+
+
+@dataclass(frozen=True)
 class CurateConfig:
     """Score shards, select a subset and explain each decision (arXiv 2605.22651, section 5)."""
 
@@ -148,6 +186,7 @@ class CurateConfig:
     attribute: AttributeConfig = field(default_factory=AttributeConfig)
     nonce: NonceConfig = field(default_factory=NonceConfig)
     select: SelectConfig = field(default_factory=SelectConfig, metadata=SELECT)
+    filter: FilterConfig = field(default_factory=FilterConfig, metadata=SELECT)
     parser: ParserConfig = field(default_factory=ParserConfig)
     waves: WavesConfig = field(default_factory=WavesConfig, metadata=FREE)
     cluster: ClusterConfig = field(default_factory=ClusterConfig, metadata=FREE | SELECT)

@@ -6,9 +6,10 @@ import pyarrow as pa
 
 from raycomp.core.selection import Threshold
 from raycomp.curate.config import CurateConfig, find_selection, read_config
-from raycomp.curate.marks import ScoresFile, list_marked
+from raycomp.curate.marks import list_marked
 from raycomp.curate.measures import corpus_columns, take_columns
 from raycomp.curate.rules import DRAW, find_rule
+from raycomp.curate.scored import ScoresFile
 from raycomp.curate.select import Gates, judge_table
 from raycomp.data.parquet import find_rows, read_schema
 from raycomp.language.nonce import make_counterfactual

@@ -5,83 +5,97 @@ before the shares are counted: the row is not in the corpus. ``mark_after`` is t
 rule's gates. Both are null for other rows. Further columns are the evidence.
 """
 
+import json
 import posixpath
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from itertools import islice
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from raycomp.config import UserError
 from raycomp.curate.config import CurateConfig
+from raycomp.curate.exclusion import load_exclusion
+from raycomp.curate.filters import check_types, load_condition
+from raycomp.curate.metadata import METADATA, name_types
+from raycomp.curate.scored import Marker, ScoresFile
 from raycomp.data.folder import Folder
 from raycomp.data.manifest import check_results
-from raycomp.data.parquet import read_columns, write_table
+from raycomp.data.parquet import read_columns, read_schema, write_table
+from raycomp.data.paths import ShardPath
+from raycomp.data.reader import read_shard
 from raycomp.data.runs import list_scores, list_tables
 from raycomp.run.tasks import map_files
-from raycomp.words import MARK, MARK_AFTER, UID
+from raycomp.schema import aligned_schema, scores_schema
+from raycomp.words import JSON, MARK, MARK_AFTER, UID
 
 MARKS = "marks"
+# Rows of the first shard whose json shows the fields of the metadata.
+_ROWS = 256
 
 
-class ScoresFile(NamedTuple):
-    """A scores file, or a file of aligned rows, and the file of its marks, if the run has any."""
-
-    uri: str
-    marks: str | None = None
-
-    def read(self, columns: Sequence[str]) -> pa.Table:
-        """Return columns of the scores file, and ``mark`` and ``mark_after`` if it has marks.
-
-        Raises as ``read_columns``, and UserError if the marks are of other rows.
-        """
-        table = read_columns(self.uri, columns)
-        if self.marks is None:
-            return table
-        marks = read_columns(self.marks, [MARK, MARK_AFTER])
-        if len(marks) != len(table):
-            said = f"{self.marks}: has {len(marks):,} rows, {self.uri} has {len(table):,}; run it again"
-            raise UserError(said)
-        return table.append_column(MARK, marks[MARK]).append_column(MARK_AFTER, marks[MARK_AFTER])
+def has_markers(config: CurateConfig) -> bool:
+    """Return whether rows can be dropped by anything but the rule's gates."""
+    chosen = config.filter
+    return any(option is not None for option in (chosen.where, chosen.join, chosen.exclude))
 
 
-@dataclass(frozen=True)
-class Found:
-    """What a marker found in one file of N rows."""
+def list_markers(config: CurateConfig, file: ScoresFile) -> list[Marker]:
+    """Return the markers of a config, in their order: the first reason of a row counts.
 
-    reason_N: np.ndarray
-    """Reasons, object [N]; None = the row is not dropped."""
-    is_after: bool = False
-    """Whether the rows are dropped after the rule's gates."""
-    evidence: Mapping[str, pa.Array] = field(default_factory=dict)
-    """Columns of the marks file, [N]."""
-
-
-Marker = Callable[[str], Found]
-"""Finds the marks of one file, which is given by its uri; a plain callable that tasks can pickle."""
-
-
-def list_markers(config: CurateConfig) -> list[Marker]:
-    """Return the markers of a config, in their order: the first reason of a row counts."""
-    return []
+    ``file``: one of the files to be marked; all have its columns. Raises ValueError or UserError where a
+    marker does not fit them.
+    """
+    markers: list[Marker] = []
+    chosen = config.filter
+    if chosen.where is not None or chosen.join is not None:
+        fields = [] if file.metadata is None else read_schema(file.metadata).names
+        markers.append(load_condition(chosen, read_schema(file.uri), fields))
+    if chosen.exclude is not None:
+        markers.append(load_exclusion(chosen.exclude, chosen.is_after))
+    return markers
 
 
-def mark_rows(scores: Sequence[str], config: CurateConfig, out: Folder) -> list[ScoresFile]:
+def check_markers(config: CurateConfig, shards: Sequence[ShardPath]) -> None:
+    """Raise ValueError or UserError where a marker cannot be right, before anything is scored.
+
+    The fields of the metadata, and their types, are those of the first rows of the first shard.
+    """
+    chosen = config.filter
+    if chosen.exclude is not None:
+        load_exclusion(chosen.exclude, chosen.is_after)
+    if chosen.where is not None or chosen.join is not None:
+        scores = scores_schema(aligned_schema(1, "float32", config.extra_columns))
+        texts = [
+            text for block in islice(read_shard(shards[0], _ROWS), 1) for text in block[JSON].to_pylist()
+        ]
+        kinds = name_types(json.loads(text) for text in texts if text)
+        check_types(load_condition(chosen, scores, kinds), scores, kinds)
+
+
+def mark_rows(scores: Sequence[str], config: CurateConfig, out: Folder, origin: Folder) -> list[ScoresFile]:
     """Write ``marks/`` of the files to ``out``, if the config has markers; return the files with their marks.
 
-    The files keep their names. Safe to repeat: equal files and options give equal bytes.
+    ``origin``: the folder with their metadata. The files keep their names. Safe to repeat: equal files and
+    options give equal bytes.
     """
-    markers, files = list_markers(config), pair_marks(scores, config, out)
-    if markers:
-        for _ in map_files(_mark_file, files, markers, label="mark"):
+    files = pair_marks(scores, config, out)
+    if files and has_markers(config):
+        names = {*origin.list_names(METADATA)}
+        jobs = [_add_metadata(file, origin, names) for file in files]
+        for _ in map_files(_mark_file, jobs, list_markers(config, jobs[0]), label="mark"):
             pass
     return files
 
 
+def _add_metadata(file: ScoresFile, origin: Folder, names: set[str]) -> ScoresFile:
+    name = posixpath.basename(file.uri)
+    return file._replace(metadata=origin.at(METADATA, name) if name in names else None)
+
+
 def pair_marks(scores: Sequence[str], config: CurateConfig, out: Folder) -> list[ScoresFile]:
     """Return the files with the marks that ``mark_rows`` writes for them."""
-    if not list_markers(config):
+    if not has_markers(config):
         return [ScoresFile(uri) for uri in scores]
     return [ScoresFile(uri, out.at(MARKS, posixpath.basename(uri))) for uri in scores]
 
@@ -103,9 +117,10 @@ def _mark_file(file: ScoresFile, markers: Sequence[Marker]) -> None:
     uid, evidence = read_columns(file.uri, [UID])[UID], dict[str, pa.Array]()
     reasons = {name: np.full(len(uid), None, object) for name in (MARK, MARK_AFTER)}
     for marker in markers:
-        found = marker(file.uri)
+        found = marker(file)
         reason_N = reasons[MARK_AFTER if found.is_after else MARK]
-        reason_N[:] = np.where(reason_N == None, found.reason_N, reason_N)  # noqa: E711
+        is_free_N = np.array([reason is None for reason in reason_N], bool)
+        reason_N[is_free_N] = found.reason_N[is_free_N]
         evidence |= found.evidence
     columns = {name: pa.array(reason_N, pa.string()) for name, reason_N in reasons.items()}
     table = pa.table({UID: uid, **columns, **evidence})

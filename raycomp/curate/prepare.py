@@ -44,7 +44,7 @@ def prepare(
     extra_columns: tuple[str, ...] = (),
     fast_decode: bool = False,
 ) -> pa.Table:
-    """Add pixels, tokens, image size and hash to rows of SAMPLE_SCHEMA; drop image bytes and json.
+    """Add pixels, tokens, image size and hash to rows of SAMPLE_SCHEMA; drop image bytes.
 
     An unusable row stays, with its status and zero pixels. Rows with stored embeddings get no pixels; their
     embeddings are scaled to length 1.
@@ -74,7 +74,7 @@ def prepare(
         TOKENS: to_fixed_lists(load_tokens(scorer)(captions)),
         **{name: pa.array([_as_text(f.get(name)) for f in fields], pa.string()) for name in extra_columns},
     }
-    return add_columns(table.drop_columns([IMAGE, JSON]), columns)
+    return add_columns(table.drop_columns([IMAGE]), columns)
 
 
 def _prepare_images(

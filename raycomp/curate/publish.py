@@ -14,9 +14,9 @@ from raycomp.core.metrics import auc
 from raycomp.curate.choose import Chosen
 from raycomp.curate.config import SelectionRule
 from raycomp.curate.funnel import make_funnel
-from raycomp.curate.marks import ScoresFile
 from raycomp.curate.measures import corpus_columns, take_columns
 from raycomp.curate.page import render_curate
+from raycomp.curate.scored import ScoresFile
 from raycomp.curate.select import Gates, judge_table
 from raycomp.curate.summary import Summary, choose_shown, merge, summarise
 from raycomp.data.arrow import FAULTS, SHUFFLED_ALIGNMENT

@@ -18,6 +18,7 @@ from raycomp.curate.choose import commit_once, cut_pool, load_pool
 from raycomp.curate.config import CurateConfig, SelectionRule, find_pool_selection
 from raycomp.curate.dedupe import mark_duplicates
 from raycomp.curate.marks import mark_rows, pair_marks
+from raycomp.curate.metadata import write_metadata
 from raycomp.curate.select import Gates
 from raycomp.curate.stages import align_stages, attribute_stages
 from raycomp.data.arrow import FAULTS, SHUFFLED_ALIGNMENT, add_columns, hash_images
@@ -26,6 +27,7 @@ from raycomp.data.folder import Folder
 from raycomp.data.parquet import read_columns, write_table
 from raycomp.data.paths import ShardPath, join_uri
 from raycomp.data.reader import read_shard
+from raycomp.models.languages import load_languages
 from raycomp.models.spec import ScorerSpec
 from raycomp.run.bad_data import check_bad_rows
 from raycomp.run.parts import Part, Stats, read_parts
@@ -40,6 +42,7 @@ from raycomp.words import (
     CONTENT,
     CONTENT_WORDS,
     IMAGE_SHA256,
+    JSON,
     OK,
     POSITION,
     STATUS,
@@ -81,7 +84,11 @@ class Scoring:
 
     @property
     def aligned_schema(self) -> pa.Schema:
-        """Columns of a shard's rows after alignment."""
+        """Columns of a shard's rows after alignment, and the samples' json, which metadata/ is made of."""
+        return self._scored_schema.append(pa.field(JSON, pa.string()))
+
+    @property
+    def _scored_schema(self) -> pa.Schema:
         scorer = self.config.scorer
         return aligned_schema(self.spec.embedding_dim, scorer.embedding_dtype, self.config.extra_columns)
 
@@ -93,7 +100,7 @@ class Scoring:
     @property
     def scores_schema(self) -> pa.Schema:
         """Columns of a shard's final scores."""
-        return scores_schema(self.aligned_schema, self.with_content)
+        return scores_schema(self._scored_schema, self.with_content)
 
     def aligned_uri(self, ordinal: int) -> str:
         """Path of a shard's rows after alignment."""
@@ -104,8 +111,9 @@ class Scoring:
         return self.out.at("scores", f"{ordinal:05d}.parquet")
 
 
-def score(scoring: Scoring) -> dict[str, Stats]:
-    """Write ``scores/``: one file per shard. Returns each phase's stats.
+def score(scoring: Scoring) -> tuple[dict[str, Stats], dict[str, Any]]:
+    """Write ``scores/`` and ``metadata/``: one file per shard. Returns each phase's stats, and the fields of
+    metadata.
 
     Raises TooMuchBadData, and ValueError where no row is usable.
     """
@@ -118,11 +126,13 @@ def score(scoring: Scoring) -> dict[str, Stats]:
         conflicts = mark_duplicates(aligned, sum(statuses.values()), scoring.work)[UID_CONFLICT]
         unlike = {OK: statuses[OK] - conflicts, UID_CONFLICT: conflicts} if conflicts else {}
         check_bad_rows("input", {**statuses, **unlike}, scoring.config.max_bad_fraction)
-        return cut_pool(mark_rows(aligned, scoring.config, scoring.out), scoring.pool)
+        metadata = write_metadata(aligned, scoring.out)
+        marked = mark_rows(aligned, scoring.config, scoring.out, scoring.out)
+        return {"metadata": metadata} | cut_pool(marked, scoring.pool)
 
     pool = commit_once(scoring.work, "pool", cut, scoring.check_lease)
     stats["attribute"] = attribute_pool(scoring, Gates.from_dict(pool["gates"]), pool["sizes"])
-    return stats
+    return stats, pool.get("metadata", {})
 
 
 def check_aligned(shards: Sequence[ShardPath], work: Folder) -> None:
@@ -156,6 +166,7 @@ def _compare_shard(item: tuple[ShardPath, str]) -> None:
 def align_all(scoring: Scoring) -> Stats:
     """Phase 1: every sample of every shard gets a row with a status and, if possible, an alignment."""
     config, session = scoring.config, scoring.session
+    load_languages()  # before the stage that would count it as decoding
     stored = [shard for shard in scoring.shards if shard.embeddings is not None]
     for _ in map_files(check_stored, stored, config.scorer.model, scoring.spec.embedding_dim, label="check"):
         pass

@@ -24,12 +24,13 @@ _COMPRESSED = re.compile(r"\.(?:tar\.(?:gz|bz2|xz|zst|lz4|Z)|t[gbx]z2?|tzst)$", 
 # Where a run writes files that end in .tar or .parquet, and which of these folders hold no samples.
 _OUTPUTS = (
     "scores/0.parquet",
+    "metadata/0.parquet",
     "marks/0.parquet",
     "subset/kept.parquet",
     "shards/0.tar",
     "negatives/0.parquet",
 )
-_RESULTS = ("scores", "marks", "subset", "negatives")
+_RESULTS = ("scores", "metadata", "marks", "subset", "negatives")
 
 
 def absolute_input(spec: str) -> str:

@@ -27,6 +27,7 @@ _AT_ONCE = 16
 # File types that readers take from a listed folder, by its name; other folders' files are opened by name.
 _TAKEN = {
     "scores": re.compile(r"/\d+\.parquet$"),
+    "metadata": re.compile(r"/\d+\.parquet$"),
     "marks": re.compile(r"/\d+\.parquet$"),
     "negatives": re.compile(r"/\d+\.parquet$"),
     "shards": re.compile(r"\.(tar|parquet)$", re.IGNORECASE),

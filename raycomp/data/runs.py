@@ -39,7 +39,7 @@ _READ: dict[str, Any] = {
     "train": _TRAINED,
     "evaluate": {"config": {"benchmarks": list, "model": {"name": str, "weights": str}}},
 }
-_OUTPUTS = ("scores", "marks", "subset", "shards", "negatives")
+_OUTPUTS = ("scores", "metadata", "marks", "subset", "shards", "negatives")
 # Options that older runs recorded under another name: by kind, old -> present.
 _RENAMED = {"study": {"cells": "runs"}, "sweep": {"beside": "published"}}
 _TABLE = re.compile(r"(\d+)\.parquet")

@@ -1,5 +1,9 @@
 """The language of a caption, by py3langid: a table of byte n-grams that comes with the package."""
 
+from functools import cache
+from threading import Lock
+
+_lock = Lock()
 MOST_LETTERS = 500
 """Characters that are read of a text."""
 
@@ -11,6 +15,20 @@ def name_language(text: str) -> str | None:
     """
     if not any(map(str.isalpha, text)):
         return None
-    import py3langid  # reads its table, .5 s once
+    load_languages()
+    import py3langid
 
     return str(py3langid.classify(text[:MOST_LETTERS])[0])
+
+
+def load_languages() -> None:
+    """Load the table, once in a process: half a second, which threads would each spend."""
+    with _lock:
+        _load()
+
+
+@cache
+def _load() -> None:
+    import py3langid
+
+    py3langid.classify("a")

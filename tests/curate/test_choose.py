@@ -16,10 +16,10 @@ from raycomp.curate.choose import _load, commit_once, kept_ranges
 from raycomp.curate.command import _fewer
 from raycomp.curate.config import SelectConfig, choose_config, find_selection
 from raycomp.curate.dedupe import mark_duplicates
-from raycomp.curate.marks import ScoresFile
 from raycomp.curate.materialize import plan_outputs
 from raycomp.curate.publish import summarise_scores
 from raycomp.curate.rules import find_rule
+from raycomp.curate.scored import ScoresFile
 from raycomp.curate.select import Gates, choose_tables
 from raycomp.curate.summary import choose_shown
 from raycomp.data.folder import Folder

@@ -13,8 +13,8 @@ from raycomp.config import UserError
 from raycomp.curate import marks
 from raycomp.curate.config import SelectConfig, find_selection
 from raycomp.curate.funnel import make_funnel
-from raycomp.curate.marks import Found, ScoresFile
 from raycomp.curate.measures import take_columns
+from raycomp.curate.scored import Found, ScoresFile
 from raycomp.curate.select import choose_tables
 from raycomp.data.folder import Folder
 from raycomp.data.parquet import read_columns
@@ -40,8 +40,8 @@ class MarkByUid:
     def __init__(self, digits: str, reason: str, is_after: bool = False):
         self.digits, self.reason, self.is_after = digits, reason, is_after
 
-    def __call__(self, uri: str) -> Found:
-        uids = read_columns(uri, [UID])[UID].to_pylist()
+    def __call__(self, file: ScoresFile) -> Found:
+        uids = read_columns(file.uri, [UID])[UID].to_pylist()
         reason_N = np.array([self.reason if uid[0] in self.digits else None for uid in uids], object)
         return Found(reason_N, self.is_after, {f"by_{self.reason}": pa.array([uid[:2] for uid in uids])})
 
@@ -93,8 +93,9 @@ def test_the_first_reason_of_a_row_counts_and_evidence_is_kept(tmp_path, monkeyp
     _, out, _ = curated
     scores = str(sorted((out / "scores").iterdir())[0])
     markers = [MarkByUid("0123", EXCLUDED), MarkByUid("2345", CONTAMINATED)]
-    monkeypatch.setattr(marks, "list_markers", lambda config: markers)
-    [file] = marks.mark_rows([scores], by_cpi(), Folder(str(tmp_path)))
+    monkeypatch.setattr(marks, "has_markers", lambda config: True)
+    monkeypatch.setattr(marks, "list_markers", lambda config, file: markers)
+    [file] = marks.mark_rows([scores], by_cpi(), Folder(str(tmp_path)), Folder(str(out)))
     assert file.marks is not None
     for row in pq.read_table(file.marks).to_pylist():
         uid = row[UID]
@@ -115,7 +116,8 @@ def test_curate_and_select_choose_alike_by_marks(tmp_path, monkeypatch, curated)
     """A curation and a selection from its scores keep the same rows; both explain the dropped ones."""
     config, out, run = curated
     markers = [MarkByUid("0123", EXCLUDED), MarkByUid("45", FILTERED_AFTER, is_after=True)]
-    monkeypatch.setattr(marks, "list_markers", lambda config: markers)
+    monkeypatch.setattr(marks, "has_markers", lambda config: True)
+    monkeypatch.setattr(marks, "list_markers", lambda config, file: markers)
     chosen = raycomp.select(str(out), {}, str(tmp_path / "selected"))
     scored = raycomp.curate(config, str(tmp_path / "curated"))
     assert chosen["funnel"] == scored["funnel"] != run["funnel"]

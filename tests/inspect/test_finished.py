@@ -37,7 +37,7 @@ def test_a_curation_opens_with_its_samples_and_counts(curated):
     assert (run.kind, run.uri) == ("curate", str(folder))
     assert run.record == json.loads(json.dumps(record))
     assert run.config.scorer == config.scorer and run.config.attribute == config.attribute
-    assert run.tables == ["kept", "scores"]
+    assert run.tables == ["kept", "metadata", "scores"]
     assert run.table().equals(read_columns(f"{folder}/subset/kept.parquet").combine_chunks())
     scores = run.table("scores")
     assert len(scores) == record["funnel"]["read"] and len(run.table()) == record["funnel"]["kept"]
@@ -48,7 +48,7 @@ def test_a_curation_opens_with_its_samples_and_counts(curated):
     assert figures["scorer's AUC"] == Figure(record["scorer_check"]["auc"], unit="share")
     with pytest.raises(ValueError) as error:
         run.table("scorse")
-    assert str(error.value) == f"table='scorse': not in {folder}; its tables are kept, scores"
+    assert str(error.value) == f"table='scorse': not in {folder}; its tables are kept, metadata, scores"
 
 
 def test_a_selection_opens_with_the_scores_that_it_chose_from(curated, tmp_path):

@@ -1,0 +1,197 @@
+"""Lists and tables of the user's, and the list of rows to leave out.
+
+They are read once and shared with all tasks. Rows are found by sorted 128-bit hashes of their keys.
+"""
+
+import hashlib
+import posixpath
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+import numpy as np
+import pyarrow as pa
+from pyarrow import csv
+
+from raycomp.config import UserError
+from raycomp.core.uids import find_keys, to_keys
+from raycomp.curate.config import FilterConfig
+from raycomp.curate.scored import Found, ScoresFile
+from raycomp.data.folder import Folder
+from raycomp.data.parquet import read_columns
+from raycomp.data.paths import resolve_file
+from raycomp.data.rows import parse_uid
+from raycomp.data.written import hash_file
+from raycomp.words import EXCLUDED, EXCLUDED_AFTER, IMAGE_SHA256, KEY, UID, URL
+
+JOIN, EXCLUDE = "filter.join", "filter.exclude"
+SHA256, DOMAIN = "sha256", "domain"
+# The columns by which rows are found in a table, with those of scores/.
+KEYS = {UID: UID, SHA256: IMAGE_SHA256, URL: URL, KEY: KEY}
+_LISTED = (UID, SHA256, URL, DOMAIN)
+MOST_ROWS = 50_000_000
+"""Rows of a table or a list: every worker holds them."""
+_HEX = re.compile(r"[0-9a-fA-F]+")
+
+
+def hash_keys(kind: str, values: Sequence[str | None]) -> np.ndarray:
+    """Return keys of values of a kind (uid, sha256, url, key, domain), to be compared; null has its own."""
+    texts = [value if value is None else _normalise(kind, value) for value in values]
+    hashes = b"".join(
+        hashlib.blake2b(b"\0" if text is None else f"\1{text}".encode(), digest_size=16).digest()
+        for text in texts
+    )
+    return to_keys(np.frombuffer(hashes, ">u8").astype(np.uint64).reshape(-1, 2))
+
+
+def _normalise(kind: str, value: str) -> str:
+    if kind == UID:
+        return parse_uid(value) or value
+    return value.lower() if kind in (SHA256, DOMAIN) else value
+
+
+@dataclass(frozen=True)
+class Exclusion:
+    """Finds the rows of a file that are in a list, by uid, sha256, url or domain."""
+
+    lists: dict[str, np.ndarray]
+    """Sorted keys by kind."""
+    is_after: bool
+
+    def __call__(self, file: ScoresFile) -> Found:
+        """Return the reason ``excluded`` for each row of the list."""
+        found_N: Any = False
+        for kind, key_M in self.lists.items():
+            column = URL if kind == DOMAIN else KEYS[kind]
+            values = read_columns(file.uri, [column])[column].to_pylist()
+            is_there_N = _find_domains(key_M, values) if kind == DOMAIN else _find(kind, key_M, values)
+            found_N = found_N | is_there_N
+        reason = EXCLUDED_AFTER if self.is_after else EXCLUDED
+        return Found(np.where(found_N, reason, None), self.is_after)
+
+
+def _find(kind: str, key_M: np.ndarray, values: Sequence[str | None]) -> np.ndarray:
+    is_value_N = np.array([value is not None for value in values], bool)
+    return (find_keys(key_M, hash_keys(kind, values)) >= 0) & is_value_N
+
+
+def _find_domains(key_M: np.ndarray, urls: Sequence[str | None]) -> np.ndarray:
+    """Return which urls are of a listed domain or of one below it, bool [N]."""
+    names, owners = [], []
+    for row, url in enumerate(urls):
+        labels = _find_host(url).split(".")
+        names += [".".join(labels[i:]) for i in range(len(labels))]
+        owners += [row] * len(labels)
+    found_N = np.zeros(len(urls), bool)
+    found_N[np.array(owners, int)[_find(DOMAIN, key_M, names)]] = True
+    return found_N
+
+
+def _find_host(url: str | None) -> str:
+    try:
+        return (urlsplit(url or "").hostname or "").rstrip(".")
+    except ValueError:
+        return ""
+
+
+def load_exclusion(uri: str, is_after: bool) -> Exclusion:
+    """Return the marker of an exclusion list: a text with a value in each line, or a table.
+
+    A line is a uid (32 hex digits), a SHA-256 (64), a url or a domain; empty lines and those that start with
+    # are skipped. A table, CSV or Parquet, has one or more of these as columns. Raises ValueError where a
+    line is none of these, a table has no such column, or the list is empty.
+    """
+    is_text = posixpath.splitext(uri)[1].lower() in (".txt", "")
+    lists = _read_lines(uri) if is_text else _read_lists(uri)
+    if not any(lists.values()):
+        raise ValueError(f"{EXCLUDE}={uri!r}: is empty; give a uid, sha256, url or domain in each line")
+    return Exclusion({kind: np.sort(hash_keys(kind, values)) for kind, values in lists.items()}, is_after)
+
+
+def _read_lines(uri: str) -> dict[str, list[str]]:
+    try:
+        lines = Folder(uri).read_bytes().decode("utf-8-sig").splitlines()
+    except FileNotFoundError as error:
+        raise ValueError(f"{EXCLUDE}={uri!r}: no such file") from error
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{EXCLUDE}={uri!r}: must be UTF-8 text, .csv or .parquet") from error
+    lists: dict[str, list[str]] = {}
+    for number, line in enumerate(lines, 1):
+        value = line.strip()
+        if value and not value.startswith("#"):
+            lists.setdefault(_name_kind(uri, number, value), []).append(value)
+    return lists
+
+
+def _name_kind(uri: str, number: int, value: str) -> str:
+    """Return what a line of a list is. Raises ValueError where it is none of the four."""
+    if parse_uid(value):
+        return UID
+    if len(value) == 64 and _HEX.fullmatch(value):
+        return SHA256
+    if "://" in value:
+        return URL
+    if "." in value and not re.search(r"[\s/@,;]", value):
+        return DOMAIN
+    wanted = "must be a uid, a SHA-256, a url or a domain"
+    raise ValueError(f"{EXCLUDE}={uri!r}: line {number}, {value[:80]!r}: {wanted}")
+
+
+def _read_lists(uri: str) -> dict[str, list[str]]:
+    table = load_table(EXCLUDE, uri)
+    kinds = [kind for kind in _LISTED if kind in table.column_names]
+    if not kinds:
+        said = f"must have a column {', '.join(_LISTED)}, has {', '.join(table.column_names)}"
+        raise ValueError(f"{EXCLUDE}={uri!r}: {said}")
+    texts = {kind: table[kind].cast(pa.string()).drop_null().to_pylist() for kind in kinds}
+    return {kind: values for kind, values in texts.items() if values}
+
+
+def find_key(uri: str | None, on: str | None, names: Sequence[str]) -> str:
+    """Return the column that a table is joined by: ``on``, or the first of KEYS that it has."""
+    wanted = [on] if on else list(KEYS)
+    found = next((name for name in wanted if name in names), None)
+    if found is None:
+        said = f"must have a column {' or '.join(wanted)}, has {', '.join(names)}"
+        raise ValueError(f"{JOIN}={uri!r}: {said}")
+    return found
+
+
+def load_table(option: str, uri: str) -> pa.Table:
+    """Return a Parquet, CSV or TSV table in memory. Raises ValueError or UserError, naming the option."""
+    extension = posixpath.splitext(uri)[1].lower()
+    if extension not in (".parquet", ".csv", ".tsv"):
+        raise ValueError(f"{option}={uri!r}: must end in .parquet, .csv or .tsv")
+    try:
+        table = read_columns(uri) if extension == ".parquet" else _read_csv(uri, extension)
+    except FileNotFoundError as error:
+        raise ValueError(f"{option}={uri!r}: no such file") from error
+    except pa.ArrowException as error:
+        raise UserError(f"{option}={uri!r}: cannot be read: {' '.join(str(error).split())[:200]}") from error
+    if len(table) > MOST_ROWS:
+        raise ValueError(f"{option}={uri!r}: has {len(table):,} rows, must have at most {MOST_ROWS:,}")
+    return table
+
+
+def _read_csv(uri: str, extension: str) -> pa.Table:
+    """Keys are read as text: a uid of digits alone is no number."""
+    filesystem, path = resolve_file(uri)
+    parse = csv.ParseOptions(delimiter="," if extension == ".csv" else "\t", newlines_in_values=True)
+    convert = csv.ConvertOptions(column_types=dict.fromkeys((*KEYS, DOMAIN), pa.string()))
+    with filesystem.open_input_stream(path) as file:
+        return csv.read_csv(file, parse_options=parse, convert_options=convert)
+
+
+def fingerprint_filter(config: FilterConfig) -> dict[str, str]:
+    """Return the SHA-256 of the files that a filter reads. Raises ValueError where one is missing."""
+    found = {}
+    for option, uri in ((JOIN, config.join), (EXCLUDE, config.exclude)):
+        if uri is not None:
+            filesystem, path = resolve_file(uri)
+            if filesystem.get_file_info(path).type.name != "File":
+                raise ValueError(f"{option}={uri!r}: no such file")
+            with filesystem.open_input_file(path) as file:
+                found[option] = hash_file(uri, file).sha256
+    return found
