@@ -176,7 +176,7 @@ def load_table(option: str, uri: str) -> pa.Table:
 
 
 def _read_csv(uri: str, extension: str) -> pa.Table:
-    """Keys are read as text: a uid of digits alone is no number."""
+    """Keys are read as text: a uid of digits alone is not read as a number."""
     filesystem, path = resolve_file(uri)
     parse = csv.ParseOptions(delimiter="," if extension == ".csv" else "\t", newlines_in_values=True)
     convert = csv.ConvertOptions(column_types=dict.fromkeys((*KEYS, DOMAIN), pa.string()))

@@ -151,7 +151,7 @@ def load_condition(config: FilterConfig, scores: pa.Schema, metadata: Iterable[s
 
 
 def check_types(condition: Condition, scores: pa.Schema, metadata: Mapping[str, pa.DataType]) -> None:
-    """Raise UserError where the condition does not fit the types of its columns, or is no condition."""
+    """Raise UserError where the condition does not fit the types of its columns, or is not a condition."""
     if condition.config.where is not None:
         kinds = {name: _find_type(condition, name, scores, metadata) for name in condition.columns}
         columns = {name: pa.nulls(0, kind) for name, kind in (kinds or {UID: pa.string()}).items()}

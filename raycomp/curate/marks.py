@@ -66,10 +66,8 @@ def check_markers(config: CurateConfig, shards: Sequence[ShardPath]) -> None:
         load_exclusion(chosen.exclude, chosen.is_after)
     if chosen.where is not None or chosen.join is not None:
         scores = scores_schema(aligned_schema(1, "float32", config.extra_columns))
-        texts = [
-            text for block in islice(read_shard(shards[0], _ROWS), 1) for text in block[JSON].to_pylist()
-        ]
-        kinds = name_types(json.loads(text) for text in texts if text)
+        first = pa.concat_tables(islice(read_shard(shards[0], _ROWS), 1))
+        kinds = name_types(json.loads(text) for text in first[JSON].to_pylist() if text)
         check_types(load_condition(chosen, scores, kinds), scores, kinds)
 
 

@@ -86,7 +86,7 @@ def _count_kinds(uri: str) -> Kinds:
 
 
 def count_kinds(rows: Iterable[Mapping[str, Any]]) -> Kinds:
-    """Return the kinds of the values of each field; null is no value."""
+    """Return the kinds of the values of each field; nulls are not counted."""
     counts: dict[str, Counter[str]] = {}
     for fields in rows:
         for name, value in fields.items():

@@ -22,7 +22,7 @@ def check_pool(files: list[ScoresFile], config: CurateConfig, scored: CurateConf
 
     ``scored``: the config of the curation. Its pool can be too small where other rows are dropped before the
     shares are counted, and where DataComp's rule keeps ties. ``out``: the folder of the selection; a command
-    in the error names one beside it.
+    in the error names a folder next to it.
     """
     compat = config.select.datacomp_compat and not scored.select.datacomp_compat
     if not find_rule(config.select.rule).attribute_by:

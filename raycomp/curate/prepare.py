@@ -8,11 +8,11 @@ import numpy as np
 import pyarrow as pa
 
 from raycomp.config import ScorerConfig
-from raycomp.core.pictures import hash_view, measure_look
+from raycomp.core.pictures import VIEW_SIDE, hash_view, measure_look
 from raycomp.data.arrow import TOKENS, add_columns, hash_images, readable, to_fixed_lists, to_matrix
 from raycomp.data.rows import to_json_value
 from raycomp.models.images import ImageFault, prepare_viewed
-from raycomp.models.languages import name_language
+from raycomp.models.languages import load_languages, name_language
 from raycomp.models.spec import ScorerSpec
 from raycomp.models.tokens import load_tokens
 from raycomp.schema import CAPTION_SCHEMA, PICTURE_SCHEMA
@@ -75,6 +75,12 @@ def prepare(
         **{name: pa.array([_as_text(f.get(name)) for f in fields], pa.string()) for name in extra_columns},
     }
     return add_columns(table.drop_columns([IMAGE]), columns)
+
+
+def load_measures() -> None:
+    """Load what the columns of pictures and captions need, once in a process."""
+    load_languages()
+    hash_view(np.zeros((VIEW_SIDE, VIEW_SIDE, 3), np.uint8))
 
 
 def _prepare_images(

@@ -19,6 +19,7 @@ from raycomp.curate.config import CurateConfig, SelectionRule, find_pool_selecti
 from raycomp.curate.dedupe import mark_duplicates
 from raycomp.curate.marks import mark_rows, pair_marks
 from raycomp.curate.metadata import write_metadata
+from raycomp.curate.prepare import load_measures
 from raycomp.curate.select import Gates
 from raycomp.curate.stages import align_stages, attribute_stages
 from raycomp.data.arrow import FAULTS, SHUFFLED_ALIGNMENT, add_columns, hash_images
@@ -27,7 +28,6 @@ from raycomp.data.folder import Folder
 from raycomp.data.parquet import read_columns, write_table
 from raycomp.data.paths import ShardPath, join_uri
 from raycomp.data.reader import read_shard
-from raycomp.models.languages import load_languages
 from raycomp.models.spec import ScorerSpec
 from raycomp.run.bad_data import check_bad_rows
 from raycomp.run.parts import Part, Stats, read_parts
@@ -166,7 +166,7 @@ def _compare_shard(item: tuple[ShardPath, str]) -> None:
 def align_all(scoring: Scoring) -> Stats:
     """Phase 1: every sample of every shard gets a row with a status and, if possible, an alignment."""
     config, session = scoring.config, scoring.session
-    load_languages()  # before the stage that would count it as decoding
+    load_measures()  # before the stage that would count it as decoding
     stored = [shard for shard in scoring.shards if shard.embeddings is not None]
     for _ in map_files(check_stored, stored, config.scorer.model, scoring.spec.embedding_dim, label="check"):
         pass

@@ -1,4 +1,4 @@
-"""A scores file with the files beside it: the metadata of its rows, and their marks."""
+"""A scores file with the metadata and the marks of its rows, which are files of their own."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -63,5 +63,6 @@ def test_what_is_no_path_is_let_be(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "cpi").touch()
     paths = {option.path for option in list_options(CurateConfig, "path")}
-    assert paths == {"input", "scorer.model", "scorer.weights", "parser.name", "select.rule"}
+    curated = {"input", "scorer.model", "scorer.weights", "parser.name", "select.rule"}
+    assert paths == curated | {"filter.join", "filter.exclude"}
     assert with_absolute_paths(by_cpi()) == by_cpi()
