@@ -163,10 +163,20 @@ def slopes() -> Table:
 
 
 def continual_heads() -> Table:
-    """Methods on frozen embeddings, track ``world``: means over ten backbones, with paired differences."""
+    """Methods on frozen embeddings, track ``world``."""
+    return _tabulate_runs("continual_heads_runs.csv")
+
+
+def continual_tuned() -> Table:
+    """Methods that train the model, track ``world``."""
+    return _tabulate_runs("continual_tuned_runs.csv")
+
+
+def _tabulate_runs(name: str) -> Table:
+    """Return the table of continual runs: means over backbones, with paired differences."""
     lines = [
         line
-        for line in read_csv((RESULTS / "continual_heads_runs.csv").read_text())
+        for line in read_csv((RESULTS / name).read_text())
         if not line["tried"]  # development
     ]
     found: dict[str, dict[str, dict[str, float]]] = {}
@@ -210,6 +220,7 @@ BLOCKS: dict[str, Callable[[], Table]] = {
     "pas-faulty": faulty_shares,
     "fault-slopes": slopes,
     "continual-heads": continual_heads,
+    "continual-tuned": continual_tuned,
 }
 
 
