@@ -39,6 +39,8 @@ OK = "ok"
 CORRUPT_IMAGE = "corrupt_image"
 IMAGE_TOO_LARGE = "image_too_large"
 NO_IMAGE = "no_image"
+IMAGE_FILE_MISSING = "image_file_missing"
+IMAGE_PATH_REFUSED = "image_path_refused"
 NO_CAPTION = "no_caption"
 EMPTY_CAPTION = "empty_caption"
 BAD_ENCODING = "bad_encoding"
@@ -60,6 +62,8 @@ STATUSES = {
     CORRUPT_IMAGE: "the image bytes do not decode",
     IMAGE_TOO_LARGE: "more pixels than max_pixels; refused before decoding",
     NO_IMAGE: "there is no image",
+    IMAGE_FILE_MISSING: "there is no file at the image's path",
+    IMAGE_PATH_REFUSED: "the image's path leads out of the table's folder, and of columns.root",
     NO_CAPTION: "the sample has no caption",
     EMPTY_CAPTION: "the caption is empty or white space",
     BAD_ENCODING: "the caption is not UTF-8",

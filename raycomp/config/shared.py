@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from math import inf
 
 from raycomp.config.check import Machine, check, check_choice, read_label, read_machine, read_span
-from raycomp.config.options import FILE, FOLDER, FREE, Seconds, Span
+from raycomp.config.options import FILE, FOLDER, FREE, PLACE, Seconds, Span
 
 PRECISIONS = ("fp32", "tf32", "bf16")
 
@@ -99,6 +99,27 @@ class WavesConfig:
 
     def __post_init__(self) -> None:
         check(self.shards_per_wave >= 1, "waves.shards_per_wave", self.shards_per_wave, "at least 1")
+
+
+@dataclass(frozen=True)
+class ColumnsConfig:
+    """How tables of pairs are read: Parquet, CSV, TSV, JSON lines."""
+
+    image: str | None = None
+    """The column of images: bytes, paths, or Hugging Face's struct of both; none = the first of image, jpg,
+    jpeg, png, webp, image_path, filepath, file_name, filename, file, path."""
+    caption: str | None = None
+    """The column of captions, a text or a list of texts; none = the first of caption, text, txt, TEXT,
+    captions, title."""
+    captions: str = "first"
+    """Which of several captions of an image make a pair: first, longest, or all, each with a uid of its
+    own."""
+    root: str | None = field(default=None, metadata=PLACE)
+    """A folder that images may lie below, in addition to the folder of the table; paths are then relative to
+    it, or absolute."""
+
+    def __post_init__(self) -> None:
+        check_choice("columns.captions", self.captions, ("first", "longest", "all"))
 
 
 @dataclass(frozen=True)

@@ -29,6 +29,7 @@ from raycomp.data.arrow import check_extra_columns
 from raycomp.data.embeddings import check_embeddings
 from raycomp.data.files import check_writable
 from raycomp.data.folder import Folder
+from raycomp.data.image_inputs import check_tables
 from raycomp.data.inputs import check_output, expand_input
 from raycomp.data.paths import ShardPath, absolute_uri, count_bytes, fingerprint_shards, list_times
 from raycomp.data.runs import (
@@ -109,8 +110,9 @@ def curate(
 def _open_input(config: CurateConfig, out: str) -> tuple[list[ShardPath], ScorerSpec]:
     """Return the shards, and the description of the scorer that they fit."""
     check_output(config.input, out)
-    shards = expand_input(config.input, config.prepare.stored_embeddings)
+    shards = expand_input(config.input, config.prepare.stored_embeddings, config.columns)
     check_shards_of_runs(shards)
+    check_tables(shards)
     check_extra_columns(config.extra_columns)
     check_own_columns(config)
     check_markers(config, shards)
@@ -240,7 +242,7 @@ def _fingerprint(config: CurateConfig, shards: list[ShardPath]) -> dict[str, Any
 def _same_shards(config: CurateConfig, curated: dict[str, Any]) -> list[ShardPath]:
     """Return the input's shards if they are still the scored ones, else none."""
     try:
-        shards = expand_input(config.input, config.prepare.stored_embeddings)
+        shards = expand_input(config.input, config.prepare.stored_embeddings, config.columns)
         found = digest(fingerprint_shards(shards))
     except ValueError:
         return []

@@ -9,7 +9,7 @@ from raycomp.config.change import from_dict
 from raycomp.config.check import check, check_choice, check_share
 from raycomp.config.options import CODE, FREE, INPUT, PLACE, SELECT
 from raycomp.config.own_code import name_own
-from raycomp.config.shared import ClusterConfig, ParserConfig, ScorerConfig, WavesConfig
+from raycomp.config.shared import ClusterConfig, ColumnsConfig, ParserConfig, ScorerConfig, WavesConfig
 from raycomp.curate.rules import (
     ALIGN_PAS,
     DISPLACEMENT,
@@ -180,6 +180,7 @@ class CurateConfig:
     input: str = field(default="", metadata=INPUT)
     """Paths, globs or brace lists, local or on ``s3://``, ``gs://``, ``az://``, ``hf://``. Join several
     with ``::``, each optionally ``name=``."""
+    columns: ColumnsConfig = field(default_factory=ColumnsConfig)
     scorer: ScorerConfig = field(default_factory=ScorerConfig)
     prepare: PrepareConfig = field(default_factory=PrepareConfig)
     align: AlignConfig = field(default_factory=AlignConfig)

@@ -67,7 +67,7 @@ def plan(config: CurateConfig) -> str:
     worker hours, in money if ``cluster.price_per_hour`` is set, and for each of ``cluster.machines``. Raises
     ValueError for the checks that ``curate`` makes before it starts, and if no usable row is found.
     """
-    shards = expand_input(config.input, config.prepare.stored_embeddings)
+    shards = expand_input(config.input, config.prepare.stored_embeddings, config.columns)
     check_extra_columns(config.extra_columns)
     sizes = [int(shard["size"]) for shard in fingerprint_shards(shards)]
     spec = describe_scorer(config.scorer)

@@ -5,15 +5,18 @@ import os
 import posixpath
 import re
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 from fsspec.utils import glob_translate
 from pyarrow import fs
 
+from raycomp.config.shared import ColumnsConfig
+from raycomp.data.image_inputs import LIST, describe_files, is_list, list_images, part_images
 from raycomp.data.paths import RUN, ShardPath, absolute_uri, find_infos, join_uri, resolve
 from raycomp.data.stores import split_uri
 
 FORMATS = {".tar": "tar", ".parquet": "parquet"}
-_PACK = "; docs/quickstart.md packs images with captions into shards"
+_LAYOUTS = "; docs/reference/inputs.md has the layouts that can be read"
 CLIP_RETRIEVAL = "clip_retrieval"
 
 _NAMED = re.compile(r"([A-Za-z0-9_-]+)=(.+)", re.DOTALL)
@@ -55,7 +58,9 @@ def _part(part: str) -> tuple[str, str]:
     return (f"{match[1]}=", match[2]) if match else ("", part)
 
 
-def expand_input(spec: str, stored_embeddings: str | None = None) -> list[ShardPath]:
+def expand_input(
+    spec: str, stored_embeddings: str | None = None, columns: ColumnsConfig | None = None
+) -> list[ShardPath]:
     """Return the shards that ``spec`` names, sorted by shard name.
 
     ``spec`` is one input or several joined with ``::``, each optionally ``NAME=``; an input is a file, a
@@ -65,8 +70,9 @@ def expand_input(spec: str, stored_embeddings: str | None = None) -> list[ShardP
     names that end in .tar or .parquet; a .parquet with the stem of a .tar in its folder is that shard's
     metadata (img2dataset's layout) and no shard of its own. A file with several links is one shard, by its
     own name where that is below the root. A relative path with a ``=`` in its first folder is written
-    ``./a=b/c.tar``. The option ``stored_embeddings`` gives the place of each shard's embeddings; their
-    existence is not checked.
+    ``./a=b/c.tar``. A folder or glob without shards is read as single images: by the CSV, TSV, JSON-lines and
+    captions.json files in it, else by a text of each image's own name. The option ``stored_embeddings`` gives
+    the place of each shard's embeddings; their existence is not checked. ``columns``: of tables.
 
     Raises ValueError, one line, where an input is empty, missing, unreadable or of no known format, holds a
     run's own results or compressed tars, or where two inputs name one file.
@@ -77,14 +83,19 @@ def expand_input(spec: str, stored_embeddings: str | None = None) -> list[ShardP
         named = ", ".join(name[:-1] for name in names)
         raise ValueError(f"input={spec!r}: two inputs have the same name; names are {named}")
     found: list[tuple[str, str]] = []
+    shards: list[ShardPath] = []
+    columns = columns or ColumnsConfig()
     for (own, pattern), name in zip(parts, names, strict=True):
         prefix = own if len(parts) == 1 else name
         try:
-            found += [(prefix + relative, uri) for relative, uri in _find(pattern)]
+            files = _find(pattern)
+            found += [(prefix + relative, uri) for relative, uri in files]
+            shards += [] if files else _part_folder(pattern, prefix, columns)
         except OSError as error:
             raise ValueError(f"input={pattern!r}: cannot be read: {' '.join(str(error).split())}") from error
     _refuse_twice(found)
-    shards = [ShardPath(i, uri, name, str(_format(uri))) for i, (name, uri) in enumerate(sorted(found))]
+    shards += [ShardPath(0, uri, name, str(_format(uri)), columns=columns) for name, uri in found]
+    shards = [replace(shard, ordinal=i) for i, shard in enumerate(sorted(shards, key=lambda one: one.name))]
     return shards if stored_embeddings is None else [_pair(shard, stored_embeddings) for shard in shards]
 
 
@@ -145,7 +156,13 @@ def _pair(shard: ShardPath, stored: str) -> ShardPath:
 
 
 def _format(uri: str) -> str | None:
-    return FORMATS.get(posixpath.splitext(uri)[1].lower())
+    """Return the format of a file by its name, None where it is not one of input."""
+    extension = posixpath.splitext(uri)[1].lower()
+    return FORMATS.get(extension) or (LIST if is_list(uri) else None)
+
+
+def _is_shard(uri: str) -> bool:
+    return posixpath.splitext(uri)[1].lower() in FORMATS
 
 
 def _find(pattern: str) -> list[tuple[str, str]]:
@@ -213,21 +230,31 @@ def _list(filesystem: fs.FileSystem, item: str, info: fs.FileInfo | None, patter
         ]
     elif info.type == fs.FileType.File:
         if _format(item) is None:
-            raise ValueError(f"input={pattern!r}: must end in one of {', '.join(FORMATS)}{_PACK}")
+            raise ValueError(f"input={pattern!r}: must end in one of {', '.join(FORMATS)}{_LAYOUTS}")
         listed = files = [item]
     else:
         raise ValueError(f"input={pattern!r}: no such file or folder: {item}")
-    shards = [file for file in files if _format(file)]
+    shards = [file for file in files if _is_shard(file)] or [file for file in files if is_list(file)]
     tars = {posixpath.splitext(file)[0] for file in shards if _format(file) == "tar"}
     shards = [file for file in shards if _format(file) == "tar" or posixpath.splitext(file)[0] not in tars]
     _refuse_files(pattern, listed, files, shards)
+    if not shards and info.type == fs.FileType.Directory and start is None and list_images(files):
+        return []
     if not shards:
-        ends = ", ".join(FORMATS)
-        raise ValueError(f"input={pattern!r}: {item} names no file that ends in one of {ends}{_PACK}")
+        raise ValueError(f"input={pattern!r}: {describe_files(item, files, FORMATS)}{_LAYOUTS}")
     if isinstance(filesystem, fs.LocalFileSystem):
         for file in shards:
             _check_file(file, pattern)
     return shards
+
+
+def _part_folder(pattern: str, prefix: str, columns: ColumnsConfig) -> list[ShardPath]:
+    filesystem, root = resolve(pattern)
+    scheme = f"{name}://" if (name := split_uri(pattern)[0]) else ""
+    files = [posixpath.relpath(file, root) for file in _list_files(filesystem, root, True)]
+    return part_images(
+        pattern, scheme + root, [file for file in files if not _is_hidden(file)], prefix, columns
+    )
 
 
 def _refuse_files(pattern: str, listed: Iterable[str], files: Iterable[str], shards: list[str]) -> None:

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from pyarrow import fs
 
+from raycomp.config.shared import ColumnsConfig
 from raycomp.data.stores import open_store, split_uri
 from raycomp.table import group_by
 
@@ -32,7 +33,8 @@ class ShardPath:
 
     ``name`` is its path relative to the root of its input, prefixed ``NAME=`` where there are several inputs
     or the input was given a name. It does not depend on the root's place, so that a corpus keeps its uids
-    when it moves. ``ordinal`` is its place among all shards sorted by ``name``. ``format`` is tar or parquet.
+    when it moves. ``ordinal`` is its place among all shards sorted by ``name``. ``format`` is tar,
+    parquet, list (CSV, TSV, json) or folder.
     ``embeddings`` is the npy or npz file that holds the image embeddings of its rows, None where they are to
     be computed; ``array`` is the array's name in an npz.
     """
@@ -43,6 +45,17 @@ class ShardPath:
     format: str
     embeddings: str | None = None
     array: str | None = None
+    columns: ColumnsConfig = dataclasses.field(default_factory=ColumnsConfig)
+    """How a table is read."""
+    members: tuple[str, ...] = ()
+    """Names of the images of a shard that is a part of the folder ``uri``; empty for a file."""
+    base: str | None = None
+    """What uids are made of instead of ``name``, which for a part of a folder depends on the other files."""
+
+    @property
+    def place(self) -> str:
+        """The uri, with the first image where the shard is a part of a folder: no two shards share it."""
+        return f"{self.uri}#{self.members[0]}" if self.members else self.uri
 
 
 def resolve(uri: str) -> tuple[fs.FileSystem, str]:
@@ -114,7 +127,7 @@ def fingerprint_shards(shards: list[ShardPath]) -> list[dict[str, str | int]]:
     return [
         {
             "name": shard.name,
-            "size": _size(shard.uri, found),
+            "size": sum(_size(uri, found) for uri in _name_files(shard)),
             **({} if shard.embeddings is None else {"embeddings_size": _size(shard.embeddings, found)}),
         }
         for shard in shards
@@ -130,7 +143,12 @@ def list_times(shards: Iterable[ShardPath], uris: Iterable[str] = ()) -> list[in
 
 
 def _list_files(shards: Iterable[ShardPath]) -> list[str]:
-    return [uri for shard in shards for uri in (shard.uri, shard.embeddings) if uri is not None]
+    return [uri for shard in shards for uri in (*_name_files(shard), shard.embeddings) if uri is not None]
+
+
+def _name_files(shard: ShardPath) -> list[str]:
+    """Return the shard's file, or the images of a part of a folder."""
+    return [join_uri(shard.uri, name) for name in shard.members] or [shard.uri]
 
 
 def size_files(uris: Iterable[str]) -> list[tuple[str, int | None]]:
@@ -140,7 +158,7 @@ def size_files(uris: Iterable[str]) -> list[tuple[str, int | None]]:
 
 def count_bytes(shards: Iterable[ShardPath]) -> int:
     """Return the total size of shards in bytes; a missing shard counts as 0."""
-    return sum(size or 0 for _, size in size_files(shard.uri for shard in shards))
+    return sum(size or 0 for _, size in size_files(uri for shard in shards for uri in _name_files(shard)))
 
 
 def find_infos(uris: Iterable[str]) -> dict[str, fs.FileInfo]:

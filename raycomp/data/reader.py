@@ -6,6 +6,8 @@ import pyarrow as pa
 from pyarrow import fs
 
 from raycomp.data.embeddings import add_embeddings
+from raycomp.data.image_inputs import FOLDER, LIST
+from raycomp.data.listed import extract_listed, read_listed
 from raycomp.data.paths import ShardPath, resolve
 from raycomp.data.table import extract_table, read_table
 from raycomp.data.tar import extract_tar, read_tar
@@ -22,6 +24,9 @@ def read_shard(shard: ShardPath, block_rows: int) -> Iterator[pa.Table]:
     Stored embeddings add a column ``image_embedding``; see add_embeddings. Repeated calls yield equal tables.
     Raises OSError where the storage fails.
     """
+    if shard.format in (LIST, FOLDER):
+        yield from read_listed(shard, block_rows)
+        return
     filesystem, path = resolve(shard.uri)
     if shard.format == "tar":
         with _open_stream(filesystem, path) as stream:
@@ -37,6 +42,9 @@ def extract(shard: ShardPath, positions: Collection[int]) -> Iterator[tuple[int,
 
     A sample of a Parquet shard gets the members it would have in a tar: image, txt, json.
     """
+    if shard.format in (LIST, FOLDER):
+        yield from extract_listed(shard, positions)
+        return
     filesystem, path = resolve(shard.uri)
     if shard.format == "tar":
         with _open_stream(filesystem, path) as stream:

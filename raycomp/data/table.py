@@ -1,9 +1,6 @@
 """Parquet as input: image bytes or image paths with captions, one sample per row."""
 
-import errno
-import os
 import posixpath
-import stat
 from collections.abc import Collection, Iterator
 from typing import Any
 
@@ -12,7 +9,7 @@ import pyarrow.parquet as pq
 from pyarrow import fs, types
 
 from raycomp import words
-from raycomp.data import headers
+from raycomp.data.listed import find_column
 from raycomp.data.paths import ShardPath, resolve
 from raycomp.data.rows import (
     BLOCK_BYTES,
@@ -25,28 +22,23 @@ from raycomp.data.rows import (
     shard_row,
     to_json,
 )
+from raycomp.data.single import MISSING, REFUSED, TOO_LARGE, Fault, Opened, open_image, sniff
 
 # Of each list the first column that a file has is used. An image column holds bytes, text (a path) or
 # Hugging Face's struct of bytes and path.
-IMAGE_COLUMNS = ("image", "jpg", "jpeg", "png", "webp", "image_path", "filepath")
-CAPTION_COLUMNS = ("caption", "text", "txt", "TEXT")
+IMAGE_COLUMNS = ("image", "jpg", "jpeg", "png", "webp", "image_path", "filepath", "file_name", "filename")
+CAPTION_COLUMNS = ("caption", "text", "txt", "TEXT", "captions")
 
 _UNDECODABLE = b"\xff"
-_TOO_LARGE = b"\xfe"
+_FAULTS = {
+    TOO_LARGE: words.IMAGE_TOO_LARGE,
+    MISSING: words.IMAGE_FILE_MISSING,
+    REFUSED: words.IMAGE_PATH_REFUSED,
+}
 # What Arrow raises on values that Python cannot represent: text that is not UTF-8, times out of range or of
 # an unknown zone, structs with two fields of one name.
 _UNSPEAKABLE = (ValueError, ArithmeticError, LookupError, TypeError, NotImplementedError, pa.ArrowException)
-_NO_FILE = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.ELOOP, errno.EINVAL)
 _EXTRACT_ROWS = 64
-
-_MAGIC = {
-    b"\xff\xd8\xff": "jpg",
-    b"\x89PNG": "png",
-    b"GIF8": "gif",
-    b"BM": "bmp",
-    b"II*\0": "tif",
-    b"MM\0*": "tif",
-}
 
 
 class _BrokenTable(Exception):
@@ -112,7 +104,7 @@ def extract_table(
         for start, batch in _batches(file, _EXTRACT_ROWS, wanted):
             for i in (i for i in range(len(batch)) if start + i in wanted):
                 row = next(_read_batch(batch.slice(i, 1), start + i, shard, filesystem))
-                members = {} if row.image is None else {_sniff(row.image): row.image}
+                members = {} if row.image is None else {sniff(row.image): row.image}
                 if row.caption is not None:
                     members["txt"] = row.caption.encode()
                 yield start + i, {**members, "json": (row.json or "{}").encode()}
@@ -154,13 +146,12 @@ def _batches(file: Any, num_rows: int, wanted: set[int] | None) -> Iterator[tupl
 def _rows_at_once(group: pq.RowGroupMetaData) -> int:
     """Return how many rows of a group may be in memory together.
 
-    A row takes its share of the group. An image from a dictionary, which is stored once however often it
+    A row takes its share of the group. A value from a dictionary, which is stored once however often it
     occurs, may take up to all of its column.
     """
     chunks = [group.column(i) for i in range(group.num_columns)]
     share = sum(chunk.total_uncompressed_size for chunk in chunks) // max(1, group.num_rows)
-    images = [chunk for chunk in chunks if chunk.path_in_schema.split(".")[0] in IMAGE_COLUMNS]
-    largest = sum(chunk.total_uncompressed_size for chunk in images if chunk.has_dictionary_page)
+    largest = sum(chunk.total_uncompressed_size for chunk in chunks if chunk.has_dictionary_page)
     return max(1, BLOCK_BYTES // max(1, share, largest))
 
 
@@ -169,29 +160,36 @@ def _read_batch(
 ) -> Iterator[SampleRow]:
     names = batch.schema.names
     is_stored = shard.embeddings is not None
-    images = None if is_stored else next((name for name in IMAGE_COLUMNS if name in names), None)
-    captions = next((name for name in CAPTION_COLUMNS if name in names), None)
+    images = None if is_stored else find_column(names, shard.columns.image, IMAGE_COLUMNS)
+    captions = find_column(names, shard.columns.caption, CAPTION_COLUMNS)
     folder = posixpath.dirname(resolve(shard.uri)[1])
     columns = {name: _values(batch.column(i)) for i, name in enumerate(names) if name != images}
     for i in range(len(batch)):
         fields = {name: values[i] for name, values in columns.items()}
         # One image at a time: in Python it takes as much memory again as in Arrow.
         value = None if images is None else _values(batch.column(names.index(images)).slice(i, 1))[0]
-        image = _load_image(value, filesystem, folder)
+        image = _load_image(value, shard, filesystem, folder)
         bad_json = any(value is _UNDECODABLE for value in fields.values())
-        found = first_text(fields.get(captions))
+        found = _choose_caption(fields.get(captions), shard.columns.captions)
         caption = decode_text(found)
         key = _name(fields, start + i)
         status = find_sample_status(is_stored or image is not None, found is not None, caption, bad_json)
         yield SampleRow(
             key,
-            words.IMAGE_TOO_LARGE if image is _TOO_LARGE else status,
+            _FAULTS[image] if isinstance(image, Fault) else status,
             sample_uid(shard.name, key, fields.get("uid")),
             decode_text(fields.get("url", fields.get("URL"))),
             caption,
-            None if image is _TOO_LARGE else image,
+            image if isinstance(image, bytes) else None,
             to_json(fields),
         )
+
+
+def _choose_caption(value: Any, how: str) -> str | bytes | None:
+    """Return a text, of a list the first or the longest."""
+    if how == "longest" and isinstance(value, list):
+        return max((text for text in value if isinstance(text, str)), key=len, default=None)
+    return first_text(value)
 
 
 def _name(fields: dict[str, Any], position: int) -> str:
@@ -218,43 +216,10 @@ def _values(column: pa.Array) -> list[Any]:
         return [value for i in range(len(column)) for value in _values(column.slice(i, 1))]
 
 
-def _load_image(value: Any, filesystem: fs.FileSystem, folder: str) -> bytes | None:
-    """Return the bytes of an image given as bytes, path or struct of both; None if there is none."""
+def _load_image(value: Any, shard: ShardPath, filesystem: fs.FileSystem, folder: str) -> Opened | None:
+    """Return an image given as bytes, path or struct of both, or why there is none; None without a value."""
     if isinstance(value, dict):
         value = value.get("bytes") if value.get("bytes") is not None else value.get("path")
-    if not isinstance(value, str):
+    if not isinstance(value, str) or not value:
         return value if isinstance(value, bytes) and value is not _UNDECODABLE else None
-    path = posixpath.normpath(posixpath.join(folder, value))
-    if not _is_below(path, folder) or "\0" in path:
-        return None
-    try:
-        if isinstance(filesystem, fs.LocalFileSystem) and not _is_own_file(path, folder):
-            return None
-        with filesystem.open_input_file(path) as file:
-            return file.read() if file.size() <= headers.MAX_MEMBER_BYTES else _TOO_LARGE
-    except OSError as error:
-        is_missing = isinstance(error, FileNotFoundError) or error.errno in _NO_FILE
-        if is_missing or filesystem.get_file_info(path).type == fs.FileType.Directory:
-            return None
-        raise
-
-
-def _is_below(path: str, folder: str) -> bool:
-    return path.startswith(folder.rstrip("/") + "/")
-
-
-def _is_own_file(path: str, folder: str) -> bool:
-    """Return whether a local path resolves, links followed, to a regular file below ``folder``.
-
-    Opening a pipe would wait forever; opening a device may have any effect.
-    """
-    path = os.path.realpath(path)
-    return _is_below(path, os.path.realpath(folder)) and stat.S_ISREG(os.stat(path).st_mode)
-
-
-def _sniff(image: bytes) -> str:
-    if image[:4] == b"RIFF" and image[8:12] == b"WEBP":
-        return "webp"
-    if image[4:12] in (b"ftypavif", b"ftypavis"):
-        return "avif"
-    return next((extension for magic, extension in _MAGIC.items() if image.startswith(magic)), "jpg")
+    return open_image(filesystem, folder, value, shard.columns.root)

@@ -240,5 +240,5 @@ def _list_labelled(images: LabelledImages, pictures: Pictures) -> np.ndarray:
 def list_keys(evaluation: Evaluation, pictures: Pictures) -> np.ndarray:
     """Return the keys of a test set's images, each repeated once per example."""
     place_N = np.array([pictures.place[picture] for picture in evaluation.pictures], np.int64)
-    of_shards = [key_pictures(pictures.shards[shard.uri]) for shard in evaluation.shards]
+    of_shards = [key_pictures(pictures.shards[shard.place]) for shard in evaluation.shards]
     return np.concatenate([pictures.key_M[place_N], *of_shards])

@@ -105,7 +105,7 @@ def _gather(
         place={picture: place for place, picture in enumerate(pictures)},
         status_M=table[STATUS].to_pylist(),
         image_MD=to_matrix(table[IMAGE_EMBEDDING]),
-        shards={shard.uri: tables[ordinal] for shard, ordinal in by_name},
+        shards={shard.place: tables[ordinal] for shard, ordinal in by_name},
         key_M=key_pictures(table),
     )
 

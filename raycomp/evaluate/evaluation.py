@@ -168,7 +168,7 @@ def read_samples(
     samples: list[ShardRow] = []
     image = []
     for shard in shards:
-        table = pictures.shards[shard.uri]
+        table = pictures.shards[shard.place]
         columns = [table[name].to_pylist() for name in (KEY, STATUS, CAPTION, JSON)]
         found = [ShardRow(f"{shard.name}/{key}", *rest) for key, *rest in zip(*columns, strict=True)]
         for sample in found:

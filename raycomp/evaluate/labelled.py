@@ -95,7 +95,7 @@ class LabelledImages:
             NO_LABEL if sample.status == OK and label is None else sample.status
             for sample, label in zip(samples, labels, strict=True)
         ]
-        key_N = np.concatenate([key_pictures(pictures.shards[shard.uri]) for shard in self.shards])
+        key_N = np.concatenate([key_pictures(pictures.shards[shard.place]) for shard in self.shards])
         return Examples([sample.id for sample in samples], statuses, labels, image_ND, key_N)
 
 

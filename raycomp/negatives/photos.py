@@ -7,6 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from raycomp.config.shared import ColumnsConfig
 from raycomp.curate.publish import read_photos
 from raycomp.data.inputs import expand_input
 from raycomp.data.parquet import read_columns
@@ -28,7 +29,9 @@ def fetch_photos(
     """
     places = [place for some in map_files(find_places, scores, uids, label="photos") for place in some]
     try:
-        shards = {shard.name: shard for shard in expand_input(find_curation(run, source)["config"]["input"])}
+        config = find_curation(run, source)["config"]
+        columns = ColumnsConfig(**config.get("columns", {}))
+        shards = {shard.name: shard for shard in expand_input(config["input"], columns=columns)}
         by_shard: dict[tuple[str, str], dict[int, str]] = defaultdict(dict)
         for uid, name, position, uri in places:
             if name in shards:

@@ -186,5 +186,5 @@ def test_image_paths_on_s3(bucket):
     with new_file(f"{bucket}/album/a.parquet") as file:
         pq.write_table(pa.table(columns), file)
     found = rows(f"{bucket}/album")
-    assert [row["status"] for row in found] == ["ok", "no_image", "no_image"]
+    assert [row["status"] for row in found] == ["ok", "image_file_missing", "image_file_missing"]
     assert found[0]["image"] == b"pixels" and json.loads(found[0]["json"])["caption"] == "a"

@@ -19,7 +19,7 @@ import pytest
 from pyarrow import fs
 
 from raycomp import schema, words
-from raycomp.data import headers
+from raycomp.data import single
 from raycomp.data.inputs import expand_input
 from raycomp.data.reader import extract, read_shard
 from raycomp.data.rows import sample_uid
@@ -80,7 +80,9 @@ def test_photos_as_paths(photos, tmp_path, kind):
     columns = {"image" if kind == "struct" else kind: column, "caption": ["a dog"] * len(values)}
     found = read(write(tmp_path, columns))
     assert [row["image"] for row in found[:4]] == [data for data, _ in photos[:4]]
-    assert [row["status"] for row in found] == ["ok"] * 4 + ["no_image"] * 8
+    missing, refused, none = "image_file_missing", "image_path_refused", "no_image"
+    assert [row["status"] for row in found[:4]] == ["ok"] * 4
+    assert [row["status"] for row in found[4:]] == [missing] * 2 + [none] + [refused] * 3 + [missing, none]
 
 
 def test_other_columns_go_into_json(tmp_path):
@@ -248,13 +250,15 @@ def test_only_regular_files_below_the_folder_are_opened(tmp_path, monkeypatch):
         for folder in ("in", "linked"):
             found = read(str(tmp_path / folder / "in.parquet"))
             assert [row["image"] for row in found] == [b"good"] * 2 + [None] * 7
-            assert [row["status"] for row in found] == ["ok"] * 2 + ["no_image"] * 7
+            assert [row["status"].split("_")[1:] for row in found] == (
+                [[]] * 2 + [["path", "refused"]] * 3 + [["file", "missing"]] * 3 + [["path", "refused"]]
+            )
     finally:
         signal.alarm(0)
 
 
 def test_a_file_beyond_the_limit_is_not_read(tmp_path, monkeypatch):
-    monkeypatch.setattr(headers, "MAX_MEMBER_BYTES", 10)
+    monkeypatch.setattr(single, "MAX_MEMBER_BYTES", 10)
     (tmp_path / "a.jpg").write_bytes(b"x" * 10)
     (tmp_path / "b.jpg").write_bytes(b"x" * 11)
     found = read(write(tmp_path, {"image_path": ["a.jpg", "b.jpg"], "caption": ["a", "b"]}))

@@ -129,7 +129,8 @@ def test_tar_makes_a_shard_of_captions_beside_images(tmp_path, runner, monkeypat
         for name in ("jpg", "png", "txt"):
             if name in members:
                 (tmp_path / f"photos/{i}.{name}").write_bytes(members[name])
-    lines = list_lines(next(block.text for block in list_blocks(ROOT / "docs/quickstart.md")))
+    page = ROOT / "docs/reference/inputs.md"
+    lines = list_lines(next(block.text for block in list_blocks(page) if block.language == "sh"))
     assert any(line.startswith("tar ") for line in lines)
     for line in lines:
         subprocess.run(line, shell=True, check=True)
@@ -162,6 +163,19 @@ def test_rows_are_chosen_by_a_column(many):
     kept = pq.read_table(many / "out/curated/subset/kept.parquet")["uid"].to_pylist()
     assert chosen == [uid for uid in kept if uid in english] and 0 < len(chosen) < len(kept)
     assert json.loads((many / "out/clip/run.json").read_text())["pairs"] == len(chosen)
+
+
+def test_rows_are_filtered(many, runner, read, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("shards").symlink_to(many / "shards")
+    rows = pq.read_table(many / "out/curated/scores", columns=["uid", "image_sha256"]).to_pylist()
+    lines = [f"{row['uid']},{i / 20}" for i, row in enumerate(rows[:20])]
+    Path("nsfw.csv").write_text("\n".join(["uid,nsfw", *lines]))
+    Path("optout.txt").write_text(rows[0]["image_sha256"])
+    run_page(ROOT / "docs/howto/filter.md", runner.run, read=read)
+    names = ("large", "safe", "without")
+    corpora = [json.loads(Path(f"out/{name}/run.json").read_text())["funnel"]["corpus"] for name in names]
+    assert corpora == [18, 10, 23]
 
 
 @pytest.mark.parametrize("page", ["howto/rule", "howto/loss", "commands/publish", "commands/compare"])

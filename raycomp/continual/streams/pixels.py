@@ -72,8 +72,8 @@ def _read_pixels(
     if files:
         yield from _prepare(Files(0, files), dict(enumerate(files)), spec, max_pixels)
     for shard in source.shards:
-        if shard.uri in places:
-            yield from _prepare(shard, places.pop(shard.uri), spec, max_pixels)
+        if shard.place in places:
+            yield from _prepare(shard, places.pop(shard.place), spec, max_pixels)
 
 
 def _prepare(

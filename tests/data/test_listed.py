@@ -1,0 +1,243 @@
+"""Lists of single images, and folders of images with texts: what is a sample, and what is wrong with it."""
+
+import json
+import os
+import random
+import shutil
+from pathlib import Path
+
+import pytest
+
+from raycomp.config.shared import ColumnsConfig
+from raycomp.data import image_inputs
+from raycomp.data.image_inputs import check_tables
+from raycomp.data.inputs import expand_input
+from raycomp.data.listed import choose_captions
+from raycomp.data.paths import fingerprint_shards, resolve
+from raycomp.data.reader import extract, read_shard
+
+CAPTIONS = ["a dog", "two cats", "a red ball"]
+
+
+def read(spec: object, **columns: str) -> list[dict]:
+    shards = expand_input(str(spec), columns=ColumnsConfig(**columns))
+    return [row for shard in shards for table in read_shard(shard, 2) for row in table.to_pylist()]
+
+
+def write_images(folder: Path, count: int = 3) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for i in range(count):
+        (folder / f"{i}.jpg").write_bytes(b"\xff\xd8\xff" + bytes([i]))
+
+
+LISTS = {
+    "captions.csv": "file_name,caption\n0.jpg,a dog\n1.jpg,two cats\n2.jpg,a red ball\n",
+    "metadata.tsv": "image\ttext\n0.jpg\ta dog\n1.jpg\ttwo cats\n2.jpg\ta red ball\n",
+    "metadata.jsonl": "".join(
+        json.dumps({"file_name": f"{i}.jpg", "text": text}) + "\n" for i, text in enumerate(CAPTIONS)
+    ),
+    "pairs.ndjson": "\n".join(
+        json.dumps({"path": f"{i}.jpg", "captions": [text, "other"]}) for i, text in enumerate(CAPTIONS)
+    ),
+    "captions.json": json.dumps({f"{i}.jpg": text for i, text in enumerate(CAPTIONS)}),
+    "metadata.json": json.dumps([{"file_name": f"{i}.jpg", "caption": t} for i, t in enumerate(CAPTIONS)]),
+    "captions_coco.json": json.dumps(
+        {
+            "images": [{"id": i, "file_name": f"{i}.jpg"} for i in range(3)],
+            "annotations": [{"image_id": i, "caption": text} for i, text in enumerate(CAPTIONS)],
+        }
+    ),
+}
+
+
+@pytest.mark.parametrize("name", LISTS)
+@pytest.mark.parametrize("how", ["file", "folder"])
+def test_lists_are_read(tmp_path, name, how):
+    write_images(tmp_path / "in")
+    (tmp_path / "in" / name).write_text(LISTS[name])
+    found = read(tmp_path / "in" / (name if how == "file" else ""))
+    assert [(row["key"], row["caption"], row["status"]) for row in found] == [
+        (f"{i}.jpg", text, "ok") for i, text in enumerate(CAPTIONS)
+    ]
+    assert [row["image"] for row in found] == [b"\xff\xd8\xff" + bytes([i]) for i in range(3)]
+    assert [row["position"] for row in found] == [0, 1, 2] and found[-1]["is_last"]
+
+
+def test_texts_next_to_images(tmp_path):
+    for folder, text in (("a", CAPTIONS[0]), ("b/c", CAPTIONS[1])):
+        write_images(tmp_path / folder, 2)
+        for i in range(2):
+            (tmp_path / folder / f"{i}.txt").write_text(f"{text} {i}\n")
+    (tmp_path / "a/0.json").write_text('{"nsfw": 0.5, "url": "https://a.org/0"}')
+    (tmp_path / "a/1.txt").unlink()
+    found = {row["key"]: row for row in read(tmp_path)}
+    assert [*found] == ["a/0.jpg", "a/1.jpg", "b/c/0.jpg", "b/c/1.jpg"]
+    assert found["a/0.jpg"]["caption"] == "a dog 0\n" and found["a/0.jpg"]["url"] == "https://a.org/0"
+    assert json.loads(found["a/0.jpg"]["json"]) == {"nsfw": 0.5, "url": "https://a.org/0"}
+    assert found["a/1.jpg"]["status"] == "no_caption"
+
+
+def test_uids_depend_on_paths_and_captions_alone(tmp_path, monkeypatch):
+    """Not on the order of a list, on files that are added, on the parts of a folder or on its place."""
+    monkeypatch.setattr(image_inputs, "PART_IMAGES", 3)
+    write_images(tmp_path / "in", 8)
+    for i in range(8):
+        (tmp_path / f"in/{i}.txt").write_text("a dog")
+    before = {row["key"]: row["uid"] for row in read(tmp_path / "in")}
+    assert len(set(before.values())) == 8 and len(expand_input(str(tmp_path / "in"))) == 3
+    (tmp_path / "in/00.jpg").write_bytes(b"new")
+    (tmp_path / "in/00.txt").write_text("new")
+    (tmp_path / "in").rename(tmp_path / "moved")
+    after = {row["key"]: row["uid"] for row in read(tmp_path / "moved")}
+    assert {key: after[key] for key in before} == before
+    lines = [f"{i}.jpg,caption {i}" for i in range(8)]
+    uids = []
+    for seed in range(2):
+        random.Random(seed).shuffle(lines)
+        (tmp_path / "moved/list.csv").write_text("\n".join(["image,caption", *lines]))
+        uids.append({row["key"]: row["uid"] for row in read(tmp_path / "moved/list.csv")})
+    assert uids[0] == uids[1] and len(set(uids[0].values())) == 8
+
+
+@pytest.mark.parametrize(
+    ("how", "expected"),
+    [("first", ["a dog"]), ("longest", ["a brown dog"]), ("all", ["a dog", "a brown dog", "dog"])],
+)
+def test_several_captions_of_an_image(tmp_path, how, expected):
+    write_images(tmp_path)
+    row = {"file_name": "0.jpg", "captions": ["a dog", "a brown dog", None, "dog"]}
+    (tmp_path / "metadata.jsonl").write_text(json.dumps(row))
+    found = read(tmp_path, captions=how)
+    assert [row["caption"] for row in found] == expected
+    assert [row["key"] for row in found] == ["0.jpg", "0.jpg#1", "0.jpg#2"][: len(expected)]
+    assert len({row["uid"] for row in found}) == len(expected)
+    assert choose_captions([None, 3], how) == [None]
+
+
+def test_an_image_in_several_rows_has_a_key_for_each(tmp_path):
+    write_images(tmp_path)
+    (tmp_path / "captions.csv").write_text("image,caption\n0.jpg,a dog\n1.jpg,a cat\n0.jpg,a pet\n")
+    assert [row["key"] for row in read(tmp_path)] == ["0.jpg", "1.jpg", "0.jpg#1"]
+
+
+def test_what_is_wrong_is_a_status(tmp_path):
+    write_images(tmp_path / "in")
+    (tmp_path / "secret.jpg").write_bytes(b"secret")
+    os.symlink("../secret.jpg", tmp_path / "in/out.jpg")
+    os.mkfifo(tmp_path / "in/pipe.jpg")
+    rows = {
+        "0.jpg,a dog": "ok",
+        "none.jpg,a dog": "image_file_missing",
+        "pipe.jpg,a dog": "image_file_missing",
+        "../secret.jpg,a dog": "image_path_refused",
+        "out.jpg,a dog": "image_path_refused",
+        "/etc/passwd,a dog": "image_path_refused",
+        ",a dog": "no_image",
+        "1.jpg,": "empty_caption",
+        "2.jpg": "no_caption",
+        "1.jpg,  ": "empty_caption",
+    }
+    text = "\n".join(["image,caption", *rows]).encode() + b"\n2.jpg,caf\xe9\n"
+    (tmp_path / "in/list.csv").write_bytes(b"\xef\xbb\xbf" + text)
+    found = read(tmp_path / "in/list.csv")
+    assert [row["status"] for row in found] == [*rows.values(), "bad_encoding"]
+    lines = ['{"image": "0.jpg", "caption": "a"}', "{", "[1]", "", '{"image": 3, "caption": "a"}']
+    (tmp_path / "in/list.jsonl").write_text("\n".join(lines))
+    found = [row["status"] for row in read(tmp_path / "in/list.jsonl")]
+    assert found == ["ok", "bad_json", "bad_json", "no_image"]
+    bad = {"captions.json": b"{", "captions-2.json": b"3", "bad.csv": b'a\n"' + b"x" * (1 << 25)}
+    for name, data in bad.items():
+        (tmp_path / "in" / name).write_bytes(data)
+        assert [row["status"] for row in read(tmp_path / "in" / name)] == ["unreadable_shard"]
+    (tmp_path / "in/empty.csv").write_text("image,caption\n")
+    assert [row["status"] for row in read(tmp_path / "in/empty.csv")] == ["empty_shard"]
+
+
+def test_numbers_of_a_csv_are_numbers_in_json(tmp_path):
+    write_images(tmp_path)
+    (tmp_path / "a.csv").write_text("image,caption,nsfw,code,empty\n0.jpg,3 dogs,0.5,007,\n")
+    fields = json.loads(read(tmp_path / "a.csv")[0]["json"])
+    assert fields == {"caption": "3 dogs", "nsfw": 0.5, "code": "007", "empty": None}
+
+
+def test_columns_and_root_are_named(tmp_path):
+    write_images(tmp_path / "photos")
+    (tmp_path / "lists").mkdir()
+    lines = ["picture,said", "0.jpg,a dog", f"{tmp_path}/photos/1.jpg,a cat", "../lists/a.csv,no"]
+    (tmp_path / "lists/a.csv").write_text("\n".join(lines))
+    found = read(tmp_path / "lists/a.csv", image="picture", caption="said", root=str(tmp_path / "photos"))
+    assert [row["status"] for row in found] == ["ok", "ok", "ok"]
+    assert [row["caption"] for row in found] == ["a dog", "a cat", "no"]
+    refused = read(tmp_path / "lists/a.csv", image="picture", caption="said")
+    assert [row["status"] for row in refused] == ["image_file_missing", "image_path_refused", "ok"]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("a.csv", "foto,said\n0.jpg,a\n", r"the image column by columns\.image, its columns are foto, said"),
+        ("a.csv", "image,said\n0.jpg,a\n", r"name the caption column by columns\.caption"),
+        (
+            "a.jsonl",
+            '{"image": "https://a.org/0", "caption": "a"}',
+            "download first, for instance with img2data",
+        ),
+        (
+            "a.csv",
+            "image,caption\nx/0.jpg,a\n",
+            r"none of its first images is there, such as .*columns\.root",
+        ),
+    ],
+)
+def test_tables_that_cannot_be_right_are_refused_at_once(tmp_path, name, text, said):
+    write_images(tmp_path)
+    (tmp_path / name).write_text(text)
+    with pytest.raises(ValueError, match=said) as error:
+        check_tables(expand_input(str(tmp_path / name)))
+    assert "\n" not in str(error.value)
+
+
+def test_the_error_lists_what_lies_there(tmp_path):
+    write_images(tmp_path / "bare")
+    with pytest.raises(ValueError, match=r"holds 3 images and no captions; write captions\.csv"):
+        expand_input(str(tmp_path / "bare"))
+    (tmp_path / "other").mkdir()
+    for i in range(2):
+        (tmp_path / f"other/{i}.docx").touch()
+    with pytest.raises(ValueError, match=r"names no file that ends in one of \.tar, .*there are 2 of \.docx"):
+        expand_input(str(tmp_path / "other"))
+
+
+def test_extract_gives_the_samples_at_positions(tmp_path):
+    write_images(tmp_path)
+    (tmp_path / "captions.csv").write_text(LISTS["captions.csv"])
+    (shard,) = expand_input(str(tmp_path))
+    found = dict(extract(shard, [2, 0]))
+    assert sorted(found) == [0, 2]
+    assert found[2]["jpg"] == b"\xff\xd8\xff\x02" and found[2]["txt"] == b"a red ball"
+    assert json.loads(found[0]["json"]) == {"caption": "a dog"}
+
+
+def test_the_fingerprint_of_a_folder_counts_its_images(tmp_path):
+    write_images(tmp_path / "in")
+    for i in range(3):
+        (tmp_path / f"in/{i}.txt").write_text("a")
+    before = fingerprint_shards(expand_input(str(tmp_path / "in")))
+    assert before == [{"name": "images-00000", "size": 12}]
+    shutil.copytree(tmp_path / "in", tmp_path / "copy")
+    assert fingerprint_shards(expand_input(str(tmp_path / "copy"))) == before
+
+
+def test_lists_and_folders_on_s3(bucket, tmp_path):
+    write_images(tmp_path / "in")
+    (tmp_path / "in/captions.csv").write_text(LISTS["captions.csv"])
+    for i in range(3):
+        (tmp_path / f"in/{i}.txt").write_text(CAPTIONS[i])
+    store, path = resolve(bucket)
+    for place, names in (("list", "*.[jc]*"), ("texts", "*.[jt]*")):
+        for file in (tmp_path / "in").glob(names):
+            with store.open_output_stream(f"{path}/{place}/{file.name}") as out:
+                out.write(file.read_bytes())
+    for place in ("list", "texts"):
+        found = read(f"{bucket}/{place}")
+        assert [(row["caption"], row["status"]) for row in found] == [(text, "ok") for text in CAPTIONS]
