@@ -161,6 +161,11 @@ NEGATIVE_IMAGES = "negative_images"
 MARK, MARK_AFTER = "mark", "mark_after"
 FILTERED, FILTER_NULL, EXCLUDED, NEAR_DUPLICATE = "filtered", "filter_null", "excluded", "near_duplicate"
 MARK_REASONS = (FILTERED, FILTER_NULL, EXCLUDED, CONTAMINATED, NEAR_DUPLICATE)
+# Rules by which rows are near-duplicates, and the column of their groups in marks/.
+EXACT, SAME_PIXELS, PERCEPTUAL = "exact", "pixels", "perceptual"
+SEMANTIC, SAME_CAPTION = "semantic", "captions"
+NEAR_RULES = (EXACT, SAME_PIXELS, PERCEPTUAL, SEMANTIC, SAME_CAPTION)
+DUPLICATE_GROUP = "duplicate_group"
 FILTERED_AFTER, FILTER_NULL_AFTER, EXCLUDED_AFTER = "filtered_after", "filter_null_after", "excluded_after"
 AFTER_REASONS = (FILTERED_AFTER, FILTER_NULL_AFTER, EXCLUDED_AFTER)
 GATE_REASONS = (DROPPED_ALIGNMENT, DROPPED_RANDOM, DROPPED_UNSCORED, DROPPED_ATTRIBUTION, DROPPED_CONTROL)

@@ -103,7 +103,11 @@ def test_override_reads_text_as_the_fields_type(path, text, value):
     [
         ("align.kep", "0.5", ["'align.kep': unknown option; the closest is align.keep; valid here: keep"]),
         ("alinement.keep", "0.5", ["alinement.keep", "the closest is align.keep;", "attribute"]),
-        ("datacomp_compat", "true", ["the closest is select.datacomp_compat;", "valid here: input, columns, scorer"]),
+        (
+            "datacomp_compat",
+            "true",
+            ["the closest is select.datacomp_compat;", "valid here: input, columns, scorer"],
+        ),
         ("nothing.of.it", "0.5", ["'nothing.of.it': unknown option; valid here: input"]),
         (
             "attribute.aggregate",

@@ -62,6 +62,7 @@ HOMES = {
     "yaml": {"config"},
     "aiohttp": {"negatives"},
     "duckdb": {"data"},
+    "faiss": {"core"},
     "fsspec": {"data"},
     "gcsfs": {"data"},
     "huggingface_hub": {"models"},

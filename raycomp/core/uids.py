@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from raycomp.core.selection import bucket_of, find_firsts
+from raycomp.core.selection import bucket_of, find_firsts, format_uids
 
 KEY = np.dtype("S16")
 # Uids whose duplicates are searched together; sorting takes some 80 bytes for each.
@@ -18,6 +18,11 @@ _BUCKET_ROWS = 4_000_000
 def to_keys(uid_N2: np.ndarray) -> np.ndarray:
     """Return uids, uint64 (N, 2), as keys (N,) in the same order."""
     return np.ascontiguousarray(uid_N2, ">u8").view(KEY).reshape(-1)
+
+
+def from_keys(key_N: np.ndarray) -> list[str]:
+    """Return keys as uids of 32 hex digits."""
+    return format_uids(np.frombuffer(key_N.astype(KEY).tobytes(), ">u8").astype(np.uint64).reshape(-1, 2))
 
 
 def find_keys(key_M: np.ndarray, key_N: np.ndarray) -> np.ndarray:

@@ -90,7 +90,7 @@ def curate(
                 run.is_stale = False
             run.bind(session.device, session.gpu)
             scoring = Scoring(config, spec, shards, run.folder, run.work, session, run.lease.check)
-            stats, metadata = score(scoring)
+            stats, facts = score(scoring)
             run.check_unchanged()  # also here: if scores mix two versions, nothing is chosen from them
             scores = [scoring.scores_uri(ordinal) for ordinal in scoring.ordinals]
             sections = {
@@ -99,7 +99,7 @@ def curate(
                 "coverage": describe_coverage(stats["attribute"]),
                 "scorer_check": check_scorer(stats["align"]),
                 "scores": run.folder.at("scores"),
-                "metadata": metadata,
+                **facts,
             }
             tables = extra_tables(scores) if extra_tables else []
             files = pair_marks(scores, config, run.folder)
@@ -158,11 +158,12 @@ def select(source: str, settings: Mapping[str, Any], out: str, say: Say = print)
             say=say,
             num_bytes=lambda: count_bytes(shards) if config.materialize else 0,
         ):
-            files = mark_rows(scores, config, run.folder, origin)
+            facts = mark_rows(scores, config, run.folder, origin, run.work)
+            files = pair_marks(scores, config, run.folder)
             check_pool(files, config, read_config(curated["config"]), run.folder.uri)
             known = [name for name in ("scorer_check", "coverage") if name in curated]
             sections: dict[str, Any] = {name: curated[name] for name in known}
-            sections["scores"] = origin.at("scores")
+            sections |= {"scores": origin.at("scores"), **facts}
             _choose(run, config, shards, files, {OK: curated["funnel"]["read"]}, sections, [], say)
     return run.record
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from raycomp.config import check_path, is_marked, list_options, override_all
 from raycomp.config.change import from_dict
-from raycomp.config.check import check, check_choice, check_share
+from raycomp.config.check import check, check_choice, check_count, check_share
 from raycomp.config.options import CODE, FREE, INPUT, PLACE, SELECT
 from raycomp.config.own_code import name_own
 from raycomp.config.shared import ClusterConfig, ColumnsConfig, ParserConfig, ScorerConfig, WavesConfig
@@ -24,7 +24,20 @@ from raycomp.curate.rules import (
     name_draw,
     read_draw,
 )
-from raycomp.words import AGGREGATES, CONTENT, NOUNS, PER_DISPLACEMENT, PER_TARGET, SHOWABLE, TARGETS, UNITS
+from raycomp.words import (
+    AGGREGATES,
+    CONTENT,
+    NEAR_RULES,
+    NOUNS,
+    PER_DISPLACEMENT,
+    PER_TARGET,
+    SHOWABLE,
+    TARGETS,
+    UNITS,
+)
+
+MOST_BITS = 7
+"""Largest value of near.bits (core/near.py)."""
 
 
 @dataclass(frozen=True)
@@ -174,6 +187,36 @@ class FilterConfig:
 
 
 @dataclass(frozen=True)
+class NearConfig:
+    """Groups of near-duplicates: one row of each stays."""
+
+    rules: tuple[str, ...] = ()
+    """What makes two rows near-duplicates, one or more of: exact (the image's bytes), pixels (the model's
+    pixels), perceptual (perceptual hashes), semantic (image embeddings), captions (the text without case,
+    punctuation and spacing). Groups are those of all the rules together."""
+    bits: int = 6
+    """perceptual: largest number of the 64 bits in which the hashes differ, 0 to 7."""
+    cosine: float = 0.95
+    """semantic: smallest cosine of the image embeddings, above 0, at most 1."""
+    probes: int = 2
+    """semantic: rows are compared within clusters, each row in so many of them; more finds more pairs."""
+    keep: str = "best"
+    """The row of a group that stays: best (the highest alignment, ties to the smaller uid) or first (the
+    smallest uid)."""
+    action: str = "drop"
+    """drop: the others are dropped before the shares are counted; flag: groups are only written to marks/."""
+
+    def __post_init__(self) -> None:
+        for rule in self.rules:
+            check_choice("near.rules", rule, NEAR_RULES)
+        check(0 <= self.bits <= MOST_BITS, "near.bits", self.bits, f"between 0 and {MOST_BITS}")
+        check(0 < self.cosine <= 1, "near.cosine", self.cosine, "above 0, at most 1")
+        check_count("near.probes", self.probes, 1, 64)
+        check_choice("near.keep", self.keep, ("best", "first"))
+        check_choice("near.action", self.action, ("drop", "flag"))
+
+
+@dataclass(frozen=True)
 class CurateConfig:
     """Score shards, select a subset and explain each decision (arXiv 2605.22651, section 5)."""
 
@@ -188,6 +231,7 @@ class CurateConfig:
     nonce: NonceConfig = field(default_factory=NonceConfig)
     select: SelectConfig = field(default_factory=SelectConfig, metadata=SELECT)
     filter: FilterConfig = field(default_factory=FilterConfig, metadata=SELECT)
+    near: NearConfig = field(default_factory=NearConfig, metadata=SELECT)
     parser: ParserConfig = field(default_factory=ParserConfig)
     waves: WavesConfig = field(default_factory=WavesConfig, metadata=FREE)
     cluster: ClusterConfig = field(default_factory=ClusterConfig, metadata=FREE | SELECT)

@@ -18,6 +18,7 @@ from raycomp.curate.config import CurateConfig
 from raycomp.curate.exclusion import load_exclusion
 from raycomp.curate.filters import check_types, load_condition
 from raycomp.curate.metadata import METADATA, name_types
+from raycomp.curate.near import find_groups
 from raycomp.curate.scored import Marker, ScoresFile
 from raycomp.data.folder import Folder
 from raycomp.data.manifest import check_results
@@ -37,7 +38,7 @@ _ROWS = 256
 def has_markers(config: CurateConfig) -> bool:
     """Return whether rows can be dropped by anything but the rule's gates."""
     chosen = config.filter
-    return any(option is not None for option in (chosen.where, chosen.join, chosen.exclude))
+    return bool(config.near.rules) or any((chosen.where, chosen.join, chosen.exclude))
 
 
 def list_markers(config: CurateConfig, file: ScoresFile) -> list[Marker]:
@@ -71,19 +72,24 @@ def check_markers(config: CurateConfig, shards: Sequence[ShardPath]) -> None:
         check_types(load_condition(chosen, scores, kinds), scores, kinds)
 
 
-def mark_rows(scores: Sequence[str], config: CurateConfig, out: Folder, origin: Folder) -> list[ScoresFile]:
-    """Write ``marks/`` of the files to ``out``, if the config has markers; return the files with their marks.
+def mark_rows(
+    scores: Sequence[str], config: CurateConfig, out: Folder, origin: Folder, work: Folder
+) -> dict[str, Any]:
+    """Write ``marks/`` of the files to ``out``, if the config has markers; return facts for run.json.
 
-    ``origin``: the folder with their metadata. The files keep their names. Safe to repeat: equal files and
-    options give equal bytes.
+    ``origin``: the folder with their metadata; ``work``: for parts. Safe to repeat: equal files and options
+    give equal bytes.
     """
     files = pair_marks(scores, config, out)
-    if files and has_markers(config):
-        names = {*origin.list_names(METADATA)}
-        jobs = [_add_metadata(file, origin, names) for file in files]
-        for _ in map_files(_mark_file, jobs, list_markers(config, jobs[0]), label="mark"):
-            pass
-    return files
+    if not files or not has_markers(config):
+        return {}
+    names = {*origin.list_names(METADATA)}
+    jobs = [_add_metadata(file, origin, names) for file in files]
+    for _ in map_files(_mark_file, jobs, list_markers(config, jobs[0]), label="mark"):
+        pass
+    if not config.near.rules:
+        return {}
+    return {"near_duplicates": find_groups(files, config.near, work)}
 
 
 def _add_metadata(file: ScoresFile, origin: Folder, names: set[str]) -> ScoresFile:

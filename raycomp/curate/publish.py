@@ -5,6 +5,7 @@ The report: summaries are mapped over scores files, a few photos are fetched, on
 
 import hashlib
 from collections import defaultdict
+from collections.abc import Mapping
 from functools import reduce
 from typing import Any
 
@@ -28,13 +29,15 @@ from raycomp.language.nonce import REASONS
 from raycomp.run.bad_data import describe_dropped
 from raycomp.run.parts import Stats
 from raycomp.run.tasks import map_files, map_tasks
-from raycomp.table import Table
+from raycomp.table import Column, Table
 from raycomp.words import (
     ALIGNMENT,
     CAPTION,
+    DUPLICATE_GROUP,
     IMAGE_SHA256,
     KEY,
     MEAN_PAS,
+    NEAR_DUPLICATE,
     NO_PHRASE,
     NO_SEEN_PHRASE,
     OK,
@@ -65,6 +68,8 @@ def draw_report(
     # The page derives the rows that a gate lacked from the summary.
     shown = {**run, "fingerprint": fingerprint, "warnings": describe_dropped("input", choice.reasons)}
     tables = [*extra_tables, *([_report_coverage(run["coverage"])] if "coverage" in run else [])]
+    if "near_duplicates" in run:
+        tables.append(_report_near(run["near_duplicates"], choice.gates.num_corpus, choice.reasons))
     return render_curate(summary, photos, shown, make_funnel(summary.reasons), tables)
 
 
@@ -84,6 +89,22 @@ def _report_coverage(coverage: dict[str, Any]) -> Table:
     ]
     note = "The paper reports 0.9979 of the captions processed (Go et al., arXiv 2605.22651)."
     return Table("Counterfactual coverage", ("What", "number", "share"), rows, note)
+
+
+def _report_near(near: dict[str, Any], num_corpus: int, reasons: Mapping[str, int]) -> Table:
+    """Return a table of the groups of near-duplicates by rule, in rows that no filter dropped."""
+    rows = num_corpus + reasons.get(NEAR_DUPLICATE, 0)
+    lines = [
+        (
+            "all rules" if name == DUPLICATE_GROUP else name,
+            one["groups"],
+            one["rows"],
+            one["rows"] / max(rows, 1),
+        )
+        for name, one in near.items()
+    ]
+    note = "Rows in a group of two or more, of those that have an alignment and pass the filters."
+    return Table("Near-duplicates", ("Rule", "groups", "rows", Column("share", digits=4)), lines, note)
 
 
 def describe_coverage(stats: Stats) -> dict[str, Any]:

@@ -112,8 +112,8 @@ class Scoring:
 
 
 def score(scoring: Scoring) -> tuple[dict[str, Stats], dict[str, Any]]:
-    """Write ``scores/`` and ``metadata/``: one file per shard. Returns each phase's stats, and the fields of
-    metadata.
+    """Write ``scores/`` and ``metadata/``: one file per shard. Returns each phase's stats, and facts of the
+    metadata and the marks for run.json.
 
     Raises TooMuchBadData, and ValueError where no row is usable.
     """
@@ -127,12 +127,13 @@ def score(scoring: Scoring) -> tuple[dict[str, Stats], dict[str, Any]]:
         unlike = {OK: statuses[OK] - conflicts, UID_CONFLICT: conflicts} if conflicts else {}
         check_bad_rows("input", {**statuses, **unlike}, scoring.config.max_bad_fraction)
         metadata = write_metadata(aligned, scoring.out)
-        marked = mark_rows(aligned, scoring.config, scoring.out, scoring.out)
-        return {"metadata": metadata} | cut_pool(marked, scoring.pool)
+        facts = mark_rows(aligned, scoring.config, scoring.out, scoring.out, scoring.work)
+        marked = pair_marks(aligned, scoring.config, scoring.out)
+        return {"sections": {"metadata": metadata, **facts}} | cut_pool(marked, scoring.pool)
 
     pool = commit_once(scoring.work, "pool", cut, scoring.check_lease)
     stats["attribute"] = attribute_pool(scoring, Gates.from_dict(pool["gates"]), pool["sizes"])
-    return stats, pool.get("metadata", {})
+    return stats, pool.get("sections", {})
 
 
 def check_aligned(shards: Sequence[ShardPath], work: Folder) -> None:

@@ -95,7 +95,9 @@ def test_the_first_reason_of_a_row_counts_and_evidence_is_kept(tmp_path, monkeyp
     markers = [MarkByUid("0123", EXCLUDED), MarkByUid("2345", CONTAMINATED)]
     monkeypatch.setattr(marks, "has_markers", lambda config: True)
     monkeypatch.setattr(marks, "list_markers", lambda config, file: markers)
-    [file] = marks.mark_rows([scores], by_cpi(), Folder(str(tmp_path)), Folder(str(out)))
+    folder = Folder(str(tmp_path))
+    marks.mark_rows([scores], by_cpi(), folder, Folder(str(out)), folder)
+    [file] = marks.pair_marks([scores], by_cpi(), folder)
     assert file.marks is not None
     for row in pq.read_table(file.marks).to_pylist():
         uid = row[UID]

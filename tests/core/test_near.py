@@ -1,0 +1,97 @@
+"""Pairs and groups of near-duplicates against plain loops."""
+
+from collections import deque
+
+import numpy as np
+import pytest
+
+from raycomp.core import near
+
+
+def find_plain(hashes: list[int], bits: int) -> set[tuple[int, int]]:
+    return {
+        (i, j)
+        for i in range(len(hashes))
+        for j in range(i + 1, len(hashes))
+        if (hashes[i] ^ hashes[j]).bit_count() <= bits
+    }
+
+
+def draw_hashes(seed: int, count: int = 300) -> np.ndarray:
+    """Return distinct hashes, many of them some bits from another."""
+    rng = np.random.default_rng(seed)
+    hashes = [int(value) for value in rng.integers(0, 2**63, count // 3)]
+    while len(hashes) < count:
+        flips = rng.choice(64, rng.integers(1, 10), replace=False)
+        hashes.append(hashes[rng.integers(len(hashes))] ^ sum(1 << int(bit) for bit in flips))
+    return np.array(sorted(set(hashes)), np.uint64)
+
+
+@pytest.mark.parametrize("bits", [0, 1, 3, 4, 6, 7])
+@pytest.mark.parametrize("seed", range(3))
+def test_every_pair_within_the_distance_is_found(seed, bits, monkeypatch):
+    monkeypatch.setattr(near, "_PAIRS", 50)
+    hash_U = draw_hashes(seed)
+    found = [
+        near.find_hash_pairs(hash_U, bits, band, mask) for band in range(near.BANDS) for mask in near.MASKS
+    ]
+    pairs = {tuple(sorted(pair)) for pair in np.concatenate(found).tolist()}
+    assert pairs == find_plain(hash_U.tolist(), bits)
+
+
+@pytest.mark.parametrize("count", [0, 1, 2])
+def test_few_hashes(count):
+    hash_U = np.arange(count, dtype=np.uint64)
+    assert len(near.find_hash_pairs(hash_U, 7, 1, 0)) == (count == 2)
+
+
+def label_plain(pairs: list[tuple[int, int]], count: int) -> list[int]:
+    nexts = {row: set() for row in range(count)}
+    for a, b in pairs:
+        nexts[a].add(b)
+        nexts[b].add(a)
+    labels = [-1] * count
+    for row in range(count):
+        todo = deque([row] if labels[row] < 0 else [])
+        while todo:
+            one = todo.popleft()
+            if labels[one] < 0:
+                labels[one] = row
+                todo += nexts[one]
+    return labels
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_groups_are_connected_components(seed):
+    rng = np.random.default_rng(seed)
+    pairs = rng.integers(0, 40, (rng.integers(0, 40), 2))
+    labels = label_plain(pairs.tolist(), 40)
+    assert near.label_groups(pairs, 40).tolist() == labels
+    spanned = near.span_groups(pairs, 40)
+    assert label_plain(spanned.tolist(), 40) == labels and len(spanned) == 40 - len(set(labels))
+
+
+@pytest.mark.parametrize("rows", [3, 4096])
+def test_cosine_pairs_make_the_groups_of_a_loop(rows, monkeypatch):
+    monkeypatch.setattr(near, "_ROWS", rows)
+    rng = np.random.default_rng(0)
+    base = rng.normal(size=(20, 8))
+    embedding = base[rng.integers(0, 20, 60)] + 0.1 * rng.normal(size=(60, 8))
+    embedding = (embedding / np.linalg.norm(embedding, axis=1, keepdims=True)).astype(np.float32)
+    cosine = embedding @ embedding.T
+    pairs = [(i, j) for i in range(60) for j in range(i + 1, 60) if cosine[i, j] >= 0.97]
+    found = near.find_cosine_pairs(embedding, 0.97)
+    assert label_plain(found.tolist(), 60) == label_plain(pairs, 60)
+    assert 0 < len(found) < len(pairs)
+
+
+def test_centres_and_lists_are_a_function_of_the_rows():
+    rng = np.random.default_rng(0)
+    embedding = rng.normal(size=(400, 16)).astype(np.float32)
+    embedding /= np.linalg.norm(embedding, axis=1, keepdims=True)
+    centres = near.find_centres(embedding, 8, seed=3)
+    assert np.array_equal(centres, near.find_centres(embedding, 8, seed=3))
+    lists = near.assign_lists(embedding, centres, 2)
+    nearest = np.argsort(-(embedding @ centres.T), axis=1)[:, :2]
+    assert np.array_equal(np.sort(lists, axis=1), np.sort(nearest, axis=1))
+    assert near.assign_lists(embedding, centres[:1], 3).shape == (400, 1)
