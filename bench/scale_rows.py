@@ -29,6 +29,7 @@ from raycomp.core.selection import format_uids
 from raycomp.curate.choose import choose, cut_pool
 from raycomp.curate.config import CurateConfig, find_pool_selection, find_selection
 from raycomp.curate.dedupe import mark_duplicates
+from raycomp.curate.scored import ScoresFile
 from raycomp.data.folder import Folder
 from raycomp.data.parquet import write_table
 from raycomp.run.session import connect
@@ -88,9 +89,10 @@ def measure(rows: int, per_file: int, place: str | None) -> dict[str, Any]:
         marked = time_step("duplicates", lambda: mark_duplicates(uris, rows, work))
         later = (len(uris) - 1) * -(-per_file // TWICE)
         assert marked[DUPLICATE_UID] + marked[UID_CONFLICT] == later, f"{marked}, made {later}"
+        files = [ScoresFile(uri) for uri in uris]
         pool = find_pool_selection(config.pool, config.select.datacomp_compat)
-        time_step("pool", lambda: cut_pool(uris, pool))
-        chosen = time_step("choose", lambda: choose(uris, find_selection(config), out, work, lambda: None))
+        time_step("pool", lambda: cut_pool(files, pool))
+        chosen = time_step("choose", lambda: choose(files, find_selection(config), out, work, lambda: None))
         assert chosen.num_kept == (rows - later) // 2, f"kept {chosen.num_kept} of {rows - later}"
         reported["kept"], reported["peak_mb"] = chosen.num_kept, round(peak_mb())
         subset = Path(temporary, "out", "subset")

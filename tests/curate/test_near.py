@@ -45,6 +45,7 @@ def draw_rows(seed: int) -> list[dict]:
     for i in range(NUM):
         vector = base[rng.integers(60)] + 0.05 * rng.normal(size=8)
         flips = sum(1 << int(bit) for bit in rng.choice(64, rng.integers(0, 5), replace=False))
+        seen = int(base[rng.integers(60)].view(np.uint64)[0])
         plain = int(rng.choice([0, 1 << 63])) if i % 20 == 0 else None
         rows.append(
             {

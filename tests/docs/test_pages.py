@@ -178,6 +178,15 @@ def test_rows_are_filtered(many, runner, read, tmp_path, monkeypatch):
     assert corpora == [18, 10, 23]
 
 
+def test_near_duplicates_are_dropped(many, runner, read, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("shards").symlink_to(many / "shards")
+    run_page(ROOT / "docs/howto/duplicates.md", runner.run, read=read)
+    assert {"exact", "perceptual", "semantic"} < {
+        *json.loads(Path("out/fewer/run.json").read_text())["near_duplicates"]
+    }
+
+
 @pytest.mark.parametrize("page", ["howto/rule", "howto/loss", "commands/publish", "commands/compare"])
 def test_a_page_runs(page, many, runner, read, tmp_path, monkeypatch):
     """Each on its own copy of what the pages share."""
