@@ -14,6 +14,7 @@ FOLDERS = {
     "evaluate": "evaluate",
     "continual": "continual",
     "compare": "evaluate",
+    "index-eval": "evaluate",
     "show": "inspect",
     "list": "inspect",
     "explain": "inspect",

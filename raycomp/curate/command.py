@@ -14,6 +14,7 @@ from raycomp.curate.config import (
     find_selection,
     read_config,
 )
+from raycomp.curate.contamination import fingerprint_index
 from raycomp.curate.exclusion import fingerprint_filter
 from raycomp.curate.marks import check_markers, mark_rows, pair_marks
 from raycomp.curate.materialize import materialize
@@ -158,7 +159,7 @@ def select(source: str, settings: Mapping[str, Any], out: str, say: Say = print)
             say=say,
             num_bytes=lambda: count_bytes(shards) if config.materialize else 0,
         ):
-            facts = mark_rows(scores, config, run.folder, origin, run.work)
+            facts = mark_rows(scores, config, run.folder, origin, run.work, shards)
             files = pair_marks(scores, config, run.folder)
             check_pool(files, config, read_config(curated["config"]), run.folder.uri)
             known = [name for name in ("scorer_check", "coverage") if name in curated]
@@ -210,7 +211,12 @@ def _fewer(config: CurateConfig) -> dict[str, Any]:
 def _point_at(curated: dict[str, Any], config: CurateConfig) -> dict[str, Any]:
     """Return the dependencies of a selection besides its options: the curation that scored, and own code."""
     scored = {"scores": identify(curated), "shards": curated["fingerprint"]["shards"]}
-    return {**scored, **fingerprint_own("rule", config.select.rule), **fingerprint_filter(config.filter)}
+    return {
+        **scored,
+        **fingerprint_own("rule", config.select.rule),
+        **fingerprint_filter(config.filter),
+        **fingerprint_index(config.decontaminate),
+    }
 
 
 def wants_shards(config: CurateConfig, folder: Folder) -> bool:
@@ -230,6 +236,7 @@ def _fingerprint(config: CurateConfig, shards: list[ShardPath]) -> dict[str, Any
     return {
         **fingerprint_own("rule", config.select.rule),
         **fingerprint_filter(config.filter),
+        **fingerprint_index(config.decontaminate),
         "input": digest(fingerprint_shards(shards)),
         TIMES: digest(list_times(shards)),
         "shards": len(shards),

@@ -217,6 +217,24 @@ class NearConfig:
 
 
 @dataclass(frozen=True)
+class DecontaminateConfig:
+    """Samples that are also in a test set."""
+
+    index: str | None = field(default=None, metadata=PLACE)
+    """A folder that ``raycomp index-eval`` wrote; none = no search."""
+    bits: int = 8
+    """Largest number of the 64 bits in which the hashes of an image and of a test image's view differ, 0 to
+    11; a match is confirmed by the pixels."""
+    action: str = "drop"
+    """drop: such rows are dropped before the shares are counted; flag: ``contaminated_by`` in marks/ names
+    the test sets, and the rows stay."""
+
+    def __post_init__(self) -> None:
+        check(0 <= self.bits <= 11, "decontaminate.bits", self.bits, "between 0 and 11")
+        check_choice("decontaminate.action", self.action, ("drop", "flag"))
+
+
+@dataclass(frozen=True)
 class CurateConfig:
     """Score shards, select a subset and explain each decision (arXiv 2605.22651, section 5)."""
 
@@ -231,6 +249,7 @@ class CurateConfig:
     nonce: NonceConfig = field(default_factory=NonceConfig)
     select: SelectConfig = field(default_factory=SelectConfig, metadata=SELECT)
     filter: FilterConfig = field(default_factory=FilterConfig, metadata=SELECT)
+    decontaminate: DecontaminateConfig = field(default_factory=DecontaminateConfig, metadata=SELECT)
     near: NearConfig = field(default_factory=NearConfig, metadata=SELECT)
     parser: ParserConfig = field(default_factory=ParserConfig)
     waves: WavesConfig = field(default_factory=WavesConfig, metadata=FREE)

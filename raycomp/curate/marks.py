@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from raycomp.curate.config import CurateConfig
+from raycomp.curate.contamination import load_contamination
 from raycomp.curate.exclusion import load_exclusion
 from raycomp.curate.filters import check_types, load_condition
 from raycomp.curate.metadata import METADATA, name_types
@@ -38,13 +39,15 @@ _ROWS = 256
 def has_markers(config: CurateConfig) -> bool:
     """Return whether rows can be dropped by anything but the rule's gates."""
     chosen = config.filter
-    return bool(config.near.rules) or any((chosen.where, chosen.join, chosen.exclude))
+    options = (chosen.where, chosen.join, chosen.exclude, config.decontaminate.index, config.near.rules)
+    return any(options)
 
 
-def list_markers(config: CurateConfig, file: ScoresFile) -> list[Marker]:
+def list_markers(config: CurateConfig, file: ScoresFile, shards: Sequence[ShardPath]) -> list[Marker]:
     """Return the markers of a config, in their order: the first reason of a row counts.
 
-    ``file``: one of the files to be marked; all have its columns. Raises ValueError or UserError where a
+    ``file``: one of the files to be marked; all have its columns. ``shards``: the input's, empty where it is
+    gone. Raises ValueError or UserError where a
     marker does not fit them.
     """
     markers: list[Marker] = []
@@ -54,6 +57,8 @@ def list_markers(config: CurateConfig, file: ScoresFile) -> list[Marker]:
         markers.append(load_condition(chosen, read_schema(file.uri), fields))
     if chosen.exclude is not None:
         markers.append(load_exclusion(chosen.exclude, chosen.is_after))
+    if config.decontaminate.index is not None:
+        markers.append(load_contamination(config.decontaminate, shards))
     return markers
 
 
@@ -65,6 +70,8 @@ def check_markers(config: CurateConfig, shards: Sequence[ShardPath]) -> None:
     chosen = config.filter
     if chosen.exclude is not None:
         load_exclusion(chosen.exclude, chosen.is_after)
+    if config.decontaminate.index is not None:
+        load_contamination(config.decontaminate, shards)
     if chosen.where is not None or chosen.join is not None:
         scores = scores_schema(aligned_schema(1, "float32", config.extra_columns))
         first = pa.concat_tables(islice(read_shard(shards[0], _ROWS), 1))
@@ -73,19 +80,24 @@ def check_markers(config: CurateConfig, shards: Sequence[ShardPath]) -> None:
 
 
 def mark_rows(
-    scores: Sequence[str], config: CurateConfig, out: Folder, origin: Folder, work: Folder
+    scores: Sequence[str],
+    config: CurateConfig,
+    out: Folder,
+    origin: Folder,
+    work: Folder,
+    shards: Sequence[ShardPath] = (),
 ) -> dict[str, Any]:
     """Write ``marks/`` of the files to ``out``, if the config has markers; return facts for run.json.
 
-    ``origin``: the folder with their metadata; ``work``: for parts. Safe to repeat: equal files and options
-    give equal bytes.
+    ``origin``: the folder with their metadata; ``work``: for parts; ``shards``: the input's. Safe to repeat:
+    equal files and options give equal bytes.
     """
     files = pair_marks(scores, config, out)
     if not files or not has_markers(config):
         return {}
     names = {*origin.list_names(METADATA)}
     jobs = [_add_metadata(file, origin, names) for file in files]
-    for _ in map_files(_mark_file, jobs, list_markers(config, jobs[0]), label="mark"):
+    for _ in map_files(_mark_file, jobs, list_markers(config, jobs[0], shards), label="mark"):
         pass
     if not config.near.rules:
         return {}

@@ -12,8 +12,6 @@ uid. So groups depend on the set of rows alone, not on files, their order or the
 """
 
 import hashlib
-import re
-import unicodedata
 from collections.abc import Sequence
 from typing import Any
 
@@ -29,6 +27,7 @@ from raycomp.curate.scored import ScoresFile
 from raycomp.data.arrow import to_matrix
 from raycomp.data.folder import Folder
 from raycomp.data.parquet import read_columns, write_table
+from raycomp.language.sources import normalise_caption
 from raycomp.run.tasks import map_files, map_tasks
 from raycomp.words import (
     ALIGNMENT,
@@ -63,12 +62,6 @@ _KEYS = {
     PERCEPTUAL: PERCEPTUAL_HASH,
     SAME_CAPTION: CAPTION,
 }
-_LETTERS = re.compile(r"[\W_]+")
-
-
-def normalise_caption(caption: str) -> str:
-    """Return a caption without what does not count: compatibility forms, case, punctuation, spacing."""
-    return _LETTERS.sub(" ", unicodedata.normalize("NFKC", caption).casefold()).strip()
 
 
 def find_groups(

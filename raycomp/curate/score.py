@@ -127,7 +127,8 @@ def score(scoring: Scoring) -> tuple[dict[str, Stats], dict[str, Any]]:
         unlike = {OK: statuses[OK] - conflicts, UID_CONFLICT: conflicts} if conflicts else {}
         check_bad_rows("input", {**statuses, **unlike}, scoring.config.max_bad_fraction)
         metadata = write_metadata(aligned, scoring.out)
-        facts = mark_rows(aligned, scoring.config, scoring.out, scoring.out, scoring.work)
+        places = scoring.out, scoring.out, scoring.work
+        facts = mark_rows(aligned, scoring.config, *places, scoring.shards)
         marked = pair_marks(aligned, scoring.config, scoring.out)
         return {"sections": {"metadata": metadata, **facts}} | cut_pool(marked, scoring.pool)
 

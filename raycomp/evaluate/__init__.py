@@ -9,6 +9,12 @@ COMMANDS = {
         "job --set --out --verify",
         "evaluate.config:EvaluateConfig",
     ),
+    "index-eval": Command(
+        "fingerprint test sets, so that curate can leave out samples that are also in them",
+        "evaluate.index:index_eval",
+        "job --set --out --verify",
+        "evaluate.config:EvaluateConfig",
+    ),
     "compare": Command(
         "compare evaluations with the first of them, example by example",
         "evaluate.compare_command:compare",

@@ -94,7 +94,7 @@ def test_the_first_reason_of_a_row_counts_and_evidence_is_kept(tmp_path, monkeyp
     scores = str(sorted((out / "scores").iterdir())[0])
     markers = [MarkByUid("0123", EXCLUDED), MarkByUid("2345", CONTAMINATED)]
     monkeypatch.setattr(marks, "has_markers", lambda config: True)
-    monkeypatch.setattr(marks, "list_markers", lambda config, file: markers)
+    monkeypatch.setattr(marks, "list_markers", lambda config, file, shards: markers)
     folder = Folder(str(tmp_path))
     marks.mark_rows([scores], by_cpi(), folder, Folder(str(out)), folder)
     [file] = marks.pair_marks([scores], by_cpi(), folder)
@@ -119,7 +119,7 @@ def test_curate_and_select_choose_alike_by_marks(tmp_path, monkeypatch, curated)
     config, out, run = curated
     markers = [MarkByUid("0123", EXCLUDED), MarkByUid("45", FILTERED_AFTER, is_after=True)]
     monkeypatch.setattr(marks, "has_markers", lambda config: True)
-    monkeypatch.setattr(marks, "list_markers", lambda config, file: markers)
+    monkeypatch.setattr(marks, "list_markers", lambda config, file, shards: markers)
     chosen = raycomp.select(str(out), {}, str(tmp_path / "selected"))
     scored = raycomp.curate(config, str(tmp_path / "curated"))
     assert chosen["funnel"] == scored["funnel"] != run["funnel"]

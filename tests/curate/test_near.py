@@ -14,10 +14,11 @@ import raycomp
 from raycomp.core.near import MOST_BITS
 from raycomp.curate import near as near_pass
 from raycomp.curate.config import NearConfig
-from raycomp.curate.near import find_groups, normalise_caption
+from raycomp.curate.near import find_groups
 from raycomp.curate.scored import ScoresFile
 from raycomp.data.folder import Folder
 from raycomp.data.tar import write_tar
+from raycomp.language.sources import normalise_caption
 from raycomp.words import (
     ALIGNMENT,
     CAPTION,
@@ -53,9 +54,7 @@ def draw_rows(seed: int) -> list[dict]:
                 ALIGNMENT: None if i % 17 == 0 else float(rng.integers(20) / 20),
                 IMAGE_SHA256: f"{rng.integers(150):064x}",
                 PIXELS_HASH: f"{rng.integers(140):032x}",
-                PERCEPTUAL_HASH: int(base[rng.integers(60)].view(np.uint64)[0]) ^ flips
-                if plain is None
-                else plain,
+                PERCEPTUAL_HASH: seen ^ flips if plain is None else plain,
                 CAPTION: rng.choice(["A dog!", "a  DOG", "a cat", f"caption {i}", ""]),
                 IMAGE_EMBEDDING: (vector / np.linalg.norm(vector)).tolist(),
                 MARK: FILTERED if i % 13 == 0 else None,

@@ -1,0 +1,162 @@
+"""Decontamination: planted copies of test images and texts are found, other photos are not."""
+
+import io
+import json
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from PIL import Image, ImageOps
+
+import raycomp
+from raycomp.cli import USER_ERROR, main
+from raycomp.data.tar import write_tar
+from raycomp.words import CONTAMINATED, CONTAMINATED_BY
+from tests.corpus import by_cpi, mean_drop
+
+NUM = 12
+
+
+def encode(image: Image.Image, quality: int = 90) -> bytes:
+    buffer = io.BytesIO()
+    image.save(buffer, "JPEG", quality=quality)
+    return buffer.getvalue()
+
+
+def cut(image: Image.Image, share: float) -> Image.Image:
+    """Cut the share of width and height off, half of it on each side."""
+    x, y = (round(side * share / 2) for side in image.size)
+    return image.crop((x, y, image.width - x, image.height - y))
+
+
+COPIES = {
+    "same": lambda image: encode(image, 90),
+    "quality 30": lambda image: encode(image, 30),
+    "half": lambda image: encode(image.resize((image.width // 2, image.height // 2))),
+    "mirror": lambda image: encode(ImageOps.mirror(image)),
+    "cut 5 %": lambda image: encode(cut(image, 0.05)),
+    "cut 10 %": lambda image: encode(cut(image, 0.1)),
+    "cut 15 %": lambda image: encode(cut(image, 0.15)),
+}
+
+
+@pytest.fixture(scope="module")
+def photos(shared) -> list[tuple[str, Image.Image, list[str]]]:
+    folder = shared / "data/flickr8k_800"
+    lines = [json.loads(line) for line in (folder / "captions.jsonl").read_text().splitlines()[: 3 * NUM]]
+    return [
+        (row["image"], Image.open(folder / "images" / row["image"]).convert("RGB"), row["captions"])
+        for row in lines
+    ]
+
+
+@pytest.fixture(scope="module")
+def index(photos, tmp_path_factory) -> Path:
+    """An index of the first photos as a retrieval set."""
+    folder = tmp_path_factory.mktemp("index")
+    (folder / "test").mkdir()
+    lines = []
+    for i, (_, image, captions) in enumerate(photos[:NUM]):
+        (folder / f"test/test-{i}.jpg").write_bytes(encode(image, 90))
+        lines.append(json.dumps({"image": f"test-{i}.jpg", "captions": captions}))
+    (folder / "test/captions.jsonl").write_text("\n".join(lines))
+    sets = ["benchmarks=retrieval", f"retrieval.input={folder / 'test'}", "cluster.executor=local"]
+    arguments = [text for one in sets for text in ("--set", one)]
+    assert main(["index-eval", *arguments, "--out", str(folder / "index")]) == 0
+    return folder / "index"
+
+
+@pytest.fixture(scope="module")
+def corpus(photos, tmp_path_factory) -> Path:
+    """Copies of the test images with other captions, other photos, and test captions with other photos."""
+    folder = tmp_path_factory.mktemp("corpus")
+    samples = []
+    for how, make in COPIES.items():
+        for i, (_, image, _) in enumerate(photos[:NUM]):
+            samples.append(
+                (f"{how}/{i}".replace(" ", "-").replace("%", "p"), make(image), f"copy number {i}")
+            )
+    for i, (name, image, captions) in enumerate(photos[NUM:]):
+        text = photos[i][2][1].upper() if i < 3 else captions[0]
+        samples.append((f"other/{i}-{name.partition('.')[0]}x", encode(image), text))
+    write_tar(
+        str(folder / "0.tar"), [(key, {"jpg": data, "txt": text.encode()}) for key, data, text in samples]
+    )
+    return folder
+
+
+def curate(corpus: Path, out: Path, scorer: object, **settings: object) -> dict:
+    config = by_cpi(input=str(corpus), scorer=scorer, attribute=mean_drop(pool=1.0))
+    return raycomp.curate(raycomp.override_all(config, settings), out)
+
+
+def read_evidence(out: Path) -> dict[str, list[dict]]:
+    scores = pq.read_table(out / "scores/00000.parquet", columns=["key", "uid"]).to_pylist()
+    marks = {row["uid"]: row for row in pq.read_table(out / "marks/00000.parquet").to_pylist()}
+    return {row["key"]: marks[row["uid"]][CONTAMINATED_BY] or [] for row in scores}
+
+
+def test_planted_copies_are_found_and_other_photos_are_not(index, corpus, tmp_path, tiny_scorer):
+    run = curate(corpus, tmp_path / "out", tiny_scorer, **{"decontaminate.index": str(index)})
+    evidence = read_evidence(tmp_path / "out")
+    found = {how.replace(" ", "-").replace("%", "p"): 0 for how in COPIES}
+    for key, hits in evidence.items():
+        how, _, rest = key.partition("/")
+        if how in found:
+            i = rest.partition("-")[0]
+            found[how] += any(hit["row"].endswith(f"test-{i}.jpg") for hit in hits)
+            assert {Path(hit["row"]).name for hit in hits} <= {f"test-{i}.jpg"}, "no other test image"
+    assert found["same"] == found["quality-30"] == found["half"] == found["mirror"] == NUM
+    assert min(found.values()) >= 0.9 * NUM
+    others = {key: hits for key, hits in evidence.items() if key.startswith("other/")}
+    by_text = [key for key, hits in others.items() if hits]
+    assert by_text == [*others][:3], "those with a caption of a test image"
+    assert {hit["evidence"] for key in by_text for hit in others[key]} <= {"same text", "8 words in a row"}
+    dropped = run["funnel"]["dropped"][CONTAMINATED]
+    assert dropped == sum(found.values()) + 3
+    assert "are not contaminated (the corpus)" in (tmp_path / "out/report.html").read_text()
+
+
+def test_select_finds_the_same_and_flag_drops_nothing(index, corpus, tmp_path, tiny_scorer):
+    plain = curate(corpus, tmp_path / "plain", tiny_scorer)
+    option = {"decontaminate.index": str(index)}
+    run = curate(corpus, tmp_path / "curated", tiny_scorer, **option)
+    chosen = raycomp.select(tmp_path / "plain", option, tmp_path / "chosen")
+    assert chosen["funnel"] == run["funnel"]
+    flagged = raycomp.select(
+        tmp_path / "plain", {**option, "decontaminate.action": "flag"}, tmp_path / "flagged"
+    )
+    assert flagged["funnel"] == plain["funnel"]
+    marks = [
+        pq.read_table(tmp_path / name / "marks/00000.parquet") for name in ("curated", "chosen", "flagged")
+    ]
+    assert marks[0][CONTAMINATED_BY].equals(marks[1][CONTAMINATED_BY])
+    assert marks[0][CONTAMINATED_BY].equals(marks[2][CONTAMINATED_BY])
+
+
+def test_without_the_input_hashes_count_unconfirmed(index, corpus, tmp_path, tiny_scorer):
+    (tmp_path / "in").symlink_to(corpus)
+    curate(tmp_path / "in", tmp_path / "plain", tiny_scorer)
+    (tmp_path / "in").unlink()
+    settings = {"decontaminate.index": str(index), "materialize": False}
+    raycomp.select(tmp_path / "plain", settings, tmp_path / "chosen")
+    marks = pq.read_table(tmp_path / "chosen/marks/00000.parquet").to_pylist()
+    evidence = {hit["evidence"] for row in marks for hit in row[CONTAMINATED_BY] or []}
+    assert any(one.endswith("not confirmed") for one in evidence)
+    assert not any("looks like" in one for one in evidence)
+
+
+def test_a_folder_that_is_no_index_is_refused(corpus, tmp_path, tiny_scorer, capsys):
+    curate(corpus, tmp_path / "plain", tiny_scorer)
+    sets = ["--set", f"decontaminate.index={tmp_path / 'plain'}", "--set", "cluster.executor=local"]
+    assert main(["select", str(tmp_path / "plain"), *sets, "--out", str(tmp_path / "out")]) == USER_ERROR
+    assert "holds curate, must be an index that raycomp index-eval wrote" in capsys.readouterr().err
+
+
+def test_the_index_lists_texts_and_ids(index):
+    texts = pq.read_table(index / "texts.parquet").to_pylist()
+    assert len({row["row"] for row in texts}) == NUM and not any(row["is_negative"] for row in texts)
+    images = pq.read_table(index / "images.parquet")
+    assert len(images) % NUM == 0 and len(images) // NUM == 41
+    assert len(np.unique(images["hash"].to_numpy())) > 20 * NUM
