@@ -28,6 +28,7 @@ def inputs(tmp_path, tiny_scorer, curated) -> dict[str, list[str]]:
         "negatives": [f"input={tmp_path}/captions.parquet", "negatives.rank=false"],
         "train": [f"input={shards}", *model, "train.steps=4", "train.batch_size=4"],
         "evaluate": ["benchmarks=retrieval", f"retrieval.input={tmp_path}/pairs", *model],
+        "index-eval": ["benchmarks=retrieval", f"retrieval.input={tmp_path}/pairs"],
         "continual": ["stream=world", "seeds=1"],
         "sweep": ["space=train.learning_rate=grid(0.1,0.2)"],
         "study": [],

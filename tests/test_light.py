@@ -104,6 +104,10 @@ def refused_anywhere(folder: Path) -> list[list[str]]:
             ["--set", "model.weights=nowhere/", "--out", "out"],
             ["--set", "benchmarks=sugarcrap", "--out", "out"],
         ],
+        "index-eval": [
+            ["--set", "benchmarks=sugarcrepe", "--set", "sugarcrepe.annotations=nowhere", "--out", "out"],
+            ["--out", "out"],
+        ],
         "continual": [["--set", "tasks=nowhere", "--out", "out"], ["--set", "seeds=0", "--out", "out"]],
         "compare": [["nowhere", "empty", "--out", "out"], ["empty", "empty", "--out", "stray"]],
         "show": [["nowhere"], ["empty"]],

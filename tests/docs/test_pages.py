@@ -187,6 +187,17 @@ def test_near_duplicates_are_dropped(many, runner, read, tmp_path, monkeypatch):
     }
 
 
+def test_test_samples_are_left_out(many, runner, read, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("shards").symlink_to(many / "shards")
+    Path("test").mkdir()
+    members = scenes(24, seed=6)[0]
+    Path("test/a.jpg").write_bytes(next(members[name] for name in members if name in ("jpg", "png")))
+    Path("test/captions.jsonl").write_text(json.dumps({"image": "a.jpg", "captions": ["a shape"]}))
+    run_page(ROOT / "docs/howto/decontaminate.md", runner.run, read=read)
+    assert json.loads(Path("out/clean/run.json").read_text())["funnel"]["dropped"]["contaminated"] >= 1
+
+
 @pytest.mark.parametrize("page", ["howto/rule", "howto/loss", "commands/publish", "commands/compare"])
 def test_a_page_runs(page, many, runner, read, tmp_path, monkeypatch):
     """Each on its own copy of what the pages share."""
