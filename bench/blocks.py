@@ -10,6 +10,7 @@ where one is not what its file says.
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -172,12 +173,17 @@ def continual_tuned() -> Table:
     return _tabulate_runs("continual_tuned_runs.csv")
 
 
-def _tabulate_runs(name: str) -> Table:
+def continual_others(track: str) -> Table:
+    """Methods on frozen embeddings, another track."""
+    return _tabulate_runs("continual_others_runs.csv", track)
+
+
+def _tabulate_runs(name: str, track: str = "world") -> Table:
     """Return the table of continual runs: means over backbones, with paired differences."""
     lines = [
         line
         for line in read_csv((RESULTS / name).read_text())
-        if not line["tried"]  # development
+        if not line["tried"] and line["track"] == track  # "tried" is of development runs
     ]
     found: dict[str, dict[str, dict[str, float]]] = {}
     for line in lines:
@@ -221,6 +227,9 @@ BLOCKS: dict[str, Callable[[], Table]] = {
     "fault-slopes": slopes,
     "continual-heads": continual_heads,
     "continual-tuned": continual_tuned,
+    "continual-domains": partial(continual_others, "domains"),
+    "continual-questions-scene": partial(continual_others, "questions-scene"),
+    "continual-questions-function": partial(continual_others, "questions-function"),
 }
 
 
