@@ -25,8 +25,8 @@ from tests.corpus import write_world_shards
 pytestmark = pytest.mark.ray
 # Of each command what repeats byte by byte; the rest holds times.
 OUTPUTS = {
-    "curate": ("scores", "subset", "subset.npy", "shards"),
-    "select": ("subset", "subset.npy", "shards"),
+    "curate": ("scores", "metadata", "marks", "subset", "subset.npy", "shards"),
+    "select": ("marks", "subset", "subset.npy", "shards"),
     "negatives": ("negatives", "exports"),
     "train": ("checkpoint", "trained_images.npy"),
     "evaluate": ("scores", "table.csv"),
@@ -66,7 +66,9 @@ class Inputs:
         model = {"model.name": self.scorer["scorer.model"], "model.weights": "random:0"}
         little = {"little.backbone_pairs": 64, "little.backbone_steps": 2, "little.train": 16}
         return {
-            "curate": {"input": str(self.folder / "in"), "waves.shards_per_wave": 1, **self.scorer},
+            "curate": {"input": str(self.folder / "in"), "waves.shards_per_wave": 1, **self.scorer,
+                       "filter.where": "words >= 4", "attribute.pool": 1,
+                       "near.rules": "exact,perceptual,semantic,captions", "near.action": "flag"},
             "negatives": {"input": curated, "waves.shards_per_wave": 1, "negatives.calls": 2,
                           "negatives.export": "calls"},
             "train": {"input": curated, "negatives": written, "train.loss": "negclip", "train.steps": 6,
