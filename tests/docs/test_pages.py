@@ -5,6 +5,7 @@ the block above it prints). A block without a language is only parsed (test_comm
 """
 
 import csv
+import hashlib
 import json
 import re
 import shutil
@@ -196,6 +197,31 @@ def test_test_samples_are_left_out(many, runner, read, tmp_path, monkeypatch):
     Path("test/captions.jsonl").write_text(json.dumps({"image": "a.jpg", "captions": ["a shape"]}))
     run_page(ROOT / "docs/howto/decontaminate.md", runner.run, read=read)
     assert json.loads(Path("out/clean/run.json").read_text())["funnel"]["dropped"]["contaminated"] >= 1
+
+
+def test_from_a_csv_to_a_trained_model(runner, read, tmp_path, monkeypatch):
+    """Of forty scenes two are in the test set, two are copies, ten are unsafe; one opts out."""
+    monkeypatch.chdir(tmp_path)
+    Path("photos").mkdir()
+    Path("test").mkdir()
+    lines: list[list[object]] = [["file_name", "caption", "nsfw", "source"]]
+    images = []
+    for i, members in enumerate(scenes(40, seed=8)):
+        images.append(next(members[name] for name in members if name in ("jpg", "png")))
+        Path(f"photos/{i}.png").write_bytes(images[1 if i in (10, 11) else i])
+        lines.append([f"{i}.png", members["txt"].decode(), 0.9 if i >= 30 else 0.1, "ab"[i % 3 == 0]])
+    with open("photos/pairs.csv", "w", newline="") as file:
+        csv.writer(file).writerows(lines)
+    for i in (20, 21):
+        Path(f"test/{i}.png").write_bytes(images[i])
+    rows = [json.dumps({"image": f"{i}.png", "captions": ["a shape"]}) for i in (20, 21)]
+    Path("test/captions.jsonl").write_text("\n".join(rows))
+    Path("optout.txt").write_text(hashlib.sha256(images[5]).hexdigest())
+    run_page(ROOT / "docs/howto/afternoon.md", runner.run, read=read)
+    dropped = json.loads(Path("out/scored/run.json").read_text())["funnel"]["dropped"]
+    assert dropped["filtered"] == 10 and dropped["contaminated"] >= 2 and dropped["near_duplicate"] >= 2
+    assert json.loads(Path("out/without/run.json").read_text())["funnel"]["dropped"]["excluded"] == 1
+    assert json.loads(Path("out/tested/run.json").read_text())["status"] == "finished"
 
 
 @pytest.mark.parametrize("page", ["howto/rule", "howto/loss", "commands/publish", "commands/compare"])
