@@ -8,7 +8,7 @@ import numpy as np
 from raycomp.core.near import BAND_BITS, BANDS
 
 THUMBNAIL = 16
-LEAST_LIKENESS = 0.9
+LEAST_LIKENESS = 0.95
 """Smallest correlation of two thumbnails of one picture."""
 MOST_MATCH_BITS = 11
 _CUTS = (0.05, 0.1, 0.15)
