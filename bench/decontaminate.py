@@ -75,7 +75,9 @@ def main() -> None:
     owners, thumb_VT = np.array(owner_V), np.stack(thumbs)
     index = HashIndex(np.array(hash_V, np.uint64))
     false: set[tuple[int, int]] = set()
-    print(f"{len(images):,} photos, {len(owners):,} views, {arguments.bits} bits, likeness {arguments.likeness}")
+    print(
+        f"{len(images):,} photos, {len(owners):,} views, {arguments.bits} bits, likeness {arguments.likeness}"
+    )
     for how, make in COPIES.items():
         copies = [decode_image(make(image), MOST_PIXELS) for image in images]
         hash_N = np.array([hash_view(shrink(copy)) for copy in copies], np.uint64)

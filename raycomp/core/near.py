@@ -110,7 +110,7 @@ def find_centres(embedding_SD: np.ndarray, num: int, seed: int) -> np.ndarray:
         embedding_SD.shape[1], num, niter=10, seed=seed, spherical=True, min_points_per_centroid=1
     )
     kmeans.train(np.ascontiguousarray(embedding_SD, np.float32))
-    return kmeans.centroids
+    return np.asarray(kmeans.centroids)
 
 
 def assign_lists(embedding_ND: np.ndarray, centre_LD: np.ndarray, probes: int) -> np.ndarray:

@@ -8,7 +8,6 @@ import posixpath
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 from urllib.parse import urlsplit
 
 import numpy as np
@@ -62,14 +61,15 @@ class Exclusion:
 
     def __call__(self, file: ScoresFile) -> Found:
         """Return the reason ``excluded`` for each row of the list."""
-        found_N: Any = False
+        found_N = np.zeros(0, bool)
         for kind, key_M in self.lists.items():
             column = URL if kind == DOMAIN else KEYS[kind]
             values = read_columns(file.uri, [column])[column].to_pylist()
             is_there_N = _find_domains(key_M, values) if kind == DOMAIN else _find(kind, key_M, values)
-            found_N = found_N | is_there_N
-        reason = EXCLUDED_AFTER if self.is_after else EXCLUDED
-        return Found(np.where(found_N, reason, None), self.is_after)
+            found_N = found_N | is_there_N if len(found_N) else is_there_N
+        reason_N = np.full(len(found_N), None, object)
+        reason_N[found_N] = EXCLUDED_AFTER if self.is_after else EXCLUDED
+        return Found(reason_N, self.is_after)
 
 
 def _find(kind: str, key_M: np.ndarray, values: Sequence[str | None]) -> np.ndarray:

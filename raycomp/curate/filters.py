@@ -71,7 +71,8 @@ class Condition:
         lost, null = (FILTERED_AFTER, FILTER_NULL_AFTER) if is_after else (FILTERED, FILTER_NULL)
         row_N = self._find_rows(file)
         value_N = self._evaluate(file, row_N)
-        reason_N = np.where(value_N == 1, None, np.where(value_N == 0, lost, null)).astype(object)
+        reason_N = np.full(len(value_N), None, object)
+        reason_N[value_N == 0], reason_N[value_N < 0] = lost, null
         reason_N[row_N < 0] = None if self.config.missing == "keep" else null
         return Found(reason_N, is_after)
 

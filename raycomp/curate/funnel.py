@@ -68,7 +68,8 @@ def make_funnel(reasons: Mapping[str, int]) -> list[FunnelRow]:
     known = {KEPT, *GATE_REASONS, *MARK_REASONS, *AFTER_REASONS}
     statuses = sorted(set(reasons) - known, key=lambda r: (-reasons[r], r))
     marked = [(name, lost) for name, lost in _MARK_STEPS if any(reasons.get(reason) for reason in lost)]
-    *before, (last, lost_by) = [(ALIGNED, tuple(statuses)), *marked]
+    stages: list[tuple[str, Sequence[str]]] = [(ALIGNED, statuses), *marked]
+    *before, (last, lost_by) = stages
     corpus = f"{last}{_IS_CORPUS}"
     steps: list[tuple[str, Sequence[str]]] = [
         *before,

@@ -100,8 +100,8 @@ def _link_rule(
     ]
     found = list(map_tasks(_link_equal, jobs, rule, work, label=rule))
     if rule == PERCEPTUAL:
-        jobs = [(band, mask) for band in range(near.BANDS) for mask in near.MASKS]
-        found += map_tasks(_link_hashes, jobs, num_buckets, config.bits, work, label=rule)
+        masks = [(band, mask) for band in range(near.BANDS) for mask in near.MASKS]
+        found += map_tasks(_link_hashes, masks, num_buckets, config.bits, work, label=rule)
     return np.concatenate(found)
 
 

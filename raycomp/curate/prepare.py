@@ -109,7 +109,7 @@ def _prepare_images(
 
 def _describe_picture(pixels: np.ndarray, view: np.ndarray) -> Picture:
     """Return the values of PICTURE_SCHEMA; ``pixels`` are the model's."""
-    same = hashlib.sha256(np.ascontiguousarray(pixels)).hexdigest()[:_HASH_DIGITS]
+    same = hashlib.sha256(pixels.tobytes()).hexdigest()[:_HASH_DIGITS]
     return *measure_look(view, pixels), hash_view(view), same
 
 

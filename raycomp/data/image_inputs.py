@@ -73,7 +73,7 @@ def check_tables(shards: Sequence[ShardPath]) -> None:
 
     It reads the first rows of one file of each kind.
     """
-    tables = {}
+    tables: dict[str, ShardPath] = {}
     for shard in shards:
         if shard.format in (LIST, "parquet") and shard.embeddings is None:
             tables.setdefault(posixpath.splitext(shard.uri)[1].lower(), shard)

@@ -105,7 +105,7 @@ def _list_samples(shard: ShardPath) -> Iterator[_Sample]:
 
 def choose_captions(captions: Sequence[Any], how: str) -> list[Any]:
     """Return the captions that make pairs: the first, the longest or all; one None where there is none."""
-    texts = [text for text in captions if isinstance(text, str)] or [None]
+    texts: list[Any] = [text for text in captions if isinstance(text, str)] or [None]
     if how == "all":
         return texts
     return [max(texts, key=lambda text: len(text or ""))] if how == "longest" else texts[:1]

@@ -32,8 +32,9 @@ def make_thumbnail(image: Image.Image) -> np.ndarray:
 def list_views(image: Image.Image) -> Iterator[View]:
     """Yield the views of an RGB picture: the whole, its parts, and its mirror."""
     for name, (left, top, right, bottom) in list_boxes().items():
-        box = left * image.width, top * image.height, right * image.width, bottom * image.height
-        part = image if name == "whole" else image.crop(tuple(map(round, box)))
+        sides = left * image.width, top * image.height, right * image.width, bottom * image.height
+        x, y, end_x, end_y = map(round, sides)
+        part = image if name == "whole" else image.crop((x, y, end_x, end_y))
         yield _view(name, part)
     yield _view(MIRROR, ImageOps.mirror(image))
 
