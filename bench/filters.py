@@ -14,7 +14,6 @@ gives for 1e8 rows. Perceptual pairs grow with the square of the rows: no slope 
 import argparse
 import json
 import os
-import resource
 import subprocess
 import sys
 import tempfile
@@ -76,14 +75,22 @@ def measure(folder: Path, name: str) -> dict[str, float]:
     """Mark all rows; return seconds, and the growth of this process's peak memory in MB."""
     files = sorted(str(path) for path in (folder / "scores").iterdir())
     config = override_all(CurateConfig(), SETTINGS[name])
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    before = peak_mb()
     os.chdir(folder)
     started = time.perf_counter()
     with use(Local(1)):
         out = Folder(str(folder / name.replace(" ", "-")))
         mark_rows(files, config, out, out, Folder(str(folder / "work")))
     seconds = time.perf_counter() - started
-    return {"seconds": seconds, "mb": (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024}
+    return {"seconds": seconds, "mb": peak_mb() - before}
+
+
+def peak_mb() -> float:
+    """Return this process's peak memory; ru_maxrss would be that of the process that started it."""
+    (line,) = [
+        line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM")
+    ]
+    return int(line.split()[1]) / 1024
 
 
 def fit(rows: list[float], values: list[float]) -> str:

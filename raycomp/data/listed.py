@@ -19,7 +19,8 @@ import pyarrow as pa
 from pyarrow import fs
 
 from raycomp import words
-from raycomp.data.paths import ShardPath, resolve
+from raycomp.data.files import list_folder
+from raycomp.data.paths import ShardPath, join_uri, resolve
 from raycomp.data.rows import (
     SampleRow,
     cut_blocks,
@@ -76,11 +77,12 @@ def extract_listed(shard: ShardPath, positions: Collection[int]) -> Iterator[tup
 
 def _read_rows(shard: ShardPath, wanted: set[int] | None = None) -> Iterator[SampleRow]:
     """Yield the samples; with ``wanted``, images of other positions are not opened."""
+    names = _list_names(shard)
     with ThreadPoolExecutor(_THREADS) as pool:
         waiting: deque[tuple[Any, Any]] = deque()
         for position, sample in enumerate(_list_samples(shard)):
             is_read = wanted is None or position in wanted
-            waiting.append((sample, pool.submit(_open, shard, sample) if is_read else None))
+            waiting.append((sample, pool.submit(_open, shard, sample, names) if is_read else None))
             if len(waiting) > _AHEAD:
                 yield _make_row(shard, *waiting.popleft())
         while waiting:
@@ -111,7 +113,19 @@ def choose_captions(captions: Sequence[Any], how: str) -> list[Any]:
     return [max(texts, key=lambda text: len(text or ""))] if how == "longest" else texts[:1]
 
 
-def _open(shard: ShardPath, sample: _Sample) -> tuple[Opened, Sequence[Any], dict[str, Any]]:
+def _list_names(shard: ShardPath) -> frozenset[str]:
+    """Return the files in the folders of a shard's images, relative to its folder: one listing for each."""
+    folders = dict.fromkeys(map(posixpath.dirname, shard.members))
+    return frozenset(
+        posixpath.join(folder, name)
+        for folder in folders
+        for name in list_folder(join_uri(shard.uri, folder))
+    )
+
+
+def _open(
+    shard: ShardPath, sample: _Sample, names: frozenset[str]
+) -> tuple[Opened, Sequence[Any], dict[str, Any]]:
     """Return the image, and for images with texts the caption and the fields of their own files."""
     entry = sample.entry
     filesystem, folder = _find_folder(shard)
@@ -119,8 +133,10 @@ def _open(shard: ShardPath, sample: _Sample) -> tuple[Opened, Sequence[Any], dic
     if not shard.members or entry.path is None:
         return image, [sample.caption], entry.fields
     stem = posixpath.splitext(entry.path)[0]
-    text = open_image(filesystem, folder, f"{stem}.txt", None)
-    own = open_image(filesystem, folder, f"{stem}.json", None)
+    text, own = (
+        open_image(filesystem, folder, name, None) if name in names else MISSING
+        for name in (f"{stem}.txt", f"{stem}.json")
+    )
     _, fields = parse_object(own) if isinstance(own, bytes) else (None, {})
     return image, [text if isinstance(text, bytes) else None], {} if fields is None else fields
 

@@ -5,6 +5,7 @@ import os
 import posixpath
 import stat
 from enum import Enum
+from functools import lru_cache
 
 from pyarrow import fs
 
@@ -52,9 +53,7 @@ def open_image(filesystem: fs.FileSystem, folder: str, path: str, root: str | No
         return REFUSED
     try:
         if isinstance(filesystem, fs.LocalFileSystem):
-            fault = _check_local(whole, bases)
-            if fault is not None:
-                return fault
+            return _read_local(whole, bases)
         with filesystem.open_input_file(whole) as file:
             return file.read() if file.size() <= MAX_MEMBER_BYTES else TOO_LARGE
     except OSError as error:
@@ -68,12 +67,31 @@ def _is_below(path: str, folder: str) -> bool:
     return path.startswith(folder.rstrip("/") + "/")
 
 
-def _check_local(path: str, bases: list[str]) -> Fault | None:
+def _read_local(path: str, bases: list[str]) -> Opened:
     """Opening a pipe would wait forever; opening a device may have any effect."""
-    real = os.path.realpath(path)
-    if not any(_is_below(real, os.path.realpath(base)) for base in bases):
+    real = _resolve_links(path)
+    if not any(_is_below(real, _resolve_folder(base)) for base in bases):
         return REFUSED if os.path.exists(real) else MISSING
-    return None if stat.S_ISREG(os.stat(real).st_mode) else MISSING
+    info = os.stat(real)
+    if not stat.S_ISREG(info.st_mode):
+        return MISSING
+    if info.st_size > MAX_MEMBER_BYTES:
+        return TOO_LARGE
+    with open(real, "rb", buffering=0) as file:
+        return file.read()
+
+
+def _resolve_links(path: str) -> str:
+    """Return the real path; that of a folder is resolved once, as most files of a list share a few."""
+    folder, name = posixpath.split(path)
+    if name in ("", ".", "..") or os.path.islink(path):
+        return os.path.realpath(path)
+    return posixpath.join(_resolve_folder(folder), name)
+
+
+@lru_cache(maxsize=4096)
+def _resolve_folder(folder: str) -> str:
+    return os.path.realpath(folder)
 
 
 def sniff(image: bytes) -> str:
