@@ -81,7 +81,8 @@ class AttributeConfig:
     keep: float = field(default=0.50, metadata=SELECT)
     """Share of the corpus (not of the pool) that is kept, 0 to 1."""
     pool: float | None = None
-    """Share of the corpus that is attributed, best aligned first; none = the share that the rule needs."""
+    """Share of the corpus that is attributed, best aligned first; none = the share that the rule needs. 1
+    attributes every row with an alignment, those that a filter drops too."""
     aggregate: str = field(default="min", metadata=SELECT)
     """How the PAS of a sample is computed from its targets: mean (Eq. 5), min, max, or fraction_supported
     (share with drop > 0). The minimum detects one unsupported word among many supported ones."""

@@ -20,6 +20,7 @@ from raycomp.curate.dedupe import mark_duplicates
 from raycomp.curate.marks import mark_rows, pair_marks
 from raycomp.curate.metadata import write_metadata
 from raycomp.curate.prepare import load_measures
+from raycomp.curate.scored import ScoresFile
 from raycomp.curate.select import Gates
 from raycomp.curate.stages import align_stages, attribute_stages
 from raycomp.data.arrow import FAULTS, SHUFFLED_ALIGNMENT, add_columns, hash_images
@@ -82,6 +83,12 @@ class Scoring:
         """The selection rule for the rows to be attributed."""
         return find_pool_selection(self.config.pool, self.config.select.datacomp_compat)
 
+    def pair_pool(self, aligned: Sequence[str]) -> list[ScoresFile]:
+        """Return the files that the pool is taken from; marked rows are in it only if it is everything."""
+        if self.config.pool == 1:
+            return [ScoresFile(uri) for uri in aligned]
+        return pair_marks(aligned, self.config, self.out)
+
     @property
     def aligned_schema(self) -> pa.Schema:
         """Columns of a shard's rows after alignment, and the samples' json, which metadata/ is made of."""
@@ -129,7 +136,7 @@ def score(scoring: Scoring) -> tuple[dict[str, Stats], dict[str, Any]]:
         metadata = write_metadata(aligned, scoring.out)
         places = scoring.out, scoring.out, scoring.work
         facts = mark_rows(aligned, scoring.config, *places, scoring.shards)
-        marked = pair_marks(aligned, scoring.config, scoring.out)
+        marked = scoring.pair_pool(aligned)
         return {"sections": {"metadata": metadata, **facts}} | cut_pool(marked, scoring.pool)
 
     pool = commit_once(scoring.work, "pool", cut, scoring.check_lease)
@@ -197,8 +204,7 @@ def align_all(scoring: Scoring) -> Stats:
 def attribute_pool(scoring: Scoring, pool: Gates, pool_sizes: list[int]) -> Stats:
     """Phase 2: phrases, counterfactuals and drops of the pool. Scores files are final after it."""
     config, session = scoring.config, scoring.session
-    aligned = [scoring.aligned_uri(ordinal) for ordinal in scoring.ordinals]
-    marked = pair_marks(aligned, config, scoring.out)
+    marked = scoring.pair_pool([scoring.aligned_uri(ordinal) for ordinal in scoring.ordinals])
     steps = Pass(
         session,
         items=dict(zip(scoring.ordinals, enumerate(marked), strict=True)),

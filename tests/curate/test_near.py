@@ -225,6 +225,13 @@ def test_planted_copies_of_photos_are_found_and_dropped(shared, tmp_path, tiny_s
     assert "are not near-duplicates (the corpus)" in (tmp_path / "out/report.html").read_text()
     again = raycomp.select(tmp_path / "out", {}, tmp_path / "again")
     assert again["funnel"] == run["funnel"]
+    # Without the rows that stayed, others of their groups stay: with attribute.pool=1 these were attributed.
+    stayed = [row["uid"] for row in marks if row[MARK] is None]
+    (tmp_path / "optout.txt").write_text("\n".join(stayed))
+    others = raycomp.select(
+        tmp_path / "out", {"filter.exclude": str(tmp_path / "optout.txt")}, tmp_path / "others"
+    )
+    assert others["funnel"]["corpus"] == 40
 
 
 @pytest.mark.parametrize(
