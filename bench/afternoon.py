@@ -72,7 +72,7 @@ def list_commands() -> list[str]:
     own = {
         "curate": "--set scorer.model=model.json --set scorer.weights=random:0",
         "train": "--set model.name=model.json --set model.weights=random:0 --set train.steps=100 "
-        "--set train.batch_size=64",
+        "--set train.batch_size=32",
     }
     return [f"{line} {own.get(line.split()[1], '')}".strip() for line in lines]
 
