@@ -1,15 +1,15 @@
 """Decontamination: planted copies of test images and texts are found, other photos are not."""
 
-import io
 import json
 from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from PIL import Image, ImageOps
+from PIL import Image
 
 import raycomp
+from bench.decontaminate import COPIES, encode
 from raycomp.cli import USER_ERROR, main
 from raycomp.data.tar import write_tar
 from raycomp.words import CONTAMINATED, CONTAMINATED_BY
@@ -18,27 +18,8 @@ from tests.corpus import by_cpi, mean_drop
 NUM = 12
 
 
-def encode(image: Image.Image, quality: int = 90) -> bytes:
-    buffer = io.BytesIO()
-    image.save(buffer, "JPEG", quality=quality)
-    return buffer.getvalue()
-
-
-def cut(image: Image.Image, share: float) -> Image.Image:
-    """Cut the share of width and height off, half of it on each side."""
-    x, y = (round(side * share / 2) for side in image.size)
-    return image.crop((x, y, image.width - x, image.height - y))
-
-
-COPIES = {
-    "same": lambda image: encode(image, 90),
-    "quality 30": lambda image: encode(image, 30),
-    "half": lambda image: encode(image.resize((image.width // 2, image.height // 2))),
-    "mirror": lambda image: encode(ImageOps.mirror(image)),
-    "cut 5 %": lambda image: encode(cut(image, 0.05)),
-    "cut 10 %": lambda image: encode(cut(image, 0.1)),
-    "cut 15 %": lambda image: encode(cut(image, 0.15)),
-}
+def name_copy(how: str) -> str:
+    return how.replace(" ", "-").replace("%", "p").replace(",", "")
 
 
 @pytest.fixture(scope="module")
@@ -74,9 +55,7 @@ def corpus(photos, tmp_path_factory) -> Path:
     samples = []
     for how, make in COPIES.items():
         for i, (_, image, _) in enumerate(photos[:NUM]):
-            samples.append(
-                (f"{how}/{i}".replace(" ", "-").replace("%", "p"), make(image), f"copy number {i}")
-            )
+            samples.append((f"{name_copy(how)}/{i}", make(image), f"copy number {i}"))
     for i, (name, image, captions) in enumerate(photos[NUM:]):
         text = photos[i][2][1].upper() if i < 3 else captions[0]
         samples.append((f"other/{i}-{name.partition('.')[0]}x", encode(image), text))
@@ -100,14 +79,14 @@ def read_evidence(out: Path) -> dict[str, list[dict]]:
 def test_planted_copies_are_found_and_other_photos_are_not(index, corpus, tmp_path, tiny_scorer):
     run = curate(corpus, tmp_path / "out", tiny_scorer, **{"decontaminate.index": str(index)})
     evidence = read_evidence(tmp_path / "out")
-    found = {how.replace(" ", "-").replace("%", "p"): 0 for how in COPIES}
+    found = {name_copy(how): 0 for how in COPIES}
     for key, hits in evidence.items():
         how, _, rest = key.partition("/")
         if how in found:
             i = rest.partition("-")[0]
             found[how] += any(hit["row"].endswith(f"test-{i}.jpg") for hit in hits)
             assert {Path(hit["row"]).name for hit in hits} <= {f"test-{i}.jpg"}, "no other test image"
-    assert found["same"] == found["quality-30"] == found["half"] == found["mirror"] == NUM
+    assert found["itself"] == found["quality-30"] == found["half-size"] == found["mirror"] == NUM
     assert min(found.values()) >= 0.9 * NUM
     others = {key: hits for key, hits in evidence.items() if key.startswith("other/")}
     by_text = [key for key, hits in others.items() if hits]
