@@ -33,6 +33,8 @@ from raycomp.words import (
     IMAGE_SHA256,
     KEPT,
     KEY,
+    MARK,
+    MARK_REASONS,
     MEAN_PAS,
     POSITION,
     SCORE,
@@ -54,6 +56,13 @@ class Chosen:
     gates: Gates
     kept_per_shard: list[int]
     reasons: Counter
+
+    @property
+    def faults(self) -> Counter[str]:
+        """Rows by reason, marked rows under one name: a mark is not a fault of the row."""
+        marked = sum(self.reasons[reason] for reason in MARK_REASONS)
+        others = {reason: count for reason, count in self.reasons.items() if reason not in MARK_REASONS}
+        return Counter({**others, MARK: marked})
 
     @property
     def num_kept(self) -> int:

@@ -182,7 +182,7 @@ def _choose(
     """Do the shared part of curate and select: cut the gates over ``scores``, write the kept rows, report."""
     selection = find_selection(config)
     choice = choose(scores, selection, run.folder, run.work, run.lease.check)
-    warnings = [*describe_dropped("input", choice.reasons), *describe_shortage(selection, choice.gates)]
+    warnings = [*describe_dropped("input", choice.faults), *describe_shortage(selection, choice.gates)]
     for warning in warnings:
         say(warning)
     run.close(

@@ -66,7 +66,7 @@ def draw_report(
     photos = _fetch_photos(summary, shards, [file.uri for file in scores])
     fingerprint = ", ".join(f"{name} {value}" for name, value in run["fingerprint"].items())
     # The page derives the rows that a gate lacked from the summary.
-    shown = {**run, "fingerprint": fingerprint, "warnings": describe_dropped("input", choice.reasons)}
+    shown = {**run, "fingerprint": fingerprint, "warnings": describe_dropped("input", choice.faults)}
     tables = [*extra_tables, *([_report_coverage(run["coverage"])] if "coverage" in run else [])]
     if "near_duplicates" in run:
         tables.append(_report_near(run["near_duplicates"], choice.gates.num_corpus, choice.reasons))

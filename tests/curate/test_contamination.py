@@ -94,7 +94,9 @@ def test_planted_copies_are_found_and_other_photos_are_not(index, corpus, tmp_pa
     assert {hit["evidence"] for key in by_text for hit in others[key]} <= {"same text", "8 words in a row"}
     dropped = run["funnel"]["dropped"][CONTAMINATED]
     assert dropped == sum(found.values()) + 3
-    assert "are not contaminated (the corpus)" in (tmp_path / "out/report.html").read_text()
+    page = (tmp_path / "out/report.html").read_text()
+    assert "are not contaminated (the corpus)" in page and "left out" not in page
+    assert not run["warnings"]
 
 
 def test_select_finds_the_same_and_flag_drops_nothing(index, corpus, tmp_path, tiny_scorer):
