@@ -89,7 +89,7 @@ def main() -> None:
         write_scenes(arguments.out, arguments.pairs)
     else:
         write_photos(arguments.out, Path(arguments.source))
-    begun = time.perf_counter()
+    whole = time.perf_counter()
     for command in list_commands():
         started = time.perf_counter()
         line = command.replace("raycomp", f"{sys.executable} -m raycomp", 1)
@@ -98,7 +98,7 @@ def main() -> None:
         if ended.returncode:
             print(ended.stderr[-500:])
             return
-    print(f"{time.perf_counter() - begun:7.1f} s  in all")
+    print(f"{time.perf_counter() - whole:7.1f} s  in all")
     print(json.loads((arguments.out / "out/scored/run.json").read_text())["funnel"])
 
 
