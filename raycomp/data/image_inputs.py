@@ -68,7 +68,7 @@ def part_images(
     return shards
 
 
-def check_tables(shards: Sequence[ShardPath]) -> None:
+def check_tables(shards: Sequence[ShardPath], needs_captions: bool = True) -> None:
     """Raise ValueError where the first table of a kind lacks a column, or its images are urls.
 
     It reads the first rows of one file of each kind.
@@ -83,7 +83,8 @@ def check_tables(shards: Sequence[ShardPath]) -> None:
             continue  # an empty or unreadable table has a status of its own
         known = listed if shard.format == LIST else table
         _check_column(shard, "image", shard.columns.image, known.IMAGE_COLUMNS, names)
-        _check_column(shard, "caption", shard.columns.caption, known.CAPTION_COLUMNS, names)
+        if needs_captions:
+            _check_column(shard, "caption", shard.columns.caption, known.CAPTION_COLUMNS, names)
         url = next((image for image in images if image.startswith(("http://", "https://"))), None)
         if url is not None:
             said = f"its images are urls, such as {url[:80]!r}"

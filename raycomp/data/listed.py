@@ -220,15 +220,21 @@ def _read_json(stream: Any, shard: ShardPath) -> Iterator[Entry]:
         found = json.loads(data)
     except (ValueError, RecursionError) as error:
         raise _NotAList from error
-    if isinstance(found, dict) and isinstance(found.get("annotations"), list):
-        found = join_coco(found)
-    elif isinstance(found, dict):
-        found = [{"file_name": name, "caption": value} for name, value in found.items()]
-    if not isinstance(found, list):
+    records = list_records(found)
+    if records is None:
         raise _NotAList
-    for fields in found:
+    for fields in records:
         is_object = isinstance(fields, dict)
         yield _to_entry(fields, shard) if is_object else Entry(None, [None], {}, words.BAD_JSON)
+
+
+def list_records(found: Any) -> list[Any] | None:
+    """Return the rows of a json file: a list, captions by image, or COCO's format; None for another form."""
+    if isinstance(found, dict) and isinstance(found.get("annotations"), list):
+        return join_coco(found)
+    if isinstance(found, dict):
+        return [{"file_name": name, "caption": value} for name, value in found.items()]
+    return found if isinstance(found, list) else None
 
 
 def join_coco(found: dict[str, Any]) -> list[dict[str, Any]]:

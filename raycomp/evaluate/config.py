@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from raycomp.config.check import check, check_choice, check_share
 from raycomp.config.options import CODE, FREE, INPUT, PLACE
 from raycomp.config.own_code import name_own
-from raycomp.config.shared import ClusterConfig, ModelConfig, ParserConfig, WavesConfig
+from raycomp.config.shared import ClusterConfig, ColumnsConfig, ModelConfig, ParserConfig, WavesConfig
 from raycomp.words import OVERLAPS, WARN
 
 
@@ -33,8 +33,9 @@ class RetrievalConfig:
 
     input: str = field(default="", metadata=INPUT)
     """A folder with captions.jsonl or captions.json, or such a file: {image, captions} per line, or a JSON
-    list of them (``caption`` is accepted, too); images are found below the file's folder. Or shards: captions
-    are the list ``captions`` or ``caption`` of the json, else the lines of the caption."""
+    list of them (``caption`` and other names are accepted, too; see ``columns``); images are found below the
+    file's folder. Or any input of ``raycomp curate``: captions are the list ``captions`` or ``caption`` of
+    the json, else the lines of the caption; rows of one image in a CSV are one image."""
 
 
 @dataclass(frozen=True)
@@ -113,6 +114,7 @@ class EvaluateConfig:
     """The test set of the little world: rendered scenes, with exact negatives and paraphrases."""
     own: BenchmarkConfig = field(default_factory=BenchmarkConfig)
     """Your own benchmarks, FILE.py:NAME. Without ``annotations`` their files are in the folder of FILE.py."""
+    columns: ColumnsConfig = field(default_factory=ColumnsConfig)
     zeroshot: ZeroshotConfig = field(default_factory=ZeroshotConfig)
     retrieval: RetrievalConfig = field(default_factory=RetrievalConfig)
     linear_probe: LinearProbeConfig = field(default_factory=LinearProbeConfig)

@@ -10,10 +10,12 @@ from typing import NamedTuple, Protocol
 import numpy as np
 import pyarrow as pa
 
+from raycomp.config.shared import ColumnsConfig
 from raycomp.core import uids
 from raycomp.core.leaks import find_shared, key_images, merge_keys
 from raycomp.data.arrow import add_columns, to_matrix
 from raycomp.data.folder import Folder
+from raycomp.data.image_inputs import check_tables
 from raycomp.data.inputs import expand_input
 from raycomp.data.paths import ShardPath
 from raycomp.data.runs import check_shards_of_runs
@@ -146,11 +148,14 @@ class ShardRow(NamedTuple):
     json: str | None
 
 
-def expand(spec: str, option: str) -> list[ShardPath]:
+def expand(
+    spec: str, option: str, columns: ColumnsConfig | None = None, needs_captions: bool = True
+) -> list[ShardPath]:
     """Return the shards that an option names; ValueError as ``expand_input``, naming the option."""
     try:
-        shards = expand_input(spec)
+        shards = expand_input(spec, columns=columns)
         check_shards_of_runs(shards)
+        check_tables(shards, needs_captions)
         return shards
     except ValueError as error:
         said = str(error)

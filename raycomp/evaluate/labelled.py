@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from raycomp.config.shared import ColumnsConfig
 from raycomp.core.ranks import rank_items
 from raycomp.data.image_folder import list_classes
 from raycomp.data.paths import ShardPath, absolute_uri, join_uri
@@ -99,7 +100,7 @@ class LabelledImages:
         return Examples([sample.id for sample in samples], statuses, labels, image_ND, key_N)
 
 
-def open_labelled(spec: str, option: str) -> LabelledImages:
+def open_labelled(spec: str, option: str, columns: ColumnsConfig | None = None) -> LabelledImages:
     """Return the images that an option names; ``option`` is the option's name.
 
     Raises ValueError, one line with that name, where there are no images, one class, or a class without any.
@@ -109,7 +110,7 @@ def open_labelled(spec: str, option: str) -> LabelledImages:
         raise ValueError(f"{said}: must name a folder with a folder of images for each class, or shards")
     classes = None if "::" in spec else _list(spec, said)
     if classes is None:
-        return LabelledImages(said, "", {}, expand(spec, option))
+        return LabelledImages(said, "", {}, expand(spec, option, columns, needs_captions=False))
     if not classes:
         raise ValueError(f"{said}: has no folders of images, one for each class, and no shards")
     if len(classes) == 1:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from raycomp.config.shared import ColumnsConfig
 from raycomp.core.ranks import find_duplicates
 from raycomp.data.paths import ShardPath
 from raycomp.evaluate.config import LinearProbeConfig
@@ -89,7 +90,10 @@ class LinearProbe:
             raise ValueError(f"{self.test.option}: {said}")
 
 
-def open_linear_probe(config: LinearProbeConfig, overlap: str = WARN) -> LinearProbe:
+def open_linear_probe(
+    config: LinearProbeConfig, overlap: str = WARN, columns: ColumnsConfig | None = None
+) -> LinearProbe:
     """Return the benchmark. Raises ValueError, one line that names the option, where a part is missing."""
-    train, test = (open_labelled(getattr(config, name), f"{NAME}.{name}") for name in ("train", "test"))
+    halves = ((getattr(config, name), f"{NAME}.{name}") for name in ("train", "test"))
+    train, test = (open_labelled(*half, columns) for half in halves)
     return LinearProbe(train, test, config.seed, overlap)

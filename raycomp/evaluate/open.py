@@ -26,9 +26,9 @@ from raycomp.models.parser import load_parser
 Say = Callable[[str], None]
 # Benchmarks that are no choices between captions, by the name of their options.
 _OTHERS: dict[str, Callable[[EvaluateConfig], Evaluation]] = {
-    "zeroshot": lambda config: open_zeroshot(config.zeroshot),
-    "retrieval": lambda config: open_retrieval(config.retrieval),
-    "linear_probe": lambda config: open_linear_probe(config.linear_probe, config.overlap),
+    "zeroshot": lambda config: open_zeroshot(config.zeroshot, config.columns),
+    "retrieval": lambda config: open_retrieval(config.retrieval, columns=config.columns),
+    "linear_probe": lambda config: open_linear_probe(config.linear_probe, config.overlap, config.columns),
 }
 # Options whose folders are read whole, with any content.
 _TAKES_ALL = (

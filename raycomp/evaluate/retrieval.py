@@ -11,8 +11,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from raycomp.config.shared import ColumnsConfig
 from raycomp.core.ranks import Ranks, find_duplicates, rank_items
 from raycomp.data.folder import Folder
+from raycomp.data.image_inputs import LIST
+from raycomp.data.listed import CAPTION_COLUMNS, IMAGE_COLUMNS, find_column, list_records
 from raycomp.data.paths import ShardPath, absolute_uri, join_uri
 from raycomp.data.rows import parse_object
 from raycomp.evaluate.benchmarks.choice import is_text, parse_text, take, take_texts
@@ -136,8 +139,12 @@ class Retrieval:
 
     def _read_shards(self, pictures: Pictures) -> tuple[list[Item], list[str], np.ndarray]:
         samples, image_ND = read_samples(self.shards, pictures, self.option)
-        items = [Item(sample.id, find_captions(sample.caption, sample.json)) for sample in samples]
-        return items, [sample.status for sample in samples], image_ND
+        columns = self.shards[0].columns
+        items = [Item(sample.id, find_captions(sample.caption, sample.json, columns)) for sample in samples]
+        statuses = [sample.status for sample in samples]
+        if not any(shard.format == LIST for shard in self.shards):
+            return items, statuses, image_ND
+        return _join_rows(items, statuses, image_ND)
 
     def _read_files(self, pictures: Pictures) -> tuple[list[Item], list[str], np.ndarray]:
         uris = [self.uris.get(item.image) for item in self.items]
@@ -150,6 +157,29 @@ class Retrieval:
 
     def _find_lost_status(self, item: Item) -> str:
         return AMBIGUOUS_IMAGE if item.image in self.ambiguous else NO_IMAGE
+
+
+def _join_rows(
+    items: Sequence[Item], statuses: Sequence[str], image_ND: np.ndarray
+) -> tuple[list[Item], list[str], np.ndarray]:
+    """Return each image once, with the captions of all its good rows; a list's further rows of an image have
+    keys that end in ``#1`` and so on."""
+    places: dict[str, int] = {}
+    captions: list[list[str]] = []
+    chosen: list[int] = []
+    for i, item in enumerate(items):
+        name, _, number = item.image.rpartition("#")
+        place = places.get(name) if number.isdecimal() else None
+        if place is None or OK not in (statuses[i], statuses[chosen[place]]):
+            places[item.image] = len(chosen)
+            chosen.append(i)
+            captions.append(list(item.captions))
+        elif statuses[i] == OK:
+            is_first = statuses[chosen[place]] == OK
+            captions[place] = [*(captions[place] if is_first else ()), *item.captions]
+            chosen[place] = chosen[place] if is_first else i
+    joined = [Item(items[i].image, tuple(own)) for i, own in zip(chosen, captions, strict=True)]
+    return joined, [statuses[i] for i in chosen], image_ND[chosen]
 
 
 def _list_queries(found: _Found) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
@@ -185,15 +215,22 @@ def _make_rows(direction: str, queries: list[dict[str, Any]], ranks: Ranks, num_
     return pa.Table.from_pylist(rows, RETRIEVED_SCHEMA)
 
 
-def find_captions(caption: str | None, sample_json: str | None) -> tuple[str, ...]:
+def find_captions(
+    caption: str | None, sample_json: str | None, columns: ColumnsConfig | None = None
+) -> tuple[str, ...]:
     """Return a sample's captions: a list in its json, else the lines of its caption."""
     fields = parse_object(sample_json)[1] or {}
-    listed = next((fields[name] for name in _FIELDS if isinstance(fields.get(name), list)), None)
+    if columns is not None and columns.captions != "first":
+        fields = {}  # the caption is the one that was chosen
+    names = _FIELDS if columns is None or columns.caption is None else (columns.caption,)
+    listed = next((fields[name] for name in names if isinstance(fields.get(name), list)), None)
     texts = (caption or "").splitlines() if listed is None else listed
     return tuple(text.strip() for text in texts if is_text(text))
 
 
-def open_retrieval(config: RetrievalConfig, option: str = f"{NAME}.input") -> Retrieval:
+def open_retrieval(
+    config: RetrievalConfig, option: str = f"{NAME}.input", columns: ColumnsConfig | None = None
+) -> Retrieval:
     """Return the benchmark. Raises ValueError, one line that names the option, where a part is missing."""
     said = f"{option}={config.input!r}"
     if not config.input:
@@ -201,10 +238,10 @@ def open_retrieval(config: RetrievalConfig, option: str = f"{NAME}.input") -> Re
     file = _find_file(config.input)
     if file is None:
         try:
-            return Retrieval(said, (), {}, expand(config.input, option))
+            return Retrieval(said, (), {}, expand(config.input, option, columns))
         except ValueError as error:
             raise ValueError(f"{error}; {' or '.join(_FILES)} is missing, too") from error
-    items = _read_items(file, said)
+    items = _read_items(file, said, columns or ColumnsConfig())
     try:
         found = find_images(Folder(file.rpartition("/")[0]), [item.image for item in items])
     except ValueError as error:
@@ -223,13 +260,14 @@ def _find_file(spec: str) -> str | None:
     return next((join_uri(whole, name) for name in _FILES if Folder(whole).exists(name)), None)
 
 
-def _read_items(file: str, said: str) -> list[Item]:
+def _read_items(file: str, said: str, columns: ColumnsConfig) -> list[Item]:
     """Return the images of a file, each once, with all of its captions."""
     captions: dict[str, list[str]] = {}
     for place, record in enumerate(_read_records(file, said)):
         where = f"{said}: row {place}"
-        image = take(record, IMAGE, str, where)
-        name = next((name for name in _FIELDS if name in record), _FIELDS[0])
+        names = record if isinstance(record, dict) else ()
+        image = take(record, find_column(names, columns.image, IMAGE_COLUMNS) or IMAGE, str, where)
+        name = find_column(names, columns.caption, (*_FIELDS, *CAPTION_COLUMNS)) or _FIELDS[0]
         captions.setdefault(image, []).extend(take_texts(record, name, where))
     if not captions:
         raise ValueError(f"{said}: has no image with captions")
@@ -242,7 +280,7 @@ def _read_records(file: str, said: str) -> list[Any]:
     if file.lower().endswith(".jsonl"):
         # Not splitlines: a caption may contain Unicode line separators.
         return [parse_text(line, said) for line in text.split("\n") if line.strip()]
-    records = parse_text(text, said)
-    if not isinstance(records, list):
-        raise ValueError(f"{said}: must hold a JSON list, holds a {type(records).__name__}")
+    records = list_records(parse_text(text, said))
+    if records is None:
+        raise ValueError(f"{said}: must hold a JSON list, or an object of captions by image")
     return records

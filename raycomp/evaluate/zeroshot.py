@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from raycomp.config.shared import ColumnsConfig
 from raycomp.core.ranks import mean_directions
 from raycomp.data.folder import Folder
 from raycomp.data.paths import ShardPath
@@ -102,9 +103,9 @@ def fill(template: str, name: str) -> str:
     return template
 
 
-def open_zeroshot(config: ZeroshotConfig) -> Zeroshot:
+def open_zeroshot(config: ZeroshotConfig, columns: ColumnsConfig | None = None) -> Zeroshot:
     """Return the benchmark. Raises ValueError, one line that names the option, where a part is missing."""
-    images = open_labelled(config.input, f"{NAME}.input")
+    images = open_labelled(config.input, f"{NAME}.input", columns)
     return Zeroshot(images, _read_classes(config, images), _read_templates(config, images))
 
 

@@ -5,7 +5,7 @@ from math import inf
 
 from raycomp.config.check import check, check_choice, check_share, read_share_or_none
 from raycomp.config.options import CODE, FREE, INPUT, PLACE, SHARE_OR_INPUT
-from raycomp.config.shared import ClusterConfig, ModelConfig
+from raycomp.config.shared import ClusterConfig, ColumnsConfig, ModelConfig
 from raycomp.train.losses import find_loss
 from raycomp.words import TOWERS
 
@@ -138,8 +138,9 @@ class TrainConfig:
     """Pairs in, a model out."""
 
     input: str = field(default="", metadata=INPUT)
-    """A folder that ``raycomp curate`` or ``select`` wrote, with or without shards; or shards or Parquet, as
-    for ``raycomp curate``."""
+    """A folder that ``raycomp curate`` or ``select`` wrote, with or without shards; or images with captions
+    in any layout of ``raycomp curate``."""
+    columns: ColumnsConfig = field(default_factory=ColumnsConfig)
     subset: str | None = field(default=None, metadata=PLACE)
     """A ``subset.npy`` or ``kept.parquet`` with the pairs to train on. A pair listed k times is used k times
     in each epoch. none = all pairs, once."""

@@ -22,7 +22,9 @@ from raycomp.curate.config import read_config
 from raycomp.data.arrow import hash_images
 from raycomp.data.datacomp import SAMPLES_PER_SHARD
 from raycomp.data.folder import Folder
+from raycomp.data.image_inputs import LIST, check_tables
 from raycomp.data.inputs import expand_input
+from raycomp.data.listed import CAPTION_COLUMNS, find_column
 from raycomp.data.manifest import check_results
 from raycomp.data.parquet import count_rows, read_columns, read_matching, read_rows, read_schema
 from raycomp.data.paths import KEPT_FILE, ShardPath, fingerprint_shards
@@ -38,7 +40,6 @@ from raycomp.data.runs import (
     read_curation,
     read_finished,
 )
-from raycomp.data.table import CAPTION_COLUMNS
 from raycomp.models.images import ImageFault, decode_image
 from raycomp.schema import HARD_TYPE, PAIRS_SCHEMA
 from raycomp.train.config import TrainConfig
@@ -108,8 +109,9 @@ def find_pairs(config: TrainConfig) -> Pairs:
     scoring, an invalid subset, negatives of other pairs."""
     folder, run = read_curation(config.input)
     if run is None:
-        shards = tuple(expand_input(config.input))
+        shards = tuple(expand_input(config.input, columns=config.columns))
         check_shards_of_runs(shards)
+        check_tables(shards)
         pairs = Pairs(config.input, shards, config.train.max_pixels)
     else:
         pairs = _find_curated(config.input, folder, run)
@@ -131,7 +133,8 @@ def fingerprint_pairs(config: TrainConfig) -> dict[str, str]:
     """Return what batches depend on in addition to the options: digests of the input and of the files that go
     with it. Raises ValueError where one of them is missing."""
     _, run = read_curation(config.input)
-    found = {"input": identify(run) if run else digest(fingerprint_shards(expand_input(config.input)))}
+    shards = [] if run else expand_input(config.input, columns=config.columns)
+    found = {"input": identify(run) if run else digest(fingerprint_shards(shards))}
     if config.subset is not None:
         found["subset"] = hashlib.sha256(np.sort(to_keys(read_uids(config.subset))).tobytes()).hexdigest()
     if config.negatives is not None:
@@ -158,7 +161,7 @@ def _find_curated(source: str, folder: Folder, run: dict[str, Any]) -> Pairs:
     if any(name.startswith("shards/") for name in files):
         return replace(pairs, shards=tuple(expand_input(folder.at("shards"))))
     scores = list_scores(run, folder.uri)
-    shards = expand_input(config.input)
+    shards = expand_input(config.input, columns=config.columns)
     # Until format 1 the identity of an input held times, which say nothing of a copy: its names are compared.
     curated = find_curation(run, folder.uri)
     is_same = digest(fingerprint_shards(shards)) == curated["fingerprint"]["input"]
@@ -229,7 +232,7 @@ def _index_samples(pairs: Pairs, ordinal: int) -> tuple[pa.Table, list[str]]:
         texts = zip(kept[CAPTION].to_pylist(), kept[JSON].to_pylist(), strict=True)
         columns[CAPTIONS] += [
             # A run keeps the caption that it scored; the image's other captions have no score.
-            [caption] if pairs.is_curated else _list_captions(caption, text, shard.format)
+            [caption] if pairs.is_curated else _list_captions(caption, text, shard)
             for caption, text in texts
         ]
         reasons += found
@@ -267,14 +270,19 @@ def _judge(pairs: Pairs, table: pa.Table) -> list[str]:
     return reasons
 
 
-def _list_captions(caption: str, text: str | None, form: str) -> list[str]:
-    """Return the captions of an image: the json's ``captions``, else a Parquet's list, else the caption."""
-    if text is None or (form == "tar" and f'"{CAPTIONS}"' not in text):
+def _list_captions(caption: str, text: str | None, shard: ShardPath) -> list[str]:
+    """Return the captions of an image: the json's ``captions``, else a table's list, else the caption.
+
+    With ``columns.captions`` other than first, the caption is the one that makes the pair.
+    """
+    columns = shard.columns
+    if text is None or columns.captions != "first" or (shard.format == "tar" and f'"{CAPTIONS}"' not in text):
         return [caption]
     own = parse_object(text)[1] or {}
     lists = [own.get(CAPTIONS)]
-    if form == "parquet":
-        lists.append(next((own[name] for name in CAPTION_COLUMNS if name in own), None))
+    if shard.format in ("parquet", LIST):
+        column = find_column(own, columns.caption, CAPTION_COLUMNS)
+        lists = [own.get(column or "")] if columns.caption else [*lists, own.get(column or "")]
     for values in lists:
         texts = [decode_text(value) for value in values] if isinstance(values, list) else []
         found = [value for value in texts if value and value.strip()]

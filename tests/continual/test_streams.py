@@ -175,7 +175,7 @@ WRONG = [
     ({"name": "a", "train": "train"}, r"tasks\[0\]: has no field 'test'"),
     (
         task("a", tset="x"),
-        r"tasks\[0\]: field='tset': must be one of name, train, test, layout.*closest is test",
+        r"tasks\[0\]: field='tset': must be one of name, train, test, columns, layout.*closest is test",
     ),
     (task("a", layout="pair"), r"tasks\[0\]: layout='pair': must be one of pairs.*; the closest is pairs"),
     (task("a", test="gone"), r"tasks\[0\]: test='.*gone': no such file or folder"),

@@ -13,6 +13,7 @@ from raycomp.continual.streams.sources import Member, Source, StreamSample
 from raycomp.core.leaks import NO_KEY
 from raycomp.core.uids import KEY
 from raycomp.data.arrow import to_matrix
+from raycomp.data.paths import ShardPath
 from raycomp.data.rows import parse_object
 from raycomp.evaluate.benchmarks.choice import is_text
 from raycomp.evaluate.evaluation import Picture, Pictures, key_pictures
@@ -71,7 +72,7 @@ def find_samples(source: Source, pictures: Pictures) -> StreamSamples:
     A shard's json may have ``primitives``, ``candidates``, ``candidate_primitives`` and ``kind``, and more
     captions than the txt. Primitives are those that a source names: see ``name_primitives``.
     """
-    rows = [row for shard in source.shards for row in _read_shard(shard.place, pictures, source.is_test)]
+    rows = [row for shard in source.shards for row in _read_shard(shard, pictures, source.is_test)]
     rows += [_find_file(sample, pictures) for sample in source.samples]
     return StreamSamples(
         source.said,
@@ -82,15 +83,15 @@ def find_samples(source: Source, pictures: Pictures) -> StreamSamples:
     )
 
 
-def _read_shard(place_of_shard: str, pictures: Pictures, is_test: bool) -> Iterator[_Row]:
-    table = pictures.shards[place_of_shard]
+def _read_shard(shard: ShardPath, pictures: Pictures, is_test: bool) -> Iterator[_Row]:
+    table = pictures.shards[shard.place]
     columns = (table[name].to_pylist() for name in (CAPTION, JSON, STATUS))
     image_MD, key_M = to_matrix(table[IMAGE_EMBEDDING]), key_pictures(table)
     for place, (caption, text, status) in enumerate(zip(*columns, strict=True)):
         fields = parse_object(text)[1] or {}
-        captions: Sequence[str | None] = find_captions(caption, text) or (caption,)
+        captions: Sequence[str | None] = find_captions(caption, text, shard.columns) or (caption,)
         for one in captions[:1] if is_test or _has_own(fields) else captions:
-            sample, is_sound = _read_fields(StreamSample(Member(place_of_shard, place), one), fields)
+            sample, is_sound = _read_fields(StreamSample(Member(shard.place, place), one), fields)
             yield sample, status if is_sound or status != OK else BAD_FIELD, image_MD[place], key_M[place]
 
 

@@ -1,5 +1,6 @@
 """Sources of a stream's tasks: the little world, or a json file that lists them."""
 
+import dataclasses
 import posixpath
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -9,6 +10,7 @@ from raycomp.config import UserError
 from raycomp.config.check import check_choice
 from raycomp.config.json_text import parse_json
 from raycomp.config.own_code import find_file, is_own, name_own
+from raycomp.config.shared import ColumnsConfig
 from raycomp.continual.config import ContinualConfig
 from raycomp.continual.streams.layouts import LAYOUTS, OF_OWN, OPTIONS, PAIRS, read_layout
 from raycomp.continual.streams.little_world import TaskInputs, make_tasks
@@ -21,7 +23,8 @@ from raycomp.evaluate.retrieval import open_retrieval
 from raycomp.words import TEST, TRAIN, WORLD_STREAMS
 
 _FIELDS = ("tasks", "zero_shot")
-_TASK_FIELDS = ("name", TRAIN, TEST, *OPTIONS)
+_COLUMNS = "columns"
+_TASK_FIELDS = ("name", TRAIN, TEST, _COLUMNS, *OPTIONS)
 
 
 class Member(NamedTuple):
@@ -132,8 +135,8 @@ def read_stream(file: str) -> StreamSource:
 
     {"tasks": [{"name", "train", "test"}], "zero_shot": [{"name", "test"}]}, where train and test are images
     with captions in the format of ``retrieval.input``, or the input of a ``layout``, with further fields of
-    its own: see ``layouts``. Relative paths start at the file's own folder. Raises ValueError, one line, with
-    the location.
+    its own: see ``layouts``. ``columns`` of a task are those of ``raycomp curate``, an object. Relative paths
+    start at the file's own folder. Raises ValueError, one line, with the location.
     """
     said = f"stream={file!r}"
     content = _parse(read_text(absolute_uri(file), said), said)
@@ -196,7 +199,9 @@ def _open(record: Mapping[str, Any], half: str, folder: str, where: str) -> Sour
         if name not in (OF_OWN if is_own(layout) else LAYOUTS.get(layout, ())):
             raise UserError(f"{where}: {name}: unknown for layout={layout}")
     if layout == PAIRS:
-        return _open_pairs(spec, f"{where}: {half}", half == TEST)
+        return _open_pairs(spec, f"{where}: {half}", half == TEST, _read_columns(record, folder, where))
+    if _COLUMNS in record:
+        raise UserError(f"{where}: {_COLUMNS}: unknown for layout={layout}")
     if "images" in options:
         options["images"] = place_input(options["images"], folder)
     said = f"{where}: {half}={spec!r}"
@@ -213,9 +218,24 @@ def _open(record: Mapping[str, Any], half: str, folder: str, where: str) -> Sour
     return Source(said, samples=samples, is_test=half == TEST)
 
 
-def _open_pairs(spec: str, option: str, is_test: bool) -> Source:
+def _read_columns(record: Mapping[str, Any], folder: str, where: str) -> ColumnsConfig | None:
+    if _COLUMNS not in record:
+        return None
+    fields = dict(take(record, _COLUMNS, dict, where))
+    _check_fields(fields, [one.name for one in dataclasses.fields(ColumnsConfig)], f"{where}: {_COLUMNS}")
+    for name in fields:
+        take(fields, name, str, f"{where}: {_COLUMNS}")
+    if "root" in fields:
+        fields["root"] = place_input(fields["root"], folder)
+    try:
+        return ColumnsConfig(**fields)
+    except ValueError as error:
+        raise UserError(f"{where}: {error}") from error
+
+
+def _open_pairs(spec: str, option: str, is_test: bool, columns: ColumnsConfig | None = None) -> Source:
     """Open image files with their captions, or shards."""
-    found = open_retrieval(RetrievalConfig(spec), option)
+    found = open_retrieval(RetrievalConfig(spec), option, columns)
     said = f"{option}={spec!r}"
     if found.shards:
         return Source(said, tuple(found.shards), is_test=is_test)
