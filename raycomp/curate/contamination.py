@@ -185,10 +185,7 @@ def _read_thumbnails(shard: ShardPath, positions: Sequence[int]) -> dict[int, np
 def load_contamination(config: DecontaminateConfig, shards: Sequence[ShardPath]) -> Contamination:
     """Return the marker of an index. Raises ValueError where the folder holds none."""
     assert config.index is not None
-    run = read_finished(config.index)
-    if run["kind"] != "index-eval":
-        said = f"holds {run['kind']}, must be an index that raycomp index-eval wrote"
-        raise ValueError(f"{OPTION}={config.index!r}: {said}")
+    _read_run(config.index)
     try:
         images, texts = (
             read_columns(join_uri(config.index, f"{name}.parquet")) for name in ("images", "texts")
@@ -199,9 +196,21 @@ def load_contamination(config: DecontaminateConfig, shards: Sequence[ShardPath])
     return Contamination(images, HashIndex(images["hash"].to_numpy()), TestTexts.of(texts), config, by_name)
 
 
+def _read_run(index: str) -> dict[str, Any]:
+    """Return the record of an index. Raises ValueError where the folder holds none."""
+    try:
+        run = read_finished(index)
+    except ValueError as error:
+        raise ValueError(f"{OPTION}={index!r}: {error}; write it by raycomp index-eval") from error
+    if run["kind"] != "index-eval":
+        said = f"holds {run['kind']}, must be an index that raycomp index-eval wrote"
+        raise ValueError(f"{OPTION}={index!r}: {said}")
+    return run
+
+
 def fingerprint_index(config: DecontaminateConfig) -> dict[str, Any]:
     """Return what identifies the index, empty without one."""
     if config.index is None:
         return {}
-    run = read_finished(config.index)
+    run = _read_run(config.index)
     return {OPTION: run.get("manifest", {}).get("sha256", run["id"])}

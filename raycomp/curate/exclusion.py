@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 import numpy as np
 import pyarrow as pa
-from pyarrow import csv
+from pyarrow import csv, fs
 
 from raycomp.config import UserError
 from raycomp.core.uids import find_keys, to_keys
@@ -20,7 +20,7 @@ from raycomp.curate.config import FilterConfig
 from raycomp.curate.scored import Found, ScoresFile
 from raycomp.data.folder import Folder
 from raycomp.data.parquet import read_columns
-from raycomp.data.paths import resolve_file
+from raycomp.data.paths import resolve, resolve_file
 from raycomp.data.rows import parse_uid
 from raycomp.data.written import hash_file
 from raycomp.words import EXCLUDED, EXCLUDED_AFTER, IMAGE_SHA256, KEY, UID, URL
@@ -189,8 +189,8 @@ def fingerprint_filter(config: FilterConfig) -> dict[str, str]:
     found = {}
     for option, uri in ((JOIN, config.join), (EXCLUDE, config.exclude)):
         if uri is not None:
-            filesystem, path = resolve_file(uri)
-            if filesystem.get_file_info(path).type.name != "File":
+            filesystem, path = resolve(uri)
+            if filesystem.get_file_info(path).type != fs.FileType.File:
                 raise ValueError(f"{option}={uri!r}: no such file")
             with filesystem.open_input_file(path) as file:
                 found[option] = hash_file(uri, file).sha256

@@ -133,6 +133,9 @@ def test_a_folder_that_is_no_index_is_refused(corpus, tmp_path, tiny_scorer, cap
     sets = ["--set", f"decontaminate.index={tmp_path / 'plain'}", "--set", "cluster.executor=local"]
     assert main(["select", str(tmp_path / "plain"), *sets, "--out", str(tmp_path / "out")]) == USER_ERROR
     assert "holds curate, must be an index that raycomp index-eval wrote" in capsys.readouterr().err
+    nowhere = ["--set", "decontaminate.index=nowhere", "--set", "cluster.executor=local"]
+    assert main(["select", str(tmp_path / "plain"), *nowhere, "--out", str(tmp_path / "out")]) == USER_ERROR
+    assert "raycomp: decontaminate.index=" in capsys.readouterr().err
 
 
 def test_the_index_lists_texts_and_ids(index):

@@ -196,6 +196,7 @@ def test_select_says_what_was_never_attributed(curated, tmp_path, capsys, tiny_s
         ({"exclude": "none.txt"}, "is empty"),
         ({"exclude": "binary.txt"}, "must be UTF-8 text"),
         ({"exclude": "empty.csv"}, "must have a column uid, sha256, url, domain"),
+        ({"exclude": "folder"}, "filter.exclude='"),
         ({"exclude": "list.xlsx"}, "must end in .parquet, .csv or .tsv"),
     ],
 )
@@ -208,6 +209,7 @@ def test_mistakes_are_one_line_and_exit_2(curated, tmp_path, capsys, monkeypatch
     Path("none.txt").write_text("# nothing\n\n")
     Path("binary.txt").write_bytes(b"\xff\xfe\x00")
     Path("list.xlsx").write_bytes(b"PK")
+    Path("folder").mkdir()
     sets = [text for name, value in settings.items() for text in ("--set", f"filter.{name}={value}")]
     code = main(["select", str(curated), *sets, "--set", "cluster.executor=local", "--out", "out"])
     err = capsys.readouterr().err
