@@ -113,7 +113,7 @@ class ColumnsConfig:
     captions, title."""
     captions: str = "first"
     """Which of several captions of an image make a pair: first, longest, or all, each with a uid of its
-    own."""
+    own (not with Parquet and tars)."""
     root: str | None = field(default=None, metadata=PLACE)
     """A folder that images may lie below, in addition to the folder of the table; paths are then relative to
     it, or absolute."""

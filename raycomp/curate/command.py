@@ -113,11 +113,11 @@ def _open_input(config: CurateConfig, out: str) -> tuple[list[ShardPath], Scorer
     check_output(config.input, out)
     shards = expand_input(config.input, config.prepare.stored_embeddings, config.columns)
     check_shards_of_runs(shards)
-    check_tables(shards)
     check_extra_columns(config.extra_columns)
     check_own_columns(config)
     check_markers(config, shards)
     check_writable(out)  # before a model is loaded
+    check_tables(shards)
     refuse_early("curate", config, out)
     spec = describe_scorer(config.scorer)
     check_embeddings(shards, config.scorer.model, spec.embedding_dim)

@@ -201,7 +201,7 @@ class NearConfig:
     """semantic: smallest cosine of the image embeddings, above 0, at most 1."""
     probes: int = 2
     """semantic: rows are compared within clusters, each row in so many of them; more finds more pairs."""
-    keep: str = "best"
+    prefer: str = "best"
     """The row of a group that stays: best (the highest alignment, ties to the smaller uid) or first (the
     smallest uid)."""
     action: str = "drop"
@@ -213,7 +213,7 @@ class NearConfig:
         check(0 <= self.bits <= MOST_BITS, "near.bits", self.bits, f"between 0 and {MOST_BITS}")
         check(0 < self.cosine <= 1, "near.cosine", self.cosine, "above 0, at most 1")
         check_count("near.probes", self.probes, 1, 64)
-        check_choice("near.keep", self.keep, ("best", "first"))
+        check_choice("near.prefer", self.prefer, ("best", "first"))
         check_choice("near.action", self.action, ("drop", "flag"))
 
 

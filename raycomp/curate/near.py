@@ -77,7 +77,7 @@ def find_groups(
     links = {rule: _link_rule(rule, files, config, work, num_buckets, sum(counts)) for rule in config.rules}
     groups = {rule: _join(found) for rule, found in links.items()}
     groups[DUPLICATE_GROUP] = _join(np.concatenate(list(links.values())))
-    keepers = _find_keepers(files, groups[DUPLICATE_GROUP], config.keep)
+    keepers = _find_keepers(files, groups[DUPLICATE_GROUP], config.prefer)
     for _ in map_files(
         _write_groups, files, groups, keepers, config.action == "drop", label="near-duplicates"
     ):
@@ -279,9 +279,9 @@ def _join(links: np.ndarray) -> np.ndarray:
     return _make_links(uid_U[label_U], uid_U)
 
 
-def _find_keepers(files: Sequence[ScoresFile], groups: np.ndarray, keep: str) -> np.ndarray:
+def _find_keepers(files: Sequence[ScoresFile], groups: np.ndarray, prefer: str) -> np.ndarray:
     """Return the uid of each group that stays, sorted."""
-    if keep == "first":
+    if prefer == "first":
         return np.unique(groups["first"])
     found = np.concatenate(
         [np.empty(0, _RANKED), *map_files(_rank_rows, files, groups, label="near-duplicates")]

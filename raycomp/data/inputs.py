@@ -11,7 +11,7 @@ from fsspec.utils import glob_translate
 from pyarrow import fs
 
 from raycomp.config.shared import ColumnsConfig
-from raycomp.data.image_inputs import LIST, describe_files, is_list, list_images, part_images
+from raycomp.data.image_inputs import FOLDER, LIST, describe_files, is_list, list_images, part_images
 from raycomp.data.paths import RUN, ShardPath, absolute_uri, find_infos, join_uri, resolve
 from raycomp.data.stores import split_uri
 
@@ -95,6 +95,10 @@ def expand_input(
             raise ValueError(f"input={pattern!r}: cannot be read: {' '.join(str(error).split())}") from error
     _refuse_twice(found)
     shards += [ShardPath(0, uri, name, str(_format(uri)), columns=columns) for name, uri in found]
+    packed = next((shard for shard in shards if shard.format not in (LIST, FOLDER)), None)
+    if packed is not None and columns.captions == "all":
+        said = f"not with {packed.format} shards such as {packed.name}; list the captions in a CSV or json"
+        raise ValueError(f"columns.captions='all': {said}")
     shards = [replace(shard, ordinal=i) for i, shard in enumerate(sorted(shards, key=lambda one: one.name))]
     return shards if stored_embeddings is None else [_pair(shard, stored_embeddings) for shard in shards]
 

@@ -161,7 +161,7 @@ def test_groups_depend_on_the_set_of_rows_alone(sizes, tmp_path, monkeypatch, lo
 
 def test_first_keeps_the_smallest_uid_and_flag_drops_nothing(tmp_path, local):
     rows = draw_rows(3)
-    first = group(rows, tmp_path / "first", [], NearConfig(("exact",), keep="first"))
+    first = group(rows, tmp_path / "first", [], NearConfig(("exact",), prefer="first"))
     for uid, row in first.items():
         if row[DUPLICATE_GROUP]:
             assert row[MARK] == (None if uid == row[DUPLICATE_GROUP] else NEAR_DUPLICATE)
@@ -240,7 +240,7 @@ def test_planted_copies_of_photos_are_found_and_dropped(shared, tmp_path, tiny_s
         ("bits", MOST_BITS + 1, "between 0 and 7"),
         ("cosine", 0.0, "above 0, at most 1"),
         ("rules", ("same",), "must be one of exact, pixels"),
-        ("keep", "worst", "must be one of best, first"),
+        ("prefer", "worst", "must be one of best, first"),
     ],
 )
 def test_options_out_of_range(field, value, said):

@@ -114,6 +114,14 @@ def test_several_captions_of_an_image(tmp_path, how, expected):
     assert choose_captions([None, 3], how) == [None]
 
 
+def test_all_captions_are_refused_for_shards(tmp_path):
+    (tmp_path / "a.parquet").write_bytes(b"")
+    with pytest.raises(
+        ValueError, match=r"columns\.captions='all': not with parquet shards such as a\.parquet"
+    ):
+        expand_input(str(tmp_path), columns=ColumnsConfig(captions="all"))
+
+
 def test_an_image_in_several_rows_has_a_key_for_each(tmp_path):
     write_images(tmp_path)
     (tmp_path / "captions.csv").write_text("image,caption\n0.jpg,a dog\n1.jpg,a cat\n0.jpg,a pet\n")
