@@ -100,4 +100,6 @@ class Folder:
 
 
 def _dump(content: Any) -> bytes:
-    return (json.dumps(content, indent=2) + "\n").encode()
+    """Return ``content`` as json, with null for NaN and infinities, which json lacks."""
+    strict = json.loads(json.dumps(content), parse_constant=lambda _: None)
+    return (json.dumps(strict, indent=2) + "\n").encode()

@@ -36,7 +36,7 @@ def say_winner(winner: Winner, plan: Plan, metric: str) -> str:
     """Return one line with the best trial and its reported metric."""
     figures = f"{name_metric(metric)} {plain(write_cell(winner.development))} on development seeds"
     if winner.report.value == winner.report.value:
-        figures += f", {plain(write_cell(winner.report))} on {plan.config.report_seeds} others"
+        figures += f", {plain(write_cell(winner.report))} on report seeds"
     return f"best: {say_options(plan, winner.trial)}: {figures}"
 
 
@@ -45,6 +45,7 @@ def make_tables(plan: Plan, trials: Sequence[Trial], winners: Sequence[Winner], 
     return [
         _report_winners(plan, winners, metric),
         _report_trials(plan, trials, winners, metric),
+        _report_unfinished(plan, trials, metric),
         _report_more(plan, trials, metric),
     ]
 
@@ -66,11 +67,11 @@ def _report_winners(plan: Plan, winners: Sequence[Winner], metric: str) -> Table
 def _say_places(plan: Plan) -> str:
     config = plan.config
     first, last = config.seeds, config.seeds + config.report_seeds - 1
-    place = "little worlds" if config.has_worlds else "seeds"
-    chosen = f"Selected by the mean over development {place} 0 to {first - 1}"
+    place = "little world" if config.has_worlds else "seed"
+    chosen = f"Selected by the mean over development {_say_range(place, 0, first - 1)}"
     if not config.report_seeds:
         return f"{chosen}; there are no report seeds, so every value here is biased by the selection."
-    reported = f"reported on held-out {place} {first} to {last}."
+    reported = f"reported on held-out {_say_range(place, first, last)}."
     if config.has_worlds:
         return f"{chosen}; {reported}"
     test_set = (
@@ -79,21 +80,21 @@ def _say_places(plan: Plan) -> str:
     return f"{chosen}; {reported} Report seeds use {test_set}."
 
 
+def _say_range(what: str, first: int, last: int) -> str:
+    return f"{what} {first}" if first == last else f"{what}s {first} to {last}"
+
+
 def _report_trials(plan: Plan, trials: Sequence[Trial], winners: Sequence[Winner], metric: str) -> Table:
     rows: list[tuple[Cell, ...]] = []
     for trial in trials:
         best = next(one.trial for one in winners if one.group.items() <= trial.options.items())
         own = [trial.list_values(metric, split) for split in (DEVELOPMENT, REPORT)]
-        ended = len(own[0]) == plan.config.seeds
-        failed = next((one.why for one in trial.outcomes.values() if one.status == FAILED), "")
-        became = failed or ("" if ended else f"stopped after {len(own[0])} of {plan.config.seeds} seeds")
         rows.append(
             (
                 *(trial.options[option] for option in plan.space),
                 *(estimate(values) for values in own),
                 "the best" if trial.name == best.name else estimate_apart(trial, best, metric),
                 sum(one.seconds for one in trial.outcomes.values()),
-                became,
             )
         )
     name = name_metric(metric)
@@ -103,7 +104,6 @@ def _report_trials(plan: Plan, trials: Sequence[Trial], winners: Sequence[Winner
         Column("report"),
         Column("minus the best, paired by seed"),
         Column("training and evaluation", "s", 0),
-        "",
     )
     best_of = f"the best of its {plan.config.per}" if plan.config.per else "the best"
     note = (
@@ -113,6 +113,18 @@ def _report_trials(plan: Plan, trials: Sequence[Trial], winners: Sequence[Winner
         "so some intervals exclude 0 by chance."
     )
     return Table("All trials", columns, rows, note)
+
+
+def _report_unfinished(plan: Plan, trials: Sequence[Trial], metric: str) -> Table:
+    """Return why trials lack seeds: the failure, or where the search stopped them."""
+    rows: list[tuple[Cell, ...]] = []
+    for trial in trials:
+        ended = len(trial.list_values(metric, DEVELOPMENT))
+        failed = next((one.why for one in trial.outcomes.values() if one.status == FAILED), "")
+        if failed or ended < plan.config.seeds:
+            why = failed or f"stopped after {ended} of {plan.config.seeds} seeds"
+            rows.append((say_options(plan, trial), why))
+    return Table("Unfinished trials", ("Trial", "reason"), rows)
 
 
 def _report_more(plan: Plan, trials: Sequence[Trial], metric: str) -> Table:
@@ -149,7 +161,7 @@ def list_warnings(plan: Plan, trials: Sequence[Trial], winners: Sequence[Winner]
                 found.append(f"{option}: the best value, {value}, lies at an end of the range tried")
     failed = sum(any(o.status == FAILED for o in trial.outcomes.values()) for trial in trials)
     if failed:
-        found.append(f"failed: {failed} of {len(trials)} trials; the table gives the reasons")
+        found.append(f"failed: {failed} of {len(trials)} trials; the reasons are in Unfinished trials")
     return list(dict.fromkeys(found))
 
 
