@@ -46,7 +46,7 @@ NEIGHBOURS: dict[str, set[str]] = {
 EXCEPTIONS = {
     "continual": {"evaluate", "train"},
     "demo": {"curate", "evaluate", "negatives", "train"},
-    "evaluate": {"train"},
+    "evaluate": {"curate", "train"},
     "inspect": {"curate", "negatives", "probe"},
     "negatives": {"curate"},
     "probe": {"curate", "evaluate", "negatives"},

@@ -182,18 +182,33 @@ def _read_thumbnails(shard: ShardPath, positions: Sequence[int]) -> dict[int, np
     return found
 
 
+class Index(NamedTuple):
+    """The tables that ``raycomp index-eval`` wrote."""
+
+    images: pa.Table
+    """A row for each view of an image: benchmark, image, sha256, ids, view, hash, thumbnail."""
+    texts: pa.Table
+    """A row for each text of an example: benchmark, row, text (normalised), is_negative."""
+    benchmarks: tuple[str, ...]
+
+
+def read_index(folder: str) -> Index:
+    """Return the index in a folder. Raises ValueError where the folder holds none."""
+    benchmarks = tuple(_read_run(folder)["fingerprint"])
+    try:
+        images, texts = (read_columns(join_uri(folder, f"{name}.parquet")) for name in ("images", "texts"))
+    except FileNotFoundError as error:
+        raise UserError(f"{OPTION}={folder!r}: its files are missing; index again") from error
+    return Index(images, texts, benchmarks)
+
+
 def load_contamination(config: DecontaminateConfig, shards: Sequence[ShardPath]) -> Contamination:
     """Return the marker of an index. Raises ValueError where the folder holds none."""
     assert config.index is not None
-    _read_run(config.index)
-    try:
-        images, texts = (
-            read_columns(join_uri(config.index, f"{name}.parquet")) for name in ("images", "texts")
-        )
-    except FileNotFoundError as error:
-        raise UserError(f"{OPTION}={config.index!r}: its files are missing; index again") from error
+    index = read_index(config.index)
     by_name = {f"{shard.ordinal:05d}.parquet": shard for shard in shards}
-    return Contamination(images, HashIndex(images["hash"].to_numpy()), TestTexts.of(texts), config, by_name)
+    hashes = HashIndex(index.images["hash"].to_numpy())
+    return Contamination(index.images, hashes, TestTexts.of(index.texts), config, by_name)
 
 
 def _read_run(index: str) -> dict[str, Any]:

@@ -33,6 +33,13 @@ from raycomp.evaluate.linear_probe import LinearProbe
 from raycomp.evaluate.open import Opened, check_outside, list_evaluation_times, open_evaluations
 from raycomp.evaluate.outcomes import find_outcomes, name_statuses
 from raycomp.evaluate.table import Line, choose_main, make_lines, report_lines
+from raycomp.evaluate.untouched import (
+    Untouched,
+    find_source,
+    fingerprint_touched,
+    grade_untouched,
+    read_touched,
+)
 from raycomp.models.describe import describe_scorer, fingerprint_scorer
 from raycomp.models.spec import ScorerSpec
 from raycomp.report.page import render_page
@@ -47,7 +54,7 @@ from raycomp.train.page import LOSS, draw_metric
 from raycomp.train.trained import identify_trained, read_trained
 from raycomp.words import DROP, OK, STATUS
 
-TABLE = "table.csv"
+TABLE, UNTOUCHED = "table.csv", "untouched.csv"
 # The training images that a test set may overlap with, as messages name them.
 OF_PROBE, OF_MODEL = "the training images", "the images that the model was trained on"
 
@@ -68,10 +75,12 @@ def evaluate(config: EvaluateConfig, out: str, say: Say = print) -> dict[str, An
     for line in warnings:
         say(line)
     refuse_early("evaluate", config, out)
+    source = find_source(config)
+    touched = None if source is None else read_touched(source)
     spec = describe_scorer(fetch_model(config.model))
     fingerprint = partial(_fingerprint, config, spec)
     rerun = command_line("raycomp evaluate", changed_options(asked), out)
-    outputs, cost = ("scores", TABLE), partial(say_count, len(opened), "benchmarks")
+    outputs, cost = ("scores", TABLE, UNTOUCHED), partial(say_count, len(opened), "benchmarks")
     with start_run("evaluate", config, fingerprint, out, say, rerun, outputs=outputs, cost=cost) as run:
         if run.is_finished:
             return run.record
@@ -84,12 +93,13 @@ def evaluate(config: EvaluateConfig, out: str, say: Say = print) -> dict[str, An
             leaks, pictures = _compare(evaluations, pictures, config, say)
             texts, read = embed_texts(embedder, evaluations, pictures)
         tables = {evaluation.name: evaluation.grade(pictures, texts) for evaluation in evaluations}
+        untouched = None if touched is None else grade_untouched(touched, evaluations, pictures, texts)
         stats = describe_stats(pictures=seen, texts=read)
         warnings += [line for leak in leaks for line in warn_leak(leak, config.overlap)]
         for line in (unknown := _warn_unknown(config)):
             say(line)
         warnings += unknown
-        _close(run, opened, tables, leaks, stats, spec, warnings, say)
+        _close(run, opened, tables, untouched, leaks, stats, spec, warnings, say)
     return run.record
 
 
@@ -131,6 +141,7 @@ def _fingerprint(config: EvaluateConfig, spec: ScorerSpec) -> dict[str, Any]:
         **{one.evaluation.name: one.fingerprint for one in opened},
         TIMES: digest(list_evaluation_times(opened)),
         **fingerprint_controls(config.controls),
+        **fingerprint_touched(find_source(config)),
     }
 
 
@@ -138,6 +149,7 @@ def _close(
     run: Run,
     opened: Sequence[Opened],
     tables: Mapping[str, pa.Table],
+    untouched: Untouched | None,
     leaks: Sequence[Leak],
     stats: Mapping[str, Any],
     spec: ScorerSpec,
@@ -153,6 +165,8 @@ def _close(
         lines += make_lines(name, outcomes)
         margins += find_margins(name, outcomes)
     run.folder.write_bytes(write_csv([Line._fields, *lines]).encode(), TABLE)
+    if untouched is not None:
+        run.folder.write_bytes(write_csv([Line._fields, *untouched.lines]).encode(), UNTOUCHED)
     read, came = _count(tables.values())
     run.close(
         read,
@@ -163,12 +177,14 @@ def _close(
         overlap=[leak.describe() for leak in leaks],
         phases=describe_phases(dict(stats)),
         stages=describe_stages(dict(stats)),
-        warnings=warnings,
+        warnings=[*warnings, *(untouched.warnings if untouched else ())],
     )
     for line in choose_main(lines):
         figure = plain(write_cell(Estimate.of(line)))
         some = "" if line.n == line.num_all else f" of {line.n:,} of {line.num_all:,} examples"
         say(f"{line.benchmark}: {line.metric}, {line.split} {figure}{some}")
+    for said in untouched.describe(lines) if untouched else ():
+        say(said)
     choices = [choice for one in opened for choice in one.choices]
     before = [report_defects(choices)] if choices else []
     losses = read_losses(run.record["config"]["model"]["weights"])
@@ -180,6 +196,7 @@ def _close(
         run=run.record,
         answers=answer_evaluation(name, lines, margins),
         baselines=report_margins({name: margins}) if margins else None,
+        untouched=untouched.report(lines) if untouched else None,
         figures=report_lines(lines),
         before=before,
         loss=loss,

@@ -123,6 +123,10 @@ class EvaluateConfig:
     """Test images that were training images of the linear probe or of a model that ``raycomp train`` made.
     warn: counted and reported; drop: also left out of the test set, with the status contaminated. Images are
     the same if their bytes are the same."""
+    trained_on: str | None = field(default=None, metadata=PLACE)
+    """A curation or selection with ``decontaminate.index`` that the model was trained on: each score is also
+    given without the test examples that its kept samples contain. none = the input of the training that wrote
+    the weights, where that is such a run."""
     rows: int | None = None
     """Maximum rows of each split, from the first; none = all. VL-CheckList's own test uses 1000."""
     max_pixels: int = 100_000_000

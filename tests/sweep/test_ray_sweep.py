@@ -199,7 +199,15 @@ def test_a_sweep_is_a_job_of_a_cluster(tmp_path, tmp_path_factory):
             "sweep",
             str(job),
         ]
-        wide = [*line, "--set", "train.train.batch_size=64", "--set", "train.train.workers=64", "--out", str(tmp_path / "wide")]
+        wide = [
+            *line,
+            "--set",
+            "train.train.batch_size=64",
+            "--set",
+            "train.train.workers=64",
+            "--out",
+            str(tmp_path / "wide"),
+        ]
         refused = subprocess.run(wide, cwd=ROOT, env=head.env, text=True, capture_output=True)
         said = refused.stdout + refused.stderr
         assert "train.train.workers=64: a trial needs 65 CPUs, the cluster has 4" in said
