@@ -33,13 +33,7 @@ from raycomp.evaluate.linear_probe import LinearProbe
 from raycomp.evaluate.open import Opened, check_outside, list_evaluation_times, open_evaluations
 from raycomp.evaluate.outcomes import find_outcomes, name_statuses
 from raycomp.evaluate.table import Line, choose_main, make_lines, report_lines
-from raycomp.evaluate.untouched import (
-    Untouched,
-    find_source,
-    fingerprint_touched,
-    grade_untouched,
-    read_touched,
-)
+from raycomp.evaluate.untouched import Touched, Untouched, find_touched, grade_untouched
 from raycomp.models.describe import describe_scorer, fingerprint_scorer
 from raycomp.models.spec import ScorerSpec
 from raycomp.report.page import render_page
@@ -75,10 +69,12 @@ def evaluate(config: EvaluateConfig, out: str, say: Say = print) -> dict[str, An
     for line in warnings:
         say(line)
     refuse_early("evaluate", config, out)
-    source = find_source(config)
-    touched = None if source is None else read_touched(source)
+    touched, lost = find_touched(config)
+    for line in lost:
+        say(line)
+    warnings += lost
     spec = describe_scorer(fetch_model(config.model))
-    fingerprint = partial(_fingerprint, config, spec)
+    fingerprint = partial(_fingerprint, config, spec, touched)
     rerun = command_line("raycomp evaluate", changed_options(asked), out)
     outputs, cost = ("scores", TABLE, UNTOUCHED), partial(say_count, len(opened), "benchmarks")
     with start_run("evaluate", config, fingerprint, out, say, rerun, outputs=outputs, cost=cost) as run:
@@ -130,7 +126,7 @@ def _warn_unknown(config: EvaluateConfig) -> list[str]:
     return [f"{config.model.said_weights}: {said}"]
 
 
-def _fingerprint(config: EvaluateConfig, spec: ScorerSpec) -> dict[str, Any]:
+def _fingerprint(config: EvaluateConfig, spec: ScorerSpec, touched: Touched | None) -> dict[str, Any]:
     """Return what results depend on in addition to the options; all of it is read anew, as it may change."""
     opened = open_evaluations(config, say=lambda line: None)
     trained = read_trained(config.model.weights)
@@ -141,7 +137,7 @@ def _fingerprint(config: EvaluateConfig, spec: ScorerSpec) -> dict[str, Any]:
         **{one.evaluation.name: one.fingerprint for one in opened},
         TIMES: digest(list_evaluation_times(opened)),
         **fingerprint_controls(config.controls),
-        **fingerprint_touched(find_source(config)),
+        **(touched.identity if touched else {}),
     }
 
 

@@ -46,6 +46,8 @@ class Touched:
     """Sorted keys of test images, see ``core.leaks``."""
     texts: Mapping[str, frozenset[str]]
     """Normalised texts by benchmark; a benchmark that the index lacks is absent."""
+    identity: Mapping[str, str]
+    """Identifies the curation and the index in a fingerprint."""
 
     def grade(self, evaluation: Evaluation, pictures: Pictures, texts: Texts) -> list[Line]:
         """Return the lines of the untouched examples; ValueError where too few are left."""
@@ -56,28 +58,35 @@ class Touched:
         return make_lines(evaluation.name, find_outcomes(table))
 
 
-def find_source(config: EvaluateConfig) -> str | None:
-    """Return the folder in ``trained_on``; else the input of the training that wrote the weights, where that
-    is a curation or selection that compared its samples with test sets; else None."""
+def find_touched(config: EvaluateConfig) -> tuple[Touched | None, list[str]]:
+    """Return what the samples behind the model contain of test sets, None where it is unknown; and warnings.
+
+    The samples are those of ``trained_on``; else those of the training that wrote the weights, where its
+    input is a curation or selection that compared its samples with test sets. Raises as ``read_touched`` for
+    ``trained_on``.
+    """
     if config.trained_on is not None:
-        return config.trained_on
+        return read_touched(config.trained_on), []
     start, found, _ = config.model.weights.partition(f"/{CHECKPOINT}/{WEIGHTS}")
     training = read_run(Folder(start)) if found else None
-    if training is None or training["kind"] != "train":
-        return None
-    source = training["config"]["input"]
+    source = training["config"].get("input", "") if training and training["kind"] == "train" else ""
     try:
-        run = _read_run(source)
+        run = read_finished(source)
     except (ValueError, OSError):
-        return None
-    return source if identify(run) == training["fingerprint"].get("input") else None
+        return None, []
+    if not _find_index(run) or training is None or identify(run) != training["fingerprint"].get("input"):
+        return None, []
+    try:
+        return read_touched(source), []
+    except (ValueError, OSError) as error:
+        return None, [f"{error}; touched examples are unknown"]
 
 
 def read_touched(source: str) -> Touched:
     """Return what the samples that the run in ``source`` kept contain of test sets.
 
-    Raises ValueError, naming the option, where the run is no curation or selection that compared its samples
-    with test sets.
+    Raises ValueError, naming the option, where the run is not a curation or selection that compared its
+    samples with test sets.
     """
     try:
         run = _read_run(source)
@@ -92,7 +101,8 @@ def read_touched(source: str) -> Touched:
     for row in _take(index.texts, "row", hits):
         found[row["benchmark"]].add(row["text"])
     texts = {name: frozenset(own) for name, own in found.items()}
-    return Touched(source, merge_keys([key_images(sha256s)]), texts)
+    identity = {TRAINED_ON: identify(run), **fingerprint_index(DecontaminateConfig(_find_index(run)))}
+    return Touched(source, merge_keys([key_images(sha256s)]), texts, identity)
 
 
 def _read_run(source: str) -> dict[str, Any]:
@@ -120,14 +130,6 @@ def _list_hits(marks: str, keys: np.ndarray) -> set[tuple[str, str]]:
 def _take(table: pa.Table, name: str, hits: set[tuple[str, str]]) -> list[dict[str, Any]]:
     pairs = zip(table["benchmark"].to_pylist(), table[name].to_pylist(), strict=True)
     return table.filter(pa.array([pair in hits for pair in pairs], pa.bool_())).to_pylist()
-
-
-def fingerprint_touched(source: str | None) -> dict[str, str]:
-    """Return what identifies the curation and the index, empty without one."""
-    if source is None:
-        return {}
-    run = _read_run(source)
-    return {TRAINED_ON: identify(run), **fingerprint_index(DecontaminateConfig(_find_index(run)))}
 
 
 @dataclass(frozen=True)

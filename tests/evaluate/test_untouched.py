@@ -96,6 +96,11 @@ def test_the_curation_is_known_from_the_training(made, photos, tiny_scorer, caps
     run = evaluate(made, made / "trained", "by_training")
     assert run["code"] == 0 and (run["out"] / "untouched.csv").exists()
     assert "untouched examples" in capsys.readouterr().out
+    (made / "index/texts.parquet").rename(made / "texts")
+    lost = evaluate(made, made / "trained", "lost")
+    (made / "texts").rename(made / "index/texts.parquet")
+    assert lost["code"] == 0 and not (lost["out"] / "untouched.csv").exists()
+    assert "its files are missing; index again; touched examples are unknown" in capsys.readouterr().out
 
 
 def test_a_benchmark_that_the_index_lacks_is_said(made, tiny_scorer, tmp_path, capsys):
