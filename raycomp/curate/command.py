@@ -25,7 +25,7 @@ from raycomp.curate.publish import check_scorer, describe_coverage, draw_report
 from raycomp.curate.rules import DRAW, find_rule, name_draw
 from raycomp.curate.score import Scoring, check_aligned, score
 from raycomp.curate.scored import ScoresFile
-from raycomp.curate.select import describe_shortage
+from raycomp.curate.select import describe_duplicates, describe_shortage
 from raycomp.data.arrow import check_extra_columns
 from raycomp.data.embeddings import check_embeddings
 from raycomp.data.files import check_writable
@@ -182,7 +182,11 @@ def _choose(
     """Do the shared part of curate and select: cut the gates over ``scores``, write the kept rows, report."""
     selection = find_selection(config)
     choice = choose(scores, selection, run.folder, run.work, run.lease.check)
-    warnings = [*describe_dropped("input", choice.faults), *describe_shortage(selection, choice.gates)]
+    warnings = [
+        *describe_dropped("input", choice.faults),
+        *describe_shortage(selection, choice.gates),
+        *describe_duplicates(choice.reasons, choice.gates.num_corpus),
+    ]
     for warning in warnings:
         say(warning)
     run.close(

@@ -18,7 +18,7 @@ from raycomp.curate.funnel import make_funnel
 from raycomp.curate.measures import corpus_columns, take_columns
 from raycomp.curate.page import render_curate
 from raycomp.curate.scored import ScoresFile
-from raycomp.curate.select import Gates, judge_table
+from raycomp.curate.select import Gates, describe_duplicates, judge_table
 from raycomp.curate.summary import Summary, choose_shown, merge, summarise
 from raycomp.data.arrow import FAULTS, SHUFFLED_ALIGNMENT
 from raycomp.data.parquet import read_columns
@@ -66,7 +66,11 @@ def draw_report(
     photos = _fetch_photos(summary, shards, [file.uri for file in scores])
     fingerprint = ", ".join(f"{name} {value}" for name, value in run["fingerprint"].items())
     # The page derives the rows that a gate lacked from the summary.
-    shown = {**run, "fingerprint": fingerprint, "warnings": describe_dropped("input", choice.faults)}
+    warnings = [
+        *describe_dropped("input", choice.faults),
+        *describe_duplicates(choice.reasons, choice.gates.num_corpus),
+    ]
+    shown = {**run, "fingerprint": fingerprint, "warnings": warnings}
     tables = [*extra_tables, *([_report_coverage(run["coverage"])] if "coverage" in run else [])]
     if "near_duplicates" in run:
         tables.append(_report_near(run["near_duplicates"], choice.gates.num_corpus, choice.reasons))

@@ -14,7 +14,7 @@ The paper's own counts (1,557,650 and 1,111,131 of 2,222,261) are not rounded do
 floor.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any
@@ -55,6 +55,7 @@ from raycomp.words import (
     KEPT,
     MARK,
     MARK_AFTER,
+    NEAR_DUPLICATE,
     STATUS,
 )
 
@@ -277,3 +278,14 @@ def describe_shortage(selection: SelectionRule, gates: Gates) -> list[str]:
             f"{gates.num_scored:,} past the first gate have a PAS; all of them were kept"
         ]
     return []
+
+
+def describe_duplicates(reasons: Mapping[str, int], num_corpus: int) -> list[str]:
+    """Return a warning if most rows that no filter dropped are near-duplicates of others."""
+    lost = reasons.get(NEAR_DUPLICATE, 0)
+    if lost <= num_corpus:
+        return []
+    return [
+        f"near.rules: {lost:,} of {lost + num_corpus:,} rows are near-duplicates of another row and were "
+        "dropped; look at the groups in marks/, or set a stricter near.bits or near.cosine"
+    ]

@@ -20,6 +20,7 @@ from raycomp.table import group_by
 LIST, FOLDER = "list", "folder"
 PART_IMAGES = 1000
 """Images of a folder that make a shard."""
+_TEXTS = (".txt", ".json")
 _ROWS = 16
 
 
@@ -52,8 +53,8 @@ def part_images(
     """
     names = sorted(files)
     images = list_images(names)
-    stems = {posixpath.splitext(name)[0] for name in names if name.lower().endswith(".txt")}
-    if not any(posixpath.splitext(name)[0] in stems for name in images):
+    texts = {name for name in names if name.endswith(_TEXTS)}
+    if not any(f"{posixpath.splitext(name)[0]}.txt" in texts for name in images):
         raise ValueError(
             f"input={pattern!r}: holds {len(images):,} images and no captions; write captions.csv with the "
             f"columns file_name and caption, or a .txt of the same name next to each image"
@@ -63,8 +64,10 @@ def part_images(
         for start in range(0, len(inside), PART_IMAGES):
             name = posixpath.join(prefix + folder, f"images-{start // PART_IMAGES:05d}")
             members = tuple(inside[start : start + PART_IMAGES])
+            stems = dict.fromkeys(posixpath.splitext(member)[0] for member in members)
+            own = tuple(f"{stem}{kind}" for stem in stems for kind in _TEXTS if f"{stem}{kind}" in texts)
             base = f"{prefix}images"
-            shards.append(ShardPath(0, uri, name, FOLDER, columns=columns, members=members, base=base))
+            shards.append(ShardPath(0, uri, name, FOLDER, None, None, columns, members, own, base))
     return shards
 
 

@@ -49,6 +49,8 @@ class ShardPath:
     """How a table is read."""
     members: tuple[str, ...] = ()
     """Names of the images of a shard that is a part of the folder ``uri``; empty for a file."""
+    texts: tuple[str, ...] = ()
+    """Names of the members' texts and json files."""
     base: str | None = None
     """What uids are made of instead of ``name``, which for a part of a folder depends on the other files."""
 
@@ -147,8 +149,8 @@ def _list_files(shards: Iterable[ShardPath]) -> list[str]:
 
 
 def _name_files(shard: ShardPath) -> list[str]:
-    """Return the shard's file, or the images of a part of a folder."""
-    return [join_uri(shard.uri, name) for name in shard.members] or [shard.uri]
+    """Return the shard's file, or the images and texts of a part of a folder."""
+    return [join_uri(shard.uri, name) for name in (*shard.members, *shard.texts)] or [shard.uri]
 
 
 def size_files(uris: Iterable[str]) -> list[tuple[str, int | None]]:

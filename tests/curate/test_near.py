@@ -16,6 +16,7 @@ from raycomp.curate import near as near_pass
 from raycomp.curate.config import NearConfig
 from raycomp.curate.near import find_groups
 from raycomp.curate.scored import ScoresFile
+from raycomp.curate.select import describe_duplicates
 from raycomp.data.folder import Folder
 from raycomp.data.tar import write_tar
 from raycomp.language.sources import normalise_caption
@@ -246,3 +247,11 @@ def test_planted_copies_of_photos_are_found_and_dropped(shared, tmp_path, tiny_s
 def test_options_out_of_range(field, value, said):
     with pytest.raises(ValueError, match=said):
         NearConfig(**{field: value})
+
+
+@pytest.mark.parametrize(
+    ("lost", "left", "warns"), [(3, 2, True), (2, 2, False), (0, 5, False), (5, 0, True)]
+)
+def test_a_warning_where_most_rows_are_near_duplicates(lost, left, warns):
+    found = describe_duplicates({NEAR_DUPLICATE: lost}, left)
+    assert len(found) == warns and all(f"{lost} of {lost + left} rows" in line for line in found)

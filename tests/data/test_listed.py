@@ -226,14 +226,26 @@ def test_extract_gives_the_samples_at_positions(tmp_path):
     assert json.loads(found[0]["json"]) == {"caption": "a dog"}
 
 
-def test_the_fingerprint_of_a_folder_counts_its_images(tmp_path):
+def test_the_fingerprint_of_a_folder_counts_its_images_and_moves(tmp_path):
     write_images(tmp_path / "in")
     for i in range(3):
         (tmp_path / f"in/{i}.txt").write_text("a")
     before = fingerprint_shards(expand_input(str(tmp_path / "in")))
-    assert before == [{"name": "images-00000", "size": 12}]
+    assert before == [{"name": "images-00000", "size": 12 + 3}]
     shutil.copytree(tmp_path / "in", tmp_path / "copy")
     assert fingerprint_shards(expand_input(str(tmp_path / "copy"))) == before
+
+
+@pytest.mark.parametrize("name", ["0.txt", "0.json"])
+def test_the_fingerprint_of_a_folder_counts_its_texts(tmp_path, name):
+    write_images(tmp_path)
+    for i in range(3):
+        (tmp_path / f"{i}.txt").write_text("a dog")
+    found = [fingerprint_shards(expand_input(str(tmp_path)))]
+    for text in ("{}", "{'a': 1}"):
+        (tmp_path / name).write_text(text)
+        found.append(fingerprint_shards(expand_input(str(tmp_path))))
+    assert found[0] != found[1] != found[2]
 
 
 def test_lists_and_folders_on_s3(bucket, tmp_path):
