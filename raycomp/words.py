@@ -160,7 +160,8 @@ NEGATIVE_IMAGES = "negative_images"
 # Columns of marks/: the reason why a row is dropped before shares are counted, and after the rule's gates.
 MARK, MARK_AFTER = "mark", "mark_after"
 FILTERED, FILTER_NULL, EXCLUDED, NEAR_DUPLICATE = "filtered", "filter_null", "excluded", "near_duplicate"
-MARK_REASONS = (FILTERED, FILTER_NULL, EXCLUDED, CONTAMINATED, NEAR_DUPLICATE)
+CLUSTER, CLUSTER_FULL = "cluster", "cluster_full"
+MARK_REASONS = (FILTERED, FILTER_NULL, EXCLUDED, CONTAMINATED, NEAR_DUPLICATE, CLUSTER_FULL)
 # Rules by which rows are near-duplicates, and the column of their groups in marks/.
 EXACT, SAME_PIXELS, PERCEPTUAL = "exact", "pixels", "perceptual"
 SEMANTIC, SAME_CAPTION = "semantic", "captions"

@@ -201,11 +201,17 @@ class NearConfig:
     """semantic: smallest cosine of the image embeddings, above 0, at most 1."""
     probes: int = 2
     """semantic: rows are compared within clusters, each row in so many of them; more finds more pairs."""
+    clusters: int | None = None
+    """Number of clusters of the image embeddings, by k-means; each row's is written to marks/. none = without
+    clusters."""
+    cap: int | None = None
+    """Most rows of a cluster that stay, of those that are not near-duplicates; none = all."""
     prefer: str = "best"
-    """The row of a group that stays: best (the highest alignment, ties to the smaller uid) or first (the
-    smallest uid)."""
+    """The rows of a group or cluster that stay: best (the highest alignment, ties to the smaller uid) or
+    first (the smallest uid)."""
     action: str = "drop"
-    """drop: the others are dropped before the shares are counted; flag: groups are only written to marks/."""
+    """drop: the others are dropped before the shares are counted; flag: groups and clusters are only written
+    to marks/."""
 
     def __post_init__(self) -> None:
         for rule in self.rules:
@@ -213,6 +219,13 @@ class NearConfig:
         check(0 <= self.bits <= MOST_BITS, "near.bits", self.bits, f"between 0 and {MOST_BITS}")
         check(0 < self.cosine <= 1, "near.cosine", self.cosine, "above 0, at most 1")
         check_count("near.probes", self.probes, 1, 64)
+        if self.clusters is not None:
+            check_count("near.clusters", self.clusters, 1, 65_536)
+        if self.cap is not None:
+            check_count("near.cap", self.cap, 1, 1_000_000)
+        check(
+            self.cap is None or self.clusters is not None, "near.cap", self.cap, "none without near.clusters"
+        )
         check_choice("near.prefer", self.prefer, ("best", "first"))
         check_choice("near.action", self.action, ("drop", "flag"))
 

@@ -6,6 +6,7 @@ from itertools import pairwise
 
 from raycomp.words import (
     AFTER_REASONS,
+    CLUSTER_FULL,
     CONTAMINATED,
     DROPPED_ALIGNMENT,
     DROPPED_ATTRIBUTION,
@@ -32,6 +33,7 @@ _MARK_STEPS = (
     ("are not excluded", (EXCLUDED,)),
     ("are not contaminated", (CONTAMINATED,)),
     ("are not near-duplicates", (NEAR_DUPLICATE,)),
+    ("are within the cap of their cluster", (CLUSTER_FULL,)),
 )
 REASON_WORDS = {
     DROPPED_RANDOM: "not drawn",
@@ -44,6 +46,7 @@ REASON_WORDS = {
     EXCLUDED: "in the exclusion list",
     CONTAMINATED: "contaminated: also in a test set",
     NEAR_DUPLICATE: "near-duplicate of a row that stays",
+    CLUSTER_FULL: "above the cap of its cluster",
     FILTERED_AFTER: "past the gates, but the filter is false",
     FILTER_NULL_AFTER: "past the gates, but the filter is null",
     EXCLUDED_AFTER: "past the gates, but in the exclusion list",

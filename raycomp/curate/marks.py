@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from raycomp.curate.clusters import cap_clusters
 from raycomp.curate.config import CurateConfig
 from raycomp.curate.contamination import load_contamination
 from raycomp.curate.exclusion import load_exclusion
@@ -39,8 +40,8 @@ _ROWS = 256
 def has_markers(config: CurateConfig) -> bool:
     """Return whether rows can be dropped by anything but the rule's gates."""
     chosen = config.filter
-    options = (chosen.where, chosen.join, chosen.exclude, config.decontaminate.index, config.near.rules)
-    return any(options)
+    options = (chosen.where, chosen.join, chosen.exclude, config.decontaminate.index)
+    return any((*options, config.near.rules, config.near.clusters))
 
 
 def list_markers(config: CurateConfig, file: ScoresFile, shards: Sequence[ShardPath]) -> list[Marker]:
@@ -99,9 +100,12 @@ def mark_rows(
     jobs = [_add_metadata(file, origin, names) for file in files]
     for _ in map_files(_mark_file, jobs, list_markers(config, jobs[0], shards), label="mark"):
         pass
-    if not config.near.rules:
-        return {}
-    return {"near_duplicates": find_groups(files, config.near, work)}
+    facts: dict[str, Any] = {}
+    if config.near.rules:
+        facts["near_duplicates"] = find_groups(files, config.near, work)
+    if config.near.clusters is not None:
+        facts["clusters"] = cap_clusters(files, config.near)
+    return facts
 
 
 def _add_metadata(file: ScoresFile, origin: Folder, names: set[str]) -> ScoresFile:

@@ -19,8 +19,9 @@ import numpy as np
 import pyarrow as pa
 
 from raycomp.core import near
-from raycomp.core.selection import hash_uids, parse_uids
+from raycomp.core.selection import parse_uids
 from raycomp.core.uids import KEY, find_keys, from_keys, to_keys
+from raycomp.curate.clusters import find_corpus_centres, load_rows
 from raycomp.curate.config import NearConfig
 from raycomp.curate.measures import find_corpus
 from raycomp.curate.scored import ScoresFile
@@ -50,7 +51,6 @@ from raycomp.words import (
 _FOLDER = "near"
 _ROWS_PER_BUCKET = 4_000_000
 _ROWS_PER_LIST, _MOST_LISTS = 2000, 16_384
-_SAMPLE_PER_LIST = 64
 _LISTS_PER_TASK = 16
 _ENTRY = np.dtype([("key", KEY), ("uid", KEY)])
 _HASH = np.dtype([("hash", "<u8"), ("uid", KEY)])
@@ -105,20 +105,14 @@ def _link_rule(
     return np.concatenate(found)
 
 
-def _load(file: ScoresFile, columns: Sequence[str]) -> pa.Table:
-    """Return columns of the rows that take part, with their uids."""
-    table = file.read([UID, ALIGNMENT, *columns])
-    return table.filter(pa.array(find_corpus(table)))
-
-
 def _count_rows(file: ScoresFile) -> int:
-    return len(_load(file, []))
+    return len(load_rows(file, []))
 
 
 def _write_keys(numbered: tuple[int, ScoresFile], rule: str, num_buckets: int, work: Folder) -> np.ndarray:
     """Write the keys of a file's rows by bucket; return the buckets' edges, [B + 1]."""
     ordinal, file = numbered
-    table = _load(file, [_KEYS[rule]])
+    table = load_rows(file, [_KEYS[rule]])
     keys = [None if value is None else _name_key(rule, value) for value in table[_KEYS[rule]].to_pylist()]
     row_M = np.flatnonzero([key is not None for key in keys])
     entries = np.empty(len(row_M), _ENTRY)
@@ -188,11 +182,7 @@ def _link_embeddings(
 ) -> np.ndarray:
     """Return links between rows whose embeddings are near, within clusters."""
     num_lists = int(min(max(1, num_rows // _ROWS_PER_LIST), _MOST_LISTS))
-    centre_LD = None
-    if num_lists > 1:
-        most = num_lists * _SAMPLE_PER_LIST
-        sample = _take_first(list(map_files(_sample, files, most, label=SEMANTIC)), most)
-        centre_LD = near.find_centres(sample, num_lists, seed=0)
+    centre_LD = find_corpus_centres(files, num_lists, SEMANTIC) if num_lists > 1 else None
     numbered = list(enumerate(files))
     edges = list(map_tasks(_write_lists, numbered, centre_LD, config.probes, work, label=SEMANTIC))
     ranges = [
@@ -205,29 +195,12 @@ def _link_embeddings(
     return np.concatenate([np.empty(0, _LINK), *found])
 
 
-Sample = tuple[np.ndarray, np.ndarray]
-
-
-def _sample(file: ScoresFile, most: int) -> Sample:
-    """Return the rows of the smallest hashed uids: their hashes and embeddings."""
-    table = _load(file, [IMAGE_EMBEDDING])
-    hash_N = hash_uids(parse_uids(table[UID]), 0)
-    row_M = np.sort(np.argsort(hash_N, kind="stable")[:most])
-    return hash_N[row_M], to_matrix(table[IMAGE_EMBEDDING].take(pa.array(row_M))).astype(np.float32)
-
-
-def _take_first(samples: list[Sample], most: int) -> np.ndarray:
-    hash_N = np.concatenate([hashes for hashes, _ in samples])
-    embedding_ND = np.concatenate([embeddings for _, embeddings in samples])
-    return embedding_ND[np.argsort(hash_N, kind="stable")[:most]]
-
-
 def _write_lists(
     numbered: tuple[int, ScoresFile], centre_LD: np.ndarray | None, probes: int, work: Folder
 ) -> tuple[np.ndarray, int]:
     """Write a file's rows by cluster; return the clusters' edges, [L + 1], and the embeddings' length."""
     ordinal, file = numbered
-    table = _load(file, [IMAGE_EMBEDDING])
+    table = load_rows(file, [IMAGE_EMBEDDING])
     embedding_ND = to_matrix(table[IMAGE_EMBEDDING]).astype(np.float32)
     uid_N = to_keys(parse_uids(table[UID]))
     num_lists = 1 if centre_LD is None else len(centre_LD)
@@ -294,7 +267,7 @@ def _find_keepers(files: Sequence[ScoresFile], groups: np.ndarray, prefer: str) 
 
 
 def _rank_rows(file: ScoresFile, groups: np.ndarray) -> np.ndarray:
-    table = _load(file, [])
+    table = load_rows(file, [])
     uid_N = to_keys(parse_uids(table[UID]))
     place_N = find_keys(groups["second"], uid_N)
     row_M = np.flatnonzero(place_N >= 0)

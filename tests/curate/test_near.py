@@ -77,10 +77,8 @@ SCHEMA = pa.schema(
 )
 
 
-def group(
-    rows: list[dict], folder: Path, sizes: list[int], config: NearConfig, **options: int
-) -> dict[str, dict]:
-    """Return the marks by uid, of rows in files of these sizes."""
+def write_files(rows: list[dict], folder: Path, sizes: list[int]) -> list[ScoresFile]:
+    """Write rows with their marks as files of these sizes, the rest as one more."""
     folder.mkdir()
     files, start = [], 0
     for number, size in enumerate([*sizes, len(rows) - sum(sizes)]):
@@ -95,8 +93,20 @@ def group(
             pa.table({**columns, MARK: pa.array(columns[MARK], pa.string()), MARK_AFTER: none}), marks
         )
         files.append(ScoresFile(uri, marks))
+    return files
+
+
+def read_marks(files: list[ScoresFile]) -> dict[str, dict]:
+    return {row[UID]: row for file in files for row in pq.read_table(file.marks).to_pylist()}
+
+
+def group(
+    rows: list[dict], folder: Path, sizes: list[int], config: NearConfig, **options: int
+) -> dict[str, dict]:
+    """Return the marks by uid, of rows in files of these sizes."""
+    files = write_files(rows, folder, sizes)
     facts = find_groups(files, config, Folder(str(folder / "work")), **options)
-    found = {row[UID]: row for file in files for row in pq.read_table(file.marks).to_pylist()}
+    found = read_marks(files)
     assert facts[DUPLICATE_GROUP]["rows"] == sum(row[DUPLICATE_GROUP] is not None for row in found.values())
     assert not (folder / "work/near").exists()
     return found
