@@ -14,6 +14,7 @@ from raycomp.data.arrow import (
     SHUFFLED_ALIGNMENT,
     TOKENS,
     add_columns,
+    find_distinct,
     to_fixed_lists,
     to_matrix,
 )
@@ -45,7 +46,8 @@ class Align:
 
         A row whose image or caption has an embedding that is not finite or not of length 1 gets the status
         bad_embedding. Raises UserError, naming the weights, if that holds for all of the first rows.
-        The image tower receives rows with pixels. Stored embeddings, of length 1, are used unchanged.
+        The image tower receives rows with pixels, each image of a table once. Stored embeddings, of length 1,
+        are used unchanged.
         ``alignment`` is s(I, T), a cosine in fp32, -1 to 1. ``shuffled_alignment`` is the score of a
         mismatched pair: the cosine with the caption of ``find_strangers``, null if there is none. It is the
         only column that depends on the other rows, and it is written to no file.
@@ -76,7 +78,9 @@ class Align:
         if not len(pixels_BM):
             return torch.empty(0, self.spec.embedding_dim)
         image = self.spec.image
-        return self.clip.embed_pixels(pixels_BM.reshape(-1, image.height, image.width, 3))
+        first_U, which_B = find_distinct(_take(table[IMAGE_SHA256], valid_N))
+        pixels_UM = pixels_BM[first_U]
+        return self.clip.embed_pixels(pixels_UM.reshape(-1, image.height, image.width, 3))[which_B]
 
     def _scatter_embeddings(self, image_BD: torch.Tensor, valid_N: np.ndarray) -> pa.FixedSizeListArray:
         embedding_ND = np.zeros((len(valid_N), self.spec.embedding_dim), self.embedding_dtype)

@@ -53,10 +53,12 @@ def prepare(
     images = table[IMAGE].to_pylist()
     sizes: list[tuple[int | None, int | None]] = [(None, None)] * len(images)
     looks: list[Picture | None] = [None] * len(images)
+    hashes = hash_images(table)[IMAGE_SHA256]
     if IMAGE_EMBEDDING in table.column_names:
         seen = {IMAGE_EMBEDDING: _prepare_embeddings(to_matrix(table[IMAGE_EMBEDDING]), statuses)}
     else:
-        seen = {PIXELS: _prepare_images(images, statuses, sizes, looks, spec, max_pixels, fast_decode)}
+        names = hashes.to_pylist()
+        seen = {PIXELS: _prepare_images(images, names, statuses, sizes, looks, spec, max_pixels, fast_decode)}
     fields = [json.loads(text) if text else {} for text in table[JSON].to_pylist()]
     sizes = [_size_before_download(f) or size for f, size in zip(fields, sizes, strict=True)]
     captions = [
@@ -65,7 +67,7 @@ def prepare(
     ]
     columns = {
         STATUS: pa.array(statuses, pa.string()),
-        IMAGE_SHA256: hash_images(table)[IMAGE_SHA256],
+        IMAGE_SHA256: hashes,
         ORIGINAL_WIDTH: pa.array([width for width, _ in sizes], pa.int32()),
         ORIGINAL_HEIGHT: pa.array([height for _, height in sizes], pa.int32()),
         **_describe_pictures(looks),
@@ -85,6 +87,7 @@ def load_measures() -> None:
 
 def _prepare_images(
     images: list[bytes | None],
+    names: list[str | None],
     statuses: list[str],
     sizes: list[tuple[int | None, int | None]],
     looks: list[Picture | None],
@@ -93,10 +96,16 @@ def _prepare_images(
     fast_decode: bool,
 ) -> np.ndarray:
     """Return pixels [rows, values]; writes faults into ``statuses``, (width, height) into ``sizes``, and the
-    columns of pictures into ``looks``."""
+    columns of pictures into ``looks``. Images of one name, the hash of their bytes, are decoded once."""
+    first: dict[str | None, int] = {}
     pixels_NM = np.zeros((len(images), spec.image.num_values), np.uint8)
     for i, data in enumerate(images):
         if data is None or statuses[i] != OK:
+            continue
+        same = first.setdefault(names[i], i)
+        if same != i:
+            pixels_NM[i], statuses[i] = pixels_NM[same], statuses[same]
+            sizes[i], looks[i] = sizes[same], looks[same]
             continue
         try:
             pixels, sizes[i], view = prepare_viewed(data, spec.image, max_pixels, fast_decode)

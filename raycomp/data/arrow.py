@@ -1,6 +1,7 @@
 """Small operations on Arrow tables that every stage uses."""
 
 import hashlib
+from collections.abc import Hashable, Sequence
 from typing import Any
 
 import numpy as np
@@ -70,6 +71,16 @@ def hash_images(table: pa.Table) -> pa.Table:
     buffers = (image.as_buffer() if image.is_valid else None for image in images)
     hashes = [None if data is None else hashlib.sha256(data).hexdigest() for data in buffers]
     return add_columns(table, {IMAGE_SHA256: pa.array(hashes, pa.string())})
+
+
+def find_distinct(names: Sequence[Hashable]) -> tuple[list[int], list[int]]:
+    """Return the first row of each distinct name, in their order, and the place of each row's among these."""
+    places: dict[Hashable, int] = {}
+    which_N = [places.setdefault(name, len(places)) for name in names]
+    rows: dict[int, int] = {}
+    for row, place in enumerate(which_N):
+        rows.setdefault(place, row)
+    return list(rows.values()), which_N
 
 
 def nest(tokens_TL: np.ndarray, counts: list[int]) -> pa.ListArray:

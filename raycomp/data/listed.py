@@ -2,7 +2,9 @@
 
 A list is read row by row; images are opened by a few threads ahead of the reader. The key of a sample is its
 image's path as it is written, with ``#1`` and so on for further captions of the image, so that a uid depends
-neither on the order of the rows nor on the other files.
+neither on the order of the rows nor on the other files. Pairs of a list that
+have one image have one ``image_id``, made of its path: a field of their json, unless the list has a column of
+this name.
 """
 
 import csv
@@ -80,9 +82,12 @@ def _read_rows(shard: ShardPath, wanted: set[int] | None = None) -> Iterator[Sam
     names = _list_names(shard)
     with ThreadPoolExecutor(_THREADS) as pool:
         waiting: deque[tuple[Any, Any]] = deque()
+        opened: Any = (None, None)  # the last entry, and its image: further captions do not read it again
         for position, sample in enumerate(_list_samples(shard)):
             is_read = wanted is None or position in wanted
-            waiting.append((sample, pool.submit(_open, shard, sample, names) if is_read else None))
+            if is_read and opened[0] is not sample.entry:
+                opened = sample.entry, pool.submit(_open, shard, sample.entry, names)
+            waiting.append((sample, opened[1] if is_read else None))
             if len(waiting) > _AHEAD:
                 yield _make_row(shard, *waiting.popleft())
         while waiting:
@@ -124,14 +129,13 @@ def _list_names(shard: ShardPath) -> frozenset[str]:
 
 
 def _open(
-    shard: ShardPath, sample: _Sample, names: frozenset[str]
-) -> tuple[Opened, Sequence[Any], dict[str, Any]]:
+    shard: ShardPath, entry: Entry, names: frozenset[str]
+) -> tuple[Opened, Sequence[Any] | None, dict[str, Any]]:
     """Return the image, and for images with texts the caption and the fields of their own files."""
-    entry = sample.entry
     filesystem, folder = _find_folder(shard)
     image = MISSING if entry.path is None else open_image(filesystem, folder, entry.path, shard.columns.root)
     if not shard.members or entry.path is None:
-        return image, [sample.caption], entry.fields
+        return image, None, entry.fields
     stem = posixpath.splitext(entry.path)[0]
     text, own = (
         open_image(filesystem, folder, name, None) if name in names else MISSING
@@ -145,17 +149,21 @@ def _make_row(shard: ShardPath, sample: _Sample, opened: Any) -> SampleRow:
     entry, image = sample.entry, None
     captions, fields, fault = [sample.caption], entry.fields, entry.fault
     if opened is not None:
-        found, captions, fields = opened.result()
+        found, own, fields = opened.result()
+        captions = captions if own is None else own
         image = found if isinstance(found, bytes) else None
         if fault is None and image is None:
             is_large = found is not MISSING and found is not REFUSED
             fault = words.IMAGE_TOO_LARGE if is_large else _FAULTS[found] if entry.path else words.NO_IMAGE
     caption = decode_text(captions[0])
     status = find_sample_status(image is not None, captions[0] is not None, caption, False)
+    base = shard.base or shard.name
+    if entry.path is not None and not shard.members:
+        fields = {words.IMAGE_ID: sample_uid(base, entry.path), **fields}
     return SampleRow(
         sample.key,
         fault or status,
-        sample_uid(shard.base or shard.name, sample.key, fields.get("uid")),
+        sample_uid(base, sample.key, fields.get("uid")),
         decode_text(fields.get("url", fields.get("URL"))),
         caption,
         image,

@@ -7,6 +7,7 @@ import pyarrow as pa
 import pytest
 
 from raycomp.config import ScorerConfig
+from raycomp.curate import prepare as prepare_module
 from raycomp.curate.align import Align, find_strangers
 from raycomp.curate.prepare import prepare
 from raycomp.data.arrow import SHUFFLED_ALIGNMENT, to_fixed_lists, to_matrix
@@ -54,6 +55,20 @@ def matches(scored: pa.Table, scorer: ScorerConfig) -> np.ndarray:
     cosine_BB = to_matrix(scored[IMAGE_EMBEDDING]) @ text_BD.numpy().T
     shuffled_B = np.array(scored[SHUFFLED_ALIGNMENT].to_pylist())
     return np.isclose(cosine_BB, shuffled_B[:, None], atol=1e-6)
+
+
+def test_an_image_with_several_captions_is_decoded_and_embedded_once(table, tiny_scorer, monkeypatch):
+    apart = pa.concat_tables(align(table.slice(row, 1), tiny_scorer) for row in range(len(table)))
+    table = table.take(pa.array(np.random.default_rng(0).permutation(len(table))))
+    spec, stage = describe_scorer(tiny_scorer), Align(tiny_scorer, describe_scorer(tiny_scorer))
+    decoded, embedded = [], []
+    embed, view = stage.clip.embed_pixels, prepare_module.prepare_viewed
+    monkeypatch.setattr(stage.clip, "embed_pixels", lambda rows: embedded.append(len(rows)) or embed(rows))
+    monkeypatch.setattr(prepare_module, "prepare_viewed", lambda *a: decoded.append(a[0]) or view(*a))
+    together = stage(prepare(table, tiny_scorer, spec, 10**8))
+    assert embedded == [6] and len(decoded) == len(set(decoded)) == 6
+    names = [name for name in apart.column_names if name != SHUFFLED_ALIGNMENT]
+    assert together.sort_by("uid").select(names).equals(apart.sort_by("uid").select(names))
 
 
 @pytest.mark.parametrize("stored", [False, True])

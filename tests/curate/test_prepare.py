@@ -52,3 +52,20 @@ def test_fast_decoding_changes_pixels_and_nothing_else(tiny_scorer):
     assert exact.select(same).equals(fast.select(same))
     assert (fast["original_width"][0].as_py(), fast["original_height"][0].as_py()) == (640, 480)
     assert not np.array_equal(to_matrix(exact[words.PIXELS]), to_matrix(fast[words.PIXELS]))
+
+
+def test_rows_of_one_image_that_differ_in_their_faults(tiny_scorer):
+    """A broken image is broken in each of its rows; a row without a caption does not stand for the others."""
+    buffer = io.BytesIO()
+    Image.fromarray(np.full((40, 40, 3), 7, np.uint8)).save(buffer, "PNG")
+    image, broken = buffer.getvalue(), buffer.getvalue()[:-30]
+    block = block_of(
+        image=[image, broken, image, broken, None, None, image],
+        status=["no_caption", "ok", "ok", "ok", "no_image", "no_image", "ok"],
+    )
+    found = prepare(block, tiny_scorer, describe_scorer(tiny_scorer), 10**8)
+    assert found["status"].to_pylist() == [
+        "no_caption", "corrupt_image", "ok", "corrupt_image", "no_image", "no_image", "ok",
+    ]  # fmt: skip
+    assert found["original_width"].to_pylist() == [None, None, 40, None, None, None, 40]
+    assert [bool(row.any()) for row in to_matrix(found[words.PIXELS])] == [0, 0, 1, 0, 0, 0, 1]

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from raycomp.config.shared import ColumnsConfig
-from raycomp.data import image_inputs
+from raycomp.data import image_inputs, listed
 from raycomp.data.image_inputs import check_tables
 from raycomp.data.inputs import expand_input
 from raycomp.data.listed import choose_captions
@@ -111,7 +111,22 @@ def test_several_captions_of_an_image(tmp_path, how, expected):
     assert [row["caption"] for row in found] == expected
     assert [row["key"] for row in found] == ["0.jpg", "0.jpg#1", "0.jpg#2"][: len(expected)]
     assert len({row["uid"] for row in found}) == len(expected)
+    assert [json.loads(row["json"])["image_id"] for row in found] == [found[0]["uid"]] * len(expected)
     assert choose_captions([None, 3], how) == [None]
+
+
+def test_an_image_with_several_captions_is_read_once(tmp_path, monkeypatch):
+    opened = []
+    real = listed.open_image
+    monkeypatch.setattr(listed, "open_image", lambda *place: opened.append(place[2]) or real(*place))
+    write_images(tmp_path)
+    rows = [{"file_name": f"{i}.jpg", "captions": CAPTIONS, "image_id": i} for i in range(3)]
+    (tmp_path / "captions.json").write_text(json.dumps(rows))
+    found = read(tmp_path, captions="all")
+    assert sorted(opened) == ["0.jpg", "1.jpg", "2.jpg"]
+    assert [(row["image"][3], json.loads(row["json"])["image_id"]) for row in found] == [
+        (i, i) for i in range(3) for _ in CAPTIONS
+    ]
 
 
 def test_all_captions_are_refused_for_shards(tmp_path):
@@ -164,7 +179,9 @@ def test_what_is_wrong_is_a_status(tmp_path):
 def test_numbers_of_a_csv_are_numbers_in_json(tmp_path):
     write_images(tmp_path)
     (tmp_path / "a.csv").write_text("image,caption,nsfw,code,empty\n0.jpg,3 dogs,0.5,007,\n")
-    fields = json.loads(read(tmp_path / "a.csv")[0]["json"])
+    [found] = read(tmp_path / "a.csv")
+    fields = json.loads(found["json"])
+    assert fields.pop("image_id") == found["uid"]
     assert fields == {"caption": "3 dogs", "nsfw": 0.5, "code": "007", "empty": None}
 
 
@@ -223,7 +240,7 @@ def test_extract_gives_the_samples_at_positions(tmp_path):
     found = dict(extract(shard, [2, 0]))
     assert sorted(found) == [0, 2]
     assert found[2]["jpg"] == b"\xff\xd8\xff\x02" and found[2]["txt"] == b"a red ball"
-    assert json.loads(found[0]["json"]) == {"caption": "a dog"}
+    assert json.loads(found[0]["json"])["caption"] == "a dog"
 
 
 def test_the_fingerprint_of_a_folder_counts_its_images_and_moves(tmp_path):
