@@ -21,6 +21,7 @@ from raycomp.config import ScorerConfig, override, override_all
 from raycomp.continual.config import ContinualConfig
 from raycomp.curate.config import AttributeConfig, CurateConfig
 from raycomp.evaluate.config import EvaluateConfig
+from raycomp.explore.config import ExploreConfig
 from raycomp.models import deferred
 from raycomp.negatives.config import NegativesConfig, WritingConfig
 from raycomp.probe.config import ProbeConfig
@@ -36,6 +37,7 @@ __all__ = [
     "ContinualConfig",
     "CurateConfig",
     "EvaluateConfig",
+    "ExploreConfig",
     "NegativesConfig",
     "ProbeConfig",
     "ScorerConfig",
@@ -47,6 +49,7 @@ __all__ = [
     "curate",
     "evaluate",
     "explain",
+    "explore",
     "negatives",
     "negatives_of",
     "open",
@@ -104,6 +107,23 @@ def evaluate(config: EvaluateConfig, out: Place) -> dict[str, Any]:
     from raycomp.evaluate.command import evaluate as run
 
     return run(config, read_place("out", out))
+
+
+def explore(
+    source: Place, config: ExploreConfig, out: Place | None = None, atlas: Place | None = None
+) -> dict[str, Any] | None:
+    """Write pages to look at the samples of a curation or selection, as ``raycomp explore`` does.
+
+    ``out``: the folder of the pages; ``atlas``: a Parquet file of the same rows. Returns what run.json holds,
+    None without ``out``. Raises ValueError where both are missing, and for errors that the caller can fix.
+    """
+    from raycomp.explore.command import explore as run
+
+    if out is None and atlas is None:
+        raise ValueError("out=None, atlas=None: name a folder for the pages, or a file")
+    file = None if atlas is None else read_place("atlas", atlas)
+    folder = None if out is None else read_place("out", out)
+    return run(read_place("source", source), config, file, folder)
 
 
 def negatives(config: NegativesConfig, out: Place) -> dict[str, Any]:

@@ -33,6 +33,13 @@ class _Space(argparse.Action):
         namespace.set = {**namespace.set, "space": f"{before} {entry}".strip()}
 
 
+class _Where(argparse.Action):
+    """Sets the option ``where``, which has an argument of its own."""
+
+    def __call__(self, parser: Any, namespace: Any, value: Any, option: str | None = None) -> None:
+        namespace.set = {**namespace.set, "where": value}
+
+
 class _ReportVersion(argparse.Action):
     """Prints the version and exits; the version is looked up only on request."""
 
@@ -64,6 +71,17 @@ _ARGUMENTS: dict[str, dict[str, Any]] = {
         "default": {},
         "metavar": "OPTION=VALUES",
         "help": "what is tried: grid(A,B,...), choice(A,B,...), uniform(A,B) or loguniform(A,B); or a value",
+    },
+    "--where": {
+        "action": _Where,
+        "dest": "set",
+        "default": {},
+        "metavar": "CONDITION",
+        "help": "only rows for which this is true: SQL on their columns and outcome; as --set where=...",
+    },
+    "--atlas": {
+        "metavar": "FILE",
+        "help": "a Parquet file of the same rows to write, for other viewers; --out may then be left out",
     },
     "--verify": {
         "action": "store_true",
@@ -102,7 +120,7 @@ def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
     if rest:
         raise ValueError(_describe_unknown(args.command, rest[0], argv))
     lacks_out = "--out" in args.command.arguments and args.out is None
-    if lacks_out and getattr(args, "save_config", None) is None:
+    if lacks_out and getattr(args, "save_config", None) is None and getattr(args, "atlas", None) is None:
         raise ValueError("--out: is missing; name the folder of the results, --out DIR")
     return args
 

@@ -150,7 +150,7 @@ def _read_values(command: Command, args: argparse.Namespace) -> Iterator[Any]:
     for name in command.arguments.split():
         if name == "--set":
             yield args.set if command.mark else override_all(_start_config(command, args), args.set)
-        elif name not in ("job", "--space", "--verify"):
+        elif name not in ("job", "--space", "--where", "--verify"):
             yield getattr(args, name.removeprefix("--"))
 
 

@@ -140,6 +140,8 @@ COMPARISON = "comparison"
 # The text of one negative, in tables with a row for each.
 NEGATIVE = "negative"
 
+# The result of a row, in tables made for looking: KEPT, or one of the reasons below.
+OUTCOME = "outcome"
 # Why a row that was read is not in the subset; bad rows are dropped by their status.
 DROPPED_ALIGNMENT = "below_alignment_gate"
 DROPPED_RANDOM = "not_drawn"

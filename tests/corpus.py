@@ -8,6 +8,10 @@ import zlib
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+import raycomp
+from raycomp.config import ScorerConfig
 from raycomp.curate.config import AttributeConfig, CurateConfig, SelectConfig
 from raycomp.data.tar import write_tar
 from raycomp.words import PER_TARGET, SHOWABLE
@@ -38,6 +42,21 @@ def write_world_shards(folder: Path, count: int, per_shard: int, seed: int = 0) 
 def scenes(count: int, seed: int) -> list[dict[str, bytes]]:
     """Return the members of clean scenes."""
     return [members for _, samples in world_shards(count, 0, seed, per_shard=count) for _, members in samples]
+
+
+def curate_with_metadata(folder: Path, scorer: ScorerConfig, num: int) -> Path:
+    """Curate scenes whose json holds nsfw (not all), width and url, in two shards; return its folder."""
+    rng = np.random.default_rng(0)
+    found = scenes(num, seed=3)
+    for i, members in enumerate(found):
+        fields = {"nsfw": float(rng.random()), "width": 7, "url": f"https://img{i % 4}.example.org/{i}.jpg"}
+        members["json"] = json.dumps(fields if i % 10 else {"url": fields["url"]}).encode()
+    for shard in range(2):
+        rows = [(f"{i:03d}", found[i]) for i in range(shard * num // 2, (shard + 1) * num // 2)]
+        write_tar(str(folder / f"in/{shard}.tar"), rows)
+    config = by_cpi(input=str(folder / "in"), scorer=scorer, attribute=mean_drop(pool=1.0))
+    raycomp.curate(config, folder / "out")
+    return folder / "out"
 
 
 def png_bomb() -> bytes:

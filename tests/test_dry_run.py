@@ -37,7 +37,7 @@ def inputs(tmp_path, tiny_scorer, curated) -> dict[str, list[str]]:
         "demo": [],
     }
     found = {name: [part for one in sets for part in ("--set", one)] for name, sets in options.items()}
-    return found | {"select": [str(curated[1])], "probe": ["theory"]}
+    return found | {name: [str(curated[1])] for name in ("select", "explore")} | {"probe": ["theory"]}
 
 
 def list_all(folder: Path) -> dict[str, float]:

@@ -47,6 +47,7 @@ EXCEPTIONS = {
     "continual": {"evaluate", "train"},
     "demo": {"curate", "evaluate", "negatives", "train"},
     "evaluate": {"curate", "train"},
+    "explore": {"curate"},
     "inspect": {"curate", "negatives", "probe"},
     "negatives": {"curate"},
     "probe": {"curate", "evaluate", "negatives"},

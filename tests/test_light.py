@@ -113,6 +113,7 @@ def refused_anywhere(folder: Path) -> list[list[str]]:
         "show": [["nowhere"], ["empty"]],
         "list": [["nowhere"], ["empty"]],
         "explain": [["nowhere", "0" * 32], ["empty", "0" * 32]],
+        "explore": [["nowhere", "--out", "out"], ["empty", "--atlas", "rows.parquet"], ["empty"]],
         "probe": [
             ["overlap", "--set", "input=nowhere", "--out", "out"],
             ["pas", "--set", "input=nowhere", "--out", "out"],

@@ -18,6 +18,7 @@ FOLDERS = {
     "show": "inspect",
     "list": "inspect",
     "explain": "inspect",
+    "explore": "explore",
     "probe": "probe",
     "study": "study",
     "screen": "screen",

@@ -3,7 +3,7 @@
 U distinct hashes, N rows, D dimensions, E pairs. All results depend on the set of rows alone.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
@@ -16,6 +16,9 @@ PLAIN_HASHES = (0, 1 << 63)
 """Hashes of pictures of one colour: they say nothing of what is seen."""
 _PAIRS = 1 << 22
 _ROWS, _VALUES = 2048, 1 << 25
+EXACT_ROWS = 20_000
+"""Up to so many rows all pairs are compared for the nearest ones."""
+_TRAINED_PER_LIST, _PROBES = 40, 16
 
 
 def find_hash_pairs(hash_U: np.ndarray, bits: int, band: int, mask: int) -> np.ndarray:
@@ -121,3 +124,60 @@ def assign_lists(embedding_ND: np.ndarray, centre_LD: np.ndarray, probes: int) -
         for start in range(0, len(embedding_ND), _ROWS)
     ]
     return np.concatenate(found) if found else np.empty((0, probes), np.int64)
+
+
+def find_nearest(embedding_ND: np.ndarray, most: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the ``most`` other rows of largest cosine of each row: int32 and fp32 [N, K], largest first.
+
+    Rows are of length 1, fp16 or fp32; K is ``most``, or N - 1 of fewer rows. Up to EXACT_ROWS rows the
+    result is exact. Of more rows, those of the nearest of about sqrt(N) clusters are compared, stored as fp16
+    (faiss, an inverted file): a few are missed. Where fewer are found, the row is -1.
+    """
+    num = len(embedding_ND)
+    most = max(0, min(most, num - 1))
+    if not most:
+        return np.zeros((num, 0), np.int32), np.zeros((num, 0), np.float32)
+    search = _search_exactly if num <= EXACT_ROWS else _open_lists(embedding_ND, seed)
+    found = [
+        _leave_out_self(*search(embedding_ND, slice(start, start + _ROWS), most + 1), start)
+        for start in range(0, num, _ROWS)
+    ]
+    row_NK, cosine_NK = (np.concatenate(side)[:, :most] for side in zip(*found, strict=True))
+    return row_NK.astype(np.int32), cosine_NK.astype(np.float32)
+
+
+def _search_exactly(embedding_ND: np.ndarray, rows: slice, most: int) -> tuple[np.ndarray, np.ndarray]:
+    whole_ND = embedding_ND.astype(np.float32, copy=False)
+    cosine_RN = whole_ND[rows] @ whole_ND.T
+    row_RK = np.argsort(-cosine_RN, axis=1, kind="stable")[:, :most]
+    return row_RK, np.take_along_axis(cosine_RN, row_RK, axis=1)
+
+
+def _open_lists(embedding_ND: np.ndarray, seed: int) -> Callable[..., tuple[np.ndarray, np.ndarray]]:
+    """Return the search in an inverted file of all rows."""
+    import faiss
+
+    num, dim = embedding_ND.shape
+    lists = int(np.sqrt(num))
+    sample_S = np.random.default_rng(seed).permutation(num)[: lists * _TRAINED_PER_LIST]
+    quantizer = faiss.IndexFlatIP(dim)
+    quantizer.add(find_centres(embedding_ND[np.sort(sample_S)].astype(np.float32), lists, seed))
+    kind, metric = faiss.ScalarQuantizer.QT_fp16, faiss.METRIC_INNER_PRODUCT
+    index = faiss.IndexIVFScalarQuantizer(quantizer, dim, lists, kind, metric, False)
+    index.train(np.zeros((1, dim), np.float32))
+    for start in range(0, num, _VALUES // dim):
+        index.add(embedding_ND[start : start + _VALUES // dim].astype(np.float32))
+    index.nprobe = _PROBES
+
+    def search(embedding_ND: np.ndarray, rows: slice, most: int) -> tuple[np.ndarray, np.ndarray]:
+        cosine_RK, row_RK = index.search(embedding_ND[rows].astype(np.float32), most)
+        return row_RK, cosine_RK
+
+    return search
+
+
+def _leave_out_self(row_RK: np.ndarray, cosine_RK: np.ndarray, start: int) -> tuple[np.ndarray, np.ndarray]:
+    """Move each row's own number to the end of its list."""
+    is_self_RK = row_RK == start + np.arange(len(row_RK))[:, None]
+    order_RK = np.argsort(is_self_RK, axis=1, kind="stable")
+    return np.take_along_axis(row_RK, order_RK, axis=1), np.take_along_axis(cosine_RK, order_RK, axis=1)

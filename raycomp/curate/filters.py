@@ -109,9 +109,31 @@ class Condition:
             has_own = name in read_schema(file.metadata).names
             return read_columns(file.metadata, [name if has_own else name.removeprefix(OWN_PREFIX)])[0]
         if name == ASPECT:
-            sides = read_columns(file.uri, [ORIGINAL_WIDTH, ORIGINAL_HEIGHT])
-            return pc.divide(sides[0].cast(pa.float64()), sides[1].cast(pa.float64()))
+            return _divide(*read_columns(file.uri, [ORIGINAL_WIDTH, ORIGINAL_HEIGHT]).columns)
         return read_columns(file.uri, [ALIASES[name] if place == _ALIAS else name])[0]
+
+
+def _divide(width: pa.ChunkedArray, height: pa.ChunkedArray) -> pa.ChunkedArray:
+    return pc.divide(width.cast(pa.float64()), height.cast(pa.float64()))
+
+
+def add_short_names(columns: Mapping[str, pa.ChunkedArray]) -> dict[str, pa.ChunkedArray]:
+    """Return columns by name, also under the short names that a condition may use."""
+    found = {**columns}
+    found |= {alias: columns[name] for alias, name in ALIASES.items() if name in columns}
+    if {ORIGINAL_WIDTH, ORIGINAL_HEIGHT} <= {*columns}:
+        found[ASPECT] = _divide(columns[ORIGINAL_WIDTH], columns[ORIGINAL_HEIGHT])
+    return found
+
+
+def add_metadata(columns: Mapping[str, pa.ChunkedArray], file: ScoresFile) -> dict[str, pa.ChunkedArray]:
+    """Return columns by name with those of the file's metadata, under the names of a condition."""
+    found, taken = {**columns}, {*add_short_names(columns)}
+    for name in () if file.metadata is None else read_schema(file.metadata).names:
+        if name != UID:
+            assert file.metadata is not None
+            found[OWN_PREFIX + name if name in taken else name] = read_columns(file.metadata, [name])[0]
+    return found
 
 
 def name_fields(scores: pa.Schema, metadata: Iterable[str], joined: Iterable[str]) -> dict[str, str]:

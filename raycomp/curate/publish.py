@@ -5,7 +5,7 @@ The report: summaries are mapped over scores files, a few photos are fetched, on
 
 import hashlib
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 from functools import reduce
 from typing import Any
 
@@ -167,11 +167,17 @@ def _fetch_photos(summary: Summary, shards: list[ShardPath], scores: list[str]) 
 def read_photos(job: tuple[ShardPath, str, dict[int, str]]) -> list[tuple[str, bytes]]:
     """Return (uid, image bytes) of samples of a shard by position, if the image is the scored one."""
     shard, uri, uids = job
+    return [(uids[position], image) for position, image in stream_photos(shard, uri, uids)]
+
+
+def stream_photos(shard: ShardPath, uri: str, positions: Collection[int]) -> Iterator[tuple[int, bytes]]:
+    """Yield (position, image bytes) of samples of a shard, in order, if the image is the scored one.
+
+    ``uri``: the shard's scores file.
+    """
     hashes = read_columns(uri, [IMAGE_SHA256])[IMAGE_SHA256]
-    found = []
-    for position, members in extract(shard, uids):
+    for position, members in extract(shard, positions):
         name = find_image(members)
         image = members[name] if name else None
         if image is not None and hashlib.sha256(image).hexdigest() == hashes[position].as_py():
-            found.append((uids[position], image))
-    return found
+            yield position, image

@@ -25,7 +25,7 @@ POLICY = (
     "script-src 'sha256-ZNHjMARbnTCJ8OsH/3tMLsVo4qtDAJ53YxQqXhJTg/A='"
 )
 INDEX = "index.html"
-_INDEX_MARK = "<!-- index -->"
+INDEX_MARK = "<!-- index -->"
 _HEADING = re.compile(r"<h2>(.*?)</h2>", re.DOTALL)
 _TAG = re.compile(r"<[^>]*>")
 
@@ -44,9 +44,9 @@ def add_contents(content: str) -> tuple[Html, Html]:
         return f'<h2 id="{place}">{match[1]}</h2>'
 
     marked = Html(_HEADING.sub(anchor, content))
-    return marked, tag("nav", Html(_INDEX_MARK), join(links), class_="toc", aria_label="Contents")
+    return marked, tag("nav", Html(INDEX_MARK), join(links), class_="toc", aria_label="Contents")
 
 
 def link_index(page: str, place: str) -> str:
     """Return a page with a link to the index of its sibling runs at ``place``, a relative address."""
-    return page.replace(_INDEX_MARK, f'<a class="home" href="{escape(place)}">All runs</a>', 1)
+    return page.replace(INDEX_MARK, f'<a class="home" href="{escape(place)}">All runs</a>', 1)

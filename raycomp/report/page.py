@@ -51,17 +51,23 @@ def load_templates() -> "Environment":
 
 
 def make_thumbnail(data: bytes) -> str | None:
-    """Return a JPEG of at most 240 px as a data URI; None if the bytes are not a readable image."""
+    """Return a small JPEG as a data URI; None if the bytes are not a readable image."""
+    small = shrink_photo(data, SIDE)
+    return None if small is None else f"data:image/jpeg;base64,{base64.b64encode(small).decode()}"
+
+
+def shrink_photo(data: bytes, side: int) -> bytes | None:
+    """Return a JPEG of at most ``side`` px; None if the bytes are not a readable image."""
     from raycomp.models.images import ImageFault, decode_image  # PIL
 
     try:
         image = decode_image(data, MOST_PIXELS)
     except ImageFault:
         return None
-    image.thumbnail((SIDE, SIDE))
+    image.thumbnail((side, side))
     written = io.BytesIO()
     image.save(written, "JPEG", quality=80)
-    return "data:image/jpeg;base64," + base64.b64encode(written.getvalue()).decode("ascii")
+    return written.getvalue()
 
 
 def draw_growth(phase: Mapping[str, Any]) -> Html:

@@ -15,9 +15,8 @@ from raycomp.curate.config import FilterConfig
 from raycomp.curate.exclusion import load_exclusion
 from raycomp.curate.filters import load_condition, name_fields
 from raycomp.curate.scored import ScoresFile
-from raycomp.data.tar import write_tar
 from raycomp.words import EXCLUDED, FILTER_NULL, FILTERED, FILTERED_AFTER, KEPT
-from tests.corpus import by_cpi, mean_drop, scenes
+from tests.corpus import by_cpi, curate_with_metadata
 
 NUM = 40
 
@@ -25,18 +24,7 @@ NUM = 40
 @pytest.fixture(scope="module")
 def curated(tiny_scorer, tmp_path_factory) -> Path:
     """A curation of scenes with metadata; every row was attributed."""
-    folder = tmp_path_factory.mktemp("filtered")
-    rng = np.random.default_rng(0)
-    found = scenes(NUM, seed=3)
-    for i, members in enumerate(found):
-        fields = {"nsfw": float(rng.random()), "width": 7, "url": f"https://img{i % 4}.example.org/{i}.jpg"}
-        members["json"] = json.dumps(fields if i % 10 else {"url": fields["url"]}).encode()
-    for shard in range(2):
-        rows = [(f"{i:03d}", found[i]) for i in range(shard * NUM // 2, (shard + 1) * NUM // 2)]
-        write_tar(str(folder / f"in/{shard}.tar"), rows)
-    config = by_cpi(input=str(folder / "in"), scorer=tiny_scorer, attribute=mean_drop(pool=1.0))
-    raycomp.curate(config, folder / "out")
-    return folder / "out"
+    return curate_with_metadata(tmp_path_factory.mktemp("filtered"), tiny_scorer, NUM)
 
 
 def read_rows(out: Path) -> list[dict]:
