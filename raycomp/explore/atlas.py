@@ -2,7 +2,8 @@
 
 Columns: all that hold one value a row; ``phrase_texts``; ``thumbnail``, a struct of bytes and path, as
 Hugging Face writes images; ``projection_x`` and ``projection_y``; ``neighbors``, a struct of ids, which are
-numbers of rows in the file from 0, and distances, 1 - cosine.
+numbers of rows in the file from 0, and distances, 1 - cosine, equally many in every row: embedding-atlas asks
+for that.
 """
 
 import importlib
@@ -85,7 +86,10 @@ def _make_table(
 
 
 def _list_near(job: Job) -> list[dict[str, list[float]]]:
+    """Return the nearest rows of each row; where fewer are known, the row itself fills their places."""
+    own_M = job.shown.first + np.arange(len(job.near_MK))
+    near_MK = np.where(job.near_MK < 0, own_M[:, None], job.near_MK)
+    far_MK = np.where(job.near_MK < 0, 0, 1 - job.cosine_MK)
     return [
-        {"ids": rows[rows >= 0].tolist(), "distances": (1 - cosines[rows >= 0]).tolist()}
-        for rows, cosines in zip(job.near_MK, job.cosine_MK, strict=True)
+        {"ids": ids, "distances": far} for ids, far in zip(near_MK.tolist(), far_MK.tolist(), strict=True)
     ]
