@@ -115,7 +115,8 @@ def show(source: Place) -> str:
 def explain(source: Place, uid: str) -> str:
     """Return what ``raycomp explain`` prints: the scores, gates, negatives or targets of one sample.
 
-    Raises ValueError where there is no finished run, or none of its samples has this uid.
+    ``uid`` may also be a key, a file name, a url or a caption. Raises ValueError where there is no finished
+    run, or none of its samples has it.
     """
     from raycomp.inspect.command import explain as run
 

@@ -63,7 +63,7 @@ _ARGUMENTS: dict[str, dict[str, Any]] = {
         "help": "two or more folders that raycomp evaluate wrote, of the same examples; the first is the "
         "reference",
     },
-    "uid": {"metavar": "UID"},
+    "uid": {"metavar": "UID", "help": "or a key, a file name, a url or a caption"},
     "--set": {"action": _Set, "default": {}, "metavar": "OPTION=VALUE", "help": "an option, as listed below"},
     "--space": {
         "action": _Space,

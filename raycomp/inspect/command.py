@@ -13,9 +13,11 @@ from raycomp.data.manifest import check_results
 from raycomp.data.paths import REPORT
 from raycomp.data.rows import parse_uid
 from raycomp.data.runs import read_finished
+from raycomp.inspect.names import find_samples, list_samples
 from raycomp.negatives.explain import explain_caption
 from raycomp.probe.explain import explain_targets
 from raycomp.table import Column, Table, format_facts
+from raycomp.words import UID
 
 _EXPLAIN = {"curate": explain_sample, "select": explain_sample, "negatives": explain_caption}
 _EXPLAIN |= {"probe pas": explain_targets}
@@ -98,18 +100,23 @@ def _report_phases(phases: list[dict[str, Any]]) -> Table:
 def explain(source: str, uid: str) -> str:
     """Return the results of one sample in ``source``: its scores and gates, its negatives, its targets.
 
-    Raises ValueError if there is no finished run, or it holds no such uid.
+    ``uid`` may also be a key, a file name, a url or a caption; where several samples have it, they are
+    listed. Raises ValueError if there is no finished run, or none of its samples has it.
     """
     try:
         uid.encode()
     except UnicodeEncodeError:
-        raise ValueError(f"{os.fsencode(uid)!r}: no such uid in {source}, a uid is UTF-8") from None
+        raise ValueError(f"{os.fsencode(uid)!r}: no such uid in {source}, which is UTF-8") from None
     run = read_finished(source)
     find = _EXPLAIN.get(run["kind"])
     if find is None:
         raise ValueError(f"{source}: holds {run['kind']}, which says nothing of single samples")
     # A user's own uids stay unchanged; uids that raycomp treats as equal are written in one spelling.
     reported = find(run, source, uid) or find(run, source, parse_uid(uid) or uid.lower())
-    if reported is None:
-        raise ValueError(f"{uid}: no such uid in {source}")
-    return reported
+    if reported is not None:
+        return reported
+    named = find_samples(run, source, uid)
+    if not len(named):
+        raise ValueError(f"{uid}: no such uid, key, file name, url or caption in {source}")
+    uids = list(dict.fromkeys(named[UID].to_pylist()))
+    return list_samples(named, uid) if len(uids) > 1 else find(run, source, uids[0]) or ""

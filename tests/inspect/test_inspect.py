@@ -35,6 +35,8 @@ from raycomp.words import (
 from tests.corpus import by_cpi, mean_drop
 from tests.sealed import seal
 
+NOT_FOUND = "no such uid, key, file name, url or caption in"
+
 
 def show(source: str) -> str:
     return "".join(inspect.show(source))
@@ -234,7 +236,7 @@ def test_a_uid_of_the_users_own_is_found_as_it_is_written(written, capsys):
     seal(written)
     assert "a dog" in explain(written.uri, "COCO_1") and "a view" in explain(written.uri, "COCO_2")
     assert main(["explain", written.uri, "coco_1"]) == USER_ERROR
-    assert capsys.readouterr().err == f"raycomp: coco_1: no such uid in {written.uri}\n"
+    assert capsys.readouterr().err == f"raycomp: coco_1: {NOT_FOUND} {written.uri}\n"
 
 
 def test_a_run_that_says_nothing_of_samples_is_refused_in_one_line(written, capsys):
