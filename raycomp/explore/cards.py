@@ -23,6 +23,7 @@ from raycomp.explore.rows import Source, list_flat
 from raycomp.words import (
     ALIGNMENT,
     CAPTION,
+    CONTENT_WORDS,
     DUPLICATE_GROUP,
     KINDS,
     MEAN_PAS,
@@ -69,12 +70,13 @@ def write_cards(
     table, photos = read_rows(job, source, config, shards)
     names = [name for name in list_flat(table) if name != CAPTION]
     values = [map(_to_value, table[name].to_pylist()) for name in names]
-    phrases = table[PHRASES].to_pylist() if PHRASES in table.column_names else [None] * len(table)
+    phrases, words = (_list_targets(table, name) for name in (PHRASES, CONTENT_WORDS))
     cards = [
-        _make_card(caption, one, [*row], near, photos.get(place))
-        for caption, one, row, near, place in zip(
+        _make_card(caption, one, others, [*row], near, photos.get(place))
+        for caption, one, others, row, near, place in zip(
             table[CAPTION].to_pylist(),
             phrases,
+            words,
             zip(*values, strict=True),
             _list_near(job),
             job.shown.row_M.tolist(),
@@ -108,6 +110,7 @@ def put(folder: Folder, name: str, content: Any) -> None:
 def _make_card(
     caption: str | None,
     phrases: list[dict[str, Any]] | None,
+    words: list[dict[str, Any]] | None,
     values: list[Any],
     near: list[tuple[int, float]],
     photo: bytes | None,
@@ -116,10 +119,16 @@ def _make_card(
     if caption is not None and len(caption) > MOST_CHARACTERS:
         card["cut"] = len(caption) - MOST_CHARACTERS
     card["phrases"] = [_make_phrase(one) for one in phrases or () if one["end"] <= MOST_CHARACTERS]
+    if words:
+        card["words"] = [_make_phrase(one) for one in words if one["end"] <= MOST_CHARACTERS]
     card["near"] = near
     if photo is not None:
         card["photo"] = base64.b64encode(photo).decode("ascii")
     return card
+
+
+def _list_targets(table: pa.Table, name: str) -> list[Any]:
+    return table[name].to_pylist() if name in table.column_names else [None] * len(table)
 
 
 def _make_phrase(phrase: dict[str, Any]) -> list[Any]:

@@ -192,8 +192,11 @@ function makeButton(text, change) {
   return button;
 }
 
+// Phrases and, where they were measured, adjectives, verbs and relation words: the smallest drop first.
+const listTargets = (card) => [...card.phrases, ...(card.words ?? [])].sort((a, b) => (a[7] ?? 9) - (b[7] ?? 9));
+
 function makeDetails(row, card, values) {
-  const phrases = [...card.phrases].sort((a, b) => (a[7] ?? 9) - (b[7] ?? 9));
+  const phrases = listTargets(card);
   const parts = phrases.map((one) => line(`${one[5]} \u2192 ${one[8].join(", ") || "no nonce"} (${one[4]})`, one[7] === null ? "" : show(one[7])));
   for (const [name, value] of Object.entries(values)) {
     if (value === null || name === "uid") continue;
@@ -210,7 +213,7 @@ function makeCard(row, card, cosine) {
   const values = Object.fromEntries(about.values.map((name, i) => [name, card.values[i]]));
   const kept = values.outcome === "kept";
   const badge = make("p", {}, make("b", { className: "badge" }, kept ? "kept" : "dropped"), kept ? "" : make("span", { className: "quiet" }, words(values.outcome)));
-  const weakest = card.phrases.filter((one) => one[7] !== null).sort((a, b) => a[7] - b[7])[0];
+  const weakest = listTargets(card).find((one) => one[7] !== null);
   const group = columns.group?.[row];
   const text = make("div", { className: "text" }, badge, makeCaption(card),
     cosine === undefined ? "" : line(cosine === null ? "this row" : "cosine", cosine === null ? "" : show(cosine)),
