@@ -188,6 +188,15 @@ def test_near_duplicates_are_dropped(many, runner, read, tmp_path, monkeypatch):
     }
 
 
+def test_samples_are_looked_at(many, runner, read, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("shards").symlink_to(many / "shards")
+    runner.run(["curate", "--set", "input=shards", "--set", "attribute.pool=1", "--out", "out/photos"])
+    run_page(ROOT / "docs/howto/explore.md", runner.run, read=read)
+    assert json.loads(Path("out/pages/run.json").read_text())["funnel"]["kept"] == 24
+    assert len(pq.read_table("out/rows.parquet")) == 24
+
+
 def test_test_samples_are_left_out(many, runner, read, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("shards").symlink_to(many / "shards")
