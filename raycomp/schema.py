@@ -93,11 +93,15 @@ CAPTION_SCHEMA = pa.schema([(CAPTION_WORDS, pa.int32()), (CAPTION_LANGUAGE, pa.s
 
 
 def aligned_schema(
-    embedding_dim: int, embedding_dtype: str, extra_columns: tuple[str, ...] = ()
+    embedding_dim: int,
+    embedding_dtype: str,
+    extra_columns: tuple[str, ...] = (),
+    own_columns: Sequence[pa.Field] = (),
 ) -> pa.Schema:
     """Return the schema of a shard's rows after alignment; ``embedding_dtype`` is float32 or float16.
 
-    ``alignment`` and ``image_embedding`` are null on bad and duplicate rows.
+    ``alignment`` and ``image_embedding`` are null on bad and duplicate rows. ``own_columns``: those of the
+    user's scorers.
     """
     value = {"float32": pa.float32(), "float16": pa.float16()}[embedding_dtype]
     return pa.schema(
@@ -117,6 +121,7 @@ def aligned_schema(
             (ALIGNMENT, pa.float32()),
             (IMAGE_EMBEDDING, pa.list_(value, embedding_dim)),
             *((name, pa.string()) for name in extra_columns),
+            *own_columns,
         ]
     )
 

@@ -10,6 +10,8 @@ import torch
 
 from raycomp.config import ScorerConfig
 from raycomp.core.alignment import has_unit_length, pair_cosine
+from raycomp.curate import own_scorers
+from raycomp.curate.own_scorers import OwnScorers
 from raycomp.data.arrow import (
     SHUFFLED_ALIGNMENT,
     TOKENS,
@@ -35,11 +37,18 @@ from raycomp.words import (
 class Align:
     """One actor: load CLIP once, then add ``alignment`` and the image embedding to every table."""
 
-    def __init__(self, config: ScorerConfig, spec: ScorerSpec, num_threads: int | None = None):
+    def __init__(
+        self,
+        config: ScorerConfig,
+        spec: ScorerSpec,
+        num_threads: int | None = None,
+        scorers: Sequence[str] = (),
+    ):
         self.clip = load_clip(config, num_threads)
         self.device = self.clip.device
         self.spec = spec
         self.embedding_dtype = np.dtype(config.embedding_dtype)
+        self.own = OwnScorers(scorers)
 
     def __call__(self, table: pa.Table) -> pa.Table:
         """Score the rows whose status is ok; the others get nulls.
@@ -50,7 +59,8 @@ class Align:
         are used unchanged.
         ``alignment`` is s(I, T), a cosine in fp32, -1 to 1. ``shuffled_alignment`` is the score of a
         mismatched pair: the cosine with the caption of ``find_strangers``, null if there is none. It is the
-        only column that depends on the other rows, and it is written to no file.
+        only column that depends on the other rows, and it is written to no file. The user's scorers add
+        their columns.
         """
         valid_N = np.array([status == OK for status in table[STATUS].to_pylist()], dtype=bool)
         image_BD = self._embed_images(table, valid_N)
@@ -68,6 +78,7 @@ class Align:
             SHUFFLED_ALIGNMENT: _scatter(shuffled_B, has_stranger_N),
             IMAGE_EMBEDDING: self._scatter_embeddings(image_BD, valid_N),
         }
+        columns |= self.own(self._list_arrays(table, valid_N, image_BD, text_BD), valid_N)
         spent = [name for name in (PIXELS, TOKENS) if name in table.column_names]
         return add_columns(table.drop_columns(spent), columns)
 
@@ -81,6 +92,21 @@ class Align:
         first_U, which_B = find_distinct(_take(table[IMAGE_SHA256], valid_N))
         pixels_UM = pixels_BM[first_U]
         return self.clip.embed_pixels(pixels_UM.reshape(-1, image.height, image.width, 3))[which_B]
+
+    def _list_arrays(
+        self, table: pa.Table, valid_N: np.ndarray, image_BD: torch.Tensor, text_BD: torch.Tensor
+    ) -> dict[str, Any]:
+        """Return what the user's scorers need of the usable rows."""
+        arrays: dict[str, Any] = {}
+        if own_scorers.PIXELS in self.own.needs:
+            image = self.spec.image
+            pixels_BM = to_matrix(table[PIXELS])[valid_N]
+            arrays[own_scorers.PIXELS] = pixels_BM.reshape(-1, image.height, image.width, 3)
+        if self.own.needs:
+            arrays[own_scorers.CAPTIONS] = _take(table[CAPTION], valid_N)
+            arrays[own_scorers.IMAGE_EMBEDDINGS] = image_BD.float().numpy()
+            arrays[own_scorers.TEXT_EMBEDDINGS] = text_BD.float().numpy()
+        return arrays
 
     def _scatter_embeddings(self, image_BD: torch.Tensor, valid_N: np.ndarray) -> pa.FixedSizeListArray:
         embedding_ND = np.zeros((len(valid_N), self.spec.embedding_dim), self.embedding_dtype)

@@ -19,6 +19,7 @@ from raycomp.curate.exclusion import fingerprint_filter
 from raycomp.curate.marks import check_markers, mark_rows, pair_marks
 from raycomp.curate.materialize import materialize
 from raycomp.curate.measures import check_own_columns
+from raycomp.curate.own_scorers import check_scorers, fingerprint_scorers
 from raycomp.curate.plan import plan
 from raycomp.curate.pool import check_pool
 from raycomp.curate.publish import check_scorer, describe_coverage, draw_report
@@ -114,6 +115,7 @@ def _open_input(config: CurateConfig, out: str) -> tuple[list[ShardPath], Scorer
     shards = expand_input(config.input, config.prepare.stored_embeddings, config.columns)
     check_shards_of_runs(shards)
     check_extra_columns(config.extra_columns)
+    check_scorers(config.scorers, config.extra_columns, config.prepare.stored_embeddings is not None)
     check_own_columns(config)
     check_markers(config, shards)
     check_writable(out)  # before a model is loaded
@@ -239,6 +241,7 @@ def _fingerprint(config: CurateConfig, shards: list[ShardPath]) -> dict[str, Any
         NonceMaker(load_tokens(config.scorer), config.nonce.seed, config.scorer.model)
     return {
         **fingerprint_own("rule", config.select.rule),
+        **fingerprint_scorers(config.scorers),
         **fingerprint_filter(config.filter),
         **fingerprint_index(config.decontaminate),
         "input": digest(fingerprint_shards(shards)),

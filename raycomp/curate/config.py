@@ -270,6 +270,9 @@ class CurateConfig:
     cluster: ClusterConfig = field(default_factory=ClusterConfig, metadata=FREE | SELECT)
     extra_columns: tuple[str, ...] = ()
     """Fields of the samples' json to copy into scores/, as text (values that are not text as json)."""
+    scorers: tuple[str, ...] = field(default=(), metadata=CODE)
+    """Your own scorers, FILE.py:CLASS, in the pass that computes alignment; their columns are in scores/. See
+    docs/howto/scorer.md."""
     materialize: bool | None = field(default=None, metadata=SELECT)
     """Write the kept samples as shards; none = yes for local output, no for output in a store and for stored
     embeddings."""

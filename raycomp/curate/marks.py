@@ -21,6 +21,7 @@ from raycomp.curate.exclusion import load_exclusion
 from raycomp.curate.filters import check_types, load_condition
 from raycomp.curate.metadata import METADATA, name_types
 from raycomp.curate.near import find_groups
+from raycomp.curate.own_scorers import list_own_columns
 from raycomp.curate.scored import Marker, ScoresFile
 from raycomp.data.folder import Folder
 from raycomp.data.manifest import check_results
@@ -74,7 +75,9 @@ def check_markers(config: CurateConfig, shards: Sequence[ShardPath]) -> None:
     if config.decontaminate.index is not None:
         load_contamination(config.decontaminate, shards)
     if chosen.where is not None or chosen.join is not None:
-        scores = scores_schema(aligned_schema(1, "float32", config.extra_columns))
+        scores = scores_schema(
+            aligned_schema(1, "float32", config.extra_columns, list_own_columns(config.scorers))
+        )
         first = pa.concat_tables(islice(read_shard(shards[0], _ROWS), 1))
         kinds = name_types(json.loads(text) for text in first[JSON].to_pylist() if text)
         check_types(load_condition(chosen, scores, kinds), scores, kinds)

@@ -12,6 +12,7 @@ from raycomp.config.own_code import call_own, is_own, load_own
 from raycomp.core.attribution import aggregate_drops, drop_per_displacement
 from raycomp.core.selection import parse_uids
 from raycomp.curate.config import CurateConfig, SelectionRule
+from raycomp.curate.own_scorers import list_own_columns
 from raycomp.curate.rules import DISPLACEMENT, NUM_PHRASES, NUM_WORDS, OPTION, PAS, find_parameters, find_rule
 from raycomp.data.parquet import count_caption_words
 from raycomp.schema import aligned_schema, scores_schema
@@ -142,7 +143,9 @@ def check_own_columns(config: CurateConfig) -> None:
     """Raise ValueError if a parameter of the user's rule is not a column of scores/."""
     if not is_own(config.select.rule):
         return
-    known = [*scores_schema(aligned_schema(1, "float32", config.extra_columns), with_content=True).names]
+    own = list_own_columns(config.scorers)
+    aligned = aligned_schema(1, "float32", config.extra_columns, own)
+    known = [*scores_schema(aligned, with_content=True).names]
     known += [PAS, NUM_WORDS, NUM_PHRASES, DISPLACEMENT]
     for name in find_parameters(config.select.rule):
         said = f"{OPTION}={config.select.rule}: parameter"

@@ -19,6 +19,7 @@ from raycomp.curate.config import CurateConfig, SelectionRule, find_pool_selecti
 from raycomp.curate.dedupe import mark_duplicates
 from raycomp.curate.marks import mark_rows, pair_marks
 from raycomp.curate.metadata import write_metadata
+from raycomp.curate.own_scorers import list_own_columns
 from raycomp.curate.prepare import load_measures
 from raycomp.curate.scored import ScoresFile
 from raycomp.curate.select import Gates
@@ -97,7 +98,8 @@ class Scoring:
     @property
     def _scored_schema(self) -> pa.Schema:
         scorer = self.config.scorer
-        return aligned_schema(self.spec.embedding_dim, scorer.embedding_dtype, self.config.extra_columns)
+        own = list_own_columns(self.config.scorers)
+        return aligned_schema(self.spec.embedding_dim, scorer.embedding_dtype, self.config.extra_columns, own)
 
     @property
     def with_content(self) -> bool:

@@ -25,7 +25,7 @@ def align_stages(config: CurateConfig, spec: ScorerSpec) -> tuple[Stage, Stage]:
         extra_columns=config.extra_columns,
         fast_decode=config.prepare.fast_decode,
     )
-    align = partial(_load_align, config.scorer, spec)
+    align = partial(_load_align, config.scorer, spec, config.scorers)
     return (
         Stage("decode", "makes pixels and tokens", CPUS, decode, in_threads=True),
         Stage("align", "embeds images and captions, on the scorers", SCORERS, align),
@@ -49,10 +49,12 @@ def attribute_stages(config: CurateConfig) -> tuple[Stage, Stage]:
 
 
 # Only a process that scores imports torch.
-def _load_align(config: ScorerConfig, spec: ScorerSpec, num_threads: int | None = None) -> "Align":
+def _load_align(
+    config: ScorerConfig, spec: ScorerSpec, scorers: tuple[str, ...], num_threads: int | None = None
+) -> "Align":
     from raycomp.curate.align import Align
 
-    return Align(config, spec, num_threads)
+    return Align(config, spec, num_threads, scorers)
 
 
 def _load_attribute(config: ScorerConfig, num_threads: int | None = None) -> "Attribute":

@@ -197,6 +197,19 @@ def test_samples_are_looked_at(many, runner, read, tmp_path, monkeypatch):
     assert len(pq.read_table("out/rows.parquet")) == 24
 
 
+def test_samples_are_rated(many, runner, read, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("shards").symlink_to(many / "shards")
+    Path("ratings.csv").write_text(
+        "\n".join(["key,rating", *(f"{i:03d},{1 + 9 * (i % 2)}" for i in range(24))])
+    )
+    run_page(ROOT / "docs/howto/scorer.md", runner.run, read=read)
+    rows = pq.read_table("out/rated/scores").to_pylist()
+    above = [row["key"] for row in rows if row["aesthetic"] > 5]
+    assert 0 < len(above) < 24 and sum(int(key) % 2 for key in above) > len(above) / 2
+    assert json.loads(Path("out/fine/run.json").read_text())["funnel"]["corpus"] == len(above)
+
+
 def test_test_samples_are_left_out(many, runner, read, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("shards").symlink_to(many / "shards")
