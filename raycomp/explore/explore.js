@@ -171,7 +171,10 @@ function makeCaption(card) {
   return make("p", { className: "caption", dir: "auto" }, ...parts);
 }
 
-const line = (name, value) => make("p", { className: "score" }, make("span", {}, name), make("b", {}, value));
+function line(name, value) {
+  const isNumber = typeof value === "string" && value.length < 12 && value !== "" && !Number.isNaN(Number(value));
+  return make("p", { className: "score" }, make("span", {}, name), make("b", { className: isNumber ? "number" : "" }, value));
+}
 
 function makePhoto(card) {
   const photo = make("div", { className: "photo" });
@@ -390,6 +393,7 @@ async function start() {
   columns = Object.fromEntries(Object.entries(encoded).map(([name, text]) => [name, decode(text, kinds[name] ?? Float32Array)]));
   ticks = readTicks();
   makeForm();
+  at("panel").open = matchMedia("(min-width: 1081px)").matches;
   keepTicks();
   addEventListener("hashchange", update);
   at("work").hidden = false;

@@ -68,8 +68,8 @@ def _encode_names(column: pa.ChunkedArray) -> tuple[list[list[Any]], np.ndarray]
 
 def _number_groups(column: pa.ChunkedArray) -> np.ndarray:
     """Return the number of each row's group of near-duplicates, from 1; 0 for none, uint32 [M]."""
-    dense = pc.rank(column, "ascending", null_placement="at_end", tiebreaker="dense").to_numpy()
-    return np.where(column.is_valid().to_numpy(), dense, 0).astype("<u4")
+    number = column.combine_chunks().dictionary_encode().indices
+    return (pc.fill_null(number, -1).to_numpy() + 1).astype("<u4")
 
 
 def _write_words(parts: Sequence[Indexed], folder: Folder) -> int:

@@ -25,6 +25,7 @@ class {name}(Loss):
     "method": "from raycomp.continual.methods.finetune import Finetune as {name}",
     "select.rule": "def {name}(alignment): return alignment",
     "benchmarks": "def {name}(folder): return []",
+    "scorers": "class {name}: pass",
 }
 
 

@@ -201,7 +201,7 @@ def test_samples_are_rated(many, runner, read, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("shards").symlink_to(many / "shards")
     Path("ratings.csv").write_text(
-        "\n".join(["key,rating", *(f"{i:03d},{1 + 9 * (i % 2)}" for i in range(24))])
+        "\n".join(["key,rating", *(f"{i:03d},{1 + 8 * (i % 2)}" for i in range(24))])
     )
     run_page(ROOT / "docs/howto/scorer.md", runner.run, read=read)
     rows = pq.read_table("out/rated/scores").to_pylist()
