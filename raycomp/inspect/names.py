@@ -1,6 +1,7 @@
 """Find samples by what a person has of them: a key, a file name, a url or a caption."""
 
 import posixpath
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -45,7 +46,7 @@ def _list_ways(text: str) -> Sequence[Callable[[pa.Table], pa.ChunkedArray | pa.
     name, caption = posixpath.basename(text), normalise_caption(text)
 
     def has_name(key: str) -> bool:
-        own = posixpath.basename(key)
+        own = re.sub(r"#\d+$", "", posixpath.basename(key))  # a further caption of an image
         return name in (own, posixpath.splitext(own)[0]) or posixpath.splitext(name)[0] == own
 
     return (
