@@ -56,6 +56,8 @@ _ARGUMENTS: dict[str, dict[str, Any]] = {
     },
     "probe": {"choices": ("overlap", "composition", "theory", "pas")},
     "source": {"metavar": "DIR", "help": "a folder that a run wrote"},
+    "first": {"metavar": "A", "help": "a folder that raycomp curate or select wrote"},
+    "second": {"metavar": "B", "help": "another one, of the same rows, which is compared with A"},
     "parent": {"metavar": "DIR", "help": "a folder with runs at any depth"},
     "runs": {
         "nargs": "+",

@@ -49,6 +49,7 @@ EXCEPTIONS = {
     "evaluate": {"curate", "train"},
     "explore": {"curate"},
     "inspect": {"curate", "negatives", "probe"},
+    "lineage": {"curate", "evaluate"},
     "negatives": {"curate"},
     "probe": {"curate", "evaluate", "negatives"},
     "screen": {"curate", "train"},

@@ -17,6 +17,8 @@ FOLDERS = {
     "index-eval": "evaluate",
     "show": "inspect",
     "list": "inspect",
+    "diff": "lineage",
+    "card": "lineage",
     "explain": "inspect",
     "explore": "explore",
     "probe": "probe",

@@ -30,6 +30,7 @@ _MAIN = {
     "study": "table",
     "screen": "faults",
     "slope": "slopes",
+    "diff": "concepts",
 }
 _CHOSEN = ("curate", "select")
 _MOST_SHOWN = 20
