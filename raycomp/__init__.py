@@ -8,6 +8,7 @@ from typing import Any
 
 from raycomp.api import (
     Place,
+    card,
     explain,
     negatives_of,
     open,
@@ -44,9 +45,11 @@ __all__ = [
     "SweepConfig",
     "TrainConfig",
     "WritingConfig",
+    "card",
     "compare",
     "continual",
     "curate",
+    "diff",
     "evaluate",
     "explain",
     "explore",
@@ -96,6 +99,17 @@ def compare(*runs: Place, out: Place) -> dict[str, Any]:
 
     places = [read_place(f"run {i}", place) for i, place in enumerate(runs, 1)]
     return run(places, read_place("out", out))
+
+
+def diff(first: Place, second: Place, out: Place) -> dict[str, Any]:
+    """Compare the second curation or selection with the first into ``out``, as ``raycomp diff`` does.
+
+    Returns what run.json holds. Raises ValueError where one of them is not a finished curation or selection,
+    or they have no row in common.
+    """
+    from raycomp.lineage.diff import diff as run
+
+    return run(read_place("first", first), read_place("second", second), read_place("out", out))
 
 
 def evaluate(config: EvaluateConfig, out: Place) -> dict[str, Any]:

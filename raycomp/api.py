@@ -142,3 +142,14 @@ def publish(source: Place, out: Place) -> None:
     from raycomp.train.publish import publish as run
 
     run(read_place("source", source), read_place("out", out))
+
+
+def card(source: Place, out: Place) -> None:
+    """Write the data card and the Croissant description of the subset in ``source`` to ``out``.
+
+    As ``raycomp card`` does. Raises ValueError where ``source`` holds no finished curation or selection, its
+    files differ from what it wrote, or ``out`` has a card already.
+    """
+    from raycomp.lineage.card import card as run
+
+    run(read_place("source", source), read_place("out", out))

@@ -7,7 +7,6 @@ from typing import Any
 
 from raycomp.core.shifts import BOTH, GAINED, LOST
 from raycomp.curate.funnel import reason_words
-from raycomp.data.files import check_writable
 from raycomp.data.parquet import new_groups
 from raycomp.data.paths import absolute_uri
 from raycomp.data.runs import identify
@@ -22,22 +21,24 @@ from raycomp.lineage.sides import Side, open_side, read_outcomes
 from raycomp.lineage.tables import (
     Names,
     answer_diff,
+    list_means,
     report_concepts,
-    report_measures,
+    report_means,
     report_moves,
     report_options,
     report_rows,
+    write_means,
 )
 from raycomp.report.page import render_page
 from raycomp.run.run import Run, Say, command_line, start_run
 from raycomp.table import plain, write_csv
 from raycomp.words import OK
 
-CONCEPTS, OUTCOMES, OPTIONS, MEASURES, MOVED = (
+CONCEPTS, OUTCOMES, OPTIONS, MEANS, MOVED = (
     "concepts.csv",
     "outcomes.csv",
     "options.csv",
-    "measures.csv",
+    "means.csv",
     "moved.parquet",
 )
 
@@ -50,12 +51,11 @@ def diff(first: str, second: str, out: str, say: Say = print) -> dict[str, Any]:
     out = absolute_uri(str(out))
     config = DiffConfig(absolute_uri(first), absolute_uri(second))
     sides = open_side(config.first), open_side(config.second)
-    check_writable(out)
     joined = join_outcomes(*map(read_outcomes, sides))
     if not joined.num_shared:
         raise ValueError(f"{first} and {second}: have no uid in common; name two runs of the same input")
     rerun = command_line(shlex.join(["raycomp", "diff", config.first, config.second]), {}, out)
-    outputs = (CONCEPTS, OUTCOMES, OPTIONS, MEASURES, MOVED)
+    outputs = (CONCEPTS, OUTCOMES, OPTIONS, MEANS, MOVED)
     fingerprint = partial(_fingerprint, config)
     with start_run("diff", config, fingerprint, out, say, rerun, outputs=outputs) as run:
         if not run.is_finished:
@@ -104,7 +104,7 @@ def _write_tables(
         CONCEPTS: write_csv([Moved._fields, *moved]),
         OUTCOMES: write_csv([("first", "second", "rows"), *((*pair, count) for pair, count in moves)]),
         OPTIONS: write_csv([Difference._fields, *options]),
-        MEASURES: report_measures(changes, names).to_csv(),
+        MEANS: write_means(list_means(changes)),
     }
     for name, text in tables.items():
         run.folder.write_bytes(text.encode(), name)
@@ -173,7 +173,7 @@ def _draw(
         more=report_concepts(up, names, f"More frequent in {names[1]}"),
         less=report_concepts(down, names, f"Less frequent in {names[1]}"),
         others=report_concepts(others, names, "Did not move"),
-        measures=report_measures(changes, names),
+        means=report_means(list_means(changes), names),
         options=report_options(options, names),
         gained=changes.picks[GAINED].samples,
         lost=changes.picks[LOST].samples,

@@ -22,7 +22,10 @@ class Difference(NamedTuple):
 
 def compare_options(first: Side, second: Side) -> list[Difference]:
     """Return what differs: options by path, then version, device, and fingerprints, cut to 16 letters."""
-    return _compare(_list_options(first), _list_options(second))
+    found = _compare(_list_options(first), _list_options(second))
+    # A selection takes the rows that its curation attributed, and records no pool of its own.
+    is_selected = "select" in (first.run["kind"], second.run["kind"])
+    return [one for one in found if not (is_selected and one.what == "attribute.pool")]
 
 
 def _compare(first: dict[str, str | None], second: dict[str, str | None]) -> list[Difference]:

@@ -11,11 +11,12 @@ from raycomp.lineage.changes import MEASURES, WORDS, Changes
 from raycomp.lineage.concepts import LEAST, Moved
 from raycomp.lineage.join import ABSENT, Joined
 from raycomp.lineage.options import Difference
-from raycomp.table import Cell, Column, Estimate, Numeral, PValue, Table, number, percent
+from raycomp.table import Cell, Column, Estimate, Numeral, PValue, Table, number, percent, write_cell
 from raycomp.words import ALIGNMENT, KEPT, MEAN_PAS
 
 Names = tuple[str, str]
 _MOST_NAMED = 5
+_MEANS = ("Mean", "gained", "lost", "kept in both", "gained minus lost")
 _MEASURE_WORDS = {WORDS: "words of a caption", ALIGNMENT: "alignment", MEAN_PAS: "mean PAS"}
 
 
@@ -81,7 +82,7 @@ def report_rows(joined: Joined, names: Names) -> Table:
         (f"kept only in {names[0]} (lost)", lost),
         (f"kept only in {names[1]} (gained)", gained),
         ("kept in neither", all_rows - both - lost - gained),
-        ("of these, only in one input", sum(only)),
+        *([("in one input only, kept or not", sum(only))] if sum(only) else []),
     ]
     cells = [(name, count, Numeral(percent(count, all_rows))) for name, count in rows]
     notes = [f"All rows: {number(all_rows)} uids that {names[0]} or {names[1]} has."]
@@ -104,10 +105,10 @@ def report_moves(joined: Joined, names: Names) -> Table:
     """Return the from-to table of outcomes: rows that moved first, by number."""
     moves = sorted(joined.moves.items(), key=lambda move: (_rank_move(*move[0]), -move[1], move[0]))
     rows: list[tuple[Cell, ...]] = [
-        (_outcome(first), _outcome(second), _describe_move(first, second), count)
+        (_describe_move(first, second), _outcome(first), _outcome(second), count)
         for (first, second), count in moves
     ]
-    columns = (f"In {names[0]}", f"in {names[1]}", "change", "rows")
+    columns = ("Change", f"in {names[0]}", f"in {names[1]}", "rows")
     return Table("Outcomes", columns, rows, "The outcome of a row is kept, or the reason why it is dropped.")
 
 
@@ -156,18 +157,48 @@ def report_concepts(moved: Iterable[Moved], names: Names, title: str) -> Table:
     return Table(title, columns, rows)
 
 
-def report_measures(changes: Changes, names: Names) -> Table:
-    """Return means of caption length, alignment and PAS of gained, lost and other kept rows."""
-    rows: list[tuple[Cell, ...]] = []
+class Mean(NamedTuple):
+    """Means of one measure, with 95 % intervals by the standard error over rows."""
+
+    measure: str
+    gained: Estimate
+    lost: Estimate
+    both: Estimate
+    difference: Estimate
+    """Of gained and lost rows."""
+
+
+def list_means(changes: Changes) -> list[Mean]:
+    """Return the means of caption length, alignment and PAS."""
+    found = []
     for measure in MEASURES:
-        means = [_estimate_mean(changes, group, measure) for group in (GAINED, LOST, BOTH)]
-        rows.append((_MEASURE_WORDS[measure], *means, _subtract(means[0], means[1])))
-    columns = ("Mean", Column("gained"), Column("lost"), Column("kept in both"), Column("gained - lost"))
+        gained, lost, both = (_estimate_mean(changes, group, measure) for group in (GAINED, LOST, BOTH))
+        found.append(Mean(_MEASURE_WORDS[measure], gained, lost, both, _subtract(gained, lost)))
+    return found
+
+
+def report_means(means: Sequence[Mean], names: Names) -> Table:
+    """Return them as a table of the page."""
+    rows = [
+        (
+            one.measure,
+            *(
+                Numeral(write_cell(value, 1 if one.measure == _MEASURE_WORDS[WORDS] else 4))
+                for value in one[1:]
+            ),
+        )
+        for one in means
+    ]
     note = (
         "95 % intervals, by the standard error over rows. Alignments of gained rows are those of "
         f"{names[1]}, of other rows those of {names[0]}. PAS is of rows that have one."
     )
-    return Table("Gained and lost rows", columns, rows, note)
+    return Table("Means of gained and lost rows", _MEANS, rows, note)
+
+
+def write_means(means: Sequence[Mean]) -> str:
+    """Return them as CSV, an interval's ends in columns of their own."""
+    return Table("", _MEANS, means).to_csv()
 
 
 def _estimate_mean(changes: Changes, group: int, measure: str) -> Estimate:

@@ -1,0 +1,92 @@
+"""The test of shares in two subsets: against a loop over rows, its limits, and its rate of false alarms."""
+
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from raycomp.core.contrasts import holm
+from raycomp.core.shifts import BOTH, GAINED, LOST, find_shifts
+
+
+def count(has_NV: np.ndarray, first_N: np.ndarray, second_N: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    groups = {BOTH: first_N & second_N, LOST: first_N & ~second_N, GAINED: second_N & ~first_N}
+    return (
+        np.array([has_NV[groups[group]].sum(0) for group in range(3)]),
+        np.array([groups[group].sum() for group in range(3)]),
+    )
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_it_is_the_sum_over_rows(seed):
+    rng = np.random.default_rng(seed)
+    has_NV = rng.random((300, 5)) < rng.random(5)
+    first_N, second_N = rng.random(300) < 0.6, rng.random(300) < 0.3 + 0.1 * seed
+    found = find_shifts(*count(has_NV, first_N, second_N))
+    for v in range(5):
+        first = has_NV[first_N, v].mean()
+        second = has_NV[second_N, v].mean()
+        common = (has_NV[first_N, v].sum() + has_NV[second_N, v].sum()) / (first_N.sum() + second_N.sum())
+        squares = expected = 0.0
+        for row in range(300):
+            weight = second_N[row] / second_N.sum() - first_N[row] / first_N.sum()
+            squares += weight**2 * (has_NV[row, v] - common) ** 2
+            expected += weight**2 * common * (1 - common)
+        error = math.sqrt(max(squares, expected))
+        assert found.first[v] == pytest.approx(first) and found.second[v] == pytest.approx(second)
+        assert found.difference[v] == pytest.approx(second - first)
+        assert found.high[v] - found.low[v] == pytest.approx(2 * 1.959963984540054 * error)
+        assert found.p[v] == pytest.approx(2 * stats.norm.sf(abs(second - first) / error))
+
+
+def test_a_rare_word_in_subsets_of_one_size_is_mcnemars():
+    count_3V = np.array([[50], [12], [30]])
+    found = find_shifts(count_3V, np.array([10**7, 10**5, 10**5]))
+    assert found.p[0] == pytest.approx(2 * stats.norm.sf(18 / math.sqrt(42)), rel=1e-3)
+
+
+def test_a_part_of_the_first_compares_lost_rows_with_kept_ones():
+    """Where half is dropped, z is that of two proportions with a pooled variance."""
+    found = find_shifts(np.array([[300], [200], [0]]), np.array([1000, 1000, 0]))
+    z = (0.3 - 0.2) / math.sqrt(0.25 * 0.75 * 2 / 1000)
+    assert -stats.norm.ppf(found.p[0] / 2) == pytest.approx(z, rel=0.06)
+    assert found.difference[0] == pytest.approx(0.05)
+
+
+def test_no_changed_row_is_no_change():
+    found = find_shifts(np.array([[5, 0], [0, 0], [0, 0]]), np.array([9, 0, 0]))
+    assert (found.p == 1).all() and (found.difference == 0).all()
+    empty = find_shifts(np.array([[0], [3], [0]]), np.array([0, 9, 0]))
+    assert np.isnan(empty.difference).all() and (empty.p == 1).all()
+
+
+@pytest.mark.parametrize("shares", [(0.5, 0.5), (0.6, 0.3)])
+def test_random_subsets_give_about_alpha_before_the_correction_and_none_after(shares):
+    """Words of all frequencies; about 5 % have p < 0.05, and Holm's correction leaves none."""
+    rng = np.random.default_rng(3)
+    below, tested, left = 0, 0, 0
+    for _ in range(20):
+        has_NV = rng.random((2000, 200)) < rng.uniform(0.02, 0.5, 200)
+        first_N, second_N = (rng.random(2000) < share for share in shares)
+        p = find_shifts(*count(has_NV, first_N, second_N)).p
+        below, tested = below + int((p < 0.05).sum()), tested + len(p)
+        left += any(one < 0.05 for one in holm(p.tolist()))
+    assert 0.035 < below / tested < 0.06
+    assert left <= 3
+
+
+def test_rows_kept_in_both_do_not_make_a_changed_word_significant():
+    """Changed rows have other words than the rest; gained and lost ones have the same."""
+    rng = np.random.default_rng(5)
+    p = []
+    for _ in range(400):
+        lost, gained = rng.binomial(200, 0.3, 2)
+        p.append(find_shifts(np.array([[0], [lost], [gained]]), np.array([20_000, 200, 200])).p[0])
+    assert np.mean(np.array(p) < 0.05) < 0.07
+
+
+def test_planted_few_rows_give_no_smaller_p_than_an_exact_test():
+    """A word of which none of ten is left: not below Fisher's p by more than rounding."""
+    found = find_shifts(np.array([[0], [10], [0]]), np.array([500, 500, 0]))
+    assert found.p[0] >= stats.fisher_exact([[10, 490], [0, 500]]).pvalue * 0.5
