@@ -13,6 +13,7 @@ from raycomp.words import CAPTION, KEY, UID
 
 TODO = "TODO by the publisher"
 TABLE, ROWS = "kept.parquet", "rows"
+IMAGES, CAPTIONS = "image-files", "caption-files"
 _CONTEXT = {
     "@language": "en",
     "@vocab": "https://schema.org/",
@@ -82,7 +83,7 @@ def describe(
     if shards:
         tars = [_describe_file(posixpath.basename(n), n, file, "application/x-tar") for n, file in shards]
         files += [*tars, *_describe_members([tar["@id"] for tar in tars])]
-        sets.append(_describe_pairs())
+        sets += _describe_samples()
     return {
         "@context": _CONTEXT,
         "@type": "sc:Dataset",
@@ -135,7 +136,7 @@ def _describe_kept() -> dict[str, Any]:
 def _describe_members(tars: Sequence[str]) -> list[dict[str, Any]]:
     """Return the sets of files in the shards: images, and texts."""
     within = [{"@id": tar} for tar in tars]
-    sets = {"images": ("image/*", [f"*.{end}" for end in _IMAGES]), "captions": ("text/plain", ["*.txt"])}
+    sets = {IMAGES: ("image/*", [f"*.{end}" for end in _IMAGES]), CAPTIONS: ("text/plain", ["*.txt"])}
     return [
         {
             "@type": "cr:FileSet",
@@ -149,28 +150,36 @@ def _describe_members(tars: Sequence[str]) -> list[dict[str, Any]]:
     ]
 
 
-def _describe_pairs() -> dict[str, Any]:
-    """Return the record set of the shards: image and caption, joined by the name of their members."""
-    stem = {"regex": r"^(.+)\.\w+$"}
-    of_image, of_caption = (
-        {"fileSet": {"@id": name}, "extract": {"fileProperty": "filename"}, "transform": stem}
-        for name in ("images", "captions")
-    )
-    image = {"fileSet": {"@id": "images"}, "extract": {"fileProperty": "content"}}
-    caption = {"fileSet": {"@id": "captions"}, "extract": {"fileProperty": "content"}}
+def _describe_samples() -> list[dict[str, Any]]:
+    """Return the record sets of the shards' images and captions, each with the key of its sample.
+
+    They are two, to be joined by key: mlcroissant 1.1 does not join two sets of files by parts of names.
+    """
     said = "The name of the sample in its shard: the row's uid, a hyphen and a number."
-    return {
-        "@type": "cr:RecordSet",
-        "@id": "pairs",
-        "name": "pairs",
-        "description": "The samples of the shards.",
-        "key": {"@id": f"pairs/{KEY}"},
-        "field": [
-            _describe_field("pairs", KEY, said, "sc:Text", of_image) | {"references": of_caption},
-            _describe_field("pairs", "image", "The image.", "sc:ImageObject", image),
-            _describe_field("pairs", CAPTION, "The caption.", "sc:Text", caption),
-        ],
-    }
+    found = []
+    for name, files, field, kind in (
+        ("images", IMAGES, "image", "sc:ImageObject"),
+        ("captions", CAPTIONS, CAPTION, "sc:Text"),
+    ):
+        key, content = (
+            {"fileSet": {"@id": files}, "extract": {"fileProperty": one}} for one in ("filename", "content")
+        )
+        key["transform"] = {"regex": r"^(.+)\.\w+$"}
+        fields = [
+            _describe_field(name, KEY, said, "sc:Text", key),
+            _describe_field(name, field, f"The {field} of the sample.", kind, content),
+        ]
+        found.append(
+            {
+                "@type": "cr:RecordSet",
+                "@id": name,
+                "name": name,
+                "description": f"The {name} of the shards.",
+                "key": {"@id": f"{name}/{KEY}"},
+                "field": fields,
+            }
+        )
+    return found
 
 
 def _describe_field(within: str, name: str, said: str, kind: str, source: dict[str, Any]) -> dict[str, Any]:
