@@ -45,10 +45,12 @@ def list_all(folder: Path) -> dict[str, float]:
 
 
 def test_every_command_is_checked_and_writes_nothing(inputs, tmp_path, curated, capsys):
-    """``compare`` and ``publish`` need runs of other commands: see their own tests."""
+    """These need runs of other commands: see their own tests."""
     assert {name for name, one in cli.COMMANDS.items() if "--out" in one.arguments} == {
         *inputs,
+        "card",
         "compare",
+        "diff",
         "publish",
     }
     before = list_all(tmp_path) | list_all(curated[1])

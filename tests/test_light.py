@@ -113,6 +113,8 @@ def refused_anywhere(folder: Path) -> list[list[str]]:
         "show": [["nowhere"], ["empty"]],
         "list": [["nowhere"], ["empty"]],
         "explain": [["nowhere", "0" * 32], ["empty", "0" * 32]],
+        "diff": [["nowhere", "empty", "--out", "out"]],
+        "card": [["nowhere", "--out", "out"], ["empty", "--out", "out"]],
         "explore": [["nowhere", "--out", "out"], ["empty", "--atlas", "rows.parquet"], ["empty"]],
         "probe": [
             ["overlap", "--set", "input=nowhere", "--out", "out"],

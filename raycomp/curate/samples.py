@@ -121,20 +121,20 @@ def _short(text: str | None) -> str | None:
 
 @dataclass(frozen=True)
 class WordCounts:
-    """Counts of the ``limit`` most common words.
+    """Counts of the ``limit`` most common words, or other values that can be sorted.
 
     Exact, and independent of the merge order, while at most ``limit`` different words have occurred.
     Afterwards ``most_lost`` > 0 bounds the error of a count.
     """
 
     limit: int
-    counts: Counter[str]
+    counts: Counter[Any]
     total: int
     """All words counted, pruned ones included."""
     most_lost: int = 0
 
     @classmethod
-    def of(cls, limit: int, words: Iterable[str]) -> "WordCounts":
+    def of(cls, limit: int, words: Iterable[Any]) -> "WordCounts":
         counts = Counter(words)
         return cls(limit, counts, counts.total())._prune()
 

@@ -55,17 +55,13 @@ def rank_concepts(changes: Changes) -> list[Moved]:
     at_V = np.flatnonzero(_has_enough(count_3V, size_3))
     found = find_shifts(count_3V[:, at_V], size_3)
     p_V = [float(p) for p in found.p]
-    lines = [
-        Moved(
-            names[v][1],
-            names[v][0],
-            *(float(part[i]) for part in found[:5]),
-            *(int(count_3V[group, v]) for group in (BOTH, LOST, GAINED)),
-            p_V[i],
-            adjusted,
-        )
-        for i, (v, adjusted) in enumerate(zip(at_V.tolist(), holm(p_V), strict=True))
-    ]
+    lines = []
+    for i, (v, adjusted) in enumerate(zip(at_V.tolist(), holm(p_V), strict=True)):
+        kind, concept = names[v]
+        first, second, difference, low, high = (float(part[i]) for part in found[:5])
+        both, lost, gained = (int(count_3V[group, v]) for group in (BOTH, LOST, GAINED))
+        counted = both, lost, gained, p_V[i], adjusted
+        lines.append(Moved(concept, kind, first, second, difference, low, high, *counted))
     return sorted(lines, key=lambda line: (line.p, -abs(line.difference), line.type, line.concept))
 
 

@@ -75,8 +75,8 @@ def read_outcomes(side: Side) -> Outcomes:
         codes.append(code_V[which_N])
         alignments.append(table[ALIGNMENT].to_numpy().astype(np.float32))
     sizes = tuple(map(len, keys[1:]))
-    whole = (np.concatenate(parts) for parts in (keys, codes, alignments))
-    return Outcomes(*whole, tuple(places), sizes)
+    key_N, code_N, alignment_N = map(np.concatenate, (keys, codes, alignments))
+    return Outcomes(key_N, code_N, alignment_N, tuple(places), sizes)
 
 
 def judge_files(side: Side, columns: tuple[str, ...] = ()) -> Iterator[tuple[np.ndarray, pa.Table]]:

@@ -1,4 +1,4 @@
-"""What a card says of a subset's rows, read from the scores file by file."""
+"""The rows of a subset for its card, read from the scores file by file."""
 
 from collections import Counter
 from dataclasses import dataclass, field
