@@ -18,6 +18,7 @@ from raycomp.api import (
     score,
     show,
 )
+from raycomp.audit.config import AuditConfig
 from raycomp.config import ScorerConfig, override, override_all
 from raycomp.continual.config import ContinualConfig
 from raycomp.curate.config import AttributeConfig, CurateConfig
@@ -35,6 +36,7 @@ deferred.install()
 # ``raycomp.curate`` is the function; ``from raycomp.curate import command`` imports a module of the folder.
 __all__ = [
     "AttributeConfig",
+    "AuditConfig",
     "ContinualConfig",
     "CurateConfig",
     "EvaluateConfig",
@@ -45,6 +47,7 @@ __all__ = [
     "SweepConfig",
     "TrainConfig",
     "WritingConfig",
+    "audit",
     "card",
     "compare",
     "continual",
@@ -66,6 +69,16 @@ __all__ = [
     "sweep",
     "train",
 ]
+
+
+def audit(config: AuditConfig, out: Place) -> dict[str, Any]:
+    """Audit ``config.input`` into ``out``, as ``raycomp audit`` does; return what run.json holds.
+
+    Raises ValueError for errors that the caller can fix.
+    """
+    from raycomp.audit.command import audit as run
+
+    return run(config, read_place("out", out))
 
 
 def curate(config: CurateConfig, out: Place) -> dict[str, Any]:

@@ -25,6 +25,7 @@ def inputs(tmp_path, tiny_scorer, curated) -> dict[str, list[str]]:
     scorer = [f"scorer.model={tiny_scorer.model}", f"scorer.weights={tiny_scorer.weights}"]
     options = {
         "curate": [f"input={shards}", *scorer],
+        "audit": [f"input={shards}"],
         "negatives": [f"input={tmp_path}/captions.parquet", "negatives.rank=false"],
         "train": [f"input={shards}", *model, "train.steps=4", "train.batch_size=4"],
         "evaluate": ["benchmarks=retrieval", f"retrieval.input={tmp_path}/pairs", *model],

@@ -85,6 +85,7 @@ def refused_anywhere(folder: Path) -> list[list[str]]:
             ["--set", "align.keep=2", "--out", "out"],
             ["--set", "align.kep=0.5", "--out", "out"],
         ],
+        "audit": [["--set", "input=nowhere", "--out", "out"], ["--set", "dark=2", "--out", "out"]],
         "select": [["nowhere", "--out", "out"], ["empty", "--set", "align.keep=2", "--out", "out"]],
         "negatives": [
             ["--set", "input=nowhere", "--out", "out"],

@@ -6,6 +6,7 @@ from typing import Any
 
 # Every command, in the order of ``raycomp --help``, and the folder whose ``COMMANDS`` holds it.
 FOLDERS = {
+    "audit": "audit",
     "curate": "curate",
     "select": "curate",
     "negatives": "negatives",

@@ -113,7 +113,7 @@ def _write_keys(numbered: tuple[int, ScoresFile], rule: str, num_buckets: int, w
     """Write the keys of a file's rows by bucket; return the buckets' edges, [B + 1]."""
     ordinal, file = numbered
     table = load_rows(file, [_KEYS[rule]])
-    keys = [None if value is None else _name_key(rule, value) for value in table[_KEYS[rule]].to_pylist()]
+    keys = [None if value is None else name_key(rule, value) for value in table[_KEYS[rule]].to_pylist()]
     row_M = np.flatnonzero([key is not None for key in keys])
     entries = np.empty(len(row_M), _ENTRY)
     entries["key"] = [keys[row] for row in row_M]
@@ -124,7 +124,7 @@ def _write_keys(numbered: tuple[int, ScoresFile], rule: str, num_buckets: int, w
     return np.searchsorted(bucket_M[order_M], np.arange(num_buckets + 1))
 
 
-def _name_key(rule: str, value: Any) -> bytes | None:
+def name_key(rule: str, value: Any) -> bytes | None:
     """Return 16 bytes by which rows are compared, None where a value says nothing."""
     if rule == PERCEPTUAL:
         value = int(value)

@@ -197,6 +197,13 @@ def test_samples_are_looked_at(many, runner, read, tmp_path, monkeypatch):
     assert len(pq.read_table("out/rows.parquet")) == 24
 
 
+def test_a_data_set_is_audited(many, runner, read, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("shards").symlink_to(many / "shards")
+    run_page(ROOT / "docs/howto/audit.md", runner.run, read=read)
+    assert json.loads(Path("out/scored/run.json").read_text())["funnel"]["read"] == 24
+
+
 def test_two_subsets_are_compared(many, runner, read, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("shards").symlink_to(many / "shards")
