@@ -24,39 +24,26 @@ from raycomp.data.parquet import new_groups, read_columns
 from raycomp.data.paths import ShardPath
 from raycomp.data.reader import read_shard
 from raycomp.models.spec import ScorerSpec
-from raycomp.schema import CAPTION_SCHEMA, PICTURE_SCHEMA
+from raycomp.schema import aligned_schema
 from raycomp.words import (
+    ALIGNMENT,
     CAPTION,
+    CAPTION_LANGUAGE,
+    IMAGE_EMBEDDING,
     IMAGE_SHA256,
-    KEY,
     OK,
-    ORIGINAL_HEIGHT,
-    ORIGINAL_WIDTH,
     PIXELS,
     PIXELS_HASH,
-    POSITION,
-    SHARD,
     STATUS,
     UID,
-    URL,
 )
 
 ROWS = "rows"
 _SAMPLED_CAPTIONS = 100_000
 _BLOCK_ROWS = 256
+# The columns of scores/ that need no model.
 SCHEMA = pa.schema(
-    [
-        *((name, pa.string()) for name in (UID, KEY, SHARD)),
-        (POSITION, pa.int32()),
-        (URL, pa.string()),
-        (IMAGE_SHA256, pa.string()),
-        (ORIGINAL_WIDTH, pa.int32()),
-        (ORIGINAL_HEIGHT, pa.int32()),
-        *PICTURE_SCHEMA,
-        (CAPTION, pa.string()),
-        *CAPTION_SCHEMA,
-        (STATUS, pa.string()),
-    ]
+    [one for one in aligned_schema(1, "float32") if one.name not in (ALIGNMENT, IMAGE_EMBEDDING)]
 )
 KEYS = {"exact": IMAGE_SHA256, "pixels": PIXELS_HASH, "captions": CAPTION}
 
@@ -85,7 +72,7 @@ def measure_shard(
             table = work(block).drop_columns([PIXELS, TOKENS]).select(SCHEMA.names)
             write(table)
             statuses.update(table[STATUS].to_pylist())
-            languages.update(_usable(table)["caption_language"].to_pylist())
+            languages.update(_usable(table)[CAPTION_LANGUAGE].to_pylist())
     return statuses, languages
 
 
