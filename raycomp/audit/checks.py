@@ -13,6 +13,7 @@ from raycomp.audit.config import AuditConfig
 LEAST_CAPTIONS = 10
 _PHRASE = "phrase: "
 _LENGTHS = range(2, 7)
+_WITHIN = 0.8
 
 
 class Check(NamedTuple):
@@ -42,10 +43,7 @@ def list_checks(config: AuditConfig, language: str | None, phrases: Sequence[str
         Check("dark pictures", f"brightness >= {config.dark:g}"),
         Check("bright pictures", f"brightness <= {config.bright:g}"),
         Check("pictures of one colour", f"sharpness >= {config.flat:g}"),
-        Check(
-            "blurred pictures",
-            f"sharpness < {config.flat:g} OR sharpness >= {config.blurred:g}",
-        ),
+        Check("blurred pictures", f"sharpness < {config.flat:g} OR sharpness >= {config.blurred:g}"),
         Check("grey pictures", f"colourfulness >= {config.grey:g}"),
         Check("small pictures", f"least(width, height) >= {config.side}"),
         Check("long pictures", f"aspect >= {low} AND aspect <= {high}"),
@@ -82,20 +80,20 @@ def find_phrases(captions: Iterable[str], share: float, most: int) -> list[str]:
     for caption in captions:
         words = caption.lower().split()
         num += 1
-        counts.update(
-            {" ".join(words[at : at + size]) for size in _LENGTHS for at in range(len(words) - size + 1)}
-        )
+        counts.update(_list_parts(words))
     least = max(LEAST_CAPTIONS, share * num)
     frequent = {text: count for text, count in counts.items() if count >= least and _says_something(text)}
     within: set[str] = set()
     for text, count in frequent.items():
-        words = text.split()
-        parts = {" ".join(words[a:b]) for a in range(len(words)) for b in range(a + 2, len(words) + 1)} - {
-            text
-        }
-        within.update(part for part in parts if count >= 0.8 * frequent.get(part, count + 1e9))
+        parts = (_list_parts(text.split()) - {text}) & frequent.keys()
+        within.update(part for part in parts if count >= _WITHIN * frequent[part])
     ranked = sorted(frequent.items(), key=lambda item: (-item[1], -len(item[0]), item[0]))
     return [text for text, _ in ranked if text not in within][:most]
+
+
+def _list_parts(words: Sequence[str]) -> set[str]:
+    """Return the phrases of two to six words."""
+    return {" ".join(words[at : at + size]) for size in _LENGTHS for at in range(len(words) - size + 1)}
 
 
 def _says_something(text: str) -> bool:

@@ -19,7 +19,7 @@ from raycomp.curate.config import SelectionRule
 from raycomp.curate.measures import Corpus, check_scores, corpus_columns, read_corpus, take_columns
 from raycomp.curate.rules import PAS
 from raycomp.curate.scored import ScoresFile
-from raycomp.curate.select import Gates, cut_gates, enters_attribute, judge_table
+from raycomp.curate.select import Gates, cut_gates, enters_attribute, judge_file, judge_table
 from raycomp.data.arrow import add_columns
 from raycomp.data.datacomp import write_subset
 from raycomp.data.folder import Folder
@@ -182,8 +182,7 @@ def _write_kept(
     """
     file, part = job
     kept = [KEY, SHARD, POSITION, IMAGE_SHA256, CAPTION, MEAN_PAS]
-    table = file.read(list(dict.fromkeys([*corpus_columns(selection, True), *kept])))
-    reason_N, score_N = judge_table(take_columns(table, selection, True), selection, gates)
+    table, reason_N, score_N = judge_file(file, selection, gates, kept)
     if moments is not None:
         score_N = normalise_scores(score_N, moments.mean, moments.std)
     table = table.append_column(SCORE, pa.array(score_N)).filter(pa.array(reason_N == KEPT))

@@ -15,10 +15,9 @@ from raycomp.core.metrics import auc
 from raycomp.curate.choose import Chosen
 from raycomp.curate.config import SelectionRule
 from raycomp.curate.funnel import make_funnel
-from raycomp.curate.measures import corpus_columns, take_columns
 from raycomp.curate.page import render_curate
 from raycomp.curate.scored import ScoresFile
-from raycomp.curate.select import Gates, describe_duplicates, judge_table
+from raycomp.curate.select import Gates, describe_duplicates, judge_file
 from raycomp.curate.summary import Summary, choose_shown, merge, summarise
 from raycomp.data.arrow import FAULTS, SHUFFLED_ALIGNMENT
 from raycomp.data.parquet import read_columns
@@ -143,9 +142,7 @@ def check_scorer(stats: Stats) -> dict[str, Any] | None:
 
 def summarise_scores(file: ScoresFile, selection: SelectionRule, gates: Gates) -> Summary:
     """Return the summary of one scores file; its samples are drawn independently of those of a rule."""
-    wanted = corpus_columns(selection, with_attribute=True)
-    table = file.read(list(dict.fromkeys([*_COLUMNS, *wanted])))
-    reason_N, score_N = judge_table(take_columns(table, selection, with_attribute=True), selection, gates)
+    table, reason_N, score_N = judge_file(file, selection, gates, _COLUMNS)
     return summarise(table, reason_N, score_N, ~selection.seed)
 
 

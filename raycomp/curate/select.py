@@ -34,7 +34,7 @@ from raycomp.core.selection import (
     random_scores,
 )
 from raycomp.curate.config import SelectionRule
-from raycomp.curate.measures import Corpus, read_corpus
+from raycomp.curate.measures import Corpus, corpus_columns, read_corpus, take_columns
 from raycomp.curate.rules import (
     ALIGN_PAS,
     DISPLACEMENT,
@@ -45,6 +45,7 @@ from raycomp.curate.rules import (
     PAS,
     RESIDUAL,
 )
+from raycomp.curate.scored import ScoresFile
 from raycomp.words import (
     ALIGNMENT,
     DROPPED_ALIGNMENT,
@@ -239,6 +240,14 @@ def judge_table(table: pa.Table, selection: SelectionRule, gates: Gates) -> Judg
     reason_N[corpus.row_M] = reason_M
     score_N[corpus.row_M] = score_M
     return reason_N, score_N
+
+
+def judge_file(
+    file: ScoresFile, selection: SelectionRule, gates: Gates, columns: Sequence[str] = ()
+) -> tuple[pa.Table, np.ndarray, np.ndarray]:
+    """Return a scores file with ``columns`` and those of the gates, and each row's reason and score."""
+    table = file.read(list(dict.fromkeys([*columns, *corpus_columns(selection, with_attribute=True)])))
+    return table, *judge_table(take_columns(table, selection, with_attribute=True), selection, gates)
 
 
 def _judge_marks(table: pa.Table, reason_N: np.ndarray, reason_M: np.ndarray, row_M: np.ndarray) -> None:

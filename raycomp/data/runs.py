@@ -39,6 +39,8 @@ _READ: dict[str, Any] = {
     "train": _TRAINED,
     "evaluate": {"config": {"benchmarks": list, "model": {"name": str, "weights": str}}},
 }
+SUBSET_KINDS = ("curate", "select")
+"""The kinds of runs that choose a subset."""
 _OUTPUTS = ("scores", "metadata", "marks", "subset", "shards", "negatives")
 # Options that older runs recorded under another name: by kind, old -> present.
 _RENAMED = {"study": {"cells": "runs"}, "sweep": {"beside": "published"}}
@@ -145,7 +147,7 @@ def read_curation(spec: str) -> tuple[Folder, dict[str, Any] | None]:
     if (not os.path.isdir(spec) and "://" not in spec) or not folder.exists(RUN):
         return folder, None
     run = read_finished(folder.uri)
-    if run["kind"] not in ("curate", "select"):
+    if run["kind"] not in SUBSET_KINDS:
         raise ValueError(f"input={spec!r}: holds {run['kind']}, must hold a curation or a selection")
     return folder, run
 

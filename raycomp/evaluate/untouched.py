@@ -24,7 +24,7 @@ from raycomp.data.folder import Folder
 from raycomp.data.manifest import check_results
 from raycomp.data.parquet import read_columns
 from raycomp.data.paths import CHECKPOINT, WEIGHTS
-from raycomp.data.runs import identify, read_finished, read_run
+from raycomp.data.runs import SUBSET_KINDS, identify, read_finished, read_run
 from raycomp.evaluate.config import EvaluateConfig
 from raycomp.evaluate.evaluation import Evaluation, Pictures, Texts
 from raycomp.evaluate.outcomes import find_outcomes
@@ -107,7 +107,7 @@ def read_touched(source: str) -> Touched:
 
 def _read_run(source: str) -> dict[str, Any]:
     run = read_finished(source)
-    if run["kind"] not in ("curate", "select"):
+    if run["kind"] not in SUBSET_KINDS:
         raise ValueError(f"holds {run['kind']}, must hold a curation or a selection")
     if not _find_index(run):
         raise ValueError(f"its samples were not compared with test sets; select again with {OPTION}")

@@ -18,7 +18,7 @@ import pyarrow as pa
 from raycomp.core.projection import project_pca
 from raycomp.data.parquet import write_groups
 from raycomp.explore.config import UMAP, ExploreConfig
-from raycomp.explore.jobs import Embeddings, Job, Shards, read_rows
+from raycomp.explore.jobs import Embeddings, Job, Shards, list_targets, read_rows
 from raycomp.explore.rows import Source, list_flat
 from raycomp.run.tasks import map_tasks
 from raycomp.words import PHRASES
@@ -74,8 +74,7 @@ def _make_table(
     job, place_M2 = placed
     table, photos = read_rows(job, source, config, shards)
     found = table.select(list_flat(table))
-    phrases = table[PHRASES].to_pylist() if PHRASES in table.column_names else [None] * len(table)
-    texts = [one and [phrase["text"] for phrase in one] for one in phrases]
+    texts = [one and [phrase["text"] for phrase in one] for one in list_targets(table, PHRASES)]
     found = found.append_column("phrase_texts", pa.array(texts, pa.list_(pa.string())))
     images = [{"bytes": photos.get(row), "path": None} for row in job.shown.row_M.tolist()]
     found = found.append_column("thumbnail", pa.array(images, _THUMBNAIL))

@@ -18,7 +18,7 @@ from raycomp.curate.samples import MOST_CHARACTERS
 from raycomp.data.folder import Folder
 from raycomp.data.rows import to_json_value
 from raycomp.explore.config import ExploreConfig
-from raycomp.explore.jobs import Job, Shards, read_rows
+from raycomp.explore.jobs import Job, Shards, list_targets, read_rows
 from raycomp.explore.rows import Source, list_flat
 from raycomp.words import (
     ALIGNMENT,
@@ -70,7 +70,7 @@ def write_cards(
     table, photos = read_rows(job, source, config, shards)
     names = [name for name in list_flat(table) if name != CAPTION]
     values = [map(_to_value, table[name].to_pylist()) for name in names]
-    phrases, words = (_list_targets(table, name) for name in (PHRASES, CONTENT_WORDS))
+    phrases, words = (list_targets(table, name) for name in (PHRASES, CONTENT_WORDS))
     cards = [
         _make_card(caption, one, others, [*row], near, photos.get(place))
         for caption, one, others, row, near, place in zip(
@@ -125,10 +125,6 @@ def _make_card(
     if photo is not None:
         card["photo"] = base64.b64encode(photo).decode("ascii")
     return card
-
-
-def _list_targets(table: pa.Table, name: str) -> list[Any]:
-    return table[name].to_pylist() if name in table.column_names else [None] * len(table)
 
 
 def _make_phrase(phrase: dict[str, Any]) -> list[Any]:

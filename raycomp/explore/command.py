@@ -13,7 +13,7 @@ from raycomp.data.files import is_dry_run
 from raycomp.data.folder import Folder
 from raycomp.data.inputs import check_output, expand_input
 from raycomp.data.paths import ShardPath, absolute_uri, count_bytes
-from raycomp.data.runs import find_curation, identify, read_finished
+from raycomp.data.runs import SUBSET_KINDS, find_curation, identify, read_finished
 from raycomp.explore.atlas import check_atlas, write_atlas
 from raycomp.explore.cards import DATA, Indexed, list_starts, number_files, write_cards
 from raycomp.explore.config import ExploreConfig
@@ -100,7 +100,7 @@ class _Work:
 
 def _read_source(source: str) -> dict[str, Any]:
     run = read_finished(source)
-    if run["kind"] not in ("curate", "select"):
+    if run["kind"] not in SUBSET_KINDS:
         raise ValueError(f"{source}: holds {run['kind']}; name a curation or selection")
     return run
 

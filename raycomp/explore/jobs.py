@@ -4,7 +4,7 @@ M rows are shown, E of them have an embedding; D dimensions, K nearest rows.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -71,6 +71,11 @@ def plan_jobs(shown: Sequence[Shown], embeddings: Embeddings, config: ExploreCon
             rows = slice(first, first + len(row_M))
             jobs.append(Job(one._replace(row_M=row_M, first=first), near_MK[rows], cosine_MK[rows]))
     return jobs
+
+
+def list_targets(table: pa.Table, name: str) -> list[Any]:
+    """Return a column of phrases, or of other words, of each row; None where there are none."""
+    return table[name].to_pylist() if name in table.column_names else [None] * len(table)
 
 
 def read_rows(

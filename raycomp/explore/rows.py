@@ -18,10 +18,9 @@ from raycomp.core.selection import hash_uids, parse_uids
 from raycomp.curate.config import SelectionRule, find_selection, read_config
 from raycomp.curate.filters import add_metadata, add_short_names
 from raycomp.curate.marks import list_marked
-from raycomp.curate.measures import corpus_columns, take_columns
 from raycomp.curate.metadata import METADATA
 from raycomp.curate.scored import ScoresFile
-from raycomp.curate.select import Gates, judge_table
+from raycomp.curate.select import Gates, judge_file
 from raycomp.data.expression import evaluate, find_columns
 from raycomp.data.folder import Folder
 from raycomp.data.parquet import read_columns, read_schema
@@ -71,10 +70,7 @@ class Source:
         schema = read_schema(file.uri)
         is_wanted = {one.name: with_nested or not pa.types.is_nested(one.type) for one in schema}
         names = [name for name in schema.names if is_wanted[name] and name != IMAGE_EMBEDDING]
-        wanted = corpus_columns(self.selection, with_attribute=True)
-        table = file.read(list(dict.fromkeys([*names, *wanted])))
-        taken = take_columns(table, self.selection, with_attribute=True)
-        reason_N, score_N = judge_table(taken, self.selection, self.gates)
+        table, reason_N, score_N = judge_file(file, self.selection, self.gates, names)
         columns = {name: table[name] for name in names}
         columns[OUTCOME] = pa.array(reason_N, pa.string())
         columns[SCORE] = pa.array(score_N, mask=np.isnan(score_N))

@@ -10,7 +10,7 @@ from raycomp.curate.config import read_config
 from raycomp.data.folder import Folder
 from raycomp.data.manifest import check_results
 from raycomp.data.paths import REPORT, absolute_uri
-from raycomp.data.runs import list_scores, read_finished
+from raycomp.data.runs import SUBSET_KINDS, list_scores, read_finished
 from raycomp.data.written import ResultFile
 from raycomp.inspect.figures import Figure, find_figures
 from raycomp.inspect.tables import name_tables, read_tables
@@ -32,7 +32,6 @@ _MAIN = {
     "slope": "slopes",
     "diff": "concepts",
 }
-_CHOSEN = ("curate", "select")
 _MOST_SHOWN = 20
 
 
@@ -61,7 +60,7 @@ class FinishedRun:
         Raises ValueError if another version wrote the run and its options are unknown to this version.
         """
         values = self.record["config"]
-        if self.kind in _CHOSEN:
+        if self.kind in SUBSET_KINDS:
             return read_config(values)
         kind = find_config(self.kind)
         return values if kind is None else from_dict(kind(), values)
@@ -88,7 +87,7 @@ class FinishedRun:
             said = f"its tables are {', '.join(names)}" if names else "the run has no tables"
             raise ValueError(f"table={name!r}: not in {self.uri}; {said}")
         name = name or names[0]
-        if name == "scores" and self.kind in _CHOSEN:
+        if name == "scores" and self.kind in SUBSET_KINDS:
             return read_tables(ResultFile(uri) for uri in list_scores(self.record, self.uri))
         return read_tables(self._tables[name])
 

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from raycomp.curate.marks import list_marked
 from raycomp.data.parquet import read_columns, read_schema
-from raycomp.data.runs import list_negatives
+from raycomp.data.runs import SUBSET_KINDS, list_negatives
 from raycomp.language.sources import normalise_caption
 from raycomp.table import Table
 from raycomp.words import CAPTION, KEY, UID, URL
@@ -27,7 +27,7 @@ def find_samples(run: dict[str, Any], source: str, text: str) -> pa.Table:
     extension, a whole caption, whatever its case and spaces, a part of a caption.
     """
     files = list_negatives(run, source) if run["kind"] == "negatives" else []
-    uris = [file.uri for file in list_marked(run, source)] if run["kind"] in ("curate", "select") else files
+    uris = [file.uri for file in list_marked(run, source)] if run["kind"] in SUBSET_KINDS else files
     tables = [_read(uri) for uri in uris]
     for fits in _list_ways(text):
         found = [table.filter(fits(table)) for table in tables]

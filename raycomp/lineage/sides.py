@@ -14,14 +14,11 @@ from raycomp.core.selection import parse_uids
 from raycomp.core.uids import to_keys
 from raycomp.curate.config import CurateConfig, find_selection, read_config
 from raycomp.curate.marks import list_marked
-from raycomp.curate.measures import corpus_columns, take_columns
 from raycomp.curate.scored import ScoresFile
-from raycomp.curate.select import Gates, judge_table
+from raycomp.curate.select import Gates, judge_file
 from raycomp.data.paths import absolute_uri
-from raycomp.data.runs import find_curation, read_finished
+from raycomp.data.runs import SUBSET_KINDS, find_curation, read_finished
 from raycomp.words import ALIGNMENT, UID
-
-CHOSEN = ("curate", "select")
 
 
 @dataclass(frozen=True)
@@ -44,7 +41,7 @@ def open_side(source: str) -> Side:
     or its files are not the ones that it wrote."""
     uri = absolute_uri(source)
     run = read_finished(uri)
-    if run["kind"] not in CHOSEN:
+    if run["kind"] not in SUBSET_KINDS:
         raise ValueError(f"{source}: holds {run['kind']}, must hold a curation or a selection")
     return Side(uri, run, find_curation(run, uri), list_marked(run, uri))
 
@@ -82,8 +79,6 @@ def read_outcomes(side: Side) -> Outcomes:
 def judge_files(side: Side, columns: tuple[str, ...] = ()) -> Iterator[tuple[np.ndarray, pa.Table]]:
     """Yield the reasons of each file's rows, and its table with ``columns`` in addition to the gates'."""
     selection, gates = find_selection(side.config), Gates.from_dict(side.run["gates"])
-    wanted = list(dict.fromkeys([*corpus_columns(selection, with_attribute=True), *columns]))
     for file in side.files:
-        table = file.read(wanted)
-        reason_N, _ = judge_table(take_columns(table, selection, with_attribute=True), selection, gates)
+        table, reason_N, _ = judge_file(file, selection, gates, columns)
         yield reason_N, table

@@ -12,7 +12,7 @@ from raycomp.data.arrow import OTHERS, to_matrix
 from raycomp.data.folder import Folder
 from raycomp.data.parquet import read_columns
 from raycomp.data.paths import absolute_uri
-from raycomp.data.runs import identify, list_negatives, list_scores, read_finished, read_run
+from raycomp.data.runs import SUBSET_KINDS, identify, list_negatives, list_scores, read_finished, read_run
 from raycomp.evaluate.benchmarks.choice import Choice
 from raycomp.language.conjuncts import swap_conjuncts
 from raycomp.language.judge.paraphrase import find_readings
@@ -132,7 +132,7 @@ def _add_others(rows: Sequence[Row], behind: _Curation) -> None:
 
 def _open_images(source: str) -> _Curation:
     run = read_finished(source)
-    if run["kind"] not in ("curate", "select"):
+    if run["kind"] not in SUBSET_KINDS:
         raise ValueError(f"images={source!r}: holds {run['kind']}, must hold a curation")
     return _Curation(run, absolute_uri(source))
 

@@ -15,7 +15,7 @@ from raycomp.curate.marks import list_marked
 from raycomp.curate.measures import find_corpus
 from raycomp.curate.rules import find_rule
 from raycomp.data.arrow import readable, to_matrix
-from raycomp.data.runs import check_classed, identify, read_finished
+from raycomp.data.runs import SUBSET_KINDS, check_classed, identify, read_finished
 from raycomp.language.control_words import ControlWords, find_word_set
 from raycomp.models.lexicon import load_lexicon
 from raycomp.models.nonces import NonceMaker
@@ -58,7 +58,7 @@ def open_pas(config: ProbeConfig) -> OpenedPas:
     has phrases.
     """
     run = read_finished(config.input)
-    if run["kind"] not in ("curate", "select"):
+    if run["kind"] not in SUBSET_KINDS:
         raise ValueError(f"input={config.input!r}: holds {run['kind']}, must hold a curation or selection")
     check_classed(run, config.input)
     written = read_config(run["config"])

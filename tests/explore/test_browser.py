@@ -277,4 +277,5 @@ def test_a_page_without_rows_says_so(browser, curated, tmp_path):
     one = browser.new_page()
     one.goto((tmp_path / "out/report.html").as_uri())
     one.wait_for_selector("#said >> text=No row fits")
+    assert one.locator(".card").count() == 0
     one.close()
