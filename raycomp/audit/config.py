@@ -53,5 +53,7 @@ class AuditConfig:
             check_share(name, getattr(self, name))
         for name in ("flat", "blurred", "grey", "side", "least_words", "most_words", "pictures", "seed"):
             check(getattr(self, name) >= 0, name, getattr(self, name), "at least 0")
+        stored = self.prepare.stored_embeddings
+        check(stored is None, "prepare.stored_embeddings", stored, "none: an audit reads the images")
         check(self.aspect >= 1, "aspect", self.aspect, "at least 1")
         check(0 <= self.most_phrases <= 100, "most_phrases", self.most_phrases, "0 to 100")

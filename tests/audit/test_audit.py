@@ -134,7 +134,9 @@ def test_no_weights_and_no_usable_row(planted, tmp_path, tiny_scorer, capsys):
     assert "none of 1 rows can be used" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("option", ["dark=2", "aspect=0.5", "least_words=-1", "most_phrases=101"])
+@pytest.mark.parametrize(
+    "option", ["dark=2", "aspect=0.5", "least_words=-1", "most_phrases=101", "prepare.stored_embeddings=x"]
+)
 def test_refusals(option, tmp_path, capsys):
     assert main(["audit", "--set", option, "--out", str(tmp_path / "out")]) == USER_ERROR
     assert option.partition("=")[0] in capsys.readouterr().err
