@@ -16,20 +16,30 @@ from raycomp.run.run import say_gpu
 
 # `ray up` writes the cluster's config here on the head, in json; a submitted job's driver runs there, too.
 _CLUSTER_CONFIG = Path("~/ray_bootstrap_config.yaml")
+# A label that Ray gives to a node whose starter names its group in RAY_NODE_TYPE_NAME.
+_GROUP = "ray.io/node-group"
 _ANYWHERE: Mapping[str, Any] = {}
 
 
 def count_offered(resource: str) -> float:
     """Return how much of a resource ("GPU", "CPU") the cluster has once its autoscaler is at its maximum.
 
-    inf where the autoscaler has no limit; 0 where there is no autoscaler, or it reports no node types.
+    inf where the autoscaler has no limit, or where nodes are started in groups whose limits are unknown, as by
+    KubeRay; 0 where nothing starts nodes.
     """
     reported = find_limits()
     if reported is not None:
         most = reported.get(resource, 0)
         return math.inf if most >= 2**31 else most
     path = _CLUSTER_CONFIG.expanduser()
-    return _count_in_file(json.loads(path.read_text()), resource) if path.is_file() else 0
+    if path.is_file():
+        return _count_in_file(json.loads(path.read_text()), resource)
+    return math.inf if _has_groups() else 0
+
+
+def _has_groups() -> bool:
+    """Whether a node says which group of nodes it was started from; nodes started by hand belong to none."""
+    return any(node["Alive"] and _GROUP in node["Labels"] for node in ray.nodes())
 
 
 def _count_in_file(config: Mapping[str, Any], resource: str) -> float:

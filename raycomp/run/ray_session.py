@@ -294,7 +294,10 @@ def _describe_gpus(config: ClusterConfig, num_cpus: int, num_nodes: int, where: 
             f"GPUs of the cluster or its autoscaler; set cluster.gpu=true to wait for more"
         )
     if most is None and offered == inf:
-        raise ValueError("cluster.scorers=none: must be MIN..MAX with an autoscaler without a GPU limit")
+        raise ValueError(
+            "cluster.scorers=none: must be MIN..MAX where the autoscaler reports no limit of GPUs; set "
+            "cluster.scorers=1..N for up to N GPUs, or cluster.gpu=false for CPUs"
+        )
     gpu = await_gpu(None if config.gpu else config.wait_s, where)
     if most is None:
         there = _count("GPU")

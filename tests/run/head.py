@@ -27,8 +27,8 @@ class Head:
 
 
 @contextmanager
-def start_head(folder: Path, num_cpus: int) -> Iterator[Head]:
-    """Start a head node in ``folder``, which has a short name, and end it at the end."""
+def start_head(folder: Path, num_cpus: int, **more: str) -> Iterator[Head]:
+    """Start a head node in ``folder``, which has a short name, with ``more`` variables; end it at the end."""
     token = folder / "token"
     token.touch(0o600)
     token.write_text(secrets.token_hex(32))
@@ -50,7 +50,7 @@ def start_head(folder: Path, num_cpus: int) -> Iterator[Head]:
         f"--temp-dir={folder}",
         "--labels=ray.io/market-type=on-demand",
     ]
-    with _run(head, line, {"RAY_JOB_STOP_WAIT_TIME_S": "60"}) as process:  # as in deploy/env.sh
+    with _run(head, line, {"RAY_JOB_STOP_WAIT_TIME_S": "60", **more}) as process:  # as in deploy/env.sh
         _wait_for(head, process)
         yield head
 

@@ -20,6 +20,7 @@ from raycomp.run.executor import Session
 from raycomp.run.passes import Pass
 from raycomp.run.ray_gpus import await_gpu, check_gpu, count_offered
 from raycomp.run.stage import SCORERS, Stage
+from tests.run.head import start_head
 from tests.run.test_ray_passes import BLOCK, ROWS, STAGES, Clock, Score, make_pass
 
 L4 = {"name": "NVIDIA L4", "capability": "8.9", "multiprocessors": 58, "cuda": "13.0", "cudnn": 92000}
@@ -49,10 +50,33 @@ def test_as_many_gpus_may_come_as_there_may_be_workers_with_them(monkeypatch, tm
     assert count_offered("GPU") == offered
 
 
-def test_without_an_autoscaler_that_reports_nothing_is_offered(monkeypatch, tmp_path):
+@pytest.mark.parametrize(
+    ("nodes", "offered"),
+    [
+        ([(True, {"ray.io/node-id": "a"})], 0),
+        ([(True, {"ray.io/node-group": "headgroup"})], math.inf),
+        ([(True, {}), (True, {"ray.io/node-group": "gpu-spot"})], math.inf),
+        ([(True, {}), (False, {"ray.io/node-group": "gpu-spot"})], 0),
+    ],
+)
+def test_limits_that_nobody_reports_are_none_only_where_nothing_starts_nodes(
+    monkeypatch, tmp_path, nodes, offered
+):
     write_config(monkeypatch, tmp_path)
     monkeypatch.setattr(ray_gpus, "_CLUSTER_CONFIG", tmp_path / "no.yaml")
-    assert count_offered("GPU") == 0
+    found = [{"Alive": alive, "Labels": labels} for alive, labels in nodes]
+    monkeypatch.setattr(ray_gpus.ray, "nodes", lambda: found)
+    assert count_offered("GPU") == offered
+
+
+@pytest.mark.ray
+def test_a_node_of_kuberay_says_its_group(tmp_path_factory):
+    """KubeRay sets this variable in every pod; the label is read back from a head that was started so."""
+    with start_head(tmp_path_factory.mktemp("h"), 1, RAY_NODE_TYPE_NAME="headgroup") as head:
+        line = "import ray; ray.init(); from raycomp.run.ray_gpus import count_offered as of; print(of('GPU'))"
+        env = {**head.env, "RAY_ADDRESS": head.address}
+        said = subprocess.run([sys.executable, "-c", line], env=env, capture_output=True, text=True, check=True)
+    assert said.stdout.split() == ["inf"]
 
 
 def test_what_the_cluster_itself_knows_of_its_node_types_goes_first(monkeypatch, tmp_path):

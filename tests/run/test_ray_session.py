@@ -406,10 +406,12 @@ def test_a_pool_grows_to_what_the_autoscaler_may_start(offer, scorers, there, of
 
 
 def test_without_a_limit_of_gpus_the_most_scorers_must_be_named(offer):
-    waits = offer(0, {"GPU": inf})
-    with pytest.raises(ValueError, match=r"^cluster\.scorers=none: must be MIN\.\.MAX with an"):
-        ray_session._describe(ClusterConfig())
-    assert not waits and ray_session._describe(ClusterConfig(scorers="1..64")).num_scorers == 64
+    waits = offer(1, {"GPU": inf})
+    for gpu in (None, True):
+        with pytest.raises(ValueError, match=r"^cluster\.scorers=none: must be MIN\.\.MAX where the .*; set"):
+            ray_session._describe(ClusterConfig(gpu=gpu))
+    assert not waits and ray_session._describe(ClusterConfig(gpu=False)).device == "cpu"
+    assert ray_session._describe(ClusterConfig(scorers="1..64")).num_scorers == 64
 
 
 def test_scorers_that_come_and_go_on_cpus_compute_in_the_cpus_they_ask_for(offer):
