@@ -3,6 +3,7 @@
 import re
 import shlex
 import tomllib
+from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
 
@@ -10,11 +11,17 @@ import pytest
 import yaml
 
 from raycomp.arguments import COMMANDS, parse_arguments
+from raycomp.config import override, override_all
+from raycomp.curate.config import CurateConfig
+from raycomp.run import ray_gpus, ray_session
 
 ROOT = Path(__file__).parents[2]
 # Of those that KubeRay 1.6 has, and Kubernetes refuses any other:
 # https://docs.ray.io/en/master/cluster/kubernetes/references/api.html
-JOB = "entrypoint runtimeEnvYAML backoffLimit shutdownAfterJobFinishes ttlSecondsAfterFinished rayClusterSpec"
+JOB = (
+    "entrypoint runtimeEnvYAML backoffLimit activeDeadlineSeconds shutdownAfterJobFinishes "
+    "ttlSecondsAfterFinished rayClusterSpec"
+)
 CLUSTER = "rayVersion authOptions enableInTreeAutoscaling autoscalerOptions headGroupSpec workerGroupSpecs"
 GROUP = "groupName minReplicas maxReplicas labels rayStartParams template"
 
@@ -50,11 +57,94 @@ def test_the_cluster_is_the_shape_of_cluster_yaml(job):
         assert int(asked.get("nvidia.com/gpu", 0)) == types[name]["resources"].get("GPU", 0)
 
 
-def test_its_line_is_one_of_raycomp(job):
+def list_pods(job: dict) -> Iterator[tuple[str, dict]]:
+    """Yield every group of pods: its name and the template of its pods."""
+    cluster = job["spec"]["rayClusterSpec"]
+    yield "head", cluster["headGroupSpec"]["template"]
+    for group in cluster["workerGroupSpecs"]:
+        yield group["groupName"], group["template"]
+
+
+def test_every_pod_is_one_of_kubernetes(job):
+    """The CRD of KubeRay embeds the pods' schema, which is checked here as Kubernetes publishes it."""
+    validate = pytest.importorskip("kubernetes_validate").validate
+    for name, template in list_pods(job):
+        metadata = {"name": name, **template.get("metadata", {})}
+        validate({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template["spec"]}, "1.35", True)
+        with pytest.raises(Exception, match="tolerationz"):
+            wrong = {**template["spec"], "tolerationz": []}
+            validate({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": wrong}, "1.35", True)
+
+
+# What nodes of each kind are labelled, as their clouds document it; some teams taint spot nodes alike.
+SPOT = [
+    {"eks.amazonaws.com/capacityType": "SPOT"},
+    {"karpenter.sh/capacity-type": "spot"},
+    {"cloud.google.com/gke-spot": "true"},
+    {"kubernetes.azure.com/scalesetpriority": "spot"},
+]
+LASTING = [{"eks.amazonaws.com/capacityType": "ON_DEMAND"}, {"karpenter.sh/capacity-type": "on-demand"}, {}]
+GPU = {"nvidia.com/gpu": "present"}
+
+
+def fits(spec: dict, labels: dict[str, str], taints: dict[str, str]) -> bool:
+    """Return whether Kubernetes may put a pod on a node with these labels and NoSchedule taints."""
+
+    def holds(rule: dict) -> bool:
+        return (labels.get(rule["key"]) in rule["values"]) == (rule["operator"] == "In")
+
+    def tolerates(one: dict, key: str) -> bool:
+        same = one["operator"] == "Exists" or one["value"] == taints[key]
+        return one["key"] == key and one["effect"] == "NoSchedule" and same
+
+    affinity = spec["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    tolerated = all(any(tolerates(one, key) for one in spec.get("tolerations", [])) for key in taints)
+    return tolerated and any(all(map(holds, term["matchExpressions"])) for term in affinity["nodeSelectorTerms"])
+
+
+@pytest.mark.parametrize("labels", SPOT, ids=str)
+def test_spot_nodes_run_the_spot_groups_and_nothing_else(job, labels):
+    on_gpu = {**labels, **GPU}
+    for name, template in list_pods(job):
+        is_spot, has_gpu = name.endswith("-spot"), name.startswith("gpu")
+        for tainted in ({}, labels):
+            assert fits(template["spec"], labels, tainted) == is_spot, name
+        assert fits(template["spec"], labels, on_gpu) == (is_spot and has_gpu), name
+
+
+@pytest.mark.parametrize("labels", LASTING, ids=str)
+def test_the_head_and_what_must_last_run_on_other_nodes(job, labels):
+    for name, template in list_pods(job):
+        assert fits(template["spec"], labels, {}) == (not name.endswith("-spot")), name
+        assert fits(template["spec"], labels, GPU) == (name == "gpu"), name
+        stays = template.get("metadata", {}).get("annotations", {}).get("karpenter.sh/do-not-disrupt")
+        assert stays == (None if name.endswith("-spot") else "true"), name
+
+
+def test_every_pod_asks_for_its_disk_and_the_job_ends(job):
+    for name, template in list_pods(job):
+        assert "ephemeral-storage" in template["spec"]["containers"][0]["resources"]["requests"], name
+    assert job["spec"]["activeDeadlineSeconds"] > 3600 and job["spec"]["backoffLimit"] > 0
+
+
+def test_its_line_is_one_of_raycomp_that_grows_with_the_cluster(job, monkeypatch):
+    """Nodes of KubeRay name their group and no limit; the line is taken there, with every GPU it may have."""
     python, flag, module, *line = shlex.split(job["spec"]["entrypoint"])
-    assert (python, flag, module) == ("python", "-m", "raycomp")
+    assert (python, flag, module) == ("python", "-m", "raycomp.run.ray_job")
     args = parse_arguments(line)
     assert args.command is COMMANDS["curate"] and args.out.startswith("s3://")
+    node = {"Alive": True, "Labels": {"ray.io/node-group": "headgroup"}, "Resources": {}}
+    node["NodeManagerHostname"] = "head"
+    monkeypatch.setattr(ray_gpus, "find_limits", lambda: None)
+    monkeypatch.setattr(ray_gpus.ray, "nodes", lambda: [node])
+    monkeypatch.setattr(ray_gpus.ray, "cluster_resources", lambda: {"GPU": 1.0})
+    monkeypatch.setattr(ray_session, "await_gpu", lambda limit_s, where: {"name": "NVIDIA L4"})
+    cluster = override_all(CurateConfig(), args.set).cluster
+    session = ray_session._describe(cluster)
+    groups = {group["groupName"]: group for group in job["spec"]["rayClusterSpec"]["workerGroupSpecs"]}
+    assert (session.least_scorers, session.num_scorers) == (1, groups["gpu-spot"]["maxReplicas"])
+    with pytest.raises(ValueError, match=r"^cluster\.scorers=none: must be MIN\.\.MAX where"):
+        ray_session._describe(override(cluster, "scorers", None))
 
 
 def test_the_image_has_what_it_copies_and_calls(job):
