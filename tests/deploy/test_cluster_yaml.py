@@ -3,8 +3,10 @@
 import json
 import re
 import subprocess
+import sys
 import tomllib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,8 @@ moto = pytest.importorskip("moto")
 ROOT = Path(__file__).parents[2]
 REGION = "us-east-1"
 MARKET = "ray.io/market-type"
+KEY = "arn:aws:kms:us-east-1:123456789012:key/"
+STACK = {"Input": "my-pool", "Output": "my-bucket", "InputKey": f"{KEY}in", "OutputKey": f"{KEY}out"}
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +43,7 @@ def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         boto3.client("cloudformation", REGION).create_stack(
             StackName="raycomp",
             TemplateBody=(ROOT / "deploy" / "iam.yaml").read_text(),
-            Parameters=[{"ParameterKey": "Bucket", "ParameterValue": "my-bucket"}],
+            Parameters=[{"ParameterKey": name, "ParameterValue": value} for name, value in STACK.items()],
             Capabilities=["CAPABILITY_NAMED_IAM"],
         )
         yield
@@ -97,12 +101,19 @@ def find_faults_of_commands(config: dict[str, Any]) -> Iterator[str]:
         yield "Ray's defaults install something else than constraints.txt has"
     if not any("boto3" in find_installed(line) for line in config["head_setup_commands"]):
         yield "the head's environment has no boto3, which starts nodes"
-    if not any("vllm" in find_installed(line) for line in config["worker_setup_commands"]):
-        yield "the workers' environment has no vllm, which writes negatives"
+    for name, node in config["available_node_types"].items():
+        lines = node.get("worker_setup_commands", config["worker_setup_commands"])
+        has_vllm = any("vllm" in find_installed(line) for line in lines)
+        if node["resources"].get("GPU") and not has_vllm:
+            yield f"{name}: its environment has no vllm, which writes negatives"
+        if name.startswith("cpu") and (has_vllm or not any("--torch-backend cpu" in line for line in lines)):
+            yield f"{name}: installs vLLM or CUDA, which a node without a GPU does not run"
     starts = [*config["head_start_ray_commands"], *config["worker_start_ray_commands"]]
     starts = [line for line in starts if re.search(r"\bray start\b|raycomp\.run\.ray_spot", line)]
     if not all(line.startswith(". ~/raycomp/deploy/env.sh;") for line in starts):
         yield "a node starts without what deploy/env.sh sets"
+    if not all("; again ray start " in line for line in starts if "ray start" in line):
+        yield "a node whose first start fails is given up"
     head_start = next(line for line in starts if "--head" in line)
     if "--dashboard-host=127.0.0.1" not in head_start.split():
         yield "the dashboard runs anybody's code"
@@ -186,7 +197,9 @@ NODES = "available_node_types"
         (edit("setup_commands"), "Ray's defaults install"),
         (edit("head_setup_commands"), "Ray's defaults install"),
         (replace("setup_commands", "[cluster,vllm]", "[vllm]"), "no boto3"),
-        (replace("setup_commands", "[cluster,vllm]", "[cluster]"), "no vllm"),
+        (replace("setup_commands", "[cluster,vllm]", "[cluster]"), "gpu: its environment has no vllm"),
+        (edit(f"{NODES}/cpu_spot/worker_setup_commands"), "cpu_spot: installs vLLM or CUDA"),
+        (replace("worker_start_ray_commands", "again ", ""), "a node whose first start fails"),
         (edit("head_start_ray_commands"), "the dashboard runs anybody's code"),
         (replace("head_start_ray_commands", "=127.0.0.1", "=0.0.0.0"), "the dashboard runs anybody's code"),
         (replace("worker_start_ray_commands", ". ~/raycomp/deploy/env.sh; ", ""), "deploy/env.sh"),
@@ -231,28 +244,174 @@ def test_every_node_asks_for_the_token_and_finds_python():
     assert mode == "token" and int(wait_s) > 3 and path.startswith("/h/raycomp/.venv/bin:")
 
 
-def test_workers_may_use_the_bucket_and_nothing_else(cloud):
+@pytest.mark.parametrize(("failures", "code", "starts"), [(0, 0, 1), (3, 0, 4), (9, 7, 5)])
+def test_a_start_that_fails_is_repeated(tmp_path, failures, code, starts):
+    """In place of Ray a script that fails so often; each line of its log is a call."""
+    ray = tmp_path / "raycomp" / ".venv" / "bin" / "ray"
+    ray.parent.mkdir(parents=True)
+    ray.write_text(
+        '#!/bin/sh\necho "$*" >> "$HOME/log"\n[ "$1" = stop ] && exit 0\n'
+        f'[ "$(grep -c start "$HOME/log")" -gt {failures} ] || exit 7\n'
+    )
+    ray.chmod(0o755)
+    line = f'sleep() {{ :; }}; . {ROOT}/deploy/env.sh; again ray start --address="a b"'
+    done = subprocess.run(["bash", "-c", line], env={"HOME": str(tmp_path), "PATH": "/usr/bin:/bin"})
+    assert done.returncode == code
+    assert (tmp_path / "log").read_text().split("\n")[:-1] == [
+        line for _ in range(starts) for line in ("stop", "start --address=a b")
+    ][1:]
+
+
+def test_uv_has_the_options_that_nodes_use():
+    uv = Path(sys.executable).with_name("uv")
+    if not uv.exists():
+        pytest.skip("this environment has no uv")
+    known = subprocess.run(
+        [uv, "pip", "install", "--help"], capture_output=True, text=True, check=True
+    ).stdout
+    lists = [read()["setup_commands"], read()[NODES]["cpu_spot"]["worker_setup_commands"]]
+    lines = [line for lines in lists for line in lines if "uv pip install" in line]
+    assert len(lines) == 2
+    for line in lines:
+        options = re.findall(r"--[a-z-]+", line.partition("uv pip install")[2])
+        assert all(re.search(rf"{option}\b", known) for option in options), options
+
+
+def test_cloudformation_takes_the_roles():
+    """cfn-lint knows the schema of every resource and every action of IAM; CloudFormation takes no aliases."""
+    lint = pytest.importorskip("cfnlint.api").lint
+    text = (ROOT / "deploy" / "iam.yaml").read_text()
+    assert lint(text, regions=[REGION]) == []
+    for right, wrong in [("kms:GenerateDataKey", "kms:GenerateKeys"), ("Effect: Allow", "Efect: Allow")]:
+        assert lint(text.replace(right, wrong, 1), regions=[REGION])
+
+
+ACCOUNT = "arn:aws:ec2:us-east-1:123456789012"
+NODE, TOKEN = f"{ACCOUNT}:instance/i-1", {"ec2:MetadataHttpTokens": "required"}
+OURS = {
+    "aws:RequestTag/ray-cluster-name": "raycomp",
+    "aws:TagKeys": ["Name", "ray-cluster-name", "ray-node-status"],
+}
+STARTS = {"ec2:InstanceType": "g6.4xlarge", **TOKEN, **OURS}
+MARKED = {"aws:ResourceTag/ray-cluster-name": "raycomp", "aws:TagKeys": ["ray-node-status"]}
+BOTH, HEAD = ("raycomp-head", "raycomp-worker"), ("raycomp-head",)
+
+
+@pytest.mark.parametrize(
+    ("roles", "action", "resource", "context"),
+    [
+        (BOTH, "s3:GetObject", "arn:aws:s3:::my-pool/00000.tar", {}),
+        (BOTH, "s3:ListBucket", "arn:aws:s3:::my-pool", {}),
+        ((), "s3:PutObject", "arn:aws:s3:::my-pool/00000.tar", {}),
+        ((), "s3:DeleteObject", "arn:aws:s3:::my-pool/00000.tar", {}),
+        (BOTH, "s3:PutObject", "arn:aws:s3:::my-bucket/curated/run.json", {}),
+        (BOTH, "s3:AbortMultipartUpload", "arn:aws:s3:::my-bucket/a", {}),
+        ((), "s3:GetObject", "arn:aws:s3:::another/a", {}),
+        ((), "s3:DeleteBucket", "arn:aws:s3:::my-bucket", {}),
+        (BOTH, "kms:Decrypt", f"{KEY}in", {}),
+        ((), "kms:GenerateDataKey", f"{KEY}in", {}),
+        (BOTH, "kms:GenerateDataKey", f"{KEY}out", {}),
+        ((), "kms:Decrypt", f"{KEY}another", {}),
+        (HEAD, "ec2:RunInstances", NODE, STARTS),
+        (HEAD, "ec2:RunInstances", f"{ACCOUNT}:subnet/subnet-1", {}),
+        (HEAD, "ec2:RunInstances", "arn:aws:ec2:us-east-1::image/ami-1", {}),
+        ((), "ec2:RunInstances", NODE, {**STARTS, "ec2:InstanceType": "p5.48xlarge"}),
+        ((), "ec2:RunInstances", NODE, {**STARTS, "ec2:MetadataHttpTokens": "optional"}),
+        ((), "ec2:RunInstances", NODE, {**STARTS, "aws:RequestTag/ray-cluster-name": "another"}),
+        ((), "ec2:RunInstances", NODE, {**STARTS, "aws:TagKeys": ["ray-cluster-name", "team"]}),
+        (HEAD, "ec2:CreateTags", NODE, {**OURS, "ec2:CreateAction": "RunInstances"}),
+        (HEAD, "ec2:CreateTags", NODE, MARKED),
+        ((), "ec2:CreateTags", NODE, {**MARKED, "aws:ResourceTag/ray-cluster-name": "another"}),
+        ((), "ec2:CreateTags", NODE, {**MARKED, "aws:TagKeys": ["team"]}),
+        ((), "ec2:CreateTags", NODE, OURS),
+        (HEAD, "ec2:TerminateInstances", NODE, MARKED),
+        ((), "ec2:TerminateInstances", NODE, {}),
+        (
+            HEAD,
+            "iam:PassRole",
+            "arn:aws:iam::123456789012:role/raycomp-worker",
+            {"iam:PassedToService": "ec2.amazonaws.com"},
+        ),
+        (
+            (),
+            "iam:PassRole",
+            "arn:aws:iam::123456789012:role/raycomp-head",
+            {"iam:PassedToService": "ec2.amazonaws.com"},
+        ),
+        (HEAD, "ssm:GetParameters", "arn:aws:ssm:us-east-1::parameter/aws/service/deeplearning/ami/x", {}),
+    ],
+)
+def test_a_role_may_do_what_its_nodes_do_and_no_more(cloud, roles, action, resource, context):
+    """The policies as CloudFormation makes them; the simulated AWS does not judge conditions, so this test does."""
     iam = boto3.client("iam", REGION)
-    may = {role: list(find_allowed(iam, role)) for role in ("raycomp-head", "raycomp-worker")}
-    assert {resource for _, resource in may["raycomp-worker"]} == {
-        "arn:aws:s3:::my-bucket",
-        "arn:aws:s3:::my-bucket/*",
-    }
-    assert all(action.startswith("s3:") for action, _ in may["raycomp-worker"])
-    of_nodes = set(may["raycomp-head"]) - set(may["raycomp-worker"])
-    needed = {"ec2:RunInstances", "ec2:TerminateInstances", "ssm:GetParameters"}
-    assert needed <= {action for action, _ in of_nodes}
-    roles = {resource for action, resource in of_nodes if action == "iam:PassRole"}
-    assert roles == {"arn:aws:iam::123456789012:role/raycomp-worker"}
-    assert not any("*" in action for action, _ in [*may["raycomp-head"], *may["raycomp-worker"]])
+    assert (
+        tuple(role for role in BOTH if is_allowed(find_statements(iam, role), action, resource, context))
+        == roles
+    )
 
 
-def find_allowed(iam: Any, role: str) -> Iterator[tuple[str, str]]:
-    """Yield what a role may do, and to what."""
+def test_without_keys_of_ones_own_no_role_uses_any(cloud):
+    with moto.mock_aws():
+        boto3.client("cloudformation", "eu-west-1").create_stack(
+            StackName="plain",
+            TemplateBody=(ROOT / "deploy" / "iam.yaml").read_text().replace("raycomp-", "plain-"),
+            Parameters=[{"ParameterKey": name, "ParameterValue": "one"} for name in ("Input", "Output")],
+            Capabilities=["CAPABILITY_NAMED_IAM"],
+        )
+        actions = str(find_statements(boto3.client("iam", "eu-west-1"), "plain-head"))
+        assert "s3:GetObject" in actions and "kms:" not in actions
+
+
+def test_the_head_may_start_each_type_of_worker():
+    """Ray's AWS provider also sets these tags; a type that is missing would leave its nodes requested for ever."""
+    config = read()
+    types = {node["node_config"]["InstanceType"] for name, node in config[NODES].items() if name != "head"}
+    text = (ROOT / "deploy" / "iam.yaml").read_text()
+    assert set(re.search(r"Default: (m7i\S+)", text)[1].split(",")) == types
+    assert config["cluster_name"] == re.search(r"Cluster: {Type: String, Default: (\w+)", text)[1]
+
+
+def test_every_tag_that_ray_sets_is_one_that_the_head_may_set():
+    from ray.autoscaler import tags
+
+    names = [value for name, value in vars(tags).items() if name.startswith("TAG_")]
+    assert names and all(fnmatchcase(name, "ray-*") for name in names)
+
+
+def find_statements(iam: Any, role: str) -> list[dict[str, Any]]:
+    """Return the statements of a role's policies."""
+    found = []
     for policy in iam.list_attached_role_policies(RoleName=role)["AttachedPolicies"]:
-        found = iam.get_policy_version(PolicyArn=policy["PolicyArn"], VersionId="v1")["PolicyVersion"]
-        document = found["Document"]
-        for statement in (json.loads(document) if isinstance(document, str) else document)["Statement"]:
-            actions = statement["Action"]
-            for action in [actions] if isinstance(actions, str) else actions:
-                yield action, statement["Resource"]
+        version = iam.get_policy_version(PolicyArn=policy["PolicyArn"], VersionId="v1")["PolicyVersion"]
+        document = version["Document"]
+        found += (json.loads(document) if isinstance(document, str) else document)["Statement"]
+    return found
+
+
+def is_allowed(
+    statements: list[dict[str, Any]], action: str, resource: str, context: Mapping[str, Any]
+) -> bool:
+    """Return whether one of the statements, which all allow, covers the request; as AWS documents it."""
+
+    def covers(statement: dict[str, Any]) -> bool:
+        named = action in as_list(statement["Action"])
+        return named and any(fnmatchcase(resource, one) for one in as_list(statement["Resource"]))
+
+    def holds(operator: str, key: str, wanted: Any) -> bool:
+        there = context.get(key)
+        if operator == "StringEquals":
+            return there in as_list(wanted)
+        assert operator == "ForAllValues:StringLike"
+        return all(any(fnmatchcase(one, pattern) for pattern in as_list(wanted)) for one in there or [])
+
+    return any(
+        covers(one)
+        and all(
+            holds(how, *rule) for how, rules in one.get("Condition", {}).items() for rule in rules.items()
+        )
+        for one in statements
+    )
+
+
+def as_list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]

@@ -70,7 +70,9 @@ def test_every_pod_is_one_of_kubernetes(job):
     validate = pytest.importorskip("kubernetes_validate").validate
     for name, template in list_pods(job):
         metadata = {"name": name, **template.get("metadata", {})}
-        validate({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template["spec"]}, "1.35", True)
+        validate(
+            {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template["spec"]}, "1.35", True
+        )
         with pytest.raises(Exception, match="tolerationz"):
             wrong = {**template["spec"], "tolerationz": []}
             validate({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": wrong}, "1.35", True)
@@ -99,7 +101,9 @@ def fits(spec: dict, labels: dict[str, str], taints: dict[str, str]) -> bool:
 
     affinity = spec["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
     tolerated = all(any(tolerates(one, key) for one in spec.get("tolerations", [])) for key in taints)
-    return tolerated and any(all(map(holds, term["matchExpressions"])) for term in affinity["nodeSelectorTerms"])
+    return tolerated and any(
+        all(map(holds, term["matchExpressions"])) for term in affinity["nodeSelectorTerms"]
+    )
 
 
 @pytest.mark.parametrize("labels", SPOT, ids=str)

@@ -41,7 +41,7 @@ def list_shipped(path: Path) -> Iterator[str]:
     """Yield the shell lines that a file of deploy/ runs or tells its reader to run."""
     if path.suffix == ".yaml":
         # The tags of CloudFormation (!Ref) stand for texts of their own.
-        text = re.sub(r"!(Ref|Sub|GetAtt) ", "", path.read_text())
+        text = re.sub(r"![A-Z]\w+ ", "", path.read_text())
         yield from (" ".join(one.split()) for one in list_texts(yaml.safe_load(text)))
     else:
         yield from list_lines(path.read_text())
@@ -97,7 +97,7 @@ def resolve_ray(words: list[str]) -> str | None:
 
 def is_ray_line(words: list[str]) -> bool:
     """Whether words after "ray" are a command: a sentence about Ray has other words there."""
-    return bool(re.fullmatch(r"[a-z][a-z-]+", words[0])) and len(words) > 1 or words == ["stop"]
+    return (bool(re.fullmatch(r"[a-z][a-z-]+", words[0])) and len(words) > 1) or words == ["stop"]
 
 
 SHIPPED_LINES = [(path.name, line) for path in SHIPPED for line in list_shipped(path)]
@@ -124,7 +124,9 @@ def test_a_shipped_line_is_taken_to_its_last_option(name, module, words, tmp_pat
     assert find_spec(module), module
     if module in ("raycomp", "raycomp.run.ray_job"):
         monkeypatch.chdir(ROOT)
-        assert cli.main([*words, "--save-config", str(tmp_path / "config.yaml")]) == 0, capsys.readouterr().err
+        assert cli.main([*words, "--save-config", str(tmp_path / "config.yaml")]) == 0, (
+            capsys.readouterr().err
+        )
 
 
 @pytest.mark.parametrize("name", sorted({path.name for path in SHIPPED}))

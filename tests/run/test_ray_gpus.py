@@ -73,9 +73,13 @@ def test_limits_that_nobody_reports_are_none_only_where_nothing_starts_nodes(
 def test_a_node_of_kuberay_says_its_group(tmp_path_factory):
     """KubeRay sets this variable in every pod; the label is read back from a head that was started so."""
     with start_head(tmp_path_factory.mktemp("h"), 1, RAY_NODE_TYPE_NAME="headgroup") as head:
-        line = "import ray; ray.init(); from raycomp.run.ray_gpus import count_offered as of; print(of('GPU'))"
+        line = (
+            "import ray; ray.init(); from raycomp.run.ray_gpus import count_offered as of; print(of('GPU'))"
+        )
         env = {**head.env, "RAY_ADDRESS": head.address}
-        said = subprocess.run([sys.executable, "-c", line], env=env, capture_output=True, text=True, check=True)
+        said = subprocess.run(
+            [sys.executable, "-c", line], env=env, capture_output=True, text=True, check=True
+        )
     assert said.stdout.split() == ["inf"]
 
 
