@@ -1,8 +1,8 @@
 """A command as a job that its scheduler repeats after every failure, as KubeRay repeats a RayJob.
 
-``python -m raycomp.run.ray_job curate --set ... --out DIR`` runs ``python -m raycomp`` with the same arguments. Another
-try resumes a run that lost its cluster or its storage. After a user's mistake or too much bad data it would fail
-alike: this job is then stopped, which KubeRay reports as STOPPED and does not repeat.
+``python -m raycomp.run.ray_job curate --set ... --out DIR`` runs ``python -m raycomp`` with the same arguments.
+Another try resumes a run that lost its cluster or its storage. After a user's mistake or too much bad data it
+would fail alike: this job is then stopped, which KubeRay reports as STOPPED and does not repeat.
 """
 
 import json
@@ -19,7 +19,7 @@ _STOPPED_WITHIN_S = 60.0
 
 
 def main(arguments: Sequence[str], stop: Callable[[str], None] | None = None) -> int:
-    """Run the command; return its exit code, once ``stop`` was asked to stop a job that need not be repeated."""
+    """Run the command and return its exit code; ``stop`` ends a job that need not be repeated."""
     signal.signal(signal.SIGTERM, _leave_to_command)
     code = subprocess.Popen([sys.executable, "-m", "raycomp", *arguments]).wait()
     signal.signal(signal.SIGTERM, signal.SIG_DFL)

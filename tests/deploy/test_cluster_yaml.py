@@ -278,7 +278,7 @@ def test_uv_has_the_options_that_nodes_use():
 
 
 def test_cloudformation_takes_the_roles():
-    """cfn-lint knows the schema of every resource and every action of IAM; CloudFormation takes no aliases."""
+    """cfn-lint knows every resource and action of IAM; CloudFormation takes no aliases."""
     lint = pytest.importorskip("cfnlint.api").lint
     text = (ROOT / "deploy" / "iam.yaml").read_text()
     assert lint(text, regions=[REGION]) == []
@@ -342,7 +342,7 @@ BOTH, HEAD = ("raycomp-head", "raycomp-worker"), ("raycomp-head",)
     ],
 )
 def test_a_role_may_do_what_its_nodes_do_and_no_more(cloud, roles, action, resource, context):
-    """The policies as CloudFormation makes them; the simulated AWS does not judge conditions, so this test does."""
+    """The policies as CloudFormation makes them. The simulated AWS judges no conditions; this test does."""
     iam = boto3.client("iam", REGION)
     assert (
         tuple(role for role in BOTH if is_allowed(find_statements(iam, role), action, resource, context))
@@ -363,7 +363,7 @@ def test_without_keys_of_ones_own_no_role_uses_any(cloud):
 
 
 def test_the_head_may_start_each_type_of_worker():
-    """Ray's AWS provider also sets these tags; a type that is missing would leave its nodes requested for ever."""
+    """Nodes of a type that is missing in its role would be requested for ever."""
     config = read()
     types = {node["node_config"]["InstanceType"] for name, node in config[NODES].items() if name != "head"}
     text = (ROOT / "deploy" / "iam.yaml").read_text()

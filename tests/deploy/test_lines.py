@@ -49,7 +49,7 @@ def list_shipped(path: Path) -> Iterator[str]:
 
 
 def list_documented() -> Iterator[str]:
-    """Yield the shell lines of the documents' blocks, and those of sentences that name one of Ray's commands."""
+    """Yield the shell lines of the documents' blocks, and Ray's commands in their sentences."""
     for path in DOCUMENTS:
         for block in list_blocks(path):
             if block.language in ("", "console", "bash", "sh"):
@@ -120,7 +120,7 @@ def test_ray_takes_the_line(line):
 
 @pytest.mark.parametrize(("name", "module", "words"), MODULES)
 def test_a_shipped_line_is_taken_to_its_last_option(name, module, words, tmp_path, monkeypatch, capsys):
-    """The command line itself checks every option and its value, and writes them to a file in place of a run."""
+    """The command line itself checks every option, and writes all to a file in place of a run."""
     assert find_spec(module), module
     if module in ("raycomp", "raycomp.run.ray_job"):
         monkeypatch.chdir(ROOT)
