@@ -4,8 +4,9 @@ import json
 import logging
 import os
 import tempfile
+import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,8 @@ _events = logging.getLogger("raycomp.events")
 _events.setLevel(logging.INFO)
 _events.propagate = False  # a configured root logger must not print events on a terminal
 _runs: list[tuple[dict[str, str], logging.Handler]] = []
+# A lost head loses the messages of this long at most.
+_UPLOAD_S = 60.0
 
 
 class LogFile(logging.FileHandler):
@@ -35,19 +38,63 @@ class LogFile(logging.FileHandler):
 
 @contextmanager
 def open_log(out: Folder, names: tuple[str, ...], check: Callable[[], None]) -> Iterator[LogFile]:
-    """Append to a file of a folder; in a store write it at the end, unless ``check`` raises LeaseLost."""
-    with tempfile.TemporaryDirectory() as temporary:
-        path = Path(resolve(out.at(*names))[1]) if out.is_local else Path(temporary, names[-1])
-        file = LogFile(path, delay=True)
+    """Append to a file of a folder.
+
+    A store's objects cannot be appended to: there the whole file is written each minute that adds messages, and
+    at the end, unless ``check`` raises LeaseLost.
+    """
+    if out.is_local:
+        file = LogFile(Path(resolve(out.at(*names))[1]), delay=True)
         try:
             yield file
         finally:
             file.close()
-            if not out.is_local and path.exists():
-                with suppress(OSError, LeaseLost):  # the error that ended the run is reported instead
-                    check()
-                    before = out.read_bytes(*names) if out.exists(*names) else b""
-                    out.write_bytes(before + path.read_bytes(), *names)
+        return
+    with tempfile.TemporaryDirectory() as temporary:
+        file = LogFile(Path(temporary, names[-1]), delay=True)
+        with _Upload(file, out, names, check):
+            yield file
+
+
+class _Upload:
+    """Writes a log to a store while a block runs, and at its end. Errors do not end the run.
+
+    A failed upload is repeated with the next; a run that fails by the same error reports it.
+    """
+
+    def __init__(self, file: LogFile, out: Folder, names: tuple[str, ...], check: Callable[[], None]):
+        self.file, self.out, self.names, self.check = file, out, names, check
+        self.before: bytes | None = None
+        self.uploaded = 0
+        self.ended = threading.Event()
+        self.uploader = threading.Thread(target=self._upload_on, name=f"upload {names[-1]}", daemon=True)
+
+    def __enter__(self) -> None:
+        self.uploader.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.ended.set()
+        self.uploader.join()
+        self.file.close()
+        self._upload()
+
+    def _upload_on(self) -> None:
+        while not self.ended.wait(_UPLOAD_S):
+            self._upload()
+
+    def _upload(self) -> None:
+        """Write what earlier starts and this one logged, in whole lines, unless nothing was added."""
+        path = Path(self.file.baseFilename)
+        with self.file.lock or nullcontext():
+            added = path.read_bytes() if path.exists() else b""
+        if len(added) == self.uploaded:
+            return
+        with suppress(OSError, LeaseLost):
+            self.check()
+            if self.before is None:
+                self.before = self.out.read_bytes(*self.names) if self.out.exists(*self.names) else b""
+            self.out.write_bytes(self.before + added, *self.names)
+            self.uploaded = len(added)
 
 
 class _AsJson(logging.Formatter):

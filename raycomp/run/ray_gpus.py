@@ -24,8 +24,8 @@ _ANYWHERE: Mapping[str, Any] = {}
 def count_offered(resource: str) -> float:
     """Return how much of a resource ("GPU", "CPU") the cluster has once its autoscaler is at its maximum.
 
-    inf where the autoscaler has no limit, or where nodes are started in groups of unknown limits, as by KubeRay;
-    0 where nothing starts nodes.
+    inf where the autoscaler has no limit, or where nodes are started in groups of unknown limits, as KubeRay
+    does; 0 where nothing starts nodes.
     """
     reported = find_limits()
     if reported is not None:

@@ -1,6 +1,6 @@
 """A command as a job that its scheduler repeats after every failure, as KubeRay repeats a RayJob.
 
-``python -m raycomp.run.ray_job curate --set ... --out DIR`` runs ``python -m raycomp`` with the same arguments.
+``python -m raycomp.run.ray_job curate --set ... --out DIR`` runs ``python -m raycomp`` with these arguments.
 Another try resumes a run that lost its cluster or its storage. After a user's mistake or too much bad data it
 would fail alike: this job is then stopped, which KubeRay reports as STOPPED and does not repeat.
 """

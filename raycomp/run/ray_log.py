@@ -17,8 +17,8 @@ _LOGGERS = tuple(map(logging.getLogger, ("ray", "ray.data")))
 def keep_log(out: Folder | None, check: Callable[[], None] = lambda: None) -> Iterator[None]:
     """Append Ray's messages at WARNING and above to ``logs/ray.log`` in a folder, not to the terminal.
 
-    In a store the file is written at the end, also after a failure, unless ``check`` raises LeaseLost: the
-    folder then belongs to another run. Without a folder the messages are discarded.
+    In a store the file is written each minute and at the end, also after a failure, unless ``check`` raises
+    LeaseLost: the folder then belongs to another run. Without a folder the messages are discarded.
     """
     _quieten()
     if out is None:
