@@ -142,6 +142,10 @@ class ClusterConfig:
     gpu: bool | None = None
     """Whether scorers and training workers take a GPU each. none = if the cluster has one, or an autoscaler
     that offers one, for which the run waits ``cluster.wait_s``; true waits without end, false takes none."""
+    mixed_gpus: bool = False
+    """Whether scorers may have GPUs of several kinds. Scores of two kinds differ in the last bits, so such a
+    run does not repeat to the same bytes. run.json counts the rows of each kind, logs/events.jsonl those of
+    each shard."""
     wait_s: Seconds = 900.0
     """How long a run waits for the first GPU if ``cluster.gpu`` is none."""
     block_rows: int = 64

@@ -40,8 +40,8 @@ class LogFile(logging.FileHandler):
 def open_log(out: Folder, names: tuple[str, ...], check: Callable[[], None]) -> Iterator[LogFile]:
     """Append to a file of a folder.
 
-    A store's objects cannot be appended to: there the whole file is written each minute that adds messages and
-    at the end, unless ``check`` raises LeaseLost.
+    A store's objects cannot be appended to: there the whole file is written each minute that adds messages,
+    and at the end, unless ``check`` raises LeaseLost.
     """
     if out.is_local:
         file = LogFile(Path(resolve(out.at(*names))[1]), delay=True)

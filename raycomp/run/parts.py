@@ -17,7 +17,7 @@ from raycomp.data.parquet import read_columns, write_table
 from raycomp.data.paths import join_uri
 from raycomp.run.growth import There
 from raycomp.run.progress import WorkerPool
-from raycomp.run.stage import WRITE
+from raycomp.run.stage import GPU_KIND, WRITE
 from raycomp.words import IS_LAST, POSITION, SHARD_ORDINAL, STATUS
 
 _SAMPLED_PER_PART = 32
@@ -145,7 +145,8 @@ def _measure(rows: pa.Table, part: Part) -> Stats:
     for name in rows.column_names:
         if name.startswith(SECONDS):
             stats.seconds[name.removeprefix(SECONDS)] += pc.sum(rows[name]).as_py() or 0.0
-    for name in (STATUS, *part.counted):
+    kinds = [GPU_KIND] if GPU_KIND in rows.column_names else []
+    for name in (STATUS, *part.counted, *kinds):
         values = rows[name] if pa.types.is_string(rows[name].type) else pc.list_flatten(rows[name])
         stats.counts[name] = Counter(values.to_pylist())
     if part.sampled:

@@ -18,6 +18,8 @@ from raycomp.run.run import say_gpu
 _CLUSTER_CONFIG = Path("~/ray_bootstrap_config.yaml")
 # A label that Ray gives to a node whose starter names its group in RAY_NODE_TYPE_NAME.
 _GROUP = "ray.io/node-group"
+MIXED: Mapping[str, Any] = {"name": "GPUs of several kinds"}
+"""In place of a kind of GPU: any, each recorded with the rows that it computed."""
 _ANYWHERE: Mapping[str, Any] = {}
 
 
@@ -103,13 +105,15 @@ def _say_none(node: str) -> str:
     )
 
 
-def check_gpu(wanted: Mapping[str, Any]) -> None:
-    """Raise UserError unless this process has a GPU of this kind."""
+def check_gpu(wanted: Mapping[str, Any]) -> str:
+    """Return this process's kind of GPU. Raises UserError unless it is the wanted one, or any will do."""
     found = describe_gpu()
     if found is None:
         raise UserError(_say_none(ray.util.get_node_ip_address()))
-    if found != wanted:
+    if wanted not in (MIXED, found):
         raise UserError(
             f"cluster: a scorer has {say_gpu(found)}, the run was started on {say_gpu(wanted)}, and their "
-            f"scores differ in the last bits; give all scorers GPUs of one kind"
+            f"scores differ in the last bits; give all scorers GPUs of one kind by cluster.labels, or set "
+            f"cluster.mixed_gpus=true in another folder"
         )
+    return say_gpu(found)

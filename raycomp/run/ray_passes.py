@@ -25,9 +25,9 @@ from raycomp.data.retries import Item, read_again
 from raycomp.models.faults import one_line
 from raycomp.run.parts import Stalled, stage_part
 from raycomp.run.passes import CPUS_PER_READER, Pass, add_seconds, read_timed, run_timed
-from raycomp.run.ray_gpus import check_gpu
+from raycomp.run.ray_gpus import MIXED, check_gpu
 from raycomp.run.ray_private import count_restarts
-from raycomp.run.stage import CPUS, DEVICE, Scorer, Stage
+from raycomp.run.stage import CPUS, DEVICE, GPU_KIND, Scorer, Stage
 
 # Pieces into which each block of 32 MiB that was read is split: small enough for every worker to get some,
 # large enough to be worth a task.
@@ -97,12 +97,12 @@ def _in_slices(stage: Stage, rows: int) -> Callable[[pa.Table], Iterator[pa.Tabl
 class _Scorer:
     """One actor: loads its model once. On a GPU, so without ``num_threads``, loading is timed, too.
 
-    ``gpu`` is the required kind of GPU; None = no check.
+    ``gpu`` is the required kind of GPU; None = no check. Where any will do, rows get the kind as a column.
     """
 
     def __init__(self, stage: Stage, num_threads: int | None, gpu: Mapping[str, Any] | None = None):
-        if gpu is not None:
-            check_gpu(gpu)
+        kind = None if gpu is None else check_gpu(gpu)
+        self.kind = kind if gpu == MIXED else None
         self.name = stage.name
         self.is_on_gpu = num_threads is None
         self.work = stage.start(num_threads)
@@ -115,6 +115,8 @@ class _Scorer:
             if self.work.device.is_broken():
                 _start_again(error)
             raise
+        if self.kind is not None:
+            table = table.append_column(GPU_KIND, pa.repeat(self.kind, len(table)))
         seconds = self.work.device.take_busy_seconds() if self.is_on_gpu else None
         return table if seconds is None else add_seconds(table, DEVICE, seconds)
 

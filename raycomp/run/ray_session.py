@@ -23,7 +23,7 @@ from raycomp.run.executor import use
 from raycomp.run.ray_executor import OnRay
 from raycomp.run.ray_failures import as_failed_cluster, is_refused, say_refused, watch_head
 from raycomp.run.ray_forward import forward_environment
-from raycomp.run.ray_gpus import await_gpu, count_offered
+from raycomp.run.ray_gpus import MIXED, await_gpu, count_offered
 from raycomp.run.ray_labels import ask_labels
 from raycomp.run.ray_log import keep_log
 from raycomp.run.ray_private import ForgetBlocks
@@ -299,6 +299,7 @@ def _describe_gpus(config: ClusterConfig, num_cpus: int, num_nodes: int, where: 
             "cluster.scorers=1..N for up to N GPUs, or cluster.gpu=false for CPUs"
         )
     gpu = await_gpu(None if config.gpu else config.wait_s, where)
+    gpu = dict(MIXED) if config.mixed_gpus else gpu
     if most is None:
         there = _count("GPU")
         least, most = (1, int(offered)) if offered > there else (there, there)

@@ -4,14 +4,15 @@ from typing import Any
 
 from raycomp.run.parts import Stats
 from raycomp.run.progress import GPUS, name_bottleneck
-from raycomp.run.stage import SCORERS
+from raycomp.run.stage import GPU_KIND, SCORERS
 
 
 def describe_phases(stats: dict[str, Stats]) -> list[dict[str, Any]]:
     """Return the wall time, the busy share of scorers (and their GPUs) and the bottleneck of every phase.
 
     Shares are of the wall time, 0 to 1; ``waves.py`` defines it after a restart. ``growth``, on an elastic
-    cluster: [second of the wall time, scorers, CPUs] at every change.
+    cluster: [second of the wall time, scorers, CPUs] at every change. ``gpu_rows``, where a run may have
+    GPUs of several kinds: the rows that each kind computed.
     """
     phases = []
     for name, part in stats.items():
@@ -29,6 +30,7 @@ def describe_phases(stats: dict[str, Stats]) -> list[dict[str, Any]]:
                 "commit_share": part.commit_s / part.wall_s if part.wall_s else 0.0,
                 **({"scorer_busy_share": min(1.0, sum(on_scorers))} if on_scorers else {}),
                 **({"gpu_busy_share": sum(on_gpus)} if on_gpus else {}),
+                **({"gpu_rows": dict(part.counts[GPU_KIND])} if GPU_KIND in part.counts else {}),
                 **({"growth": [list(step) for step in part.growth]} if part.growth else {}),
                 "bottleneck": name_bottleneck(shares, part.worker_pools),
             }

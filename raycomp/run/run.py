@@ -94,8 +94,8 @@ class Run:
         if gpu is not None and self._started_with not in (None, gpu):
             raise ValueError(
                 f"out={self.folder.uri!r}: was started on {say_gpu(self._started_with)} and would resume on "
-                f"{say_gpu(gpu)}, whose scores differ in the last bits; use the first kind of GPU or name "
-                f"another folder"
+                f"{say_gpu(gpu)}, whose scores differ in the last bits; use the first kind of GPU (several: "
+                f"cluster.mixed_gpus=true) or name another folder"
             )
         self.start_over()
         self.record |= {"device": device, **({"gpu": dict(gpu)} if gpu is not None else {})}
@@ -289,7 +289,8 @@ def _keep_failure(run: Run, error: BaseException, says: str) -> None:
 def say_gpu(gpu: Mapping[str, Any]) -> str:
     """Return what ``describe_gpu`` found, in words."""
     name, *others = gpu.items()
-    return f"{name[1]} ({', '.join(f'{key} {value}' for key, value in others)})"
+    details = ", ".join(f"{key} {value}" for key, value in others)
+    return f"{name[1]} ({details})" if details else f"{name[1]}"
 
 
 def command_line(start: str, settings: Mapping[str, Any], out: str) -> str:

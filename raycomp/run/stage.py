@@ -8,6 +8,8 @@ import pyarrow as pa
 
 # Timed in addition to the stages: the work before and after them, and the time of scorers' GPUs within them.
 READ, WRITE, DEVICE = "read", "write", "device"
+GPU_KIND = "gpu_kind"
+"""The column of the kind of GPU that computed a row, where there may be several: counted, not stored."""
 Work = Callable[[pa.Table], pa.Table]
 CPUS: Literal["cpus"] = "cpus"
 SCORERS: Literal["scorers"] = "scorers"

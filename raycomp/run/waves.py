@@ -31,7 +31,7 @@ from raycomp.run.executor import current
 from raycomp.run.growth import Growth, There, average
 from raycomp.run.parts import Stalled, Stats, name_parts
 from raycomp.run.progress import Progress, WorkerPools
-from raycomp.run.stage import WRITE
+from raycomp.run.stage import GPU_KIND, WRITE
 from raycomp.words import SHARD_ORDINAL, STATUS
 
 Run = Callable[[list[int], str], Iterator[list[dict[str, Any]]]]
@@ -175,6 +175,7 @@ class _Run:
         self.totals = dict(totals or {})
         self.files: dict[int, list[str]] = {ordinal: [] for ordinal in self.wave_of}
         self.rows: Counter = Counter()
+        self.kinds: dict[int, Counter] = {ordinal: Counter() for ordinal in self.wave_of}
         self.merging: dict[Any, int] = {}
         self.removing: list[Any] = []
         self.polled_at = 0.0
@@ -226,6 +227,7 @@ class _Run:
             self.totals[ordinal] = metadata["total"]
         stats = json.loads(metadata["stats"])
         self.wave_stats[self.wave_of[ordinal]].add(stats)
+        self.kinds[ordinal].update(stats["counts"].get(GPU_KIND, {}))
         self.progress.add(metadata["rows"], stats["seconds"], stats["counts"].get(STATUS))
         self._merge_if_complete(ordinal)
 
@@ -264,6 +266,8 @@ class _Run:
             self.wave_stats[wave].seconds[WRITE] += seconds
             self.progress.add(0, {WRITE: seconds})
             self.missing[wave].remove(ordinal)
+            if kinds := self.kinds.pop(ordinal):
+                log_event("gpus", phase=self.phase.name, shard=ordinal, rows=dict(kinds))
             self.progress.finish_one()
             if not self.missing[wave]:
                 self._commit(wave)

@@ -1,4 +1,4 @@
-"""docs/alerts.yaml asks for metrics that exist, by labels that they have; with promtool here, it fires as it says."""
+"""docs/alerts.yaml asks for metrics that exist, by labels that they have; with promtool, they fire."""
 
 import re
 import shutil
@@ -45,7 +45,7 @@ def test_rows_that_are_fine_are_named_as_the_status_is():
 
 
 ONE = 'run="r", out="s3://b/c", phase="align"'
-# Each minute for two hours: nothing fires in a healthy run; one that stands still, waits, and is gone after 100 min.
+# One value a minute. This run stands still after 20 minutes, waits, and is gone after 100.
 FIRES = {
     f"ray_raycomp_planned{{{ONE}, unit='shard'}}": "100x100",
     f"ray_raycomp_done{{{ONE}, unit='shard'}}": "0+1x20 20x79",

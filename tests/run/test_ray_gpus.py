@@ -15,13 +15,22 @@ from ray.core.generated.autoscaler_pb2 import ClusterConfig as Offer
 from ray.data import DataContext
 
 from raycomp.config import ClusterFailed, UserError
-from raycomp.run import ray_gpus, ray_private
-from raycomp.run.executor import Session
+from raycomp.data.folder import Folder
+from raycomp.run import ray_gpus, ray_private, waves
+from raycomp.run.executor import Session, use
+from raycomp.run.local import Local
+from raycomp.run.parts import stage_part
 from raycomp.run.passes import Pass
-from raycomp.run.ray_gpus import await_gpu, check_gpu, count_offered
-from raycomp.run.stage import SCORERS, Stage
+from raycomp.run.progress import WorkerPool
+from raycomp.run.ray_gpus import MIXED, await_gpu, check_gpu, count_offered
+from raycomp.run.ray_passes import _Scorer
+from raycomp.run.record import describe_phases
+from raycomp.run.run import say_gpu
+from raycomp.run.stage import GPU_KIND, SCORERS, Stage
+from raycomp.run.waves import Phase
 from tests.run.head import start_head
 from tests.run.test_ray_passes import BLOCK, ROWS, STAGES, Clock, Score, make_pass
+from tests.run.test_ray_waves import PART, make_rows
 
 L4 = {"name": "NVIDIA L4", "capability": "8.9", "multiprocessors": 58, "cuda": "13.0", "cudnn": 92000}
 H100 = {**L4, "name": "NVIDIA H100 80GB HBM3", "capability": "9.0", "multiprocessors": 132}
@@ -33,6 +42,8 @@ TYPES = {
     "gpu": {"resources": {"CPU": 48, "GPU": 4}, "max_workers": 3},
     "many": {"resources": {"CPU": 192, "GPU": 8}, "max_workers": 2},
 }
+
+POOLS = {"read": "cpus", "score": SCORERS, "device": "gpus", "write": "cpus"}
 
 
 def write_config(monkeypatch, tmp_path, **values) -> None:
@@ -155,6 +166,41 @@ def test_a_scorer_without_the_gpu_it_was_promised_or_with_another_is_refused(mon
     check_gpu(dict(L4))
     with pytest.raises(UserError, match=r"^cluster: a scorer has NVIDIA L4 \(capability 8\.9, .* H100 80GB"):
         check_gpu(H100)
+
+
+def test_where_any_gpu_will_do_it_is_named_and_there_must_be_one(monkeypatch):
+    with pytest.raises(UserError, match="torch finds none there"):
+        check_gpu(MIXED)
+    monkeypatch.setattr(ray_gpus, "describe_gpu", lambda: L4)
+    assert check_gpu(MIXED) == say_gpu(L4) == check_gpu(L4)
+
+
+def test_rows_of_several_kinds_of_gpu_are_counted_by_shard(tmp_path, monkeypatch):
+    """Two scorers, an L4 and an H100; the last shard's blocks are scored by both."""
+    stage = Stage("score", "scores", SCORERS, Score)
+    scorers = []
+    for gpu in (L4, H100):
+        monkeypatch.setattr(ray_gpus, "describe_gpu", lambda gpu=gpu: gpu)
+        scorers.append(_Scorer(stage, None, MIXED))
+        assert GPU_KIND not in _Scorer(stage, None, gpu)(make_rows(0)).column_names
+    on_l4, on_h100 = scorers
+    tables = [on_l4(make_rows(0)), on_h100(make_rows(1))]
+    tables += [on_l4(make_rows(2).slice(0, 2)), on_h100(make_rows(2).slice(2))]
+    parts = str(tmp_path / "parts" / "score")
+    all_metadata = [stage_part(table, parts, PART).to_pylist() for table in tables]
+    pools = {name: WorkerPool(name, 2, where) for name, where in POOLS.items()}
+    phase = Phase("score", Folder(str(tmp_path)), 2, lambda *_: 5, (), pools)
+    logged: list[tuple[str, dict]] = []
+    monkeypatch.setattr(waves, "log_event", lambda event, **facts: logged.append((event, facts)))
+    with use(Local(1)):
+        stats = phase.run([0, 1, 2], lambda *_: all_metadata, None)
+        again = phase.run([0, 1, 2], lambda *_: [], None)
+    first, second = say_gpu(L4), say_gpu(H100)
+    rows = {facts["shard"]: facts["rows"] for event, facts in logged if event == "gpus"}
+    assert rows == {0: {first: 5}, 1: {second: 5}, 2: {first: 2, second: 3}}
+    # A run that resumes reads the counts back from the manifests of its waves.
+    for found in (stats, again):
+        assert describe_phases({"score": found})[0]["gpu_rows"] == {first: 7, second: 8}
 
 
 @pytest.mark.ray

@@ -27,6 +27,7 @@ from raycomp.run import ray_session
 from raycomp.run.executor import use
 from raycomp.run.progress import Progress
 from raycomp.run.ray_executor import OnRay
+from raycomp.run.ray_gpus import MIXED
 from raycomp.run.ray_log import LOG, keep_log
 from raycomp.run.ray_session import check_temporary_folder
 from raycomp.run.session import connect
@@ -412,6 +413,13 @@ def test_without_a_limit_of_gpus_the_most_scorers_must_be_named(offer):
             ray_session._describe(ClusterConfig(gpu=gpu))
     assert not waits and ray_session._describe(ClusterConfig(gpu=False)).device == "cpu"
     assert ray_session._describe(ClusterConfig(scorers="1..64")).num_scorers == 64
+
+
+def test_a_run_may_have_gpus_of_several_kinds_where_it_says_so(offer):
+    offer(2)
+    assert ray_session._describe(ClusterConfig()).gpu == L4
+    assert ray_session._describe(ClusterConfig(mixed_gpus=True)).gpu == MIXED
+    assert ray_session._describe(ClusterConfig(mixed_gpus=True, gpu=False)).gpu is None
 
 
 def test_scorers_that_come_and_go_on_cpus_compute_in_the_cpus_they_ask_for(offer):
