@@ -13,7 +13,6 @@ import yaml
 from raycomp.arguments import COMMANDS, parse_arguments
 from raycomp.config import override, override_all
 from raycomp.curate.config import CurateConfig
-from raycomp.run import ray_gpus, ray_session
 
 ROOT = Path(__file__).parents[2]
 # Of those that KubeRay 1.6 has, and Kubernetes refuses any other:
@@ -133,6 +132,8 @@ def test_every_pod_asks_for_its_disk_and_the_job_ends(job):
 
 def test_its_line_is_one_of_raycomp_that_grows_with_the_cluster(job, monkeypatch):
     """Nodes of KubeRay name their group and no limit; the line is taken there, with every GPU it may have."""
+    from raycomp.run import ray_gpus, ray_session
+
     python, flag, module, *line = shlex.split(job["spec"]["entrypoint"])
     assert (python, flag, module) == ("python", "-m", "raycomp.run.ray_job")
     args = parse_arguments(line)

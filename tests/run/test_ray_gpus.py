@@ -16,6 +16,7 @@ from ray.data import DataContext
 
 from raycomp.config import ClusterFailed, UserError
 from raycomp.data.folder import Folder
+from raycomp.data.tar import write_tar
 from raycomp.run import ray_gpus, ray_private, waves
 from raycomp.run.executor import Session, use
 from raycomp.run.local import Local
@@ -81,17 +82,21 @@ def test_limits_that_nobody_reports_are_none_only_where_nothing_starts_nodes(
 
 
 @pytest.mark.ray
-def test_a_node_of_kuberay_says_its_group(tmp_path_factory):
-    """KubeRay sets this variable in every pod; the label is read back from a head that was started so."""
+def test_on_kuberay_a_pool_of_gpus_needs_a_range(tmp_path, tmp_path_factory):
+    """KubeRay sets RAY_NODE_TYPE_NAME in every pod. The command line is refused at once, and leaves nothing."""
+    write_tar(str(tmp_path / "pool" / "0.tar"), [])
+    line = [sys.executable, "-m", "raycomp", "curate", "--set", f"input={tmp_path}/pool"]
+    line += ["--set", "scorer.weights=random:0", "--set", "cluster.gpu=true", "--out", str(tmp_path / "out")]
     with start_head(tmp_path_factory.mktemp("h"), 1, RAY_NODE_TYPE_NAME="headgroup") as head:
-        line = (
-            "import ray; ray.init(); from raycomp.run.ray_gpus import count_offered as of; print(of('GPU'))"
-        )
         env = {**head.env, "RAY_ADDRESS": head.address}
-        said = subprocess.run(
-            [sys.executable, "-c", line], env=env, capture_output=True, text=True, check=True
-        )
-    assert said.stdout.split() == ["inf"]
+        done = subprocess.run(line, env=env, capture_output=True, text=True)
+    assert done.returncode == 2, done
+    *_, said = done.stderr.splitlines()
+    assert said.startswith(
+        "raycomp: cluster.scorers=none: must be MIN..MAX where the autoscaler reports no limit"
+    )
+    assert said.endswith("; set cluster.scorers=1..N for up to N GPUs, or cluster.gpu=false for CPUs")
+    assert not (tmp_path / "out" / "run.json").exists()
 
 
 def test_what_the_cluster_itself_knows_of_its_node_types_goes_first(monkeypatch, tmp_path):
