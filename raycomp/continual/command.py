@@ -189,7 +189,7 @@ def _count_cpus(workers: int, config: ContinualConfig) -> int:
 
 def _check_workers(workers: int, session: Session) -> None:
     """Raise ValueError if the cluster can never hold so many workers; Ray Train would wait for them."""
-    on_gpus, most = session.device == "gpu", session.num_cpus
+    on_gpus, most = session.device == "gpu", session.most_cpus
     if on_gpus:
         most = min(most, session.num_scorers)
     said = f"at most {most}, the {'GPUs' if on_gpus else 'CPUs'} that the cluster has"

@@ -188,7 +188,7 @@ def _find_resources(config: LlmConfig, session: Session) -> dict[str, Any]:
     said = f"llm.engines={config.engines} of {each} {'CPU' if session.device == 'cpu' else 'GPU'}s each"
     if session.device == "cpu":
         needed = least * each + _CPUS_WITHOUT_ENGINES
-        if session.num_cpus < needed:
+        if session.most_cpus < needed:
             raise ValueError(f"{said}: needs {needed} CPUs, the cluster has {session.num_cpus}")
         return {"num_cpus": each, **where}
     nodes = [int(node["Resources"].get("GPU", 0)) for node in ray.nodes() if node["Alive"]]

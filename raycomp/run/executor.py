@@ -4,6 +4,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from math import inf
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
@@ -28,11 +29,18 @@ class Session:
     """The GPU of every scorer, as ``describe_gpu`` returns it; None on CPUs."""
     is_local: bool = False
     """Whether all work runs in this process."""
+    is_bounded: bool = True
+    """Whether ``num_cpus`` is the maximum. It is what is there now where the autoscaler reports no limit."""
 
     @property
     def is_elastic(self) -> bool:
         """Whether the number of scorers changes during the run."""
         return self.least_scorers not in (None, self.num_scorers)
+
+    @property
+    def most_cpus(self) -> float:
+        """Return the maximum of CPUs, inf where it is unknown."""
+        return self.num_cpus if self.is_bounded else inf
 
     @property
     def device(self) -> str:

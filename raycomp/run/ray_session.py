@@ -9,6 +9,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from math import inf, isfinite
 from typing import Any, NoReturn
 
@@ -271,8 +272,9 @@ def _describe(config: ClusterConfig, scores: bool = True) -> Session:
     offered = count_offered("CPU")
     num_cpus = max(_count("CPU", 1), int(offered) if isfinite(offered) else 0)
     where = ask_labels(config) if scores else {}
+    is_bounded = isfinite(offered)
     if scores and config.gpu is not False and (config.gpu or _count("GPU") or count_offered("GPU")):
-        return _describe_gpus(config, num_cpus, len(nodes), where)
+        return replace(_describe_gpus(config, num_cpus, len(nodes), where), is_bounded=is_bounded)
     least, most = config.span or (1, 1)
     # A single-machine cluster may report more CPUs than there are cores.
     hosts = {node["NodeManagerHostname"] for node in alive}
@@ -281,7 +283,9 @@ def _describe(config: ClusterConfig, scores: bool = True) -> Session:
     if least < most:
         threads = _CPUS_PER_CPU_SCORER  # later nodes may have any number
     scorer: dict[str, Any] = {"num_cpus": _CPUS_PER_CPU_SCORER, **where}
-    return Session(most, scorer, threads, num_cpus, len(nodes), config.block_rows, least)
+    return Session(
+        most, scorer, threads, num_cpus, len(nodes), config.block_rows, least, is_bounded=is_bounded
+    )
 
 
 def _describe_gpus(config: ClusterConfig, num_cpus: int, num_nodes: int, where: Mapping[str, Any]) -> Session:

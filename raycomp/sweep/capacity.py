@@ -44,12 +44,12 @@ def count_trials(config: SweepConfig, session: Session) -> int:
     Raises ValueError if the cluster can never hold the workers of one trial, or those of ``max_concurrent``.
     """
     workers = config.workers
-    most = (session.num_cpus - OF_TASKS) // max(workers, OF_SCORER)
+    most = _fit(session.most_cpus - OF_TASKS, max(workers, OF_SCORER))
     if session.device == "gpu":
         from raycomp.run.ray_gpus import count_offered
 
         gpus = max(current().count("GPU"), count_offered("GPU"))
-        most = min(most, most if math.isinf(gpus) else int(gpus) // workers)
+        most = min(most, _fit(gpus, workers))
     if most < 1:
         raise ValueError(
             f"train.train.workers={workers}: a trial needs {cpus_of(1, workers)} CPUs, the "
@@ -58,7 +58,12 @@ def count_trials(config: SweepConfig, session: Session) -> int:
     asked = config.max_concurrent
     if asked is not None and asked > most:
         raise ValueError(
-            f"max_concurrent={asked}: must be at most {most}; {cpus_of(asked, workers)} CPUs are needed, the "
-            f"cluster has {session.num_cpus}"
+            f"max_concurrent={asked}: must be at most {most:.0f}; {cpus_of(asked, workers)} CPUs are needed, "
+            f"the cluster has {session.num_cpus}"
         )
-    return asked or max(1, min(most, session.count_cores() // workers))
+    return asked or max(1, int(min(most, session.count_cores() // workers)))
+
+
+def _fit(there: float, each: int) -> float:
+    """Return how many times ``each`` fits, inf where there is no limit; inf // 1 would be nan."""
+    return there if math.isinf(there) else there // each

@@ -159,7 +159,7 @@ def _plan(
             f"train.workers=none: must be set on an elastic cluster; set {session.least_scorers} to "
             f"{session.num_scorers}"
         )
-    most = session.num_cpus - _CPUS_TO_DECODE
+    most = session.most_cpus - _CPUS_TO_DECODE
     if session.device == "cpu" and session.num_scorers > most and not session.is_local:
         raise ValueError(
             f"train.workers={session.num_scorers}: must be at most {most}: of the cluster's "

@@ -422,6 +422,14 @@ def test_a_run_may_have_gpus_of_several_kinds_where_it_says_so(offer):
     assert ray_session._describe(ClusterConfig(mixed_gpus=True, gpu=False)).gpu is None
 
 
+def test_cpus_without_a_limit_are_as_many_as_work_needs(offer):
+    offer(0, {"CPU": inf})
+    assert ray_session._describe(ClusterConfig()).num_cpus == 8
+    assert ray_session._describe(ClusterConfig()).most_cpus == inf
+    offer(2, {"CPU": 100})
+    assert ray_session._describe(ClusterConfig()).most_cpus == 100
+
+
 def test_scorers_that_come_and_go_on_cpus_compute_in_the_cpus_they_ask_for(offer):
     offer(0)
     assert [ray_session._describe(ClusterConfig(scorers=span)).num_threads for span in (1, "1..4")] == [

@@ -117,6 +117,10 @@ def test_a_cluster_has_a_cpu_for_tasks_whatever_trials_hold(workers, at_once):
     assert num_cpus - at_once * max(workers, 2) >= 1
     with pytest.raises(ValueError, match=f"max_concurrent={at_once + 1}: must be at most {at_once}"):
         count_trials(of_workers(workers, max_concurrent=at_once + 1), session)
+    # Where the autoscaler reports no limit, CPUs may come.
+    unknown = Session(1, {}, 1, 1, 1, 64, is_bounded=False)
+    assert count_trials(of_workers(workers, max_concurrent=at_once), unknown) == at_once
+    assert count_trials(of_workers(workers), unknown) == 1
     small = Session(1, {}, 1, cpus_of(1, workers) - 1, 1, 64)
     with pytest.raises(ValueError, match=f"workers={workers}: a trial needs"):
         count_trials(of_workers(workers), small)
