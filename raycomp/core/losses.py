@@ -4,6 +4,10 @@ N pairs, K hard negatives per caption, S kinds of them, Q queries, M keys, D emb
 length 1; ``scale`` is the inverse temperature exp(logit_scale). A negative whose ``valid_NK`` is False is
 padding and is ignored.
 
+``own`` selects rows of the batch. A loss is a sum over rows, divided by a number of the whole batch, so its
+terms of the selected rows are a share of it: the shares of a batch's parts sum to the loss. A rank that
+computes the share of its own Q rows does Q x N of the N x N work, as with open_clip's ``local_loss``.
+
 Similarities are computed one tile of rows at a time, and again for the gradients, so that memory does not
 grow with Q x M (Cheng et al. 2024, arXiv:2410.17243).
 """
@@ -18,19 +22,25 @@ from torch.utils.checkpoint import checkpoint
 
 # Similarities at a time: 64 MB of fp32, plus as much for their gradients.
 TILE = 1 << 24
+ALL = slice(None)
 
 
-def clip_loss(image_ND: Tensor, text_ND: Tensor, scale: Tensor | float) -> Tensor:
+def clip_loss(image_ND: Tensor, text_ND: Tensor, scale: Tensor | float, own: slice = ALL) -> Tensor:
     """Symmetric InfoNCE: every image selects its caption from the batch, every caption its image.
 
     Radford et al. 2021 (arXiv:2103.00020), figure 3. 0 or more; log N if all similarities are equal.
     """
     _check(image_ND=image_ND, text_ND=text_ND)
-    return (_pick(image_ND, text_ND, scale) + _pick(text_ND, image_ND, scale)) / 2
+    return (_pick(image_ND, text_ND, scale, own) + _pick(text_ND, image_ND, scale, own)) / 2
 
 
 def negclip_loss(
-    image_ND: Tensor, text_ND: Tensor, negative_NKD: Tensor, valid_NK: Tensor, scale: Tensor | float
+    image_ND: Tensor,
+    text_ND: Tensor,
+    negative_NKD: Tensor,
+    valid_NK: Tensor,
+    scale: Tensor | float,
+    own: slice = ALL,
 ) -> Tensor:
     """CLIP loss in which every image also has the hard negatives of every caption as negatives.
 
@@ -39,7 +49,7 @@ def negclip_loss(
     """
     _check(image_ND=image_ND, text_ND=text_ND)
     key_MD = torch.cat([text_ND, negative_NKD[valid_NK]])
-    return (_pick(image_ND, key_MD, scale) + _pick(text_ND, image_ND, scale)) / 2
+    return (_pick(image_ND, key_MD, scale, own) + _pick(text_ND, image_ND, scale, own)) / 2
 
 
 def triplet_loss(
@@ -49,6 +59,7 @@ def triplet_loss(
     negative_ND: Tensor,
     valid_N: Tensor,
     scale: Tensor | float,
+    own: slice = ALL,
 ) -> Tensor:
     """NegCLIP's loss of the pairs, plus that of their negatives with the images that show the negatives.
 
@@ -57,12 +68,15 @@ def triplet_loss(
     not count more if others lack a negative. Without any it is ``clip_loss``.
     """
     _check(image_ND=image_ND, text_ND=text_ND, negative_image_ND=negative_image_ND, negative_ND=negative_ND)
-    loss = negclip_loss(image_ND, text_ND, negative_ND[:, None], valid_N[:, None], scale)
+    loss = negclip_loss(image_ND, text_ND, negative_ND[:, None], valid_N[:, None], scale, own)
     if not valid_N.any():
         return loss
     image_VD, text_VD = negative_image_ND[valid_N], negative_ND[valid_N]
     all_V1 = torch.ones_like(valid_N[valid_N])[:, None]
-    shown = negclip_loss(image_VD, text_VD, text_ND[valid_N][:, None], all_V1, scale)
+    # The pairs of negatives of the own rows, by their number among all such pairs.
+    before = int(valid_N[: own.start or 0].sum())
+    own_V = slice(before, before + int(valid_N[own].sum()))
+    shown = negclip_loss(image_VD, text_VD, text_ND[valid_N][:, None], all_V1, scale, own_V)
     return loss + shown * (len(image_VD) / len(image_ND))
 
 
@@ -84,6 +98,7 @@ def ceclip_parts(
     margin_S: Tensor,
     scale: Tensor | float,
     most: float = 10.0,
+    own: slice = ALL,
 ) -> CeClip:
     """Return NegCLIP's loss, the intra-modal contrast and the cross-modal rank, to be summed with weights.
 
@@ -91,21 +106,24 @@ def ceclip_parts(
     ``margin_S``, in logits, 0 before the first step. The next margin is the gap between captions and
     negatives of the kind in this step, from 0 to ``most``. A kind that is absent in a step keeps its margin.
     Margins carry over from epoch to epoch; the authors' code resets each to 0.
+    The margins are those of the whole batch, whatever the ``own`` rows.
     """
     _check(image_ND=image_ND, text_ND=text_ND)
     own_N = scale * (image_ND * text_ND).sum(-1)
     negative_NK = scale * torch.einsum("nd,nkd->nk", image_ND, negative_NKD.where(valid_NK[..., None], 0))
     excess_NK = F.relu(margin_S[kind_NK] + negative_NK - own_N[:, None])
     return CeClip(
-        negclip=negclip_loss(image_ND, text_ND, negative_NKD, valid_NK, scale),
-        imc=_contrast(text_ND, own_N, negative_NKD[valid_NK], scale),
+        negclip=negclip_loss(image_ND, text_ND, negative_NKD, valid_NK, scale, own),
+        imc=_contrast(text_ND, own_N, negative_NKD[valid_NK], scale, own),
         # The mean is over all slots, also empty ones, as in the authors' code.
-        cmr=excess_NK.where(valid_NK, 0).sum() / max(1, valid_NK.numel()),
+        cmr=excess_NK.where(valid_NK, 0)[own].sum() / max(1, valid_NK.numel()),
         margin_S=_next_margin(own_N, negative_NK[valid_NK], kind_NK[valid_NK], margin_S, most),
     )
 
 
-def siglip_loss(image_ND: Tensor, text_ND: Tensor, scale: Tensor | float, bias: Tensor | float) -> Tensor:
+def siglip_loss(
+    image_ND: Tensor, text_ND: Tensor, scale: Tensor | float, bias: Tensor | float, own: slice = ALL
+) -> Tensor:
     """Sum over all images and captions of the sigmoid loss of belonging together; the mean per image.
 
     Zhai et al. 2023, arXiv:2303.15343. ``bias`` is added to every logit.
@@ -118,27 +136,30 @@ def siglip_loss(image_ND: Tensor, text_ND: Tensor, scale: Tensor | float, bias: 
         return F.softplus(torch.where(is_own_TN, -logit_TN, logit_TN)).sum()
 
     own_N = torch.arange(len(image_ND), device=image_ND.device)
-    return _sum_tiles(miss, len(text_ND), image_ND, own_N) / len(image_ND)
+    return _sum_tiles(miss, len(text_ND), image_ND[own], own_N[own]) / len(image_ND)
 
 
-def _pick(query_QD: Tensor, key_MD: Tensor, scale: Tensor | float) -> Tensor:
-    """Return the mean cross-entropy of each query selecting the key of its own number among all."""
+def _pick(query_ND: Tensor, key_MD: Tensor, scale: Tensor | float, own: slice) -> Tensor:
+    """Return the share of the ``own`` queries in the mean cross-entropy of each query selecting the key of
+    its own number among all."""
 
     def miss(query_TD: Tensor, own_T: Tensor) -> Tensor:
         return F.cross_entropy(scale * query_TD @ key_MD.T, own_T, reduction="sum")
 
-    own_Q = torch.arange(len(query_QD), device=query_QD.device)
-    return _sum_tiles(miss, len(key_MD), query_QD, own_Q) / len(query_QD)
+    own_N = torch.arange(len(query_ND), device=query_ND.device)
+    return _sum_tiles(miss, len(key_MD), query_ND[own], own_N[own]) / len(query_ND)
 
 
-def _contrast(text_ND: Tensor, own_N: Tensor, negative_VD: Tensor, scale: Tensor | float) -> Tensor:
+def _contrast(
+    text_ND: Tensor, own_N: Tensor, negative_VD: Tensor, scale: Tensor | float, own: slice
+) -> Tensor:
     """Return the contrastive loss of each caption's own image against every negative text."""
 
     def miss(text_TD: Tensor, own_T: Tensor) -> Tensor:
         logit_TM = torch.cat([own_T[:, None], scale * text_TD @ negative_VD.T], 1)
         return (logit_TM.logsumexp(1) - own_T).sum()
 
-    return _sum_tiles(miss, len(negative_VD) + 1, text_ND, own_N) / len(text_ND)
+    return _sum_tiles(miss, len(negative_VD) + 1, text_ND[own], own_N[own]) / len(text_ND)
 
 
 @torch.no_grad()

@@ -94,6 +94,30 @@ def new_file(uri: str) -> Iterator[IO[bytes]]:
 
 
 @contextmanager
+def new_path(uri: str) -> Iterator[str]:
+    """Yield a local path for a library that writes files itself; the file appears at ``uri`` once the block
+    ends without an error, as with ``new_file``. Its name ends in ``.tmp``."""
+    filesystem, path = resolve(uri)
+    is_local = isinstance(filesystem, fs.LocalFileSystem)
+    folder, name = os.path.split(path) if is_local else (tempfile.gettempdir(), "raycomp")
+    os.makedirs(folder, exist_ok=True)
+    temporary = Path(folder, f".{name}.{uuid.uuid4().hex}.tmp")
+    try:
+        with name_place(str(temporary) if is_local else folder):
+            yield str(temporary)
+        with temporary.open("rb") as file:
+            found = [hash_file(uri, file)] if is_watched(uri) else []
+            if not is_local:
+                file.seek(0)
+                _upload(file, uri)
+        if is_local:
+            temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+    note_written(found)
+
+
+@contextmanager
 def _open_new(file: str | int, place: str, uri: str) -> Iterator[tuple[IO[bytes], list[Written]]]:
     """Open a new file; after the block the given list holds its facts, if it is watched."""
     raw = _NamedFile(file, place, is_watched(uri))

@@ -1,8 +1,9 @@
 """The training loop over an objective and batches, the same for one rank and many."""
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import nullcontext
+from functools import cached_property
 from typing import Generic, TypeVar
 
 import numpy as np
@@ -12,13 +13,37 @@ from torch import Tensor, nn
 from raycomp.config import UserError
 from raycomp.models.faults import say_bad
 from raycomp.train.objective import Judged, Objective
-from raycomp.train.ranks import find_rank, share
+from raycomp.train.ranks import add_up, find_rank, share
 from raycomp.train.schedule import make_optimizer
 from raycomp.train.towers import OF_ALL, Batch, Made, join_parts
-from raycomp.train.training import StepReport
 
 MAX_LOGIT_SCALE = math.log(100)
+LOSS = "loss"
 Goal = TypeVar("Goal", bound=Objective)
+
+
+class StepReport:
+    """The metrics of a step. They are read from the device when they are first asked for, so that the next
+    step can be queued before."""
+
+    def __init__(self, step: int, learning_rate: float, read: Callable[[], Mapping[str, float]]):
+        """``read`` returns the loss and its parts, or raises UserError where the step was bad."""
+        self.step, self.learning_rate = step, learning_rate
+        self._read = read
+
+    @cached_property
+    def _values(self) -> Mapping[str, float]:
+        return self._read()
+
+    @property
+    def loss(self) -> float:
+        """The loss of the global batch, before the step."""
+        return self._values[LOSS]
+
+    @property
+    def parts(self) -> dict[str, float]:
+        """The loss's summands by name, if it is a sum."""
+        return {name: value for name, value in self._values.items() if name != LOSS}
 
 
 class Trainer(Generic[Goal]):
@@ -44,25 +69,29 @@ class Trainer(Generic[Goal]):
         self.towers = share(objective.towers)
         self.optimizer = make_optimizer(self.trained, self.config)
         self.step, self.is_settled = 0, False
+        self._last: StepReport | None = None
 
     def run(self, batches: Iterable[Batch]) -> Iterator[StepReport]:
-        """Yield the report of each step, up to ``num_steps``; raises as ``take``."""
+        """Yield the report of each step, up to ``num_steps``; raises as ``take`` and ``check``."""
         for batch in batches:
             if self.step == self.num_steps:
-                return
+                break
             yield self.take(batch)
+        self.check()
 
     def take(self, batch: Batch) -> StepReport:
         """Take the next step with this rank's rows of its batch.
 
-        Raises UserError where a loss or an embedding is not finite, an embedding is not of length 1, or the
-        GPU's memory is too small.
+        Raises UserError where the GPU's memory is too small, or the step before this one was bad. This step
+        is judged by its report, by the next step or by ``check``, whichever comes first: until then a GPU
+        may still work on it.
         """
         if not self.is_settled:
             self._settle(batch.cut(slice(1)))
         rate, group = self.objective.rate_at(self.step), self.objective.group
         try:
             judged = self._take(batch, rate)
+            report = StepReport(self.step, rate, self._send(judged))
         except torch.OutOfMemoryError as error:
             line = " ".join(str(error).split())[:200]
             raise UserError(
@@ -70,8 +99,32 @@ class Trainer(Generic[Goal]):
                 f"{group}.batch_size, raise {group}.accumulate or use more workers ({line})"
             ) from error
         self.step += 1
-        parts = {name: part.item() for name, part in judged.parts.items()}
-        return StepReport(self.step - 1, judged.loss.item(), rate, parts)
+        self.check()
+        self._last = report
+        return report
+
+    def check(self) -> None:
+        """Raise UserError where a loss or an embedding of the last step is not finite, or an embedding is not
+        of length 1. Then the weights are those after that step, and must not be kept."""
+        if self._last is not None:
+            _ = self._last.loss
+
+    def _send(self, judged: Judged) -> Callable[[], Mapping[str, float]]:
+        """Return what waits for a step's numbers, of all ranks, and judges them."""
+        named = {LOSS: judged.loss, **judged.parts}
+        bad_2 = torch.zeros(2) if judged.counts is None else judged.counts
+        numbers = torch.stack([value.detach().float() for value in named.values()])
+        numbers = add_up(torch.cat([numbers, bad_2.to(numbers)]))
+        step, where = self.step, self.objective.where
+        weights = self.objective.said_weights if step == 0 else None
+        read = start_copy(numbers)
+
+        def judge() -> Mapping[str, float]:
+            *values, num_bad, num = read().tolist()
+            self._judge(f"{step}{where}", weights, values[0], int(num_bad), int(num))
+            return dict(zip(named, values, strict=True))
+
+        return judge
 
     def _settle(self, batch: Batch) -> None:
         """Run one backward pass from a loss of zero, which does not change the model.
@@ -90,9 +143,7 @@ class Trainer(Generic[Goal]):
             group["lr"] = rate
         _set_training(self.trained)
         self.optimizer.zero_grad()
-        # The CPU waits for the GPU only here, after all work of the step is queued.
         judged = self._find_gradients(batch)
-        self._check(judged.loss.item(), *([] if judged.counts is None else judged.counts.tolist()))
         if self.config.clip_norm is not None:
             nn.utils.clip_grad_norm_(self.trained.parameters(), self.config.clip_norm)
         self.optimizer.step()
@@ -100,16 +151,15 @@ class Trainer(Generic[Goal]):
             self.clip.logit_scale.clamp_(0, MAX_LOGIT_SCALE)
         return judged
 
-    def _check(self, loss: float, num_bad: int = 0, num: int = 0) -> None:
-        """Raise UserError where a step cannot be taken; at the first step the message names the initial
-        weights."""
-        step, rate = self.step, self.objective.said_rate
-        weights = self.objective.said_weights if step == 0 else None
+    def _judge(self, step: str, weights: str | None, loss: float, num_bad: int, num: int) -> None:
+        """Raise UserError where a step was bad; at the first step the message names the initial
+        ``weights``."""
+        rate = self.objective.said_rate
         if num_bad and weights:
             raise UserError(say_bad(weights, num_bad, num, "rows of the first step"))
         if not math.isfinite(loss):
             why = f"check {weights} and the loss" if weights else f"{rate} may be too high"
-            raise UserError(f"loss={loss} at step {step}{self.objective.where}: must be finite; {why}")
+            raise UserError(f"loss={loss} at step {step}: must be finite; {why}")
         if num_bad:
             raise UserError(say_bad(rate, num_bad, num, f"rows of step {step}", "lower it"))
 
@@ -120,14 +170,14 @@ class Trainer(Generic[Goal]):
         """
         if self.num_parts == 1:
             judged = self.objective.judge(self._embed(batch), batch)
-            judged.loss.backward()
+            self._spread(judged.loss).backward()
             return judged
         parts = batch.split(self.num_parts)
         with torch.no_grad():
             made = [self._embed(part, number) for number, part in enumerate(parts)]
         leaves = {name: value.detach().requires_grad_() for name, value in join_parts(made).items()}
         judged = self.objective.judge(leaves, batch)
-        judged.loss.backward()
+        self._spread(judged.loss).backward()
         wanted = {name: leaf.grad for name, leaf in leaves.items() if leaf.grad is not None}
         for number, part in enumerate(parts):
             is_last = number == self.num_parts - 1
@@ -139,6 +189,11 @@ class Trainer(Generic[Goal]):
                 torch.autograd.backward([again[name] for name in names], grads)
         return judged
 
+    def _spread(self, share: Tensor) -> Tensor:
+        """Return the share whose gradients' mean over ranks, which DistributedDataParallel takes, is the
+        gradient of the sum of shares."""
+        return share * find_rank()[1]
+
     def _embed(self, batch: Batch, part: int = 0) -> Made:
         """Embed a part of this rank's rows; the model's random draws depend on key, step, rank and part
         alone."""
@@ -148,6 +203,22 @@ class Trainer(Generic[Goal]):
         with torch.autocast(device, torch.bfloat16, enabled=self.config.autocast):
             made: Made = self.towers(batch)
             return made
+
+
+def start_copy(values: Tensor) -> Callable[[], Tensor]:
+    """Start to copy a tensor to the CPU; return what waits for it alone and returns it."""
+    if values.device.type != "cuda":
+        return values.cpu
+    copied = torch.empty(values.shape, dtype=values.dtype, pin_memory=True)
+    copied.copy_(values, non_blocking=True)
+    done = torch.cuda.Event()
+    done.record()
+
+    def wait() -> Tensor:
+        done.synchronize()
+        return copied
+
+    return wait
 
 
 def _cut(wanted: Tensor, name: str, before: list[Made], part: Made) -> Tensor:

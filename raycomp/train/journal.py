@@ -11,7 +11,8 @@ import json
 import math
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -62,20 +63,28 @@ class MetricsLog:
         """Draw values of the model before its first step, on TensorBoard alone: they are no step's."""
         self._events.write({**values, STEP: 0})
 
-    def keep(self) -> None:
-        """Flush all steps so far to the disk or to S3. Must be called before the state of the same step is
-        written, so that every state has all its lines."""
+    def keep(self) -> Callable[[], None]:
+        """Flush all steps so far; return what stores them on the disk or on S3, in any thread. It must be
+        called before the state of the same step is written, so that every state has all its lines."""
         with name_place(self._near.uri):
             self._lines.flush()
-            os.fsync(self._lines.fileno())
             self._events.flush()
-        if self._spool is not None:
-            for names in ((METRICS,), (EVENTS, self._events.name)):
-                self._folder.write_bytes(self._near.read_bytes(*names), *names)
+        if self._spool is None:
+            return self._sync
+        names = ((METRICS,), (EVENTS, self._events.name))
+        return partial(self._upload, {name: self._near.read_bytes(*name) for name in names})
+
+    def _sync(self) -> None:
+        with name_place(self._near.uri):
+            os.fsync(self._lines.fileno())
+
+    def _upload(self, files: Mapping[tuple[str, ...], bytes]) -> None:
+        for names, content in files.items():
+            self._folder.write_bytes(content, *names)
 
     def close(self) -> None:
         """Flush all steps and close."""
-        self.keep()
+        self.keep()()
         self._lines.close()
         self._events.close()
         if self._spool is not None:

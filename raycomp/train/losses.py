@@ -25,6 +25,9 @@ class Loss:
     """Whether it takes hard negatives: ``negative_NKD``, ``valid_NK`` and ``kind_NK`` of the batch."""
     negative_images = False
     """Whether it also takes ``negative_image_ND``: then a caption has one negative, which has an image."""
+    in_shares = False
+    """Whether it returns the share of the rows ``batch.own``: the shares of a batch's parts sum to its loss.
+    A loss that is not in shares is computed by every rank for the whole batch."""
     bias = False
     """Whether it adds the model's learned bias to the logits; a model without one gets one."""
 
@@ -36,28 +39,34 @@ class Loss:
         self.margin_S = margin_S
 
     def __call__(self, batch: "Embedded", config: "FitConfig") -> "Tensor":
-        """Return the loss, a scalar; every rank computes it of the same batch."""
+        """Return the loss of the batch, or the share of its rows ``own``; a scalar."""
         raise NotImplementedError
 
 
 class ClipLoss(Loss):
+    in_shares = True
+
     def __call__(self, batch: "Embedded", config: "FitConfig") -> "Tensor":
         from raycomp.core.losses import clip_loss
 
-        return clip_loss(batch.image_ND, batch.text_ND, batch.scale)
+        return clip_loss(batch.image_ND, batch.text_ND, batch.scale, batch.own)
 
 
 class NegClipLoss(Loss):
+    in_shares = True
     negatives = True
 
     def __call__(self, batch: "Embedded", config: "FitConfig") -> "Tensor":
         from raycomp.core.losses import negclip_loss
 
         assert batch.negative_NKD is not None and batch.valid_NK is not None, "a batch without negatives"
-        return negclip_loss(batch.image_ND, batch.text_ND, batch.negative_NKD, batch.valid_NK, batch.scale)
+        return negclip_loss(
+            batch.image_ND, batch.text_ND, batch.negative_NKD, batch.valid_NK, batch.scale, batch.own
+        )
 
 
 class CeClipLoss(Loss):
+    in_shares = True
     negatives = True
 
     def __call__(self, batch: "Embedded", config: "FitConfig") -> "Tensor":
@@ -73,12 +82,14 @@ class CeClipLoss(Loss):
             batch.kind_NK,
             self.margin_S.to(batch.image_ND.device),
             batch.scale,
+            own=batch.own,
         )
         self.margin_S = parts.margin_S
         return parts.negclip + config.imc * parts.imc + config.cmr * parts.cmr
 
 
 class TripletLoss(Loss):
+    in_shares = True
     negatives = True
     negative_images = True
 
@@ -94,17 +105,19 @@ class TripletLoss(Loss):
             batch.negative_NKD[:, 0],
             batch.valid_NK[:, 0],
             batch.scale,
+            batch.own,
         )
 
 
 class SigLipLoss(Loss):
+    in_shares = True
     bias = True
 
     def __call__(self, batch: "Embedded", config: "FitConfig") -> "Tensor":
         from raycomp.core.losses import siglip_loss
 
         assert batch.bias is not None, "siglip: needs a model with a bias"
-        return siglip_loss(batch.image_ND, batch.text_ND, batch.scale, batch.bias)
+        return siglip_loss(batch.image_ND, batch.text_ND, batch.scale, batch.bias, batch.own)
 
 
 LOSSES: dict[str, type[Loss]] = {

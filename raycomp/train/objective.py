@@ -9,13 +9,14 @@ from torch import Tensor, nn
 from raycomp.models.adapters import add_adapters, freeze, merge_adapters
 from raycomp.train.config import FitConfig
 from raycomp.train.losses import compute_loss, find_loss
-from raycomp.train.ranks import gather
+from raycomp.train.ranks import find_own, gather, share_of
 from raycomp.train.schedule import learning_rate_at
 from raycomp.train.towers import Batch, Embedded, Made, Towers
 
 
 class Judged(NamedTuple):
-    """A step's loss, the same on all ranks."""
+    """This rank's share of a step's loss. The shares of all ranks sum to the loss; so do the parts and
+    counts."""
 
     loss: Tensor
     parts: Mapping[str, Tensor] = {}
@@ -71,7 +72,7 @@ class Objective(Protocol):
         """Return the learning rate of a step."""
 
     def judge(self, made: Made, batch: Batch) -> Judged:
-        """Return the loss of the global batch, given this rank's embeddings."""
+        """Return this rank's share of the loss of the global batch, given its embeddings."""
 
 
 class PairsObjective:
@@ -113,7 +114,7 @@ class PairsObjective:
         return merge_adapters(self.adapters) if self.adapters else self.clip
 
     def judge(self, made: Made, batch: Batch) -> Judged:
-        """Return the loss of the global batch, and how many of its rows are bad."""
+        """Return this rank's share of the loss, and how many of its rows are bad."""
         embedded = Embedded(
             image_ND=self._gather(made["image"]),
             text_ND=self._gather(made["text"]),
@@ -123,8 +124,10 @@ class PairsObjective:
             valid_NK=self._gather(batch.valid_RK),
             kind_NK=self._gather(batch.kind_RK),
             negative_image_ND=self._gather(made.get("negative_image")),
+            own=find_own(self.batch_size),
         )
-        return Judged(compute_loss(self.loss, embedded, self.fit), counts=embedded.count_bad())
+        loss = compute_loss(self.loss, embedded, self.fit)
+        return Judged(loss if self.loss.in_shares else share_of(loss), counts=embedded.count_bad())
 
     def _gather(self, rows: Any) -> Any:
         return None if rows is None else gather(rows, self.batch_size)

@@ -3,7 +3,7 @@
 import json
 import time
 from collections.abc import Callable, Iterable
-from contextlib import nullcontext
+from contextlib import ExitStack
 from typing import Any
 
 import safetensors.torch
@@ -18,16 +18,16 @@ from raycomp.models.architecture import HUB_CONFIG
 from raycomp.models.clip import describe_preprocessing, describe_start, load_start, pack_tokenizer
 from raycomp.train.config import TrainConfig
 from raycomp.train.evaluation import evaluate_model, try_evaluation
-from raycomp.train.fit import Trainer
+from raycomp.train.fit import StepReport, Trainer
 from raycomp.train.held_out_evaluation import HeldOutEvaluation
 from raycomp.train.journal import MetricsLog
 from raycomp.train.losses import find_loss
 from raycomp.train.objective import PairsObjective
-from raycomp.train.state import save_state
+from raycomp.train.state import StateWriter, copy_state
 from raycomp.train.states import keep_states, list_states
 from raycomp.train.towers import Batch
 from raycomp.train.trackers import Trackers
-from raycomp.train.training import STEP, Evaluate, StepReport
+from raycomp.train.training import STEP, Evaluate
 
 
 class Writer:
@@ -47,19 +47,41 @@ class Writer:
         self.trainer, self.config, self.folder = trainer, config, folder
         self.report, self.evaluate = report, evaluate
         self.journal = MetricsLog(folder, trainer.step)
+        self.states = StateWriter(folder, config.train.keep_checkpoints)
         self.started = time.perf_counter()
+        self._last: StepReport | None = None
 
     def take(self, step: StepReport) -> None:
-        """Record a step."""
+        """Record the step before this one; this one, too, where the model is evaluated after it."""
+        self.settle()
+        self._last = step
+        if self._is_due(step.step + 1):
+            self.settle()
+
+    def settle(self) -> None:
+        """Record the last step, unless it is recorded; waits until the GPU has finished it."""
+        last, self._last = self._last, None
+        if last is not None:
+            self._record(last)
+
+    def _is_due(self, step: int) -> bool:
+        """Return whether the model is evaluated after so many steps."""
+        return self._evaluates(step) or (self.held_out is not None and self.held_out.is_due(step))
+
+    def _evaluates(self, step: int) -> bool:
+        every = self.config.train.evaluate_steps
+        is_due = every is not None and step % every == 0
+        return self.evaluate is not None and (is_due or step == self.trainer.num_steps)
+
+    def _record(self, step: StepReport) -> None:
+        num_steps = step.step + 1
         spent = time.perf_counter() - self.started
         row: dict[str, Any] = {"step": step.step, "loss": step.loss, "learning_rate": step.learning_rate}
         row |= {**step.parts, "samples_per_s": self.trainer.batch_size / spent}
-        every = self.config.train.evaluate_steps
-        is_due = every is not None and self.trainer.step % every == 0
-        if self.evaluate and (is_due or self.trainer.step == self.trainer.num_steps):
-            row |= evaluate_model(self.evaluate, self._make_final(), self.trainer.step)
-        if self.held_out and self.held_out.is_due(self.trainer.step):
-            row |= self.held_out.run(self._make_final(), self.trainer.step, row)
+        if self.evaluate and self._evaluates(num_steps):
+            row |= evaluate_model(self.evaluate, self._make_final(), num_steps)
+        if self.held_out and self.held_out.is_due(num_steps):
+            row |= self.held_out.run(self._make_final(), num_steps, row)
         self.journal.write(row)
         self.trackers.log(row)
         self.report(row)
@@ -82,17 +104,20 @@ class Writer:
             return make_final(self.trainer, self.config.model)
 
     def keep(self) -> None:
-        """Write a checkpoint: all lines so far, then the state to resume from."""
-        self.journal.keep()
-        save_state(self.trainer, self.folder)
-        keep_states(self.folder, self.config.train.keep_checkpoints)
+        """Start to write a checkpoint: all lines so far, then the state to resume from. Training resumes once
+        the state is copied. Raises the error of the checkpoint before this one."""
+        self.settle()
+        self.states.write(copy_state(self.trainer), self.journal.keep())
         self.started = time.perf_counter()
 
     def close(self) -> None:
         """Write a checkpoint of the last step, unless it exists, and the model, which is checked before it is
         published."""
+        self.settle()
+        self.states.wait()
         if self.trainer.step not in list_states(self.folder):
             self.keep()
+            self.states.wait()
         keep_states(
             self.folder, self.config.train.keep_checkpoints
         )  # the last start may have been killed at it
@@ -119,11 +144,13 @@ def train_rank(
     is_warned: Callable[[], bool] = lambda: False,
 ) -> None:
     """Take the remaining steps; the rank with the ``writer`` writes a checkpoint every ``checkpoint_steps``.
-    It writes one more when ``is_warned``, which all ranks call after every step, first reports that a rank
-    will soon be lost. Before the first step it tries its evaluation."""
+    It writes one more, and waits for it, when ``is_warned``, which all ranks call after every step, first
+    reports that a rank will soon be lost. Before the first step it tries its evaluation."""
     was_warned = False
-    with writer.trackers if writer else nullcontext():
+    with ExitStack() as stack:
         if writer:
+            stack.enter_context(writer.trackers)
+            stack.callback(writer.states.stop)
             writer.try_evaluation()
         for reported in trainer.run(batches):
             warned = is_warned()
@@ -131,6 +158,8 @@ def train_rank(
                 writer.take(reported)
                 if trainer.step % checkpoint_steps == 0 or warned > was_warned:
                     writer.keep()
+                if warned > was_warned:
+                    writer.states.wait()
             was_warned = warned
         assert trainer.step == trainer.num_steps, (
             f"batches end after {trainer.step} of {trainer.num_steps} steps"

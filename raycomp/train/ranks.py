@@ -1,10 +1,11 @@
 """The global batch over ranks: every rank embeds its rows, and sees the embeddings of all.
 
-B pairs of the global batch, R those of this rank, D embedding dims. Each rank computes the loss of the whole
-batch from what was gathered, so all log the same, and each rank has the whole gradient of its own embeddings
-without communication.
+B pairs of the global batch, R those of this rank, W ranks, D embedding dims. A loss is computed in shares:
+each rank computes that of its own rows, against the rows of all, and the shares sum to the loss. The gradient
+of an embedding is the sum of what every share gives it.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -26,20 +27,27 @@ def find_own(num_rows: int) -> slice:
 
 
 def add_up(value: Tensor) -> Tensor:
-    """Return the sum over all ranks, the same on each; without a process group the value itself."""
-    if find_rank()[1] == 1:
+    """Return the sum over all ranks, in their order, the same on each; without a process group the value
+    itself."""
+    num_ranks = find_rank()[1]
+    if num_ranks == 1:
         return value
-    total = value.clone()
-    dist.all_reduce(total)
-    return total
+    received = [torch.empty_like(value) for _ in range(num_ranks)]
+    dist.all_gather(received, value.contiguous())
+    return _sum_in_order(received)
+
+
+def share_of(whole: Tensor) -> Tensor:
+    """Return this rank's share of a value that all ranks computed: the shares are equal."""
+    return whole / find_rank()[1]
 
 
 def gather(local_RD: Tensor, batch_size: int) -> Tensor:
     """Return the rows of all ranks, (B, D), in the order of the global batch.
 
-    ``slice_of`` divides the rows. Behind DistributedDataParallel, which takes the mean of the ranks'
-    gradients, weights get the gradient that one process would give them. Without a process group these are
-    the rows of the one rank.
+    ``slice_of`` divides the rows. The gradient of this rank's rows is the sum of the gradients that all ranks
+    find for them, in the order of the ranks, so its bits depend on the number of ranks alone. Without a
+    process group these are the rows of the one rank.
     """
     own = find_own(batch_size)
     assert len(local_RD) == own.stop - own.start, f"{len(local_RD)} rows of {own} came"
@@ -59,7 +67,7 @@ class _Gather(torch.autograd.Function):
         num_ranks = dist.get_world_size()
         slices = [slice_of(rank, num_ranks, batch_size) for rank in range(num_ranks)]
         sizes = [part.stop - part.start for part in slices]
-        ctx.own, ctx.num_ranks = slices[dist.get_rank()], num_ranks
+        ctx.own, ctx.sizes = slices[dist.get_rank()], sizes
         # All ranks send as many rows as the largest rank has.
         sent = local_RD.new_zeros(max(sizes), *local_RD.shape[1:])
         sent[: len(local_RD)] = local_RD
@@ -69,5 +77,16 @@ class _Gather(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
-        """Scale the gradient so that the mean over ranks is the sum."""
-        return grads[0][ctx.own] * ctx.num_ranks, None
+        """Send each rank the gradient of its rows; sum those that came for the own rows."""
+        grad_BD = grads[0].contiguous()
+        num_own, num_ranks = ctx.own.stop - ctx.own.start, len(ctx.sizes)
+        received = grad_BD.new_empty(num_ranks * num_own, *grad_BD.shape[1:])
+        dist.all_to_all_single(received, grad_BD, [num_own] * num_ranks, ctx.sizes)
+        return _sum_in_order(received.split(num_own)), None
+
+
+def _sum_in_order(values: Sequence[Tensor]) -> Tensor:
+    total = values[0].clone()
+    for value in values[1:]:
+        total += value
+    return total

@@ -5,8 +5,10 @@ it there is no state.
 """
 
 import json
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import fields
-from typing import Any
+from typing import Any, NamedTuple
 
 import safetensors.torch
 import torch
@@ -14,22 +16,79 @@ from safetensors import SafetensorError
 from torch import Tensor
 
 from raycomp.config import UserError
+from raycomp.data.files import new_path
 from raycomp.data.folder import Folder
 from raycomp.train.fit import Trainer
 from raycomp.train.objective import PairsObjective
-from raycomp.train.states import CHECKPOINTS, STATE
+from raycomp.train.states import CHECKPOINTS, STATE, keep_states
 
 _MODEL, _OPTIMIZER = "model.safetensors", "optimizer.safetensors"
 
 
-def save_state(trainer: Trainer[PairsObjective], out: Folder) -> None:
-    """Write what a trainer needs to resume exactly."""
-    place = (CHECKPOINTS, f"{trainer.step:08d}")
-    out.write_bytes(_pack(trainer.clip.state_dict()), *place, _MODEL)
-    out.write_bytes(_pack(_flatten(trainer.optimizer.state_dict()["state"])), *place, _OPTIMIZER)
-    margins = trainer.objective.loss.margin_S.tolist()
-    state = {"step": trainer.step, "margins": margins, "run": _describe_run(trainer)}
-    out.write_json(state, *place, STATE)
+class State(NamedTuple):
+    """A copy of what a trainer needs to resume exactly, in the CPU's memory."""
+
+    facts: dict[str, Any]
+    """The content of ``state.json``."""
+    tensors: dict[str, dict[str, Tensor]]
+    """By the name of their file."""
+
+
+class StateWriter:
+    """Writes states in a thread, one at a time, so that training does not wait for the disk or the store."""
+
+    def __init__(self, out: Folder, num_kept: int):
+        self.out, self.num_kept = out, num_kept
+        self._pool = ThreadPoolExecutor(1, "states")
+        self._last: Future[None] | None = None
+
+    def write(self, state: State, before: Callable[[], None]) -> None:
+        """Start to write a state, after ``before()``; the oldest states go once it is complete.
+
+        Waits for the write before this one, and raises its error.
+        """
+        self.wait()
+        self._last = self._pool.submit(self._write, state, before)
+
+    def wait(self) -> None:
+        """Wait for the last write, and raise its error."""
+        last, self._last = self._last, None
+        if last is not None:
+            last.result()
+
+    def stop(self) -> None:
+        """Wait for the last write, whatever its end: another start may write here next."""
+        self._pool.shutdown()
+
+    def _write(self, state: State, before: Callable[[], None]) -> None:
+        before()
+        write_state(state, self.out)
+        keep_states(self.out, self.num_kept)
+
+
+def copy_state(trainer: Trainer[PairsObjective]) -> State:
+    """Return a copy of what a trainer needs to resume exactly."""
+    return State(
+        {
+            "step": trainer.step,
+            "margins": trainer.objective.loss.margin_S.tolist(),
+            "run": _describe_run(trainer),
+        },
+        {
+            _MODEL: _copy(trainer.clip.state_dict()),
+            _OPTIMIZER: _copy(_flatten(trainer.optimizer.state_dict()["state"])),
+        },
+    )
+
+
+def write_state(state: State, out: Folder) -> None:
+    """Write a state's files, ``state.json`` last."""
+    place = (CHECKPOINTS, f"{state.facts['step']:08d}")
+    for name, tensors in state.tensors.items():
+        # safetensors writes a file without Python's lock, unlike bytes in memory.
+        with new_path(out.at(*place, name)) as path:
+            safetensors.torch.save_file(tensors, path)
+    out.write_json(state.facts, *place, STATE)
 
 
 def load_state(trainer: Trainer[PairsObjective], out: Folder, step: int) -> None:
@@ -78,10 +137,11 @@ def _check_run(found: dict[str, Any], wanted: dict[str, Any]) -> None:
             raise ValueError(f"its run has {name}={found[name]!r}, not {value!r}")
 
 
-def _pack(tensors: dict[str, Tensor]) -> bytes:
-    return safetensors.torch.save(
-        {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
-    )
+def _copy(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {
+        name: value.detach().to("cpu", copy=True, memory_format=torch.contiguous_format)
+        for name, value in tensors.items()
+    }
 
 
 def _flatten(state: dict[int, dict[str, Any]]) -> dict[str, Tensor]:

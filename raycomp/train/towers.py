@@ -5,7 +5,7 @@ negatives per caption, C x H x W pixels, D embedding dims.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Self
 
 import numpy as np
@@ -48,7 +48,7 @@ class Batch:
         ]
 
     def _take(self, choose: Callable[[int], slice]) -> Self:
-        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        values = {one.name: getattr(self, one.name) for one in fields(self)}
         rows = {name: value for name, value in values.items() if isinstance(value, Tensor)}
         return replace(self, **{name: value[choose(len(value))] for name, value in rows.items()})
 
@@ -69,10 +69,12 @@ class Embedded:
     """The number of a negative's operation and kind, below S."""
     negative_image_ND: Tensor | None = None
     """The image of each first negative, where ``valid_NK``."""
+    own: slice = field(default_factory=lambda: slice(None))
+    """The rows that this rank made."""
 
     def count_bad(self) -> Tensor:
-        """Return the number of rows that are not finite or not of length 1, and of all rows; int64 (2,).
-        Slots without a negative do not count. Does not synchronize with the CPU."""
+        """Return how many of this rank's rows are not finite or not of length 1, and how many it has; int64
+        (2,). Slots without a negative do not count. Does not synchronize with the CPU."""
         parts: list[tuple[Tensor, Tensor | None]] = [(self.image_ND, None), (self.text_ND, None)]
         if self.negative_NKD is not None:
             parts.append((self.negative_NKD, self.valid_NK))
@@ -80,8 +82,8 @@ class Embedded:
             parts.append((self.negative_image_ND, self.valid_NK[:, 0]))
         counts = []
         for rows, valid in parts:
-            is_bad = ~has_unit_length(rows.detach())
-            valid = torch.ones_like(is_bad) if valid is None else valid
+            is_bad = ~has_unit_length(rows[self.own].detach())
+            valid = torch.ones_like(is_bad) if valid is None else valid[self.own]
             counts.append(torch.stack([(is_bad & valid).sum(), valid.sum()]))
         return torch.stack(counts).sum(0)
 

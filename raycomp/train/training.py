@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from raycomp.core.epochs import EpochPlan
 from raycomp.models.images import ImageSpec
@@ -15,18 +15,6 @@ if TYPE_CHECKING:
 STEP = "step"
 Evaluate = Callable[[Any, int], Mapping[str, Any]]
 """Takes the model, in evaluation mode, and its number of steps; returns numbers by name."""
-
-
-class StepReport(NamedTuple):
-    """The metrics of a step."""
-
-    step: int
-    """The step's number, from 0."""
-    loss: float
-    """The loss of the global batch, before the step."""
-    learning_rate: float
-    parts: Mapping[str, float] = {}
-    """The loss's summands by name, if it is a sum."""
 
 
 OWN_COLUMNS = (STEP, "loss", "learning_rate", "samples_per_s")

@@ -18,7 +18,7 @@ from raycomp.train.config import FitConfig
 from raycomp.train.fit import Batch, Trainer
 from raycomp.train.losses import find_loss
 from raycomp.train.objective import PairsObjective
-from raycomp.train.state import load_state, save_state
+from raycomp.train.state import copy_state, load_state, write_state
 
 STEPS, BATCH, SLOTS, KINDS = 20, 12, 2, 3
 # Of 64 words the first begins a text and the last ends it.
@@ -128,7 +128,7 @@ def measure_resumed(rank: int, num_ranks: int, model: ModelConfig, folder: str) 
             out = Folder(f"{folder}/{num_ranks}")
             losses = run(trainer, rank, num_ranks, stop)
             if rank == 0:
-                save_state(trainer, out)
+                write_state(copy_state(trainer), out)
             dist.barrier()
             trainer = start_trainer(model, "ceclip", rank, num_ranks, 6)
             load_state(trainer, out, stop)

@@ -51,7 +51,7 @@ def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Folder:
 def test_after_a_kill_each_step_stands_once_in_order(folder):
     """Killed at 8 after the checkpoint of 5, then at 6 before another: 0 to 4, then the last start's."""
     killed = write(folder, 0, 5)
-    killed.keep()
+    killed.keep()()
     for step in range(5, 8):
         killed.write(reported(step))
     write(folder, 5, 6, start=1)

@@ -56,6 +56,33 @@ def test_a_rank_without_a_writer_asks_as_often(started):
     assert len(asked) == STEPS and list_states(writer.folder) == []
 
 
+def test_a_step_is_recorded_once_the_next_is_queued(started):
+    """At a step with an evaluation or a checkpoint at once: they are of the model after it."""
+    trainer, writer, rows = started
+    seen = []
+    for step in trainer.run(batches(slice(None))):
+        writer.take(step)
+        seen.append(len(rows))
+    assert seen == [0, 1, 3, 3, 4, 6, 7]  # evaluated after 3, 6 and 7 steps
+
+
+def test_a_bad_step_is_never_kept(started):
+    """Neither in a checkpoint nor in an evaluation, though it is judged after it was taken."""
+    trainer, writer, rows = started
+    spoiled = []
+
+    def spoil():
+        if trainer.step == 4:
+            spoiled.append(True)
+            with torch.no_grad():
+                trainer.clip.visual.proj.fill_(torch.nan)
+        return False
+
+    with pytest.raises(UserError, match=r"^loss=nan at step 4: must be finite"):
+        train_rank(trainer, batches(slice(None)), 5, writer, spoil)
+    assert spoiled and len(rows) == 4 and list_states(writer.folder) == []
+
+
 def test_a_gpu_that_is_too_small_is_reported_in_the_users_words(started, monkeypatch):
     trainer, writer, _ = started
 

@@ -1,4 +1,5 @@
-"""Ranks that share a batch give the gradient of one process that has it all."""
+"""Ranks that share a batch, each with the loss of its own rows, give the gradient of one process that has it
+all."""
 
 from pathlib import Path
 
@@ -11,11 +12,11 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from raycomp.core.epochs import slice_of
-from raycomp.core.losses import ceclip_parts, clip_loss, negclip_loss, siglip_loss
-from raycomp.train.ranks import gather
+from raycomp.core.losses import ceclip_parts, clip_loss, negclip_loss, siglip_loss, triplet_loss
+from raycomp.train.ranks import add_up, gather, share_of
 
 BATCH, SLOTS, DIM = 10, 2, 6  # neither 3 ranks nor 4 share 10 rows evenly
-LOSSES = ("clip", "negclip", "ceclip", "siglip")
+LOSSES = ("clip", "negclip", "ceclip", "siglip", "triplet", "whole")
 
 
 class Towers(nn.Module):
@@ -31,16 +32,21 @@ class Towers(nn.Module):
         return *(F.normalize(x, dim=-1) for x in found), self.scale.exp()
 
 
-def measure(name: str, image: Tensor, text: Tensor, negative: Tensor, scale: Tensor) -> Tensor:
+def measure(name: str, own: slice, image: Tensor, text: Tensor, negative: Tensor, scale: Tensor) -> Tensor:
+    """Return the share of a rank's rows; "whole" is a loss that every rank computes of the whole batch."""
     valid = torch.arange(BATCH * SLOTS).reshape(BATCH, SLOTS) % 3 > 0
+    if name == "whole":
+        return share_of((image.T @ text).square().mean() * scale)
     if name == "clip":
-        return clip_loss(image, text, scale)
+        return clip_loss(image, text, scale, own)
     if name == "negclip":
-        return negclip_loss(image, text, negative, valid, scale)
+        return negclip_loss(image, text, negative, valid, scale, own)
     if name == "siglip":
-        return siglip_loss(image, text, scale, -3.0)
+        return siglip_loss(image, text, scale, -3.0, own)
+    if name == "triplet":
+        return triplet_loss(image, text, text.flip(0), negative[:, 0], valid[:, 0], scale, own)
     margin = torch.tensor([1.0, 4.0], dtype=torch.float64)
-    parts = ceclip_parts(image, text, negative, valid, valid.long(), margin, scale)
+    parts = ceclip_parts(image, text, negative, valid, valid.long(), margin, scale, own=own)
     return parts.negclip + parts.imc + parts.cmr
 
 
@@ -56,9 +62,9 @@ def find_gradients(rank: int, num_ranks: int) -> dict[str, list[Tensor]]:
         model: nn.Module = Towers().double()
         towers = DistributedDataParallel(model) if num_ranks > 1 else model
         *embeddings, scale = towers(*(row[own] for row in rows))
-        loss = measure(name, *(gather(x, BATCH) for x in embeddings), scale)
-        loss.backward()
-        found[name] = [loss.detach(), *(parameter.grad for parameter in model.parameters())]
+        share = measure(name, own, *(gather(x, BATCH) for x in embeddings), scale)
+        (share * num_ranks).backward()
+        found[name] = [add_up(share.detach()), *(parameter.grad for parameter in model.parameters())]
     return found
 
 

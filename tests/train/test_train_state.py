@@ -1,16 +1,21 @@
 """A training that stops at any step goes on to the same bits."""
 
+import subprocess
+import sys
+from contextlib import contextmanager
+from threading import Event
 from unittest.mock import MagicMock
 
 import pytest
 import torch
 
 from raycomp.config import ModelConfig
+from raycomp.data.files import new_path
 from raycomp.data.folder import Folder
-from raycomp.train import rank
+from raycomp.train import rank, state
 from raycomp.train.config import FitConfig, TrainConfig
 from raycomp.train.rank import Writer
-from raycomp.train.state import load_state, save_state
+from raycomp.train.state import StateWriter, copy_state, load_state, write_state
 from raycomp.train.states import keep_states, list_states
 from tests.train.fitting import measure_resumed, on_ranks, run, start_trainer, write_model
 
@@ -50,7 +55,7 @@ def test_a_stopped_training_goes_on_to_the_same_bits(model, out, options):
     curve = run(whole, until=STEPS)
     first = make_trainer(model, **options)
     found = run(first, until=3)
-    save_state(first, out)
+    write_state(copy_state(first), out)
     again = make_trainer(model, **options)
     load_state(again, out, 3)
     assert again.objective.loss.margin_S.any()
@@ -73,7 +78,7 @@ def test_a_state_cut_short_is_none_and_goes_with_the_old_ones(model, out):
     assert list_states(out) == []
     for _ in range(3):
         run(trainer, until=trainer.step + 1)
-        save_state(trainer, out)
+        write_state(copy_state(trainer), out)
     out.remove("checkpoints", "00000003", "state.json")
     assert list_states(out) == [1, 2]
     keep_states(out, 1)
@@ -94,6 +99,7 @@ def test_a_training_leaves_no_half_written_state_of_any_step(model, out, monkeyp
     monkeypatch.setattr(rank, "MetricsLog", MagicMock())
     writer = Writer(trainer, config, out, lambda reported: None)
     writer.keep()
+    writer.states.wait()
     assert out.list_names("checkpoints") == ["00000003"]
     out.write_bytes(b"half", "checkpoints", "00000001", "model.safetensors")
     writer.close()
@@ -105,7 +111,7 @@ def test_a_training_leaves_no_half_written_state_of_any_step(model, out, monkeyp
 def test_a_damaged_state_is_one_line(model, out, file, damage):
     trainer = make_trainer(model, "clip")
     run(trainer, until=1)
-    save_state(trainer, out)
+    write_state(copy_state(trainer), out)
     place = ("checkpoints", "00000001", file)
     content = {"cut": out.read_bytes(*place)[:-9], "pickle": b"\x80\x04K\x01."}.get(damage)
     out.remove(*place)
@@ -119,7 +125,7 @@ def test_a_damaged_state_is_one_line(model, out, file, damage):
 def test_a_state_of_another_run_is_one_line(model, out, tmp_path):
     trainer = make_trainer(model, "clip")
     run(trainer, until=1)
-    save_state(trainer, out)
+    write_state(copy_state(trainer), out)
     with pytest.raises(ValueError, match=r"its run has train\.learning_rate=0\.0003, not 0\.01"):
         load_state(make_trainer(model, "clip", learning_rate=0.01), out, 1)
     with pytest.raises(ValueError, match=r"its run has train\.steps=6, not 7"):
@@ -128,3 +134,97 @@ def test_a_state_of_another_run_is_one_line(model, out, tmp_path):
     with pytest.raises(ValueError, match=r"00000001: belongs to another training \(.*size mismatch"):
         load_state(make_trainer(other, "clip"), out, 1)
     load_state(make_trainer(model, "clip", checkpoint_steps=9, workers=4), out, 1)
+
+
+@contextmanager
+def slow_writes(monkeypatch, free: Event):
+    """Let the second file of every state wait until ``free`` is set."""
+
+    @contextmanager
+    def slow(uri: str):
+        with new_path(uri) as path:
+            yield path
+            if "optimizer" in uri:
+                assert free.wait(60)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(state, "new_path", slow)
+        yield
+
+
+def test_training_goes_on_while_a_state_is_written(model, out, monkeypatch):
+    """The state is that of its step, whatever is trained meanwhile; the next one waits for it."""
+    trainer, again, free = make_trainer(model), make_trainer(model), Event()
+    run(trainer, until=2)
+    expected = {name: value.clone() for name, value in trainer.clip.state_dict().items()}
+    states = StateWriter(out, 2)
+    with slow_writes(monkeypatch, free):
+        states.write(copy_state(trainer), lambda: None)
+        run(trainer, until=4)
+        assert list_states(out) == []
+        free.set()
+        states.write(copy_state(trainer), lambda: None)
+        assert 2 in list_states(out)
+        states.wait()
+    assert list_states(out) == [2, 4]
+    load_state(again, out, 2)
+    assert all(value.equal(expected[name]) for name, value in again.clip.state_dict().items())
+    states.stop()
+
+
+def test_an_error_of_a_write_is_raised_at_the_next(model, out, monkeypatch):
+    trainer, states = make_trainer(model), StateWriter(out, 2)
+
+    def fail(uri: str):
+        raise OSError(28, "No space left on device", uri)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(state, "new_path", fail)
+        states.write(copy_state(trainer), lambda: None)
+        with pytest.raises(OSError, match="No space left"):
+            states.write(copy_state(trainer), lambda: None)
+    states.write(copy_state(trainer), lambda: None)
+    states.stop()
+    assert list_states(out) == [0]
+
+
+def test_a_writer_killed_within_a_state_leaves_the_one_before(tmp_path):
+    """A process that is killed while its thread writes the second file of step 4."""
+    script = """
+import sys, time
+from contextlib import contextmanager
+from pathlib import Path
+import torch
+from raycomp.data.folder import Folder
+from raycomp.train import state
+from tests.train.fitting import run, start_trainer, write_model
+torch.set_num_threads(int(sys.argv[2]))
+folder = Path(sys.argv[1])
+trainer = start_trainer(write_model(folder), "ceclip", num_steps=6)
+states, plain = state.StateWriter(Folder(str(folder / "out")), 2), state.new_path
+run(trainer, until=2)
+states.write(state.copy_state(trainer), lambda: None)
+states.wait()
+@contextmanager
+def slow(uri):
+    with plain(uri) as path:
+        yield path
+        if "optimizer" in uri:
+            print("writing", flush=True)
+            time.sleep(600)
+state.new_path = slow
+run(trainer, until=4)
+states.write(state.copy_state(trainer), lambda: None)
+run(trainer, until=6)
+"""
+    line = [sys.executable, "-c", script, str(tmp_path), str(torch.get_num_threads())]
+    with subprocess.Popen(line, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None and process.stdout.readline() == b"writing\n"
+        process.kill()
+    out, model = Folder(str(tmp_path / "out")), ModelConfig(str(tmp_path / "few-words.json"), "random:0")
+    assert list_states(out) == [2] and len(out.list_names("checkpoints")) == 2
+    whole, again = (start_trainer(model, "ceclip", num_steps=6) for _ in range(2))
+    load_state(again, out, 2)
+    assert run(whole, until=6)[2:] == run(again, until=6)
+    for name, value in whole.clip.state_dict().items():
+        assert torch.equal(value, again.clip.state_dict()[name]), name

@@ -23,7 +23,7 @@ from raycomp.models.spec import ScorerSpec
 from raycomp.train.config import FitConfig
 from raycomp.train.fit import Trainer
 from raycomp.train.objective import Judged
-from raycomp.train.ranks import add_up, find_own, find_rank, gather
+from raycomp.train.ranks import add_up, find_own, find_rank, gather, share_of
 from raycomp.train.towers import Batch, Made, to_batch, to_image
 
 # Share of a task's steps in which the learning rate rises.
@@ -182,9 +182,10 @@ class Tuner:
         return {"image": image_RD, "text": text_RD, "scale": self.clip.logit_scale}
 
     def judge(self, made: Made, batch: Batch) -> Judged:
-        """Return the loss of the global batch: the sum of ``losses``."""
+        """Return this rank's share of the loss of the global batch, the sum of ``losses``, which all ranks
+        compute."""
         assert isinstance(batch, TaskBatch)
-        parts = self.losses(made, batch)
+        parts = {name: share_of(part) for name, part in self.losses(made, batch).items()}
         return Judged(torch.stack(list(parts.values())).sum(), parts)
 
     def losses(self, made: Made, batch: TaskBatch) -> dict[str, Tensor]:
