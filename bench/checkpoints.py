@@ -2,10 +2,11 @@
 
     python -m bench.checkpoints [--model ViT-B-32] [--pairs 8] [--interval 40] [--checkpoints 2]
 
-A training of random pixels and tokens writes a state every ``--interval`` seconds' worth of steps to a folder
-whose writes are made to take half of that. ``thread``: as ``raycomp train`` does. ``loop``: every checkpoint is
-waited for, as before. Sides in turn, each with a trainer of its own; the time between the end of a step and the
-start of the next is the wait. Goal: below 2 % of the steps' time for ``thread``. Last line one JSON object.
+A training of random pixels and tokens writes a state every ``--interval`` seconds' worth of steps, to a
+folder whose writes are made to take half of that. ``thread``: as ``raycomp train`` does. ``loop``: every
+checkpoint is waited for, as before. Sides in turn, each with a trainer of its own. The wait is the time from
+the end of a step to the start of the next. Goal: below 2 % of the steps' time for ``thread``. Last line one
+JSON object.
 """
 
 import argparse

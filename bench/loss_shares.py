@@ -4,9 +4,9 @@
 
 A rank holds the embeddings of all pairs and computes the share of its rows, with the gradients of all
 embeddings, which it would send to the other ranks. Before shares every rank computed the whole loss, which is
-the row of one rank. Shares run alone, in turn, on one thread. With two negatives per caption for ``negclip`` and
-``ceclip``, one for ``triplet``. Expected: the seconds of R ranks are those of one divided by R. Last line one
-JSON object.
+the column of one rank. Shares run alone, in turn, on one thread. ``negclip`` and ``ceclip`` have two
+negatives per caption, ``triplet`` one. Expected: the seconds of R ranks are those of one divided by R. The
+number in brackets is the ratio to that. Last line one JSON object.
 """
 
 import argparse

@@ -74,7 +74,7 @@ class FitConfig:
     """Draws the order of the pairs, their crops, captions and negatives; the seed of random weights is in
     ``model.weights``."""
     checkpoint_steps: int = field(default=500, metadata=FREE)
-    """Steps between checkpoints. Training goes on while one is written. A kill loses at most these steps and
+    """Steps between checkpoints. Steps are taken while one is written. A kill loses at most these steps and
     those taken since the write of the last one started."""
     keep_checkpoints: int = field(default=2, metadata=FREE)
     """Number of checkpoints that are kept, the last ones."""

@@ -23,7 +23,7 @@ from raycomp.train.held_out_evaluation import HeldOutEvaluation
 from raycomp.train.journal import MetricsLog
 from raycomp.train.losses import find_loss
 from raycomp.train.objective import PairsObjective
-from raycomp.train.state import StateWriter, copy_state
+from raycomp.train.state import StateWriter
 from raycomp.train.states import keep_states, list_states
 from raycomp.train.towers import Batch
 from raycomp.train.trackers import Trackers
@@ -107,7 +107,7 @@ class Writer:
         """Start to write a checkpoint: all lines so far, then the state to resume from. Training resumes once
         the state is copied. Raises the error of the checkpoint before this one."""
         self.settle()
-        self.states.write(copy_state(self.trainer), self.journal.keep())
+        self.states.write(self.trainer, self.journal.keep())
         self.started = time.perf_counter()
 
     def close(self) -> None:

@@ -41,14 +41,18 @@ class StateWriter:
         self.out, self.num_kept = out, num_kept
         self._pool = ThreadPoolExecutor(1, "states")
         self._last: Future[None] | None = None
+        self._copy: State | None = None
+        """Of the last write; its memory is used again."""
 
-    def write(self, state: State, before: Callable[[], None]) -> None:
-        """Start to write a state, after ``before()``; the oldest states go once it is complete.
+    def write(self, trainer: Trainer[PairsObjective], before: Callable[[], None]) -> None:
+        """Copy the trainer's state and start to write it, after ``before()``; the oldest states go once it is
+        complete.
 
         Waits for the write before this one, and raises its error.
         """
         self.wait()
-        self._last = self._pool.submit(self._write, state, before)
+        self._copy = copy_state(trainer, self._copy)
+        self._last = self._pool.submit(self._write, self._copy, before)
 
     def wait(self) -> None:
         """Wait for the last write, and raise its error."""
@@ -66,8 +70,10 @@ class StateWriter:
         keep_states(self.out, self.num_kept)
 
 
-def copy_state(trainer: Trainer[PairsObjective]) -> State:
-    """Return a copy of what a trainer needs to resume exactly."""
+def copy_state(trainer: Trainer[PairsObjective], old: State | None = None) -> State:
+    """Return a copy of what a trainer needs to resume exactly, in the memory of an ``old`` copy if there is
+    one."""
+    used = old.tensors if old else {}
     return State(
         {
             "step": trainer.step,
@@ -75,8 +81,8 @@ def copy_state(trainer: Trainer[PairsObjective]) -> State:
             "run": _describe_run(trainer),
         },
         {
-            _MODEL: _copy(trainer.clip.state_dict()),
-            _OPTIMIZER: _copy(_flatten(trainer.optimizer.state_dict()["state"])),
+            _MODEL: _copy(trainer.clip.state_dict(), used.get(_MODEL, {})),
+            _OPTIMIZER: _copy(_flatten(trainer.optimizer.state_dict()["state"]), used.get(_OPTIMIZER, {})),
         },
     )
 
@@ -137,11 +143,12 @@ def _check_run(found: dict[str, Any], wanted: dict[str, Any]) -> None:
             raise ValueError(f"its run has {name}={found[name]!r}, not {value!r}")
 
 
-def _copy(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    return {
-        name: value.detach().to("cpu", copy=True, memory_format=torch.contiguous_format)
-        for name, value in tensors.items()
-    }
+def _copy(tensors: dict[str, Tensor], used: dict[str, Tensor]) -> dict[str, Tensor]:
+    found = {}
+    for name, value in tensors.items():
+        to = used[name] if name in used else torch.empty(value.shape, dtype=value.dtype)
+        found[name] = to.copy_(value.detach())
+    return found
 
 
 def _flatten(state: dict[int, dict[str, Any]]) -> dict[str, Tensor]:

@@ -159,11 +159,11 @@ def test_training_goes_on_while_a_state_is_written(model, out, monkeypatch):
     expected = {name: value.clone() for name, value in trainer.clip.state_dict().items()}
     states = StateWriter(out, 2)
     with slow_writes(monkeypatch, free):
-        states.write(copy_state(trainer), lambda: None)
+        states.write(trainer, lambda: None)
         run(trainer, until=4)
         assert list_states(out) == []
         free.set()
-        states.write(copy_state(trainer), lambda: None)
+        states.write(trainer, lambda: None)
         assert 2 in list_states(out)
         states.wait()
     assert list_states(out) == [2, 4]
@@ -180,10 +180,10 @@ def test_an_error_of_a_write_is_raised_at_the_next(model, out, monkeypatch):
 
     with monkeypatch.context() as patched:
         patched.setattr(state, "new_path", fail)
-        states.write(copy_state(trainer), lambda: None)
+        states.write(trainer, lambda: None)
         with pytest.raises(OSError, match="No space left"):
-            states.write(copy_state(trainer), lambda: None)
-    states.write(copy_state(trainer), lambda: None)
+            states.write(trainer, lambda: None)
+    states.write(trainer, lambda: None)
     states.stop()
     assert list_states(out) == [0]
 
@@ -203,7 +203,7 @@ folder = Path(sys.argv[1])
 trainer = start_trainer(write_model(folder), "ceclip", num_steps=6)
 states, plain = state.StateWriter(Folder(str(folder / "out")), 2), state.new_path
 run(trainer, until=2)
-states.write(state.copy_state(trainer), lambda: None)
+states.write(trainer, lambda: None)
 states.wait()
 @contextmanager
 def slow(uri):
@@ -214,7 +214,7 @@ def slow(uri):
             time.sleep(600)
 state.new_path = slow
 run(trainer, until=4)
-states.write(state.copy_state(trainer), lambda: None)
+states.write(trainer, lambda: None)
 run(trainer, until=6)
 """
     line = [sys.executable, "-c", script, str(tmp_path), str(torch.get_num_threads())]
