@@ -2,10 +2,11 @@
 
 import re
 from collections.abc import Callable, Iterator
+from itertools import chain
 
-from raycomp.sweep.choose import list_seed_trainings
 from raycomp.sweep.journal import TRIALS, Journal, SeedTraining, name_trial
 from raycomp.sweep.plan import Plan
+from raycomp.sweep.rungs import list_report, list_rungs
 
 _OWN_NAME = re.compile(r"[0-9a-f]{12}")
 
@@ -43,11 +44,7 @@ def _list_damaged(plan: Plan, journal: Journal) -> Iterator[tuple[str, str, str]
 
     Raises ValueError for a trial, or a training of one, that does not belong to this sweep.
     """
-    own = {
-        training
-        for trainings in list_seed_trainings(plan.config.seeds, plan.config.report_seeds)
-        for training in trainings
-    }
+    own = {*chain(*list_rungs(plan.config), list_report(plan.config))}
     for name in journal.list_trials():
         try:
             options, _ = journal.read_options(name)
@@ -59,7 +56,7 @@ def _list_damaged(plan: Plan, journal: Journal) -> Iterator[tuple[str, str, str]
         _check_options(plan, journal, name, options)
         for training in journal.list_seed_trainings(name):
             if training not in own:
-                raise _refuse(journal, f"{name}/{training.name}.json", "this sweep has no such seed")
+                raise _refuse(journal, f"{name}/{training.name}.json", "this sweep has no such training")
             if why := _find_damage(journal, name, training):
                 yield name, f"{training.name}.json", why
 

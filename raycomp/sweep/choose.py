@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from raycomp.core.contrasts import contrast
-from raycomp.sweep.journal import DEVELOPMENT, FAILED, REPORT, Outcome, SeedTraining, Trial
+from raycomp.sweep.journal import DEVELOPMENT, FAILED, REPORT, Outcome, Trial
 from raycomp.table import Estimate
 
 
@@ -58,7 +58,7 @@ def of_group(trials: Sequence[Trial], group: Mapping[str, str]) -> list[Trial]:
 def choose_best(
     trials: Sequence[Trial], group: Mapping[str, str], metric: str, mode: str, num_seeds: int
 ) -> Winner:
-    """Return the best trial of a group by its mean over development seeds; ties go to the one started first.
+    """Return the best trial of a group by its mean over development seeds; ties go to the first one.
 
     Raises ValueError if no trial of the group finished.
     """
@@ -77,16 +77,6 @@ def choose_best(
     best = max(whole, key=rank)
     development, report = (estimate(best.list_values(metric, split)) for split in (DEVELOPMENT, REPORT))
     return Winner(group, best, development, report)
-
-
-def list_seed_trainings(
-    num_development: int, num_report: int
-) -> tuple[list[SeedTraining], list[SeedTraining]]:
-    """Return the seeds' trainings of both splits; their numbers are disjoint."""
-    return (
-        [SeedTraining(DEVELOPMENT, number) for number in range(num_development)],
-        [SeedTraining(REPORT, num_development + number) for number in range(num_report)],
-    )
 
 
 def mean_so_far(outcomes: Sequence[Outcome], metric: str) -> float:

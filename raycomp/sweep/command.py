@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from typing import Any
 
 from raycomp.config.check import check
@@ -34,7 +35,7 @@ from raycomp.run.run import Run, Say, start_run
 from raycomp.run.session import connect
 from raycomp.sweep.capacity import count_trials, is_alone, plan_alone
 from raycomp.sweep.check import check_trials, repair_trials
-from raycomp.sweep.choose import Winner, choose_best, is_whole, list_seed_trainings
+from raycomp.sweep.choose import Winner, choose_best, is_whole
 from raycomp.sweep.config import SweepConfig
 from raycomp.sweep.curves import (
     list_curves,
@@ -49,6 +50,7 @@ from raycomp.sweep.journal import FAILED, FINISHED, STOPPED, TRIALS, Journal, Tr
 from raycomp.sweep.metric import check_metric, list_metrics, list_stream_metrics, list_world_metrics
 from raycomp.sweep.plan import Plan, count_planned, list_checked, list_groups, make_plan
 from raycomp.sweep.rows import make_rows
+from raycomp.sweep.rungs import count_rungs, list_report, list_rungs, read_trials, share_of_steps
 from raycomp.sweep.seed_training import COMMANDS, Job, make_streams
 from raycomp.sweep.tables import list_warnings, make_tables, say_winner
 from raycomp.sweep.worlds import (
@@ -125,7 +127,13 @@ def _describe_cost(plan: Plan) -> str:
     reported = f"; {config.report} of them again on {config.report_seeds} report seeds" * bool(
         config.report_seeds
     )
-    return format_facts({"trials": f"{trials:,}, each on {config.seeds} seeds{reported}"})
+    facts = {"trials": f"{trials:,}, each on {config.seeds} seeds{reported}"}
+    if config.rungs == "steps":
+        num = trials // len(list(list_groups(plan)))
+        shares = ", ".join(f"{count:,}" for count in count_rungs(num))
+        each = f" for each {config.per}" * bool(config.per)
+        facts["rungs"] = f"{shares} trials{each}; {share_of_steps(num):.0%} of the steps of all trials"
+    return format_facts(facts)
 
 
 def _check(config: SweepConfig) -> tuple[Plan, str]:
@@ -212,18 +220,19 @@ def _try_all(job: Job, metric: str, at_once: int, run: Run, say: Say) -> list[Wi
     from raycomp.sweep.ray_tune import Watch, train_points, tune_group
 
     config, journal = job.config, job.journal
-    development, report = list_seed_trainings(config.seeds, config.report_seeds)
+    report = list_report(config)
     watch = Watch(run.lease.check, say, metric, at_once)
     groups = list(list_groups(job.plan))
     for group in groups:
-        tune_group(job, group, development, watch)
-    chosen = _choose(journal.read(), groups, config, metric)
+        tune_group(job, group, list_rungs(config), watch)
+    chosen = _choose(read_trials(job.plan, journal), groups, config, metric)
     reported = [one.trial for one in chosen]
     if config.report == "all":
-        reported = [trial for trial in journal.read() if is_whole(trial, metric, config.seeds)]
+        trials = read_trials(job.plan, journal)
+        reported = [trial for trial in trials if is_whole(trial, metric, config.seeds)]
     if report:
         train_points(job, [trial.options for trial in reported], report, watch)
-    return _choose(journal.read(), groups, config, metric)
+    return _choose(read_trials(job.plan, journal), groups, config, metric)
 
 
 def _choose(
@@ -236,9 +245,8 @@ def _choose(
 
 
 def _close(run: Run, plan: Plan, winners: Sequence[Winner], metric: str) -> None:
-    trials = Journal(run.folder).read()
-    development, _ = list_seed_trainings(plan.config.seeds, plan.config.report_seeds)
-    rows = make_rows(plan, trials, development, metric)
+    trials = read_trials(plan, Journal(run.folder))
+    rows = make_rows(plan, trials, list(chain(*list_rungs(plan.config))), metric)
     write_table(rows, run.folder.at(TABLE), rows.schema)
     run.folder.write_bytes(write_job(plan, winners, run.folder.at(BEST)).encode(), BEST)
     came = Counter(OK if status == FINISHED else status for status in rows["status"].to_pylist())

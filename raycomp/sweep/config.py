@@ -13,6 +13,7 @@ from raycomp.words import WORLD_STREAMS
 
 SEARCHES = ("grid", "random", "optuna")
 SCHEDULERS = ("none", "asha")
+RUNGS = ("seeds", "steps")
 REPORTS = ("best", "all")
 # Published curves that can be drawn next to a sweep's own (sweep/curves.py).
 PUBLISHED = ("retention",)
@@ -88,8 +89,13 @@ class SweepConfig:
     num_samples: int = 8
     """random: draws for every point of the grids; optuna: number of trials."""
     scheduler: str = "none"
-    """none, or asha: trials that are behind after 1, 2, 4, ... seeds are stopped there. A rung is a number of
+    """none, or asha: trials that are behind are stopped at the rungs that ``rungs`` sets. A rung consists of
     complete trainings, because metrics during a training depend on a learning rate that is still high."""
+    rungs: str = "seeds"
+    """With scheduler=asha. seeds: trials that are behind half of the others after 1, 2, 4, ... seeds are
+    stopped there. steps: all trials are trained for 1/9 of their steps, the best third of them for 1/3, the
+    best third of those for all steps, each time from step 0 with a schedule of that length, on all
+    development seeds; the best trial is selected among those trained for all steps."""
     per: str | None = None
     """An option of the space with a grid. For each of its values (methods, for example) the other options are
     tuned alike, with as many trials over the same space, and the best trial of each value is reported."""
@@ -126,6 +132,7 @@ class SweepConfig:
         check_choice("mode", self.mode, ("max", "min"))
         check_choice("search", self.search, SEARCHES)
         check_choice("scheduler", self.scheduler, SCHEDULERS)
+        check_choice("rungs", self.rungs, RUNGS)
         check_choice("report", self.report, REPORTS)
         if self.published is not None:
             check_choice("published", self.published, PUBLISHED)
@@ -138,11 +145,17 @@ class SweepConfig:
             "at most 100 together with seeds",
         )
         check(0 <= self.seed < 10_000, "seed", self.seed, "from 0 to 9999")
-        is_staged = self.scheduler != "asha" or self.seeds > 1
-        check(is_staged, "seeds", self.seeds, "at least 2 with scheduler=asha, which can stop after each")
+        self._check_rungs()
         if self.max_concurrent is not None:
             check_count("max_concurrent", self.max_concurrent, 1)
         self._check_places()
+
+    def _check_rungs(self) -> None:
+        if self.rungs == "steps":
+            check(self.scheduler == "asha", "rungs", self.rungs, f"seeds with scheduler={self.scheduler}")
+            check(self.command == "train", "rungs", self.rungs, f"seeds with command={self.command}")
+        elif self.scheduler == "asha":
+            check(self.seeds > 1, "seeds", self.seeds, "at least 2 with scheduler=asha and rungs=seeds")
 
     def _check_places(self) -> None:
         if self.command == "continual":

@@ -77,7 +77,13 @@ def fix(plan: Plan, winner: Winner) -> SweepConfig:
     """Return the sweep with only a winner's options."""
     space = {option: Domain(FIXED, (value,)) for option, value in winner.trial.options.items()}
     return replace(
-        plan.config, space=write_space(space), search="grid", scheduler="none", per=None, report="best"
+        plan.config,
+        space=write_space(space),
+        search="grid",
+        scheduler="none",
+        rungs="seeds",
+        per=None,
+        report="best",
     )
 
 

@@ -18,11 +18,18 @@ TRIALS = "trials"
 _OPTIONS = "options.json"
 _FORMER = "dials.json"  # written instead by former versions
 _NAME_LETTERS = 12
-_SEED_TRAINING = re.compile(r"(.+)-(\d+)\.json", re.ASCII)
+_SEED_TRAINING = re.compile(r"(.+?)-(\d+)(?:-1of([1-9]\d*))?\.json", re.ASCII)
 DEVELOPMENT, REPORT = "development", "report"
 # Outcomes of a training: finished, failed (with the reason), or not started because its trial was stopped.
 FINISHED, FAILED, STOPPED = "finished", "failed", "stopped"
-_OUTCOME = {"status": (str,), "metrics": (dict,), "seconds": (int, float), "starts": (int,), "why": (str,)}
+_OUTCOME = {
+    "status": (str,),
+    "metrics": (dict,),
+    "seconds": (int, float),
+    "starts": (int,),
+    "why": (str,),
+    "steps": (int, NoneType),
+}
 _STARTED = {"options": (dict,), "started": (str,)}
 _FORMER_NAMES = {"dials": "options", "begun": "started"}
 
@@ -34,10 +41,13 @@ class SeedTraining:
     split: str
     """``development``, used for selection, or ``report``."""
     number: int
+    divisor: int = 1
+    """The schedule has 1 / divisor of the trial's steps."""
 
     @property
     def name(self) -> str:
-        return f"{self.split}-{self.number:02d}"
+        share = "" if self.divisor == 1 else f"-1of{self.divisor}"
+        return f"{self.split}-{self.number:02d}{share}"
 
 
 @dataclass(frozen=True)
@@ -53,6 +63,8 @@ class Outcome:
     """Number of starts: more than one if a sweep was killed during it."""
     why: str = ""
     """Of a failed training, the reason."""
+    steps: int | None = None
+    """Optimizer steps of a finished training; None if the command does not report them."""
 
     def value(self, metric: str) -> float:
         """Return a metric; NaN where there is none."""
@@ -66,6 +78,8 @@ class Outcome:
     @staticmethod
     def from_dict(values: Any) -> "Outcome":
         """Return the object that ``to_dict`` wrote. Raises ValueError for anything else."""
+        if isinstance(values, dict):
+            values = {"steps": None, **values}  # former versions wrote none
         _check_types(values, _OUTCOME)
         if values["status"] not in (FINISHED, FAILED):
             raise ValueError(f"status={values['status']!r}: must be {FINISHED} or {FAILED}")
@@ -103,12 +117,14 @@ class Trial:
     started: str
     outcomes: Mapping[SeedTraining, Outcome]
 
-    def find_values(self, metric: str, split: str) -> dict[int, float]:
+    def find_values(self, metric: str, split: str, divisor: int = 1) -> dict[int, float]:
         """Return a metric of the finished trainings of a split by their seeds, in rising order; NaN where a
-        training lacks it."""
+        training lacks it. By default those of all steps."""
         found = sorted(self.outcomes.items(), key=lambda item: item[0].number)
         ended = (
-            (training, one) for training, one in found if training.split == split and one.status == FINISHED
+            (training, one)
+            for training, one in found
+            if (training.split, training.divisor, one.status) == (split, divisor, FINISHED)
         )
         return {training.number: one.value(metric) for training, one in ended}
 
@@ -162,7 +178,7 @@ class Journal:
     def list_seed_trainings(self, name: str) -> list[SeedTraining]:
         """Return the seeds' trainings that have an outcome in a trial."""
         found = [_SEED_TRAINING.fullmatch(file) for file in self.folder.list_names(TRIALS, name)]
-        return [SeedTraining(one[1], int(one[2])) for one in found if one]
+        return [SeedTraining(one[1], int(one[2]), int(one[3] or 1)) for one in found if one]
 
     def read_options(self, name: str) -> tuple[dict[str, str], str]:
         """Return a trial's options and its start. Raises ValueError if they are not recorded."""

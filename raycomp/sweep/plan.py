@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from raycomp.config import Domain, check_path, list_options, override_all, read_space, read_value
+from raycomp.config.check import check
 from raycomp.config.options import Seconds, split_none
 from raycomp.config.space import CHOICE, FIXED, GRID, LOGUNIFORM, spell_value, spell_values
 from raycomp.continual.runs import list_runs
@@ -74,6 +75,9 @@ class Plan:
         command = self.config.command
         trial = override_all(find_base(self.config), self.split(options)[command])
         replace(self.config, **{command: trial})
+        if self.config.rungs == "steps":
+            steps = trial.train.steps
+            check(steps is not None, "train.steps", steps, "set with rungs=steps, which trains for shares of it")
         if command == "continual":
             trial = replace(trial, seeds=1, tune_seeds=1, first_seed=0, method=(*trial.method, FROZEN))
             list_runs(trial)

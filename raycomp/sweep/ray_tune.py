@@ -32,6 +32,7 @@ from raycomp.sweep.choose import mean_so_far
 from raycomp.sweep.config import SweepConfig
 from raycomp.sweep.journal import FINISHED, Outcome, SeedTraining, name_trial
 from raycomp.sweep.plan import Plan, list_points, write_number
+from raycomp.sweep.rungs import climb
 from raycomp.sweep.seed_training import Job, run_seed_training
 
 _METRIC, _POINT = "metric", "point"
@@ -69,11 +70,23 @@ class _Round:
     scheduler: TrialScheduler | None = None
 
 
-def tune_group(job: Job, group: Mapping[str, str], trainings: Sequence[SeedTraining], watch: Watch) -> None:
-    """Try the space of a group, on the development seeds."""
+def tune_group(
+    job: Job, group: Mapping[str, str], rungs: Sequence[Sequence[SeedTraining]], watch: Watch
+) -> None:
+    """Try the space of a group on the development seeds, rung by rung."""
+    _search(job, group, rungs[0], watch)
+
+    def train(points: Sequence[Mapping[str, str]], trainings: Sequence[SeedTraining]) -> None:
+        train_points(job, points, trainings, watch)
+
+    climb(job.plan, job.journal, group, watch.metric, train, watch.say)
+
+
+def _search(job: Job, group: Mapping[str, str], trainings: Sequence[SeedTraining], watch: Watch) -> None:
+    """Train every trial of a group for these seeds."""
     config, plan = job.config, job.plan
     scheduler = None
-    if config.scheduler == "asha":
+    if config.scheduler == "asha" and config.rungs == "seeds":
         # Stops a trial that is behind half of the others after 1, 2, 4, ... trainings.
         time, most = tune.result.TRAINING_ITERATION, len(trainings)
         scheduler = ASHAScheduler(time_attr=time, max_t=most, grace_period=1, reduction_factor=2)
@@ -232,7 +245,8 @@ def _say_outcome(reported: Mapping[str, Any], metric: str) -> str:
     outcome, training = reported["outcome"], reported["training"]
     options = ", ".join(f"{option}={value}" for option, value in reported["options"].items())
     figure = f"{metric} {outcome.value(metric):.4f}" if outcome.status == FINISHED else outcome.why
-    return f"{options}: {training.split} seed {training.number}: {figure} ({outcome.seconds:.0f} s)"
+    share = f", 1/{training.divisor} of the steps" if training.divisor > 1 else ""
+    return f"{options}: {training.split} seed {training.number}{share}: {figure} ({outcome.seconds:.0f} s)"
 
 
 def _to_tune(plan: Plan, group: Mapping[str, str]) -> dict[str, Any]:

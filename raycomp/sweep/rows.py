@@ -7,6 +7,7 @@ import pyarrow as pa
 
 from raycomp.sweep.journal import STOPPED, Outcome, SeedTraining, Trial
 from raycomp.sweep.plan import Plan
+from raycomp.sweep.rungs import find_rung
 from raycomp.table import Estimate, is_numeral
 
 _OWN = [
@@ -18,6 +19,8 @@ _OWN = [
     ("metric", pa.float64()),
     ("low", pa.float64()),
     ("high", pa.float64()),
+    ("rung", pa.int32()),
+    ("steps", pa.int64()),
     ("seconds", pa.float64()),
     ("starts", pa.int32()),
     ("why", pa.string()),
@@ -30,7 +33,9 @@ def make_rows(
     """Return the rows of trials in the order of their start.
 
     Development seeds on which a stopped trial was not trained have a row, too. ``metric`` has the interval
-    over examples of one training; ``world`` is null if the data are the user's.
+    over examples of one training; ``world`` is null if the data are the user's. ``rung``, from 1, is null on
+    report seeds and without rungs=steps; ``steps`` is null if the training did not finish or does not report
+    them.
     """
     numbers = {option for option in plan.space if is_number(plan, option)}
     fields = [*_OWN, *((option, pa.float64() if option in numbers else pa.string()) for option in plan.space)]
@@ -42,7 +47,8 @@ def _list_rows(
     plan: Plan, trial: Trial, development: Sequence[SeedTraining], metric: str, numbers: Collection[str]
 ) -> Iterator[dict[str, Any]]:
     stopped = {training: Outcome(STOPPED, {}, starts=0) for training in development}
-    found = sorted({**stopped, **trial.outcomes}.items(), key=lambda item: item[0].number)
+    outcomes = {**stopped, **trial.outcomes}
+    found = sorted(outcomes.items(), key=lambda item: (-item[0].divisor, item[0].number))
     for training, outcome in found:
         one = outcome.metrics.get(metric, Estimate(float("nan")))
         figures = {name: value if value == value else None for name, value in vars(one).items()}
@@ -55,6 +61,8 @@ def _list_rows(
             "metric": figures["value"],
             "low": figures["low"],
             "high": figures["high"],
+            "rung": find_rung(plan.config, training),
+            "steps": outcome.steps,
             "seconds": outcome.seconds,
             "starts": outcome.starts,
             "why": outcome.why or None,

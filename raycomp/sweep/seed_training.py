@@ -13,6 +13,7 @@ from raycomp.continual.config import ContinualConfig
 from raycomp.continual.tables import FROZEN
 from raycomp.curate.command import select
 from raycomp.data.folder import Folder
+from raycomp.data.runs import read_finished
 from raycomp.evaluate.command import TABLE, evaluate
 from raycomp.evaluate.config import EvaluateConfig
 from raycomp.run.executor import use
@@ -33,8 +34,20 @@ SELECTED, TRAINED = "selected", "trained"
 _EVALUATED, _STARTS = "evaluated", "starts.json"
 _RAN = "ran"
 _STREAMS, _MAKING = "streams", "making"
-Run = Callable[["Job", Mapping[str, str], SeedTraining, Folder], dict[str, Estimate]]
-"""Takes the shared context, a trial's options, the seed's training and a folder; returns metrics by name."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """The results of a finished training."""
+
+    metrics: Mapping[str, Estimate]
+    """By name."""
+    steps: int | None = None
+    """Optimizer steps; None if the command does not report them."""
+
+
+Run = Callable[["Job", Mapping[str, str], SeedTraining, Folder], Result]
+"""Takes the shared context, a trial's options, the seed's training and a folder."""
 # A trial's initial weights are drawn by its seed.
 _DRAWN = "random:"
 # For a training that runs in one process; others run concurrently.
@@ -84,8 +97,9 @@ def _run_held(
     folder.write_json(starts, _STARTS)
     started = time.perf_counter()
     try:
-        metrics = job.run(job, options, training, folder)
-        outcome = Outcome(FINISHED, metrics, time.perf_counter() - started, starts)
+        found = job.run(job, options, training, folder)
+        seconds = time.perf_counter() - started
+        outcome = Outcome(FINISHED, found.metrics, seconds, starts, steps=found.steps)
     except (ValueError, TooMuchBadData) as error:
         cause = getattr(error, "cause", error)
         if type(error) is not ValueError and not isinstance(cause, UserError | TooMuchBadData):
@@ -106,17 +120,24 @@ def _count_starts(folder: Folder) -> int:
     return found if type(found) is int else 0
 
 
-def run_train(
-    job: Job, options: Mapping[str, str], training: SeedTraining, folder: Folder
-) -> dict[str, Estimate]:
+def run_train(job: Job, options: Mapping[str, str], training: SeedTraining, folder: Folder) -> Result:
     """Select pairs from the existing scores, train on them, evaluate."""
     split, place = job.plan.split(options), job.places[training.number] if job.places else None
     source = place.files.at(CURATED) if place else job.config.curated
     seed = 1000 * job.config.seed + training.number
-    config = _describe_training(job.config, split["train"], place, seed)
+    config = shorten(_describe_training(job.config, split["train"], place, seed), training.divisor)
     asked = {_EVALUATED: _describe_evaluation(job.config, training, place)}
     settings = {"seed": seed, **split["select"]}
-    return run_commands(source, settings, config, asked, folder, job.is_local)[_EVALUATED]
+    metrics = run_commands(source, settings, config, asked, folder, job.is_local)[_EVALUATED]
+    return Result(metrics, read_finished(folder.at(TRAINED))["steps"])
+
+
+def shorten(config: TrainConfig, divisor: int) -> TrainConfig:
+    """Return a training with 1 / divisor of the steps, rounded up; its schedule is complete."""
+    if divisor == 1:
+        return config
+    assert config.train.steps, "Plan.find_trial checks this"
+    return replace(config, train=replace(config.train, steps=-(-config.train.steps // divisor)))
 
 
 def run_commands(
@@ -199,16 +220,14 @@ def make_streams(config: SweepConfig, work: str, say: Say) -> None:
     say("streams: embedded")
 
 
-def run_continual(
-    job: Job, options: Mapping[str, str], training: SeedTraining, folder: Folder
-) -> dict[str, Estimate]:
+def run_continual(job: Job, options: Mapping[str, str], training: SeedTraining, folder: Folder) -> Result:
     """Train the method, and evaluate the frozen model, on the streams that all trials share."""
     config = override_all(describe_continual(job.config, job.work), options)
     config = replace(config, method=(*config.method, FROZEN), first_seed=training.number)
     ran = folder.at(_RAN)
     await_lease(Folder(ran))
     continual(config, ran, say_nothing)
-    return read_stream_metrics(Folder(ran), CONTINUAL_TABLE)
+    return Result(read_stream_metrics(Folder(ran), CONTINUAL_TABLE))
 
 
 COMMANDS: Mapping[str, Run] = {"train": run_train, "continual": run_continual}

@@ -9,7 +9,8 @@ from raycomp.sweep.choose import Winner, estimate, estimate_apart, is_whole
 from raycomp.sweep.journal import DEVELOPMENT, FAILED, REPORT, Trial
 from raycomp.sweep.metric import ALL, list_main_metrics
 from raycomp.sweep.plan import Plan
-from raycomp.table import Cell, Column, Columns, Table, plain, write_cell
+from raycomp.sweep.rungs import find_reached, list_rungs, mean_of_rung
+from raycomp.table import Cell, Column, Columns, Estimate, Table, plain, write_cell
 from raycomp.words import MACRO
 
 # Share of a range at either end: a best value there suggests that the range is too narrow.
@@ -45,6 +46,7 @@ def make_tables(plan: Plan, trials: Sequence[Trial], winners: Sequence[Winner], 
     return [
         _report_winners(plan, winners, metric),
         _report_trials(plan, trials, winners, metric),
+        *([_report_rungs(plan, trials, metric)] if plan.config.rungs == "steps" else []),
         _report_unfinished(plan, trials, metric),
         _report_more(plan, trials, metric),
     ]
@@ -69,6 +71,8 @@ def _say_places(plan: Plan) -> str:
     first, last = config.seeds, config.seeds + config.report_seeds - 1
     place = "little world" if config.has_worlds else "seed"
     chosen = f"Selected by the mean over development {_say_range(place, 0, first - 1)}"
+    if config.rungs == "steps":
+        chosen += ", among the trials of the last rung"
     if not config.report_seeds:
         return f"{chosen}; there are no report seeds, so every value here is biased by the selection."
     reported = f"reported on held-out {_say_range(place, first, last)}."
@@ -107,12 +111,39 @@ def _report_trials(plan: Plan, trials: Sequence[Trial], winners: Sequence[Winner
     )
     best_of = f"the best of its {plan.config.per}" if plan.config.per else "the best"
     note = (
-        "In order of their start; trials.parquet has a row per seed. Minus the best: differences from "
+        "By number, with search=optuna in order of their start; trials.parquet has a row per seed. Minus the best: differences from "
         f"{best_of} on the development seeds, which trials share. Where the interval contains 0, the "
         "difference is not significant. The best was selected on these seeds and compared with many trials, "
         "so some intervals exclude 0 by chance."
     )
     return Table("All trials", columns, rows, note)
+
+
+def _report_rungs(plan: Plan, trials: Sequence[Trial], metric: str) -> Table:
+    """Return the mean over development seeds of each trial on each of its rungs."""
+    rungs = list_rungs(plan.config)
+    rows: list[tuple[Cell, ...]] = [
+        (
+            say_options(plan, trial),
+            f"{find_reached(trial, plan.config)} of {len(rungs)}",
+            *(Estimate(mean_of_rung(trial, rung, metric)) for rung in rungs),
+            sum(one.steps or 0 for one in trial.outcomes.values()),
+        )
+        for trial in trials
+    ]
+    columns: Columns = (
+        "Trial",
+        "rung reached",
+        *(Column(f"1/{rung[0].divisor} of the steps") for rung in rungs[:-1]),
+        Column("all steps"),
+        Column("steps, report seeds included", "", 0),
+    )
+    note = (
+        f"{name_metric(metric)}, mean over development seeds. Each rung is a complete training from step 0 "
+        "with a schedule of its own. The best third of a rung, rounded up, advances; ties go to the smaller "
+        "number."
+    )
+    return Table("Rungs", columns, rows, note)
 
 
 def _report_unfinished(plan: Plan, trials: Sequence[Trial], metric: str) -> Table:
@@ -122,9 +153,15 @@ def _report_unfinished(plan: Plan, trials: Sequence[Trial], metric: str) -> Tabl
         ended = len(trial.list_values(metric, DEVELOPMENT))
         failed = next((one.why for one in trial.outcomes.values() if one.status == FAILED), "")
         if failed or ended < plan.config.seeds:
-            why = failed or f"stopped after {ended} of {plan.config.seeds} seeds"
+            why = failed or _say_stop(plan, trial, ended)
             rows.append((say_options(plan, trial), why))
     return Table("Unfinished trials", ("Trial", "reason"), rows)
+
+
+def _say_stop(plan: Plan, trial: Trial, ended: int) -> str:
+    if plan.config.rungs == "steps":
+        return f"stopped at rung {find_reached(trial, plan.config)} of {len(list_rungs(plan.config))}"
+    return f"stopped after {ended} of {plan.config.seeds} seeds"
 
 
 def _report_more(plan: Plan, trials: Sequence[Trial], metric: str) -> Table:
@@ -154,6 +191,8 @@ def list_warnings(plan: Plan, trials: Sequence[Trial], winners: Sequence[Winner]
         found.append("seeds: one training per trial; the variation between seeds is unknown")
     if not plan.config.report_seeds:
         found.append("report_seeds: none, so the best trial has no unbiased value")
+    if plan.config.rungs == "steps" and 1 < len(trials) <= 9 * len(winners):
+        found.append("rungs: one trial reached the last rung, so shorter schedules selected it; try more trials")
     for one in winners:
         for option in list_varied(plan):
             domain, value = plan.space[option], one.trial.options[option]

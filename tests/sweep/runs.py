@@ -3,12 +3,13 @@
 import math
 import time
 
+from raycomp.sweep.seed_training import Result
 from raycomp.table import Estimate
 
 METRIC = "world.accuracy.macro"
 
 
-def note(job, options, training, folder) -> dict[str, Estimate]:
+def note(job, options, training, folder) -> Result:
     """Leave a file for each start; the higher the learning rate below 1, the better; 1 fails, 2 breaks."""
     rate = float(options["train.learning_rate"])
     started = f"{job.folder}/started-{options['train.learning_rate']}-{training.name}-{time.time_ns()}"
@@ -20,4 +21,4 @@ def note(job, options, training, folder) -> dict[str, Estimate]:
     if rate == 3:
         raise OSError("disk full")
     value = rate + training.number / 100
-    return {METRIC: Estimate(value, math.nan, math.nan)}
+    return Result({METRIC: Estimate(value, math.nan, math.nan)}, 90 // training.divisor)

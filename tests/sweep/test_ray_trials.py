@@ -6,13 +6,15 @@ from dataclasses import replace
 import pytest
 
 from raycomp.config import LeaseLost
-from raycomp.sweep.choose import choose_best, list_seed_trainings
+from raycomp.sweep.choose import choose_best
 from raycomp.sweep.config import SweepConfig
 from raycomp.sweep.journal import FAILED, FINISHED
 from raycomp.sweep.plan import make_plan
 from raycomp.sweep.ray_tune import Watch, train_points, tune_group
+from raycomp.sweep.rungs import list_report, list_rungs, read_trials
 from raycomp.sweep.seed_training import Job
 from raycomp.sweep.worlds import scored_options
+from raycomp.train.config import FitConfig, TrainConfig
 from tests.sweep.runs import METRIC, note
 
 pytestmark = pytest.mark.ray
@@ -35,8 +37,7 @@ def count_starts(folder) -> Counter:
 
 
 def tune(job, say=lambda line: None, check=lambda: None, at_once=2) -> None:
-    development, _ = list_seed_trainings(job.config.seeds, 0)
-    tune_group(job, {}, development, Watch(check, say, METRIC, at_once))
+    tune_group(job, {}, list_rungs(job.config), Watch(check, say, METRIC, at_once))
 
 
 class Cut(Exception):
@@ -96,7 +97,7 @@ def test_a_training_that_fails_by_its_options_ends_its_trial_alone(tmp_path):
     }
     assert found == {"1.0": [FAILED], "0.2": [FINISHED, FINISHED]}
     assert any("is not finite" in line for line in heard)
-    _, report = list_seed_trainings(2, 1)
+    report = list_report(replace(CONFIG, report_seeds=1))
     train_points(job, [{"train.learning_rate": "0.2"}], report, Watch(lambda: None, heard.append, METRIC, 2))
     assert "report seed 2" in heard[-1]
 
@@ -118,3 +119,22 @@ def test_a_sweep_whose_folder_is_anothers_ends(tmp_path):
     job = job_of(CONFIG, tmp_path / "lost")
     with pytest.raises(LeaseLost):
         tune(job, check=check)
+
+
+def test_a_sweep_climbs_rungs_of_shorter_schedules(tmp_path):
+    space = "train.learning_rate=grid(0.4,0.1,0.9,1)"
+    fit = TrainConfig(train=FitConfig(steps=90))
+    config = replace(CONFIG, scheduler="asha", rungs="steps", seeds=1, space=space, train=fit)
+    job = job_of(config, tmp_path / "rungs")
+    heard: list[str] = []
+    tune(job, heard.append)
+    found = {
+        trial.options["train.learning_rate"]: sorted(one.divisor for one in trial.outcomes)
+        for trial in read_trials(job.plan, job.journal)
+    }
+    assert found == {"0.4": [3, 9], "0.1": [9], "0.9": [1, 3, 9], "1.0": [9]}
+    assert "rung 1 of 3: 2 trials advance" in heard
+    assert any("development seed 0, 1/9 of the steps" in line for line in heard)
+    starts = count_starts(tmp_path / "rungs")
+    tune(job)
+    assert count_starts(tmp_path / "rungs") == starts and sum(starts.values()) == 7

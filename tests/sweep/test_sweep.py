@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from raycomp.config import Domain, load_job, override_all
 from raycomp.config.space import CHOICE, LOGUNIFORM, UNIFORM
 from raycomp.data.folder import Folder
-from raycomp.sweep.choose import choose_best, estimate_all, list_seed_trainings
+from raycomp.sweep.choose import choose_best, estimate_all
 from raycomp.sweep.config import SweepConfig
 from raycomp.sweep.curves import list_curves, list_grids, list_plots, list_trade_offs
 from raycomp.sweep.job_file import fix, write_job
@@ -29,6 +29,7 @@ from raycomp.sweep.journal import (
 from raycomp.sweep.metric import check_metric, list_world_metrics
 from raycomp.sweep.plan import draw, list_groups, list_points, make_plan, write_number
 from raycomp.sweep.rows import make_rows
+from raycomp.sweep.rungs import list_rungs
 from raycomp.sweep.tables import list_warnings, make_tables
 from raycomp.sweep.worlds import scored_options
 from raycomp.table import Estimate
@@ -261,7 +262,7 @@ def test_rows_have_the_options_and_what_was_not_trained():
     plan = plan_of("attribute.keep=grid(0.7,0.5) attribute.aggregate=mean", seeds=2, report_seeds=1)
     options = {"attribute.keep": "0.7", "attribute.aggregate": "mean"}
     trials = [trial_of(options, [0.5, 0.6], [0.4]), trial_of({**options, "attribute.keep": "0.5"}, [None])]
-    table = make_rows(plan, trials, list_seed_trainings(2, 1)[0], METRIC)
+    table = make_rows(plan, trials, list_rungs(plan.config)[0], METRIC)
     assert table["status"].to_pylist() == ["finished"] * 3 + ["failed", "stopped"]
     assert table["split"].to_pylist() == ["development", "development", "report"] + ["development"] * 2
     assert table["metric"].to_pylist() == [0.5, 0.6, 0.4, None, None]

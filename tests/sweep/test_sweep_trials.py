@@ -83,6 +83,7 @@ def test_a_whole_journal_is_left_as_it_is(journal):
         {"metrics": {"a": [True, 2, 3]}},
         {"seconds": "1"},
         {"starts": 1.5},
+        {"steps": 1.5},
         {"why": None},
         {"more": 1},
     ],
@@ -171,14 +172,19 @@ def test_a_folder_that_is_no_trial_is_never_removed(journal):
 
 
 @pytest.mark.parametrize(
-    "training", [SeedTraining(DEVELOPMENT, 7), SeedTraining("report", 0), SeedTraining("foreign", 0)]
+    "training", [
+        SeedTraining(DEVELOPMENT, 7),
+        SeedTraining(DEVELOPMENT, 0, 9),
+        SeedTraining("report", 0),
+        SeedTraining("foreign", 0),
+    ],
 )
 def test_a_training_with_a_seed_of_another_sweep_is_refused(journal, training):
     name = name_trial({RATE: "0.001"})
     journal.write(name, training, OUTCOME)
     with pytest.raises(
         ValueError,
-        match=f"{name}/{training.name}.json: belongs to another sweep: this sweep has no such seed",
+        match=f"{name}/{training.name}.json: belongs to another sweep: this sweep has no such training",
     ):
         check_trials(PLAN, journal)
 
