@@ -77,7 +77,7 @@ class Plan:
         replace(self.config, **{command: trial})
         if self.config.rungs == "steps":
             steps = trial.train.steps
-            check(steps is not None, "train.steps", steps, "set with rungs=steps, which trains for shares of it")
+            check(steps is not None, "train.steps", steps, "set with rungs=steps, which trains for 1/9 of it")
         if command == "continual":
             trial = replace(trial, seeds=1, tune_seeds=1, first_seed=0, method=(*trial.method, FROZEN))
             list_runs(trial)

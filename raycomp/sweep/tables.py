@@ -111,8 +111,8 @@ def _report_trials(plan: Plan, trials: Sequence[Trial], winners: Sequence[Winner
     )
     best_of = f"the best of its {plan.config.per}" if plan.config.per else "the best"
     note = (
-        "By number, with search=optuna in order of their start; trials.parquet has a row per seed. Minus the best: differences from "
-        f"{best_of} on the development seeds, which trials share. Where the interval contains 0, the "
+        "By number, with search=optuna in order of their start; trials.parquet has a row per training. Minus "
+        f"the best: differences from {best_of} on the development seeds, which trials share. Where the interval contains 0, the "
         "difference is not significant. The best was selected on these seeds and compared with many trials, "
         "so some intervals exclude 0 by chance."
     )
@@ -192,7 +192,9 @@ def list_warnings(plan: Plan, trials: Sequence[Trial], winners: Sequence[Winner]
     if not plan.config.report_seeds:
         found.append("report_seeds: none, so the best trial has no unbiased value")
     if plan.config.rungs == "steps" and 1 < len(trials) <= 9 * len(winners):
-        found.append("rungs: one trial reached the last rung, so shorter schedules selected it; try more trials")
+        found.append(
+            "rungs: one trial reached the last rung, so a shorter schedule selected it; try more trials"
+        )
     for one in winners:
         for option in list_varied(plan):
             domain, value = plan.space[option], one.trial.options[option]

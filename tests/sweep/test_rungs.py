@@ -200,10 +200,14 @@ def test_a_rung_is_a_whole_schedule():
     assert max(rates) == config.train.learning_rate and rates[-1] < 0.05 * max(rates)
 
 
-@pytest.mark.parametrize(("num", "counts"), [(1, [1, 1, 1]), (9, [9, 3, 1]), (10, [10, 4, 2]), (20, [20, 7, 3])])
+@pytest.mark.parametrize(
+    ("num", "counts"), [(1, [1, 1, 1]), (9, [9, 3, 1]), (10, [10, 4, 2]), (20, [20, 7, 3])]
+)
 def test_a_third_of_the_trials_advances_rounded_up(num, counts):
     assert count_rungs(num) == counts
-    assert share_of_steps(num) == pytest.approx(sum(n / d for n, d in zip(counts, DIVISORS)) / num)
+    assert share_of_steps(num) == pytest.approx(
+        sum(n / d for n, d in zip(counts, DIVISORS, strict=True)) / num
+    )
 
 
 @pytest.mark.parametrize(

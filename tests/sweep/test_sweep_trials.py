@@ -172,7 +172,8 @@ def test_a_folder_that_is_no_trial_is_never_removed(journal):
 
 
 @pytest.mark.parametrize(
-    "training", [
+    "training",
+    [
         SeedTraining(DEVELOPMENT, 7),
         SeedTraining(DEVELOPMENT, 0, 9),
         SeedTraining("report", 0),
