@@ -53,10 +53,13 @@ TABLE, UNTOUCHED = "table.csv", "untouched.csv"
 OF_PROBE, OF_MODEL = "the training images", "the images that the model was trained on"
 
 
-def evaluate(config: EvaluateConfig, out: str, say: Say = print) -> dict[str, Any]:
+def evaluate(
+    config: EvaluateConfig, out: str, say: Say = print, gpus_per_scorer: float = 1.0
+) -> dict[str, Any]:
     """Evaluate ``config.model`` into the folder ``out``; return what run.json holds.
 
-    A finished run of the same config is unchanged; an unfinished one resumes. Raises ValueError for errors
+    ``gpus_per_scorer``: share of a GPU that each scorer reserves. A finished run of the same config is
+    unchanged; an unfinished one resumes. Raises ValueError for errors
     that the user can fix, and TooMuchBadData.
     """
     out = absolute_uri(str(out))
@@ -80,7 +83,9 @@ def evaluate(config: EvaluateConfig, out: str, say: Say = print) -> dict[str, An
     with start_run("evaluate", config, fingerprint, out, say, rerun, outputs=outputs, cost=cost) as run:
         if run.is_finished:
             return run.record
-        with connect(config.cluster, run.folder, run.lease.check, say=say) as session:
+        with connect(
+            config.cluster, run.folder, run.lease.check, say=say, gpus_per_scorer=gpus_per_scorer
+        ) as session:
             run.bind(session.device, session.gpu)
             embedder = Embedder(config, spec, run.work, session, run.lease.check)
             evaluations = [one.evaluation for one in opened]

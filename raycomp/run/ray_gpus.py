@@ -69,16 +69,19 @@ def _probe_gpu() -> tuple[str, dict[str, Any] | None]:
 
 
 def await_gpu(
-    limit_s: float | None, where: Mapping[str, Any] = _ANYWHERE, probe: Callable[[], Any] = _probe_gpu
+    limit_s: float | None,
+    where: Mapping[str, Any] = _ANYWHERE,
+    probe: Callable[[], Any] = _probe_gpu,
+    share: float = 1.0,
 ) -> dict[str, Any]:
     """Return the description of the first GPU once there is one; report the wait meanwhile.
 
-    ``where`` are the options of tasks that require nodes with labels.
+    ``where`` are the options of tasks that require nodes with labels; ``share`` of a GPU is enough.
 
     Raises ValueError where no GPU came within ``limit_s``, or where torch finds none on a node with a GPU.
     """
     asked_at = time.strftime("%H:%M:%S")
-    asked = ray.remote(num_cpus=0, num_gpus=1, **where)(probe).remote()
+    asked = ray.remote(num_cpus=0, num_gpus=share, **where)(probe).remote()
     try:
         with Progress("start", 1, unit="GPU"):
             ready, _ = ray.wait([asked], timeout=limit_s)

@@ -59,20 +59,21 @@ def connect(
     needed: int | None = None,
     scores: bool = True,
     dashboard: bool = False,
+    gpus_per_scorer: float = 1.0,
 ) -> Iterator[Session]:
     """Join the cluster at ``config.address`` or RAY_ADDRESS, else start one here and stop it at the end.
 
     A connection that the caller already has is used and left open. Ray's warnings go to a file in the folder
     ``out``, unless ``check`` raises LeaseLost by then. A cluster that is started here has at least ``needed``
     CPUs; None = those that scoring needs. Only with ``scores`` (scoring or training) GPUs are used; the call
-    then waits for the first one. Trainings that may be stopped need the ``dashboard`` of a cluster started
-    here, on localhost, and RAY_ADDRESS, which names that cluster: without them Ray Train never releases the
-    resources of a stopped training. Raises ClusterFailed where Ray does not start or fails in the block.
+    then waits for the first one, or for a share ``gpus_per_scorer`` of one. Trainings that may be stopped
+    need the ``dashboard`` of a cluster started here, on localhost, and RAY_ADDRESS, which names that cluster:
+    without them Ray Train never releases the resources of a stopped training. Raises ClusterFailed where Ray does not start or fails in the block.
     """
     if ray.is_initialized():
         with keep_log(out, check), as_failed_cluster(), use(OnRay(config.stall_s)):
             settle_data_context(config.stall_s)
-            yield _describe(config, scores)
+            yield _describe(config, scores, gpus_per_scorer)
         return
     with keep_log(out, check), _hush_native_code(), as_failed_cluster():
         _, most = config.span or (1, 1)
@@ -82,7 +83,7 @@ def connect(
             here = ray.get_runtime_context().gcs_address
             named = _named_address() if dashboard else nullcontext()
             with watch_head(here), named, use(OnRay(config.stall_s)):
-                yield _describe(config, scores)
+                yield _describe(config, scores, gpus_per_scorer)
         finally:
             ray.shutdown()
 
@@ -266,7 +267,7 @@ def settle_data_context(stall_s: float = _PATIENCE_S) -> None:
     context.target_max_block_size = 32 * 2**20
 
 
-def _describe(config: ClusterConfig, scores: bool = True) -> Session:
+def _describe(config: ClusterConfig, scores: bool = True, gpus_per_scorer: float = 1.0) -> Session:
     alive = [node for node in ray.nodes() if node["Alive"]]
     nodes = [int(node["Resources"].get("CPU", 0)) for node in alive]
     offered = count_offered("CPU")
@@ -274,7 +275,8 @@ def _describe(config: ClusterConfig, scores: bool = True) -> Session:
     where = ask_labels(config) if scores else {}
     is_bounded = isfinite(offered)
     if scores and config.gpu is not False and (config.gpu or _count("GPU") or count_offered("GPU")):
-        return replace(_describe_gpus(config, num_cpus, len(nodes), where), is_bounded=is_bounded)
+        found = _describe_gpus(config, num_cpus, len(nodes), where, gpus_per_scorer)
+        return replace(found, is_bounded=is_bounded)
     least, most = config.span or (1, 1)
     # A single-machine cluster may report more CPUs than there are cores.
     hosts = {node["NodeManagerHostname"] for node in alive}
@@ -288,7 +290,9 @@ def _describe(config: ClusterConfig, scores: bool = True) -> Session:
     )
 
 
-def _describe_gpus(config: ClusterConfig, num_cpus: int, num_nodes: int, where: Mapping[str, Any]) -> Session:
+def _describe_gpus(
+    config: ClusterConfig, num_cpus: int, num_nodes: int, where: Mapping[str, Any], gpus_per_scorer: float
+) -> Session:
     """Return the session with scorers on GPUs, once the first GPU is there."""
     offered = count_offered("GPU")
     least, most = config.span or (1, None)
@@ -302,12 +306,12 @@ def _describe_gpus(config: ClusterConfig, num_cpus: int, num_nodes: int, where: 
             "cluster.scorers=none: must be MIN..MAX where the autoscaler reports no limit of GPUs; set "
             "cluster.scorers=1..N for up to N GPUs, or cluster.gpu=false for CPUs"
         )
-    gpu = await_gpu(None if config.gpu else config.wait_s, where)
+    gpu = await_gpu(None if config.gpu else config.wait_s, where, share=gpus_per_scorer)
     gpu = dict(MIXED) if config.mixed_gpus else gpu
     if most is None:
         there = _count("GPU")
         least, most = (1, int(offered)) if offered > there else (there, there)
-    resources: dict[str, Any] = {"num_gpus": 1, **where}
+    resources: dict[str, Any] = {"num_gpus": gpus_per_scorer, **where}
     return Session(most, resources, None, num_cpus, num_nodes, config.block_rows, least, gpu)
 
 

@@ -32,6 +32,7 @@ def connect(
     num_bytes: Callable[[], int] = lambda: 0,
     better: str | None = None,
     ray_for: str | None = None,
+    gpus_per_scorer: float = 1.0,
 ) -> Iterator[Session]:
     """Give the block an executor by ``cluster.executor``; report which one and why.
 
@@ -52,7 +53,7 @@ def connect(
     from raycomp.run import ray_session  # a second of imports
 
     let_pandas_in()  # Ray Data uses it
-    with ray_session.connect(config, out, check, needed, scores, dashboard) as session:
+    with ray_session.connect(config, out, check, needed, scores, dashboard, gpus_per_scorer) as session:
         yield session
 
 

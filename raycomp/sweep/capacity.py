@@ -6,6 +6,7 @@ import os
 from raycomp.run.executor import Session, current
 from raycomp.run.session import is_connected
 from raycomp.sweep.config import SweepConfig
+from raycomp.train.config import LEAST_GPU
 
 # The share that Tune reserves for a trial, which only waits for its trainings: almost nothing, of the head
 # node.
@@ -13,6 +14,8 @@ OF_TRIAL = {"CPU": 0, "node:__internal_head__": 0.001}
 # A trial holds its training workers, or while it evaluates a scorer, which takes two CPUs without a GPU. One
 # more CPU for all trials is enough for the tasks they wait for; a trial holds no CPU while it waits.
 OF_SCORER, OF_TASKS = 2, 1
+# A GPU in the units in which Ray counts shares.
+_UNITS = round(1 / LEAST_GPU)
 # CPUs to score a little world.
 _LEAST = 5
 
@@ -20,6 +23,16 @@ _LEAST = 5
 def cpus_of(trials: int, workers: int) -> int:
     """Return the CPUs below which this number of trials might deadlock."""
     return trials * max(workers, OF_SCORER) + OF_TASKS
+
+
+def count_on_gpus(gpus: float, workers: int, gpus_per_worker: float) -> float:
+    """Return how many trials fit on this number of GPUs at once; inf for inf.
+
+    The share of a worker is of one GPU: of .6 one fits, and .4 of the GPU is left.
+    """
+    if math.isinf(gpus):
+        return gpus
+    return int(gpus) * (_UNITS // round(gpus_per_worker * _UNITS)) // workers
 
 
 def is_alone(config: SweepConfig) -> bool:
@@ -44,12 +57,12 @@ def count_trials(config: SweepConfig, session: Session) -> int:
     Raises ValueError if the cluster can never hold the workers of one trial, or those of ``max_concurrent``.
     """
     workers = config.workers
-    most = _fit(session.most_cpus - OF_TASKS, max(workers, OF_SCORER))
+    most = on_cpus = _fit(session.most_cpus - OF_TASKS, max(workers, OF_SCORER))
     if session.device == "gpu":
         from raycomp.run.ray_gpus import count_offered
 
         gpus = max(current().count("GPU"), count_offered("GPU"))
-        most = min(most, _fit(gpus, workers))
+        most = min(most, count_on_gpus(gpus, workers, config.gpus_per_worker))
     if most < 1:
         raise ValueError(
             f"train.train.workers={workers}: a trial needs {cpus_of(1, workers)} CPUs, the "
@@ -57,10 +70,11 @@ def count_trials(config: SweepConfig, session: Session) -> int:
         )
     asked = config.max_concurrent
     if asked is not None and asked > most:
-        raise ValueError(
-            f"max_concurrent={asked}: must be at most {most:.0f}; {cpus_of(asked, workers)} CPUs are needed, "
-            f"the cluster has {session.num_cpus}"
-        )
+        why = f"{cpus_of(asked, workers)} CPUs are needed, the cluster has {session.num_cpus}"
+        if most < on_cpus:
+            share = config.gpus_per_worker
+            why = f"no more fit on the cluster's GPUs at train.train.gpus_per_worker={share:g}"
+        raise ValueError(f"max_concurrent={asked}: must be at most {most:.0f}; {why}")
     return asked or max(1, int(min(most, session.count_cores() // workers)))
 
 

@@ -187,3 +187,8 @@ class SweepConfig:
     def workers(self) -> int:
         """Number of processes that train concurrently in one trial."""
         return (self.train.train.workers or 1) if self.command == "train" else 1
+
+    @property
+    def gpus_per_worker(self) -> float:
+        """Share of a GPU that each of these processes reserves, and a trial's evaluation, too."""
+        return self.train.train.gpus_per_worker if self.command == "train" else 1.0

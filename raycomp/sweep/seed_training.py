@@ -173,7 +173,7 @@ def run_commands(
             await_lease(Folder(evaluated))
             # One scorer in every case: its resources are counted (capacity.py).
             own = replace(one, model=replace(one.model, weights=trained), cluster=replace(cluster, scorers=1))
-            evaluate(own, evaluated, say_nothing)
+            evaluate(own, evaluated, say_nothing, config.train.gpus_per_worker)
             found[name] = read_metrics(Folder(evaluated), TABLE)
     return found
 

@@ -112,9 +112,9 @@ def _report_trials(plan: Plan, trials: Sequence[Trial], winners: Sequence[Winner
     best_of = f"the best of its {plan.config.per}" if plan.config.per else "the best"
     note = (
         "By number, with search=optuna in order of their start; trials.parquet has a row per training. Minus "
-        f"the best: differences from {best_of} on the development seeds, which trials share. Where the interval contains 0, the "
-        "difference is not significant. The best was selected on these seeds and compared with many trials, "
-        "so some intervals exclude 0 by chance."
+        f"the best: differences from {best_of} on the development seeds, which trials share. Where the "
+        "interval contains 0, the difference is not significant. The best was selected on these seeds and "
+        "compared with many trials, so some intervals exclude 0 by chance."
     )
     return Table("All trials", columns, rows, note)
 

@@ -82,7 +82,7 @@ def train(
     with start_run("train", config, fingerprint, out, say, commands=uses, outputs=_OUTPUTS, cost=cost) as run:
         if run.is_finished:
             return run.record
-        workers = config.train.workers
+        workers = config.train.num_workers
         cluster = replace(config.cluster, scorers=workers or config.cluster.scorers)
         needed = (workers or 1) + _CPUS_FOR_BATCHES
         with (
@@ -94,6 +94,7 @@ def train(
                 needed,
                 say=say,
                 num_bytes=lambda: count_bytes(pairs.shards),
+                gpus_per_scorer=config.train.gpus_per_worker,
             ) as session,
         ):
             if num_threads is None and session.is_local:
@@ -130,7 +131,10 @@ def _fit(training: Training, session: Session, run: Run, say: Say) -> TrainingSt
         return fit_here(training, run.lease.check, say)
     from raycomp.train.ray_fit import TrainWorkers, fit
 
-    return fit(training, TrainWorkers(session.num_scorers, session.device == "gpu"), run.lease.check, say)
+    workers = TrainWorkers(
+        session.num_scorers, session.device == "gpu", training.config.train.gpus_per_worker
+    )
+    return fit(training, workers, run.lease.check, say)
 
 
 def _fingerprint(config: TrainConfig) -> dict[str, Any]:

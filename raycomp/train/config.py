@@ -10,6 +10,8 @@ from raycomp.train.losses import find_loss
 from raycomp.words import TOWERS
 
 TRACKERS = ("wandb", "mlflow")
+LEAST_GPU = 0.0001
+"""Ray's unit of resources: a smaller share of a GPU would be none."""
 
 
 @dataclass(frozen=True)
@@ -27,6 +29,10 @@ class FitConfig:
     """Pairs per step, over all workers; the loss compares each image with all captions of the batch."""
     workers: int | None = field(default=None, metadata=FREE)
     """Processes that share a batch; none = one for each GPU, or one on a machine without GPUs."""
+    gpus_per_worker: float = field(default=1.0, metadata=FREE)
+    """Share of a GPU that a worker reserves, 0 to 1. Below 1 there is one worker, and other runs on the
+    cluster may use the rest: with 0.25 four trials of a sweep share a GPU. Ray divides the GPU's time, not
+    its memory, so all of them together must fit."""
     learning_rate: float = 5e-4
     """Maximum learning rate, at the end of the warm-up; it then falls to 0 along half a cosine. The default
     suits random weights; for fine-tuning use 1e-6 to 1e-5."""
@@ -101,6 +107,11 @@ class FitConfig:
         check(self.batch_size >= 2, "train.batch_size", self.batch_size, "at least 2")
         most = f"at most train.batch_size={self.batch_size}, a pair for each"
         check((self.workers or 1) <= self.batch_size, "train.workers", self.workers, most)
+        share = self.gpus_per_worker
+        check(LEAST_GPU <= share <= 1, "train.gpus_per_worker", share, "above 0 and at most 1")
+        is_whole = share == 1 or (self.workers or 1) == 1
+        one = f"1 with train.workers={self.workers}; set train.workers=1 to share a GPU"
+        check(is_whole, "train.gpus_per_worker", share, one)
         for name in ("learning_rate", "eps", "clip_norm"):
             value = getattr(self, name)
             check(value is None or 0 < value < inf, f"train.{name}", value, "above 0, and finite")
@@ -125,6 +136,11 @@ class FitConfig:
         fits = 1 <= self.max_pixels <= 178_956_970
         check(fits, "train.max_pixels", self.max_pixels, "between 1 and 178,956,970")
         check(self.seed >= 0, "train.seed", self.seed, "at least 0")
+
+    @property
+    def num_workers(self) -> int | None:
+        """The workers that are set; one where a GPU is shared."""
+        return 1 if self.gpus_per_worker < 1 else self.workers
 
 
 def _check_held_out(value: str | float | None) -> None:

@@ -37,6 +37,18 @@ class TrainWorkers:
 
     count: int
     on_gpus: bool
+    gpus_per_worker: float = 1.0
+    """Share of a GPU that each of them reserves, if on GPUs."""
+
+    def scale(self, selector: Mapping[str, str]) -> v2.ScalingConfig:
+        """Return the workers as Ray Train takes them, on nodes with these labels."""
+        gpus = {"GPU": self.gpus_per_worker} if self.on_gpus else {}
+        return v2.ScalingConfig(
+            num_workers=self.count,
+            use_gpu=self.on_gpus,
+            resources_per_worker={"CPU": 1.0, **gpus},
+            label_selector=dict(selector) or None,
+        )
 
 
 @dataclass(frozen=True)
@@ -116,7 +128,6 @@ def _make_tracker() -> Any:
 
 
 def _make_trainer(job: RankJob, tracker: Any, ranks: TrainWorkers, temporary: str) -> TorchTrainer:
-    resources = {"CPU": 1.0, **({"GPU": 1.0} if ranks.on_gpus else {})}
     # For type checkers ray.train has the classes of its first version.
     run_config: Any = v2.RunConfig(
         name="train",
@@ -129,12 +140,7 @@ def _make_trainer(job: RankJob, tracker: Any, ranks: TrainWorkers, temporary: st
         _work,
         train_loop_config={"work": job.work, "tracker": tracker},
         torch_config=TorchConfig(timeout_s=_SILENCE_S),
-        scaling_config=v2.ScalingConfig(
-            num_workers=ranks.count,
-            use_gpu=ranks.on_gpus,
-            resources_per_worker=resources,
-            label_selector=dict(job.selector) or None,
-        ),
+        scaling_config=ranks.scale(job.selector),
         run_config=run_config,
     )
 

@@ -1,6 +1,7 @@
 """What Ray Tune is given and gives back: points as options, a search without repeats."""
 
 import math
+from dataclasses import replace
 
 import pytest
 from ray import tune
@@ -8,11 +9,14 @@ from ray.exceptions import RayTaskError
 from ray.tune.search import Searcher
 
 from raycomp.run.session import Session
-from raycomp.sweep.capacity import count_trials, cpus_of
+from raycomp.sweep import capacity
+from raycomp.sweep.capacity import count_on_gpus, count_trials, cpus_of
 from raycomp.sweep.config import SweepConfig
 from raycomp.sweep.plan import make_plan
 from raycomp.sweep.ray_tune import _make_search, _Once, _to_options, _to_point, _to_tune, find_cause
 from raycomp.sweep.worlds import scored_options
+from raycomp.train.config import FitConfig, TrainConfig
+from raycomp.train.ray_fit import TrainWorkers
 from tests.sweep.test_refused import of_workers
 
 SPACE = (
@@ -124,3 +128,48 @@ def test_a_cluster_has_a_cpu_for_tasks_whatever_trials_hold(workers, at_once):
     small = Session(1, {}, 1, cpus_of(1, workers) - 1, 1, 64)
     with pytest.raises(ValueError, match=f"workers={workers}: a trial needs"):
         count_trials(of_workers(workers), small)
+
+
+@pytest.mark.parametrize(
+    ("gpus", "workers", "share", "trials"),
+    [
+        (1, 1, 1.0, 1),
+        (1, 1, 0.25, 4),
+        (2, 1, 0.25, 8),
+        (1, 1, 1 / 3, 3),
+        (3, 1, 0.6, 3),
+        (1, 1, 0.1, 10),
+        (8, 4, 1.0, 2),
+        (0, 1, 0.25, 0),
+        (math.inf, 1, 0.25, math.inf),
+    ],
+)
+def test_as_many_trials_share_the_gpus_as_fit_on_each(gpus, workers, share, trials):
+    assert count_on_gpus(gpus, workers, share) == trials
+
+
+class OfGpus:
+    """Stands for an executor on a cluster with two GPUs."""
+
+    def count(self, resource: str) -> float:
+        assert resource == "GPU"
+        return 2.0
+
+
+def test_four_trials_share_a_gpu(monkeypatch):
+    monkeypatch.setattr(capacity, "current", OfGpus)
+    monkeypatch.setattr("raycomp.run.ray_gpus.count_offered", lambda resource: 0)
+    session = Session(1, {}, None, 64, 2, 64)
+    config = SweepConfig(space="a=1", train=TrainConfig(train=FitConfig(gpus_per_worker=0.25)))
+    assert session.device == "gpu" and count_trials(config, session) == 8
+    assert count_trials(SweepConfig(space="a=1"), session) == 2
+    words = r"max_concurrent=9: must be at most 8; no more fit .* at train.train.gpus_per_worker=0.25"
+    with pytest.raises(ValueError, match=words):
+        count_trials(replace(config, max_concurrent=9), session)
+
+
+def test_ray_train_is_asked_for_the_share_of_a_gpu():
+    scaling = TrainWorkers(1, True, 0.25).scale({})
+    assert scaling.num_workers == 1 and scaling.use_gpu
+    assert scaling.resources_per_worker == {"CPU": 1.0, "GPU": 0.25}
+    assert TrainWorkers(2, False, 1.0).scale({}).resources_per_worker == {"CPU": 1.0}

@@ -40,6 +40,20 @@ KEEP = "--space=attribute.keep=grid(0.7,0.5)"
         ([KEEP, "--set", "mode=best"], "mode='best': must be one of max, min"),
         ([KEEP, "--set", "scheduler=asha", "--set", "seeds=1"], "seeds=1: must be at least 2"),
         ([KEEP, "--set", "train.train.workers=4096"], "train.workers=4096: must be at most"),
+        (
+            [KEEP, "--set", "train.train.gpus_per_worker=0"],
+            "gpus_per_worker=0.0: must be above 0 and",
+        ),
+        ([KEEP, "--set", "train.train.gpus_per_worker=1.5"], "gpus_per_worker=1.5: must be above 0 and at"),
+        (
+            [KEEP, "--set", "train.train.gpus_per_worker=0.5", "--set", "train.train.workers=2"],
+            "train.gpus_per_worker=0.5: must be 1 with train.workers=2; set train.workers=1 to share a GPU",
+        ),
+        ([KEEP, "--set", "rungs=steps"], "rungs='steps': must be seeds with scheduler=none"),
+        (
+            [KEEP, "--set", "scheduler=asha", "--set", "rungs=steps"],
+            "train.steps=None: must be set with rungs=steps",
+        ),
         ([KEEP, "--set", "per=train.loss"], "per='train.loss': must be an option with a grid in the space"),
         ([KEEP, "--set", "curated=/no/such/folder"], "evaluate.benchmarks=''"),
         (
