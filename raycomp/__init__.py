@@ -3,8 +3,8 @@
 The commands as functions; nothing heavy is imported before one is called.
 """
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from raycomp.api import (
     Place,
@@ -29,6 +29,11 @@ from raycomp.negatives.config import NegativesConfig, WritingConfig
 from raycomp.probe.config import ProbeConfig
 from raycomp.sweep.config import SweepConfig
 from raycomp.train.config import TrainConfig
+
+if TYPE_CHECKING:
+    from ray.tune import Callback
+
+    from raycomp.sweep.result import SweepResult
 
 deferred.install()
 
@@ -175,14 +180,22 @@ def select(source: Place, settings: Mapping[str, Any], out: Place) -> dict[str, 
     return run(read_place("source", source), settings, read_place("out", out))
 
 
-def sweep(config: SweepConfig, out: Place) -> dict[str, Any]:
-    """Search the space of ``config`` into ``out``, as ``raycomp sweep`` does; return what run.json holds.
+def sweep(config: SweepConfig, out: Place, callbacks: "Sequence[Callback]" = ()) -> "SweepResult":
+    """Search the space of ``config`` into ``out``, as ``raycomp sweep`` does; return the trials as a table.
 
-    Its ``best`` has the selected options. Raises ValueError for errors that the caller can fix.
+    The result has ``rows``, one per trial with its config, status, metric and steps; ``best``, the selected
+    row; ``dataframe()``; and ``record``, what run.json holds. ``callbacks`` of Ray Tune are called in this
+    process. A sweep runs one Tune experiment for each rung and each value of ``per``, and one for the report
+    seeds; a callback is set up at the start of each. Trials whose results are stored are not reported again,
+    except with search=optuna and where rungs are seeds. Raises ValueError for errors that the caller can fix,
+    TypeError for another kind of callback.
     """
+    from raycomp.data.paths import absolute_uri
     from raycomp.sweep.command import sweep as run
+    from raycomp.sweep.result import SweepResult
 
-    return run(config, read_place("out", out))
+    place = read_place("out", out)
+    return SweepResult(run(config, place, callbacks=callbacks), absolute_uri(place))
 
 
 def train(

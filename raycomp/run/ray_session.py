@@ -68,7 +68,8 @@ def connect(
     CPUs; None = those that scoring needs. Only with ``scores`` (scoring or training) GPUs are used; the call
     then waits for the first one, or for a share ``gpus_per_scorer`` of one. Trainings that may be stopped
     need the ``dashboard`` of a cluster started here, on localhost, and RAY_ADDRESS, which names that cluster:
-    without them Ray Train never releases the resources of a stopped training. Raises ClusterFailed where Ray does not start or fails in the block.
+    without them Ray Train never releases the resources of a stopped training. Raises ClusterFailed where Ray
+    does not start or fails in the block.
     """
     if ray.is_initialized():
         with keep_log(out, check), as_failed_cluster(), use(OnRay(config.stall_s)):

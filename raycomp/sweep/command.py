@@ -49,6 +49,7 @@ from raycomp.sweep.job_file import BEST, write_job
 from raycomp.sweep.journal import FAILED, FINISHED, STOPPED, TRIALS, Journal, Trial
 from raycomp.sweep.metric import check_metric, list_metrics, list_stream_metrics, list_world_metrics
 from raycomp.sweep.plan import Plan, count_planned, list_checked, list_groups, make_plan
+from raycomp.sweep.result import TABLE
 from raycomp.sweep.rows import make_rows
 from raycomp.sweep.rungs import count_rungs, list_report, list_rungs, read_trials, share_of_steps
 from raycomp.sweep.seed_training import COMMANDS, Job, make_streams
@@ -69,18 +70,23 @@ from raycomp.train.pairs import fingerprint_pairs
 from raycomp.train.trackers import check_packages
 from raycomp.words import OK
 
-TABLE, _FIGURES = "trials.parquet", "figures"
+_FIGURES = "figures"
 _OUTPUTS = (TRIALS, TABLE, BEST, _FIGURES)
 
 _TUNE = "a sweep searches with Ray Tune"
 
 
-def sweep(config: SweepConfig, out: str, say: Say = print) -> dict[str, Any]:
+def sweep(config: SweepConfig, out: str, say: Say = print, callbacks: Sequence[Any] = ()) -> dict[str, Any]:
     """Sweep the space of ``config`` into the folder ``out``; return the contents of run.json.
 
-    A finished sweep of the same config is left as it is. An unfinished one resumes, and repeats no finished
-    training. Raises ValueError for user mistakes, before anything starts.
+    ``callbacks``: of Ray Tune. A finished sweep of the same config is left as it is. An unfinished one
+    resumes, and repeats no finished training. Raises ValueError for user mistakes, and TypeError for another
+    kind of callback, before anything starts.
     """
+    if callbacks:
+        from raycomp.sweep.ray_tune import check_callbacks
+
+        check_callbacks(callbacks)
     out, config = absolute_uri(str(out)), with_absolute_paths(config)
     if config.has_worlds and "://" in out:
         raise ValueError(f"out={out!r}: little worlds need a local folder")
@@ -117,7 +123,7 @@ def sweep(config: SweepConfig, out: str, say: Say = print) -> dict[str, Any]:
                 make_streams(config, work, say)
             is_local = config.command == "train" and config.workers == 1 and session.device == "cpu"
             job = Job(plan, run.folder.uri, work, tuple(places), COMMANDS[config.command], is_local)
-            winners = _try_all(job, metric, at_once, run, say)
+            winners = _try_all(job, metric, at_once, run, say, callbacks)
         _close(run, plan, winners, metric)
     return run.record
 
@@ -214,14 +220,16 @@ def _list_losses(plan: Plan) -> Sequence[str]:
     return plan.space["train.loss"].values if "train.loss" in plan.space else [plan.config.train.train.loss]
 
 
-def _try_all(job: Job, metric: str, at_once: int, run: Run, say: Say) -> list[Winner]:
+def _try_all(
+    job: Job, metric: str, at_once: int, run: Run, say: Say, callbacks: Sequence[Any]
+) -> list[Winner]:
     """Tune every group alike, then train the selected trials on report seeds; return the best trials, best
     first."""
     from raycomp.sweep.ray_tune import Watch, train_points, tune_group
 
     config, journal = job.config, job.journal
     report = list_report(config)
-    watch = Watch(run.lease.check, say, metric, at_once)
+    watch = Watch(run.lease.check, say, metric, at_once, callbacks)
     groups = list(list_groups(job.plan))
     for group in groups:
         tune_group(job, group, list_rungs(config), watch)

@@ -56,6 +56,15 @@ class Watch:
     metric: str
     at_once: int
     """Number of concurrent trials."""
+    callbacks: Sequence[tune.Callback] = ()
+    """The user's own."""
+
+
+def check_callbacks(callbacks: Sequence[Any]) -> None:
+    """Raise TypeError unless all of them are callbacks of Ray Tune."""
+    for one in callbacks:
+        if not isinstance(one, tune.Callback):
+            raise TypeError(f"callbacks={one!r}: must be objects of ray.tune.Callback")
 
 
 @dataclass(frozen=True)
@@ -153,7 +162,7 @@ def _run(job: Job, round_: _Round, watch: Watch) -> None:
             name="sweep",
             storage_path=temporary,
             verbose=0,
-            callbacks=[_Teller(watch, progress)],
+            callbacks=[_Teller(watch, progress), *watch.callbacks],
             failure_config=tune.FailureConfig(max_failures=0, fail_fast="raise"),
         )
         tuner = tune.Tuner(trial, param_space=dict(round_.space), tune_config=how, run_config=run_config)

@@ -4,6 +4,7 @@ from collections import Counter
 from dataclasses import replace
 
 import pytest
+from ray.tune import Callback
 
 from raycomp.config import LeaseLost
 from raycomp.sweep.choose import choose_best
@@ -36,8 +37,8 @@ def count_starts(folder) -> Counter:
     return Counter(path.name.rpartition("-")[0] for path in folder.glob("started-*"))
 
 
-def tune(job, say=lambda line: None, check=lambda: None, at_once=2) -> None:
-    tune_group(job, {}, list_rungs(job.config), Watch(check, say, METRIC, at_once))
+def tune(job, say=lambda line: None, check=lambda: None, at_once=2, callbacks=()) -> None:
+    tune_group(job, {}, list_rungs(job.config), Watch(check, say, METRIC, at_once, callbacks))
 
 
 class Cut(Exception):
@@ -121,13 +122,29 @@ def test_a_sweep_whose_folder_is_anothers_ends(tmp_path):
         tune(job, check=check)
 
 
+class Listed(Callback):
+    """The user's own callback of Ray Tune."""
+
+    def __init__(self):
+        self.num_setups, self.metrics = 0, []
+
+    def setup(self, **info):
+        self.num_setups += 1
+
+    def on_trial_result(self, iteration, trials, trial, result, **info):
+        self.metrics.append(result["metric"])
+
+
 def test_a_sweep_climbs_rungs_of_shorter_schedules(tmp_path):
     space = "train.learning_rate=grid(0.4,0.1,0.9,1)"
     fit = TrainConfig(train=FitConfig(steps=90))
     config = replace(CONFIG, scheduler="asha", rungs="steps", seeds=1, space=space, train=fit)
     job = job_of(config, tmp_path / "rungs")
     heard: list[str] = []
-    tune(job, heard.append)
+    listed = Listed()
+    tune(job, heard.append, callbacks=[listed])
+    assert listed.num_setups == 3 and len(listed.metrics) == 7
+    assert sorted(listed.metrics)[1:] == [0.1, 0.4, 0.4, 0.9, 0.9, 0.9]
     found = {
         trial.options["train.learning_rate"]: sorted(one.divisor for one in trial.outcomes)
         for trial in read_trials(job.plan, job.journal)

@@ -1,0 +1,137 @@
+"""A finished sweep in Python: a row per trial, the best one, a dataframe."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from raycomp.config import from_dict, list_options, read_value
+from raycomp.data.folder import Folder
+from raycomp.data.no_pandas import let_pandas_in
+from raycomp.data.parquet import read_columns
+from raycomp.sweep.choose import estimate, is_whole
+from raycomp.sweep.config import SWEPT, SweepConfig
+from raycomp.sweep.journal import DEVELOPMENT, FAILED, FINISHED, REPORT, STOPPED, Journal, Trial
+from raycomp.sweep.rungs import find_reached, list_rungs, mean_of_rung
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+TABLE = "trials.parquet"
+
+
+@dataclass(frozen=True)
+class TrialResult:
+    """One trial of a finished sweep."""
+
+    name: str
+    """Its folder below ``trials``."""
+    config: Mapping[str, Any]
+    """The options of the space by path, as ``raycomp.override_all`` takes them."""
+    status: str
+    """finished: trained on all development seeds; stopped: behind on an earlier rung; failed, see ``why``."""
+    metric: float
+    """Mean over the development seeds, with all steps; NaN unless finished. The best was selected by it."""
+    report: float
+    """Mean over the report seeds; NaN if it was not trained on them."""
+    rung: int
+    """The last rung that it was trained on, from 1; without rungs=steps the number of development seeds."""
+    rungs: tuple[float, ...]
+    """With rungs=steps the mean over development seeds on each rung, NaN where it was not trained."""
+    steps: int | None
+    """Optimizer steps of all of its finished trainings; None if the command does not report them."""
+    seconds: float
+    """Of all of its trainings and evaluations."""
+    why: str
+    """Of a failed trial, the reason."""
+
+
+class SweepResult:
+    """A finished sweep as a table: iterating yields a ``TrialResult`` for each trial, in order."""
+
+    def __init__(self, record: Mapping[str, Any], uri: str):
+        self.record = record
+        """The content of run.json."""
+        self.uri = uri
+        """The folder."""
+
+    @cached_property
+    def rows(self) -> list[TrialResult]:
+        """The trials by number; with search=optuna in the order of their start."""
+        config = from_dict(SweepConfig(), self.record["config"])
+        folder = Folder(self.uri)
+        trials = {trial.name: trial for trial in Journal(folder).read()}
+        names = dict.fromkeys(read_columns(folder.at(TABLE), ["trial"])["trial"].to_pylist())
+        return [_describe(config, trials[name], self.record["metric"]) for name in names]
+
+    @property
+    def best(self) -> TrialResult:
+        """The trial that was selected on development seeds; with ``per`` the best of all groups."""
+        name = self.record["best"][0]["trial"]
+        return next(row for row in self.rows if row.name == name)
+
+    def table(self) -> pa.Table:
+        """Return a row per trial: its name, options, and results; rung_1, rung_2, ... with rungs=steps."""
+        return pa.Table.from_pylist([_flatten(row) for row in self.rows])
+
+    def dataframe(self) -> "pd.DataFrame":
+        """Return ``table`` as a pandas DataFrame. Raises ValueError where pandas is not installed."""
+        if find_spec("pandas") is None:
+            raise ValueError("dataframe: pandas is not installed; install pandas, or use table()")
+        let_pandas_in()
+        return self.table().to_pandas()
+
+    def __iter__(self) -> Iterator[TrialResult]:
+        return iter(self.rows)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __repr__(self) -> str:
+        return f"<raycomp sweep: {len(self)} trials in {self.uri}>"
+
+    def _repr_html_(self) -> str:
+        """Return the dataframe as HTML, in a notebook."""
+        return self.dataframe().to_html()
+
+
+def _describe(config: SweepConfig, trial: Trial, metric: str) -> TrialResult:
+    why = next((one.why for one in trial.outcomes.values() if one.status == FAILED), "")
+    is_finished = is_whole(trial, metric, config.seeds)
+    values = trial.list_values(metric, DEVELOPMENT) if is_finished else []
+    rungs = list_rungs(config) if config.rungs == "steps" else []
+    steps = [one.steps for one in trial.outcomes.values() if one.steps is not None]
+    return TrialResult(
+        name=trial.name,
+        config={option: _read(config, option, text) for option, text in trial.options.items()},
+        status=FINISHED if is_finished else FAILED if why else STOPPED,
+        metric=estimate(values).value,
+        report=estimate(trial.list_values(metric, REPORT)).value,
+        rung=find_reached(trial, config) if rungs else len(trial.list_values(metric, DEVELOPMENT)),
+        rungs=tuple(mean_of_rung(trial, rung, metric) for rung in rungs),
+        steps=sum(steps) if steps else None,
+        seconds=sum(one.seconds for one in trial.outcomes.values()),
+        why=why,
+    )
+
+
+def _read(config: SweepConfig, option: str, text: str) -> Any:
+    """Return the value of an option, which belongs to the first part of a trial that has it."""
+    parts = SWEPT[config.command]
+    owner = next(part for part in parts if option in {one.path for one in list_options(part.config)})
+    return read_value(owner.config, option, text)
+
+
+def _flatten(row: TrialResult) -> dict[str, Any]:
+    own = {name: value for name, value in vars(row).items() if name not in ("config", "rungs")}
+    rungs = {f"rung_{n}": value for n, value in enumerate(row.rungs, 1)}
+    config = {option: _plain(value) for option, value in row.config.items()}
+    return {"trial": own.pop("name"), **config, **own, **rungs}
+
+
+def _plain(value: Any) -> Any:
+    """Return a value that a column can hold."""
+    return ",".join(map(str, value)) if isinstance(value, Sequence) and not isinstance(value, str) else value
