@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 
@@ -16,9 +16,6 @@ from raycomp.sweep.choose import estimate, is_whole
 from raycomp.sweep.config import SWEPT, SweepConfig
 from raycomp.sweep.journal import DEVELOPMENT, FAILED, FINISHED, REPORT, STOPPED, Journal, Trial
 from raycomp.sweep.rungs import find_reached, list_rungs, mean_of_rung
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 TABLE = "trials.parquet"
 
@@ -77,7 +74,7 @@ class SweepResult:
         """Return a row per trial: its name, options, and results; rung_1, rung_2, ... with rungs=steps."""
         return pa.Table.from_pylist([_flatten(row) for row in self.rows])
 
-    def dataframe(self) -> "pd.DataFrame":
+    def dataframe(self) -> Any:
         """Return ``table`` as a pandas DataFrame. Raises ValueError where pandas is not installed."""
         if find_spec("pandas") is None:
             raise ValueError("dataframe: pandas is not installed; install pandas, or use table()")
