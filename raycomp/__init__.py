@@ -31,8 +31,6 @@ from raycomp.sweep.config import SweepConfig
 from raycomp.train.config import TrainConfig
 
 if TYPE_CHECKING:
-    from ray.tune import Callback
-
     from raycomp.sweep.result import SweepResult
 
 deferred.install()
@@ -180,12 +178,12 @@ def select(source: Place, settings: Mapping[str, Any], out: Place) -> dict[str, 
     return run(read_place("source", source), settings, read_place("out", out))
 
 
-def sweep(config: SweepConfig, out: Place, callbacks: "Sequence[Callback]" = ()) -> "SweepResult":
+def sweep(config: SweepConfig, out: Place, callbacks: Sequence[Any] = ()) -> "SweepResult":
     """Search the space of ``config`` into ``out``, as ``raycomp sweep`` does; return the trials as a table.
 
     The result has ``rows``, one per trial with its config, status, metric and steps; ``best``, the selected
-    row; ``dataframe()``; and ``record``, what run.json holds. ``callbacks`` of Ray Tune are called in this
-    process. A sweep runs one Tune experiment for each rung and each value of ``per``, and one for the report
+    row; ``dataframe()``; and ``record``, what run.json holds. ``callbacks`` are objects of ray.tune.Callback,
+    called in this process. A sweep runs one Tune experiment for each rung and each value of ``per``, and one for the report
     seeds; a callback is set up at the start of each. Trials whose results are stored are not reported again,
     except with search=optuna and where rungs are seeds. Raises ValueError for errors that the caller can fix,
     TypeError for another kind of callback.

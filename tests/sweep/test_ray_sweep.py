@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
+from ray.tune import Callback
 
 import raycomp
 from raycomp.config import ModelConfig, load_job
@@ -144,6 +145,30 @@ def test_methods_are_tuned_alike_and_a_trial_that_fails_is_reported(config, tmp_
     failed = [row for row in rows if row["status"] == "failed"]
     assert all(row["train.learning_rate"] == 1e30 and "finite" in row["why"] for row in failed)
     assert len(rows) == 4 and all(math.isfinite(one["development"]["value"]) for one in run["best"])
+
+
+def test_rungs_are_trainings_of_their_own_length(config, tmp_path):
+    space = "train.learning_rate=grid(1e-4,1e-3)"
+    fit = TrainConfig(model=config.train.model, train=replace(FIT, steps=9))
+    rungs = replace(config, space=space, train=fit, scheduler="asha", rungs="steps")
+    heard = Heard()
+    result = raycomp.sweep(rungs, tmp_path / "out", callbacks=[heard])
+    rows = pq.read_table(tmp_path / "out" / "trials.parquet").to_pylist()
+    trained = [(row["rung"], row["steps"]) for row in rows if row["status"] == "finished"]
+    assert sorted(trained, key=str) == [(1, 1), (1, 1), (2, 3), (3, 9), (None, 9)]
+    assert sorted(row.status for row in result) == ["finished", "stopped"] and heard.num_results == 5
+    assert result.best.steps == 22 and result.best.report == result.record["best"][0]["report"]["value"]
+    assert "rung reached" in (tmp_path / "out" / "report.html").read_text()
+    assert raycomp.sweep(rungs, tmp_path / "out").rows == result.rows
+
+
+class Heard(Callback):
+    """A callback of Ray Tune that counts."""
+
+    num_results = 0
+
+    def on_trial_result(self, *info, **more):
+        self.num_results += 1
 
 
 def start(job: Path, out: Path) -> subprocess.Popen:
