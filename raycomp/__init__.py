@@ -183,10 +183,10 @@ def sweep(config: SweepConfig, out: Place, callbacks: Sequence[Any] = ()) -> "Sw
 
     The result has ``rows``, one per trial with its config, status, metric and steps; ``best``, the selected
     row; ``dataframe()``; and ``record``, what run.json holds. ``callbacks`` are objects of ray.tune.Callback,
-    called in this process. A sweep runs one Tune experiment for each rung and each value of ``per``, and one for the report
-    seeds; a callback is set up at the start of each. Trials whose results are stored are not reported again,
-    except with search=optuna and where rungs are seeds. Raises ValueError for errors that the caller can fix,
-    TypeError for another kind of callback.
+    called in this process. A sweep runs one Tune experiment for each rung and each value of ``per``, and one
+    for the report seeds; a callback is set up at the start of each. Trials whose results are stored are not
+    reported again, except with search=optuna, or scheduler=asha and rungs=seeds. Raises ValueError for errors
+    that the caller can fix, TypeError for another kind of callback.
     """
     from raycomp.data.paths import absolute_uri
     from raycomp.sweep.command import sweep as run
