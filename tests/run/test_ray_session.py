@@ -330,7 +330,7 @@ def test_a_run_that_lost_its_folder_writes_no_log_there(bucket):
 def test_a_run_counts_its_silence_from_its_own_beginning(monkeypatch):
     monkeypatch.setattr(Progress, "_reported_at", time.monotonic() - 3600)  # by an earlier run here
     monkeypatch.setattr(ray_session.ray, "is_initialized", lambda: True)
-    monkeypatch.setattr(ray_session, "_describe", lambda config, scores: None)
+    monkeypatch.setattr(ray_session, "_describe", lambda *_: None)
     with connect(ClusterConfig(executor="ray")), Progress("choose", 1) as progress:
         assert progress._name_pause() > 1
 
@@ -352,7 +352,9 @@ def offer(monkeypatch):
         monkeypatch.setattr(ray_session.ray, "cluster_resources", lambda: resources)
         monkeypatch.setattr(ray_session.ray, "nodes", lambda: [node])
         monkeypatch.setattr(ray_session, "count_offered", lambda name: (offered or {}).get(name, 0))
-        monkeypatch.setattr(ray_session, "await_gpu", lambda limit_s, where: awaited.append(limit_s) or L4)
+        monkeypatch.setattr(
+            ray_session, "await_gpu", lambda limit_s, where, share: awaited.append(limit_s) or L4
+        )
         return awaited
 
     return make
