@@ -66,17 +66,6 @@ def aggregate_drops(drop_P: np.ndarray, offset_E: np.ndarray, how: str) -> np.nd
         return (total_B / count_B).astype(np.float32)
 
 
-def normalise_scores(score_B: np.ndarray, mean: float, std: float) -> np.ndarray:
-    """Return Score = (mu - mean) / std of Eq. 5 in float32; NaN stays NaN.
-
-    ``mean`` and ``std`` are those of the alignment-filtered pool (``Moments``). For display only: ranks use
-    the raw score, because rounding may tie different scores. If std is 0, all scores of the pool are equal
-    and become 0.
-    """
-    centred_B = score_B.astype(np.float64) - mean
-    return (centred_B / std if std > 0 else centred_B * 0).astype(np.float32)
-
-
 @dataclass(frozen=True)
 class Moments:
     """Count, mean and sum of squared deviations, in float64, of values seen in pieces.

@@ -1,7 +1,7 @@
 """Choose a subset from scores alone: cut the gates over all files, then write the rows that pass.
 
-Each task reads several files. The driver receives counts and, at the end, the kept rows of a few files at a
-time. So its memory does not grow with the corpus, and it requests no shard file from the storage.
+Each task reads several files. The driver receives counts; the kept rows go from task to task by files in
+``work``. So its memory does not grow with the corpus, and it requests no shard file from the storage.
 """
 
 from collections import Counter
@@ -10,21 +10,21 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
-from raycomp.core.attribution import Moments, normalise_scores
+from raycomp.core.attribution import Moments
 from raycomp.core.selection import parse_uids
 from raycomp.curate.config import SelectionRule
 from raycomp.curate.measures import Corpus, check_scores, corpus_columns, read_corpus, take_columns
+from raycomp.curate.outputs import count_pieces, read_images
 from raycomp.curate.rules import PAS
 from raycomp.curate.scored import ScoresFile
 from raycomp.curate.select import Gates, cut_gates, enters_attribute, judge_file, judge_table
 from raycomp.data.arrow import add_columns
 from raycomp.data.datacomp import write_subset
 from raycomp.data.folder import Folder
-from raycomp.data.parquet import new_groups, read_columns, read_groups, write_table
-from raycomp.run.tasks import add_counts, map_files
+from raycomp.data.parquet import new_groups, read_columns, read_in_order, write_table
+from raycomp.run.tasks import add_counts, map_files, map_tasks
 from raycomp.schema import KEPT_SCHEMA
 from raycomp.words import (
     ALIGNMENT,
@@ -54,8 +54,13 @@ class Chosen:
     """The result of a choice: gate thresholds, kept rows per shard, and dropped rows by reason."""
 
     gates: Gates
-    kept_per_shard: list[int]
+    rows_S: list[int]
+    """Rows of each shard."""
+    pieces_S: list[list[int]]
+    """Kept rows of each shard, by piece (``count_pieces``)."""
     reasons: Counter
+    moments: Moments | None = None
+    """Under cpi those of the PAS that the attribute gate ranks: Eq. 5 divides by them."""
 
     @property
     def faults(self) -> Counter[str]:
@@ -67,13 +72,13 @@ class Chosen:
     @property
     def num_kept(self) -> int:
         """Rows in the subset."""
-        return sum(self.kept_per_shard)
+        return sum(map(sum, self.pieces_S))
 
 
 def choose(
     scores: list[ScoresFile], selection: SelectionRule, out: Folder, work: Folder, check: Callable[[], None]
 ) -> Chosen:
-    """Cut the gates over the files; write ``subset/`` to ``out`` and each shard's kept rows to ``work``.
+    """Cut the gates over the files; write each shard's kept rows to ``work``, and ``subset.npy`` to ``out``.
 
     ``check`` is called before the gates are committed; it raises if this run may not commit.
     """
@@ -83,31 +88,44 @@ def choose(
     if selection.rule.attribute_by == PAS:
         moments = reduce(Moments.merge, map_files(_pool_moments, scores, selection, gates))
     jobs = [(file, _kept_part(work, ordinal)) for ordinal, file in enumerate(scores)]
-    reasons: Counter = Counter()
-    kept_per_shard: list[int] = []
-
-    def write_kept() -> Iterator[np.ndarray]:
-        """Write a task's kept rows to the table of all kept rows and yield their uids."""
-        with new_groups(out.at("subset", "kept.parquet"), KEPT_SCHEMA) as write:
-            for counted, kept in map_files(_write_kept, jobs, selection, gates, moments):
-                reasons.update(counted)
-                kept_per_shard.append(counted[KEPT])
-                write(kept)
-                yield parse_uids(kept[UID])
-
-    write_subset(write_kept(), out.at(*SUBSET))
-    return Chosen(gates, kept_per_shard, reasons)
+    found = list(map_files(_write_kept, jobs, selection, gates))
+    list(map_tasks(_write_subset, [len(scores)], out, work, label="subset"))
+    return Chosen(
+        gates,
+        [counted.total() for counted, _ in found],
+        [pieces for _, pieces in found],
+        sum((counted for counted, _ in found), Counter()),
+        moments,
+    )
 
 
-def set_images(out: Folder, sha256: Mapping[str, str]) -> None:
-    """Rewrite ``subset/kept.parquet`` with new SHA-256 values for the images of some uids."""
-    uri = out.at("subset", "kept.parquet")
-    with new_groups(uri, KEPT_SCHEMA) as write:
-        for table in read_groups(uri):
-            uids, images = (table[name].to_pylist() for name in (UID, IMAGE_SHA256))
-            images = [sha256.get(uid, image) for uid, image in zip(uids, images, strict=True)]
-            place = table.schema.get_field_index(IMAGE_SHA256)
-            write(table.set_column(place, IMAGE_SHA256, pa.array(images, pa.string())))
+def write_kept(choice: Chosen, out: Folder, work: Folder, has_images: bool = False) -> None:
+    """Write ``subset/kept.parquet``, the kept rows of all shards in their order, by one task.
+
+    ``has_images``: whether outputs hold images in another format, whose SHA-256 the rows get.
+    """
+    list(map_tasks(_join_kept, [len(choice.rows_S)], out, work, has_images, label="subset"))
+
+
+def _write_subset(num_shards: int, out: Folder, work: Folder) -> None:
+    parts = [_kept_part(work, ordinal) for ordinal in range(num_shards)]
+    write_subset((parse_uids(kept[UID]) for kept in read_in_order(parts, [UID])), out.at(*SUBSET))
+
+
+def _join_kept(num_shards: int, out: Folder, work: Folder, has_images: bool) -> None:
+    images = read_images(work) if has_images else {}
+    parts = [_kept_part(work, ordinal) for ordinal in range(num_shards)]
+    with new_groups(out.at("subset", "kept.parquet"), KEPT_SCHEMA) as write:
+        for kept in read_in_order(parts, KEPT_SCHEMA.names):
+            write(_set_images(kept, images) if images else kept)
+
+
+def _set_images(kept: pa.Table, images: Mapping[str, str]) -> pa.Table:
+    """Return kept rows with new SHA-256 values for the images of some uids."""
+    uids, known = (kept[name].to_pylist() for name in (UID, IMAGE_SHA256))
+    found = [images.get(uid, image) for uid, image in zip(uids, known, strict=True)]
+    place = kept.schema.get_field_index(IMAGE_SHA256)
+    return kept.set_column(place, IMAGE_SHA256, pa.array(found, pa.string()))
 
 
 def commit_once(
@@ -173,44 +191,21 @@ def _pool_moments(file: ScoresFile, selection: SelectionRule, gates: Gates) -> M
 
 
 def _write_kept(
-    job: tuple[ScoresFile, str], selection: SelectionRule, gates: Gates, moments: Moments | None
-) -> tuple[Counter, pa.Table]:
-    """Write one file's kept rows; return the number of rows by reason, and the subset's statistics.
-
-    ``moments``: under cpi the moments of the PAS that the attribute gate ranks, so that ``score`` is that of
-    Eq. 5; else none.
-    """
+    job: tuple[ScoresFile, str], selection: SelectionRule, gates: Gates
+) -> tuple[Counter, list[int]]:
+    """Write one file's kept rows; return the number of rows by reason, and of kept rows by piece."""
     file, part = job
     kept = [KEY, SHARD, POSITION, IMAGE_SHA256, CAPTION, MEAN_PAS]
     table, reason_N, score_N = judge_file(file, selection, gates, kept)
-    if moments is not None:
-        score_N = normalise_scores(score_N, moments.mean, moments.std)
     table = table.append_column(SCORE, pa.array(score_N)).filter(pa.array(reason_N == KEPT))
     write_table(table.select(_PART_SCHEMA.names), part, _PART_SCHEMA)
-    return Counter(reason_N.tolist()), table.select(KEPT_SCHEMA.names).combine_chunks()
-
-
-def kept_ranges(kept_per_shard: list[int], per_output: int) -> list[list[tuple[int, int, int]]]:
-    """Split the kept rows, in order of shards, into outputs of ``per_output``: lists of (shard, from, to)."""
-    outputs: list[list[tuple[int, int, int]]] = []
-    left = 0
-    for ordinal, count in enumerate(kept_per_shard):
-        start = 0
-        while start < count:
-            if not left:
-                outputs.append([])
-                left = per_output
-            end = min(count, start + left)
-            outputs[-1].append((ordinal, start, end))
-            left -= end - start
-            start = end
-    return outputs
+    return Counter(reason_N.tolist()), count_pieces(table[POSITION].to_numpy())
 
 
 def _kept_part(work: Folder, ordinal: int) -> str:
     return work.at("kept", f"{ordinal:05d}.parquet")
 
 
-def read_kept(work: Folder, ordinal: int, start: int, end: int) -> pa.Table:
-    """Return rows ``start`` to ``end`` of a shard's kept rows, with their positions."""
-    return read_columns(_kept_part(work, ordinal)).slice(start, end - start)
+def read_kept(work: Folder, ordinal: int) -> pa.Table:
+    """Return a shard's kept rows, with their positions."""
+    return read_columns(_kept_part(work, ordinal))

@@ -7,7 +7,8 @@ from itertools import chain
 from typing import Any
 
 from raycomp.config.own_code import fingerprint_own
-from raycomp.curate.choose import choose
+from raycomp.core.attribution import Moments
+from raycomp.curate.choose import choose, write_kept
 from raycomp.curate.config import (
     CurateConfig,
     choose_config,
@@ -197,13 +198,23 @@ def _choose(
         KEPT,
         choice.gates.num_corpus,
         gates=choice.gates.to_dict(),
+        **describe_moments(choice.moments),
         warnings=warnings,
         **sections,
     )
+    has_images = False
     if wants_shards(config, run.folder):
-        materialize(choice, shards, [file.uri for file in scores], run.folder, run.work)
+        has_images = materialize(choice, shards, [file.uri for file in scores], run.folder, run.work)
+    write_kept(choice, run.folder, run.work, has_images)
     page = draw_report(run.record, selection, choice, scores, shards, tables)
     run.report(f"kept {choice.num_kept:,} of {sum(read.values()):,} rows", page)
+
+
+def describe_moments(moments: Moments | None) -> dict[str, Any]:
+    """Return the pool's PAS: Score = (score - mean) / std is Eq. 5 of Go et al. (arXiv 2605.22651)."""
+    if moments is None:
+        return {}
+    return {"pool_pas": {"count": moments.count, "mean": moments.mean, "std": moments.std}}
 
 
 def _fewer(config: CurateConfig) -> dict[str, Any]:

@@ -4,11 +4,12 @@ import io
 import json
 import os
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
+from pyarrow import fs
 
 from raycomp.data.files import copy_file, new_file
 from raycomp.data.paths import join_uri, resolve
@@ -16,6 +17,7 @@ from raycomp.data.rows import parse_object, parse_uid, to_json
 from raycomp.data.tar import write_tar
 
 SAMPLES_PER_SHARD = 10_000
+SIZES = "sizes.json"
 SUBSET_DTYPE = np.dtype("u8,u8")
 
 # Uids that write_subset sorts in memory at once: 16 bytes each, and three times that while sorting.
@@ -46,7 +48,7 @@ def write_shard(folder: str, index: int, samples: Iterable[tuple[str, dict[str, 
     """Write (uid, members) samples as ``{index:08d}.tar`` and its ``_stats.json``; return their number.
 
     The layout of DataComp's resharder: the key is ``{uid}-0``, 0 being the number of the copy. Equal samples
-    give equal bytes. The caller hands over at most SAMPLES_PER_SHARD.
+    give equal bytes.
     """
     stem = join_uri(folder, f"{index:08d}")
     count = write_tar(f"{stem}.tar", ((f"{uid}-0", members) for uid, members in samples))
@@ -55,12 +57,15 @@ def write_shard(folder: str, index: int, samples: Iterable[tuple[str, dict[str, 
     return count
 
 
-def write_index(folder: str, num_samples: int, uids: Iterable[np.ndarray] | str) -> None:
-    """Write the index files of the shards: ``__len__`` and ``sample_ids.npy`` (as write_subset).
+def write_index(folder: str, sizes: Sequence[int], uids: Iterable[np.ndarray] | str) -> None:
+    """Write the index files of the shards: ``sizes.json``, ``__len__`` and ``sample_ids.npy`` (as
+    write_subset).
 
-    ``uids`` are chunks as write_subset takes them, or the uri of a file that it wrote, which is copied.
+    ``sizes`` are the samples of each shard. ``uids`` are chunks as write_subset takes them, or the uri of a
+    file that it wrote, which is copied.
 
-    open_clip reads ``__len__`` as a Python literal from the folder of its first shard. DataComp's own
+    open_clip reads the sizes of the shards that it is given from ``sizes.json``. Other readers take
+    ``__len__``, a Python literal, from the folder of their first shard. DataComp's own
     ``meta.json`` is not written: img2dataset takes every json file of a folder for a shard's statistics.
     """
     ids = join_uri(folder, "sample_ids.npy")
@@ -69,7 +74,20 @@ def write_index(folder: str, num_samples: int, uids: Iterable[np.ndarray] | str)
     else:
         write_subset(uids, ids)
     with new_file(join_uri(folder, "__len__")) as file:
-        file.write(str(num_samples).encode())
+        file.write(str(sum(sizes)).encode())
+    with new_file(join_uri(folder, SIZES)) as file:
+        file.write(json.dumps({f"{i:08d}.tar": size for i, size in enumerate(sizes)}).encode())
+
+
+def read_sizes(folder: str, count: int) -> list[int]:
+    """Return the samples of each of a run's ``count`` shards. Without ``sizes.json``, as in older runs, all
+    are SAMPLES_PER_SHARD but for the last, which may have fewer."""
+    filesystem, path = resolve(join_uri(folder, SIZES))
+    if filesystem.get_file_info(path).type != fs.FileType.File:
+        return [SAMPLES_PER_SHARD] * count
+    with filesystem.open_input_file(path) as file:
+        found = json.loads(file.read())
+    return [found.get(f"{i:08d}.tar", 0) for i in range(count)]
 
 
 def write_subset(uid_chunks: Iterable[np.ndarray], uri: str) -> int:

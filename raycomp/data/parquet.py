@@ -1,7 +1,10 @@
 """Parquet tables on disk: equal tables give equal bytes, independent of how they were assembled."""
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from itertools import islice
 
 import numpy as np
 import pyarrow as pa
@@ -15,6 +18,7 @@ from raycomp.data.written import hash_footer
 from raycomp.words import SHARD, STATUS
 
 ROW_GROUP_ROWS = 16_384
+_FILES_AHEAD = 8
 _PIECE_BYTES = 8 << 20
 # Bytes of a file's end, as Arrow reads it first.
 _FOOTER_BYTES = 64 << 10
@@ -78,6 +82,17 @@ def read_groups(uri: str) -> Iterator[pa.Table]:
     with _open_parquet(uri) as file:
         for group in range(file.num_row_groups):
             yield file.read_row_group(group)
+
+
+def read_in_order(uris: Sequence[str], columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
+    """Yield the named columns (none = all) of many Parquet files in order; a few are read ahead."""
+    waiting: deque[Future[pa.Table]] = deque()
+    left = iter(uris)
+    with ThreadPoolExecutor(_FILES_AHEAD) as pool:
+        for _ in uris:
+            for uri in islice(left, _FILES_AHEAD - len(waiting)):
+                waiting.append(pool.submit(read_columns, uri, columns))
+            yield waiting.popleft().result()
 
 
 def count_caption_words(captions: pa.ChunkedArray) -> pa.ChunkedArray:

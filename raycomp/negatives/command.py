@@ -210,7 +210,7 @@ def _write_exports(writing: Writing) -> None:
         write_negclip(writing.sources, writing.written, join_uri(writing.config.input, "shards"), writing.out)
     if writing.config.negatives.materialize:
         shards = expand_input(join_uri(writing.config.input, "shards"))
-        write_shards(shards, writing.written, writing.sources[0].kept, writing.out)
+        write_shards(shards, writing.written, writing.sources[0].kept, writing.out, writing.work)
 
 
 def _fetch_photos(writing: Writing, tally: Tally) -> dict[str, bytes]:

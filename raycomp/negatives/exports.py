@@ -3,17 +3,19 @@
 import re
 import tarfile
 from collections.abc import Iterator, Sequence
+from itertools import accumulate
+from posixpath import dirname
 from typing import Any
 
 import numpy as np
 
 from raycomp.config import UserError
 from raycomp.core.selection import parse_uids
-from raycomp.curate.choose import kept_ranges
-from raycomp.curate.materialize import changed_error, write_folder
+from raycomp.curate.materialize import changed_error
+from raycomp.curate.outputs import Output, OutputFolder, commit_output, split_rows
 from raycomp.curate.rewrite import hash_image, read_caption
 from raycomp.data.arrow import to_matrix
-from raycomp.data.datacomp import SAMPLES_PER_SHARD, enrich, write_shard
+from raycomp.data.datacomp import enrich, read_sizes
 from raycomp.data.files import new_file
 from raycomp.data.folder import Folder
 from raycomp.data.parquet import read_columns, read_rows, read_schema
@@ -36,7 +38,7 @@ _NO_TITLE = (*FORMULA_STARTS, "#")
 
 
 def write_shards(
-    shards: Sequence[ShardPath], negatives: Sequence[str], kept: str | None, out: Folder
+    shards: Sequence[ShardPath], negatives: Sequence[str], kept: str | None, out: Folder, work: Folder
 ) -> None:
     """Rewrite a curation's shards, each sample's json with its negatives.
 
@@ -45,15 +47,24 @@ def write_shards(
     written for, or its image is not the one that the curation wrote.
     """
     counts = list(map_files(_count, negatives, label="count"))
-    ranges = kept_ranges(counts, SAMPLES_PER_SHARD)
-    if len(ranges) != len(shards):
+    sizes = find_sizes(dirname(shards[0].uri), len(shards), sum(counts)) if shards else []
+    if sum(sizes) != sum(counts):
         raise UserError(f"{len(shards)} shards cannot hold {sum(counts)} samples in the layout of curate")
+    outputs = [Output(number, sizes[number], reads) for number, reads in enumerate(split_rows(counts, sizes))]
+    folder = OutputFolder(out, work, outputs)
+    firsts = [0, *accumulate(sizes)]
     jobs = [
-        (shard, [(negatives[o], a, b) for o, a, b in parts])
-        for shard, parts in zip(shards, ranges, strict=True)
+        (shards[number], [(negatives[file], start, end) for file, start, end in reads], firsts[number])
+        for number, _, reads in folder.left
     ]
-    uids = map_files(_read_uids, negatives, label="count")
-    write_folder(_write_shard, jobs, uids, sum(counts), out, kept)
+    folder.write(_write_shard, jobs, map_files(_read_uids, negatives, label="count"), kept)
+
+
+def find_sizes(folder: str, num_shards: int, num_samples: int) -> list[int]:
+    """Return the samples of each of a curation's shards, of ``num_samples`` in all."""
+    sizes = read_sizes(folder, num_shards)
+    before = accumulate([0, *sizes])
+    return [max(0, min(size, num_samples - start)) for size, start in zip(sizes, before, strict=False)]
 
 
 def _count(uri: str) -> int:
@@ -65,20 +76,20 @@ def _read_uids(uri: str) -> np.ndarray:
 
 
 def _write_shard(
-    job: tuple[ShardPath, list[tuple[str, int, int]]], out: Folder, kept: str | None
-) -> tuple[int, dict[str, str]]:
+    job: tuple[ShardPath, list[tuple[str, int, int]], int], out: Folder, work: Folder, kept: str | None
+) -> tuple[int, int]:
     """Return the number of samples written; images stay unchanged."""
-    shard, parts = job
+    shard, parts, first = job
     rows = [row for part in parts for row in _read_rows(*part)]
-    images = _read_images(kept, shard.ordinal, len(rows))
-    return write_shard(out.at("shards"), shard.ordinal, _enrich(shard, rows, images)), {}
+    images = _read_images(kept, first, len(rows))
+    return commit_output(out, work, shard.ordinal, _enrich(shard, rows, images), {}), 0
 
 
-def _read_images(kept: str | None, ordinal: int, count: int) -> list[str] | None:
+def _read_images(kept: str | None, first: int, count: int) -> list[str] | None:
     """Return the SHA-256 of the images that a curation wrote to a shard; none if it did not store them."""
     if kept is None or IMAGE_SHA256 not in read_schema(kept).names:
         return None
-    row_N = ordinal * SAMPLES_PER_SHARD + np.arange(count)
+    row_N = first + np.arange(count)
     tables = read_rows(kept, [IMAGE_SHA256], row_N)
     return [image for table in tables for image in table[IMAGE_SHA256].to_pylist()]
 
@@ -114,17 +125,15 @@ def write_negclip(
     ``to_title``. ``filepath`` is the name of the sample's image in the curation's shards, which lie in the
     folder ``shards_uri``. Raises ValueError where they do not hold the images of all captions.
     """
-    first = place = 0
     tars = [name for name in Folder(shards_uri).list_names() if _SHARD.fullmatch(name)]
-    jobs = []
-    for source, uri, count in zip(
-        sources, negatives, map_files(_count, negatives, label="count"), strict=True
-    ):
-        # The samples of a curation's shards have the order of its scores, and so do negatives.
-        end = place + count
-        holding = tars[place // SAMPLES_PER_SHARD : -(-end // SAMPLES_PER_SHARD)]
-        jobs.append((source, uri, [join_uri(shards_uri, name) for name in holding]))
-        place = end
+    counts = list(map_files(_count, negatives, label="count"))
+    # The samples of a curation's shards have the order of its scores, and so do negatives.
+    sizes = find_sizes(shards_uri, len(tars), sum(counts))
+    jobs = [
+        (source, uri, [join_uri(shards_uri, tars[tar]) for tar, _, _ in reads])
+        for source, uri, reads in zip(sources, negatives, split_rows(sizes, counts), strict=True)
+    ]
+    first = 0
     with new_file(out.at("exports", "negclip.tsv")) as file:
         file.write(write_csv([_TSV], "\t").encode())
         for rows in map_tasks(_read_negclip, jobs, label="export"):

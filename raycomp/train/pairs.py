@@ -20,7 +20,7 @@ from raycomp.core.selection import parse_uids
 from raycomp.core.uids import count_keys, to_keys
 from raycomp.curate.config import read_config
 from raycomp.data.arrow import hash_images
-from raycomp.data.datacomp import SAMPLES_PER_SHARD
+from raycomp.data.datacomp import read_sizes
 from raycomp.data.folder import Folder
 from raycomp.data.image_inputs import LIST, check_tables
 from raycomp.data.inputs import expand_input
@@ -93,6 +93,8 @@ class Pairs:
     """The subset of a curation or selection, with the SHA-256 of the images that it wrote."""
     num_kept: int = 0
     """The number of pairs in ``kept``."""
+    sizes: tuple[int, ...] = ()
+    """Samples of each of the shards that a curation or selection wrote; the last may have fewer."""
     subset: str | None = None
     """What narrows the pairs further."""
     negatives: tuple[str, ...] = ()
@@ -159,7 +161,9 @@ def _find_curated(source: str, folder: Folder, run: dict[str, Any]) -> Pairs:
     if pairs.num_kept != run["funnel"]["kept"]:
         raise ValueError(f"{kept}: names {pairs.num_kept:,} pairs, the run kept {run['funnel']['kept']:,}")
     if any(name.startswith("shards/") for name in files):
-        return replace(pairs, shards=tuple(expand_input(folder.at("shards"))))
+        shards = expand_input(folder.at("shards"))
+        sizes = read_sizes(folder.at("shards"), len(shards))
+        return replace(pairs, shards=tuple(shards), sizes=tuple(sizes))
     scores = list_scores(run, folder.uri)
     shards = expand_input(config.input, columns=config.columns)
     # Until format 1 the identity of an input held times, which say nothing of a copy: its names are compared.
@@ -244,12 +248,12 @@ def _index_samples(pairs: Pairs, ordinal: int) -> tuple[pa.Table, list[str]]:
 def _list_written(pairs: Pairs, ordinal: int) -> pa.Table | None:
     """Return uid, caption and image_sha256 of all samples that a run wrote to a shard; none if unknown.
 
-    Its shards hold the kept pairs in their order, SAMPLES_PER_SHARD each. Until format 1 no SHA-256 was kept.
+    Its shards hold the kept pairs in their order, ``sizes`` each. Until format 1 no SHA-256 was kept.
     """
     if pairs.kept is None or IMAGE_SHA256 not in read_schema(pairs.kept).names:
         return None
-    end = min(pairs.num_kept, (ordinal + 1) * SAMPLES_PER_SHARD)
-    row_N = np.arange(ordinal * SAMPLES_PER_SHARD, end)
+    start = sum(pairs.sizes[:ordinal])
+    row_N = np.arange(start, min(pairs.num_kept, start + pairs.sizes[ordinal]))
     return pa.concat_tables(read_rows(pairs.kept, [UID, CAPTION, IMAGE_SHA256], row_N))
 
 

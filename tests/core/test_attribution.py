@@ -9,7 +9,7 @@ import torch
 from torch.nn.functional import cosine_similarity, normalize
 
 from raycomp.core.alignment import normalise, pair_cosine
-from raycomp.core.attribution import Moments, aggregate_drops, normalise_scores, pair_drop
+from raycomp.core.attribution import Moments, aggregate_drops, pair_drop
 from raycomp.words import AGGREGATES
 
 
@@ -86,17 +86,6 @@ def test_drop_is_positive_where_the_counterfactual_fits_worse():
     assert drop.dtype == np.float32
     np.testing.assert_array_equal(drop > 0, [[True, False], [False, False]])
     np.testing.assert_array_equal(drop, alignment - counterfactual)
-
-
-def test_normalised_scores_have_mean_0_and_std_1_in_the_same_order():
-    score = np.random.default_rng(2).standard_normal(5000).astype(np.float32) * 0.02 + 0.01
-    moments = Moments.of(score)
-    got = normalise_scores(score, moments.mean, moments.std)
-    assert got.dtype == np.float32
-    np.testing.assert_allclose([got.mean(dtype=float), got.std(dtype=float)], [0, 1], atol=1e-6)
-    assert (np.diff(got[np.argsort(score)]) >= 0).all()
-    np.testing.assert_array_equal(normalise_scores(np.float32([0.1, np.nan]), 0.1, 0.0)[:1], [0])
-    assert np.isnan(normalise_scores(np.float32([np.nan]), 0.0, 0.0)).all()
 
 
 @pytest.mark.parametrize("shift", [0.0, 1e6])

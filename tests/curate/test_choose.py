@@ -3,7 +3,6 @@
 import math
 import re
 import shlex
-from itertools import islice
 
 import numpy as np
 import pyarrow as pa
@@ -12,11 +11,10 @@ import pytest
 from raycomp.config import LeaseLost, UserError, override_all, to_dict
 from raycomp.core.selection import Threshold
 from raycomp.curate import dedupe
-from raycomp.curate.choose import _load, commit_once, kept_ranges
+from raycomp.curate.choose import _load, commit_once
 from raycomp.curate.command import _fewer
 from raycomp.curate.config import SelectConfig, choose_config, find_selection
 from raycomp.curate.dedupe import mark_duplicates
-from raycomp.curate.materialize import plan_outputs
 from raycomp.curate.publish import summarise_scores
 from raycomp.curate.rules import find_rule
 from raycomp.curate.scored import ScoresFile
@@ -68,43 +66,6 @@ def test_scores_that_are_not_finite_are_refused_where_a_gate_reads_them(tmp_path
     write_table(pa.Table.from_pylist(rows, table.schema), uri, table.schema)
     with pytest.raises(UserError, match=rf"^{re.escape(uri)}: alignment must be finite numbers"):
         _load(ScoresFile(uri), find_selection(by_cpi()), with_attribute=True)
-
-
-@pytest.mark.parametrize("per_output", [1, 3, 10, 1000])
-def test_outputs_hold_every_kept_row_once_in_order(per_output):
-    rng = np.random.default_rng(per_output)
-    kept = rng.integers(0, 8, 30).tolist()
-    outputs = kept_ranges(kept, per_output)
-    flat = [(shard, row) for output in outputs for shard, a, b in output for row in range(a, b)]
-    assert flat == [(shard, row) for shard, count in enumerate(kept) for row in range(count)]
-    sizes = [sum(b - a for _, a, b in output) for output in outputs]
-    assert all(size == per_output for size in sizes[:-1]) and 0 < sizes[-1] <= per_output
-
-
-@pytest.mark.parametrize("per_output", [1, 3, 10, 1000])
-def test_a_shard_is_read_whole_by_one_task_and_started_by_others(per_output):
-    """However many outputs it fills: the samples come in the order, and in the outputs, of kept_ranges."""
-    rng = np.random.default_rng(per_output)
-    kept = [*rng.integers(0, 8, 20).tolist(), 50, 0, 7, 60]
-    ranges = kept_ranges(kept, per_output)
-    jobs = plan_outputs(ranges)
-    expected = [[(s, row) for s, a, b in parts for row in range(a, b)] for parts in ranges]
-    written = []
-    for job in jobs:
-        assert job.first == len(written) and job.sizes
-        samples = iter([(s, row) for s, a, b in job.reads for row in range(a, b)])
-        written += [list(islice(samples, size)) for size in job.sizes]
-        assert next(samples, None) is None
-        # Read to its end, but for what the outputs of the shards before it took.
-        (shard, start, end), *others = job.reads
-        assert end == kept[shard]
-        assert start < per_output and all(a == 0 and b <= per_output for _, a, b in others)
-    assert written == expected
-    assert len({job.reads[0][0] for job in jobs}) == len(jobs)
-
-
-def test_nothing_kept_makes_no_output():
-    assert kept_ranges([0, 0, 0], 10) == []
 
 
 def test_committed_gates_are_not_cut_again(tmp_path):

@@ -75,9 +75,10 @@ def test_the_subset_is_the_best_by_a_plain_sort(curated):
     expected = sorted(pool, key=lambda row: (-row["mean_pas"], row["uid"]))[:45]
     kept = pq.read_table(out / "subset/kept.parquet").to_pylist()
     assert {row["uid"] for row in kept} == {row["uid"] for row in expected}
-    mean = np.array([row["mean_pas"] for row in pool])
-    for row in kept:
-        assert row["score"] == pytest.approx((row["mean_pas"] - mean.mean()) / mean.std(), abs=1e-4)
+    assert all(row["score"] == row["mean_pas"] for row in kept)
+    pas = np.array([row["mean_pas"] for row in pool])
+    moments = json.loads((out / "run.json").read_text())["pool_pas"]
+    assert moments == {"count": 63, "mean": pytest.approx(pas.mean()), "std": pytest.approx(pas.std())}
     subset = np.load(out / "subset/subset.npy")
     assert subset.dtype == np.dtype("u8,u8")
     halves = sorted((int(row["uid"][:16], 16), int(row["uid"][16:], 16)) for row in kept)
@@ -173,6 +174,7 @@ def test_kept_samples_come_out_with_their_own_bytes(curated):
         assert enriched["uid"] == uid
         assert enriched["alignment"] == pytest.approx(kept[uid]["alignment"])
     assert (out / "shards/__len__").read_text() == "45"
+    assert json.loads((out / "shards/sizes.json").read_text()) == {"00000000.tar": 45}
     assert {path.suffix for path in (out / "shards").iterdir()} == {".tar", ".json", ".npy", ""}
 
 
@@ -258,8 +260,7 @@ def test_rules_of_two_gates_choose_over_files_what_they_choose_in_memory(curated
         row["uid"]: row["score"] for row in pq.read_table(tmp_path / "out/subset/kept.parquet").to_pylist()
     }
     assert set(kept) == {uid for uid, (reason, _) in reported.items() if reason == "kept"}
-    if rule != "cpi":
-        assert kept == {uid: reported[uid][1] for uid in kept}
+    assert kept == {uid: reported[uid][1] for uid in kept}
     lost = next(uid for uid in uids if reported[uid][0] in ("not_drawn", "below_attribution_gate", CONTROL))
     text = explain(str(tmp_path / "out"), lost)
     assert f"{reported[lost][1]:.6f} against" in text and f"kept: no, {reported[lost][0]}" in text

@@ -114,7 +114,7 @@ def curate(samples: dict[str, dict[str, bytes]], folder: Path) -> None:
         rewritten, said = rewrite(members)
         written.append((f"{i:032x}", enrich(rewritten, f"{i:032x}", read_caption(members), said)))
     write_shard(str(folder), 0, written)
-    write_index(str(folder), len(written), [np.zeros((len(written), 2), np.uint64)])
+    write_index(str(folder), [len(written)], [np.zeros((len(written), 2), np.uint64)])
 
 
 def to_samples(urls):

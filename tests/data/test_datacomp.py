@@ -95,7 +95,7 @@ def write_corpus(folder: Path, photos: list[tuple[bytes, str]]) -> list[str]:
         part = samples[25 * index : 25 * (index + 1)]
         assert write_shard(str(folder), index, iter(part)) == len(part)
     halves = np.array([divmod(int(uid, 16), 2**64) for uid in uids], np.uint64)
-    write_index(str(folder), len(uids), [halves])
+    write_index(str(folder), [25, 25, 10], [halves])
     return uids
 
 
@@ -103,7 +103,8 @@ def test_photos_through_datacomps_layout(photos, tmp_path):
     uids = write_corpus(tmp_path / "out", photos)
     found = sorted(path.name for path in (tmp_path / "out").iterdir())
     assert found == sorted(
-        ["__len__", "sample_ids.npy"] + [f"{i:08d}{end}" for i in range(3) for end in (".tar", "_stats.json")]
+        ["__len__", "sample_ids.npy", "sizes.json"]
+        + [f"{i:08d}{end}" for i in range(3) for end in (".tar", "_stats.json")]
     )
     counts = [json.loads((tmp_path / f"out/{i:08d}_stats.json").read_text()) for i in range(3)]
     assert counts == [{"successes": 25}, {"successes": 25}, {"successes": 10}]

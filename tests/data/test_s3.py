@@ -67,7 +67,7 @@ def test_tables_and_shards_are_written_as_on_disk(bucket, tmp_path):
         write_table(TABLE, f"{root}/out/scores/00000.parquet", TABLE.schema)
         samples = [(uid, enrich(SAMPLES[0][1], uid, "a", {})) for uid in TABLE["uid"].to_pylist()[:5]]
         write_shard(f"{root}/out/shards", 0, samples)
-        write_index(f"{root}/out/shards", 5, [np.arange(10, dtype=np.uint64).reshape(5, 2)])
+        write_index(f"{root}/out/shards", [5], [np.arange(10, dtype=np.uint64).reshape(5, 2)])
 
     for root in (bucket, str(tmp_path)):
         write(root)

@@ -8,7 +8,7 @@ import pytest
 
 from raycomp.config import UserError
 from raycomp.core.attribution import Moments
-from raycomp.curate.materialize import write_folder
+from raycomp.curate.outputs import Output, OutputFolder
 from raycomp.data.folder import Folder
 from raycomp.run import tasks
 from raycomp.run.tasks import add_counts, map_files, map_some, map_tasks
@@ -53,7 +53,7 @@ def test_results_come_in_the_order_of_the_items(ray_cluster, monkeypatch, least)
     assert list(map_files(add, [], 5)) == list(map_tasks(add, [], 5)) == []
 
 
-def write_slowly(job: int, out: Folder, error: type[Exception]) -> tuple[int, dict[str, str]]:
+def write_slowly(job: int, out: Folder, work: Folder, error: type[Exception]) -> tuple[int, int]:
     """Change is found by the first task, while the second writes."""
     if job == 0:
         while not out.exists("begun"):
@@ -63,15 +63,16 @@ def write_slowly(job: int, out: Folder, error: type[Exception]) -> tuple[int, di
     out.write_bytes(b"", "shards", f"{job}-a")
     sleep(2)
     out.write_bytes(b"", "shards", f"{job}-b")
-    return 1, {}
+    return 1, 0
 
 
 @pytest.mark.ray
 @pytest.mark.parametrize("error", [UserError, KeyError])
 def test_no_task_writes_shards_once_a_run_has_ended(tmp_path, ray_cluster, error):
     out = Folder(str(tmp_path))
+    folder = OutputFolder(out, Folder(str(tmp_path / "work")), [Output(0, 1, []), Output(1, 1, [])])
     with pytest.raises((UserError, KeyError), match=r"input: changed"):
-        write_folder(partial(write_slowly, error=error), [0, 1], [], 2, out)
+        folder.write(partial(write_slowly, error=error), [0, 1], [])
     left = out.list_names()
     assert ("shards" in left) == (error is KeyError), "the next start removes them"
     sleep(2.5)
