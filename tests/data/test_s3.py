@@ -78,7 +78,7 @@ def test_tables_and_shards_are_written_as_on_disk(bucket, tmp_path):
         local = tmp_path / info.path.removeprefix(bucket.removeprefix("s3://") + "/")
         assert filesystem.open_input_stream(info.path).read() == local.read_bytes(), info.path
     here = [file for file in (tmp_path / "out").rglob("*") if file.is_file()]
-    assert sum(info.type == fs.FileType.File for info in found) == len(here) == 5
+    assert sum(info.type == fs.FileType.File for info in found) == len(here) == 6
 
 
 def test_a_large_shard_goes_up_in_parts(bucket):
