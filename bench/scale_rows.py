@@ -1,13 +1,14 @@
 """Rows without images through duplicates, gates, selection and subset: what the driver and the disk need.
 
-    python -m bench.scale_rows [--rows 100000000] [--per-file 100000] [--folder DIR]
+    python -m bench.scale_rows [--rows 1000000 3000000 10000000] [--per-file 100000] [--folder DIR]
 
 Files of scores are made by Ray tasks: random uids of which one in a thousand stood before, alignments, a mean
 PAS for all, captions of forty letters, no pictures, embeddings of one number. That is not timed. Timed, each
 by itself, are the steps of a curation between and after its scoring phases, on a local cluster: finding and
-marking duplicates, cutting the pool, and choosing by cpi with subset.npy and kept.parquet. Reported of each:
-wall seconds, the driver's own CPU seconds, and by how much its peak memory grew. A tenth of the rows is
-measured first, so that slopes are seen; each size is a process of its own. Last line one JSON object.
+marking duplicates, cutting the pool, choosing by cpi with subset.npy, planning the output shards, and writing
+kept.parquet. Reported of each: wall seconds, the driver's own CPU seconds, and by how much its peak memory
+grew. Each size is a process of its own. The last lines are the slopes from the second to last size to the
+last, for 1e9 rows, and one JSON object. Goal for 1e9 rows: below 2 GB and an hour of CPU in the driver.
 """
 
 import argparse
@@ -26,9 +27,16 @@ import pyarrow as pa
 from bench.selector import peak_mb
 from raycomp.config import ClusterConfig
 from raycomp.core.selection import format_uids
-from raycomp.curate.choose import choose, cut_pool
-from raycomp.curate.config import CurateConfig, find_pool_selection, find_selection
+from raycomp.curate.choose import choose, cut_pool, write_kept
+from raycomp.curate.config import (
+    AttributeConfig,
+    CurateConfig,
+    SelectConfig,
+    find_pool_selection,
+    find_selection,
+)
 from raycomp.curate.dedupe import mark_duplicates
+from raycomp.curate.outputs import plan_outputs
 from raycomp.curate.scored import ScoresFile
 from raycomp.data.folder import Folder
 from raycomp.data.parquet import write_table
@@ -38,6 +46,7 @@ from raycomp.schema import aligned_schema, scores_schema
 from raycomp.words import DUPLICATE_UID, OK, UID_CONFLICT
 
 SCHEMA = scores_schema(aligned_schema(1, "float16"))
+ROWS = 1_000_000_000
 TWICE = 1000
 """One row in so many has the uid of the row as far into the first file."""
 
@@ -70,7 +79,8 @@ def make_file(ordinal: int, num_rows: int, folder: Folder) -> str:
 
 def measure(rows: int, per_file: int, place: str | None) -> dict[str, Any]:
     """Make so many rows and choose among them in this process; return what each step took."""
-    config = CurateConfig(input="none")
+    mean_pas = AttributeConfig(aggregate="mean", unit="drop", targets="showable")
+    config = CurateConfig(input="none", attribute=mean_pas, select=SelectConfig("cpi"))
     reported: dict[str, Any] = {"rows": rows}
 
     def time_step(name: str, step: Callable[[], Any]) -> Any:
@@ -93,6 +103,9 @@ def measure(rows: int, per_file: int, place: str | None) -> dict[str, Any]:
         pool = find_pool_selection(config.pool, config.select.datacomp_compat)
         time_step("pool", lambda: cut_pool(files, pool))
         chosen = time_step("choose", lambda: choose(files, find_selection(config), out, work, lambda: None))
+        outputs = time_step("outputs", lambda: plan_outputs(chosen.rows_S, chosen.pieces_S))
+        assert sum(output.size for output in outputs) == chosen.num_kept
+        time_step("kept", lambda: write_kept(chosen, out, work))
         assert chosen.num_kept == (rows - later) // 2, f"kept {chosen.num_kept} of {rows - later}"
         reported["kept"], reported["peak_mb"] = chosen.num_kept, round(peak_mb())
         subset = Path(temporary, "out", "subset")
@@ -104,23 +117,33 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--rows", type=int, default=100_000_000)
+    parser.add_argument("--rows", type=int, nargs="+", default=[1_000_000, 3_000_000, 10_000_000])
     parser.add_argument("--per-file", type=int, default=100_000)
     parser.add_argument("--folder", help="where the temporary folder is made: 100 bytes a row")
     parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.one:
-        print(json.dumps(measure(args.rows, args.per_file, args.folder)))
+        print(json.dumps(measure(args.rows[0], args.per_file, args.folder)))
         return
     sizes = []
-    for rows in (args.rows // 10, args.rows):
+    for rows in args.rows:
         own = ["--one", "--rows", str(rows), "--per-file", str(args.per_file)]
         own += ["--folder", args.folder] if args.folder else []
         line = [sys.executable, "-m", "bench.scale_rows", *own]
         output = subprocess.run(line, check=True, stdout=subprocess.PIPE, text=True).stdout
         sizes.append(json.loads(output.splitlines()[-1]))
         print(sizes[-1], flush=True)
-    print(json.dumps({"bench": "scale_rows", "sizes": sizes}))
+    slopes = {}
+    if len(sizes) > 1:
+        before, last = sizes[-2:]
+        per_row = {name: (last[name] - before[name]) / (last["rows"] - before["rows"]) for name in last}
+        slopes = {
+            name: round(slope * ROWS)
+            for name, slope in per_row.items()
+            if name.endswith(("_cpu_s", "grew_mb"))
+        }
+        print(f"for {ROWS:.0e} rows", slopes)
+    print(json.dumps({"bench": "scale_rows", "sizes": sizes, "slopes": slopes}))
 
 
 if __name__ == "__main__":

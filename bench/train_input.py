@@ -39,7 +39,7 @@ from raycomp.train.config import FitConfig, TrainConfig
 from raycomp.train.feed import Drawing, read_batches
 from raycomp.train.index import make_index
 from raycomp.train.pairs import Pairs, find_pairs, index_shard
-from raycomp.train.ray_cache import ShardCache
+from raycomp.train.ray_cache import start_cache
 from raycomp.train.ray_feed import Feed
 from raycomp.train.towers import to_batch
 from raycomp.train.training import Course, ShardSource
@@ -90,7 +90,7 @@ def make_on_ray(folder: str, batch_size: int, work: Folder) -> Callable[[], int]
     model = ModelConfig(name=MODEL, weights="random:0")
     course = ray.put(Course(plan, Drawing(SPEC, model, FitConfig(), pairs.max_pixels)))
     steps = 1_000_000
-    cache = ray.remote(num_cpus=0)(ShardCache).remote([ray.put(ShardSource(pairs, index.uris))], plan, steps)
+    cache = start_cache(ray.put(ShardSource(pairs, index.uris)), plan, steps, 1)
     batches = Feed(course, cache, 0, 1).batches(0, steps)
 
     def run() -> int:

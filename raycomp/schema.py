@@ -202,8 +202,8 @@ PAIRS_SCHEMA = pa.schema(
     ]
 )
 
-# ``score`` is Score of Eq. 5 under cpi; under another rule the value that its last gate ranked by, larger is
-# better: alignment, draw in [0, 1), minus PAS, words, phrases, displacement in [0, 2], residual in cosines.
+# ``score`` is the value that the rule's last gate ranked by, larger is better: PAS, alignment, draw in
+# [0, 1), minus PAS, words, phrases, displacement in [0, 2], residual in cosines.
 # ``image_sha256`` is of the image as it is written to ``shards/``, which may be in another file format than
 # the input's; without shards, of the input's own. Null where there is no image.
 KEPT_SCHEMA = pa.schema(

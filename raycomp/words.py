@@ -158,6 +158,7 @@ HELD_OUT_MEASURES = (HELD_OUT_LOSS, "held_out_recall_image_to_text", "held_out_r
 # Columns of a training pair in addition to position, uid, negatives and image.
 CAPTIONS = "captions"
 # The number of the pair's rows in an epoch, at least 1: one, or how often a subset names it.
+FIRST_ROW = "first_row"
 NUM_ROWS = "num_rows"
 NEGATIVE_IMAGES = "negative_images"
 # Columns of marks/: the reason why a row is dropped before shares are counted, and after the rule's gates.

@@ -63,6 +63,18 @@ class EpochPlan:
         """Return the shards of the windows that the batch of ``step`` takes rows from."""
         return {shard for window in self.windows_of(step) for shard in self.shards_of(window)}
 
+    def rows_of(self, window: int, num_ranks: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return shard, row and rank of the rows of a window, in the order of training, int64 (n,) each.
+
+        The rank is -1 for rows after the epoch's last batch, which no rank trains on.
+        """
+        epoch, number = divmod(window, self._windows_per_epoch)
+        shard_n, row_n = _shuffle(self, window)
+        place_n = int(_bounds(self, epoch)[number]) + np.arange(len(row_n))
+        ends = [slice_of(rank, num_ranks, self.batch_size).stop for rank in range(num_ranks)]
+        rank_n = np.searchsorted(ends, place_n % self.batch_size, side="right")
+        return shard_n, row_n, np.where(place_n < self.steps_per_epoch * self.batch_size, rank_n, -1)
+
     @property
     def _windows_per_epoch(self) -> int:
         return -(-len(self.rows_S) // self.window)
@@ -92,14 +104,14 @@ def _shuffle(plan: EpochPlan, window: int) -> np.ndarray:
     return np.stack([shard_n, row_n])[:, draw.permutation(len(row_n))]
 
 
-def locate_rows(rows_N: np.ndarray, row_R: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def locate_rows(first_N: np.ndarray, row_R: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the sample of each row of a shard, int64 (R,), and the index of its copy, from 0.
 
-    ``rows_N`` is the number of rows of each of the shard's N samples, at least 1; they are adjacent.
+    ``first_N`` is the first row of each of N samples of the shard, ascending: of all, or of some that have
+    the rows. The rows of a sample are adjacent.
     """
-    end_N = rows_N.cumsum()
-    sample_R = np.searchsorted(end_N, row_R, side="right")
-    return sample_R, row_R - (end_N - rows_N)[sample_R]
+    sample_R = np.searchsorted(first_N, row_R, side="right") - 1
+    return sample_R, row_R - first_N[sample_R]
 
 
 def slice_of(rank: int, num_ranks: int, batch_size: int) -> slice:

@@ -23,7 +23,7 @@ from raycomp.models.tokens import load_tokens
 from raycomp.train.config import FitConfig
 from raycomp.train.losses import Loss, find_loss
 from raycomp.train.pairs import Pairs, load_shard
-from raycomp.words import CAPTIONS, IMAGE, NEGATIVE_IMAGES, NEGATIVES, NUM_ROWS, UID
+from raycomp.words import CAPTIONS, FIRST_ROW, IMAGE, NEGATIVE_IMAGES, NEGATIVES, UID
 
 _COPY = "copy"
 _fetch = lru_cache(maxsize=2)(fetch_model)
@@ -101,6 +101,13 @@ def make_batch(
     return batch
 
 
+def cut_shard(table: pa.Table, rows: Sequence[np.ndarray]) -> list[pa.Table]:
+    """Return, for each of some arrays of rows of a loaded shard, the samples that have them."""
+    first_N = table[FIRST_ROW].to_numpy()
+    samples = [np.unique(locate_rows(first_N, row_R)[0]) for row_R in rows]
+    return [table.take(pa.array(sample_M)).combine_chunks() for sample_M in samples]
+
+
 def _take(
     tables: Mapping[int, pa.Table], shard_R: np.ndarray, row_R: np.ndarray, draw: Drawing
 ) -> list[dict[str, Any]]:
@@ -112,7 +119,7 @@ def _take(
     rows: list[dict[str, Any]] = [{}] * len(shard_R)
     for shard in np.unique(shard_R).tolist():
         mine = np.flatnonzero(shard_R == shard)
-        sample_R, copy_R = locate_rows(tables[shard][NUM_ROWS].to_numpy(), row_R[mine])
+        sample_R, copy_R = locate_rows(tables[shard][FIRST_ROW].to_numpy(), row_R[mine])
         found = tables[shard].select(names).take(pa.array(sample_R)).to_pylist()
         for place, row, copy in zip(mine.tolist(), found, copy_R.tolist(), strict=True):
             rows[place] = {**row, _COPY: copy}

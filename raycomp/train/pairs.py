@@ -55,6 +55,7 @@ from raycomp.words import (
     ALIGNED_STATUSES,
     CAPTION,
     CAPTIONS,
+    FIRST_ROW,
     IMAGE,
     IMAGE_SHA256,
     JSON,
@@ -310,7 +311,8 @@ def _count_rows(pairs: Pairs, table: pa.Table) -> np.ndarray:
 
 
 def load_shard(pairs: Pairs, ordinal: int, index: pa.Table) -> pa.Table:
-    """Return the pairs of an index with their images' bytes, and those of their negatives if there are any.
+    """Return the pairs of an index with the number of their first row in an epoch, their images' bytes, and
+    those of their negatives if there are any.
     The shard is read once, up to its last pair. Raises UserError where it differs from the index in a uid or
     an image's SHA-256 (for a curation without its own shards also in a caption), and OSError where the
     storage fails."""
@@ -330,7 +332,8 @@ def load_shard(pairs: Pairs, ordinal: int, index: pa.Table) -> pa.Table:
         is_same &= found[CAPTION].equals(pc.list_element(index[CAPTIONS], 0)) if len(index) else True
     if found[IMAGE].null_count or not is_same:
         raise UserError(f"{shard.uri}: its pairs differ from those that the run listed; restore the file")
-    columns = {IMAGE: found[IMAGE]}
+    rows_N = index[NUM_ROWS].to_numpy()
+    columns = {IMAGE: found[IMAGE], FIRST_ROW: pa.array(rows_N.cumsum() - rows_N)}
     if pairs.negative_images:
         negatives = index[NEGATIVES].combine_chunks()
         images = HardImages(pairs.negative_images, pairs.token)

@@ -15,7 +15,7 @@ from raycomp.config import UserError
 from raycomp.data.folder import Folder
 from raycomp.train.held_out_evaluation import load_held_out
 from raycomp.train.rank import Writer, start_rank, train_rank
-from raycomp.train.ray_cache import ShardCache
+from raycomp.train.ray_cache import start_cache
 from raycomp.train.ray_feed import Feed, get_course
 from raycomp.train.ray_trackers import OPENERS
 from raycomp.train.state import load_state
@@ -110,7 +110,7 @@ def _train(training: Training) -> None:
         load_state(trainer, folder, steps[-1])
     if not may_start(training.tracker, trainer.step):
         return
-    cache = broadcast_from_rank_zero(_start_cache(training) if rank == 0 else None)
+    cache = broadcast_from_rank_zero(_start_cache(training, num_ranks) if rank == 0 else None)
     writer = None
     if rank == 0:
         held_out = load_held_out(training)
@@ -133,9 +133,8 @@ def may_start(tracker: Any, step: int) -> bool:
     return bool(broadcast_from_rank_zero(is_first and ray.get(tracker.start.remote(step))))
 
 
-def _start_cache(training: Training) -> Any:
-    plan = get_course(training.course).plan
-    return ray.remote(num_cpus=0)(ShardCache).remote([training.source], plan, training.num_steps)
+def _start_cache(training: Training, num_ranks: int) -> Any:
+    return start_cache(training.source, get_course(training.course).plan, training.num_steps, num_ranks)
 
 
 class Preemption:

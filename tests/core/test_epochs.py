@@ -91,6 +91,28 @@ def test_every_copy_of_a_sample_has_a_row():
     rows_N = np.random.default_rng(0).integers(1, 5, 40)
     oracle = [(sample, copy) for sample, times in enumerate(rows_N) for copy in range(times)]
     row_R = np.random.default_rng(1).permutation(len(oracle))
-    sample_R, copy_R = locate_rows(rows_N, row_R)
+    first_N = rows_N.cumsum() - rows_N
+    sample_R, copy_R = locate_rows(first_N, row_R)
     assert list(zip(sample_R.tolist(), copy_R.tolist(), strict=True)) == [oracle[row] for row in row_R]
-    assert [part.tolist() for part in locate_rows(np.ones(3, int), np.arange(3))] == [[0, 1, 2], [0, 0, 0]]
+    some_R = row_R[:9]
+    held_M = np.unique(sample_R[:9])
+    part_R, copy_R = locate_rows(first_N[held_M], some_R)
+    found = list(zip(held_M[part_R].tolist(), copy_R.tolist(), strict=True))
+    assert found == [oracle[row] for row in some_R]
+
+
+@pytest.mark.parametrize("num_ranks", [1, 2, 3])
+@pytest.mark.parametrize("window", [1, 3, 100])
+def test_the_rows_of_windows_are_those_of_the_ranks_batches(window, num_ranks):
+    plan = EpochPlan(ROWS, 4, window, seed=0)
+    wanted = Counter()
+    for step in range(2 * plan.steps_per_epoch):
+        shard_B, row_B = plan.batch(step)
+        for rank in range(num_ranks):
+            own = slice_of(rank, num_ranks, 4)
+            rows = zip(shard_B[own].tolist(), row_B[own].tolist(), strict=True)
+            wanted.update((rank, *row) for row in rows)
+    windows = 2 * -(-len(ROWS) // window)
+    parts = [np.stack(plan.rows_of(number, num_ranks)) for number in range(windows)]
+    found = Counter((rank, shard, row) for part in parts for shard, row, rank in part.T.tolist() if rank >= 0)
+    assert found == wanted

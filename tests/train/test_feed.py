@@ -60,7 +60,9 @@ def make_row(number: int, negatives: list[tuple[str, int, bool]] = ()) -> dict:
 
 def make_table(rows: list[dict]) -> pa.Table:
     loaded = [("image", pa.large_binary()), ("negative_images", pa.list_(pa.large_binary()))]
-    return pa.Table.from_pylist(rows, pa.schema([*PAIRS_SCHEMA, *loaded]))
+    table = pa.Table.from_pylist(rows, pa.schema([*PAIRS_SCHEMA, *loaded]))
+    rows_N = table["num_rows"].to_numpy()
+    return table.append_column("first_row", pa.array(rows_N.cumsum() - rows_N))
 
 
 NEGATIVES = [[("one", 0, False)], [], [("two", 1, True), ("three", 1, False), ("four", 2, True)]]

@@ -148,7 +148,8 @@ def test_loaded_rows_are_those_of_the_index(album):
     pairs, indices, _ = check_all(make_config(input=str(album)))
     rows = indices[1].take([1, 3])
     loaded = load_shard(pairs, 1, rows)
-    assert loaded.drop_columns(["image"]).equals(rows)
+    assert loaded.drop_columns(["image", "first_row"]).equals(rows)
+    assert loaded["first_row"].to_pylist() == [0, 1]
     assert loaded["image"].to_pylist() == [make_image(5), make_image(7)]
     assert load_shard(pairs, 0, rows.slice(0, 0)).num_rows == 0
 
