@@ -82,6 +82,9 @@ class FitConfig:
     checkpoint_steps: int = field(default=500, metadata=FREE)
     """Steps between checkpoints. Steps are taken while one is written. A kill loses at most these steps and
     those taken since the write of the last one started."""
+    prefetch: bool = field(default=False, metadata=FREE)
+    """Copy the next batch to the GPU from pinned memory, in a thread, while a step is computed. The batches
+    stay the same. No GPU has run this yet."""
     keep_checkpoints: int = field(default=2, metadata=FREE)
     """Number of checkpoints that are kept, the last ones."""
     evaluate_steps: int | None = field(default=None, metadata=FREE)

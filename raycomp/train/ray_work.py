@@ -14,6 +14,7 @@ from ray.train.torch import get_device
 from raycomp.config import UserError
 from raycomp.data.folder import Folder
 from raycomp.train.held_out_evaluation import load_held_out
+from raycomp.train.prefetch import prefetch
 from raycomp.train.rank import Writer, start_rank, train_rank
 from raycomp.train.ray_cache import start_cache
 from raycomp.train.ray_feed import Feed, get_course
@@ -152,5 +153,9 @@ class Preemption:
 
 
 def _move(feed: Feed, first_step: int, training: Training) -> Iterator[Batch]:
-    for batch in feed.batches(first_step, training.num_steps):
-        yield to_batch(batch, get_device(), training.image)
+    batches, device = feed.batches(first_step, training.num_steps), get_device()
+    if training.config.train.prefetch:
+        yield from prefetch(batches, device, training.image)
+        return
+    for batch in batches:
+        yield to_batch(batch, device, training.image)
