@@ -10,6 +10,7 @@ R rows of W positions for attention.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -48,8 +49,11 @@ class PackedPass:
     """Position of each segment's last token, where the tower reads the text's result."""
     text_M: np.ndarray
     place_M: np.ndarray
-    rows: tuple[tuple[np.ndarray, np.ndarray], ...]
-    """By attention width: int [R, W] the positions of each part, bool [R, W, W] the attention mask."""
+    rows: tuple[np.ndarray, ...]
+    """By attention width: int [R, W] the positions of each part."""
+    prefix_M: np.ndarray
+    begin_M: np.ndarray
+    """What each position attends to, in columns of its row; see ``may_attend``."""
     source_M: np.ndarray
     """Index of each position among all rows, flattened and concatenated."""
 
@@ -112,23 +116,23 @@ def _pack(segments: Segments, chosen_S: np.ndarray, num_positions: int) -> Packe
     )
     end_S = np.cumsum(size_S) + 1  # position 0 is the start token
     start_S, used = end_S - size_S, int(end_S[-1])
-    text_M, place_M, prefix_M, owner_M = np.zeros((4, num_positions), np.int64)
+    text_M, place_M, source_M = np.zeros((3, num_positions), np.int64)
     text_M[1:used] = np.repeat(segments.text_S[chosen_S], size_S)
     text_M[0] = text_M[1]
     place_M[1:used] = np.arange(1, used) - np.repeat(start_S - first_S, size_S)
-    prefix_M[1:used] = np.repeat(first_S, size_S)
     is_caption_S = np.diff(part_S, prepend=-1) > 0
-    # A caption's segment is 0, as is the start token's; other segments are numbered from 1.
-    owner_M[1:used] = np.repeat(np.where(is_caption_S, 0, np.arange(1, len(size_S) + 1)), size_S)
     start_P = start_S[is_caption_S]
-    rows: list[tuple[np.ndarray, np.ndarray]] = []
-    source_M = np.zeros(num_positions, np.int64)
-    for index_RW in _cut_rows(start_P, np.diff(start_P, append=used)):
+    # The start token and unused positions attend to the start token alone.
+    prefix_M, begin_M = np.ones(num_positions, np.int64), np.full(num_positions, num_positions)
+    prefix_M[1:used] = np.repeat(first_S, size_S)
+    begin_M[1:used] = np.repeat(start_S - start_P[np.cumsum(is_caption_S) - 1] + 1, size_S)
+    rows = tuple(_cut_rows(start_P, np.diff(start_P, append=used)))
+    before = 0
+    for index_RW in rows:
         inside_RW = index_RW > 0
-        source_M[index_RW[inside_RW]] = sum(r.size for r, _ in rows) + np.flatnonzero(inside_RW)
-        mask_RWW = _mask(owner_M[index_RW], place_M[index_RW], prefix_M[index_RW], inside_RW)
-        rows.append((index_RW, mask_RWW))
-    return PackedPass(chosen_S, end_S - 1, text_M, place_M, tuple(rows), source_M)
+        source_M[index_RW[inside_RW]] = before + np.flatnonzero(inside_RW)
+        before += index_RW.size
+    return PackedPass(chosen_S, end_S - 1, text_M, place_M, rows, prefix_M, begin_M, source_M)
 
 
 def _cut_rows(start_P: np.ndarray, size_P: np.ndarray) -> Iterator[np.ndarray]:
@@ -141,17 +145,12 @@ def _cut_rows(start_P: np.ndarray, size_P: np.ndarray) -> Iterator[np.ndarray]:
         yield np.where((place_W > 0) & (place_W <= size_P[chosen][:, None]), index_RW, 0)
 
 
-def _mask(
-    owner_RW: np.ndarray, place_RW: np.ndarray, prefix_RW: np.ndarray, inside_RW: np.ndarray
-) -> np.ndarray:
-    """Return True where a query (rows) may attend to a key (columns).
+def may_attend(prefix_RW: Any, begin_RW: Any, column_W: Any) -> Any:
+    """Return where a query (rows) may attend to a key (columns), bool [R, W, W], of numpy or torch arrays.
 
-    A position attends to its own segment up to itself, and to its caption before its own first change.
-    The start token and padding are not inside: all attend to the start token, which attends only to itself.
+    A row is the start token, a caption from column 1 on, then its suffixes. A position attends to the columns
+    before its text's first change, ``prefix``, and from its segment's ``begin`` up to itself.
     """
-    same = owner_RW[:, :, None] == owner_RW[:, None, :]
-    causal = place_RW[:, None, :] <= place_RW[:, :, None]
-    shared = (owner_RW[:, None, :] == 0) & (place_RW[:, None, :] < prefix_RW[:, :, None])
-    mask_RWW = ((same & causal) | shared) & inside_RW[:, None, :]
-    mask_RWW[:, :, 0] = True
-    return mask_RWW
+    key_W, query_W1 = column_W, column_W[:, None]
+    own_RWW = (key_W >= begin_RW[:, :, None]) & (key_W <= query_W1)
+    return own_RWW | (key_W < prefix_RW[:, :, None])

@@ -25,7 +25,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from raycomp.core.alignment import normalise
-from raycomp.core.packing import PackedPass, cut_segments, pack
+from raycomp.core.packing import PackedPass, cut_segments, may_attend, pack
 from raycomp.models.device import Device
 from raycomp.models.weights_check import WeightsCheck
 
@@ -116,10 +116,9 @@ class TextEncoder:
 
     def _embed_segments(self, token_KN: np.ndarray, passes: list[PackedPass]) -> Tensor:
         """Return fp32 [S, D] in the order of the segments."""
-        context = token_KN.shape[1]
-        pairs = [token_KN[p.text_M, p.place_M] * context + p.place_M for p in passes]
-        pair_U, inverse = np.unique(np.concatenate(pairs), return_inverse=True)
-        token_U, place_U = self.device.move(pair_U // context), self.device.move(pair_U % context)
+        token_K = np.concatenate([token_KN[packed.text_M, packed.place_M] for packed in passes])
+        *pair_U, inverse = _find_pairs(token_K, np.concatenate([packed.place_M for packed in passes]))
+        token_U, place_U = map(self.device.move, pair_U)
         with self.device.computing():
             x_UD, qkv_UE = self._start(token_U, place_U)
         run = partial(self._run, x_UD, qkv_UE)
@@ -141,12 +140,16 @@ class TextEncoder:
         self, x_UD: Tensor, qkv_UE: Tensor, packed: PackedPass, index_M: np.ndarray
     ) -> tuple[Tensor, Tensor]:
         """Return for each segment's last position the input of the last block and its attention output."""
-        rows = [
-            (self.device.move(index_RW), self.device.move(mask_RWW)) for index_RW, mask_RWW in packed.rows
-        ]
-        at_M, source_M, last_S = map(self.device.move, (index_M, packed.source_M, packed.last_S))
+        ids = (index_M, packed.source_M, packed.last_S, packed.prefix_M, packed.begin_M, *packed.rows)
+        moved = self.device.move(np.concatenate([part.reshape(-1) for part in ids]))
         blocks = self.tower.transformer.resblocks
         with self.device.computing():
+            parts = moved.split([part.size for part in ids])
+            (at_M, source_M, last_S, prefix_M, begin_M), indexes = parts[:5], parts[5:]
+            rows = [
+                _mask(index.view(index_RW.shape), prefix_M, begin_M, x_UD.dtype)
+                for index, index_RW in zip(indexes, packed.rows, strict=True)
+            ]
             x_MD, qkv_ME = x_UD[at_M], qkv_UE[at_M]
             for block, after in pairwise(blocks):
                 x_MD = mix_block(block, x_MD, _attend(block.attn, qkv_ME, rows)[source_M])
@@ -181,18 +184,46 @@ class TextEncoder:
         return self._in_chunks(encode, size, self.device.move(token_KN)).cpu()
 
 
+def _find_pairs(token_K: np.ndarray, place_K: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return token and place of each distinct pair, ordered by token, and each pair's number among them.
+
+    In linear time: ``np.unique`` sorts.
+    """
+    token_V, rank_K = _count_off(token_K)
+    num_places = int(place_K.max()) + 1
+    pair_U, pair_K = _count_off(rank_K * num_places + place_K)
+    return token_V[pair_U // num_places], pair_U % num_places, pair_K
+
+
+def _count_off(id_K: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the distinct ids, sorted, and each id's number among them."""
+    is_there = np.bincount(id_K) > 0
+    return np.flatnonzero(is_there), (np.cumsum(is_there) - 1)[id_K]
+
+
 def project(block: Tower, x_MD: Tensor) -> Tensor:
     """Return the block's queries, keys and values [M, 3 D]."""
     return F.linear(block.ln_1(x_MD), block.attn.in_proj_weight, block.attn.in_proj_bias)
 
 
+def _mask(index_RW: Tensor, prefix_M: Tensor, begin_M: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """Return the positions of rows and what is added to their attention, [R, 1, W, W]: 0 or -infinity.
+
+    All layers share it; of a boolean mask torch makes the same in each of them.
+    """
+    columns = torch.arange(index_RW.shape[1], device=index_RW.device)
+    mask_RWW = may_attend(prefix_M[index_RW], begin_M[index_RW], columns)
+    added_RWW = torch.zeros(mask_RWW.shape, dtype=dtype, device=mask_RWW.device)
+    return index_RW, added_RWW.masked_fill_(~mask_RWW, -torch.inf)[:, None]
+
+
 def _attend(attention: nn.MultiheadAttention, qkv_ME: Tensor, rows: list[tuple[Tensor, Tensor]]) -> Tensor:
     """Return the attention output at the positions of all rows, before the output projection, rows joined."""
     mixed = []
-    for index_RW, mask_RWW in rows:
+    for index_RW, mask_R1WW in rows:
         heads = (*index_RW.shape, 3, attention.num_heads, attention.head_dim)
         q, k, v = qkv_ME[index_RW].view(heads).permute(2, 0, 3, 1, 4)
-        mixed_RHWd = F.scaled_dot_product_attention(q, k, v, attn_mask=mask_RWW[:, None])
+        mixed_RHWd = F.scaled_dot_product_attention(q, k, v, attn_mask=mask_R1WW)
         mixed.append(mixed_RHWd.transpose(1, 2).reshape(index_RW.numel(), -1))
     return torch.cat(mixed)
 

@@ -2,8 +2,9 @@
 
 import numpy as np
 import pytest
+import torch
 
-from raycomp.core.packing import PackedPass, Segments, cut_segments, pack
+from raycomp.core.packing import PackedPass, Segments, cut_segments, may_attend, pack
 
 M = 64
 
@@ -36,8 +37,12 @@ def see_packed(packed: PackedPass, segments: Segments) -> dict:
     for s in packed.segment_S:
         owner_M[start : start + segments.size_S[s]] = s
         start += segments.size_S[s]
-    flat = [int(m) for index_RW, _ in packed.rows for m in index_RW.reshape(-1)]
-    for index_RW, mask_RWW in packed.rows:
+    flat = [int(m) for index_RW in packed.rows for m in index_RW.reshape(-1)]
+    for index_RW in packed.rows:
+        columns = packed.prefix_M[index_RW], packed.begin_M[index_RW], np.arange(index_RW.shape[1])
+        mask_RWW = may_attend(*columns)
+        assert (mask_RWW == may_attend(*map(torch.from_numpy, columns)).numpy()).all()
+        assert (mask_RWW[index_RW == 0] == (columns[2] == 0)).all()
         for index_W, mask_WW in zip(index_RW, mask_RWW, strict=True):
             for m, mask_W in zip(index_W, mask_WW, strict=True):
                 if m > 0:
