@@ -85,13 +85,12 @@ class Align:
     def _embed_images(self, table: pa.Table, valid_N: np.ndarray) -> torch.Tensor:
         if IMAGE_EMBEDDING in table.column_names:
             return torch.from_numpy(to_matrix(table[IMAGE_EMBEDDING])[valid_N])
-        pixels_BM = to_matrix(table[PIXELS])[valid_N]
-        if not len(pixels_BM):
+        if not valid_N.any():
             return torch.empty(0, self.spec.embedding_dim)
-        image = self.spec.image
         first_U, which_B = find_distinct(_take(table[IMAGE_SHA256], valid_N))
-        pixels_UM = pixels_BM[first_U]
-        return self.clip.embed_pixels(pixels_UM.reshape(-1, image.height, image.width, 3))[which_B]
+        image = self.spec.image
+        pixels_NHWC = to_matrix(table[PIXELS]).reshape(-1, image.height, image.width, 3)
+        return self.clip.embed_pixels(pixels_NHWC, np.flatnonzero(valid_N)[first_U])[which_B]
 
     def _list_arrays(
         self, table: pa.Table, valid_N: np.ndarray, image_BD: torch.Tensor, text_BD: torch.Tensor

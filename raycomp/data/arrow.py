@@ -43,8 +43,13 @@ def readable(text: str) -> str:
 
 
 def to_matrix(column: pa.ChunkedArray | pa.FixedSizeListArray) -> np.ndarray:
-    """Return a fixed-size-list column as [rows, size]; null rows hold arbitrary values."""
-    array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    """Return a fixed-size-list column as [rows, size]; null rows hold arbitrary values.
+
+    It is a read-only view, of several chunks joined.
+    """
+    if isinstance(column, pa.ChunkedArray):  # joining a single chunk would copy it
+        column = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+    array = column
     size = array.type.list_size
     values = array.values.slice(array.offset * size, len(array) * size)
     return values.to_numpy(zero_copy_only=False).reshape(len(array), size)

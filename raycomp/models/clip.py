@@ -7,6 +7,7 @@ import logging
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -14,7 +15,6 @@ from typing import Any
 import numpy as np
 import open_clip
 import torch
-import torch.nn.functional as F
 from open_clip.factory import get_model_config
 from open_clip.pretrained import get_pretrained_cfg
 from torch import Tensor
@@ -206,26 +206,35 @@ class Clip:
         self.std_3 = torch.tensor(cfg["std"], device=self.device.place).view(3, 1, 1)
 
     @torch.inference_mode()
-    def embed_pixels(self, pixels_BHWC: np.ndarray) -> Tensor:
+    def embed_pixels(self, pixels_NHWC: np.ndarray, row_B: np.ndarray | None = None) -> Tensor:
         """Embed uint8 pixels; returns fp32 [B, D] of length 1 except for bad rows, on the CPU.
 
-        A row that overflows, or whose embedding vanishes, is zeros or NaN: see ``has_unit_length``. Raises
-        UserError, naming the weights, where all of the first rows are bad.
+        ``row_B``: the rows to embed, in this order; None = all. A row that overflows, or whose embedding
+        vanishes, is zeros or NaN: see ``has_unit_length``. Raises UserError, naming the weights, where all of
+        the first rows are bad.
         """
+        row_B = np.arange(len(pixels_NHWC)) if row_B is None else row_B
         size = self.images_per_pass
-        passes = [pixels_BHWC[start : start + size] for start in range(0, len(pixels_BHWC), size)]
-        image_BD = torch.cat(self.device.map(self._embed_pass, passes))[: len(pixels_BHWC)].cpu()
+        passes = [row_B[start : start + size] for start in range(0, len(row_B), size)]
+        image_BD = torch.cat(self.device.map(partial(self._embed_pass, pixels_NHWC), passes))[
+            : len(row_B)
+        ].cpu()
         self.check.watch(image_BD)
         return image_BD
 
-    def _embed_pass(self, pixels_BHWC: np.ndarray) -> Tensor:
-        moved_BHWC = self.device.move(pixels_BHWC)
+    def _embed_pass(self, pixels_NHWC: np.ndarray, row_B: np.ndarray) -> Tensor:
+        moved_BHWC = self.device.gather(pixels_NHWC, row_B, self.images_per_pass)
         with self.device.computing():
-            padding = self.images_per_pass - len(moved_BHWC)
-            image_BHWC = F.pad(moved_BHWC, (0, 0, 0, 0, 0, 0, 0, padding))
-            image_BCHW = image_BHWC.permute(0, 3, 1, 2).float().div(255)
-            image_BCHW = image_BCHW.sub(self.mean_3).div(self.std_3).contiguous().to(self.dtype)
+            image_BCHW = scale_pixels(moved_BHWC, self.mean_3, self.std_3).to(self.dtype)
             return normalise(self.model.encode_image(image_BCHW).float())
+
+
+def scale_pixels(pixels_BHWC: Tensor, mean_3: Tensor, std_3: Tensor) -> Tensor:
+    """Return uint8 pixels as the model's input, fp32 [B, 3, H, W]: open_clip's values, to the bit.
+
+    Pixels are rearranged while they are bytes, a quarter of what numbers are.
+    """
+    return pixels_BHWC.permute(0, 3, 1, 2).contiguous().float().div_(255).sub_(mean_3).div_(std_3)
 
 
 def describe_preprocessing(model: Any) -> dict[str, Any]:

@@ -55,10 +55,26 @@ class Device:
     def move(self, array: np.ndarray) -> Tensor:
         """Return the array on the device; to a GPU from pinned memory, while it computes other work."""
         tensor = torch.from_numpy(np.ascontiguousarray(array))
+        return self._send(tensor.pin_memory() if self.is_gpu else tensor)
+
+    def gather(self, byte_NM: np.ndarray, row_B: np.ndarray, size: int) -> Tensor:
+        """Return rows of bytes, in this order, then zeros up to ``size`` rows, on the device.
+
+        The one copy on the host goes into new memory, pinned for a GPU, which torch reuses once it was read.
+        ``byte_NM`` may be read-only.
+        """
+        held_SM = torch.empty((size, *byte_NM.shape[1:]), dtype=torch.uint8, pin_memory=self.is_gpu)
+        # With mode="raise" numpy copies twice.
+        np.take(byte_NM, row_B, axis=0, out=held_SM.numpy()[: len(row_B)], mode="clip")
+        held_SM[len(row_B) :] = 0
+        return self._send(held_SM)
+
+    def _send(self, tensor: Tensor) -> Tensor:
+        """Return a tensor, in pinned memory for a GPU, on the device."""
         if self._copies is None:
             return tensor
         with torch.cuda.stream(self._copies):
-            moved = tensor.pin_memory().to(self.place, non_blocking=True)
+            moved = tensor.to(self.place, non_blocking=True)
         current = torch.cuda.current_stream(self.place)
         current.wait_stream(self._copies)
         moved.record_stream(current)

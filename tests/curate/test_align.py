@@ -21,6 +21,7 @@ from raycomp.words import (
     CAPTION,
     IMAGE,
     IMAGE_EMBEDDING,
+    PIXELS,
     STATUS,
     UID,
 )
@@ -63,12 +64,41 @@ def test_an_image_with_several_captions_is_decoded_and_embedded_once(table, tiny
     spec, stage = describe_scorer(tiny_scorer), Align(tiny_scorer, describe_scorer(tiny_scorer))
     decoded, embedded = [], []
     embed, view = stage.clip.embed_pixels, prepare_module.prepare_viewed
-    monkeypatch.setattr(stage.clip, "embed_pixels", lambda rows: embedded.append(len(rows)) or embed(rows))
+    monkeypatch.setattr(
+        stage.clip, "embed_pixels", lambda p, rows: embedded.append(len(rows)) or embed(p, rows)
+    )
     monkeypatch.setattr(prepare_module, "prepare_viewed", lambda *a: decoded.append(a[0]) or view(*a))
     together = stage(prepare(table, tiny_scorer, spec, 10**8))
     assert embedded == [6] and len(decoded) == len(set(decoded)) == 6
     names = [name for name in apart.column_names if name != SHUFFLED_ALIGNMENT]
     assert together.sort_by("uid").select(names).equals(apart.sort_by("uid").select(names))
+
+
+@pytest.mark.parametrize("kept", ["all", "some", "none"])
+def test_rows_are_scored_alike_however_a_table_lies_in_memory(table, tiny_scorer, kept):
+    spec, names = describe_scorer(tiny_scorer), [UID, STATUS, ALIGNMENT, IMAGE_EMBEDDING]
+    prepared = prepare(table, tiny_scorer, spec, 10**8).combine_chunks()
+    stage, num = Align(tiny_scorer, spec), len(prepared)
+    expected = pa.concat_tables(stage(prepared.slice(row, 1)) for row in range(num)).select(names)
+    valid_N = np.full(num, kept != "none")
+    valid_N[::3] &= kept != "some"
+    statuses = np.where(valid_N, "ok", "no_image")
+    marked = prepared.set_column(prepared.schema.get_field_index(STATUS), STATUS, pa.array(statuses))
+    middle = pa.concat_tables([prepared.slice(0, 3), marked, prepared.slice(0, 2)]).combine_chunks()
+    layouts = {
+        "whole": marked,
+        "offset": middle.slice(3, num),
+        "chunked": pa.concat_tables([marked.slice(0, 7), marked.slice(7, 1), marked.slice(8)]),
+        "chunks apart": pa.concat_tables([middle.slice(3, 11), middle.slice(14, num - 11)]),
+    }
+    before = to_matrix(middle[PIXELS]).copy()
+    for layout, rows in layouts.items():
+        assert rows[STATUS].to_pylist() == statuses.tolist()
+        found = stage(rows).select(names)
+        assert found.filter(pa.array(valid_N)).equals(expected.filter(pa.array(valid_N))), layout
+        assert found.filter(pa.array(~valid_N))[IMAGE_EMBEDDING].null_count == (~valid_N).sum()
+    assert (to_matrix(middle[PIXELS]) == before).all()
+    assert not to_matrix(marked[PIXELS]).flags.writeable
 
 
 @pytest.mark.parametrize("stored", [False, True])

@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import save_file
 
 from raycomp.config import ModelConfig, ScorerConfig
-from raycomp.models.clip import Clip
+from raycomp.models.clip import Clip, scale_pixels
 from raycomp.models.describe import describe_scorer, fingerprint_scorer
 
 
@@ -138,3 +138,24 @@ def test_a_pictures_embedding_has_the_same_bits_in_any_batch(tiny_scorer, precis
         parts = torch.cat([clip.embed_pixels(pixels[i : i + size]) for i in range(0, 50, size)])
         assert torch.equal(parts, together)
     assert together.norm(dim=-1).sub(1).abs().max() < 1e-5
+
+
+def test_pixels_are_scaled_to_the_bits_of_open_clips_expression():
+    cfg = open_clip.get_model_preprocess_cfg(open_clip.create_model("ViT-B-32"))
+    mean_3, std_3 = (torch.tensor(cfg[name]).view(3, 1, 1) for name in ("mean", "std"))
+    every = torch.arange(256, dtype=torch.uint8)[:, None, None, None].expand(256, 1, 1, 3)
+    drawn = torch.from_numpy(np.random.default_rng(0).integers(0, 256, (5, 37, 41, 3), dtype=np.uint8))
+    for pixels_BHWC in (every, drawn):
+        before = pixels_BHWC.clone()
+        expected = pixels_BHWC.permute(0, 3, 1, 2).float().div(255).sub(mean_3).div(std_3)
+        found = scale_pixels(pixels_BHWC, mean_3, std_3)
+        assert found.is_contiguous() and torch.equal(found, expected)
+        assert torch.equal(pixels_BHWC, before)
+
+
+def test_rows_of_pixels_are_embedded_in_the_order_asked_for(tiny_scorer):
+    clip, rng = Clip(tiny_scorer), np.random.default_rng(0)
+    pixels = rng.integers(0, 256, (30, 32, 32, 3), dtype=np.uint8)
+    pixels.flags.writeable = False
+    row_B = rng.permutation(30)[:21]
+    assert torch.equal(clip.embed_pixels(pixels, row_B), clip.embed_pixels(pixels[row_B]))
