@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 from math import inf
+from typing import ClassVar
 
 from raycomp.config.check import Machine, check, check_choice, read_label, read_machine, read_span
 from raycomp.config.options import FILE, FOLDER, FREE, PLACE, Seconds, Span
@@ -20,6 +21,9 @@ class ModelConfig:
     also sets the name, or ``random:SEED``."""
     precision: str = "fp32"
     """fp32, tf32 or bf16, as in ``scorer.precision``; a model is trained in fp32."""
+    pass_size: ClassVar[int | None] = None
+    overlap: ClassVar[bool] = False
+    compile: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         _check_model("model", self.weights, self.precision)
@@ -56,11 +60,24 @@ class ScorerConfig:
     on it: the shape of a forward pass is fixed."""
     embedding_dtype: str = "float32"
     """float32 or float16: the type of stored image embeddings. With float16, drops are not exact."""
+    pass_size: int | None = None
+    """Images of a forward pass, a fixed number: the last pass is filled up. none = 8 on CPUs, 64 on GPUs;
+    256 is expected to be faster on a large GPU. The last bits of scores depend on it, so scores of another
+    size are those of another scorer."""
+    overlap: bool = field(default=False, metadata=FREE)
+    """Whether a scorer on a GPU prepares its next images, and the next call, while it computes. Scores do not
+    depend on it. It takes host memory for some passes and GPU memory for a second call."""
+    compile: bool = False
+    """Whether ``torch.compile`` makes the image tower's kernels, which fewer passes over memory need; each
+    scorer then takes a minute to start. The last bits of scores depend on it and on the versions of torch and
+    Triton, so such scores are those of another scorer. On CPUs it needs a C++ compiler."""
 
     def __post_init__(self) -> None:
         _check_model("scorer", self.weights, self.precision)
         size = self.batch_size
         check(size is None or 1 <= size <= 65536, "scorer.batch_size", size, "between 1 and 65536")
+        images = self.pass_size
+        check(images is None or 1 <= images <= 4096, "scorer.pass_size", images, "between 1 and 4096")
         check_choice("scorer.embedding_dtype", self.embedding_dtype, ("float32", "float16"))
 
     @property

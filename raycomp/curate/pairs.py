@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from pyarrow import fs
 
 from raycomp.config.check import check
+from raycomp.core.ahead import ahead
 from raycomp.curate.config import CurateConfig, find_selection
 from raycomp.curate.measures import corpus_columns, read_corpus
 from raycomp.curate.parse import parse
@@ -28,7 +29,6 @@ from raycomp.models.describe import describe_scorer
 from raycomp.models.images import ImageFault
 from raycomp.models.pictures import encode_picture, is_picture
 from raycomp.run.in_process import Name, find_scorer, keep_model
-from raycomp.run.local import ahead
 from raycomp.run.progress import Progress
 from raycomp.schema import PHRASE_TYPE, SAMPLE_SCHEMA, attributed_schema
 from raycomp.words import (

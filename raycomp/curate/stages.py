@@ -28,7 +28,7 @@ def align_stages(config: CurateConfig, spec: ScorerSpec) -> tuple[Stage, Stage]:
     align = partial(_load_align, config.scorer, spec, config.scorers)
     return (
         Stage("decode", "makes pixels and tokens", CPUS, decode, in_threads=True),
-        Stage("align", "embeds images and captions, on the scorers", SCORERS, align),
+        Stage("align", "embeds images and captions, on the scorers", SCORERS, align, _overlaps(config)),
     )
 
 
@@ -44,8 +44,13 @@ def attribute_stages(config: CurateConfig) -> tuple[Stage, Stage]:
     attribute = partial(_load_attribute, config.scorer)
     return (
         Stage("parse", "finds phrases and edits captions", CPUS, find),
-        Stage("attribute", "embeds edited captions, on the scorers", SCORERS, attribute),
+        Stage("attribute", "embeds edited captions, on the scorers", SCORERS, attribute, _overlaps(config)),
     )
+
+
+def _overlaps(config: CurateConfig) -> bool:
+    """Whether two calls of a scorer may run at a time; the user's scorers are called one at a time."""
+    return config.scorer.overlap and not config.scorers
 
 
 # Only a process that scores imports torch.

@@ -5,8 +5,8 @@ B pairs, H x W pixels, N tokens of context, D embedding dims.
 
 import logging
 import math
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -18,6 +18,7 @@ import torch
 from open_clip.factory import get_model_config
 from open_clip.pretrained import get_pretrained_cfg
 from torch import Tensor
+from torch._dynamo.exc import TorchDynamoException
 
 from raycomp.config import ModelConfig
 from raycomp.core.alignment import normalise
@@ -28,7 +29,7 @@ from raycomp.models.architecture import (
     register_file,
 )
 from raycomp.models.config_files import check_config_files
-from raycomp.models.device import Device
+from raycomp.models.device import Device, Sent
 from raycomp.models.faults import LIBRARIES_FAIL, one_line
 from raycomp.models.images import ImageSpec
 from raycomp.models.spec import ClipConfig, ScorerSpec
@@ -49,8 +50,7 @@ def measure_scorer(config: ClipConfig) -> ScorerSpec:
     """
     model: Any = _create(config)
     cfg = open_clip.get_model_preprocess_cfg(model)
-    size = cfg["size"]
-    height, width = (size, size) if isinstance(size, int) else size
+    height, width = _find_size(cfg)
     text = getattr(model, "text", model)
     tokens = load_tokenizer(config)(["a photo"])
     try:
@@ -71,6 +71,12 @@ def measure_scorer(config: ClipConfig) -> ScorerSpec:
         fill_color=cfg["fill_color"],
     )
     return ScorerSpec(image, text.context_length, text_1D.shape[-1], find_tower(model) is not None)
+
+
+def _find_size(cfg: dict[str, Any]) -> tuple[int, int]:
+    """Return height and width of open_clip's config of preprocessing."""
+    size = cfg["size"]
+    return (size, size) if isinstance(size, int) else tuple(size)
 
 
 @contextmanager
@@ -195,15 +201,18 @@ class Clip:
     """A loaded model. Every forward pass has the same shape, so a row's result depends on that row alone."""
 
     def __init__(self, config: ClipConfig, device: str | None = None, num_threads: int | None = None):
-        self.device = Device(device, num_threads, with_tf32=config.precision == "tf32")
+        self.device = Device(device, num_threads, config.precision == "tf32", config.overlap)
         self.model: Any = _create(config).to(self.device.place)
-        self.images_per_pass = _IMAGES_PER_PASS[self.device.place.type]
+        self.images_per_pass = config.pass_size or _IMAGES_PER_PASS[self.device.place.type]
         self.dtype = torch.bfloat16 if config.precision == "bf16" else torch.float32
         self.check = WeightsCheck(config.said_weights, "images")
         self.text = TextEncoder(self.model, self.device, config.said_weights)
         cfg = open_clip.get_model_preprocess_cfg(self.model)
         self.mean_3 = torch.tensor(cfg["mean"], device=self.device.place).view(3, 1, 1)
         self.std_3 = torch.tensor(cfg["std"], device=self.device.place).view(3, 1, 1)
+        self._compiled: Callable[[Tensor], Tensor] | None = None
+        if config.compile:
+            self._compile(*_find_size(cfg))
 
     @torch.inference_mode()
     def embed_pixels(self, pixels_NHWC: np.ndarray, row_B: np.ndarray | None = None) -> Tensor:
@@ -216,17 +225,40 @@ class Clip:
         row_B = np.arange(len(pixels_NHWC)) if row_B is None else row_B
         size = self.images_per_pass
         passes = [row_B[start : start + size] for start in range(0, len(row_B), size)]
-        image_BD = torch.cat(self.device.map(partial(self._embed_pass, pixels_NHWC), passes))[
-            : len(row_B)
-        ].cpu()
+        gather = partial(self.device.gather, pixels_NHWC, size=size)
+        with self.device.launching, closing(self.device.feed(gather, passes)) as fed:
+            image_BD = torch.cat(self.device.map(self._embed_pass, fed))[: len(row_B)]
+            fetch = self.device.fetch(image_BD)
+        image_BD = fetch()
         self.check.watch(image_BD)
         return image_BD
 
-    def _embed_pass(self, pixels_NHWC: np.ndarray, row_B: np.ndarray) -> Tensor:
-        moved_BHWC = self.device.gather(pixels_NHWC, row_B, self.images_per_pass)
+    def _embed_pass(self, sent: Sent) -> Tensor:
+        moved_BHWC = self.device.receive(sent)
         with self.device.computing():
             image_BCHW = scale_pixels(moved_BHWC, self.mean_3, self.std_3).to(self.dtype)
-            return normalise(self.model.encode_image(image_BCHW).float())
+            encode = self._compiled or self.model.encode_image
+            return normalise(encode(image_BCHW).float())
+
+    def _compile(self, height: int, width: int) -> None:
+        """Compile the image tower for the shape of a pass, and try it on one.
+
+        Nothing is chosen by time, and another shape would be an error: bits must repeat. Raises ValueError
+        where torch cannot compile it.
+        """
+        self._compiled = torch.compile(
+            self.model.encode_image, fullgraph=True, dynamic=False, options={"deterministic": True}
+        )
+        pixels_1HWC = np.zeros((1, height, width, 3), np.uint8)
+        try:
+            self.device.map(
+                self._embed_pass, [self.device.gather(pixels_1HWC, np.arange(1), self.images_per_pass)]
+            )
+        except TorchDynamoException as error:
+            raise ValueError(
+                "scorer.compile=true: torch cannot compile this model's image tower here; set it to false "
+                f"({one_line(error)})"
+            ) from error
 
 
 def scale_pixels(pixels_BHWC: Tensor, mean_3: Tensor, std_3: Tensor) -> Tensor:

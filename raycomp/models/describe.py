@@ -11,7 +11,7 @@ import os
 import tempfile
 from contextlib import suppress
 from dataclasses import asdict
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +49,8 @@ def describe_scorer(config: ClipConfig) -> ScorerSpec:
 def fingerprint_scorer(config: ClipConfig) -> str:
     """Return an id that distinguishes scorers, without loading one.
 
-    SHA-256 of a user's file or folder, name and revision of a hub's model, name of a tag or seed.
+    SHA-256 of a user's file or folder, name and revision of a hub's model, name of a tag or seed; then what
+    else the last bits depend on, where it is not the default: size of a pass, compiled kernels.
     """
     parts = []
     for value in (config.model, config.weights):
@@ -70,7 +71,18 @@ def fingerprint_scorer(config: ClipConfig) -> str:
             parts.append(f"{value}@{revision}")
         else:
             parts.append(value)
+    if config.pass_size is not None:
+        parts.append(f"pass_size={config.pass_size}")
+    if config.compile:
+        parts.append("compile=" + " ".join(f"{name}-{_find_version(name)}" for name in ("torch", "triton")))
     return ":".join(parts)
+
+
+def _find_version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "none"
 
 
 def _find_key(config: ClipConfig) -> str | None:

@@ -1,15 +1,21 @@
 """The device of a model: moves arrays there ahead of the work, runs passes in parallel, counts time."""
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from threading import Lock
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from raycomp.core.ahead import ahead
+
 Result = TypeVar("Result")
+# Passes that are sent ahead.
+_AHEAD = 2
 
 
 def name_device() -> str:
@@ -34,31 +40,53 @@ def describe_gpu() -> dict[str, Any] | None:
     }
 
 
+class Sent(NamedTuple):
+    """A tensor on its way to the device."""
+
+    tensor: Tensor
+    arrival: torch.cuda.Event | None
+
+
 class Device:
     """The CPU, or one GPU with its own stream for copies, so that they overlap with computing.
 
     ``num_threads`` counts parallel passes on a CPU; None = torch's default number of threads. With
-    ``with_tf32`` a GPU may round factors of fp32 products to 10 bits of mantissa.
+    ``with_tf32`` a GPU may round factors of fp32 products to 10 bits of mantissa. With ``overlaps`` a thread
+    sends passes ahead, and results come back without waiting for the work of another thread's call.
     """
 
-    def __init__(self, name: str | None = None, num_threads: int | None = None, with_tf32: bool = False):
+    def __init__(
+        self,
+        name: str | None = None,
+        num_threads: int | None = None,
+        with_tf32: bool = False,
+        overlaps: bool = False,
+    ):
         self.place = torch.device(name or ("cuda" if torch.cuda.is_available() else "cpu"))
         self.is_gpu = self.place.type == "cuda"
+        self.overlaps = overlaps
+        self.launching = Lock()
+        """Held while a call launches its passes, but not while it waits for their results."""
         self._copies = torch.cuda.Stream(self.place) if self.is_gpu else None
         self._threads = None if self.is_gpu else ThreadPoolExecutor(num_threads or torch.get_num_threads())
         if self.is_gpu:
             # cuDNN's attention makes a new plan for every number of rows, and may sum in another order.
             torch.backends.cuda.enable_cudnn_sdp(False)
         self._with_tf32 = with_tf32
-        self._intervals: list[tuple[torch.cuda.Event, torch.cuda.Event]] = []
+        self._intervals: deque[tuple[torch.cuda.Event, torch.cuda.Event]] = deque()
+        self._counting = Lock()
 
     def move(self, array: np.ndarray) -> Tensor:
         """Return the array on the device; to a GPU from pinned memory, while it computes other work."""
+        return self.receive(self.send(array))
+
+    def send(self, array: np.ndarray) -> Sent:
+        """Start to move an array; any thread may do so ahead of the one that receives it."""
         tensor = torch.from_numpy(np.ascontiguousarray(array))
         return self._send(tensor.pin_memory() if self.is_gpu else tensor)
 
-    def gather(self, byte_NM: np.ndarray, row_B: np.ndarray, size: int) -> Tensor:
-        """Return rows of bytes, in this order, then zeros up to ``size`` rows, on the device.
+    def gather(self, byte_NM: np.ndarray, row_B: np.ndarray, size: int) -> Sent:
+        """Start to move rows of bytes, in this order, then zeros up to ``size`` rows.
 
         The one copy on the host goes into new memory, pinned for a GPU, which torch reuses once it was read.
         ``byte_NM`` may be read-only.
@@ -69,16 +97,38 @@ class Device:
         held_SM[len(row_B) :] = 0
         return self._send(held_SM)
 
-    def _send(self, tensor: Tensor) -> Tensor:
-        """Return a tensor, in pinned memory for a GPU, on the device."""
+    def _send(self, tensor: Tensor) -> Sent:
         if self._copies is None:
-            return tensor
+            return Sent(tensor, None)
         with torch.cuda.stream(self._copies):
-            moved = tensor.to(self.place, non_blocking=True)
-        current = torch.cuda.current_stream(self.place)
-        current.wait_stream(self._copies)
-        moved.record_stream(current)
-        return moved
+            return Sent(tensor.to(self.place, non_blocking=True), self._copies.record_event())
+
+    def receive(self, sent: Sent) -> Tensor:
+        """Return a sent tensor; what this thread launches from now on waits for it."""
+        if sent.arrival is not None:
+            current = torch.cuda.current_stream(self.place)
+            current.wait_event(sent.arrival)
+            sent.tensor.record_stream(current)
+        return sent.tensor
+
+    def feed(self, prepare: Callable[..., Result], *items: Iterable) -> Iterator[Result]:
+        """Yield ``prepare`` of every item; where calls overlap, a thread does so a few items ahead."""
+        made = map(prepare, *items)
+        yield from ahead(made, _AHEAD) if self.overlaps else made
+
+    def fetch(self, tensor: Tensor) -> Callable[[], Tensor]:
+        """Return a call that returns the tensor on the CPU, when what was launched so far has computed it."""
+        if not (self.is_gpu and self.overlaps):
+            return tensor.cpu
+        fetched = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
+        fetched.copy_(tensor, non_blocking=True)
+        computed = torch.cuda.current_stream(self.place).record_event()
+
+        def wait() -> Tensor:
+            computed.synchronize()
+            return fetched
+
+        return wait
 
     def map(self, run: Callable[..., Result], *items: Iterable) -> list[Result]:
         """Return ``run`` of every item, without gradients.
@@ -126,10 +176,17 @@ class Device:
         return False
 
     def take_busy_seconds(self) -> float | None:
-        """Return the GPU's busy seconds since the last call, None on a CPU; waits for it to finish."""
+        """Return the GPU's busy seconds since the last call, None on a CPU; waits for it to finish.
+
+        Where calls overlap, it does not wait: what runs now is counted later.
+        """
         if not self.is_gpu:
             return None
-        torch.cuda.synchronize(self.place)
-        seconds = sum(start.elapsed_time(end) for start, end in self._intervals) / 1000
-        self._intervals.clear()
+        if not self.overlaps:
+            torch.cuda.synchronize(self.place)
+        seconds = 0.0
+        with self._counting:
+            while self._intervals and self._intervals[0][1].query():
+                start, end = self._intervals.popleft()
+                seconds += start.elapsed_time(end) / 1000
         return seconds

@@ -15,6 +15,7 @@ pairs of token and place, N tokens of context, D dims.
 """
 
 from collections.abc import Callable
+from contextlib import closing
 from functools import partial
 from itertools import pairwise
 from typing import Any
@@ -26,7 +27,7 @@ from torch import Tensor, nn
 
 from raycomp.core.alignment import normalise
 from raycomp.core.packing import PackedPass, cut_segments, may_attend, pack
-from raycomp.models.device import Device
+from raycomp.models.device import Device, Sent
 from raycomp.models.weights_check import WeightsCheck
 
 _POSITIONS_PER_PASS = {"cpu": 512, "cuda": 8192}
@@ -89,7 +90,9 @@ class TextEncoder:
             other_TN, count_G = caption_GN[:0], np.zeros(len(caption_GN), np.int64)
         token_KN = np.concatenate([caption_GN, other_TN]).astype(np.int64)
         if self.tower is None or not len(token_KN):
-            text_KD = self._embed_plain(token_KN)
+            with self.device.launching:
+                fetch = self._embed_plain(token_KN)
+            text_KD = fetch()
             self.check.watch(text_KD)
             return text_KD[: len(caption_GN)], text_KD[len(caption_GN) :]
         length_K = token_KN.argmax(1) + 1
@@ -99,7 +102,10 @@ class TextEncoder:
         last_T = length_K[owner_T] - 1
         first_T = np.where(changed_TN.any(1), np.minimum(changed_TN.argmax(1), last_T), last_T)
         segments = cut_segments(length_K[: len(caption_GN)], count_G, first_T, self.num_positions)
-        text_SD = self._embed_segments(token_KN, list(pack(segments, self.num_positions)))
+        passes = list(pack(segments, self.num_positions))
+        with self.device.launching:
+            fetch = self._embed_segments(token_KN, passes)
+        text_SD = fetch()[np.argsort(np.concatenate([packed.segment_S for packed in passes]))]
         is_caption_S = segments.text_S < len(caption_GN)
         _, first_S = np.unique(segments.text_S[is_caption_S], return_index=True)  # parts repeat a caption
         caption_GD, other_TD = text_SD[is_caption_S][first_S], text_SD[~is_caption_S]
@@ -114,20 +120,25 @@ class TextEncoder:
         if (token_KN[:, 0] != token_KN[0, 0]).any() or length_K.min() < 2:
             raise ValueError("tokens: every text must have the same start token and at least one more token")
 
-    def _embed_segments(self, token_KN: np.ndarray, passes: list[PackedPass]) -> Tensor:
-        """Return fp32 [S, D] in the order of the segments."""
+    def _embed_segments(self, token_KN: np.ndarray, passes: list[PackedPass]) -> Callable[[], Tensor]:
+        """Return a call that returns fp32 [S, D] in the order of the passes."""
         token_K = np.concatenate([token_KN[packed.text_M, packed.place_M] for packed in passes])
         *pair_U, inverse = _find_pairs(token_K, np.concatenate([packed.place_M for packed in passes]))
         token_U, place_U = map(self.device.move, pair_U)
         with self.device.computing():
             x_UD, qkv_UE = self._start(token_U, place_U)
         run = partial(self._run, x_UD, qkv_UE)
-        pooled = self.device.map(run, passes, np.split(inverse, len(passes)))
+        with closing(self.device.feed(self._send_pass, passes, np.split(inverse, len(passes)))) as sent:
+            pooled = self.device.map(run, passes, sent)
         with self.device.computing():
             x_SD, mixed_SD = (torch.cat(parts) for parts in zip(*pooled, strict=True))
             embedded = self._in_chunks(self._finish, _TEXTS_PER_CHUNK, x_SD, mixed_SD)
-        segment_S = np.concatenate([packed.segment_S for packed in passes])
-        return embedded.cpu()[np.argsort(segment_S)]
+        return self.device.fetch(embedded)
+
+    def _send_pass(self, packed: PackedPass, index_M: np.ndarray) -> Sent:
+        """Send the numbers of a pass together; ``index_M``: which pair of token and place each position has."""
+        ids = (packed.source_M, packed.last_S, packed.prefix_M, packed.begin_M, *packed.rows)
+        return self.device.send(np.concatenate([index_M, *(part.reshape(-1) for part in ids)]))
 
     def _start(self, token_U: Tensor, place_U: Tensor) -> tuple[Tensor, Tensor]:
         """Return embeddings and the first block's queries, keys and values of pairs of token and place."""
@@ -136,16 +147,13 @@ class TextEncoder:
         x_UD = tower.token_embedding(token_U).to(dtype) + tower.positional_embedding.to(dtype)[place_U]
         return x_UD, self._in_chunks(lambda x: project(first, x), self.num_positions, x_UD)
 
-    def _run(
-        self, x_UD: Tensor, qkv_UE: Tensor, packed: PackedPass, index_M: np.ndarray
-    ) -> tuple[Tensor, Tensor]:
+    def _run(self, x_UD: Tensor, qkv_UE: Tensor, packed: PackedPass, sent: Sent) -> tuple[Tensor, Tensor]:
         """Return for each segment's last position the input of the last block and its attention output."""
-        ids = (index_M, packed.source_M, packed.last_S, packed.prefix_M, packed.begin_M, *packed.rows)
-        moved = self.device.move(np.concatenate([part.reshape(-1) for part in ids]))
+        moved, num = self.device.receive(sent), len(packed.source_M)
         blocks = self.tower.transformer.resblocks
         with self.device.computing():
-            parts = moved.split([part.size for part in ids])
-            (at_M, source_M, last_S, prefix_M, begin_M), indexes = parts[:5], parts[5:]
+            sizes = [num, num, len(packed.last_S), num, num, *(index_RW.size for index_RW in packed.rows)]
+            at_M, source_M, last_S, prefix_M, begin_M, *indexes = moved.split(sizes)
             rows = [
                 _mask(index.view(index_RW.shape), prefix_M, begin_M, x_UD.dtype)
                 for index, index_RW in zip(indexes, packed.rows, strict=True)
@@ -175,13 +183,13 @@ class TextEncoder:
         chunks = self.device.map(run_chunk, *(tensor.split(size) for tensor in tensors))
         return torch.cat(chunks)[: len(tensors[0])]
 
-    def _embed_plain(self, token_KN: np.ndarray) -> Tensor:
+    def _embed_plain(self, token_KN: np.ndarray) -> Callable[[], Tensor]:
         def encode(token: Tensor) -> Tensor:
             with self.device.computing():
                 return normalise(self.model.encode_text(token).float())
 
         size = _TEXTS_PER_CHUNK if len(token_KN) else 1  # an empty list still has a width
-        return self._in_chunks(encode, size, self.device.move(token_KN)).cpu()
+        return self.device.fetch(self._in_chunks(encode, size, self.device.move(token_KN)))
 
 
 def _find_pairs(token_K: np.ndarray, place_K: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

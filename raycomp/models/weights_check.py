@@ -3,6 +3,8 @@
 B rows of a part, D dims.
 """
 
+from threading import Lock
+
 from torch import Tensor
 
 from raycomp.config import UserError
@@ -20,18 +22,20 @@ class WeightsCheck:
         """``said_weights``: the option and its value; ``noun``: what is embedded, in the plural."""
         self.said_weights, self.noun = said_weights, noun
         self.num_bad, self.is_settled = 0, False
+        self._lock = Lock()  # two calls may run at a time
 
     def watch(self, *parts: Tensor) -> None:
         """Raise UserError, one line that names the weights, where the first rows are all bad.
 
         ``parts``: (B, D) each. The caller finds a bad row among good ones, by ``has_unit_length``.
         """
-        if self.is_settled:
-            return
-        self.num_bad += sum(map(len, parts))
-        self.is_settled = any(bool(has_unit_length(x_BD).any()) for x_BD in parts)
-        if not self.is_settled and self.num_bad >= _ENOUGH:
-            raise UserError(say_bad(self.said_weights, self.num_bad, self.num_bad, self.noun))
+        with self._lock:
+            if self.is_settled:
+                return
+            self.num_bad += sum(map(len, parts))
+            self.is_settled = any(bool(has_unit_length(x_BD).any()) for x_BD in parts)
+            if not self.is_settled and self.num_bad >= _ENOUGH:
+                raise UserError(say_bad(self.said_weights, self.num_bad, self.num_bad, self.noun))
 
 
 def refuse_bad(x_BD: Tensor, said: str, noun: str, remedy: str = "name other weights") -> None:

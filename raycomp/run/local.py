@@ -16,7 +16,8 @@ from typing import Any
 import pyarrow as pa
 
 from raycomp.config import UserError
-from raycomp.data.retries import MAP_RETRIES, STORAGE_ERRORS, Item, read_again
+from raycomp.core.ahead import ahead
+from raycomp.data.retries import MAP_RETRIES, STORAGE_ERRORS, read_again
 from raycomp.run.executor import Silent
 from raycomp.run.parts import stage_part
 from raycomp.run.passes import Pass, read_timed, run_timed
@@ -169,22 +170,6 @@ def again(call: Callable[[], Any]) -> Any:
                 raise
             time.sleep(_PAUSE_S)
     return call()
-
-
-def ahead(items: Iterable[Item], count: int) -> Iterator[Item]:
-    """Yield the items; a thread makes up to ``count`` of them ahead."""
-    made, end, waiting = iter(items), object(), deque[Future[Any]]()
-    with ThreadPoolExecutor(1, thread_name_prefix="ahead") as pool:
-        try:
-            while True:
-                while len(waiting) <= count:
-                    waiting.append(pool.submit(next, made, end))
-                item = waiting.popleft().result()
-                if item is end:
-                    return
-                yield item
-        finally:
-            pool.shutdown(wait=False, cancel_futures=True)
 
 
 def cut(tables: Iterable[pa.Table], rows: int) -> Iterator[pa.Table]:

@@ -64,7 +64,10 @@ def _on_cpus(dataset: Dataset, stage: Stage, steps: Pass) -> Dataset:
 
 
 def _on_scorers(dataset: Dataset, stage: Stage, steps: Pass) -> Dataset:
-    """Schedule a stage on a pool of scorers; the next call is assembled while one computes."""
+    """Schedule a stage on a pool of scorers; the next call is assembled while one computes.
+
+    Both compute at a time only where a stage says that several threads may run it.
+    """
     session = steps.session
     pool = ActorPoolStrategy(
         min_size=session.least_scorers or session.num_scorers,
@@ -72,6 +75,7 @@ def _on_scorers(dataset: Dataset, stage: Stage, steps: Pass) -> Dataset:
         initial_size=session.count_first(),
         max_tasks_in_flight_per_actor=_CALLS_AHEAD,
         max_concurrent_calls_per_actor=2,
+        enable_true_multi_threading=stage.in_threads,
     )
     return dataset.map_batches(
         type(stage.name, (_Scorer,), {}),

@@ -6,9 +6,9 @@ from typing import Any
 
 import pyarrow as pa
 
+from raycomp.core.ahead import ahead
 from raycomp.data.folder import Folder
 from raycomp.data.parquet import read_columns
-from raycomp.run.local import ahead
 from raycomp.run.progress import Progress
 from raycomp.run.run import Say
 from raycomp.train.feed import read_batches

@@ -14,10 +14,11 @@ import pyarrow as pa
 import pytest
 
 from raycomp.config import ClusterConfig, ClusterFailed, UserError
+from raycomp.core.ahead import ahead
 from raycomp.data import retries
 from raycomp.run import local, session
 from raycomp.run.executor import Session, current, find_current, use
-from raycomp.run.local import Later, Local, ahead, cut, regroup
+from raycomp.run.local import Later, Local, cut, regroup
 from raycomp.run.parts import Part, read_parts
 from raycomp.run.passes import Pass
 from raycomp.run.session import MOST_LOCAL_BYTES, choose_executor, connect
