@@ -162,6 +162,10 @@ def test_what_one_started_the_other_finishes(command, first, then, inputs, monke
     assert inputs.run(command, name, then) == inputs.by_ray(command)
 
 
+def test_two_calls_of_a_scorer_at_a_time_write_the_same_bytes(inputs):
+    assert inputs.run("curate", "curate-overlap", {"scorer.overlap": True}) == inputs.by_ray("curate")
+
+
 def test_a_training_started_here_goes_on_on_ray(inputs, monkeypatch):
     inputs.by_ray("train")
     take = rank.Writer.take

@@ -250,10 +250,9 @@ class Clip:
             self.model.encode_image, fullgraph=True, dynamic=False, options={"deterministic": True}
         )
         pixels_1HWC = np.zeros((1, height, width, 3), np.uint8)
+        sent = self.device.gather(pixels_1HWC, np.arange(1), self.images_per_pass)
         try:
-            self.device.map(
-                self._embed_pass, [self.device.gather(pixels_1HWC, np.arange(1), self.images_per_pass)]
-            )
+            self.device.map(self._embed_pass, [sent])
         except TorchDynamoException as error:
             raise ValueError(
                 "scorer.compile=true: torch cannot compile this model's image tower here; set it to false "

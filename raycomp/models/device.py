@@ -1,7 +1,7 @@
 """The device of a model: moves arrays there ahead of the work, runs passes in parallel, counts time."""
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from threading import Lock
@@ -111,7 +111,7 @@ class Device:
             sent.tensor.record_stream(current)
         return sent.tensor
 
-    def feed(self, prepare: Callable[..., Result], *items: Iterable) -> Iterator[Result]:
+    def feed(self, prepare: Callable[..., Result], *items: Iterable) -> Generator[Result, None, None]:
         """Yield ``prepare`` of every item; where calls overlap, a thread does so a few items ahead."""
         made = map(prepare, *items)
         yield from ahead(made, _AHEAD) if self.overlaps else made

@@ -136,7 +136,7 @@ class TextEncoder:
         return self.device.fetch(embedded)
 
     def _send_pass(self, packed: PackedPass, index_M: np.ndarray) -> Sent:
-        """Send the numbers of a pass together; ``index_M``: which pair of token and place each position has."""
+        """Send the numbers of a pass together; ``index_M``: the pair of token and place of each position."""
         ids = (packed.source_M, packed.last_S, packed.prefix_M, packed.begin_M, *packed.rows)
         return self.device.send(np.concatenate([index_M, *(part.reshape(-1) for part in ids)]))
 

@@ -1,4 +1,4 @@
-"""Passes prepared ahead in a thread, and two calls at a time: the same bits, and errors that reach the caller."""
+"""Passes prepared ahead in a thread, two calls at a time: the same bits; errors reach the caller."""
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
