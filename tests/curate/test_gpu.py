@@ -1,6 +1,8 @@
 """Scoring on a GPU: true fp32 unless asked otherwise, and the same bits whatever stands beside a row."""
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -35,9 +37,11 @@ def prepared(tiny_scorer, tmp_path_factory) -> tuple[CurateConfig, pa.Table]:
     return config, decode.work(pa.concat_tables(read_shard(shard, NUM))).combine_chunks()
 
 
-def align(prepared: tuple[CurateConfig, pa.Table], precision: str, order: np.ndarray) -> pa.Table:
+def align(
+    prepared: tuple[CurateConfig, pa.Table], precision: str, order: np.ndarray, **options: Any
+) -> pa.Table:
     config, table = prepared
-    scorer = replace(config.scorer, precision=precision)
+    scorer = replace(config.scorer, precision=precision, **options)
     score = Align(scorer, describe_scorer(scorer))
     assert score.device.is_gpu
     # What a shuffled pair scores is the one column that depends on the rows beside it.
@@ -76,6 +80,34 @@ def test_align_gives_a_row_the_same_bits_in_any_order(prepared, precision):
     order = np.random.default_rng(2).permutation(NUM)
     rows, permuted = (align(prepared, precision, index) for index in (np.arange(NUM), order))
     assert permuted.equals(rows.take(pa.array(order)).combine_chunks())
+
+
+@pytest.mark.parametrize("pass_size", [None, 256])
+def test_a_gpus_options_give_a_row_the_same_bits_in_any_order(prepared, pass_size):
+    order = np.random.default_rng(2).permutation(NUM)
+    plain = align(prepared, "bf16", np.arange(NUM), pass_size=pass_size)
+    permuted = align(prepared, "bf16", order, pass_size=pass_size, overlap=True)
+    assert permuted.equals(plain.take(pa.array(order)).combine_chunks())
+
+
+def in_calls(stage: Align | Attribute, table: pa.Table, num_threads: int) -> pa.Table:
+    """Return what a stage makes of the table, 30 rows a call."""
+    with ThreadPoolExecutor(num_threads) as pool:
+        parts = [table.slice(start, 30) for start in range(0, len(table), 30)]
+        return pa.concat_tables(pool.map(stage, parts)).combine_chunks()
+
+
+def test_two_calls_of_a_stage_at_a_time_give_the_bits_of_one_after_the_other(prepared):
+    config, table = prepared
+    found = []
+    for overlap in (False, True):
+        scorer, threads = replace(config.scorer, overlap=overlap), 2 if overlap else 1
+        aligned = in_calls(Align(scorer, describe_scorer(scorer)), table, threads)
+        parse, _ = attribute_stages(replace(config, scorer=scorer))
+        parsed = parse.work(aligned.drop_columns([SHUFFLED_ALIGNMENT])).combine_chunks()
+        attributed = in_calls(Attribute(scorer), parsed, threads)
+        found.append(attributed.select([UID, ALIGNMENT, IMAGE_EMBEDDING, PHRASES, MEAN_PAS]))
+    assert found[0].equals(found[1])
 
 
 @PRECISIONS
