@@ -18,7 +18,6 @@ import torch
 from open_clip.factory import get_model_config
 from open_clip.pretrained import get_pretrained_cfg
 from torch import Tensor
-from torch._dynamo.exc import TorchDynamoException
 
 from raycomp.config import ModelConfig
 from raycomp.core.alignment import normalise
@@ -246,6 +245,8 @@ class Clip:
         Nothing is chosen by time, and another shape would be an error: bits must repeat. Raises ValueError
         where torch cannot compile it.
         """
+        from torch._dynamo.exc import TorchDynamoException  # takes a second
+
         self._compiled = torch.compile(
             self.model.encode_image, fullgraph=True, dynamic=False, options={"deterministic": True}
         )

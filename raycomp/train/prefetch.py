@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from raycomp.core.ahead import ahead
 from raycomp.models.images import ImageSpec
-from raycomp.run.local import ahead
 from raycomp.train.towers import Batch, to_batch
 
 
