@@ -7,7 +7,7 @@ from typing import Any
 import ray
 from ray._private import worker
 from ray._private.runtime_env.constants import RAY_JOB_CONFIG_JSON_ENV_VAR
-from ray._private.state import actors, available_resources_per_node, state
+from ray._private.state import actors, state
 from ray.data._internal.execution.execution_callback import ExecutionCallback
 from ray.data._internal.execution.operators.map_operator import MapOperator
 
@@ -32,11 +32,6 @@ def count_pool() -> int:
 def find_limits() -> dict[str, int] | None:
     """Return the maximum of each resource that the autoscaler reports; None where it reports none."""
     return state.get_max_resources_from_cluster_config()
-
-
-def count_free_cpus(node: str) -> float:
-    """Return the CPUs of a node, by its id, that nothing holds now."""
-    return available_resources_per_node().get(node, {}).get("CPU", 0.0)
 
 
 @contextmanager

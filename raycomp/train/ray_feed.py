@@ -13,12 +13,10 @@ import numpy as np
 import pyarrow as pa
 import ray
 from ray.data import DataContext, ExecutionResources
-from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from raycomp.core.epochs import slice_of
 from raycomp.data.arrow import to_fixed_lists, to_matrix
 from raycomp.run.ray_passes import ItemSource
-from raycomp.run.ray_private import count_free_cpus
 from raycomp.run.ray_session import settle_data_context
 from raycomp.train.feed import make_batch
 from raycomp.train.training import Course
@@ -53,10 +51,7 @@ class Feed:
         for start in range(first_step, num_steps, _STEPS):
             steps = list(range(start, min(start + _STEPS, num_steps)))
             dataset = ray.data.read_datasource(
-                ItemSource(steps, partial(_make, self)),
-                override_num_blocks=len(steps),
-                num_cpus=1,
-                ray_remote_args=_place(self.num_ranks),
+                ItemSource(steps, partial(_make, self)), override_num_blocks=len(steps), num_cpus=1
             )
             for table in dataset.iter_batches(batch_size=None, batch_format="pyarrow", prefetch_batches=1):
                 # Ray Data must not join, split or reorder the tasks' tables.
@@ -83,16 +78,6 @@ def _make(feed: Feed, step: int) -> Iterator[pa.Table]:
     epoch = step // course.plan.steps_per_epoch
     table = to_table(make_batch(tables, shard_R, row_R, epoch, course.draw))
     yield table.replace_schema_metadata(_mark(step))
-
-
-def _place(num_ranks: int) -> dict[str, Any]:
-    """Return where batches are made: on the rank's node, which gets its pairs anyway, if it has enough free
-    CPUs for the ranks that may be there. Else anywhere."""
-    here = ray.get_runtime_context().get_node_id()
-    nodes = [node for node in ray.nodes() if node["Alive"]]
-    if len(nodes) == 1 or count_free_cpus(here) < max(1, -(-num_ranks // len(nodes))):
-        return {}
-    return {"scheduling_strategy": NodeAffinitySchedulingStrategy(here, soft=True)}
 
 
 def _mark(step: int) -> dict[bytes, bytes]:
