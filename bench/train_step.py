@@ -146,7 +146,8 @@ class Ours:
     def run(self, batches: list[Pairs]) -> list[float]:
         """Take a step with every batch; return the losses."""
         self.queue.extend(batches)
-        return [next(self.reported).loss for _ in batches]
+        reported = [next(self.reported) for _ in batches]
+        return [one.loss for one in reported]  # read once all steps are queued
 
 
 def as_batch(pairs: Pairs) -> Batch:

@@ -112,9 +112,9 @@ class Trainer(Generic[Goal]):
     def _send(self, judged: Judged) -> Callable[[], Mapping[str, float]]:
         """Return what waits for a step's numbers, of all ranks, and judges them."""
         named = {LOSS: judged.loss, **judged.parts}
-        bad_2 = torch.zeros(2) if judged.counts is None else judged.counts
-        numbers = torch.stack([value.detach().float() for value in named.values()])
-        numbers = add_up(torch.cat([numbers, bad_2.to(numbers)]))
+        shares = torch.stack([value.detach().float() for value in named.values()])
+        bad_2 = shares.new_zeros(2) if judged.counts is None else judged.counts.to(shares)
+        numbers = add_up(torch.cat([shares, bad_2]))
         step, where = self.step, self.objective.where
         weights = self.objective.said_weights if step == 0 else None
         read = start_copy(numbers)

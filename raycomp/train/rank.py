@@ -118,9 +118,8 @@ class Writer:
         if self.trainer.step not in list_states(self.folder):
             self.keep()
             self.states.wait()
-        keep_states(
-            self.folder, self.config.train.keep_checkpoints
-        )  # the last start may have been killed at it
+        # The last start may have been killed while it removed states.
+        keep_states(self.folder, self.config.train.keep_checkpoints)
         self.journal.close()
         finish(self.trainer, fetch_model(self.config.model), Folder(self.folder.at(WORK)))
 
