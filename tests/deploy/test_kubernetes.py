@@ -143,7 +143,7 @@ def test_its_line_is_one_of_raycomp_that_grows_with_the_cluster(job, monkeypatch
     monkeypatch.setattr(ray_gpus, "find_limits", lambda: None)
     monkeypatch.setattr(ray_gpus.ray, "nodes", lambda: [node])
     monkeypatch.setattr(ray_gpus.ray, "cluster_resources", lambda: {"GPU": 1.0})
-    monkeypatch.setattr(ray_session, "await_gpu", lambda limit_s, where: {"name": "NVIDIA L4"})
+    monkeypatch.setattr(ray_session, "await_gpu", lambda limit_s, where, share: {"name": "NVIDIA L4"})
     cluster = override_all(CurateConfig(), args.set).cluster
     session = ray_session._describe(cluster)
     groups = {group["groupName"]: group for group in job["spec"]["rayClusterSpec"]["workerGroupSpecs"]}

@@ -88,7 +88,7 @@ def test_a_run_on_a_cluster_that_fails_ends_with_its_failure(monkeypatch, is_joi
     monkeypatch.setattr(
         ray_session.ray, "get_runtime_context", lambda: SimpleNamespace(gcs_address="127.0.0.1:9")
     )
-    monkeypatch.setattr(ray_session, "_describe", lambda config, scores: None)
+    monkeypatch.setattr(ray_session, "_describe", lambda *_: None)
     with (
         pytest.raises(ClusterFailed, match="Ray failed: NodeDiedError: gone"),
         ray_session.connect(ClusterConfig()),

@@ -82,6 +82,7 @@ def test_limits_that_nobody_reports_are_none_only_where_nothing_starts_nodes(
 
 
 @pytest.mark.ray
+@pytest.mark.slow  # it starts a head of its own
 def test_on_kuberay_a_pool_of_gpus_needs_a_range(tmp_path, tmp_path_factory):
     """KubeRay sets RAY_NODE_TYPE_NAME in every pod. The line is refused at once, and leaves nothing."""
     write_tar(str(tmp_path / "pool" / "0.tar"), [])
