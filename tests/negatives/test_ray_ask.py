@@ -28,7 +28,7 @@ from raycomp.run.session import connect
 from tests.negatives.llm import GOOD_REPLY, fake_server, make_prompts, write_tiny_model, write_tiny_tokenizer
 
 SECRET = "sk-never-to-be-seen-4711"
-QUICK = {"timeout_s": 2.0, "patience_s": 2.0}
+QUICK = {"timeout_s": 5.0, "patience_s": 2.0}
 
 
 def answers(url: str, captions: list[str], key: str = SECRET, at_once: int = 16) -> list[dict]:
