@@ -104,8 +104,8 @@ def split_rows(rows_F: Sequence[int], sizes: Sequence[int]) -> list[list[Range]]
 class OutputFolder:
     """``shards/`` of a run: each output is committed by a manifest in ``work/outputs/``."""
 
-    def __init__(self, out: Folder, work: Folder, outputs: Sequence[Any]):
-        """``outputs`` have a ``number`` and a ``size``. Those of an earlier attempt are found."""
+    def __init__(self, out: Folder, work: Folder, outputs: Sequence[Output]):
+        """Find which of the ``outputs`` an earlier attempt committed."""
         self.out, self.work, self.outputs = out, work, outputs
         self.done: set[int] = set()
         self.rewritten = 0
@@ -120,7 +120,7 @@ class OutputFolder:
             note_written(Written(above + name, *facts) for name, facts in manifest["written"].items())
 
     @property
-    def left(self) -> list[Any]:
+    def left(self) -> list[Output]:
         """The outputs that are still to be written."""
         return [output for output in self.outputs if output.number not in self.done]
 

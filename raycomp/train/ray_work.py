@@ -111,8 +111,11 @@ def _train(training: Training) -> None:
         load_state(trainer, folder, steps[-1])
     if not may_start(training.tracker, trainer.step):
         return
-    cache = broadcast_from_rank_zero(_start_cache(training, num_ranks) if rank == 0 else None)
-    writer = None
+    plan = get_course(training.course).plan
+    cache = writer = None
+    if rank == 0:
+        cache = start_cache(training.source, plan, training.num_steps, num_ranks)
+    cache = broadcast_from_rank_zero(cache)
     if rank == 0:
         held_out = load_held_out(training)
         trackers = open_trackers(training, OPENERS)
@@ -132,10 +135,6 @@ def may_start(tracker: Any, step: int) -> bool:
     """Return, on all ranks, whether training may start, or resume, at a step."""
     is_first = ray.train.get_context().get_world_rank() == 0
     return bool(broadcast_from_rank_zero(is_first and ray.get(tracker.start.remote(step))))
-
-
-def _start_cache(training: Training, num_ranks: int) -> Any:
-    return start_cache(training.source, get_course(training.course).plan, training.num_steps, num_ranks)
 
 
 class Preemption:
