@@ -6,6 +6,7 @@ import pyarrow as pa
 
 from raycomp.words import (
     ALIGNMENT,
+    BIGRAM,
     BRIGHTNESS,
     CAPTION,
     CAPTION_LANGUAGE,
@@ -19,6 +20,7 @@ from raycomp.words import (
     IS_LAST,
     JSON,
     KEY,
+    LANGUAGE_MODEL,
     MEAN_PAS,
     NEGATIVE,
     NEGATIVES,
@@ -35,6 +37,7 @@ from raycomp.words import (
     SHARPNESS,
     STATUS,
     UID,
+    UNIGRAM,
     URL,
 )
 
@@ -151,7 +154,9 @@ def scores_schema(aligned: pa.Schema, with_content: bool = False) -> pa.Schema:
 # applied; ``source`` is the engine that wrote it; ``similarity`` is cos(g(caption), g(text)) of the scorer's
 # text encoder, null without ranking; ``concepts`` are the edited concepts, in order; ``image_drop`` =
 # s(I, caption) - s(I, text), null where the ranking scorer did not embed the image. It hints at negatives
-# that are true of the image, and rejects none: the captions alone decide what is a negative.
+# that are true of the image, and rejects none: the captions alone decide what is a negative. The last three
+# are gaps of text-only judges: log-likelihood of the caption minus that of the negative, in nats; null
+# without that judge.
 NEGATIVE_TYPE = pa.struct(
     [
         ("text", pa.string()),
@@ -162,6 +167,9 @@ NEGATIVE_TYPE = pa.struct(
         ("similarity", pa.float32()),
         ("concepts", pa.list_(pa.string())),
         ("image_drop", pa.float32()),
+        (UNIGRAM, pa.float32()),
+        (BIGRAM, pa.float32()),
+        (LANGUAGE_MODEL, pa.float32()),
     ]
 )
 # The picture of a hard negative, by the uid of its caption and its text.

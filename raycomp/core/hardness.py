@@ -24,6 +24,10 @@ class Candidate(NamedTuple):
     """cos(g(caption), g(text)); none without ranking."""
     image_drop: float | None = None
     """s(I, caption) - s(I, text); none if the image's embedding is not available."""
+    unigram: float | None = None
+    bigram: float | None = None
+    language_model: float | None = None
+    """log p(caption) - log p(text) of text-only judges, in nats; none if not judged."""
     inputs: tuple[str, ...] = ()
     """The input of each call: first the caption, then the output of the call before."""
 

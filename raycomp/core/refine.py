@@ -12,6 +12,7 @@ Letters: N captions, T candidates of all of them, F features. ``row_T`` is each 
 ascending. Features are antisymmetric: exchanging caption and negative changes their sign.
 """
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -170,3 +171,27 @@ def spread_gaps(gap_T: np.ndarray, edge_B: np.ndarray) -> np.ndarray:
     spread = np.zeros((len(gap_T), len(edge_B) + 1))
     spread[np.arange(len(gap_T)), column_T] = np.sign(gap_T)
     return spread
+
+
+def sparse_rows(entries: Sequence[Mapping[int, float]], num_columns: int) -> Any:
+    """Return a sparse matrix (T, F) from the columns and values of each row."""
+    from scipy.sparse import csr_array
+
+    ends = np.cumsum([0, *map(len, entries)])
+    columns = np.fromiter((column for one in entries for column in one), np.int64, int(ends[-1]))
+    values = np.fromiter((value for one in entries for value in one.values()), np.float64, int(ends[-1]))
+    return csr_array((values, columns, ends), (len(entries), num_columns))
+
+
+def stack_rows(parts: Sequence[Any]) -> Any:
+    """Return sparse matrices of equal width below each other."""
+    from scipy.sparse import vstack
+
+    return vstack(parts, format="csr")
+
+
+def join_columns(first: Any, blocks: Sequence[np.ndarray]) -> Any:
+    """Return a sparse matrix with dense blocks to its right, sparse."""
+    from scipy.sparse import csr_array, hstack
+
+    return hstack([first, *map(csr_array, blocks)], format="csr")

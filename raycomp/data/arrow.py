@@ -92,3 +92,10 @@ def nest(tokens_TL: np.ndarray, counts: list[int]) -> pa.ListArray:
     """Return a list per row of token ids of fixed length."""
     offsets = pa.array(np.cumsum([0, *counts]).astype(np.int32))
     return pa.ListArray.from_arrays(offsets, to_fixed_lists(tokens_TL[: sum(counts)]))
+
+
+def from_rows(rows: Sequence[Sequence[Any]], schema: pa.Schema) -> pa.Table:
+    """Return a table of ``schema`` from rows, each with a value for every column in order."""
+    columns = list(zip(*rows, strict=True)) or [()] * len(schema)
+    arrays = [pa.array(values, each.type) for values, each in zip(columns, schema, strict=True)]
+    return pa.table(arrays, schema=schema)

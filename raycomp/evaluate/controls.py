@@ -27,6 +27,7 @@ from raycomp.language.text_only import (
 from raycomp.models.parser import fingerprint_folder
 from raycomp.words import BIGRAM, CAPTION, CAPTIONS, IMAGE, LANGUAGE_MODEL, SHORTER_CAPTION, UNIGRAM
 
+_OPTION = "controls.language_model"
 # COCO's image files are named COCO_val2014_000000000042.jpg in 2014 and 000000000042.jpg in 2017.
 _COCO = re.compile(r"^coco_(?:train|val|test)\d{4}_")
 
@@ -64,7 +65,7 @@ def open_controls(
         # transformers takes seconds to import.
         from raycomp.models.language_model import check_language_model
 
-        check_language_model(config.language_model)
+        check_language_model(config.language_model, _OPTION)
     return partial(score_texts, config=config, counts=counts)
 
 
@@ -89,9 +90,12 @@ def score_texts(texts: Sequence[str], config: ControlsConfig, counts: Ngrams | N
         for name, judge in ((UNIGRAM, unigram_likelihood), (BIGRAM, bigram_likelihood)):
             scores[name] = np.array([judge(text, counts) for text in texts], np.float64)
     if config.language_model:
-        from raycomp.models.language_model import find_likelihoods
+        import torch
 
-        scores[LANGUAGE_MODEL] = find_likelihoods(texts, config.language_model, config.precision)
+        from raycomp.models.language_model import LanguageModel
+
+        model = LanguageModel(config.language_model, _OPTION, torch.device("cpu"), config.precision)
+        scores[LANGUAGE_MODEL] = model.find_likelihoods(texts)
     return scores
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 from math import log
+from typing import Any
 
 _WORD = re.compile(r"[a-z']+")
 # No words: marks of a caption's start and end.
@@ -46,6 +47,32 @@ class Ngrams:
 
     def __add__(self, other: "Ngrams") -> "Ngrams":
         return Ngrams(self.words + other.words, self.pairs + other.pairs)
+
+
+class _Without(Counter[Any]):
+    """Counts without those of a part of the texts, of which only the part's own entries are stored."""
+
+    def __init__(self, whole: Counter[Any], part: Counter[Any]):
+        super().__init__()
+        self.whole = whole
+        self.lost = sum(whole[key] == count for key, count in part.items())
+        self.sum = whole.total() - part.total()
+        for key, count in part.items():
+            self[key] = whole[key] - count
+
+    def __missing__(self, key: Any) -> int:
+        return self.whole[key]
+
+    def __len__(self) -> int:
+        return len(self.whole) - self.lost
+
+    def total(self) -> int:
+        return self.sum
+
+
+def leave_out(whole: Ngrams, part: Ngrams) -> Ngrams:
+    """Return the counts of all captions but those of ``part``, for reading; ``whole`` is not copied."""
+    return Ngrams(_Without(whole.words, part.words), _Without(whole.pairs, part.pairs))
 
 
 def count_ngrams(captions: Iterable[str]) -> Ngrams:

@@ -23,33 +23,44 @@ _NO_TOKEN = -100
 _OWN = {"local_files_only": True, "trust_remote_code": False}
 
 
-def find_likelihoods(texts: Sequence[str], folder: str, precision: str = "fp32") -> np.ndarray:
-    """Return the log-likelihood of every text in nats, summed over its tokens, float64 (T,); on the CPU.
+class LanguageModel:
+    """A causal language model, loaded once.
 
-    ``folder`` is written by ``save_pretrained`` of a causal language model and its tokenizer: safetensors,
-    and no code of its own. With a start token every token counts, given that token and those before. Without
-    one the first token only conditions the others. No end token is added. At most ``MAX_TOKENS`` tokens of a
-    text count. Raises ValueError where no model loads from the folder, or a score is not finite.
+    ``folder`` is written by ``save_pretrained`` of the model and its tokenizer: safetensors, and no code of
+    its own. ``option`` is its name in messages. Raises ValueError where no model loads from the folder.
     """
-    model, tokenizer = _load(folder, precision)
-    prefix = [] if tokenizer.bos_token_id is None else [tokenizer.bos_token_id]
-    ids = [
-        (prefix + tokenizer.encode(text, add_special_tokens=False))[: len(prefix) + MAX_TOKENS]
-        for text in texts
-    ]
-    found = np.zeros(len(texts))
-    for rows in _batch([len(one) for one in ids]):
-        found[rows] = _find(model, [ids[row] for row in rows])
-    if not np.isfinite(found).all():
-        raise ValueError(f"controls.language_model={folder!r}: gives scores of NaN or infinity; name another")
-    return found
+
+    def __init__(self, folder: str, option: str, place: torch.device, precision: str = "fp32"):
+        self.said, self.place = f"{option}={folder!r}", place
+        model, self.tokenizer = _load(folder, precision, self.said)
+        self.model = model.to(place)
+
+    def find_likelihoods(self, texts: Sequence[str]) -> np.ndarray:
+        """Return the log-likelihood of every text in nats, summed over its tokens, float64 (T,).
+
+        With a start token every token counts, given that token and those before. Without one the first token
+        only conditions the others. No end token is added. At most ``MAX_TOKENS`` tokens of a text count.
+        Raises ValueError where a score is not finite.
+        """
+        start = self.tokenizer.bos_token_id
+        prefix = [] if start is None else [start]
+        ids = [
+            (prefix + self.tokenizer.encode(text, add_special_tokens=False))[: len(prefix) + MAX_TOKENS]
+            for text in texts
+        ]
+        found = np.zeros(len(texts))
+        for rows in _batch([len(one) for one in ids]):
+            found[rows] = _find(self.model, [ids[row] for row in rows], self.place)
+        if not np.isfinite(found).all():
+            raise ValueError(f"{self.said}: gives scores of NaN or infinity; name another")
+        return found
 
 
-def check_language_model(folder: str) -> None:
+def check_language_model(folder: str, option: str) -> None:
     """Raise ValueError where a folder holds no config and tokenizer of a language model; loads no weights."""
     from transformers import AutoConfig, AutoTokenizer
 
-    said = f"controls.language_model={folder!r}"
+    said = f"{option}={folder!r}"
     if not Path(folder).is_dir():
         raise ValueError(f"{said}: must be a folder of this machine, with a causal language model")
     try:
@@ -59,11 +70,10 @@ def check_language_model(folder: str) -> None:
         raise ValueError(f"{said}: no causal language model can be loaded ({one_line(error)})") from error
 
 
-def _load(folder: str, precision: str) -> tuple[Any, Any]:
+def _load(folder: str, precision: str, said: str) -> tuple[Any, Any]:
     from transformers import AutoModelForCausalLM, AutoTokenizer
     from transformers.utils import logging
 
-    said = f"controls.language_model={folder!r}"
     if not Path(folder).is_dir():
         raise ValueError(f"{said}: must be a folder of this machine, with a causal language model")
     logging.set_verbosity_error()
@@ -98,16 +108,17 @@ def _batch(lengths: Sequence[int]) -> list[list[int]]:
 
 
 @torch.inference_mode()
-def _find(model: Any, ids: Sequence[Sequence[int]]) -> np.ndarray:
+def _find(model: Any, ids: Sequence[Sequence[int]], place: torch.device) -> np.ndarray:
     """Return the log-likelihoods (B,) of texts of two tokens or more; the first token is given."""
-    token_BN = _pad(ids, 0)
+    token_BN = _pad(ids, 0).to(place)
     # Padding is at the end, which a causal model's earlier positions do not depend on.
-    logits_BNV = model(input_ids=token_BN, attention_mask=_pad([[1] * len(one) for one in ids], 0)).logits
-    next_BN = _pad([one[1:] for one in ids], _NO_TOKEN)
+    mask_BN = _pad([[1] * len(one) for one in ids], 0).to(place)
+    logits_BNV = model(input_ids=token_BN, attention_mask=mask_BN).logits
+    next_BN = _pad([one[1:] for one in ids], _NO_TOKEN).to(place)
     # In double, over the last dimension: fp32 sums 50,000 words with an error of 1e-5 to 1e-4 per token.
     logits_MV = logits_BNV[:, :-1].flatten(0, 1).double()
     loss_M = F.cross_entropy(logits_MV, next_BN.flatten(), ignore_index=_NO_TOKEN, reduction="none")
-    return -loss_M.view(next_BN.shape).sum(1).numpy()
+    return -loss_M.view(next_BN.shape).sum(1).cpu().numpy()
 
 
 def _pad(rows: Sequence[Sequence[int]], filler: int) -> Tensor:

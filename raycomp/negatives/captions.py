@@ -1,8 +1,10 @@
 """The captions to write negatives for: rows of a curation's subset, or of plain Parquet files."""
 
+import zlib
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from hashlib import blake2b
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -35,6 +37,9 @@ from raycomp.words import (
 
 # A caption is compared with at most this many others of its image.
 _MOST_OTHERS = 16
+FOLD = "fold"
+"""A column: the fold of a row's image, from 0; models of the corpus that judge it have not read its fold."""
+NUM_FOLDS = 10
 # Number of files whose columns are checked before a run starts.
 _MOST_CHECKED = 16
 
@@ -123,7 +128,7 @@ def _read_texts(uri: str, columns: Sequence[str]) -> pa.Table:
 def load_captions(source: CaptionFile, block_rows: int) -> Iterator[pa.Table]:
     """Yield the rows of one file in blocks, each with the other captions of its image."""
     table, statuses = _part_encodings(_read(source))
-    others = _find_others(table)
+    others, folds = _find_others(table), _find_folds(table)
     if source.kept is not None:
         kept = read_matching(source.kept, [UID], SHARD, table[SHARD][0].as_py())[UID]
         # A bad row or a duplicate may share the uid of a kept row.
@@ -132,7 +137,8 @@ def load_captions(source: CaptionFile, block_rows: int) -> Iterator[pa.Table]:
             raise UserError(
                 f"{source.uri}: has {pc.sum(stays)} of the {len(kept):,} captions that the run kept"
             )
-        table, others, statuses = table.filter(stays), others.filter(stays), statuses.filter(stays)
+        table, others = table.filter(stays), others.filter(stays)
+        statuses, folds = statuses.filter(stays), folds.filter(stays)
     rows = pa.table(
         {
             SHARD_ORDINAL: pa.array([source.ordinal] * len(table), pa.int32()),
@@ -141,11 +147,25 @@ def load_captions(source: CaptionFile, block_rows: int) -> Iterator[pa.Table]:
             CAPTION: table[CAPTION].cast(pa.string()),
             OTHERS: others,
             STATUS: statuses,
+            FOLD: folds,
             **({IMAGE_EMBEDDING: table[IMAGE_EMBEDDING]} if source.with_images else {}),
         }
     )
     for start in range(0, len(rows), block_rows):
         yield rows.slice(start, block_rows)
+
+
+def _find_folds(table: pa.Table) -> pa.Array:
+    """Return each row's fold: rows of one image have the same, by the image's hash or without one by uid."""
+    uids = table[UID].to_pylist()
+    images = table[IMAGE_SHA256].to_pylist() if IMAGE_SHA256 in table.column_names else [None] * len(uids)
+    names = [image or uid or "" for image, uid in zip(images, uids, strict=True)]
+    return pa.array([zlib.crc32(name.encode()) % NUM_FOLDS for name in names], pa.int32())
+
+
+def draw_uid(uid: str, salt: str) -> float:
+    """Return a number in [0, 1) that depends only on a uid, of any form, and ``salt``."""
+    return int.from_bytes(blake2b(f"{salt}\0{uid}".encode(), digest_size=6).digest(), "big") / 2**48
 
 
 def _part_encodings(table: pa.Table) -> tuple[pa.Table, pa.Array]:

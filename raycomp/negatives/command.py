@@ -32,7 +32,7 @@ from raycomp.negatives.captions import (
 from raycomp.negatives.config import NegativesConfig
 from raycomp.negatives.engines import hash_prompts
 from raycomp.negatives.exports import write_negclip, write_shards
-from raycomp.negatives.page import NUM_CARDS, Tally, render_negatives, tally_negatives
+from raycomp.negatives.page import NUM_CARDS, Tally, describe_gaps, render_negatives, tally_negatives
 from raycomp.negatives.photos import fetch_photos
 from raycomp.negatives.write_all import Writing, write_all
 from raycomp.run.bad_data import check_bad_rows, describe_dropped
@@ -64,13 +64,17 @@ def negatives(config: NegativesConfig, out: str, say: Say = print) -> dict[str, 
     refuse_early("negatives", config, out)
     if config.negatives.rank:
         describe_scorer(config.ranker)
+    if config.negatives.judge_model:
+        from raycomp.models.language_model import check_language_model  # transformers
+
+        check_language_model(config.negatives.judge_model, "negatives.judge_model")
     # The config as requested: the scorer is resolved again.
     rerun = command_line("raycomp negatives", changed_options(asked), out)
     fingerprint, cost = partial(_fingerprint, config), partial(say_count, len(sources), "files of captions")
     with start_run("negatives", config, fingerprint, out, say, rerun, cost=cost) as run:
         if run.is_finished:
             return run.record
-        scores = config.negatives.rank or config.negatives.engine == "vllm"
+        scores = config.negatives.scores or config.negatives.engine == "vllm"
         engine = "vLLM's engines are actors of Ray" if asked.negatives.engine == "vllm" else None
         with connect(
             config.cluster, run.folder, run.lease.check, scores=scores, say=say, ray_for=engine
@@ -92,7 +96,7 @@ def negatives(config: NegativesConfig, out: str, say: Say = print) -> dict[str, 
             photos = _fetch_photos(writing, tally)
             _write_exports(writing)
         run.close(
-            stats.statuses,
+            stats["negatives"].statuses,
             tally.statuses,
             OK,
             reasons=(),  # the phase counts the rows written
@@ -104,15 +108,17 @@ def negatives(config: NegativesConfig, out: str, say: Say = print) -> dict[str, 
     return run.record
 
 
-def _describe(stats: Stats, tally: Tally) -> dict[str, Any]:
+def _describe(stats: dict[str, Stats], tally: Tally) -> dict[str, Any]:
     """Return the sections of run.json that only negatives have."""
+    rejected = next(iter(stats.values())).counts.get(FAULTS, Counter())
     return {
         "written": tally.negatives.total(),
         "negatives": dict(sorted(tally.negatives.items())),
         "captions_with": dict(sorted(tally.captions.items())),
-        "rejected": dict(stats.counts.get(FAULTS, Counter()).most_common()),
-        "phases": describe_phases({"negatives": stats}),
-        "stages": describe_stages({"negatives": stats}),
+        "rejected": dict(rejected.most_common()),
+        "blind": describe_gaps(tally.gaps),
+        "phases": describe_phases(stats),
+        "stages": describe_stages(stats),
     }
 
 
@@ -120,6 +126,7 @@ def _fingerprint(config: NegativesConfig) -> dict[str, Any]:
     """Return the dependencies of results besides the options."""
     _, run = read_curation(config.input)
     input_digest = identify(run) if run else digest(fingerprint_shards(expand_input(config.input)))
+    judge = config.negatives.judge_model
     by_llm, by_vllm = config.negatives.engine != "rules", config.negatives.engine == "vllm"
     return {
         "input": input_digest,
@@ -128,6 +135,7 @@ def _fingerprint(config: NegativesConfig) -> dict[str, Any]:
         "parser": fingerprint_parser(config.parser.name),
         **({"prompts": hash_prompts(config.llm.prompts)} if by_llm else {}),
         **({"llm": _describe_llm(config.llm.model)} if by_vllm else {}),
+        **({"judge": fingerprint_folder(Path(judge))} if judge else {}),
         "lexicon": fingerprint_folder(PACKAGED.with_name("lexicon")),
     }
 

@@ -11,6 +11,8 @@ from raycomp.words import OPERATIONS
 
 ENGINES = ("rules", "vllm", "http")
 PROMPTS = ("full", "short")
+JUDGES = ("ngrams", "model")
+REFINEMENTS = ("none", "even", "draw")
 
 
 @dataclass(frozen=True)
@@ -31,6 +33,18 @@ class WritingConfig:
     rank: bool = True
     """Rank by the scorer's text encoder: the more similar to the caption, the harder. false needs no model
     and keeps the order of proposal."""
+    judge: tuple[str, ...] = ()
+    """Text-only judges, some of ngrams, model; each scores a negative by how much likelier its caption is.
+    ngrams: words and pairs of neighbours in captions of other images; model: the model judge_model."""
+    judge_model: str | None = None
+    """The folder of the judge model, a causal language model with safetensors; it runs on CPUs."""
+    refine: str = "none"
+    """even: keep negatives that the judges cannot tell from their captions: for each operation and kind, as
+    many are likelier than their caption as less likely. draw: every caption keeps one of each operation,
+    drawn so that the judges tell as little as possible. Both keep at most one of each sequence."""
+    coverage: float = 2.0
+    """refine=even: log-odds of a negative against none, -20 to 20. A larger value keeps more captions at
+    first; the judges then tell more of what is drawn, and more is cut to make it even."""
     add_similarity: float | None = None
     """Minimum cos(g(base), g(augmented)) of an ADD, -1 to 1; none = any. With several calls each ADD is
     compared with its own input, the output of the calls before, and each must reach the minimum."""
@@ -40,6 +54,11 @@ class WritingConfig:
     """Further files: negclip (a TSV for NegCLIP's trainer), calls (sets that compare numbers of calls)."""
     seed: int = 0
     """Seed of the order in which rules propose."""
+
+    @property
+    def scores(self) -> bool:
+        """Whether a model embeds or judges the candidates."""
+        return self.rank or "model" in self.judge
 
     def __post_init__(self) -> None:
         check_choice("negatives.engine", self.engine, ENGINES)
@@ -55,6 +74,17 @@ class WritingConfig:
         least = self.add_similarity
         check(least is None or -1 <= least <= 1, "negatives.add_similarity", least, "between -1 and 1")
         check(least is None or self.rank, "negatives.add_similarity", least, "none without rank")
+        for judge in self.judge:
+            check_choice("negatives.judge", judge, JUDGES)
+        check(len(set(self.judge)) == len(self.judge), "negatives.judge", self.judge, "each judge once")
+        needs, model = "model" in self.judge, self.judge_model
+        wanted = "a folder with negatives.judge=model, else none"
+        check(needs == (model is not None), "negatives.judge_model", model, wanted)
+        check_choice("negatives.refine", self.refine, REFINEMENTS)
+        check(-20 <= self.coverage <= 20, "negatives.coverage", self.coverage, "between -20 and 20")
+        if self.refine != "none":
+            check(bool(self.judge), "negatives.judge", self.judge, "some judge with negatives.refine")
+            check("calls" not in self.export, "negatives.export", self.export, "without calls to refine")
         check(set(self.export) <= {"negclip", "calls"}, "negatives.export", self.export, "negclip or calls")
         if "calls" in self.export:
             check(self.calls >= 2, "negatives.calls", self.calls, "at least 2 with negatives.export=calls")

@@ -13,6 +13,7 @@ from raycomp.core.hardness import LOW_SIMILARITY
 from raycomp.core.metrics import share_interval
 from raycomp.language.judge.validity import REASONS
 from raycomp.language.prompts import REPLY_REASONS
+from raycomp.negatives.judges import GAPS
 from raycomp.report.page import render_page
 from raycomp.table import Numeral, Table, number, percent
 from raycomp.words import (
@@ -48,12 +49,14 @@ class Tally:
     """Number of each sequence's negatives that were compared with the image,"""
     nearer: Counter = field(default_factory=Counter)
     """and of those that the scoring model places at least as near to the image as the caption."""
+    gaps: Counter = field(default_factory=Counter)
+    """Negatives by (operations, kind, judge, sign of the gap)."""
     samples: dict[str, list[Sample]] = field(default_factory=dict)
     """The negatives of the smallest uids of each sequence: a random draw, because uids are hashes."""
 
     def add(self, other: "Tally") -> None:
         """Add the statistics of another file."""
-        for name in ("statuses", "negatives", "captions", "similarity", "seen", "nearer"):
+        for name in ("statuses", "negatives", "captions", "similarity", "seen", "nearer", "gaps"):
             getattr(self, name).update(getattr(other, name))
         for op, samples in other.samples.items():
             self.samples[op] = nsmallest(SHOWN, self.samples.get(op, []) + samples)
@@ -72,6 +75,9 @@ def tally_negatives(rows: pa.Table) -> Tally:
             drop = negative["image_drop"]
             tally.seen[negative["op"]] += drop is not None
             tally.nearer[negative["op"]] += drop is not None and drop <= 0
+            for judge in GAPS:
+                if (gap := negative[judge]) is not None:
+                    tally.gaps[negative["op"], negative["kind"], judge, (gap > 0) - (gap < 0)] += 1
         for op, negative in {negative["op"]: negative for negative in reversed(negatives)}.items():
             tally.captions[op] += 1
             said = " \u2192 ".join(negative["concepts"])
@@ -79,6 +85,18 @@ def tally_negatives(rows: pa.Table) -> Tally:
             found.setdefault(op, []).append(sample)
     tally.samples = {op: nsmallest(SHOWN, samples, key=lambda s: s[0]) for op, samples in found.items()}
     return tally
+
+
+def describe_gaps(gaps: Mapping[tuple[str, str, str, int], int]) -> list[dict[str, Any]]:
+    """Return for each sequence, kind and judge how many negatives are less likely than their caption, equally
+    likely, and likelier."""
+    keys = sorted({key[:3] for key in gaps})
+    names = ("op", "kind", "judge")
+    signs = (("caption_likelier", 1), ("equal", 0), ("negative_likelier", -1))
+    return [
+        dict(zip(names, key, strict=True)) | {name: gaps.get((*key, sign), 0) for name, sign in signs}
+        for key in keys
+    ]
 
 
 def render_negatives(run: Mapping[str, Any], tally: Tally, photos: Mapping[str, bytes] | None = None) -> str:
@@ -94,6 +112,7 @@ def render_negatives(run: Mapping[str, Any], tally: Tally, photos: Mapping[str, 
         answer=_say_answer(run, tally),
         tables=[
             _report_operations(tally),
+            *([_report_gaps(tally)] if tally.gaps else []),
             _report_statuses(tally),
             _report_rejections(run["rejected"]),
         ],
@@ -169,6 +188,26 @@ def _near(tally: Tally, op: str) -> Numeral:
 
 def _mean(tally: Tally, op: str) -> float | None:
     return tally.similarity[op] / tally.negatives[op] if tally.similarity[op] else None
+
+
+def _report_gaps(tally: Tally) -> Table:
+    """Return what text-only judges tell: 50 % where caption and negative cannot be told without the photo."""
+    rows = []
+    for one in describe_gaps(tally.gaps):
+        right, equal, wrong = (one[name] for name in ("caption_likelier", "equal", "negative_likelier"))
+        total = right + equal + wrong
+        low, high = share_interval(round(right + equal / 2), total)
+        interval = f"[{number(100 * low, 1)}, {number(100 * high, 1)}]"
+        said = Numeral(percent(right + equal / 2, total))
+        rows.append((one["op"], one["kind"], one["judge"].replace("_", " "), total, said, Numeral(interval)))
+    note = (
+        "Share of negatives that are less likely than their caption, by a judge that reads the texts only; "
+        "equal ones count half. 50 % means that this judge cannot tell the two. Judges that took part in the "
+        "refinement are near 50 % by construction: another judge, or one trained on these negatives, may "
+        "tell more."
+    )
+    columns = ("Operations", "kind", "judge", "negatives", "caption likelier", "95 % interval")
+    return Table("Told without the photo", columns, rows, note)
 
 
 def _report_statuses(tally: Tally) -> Table:

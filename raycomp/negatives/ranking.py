@@ -7,9 +7,12 @@ import pyarrow as pa
 import torch
 from torch import Tensor
 
-from raycomp.config import ScorerConfig
 from raycomp.core.alignment import has_unit_length, pair_cosine
 from raycomp.data.arrow import COUNTERFACTUALS, TOKENS, add_columns, to_matrix
+from raycomp.models.device import Device
+from raycomp.models.language_model import LanguageModel
+from raycomp.negatives.config import NegativesConfig
+from raycomp.negatives.judges import judge_by_model
 from raycomp.negatives.write import ADD_SIMILARITY, ADDITIONS
 from raycomp.run.scorer import load_clip
 from raycomp.schema import NEGATIVE_TYPE
@@ -17,16 +20,23 @@ from raycomp.words import IMAGE_EMBEDDING, NEGATIVES
 
 
 class Rank:
-    """One actor: load the text tower once, then add each candidate's similarity to its caption."""
+    """One actor: load the models once, then add each candidate's similarity to its caption, and the judge
+    model's gap."""
 
-    def __init__(self, config: ScorerConfig, num_threads: int | None = None):
-        self.clip = load_clip(config, num_threads)
-        self.device = self.clip.device
+    def __init__(self, config: NegativesConfig, num_threads: int | None = None):
+        writing = config.negatives
+        self.clip = load_clip(config.ranker, num_threads) if writing.rank else None
+        self.device = self.clip.device if self.clip else Device(None, num_threads)
+        folder = writing.judge_model
+        self.judge = LanguageModel(folder, "negatives.judge_model", self.device.place) if folder else None
 
     def __call__(self, table: pa.Table) -> pa.Table:
-        """See ``rank``."""
-        # Candidates differ from their caption in length, so each text is encoded by itself.
-        return rank(table, lambda token_KL: self.clip.text.embed(token_KL)[0])
+        """See ``rank`` and ``judge_by_model``."""
+        if self.clip:
+            text = self.clip.text
+            # Candidates differ from their caption in length, so each text is encoded by itself.
+            table = rank(table, lambda token_KL: text.embed(token_KL)[0])
+        return judge_by_model(table, self.judge.find_likelihoods) if self.judge else table
 
 
 def rank(table: pa.Table, embed: Callable[[np.ndarray], Tensor]) -> pa.Table:

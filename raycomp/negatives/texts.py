@@ -13,7 +13,7 @@ from raycomp.data.rows import decode_text
 from raycomp.models.describe import describe_scorer
 from raycomp.negatives.config import NegativesConfig
 from raycomp.negatives.engines import write_by_rules
-from raycomp.negatives.write import choose_negatives
+from raycomp.negatives.write import choose_negatives, drop_far
 from raycomp.run.in_process import Name, find_scorer, keep_model
 from raycomp.run.progress import Progress
 from raycomp.schema import NEGATIVE_TYPE
@@ -104,12 +104,13 @@ def _to_blocks(captions: Sequence[str | None], uids: Sequence[str], rows: int) -
 
 def _make_work(config: NegativesConfig, num_threads: int) -> Any:
     """Return the function that makes a block's negatives."""
-    if not config.negatives.rank:
-        return lambda block: choose_negatives(write_by_rules(block, config), config.negatives)
+    writing = config.negatives
+    if not writing.rank:
+        return lambda block: choose_negatives(write_by_rules(block, config), writing)
     from raycomp.negatives.ranking import Rank  # torch, only needed for ranking
 
-    rank = Rank(config.ranker, num_threads)
-    return lambda block: choose_negatives(rank(write_by_rules(block, config)), config.negatives)
+    rank = Rank(config, num_threads)
+    return lambda block: choose_negatives(drop_far(rank(write_by_rules(block, config)), writing), writing)
 
 
 def _list_negatives(written: pa.Table, start: int) -> pa.Table:

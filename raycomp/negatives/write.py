@@ -171,37 +171,43 @@ def _status(
     return OK if valid else NO_NEGATIVE
 
 
+def drop_far(table: pa.Table, config: WritingConfig) -> pa.Table:
+    """Drop candidates of which an ADD leaves the neighbourhood of its own input; these are counted."""
+    if config.add_similarity is None:
+        return table
+    near, faults = [], []
+    columns = (table[name].to_pylist() for name in (NEGATIVES, FAULTS, ADD_SIMILARITY))
+    for rows, reasons, similarities in zip(*columns, strict=True):
+        is_near = [one is None or one >= config.add_similarity for one in similarities]
+        near.append([row for row, stays in zip(rows, is_near, strict=True) if stays])
+        faults.append([*reasons, *[f"{ADD}: {LOW_SIMILARITY}"] * (len(rows) - len(near[-1]))])
+    columns = {
+        NEGATIVES: pa.array(near, pa.list_(NEGATIVE_TYPE)),
+        FAULTS: pa.array(faults, pa.list_(pa.string())),
+    }
+    return add_columns(table.drop_columns([ADD_SIMILARITY]), columns)
+
+
 def choose_negatives(table: pa.Table, config: WritingConfig) -> pa.Table:
-    """Keep each row's hardest candidates; a row that loses all of them by similarity has no negative.
+    """Keep each row's hardest candidates; a row of status ok that has none left has no negative.
 
     A comparison of numbers of calls is added: null if the candidates allow none.
     """
-    kept, faults, statuses, comparisons = [], [], [], []
-    columns = (table[name].to_pylist() for name in (NEGATIVES, FAULTS, STATUS))
-    for rows, reasons, status, is_near in zip(*columns, _mark_near(table, config), strict=True):
-        near = [_to_candidate(row) for row, stays in zip(rows, is_near, strict=True) if stays]
-        kept.append(choose_hardest(near, config.per_caption))
-        comparison = compare_calls(near)
+    kept, statuses, comparisons = [], [], []
+    for rows, status in zip(table[NEGATIVES].to_pylist(), table[STATUS].to_pylist(), strict=True):
+        candidates = [_to_candidate(row) for row in rows]
+        kept.append(choose_hardest(candidates, config.per_caption))
+        comparison = compare_calls(candidates)
         comparisons.append(comparison and comparison._asdict())
-        faults.append([*reasons, *[f"{ADD}: {LOW_SIMILARITY}"] * (len(rows) - len(near))])
-        statuses.append(NO_NEGATIVE if rows and not near else status)
+        statuses.append(NO_NEGATIVE if status == OK and not candidates else status)
     return add_columns(
         table,
         {
             NEGATIVES: _to_array(kept, config.engine),
-            FAULTS: pa.array(faults, pa.list_(pa.string())),
             STATUS: pa.array(statuses, pa.string()),
             COMPARISON: pa.array(comparisons, COMPARISON_TYPE),
         },
     )
-
-
-def _mark_near(table: pa.Table, config: WritingConfig) -> list[list[bool]]:
-    """Return for each row's candidates whether every ADD stays in the neighbourhood of its own input."""
-    if config.add_similarity is None:
-        return [[True] * len(rows) for rows in table[NEGATIVES].to_pylist()]
-    least = config.add_similarity
-    return [[one is None or one >= least for one in rows] for rows in table[ADD_SIMILARITY].to_pylist()]
 
 
 def _to_array(groups: Sequence[Sequence[Candidate]], source: str) -> pa.Array:

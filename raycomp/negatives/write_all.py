@@ -1,26 +1,31 @@
 """Write the negatives of every file of captions on Ray: propose or ask, rank, judge, merge."""
 
+from collections import Counter
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from raycomp.config import ScorerConfig
 from raycomp.data.arrow import FAULTS
 from raycomp.data.folder import Folder
 from raycomp.data.parquet import write_table
 from raycomp.data.paths import join_uri
 from raycomp.negatives.captions import CaptionFile, load_captions
-from raycomp.negatives.config import NegativesConfig
+from raycomp.negatives.config import NegativesConfig, WritingConfig
 from raycomp.negatives.engines import write_by_replies, write_by_rules
+from raycomp.negatives.judges import NGRAMS, load_ngrams, write_ngrams
+from raycomp.negatives.refine import Cell, draw_file, find_thresholds, fit_all, load_refined
 from raycomp.negatives.replies import read_replies
-from raycomp.negatives.write import choose_negatives
+from raycomp.negatives.tilting import write_tiltings
+from raycomp.negatives.write import choose_negatives, drop_far
 from raycomp.run.lease import Lease
 from raycomp.run.parts import Part, Stats, read_parts
 from raycomp.run.passes import Pass
 from raycomp.run.session import Session
 from raycomp.run.stage import CPUS, SCORERS, Stage
+from raycomp.run.tasks import map_files
 from raycomp.run.waves import Phase
 from raycomp.schema import COMPARISON_TYPE, NEGATIVES_SCHEMA
 from raycomp.words import CAPTION, COMPARISON, POSITION, SHARD_ORDINAL, UID
@@ -35,6 +40,7 @@ ROWS_WITH_REPLIES = 10_000
 _PART_SCHEMA = NEGATIVES_SCHEMA.append(pa.field(POSITION, pa.int32())).append(
     pa.field(COMPARISON, COMPARISON_TYPE)
 )
+_CANDIDATES_SCHEMA = pa.schema([(SHARD_ORDINAL, pa.int32()), (POSITION, pa.int32()), *NEGATIVES_SCHEMA])
 _CALLS_SCHEMA = pa.schema([NEGATIVES_SCHEMA.field(UID), NEGATIVES_SCHEMA.field(CAPTION), *COMPARISON_TYPE])
 
 
@@ -59,23 +65,60 @@ class Writing:
         return self.out.at("replies")
 
     @property
+    def ngrams_uri(self) -> str:
+        """Path of the counts that the n-gram judge reads."""
+        return self.out.at("judges", "ngrams.parquet")
+
+    @property
     def written(self) -> list[str]:
         """Path of each file's negatives."""
         return [self.out.at("negatives", f"{source.ordinal:05d}.parquet") for source in self.sources]
 
 
-def write_all(writing: Writing, totals: dict[int, int]) -> Stats:
-    """Write ``negatives/``: one file per file of captions. Returns the phase's stats."""
-    steps = _build_steps(writing)
+def write_all(writing: Writing, totals: dict[int, int]) -> dict[str, Stats]:
+    """Write ``negatives/``: one file per file of captions. Returns the stats of each phase."""
+    config, folder = writing.config.negatives, writing.out.at("negatives")
+    if NGRAMS in config.judge:
+        write_ngrams(writing.sources, sum(totals.values()), writing.ngrams_uri)
+    calls = writing.out.at("exports", "calls") if writing.exports("calls") else None
+    if config.refine == "none":
+        return {"negatives": _run_phase("negatives", writing, totals, _first_pass(writing), folder, calls)}
+    candidates = writing.work.at("candidates")
+    found = _run_phase("candidates", writing, totals, _first_pass(writing), candidates)
+    load = refine_files(writing, candidates, sum(totals.values()))
+    kept = _run_phase("negatives", writing, totals, _second_pass(writing, load), folder)
+    return {"candidates": found, "negatives": kept}
+
+
+def refine_files(writing: Writing, candidates: str, num_captions: int) -> Callable[..., Iterator[pa.Table]]:
+    """Fit, draw and make even; return the function that loads a file's captions with what stays."""
+    config = writing.config.negatives
+    names = [f"{source.ordinal:05d}.parquet" for source in writing.sources]
+    files = [(join_uri(candidates, name), join_uri(writing.work.at("drawn"), name)) for name in names]
+    fitted_uri = writing.out.at("judges", "tilting.parquet")
+    write_tiltings(fit_all([uri for uri, _ in files], num_captions, config), fitted_uri)
+    counts: Counter[Cell] = Counter()
+    for counted in map_files(draw_file, files, fitted_uri, config, label="draw"):
+        counts.update(counted)
+    drawn = [uri for _, uri in files]
+    thresholds = find_thresholds(counts, drawn, config.seed) if config.refine == "even" else {}
+    places = {source.ordinal: both for source, both in zip(writing.sources, files, strict=True)}
+    return partial(_load_refined, places=places, thresholds=thresholds, seed=config.seed)
+
+
+def _load_refined(source: CaptionFile, places: dict, **options: Any) -> Iterator[pa.Table]:
+    return load_refined(places[source.ordinal], **options)
+
+
+def _run_phase(
+    name: str, writing: Writing, totals: dict[int, int], steps: Pass, uri: str, calls_uri: str | None = None
+) -> Stats:
     phase = Phase(
-        "negatives",
+        name,
         writing.work,
         writing.config.waves.shards_per_wave,
         merge_negatives,
-        (
-            writing.out.at("negatives"),
-            writing.out.at("exports", "calls") if writing.exports("calls") else None,
-        ),
+        (steps.part.schema, uri, calls_uri),
         steps.worker_pools,
         writing.lease.check,
         steps.most,
@@ -83,32 +126,61 @@ def write_all(writing: Writing, totals: dict[int, int]) -> Stats:
     return phase.run(list(steps.items), steps.run, totals)
 
 
-def _build_steps(writing: Writing) -> Pass:
+def _first_pass(writing: Writing) -> Pass:
+    """Return the pass that proposes candidates, judges and ranks them, and chooses if none are refined."""
     config, session = writing.config, writing.session
-    by_rules = config.negatives.engine == "rules"
+    by_rules, refines = config.negatives.engine == "rules", config.negatives.refine != "none"
     rows = session.block_rows if by_rules else ROWS_WITH_REPLIES
     if by_rules:
         write = partial(write_by_rules, config=config)
     else:
         write = partial(_write_by_replies, config=config, replies_uri=writing.replies_uri)
-    embed = partial(_load_ranker, config.ranker)
-    keep = partial(choose_negatives, config=config.negatives)
-    edit = Stage("edit", "proposes negatives and judges them", CPUS, write)
-    rank = Stage("rank", "embeds captions and negatives, on the scorers", SCORERS, embed)
-    choose = Stage("choose", "keeps the hardest negatives", CPUS, keep)
+    ngrams_uri = writing.ngrams_uri if NGRAMS in config.negatives.judge else None
+    edit = partial(_edit, write=write, ngrams_uri=ngrams_uri)
+    keep = partial(_keep, config=config.negatives)
+    load = partial(_load_ranker, config)
+    stages = (
+        Stage("edit", "proposes negatives and judges them", CPUS, edit),
+        Stage("rank", "embeds captions and negatives, on the scorers", SCORERS, load),
+        Stage("choose", "keeps the hardest negatives", CPUS, keep),
+    )
     return Pass(
         session,
         items={source.ordinal: source for source in writing.sources},
         read=partial(load_captions, block_rows=rows),
-        stages=(edit, rank, choose) if config.negatives.rank else (edit, choose),
-        part=Part(_PART_SCHEMA, counted=(FAULTS,)),
+        stages=stages if config.negatives.scores else (stages[0], stages[2]),
+        part=Part(_CANDIDATES_SCHEMA if refines else _PART_SCHEMA, counted=(FAULTS,)),
         rows=rows,
         scorer_rows=session.rows_per_call(_CAPTIONS_PER_CALL),
         is_cut=by_rules,  # every piece would read the file's replies again
     )
 
 
-def _load_ranker(config: ScorerConfig, num_threads: int | None = None) -> "Rank":
+def _second_pass(writing: Writing, load: Callable[..., Iterator[pa.Table]]) -> Pass:
+    """Return the pass that chooses among what the refinement left."""
+    session = writing.session
+    choose = partial(choose_negatives, config=writing.config.negatives)
+    return Pass(
+        session,
+        items={source.ordinal: source for source in writing.sources},
+        read=partial(load, block_rows=session.block_rows),
+        stages=(Stage("choose", "keeps the hardest negatives", CPUS, choose),),
+        part=Part(_PART_SCHEMA),
+        rows=session.block_rows,
+    )
+
+
+def _edit(table: pa.Table, write: Callable[[pa.Table], pa.Table], ngrams_uri: str | None) -> pa.Table:
+    table = write(table)
+    return load_ngrams(ngrams_uri)(table) if ngrams_uri else table
+
+
+def _keep(table: pa.Table, config: WritingConfig) -> pa.Table:
+    near = drop_far(table, config)
+    return choose_negatives(near, config) if config.refine == "none" else near
+
+
+def _load_ranker(config: NegativesConfig, num_threads: int | None = None) -> "Rank":
     from raycomp.negatives.ranking import Rank  # torch, imported only by processes that rank
 
     return Rank(config, num_threads)
@@ -120,12 +192,21 @@ def _write_by_replies(table: pa.Table, config: NegativesConfig, replies_uri: str
 
 
 def merge_negatives(
-    ordinal: int, parts_uri: str, names: list[str], target_uri: str, calls_uri: str | None
+    ordinal: int,
+    parts_uri: str,
+    names: list[str],
+    schema: pa.Schema,
+    target_uri: str,
+    calls_uri: str | None,
 ) -> int:
-    """Write a file's negatives and comparisons, in the order of its rows; return the number of rows."""
-    table = read_parts(parts_uri, names) or _PART_SCHEMA.empty_table()
+    """Write a file's negatives and comparisons, in the order of its rows; return the number of rows.
+
+    Candidates are written with all columns of their parts, of ``schema``.
+    """
+    table = read_parts(parts_uri, names) or schema.empty_table()
     name = f"{ordinal:05d}.parquet"
-    write_table(table.select(NEGATIVES_SCHEMA.names), join_uri(target_uri, name), NEGATIVES_SCHEMA)
+    written = NEGATIVES_SCHEMA if schema == _PART_SCHEMA else schema
+    write_table(table.select(written.names), join_uri(target_uri, name), written)
     if calls_uri:
         compared = table.filter(table[COMPARISON].is_valid()).combine_chunks()
         fields = compared[COMPARISON].combine_chunks().flatten()

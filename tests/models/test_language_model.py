@@ -9,10 +9,15 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from raycomp.models.language_model import MAX_TOKENS, find_likelihoods
+from raycomp.models.language_model import MAX_TOKENS, LanguageModel
 from tests.negatives.llm import write_tiny_model
 
 TEXTS = ["A dog runs on the grass.", "", "cat", "A cat " * 40, "a dog", "\u00e9t\u00e9 \u4e2d", "A dog runs."]
+
+
+def find_likelihoods(texts, folder, precision="fp32"):
+    model = LanguageModel(folder, "controls.language_model", torch.device("cpu"), precision)
+    return model.find_likelihoods(texts)
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,7 @@ from raycomp.models.parser import load_parser
 from raycomp.negatives.config import LlmConfig, NegativesConfig, WritingConfig
 from raycomp.negatives.engines import find_prompts, propose_by_rules, write_by_replies, write_by_rules
 from raycomp.negatives.ranking import Rank, rank
-from raycomp.negatives.write import ADD_SIMILARITY, ADDITIONS, Caption, Reader, choose_negatives
+from raycomp.negatives.write import ADD_SIMILARITY, ADDITIONS, Caption, Reader, choose_negatives, drop_far
 from raycomp.words import (
     ADD,
     CAPTION,
@@ -49,7 +49,7 @@ def make_config(scorer: ScorerConfig, **options: object) -> NegativesConfig:
 
 
 def choose(table: pa.Table, config: NegativesConfig) -> list[dict]:
-    return choose_negatives(table, config.negatives).to_pylist()
+    return choose_negatives(drop_far(table, config.negatives), config.negatives).to_pylist()
 
 
 def test_an_addition_is_reported_with_its_own_input():
@@ -128,11 +128,11 @@ def test_the_condition_equals_a_slow_loop_over_chains(tiny_scorer, calls):
         )
 
     free = make_config(tiny_scorer, calls=calls)
-    everything = choose(Rank(tiny_scorer)(write_by_rules(make_table(CAPTIONS), free)), free)
+    everything = choose(Rank(free)(write_by_rules(make_table(CAPTIONS), free)), free)
     added = [one["similarity"] for row in everything for one in row[NEGATIVES] if one["op"] == ADD]
     least = float(np.median(added)) + 1e-4
     bound = make_config(tiny_scorer, calls=calls, add_similarity=least)
-    found = choose(Rank(tiny_scorer)(write_by_rules(make_table(CAPTIONS), bound)), bound)
+    found = choose(Rank(bound)(write_by_rules(make_table(CAPTIONS), bound)), bound)
     num_rejected = 0
     for caption, row, before in zip(CAPTIONS, found, everything, strict=True):
         reader.read([caption])
@@ -158,7 +158,7 @@ def test_without_the_condition_nothing_more_is_encoded(tiny_scorer):
     assert ADDITIONS in more.column_names and ADDITIONS not in plain.column_names
     for few, many in zip(plain[COUNTERFACTUALS].to_pylist(), more[COUNTERFACTUALS].to_pylist(), strict=True):
         assert many[: len(few)] == few
-    ranker = Rank(tiny_scorer)
+    ranker = Rank(bound)
     rows, same = choose(ranker(plain), free), choose(ranker(more), bound)
     assert [row[NEGATIVES] for row in rows] == [row[NEGATIVES] for row in same]
 
@@ -169,9 +169,9 @@ def test_the_drop_at_the_image_equals_a_slow_loop(tiny_scorer, dtype):
     config = make_config(tiny_scorer, calls=2, add_similarity=0.5)
     image_ND = np.random.default_rng(0).standard_normal((len(CAPTIONS), 32)).astype(dtype)
     written = write_by_rules(make_table(CAPTIONS), config)
-    ranked = Rank(tiny_scorer)(add_columns(written, {IMAGE_EMBEDDING: to_fixed_lists(image_ND)}))
+    ranked = Rank(config)(add_columns(written, {IMAGE_EMBEDDING: to_fixed_lists(image_ND)}))
     assert IMAGE_EMBEDDING not in ranked.column_names
-    without = choose(Rank(tiny_scorer)(written), config)
+    without = choose(Rank(config)(written), config)
     clip, tokenize = Clip(tiny_scorer), load_tokenizer(tiny_scorer)
 
     def cosine(image: np.ndarray, text: str) -> float:
@@ -187,7 +187,7 @@ def test_the_drop_at_the_image_equals_a_slow_loop(tiny_scorer, dtype):
 
 def test_a_row_that_loses_all_has_no_negative(tiny_scorer):
     config = make_config(tiny_scorer, calls=2, operations=(ADD,), add_similarity=1.0)
-    rows = choose(Rank(tiny_scorer)(write_by_rules(make_table(CAPTIONS[:2]), config)), config)
+    rows = choose(Rank(config)(write_by_rules(make_table(CAPTIONS[:2]), config)), config)
     assert {row[STATUS] for row in rows} == {NO_NEGATIVE}
     assert all(row[NEGATIVES] == [] and LOW in row[FAULTS] for row in rows)
 

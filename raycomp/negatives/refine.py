@@ -1,0 +1,171 @@
+"""Choose among all candidates of a corpus those that a judge of text alone cannot tell (``core.refine``).
+
+For every sequence of operations: the tilting is fitted to the candidates of some captions, at most one
+candidate of every caption is drawn, and of each cell of kind, gap and length as many are kept as of the
+mirrored cell. The corpus is read file by file; what is kept of a cell is found as a gate finds its rows.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from hashlib import blake2b
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from raycomp.core.refine import MOST_LONGER, draw_one, find_cells, quotas, tilt
+from raycomp.core.selection import (
+    NUM_BINS,
+    KthSearch,
+    Threshold,
+    count_digit,
+    keep_mask,
+    parse_uids,
+    random_scores,
+)
+from raycomp.data.arrow import from_rows
+from raycomp.data.parquet import read_columns, read_groups, write_table
+from raycomp.negatives.captions import draw_uid
+from raycomp.negatives.config import WritingConfig
+from raycomp.negatives.tilting import Pairs, Tilting, fit, join_pairs, list_pairs, read_tiltings
+from raycomp.run.tasks import map_files
+from raycomp.words import NEGATIVES, POSITION, UID
+
+MOST_FITTED = 20_000
+"""Captions that the tilting is fitted to, about; of more, some are drawn by their uids."""
+_ALWAYS = 20.0
+"""Log-odds of a candidate against none where every caption keeps one."""
+_ROWS = 1_000
+_DRAWN = pa.schema(
+    [
+        (UID, pa.string()),
+        (POSITION, pa.int32()),
+        ("candidate", pa.int32()),
+        ("op", pa.string()),
+        ("kind", pa.string()),
+        ("cell", pa.int64()),
+    ]
+)
+Cell = tuple[tuple[str, str], int]
+"""(sequence of operations, kind), and the cell of ``find_cells``."""
+
+
+def fit_all(uris: Sequence[str], num_captions: int, config: WritingConfig) -> dict[str, Tilting]:
+    """Return what is fitted to the candidates of some captions, by sequence of operations."""
+    limit = min(1.0, MOST_FITTED / max(num_captions, 1))
+    parts: dict[str, list[Pairs]] = defaultdict(list)
+    for sampled in map_files(_sample_pairs, uris, limit, label="fit"):
+        for op, pairs in sampled.items():
+            parts[op].append(pairs)
+    return {op: fit(join_pairs(found), _find_coverage(config)) for op, found in sorted(parts.items())}
+
+
+def _sample_pairs(uri: str, limit: float) -> dict[str, Pairs]:
+    parts = []
+    for table in read_groups(uri):
+        is_drawn = [draw_uid(uid, "fit") < limit for uid in table[UID].to_pylist()]
+        parts.append(table.filter(pa.array(is_drawn, pa.bool_())))
+    return list_pairs(pa.concat_tables(parts)) if parts else {}
+
+
+def _find_coverage(config: WritingConfig) -> float:
+    return _ALWAYS if config.refine == "draw" else config.coverage
+
+
+def draw_file(files: tuple[str, str], fitted_uri: str, config: WritingConfig) -> dict[Cell, int]:
+    """Draw at most one candidate of each caption and sequence; return how many each cell has.
+
+    ``files``: a file of candidates, and the file of those drawn, which is written.
+    """
+    uri, drawn_uri = files
+    fitted, coverage = read_tiltings(fitted_uri), _find_coverage(config)
+    drawn: list[tuple] = []
+    for group in read_groups(uri):
+        for start in range(0, len(group), _ROWS):
+            drawn += _draw_rows(group.slice(start, _ROWS), fitted, coverage, config.seed)
+    write_table(from_rows(drawn, _DRAWN), drawn_uri, _DRAWN)
+    return Counter(((op, kind), cell) for *_, op, kind, cell in drawn)
+
+
+def _draw_rows(table: pa.Table, fitted: Mapping[str, Tilting], coverage: float, seed: int) -> Iterator[tuple]:
+    uids, positions = (table[name].to_pylist() for name in (UID, POSITION))
+    for op, pairs in list_pairs(table).items():
+        if op not in fitted:
+            continue
+        one = fitted[op]
+        share_T = tilt(one.features(pairs), pairs.row_T, pairs.prior_T, coverage, one.weight_F)
+        uniform_N = np.array([draw_uid(uid, f"draw {seed} {op}") for uid in uids])
+        cell_T = find_cells(one.mean_gap(pairs), pairs.longer_T, one.grid, MOST_LONGER)
+        for place in np.flatnonzero(draw_one(share_T, pairs.row_T, uniform_N)):
+            row, candidate = int(pairs.row_T[place]), int(pairs.candidate_T[place])
+            key = blake2b(uids[row].encode(), digest_size=16).hexdigest()
+            yield key, positions[row], candidate, op, str(pairs.kind_T[place]), int(cell_T[place])
+
+
+def find_thresholds(counts: Mapping[Cell, int], uris: Sequence[str], seed: int) -> dict[Cell, Threshold]:
+    """Return which of the drawn stay in each cell that has more than its quota: exactly as many as that."""
+    wanted = quotas(dict(counts))
+    searches = {cell: KthSearch(wanted[cell]) for cell in sorted(counts) if wanted[cell] < counts[cell]}
+    while open_cells := {cell: search for cell, search in searches.items() if not search.done}:
+        histograms = {cell: np.zeros(NUM_BINS, np.int64) for cell in open_cells}
+        for counted in map_files(_count_cells, uris, open_cells, seed, label="even"):
+            for cell, (digits, numbers) in counted.items():
+                histograms[cell][digits] += numbers
+        for cell, search in open_cells.items():
+            search.advance(histograms[cell])
+    return {cell: search.threshold for cell, search in searches.items()}
+
+
+def _count_cells(
+    uri: str, searches: Mapping[Cell, KthSearch], seed: int
+) -> dict[Cell, tuple[np.ndarray, np.ndarray]]:
+    """Return one file's histogram of the next digit in each cell: the digits that occur, and how often."""
+    found = {}
+    for cell, place_K, uid_N2, score_N in _read_cells(uri, seed):
+        if cell in searches:
+            counted = count_digit(searches[cell], score_N[place_K], uid_N2[place_K])
+            digits = np.flatnonzero(counted)
+            found[cell] = digits, counted[digits]
+    return found
+
+
+def _read_cells(uri: str, seed: int) -> Iterator[tuple[Cell, np.ndarray, np.ndarray, np.ndarray]]:
+    """Yield each cell of a file of drawn candidates: its places, uids and scores of the whole file."""
+    table = read_columns(uri)
+    uid_N2 = parse_uids(table[UID])
+    score_N = random_scores(uid_N2, seed)
+    places: dict[Cell, list[int]] = defaultdict(list)
+    columns = (table[name].to_pylist() for name in ("op", "kind", "cell"))
+    for place, (op, kind, cell) in enumerate(zip(*columns, strict=True)):
+        places[(op, kind), cell].append(place)
+    for cell, found in places.items():
+        yield cell, np.array(found), uid_N2, score_N
+
+
+def load_refined(
+    files: tuple[str, str], thresholds: Mapping[Cell, Threshold], seed: int, block_rows: int
+) -> Iterator[pa.Table]:
+    """Yield a file's captions with the candidates that were drawn and stay."""
+    uri, drawn_uri = files
+    stays = _find_kept(drawn_uri, thresholds, seed)
+    for group in read_groups(uri):
+        for start in range(0, len(group), block_rows):
+            table = group.slice(start, block_rows)
+            columns = (table[name].to_pylist() for name in (POSITION, NEGATIVES))
+            kept = [
+                [one for place, one in enumerate(negatives) if (position, place) in stays]
+                for position, negatives in zip(*columns, strict=True)
+            ]
+            at = table.schema.get_field_index(NEGATIVES)
+            yield table.set_column(at, NEGATIVES, pa.array(kept, table.schema.field(at).type))
+
+
+def _find_kept(drawn_uri: str, thresholds: Mapping[Cell, Threshold], seed: int) -> set[tuple[int, int]]:
+    """Return (position, place) of the candidates that stay."""
+    table: Any = read_columns(drawn_uri)
+    is_kept_N = np.ones(len(table), bool)
+    for cell, place_K, uid_N2, score_N in _read_cells(drawn_uri, seed):
+        if cell in thresholds:
+            is_kept_N[place_K] = keep_mask(thresholds[cell], score_N[place_K], uid_N2[place_K])
+    rows = table.filter(pa.array(is_kept_N))
+    return set(zip(rows[POSITION].to_pylist(), rows["candidate"].to_pylist(), strict=True))
