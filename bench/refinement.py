@@ -1,21 +1,21 @@
-"""How far refinement takes negatives: coverage against what judges of text alone can tell.
+"""How far refinement takes negatives: coverage against what judges of text alone can report.
 
-    python -m bench.refinement [--candidates 16] [--coverage -2,0,2,4] [--judge-model FOLDER] [--all-captions]
+    python -m bench.refinement candidates FOLDER [--candidates 16] [--judge-model MODEL] [--set OPTION=VALUE]
+    python -m bench.refinement frontier FOLDER [--coverage -2,0,2,4] [--judges unigram,bigram] [--repeats 5]
 
-``raycomp negatives`` by rules on the captions of flickr8k_800 and cc_web_400 (RAYCOMP_SHARED), pooled, without
-ranking: unrefined (a random candidate of each operation, and the first), and refined at several values of
-``negatives.coverage``. The deciding judge took no part: it is trained on the pairs themselves (logistic
-regression on differences of words, pairs and triples of neighbours, and length), five folds by image. With
-``--held-out FOLDER`` another language model judges as well. Shares of pairs in which the judge takes the
-caption for the true one, with 95 % intervals over images. Last line one JSON object.
+``candidates``: ``raycomp negatives`` by rules, unranked, on the first captions of flickr8k_800 and cc_web_400
+(RAYCOMP_SHARED), pooled, with all candidates kept and judged. ``frontier``: pairs of each operation, chosen at
+random (unrefined) and by refinement with these judges at several values of ``negatives.coverage``. The
+deciding judge took no part in the refinement: it is trained on the chosen pairs themselves (logistic regression
+on differences of words, pairs and triples of neighbours, and length), five folds by image. A judge that is
+left out of ``--judges`` is held out. Shares of pairs in which a judge takes the caption for the true one, means
+over repeated draws, with the 95 % interval over images of the first. Last line one JSON object.
 """
 
 import argparse
 import hashlib
 import json
 import os
-import tempfile
-import time
 import zlib
 from pathlib import Path
 
@@ -27,9 +27,11 @@ import raycomp
 from raycomp.config import override_all
 from raycomp.core.intervals import find_share
 from raycomp.core.pair_judge import judge_pairs
-from raycomp.core.refine import sparse_rows
+from raycomp.core.refine import MOST_LONGER, draw_one, find_cells, keep_even, sparse_rows, tilt
 from raycomp.core.text_classifier import list_features
 from raycomp.negatives.config import NegativesConfig
+from raycomp.negatives.judges import GAPS
+from raycomp.negatives.tilting import Pairs, fit, list_pairs
 
 SOURCES = ("flickr8k_800", "cc_web_400")
 NUM_FOLDS = 5
@@ -37,107 +39,125 @@ COLUMNS = 1 << 18
 
 
 def main() -> None:
-    """Write negatives by each rule of choice; print a table of coverage and of what judges can tell."""
+    """Write candidates, or print a table of coverage and of what judges can report."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("step", choices=("candidates", "frontier"))
+    parser.add_argument("folder", type=Path)
     parser.add_argument("--candidates", type=int, default=16)
-    parser.add_argument("--coverage", default="-2,0,2,4")
     parser.add_argument("--judge-model")
-    parser.add_argument("--held-out")
-    parser.add_argument("--all-captions", action="store_true", help="all five of a Flickr photo")
-    parser.add_argument("--set", action="append", default=[], metavar="negatives.OPTION=VALUE")
+    parser.add_argument("--coverage", default="-2,0,2,4")
+    parser.add_argument("--judges", default="unigram,bigram")
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--set", action="append", default=[], metavar="OPTION=VALUE")
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        write_captions(folder / "captions.parquet", options.all_captions)
-        rows = [
-            row
-            for label, settings in list_settings(options)
-            for row in measure(label, settings, folder, options)
-        ]
-    print(json.dumps(rows))
+    write_candidates(options) if options.step == "candidates" else draw_frontier(options)
 
 
-def list_settings(options: argparse.Namespace) -> list[tuple[str, dict[str, str]]]:
-    """Return a label and the options of each way to choose."""
-    judge = "ngrams,model" if options.judge_model else "ngrams"
-    judged = {"negatives.judge": judge}
+def write_candidates(options: argparse.Namespace) -> None:
+    """Write every candidate of every caption, with its gaps."""
+    options.folder.mkdir(parents=True, exist_ok=True)
+    captions = options.folder / "captions.parquet"
+    write_captions(captions)
+    judge = {"negatives.judge": "ngrams"}
     if options.judge_model:
-        judged["negatives.judge_model"] = options.judge_model
-    found = [("first of each operation", judged)]
-    for coverage in options.coverage.split(","):
-        label = f"even, coverage {coverage}"
-        found.append((label, {**judged, "negatives.refine": "even", "negatives.coverage": coverage}))
-    return [*found, ("draw", {**judged, "negatives.refine": "draw"})]
+        judge = {"negatives.judge": "ngrams,model", "negatives.judge_model": options.judge_model}
+    settings = {
+        "input": str(captions),
+        "negatives.rank": "false",
+        "negatives.candidates": str(options.candidates),
+        "negatives.per_caption": str(3 * options.candidates),
+        "cluster.executor": "local",
+        **judge,
+        **dict(pair.split("=", 1) for pair in options.set),
+    }
+    raycomp.negatives(override_all(NegativesConfig(), settings), str(options.folder / "out"))
 
 
-def write_captions(target: Path, every: bool) -> None:
-    """Write the photos' captions with uid and image hash as Parquet: the first of each, or every one."""
+def write_captions(target: Path) -> None:
+    """Write the first caption of each photo with uid and image as Parquet."""
     shared, rows = Path(os.environ["RAYCOMP_SHARED"]) / "data", []
     for source in SOURCES:
         for line in (shared / source / "captions.jsonl").read_text().splitlines():
             row = json.loads(line)
             image = f"{source}/{row['image']}"
-            for i, caption in enumerate(row["captions"] if every else row["captions"][:1]):
-                rows.append((hashlib.md5(f"{image}#{i}".encode()).hexdigest(), caption, image))
-    names = ("uid", "caption", "image_sha256")
-    pq.write_table(pa.table(dict(zip(names, map(list, zip(*rows, strict=True)), strict=True))), target)
+            rows.append((hashlib.md5(image.encode()).hexdigest(), row["captions"][0], image))
+    columns = zip(("uid", "caption", "image_sha256"), map(list, zip(*rows, strict=True)), strict=True)
+    pq.write_table(pa.table(dict(columns)), target)
 
 
-def measure(label: str, settings: dict[str, str], folder: Path, options: argparse.Namespace) -> list[dict]:
-    """Run one choice; return a row for each operation and kind, and print them."""
-    common = {
-        "input": str(folder / "captions.parquet"),
-        "negatives.rank": "false",
-        "negatives.candidates": str(options.candidates),
-        "cluster.executor": "local",
-        **dict(pair.split("=", 1) for pair in options.set),
-    }
-    out, started = folder / label.replace(" ", "-"), time.time()
-    raycomp.negatives(override_all(NegativesConfig(), {**common, **settings}), str(out))
-    seconds = time.time() - started
-    images = dict(zip(*pq.read_table(folder / "captions.parquet", columns=["uid", "image_sha256"]).to_pydict().values(), strict=True))
-    table = pq.read_table(out / "negatives").to_pylist()
-    pairs = [
-        (row["caption"], one["text"], one["op"], one["kind"], images[row["uid"]], one)
-        for row in table
-        for one in first_of_each(row["negatives"])
-    ]
-    print(f"\n{label}: {len(pairs):,} pairs of {len(table):,} captions, {seconds:.0f} s")
-    found = []
-    for op in ("SWAP", "REPLACE", "ADD"):
-        own = [pair for pair in pairs if pair[2] == op]
-        if own:
-            found += report(label, op, own, len(table), options)
-    return found
-
-
-def first_of_each(negatives: list[dict]) -> list[dict]:
-    """Return the first negative of each operation."""
-    return list({one["op"]: one for one in reversed(negatives)}.values())
-
-
-def report(label: str, op: str, pairs: list[tuple], num_captions: int, options: argparse.Namespace) -> list[dict]:
-    """Return and print what each judge can tell of one operation's pairs, by kind."""
-    image_T = np.array([pair[4] for pair in pairs])
-    fold_T = np.array([zlib.crc32(image.encode()) % NUM_FOLDS for image in image_T])
-    feature_TF = sparse_rows([count_features(pair[0], pair[1]) for pair in pairs], COLUMNS)
-    margins = {"trained": judge_pairs(feature_TF, fold_T)}
-    for judge in ("unigram", "bigram", "language_model"):
-        if pairs[0][5][judge] is not None:
-            margins[judge] = np.array([pair[5][judge] for pair in pairs])
-    if options.held_out:
-        margins["held_out"] = judge_by_model(pairs, options.held_out)
-    kind_T = np.array([pair[3] for pair in pairs])
+def draw_frontier(options: argparse.Namespace) -> None:
+    """Print for each operation what judges report of pairs chosen at random, and refined."""
+    table = pq.read_table(options.folder / "out" / "negatives")
+    captions = table["caption"].to_pylist()
+    texts = [[one["text"] for one in negatives] for negatives in table["negatives"].to_pylist()]
+    choices = ["random", *(f"even {coverage}" for coverage in options.coverage.split(",")), "draw"]
     rows = []
-    for kind in ("all", *sorted(set(kind_T.tolist()))):
-        is_own_T = (kind_T == kind) | (kind == "all")
-        row = {"choice": label, "op": op, "kind": kind, "pairs": int(is_own_T.sum()), "coverage": round(float(is_own_T.sum()) / num_captions, 3)}
-        for judge, margin_T in margins.items():
-            right_T = (margin_T > 0) + (margin_T == 0) / 2
-            share = find_share(right_T[is_own_T].astype(float), image_T[is_own_T])
-            row[judge] = [round(float(v), 3) for v in share[:3]]
+    for op, pairs in list_pairs(table).items():
+        judged = mask_judges(pairs, options.judges.split(","))
+        words = [
+            count_features(captions[row], texts[row][place])
+            for row, place in zip(pairs.row_T, pairs.candidate_T, strict=True)
+        ]
+        for choice in choices:
+            drawn = [choose(judged, choice, seed, len(captions)) for seed in range(options.repeats)]
+            rows += report(op, choice, pairs, words, drawn, len(captions))
+    print(json.dumps(rows))
+
+
+def mask_judges(pairs: Pairs, judges: list[str]) -> Pairs:
+    """Return the pairs with the gaps of other judges set to 0: these take no part."""
+    gap_TJ = pairs.gap_TJ * np.array([name in judges for name in GAPS])
+    return pairs._replace(gap_TJ=gap_TJ)
+
+
+def choose(pairs: Pairs, choice: str, seed: int, num_captions: int) -> np.ndarray:
+    """Return the places of the chosen candidates, at most one of each caption."""
+    rng = np.random.default_rng(seed)
+    uniform_N2 = rng.random((num_captions, 2))
+    if choice == "random":
+        even_T = 1 / np.bincount(pairs.row_T)[pairs.row_T]
+        return np.flatnonzero(draw_one(even_T, pairs.row_T, uniform_N2[:, 0]))
+    coverage = 20.0 if choice == "draw" else float(choice.split()[1])
+    fitted = fit(pairs, coverage)
+    share_T = tilt(fitted.features(pairs), pairs.row_T, pairs.prior_T, coverage, fitted.weight_F)
+    place_K = np.flatnonzero(draw_one(share_T, pairs.row_T, uniform_N2[:, 0]))
+    if choice == "draw":
+        return place_K
+    cell_T = find_cells(fitted.mean_gap(pairs), pairs.longer_T, fitted.grid, MOST_LONGER)
+    _, kind_T = np.unique(pairs.kind_T, return_inverse=True)
+    return place_K[keep_even(kind_T[place_K], cell_T[place_K], uniform_N2[pairs.row_T[place_K], 1])]
+
+
+def report(
+    op: str, choice: str, pairs: Pairs, words: list[dict], drawn: list[np.ndarray], num_captions: int
+) -> list[dict]:
+    """Return and print what each judge reports of one operation's pairs, all kinds and each."""
+    rows = []
+    kinds = ["all", *sorted(set(pairs.kind_T.tolist()))]
+    found: dict[tuple[str, str], list[list[float]]] = {}
+    for place_K in drawn:
+        row_K, kind_K = pairs.row_T[place_K], pairs.kind_T[place_K]
+        feature_KF = sparse_rows([words[place] for place in place_K], COLUMNS)
+        fold_K = np.array([zlib.crc32(str(row).encode()) % NUM_FOLDS for row in row_K])
+        margins = {"trained": judge_pairs(feature_KF, fold_K)}
+        margins |= {name: pairs.gap_TJ[place_K, j] for j, name in enumerate(GAPS)}
+        for kind in kinds:
+            is_own_K = (kind_K == kind) | (kind == "all")
+            found.setdefault((kind, "coverage"), []).append([is_own_K.sum() / num_captions])
+            for judge, margin_K in margins.items():
+                right_K = ((margin_K > 0) + (margin_K == 0) / 2)[is_own_K]
+                share = find_share(right_K, row_K[is_own_K])
+                found.setdefault((kind, judge), []).append(list(share[:3]))
+    for kind in kinds:
+        row = {"op": op, "kind": kind, "choice": choice}
+        for name in ("coverage", "trained", *GAPS):
+            first = found[kind, name][0]
+            mean = float(np.mean([values[0] for values in found[kind, name]]))
+            row[name] = round(mean, 3)
+            if len(first) == 3:
+                row |= {f"{name}_low": round(float(first[1]), 3), f"{name}_high": round(float(first[2]), 3)}
         rows.append(row)
-        print(row)
+        print(row, flush=True)
     return rows
 
 
@@ -149,18 +169,6 @@ def count_features(caption: str, negative: str) -> dict[int, float]:
             column = zlib.crc32(feature.encode()) % COLUMNS
             found[column] = found.get(column, 0) + sign
     return {column: value for column, value in found.items() if value}
-
-
-def judge_by_model(pairs: list[tuple], folder: str) -> np.ndarray:
-    """Return the log-likelihood of each caption minus that of its negative, by another language model."""
-    import torch
-
-    from raycomp.models.language_model import LanguageModel
-
-    model = LanguageModel(folder, "--held-out", torch.device("cpu"))
-    texts = sorted({text for pair in pairs for text in pair[:2]})
-    found = dict(zip(texts, model.find_likelihoods(texts), strict=True))
-    return np.array([found[pair[0]] - found[pair[1]] for pair in pairs])
 
 
 if __name__ == "__main__":
