@@ -4,12 +4,13 @@
     python -m bench.refinement frontier FOLDER [--coverage -2,0,2,4] [--judges unigram,bigram] [--repeats 5]
 
 ``candidates``: ``raycomp negatives`` by rules, unranked, on the first captions of flickr8k_800 and cc_web_400
-(RAYCOMP_SHARED), pooled, with all candidates kept and judged. ``frontier``: pairs of each operation, chosen at
-random (unrefined) and by refinement with these judges at several values of ``negatives.coverage``. The
-deciding judge took no part in the refinement: it is trained on the chosen pairs themselves (logistic regression
-on differences of words, pairs and triples of neighbours, and length), five folds by image. A judge that is
-left out of ``--judges`` is held out. Shares of pairs in which a judge takes the caption for the true one, means
-over repeated draws, with the 95 % interval over images of the first. Last line one JSON object.
+(RAYCOMP_SHARED), pooled, with all candidates kept and judged. ``frontier``: pairs of each operation, chosen
+at random (unrefined) and by refinement with these judges at several values of ``negatives.coverage``. The
+deciding judge took no part in the refinement: it is trained on the chosen pairs themselves (logistic
+regression on differences of words, pairs and triples of neighbours, and length), five folds by image. A
+judge that is left out of ``--judges`` is held out. Shares of pairs in which a judge takes the caption for the
+true one, means over repeated draws, with the 95 % interval over images of the first. Last line one JSON
+object.
 """
 
 import argparse
@@ -17,6 +18,7 @@ import hashlib
 import json
 import os
 import zlib
+from math import inf
 from pathlib import Path
 
 import numpy as np
@@ -27,7 +29,7 @@ import raycomp
 from raycomp.config import override_all
 from raycomp.core.intervals import find_share
 from raycomp.core.pair_judge import judge_pairs
-from raycomp.core.refine import MOST_LONGER, draw_one, find_cells, keep_even, sparse_rows, tilt
+from raycomp.core.refine import MOST_LONGER, balance, draw_one, find_bins, sparse_rows, tilt
 from raycomp.core.text_classifier import list_features
 from raycomp.negatives.config import NegativesConfig
 from raycomp.negatives.judges import GAPS
@@ -90,7 +92,7 @@ def draw_frontier(options: argparse.Namespace) -> None:
     table = pq.read_table(options.folder / "out" / "negatives")
     captions = table["caption"].to_pylist()
     texts = [[one["text"] for one in negatives] for negatives in table["negatives"].to_pylist()]
-    choices = ["random", *(f"even {coverage}" for coverage in options.coverage.split(",")), "draw"]
+    choices = ["random", *(f"balance {coverage}" for coverage in options.coverage.split(",")), "draw"]
     rows = []
     for op, pairs in list_pairs(table).items():
         judged = mask_judges(pairs, options.judges.split(","))
@@ -115,17 +117,17 @@ def choose(pairs: Pairs, choice: str, seed: int, num_captions: int) -> np.ndarra
     rng = np.random.default_rng(seed)
     uniform_N2 = rng.random((num_captions, 2))
     if choice == "random":
-        even_T = 1 / np.bincount(pairs.row_T)[pairs.row_T]
-        return np.flatnonzero(draw_one(even_T, pairs.row_T, uniform_N2[:, 0]))
-    coverage = 20.0 if choice == "draw" else float(choice.split()[1])
+        equal_T = 1 / np.bincount(pairs.row_T)[pairs.row_T]
+        return np.flatnonzero(draw_one(equal_T, pairs.row_T, uniform_N2[:, 0]))
+    coverage = inf if choice == "draw" else float(choice.split()[1])
     fitted = fit(pairs, coverage)
     share_T = tilt(fitted.features(pairs), pairs.row_T, pairs.prior_T, coverage, fitted.weight_F)
     place_K = np.flatnonzero(draw_one(share_T, pairs.row_T, uniform_N2[:, 0]))
     if choice == "draw":
         return place_K
-    cell_T = find_cells(fitted.mean_gap(pairs), pairs.longer_T, fitted.grid, MOST_LONGER)
+    bin_T = find_bins(fitted.mean_gap(pairs), pairs.longer_T, fitted.grid, MOST_LONGER)
     _, kind_T = np.unique(pairs.kind_T, return_inverse=True)
-    return place_K[keep_even(kind_T[place_K], cell_T[place_K], uniform_N2[pairs.row_T[place_K], 1])]
+    return place_K[balance(kind_T[place_K], bin_T[place_K], uniform_N2[pairs.row_T[place_K], 1])]
 
 
 def report(

@@ -116,7 +116,7 @@ def _describe(stats: dict[str, Stats], tally: Tally) -> dict[str, Any]:
         "negatives": dict(sorted(tally.negatives.items())),
         "captions_with": dict(sorted(tally.captions.items())),
         "rejected": dict(rejected.most_common()),
-        "blind": describe_gaps(tally.gaps),
+        "text_only": describe_gaps(tally.gaps),
         "phases": describe_phases(stats),
         "stages": describe_stages(stats),
     }

@@ -12,7 +12,7 @@ from raycomp.words import OPERATIONS
 ENGINES = ("rules", "vllm", "http")
 PROMPTS = ("full", "short")
 JUDGES = ("ngrams", "model")
-REFINEMENTS = ("none", "even", "draw")
+REFINEMENTS = ("none", "balance", "draw")
 
 
 @dataclass(frozen=True)
@@ -39,12 +39,12 @@ class WritingConfig:
     judge_model: str | None = None
     """The folder of the judge model, a causal language model with safetensors; it runs on CPUs."""
     refine: str = "none"
-    """even: keep negatives that the judges cannot tell from their captions: for each operation and kind, as
-    many are likelier than their caption as less likely. draw: every caption keeps one of each operation,
-    drawn so that the judges tell as little as possible. Both keep at most one of each sequence."""
+    """balance: keep negatives that the judges cannot distinguish from their captions: for each operation and
+    kind, as many are likelier than their caption as less likely. draw: every caption keeps one of each
+    operation, drawn so that the judges find as few as possible. Both keep at most one of each sequence."""
     coverage: float = 2.0
-    """refine=even: log-odds of a negative against none, -20 to 20. A larger value keeps more captions at
-    first; the judges then tell more of what is drawn, and more is cut to make it even."""
+    """refine=balance: log-odds of a negative against none, -20 to 20. A larger value draws negatives for more
+    captions; the judges then find more of them, and more are cut to balance the rest."""
     add_similarity: float | None = None
     """Minimum cos(g(base), g(augmented)) of an ADD, -1 to 1; none = any. With several calls each ADD is
     compared with its own input, the output of the calls before, and each must reach the minimum."""

@@ -191,7 +191,7 @@ def _mean(tally: Tally, op: str) -> float | None:
 
 
 def _report_gaps(tally: Tally) -> Table:
-    """Return what text-only judges tell: 50 % where caption and negative cannot be told without the photo."""
+    """Return how often text-only judges find the caption; 50 % is chance."""
     rows = []
     for one in describe_gaps(tally.gaps):
         right, equal, wrong = (one[name] for name in ("caption_likelier", "equal", "negative_likelier"))
@@ -202,12 +202,12 @@ def _report_gaps(tally: Tally) -> Table:
         rows.append((one["op"], one["kind"], one["judge"].replace("_", " "), total, said, Numeral(interval)))
     note = (
         "Share of negatives that are less likely than their caption, by a judge that reads the texts only; "
-        "equal ones count half. 50 % means that this judge cannot tell the two. Judges that took part in the "
+        "equal ones count half. 50 % is chance. Judges that took part in the "
         "refinement are near 50 % by construction: another judge, or one trained on these negatives, may "
-        "tell more."
+        "find more."
     )
     columns = ("Operations", "kind", "judge", "negatives", "caption likelier", "95 % interval")
-    return Table("Told without the photo", columns, rows, note)
+    return Table("Captions found without the photo", columns, rows, note)
 
 
 def _report_statuses(tally: Tally) -> Table:

@@ -1,19 +1,20 @@
-"""Choose among all candidates of a corpus those that a judge of text alone cannot tell (``core.refine``).
+"""Choose among all candidates of a corpus those that text-only judges cannot distinguish (``core.refine``).
 
 For every sequence of operations: the tilting is fitted to the candidates of some captions, at most one
-candidate of every caption is drawn, and of each cell of kind, gap and length as many are kept as of the
-mirrored cell. The corpus is read file by file; what is kept of a cell is found as a gate finds its rows.
+candidate of every caption is drawn, and of each bin of kind, gap and length as many are kept as of the
+mirrored bin. The corpus is read file by file; what is kept of a bin is found as a gate finds its rows.
 """
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from hashlib import blake2b
+from math import inf
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from raycomp.core.refine import MOST_LONGER, draw_one, find_cells, quotas, tilt
+from raycomp.core.refine import MOST_LONGER, draw_one, find_bins, quotas, tilt
 from raycomp.core.selection import (
     NUM_BINS,
     KthSearch,
@@ -33,8 +34,6 @@ from raycomp.words import NEGATIVES, POSITION, UID
 
 MOST_FITTED = 20_000
 """Captions that the tilting is fitted to, about; of more, some are drawn by their uids."""
-_ALWAYS = 20.0
-"""Log-odds of a candidate against none where every caption keeps one."""
 _ROWS = 1_000
 _DRAWN = pa.schema(
     [
@@ -43,11 +42,11 @@ _DRAWN = pa.schema(
         ("candidate", pa.int32()),
         ("op", pa.string()),
         ("kind", pa.string()),
-        ("cell", pa.int64()),
+        ("bin", pa.int64()),
     ]
 )
-Cell = tuple[tuple[str, str], int]
-"""(sequence of operations, kind), and the cell of ``find_cells``."""
+Bin = tuple[tuple[str, str], int]
+"""(sequence of operations, kind), and the bin of ``find_bins``."""
 
 
 def fit_all(uris: Sequence[str], num_captions: int, config: WritingConfig) -> dict[str, Tilting]:
@@ -69,11 +68,11 @@ def _sample_pairs(uri: str, limit: float) -> dict[str, Pairs]:
 
 
 def _find_coverage(config: WritingConfig) -> float:
-    return _ALWAYS if config.refine == "draw" else config.coverage
+    return inf if config.refine == "draw" else config.coverage
 
 
-def draw_file(files: tuple[str, str], fitted_uri: str, config: WritingConfig) -> dict[Cell, int]:
-    """Draw at most one candidate of each caption and sequence; return how many each cell has.
+def draw_file(files: tuple[str, str], fitted_uri: str, config: WritingConfig) -> dict[Bin, int]:
+    """Draw at most one candidate of each caption and sequence; return how many each bin has.
 
     ``files``: a file of candidates, and the file of those drawn, which is written.
     """
@@ -84,7 +83,7 @@ def draw_file(files: tuple[str, str], fitted_uri: str, config: WritingConfig) ->
         for start in range(0, len(group), _ROWS):
             drawn += _draw_rows(group.slice(start, _ROWS), fitted, coverage, config.seed)
     write_table(from_rows(drawn, _DRAWN), drawn_uri, _DRAWN)
-    return Counter(((op, kind), cell) for *_, op, kind, cell in drawn)
+    return Counter(((op, kind), bin) for *_, op, kind, bin in drawn)
 
 
 def _draw_rows(table: pa.Table, fitted: Mapping[str, Tilting], coverage: float, seed: int) -> Iterator[tuple]:
@@ -95,55 +94,55 @@ def _draw_rows(table: pa.Table, fitted: Mapping[str, Tilting], coverage: float, 
         one = fitted[op]
         share_T = tilt(one.features(pairs), pairs.row_T, pairs.prior_T, coverage, one.weight_F)
         uniform_N = np.array([draw_uid(uid, f"draw {seed} {op}") for uid in uids])
-        cell_T = find_cells(one.mean_gap(pairs), pairs.longer_T, one.grid, MOST_LONGER)
+        bin_T = find_bins(one.mean_gap(pairs), pairs.longer_T, one.grid, MOST_LONGER)
         for place in np.flatnonzero(draw_one(share_T, pairs.row_T, uniform_N)):
             row, candidate = int(pairs.row_T[place]), int(pairs.candidate_T[place])
             key = blake2b(uids[row].encode(), digest_size=16).hexdigest()
-            yield key, positions[row], candidate, op, str(pairs.kind_T[place]), int(cell_T[place])
+            yield key, positions[row], candidate, op, str(pairs.kind_T[place]), int(bin_T[place])
 
 
-def find_thresholds(counts: Mapping[Cell, int], uris: Sequence[str], seed: int) -> dict[Cell, Threshold]:
-    """Return which of the drawn stay in each cell that has more than its quota: exactly as many as that."""
+def find_thresholds(counts: Mapping[Bin, int], uris: Sequence[str], seed: int) -> dict[Bin, Threshold]:
+    """Return which of the drawn stay in each bin that has more than its quota: exactly as many as that."""
     wanted = quotas(dict(counts))
-    searches = {cell: KthSearch(wanted[cell]) for cell in sorted(counts) if wanted[cell] < counts[cell]}
-    while open_cells := {cell: search for cell, search in searches.items() if not search.done}:
-        histograms = {cell: np.zeros(NUM_BINS, np.int64) for cell in open_cells}
-        for counted in map_files(_count_cells, uris, open_cells, seed, label="even"):
-            for cell, (digits, numbers) in counted.items():
-                histograms[cell][digits] += numbers
-        for cell, search in open_cells.items():
-            search.advance(histograms[cell])
-    return {cell: search.threshold for cell, search in searches.items()}
+    searches = {bin: KthSearch(wanted[bin]) for bin in sorted(counts) if wanted[bin] < counts[bin]}
+    while open_bins := {bin: search for bin, search in searches.items() if not search.done}:
+        histograms = {bin: np.zeros(NUM_BINS, np.int64) for bin in open_bins}
+        for counted in map_files(_count_bins, uris, open_bins, seed, label="balance"):
+            for bin, (digits, numbers) in counted.items():
+                histograms[bin][digits] += numbers
+        for bin, search in open_bins.items():
+            search.advance(histograms[bin])
+    return {bin: search.threshold for bin, search in searches.items()}
 
 
-def _count_cells(
-    uri: str, searches: Mapping[Cell, KthSearch], seed: int
-) -> dict[Cell, tuple[np.ndarray, np.ndarray]]:
-    """Return one file's histogram of the next digit in each cell: the digits that occur, and how often."""
+def _count_bins(
+    uri: str, searches: Mapping[Bin, KthSearch], seed: int
+) -> dict[Bin, tuple[np.ndarray, np.ndarray]]:
+    """Return one file's histogram of the next digit in each bin: the digits that occur, and how often."""
     found = {}
-    for cell, place_K, uid_N2, score_N in _read_cells(uri, seed):
-        if cell in searches:
-            counted = count_digit(searches[cell], score_N[place_K], uid_N2[place_K])
+    for bin, place_K, uid_N2, score_N in _read_bins(uri, seed):
+        if bin in searches:
+            counted = count_digit(searches[bin], score_N[place_K], uid_N2[place_K])
             digits = np.flatnonzero(counted)
-            found[cell] = digits, counted[digits]
+            found[bin] = digits, counted[digits]
     return found
 
 
-def _read_cells(uri: str, seed: int) -> Iterator[tuple[Cell, np.ndarray, np.ndarray, np.ndarray]]:
-    """Yield each cell of a file of drawn candidates: its places, uids and scores of the whole file."""
+def _read_bins(uri: str, seed: int) -> Iterator[tuple[Bin, np.ndarray, np.ndarray, np.ndarray]]:
+    """Yield each bin of a file of drawn candidates: its places, uids and scores of the whole file."""
     table = read_columns(uri)
     uid_N2 = parse_uids(table[UID])
     score_N = random_scores(uid_N2, seed)
-    places: dict[Cell, list[int]] = defaultdict(list)
-    columns = (table[name].to_pylist() for name in ("op", "kind", "cell"))
-    for place, (op, kind, cell) in enumerate(zip(*columns, strict=True)):
-        places[(op, kind), cell].append(place)
-    for cell, found in places.items():
-        yield cell, np.array(found), uid_N2, score_N
+    places: dict[Bin, list[int]] = defaultdict(list)
+    columns = (table[name].to_pylist() for name in ("op", "kind", "bin"))
+    for place, (op, kind, bin) in enumerate(zip(*columns, strict=True)):
+        places[(op, kind), bin].append(place)
+    for bin, found in places.items():
+        yield bin, np.array(found), uid_N2, score_N
 
 
 def load_refined(
-    files: tuple[str, str], thresholds: Mapping[Cell, Threshold], seed: int, block_rows: int
+    files: tuple[str, str], thresholds: Mapping[Bin, Threshold], seed: int, block_rows: int
 ) -> Iterator[pa.Table]:
     """Yield a file's captions with the candidates that were drawn and stay."""
     uri, drawn_uri = files
@@ -160,12 +159,12 @@ def load_refined(
             yield table.set_column(at, NEGATIVES, pa.array(kept, table.schema.field(at).type))
 
 
-def _find_kept(drawn_uri: str, thresholds: Mapping[Cell, Threshold], seed: int) -> set[tuple[int, int]]:
+def _find_kept(drawn_uri: str, thresholds: Mapping[Bin, Threshold], seed: int) -> set[tuple[int, int]]:
     """Return (position, place) of the candidates that stay."""
     table: Any = read_columns(drawn_uri)
     is_kept_N = np.ones(len(table), bool)
-    for cell, place_K, uid_N2, score_N in _read_cells(drawn_uri, seed):
-        if cell in thresholds:
-            is_kept_N[place_K] = keep_mask(thresholds[cell], score_N[place_K], uid_N2[place_K])
+    for bin, place_K, uid_N2, score_N in _read_bins(drawn_uri, seed):
+        if bin in thresholds:
+            is_kept_N[place_K] = keep_mask(thresholds[bin], score_N[place_K], uid_N2[place_K])
     rows = table.filter(pa.array(is_kept_N))
     return set(zip(rows[POSITION].to_pylist(), rows["candidate"].to_pylist(), strict=True))

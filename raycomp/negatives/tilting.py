@@ -30,7 +30,7 @@ from raycomp.words import CAPTION, NEGATIVES
 NUM_COLUMNS = 1 << 18
 """Columns that differences of words are hashed into."""
 _HARDNESS = 10.0
-"""Log-odds of a candidate for a similarity larger by 1: among candidates that no judge tells apart the harder
+"""Log-odds of a candidate for a similarity larger by 1: of candidates that no judge distinguishes the harder
 ones are preferred."""
 _FITTED = pa.schema(
     [("op", pa.string()), ("name", pa.string()), ("place", pa.int64()), ("value", pa.float64())]
@@ -109,7 +109,7 @@ def join_pairs(parts: Sequence[Pairs]) -> Pairs:
 
 
 def fit(pairs: Pairs, coverage: float) -> Tilting:
-    """Return the tilting that makes the pairs' features even."""
+    """Return the tilting that balances the pairs' features."""
     scale_J = np.sqrt(np.square(pairs.gap_TJ).mean(axis=0))
     edges = [find_edges(gap_T) for gap_T in pairs.gap_TJ.T]
     fitted = Tilting(

@@ -16,7 +16,7 @@ from raycomp.negatives.captions import CaptionFile, load_captions
 from raycomp.negatives.config import NegativesConfig, WritingConfig
 from raycomp.negatives.engines import write_by_replies, write_by_rules
 from raycomp.negatives.judges import NGRAMS, load_ngrams, write_ngrams
-from raycomp.negatives.refine import Cell, draw_file, find_thresholds, fit_all, load_refined
+from raycomp.negatives.refine import Bin, draw_file, find_thresholds, fit_all, load_refined
 from raycomp.negatives.replies import read_replies
 from raycomp.negatives.tilting import write_tiltings
 from raycomp.negatives.write import choose_negatives, drop_far
@@ -91,17 +91,17 @@ def write_all(writing: Writing, totals: dict[int, int]) -> dict[str, Stats]:
 
 
 def refine_files(writing: Writing, candidates: str, num_captions: int) -> Callable[..., Iterator[pa.Table]]:
-    """Fit, draw and make even; return the function that loads a file's captions with what stays."""
+    """Fit, draw and balance; return the function that loads a file's captions with what stays."""
     config = writing.config.negatives
     names = [f"{source.ordinal:05d}.parquet" for source in writing.sources]
     files = [(join_uri(candidates, name), join_uri(writing.work.at("drawn"), name)) for name in names]
     fitted_uri = writing.out.at("judges", "tilting.parquet")
     write_tiltings(fit_all([uri for uri, _ in files], num_captions, config), fitted_uri)
-    counts: Counter[Cell] = Counter()
+    counts: Counter[Bin] = Counter()
     for counted in map_files(draw_file, files, fitted_uri, config, label="draw"):
         counts.update(counted)
     drawn = [uri for _, uri in files]
-    thresholds = find_thresholds(counts, drawn, config.seed) if config.refine == "even" else {}
+    thresholds = find_thresholds(counts, drawn, config.seed) if config.refine == "balance" else {}
     places = {source.ordinal: both for source, both in zip(writing.sources, files, strict=True)}
     return partial(_load_refined, places=places, thresholds=thresholds, seed=config.seed)
 

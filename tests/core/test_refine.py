@@ -1,15 +1,15 @@
-"""Refinement of negatives: convexity's derivative by differences, sums of 0, draws, mirrored cells."""
+"""Refinement of negatives: convexity's derivative by differences, sums of 0, draws, mirrored bins."""
 
 import numpy as np
 import pytest
 from scipy.sparse import csr_array
 
 from raycomp.core.refine import (
+    balance,
     draw_one,
-    find_cells,
+    find_bins,
     find_edges,
     fit_tilting,
-    keep_even,
     quotas,
     refine,
     spread_gaps,
@@ -50,7 +50,7 @@ def test_large_logits_do_not_overflow():
     np.testing.assert_array_equal(share_T, [1.0, 0.0])
 
 
-def test_an_even_set_is_left_as_it_is():
+def test_a_balanced_set_is_left_as_it_is():
     feature = np.array([[1.0], [-1.0]] * 50)
     weight_F = fit_tilting(csr_array(feature), np.repeat(np.arange(50), 2), np.zeros(100), 3.0)
     np.testing.assert_allclose(weight_F, 0, atol=1e-9)
@@ -77,24 +77,24 @@ def test_exchanging_caption_and_negative_mirrors_the_cell():
     rng = np.random.default_rng(1)
     gap_T, longer_T = np.append(rng.normal(size=200), 0), np.append(rng.integers(-6, 7, 200), 0)
     edge_B = find_edges(gap_T)
-    cell_T = find_cells(gap_T, longer_T, edge_B, 3)
-    np.testing.assert_array_equal(find_cells(-gap_T, -longer_T, edge_B, 3), -cell_T)
-    assert cell_T[-1] == 0
+    bin_T = find_bins(gap_T, longer_T, edge_B, 3)
+    np.testing.assert_array_equal(find_bins(-gap_T, -longer_T, edge_B, 3), -bin_T)
+    assert bin_T[-1] == 0
     whole = {(abs(g), min(abs(n), 3)) for g, n in zip(np.digitize(gap_T, edge_B), longer_T, strict=True)}
-    assert len(np.unique(cell_T)) >= len(whole)
+    assert len(np.unique(bin_T)) >= len(whole)
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_mirrored_cells_hold_equally_many(seed):
     rng = np.random.default_rng(seed)
-    group_T, cell_T = rng.integers(0, 3, 400), rng.integers(-4, 5, 400)
+    group_T, bin_T = rng.integers(0, 3, 400), rng.integers(-4, 5, 400)
     order_T = rng.permutation(400).astype(float)
-    kept_T = keep_even(group_T, cell_T, order_T)
+    kept_T = balance(group_T, bin_T, order_T)
     for group in range(3):
-        for cell in range(-4, 5):
-            mine = (group_T == group) & (cell_T == cell)
-            other = (group_T == group) & (cell_T == -cell)
-            assert kept_T[mine].sum() == (min(mine.sum(), other.sum()) if cell else mine.sum())
+        for bin in range(-4, 5):
+            mine = (group_T == group) & (bin_T == bin)
+            other = (group_T == group) & (bin_T == -bin)
+            assert kept_T[mine].sum() == (min(mine.sum(), other.sum()) if bin else mine.sum())
             if 0 < kept_T[mine].sum() < mine.sum():
                 assert order_T[mine & kept_T].max() < order_T[mine & ~kept_T].min()
 
