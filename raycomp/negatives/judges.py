@@ -8,6 +8,7 @@ cross-fitted by image: the captions of an image are judged by counts of other im
 from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import lru_cache
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -100,7 +101,7 @@ def load_ngrams(uri: str) -> NgramJudge:
     return NgramJudge(uri)
 
 
-def judge_by_model(table: pa.Table, find_likelihoods: Callable[[Sequence[str]], Sequence[float]]) -> pa.Table:
+def judge_by_model(table: pa.Table, find_likelihoods: Callable[[Sequence[str]], Any]) -> pa.Table:
     """Set ``language_model`` of every negative. The texts of a caption are judged together, and alone: a
     score does not depend on the other rows."""
     gaps: list[float | None] = []

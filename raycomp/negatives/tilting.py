@@ -84,7 +84,7 @@ def list_pairs(table: pa.Table) -> dict[str, Pairs]:
         for place, one in enumerate(negatives):
             gaps = [one[name] or 0.0 for name in GAPS]
             longer = count_words(caption) - count_words(one["text"])
-            text = {}
+            text: dict[int, float] = {}
             for name, count in list_differences(caption, one["text"]):
                 column = zlib.crc32(name.encode()) % NUM_COLUMNS
                 text[column] = text.get(column, 0) + count
@@ -103,9 +103,9 @@ def _to_pairs(rows: Sequence[tuple]) -> Pairs:
 def join_pairs(parts: Sequence[Pairs]) -> Pairs:
     """Return the pairs of several tables, whose rows are numbered in order."""
     firsts = np.cumsum([0, *(int(part.row_T[-1]) + 1 for part in parts)])
-    rows = [part.row_T + first for part, first in zip(parts, firsts[:-1], strict=True)]
-    others = [np.concatenate(arrays) for arrays in zip(*(part[1:-1] for part in parts), strict=True)]
-    return Pairs(np.concatenate(rows), *others, stack_rows([part.text_TF for part in parts]))
+    moved = [part._replace(row_T=part.row_T + first) for part, first in zip(parts, firsts[:-1], strict=True)]
+    *columns, texts = zip(*moved, strict=True)
+    return Pairs(*map(np.concatenate, columns), stack_rows(texts))
 
 
 def fit(pairs: Pairs, coverage: float) -> Tilting:

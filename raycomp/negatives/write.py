@@ -176,8 +176,8 @@ def drop_far(table: pa.Table, config: WritingConfig) -> pa.Table:
     if config.add_similarity is None:
         return table
     near, faults = [], []
-    columns = (table[name].to_pylist() for name in (NEGATIVES, FAULTS, ADD_SIMILARITY))
-    for rows, reasons, similarities in zip(*columns, strict=True):
+    lists = (table[name].to_pylist() for name in (NEGATIVES, FAULTS, ADD_SIMILARITY))
+    for rows, reasons, similarities in zip(*lists, strict=True):
         is_near = [one is None or one >= config.add_similarity for one in similarities]
         near.append([row for row, stays in zip(rows, is_near, strict=True) if stays])
         faults.append([*reasons, *[f"{ADD}: {LOW_SIMILARITY}"] * (len(rows) - len(near[-1]))])
