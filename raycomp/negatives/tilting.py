@@ -105,7 +105,7 @@ def join_pairs(parts: Sequence[Pairs]) -> Pairs:
     firsts = np.cumsum([0, *(int(part.row_T[-1]) + 1 for part in parts)])
     moved = [part._replace(row_T=part.row_T + first) for part, first in zip(parts, firsts[:-1], strict=True)]
     *columns, texts = zip(*moved, strict=True)
-    return Pairs(*map(np.concatenate, columns), stack_rows(texts))
+    return Pairs._make([*map(np.concatenate, columns), stack_rows(texts)])
 
 
 def fit(pairs: Pairs, coverage: float) -> Tilting:
