@@ -20,6 +20,7 @@ import os
 import zlib
 from math import inf
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -28,16 +29,14 @@ import pyarrow.parquet as pq
 import raycomp
 from raycomp.config import override_all
 from raycomp.core.intervals import find_share
-from raycomp.core.pair_judge import judge_pairs
-from raycomp.core.refine import MOST_LONGER, balance, draw_one, find_bins, sparse_rows, tilt
-from raycomp.core.text_classifier import list_features
+from raycomp.core.pair_judge import judge_pairs, list_text_features
+from raycomp.core.refine import MOST_LONGER, balance, draw_one, find_bins, tilt
 from raycomp.negatives.config import NegativesConfig
 from raycomp.negatives.judges import GAPS
 from raycomp.negatives.tilting import Pairs, fit, list_pairs
 
 SOURCES = ("flickr8k_800", "cc_web_400")
 NUM_FOLDS = 5
-COLUMNS = 1 << 18
 
 
 def main() -> None:
@@ -96,10 +95,8 @@ def draw_frontier(options: argparse.Namespace) -> None:
     rows = []
     for op, pairs in list_pairs(table).items():
         judged = mask_judges(pairs, options.judges.split(","))
-        words = [
-            count_features(captions[row], texts[row][place])
-            for row, place in zip(pairs.row_T, pairs.candidate_T, strict=True)
-        ]
+        places = zip(pairs.row_T, pairs.candidate_T, strict=True)
+        words = list_text_features([(captions[row], texts[row][place]) for row, place in places])
         for choice in choices:
             drawn = [choose(judged, choice, seed, len(captions)) for seed in range(options.repeats)]
             rows += report(op, choice, pairs, words, drawn, len(captions))
@@ -131,7 +128,7 @@ def choose(pairs: Pairs, choice: str, seed: int, num_captions: int) -> np.ndarra
 
 
 def report(
-    op: str, choice: str, pairs: Pairs, words: list[dict], drawn: list[np.ndarray], num_captions: int
+    op: str, choice: str, pairs: Pairs, words: Any, drawn: list[np.ndarray], num_captions: int
 ) -> list[dict]:
     """Return and print what each judge reports of one operation's pairs, all kinds and each."""
     rows = []
@@ -139,9 +136,8 @@ def report(
     found: dict[tuple[str, str], list[list[float]]] = {}
     for place_K in drawn:
         row_K, kind_K = pairs.row_T[place_K], pairs.kind_T[place_K]
-        feature_KF = sparse_rows([words[place] for place in place_K], COLUMNS)
         fold_K = np.array([zlib.crc32(str(row).encode()) % NUM_FOLDS for row in row_K])
-        margins = {"trained": judge_pairs(feature_KF, fold_K)}
+        margins = {"trained": judge_pairs(words[place_K], fold_K)}
         margins |= {name: pairs.gap_TJ[place_K, j] for j, name in enumerate(GAPS)}
         for kind in kinds:
             is_own_K = (kind_K == kind) | (kind == "all")
@@ -161,16 +157,6 @@ def report(
         rows.append(row)
         print(row, flush=True)
     return rows
-
-
-def count_features(caption: str, negative: str) -> dict[int, float]:
-    """Return the differences of two texts by hashed feature."""
-    found: dict[int, float] = {}
-    for text, sign in ((caption, 1), (negative, -1)):
-        for feature in list_features(text):
-            column = zlib.crc32(feature.encode()) % COLUMNS
-            found[column] = found.get(column, 0) + sign
-    return {column: value for column, value in found.items() if value}
 
 
 if __name__ == "__main__":

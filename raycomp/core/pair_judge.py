@@ -6,13 +6,32 @@ two exchanges the answer. Each pair is judged by a fit to the other folds; pairs
 Letters: T pairs, F features.
 """
 
+import zlib
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
+from raycomp.core.refine import sparse_rows
+from raycomp.core.text_classifier import list_features
+
 PENALTIES = (1e-1, 1e-2, 1e-3, 1e-4)
 _MOST_STEPS = 300
+_COLUMNS = 1 << 18
+
+
+def list_text_features(pairs: Sequence[tuple[str, str]]) -> Any:
+    """Return the features of pairs of caption and negative, sparse (T, F): differences in words, in pairs and
+    triples of neighbours, and in the number of words, hashed into 2^18 columns."""
+    entries = []
+    for pair in pairs:
+        found: dict[int, float] = {}
+        for text, sign in zip(pair, (1, -1), strict=True):
+            for feature in list_features(text):
+                column = zlib.crc32(feature.encode()) % _COLUMNS
+                found[column] = found.get(column, 0) + sign
+        entries.append({column: value for column, value in found.items() if value})
+    return sparse_rows(entries, _COLUMNS)
 
 
 def fit_pair_judge(feature_TF: Any, penalty: float) -> np.ndarray:
