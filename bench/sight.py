@@ -15,8 +15,8 @@ judge of text alone finds the caption. The test set has no habits. Tiny CLIPs, e
 Expected: unrefined gains on relations and attributes with the image, part of which a blind tower (the mean
 image's embedding in place of the image) has as well; refined gains less or as much with the image, and
 nothing blind. Detectable: the paired sd of accuracies over worlds was 1.7 points in the study of selection
-(docs/study_world.md); with 10 worlds a difference of 1.7 points is found with a power of 80 % (5 %, two-sided),
-and 2.2 points after Holm's correction of six contrasts.
+(docs/study_world.md); with 10 worlds a difference of 1.7 points is found with a power of 80 % (5 %,
+two-sided), and 2.3 points after Holm's correction of six contrasts.
 
 A row for each world and choice is appended as it ends; a second call continues. ``python -m bench.sight
 OUT.csv --worlds 0`` prints the contrasts only.
@@ -50,14 +50,17 @@ from raycomp.train.towers import Batch
 from raycomp.words import BRITTLENESS, REPLACE, SWAP
 from raycomp.worlds.captions import TEMPLATES, describe
 from raycomp.worlds.habits import draw_usual_scene
-from raycomp.worlds.negatives import hard_negatives
+from raycomp.worlds.negatives import Negative, hard_negatives
 from raycomp.worlds.render import encode_jpeg, render
 from raycomp.worlds.samples import SIDE
+from raycomp.worlds.scenes import Scene
 from raycomp.worlds.test_set import EvaluationScene, draw_test_set
 
 CHOICES = ("clip", "unrefined", "refined", "thinned")
 STRENGTH = 0.8
 OPERATIONS = (SWAP, REPLACE)
+CANDIDATES = 8
+"""Negatives of each operation, drawn among all of a caption, that the refinement may choose from."""
 NUM_FOLDS = 5
 NUM_TEST = 800
 FIELDS = (
@@ -122,27 +125,36 @@ def make_world(seed: int, num_scenes: int, strength: float = STRENGTH) -> World:
     whole = sum(folds[1:], folds[0])
     others = [leave_out(whole, counts) for counts in folds]
     negatives = [
-        _judge_negatives(scene, template, captions[i], others[i % NUM_FOLDS])
+        _judge_negatives(_draw_negatives(scene, template, seed, i), captions[i], others[i % NUM_FOLDS])
         for i, (scene, template) in enumerate(scenes)
     ]
     return World(captions, images, negatives)
 
 
-def _judge_negatives(scene, template: int, caption: str, counts: Ngrams) -> list[dict]:
-    own = unigram_likelihood(caption, counts), bigram_likelihood(caption, counts)
+def _draw_negatives(scene: Scene, template: int, seed: int, place: int) -> list[Negative]:
+    """Return some negatives of each operation."""
+    rng = np.random.default_rng([32_000_000 + seed, place])
+    every = hard_negatives(scene, template)
     found = []
-    for one in hard_negatives(scene, template):
-        if one.operation in OPERATIONS:
-            row = {
-                **dict.fromkeys(NEGATIVE_TYPE.names),
-                "text": one.caption,
-                "op": one.operation,
-                "kind": one.kind,
-            }
-            row["unigram"] = own[0] - unigram_likelihood(one.caption, counts)
-            row["bigram"] = own[1] - bigram_likelihood(one.caption, counts)
-            found.append(row)
+    for op in OPERATIONS:
+        own = [one for one in every if one.operation == op]
+        found += [own[i] for i in rng.permutation(len(own))[:CANDIDATES]]
     return found
+
+
+def _judge_negatives(negatives: list[Negative], caption: str, counts: Ngrams) -> list[dict]:
+    own = unigram_likelihood(caption, counts), bigram_likelihood(caption, counts)
+    rows = []
+    for one in negatives:
+        row = dict.fromkeys(NEGATIVE_TYPE.names) | {
+            "text": one.caption,
+            "op": one.operation,
+            "kind": one.kind,
+        }
+        row["unigram"] = own[0] - unigram_likelihood(one.caption, counts)
+        row["bigram"] = own[1] - bigram_likelihood(one.caption, counts)
+        rows.append(row)
+    return rows
 
 
 def choose_negatives(world: World, seed: int) -> dict[str, dict[tuple[int, str], dict]]:
