@@ -25,6 +25,7 @@ from raycomp.words import (
     NEGATIVE,
     NEGATIVES,
     NUM_ROWS,
+    OFFSET,
     ORIGINAL_HEIGHT,
     ORIGINAL_WIDTH,
     PERCEPTUAL_HASH,
@@ -42,12 +43,14 @@ from raycomp.words import (
 )
 
 # One sample as a reader yields it. ``image`` is null where there is none; ``json`` is the sample's own
-# json member as text (null where there is none); ``is_last`` marks the last row of its shard. A shard with
+# json member as text (null where there is none); ``offset`` is the byte of a tar at which the
+# sample's headers begin (null elsewhere); ``is_last`` marks the last row of its shard. A shard with
 # stored embeddings has an additional column ``image_embedding``, and no image.
 SAMPLE_SCHEMA = pa.schema(
     [
         (SHARD_ORDINAL, pa.int32()),
         (POSITION, pa.int32()),
+        (OFFSET, pa.int64()),
         (UID, pa.string()),
         (KEY, pa.string()),
         (SHARD, pa.string()),
@@ -113,6 +116,7 @@ def aligned_schema(
             (KEY, pa.string()),
             (SHARD, pa.string()),
             (POSITION, pa.int32()),
+            (OFFSET, pa.int64()),
             (URL, pa.string()),
             (IMAGE_SHA256, pa.string()),
             (ORIGINAL_WIDTH, pa.int32()),

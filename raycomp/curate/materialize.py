@@ -11,7 +11,7 @@ from raycomp.data.datacomp import enrich
 from raycomp.data.folder import Folder
 from raycomp.data.parquet import read_columns
 from raycomp.data.paths import ShardPath
-from raycomp.data.reader import extract
+from raycomp.data.reader import extract, read_offsets
 from raycomp.words import (
     ALIGNMENT,
     CAPTION,
@@ -85,9 +85,9 @@ def _read_samples(
     """Yield (uid, members) of the kept rows of a shard with positions in ranges; add to ``images``."""
     kept = read_kept(work, ordinal).to_pylist()
     rows = {row[POSITION]: row for row in kept if any(start <= row[POSITION] < end for start, end in ranges)}
-    scored = read_columns(scores, [IMAGE_SHA256, CAPTION])
+    scored, offsets = read_columns(scores, [IMAGE_SHA256, CAPTION]), read_offsets(scores)
     left = set(rows)
-    for position, members in extract(shard, rows):
+    for position, members in extract(shard, rows, offsets):
         row, caption = rows[position], scored[CAPTION][position].as_py()
         if not is_scored(members, scored[IMAGE_SHA256][position].as_py(), caption):
             raise changed_error(shard, position)

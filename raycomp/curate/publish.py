@@ -22,7 +22,7 @@ from raycomp.curate.summary import Summary, choose_shown, merge, summarise
 from raycomp.data.arrow import FAULTS, SHUFFLED_ALIGNMENT
 from raycomp.data.parquet import read_columns
 from raycomp.data.paths import ShardPath
-from raycomp.data.reader import extract
+from raycomp.data.reader import extract, read_offsets
 from raycomp.data.tar import find_image
 from raycomp.language.nonce import REASONS
 from raycomp.run.bad_data import describe_dropped
@@ -173,7 +173,7 @@ def stream_photos(shard: ShardPath, uri: str, positions: Collection[int]) -> Ite
     ``uri``: the shard's scores file.
     """
     hashes = read_columns(uri, [IMAGE_SHA256])[IMAGE_SHA256]
-    for position, members in extract(shard, positions):
+    for position, members in extract(shard, positions, read_offsets(uri)):
         name = find_image(members)
         image = members[name] if name else None
         if image is not None and hashlib.sha256(image).hexdigest() == hashes[position].as_py():

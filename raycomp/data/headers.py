@@ -49,13 +49,13 @@ class Link(NamedTuple):
     target: str
 
 
-def iter_members(stream: Any) -> Iterator[tuple[str, bytes | Link | None]]:
-    """Yield (name, data) of every regular file and link, data None beyond MAX_MEMBER_BYTES.
+def iter_members(stream: Any) -> Iterator[tuple[str, bytes | Link | None, int]]:
+    """Yield (name, data, end) of every regular file and link, data None beyond MAX_MEMBER_BYTES.
 
-    ``stream`` needs ``read(n)`` only. Bytes of a name that are not UTF-8 become ``\\xNN``. Folders, devices
-    and GNU's old sparse files are skipped. Raises BrokenTar unless the tar ends in two zero blocks (nothing
-    else shows a cut between two members) with only zeros after them. An empty stream counts as
-    an empty tar.
+    ``end``: the byte behind the data and its padding, where the next member's headers begin. ``stream``
+    needs ``read(n)`` only. Bytes of a name that are not UTF-8 become ``\\xNN``. Folders, devices and GNU's
+    old sparse files are skipped. Raises BrokenTar unless the tar ends in two zero blocks (nothing else shows
+    a cut between two members) with only zeros after them. An empty stream counts as an empty tar.
     """
     header = _read(stream, _BLOCK)
     if not header:
@@ -64,13 +64,16 @@ def iter_members(stream: Any) -> Iterator[tuple[str, bytes | Link | None]]:
     long_name: str | None = None
     long_link: str | None = None
     long_size: int | None = None
+    end = 0
     while header != _ZEROS:
         own_header = header
         kind, name, size = _parse_header(header, status)
         status = TRUNCATED_SHARD
         if kind not in _ABOUT_NEXT:
             name, size = long_name or name, size if long_size is None else long_size
-        data, header = _read_data(stream, name, 0 if kind in _WITHOUT_DATA else size, kind)
+        size = 0 if kind in _WITHOUT_DATA else size
+        data, header = _read_data(stream, name, size, kind)
+        end += _BLOCK + -(-size // _BLOCK) * _BLOCK
         if kind == _LONG_NAME:
             long_name = _decode(data or b"")
         elif kind == _LONG_LINK:
@@ -79,9 +82,9 @@ def iter_members(stream: Any) -> Iterator[tuple[str, bytes | Link | None]]:
             long_name, long_link, long_size = _parse_pax(data or b"", long_name, long_link)
         elif kind not in _ABOUT_NEXT:
             if kind in _REGULAR:
-                yield name, data
+                yield name, data, end
             elif kind in _LINKS:
-                yield name, _find_target(kind, name, long_link or _decode(own_header[157:257]))
+                yield name, _find_target(kind, name, long_link or _decode(own_header[157:257])), end
             long_name = long_link = long_size = None
     _check_tail(stream)
 

@@ -34,6 +34,8 @@ class SampleRow(NamedTuple):
     caption: str | None = None
     image: bytes | None = None
     json: str | None = None
+    offset: int | None = None
+    """Of a tar: the byte at which the sample's headers begin."""
 
 
 def sample_uid(shard_name: str, key: str, own: Any = None) -> str:

@@ -45,15 +45,18 @@ def read_tar(stream: Any, shard: ShardPath, block_rows: int) -> Iterator[pa.Tabl
     return cut_blocks(_rows(stream, shard), shard, block_rows)
 
 
-def extract_tar(stream: Any, positions: Collection[int]) -> Iterator[tuple[int, dict[str, bytes]]]:
+def extract_tar(
+    stream: Any, positions: Collection[int], first: int = 0
+) -> Iterator[tuple[int, dict[str, bytes]]]:
     """Yield (position, {extension: bytes}) of the samples at ``positions``, members in the tar's order.
 
-    Reads up to the last requested position; a position beyond the end is not yielded.
+    The stream begins at the headers of the sample ``first``. Reads up to the last requested position; a
+    position beyond the end is not yielded.
     """
     wanted = set(positions)
     last = max(wanted, default=-1)
     try:
-        for position, (_, members) in enumerate(_samples(stream)):
+        for position, (_, members, _) in enumerate(_samples(stream), first):
             if position in wanted:
                 yield position, {name: data for name, data in members.items() if isinstance(data, bytes)}
             if position >= last:
@@ -81,8 +84,8 @@ def write_tar(uri: str, samples: Iterable[tuple[str, dict[str, bytes]]]) -> int:
 
 def _rows(stream: Any, shard: ShardPath) -> Iterator[SampleRow]:
     try:
-        for key, members in _samples(stream):
-            yield _to_row(key, members, shard)
+        for key, members, offset in _samples(stream):
+            yield _to_row(key, members, shard)._replace(offset=offset)
     except BrokenTar as broken:
         yield shard_row(shard, broken.status)
 
@@ -123,8 +126,8 @@ def _to_row(key: str, members: Members, shard: ShardPath) -> SampleRow:
     return SampleRow(key, status, uid, decode_text(own.get("url")), caption, image, text)
 
 
-def _samples(stream: Any) -> Iterator[tuple[str, Members]]:
-    """Yield (key, members) of every whole sample; raise BrokenTar after the last one of a broken tar.
+def _samples(stream: Any) -> Iterator[tuple[str, Members, int]]:
+    """Yield (key, members, offset) of every whole sample; raise BrokenTar after the last one of a broken tar.
 
     The last sample of a tar that is cut inside a member is whole if that member is not its own. After a cut
     between two members it is whole if it has exactly the extensions of the sample before it.
@@ -132,24 +135,26 @@ def _samples(stream: Any) -> Iterator[tuple[str, Members]]:
     key: str | None = None
     members: Members = {}
     previous: Members = {}
+    offset = end = 0
     try:
-        for name, data in iter_members(stream):
+        for name, data, next_end in iter_members(stream):
+            start, end = end, next_end
             split = _split(name)
             if split is None:
                 continue
             if _starts_sample(split, key, members):
                 if key is not None:
-                    yield key, members
-                key, members, previous = split[0], {}, members
+                    yield key, members, offset
+                key, members, previous, offset = split[0], {}, members, start
             members[split[1]] = _follow(data, key, members) if isinstance(data, Link) else data
     except BrokenTar as broken:
         cut = _split(broken.cut_member or "")
         is_whole = _starts_sample(cut, key, members) if cut else members.keys() == previous.keys()
         if key is not None and (broken.ended or is_whole):
-            yield key, members
+            yield key, members, offset
         raise
     if key is not None:
-        yield key, members
+        yield key, members, offset
 
 
 def _split(name: str) -> tuple[str, str] | None:

@@ -1,0 +1,123 @@
+"""Samples of a tar by the bytes of their headers: the same as by reading the tar from its start."""
+
+import io
+import random
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from raycomp.data.inputs import expand_input
+from raycomp.data.paths import ShardPath
+from raycomp.data.reader import extract, plan_ranges, read_shard
+
+
+def add(tar: tarfile.TarFile, name: str, data: bytes = b"", **fields: object) -> None:
+    info = tarfile.TarInfo(name)
+    info.size = len(data)
+    for field, value in fields.items():
+        setattr(info, field, value)
+    tar.addfile(info, io.BytesIO(data))
+
+
+def write_odd_tar(path: Path, form: int, seed: int = 0) -> None:
+    """Write samples with long names, repeated keys and extensions, links, folders and metadata."""
+    rng = random.Random(seed)
+    with tarfile.open(path, "w", format=form) as tar:
+        add(tar, "__meta__/info.json", b"{}")
+        for i in range(12):
+            key = f"{'long' * 40 if i % 4 == 1 else 'a'}{i - (i == 7):03d}\u00e9"
+            if i % 5 == 2:
+                add(tar, f"folder{i}", type=tarfile.DIRTYPE)
+            add(tar, f"{key}.jpg", rng.randbytes(rng.choice([0, 1, 511, 512, 513, 5000])))
+            if i % 3 == 0:
+                add(tar, f"{key}.png", type=tarfile.LNKTYPE, linkname=f"{key}.jpg")
+            add(tar, f"{key}.txt", b"a dog " * i)
+            if i == 9:
+                add(tar, f"{key}.txt", b"again")
+        add(tar, "__end__", b"1")
+
+
+def offsets_of(shard: ShardPath) -> list[int | None]:
+    return [one for table in read_shard(shard, 3) for one in table["offset"].to_pylist()]
+
+
+def check(path: Path, picks: list[set[int]]) -> int:
+    """Compare both ways of reading; return the number of rows with an offset."""
+    (shard,) = expand_input(str(path))
+    offsets = offsets_of(shard)
+    for pick in picks:
+        assert list(extract(shard, pick, offsets)) == list(extract(shard, pick)), (path, pick)
+    return sum(one is not None for one in offsets)
+
+
+def some_picks(num: int, seed: int = 0) -> list[set[int]]:
+    rng = random.Random(seed)
+    return [
+        set(),
+        {0},
+        {num - 1},
+        {num},
+        set(range(num + 2)),
+        *(set(rng.sample(range(num), 4)) for _ in range(6)),
+    ]
+
+
+@pytest.mark.parametrize("gap", (0, 1 << 20))
+@pytest.mark.parametrize("form", (tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT))
+def test_ranges_give_what_the_whole_gives(tmp_path, monkeypatch, form, gap):
+    monkeypatch.setattr("raycomp.data.reader._DISK_BUFFER_BYTES", 2 * gap or 1)
+    path = tmp_path / "a.tar"
+    if form == tarfile.USTAR_FORMAT:
+        with tarfile.open(path, "w", format=form) as tar:
+            for i in range(14):
+                add(tar, f"{i}.jpg", bytes([i]) * 600 * i)
+                add(tar, f"{i}.json", b"{}")
+    else:
+        write_odd_tar(path, form)
+    assert check(path, some_picks(13)) >= 13
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_cut_tar_gives_the_same_samples(tmp_path, monkeypatch, seed):
+    """Whether the last sample is whole depends on the one before it."""
+    monkeypatch.setattr("raycomp.data.reader._DISK_BUFFER_BYTES", 1)
+    whole, path = tmp_path / "whole.tar", tmp_path / "cut.tar"
+    write_odd_tar(whole, tarfile.GNU_FORMAT)
+    data = whole.read_bytes()
+    rng = random.Random(seed)
+    cut = rng.choice([rng.randrange(len(data)), rng.randrange(0, len(data), 512)])
+    path.write_bytes(data[:cut])
+    check(path, some_picks(13, seed))
+
+
+def test_the_offset_is_where_the_headers_begin(tmp_path):
+    path = tmp_path / "a.tar"
+    with tarfile.open(path, "w", format=tarfile.PAX_FORMAT) as tar:
+        for i in range(3):
+            add(tar, f"{'x' * 120}{i}.jpg", b"1")
+    (shard,) = expand_input(str(path))
+    # A pax header with its data, then the member's header and its data.
+    assert offsets_of(shard) == [0, 2048 + 0, 4096]
+
+
+def test_ranges_are_joined_over_small_gaps():
+    offsets = [0, 1000, 2000, 3000, 10_000, 11_000, None]
+    assert plan_ranges({0, 2, 4}, offsets, 1) == [
+        (0, 0, 1000, [0]),
+        (2, 2000, 3000, [2]),
+        (4, 10_000, 11_000, [4]),
+    ]
+    assert plan_ranges({0, 2, 4}, offsets, 1001) == [(0, 0, 3000, [0, 2]), far]
+    assert plan_ranges({5}, offsets, 1) == [(4, 10_000, None, [5])]
+    assert plan_ranges({6, 7}, offsets, 1) == []
+
+
+def test_a_tar_that_was_replaced_gives_other_bytes_or_none(tmp_path):
+    """The caller compares hashes; nothing raises."""
+    path = tmp_path / "a.tar"
+    write_odd_tar(path, tarfile.GNU_FORMAT)
+    (shard,) = expand_input(str(path))
+    offsets = offsets_of(shard)
+    path.write_bytes(path.read_bytes()[100:5000])
+    assert list(extract(shard, {3, 9}, offsets)) == []
