@@ -98,7 +98,9 @@ def draw_frontier(options: argparse.Namespace) -> None:
         places = zip(pairs.row_T, pairs.candidate_T, strict=True)
         words = list_text_features([(captions[row], texts[row][place]) for row, place in places])
         for choice in choices:
-            drawn = [choose(judged, choice, seed, len(captions)) for seed in range(options.repeats)]
+            share_T, bin_T = weigh(judged, choice)
+            seeds = range(options.repeats)
+            drawn = [draw(judged, share_T, bin_T, seed, len(captions)) for seed in seeds]
             rows += report(op, choice, pairs, words, drawn, len(captions))
     print(json.dumps(rows))
 
@@ -111,18 +113,29 @@ def mask_judges(pairs: Pairs, judges: list[str]) -> Pairs:
 
 def choose(pairs: Pairs, choice: str, seed: int, num_captions: int) -> np.ndarray:
     """Return the places of the chosen candidates, at most one of each caption."""
-    rng = np.random.default_rng(seed)
-    uniform_N2 = rng.random((num_captions, 2))
+    return draw(pairs, *weigh(pairs, choice), seed, num_captions)
+
+
+def weigh(pairs: Pairs, choice: str) -> tuple[np.ndarray, np.ndarray | None]:
+    """Return each candidate's probability, and its bin if the draw is balanced."""
     if choice == "random":
-        equal_T = 1 / np.bincount(pairs.row_T)[pairs.row_T]
-        return np.flatnonzero(draw_one(equal_T, pairs.row_T, uniform_N2[:, 0]))
+        return 1 / np.bincount(pairs.row_T)[pairs.row_T], None
     coverage = inf if choice == "draw" else float(choice.split()[1])
     fitted = fit(pairs, coverage)
     share_T = tilt(fitted.features(pairs), pairs.row_T, pairs.prior_T, coverage, fitted.weight_F)
-    place_K = np.flatnonzero(draw_one(share_T, pairs.row_T, uniform_N2[:, 0]))
     if choice == "draw":
+        return share_T, None
+    return share_T, find_bins(fitted.mean_gap(pairs), pairs.longer_T, fitted.grid, MOST_LONGER)
+
+
+def draw(
+    pairs: Pairs, share_T: np.ndarray, bin_T: np.ndarray | None, seed: int, num_captions: int
+) -> np.ndarray:
+    """Return the places of at most one candidate of each caption, drawn, and balanced if there are bins."""
+    uniform_N2 = np.random.default_rng(seed).random((num_captions, 2))
+    place_K = np.flatnonzero(draw_one(share_T, pairs.row_T, uniform_N2[:, 0]))
+    if bin_T is None:
         return place_K
-    bin_T = find_bins(fitted.mean_gap(pairs), pairs.longer_T, fitted.grid, MOST_LONGER)
     _, kind_T = np.unique(pairs.kind_T, return_inverse=True)
     return place_K[balance(kind_T[place_K], bin_T[place_K], uniform_N2[pairs.row_T[place_K], 1])]
 

@@ -1,7 +1,7 @@
 """A little world with habits: usual colours of a shape, and usual places of one shape to another.
 
-Captions of such a world have a language: a negative that breaks a habit is told from its caption by the text
-alone. The test set has no habits (``test_set``), so that knowing them does not help there.
+Captions of such a world have a language: the text alone shows which of a caption and a negative breaks
+a habit. The test set has no habits (``test_set``), so that knowing them does not help there.
 """
 
 import numpy as np

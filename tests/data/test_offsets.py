@@ -103,11 +103,8 @@ def test_the_offset_is_where_the_headers_begin(tmp_path):
 
 def test_ranges_are_joined_over_small_gaps():
     offsets = [0, 1000, 2000, 3000, 10_000, 11_000, None]
-    assert plan_ranges({0, 2, 4}, offsets, 1) == [
-        (0, 0, 1000, [0]),
-        (2, 2000, 3000, [2]),
-        (4, 10_000, 11_000, [4]),
-    ]
+    far = (4, 10_000, 11_000, [4])
+    assert plan_ranges({0, 2, 4}, offsets, 1) == [(0, 0, 1000, [0]), (2, 2000, 3000, [2]), far]
     assert plan_ranges({0, 2, 4}, offsets, 1001) == [(0, 0, 3000, [0, 2]), far]
     assert plan_ranges({5}, offsets, 1) == [(4, 10_000, None, [5])]
     assert plan_ranges({6, 7}, offsets, 1) == []
