@@ -14,9 +14,9 @@ judge of text alone finds the caption. The test set has no habits. Tiny CLIPs, e
 
 Expected: unrefined gains on relations and attributes with the image, part of which the text tower has with
 the mean image's embedding in place of the image (text-only baseline) as well; refined gains less or as much
-with the image, and nothing without. Detectable: the paired sd of accuracies over worlds was 1.7 points in the study of selection
-(docs/study_world.md); with 10 worlds a difference of 1.7 points is found with a power of 80 % (5 %,
-two-sided), and 2.3 points after Holm's correction of six contrasts.
+with the image, and nothing without. Detectable: the paired sd of accuracies over worlds was 1.7 points in the
+study of selection (docs/study_world.md); with 10 worlds a difference of 1.7 points is found with a power of
+80 % (5 %, two-sided), and 2.3 points after Holm's correction of six contrasts.
 
 A row for each world and choice is appended as it ends; a second call continues. ``python -m bench.sight
 OUT.csv --worlds 0`` prints the contrasts only.

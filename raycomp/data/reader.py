@@ -50,7 +50,7 @@ def extract(
 
     A sample of a Parquet shard gets the members it would have in a tar: image, txt, json. Of a tar whose
     ``offsets`` are known only the bytes of these samples are read, and gaps that are cheaper to read than to
-    pass over.
+    pass over; a tar of which more than half is wanted is read from its start.
     """
     if shard.format in (LIST, FOLDER):
         yield from extract_listed(shard, positions)
@@ -91,7 +91,8 @@ def plan_ranges(
         start, end = offsets[first], None if is_last else offsets[position + 1]
         assert start is not None, "samples come before the rows without offset"
         if found and found[-1][2] is not None and start - found[-1][2] < gap_bytes:
-            found[-1] = (*found[-1][:2], end, [*found[-1][3], position])
+            found[-1][3].append(position)
+            found[-1] = (*found[-1][:2], end, found[-1][3])
         else:
             found.append((first, start, end, [position]))
     return found
@@ -101,8 +102,13 @@ def _extract_ranges(
     file: pa.NativeFile, positions: Collection[int], offsets: Offsets, buffer_bytes: int
 ) -> Iterator[tuple[int, dict[str, bytes]]]:
     size = file.size()
-    for first, start, end, wanted in plan_ranges(positions, offsets, buffer_bytes // 2):
-        length = (size if end is None else min(end, size)) - start
+    ranges = plan_ranges(positions, offsets, buffer_bytes // 2)
+    lengths = [(size if end is None else min(end, size)) - start for _, start, end, _ in ranges]
+    if sum(lengths) > size / 2:
+        whole = pa.BufferedInputStream(file.get_stream(0, size), buffer_bytes)
+        yield from extract_tar(whole, positions)
+        return
+    for (first, start, end, wanted), length in zip(ranges, lengths, strict=True):
         if length > 0:
             part = pa.BufferedInputStream(file.get_stream(start, length), min(buffer_bytes, length))
             yield from extract_tar(part if end is None else _Ended(part), wanted, first)

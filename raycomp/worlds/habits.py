@@ -39,7 +39,7 @@ def draw_usual_scene(rng: np.random.Generator, strength: float) -> Scene:
         while kind in kinds:
             kind = _draw_kind(rng, strength)
         kinds.append(kind)
-    relations = (_draw_relation(rng, strength, kinds[0][1], kinds[1][1], RELATIONS),)
+    relations: tuple[str, ...] = (_draw_relation(rng, strength, kinds[0][1], kinds[1][1], RELATIONS),)
     if len(kinds) == 3:
         others = perpendicular(relations[0])
         relations += (_draw_relation(rng, strength, kinds[1][1], kinds[2][1], others),)
