@@ -28,6 +28,7 @@ OUTPUTS = {
     "curate": ("scores", "metadata", "marks", "subset", "subset.npy", "shards"),
     "select": ("marks", "subset", "subset.npy", "shards"),
     "negatives": ("negatives", "exports"),
+    "refined": ("negatives", "judges"),
     "train": ("checkpoint", "trained_images.npy"),
     "evaluate": ("scores", "table.csv"),
     "study": ("cells",),
@@ -53,9 +54,7 @@ class Inputs:
     def by_ray(self, command: str) -> dict[str, str]:
         """Return the digests of what Ray writes, which is there for the commands that read it."""
         if command not in self.written:
-            for needed in {"select": ["curate"], "negatives": ["curate"], "train": ["negatives"]}.get(
-                command, []
-            ):
+            for needed in NEEDED.get(command, []):
                 self.by_ray(needed)
             self.written[command] = self.run(command, f"{command}-ray", RAY)
         return self.written[command]
@@ -71,6 +70,8 @@ class Inputs:
                        "near.rules": "exact,perceptual,semantic,captions", "near.action": "flag"},
             "negatives": {"input": curated, "waves.shards_per_wave": 1, "negatives.calls": 2,
                           "negatives.export": "calls"},
+            "refined": {"input": curated, "waves.shards_per_wave": 1, "negatives.judge": "ngrams",
+                        "negatives.refine": "balance", "negatives.candidates": 8},
             "train": {"input": curated, "negatives": written, "train.loss": "negclip", "train.steps": 6,
                       "train.batch_size": 8, "train.checkpoint_steps": 2, "train.workers": 1, **model},
             "evaluate": {"benchmarks": "world", "world.annotations": str(self.folder / "exam"),
@@ -92,9 +93,12 @@ class Inputs:
         return digest(out, OUTPUTS[command])
 
 
+# The runs of Ray's that a command reads.
+NEEDED = {"select": ["curate"], "negatives": ["curate"], "refined": ["curate"], "train": ["negatives"]}
 COMMANDS: dict[str, tuple[type, Callable[..., Any]]] = {
     "curate": (CurateConfig, raycomp.curate),
     "negatives": (NegativesConfig, raycomp.negatives),
+    "refined": (NegativesConfig, raycomp.negatives),
     "train": (TrainConfig, raycomp.train),
     "evaluate": (EvaluateConfig, raycomp.evaluate),
     "continual": (ContinualConfig, raycomp.continual),
@@ -125,7 +129,7 @@ def inputs(tiny_scorer, tmp_path_factory, ray_cluster) -> Inputs:
     return Inputs(folder, scorer)
 
 
-@pytest.mark.parametrize("command", ["curate", "select", "negatives", "train", "evaluate"])
+@pytest.mark.parametrize("command", ["curate", "select", "negatives", "refined", "train", "evaluate"])
 def test_the_local_executor_writes_the_same_bytes(command, inputs):
     by_ray = inputs.by_ray(command)
     assert by_ray
@@ -140,6 +144,7 @@ def test_the_local_executor_writes_the_same_bytes(command, inputs):
         pytest.param("curate", RAY, LOCAL, marks=pytest.mark.slow),
         ("negatives", LOCAL, RAY),
         pytest.param("negatives", RAY, LOCAL, marks=pytest.mark.slow),
+        ("refined", LOCAL, RAY),
         ("evaluate", RAY, LOCAL),
         pytest.param("evaluate", LOCAL, RAY, marks=pytest.mark.slow),
     ],

@@ -47,6 +47,7 @@ def write_negatives_of(
     config = config or NegativesConfig()
     _check_captions(captions, uids)
     check(config.negatives.engine == "rules", "negatives.engine", config.negatives.engine, "rules")
+    check(not config.negatives.judge, "negatives.judge", config.negatives.judge, "none: it needs a corpus")
     if not config.negatives.rank:
         for name, value in (("model", model), ("weights", weights)):
             check(value is None, name, value, "none with negatives.rank=false, which needs no model")
