@@ -87,7 +87,7 @@ class World(NamedTuple):
     """The training pairs of one world, and candidates of each."""
 
     captions: list[str]
-    images: list[bytes]
+    scenes: list[Scene]
     negatives: list[list[dict]]
 
 
@@ -120,7 +120,6 @@ def make_world(seed: int, num_scenes: int, strength: float = STRENGTH) -> World:
         rng = np.random.default_rng([31_000_000 + seed, i])
         scenes.append((draw_usual_scene(rng, strength), int(rng.integers(len(TEMPLATES)))))
     captions = [describe(scene, template) for scene, template in scenes]
-    images = [encode_jpeg(render(scene, SIDE)) for scene, _ in scenes]
     folds = [count_ngrams(captions[fold::NUM_FOLDS]) for fold in range(NUM_FOLDS)]
     whole = sum(folds[1:], folds[0])
     others = [leave_out(whole, counts) for counts in folds]
@@ -128,7 +127,7 @@ def make_world(seed: int, num_scenes: int, strength: float = STRENGTH) -> World:
         _judge_negatives(_draw_negatives(scene, template, seed, i), captions[i], others[i % NUM_FOLDS])
         for i, (scene, template) in enumerate(scenes)
     ]
-    return World(captions, images, negatives)
+    return World(captions, [scene for scene, _ in scenes], negatives)
 
 
 def _draw_negatives(scene: Scene, template: int, seed: int, place: int) -> list[Negative]:
@@ -206,7 +205,7 @@ def measure(world: World, chosen: dict, choice: str, seed: int, steps: int) -> d
         spec = describe_scorer(start)
         model = Clip(start, device="cpu").model
         tokenize = load_tokenizer(start)
-        pixels = to_pixels(world.images, spec)
+        pixels = to_pixels([encode_jpeg(render(scene, SIDE)) for scene in world.scenes], spec)
         tokens = tokenize(world.captions)
         negative, valid = to_negatives(world, chosen, tokenize)
         config = FitConfig(

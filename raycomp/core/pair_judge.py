@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from raycomp.core.refine import sparse_rows
+from raycomp.core.refine import find_used, sparse_rows
 from raycomp.core.text_classifier import list_features
 
 PENALTIES = (1e-1, 1e-2, 1e-3, 1e-4)
@@ -37,22 +37,25 @@ def list_text_features(pairs: Sequence[tuple[str, str]]) -> Any:
 def fit_pair_judge(feature_TF: Any, penalty: float) -> np.ndarray:
     """Return the weights, float64 (F,), of least mean log(1 + e^-margin) + penalty / 2 |weight|^2.
 
-    ``feature_TF``: a matrix or sparse array; margin = feature . weight is the log-odds that the first of the
+    ``feature_TF``: sparse; margin = feature . weight is the log-odds that the first of the
     two is the caption. By L-BFGS from 0.
     """
     from scipy.optimize import minimize
 
-    transposed_FT = feature_TF.T.tocsr() if hasattr(feature_TF, "tocsr") else feature_TF.T
-    num_pairs = max(1, feature_TF.shape[0])
+    used_U = find_used(feature_TF)
+    weight_F = np.zeros(feature_TF.shape[1])
+    feature_TU = feature_TF[:, used_U]
+    transposed_UT, num_pairs = feature_TU.T.tocsr(), max(1, feature_TF.shape[0])
 
-    def evaluate(weight_F: np.ndarray) -> tuple[float, np.ndarray]:
-        margin_T = feature_TF @ weight_F
+    def evaluate(weight_U: np.ndarray) -> tuple[float, np.ndarray]:
+        margin_T = feature_TU @ weight_U
         slope_T = -1 / (1 + np.exp(np.clip(margin_T, -700, 700))) / num_pairs
-        loss = float(np.logaddexp(0, -margin_T).sum() / num_pairs + penalty / 2 * weight_F @ weight_F)
-        return loss, transposed_FT @ slope_T + penalty * weight_F
+        loss = float(np.logaddexp(0, -margin_T).sum() / num_pairs + penalty / 2 * weight_U @ weight_U)
+        return loss, transposed_UT @ slope_T + penalty * weight_U
 
-    start_F = np.zeros(feature_TF.shape[1])
-    return minimize(evaluate, start_F, jac=True, method="L-BFGS-B", options={"maxiter": _MOST_STEPS}).x
+    start_U, options = np.zeros(len(used_U)), {"maxiter": _MOST_STEPS}
+    weight_F[used_U] = minimize(evaluate, start_U, jac=True, method="L-BFGS-B", options=options).x
+    return weight_F
 
 
 def judge_pairs(feature_TF: Any, fold_T: np.ndarray, penalties: Sequence[float] = PENALTIES) -> np.ndarray:

@@ -36,17 +36,26 @@ def fit_tilting(
     """
     from scipy.optimize import minimize
 
+    used_U = find_used(feature_TF)
+    weight_F = np.zeros(feature_TF.shape[1])
+    feature_TF = feature_TF[:, used_U]
     ridge = penalty * max(1, len(np.unique(row_T)))
-    transposed_FT = feature_TF.T.tocsr()
+    transposed_UT = feature_TF.T.tocsr()
 
-    def evaluate(weight_F: np.ndarray) -> tuple[float, np.ndarray]:
-        share_T, log_total = _share(feature_TF @ weight_F + prior_T, row_T, coverage)
-        return log_total + ridge / 2 * weight_F @ weight_F, transposed_FT @ share_T + ridge * weight_F
+    def evaluate(weight_U: np.ndarray) -> tuple[float, np.ndarray]:
+        share_T, log_total = _share(feature_TF @ weight_U + prior_T, row_T, coverage)
+        return log_total + ridge / 2 * weight_U @ weight_U, transposed_UT @ share_T + ridge * weight_U
 
-    found = minimize(
-        evaluate, np.zeros(feature_TF.shape[1]), jac=True, method="L-BFGS-B", options={"maxiter": _MOST_STEPS}
-    )
-    return found.x
+    start_U = np.zeros(len(used_U))
+    weight_F[used_U] = minimize(
+        evaluate, start_U, jac=True, method="L-BFGS-B", options={"maxiter": _MOST_STEPS}
+    ).x
+    return weight_F
+
+
+def find_used(feature_TF: Any) -> np.ndarray:
+    """Return the columns of a sparse matrix that have an entry: the weights of the others stay 0."""
+    return np.flatnonzero(np.bincount(feature_TF.indices, minlength=feature_TF.shape[1]))
 
 
 def tilt(

@@ -122,7 +122,7 @@ def _find(model: Any, ids: Sequence[Sequence[int]], place: torch.device) -> np.n
 
 
 def _log_softmax_at(logits_MV: Tensor, word_M: Tensor) -> Tensor:
-    """Return the log-softmax of each row at one word, float64 (M,), with an error below 1e-6.
+    """Return the log-softmax of each row at one word, float64 (M,), with an error of some 1e-6.
 
     Exponentials are summed in fp32 within some words and in double over these: a single fp32 sum over 50,000
     words is off by 1e-5 to 1e-4, and doubles for all words take four times as long.

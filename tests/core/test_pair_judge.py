@@ -4,16 +4,17 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array
 
-from raycomp.core.pair_judge import fit_pair_judge, judge_pairs, right_share
+from raycomp.core.pair_judge import fit_pair_judge, judge_pairs, list_text_features, right_share
 
 
 def test_the_fit_has_no_slope():
     rng = np.random.default_rng(0)
     feature_TF = rng.normal(0.3, 1, (200, 5))
-    weight_F = fit_pair_judge(feature_TF, 1e-2)
+    weight_F = fit_pair_judge(csr_array(feature_TF), 1e-2)
     slope_F = -(feature_TF / (1 + np.exp(feature_TF @ weight_F))[:, None]).mean(0) + 1e-2 * weight_F
     np.testing.assert_allclose(slope_F, 0, atol=1e-4)
-    np.testing.assert_allclose(fit_pair_judge(csr_array(feature_TF), 1e-2), weight_F, atol=1e-4)
+    wide_TF = np.concatenate([np.zeros((200, 3)), feature_TF], axis=1)
+    np.testing.assert_allclose(fit_pair_judge(csr_array(wide_TF), 1e-2), [0, 0, 0, *weight_F], atol=1e-4)
 
 
 def test_a_feature_that_tells_is_found_and_one_that_does_not_is_not():
@@ -37,3 +38,11 @@ def test_no_pair_is_judged_by_its_own_fold():
 def test_undecided_pairs_count_half():
     assert right_share(np.array([1.0, 0.0, -1.0, 0.0])) == 0.5
     assert right_share(np.zeros(0)) == 0.5
+
+
+def test_text_features_change_sign_with_the_pair():
+    pairs = [("a red dog on a mat", "a red mat on a dog"), ("a dog", "a big dog")]
+    feature_TF = list_text_features(pairs)
+    same_TF = list_text_features([pair[::-1] for pair in pairs])
+    assert (feature_TF + same_TF).nnz == 0 or abs(feature_TF + same_TF).max() == 0
+    assert feature_TF.shape[0] == 2 and feature_TF[[0]].nnz and feature_TF[[1]].nnz

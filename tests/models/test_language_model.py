@@ -9,7 +9,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from raycomp.models.language_model import MAX_TOKENS, LanguageModel
+from raycomp.models.language_model import MAX_TOKENS, LanguageModel, _log_softmax_at
 from tests.negatives.llm import write_tiny_model
 
 TEXTS = ["A dog runs on the grass.", "", "cat", "A cat " * 40, "a dog", "\u00e9t\u00e9 \u4e2d", "A dog runs."]
@@ -179,3 +179,9 @@ def write_smollm2(folder: Path) -> None:
     config.pop("quantization_config", None)
     (folder / "config.json").write_text(json.dumps(config))
     AutoTokenizer.from_pretrained(source.parent, **own).save_pretrained(folder)
+
+
+def test_the_sum_over_many_words_is_that_of_doubles():
+    logits_MV, word_M = torch.randn(20, 49_152) * 4, torch.randint(0, 49_152, (20,))
+    want_M = logits_MV.double().log_softmax(1).gather(1, word_M[:, None]).squeeze(1)
+    assert (_log_softmax_at(logits_MV, word_M) - want_M).abs().max() < 3e-6
