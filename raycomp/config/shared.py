@@ -8,6 +8,7 @@ from raycomp.config.check import Machine, check, check_choice, read_label, read_
 from raycomp.config.options import FILE, FOLDER, FREE, PLACE, Seconds, Span
 
 PRECISIONS = ("fp32", "tf32", "bf16")
+ATTENTIONS = ("flash", "efficient", "math", "cudnn")
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,9 @@ class ModelConfig:
     pass_size: ClassVar[int | None] = None
     overlap: ClassVar[bool] = False
     compile: ClassVar[bool] = False
+    graph: ClassVar[bool] = False
+    attention: ClassVar[str | None] = None
+    text_widths: ClassVar[tuple[int, ...]] = ()
 
     def __post_init__(self) -> None:
         _check_model("model", self.weights, self.precision)
@@ -71,6 +75,19 @@ class ScorerConfig:
     """Whether ``torch.compile`` makes the image tower's kernels, which fewer passes over memory need; each
     scorer then takes a minute to start. The last bits of scores depend on it and on the versions of torch and
     Triton, so such scores are those of another scorer. On CPUs it needs a C++ compiler."""
+    graph: bool = False
+    """Whether a GPU launches all kernels of a pass of images together, as one CUDA graph. It needs a GPU, and
+    memory for a second pass. Such scores are those of another scorer."""
+    attention: str | None = None
+    """flash, efficient, math or cudnn: the only backend that torch may take for attention; none = torch
+    chooses. flash and cudnn need precision bf16. Texts whose attention has a mask take efficient in place of
+    flash and cudnn: all texts without ``text_widths``, with it those that are encoded with counterfactuals.
+    Scores of another backend are those of another scorer."""
+    text_widths: tuple[int, ...] = ()
+    """Widths of attention rows of texts, in tokens, ascending multiples of 8, such as 32,64,96,160; the last
+    is at least twice the model's context. A pass then has rows of one width, a fixed number of them, and
+    captions alone need no mask. none = as many widths as the texts have, in steps of 16. The last bits of
+    scores depend on it, so such scores are those of another scorer."""
 
     def __post_init__(self) -> None:
         _check_model("scorer", self.weights, self.precision)
@@ -79,6 +96,18 @@ class ScorerConfig:
         images = self.pass_size
         check(images is None or 1 <= images <= 4096, "scorer.pass_size", images, "between 1 and 4096")
         check_choice("scorer.embedding_dtype", self.embedding_dtype, ("float32", "float16"))
+        self._check_attention()
+
+    def _check_attention(self) -> None:
+        name, widths = self.attention, self.text_widths
+        if name is not None:
+            check_choice("scorer.attention", name, ATTENTIONS)
+            fits = name in ("efficient", "math") or self.precision == "bf16"
+            check(fits, "scorer.attention", name, "efficient or math, or scorer.precision bf16")
+        fits = all(8 <= width <= 8192 and width % 8 == 0 for width in widths) and len(widths) <= 16
+        ascends = list(widths) == sorted(set(widths))
+        said = ",".join(map(str, widths))
+        check(fits and ascends, "scorer.text_widths", said, "up to 16 ascending multiples of 8, 8 to 8192")
 
     @property
     def said_model(self) -> str:

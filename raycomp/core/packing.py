@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 
 WIDTH_STEP = 16
-"""Attention rows are as wide as their part and the start token, rounded up to a multiple of this."""
+"""Attention rows are as wide as their part and the start token, rounded up to a multiple of this, or to the
+next of a few given widths."""
 
 
 @dataclass(frozen=True)
@@ -88,29 +89,59 @@ def cut_segments(
     )
 
 
-def pack(segments: Segments, num_positions: int) -> Iterator[PackedPass]:
-    """Yield the passes that hold all parts, each part whole in one of them."""
+def pack(segments: Segments, num_positions: int, widths: tuple[int, ...] = ()) -> Iterator[PackedPass]:
+    """Yield the passes that hold all parts, each part whole in one of them.
+
+    With ``widths``, ascending, a pass holds parts of one width, and its rows are a fixed number for each
+    width: twice as many as fill the pass, so that parts of half a row fill it too. The last width must hold
+    every part and the start token.
+    """
     size_P = segments.size_P
-    bin_P = _first_fit(size_P, num_positions - 1)
+    if not widths:
+        yield from _pack_all(segments, size_P, np.arange(len(size_P)), num_positions)
+    class_P = np.searchsorted(widths, size_P + 1)
+    for number, width in enumerate(widths):
+        shape = max(1, 2 * num_positions // width), width
+        yield from _pack_all(segments, size_P, np.flatnonzero(class_P == number), num_positions, shape)
+
+
+def _pack_all(
+    segments: Segments,
+    size_P: np.ndarray,
+    chosen_P: np.ndarray,
+    num_positions: int,
+    shape: tuple[int, int] | None = None,
+) -> Iterator[PackedPass]:
+    """Yield the passes of the chosen parts; ``shape``: rows and width of every pass, None = as needed."""
+    bin_P = np.full(len(size_P), -1)
+    bin_P[chosen_P] = _first_fit(size_P[chosen_P], num_positions - 1, shape[0] if shape else len(size_P))
     for number in range(bin_P.max(initial=-1) + 1):
-        yield _pack(segments, np.flatnonzero(bin_P[segments.part_S] == number), num_positions)
+        yield _pack(segments, np.flatnonzero(bin_P[segments.part_S] == number), num_positions, shape)
 
 
-def _first_fit(size_P: np.ndarray, capacity: int) -> np.ndarray:
-    """Return a bin per part: the largest first, each into the first bin with room (little is wasted)."""
+def _first_fit(size_P: np.ndarray, capacity: int, most: int) -> np.ndarray:
+    """Return a bin per part: the largest first, each into the first bin with room (little is wasted).
+
+    A bin has room for parts of ``capacity`` in all, and for ``most`` parts.
+    """
     bin_P = np.zeros(len(size_P), np.int64)
     free: list[int] = []
+    left: list[int] = []
     for part in np.argsort(-size_P, kind="stable").tolist():
         size = int(size_P[part])
-        chosen = next((number for number, left in enumerate(free) if left >= size), len(free))
+        chosen = next((number for number, room in enumerate(free) if room >= size), len(free))
         if chosen == len(free):
             free.append(capacity)
-        free[chosen] -= size
+            left.append(most)
+        left[chosen] -= 1
+        free[chosen] = free[chosen] - size if left[chosen] else 0
         bin_P[part] = chosen
     return bin_P
 
 
-def _pack(segments: Segments, chosen_S: np.ndarray, num_positions: int) -> PackedPass:
+def _pack(
+    segments: Segments, chosen_S: np.ndarray, num_positions: int, shape: tuple[int, int] | None
+) -> PackedPass:
     size_S, first_S, part_S = (
         values[chosen_S] for values in (segments.size_S, segments.first_S, segments.part_S)
     )
@@ -126,7 +157,7 @@ def _pack(segments: Segments, chosen_S: np.ndarray, num_positions: int) -> Packe
     prefix_M, begin_M = np.ones(num_positions, np.int64), np.full(num_positions, num_positions)
     prefix_M[1:used] = np.repeat(first_S, size_S)
     begin_M[1:used] = np.repeat(start_S - start_P[np.cumsum(is_caption_S) - 1] + 1, size_S)
-    rows = tuple(_cut_rows(start_P, np.diff(start_P, append=used)))
+    rows = tuple(_cut_rows(start_P, np.diff(start_P, append=used), shape))
     before = 0
     for index_RW in rows:
         inside_RW = index_RW > 0
@@ -135,9 +166,15 @@ def _pack(segments: Segments, chosen_S: np.ndarray, num_positions: int) -> Packe
     return PackedPass(chosen_S, end_S - 1, text_M, place_M, rows, prefix_M, begin_M, source_M)
 
 
-def _cut_rows(start_P: np.ndarray, size_P: np.ndarray) -> Iterator[np.ndarray]:
-    """Yield the rows of each width: position 0, then the part's positions, then 0 as padding."""
+def _cut_rows(start_P: np.ndarray, size_P: np.ndarray, shape: tuple[int, int] | None) -> Iterator[np.ndarray]:
+    """Yield the rows of each width: position 0, then the part's positions, then 0 as padding.
+
+    ``shape``: rows and width of the only ones, of which the last are padding alone.
+    """
     width_P = -(-(size_P + 1) // WIDTH_STEP) * WIDTH_STEP
+    if shape is not None:
+        start_P, size_P = (np.pad(values, (0, shape[0] - len(values))) for values in (start_P, size_P))
+        width_P = np.full(shape[0], shape[1])
     for width in np.unique(width_P):
         chosen = width_P == width
         place_W = np.arange(width)

@@ -16,7 +16,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from raycomp.config import ClusterConfig, DryRun, ModelConfig, ScorerConfig, WavesConfig
+from raycomp.config import ClusterConfig, DryRun, ModelConfig, ScorerConfig, WavesConfig, from_dict
 from raycomp.config.check import MOST_WHOLE, check
 from raycomp.curate.command import curate, select
 from raycomp.curate.config import AlignConfig, AttributeConfig, CurateConfig
@@ -147,7 +147,7 @@ def _train(world: World, out: str, seed: int) -> TrainedScorer:
 
 def _read_made(path: Path) -> tuple[World, TrainedScorer]:
     made = json.loads(path.read_text())
-    trained = {**made["trained"], "scorer": ScorerConfig(**made["trained"]["scorer"])}
+    trained = {**made["trained"], "scorer": from_dict(ScorerConfig(), made["trained"]["scorer"])}
     return World(**made["world"]), TrainedScorer(**trained)
 
 

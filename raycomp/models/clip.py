@@ -6,7 +6,7 @@ B pairs, H x W pixels, N tokens of context, D embedding dims.
 import logging
 import math
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -31,6 +31,7 @@ from raycomp.models.config_files import check_config_files
 from raycomp.models.device import Device, Sent
 from raycomp.models.faults import LIBRARIES_FAIL, one_line
 from raycomp.models.images import ImageSpec
+from raycomp.models.kernels import Graph, compile_tower, compiling
 from raycomp.models.spec import ClipConfig, ScorerSpec
 from raycomp.models.text import TextEncoder, find_tower
 from raycomp.models.weights_check import WeightsCheck, refuse_bad
@@ -200,18 +201,20 @@ class Clip:
     """A loaded model. Every forward pass has the same shape, so a row's result depends on that row alone."""
 
     def __init__(self, config: ClipConfig, device: str | None = None, num_threads: int | None = None):
-        self.device = Device(device, num_threads, config.precision == "tf32", config.overlap)
+        with_tf32 = config.precision == "tf32"
+        self.device = Device(device, num_threads, with_tf32, config.overlap, config.attention)
         self.model: Any = _create(config).to(self.device.place)
         self.images_per_pass = config.pass_size or _IMAGES_PER_PASS[self.device.place.type]
         self.dtype = torch.bfloat16 if config.precision == "bf16" else torch.float32
         self.check = WeightsCheck(config.said_weights, "images")
-        self.text = TextEncoder(self.model, self.device, config.said_weights)
+        self.text = TextEncoder(self.model, self.device, config.said_weights, config.text_widths)
         cfg = open_clip.get_model_preprocess_cfg(self.model)
         self.mean_3 = torch.tensor(cfg["mean"], device=self.device.place).view(3, 1, 1)
         self.std_3 = torch.tensor(cfg["std"], device=self.device.place).view(3, 1, 1)
         self._compiled: Callable[[Tensor], Tensor] | None = None
-        if config.compile:
-            self._compile(*_find_size(cfg))
+        self._graph: Graph | None = None
+        if config.compile or config.graph or config.attention:
+            self._prepare(config, *_find_size(cfg))
 
     @torch.inference_mode()
     def embed_pixels(self, pixels_NHWC: np.ndarray, row_B: np.ndarray | None = None) -> Tensor:
@@ -225,7 +228,7 @@ class Clip:
         size = self.images_per_pass
         passes = [row_B[start : start + size] for start in range(0, len(row_B), size)]
         gather = partial(self.device.gather, pixels_NHWC, size=size)
-        with self.device.launching, closing(self.device.feed(gather, passes)) as fed:
+        with self.device.launch(), closing(self.device.feed(gather, passes)) as fed:
             image_BD = torch.cat(self.device.map(self._embed_pass, fed))[: len(row_B)]
             fetch = self.device.fetch(image_BD)
         image_BD = fetch()
@@ -235,30 +238,27 @@ class Clip:
     def _embed_pass(self, sent: Sent) -> Tensor:
         moved_BHWC = self.device.receive(sent)
         with self.device.computing():
-            image_BCHW = scale_pixels(moved_BHWC, self.mean_3, self.std_3).to(self.dtype)
-            encode = self._compiled or self.model.encode_image
-            return normalise(encode(image_BCHW).float())
+            return (self._graph or self._embed_bytes)(moved_BHWC)
 
-    def _compile(self, height: int, width: int) -> None:
-        """Compile the image tower for the shape of a pass, and try it on one.
+    def _embed_bytes(self, byte_BHWC: Tensor) -> Tensor:
+        image_BCHW = scale_pixels(byte_BHWC, self.mean_3, self.std_3).to(self.dtype)
+        encode = self._compiled or self.model.encode_image
+        return normalise(encode(image_BCHW).float())
 
-        Nothing is chosen by time, and another shape would be an error: bits must repeat. Raises ValueError
-        where torch cannot compile it.
-        """
-        from torch._dynamo.exc import TorchDynamoException  # takes a second
-
-        self._compiled = torch.compile(
-            self.model.encode_image, fullgraph=True, dynamic=False, options={"deterministic": True}
-        )
+    @torch.inference_mode()
+    def _prepare(self, config: ClipConfig, height: int, width: int) -> None:
+        """Make the kernels of a pass as the options ask, and try them. Raises ValueError if torch cannot."""
+        if config.graph and not self.device.is_gpu:
+            raise ValueError("scorer.graph=true: needs a GPU, and torch finds none here; set it to false")
+        if config.compile:
+            self._compiled = compile_tower(self.model.encode_image)
         pixels_1HWC = np.zeros((1, height, width, 3), np.uint8)
         sent = self.device.gather(pixels_1HWC, np.arange(1), self.images_per_pass)
-        try:
+        with self.device.launch(), compiling() if config.compile else nullcontext():
             self.device.map(self._embed_pass, [sent])
-        except TorchDynamoException as error:
-            raise ValueError(
-                "scorer.compile=true: torch cannot compile this model's image tower here; set it to false "
-                f"({one_line(error)})"
-            ) from error
+        if config.graph:
+            with self.device.launch(), self.device.computing():
+                self._graph = Graph(self._embed_bytes, sent.tensor)
 
 
 def scale_pixels(pixels_BHWC: Tensor, mean_3: Tensor, std_3: Tensor) -> Tensor:

@@ -50,7 +50,7 @@ def fingerprint_scorer(config: ClipConfig) -> str:
     """Return an id that distinguishes scorers, without loading one.
 
     SHA-256 of a user's file or folder, name and revision of a hub's model, name of a tag or seed; then what
-    else the last bits depend on, where it is not the default: size of a pass, compiled kernels.
+    else the last bits depend on, where it is not the default: size of a pass, kernels, widths of texts.
     """
     parts = []
     for value in (config.model, config.weights):
@@ -75,6 +75,12 @@ def fingerprint_scorer(config: ClipConfig) -> str:
         parts.append(f"pass_size={config.pass_size}")
     if config.compile:
         parts.append("compile=" + " ".join(f"{name}-{_find_version(name)}" for name in ("torch", "triton")))
+    if config.graph:
+        parts.append("graph")
+    if config.attention:
+        parts.append(f"attention={config.attention}")
+    if config.text_widths:
+        parts.append("text_widths=" + ",".join(map(str, config.text_widths)))
     return ":".join(parts)
 
 

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from raycomp.core.ahead import ahead
+from raycomp.models.kernels import pinned
 
 Result = TypeVar("Result")
 # Passes that are sent ahead.
@@ -53,6 +54,7 @@ class Device:
     ``num_threads`` counts parallel passes on a CPU; None = torch's default number of threads. With
     ``with_tf32`` a GPU may round factors of fp32 products to 10 bits of mantissa. With ``overlaps`` a thread
     sends passes ahead, and results come back without waiting for the work of another thread's call.
+    ``attention``: a backend's name, as in ``scorer.attention``.
     """
 
     def __init__(
@@ -61,12 +63,14 @@ class Device:
         num_threads: int | None = None,
         with_tf32: bool = False,
         overlaps: bool = False,
+        attention: str | None = None,
     ):
         self.place = torch.device(name or ("cuda" if torch.cuda.is_available() else "cpu"))
         self.is_gpu = self.place.type == "cuda"
         self.overlaps = overlaps
         self.launching = Lock()
         """Held while a call launches its passes, but not while it waits for their results."""
+        self._attention = attention
         self._copies = torch.cuda.Stream(self.place) if self.is_gpu else None
         self._threads = None if self.is_gpu else ThreadPoolExecutor(num_threads or torch.get_num_threads())
         if self.is_gpu:
@@ -146,6 +150,12 @@ class Device:
             return list(self._threads.map(run, *items))
         finally:
             torch.set_num_threads(num_threads)
+
+    @contextmanager
+    def launch(self, has_mask: bool = False) -> Iterator[None]:
+        """Launch a call's passes in the block; one thread at a time does. ``has_mask``: of attention."""
+        with self.launching, pinned(self._attention, has_mask):
+            yield
 
     @contextmanager
     def computing(self) -> Iterator[None]:

@@ -67,13 +67,31 @@ class TextEncoder:
     text by itself.
     """
 
-    def __init__(self, model: Tower, device: Device, said_weights: str = "model.weights"):
+    def __init__(
+        self,
+        model: Tower,
+        device: Device,
+        said_weights: str = "model.weights",
+        widths: tuple[int, ...] = (),
+    ):
         self.model = model
         self.device = device
         self.check = WeightsCheck(said_weights, "texts")
         self.tower: Tower = find_tower(model)
         whole: Tower = getattr(model, "text", model)
-        self.num_positions: int = max(_POSITIONS_PER_PASS[device.place.type], 2 * whole.context_length)
+        self.num_positions: int = max(
+            _POSITIONS_PER_PASS[device.place.type], 2 * whole.context_length, *widths[-1:]
+        )
+        self.widths = widths
+        if widths:
+            self._check_widths(2 * whole.context_length)
+
+    def _check_widths(self, least: int) -> None:
+        said = f"scorer.text_widths={','.join(map(str, self.widths))}"
+        if self.tower is None:
+            raise ValueError(f"{said}: this model's text tower encodes each text by itself; leave it out")
+        if self.widths[-1] < least:
+            raise ValueError(f"{said}: the last must be at least twice the model's context, {least}")
 
     @torch.inference_mode()
     def embed(
@@ -86,11 +104,12 @@ class TextEncoder:
         order, belong to each caption and have its number of tokens (Go et al., arXiv 2605.22651, Eq. 4), else
         ValueError. A bad row is zeros or NaN; where all of the first ones are, UserError names the weights.
         """
+        is_causal = bool(self.widths) and count_G is None
         if other_TN is None or count_G is None:
             other_TN, count_G = caption_GN[:0], np.zeros(len(caption_GN), np.int64)
         token_KN = np.concatenate([caption_GN, other_TN]).astype(np.int64)
         if self.tower is None or not len(token_KN):
-            with self.device.launching:
+            with self.device.launch(has_mask=True):
                 fetch = self._embed_plain(token_KN)
             text_KD = fetch()
             self.check.watch(text_KD)
@@ -101,10 +120,11 @@ class TextEncoder:
         changed_TN = token_KN[len(caption_GN) :] != token_KN[owner_T]
         last_T = length_K[owner_T] - 1
         first_T = np.where(changed_TN.any(1), np.minimum(changed_TN.argmax(1), last_T), last_T)
-        segments = cut_segments(length_K[: len(caption_GN)], count_G, first_T, self.num_positions)
-        passes = list(pack(segments, self.num_positions))
-        with self.device.launching:
-            fetch = self._embed_segments(token_KN, passes)
+        most = (self.widths or (self.num_positions,))[-1]
+        segments = cut_segments(length_K[: len(caption_GN)], count_G, first_T, most)
+        passes = list(pack(segments, self.num_positions, self.widths))
+        with self.device.launch(has_mask=not is_causal):
+            fetch = self._embed_segments(token_KN, passes, is_causal)
         text_SD = fetch()[np.argsort(np.concatenate([packed.segment_S for packed in passes]))]
         is_caption_S = segments.text_S < len(caption_GN)
         _, first_S = np.unique(segments.text_S[is_caption_S], return_index=True)  # parts repeat a caption
@@ -120,14 +140,16 @@ class TextEncoder:
         if (token_KN[:, 0] != token_KN[0, 0]).any() or length_K.min() < 2:
             raise ValueError("tokens: every text must have the same start token and at least one more token")
 
-    def _embed_segments(self, token_KN: np.ndarray, passes: list[PackedPass]) -> Callable[[], Tensor]:
+    def _embed_segments(
+        self, token_KN: np.ndarray, passes: list[PackedPass], is_causal: bool
+    ) -> Callable[[], Tensor]:
         """Return a call that returns fp32 [S, D] in the order of the passes."""
         token_K = np.concatenate([token_KN[packed.text_M, packed.place_M] for packed in passes])
         *pair_U, inverse = _find_pairs(token_K, np.concatenate([packed.place_M for packed in passes]))
         token_U, place_U = map(self.device.move, pair_U)
         with self.device.computing():
             x_UD, qkv_UE = self._start(token_U, place_U)
-        run = partial(self._run, x_UD, qkv_UE)
+        run = partial(self._run, x_UD, qkv_UE, is_causal)
         with closing(self.device.feed(self._send_pass, passes, np.split(inverse, len(passes)))) as sent:
             pooled = self.device.map(run, passes, sent)
         with self.device.computing():
@@ -147,16 +169,21 @@ class TextEncoder:
         x_UD = tower.token_embedding(token_U).to(dtype) + tower.positional_embedding.to(dtype)[place_U]
         return x_UD, self._in_chunks(lambda x: project(first, x), self.num_positions, x_UD)
 
-    def _run(self, x_UD: Tensor, qkv_UE: Tensor, packed: PackedPass, sent: Sent) -> tuple[Tensor, Tensor]:
-        """Return for each segment's last position the input of the last block and its attention output."""
+    def _run(
+        self, x_UD: Tensor, qkv_UE: Tensor, is_causal: bool, packed: PackedPass, sent: Sent
+    ) -> tuple[Tensor, Tensor]:
+        """Return for each segment's last position the input of the last block and its attention output.
+
+        ``is_causal``: all parts are captions alone, whose rows need no mask.
+        """
         moved, num = self.device.receive(sent), len(packed.source_M)
         blocks = self.tower.transformer.resblocks
         with self.device.computing():
             sizes = [num, num, len(packed.last_S), num, num, *(index_RW.size for index_RW in packed.rows)]
             at_M, source_M, last_S, prefix_M, begin_M, *indexes = moved.split(sizes)
             rows = [
-                _mask(index.view(index_RW.shape), prefix_M, begin_M, x_UD.dtype)
-                for index, index_RW in zip(indexes, packed.rows, strict=True)
+                (index, None if is_causal else _mask(index, prefix_M, begin_M, x_UD.dtype))
+                for index in map(Tensor.view, indexes, (index_RW.shape for index_RW in packed.rows))
             ]
             x_MD, qkv_ME = x_UD[at_M], qkv_UE[at_M]
             for block, after in pairwise(blocks):
@@ -214,24 +241,29 @@ def project(block: Tower, x_MD: Tensor) -> Tensor:
     return F.linear(block.ln_1(x_MD), block.attn.in_proj_weight, block.attn.in_proj_bias)
 
 
-def _mask(index_RW: Tensor, prefix_M: Tensor, begin_M: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """Return the positions of rows and what is added to their attention, [R, 1, W, W]: 0 or -infinity.
+def _mask(index_RW: Tensor, prefix_M: Tensor, begin_M: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return what is added to the attention of rows, [R, 1, W, W]: 0 or -infinity.
 
     All layers share it; of a boolean mask torch makes the same in each of them.
     """
     columns = torch.arange(index_RW.shape[1], device=index_RW.device)
     mask_RWW = may_attend(prefix_M[index_RW], begin_M[index_RW], columns)
     added_RWW = torch.zeros(mask_RWW.shape, dtype=dtype, device=mask_RWW.device)
-    return index_RW, added_RWW.masked_fill_(~mask_RWW, -torch.inf)[:, None]
+    return added_RWW.masked_fill_(~mask_RWW, -torch.inf)[:, None]
 
 
-def _attend(attention: nn.MultiheadAttention, qkv_ME: Tensor, rows: list[tuple[Tensor, Tensor]]) -> Tensor:
-    """Return the attention output at the positions of all rows, before the output projection, rows joined."""
+def _attend(
+    attention: nn.MultiheadAttention, qkv_ME: Tensor, rows: list[tuple[Tensor, Tensor | None]]
+) -> Tensor:
+    """Return the attention output at the positions of all rows, before the output projection, rows joined.
+
+    Rows without a mask are causal.
+    """
     mixed = []
-    for index_RW, mask_R1WW in rows:
+    for index_RW, mask in rows:
         heads = (*index_RW.shape, 3, attention.num_heads, attention.head_dim)
         q, k, v = qkv_ME[index_RW].view(heads).permute(2, 0, 3, 1, 4)
-        mixed_RHWd = F.scaled_dot_product_attention(q, k, v, attn_mask=mask_R1WW)
+        mixed_RHWd = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=mask is None)
         mixed.append(mixed_RHWd.transpose(1, 2).reshape(index_RW.numel(), -1))
     return torch.cat(mixed)
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from raycomp.config import ClusterConfig, ScorerConfig, WavesConfig, to_dict
+from raycomp.config import ClusterConfig, ScorerConfig, WavesConfig, from_dict, to_dict
 from raycomp.curate.command import curate, select
 from raycomp.curate.config import AlignConfig, AttributeConfig, CurateConfig, SelectConfig
 from raycomp.data.folder import Folder
@@ -67,7 +67,7 @@ class Place:
 
     @property
     def scorer(self) -> ScorerConfig:
-        return ScorerConfig(**self.files.read_json(_MADE)["scorer"])
+        return from_dict(ScorerConfig(), self.files.read_json(_MADE)["scorer"])
 
     def describe_scorer(self) -> dict[str, float]:
         """Return its retrieval among held-out clean pairs, 0 to 1, and the seconds of its training."""
