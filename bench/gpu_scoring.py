@@ -5,8 +5,9 @@
 
 What a scorer is handed lies in memory: raycomp's uint8 pixels and tokens in Arrow tables as a curation hands
 them to a GPU; open_clip's images normalised in pinned memory, as its loader leaves them. raycomp: the
-defaults, and a side for each option that is meant for GPUs; with scorer.overlap two threads call the scorer,
-as Ray does. Stock: open_clip at 77 tokens, in batches of each size of --batches. Cut: texts sorted by length,
+defaults, and sides for the options that are meant for GPUs, those that the device and the precision allow;
+with scorer.overlap two threads call the scorer, as Ray does. Repeats: whether a second call gave the same
+bits. Stock: open_clip at 77 tokens, in batches of each size of --batches. Cut: texts sorted by length,
 batches cut to their longest. PAS: captions of flickr8k_800 with all counterfactuals, each text by itself on
 open_clip's side. All end with numbers on the CPU. Ceiling: the products with the weights of both towers'
 blocks alone, on the same device. Random pixels and weights; sides in turn; goals as lines; last line one JSON
@@ -38,19 +39,50 @@ from raycomp.data.arrow import COUNTERFACTUALS, TOKENS, add_columns, to_fixed_li
 from raycomp.models.clip import Clip
 from raycomp.models.describe import describe_scorer
 from raycomp.models.device import describe_gpu
+from raycomp.models.spec import ScorerSpec
 from raycomp.words import ALIGNMENT, CAPTION, IMAGE_EMBEDDING, IMAGE_SHA256, OK, PIXELS, STATUS, UID
 
 # As a curation hands rows to a GPU.
 PAIRS_PER_CALL, CAPTIONS_PER_CALL = 512, 1024
 PLAIN_BATCH = 256
 DEFAULT, STOCK = "raycomp", "stock"
+WIDTHS = (32, 64, 128, 256)
 SIDES: dict[str, dict[str, Any]] = {
     DEFAULT: {},
     "overlap": {"overlap": True},
     "pass_256": {"pass_size": 256},
     "pass_256_overlap": {"pass_size": 256, "overlap": True},
+    "widths": {"text_widths": WIDTHS},
+    "widths_overlap": {"text_widths": WIDTHS, "overlap": True},
 }
-COMPILED = {"pass_256_overlap_compile": {"pass_size": 256, "overlap": True, "compile": True}}
+FAST = {"pass_size": 256, "overlap": True, "text_widths": WIDTHS}
+
+
+def list_sides(is_gpu: bool, precision: str, compiled: bool) -> dict[str, dict[str, Any]]:
+    """Return the options of each side of raycomp; the last ones have all that is meant to be fast."""
+    sides = dict(SIDES)
+    if is_gpu:
+        sides["widths_efficient"] = {"text_widths": WIDTHS, "overlap": True, "attention": "efficient"}
+        sides["graph"] = {"pass_size": 256, "overlap": True, "graph": True}
+        for name in ("efficient", *(("flash", "cudnn") if precision == "bf16" else ())):
+            sides[f"all_{name}"] = FAST | {"graph": True, "attention": name}
+    if compiled:
+        sides["compile"] = {"pass_size": 256, "overlap": True, "compile": True}
+        sides["all_compile"] = FAST | {"graph": is_gpu, "compile": True}
+    return sides
+
+
+def load_sides(
+    scorer: ScorerConfig, sides: dict[str, dict[str, Any]], spec: ScorerSpec
+) -> tuple[dict[str, Align], dict[str, str]]:
+    """Return the scorers of all sides, and the message of each that torch cannot make here."""
+    aligns, refused = {}, {}
+    for name, more in sides.items():
+        try:
+            aligns[name] = Align(replace(scorer, **more), spec)
+        except ValueError as error:
+            refused[name] = str(error)
+    return aligns, refused
 
 
 def prepare(shared: Path, out: Path) -> None:
@@ -181,8 +213,9 @@ def judge(report: dict[str, Any]) -> dict[str, bool]:
 def run(args: argparse.Namespace) -> dict:
     """Return throughput of alignment and of PAS, and how far the results are apart."""
     scorer = ScorerConfig(model=args.model, weights="random:0", precision=args.precision)
-    spec, sides = describe_scorer(scorer), SIDES | (COMPILED if args.compile else {})
-    aligns = {name: Align(replace(scorer, **more), spec) for name, more in sides.items()}
+    spec = describe_scorer(scorer)
+    sides = list_sides(torch.cuda.is_available(), args.precision, args.compile)
+    aligns, refused = load_sides(scorer, sides, spec)
     clip, table = aligns[DEFAULT].clip, pa.ipc.open_file(args.file).read_all().combine_chunks()
     table = table.slice(0, args.captions)
     rng = np.random.default_rng(0)
@@ -196,9 +229,13 @@ def run(args: argparse.Namespace) -> dict:
     image = image.sub(clip.mean_3.cpu()).div(clip.std_3.cpu()).contiguous()
     image = image.pin_memory() if clip.device.is_gpu else image
     report: dict = {"gpu": describe_gpu(), "torch": torch.__version__, "model": args.model}
-    report |= {"precision": args.precision, "pairs": num, "sides": list(sides)}
+    report |= {"precision": args.precision, "pairs": num, "sides": list(aligns), "refused": refused}
     plain = align_plain(clip, image[:64], token_KN[:64], batch=64)
-    own = {name: align(pairs.slice(0, 64))[ALIGNMENT].to_numpy() for name, align in aligns.items()}
+    own, again = (
+        {name: align(pairs.slice(0, 64))[ALIGNMENT].to_numpy() for name, align in aligns.items()}
+        for _ in range(2)
+    )
+    report["repeats"] = {name: bool((own[name] == again[name]).all()) for name in own}
     report["alignment_difference"] = {
         name: float(np.abs(x - plain[: len(x)]).max()) for name, x in own.items()
     }
@@ -219,8 +256,9 @@ def run(args: argparse.Namespace) -> dict:
     pool = add_columns(table, scored)
     report |= {"captions": len(table), "texts": len(all_KN)}
     ways = {
-        name: partial(in_calls, Attribute(replace(scorer, **SIDES[name])), pool, CAPTIONS_PER_CALL)
-        for name in (DEFAULT, "overlap")
+        name: partial(in_calls, Attribute(replace(scorer, **more)), pool, CAPTIONS_PER_CALL)
+        for name, more in sides.items()
+        if name in aligns and more.keys() <= {"overlap", "text_widths", "attention"}  # others: of images
     }
     ways["cut"] = lambda: embed_plain(clip, all_KN, True).cpu()
     ways[STOCK] = lambda: embed_plain(clip, all_KN, False).cpu()
@@ -247,7 +285,7 @@ def main() -> None:
     ran.add_argument("--rounds", type=int, default=5)
     ran.add_argument("--batches", type=int, nargs="+", default=[64, 256, 512, 1024], help="of stock")
     ran.add_argument("--pairs-per-product", type=int, default=256, help="of the ceiling")
-    ran.add_argument("--compile", action="store_true", help="a side with scorer.compile")
+    ran.add_argument("--compile", action="store_true", help="sides with scorer.compile")
     args = parser.parse_args()
     if args.command == "prepare":
         prepare(args.shared, args.out)

@@ -84,10 +84,10 @@ class ScorerConfig:
     flash and cudnn: all texts without ``text_widths``, with it those that are encoded with counterfactuals.
     Scores of another backend are those of another scorer."""
     text_widths: tuple[int, ...] = ()
-    """Widths of attention rows of texts, in tokens, ascending multiples of 8, such as 32,64,96,160; the last
+    """Widths of attention rows of texts, in tokens, ascending multiples of 8, such as 32,64,128,256; the last
     is at least twice the model's context. A pass then has rows of one width, a fixed number of them, and
-    captions alone need no mask. none = as many widths as the texts have, in steps of 16. The last bits of
-    scores depend on it, so such scores are those of another scorer."""
+    captions alone need no mask. none = as many widths as the texts have, in steps of 16. Meant for GPUs: on
+    CPUs texts take longer. Such scores are those of another scorer."""
 
     def __post_init__(self) -> None:
         _check_model("scorer", self.weights, self.precision)

@@ -54,13 +54,14 @@ def see_packed(packed: PackedPass, segments: Segments) -> dict:
     return seen
 
 
+@pytest.mark.parametrize("widths", [(), (8, 16, 40, 64)])
 @pytest.mark.parametrize("seed", range(5))
-def test_every_position_sees_what_its_own_text_shows_it(seed):
+def test_every_position_sees_what_its_own_text_shows_it(seed, widths):
     length_G, count_G, first_T = draw(30, seed)
     segments = cut_segments(length_G, count_G, first_T, M)
     owner_T = np.repeat(np.arange(30), count_G)
     seen = {}
-    for packed in pack(segments, M):
+    for packed in pack(segments, M, widths):
         found = see_packed(packed, segments)
         assert not found.keys() & seen.keys()
         seen |= found
@@ -110,3 +111,29 @@ def test_passes_are_filled():
 def test_nothing_needs_no_pass():
     none = np.zeros(0, np.int64)
     assert list(pack(cut_segments(none, none, none, M), M)) == []
+
+
+def test_a_given_width_has_rows_of_one_number_and_the_parts_that_need_it():
+    length_G, count_G, first_T = draw(500, 9)
+    segments, widths = cut_segments(length_G, count_G, first_T, M), (8, 16, 40, 64)
+    packs = list(pack(segments, M, widths))
+    shapes = [index_RW.shape for packed in packs for index_RW in packed.rows]
+    assert len(shapes) == len(packs) and set(shapes) == {(16, 8), (8, 16), (3, 40), (2, 64)}
+    for packed, (_, width) in zip(packs, shapes, strict=True):
+        size_P = segments.size_P[np.unique(segments.part_S[packed.segment_S])] + 1
+        assert size_P.max() <= width and size_P.min() > (0, *widths)[widths.index(width)]
+    laid = np.sort(np.concatenate([packed.segment_S for packed in packs]))
+    assert (laid == np.arange(len(segments.text_S))).all()
+
+
+def test_captions_alone_are_causal_in_their_rows():
+    """So a kernel that knows causal rows needs no mask: what a row's own positions may see is the same."""
+    length_G = draw(50, 2)[0]
+    none = np.zeros(0, np.int64)
+    segments = cut_segments(length_G, np.zeros(50, np.int64), none, M)
+    for packed in pack(segments, M, (16, 64)):
+        [index_RW] = packed.rows
+        columns = np.arange(index_RW.shape[1])
+        mask_RWW = may_attend(packed.prefix_M[index_RW], packed.begin_M[index_RW], columns)
+        causal_RWW = np.broadcast_to(columns <= columns[:, None], mask_RWW.shape)
+        assert (mask_RWW[index_RW > 0] == causal_RWW[index_RW > 0]).all()

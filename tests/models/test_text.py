@@ -15,6 +15,8 @@ from raycomp.models.text import TextEncoder, _find_pairs, find_tower
 WORDS = "red dog cat on the a big small house tree photo of with sky umbrella skateboarding".split()
 
 CPU = Device("cpu")
+WIDTHS = (16, 32, 64, 160)
+BOTH_WIDTHS = pytest.mark.parametrize("widths", [(), WIDTHS])
 
 
 def make_model(custom_text: bool = False, **text_cfg) -> torch.nn.Module:
@@ -84,8 +86,9 @@ def encode_plain(model: torch.nn.Module, token_KN: np.ndarray) -> Tensor:
         return F.normalize(model.encode_text(torch.from_numpy(token_KN)), dim=-1)
 
 
-def assert_equals_plain(model: torch.nn.Module, texts: Texts) -> None:
-    caption_GD, other_TD = TextEncoder(model, CPU).embed(texts.caption_GN, texts.other_TN, texts.count_G)
+def assert_equals_plain(model: torch.nn.Module, texts: Texts, widths: tuple[int, ...] = ()) -> None:
+    encoder = TextEncoder(model, CPU, widths=widths)
+    caption_GD, other_TD = encoder.embed(texts.caption_GN, texts.other_TN, texts.count_G)
     for shared, token_KN in ((caption_GD, texts.caption_GN), (other_TD, texts.other_TN)):
         assert shared.shape == (len(token_KN), 48)
         assert (shared - encode_plain(model, token_KN)).abs().max() < 1e-5
@@ -109,10 +112,11 @@ def test_threads_change_no_bit():
 
 
 @pytest.mark.gpu
+@BOTH_WIDTHS
 @pytest.mark.parametrize("precision", [torch.float32, torch.bfloat16])
-def test_a_gpu_encodes_as_plain_and_to_the_same_bits_in_any_company(precision):
+def test_a_gpu_encodes_as_plain_and_to_the_same_bits_in_any_company(precision, widths):
     model = make_model().to("cuda", precision)
-    encoder, texts = TextEncoder(model, Device("cuda")), draw_texts(64, seed=9)
+    encoder, texts = TextEncoder(model, Device("cuda"), widths=widths), draw_texts(64, seed=9)
     together = embed(encoder, texts)
     with torch.inference_mode():
         token_GN = torch.from_numpy(texts.caption_GN).to("cuda")
@@ -126,30 +130,33 @@ def test_a_gpu_encodes_as_plain_and_to_the_same_bits_in_any_company(precision):
                 assert torch.equal(text_KD, together[i])
 
 
+@BOTH_WIDTHS
 @pytest.mark.parametrize("custom_text", [False, True])
-def test_equals_plain_encoding_at_full_context(custom_text):
+def test_equals_plain_encoding_at_full_context(custom_text, widths):
     model = make_model(custom_text)
     assert find_tower(model) is not None
     texts = draw_texts(60, seed=1)
     assert len(texts.other_TN) > 60
-    assert_equals_plain(model, texts)
-    assert_equals_plain(model, draw_texts(5, seed=2, most=90))  # some past the cut
+    assert_equals_plain(model, texts, widths)
+    assert_equals_plain(model, draw_texts(5, seed=2, most=90), widths)  # some past the cut
 
 
 def test_equals_plain_encoding_in_a_tower_of_one_block():
     assert_equals_plain(make_model(layers=1), draw_texts(20, seed=1))
 
 
-def test_equals_plain_encoding_where_one_pass_is_not_enough():
+@BOTH_WIDTHS
+def test_equals_plain_encoding_where_one_pass_is_not_enough(widths):
     caption_1N = open_clip.tokenize([" ".join(["dog"] * 70)]).numpy()
     other_TN = np.repeat(caption_1N, 59, axis=0)
     other_TN[np.arange(59), np.arange(1, 60)] = 4000 + np.arange(59)
-    assert_equals_plain(make_model(), Texts(caption_1N, other_TN, np.array([59])))
+    assert_equals_plain(make_model(), Texts(caption_1N, other_TN, np.array([59])), widths)
 
 
-def test_captions_alone_equal_plain_encoding():
+@BOTH_WIDTHS
+def test_captions_alone_equal_plain_encoding(widths):
     model, token_GN = make_model(), draw_texts(30, seed=5).caption_GN
-    caption_GD, other_TD = TextEncoder(model, CPU).embed(token_GN)
+    caption_GD, other_TD = TextEncoder(model, CPU, widths=widths).embed(token_GN)
     assert other_TD.shape == (0, 48)
     assert (caption_GD - encode_plain(model, token_GN)).abs().max() < 1e-5
 
@@ -160,11 +167,15 @@ def test_nothing_embeds_to_nothing(plain):
     assert [part.shape for part in encoder.embed(np.zeros((0, 77), np.int64))] == [(0, 48), (0, 48)]
 
 
+@BOTH_WIDTHS
 @pytest.mark.parametrize("precision", [torch.float32, torch.bfloat16])
-def test_a_caption_is_encoded_to_the_same_bits_in_any_company(precision):
-    encoder = TextEncoder(make_model().to(precision), CPU)
+def test_a_caption_is_encoded_to_the_same_bits_in_any_company(precision, widths):
+    encoder = TextEncoder(make_model().to(precision), CPU, widths=widths)
     texts = draw_texts(64, seed=3)
     together = embed(encoder, texts)
+    alone_GD, _ = encoder.embed(texts.caption_GN)
+    parts = [encoder.embed(texts.caption_GN[start : start + 7])[0] for start in range(0, 64, 7)]
+    assert torch.equal(torch.cat(parts), alone_GD)
     order = np.random.default_rng(0).permutation(64).tolist()
     for size in (1, 7, 64):
         for start in range(0, 64, size):
@@ -219,3 +230,11 @@ def test_a_bidirectional_tower_takes_the_plain_path_and_stays_right():
     model = make_model(custom_text=True, no_causal_mask=True)
     assert find_tower(model) is None
     assert_equals_plain(model, draw_texts(10, seed=4))
+
+
+def test_widths_that_do_not_fit_the_tower_are_refused():
+    with pytest.raises(ValueError, match=r"^scorer\.text_widths=32,152: the last must be .* context, 154$"):
+        TextEncoder(make_model(), CPU, widths=(32, 152))
+    plain = make_model(custom_text=True, no_causal_mask=True)
+    with pytest.raises(ValueError, match=r"^scorer\.text_widths=32,160: this model's .*; leave it out$"):
+        TextEncoder(plain, CPU, widths=(32, 160))

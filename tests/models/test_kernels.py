@@ -1,0 +1,211 @@
+"""Attention backends and CUDA graphs: near the plain path, in order, an id of their own, else one line."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch.nn.attention import SDPBackend
+
+from raycomp.config import ScorerConfig, UserError
+from raycomp.models.clip import Clip
+from raycomp.models.describe import fingerprint_scorer
+from raycomp.models.kernels import Graph, list_backends, pinned
+from tests.models.test_overlapping import at_once, draw_pixels, draw_texts
+
+WIDTHS = (16, 32, 64, 160)
+FLASH, EFFICIENT = SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION
+
+
+class FakeCuda:
+    """Notes in ``told`` what is asked of torch.cuda; a replay computes as the captured function did."""
+
+    def __init__(self, told: list[str]):
+        self.told, self.ran = told, lambda: None
+
+    def current_stream(self) -> Any:
+        return self._stream("current")
+
+    def Stream(self) -> Any:
+        return self._stream("side")
+
+    def _stream(self, name: str) -> Any:
+        wait = lambda stream, other: self.told.append(f"{name} waits for {other.name}")  # noqa: E731
+        return type("Stream", (), {"name": name, "wait_stream": wait})()
+
+    def stream(self, stream: Any) -> Any:
+        self.told.append(f"on {stream.name}")
+        return nullcontext()
+
+    def CUDAGraph(self) -> Any:
+        replay = lambda graph: (self.told.append("replay"), self.ran())  # noqa: E731
+        return type("CUDAGraph", (), {"replay": replay})()
+
+    @contextmanager
+    def graph(self, graph: Any, **how: Any) -> Iterator[None]:
+        self.told.append("capture")
+        yield
+        self.told.append("captured")
+
+
+def capture(monkeypatch) -> tuple[Graph, FakeCuda, list[Any]]:
+    """Return a graph that doubles its input, on a fake GPU, and the memory of its input and output."""
+    told: list[str] = []
+    cuda, memory = FakeCuda(told), []
+    for name in ("current_stream", "Stream", "stream", "CUDAGraph", "graph"):
+        monkeypatch.setattr(torch.cuda, name, getattr(cuda, name))
+
+    def double(x):
+        told.append("run")
+        memory[:] = [x, x * 2]
+        return memory[1]
+
+    graph = Graph(double, torch.ones(3))
+    cuda.ran = lambda: memory[1].copy_(memory[0] * 2)
+    return graph, cuda, memory
+
+
+def test_a_graph_is_captured_once_after_a_warm_up_on_another_stream(monkeypatch):
+    _, cuda, _ = capture(monkeypatch)
+    warm_up = ["side waits for current", "on side", "run", "run", "run", "current waits for side"]
+    assert cuda.told == [*warm_up, "capture", "run", "captured"]
+
+
+def test_a_replay_reads_the_input_of_its_call_and_overwrites_no_result(monkeypatch):
+    graph, cuda, memory = capture(monkeypatch)
+    cuda.told.clear()
+    sent = torch.full((3,), 5.0)
+    first, second = graph(sent), graph(torch.full((3,), 7.0))
+    assert cuda.told == ["replay", "replay"]  # what was captured does not run again
+    assert first.tolist() == [10] * 3 and second.tolist() == [14] * 3
+    assert sent.tolist() == [5] * 3 and memory[1].data_ptr() not in (first.data_ptr(), second.data_ptr())
+
+
+def test_images_go_through_the_graph_pass_by_pass_also_where_calls_overlap(tiny_scorer, monkeypatch):
+    """A graph that computes at once: the order of copies and passes is then all that can go wrong."""
+    clip, pixels, sizes = Clip(replace(tiny_scorer, overlap=True)), draw_pixels(), []
+    expected = clip.embed_pixels(pixels)
+    monkeypatch.setattr(clip, "_graph", lambda x: sizes.append(len(x)) or clip._embed_bytes(x))
+    assert torch.equal(torch.cat(at_once(lambda part: clip.embed_pixels(pixels[part]))), expected)
+    assert set(sizes) == {8} and len(sizes) == 20  # 5 calls of 30 images
+
+
+def test_a_graph_needs_a_gpu(tiny_scorer):
+    with pytest.raises(ValueError, match=r"^scorer\.graph=true: needs a GPU.*set it to false$"):
+        Clip(replace(tiny_scorer, graph=True), device="cpu")
+
+
+@pytest.mark.parametrize(
+    ("attention", "masked"),
+    [("flash", {FLASH, EFFICIENT}), ("efficient", {EFFICIENT}), ("cudnn", {EFFICIENT})],
+)
+def test_a_mask_allows_the_efficient_backend(attention, masked):
+    assert set(list_backends(attention, True)) == masked
+    assert len(list_backends(attention, False)) == 1
+
+
+def test_one_backend_is_on_in_the_block_and_all_are_as_before_after_it():
+    def look() -> list[bool]:
+        cuda, mha = torch.backends.cuda, torch.backends.mha
+        backends = cuda.flash_sdp_enabled(), cuda.mem_efficient_sdp_enabled(), cuda.math_sdp_enabled()
+        return [*backends, mha.get_fastpath_enabled()]
+
+    before = look()
+    with pinned("efficient", False):
+        assert look() == [False, True, False, False]
+    with pinned(None, False):
+        assert look() == before
+    with pytest.raises(RuntimeError, match="of another kind"), pinned("math", False):
+        raise RuntimeError("of another kind")
+    assert look() == before
+
+
+def embed(scorer: ScorerConfig, clip: Clip) -> torch.Tensor:
+    """Return embeddings of images, of captions alone, and of captions with counterfactuals."""
+    caption_GN, *others = draw_texts(scorer)
+    texts = [*clip.text.embed(caption_GN), *clip.text.embed(caption_GN, *others)]
+    return torch.cat([clip.embed_pixels(draw_pixels()), *texts])
+
+
+@pytest.mark.parametrize(
+    ("attention", "precision", "most"),
+    [("math", "fp32", 1e-6), ("math", "bf16", 2e-2), ("flash", "bf16", 2e-2)],
+)
+@pytest.mark.parametrize("widths", [(), WIDTHS])
+def test_a_pinned_backend_embeds_as_torchs_own_choice(tiny_scorer, attention, precision, most, widths):
+    scorer = replace(tiny_scorer, precision=precision, text_widths=widths)
+    own = Clip(replace(scorer, attention=attention), device="cpu")
+    found = embed(scorer, own)
+    assert (found - embed(scorer, Clip(scorer, device="cpu"))).abs().max() < most
+    assert torch.equal(embed(scorer, own), found)
+
+
+@pytest.mark.parametrize(("attention", "precision"), [("efficient", "fp32"), ("cudnn", "bf16")])
+def test_a_backend_that_the_device_lacks_is_one_line_at_the_start(tiny_scorer, attention, precision):
+    with pytest.raises(UserError, match=f"^scorer.attention={attention}: torch has no such kernel") as error:
+        Clip(replace(tiny_scorer, attention=attention, precision=precision), device="cpu")
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"attention": "flash"}, "scorer.attention='flash': must be efficient or math, or scorer.precision"),
+        ({"attention": "cudnn", "precision": "tf32"}, "scorer.attention='cudnn': must be efficient or math"),
+        ({"attention": "flush"}, "scorer.attention='flush': must be one of .*closest is flash"),
+        ({"text_widths": (32, 16)}, "scorer.text_widths='32,16': must be up to 16 ascending multiples of 8"),
+        ({"text_widths": (30, 160)}, "scorer.text_widths='30,160': must be"),
+        ({"text_widths": (0, 160)}, "scorer.text_widths='0,160': must be"),
+    ],
+)
+def test_options_that_do_not_fit_are_refused(tiny_scorer, options, said):
+    with pytest.raises(ValueError, match=f"^{said}"):
+        replace(tiny_scorer, **options)
+
+
+def test_each_option_changes_the_fingerprint(tiny_scorer):
+    bf16 = replace(tiny_scorer, precision="bf16")
+    variants = [bf16, replace(bf16, graph=True)]
+    variants += [replace(bf16, attention=name) for name in ("flash", "efficient", "math", "cudnn")]
+    variants += [replace(bf16, text_widths=widths) for widths in (WIDTHS, (64, 160))]
+    assert len({fingerprint_scorer(one) for one in variants}) == len(variants)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(("precision", "most"), [("fp32", 1e-5), ("bf16", 2e-2)])
+@pytest.mark.parametrize("compiled", [False, True])
+def test_a_graph_embeds_as_the_plain_path_and_to_the_same_bits_again(tiny_scorer, precision, most, compiled):
+    scorer, pixels = replace(tiny_scorer, precision=precision, overlap=True), draw_pixels()
+    clip = Clip(replace(scorer, graph=True, compile=compiled), device="cuda")
+    found = clip.embed_pixels(pixels)
+    assert (found - Clip(scorer, device="cuda").embed_pixels(pixels)).abs().max() < most
+    for _ in range(3):
+        assert torch.equal(clip.embed_pixels(pixels), found)
+        assert torch.equal(torch.cat(at_once(lambda part: clip.embed_pixels(pixels[part]))), found)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(
+    ("attention", "precision", "most"),
+    [
+        (None, "fp32", 1e-5),
+        (None, "bf16", 2e-2),
+        ("efficient", "fp32", 1e-5),
+        ("math", "fp32", 1e-5),
+        ("flash", "bf16", 2e-2),
+        ("efficient", "bf16", 2e-2),
+        ("cudnn", "bf16", 2e-2),
+    ],
+)
+@pytest.mark.parametrize("graph", [False, True])
+def test_all_options_together_embed_as_the_plain_path_on_a_gpu(
+    tiny_scorer, attention, precision, most, graph
+):
+    scorer = replace(tiny_scorer, precision=precision)
+    more = {"attention": attention, "text_widths": WIDTHS, "graph": graph}
+    own = Clip(replace(scorer, **more), device="cuda")
+    found = embed(scorer, own)
+    assert (found - embed(scorer, Clip(scorer, device="cuda"))).abs().max() < most
+    assert torch.equal(embed(scorer, own), found)
