@@ -6,9 +6,10 @@
 
 Pack: the host work of 1,024 captions, with their counterfactuals and alone, at a GPU's and a CPU's positions
 of a pass; per_pack 64: packed block by block, as the parse stage would have to. Host: CPU milliseconds of the
-numpy work up to the passes, median and range. Fill: used positions over computed ones. Shapes: different
-shapes of attention rows among the passes. Embed: CPU seconds of the whole text tower, the sides in turn on
-the same captions; the ratio to the default with a 95 % interval of the mean of its logarithm.
+numpy work up to the passes, median and range; tokens: the part of it before packing. Fill: used positions
+over computed ones. Shapes: different shapes of attention rows among the passes. Embed: CPU seconds of the
+whole text tower, the sides in turn on the same captions; the ratio to the default with a 95 % interval of the
+mean of its logarithm.
 """
 
 import argparse
@@ -40,16 +41,14 @@ def read_texts(table: pa.Table) -> Texts:
     return to_matrix(table[TOKENS]), to_matrix(others.flatten()), count_G
 
 
-def plan(texts: Texts, num_positions: int, widths: tuple[int, ...]) -> list[PackedPass]:
-    """Do what a scorer does with tokens before it packs them, and pack."""
+def read_tokens(texts: Texts) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Do what a scorer does with tokens before it packs: lengths, and where each counterfactual changes."""
     caption_GN, other_TN, count_G = texts
-    token_KN = np.concatenate([caption_GN, other_TN]).astype(np.int64)
+    token_KN = np.concatenate([caption_GN, other_TN])
     length_K, owner_T = token_KN.argmax(1) + 1, np.repeat(np.arange(len(caption_GN)), count_G)
     changed_TN, last_T = token_KN[len(caption_GN) :] != token_KN[owner_T], length_K[owner_T] - 1
     first_T = np.where(changed_TN.any(1), np.minimum(changed_TN.argmax(1), last_T), last_T)
-    most = (widths or (num_positions,))[-1]
-    segments = cut_segments(length_K[: len(caption_GN)], count_G, first_T, most)
-    return list(pack(segments, num_positions, widths))
+    return length_K[: len(caption_GN)], count_G, first_T
 
 
 def measure_packing(table: pa.Table) -> list[dict[str, Any]]:
@@ -61,10 +60,15 @@ def measure_packing(table: pa.Table) -> list[dict[str, Any]]:
         parts = [read_texts(table.slice(start, per_pack)) for start in range(0, CAPTIONS, per_pack)]
         if not with_others:
             parts = [(caption_GN, other_TN[:0], 0 * count_G) for caption_GN, other_TN, count_G in parts]
-        seconds = []
+        seconds, token_s = [], []
+        most = (widths or (num_positions,))[-1]
         for _ in range(ROUNDS):
             started = time.process_time()
-            passes = [packed for part in parts for packed in plan(part, num_positions, widths)]
+            read = [read_tokens(part) for part in parts]
+            token_s.append(time.process_time() - started)
+            passes: list[PackedPass] = []
+            for part in read:
+                passes += pack(cut_segments(*part, most), num_positions, widths)
             seconds.append(time.process_time() - started)
         used = sum(int(packed.last_S[-1]) + 1 for packed in passes)
         low, middle, high = (round(1000 * float(pick(seconds)), 1) for pick in (min, np.median, max))
@@ -77,6 +81,7 @@ def measure_packing(table: pa.Table) -> list[dict[str, Any]]:
                 "host_ms": middle,
                 "host_ms_least": low,
                 "host_ms_most": high,
+                "tokens_ms": round(1000 * float(np.median(token_s)), 1),
                 "passes": len(passes),
                 "shapes": len({tuple(index_RW.shape for index_RW in one.rows) for one in passes}),
                 "fill": round(used / (num_positions * len(passes)), 3),

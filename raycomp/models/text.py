@@ -107,7 +107,7 @@ class TextEncoder:
         is_causal = bool(self.widths) and count_G is None
         if other_TN is None or count_G is None:
             other_TN, count_G = caption_GN[:0], np.zeros(len(caption_GN), np.int64)
-        token_KN = np.concatenate([caption_GN, other_TN]).astype(np.int64)
+        token_KN = np.concatenate([caption_GN, other_TN])
         if self.tower is None or not len(token_KN):
             with self.device.launch(has_mask=True):
                 fetch = self._embed_plain(token_KN)
@@ -216,7 +216,7 @@ class TextEncoder:
                 return normalise(self.model.encode_text(token).float())
 
         size = _TEXTS_PER_CHUNK if len(token_KN) else 1  # an empty list still has a width
-        return self.device.fetch(self._in_chunks(encode, size, self.device.move(token_KN)))
+        return self.device.fetch(self._in_chunks(encode, size, self.device.move(token_KN.astype(np.int64))))
 
 
 def _find_pairs(token_K: np.ndarray, place_K: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
