@@ -129,7 +129,7 @@ def _first_fit(size_P: np.ndarray, capacity: int, most: int) -> np.ndarray:
     left: list[int] = []
     for part in np.argsort(-size_P, kind="stable").tolist():
         size = int(size_P[part])
-        chosen = next((number for number, room in enumerate(free) if room >= size), len(free))
+        chosen = next((number for number, space in enumerate(free) if space >= size), len(free))
         if chosen == len(free):
             free.append(capacity)
             left.append(most)
