@@ -19,7 +19,7 @@ from open_clip.factory import get_model_config
 from open_clip.pretrained import get_pretrained_cfg
 from torch import Tensor
 
-from raycomp.config import ModelConfig
+from raycomp.config import ModelConfig, UserError
 from raycomp.core.alignment import normalise
 from raycomp.models.architecture import (
     check_memory,
@@ -247,9 +247,9 @@ class Clip:
 
     @torch.inference_mode()
     def _prepare(self, config: ClipConfig, height: int, width: int) -> None:
-        """Make the kernels of a pass as the options ask, and try them. Raises ValueError if torch cannot."""
+        """Make the kernels of a pass as the options ask, and try them. Raises UserError if torch cannot."""
         if config.graph and not self.device.is_gpu:
-            raise ValueError("scorer.graph=true: needs a GPU, and torch finds none here; set it to false")
+            raise UserError("scorer.graph=true: needs a GPU, and torch finds none here; set it to false")
         if config.compile:
             self._compiled = compile_tower(self.model.encode_image)
         pixels_1HWC = np.zeros((1, height, width, 3), np.uint8)

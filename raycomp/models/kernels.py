@@ -69,13 +69,13 @@ def compile_tower(encode: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tens
 
 @contextmanager
 def compiling() -> Iterator[None]:
-    """Raise ValueError where torch cannot compile what the block runs first."""
+    """Raise UserError where torch cannot compile what the block runs first."""
     from torch._dynamo.exc import TorchDynamoException  # takes a second
 
     try:
         yield
     except TorchDynamoException as error:
-        raise ValueError(
+        raise UserError(
             "scorer.compile=true: torch cannot compile this model's image tower here; set it to false "
             f"({one_line(error)})"
         ) from error

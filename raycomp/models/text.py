@@ -25,6 +25,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from raycomp.config import UserError
 from raycomp.core.alignment import normalise
 from raycomp.core.packing import PackedPass, cut_segments, may_attend, pack
 from raycomp.models.device import Device, Sent
@@ -89,9 +90,9 @@ class TextEncoder:
     def _check_widths(self, least: int) -> None:
         said = f"scorer.text_widths={','.join(map(str, self.widths))}"
         if self.tower is None:
-            raise ValueError(f"{said}: this model's text tower encodes each text by itself; leave it out")
+            raise UserError(f"{said}: this model's text tower encodes each text by itself; leave it out")
         if self.widths[-1] < least:
-            raise ValueError(f"{said}: the last must be at least twice the model's context, {least}")
+            raise UserError(f"{said}: the last must be at least twice the model's context, {least}")
 
     @torch.inference_mode()
     def embed(

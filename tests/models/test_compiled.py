@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from raycomp.config import UserError
 from raycomp.models.clip import Clip
 from raycomp.models.describe import fingerprint_scorer
 
@@ -49,7 +50,7 @@ def test_a_tower_that_cannot_be_compiled_is_one_line(tiny_scorer, monkeypatch):
         return run
 
     monkeypatch.setattr(torch, "compile", fail)
-    with pytest.raises(ValueError, match=r"^scorer\.compile=true: torch cannot compile") as error:
+    with pytest.raises(UserError, match=r"^scorer\.compile=true: torch cannot compile") as error:
         Clip(replace(tiny_scorer, compile=True))
     assert "\n" not in str(error.value)
 

@@ -93,7 +93,7 @@ def test_images_go_through_the_graph_pass_by_pass_also_where_calls_overlap(tiny_
 
 
 def test_a_graph_needs_a_gpu(tiny_scorer):
-    with pytest.raises(ValueError, match=r"^scorer\.graph=true: needs a GPU.*set it to false$"):
+    with pytest.raises(UserError, match=r"^scorer\.graph=true: needs a GPU.*set it to false$"):
         Clip(replace(tiny_scorer, graph=True), device="cpu")
 
 

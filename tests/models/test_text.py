@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from raycomp.config import UserError
 from raycomp.models.device import Device
 from raycomp.models.text import TextEncoder, _find_pairs, find_tower
 
@@ -233,8 +234,8 @@ def test_a_bidirectional_tower_takes_the_plain_path_and_stays_right():
 
 
 def test_widths_that_do_not_fit_the_tower_are_refused():
-    with pytest.raises(ValueError, match=r"^scorer\.text_widths=32,152: the last must be .* context, 154$"):
+    with pytest.raises(UserError, match=r"^scorer\.text_widths=32,152: the last must be .* context, 154$"):
         TextEncoder(make_model(), CPU, widths=(32, 152))
     plain = make_model(custom_text=True, no_causal_mask=True)
-    with pytest.raises(ValueError, match=r"^scorer\.text_widths=32,160: this model's .*; leave it out$"):
+    with pytest.raises(UserError, match=r"^scorer\.text_widths=32,160: this model's .*; leave it out$"):
         TextEncoder(plain, CPU, widths=(32, 160))
