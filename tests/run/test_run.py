@@ -178,7 +178,13 @@ def test_negatives_make_no_status_of_their_own_of_what_was_written(tmp_path, mon
     session = nullcontext(SimpleNamespace(device="cpu"))
     stats, tally = Stats(counts={"status": Counter(ok=10)}), Tally()
     tally.statuses.update(ok=9, weird=1)
-    known = {"connect": session, "count_all": {}, "_check_captions": [], "write_all": stats, "_tally": tally}
+    known = {
+        "connect": session,
+        "count_all": {},
+        "_check_captions": [],
+        "write_all": {"negatives": stats},
+        "_tally": tally,
+    }
     for name, found in known.items():
         monkeypatch.setattr(negatives_command, name, lambda *args, found=found, **_: found)
     config = NegativesConfig(input=str(tmp_path / "rows.parquet"), negatives=WritingConfig(rank=False))
