@@ -176,6 +176,10 @@ NEGATIVE_TYPE = pa.struct(
         (LANGUAGE_MODEL, pa.float32()),
     ]
 )
+# How often captions of the corpus have two words in a relation, by the tables of ``language.context``.
+CONTEXT_SCHEMA = pa.schema(
+    [("table", pa.string()), ("first", pa.string()), ("second", pa.string()), ("count", pa.int64())]
+)
 # The picture of a hard negative, by the uid of its caption and its text.
 NEGATIVE_IMAGE_SCHEMA = pa.schema([(UID, pa.string()), (NEGATIVE, pa.string()), (IMAGE, pa.binary())])
 # Three ways to apply the same two operations to a caption: the hardest text of each (two texts), one after

@@ -29,7 +29,8 @@ class Candidate(NamedTuple):
     language_model: float | None = None
     """log p(caption) - log p(text) of text-only judges, in nats; none if not judged."""
     inputs: tuple[str, ...] = ()
-    """The input of each call: first the caption, then the output of the call before."""
+    """The input of each call: first the caption, or of an ADD matched in length a true part of it; then the
+    output of the call before."""
 
 
 def list_additions(candidate: Candidate) -> list[tuple[str, str]]:

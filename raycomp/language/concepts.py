@@ -52,9 +52,11 @@ class Edit(NamedTuple):
     op: str
     kind: str
     concepts: tuple[str, ...]
-    """SWAP: the two; REPLACE: the old and the new; ADD: the new."""
+    """SWAP: the two; REPLACE: the old and the new; ADD: the new, and "-" with each that ``base`` has lost."""
     touched: tuple[tuple[int, int], ...]
     """Spans of ``text`` that are new or moved; a later call leaves them alone."""
+    base: str | None = None
+    """Of an ADD that is matched in length: its input, a true part of the caption."""
 
 
 def parse_concepts(

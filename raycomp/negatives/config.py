@@ -30,6 +30,10 @@ class WritingConfig:
     candidates: int = 4
     """Maximum number of proposals of the rules for each operation. More calls have more sequences, and each
     sequence proportionally fewer proposals, but at least one."""
+    context: bool = False
+    """rules: count how the corpus's captions use words, then draw by these counts: replacements that it uses
+    there, additions that such scenes hold, swaps within one realm, and ADDs as long as the caption. Every
+    place has more candidates. The counts are written to ``context.parquet``."""
     rank: bool = True
     """Rank by the scorer's text encoder: the more similar to the caption, the harder. false needs no model
     and keeps the order of proposal."""
@@ -71,6 +75,8 @@ class WritingConfig:
         check(1 <= self.calls <= 8, "negatives.calls", self.calls, "between 1 and 8")
         check(self.per_caption >= 1, "negatives.per_caption", self.per_caption, "at least 1")
         check(self.candidates >= 1, "negatives.candidates", self.candidates, "at least 1")
+        fits = not self.context or self.engine == "rules"
+        check(fits, "negatives.context", self.context, "false without negatives.engine=rules")
         least = self.add_similarity
         check(least is None or -1 <= least <= 1, "negatives.add_similarity", least, "between -1 and 1")
         check(least is None or self.rank, "negatives.add_similarity", least, "none without rank")

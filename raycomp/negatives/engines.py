@@ -3,19 +3,18 @@
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from functools import lru_cache, partial
+from functools import partial
 from itertools import product
 from typing import NamedTuple
 
 import pyarrow as pa
 
-from raycomp.config import ParserConfig
 from raycomp.language.concepts import Edit
+from raycomp.language.context import Context
 from raycomp.language.edits.propose import apply_calls
 from raycomp.language.gaps import WORDING as SHORT_WORDING
 from raycomp.language.gaps import ask_for_words
 from raycomp.language.judge.validity import name_change
-from raycomp.language.lexicon import Lexicon
 from raycomp.language.prompts import (
     CAPTION_FORM,
     NOT_ANSWERED,
@@ -26,10 +25,10 @@ from raycomp.language.prompts import (
     read_reply,
     request_key,
 )
-from raycomp.models.lexicon import load_lexicon
-from raycomp.models.parser import Parser, load_parser
 from raycomp.negatives.config import NegativesConfig, WritingConfig
-from raycomp.negatives.write import Caption, Chain, Reader, read_captions, write
+from raycomp.negatives.counting import load_context
+from raycomp.negatives.reading import Chain, Reader, load_reader
+from raycomp.negatives.write import Caption, read_captions, write
 
 MOST_SEQUENCES = 81
 """Maximum number of sequences that rules try for a caption, for each number of calls: all of three operations
@@ -61,13 +60,9 @@ def hash_prompts(style: str) -> str:
     return hashlib.sha256(json.dumps(worded, sort_keys=True).encode()).hexdigest()
 
 
-@lru_cache(maxsize=1)
-def _tools(parser: ParserConfig) -> tuple[Parser, Lexicon]:
-    """The objects that reading needs, loaded once per process."""
-    return load_parser(parser.name), load_lexicon()
-
-
-def propose_by_rules(caption: Caption, config: WritingConfig) -> tuple[list[Chain], list[str]]:
+def propose_by_rules(
+    caption: Caption, config: WritingConfig, context: Context | None = None
+) -> tuple[list[Chain], list[str]]:
     """Return chains of 1 to ``config.calls`` operations out of the caption's parse; see ``ProposeChains``.
 
     If one number of calls has more than MOST_SEQUENCES sequences, some are drawn; the others are counted.
@@ -81,7 +76,7 @@ def propose_by_rules(caption: Caption, config: WritingConfig) -> tuple[list[Chai
             short.append(f"{calls} calls: {left_out:,} sequences not tried")
         for ops in tried:
             lexicon = caption.reader.lexicon
-            found = apply_calls(caption.parsed, ops, lexicon, config.seed, caption.uid, at_most)
+            found = apply_calls(caption.parsed, ops, lexicon, config.seed, caption.uid, at_most, context)
             whole = [chain for chain in found if len(chain) == calls]
             chains += whole
             if not whole:
@@ -105,10 +100,14 @@ def draw_sequences(operations: Sequence[str], calls: int, seed: int, uid: str) -
     return [ops for ops in every if ops in drawn]
 
 
-def write_by_rules(table: pa.Table, config: NegativesConfig) -> pa.Table:
-    """Add candidates by rules to rows of uid, caption and others; see ``write``."""
-    propose = partial(propose_by_rules, config=config.negatives)
-    return write(table, config, Reader(*_tools(config.parser)), propose)
+def write_by_rules(table: pa.Table, config: NegativesConfig, context_uri: str | None = None) -> pa.Table:
+    """Add candidates by rules to rows of uid, caption and others; see ``write``.
+
+    ``context_uri`` names the counts of the corpus, with ``negatives.context``.
+    """
+    context = load_context(context_uri) if context_uri else None
+    propose = partial(propose_by_rules, config=config.negatives, context=context)
+    return write(table, config, load_reader(config.parser), propose)
 
 
 class ReplyTree:
@@ -179,7 +178,7 @@ def _list_taken(tip: Chain) -> list[str]:
 
 def write_by_replies(table: pa.Table, config: NegativesConfig, replies: Mapping[str, str]) -> pa.Table:
     """Add candidates from a language model's replies, by key; see ``write``."""
-    reader = Reader(*_tools(config.parser))
+    reader = load_reader(config.parser)
     tree = ReplyTree(reader, config, replies)
 
     return write(table, config, reader, lambda caption: tree.grow(caption)[:2])
@@ -187,7 +186,7 @@ def write_by_replies(table: pa.Table, config: NegativesConfig, replies: Mapping[
 
 def find_prompts(table: pa.Table, config: NegativesConfig, replies: Mapping[str, str]) -> list[Prompt]:
     """Return the prompts of these captions that ``replies`` do not answer."""
-    reader = Reader(*_tools(config.parser))
+    reader = load_reader(config.parser)
     tree = ReplyTree(reader, config, replies)
     captions = [caption for caption in read_captions(table, reader) if caption.can_be_edited]
     return [prompt for caption in captions for prompt in tree.grow(caption)[2]]

@@ -5,7 +5,6 @@ models alike: each call against its own input, and all of them against the capti
 """
 
 from collections.abc import Callable, Sequence
-from itertools import pairwise
 from typing import Any
 
 import pyarrow as pa
@@ -22,15 +21,13 @@ from raycomp.data.arrow import (
     readable,
     to_fixed_lists,
 )
-from raycomp.language.concepts import Edit, Parsed, parse_concepts
 from raycomp.language.edits.propose import join_calls
 from raycomp.language.judge.form import LONGEST_EDITED, TOO_LONG
 from raycomp.language.judge.validity import judge_edit
-from raycomp.language.lexicon import Lexicon
 from raycomp.language.prompts import NOTHING_LEFT
-from raycomp.models.parser import Parser
 from raycomp.models.tokens import load_tokens
 from raycomp.negatives.config import NegativesConfig, WritingConfig
+from raycomp.negatives.reading import Chain, Reader, read_by_form
 from raycomp.schema import COMPARISON_TYPE, NEGATIVE_TYPE
 from raycomp.words import (
     ADD,
@@ -46,24 +43,6 @@ from raycomp.words import (
     STATUS,
     UID,
 )
-
-Chain = Sequence[Edit]
-"""Calls in order: each edit's text is the input of the next."""
-
-
-class Reader:
-    """Parses texts into concepts, each distinct text once in a batch."""
-
-    def __init__(self, parser: Parser, lexicon: Lexicon):
-        self.parser = parser
-        self.lexicon = lexicon
-        self.parsed: dict[str, Parsed] = {}
-
-    def read(self, texts: Sequence[str]) -> None:
-        """Parse the texts that are not parsed yet."""
-        new = list(dict.fromkeys(text for text in texts if text not in self.parsed))
-        for text, tokens in zip(new, self.parser.tokens(new), strict=True):
-            self.parsed[text] = parse_concepts(text, tokens, self.lexicon, self.parser.labels)
 
 
 class Caption:
@@ -101,8 +80,12 @@ def write(table: pa.Table, config: NegativesConfig, reader: Reader, propose: Pro
     With ranking, the tokens of captions and candidates are added.
     """
     captions = read_captions(table, reader)
+    texts = [caption.text for caption in captions]
     proposed = [_propose(caption, propose, config.negatives) for caption in captions]
-    reader.read([edit.text for chains, _ in proposed for chain in chains for edit in chain])
+    if config.negatives.context:
+        read_by_form(reader, texts, [chains for chains, _ in proposed])
+    else:
+        reader.read([edit.text for chains, _ in proposed for chain in chains for edit in chain])
     known = table[STATUS].to_pylist() if STATUS in table.column_names else [None] * len(table)
     candidates, faults, statuses = [], [], []
     rows = zip(known, table[CAPTION].to_pylist(), captions, proposed, strict=True)
@@ -121,7 +104,6 @@ def write(table: pa.Table, config: NegativesConfig, reader: Reader, propose: Pro
     }
     if config.negatives.rank:
         additions = config.negatives.add_similarity is not None
-        texts = [caption.text for caption in captions]
         columns |= add_tokens(texts, candidates, config.ranker, additions)
     return add_columns(table, columns)
 
@@ -147,16 +129,18 @@ def _judge_chains(chains: Sequence[Chain], caption: Caption) -> tuple[list[Candi
     """Return the valid chains as candidates and, for each other one, the call's operation and the reason."""
     valid, rejected = [], []
     for chain in chains:
-        texts = [caption.text, *(edit.text for edit in chain)]
-        steps = zip(chain, pairwise(texts), strict=True)
-        reasons = ((edit.op, caption.judge(edit.op, *pair)) for edit, pair in steps)
+        outputs = [edit.text for edit in chain]
+        before = (caption.text, *outputs[:-1])
+        inputs = [edit.base or text for edit, text in zip(chain, before, strict=True)]
+        steps = zip(chain, inputs, outputs, strict=True)
+        reasons = ((edit.op, caption.judge(edit.op, *pair)) for edit, *pair in steps)
         fault = next((f"{op}: {reason}" for op, reason in reasons if reason), None)
         if fault:
             rejected.append(fault)
             continue
         concepts = tuple(concept for edit in chain for concept in edit.concepts)
         op, kind = join_calls(chain)
-        valid.append(Candidate(texts[-1], op, kind, len(chain), concepts, inputs=tuple(texts[:-1])))
+        valid.append(Candidate(outputs[-1], op, kind, len(chain), concepts, inputs=tuple(inputs)))
     return valid, rejected
 
 

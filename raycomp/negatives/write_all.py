@@ -14,6 +14,7 @@ from raycomp.data.parquet import write_table
 from raycomp.data.paths import join_uri
 from raycomp.negatives.captions import CaptionFile, load_captions
 from raycomp.negatives.config import NegativesConfig, WritingConfig
+from raycomp.negatives.counting import write_context
 from raycomp.negatives.engines import write_by_replies, write_by_rules
 from raycomp.negatives.judges import NGRAMS, load_ngrams, write_ngrams
 from raycomp.negatives.refine import Bin, draw_file, find_thresholds, fit_all, load_refined
@@ -70,6 +71,11 @@ class Writing:
         return self.out.at("judges", "ngrams.parquet")
 
     @property
+    def context_uri(self) -> str:
+        """Path of the counts that the rules draw by."""
+        return self.out.at("context.parquet")
+
+    @property
     def written(self) -> list[str]:
         """Path of each file's negatives."""
         return [self.out.at("negatives", f"{source.ordinal:05d}.parquet") for source in self.sources]
@@ -80,6 +86,9 @@ def write_all(writing: Writing, totals: dict[int, int]) -> dict[str, Stats]:
     config, folder = writing.config.negatives, writing.out.at("negatives")
     if NGRAMS in config.judge:
         write_ngrams(writing.sources, sum(totals.values()), writing.ngrams_uri)
+    if config.context:
+        parser = writing.config.parser
+        write_context(writing.sources, sum(totals.values()), parser, writing.context_uri)
     calls = writing.out.at("exports", "calls") if writing.exports("calls") else None
     if config.refine == "none":
         return {"negatives": _run_phase("negatives", writing, totals, _first_pass(writing), folder, calls)}
@@ -132,7 +141,8 @@ def _first_pass(writing: Writing) -> Pass:
     by_rules, refines = config.negatives.engine == "rules", config.negatives.refine != "none"
     rows = session.block_rows if by_rules else ROWS_WITH_REPLIES
     if by_rules:
-        write = partial(write_by_rules, config=config)
+        uri = writing.context_uri if config.negatives.context else None
+        write = partial(write_by_rules, config=config, context_uri=uri)
     else:
         write = partial(_write_by_replies, config=config, replies_uri=writing.replies_uri)
     ngrams_uri = writing.ngrams_uri if NGRAMS in config.negatives.judge else None

@@ -5,9 +5,12 @@ every second would be.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from itertools import islice
 
-from raycomp.language.edits.changes import CHOICES, Case, Change, State
+from raycomp.language.context import DESCRIBED
+from raycomp.language.edits.changes import Case, Change, State
+from raycomp.language.edits.plausible import weigh_beside, weigh_guest
 from raycomp.language.edits.wording import Piece
 from raycomp.language.inflection import choose_article
 from raycomp.language.lexicon import GUEST
@@ -40,16 +43,24 @@ def add_attributes(case: Case, state: State) -> Iterator[Change]:
             for word in case.lexicon.words(ATTRIBUTE, name)
         ]
         fitting = (
-            word
-            for word in case.draw(words, ATTRIBUTE, place)
+            (rank, word)
+            for rank, word in case.pick(
+                words, partial(_weigh_attribute, case, place), state, ATTRIBUTE, place
+            )
             if case.lexicon.fits(word, ATTRIBUTE, noun.word) and not case.carries(word, state)
         )
-        for word in islice(fitting, CHOICES):
+        for rank, word in islice(fitting, case.choices):
             entry = case.lexicon.find(word, ATTRIBUTE)
             later = AFTER[entry.category] if entry else ()
             at = min([noun.start, *(one.start for one in mine if one.category in later)])
             new = case.words.matching(at, noun.end, word) + " "
-            yield Change(ATTRIBUTE, (word,), frozenset({place}), (Piece(at, at, new),))
+            yield Change(ATTRIBUTE, (word,), frozenset({place}), (Piece(at, at, new),), rank=rank)
+
+
+def _weigh_attribute(case: Case, place: int, word: str) -> float:
+    noun, context = case.concepts[place], case.counted
+    beside = weigh_beside(context, case.parsed.text, noun.start, noun.start, word)
+    return context.share(ATTRIBUTE, word) * context.lift(DESCRIBED, noun.word, word) * beside
 
 
 def add_objects(case: Case, state: State) -> Iterator[Change]:
@@ -67,9 +78,9 @@ def add_objects(case: Case, state: State) -> Iterator[Change]:
             joint, words = "and", case.lexicon.siblings(entry)
         else:
             continue
-        for word in _pick_new(case, words, state, joint, place):
+        for rank, word in _pick_new(case, words, state, joint, place):
             phrase = f"{joint} {choose_article(word)} {word}"
-            yield _add_behind(case, place, OBJECT, (word,), phrase, tier=int(joint == "with"))
+            yield _add_behind(case, place, OBJECT, (word,), phrase, int(joint == "with"), rank)
 
 
 def add_relations(case: Case, state: State) -> Iterator[Change]:
@@ -79,25 +90,31 @@ def add_relations(case: Case, state: State) -> Iterator[Change]:
         noun = case.concepts[place]
         if not noun.category or not case.words.can_follow(place) or case.is_listed(place):
             continue
-        for number, word in enumerate(_pick_new(case, guests, state, RELATION, place)):
+        for number, (rank, word) in enumerate(_pick_new(case, guests, state, RELATION, place)):
             relation = next(case.draw(PHRASES, RELATION, place, number))
             tier = 0 if case.words.ends(place) else 1
             phrase = f"{relation} {choose_article(word)} {word}"
-            yield _add_behind(case, place, RELATION, (relation, word), phrase, tier)
+            yield _add_behind(case, place, RELATION, (relation, word), phrase, tier, rank)
 
 
-def _add_behind(case: Case, place: int, kind: str, words: tuple[str, ...], phrase: str, tier: int) -> Change:
+def _add_behind(
+    case: Case, place: int, kind: str, words: tuple[str, ...], phrase: str, tier: int, rank: float
+) -> Change:
     end = case.concepts[place].end
     phrase = phrase.upper() if case.parsed.text.isupper() else phrase
-    return Change(kind, words, frozenset({place}), (Piece(end, end, " " + phrase),), tier)
+    return Change(kind, words, frozenset({place}), (Piece(end, end, " " + phrase),), tier, rank=rank)
 
 
-def _pick_new(case: Case, words: Iterable[str], state: State, *parts: object) -> Iterator[str]:
-    """Yield a few single things that the caption does not carry."""
+def _pick_new(
+    case: Case, words: Iterable[str], state: State, joint: str, place: int
+) -> Iterator[tuple[float, str]]:
+    """Yield a few single things that the caption does not carry, with their ranks."""
     new = (
-        word for word in case.draw(words, *parts) if _is_single(case, word) and not case.carries(word, state)
+        (rank, word)
+        for rank, word in case.pick(words, partial(weigh_guest, case), state, joint, place)
+        if _is_single(case, word) and not case.carries(word, state)
     )
-    return islice(new, CHOICES)
+    return islice(new, case.choices)
 
 
 def _is_single(case: Case, word: str) -> bool:

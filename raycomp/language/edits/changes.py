@@ -1,10 +1,12 @@
 """Shared parts of the rules of SWAP, REPLACE and ADD: a caption under edit, its state, a possible change."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from hashlib import blake2b
 from typing import NamedTuple
 
 from raycomp.language.concepts import Concept, Parsed
+from raycomp.language.context import Context
+from raycomp.language.edits.plausible import race
 from raycomp.language.edits.wording import Piece, Wording
 from raycomp.language.lexicon import Lexicon
 from raycomp.words import OBJECT
@@ -31,6 +33,10 @@ class Change(NamedTuple):
     """How odd it reads: 0 is taken before 1."""
     swapped: tuple[int, int] | None = None
     """The two concepts that take each other's place."""
+    rank: float = 0.0
+    """Of changes of one tier the smallest is taken first, else a hash decides; see ``plausible.race``."""
+    removed: tuple[Piece, ...] = ()
+    """Of an ADD: what the caption loses, so that it is no longer than before."""
 
 
 class State(NamedTuple):
@@ -46,8 +52,19 @@ class State(NamedTuple):
 class Case:
     """One caption with what the rules ask about it."""
 
-    def __init__(self, parsed: Parsed, lexicon: Lexicon, seed: int, key: str):
+    def __init__(
+        self,
+        parsed: Parsed,
+        lexicon: Lexicon,
+        seed: int,
+        key: str,
+        context: Context | None = None,
+        at_most: int = CHOICES,
+    ):
         self.parsed, self.lexicon, self.salt = parsed, lexicon, f"{seed}\0{key}\0"
+        self.context = context
+        self.choices = CHOICES if context is None else max(CHOICES, at_most)
+        """Different words for one place."""
         self.words = Wording(parsed, lexicon)
         self.concepts = parsed.concepts
         said = {token.text.lower() for token in parsed.tokens}
@@ -67,6 +84,21 @@ class Case:
             rank = rank or int.from_bytes(self.hash(len(left), *parts), "big")
             rank, place = divmod(rank, len(left))
             yield left.pop(place)
+
+    @property
+    def counted(self) -> Context:
+        """The counts of the corpus, where there are some."""
+        assert self.context is not None
+        return self.context
+
+    def pick(
+        self, words: Iterable[str], weigh: Callable[[str], float], state: State, *parts: object
+    ) -> Iterator[tuple[float, str]]:
+        """Yield words with their ranks: the plausible first by the corpus's counts, else in order by hash."""
+        if self.context is None:
+            yield from ((0.0, word) for word in self.draw(words, *parts))
+        else:
+            yield from race(self, words, weigh, *state.pieces, *parts)
 
     def free(self, kind: str, state: State) -> list[int]:
         """Return the concepts of a kind that no call has used; what is denied cannot be made false."""

@@ -3,11 +3,12 @@
 The lexicon's siblings exclude synonyms, wider and narrower words. Opposites come first, where there are some.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 
 from raycomp.language.concepts import Concept
-from raycomp.language.edits.changes import CHOICES, Case, Change, State
+from raycomp.language.edits.changes import Case, Change, State
+from raycomp.language.edits.plausible import weigh_word
 from raycomp.language.edits.wording import Piece
 from raycomp.language.judge.paraphrase import CONVERSE
 from raycomp.language.lexicon import NUMBER, VERB
@@ -22,13 +23,13 @@ def replace_objects(case: Case, state: State) -> Iterator[Change]:
         if entry is None or not old.category:
             continue
         words = (
-            word
-            for word in case.draw(case.lexicon.siblings(entry), OBJECT, old.start)
+            (rank, word)
+            for rank, word in _pick(case, place, case.lexicon.siblings(entry), state, case.words.inflect)
             if case.words.accepts(place, word) and not case.carries(word, state) and not case.is_barred(word)
         )
-        for word in islice(words, CHOICES):
+        for rank, word in islice(words, case.choices):
             new = case.words.matching(old.start, old.end, case.words.inflect(place, word))
-            yield _replace(case, place, word, new)
+            yield _replace(case, place, word, new, rank=rank)
 
 
 def replace_attributes(case: Case, state: State) -> Iterator[Change]:
@@ -45,10 +46,11 @@ def replace_attributes(case: Case, state: State) -> Iterator[Change]:
         if owner and case.lexicon.fits(old.word, ATTRIBUTE, owner.word):
             siblings = [word for word in siblings if case.lexicon.fits(word, ATTRIBUTE, owner.word)]
         opposite = case.lexicon.opposite(old.word)
-        ranked = sorted(case.draw(siblings, ATTRIBUTE, old.start), key=lambda word: word != opposite)
-        for word in ranked[:CHOICES]:
+        picked = _pick(case, place, siblings, state, lambda _, word: word)
+        ranked = sorted(picked, key=lambda one: one[1] != opposite)
+        for rank, word in ranked[: case.choices]:
             new = case.words.matching(old.start, old.end, word)
-            yield _replace(case, place, word, new, tier=int(opposite is not None and word != opposite))
+            yield _replace(case, place, word, new, int(opposite is not None and word != opposite), rank)
 
 
 def replace_relations(case: Case, state: State) -> Iterator[Change]:
@@ -65,9 +67,23 @@ def replace_relations(case: Case, state: State) -> Iterator[Change]:
         words = [word for word in case.lexicon.siblings(entry) if case.lexicon.fits(word, RELATION, right)]
         words = [word for word in words if word not in turned]
         tag = case.parsed.tokens[case.words.first(place)].tag
-        for tier, word in enumerate(words[:CHOICES]):
-            form = case.lexicon.inflect(word, tag) if entry.category == VERB else word
-            yield _replace(case, place, word, case.words.matching(old.start, old.end, form), tier)
+        forms = {word: case.lexicon.inflect(word, tag) if entry.category == VERB else word for word in words}
+        picked = [(0.0, word) for word in words]
+        if case.context is not None:
+            picked = list(_pick(case, place, words, state, lambda _, word, forms=forms: forms[word]))
+        for tier, (rank, word) in enumerate(picked[: case.choices]):
+            new = case.words.matching(old.start, old.end, forms[word])
+            yield _replace(case, place, word, new, tier if case.context is None else 0, rank)
+
+
+def _pick(
+    case: Case, place: int, words: Sequence[str], state: State, write: Callable[[int, str], str]
+) -> Iterator[tuple[float, str]]:
+    """Yield words for a place with their ranks; ``write`` returns a word's form there."""
+    old = case.concepts[place]
+    return case.pick(
+        words, lambda word: weigh_word(case, place, word, write(place, word)), state, old.kind, old.start
+    )
 
 
 def _turned(case: Case, relation: Concept, group: str, state: State) -> tuple[str, ...]:
@@ -79,6 +95,7 @@ def _turned(case: Case, relation: Concept, group: str, state: State) -> tuple[st
     return CONVERSE.get(group, ()) if exchanged else ()
 
 
-def _replace(case: Case, place: int, word: str, new: str, tier: int = 0) -> Change:
+def _replace(case: Case, place: int, word: str, new: str, tier: int = 0, rank: float = 0.0) -> Change:
     old = case.concepts[place]
-    return Change(old.kind, (old.word, word), frozenset({place}), (Piece(old.start, old.end, new),), tier)
+    pieces = (Piece(old.start, old.end, new),)
+    return Change(old.kind, (old.word, word), frozenset({place}), pieces, tier, rank=rank)

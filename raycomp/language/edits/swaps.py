@@ -4,19 +4,24 @@ Refused is what says the same again: reordered conjuncts, the sides of a symmetr
 what would undo an earlier call.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import combinations
 
 from raycomp.language.concepts import Concept
 from raycomp.language.edits.changes import Case, Change, State
+from raycomp.language.edits.plausible import draw_rank, weigh_bonds, weigh_word
 from raycomp.language.edits.wording import Piece
 from raycomp.language.judge.paraphrase import CONVERSE
 from raycomp.language.lexicon import NUMBER
 from raycomp.language.tokens import OWNERS
-from raycomp.words import ATTRIBUTE, OBJECT, RELATION
+from raycomp.words import ATTRIBUTE, OBJECT, RELATION, SWAP
 
 MIXED = frozenset(["colour", "material", "pattern", "size", "age"])
 """Categories whose attributes also change places with those of another one."""
+FARTHEST = 1
+"""Distance in kind of objects that change places where a corpus is counted: of one realm."""
+_ARTICLE = {"an": "a"}
 POSSESSIVES = OWNERS | {"her", "'s"}
 
 
@@ -78,7 +83,10 @@ def _distance(case: Case, first: int, second: int) -> int:
 
 
 def swap_objects(case: Case, state: State) -> Iterator[Change]:
-    """Exchange the nouns of two noun phrases; number, articles and attributes stay in place."""
+    """Exchange the nouns of two noun phrases; number, articles and attributes stay in place.
+
+    See ``_exchange_nouns`` for what the counts of a corpus change.
+    """
     for i, j in combinations(case.free(OBJECT, state), 2):
         if case.are_alike(i, j) or _was_swapped(case, i, j, state) or _turns_back(case, i, j, state):
             continue
@@ -87,7 +95,9 @@ def swap_objects(case: Case, state: State) -> Iterator[Change]:
         one, two = case.concepts[i], case.concepts[j]
         if not (case.words.accepts(i, two.word) and case.words.accepts(j, one.word)):
             continue
-        if case.words.is_bare(i) != case.words.is_bare(j) and not case.words.is_headline:
+        if case.words.is_bare(i) != case.words.is_bare(j) and not (
+            case.words.is_headline and one.is_plural == two.is_plural
+        ):
             continue
         if (
             case.is_barred(one.word) != case.is_barred(two.word)
@@ -95,9 +105,65 @@ def swap_objects(case: Case, state: State) -> Iterator[Change]:
             and case.is_person(two)
         ):
             continue
-        pieces = (_noun(case, i, j), _noun(case, j, i))
-        words = case.concepts[i].word, case.concepts[j].word
-        yield Change(OBJECT, words, frozenset({i, j}), pieces, _distance(case, i, j), (i, j))
+        if case.context is not None and _distance(case, i, j) > FARTHEST:
+            continue
+        pieces = _exchange_nouns(case, i, j)
+        if pieces is None:
+            continue
+        rank = _rank(case, i, j, state)
+        yield Change(
+            OBJECT, (one.word, two.word), frozenset({i, j}), pieces, _distance(case, i, j), (i, j), rank
+        )
+
+
+def _exchange_nouns(case: Case, first: int, second: int) -> tuple[Piece, Piece] | None:
+    """Return pieces that put two nouns in each other's place; None where one does not fit there.
+
+    By the counts of a corpus only nouns of the same number and determiner change places, where attributes
+    fit; others take their determiners along if they have no attributes.
+    """
+    if case.context is None or _agree(case, first, second):
+        return _noun(case, first, second), _noun(case, second, first)
+    if case.words.attributes[first] or case.words.attributes[second]:
+        return None
+    return _exchange_phrases(case, first, second)
+
+
+def _agree(case: Case, first: int, second: int) -> bool:
+    one, two = case.concepts[first], case.concepts[second]
+    determiners = {_ARTICLE.get(word, word) for word in map(case.words.determiner, (first, second))}
+    return (
+        one.is_plural == two.is_plural
+        and len(determiners) == 1
+        and _fits_attributes(case, first, two.word)
+        and _fits_attributes(case, second, one.word)
+    )
+
+
+def _fits_attributes(case: Case, place: int, word: str) -> bool:
+    said = [case.concepts[i].word for i in case.words.attributes[place]]
+    return all(case.lexicon.fits(attribute, ATTRIBUTE, word) for attribute in said)
+
+
+def _rank(case: Case, first: int, second: int, state: State) -> float:
+    """Return the rank of a swap of two concepts by what stands around their places."""
+
+    def weigh(place: int, one: int) -> float:
+        return weigh_word(case, place, case.concepts[one].word, case.words.plain(*_span(case, one)))
+
+    return _compare(case, weigh, first, second, state)
+
+
+def _compare(case: Case, weigh: Callable[[int, int], float], first: int, second: int, state: State) -> float:
+    """Return a rank by the weights of both in the other's place, against those of both in their own."""
+    if case.context is None:
+        return 0.0
+    new, old = weigh(first, second) * weigh(second, first), weigh(first, first) * weigh(second, second)
+    return draw_rank(case, new / old, *state.pieces, SWAP, first, second)
+
+
+def _span(case: Case, place: int) -> tuple[int, int]:
+    return case.concepts[place].start, case.concepts[place].end
 
 
 def _noun(case: Case, place: int, other: int) -> Piece:
@@ -128,8 +194,8 @@ def swap_attributes(case: Case, state: State) -> Iterator[Change]:
             Piece(one.start, one.end, case.words.plain(two.start, two.end)),
             Piece(two.start, two.end, case.words.plain(one.start, one.end)),
         )
-        tier = int(one.category != two.category)
-        yield Change(ATTRIBUTE, (one.word, two.word), frozenset({i, j}), pieces, tier, (i, j))
+        tier, rank = int(one.category != two.category), _rank(case, i, j, state)
+        yield Change(ATTRIBUTE, (one.word, two.word), frozenset({i, j}), pieces, tier, (i, j), rank)
 
 
 def _may_exchange(case: Case, first: int, second: int) -> bool:
@@ -159,7 +225,6 @@ def _categories(case: Case, place: int) -> set[str]:
 
 def swap_sides(case: Case, state: State) -> Iterator[Change]:
     """Exchange the whole noun phrases on the two sides of a relation."""
-    finite = any(token.tag in ("VBZ", "VBP") for token in case.parsed.tokens)
     for place in case.free(RELATION, state):
         relation = case.concepts[place]
         if relation.sides is None or _was_swapped(case, *relation.sides, state):
@@ -168,19 +233,36 @@ def swap_sides(case: Case, state: State) -> Iterator[Change]:
         inside = {place, i, j, *case.words.attributes[i], *case.words.attributes[j]}
         if inside & state.used or _is_symmetric(case, i, j) or case.are_alike(i, j):
             continue
-        if finite and case.concepts[i].is_plural != case.concepts[j].is_plural:
+        if case.context is not None and _distance(case, i, j) > FARTHEST:
             continue
-        if any(case.is_listed(side) or case.words.determiner(side) in POSSESSIVES for side in (i, j)):
+        pieces = _exchange_phrases(case, i, j)
+        if pieces is None:
             continue
-        if any(not case.words.stands_alone(side) for side in (i, j)):
-            continue
-        spans = [_phrase(case, side) for side in (i, j)]
-        if spans[0][1] > spans[1][0]:
-            continue
-        texts = [case.words.plain(*span) for span in spans]
-        pieces = (Piece(*spans[0], texts[1]), Piece(*spans[1], texts[0]))
         words = case.concepts[i].word, case.concepts[j].word
-        yield Change(RELATION, words, frozenset(inside), pieces, _distance(case, i, j))
+        rank = _compare(case, partial(_weigh_side, case), i, j, state)
+        yield Change(RELATION, words, frozenset(inside), pieces, _distance(case, i, j), rank=rank)
+
+
+def _exchange_phrases(case: Case, first: int, second: int) -> tuple[Piece, Piece] | None:
+    """Return pieces that put two whole noun phrases in each other's place; None where one does not fit."""
+    places = first, second
+    finite = any(token.tag in ("VBZ", "VBP") for token in case.parsed.tokens)
+    if finite and case.concepts[first].is_plural != case.concepts[second].is_plural:
+        return None
+    if any(case.is_listed(place) or case.words.determiner(place) in POSSESSIVES for place in places):
+        return None
+    if any(not case.words.stands_alone(place) for place in places):
+        return None
+    spans = [_phrase(case, place) for place in places]
+    if spans[0][1] > spans[1][0]:
+        return None
+    texts = [case.words.plain(*span) for span in spans]
+    return Piece(*spans[0], texts[1]), Piece(*spans[1], texts[0])
+
+
+def _weigh_side(case: Case, place: int, other: int) -> float:
+    """Return the lift of the relations of a place for another object, which brings its attributes along."""
+    return weigh_bonds(case, place, case.concepts[other].word, with_attributes=False)
 
 
 def _phrase(case: Case, place: int) -> tuple[int, int]:
