@@ -1,6 +1,6 @@
 """How often captions use words in a context: counts that edits draw plausible words by.
 
-A corpus uses a word where another stands as often as these counts say: beside its neighbours, with an
+A corpus uses a word where another stands as often as these counts say: between its neighbours, with an
 attribute, on a side of a relation, in one caption with other objects. Counts of parts of a corpus add up.
 """
 

@@ -76,6 +76,8 @@ class Lexicon:
         for row in rows:
             self._add(row)
         self._wider = {key: self._find_wider(row) for key, row in self.rows.items()}
+        self.find = lru_cache(1 << 16)(self._find)
+        """Return what the lexicon has for a text, in any case, number or tense; of a kind, or the first."""
         self.siblings = lru_cache(1 << 16)(self._find_siblings)
         """What may stand in an entry's place: plausible, and never the same, a wider or a narrower thing."""
         self._groups = lru_cache(1 << 16)(self._find_groups)
@@ -143,11 +145,8 @@ class Lexicon:
         nouns = [word for word, entry in self._entries[OBJECT].items() if entry.category == ABSTRACT]
         return frozenset(re.split("[ -]", form)[-1] for word in nouns for form in (word, self.plural(word)))
 
-    def find(self, text: str, kind: str | None = None) -> Entry | None:
-        """Return what the lexicon has for ``text``, in any case, number or tense; of a kind, or the first.
-
-        Kinds are asked in the order object, attribute, relation, whole words before inflected ones.
-        """
+    def _find(self, text: str, kind: str | None = None) -> Entry | None:
+        """Ask kinds in the order object, attribute, relation, whole words before inflected ones."""
         text = " ".join(text.lower().split())
         kinds = (kind,) if kind else (OBJECT, ATTRIBUTE, RELATION)
         for one in kinds:

@@ -1,6 +1,7 @@
 """Where the tokens of a caption spell an entry of the lexicon: the one reading for phrases and concepts."""
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 from raycomp.language.lexicon import Entry, Lexicon
 from raycomp.language.tokens import Token
@@ -11,19 +12,21 @@ LONGEST = 6
 
 def join_words(tokens: Sequence[Token], first: int, last: int) -> str:
     """Return tokens [first, last] in lower case, with a space where the caption has one."""
-    parts = [tokens[first].text]
-    for place in range(first + 1, last + 1):
-        parts.append(" " if tokens[place].start > tokens[place - 1].end else "")
-        parts.append(tokens[place].text)
-    return "".join(parts).lower()
+    said = tokens[first].text
+    for before, token in pairwise(tokens[first : last + 1]):
+        said += f" {token.text}" if token.start > before.end else token.text
+    return said.lower()
 
 
 def find_longest(tokens: Sequence[Token], last: int, kind: str, lexicon: Lexicon) -> tuple[int, Entry] | None:
     """Return the longest entry of a kind that ends at ``last``, after its start position."""
-    for first in range(max(0, last - LONGEST + 1), last + 1):
-        if entry := lexicon.find(join_words(tokens, first, last), kind):
-            return first, entry
-    return None
+    found, said = None, ""
+    for first in range(last, max(-1, last - LONGEST), -1):
+        space = " " if first < last and tokens[first + 1].start > tokens[first].end else ""
+        said = tokens[first].text.lower() + space + said
+        if entry := lexicon.find(said, kind):
+            found = first, entry
+    return found
 
 
 def find_long_prepositions(words: Sequence[str], lexicon: Lexicon) -> dict[int, tuple[int, Entry]]:

@@ -16,6 +16,7 @@ import pytest
 from test_edits import AT_MOST, NUM_SCENES, can_show, holds
 
 from raycomp.language.concepts import Edit, Parsed, parse_concepts
+from raycomp.language.context import count_context
 from raycomp.language.edits.propose import propose
 from raycomp.language.lexicon import ABSTRACT, Lexicon, SynonymSet
 from raycomp.models.lexicon import load_lexicon
@@ -62,12 +63,18 @@ def without_the_last(scene: Scene) -> str:
     return say(Claim(scene.things[:2], scene.relations[:1]), SIZED)
 
 
-def edit_all(texts: list[str], op: str, lexicon: Lexicon) -> Iterator[tuple[int, Parsed, Edit]]:
-    """Yield every edit with the place of its caption."""
+def edit_all(
+    texts: list[str], op: str, lexicon: Lexicon, counts: bool = False
+) -> Iterator[tuple[int, Parsed, Edit]]:
+    """Yield every edit with the place of its caption; with ``counts`` drawn by what these captions say."""
     parser = load_parser()
-    for i, (text, tokens) in enumerate(zip(texts, parser.tokens(texts), strict=True)):
-        parsed = parse_concepts(text, tokens, lexicon, parser.labels)
-        for edit in propose(parsed, op, lexicon, 0, str(i), AT_MOST):
+    captions = [
+        parse_concepts(text, tokens, lexicon, parser.labels)
+        for text, tokens in zip(texts, parser.tokens(texts), strict=True)
+    ]
+    context = count_context(captions) if counts else None
+    for i, parsed in enumerate(captions):
+        for edit in propose(parsed, op, lexicon, 0, str(i), AT_MOST, context=context):
             yield i, parsed, edit
 
 
@@ -85,9 +92,11 @@ class Truth(NamedTuple):
     num_true: int
 
 
-def count_truth(texts: list[str], scenes: list[Scene], op: str, lexicon: str) -> dict[str, Truth]:
+def count_truth(
+    texts: list[str], scenes: list[Scene], op: str, lexicon: str, with_counts: bool = False
+) -> dict[str, Truth]:
     counts: Counter = Counter()
-    for i, parsed, edit in edit_all(texts, op, LEXICONS[lexicon]()):
+    for i, parsed, edit in edit_all(texts, op, LEXICONS[lexicon](), with_counts):
         assert holds(parsed.text, scenes[i]) is True
         shown = can_show(edit.text)
         is_true = shown and holds(edit.text, scenes[i]) is not False
@@ -105,13 +114,14 @@ def report(found: dict[str, Truth], *what: str) -> None:
     print(f"\n{', '.join(what)}: {true} true of {shown} that could be, of {num}; by kind: {kinds}")
 
 
+@pytest.mark.parametrize("with_counts", [False, True], ids=["", "counts"])
 @pytest.mark.parametrize("lexicon", LEXICONS)
 @pytest.mark.parametrize("op", OPERATIONS)
-def test_edits_in_words_that_scenes_show_are_false(op, lexicon, scenes, capsys):
+def test_edits_in_words_that_scenes_show_are_false(op, lexicon, with_counts, scenes, capsys):
     texts = [describe(scene, i % len(TEMPLATES)) for i, scene in enumerate(scenes)]
-    found = count_truth(texts, scenes, op, lexicon)
+    found = count_truth(texts, scenes, op, lexicon, with_counts)
     with capsys.disabled():
-        report(found, f"{lexicon} lexicon", op)
+        report(found, f"{lexicon} lexicon" + ", counts" * with_counts, op)
     shown, true = (sum(one[i] for one in found.values()) for i in (1, 2))
     assert true <= 0.01 * shown
     assert shown > 4 * NUM_SCENES or lexicon == "packaged"

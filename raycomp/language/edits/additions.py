@@ -10,7 +10,7 @@ from itertools import islice
 
 from raycomp.language.context import DESCRIBED
 from raycomp.language.edits.changes import Case, Change, State
-from raycomp.language.edits.plausible import weigh_beside, weigh_guest
+from raycomp.language.edits.plausible import weigh_between, weigh_guest
 from raycomp.language.edits.wording import Piece
 from raycomp.language.inflection import choose_article
 from raycomp.language.lexicon import GUEST
@@ -59,8 +59,8 @@ def add_attributes(case: Case, state: State) -> Iterator[Change]:
 
 def _weigh_attribute(case: Case, place: int, word: str) -> float:
     noun, context = case.concepts[place], case.counted
-    beside = weigh_beside(context, case.parsed.text, noun.start, noun.start, word)
-    return context.share(ATTRIBUTE, word) * context.lift(DESCRIBED, noun.word, word) * beside
+    around = weigh_between(context, case.parsed.text, noun.start, noun.start, word)
+    return context.share(ATTRIBUTE, word) * context.lift(DESCRIBED, noun.word, word) * around
 
 
 def add_objects(case: Case, state: State) -> Iterator[Change]:

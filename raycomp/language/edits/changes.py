@@ -125,7 +125,7 @@ class Case:
     def are_alike(self, first: int, second: int) -> bool:
         """Report whether two concepts are the same, synonyms, or one a kind of the other."""
         one, two = self.concepts[first].word, self.concepts[second].word
-        if one.endswith(two) or two.endswith(one):
+        if one == two or one.endswith((f" {two}", f"-{two}")) or two.endswith((f" {one}", f"-{one}")):
             return True
         return self.lexicon.is_kind_of(one, two) or self.lexicon.is_kind_of(two, one)
 

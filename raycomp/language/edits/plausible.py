@@ -32,7 +32,7 @@ def draw_rank(case: "Case", weight: float, *parts: object) -> float:
     return -log(uniform) / weight
 
 
-def weigh_beside(context: Context, text: str, start: int, end: int, new: str) -> float:
+def weigh_between(context: Context, text: str, start: int, end: int, new: str) -> float:
     """Return the lift of both neighbours of the characters [start, end) for new words in their place."""
     words = list(map(as_neighbour, find_words(new)))
     before = as_neighbour((find_words(text[:start]) or [START])[-1])
@@ -46,8 +46,8 @@ def weigh_word(case: "Case", place: int, word: str, new: str) -> float:
     """Return the weight of a concept, written as ``new``, in the place of another of its kind."""
     context = case.counted
     old = case.concepts[place]
-    beside = weigh_beside(context, case.parsed.text, old.start, old.end, new)
-    return context.share(old.kind, word) * beside * weigh_bonds(case, place, word)
+    around = weigh_between(context, case.parsed.text, old.start, old.end, new)
+    return context.share(old.kind, word) * around * weigh_bonds(case, place, word)
 
 
 def weigh_bonds(case: "Case", place: int, word: str, with_attributes: bool = True) -> float:

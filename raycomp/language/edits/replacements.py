@@ -3,7 +3,8 @@
 The lexicon's siblings exclude synonyms, wider and narrower words. Opposites come first, where there are some.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import islice
 
 from raycomp.language.concepts import Concept
@@ -70,10 +71,14 @@ def replace_relations(case: Case, state: State) -> Iterator[Change]:
         forms = {word: case.lexicon.inflect(word, tag) if entry.category == VERB else word for word in words}
         picked = [(0.0, word) for word in words]
         if case.context is not None:
-            picked = list(_pick(case, place, words, state, lambda _, word, forms=forms: forms[word]))
+            picked = list(case.pick(words, partial(_weigh, case, place, forms), state, RELATION, old.start))
         for tier, (rank, word) in enumerate(picked[: case.choices]):
             new = case.words.matching(old.start, old.end, forms[word])
             yield _replace(case, place, word, new, tier if case.context is None else 0, rank)
+
+
+def _weigh(case: Case, place: int, forms: Mapping[str, str], word: str) -> float:
+    return weigh_word(case, place, word, forms[word])
 
 
 def _pick(

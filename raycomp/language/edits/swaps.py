@@ -19,8 +19,6 @@ from raycomp.words import ATTRIBUTE, OBJECT, RELATION, SWAP
 
 MIXED = frozenset(["colour", "material", "pattern", "size", "age"])
 """Categories whose attributes also change places with those of another one."""
-FARTHEST = 1
-"""Distance in kind of objects that change places where a corpus is counted: of one realm."""
 _ARTICLE = {"an": "a"}
 POSSESSIVES = OWNERS | {"her", "'s"}
 
@@ -82,6 +80,15 @@ def _distance(case: Case, first: int, second: int) -> int:
     return 1 if case.realm(one) & case.realm(two) else 2
 
 
+def _are_of_one_sort(case: Case, first: int, second: int) -> bool:
+    """Report whether two objects are both living, both things, or both places of things."""
+    one, two = case.concepts[first], case.concepts[second]
+    realms = case.realm(one), case.realm(two)
+    living = ["living" in realm for realm in realms]
+    is_known = bool(one.category and two.category)
+    return is_known and living[0] == living[1] and bool(realms[0]) == bool(realms[1])
+
+
 def swap_objects(case: Case, state: State) -> Iterator[Change]:
     """Exchange the nouns of two noun phrases; number, articles and attributes stay in place.
 
@@ -105,7 +112,7 @@ def swap_objects(case: Case, state: State) -> Iterator[Change]:
             and case.is_person(two)
         ):
             continue
-        if case.context is not None and _distance(case, i, j) > FARTHEST:
+        if case.context is not None and not _are_of_one_sort(case, i, j):
             continue
         pieces = _exchange_nouns(case, i, j)
         if pieces is None:
@@ -233,7 +240,7 @@ def swap_sides(case: Case, state: State) -> Iterator[Change]:
         inside = {place, i, j, *case.words.attributes[i], *case.words.attributes[j]}
         if inside & state.used or _is_symmetric(case, i, j) or case.are_alike(i, j):
             continue
-        if case.context is not None and _distance(case, i, j) > FARTHEST:
+        if case.context is not None and not _are_of_one_sort(case, i, j):
             continue
         pieces = _exchange_phrases(case, i, j)
         if pieces is None:

@@ -60,5 +60,7 @@ def find_form_fault(text: str, known_text: str) -> str | None:
 
 
 def _share_of_latin(text: str) -> float:
+    if text.isascii():
+        return float(any(map(str.isalpha, text)))
     letters = [letter for letter in text if letter.isalpha()]
     return sum(LATIN.match(letter) is not None for letter in letters) / max(1, len(letters))

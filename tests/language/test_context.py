@@ -1,0 +1,157 @@
+"""Counts of how a corpus uses words, and edits that are drawn by them."""
+
+from collections import Counter
+
+import pytest
+
+from raycomp.language.concepts import Parsed, parse_concepts
+from raycomp.language.context import (
+    CONCEPT,
+    DESCRIBED,
+    LEFT,
+    NEAR,
+    PRIOR,
+    RIGHT,
+    TABLES,
+    TOGETHER,
+    Context,
+    count_context,
+    keep_commonest,
+    no_context,
+)
+from raycomp.language.edits.changes import Case
+from raycomp.language.edits.plausible import race
+from raycomp.language.edits.propose import propose
+from raycomp.language.edits.shorten import MOST_LONGER, shorten
+from raycomp.language.judge.validity import judge_edit
+from raycomp.language.text_only import count_words
+from raycomp.models.lexicon import load_lexicon
+from raycomp.models.parser import load_parser
+from raycomp.words import ADD, OBJECT, REPLACE, SWAP
+
+
+def parse(*texts: str) -> list[Parsed]:
+    parser, lexicon = load_parser(), load_lexicon()
+    every = zip(texts, parser.tokens(texts), strict=True)
+    return [parse_concepts(text, tokens, lexicon, parser.labels) for text, tokens in every]
+
+
+def test_a_corpus_of_known_counts():
+    found = count_context(parse("A red car near a dog", "A red car", "An old dog")).tables
+    assert found[CONCEPT] == {
+        ("attribute", "red"): 2,
+        ("attribute", "old"): 1,
+        ("object", "car"): 2,
+        ("object", "dog"): 2,
+        ("relation", "near"): 1,
+    }
+    assert found[DESCRIBED] == {("car", "red"): 2, ("dog", "old"): 1}
+    assert found[LEFT] == {("car", "near"): 1} and found[RIGHT] == {("near", "dog"): 1}
+    assert found[TOGETHER] == {("car", "dog"): 1, ("dog", "car"): 1}
+    assert found[NEAR]["<", "a"] == 3 and found[NEAR]["a", "red"] == 2 and found[NEAR]["dog", ">"] == 2
+
+
+def test_counts_of_parts_add_up():
+    captions = parse("A red car near a dog", "A red car", "An old dog", "Two men on a bench")
+    whole, parts = count_context(captions), count_context(captions[:1])
+    parts.add(count_context(captions[1:]))
+    assert parts.tables == whole.tables
+
+
+def test_a_lift_is_the_ratio_of_shares():
+    tables = no_context().tables | {DESCRIBED: Counter({("car", "red"): 6, ("dog", "brown"): 3})}
+    context = Context(tables)
+    share = (6 + 1) / (9 + 2 + 1)
+    assert context.lift(DESCRIBED, "car", "red") == pytest.approx((6 / share + PRIOR) / (6 + PRIOR))
+    assert context.lift(DESCRIBED, "car", "brown") == pytest.approx(PRIOR / (6 + PRIOR))
+    assert context.lift(DESCRIBED, "horse", "red") == context.lift(DESCRIBED, "car", "x") * (11 / 5) == 1
+
+
+def test_the_commonest_pairs_are_kept_ties_by_name():
+    tables = no_context().tables | {NEAR: Counter({("b", "a"): 2, ("a", "b"): 2, ("c", "c"): 3})}
+    kept = keep_commonest(Context(tables), 2).tables
+    assert kept[NEAR] == {("c", "c"): 3, ("a", "b"): 2} and set(kept) == set(TABLES)
+
+
+def test_words_are_drawn_as_often_as_the_corpus_uses_them():
+    """Cars are red, blue and white, 6 to 3 to 1; the first draw has these shares of the two that are left."""
+    colours = ["red"] * 60 + ["blue"] * 30 + ["white"] * 10
+    captions = parse(*(f"A {colour} car on a road" for colour in colours))
+    context, lexicon = count_context(captions), load_lexicon()
+    drawn: Counter[str] = Counter()
+    for seed in range(600):
+        edits = propose(captions[0], REPLACE, lexicon, seed, "0", 12, context=context)
+        drawn[next(edit.concepts[1] for edit in edits if edit.kind == "attribute")] += 1
+    assert 0.6 < drawn["blue"] / (drawn["blue"] + drawn["white"]) < 0.95
+    assert drawn["blue"] + drawn["white"] > 500
+
+
+def test_the_first_of_a_race_has_the_share_of_its_weight():
+    case = Case(parse("A red car")[0], load_lexicon(), 0, "0")
+    weights = {"a": 1.0, "b": 2.0, "c": 7.0}
+    firsts = Counter(race(case, weights, weights.get, seed)[0][1] for seed in range(4000))
+    for word, weight in weights.items():
+        assert abs(firsts[word] / 4000 - weight / 10) < 0.03
+
+
+@pytest.mark.parametrize(
+    ("caption", "parts"),
+    [
+        ("A man in a red hat", {("A man in a hat", ("red",)), ("A man", ("in", "red", "hat"))}),
+        ("A dog runs on the grass", {("A dog runs", ("on", "grass"))}),
+        ("A dog is on the grass", set()),
+        ("Two dogs", set()),
+        ("A dog", set()),
+    ],
+)
+def test_true_parts_of_a_caption(caption, parts):
+    found = shorten(parse(caption)[0], load_lexicon())
+    assert set(found) == parts
+
+
+def test_an_add_to_a_part_of_the_caption_is_as_long_as_the_caption():
+    captions = parse(
+        "A man in a red hat is sitting on a wooden bench next to a dog",
+        "A little girl in a pink dress holds a white cat",
+        "Two boys play with a blue ball on the beach",
+    )
+    context, lexicon = count_context(captions), load_lexicon()
+    edits = [
+        (caption, edit)
+        for caption in captions
+        for edit in propose(caption, ADD, lexicon, 0, "0", 64, context=context)
+        if edit.base is not None
+    ]
+    assert len(edits) > 20
+    bases, texts = (parse(*names) for names in zip(*((one.base, one.text) for _, one in edits), strict=True))
+    for (caption, edit), base, text in zip(edits, bases, texts, strict=True):
+        assert abs(count_words(edit.text) - count_words(caption.text)) <= MOST_LONGER
+        assert count_words(edit.base) < count_words(caption.text)
+        assert any(word.startswith("-") for word in edit.concepts)
+        assert judge_edit(ADD, base, text, caption, [], lexicon) is None, edit
+
+
+def test_swaps_stay_within_a_realm_and_agree():
+    captions = parse(
+        "A man walks behind a woman in the park",
+        "A man sits on a chair",
+        "A dog chases two cats across a field",
+    )
+    context, lexicon = count_context(captions), load_lexicon()
+    swapped = [
+        {edit.concepts for edit in propose(one, SWAP, lexicon, 0, "0", 20, context=context)}
+        for one in captions
+    ]
+    assert ("man", "woman") in swapped[0]
+    assert not swapped[1]
+    assert ("man", "chair") in {edit.concepts for edit in propose(captions[1], SWAP, lexicon, 0, "0", 20)}
+
+
+def test_candidates_are_up_to_64():
+    caption = parse("A man in a red hat and a blue shirt sits on a wooden bench next to a dog and a cat")[0]
+    context = count_context([caption])
+    few, many = (
+        propose(caption, REPLACE, load_lexicon(), 0, "0", 64, context=one) for one in (None, context)
+    )
+    assert len({edit.text for edit in many}) == len(many) == 64 > len(few)
+    assert sum(edit.kind == OBJECT for edit in many) > 20

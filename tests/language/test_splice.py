@@ -1,0 +1,70 @@
+"""Tokens of an edited text without a parser: against the parser's own."""
+
+import pytest
+
+from raycomp.language.concepts import parse_concepts
+from raycomp.language.edits.propose import propose
+from raycomp.language.judge.validity import judge_edit
+from raycomp.language.splice import splice_tokens
+from raycomp.models.lexicon import load_lexicon
+from raycomp.models.parser import load_parser
+from raycomp.words import ATTRIBUTE, OBJECT, REPLACE
+
+CAPTIONS = (
+    "A man in a red hat is sitting on a wooden bench next to a dog",
+    "Two boys play with a blue ball on the beach .",
+    "The big brown bear's child sleeps under an old oak tree",
+    "A black-and-white cat looks out of the window, and a bird flies by",
+    "An Italian caf\u00e9 with green chairs",
+)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("A dog on a mat", "A cat on a mat"),
+        ("A dog on a mat", "An owl on a mat"),
+        ("A dog on a mat", "A dog on a rug"),
+        ("A dog, a cat", "A doggy, a cat"),
+        ("Two men sit.", "Two women sit."),
+    ],
+)
+def test_words_take_the_tags_of_those_whose_place_they_have(old, new):
+    parser = load_parser()
+    tokens, want = parser.tokens([old, new])
+    found = splice_tokens(tokens, old, new)
+    assert [(one.text, one.start, one.end) for one in found] == [
+        (one.text, one.start, one.end) for one in want
+    ]
+    assert [(one.tag, one.dep, one.head) for one in found] == [(one.tag, one.dep, one.head) for one in tokens]
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [("A dog on a mat", "A guinea pig on a mat"), ("A dog", "A dog"), ("A dog runs", "A runs")],
+)
+def test_texts_of_other_forms_are_refused(old, new):
+    assert splice_tokens(load_parser().tokens([old])[0], old, new) is None
+
+
+def test_verdicts_are_those_of_a_parse():
+    """Of objects and attributes that are replaced, nearly all: a small parser wavers over single words."""
+    parser, lexicon = load_parser(), load_lexicon()
+    same = every = 0
+    for caption in CAPTIONS:
+        tokens = parser.tokens([caption])[0]
+        parsed = parse_concepts(caption, tokens, lexicon, parser.labels)
+        texts = [
+            edit.text
+            for edit in propose(parsed, REPLACE, lexicon, 0, "0", 30)
+            if edit.kind in (OBJECT, ATTRIBUTE)
+        ]
+        for text, own in zip(texts, parser.tokens(texts), strict=True):
+            spliced = splice_tokens(tokens, caption, text)
+            if spliced is None:
+                continue
+            readings = (parse_concepts(text, one, lexicon, parser.labels) for one in (spliced, own))
+            verdicts = [judge_edit(REPLACE, parsed, one, parsed, [], lexicon) for one in readings]
+            same += verdicts[0] == verdicts[1]
+            every += 1
+    assert every > 40 and same >= 0.95 * every
