@@ -29,7 +29,7 @@ from raycomp.negatives.captions import (
     list_curated,
     list_parquet,
 )
-from raycomp.negatives.config import NegativesConfig
+from raycomp.negatives.config import SUGGEST, NegativesConfig
 from raycomp.negatives.engines import hash_prompts
 from raycomp.negatives.exports import write_negclip, write_shards
 from raycomp.negatives.page import NUM_CARDS, Tally, describe_gaps, render_negatives, tally_negatives
@@ -53,21 +53,17 @@ def negatives(config: NegativesConfig, out: str, say: Say = print) -> dict[str, 
     """
     out = absolute_uri(str(out))
     asked = with_absolute_paths(config)
+    if asked.negatives.engine in ("vllm", SUGGEST) and os.path.isdir(asked.llm.model):
+        asked = override(asked, "llm.model", absolute_uri(asked.llm.model))
     if asked.negatives.engine == "vllm":
         from raycomp.negatives.vllm import check_engine  # imports Ray, which only its engines need
-
-        if os.path.isdir(asked.llm.model):
-            asked = override(asked, "llm.model", absolute_uri(asked.llm.model))
 
         check_engine(asked.llm)
     config, sources = _open_input(asked, out)
     refuse_early("negatives", config, out)
     if config.negatives.rank:
         describe_scorer(config.ranker)
-    if config.negatives.judge_model:
-        from raycomp.models.language_model import check_language_model  # transformers
-
-        check_language_model(config.negatives.judge_model, "negatives.judge_model")
+    _check_language_models(config)
     # The config as requested: the scorer is resolved again.
     rerun = command_line("raycomp negatives", changed_options(asked), out)
     fingerprint, cost = partial(_fingerprint, config), partial(say_count, len(sources), "files of captions")
@@ -87,7 +83,7 @@ def negatives(config: NegativesConfig, out: str, say: Say = print) -> dict[str, 
             warnings = _check_captions(writing)
             for warning in warnings:
                 say(warning)
-            if config.negatives.engine != "rules":
+            if not config.negatives.by_rules:
                 from raycomp.negatives.asking import ask_all  # aiohttp
 
                 ask_all(writing)
@@ -122,12 +118,23 @@ def _describe(stats: dict[str, Stats], tally: Tally) -> dict[str, Any]:
     }
 
 
+def _check_language_models(config: NegativesConfig) -> None:
+    folders = {"negatives.judge_model": config.negatives.judge_model}
+    if config.negatives.engine == SUGGEST:
+        folders["llm.model"] = config.llm.model
+    for option, folder in folders.items():
+        if folder:
+            from raycomp.models.language_model import check_language_model  # transformers
+
+            check_language_model(folder, option)
+
+
 def _fingerprint(config: NegativesConfig) -> dict[str, Any]:
     """Return the dependencies of results besides the options."""
     _, run = read_curation(config.input)
     input_digest = identify(run) if run else digest(fingerprint_shards(expand_input(config.input)))
     judge = config.negatives.judge_model
-    by_llm, by_vllm = config.negatives.engine != "rules", config.negatives.engine == "vllm"
+    by_llm, by_vllm = not config.negatives.by_rules, config.negatives.engine == "vllm"
     return {
         "input": input_digest,
         **({} if run else {TIMES: digest(list_times(expand_input(config.input)))}),
@@ -136,6 +143,7 @@ def _fingerprint(config: NegativesConfig) -> dict[str, Any]:
         **({"prompts": hash_prompts(config.llm.prompts)} if by_llm else {}),
         **({"llm": _describe_llm(config.llm.model)} if by_vllm else {}),
         **({"judge": fingerprint_folder(Path(judge))} if judge else {}),
+        **({"llm": fingerprint_folder(Path(config.llm.model))} if config.negatives.engine == SUGGEST else {}),
         "lexicon": fingerprint_folder(PACKAGED.with_name("lexicon")),
     }
 

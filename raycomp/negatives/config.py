@@ -9,7 +9,8 @@ from raycomp.config.options import FREE, INPUT, Arguments, Seconds, Span
 from raycomp.config.shared import ClusterConfig, ParserConfig, ScorerConfig, WavesConfig
 from raycomp.words import OPERATIONS
 
-ENGINES = ("rules", "vllm", "http")
+RULES, SUGGEST = "rules", "suggest"
+ENGINES = (RULES, SUGGEST, "vllm", "http")
 PROMPTS = ("full", "short")
 JUDGES = ("ngrams", "model")
 REFINEMENTS = ("none", "balance", "draw")
@@ -19,8 +20,9 @@ REFINEMENTS = ("none", "balance", "draw")
 class WritingConfig:
     """How hard negatives are written, judged and chosen (token-aware causal lens on CLIP, Algorithm 1)."""
 
-    engine: str = "rules"
-    """rules: from the parse, offline; vllm: an LLM in vLLM's engines; http: an OpenAI-compatible server."""
+    engine: str = RULES
+    """rules: from the parse, offline; suggest: by rules, for each place the words that are likeliest to the
+    language model llm.model; vllm: an LLM in vLLM's engines; http: an OpenAI-compatible server."""
     operations: tuple[str, ...] = OPERATIONS
     """The operations to use, of SWAP, REPLACE, ADD."""
     calls: int = 1
@@ -31,9 +33,9 @@ class WritingConfig:
     """Maximum number of proposals of the rules for each operation. More calls have more sequences, and each
     sequence proportionally fewer proposals, but at least one."""
     context: bool = False
-    """rules: count how the corpus's captions use words, then draw by these counts: replacements that it uses
-    there, additions that such scenes hold, swaps within one realm, and ADDs as long as the caption. Every
-    place has more candidates. The counts are written to ``context.parquet``."""
+    """rules, suggest: count how the corpus's captions use words, then draw by these counts: replacements that
+    it uses there, additions that such scenes hold, swaps of things of one sort, and ADDs as long as the
+    caption. Every place has more candidates. The counts are written to ``context.parquet``."""
     rank: bool = True
     """Rank by the scorer's text encoder: the more similar to the caption, the harder. false needs no model
     and keeps the order of proposal."""
@@ -62,7 +64,17 @@ class WritingConfig:
     @property
     def scores(self) -> bool:
         """Whether a model embeds or judges the candidates."""
-        return self.rank or "model" in self.judge
+        return self.rank or "model" in self.judge or self.engine == SUGGEST
+
+    @property
+    def by_rules(self) -> bool:
+        """Whether rules propose, not replies."""
+        return self.engine in (RULES, SUGGEST)
+
+    @property
+    def is_broad(self) -> bool:
+        """Whether rules propose as many words for a place as are asked for."""
+        return self.context or self.engine == SUGGEST
 
     def __post_init__(self) -> None:
         check_choice("negatives.engine", self.engine, ENGINES)
@@ -75,8 +87,8 @@ class WritingConfig:
         check(1 <= self.calls <= 8, "negatives.calls", self.calls, "between 1 and 8")
         check(self.per_caption >= 1, "negatives.per_caption", self.per_caption, "at least 1")
         check(self.candidates >= 1, "negatives.candidates", self.candidates, "at least 1")
-        fits = not self.context or self.engine == "rules"
-        check(fits, "negatives.context", self.context, "false without negatives.engine=rules")
+        fits = not self.context or self.by_rules
+        check(fits, "negatives.context", self.context, "false without negatives.engine=rules or suggest")
         least = self.add_similarity
         check(least is None or -1 <= least <= 1, "negatives.add_similarity", least, "between -1 and 1")
         check(least is None or self.rank, "negatives.add_similarity", least, "none without rank")
@@ -98,10 +110,11 @@ class WritingConfig:
 
 @dataclass(frozen=True)
 class LlmConfig:
-    """The language model of the engines vllm and http."""
+    """The language model of the engines vllm, http and suggest."""
 
     model: str = "Qwen/Qwen2.5-7B-Instruct"
-    """A hub name or folder for vllm; the server's name of the model for http."""
+    """A hub name or folder for vllm; the server's name of the model for http; a folder with safetensors for
+    suggest, which uses none of the other options."""
     url: str | None = field(default=None, metadata=FREE)
     """http: the server's base URL, as in ``http://host:8000/v1``. A key is read from OPENAI_API_KEY."""
     temperature: float = 0.7

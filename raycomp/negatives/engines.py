@@ -10,7 +10,7 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from raycomp.language.concepts import Edit
-from raycomp.language.context import Context
+from raycomp.language.context import Context, no_context
 from raycomp.language.edits.propose import apply_calls
 from raycomp.language.gaps import WORDING as SHORT_WORDING
 from raycomp.language.gaps import ask_for_words
@@ -105,7 +105,9 @@ def write_by_rules(table: pa.Table, config: NegativesConfig, context_uri: str | 
 
     ``context_uri`` names the counts of the corpus, with ``negatives.context``.
     """
-    context = load_context(context_uri) if context_uri else None
+    context = no_context() if config.negatives.is_broad else None
+    if context_uri:
+        context = load_context(context_uri)
     propose = partial(propose_by_rules, config=config.negatives, context=context)
     return write(table, config, load_reader(config.parser), propose)
 

@@ -102,15 +102,22 @@ def load_ngrams(uri: str) -> NgramJudge:
 
 
 def judge_by_model(table: pa.Table, find_likelihoods: Callable[[Sequence[str]], Any]) -> pa.Table:
-    """Set ``language_model`` of every negative. The texts of a caption are judged together, and alone: a
-    score does not depend on the other rows."""
+    """Set ``language_model`` of every negative; a score does not depend on the other rows."""
     gaps: list[float | None] = []
     columns = (table[name].to_pylist() for name in (CAPTION, NEGATIVES))
     for caption, negatives in zip(*columns, strict=True):
-        if negatives:
-            own, *others = find_likelihoods([caption, *(negative["text"] for negative in negatives)])
-            gaps += [float(own - other) for other in others]
+        gaps += find_gaps(caption, negatives, find_likelihoods)
     return set_fields(table, {LANGUAGE_MODEL: gaps})
+
+
+def find_gaps(
+    caption: str, negatives: Sequence[dict], find_likelihoods: Callable[[Sequence[str]], Any]
+) -> list[float]:
+    """Return the gap of each negative of a caption; its texts are judged together and without others."""
+    if not negatives:
+        return []
+    own, *others = find_likelihoods([caption, *(negative["text"] for negative in negatives)])
+    return [float(own - other) for other in others]
 
 
 def set_fields(table: pa.Table, values: dict[str, list[float | None]]) -> pa.Table:

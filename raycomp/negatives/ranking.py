@@ -11,8 +11,9 @@ from raycomp.core.alignment import has_unit_length, pair_cosine
 from raycomp.data.arrow import COUNTERFACTUALS, TOKENS, add_columns, to_matrix
 from raycomp.models.device import Device
 from raycomp.models.language_model import LanguageModel
-from raycomp.negatives.config import NegativesConfig
+from raycomp.negatives.config import SUGGEST, NegativesConfig
 from raycomp.negatives.judges import judge_by_model
+from raycomp.negatives.suggest import suggest
 from raycomp.negatives.write import ADD_SIMILARITY, ADDITIONS
 from raycomp.run.scorer import load_clip
 from raycomp.schema import NEGATIVE_TYPE
@@ -20,22 +21,26 @@ from raycomp.words import IMAGE_EMBEDDING, NEGATIVES
 
 
 class Rank:
-    """One actor: load the models once, then add each candidate's similarity to its caption, and the judge
-    model's gap."""
+    """One actor: load the models once, then add each candidate's similarity to its caption, and the gaps that
+    language models give it."""
 
     def __init__(self, config: NegativesConfig, num_threads: int | None = None):
         writing = config.negatives
         self.clip = load_clip(config.ranker, num_threads) if writing.rank else None
         self.device = self.clip.device if self.clip else Device(None, num_threads)
-        folder = writing.judge_model
-        self.judge = LanguageModel(folder, "negatives.judge_model", self.device.place) if folder else None
+        place, folder = self.device.place, writing.judge_model
+        self.judge = LanguageModel(folder, "negatives.judge_model", place) if folder else None
+        suggests = writing.engine == SUGGEST
+        self.suggests = LanguageModel(config.llm.model, "llm.model", place) if suggests else None
 
     def __call__(self, table: pa.Table) -> pa.Table:
-        """See ``rank`` and ``judge_by_model``."""
+        """See ``rank``, ``suggest`` and ``judge_by_model``."""
         if self.clip:
             text = self.clip.text
             # Candidates differ from their caption in length, so each text is encoded by itself.
             table = rank(table, lambda token_KL: text.embed(token_KL)[0])
+        if self.suggests:
+            table = suggest(table, self.suggests.find_likelihoods)
         return judge_by_model(table, self.judge.find_likelihoods) if self.judge else table
 
 

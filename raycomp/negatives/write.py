@@ -82,7 +82,7 @@ def write(table: pa.Table, config: NegativesConfig, reader: Reader, propose: Pro
     captions = read_captions(table, reader)
     texts = [caption.text for caption in captions]
     proposed = [_propose(caption, propose, config.negatives) for caption in captions]
-    if config.negatives.context:
+    if config.negatives.is_broad:
         read_by_form(reader, texts, [chains for chains, _ in proposed])
     else:
         reader.read([edit.text for chains, _ in proposed for chain in chains for edit in chain])
@@ -94,7 +94,7 @@ def write(table: pa.Table, config: NegativesConfig, reader: Reader, propose: Pro
         candidates.append(valid)
         faults.append([*short, *rejected])
         found = (
-            NO_CAPTION if given is None else _status(caption, chains, valid, short, config.negatives.engine)
+            NO_CAPTION if given is None else _status(caption, chains, valid, short, config.negatives.by_rules)
         )
         statuses.append(status or found)
     columns = {
@@ -145,12 +145,16 @@ def _judge_chains(chains: Sequence[Chain], caption: Caption) -> tuple[list[Candi
 
 
 def _status(
-    caption: Caption, chains: Sequence[Chain], valid: Sequence[Candidate], short: Sequence[str], engine: str
+    caption: Caption,
+    chains: Sequence[Chain],
+    valid: Sequence[Candidate],
+    short: Sequence[str],
+    by_rules: bool,
 ) -> str:
     if not caption.text.strip():
         return EMPTY_CAPTION
     if not chains and caption.can_be_edited:
-        is_asked = engine != "rules" and not all(reason.endswith(NOTHING_LEFT) for reason in short)
+        is_asked = not by_rules and not all(reason.endswith(NOTHING_LEFT) for reason in short)
         return NO_REPLY if is_asked else NO_CONCEPT
     return OK if valid else NO_NEGATIVE
 

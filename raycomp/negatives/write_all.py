@@ -13,12 +13,13 @@ from raycomp.data.folder import Folder
 from raycomp.data.parquet import write_table
 from raycomp.data.paths import join_uri
 from raycomp.negatives.captions import CaptionFile, load_captions
-from raycomp.negatives.config import NegativesConfig, WritingConfig
+from raycomp.negatives.config import SUGGEST, NegativesConfig, WritingConfig
 from raycomp.negatives.counting import write_context
 from raycomp.negatives.engines import write_by_replies, write_by_rules
 from raycomp.negatives.judges import NGRAMS, load_ngrams, write_ngrams
 from raycomp.negatives.refine import Bin, draw_file, find_thresholds, fit_all, load_refined
 from raycomp.negatives.replies import read_replies
+from raycomp.negatives.suggest import keep_likeliest
 from raycomp.negatives.tilting import write_tiltings
 from raycomp.negatives.write import choose_negatives, drop_far
 from raycomp.run.lease import Lease
@@ -138,7 +139,7 @@ def _run_phase(
 def _first_pass(writing: Writing) -> Pass:
     """Return the pass that proposes candidates, judges and ranks them, and chooses if none are refined."""
     config, session = writing.config, writing.session
-    by_rules, refines = config.negatives.engine == "rules", config.negatives.refine != "none"
+    by_rules, refines = config.negatives.by_rules, config.negatives.refine != "none"
     rows = session.block_rows if by_rules else ROWS_WITH_REPLIES
     if by_rules:
         uri = writing.context_uri if config.negatives.context else None
@@ -186,7 +187,7 @@ def _edit(table: pa.Table, write: Callable[[pa.Table], pa.Table], ngrams_uri: st
 
 
 def _keep(table: pa.Table, config: WritingConfig) -> pa.Table:
-    near = drop_far(table, config)
+    near = drop_far(keep_likeliest(table) if config.engine == SUGGEST else table, config)
     return choose_negatives(near, config) if config.refine == "none" else near
 
 
