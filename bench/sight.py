@@ -24,9 +24,10 @@ OUT.csv --worlds 0`` prints the contrasts only.
 
 import argparse
 import csv
+import tempfile
 import time
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -40,6 +41,7 @@ from raycomp.language.text_only import Ngrams, bigram_likelihood, count_ngrams, 
 from raycomp.models.clip import Clip, load_tokenizer
 from raycomp.models.describe import describe_scorer
 from raycomp.models.images import prepare_image
+from raycomp.models.spec import ScorerSpec
 from raycomp.negatives.tilting import Pairs, list_pairs
 from raycomp.schema import NEGATIVE_TYPE
 from raycomp.train.config import FitConfig
@@ -197,9 +199,16 @@ def text_only_share(world: World, chosen: dict) -> float:
 
 def measure(world: World, chosen: dict, choice: str, seed: int, steps: int) -> dict:
     """Train a tiny CLIP on these negatives; return its row."""
-    import tempfile
-
     started = time.time()
+    model, tokenize, spec = train(world, chosen, choice, seed, steps)
+    found = evaluate(model, tokenize, spec, seed)
+    row = {"world": seed, "choice": choice, "pairs": len(chosen), **found, "seconds": time.time() - started}
+    row["text_only"] = text_only_share(world, chosen) if chosen else 0.5
+    return {name: round(row[name], 4) if isinstance(row[name], float) else row[name] for name in FIELDS}
+
+
+def train(world: World, chosen: dict, choice: str, seed: int, steps: int) -> tuple[Any, Any, ScorerSpec]:
+    """Return a trained tiny CLIP, its tokenizer, and what it expects."""
     with tempfile.TemporaryDirectory() as folder:
         start = _write_architecture(folder, seed)
         spec = describe_scorer(start)
@@ -224,10 +233,7 @@ def measure(world: World, chosen: dict, choice: str, seed: int, steps: int) -> d
         )
         for _ in Trainer(PairsObjective(model, config, steps, config.batch_size), steps).run(batches):
             pass
-        found = evaluate(model.eval(), tokenize, spec, seed)
-    row = {"world": seed, "choice": choice, "pairs": len(chosen), **found, "seconds": time.time() - started}
-    row["text_only"] = text_only_share(world, chosen) if chosen else 0.5
-    return {name: round(row[name], 4) if isinstance(row[name], float) else row[name] for name in FIELDS}
+    return model.eval(), tokenize, spec
 
 
 def to_pixels(images: list[bytes], spec) -> torch.Tensor:

@@ -29,6 +29,8 @@ from raycomp.words import (
     ORIGINAL_HEIGHT,
     ORIGINAL_WIDTH,
     PERCEPTUAL_HASH,
+    PHRASE_RANK,
+    PHRASE_RATE,
     PHRASES,
     PIXELS_HASH,
     POSITION,
@@ -37,6 +39,7 @@ from raycomp.words import (
     SHARD_ORDINAL,
     SHARPNESS,
     STATUS,
+    SUSPECT,
     UID,
     UNIGRAM,
     URL,
@@ -158,9 +161,10 @@ def scores_schema(aligned: pa.Schema, with_content: bool = False) -> pa.Schema:
 # applied; ``source`` is the engine that wrote it; ``similarity`` is cos(g(caption), g(text)) of the scorer's
 # text encoder, null without ranking; ``concepts`` are the edited concepts, in order; ``image_drop`` =
 # s(I, caption) - s(I, text), null where the ranking scorer did not embed the image. It hints at negatives
-# that are true of the image, and rejects none: the captions alone decide what is a negative. The last three
-# are gaps of text-only judges: log-likelihood of the caption minus that of the negative, in nats; null
-# without that judge.
+# that are true of the image, and rejects none: the captions alone decide what is a negative. Then gaps of
+# text-only judges: log-likelihood of the caption minus that of the negative, in nats; null without that
+# judge. The last three are null where a negative is not screened: the share of photos that the new phrase
+# fits better than this one, the share of captions that mention it, and whether the negative may be true.
 NEGATIVE_TYPE = pa.struct(
     [
         ("text", pa.string()),
@@ -174,6 +178,9 @@ NEGATIVE_TYPE = pa.struct(
         (UNIGRAM, pa.float32()),
         (BIGRAM, pa.float32()),
         (LANGUAGE_MODEL, pa.float32()),
+        (PHRASE_RANK, pa.float32()),
+        (PHRASE_RATE, pa.float32()),
+        (SUSPECT, pa.bool_()),
     ]
 )
 # How often captions of the corpus have two words in a relation, by the tables of ``language.context``.

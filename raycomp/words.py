@@ -178,6 +178,9 @@ FILTERED_AFTER, FILTER_NULL_AFTER, EXCLUDED_AFTER = "filtered_after", "filter_nu
 AFTER_REASONS = (FILTERED_AFTER, FILTER_NULL_AFTER, EXCLUDED_AFTER)
 GATE_REASONS = (DROPPED_ALIGNMENT, DROPPED_RANDOM, DROPPED_UNSCORED, DROPPED_ATTRIBUTION, DROPPED_CONTROL)
 
+# What a screened negative has.
+PHRASE_RANK, PHRASE_RATE, SUSPECT = "phrase_rank", "phrase_rate", "suspect"
+
 # Baselines of a benchmark: some are text-only, others use another image.
 SHORTER_CAPTION, UNIGRAM, BIGRAM, LANGUAGE_MODEL = "shorter_caption", "unigram", "bigram", "language_model"
 SHUFFLED_IMAGE, MEAN_IMAGE = "shuffled_image", "mean_image"

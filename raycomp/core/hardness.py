@@ -28,6 +28,11 @@ class Candidate(NamedTuple):
     bigram: float | None = None
     language_model: float | None = None
     """log p(caption) - log p(text) of text-only judges, in nats; none if not judged."""
+    phrase_rank: float | None = None
+    phrase_rate: float | None = None
+    suspect: bool | None = None
+    """The share of photos that its new phrase fits better, the share of captions that mention the phrase, and
+    whether it may be true of the photo; none if not screened."""
     inputs: tuple[str, ...] = ()
     """The input of each call: first the caption, or of an ADD matched in length a true part of it; then the
     output of the call before."""

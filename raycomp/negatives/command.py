@@ -161,6 +161,8 @@ def _open_input(config: NegativesConfig, out: str) -> tuple[NegativesConfig, lis
     if run is None:
         if config.negatives.materialize or "negclip" in config.negatives.export:
             raise ValueError(f"input={config.input!r}: shards and negclip need a folder that curate wrote")
+        if config.negatives.screen:
+            _refuse_screen(config)
         check_output(config.input, out)
         check_writable(out)
         return replace(config, scorer=config.ranker), list_parquet(config.input)
@@ -176,7 +178,16 @@ def _open_input(config: NegativesConfig, out: str) -> tuple[NegativesConfig, lis
     if wants_shards and not any(name.startswith("shards/") for name in check_results(folder, run, "shards")):
         _refuse_shards(config, folder)
     with_images = config.negatives.rank and is_scored_by(config.ranker, run, folder.uri)
+    if config.negatives.screen and not with_images:
+        _refuse_screen(config)
     return config, list_curated(run, folder.uri, with_images)
+
+
+def _refuse_screen(config: NegativesConfig) -> NoReturn:
+    raise ValueError(
+        f"negatives.screen={config.negatives.screen}: needs photos that the scorer embedded; "
+        "curate with this scorer, or set it to 0"
+    )
 
 
 def _refuse_shards(config: NegativesConfig, folder: Folder) -> NoReturn:

@@ -51,6 +51,12 @@ class WritingConfig:
     coverage: float = 2.0
     """refine=balance: log-odds of a negative against none, -20 to 20. A larger value draws negatives for more
     captions; the judges then find more of them, and more are cut to balance the rest."""
+    screen: float = 0.0
+    """Flag REPLACEs and ADDs that may be true of their photo: those whose new phrase, such as "red hat", fits
+    the photo so well that a share of at most this many times the phrase's share of captions fits better. 0 =
+    not screened. It needs a curation by the scorer. Relations between what is there are never flagged."""
+    drop_suspects: bool = False
+    """Drop the flagged negatives; false keeps them, with ``suspect``."""
     add_similarity: float | None = None
     """Minimum cos(g(base), g(augmented)) of an ADD, -1 to 1; none = any. With several calls each ADD is
     compared with its own input, the output of the calls before, and each must reach the minimum."""
@@ -92,6 +98,10 @@ class WritingConfig:
         least = self.add_similarity
         check(least is None or -1 <= least <= 1, "negatives.add_similarity", least, "between -1 and 1")
         check(least is None or self.rank, "negatives.add_similarity", least, "none without rank")
+        check(0 <= self.screen <= 1000, "negatives.screen", self.screen, "between 0 and 1000")
+        check(not self.screen or self.rank, "negatives.screen", self.screen, "0 without rank")
+        fits = not self.drop_suspects or self.screen > 0
+        check(fits, "negatives.drop_suspects", self.drop_suspects, "false without negatives.screen")
         for judge in self.judge:
             check_choice("negatives.judge", judge, JUDGES)
         check(len(set(self.judge)) == len(self.judge), "negatives.judge", self.judge, "each judge once")

@@ -1,7 +1,10 @@
-"""Counts of what a corpus says in which context, for ``negatives.context``: written once, read by workers."""
+"""What a corpus says in which context, and some of its photos: written once, read by workers."""
 
 from collections.abc import Sequence
 from functools import lru_cache
+from heapq import nsmallest
+
+import pyarrow as pa
 
 from raycomp.config import ParserConfig
 from raycomp.data.arrow import from_rows, readable
@@ -12,12 +15,15 @@ from raycomp.negatives.captions import CaptionFile, draw_uid, load_captions
 from raycomp.negatives.reading import load_reader
 from raycomp.run.tasks import map_files
 from raycomp.schema import CONTEXT_SCHEMA
-from raycomp.words import CAPTION, UID
+from raycomp.words import CAPTION, IMAGE_EMBEDDING, UID
 
 MOST_COUNTED = 1_000_000
 """Captions that are counted, about; of more, some are drawn by their uids."""
 # While files are merged, tables are cut where they have this many times the entries that are kept.
 _SLACK = 8
+NUM_PHOTOS = 1_000
+"""Photos of the corpus that a photo is compared with, drawn by their uids."""
+_PHOTOS = pa.schema([(IMAGE_EMBEDDING, pa.list_(pa.float32()))])
 _ROWS = 1_000
 
 
@@ -53,3 +59,23 @@ def load_context(uri: str) -> Context:
     for row in read_columns(uri).to_pylist():
         context.tables[row["table"]][row["first"], row["second"]] = row["count"]
     return context
+
+
+def write_photos(sources: Sequence[CaptionFile], uri: str) -> None:
+    """Write the embeddings of the photos that all are compared with."""
+    found = [row for rows in map_files(_draw_photos, sources, label="draw photos") for row in rows]
+    vectors = [vector for *_, vector in nsmallest(NUM_PHOTOS, found, key=lambda row: row[:2])]
+    table = pa.table({IMAGE_EMBEDDING: pa.array(vectors, _PHOTOS.field(0).type)})
+    write_table(table, uri, _PHOTOS)
+
+
+def _draw_photos(source: CaptionFile) -> list[tuple[float, str, list[float]]]:
+    kept: list[tuple[float, str, list[float]]] = []
+    for table in load_captions(source, 10 * _ROWS):
+        drawn = ((draw_uid(uid, "screen"), uid, place) for place, uid in enumerate(table[UID].to_pylist()))
+        first = nsmallest(NUM_PHOTOS, drawn)
+        vectors = table[IMAGE_EMBEDDING]
+        kept = nsmallest(
+            NUM_PHOTOS, [*kept, *((draw, uid, vectors[place].as_py()) for draw, uid, place in first)]
+        )
+    return kept

@@ -6,7 +6,7 @@ cross-fitted by image: the captions of an image are judged by counts of other im
 """
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -120,7 +120,7 @@ def find_gaps(
     return [float(own - other) for other in others]
 
 
-def set_fields(table: pa.Table, values: dict[str, list[float | None]]) -> pa.Table:
+def set_fields(table: pa.Table, values: Mapping[str, Sequence[Any]]) -> pa.Table:
     """Return the table with fields of its negatives replaced, in the order of all negatives."""
     lists = table[NEGATIVES].combine_chunks()
     fields = dict(zip(NEGATIVE_TYPE.names, lists.flatten().flatten(), strict=True))

@@ -14,6 +14,8 @@ from raycomp.core.metrics import share_interval
 from raycomp.language.judge.validity import REASONS
 from raycomp.language.prompts import REPLY_REASONS
 from raycomp.negatives.judges import GAPS
+from raycomp.negatives.suggest import UNLIKELY
+from raycomp.negatives.write import TRUE_OF_PHOTO
 from raycomp.report.page import render_page
 from raycomp.table import Numeral, Table, number, percent
 from raycomp.words import (
@@ -22,14 +24,22 @@ from raycomp.words import (
     NEGATIVES,
     STATUS,
     STATUSES,
+    SUSPECT,
     UID,
 )
 
 SHOWN = 50
 NUM_CARDS = 12
 """Negatives of each sequence that are shown with their photo."""
+_SUSPECT = ", may be true of the photo"
 _FAR = "an ADD is less similar to its input than add_similarity requires"
-_MEANINGS = {**REASONS, **REPLY_REASONS, LOW_SIMILARITY: _FAR}
+_MEANINGS = {
+    **REASONS,
+    **REPLY_REASONS,
+    LOW_SIMILARITY: _FAR,
+    UNLIKELY: "other words are likelier there",
+    TRUE_OF_PHOTO: "may be true of the photo",
+}
 Sample = tuple[str, str, str, str, str, float | None]
 """uid, caption, negative, kind, concepts, similarity."""
 
@@ -51,12 +61,14 @@ class Tally:
     """and of those that the scoring model places at least as near to the image as the caption."""
     gaps: Counter = field(default_factory=Counter)
     """Negatives by (operations, kind, judge, sign of the gap)."""
+    screened: Counter = field(default_factory=Counter)
+    """Screened negatives by (operations, kind, whether suspect)."""
     samples: dict[str, list[Sample]] = field(default_factory=dict)
     """The negatives of the smallest uids of each sequence: a random draw, because uids are hashes."""
 
     def add(self, other: "Tally") -> None:
         """Add the statistics of another file."""
-        for name in ("statuses", "negatives", "captions", "similarity", "seen", "nearer", "gaps"):
+        for name in ("statuses", "negatives", "captions", "similarity", "seen", "nearer", "gaps", "screened"):
             getattr(self, name).update(getattr(other, name))
         for op, samples in other.samples.items():
             self.samples[op] = nsmallest(SHOWN, self.samples.get(op, []) + samples)
@@ -75,11 +87,15 @@ def tally_negatives(rows: pa.Table) -> Tally:
             drop = negative["image_drop"]
             tally.seen[negative["op"]] += drop is not None
             tally.nearer[negative["op"]] += drop is not None and drop <= 0
+            if (suspect := negative[SUSPECT]) is not None:
+                tally.screened[negative["op"], negative["kind"], suspect] += 1
             for judge in GAPS:
                 if (gap := negative[judge]) is not None:
                     tally.gaps[negative["op"], negative["kind"], judge, (gap > 0) - (gap < 0)] += 1
-        for op, negative in {negative["op"]: negative for negative in reversed(negatives)}.items():
-            tally.captions[op] += 1
+        ops = {negative["op"]: negative for negative in reversed(negatives)}
+        tally.captions.update(ops.keys())
+        ops |= {f"{one['op']}{_SUSPECT}": one for one in reversed(negatives) if one[SUSPECT]}
+        for op, negative in ops.items():
             said = " \u2192 ".join(negative["concepts"])
             sample = (uid, caption, negative["text"], negative["kind"], said, negative["similarity"])
             found.setdefault(op, []).append(sample)
@@ -113,6 +129,7 @@ def render_negatives(run: Mapping[str, Any], tally: Tally, photos: Mapping[str, 
         tables=[
             _report_operations(tally),
             *([_report_gaps(tally)] if tally.gaps else []),
+            *([_report_screened(tally)] if tally.screened else []),
             _report_statuses(tally),
             _report_rejections(run["rejected"]),
         ],
@@ -208,6 +225,23 @@ def _report_gaps(tally: Tally) -> Table:
     )
     columns = ("Operations", "kind", "judge", "negatives", "caption likelier", "95 % interval")
     return Table("Captions found without the photo", columns, rows, note)
+
+
+def _report_screened(tally: Tally) -> Table:
+    """Return how many negatives may be true of their photo."""
+    groups = sorted({key[:2] for key in tally.screened})
+    counts = [(*group, *(tally.screened[*group, flag] for flag in (False, True))) for group in groups]
+    rows = [
+        (op, kind, fine + flagged, flagged, Numeral(percent(flagged, fine + flagged)))
+        for op, kind, fine, flagged in counts
+    ]
+    note = (
+        "A negative is flagged if its new phrase fits the photo better than nearly all other photos, as many "
+        "as captions mention it (negatives.screen). Flagged negatives stay, unless negatives.drop_suspects "
+        "is set. SWAPs and relations of what is there are not screened."
+    )
+    columns = ("Operation", "kind", "screened", "may be true of the photo", "share")
+    return Table("Negatives that may be true of their photo", columns, rows, note)
 
 
 def _report_statuses(tally: Tally) -> Table:

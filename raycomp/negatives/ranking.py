@@ -11,8 +11,11 @@ from raycomp.core.alignment import has_unit_length, pair_cosine
 from raycomp.data.arrow import COUNTERFACTUALS, TOKENS, add_columns, to_matrix
 from raycomp.models.device import Device
 from raycomp.models.language_model import LanguageModel
+from raycomp.models.tokens import load_tokens
 from raycomp.negatives.config import SUGGEST, NegativesConfig
+from raycomp.negatives.counting import load_context
 from raycomp.negatives.judges import judge_by_model
+from raycomp.negatives.screening import Screen
 from raycomp.negatives.suggest import suggest
 from raycomp.negatives.write import ADD_SIMILARITY, ADDITIONS
 from raycomp.run.scorer import load_clip
@@ -24,17 +27,31 @@ class Rank:
     """One actor: load the models once, then add each candidate's similarity to its caption, and the gaps that
     language models give it."""
 
-    def __init__(self, config: NegativesConfig, num_threads: int | None = None):
+    def __init__(
+        self,
+        config: NegativesConfig,
+        num_threads: int | None = None,
+        screened_by: tuple[str, str] | None = None,
+    ):
+        """``screened_by``: the files of photos and of counts that negatives are screened by."""
         writing = config.negatives
         self.clip = load_clip(config.ranker, num_threads) if writing.rank else None
         self.device = self.clip.device if self.clip else Device(None, num_threads)
+        self.screen = None
+        if self.clip and screened_by:
+            text, tokenize = self.clip.text, load_tokens(config.ranker)
+            embed = lambda texts: text.embed(tokenize(texts))[0]  # noqa: E731
+            photos_uri, counts_uri = screened_by
+            self.screen = Screen(photos_uri, load_context(counts_uri), writing.screen, embed)
         place, folder = self.device.place, writing.judge_model
         self.judge = LanguageModel(folder, "negatives.judge_model", place) if folder else None
         suggests = writing.engine == SUGGEST
         self.suggests = LanguageModel(config.llm.model, "llm.model", place) if suggests else None
 
     def __call__(self, table: pa.Table) -> pa.Table:
-        """See ``rank``, ``suggest`` and ``judge_by_model``."""
+        """See ``Screen``, ``rank``, ``suggest`` and ``judge_by_model``."""
+        if self.screen:
+            table = self.screen(table)
         if self.clip:
             text = self.clip.text
             # Candidates differ from their caption in length, so each text is encoded by itself.

@@ -48,6 +48,7 @@ def write_negatives_of(
     _check_captions(captions, uids)
     check(config.negatives.engine == "rules", "negatives.engine", config.negatives.engine, "rules")
     check(not config.negatives.judge, "negatives.judge", config.negatives.judge, "none: it needs a corpus")
+    check(not config.negatives.screen, "negatives.screen", config.negatives.screen, "0: it needs a corpus")
     check(not config.negatives.context, "negatives.context", True, "false: it needs a corpus")
     if not config.negatives.rank:
         for name, value in (("model", model), ("weights", weights)):

@@ -24,6 +24,7 @@ from raycomp.data.arrow import (
 from raycomp.language.edits.propose import join_calls
 from raycomp.language.judge.form import LONGEST_EDITED, TOO_LONG
 from raycomp.language.judge.validity import judge_edit
+from raycomp.language.new_phrases import Phrase, find_new_phrase
 from raycomp.language.prompts import NOTHING_LEFT
 from raycomp.models.tokens import load_tokens
 from raycomp.negatives.config import NegativesConfig, WritingConfig
@@ -41,6 +42,7 @@ from raycomp.words import (
     NO_REPLY,
     OK,
     STATUS,
+    SUSPECT,
     UID,
 )
 
@@ -68,6 +70,8 @@ class Caption:
         return self._reasons[step]
 
 
+TRUE_OF_PHOTO = "true_of_photo"
+"""Reason of rejection: the negative may be true of its photo."""
 ProposeChains = Callable[[Caption], tuple[list[Chain], list[str]]]
 """Caption -> chains, and counted reasons of missing chains."""
 
@@ -102,10 +106,19 @@ def write(table: pa.Table, config: NegativesConfig, reader: Reader, propose: Pro
         STATUS: pa.array(statuses),
         FAULTS: pa.array(faults, pa.list_(pa.string())),
     }
+    if config.negatives.screen:
+        phrases = [[_find_new(one, reader) for one in valid] for valid in candidates]
+        columns[NEW_PHRASES] = pa.array(phrases, _PHRASES_TYPE)
     if config.negatives.rank:
         additions = config.negatives.add_similarity is not None
         columns |= add_tokens(texts, candidates, config.ranker, additions)
     return add_columns(table, columns)
+
+
+def _find_new(candidate: Candidate, reader: Reader) -> Phrase:
+    """Return what a negative of one call brings in; one of more calls is false if one of its edits is."""
+    parsed = reader.parsed[candidate.text]
+    return find_new_phrase(candidate.op, candidate.kind, candidate.concepts, parsed)
 
 
 def read_captions(table: pa.Table, reader: Reader) -> list[Caption]:
@@ -176,6 +189,22 @@ def drop_far(table: pa.Table, config: WritingConfig) -> pa.Table:
     return add_columns(table.drop_columns([ADD_SIMILARITY]), columns)
 
 
+def drop_suspects(table: pa.Table, config: WritingConfig) -> pa.Table:
+    """Drop candidates that may be true of their photo; these are counted."""
+    if not config.drop_suspects:
+        return table
+    columns = (table[name].to_pylist() for name in (NEGATIVES, FAULTS))
+    kept, faults = [], []
+    for rows, reasons in zip(*columns, strict=True):
+        kept.append([row for row in rows if not row[SUSPECT]])
+        faults.append([*reasons, *(f"{row['op']}: {TRUE_OF_PHOTO}" for row in rows if row[SUSPECT])])
+    changed = {
+        NEGATIVES: pa.array(kept, pa.list_(NEGATIVE_TYPE)),
+        FAULTS: pa.array(faults, pa.list_(pa.string())),
+    }
+    return add_columns(table, changed)
+
+
 def choose_negatives(table: pa.Table, config: WritingConfig) -> pa.Table:
     """Keep each row's hardest candidates; a row of status ok that has none left has no negative.
 
@@ -212,6 +241,9 @@ def _to_candidate(row: dict[str, Any]) -> Candidate:
 # indices of each ADD's input and output among the row's texts, the caption first; their minimum similarity.
 ADDITIONS = "additions"
 ADD_SIMILARITY = "add_similarity"
+NEW_PHRASES = "new_phrases"
+"""A column, only with ``screen``: for each of a row's negatives what it brings in; [] is not screened."""
+_PHRASES_TYPE = pa.list_(pa.list_(pa.string()))
 _ADDITIONS_TYPE = pa.list_(pa.list_(pa.list_(pa.int32())))
 Steps = Sequence[Sequence[tuple[str, str]]]
 """The input and output of every ADD, for each of a row's candidates."""

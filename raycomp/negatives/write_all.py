@@ -14,14 +14,14 @@ from raycomp.data.parquet import write_table
 from raycomp.data.paths import join_uri
 from raycomp.negatives.captions import CaptionFile, load_captions
 from raycomp.negatives.config import SUGGEST, NegativesConfig, WritingConfig
-from raycomp.negatives.counting import write_context
+from raycomp.negatives.counting import write_context, write_photos
 from raycomp.negatives.engines import write_by_replies, write_by_rules
 from raycomp.negatives.judges import NGRAMS, load_ngrams, write_ngrams
 from raycomp.negatives.refine import Bin, draw_file, find_thresholds, fit_all, load_refined
 from raycomp.negatives.replies import read_replies
 from raycomp.negatives.suggest import keep_likeliest
 from raycomp.negatives.tilting import write_tiltings
-from raycomp.negatives.write import choose_negatives, drop_far
+from raycomp.negatives.write import choose_negatives, drop_far, drop_suspects
 from raycomp.run.lease import Lease
 from raycomp.run.parts import Part, Stats, read_parts
 from raycomp.run.passes import Pass
@@ -77,6 +77,11 @@ class Writing:
         return self.out.at("context.parquet")
 
     @property
+    def photos_uri(self) -> str:
+        """Path of the photos that all are compared with."""
+        return self.out.at("judges", "photos.parquet")
+
+    @property
     def written(self) -> list[str]:
         """Path of each file's negatives."""
         return [self.out.at("negatives", f"{source.ordinal:05d}.parquet") for source in self.sources]
@@ -87,7 +92,9 @@ def write_all(writing: Writing, totals: dict[int, int]) -> dict[str, Stats]:
     config, folder = writing.config.negatives, writing.out.at("negatives")
     if NGRAMS in config.judge:
         write_ngrams(writing.sources, sum(totals.values()), writing.ngrams_uri)
-    if config.context:
+    if config.screen:
+        write_photos(writing.sources, writing.photos_uri)
+    if config.context or config.screen:
         parser = writing.config.parser
         write_context(writing.sources, sum(totals.values()), parser, writing.context_uri)
     calls = writing.out.at("exports", "calls") if writing.exports("calls") else None
@@ -149,7 +156,8 @@ def _first_pass(writing: Writing) -> Pass:
     ngrams_uri = writing.ngrams_uri if NGRAMS in config.negatives.judge else None
     edit = partial(_edit, write=write, ngrams_uri=ngrams_uri)
     keep = partial(_keep, config=config.negatives)
-    load = partial(_load_ranker, config)
+    screened_by = (writing.photos_uri, writing.context_uri) if config.negatives.screen else None
+    load = partial(_load_ranker, config, screened_by)
     stages = (
         Stage("edit", "proposes negatives and judges them", CPUS, edit),
         Stage("rank", "embeds captions and negatives, on the scorers", SCORERS, load),
@@ -188,13 +196,16 @@ def _edit(table: pa.Table, write: Callable[[pa.Table], pa.Table], ngrams_uri: st
 
 def _keep(table: pa.Table, config: WritingConfig) -> pa.Table:
     near = drop_far(keep_likeliest(table) if config.engine == SUGGEST else table, config)
+    near = drop_suspects(near, config)
     return choose_negatives(near, config) if config.refine == "none" else near
 
 
-def _load_ranker(config: NegativesConfig, num_threads: int | None = None) -> "Rank":
+def _load_ranker(
+    config: NegativesConfig, screened_by: tuple[str, str] | None, num_threads: int | None = None
+) -> "Rank":
     from raycomp.negatives.ranking import Rank  # torch, imported only by processes that rank
 
-    return Rank(config, num_threads)
+    return Rank(config, num_threads, screened_by)
 
 
 def _write_by_replies(table: pa.Table, config: NegativesConfig, replies_uri: str) -> pa.Table:

@@ -1,0 +1,127 @@
+"""``raycomp negatives`` with ``negatives.screen``: against a plain loop over photos and captions."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+import raycomp
+from raycomp.config import ClusterConfig, ParserConfig
+from raycomp.language.concepts import parse_concepts
+from raycomp.language.context import count_context
+from raycomp.language.new_phrases import count_phrase, find_new_phrase, say_phrase
+from raycomp.models.clip import Clip, load_tokenizer
+from raycomp.models.lexicon import load_lexicon
+from raycomp.models.parser import load_parser
+from raycomp.negatives.config import NegativesConfig, WritingConfig
+from raycomp.negatives.reading import load_reader
+from raycomp.words import ADD, ATTRIBUTE, OBJECT, RELATION, REPLACE, SWAP
+
+SCREENED = {"screen": 3.0, "per_caption": 99, "candidates": 6}
+
+
+@pytest.fixture(scope="module")
+def curated(curated) -> Path:
+    return curated[1]
+
+
+def run(source: Path, out: Path, **options: object) -> list[dict]:
+    config = NegativesConfig(
+        input=str(source), negatives=WritingConfig(**options), cluster=ClusterConfig(executor="local")
+    )
+    raycomp.negatives(config, str(out))
+    return [row for path in sorted((out / "negatives").iterdir()) for row in pq.read_table(path).to_pylist()]
+
+
+@pytest.fixture(scope="module")
+def screened(curated, tmp_path_factory) -> tuple[Path, list[dict]]:
+    out = tmp_path_factory.mktemp("screened") / "out"
+    return out, run(curated, out, **SCREENED)
+
+
+def test_ranks_and_rates_of_a_plain_loop(curated, screened, tiny_scorer):
+    _, rows = screened
+    reader = load_reader(ParserConfig())
+    captions = [row["caption"] for row in rows]
+    reader.read(captions)
+    context = count_context(reader.parsed[text] for text in captions)
+    paths = sorted((curated / "scores").iterdir())
+    tables = [pq.read_table(path, columns=["uid", "image_embedding"]).to_pylist() for path in paths]
+    known = {one["uid"]: np.array(one["image_embedding"], float) for table in tables for one in table}
+    photos = np.stack([known[row["uid"]] for row in rows])
+    clip, tokenize = Clip(tiny_scorer), load_tokenizer(tiny_scorer)
+    seen = 0
+    for row in rows[::3]:
+        for one in row["negatives"]:
+            reader.read([one["text"]])
+            phrase = find_new_phrase(one["op"], one["kind"], one["concepts"], reader.parsed[one["text"]])
+            if not phrase:
+                assert one["phrase_rank"] is one["phrase_rate"] is one["suspect"] is None
+                continue
+            seen += 1
+            text = clip.text.embed(tokenize([say_phrase(phrase)]).numpy().astype(np.int32))[0].numpy()[0]
+            own = known[row["uid"]] @ text
+            better = photos @ text > own + 1e-6
+            assert one["phrase_rank"] == pytest.approx(better.mean(), abs=2 / len(photos))
+            assert one["phrase_rate"] == pytest.approx(count_phrase(phrase, context) / len(captions))
+            assert one["suspect"] == (one["phrase_rank"] < 3.0 * one["phrase_rate"])
+    assert seen > 50
+
+
+def test_swaps_and_relations_are_not_screened_and_the_report_counts(screened):
+    out, rows = screened
+    negatives = [one for row in rows for one in row["negatives"]]
+    assert any(one["op"] == SWAP for one in negatives) and any(one["suspect"] for one in negatives)
+    for one in negatives:
+        if one["op"] == SWAP or (one["op"], one["kind"]) == (REPLACE, RELATION):
+            assert one["suspect"] is None
+    page = (out / "report.html").read_text()
+    assert "Negatives that may be true of their photo" in page
+
+
+def test_flagged_negatives_are_dropped_only_on_request(curated, screened, tmp_path):
+    rows = run(curated, tmp_path / "out", **SCREENED, drop_suspects=True)
+    lost = 0
+    for row, before in zip(rows, screened[1], strict=True):
+        kept = {one["text"] for one in before["negatives"] if not one["suspect"]}
+        assert {one["text"] for one in row["negatives"]} == kept
+        lost += len(before["negatives"]) - len(kept)
+    rejected = json.loads((tmp_path / "out" / "run.json").read_text())["rejected"]
+    assert lost and sum(n for why, n in rejected.items() if why.endswith("true_of_photo")) == lost
+
+
+@pytest.mark.parametrize(
+    ("op", "kind", "concepts", "text", "phrase"),
+    [
+        (REPLACE, OBJECT, ("dog", "cat"), "A black cat on a bench", ("cat",)),
+        (REPLACE, ATTRIBUTE, ("black", "red"), "A red dog on a bench", ("dog", "red")),
+        (ADD, ATTRIBUTE, ("wooden", "-black"), "A dog on a wooden bench", ("bench", "wooden")),
+        (ADD, RELATION, ("behind", "tree"), "A dog behind a tree", ("tree",)),
+        (REPLACE, RELATION, ("on", "under"), "A dog under a bench", ()),
+        (SWAP, OBJECT, ("dog", "bench"), "A bench on a dog", ()),
+        ("REPLACE+ADD", "object+object", ("dog", "cat", "hat"), "A cat and a hat", ()),
+    ],
+)
+def test_what_an_edit_brings_in(op, kind, concepts, text, phrase):
+    parser, lexicon = load_parser(), load_lexicon()
+    parsed = parse_concepts(text, parser.tokens([text])[0], lexicon, parser.labels)
+    assert find_new_phrase(op, kind, concepts, parsed) == phrase
+
+
+def test_phrases_are_said_with_their_article():
+    assert say_phrase(("bench", "old")) == "a photo of an old bench"
+
+
+def test_only_a_curation_by_the_scorer_is_screened(curated, tmp_path):
+    plain = str(tmp_path / "captions.parquet")
+    pq.write_table(pq.read_table(curated / "subset" / "kept.parquet", columns=["uid"]), plain)
+    with pytest.raises(ValueError, match=r"negatives.screen=3.0: must be 0 without rank"):
+        WritingConfig(screen=3.0, rank=False)
+    with pytest.raises(ValueError, match=r"negatives.drop_suspects=True: must be false"):
+        WritingConfig(drop_suspects=True)
+    other = raycomp.config.ScorerConfig(model="RN50", weights="random:1")
+    config = NegativesConfig(input=str(curated), negatives=WritingConfig(screen=3.0), scorer=other)
+    with pytest.raises(ValueError, match=r"negatives.screen=3.0: needs photos that the scorer embedded"):
+        raycomp.negatives(config, str(tmp_path / "out"))
