@@ -3,11 +3,11 @@
     python -m bench.screening OUT.csv [--worlds 2] [--scenes 3000] [--steps 500] [--photos 1000]
 
 A tiny CLIP is trained on captions that say everything. Captions of other scenes of three things then leave
-out the last thing and all colours. An edit brings in a shape that its caption does not mention (REPLACE or ADD
-of an object), or a colour of a shape that it mentions (ADD of an attribute): true if the scene has it. Rates
-are those of captions that say the first two things with their colours. By kind and ``times`` (the option):
-the share flagged, precision and recall, with 95 % intervals over scenes, and the mean cosine between caption
-and edited caption of the flagged minus that of the others (hardness lost if they were dropped).
+out the last thing and all colours. An edit brings in a shape that its caption does not mention (REPLACE or
+ADD of an object), or a colour of a shape that it mentions (ADD of an attribute): true if the scene has it.
+Rates are those of captions that say the first two things with their colours. By kind and ``times`` (the
+option): the share flagged, precision and recall, with 95 % intervals over scenes, and the mean cosine between
+caption and edited caption of the flagged minus that of the others (hardness lost if they were dropped).
 """
 
 import argparse
