@@ -189,8 +189,9 @@ CONTEXT_SCHEMA = pa.schema(
 )
 # The picture of a hard negative, by the uid of its caption and its text.
 NEGATIVE_IMAGE_SCHEMA = pa.schema([(UID, pa.string()), (NEGATIVE, pa.string()), (IMAGE, pa.binary())])
-# Three ways to apply the same two operations to a caption: the hardest text of each (two texts), one after
-# the other (one text), and the two edits of that text, each made alone (two texts).
+# Three ways to apply the same two operations to a caption, each with two texts: the hardest text of each
+# operation; the hardest texts of one after the other, in any order; the two edits of the first of these, each
+# made alone.
 COMPARISON_TYPE = pa.struct(
     [
         ("op", pa.string()),

@@ -77,25 +77,29 @@ def _take_turns(candidates: Sequence[Candidate]) -> list[Candidate]:
 
 
 class Comparison(NamedTuple):
-    """Three ways to spend the same two operations on one caption: see ``schema.COMPARISON_TYPE``."""
+    """Three ways to spend the same two operations on one caption, each with two texts: see
+    ``schema.COMPARISON_TYPE``."""
 
     op: str
     one_call: tuple[str, str]
-    two_calls: tuple[str]
+    two_calls: tuple[str, str]
     independent: tuple[str, str]
 
 
 def compare_calls(candidates: Sequence[Candidate]) -> Comparison | None:
     """Return the comparison of the hardest two-call candidate that allows one, None if none does.
 
-    It needs both of that candidate's edits as valid candidates of one call, and two texts of one call of the
-    same two operations.
+    It needs both of that candidate's edits as valid candidates of one call, two texts of one call of the same
+    two operations, and a second text of two calls of these operations, in any order.
     """
     singles = [candidate for candidate in candidates if candidate.calls == 1]
     alone = {(single.op, single.concepts): single.text for single in reversed(singles)}
     ranked = sorted(singles, key=_by_hardness)
-    for double in sorted((c for c in candidates if c.calls == 2), key=_by_hardness):
+    doubles = sorted((candidate for candidate in candidates if candidate.calls == 2), key=_by_hardness)
+    for double in doubles:
         first, second = double.op.split("+")
+        alike = (one.text for one in doubles if sorted(one.op.split("+")) == sorted((first, second)))
+        other = next((text for text in alike if text != double.text), None)
         # An added object or attribute is one concept; all other edits name two.
         cut = 1 if first == ADD and not double.kind.startswith(RELATION) else 2
         parts = (first, double.concepts[:cut]), (second, double.concepts[cut:])
@@ -103,9 +107,9 @@ def compare_calls(candidates: Sequence[Candidate]) -> Comparison | None:
             continue
         hardest = [next((c.text for c in ranked if c.op == first), "")]
         hardest += [c.text for c in ranked if c.op == second and c.text != hardest[0]][:1]
-        if len(hardest) == 2:
+        if len(hardest) == 2 and other is not None:
             independent = alone[parts[0]], alone[parts[1]]
-            return Comparison(double.op, (hardest[0], hardest[1]), (double.text,), independent)
+            return Comparison(double.op, (hardest[0], hardest[1]), (double.text, other), independent)
     return None
 
 

@@ -59,15 +59,28 @@ def test_a_comparison_spends_the_same_operations_three_ways():
         Candidate("both, but its ADD is not valid alone", "SWAP+ADD", "x", 2, ("dog", "cat", "bus"), 0.9),
         Candidate("both", "SWAP+ADD", "x", 2, ("dog", "cat", "car"), 0.3),
     ]
-    found = compare_calls(pool)
-    assert found == ("SWAP+ADD", ("near", "added"), ("both",), ("far", "added"))
+    both = ("both", "both, but its ADD is not valid alone")
+    assert compare_calls(pool) == ("SWAP+ADD", ("near", "added"), both, ("far", "added"))
     assert compare_calls(pool[:4]) is None
+
+
+def test_a_comparison_needs_two_texts_of_two_calls():
+    pool = [
+        Candidate("swapped", "SWAP", "object", 1, ("dog", "cat"), 0.2),
+        Candidate("added", "ADD", "object", 1, ("car",), 0.5),
+        Candidate("both", "SWAP+ADD", "x", 2, ("dog", "cat", "car"), 0.3),
+    ]
+    assert compare_calls(pool) is None
+    assert compare_calls([*pool, Candidate("twice", "ADD+ADD", "x", 2, ("car", "bus"), 0.4)]) is None
+    other = Candidate("other order", "ADD+SWAP", "x", 2, ("bus", "dog", "cat"), 0.1)
+    assert compare_calls([*pool, other]).two_calls == ("both", "other order")
 
 
 def test_a_comparison_of_one_operation_twice_needs_two_texts_of_it():
     pool = [
         Candidate("a", "ADD", "object", 1, ("car",), 0.5),
         Candidate("ab", "ADD+ADD", "x", 2, ("car", "car"), 0.9),
+        Candidate("ac", "ADD+ADD", "x", 2, ("car", "man"), 0.8),
     ]
     assert compare_calls(pool) is None
     pool.append(Candidate("b", "ADD", "object", 1, ("bus",), 0.4))
