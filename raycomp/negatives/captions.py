@@ -2,7 +2,7 @@
 
 import zlib
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 
@@ -36,7 +36,11 @@ from raycomp.words import (
 )
 
 # A caption is compared with at most this many others of its image.
-_MOST_OTHERS = 16
+MOST_OTHERS = 16
+OTHERS_SCHEMA = pa.schema(
+    [("file", pa.string()), (IMAGE_SHA256, pa.string()), (OTHERS, pa.list_(pa.string()))]
+)
+"""Captions of an image in other files, by file."""
 FOLD = "fold"
 """A column: the fold of a row's image, from 0; models of the corpus that judge it have not read its fold."""
 NUM_FOLDS = 10
@@ -55,6 +59,13 @@ class CaptionFile:
     uri: str
     kept: str | None = None
     with_images: bool = False
+    others: str | None = None
+    """The table of captions that images of this file have in other files."""
+
+
+def name_file(ordinal: int) -> str:
+    """Return the name of a file of captions in ``OTHERS_SCHEMA``."""
+    return f"{ordinal:09d}"
 
 
 def list_curated(run: dict, source: str, with_images: bool = False) -> list[CaptionFile]:
@@ -113,7 +124,7 @@ def _is_text(kind: pa.DataType) -> bool:
     )
 
 
-def _read_texts(uri: str, columns: Sequence[str]) -> pa.Table:
+def read_texts(uri: str, columns: Sequence[str]) -> pa.Table:
     """Return columns of a file, texts in the plain type, and a uid in the form that ``parse_uid`` accepts."""
     table = read_columns(uri, columns)
     for place, field in enumerate(table.schema):
@@ -127,8 +138,8 @@ def _read_texts(uri: str, columns: Sequence[str]) -> pa.Table:
 
 def load_captions(source: CaptionFile, block_rows: int) -> Iterator[pa.Table]:
     """Yield the rows of one file in blocks, each with the other captions of its image."""
-    table, statuses = _part_encodings(_read(source))
-    others, folds = _find_others(table), _find_folds(table)
+    table, statuses = part_encodings(_read(source))
+    others, folds = _find_others(table, _load_shared(source)), _find_folds(table)
     if source.kept is not None:
         kept = read_matching(source.kept, [UID], SHARD, table[SHARD][0].as_py())[UID]
         # A bad row or a duplicate may share the uid of a kept row.
@@ -168,7 +179,7 @@ def draw_uid(uid: str, salt: str) -> float:
     return int.from_bytes(blake2b(f"{salt}\0{uid}".encode(), digest_size=6).digest(), "big") / 2**48
 
 
-def _part_encodings(table: pa.Table) -> tuple[pa.Table, pa.Array]:
+def part_encodings(table: pa.Table) -> tuple[pa.Table, pa.Array]:
     """Return the table with null for captions that are not UTF-8; status bad_encoding for these, else null.
 
     Raises UserError if a uid or an image's hash is not UTF-8.
@@ -210,7 +221,7 @@ def count_captions(source: CaptionFile) -> int | None:
     """Return the number of rows that ``load_captions`` yields; None if uids are missing or repeated."""
     if source.kept is None:
         _check_columns(source.uri)
-        uids = _read_texts(source.uri, [UID])[UID]
+        uids = read_texts(source.uri, [UID])[UID]
         return None if uids.null_count or len(uids.unique()) < len(uids) else len(uids)
     shard = read_columns(source.uri, [SHARD])[SHARD][0].as_py()
     return len(read_matching(source.kept, [UID], SHARD, shard))
@@ -218,7 +229,7 @@ def count_captions(source: CaptionFile) -> int | None:
 
 def count_statuses(source: CaptionFile) -> Counter[str]:
     """Return the captions of a plain file by status: ok, or the reason why none can be written."""
-    table, statuses = _part_encodings(_read_texts(source.uri, [UID, CAPTION]))
+    table, statuses = part_encodings(read_texts(source.uri, [UID, CAPTION]))
     rows = zip(table[CAPTION].to_pylist(), statuses.to_pylist(), strict=True)
     return Counter(status or _judge_caption(caption) for caption, status in rows)
 
@@ -233,11 +244,19 @@ def _read(source: CaptionFile) -> pa.Table:
     """Read the relevant columns that the file has."""
     names = read_schema(source.uri).names
     wanted = (UID, CAPTION, IMAGE_SHA256, SHARD, STATUS, *([IMAGE_EMBEDDING] if source.with_images else []))
-    return _read_texts(source.uri, [name for name in wanted if name in names])
+    return read_texts(source.uri, [name for name in wanted if name in names])
 
 
-def _find_others(table: pa.Table) -> pa.Array:
-    """Return for each row the other captions of its image in this file, in order, by the image's hash."""
+def _load_shared(source: CaptionFile) -> dict[str, list[str]]:
+    """Return the captions that images of a file have in other files."""
+    if source.others is None:
+        return {}
+    table = read_matching(source.others, [IMAGE_SHA256, OTHERS], "file", name_file(source.ordinal))
+    return dict(zip(table[IMAGE_SHA256].to_pylist(), table[OTHERS].to_pylist(), strict=True))
+
+
+def _find_others(table: pa.Table, shared: Mapping[str, Sequence[str]]) -> pa.Array:
+    """Return for each row the other captions of its image, in this file and then in ``shared`` by image."""
     captions = table[CAPTION].to_pylist()
     if IMAGE_SHA256 not in table.column_names:
         return pa.array([[] for _ in captions], pa.list_(pa.string()))
@@ -247,7 +266,11 @@ def _find_others(table: pa.Table) -> pa.Array:
         if image is not None and caption:
             by_image[image].setdefault(caption)
     found = [
-        [text for text in by_image.get(image, ()) if text != caption][:_MOST_OTHERS]
+        [
+            text
+            for text in dict.fromkeys([*by_image.get(image, ()), *shared.get(image, ())])
+            if text != caption
+        ][:MOST_OTHERS]
         for image, caption in zip(images, captions, strict=True)
     ]
     return pa.array(found, pa.list_(pa.string()))

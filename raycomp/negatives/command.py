@@ -32,6 +32,7 @@ from raycomp.negatives.captions import (
 from raycomp.negatives.config import SUGGEST, NegativesConfig
 from raycomp.negatives.engines import hash_prompts
 from raycomp.negatives.exports import write_negclip, write_shards
+from raycomp.negatives.others import share_captions
 from raycomp.negatives.page import NUM_CARDS, Tally, describe_gaps, render_negatives, tally_negatives
 from raycomp.negatives.photos import fetch_photos
 from raycomp.negatives.write_all import Writing, write_all
@@ -80,6 +81,8 @@ def negatives(config: NegativesConfig, out: str, say: Say = print) -> dict[str, 
             run.start_over()
             writing = Writing(config, sources, run.folder, run.work, session, run.lease)
             totals = count_all(writing)
+            shared = share_captions(sources, sum(totals.values()), run.work)
+            writing = replace(writing, sources=shared)
             warnings = _check_captions(writing)
             for warning in warnings:
                 say(warning)
