@@ -6,8 +6,8 @@ The labels are of final outputs of the rules (``negatives.rank=false``, other op
 without ``negatives.context``: for each operation 34 drawn at random of flickr8k_800 and 34 of cc_web_400, one
 of a photo, shuffled. Two passes of a large vision-language model, apart from each other, saw the photo, the
 caption and the text, and neither the operation nor the setting; no person has checked them. Is the text false
-of the photo (y, n, u for unclear), which operation is it, is it grammatical where the caption is, could it be
-said of some photo? By setting and operation: shares with 95 % intervals over both passes' labels, and how
+of the photo (y, n, u for unclear), which operation is it, is it grammatical where the caption is, is it
+plausible for some photo? By setting and operation: shares with 95 % intervals over both passes' labels, and how
 often the passes agree, with Cohen's kappa.
 ``--examples``: the page of examples, ten good and ten bad of each operation.
 """
@@ -31,7 +31,7 @@ HEAD = """# Hard negatives: examples
 
 The first ten good and ten bad ones of each operation in the list of labelled negatives
 ([how they were labelled](../bench/RESULTS.md#what-hard-negatives-are)). Good: in both passes false of the
-photo, grammatical, and something that could be said of some photo. Bad: not so in at least one pass. Rules
+photo, grammatical, and plausible for some photo. Bad: not so in at least one pass. Rules
 wrote them, half with `negatives.context`; nothing was ranked, refined or screened."""
 LABELS = Path(__file__).parents[1] / "tests" / "negatives" / "labels.csv"
 
@@ -123,7 +123,7 @@ def find_faults(row: dict) -> str:
     if "n" in labels["grammatical"]:
         found.append("not grammatical")
     if "n" in labels["plausible"]:
-        found.append("nobody would write it")
+        found.append("not plausible")
     if labels["operation"] != {row["op"]}:
         found.append("another operation")
     return ", ".join(found)

@@ -2,6 +2,8 @@
 
     python -m bench.refinement candidates FOLDER [--candidates 16] [--judge-model MODEL] [--set OPTION=VALUE]
     python -m bench.refinement frontier FOLDER [--coverage -2,0,2,4] [--judges unigram,bigram] [--repeats 5]
+        [--states MODEL] [--out OUT.csv]
+    python -m bench.refinement figure docs/frontier.svg
 
 ``candidates``: ``raycomp negatives`` by rules, unranked, on the first captions of flickr8k_800 and cc_web_400
 (RAYCOMP_SHARED), pooled, with all candidates kept and judged. ``frontier``: pairs of each operation, chosen
@@ -9,18 +11,22 @@ at random (unrefined) and by refinement with these judges at several values of `
 deciding judge took no part in the refinement: it is trained on the chosen pairs themselves (logistic
 regression on differences of words, pairs and triples of neighbours, and length), five folds by image. A
 judge that is left out of ``--judges`` is held out. Shares of pairs in which a judge takes the caption for the
-true one, means over repeated draws, with the 95 % interval over images of the first. Last line one JSON
-object.
+true one, means over repeated draws, with the 95 % interval over images of the first. ``--states``: one more
+deciding judge, logistic regression on the difference of a causal language model's mean last hidden states,
+trained on the chosen pairs in the same folds. Last line one JSON object; ``--out`` appends the rows.
+``figure``: coverage and shares of bench/results/refinement.csv.
 """
 
 import argparse
+import csv
 import hashlib
 import json
 import os
 import zlib
+from functools import cache
 from math import inf
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -34,7 +40,11 @@ from raycomp.core.refine import MOST_LONGER, balance, draw_one, find_bins, tilt
 from raycomp.negatives.config import NegativesConfig
 from raycomp.negatives.judges import GAPS
 from raycomp.negatives.tilting import Pairs, fit, list_pairs
+from raycomp.report.charts import cut_out
+from raycomp.report.response import response
+from raycomp.table import Estimate
 
+TABLE = Path(__file__).parent / "results" / "refinement.csv"
 SOURCES = ("flickr8k_800", "cc_web_400")
 NUM_FOLDS = 5
 
@@ -42,16 +52,19 @@ NUM_FOLDS = 5
 def main() -> None:
     """Write candidates, or print a table of coverage and of what judges can report."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("step", choices=("candidates", "frontier"))
+    parser.add_argument("step", choices=("candidates", "frontier", "figure"))
     parser.add_argument("folder", type=Path)
     parser.add_argument("--candidates", type=int, default=16)
     parser.add_argument("--judge-model")
     parser.add_argument("--coverage", default="-2,0,2,4")
     parser.add_argument("--judges", default="unigram,bigram")
     parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--states")
+    parser.add_argument("--out", type=Path)
     parser.add_argument("--set", action="append", default=[], metavar="OPTION=VALUE")
     options = parser.parse_args()
-    write_candidates(options) if options.step == "candidates" else draw_frontier(options)
+    steps = {"candidates": write_candidates, "frontier": draw_frontier, "figure": draw_figure}
+    steps[options.step](options)
 
 
 def write_candidates(options: argparse.Namespace) -> None:
@@ -96,13 +109,92 @@ def draw_frontier(options: argparse.Namespace) -> None:
     for op, pairs in list_pairs(table).items():
         judged = mask_judges(pairs, options.judges.split(","))
         places = zip(pairs.row_T, pairs.candidate_T, strict=True)
-        words = list_text_features([(captions[row], texts[row][place]) for row, place in places])
+        said = [(captions[row], texts[row][place]) for row, place in places]
+        words = list_text_features(said)
         for choice in choices:
             share_T, bin_T = weigh(judged, choice)
             seeds = range(options.repeats)
             drawn = [draw(judged, share_T, bin_T, seed, len(captions)) for seed in seeds]
-            rows += report(op, choice, pairs, words, drawn, len(captions))
+            states = find_states(options.states, said, drawn) if options.states else None
+            rows += report(op, choice, pairs, words, drawn, len(captions), states)
     print(json.dumps(rows))
+    if options.out:
+        append(options.out, [{"judges": options.judges.replace(",", " "), **row} for row in rows])
+
+
+def append(path: Path, rows: list[dict]) -> None:
+    """Append rows to a table."""
+    is_new = not path.exists()
+    with path.open("a", newline="") as file:
+        writer = csv.DictWriter(file, rows[0], lineterminator="\n")
+        if is_new:
+            writer.writeheader()
+        writer.writerows(rows)
+
+
+def find_states(folder: str, said: list[tuple[str, str]], drawn: list[np.ndarray]) -> Any:
+    """Return the differences of mean last hidden states, caption minus negative, sparse (T, D).
+
+    Each dimension is divided by its standard deviation. Pairs that no draw chose have zeros.
+    """
+    import torch
+    from scipy.sparse import csr_matrix
+
+    judge = _load_judge(folder)
+    chosen = sorted({int(place) for place_K in drawn for place in place_K})
+    texts = sorted({text for place in chosen for text in said[place]} - judge.known.keys(), key=len)
+    with torch.inference_mode():
+        for text in texts:
+            token = torch.tensor([judge.model.tokenizer.encode(text)])
+            state = judge.model.model(input_ids=token, output_hidden_states=True).hidden_states[-1]
+            judge.known[text] = state[0].float().mean(0).numpy()
+    found = np.zeros((len(said), len(judge.known[said[chosen[0]][0]])))
+    for place in chosen:
+        caption, negative = said[place]
+        found[place] = judge.known[caption] - judge.known[negative]
+    return csr_matrix(found / found[chosen].std(0).clip(1e-9))
+
+
+class _Judge(NamedTuple):
+    model: Any
+    known: dict[str, np.ndarray]
+
+
+@cache
+def _load_judge(folder: str) -> _Judge:
+    import torch
+
+    from raycomp.models.language_model import LanguageModel
+
+    return _Judge(LanguageModel(folder, "states", torch.device("cpu")), {})
+
+
+def draw_figure(options: argparse.Namespace) -> None:
+    """Draw the share of pairs that a trained judge and a held-out model find, over the coverage."""
+    rows = [row for row in csv.DictReader(TABLE.open()) if row["kind"] == "all"]
+    held_out = "unigram bigram"
+    series = []
+    for op in ("REPLACE", "SWAP"):
+        for name, judge in (("trained on the pairs", "trained"), ("SmolLM2, held out", "language_model")):
+            own = [
+                row
+                for row in rows
+                if row["op"] == op and (row["judges"] == held_out or row["choice"] == "random")
+            ]
+            points = [
+                (
+                    float(row["coverage"]),
+                    Estimate(*(float(row[judge + end]) for end in ("", "_low", "_high"))),
+                )
+                for row in own
+                if row["choice"] != "draw"
+            ]
+            series.append((f"{op}: {name}", points))
+    title = "Refined by n-grams: captions with a negative, and pairs that text alone finds"
+    chart = response(
+        title, "share of captions with a negative", "pairs found by text alone", series, is_apart=False
+    )
+    options.folder.write_text(cut_out(chart))
 
 
 def mask_judges(pairs: Pairs, judges: list[str]) -> Pairs:
@@ -141,7 +233,13 @@ def draw(
 
 
 def report(
-    op: str, choice: str, pairs: Pairs, words: Any, drawn: list[np.ndarray], num_captions: int
+    op: str,
+    choice: str,
+    pairs: Pairs,
+    words: Any,
+    drawn: list[np.ndarray],
+    num_captions: int,
+    states: Any = None,
 ) -> list[dict]:
     """Return and print what each judge reports of one operation's pairs, all kinds and each."""
     rows = []
@@ -151,6 +249,8 @@ def report(
         row_K, kind_K = pairs.row_T[place_K], pairs.kind_T[place_K]
         fold_K = np.array([zlib.crc32(str(row).encode()) % NUM_FOLDS for row in row_K])
         margins = {"trained": judge_pairs(words[place_K], fold_K)}
+        if states is not None:
+            margins["states"] = judge_pairs(states[place_K], fold_K)
         margins |= {name: pairs.gap_TJ[place_K, j] for j, name in enumerate(GAPS)}
         for kind in kinds:
             is_own_K = (kind_K == kind) | (kind == "all")
@@ -161,7 +261,7 @@ def report(
                 found.setdefault((kind, judge), []).append(list(share[:3]))
     for kind in kinds:
         row = {"op": op, "kind": kind, "choice": choice}
-        for name in ("coverage", "trained", *GAPS):
+        for name in ("coverage", "trained", *(["states"] if states is not None else []), *GAPS):
             first = found[kind, name][0]
             mean = float(np.mean([values[0] for values in found[kind, name]]))
             row[name] = round(mean, 3)
