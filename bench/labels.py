@@ -7,8 +7,8 @@ without ``negatives.context``: for each operation 34 drawn at random of flickr8k
 of a photo, shuffled. Two passes of a large vision-language model, apart from each other, saw the photo, the
 caption and the text, and neither the operation nor the setting; no person has checked them. Is the text false
 of the photo (y, n, u for unclear), which operation is it, is it grammatical where the caption is, is it
-plausible for some photo? By setting and operation: shares with 95 % intervals over the labels of both passes, and
-how often the passes agree, with Cohen's kappa.
+plausible for some photo? By setting and operation: shares with 95 % intervals over the labels of both passes,
+and how often the passes agree, with Cohen's kappa.
 ``--examples``: the page of examples, ten good and ten bad of each operation.
 """
 
