@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import torch
 from torch import Tensor
 
@@ -14,13 +15,13 @@ from raycomp.models.language_model import LanguageModel
 from raycomp.models.tokens import load_tokens
 from raycomp.negatives.config import SUGGEST, NegativesConfig
 from raycomp.negatives.counting import load_context
-from raycomp.negatives.judges import judge_by_model
+from raycomp.negatives.judges import judge_by_model, set_fields
 from raycomp.negatives.screening import Screen
-from raycomp.negatives.suggest import suggest
+from raycomp.negatives.suggest import SUGGESTION, suggest
 from raycomp.negatives.write import ADD_SIMILARITY, ADDITIONS
 from raycomp.run.scorer import load_clip
 from raycomp.schema import NEGATIVE_TYPE
-from raycomp.words import IMAGE_EMBEDDING, NEGATIVES
+from raycomp.words import IMAGE_EMBEDDING, LANGUAGE_MODEL, NEGATIVES
 
 
 class Rank:
@@ -44,9 +45,12 @@ class Rank:
             photos_uri, counts_uri = screened_by
             self.screen = Screen(photos_uri, load_context(counts_uri), writing.screen, embed)
         place, folder = self.device.place, writing.judge_model
-        self.judge = LanguageModel(folder, "negatives.judge_model", place) if folder else None
-        suggests = writing.engine == SUGGEST
-        self.suggests = LanguageModel(config.llm.model, "llm.model", place) if suggests else None
+        self.suggests = self.judge = None
+        if writing.engine == SUGGEST:
+            self.suggests = LanguageModel(config.llm.model, "llm.model", place)
+        if folder:
+            is_same = self.suggests and folder == config.llm.model
+            self.judge = self.suggests if is_same else LanguageModel(folder, "negatives.judge_model", place)
 
     def __call__(self, table: pa.Table) -> pa.Table:
         """See ``Screen``, ``rank``, ``suggest`` and ``judge_by_model``."""
@@ -58,6 +62,8 @@ class Rank:
             table = rank(table, lambda token_KL: text.embed(token_KL)[0])
         if self.suggests:
             table = suggest(table, self.suggests.find_likelihoods)
+        if self.judge and self.judge is self.suggests:
+            return set_fields(table, {LANGUAGE_MODEL: pc.list_flatten(table[SUGGESTION]).to_pylist()})
         return judge_by_model(table, self.judge.find_likelihoods) if self.judge else table
 
 
