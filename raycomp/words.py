@@ -178,6 +178,9 @@ FILTERED_AFTER, FILTER_NULL_AFTER, EXCLUDED_AFTER = "filtered_after", "filter_nu
 AFTER_REASONS = (FILTERED_AFTER, FILTER_NULL_AFTER, EXCLUDED_AFTER)
 GATE_REASONS = (DROPPED_ALIGNMENT, DROPPED_RANDOM, DROPPED_UNSCORED, DROPPED_ATTRIBUTION, DROPPED_CONTROL)
 
+NEIGHBOURS = "neighbours"
+"""A column: uids of the pairs with the most similar images, the most similar first."""
+
 # What a screened negative has.
 PHRASE_RANK, PHRASE_RATE, SUSPECT = "phrase_rank", "phrase_rate", "suspect"
 

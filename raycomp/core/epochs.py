@@ -23,6 +23,8 @@ class EpochPlan:
     """Shards whose rows are shuffled together, at least 1."""
     seed: int
     """Seed of every epoch's order, at least 0."""
+    mates_S: tuple[np.ndarray, ...] = ()
+    """For each row of each shard, rows of the shard that may follow it, int (n, K), -1 for none."""
 
     def __post_init__(self) -> None:
         if self.batch_size > sum(self.rows_S):
@@ -101,7 +103,36 @@ def _shuffle(plan: EpochPlan, window: int) -> np.ndarray:
     shard_n = np.repeat(shards, [plan.rows_S[shard] for shard in shards])
     row_n = np.concatenate([np.arange(plan.rows_S[shard]) for shard in shards])
     draw = _draw(plan.seed, window // plan._windows_per_epoch, 1 + shards[0])
-    return np.stack([shard_n, row_n])[:, draw.permutation(len(row_n))]
+    order_n = draw.permutation(len(row_n))
+    if plan.mates_S:
+        starts_n = np.repeat(
+            np.cumsum([0, *(plan.rows_S[shard] for shard in shards[:-1])]),
+            [plan.rows_S[shard] for shard in shards],
+        )
+        mate_nK = np.concatenate([plan.mates_S[shard] for shard in shards])
+        order_n = let_follow(order_n, np.where(mate_nK < 0, -1, mate_nK + starts_n[:, None]), draw)
+    return np.stack([shard_n, row_n])[:, order_n]
+
+
+def let_follow(order_n: np.ndarray, mate_nK: np.ndarray, draw: np.random.Generator) -> np.ndarray:
+    """Return an order of n rows in which each is followed by one of its mates, where one is left.
+
+    Rows come in ``order_n``, each with a mate drawn among its own, -1 for none, that has not come yet.
+    """
+    turn_n = draw.random(len(order_n))
+    come_n = np.zeros(len(order_n), bool)
+    found: list[int] = []
+    for row in order_n.tolist():
+        if come_n[row]:
+            continue
+        come_n[row] = True
+        found.append(row)
+        left = [mate for mate in mate_nK[row].tolist() if mate >= 0 and not come_n[mate]]
+        if left:
+            mate = left[int(turn_n[row] * len(left))]
+            come_n[mate] = True
+            found.append(mate)
+    return np.array(found, np.int64)
 
 
 def locate_rows(first_N: np.ndarray, row_R: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

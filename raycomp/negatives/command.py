@@ -31,7 +31,7 @@ from raycomp.negatives.captions import (
 )
 from raycomp.negatives.config import SUGGEST, NegativesConfig
 from raycomp.negatives.engines import hash_prompts
-from raycomp.negatives.exports import write_negclip, write_shards
+from raycomp.negatives.exports import write_negclip, write_neighbours, write_shards
 from raycomp.negatives.others import share_captions
 from raycomp.negatives.page import NUM_CARDS, Tally, describe_gaps, render_negatives, tally_negatives
 from raycomp.negatives.photos import fetch_photos
@@ -162,8 +162,10 @@ def _open_input(config: NegativesConfig, out: str) -> tuple[NegativesConfig, lis
     """Return the config with the scorer it ranks by, and the files of captions."""
     folder, run = read_curation(config.input)
     if run is None:
-        if config.negatives.materialize or "negclip" in config.negatives.export:
-            raise ValueError(f"input={config.input!r}: shards and negclip need a folder that curate wrote")
+        if config.negatives.materialize or {"negclip", "neighbours"} & {*config.negatives.export}:
+            raise ValueError(
+                f"input={config.input!r}: shards, negclip and neighbours need a folder that curate wrote"
+            )
         if config.negatives.screen:
             _refuse_screen(config)
         check_output(config.input, out)
@@ -238,6 +240,8 @@ def _check_captions(writing: Writing) -> list[str]:
 def _write_exports(writing: Writing) -> None:
     if writing.exports("negclip"):
         write_negclip(writing.sources, writing.written, join_uri(writing.config.input, "shards"), writing.out)
+    if writing.exports("neighbours"):
+        write_neighbours(writing.sources, writing.written, writing.out)
     if writing.config.negatives.materialize:
         shards = expand_input(join_uri(writing.config.input, "shards"))
         write_shards(shards, writing.written, writing.sources[0].kept, writing.out, writing.work)

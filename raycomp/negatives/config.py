@@ -13,6 +13,7 @@ RULES, SUGGEST = "rules", "suggest"
 ENGINES = (RULES, SUGGEST, "vllm", "http")
 PROMPTS = ("full", "short")
 JUDGES = ("ngrams", "model")
+EXPORTS = ("negclip", "neighbours", "calls")
 REFINEMENTS = ("none", "balance", "draw")
 
 
@@ -63,7 +64,8 @@ class WritingConfig:
     materialize: bool = False
     """Rewrite the curation's shards, each sample's json with its negatives."""
     export: tuple[str, ...] = ()
-    """Further files: negclip (a TSV for NegCLIP's trainer), calls (sets that compare numbers of calls)."""
+    """Further files: negclip (a TSV for NegCLIP's trainer), neighbours (for raycomp train's hard_images),
+    calls (sets that compare numbers of calls)."""
     seed: int = 0
     """Seed of the order in which rules propose."""
 
@@ -113,7 +115,8 @@ class WritingConfig:
         if self.refine != "none":
             check(bool(self.judge), "negatives.judge", self.judge, "some judge with negatives.refine")
             check("calls" not in self.export, "negatives.export", self.export, "without calls to refine")
-        check(set(self.export) <= {"negclip", "calls"}, "negatives.export", self.export, "negclip or calls")
+        for export in self.export:
+            check_choice("negatives.export", export, EXPORTS)
         if "calls" in self.export:
             check(self.calls >= 2, "negatives.calls", self.calls, "at least 2 with negatives.export=calls")
 

@@ -8,17 +8,18 @@ from posixpath import dirname
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from raycomp.config import UserError
 from raycomp.core.selection import parse_uids
 from raycomp.curate.materialize import changed_error
 from raycomp.curate.outputs import Output, OutputFolder, commit_output, split_rows
 from raycomp.curate.rewrite import hash_image, read_caption
-from raycomp.data.arrow import to_matrix
+from raycomp.data.arrow import from_rows, to_matrix
 from raycomp.data.datacomp import enrich, read_sizes
 from raycomp.data.files import new_file
 from raycomp.data.folder import Folder
-from raycomp.data.parquet import read_columns, read_rows, read_schema
+from raycomp.data.parquet import read_columns, read_rows, read_schema, write_table
 from raycomp.data.paths import ShardPath, join_uri, resolve
 from raycomp.data.reader import extract
 from raycomp.data.rows import parse_object
@@ -26,9 +27,10 @@ from raycomp.data.tar import IMAGE_EXTENSIONS
 from raycomp.negatives.captions import CaptionFile, read_aligned
 from raycomp.run.tasks import map_files, map_tasks
 from raycomp.table import FORMULA_STARTS, write_csv
-from raycomp.words import CAPTION, IMAGE_EMBEDDING, IMAGE_SHA256, NEGATIVES, UID
+from raycomp.words import CAPTION, IMAGE_EMBEDDING, IMAGE_SHA256, NEGATIVES, NEIGHBOURS, UID
 
-NEIGHBOURS = 3
+NUM_NEIGHBOURS = 3
+_NEIGHBOURS = pa.schema([(UID, pa.string()), (NEIGHBOURS, pa.list_(pa.string()))])
 _SHARD = re.compile(r"\d{8}\.tar")
 _TSV = ("", "title", "filepath", "neg_caption", "neg_image")
 # Characters that end a line or a field for some reader, or cannot be read.
@@ -146,6 +148,28 @@ def write_negclip(
     return first
 
 
+def write_neighbours(sources: Sequence[CaptionFile], negatives: Sequence[str], out: Folder) -> None:
+    """Write for each caption's pair the uids of the three whose images are nearest in the same file."""
+    jobs = list(zip(sources, negatives, strict=True))
+    for _ in map_tasks(_write_neighbours, jobs, out.at("exports", "neighbours"), label="export"):
+        pass
+
+
+def _write_neighbours(job: tuple[CaptionFile, str], folder: str) -> None:
+    source, uri = job
+    uids = read_columns(uri, [UID])[UID].to_pylist()
+    near = find_nearest(_load_embeddings(source, uids), NUM_NEIGHBOURS)
+    rows = [(uid, [uids[place] for place in places]) for uid, places in zip(uids, near, strict=True)]
+    write_table(from_rows(rows, _NEIGHBOURS), join_uri(folder, uri.rpartition("/")[2]), _NEIGHBOURS)
+
+
+def _load_embeddings(source: CaptionFile, uids: Sequence[str]) -> np.ndarray:
+    """Return the stored embeddings of pairs of a file."""
+    table = read_aligned(source.uri, [UID, IMAGE_EMBEDDING])
+    place = {uid: i for i, uid in enumerate(table[UID].to_pylist())}
+    return to_matrix(table[IMAGE_EMBEDDING])[[place[uid] for uid in uids]].astype(np.float32)
+
+
 def to_title(caption: str) -> str:
     """Return a caption as one field of a table that every reader reads as that text.
 
@@ -161,9 +185,7 @@ def _read_negclip(job: tuple[CaptionFile, str, list[str]]) -> list[tuple[str, st
     """Return title, path, texts and nearest rows of one file's captions that have negatives."""
     source, uri, shards = job
     rows = [row for row in read_columns(uri, [UID, CAPTION, NEGATIVES]).to_pylist() if row[NEGATIVES]]
-    table = read_aligned(source.uri, [UID, IMAGE_EMBEDDING])
-    place = {uid: i for i, uid in enumerate(table[UID].to_pylist())}
-    image_ND = to_matrix(table[IMAGE_EMBEDDING])[[place[row[UID]] for row in rows]].astype(np.float32)
+    image_ND = _load_embeddings(source, [row[UID] for row in rows])
     names = {uid: name for shard in shards for uid, name in _read_image_names(shard)}
     lost = next((row[UID] for row in rows if row[UID] not in names), None)
     if lost:
@@ -178,7 +200,7 @@ def _read_negclip(job: tuple[CaptionFile, str, list[str]]) -> list[tuple[str, st
             [negative["text"] for negative in row[NEGATIVES]],
             near,
         )
-        for row, near in zip(rows, find_nearest(image_ND, NEIGHBOURS), strict=True)
+        for row, near in zip(rows, find_nearest(image_ND, NUM_NEIGHBOURS), strict=True)
     ]
 
 

@@ -31,6 +31,7 @@ from raycomp.train.feed import Drawing
 from raycomp.train.held_out import OPTION, find_held_input, fingerprint_held_out, index_pairs, read_start
 from raycomp.train.index import Index
 from raycomp.train.journal import EVENTS, METRICS, read_metrics
+from raycomp.train.mates import load_mates
 from raycomp.train.page import list_uses, render_train
 from raycomp.train.pairs import Pairs, find_pairs, fingerprint_pairs
 from raycomp.train.states import list_states
@@ -169,7 +170,8 @@ def _plan(
             f"train.workers={session.num_scorers}: must be at most {most}: of the cluster's "
             f"{session.num_cpus} CPUs one is for batches and one for each worker"
         )
-    plan = EpochPlan(index.rows_S, options.batch_size, options.window, options.seed)
+    mates = load_mates(pairs.neighbours, index.uris) if pairs.neighbours else ()
+    plan = EpochPlan(index.rows_S, options.batch_size, options.window, options.seed, mates)
     if options.batch_size < session.num_scorers:
         raise ValueError(
             f"train.batch_size={options.batch_size}: must be at least {session.num_scorers}, one pair per "

@@ -169,6 +169,11 @@ class TrainConfig:
     negative_images: str | None = field(default=None, metadata=PLACE)
     """Parquet with a row for each negative that has an image: uid, negative (its text), and image (bytes) or
     path."""
+    hard_images: str | None = field(default=None, metadata=PLACE)
+    """Parquet with uid and neighbours, the uids of the pairs with the most similar images (raycomp negatives
+    writes it with negatives.export=neighbours). In each epoch a pair is followed by one of the first three of
+    them, so that both are in one batch, but for the ends of batches; each pair still comes once. Neighbours
+    in other shards are left out."""
     max_bad_fraction: float = field(default=0.05, metadata=FREE)
     """Maximum share of bad rows, 0 to 1; above it the run stops with exit code 3 before the first step.
     Duplicates and rows outside ``subset`` do not count as bad. A curation has its own limit. The same limit

@@ -49,6 +49,7 @@ from raycomp.train.hard import (
     find_negatives,
     join_negatives,
 )
+from raycomp.train.mates import find_neighbour_files
 from raycomp.train.subset import load_keys, read_uids, refuse_unknown
 from raycomp.train.written import WrittenSamples
 from raycomp.words import (
@@ -100,6 +101,8 @@ class Pairs:
     """What narrows the pairs further."""
     negatives: tuple[str, ...] = ()
     negative_images: tuple[str, ...] = ()
+    neighbours: tuple[str, ...] = ()
+    """Files of pairs with similar images."""
     max_bad_fraction: float = 1.0
     """Maximum share of bad rows, unless a curation checked them; also of negatives' images."""
     token: str = field(default_factory=lambda: uuid.uuid4().hex, compare=False)
@@ -129,6 +132,8 @@ def find_pairs(config: TrainConfig) -> Pairs:
         pairs = replace(pairs, negatives=find_negatives(config.negatives, run, folder.uri))
     if config.negative_images is not None:
         pairs = replace(pairs, negative_images=find_image_files(config.negative_images))
+    if config.hard_images is not None:
+        pairs = replace(pairs, neighbours=find_neighbour_files(config.hard_images))
     return replace(pairs, max_bad_fraction=config.max_bad_fraction)
 
 
@@ -142,6 +147,8 @@ def fingerprint_pairs(config: TrainConfig) -> dict[str, str]:
         found["subset"] = hashlib.sha256(np.sort(to_keys(read_uids(config.subset))).tobytes()).hexdigest()
     if config.negatives is not None:
         found["negatives"] = identify(read_finished(config.negatives))
+    if config.hard_images is not None:
+        found["hard_images"] = digest(fingerprint_shards(expand_input(config.hard_images)))
     if config.negative_images is not None:
         found["negative_images"] = digest(fingerprint_shards(expand_input(config.negative_images)))
     return found

@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import raycomp
-from raycomp.config import ClusterConfig, ParserConfig
+from raycomp.config import ClusterConfig, ModelConfig, ParserConfig
 from raycomp.language.concepts import parse_concepts
 from raycomp.language.context import count_context
 from raycomp.language.new_phrases import count_phrase, find_new_phrase, say_phrase
@@ -17,6 +17,7 @@ from raycomp.models.lexicon import load_lexicon
 from raycomp.models.parser import load_parser
 from raycomp.negatives.config import NegativesConfig, WritingConfig
 from raycomp.negatives.reading import load_reader
+from raycomp.train.config import FitConfig, TrainConfig
 from raycomp.words import ADD, ATTRIBUTE, OBJECT, RELATION, REPLACE, SWAP
 
 SCREENED = {"screen": 3.0, "per_caption": 99, "candidates": 6}
@@ -125,3 +126,33 @@ def test_only_a_curation_by_the_scorer_is_screened(curated, tmp_path):
     config = NegativesConfig(input=str(curated), negatives=WritingConfig(screen=3.0), scorer=other)
     with pytest.raises(ValueError, match=r"negatives.screen=3.0: needs photos that the scorer embedded"):
         raycomp.negatives(config, str(tmp_path / "out"))
+
+
+def test_neighbours_are_exported_and_trained_on(curated, tiny_scorer, tmp_path):
+    """The three nearest photos of a file, by the stored embeddings; a training puts them in one batch."""
+    run(curated, tmp_path / "out", export=("neighbours",), per_caption=1)
+    kept = pq.read_table(curated / "subset" / "kept.parquet", columns=["uid"])["uid"].to_pylist()
+    seen = 0
+    for path, scores in zip(
+        sorted((tmp_path / "out" / "exports" / "neighbours").iterdir()),
+        sorted((curated / "scores").iterdir()),
+        strict=True,
+    ):
+        table = pq.read_table(scores, columns=["uid", "image_embedding"]).to_pylist()
+        known = {one["uid"]: np.array(one["image_embedding"]) for one in table if one["uid"] in kept}
+        for row in pq.read_table(path).to_pylist():
+            others = [uid for uid in known if uid != row["uid"]]
+            close = sorted((known[row["uid"]] @ known[uid] for uid in others), reverse=True)[:3]
+            found = [known[row["uid"]] @ known[uid] for uid in row["neighbours"]]
+            np.testing.assert_allclose(found, close, atol=1e-6)
+            seen += 1
+    assert seen == len(kept)
+    config = TrainConfig(
+        input=str(curated),
+        hard_images=str(tmp_path / "out" / "exports" / "neighbours"),
+        model=ModelConfig(name=tiny_scorer.model, weights=tiny_scorer.weights),
+        train=FitConfig(steps=2, batch_size=6),
+        cluster=ClusterConfig(executor="local"),
+    )
+    record = raycomp.train(config, str(tmp_path / "trained"))
+    assert record["status"] == "finished" and record["fingerprint"]["hard_images"]
