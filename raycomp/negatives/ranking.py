@@ -1,6 +1,7 @@
 """Similarity of candidates to their caption, and of ADDs to their own input, by the scorer's text encoder."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -10,9 +11,10 @@ from torch import Tensor
 
 from raycomp.core.alignment import has_unit_length, pair_cosine
 from raycomp.data.arrow import COUNTERFACTUALS, TOKENS, add_columns, to_matrix
+from raycomp.models.clip import Clip
 from raycomp.models.device import Device
 from raycomp.models.language_model import LanguageModel
-from raycomp.models.tokens import load_tokens
+from raycomp.models.tokens import Tokenizer, load_tokens
 from raycomp.negatives.config import SUGGEST, NegativesConfig
 from raycomp.negatives.counting import load_context
 from raycomp.negatives.judges import judge_by_model, set_fields
@@ -40,9 +42,8 @@ class Rank:
         self.device = self.clip.device if self.clip else Device(None, num_threads)
         self.screen = None
         if self.clip and screened_by:
-            text, tokenize = self.clip.text, load_tokens(config.ranker)
-            embed = lambda texts: text.embed(tokenize(texts))[0]  # noqa: E731
             photos_uri, counts_uri = screened_by
+            embed = partial(_embed_texts, self.clip, load_tokens(config.ranker))
             self.screen = Screen(photos_uri, load_context(counts_uri), writing.screen, embed)
         place, folder = self.device.place, writing.judge_model
         self.suggests = self.judge = None
@@ -65,6 +66,10 @@ class Rank:
         if self.judge and self.judge is self.suggests:
             return set_fields(table, {LANGUAGE_MODEL: pc.list_flatten(table[SUGGESTION]).to_pylist()})
         return judge_by_model(table, self.judge.find_likelihoods) if self.judge else table
+
+
+def _embed_texts(clip: Clip, tokenize: Tokenizer, texts: list[str]) -> Tensor:
+    return clip.text.embed(tokenize(texts))[0]
 
 
 def rank(table: pa.Table, embed: Callable[[np.ndarray], Tensor]) -> pa.Table:

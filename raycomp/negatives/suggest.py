@@ -9,10 +9,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from raycomp.data.arrow import FAULTS, add_columns
+from raycomp.data.arrow import add_columns
 from raycomp.negatives.judges import find_gaps
-from raycomp.negatives.write import ADD_SIMILARITY
-from raycomp.schema import NEGATIVE_TYPE
+from raycomp.negatives.write import drop_candidates
 from raycomp.words import CAPTION, NEGATIVES, REPLACE
 
 SUGGESTION = "suggestion"
@@ -34,35 +33,22 @@ def keep_likeliest(table: pa.Table) -> pa.Table:
 
     A place of a REPLACE is the concept that is replaced; SWAPs of one kind compete, and so do ADDs.
     """
-    kept, faults, similarities = [], [], []
-    has_similarity = ADD_SIMILARITY in table.column_names
-    names = (NEGATIVES, SUGGESTION, FAULTS, *[ADD_SIMILARITY] * has_similarity)
-    for rows, gaps, reasons, *similarity in _list_rows(table, *names):
-        stays = _find_likeliest(rows, gaps)
-        kept.append([rows[place] for place in stays])
-        lost = [one["op"] for place, one in enumerate(rows) if place not in stays]
-        faults.append([*reasons, *[f"{op}: {UNLIKELY}" for op in lost]])
-        similarities += [[of_row[place] for place in stays] for of_row in similarity]
-    columns = {
-        NEGATIVES: pa.array(kept, pa.list_(NEGATIVE_TYPE)),
-        FAULTS: pa.array(faults, pa.list_(pa.string())),
-    }
-    if has_similarity:
-        columns[ADD_SIMILARITY] = pa.array(similarities, table[ADD_SIMILARITY].type)
-    return add_columns(table.drop_columns([SUGGESTION]), columns)
+    rows = _list_rows(table, NEGATIVES, SUGGESTION)
+    stays = [_find_likeliest(negatives, gaps) for negatives, gaps in rows]
+    kept = drop_candidates(table, stays, lambda one: f"{one['op']}: {UNLIKELY}")
+    return kept.drop_columns([SUGGESTION])
 
 
-def _find_likeliest(rows: Sequence[dict], gaps: Sequence[float]) -> list[int]:
-    """Return the places in the list of those that stay, in its order."""
+def _find_likeliest(rows: Sequence[dict], gaps: Sequence[float]) -> list[bool]:
+    """Return which candidates of a caption stay."""
     taken: Counter[tuple] = Counter()
-    stays = []
+    stays = [False] * len(rows)
     for place in sorted(range(len(rows)), key=lambda place: (gaps[place], place)):
         one = rows[place]
         slot = (one["op"], one["kind"], one["concepts"][0] if one["op"] == REPLACE else None)
         taken[slot] += 1
-        if taken[slot] <= MOST_PER_PLACE:
-            stays.append(place)
-    return sorted(stays)
+        stays[place] = taken[slot] <= MOST_PER_PLACE
+    return stays
 
 
 def _list_rows(table: pa.Table, *names: str) -> Any:

@@ -5,6 +5,7 @@ models alike: each call against its own input, and all of them against the capti
 """
 
 from collections.abc import Callable, Sequence
+from itertools import compress
 from typing import Any
 
 import pyarrow as pa
@@ -174,35 +175,39 @@ def _status(
 
 def drop_far(table: pa.Table, config: WritingConfig) -> pa.Table:
     """Drop candidates of which an ADD leaves the neighbourhood of its own input; these are counted."""
-    if config.add_similarity is None:
+    least = config.add_similarity
+    if least is None:
         return table
-    near, faults = [], []
-    lists = (table[name].to_pylist() for name in (NEGATIVES, FAULTS, ADD_SIMILARITY))
-    for rows, reasons, similarities in zip(*lists, strict=True):
-        is_near = [one is None or one >= config.add_similarity for one in similarities]
-        near.append([row for row, stays in zip(rows, is_near, strict=True) if stays])
-        faults.append([*reasons, *[f"{ADD}: {LOW_SIMILARITY}"] * (len(rows) - len(near[-1]))])
-    columns = {
-        NEGATIVES: pa.array(near, pa.list_(NEGATIVE_TYPE)),
-        FAULTS: pa.array(faults, pa.list_(pa.string())),
-    }
-    return add_columns(table.drop_columns([ADD_SIMILARITY]), columns)
+    stays = [[one is None or one >= least for one in row] for row in table[ADD_SIMILARITY].to_pylist()]
+    return drop_candidates(table, stays, lambda _: f"{ADD}: {LOW_SIMILARITY}").drop_columns([ADD_SIMILARITY])
 
 
 def drop_suspects(table: pa.Table, config: WritingConfig) -> pa.Table:
     """Drop candidates that may be true of their photo; these are counted."""
     if not config.drop_suspects:
         return table
-    columns = (table[name].to_pylist() for name in (NEGATIVES, FAULTS))
-    kept, faults = [], []
-    for rows, reasons in zip(*columns, strict=True):
-        kept.append([row for row in rows if not row[SUSPECT]])
-        faults.append([*reasons, *(f"{row['op']}: {TRUE_OF_PHOTO}" for row in rows if row[SUSPECT])])
-    changed = {
-        NEGATIVES: pa.array(kept, pa.list_(NEGATIVE_TYPE)),
-        FAULTS: pa.array(faults, pa.list_(pa.string())),
+    stays = [[not one[SUSPECT] for one in row] for row in table[NEGATIVES].to_pylist()]
+    return drop_candidates(table, stays, lambda one: f"{one['op']}: {TRUE_OF_PHOTO}")
+
+
+def drop_candidates(
+    table: pa.Table, stays: Sequence[Sequence[bool]], find_fault: Callable[[dict[str, Any]], str]
+) -> pa.Table:
+    """Return the table with the candidates that stay; each other one is counted by its fault."""
+    names = [name for name in (NEGATIVES, ADD_SIMILARITY) if name in table.column_names]
+    columns = {
+        name: pa.array(
+            [list(compress(row, own)) for row, own in zip(table[name].to_pylist(), stays, strict=True)],
+            table[name].type,
+        )
+        for name in names
     }
-    return add_columns(table, changed)
+    rows = zip(table[NEGATIVES].to_pylist(), stays, table[FAULTS].to_pylist(), strict=True)
+    faults = [
+        [*known, *(find_fault(one) for one, stay in zip(row, own, strict=True) if not stay)]
+        for row, own, known in rows
+    ]
+    return add_columns(table, columns | {FAULTS: pa.array(faults, pa.list_(pa.string()))})
 
 
 def choose_negatives(table: pa.Table, config: WritingConfig) -> pa.Table:

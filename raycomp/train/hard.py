@@ -26,7 +26,7 @@ from raycomp.data.rows import parse_uid
 from raycomp.data.runs import find_curation, identify, list_negatives, read_curation, read_finished
 from raycomp.models.images import ImageFault, decode_image
 from raycomp.schema import HARD_TYPE
-from raycomp.words import CAPTION, IMAGE, NEGATIVE, NEGATIVES, UID
+from raycomp.words import CAPTION, IMAGE, NEGATIVE, NEGATIVES, NEIGHBOURS, UID
 
 PATH = "path"
 
@@ -76,17 +76,25 @@ def _is_of(written: dict[str, Any], run: dict[str, Any], source: str) -> bool:
 
 def find_image_files(spec: str) -> tuple[str, ...]:
     """Return the Parquet files of negatives' images. Raises ValueError where one has another form."""
+    wanted = f"{UID}, {NEGATIVE}, and {IMAGE} or {PATH}"
+    return find_tables("negative_images", spec, [{UID, NEGATIVE, IMAGE}, {UID, NEGATIVE, PATH}], wanted)
+
+
+def find_neighbour_files(spec: str) -> tuple[str, ...]:
+    """Return the Parquet files of neighbours. Raises ValueError where one has another form."""
+    return find_tables("hard_images", spec, [{UID, NEIGHBOURS}], f"{UID} and {NEIGHBOURS}")
+
+
+def find_tables(option: str, spec: str, forms: Sequence[set[str]], wanted: str) -> tuple[str, ...]:
+    """Return the Parquet files that an option names; each must have the columns of one of the forms."""
     try:
         shards = expand_input(spec)
     except ValueError as error:
-        raise ValueError(f"negative_images={spec!r}: {error}") from error
+        raise ValueError(f"{option}={spec!r}: {error}") from error
     for shard in shards:
-        names = read_schema(shard.uri).names if shard.format == "parquet" else []
-        if not {UID, NEGATIVE} <= set(names) or not {IMAGE, PATH} & set(names):
-            raise ValueError(
-                f"negative_images={shard.uri!r}: must be Parquet with the columns {UID}, {NEGATIVE}, and "
-                f"{IMAGE} or {PATH}"
-            )
+        names = {*read_schema(shard.uri).names} if shard.format == "parquet" else set()
+        if not any(form <= names for form in forms):
+            raise ValueError(f"{option}={shard.uri!r}: must be Parquet with the columns {wanted}")
     return tuple(shard.uri for shard in shards)
 
 

@@ -6,27 +6,11 @@ import numpy as np
 
 from raycomp.core.selection import parse_uids
 from raycomp.core.uids import find_keys, to_keys
-from raycomp.data.inputs import expand_input
-from raycomp.data.parquet import read_columns, read_schema
+from raycomp.data.parquet import read_columns
 from raycomp.words import NEIGHBOURS, NUM_ROWS, UID
 
 MOST = 3
 """Neighbours of a pair that are used, as in NegCLIP."""
-
-
-def find_neighbour_files(spec: str) -> tuple[str, ...]:
-    """Return the Parquet files of neighbours. Raises ValueError where one has another form."""
-    try:
-        shards = expand_input(spec)
-    except ValueError as error:
-        raise ValueError(f"hard_images={spec!r}: {error}") from error
-    for shard in shards:
-        names = read_schema(shard.uri).names if shard.format == "parquet" else []
-        if not {UID, NEIGHBOURS} <= set(names):
-            raise ValueError(
-                f"hard_images={shard.uri!r}: must be Parquet with the columns {UID} and {NEIGHBOURS}"
-            )
-    return tuple(shard.uri for shard in shards)
 
 
 def load_mates(files: Sequence[str], pairs: Sequence[str]) -> tuple[np.ndarray, ...]:

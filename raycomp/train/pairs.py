@@ -47,9 +47,9 @@ from raycomp.train.hard import (
     HardImages,
     find_image_files,
     find_negatives,
+    find_neighbour_files,
     join_negatives,
 )
-from raycomp.train.mates import find_neighbour_files
 from raycomp.train.subset import load_keys, read_uids, refuse_unknown
 from raycomp.train.written import WrittenSamples
 from raycomp.words import (

@@ -22,7 +22,8 @@ from raycomp.language.context import (
 from raycomp.language.edits.changes import Case
 from raycomp.language.edits.plausible import race
 from raycomp.language.edits.propose import propose
-from raycomp.language.edits.shorten import MOST_LONGER, shorten
+from raycomp.language.edits.shorten import MOST_LONGER, find_removals
+from raycomp.language.edits.wording import Wording
 from raycomp.language.judge.validity import judge_edit
 from raycomp.language.text_only import count_words
 from raycomp.models.lexicon import load_lexicon
@@ -105,8 +106,12 @@ def test_the_first_of_a_race_has_the_share_of_its_weight():
     ],
 )
 def test_true_parts_of_a_caption(caption, parts):
-    found = shorten(parse(caption)[0], load_lexicon())
-    assert set(found) == parts
+    words = Wording(parse(caption)[0], load_lexicon())
+    found = {
+        (words.render([one.piece])[0], tuple(words.concepts[place].word for place in one.concepts))
+        for one in find_removals(words)
+    }
+    assert found == parts
 
 
 def test_an_add_to_a_part_of_the_caption_is_as_long_as_the_caption():

@@ -9,7 +9,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from raycomp.core.epochs import EpochPlan, let_follow
-from raycomp.train.mates import MOST, find_neighbour_files, load_mates
+from raycomp.train.hard import find_neighbour_files
+from raycomp.train.mates import MOST, load_mates
 
 ROWS = (6, 0, 9, 4)
 

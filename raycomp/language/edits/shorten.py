@@ -7,10 +7,9 @@ modifier, what is left is still true, and what is added makes up for the length.
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from raycomp.language.concepts import Parsed
 from raycomp.language.edits.changes import Case, Change
 from raycomp.language.edits.wording import Piece, Wording
-from raycomp.language.lexicon import NUMBER, VERB, Lexicon
+from raycomp.language.lexicon import NUMBER, VERB
 from raycomp.language.text_only import count_words
 from raycomp.words import ATTRIBUTE, RELATION
 
@@ -26,16 +25,6 @@ class Removal(NamedTuple):
     piece: Piece
     concepts: tuple[int, ...]
     about: tuple[int, ...]
-
-
-def shorten(parsed: Parsed, lexicon: Lexicon) -> list[tuple[str, tuple[str, ...]]]:
-    """Return true parts of a caption, each with the concepts that it has lost: an attribute before a noun,
-    or a phrase at the end of a sentence that a preposition leads in."""
-    words = Wording(parsed, lexicon)
-    return [
-        (words.render([one.piece])[0], tuple(parsed.concepts[place].word for place in one.concepts))
-        for one in find_removals(words)
-    ]
 
 
 def match_lengths(case: Case, changes: Sequence[Change]) -> Iterator[Change]:
