@@ -58,6 +58,7 @@ UID_CONFLICT = "uid_conflict"
 TRUNCATED_SHARD = "truncated_shard"
 UNREADABLE_SHARD = "unreadable_shard"
 EMPTY_SHARD = "empty_shard"
+REMOVED = "removed"
 
 STATUSES = {
     OK: "scored; nothing wrong with it",
@@ -82,6 +83,7 @@ STATUSES = {
     TRUNCATED_SHARD: "a shard ends before its last sample does; one row for the shard",
     UNREADABLE_SHARD: "a shard is not of the format its name says; one row for the shard",
     EMPTY_SHARD: "a shard holds no sample; one row for the shard",
+    REMOVED: "in the list of the option removed; the row keeps its uid and place, and no content",
 }
 # Added by hard negatives: a row's status is one of these, OK, NO_CAPTION, EMPTY_CAPTION.
 NO_CONCEPT = "no_concept"

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from raycomp.core.attribution import Moments
@@ -23,7 +24,14 @@ from raycomp.curate.select import Gates, cut_gates, enters_attribute, judge_file
 from raycomp.data.arrow import add_columns
 from raycomp.data.datacomp import write_subset
 from raycomp.data.folder import Folder
-from raycomp.data.parquet import new_groups, read_columns, read_in_order, write_table
+from raycomp.data.parquet import (
+    count_rows,
+    new_groups,
+    read_columns,
+    read_in_order,
+    read_schema,
+    write_table,
+)
 from raycomp.run.tasks import add_counts, map_files, map_tasks
 from raycomp.schema import KEPT_SCHEMA
 from raycomp.words import (
@@ -36,6 +44,7 @@ from raycomp.words import (
     MARK,
     MARK_REASONS,
     MEAN_PAS,
+    PHRASES,
     POSITION,
     SCORE,
     SHARD,
@@ -141,20 +150,20 @@ def commit_once(
 
 
 def cut_pool(scores: list[ScoresFile], pool: SelectionRule) -> dict[str, Any]:
-    """Return the gate of the pool that is attributed, and the number of its rows in each file."""
+    """Return the gate of the pool that is attributed, and the number of its rows in each file that have not
+    been attributed yet."""
     gates = _cut(scores, pool)
-    return {"gates": gates.to_dict(), "sizes": list(map_files(_count_passing, scores, pool, gates))}
+    return {"gates": gates.to_dict(), "sizes": list(map_files(count_unattributed, scores, pool, gates))}
 
 
 def load_pool(
     item: tuple[int, ScoresFile], selection: SelectionRule, gates: Gates, block_rows: int
 ) -> Iterator[pa.Table]:
-    """Yield the rows of one aligned file that are in the pool."""
+    """Yield the rows of one aligned file that are in the pool, but for those with an attribution."""
     ordinal, file = item
     columns = [POSITION, UID, STATUS, CAPTION, ALIGNMENT, IMAGE_EMBEDDING]
-    table = file.read(columns)
-    reason_N, _ = judge_table(take_columns(table, selection, with_attribute=False), selection, gates)
-    table = table.select(columns).filter(pa.array(reason_N == KEPT))
+    rows = np.flatnonzero(find_pool(file, selection, gates) & ~is_attributed(file.uri))
+    table = read_columns(file.uri, columns).take(pa.array(rows))
     table = add_columns(table, {SHARD_ORDINAL: pa.array([ordinal] * len(table), pa.int32())})
     for start in range(0, len(table), block_rows):
         yield table.slice(start, block_rows)
@@ -179,10 +188,28 @@ def _load(file: ScoresFile, selection: SelectionRule, with_attribute: bool) -> C
     return read_corpus(table, selection)
 
 
-def _count_passing(file: ScoresFile, selection: SelectionRule, gates: Gates) -> int:
+def find_pool(file: ScoresFile, selection: SelectionRule, gates: Gates) -> np.ndarray:
+    """Return which rows of a file are in the pool, bool [N]."""
     table = take_columns(file.read(corpus_columns(selection, False)), selection, False)
-    reason_N, _ = judge_table(table, selection, gates)
-    return int((reason_N == KEPT).sum())
+    return (judge_table(table, selection, gates)[0] == KEPT).astype(bool)
+
+
+def is_attributed(uri: str) -> np.ndarray:
+    """Return which rows of a file have phrases, if only an empty list, bool [N]."""
+    name = PHRASES if PHRASES in read_schema(uri).names else None
+    if name is None:
+        return np.zeros(count_rows(uri), bool)
+    return read_columns(uri, [PHRASES])[PHRASES].is_valid().to_numpy()
+
+
+def count_unattributed(file: ScoresFile, selection: SelectionRule, gates: Gates) -> int:
+    """Return how many rows of a file are in the pool and have no attribution."""
+    return int((find_pool(file, selection, gates) & ~is_attributed(file.uri)).sum())
+
+
+def count_pool(file: ScoresFile, selection: SelectionRule, gates: Gates) -> int:
+    """Return how many rows of a file are in the pool."""
+    return int(find_pool(file, selection, gates).sum())
 
 
 def _pool_moments(file: ScoresFile, selection: SelectionRule, gates: Gates) -> Moments:

@@ -24,6 +24,8 @@ from raycomp.curate.own_scorers import check_scorers, fingerprint_scorers
 from raycomp.curate.plan import plan
 from raycomp.curate.pool import check_pool
 from raycomp.curate.publish import check_scorer, describe_coverage, draw_report
+from raycomp.curate.removal import fingerprint_removed, list_shards
+from raycomp.curate.reuse import Earlier, Reuse, find_reuse
 from raycomp.curate.rules import DRAW, find_rule, name_draw
 from raycomp.curate.score import Scoring, check_aligned, score
 from raycomp.curate.scored import ScoresFile
@@ -33,7 +35,7 @@ from raycomp.data.embeddings import check_embeddings
 from raycomp.data.files import check_writable
 from raycomp.data.folder import Folder
 from raycomp.data.image_inputs import check_tables
-from raycomp.data.inputs import check_output, expand_input
+from raycomp.data.inputs import check_output
 from raycomp.data.paths import ShardPath, absolute_uri, count_bytes, fingerprint_shards, list_times
 from raycomp.data.runs import (
     TIMES,
@@ -62,13 +64,18 @@ MakeTables = Callable[[list[str]], list[Table]]
 
 
 def curate(
-    config: CurateConfig, out: str, say: Say = print, extra_tables: MakeTables | None = None
+    config: CurateConfig,
+    out: str,
+    say: Say = print,
+    extra_tables: MakeTables | None = None,
+    earlier: Earlier | None = None,
 ) -> dict[str, Any]:
     """Curate ``config.input`` into the folder or ``s3://`` uri ``out``; return what run.json holds.
 
-    ``extra_tables`` makes additional sections of the report from the scores files' uris. A finished run of
-    the same config is left unchanged; an unfinished one is resumed. Raises ValueError for errors the user can
-    fix (bad options, no input, no model, another run in ``out``) and TooMuchBadData.
+    ``extra_tables`` makes additional sections of the report from the scores files' uris. ``earlier``: a
+    finished curation whose rows are taken over where they are the same; results do not depend on it. A
+    finished run of the same config is left unchanged; an unfinished one is resumed. Raises ValueError for
+    errors the user can fix (bad options, no input, no model, another run in ``out``) and TooMuchBadData.
     """
     out, config = absolute_uri(str(out)), with_absolute_paths(config)
     shards, spec = _open_input(config, out)
@@ -92,7 +99,9 @@ def curate(
                 check_aligned(shards, run.work)
                 run.is_stale = False
             run.bind(session.device, session.gpu)
-            scoring = Scoring(config, spec, shards, run.folder, run.work, session, run.lease.check)
+            reuse = Reuse() if earlier is None else find_reuse(earlier, shards)
+            reuse.check_device(run.record, earlier.source if earlier else out)
+            scoring = Scoring(config, spec, shards, run.folder, run.work, session, run.lease.check, reuse)
             stats, facts = score(scoring)
             run.check_unchanged()  # also here: if scores mix two versions, nothing is chosen from them
             scores = [scoring.scores_uri(ordinal) for ordinal in scoring.ordinals]
@@ -106,14 +115,14 @@ def curate(
             }
             tables = extra_tables(scores) if extra_tables else []
             files = pair_marks(scores, config, run.folder)
-            _choose(run, config, shards, files, stats["align"].statuses, sections, tables, say)
+            _choose(run, config, shards, files, stats["align"].statuses, sections, tables, say, reuse)
     return run.record
 
 
 def _open_input(config: CurateConfig, out: str) -> tuple[list[ShardPath], ScorerSpec]:
     """Return the shards, and the description of the scorer that they fit."""
     check_output(config.input, out)
-    shards = expand_input(config.input, config.prepare.stored_embeddings, config.columns)
+    shards = list_shards(config)
     check_shards_of_runs(shards)
     check_extra_columns(config.extra_columns)
     check_scorers(config.scorers, config.extra_columns, config.prepare.stored_embeddings is not None)
@@ -181,6 +190,7 @@ def _choose(
     sections: dict[str, Any],
     tables: list[Table],
     say: Say,
+    reuse: Reuse | None = None,
 ) -> None:
     """Do the shared part of curate and select: cut the gates over ``scores``, write the kept rows, report."""
     selection = find_selection(config)
@@ -204,7 +214,7 @@ def _choose(
     )
     has_images = False
     if wants_shards(config, run.folder):
-        has_images = materialize(choice, shards, [file.uri for file in scores], run.folder, run.work)
+        has_images = materialize(choice, shards, [file.uri for file in scores], run.folder, run.work, reuse)
     write_kept(choice, run.folder, run.work, has_images)
     page = draw_report(run.record, selection, choice, scores, shards, tables)
     run.report(f"kept {choice.num_kept:,} of {sum(read.values()):,} rows", page)
@@ -255,6 +265,7 @@ def _fingerprint(config: CurateConfig, shards: list[ShardPath]) -> dict[str, Any
         **fingerprint_scorers(config.scorers),
         **fingerprint_filter(config.filter),
         **fingerprint_index(config.decontaminate),
+        **fingerprint_removed(config.removed),
         "input": digest(fingerprint_shards(shards)),
         TIMES: digest(list_times(shards)),
         "shards": len(shards),
@@ -268,7 +279,7 @@ def _fingerprint(config: CurateConfig, shards: list[ShardPath]) -> dict[str, Any
 def _same_shards(config: CurateConfig, curated: dict[str, Any]) -> list[ShardPath]:
     """Return the input's shards if they are still the scored ones, else none."""
     try:
-        shards = expand_input(config.input, config.prepare.stored_embeddings, config.columns)
+        shards = list_shards(config)
         found = digest(fingerprint_shards(shards))
     except ValueError:
         return []

@@ -265,6 +265,10 @@ class CurateConfig:
     filter: FilterConfig = field(default_factory=FilterConfig, metadata=SELECT)
     decontaminate: DecontaminateConfig = field(default_factory=DecontaminateConfig, metadata=SELECT)
     near: NearConfig = field(default_factory=NearConfig, metadata=SELECT)
+    removed: str | None = field(default=None, metadata=PLACE)
+    """A list of rows and shards that must not be used, as for an opt-out: text with a uid, SHA-256, url,
+    domain or shard name in each line, or a table with such columns. Such a row has the status removed: it
+    keeps its uid and place, and nothing of its content is scored or written. A shard is not read."""
     parser: ParserConfig = field(default_factory=ParserConfig)
     waves: WavesConfig = field(default_factory=WavesConfig, metadata=FREE)
     cluster: ClusterConfig = field(default_factory=ClusterConfig, metadata=FREE | SELECT)

@@ -9,6 +9,7 @@ end.
 """
 
 import hashlib
+import posixpath
 from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -19,6 +20,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from raycomp.core.selection import bucket_of, find_firsts, parse_uids
+from raycomp.curate.reuse import forget_whole
+from raycomp.curate.state import LOST
 from raycomp.data.arrow import add_columns
 from raycomp.data.folder import Folder
 from raycomp.data.parquet import read_columns, write_table
@@ -29,6 +32,7 @@ from raycomp.words import (
     DUPLICATE_UID,
     IMAGE_EMBEDDING,
     IMAGE_SHA256,
+    POSITION,
     STATUS,
     UID,
     UID_CONFLICT,
@@ -126,7 +130,8 @@ def _mark_stretch(stretch: Stretch, edge_BS: np.ndarray, work: Folder) -> Counte
         later = np.sort(np.concatenate(list(parts)), order=("ordinal", "position"))
     ordinals, starts = np.unique(later["ordinal"], return_index=True)
     by_file = zip(ordinals, np.split(later, starts[1:]), strict=True)
-    return sum((_blank(stretch.uris[ordinal - stretch.first], rows) for ordinal, rows in by_file), Counter())
+    files = ((stretch.uris[ordinal - stretch.first], rows) for ordinal, rows in by_file)
+    return sum((_blank(uri, rows, work) for uri, rows in files), Counter())
 
 
 def _read(work: Folder, name: str, edges: np.ndarray, number: int, dtype: np.dtype) -> np.ndarray:
@@ -161,9 +166,13 @@ def _hash_content(table: pa.Table) -> np.ndarray:
     return np.frombuffer(b"".join(hashes), "<u8")
 
 
-def _blank(uri: str, later: np.ndarray) -> Counter[str]:
-    """Mark rows of one file; return the number of rows per status."""
-    table = read_columns(uri)
+def _blank(uri: str, later: np.ndarray, work: Folder) -> Counter[str]:
+    """Mark rows of one file, and write what they lose; return the number of rows per status."""
+    table, name = read_columns(uri), posixpath.basename(uri)
+    lost = table.select([ALIGNMENT, IMAGE_EMBEDDING]).take(pa.array(later["position"]))
+    lost = lost.append_column(POSITION, pa.array(later["position"]))
+    write_table(lost, work.at(LOST, name), lost.schema.remove_metadata())
+    forget_whole(work, name)
     is_later = np.zeros(len(table), bool)
     is_later[later["position"]] = True
     mask = pa.array(is_later)

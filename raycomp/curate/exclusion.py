@@ -6,7 +6,7 @@ They are read once and shared with all tasks. Rows are found by sorted 128-bit h
 import hashlib
 import posixpath
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
@@ -23,13 +23,15 @@ from raycomp.data.parquet import read_columns
 from raycomp.data.paths import resolve, resolve_file
 from raycomp.data.rows import parse_uid
 from raycomp.data.written import hash_file
-from raycomp.words import EXCLUDED, EXCLUDED_AFTER, IMAGE_SHA256, KEY, UID, URL
+from raycomp.words import EXCLUDED, EXCLUDED_AFTER, IMAGE_SHA256, KEY, SHARD, UID, URL
 
 JOIN, EXCLUDE = "filter.join", "filter.exclude"
 SHA256, DOMAIN = "sha256", "domain"
 # The columns by which rows are found in a table, with those of scores/.
 KEYS = {UID: UID, SHA256: IMAGE_SHA256, URL: URL, KEY: KEY}
 _LISTED = (UID, SHA256, URL, DOMAIN)
+REMOVABLE = (*_LISTED, SHARD)
+_NAMES = {UID: "a uid", SHA256: "a SHA-256", URL: "a url", DOMAIN: "a domain", SHARD: "a shard's name"}
 MOST_ROWS = 50_000_000
 """Rows of a table or a list: every worker holds them."""
 _HEX = re.compile(r"[0-9a-fA-F]+")
@@ -61,15 +63,22 @@ class Exclusion:
 
     def __call__(self, file: ScoresFile) -> Found:
         """Return the reason ``excluded`` for each row of the list."""
-        found_N = np.zeros(0, bool)
-        for kind, key_M in self.lists.items():
-            column = URL if kind == DOMAIN else KEYS[kind]
-            values = read_columns(file.uri, [column])[column].to_pylist()
-            is_there_N = _find_domains(key_M, values) if kind == DOMAIN else _find(kind, key_M, values)
-            found_N = found_N | is_there_N if len(found_N) else is_there_N
+        found_N = find_listed(self.lists, lambda name: read_columns(file.uri, [name])[name])
         reason_N = np.full(len(found_N), None, object)
         reason_N[found_N] = EXCLUDED_AFTER if self.is_after else EXCLUDED
         return Found(reason_N, self.is_after)
+
+
+def find_listed(lists: Mapping[str, np.ndarray], read: Callable[[str], pa.ChunkedArray]) -> np.ndarray:
+    """Return which rows are in one of the lists, bool [N]; ``lists``: sorted keys by kind, at least one.
+
+    ``read(name)`` returns the column ``name`` of the rows: uid, image_sha256 or url.
+    """
+    found = []
+    for kind, key_M in lists.items():
+        values = read(URL if kind == DOMAIN else KEYS[kind]).to_pylist()
+        found.append(_find_domains(key_M, values) if kind == DOMAIN else _find(kind, key_M, values))
+    return np.logical_or.reduce(found)
 
 
 def _find(kind: str, key_M: np.ndarray, values: Sequence[str | None]) -> np.ndarray:
@@ -103,49 +112,66 @@ def load_exclusion(uri: str, is_after: bool) -> Exclusion:
     # are skipped. A table, CSV or Parquet, has one or more of these as columns. Raises ValueError where a
     line is none of these, a table has no such column, or the list is empty.
     """
+    lists = read_lists(EXCLUDE, uri, _LISTED)
+    return Exclusion({kind: sort_keys(kind, values) for kind, values in lists.items()}, is_after)
+
+
+def sort_keys(kind: str, values: Sequence[str]) -> np.ndarray:
+    """Return the sorted keys of a list's values of a kind."""
+    return np.sort(hash_keys(kind, values))
+
+
+def read_lists(option: str, uri: str, kinds: Sequence[str]) -> dict[str, list[str]]:
+    """Return the values of a list by kind, of those that the option ``option`` takes; see load_exclusion."""
     is_text = posixpath.splitext(uri)[1].lower() in (".txt", "")
-    lists = _read_lines(uri) if is_text else _read_lists(uri)
+    lists = _read_lines(option, uri, kinds) if is_text else _read_table(option, uri, kinds)
     if not any(lists.values()):
-        raise ValueError(f"{EXCLUDE}={uri!r}: is empty; give a uid, sha256, url or domain in each line")
-    return Exclusion({kind: np.sort(hash_keys(kind, values)) for kind, values in lists.items()}, is_after)
+        raise ValueError(f"{option}={uri!r}: is empty; give one of {', '.join(kinds)} in each line")
+    return lists
 
 
-def _read_lines(uri: str) -> dict[str, list[str]]:
+def _read_lines(option: str, uri: str, kinds: Sequence[str]) -> dict[str, list[str]]:
     try:
         lines = Folder(uri).read_bytes().decode("utf-8-sig").splitlines()
     except FileNotFoundError as error:
-        raise ValueError(f"{EXCLUDE}={uri!r}: no such file") from error
+        raise ValueError(f"{option}={uri!r}: no such file") from error
     except UnicodeDecodeError as error:
-        raise ValueError(f"{EXCLUDE}={uri!r}: must be UTF-8 text, .csv or .parquet") from error
+        raise ValueError(f"{option}={uri!r}: must be UTF-8 text, .csv or .parquet") from error
     lists: dict[str, list[str]] = {}
     for number, line in enumerate(lines, 1):
         value = line.strip()
         if value and not value.startswith("#"):
-            lists.setdefault(_name_kind(uri, number, value), []).append(value)
+            kind = _name_kind(value)
+            if kind is None or kind not in kinds:
+                *names, last = (_NAMES[one] for one in kinds)
+                wanted = f"must be {', '.join(names)} or {last}"
+                raise ValueError(f"{option}={uri!r}: line {number}, {value[:80]!r}: {wanted}")
+            lists.setdefault(kind, []).append(value)
     return lists
 
 
-def _name_kind(uri: str, number: int, value: str) -> str:
-    """Return what a line of a list is. Raises ValueError where it is none of the four."""
+def _name_kind(value: str) -> str | None:
+    """Return what a line of a list is, None where it is nothing known."""
     if parse_uid(value):
         return UID
     if len(value) == 64 and _HEX.fullmatch(value):
         return SHA256
     if "://" in value:
         return URL
+    if posixpath.splitext(value)[1].lower() in (".tar", ".parquet"):
+        return SHARD
     if "." in value and not re.search(r"[\s/@,;]", value):
         return DOMAIN
-    wanted = "must be a uid, a SHA-256, a url or a domain"
-    raise ValueError(f"{EXCLUDE}={uri!r}: line {number}, {value[:80]!r}: {wanted}")
+    return None
 
 
-def _read_lists(uri: str) -> dict[str, list[str]]:
-    table = load_table(EXCLUDE, uri)
-    kinds = [kind for kind in _LISTED if kind in table.column_names]
-    if not kinds:
-        said = f"must have a column {', '.join(_LISTED)}, has {', '.join(table.column_names)}"
-        raise ValueError(f"{EXCLUDE}={uri!r}: {said}")
-    texts = {kind: table[kind].cast(pa.string()).drop_null().to_pylist() for kind in kinds}
+def _read_table(option: str, uri: str, kinds: Sequence[str]) -> dict[str, list[str]]:
+    table = load_table(option, uri)
+    there = [kind for kind in kinds if kind in table.column_names]
+    if not there:
+        said = f"must have a column {', '.join(kinds)}, has {', '.join(table.column_names)}"
+        raise ValueError(f"{option}={uri!r}: {said}")
+    texts = {kind: table[kind].cast(pa.string()).drop_null().to_pylist() for kind in there}
     return {kind: values for kind, values in texts.items() if values}
 
 
@@ -189,9 +215,14 @@ def fingerprint_filter(config: FilterConfig) -> dict[str, str]:
     found = {}
     for option, uri in ((JOIN, config.join), (EXCLUDE, config.exclude)):
         if uri is not None:
-            filesystem, path = resolve(uri)
-            if filesystem.get_file_info(path).type != fs.FileType.File:
-                raise ValueError(f"{option}={uri!r}: no such file")
-            with filesystem.open_input_file(path) as file:
-                found[option] = hash_file(uri, file).sha256
+            found[option] = hash_uri(option, uri)
     return found
+
+
+def hash_uri(option: str, uri: str) -> str:
+    """Return the SHA-256 of the file that an option names. Raises ValueError where it is missing."""
+    filesystem, path = resolve(uri)
+    if filesystem.get_file_info(path).type != fs.FileType.File:
+        raise ValueError(f"{option}={uri!r}: no such file")
+    with filesystem.open_input_file(path) as file:
+        return hash_file(uri, file).sha256

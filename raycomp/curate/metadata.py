@@ -19,7 +19,7 @@ from raycomp.data.folder import Folder
 from raycomp.data.parquet import read_columns, write_table
 from raycomp.data.rows import to_json_value
 from raycomp.run.tasks import map_files
-from raycomp.words import JSON, UID
+from raycomp.words import JSON, REMOVED, STATUS, UID
 
 METADATA = "metadata"
 MOST_FIELDS = 256
@@ -61,17 +61,21 @@ def _choose_kind(counts: Counter[str]) -> str:
     return NUMBER if counts[NUMBER] else WHOLE
 
 
-def write_metadata(aligned: Sequence[str], out: Folder) -> dict[str, Any]:
-    """Write ``metadata/`` of files with a column of json; return each field's type and number of misfits.
+Source = tuple[str, str]
+"""A file with uid and status of rows, and the file with their column of json, which may be the same."""
+
+
+def write_metadata(sources: Sequence[Source], out: Folder) -> dict[str, Any]:
+    """Write ``metadata/`` of some files; return each field's type and number of misfits.
 
     Two passes over the files: types depend on all of them. No file is written where no row has a field.
     """
-    counted = map_files(_count_kinds, aligned, label="metadata", fold=_merge_kinds)
+    counted = map_files(_count_kinds, sources, label="metadata", fold=_merge_kinds)
     kinds = reduce(Kinds.merge, counted, Kinds())
     types = kinds.choose()
     if not types:
         return {}
-    jobs = [(uri, out.at(METADATA, f"{ordinal:05d}.parquet")) for ordinal, uri in enumerate(aligned)]
+    jobs = [(source, out.at(METADATA, f"{ordinal:05d}.parquet")) for ordinal, source in enumerate(sources)]
     misfits = sum(map_files(_write_file, jobs, types, label="metadata"), Counter())
     found = {name: {"type": str(_TYPES[kind]), "misfits": misfits[name]} for name, kind in types.items()}
     return {"fields": found, "left_out": len(kinds.counts) - len(types)}
@@ -81,8 +85,8 @@ def _merge_kinds(found: list[Kinds]) -> list[Kinds]:
     return [reduce(Kinds.merge, found, Kinds())]
 
 
-def _count_kinds(uri: str) -> Kinds:
-    return count_kinds(_read_fields(uri))
+def _count_kinds(source: Source) -> Kinds:
+    return count_kinds(_read_fields(source))
 
 
 def count_kinds(rows: Iterable[Mapping[str, Any]]) -> Kinds:
@@ -111,11 +115,11 @@ def _find_kind(value: Any) -> str | None:
     return NUMBER if isinstance(value, float) else TEXT
 
 
-def _write_file(job: tuple[str, str], types: Mapping[str, str]) -> Counter[str]:
+def _write_file(job: tuple[Source, str], types: Mapping[str, str]) -> Counter[str]:
     """Write the metadata of one file; return the number of misfits of each field."""
-    uri, target = job
-    uids = read_columns(uri, [UID])[UID]
-    columns, misfits = type_fields(_read_fields(uri), types)
+    source, target = job
+    uids = read_columns(source[0], [UID])[UID]
+    columns, misfits = type_fields(_read_fields(source), types)
     table = pa.table({UID: uids, **{name: one for name, one in columns.items() if name != UID}})
     write_table(table, target, table.schema)
     return misfits
@@ -154,6 +158,10 @@ def _convert(value: Any, kind: str) -> Any:
     return number if fits and (kind != WHOLE or number == int(number)) else None
 
 
-def _read_fields(uri: str) -> list[dict[str, Any]]:
-    texts = read_columns(uri, [JSON])[JSON].to_pylist()
-    return [json.loads(text) if text else {} for text in texts]
+def _read_fields(source: Source) -> list[dict[str, Any]]:
+    statuses = read_columns(source[0], [STATUS])[STATUS].to_pylist()
+    texts = read_columns(source[1], [JSON])[JSON].to_pylist()
+    return [
+        json.loads(text) if text and status != REMOVED else {}
+        for text, status in zip(texts, statuses, strict=True)
+    ]

@@ -15,6 +15,7 @@ import numpy as np
 
 from raycomp.config import UserError
 from raycomp.data.datacomp import SAMPLES_PER_SHARD, write_index, write_shard
+from raycomp.data.files import link_file
 from raycomp.data.folder import Folder
 from raycomp.data.written import Written, call_watched, note_written, watched_places
 from raycomp.run.tasks import map_tasks
@@ -158,16 +159,47 @@ def commit_output(
     number: int,
     samples: Iterable[tuple[str, dict[str, bytes]]],
     images: dict[str, str],
+    key: str | None = None,
 ) -> int:
     """Write (uid, members) samples as a shard, then its manifest; return their number.
 
     ``images``: the SHA-256 by uid of images that are written in another format, filled by ``samples``.
+    ``key``: what the shard is made of.
     """
     count, written = call_watched(write_shard, watched_places(), out.at("shards"), number, samples)
+    _write_manifest(out, work, number, images, written, key)
+    return count
+
+
+def link_output(
+    out: Folder, work: Folder, number: int, earlier: Sequence[Written], images: dict[str, str], key: str
+) -> None:
+    """Take a shard and its statistics over from an earlier run as this run's shard ``number``."""
+    names = [f"{number:08d}.tar", f"{number:08d}_stats.json"]
+    targets = [file._replace(uri=out.at("shards", name)) for file, name in zip(earlier, names, strict=True)]
+    for file, target in zip(earlier, targets, strict=True):
+        link_file(file, target.uri)
+    _write_manifest(out, work, number, images, targets, key)
+
+
+def _write_manifest(
+    out: Folder,
+    work: Folder,
+    number: int,
+    images: dict[str, str],
+    written: Iterable[Written],
+    key: str | None,
+) -> None:
     above = len(_above(out))
     files = {file.uri[above:]: file[1:] for file in sorted(written)}
-    work.write_json({"images": images, "written": files}, _OUTPUTS, f"{number:08d}.json")
-    return count
+    facts = {"images": images, "written": files, "key": key}
+    work.write_json(facts, _OUTPUTS, f"{number:08d}.json")
+
+
+def list_outputs(work: Folder) -> dict[str, dict[str, Any]]:
+    """Return the number and the images in another format of every output, by what it is made of."""
+    manifests = _read_manifests(work, work.list_names(_OUTPUTS))
+    return {one["key"]: {"number": number, "images": one["images"]} for number, one in manifests}
 
 
 def read_images(work: Folder) -> dict[str, str]:

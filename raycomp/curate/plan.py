@@ -12,10 +12,10 @@ import pyarrow.compute as pc
 
 from raycomp.config.check import Machine
 from raycomp.curate.config import CurateConfig
+from raycomp.curate.removal import list_shards
 from raycomp.curate.stages import align_stages, attribute_stages
 from raycomp.data.arrow import check_extra_columns
 from raycomp.data.embeddings import check_embeddings
-from raycomp.data.inputs import expand_input
 from raycomp.data.paths import ShardPath, fingerprint_shards
 from raycomp.data.reader import read_shard
 from raycomp.models.describe import describe_scorer
@@ -67,7 +67,7 @@ def plan(config: CurateConfig) -> str:
     worker hours, in money if ``cluster.price_per_hour`` is set, and for each of ``cluster.machines``. Raises
     ValueError for the checks that ``curate`` makes before it starts, and if no usable row is found.
     """
-    shards = expand_input(config.input, config.prepare.stored_embeddings, config.columns)
+    shards = list_shards(config)
     check_extra_columns(config.extra_columns)
     sizes = [int(shard["size"]) for shard in fingerprint_shards(shards)]
     spec = describe_scorer(config.scorer)

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from raycomp.config import ScorerConfig
 from raycomp.core.pictures import VIEW_SIDE, hash_view, measure_look
+from raycomp.curate.removal import blank_removed, load_removed
 from raycomp.data.arrow import TOKENS, add_columns, hash_images, readable, to_fixed_lists, to_matrix
 from raycomp.data.rows import to_json_value
 from raycomp.models.images import ImageFault, prepare_viewed
@@ -43,21 +44,22 @@ def prepare(
     max_pixels: int,
     extra_columns: tuple[str, ...] = (),
     fast_decode: bool = False,
+    removed: str | None = None,
 ) -> pa.Table:
     """Add pixels, tokens, image size and hash to rows of SAMPLE_SCHEMA; drop image bytes.
 
     An unusable row stays, with its status and zero pixels. Rows with stored embeddings get no pixels; their
-    embeddings are scaled to length 1.
+    embeddings are scaled to length 1. Rows of the list ``removed`` lose their content.
     """
+    table = blank_removed(hash_images(table), load_removed(removed))
     statuses = table[STATUS].to_pylist()
     images = table[IMAGE].to_pylist()
     sizes: list[tuple[int | None, int | None]] = [(None, None)] * len(images)
     looks: list[Picture | None] = [None] * len(images)
-    hashes = hash_images(table)[IMAGE_SHA256]
     if IMAGE_EMBEDDING in table.column_names:
         seen = {IMAGE_EMBEDDING: _prepare_embeddings(to_matrix(table[IMAGE_EMBEDDING]), statuses)}
     else:
-        names = hashes.to_pylist()
+        names = table[IMAGE_SHA256].to_pylist()
         seen = {PIXELS: _prepare_images(images, names, statuses, sizes, looks, spec, max_pixels, fast_decode)}
     fields = [json.loads(text) if text else {} for text in table[JSON].to_pylist()]
     sizes = [_size_before_download(f) or size for f, size in zip(fields, sizes, strict=True)]
@@ -67,7 +69,6 @@ def prepare(
     ]
     columns = {
         STATUS: pa.array(statuses, pa.string()),
-        IMAGE_SHA256: hashes,
         ORIGINAL_WIDTH: pa.array([width for width, _ in sizes], pa.int32()),
         ORIGINAL_HEIGHT: pa.array([height for _, height in sizes], pa.int32()),
         **_describe_pictures(looks),

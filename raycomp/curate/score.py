@@ -4,8 +4,9 @@ A gate is global, so each phase finishes all shards before the next starts. Plai
 ``curate/`` do the work; this module schedules them over shards and commits the results.
 """
 
+from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -14,21 +15,31 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from raycomp.config import UserError
-from raycomp.curate.choose import commit_once, cut_pool, load_pool
+from raycomp.curate.choose import commit_once, cut_pool, find_pool, is_attributed, load_pool
 from raycomp.curate.config import CurateConfig, SelectionRule, find_pool_selection
 from raycomp.curate.dedupe import mark_duplicates
-from raycomp.curate.marks import mark_rows, pair_marks
+from raycomp.curate.marks import MARKS, mark_rows, pair_marks
 from raycomp.curate.metadata import write_metadata
 from raycomp.curate.own_scorers import list_own_columns
 from raycomp.curate.prepare import load_measures
+from raycomp.curate.reuse import (
+    ALIGNED,
+    COMPARED,
+    Reuse,
+    find_whole,
+    is_same_shard,
+    place_reused,
+)
 from raycomp.curate.scored import ScoresFile
 from raycomp.curate.select import Gates
 from raycomp.curate.stages import align_stages, attribute_stages
-from raycomp.data.arrow import FAULTS, SHUFFLED_ALIGNMENT, add_columns, hash_images
+from raycomp.curate.state import SHARDS, STATE, StateFile, write_states
+from raycomp.data.arrow import FAULTS, SHUFFLED_ALIGNMENT, add_columns
 from raycomp.data.embeddings import check_stored
+from raycomp.data.files import link_file
 from raycomp.data.folder import Folder
 from raycomp.data.parquet import read_columns, write_table
-from raycomp.data.paths import ShardPath, join_uri
+from raycomp.data.paths import ShardPath, describe_shards, join_uri
 from raycomp.data.reader import read_shard
 from raycomp.models.spec import ScorerSpec
 from raycomp.run.bad_data import check_bad_rows
@@ -39,16 +50,15 @@ from raycomp.run.tasks import map_files, map_tasks
 from raycomp.run.waves import Phase
 from raycomp.schema import aligned_schema, attributed_schema, scores_schema
 from raycomp.words import (
+    ALIGNED_STATUSES,
     ALIGNMENT,
-    CAPTION,
     CONTENT,
     CONTENT_WORDS,
-    IMAGE_SHA256,
     JSON,
     OK,
+    PHRASES,
     POSITION,
     STATUS,
-    UID,
     UID_CONFLICT,
 )
 
@@ -56,9 +66,6 @@ from raycomp.words import (
 # enough that a small run makes progress.
 _PAIRS_PER_CALL = {"cpu": 32, "gpu": 512}
 _CAPTIONS_PER_CALL = {"cpu": 128, "gpu": 1024}
-# Columns that identify a sample.
-_COMPARED = (UID, IMAGE_SHA256, CAPTION)
-_BLOCK_ROWS = 256
 
 
 @dataclass(frozen=True)
@@ -73,11 +80,19 @@ class Scoring:
     session: Session
     check_lease: Callable[[], None] = lambda: None
     """Raises if another run took over the folder; called before every commit."""
+    reuse: Reuse = field(default_factory=Reuse)
+    """What is taken over from an earlier curation."""
 
     @property
     def ordinals(self) -> list[int]:
         """Every shard's number."""
         return [shard.ordinal for shard in self.shards]
+
+    def find_state(self, ordinal: int) -> StateFile:
+        """Return what a shard's state is made of."""
+        is_whole = find_whole(self.work, ordinal) is not None
+        earlier = self.reuse.states.get(ordinal)
+        return StateFile(self.scores_uri(ordinal), self.aligned_uri(ordinal), earlier, is_whole)
 
     @property
     def pool(self) -> SelectionRule:
@@ -113,11 +128,16 @@ class Scoring:
 
     def aligned_uri(self, ordinal: int) -> str:
         """Path of a shard's rows after alignment."""
-        return self.work.at("aligned", f"{ordinal:05d}.parquet")
+        return self.work.at(ALIGNED, f"{ordinal:05d}.parquet")
 
     def scores_uri(self, ordinal: int) -> str:
         """Path of a shard's final scores."""
         return self.out.at("scores", f"{ordinal:05d}.parquet")
+
+    def json_uri(self, ordinal: int) -> str:
+        """Path of the file that holds the json of a shard's samples."""
+        state = self.reuse.states.get(ordinal)
+        return self.aligned_uri(ordinal) if state is None else state.uri
 
 
 def score(scoring: Scoring) -> tuple[dict[str, Stats], dict[str, Any]]:
@@ -135,7 +155,8 @@ def score(scoring: Scoring) -> tuple[dict[str, Stats], dict[str, Any]]:
         conflicts = mark_duplicates(aligned, sum(statuses.values()), scoring.work)[UID_CONFLICT]
         unlike = {OK: statuses[OK] - conflicts, UID_CONFLICT: conflicts} if conflicts else {}
         check_bad_rows("input", {**statuses, **unlike}, scoring.config.max_bad_fraction)
-        metadata = write_metadata(aligned, scoring.out)
+        sources = [(scoring.aligned_uri(ordinal), scoring.json_uri(ordinal)) for ordinal in scoring.ordinals]
+        metadata = write_metadata(sources, scoring.out)
         places = scoring.out, scoring.out, scoring.work
         facts = mark_rows(aligned, scoring.config, *places, scoring.shards)
         marked = scoring.pair_pool(aligned)
@@ -143,6 +164,8 @@ def score(scoring: Scoring) -> tuple[dict[str, Stats], dict[str, Any]]:
 
     pool = commit_once(scoring.work, "pool", cut, scoring.check_lease)
     stats["attribute"] = attribute_pool(scoring, Gates.from_dict(pool["gates"]), pool["sizes"])
+    write_states([scoring.find_state(ordinal) for ordinal in scoring.ordinals], scoring.out, scoring.work)
+    scoring.out.write_json(describe_shards(scoring.shards), STATE, SHARDS)
     return stats, pool.get("sections", {})
 
 
@@ -152,23 +175,16 @@ def check_aligned(shards: Sequence[ShardPath], work: Folder) -> None:
     Only files with a later modification time are checked. Usually they were copied or touched; the check then
     costs reading them once more.
     """
-    there = set(work.list_names("aligned"))
+    there = set(work.list_names(ALIGNED))
     names = {shard: f"{shard.ordinal:05d}.parquet" for shard in shards}
-    items = [(shard, work.at("aligned", name)) for shard, name in names.items() if name in there]
+    items = [(shard, work.at(ALIGNED, name)) for shard, name in names.items() if name in there]
     for _ in map_tasks(_compare_shard, items, label="compare input"):
         pass
 
 
 def _compare_shard(item: tuple[ShardPath, str]) -> None:
     shard, uri = item
-    aligned, start = read_columns(uri, _COMPARED), 0
-    for table in read_shard(shard, _BLOCK_ROWS):
-        was, now = aligned.slice(start, len(table)), hash_images(table)
-        start += len(table)
-        if not all(now[name].equals(was[name]) for name in _COMPARED):
-            start = -1
-            break
-    if start != len(aligned):
+    if not is_same_shard(shard, read_columns(uri, [*COMPARED, STATUS])):
         raise UserError(
             f"input={shard.uri!r}: changed since it was scored; restore it, or curate into a new folder"
         )
@@ -176,14 +192,22 @@ def _compare_shard(item: tuple[ShardPath, str]) -> None:
 
 def align_all(scoring: Scoring) -> Stats:
     """Phase 1: every sample of every shard gets a row with a status and, if possible, an alignment."""
+    reused = place_reused(scoring.reuse, scoring.config, scoring.work) if scoring.reuse.scores else Counter()
+    shards = [shard for shard in scoring.shards if shard.ordinal not in scoring.reuse.scores]
+    stats = _align_shards(scoring, shards) if shards else Stats()
+    stats.counts[STATUS] = stats.statuses + reused
+    return stats
+
+
+def _align_shards(scoring: Scoring, shards: list[ShardPath]) -> Stats:
     config, session = scoring.config, scoring.session
     load_measures()  # before the stage that would count it as decoding
-    stored = [shard for shard in scoring.shards if shard.embeddings is not None]
+    stored = [shard for shard in shards if shard.embeddings is not None]
     for _ in map_files(check_stored, stored, config.scorer.model, scoring.spec.embedding_dim, label="check"):
         pass
     steps = Pass(
         session,
-        items={shard.ordinal: shard for shard in scoring.shards},
+        items={shard.ordinal: shard for shard in shards},
         read=partial(read_shard, block_rows=session.block_rows),
         stages=align_stages(config, scoring.spec),
         part=Part(scoring.aligned_schema, sampled=(ALIGNMENT, SHUFFLED_ALIGNMENT)),
@@ -195,12 +219,12 @@ def align_all(scoring: Scoring) -> Stats:
         scoring.work,
         config.waves.shards_per_wave,
         merge_aligned,
-        (scoring.work.at("aligned"), scoring.aligned_schema),
+        (scoring.work.at(ALIGNED), scoring.aligned_schema),
         steps.worker_pools,
         scoring.check_lease,
         steps.most,
     )
-    return phase.run(scoring.ordinals, steps.run, None)
+    return phase.run([shard.ordinal for shard in shards], steps.run, None)
 
 
 def attribute_pool(scoring: Scoring, pool: Gates, pool_sizes: list[int]) -> Stats:
@@ -221,7 +245,7 @@ def attribute_pool(scoring: Scoring, pool: Gates, pool_sizes: list[int]) -> Stat
         scoring.work,
         config.waves.shards_per_wave,
         merge_scores,
-        (scoring.work.at("aligned"), scoring.out.at("scores"), scoring.scores_schema),
+        (scoring.work, scoring.out, scoring.scores_schema, scoring.pool, pool, marked[0].marks is not None),
         steps.worker_pools,
         scoring.check_lease,
         steps.most,
@@ -238,19 +262,47 @@ def merge_aligned(ordinal: int, parts_uri: str, names: list[str], target_uri: st
 
 
 def merge_scores(
-    ordinal: int, parts_uri: str, names: list[str], aligned_uri: str, scores_uri: str, schema: pa.Schema
+    ordinal: int,
+    parts_uri: str,
+    names: list[str],
+    work: Folder,
+    out: Folder,
+    schema: pa.Schema,
+    selection: SelectionRule,
+    gates: Gates,
+    is_marked: bool,
 ) -> int:
-    """Join a shard's aligned rows with the attribution of those in the pool; return their number."""
-    aligned = read_columns(join_uri(aligned_uri, f"{ordinal:05d}.parquet"))
-    found = read_parts(parts_uri, names)
-    attributed = attributed_schema(CONTENT_WORDS in schema.names)
-    if found is None:
-        found = attributed.empty_table()
-    row_N = np.full(len(aligned), -1)
-    row_N[found[POSITION].to_numpy()] = np.arange(len(found))
-    added = found.take(pa.array(row_N, mask=row_N < 0))
-    columns = {name: added[name] for name in attributed.names if name != POSITION}
-    columns[STATUS] = pc.coalesce(added[STATUS], aligned[STATUS])
-    target = join_uri(scores_uri, f"{ordinal:05d}.parquet")
-    write_table(add_columns(aligned, columns).select(schema.names), target, schema)
+    """Join a shard's aligned rows with the attribution of those in the pool; return their number.
+
+    Rows that are taken over keep their attribution while they are in the pool. A scores file that is taken
+    over and in which nothing changes becomes this run's as it is.
+    """
+    name = f"{ordinal:05d}.parquet"
+    uri, target = work.at(ALIGNED, name), out.at("scores", name)
+    file = ScoresFile(uri, out.at(MARKS, name) if is_marked else None)
+    in_pool_N, had_N = find_pool(file, selection, gates), is_attributed(uri)
+    whole = find_whole(work, ordinal)
+    if whole is not None and np.array_equal(in_pool_N, had_N):
+        link_file(whole, target)
+        return len(in_pool_N)
+    aligned, attributed = read_columns(uri), attributed_schema(CONTENT_WORDS in schema.names)
+    found = read_parts(parts_uri, names) or attributed.empty_table()
+    write_table(join_attribution(aligned, found, in_pool_N & had_N).select(schema.names), target, schema)
     return len(aligned)
+
+
+def join_attribution(aligned: pa.Table, found: pa.Table, stays_N: np.ndarray) -> pa.Table:
+    """Return aligned rows with the attribution ``found``, by position, and their own where it stays.
+
+    Other rows have none, and the status that they had before.
+    """
+    names = [name for name in found.column_names if name not in (POSITION, STATUS)]
+    is_aligned = pc.is_in(aligned[STATUS], pa.array(ALIGNED_STATUSES))
+    before = pc.if_else(is_aligned, OK, aligned[STATUS])
+    own = aligned if PHRASES in aligned.column_names else found.slice(0, 0)
+    both = pa.concat_tables([own.select([STATUS, *names]), found.select([STATUS, *names])])
+    row_N = np.where(stays_N, np.arange(len(aligned)), -1)
+    row_N[found[POSITION].to_numpy()] = len(own) + np.arange(len(found))
+    added = both.take(pa.array(row_N, mask=row_N < 0))
+    columns = {name: added[name] for name in names}
+    return add_columns(aligned, columns | {STATUS: pc.coalesce(added[STATUS], before)})

@@ -24,6 +24,7 @@ def align_stages(config: CurateConfig, spec: ScorerSpec) -> tuple[Stage, Stage]:
         max_pixels=config.prepare.max_pixels,
         extra_columns=config.extra_columns,
         fast_decode=config.prepare.fast_decode,
+        removed=config.removed,
     )
     align = partial(_load_align, config.scorer, spec, config.scorers)
     return (

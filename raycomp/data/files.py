@@ -148,6 +148,37 @@ def copy_file(source: str, target: str) -> None:
         shutil.copyfileobj(stream, file, 8 << 20)
 
 
+def link_file(file: Written, target: str) -> None:
+    """Make a written file appear at ``target`` too: a hard link on a disk, a copy within a store.
+
+    It is known as written there. A file at ``target`` is replaced.
+    """
+    filesystem, path = resolve(target)
+    source_filesystem, source = resolve(file.uri)
+    if not isinstance(filesystem, fs.LocalFileSystem) and filesystem == source_filesystem:
+        with as_oserror():
+            filesystem.copy_file(source, path)
+    elif isinstance(filesystem, fs.LocalFileSystem) and isinstance(source_filesystem, fs.LocalFileSystem):
+        _link(source, path)
+    else:
+        copy_file(file.uri, target)
+    note_written([file._replace(uri=target)] if is_watched(target) else [])
+
+
+def _link(source: str, target: str) -> None:
+    folder, name = os.path.split(target)
+    os.makedirs(folder, exist_ok=True)
+    temporary = os.path.join(folder, f".{name}.{uuid.uuid4().hex}.tmp")
+    try:
+        os.link(source, temporary)
+    except OSError:  # another disk, or one without hard links
+        shutil.copyfile(source, temporary)
+    try:
+        os.replace(temporary, target)
+    finally:
+        Path(temporary).unlink(missing_ok=True)  # of two names of one file, replace leaves both
+
+
 def create_file(uri: str, data: bytes) -> bool:
     """Write a whole file unless there is one; return whether it was written.
 

@@ -17,12 +17,14 @@ from typing import Any
 
 from raycomp.data.files import list_below
 from raycomp.data.folder import Folder
-from raycomp.data.paths import find_infos, resolve_file
+from raycomp.data.paths import RUN, find_infos, resolve_file
 from raycomp.data.written import ResultFile, Written, hash_file, make_result
 
 MANIFEST = "manifest.json"
 FORMAT = 1
 """The value of ``format`` in run.json. Runs of earlier versions have no manifest."""
+SALTED = ("state", "leaves")
+"""Outputs with random values; a repeat of the run has other bytes there."""
 _AT_ONCE = 16
 # File types that readers take from a listed folder, by its name; other folders' files are opened by name.
 _TAKEN = {
@@ -71,11 +73,21 @@ def write_manifest(folder: Folder, outputs: Sequence[str], written: Mapping[str,
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         names = [name for name in sizes if name not in known]
         known |= dict(zip(names, pool.map(lambda name: _hash(folder.at(name)), names), strict=True))
-    lines = [f"{json.dumps(name)}: {json.dumps(known[name][1:])}" for name in sorted(known)]
-    data = ("{\n" + ",\n".join(lines) + "\n}\n").encode()
+    data = _to_bytes(known)
     folder.write_bytes(data, MANIFEST)
     total = sum(file.size for file in known.values())
-    return {"sha256": hashlib.sha256(data).hexdigest(), "files": len(known), "bytes": total}
+    results = _to_bytes({name: file for name, file in known.items() if _output_of(name) not in SALTED})
+    return {
+        "sha256": hashlib.sha256(data).hexdigest(),
+        "files": len(known),
+        "bytes": total,
+        "results": hashlib.sha256(results).hexdigest(),
+    }
+
+
+def _to_bytes(files: Mapping[str, Written]) -> bytes:
+    lines = [f"{json.dumps(name)}: {json.dumps(files[name][1:])}" for name in sorted(files)]
+    return ("{\n" + ",\n".join(lines) + "\n}\n").encode()
 
 
 def check_results(
@@ -108,6 +120,17 @@ def check_results(
     if is_whole or _is_whole:
         _compare(known.values())
     return {name: make_result(file) for name, file in known.items()}
+
+
+def read_manifest(folder: Folder) -> dict[str, Written]:
+    """Return the files of a finished run by name, with their sizes and SHA-256; nothing is checked.
+
+    Raises ValueError where the run has no manifest, or one that is not its own.
+    """
+    run = folder.read_json(RUN)
+    if "manifest" not in run:
+        raise ValueError(f"{folder.at(MANIFEST)}: is missing; the run was made by an earlier version")
+    return _read(folder, run)
 
 
 def _output_of(name: str) -> str:

@@ -5,6 +5,7 @@ import os
 import posixpath
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 from pyarrow import fs
 
@@ -134,6 +135,14 @@ def fingerprint_shards(shards: list[ShardPath]) -> list[dict[str, str | int]]:
         }
         for shard in shards
     ]
+
+
+def describe_shards(shards: list[ShardPath]) -> list[dict[str, Any]]:
+    """Return name, size and times of every shard's files, in order; see ``fingerprint_shards``."""
+    files = [[*_name_files(shard), *([shard.embeddings] if shard.embeddings else [])] for shard in shards]
+    found = find_infos(uri for uris in files for uri in uris)
+    times = [[_read_time(uri, found[uri]) for uri in uris] for uris in files]
+    return [one | {"times": own} for one, own in zip(fingerprint_shards(shards), times, strict=True)]
 
 
 def list_times(shards: Iterable[ShardPath], uris: Iterable[str] = ()) -> list[int | None]:

@@ -246,7 +246,8 @@ def identify(run: dict[str, Any]) -> str:
     It covers inputs, options, kind of device, and the manifest: inputs are identified by their size only.
     """
     more = [run["gpu"]] if run.get("gpu") else []
-    more += [run["manifest"]["sha256"]] if "manifest" in run else []
+    if "manifest" in run:
+        more.append(run["manifest"].get("results", run["manifest"]["sha256"]))
     return digest([run["kind"], bound_inputs(run), bound_options(run), run.get("device"), *more])
 
 

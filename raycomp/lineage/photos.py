@@ -4,8 +4,8 @@ from collections import defaultdict
 from collections.abc import Iterable
 
 from raycomp.curate.publish import read_photos
+from raycomp.curate.removal import list_shards
 from raycomp.curate.samples import Sample
-from raycomp.data.inputs import expand_input
 from raycomp.data.paths import ShardPath, fingerprint_shards
 from raycomp.data.runs import digest
 from raycomp.lineage.sides import Side
@@ -37,7 +37,7 @@ def fetch_photos(side: Side, samples: Iterable[Sample]) -> tuple[dict[str, bytes
 def _find_shards(side: Side) -> list[ShardPath]:
     """Return the shards of the input. Raises ValueError where they are not the scored ones."""
     config = side.config
-    shards = expand_input(config.input, config.prepare.stored_embeddings, config.columns)
+    shards = list_shards(config)
     if digest(fingerprint_shards(shards)) != side.curated["fingerprint"].get("input"):
         raise ValueError(f"input={config.input!r}: was changed after scoring")
     return shards

@@ -1,8 +1,8 @@
 """The limits on bad input and the warning per status, for all commands that read samples.
 
-Rows are counted by status, as words.py lists them. These are not bad: a duplicate, a test sample that is left
-out because a model was trained on it, a caption without a primitive. Rows that a subset leaves out are not
-counted.
+Rows are counted by status, as words.py lists them. These are not bad: a duplicate, a removed row, a test
+sample that is left out because a model was trained on it, a caption without a primitive. Rows that a subset
+leaves out are not counted.
 """
 
 from collections.abc import Mapping
@@ -18,6 +18,7 @@ from raycomp.words import (
     NO_PRIMITIVE,
     NOT_IN_SUBSET,
     PICTURE_STATUSES,
+    REMOVED,
     STATUSES,
     UID_CONFLICT,
 )
@@ -76,7 +77,7 @@ def _count_rows(counts: Mapping[str, int]) -> int:
 
 
 def _find_bad(counts: Mapping[str, int]) -> dict[str, int]:
-    sound = (*ALIGNED_STATUSES, DUPLICATE_UID, NOT_IN_SUBSET, HELD_OUT, *_UNUSED)
+    sound = (*ALIGNED_STATUSES, DUPLICATE_UID, REMOVED, NOT_IN_SUBSET, HELD_OUT, *_UNUSED)
     return {status: count for status, count in sorted(counts.items()) if count and status not in sound}
 
 

@@ -34,7 +34,7 @@ from raycomp.words import OK
 
 Say = Callable[[str], None]
 # The result sub-folders of a command that names no others.
-_OUTPUTS = ("scores", "metadata", "marks", "subset", "shards", "negatives", "exports")
+_OUTPUTS = ("scores", "metadata", "marks", "subset", "shards", "negatives", "exports", "state", "leaves")
 _LONGEST_LINE = 2000
 
 

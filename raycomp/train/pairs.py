@@ -19,6 +19,7 @@ from raycomp.config import UserError
 from raycomp.core.selection import parse_uids
 from raycomp.core.uids import count_keys, to_keys
 from raycomp.curate.config import read_config
+from raycomp.curate.removal import list_shards
 from raycomp.data.arrow import hash_images
 from raycomp.data.datacomp import read_sizes
 from raycomp.data.folder import Folder
@@ -173,7 +174,7 @@ def _find_curated(source: str, folder: Folder, run: dict[str, Any]) -> Pairs:
         sizes = read_sizes(folder.at("shards"), len(shards))
         return replace(pairs, shards=tuple(shards), sizes=tuple(sizes))
     scores = list_scores(run, folder.uri)
-    shards = expand_input(config.input, columns=config.columns)
+    shards = list_shards(config)
     # Until format 1 the identity of an input held times, which say nothing of a copy: its names are compared.
     curated = find_curation(run, folder.uri)
     is_same = digest(fingerprint_shards(shards)) == curated["fingerprint"]["input"]

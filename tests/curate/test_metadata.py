@@ -11,7 +11,7 @@ import pytest
 from raycomp.curate.metadata import Kinds, count_kinds, type_fields, write_metadata
 from raycomp.data.folder import Folder
 from raycomp.data.rows import to_json
-from raycomp.words import JSON, UID
+from raycomp.words import JSON, STATUS, UID
 
 
 def type_rows(rows: list[dict]) -> tuple[dict[str, list], dict[str, int], dict[str, str]]:
@@ -72,8 +72,10 @@ def test_files_are_written_row_for_row(tmp_path, local):
         uris.append(str(tmp_path / f"aligned-{number}.parquet"))
         texts = [to_json(row) if row else None for row in rows]
         uids = [f"{number}{i}" for i in range(len(rows))]
-        pq.write_table(pa.table({UID: uids, JSON: pa.array(texts, pa.string())}), uris[-1])
-    found = write_metadata(uris, Folder(str(tmp_path)))
+        pq.write_table(
+            pa.table({UID: uids, STATUS: ["ok"] * len(uids), JSON: pa.array(texts, pa.string())}), uris[-1]
+        )
+    found = write_metadata([(uri, uri) for uri in uris], Folder(str(tmp_path)))
     assert found["fields"]["nsfw"] == {"type": "double", "misfits": 1}
     first, second = (pq.read_table(tmp_path / f"metadata/{i:05d}.parquet") for i in range(2))
     assert first.schema == second.schema

@@ -64,5 +64,11 @@ def test_what_is_no_path_is_let_be(tmp_path, monkeypatch):
     (tmp_path / "cpi").touch()
     paths = {option.path for option in list_options(CurateConfig, "path")}
     curated = {"input", "scorer.model", "scorer.weights", "parser.name", "select.rule", "scorers"}
-    assert paths == curated | {"columns.root", "filter.join", "filter.exclude", "decontaminate.index"}
+    assert paths == curated | {
+        "columns.root",
+        "removed",
+        "filter.join",
+        "filter.exclude",
+        "decontaminate.index",
+    }
     assert with_absolute_paths(by_cpi()) == by_cpi()
