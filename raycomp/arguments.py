@@ -89,6 +89,24 @@ _ARGUMENTS: dict[str, dict[str, Any]] = {
         "action": "store_true",
         "help": "compare the SHA-256 of every file of the finished runs that are read, not only their sizes",
     },
+    "--add": {
+        "metavar": "SHARDS",
+        "help": "another input to take up: paths, globs, uris, optionally NAME=",
+    },
+    "--remove": {
+        "metavar": "FILE",
+        "help": "rows and shards that must not be used any more: a uid, SHA-256, url, domain or shard name "
+        "in each line, or a table",
+    },
+    "--changed": {
+        "choices": ("rescore", "refuse"),
+        "help": "shards that hold other samples than before under the same name (default: rescore)",
+    },
+    "--keep": {"type": int, "metavar": "N", "help": "the number of versions that stay, the last ones"},
+    "--removed": {
+        "action": "store_true",
+        "help": "take out of older versions what they hold of removed rows",
+    },
     "--seed": {"type": int, "default": 0, "help": "draws the world and what is learned of it"},
     "--out": {"metavar": "DIR", "help": "the folder of the results, or an s3://, gs:// or az:// uri"},
     "--dry-run": {

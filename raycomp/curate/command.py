@@ -25,7 +25,7 @@ from raycomp.curate.plan import plan
 from raycomp.curate.pool import check_pool
 from raycomp.curate.publish import check_scorer, describe_coverage, draw_report
 from raycomp.curate.removal import fingerprint_removed, list_shards
-from raycomp.curate.reuse import Earlier, Reuse, find_reuse
+from raycomp.curate.reuse import Earlier, Reuse, describe_reuse, find_reuse
 from raycomp.curate.rules import DRAW, find_rule, name_draw
 from raycomp.curate.score import Scoring, check_aligned, score
 from raycomp.curate.scored import ScoresFile
@@ -112,6 +112,7 @@ def curate(
                 "scorer_check": check_scorer(stats["align"]),
                 "scores": run.folder.at("scores"),
                 **facts,
+                **describe_reuse(reuse, earlier),
             }
             tables = extra_tables(scores) if extra_tables else []
             files = pair_marks(scores, config, run.folder)

@@ -24,6 +24,7 @@ from raycomp.data.folder import Folder
 from raycomp.data.parquet import read_columns
 from raycomp.data.paths import ShardPath
 from raycomp.data.reader import extract, read_offsets
+from raycomp.data.written import Written
 from raycomp.words import (
     ALIGNMENT,
     CAPTION,
@@ -123,9 +124,9 @@ def name_output(
 
 
 @lru_cache(maxsize=1)
-def read_keys(uri: str) -> dict[str, dict[str, Any]]:
+def read_keys(file: Written) -> dict[str, dict[str, Any]]:
     """Return the outputs of an earlier run by what they are made of, as ``list_outputs`` gave them."""
-    return Folder(uri).read_json()
+    return Folder(file.uri).read_json()
 
 
 def _read_samples(

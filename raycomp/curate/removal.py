@@ -22,7 +22,7 @@ from raycomp.curate.exclusion import REMOVABLE, find_listed, hash_keys, hash_uri
 from raycomp.data.arrow import add_columns
 from raycomp.data.inputs import expand_input
 from raycomp.data.parquet import read_columns, read_schema, write_table
-from raycomp.data.paths import ShardPath
+from raycomp.data.paths import ShardPath, find_infos
 from raycomp.words import CAPTION, IMAGE, IMAGE_SHA256, JSON, KEY, REMOVED, SHARD, SHARD_STATUSES, STATUS, URL
 
 OPTION = "removed"
@@ -50,12 +50,16 @@ class Removal:
         is_sample_N = ~np.isin(np.array(table[STATUS].to_pylist(), object), SHARD_STATUSES)
         return find_listed(lists, lambda name: table[name]) & is_sample_N
 
+    def find_shards(self, names: Sequence[str]) -> np.ndarray:
+        """Return which shard names are in the list, bool [N]."""
+        if SHARD not in self.lists:
+            return np.zeros(len(names), bool)
+        return find_keys(self.lists[SHARD], hash_keys(SHARD, names)) >= 0
+
     def drop_shards(self, shards: Sequence[ShardPath]) -> list[ShardPath]:
         """Return the shards that are not in the list, numbered anew."""
-        if SHARD not in self.lists:
-            return list(shards)
-        found_N = find_keys(self.lists[SHARD], hash_keys(SHARD, [shard.name for shard in shards]))
-        left = [shard for shard, place in zip(shards, found_N, strict=True) if place < 0]
+        found_N = self.find_shards([shard.name for shard in shards])
+        left = [shard for shard, is_found in zip(shards, found_N, strict=True) if not is_found]
         return [replace(shard, ordinal=ordinal) for ordinal, shard in enumerate(left)]
 
 
@@ -64,11 +68,15 @@ def load_removed(uri: str | None) -> Removal | None:
 
     None without a file. Raises ValueError as ``read_lists``.
     """
-    return None if uri is None else _load(uri)
+    if uri is None:
+        return None
+    info = find_infos([uri])[uri]
+    return _load(uri, info.size, info.mtime_ns)
 
 
 @lru_cache(maxsize=2)
-def _load(uri: str) -> Removal:
+def _load(uri: str, size: int | None, time: int | None) -> Removal:
+    """Read a list again once its file has changed."""
     if posixpath.splitext(uri)[1] == ".parquet" and read_schema(uri).names == _HASHED.names:
         table = read_columns(uri)
         return Removal({kind: _read_keys(table, kind) for kind in pc.unique(table["kind"]).to_pylist()})

@@ -56,7 +56,8 @@ _REUSED = "reused"
 """Folder below ``work``: the facts of the scores files that are taken over whole."""
 _LATER = (DUPLICATE_UID, UID_CONFLICT)
 _ATTRIBUTED = (MEAN_PAS, PHRASES, CONTENT_WORDS)
-_KEPT = (UID, SHARD, POSITION, OFFSET, STATUS)
+KEPT_COLUMNS = (UID, SHARD, POSITION, OFFSET, STATUS)
+"""Columns that a removed row keeps."""
 # Columns by which a shard whose files were touched is recognised.
 COMPARED = (UID, URL, IMAGE_SHA256, CAPTION)
 _BLOCK_ROWS = 256
@@ -72,7 +73,7 @@ class Reuse:
     """Names of shards that hold other samples than when the earlier run scored them."""
     shards: Mapping[str, Written] = field(default_factory=dict)
     """The earlier run's own shards, and their statistics, by name."""
-    outputs: str | None = None
+    outputs: Written | None = None
     """The earlier file of keys of these shards."""
     computed: Mapping[str, Any] = field(default_factory=dict)
     """The device that computed the scores, as in run.json."""
@@ -132,9 +133,16 @@ def find_reuse(earlier_run: Earlier, shards: Sequence[ShardPath]) -> Reuse:
         {ordinal: files[_name(STATE, number)] for ordinal, number in same.items()},
         tuple(sorted(shard.name for shard in others)),
         {posixpath.basename(name): file for name, file in files.items() if name.startswith("shards/")},
-        keys and keys.uri,
+        keys,
         {name: run[name] for name in ("device", "gpu") if name in run},
     )
+
+
+def describe_reuse(reuse: Reuse, earlier: Earlier | None) -> dict[str, Any]:
+    """Return the section of run.json on what was taken over; empty without an earlier run."""
+    if earlier is None:
+        return {}
+    return {"taken_over": {"shards": len(reuse.scores), "changed": list(reuse.changed)}}
 
 
 def _name(output: str, ordinal: int) -> str:
@@ -221,7 +229,7 @@ def restore(table: pa.Table, lost: pa.Table, is_removed_N: np.ndarray) -> pa.Tab
     table = add_columns(table, columns)
     if not is_removed_N.any():
         return table
-    return blank_rows(table, is_removed_N, [name for name in table.column_names if name not in _KEPT])
+    return blank_rows(table, is_removed_N, [name for name in table.column_names if name not in KEPT_COLUMNS])
 
 
 def drop_attribution(table: pa.Table) -> pa.Table:

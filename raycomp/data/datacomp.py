@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
-from pyarrow import fs
 
 from raycomp.data.files import copy_file, new_file
 from raycomp.data.paths import join_uri, resolve
@@ -79,12 +78,12 @@ def write_index(folder: str, sizes: Sequence[int], uids: Iterable[np.ndarray] | 
         file.write(json.dumps({f"{i:08d}.tar": size for i, size in enumerate(sizes)}).encode())
 
 
-def read_sizes(folder: str, count: int) -> list[int]:
-    """Return the samples of each of a run's ``count`` shards. Without ``sizes.json``, as in older runs, all
-    are SAMPLES_PER_SHARD but for the last, which may have fewer."""
-    filesystem, path = resolve(join_uri(folder, SIZES))
-    if filesystem.get_file_info(path).type != fs.FileType.File:
+def read_sizes(uri: str | None, count: int) -> list[int]:
+    """Return the samples of each of a run's ``count`` shards by its ``sizes.json``. Without one, as in older
+    runs, all are SAMPLES_PER_SHARD but for the last, which may have fewer."""
+    if uri is None:
         return [SAMPLES_PER_SHARD] * count
+    filesystem, path = resolve(uri)
     with filesystem.open_input_file(path) as file:
         found = json.loads(file.read())
     return [found.get(f"{i:08d}.tar", 0) for i in range(count)]

@@ -4,7 +4,7 @@ import dataclasses
 import os
 import posixpath
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from fsspec.utils import glob_translate
@@ -19,7 +19,8 @@ FORMATS = {".tar": "tar", ".parquet": "parquet"}
 _LAYOUTS = "; docs/reference/inputs.md has the layouts that can be read"
 CLIP_RETRIEVAL = "clip_retrieval"
 
-_NAMED = re.compile(r"([A-Za-z0-9_-]+)=(.+)", re.DOTALL)
+_NAMED = re.compile(r"([A-Za-z0-9_-]*)=(.+)", re.DOTALL)
+_UNNAMED = "="
 _PATTERN = re.compile(r"[*?\[{]")
 _METADATA = re.compile(r"(.*/)metadata/metadata_([^/]*)\.parquet", re.DOTALL)
 _BRACES = re.compile(r"\{([^{}]*,[^{}]*|-?\d+\.\.-?\d+)\}")
@@ -70,7 +71,9 @@ def expand_input(
     names that end in .tar or .parquet; a .parquet with the stem of a .tar in its folder is that shard's
     metadata (img2dataset's layout) and no shard of its own. A file with several links is one shard, by its
     own name where that is below the root. A relative path with a ``=`` in its first folder is written
-    ``./a=b/c.tar``. A folder or glob without shards is read as single images: by the CSV, TSV, JSON-lines and
+    ``./a=b/c.tar``. Shards of an input ``=PATTERN`` have no prefix, though there are others.
+
+    A folder or glob without shards is read as single images: by the CSV, TSV, JSON-lines and
     captions.json files in it, else by a text of each image's own name. The option ``stored_embeddings`` gives
     the place of each shard's embeddings; their existence is not checked. ``columns``: of tables.
 
@@ -86,7 +89,7 @@ def expand_input(
     shards: list[ShardPath] = []
     columns = columns or ColumnsConfig()
     for (own, pattern), name in zip(parts, names, strict=True):
-        prefix = own if len(parts) == 1 else name
+        prefix = "" if own == _UNNAMED else own if len(parts) == 1 else name
         try:
             files = _find(pattern)
             found += [(prefix + relative, uri) for relative, uri in files]
@@ -109,6 +112,27 @@ def _refuse_twice(found: list[tuple[str, str]]) -> None:
         other = seen.setdefault(uri if "://" in uri else os.path.realpath(uri), name)
         if other != name:
             raise ValueError(f"input: {other} and {name} are the same file, {uri}; name it once")
+
+
+def add_input(spec: str, more: str) -> str:
+    """Return an input spec with another one joined, in which the shards of the first keep their names.
+
+    An unnamed input of several is numbered, so that adding it last changes no other name.
+    """
+    is_one = len(spec.split("::")) == 1
+    return f"{_UNNAMED if is_one and not _part(spec)[0] else ''}{spec}::{more}"
+
+
+def list_written_shards(files: Mapping[str, str]) -> list[ShardPath]:
+    """Return the shards among the files of a run, as ``expand_input`` gives those of its folder ``shards``.
+
+    ``files``: uris by name in the run's folder.
+    """
+    names = sorted(name for name in files if name.startswith("shards/") and _is_shard(name))
+    return [
+        ShardPath(i, str(files[name]), name.removeprefix("shards/"), FORMATS[posixpath.splitext(name)[1]])
+        for i, name in enumerate(names)
+    ]
 
 
 def check_output(spec: str, out: str, option: str = "input") -> None:

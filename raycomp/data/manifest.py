@@ -7,6 +7,7 @@ file is opened, a sample where it is read. ``verify_whole`` makes the check read
 
 import hashlib
 import json
+import posixpath
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -17,10 +18,12 @@ from typing import Any
 
 from raycomp.data.files import list_below
 from raycomp.data.folder import Folder
-from raycomp.data.paths import RUN, find_infos, resolve_file
+from raycomp.data.paths import RUN, find_infos, join_uri, resolve_file
 from raycomp.data.written import ResultFile, Written, hash_file, make_result
 
 MANIFEST = "manifest.json"
+OBJECTS = "objects"
+"""In the run.json of a version: the folder of its files, relative to its own; see versions.py."""
 FORMAT = 1
 """The value of ``format`` in run.json. Runs of earlier versions have no manifest."""
 SALTED = ("state", "leaves")
@@ -73,14 +76,19 @@ def write_manifest(folder: Folder, outputs: Sequence[str], written: Mapping[str,
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         names = [name for name in sizes if name not in known]
         known |= dict(zip(names, pool.map(lambda name: _hash(folder.at(name)), names), strict=True))
-    data = _to_bytes(known)
+    data, facts = describe_manifest(known)
     folder.write_bytes(data, MANIFEST)
-    total = sum(file.size for file in known.values())
-    results = _to_bytes({name: file for name, file in known.items() if _output_of(name) not in SALTED})
-    return {
+    return facts
+
+
+def describe_manifest(files: Mapping[str, Written]) -> tuple[bytes, dict[str, Any]]:
+    """Return the manifest of files by name, and its entries for run.json."""
+    data = _to_bytes(files)
+    results = _to_bytes({name: file for name, file in files.items() if _output_of(name) not in SALTED})
+    return data, {
         "sha256": hashlib.sha256(data).hexdigest(),
-        "files": len(known),
-        "bytes": total,
+        "files": len(files),
+        "bytes": sum(file.size for file in files.values()),
         "results": hashlib.sha256(results).hexdigest(),
     }
 
@@ -105,7 +113,7 @@ def check_results(
         name: file for name, file in _read(folder, run).items() if not outputs or _output_of(name) in outputs
     }
     there = sorted({_output_of(name) for name in known})
-    found = dict(_list_outputs(folder, there))
+    found = _size_objects(known) if OBJECTS in run else dict(_list_outputs(folder, there))
     for name, file in known.items():
         if name not in found:
             raise ValueError(f"{file.uri}: is missing; the run wrote it with {file.size:,} bytes")
@@ -131,6 +139,17 @@ def read_manifest(folder: Folder) -> dict[str, Written]:
     if "manifest" not in run:
         raise ValueError(f"{folder.at(MANIFEST)}: is missing; the run was made by an earlier version")
     return _read(folder, run)
+
+
+def name_object(file: Written) -> str:
+    """Return the name of a file among the objects of versions."""
+    return f"{file.sha256}/{posixpath.basename(file.uri)}"
+
+
+def _size_objects(files: Mapping[str, Written]) -> dict[str, int]:
+    """Return the size of each file that is among the objects of its version."""
+    found = find_infos(file.uri for file in files.values())
+    return {name: found[file.uri].size for name, file in files.items() if found[file.uri].is_file}
 
 
 def _output_of(name: str) -> str:
@@ -182,7 +201,12 @@ def _compare(files: Iterable[Written]) -> None:
 def _read(folder: Folder, run: Mapping[str, Any]) -> dict[str, Written]:
     """Return the files of a manifest by name. Raises ValueError where it is not the run's own."""
     try:
-        return _load(folder.uri, run["manifest"]["sha256"])
+        files = _load(folder.uri, run["manifest"]["sha256"])
+        if OBJECTS not in run:
+            return files
+        objects = posixpath.normpath(folder.uri) if folder.is_local else folder.uri
+        objects = join_uri(posixpath.dirname(objects), posixpath.basename(run[OBJECTS]))
+        return {name: file._replace(uri=join_uri(objects, name_object(file))) for name, file in files.items()}
     except FileNotFoundError:
         raise ValueError(f"{folder.at(MANIFEST)}: is missing; the run wrote it") from None
 

@@ -16,7 +16,7 @@ from raycomp.curate.materialize import changed_error
 from raycomp.curate.outputs import Output, OutputFolder, commit_output, split_rows
 from raycomp.curate.rewrite import hash_image, read_caption
 from raycomp.data.arrow import from_rows, to_matrix
-from raycomp.data.datacomp import enrich, read_sizes
+from raycomp.data.datacomp import SIZES, enrich, read_sizes
 from raycomp.data.files import new_file
 from raycomp.data.folder import Folder
 from raycomp.data.parquet import read_columns, read_rows, read_schema, write_table
@@ -64,7 +64,8 @@ def write_shards(
 
 def find_sizes(folder: str, num_shards: int, num_samples: int) -> list[int]:
     """Return the samples of each of a curation's shards, of ``num_samples`` in all."""
-    sizes = read_sizes(folder, num_shards)
+    there = Folder(folder).exists(SIZES)
+    sizes = read_sizes(join_uri(folder, SIZES) if there else None, num_shards)
     before = accumulate([0, *sizes])
     return [max(0, min(size, num_samples - start)) for size, start in zip(sizes, before, strict=False)]
 

@@ -21,10 +21,10 @@ from raycomp.core.uids import count_keys, to_keys
 from raycomp.curate.config import read_config
 from raycomp.curate.removal import list_shards
 from raycomp.data.arrow import hash_images
-from raycomp.data.datacomp import read_sizes
+from raycomp.data.datacomp import SIZES, read_sizes
 from raycomp.data.folder import Folder
 from raycomp.data.image_inputs import LIST, check_tables
-from raycomp.data.inputs import expand_input
+from raycomp.data.inputs import expand_input, list_written_shards
 from raycomp.data.listed import CAPTION_COLUMNS, find_column
 from raycomp.data.manifest import check_results
 from raycomp.data.parquet import count_rows, read_columns, read_matching, read_rows, read_schema
@@ -170,8 +170,8 @@ def _find_curated(source: str, folder: Folder, run: dict[str, Any]) -> Pairs:
     if pairs.num_kept != run["funnel"]["kept"]:
         raise ValueError(f"{kept}: names {pairs.num_kept:,} pairs, the run kept {run['funnel']['kept']:,}")
     if any(name.startswith("shards/") for name in files):
-        shards = expand_input(folder.at("shards"))
-        sizes = read_sizes(folder.at("shards"), len(shards))
+        shards = list_written_shards(files)
+        sizes = read_sizes(files.get(f"shards/{SIZES}"), len(shards))
         return replace(pairs, shards=tuple(shards), sizes=tuple(sizes))
     scores = list_scores(run, folder.uri)
     shards = list_shards(config)

@@ -1,0 +1,272 @@
+"""Removal overrides history: what older versions hold of removed rows is taken out of them.
+
+A removed row of a version keeps its uid, shard and position, with the status ``removed``, and the commitment
+that the version's root is made of. Its caption, scores, salt and image are gone: from scores, state,
+metadata, the subset and the written shards.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from raycomp.core.selection import parse_uids
+from raycomp.core.uids import find_keys, to_keys
+from raycomp.curate.config import find_selection, read_config
+from raycomp.curate.removal import Removal, blank_column, blank_rows
+from raycomp.curate.reuse import KEPT_COLUMNS
+from raycomp.curate.scored import ScoresFile
+from raycomp.curate.select import Gates, judge_file
+from raycomp.curate.state import COMMITMENT, OUTPUTS, STATE
+from raycomp.data.arrow import add_columns
+from raycomp.data.datacomp import SIZES, write_index, write_shard, write_subset
+from raycomp.data.files import link_file
+from raycomp.data.folder import Folder
+from raycomp.data.manifest import MANIFEST, OBJECTS, describe_manifest, name_object
+from raycomp.data.parquet import read_columns, read_schema, write_table
+from raycomp.data.paths import KEPT_FILE, RUN, VERSIONS, ShardPath
+from raycomp.data.reader import extract
+from raycomp.data.versions import NUMBER, drop_objects, find_place, list_versions
+from raycomp.data.written import Written, call_watched
+from raycomp.words import KEPT, POSITION, REMOVED, SHARD, STATUS, UID
+
+REMOVED_SINCE = "removed_since"
+"""In the run.json of a version: rows that it has lost to later removals."""
+_PENDING = "purged.json"
+_NEW = "new"
+
+
+@dataclass
+class Version:
+    """A version that is being purged: its files by name as they will be."""
+
+    folder: Folder
+    number: int
+    run: dict[str, Any]
+    files: dict[str, Written]
+    reasons: Counter = field(default_factory=Counter)
+    """Removed rows by the reason that they had."""
+    uids: list[str] = field(default_factory=list)
+    """Those of removed rows."""
+
+    def put(self, name: str, write: Callable[..., Any], *args: Any) -> None:
+        """Replace a file by what ``write(*args)`` writes at the uri that is put after the arguments."""
+        new = Folder(self.folder.at(VERSIONS, OBJECTS, _NEW))
+        uri = new.at(name.rpartition("/")[2])
+        _, written = call_watched(write, [uri], *args, uri)
+        (file,) = written
+        place = self.folder.at(VERSIONS, OBJECTS, name_object(file))
+        link_file(file, place)
+        new.remove(name.rpartition("/")[2])
+        self.files[name] = file._replace(uri=place)
+
+    def save(self) -> None:
+        """Write manifest and record; one file first, so that a kill leaves no half of them."""
+        data, facts = describe_manifest(self.files)
+        self.run["manifest"] = facts
+        place = find_place(self.folder, self.number)
+        place.write_json({MANIFEST: data.decode(), RUN: self.run}, _PENDING)
+        _apply_pending(place)
+
+
+def _apply_pending(place: Folder) -> None:
+    if place.exists(_PENDING):
+        pending = place.read_json(_PENDING)
+        place.write_bytes(pending[MANIFEST].encode(), MANIFEST)
+        place.write_json(pending[RUN], RUN)
+        place.remove(_PENDING)
+
+
+def purge(folder: Folder, removal: Removal | None, check: Callable[[], None]) -> int:
+    """Take the rows of a list out of the versions of a curation but the present one; return their number.
+
+    ``check`` raises where another process took the folder over. Safe to repeat after a kill.
+    """
+    return _purge_all(folder, check, lambda version: _purge_curation(version, removal)) if removal else 0
+
+
+def purge_negatives(folder: Folder, uids: Collection[str], check: Callable[[], None]) -> int:
+    """Take captions out of the versions of a run of negatives but the present one; return their number.
+
+    Exports of a version that loses a caption are removed from it.
+    """
+    return _purge_all(folder, check, lambda version: _purge_captions(version, uids)) if uids else 0
+
+
+def _purge_all(folder: Folder, check: Callable[[], None], purge_version: Callable[["Version"], None]) -> int:
+    present, num_rows = folder.read_json(RUN).get(NUMBER, 1), 0
+    for number in list_versions(folder):
+        place = find_place(folder, number)
+        _apply_pending(place)
+        if number == present:
+            continue
+        version = Version(folder, number, place.read_json(RUN), _read_files(folder, place))
+        purge_version(version)
+        if version.reasons:
+            check()
+            count = version.reasons.total()
+            version.run[REMOVED_SINCE] = version.run.get(REMOVED_SINCE, 0) + count
+            version.save()
+            num_rows += count
+    if num_rows:
+        drop_objects(folder)
+    return num_rows
+
+
+def _read_files(folder: Folder, place: Folder) -> dict[str, Written]:
+    files = {name: Written(name, *facts) for name, facts in place.read_json(MANIFEST).items()}
+    return {
+        name: file._replace(uri=folder.at(VERSIONS, OBJECTS, name_object(file)))
+        for name, file in files.items()
+    }
+
+
+def _purge_curation(version: Version, removal: Removal) -> None:
+    lost: dict[int, np.ndarray] = {}
+    for name in sorted(name for name in version.files if name.startswith("scores/")):
+        ordinal = int(name.removeprefix("scores/").removesuffix(".parquet"))
+        is_removed_N = _purge_scores(version, name, removal)
+        if is_removed_N.any():
+            lost[ordinal] = np.flatnonzero(is_removed_N)
+    if not lost:
+        return
+    commitments = _read_commitments(version, lost)
+    for ordinal, position_M in lost.items():
+        _purge_state(version, f"{ordinal:05d}.parquet", position_M, commitments.get(ordinal, {}))
+    if version.reasons[KEPT]:
+        _purge_subset(version, np.sort(to_keys(parse_uids(version.uids))))
+    _count_removed(version)
+
+
+def _purge_scores(version: Version, name: str, removal: Removal) -> np.ndarray:
+    """Blank the removed rows of a scores file; return which they are, bool [N]."""
+    uri, marks = version.files[name].uri, version.files.get(name.replace("scores/", "marks/"))
+    table = read_columns(uri)
+    is_removed_N = removal.find_rows(table) | removal.find_shards(table[SHARD].to_pylist())
+    is_removed_N &= np.array(table[STATUS].to_pylist(), object) != REMOVED
+    if is_removed_N.any():
+        selection = find_selection(read_config(version.run["config"]))
+        gates = Gates.from_dict(version.run["gates"])
+        _, reason_N, _ = judge_file(ScoresFile(uri, marks and marks.uri), selection, gates)
+        version.reasons.update(reason_N[is_removed_N].tolist())
+        kept_N = is_removed_N & (reason_N == KEPT)
+        version.uids += table[UID].filter(pa.array(kept_N.astype(bool))).to_pylist()
+        columns = [column for column in table.column_names if column not in KEPT_COLUMNS]
+        table = blank_rows(table, is_removed_N, columns)
+        version.put(name, _write, table)
+    return is_removed_N
+
+
+def _write(table: pa.Table, uri: str) -> None:
+    write_table(table, uri, table.schema.remove_metadata())
+
+
+def _read_commitments(version: Version, lost: dict[int, np.ndarray]) -> dict[int, dict[int, bytes]]:
+    """Return the commitments of rows by the number of their file and by position."""
+    found: dict[int, dict[int, bytes]] = {ordinal: {} for ordinal in lost}
+    for name, file in version.files.items():
+        if name.startswith("leaves/"):
+            table = read_columns(file.uri, ["ordinal", POSITION, COMMITMENT])
+            is_wanted = pa.array(np.isin(table["ordinal"].to_numpy(), list(lost)))
+            for row in table.filter(is_wanted).to_pylist():
+                found[row["ordinal"]][row[POSITION]] = row[COMMITMENT]
+    return found
+
+
+def _purge_state(version: Version, name: str, position_M: np.ndarray, commitments: dict[int, bytes]) -> None:
+    """Blank the removed rows of a state file and of one of metadata; their commitments stay."""
+    state = read_columns(version.files[f"{STATE}/{name}"].uri)
+    is_removed_N = np.zeros(len(state), bool)
+    is_removed_N[position_M] = True
+    others = [column for column in state.column_names if column != COMMITMENT]
+    columns: dict[str, Any] = {column: blank_column(state[column], is_removed_N) for column in others}
+    known = state[COMMITMENT].to_pylist()
+    for position in position_M.tolist():
+        known[position] = commitments.get(position)
+    columns[COMMITMENT] = pa.array(known, state.schema.field(COMMITMENT).type)
+    version.put(f"{STATE}/{name}", _write, add_columns(state, columns))
+    if f"metadata/{name}" in version.files:
+        table = read_columns(version.files[f"metadata/{name}"].uri)
+        blank = {one: blank_column(table[one], is_removed_N) for one in table.column_names if one != UID}
+        version.put(f"metadata/{name}", _write, add_columns(table, blank))
+
+
+def _purge_subset(version: Version, key_M: np.ndarray) -> None:
+    """Take kept rows out of the subset and the written shards."""
+    kept = read_columns(version.files[KEPT_FILE].uri)
+    uid_N2 = parse_uids(kept[UID])
+    is_lost_N = find_keys(key_M, to_keys(uid_N2)) >= 0
+    version.put(KEPT_FILE, _write, kept.filter(pa.array(~is_lost_N)))
+    version.put("subset/subset.npy", lambda uri: write_subset([uid_N2[~is_lost_N]], uri))
+    if f"shards/{SIZES}" in version.files:
+        _purge_shards(version, is_lost_N, uid_N2[~is_lost_N])
+
+
+def _purge_shards(version: Version, is_lost_N: np.ndarray, left_M2: np.ndarray) -> None:
+    """Take samples out of the written shards, which have the order of the subset."""
+    sizes: dict[str, int] = Folder(version.files[f"shards/{SIZES}"].uri).read_json()
+    start = 0
+    for name, size in sizes.items():
+        lost = set(np.flatnonzero(is_lost_N[start : start + size]).tolist())
+        start += size
+        if not lost:
+            continue
+        sizes[name] = size - len(lost)
+        samples = _read_samples(version.files[f"shards/{name}"].uri, set(range(size)) - lost)
+        for part, write in _write_apart(version, int(name.removesuffix(".tar")), samples).items():
+            version.put(f"shards/{part}", write)
+    new = Folder(version.folder.at(VERSIONS, OBJECTS, _NEW))
+    write_index(new.uri, list(sizes.values()), [left_M2])
+    for part in ("__len__", SIZES, "sample_ids.npy"):
+        data = new.read_bytes(part)
+        version.put(f"shards/{part}", lambda uri, data=data: Folder(uri).write_bytes(data))
+    keys = f"{STATE}/{OUTPUTS}"
+    if keys in version.files:  # a sample of another format has its own hash there
+        version.put(keys, lambda uri: Folder(uri).write_json({}))
+
+
+def _read_samples(uri: str, positions: Collection[int]) -> Iterator[tuple[str, dict[str, bytes]]]:
+    for _, members in extract(ShardPath(0, uri, "shard", "tar"), positions):
+        yield json.loads(members["json"])[UID], members
+
+
+def _write_apart(
+    version: Version, number: int, samples: Iterator[tuple[str, dict[str, bytes]]]
+) -> dict[str, Callable[[str], None]]:
+    """Write a shard and its statistics; return for each of the two a function that links it to a uri."""
+    new = version.folder.at(VERSIONS, OBJECTS, "written")
+    names = [f"{number:08d}.tar", f"{number:08d}_stats.json"]
+    _, written = call_watched(write_shard, [new], new, number, samples)
+    files = {file.uri.rpartition("/")[2]: file for file in written}
+    return {name: partial(link_file, files[name]) for name in names}
+
+
+def _count_removed(version: Version) -> None:
+    """Move the removed rows to their own reason in the counts of a version."""
+    counts = version.run["funnel"]
+    counts["kept"] -= version.reasons[KEPT]
+    dropped = Counter(counts["dropped"])
+    dropped.subtract({reason: n for reason, n in version.reasons.items() if reason != KEPT})
+    dropped[REMOVED] += version.reasons.total()
+    counts["dropped"] = {reason: count for reason, count in sorted(dropped.items()) if count}
+
+
+def _purge_captions(version: Version, uids: Collection[str]) -> None:
+    is_there = pa.array(sorted(uids))
+    for name, file in list(version.files.items()):
+        if not name.endswith(".parquet") or UID not in read_schema(file.uri).names:
+            continue
+        table = read_columns(file.uri)
+        is_lost = pc.is_in(table[UID], is_there)
+        if pc.any(is_lost).as_py():
+            version.reasons[name] += pc.sum(is_lost).as_py()
+            version.put(name, _write, table.filter(pc.invert(is_lost)))
+    if version.reasons:
+        for name in [name for name in version.files if name.partition("/")[0] in ("exports", "shards")]:
+            del version.files[name]

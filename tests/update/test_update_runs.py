@@ -1,0 +1,181 @@
+"""``raycomp update``, ``checkout`` and ``prune``: what they score, what they keep, what they refuse."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+import raycomp
+from raycomp.cli import main
+from raycomp.config import ClusterConfig
+from raycomp.curate import score as scoring
+from raycomp.data.folder import Folder
+from raycomp.data.tar import write_tar
+from raycomp.run.lease import hold_lease
+from raycomp.train.config import TrainConfig
+from raycomp.train.pairs import find_pairs
+from raycomp.words import CAPTION, REMOVED, STATUS, UID
+from tests.corpus import by_cpi, scenes
+
+NAMES = ("scores", "subset", "shards", "metadata")
+
+
+def write_shard(folder: Path, name: str, samples: list[dict[str, bytes]], first: int) -> None:
+    rows = []
+    for i, members in enumerate(samples, first):
+        fields = {"uid": f"{i:032x}", "url": f"https://img{i}.example.org/secret-{i}.jpg"}
+        rows.append((f"{i:03d}", {**members, "json": json.dumps(fields).encode()}))
+    write_tar(str(folder / name), rows)
+
+
+def read(folder: Path) -> dict[str, bytes]:
+    paths = [path for name in NAMES for path in (folder / name).rglob("*") if path.is_file()]
+    return {str(path.relative_to(folder)): path.read_bytes() for path in paths}
+
+
+def read_rows(folder: Path) -> list[dict[str, Any]]:
+    return [row for path in (folder / "scores").glob("*") for row in pq.read_table(path).to_pylist()]
+
+
+def read_record(folder: Path) -> dict[str, Any]:
+    return json.loads((folder / "run.json").read_text())
+
+
+@pytest.fixture
+def corpus(tmp_path, tiny_scorer) -> Path:
+    """A folder with two shards in ``in``, curated into ``run``."""
+    samples = scenes(24, seed=5)
+    write_shard(tmp_path / "in", "a.tar", samples[:12], 0)
+    write_shard(tmp_path / "in", "b.tar", samples[12:], 12)
+    cluster = ClusterConfig(executor="local", num_cpus=2)
+    config = by_cpi(input=str(tmp_path / "in"), scorer=tiny_scorer, cluster=cluster, materialize=True)
+    raycomp.curate(config, str(tmp_path / "run"))
+    return tmp_path
+
+
+def update(folder: Path, *arguments: str) -> int:
+    return main(["update", str(folder / "run"), *arguments])
+
+
+def test_only_new_rows_are_scored(corpus, monkeypatch, capsys):
+    seen: dict[str, int] = {}
+    run = scoring.Pass.run
+
+    def count(steps, ordinals, parts_uri):
+        for parts in run(steps, ordinals, parts_uri):
+            name = steps.stages[0].name
+            seen[name] = seen.get(name, 0) + sum(part["rows"] for part in parts)
+            yield parts
+
+    monkeypatch.setattr(scoring.Pass, "run", count)
+    write_shard(corpus / "in", "c.tar", scenes(3, seed=6), 24)
+    assert update(corpus) == 0
+    assert "run@2: kept" in capsys.readouterr().out
+    assert seen["decode"] == 3 and seen["parse"] <= 5
+    assert update(corpus) == 0 and "nothing has changed" in capsys.readouterr().out
+    assert seen["decode"] == 3 and read_record(corpus / "run")["version"] == 2
+
+
+def test_versions_can_be_read_compared_checked_out_and_removed(corpus, capsys):
+    before, record = read(corpus / "run"), read_record(corpus / "run")
+    write_shard(corpus / "in", "0.tar", scenes(5, seed=6), 24)
+    assert update(corpus, "--set", "attribute.keep=0.4") == 0
+    run = str(corpus / "run")
+    assert main(["show", f"{run}@1"]) == 0
+    assert f"{record['funnel']['read']}" in capsys.readouterr().out
+    assert main(["diff", f"{run}@1", f"{run}@2", "--out", str(corpus / "diff")]) == 0
+    assert main(["checkout", f"{run}@1", "--out", str(corpus / "first")]) == 0
+    assert read(corpus / "first") == before
+    assert (
+        main(
+            [
+                "show",
+                str(corpus / "first"),
+            ]
+        )
+        == 0
+    )
+    assert main(["checkout", f"{run}@1", "--out", str(corpus / "first")]) == 2
+    assert main(["show", f"{run}@7"]) == 2
+    assert "no such version" in capsys.readouterr().err
+    pairs = find_pairs(TrainConfig(input=str(Path(run, "versions/1"))))
+    assert pairs.num_kept == record["funnel"]["kept"] and len(pairs.shards) == 1
+    assert main(["prune", run, "--keep", "1"]) == 0
+    assert main(["show", f"{run}@1"]) == 2 and main(["show", f"{run}@2"]) == 0
+    assert main(["prune", run]) == 2
+
+
+def test_a_removed_row_leaves_nothing_behind(corpus, capsys):
+    """All files below the run are searched for the bytes, versions too."""
+    kept = pq.read_table(corpus / "run/subset/kept.parquet")
+    uid, caption = kept[UID][0].as_py(), kept[CAPTION][0].as_py()
+    (same,) = [row for row in read_rows(corpus / "run") if row[CAPTION] == caption]
+    (corpus / "opt-out.txt").write_text(same["url"])
+    assert update(corpus, "--remove", str(corpus / "opt-out.txt")) == 0
+    secrets = [same["url"], same["image_sha256"], caption, caption.split(" ", 1)[1]]
+    found = find_bytes(corpus / "run", [text.encode() for text in secrets])
+    assert not found, found
+    for version in ("versions/1", ""):
+        record = read_record(corpus / "run" / version)
+        assert record["funnel"]["dropped"][REMOVED] == 1
+        assert sum(record["funnel"]["dropped"].values()) + record["funnel"]["kept"] == 24
+    assert main(["show", f"{corpus}/run@1", "--verify"]) == 0
+    assert main(["checkout", f"{corpus}/run@1", "--out", str(corpus / "first")]) == 0
+    (row,) = [one for one in read_rows(corpus / "first") if one[UID] == uid]
+    assert row[STATUS] == REMOVED and row[CAPTION] is None and row["image_embedding"] is None
+    assert find_pairs(TrainConfig(input=f"{corpus}/run/versions/1")).num_kept == len(kept) - 1
+    assert find_pairs(TrainConfig(input=str(corpus / "first"))).num_kept == len(kept) - 1
+
+
+def find_bytes(folder: Path, wanted: list[bytes]) -> list[tuple[str, bytes]]:
+    """Return the files that hold one of the texts, as they are or in a column of Parquet."""
+    found = []
+    for path in sorted(one for one in folder.rglob("*") if one.is_file()):
+        data = path.read_bytes()
+        if path.suffix == ".parquet":
+            data += repr(pq.read_table(path).to_pydict()).encode()
+        found += [(str(path.relative_to(folder)), text) for text in wanted if text in data]
+    return found
+
+
+def test_a_replaced_shard_is_rescored_or_refused(corpus, capsys):
+    write_shard(corpus / "in", "b.tar", scenes(4, seed=9), 12)
+    assert update(corpus, "--changed", "refuse") == 2
+    assert "b.tar" in capsys.readouterr().err
+    assert update(corpus) == 0
+    assert read_record(corpus / "run")["funnel"]["read"] == 16
+    assert read_record(corpus / "run")["taken_over"] == {"shards": 1, "changed": ["b.tar"]}
+
+
+def test_one_update_at_a_time(corpus, capsys):
+    with hold_lease(Folder(str(corpus / "run"))):
+        assert update(corpus) == 2
+    assert "has been writing it since" in capsys.readouterr().err
+
+
+MISTAKES = {
+    "scorer": (["--set", "scorer.batch_size=8"], "would change scores"),
+    "option": (["--set", "attribute.kepe=8"], "attribute.keep"),
+    "list": (["--remove", "{}/none.txt"], "no such file"),
+    "twice": (["--add", "{}/in"], "same file"),
+    "all": (["--remove", "{}/all.txt"], "every shard"),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_mistakes_are_one_line_and_change_nothing(corpus, capsys, mistake):
+    arguments, said = MISTAKES[mistake]
+    (corpus / "all.txt").write_text("a.tar\nb.tar")
+    before = read(corpus / "run"), read_record(corpus / "run")
+    assert update(corpus, *[one.format(corpus) for one in arguments]) == 2
+    assert said in capsys.readouterr().err.splitlines()[-1]
+    assert (read(corpus / "run"), read_record(corpus / "run")) == before
+
+
+def test_a_selection_cannot_be_updated(corpus, capsys):
+    assert main(["select", f"{corpus}/run", "--set", "materialize=false", "--out", f"{corpus}/other"]) == 0
+    assert main(["update", f"{corpus}/other"]) == 2
+    assert "a curation or negatives" in capsys.readouterr().err
+    assert main(["update", f"{corpus}/none"]) == 2
