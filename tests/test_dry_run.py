@@ -50,6 +50,7 @@ def test_every_command_is_checked_and_writes_nothing(inputs, tmp_path, curated, 
     assert {name for name, one in cli.COMMANDS.items() if "--out" in one.arguments} == {
         *inputs,
         "card",
+        "checkout",
         "compare",
         "diff",
         "publish",

@@ -115,6 +115,9 @@ def refused_anywhere(folder: Path) -> list[list[str]]:
         "list": [["nowhere"], ["empty"]],
         "explain": [["nowhere", "0" * 32], ["empty", "0" * 32]],
         "diff": [["nowhere", "empty", "--out", "out"]],
+        "update": [["nowhere"], ["empty", "--add", "nowhere"], ["empty", "--changed", "refuse"]],
+        "checkout": [["nowhere@1", "--out", "out"], ["empty", "--out", "out"]],
+        "prune": [["nowhere", "--removed"], ["empty", "--keep", "1"]],
         "card": [["nowhere", "--out", "out"], ["empty", "--out", "out"]],
         "explore": [["nowhere", "--out", "out"], ["empty", "--atlas", "rows.parquet"], ["empty"]],
         "probe": [

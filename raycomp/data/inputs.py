@@ -117,10 +117,15 @@ def _refuse_twice(found: list[tuple[str, str]]) -> None:
 def add_input(spec: str, more: str) -> str:
     """Return an input spec with another one joined, in which the shards of the first keep their names.
 
-    An unnamed input of several is numbered, so that adding it last changes no other name.
+    An unnamed input of several is numbered, so that adding it last changes no other name. An input that is
+    there already is not joined again.
     """
+    known = {pattern for _, pattern in map(_part, spec.split("::"))}
+    left = [part for part in more.split("::") if _part(part)[1] not in known]
+    if not left:
+        return spec
     is_one = len(spec.split("::")) == 1
-    return f"{_UNNAMED if is_one and not _part(spec)[0] else ''}{spec}::{more}"
+    return f"{_UNNAMED if is_one and not _part(spec)[0] else ''}{spec}::{'::'.join(left)}"
 
 
 def list_written_shards(files: Mapping[str, str]) -> list[ShardPath]:

@@ -11,7 +11,6 @@ from dataclasses import replace
 from typing import Any
 
 from raycomp.config import check_path, is_marked, override_all, to_dict
-from raycomp.config.change import from_dict
 from raycomp.config.check import check_choice
 from raycomp.curate.command import curate
 from raycomp.curate.config import CurateConfig, read_config
@@ -19,12 +18,10 @@ from raycomp.curate.removal import Removal, load_removed, write_removed
 from raycomp.curate.reuse import Earlier
 from raycomp.data.files import check_writable
 from raycomp.data.folder import Folder
-from raycomp.data.inputs import add_input
+from raycomp.data.inputs import absolute_input, add_input
 from raycomp.data.paths import RUN, VERSIONS, absolute_uri
 from raycomp.data.runs import read_finished, read_run
 from raycomp.data.versions import NEXT, NUMBER
-from raycomp.negatives.command import negatives
-from raycomp.negatives.config import NegativesConfig
 from raycomp.run.lease import hold_lease
 from raycomp.update.publish import find_next, finish, publish
 from raycomp.update.purge import purge
@@ -62,15 +59,9 @@ def update(
         say = _quiet(say, find_next(folder).uri)
         if run["kind"] == "curate":
             config = _next_config(folder, run, add, remove, settings or {})
-            _make_room(folder, config)
+            _drop_other(folder, config)
             earlier = Earlier(folder.uri, changed or CHANGED[0])
             curate(config, find_next(folder).uri, say, earlier=earlier)
-        elif run["kind"] == "negatives":
-            if add or remove or changed or settings:
-                raise ValueError(f"{source}: holds negatives, which follow their input; update that first")
-            config = from_dict(NegativesConfig(), run["config"])
-            _make_room(folder, config)
-            negatives(config, find_next(folder).uri, say, previous=folder.uri)
         else:
             raise ValueError(f"{source}: holds {run['kind']}; a curation or negatives can be updated")
         record = read_finished(find_next(folder).uri)
@@ -98,7 +89,7 @@ def _next_config(
             raise ValueError(f"{path}: would change scores, which an update keeps; curate into a new folder")
     config = override_all(read_config(run["config"]), settings)
     if add is not None:
-        config = replace(config, input=add_input(config.input, add))
+        config = replace(config, input=add_input(config.input, absolute_input(add)))
     if remove is not None:
         removal = load_removed(absolute_uri(remove))
         assert removal is not None
@@ -108,7 +99,7 @@ def _next_config(
     return config
 
 
-def _make_room(folder: Folder, config: Any) -> None:
+def _drop_other(folder: Folder, config: Any) -> None:
     """Remove what an unfinished update with other options left."""
     staged = find_next(folder)
     run = read_run(staged) if staged.exists(RUN) else None

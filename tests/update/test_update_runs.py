@@ -140,6 +140,18 @@ def find_bytes(folder: Path, wanted: list[bytes]) -> list[tuple[str, bytes]]:
     return found
 
 
+def test_another_input_leaves_the_names_of_the_first(corpus, capsys):
+    write_shard(corpus / "more", "a.tar", scenes(3, seed=8), 24)
+    for _ in range(2):  # the second time it is there already
+        assert update(corpus, "--add", f"new={corpus}/more") == 0
+    assert "nothing has changed" in capsys.readouterr().out
+    config = read_record(corpus / "run")["config"]
+    assert config["input"] == f"={corpus}/in::new={corpus}/more"
+    shards = {row["shard"] for row in read_rows(corpus / "run")}
+    assert shards == {"a.tar", "b.tar", "new=a.tar"}
+    assert read_record(corpus / "run")["taken_over"]["shards"] == 2
+
+
 def test_a_replaced_shard_is_rescored_or_refused(corpus, capsys):
     write_shard(corpus / "in", "b.tar", scenes(4, seed=9), 12)
     assert update(corpus, "--changed", "refuse") == 2
@@ -159,7 +171,7 @@ MISTAKES = {
     "scorer": (["--set", "scorer.batch_size=8"], "would change scores"),
     "option": (["--set", "attribute.kepe=8"], "attribute.keep"),
     "list": (["--remove", "{}/none.txt"], "no such file"),
-    "twice": (["--add", "{}/in"], "same file"),
+    "twice": (["--add", "{}/in/*.tar"], "same file"),
     "all": (["--remove", "{}/all.txt"], "every shard"),
 }
 
