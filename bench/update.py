@@ -32,8 +32,9 @@ from raycomp.config import ClusterConfig, override_all
 from raycomp.core.selection import format_uids
 from raycomp.curate import command
 from raycomp.curate.command import curate
-from raycomp.curate.config import CurateConfig
+from raycomp.curate.config import CurateConfig, find_selection
 from raycomp.curate.removal import list_shards
+from raycomp.curate.reuse import Reuse
 from raycomp.curate.scored import ScoresFile
 from raycomp.curate.state import SALT_BYTES, SHARDS, STATE, state_schema
 from raycomp.data.folder import Folder
@@ -161,7 +162,9 @@ def make_run(config: CurateConfig, out: str, rows: int) -> None:
         scores = [run.folder.at("scores", f"{shard.ordinal:05d}.parquet") for shard in shards]
         files = [ScoresFile(uri) for uri in scores]
         sections = {"scores": run.folder.at("scores")}
-        command._choose(run, config, shards, files, {"ok": rows}, sections, [], print)
+        states = [run.folder.at(STATE, f"{shard.ordinal:05d}.parquet") for shard in shards]
+        commit = partial(command._commit, run, Reuse(), files, states, find_selection(config))
+        command._choose(run, config, shards, files, {"ok": rows}, sections, [], print, None, commit)
 
 
 def measure_removed(place: Path, config: CurateConfig, rows: int) -> dict[str, Any]:

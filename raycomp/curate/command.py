@@ -1,5 +1,6 @@
 """The two commands that write a subset: ``curate`` from shards, ``select`` from the scores of a curation."""
 
+import posixpath
 import shlex
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -11,12 +12,14 @@ from raycomp.core.attribution import Moments
 from raycomp.curate.choose import choose, write_kept
 from raycomp.curate.config import (
     CurateConfig,
+    SelectionRule,
     choose_config,
     find_selection,
     read_config,
 )
 from raycomp.curate.contamination import fingerprint_index
 from raycomp.curate.exclusion import fingerprint_filter
+from raycomp.curate.leaves import RowsFile, commit_rows
 from raycomp.curate.marks import check_markers, mark_rows, pair_marks
 from raycomp.curate.materialize import materialize
 from raycomp.curate.measures import check_own_columns
@@ -29,7 +32,8 @@ from raycomp.curate.reuse import Earlier, Reuse, describe_reuse, find_reuse
 from raycomp.curate.rules import DRAW, find_rule, name_draw
 from raycomp.curate.score import Scoring, check_aligned, score
 from raycomp.curate.scored import ScoresFile
-from raycomp.curate.select import describe_duplicates, describe_shortage
+from raycomp.curate.select import Gates, describe_duplicates, describe_shortage
+from raycomp.curate.state import STATE
 from raycomp.data.arrow import check_extra_columns
 from raycomp.data.embeddings import check_embeddings
 from raycomp.data.files import check_writable
@@ -116,8 +120,27 @@ def curate(
             }
             tables = extra_tables(scores) if extra_tables else []
             files = pair_marks(scores, config, run.folder)
-            _choose(run, config, shards, files, stats["align"].statuses, sections, tables, say, reuse)
+            states = [run.folder.at(STATE, posixpath.basename(file.uri)) for file in files]
+            commit = partial(_commit, run, reuse, files, states, find_selection(config))
+            _choose(run, config, shards, files, stats["align"].statuses, sections, tables, say, reuse, commit)
     return run.record
+
+
+def _commit(
+    run: Run,
+    reuse: Reuse,
+    files: list[ScoresFile],
+    states: list[str],
+    selection: SelectionRule,
+    gates: Gates,
+) -> dict[str, Any]:
+    """Return the section of run.json with the Merkle root over all rows and the decisions on them."""
+    earlier = {ordinal: (reuse.scores[ordinal].uri, leaves.uri) for ordinal, leaves in reuse.leaves.items()}
+    rows = [
+        RowsFile(file, state, earlier.get(ordinal))
+        for ordinal, (file, state) in enumerate(zip(files, states, strict=True))
+    ]
+    return {"rows_root": commit_rows(rows, selection, gates, run.folder, run.work)}
 
 
 def _open_input(config: CurateConfig, out: str) -> tuple[list[ShardPath], ScorerSpec]:
@@ -192,6 +215,7 @@ def _choose(
     tables: list[Table],
     say: Say,
     reuse: Reuse | None = None,
+    commit: Callable[[Gates], dict[str, Any]] = lambda gates: {},
 ) -> None:
     """Do the shared part of curate and select: cut the gates over ``scores``, write the kept rows, report."""
     selection = find_selection(config)
@@ -211,6 +235,7 @@ def _choose(
         gates=choice.gates.to_dict(),
         **describe_moments(choice.moments),
         warnings=warnings,
+        **commit(choice.gates),
         **sections,
     )
     has_images = False

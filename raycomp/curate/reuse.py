@@ -69,6 +69,7 @@ class Reuse:
 
     scores: Mapping[int, Written] = field(default_factory=dict)
     states: Mapping[int, Written] = field(default_factory=dict)
+    leaves: Mapping[int, Written] = field(default_factory=dict)
     changed: tuple[str, ...] = ()
     """Names of shards that hold other samples than when the earlier run scored them."""
     shards: Mapping[str, Written] = field(default_factory=dict)
@@ -131,6 +132,7 @@ def find_reuse(earlier_run: Earlier, shards: Sequence[ShardPath]) -> Reuse:
     return Reuse(
         {ordinal: files[_name("scores", number)] for ordinal, number in same.items()},
         {ordinal: files[_name(STATE, number)] for ordinal, number in same.items()},
+        {ordinal: files[_name("leaves", number)] for ordinal, number in same.items()},
         tuple(sorted(shard.name for shard in others)),
         {posixpath.basename(name): file for name, file in files.items() if name.startswith("shards/")},
         keys,

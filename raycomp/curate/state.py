@@ -2,8 +2,7 @@
 
 ``json`` is the text of the sample's own json. ``alignment`` and ``image_embedding`` are those of rows that
 lost them because an earlier row has their uid. ``salt`` is random; it hides a row's content from holders of
-its commitment. Removed rows have none of these. ``commitment`` is null except on rows that were removed from
-a version after it was made: it stands for content that is gone.
+its commitment. Removed rows have none of these.
 """
 
 import os
@@ -23,7 +22,7 @@ from raycomp.words import ALIGNMENT, IMAGE_EMBEDDING, JSON, POSITION, REMOVED, S
 STATE = "state"
 SHARDS, OUTPUTS = "shards.json", "outputs.json"
 """The input's shards, and the keys of the written ones."""
-SALT, COMMITMENT = "salt", "commitment"
+SALT = "salt"
 SALT_BYTES = 16
 LOST = "lost"
 """Folder below ``work`` with what later occurrences of a uid lost, by the names of the scores files."""
@@ -47,7 +46,6 @@ def state_schema(scores: pa.Schema) -> pa.Schema:
             (JSON, pa.string()),
             *(scores.field(name) for name in (ALIGNMENT, IMAGE_EMBEDDING)),
             (SALT, pa.binary(SALT_BYTES)),
-            (COMMITMENT, pa.binary(32)),
         ]
     )
 
@@ -78,7 +76,6 @@ def _write_state(file: StateFile, out: Folder, work: Folder) -> None:
         pa.array(texts, pa.string()),
         *_read_lost(work, name, len(texts), schema),
         salts,
-        pa.nulls(len(texts), schema.field(COMMITMENT).type),
     ]
     write_table(pa.table(columns, schema=schema), out.at(STATE, name), schema)
 

@@ -1,8 +1,8 @@
 """Removal overrides history: what older versions hold of removed rows is taken out of them.
 
 A removed row of a version keeps its uid, shard and position, with the status ``removed``, and the commitment
-that the version's root is made of. Its caption, scores, salt and image are gone: from scores, state,
-metadata, the subset and the written shards.
+that the version's root is made of (``leaves/``). Its caption, scores, salt and image are gone: from scores,
+state, metadata, the subset and the written shards.
 """
 
 import json
@@ -23,7 +23,7 @@ from raycomp.curate.removal import Removal, blank_column, blank_rows
 from raycomp.curate.reuse import KEPT_COLUMNS
 from raycomp.curate.scored import ScoresFile
 from raycomp.curate.select import Gates, judge_file
-from raycomp.curate.state import COMMITMENT, OUTPUTS, STATE
+from raycomp.curate.state import OUTPUTS, STATE
 from raycomp.data.arrow import add_columns
 from raycomp.data.datacomp import SIZES, write_index, write_shard, write_subset
 from raycomp.data.files import link_file
@@ -34,7 +34,7 @@ from raycomp.data.paths import KEPT_FILE, RUN, VERSIONS, ShardPath
 from raycomp.data.reader import extract
 from raycomp.data.versions import NUMBER, drop_objects, find_place, list_versions
 from raycomp.data.written import Written, call_watched
-from raycomp.words import KEPT, POSITION, REMOVED, SHARD, STATUS, UID
+from raycomp.words import KEPT, REMOVED, SHARD, STATUS, UID
 
 REMOVED_SINCE = "removed_since"
 """In the run.json of a version: rows that it has lost to later removals."""
@@ -136,9 +136,8 @@ def _purge_curation(version: Version, removal: Removal) -> None:
             lost[ordinal] = np.flatnonzero(is_removed_N)
     if not lost:
         return
-    commitments = _read_commitments(version, lost)
     for ordinal, position_M in lost.items():
-        _purge_state(version, f"{ordinal:05d}.parquet", position_M, commitments.get(ordinal, {}))
+        _purge_state(version, f"{ordinal:05d}.parquet", position_M)
     if version.reasons[KEPT]:
         _purge_subset(version, np.sort(to_keys(parse_uids(version.uids))))
     _count_removed(version)
@@ -167,34 +166,15 @@ def _write(table: pa.Table, uri: str) -> None:
     write_table(table, uri, table.schema.remove_metadata())
 
 
-def _read_commitments(version: Version, lost: dict[int, np.ndarray]) -> dict[int, dict[int, bytes]]:
-    """Return the commitments of rows by the number of their file and by position."""
-    found: dict[int, dict[int, bytes]] = {ordinal: {} for ordinal in lost}
-    for name, file in version.files.items():
-        if name.startswith("leaves/"):
-            table = read_columns(file.uri, ["ordinal", POSITION, COMMITMENT])
-            is_wanted = pa.array(np.isin(table["ordinal"].to_numpy(), list(lost)))
-            for row in table.filter(is_wanted).to_pylist():
-                found[row["ordinal"]][row[POSITION]] = row[COMMITMENT]
-    return found
-
-
-def _purge_state(version: Version, name: str, position_M: np.ndarray, commitments: dict[int, bytes]) -> None:
-    """Blank the removed rows of a state file and of one of metadata; their commitments stay."""
-    state = read_columns(version.files[f"{STATE}/{name}"].uri)
-    is_removed_N = np.zeros(len(state), bool)
-    is_removed_N[position_M] = True
-    others = [column for column in state.column_names if column != COMMITMENT]
-    columns: dict[str, Any] = {column: blank_column(state[column], is_removed_N) for column in others}
-    known = state[COMMITMENT].to_pylist()
-    for position in position_M.tolist():
-        known[position] = commitments.get(position)
-    columns[COMMITMENT] = pa.array(known, state.schema.field(COMMITMENT).type)
-    version.put(f"{STATE}/{name}", _write, add_columns(state, columns))
-    if f"metadata/{name}" in version.files:
-        table = read_columns(version.files[f"metadata/{name}"].uri)
-        blank = {one: blank_column(table[one], is_removed_N) for one in table.column_names if one != UID}
-        version.put(f"metadata/{name}", _write, add_columns(table, blank))
+def _purge_state(version: Version, name: str, position_M: np.ndarray) -> None:
+    """Blank the removed rows of a state file and of one of metadata."""
+    for path in (f"{STATE}/{name}", f"metadata/{name}"):
+        if path in version.files:
+            table = read_columns(version.files[path].uri)
+            is_removed_N = np.zeros(len(table), bool)
+            is_removed_N[position_M] = True
+            blank = {one: blank_column(table[one], is_removed_N) for one in table.column_names if one != UID}
+            version.put(path, _write, add_columns(table, blank))
 
 
 def _purge_subset(version: Version, key_M: np.ndarray) -> None:
