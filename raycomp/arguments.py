@@ -107,6 +107,9 @@ _ARGUMENTS: dict[str, dict[str, Any]] = {
         "action": "store_true",
         "help": "take out of older versions what they hold of removed rows",
     },
+    "--rows": {"type": int, "default": 300, "metavar": "N", "help": "random rows to score again"},
+    "proof": {"metavar": "PROOF", "help": "a file that raycomp prove printed"},
+    "root": {"metavar": "ROOT", "help": "rows_root.root of a run.json, 64 hex digits"},
     "--seed": {"type": int, "default": 0, "help": "draws the world and what is learned of it"},
     "--out": {"metavar": "DIR", "help": "the folder of the results, or an s3://, gs:// or az:// uri"},
     "--dry-run": {

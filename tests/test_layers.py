@@ -58,6 +58,7 @@ EXCEPTIONS = {
     "sweep": {"continual", "curate", "evaluate", "negatives", "train"},
     "train": {"curate"},
     "update": {"curate", "negatives"},
+    "verify": {"curate"},
 }
 # Every library of others, and the packages that know it; "commands" are all folders of commands.
 HOMES = {

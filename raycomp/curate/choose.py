@@ -91,7 +91,7 @@ def choose(
 
     ``check`` is called before the gates are committed; it raises if this run may not commit.
     """
-    committed = commit_once(work, "subset", lambda: {"gates": _cut(scores, selection).to_dict()}, check)
+    committed = commit_once(work, "subset", lambda: {"gates": cut_all(scores, selection).to_dict()}, check)
     gates = Gates.from_dict(committed["gates"])
     moments = None
     if selection.rule.attribute_by == PAS:
@@ -152,7 +152,7 @@ def commit_once(
 def cut_pool(scores: list[ScoresFile], pool: SelectionRule) -> dict[str, Any]:
     """Return the gate of the pool that is attributed, and the number of its rows in each file that have not
     been attributed yet."""
-    gates = _cut(scores, pool)
+    gates = cut_all(scores, pool)
     return {"gates": gates.to_dict(), "sizes": list(map_files(count_unattributed, scores, pool, gates))}
 
 
@@ -169,7 +169,7 @@ def load_pool(
         yield table.slice(start, block_rows)
 
 
-def _cut(scores: list[ScoresFile], selection: SelectionRule) -> Gates:
+def cut_all(scores: list[ScoresFile], selection: SelectionRule) -> Gates:
     """Cut the gates of a selection rule over all files; every pass reads each file."""
     return cut_gates(
         selection, lambda *measure: map_files(_measure, scores, selection, *measure, fold=add_counts)

@@ -1,0 +1,21 @@
+"""``raycomp verify``, ``prove`` and ``check``: whether a corpus is what its record states."""
+
+from raycomp.config.commands import Command
+
+COMMANDS = {
+    "verify": Command(
+        "recompute a curation's counts, gates and root, and the scores of random rows",
+        "verify.command:verify",
+        "source --rows --seed",
+    ),
+    "prove": Command(
+        "print a proof that a uid is in or out of a curation",
+        "verify.proofs:prove",
+        "source uid",
+    ),
+    "check": Command(
+        "check a proof against a root; needs no data",
+        "verify.proofs:check",
+        "proof root",
+    ),
+}
