@@ -118,6 +118,9 @@ def refused_anywhere(folder: Path) -> list[list[str]]:
         "update": [["nowhere"], ["empty", "--add", "nowhere"], ["empty", "--changed", "refuse"]],
         "checkout": [["nowhere@1", "--out", "out"], ["empty", "--out", "out"]],
         "prune": [["nowhere", "--removed"], ["empty", "--keep", "1"]],
+        "verify": [["nowhere"], ["empty", "--rows", "0"]],
+        "prove": [["nowhere", "0" * 32], ["empty", "none"]],
+        "check": [["nowhere", "0" * 64]],
         "card": [["nowhere", "--out", "out"], ["empty", "--out", "out"]],
         "explore": [["nowhere", "--out", "out"], ["empty", "--atlas", "rows.parquet"], ["empty"]],
         "probe": [

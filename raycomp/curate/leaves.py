@@ -20,7 +20,6 @@ import numpy as np
 import pyarrow as pa
 
 from raycomp.core.merkle import bind_root, choose_bits, find_root, hash_bucket, hash_leaf
-from raycomp.core.row_bytes import digest_rows
 from raycomp.core.selection import parse_uids
 from raycomp.core.uids import to_keys
 from raycomp.curate.config import SelectionRule
@@ -29,6 +28,7 @@ from raycomp.curate.select import Gates, judge_file
 from raycomp.curate.state import SALT
 from raycomp.data.folder import Folder
 from raycomp.data.parquet import count_rows, read_columns, read_schema, write_table
+from raycomp.data.row_bytes import digest_rows
 from raycomp.run.tasks import map_files, map_tasks
 from raycomp.words import (
     ALIGNMENT,

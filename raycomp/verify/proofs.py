@@ -116,7 +116,7 @@ def _to_hex(hashes: list[bytes]) -> list[str]:
 def check(proof: str, root: str) -> str:
     """Return what the proof in the file ``proof`` shows of the corpus with a root (64 hex digits).
 
-    Raises ValueError where it is no proof, or one of another corpus.
+    Raises ValueError where it is not a proof, or one of another corpus.
     """
     try:
         values = json.loads(Path(proof).read_text())

@@ -11,13 +11,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from raycomp.core.row_bytes import encode_rows
 from raycomp.curate.config import CurateConfig
 from raycomp.curate.stages import align_stages, attribute_stages
 from raycomp.data.arrow import add_columns
 from raycomp.data.parquet import read_columns
 from raycomp.data.paths import ShardPath
 from raycomp.data.reader import read_shard
+from raycomp.data.row_bytes import encode_rows
 from raycomp.models.spec import ScorerSpec
 from raycomp.words import (
     ALIGNMENT,
