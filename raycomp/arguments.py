@@ -102,6 +102,10 @@ _ARGUMENTS: dict[str, dict[str, Any]] = {
         "choices": ("rescore", "refuse"),
         "help": "shards that hold other samples than before under the same name (default: rescore)",
     },
+    "--refit": {
+        "action": "store_true",
+        "help": "of negatives: count and fit the models of the corpus anew; all negatives are rewritten",
+    },
     "--keep": {"type": int, "metavar": "N", "help": "the number of versions that stay, the last ones"},
     "--removed": {
         "action": "store_true",

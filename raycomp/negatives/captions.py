@@ -61,6 +61,8 @@ class CaptionFile:
     with_images: bool = False
     others: str | None = None
     """The table of captions that images of this file have in other files."""
+    rows: str | None = None
+    """The table of its rows (``earlier.py``), if only those without a status in it are written."""
 
 
 def name_file(ordinal: int) -> str:
@@ -162,6 +164,8 @@ def load_captions(source: CaptionFile, block_rows: int) -> Iterator[pa.Table]:
             **({IMAGE_EMBEDDING: table[IMAGE_EMBEDDING]} if source.with_images else {}),
         }
     )
+    if source.rows is not None:
+        rows = rows.filter(read_columns(source.rows, [STATUS])[STATUS].is_null())
     for start in range(0, len(rows), block_rows):
         yield rows.slice(start, block_rows)
 

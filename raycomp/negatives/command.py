@@ -30,8 +30,10 @@ from raycomp.negatives.captions import (
     list_parquet,
 )
 from raycomp.negatives.config import SUGGEST, NegativesConfig
+from raycomp.negatives.earlier import Plan, find_earlier, plan_rows
 from raycomp.negatives.engines import hash_prompts
 from raycomp.negatives.exports import write_negclip, write_neighbours, write_shards
+from raycomp.negatives.frozen import fingerprint_frozen, is_by_row
 from raycomp.negatives.others import share_captions
 from raycomp.negatives.page import NUM_CARDS, Tally, describe_gaps, render_negatives, tally_negatives
 from raycomp.negatives.photos import fetch_photos
@@ -46,11 +48,14 @@ from raycomp.run.tasks import map_files
 from raycomp.words import OK
 
 
-def negatives(config: NegativesConfig, out: str, say: Say = print) -> dict[str, Any]:
+def negatives(
+    config: NegativesConfig, out: str, say: Say = print, previous: str | None = None
+) -> dict[str, Any]:
     """Write the hard negatives of ``config.input`` into the folder ``out``; return what run.json holds.
 
-    A finished run of the same config is left unchanged; an unfinished one is resumed. Raises ValueError for
-    errors the user can fix, and TooMuchBadData.
+    ``previous``: a finished run with the same options, whose results are taken over for captions of which
+    nothing has changed; results do not depend on it. A finished run of the same config is left unchanged; an
+    unfinished one is resumed. Raises ValueError for errors the user can fix, and TooMuchBadData.
     """
     out = absolute_uri(str(out))
     asked = with_absolute_paths(config)
@@ -86,6 +91,9 @@ def negatives(config: NegativesConfig, out: str, say: Say = print) -> dict[str, 
             warnings = _check_captions(writing)
             for warning in warnings:
                 say(warning)
+            earlier = find_earlier(previous) if is_by_row(config.negatives) else {}
+            planned = plan_rows(shared, earlier, run.folder, run.work)
+            writing, totals = replace(writing, sources=planned.sources), planned.totals
             if not config.negatives.by_rules:
                 from raycomp.negatives.asking import ask_all  # aiohttp
 
@@ -95,23 +103,24 @@ def negatives(config: NegativesConfig, out: str, say: Say = print) -> dict[str, 
             photos = _fetch_photos(writing, tally)
             _write_exports(writing)
         run.close(
-            stats["negatives"].statuses,
+            stats["negatives"].statuses + planned.statuses,
             tally.statuses,
             OK,
             reasons=(),  # the phase counts the rows written
             warnings=warnings,
-            **_describe(stats, tally),
+            **_describe(stats, tally, planned),
         )
         said = f"{tally.negatives.total():,} negatives of {tally.statuses.total():,} captions"
         run.report(said, render_negatives(run.record, tally, photos))
     return run.record
 
 
-def _describe(stats: dict[str, Stats], tally: Tally) -> dict[str, Any]:
-    """Return the sections of run.json that only negatives have."""
+def _describe(stats: dict[str, Stats], tally: Tally, planned: Plan) -> dict[str, Any]:
+    """Return the sections of run.json that only negatives have; ``rejected``: of captions written anew."""
     rejected = next(iter(stats.values())).counts.get(FAULTS, Counter())
     return {
         "written": tally.negatives.total(),
+        "taken_over": planned.statuses.total(),
         "negatives": dict(sorted(tally.negatives.items())),
         "captions_with": dict(sorted(tally.captions.items())),
         "rejected": dict(rejected.most_common()),
@@ -146,6 +155,7 @@ def _fingerprint(config: NegativesConfig) -> dict[str, Any]:
         **({"prompts": hash_prompts(config.llm.prompts)} if by_llm else {}),
         **({"llm": _describe_llm(config.llm.model)} if by_vllm else {}),
         **({"judge": fingerprint_folder(Path(judge))} if judge else {}),
+        **fingerprint_frozen(config.negatives),
         **({"llm": fingerprint_folder(Path(config.llm.model))} if config.negatives.engine == SUGGEST else {}),
         "lexicon": fingerprint_folder(PACKAGED.with_name("lexicon")),
     }

@@ -5,7 +5,7 @@ from math import inf
 from urllib.parse import urlsplit
 
 from raycomp.config.check import check, check_choice, check_share, read_span
-from raycomp.config.options import FREE, INPUT, Arguments, Seconds, Span
+from raycomp.config.options import FREE, INPUT, PLACE, Arguments, Seconds, Span
 from raycomp.config.shared import ClusterConfig, ParserConfig, ScorerConfig, WavesConfig
 from raycomp.words import OPERATIONS
 
@@ -66,6 +66,10 @@ class WritingConfig:
     export: tuple[str, ...] = ()
     """Further files: negclip (a TSV for NegCLIP's trainer), neighbours (for raycomp train's hard_images),
     calls (sets that compare numbers of calls)."""
+    frozen: str | None = field(default=None, metadata=PLACE)
+    """A folder of a finished run of negatives, whose counts (judges, contexts, photos) and fitted refinement
+    are used instead of those of this input. Then the negatives of a caption depend on no other caption but
+    those of its image."""
     seed: int = 0
     """Seed of the order in which rules propose."""
 

@@ -25,9 +25,11 @@ from raycomp.core.selection import (
     random_scores,
 )
 from raycomp.data.arrow import from_rows
+from raycomp.data.folder import Folder
 from raycomp.data.parquet import read_columns, read_groups, write_table
 from raycomp.negatives.captions import draw_uid
 from raycomp.negatives.config import WritingConfig
+from raycomp.negatives.frozen import THRESHOLDS_FILE
 from raycomp.negatives.tilting import Pairs, Tilting, fit, join_pairs, list_pairs, read_tiltings
 from raycomp.run.tasks import map_files
 from raycomp.words import NEGATIVES, POSITION, UID
@@ -113,6 +115,18 @@ def find_thresholds(counts: Mapping[Bin, int], uris: Sequence[str], seed: int) -
         for bin, search in open_bins.items():
             search.advance(histograms[bin])
     return {bin: search.threshold for bin, search in searches.items()}
+
+
+def write_thresholds(thresholds: Mapping[Bin, Threshold], out: Folder) -> None:
+    """Write ``judges/thresholds.json``: a row of operations, kind, bin and threshold each."""
+    rows = [[op, kind, bin, one.to_dict()] for ((op, kind), bin), one in sorted(thresholds.items())]
+    out.write_json(rows, THRESHOLDS_FILE)
+
+
+def read_thresholds(out: Folder) -> dict[Bin, Threshold]:
+    """Return what ``write_thresholds`` wrote."""
+    rows = out.read_json(THRESHOLDS_FILE)
+    return {((op, kind), bin): Threshold.from_dict(one) for op, kind, bin, one in rows}
 
 
 def _count_bins(

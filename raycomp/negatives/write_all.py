@@ -15,9 +15,19 @@ from raycomp.data.paths import join_uri
 from raycomp.negatives.captions import CaptionFile, load_captions
 from raycomp.negatives.config import SUGGEST, NegativesConfig, WritingConfig
 from raycomp.negatives.counting import write_context, write_photos
+from raycomp.negatives.earlier import join_earlier
 from raycomp.negatives.engines import write_by_replies, write_by_rules
+from raycomp.negatives.frozen import TILTING_FILE, take_models
 from raycomp.negatives.judges import NGRAMS, load_ngrams, write_ngrams
-from raycomp.negatives.refine import Bin, draw_file, find_thresholds, fit_all, load_refined
+from raycomp.negatives.refine import (
+    Bin,
+    draw_file,
+    find_thresholds,
+    fit_all,
+    load_refined,
+    read_thresholds,
+    write_thresholds,
+)
 from raycomp.negatives.replies import read_replies
 from raycomp.negatives.suggest import keep_likeliest
 from raycomp.negatives.tilting import write_tiltings
@@ -90,13 +100,10 @@ class Writing:
 def write_all(writing: Writing, totals: dict[int, int]) -> dict[str, Stats]:
     """Write ``negatives/``: one file per file of captions. Returns the stats of each phase."""
     config, folder = writing.config.negatives, writing.out.at("negatives")
-    if NGRAMS in config.judge:
-        write_ngrams(writing.sources, sum(totals.values()), writing.ngrams_uri)
-    if config.screen:
-        write_photos(writing.sources, writing.photos_uri)
-    if config.context or config.screen:
-        parser = writing.config.parser
-        write_context(writing.sources, sum(totals.values()), parser, writing.context_uri)
+    if config.frozen:
+        take_models(config, writing.out)
+    else:
+        _count_corpus(writing, sum(totals.values()))
     calls = writing.out.at("exports", "calls") if writing.exports("calls") else None
     if config.refine == "none":
         return {"negatives": _run_phase("negatives", writing, totals, _first_pass(writing), folder, calls)}
@@ -107,18 +114,34 @@ def write_all(writing: Writing, totals: dict[int, int]) -> dict[str, Stats]:
     return {"candidates": found, "negatives": kept}
 
 
+def _count_corpus(writing: Writing, num_captions: int) -> None:
+    """Count what the rules and judges need to know of all captions."""
+    config = writing.config.negatives
+    if NGRAMS in config.judge:
+        write_ngrams(writing.sources, num_captions, writing.ngrams_uri)
+    if config.screen:
+        write_photos(writing.sources, writing.photos_uri)
+    if config.context or config.screen:
+        write_context(writing.sources, num_captions, writing.config.parser, writing.context_uri)
+
+
 def refine_files(writing: Writing, candidates: str, num_captions: int) -> Callable[..., Iterator[pa.Table]]:
     """Fit, draw and balance; return the function that loads a file's captions with what stays."""
     config = writing.config.negatives
     names = [f"{source.ordinal:05d}.parquet" for source in writing.sources]
     files = [(join_uri(candidates, name), join_uri(writing.work.at("drawn"), name)) for name in names]
-    fitted_uri = writing.out.at("judges", "tilting.parquet")
-    write_tiltings(fit_all([uri for uri, _ in files], num_captions, config), fitted_uri)
+    fitted_uri = writing.out.at(TILTING_FILE)
+    if not config.frozen:
+        write_tiltings(fit_all([uri for uri, _ in files], num_captions, config), fitted_uri)
     counts: Counter[Bin] = Counter()
     for counted in map_files(draw_file, files, fitted_uri, config, label="draw"):
         counts.update(counted)
     drawn = [uri for _, uri in files]
-    thresholds = find_thresholds(counts, drawn, config.seed) if config.refine == "balance" else {}
+    thresholds = {}
+    if config.refine == "balance":
+        if not config.frozen:
+            write_thresholds(find_thresholds(counts, drawn, config.seed), writing.out)
+        thresholds = read_thresholds(writing.out)
     places = {source.ordinal: both for source, both in zip(writing.sources, files, strict=True)}
     return partial(_load_refined, places=places, thresholds=thresholds, seed=config.seed)
 
@@ -135,7 +158,7 @@ def _run_phase(
         writing.work,
         writing.config.waves.shards_per_wave,
         merge_negatives,
-        (steps.part.schema, uri, calls_uri),
+        (steps.part.schema, uri, calls_uri, writing.work.at("rows")),
         steps.worker_pools,
         writing.lease.check,
         steps.most,
@@ -220,15 +243,21 @@ def merge_negatives(
     schema: pa.Schema,
     target_uri: str,
     calls_uri: str | None,
+    rows_uri: str,
 ) -> int:
     """Write a file's negatives and comparisons, in the order of its rows; return the number of rows.
 
-    Candidates are written with all columns of their parts, of ``schema``.
+    Candidates are written with all columns of their parts, of ``schema``; negatives with those that are taken
+    over.
     """
     table = read_parts(parts_uri, names) or schema.empty_table()
     name = f"{ordinal:05d}.parquet"
-    written = NEGATIVES_SCHEMA if schema == _PART_SCHEMA else schema
-    write_table(table.select(written.names), join_uri(target_uri, name), written)
+    if schema == _PART_SCHEMA:
+        write_table(
+            join_earlier(join_uri(rows_uri, name), table), join_uri(target_uri, name), NEGATIVES_SCHEMA
+        )
+    else:
+        write_table(table.select(schema.names), join_uri(target_uri, name), schema)
     if calls_uri:
         compared = table.filter(table[COMPARISON].is_valid()).combine_chunks()
         fields = compared[COMPARISON].combine_chunks().flatten()

@@ -34,7 +34,19 @@ from raycomp.words import OK
 
 Say = Callable[[str], None]
 # The result sub-folders of a command that names no others.
-_OUTPUTS = ("scores", "metadata", "marks", "subset", "shards", "negatives", "exports", "state", "leaves")
+_OUTPUTS = (
+    "scores",
+    "metadata",
+    "marks",
+    "subset",
+    "shards",
+    "negatives",
+    "exports",
+    "state",
+    "leaves",
+    "judges",
+    "context.parquet",
+)
 _LONGEST_LINE = 2000
 
 

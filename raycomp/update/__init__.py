@@ -6,7 +6,7 @@ COMMANDS = {
     "update": Command(
         "bring a curation, or its negatives, up to date: new shards, removed rows, other options",
         "update.command:update",
-        "source --add --remove --changed --set --verify",
+        "source --add --remove --changed --set --refit --verify",
         "curate.config:CurateConfig",
         mark="select",
     ),

@@ -10,7 +10,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from raycomp.config import check_path, is_marked, override_all, to_dict
+from raycomp.config import check_path, is_marked, override, override_all, to_dict
+from raycomp.config.change import from_dict
 from raycomp.config.check import check_choice
 from raycomp.curate.command import curate
 from raycomp.curate.config import CurateConfig, read_config
@@ -22,9 +23,12 @@ from raycomp.data.inputs import absolute_input, add_input
 from raycomp.data.paths import RUN, VERSIONS, absolute_uri
 from raycomp.data.runs import read_finished, read_run
 from raycomp.data.versions import NEXT, NUMBER
+from raycomp.negatives.command import negatives
+from raycomp.negatives.config import NegativesConfig
+from raycomp.negatives.frozen import list_models
 from raycomp.run.lease import hold_lease
 from raycomp.update.publish import find_next, finish, publish
-from raycomp.update.purge import purge
+from raycomp.update.purge import purge_run
 
 Say = Callable[[str], None]
 CHANGED = ("rescore", "refuse")
@@ -36,6 +40,7 @@ def update(
     remove: str | None = None,
     changed: str | None = None,
     settings: Mapping[str, Any] | None = None,
+    refit: bool = False,
     say: Say = print,
 ) -> str:
     """Bring the run in ``source`` up to date; return a line on what its new version holds.
@@ -43,7 +48,9 @@ def update(
     A curation: shards that its input has gained are scored; with ``add`` those of another input, too.
     ``remove``: a list as that of the option ``removed``; its rows lose their content, in older versions too.
     ``changed``: rescore or refuse shards that hold other samples than before under the same name.
-    ``settings``: options of selection by path. A run of negatives follows its input and takes no option.
+    ``settings``: options of selection by path. A run of negatives follows its input and takes no option but
+    ``refit``: count and fit its models of the corpus anew, which rewrites all; else they stay (the option
+    ``negatives.frozen``).
 
     Raises ValueError for errors the user can fix, and where another process updates the folder.
     """
@@ -62,6 +69,12 @@ def update(
             _drop_other(folder, config)
             earlier = Earlier(folder.uri, changed or CHANGED[0])
             curate(config, find_next(folder).uri, say, earlier=earlier)
+        elif run["kind"] == "negatives":
+            if add or remove or changed or settings:
+                raise ValueError(f"{source}: holds negatives, which follow their input; update that first")
+            models = _freeze(from_dict(NegativesConfig(), run["config"]), folder, refit)
+            _drop_other(folder, models)
+            negatives(models, find_next(folder).uri, say, previous=folder.uri)
         else:
             raise ValueError(f"{source}: holds {run['kind']}; a curation or negatives can be updated")
         record = read_finished(find_next(folder).uri)
@@ -70,8 +83,15 @@ def update(
             folder.remove(VERSIONS, NEXT)
             return f"{folder.uri}: nothing has changed"
         found = publish(folder, lease.check)
-        purge(folder, load_removed(found["config"].get("removed")), lease.check)
+        purge_run(folder, found, lease.check)
     return f"{folder.uri}@{found[NUMBER]}: {found['headline']}"
+
+
+def _freeze(config: NegativesConfig, folder: Folder, refit: bool) -> NegativesConfig:
+    """Return the config of a run that takes the models of the corpus from the one in ``folder``."""
+    if refit or not list_models(config.negatives):
+        return override(config, "negatives.frozen", None)
+    return override(config, "negatives.frozen", config.negatives.frozen or folder.uri)
 
 
 def _quiet(say: Say, staged: str) -> Say:

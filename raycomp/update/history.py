@@ -3,7 +3,6 @@
 from collections.abc import Callable
 
 from raycomp.config import DryRun
-from raycomp.curate.removal import load_removed
 from raycomp.data.files import check_writable, copy_file, is_dry_run
 from raycomp.data.folder import Folder
 from raycomp.data.manifest import MANIFEST, OBJECTS, read_manifest
@@ -12,7 +11,7 @@ from raycomp.data.runs import read_finished
 from raycomp.data.versions import NUMBER, drop_objects, list_versions
 from raycomp.run.lease import hold_lease
 from raycomp.update.publish import finish
-from raycomp.update.purge import purge
+from raycomp.update.purge import purge_run
 
 
 def checkout(source: str, out: str, say: Callable[[str], object] = print) -> None:
@@ -57,6 +56,6 @@ def prune(source: str, keep: int | None = None, removed: bool = False) -> str:
         for number in gone:
             lease.check()
             folder.remove(VERSIONS, str(number))
-        rows = purge(folder, load_removed(run["config"].get("removed")), lease.check) if removed else 0
+        rows = purge_run(folder, run, lease.check) if removed else 0
         files = drop_objects(folder)
     return f"{folder.uri}: removed {len(gone)} versions, {rows:,} rows of others and {files:,} files"

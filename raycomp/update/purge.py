@@ -7,7 +7,7 @@ state, metadata, the subset and the written shards.
 
 import json
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from raycomp.core.selection import parse_uids
 from raycomp.core.uids import find_keys, to_keys
 from raycomp.curate.config import find_selection, read_config
-from raycomp.curate.removal import Removal, blank_column, blank_rows
+from raycomp.curate.removal import Removal, blank_column, blank_rows, load_removed
 from raycomp.curate.reuse import KEPT_COLUMNS
 from raycomp.curate.scored import ScoresFile
 from raycomp.curate.select import Gates, judge_file
@@ -28,7 +28,7 @@ from raycomp.data.arrow import add_columns
 from raycomp.data.datacomp import SIZES, write_index, write_shard, write_subset
 from raycomp.data.files import link_file
 from raycomp.data.folder import Folder
-from raycomp.data.manifest import MANIFEST, OBJECTS, describe_manifest, name_object
+from raycomp.data.manifest import MANIFEST, OBJECTS, describe_manifest, name_object, read_manifest
 from raycomp.data.parquet import read_columns, read_schema, write_table
 from raycomp.data.paths import KEPT_FILE, RUN, VERSIONS, ShardPath
 from raycomp.data.reader import extract
@@ -83,6 +83,17 @@ def _apply_pending(place: Folder) -> None:
         place.remove(_PENDING)
 
 
+def purge_run(folder: Folder, run: Mapping[str, Any], check: Callable[[], None]) -> int:
+    """Take removed rows out of the versions of a curation, or of negatives, but the present one.
+
+    ``run``: its run.json. Returns the number of rows. ``check`` raises where another process took the folder
+    over. Safe to repeat after a kill.
+    """
+    if run["kind"] == "negatives":
+        return purge_negatives(folder, list_removed(str(run["config"].get("input"))), check)
+    return purge(folder, load_removed(run["config"].get("removed")), check)
+
+
 def purge(folder: Folder, removal: Removal | None, check: Callable[[], None]) -> int:
     """Take the rows of a list out of the versions of a curation but the present one; return their number.
 
@@ -97,6 +108,20 @@ def purge_negatives(folder: Folder, uids: Collection[str], check: Callable[[], N
     Exports of a version that loses a caption are removed from it.
     """
     return _purge_all(folder, check, lambda version: _purge_captions(version, uids)) if uids else 0
+
+
+def list_removed(source: str) -> set[str]:
+    """Return the uids that the curation in ``source`` has removed, in any of its versions; empty for another
+    input."""
+    folder, found = Folder(source), set[str]()
+    if not folder.exists(RUN):
+        return found
+    for place in (folder, *(find_place(folder, number) for number in list_versions(folder))):
+        for name, file in read_manifest(place).items():
+            if name.startswith("scores/"):
+                table = read_columns(file.uri, [UID, STATUS])
+                found |= set(table.filter(pc.equal(table[STATUS], REMOVED))[UID].to_pylist())
+    return found
 
 
 def _purge_all(folder: Folder, check: Callable[[], None], purge_version: Callable[["Version"], None]) -> int:

@@ -1,0 +1,112 @@
+"""Negatives follow their curation; what they take over is what a run from scratch writes."""
+
+import json
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from raycomp.cli import main
+from raycomp.config import ClusterConfig, override_all
+from raycomp.config.change import from_dict
+from raycomp.negatives.command import negatives
+from raycomp.negatives.config import NegativesConfig
+from raycomp.update.command import update
+from tests.update.histories import History, Killed, kill_at
+from tests.update.test_update_runs import find_bytes
+
+OPTIONS: dict[str, dict[str, Any]] = {
+    "rules": {"negatives.rank": False},
+    "ranked": {"negatives.calls": 2},
+    "balanced": {
+        "negatives.rank": False,
+        "negatives.judge": ("ngrams",),
+        "negatives.refine": "balance",
+        "negatives.context": True,
+    },
+}
+
+
+def quiet(line: str) -> None:
+    """Print nothing."""
+
+
+def read(folder: Path) -> dict[str, bytes]:
+    paths = [path for name in ("negatives", "judges", "exports") for path in (folder / name).rglob("*.*")]
+    return {str(path.relative_to(folder)): path.read_bytes() for path in paths}
+
+
+def make_negatives(history: History, options: dict[str, Any]) -> Path:
+    cluster = ClusterConfig(executor="local", num_cpus=2)
+    config = override_all(NegativesConfig(input=str(history.run), cluster=cluster), options)
+    negatives(config, str(history.folder / "negatives"), quiet)
+    return history.folder / "negatives"
+
+
+def read_record(folder: Path) -> dict[str, Any]:
+    return json.loads((folder / "run.json").read_text())
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize("name", OPTIONS)
+def test_updated_negatives_are_those_of_a_run_from_scratch(tmp_path, tiny_scorer, name, seed):
+    history = History(tmp_path, tiny_scorer, seed)
+    run, taken = make_negatives(history, OPTIONS[name]), 0
+    for _ in range(2):
+        history.update(kills=0)
+        with kill_at(history.random.randrange(1, 40)), suppress(Killed):
+            update(str(run), say=quiet)
+        update(str(run), say=quiet)
+        taken += read_record(run)["taken_over"]
+    config = from_dict(NegativesConfig(), read_record(run)["config"])
+    negatives(config, str(tmp_path / "whole"), quiet)
+    assert read(run) == read(tmp_path / "whole")
+    assert taken > 0 or seed  # the second history replaces all
+
+
+def test_refitted_negatives_are_those_without_models(tmp_path, tiny_scorer):
+    history = History(tmp_path, tiny_scorer, 3)
+    run = make_negatives(history, OPTIONS["balanced"])
+    assert main(["update", str(run)]) == 0
+    assert read_record(run)["config"]["negatives"]["frozen"] == str(run)
+    history.update(kills=0)
+    assert main(["update", str(run), "--refit"]) == 0
+    config = from_dict(NegativesConfig(), read_record(run)["config"])
+    assert config.negatives.frozen is None
+    negatives(config, str(tmp_path / "whole"), quiet)
+    assert read(run) == read(tmp_path / "whole")
+
+
+def test_a_removed_caption_is_gone_from_all_versions(tmp_path, tiny_scorer):
+    history = History(tmp_path, tiny_scorer, 4)
+    run = make_negatives(history, OPTIONS["rules"])
+    row = pq.read_table(run / "negatives/00000.parquet").to_pylist()[0]
+    (tmp_path / "list.txt").write_text(row["uid"])
+    for folder, arguments in ((history.run, ["--remove", str(tmp_path / "list.txt")]), (run, [])):
+        assert main(["update", str(folder), *arguments]) == 0
+    assert not find_bytes(history.run, [row["caption"].encode()])
+    texts = [row["caption"].encode(), *(one["text"].encode() for one in row["negatives"])]
+    assert not find_bytes(run, texts)
+    assert main(["show", f"{run}@1", "--verify"]) == 0
+
+
+def test_mistakes_are_one_line(tmp_path, tiny_scorer, capsys):
+    history = History(tmp_path, tiny_scorer, 5)
+    run = make_negatives(history, OPTIONS["rules"])
+    assert main(["update", str(run), "--set", "align.keep=0.5"]) == 2
+    assert "follow their input" in capsys.readouterr().err
+    settings = [
+        "--set",
+        f"input={history.run}",
+        "--set",
+        "negatives.context=true",
+        "--set",
+        "negatives.rank=false",
+    ]
+    out = ["--out", str(tmp_path / "other")]
+    assert main(["negatives", *settings, "--set", f"negatives.frozen={run}", *out]) == 2
+    assert "has no context.parquet" in capsys.readouterr().err
+    assert main(["negatives", *settings, "--set", f"negatives.frozen={history.run}", *out]) == 2
+    assert "context.parquet" in capsys.readouterr().err
