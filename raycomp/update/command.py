@@ -28,7 +28,7 @@ from raycomp.negatives.config import NegativesConfig
 from raycomp.negatives.frozen import list_models
 from raycomp.run.lease import hold_lease
 from raycomp.update.publish import find_next, finish, publish
-from raycomp.update.purge import purge_run
+from raycomp.update.purge import find_removed, purge_run
 
 Say = Callable[[str], None]
 CHANGED = ("rescore", "refuse")
@@ -108,6 +108,7 @@ def _next_config(
         if not is_marked(CurateConfig, path, "select"):
             raise ValueError(f"{path}: would change scores, which an update keeps; curate into a new folder")
     config = override_all(read_config(run["config"]), settings)
+    config = replace(config, removed=find_removed(folder, run))
     if add is not None:
         config = replace(config, input=add_input(config.input, absolute_input(add)))
     if remove is not None:

@@ -91,7 +91,14 @@ def purge_run(folder: Folder, run: Mapping[str, Any], check: Callable[[], None])
     """
     if run["kind"] == "negatives":
         return purge_negatives(folder, list_removed(str(run["config"].get("input"))), check)
-    return purge(folder, load_removed(run["config"].get("removed")), check)
+    return purge(folder, load_removed(find_removed(folder, run)), check)
+
+
+def find_removed(folder: Folder, run: Mapping[str, Any]) -> str | None:
+    """Return the list of removed rows of a curation: its own one, also after a move; None without one."""
+    uri = run["config"].get("removed")
+    own = (VERSIONS, str(uri).rpartition("/")[2])
+    return folder.at(*own) if uri is not None and folder.exists(*own) else uri
 
 
 def purge(folder: Folder, removal: Removal | None, check: Callable[[], None]) -> int:

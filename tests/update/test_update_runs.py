@@ -1,6 +1,9 @@
 """``raycomp update``, ``checkout`` and ``prune``: what they score, what they keep, what they refuse."""
 
 import json
+import subprocess
+import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -9,15 +12,16 @@ import pytest
 
 import raycomp
 from raycomp.cli import main
-from raycomp.config import ClusterConfig
+from raycomp.config import ClusterConfig, ScorerConfig
 from raycomp.curate import score as scoring
+from raycomp.curate.config import AlignConfig, NearConfig, read_config
 from raycomp.data.folder import Folder
 from raycomp.data.tar import write_tar
 from raycomp.run.lease import hold_lease
 from raycomp.train.config import TrainConfig
 from raycomp.train.pairs import find_pairs
 from raycomp.words import CAPTION, REMOVED, STATUS, UID
-from tests.corpus import by_cpi, scenes
+from tests.corpus import by_cpi, mean_drop, scenes
 
 NAMES = ("scores", "subset", "shards", "metadata")
 
@@ -161,6 +165,57 @@ def test_a_replaced_shard_is_rescored_or_refused(corpus, capsys):
     assert read_record(corpus / "run")["taken_over"] == {"shards": 1, "changed": ["b.tar"]}
 
 
+def test_the_later_of_two_equal_uids_rises_and_groups_split(corpus):
+    """Rows 0, 1, 2 have one uid; 3 and 4 one caption, 4 and 5 one image."""
+    samples = scenes(7, seed=11)
+    samples[4] = {**samples[4], "txt": samples[3]["txt"]}
+    samples[5] = {**samples[5], "jpg": samples[4]["jpg"]}
+    rows = []
+    for i, members in enumerate(samples):
+        uid = f"{0 if i < 3 else i:032x}"
+        rows.append((f"{i}", {**members, "json": json.dumps({"uid": uid, "url": f"http://a/{i}"}).encode()}))
+    write_tar(str(corpus / "new/a.tar"), rows)
+    config = by_cpi(
+        input=str(corpus / "new"),
+        scorer=ScorerConfig(**read_record(corpus / "run")["config"]["scorer"]),
+        cluster=ClusterConfig(executor="local", num_cpus=2),
+        near=NearConfig(rules=("captions", "exact")),
+        max_bad_fraction=1.0,
+        align=AlignConfig(1.0),
+        attribute=mean_drop(keep=1.0),
+    )
+    run = corpus / "second"
+    raycomp.curate(config, str(run))
+
+    def find() -> list[tuple[str, bool]]:
+        marks = pq.read_table(run / "marks/00000.parquet")["mark"].to_pylist()
+        statuses = [row[STATUS] for row in read_rows(run)]
+        return list(zip(statuses, [mark == "near_duplicate" for mark in marks], strict=True))
+
+    before = find()
+    assert [status for status, _ in before[1:3]] == ["uid_conflict"] * 2
+    assert sum(is_lost for _, is_lost in before) == 2
+    for url, later in (("http://a/0", 1), ("http://a/1", 2)):
+        (corpus / "list.txt").write_text(url)
+        assert main(["update", str(run), "--remove", str(corpus / "list.txt")]) == 0
+        assert find()[later][0] != "uid_conflict" and read_rows(run)[later]["alignment"] is not None
+    (corpus / "list.txt").write_text("http://a/4")
+    assert main(["update", str(run), "--remove", str(corpus / "list.txt")]) == 0
+    assert not any(is_lost for _, is_lost in find())
+    raycomp.curate(read_config(read_record(run)["config"]), str(corpus / "whole"))
+    assert read(run) == read(corpus / "whole")
+
+
+def test_a_moved_folder_can_be_updated(corpus):
+    (corpus / "list.txt").write_text(f"{3:032x}")
+    assert update(corpus, "--remove", str(corpus / "list.txt")) == 0
+    (corpus / "run").rename(corpus / "moved")
+    (corpus / "list.txt").write_text(f"{4:032x}")
+    assert main(["update", str(corpus / "moved"), "--remove", str(corpus / "list.txt")]) == 0
+    statuses = {row[UID]: row[STATUS] for row in read_rows(corpus / "moved")}
+    assert [statuses[f"{i:032x}"] for i in (3, 4)] == [REMOVED] * 2
+
+
 def test_one_update_at_a_time(corpus, capsys):
     with hold_lease(Folder(str(corpus / "run"))):
         assert update(corpus) == 2
@@ -191,3 +246,37 @@ def test_a_selection_cannot_be_updated(corpus, capsys):
     assert main(["update", f"{corpus}/other"]) == 2
     assert "a curation or negatives" in capsys.readouterr().err
     assert main(["update", f"{corpus}/none"]) == 2
+
+
+def test_a_run_in_a_store_is_updated(corpus, s3_store, tiny_scorer, capsys):
+    s3_store.create_dir("updates")
+    cluster = ClusterConfig(executor="local", num_cpus=2)
+    config = by_cpi(input=str(corpus / "in"), scorer=tiny_scorer, cluster=cluster, materialize=True)
+    raycomp.curate(config, "s3://updates/run")
+    write_shard(corpus / "in", "c.tar", scenes(3, seed=6), 24)
+    (corpus / "list.txt").write_text(f"{3:032x}")
+    assert main(["update", "s3://updates/run", "--remove", str(corpus / "list.txt")]) == 0
+    assert "s3://updates/run@2: kept" in capsys.readouterr().out
+    for version in ("", "@1", "@2"):
+        assert main(["show", f"s3://updates/run{version}", "--verify"]) == 0
+    assert main(["checkout", "s3://updates/run@2", "--out", str(corpus / "second")]) == 0
+    assert update(corpus, "--remove", str(corpus / "list.txt")) == 0
+    assert read(corpus / "second") == read(corpus / "run")
+    assert main(["prune", "s3://updates/run", "--keep", "1"]) == 0
+    assert main(["show", "s3://updates/run@2", "--verify"]) == 0
+
+
+@pytest.mark.slow
+def test_an_update_that_is_killed_at_any_moment_is_resumed(corpus):
+    """A process that gets SIGKILL leaves its lease, temporary files, and whatever it was at."""
+    write_shard(corpus / "in", "c.tar", scenes(9, seed=6), 24)
+    line = [sys.executable, "-m", "raycomp", "update", str(corpus / "run"), "--set", "attribute.keep=0.4"]
+    for seconds in (2, 4, 5, 5.5, 6, 6.5, 7, 8):
+        process = subprocess.Popen(line, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(seconds)
+        process.kill()
+        process.wait()
+    assert main(line[3:]) == 0
+    raycomp.curate(read_config(read_record(corpus / "run")["config"]), str(corpus / "whole"))
+    assert read(corpus / "run") == read(corpus / "whole")
