@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from raycomp.api import (
     Place,
     card,
+    checkout,
     explain,
     negatives_of,
     open,
@@ -29,11 +30,14 @@ from raycomp.negatives.config import NegativesConfig, WritingConfig
 from raycomp.probe.config import ProbeConfig
 from raycomp.sweep.config import SweepConfig
 from raycomp.train.config import TrainConfig
+from raycomp.update import COMMANDS as _UPDATE
+from raycomp.verify import COMMANDS as _VERIFY
 
 if TYPE_CHECKING:
     from raycomp.sweep.result import SweepResult
 
 deferred.install()
+assert _UPDATE and _VERIFY  # imported before the functions of these names
 
 # Most functions below have the name of a folder. The lines above import these folders first, so
 # ``raycomp.curate`` is the function; ``from raycomp.curate import command`` imports a module of the folder.
@@ -52,6 +56,7 @@ __all__ = [
     "WritingConfig",
     "audit",
     "card",
+    "checkout",
     "compare",
     "continual",
     "curate",
@@ -71,6 +76,8 @@ __all__ = [
     "show",
     "sweep",
     "train",
+    "update",
+    "verify",
 ]
 
 
@@ -209,3 +216,32 @@ def train(
     from raycomp.train.command import train as run
 
     return run(config, read_place("out", out), evaluate=evaluate)
+
+
+def update(
+    source: Place,
+    add: str | None = None,
+    remove: Place | None = None,
+    changed: str | None = None,
+    settings: Mapping[str, Any] | None = None,
+) -> str:
+    """Bring the curation, or run of negatives, in ``source`` up to date, as ``raycomp update`` does.
+
+    ``add``: another input; ``remove``: a list of rows and shards; ``changed``: rescore or refuse;
+    ``settings``: options of a selection by path. Returns a line on the new version. Raises ValueError for
+    errors that the caller can fix.
+    """
+    from raycomp.update.command import update as run
+
+    listed = None if remove is None else read_place("remove", remove)
+    return run(read_place("source", source), add, listed, changed, settings)
+
+
+def verify(source: Place, rows: int = 300, seed: int = 0) -> list[str]:
+    """Recompute what the curation in ``source`` states, as ``raycomp verify`` does; return a line per check.
+
+    Raises ValueError at the first check that fails.
+    """
+    from raycomp.verify.command import verify as run
+
+    return list(run(read_place("source", source), rows, seed))

@@ -6,6 +6,7 @@ scored or written. A shard of the list is not read.
 A list is kept by ``write_removed``, as hashes: the urls and SHA-256 of removed samples are content, too.
 """
 
+import hashlib
 import posixpath
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -41,6 +42,13 @@ class Removal:
         names, none = sorted({*self.lists, *other.lists}), self.lists.get("", np.empty(0, "S16"))
         both = {name: (self.lists.get(name, none), other.lists.get(name, none)) for name in names}
         return Removal({name: np.unique(np.concatenate(pair)) for name, pair in both.items()})
+
+    def digest(self) -> str:
+        """Return the SHA-256 of all entries."""
+        found = hashlib.sha256()
+        for kind, keys in sorted(self.lists.items()):
+            found.update(f"{kind} {len(keys)}\0".encode() + keys.tobytes())
+        return found.hexdigest()
 
     def find_rows(self, table: pa.Table) -> np.ndarray:
         """Return which rows are in the list, bool [N]; rows that stand for a shard are not."""

@@ -32,13 +32,16 @@ from raycomp.data.manifest import MANIFEST, OBJECTS, describe_manifest, name_obj
 from raycomp.data.parquet import read_columns, read_schema, write_table
 from raycomp.data.paths import KEPT_FILE, RUN, VERSIONS, ShardPath
 from raycomp.data.reader import extract
+from raycomp.data.runs import digest
 from raycomp.data.versions import NUMBER, drop_objects, find_place, list_versions
 from raycomp.data.written import Written, call_watched
-from raycomp.words import KEPT, REMOVED, SHARD, STATUS, UID
+from raycomp.words import IMAGE_SHA256, KEPT, REMOVED, SHARD, STATUS, UID, URL
 
 REMOVED_SINCE = "removed_since"
 """In the run.json of a version: rows that it has lost to later removals."""
 _PENDING = "purged.json"
+_LIST = "removed_list"
+"""In the run.json of a version: which list of removals it was purged with."""
 _NEW = "new"
 
 
@@ -106,7 +109,9 @@ def purge(folder: Folder, removal: Removal | None, check: Callable[[], None]) ->
 
     ``check`` raises where another process took the folder over. Safe to repeat after a kill.
     """
-    return _purge_all(folder, check, lambda version: _purge_curation(version, removal)) if removal else 0
+    if removal is None:
+        return 0
+    return _purge_all(folder, check, removal.digest(), lambda version: _purge_curation(version, removal))
 
 
 def purge_negatives(folder: Folder, uids: Collection[str], check: Callable[[], None]) -> int:
@@ -114,7 +119,9 @@ def purge_negatives(folder: Folder, uids: Collection[str], check: Callable[[], N
 
     Exports of a version that loses a caption are removed from it.
     """
-    return _purge_all(folder, check, lambda version: _purge_captions(version, uids)) if uids else 0
+    if not uids:
+        return 0
+    return _purge_all(folder, check, digest(sorted(uids)), lambda version: _purge_captions(version, uids))
 
 
 def list_removed(source: str) -> set[str]:
@@ -131,21 +138,24 @@ def list_removed(source: str) -> set[str]:
     return found
 
 
-def _purge_all(folder: Folder, check: Callable[[], None], purge_version: Callable[["Version"], None]) -> int:
+def _purge_all(
+    folder: Folder, check: Callable[[], None], name: str, purge_version: Callable[["Version"], None]
+) -> int:
+    """Purge each version but the present one, unless it was with the list of this ``name``."""
     present, num_rows = folder.read_json(RUN).get(NUMBER, 1), 0
     for number in list_versions(folder):
         place = find_place(folder, number)
         _apply_pending(place)
-        if number == present:
+        run = place.read_json(RUN)
+        if number == present or run.get(_LIST) == name:
             continue
-        version = Version(folder, number, place.read_json(RUN), _read_files(folder, place))
+        version = Version(folder, number, run, _read_files(folder, place))
         purge_version(version)
-        if version.reasons:
-            check()
-            count = version.reasons.total()
-            version.run[REMOVED_SINCE] = version.run.get(REMOVED_SINCE, 0) + count
-            version.save()
-            num_rows += count
+        check()
+        count = version.reasons.total()
+        version.run |= {_LIST: name, REMOVED_SINCE: run.get(REMOVED_SINCE, 0) + count}
+        version.save()
+        num_rows += count
     if num_rows:
         drop_objects(folder)
     return num_rows
@@ -178,10 +188,11 @@ def _purge_curation(version: Version, removal: Removal) -> None:
 def _purge_scores(version: Version, name: str, removal: Removal) -> np.ndarray:
     """Blank the removed rows of a scores file; return which they are, bool [N]."""
     uri, marks = version.files[name].uri, version.files.get(name.replace("scores/", "marks/"))
-    table = read_columns(uri)
+    table = read_columns(uri, [UID, SHARD, STATUS, URL, IMAGE_SHA256])
     is_removed_N = removal.find_rows(table) | removal.find_shards(table[SHARD].to_pylist())
     is_removed_N &= np.array(table[STATUS].to_pylist(), object) != REMOVED
     if is_removed_N.any():
+        table = read_columns(uri)
         selection = find_selection(read_config(version.run["config"]))
         gates = Gates.from_dict(version.run["gates"])
         _, reason_N, _ = judge_file(ScoresFile(uri, marks and marks.uri), selection, gates)
