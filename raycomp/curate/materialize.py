@@ -92,7 +92,7 @@ def _write_outputs(
     left = []
     for output in outputs:
         known = earlier.get(keys[output.number])
-        if known is None or not {shard for shard, _, _ in output.reads} <= {*reuse.scores}:
+        if known is None or not reuse.has_output(shard for shard, _, _ in output.reads):
             left.append(output)
             continue
         files_of = reuse.find_output(known["number"])

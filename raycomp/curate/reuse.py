@@ -7,7 +7,7 @@ anew: duplicates of uids, marks, gates, the subset.
 
 import posixpath
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -38,6 +38,7 @@ from raycomp.words import (
     IMAGE_EMBEDDING,
     IMAGE_SHA256,
     JSON,
+    KEY,
     MEAN_PAS,
     OFFSET,
     OK,
@@ -59,7 +60,7 @@ _ATTRIBUTED = (MEAN_PAS, PHRASES, CONTENT_WORDS)
 KEPT_COLUMNS = (UID, SHARD, POSITION, OFFSET, STATUS)
 """Columns that a removed row keeps."""
 # Columns by which a shard whose files were touched is recognised.
-COMPARED = (UID, URL, IMAGE_SHA256, CAPTION)
+COMPARED = (UID, KEY, OFFSET, URL, IMAGE_SHA256, CAPTION)
 _BLOCK_ROWS = 256
 
 
@@ -76,8 +77,14 @@ class Reuse:
     """The earlier run's own shards, and their statistics, by name."""
     outputs: Written | None = None
     """The earlier file of keys of these shards."""
+    touched: frozenset[int] = frozenset()
+    """Shards whose files were written again with the same samples; other members may differ."""
     computed: Mapping[str, Any] = field(default_factory=dict)
     """The device that computed the scores, as in run.json."""
+
+    def has_output(self, shards: Iterable[int]) -> bool:
+        """Whether a shard that was made of these input shards can be the earlier run's."""
+        return all(shard in self.scores and shard not in self.touched for shard in shards)
 
     def find_output(self, number: int) -> tuple[Written, Written]:
         """Return a shard of the earlier run, and its statistics."""
@@ -136,6 +143,7 @@ def find_reuse(earlier_run: Earlier, shards: Sequence[ShardPath]) -> Reuse:
         tuple(sorted(shard.name for shard in others)),
         {posixpath.basename(name): file for name, file in files.items() if name.startswith("shards/")},
         keys,
+        frozenset(shard.ordinal for shard in touched),
         {name: run[name] for name in ("device", "gpu") if name in run},
     )
 
