@@ -9,11 +9,12 @@ model of one and two layers with random weights, which makes the whole cheap, so
 Each is curated, 1 % new rows are added as a shard of their own, then the run is updated, and curated from
 scratch into another folder; all files of the two must be equal. removal: scores of random rows are generated
 with captions of forty letters and embeddings of one number, as those of a finished curation; a list of 1,000
-uids is then removed from it. All on the local executor with two threads. Last line one JSON object. Goals: at
-most 5 % of the whole time; removal by the slope of three sizes.
+uids is then removed from it. All on the local executor with two threads. Writes bench/results/update_*.csv;
+the last line is one JSON object. Goals: at most 5 % of the whole time; removal by the slope of three sizes.
 """
 
 import argparse
+import csv
 import json
 import os
 import tempfile
@@ -223,6 +224,11 @@ def main() -> None:
                 rule = {"select.rule": "cpi", "attribute.pool": 1.0, "materialize": False}
                 found.append(measure_removed(place, override_all(config, tiny | mean | rule), rows))
             print(found[-1], flush=True)
+    path = Path(__file__).parent / "results" / f"update_{args.what}.csv"
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, found[0])
+        writer.writeheader()
+        writer.writerows(found)
     print(json.dumps({"bench": "update", "what": args.what, "rows": found}))
 
 

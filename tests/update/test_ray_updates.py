@@ -1,0 +1,35 @@
+"""An update on a Ray cluster gives the bytes of one in this process."""
+
+import pytest
+
+import raycomp
+from raycomp.config import ClusterConfig
+from raycomp.curate.config import read_config
+from raycomp.negatives.config import NegativesConfig, WritingConfig
+from raycomp.update.command import update
+from tests.corpus import by_cpi, scenes
+from tests.update.test_update_runs import read, read_record, write_shard
+
+pytestmark = pytest.mark.ray
+
+
+def test_an_update_on_ray_equals_a_local_run_from_scratch(ray_cluster, tmp_path, tiny_scorer):
+    samples = scenes(30, seed=5)
+    for start, name in enumerate(("a.tar", "c.tar")):
+        write_shard(tmp_path / "in", name, samples[start * 12 : start * 12 + 12], start * 12)
+    on_ray, local = ClusterConfig(executor="ray", num_cpus=2), ClusterConfig(executor="local", num_cpus=2)
+    options = {"input": str(tmp_path / "in"), "scorer": tiny_scorer, "materialize": True}
+    raycomp.curate(by_cpi(**options, cluster=on_ray), tmp_path / "run")
+    words = NegativesConfig(str(tmp_path / "run"), WritingConfig(rank=False), cluster=on_ray)
+    raycomp.negatives(words, tmp_path / "negatives")
+    write_shard(tmp_path / "in", "b.tar", samples[24:], 24)
+    (tmp_path / "list.txt").write_text(f"{3:032x}")
+    assert "@2: kept" in raycomp.update(tmp_path / "run", remove=tmp_path / "list.txt")
+    assert "@2: " in update(str(tmp_path / "negatives"))
+    config = read_config(read_record(tmp_path / "run")["config"])
+    raycomp.curate(by_cpi(**options, cluster=local, removed=config.removed), tmp_path / "whole")
+    assert read(tmp_path / "run") == read(tmp_path / "whole")
+    words = NegativesConfig(str(tmp_path / "run"), WritingConfig(rank=False), cluster=local)
+    raycomp.negatives(words, tmp_path / "again")
+    for path in sorted((tmp_path / "negatives/negatives").glob("*.parquet")):
+        assert path.read_bytes() == (tmp_path / "again/negatives" / path.name).read_bytes()
