@@ -57,7 +57,7 @@ EXCEPTIONS = {
     "study": {"sweep", "train"},
     "sweep": {"continual", "curate", "evaluate", "negatives", "train"},
     "train": {"curate"},
-    "update": {"curate"},
+    "update": {"curate", "negatives"},
     "verify": {"curate"},
 }
 # Every library of others, and the packages that know it; "commands" are all folders of commands.

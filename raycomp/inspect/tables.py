@@ -7,13 +7,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.json
 
-from raycomp.data.manifest import read_result
+from raycomp.data.manifest import SALTED, read_result
 from raycomp.data.parquet import read_columns
 from raycomp.data.written import ResultFile
 from raycomp.table import read_csv
 
-# Folders whose Parquet files are the input's samples, not result tables.
-_SAMPLES = ("shards",)
+# Folders whose Parquet files are not result tables: the input's samples, and what updates and proofs need.
+_OTHERS = ("shards", *SALTED)
 
 
 def name_tables(files: Mapping[str, ResultFile]) -> dict[str, list[ResultFile]]:
@@ -26,7 +26,7 @@ def name_tables(files: Mapping[str, ResultFile]) -> dict[str, list[ResultFile]]:
     for name in sorted(files):
         folder, base = posixpath.split(name)
         stem, suffix = posixpath.splitext(base)
-        if suffix in _READERS and folder.partition("/")[0] not in _SAMPLES:
+        if suffix in _READERS and folder.partition("/")[0] not in _OTHERS:
             own = posixpath.basename(folder) if stem.isdecimal() and folder else stem
             found.setdefault(own, []).append(files[name])
     return dict(sorted(found.items()))

@@ -18,6 +18,7 @@ from raycomp.words import (
     NOT_IN_SUBSET,
     OK,
     PICTURE_STATUSES,
+    REMOVED,
     STATUSES,
 )
 
@@ -25,7 +26,7 @@ from raycomp.words import (
 @pytest.mark.parametrize("status", sorted({*STATUSES, *CONTINUAL_STATUSES, *PICTURE_STATUSES}))
 def test_every_status_is_bad_but_what_is_aligned_or_a_duplicate(status):
     counts = {OK: 9, status: 1} if status != OK else {OK: 10}
-    if status in (*ALIGNED_STATUSES, DUPLICATE_UID, CONTAMINATED, NO_PRIMITIVE):
+    if status in (*ALIGNED_STATUSES, DUPLICATE_UID, REMOVED, CONTAMINATED, NO_PRIMITIVE):
         check_bad_rows("input", counts, 0.0)
     else:
         with pytest.raises(TooMuchBadData, match=rf"input: 10\.0% of 10 rows .*1 {status}"):

@@ -25,6 +25,7 @@ from raycomp.data.paths import RUN
 from raycomp.data.runs import TIMES, identify
 from raycomp.negatives import command as negatives_command
 from raycomp.negatives.config import NegativesConfig, WritingConfig
+from raycomp.negatives.earlier import Plan
 from raycomp.negatives.page import Tally
 from raycomp.probe import COMMANDS as PROBES
 from raycomp.probe.config import ProbeConfig
@@ -182,6 +183,7 @@ def test_negatives_make_no_status_of_their_own_of_what_was_written(tmp_path, mon
         "connect": session,
         "count_all": {},
         "_check_captions": [],
+        "plan_rows": Plan([], {}, Counter()),
         "write_all": {"negatives": stats},
         "_tally": tally,
     }
