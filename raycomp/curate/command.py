@@ -104,7 +104,8 @@ def curate(
                 run.is_stale = False
             run.bind(session.device, session.gpu)
             reuse = Reuse() if earlier is None else find_reuse(earlier, shards)
-            reuse.check_device(run.record, earlier.source if earlier else out)
+            for warning in reuse.check(run.record, earlier.source if earlier else out):
+                say(warning)
             scoring = Scoring(config, spec, shards, run.folder, run.work, session, run.lease.check, reuse)
             stats, facts = score(scoring)
             run.check_unchanged()  # also here: if scores mix two versions, nothing is chosen from them

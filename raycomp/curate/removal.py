@@ -23,7 +23,7 @@ from raycomp.curate.exclusion import REMOVABLE, find_listed, hash_keys, hash_uri
 from raycomp.data.arrow import add_columns
 from raycomp.data.inputs import expand_input
 from raycomp.data.parquet import read_columns, read_schema, write_table
-from raycomp.data.paths import ShardPath, find_infos
+from raycomp.data.paths import ShardPath, find_stamp
 from raycomp.words import CAPTION, IMAGE, IMAGE_SHA256, JSON, KEY, REMOVED, SHARD, SHARD_STATUSES, STATUS, URL
 
 OPTION = "removed"
@@ -78,13 +78,11 @@ def load_removed(uri: str | None) -> Removal | None:
     """
     if uri is None:
         return None
-    info = find_infos([uri])[uri]
-    return _load(uri, info.size, info.mtime_ns)
+    return _load(uri, find_stamp(uri))
 
 
 @lru_cache(maxsize=2)
-def _load(uri: str, size: int | None, time: int | None) -> Removal:
-    """Read a list again once its file has changed."""
+def _load(uri: str, stamp: tuple[int | None, int | None]) -> Removal:
     if posixpath.splitext(uri)[1] == ".parquet" and read_schema(uri).names == _HASHED.names:
         table = read_columns(uri)
         return Removal({kind: _read_keys(table, kind) for kind in pc.unique(table["kind"]).to_pylist()})

@@ -59,6 +59,8 @@ _LATER = (DUPLICATE_UID, UID_CONFLICT)
 _ATTRIBUTED = (MEAN_PAS, PHRASES, CONTENT_WORDS)
 KEPT_COLUMNS = (UID, SHARD, POSITION, OFFSET, STATUS)
 """Columns that a removed row keeps."""
+# What a score depends on besides the options and the sample, as in the fingerprint of a curation.
+_SCORING = ("scorer", "scorers", "parser", "lexicon", "nonces")
 # Columns by which a shard whose files were touched is recognised.
 COMPARED = (UID, KEY, OFFSET, URL, IMAGE_SHA256, CAPTION)
 _BLOCK_ROWS = 256
@@ -79,8 +81,8 @@ class Reuse:
     """The earlier file of keys of these shards."""
     touched: frozenset[int] = frozenset()
     """Shards whose files were written again with the same samples; other members may differ."""
-    computed: Mapping[str, Any] = field(default_factory=dict)
-    """The device that computed the scores, as in run.json."""
+    run: Mapping[str, Any] = field(default_factory=dict)
+    """The earlier run's record."""
 
     def has_output(self, shards: Iterable[int]) -> bool:
         """Whether a shard that was made of these input shards can be the earlier run's."""
@@ -90,14 +92,29 @@ class Reuse:
         """Return a shard of the earlier run, and its statistics."""
         return self.shards[f"{number:08d}.tar"], self.shards[f"{number:08d}_stats.json"]
 
-    def check_device(self, record: Mapping[str, Any], source: str) -> None:
-        """Raise ValueError where the run in ``record`` computes on another device."""
-        for name, value in self.computed.items():
-            if record.get(name) != value:
+    def check(self, record: Mapping[str, Any], source: str) -> list[str]:
+        """Raise ValueError where the run in ``record`` scores by something else; return warnings.
+
+        Models and the user's scorers must be the same, and so must the device.
+        """
+        for name in ("device", "gpu"):
+            if name in self.run and record.get(name) != self.run[name]:
                 raise ValueError(
-                    f"{source}: was scored on {value}, this session has {record.get(name)}, whose scores "
-                    f"differ in the last bits; update it there, or curate into a new folder"
+                    f"{source}: was scored on {self.run[name]}, this session has {record.get(name)}, whose "
+                    f"scores differ in the last bits; update it there, or curate into a new folder"
                 )
+        then, now = self.run.get("fingerprint", {}), record["fingerprint"]
+        others = [name for name in _SCORING if self.run and then.get(name) != now.get(name)]
+        if others:
+            raise ValueError(
+                f"{', '.join(others)}: changed since {source} was scored; curate into a new folder"
+            )
+        versions = self.run.get("versions", {})
+        other = [
+            f"{name} {versions[name]}" for name in versions if record["versions"].get(name) != versions[name]
+        ]
+        said = f"{source}: rows that are taken over were scored with {', '.join(other)}"
+        return [f"{said}; scores of this version may differ in the last bits"] if other else []
 
 
 class Earlier(NamedTuple):
@@ -144,7 +161,7 @@ def find_reuse(earlier_run: Earlier, shards: Sequence[ShardPath]) -> Reuse:
         {posixpath.basename(name): file for name, file in files.items() if name.startswith("shards/")},
         keys,
         frozenset(shard.ordinal for shard in touched),
-        {name: run[name] for name in ("device", "gpu") if name in run},
+        run,
     )
 
 

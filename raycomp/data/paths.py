@@ -197,6 +197,12 @@ def count_bytes(shards: Iterable[ShardPath]) -> int:
     return sum(size or 0 for _, size in size_files(uri for shard in shards for uri in _name_files(shard)))
 
 
+def find_stamp(uri: str) -> tuple[int | None, int | None]:
+    """Return size and time of a file: what is kept of it in memory is read again once they change."""
+    info = _ask(uri)
+    return info.size, info.mtime_ns
+
+
 def find_infos(uris: Iterable[str]) -> dict[str, fs.FileInfo]:
     """Return the storage's info on files, in their order.
 

@@ -91,7 +91,7 @@ def negatives(
             warnings = _check_captions(writing)
             for warning in warnings:
                 say(warning)
-            earlier = find_earlier(previous) if is_by_row(config.negatives) else {}
+            earlier = find_earlier(previous, run.record["fingerprint"]) if is_by_row(config.negatives) else {}
             planned = plan_rows(shared, earlier, run.folder, run.work)
             writing, totals = replace(writing, sources=planned.sources), planned.totals
             if not config.negatives.by_rules:

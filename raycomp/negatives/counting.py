@@ -9,6 +9,7 @@ import pyarrow as pa
 from raycomp.config import ParserConfig
 from raycomp.data.arrow import from_rows, readable
 from raycomp.data.parquet import read_columns, write_table
+from raycomp.data.paths import find_stamp
 from raycomp.language.context import MOST_ENTRIES, TABLES, Context, count_context, keep_commonest, no_context
 from raycomp.language.judge.form import LONGEST_EDITED
 from raycomp.negatives.captions import CaptionFile, draw_uid, load_captions
@@ -52,9 +53,13 @@ def _count_file(source: CaptionFile, limit: float, parser: ParserConfig) -> Cont
     return context
 
 
-@lru_cache(maxsize=1)
 def load_context(uri: str) -> Context:
     """Return the counts of a file that ``write_context`` wrote, loaded once per process."""
+    return _load_context(uri, find_stamp(uri))
+
+
+@lru_cache(maxsize=1)
+def _load_context(uri: str, stamp: tuple[int | None, int | None]) -> Context:
     context = no_context()
     for row in read_columns(uri).to_pylist():
         context.tables[row["table"]][row["first"], row["second"]] = row["count"]

@@ -8,7 +8,7 @@ import posixpath
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -18,7 +18,7 @@ from raycomp.data.folder import Folder
 from raycomp.data.manifest import read_manifest
 from raycomp.data.parquet import read_columns, read_schema, write_table
 from raycomp.data.row_bytes import digest_rows
-from raycomp.data.runs import read_finished
+from raycomp.data.runs import TIMES, read_finished
 from raycomp.negatives.captions import FOLD, CaptionFile, load_captions
 from raycomp.run.tasks import map_files
 from raycomp.schema import NEGATIVES_SCHEMA
@@ -26,6 +26,8 @@ from raycomp.words import CAPTION, IMAGE_EMBEDDING, POSITION, SHARD, STATUS, UID
 
 STATE, FILES = "state", "files.json"
 INPUTS = "inputs"
+_OTHERS = ("input", TIMES, "frozen")
+"""Entries of a fingerprint that a caption's negatives do not depend on: each row's inputs are compared."""
 _DIGEST_BYTES = 16
 _ROWS = 10_000
 _STATE_SCHEMA = pa.schema([(UID, pa.string()), (INPUTS, pa.binary(_DIGEST_BYTES))])
@@ -47,11 +49,17 @@ class Plan(NamedTuple):
     """Of the rows that are taken over."""
 
 
-def find_earlier(previous: str | None) -> Earlier:
-    """Return the files of a finished run; empty without one, or if it has no state."""
+def find_earlier(previous: str | None, fingerprint: Mapping[str, Any]) -> Earlier:
+    """Return the files of a finished run; empty without one, and if it has no state or other models.
+
+    ``fingerprint``: what the present run depends on.
+    """
     if previous is None:
         return {}
-    read_finished(previous)
+    run = read_finished(previous)
+    now = {name: value for name, value in fingerprint.items() if name not in _OTHERS}
+    if any(run["fingerprint"].get(name) != value for name, value in now.items()):
+        return {}
     files = read_manifest(Folder(previous))
     if f"{STATE}/{FILES}" not in files:
         return {}

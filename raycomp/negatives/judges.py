@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from raycomp.data.arrow import add_columns, from_rows
 from raycomp.data.parquet import read_columns, write_table
+from raycomp.data.paths import find_stamp
 from raycomp.language.text_only import (
     Ngrams,
     bigram_likelihood,
@@ -95,9 +96,13 @@ class NgramJudge:
         return set_fields(table, gaps)
 
 
-@lru_cache(maxsize=1)
 def load_ngrams(uri: str) -> NgramJudge:
     """Return the judge, loaded once per process."""
+    return _load_ngrams(uri, find_stamp(uri))
+
+
+@lru_cache(maxsize=1)
+def _load_ngrams(uri: str, stamp: tuple[int | None, int | None]) -> NgramJudge:
     return NgramJudge(uri)
 
 

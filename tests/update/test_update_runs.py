@@ -235,6 +235,19 @@ def test_a_moved_folder_can_be_updated(corpus):
     assert [statuses[f"{i:032x}"] for i in (3, 4)] == [REMOVED] * 2
 
 
+def test_another_model_under_the_same_name_is_refused(corpus, capsys):
+    path = Path(read_record(corpus / "run")["config"]["scorer"]["model"])
+    text = path.read_text()
+    write_shard(corpus / "in", "c.tar", scenes(3, seed=6), 24)
+    try:
+        path.write_text(text.replace('"heads": 2', '"heads": 4'))
+        assert update(corpus) == 2
+        assert "scorer: changed since" in capsys.readouterr().err
+    finally:
+        path.write_text(text)
+    assert update(corpus) == 0
+
+
 def test_one_update_at_a_time(corpus, capsys):
     with hold_lease(Folder(str(corpus / "run"))):
         assert update(corpus) == 2
