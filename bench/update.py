@@ -1,11 +1,11 @@
 """What an update costs, against a run from scratch.
 
     python -m bench.update stored [--rows 100000] [--folder DIR]
-    python -m bench.update scenes [--rows 10000] [--model NAME]
+    python -m bench.update scenes [--rows 10000] [--layers 2] [--width 64]
     python -m bench.update removal [--rows 1000000 3000000 10000000]
 
 stored: captions of rendered scenes with stored embeddings; scenes: rendered scenes. Both are scored by a
-model of one and two layers with random weights, which makes the whole cheap, so the share of an update large.
+small model with random weights, which makes the whole cheap, so the share of an update large.
 Each is curated, 1 % new rows are added as a shard of their own, then the run is updated, and curated from
 scratch into another folder; all files of the two must be equal. removal: scores of random rows are generated
 with captions of forty letters and embeddings of one number, as those of a finished curation; a list of 1,000
@@ -61,10 +61,10 @@ OUTPUTS = ("scores", "subset", "shards", "metadata", "marks")
 DIM = 32
 
 
-def write_tiny(folder: Path, dim: int = DIM) -> str:
-    """Write the config of a model of one and two layers; return its path."""
-    vision = {"image_size": 32, "layers": 1, "width": 64, "head_width": 32, "patch_size": 16}
-    text = {"context_length": 77, "vocab_size": 49408, "width": 64, "heads": 2, "layers": 2}
+def write_tiny(folder: Path, dim: int = DIM, layers: int = 2, width: int = 64) -> str:
+    """Write the config of a small model; return its path. The image tower has half the layers."""
+    vision = {"image_size": 32, "layers": layers // 2, "width": width, "head_width": 32, "patch_size": 16}
+    text = {"context_length": 77, "vocab_size": 49408, "width": width, "heads": width // 32, "layers": layers}
     path = folder / "tiny.json"
     path.write_text(json.dumps({"embed_dim": dim, "vision_cfg": vision, "text_cfg": text}))
     return str(path)
@@ -195,7 +195,8 @@ def main() -> None:
     )
     parser.add_argument("what", choices=("stored", "scenes", "removal"))
     parser.add_argument("--rows", type=int, nargs="+")
-    parser.add_argument("--model", help="of scenes, an architecture; by default one of one and two layers")
+    parser.add_argument("--layers", type=int, default=2, help="of the text tower; the image tower has half")
+    parser.add_argument("--width", type=int, default=64, help="of both towers, a multiple of 32")
     parser.add_argument("--folder", help="where the temporary folder is made")
     args = parser.parse_args()
     cluster = ClusterConfig(executor="local", num_cpus=2)
@@ -207,13 +208,15 @@ def main() -> None:
         with tempfile.TemporaryDirectory(dir=args.folder) as temporary:
             place = Path(temporary)
             config = CurateConfig(input=str(place / "in"), cluster=cluster)
-            tiny = {"scorer.model": write_tiny(place), "scorer.weights": "random:0"}
+            tiny = {
+                "scorer.model": write_tiny(place, DIM, args.layers, args.width),
+                "scorer.weights": "random:0",
+            }
             if args.what == "stored":
                 config = override_all(config, tiny | {"prepare.stored_embeddings": "b32_img"})
                 found.append(measure_added(place, config, write_stored, rows))
             elif args.what == "scenes":
-                options = tiny if args.model is None else tiny | {"scorer.model": args.model}
-                found.append(measure_added(place, override_all(config, options), write_scenes, rows))
+                found.append(measure_added(place, override_all(config, tiny), write_scenes, rows))
             else:
                 tiny["scorer.model"] = write_tiny(place, dim=1)
                 mean = {
