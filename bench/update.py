@@ -100,7 +100,12 @@ def time_it(step: Callable[[], Any]) -> float:
 
 
 def measure_added(
-    place: Path, config: CurateConfig, write: Callable[[Path, str, int, int], None], rows: int
+    place: Path,
+    config: CurateConfig,
+    write: Callable[[Path, str, int, int], None],
+    rows: int,
+    layers: int,
+    width: int,
 ) -> dict[str, Any]:
     """Curate ``rows``, add 1 %, update, curate from scratch; return the seconds of each."""
     source, run = place / "in", place / "run"
@@ -112,10 +117,9 @@ def measure_added(
     update_s = time_it(lambda: print(update(str(run))))
     whole_s = time_it(lambda: curate(config, str(place / "whole")))
     assert read_all(run) == read_all(place / "whole"), "the update differs from a run from scratch"
-    return {
-        "rows": rows, "added": rows // 100, "first_s": first_s, "whole_s": whole_s, "update_s": update_s,
-        "share": round(update_s / whole_s, 4),
-    }  # fmt: skip
+    seconds = {"first_s": first_s, "whole_s": whole_s, "update_s": update_s}
+    facts = {"rows": rows, "layers": layers, "width": width, "added": rows // 100}
+    return facts | seconds | {"share": round(update_s / whole_s, 4)}
 
 
 def make_rows(ordinal: int, source: Folder, out: Folder) -> None:
@@ -214,9 +218,10 @@ def main() -> None:
             }
             if args.what == "stored":
                 config = override_all(config, tiny | {"prepare.stored_embeddings": "b32_img"})
-                found.append(measure_added(place, config, write_stored, rows))
+                found.append(measure_added(place, config, write_stored, rows, args.layers, args.width))
             elif args.what == "scenes":
-                found.append(measure_added(place, override_all(config, tiny), write_scenes, rows))
+                config = override_all(config, tiny)
+                found.append(measure_added(place, config, write_scenes, rows, args.layers, args.width))
             else:
                 tiny["scorer.model"] = write_tiny(place, dim=1)
                 mean = {
