@@ -278,6 +278,10 @@ def _count_removed(version: Version) -> None:
     dropped.subtract({reason: n for reason, n in version.reasons.items() if reason != KEPT})
     dropped[REMOVED] += version.reasons.total()
     counts["dropped"] = {reason: count for reason, count in sorted(dropped.items()) if count}
+    removed = version.run.get(REMOVED_SINCE, 0) + version.reasons.total()
+    version.run["headline"] = (
+        f"kept {counts['kept']:,} of {counts['read']:,} rows; {removed:,} were removed since"
+    )
 
 
 def _purge_captions(version: Version, uids: Collection[str]) -> None:
