@@ -126,6 +126,13 @@ def find_version(uri: str) -> str:
     return join_uri(match[1], VERSIONS, match[2])
 
 
+def name_version(uri: str) -> str:
+    """Return DIR@3 for the folder of a version, DIR/versions/3; any other uri unchanged."""
+    above, number = posixpath.split(uri)
+    folder, name = posixpath.split(above)
+    return f"{folder}@{number}" if name == VERSIONS and number.isdigit() else uri
+
+
 def strip_slash(uri: str) -> str:
     """Return the uri of a folder without a trailing slash, so that it has one name."""
     return uri if uri.endswith("://") else uri.rstrip("/") or "/"

@@ -17,7 +17,7 @@ from raycomp.data.files import check_writable
 from raycomp.data.folder import Folder
 from raycomp.data.manifest import check_results
 from raycomp.data.parquet import read_columns
-from raycomp.data.paths import absolute_uri
+from raycomp.data.paths import absolute_uri, name_version
 from raycomp.data.runs import identify, read_finished
 from raycomp.evaluate.answers import answer_comparison
 from raycomp.evaluate.baselines import Margin, find_margins, report_margins
@@ -117,8 +117,11 @@ def _split_name(text: str) -> tuple[str, str]:
 
 
 def list_tails(folders: Sequence[str]) -> list[str]:
-    """Return the shortest ends of the paths, by whole folders, that differ; the whole paths if none do."""
-    parts = [folder.rstrip("/").split("/") for folder in folders]
+    """Return the shortest ends of the paths, by whole folders, that differ; the whole paths if none do.
+
+    A version is named DIR@3.
+    """
+    parts = [name_version(folder.rstrip("/")).split("/") for folder in folders]
     for num in range(1, max(map(len, parts), default=0) + 1):
         tails = ["/".join(one[-num:]) for one in parts]
         if len({*tails}) == len(tails):

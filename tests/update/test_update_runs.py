@@ -92,6 +92,7 @@ def test_versions_can_be_read_compared_checked_out_and_removed(corpus, capsys):
     assert main(["show", f"{run}@1"]) == 0
     assert f"{record['funnel']['read']}" in capsys.readouterr().out
     assert main(["diff", f"{run}@1", f"{run}@2", "--out", str(corpus / "diff")]) == 0
+    assert "run@1" in capsys.readouterr().out
     assert main(["checkout", f"{run}@1", "--out", str(corpus / "first")]) == 0
     assert read(corpus / "first") == before
     assert (
