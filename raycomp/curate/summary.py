@@ -32,6 +32,7 @@ from raycomp.words import (
     MEAN_PAS,
     OK,
     PHRASES,
+    REMOVED,
     SCORE,
     STATUS,
     UID,
@@ -100,7 +101,7 @@ class Summary:
     def num_bad(self) -> int:
         """Rows without an alignment, except duplicates."""
         aligned = sum(self.statuses[status] for status in ALIGNED_STATUSES)
-        return self.rows - aligned - self.statuses[DUPLICATE_UID]
+        return self.rows - aligned - self.statuses[DUPLICATE_UID] - self.statuses[REMOVED]
 
 
 def merge(a: Summary, b: Summary) -> Summary:
