@@ -99,7 +99,7 @@ class Summary:
 
     @property
     def num_bad(self) -> int:
-        """Rows without an alignment, except duplicates."""
+        """Rows without an alignment, except duplicates and removed rows."""
         aligned = sum(self.statuses[status] for status in ALIGNED_STATUSES)
         return self.rows - aligned - self.statuses[DUPLICATE_UID] - self.statuses[REMOVED]
 
