@@ -39,9 +39,9 @@ class Removal:
 
     def merge(self, other: "Removal") -> "Removal":
         """Return the entries of both."""
-        names, none = sorted({*self.lists, *other.lists}), self.lists.get("", np.empty(0, "S16"))
-        both = {name: (self.lists.get(name, none), other.lists.get(name, none)) for name in names}
-        return Removal({name: np.unique(np.concatenate(pair)) for name, pair in both.items()})
+        names = sorted({*self.lists, *other.lists})
+        parts = {name: [one.lists[name] for one in (self, other) if name in one.lists] for name in names}
+        return Removal({name: np.unique(np.concatenate(keys)) for name, keys in parts.items()})
 
     def digest(self) -> str:
         """Return the SHA-256 of all entries."""

@@ -50,14 +50,13 @@ def state_schema(scores: pa.Schema) -> pa.Schema:
     )
 
 
-def write_states(files: list[StateFile], out: Folder, work: Folder) -> list[str]:
-    """Write ``state/``; return its files. Those of an earlier attempt stay, with their salts."""
+def write_states(files: list[StateFile], out: Folder, work: Folder) -> None:
+    """Write ``state/``. Files of an earlier attempt stay, with their salts."""
     there = {*out.list_names(STATE)}
     names = [posixpath.basename(file.scores) for file in files]
     left = [file for file, name in zip(files, names, strict=True) if name not in there]
     for _ in map_files(_write_state, left, out, work, label=STATE):
         pass
-    return [out.at(STATE, name) for name in names]
 
 
 def _write_state(file: StateFile, out: Folder, work: Folder) -> None:

@@ -234,6 +234,11 @@ def list_negatives(run: dict[str, Any], source: str) -> list[ResultFile]:
     return [tables[number] for number in range(len(tables))]
 
 
+def list_output(files: Mapping[str, ResultFile], output: str) -> dict[int, ResultFile]:
+    """Return the tables of one sub-folder among a run's files, by number of their shard."""
+    return list_tables({name: file for name, file in files.items() if name.startswith(f"{output}/")})
+
+
 def list_tables(files: Mapping[str, ResultFile]) -> dict[int, ResultFile]:
     """Return the tables among a run's files, by number of their shard."""
     found = ((_TABLE.fullmatch(posixpath.basename(name)), uri) for name, uri in files.items())

@@ -32,9 +32,6 @@ _DIGEST_BYTES = 16
 _ROWS = 10_000
 _STATE_SCHEMA = pa.schema([(UID, pa.string()), (INPUTS, pa.binary(_DIGEST_BYTES))])
 _WRITTEN = [name for name in NEGATIVES_SCHEMA.names if name != UID]
-_ROWS_SCHEMA = pa.schema([*_STATE_SCHEMA, (POSITION, pa.int32()), *map(NEGATIVES_SCHEMA.field, _WRITTEN)])
-"""Rows of a file of captions; with their earlier negatives, null where they are written anew."""
-
 Earlier = Mapping[str, tuple[str, str]]
 """Negatives and state of an earlier run, by the name of the file of captions."""
 
@@ -71,7 +68,8 @@ def find_earlier(previous: str | None, fingerprint: Mapping[str, Any]) -> Earlie
 
 
 def plan_rows(sources: list[CaptionFile], earlier: Earlier, out: Folder, work: Folder) -> Plan:
-    """Compare the inputs of all captions with those of an earlier run; write ``state/``, rows to ``work``.
+    """Compare the inputs of all captions with those of an earlier run; write ``state/``, and to ``work`` the
+    earlier negatives of each row, null where it is written anew.
 
     ``earlier``: empty = all captions are written anew.
     """
@@ -98,10 +96,8 @@ def _compare_file(
     write_table(state, out.at(STATE, f"{source.ordinal:05d}.parquet"), _STATE_SCHEMA)
     name = _name_file(source)
     known = _find_known(digests, *earlier[name]) if name in earlier else _no_rows(len(digests))
-    rows = pa.table(
-        [*state.columns, pa.array(range(len(digests)), pa.int32()), *known.columns], schema=_ROWS_SCHEMA
-    )
-    write_table(rows, _name_rows(work, source.ordinal), _ROWS_SCHEMA)
+    rows = known.add_column(0, UID, state[UID])
+    write_table(rows, _name_rows(work, source.ordinal), NEGATIVES_SCHEMA)
     counted = Counter(known[STATUS].drop_null().to_pylist())
     return name, len(digests) - counted.total(), counted
 
@@ -134,7 +130,7 @@ def _no_rows(num_rows: int) -> pa.Table:
 def join_earlier(rows_uri: str, written: pa.Table) -> pa.Table:
     """Return all rows of a file: those that are taken over, and those written anew, by their positions."""
     rows = read_columns(rows_uri)
-    known, new = (table.select(NEGATIVES_SCHEMA.names).cast(NEGATIVES_SCHEMA) for table in (rows, written))
+    new = written.select(NEGATIVES_SCHEMA.names).cast(NEGATIVES_SCHEMA)
     row_N = np.arange(len(rows))
     row_N[written[POSITION].to_numpy()] = len(rows) + np.arange(len(written))
-    return pa.concat_tables([known, new]).take(pa.array(row_N))
+    return pa.concat_tables([rows, new]).take(pa.array(row_N))

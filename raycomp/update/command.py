@@ -20,6 +20,7 @@ from raycomp.curate.reuse import Earlier
 from raycomp.data.files import check_writable
 from raycomp.data.folder import Folder
 from raycomp.data.inputs import absolute_input, add_input
+from raycomp.data.manifest import OBJECTS
 from raycomp.data.paths import RUN, VERSIONS, absolute_uri
 from raycomp.data.runs import read_finished, read_run
 from raycomp.data.versions import NEXT, NUMBER
@@ -56,7 +57,7 @@ def update(
     """
     folder = Folder(absolute_uri(source))
     run = read_finished(folder.uri)
-    if "objects" in run:
+    if OBJECTS in run:
         raise ValueError(f"{source}: is a version, which stays as it is; update its run, or check it out")
     check_choice("changed", changed or CHANGED[0], CHANGED)
     check_writable(folder.uri)

@@ -24,7 +24,7 @@ from raycomp.data.folder import Folder
 from raycomp.data.manifest import check_results
 from raycomp.data.parquet import read_columns
 from raycomp.data.paths import KEPT_FILE, ShardPath, fingerprint_shards
-from raycomp.data.runs import digest, list_scores, list_tables, read_finished
+from raycomp.data.runs import digest, list_output, list_scores, read_finished
 from raycomp.models.describe import describe_scorer, fingerprint_scorer
 from raycomp.run.executor import use
 from raycomp.run.local import Local
@@ -74,7 +74,7 @@ def _check_gates(run: dict[str, Any], marked: list[ScoresFile], files: dict[str,
     if not since and cut_all(marked, selection) != gates:
         raise ValueError("gates: are not those that the scores give; a score, a mark or run.json was changed")
     kept: list[np.ndarray] = []
-    decided = list_tables({name: file for name, file in files.items() if name.startswith(f"{LEAVES}/")})
+    decided = list_output(files, LEAVES)
     for ordinal, file in enumerate(marked):
         table, reason_N, _ = judge_file(file, selection, gates)
         stated = read_columns(decided[ordinal], [DECISION])[DECISION].to_pylist()
@@ -98,10 +98,7 @@ def _check_gates(run: dict[str, Any], marked: list[ScoresFile], files: dict[str,
 
 def _check_root(run: dict[str, Any], marked: list[ScoresFile], files: dict[str, Any]) -> str:
     """Recompute commitments and root. A row that was removed since has its commitment alone."""
-    tables = {
-        name: list_tables({key: file for key, file in files.items() if key.startswith(f"{name}/")})
-        for name in (STATE, LEAVES)
-    }
+    tables = {name: list_output(files, name) for name in (STATE, LEAVES)}
     gone = 0
     for ordinal, file in enumerate(marked):
         scores, leaves = read_columns(file.uri), read_columns(tables[LEAVES][ordinal])

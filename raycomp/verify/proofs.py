@@ -36,7 +36,7 @@ from raycomp.data.folder import Folder
 from raycomp.data.manifest import check_results
 from raycomp.data.parquet import read_columns
 from raycomp.data.rows import parse_uid
-from raycomp.data.runs import list_tables, read_finished
+from raycomp.data.runs import list_output, read_finished
 from raycomp.words import KEPT, REMOVED, STATUS, UID
 
 FORMAT = 1
@@ -54,10 +54,7 @@ def prove(source: str, uid: str) -> str:
     if "rows_root" not in run:
         raise ValueError(f"{source}: has no root over its rows; only curations of this version have one")
     files = check_results(Folder(source), run, "scores", STATE, LEAVES)
-    tables = {
-        name: list_tables({k: v for k, v in files.items() if k.startswith(f"{name}/")})
-        for name in ("scores", STATE, LEAVES)
-    }
+    tables = {name: list_output(files, name) for name in ("scores", STATE, LEAVES)}
     roots = Folder(files[f"{LEAVES}/{ROOTS}"]).read_json()
     bits, key = roots["bits"], bytes.fromhex(found)
     bucket = find_bucket(key, bits)
@@ -189,5 +186,4 @@ def _report(uid: str, found: list[Any], num_rows: int) -> Iterator[str]:
     for row in found:
         content = row.get("content") or {}
         place = f"{content['shard']}, position {content['position']}" if content else "content removed"
-
         yield f"  row {row['index']:,} of its bucket: {place}, commitment {row['commitment'][:16]}"

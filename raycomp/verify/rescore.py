@@ -114,9 +114,10 @@ def compare_rows(scores: str, found: pa.Table, bound: float | None) -> list[Diff
     statuses = np.array(recorded[STATUS].to_pylist(), object)
     is_later_N, differences = np.isin(statuses, _LATER), []
     for name in recorded.column_names if bound is None else [ALIGNMENT]:
-        if name not in found.column_names:
-            continue
-        then, now = recorded[name], found[name].cast(recorded.schema.field(name).type)
+        then = recorded[name]
+        # Rows that are not attributed have nothing there.
+        scored = found[name] if name in found.column_names else pa.chunked_array([pa.nulls(len(found))])
+        now = scored.cast(then.type)
         is_other_N = _differ(then, now, bound)
         if name in _LOST:
             is_other_N &= ~is_later_N

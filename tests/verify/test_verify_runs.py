@@ -10,8 +10,12 @@ import pytest
 
 from raycomp.cli import main
 from raycomp.curate import leaves
+from raycomp.curate.config import read_config
+from raycomp.curate.removal import list_shards
 from raycomp.data.folder import Folder
 from raycomp.data.manifest import write_manifest
+from raycomp.models.describe import describe_scorer
+from raycomp.verify.rescore import Rescorer, compare_rows, read_and_count
 from raycomp.words import ALIGNMENT, UID
 from tests.update.test_update_runs import corpus, read_record, read_rows, update
 
@@ -182,3 +186,20 @@ def test_unchanged_rows_keep_their_commitments(corpus, monkeypatch):
     before = {row[UID]: row for row in read_rows(run)}
     assert update(corpus, "--set", "attribute.keep=0.45") == 0
     assert {row[UID]: row for row in read_rows(run)} == before and 0 < sum(hashed) <= 3
+
+
+def test_a_score_of_a_row_that_is_not_attributed_is_compared(corpus):
+    """A row outside the pool must have no PAS."""
+    config = read_config(read_record(corpus / "run")["config"])
+    rescorer = Rescorer(config, describe_scorer(config.scorer))
+    uri, (shard, *_) = str(corpus / "run/scores/00000.parquet"), list_shards(config)
+    table = pq.read_table(uri)
+    outside = np.flatnonzero(table["phrases"].is_null().to_numpy(zero_copy_only=False))
+    samples, _ = read_and_count(shard, outside)
+    (found,) = rescorer.score(samples, np.zeros(len(outside), bool))
+    assert compare_rows(uri, found, None) == []
+    values = table["mean_pas"].to_pylist()
+    values[outside[0]] = 9.0
+    place = table.schema.get_field_index("mean_pas")
+    pq.write_table(table.set_column(place, "mean_pas", pa.array(values, pa.float32())), uri)
+    assert [one.column for one in compare_rows(uri, found, None)] == ["mean_pas"]
