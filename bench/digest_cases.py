@@ -1,32 +1,16 @@
-"""The runs of ``bench.digests``: small inputs, and the command lines that read them.
+"""The command lines of ``bench.digests``: every command and page, both executors, and refusals.
 
-Everything lies below one folder, in which the commands are run: inputs in ``in/``, and what a case writes in
-a folder of its name. A case that names another one's folder is run after it. Inputs are drawn by the little
-world, the only part of raycomp that is imported here; where the folder of real photos is there (the
-environment variable RAYCOMP_SHARED, else ../shared), some cases read those.
+They are run below one folder: inputs in ``in/`` (``bench.digest_inputs``), and what a case writes in a folder
+of its name. A case that names another one's folder is run after it. Lines use the names of today's options;
+``digest_names.csv`` maps a name to a later one.
 """
 
-import io
-import json
 import re
-import tarfile
 from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
 
-import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
-
-from raycomp.worlds.samples import world_shards
-from raycomp.worlds.test_set import draw_test_set
-
-Sample = tuple[str, dict[str, bytes]]
-NUM_CLEAN, NUM_FAULTY, PER_SHARD = 40, 20, 20
-NUM_PHOTOS = 60
-PHOTO_SET = "data/flickr8k_800"
-EMBED_DIM = 32
 PHOTOS = "in/photos"
+CORE, WHOLE = "core", "whole"
 
 
 @dataclass(frozen=True)
@@ -35,16 +19,26 @@ class Case:
 
     name: str
     line: str
-    """What stands behind ``raycomp``; ``{uid}`` is a uid that ``curate-world`` kept. ``--out NAME`` is added
-    unless ``is_text``."""
+    """What stands behind ``raycomp``; ``--out NAME`` is added where it is missing. ``{uid}`` is the first uid
+    that ``paper`` kept, ``{llm}`` the address of the scripted language model, ``{out}`` the case's folder."""
+    group: str = WHOLE
+    """core: also part of the short run."""
     exit_code: int = 0
-    is_text: bool = False
-    """Whether the result is what the command prints."""
+    """2 and 3 are refusals: what counts of them is the line on standard error."""
+    copies: str = ""
+    """The case whose folder is copied to this one's before the command changes it."""
+    twin: str = ""
+    """The case, on the other executor or resumed otherwise, whose result files must be the same."""
 
     @property
     def command(self) -> str:
-        """The command's name, as ``--only`` takes it."""
+        """The command's name."""
         return self.line.split()[0]
+
+    @property
+    def is_printed(self) -> bool:
+        """Whether the result is what the command prints."""
+        return self.command in ("show", "list", "explain", "verify")
 
     @property
     def needs_photos(self) -> bool:
@@ -52,232 +46,317 @@ class Case:
         return PHOTOS in self.line
 
     def needs(self, cases: Iterable["Case"]) -> list["Case"]:
-        """Return the cases whose folders the line names."""
-        words = set(re.split(r"[\s=/]", self.line)[1:])
-        return [case for case in cases if case.name in words]
+        """Return the cases whose folders this one reads."""
+        words = {*re.split(r"[\s=/,:]", self.line)[1:], self.copies, self.twin}
+        words |= {"paper"} if "{uid}" in self.line else set()
+        return [case for case in cases if case.name in words and case.name != self.name]
 
 
-SCORER = "--set scorer.model=in/tiny.json --set scorer.weights=random:0 --set scorer.batch_size=16"
+def _sets(text: str) -> str:
+    return " ".join(f"--set {one}" for one in text.split())
+
+
+SCORER = "scorer.model=in/tiny.json scorer.weights=random:0 scorer.batch_size=16"
+PAPER = "select.rule=cpi attribute.targets=nouns attribute.unit=drop attribute.aggregate=mean"
+PAPER += " attribute.nonces=1 align.keep=0.7 attribute.keep=0.5"
+CONTENT = "select.rule=align_pas attribute.targets=content attribute.unit=per_displacement"
+CONTENT += " attribute.aggregate=min attribute.nonces=2 align.keep=0.7 attribute.keep=0.5"
+CURATE = f"curate {_sets(SCORER)} {_sets(PAPER)} {_sets('max_bad_fraction=1')}"
+MIXED = f"curate {_sets(SCORER)} {_sets(CONTENT)} {_sets('max_bad_fraction=1')}"
+NEGATIVES = f"negatives {_sets(SCORER)}"
 # Small batches: on two threads torch adds up the gradients of a batch's positions, where these are more than
 # 32,768 values (texts x tokens x width), in an order that does not repeat: weights differ in their last bits.
-MODEL = "--set model.name=in/tiny.json --set train.batch_size=8"
-FIT = f"{MODEL} --set train.steps=6 --set train.checkpoint_steps=3"
-TRAIN = f"train {FIT} --set train.workers=1"
-TEST_SET = "--set benchmarks=world,retrieval,zeroshot,linear_probe --set world.annotations=in/exam"
-TEST_SET += " --set retrieval.input=in/clean --set controls.captions=in/captions.txt"
-TEST_SET += " --set zeroshot.input=in/classes --set linear_probe.train=in/classes"
-TEST_SET += " --set linear_probe.test=in/classes"
-CONTINUAL = "continual --set stream=world --set method=frozen,compo-realign,finetune"
-CONTINUAL += " --set little.backbone_pairs=64 --set little.backbone_steps=2 --set little.train=16"
-CONTINUAL += " --set little.test=12 --set head.steps=3 --set head.batch_size=8 --set trust.first=2"
-CONTINUAL += " --set tune.steps=1 --set tune.batch_size=4"
-STUDY = "study --set worlds=1 --set seeds=1 --set other_seeds=1 --set steps=2 --set batch_size=8"
-STUDY += " --set pairs=48 --set scorer_pairs=32 --set scorer_steps=2 --set scenes=12"
-STUDY += " --set unseen_scenes=6 --set runs=clip-cpi50,clip-align50,negclip-full-add"
-SWEEP = "sweep --space attribute.keep=grid(0.5,0.4) --set curated=curate-world --set seeds=1"
-SWEEP += " --set report_seeds=0 --set train.model.name=in/tiny.json --set train.model.weights=random:0"
-SWEEP += " --set train.train.steps=3 --set train.train.batch_size=8 --set evaluate.benchmarks=world"
-SWEEP += " --set evaluate.world.annotations=in/exam --set metric=world.accuracy --set max_concurrent=1"
+FIT = "model.name=in/tiny.json model.weights=random:0 train.batch_size=8 train.steps=6"
+FIT += " train.checkpoint_steps=3 max_bad_fraction=1"
+TRAIN = f"train {_sets(FIT)} {_sets('train.workers=1')}"
+TWO = f"train {_sets(FIT)} {_sets('train.workers=2 cluster.executor=ray cluster.num_cpus=5')}"
+TESTS = "benchmarks=sugarcrepe,sugarcrepe_pp,retrieval,zeroshot,linear_probe,in/own.py:counting"
+TESTS += " sugarcrepe.annotations=in/sugarcrepe sugarcrepe.images=in/test_images"
+TESTS += " sugarcrepe_pp.annotations=in/sugarcrepe_pp sugarcrepe_pp.images=in/test_images"
+TESTS += " own.annotations=in/counting own.images=in/test_images retrieval.input=in/folder"
+TESTS += " zeroshot.input=in/classes linear_probe.train=in/classes linear_probe.test=in/classes"
+TESTS += " controls.captions=in/captions.txt"
+EVALUATE = f"evaluate {_sets('model.name=in/tiny.json ' + TESTS)}"
+HEADS = "frozen,sequential,replay-text,image-buffer,compo-realign,no-synthetic,no-trust,no-buffer"
+HEADS += ",linear-mix,identity-mix,attention-pool,no-shaper,joint"
+SHORT = "model.name=in/tiny.json model.weights=random:0 seeds=1 head.steps=3 head.batch_size=8"
+SHORT += " trust.first=2 tune.steps=2 tune.batch_size=4 max_bad_fraction=1 checkpoint_steps=1"
+CONTINUAL = f"continual {_sets(SHORT)}"
+SWEEP = "sweep --set curated=pool --set seeds=1 --set report_seeds=0 --set max_concurrent=1"
+SWEEP += " --set train.model.name=in/tiny.json --set train.model.weights=random:0"
+SWEEP += " --set train.train.batch_size=4 --set train.train.workers=1 --set evaluate.benchmarks=sugarcrepe"
+SWEEP += " --set evaluate.sugarcrepe.annotations=in/sugarcrepe"
+SWEEP += " --set evaluate.sugarcrepe.images=in/test_images --set metric=sugarcrepe.accuracy"
+RULES = ("align_only", "random", "full", "align70_random50", "cpi_reverse", "length", "phrase_count")
+RULES += ("displacement", "pas_residual")
+ON_RAY = "--set cluster.executor=ray --set cluster.num_cpus=5"
 
-CASES = (
-    Case("curate-world", f"curate --set input=in/world {SCORER} --set attribute.pool=0.8"),
+CURATION = (
+    Case("paper", f"{CURATE} --set input=in/pairs", CORE),
+    Case("paper-ray", f"{CURATE} --set input=in/pairs {ON_RAY}", CORE, twin="paper"),
     Case(
-        "curate-mixed",
-        f"curate --set input=p=in/parquet::b=in/broken {SCORER} --set select.rule=pas_residual"
-        " --set max_bad_fraction=1 --set waves.shards_per_wave=1 --set attribute.aggregate=min"
-        " --set attribute.nonces=3 --set nonce.key=sample --set extra_columns=fault"
-        " --set scorer.embedding_dtype=float16",
-    ),
-    Case("curate-mistake", f"curate --set input=in/world {SCORER} --set align.keep=2", exit_code=2),
-    Case(
-        "curate-stored",
-        f"curate --set input=in/stored --set prepare.stored_embeddings=tiny_img {SCORER}"
-        " --set attribute.keep=0.3",
+        "mixed",
+        f"{MIXED} --set input=p=in/parquet::b=in/broken --set waves.shards_per_wave=1"
+        " --set nonce.key=sample --set extra_columns=fault --set scorer.embedding_dtype=float16",
+        CORE,
     ),
     Case(
-        "curate-photos",
-        f"curate --set input=in/photos {SCORER} --set prepare.fast_decode=true --set select.rule=align_only"
-        " --set attribute.pool=0.7",
+        "mixed-ray",
+        f"{MIXED} --set input=p=in/parquet::b=in/broken --set waves.shards_per_wave=2"
+        f" --set nonce.key=sample --set extra_columns=fault --set scorer.embedding_dtype=float16 {ON_RAY}",
+        twin="mixed",
+    ),
+    Case("pool", f"{CURATE} --set input=in/pairs --set attribute.pool=1", CORE),
+    Case("index", f"index-eval {_sets(TESTS)}", CORE),
+    Case(
+        "filtered",
+        f"{CURATE} --set input=p=in/pairs::c=in/copies --set attribute.pool=1"
+        " --set filter.join=in/joined.parquet --set filter.on=url --set filter.missing=keep"
+        " --set near.rules=exact,perceptual,captions --set decontaminate.index=index"
+        " --set removed=in/removed.txt --set extra_columns=nsfw --set \"filter.where=source <> 'b'\"",
+        CORE,
     ),
     Case(
-        "select-length",
-        "select curate-world --set select.rule=length --set align.keep=0.6 --set attribute.keep=0.3",
+        "folder",
+        f"{CURATE} --set input=in/folder --set columns.captions=all --set columns.root=in/folder/images",
+        CORE,
     ),
     Case(
-        "select-displacement",
-        "select curate-world --set select.rule=displacement --set select.datacomp_compat=true"
-        " --set attribute.keep=0.4 --set materialize=false",
+        "listed",
+        f"{CURATE} --set input=in/list/pairs.csv --set columns.image=file --set columns.caption=words"
+        " --set extra_columns=weight",
     ),
     Case(
-        "select-random",
-        "select curate-mixed --set select.rule=align60_random25 --set align.keep=0.6"
+        "stored",
+        f"{CURATE} --set input=in/stored --set prepare.stored_embeddings=tiny_img --set attribute.keep=0.3",
+    ),
+    Case(
+        "photos",
+        f"{CURATE} --set input={PHOTOS} --set prepare.fast_decode=true --set attribute.pool=0.7",
+    ),
+    Case(
+        "own-rule",
+        f"{CURATE} --set input=in/pairs --set select.rule=in/own.py:per_word"
+        " --set scorers=in/own.py:Lightness --set attribute.pool=1",
+    ),
+    Case(
+        "showable",
+        f"{CURATE} --set input=in/pairs --set attribute.targets=showable --set attribute.unit=drop"
+        " --set attribute.nonces=3 --set nonce.seed=5",
+    ),
+    *(
+        Case(
+            f"select-{rule}",
+            f"select pool --set select.rule={rule}" + " --set materialize=false" * (rule != "length"),
+            CORE if rule in ("length", "align_only") else WHOLE,
+        )
+        for rule in RULES
+    ),
+    Case(
+        "select-reading",
+        "select pool --set attribute.aggregate=min --set attribute.unit=per_displacement"
+        " --set select.datacomp_compat=true --set attribute.keep=0.4 --set materialize=false",
+        CORE,
+    ),
+    Case(
+        "select-near",
+        "select pool --set near.rules=semantic --set near.cosine=0.99 --set near.clusters=4 --set near.cap=9"
+        " --set near.prefer=first --set filter.where=caption_words>9 --set filter.when=after",
+    ),
+    Case(
+        "select-mixed",
+        "select mixed --set select.rule=align60_random25 --set align.keep=0.6"
         " --set attribute.keep=0.25 --set seed=1 --set materialize=false",
     ),
-    Case("negatives-world", "negatives --set input=curate-world"),
+)
+UPDATES = (
+    Case("update-add", "update {out} --add more=in/more", CORE, copies="paper"),
+    Case("update-remove", "update {out} --remove in/removed.txt", CORE, copies="paper"),
+    Case("update-set", "update {out} --set attribute.keep=0.4 --set near.rules=exact", copies="pool"),
+)
+LOOKING = (
+    Case("verify", "verify paper --rows 20 --seed 1", CORE),
+    Case("audit", f"audit --set input=in/copies {_sets(SCORER)}", CORE),
+    Case("explore", "explore pool --set thumbnails=true --set neighbours=4", CORE),
+    Case("explore-where", "explore filtered --where 'alignment > 0' --set projection=none"),
+    Case("diff", "diff pool select-length", CORE),
+    Case("card", "card paper", CORE),
+    Case("show-curate", "show paper", CORE),
+    Case("show-train", "show clip --verify", CORE),
+    Case("show-evaluate", "show evaluate-clip"),
+    Case("show-continual", "show heads"),
+    Case("show-negatives", "show negatives"),
+    Case("list-runs", "list evaluate-clip"),
+    Case("explain-kept", "explain paper {uid}", CORE),
+    Case("explain-select", "explain select-length {uid}"),
+    Case("explain-negatives", "explain negatives {uid}", CORE),
+    Case("explain-pas", "explain probe-pas {uid}"),
+)
+WRITING = (
+    Case("negatives", f"{NEGATIVES} --set input=paper", CORE),
+    Case("negatives-ray", f"{NEGATIVES} --set input=paper {ON_RAY}", twin="negatives"),
     Case(
         "negatives-calls",
-        "negatives --set input=curate-world --set negatives.operations=SWAP,REPLACE"
-        " --set negatives.calls=2 --set negatives.export=negclip,calls --set negatives.materialize=true",
+        f"{NEGATIVES} --set input=paper --set negatives.operations=SWAP,REPLACE"
+        " --set negatives.calls=2 --set negatives.export=negclip,calls,neighbours"
+        " --set negatives.materialize=true",
+        CORE,
     ),
-    Case("train-clip", f"{TRAIN} --set input=curate-world"),
-    Case("train-negclip", f"{TRAIN} --set input=curate-world --set negatives=negatives-calls"
-         " --set train.loss=negclip --set train.num_negatives=2 --set train.batch_size=5"),
-    Case("train-ceclip", f"{TRAIN} --set input=select-length --set negatives=negatives-world"
-         " --set train.loss=ceclip --set train.freeze=image:1"),
-    Case("train-two-workers", f"train {FIT} --set input=in/world --set train.loss=siglip"
-         " --set train.workers=2"),
-    Case("publish", "publish train-clip"),
-    Case("evaluate-clip", f"evaluate --set model.weights=train-clip {TEST_SET}"),
-    Case("evaluate-negclip", f"evaluate --set model.weights=train-negclip {TEST_SET}"),
-    Case("compare", "compare evaluate-clip evaluate-negclip"),
-    Case("continual", CONTINUAL),
-    Case("study", STUDY),
-    Case("sweep", SWEEP),
+    Case(
+        "negatives-refined",
+        f"{NEGATIVES} --set input=pool --set negatives.candidates=13 --set negatives.context=true"
+        " --set negatives.judge=ngrams --set negatives.refine=balance",
+    ),
+    Case(
+        "negatives-screened",
+        f"{NEGATIVES} --set input=pool --set negatives.screen=2 --set negatives.drop_suspects=true"
+        " --set negatives.seed=3",
+    ),
+    Case(
+        "negatives-llm",
+        f"{NEGATIVES} --set input=paper --set negatives.engine=http --set llm.url={{llm}} --set llm.tries=2"
+        " --set llm.model=scripted",
+        CORE,
+    ),
+    Case(
+        "negatives-llm-short",
+        f"{NEGATIVES} --set input=paper --set negatives.engine=http --set llm.url={{llm}}"
+        " --set llm.prompts=short --set llm.model=scripted --set negatives.rank=false",
+    ),
+    Case("update-negatives", "update {out}", copies="negatives"),
+)
+TRAINING = (
+    Case("clip", f"{TRAIN} --set input=paper", CORE),
+    Case("clip-ray", f"{TRAIN} --set input=paper {ON_RAY}", twin="clip"),
+    Case("clip-two", f"{TWO} --set input=paper", CORE),
+    Case(
+        "negclip",
+        f"{TRAIN} --set input=paper --set negatives=negatives-calls --set train.loss=negclip"
+        " --set train.num_negatives=2 --set train.batch_size=5"
+        " --set hard_images=negatives-calls/exports/neighbours",
+        CORE,
+    ),
+    Case(
+        "ceclip",
+        f"{TRAIN} --set input=select-length --set negatives=negatives --set train.loss=ceclip"
+        " --set train.freeze=image:1",
+    ),
+    Case("triplet", f"{TRAIN} --set input=paper --set negatives=negatives --set train.loss=triplet"),
+    Case(
+        "siglip",
+        f"{TRAIN} --set input=in/pairs --set train.loss=siglip --set train.accumulate=2"
+        " --set train.held_out=0.2 --set train.evaluate_steps=3 --set train.clip_norm=1",
+    ),
+    Case(
+        "lora",
+        f"{TRAIN} --set input=in/folder --set columns.captions=longest"
+        " --set columns.root=in/folder/images --set train.lora_rank=4",
+    ),
+    Case("subset", f"{TRAIN} --set input=in/pairs --set subset=select-random --set train.keep_start=0.5"),
+    Case("own-loss", f"{TRAIN} --set input=in/pairs --set train.loss=in/own.py:Margin"),
+    Case("publish", "publish clip", CORE),
+)
+EVALUATION = (
+    Case("evaluate-clip", f"{EVALUATE} --set model.weights=clip", CORE),
+    Case("evaluate-ray", f"{EVALUATE} --set model.weights=clip {ON_RAY}", twin="evaluate-clip"),
+    Case("evaluate-negclip", f"{EVALUATE} --set model.weights=negclip --set trained_on=filtered", CORE),
+    Case("compare", "compare evaluate-clip evaluate-negclip", CORE),
+)
+CONTINUALLY = (
+    Case("heads", f"{CONTINUAL} --set stream=in/stream/stream.json --set method={HEADS}", CORE),
+    Case(
+        "heads-ray",
+        f"{CONTINUAL} --set stream=in/stream/stream.json --set method={HEADS} {ON_RAY}",
+        twin="heads",
+    ),
+    Case(
+        "heads-other",
+        f"{CONTINUAL} --set stream=in/stream/two.json --set method=compo-realign --set seeds=2"
+        " --set order=given --set trust.mode=fixed --set trust.gamma=1.5 --set trust.apply=update"
+        " --set buffer.reading=anchored --set head.c2v=joint --set primitives=parsed"
+        " --set head.optimizer=sgd --set head.text=shaped",
+    ),
+    Case(
+        "tuned",
+        f"{CONTINUAL} --set stream=in/stream/two.json --set order=given"
+        " --set method=finetune,joint-finetune,zscl,c-clip,diki,cl-moe --set reference=in/folder",
+        CORE,
+    ),
+    Case(
+        "own-method",
+        f"{CONTINUAL} --set stream=in/stream/two.json --set method=frozen,in/own.py:Anchored"
+        " --set develop.seeds=1 --set tune_seeds=1 --set develop.rates=0.5,2",
+    ),
+)
+SWEEPS = (
+    Case("sweep-grid", f"{SWEEP} --set train.train.steps=3 --space attribute.keep=grid(0.5,0.4)"),
+    Case(
+        "sweep-rungs",
+        f"{SWEEP} --set train.train.steps=9 --set scheduler=asha --set rungs=steps"
+        " --space train.learning_rate=grid(1e-3,1e-4,1e-5)",
+    ),
+    Case(
+        "sweep-continual",
+        "sweep --set command=continual --set seeds=1 --set report_seeds=1 --set max_concurrent=1"
+        " --set continual.stream=in/stream/two.json --set continual.model.name=in/tiny.json"
+        " --set continual.model.weights=random:0 --set continual.head.steps=3"
+        " --set continual.head.batch_size=8 --set continual.max_bad_fraction=1"
+        " --set metric=two.last --space trust.quantile=grid(0.5,0.9)",
+    ),
+)
+PROBES = (
+    Case("probe-overlap", "probe overlap --set input=in --set benchmarks=sugarcrepe,sugarcrepe_pp", CORE),
+    Case("probe-pas", f"probe pas --set input=pool {_sets(SCORER)}"),
+    Case("probe-composition", f"probe composition --set input=negatives --set pairs=12 {_sets(SCORER)}"),
+)
+# The little world, which leaves the product: its results stay the same where it goes.
+LITTLE = (
+    Case(
+        "little-stream",
+        "continual --set stream=world,domains --set method=frozen,compo-realign,compo-realign-adapted,experts"
+        " --set little.backbone_pairs=64 --set little.backbone_steps=2 --set little.train=16"
+        " --set little.test=12 --set head.steps=3 --set head.batch_size=8 --set trust.first=2",
+    ),
     Case("probe-theory", "probe theory --set seeds=1"),
-    Case("probe-overlap", "probe overlap --set input=in/overlap --set benchmarks=sugarcrepe_pp"),
-    Case("probe-pas", "probe pas --set input=curate-world"),
-    Case("probe-composition", "probe composition --set input=negatives-world --set pairs=12"),
-    Case("show-curate", "show curate-world", is_text=True),
-    Case("show-train", "show train-clip --verify", is_text=True),
-    Case("explain-curate", "explain curate-world {uid}", is_text=True),
-    Case("explain-negatives", "explain negatives-world {uid}", is_text=True),
-    Case("explain-pas", "explain probe-pas {uid}", is_text=True),
-)  # fmt: skip
-
-
-def write_inputs(folder: Path, shared: Path) -> None:
-    """Write all inputs below ``folder``; those of real photos only where ``shared`` has them."""
-    _write_model(folder / "tiny.json")
-    shards = dict(world_shards(NUM_CLEAN, NUM_FAULTY, 0, per_shard=PER_SHARD))
-    write_shards(folder / "world", shards)
-    samples = [sample for shard in shards.values() for sample in shard]
-    _write_parquet(folder / "parquet", shards)
-    clean = [sample for _, shard in world_shards(30, 0, 1, per_shard=30) for sample in shard]
-    write_shards(folder / "clean", {"00000.tar": clean[:20]})
-    write_shards(folder / "broken", {"00000.tar": _break(clean[20:])})
-    _write_stored(folder / "stored", samples)
-    _write_test_set(folder / "exam", num_scenes=8)
-    _write_classes(folder / "classes", clean)
-    _write_overlap(folder / "overlap" / "sugarcrepe_pp")
-    (folder / "captions.txt").write_text("\n".join(_caption(members) for _, members in samples) + "\n")
-    if has_photos(shared):
-        _write_photos(folder / "photos", shared / PHOTO_SET)
-
-
-def has_photos(shared: Path) -> bool:
-    """Whether the folder of real photos is there."""
-    return (shared / PHOTO_SET / "captions.jsonl").is_file()
-
-
-def _caption(members: dict[str, bytes]) -> str:
-    return members["txt"].decode()
-
-
-def _write_model(path: Path) -> None:
-    """Write an open_clip model config: a CLIP of one and two layers, quick, and exact like any other."""
-    vision = {"image_size": 32, "layers": 1, "width": 64, "head_width": 32, "patch_size": 16}
-    text = {"context_length": 77, "vocab_size": 49408, "width": 64, "heads": 2, "layers": 2}
-    path.parent.mkdir(parents=True)
-    path.write_text(json.dumps({"embed_dim": EMBED_DIM, "vision_cfg": vision, "text_cfg": text}))
-
-
-def write_shards(folder: Path, shards: dict[str, list[Sample]]) -> None:
-    """Write WebDataset tars without times or owners."""
-    folder.mkdir(parents=True)
-    for name, samples in shards.items():
-        with tarfile.open(folder / name, "w", format=tarfile.USTAR_FORMAT) as tar:
-            for key, members in samples:
-                for extension, data in members.items():
-                    info = tarfile.TarInfo(f"{key}.{extension}")
-                    info.size = len(data)
-                    tar.addfile(info, io.BytesIO(data))
-
-
-def _write_parquet(folder: Path, shards: dict[str, list[Sample]]) -> None:
-    """Write the same samples as Parquet with the bytes of the images."""
-    folder.mkdir(parents=True)
-    for name, samples in shards.items():
-        rows = [
-            {"key": key, "jpg": members["jpg"], "caption": _caption(members), "fault": _fault(members)}
-            for key, members in samples
-        ]
-        pq.write_table(pa.Table.from_pylist(rows), folder / name.replace(".tar", ".parquet"))
-
-
-def _fault(members: dict[str, bytes]) -> str:
-    return json.loads(members["json"])["fault"]
-
-
-def _break(samples: list[Sample]) -> list[Sample]:
-    """Return samples of which five are broken: an image, two captions, a duplicate, a uid used again."""
-    uid = json.dumps({"uid": "ab" * 16}).encode()
-    broken = [(key, dict(members)) for key, members in samples]
-    broken[1][1]["jpg"] = b"\xff\xd8 no picture"
-    broken[2][1]["txt"] = b"  \n"
-    broken[3][1]["txt"] = b"caf\xe9 \xff"
-    broken[4][1]["json"] = broken[6][1]["json"] = uid
-    broken[5] = (broken[5][0], dict(broken[4][1]))
-    return broken
-
-
-def _write_stored(folder: Path, samples: list[Sample]) -> None:
-    """Write a metadata table and drawn image embeddings next to it, as DataComp hands them out."""
-    folder.mkdir(parents=True)
-    rows = [
-        {"uid": f"{i:032x}", "url": f"https://example.org/{i}.jpg", "text": _caption(members)}
-        for i, (_, members) in enumerate(samples)
-    ]
-    pq.write_table(pa.Table.from_pylist(rows), folder / "00000.parquet")
-    drawn = np.random.default_rng(0).standard_normal((len(rows), EMBED_DIM)).astype(np.float32)
-    drawn /= np.linalg.norm(drawn, axis=1, keepdims=True)
-    np.savez(folder / "00000.npz", tiny_img=drawn.astype(np.float16))
-
-
-def _write_test_set(folder: Path, num_scenes: int) -> None:
-    """Write the little world's benchmark: a picture of each scene, a row for each of its negatives."""
-    (folder / "images").mkdir(parents=True)
-    rows = []
-    for place, scene in enumerate(draw_test_set(num_scenes, 0)):
-        image = f"{place:05d}.jpg"
-        (folder / "images" / image).write_bytes(scene.image)
-        for negative in scene.negatives:
-            facts = {"id": str(place), "image": image, "op": negative.operation, "kind": negative.kind}
-            facts |= {"split": f"{negative.operation}_{negative.kind}".lower(), "negative": negative.caption}
-            rows.append({**facts, "caption": scene.caption, "paraphrase": scene.paraphrase})
-    (folder / "world.json").write_text(json.dumps(rows))
-
-
-def _write_classes(folder: Path, samples: list[Sample]) -> None:
-    """Write a folder of images for each of three classes."""
-    for place, (_, members) in enumerate(samples):
-        name = ("cube", "ball", "red_cone")[place % 3]
-        (folder / name).mkdir(parents=True, exist_ok=True)
-        (folder / name / f"{place:03d}.jpg").write_bytes(members["jpg"])
-
-
-def _write_overlap(folder: Path) -> None:
-    """Write a benchmark of captions in SugarCrepe++'s layout, the little world's negatives in it."""
-    folder.mkdir(parents=True)
-    splits = ("swap_att", "swap_obj", "replace_att", "replace_obj", "replace_rel")
-    rows: dict[str, list[dict[str, str]]] = {split: [] for split in splits}
-    for place, scene in enumerate(draw_test_set(12, 1)):
-        for negative in scene.negatives:
-            split = f"{negative.operation}_{negative.kind[:3]}".lower()
-            texts = {"caption": scene.caption, "caption2": scene.paraphrase}
-            row = {"id": str(place), "filename": f"{place}.jpg", "negative_caption": negative.caption}
-            if split in rows:
-                rows[split].append({**row, **texts})
-    for split, found in rows.items():
-        (folder / f"{split}.json").write_text(json.dumps(found))
-
-
-def _write_photos(folder: Path, photos: Path) -> None:
-    """Write two shards of real photos with their own captions."""
-    lines = (photos / "captions.jsonl").read_text("utf-8").splitlines()[:NUM_PHOTOS]
-    samples = []
-    for place, row in enumerate(map(json.loads, lines)):
-        image = (photos / "images" / row["image"]).read_bytes()
-        facts = json.dumps({"image": row["image"], "captions": row["captions"]}).encode()
-        samples.append((f"{place:09d}", {"jpg": image, "txt": row["captions"][0].encode(), "json": facts}))
-    half = NUM_PHOTOS // 2
-    write_shards(folder, {"00000.tar": samples[:half], "00001.tar": samples[half:]})
+    Case(
+        "screen",
+        "screen --set worlds=1 --set sound=60 --set faulty=30 --set scorer_pairs=64 --set scorer_steps=2"
+        " --set batch_size=16 --set captions=200 --set side_by_side=1",
+    ),
+)
+# What a user gets wrong: the exit code and the line on standard error. {out} is never written to.
+_WRONG = (
+    ("share", f"{CURATE} --set input=in/pairs --set align.keep=2", 2),
+    ("unknown-option", f"{CURATE} --set input=in/pairs --set align.kep=0.5", 2),
+    ("no-equals", "curate --set align.keep", 2),
+    ("no-input", f"{CURATE} --set input=in/nothing", 2),
+    ("no-shards", f"{CURATE} --set input=in/sugarcrepe", 2),
+    ("unknown-command", "curat --set input=in/pairs", 2),
+    ("other-run", f"{CURATE} --set input=in/pairs --set attribute.nonces=2 --out paper", 2),
+    ("bad-data", f"{CURATE} --set input=in/broken --set max_bad_fraction=0.05", 3),
+    ("unknown-model", f"{CURATE} --set input=in/pairs --set scorer.model=ViT-Z-99", 2),
+    ("unknown-rule", f"{CURATE} --set input=in/pairs --set select.rule=best", 2),
+    ("where", "select pool --set 'filter.where=(alignment'", 2),
+    ("no-column", f"{CURATE} --set input=in/list/pairs.csv --set columns.image=picture", 2),
+    ("not-a-run", "select in/pairs --set align.keep=0.5", 2),
+    ("not-attributed", "select paper --set attribute.nonces=2", 2),
+    ("pool-too-small", "select paper --set align.keep=0.9", 2),
+    ("few-pairs", f"{TRAIN} --set input=paper --set train.batch_size=4096", 2),
+    ("no-negatives", f"{TRAIN} --set input=paper --set train.loss=negclip", 2),
+    ("own-code", f"{TRAIN} --set input=paper --set train.loss=in/own.py:Missing", 2),
+    ("no-benchmark", "evaluate --set model.name=in/tiny.json --set model.weights=clip", 2),
+    ("no-images", f"{EVALUATE} --set model.weights=clip --set sugarcrepe.images=in/none", 2),
+    ("one-run", "compare evaluate-clip", 2),
+    ("unknown-method", f"{CONTINUAL} --set stream=in/stream/two.json --set method=best", 2),
+    ("no-stream", f"{CONTINUAL} --set stream=in/none.json --set method=frozen", 2),
+    ("no-captions", f"{NEGATIVES} --set input=in/pairs", 2),
+    ("no-engine", f"{NEGATIVES} --set input=paper --set negatives.engine=gpt", 2),
+    ("no-space", SWEEP, 2),
+    ("unknown-uid", "explain paper 00000000000000000000000000000000", 2),
+    ("update-not-a-run", "update in/pairs", 2),
+)
+REFUSALS = tuple(Case(f"refused-{name}", line, CORE, exit_code=code) for name, line, code in _WRONG)
+CASES = (
+    *(*CURATION, *WRITING, *TRAINING, *EVALUATION, *CONTINUALLY),
+    *(*UPDATES, *LOOKING, *PROBES, *LITTLE, *SWEEPS, *REFUSALS),
+)
