@@ -257,6 +257,10 @@ def test_an_own_benchmark_has_the_scores_of_the_built_in_one(tiny_scorer, tmp_pa
     assert second.drop_columns(["benchmark"]).equals(first.drop_columns(["benchmark"]))
     run = raycomp.compare(str(tmp_path / "first"), str(tmp_path / "second"), out=str(tmp_path / "compared"))
     assert run["warnings"] == ["scenes: not every run was evaluated on it"]
+    other = EvaluateConfig(ModelConfig(model.name, "random:1"), ("set/own.py:scenes",))
+    raycomp.evaluate(other, str(tmp_path / "other"))
+    raycomp.compare(str(tmp_path / "second"), str(tmp_path / "other"), out=str(tmp_path / "apart"))
+    assert 'src="data:image' in (tmp_path / "apart/report.html").read_text()
     apart = EvaluateConfig(
         model, ("elsewhere.py:scenes",), own=BenchmarkConfig(str(tmp_path / "set")), rows=2
     )

@@ -33,6 +33,7 @@ from raycomp.evaluate.compare import (
 )
 from raycomp.evaluate.config import CompareConfig, EvaluateConfig
 from raycomp.evaluate.images import find_images
+from raycomp.evaluate.open import find_options
 from raycomp.evaluate.outcomes import find_outcomes, list_controls, name_statuses
 from raycomp.report.markup import Html
 from raycomp.report.page import render_page
@@ -237,9 +238,10 @@ def _read_photos(
 ) -> tuple[dict[tuple[str, str], bytes], list[str]]:
     """Return the images of examples by benchmark and name, and lines on why others cannot be shown."""
     config = from_dict(EvaluateConfig(), run["config"])
+    named = {name_own(one): one for one in config.benchmarks}
     photos, lost = {}, []
     for benchmark in dict.fromkeys(parting.benchmark for parting in partings):
-        options = getattr(config, benchmark)
+        options = find_options(named[benchmark], config)
         names = [parting.image for parting in partings if parting.benchmark == benchmark]
         try:
             for name, uri in find_images(Folder(options.images or options.annotations), names).uris.items():
