@@ -20,7 +20,8 @@ class Case:
     name: str
     line: str
     """What stands behind ``raycomp``; ``--out NAME`` is added where it is missing. ``{uid}`` is the first uid
-    that ``paper`` kept, ``{llm}`` the address of the scripted language model, ``{out}`` the case's folder."""
+    that ``paper`` kept, ``{llm}`` the address of the scripted language model, ``{images}`` a table of drawn
+    images for what ``negatives`` wrote, ``{out}`` the case's folder."""
     group: str = WHOLE
     """core: also part of the short run."""
     exit_code: int = 0
@@ -238,10 +239,14 @@ TRAINING = (
     ),
     Case(
         "ceclip",
-        f"{TRAIN} --set input=select-length --set negatives=negatives --set train.loss=ceclip"
+        f"{TRAIN} --set input=paper --set negatives=negatives --set train.loss=ceclip"
         " --set train.freeze=image:1",
     ),
-    Case("triplet", f"{TRAIN} --set input=paper --set negatives=negatives --set train.loss=triplet"),
+    Case(
+        "triplet",
+        f"{TRAIN} --set input=paper --set negatives=negatives --set train.loss=triplet"
+        " --set negative_images={images}",
+    ),
     Case(
         "siglip",
         f"{TRAIN} --set input=in/pairs --set train.loss=siglip --set train.accumulate=2"
@@ -252,7 +257,11 @@ TRAINING = (
         f"{TRAIN} --set input=in/folder --set columns.captions=longest"
         " --set columns.root=in/folder/images --set train.lora_rank=4",
     ),
-    Case("subset", f"{TRAIN} --set input=in/pairs --set subset=select-random --set train.keep_start=0.5"),
+    Case(
+        "subset",
+        f"{TRAIN} --set input=in/pairs --set subset=select-random/subset/kept.parquet"
+        " --set train.keep_start=0.5",
+    ),
     Case("own-loss", f"{TRAIN} --set input=in/pairs --set train.loss=in/own.py:Margin"),
     Case("publish", "publish clip", CORE),
 )
@@ -274,7 +283,7 @@ CONTINUALLY = (
         f"{CONTINUAL} --set stream=in/stream/two.json --set method=compo-realign --set seeds=2"
         " --set order=given --set trust.mode=fixed --set trust.gamma=1.5 --set trust.apply=update"
         " --set buffer.reading=anchored --set head.c2v=joint --set primitives=parsed"
-        " --set head.optimizer=sgd --set head.text=shaped",
+        " --set head.optimizer=sgd --set head.text=adapted",
     ),
     Case(
         "tuned",

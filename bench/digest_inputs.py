@@ -155,6 +155,20 @@ def write_shards(folder: Path, shards: dict[str, list[Sample]]) -> None:
                     tar.addfile(info, io.BytesIO(data))
 
 
+def write_images(negatives: Path, out: Path) -> None:
+    """Write a drawn image for each hard negative: a table of uid, negative, image."""
+    rows = []
+    for path in sorted(negatives.glob("*.parquet")):
+        for row in pq.read_table(path, columns=["uid", "negatives"]).to_pylist():
+            texts = [one["text"] for one in row["negatives"]]
+            images = [Scene(len(rows) + i).draw() for i in range(len(texts))]
+            rows += [
+                {"uid": row["uid"], "negative": text, "image": image}
+                for text, image in zip(texts, images, strict=True)
+            ]
+    pq.write_table(pa.Table.from_pylist(rows), out)
+
+
 def _url(number: int) -> str:
     return f"https://site{number % 4}.example.org/{number}.jpg"
 

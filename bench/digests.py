@@ -64,7 +64,7 @@ from typing import Any, NamedTuple
 import pyarrow.parquet as pq
 
 from bench.digest_cases import CASES, CORE, Case
-from bench.digest_inputs import has_photos, write_inputs
+from bench.digest_inputs import has_photos, write_images, write_inputs
 
 ROOT = Path(__file__).resolve().parents[1]
 TABLE = ROOT / "bench" / "results" / "digests.csv"
@@ -189,7 +189,11 @@ def make_command(case: Case, place: Place) -> list[str]:
     if "{uid}" in words:
         kept = pq.read_table(place.folder / "paper" / "subset" / "kept.parquet")
         words[words.index("{uid}")] = kept["uid"][0].as_py()
-    words = [word.replace("{llm}", place.llm).replace("{out}", case.name) for word in words]
+    if "{images}" in case.line:
+        write_images(place.folder / "negatives" / "negatives", place.folder / "in" / "images.parquet")
+    known = {"{llm}": place.llm, "{out}": case.name, "{images}": "in/images.parquet"}
+    for mark, value in known.items():
+        words = [word.replace(mark, value) for word in words]
     for setting in place.settings:
         if setting.partition("=")[0] in list_paths(command):
             words += ["--set", setting]
