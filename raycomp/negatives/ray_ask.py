@@ -57,5 +57,6 @@ def _build_server(prompts: Dataset, config: LlmConfig, session: Session) -> Data
         fn_constructor_args=(config, read_key()),
         batch_size=ROWS_PER_BLOCK,
         batch_format="pyarrow",
+        num_cpus=int(session.most_cpus > 1),  # tasks need a CPU, too
         compute=ActorPoolStrategy(size=1, max_concurrent_calls_per_actor=SERVER_BLOCKS_AT_ONCE * most),
     )

@@ -185,23 +185,26 @@ def _find_resources(config: LlmConfig, session: Session) -> dict[str, Any]:
     """Return an engine's resource request to Ray. Raises ValueError if the cluster can never fulfil it."""
     (least, _), each = config.span, _count_processors(config)
     where = {name: value for name, value in session.scorer_resources.items() if not name.startswith("num_")}
-    said = f"llm.engines={config.engines} of {each} {'CPU' if session.device == 'cpu' else 'GPU'}s each"
-    if session.device == "cpu":
-        needed = least * each + _CPUS_WITHOUT_ENGINES
-        if session.most_cpus < needed:
-            raise ValueError(f"{said}: needs {needed} CPUs, the cluster has {session.num_cpus}")
-        return {"num_cpus": each, **where}
-    nodes = [int(node["Resources"].get("GPU", 0)) for node in ray.nodes() if node["Alive"]]
-    offered = count_offered("GPU")
+    kind = session.device.upper()
+    said = f"llm.engines={config.engines} of {each} {kind}s each"
+    nodes = [int(node["Resources"].get(kind, 0)) for node in ray.nodes() if node["Alive"]]
+    offered = count_offered(kind)
+    needed = least * each + _CPUS_WITHOUT_ENGINES
+    if session.device == "cpu" and session.most_cpus < needed:
+        raise ValueError(f"{said}: needs {needed} CPUs, the cluster has {session.num_cpus}")
     if max(sum(nodes), offered) < least * each:
         raise ValueError(
-            f"{said}: needs {least * each} GPUs, the cluster has {sum(nodes)} and can have {offered}"
+            f"{said}: needs {least * each} {kind}s, the cluster has {sum(nodes)} and can have {offered}"
         )
     if each > max(nodes) and not offered:
         raise ValueError(
-            f"{said}: all GPUs of an engine must be on one node; the largest node has {max(nodes)}"
+            f"{said}: all {kind}s of an engine must be on one node; the largest node has {max(nodes)}"
         )
-    return {"num_gpus": each, **where}
+    if session.device == "cpu":
+        return {"num_cpus": each, **where}
+    # Ray Data requests a CPU for each engine; where that leaves none for tasks, an engine requests none.
+    spared = {} if session.most_cpus > sum(nodes) // each else {"num_cpus": 0}
+    return {"num_gpus": each, **spared, **where}
 
 
 def _rendering(config: LlmConfig) -> dict[str, Any]:

@@ -31,6 +31,8 @@ class Session:
     """Whether all work runs in this process."""
     is_bounded: bool = True
     """Whether ``num_cpus`` is the maximum. It is what is there now where the autoscaler reports no limit."""
+    cpus_per_task: float = 1.0
+    """CPUs that a task requests: less than 1 where the cluster is too small for scorers and two tasks."""
 
     @property
     def is_elastic(self) -> bool:

@@ -19,7 +19,8 @@ from raycomp.run.parts import Part
 from raycomp.run.progress import GPUS, WorkerPool
 from raycomp.run.stage import CPUS, DEVICE, READ, SCORERS, WRITE, Stage, Work
 
-# A reader mostly waits for its storage. With the next stage's resources, Ray Data would fuse the two.
+# In those of a task. A reader mostly waits for its storage. With the next stage's resources, Ray Data would
+# fuse the two.
 CPUS_PER_READER = 0.5
 
 
@@ -77,9 +78,10 @@ class Pass:
 
     @property
     def free_cpus(self) -> int:
-        """CPU slots that scorers leave."""
+        """Tasks that fit at a time on the CPUs that scorers leave."""
         taken = self.session.num_scorers * self.session.scorer_resources.get("num_cpus", 1)
-        return max(1, int(self.session.num_cpus - (taken if self._scores else 0)))
+        left = self.session.num_cpus - (taken if self._scores else 0)
+        return max(1, int(left / self.session.cpus_per_task))
 
 
 def read_timed(read: Callable[[Any], Iterator[pa.Table]], items: Sequence[Any]) -> Iterator[pa.Table]:

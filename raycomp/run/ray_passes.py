@@ -44,23 +44,25 @@ _RESTARTS = 5
 
 def build(steps: Pass, ordinals: list[int], parts_uri: str) -> Dataset:
     """Return the dataset of the part metadata of these shards."""
-    each = -(-len(ordinals) // _READ_TASKS_AT_MOST)
+    size = -(-len(ordinals) // _READ_TASKS_AT_MOST)
     items = [steps.items[ordinal] for ordinal in ordinals]
-    shares = [items[start : start + each] for start in range(0, len(items), each)]
+    shares = [items[start : start + size] for start in range(0, len(items), size)]
     source = ItemSource(shares, partial(read_timed, steps.read))
     wanted = _PIECES_PER_WORKER * steps.free_cpus if steps.is_cut else 0
     pieces = min(max(len(shares), wanted), _PIECES_AT_MOST * len(shares))
-    dataset = ray.data.read_datasource(source, override_num_blocks=pieces, num_cpus=CPUS_PER_READER)
+    each = steps.session.cpus_per_task
+    dataset = ray.data.read_datasource(source, override_num_blocks=pieces, num_cpus=CPUS_PER_READER * each)
     for stage in steps.stages:
         on_cpus = stage.where == CPUS
         dataset = _on_cpus(dataset, stage, steps) if on_cpus else _on_scorers(dataset, stage, steps)
     write = partial(stage_part, parts_uri=parts_uri, part=steps.part)
-    return dataset.map_batches(write, batch_size=None, batch_format="pyarrow", num_cpus=1)
+    return dataset.map_batches(write, batch_size=None, batch_format="pyarrow", num_cpus=each)
 
 
 def _on_cpus(dataset: Dataset, stage: Stage, steps: Pass) -> Dataset:
     run = _in_slices(stage, steps.rows)
-    return dataset.map_batches(run, batch_size=None, batch_format="pyarrow", num_cpus=1)
+    each = steps.session.cpus_per_task
+    return dataset.map_batches(run, batch_size=None, batch_format="pyarrow", num_cpus=each)
 
 
 def _on_scorers(dataset: Dataset, stage: Stage, steps: Pass) -> Dataset:

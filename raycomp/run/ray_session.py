@@ -21,6 +21,7 @@ from raycomp.config import ClusterConfig, ClusterFailed, LeaseLost, Terminated, 
 from raycomp.data.folder import Folder
 from raycomp.data.retries import MAP_RETRIES, STORAGE_ERRORS
 from raycomp.run.executor import use
+from raycomp.run.ray_cpus import share_cpus
 from raycomp.run.ray_executor import OnRay
 from raycomp.run.ray_failures import as_failed_cluster, is_refused, say_refused, watch_head
 from raycomp.run.ray_forward import forward_environment
@@ -65,11 +66,11 @@ def connect(
 
     A connection that the caller already has is used and left open. Ray's warnings go to a file in the folder
     ``out``, unless ``check`` raises LeaseLost by then. A cluster that is started here has at least ``needed``
-    CPUs; None = those that scoring needs. Only with ``scores`` (scoring or training) GPUs are used; the call
-    then waits for the first one, or for a share ``gpus_per_scorer`` of one. Trainings that may be stopped
-    need the ``dashboard`` of a cluster started here, on localhost, and RAY_ADDRESS, which names that cluster:
-    without them Ray Train never releases the resources of a stopped training. Raises ClusterFailed where Ray
-    does not start or fails in the block.
+    CPUs unless ``cluster.num_cpus`` is set; None = those that scoring needs. Only with ``scores`` (scoring or
+    training) GPUs are used; the call then waits for the first one, or for a share ``gpus_per_scorer`` of one.
+    Trainings that may be stopped need the ``dashboard`` of a cluster started here, on localhost, and
+    RAY_ADDRESS, which names that cluster: without them Ray Train never releases the resources of a stopped
+    training. Raises ClusterFailed where Ray does not start or fails in the block.
     """
     if ray.is_initialized():
         with keep_log(out, check), as_failed_cluster(), use(OnRay(config.stall_s)):
@@ -145,8 +146,6 @@ def _start(config: ClusterConfig, needed: int, dashboard: bool = False) -> None:
         _join(address)
         return
     num_cpus = config.num_cpus or max(os.cpu_count() or 1, needed)
-    if num_cpus < needed:
-        raise ValueError(f"cluster.num_cpus={num_cpus}: must be at least {needed} for this many workers")
     folder = check_temporary_folder()
     late = ClusterFailed(
         f"Ray did not start on this machine within {_START_S:.0f} s; its logs are in {folder}/ray"
@@ -277,18 +276,27 @@ def _describe(config: ClusterConfig, scores: bool = True, gpus_per_scorer: float
     is_bounded = isfinite(offered)
     if scores and config.gpu is not False and (config.gpu or _count("GPU") or count_offered("GPU")):
         found = _describe_gpus(config, num_cpus, len(nodes), where, gpus_per_scorer)
-        return replace(found, is_bounded=is_bounded)
+        first = max(found.least_scorers or 1, min(_count("GPU"), found.num_scorers))
+        share = share_cpus(first, 1, config.selector)
+        if share < 1:  # else the CPU that Ray Data requests for each
+            found = replace(found, scorer_resources={**found.scorer_resources, "num_cpus": share})
+        return replace(found, is_bounded=is_bounded, cpus_per_task=share)
     least, most = config.span or (1, 1)
+    if scores and is_bounded and least > num_cpus:
+        raise ValueError(
+            f"cluster.scorers or train.workers={least}: must be at most {num_cpus}, the CPUs of the cluster; "
+            f"set fewer, or start nodes with more"
+        )
+    share = share_cpus(least if scores else 0, _CPUS_PER_CPU_SCORER, config.selector if scores else {})
     # A single-machine cluster may report more CPUs than there are cores.
     hosts = {node["NodeManagerHostname"] for node in alive}
     cores = min(num_cpus, os.cpu_count() or 1) if len(hosts) == 1 else num_cpus
     threads = max(1, min(cores // most, *(cpus for cpus in nodes if cpus), cores))
     if least < most:
         threads = _CPUS_PER_CPU_SCORER  # later nodes may have any number
-    scorer: dict[str, Any] = {"num_cpus": _CPUS_PER_CPU_SCORER, **where}
-    return Session(
-        most, scorer, threads, num_cpus, len(nodes), config.block_rows, least, is_bounded=is_bounded
-    )
+    scorer: dict[str, Any] = {"num_cpus": _CPUS_PER_CPU_SCORER * share, **where}
+    found = Session(most, scorer, threads, num_cpus, len(nodes), config.block_rows, least)
+    return replace(found, is_bounded=is_bounded, cpus_per_task=share)
 
 
 def _describe_gpus(

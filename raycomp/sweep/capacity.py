@@ -54,20 +54,18 @@ def plan_alone(config: SweepConfig) -> int:
 def count_trials(config: SweepConfig, session: Session) -> int:
     """Return the number of concurrent trials.
 
-    Raises ValueError if the cluster can never hold the workers of one trial, or those of ``max_concurrent``.
+    One trial fits on any CPUs, as its workers and scorers then request less than one each. Raises ValueError
+    if the cluster can never hold the GPUs of one trial, or the workers of ``max_concurrent``.
     """
     workers = config.workers
-    most = on_cpus = _fit(session.most_cpus - OF_TASKS, max(workers, OF_SCORER))
+    most = on_cpus = max(1, _fit(session.most_cpus - OF_TASKS, max(workers, OF_SCORER)))
     if session.device == "gpu":
         from raycomp.run.ray_gpus import count_offered
 
         gpus = max(current().count("GPU"), count_offered("GPU"))
         most = min(most, count_on_gpus(gpus, workers, config.gpus_per_worker))
     if most < 1:
-        raise ValueError(
-            f"train.train.workers={workers}: a trial needs {cpus_of(1, workers)} CPUs, the "
-            f"cluster has {session.num_cpus}; set fewer"
-        )
+        raise ValueError(f"train.train.workers={workers}: more than fit on the cluster's GPUs; set fewer")
     asked = config.max_concurrent
     if asked is not None and asked > most:
         why = f"{cpus_of(asked, workers)} CPUs are needed, the cluster has {session.num_cpus}"

@@ -44,8 +44,6 @@ from raycomp.words import DUPLICATE_UID, HELD_OUT, NOT_IN_SUBSET, OK
 _EPOCHS = 5
 # CPUs that make batches, in addition to the trainers' CPUs, on a machine without a cluster.
 _CPUS_FOR_BATCHES = 2
-# CPUs left for tasks that make batches: at least one is needed.
-_CPUS_TO_DECODE = 1
 # Reasons for which a sample of status ok is not a training pair.
 _REASONS = (NOT_IN_SUBSET, HELD_OUT, DUPLICATE_UID)
 _OUTPUTS = (CHECKPOINT, METRICS, *TRAINED)
@@ -163,12 +161,6 @@ def _plan(
         raise ValueError(
             f"train.workers=none: must be set on an elastic cluster; set {session.least_scorers} to "
             f"{session.num_scorers}"
-        )
-    most = session.most_cpus - _CPUS_TO_DECODE
-    if session.device == "cpu" and session.num_scorers > most and not session.is_local:
-        raise ValueError(
-            f"train.workers={session.num_scorers}: must be at most {most}: of the cluster's "
-            f"{session.num_cpus} CPUs one is for batches and one for each worker"
         )
     mates = load_mates(pairs.neighbours, index.uris) if pairs.neighbours else ()
     plan = EpochPlan(index.rows_S, options.batch_size, options.window, options.seed, mates)

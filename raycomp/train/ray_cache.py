@@ -19,7 +19,7 @@ from raycomp.train.feed import cut_shard
 from raycomp.train.pairs import load_shard
 from raycomp.train.training import ShardSource
 
-_LOADER: dict[str, Any] = {"num_cpus": 0.5, "scheduling_strategy": "SPREAD", **TASK_RETRIES}
+_LOADER: dict[str, Any] = {"scheduling_strategy": "SPREAD", **TASK_RETRIES}
 # Tasks of one rank run in parallel, so their steps arrive out of order, rarely further apart than this.
 # The shards of a step that arrives even later are read again.
 _APART = 16
@@ -44,9 +44,10 @@ class ShardCache:
         num_ranks: int = 1,
         bytes_per_row: float = 0,
         most_bytes: float = 0,
+        cpus: float = 1.0,
     ):
         """``source`` holds a reference to the ShardSource, in a list so that Ray does not fetch it here.
-        ``bytes_per_row``: the size of a pair, about."""
+        ``bytes_per_row``: the size of a pair, about. Loading a shard takes half of ``cpus``."""
         (self.source,) = source
         self.plan, self.end, self.num_ranks = plan, plan.windows_of(num_steps - 1).stop, num_ranks
         self.bytes_per_row, self.most_bytes = bytes_per_row, most_bytes
@@ -56,9 +57,9 @@ class ShardCache:
         is_small = 0 < 2 * bytes_per_row * sum(plan.rows_S) <= most_bytes
         self.whole: dict[int, Any] | None = {} if is_small else None
         """All shards that were read, if they are kept."""
-        self.load = ray.remote(**_LOADER)(_load)
-        self.cut = ray.remote(num_cpus=0.5)(_cut)
-        self.load_and_cut = ray.remote(**_LOADER)(_load_and_cut)
+        self.load = ray.remote(num_cpus=cpus / 2, **_LOADER)(_load)
+        self.cut = ray.remote(num_cpus=cpus / 2)(_cut)
+        self.load_and_cut = ray.remote(num_cpus=cpus / 2, **_LOADER)(_load_and_cut)
 
     def take(self, step: int, rank: int) -> dict[int, Any]:
         """Return references to the rank's pairs that a step may need, by number of their shard."""
@@ -99,13 +100,13 @@ class ShardCache:
         return found
 
 
-def start_cache(source: Any, plan: EpochPlan, num_steps: int, num_ranks: int) -> Any:
+def start_cache(source: Any, plan: EpochPlan, num_steps: int, num_ranks: int, cpus: float) -> Any:
     """Start the actor that holds the pairs of a ShardSource, given by a reference, for the ranks."""
     most_bytes = _SHARE * ray.cluster_resources().get("object_store_memory", 0.0)
     found = ray.get(source)
     bytes_per_row = estimate_row(found, plan)
     cache = ray.remote(num_cpus=0)(ShardCache)
-    return cache.remote([source], plan, num_steps, num_ranks, bytes_per_row, most_bytes)
+    return cache.remote([source], plan, num_steps, num_ranks, bytes_per_row, most_bytes, cpus)
 
 
 def estimate_row(source: ShardSource, plan: EpochPlan) -> float:

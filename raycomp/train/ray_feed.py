@@ -43,6 +43,8 @@ class Feed:
     cache: Any
     rank: int
     num_ranks: int
+    cpus: float = 1.0
+    """CPUs of a task that makes a batch."""
 
     def batches(self, first_step: int, num_steps: int) -> Iterator[dict[str, np.ndarray]]:
         """Yield the rank's part of every batch from ``first_step`` on, up to ``num_steps``."""
@@ -51,7 +53,7 @@ class Feed:
         for start in range(first_step, num_steps, _STEPS):
             steps = list(range(start, min(start + _STEPS, num_steps)))
             dataset = ray.data.read_datasource(
-                ItemSource(steps, partial(_make, self)), override_num_blocks=len(steps), num_cpus=1
+                ItemSource(steps, partial(_make, self)), override_num_blocks=len(steps), num_cpus=self.cpus
             )
             for table in dataset.iter_batches(batch_size=None, batch_format="pyarrow", prefetch_batches=1):
                 # Ray Data must not join, split or reorder the tasks' tables.

@@ -18,6 +18,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from raycomp.config import ClusterFailed
 from raycomp.run.progress import Progress
+from raycomp.run.ray_cpus import share_cpus
 from raycomp.run.run import Say
 from raycomp.train.status import StatusTracker, TrainingStatus, say_start
 from raycomp.train.training import Training
@@ -40,13 +41,13 @@ class TrainWorkers:
     gpus_per_worker: float = 1.0
     """Share of a GPU that each of them reserves, if on GPUs."""
 
-    def scale(self, selector: Mapping[str, str]) -> v2.ScalingConfig:
-        """Return the workers as Ray Train takes them, on nodes with these labels."""
+    def scale(self, selector: Mapping[str, str], cpus: float) -> v2.ScalingConfig:
+        """Return the workers as Ray Train takes them, on nodes with these labels, each with ``cpus``."""
         gpus = {"GPU": self.gpus_per_worker} if self.on_gpus else {}
         return v2.ScalingConfig(
             num_workers=self.count,
             use_gpu=self.on_gpus,
-            resources_per_worker={"CPU": 1.0, **gpus},
+            resources_per_worker={"CPU": cpus, **gpus},
             label_selector=dict(selector) or None,
         )
 
@@ -140,7 +141,7 @@ def _make_trainer(job: RankJob, tracker: Any, ranks: TrainWorkers, temporary: st
         _work,
         train_loop_config={"work": job.work, "tracker": tracker},
         torch_config=TorchConfig(timeout_s=_SILENCE_S),
-        scaling_config=ranks.scale(job.selector),
+        scaling_config=ranks.scale(job.selector, share_cpus(ranks.count, 1, job.selector)),
         run_config=run_config,
     )
 

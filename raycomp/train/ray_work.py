@@ -113,15 +113,16 @@ def _train(training: Training) -> None:
         return
     plan = get_course(training.course).plan
     cache = writer = None
+    cpus = ray.get_runtime_context().get_assigned_resources()["CPU"]
     if rank == 0:
-        cache = start_cache(training.source, plan, training.num_steps, num_ranks)
+        cache = start_cache(training.source, plan, training.num_steps, num_ranks, cpus)
     cache = broadcast_from_rank_zero(cache)
     if rank == 0:
         held_out = load_held_out(training)
         trackers = open_trackers(training, OPENERS)
         report = Line(training.tracker).report
         writer = Writer(trainer, training.config, folder, report, training.evaluate, held_out, trackers)
-    batches = _move(Feed(training.course, cache, rank, num_ranks), trainer.step, training)
+    batches = _move(Feed(training.course, cache, rank, num_ranks, cpus), trainer.step, training)
     train_rank(trainer, batches, training.config.train.checkpoint_steps, writer, Preemption())
 
 

@@ -23,7 +23,7 @@ from ray.exceptions import AuthenticationError, RaySystemError
 from raycomp.config import ClusterConfig, ClusterFailed, LeaseLost, Terminated
 from raycomp.data.folder import Folder
 from raycomp.data.retries import STORAGE_ERRORS
-from raycomp.run import ray_session
+from raycomp.run import ray_cpus, ray_session
 from raycomp.run.executor import use
 from raycomp.run.progress import Progress
 from raycomp.run.ray_executor import OnRay
@@ -348,10 +348,11 @@ def offer(monkeypatch):
     def make(gpus: int, offered: dict[str, float] | None = None) -> list[float | None]:
         awaited: list[float | None] = []
         resources = {"CPU": 8.0, "GPU": float(gpus)}
-        node = {"Resources": resources, "Alive": True, "NodeManagerHostname": "here"}
+        node = {"Resources": resources, "Alive": True, "NodeManagerHostname": "here", "Labels": {"zone": "a"}}
         monkeypatch.setattr(ray_session.ray, "cluster_resources", lambda: resources)
         monkeypatch.setattr(ray_session.ray, "nodes", lambda: [node])
-        monkeypatch.setattr(ray_session, "count_offered", lambda name: (offered or {}).get(name, 0))
+        for module in (ray_session, ray_cpus):
+            monkeypatch.setattr(module, "count_offered", lambda name: (offered or {}).get(name, 0))
         monkeypatch.setattr(
             ray_session, "await_gpu", lambda limit_s, where, share: awaited.append(limit_s) or L4
         )

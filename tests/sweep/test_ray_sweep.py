@@ -235,7 +235,7 @@ def test_a_sweep_is_a_job_of_a_cluster(tmp_path, tmp_path_factory):
         ]
         refused = subprocess.run(wide, cwd=ROOT, env=head.env, text=True, capture_output=True)
         said = refused.stdout + refused.stderr
-        assert "train.train.workers=64: a trial needs 65 CPUs, the cluster has 4" in said
+        assert "train.workers=64: must be at most 4, the CPUs of the cluster" in said
         assert "exit code 2" in said and not (tmp_path / "wide" / "run.json").exists()
         done = subprocess.run(
             [*line, "--set", "report_seeds=0", "--set", "seeds=1", "--out", str(tmp_path / "out")],

@@ -44,7 +44,7 @@ def test_any_number_of_workers_has_the_same_curve(world, trained, tmp_path, work
 
 
 def test_more_workers_than_cpus_are_refused(world, tmp_path, capsys):
-    message = "train.workers=9: must be at most 4"
+    message = "train.workers=9: must be at most 5, the CPUs of the cluster"
     refuse(world.line(tmp_path / "out", **{"train.workers": 9}), tmp_path / "out", capsys, message)
 
 
