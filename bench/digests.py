@@ -254,7 +254,7 @@ def find_unknown(cases: Iterable[Case], names: Mapping[tuple[str, str, str], Nam
     used = {(command, path) for command, values in json.loads(OPTIONS.read_text()).items() for path in values}
     for case in cases:
         found = re.findall(r"--(?:set|space) \W?([\w.]+)=", case.line)
-        used |= {(case.command, path) for path in found if case.name != "refused-unknown-option"}
+        used |= {(case.command, path) for path in found if case.name not in MISNAMED}
     reported = []
     for command, path in sorted(used):
         moved, renamed = names.get(("command", "", command)), names.get(("option", command, path))
@@ -264,6 +264,8 @@ def find_unknown(cases: Iterable[Case], names: Mapping[tuple[str, str, str], Nam
     return reported
 
 
+MISNAMED = ("refused-unknown-option", "refused-unknown-command", "refused-not-attributed")
+"""Refusals of a name; their options are not known."""
 SWEPT = {"sweep": {"attribute.keep", "train.learning_rate", "trust.quantile"}}
 """Options of other commands that the space of a sweep names."""
 
