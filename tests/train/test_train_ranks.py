@@ -1,11 +1,17 @@
 """Ranks that share a batch, each with the loss of its own rows, give the gradient of one process that has it
 all."""
 
+import gc
+import weakref
 from pathlib import Path
 
 import pytest
 import torch
 import torch.distributed as dist
+
+# DistributedDataParallel imports this when it is first made. Its functions have the group of that moment as a
+# default, which would keep the group, and gloo's threads, alive until the process ends.
+import torch.distributed.nn
 import torch.multiprocessing as mp
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -69,9 +75,14 @@ def find_gradients(rank: int, num_ranks: int) -> dict[str, list[Tensor]]:
 
 
 def run_rank(rank: int, num_ranks: int, folder: str) -> None:
+    """Save a rank's gradients. Its group must end here, with its threads: one that waits for the interpreter
+    when that is finalized aborts the process."""
     dist.init_process_group("gloo", f"file://{folder}/meet", rank=rank, world_size=num_ranks)
+    group = weakref.ref(dist.distributed_c10d._get_default_group())
     torch.save(find_gradients(rank, num_ranks), f"{folder}/{rank}.pt")
+    gc.collect()  # DistributedDataParallel is part of cycles and holds the group
     dist.destroy_process_group()
+    assert group() is None, "the process group is still alive"
 
 
 @pytest.mark.parametrize("num_ranks", [2, pytest.param(3, marks=pytest.mark.slow)])
