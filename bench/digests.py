@@ -31,7 +31,8 @@ What counts of a file and what does not:
 - of json and jsonl lines without the keys that are times or name folders (``UNSTEADY``), of ``continual.csv``
   without the rows of seconds, of ``trials.parquet`` the values of the other columns;
 - of report.html the cells of its tables, the numbers of the other visible text, and the pictures, without the
-  sections on times, commands and versions (``SKIPPED``);
+  sections on times, commands and versions (``SKIPPED``), and without the check of the scorer, whose shuffled
+  pairs depend on how rows fall into blocks;
 - of run.json the section ``funnel``, and of ``fingerprint`` models and their like (``FINGERPRINTS``);
 - what ``show``, ``explain``, ``list`` and ``verify`` print, without times and the table of phases; of a
   refusal the line on standard error;
@@ -75,7 +76,7 @@ LEFT_OUT = re.compile(
 )
 UNSTEADY = {"seconds", "train_s", "samples_per_s", "begun", "config"}
 FINGERPRINTS = set("shards scorer model parser lexicon nonces preprocessing architecture".split())
-SKIPPED = re.compile(r"(?i)\btimes?\b|commands?\b|versions|\bruns?\b|speed")
+SKIPPED = re.compile(r"(?i)\btimes?\b|commands?\b|versions|\bruns?\b|speed|check of the scoring model")
 WITHOUT_OUT = ("update", "show", "list", "explain", "verify")
 EXIT_CODE, STDOUT, STDERR, INPUTS = "exit code", "stdout", "stderr", "inputs"
 TIMEOUT_S = 1800.0
@@ -353,7 +354,10 @@ class Page(HTMLParser):
     Not of sections whose heading is SKIPPED; and no number that is a duration, a date or in a path.
     """
 
-    _TIMES = re.compile(r"\d{4}-\d\d-\d\d\S*|[\d.,]+ ?(s|ms|min|h|MB|GB|pairs/s|rows/s)\b|\S*/\S*")
+    _TIMES = re.compile(
+        r"\d{4}-\d\d-\d\d\S*|[\d.,]+ ?(s|ms|min|h|MB|GB|pairs/s|rows/s)\b|\S*/\S*"
+        r"|it scores a pair above a shuffled pair.*"
+    )
     _NUMBER = re.compile(r"[-\u2212+]?\d[\d,.]*")
 
     def __init__(self, text: str):
@@ -362,13 +366,13 @@ class Page(HTMLParser):
         self.numbers: list[str] = []
         self.pictures: list[str] = []
         self._within: list[str] = []
-        self._heading = ""
+        self._headings = {"h1": "", "h2": "", "h3": ""}
         self.feed(text)
 
     def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
         """Enter an element."""
-        if tag in ("h1", "h2", "h3"):
-            self._heading = ""
+        if tag in self._headings:
+            self._headings |= {level: "" for level in self._headings if level >= tag}
         source = dict(attributes).get("src") or ""
         if source.startswith("data:") and not self._is_skipped:
             self.pictures.append(source)
@@ -383,8 +387,8 @@ class Page(HTMLParser):
     def handle_data(self, data: str) -> None:
         """Take text."""
         text = " ".join(data.split())
-        if {"h1", "h2", "h3"} & set(self._within):
-            self._heading += f" {text}"
+        if levels := [tag for tag in self._within if tag in self._headings]:
+            self._headings[levels[-1]] += f" {text}"
         elif text and not self._is_skipped and not {"style", "script", "title", "nav"} & set(self._within):
             text = self._TIMES.sub("", text)
             if "table" in self._within:
@@ -394,7 +398,7 @@ class Page(HTMLParser):
 
     @property
     def _is_skipped(self) -> bool:
-        return SKIPPED.search(self._heading) is not None
+        return any(map(SKIPPED.search, self._headings.values()))
 
 
 def read_page(text: str) -> dict[str, bytes]:
