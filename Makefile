@@ -3,7 +3,7 @@ PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do $$p -V >
 BIN = .venv/bin
 OUT ?= out/demo
 
-.PHONY: demo test test-engine test-all test-gpu chaos check docs clean
+.PHONY: demo test test-engine test-all test-gpu chaos breaks mutants check docs clean
 
 demo: .venv/demo
 	$(BIN)/python -m raycomp demo --out $(OUT)
@@ -26,6 +26,15 @@ test-gpu: .venv/dev
 # Every fault there is, with a line of bench/RESULTS.md for each; about an hour on two cores.
 chaos: .venv/dev
 	$(BIN)/python -m pytest -q -s -m "not gpu" tests/faults
+
+# Thirty mistakes on purpose (bench/breaks.toml), each of which the tests named for it must catch.
+breaks: .venv/dev
+	$(BIN)/python -m bench.mutations --csv bench/results/breaks.csv
+
+# Random mistakes (bench/results/mutants.csv). Which tests reach them: COVERAGE, data of coverage.py with a context for
+# each test, and DURATIONS, a CSV of nodeid and seconds. It needs `pip install coverage`; hours on two cores.
+mutants: .venv/dev
+	$(BIN)/python -m bench.mutants run --coverage $(COVERAGE) --durations $(DURATIONS) --jobs 2
 
 check: .venv/dev
 	$(BIN)/ruff check .
