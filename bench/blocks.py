@@ -19,7 +19,14 @@ import numpy as np
 from raycomp.core.contrasts import contrast
 from raycomp.screen.judge import ALIGNMENT, KEEP, REGISTERED
 from raycomp.screen.slope_command import make_slope_tables
-from raycomp.screen.tables import SEEN_KINDS, compare, compare_registered, list_shares, report_registered
+from raycomp.screen.tables import (
+    SEEN_KINDS,
+    STRATA,
+    compare,
+    compare_registered,
+    list_shares,
+    report_registered,
+)
 from raycomp.table import Column, Estimate, Table, as_columns, read_csv, write_cell
 from raycomp.worlds.crowds import KINDS
 
@@ -70,6 +77,22 @@ def rules() -> Table:
         rows.append([f"{rule}, points", *(Estimate.of(one) for one in own), _estimate(_mean_seen(every))])
     names = [*(kind.replace("_", " ") for kind in KINDS), "mean without relation"]
     return Table("", ["rule", *(Column(name, digits=1) for name in names)], rows)
+
+
+def lengths_alike() -> Table:
+    """Faults kept against alignment with every caption length alike, and without; worlds 4 to 15."""
+    found = read_screen("confirm")
+    rows: list[list[Any]] = []
+    for rule in ("cpi paper", "cpi content per_displacement min", REGISTERED):
+        counts = (
+            [list_shares(found, "no-logo", kind, one, name=name) for kind in KINDS]
+            for name in (STRATA, "faults_kept")
+            for one in (rule, ALIGNMENT)
+        )
+        alike, base_alike, free, base = map(_mean_seen, counts)
+        rows.append([rule, _estimate(alike - base_alike), _estimate(free - base)])
+    heads = "equal share per caption length", "any caption length"
+    return Table("", ["rule", *(Column(head, "points", 1) for head in heads)], rows)
 
 
 def cues() -> Table:
@@ -220,6 +243,7 @@ def _tabulate_runs(name: str, track: str = "world") -> Table:
 BLOCKS: dict[str, Callable[[], Table]] = {
     "pas-registered": registered,
     "pas-rules": rules,
+    "pas-alike": lengths_alike,
     "pas-cues": cues,
     "pas-lengths": kept_lengths,
     "pas-text": text_only,

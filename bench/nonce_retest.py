@@ -11,8 +11,9 @@ with 95 % intervals over samples (the captions of a photo drawn together), which
 the other keeps, and texts and CPU seconds of the text tower on the first rows. One-token pools hold no 16
 nonces, so the halves of 8 are what there is.
 
-The rule for the default of attribute.nonces: the smallest of 1, 2 and 4 whose observed reliability is at
-least 0.9 of what Spearman-Brown predicts for 8, in every set scored by a trained scorer; 4 where none is.
+The rule by which an earlier default of attribute.nonces was chosen: the smallest of 1, 2 and 4 whose observed
+reliability is at least 0.9 of what Spearman-Brown predicts for 8, in every set scored by a trained scorer; 4
+where none is. The default is the paper's 1 now.
 
 ``--train`` writes a TINY_CLIP trained on the 4,000 caption and photo pairs of flickr8k_800 and these pairs as
 shards: a small model trained on the very captions, whose scores are for this question alone. With random

@@ -15,8 +15,8 @@ evaluates the fifth, rate 5e-6, 50 steps of warm-up, weight decay .1; it was mad
 
 Cost: an estimate, about 1.8 hours of one A100 (jobs/train_clip.py explains it; 4 more texts add 25 GFLOP to a
 pair's 33), without the negatives. The little-world variants: some 5 minutes on 2 cores.
-Expected: SugarCrepe 61.07 on the half, 60.20 on all pairs (Go et al., arXiv 2605.22651); no figure is
-published for several calls. Unverified: was not run here, nor was `little_mc`.
+Expected: SugarCrepe 61.07 on the half by the paper's rule, 60.20 on all pairs (Go et al., arXiv 2605.22651);
+no figure is published for several calls. Unverified: was not run here, nor was `little_mc`.
 Result of `little`, seed 0: loss 10.278 to 1.292, recall@1 among 1,000 unseen pairs .305 and .377; images
 score their caption above a SWAP of it in .624 (REPLACE .821, ADD .950): worse than jobs/train_clip.py's at
 each. The method's weights were made for fine-tuning; here they train a model from scratch. On 2 busy cores,

@@ -21,8 +21,8 @@ OpenAI's weights, batch 256, 5 epochs, rate 1e-6, 50 steps of warm-up; it was ma
 
 Cost: an estimate, about 1.2 hours of one A100 (jobs/train_clip.py explains it; a second text adds 6 GFLOP to
 a pair's 33), without the negatives. The little-world variants: some 4 minutes on 2 cores.
-Expected: SugarCrepe 59.53 on the half, 58.91 on all pairs (Go et al.); "overall" on CC3M 57.18 with one call,
-59.02 with two (arXiv 2510.26302). Unverified: was not run here, nor was `little_mc`.
+Expected: SugarCrepe 59.53 on the half by the paper's rule, 58.91 on all pairs (Go et al.); "overall" on CC3M
+57.18 with one call, 59.02 with two (arXiv 2510.26302). Unverified: was not run here, nor was `little_mc`.
 Result of `little`, seed 0, older code: loss 4.642 to 0.400, recall@1 among 1,000 unseen pairs .590 and .594;
 images score their caption above a SWAP of it in .637 (REPLACE .881, ADD .965), jobs/train_clip.py's in .629
 (.871, .960). On 2 very busy cores, 19,200 pairs in 564 s, half of the steps at 91 samples/s or more.

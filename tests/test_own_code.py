@@ -106,7 +106,7 @@ def test_a_run_with_an_own_rule_is_shown_without_its_file(curated, rules, tmp_pa
         "have the highest both" in page and str(tmp_path) not in page.partition("have the highest")[2][:200]
     )
     rules.unlink()
-    assert f"{rules}:both, attribute.keep 0.5" in "".join(show(str(tmp_path / "out")))
+    assert f"{rules}:both; attribute.keep 0.5" in "".join(show(str(tmp_path / "out")))
 
 
 @pytest.mark.parametrize(

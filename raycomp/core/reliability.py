@@ -1,16 +1,17 @@
-"""Test-retest reliability of mean PAS over different draws of nonces.
+"""Test-retest reliability of PAS over different draws of nonces.
 
 Letters: B samples; P phrases of all samples, ``offset_E`` marking them as in ``core.attribution``; T nonces
 of a phrase, drawn alike, so that all pairs of columns are equivalent; S splits into two halves.
-Mean PAS of a sample is its true score plus an error of the drawn nonces. The reliability is the true score's
+PAS of a sample is its true score plus an error of the drawn nonces. The reliability is the true score's
 share of the variance over samples: the correlation of two scores from separate draws of nonces.
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from raycomp.core.attribution import aggregate_drops
+from raycomp.core.attribution import aggregate_drops, drop_per_displacement
 from raycomp.core.probe import Interval
 
 NUM_SPLITS = 20
@@ -37,8 +38,12 @@ def draw_halves(
     count: int,
     rng: np.random.Generator,
     num_splits: int = NUM_SPLITS,
+    displacement_PT: np.ndarray | None = None,
+    how: str = "mean",
 ) -> np.ndarray:
-    """Return mean PAS (B, S, 2) from two disjoint sets of ``count`` nonces, ``num_splits`` times over.
+    """Return PAS (B, S, 2) from two disjoint sets of ``count`` nonces, ``num_splits`` times over.
+
+    ``how`` aggregates a sample's drops, or with ``displacement_PT`` its drops per displacement.
 
     One draw assigns columns to halves for all phrases, as one seed gives a target its nonces in every
     caption. NaN in ``drop_PT`` is a missing nonce: a phrase with v below 2 ``count`` nonces gives its halves
@@ -48,33 +53,19 @@ def draw_halves(
     if not 1 <= count <= drop_PT.shape[1] // 2:
         raise ValueError(f"count={count}: two sets of {drop_PT.shape[1]} nonces hold 1 to half as many")
     half_BS2 = np.empty((len(offset_E) - 1, num_splits, 2))
+    # The drops, and the displacements if there are any.
+    value_VPT = np.stack([drop_PT] if displacement_PT is None else [drop_PT, displacement_PT])
     for split in range(num_splits):
-        turned_PT = drop_PT[:, rng.permutation(drop_PT.shape[1])]
-        gaps_last_PT = np.argsort(np.isnan(turned_PT), axis=1, kind="stable")
-        turned_PT = np.take_along_axis(turned_PT, gaps_last_PT, axis=1)[:, : 2 * count]
-        has_both_P = ~np.isnan(turned_PT[:, 1])
+        turned_VPT = value_VPT[..., rng.permutation(drop_PT.shape[1])]
+        gaps_last_VPT = np.argsort(np.isnan(turned_VPT), axis=2, kind="stable")
+        turned_VPT = np.take_along_axis(turned_VPT, gaps_last_VPT, axis=2)[..., : 2 * count]
+        has_both_P = ~np.isnan(turned_VPT[0, :, 1])
         for half in (0, 1):
-            drop_P = np.full(len(drop_PT), np.nan)
-            drop_P[has_both_P] = np.nanmean(turned_PT[has_both_P, half::2], axis=1)
-            half_BS2[:, split, half] = aggregate_drops(drop_P, offset_E, "mean")
+            mean_VP = np.full(turned_VPT.shape[:2], np.nan)
+            mean_VP[:, has_both_P] = np.nanmean(turned_VPT[:, has_both_P, half::2], axis=2)
+            value_P = mean_VP[0] if displacement_PT is None else drop_per_displacement(*mean_VP)
+            half_BS2[:, split, half] = aggregate_drops(value_P, offset_E, how)
     return half_BS2
-
-
-def retest_reliability(
-    drop_PT: np.ndarray,
-    offset_E: np.ndarray,
-    count: int,
-    rng: np.random.Generator,
-    num_splits: int = NUM_SPLITS,
-) -> float:
-    """Return the correlation of mean PAS from ``count`` nonces per target with mean PAS from ``count``
-    others.
-
-    The mean over ``num_splits`` draws of the two sets (``draw_halves``), in [-1, 1]; NaN if a half does not
-    vary over samples. ``measure_retest`` gives an interval.
-    """
-    once_1B = np.ones((1, len(offset_E) - 1))
-    return _correlate(draw_halves(drop_PT, offset_E, count, rng, num_splits), once_1B).item()
 
 
 @dataclass(frozen=True)
@@ -99,9 +90,12 @@ def measure_retest(
     group_B: np.ndarray,
     rng: np.random.Generator,
     num_draws: int = 1000,
+    base_B: np.ndarray | float = 0.0,
+    **reading: Any,
 ) -> list[Retest]:
     """Return the reliability of each count, with percentile intervals over resamples of groups.
 
+    The score is PAS by the ``reading`` that ``draw_halves`` takes, plus ``base_B``, which no nonce changes.
     ``group_B`` names what was drawn together, for example the photo of several captions. All counts and the
     prediction are resampled together. ``keep`` is the share of the pool that is kept. An interval holds the
     nonces' draws (their splits) fixed: it covers the sampling of samples. It is NaN if a resample correlates
@@ -111,7 +105,8 @@ def measure_retest(
     num_groups = which_B.max() + 1
     times_RG = rng.multinomial(num_groups, np.full(num_groups, 1 / num_groups), num_draws)
     once_RB = np.concatenate([np.ones((1, len(which_B))), times_RG[:, which_B]])
-    halves = {count: draw_halves(drop_PT, offset_E, count, rng) for count in {1, *counts}}
+    base_B11 = np.reshape(base_B, (-1, 1, 1))
+    halves = {c: base_B11 + draw_halves(drop_PT, offset_E, c, rng, **reading) for c in {1, *counts}}
     value_R = {count: _correlate(half, once_RB) for count, half in halves.items()}
     results = []
     for count in counts:

@@ -14,6 +14,7 @@ from raycomp.curate.config import (
     CurateConfig,
     SelectionRule,
     choose_config,
+    describe_rule,
     find_selection,
     read_config,
 )
@@ -233,6 +234,7 @@ def _choose(
         choice.reasons,
         KEPT,
         choice.gates.num_corpus,
+        rule=describe_rule(config),
         gates=choice.gates.to_dict(),
         **describe_moments(choice.moments),
         warnings=warnings,

@@ -1,14 +1,14 @@
 """The options of a curation."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from raycomp.config import check_path, is_marked, list_options, override_all
 from raycomp.config.change import from_dict
 from raycomp.config.check import check, check_choice, check_count, check_share
 from raycomp.config.options import CODE, FREE, INPUT, PLACE, SELECT
-from raycomp.config.own_code import name_own
+from raycomp.config.own_code import is_own, name_own
 from raycomp.config.shared import ClusterConfig, ColumnsConfig, ParserConfig, ScorerConfig, WavesConfig
 from raycomp.curate.rules import (
     ALIGN_PAS,
@@ -18,6 +18,7 @@ from raycomp.curate.rules import (
     NUM_PHRASES,
     NUM_WORDS,
     PAS,
+    PAS_MEASURES,
     RESIDUAL,
     Rule,
     find_rule,
@@ -36,6 +37,8 @@ from raycomp.words import (
     UNITS,
 )
 
+_AGGREGATE_WORDS = {"min": "least", "max": "largest"}
+PAPER_READING = "mean drop of nouns"
 MOST_BITS = 7
 """Largest value of near.bits (core/near.py)."""
 
@@ -83,19 +86,19 @@ class AttributeConfig:
     pool: float | None = None
     """Share of the corpus that is attributed, best aligned first; none = the share that the rule needs. 1
     attributes every row with an alignment, those that a filter drops too."""
-    aggregate: str = field(default="min", metadata=SELECT)
-    """How the PAS of a sample is computed from its targets: mean (Eq. 5), min, max, or fraction_supported
-    (share with drop > 0). The minimum detects one unsupported word among many supported ones."""
-    unit: str = field(default=PER_DISPLACEMENT, metadata=SELECT)
-    """The value that is aggregated: each target's drop (Eq. 3), or the drop divided by its displacement, the
-    distance by which the nonces moved the text embedding."""
-    targets: str = field(default=CONTENT, metadata=SELECT)
+    aggregate: str = field(default="mean", metadata=SELECT)
+    """How the PAS of a sample is computed from its targets: mean (the paper, Eq. 5), min, max, or
+    fraction_supported (share with drop > 0)."""
+    unit: str = field(default=PER_TARGET, metadata=SELECT)
+    """The value that is aggregated: each target's drop (the paper, Eq. 3), or per_displacement: the drop
+    divided by its displacement, the distance by which the nonces moved the text embedding."""
+    targets: str = field(default=NOUNS, metadata=SELECT)
     """The words that count. nouns: one target in each phrase (the paper). showable: the nouns that an image
     can show, so without "background", "day", "view". content: the nouns, adjectives, verbs and relation
     words; costs about twice as many counterfactuals. Nouns are always measured, so ``select`` can change to
     nouns or showable. It can change to content only if curate measured content. The column mean_pas is the
     mean drop of the showable nouns."""
-    nonces: int = 2
+    nonces: int = 1
     """Counterfactuals per target, 1 to 16; fewer where few nonces exist (7 are plurals of one token)."""
 
     def __post_init__(self) -> None:
@@ -126,15 +129,16 @@ class NonceConfig:
 class SelectConfig:
     """The rule that selects the subset."""
 
-    rule: str = field(default="align_pas", metadata=CODE)
-    """align_pas ranks the rows past the align gate by the sum of alignment and PAS, each divided by its
-    standard deviation. cpi, the paper's rule, ranks them by PAS alone. The other rules are controls. On the
-    whole corpus: align_only and random keep attribute.keep, full keeps all rows. The remaining rules rank the
-    rows that cpi ranks and keep as many as cpi. align70_random50 draws at random (its name holds
-    100 align.keep and 100 attribute.keep). cpi_reverse takes the lowest PAS, length the longest captions
-    (words), phrase_count the most targets with a drop, displacement the largest mean displacement of the text
-    embedding, pas_residual the largest residual of PAS regressed on caption length, phrase count, alignment
-    and displacement. FILE.py:NAME is your own function of columns of scores/; the highest values are kept."""
+    rule: str = field(default="cpi", metadata=CODE)
+    """cpi, the paper's rule, ranks the rows past the align gate by PAS. align_pas, for drawn worlds only
+    (docs/study_pas.md), ranks them by the sum of alignment and PAS, each divided by its standard deviation.
+    The other rules are controls. On the whole corpus: align_only and random keep attribute.keep, full keeps
+    all rows. The remaining rules rank the rows that cpi ranks and keep as many as cpi. align70_random50 draws
+    at random (its name holds 100 align.keep and 100 attribute.keep). cpi_reverse takes the lowest PAS, length
+    the longest captions (words), phrase_count the most targets with a drop, displacement the largest mean
+    displacement of the text embedding, pas_residual the largest residual of PAS regressed on caption length,
+    phrase count, alignment and displacement. FILE.py:NAME is your own function of columns of scores/; the
+    highest values are kept."""
     datacomp_compat: bool = False
     """Keep the rows of DataComp's threshold rule (k + 1 rows and ties) instead of exactly k."""
 
@@ -323,15 +327,12 @@ class CurateConfig:
 def read_config(values: Mapping[str, Any]) -> CurateConfig:
     """Return the config in a curation's run.json, of any version.
 
-    Until 0.3 the rule was cpi, PAS was the mean drop of nouns, and ``attribute.unseen`` said whether
-    ``targets`` were all nouns or the showable ones.
+    Until 0.3 ``attribute.unseen`` said whether ``targets`` were all nouns or the showable ones.
     """
-    before = {"aggregate": "mean", "unit": PER_TARGET, "targets": SHOWABLE}
-    attribute = before | values.get("attribute", {})
-    select = {"rule": "cpi"} | values.get("select", {})
+    attribute = {"targets": SHOWABLE} | values.get("attribute", {})
     if "unseen" in attribute:
         attribute["targets"] = NOUNS if attribute.pop("unseen") else SHOWABLE
-    return from_dict(CurateConfig(), {**values, "attribute": attribute, "select": select})
+    return from_dict(CurateConfig(), {**values, "attribute": attribute})
 
 
 @dataclass(frozen=True)
@@ -350,22 +351,34 @@ class SelectionRule:
     seed: int = 0
 
     @property
+    def reading(self) -> str:
+        """What PAS is, for readers, such as ``PAPER_READING``."""
+        words = {NOUNS: "nouns", SHOWABLE: "showable nouns", CONTENT: "content words"}[self.targets]
+        if self.aggregate == "fraction_supported":
+            return f"share of {words} with a drop above 0"
+        value = "drop per displacement" if self.unit == PER_DISPLACEMENT else "drop"
+        return f"{_AGGREGATE_WORDS.get(self.aggregate, self.aggregate)} {value} of {words}"
+
+    @property
     def ranking(self) -> str:
         """The name, for readers, of the measure that the last gate ranks by."""
-        pas = {"fraction_supported": "supported share"}.get(self.aggregate, f"{self.aggregate} PAS")
-        pas += " per displacement" if self.unit == PER_DISPLACEMENT else ""
-        pas += {NOUNS: " of all nouns", CONTENT: " of all content words"}.get(self.targets, "")
         words = {
-            PAS: pas,
-            MINUS_PAS: f"minus {pas}",
+            PAS: self.reading,
+            MINUS_PAS: f"minus {self.reading}",
             NUM_WORDS: "words of the caption",
             NUM_PHRASES: "phrases with a drop",
             DISPLACEMENT: "mean displacement",
-            RESIDUAL: f"residual of {pas}",
-            ALIGN_PAS: f"alignment and {pas}",
+            RESIDUAL: f"residual of {self.reading}",
+            ALIGN_PAS: f"alignment and {self.reading}",
+            DRAW: "random draw",
         }
         what = self.rule.attribute_by or self.rule.align_by
         return words.get(what, name_own(what))
+
+    @property
+    def by_pas(self) -> "SelectionRule":
+        """This rule if PAS is in what it ranks by, else cpi with the same reading."""
+        return self if self.rule.attribute_by in PAS_MEASURES else replace(self, rule=find_rule("cpi"))
 
 
 def find_selection(config: CurateConfig) -> SelectionRule:
@@ -377,6 +390,16 @@ def find_selection(config: CurateConfig) -> SelectionRule:
         shares = 1.0 if rule.keeps_all else how.keep, None
     reading = how.aggregate, how.unit, how.targets
     return SelectionRule(rule, *shares, config.select.datacomp_compat, *reading, config.seed)
+
+
+def describe_rule(config: CurateConfig) -> str:
+    """Return rule and reading in a phrase: "cpi: mean drop of nouns, 1 nonce"."""
+    name, selection, nonces = config.select.rule, find_selection(config), config.attribute.nonces
+    if selection.rule.keeps_all:
+        return f"{name}: all pairs"
+    if selection.by_pas is selection or (selection.rule.attribute_by and is_own(name)):
+        return f"{name}: {selection.reading}, {nonces} nonce{'s' * (nonces > 1)}"
+    return name if is_own(name) else f"{name}: {selection.ranking}"
 
 
 def find_pool_selection(share: float, datacomp_compat: bool) -> SelectionRule:

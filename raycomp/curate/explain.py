@@ -5,7 +5,7 @@ from typing import Any
 import pyarrow as pa
 
 from raycomp.core.selection import Threshold
-from raycomp.curate.config import CurateConfig, find_selection, read_config
+from raycomp.curate.config import CurateConfig, describe_rule, find_selection, read_config
 from raycomp.curate.marks import list_marked
 from raycomp.curate.measures import corpus_columns, take_columns
 from raycomp.curate.rules import DRAW, find_rule
@@ -95,10 +95,9 @@ def _describe_phrase(caption: str, phrase: dict[str, Any]) -> list[str]:
 
 def _describe_gates(row: dict[str, Any], score: float, config: CurateConfig, gates: Gates) -> list[str]:
     """``score`` is what the last gate ranked the row by, NaN where it did not."""
-    name = config.select.rule
-    rule = find_rule(name)
+    rule = find_rule(config.select.rule)
     first = score if rule.align_by == DRAW else row[ALIGNMENT]
-    lines = [f"rule {name}, corpus of {gates.num_corpus:,}"]
+    lines = [f"rule {describe_rule(config)}; corpus of {gates.num_corpus:,}"]
     lines.append(f"gate 1: {rule.align_by} {_number(first)} against {_describe_threshold(gates.align)}")
     if gates.attribute is not None:
         ranking = find_selection(config).ranking

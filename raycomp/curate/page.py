@@ -8,17 +8,17 @@ import numpy as np
 
 from raycomp.config import exact_share
 from raycomp.core.metrics import Histogram
-from raycomp.curate.config import find_selection, read_config
+from raycomp.curate.config import SelectionRule, find_selection, read_config
 from raycomp.curate.correlations import (
     BOTH_SIDES,
     PAPER,
     correlate,
     draw_points,
-    has_pool,
     report_correlations,
     warn_of_displacement,
 )
 from raycomp.curate.funnel import FunnelRow, check_funnel, reason_words
+from raycomp.curate.rules import PAS
 from raycomp.curate.samples import Sample, find_leanings
 from raycomp.curate.summary import (
     DROP,
@@ -40,7 +40,6 @@ from raycomp.words import (
     DROPPED_ALIGNMENT,
     KEPT,
     KINDS,
-    MEAN_PAS,
     PHRASES,
     SCORE,
     SHARD_STATUSES,
@@ -76,6 +75,7 @@ def render_curate(
     """
     check_funnel(funnel, summary.rows, summary.reasons[KEPT])
     config = run.get("config", {})
+    selection = find_selection(read_config(config))
     statuses = _by_count(summary.statuses)
     faults = [name for name, _ in statuses if name in summary.picks]
     return render_page(
@@ -88,18 +88,19 @@ def render_curate(
         num_shards=sum(summary.statuses[status] for status in SHARD_STATUSES),
         dropped=_by_count(summary.reasons - Counter({KEPT: summary.reasons[KEPT]})),
         warnings=find_warnings(summary, run),
-        score=name_score(config),
+        score=selection.ranking,
+        pas=selection.by_pas.ranking,
         scale=shade_scale(summary),
         shade=shade,
         split_caption=split_caption,
         reason_words=reason_words,
         num_nearest=NUM_NEAREST,
         extra_tables=extra_tables,
-        scores=_draw_scores(summary, config),
-        has_pool=has_pool(config),
+        scores=_draw_scores(summary, selection),
+        has_pool=selection.attribute_share is not None,
         paper=PAPER,
-        correlations=report_correlations(correlate(summary, config)),
-        scatters=draw_points(summary),
+        correlations=report_correlations(correlate(summary, selection), selection.by_pas.ranking),
+        scatters=draw_points(summary, selection.by_pas.ranking),
         kinds=_report_kinds(summary),
         drops=_draw_drops(summary) if summary.kinds else None,
         leaning=_draw_leaning(summary),
@@ -142,7 +143,8 @@ def find_warnings(summary: Summary, run: Mapping[str, Any]) -> list[str]:
             f"Fewer rows than requested: the options ask for {number(asked)} of "
             f"{number(summary.num_aligned)}, {number(summary.reasons[KEPT])} have a score."
         )
-    return [*found, *warn_of_displacement(summary, config), *map(str, run.get("warnings", ()))]
+    selection = find_selection(read_config(config))
+    return [*found, *warn_of_displacement(summary, selection), *map(str, run.get("warnings", ()))]
 
 
 def _rows_asked(summary: Summary, config: Mapping[str, Any]) -> int | None:
@@ -175,11 +177,6 @@ def split_caption(sample: Sample) -> Iterator[tuple[str, str, str, str, dict[str
     yield text[at:], "", "", "", None
 
 
-def name_score(config: Mapping[str, Any]) -> str:
-    """Return the name of the final gate's measure for readers."""
-    return find_selection(read_config(config)).ranking
-
-
 def shade_scale(summary: Summary) -> float:
     """Return the drop at which shading is full: the 95th percentile of |drop|, to two figures; never 0."""
     parts = [part.counts for (measure, _), part in summary.histograms.items() if measure == DROP]
@@ -210,20 +207,16 @@ def _draw_sides(
     return histogram(title, x_name, BOTH_SIDES, counts, edges, marks, whole=whole)
 
 
-def _draw_scores(summary: Summary, config: Mapping[str, Any]) -> list[Html]:
-    """Return the histograms of alignment and mean PAS, kept against dropped, with the gates.
-
-    The last gate is drawn where it ranked by mean PAS, up or down.
-    """
-    sign = {"mean PAS": 1, "minus mean PAS": -1}.get(name_score(config))
+def _draw_scores(summary: Summary, selection: SelectionRule) -> list[Html]:
+    """Return the histograms of alignment and PAS, kept against dropped, with the gates."""
     cuts = {
         ALIGNMENT: summary.lowest.get(ALIGNMENT) if summary.reasons[DROPPED_ALIGNMENT] else None,
-        MEAN_PAS: sign * summary.lowest[SCORE] if sign and SCORE in summary.lowest else None,
+        PAS: summary.lowest.get(SCORE) if selection.by_pas is selection else None,
     }
     marks = {name: () if at is None else (Mark(at, f"gate {number(at)}"),) for name, at in cuts.items()}
     return [
         _draw_sides(summary, ALIGNMENT, "Alignment", "cosine of image and caption", marks[ALIGNMENT]),
-        _draw_sides(summary, MEAN_PAS, "Mean PAS", "mean drop of cosine over phrases", marks[MEAN_PAS]),
+        _draw_sides(summary, PAS, "PAS", selection.by_pas.ranking, marks[PAS]),
     ]
 
 

@@ -15,9 +15,11 @@ from raycomp.core.metrics import auc
 from raycomp.curate.choose import Chosen
 from raycomp.curate.config import SelectionRule
 from raycomp.curate.funnel import make_funnel
+from raycomp.curate.measures import corpus_columns
 from raycomp.curate.page import render_curate
+from raycomp.curate.rules import PAS
 from raycomp.curate.scored import ScoresFile
-from raycomp.curate.select import Gates, describe_duplicates, judge_file
+from raycomp.curate.select import Gates, describe_duplicates, judge_file, rank_attributed
 from raycomp.curate.summary import Summary, choose_shown, merge, summarise
 from raycomp.data.arrow import FAULTS, SHUFFLED_ALIGNMENT
 from raycomp.data.parquet import read_columns
@@ -35,7 +37,6 @@ from raycomp.words import (
     DUPLICATE_GROUP,
     IMAGE_SHA256,
     KEY,
-    MEAN_PAS,
     NEAR_DUPLICATE,
     NO_PHRASE,
     NO_SEEN_PHRASE,
@@ -48,7 +49,7 @@ from raycomp.words import (
     URL,
 )
 
-_COLUMNS = (UID, KEY, SHARD, POSITION, URL, CAPTION, STATUS, ALIGNMENT, MEAN_PAS, PHRASES)
+_COLUMNS = (UID, KEY, SHARD, POSITION, URL, CAPTION, STATUS, ALIGNMENT, PHRASES)
 
 
 def draw_report(
@@ -142,7 +143,9 @@ def check_scorer(stats: Stats) -> dict[str, Any] | None:
 
 def summarise_scores(file: ScoresFile, selection: SelectionRule, gates: Gates) -> Summary:
     """Return the summary of one scores file; its samples are drawn independently of those of a rule."""
-    table, reason_N, score_N = judge_file(file, selection, gates, _COLUMNS)
+    columns = [*_COLUMNS, *corpus_columns(selection.by_pas, with_attribute=True)]
+    table, reason_N, score_N = judge_file(file, selection, gates, columns)
+    table = table.append_column(PAS, rank_attributed(table, selection, gates))
     return summarise(table, reason_N, score_N, ~selection.seed)
 
 

@@ -14,6 +14,7 @@ OPTION = "select.rule"
 # Measures that a gate can rank by in addition to the alignment, largest first. "pas" is the aggregated PAS.
 DRAW, PAS, MINUS_PAS, RESIDUAL, ALIGN_PAS = "draw", "pas", "minus_pas", "residual", "align_pas"
 NUM_WORDS, NUM_PHRASES, DISPLACEMENT = "num_words", "num_phrases", "displacement"
+PAS_MEASURES = (PAS, MINUS_PAS, RESIDUAL, ALIGN_PAS)
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,6 @@ from raycomp.words import (
     ALIGNMENT,
     CAPTION,
     KEY,
-    MEAN_PAS,
     PHRASES,
     POSITION,
     SHARD,
@@ -48,7 +47,6 @@ class Sample:
     status: str
     reason: str
     alignment: float | None
-    mean_pas: float | None
     score: float | None
     phrases: tuple[dict[str, Any], ...]
     """Structs of ``PHRASE_TYPE`` that end within the shown caption."""
@@ -101,7 +99,6 @@ class Chooser:
             status=values[STATUS],
             reason=str(self.reason_N[row]),
             alignment=values[ALIGNMENT],
-            mean_pas=values[MEAN_PAS],
             score=None if np.isnan(score) else score,
             phrases=tuple(p for p in values[PHRASES] or () if p["end"] <= MOST_CHARACTERS),
         )

@@ -212,6 +212,17 @@ def _count_attribute(corpus: Corpus, selection: SelectionRule, gates: Gates, sea
     return count_digit(search, attribute_scores(corpus, selection, gates)[enters_M], corpus.uid_M2[enters_M])
 
 
+def rank_attributed(table: pa.Table, selection: SelectionRule, gates: Gates) -> pa.Array:
+    """Return the value by which ``selection.by_pas`` ranks each row with a PAS, past its gates or not.
+
+    The table needs its ``corpus_columns``.
+    """
+    corpus = read_corpus(take_columns(table, selection.by_pas, with_attribute=True), selection.by_pas)
+    value_N = np.full(len(table), np.nan, np.float32)
+    value_N[corpus.row_M] = attribute_scores(corpus, selection.by_pas, gates)
+    return pa.array(value_N, mask=np.isnan(value_N))
+
+
 Judged = tuple[np.ndarray, np.ndarray]
 
 

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from raycomp.core.metrics import Histogram, PairMoments, Reservoir
 from raycomp.core.selection import hash_uids, parse_uids
+from raycomp.curate.rules import PAS
 from raycomp.curate.samples import Chooser, Picks, Sample, WordCounts, draw
 from raycomp.data.parquet import count_caption_words
 from raycomp.words import (
@@ -29,7 +30,6 @@ from raycomp.words import (
     KEPT,
     KINDS,
     MARK_REASONS,
-    MEAN_PAS,
     OK,
     PHRASES,
     REMOVED,
@@ -53,7 +53,7 @@ NUM_EXAMPLES = 3
 NUM_POINTS = 2000
 MOST_WORDS, MOST_LETTERS = 20_000, 40
 FINE = (-1.0, 1.0, 10_000)
-"""Bins of 0.0002 for alignments, mean PAS and drops."""
+"""Bins of 0.0002 for alignments, PAS and drops."""
 LENGTHS = (-0.5, 200.5, 201)
 """One bin for each whole number up to 200."""
 
@@ -69,16 +69,16 @@ class Summary:
     lowest: dict[str, float] = field(default_factory=dict)
     """Thresholds of the gates: the lowest alignment that passed gate 1, the lowest kept score."""
     histograms: dict[tuple[str, str], Histogram] = field(default_factory=dict)
-    """Alignment, mean PAS, words and number of phrases by side; drops by kind of phrase."""
+    """Alignment, PAS, words and number of phrases by side; drops by kind of phrase."""
     moments: dict[str, PairMoments] = field(default_factory=dict)
-    """(alignment, mean PAS) over pairs; (displacement, drop) over phrases by kind, and ``UNSEEN``."""
+    """(alignment, PAS) over pairs; (displacement, drop) over phrases by kind, and ``UNSEEN``."""
     pool: dict[str, PairMoments] = field(default_factory=dict)
-    """The same inside the pool, the rows that no gate by alignment dropped: (alignment, mean PAS) of pairs as
-    ``mean_pas``, (displacement, drop) of the phrases of all kinds as ``drop``."""
+    """The same inside the pool, the rows that no gate by alignment dropped: (alignment, PAS) of pairs as
+    ``pas``, (displacement, drop) of the phrases of all kinds as ``drop``."""
     with_drop: Counter[str] = field(default_factory=Counter)
     """Pairs that have a phrase with a drop: all as ``drop``, those inside the pool as ``pool``."""
     points: dict[str, Reservoir] = field(default_factory=dict)
-    """(alignment, mean PAS, kept) of pairs; (displacement, drop) of phrases; both with ``pool``."""
+    """(alignment, PAS, kept) of pairs; (displacement, drop) of phrases; both with ``pool``."""
     kinds: Counter[tuple[str, str]] = field(default_factory=Counter)
     """Phrases by kind and side; by kind also those that have a drop, and those whose drop is above 0. Those
     whose target no picture can show also count under ``UNSEEN``."""
@@ -122,7 +122,8 @@ def _merge_parts(a: Any, b: Any) -> Any:
 
 
 def summarise(table: pa.Table, reason_N: np.ndarray, score_N: np.ndarray, seed: int) -> Summary:
-    """Summarise one scores file (its image_embedding is not read).
+    """Summarise one scores file (its image_embedding is not read), whose column ``pas`` is what
+    ``rank_attributed`` returns.
 
     ``reason_N``: ``kept``, the reason of a gate or mark, or for rows without an alignment their status.
     ``score_N`` float32: the last gate's score, NaN if that gate did not rank the row. ``seed`` draws samples.
@@ -159,25 +160,25 @@ def _check_reasons(table: pa.Table, status_N: np.ndarray, reason_N: np.ndarray) 
 def _summarise_pairs(
     table: pa.Table, kept_N: np.ndarray, pool_N: np.ndarray, uid_N2: np.ndarray, seed: int
 ) -> Summary:
-    """Summarise the values that a pair has once: alignment, mean PAS, caption length, number of phrases."""
-    alignment_N, pas_N = _floats(table[ALIGNMENT]), _floats(table[MEAN_PAS])
+    """Summarise the values that a pair has once: alignment, PAS, caption length, number of phrases."""
+    alignment_N, pas_N = _floats(table[ALIGNMENT]), _floats(table[PAS])
     words_N = np.where(np.isnan(alignment_N), np.nan, _floats(count_caption_words(table[CAPTION])))
     phrases_N = _floats(pc.list_value_length(table[PHRASES]))
     both_N = ~np.isnan(alignment_N + pas_N)
     inside_N = both_N & pool_N
-    columns = {ALIGNMENT: alignment_N, MEAN_PAS: pas_N, KEPT: kept_N, POOL: pool_N}
+    columns = {ALIGNMENT: alignment_N, PAS: pas_N, KEPT: kept_N, POOL: pool_N}
     columns = {name: column_N[both_N] for name, column_N in columns.items()}
     return Summary(
         lowest=_lowest({ALIGNMENT: alignment_N[pool_N]}),
         histograms={
             **_by_side(ALIGNMENT, alignment_N, kept_N, FINE),
-            **_by_side(MEAN_PAS, pas_N, kept_N, FINE),
+            **_by_side(PAS, pas_N, kept_N, FINE),
             **_by_side(WORDS, words_N, kept_N, LENGTHS),
             **_by_side(PHRASES, phrases_N, kept_N, LENGTHS),
         },
-        moments={MEAN_PAS: PairMoments.of(columns[ALIGNMENT], columns[MEAN_PAS])},
-        pool={MEAN_PAS: PairMoments.of(alignment_N[inside_N], pas_N[inside_N])},
-        points={MEAN_PAS: Reservoir.of(NUM_POINTS, seed, uid_N2[both_N], columns)},
+        moments={PAS: PairMoments.of(columns[ALIGNMENT], columns[PAS])},
+        pool={PAS: PairMoments.of(alignment_N[inside_N], pas_N[inside_N])},
+        points={PAS: Reservoir.of(NUM_POINTS, seed, uid_N2[both_N], columns)},
     )
 
 

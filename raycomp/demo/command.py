@@ -19,7 +19,7 @@ from typing import Any
 from raycomp.config import ClusterConfig, DryRun, ModelConfig, ScorerConfig, WavesConfig, from_dict
 from raycomp.config.check import MOST_WHOLE, check
 from raycomp.curate.command import curate, select
-from raycomp.curate.config import AlignConfig, AttributeConfig, CurateConfig
+from raycomp.curate.config import AlignConfig, AttributeConfig, CurateConfig, describe_rule
 from raycomp.data.files import check_writable, is_dry_run
 from raycomp.data.paths import absolute_uri
 from raycomp.demo.figures import describe_limits, find_figures, report_accuracies, report_others
@@ -112,8 +112,11 @@ def demo(out: str, seed: int = 0, say: Callable[[str], None] = print) -> dict[st
     halves = _compare_halves(sources, out)
     clock.report(f"{written['written']:,} hard negatives of the kept captions: {out}/negatives/report.html")
     runs = {"curated": curated, "negatives": written}
-    _write_index(trained, halves, runs, list_examples(curated, f"{out}/curated", world.curate), out)
+    against = find_figures(f"{out}/evaluated/{ALIGNMENT}", f"{out}/evaluated/{CHOSEN}")
+    others = say_others(halves, against, describe_rule(config))
+    _write_index(trained, halves, others, runs, list_examples(curated, f"{out}/curated", world.curate), out)
     say(head(halves))
+    say(others)
     say(f"demo done ({clock.spent}); open {out}/{INDEX}")
     return curated
 
@@ -152,7 +155,7 @@ def _read_made(path: Path) -> tuple[World, TrainedScorer]:
 
 
 def make_config(world: World, trained: TrainedScorer) -> CurateConfig:
-    """Return the demo's config: the paper's ratios, every pair attributed, so both scores cover all rows."""
+    """Return the demo's config: the paper's rule, every pair attributed, so both scores cover all rows."""
     return CurateConfig(
         input=world.curate,
         scorer=trained.scorer,
@@ -228,6 +231,7 @@ def _say_nothing(line: str) -> None:
 def _write_index(
     trained: TrainedScorer,
     halves: dict[str, Half],
+    others: str,
     runs: dict[str, dict[str, Any]],
     examples: Sequence[Example],
     out: str,
@@ -239,7 +243,7 @@ def _write_index(
         learned=asdict(trained),
         runs=runs,
         head=head(halves),
-        others=say_others(halves),
+        others=others,
         halves=report_halves(list(halves.values())),
         steps=STEPS,
         chart=intervals(plot_halves(list(halves.values()))),

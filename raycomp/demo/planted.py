@@ -18,7 +18,6 @@ from raycomp.table import Cell, Column, Columns, Estimate, Numeral, Table, numbe
 from raycomp.words import (
     ALIGNMENT,
     CAPTION,
-    CONTENT_WORDS,
     DROPPED_ATTRIBUTION,
     KEPT,
     PHRASES,
@@ -39,7 +38,7 @@ from raycomp.worlds.scenes import ABOVE, BELOW, COLOURS, SHAPES, SIZES
 
 FAULT = "fault"
 ALIGN_ONLY = "align_only"
-_COLUMNS = [UID, STATUS, CAPTION, ALIGNMENT, PHRASES, CONTENT_WORDS, FAULT]
+_COLUMNS = [UID, STATUS, CAPTION, ALIGNMENT, PHRASES, FAULT]
 
 
 @dataclass(frozen=True)
@@ -95,6 +94,8 @@ def read_planted(table: pa.Table, config: CurateConfig) -> Planted:
     measures = {name: np.full(len(table), np.nan) for name in (PAS, NUM_PHRASES, DISPLACEMENT)}
     for name, value_N in measures.items():
         value_N[corpus.row_M] = corpus.measures[name]
+    phrases = table[PHRASES].combine_chunks().flatten()
+    has_drop = pc.is_valid(pc.struct_field(phrases, "drop"))
     return Planted(
         fault_N=np.array(pc.fill_null(table[FAULT], NO_FAULT).to_pylist(), dtype=str),
         caption_N=[caption or "" for caption in table[CAPTION].to_pylist()],
@@ -102,16 +103,10 @@ def read_planted(table: pa.Table, config: CurateConfig) -> Planted:
         pas_N=measures[PAS],
         num_phrases_N=np.nan_to_num(measures[NUM_PHRASES]),
         displacement_N=measures[DISPLACEMENT],
-        targets=[word for name in (PHRASES, CONTENT_WORDS) for word in _read_targets(table[name])],
+        targets=pc.struct_field(phrases.filter(has_drop), "target").to_pylist(),
         pool_N=np.isin(reasons[rule], (KEPT, DROPPED_ATTRIBUTION)),
         kept={rule: reason_N == KEPT for rule, reason_N in reasons.items()},
     )
-
-
-def _read_targets(lists: pa.ChunkedArray) -> list[str]:
-    phrases = lists.combine_chunks().flatten()
-    has_drop = pc.is_valid(pc.struct_field(phrases, "drop"))
-    return pc.struct_field(phrases.filter(has_drop), "target").to_pylist()
 
 
 def _choose(table: pa.Table, config: CurateConfig, rule: str) -> np.ndarray:

@@ -6,7 +6,7 @@
 
 const PER_PAGE = 40;
 const LINKS = /^https?:\/\//i;
-const NAMES = { score: "score of the last gate", alignment: "alignment", mean_pas: "mean PAS" };
+const NAMES = { score: "score of the last gate", alignment: "alignment", mean_pas: "mean drop of showable nouns" };
 const KINDS = ["object", "relation", "predicate"];
 const START = {
   outcome: [], status: [], kind: [], word: "", phrase: "", sort: "", page: "1", near: "", group: "", ticked: "",

@@ -6,6 +6,7 @@ from typing import Any
 
 from raycomp.config import flatten
 from raycomp.config.own_code import is_own
+from raycomp.curate.config import describe_rule, read_config
 from raycomp.curate.explain import explain_sample
 from raycomp.curate.rules import Rule, find_rule
 from raycomp.data.folder import Folder
@@ -51,7 +52,7 @@ def _describe(run: dict[str, Any], folder: Folder) -> str:
 
 
 def _describe_rule(run: dict[str, Any]) -> str | None:
-    """Return the rule of a curation or selection and the shares that it keeps, None for other runs."""
+    """Return rule and reading of a curation or selection, and its shares; None for other runs."""
     options = dict(flatten(run["config"]))
     if "select.rule" not in options:
         return None
@@ -59,7 +60,9 @@ def _describe_rule(run: dict[str, Any]) -> str | None:
     # The file of the user's own rule may be gone.
     rule = Rule(attribute_by=(run.get("gates") or {}).get("attribute")) if is_own(name) else find_rule(name)
     shares = ["align.keep"] * bool(rule.attribute_by) + ["attribute.keep"] * (not rule.keeps_all)
-    return ", ".join([name, *(f"{path} {options.get(path)}" for path in shares)])
+    kept = ", ".join(f"{path} {options.get(path)}" for path in shares)
+    said = run.get("rule") or (name if is_own(name) else describe_rule(read_config(run["config"])))
+    return "; ".join(filter(None, (said, kept)))
 
 
 def _describe_training(run: dict[str, Any], folder: Folder) -> dict[str, str]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from raycomp.config.own_code import is_own
-from raycomp.curate.config import CurateConfig
+from raycomp.curate.config import CurateConfig, describe_rule
 from raycomp.curate.funnel import make_funnel, reason_words
 from raycomp.curate.page import LOWEST_AUC
 from raycomp.curate.rules import find_rule
@@ -60,7 +60,7 @@ def describe_in_a_line(side: Side) -> str:
     funnel, config = side.run["funnel"], side.config
     return (
         f"{funnel['kept']:,} image-text pairs of {funnel['read']:,}, selected by raycomp with rule "
-        f"{config.select.rule} and scoring model {config.scorer.model} ({config.scorer.weights})."
+        f"{describe_rule(config)}, and scoring model {config.scorer.model} ({config.scorer.weights})."
     )
 
 
@@ -184,15 +184,11 @@ def _list_drops(config: CurateConfig) -> Iterator[str]:
 
 def _list_gates(config: CurateConfig, run: dict[str, Any]) -> Iterator[str]:
     rule = config.select.rule
-    yield f"Selected by rule {_code(rule)}, seed {config.seed}."
+    yield f"Selected by rule {_code(describe_rule(config))}, seed {config.seed}."
     keeps_all = not is_own(rule) and find_rule(rule).keeps_all
     corpus, keep = f"a corpus of {run['funnel']['corpus']:,} pairs", f"attribute.keep={config.attribute.keep}"
     if (run.get("gates") or {}).get("attribute"):
-        how = config.attribute
-        yield (
-            f"Gates: align.keep={config.align.keep}, {keep}, shares of {corpus}; PAS is the {how.aggregate} "
-            f"over targets {_code(how.targets)}, unit {_code(how.unit)}."
-        )
+        yield f"Gates: align.keep={config.align.keep}, {keep}, shares of {corpus}."
     elif not keeps_all:
         yield f"Kept the share {keep} of {corpus}."
 

@@ -60,7 +60,7 @@ _COLUMNS = {
     "image_sha256": "SHA-256 of the image's bytes.",
     "caption": "The caption that was scored.",
     "alignment": "Cosine of image and caption by the scoring model.",
-    "mean_pas": "Mean drop of the cosine when a nonsense word replaces a noun of the caption.",
+    "mean_pas": "Mean drop of the cosine when a nonsense word replaces a noun that an image can show.",
     "score": "The value by which the last gate ranked the row; the larger stays.",
 }
 _IMAGES = ("jpg", "jpeg", "png", "webp", "gif", "bmp", "tif", "tiff", "avif", "jfif")

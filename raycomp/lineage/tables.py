@@ -17,7 +17,7 @@ from raycomp.words import ALIGNMENT, KEPT, MEAN_PAS
 Names = tuple[str, str]
 _MOST_NAMED = 5
 _MEANS = ("Mean", "gained", "lost", "kept in both", "gained minus lost")
-_MEASURE_WORDS = {WORDS: "words of a caption", ALIGNMENT: "alignment", MEAN_PAS: "mean PAS"}
+_MEASURE_WORDS = {WORDS: "words of a caption", ALIGNMENT: "alignment", MEAN_PAS: "mean drop, showable nouns"}
 
 
 class Answer(NamedTuple):

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from raycomp.core.attribution import pair_drop
+from raycomp.core.attribution import aggregate_drops, drop_per_displacement, pair_drop
 from raycomp.core.calibration import (
     CONDITIONS,
     CROSS,
@@ -27,23 +27,26 @@ from raycomp.core.calibration import (
 from raycomp.core.pas_profile import PasProfile, profile_pas
 from raycomp.core.reliability import Retest, measure_retest, split_variance
 from raycomp.core.selection import hash_uids, parse_uids
+from raycomp.curate.config import SelectionRule
 from raycomp.language.control_words import REASONS, Controls, ControlWords, find_word_set
 from raycomp.language.nonce import make_counterfactual
 from raycomp.models.parser import MAX_CHARACTERS
-from raycomp.words import UID, UNSEEN
+from raycomp.words import CONTENT, PER_DISPLACEMENT, SHOWABLE, UID, UNSEEN
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 NO_NONCE = "no_nonce"
+NO_NOUN = "no_noun"
 NO_PICTURE = "no_other_picture"
 LEFT_OUT = {
     NO_NONCE: "the curation found no valid nonce",
+    NO_NOUN: "no control: the target is not a noun",
     **REASONS,
     NO_PICTURE: "no other sample has a different image whose caption contains none of the targets",
 }
 COUNTS = (1, 2, 4)
-"""Nonces per target for the repeated measurement of mean PAS."""
+"""Nonces per target for the repeated measurement of PAS."""
 NUM_AGAIN = 2 * max(COUNTS)
 LEAST_SAMPLES = 10
 """Minimum number of samples for a correlation."""
@@ -62,12 +65,17 @@ class Samples:
     uids: list[str]
     captions: list[str]
     phrases: list[list[dict[str, Any]]]
-    """For each sample, as ``schema.PHRASE_TYPE``."""
+    """For each sample, as ``schema.PHRASE_TYPE``, and its other content words if they count for PAS."""
     images: list[str | None]
     """SHA-256 of the image's bytes; None where unknown: the embedding then identifies the picture."""
     image_ND: np.ndarray
     alignment_N: np.ndarray
     vocabulary: frozenset[str]
+    selection: SelectionRule
+    """The run's reading of PAS."""
+    score: str
+    """The name of the score that ranks: PAS plus ``base_N``."""
+    base_N: np.ndarray | float = 0.0
 
 
 @dataclass(frozen=True)
@@ -76,13 +84,14 @@ class PasResult:
 
     ``calibration``: lines as ``core.calibration.calibrate`` returns them. ``targets``: the targets behind
     them, with the words and the drops. ``left_out``: the number of targets that lack a condition, by
-    ``LEFT_OUT``. ``retest``: for each of ``COUNTS``, value and 95 % interval of the reliability of mean PAS
-    and of the Spearman-Brown prediction from one nonce, and ``in_common``, the share of the kept set that
-    other nonces keep too, where the share ``keep`` is kept. ``between`` and ``within``: standard deviations
-    of targets' own drops, and of the drops of one target's nonces; from the ``num_again`` targets with two or
-    more nonces.
+    ``LEFT_OUT``. ``score``: the name of the score that ranks. ``retest``: for each of ``COUNTS``, value and
+    95 % interval of its reliability and of the Spearman-Brown prediction from one nonce, and ``in_common``,
+    the share of the kept set that other nonces keep too, where the share ``keep`` is kept. ``between`` and
+    ``within``: standard deviations of targets' own drops, and of the drops of one target's nonces; from the
+    ``num_again`` targets with two or more nonces.
     """
 
+    score: str
     calibration: list[dict[str, Any]]
     left_out: dict[str, int]
     num_samples: int
@@ -96,7 +105,7 @@ class PasResult:
     others_nonce: float
     """Number and mean drop of targets that have a nonce and lack another condition."""
     profile: dict[str, Any]
-    """Correlates of the curation's own PAS, as ``core.pas_profile.PasProfile``."""
+    """Correlates of the score that ranks, as ``core.pas_profile.PasProfile``."""
     targets: list[dict[str, Any]]
 
 
@@ -111,22 +120,22 @@ class _Target(NamedTuple):
     controls: Controls | str
     """The control words, or the reason why there are none."""
     again: list[str]
-    """Nonces for the repeated measurement; empty where the target is left out of mean PAS."""
+    """Nonces for the repeated measurement; empty where the target is left out of PAS."""
 
 
 @dataclass(frozen=True)
 class _Drops:
-    """s(I, T) - s(I, T~) of every text, fp32 (T,), with its own picture and with the other one."""
+    """s(I, T) - s(I, T~) of every text, fp32 (T,), with its own and the other picture; the displacement."""
 
     own_T: np.ndarray
     other_T: np.ndarray
+    moved_T: np.ndarray
     number: dict[tuple[int, int, str], int]
     """Number of a text by row, start of the target and the substituted word."""
 
-    def find(self, target: _Target, words: Iterable[str]) -> tuple[np.ndarray, np.ndarray]:
-        """Return both drops for some words in the place of a target."""
-        numbers = [self.number[target.row, target.start, word] for word in words]
-        return self.own_T[numbers], self.other_T[numbers]
+    def find(self, target: _Target, words: Iterable[str]) -> list[int]:
+        """Return the numbers of the texts with some words in the place of a target."""
+        return [self.number[target.row, target.start, word] for word in words]
 
 
 def probe_samples(
@@ -134,8 +143,8 @@ def probe_samples(
 ) -> PasResult:
     """Replace every target by nonces and by real words, and compare the drops.
 
-    ``keep`` is the share of the samples that the curation keeps by mean PAS. ``seed`` pairs samples with
-    other pictures and draws splits and resamples.
+    ``keep`` is the share of the samples that the curation keeps by PAS. ``seed`` pairs samples with other
+    pictures and draws splits and resamples.
     """
     targets = list(_list_targets(samples, controls, redraw))
     picture_N = _name_pictures(samples)
@@ -149,15 +158,16 @@ def probe_samples(
     picture_P = np.array([picture_N[target.row] for target in paired])
     word_P = np.array([row["target"].lower() for row in rows])
     nonces_P = [[nonce.lower() for nonce in target.nonces] for target in paired]
-    others = [target for target in targets if target.nonces and _find_lack(target, other_N)]
-    other_drops = [float(drops.find(target, target.nonces)[0].mean(dtype=np.float64)) for target in others]
+    others = [target for target in targets if _find_lack(target, other_N) not in (None, NO_NONCE, NO_NOUN)]
+    other_drops = [float(drops.own_T[drops.find(x, x.nonces)].mean(dtype=np.float64)) for x in others]
     return PasResult(
+        score=samples.score,
         calibration=calibrate(drop_P, kind_P, picture_P, word_P, nonces_P, seed),
         left_out={reason: left_out[reason] for reason in LEFT_OUT if left_out[reason]},
         num_samples=len(samples.uids),
         num_targets=len(targets),
         keep=keep,
-        **_measure_again(targets, drops, picture_N, keep, seed),
+        **_measure_again(samples, targets, drops, picture_N, keep, seed),
         num_others=len(others),
         others_nonce=float(np.mean(other_drops)) if others else float("nan"),
         profile={name: one._asdict() for name, one in _profile(samples)._asdict().items()},
@@ -165,20 +175,25 @@ def probe_samples(
     )
 
 
+def _counts(phrase: dict[str, Any], selection: SelectionRule) -> bool:
+    return selection.targets != SHOWABLE or phrase["target_class"] != UNSEEN
+
+
 def _profile(samples: Samples) -> PasProfile:
-    """Return the correlates of the mean PAS that the curation ranked by."""
-    counted = [[p for p in some if p["drop"] is not None] for some in samples.phrases]
-    counted = [[p for p in some if p["target_class"] != UNSEEN] for some in counted]
-    rows = [row for row, some in enumerate(counted) if some]
-    moved = [np.mean([p["displacement"] for p in counted[row]]) for row in rows]
-    sizes = [(len(samples.captions[row].split()), len(counted[row])) for row in rows]
-    phrases = [p for row in rows for p in counted[row]]
-    return profile_pas(
-        samples.alignment_N[rows],
-        np.array([np.mean([p["drop"] for p in counted[row]]) for row in rows]),
-        np.column_stack([np.array(sizes, np.float64).reshape(-1, 2), moved]),
-        *(np.array([p[name] for p in phrases], np.float64) for name in ("drop", "displacement")),
+    """Return the correlates of the score that the curation ranked by."""
+    how = samples.selection
+    counted = [[p for p in some if p["drop"] is not None and _counts(p, how)] for some in samples.phrases]
+    drop_P, moved_P = (
+        np.array([p[name] for some in counted for p in some], np.float64) for name in ("drop", "displacement")
     )
+    offset_E = np.cumsum([0, *map(len, counted)])
+    value_P = drop_per_displacement(drop_P, moved_P) if how.unit == PER_DISPLACEMENT else drop_P
+    score_N = samples.base_N + aggregate_drops(value_P, offset_E, how.aggregate)
+    moved_N = aggregate_drops(moved_P, offset_E, "mean")
+    has_N = ~np.isnan(score_N)
+    words_N = np.array([len(caption.split()) for caption in samples.captions], np.float64)
+    text_N3 = np.column_stack([words_N, np.diff(offset_E), moved_N])
+    return profile_pas(samples.alignment_N[has_N], score_N[has_N], text_N3[has_N], drop_P, moved_P)
 
 
 def _list_targets(samples: Samples, controls: ControlWords, redraw: Redraw) -> Iterator[_Target]:
@@ -187,9 +202,11 @@ def _list_targets(samples: Samples, controls: ControlWords, redraw: Redraw) -> I
     ):
         spans = [(phrase["target_start"], phrase["target_end"]) for phrase in phrases]
         for phrase, (start, end), again in zip(phrases, spans, redraw(uid, caption, spans), strict=True):
-            words = controls.draw(caption[:MAX_CHARACTERS], phrase["start"], start, end)
-            counts = phrase["target_class"] != UNSEEN
-            yield _Target(row, start, end, phrase["kind"], phrase["nonces"], words, again if counts else [])
+            words: Controls | str = NO_NOUN
+            if phrase["target_class"] != CONTENT:
+                words = controls.draw(caption[:MAX_CHARACTERS], phrase["start"], start, end)
+            again = again if _counts(phrase, samples.selection) else []
+            yield _Target(row, start, end, phrase["kind"], phrase["nonces"], words, again)
 
 
 def _name_pictures(samples: Samples) -> np.ndarray:
@@ -225,6 +242,8 @@ def _measure(samples: Samples, targets: list[_Target], other_N: np.ndarray, enco
     """Embed every caption and its variants once."""
     import torch
 
+    from raycomp.core.alignment import pair_cosine
+
     number: dict[tuple[int, int, str], int] = {}
     variants: list[list[str]] = [[] for _ in samples.uids]
     for target in targets:
@@ -234,14 +253,15 @@ def _measure(samples: Samples, targets: list[_Target], other_N: np.ndarray, enco
             number[target.row, target.start, word] = len(number)
             variants[target.row].append(make_counterfactual(caption, target.start, target.end, word))
     image_ND = torch.from_numpy(samples.image_ND)
-    own, other = [], []
+    own, other, moved = [], [], []
     for start in range(0, len(variants), _SAMPLES_PER_PASS):
         rows = slice(start, start + _SAMPLES_PER_PASS)
         caption_ND, text_TD = encode(samples.captions[rows], variants[rows])
         row_T = np.repeat(np.arange(len(caption_ND)), [len(some) for some in variants[rows]])
         own.append(_drop(image_ND[rows], caption_ND, text_TD, row_T))
         other.append(_drop(image_ND[other_N[rows]], caption_ND, text_TD, row_T))
-    return _Drops(np.concatenate(own), np.concatenate(other), number)
+        moved.append(1 - pair_cosine(caption_ND[row_T], text_TD).numpy())
+    return _Drops(np.concatenate(own), np.concatenate(other), np.concatenate(moved), number)
 
 
 def _drop(image_ND: "Tensor", caption_ND: "Tensor", text_TD: "Tensor", row_T: np.ndarray) -> np.ndarray:
@@ -253,8 +273,9 @@ def _drop(image_ND: "Tensor", caption_ND: "Tensor", text_TD: "Tensor", row_T: np
 
 def _compare(samples: Samples, target: _Target, drops: _Drops, other_N: np.ndarray) -> dict[str, Any]:
     """Return the words that replace a target and their drops; for several nonces, the mean."""
-    same, cross = drops.find(target, target.controls)[0].tolist()
-    own, other = (float(drop.mean(dtype=np.float64)) for drop in drops.find(target, target.nonces))
+    same, cross = drops.own_T[drops.find(target, target.controls)].tolist()
+    nonces = drops.find(target, target.nonces)
+    own, other = (float(drop_T[nonces].mean(dtype=np.float64)) for drop_T in (drops.own_T, drops.other_T))
     return {
         UID: samples.uids[target.row],
         "kind": target.kind,
@@ -271,19 +292,24 @@ def _compare(samples: Samples, target: _Target, drops: _Drops, other_N: np.ndarr
 
 
 def _measure_again(
-    targets: list[_Target], drops: _Drops, picture_N: np.ndarray, keep: float, seed: int
+    samples: Samples, targets: list[_Target], drops: _Drops, picture_N: np.ndarray, keep: float, seed: int
 ) -> dict[str, Any]:
-    """Return the fields of ``PasResult`` on the reliability of drops and mean PAS with other nonces."""
-    drop_PA = np.full((len(targets), NUM_AGAIN), np.nan)
-    for drop_A, target in zip(drop_PA, targets, strict=True):
-        drop_A[: len(target.again)] = drops.find(target, target.again)[0]
+    """Return the fields of ``PasResult`` on the reliability of drops and of the score with other nonces."""
+    drop_PA, moved_PA = value_VPA = np.full((2, len(targets), NUM_AGAIN), np.nan)
+    for i, target in enumerate(targets):
+        numbers = drops.find(target, target.again)
+        value_VPA[:, i, : len(numbers)] = drops.own_T[numbers], drops.moved_T[numbers]
     num_again = int((~np.isnan(drop_PA[:, 1])).sum())
     rows = {target.row for target in targets if len(target.again) > 1}
     if len(rows) < LEAST_SAMPLES:
         return {"num_again": num_again, "retest": [], "between": float("nan"), "within": float("nan")}
     offset_E = np.searchsorted([target.row for target in targets], np.arange(len(picture_N) + 1))
     rng = np.random.default_rng(seed)
-    found = measure_retest(drop_PA, offset_E, COUNTS, keep, picture_N, rng, NUM_DRAWS)
+    how = samples.selection
+    reading: dict[str, Any] = {"how": how.aggregate}
+    reading["displacement_PT"] = moved_PA if how.unit == PER_DISPLACEMENT else None
+    how_many = COUNTS, keep, picture_N, rng, NUM_DRAWS
+    found = measure_retest(drop_PA, offset_E, *how_many, samples.base_N, **reading)
     between, within = split_variance(drop_PA)
     return {
         "num_again": num_again,

@@ -13,6 +13,7 @@ from raycomp.core.calibration import (
     describe_picture,
 )
 from raycomp.core.pas_profile import PAPER_ALIGNMENT, PAPER_DISPLACEMENT
+from raycomp.curate.config import PAPER_READING
 from raycomp.probe.calibration import LEAST_SAMPLES, LEFT_OUT, PasResult
 from raycomp.table import Cell, Column, Columns, Estimate, Table, take_estimate, write_cell
 
@@ -29,7 +30,7 @@ def report_pas(result: PasResult, scorer: str) -> list[Table | str]:
     left_out = [(reason, num, LEFT_OUT[reason]) for reason, num in result.left_out.items()]
     return [
         lead,
-        _table_profile(result.profile),
+        _table_profile(result),
         *([Table("Targets left out", ("reason", "targets", "meaning"), left_out)] if left_out else []),
         *(_report_calibration(result) if result.targets else []),
         _report_retest(result) if result.retest else f"No retest: fewer than {LEAST_SAMPLES} samples.",
@@ -54,12 +55,13 @@ def say_pas(result: PasResult) -> str:
     )
 
 
-def _table_profile(profile: dict[str, Any]) -> Table:
-    """Return the correlates of mean PAS, with the paper's figures."""
+def _table_profile(result: PasResult) -> Table:
+    """Return the correlates of the score that ranks, with the paper's figures, which are of its own PAS."""
+    profile, is_paper = result.profile, result.score == PAPER_READING
     names = {
-        "alignment": ("mean PAS with alignment, r", PAPER_ALIGNMENT),
+        "alignment": ("score with alignment, r", PAPER_ALIGNMENT if is_paper else None),
         "displacement": ("drop with displacement of the text, r", PAPER_DISPLACEMENT),
-        "text": ("mean PAS explained by the text alone, R^2", None),
+        "text": ("score explained by the text alone, R^2", None),
     }
     rows: list[tuple[Cell, ...]] = [
         (what, take_interval(profile[name]), profile[name]["num"], paper)
@@ -71,7 +73,8 @@ def _table_profile(profile: dict[str, Any]) -> Table:
         "mean that PAS ranks captions, not the content of pictures. docs/study_pas.md has these values for "
         "worlds with known faults."
     )
-    return Table("Correlates of mean PAS", ("", Column("value", digits=3), "rows", "paper"), rows, note)
+    title = f"Correlates of the score: {result.score}"
+    return Table(title, ("", Column("value", digits=3), "rows", "paper"), rows, note)
 
 
 def take_interval(values: dict[str, float]) -> Estimate:
@@ -128,4 +131,4 @@ def _report_retest(result: PasResult) -> Table:
         f"{result.within:.4f} between the nonces of one target."
     )
     columns: Columns = ("nonces", *estimates, Column("kept by both", "%", 1))
-    return Table("Mean PAS of the same samples with other nonces", columns, rows, note)
+    return Table(f"The same samples with other nonces: {result.score}", columns, rows, note)

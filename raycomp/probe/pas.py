@@ -10,10 +10,11 @@ import pyarrow.compute as pc
 
 from raycomp.config import ScorerConfig
 from raycomp.core.selection import Threshold, hash_uids, keep_mask, parse_uids
-from raycomp.curate.config import CurateConfig, NonceConfig, read_config
+from raycomp.curate.config import CurateConfig, NonceConfig, find_selection, read_config
 from raycomp.curate.marks import list_marked
 from raycomp.curate.measures import find_corpus
-from raycomp.curate.rules import find_rule
+from raycomp.curate.rules import ALIGN_PAS, find_rule
+from raycomp.curate.select import Gates
 from raycomp.data.arrow import readable, to_matrix
 from raycomp.data.runs import SUBSET_KINDS, check_classed, identify, read_finished
 from raycomp.language.control_words import ControlWords, find_word_set
@@ -26,6 +27,8 @@ from raycomp.probe.config import ProbeConfig
 from raycomp.words import (
     ALIGNMENT,
     CAPTION,
+    CONTENT,
+    CONTENT_WORDS,
     IMAGE_EMBEDDING,
     IMAGE_SHA256,
     PHRASES,
@@ -46,7 +49,7 @@ class OpenedPas:
     """The scorer's name, and whether it is untrained."""
     nonce: NonceConfig
     keep: float
-    """The share of the samples that the run keeps by mean PAS."""
+    """The share of the samples that the run keeps by PAS."""
     fingerprint: Callable[[], dict[str, str]]
     """What results depend on; ValueError where the scorer is no longer the one that scored."""
 
@@ -95,8 +98,10 @@ def read_samples(run: dict[str, Any], source: str, count: int | None, seed: int)
     """
     words: set[str] = set()
     pool: list[pa.Table] = []
+    selection = find_selection(read_config(run["config"]))
+    names = [PHRASES, CONTENT_WORDS] if selection.targets == CONTENT else [PHRASES]
     for file in list_marked(run, source):
-        table = file.read([UID, CAPTION, ALIGNMENT, IMAGE_SHA256, PHRASES, IMAGE_EMBEDDING])
+        table = file.read([UID, CAPTION, ALIGNMENT, IMAGE_SHA256, *names, IMAGE_EMBEDDING])
         table = table.filter(pa.array(find_corpus(table)))
         words.update(*map(find_word_set, table[CAPTION].to_pylist()))
         table = table.filter(pa.array(_passes_align(table, run)))
@@ -106,11 +111,17 @@ def read_samples(run: dict[str, Any], source: str, count: int | None, seed: int)
     table = pa.concat_tables(pool) if pool else None
     if not table:
         raise ValueError(f"input={source!r}: no sample has phrases; curate with select.rule=cpi")
-    uids, captions, phrases = (table[name].to_pylist() for name in (UID, CAPTION, PHRASES))
+    uids, captions, images = (table[name].to_pylist() for name in (UID, CAPTION, IMAGE_SHA256))
+    lists = zip(*(table[name].to_pylist() for name in names), strict=True)
+    phrases = [[phrase for some in row for phrase in some] for row in lists]
     image_ND = to_matrix(table[IMAGE_EMBEDDING]).astype(np.float32)
     alignment_N = table[ALIGNMENT].to_numpy().astype(np.float64)
-    images = table[IMAGE_SHA256].to_pylist()
-    return Samples(uids, captions, phrases, images, image_ND, alignment_N, frozenset(words))
+    scores = uids, captions, phrases, images, image_ND, alignment_N, frozenset(words), selection
+    fit = Gates.from_dict(run["gates"]).fit
+    if fit is None or selection.rule.attribute_by != ALIGN_PAS:
+        return Samples(*scores, selection.reading)
+    base_N = fit.residuals({ALIGNMENT: alignment_N}, np.zeros(len(alignment_N)))
+    return Samples(*scores, selection.ranking, base_N)
 
 
 def _passes_align(table: pa.Table, run: dict[str, Any]) -> np.ndarray:
@@ -158,7 +169,7 @@ def make_redraw(maker: NonceMaker, config: NonceConfig) -> Redraw:
 
 
 def _kept_share(run: dict[str, Any], written: CurateConfig) -> float:
-    """Return the share of samples with a mean PAS that the run keeps, or would keep by the rule cpi."""
+    """Return the share of samples with a PAS that the run keeps, or would keep by the rule cpi."""
     gates = run["gates"]
     if gates["attribute"] and gates["num_scored"]:
         return gates["attribute"]["count"] / gates["num_scored"]

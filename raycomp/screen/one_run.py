@@ -127,7 +127,7 @@ def _score(one_run: ScreenRun, config: ScreenConfig, folder: Folder, trained: Tr
         input=folder.at("curate"),
         scorer=trained.scorer,
         align=AlignConfig(keep=1.0),
-        attribute=AttributeConfig(keep=0.5, targets=CONTENT),
+        attribute=AttributeConfig(keep=0.5, targets=CONTENT, nonces=2),
         extra_columns=FACTS,
         materialize=False,
         cluster=_ONE,

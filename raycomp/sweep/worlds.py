@@ -6,7 +6,7 @@ from typing import Any
 
 from raycomp.config import ClusterConfig, ScorerConfig, WavesConfig, from_dict, to_dict
 from raycomp.curate.command import curate, select
-from raycomp.curate.config import AlignConfig, AttributeConfig, CurateConfig, SelectConfig
+from raycomp.curate.config import AlignConfig, AttributeConfig, CurateConfig
 from raycomp.data.folder import Folder
 from raycomp.data.runs import digest
 from raycomp.evaluate.benchmarks.world import FILE
@@ -17,7 +17,6 @@ from raycomp.run.run import Run, Say
 from raycomp.run.tasks import map_some
 from raycomp.sweep.config import WorldsConfig
 from raycomp.train.little_world import FIT, TEST_SEED, TINY_CLIP, World, make_world
-from raycomp.words import PER_TARGET, SHOWABLE
 from raycomp.worlds.faults import DEFAULT_MIX
 from raycomp.worlds.scenes import ALL_PAIRS, hold_out
 
@@ -30,11 +29,10 @@ _NUM_HELD_OUT = 500
 _FAULTY = 3
 """One pair in this many has a fault; no image fails to decode."""
 _MIX = {fault: share for fault, share in DEFAULT_MIX.items() if fault != "corrupt_image"}
-# All pairs by both scores; cpi over mean drops, whose results docs/study_world.md reports.
+# All pairs by both scores, and the paper's rule.
 _SCORED = CurateConfig(
     align=AlignConfig(keep=0.7),
-    attribute=AttributeConfig(keep=0.5, pool=1.0, aggregate="mean", unit=PER_TARGET, targets=SHOWABLE),
-    select=SelectConfig("cpi"),
+    attribute=AttributeConfig(keep=0.5, pool=1.0),
     waves=WavesConfig(shards_per_wave=4),
     extra_columns=(FAULT,),
     materialize=False,

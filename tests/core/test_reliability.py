@@ -17,10 +17,18 @@ def simulate(own: float, error: float, seed: int = 0, nonces: int = NONCES) -> n
     return part_P[:, None] + error * rng.standard_normal((NUM_SAMPLES * PHRASES, nonces))
 
 
+def correlate_halves(
+    drop_PT: np.ndarray, offset_E: np.ndarray, count: int, rng: np.random.Generator, num_splits: int = 20
+) -> float:
+    """Return Pearson's r of both halves, the mean of the splits."""
+    half_BS2 = reliability.draw_halves(drop_PT, offset_E, count, rng, num_splits)
+    return reliability._correlate(half_BS2, np.ones((1, len(half_BS2)))).item()
+
+
 @pytest.mark.parametrize("count", [1, 2, 4, 8])
 def test_known_reliability(count):
     """Errors of 3 phrases and ``count`` nonces average to a variance of 9 / 3 / count beside 1."""
-    got = reliability.retest_reliability(simulate(1, 3), OFFSETS, count, np.random.default_rng(1))
+    got = correlate_halves(simulate(1, 3), OFFSETS, count, np.random.default_rng(1))
     assert got == pytest.approx(1 / (1 + 3 / count), abs=0.02)
 
 
@@ -39,11 +47,11 @@ def test_spearman_brown_takes_one_count_to_another():
 
 def test_limits():
     same = np.repeat(simulate(1, 1, nonces=1), 4, axis=1)
-    assert reliability.retest_reliability(same, OFFSETS, 2, np.random.default_rng(0)) == pytest.approx(1)
+    assert correlate_halves(same, OFFSETS, 2, np.random.default_rng(0)) == pytest.approx(1)
     noise = simulate(0, 1)
-    assert abs(reliability.retest_reliability(noise, OFFSETS, 2, np.random.default_rng(0))) < 0.02
+    assert abs(correlate_halves(noise, OFFSETS, 2, np.random.default_rng(0))) < 0.02
     constant = np.zeros((len(same), 4))
-    assert np.isnan(reliability.retest_reliability(constant, OFFSETS, 1, np.random.default_rng(0)))
+    assert np.isnan(correlate_halves(constant, OFFSETS, 1, np.random.default_rng(0)))
 
 
 def test_halves_are_plain_means_of_disjoint_columns():
@@ -57,6 +65,28 @@ def test_halves_are_plain_means_of_disjoint_columns():
             want = [drop_PT[a:b, columns].mean() for a, b in ((0, 2), (2, 9))]
             np.testing.assert_allclose(half_BS2[[0, 2], split, half], want, rtol=1e-5)
     assert np.isnan(half_BS2[1]).all()
+
+
+def test_halves_of_another_reading_and_of_a_sum():
+    """The least drop per displacement, each the mean of its half's nonces; what is added does not vary."""
+    drop_PT = simulate(1, 1, nonces=4)[:9]
+    moved_PT = np.random.default_rng(4).uniform(0.1, 0.9, drop_PT.shape)
+    offset_E, rng = np.array([0, 2, 9]), np.random.default_rng(3)
+    half_BS2 = reliability.draw_halves(drop_PT, offset_E, 2, rng, 5, moved_PT, "min")
+    rng = np.random.default_rng(3)
+    for split in range(5):
+        order = rng.permutation(4)
+        for half, columns in enumerate((order[::2], order[1::2])):
+            value_P = drop_PT[:, columns].mean(1) / np.sqrt(2 * moved_PT[:, columns].mean(1))
+            want = [value_P[:2].min(), value_P[2:].min()]
+            np.testing.assert_allclose(half_BS2[:, split, half], want, rtol=1e-5)
+    drop_PT, moved_PT = simulate(0, 1), np.ones((NUM_SAMPLES * PHRASES, NONCES))
+    base_B = np.random.default_rng(5).standard_normal(NUM_SAMPLES)
+    [found] = reliability.measure_retest(
+        drop_PT, OFFSETS, (1,), 0.5, np.arange(NUM_SAMPLES), rng, 20, base_B, displacement_PT=moved_PT
+    )
+    # Errors of 3 phrases, divided by the root of 2, have a variance of 1 / 6 beside 1.
+    assert found.reliability[0] == pytest.approx(1 / (1 + 1 / 6), abs=0.02)
 
 
 def test_phrases_with_few_nonces():
@@ -122,7 +152,7 @@ def test_variance_of_phrases_and_of_nonces():
 def test_one_split_is_pearson_of_its_halves():
     drop_PT = simulate(1, 3)
     half_BS2 = reliability.draw_halves(drop_PT, OFFSETS, 4, np.random.default_rng(9), num_splits=1)
-    got = reliability.retest_reliability(drop_PT, OFFSETS, 4, np.random.default_rng(9), num_splits=1)
+    got = correlate_halves(drop_PT, OFFSETS, 4, np.random.default_rng(9), num_splits=1)
     assert got == pytest.approx(pearson(half_BS2[:, 0, 0], half_BS2[:, 0, 1]))
 
 

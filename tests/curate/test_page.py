@@ -12,8 +12,8 @@ import pyarrow as pa
 import pytest
 from PIL import Image
 
-from raycomp.config import ScorerConfig, to_dict
-from raycomp.curate.config import SelectConfig
+from raycomp.config import ScorerConfig, override_all, to_dict
+from raycomp.curate.config import CurateConfig, SelectConfig
 from raycomp.curate.funnel import FunnelRow, make_funnel
 from raycomp.curate.page import find_warnings, render_curate, split_caption
 from raycomp.curate.samples import Sample
@@ -53,7 +53,7 @@ def make_times(phase: str, stage: str) -> dict:
 
 def run_json(**changes: object) -> dict:
     return {
-        "config": to_dict(by_cpi(input="photos/*.tar", seed=5)),
+        "config": to_dict(by_cpi(input="photos/*.tar", seed=5, attribute=mean_drop(targets="nouns"))),
         "versions": {"raycomp": "0.1.0", "torch": "2.13.0"},
         "fingerprint": "f00d",
         "commands": {"Run again": "raycomp curate --out out"},
@@ -130,16 +130,17 @@ def test_cards_carry_photo_scores_and_shaded_phrases(summary, page):
                 assert phrase["nonces"][0] in mark.attributes["title"]
             is_unseen = phrase["target_class"] == UNSEEN
             assert ("not visible in a picture" in mark.attributes["title"]) == is_unseen
-    assert len(section(page, "Highest and lowest mean PAS").all("article")) == 12
+    assert len(section(page, "Highest and lowest mean drop of nouns").all("article")) == 12
 
 
 def test_tables_say_what_the_summary_holds(summary, page):
     statuses = {row[0]: int(row[2]) for row in section(page, "Rows by status").all("table")[0].rows()}
     assert statuses == dict(summary.statuses)
     inside, whole, *_ = section(page, "Correlates of PAS").all("table")[0].rows()
-    for row, moments in ((inside, summary.pool["mean_pas"]), (whole, summary.moments["mean_pas"])):
+    for row, moments in ((inside, summary.pool["pas"]), (whole, summary.moments["pas"])):
         reported = f"{moments.pearson:z.3f} [".replace("-", "\u2212")
         assert row[2] == str(moments.count) and row[3].startswith(reported)
+    assert inside[0] == "alignment, mean drop of nouns"
     assert (inside[1], inside[2], inside[6:]) == ("pairs inside the pool", "273", ["0.084", "0.088"])
     assert (whole[1], whole[2], whole[6:]) == ("all pairs", "390", ["\u2013", "\u2013"])
     kinds = {row[0]: row[1:4] for row in section(page, "Phrases").all("table")[0].rows()}
@@ -151,7 +152,7 @@ def test_tables_say_what_the_summary_holds(summary, page):
 
 
 def test_histograms_draw_every_pair(summary, page):
-    for title in ("Alignment", "Mean PAS", "Caption length", "Phrases of a caption"):
+    for title in ("Alignment", "PAS", "Caption length", "Phrases of a caption"):
         figure = next(f for f in page.all("figure") if f.all("figcaption")[0].text == title)
         said = [g.all("title")[0].text.split(": ")[1] for g in figure.all("g")]
         kept, dropped = (sum(int(text.split(", ")[i].split()[0]) for text in said) for i in (0, 1))
@@ -214,6 +215,8 @@ def test_displacement_that_drives_drops_is_warned_of(slope, warns):
     assert (planted.pool["drop"].pearson > 0.3) == (slope > 0)
     assert [text.partition(":")[0] for text in reported] == ["Displacement explains drops"] * warns
     assert all("inside the pool (" in text and "select.rule=pas_residual" in text for text in reported)
+    divided = run_json(config=to_dict(by_cpi(attribute=mean_drop(unit="per_displacement"))))
+    assert find_warnings(planted, divided) == [], "its PAS does not depend on the displacement"
     assert find_warnings(plant_displacement(slope, num_targets=4), run_json()) == [], "four words tell little"
 
 
@@ -223,9 +226,32 @@ def test_a_rule_of_one_gate_has_no_pool(summary, rule):
     config = to_dict(by_cpi(select=SelectConfig(rule=rule)))
     part = section(render_tree(summary, run_json(config=config)), "Correlates of PAS")
     rows = part.all("table")[0].rows()
-    assert f"Rule {rule} has no pool" in part.text
+    ranks_by = "random draw" if rule == "random" else "alignment"
+    assert f"ranks by {ranks_by}, not by PAS" in part.text and "The rule has no pool" in part.text
     assert [row[1] for row in rows] == ["all pairs, no pool", "all phrases, no pool"]
     assert rows[0][2] == "390" and {value for row in rows for value in row[6:]} == {"\u2013"}
+
+
+@pytest.mark.parametrize(
+    ("settings", "named", "is_paper"),
+    [
+        ({}, "mean drop of nouns", True),
+        ({"attribute.targets": "showable"}, "mean drop of showable nouns", False),
+        ({"select.rule": "align_pas"}, "alignment and mean drop of nouns", False),
+        ({"select.rule": "cpi_reverse"}, "minus mean drop of nouns", False),
+        ({"select.rule": "length"}, "mean drop of nouns", True),
+    ],
+)
+def test_correlations_name_their_score_and_have_the_papers_figure_for_the_papers_alone(
+    summary, settings, named, is_paper
+):
+    config = to_dict(override_all(CurateConfig(), settings))
+    part = section(render_tree(summary, run_json(config=config)), "Correlates of PAS")
+    inside = part.all("table")[0].rows()[0]
+    assert inside[0] == f"alignment, {named}"
+    assert inside[6:] == (["0.084", "0.088"] if is_paper else ["\u2013", "\u2013"])
+    by_words = "ranks by words of the caption, not by PAS" in part.text
+    assert by_words == (settings.get("select.rule") == "length")
 
 
 def test_rules_without_a_threshold_say_so(summary):
@@ -254,21 +280,24 @@ def test_a_draw_in_the_pool_shows_the_first_gate_and_no_threshold(summary):
 
 @pytest.mark.parametrize(
     ("rule", "named", "sign"),
-    [("cpi_reverse", "minus mean PAS", -1), ("pas_residual", "residual of mean PAS", 0)],
+    [
+        ("cpi_reverse", "minus mean drop of showable nouns", -1),
+        ("pas_residual", "residual of mean drop of showable nouns", 0),
+    ],
 )
 def test_controls_are_named_by_what_they_rank_by(rule, named, sign):
     table = make_table([f"A dog {i % 3} with a ball" for i in range(200)])
     pas = np.array(table["mean_pas"].to_pylist(), dtype=np.float32)
-    reason, score = choose(table.set_column(table.column_names.index("mean_pas"), "mean_pas", pa.array(-pas)))
+    table = table.set_column(table.column_names.index("mean_pas"), "mean_pas", pa.array(-pas))
+    table = table.set_column(table.column_names.index("pas"), "pas", pa.array(-pas))
+    reason, score = choose(table)
     reason[reason == "below_attribution_gate"] = "below_control_gate"
     summary = summarise(table, reason, score, 0)
     config = to_dict(by_cpi(select=SelectConfig(rule=rule)))
     tree = render_tree(summary, run_json(config=config))
     assert section(tree, f"Highest and lowest {named}").all("article")
     assert "below the gate of the rule" in tree.all("h1")[0].text
-    gates = [f"gate {summary.lowest['alignment']:.4f}"]
-    if sign:
-        gates.append(f"gate {sign * summary.lowest['score']:.4f}".replace("-", "\u2212"))
+    gates = [f"gate {summary.lowest[name]:.4f}".replace("-", "\u2212") for name in ("alignment", "score")]
     assert [m.text for m in tree.all("text", "mark")] == gates
     best = pas[np.isin(reason, [KEPT])].max()
     assert sign == 0 or sign * summary.lowest["score"] == pytest.approx(best)
@@ -409,9 +438,7 @@ def phrase(start: int, end: int, **changes: object) -> dict:
 )
 def test_shading_never_changes_a_caption(phrases):
     caption = "a <b> & caf\u00e9 \U0001f415 \u05db\u05dc\u05d1"
-    sample = Sample(
-        (0.0, 0, ""), "u", "k", "s", 0, None, caption, 0, "ok", KEPT, 0.3, 0.1, 0.1, tuple(phrases)
-    )
+    sample = Sample((0.0, 0, ""), "u", "k", "s", 0, None, caption, 0, "ok", KEPT, 0.3, 0.1, tuple(phrases))
     assert "".join(text for *texts, _ in split_caption(sample) for text in texts) == caption
 
 

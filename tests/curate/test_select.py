@@ -13,7 +13,7 @@ from raycomp.core.selection import format_uids, parse_uids, random_scores
 from raycomp.curate.config import CurateConfig, SelectConfig, find_selection
 from raycomp.curate.measures import check_scores, corpus_columns, read_corpus
 from raycomp.curate.rules import PAS, RULES
-from raycomp.curate.select import EXPLAINING, Gates, choose_tables, describe_shortage
+from raycomp.curate.select import EXPLAINING, Gates, choose_tables, describe_shortage, rank_attributed
 from raycomp.schema import PHRASE_TYPE
 from raycomp.words import (
     AGGREGATES,
@@ -353,6 +353,24 @@ def test_where_one_of_alignment_and_pas_does_not_vary_the_other_ranks(what):
     ranked_N = ~np.isnan(summed)
     other = table[MEAN_PAS if what == ALIGNMENT else ALIGNMENT].to_numpy()[ranked_N]
     assert np.allclose(np.diff(summed[ranked_N]), np.diff(other), atol=1e-6) and ranked_N.sum() > 100
+
+
+@pytest.mark.parametrize("rule", ["cpi", *CONTROLS, "align_only", "random", "full"])
+@pytest.mark.parametrize("how", ["mean", "min"])
+def test_the_report_is_of_the_score_that_ranks_and_of_pas_where_none_of_pas_does(rule, how):
+    """Also of rows that no gate ranked."""
+    table, config = make_table(300, 4), by_cpi(select=SelectConfig(rule), attribute=mean_drop(aggregate=how))
+    selection = find_selection(config)
+    found = rank_attributed(table, selection, cut(table, config)).to_numpy(zero_copy_only=False)
+    ranked = choose(table, config)[1]
+    pas = read_corpus(table, find_selection(by_cpi(attribute=mean_drop(aggregate=how)))).measures["pas"]
+    assert len(found[~np.isnan(found)]) == len(pas[~np.isnan(pas)])
+    if rule in ("cpi", "align_pas", "cpi_reverse", "pas_residual"):
+        in_pool = ~np.isnan(ranked)
+        np.testing.assert_array_equal(found[in_pool], ranked[in_pool])
+        assert np.isnan(ranked[~np.isnan(found)]).any(), "rows that the first gate dropped"
+    else:
+        np.testing.assert_array_equal(found[~np.isnan(found)], pas[~np.isnan(pas)])
 
 
 @pytest.mark.parametrize("rule", ["cpi", "pas_residual", "align_pas"])

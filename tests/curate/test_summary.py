@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 
 from raycomp.core.metrics import pearson
+from raycomp.curate.rules import PAS
 from raycomp.curate.samples import MOST_CHARACTERS, WordCounts, find_leanings
 from raycomp.curate.summary import (
     DROP,
@@ -27,7 +28,6 @@ from raycomp.words import (
     ALIGNMENT,
     KEPT,
     KINDS,
-    MEAN_PAS,
     PHRASES,
     SCORE,
     UNSEEN,
@@ -92,11 +92,11 @@ def test_counts_equal_a_slow_loop(corpus, whole):
 
 def test_correlations_are_those_of_the_columns(corpus, whole):
     pairs = [(r["alignment"], r["mean_pas"]) for r in corpus[0].to_pylist() if r["mean_pas"] is not None]
-    assert whole.moments[MEAN_PAS].count == len(pairs)
-    assert whole.moments[MEAN_PAS].pearson == pytest.approx(pearson(*np.array(pairs).T), abs=1e-12)
-    drawn = whole.points[MEAN_PAS].columns
+    assert whole.moments[PAS].count == len(pairs)
+    assert whole.moments[PAS].pearson == pytest.approx(pearson(*np.array(pairs).T), abs=1e-12)
+    drawn = whole.points[PAS].columns
     known = {(np.float64(a), np.float64(p)) for a, p in pairs}
-    assert set(zip(drawn[ALIGNMENT], drawn[MEAN_PAS], strict=True)) == known
+    assert set(zip(drawn[ALIGNMENT], drawn[PAS], strict=True)) == known
     assert len(whole.points[DROP].columns[DROP]) == min(
         NUM_POINTS, sum(whole.moments[kind].count for kind in KINDS)
     )
@@ -108,13 +108,13 @@ def test_the_pool_is_what_no_gate_by_alignment_dropped(corpus, whole):
     pairs = [(r["alignment"], r["mean_pas"]) for r in rows if r["mean_pas"] is not None]
     phrases = [p for r in rows for p in r["phrases"] or () if p["drop"] is not None]
     phrases = [(p["displacement"], p["drop"]) for p in phrases]
-    for name, known in ((MEAN_PAS, pairs), (DROP, phrases)):
+    for name, known in ((PAS, pairs), (DROP, phrases)):
         assert 2 < whole.pool[name].count == len(known)
         assert whole.pool[name].pearson == pytest.approx(pearson(*np.array(known).T), abs=1e-12)
     with_drop = [r for r in rows if any(p["drop"] is not None for p in r["phrases"] or ())]
-    assert whole.with_drop[POOL] == len(with_drop) < whole.with_drop[DROP] == whole.moments[MEAN_PAS].count
-    drawn = whole.points[MEAN_PAS].columns
-    inside = set(zip(drawn[ALIGNMENT][drawn[POOL]], drawn[MEAN_PAS][drawn[POOL]], strict=True))
+    assert whole.with_drop[POOL] == len(with_drop) < whole.with_drop[DROP] == whole.moments[PAS].count
+    drawn = whole.points[PAS].columns
+    inside = set(zip(drawn[ALIGNMENT][drawn[POOL]], drawn[PAS][drawn[POOL]], strict=True))
     assert inside == {(np.float64(a), np.float64(p)) for a, p in pairs}
     assert whole.points[DROP].columns[POOL].sum() < len(whole.points[DROP].columns[POOL])
 

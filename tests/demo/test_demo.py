@@ -49,6 +49,9 @@ def test_the_demo_runs_and_runs_again(tmp_path, monkeypatch):
     first = [i for i, line in enumerate(heard) if str(tmp_path / "curated/report.html") in line]
     assert first and first[0] < len(heard) - 5, "the first report is told when it is there"
     assert f"open {tmp_path}/index.html" in heard[-1]
+    assert run["rule"] == "cpi: mean drop of nouns, 1 nonce"
+    beside = f"The rule is {run['rule']}. Compared with the best half by alignment alone (align_only)"
+    assert heard[-2].startswith(beside) and beside in (tmp_path / "index.html").read_text()
     index = (tmp_path / "index.html").read_bytes()
     heard.clear()
     demo.demo(str(tmp_path), say=heard.append)

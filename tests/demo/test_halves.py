@@ -45,7 +45,10 @@ def make_halves(gain: float) -> list[Half]:
 def test_the_headline_follows_the_interval(gain, words):
     halves = {half.name: half for half in make_halves(gain)}
     assert words in head(halves)
-    assert f"has accuracy {0.7 + gain:.3f}" in say_others(halves)
+    others = say_others(halves, halves[CHOSEN].figures, "cpi: mean drop of nouns, 1 nonce")
+    side = {0.1: "higher", -0.1: "lower", 0.01: "not significantly different"}[gain]
+    assert f"accuracy is {side} ({0.7 + gain:.3f} instead of 0.700, difference" in others
+    assert "0 faulty pairs instead of 1" in others and "cpi: mean drop of nouns, 1 nonce" in others
 
 
 def test_every_half_has_its_row_and_the_study_its_own():

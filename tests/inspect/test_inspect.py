@@ -8,7 +8,7 @@ import pytest
 from raycomp.cli import USER_ERROR, main
 from raycomp.config import override_all, to_dict
 from raycomp.core.selection import Threshold
-from raycomp.curate.config import CurateConfig
+from raycomp.curate.config import CurateConfig, describe_rule
 from raycomp.curate.select import Gates
 from raycomp.data.folder import Folder
 from raycomp.data.parquet import read_columns, write_table
@@ -87,9 +87,9 @@ def test_a_caption_that_no_picture_shows_is_explained(tmp_path: Path, targets):
     assert "kept: yes" in dog and "no picture" not in dog
     assert "target 'view', which an image cannot show" in view
     if targets == "nouns":
-        assert "gate 2: mean PAS of all nouns 0.100000" in view and "kept: yes" in view
+        assert "gate 2: mean drop of nouns 0.100000" in view and "kept: yes" in view
     else:
-        assert "gate 2: mean PAS none" in view
+        assert "gate 2: mean drop of showable nouns none" in view
         said = "(aligned, but no phrase with a valid nonce has a target that a picture can show)"
         assert f"kept: no, no_score_for_attribution_gate {said}" in view
 
@@ -158,14 +158,35 @@ def test_any_run_is_shown_with_its_funnel_times_warnings_and_report(written):
 @pytest.mark.parametrize(
     ("settings", "reported"),
     [
-        ({}, "rule cpi, align.keep 0.7, attribute.keep 0.5"),
-        ({"select.rule": "align_only", "attribute.keep": 0.4}, "rule align_only, attribute.keep 0.4"),
-        ({"select.rule": "full"}, "rule full"),
+        ({}, "cpi: mean drop of showable nouns, 1 nonce; align.keep 0.7, attribute.keep 0.5"),
+        (
+            {"attribute.targets": "nouns", "attribute.nonces": 3},
+            "cpi: mean drop of nouns, 3 nonces; align.keep 0.7, attribute.keep 0.5",
+        ),
+        (
+            {
+                "select.rule": "align_pas",
+                "attribute.targets": "content",
+                "attribute.unit": "per_displacement",
+                "attribute.aggregate": "min",
+                "attribute.nonces": 2,
+            },
+            "align_pas: least drop per displacement of content words, 2 nonces; align.keep 0.7, "
+            "attribute.keep 0.5",
+        ),
+        ({"select.rule": "align_only", "attribute.keep": 0.4}, "align_only: alignment; attribute.keep 0.4"),
+        (
+            {"select.rule": "length"},
+            "length: words of the caption; align.keep 0.7, attribute.keep 0.5",
+        ),
+        ({"select.rule": "full"}, "full: all pairs"),
     ],
 )
 def test_a_choice_is_shown_with_its_rule_and_shares(settings, reported, tmp_path):
     write_run(Folder(str(tmp_path)), override_all(by_cpi(), settings))
-    assert reported in [" ".join(line.split()) for line in show(str(tmp_path)).splitlines()]
+    lines = [" ".join(line.split()) for line in show(str(tmp_path)).splitlines()]
+    assert f"rule {reported}" in lines
+    assert reported.partition(";")[0] == describe_rule(override_all(by_cpi(), settings))
 
 
 def test_a_training_is_shown_with_its_loss_and_its_checkpoint(tmp_path, capsys):

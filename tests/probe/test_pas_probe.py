@@ -1,7 +1,7 @@
 """The PAS probe on encoders whose order of drops is known, and on real captions with CLIP's tokens."""
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import numpy as np
 import open_clip
@@ -11,7 +11,7 @@ import torch
 
 from raycomp.config import ParserConfig
 from raycomp.core.calibration import CROSS, NONCE, SAME, WRONG
-from raycomp.curate.config import NonceConfig
+from raycomp.curate.config import NonceConfig, find_selection
 from raycomp.curate.parse import parse
 from raycomp.language.control_words import NO_CATEGORY, NO_SAME, Controls, ControlWords, find_word_set
 from raycomp.language.inflection import is_plural
@@ -23,6 +23,7 @@ from raycomp.probe import calibration
 from raycomp.probe.calibration import (
     COUNTS,
     NO_NONCE,
+    NO_NOUN,
     NO_PICTURE,
     NUM_AGAIN,
     PasResult,
@@ -32,8 +33,8 @@ from raycomp.probe.calibration import (
 from raycomp.probe.calibration_table import report_pas
 from raycomp.probe.pas import make_redraw
 from raycomp.table import join_text
-from raycomp.words import HEAD, UNSEEN
-from tests.corpus import mean_drop
+from raycomp.words import CONTENT, HEAD, UNSEEN
+from tests.corpus import by_cpi, mean_drop
 
 LEXICON = load_lexicon()
 MAKER = NonceMaker(open_clip.get_tokenizer("ViT-B-32"))
@@ -58,9 +59,8 @@ def make_samples(num: int = NUM) -> Samples:
     image_ND[:, num] = 0.6
     uids = [f"{i:032x}" for i in range(num)]
     alignment_N = np.random.default_rng(0).normal(size=num)
-    return Samples(
-        uids, captions, phrases, [None] * num, image_ND, alignment_N, frozenset([*ANIMALS, *THINGS])
-    )
+    words, reading = frozenset([*ANIMALS, *THINGS]), find_selection(by_cpi())
+    return Samples(uids, captions, phrases, [None] * num, image_ND, alignment_N, words, reading, "the score")
 
 
 def phrase(start: int, end: int, nonces: list[str]) -> dict:
@@ -144,8 +144,32 @@ def test_the_profile_is_of_what_the_curation_ranked_by():
     assert profile["displacement"]["num"] == 2 * NUM - 3 and profile["alignment"]["num"] == NUM - 1
     means = [np.mean([p["drop"] for p in some]) for some in (samples.phrases[0][1:], *samples.phrases[2:])]
     expected = np.corrcoef(np.delete(samples.alignment_N, 1), means)[0, 1]
-    assert profile["alignment"]["value"] == pytest.approx(expected)
-    assert "mean PAS with alignment, r" in report_text(probe(samples))
+    assert profile["alignment"]["value"] == pytest.approx(expected, abs=1e-6)  # float32, as it ranks
+    assert "Correlates of the score: the score" in report_text(probe(samples))
+
+
+def test_the_profile_follows_the_reading_and_what_is_added():
+    """The least drop per displacement of all words, and alignment beside it."""
+    samples = make_samples()
+    samples.phrases[0][0]["target_class"] = UNSEEN
+    for i, some in enumerate(samples.phrases):
+        some[1] |= {"displacement": 0.1 + i / 100}
+    how = {"aggregate": "min", "unit": "per_displacement", "targets": "content"}
+    own = replace(samples, selection=replace(samples.selection, **how), base_N=2 * samples.alignment_N)
+    least = [min(p["drop"] / (2 * p["displacement"]) ** 0.5 for p in some) for some in samples.phrases]
+    profile = probe(own).profile
+    expected = np.corrcoef(samples.alignment_N, np.array(least) + 2 * samples.alignment_N)[0, 1]
+    assert profile["alignment"]["value"] == pytest.approx(expected, abs=1e-6)
+    assert profile["displacement"]["num"] == 2 * NUM
+
+
+def test_other_content_words_count_for_the_score_and_are_not_compared_with_real_words():
+    samples = make_samples(10)
+    before = probe(samples)
+    samples.phrases[3][0]["target_class"] = CONTENT
+    result = probe(replace(samples, selection=replace(samples.selection, targets="content")))
+    assert result.num_again == before.num_again == 20
+    assert result.left_out == {NO_NOUN: 1} and len(result.targets) == len(before.targets) - 1
 
 
 def test_an_encoder_that_does_not_see_pays_the_same_with_any_picture():
@@ -175,7 +199,7 @@ def test_every_target_is_a_row_or_has_a_reason():
 
 
 def test_what_no_picture_shows_is_not_measured_again():
-    """It has no part in mean PAS."""
+    """It has no part in the drop of showable nouns."""
     samples = make_samples(10)
     samples.phrases[3][0]["target_class"] = UNSEEN
     assert probe(samples).num_again == 19

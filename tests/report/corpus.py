@@ -54,7 +54,8 @@ def make_table(captions: Sequence[str], seed: int = 0, bad_every: int = 40) -> p
             lacking = NO_SEEN_PHRASE if valid else NO_VALID_NONCE if row["phrases"] else NO_PHRASE
             row["status"] = OK if drops else lacking
         rows.append(row)
-    return pa.Table.from_pylist(rows, SCHEMA).drop_columns("image_embedding")
+    table = pa.Table.from_pylist(rows, SCHEMA).drop_columns("image_embedding")
+    return table.append_column("pas", table["mean_pas"])
 
 
 def make_phrases(caption: str, rng: np.random.Generator) -> list[dict]:
