@@ -28,7 +28,7 @@ class Case:
     """2 and 3 are refusals: what counts of them is the line on standard error."""
     copies: str = ""
     """The case whose folder is copied to this one's before the command changes it."""
-    twin: str = ""
+    same_as: str = ""
     """The case, on the other executor or resumed otherwise, whose result files must be the same."""
 
     @property
@@ -48,7 +48,7 @@ class Case:
 
     def needs(self, cases: Iterable["Case"]) -> list["Case"]:
         """Return the cases whose folders this one reads."""
-        words = {*re.split(r"[\s=/,:]", self.line)[1:], self.copies, self.twin}
+        words = {*re.split(r"[\s=/,:]", self.line)[1:], self.copies, self.same_as}
         words |= {"paper"} if "{uid}" in self.line else set()
         return [case for case in cases if case.name in words and case.name != self.name]
 
@@ -94,7 +94,7 @@ ON_RAY = "--set cluster.executor=ray --set cluster.num_cpus=5"
 
 CURATION = (
     Case("paper", f"{CURATE} --set input=in/pairs", CORE),
-    Case("paper-ray", f"{CURATE} --set input=in/pairs {ON_RAY}", CORE, twin="paper"),
+    Case("paper-ray", f"{CURATE} --set input=in/pairs {ON_RAY}", CORE, same_as="paper"),
     Case(
         "mixed",
         f"{MIXED} --set input=p=in/parquet::b=in/broken --set waves.shards_per_wave=1"
@@ -105,7 +105,7 @@ CURATION = (
         "mixed-ray",
         f"{MIXED} --set input=p=in/parquet::b=in/broken --set waves.shards_per_wave=2"
         f" --set nonce.key=sample --set extra_columns=fault --set scorer.embedding_dtype=float16 {ON_RAY}",
-        twin="mixed",
+        same_as="mixed",
     ),
     Case("pool", f"{CURATE} --set input=in/pairs --set attribute.pool=1", CORE),
     Case("index", f"index-eval {_sets(TESTS)}", CORE),
@@ -195,7 +195,7 @@ LOOKING = (
 )
 WRITING = (
     Case("negatives", f"{NEGATIVES} --set input=paper", CORE),
-    Case("negatives-ray", f"{NEGATIVES} --set input=paper {ON_RAY}", twin="negatives"),
+    Case("negatives-ray", f"{NEGATIVES} --set input=paper {ON_RAY}", same_as="negatives"),
     Case(
         "negatives-calls",
         f"{NEGATIVES} --set input=paper --set negatives.operations=SWAP,REPLACE"
@@ -228,7 +228,7 @@ WRITING = (
 )
 TRAINING = (
     Case("clip", f"{TRAIN} --set input=paper", CORE),
-    Case("clip-ray", f"{TRAIN} --set input=paper {ON_RAY}", twin="clip"),
+    Case("clip-ray", f"{TRAIN} --set input=paper {ON_RAY}", same_as="clip"),
     Case("clip-two", f"{TWO} --set input=paper", CORE),
     Case(
         "negclip",
@@ -267,7 +267,7 @@ TRAINING = (
 )
 EVALUATION = (
     Case("evaluate-clip", f"{EVALUATE} --set model.weights=clip", CORE),
-    Case("evaluate-ray", f"{EVALUATE} --set model.weights=clip {ON_RAY}", twin="evaluate-clip"),
+    Case("evaluate-ray", f"{EVALUATE} --set model.weights=clip {ON_RAY}", same_as="evaluate-clip"),
     Case("evaluate-negclip", f"{EVALUATE} --set model.weights=negclip --set trained_on=filtered", CORE),
     Case("compare", "compare evaluate-clip evaluate-negclip", CORE),
 )
@@ -276,7 +276,7 @@ CONTINUALLY = (
     Case(
         "heads-ray",
         f"{CONTINUAL} --set stream=in/stream/stream.json --set method={HEADS} {ON_RAY}",
-        twin="heads",
+        same_as="heads",
     ),
     Case(
         "heads-other",

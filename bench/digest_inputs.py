@@ -130,7 +130,7 @@ def write_inputs(folder: Path, shared: Path | None) -> None:
     _write_streams(folder / "stream")
     _write_own(folder / "own.py")
     (folder / "captions.txt").write_text("".join(f"{scene.caption}\n" for scene in scenes))
-    removed = ["https://site1.example.org/3.jpg", "site2.example.org", "0" * 32, "pairs/none.tar"]
+    removed = ["https://host1.example.org/3.jpg", "host2.example.org", "0" * 32, "pairs/none.tar"]
     (folder / "removed.txt").write_text("\n".join(removed[:3]) + "\n")
     joined = [{"url": _url(i), "aesthetic": i % 7 / 2, "source": "abc"[i % 3]} for i in range(0, 55)]
     pq.write_table(pa.Table.from_pylist(joined), folder / "joined.parquet")
@@ -170,7 +170,7 @@ def write_images(negatives: Path, out: Path) -> None:
 
 
 def _url(number: int) -> str:
-    return f"https://site{number % 4}.example.org/{number}.jpg"
+    return f"https://host{number % 4}.example.org/{number}.jpg"
 
 
 def _pair(scene: Scene) -> Sample:

@@ -8,7 +8,7 @@
 Runs the command lines of ``bench.digest_cases``, each as a process of its own and on CPUs, below a temporary
 folder, and writes a line (case, command, file, bytes, sha256) for every input and every result file, and one
 for the exit code. Exit code 1 if a line differs from the committed table (bench/results/digests.csv), if a
-case differs from its twin (the same run on the other executor), or if a command ends otherwise than it
+case differs from the same run on the other executor, or if a command ends otherwise than it
 should. Cases that are not run are named. OUT_times.csv has the seconds of each command, and the CPU seconds
 of it and the processes that it waited for (Ray's workers are not among them).
 
@@ -30,7 +30,7 @@ What counts of a file and what does not:
   the columns' old names (FILE: values), which a renamed column leaves as they are;
 - of json and jsonl lines without the keys that are times or name folders (``UNSTEADY``), of ``continual.csv``
   without the rows of seconds, of ``trials.parquet`` the values of the other columns;
-- of report.html the cells of its tables, the numbers of the other visible text, and the pictures, without the
+- of report.html the text of its tables, the numbers of the other visible text, and the pictures, without the
   sections on times, commands and versions (``SKIPPED``), and without the check of the scorer, whose shuffled
   pairs depend on how rows fall into blocks;
 - of run.json the section ``funnel``, and of ``fingerprint`` models and their like (``FINGERPRINTS``);
@@ -261,7 +261,7 @@ def find_unknown(cases: Iterable[Case], names: Mapping[tuple[str, str, str], Nam
         moved, renamed = names.get(("command", "", command)), names.get(("option", command, path))
         now = renamed.new if renamed else path
         if moved is None and now and now not in list_paths(command) | SWEPT.get(command, set()):
-            reported.append(f"{command}: {now}: is no option; digest_names.csv must map it")
+            reported.append(f"{command}: {now}: is not an option; digest_names.csv must map it")
     return reported
 
 
@@ -349,7 +349,7 @@ def strip_times(data: bytes) -> bytes:
 
 
 class Page(HTMLParser):
-    """Reads a page: the cells of its tables, the numbers of its other text, its pictures.
+    """Reads a page: the text of its tables, the numbers of its other text, its pictures.
 
     Not of sections whose heading is SKIPPED; and no number that is a duration, a date or in a path.
     """
@@ -416,7 +416,7 @@ class Scripted(BaseHTTPRequestHandler):
         """Be silent."""
 
     def do_POST(self) -> None:
-        """Answer with the caption, a colour replaced by the next one; every fifth answer is no JSON."""
+        """Answer with the caption, a colour replaced by the next one; every fifth answer is not JSON."""
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         content = str(body["messages"][-1]["content"])
         caption = re.search(r"<caption>(.*?)</caption>", content, re.DOTALL)
@@ -512,17 +512,17 @@ def compare(
     return reported
 
 
-def compare_twins(cases: Iterable[Case], lines: Mapping[tuple[str, str], Line]) -> list[str]:
-    """Return a line for each file of a case that its twin has not, or has otherwise."""
+def compare_executors(cases: Iterable[Case], lines: Mapping[tuple[str, str], Line]) -> list[str]:
+    """Return a line for each file in which a case differs from the one that it must equal."""
     reported = []
     for case in cases:
-        own, twin = (
+        own, other = (
             {file: line[3:] for (name, file), line in lines.items() if name == one}
-            for one in (case.name, case.twin)
+            for one in (case.name, case.same_as)
         )
-        if case.twin and own and twin:
-            differing = sorted(file for file in own.keys() | twin.keys() if own.get(file) != twin.get(file))
-            reported += [f"twins   {case.name} and {case.twin}: {file}" for file in differing]
+        if case.same_as and own and other:
+            differing = sorted(file for file in own.keys() | other.keys() if own.get(file) != other.get(file))
+            reported += [f"differ  {case.name} and {case.same_as}: {file}" for file in differing]
     return reported
 
 
@@ -623,7 +623,7 @@ def main() -> int:
         if args.keep is None:
             shutil.rmtree(folder, ignore_errors=True)
     after = read_table(args.out)
-    reported = compare_twins(cases, after)
+    reported = compare_executors(cases, after)
     if not args.new:
         before = {
             key: line

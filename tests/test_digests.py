@@ -42,7 +42,7 @@ def test_no_case_has_an_option_that_there_is_not():
     assert digests.find_unknown(CASES, digests.read_names()) == []
     wrong = Case("wrong", "select paper --set align.kept=1")
     assert digests.find_unknown([wrong], {}) == [
-        "select: align.kept: is no option; digest_names.csv must map it"
+        "select: align.kept: is not an option; digest_names.csv must map it"
     ]
 
 
@@ -84,14 +84,14 @@ def test_missing_new_and_changed_files_are_reported():
     assert "changed one: b" not in digests.compare(before, after, renamed=True)
 
 
-def test_twins_must_agree():
-    cases = [Case("one", "curate"), Case("two", "curate", twin="one")]
+def test_executors_must_agree():
+    cases = [Case("one", "curate"), Case("two", "curate", same_as="one")]
     found = {
         key: line
         for name in ("one", "two")
         for key, line in {(name, "a"): Line(name, "curate", "a", "1", "5")}.items()
     }
-    assert digests.compare_twins(cases, found) == []
+    assert digests.compare_executors(cases, found) == []
     found["two", "a"] = Line("two", "curate", "a", "1", "6")
     found["two", "b"] = Line("two", "curate", "b", "1", "6")
-    assert digests.compare_twins(cases, found) == ["twins   two and one: a", "twins   two and one: b"]
+    assert digests.compare_executors(cases, found) == ["differ  two and one: a", "differ  two and one: b"]

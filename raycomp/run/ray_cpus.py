@@ -8,7 +8,7 @@ import ray
 
 from raycomp.run.ray_gpus import count_offered
 
-# Tasks for which there is room beside the workers: one that reads and one that processes what was read.
+# Tasks for which there is room next to the workers: one that reads and one that processes what was read.
 _TASKS = 2
 # Ray rounds amounts to this precision; a share that is rounded up would not fit.
 _UNITS = 10_000
