@@ -99,7 +99,6 @@ ENGLISH = (
 )
 # Common senses of a word, by file or folder: cells of a table, folders in ON_DISK, titles.
 ALLOWED = {
-    "bench/digest_cases.py": ("in/exam",),
     "docs/negatives_examples.md": ("standing beside", "cell phones"),
     "docs/commands/demo.md": ("exam/",),
     "docs/commands/studies.md": ("cells/",),
