@@ -1,9 +1,9 @@
 """See that ``bench.digests`` notices changes: a threshold, a column, a message, an order.
 
-    python -m bench.digest_changes [NAME ...] [--csv bench/results/digest_changes.csv]
+    python -m bench.digest_changes [NAME ...] [--against TABLE.csv] [--csv bench/results/digest_changes.csv]
 
 Applies each change of digest_changes.toml to a copy of the last commit, runs there the cases that it names
-and compares them with the committed table. Without a change they must agree; with it they must differ.
+and compares them with the table of digests. Without a change they must agree; with it they must differ.
 Exit code 1 unless all do.
 """
 
@@ -16,24 +16,25 @@ import time
 import tomllib
 from pathlib import Path
 
-from bench.digests import ROOT
+from bench.digests import ROOT, TABLE
 from bench.mutations import copy_commit, find_lines, replace_lines
 
 CHANGES = ROOT / "bench" / "digest_changes.toml"
 COLUMNS = ("name", "cases", "result", "lines", "seconds")
 
 
-def compare(cases: str, find: str = "", replace: str = "") -> tuple[str, int]:
-    """Return what became of a change, and the number of lines that differ from the committed table."""
+def compare(table: Path, cases: str, find: str = "", replace: str = "") -> tuple[str, int]:
+    """Return what became of a change, and the number of lines that differ from a table of digests."""
     with copy_commit() as folder:
         places = find_lines(folder, find) if find else []
         if find and len(places) != 1:
             return f"found {len(places)} times", 0
         if find and not replace_lines(places[0], replace):
             return "does not compile", 0
+        program = [sys.executable, "-m", "bench.digests"]
         shared = os.environ.get("RAYCOMP_SHARED", str(ROOT.parent / "shared"))
         done = subprocess.run(
-            [sys.executable, "-m", "bench.digests", folder.parent / "after.csv", "--only", cases],
+            [*program, folder.parent / "after.csv", "--only", cases, "--against", table],
             cwd=folder,
             env={**os.environ, "PYTHONPATH": str(folder), "RAYCOMP_SHARED": shared},
             capture_output=True,
@@ -51,6 +52,7 @@ def main() -> int:
     """Try the changes that the command line names; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("names", nargs="*", metavar="NAME", help="in digest_changes.toml; none: all")
+    parser.add_argument("--against", type=Path, default=TABLE, help="the table of this commit")
     parser.add_argument("--csv", type=Path, help="write the results there, too")
     asked = parser.parse_args()
     changes = tomllib.loads(CHANGES.read_text())
@@ -59,7 +61,7 @@ def main() -> int:
     trials = {"none": {"cases": ",".join(one["cases"] for one in chosen.values())}, **chosen}
     for name, change in trials.items():
         started = time.monotonic()
-        result, differing = compare(**change)
+        result, differing = compare(asked.against.resolve(), **change)
         rows.append((name, change["cases"], result, differing, round(time.monotonic() - started)))
         print(*rows[-1], flush=True)
         if asked.csv:

@@ -12,6 +12,9 @@ case differs from the same run on the other executor, or if a command ends other
 should. Cases that are not run are named. OUT_times.csv has the seconds of each command, and the CPU seconds
 of it and the processes that it waited for (Ray's workers are not among them).
 
+The last bits of scores and weights depend on the processor: on another one, make a table of the commit before
+(--new) and name it by --against.
+
 No case depends on a default: ``digest_options.json`` has the value of every option of every command, and is
 the config file that a case changes by its own ``--set``. ``digest_names.csv`` maps names of then to names of
 now (kind, where, old, new, reason):
@@ -174,8 +177,9 @@ def digest(case: str, command: str, name: str, data: bytes, folder: Path) -> Lin
 
 
 def digest_inputs(folder: Path) -> list[Line]:
-    """Return a line for each input: where these differ, all else does."""
-    lines = []
+    """Return a line for the processor and one for each input: where these differ, all else may."""
+    found = re.search(r"model name\s*: (.+)", Path("/proc/cpuinfo").read_text())
+    lines = [Line("processor", INPUTS, found[1] if found else "unknown", "", "")]
     for path in sorted((folder / "in").iterdir()):
         files = sorted(one for one in path.rglob("*") if one.is_file()) or [path]
         data = b"".join(hashlib.sha256(one.read_bytes()).digest() for one in files)
