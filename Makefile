@@ -2,8 +2,10 @@
 PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do $$p -V > /dev/null 2>&1 && echo $$p && break; done)
 BIN = .venv/bin
 OUT ?= out/demo
+# Real photos and captions, which are no part of the project.
+SHARED ?= $(or $(RAYCOMP_SHARED),../shared)
 
-.PHONY: demo test test-engine test-all test-gpu chaos breaks mutants check docs clean
+.PHONY: demo test test-engine test-all test-gpu gpu-kit digests chaos breaks mutants check docs clean
 
 demo: .venv/demo
 	$(BIN)/python -m raycomp demo --out $(OUT)
@@ -23,11 +25,19 @@ test-all: .venv/dev
 test-gpu: .venv/dev
 	$(BIN)/python -m pytest -q -m gpu
 
+# What a CUDA machine without a package index needs for test-gpu and for measuring, in out/gpu_kit/.
+gpu-kit: .venv/dev
+	$(BIN)/python -m bench.gpu_kit pack $(SHARED) out/gpu_kit
+
 # Every fault there is, with a line of bench/RESULTS.md for each; about an hour on two cores.
 chaos: .venv/dev
 	$(BIN)/python -m pytest -q -s -m "not gpu" tests/faults
 
 # Thirty mistakes on purpose (bench/breaks.toml), each of which the tests named for it must catch.
+# The bytes that every command writes, against the committed table: before and after each change of structure.
+digests: .venv/dev
+	$(BIN)/python -m bench.digests out/digests.csv --core
+
 breaks: .venv/dev
 	$(BIN)/python -m bench.mutations --csv bench/results/breaks.csv
 

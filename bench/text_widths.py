@@ -1,8 +1,8 @@
 """Static widths of texts (scorer.text_widths) against a width for each: host work, filling, CPU time.
 
-    python -m bench.gpu_scoring prepare ../shared texts.arrow
-    python -m bench.text_widths pack texts.arrow bench/results/text_widths.csv
-    python -m bench.text_widths embed texts.arrow bench/results/text_widths_cpu.csv
+    make gpu-kit    # writes out/gpu_kit/texts.arrow
+    python -m bench.text_widths pack out/gpu_kit/texts.arrow bench/results/text_widths.csv
+    python -m bench.text_widths embed out/gpu_kit/texts.arrow bench/results/text_widths_cpu.csv
 
 Pack: the host work of 1,024 captions, with their counterfactuals and alone, at a GPU's and a CPU's positions
 of a pass; per_pack 64: packed block by block, as the parse stage would have to. Host: CPU milliseconds of the

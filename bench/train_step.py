@@ -5,8 +5,8 @@
 Baseline: open_clip_train's own ``train_one_epoch`` with its AdamW, groups, cosine and ``ClipLoss``; for
 negclip, pairs with an alternative each as vinid/neg_clip has them: 2 B images, 4 B texts, a B of ``--pairs``.
 Both sides start with the same weights and get the same batches, which lie ready on the device: photos and
-captions of flickr8k_800, negatives being captions with their words in another order; ``--noise`` takes random
-pixels. On a GPU open_clip_train has TF32 and cuDNN's search on, as its main sets them.
+captions of flickr8k_800, negatives being captions with their words in another order. On a GPU open_clip_train
+has TF32 and cuDNN's search on, as its main sets them.
 
 Parity: 20 steps without TF32. Seconds: rounds of some steps, both sides in turn; each round ends with the
 device idle. Last line one JSON object.
@@ -19,6 +19,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -171,16 +172,10 @@ def make_batches(args: argparse.Namespace, size: int) -> Iterator[Pairs]:
     rows = [(row["image"], text) for row in map(json.loads, lines) for text in row["captions"]]
     rng, tokenize = np.random.default_rng(0), open_clip.get_tokenizer(args.model)
     transform = open_clip.image_transform(size, is_train=False)
-    images, noise = (
-        args.pairs * (2 if args.loss == "negclip" else 1),
-        torch.Generator(args.device).manual_seed(0),
-    )
+    images = args.pairs * (2 if args.loss == "negclip" else 1)
     while True:
         chosen = [rows[i] for i in rng.choice(len(rows), images)]
-        if args.noise:
-            image = torch.randn(images, 3, size, size, generator=noise, device=args.device)
-        else:
-            image = torch.stack([transform(Image.open(folder / "images" / name)) for name, _ in chosen])
+        image = torch.stack([transform(Image.open(folder / "images" / name)) for name, _ in chosen])
         texts = [text for _, text in chosen]
         shuffled = [" ".join(rng.permutation(text.split())) for text in texts]
         negative = tokenize(shuffled) if args.loss == "negclip" else None
@@ -201,6 +196,14 @@ def their_flags(side: str) -> Iterator[None]:
         matmul.allow_tf32 = cudnn.benchmark = True
     yield
     matmul.allow_tf32, cudnn.benchmark = before
+
+
+def make_sides(
+    base: nn.Module, args: argparse.Namespace, num_steps: int, log_steps: int, names: tuple[str, ...] = SIDES
+) -> dict[str, Any]:
+    """Return the sides of these names, each with a copy of the model."""
+    kinds = dict(zip(SIDES, (Ours, Theirs), strict=True))
+    return {n: kinds[n](copy.deepcopy(base).to(args.device), args, num_steps, log_steps) for n in names}
 
 
 def settle(device: str) -> None:
@@ -296,7 +299,6 @@ def main() -> None:
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
     parser.add_argument("--tokens", choices=("cpu",), help="leave them there, for the loops to move")
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--noise", action="store_true", help="random pixels instead of photos")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--steps", type=int, default=1, help="of a round")
     parser.add_argument("--parity", action="store_true", help="compare 20 steps' losses, too")
@@ -305,10 +307,7 @@ def main() -> None:
     torch.manual_seed(0)
     base = open_clip.create_model(args.model, output_dict=True)
 
-    def make(num_steps: int, log_steps: int, names: tuple[str, ...] = SIDES) -> dict[str, Any]:
-        kinds = dict(zip(SIDES, (Ours, Theirs), strict=True))
-        return {n: kinds[n](copy.deepcopy(base).to(args.device), args, num_steps, log_steps) for n in names}
-
+    make = partial(make_sides, base, args)
     endless = make_batches(args, base.visual.image_size[0])
     count = PARITY_STEPS if args.parity else args.steps if args.steps > 1 else args.rounds + 1
     on_cpu = [next(endless) for _ in range(count)]
