@@ -33,16 +33,16 @@ gpu-kit: .venv/dev
 chaos: .venv/dev
 	$(BIN)/python -m pytest -q -s -m "not gpu" tests/faults
 
-# Thirty mistakes on purpose (bench/breaks.toml), each of which the tests named for it must catch.
 # The bytes that every command writes, against the committed table: before and after each change of structure.
 digests: .venv/dev
 	$(BIN)/python -m bench.digests out/digests.csv --core
 
+# Thirty mistakes on purpose (bench/breaks.toml), each of which the tests named for it must catch.
 breaks: .venv/dev
 	$(BIN)/python -m bench.mutations --csv bench/results/breaks.csv
 
-# Random mistakes (bench/results/mutants.csv). Which tests reach them: COVERAGE, data of coverage.py with a context for
-# each test, and DURATIONS, a CSV of nodeid and seconds. It needs `pip install coverage`; hours on two cores.
+# Random mistakes (bench/results/mutants.csv). `python -m bench.covered run` writes which tests reach them: COVERAGE and
+# DURATIONS. An hour on two cores.
 mutants: .venv/dev
 	$(BIN)/python -m bench.mutants run --coverage $(COVERAGE) --durations $(DURATIONS) --jobs 2
 

@@ -604,6 +604,7 @@ def main() -> int:
     if args.freeze:
         OPTIONS.write_text(json.dumps(freeze_options(), indent=1, sort_keys=True) + "\n")
         return 0
+    args.out.parent.mkdir(parents=True, exist_ok=True)
     names = read_names()
     cases, wanted, removed = choose_cases({one for one in args.only.split(",") if one}, args.core, names)
     shared = Path(os.environ.get("RAYCOMP_SHARED", ROOT.parent / "shared"))
