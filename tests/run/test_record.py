@@ -26,7 +26,7 @@ def make_stats(
 ) -> Stats:
     offered = Counter({stage: place.workers * wall_s for stage, place in worker_pools.items()})
     return Stats(
-        worker_pools=worker_pools,
+        worker_pools=dict(worker_pools),  # adding another one changes it
         seconds=Counter(seconds),
         offered=offered,
         wall_s=wall_s,
