@@ -153,6 +153,7 @@ CURATION = (
         )
         for rule in RULES
     ),
+    Case("select-ray", f"select pool --set select.rule=length {ON_RAY}", same_as="select-length"),
     Case(
         "select-reading",
         "select pool --set attribute.aggregate=min --set attribute.unit=per_displacement"
@@ -172,6 +173,12 @@ CURATION = (
 )
 UPDATES = (
     Case("update-add", "update {out} --add more=in/more", CORE, copies="paper"),
+    Case(
+        "update-add-ray",
+        f"update {{out}} --add more=in/more {ON_RAY}",
+        copies="paper",
+        same_as="update-add",
+    ),
     Case("update-remove", "update {out} --remove in/removed.txt", CORE, copies="paper"),
     Case("update-set", "update {out} --set attribute.keep=0.4 --set near.rules=exact", copies="pool"),
 )
