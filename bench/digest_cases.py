@@ -108,6 +108,7 @@ CURATION = (
         same_as="mixed",
     ),
     Case("pool", f"{CURATE} --set input=in/pairs --set attribute.pool=1", CORE),
+    Case("things", f"{CURATE} --set input=in/things --set attribute.pool=1"),
     Case("index", f"index-eval {_sets(TESTS)}", CORE),
     Case(
         "filtered",
@@ -186,7 +187,7 @@ LOOKING = (
     Case("verify", "verify paper --rows 20 --seed 1", CORE),
     Case("audit", f"audit --set input=in/copies {_sets(SCORER)}", CORE),
     Case("explore", "explore pool --set thumbnails=true --set neighbours=4", CORE),
-    Case("explore-where", "explore filtered --where 'alignment > 0' --set projection=none"),
+    Case("explore-where", "explore filtered --where 'alignment > 0' --set neighbours=0"),
     Case("diff", "diff pool select-length", CORE),
     Case("card", "card paper", CORE),
     Case("show-curate", "show paper", CORE),
@@ -322,7 +323,7 @@ SWEEPS = (
 )
 PROBES = (
     Case("probe-overlap", "probe overlap --set input=in --set benchmarks=sugarcrepe,sugarcrepe_pp", CORE),
-    Case("probe-pas", f"probe pas --set input=pool {_sets(SCORER)}"),
+    Case("probe-pas", f"probe pas --set input=things {_sets(SCORER)}"),
     Case("probe-composition", f"probe composition --set input=negatives --set pairs=12 {_sets(SCORER)}"),
 )
 # The little world, which leaves the product: its results stay the same where it goes.

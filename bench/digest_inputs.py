@@ -118,6 +118,7 @@ def write_inputs(folder: Path, shared: Path | None) -> None:
     shards = {f"{i:05d}.tar": samples[i * PER_SHARD : (i + 1) * PER_SHARD] for i in range(3)}
     _write_model(folder / "tiny.json")
     write_shards(folder / "pairs", shards)
+    write_shards(folder / "things", {name: [_rename(one) for one in some] for name, some in shards.items()})
     write_shards(folder / "more", {"00007.tar": [_pair(Scene(100 + i)) for i in range(12)]})
     write_shards(folder / "broken", {"00000.tar": _break([_pair(Scene(200 + i)) for i in range(12)])})
     write_shards(folder / "copies", {"00000.tar": _copies(scenes)})
@@ -184,6 +185,15 @@ def _pair(scene: Scene) -> Sample:
     facts = {"url": _url(number), "nsfw": number % 10 / 10, "fault": number % 4 == 3, "width": 640}
     data = {"jpg": scene.draw(), "txt": caption.encode(), "json": json.dumps(facts).encode()}
     return f"{number:09d}", data
+
+
+def _rename(sample: Sample) -> Sample:
+    """Return a sample whose caption names things that have a category: animals for the shapes."""
+    key, members = sample
+    text = members["txt"].decode()
+    for shape, thing in zip(SHAPES, ("dog", "car", "bird"), strict=True):
+        text = text.replace(shape, thing)
+    return key, {**members, "txt": text.encode()}
 
 
 def _write_model(path: Path) -> None:

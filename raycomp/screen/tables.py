@@ -55,7 +55,7 @@ def write_text(checked: Found) -> str:
     lines: list[tuple[object, ...]] = [("cue", "kind", "captions", "auc", "low", "high")]
     for one in checked:
         for row in one["text"]:
-            values = (round(row[name], 4) for name in ("auc", "auc_low", "auc_high"))
+            values = (row[name] and round(row[name], 4) for name in ("auc", "auc_low", "auc_high"))
             lines.append((one["cue"], row["kind"], one["captions"], *values))
     return write_csv(lines)
 
