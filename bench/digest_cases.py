@@ -119,7 +119,7 @@ CURATION = (
         CORE,
     ),
     Case(
-        "folder",
+        "every-caption",
         f"{CURATE} --set input=in/folder --set columns.captions=all --set columns.root=in/folder/images",
         CORE,
     ),
@@ -239,7 +239,7 @@ TRAINING = (
     Case("clip-ray", f"{TRAIN} --set input=paper {ON_RAY}", same_as="clip"),
     Case("clip-two", f"{TWO} --set input=paper", CORE),
     Case(
-        "negclip",
+        "hard",
         f"{TRAIN} --set input=paper --set negatives=negatives-calls --set train.loss=negclip"
         " --set train.num_negatives=2 --set train.batch_size=5"
         " --set hard_images=negatives-calls/exports/neighbours",
@@ -276,7 +276,7 @@ TRAINING = (
 EVALUATION = (
     Case("evaluate-clip", f"{EVALUATE} --set model.weights=clip", CORE),
     Case("evaluate-ray", f"{EVALUATE} --set model.weights=clip {ON_RAY}", same_as="evaluate-clip"),
-    Case("evaluate-negclip", f"{EVALUATE} --set model.weights=negclip --set trained_on=filtered", CORE),
+    Case("evaluate-negclip", f"{EVALUATE} --set model.weights=hard --set trained_on=filtered", CORE),
     Case("compare", "compare evaluate-clip evaluate-negclip", CORE),
 )
 CONTINUALLY = (
@@ -375,5 +375,5 @@ _WRONG = (
 REFUSALS = tuple(Case(f"refused-{name}", line, CORE, exit_code=code) for name, line, code in _WRONG)
 CASES = (
     *(*CURATION, *WRITING, *TRAINING, *EVALUATION, *CONTINUALLY),
-    *(*UPDATES, *LOOKING, *PROBES, *LITTLE, *SWEEPS, *REFUSALS),
+    *(*UPDATES, *PROBES, *LOOKING, *LITTLE, *SWEEPS, *REFUSALS),
 )

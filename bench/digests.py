@@ -488,6 +488,7 @@ def run_cases(cases: Sequence[Case], place: Place) -> Iterator[tuple[Case, list[
     with ThreadPoolExecutor(AT_ONCE) as pool:
         while waiting or running:
             ready = [one for one in waiting if all(need.name in ended for need in one.needs(cases))]
+            assert ready or running, f"cases that wait for each other: {[one.name for one in waiting]}"
             for case in ready[: AT_ONCE - len(running)]:
                 waiting.remove(case)
                 running[pool.submit(start, case)] = case

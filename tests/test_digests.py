@@ -53,6 +53,9 @@ def test_every_command_has_a_case_and_a_case_runs_after_what_it_reads():
     takes_minutes = {"demo"}
     assert set(FOLDERS) - {case.command for case in CASES} == gone | takes_minutes
     order = [case.name for case in CASES]
+    assert all(
+        order.index(need.name) < order.index(case.name) for case in CASES for need in case.needs(CASES)
+    )
     assert len(order) == len(set(order))
     cases, wanted, _ = digests.choose_cases(["show-train"], False, {})
     assert [case.name for case in cases] == ["paper", "clip", "show-train"] and wanted == {"show-train"}
