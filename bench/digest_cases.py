@@ -191,7 +191,7 @@ LOOKING = (
     Case("diff", "diff pool select-length", CORE),
     Case("card", "card paper", CORE),
     Case("show-curate", "show paper", CORE),
-    Case("show-train", "show clip --verify", CORE),
+    Case("show-train", "show train-clip --verify", CORE),
     Case("show-evaluate", "show evaluate-clip"),
     Case("show-continual", "show heads"),
     Case("show-negatives", "show negatives"),
@@ -235,11 +235,11 @@ WRITING = (
     Case("update-negatives", "update {out}", copies="negatives"),
 )
 TRAINING = (
-    Case("clip", f"{TRAIN} --set input=paper", CORE),
-    Case("clip-ray", f"{TRAIN} --set input=paper {ON_RAY}", same_as="clip"),
-    Case("clip-two", f"{TWO} --set input=paper", CORE),
+    Case("train-clip", f"{TRAIN} --set input=paper", CORE),
+    Case("train-clip-ray", f"{TRAIN} --set input=paper {ON_RAY}", same_as="train-clip"),
+    Case("train-two-ranks", f"{TWO} --set input=paper", CORE),
     Case(
-        "hard",
+        "train-hard",
         f"{TRAIN} --set input=paper --set negatives=negatives-calls --set train.loss=negclip"
         " --set train.num_negatives=2 --set train.batch_size=5"
         " --set hard_images=negatives-calls/exports/neighbours",
@@ -271,12 +271,12 @@ TRAINING = (
         " --set train.keep_start=0.5",
     ),
     Case("own-loss", f"{TRAIN} --set input=in/pairs --set train.loss=in/own.py:Margin"),
-    Case("publish", "publish clip", CORE),
+    Case("publish", "publish train-clip", CORE),
 )
 EVALUATION = (
-    Case("evaluate-clip", f"{EVALUATE} --set model.weights=clip", CORE),
-    Case("evaluate-ray", f"{EVALUATE} --set model.weights=clip {ON_RAY}", same_as="evaluate-clip"),
-    Case("evaluate-negclip", f"{EVALUATE} --set model.weights=hard --set trained_on=filtered", CORE),
+    Case("evaluate-clip", f"{EVALUATE} --set model.weights=train-clip", CORE),
+    Case("evaluate-ray", f"{EVALUATE} --set model.weights=train-clip {ON_RAY}", same_as="evaluate-clip"),
+    Case("evaluate-negclip", f"{EVALUATE} --set model.weights=train-hard --set trained_on=filtered", CORE),
     Case("compare", "compare evaluate-clip evaluate-negclip", CORE),
 )
 CONTINUALLY = (
@@ -361,8 +361,8 @@ _WRONG = (
     ("few-pairs", f"{TRAIN} --set input=paper --set train.batch_size=4096", 2),
     ("no-negatives", f"{TRAIN} --set input=paper --set train.loss=negclip", 2),
     ("own-code", f"{TRAIN} --set input=paper --set train.loss=in/own.py:Missing", 2),
-    ("no-benchmark", "evaluate --set model.name=in/tiny.json --set model.weights=clip", 2),
-    ("no-images", f"{EVALUATE} --set model.weights=clip --set sugarcrepe.images=in/none", 2),
+    ("no-benchmark", "evaluate --set model.name=in/tiny.json --set model.weights=train-clip", 2),
+    ("no-images", f"{EVALUATE} --set model.weights=train-clip --set sugarcrepe.images=in/none", 2),
     ("one-run", "compare evaluate-clip", 2),
     ("unknown-method", f"{CONTINUAL} --set stream=in/stream/two.json --set method=best", 2),
     ("no-stream", f"{CONTINUAL} --set stream=in/none.json --set method=frozen", 2),

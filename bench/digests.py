@@ -162,6 +162,9 @@ def run_case(case: Case, place: Place) -> tuple[list[Line], float, float]:
     else:
         columns = {one.new: one.old for one in place.names.values() if one.kind == "column"}
         found = read_results(out, columns)
+        for name in found:
+            if "report.html: " in name:  # a run is named by its folder
+                found[name] = re.sub(rb"(?m)^%b$" % case.name.encode(), b"", found[name])
     lines = [Line(case.name, case.command, EXIT_CODE, "", str(code))]
     lines += [
         digest(case.name, case.command, name, data, place.folder) for name, data in sorted(found.items())
@@ -356,13 +359,15 @@ def strip_times(data: bytes) -> bytes:
 class Page(HTMLParser):
     """Reads a page: the text of its tables, the numbers of its other text, its pictures.
 
-    Not of sections whose heading is SKIPPED; and no number that is a duration, a date or in a path.
+    Not of sections whose heading is SKIPPED, nor of figures of speed; and no number that is a duration, a
+    date or in a path.
     """
 
     _TIMES = re.compile(
-        r"\d{4}-\d\d-\d\d\S*|[\d.,]+ ?(s|ms|min|h|MB|GB|pairs/s|rows/s)\b|\S*/\S*"
+        r"\d{4}-\d\d-\d\d\S*|[\d.,]+ ?(s|ms|min|h|MB|GB|\w+/s)\b|\S*/\S*"
         r"|it scores a pair above a shuffled pair.*"
     )
+    _SPEED = re.compile(r"(?i)per second|/s\b|seconds|\bspeed\b")
     _NUMBER = re.compile(r"[-\u2212+]?\d[\d,.]*")
 
     def __init__(self, text: str):
@@ -372,10 +377,13 @@ class Page(HTMLParser):
         self.pictures: list[str] = []
         self._within: list[str] = []
         self._headings = {"h1": "", "h2": "", "h3": ""}
+        self._figure, self._num_before = "", 0
         self.feed(text)
 
     def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
         """Enter an element."""
+        if tag in ("figure", "svg") and not self._is_figure:
+            self._figure, self._num_before = "", len(self.numbers)
         if tag in self._headings:
             self._headings |= {level: "" for level in self._headings if level >= tag}
         source = dict(attributes).get("src") or ""
@@ -386,12 +394,16 @@ class Page(HTMLParser):
 
     def handle_endtag(self, tag: str) -> None:
         """Leave an element, and those in it that were not closed."""
+        was_figure = self._is_figure
         while tag in self._within and self._within.pop() != tag:
             pass
+        if was_figure and not self._is_figure and self._SPEED.search(self._figure):
+            del self.numbers[self._num_before :]
 
     def handle_data(self, data: str) -> None:
         """Take text."""
         text = " ".join(data.split())
+        self._figure += f" {text}"
         if levels := [tag for tag in self._within if tag in self._headings]:
             self._headings[levels[-1]] += f" {text}"
         elif text and not self._is_skipped and not {"style", "script", "title", "nav"} & set(self._within):
@@ -400,6 +412,10 @@ class Page(HTMLParser):
                 self.tables.append(text)
             else:
                 self.numbers += self._NUMBER.findall(text)
+
+    @property
+    def _is_figure(self) -> bool:
+        return bool({"figure", "svg"} & set(self._within))
 
     @property
     def _is_skipped(self) -> bool:
