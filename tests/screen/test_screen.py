@@ -14,7 +14,14 @@ from raycomp.screen.config import CUES, TEXT_VISIBLE, ScreenConfig
 from raycomp.screen.draws import ScreenRun, check_captions, draw_pairs
 from raycomp.screen.judge import READINGS, REGISTERED
 from raycomp.screen.one_run import run_one
-from raycomp.screen.tables import SEEN_KINDS, STRATA, compare, compare_registered, list_shares
+from raycomp.screen.tables import (
+    SEEN_KINDS,
+    STRATA,
+    compare,
+    compare_registered,
+    list_shares,
+    write_text,
+)
 from raycomp.worlds.crowds import KINDS, MISSING_STAMP, WRONG_RELATION
 from raycomp.worlds.faults import NO_FAULT
 from tests.curate.test_curate_runs import digests
@@ -145,3 +152,9 @@ def test_the_registered_figure_is_the_mean_over_kinds_that_scorers_see(screened)
 def test_refusals_are_a_line(settings, said, tmp_path, capsys):
     assert main(["screen", *settings, "--out", str(tmp_path / "out")]) == 2
     assert said in capsys.readouterr().err
+
+
+def test_a_kind_with_too_few_captions_has_no_value():
+    row = {"kind": "mismatch", "auc": None, "auc_low": None, "auc_high": None}
+    found = write_text([{"cue": "no-logo", "captions": 20, "text": [row, row | {"auc": 0.0}]}])
+    assert found.splitlines()[1:] == ["no-logo,mismatch,20,,,", "no-logo,mismatch,20,0.0,,"]
