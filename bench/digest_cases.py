@@ -21,7 +21,7 @@ class Case:
     line: str
     """What stands behind ``raycomp``; ``--out NAME`` is added where it is missing. ``{uid}`` is the first uid
     that ``paper`` kept, ``{llm}`` the address of the scripted language model, ``{images}`` a table of drawn
-    images for what ``negatives`` wrote, ``{out}`` the case's folder."""
+    images for what ``rules`` wrote, ``{out}`` the case's folder."""
     group: str = WHOLE
     """core: also part of the short run."""
     exit_code: int = 0
@@ -194,16 +194,16 @@ LOOKING = (
     Case("show-train", "show train-clip --verify", CORE),
     Case("show-evaluate", "show evaluate-clip"),
     Case("show-continual", "show heads"),
-    Case("show-negatives", "show negatives"),
+    Case("show-negatives", "show rules"),
     Case("list-runs", "list evaluate-clip"),
     Case("explain-kept", "explain paper {uid}", CORE),
     Case("explain-select", "explain select-length {uid}"),
-    Case("explain-negatives", "explain negatives {uid}", CORE),
+    Case("explain-negatives", "explain rules {uid}", CORE),
     Case("explain-pas", "explain probe-pas {uid}"),
 )
 WRITING = (
-    Case("negatives", f"{NEGATIVES} --set input=paper", CORE),
-    Case("negatives-ray", f"{NEGATIVES} --set input=paper {ON_RAY}", same_as="negatives"),
+    Case("rules", f"{NEGATIVES} --set input=paper", CORE),
+    Case("rules-ray", f"{NEGATIVES} --set input=paper {ON_RAY}", same_as="rules"),
     Case(
         "negatives-calls",
         f"{NEGATIVES} --set input=paper --set negatives.operations=SWAP,REPLACE"
@@ -232,7 +232,7 @@ WRITING = (
         f"{NEGATIVES} --set input=paper --set negatives.engine=http --set llm.url={{llm}}"
         " --set llm.prompts=short --set llm.model=scripted --set negatives.rank=false",
     ),
-    Case("update-negatives", "update {out}", copies="negatives"),
+    Case("update-negatives", "update {out}", copies="rules"),
 )
 TRAINING = (
     Case("train-clip", f"{TRAIN} --set input=paper", CORE),
@@ -247,12 +247,11 @@ TRAINING = (
     ),
     Case(
         "ceclip",
-        f"{TRAIN} --set input=paper --set negatives=negatives --set train.loss=ceclip"
-        " --set train.freeze=image:1",
+        f"{TRAIN} --set input=paper --set negatives=rules --set train.loss=ceclip --set train.freeze=image:1",
     ),
     Case(
         "triplet",
-        f"{TRAIN} --set input=paper --set negatives=negatives --set train.loss=triplet"
+        f"{TRAIN} --set input=paper --set negatives=rules --set train.loss=triplet"
         " --set negative_images={images}",
     ),
     Case(
@@ -324,7 +323,7 @@ SWEEPS = (
 PROBES = (
     Case("probe-overlap", "probe overlap --set input=in --set benchmarks=sugarcrepe,sugarcrepe_pp", CORE),
     Case("probe-pas", f"probe pas --set input=things {_sets(SCORER)}"),
-    Case("probe-composition", f"probe composition --set input=negatives --set pairs=12 {_sets(SCORER)}"),
+    Case("probe-composition", f"probe composition --set input=rules --set pairs=12 {_sets(SCORER)}"),
 )
 # The little world, which leaves the product: its results stay the same where it goes.
 LITTLE = (

@@ -23,6 +23,11 @@ Sample = tuple[str, Members]
 
 COLOURS = {"red": (214, 39, 40), "blue": (31, 119, 180), "green": (44, 160, 44), "yellow": (240, 200, 30)}
 SHAPES = ("ball", "box", "cone")
+THINGS = {
+    "ball": ("dog", "cat", "horse"),
+    "box": ("car", "truck", "bus"),
+    "cone": ("apple", "banana", "cake"),
+}
 PLACES = ("to the left of", "to the right of", "above", "below")
 GROUNDS = {"table": (150, 110, 80), "lawn": (120, 170, 110), "wall": (190, 190, 200)}
 NUM_PAIRS, PER_SHARD, NUM_PHOTOS, EMBED_DIM = 60, 20, 60, 32
@@ -188,11 +193,11 @@ def _pair(scene: Scene) -> Sample:
 
 
 def _rename(sample: Sample) -> Sample:
-    """Return a sample whose caption names things that have a category: animals for the shapes."""
+    """Return a sample whose caption names things of several categories instead of shapes."""
     key, members = sample
     text = members["txt"].decode()
-    for shape, thing in zip(SHAPES, ("dog", "car", "bird"), strict=True):
-        text = text.replace(shape, thing)
+    for shape, things in THINGS.items():
+        text = text.replace(shape, things[int(key) % len(things)])
     return key, {**members, "txt": text.encode()}
 
 

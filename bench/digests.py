@@ -199,7 +199,7 @@ def make_command(case: Case, place: Place) -> list[str]:
         kept = pq.read_table(place.folder / "paper" / "subset" / "kept.parquet")
         words[words.index("{uid}")] = kept["uid"][0].as_py()
     if "{images}" in case.line:
-        write_images(place.folder / "negatives" / "negatives", place.folder / "in" / "images.parquet")
+        write_images(place.folder / "rules" / "negatives", place.folder / "in" / "images.parquet")
     known = {"{llm}": place.llm, "{out}": case.name, "{images}": "in/images.parquet"}
     for mark, value in known.items():
         words = [word.replace(mark, value) for word in words]
