@@ -50,13 +50,17 @@ def write_traits(found: Found) -> str:
     return write_csv(lines)
 
 
+def _read_auc(row: Mapping[str, Any]) -> list[float]:
+    """Return the area and its interval; json has null for NaN, where a kind has too few captions."""
+    return [np.nan if row[name] is None else row[name] for name in ("auc", "auc_low", "auc_high")]
+
+
 def write_text(checked: Found) -> str:
     """Return the results of a text-only classifier on other captions of the same kind and cue, as CSV."""
     lines: list[tuple[object, ...]] = [("cue", "kind", "captions", "auc", "low", "high")]
     for one in checked:
         for row in one["text"]:
-            values = (row[name] and round(row[name], 4) for name in ("auc", "auc_low", "auc_high"))
-            lines.append((one["cue"], row["kind"], one["captions"], *values))
+            lines.append((one["cue"], row["kind"], one["captions"], *(round(x, 4) for x in _read_auc(row))))
     return write_csv(lines)
 
 
@@ -185,7 +189,7 @@ def report_faults(found: Found, cue: str) -> Table:
 def report_text(checked: Found) -> Table:
     """Return the results of a text-only classifier."""
     rows: list[tuple[Cell, ...]] = [
-        (one["cue"], row["kind"].replace("_", " "), Estimate(row["auc"], row["auc_low"], row["auc_high"]))
+        (one["cue"], row["kind"].replace("_", " "), Estimate(*_read_auc(row)))
         for one in checked
         for row in one["text"]
     ]
