@@ -224,7 +224,7 @@ def _break(samples: list[Sample]) -> list[Sample]:
 
 
 def _copies(scenes: list[Scene]) -> list[Sample]:
-    """Return pairs, copies of them of other quality and size, and the same captions again."""
+    """Return pairs, copies of them of other quality and size, one caption again, and three of the folder's."""
     samples = [_pair(scene) for scene in scenes[:10]]
     for place, scene in enumerate(scenes[:6]):
         key, members = _pair(scene)
@@ -234,6 +234,11 @@ def _copies(scenes: list[Scene]) -> list[Sample]:
             members["jpg"] = scene.draw(scale=0.7)
         members["json"] = json.dumps({"url": _url(900 + place)}).encode()
         samples.append((f"9{key[1:]}", members))
+    samples += [
+        _pair(Scene(300)),
+        ("000000301", {"jpg": Scene(301).draw(quality=40), "txt": b"Other words."}),
+    ]
+    samples.append(("000000303", {**_pair(scenes[30])[1], "txt": Scene(303).caption.encode()}))
     samples.append(("999999999", {**_pair(scenes[20])[1], "txt": scenes[0].caption.encode()}))
     return samples
 

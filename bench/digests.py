@@ -77,6 +77,8 @@ TIME_COLUMNS = ("case", "command", "seconds", "cpu_seconds")
 LEFT_OUT = re.compile(
     r"^(logs|tensorboard|work|checkpoints|state|leaves|versions)/|(^|/)(manifest|run)\.json$|(^|/)report\.html$"
 )
+NOT_AGAIN = re.compile(rb'(fingerprint `|root: |"id":")[0-9a-f]{12,64}| in [\d.,]+ (s|min)\b')
+"""What text holds of a run's own: digests with times or salts in them, and how long it took."""
 UNSTEADY = {"seconds", "train_s", "samples_per_s", "begun", "config"}
 FINGERPRINTS = set("shards scorer model parser lexicon nonces preprocessing architecture".split())
 SKIPPED = re.compile(r"(?i)\btimes?\b|commands?\b|versions|\bruns?\b|speed|check of the scoring model")
@@ -321,6 +323,8 @@ def read_file(path: Path) -> bytes:
         return write_json(json.loads(data))
     if path.suffix == ".jsonl":
         return b"\n".join(write_json(json.loads(line)) for line in data.splitlines())
+    if path.suffix in (".md", ".js"):
+        return NOT_AGAIN.sub(b"", data)
     if path.name == "continual.csv":
         return b"\n".join(line for line in data.splitlines() if b",seconds," not in line)
     if path.name == "trials.parquet":
@@ -353,7 +357,7 @@ def drop_unsteady(content: Any) -> Any:
 def strip_times(data: bytes) -> bytes:
     """Return printed text without clocks and without the table of phases."""
     blocks = re.sub(rb"\d{4}-\d\d-\d\dT[\d:]+\+00:00", b"", data).split(b"\n\n")
-    return b"\n\n".join(block for block in blocks if not block.startswith(b"phase"))
+    return NOT_AGAIN.sub(b"", b"\n\n".join(one for one in blocks if not one.startswith(b"phase")))
 
 
 class Page(HTMLParser):
