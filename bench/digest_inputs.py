@@ -224,7 +224,7 @@ def _break(samples: list[Sample]) -> list[Sample]:
 
 
 def _copies(scenes: list[Scene]) -> list[Sample]:
-    """Return pairs, copies of them of other quality and size, one caption again, and three of the folder's."""
+    """Return pairs, copies of other quality and size, one caption again, three pairs of the folder."""
     samples = [_pair(scene) for scene in scenes[:10]]
     for place, scene in enumerate(scenes[:6]):
         key, members = _pair(scene)
