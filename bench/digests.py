@@ -77,7 +77,7 @@ TIME_COLUMNS = ("case", "command", "seconds", "cpu_seconds")
 LEFT_OUT = re.compile(
     r"^(logs|tensorboard|work|checkpoints|state|leaves|versions)/|(^|/)(manifest|run)\.json$|(^|/)report\.html$"
 )
-NOT_AGAIN = re.compile(rb'(fingerprint `|root: |"id":")[0-9a-f]{12,64}| in [\d.,]+ (s|min)\b')
+NOT_AGAIN = re.compile(rb'(fingerprint\s+`|root: |"id":")[0-9a-f]{12,64}| in [\d.,]+ (s|min)\b')
 """What text holds of a run's own: digests with times or salts in them, and how long it took."""
 UNSTEADY = {"seconds", "train_s", "samples_per_s", "begun", "config"}
 FINGERPRINTS = set("shards scorer model parser lexicon nonces preprocessing architecture".split())
@@ -176,8 +176,9 @@ def run_case(case: Case, place: Place) -> tuple[list[Line], float, float]:
 
 def digest(case: str, command: str, name: str, data: bytes, folder: Path) -> Line:
     """Return the line of a file; the temporary folder's own path does not count."""
-    data = data.replace(str(folder).encode(), b"")
-    if name.endswith(".txt") or name in (STDOUT, STDERR):
+    for name_of_folder in (str(folder), str(folder).replace("_", "&#95;")):  # as Markdown has it
+        data = data.replace(name_of_folder.encode(), b"")
+    if name.endswith((".txt", ".md")) or name in (STDOUT, STDERR):
         data = b" ".join(data.split())  # where lines break follows from the path's length
     return Line(case, command, name, str(len(data)), hashlib.sha256(data).hexdigest()[:16])
 
