@@ -244,7 +244,8 @@ def _read_photos(
         options = find_options(named[benchmark], config)
         names = [parting.image for parting in partings if parting.benchmark == benchmark]
         try:
-            for name, uri in find_images(Folder(options.images or options.annotations), names).uris.items():
+            folder = Folder(options.images or options.annotations or ".")
+            for name, uri in find_images(folder, names).uris.items():
                 photos[benchmark, name] = Folder(uri).read_bytes()
         except (ValueError, OSError) as error:
             lost.append(f"{benchmark}: images cannot be shown: {' '.join(str(error).split())}")
