@@ -57,12 +57,12 @@ from raycomp.sweep.rungs import DIVISORS, climb, count_rungs, find_reached, list
 from raycomp.sweep.seed_training import shorten
 from raycomp.sweep.worlds import scored_options
 from raycomp.table import Estimate, write_csv
-from raycomp.train.config import FitConfig, TrainConfig
-from raycomp.train.fit import Trainer
-from raycomp.train.little_world import make_world
-from raycomp.train.objective import PairsObjective
-from raycomp.train.tiny_clip import draw_batches, load_pairs, recall_at_1
-from raycomp.train.towers import Batch
+from raycomp.training.config import FitConfig, TrainConfig
+from raycomp.training.fit import Trainer
+from raycomp.training.little_world import make_world
+from raycomp.training.objective import PairsObjective
+from raycomp.training.tiny_clip import draw_batches, load_pairs, recall_at_1
+from raycomp.training.towers import Batch
 
 SPACE = (
     "train.learning_rate=loguniform(1e-4,1e-2) train.weight_decay=loguniform(0.01,1) "

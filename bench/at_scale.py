@@ -7,7 +7,7 @@ and half are kept. A vCPU counts as one core of the machine on which the rates o
 one H100 with ViT-B/16 in bf16.
 """
 
-from raycomp.curate.config import CurateConfig
+from raycomp.curation.config import CurateConfig
 from raycomp.table import Column, Table
 
 PAIRS = (1e8, 1e9, 12.8e9)

@@ -24,12 +24,12 @@ import torch
 from raycomp.config import ModelConfig
 from raycomp.data.folder import Folder
 from raycomp.models.clip import load_start
-from raycomp.train import state
-from raycomp.train.config import FitConfig
-from raycomp.train.fit import Trainer
-from raycomp.train.objective import PairsObjective
-from raycomp.train.rank import Writer
-from raycomp.train.towers import Batch
+from raycomp.training import state
+from raycomp.training.config import FitConfig
+from raycomp.training.fit import Trainer
+from raycomp.training.objective import PairsObjective
+from raycomp.training.rank import Writer
+from raycomp.training.towers import Batch
 
 
 def make_trainer(args: argparse.Namespace, num_steps: int) -> Trainer:

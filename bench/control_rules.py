@@ -20,9 +20,9 @@ import pyarrow.parquet as pq
 
 from raycomp.config import from_dict, override
 from raycomp.core.metrics import share_interval, spearman
-from raycomp.curate.config import CurateConfig, find_selection
-from raycomp.curate.rules import RULES, name_draw
-from raycomp.curate.select import choose_tables
+from raycomp.curation.config import CurateConfig, find_selection
+from raycomp.curation.rules import RULES, name_draw
+from raycomp.curation.select import choose_tables
 from raycomp.words import (
     ALIGNMENT,
     CAPTION,

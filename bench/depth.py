@@ -29,7 +29,7 @@ from raycomp.core.alignment import normalise
 from raycomp.core.intervals import find_share
 from raycomp.core.pair_judge import judge_pairs, list_text_features
 from raycomp.negatives.config import NegativesConfig, WritingConfig
-from raycomp.train.tiny_clip import _normalise
+from raycomp.training.tiny_clip import _normalise
 from raycomp.worlds.captions import TEMPLATES, describe
 from raycomp.worlds.render import encode_jpeg, render
 from raycomp.worlds.samples import SIDE

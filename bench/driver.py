@@ -40,7 +40,7 @@ from yarl import URL
 import raycomp
 from bench.s3_requests import ENVIRONMENT, run_server, write_scorer
 from raycomp.config import ClusterConfig, ScorerConfig
-from raycomp.curate.config import CurateConfig, PrepareConfig
+from raycomp.curation.config import CurateConfig, PrepareConfig
 from raycomp.run.session import connect
 from raycomp.table import Table
 from raycomp.worlds.samples import world_shards

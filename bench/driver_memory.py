@@ -15,7 +15,7 @@ from pathlib import Path
 
 import raycomp
 from raycomp.config import ClusterConfig, ScorerConfig
-from raycomp.curate.config import CurateConfig
+from raycomp.curation.config import CurateConfig
 from raycomp.data.tar import write_tar
 from raycomp.worlds.samples import world_shards
 

@@ -25,11 +25,11 @@ from PIL import Image
 
 from raycomp.config import ModelConfig
 from raycomp.data.arrow import to_matrix
-from raycomp.evaluate.benchmarks.choice import Choice
-from raycomp.evaluate.choices import ChoiceEvaluation
-from raycomp.evaluate.embed_all import EmbedPictures, EmbedTexts
-from raycomp.evaluate.evaluation import Pictures, Texts
-from raycomp.evaluate.read import (
+from raycomp.evaluation.benchmarks.choice import Choice
+from raycomp.evaluation.choices import ChoiceEvaluation
+from raycomp.evaluation.embed_all import EmbedPictures, EmbedTexts
+from raycomp.evaluation.evaluation import Pictures, Texts
+from raycomp.evaluation.read import (
     TEXT_EMBEDDING,
     Files,
     prepare_pixels,

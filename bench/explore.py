@@ -28,12 +28,12 @@ import raycomp
 from bench.filters import peak_mb
 from raycomp.config import override_all
 from raycomp.core.selection import format_uids
-from raycomp.curate.config import CurateConfig
+from raycomp.curation.config import CurateConfig
 from raycomp.data.folder import Folder
 from raycomp.data.manifest import write_manifest
 from raycomp.data.parquet import write_table
 from raycomp.data.tar import write_tar
-from raycomp.explore.config import ExploreConfig
+from raycomp.look.explore.config import ExploreConfig
 from raycomp.schema import aligned_schema, scores_schema
 from raycomp.worlds.samples import world_shards
 

@@ -22,7 +22,7 @@ from PIL import Image
 from raycomp.config import ScorerConfig
 from raycomp.core.alignment import pair_cosine
 from raycomp.core.metrics import pearson, spearman
-from raycomp.curate.config import PrepareConfig
+from raycomp.curation.config import PrepareConfig
 from raycomp.models.clip import Clip, load_tokenizer
 from raycomp.models.describe import describe_scorer
 from raycomp.models.images import ImageSpec, decode_image, prepare_image

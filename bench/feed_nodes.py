@@ -34,13 +34,13 @@ from raycomp.data.folder import Folder
 from raycomp.data.tar import write_tar
 from raycomp.models.images import ImageSpec
 from raycomp.run.session import connect
-from raycomp.train.config import FitConfig, TrainConfig
-from raycomp.train.feed import Drawing
-from raycomp.train.index import make_index
-from raycomp.train.pairs import find_pairs
-from raycomp.train.ray_cache import ShardCache
-from raycomp.train.ray_feed import Feed
-from raycomp.train.training import Course, ShardSource
+from raycomp.training.config import FitConfig, TrainConfig
+from raycomp.training.feed import Drawing
+from raycomp.training.index import make_index
+from raycomp.training.pairs import find_pairs
+from raycomp.training.ray_cache import ShardCache
+from raycomp.training.ray_feed import Feed
+from raycomp.training.training import Course, ShardSource
 
 SHARDS, ROWS, WINDOW, PER_RANK = 24, 256, 4, 16
 REQUEST_S = 0.03

@@ -23,9 +23,9 @@ import pyarrow.parquet as pq
 
 from bench.update import write_scenes, write_tiny
 from raycomp.config import ClusterConfig, override_all
-from raycomp.curate.command import curate
-from raycomp.curate.config import CurateConfig
-from raycomp.curate.removal import list_shards
+from raycomp.curation.command import curate
+from raycomp.curation.config import CurateConfig
+from raycomp.curation.removal import list_shards
 from raycomp.data.arrow import add_columns
 from raycomp.models.describe import describe_scorer
 from raycomp.run.executor import use

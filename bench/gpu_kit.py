@@ -140,8 +140,8 @@ def write_texts(shared: Path, out: Path) -> None:
     import pyarrow as pa
 
     from raycomp.config import ParserConfig, ScorerConfig
-    from raycomp.curate.config import AttributeConfig, NonceConfig
-    from raycomp.curate.parse import parse
+    from raycomp.curation.config import AttributeConfig, NonceConfig
+    from raycomp.curation.parse import parse
     from raycomp.words import CAPTION, OK, STATUS, UID
 
     lines = (shared / CAPTIONS).read_text("utf-8").splitlines()
@@ -159,7 +159,7 @@ def record_parses(out: Path) -> None:
     """Write the phrases of the captions that tests of a GPU parse."""
     from raycomp.models.parser import load_parser
     from tests.corpus import scenes
-    from tests.curate.test_gpu import NUM
+    from tests.curation.test_gpu import NUM
 
     captions = [members["txt"].decode() for members in scenes(NUM, 0)]
     out.write_text(json.dumps(dict(zip(captions, load_parser().parse(captions), strict=True))))
@@ -217,7 +217,7 @@ def stand_in() -> None:
         sys.modules["scipy.fft"] = fft = ModuleType("scipy.fft")
         vars(fft)["dctn"] = transform_cosine
     if (ROOT / PARSES).exists():
-        from raycomp.curate import parse
+        from raycomp.curation import parse
 
         vars(parse)["load_parser"] = lambda name: RecordedParser(ROOT / PARSES)
 

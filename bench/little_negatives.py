@@ -27,7 +27,7 @@ from raycomp.data.reader import read_shard
 from raycomp.models.clip import Clip, load_tokenizer
 from raycomp.models.describe import describe_scorer
 from raycomp.models.images import prepare_image
-from raycomp.train.tiny_clip import recall_at_1
+from raycomp.training.tiny_clip import recall_at_1
 from raycomp.words import CAPTION, IMAGE, JSON
 from raycomp.worlds.negatives import Negative, hard_negatives
 from raycomp.worlds.scenes import scene_from_dict

@@ -34,12 +34,12 @@ from bench.pipeline import CAPTIONS_PER_CALL
 from bench.precision import align_all
 from raycomp.config import exact_share, override_all
 from raycomp.core.reliability import measure_retest, spearman_brown, split_variance
-from raycomp.curate.attribute import Attribute
-from raycomp.curate.config import CurateConfig
-from raycomp.curate.parse import parse
+from raycomp.curation.attribute import Attribute
+from raycomp.curation.config import CurateConfig
+from raycomp.curation.parse import parse
 from raycomp.data.tar import write_tar
-from raycomp.train.little_world import FIT, World
-from raycomp.train.tiny_clip import train_scorer
+from raycomp.training.little_world import FIT, World
+from raycomp.training.tiny_clip import train_scorer
 from raycomp.words import ALIGNMENT, IMAGE_SHA256, PHRASES, UID
 
 DRAWN = 16

@@ -27,12 +27,12 @@ from ray.cluster_utils import Cluster
 
 from jobs.real_photos import write_shards
 from raycomp.config import ClusterConfig, ScorerConfig, exact_share
-from raycomp.curate.align import Align
-from raycomp.curate.attribute import Attribute
-from raycomp.curate.config import CurateConfig
-from raycomp.curate.parse import parse
-from raycomp.curate.score import Scoring, score
-from raycomp.curate.stages import align_stages
+from raycomp.curation.align import Align
+from raycomp.curation.attribute import Attribute
+from raycomp.curation.config import CurateConfig
+from raycomp.curation.parse import parse
+from raycomp.curation.score import Scoring, score
+from raycomp.curation.stages import align_stages
 from raycomp.data.folder import Folder
 from raycomp.data.inputs import expand_input
 from raycomp.data.reader import read_shard

@@ -29,7 +29,7 @@ from pathlib import Path
 
 import numpy as np
 
-from raycomp.curate.config import CurateConfig
+from raycomp.curation.config import CurateConfig
 from raycomp.data.folder import Folder
 from raycomp.data.tar import write_tar
 from raycomp.table import Table

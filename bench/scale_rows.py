@@ -27,17 +27,17 @@ import pyarrow as pa
 from bench.selector import peak_mb
 from raycomp.config import ClusterConfig
 from raycomp.core.selection import format_uids
-from raycomp.curate.choose import choose, cut_pool, write_kept
-from raycomp.curate.config import (
+from raycomp.curation.choose import choose, cut_pool, write_kept
+from raycomp.curation.config import (
     AttributeConfig,
     CurateConfig,
     SelectConfig,
     find_pool_selection,
     find_selection,
 )
-from raycomp.curate.dedupe import mark_duplicates
-from raycomp.curate.outputs import plan_outputs
-from raycomp.curate.scored import ScoresFile
+from raycomp.curation.dedupe import mark_duplicates
+from raycomp.curation.outputs import plan_outputs
+from raycomp.curation.scored import ScoresFile
 from raycomp.data.folder import Folder
 from raycomp.data.parquet import write_table
 from raycomp.run.session import connect

@@ -24,7 +24,7 @@ from raycomp.core.alignment import normalise
 from raycomp.core.intervals import find_share
 from raycomp.core.screening import find_ranks, is_suspect
 from raycomp.language.new_phrases import say_phrase
-from raycomp.train.tiny_clip import _normalise
+from raycomp.training.tiny_clip import _normalise
 from raycomp.worlds.render import encode_jpeg, render
 from raycomp.worlds.samples import SIDE
 from raycomp.worlds.scenes import COLOURS, SHAPES, Scene, draw_scene

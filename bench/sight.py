@@ -44,11 +44,11 @@ from raycomp.models.images import prepare_image
 from raycomp.models.spec import ScorerSpec
 from raycomp.negatives.tilting import Pairs, list_pairs
 from raycomp.schema import NEGATIVE_TYPE
-from raycomp.train.config import FitConfig
-from raycomp.train.fit import Trainer
-from raycomp.train.objective import PairsObjective
-from raycomp.train.tiny_clip import _normalise, _write_architecture, draw_batches, recall_at_1
-from raycomp.train.towers import Batch
+from raycomp.training.config import FitConfig
+from raycomp.training.fit import Trainer
+from raycomp.training.objective import PairsObjective
+from raycomp.training.tiny_clip import _normalise, _write_architecture, draw_batches, recall_at_1
+from raycomp.training.towers import Batch
 from raycomp.words import BRITTLENESS, REPLACE, SWAP
 from raycomp.worlds.captions import TEMPLATES, describe
 from raycomp.worlds.habits import draw_usual_scene

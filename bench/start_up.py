@@ -44,7 +44,7 @@ def find(*places):
             return importlib.import_module(place)
 def get(name):
     config = find("raycomp.config")
-    return getattr(config, name, None) or getattr(find("raycomp.curate.config"), name)
+    return getattr(config, name, None) or getattr(find("raycomp.curation.config"), name)
 """
 _ROW = """
 import io
@@ -63,7 +63,7 @@ scorer = ScorerConfig(model="ViT-B-32", weights="random:0")
 _DECODE = (
     "import ray.data\n"
     + _FIND
-    + "prepare = find('raycomp.curate.prepare', 'raycomp.loops.curate.prepare').prepare\n"
+    + "prepare = find('raycomp.curation.prepare', 'raycomp.loops.curate.prepare').prepare\n"
     + _ROW
     + """
 from raycomp.models.images import ImageSpec
@@ -74,7 +74,7 @@ assert prepare(table, scorer, spec, 1_000_000)["status"].to_pylist() == ["ok"]
 )
 _PARSE = (
     _FIND
-    + "parse = find('raycomp.curate.parse', 'raycomp.loops.curate.parse').parse\n"
+    + "parse = find('raycomp.curation.parse', 'raycomp.loops.curate.parse').parse\n"
     + _ROW
     + """
 configs = [get(name)() for name in ("ParserConfig", "NonceConfig", "AttributeConfig")]
@@ -84,8 +84,8 @@ assert parse(table.append_column("alignment", pa.array([0.3])), *configs, scorer
 _SCORER = (
     "import ray.data\n"
     + _FIND
-    + "find('raycomp.curate.align', 'raycomp.loops.curate.align')\n"
-    + "find('raycomp.curate.attribute', 'raycomp.loops.curate.attribute')\n"
+    + "find('raycomp.curation.align', 'raycomp.loops.curate.align')\n"
+    + "find('raycomp.curation.attribute', 'raycomp.loops.curate.attribute')\n"
 )
 BASELINE = "import torch"
 IMPORTS = {

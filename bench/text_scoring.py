@@ -26,8 +26,8 @@ from torch import Tensor
 from raycomp.config import ParserConfig, ScorerConfig
 from raycomp.core.alignment import normalise
 from raycomp.core.packing import cut_segments
-from raycomp.curate.config import AttributeConfig, NonceConfig
-from raycomp.curate.parse import parse
+from raycomp.curation.config import AttributeConfig, NonceConfig
+from raycomp.curation.parse import parse
 from raycomp.data.arrow import COUNTERFACTUALS, TOKENS, to_matrix
 from raycomp.models.clip import Clip
 from raycomp.words import CAPTION, OK, STATUS, UID

@@ -35,14 +35,14 @@ from raycomp.core.epochs import EpochPlan, slice_of
 from raycomp.data.folder import Folder
 from raycomp.models.images import ImageSpec
 from raycomp.run.session import connect
-from raycomp.train.config import FitConfig, TrainConfig
-from raycomp.train.feed import Drawing, read_batches
-from raycomp.train.index import make_index
-from raycomp.train.pairs import Pairs, find_pairs, index_shard
-from raycomp.train.ray_cache import start_cache
-from raycomp.train.ray_feed import Feed
-from raycomp.train.towers import to_batch
-from raycomp.train.training import Course, ShardSource
+from raycomp.training.config import FitConfig, TrainConfig
+from raycomp.training.feed import Drawing, read_batches
+from raycomp.training.index import make_index
+from raycomp.training.pairs import Pairs, find_pairs, index_shard
+from raycomp.training.ray_cache import start_cache
+from raycomp.training.ray_feed import Feed
+from raycomp.training.towers import to_batch
+from raycomp.training.training import Course, ShardSource
 
 MODEL = "ViT-B-32"
 PER_SHARD = 100

@@ -33,9 +33,9 @@ from open_clip_train.train import train_one_epoch
 from PIL import Image
 from torch import Tensor, nn
 
-from raycomp.train.config import FitConfig
-from raycomp.train.fit import Batch, Trainer
-from raycomp.train.objective import PairsObjective
+from raycomp.training.config import FitConfig
+from raycomp.training.fit import Batch, Trainer
+from raycomp.training.objective import PairsObjective
 
 PARITY_STEPS = 20
 SCHEDULE = 1000

@@ -31,13 +31,13 @@ import pyarrow.parquet as pq
 from bench.selector import peak_mb
 from raycomp.config import ClusterConfig, override_all
 from raycomp.core.selection import format_uids
-from raycomp.curate import command
-from raycomp.curate.command import curate
-from raycomp.curate.config import CurateConfig, find_selection
-from raycomp.curate.removal import list_shards
-from raycomp.curate.reuse import Reuse
-from raycomp.curate.scored import ScoresFile
-from raycomp.curate.state import SALT_BYTES, SHARDS, STATE, state_schema
+from raycomp.curation import command
+from raycomp.curation.command import curate
+from raycomp.curation.config import CurateConfig, find_selection
+from raycomp.curation.removal import list_shards
+from raycomp.curation.reuse import Reuse
+from raycomp.curation.scored import ScoresFile
+from raycomp.curation.state import SALT_BYTES, SHARDS, STATE, state_schema
 from raycomp.data.folder import Folder
 from raycomp.data.parquet import write_table
 from raycomp.data.paths import describe_shards

@@ -16,7 +16,7 @@ Expected: exactly half of the pairs that have an alignment.
 """
 
 from raycomp.config import override_all
-from raycomp.curate.config import CurateConfig
+from raycomp.curation.config import CurateConfig
 from raycomp.words import CONTENT, PER_DISPLACEMENT
 
 ALIGN_PAS = {

@@ -17,7 +17,7 @@ these weights were not available here.
 from dataclasses import replace
 
 from raycomp.config import ModelConfig
-from raycomp.evaluate.config import BenchmarkConfig, ControlsConfig, EvaluateConfig
+from raycomp.evaluation.config import BenchmarkConfig, ControlsConfig, EvaluateConfig
 
 COCO = "data/coco/val2017"
 

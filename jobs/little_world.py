@@ -17,9 +17,9 @@ scene holds), of two calls 4,250 of 9,000; 10 s.
 import argparse
 from dataclasses import replace
 
-from raycomp.train.little_world import FIT, make_world
-from raycomp.train.negative_images import write_negative_images
-from raycomp.train.tiny_clip import train_scorer
+from raycomp.training.little_world import FIT, make_world
+from raycomp.training.negative_images import write_negative_images
+from raycomp.training.tiny_clip import train_scorer
 
 
 def main() -> None:

@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from raycomp.config import ScorerConfig
-from raycomp.curate.config import CurateConfig
+from raycomp.curation.config import CurateConfig
 from raycomp.data.tar import write_tar
 
 SETS = ("flickr8k_800", "cc_web_400")

@@ -19,7 +19,7 @@ Result: bench/RESULTS.md.
 from dataclasses import replace
 
 from raycomp.sweep.config import SweepConfig, WorldsConfig
-from raycomp.train.config import FitConfig, TrainConfig
+from raycomp.training.config import FitConfig, TrainConfig
 
 FIT = FitConfig(
     steps=300, batch_size=64, learning_rate=7e-4, warmup=0.1, crop=(1.0, 1.0), checkpoint_steps=100

@@ -24,7 +24,7 @@ bench/RESULTS.md compares the losses.
 """
 
 from raycomp.config import ModelConfig
-from raycomp.train.config import FitConfig, TrainConfig
+from raycomp.training.config import FitConfig, TrainConfig
 
 
 def config() -> TrainConfig:

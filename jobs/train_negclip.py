@@ -32,7 +32,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from raycomp.config import ModelConfig, load_job
-from raycomp.train.config import TrainConfig
+from raycomp.training.config import TrainConfig
 
 
 def config() -> TrainConfig:

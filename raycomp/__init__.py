@@ -19,17 +19,17 @@ from raycomp.api import (
     score,
     show,
 )
-from raycomp.audit.config import AuditConfig
 from raycomp.config import ScorerConfig, override, override_all
 from raycomp.continual.config import ContinualConfig
-from raycomp.curate.config import AttributeConfig, CurateConfig
-from raycomp.evaluate.config import EvaluateConfig
-from raycomp.explore.config import ExploreConfig
+from raycomp.curation.config import AttributeConfig, CurateConfig
+from raycomp.evaluation.config import EvaluateConfig
+from raycomp.look.audit.config import AuditConfig
+from raycomp.look.explore.config import ExploreConfig
 from raycomp.models import deferred
 from raycomp.negatives.config import NegativesConfig, WritingConfig
 from raycomp.probe.config import ProbeConfig
 from raycomp.sweep.config import SweepConfig
-from raycomp.train.config import TrainConfig
+from raycomp.training.config import TrainConfig
 from raycomp.update import COMMANDS as _UPDATE
 from raycomp.verify import COMMANDS as _VERIFY
 
@@ -40,7 +40,7 @@ deferred.install()
 assert _UPDATE and _VERIFY  # imported before the functions of these names
 
 # Most functions below have the name of a folder. The lines above import these folders first, so
-# ``raycomp.curate`` is the function; ``from raycomp.curate import command`` imports a module of the folder.
+# ``raycomp.curate`` is the function; ``from raycomp.curation import command`` imports a module of the folder.
 __all__ = [
     "AttributeConfig",
     "AuditConfig",
@@ -86,7 +86,7 @@ def audit(config: AuditConfig, out: Place) -> dict[str, Any]:
 
     Raises ValueError for errors that the caller can fix.
     """
-    from raycomp.audit.command import audit as run
+    from raycomp.look.audit.command import audit as run
 
     return run(config, read_place("out", out))
 
@@ -96,7 +96,7 @@ def curate(config: CurateConfig, out: Place) -> dict[str, Any]:
 
     Raises ValueError for errors that the caller can fix, TooMuchBadData above ``max_bad_fraction``.
     """
-    from raycomp.curate.command import curate as run
+    from raycomp.curation.command import curate as run
 
     return run(config, read_place("out", out))
 
@@ -118,7 +118,7 @@ def compare(*runs: Place, out: Place) -> dict[str, Any]:
     ``runs``: folders, two or more; a text may be NAME=FOLDER. Returns what run.json holds. Raises ValueError
     where they are not of the same examples.
     """
-    from raycomp.evaluate.compare_command import compare as run
+    from raycomp.evaluation.compare_command import compare as run
 
     places = [read_place(f"run {i}", place) for i, place in enumerate(runs, 1)]
     return run(places, read_place("out", out))
@@ -130,7 +130,7 @@ def diff(first: Place, second: Place, out: Place) -> dict[str, Any]:
     Returns what run.json holds. Raises ValueError where one of them is not a finished curation or selection,
     or they have no row in common.
     """
-    from raycomp.lineage.diff import diff as run
+    from raycomp.look.lineage.diff import diff as run
 
     return run(read_place("first", first), read_place("second", second), read_place("out", out))
 
@@ -141,7 +141,7 @@ def evaluate(config: EvaluateConfig, out: Place) -> dict[str, Any]:
     Returns what run.json holds. Raises ValueError for errors that the caller can fix, TooMuchBadData where
     too much of its input is bad.
     """
-    from raycomp.evaluate.command import evaluate as run
+    from raycomp.evaluation.command import evaluate as run
 
     return run(config, read_place("out", out))
 
@@ -154,7 +154,7 @@ def explore(
     ``out``: the folder of the pages; ``atlas``: a Parquet file of the same rows. Returns what run.json holds,
     None without ``out``. Raises ValueError where both are missing, and for errors that the caller can fix.
     """
-    from raycomp.explore.command import explore as run
+    from raycomp.look.explore.command import explore as run
 
     if out is None and atlas is None:
         raise ValueError("out=None, atlas=None: name a folder for the pages, or a file")
@@ -180,7 +180,7 @@ def select(source: Place, settings: Mapping[str, Any], out: Place) -> dict[str, 
     ``settings`` are options by path, {"align.keep": 0.6}. Raises ValueError where the scores lack what they
     need.
     """
-    from raycomp.curate.command import select as run
+    from raycomp.curation.command import select as run
 
     return run(read_place("source", source), settings, read_place("out", out))
 
@@ -213,7 +213,7 @@ def train(
     before the first step, with step 0: an error in it ends the run there. Raises ValueError for errors that
     the caller can fix, TooMuchBadData where too much of the input is bad.
     """
-    from raycomp.train.command import train as run
+    from raycomp.training.command import train as run
 
     return run(config, read_place("out", out), evaluate=evaluate)
 

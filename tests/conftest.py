@@ -17,7 +17,7 @@ from pyarrow import fs
 
 import raycomp
 from raycomp.config import ClusterConfig, ScorerConfig
-from raycomp.curate.config import CurateConfig
+from raycomp.curation.config import CurateConfig
 from raycomp.run import executor, session
 from raycomp.run.local import Local
 from tests.corpus import NUM, PER_SHARD, by_cpi, mean_drop, write_world_shards

@@ -12,7 +12,7 @@ import numpy as np
 
 import raycomp
 from raycomp.config import ScorerConfig
-from raycomp.curate.config import AttributeConfig, CurateConfig, SelectConfig
+from raycomp.curation.config import AttributeConfig, CurateConfig, SelectConfig
 from raycomp.data.tar import write_tar
 from raycomp.words import PER_TARGET, SHOWABLE
 from raycomp.worlds.samples import world_shards

@@ -24,10 +24,10 @@ from raycomp.config import (
     list_options,
     load_job,
 )
-from raycomp.curate.config import CurateConfig
+from raycomp.curation.config import CurateConfig
 from raycomp.data.tar import write_tar
 from raycomp.worlds.samples import world_shards
-from tests.curate.broken import break_tower
+from tests.curation.broken import break_tower
 
 
 @pytest.mark.parametrize(
@@ -120,7 +120,7 @@ def test_exit_codes(error, code, monkeypatch, capsys):
     def fail(source):
         raise error
 
-    monkeypatch.setattr("raycomp.inspect.command.show", fail)
+    monkeypatch.setattr("raycomp.look.show.command.show", fail)
     assert cli.main(["show", "x"]) == code
     assert capsys.readouterr().err
 
@@ -153,7 +153,7 @@ def test_sigterm_ends_a_command_like_an_interrupt(tmp_path):
     code = (
         "import os, signal, sys, time\n"
         "from raycomp import cli\n"
-        "from raycomp.inspect import command as inspect\n"
+        "from raycomp.look.show import command as inspect\n"
         "def wait(source):\n"
         "    os.kill(os.getpid(), signal.SIGTERM)\n"
         "    time.sleep(60)\n"
@@ -180,7 +180,7 @@ def test_what_ends_a_run_early_is_reported_with_how_it_goes_on(monkeypatch, caps
 
     error.add_note("align: 1 of 3 waves are committed, wave 2 is next")
     error.add_note("to resume: raycomp curate --out x")
-    monkeypatch.setattr("raycomp.inspect.command.show", fail)
+    monkeypatch.setattr("raycomp.look.show.command.show", fail)
     assert cli.main(["show", "x"]) == code
     rest = "align: 1 of 3 waves are committed, wave 2 is next; to resume: raycomp curate --out x"
     assert capsys.readouterr().err == f"raycomp: {said}{rest}\n"
@@ -188,7 +188,7 @@ def test_what_ends_a_run_early_is_reported_with_how_it_goes_on(monkeypatch, caps
 
 def test_a_signal_that_is_ignored_stays_so(monkeypatch):
     monkeypatch.setattr(
-        "raycomp.inspect.command.show", lambda source: str(os.kill(os.getpid(), signal.SIGHUP))
+        "raycomp.look.show.command.show", lambda source: str(os.kill(os.getpid(), signal.SIGHUP))
     )
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
@@ -200,14 +200,14 @@ def test_a_signal_that_is_ignored_stays_so(monkeypatch):
 
 def test_what_a_terminal_would_obey_is_shown(monkeypatch, capsys):
     hostile = "a\x1b[2Jb\u202e\x07\r\ud800 caf\u00e9"
-    monkeypatch.setattr("raycomp.inspect.command.show", lambda source: hostile)
+    monkeypatch.setattr("raycomp.look.show.command.show", lambda source: hostile)
     assert cli.main(["show", "x"]) == 0
     assert capsys.readouterr().out == "a\\x1b[2Jb\\u202e\\x07\\r\\ud800 caf\u00e9\n"
 
     def fail(source):
         raise ValueError(hostile)
 
-    monkeypatch.setattr("raycomp.inspect.command.show", fail)
+    monkeypatch.setattr("raycomp.look.show.command.show", fail)
     assert cli.main(["show", "x"]) == 2
     assert "\x1b" not in capsys.readouterr().err
 
@@ -215,7 +215,7 @@ def test_what_a_terminal_would_obey_is_shown(monkeypatch, capsys):
 def test_a_reader_that_has_enough_is_no_error():
     code = (
         "from raycomp import cli\n"
-        "from raycomp.inspect import command as inspect\n"
+        "from raycomp.look.show import command as inspect\n"
         "inspect.show = lambda source: 'line\\n' * 100_000\n"
         "raise SystemExit(cli.main(['show', 'x']))\n"
     )
@@ -228,7 +228,7 @@ def test_a_reader_that_has_enough_is_no_error():
 _SIGNALLED = (
     "import os, signal, sys, time\n"
     "from raycomp import cli\n"
-    "from raycomp.inspect import command as inspect\n"
+    "from raycomp.look.show import command as inspect\n"
     "def wait(source):\n"
     "    try:\n"
     "        os.kill(os.getpid(), signal.SIGTERM)\n"
@@ -264,7 +264,7 @@ def test_a_second_signal_does_not_break_off_the_end(tmp_path):
 def test_a_terminal_of_ascii_can_show_anything():
     code = (
         "from raycomp import cli\n"
-        "from raycomp.inspect import command as inspect\n"
+        "from raycomp.look.show import command as inspect\n"
         "inspect.show = lambda source: 'caf\\u00e9 \\u72d7'\n"
         "cli.main(['show', 'x'])\n"
     )
@@ -277,7 +277,7 @@ def test_our_own_mistakes_are_not_dressed_up(monkeypatch):
     def fail(source):
         raise RuntimeError("a bug")
 
-    monkeypatch.setattr("raycomp.inspect.command.show", fail)
+    monkeypatch.setattr("raycomp.look.show.command.show", fail)
     with pytest.raises(RuntimeError, match="a bug"):
         cli.main(["show", "x"])
 

@@ -25,8 +25,8 @@ from raycomp.config import (
 )
 from raycomp.config.options import Seconds, Span, split_none
 from raycomp.continual.config import ContinualConfig
-from raycomp.curate.config import AlignConfig, AttributeConfig, CurateConfig, SelectConfig
-from raycomp.curate.rules import RULES
+from raycomp.curation.config import AlignConfig, AttributeConfig, CurateConfig, SelectConfig
+from raycomp.curation.rules import RULES
 from raycomp.negatives.config import NegativesConfig, WritingConfig
 from raycomp.probe.config import ProbeConfig
 from raycomp.study.config import StudyConfig

@@ -7,7 +7,7 @@ import pytest
 from raycomp import cli
 from raycomp.config import list_kinds, load_config, override_all, save_config
 from raycomp.config.commands import find_command
-from raycomp.curate.config import CurateConfig
+from raycomp.curation.config import CurateConfig
 from raycomp.negatives.config import NegativesConfig
 
 

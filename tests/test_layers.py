@@ -13,7 +13,9 @@ from raycomp.config.commands import FOLDERS
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "raycomp"
-COMMANDS = set(FOLDERS.values())
+# The folders of commands, and their packages: several commands share look/.
+COMMAND_FOLDERS = set(FOLDERS.values())
+COMMANDS = {folder.split(".")[0] for folder in COMMAND_FOLDERS}
 # A package imports packages of lower layers alone; a folder of a command is on layer 6.
 LAYERS = {
     "words": 0,
@@ -44,21 +46,18 @@ NEIGHBOURS: dict[str, set[str]] = {
 }
 # A command imports another's ``__init__`` and ``config``. These import more, so far.
 EXCEPTIONS = {
-    "audit": {"curate"},
-    "continual": {"evaluate", "train"},
-    "demo": {"curate", "evaluate", "negatives", "train"},
-    "evaluate": {"curate", "train"},
-    "explore": {"curate"},
-    "inspect": {"curate", "negatives", "probe"},
-    "lineage": {"curate", "evaluate"},
-    "negatives": {"curate"},
-    "probe": {"curate", "evaluate", "negatives"},
-    "screen": {"curate", "train"},
-    "study": {"sweep", "train"},
-    "sweep": {"continual", "curate", "evaluate", "negatives", "train"},
-    "train": {"curate"},
-    "update": {"curate", "negatives"},
-    "verify": {"curate"},
+    "continual": {"evaluation", "training"},
+    "demo": {"curation", "evaluation", "negatives", "training"},
+    "evaluation": {"curation", "training"},
+    "negatives": {"curation"},
+    "probe": {"curation", "evaluation", "negatives"},
+    "screen": {"curation", "training"},
+    "study": {"sweep", "training"},
+    "sweep": {"continual", "curation", "evaluation", "negatives", "training"},
+    "training": {"curation"},
+    "update": {"curation", "negatives"},
+    "verify": {"curation"},
+    "look": {"curation", "evaluation", "negatives", "probe"},
 }
 # Every library of others, and the packages that know it; "commands" are all folders of commands.
 HOMES = {
@@ -79,10 +78,10 @@ HOMES = {
     "py3langid": {"models"},
     "pyarrow": {"schema", "data", "report", "run", "commands", "api"},
     "ray": {"run", "commands"},
-    "safetensors": {"models", "train"},
+    "safetensors": {"models", "training"},
     "scipy": {"core"},
     "spacy": {"models"},
-    "tensorboardX": {"train"},
+    "tensorboardX": {"training"},
     "torch": {"core", "models", "commands"},
     "torchvision": {"models"},
     "tqdm": {"run"},
@@ -180,11 +179,11 @@ def test_help_imports_nothing_heavy(command):
     ("modules", "heavy"),
     [
         (
-            "run.parts run.waves run.passes curate.choose curate.score "
-            "train.index train.ray_cache evaluate.read curate.parse",
+            "run.parts run.waves run.passes curation.choose curation.score "
+            "training.index training.ray_cache evaluation.read curation.parse",
             {"torch", "open_clip"},
         ),
-        ("curate.prepare models.tokens models.nonces", {"open_clip"}),
+        ("curation.prepare models.tokens models.nonces", {"open_clip"}),
     ],
 )
 def test_what_reads_prepares_and_merges_loads_no_model_library(modules, heavy):
@@ -196,8 +195,8 @@ def test_what_reads_prepares_and_merges_loads_no_model_library(modules, heavy):
 
 def test_commands_and_their_options_load_nothing_heavy_and_hide_no_function():
     """``raycomp.train`` is a function and a folder: the function is what ``import raycomp`` gives."""
-    modules = [f"raycomp.{one}" for one in COMMANDS]
-    modules += [f"{one}.config" for one in modules if (PACKAGE / one[8:] / "config.py").is_file()]
+    modules = [f"raycomp.{one}" for one in COMMAND_FOLDERS]
+    modules += [f"{one}.config" for one in modules if (ROOT / one.replace(".", "/") / "config.py").is_file()]
     code = "import sys\n" + "".join(f"import {module}\n" for module in modules)
     code += "heavy = {'numpy', 'torch', 'ray', 'pyarrow', 'open_clip'} & set(sys.modules)\n"
     code += "assert not heavy, heavy\n"
@@ -207,7 +206,7 @@ def test_commands_and_their_options_load_nothing_heavy_and_hide_no_function():
 
 def test_commands_that_can_do_without_ray_do_not_load_it():
     """It is a second of imports. A sweep searches with Ray Tune."""
-    modules = [f"raycomp.{one}.command" for one in COMMANDS - {"sweep"}]
+    modules = [f"raycomp.{one}.command" for one in COMMAND_FOLDERS - {"sweep"}]
     modules = [one for one in modules if (ROOT / f"{one.replace('.', '/')}.py").is_file()]
     assert len(modules) > 6
     code = "import sys\n" + "".join(f"import {module}\n" for module in modules)

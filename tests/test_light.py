@@ -10,8 +10,8 @@ import pytest
 
 from raycomp.config import ClusterConfig, ScorerConfig
 from raycomp.config.commands import FOLDERS, find_command
-from raycomp.curate.command import curate
-from raycomp.curate.config import AttributeConfig, CurateConfig
+from raycomp.curation.command import curate
+from raycomp.curation.config import AttributeConfig, CurateConfig
 from tests.corpus import write_world_shards
 
 ROOT = Path(__file__).parents[1]

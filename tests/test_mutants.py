@@ -150,20 +150,20 @@ def test_a_statement_of_many_lines_is_reached_as_a_whole_and_a_body_is_not():
 
 
 def test_tests_of_the_modules_package_come_first_and_cheap_ones_before_dear_ones():
-    cost = {"curate/test_a.py::x": 3.0, "curate/test_a.py::y": 9.0, "curate/test_b.py::x": 1.0}
+    cost = {"curation/test_a.py::x": 3.0, "curation/test_a.py::y": 9.0, "curation/test_b.py::x": 1.0}
     cost |= {"run/test_c.py::x": 0.1, "run/test_c.py::y": 0.2, "run/test_d.py::z": 500.0}
     seconds = {f"tests/{test}": value for test, value in cost.items()}
 
     def names(most_s: float) -> list[str]:
         return [
-            test.removeprefix("tests/") for test in choose(seconds, seconds, "raycomp/curate/x.py", most_s)
+            test.removeprefix("tests/") for test in choose(seconds, seconds, "raycomp/curation/x.py", most_s)
         ]
 
-    both = ["curate/test_b.py::x", "curate/test_a.py::x"]
-    assert names(100.0) == [*both, "curate/test_a.py::y", "run/test_c.py::x", "run/test_c.py::y"]
+    both = ["curation/test_b.py::x", "curation/test_a.py::x"]
+    assert names(100.0) == [*both, "curation/test_a.py::y", "run/test_c.py::x", "run/test_c.py::y"]
     assert names(5.0) == [*both, "run/test_c.py::x", "run/test_c.py::y"]
-    assert names(0.5) == ["curate/test_b.py::x"]
-    assert choose([], seconds, "raycomp/curate/x.py", 9.0) == []
+    assert names(0.5) == ["curation/test_b.py::x"]
+    assert choose([], seconds, "raycomp/curation/x.py", 9.0) == []
 
 
 def test_the_tests_of_a_file_keep_their_order_and_lost_ones_are_left_out(tmp_path):

@@ -9,11 +9,11 @@ import raycomp
 from raycomp.config import override_all
 from raycomp.config.shared import ColumnsConfig, ModelConfig
 from raycomp.continual.streams.sources import read_stream
-from raycomp.evaluate.config import EvaluateConfig, RetrievalConfig
-from raycomp.evaluate.retrieval import open_retrieval
+from raycomp.evaluation.config import EvaluateConfig, RetrievalConfig
+from raycomp.evaluation.retrieval import open_retrieval
 from tests.corpus import by_cpi
-from tests.evaluate.embedded import embed
-from tests.train.pairs import check_all, list_uids, make_config
+from tests.evaluation.embedded import embed
+from tests.training.pairs import check_all, list_uids, make_config
 
 NUM = 10
 

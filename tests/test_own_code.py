@@ -16,9 +16,9 @@ from raycomp.config import ModelConfig, override_all
 from raycomp.continual.command import continual
 from raycomp.continual.config import ContinualConfig, LittleConfig
 from raycomp.continual.streams.sources import read_stream
-from raycomp.evaluate.config import BenchmarkConfig, EvaluateConfig
-from raycomp.evaluate.world import write_test_set
-from raycomp.inspect.command import explain, show
+from raycomp.evaluation.config import BenchmarkConfig, EvaluateConfig
+from raycomp.evaluation.world import write_test_set
+from raycomp.look.show.command import explain, show
 
 RULES = """
 import pyarrow.compute as pc
@@ -214,8 +214,8 @@ def test_what_is_no_method_is_refused(methods, tmp_path, capsys, monkeypatch, na
 
 
 BENCHMARK = """
-from raycomp.evaluate.benchmarks import world
-from raycomp.evaluate.benchmarks.choice import Choice
+from raycomp.evaluation.benchmarks import world
+from raycomp.evaluation.benchmarks.choice import Choice
 
 
 def scenes(folder):

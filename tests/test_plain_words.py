@@ -105,7 +105,7 @@ ALLOWED = {
     "docs/continual.md": ("cells/",),
     "raycomp/continual/means.py": ("table cell",),
     "raycomp/continual/run.py": ("cells/",),
-    "raycomp/evaluate/table.py": ("empty cell",),
+    "raycomp/evaluation/table.py": ("empty cell",),
     "raycomp/models/lexicon.py": ("cells of a table",),
     "raycomp/report/parts.html.jinja": ("cell",),
     "raycomp/run/parts.py": ("``crew``",),

@@ -11,15 +11,15 @@ import pytest
 import raycomp
 from raycomp.config import override_all
 from raycomp.continual.config import ContinualConfig
-from raycomp.curate.config import CurateConfig
-from raycomp.evaluate.config import EvaluateConfig
-from raycomp.evaluate.world import write_test_set
+from raycomp.curation.config import CurateConfig
+from raycomp.evaluation.config import EvaluateConfig
+from raycomp.evaluation.world import write_test_set
 from raycomp.negatives.config import NegativesConfig
 from raycomp.run import waves
 from raycomp.study.command import study
 from raycomp.study.config import StudyConfig
-from raycomp.train import rank
-from raycomp.train.config import TrainConfig
+from raycomp.training import rank
+from raycomp.training.config import TrainConfig
 from tests.corpus import write_world_shards
 
 pytestmark = pytest.mark.ray

@@ -6,9 +6,9 @@ from typing import Any
 
 # Every command, in the order of ``raycomp --help``, and the folder whose ``COMMANDS`` holds it.
 FOLDERS = {
-    "audit": "audit",
-    "curate": "curate",
-    "select": "curate",
+    "audit": "look.audit",
+    "curate": "curation",
+    "select": "curation",
     "negatives": "negatives",
     "update": "update",
     "checkout": "update",
@@ -16,18 +16,18 @@ FOLDERS = {
     "verify": "verify",
     "prove": "verify",
     "check": "verify",
-    "train": "train",
-    "publish": "train",
-    "evaluate": "evaluate",
+    "train": "training",
+    "publish": "training",
+    "evaluate": "evaluation",
     "continual": "continual",
-    "compare": "evaluate",
-    "index-eval": "evaluate",
-    "show": "inspect",
-    "list": "inspect",
-    "diff": "lineage",
-    "card": "lineage",
-    "explain": "inspect",
-    "explore": "explore",
+    "compare": "evaluation",
+    "index-eval": "evaluation",
+    "show": "look.show",
+    "list": "look.show",
+    "diff": "look.lineage",
+    "card": "look.lineage",
+    "explain": "look.show",
+    "explore": "look.explore",
     "probe": "probe",
     "study": "study",
     "screen": "screen",
@@ -60,7 +60,7 @@ class Command:
 
 
 def find_name(place: str) -> Any:
-    """Return the object named by "curate.command:curate" within raycomp."""
+    """Return the object named by "curation.command:curate" within raycomp."""
     module, _, name = place.partition(":")
     return getattr(importlib.import_module(f"raycomp.{module}"), name)
 

@@ -49,7 +49,7 @@ from raycomp.run.opening import say_count
 from raycomp.run.run import Run, Say, command_line, start_run
 from raycomp.run.session import Session, connect, say_many
 from raycomp.run.tasks import map_some
-from raycomp.train.little_world import TINY_CLIP
+from raycomp.training.little_world import TINY_CLIP
 from raycomp.words import OK, WORLD_STREAMS
 
 TABLE, PUBLISHED, _FIGURES, STREAMS = "continual.csv", "published.csv", "figures", "streams"

@@ -33,7 +33,7 @@ from raycomp.continual.runs import StreamRun, count_steps
 from raycomp.data.folder import Folder
 from raycomp.models.weights_check import refuse_bad
 from raycomp.schema import CONTINUAL_SCHEMA
-from raycomp.train.ranks import find_rank
+from raycomp.training.ranks import find_rank
 
 Report = Callable[[dict[str, Any]], None]
 IsWarned = Callable[[], bool]

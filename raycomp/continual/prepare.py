@@ -23,8 +23,8 @@ from raycomp.data.folder import Folder
 from raycomp.data.model import fetch_model
 from raycomp.data.paths import ShardPath
 from raycomp.data.runs import digest
-from raycomp.evaluate.embed_all import Embedder, embed_pictures, embed_texts
-from raycomp.evaluate.evaluation import Picture, Pictures
+from raycomp.evaluation.embed_all import Embedder, embed_pictures, embed_texts
+from raycomp.evaluation.evaluation import Picture, Pictures
 from raycomp.models.describe import describe_scorer
 from raycomp.run.bad_data import check_bad_rows, describe_dropped
 from raycomp.run.lease import queue_lease

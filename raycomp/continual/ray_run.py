@@ -8,7 +8,7 @@ from typing import Any
 from raycomp.continual.jobs import RunJob
 from raycomp.continual.streams.store import count_tasks
 from raycomp.run.run import Say
-from raycomp.train.ray_fit import RankJob, TrainWorkers, run_ranks
+from raycomp.training.ray_fit import RankJob, TrainWorkers, run_ranks
 
 
 def fit_one(job: RunJob, on_gpus: bool, check: Callable[[], None], say: Say) -> None:

@@ -8,7 +8,7 @@ from ray.train.torch import get_device
 from raycomp.continual.jobs import RunJob
 from raycomp.continual.results import is_done
 from raycomp.continual.run import finish_one, open_one
-from raycomp.train.ray_work import Line, Preemption, may_arrive, may_start, reporting_failures
+from raycomp.training.ray_work import Line, Preemption, may_arrive, may_start, reporting_failures
 
 
 def run_as_rank(job: RunJob, tracker: Any) -> None:

@@ -27,7 +27,7 @@ from raycomp.models.clip import Clip
 from raycomp.models.describe import describe_scorer
 from raycomp.run.progress import Progress
 from raycomp.schema import CONTINUAL_SCHEMA
-from raycomp.train.ranks import find_rank
+from raycomp.training.ranks import find_rank
 
 _HEADS = {"head": HeadLearner, "experts": Experts}
 

@@ -18,8 +18,8 @@ from typing import Any
 
 from raycomp.config import ClusterConfig, DryRun, ModelConfig, ScorerConfig, WavesConfig, from_dict
 from raycomp.config.check import MOST_WHOLE, check
-from raycomp.curate.command import curate, select
-from raycomp.curate.config import AlignConfig, AttributeConfig, CurateConfig, describe_rule
+from raycomp.curation.command import curate, select
+from raycomp.curation.config import AlignConfig, AttributeConfig, CurateConfig, describe_rule
 from raycomp.data.files import check_writable, is_dry_run
 from raycomp.data.paths import absolute_uri
 from raycomp.demo.figures import describe_limits, find_figures, report_accuracies, report_others
@@ -38,21 +38,21 @@ from raycomp.demo.halves import (
     say_others,
 )
 from raycomp.demo.planted import FAULT, make_tables
-from raycomp.evaluate import retrieval
-from raycomp.evaluate.benchmarks import world as world_benchmark
-from raycomp.evaluate.command import evaluate
-from raycomp.evaluate.compare_command import compare
-from raycomp.evaluate.config import BenchmarkConfig, EvaluateConfig, RetrievalConfig
-from raycomp.evaluate.world import write_test_set
+from raycomp.evaluation import retrieval
+from raycomp.evaluation.benchmarks import world as world_benchmark
+from raycomp.evaluation.command import evaluate
+from raycomp.evaluation.compare_command import compare
+from raycomp.evaluation.config import BenchmarkConfig, EvaluateConfig, RetrievalConfig
+from raycomp.evaluation.world import write_test_set
 from raycomp.negatives.command import negatives
 from raycomp.negatives.config import NegativesConfig
 from raycomp.report.charts import intervals
 from raycomp.report.frame import INDEX, link_index
 from raycomp.report.page import render_page
 from raycomp.run.progress import Progress
-from raycomp.train.command import train
-from raycomp.train.config import TrainConfig
-from raycomp.train.little_world import FIT, TEST_SEED, TrainedScorer, World, make_world
+from raycomp.training.command import train
+from raycomp.training.config import TrainConfig
+from raycomp.training.little_world import FIT, TEST_SEED, TrainedScorer, World, make_world
 
 # The study's (docs/study_world.md): from random weights, as many steps for each half.
 STEPS = 300
@@ -141,7 +141,7 @@ def _make(out: str, seed: int, clock: _Clock) -> tuple[World, TrainedScorer]:
 
 
 def _train(world: World, out: str, seed: int) -> TrainedScorer:
-    from raycomp.train.tiny_clip import train_scorer
+    from raycomp.training.tiny_clip import train_scorer
 
     assert FIT.steps
     with Progress("train", FIT.steps, unit="step") as progress:

@@ -7,11 +7,11 @@ import pyarrow as pa
 
 from raycomp.data.parquet import read_columns
 from raycomp.data.paths import join_uri
-from raycomp.evaluate import retrieval
-from raycomp.evaluate.benchmarks import world
-from raycomp.evaluate.compare import compare_tables
-from raycomp.evaluate.outcomes import find_outcomes
-from raycomp.evaluate.table import make_lines
+from raycomp.evaluation import retrieval
+from raycomp.evaluation.benchmarks import world
+from raycomp.evaluation.compare import compare_tables
+from raycomp.evaluation.outcomes import find_outcomes
+from raycomp.evaluation.table import make_lines
 from raycomp.table import Cell, Column, Columns, Estimate, Numeral, Table, number, write_cell
 from raycomp.words import (
     ACCURACY,

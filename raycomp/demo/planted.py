@@ -9,10 +9,10 @@ import pyarrow.compute as pc
 
 from raycomp.config import override
 from raycomp.core.metrics import correlation_interval, spearman
-from raycomp.curate.config import CurateConfig, find_selection
-from raycomp.curate.measures import corpus_columns, read_corpus
-from raycomp.curate.rules import DISPLACEMENT, NUM_PHRASES, PAS
-from raycomp.curate.select import choose_tables
+from raycomp.curation.config import CurateConfig, find_selection
+from raycomp.curation.measures import corpus_columns, read_corpus
+from raycomp.curation.rules import DISPLACEMENT, NUM_PHRASES, PAS
+from raycomp.curation.select import choose_tables
 from raycomp.data.parquet import read_columns
 from raycomp.table import Cell, Column, Columns, Estimate, Numeral, Table, number, write_cell
 from raycomp.words import (

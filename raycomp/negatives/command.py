@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from raycomp.config import changed_options, override
-from raycomp.curate.config import read_config
+from raycomp.curation.config import read_config
 from raycomp.data.arrow import FAULTS
 from raycomp.data.files import check_writable
 from raycomp.data.folder import Folder

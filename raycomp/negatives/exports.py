@@ -12,9 +12,9 @@ import pyarrow as pa
 
 from raycomp.config import UserError
 from raycomp.core.selection import parse_uids
-from raycomp.curate.materialize import changed_error
-from raycomp.curate.outputs import Output, OutputFolder, commit_output, split_rows
-from raycomp.curate.rewrite import hash_image, read_caption
+from raycomp.curation.materialize import changed_error
+from raycomp.curation.outputs import Output, OutputFolder, commit_output, split_rows
+from raycomp.curation.rewrite import hash_image, read_caption
 from raycomp.data.arrow import from_rows, to_matrix
 from raycomp.data.datacomp import SIZES, enrich, read_sizes
 from raycomp.data.files import new_file

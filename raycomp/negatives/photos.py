@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from raycomp.config.shared import ColumnsConfig
-from raycomp.curate.publish import read_photos
+from raycomp.curation.publish import read_photos
 from raycomp.data.inputs import expand_input
 from raycomp.data.parquet import read_columns
 from raycomp.data.runs import find_curation

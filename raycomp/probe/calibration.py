@@ -27,7 +27,7 @@ from raycomp.core.calibration import (
 from raycomp.core.pas_profile import PasProfile, profile_pas
 from raycomp.core.reliability import Retest, measure_retest, split_variance
 from raycomp.core.selection import hash_uids, parse_uids
-from raycomp.curate.config import SelectionRule
+from raycomp.curation.config import SelectionRule
 from raycomp.language.control_words import REASONS, Controls, ControlWords, find_word_set
 from raycomp.language.nonce import make_counterfactual
 from raycomp.models.parser import MAX_CHARACTERS

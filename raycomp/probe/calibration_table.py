@@ -13,7 +13,7 @@ from raycomp.core.calibration import (
     describe_picture,
 )
 from raycomp.core.pas_profile import PAPER_ALIGNMENT, PAPER_DISPLACEMENT
-from raycomp.curate.config import PAPER_READING
+from raycomp.curation.config import PAPER_READING
 from raycomp.probe.calibration import LEAST_SAMPLES, LEFT_OUT, PasResult
 from raycomp.table import Cell, Column, Columns, Estimate, Table, take_estimate, write_cell
 

@@ -20,9 +20,9 @@ from raycomp.data.folder import Folder
 from raycomp.data.paths import absolute_uri, join_uri
 from raycomp.data.runs import digest
 from raycomp.data.whole import with_absolute_paths
-from raycomp.evaluate.benchmarks import sugarcrepe_pp
-from raycomp.evaluate.benchmarks.choice import Choice
-from raycomp.evaluate.benchmarks.read import read_benchmark
+from raycomp.evaluation.benchmarks import sugarcrepe_pp
+from raycomp.evaluation.benchmarks.choice import Choice
+from raycomp.evaluation.benchmarks.read import read_benchmark
 from raycomp.models.describe import fingerprint_scorer
 from raycomp.models.lexicon import load_lexicon
 from raycomp.models.parser import PACKAGED, fingerprint_folder, fingerprint_parser, load_parser

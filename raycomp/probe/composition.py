@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 
 from raycomp.config import ScorerConfig, from_dict
-from raycomp.curate.config import read_config
+from raycomp.curation.config import read_config
 from raycomp.data.arrow import OTHERS, to_matrix
 from raycomp.data.folder import Folder
 from raycomp.data.parquet import read_columns
 from raycomp.data.paths import absolute_uri
 from raycomp.data.runs import SUBSET_KINDS, identify, list_negatives, list_scores, read_finished, read_run
-from raycomp.evaluate.benchmarks.choice import Choice
+from raycomp.evaluation.benchmarks.choice import Choice
 from raycomp.language.conjuncts import swap_conjuncts
 from raycomp.language.judge.paraphrase import find_readings
 from raycomp.models.describe import fingerprint_scorer

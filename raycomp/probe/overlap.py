@@ -18,7 +18,7 @@ from operator import add
 from typing import Any
 
 from raycomp.core.metrics import share_interval
-from raycomp.evaluate.benchmarks.choice import Choice
+from raycomp.evaluation.benchmarks.choice import Choice
 from raycomp.language.concepts import Edit, parse_concepts
 from raycomp.language.edits.propose import propose
 from raycomp.language.lexicon import Lexicon

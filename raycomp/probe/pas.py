@@ -10,11 +10,11 @@ import pyarrow.compute as pc
 
 from raycomp.config import ScorerConfig
 from raycomp.core.selection import Threshold, hash_uids, keep_mask, parse_uids
-from raycomp.curate.config import CurateConfig, NonceConfig, find_selection, read_config
-from raycomp.curate.marks import list_marked
-from raycomp.curate.measures import find_corpus
-from raycomp.curate.rules import ALIGN_PAS, find_rule
-from raycomp.curate.select import Gates
+from raycomp.curation.config import CurateConfig, NonceConfig, find_selection, read_config
+from raycomp.curation.marks import list_marked
+from raycomp.curation.measures import find_corpus
+from raycomp.curation.rules import ALIGN_PAS, find_rule
+from raycomp.curation.select import Gates
 from raycomp.data.arrow import readable, to_matrix
 from raycomp.data.runs import SUBSET_KINDS, check_classed, identify, read_finished
 from raycomp.language.control_words import ControlWords, find_word_set

@@ -13,10 +13,10 @@ import pyarrow.compute as pc
 
 from raycomp.config import ClusterConfig, override_all
 from raycomp.core.selection import parse_uids
-from raycomp.curate.command import curate
-from raycomp.curate.config import AlignConfig, AttributeConfig, CurateConfig, find_selection
-from raycomp.curate.measures import read_corpus
-from raycomp.curate.rules import NUM_PHRASES, PAS
+from raycomp.curation.command import curate
+from raycomp.curation.config import AlignConfig, AttributeConfig, CurateConfig, find_selection
+from raycomp.curation.measures import read_corpus
+from raycomp.curation.rules import NUM_PHRASES, PAS
 from raycomp.data.folder import Folder
 from raycomp.data.parquet import read_columns
 from raycomp.data.runs import list_scores, read_finished
@@ -35,7 +35,7 @@ from raycomp.screen.draws import (
     write_samples,
 )
 from raycomp.screen.judge import AGGREGATES, PAPER, Corpus, count_traits, judge
-from raycomp.train.little_world import FIT, TrainedScorer, World
+from raycomp.training.little_world import FIT, TrainedScorer, World
 from raycomp.words import (
     ALIGNMENT,
     CAPTION,
@@ -92,7 +92,7 @@ def run_one(one_run: ScreenRun, config: ScreenConfig, work: Folder, out: Folder)
 def _train_scorer(one_run: ScreenRun, config: ScreenConfig, folder: Folder) -> TrainedScorer:
     import torch
 
-    from raycomp.train.tiny_clip import train_scorer
+    from raycomp.training.tiny_clip import train_scorer
 
     torch.set_num_threads(1)
     world = World(*(folder.at(part) for part in ("train", "curate", "held_out")))

@@ -15,7 +15,7 @@ from raycomp.data.folder import Folder
 from raycomp.screen.config import SlopeConfig
 from raycomp.screen.draws import HELD_OUT, TRAIN, WEIGHTS, write_pairs
 from raycomp.screen.one_run import ARCHITECTURE
-from raycomp.train.little_world import FIT, World
+from raycomp.training.little_world import FIT, World
 from raycomp.worlds.crowds import (
     CURATED_TEMPLATES,
     MISSING_STAMP,
@@ -110,7 +110,7 @@ def _train_and_test(
     test: list[tuple[Pair, dict[str, str]]],
 ) -> dict[str, Any]:
     """Train one CLIP; return its accuracy in percent by category, their mean, and recall@1."""
-    from raycomp.train.tiny_clip import train_scorer
+    from raycomp.training.tiny_clip import train_scorer
 
     seed = [config.seed, one_run.world]
     world = World(*(folder.at(part) for part in ("train", "test", "held_out")))
@@ -132,7 +132,7 @@ def _measure(scorer: Any, shards: str, negatives: list[dict[str, str]]) -> dict[
     from raycomp.models.clip import Clip
     from raycomp.models.describe import describe_scorer
     from raycomp.models.tokens import load_tokens
-    from raycomp.train.tiny_clip import load_pairs
+    from raycomp.training.tiny_clip import load_pairs
 
     clip, tokenize = Clip(scorer, device="cpu"), load_tokens(scorer)
     pixels, tokens = load_pairs(shards, scorer, describe_scorer(scorer))

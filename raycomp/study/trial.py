@@ -16,17 +16,17 @@ from raycomp.data.folder import Folder
 from raycomp.data.parquet import read_columns, write_table
 from raycomp.data.paths import KEPT_FILE, RUN
 from raycomp.data.runs import list_scores, read_finished
-from raycomp.evaluate.config import EvaluateConfig
+from raycomp.evaluation.config import EvaluateConfig
 from raycomp.schema import STUDY_RUN_SCHEMA
 from raycomp.study.config import StudyConfig
 from raycomp.study.runs import ALIGN, CPI, DRAWN_IN_POOL, FULL, METHODS, ORACLE, RANDOM, StudyRun
 from raycomp.sweep.metric import world_evaluation
 from raycomp.sweep.seed_training import SELECTED, TRAINED, run_commands
 from raycomp.sweep.worlds import CURATED, FAULT, TEST_SET, UNSEEN, Place, list_places, write_negatives
-from raycomp.train.config import TrainConfig
-from raycomp.train.little_world import FIT
-from raycomp.train.losses import find_loss
-from raycomp.train.negative_images import write_negative_images
+from raycomp.training.config import TrainConfig
+from raycomp.training.little_world import FIT
+from raycomp.training.losses import find_loss
+from raycomp.training.negative_images import write_negative_images
 from raycomp.words import ACCURACY, AUGMENTED_ACCURACY, BRITTLENESS, RECALLS, TEST, UID
 from raycomp.worlds.faults import NO_FAULT
 

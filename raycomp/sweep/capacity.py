@@ -6,7 +6,7 @@ import os
 from raycomp.run.executor import Session, current
 from raycomp.run.session import is_connected
 from raycomp.sweep.config import SweepConfig
-from raycomp.train.config import LEAST_GPU
+from raycomp.training.config import LEAST_GPU
 
 # The share that Tune reserves for a trial, which only waits for its trainings: almost nothing, of the head
 # node.

@@ -24,7 +24,7 @@ from raycomp.data.parquet import write_table
 from raycomp.data.paths import RUN, absolute_uri
 from raycomp.data.runs import check_classed, digest, identify, list_scores, read_finished
 from raycomp.data.whole import with_absolute_paths
-from raycomp.evaluate.open import open_evaluations
+from raycomp.evaluation.open import open_evaluations
 from raycomp.models.describe import fingerprint_scorer
 from raycomp.negatives.config import WritingConfig
 from raycomp.report.charts import cut_out, intervals
@@ -64,10 +64,10 @@ from raycomp.sweep.worlds import (
     write_negatives,
 )
 from raycomp.table import format_facts
-from raycomp.train.held_out import fingerprint_held_out
-from raycomp.train.losses import find_loss
-from raycomp.train.pairs import fingerprint_pairs
-from raycomp.train.trackers import check_packages
+from raycomp.training.held_out import fingerprint_held_out
+from raycomp.training.losses import find_loss
+from raycomp.training.pairs import fingerprint_pairs
+from raycomp.training.trackers import check_packages
 from raycomp.words import OK
 
 _FIGURES = "figures"

@@ -6,9 +6,9 @@ from raycomp.config.check import check, check_choice, check_count
 from raycomp.config.options import FREE, PLACE, SELECT
 from raycomp.config.shared import ClusterConfig
 from raycomp.continual.config import ContinualConfig
-from raycomp.curate.config import CurateConfig
-from raycomp.evaluate.config import EvaluateConfig
-from raycomp.train.config import TrainConfig
+from raycomp.curation.config import CurateConfig
+from raycomp.evaluation.config import EvaluateConfig
+from raycomp.training.config import TrainConfig
 from raycomp.words import WORLD_STREAMS
 
 SEARCHES = ("grid", "random", "optuna")

@@ -11,14 +11,14 @@ from raycomp.continual.runs import name_stream
 from raycomp.continual.tables import FROZEN, MAIN, MINUS_FROZEN
 from raycomp.core.uids import KEY
 from raycomp.data.folder import Folder
-from raycomp.evaluate.benchmarks import world as world_benchmark
-from raycomp.evaluate.choices import ChoiceEvaluation
-from raycomp.evaluate.config import BenchmarkConfig, EvaluateConfig
-from raycomp.evaluate.evaluation import Evaluation, Pictures, Texts
-from raycomp.evaluate.open import open_evaluations
-from raycomp.evaluate.outcomes import CUTS, find_outcomes
-from raycomp.evaluate.table import make_lines
-from raycomp.evaluate.world import write_test_set
+from raycomp.evaluation.benchmarks import world as world_benchmark
+from raycomp.evaluation.choices import ChoiceEvaluation
+from raycomp.evaluation.config import BenchmarkConfig, EvaluateConfig
+from raycomp.evaluation.evaluation import Evaluation, Pictures, Texts
+from raycomp.evaluation.open import open_evaluations
+from raycomp.evaluation.outcomes import CUTS, find_outcomes
+from raycomp.evaluation.table import make_lines
+from raycomp.evaluation.world import write_test_set
 from raycomp.table import Estimate, group_by, read_csv
 from raycomp.words import ACC1, ACC5, MACRO, MEAN_PER_CLASS_RECALL, OK, RECALLS, TEST
 

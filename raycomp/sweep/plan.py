@@ -15,7 +15,7 @@ from raycomp.config.space import CHOICE, FIXED, GRID, LOGUNIFORM, spell_value, s
 from raycomp.continual.runs import list_runs
 from raycomp.continual.streams.little_world import check_tasks
 from raycomp.continual.tables import FROZEN
-from raycomp.curate.config import choose_config
+from raycomp.curation.config import choose_config
 from raycomp.sweep.config import OWN_OPTIONS, SWEPT, SweepConfig, SweptCommand
 from raycomp.words import WORLD_STREAMS
 

@@ -11,11 +11,11 @@ from raycomp.continual.command import TABLE as CONTINUAL_TABLE
 from raycomp.continual.command import continual
 from raycomp.continual.config import ContinualConfig
 from raycomp.continual.tables import FROZEN
-from raycomp.curate.command import select
+from raycomp.curation.command import select
 from raycomp.data.folder import Folder
 from raycomp.data.runs import read_finished
-from raycomp.evaluate.command import TABLE, evaluate
-from raycomp.evaluate.config import EvaluateConfig
+from raycomp.evaluation.command import TABLE, evaluate
+from raycomp.evaluation.config import EvaluateConfig
 from raycomp.run.executor import use
 from raycomp.run.lease import WAITING, await_lease, hold_lease
 from raycomp.run.local import Local
@@ -26,9 +26,9 @@ from raycomp.sweep.metric import read_metrics, read_stream_metrics, world_evalua
 from raycomp.sweep.plan import Plan, base_train
 from raycomp.sweep.worlds import CURATED, NEGATIVES, TEST_SET, Place, say_nothing
 from raycomp.table import Estimate
-from raycomp.train.command import train
-from raycomp.train.config import TrainConfig
-from raycomp.train.losses import find_loss
+from raycomp.training.command import train
+from raycomp.training.config import TrainConfig
+from raycomp.training.losses import find_loss
 
 SELECTED, TRAINED = "selected", "trained"
 _EVALUATED, _STARTS = "evaluated", "starts.json"

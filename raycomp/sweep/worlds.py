@@ -5,24 +5,24 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from raycomp.config import ClusterConfig, ScorerConfig, WavesConfig, from_dict, to_dict
-from raycomp.curate.command import curate, select
-from raycomp.curate.config import AlignConfig, AttributeConfig, CurateConfig
+from raycomp.curation.command import curate, select
+from raycomp.curation.config import AlignConfig, AttributeConfig, CurateConfig
 from raycomp.data.folder import Folder
 from raycomp.data.runs import digest
-from raycomp.evaluate.benchmarks.world import FILE
-from raycomp.evaluate.world import write_test_set
+from raycomp.evaluation.benchmarks.world import FILE
+from raycomp.evaluation.world import write_test_set
 from raycomp.negatives.command import negatives
 from raycomp.negatives.config import NegativesConfig, WritingConfig
 from raycomp.run.run import Run, Say
 from raycomp.run.tasks import map_some
 from raycomp.sweep.config import WorldsConfig
-from raycomp.train.little_world import FIT, TEST_SEED, TINY_CLIP, World, make_world
+from raycomp.training.little_world import FIT, TEST_SEED, TINY_CLIP, World, make_world
 from raycomp.worlds.faults import DEFAULT_MIX
 from raycomp.worlds.scenes import ALL_PAIRS, hold_out
 
 CURATED, ALL, NEGATIVES, TEST_SET, UNSEEN = "curated", "all", "negatives", "exam", "unseen"
 FAULT = "fault"
-# Added to a world's seed; the world's parts have the offsets of train/little_world.
+# Added to a world's seed; the world's parts have the offsets of training/little_world.
 _UNSEEN_SEED = 4_000_000
 # Number of pairs that measure a scorer's retrieval.
 _NUM_HELD_OUT = 500
@@ -121,7 +121,7 @@ def make_scorer(place: Place) -> None:
     """Draw the world's shards; train its scorer on clean pairs of all colours and shapes, on one thread."""
     import torch
 
-    from raycomp.train.tiny_clip import train_scorer
+    from raycomp.training.tiny_clip import train_scorer
 
     torch.set_num_threads(1)
     sizes, num_faulty = place.sizes, place.sizes.pairs // _FAULTY

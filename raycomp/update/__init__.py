@@ -7,7 +7,7 @@ COMMANDS = {
         "bring a curation, or its negatives, up to date: new shards, removed rows, other options",
         "update.command:update",
         "source --add --remove --changed --set --refit --verify",
-        "curate.config:CurateConfig",
+        "curation.config:CurateConfig",
         mark="select",
     ),
     "checkout": Command(

@@ -13,10 +13,10 @@ from typing import Any
 from raycomp.config import check_path, is_marked, override, override_all, to_dict
 from raycomp.config.change import from_dict
 from raycomp.config.check import check_choice
-from raycomp.curate.command import curate
-from raycomp.curate.config import CurateConfig, read_config
-from raycomp.curate.removal import Removal, load_removed, write_removed
-from raycomp.curate.reuse import Earlier
+from raycomp.curation.command import curate
+from raycomp.curation.config import CurateConfig, read_config
+from raycomp.curation.removal import Removal, load_removed, write_removed
+from raycomp.curation.reuse import Earlier
 from raycomp.data.files import check_writable
 from raycomp.data.folder import Folder
 from raycomp.data.inputs import absolute_input, add_input

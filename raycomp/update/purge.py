@@ -18,12 +18,12 @@ import pyarrow.compute as pc
 
 from raycomp.core.selection import parse_uids
 from raycomp.core.uids import find_keys, to_keys
-from raycomp.curate.config import find_selection, read_config
-from raycomp.curate.removal import Removal, blank_column, blank_rows, load_removed
-from raycomp.curate.reuse import KEPT_COLUMNS
-from raycomp.curate.scored import ScoresFile
-from raycomp.curate.select import Gates, judge_file
-from raycomp.curate.state import OUTPUTS, STATE
+from raycomp.curation.config import find_selection, read_config
+from raycomp.curation.removal import Removal, blank_column, blank_rows, load_removed
+from raycomp.curation.reuse import KEPT_COLUMNS
+from raycomp.curation.scored import ScoresFile
+from raycomp.curation.select import Gates, judge_file
+from raycomp.curation.state import OUTPUTS, STATE
 from raycomp.data.arrow import add_columns
 from raycomp.data.datacomp import SIZES, write_index, write_shard, write_subset
 from raycomp.data.files import link_file

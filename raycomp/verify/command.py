@@ -11,14 +11,14 @@ import pyarrow.compute as pc
 
 from raycomp.core.selection import parse_uids
 from raycomp.core.uids import to_keys
-from raycomp.curate.choose import cut_all
-from raycomp.curate.config import find_selection, read_config
-from raycomp.curate.leaves import COMMITMENT, DECISION, LEAVES, bind_leaves, commit, describe_rows
-from raycomp.curate.marks import list_marked
-from raycomp.curate.removal import list_shards
-from raycomp.curate.scored import ScoresFile
-from raycomp.curate.select import Gates, judge_file
-from raycomp.curate.state import SALT, STATE
+from raycomp.curation.choose import cut_all
+from raycomp.curation.config import find_selection, read_config
+from raycomp.curation.leaves import COMMITMENT, DECISION, LEAVES, bind_leaves, commit, describe_rows
+from raycomp.curation.marks import list_marked
+from raycomp.curation.removal import list_shards
+from raycomp.curation.scored import ScoresFile
+from raycomp.curation.select import Gates, judge_file
+from raycomp.curation.state import SALT, STATE
 from raycomp.data.datacomp import read_subset
 from raycomp.data.folder import Folder
 from raycomp.data.manifest import check_results

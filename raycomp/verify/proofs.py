@@ -20,7 +20,7 @@ from raycomp.core.merkle import (
     hash_bucket,
     hash_leaf,
 )
-from raycomp.curate.leaves import (
+from raycomp.curation.leaves import (
     DECISION,
     LEAVES,
     ROOTS,
@@ -31,7 +31,7 @@ from raycomp.curate.leaves import (
     read_entries,
     sort_entries,
 )
-from raycomp.curate.state import SALT, STATE
+from raycomp.curation.state import SALT, STATE
 from raycomp.data.folder import Folder
 from raycomp.data.manifest import check_results
 from raycomp.data.parquet import read_columns

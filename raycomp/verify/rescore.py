@@ -11,8 +11,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from raycomp.curate.config import CurateConfig
-from raycomp.curate.stages import align_stages, attribute_stages
+from raycomp.curation.config import CurateConfig
+from raycomp.curation.stages import align_stages, attribute_stages
 from raycomp.data.arrow import add_columns
 from raycomp.data.parquet import read_columns
 from raycomp.data.paths import ShardPath

@@ -11,10 +11,10 @@ from raycomp.continual.streams.sources import StreamSource
 from raycomp.continual.streams.splits import list_texts
 from raycomp.data.arrow import to_fixed_lists
 from raycomp.data.paths import ShardPath
-from raycomp.evaluate.evaluation import Picture, Pictures, Texts
-from raycomp.evaluate.read import Files, read_pictures
+from raycomp.evaluation.evaluation import Picture, Pictures, Texts
+from raycomp.evaluation.read import Files, read_pictures
 from raycomp.words import EMPTY_CAPTION, IMAGE_EMBEDDING, IMAGE_SHA256, NO_CAPTION, OK, STATUS
-from tests.evaluate.embedded import draw, key_files
+from tests.evaluation.embedded import draw, key_files
 
 DIM = 8
 

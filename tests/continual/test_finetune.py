@@ -9,7 +9,7 @@ import torch.nn.functional as F
 
 from raycomp.models.clip import load_start
 from tests.continual.tuning import STEPS, Few, learn, rows, same
-from tests.train.fitting import write_model
+from tests.training.fitting import write_model
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ import pytest
 from raycomp.continual.streams.samples import find_samples, name_primitives
 from raycomp.continual.streams.sources import read_stream
 from raycomp.continual.streams.splits import make_split, number_kinds, warn_repeats
-from raycomp.evaluate.evaluation import Picture
+from raycomp.evaluation.evaluation import Picture
 from tests.continual.streaming import invent_texts, see
 
 

@@ -22,7 +22,7 @@ from raycomp.data.tar import write_tar
 from raycomp.worlds.samples import world_shards
 from tests.conftest import without_ray
 from tests.faults.harness import find_parent, processes
-from tests.train.little import describe_model
+from tests.training.little import describe_model
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_cluster")]
 RANK = "ray::RayTrainWorker"

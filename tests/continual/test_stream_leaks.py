@@ -12,12 +12,12 @@ from raycomp.continual.streams.leaks import warn_repeat
 from raycomp.continual.streams.sources import open_stream, read_stream
 from raycomp.data.folder import Folder
 from raycomp.data.tar import write_tar
-from raycomp.evaluate.evaluation import Texts
+from raycomp.evaluation.evaluation import Texts
 from raycomp.run.bad_data import check_bad_rows
 from raycomp.run.leaks import warn_leak
 from raycomp.words import DOMAINS, FUNCTION, SCENE, WORLD
 from tests.continual.streaming import DIM, see
-from tests.evaluate.embedded import draw
+from tests.evaluation.embedded import draw
 
 
 def write_files(folder, **halves: list[tuple[str, str]]) -> None:

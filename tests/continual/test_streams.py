@@ -26,14 +26,14 @@ from raycomp.continual.streams.sources import Source, StreamSample, open_stream,
 from raycomp.continual.streams.splits import make_split, make_stream, number_kinds, warn_repeats
 from raycomp.core.uids import KEY
 from raycomp.data.tar import write_tar
-from raycomp.evaluate.evaluation import Picture, Texts
+from raycomp.evaluation.evaluation import Picture, Texts
 from raycomp.models.parser import load_parser
 from raycomp.run.bad_data import check_bad_rows
 from raycomp.words import DOMAINS, FUNCTION, SCENE, WORLD
 from raycomp.worlds.tasks import backbone_pairs
 from tests.continual.photos import write_photos
 from tests.continual.streaming import DIM, invent_texts, see
-from tests.evaluate.embedded import draw
+from tests.evaluation.embedded import draw
 
 LITTLE = ContinualConfig(little=LittleConfig(train=6, test=10))
 SHARED_PARSER = cache(load_parser)

@@ -13,7 +13,7 @@ from torch import Tensor
 from raycomp.continual.methods import tuner, zscl
 from raycomp.continual.methods.make_tuner import TUNERS
 from tests.continual.tuning import Few, learn, on_disk
-from tests.train.fitting import on_ranks
+from tests.training.fitting import on_ranks
 
 ALL = sorted(TUNERS)
 

@@ -15,7 +15,7 @@ from raycomp.continual.methods.zscl import Reference
 from raycomp.models.clip import Clip
 from raycomp.models.images import ImageSpec
 from raycomp.models.spec import ScorerSpec
-from tests.train.fitting import CONTEXT, draw_texts, write_model
+from tests.training.fitting import CONTEXT, draw_texts, write_model
 
 TEXTS, SAMPLES, STEPS, BATCH = 5, 12, 4, 6
 CONFIG = ContinualConfig(

@@ -11,10 +11,10 @@ from raycomp.config import ModelConfig, to_dict
 from raycomp.data.folder import Folder
 from raycomp.data.model import fetch_model, find_model
 from raycomp.data.whole import with_absolute_paths
-from raycomp.evaluate.config import EvaluateConfig
+from raycomp.evaluation.config import EvaluateConfig
 from raycomp.models.clip import Clip
 from raycomp.models.describe import describe_scorer
-from raycomp.train.config import TrainConfig
+from raycomp.training.config import TrainConfig
 from tests.sealed import seal
 
 RUN = {

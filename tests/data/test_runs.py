@@ -8,7 +8,7 @@ import pytest
 
 import raycomp
 from raycomp.config import find_config, list_kinds, list_options, to_dict
-from raycomp.curate.config import CurateConfig
+from raycomp.curation.config import CurateConfig
 from raycomp.data.folder import Folder
 from raycomp.data.inputs import expand_input
 from raycomp.data.runs import (
@@ -19,8 +19,8 @@ from raycomp.data.runs import (
     read_finished,
     read_run,
 )
-from raycomp.inspect import command as inspect
-from raycomp.inspect.command import explain
+from raycomp.look.show import command as inspect
+from raycomp.look.show.command import explain
 from tests.corpus import by_cpi
 from tests.sealed import seal
 

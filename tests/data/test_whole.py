@@ -4,7 +4,7 @@ import pytest
 
 from raycomp.config import list_options, override_all
 from raycomp.config.change import flatten, to_dict
-from raycomp.curate.config import CurateConfig
+from raycomp.curation.config import CurateConfig
 from raycomp.data.whole import with_absolute_paths
 from raycomp.negatives.config import NegativesConfig
 from raycomp.probe.config import ProbeConfig

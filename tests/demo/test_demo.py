@@ -11,7 +11,7 @@ from raycomp.data.folder import Folder
 from raycomp.data.runs import read_run
 from raycomp.demo import command as demo
 from raycomp.demo.halves import NAMES
-from raycomp.train.little_world import FIT, make_world
+from raycomp.training.little_world import FIT, make_world
 
 RUNS = {
     "curated": "curate",

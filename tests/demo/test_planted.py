@@ -7,8 +7,8 @@ import pyarrow as pa
 import pytest
 
 from raycomp.core.metrics import auc
-from raycomp.curate.config import AlignConfig, AttributeConfig, CurateConfig, SelectConfig, find_selection
-from raycomp.curate.select import choose_tables
+from raycomp.curation.config import AlignConfig, AttributeConfig, CurateConfig, SelectConfig, find_selection
+from raycomp.curation.select import choose_tables
 from raycomp.demo.planted import Planted, read_planted, report_budget, report_separation, report_traits
 from raycomp.schema import PHRASE_TYPE
 from raycomp.words import KEPT

@@ -12,7 +12,7 @@ import yaml
 
 from raycomp.arguments import COMMANDS, parse_arguments
 from raycomp.config import override, override_all
-from raycomp.curate.config import CurateConfig
+from raycomp.curation.config import CurateConfig
 
 ROOT = Path(__file__).parents[2]
 # Of those that KubeRay 1.6 has, and Kubernetes refuses any other:

@@ -13,7 +13,7 @@ import yaml
 
 from raycomp import cli
 from raycomp.config import override
-from raycomp.curate.config import CurateConfig
+from raycomp.curation.config import CurateConfig
 from tests.docs.documents import DOCUMENTS, list_blocks, list_lines
 
 ROOT = Path(__file__).parents[2]

@@ -7,7 +7,7 @@ import pytest
 
 from raycomp import cli
 from raycomp.config import check_path, read_space, to_dict
-from raycomp.curate.config import CurateConfig, choose_config
+from raycomp.curation.config import CurateConfig, choose_config
 from raycomp.sweep.config import SWEPT, SweepConfig
 from tests.docs.documents import DOCUMENTS, ROOT, find_arguments, list_commands, list_inline
 
@@ -16,7 +16,7 @@ NAMES = ("NAME", "commas")
 # Code in a reader's file, by the option that names it.
 OWN_CODE = {
     "train.loss": """
-from raycomp.train.losses import Loss
+from raycomp.training.losses import Loss
 
 class {name}(Loss):
     def __call__(self, batch, config):

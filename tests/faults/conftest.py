@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import raycomp
-from raycomp.curate.config import CurateConfig
+from raycomp.curation.config import CurateConfig
 from raycomp.data.folder import Folder
 from tests.conftest import without_ray
 from tests.corpus import write_world_shards

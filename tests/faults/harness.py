@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from raycomp.curate.config import CurateConfig
+from raycomp.curation.config import CurateConfig
 from raycomp.data.folder import Folder
 
 NUM_SHARDS, PER_SHARD, PER_WAVE = 8, 20, 2

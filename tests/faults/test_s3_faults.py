@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from raycomp.cli import STORAGE_FAILED
-from raycomp.curate.config import CurateConfig
+from raycomp.curation.config import CurateConfig
 from raycomp.data.folder import Folder
 from tests.faults.harness import digests, report
 from tests.faults.proxy import FAULTS, Proxy

@@ -21,8 +21,8 @@ from raycomp.cli import STORAGE_FAILED
 from raycomp.config import ClusterFailed, override_all
 from raycomp.data.folder import Folder
 from raycomp.negatives.config import NegativesConfig, WritingConfig
-from raycomp.train.config import TrainConfig
-from raycomp.train.journal import read_metrics
+from raycomp.training.config import TrainConfig
+from raycomp.training.journal import read_metrics
 from tests.conftest import without_ray
 from tests.faults.harness import Run, find_parent, mount, num_files, processes, report, seeded, start_command
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from raycomp import words
 from raycomp.config import ScorerConfig
-from raycomp.curate.prepare import prepare
+from raycomp.curation.prepare import prepare
 from raycomp.data.datacomp import enrich
 from raycomp.data.paths import ShardPath
 from raycomp.data.rows import parse_object

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from raycomp.cli import main
 from raycomp.config import changed_options, flatten, from_dict, override_all, to_dict
-from raycomp.curate.config import CurateConfig
+from raycomp.curation.config import CurateConfig
 from raycomp.negatives.config import NegativesConfig
 from raycomp.probe.config import ProbeConfig
 from raycomp.sweep.config import SweepConfig
@@ -53,7 +53,7 @@ def options(kind, values):
 def command_lines(parts):
     sets = [f"--set={path}{equals}{value}" for path, equals, value in parts]
     said = io.StringIO()
-    stub = patch("raycomp.curate.command.curate", lambda config, out, say: hash(config))
+    stub = patch("raycomp.curation.command.curate", lambda config, out, say: hash(config))
     with stub, contextlib.redirect_stderr(said):
         code = main(["curate", *sets, "--out", "nowhere"])
     lines = said.getvalue().splitlines()
@@ -63,7 +63,7 @@ def command_lines(parts):
 
 def load() -> None:
     """Import what the command line imports late."""
-    import raycomp.curate.command  # noqa: F401
+    import raycomp.curation.command  # noqa: F401
 
 
 def test_options():

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from raycomp.config import find_config, flatten, load_job, override_all, to_dict
-from raycomp.train.config import TrainConfig
+from raycomp.training.config import TrainConfig
 
 ROOT = Path(__file__).parents[2]
 JOBS = sorted(ROOT.glob("jobs/*.py"))

@@ -9,7 +9,7 @@ from raycomp.language.concepts import parse_concepts
 from raycomp.language.edits.propose import propose
 from raycomp.models.lexicon import load_lexicon
 from raycomp.models.parser import load_parser
-from raycomp.train.negative_images import ALSO_TRUE, OUTSIDE, SHOWN, show_negative
+from raycomp.training.negative_images import ALSO_TRUE, OUTSIDE, SHOWN, show_negative
 from raycomp.words import ADD, OPERATIONS, SWAP
 from raycomp.worlds.captions import TEMPLATES, describe
 from raycomp.worlds.scenes import Scene, draw_scene

@@ -6,7 +6,7 @@ import torch
 from raycomp.models.adapters import add_adapters, freeze
 from raycomp.models.clip import load_start
 from raycomp.models.short_text import encode_text
-from tests.train.fitting import draw_texts, run, start_trainer, write_model
+from tests.training.fitting import draw_texts, run, start_trainer, write_model
 
 VISION = {"image_size": 32, "layers": 3, "width": 32, "head_width": 16, "patch_size": 16}
 TEXT = {"context_length": 16, "vocab_size": 64, "width": 32, "heads": 2, "layers": 3}

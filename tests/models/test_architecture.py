@@ -13,7 +13,7 @@ from open_clip.factory import get_model_config
 from safetensors.torch import save_file
 
 from raycomp.config import ScorerConfig
-from raycomp.curate.config import CurateConfig
+from raycomp.curation.config import CurateConfig
 from raycomp.data.whole import with_absolute_paths
 from raycomp.models.architecture import bound_parameters, find_preprocessing
 from raycomp.models.clip import Clip

@@ -4,7 +4,7 @@ import pytest
 
 from raycomp.models.blocks import find_blocks
 from raycomp.models.clip import load_start
-from tests.train.fitting import ARCHITECTURE, write_model
+from tests.training.fitting import ARCHITECTURE, write_model
 
 RESNET = {"layers": [1, 1, 1, 1], "width": 8, "image_size": 32, "head_width": 16}
 

@@ -8,7 +8,7 @@ import torch
 from raycomp.models.blocks import find_blocks
 from raycomp.models.clip import load_start
 from raycomp.models.experts import ExpertLinear, Routes, add_experts
-from tests.train.fitting import write_model
+from tests.training.fitting import write_model
 
 ROWS, PLACES, WIDTH, OUT, EXPERTS, RANK = 2, 3, 5, 4, 3, 2
 

@@ -9,7 +9,7 @@ import torch
 from raycomp.models.blocks import find_blocks
 from raycomp.models.clip import load_start
 from raycomp.models.prompts import PromptChoice, Prompts, add_prompts
-from tests.train.fitting import write_model
+from tests.training.fitting import write_model
 
 ROWS, PLACES, CONTEXTS = 3, 5, 2
 

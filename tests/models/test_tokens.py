@@ -50,7 +50,7 @@ def test_what_makes_batches_does_not_import_open_clip():
     lines = (
         "import sys",
         "from raycomp.config import ModelConfig",
-        "from raycomp.train import feed, ray_feed",
+        "from raycomp.training import feed, ray_feed",
         "feed.load_tokens(ModelConfig())(['a'])",
         "print(sorted({'open_clip', 'torchvision', 'transformers', 'timm'} & set(sys.modules)))",
     )

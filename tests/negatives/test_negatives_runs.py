@@ -16,7 +16,7 @@ import pytest
 import raycomp
 from raycomp.cli import main
 from raycomp.config import ScorerConfig, TooMuchBadData, WavesConfig
-from raycomp.inspect.command import show
+from raycomp.look.show.command import show
 from raycomp.models.clip import Clip, load_tokenizer
 from raycomp.negatives import asking
 from raycomp.negatives import command as cluster_negatives

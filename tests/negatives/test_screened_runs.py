@@ -17,7 +17,7 @@ from raycomp.models.lexicon import load_lexicon
 from raycomp.models.parser import load_parser
 from raycomp.negatives.config import NegativesConfig, WritingConfig
 from raycomp.negatives.reading import load_reader
-from raycomp.train.config import FitConfig, TrainConfig
+from raycomp.training.config import FitConfig, TrainConfig
 from raycomp.words import ADD, ATTRIBUTE, OBJECT, RELATION, REPLACE, SWAP
 
 SCREENED = {"screen": 3.0, "per_caption": 99, "candidates": 6}

@@ -4,8 +4,8 @@ from xml.etree import ElementTree
 import pytest
 
 from raycomp.data.folder import Folder
-from raycomp.evaluate.benchmarks.choice import EQUAL, Choice
-from raycomp.evaluate.benchmarks.read import read_benchmark
+from raycomp.evaluation.benchmarks.choice import EQUAL, Choice
+from raycomp.evaluation.benchmarks.read import read_benchmark
 from raycomp.models.lexicon import load_lexicon
 from raycomp.models.parser import load_parser
 from raycomp.probe.command import open_probe

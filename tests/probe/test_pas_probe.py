@@ -11,8 +11,8 @@ import torch
 
 from raycomp.config import ParserConfig
 from raycomp.core.calibration import CROSS, NONCE, SAME, WRONG
-from raycomp.curate.config import NonceConfig, find_selection
-from raycomp.curate.parse import parse
+from raycomp.curation.config import NonceConfig, find_selection
+from raycomp.curation.parse import parse
 from raycomp.language.control_words import NO_CATEGORY, NO_SAME, Controls, ControlWords, find_word_set
 from raycomp.language.inflection import is_plural
 from raycomp.language.nonce import find_article, make_counterfactual

@@ -47,7 +47,7 @@ def test_who_is_refused_is_reported_in_a_line(tmp_path, monkeypatch, capsys):
         with hold_lease(Folder(source)):
             raise AssertionError("held twice")
 
-    monkeypatch.setattr("raycomp.inspect.command.show", hold)
+    monkeypatch.setattr("raycomp.look.show.command.show", hold)
     with hold_lease(Folder(str(tmp_path))):
         assert cli.main(["show", str(tmp_path)]) == 2
     said = capsys.readouterr().err

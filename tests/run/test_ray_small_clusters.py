@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from raycomp.curate.config import CurateConfig
+from raycomp.curation.config import CurateConfig
 from raycomp.data.folder import Folder
 from raycomp.run import ray_cpus
 from raycomp.run.executor import Session

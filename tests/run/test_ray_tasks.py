@@ -8,7 +8,7 @@ import pytest
 
 from raycomp.config import UserError
 from raycomp.core.attribution import Moments
-from raycomp.curate.outputs import Output, OutputFolder
+from raycomp.curation.outputs import Output, OutputFolder
 from raycomp.data.folder import Folder
 from raycomp.run import tasks
 from raycomp.run.tasks import add_counts, map_files, map_some, map_tasks

@@ -18,8 +18,8 @@ import raycomp
 from raycomp.cli import USER_ERROR, main
 from raycomp.config import LeaseLost, ScorerConfig, override
 from raycomp.config.commands import FOLDERS
-from raycomp.curate import command
-from raycomp.curate.config import CurateConfig
+from raycomp.curation import command
+from raycomp.curation.config import CurateConfig
 from raycomp.data.folder import Folder
 from raycomp.data.paths import RUN
 from raycomp.data.runs import TIMES, identify

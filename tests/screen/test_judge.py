@@ -5,9 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from raycomp.curate.config import AttributeConfig, CurateConfig, SelectConfig, find_selection
-from raycomp.curate.measures import read_corpus
-from raycomp.curate.rules import PAS
+from raycomp.curation.config import AttributeConfig, CurateConfig, SelectConfig, find_selection
+from raycomp.curation.measures import read_corpus
+from raycomp.curation.rules import PAS
 from raycomp.screen.judge import (
     ALIGNMENT,
     KEEPS,
@@ -22,7 +22,7 @@ from raycomp.screen.judge import (
 )
 from raycomp.words import ALIGNMENT as ALIGN
 from raycomp.words import KEPT, SHOWABLE
-from tests.curate.test_select import choose, make_table
+from tests.curation.test_select import choose, make_table
 
 NUM = 400
 

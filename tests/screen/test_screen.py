@@ -24,7 +24,7 @@ from raycomp.screen.tables import (
 )
 from raycomp.worlds.crowds import KINDS, MISSING_STAMP, WRONG_RELATION
 from raycomp.worlds.faults import NO_FAULT
-from tests.curate.test_curate_runs import digests
+from tests.curation.test_curate_runs import digests
 
 CONFIG = ScreenConfig(
     worlds=2,

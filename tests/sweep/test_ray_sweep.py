@@ -16,11 +16,11 @@ from ray.tune import Callback
 
 import raycomp
 from raycomp.config import ModelConfig, load_job
-from raycomp.evaluate.config import BenchmarkConfig, EvaluateConfig
-from raycomp.evaluate.world import write_test_set
+from raycomp.evaluation.config import BenchmarkConfig, EvaluateConfig
+from raycomp.evaluation.world import write_test_set
 from raycomp.sweep.command import sweep
 from raycomp.sweep.config import SweepConfig
-from raycomp.train.config import FitConfig, TrainConfig
+from raycomp.training.config import FitConfig, TrainConfig
 from tests.run.head import start_head
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]

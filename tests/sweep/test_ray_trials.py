@@ -15,7 +15,7 @@ from raycomp.sweep.ray_tune import Watch, train_points, tune_group
 from raycomp.sweep.rungs import list_report, list_rungs, read_trials
 from raycomp.sweep.seed_training import Job
 from raycomp.sweep.worlds import scored_options
-from raycomp.train.config import FitConfig, TrainConfig
+from raycomp.training.config import FitConfig, TrainConfig
 from tests.sweep.runs import METRIC, note
 
 pytestmark = pytest.mark.ray

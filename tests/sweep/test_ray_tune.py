@@ -15,8 +15,8 @@ from raycomp.sweep.config import SweepConfig
 from raycomp.sweep.plan import make_plan
 from raycomp.sweep.ray_tune import _make_search, _Once, _to_options, _to_point, _to_tune, find_cause
 from raycomp.sweep.worlds import scored_options
-from raycomp.train.config import FitConfig, TrainConfig
-from raycomp.train.ray_fit import TrainWorkers
+from raycomp.training.config import FitConfig, TrainConfig
+from raycomp.training.ray_fit import TrainWorkers
 from tests.sweep.test_refused import of_workers
 
 SPACE = (

@@ -11,14 +11,14 @@ import pytest
 
 from raycomp.cli import main
 from raycomp.data.folder import Folder
-from raycomp.evaluate.config import EvaluateConfig
+from raycomp.evaluation.config import EvaluateConfig
 from raycomp.run.run import Run, start_run
 from raycomp.sweep import capacity, command
 from raycomp.sweep.capacity import cpus_of, plan_alone
 from raycomp.sweep.config import SweepConfig
 from raycomp.sweep.journal import DEVELOPMENT, FINISHED, Journal, Outcome, SeedTraining
 from raycomp.table import Estimate
-from raycomp.train.config import FitConfig, TrainConfig
+from raycomp.training.config import FitConfig, TrainConfig
 from raycomp.words import OK
 
 CONTINUAL = ("--set", "command=continual", "--set", "continual.little.backbones=4")

@@ -16,7 +16,7 @@ from raycomp.sweep.plan import list_points
 from raycomp.sweep.result import SweepResult
 from raycomp.sweep.rows import make_rows
 from raycomp.sweep.rungs import DIVISORS, climb, list_report, list_rungs, read_trials
-from raycomp.train.config import TrainConfig
+from raycomp.training.config import TrainConfig
 from tests.sweep.test_rungs import METRIC, Fake, Values, plan_of
 
 

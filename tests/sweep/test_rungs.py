@@ -41,8 +41,8 @@ from raycomp.sweep.seed_training import shorten
 from raycomp.sweep.tables import list_warnings, make_tables
 from raycomp.sweep.worlds import scored_options
 from raycomp.table import Estimate
-from raycomp.train.config import FitConfig, TrainConfig
-from raycomp.train.schedule import learning_rate_at
+from raycomp.training.config import FitConfig, TrainConfig
+from raycomp.training.schedule import learning_rate_at
 
 METRIC = "world.accuracy.macro"
 STEPS = 90

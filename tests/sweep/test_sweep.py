@@ -33,7 +33,7 @@ from raycomp.sweep.rungs import list_rungs
 from raycomp.sweep.tables import list_warnings, make_tables
 from raycomp.sweep.worlds import scored_options
 from raycomp.table import Estimate
-from raycomp.train.config import TrainConfig
+from raycomp.training.config import TrainConfig
 
 METRIC = "world.accuracy.macro"
 

@@ -12,7 +12,7 @@ from unittest import mock
 
 import raycomp
 from raycomp.config import ClusterConfig, ScorerConfig, override_all
-from raycomp.curate.config import CurateConfig, read_config
+from raycomp.curation.config import CurateConfig, read_config
 from raycomp.data.tar import write_tar
 from raycomp.update.command import update
 from tests.corpus import scenes

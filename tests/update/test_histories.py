@@ -2,7 +2,7 @@
 
 import pytest
 
-from raycomp.curate import outputs
+from raycomp.curation import outputs
 from tests.update.histories import History
 
 QUICK, ALL = 20, 200

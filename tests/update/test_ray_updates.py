@@ -4,7 +4,7 @@ import pytest
 
 import raycomp
 from raycomp.config import ClusterConfig
-from raycomp.curate.config import read_config
+from raycomp.curation.config import read_config
 from raycomp.negatives.config import NegativesConfig, WritingConfig
 from raycomp.update.command import update
 from tests.corpus import by_cpi, scenes

@@ -15,13 +15,13 @@ import pytest
 import raycomp
 from raycomp.cli import main
 from raycomp.config import ClusterConfig, ScorerConfig
-from raycomp.curate import score as scoring
-from raycomp.curate.config import AlignConfig, NearConfig, read_config
+from raycomp.curation import score as scoring
+from raycomp.curation.config import AlignConfig, NearConfig, read_config
 from raycomp.data.folder import Folder
 from raycomp.data.tar import write_tar
 from raycomp.run.lease import hold_lease
-from raycomp.train.config import TrainConfig
-from raycomp.train.pairs import find_pairs
+from raycomp.training.config import TrainConfig
+from raycomp.training.pairs import find_pairs
 from raycomp.words import CAPTION, REMOVED, STATUS, UID
 from tests.corpus import by_cpi, mean_drop, scenes
 

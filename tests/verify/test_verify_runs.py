@@ -9,9 +9,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from raycomp.cli import main
-from raycomp.curate import leaves
-from raycomp.curate.config import read_config
-from raycomp.curate.removal import list_shards
+from raycomp.curation import leaves
+from raycomp.curation.config import read_config
+from raycomp.curation.removal import list_shards
 from raycomp.data.folder import Folder
 from raycomp.data.manifest import write_manifest
 from raycomp.models.describe import describe_scorer

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from raycomp.continual.layouts.row import Row, add_article
 from raycomp.data.folder import Folder
-from raycomp.evaluate.benchmarks.choice import read_json, take
+from raycomp.evaluation.benchmarks.choice import read_json, take
 
 NAME = "clevr"
 _WORDS = ("size", "color", "material", "shape")

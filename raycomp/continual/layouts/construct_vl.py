@@ -10,7 +10,7 @@ from random import Random
 
 from raycomp.continual.layouts.row import Row
 from raycomp.data.folder import Folder
-from raycomp.evaluate.benchmarks.choice import is_text, read_json, take_texts
+from raycomp.evaluation.benchmarks.choice import is_text, read_json, take_texts
 
 NAME = "construct_vl"
 

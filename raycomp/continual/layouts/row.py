@@ -4,7 +4,7 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from raycomp.evaluate.benchmarks.choice import is_text
+from raycomp.evaluation.benchmarks.choice import is_text
 
 # Number of candidates of a question without answers to choose from: the right one and the most common others.
 NUM_CANDIDATES = 8

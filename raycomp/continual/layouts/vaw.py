@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from raycomp.continual.layouts.row import Row, add_article, name_file, take_words
 from raycomp.data.folder import Folder
-from raycomp.evaluate.benchmarks.choice import read_json, take, take_pixels
+from raycomp.evaluation.benchmarks.choice import read_json, take, take_pixels
 
 NAME = "vaw"
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from raycomp.continual.layouts.row import QuestionRow, Row, name_file, offer_answers
 from raycomp.data.folder import Folder
-from raycomp.evaluate.benchmarks.choice import is_text, read_json, take
+from raycomp.evaluation.benchmarks.choice import is_text, read_json, take
 
 NAME = "vqacl"
 

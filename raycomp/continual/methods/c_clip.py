@@ -19,8 +19,8 @@ from raycomp.models.adapters import add_adapters, merge_adapters
 from raycomp.models.blocks import find_blocks
 from raycomp.models.clip import Clip
 from raycomp.models.spec import ScorerSpec
-from raycomp.train.ranks import gather
-from raycomp.train.towers import Made
+from raycomp.training.ranks import gather
+from raycomp.training.towers import Made
 
 
 class CClip(Tuner):

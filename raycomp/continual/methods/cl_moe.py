@@ -18,8 +18,8 @@ from raycomp.models.blocks import find_blocks
 from raycomp.models.clip import Clip
 from raycomp.models.experts import ExpertLinear, Routes, add_experts
 from raycomp.models.spec import ScorerSpec
-from raycomp.train.ranks import add_up
-from raycomp.train.towers import to_image
+from raycomp.training.ranks import add_up
+from raycomp.training.towers import to_image
 
 TOWERS = ("image", "text")
 

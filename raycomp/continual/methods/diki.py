@@ -17,7 +17,7 @@ from raycomp.models.blocks import find_blocks
 from raycomp.models.clip import Clip
 from raycomp.models.prompts import PromptChoice, Prompts, add_prompts
 from raycomp.models.spec import ScorerSpec
-from raycomp.train.towers import Made, to_image
+from raycomp.training.towers import Made, to_image
 
 TOWERS = ("image", "text")
 

@@ -20,11 +20,11 @@ from raycomp.core.realign import Views, contrast_views
 from raycomp.models.clip import Clip
 from raycomp.models.short_text import encode_text
 from raycomp.models.spec import ScorerSpec
-from raycomp.train.config import FitConfig
-from raycomp.train.fit import Trainer
-from raycomp.train.objective import Judged
-from raycomp.train.ranks import add_up, find_own, find_rank, gather, share_of
-from raycomp.train.towers import Batch, Made, to_batch, to_image
+from raycomp.training.config import FitConfig
+from raycomp.training.fit import Trainer
+from raycomp.training.objective import Judged
+from raycomp.training.ranks import add_up, find_own, find_rank, gather, share_of
+from raycomp.training.towers import Batch, Made, to_batch, to_image
 
 # Share of a task's steps in which the learning rate rises.
 _WARMUP = 0.1

@@ -18,8 +18,8 @@ from raycomp.continual.methods.tuner import TaskBatch, Tuner
 from raycomp.core.retention import distil
 from raycomp.models.clip import Clip
 from raycomp.models.spec import ScorerSpec
-from raycomp.train.ranks import find_own, gather
-from raycomp.train.towers import Made, to_image
+from raycomp.training.ranks import find_own, gather
+from raycomp.training.towers import Made, to_image
 
 # Largest number of reference texts that a step's images are compared with.
 _MOST_TEXTS = 1024

@@ -24,7 +24,7 @@ from raycomp.continual.streams.splits import (
 )
 from raycomp.continual.streams.store import REFERENCE, name_split, pixels_of, write_stream
 from raycomp.data.folder import Folder
-from raycomp.evaluate.evaluation import Pictures, Texts
+from raycomp.evaluation.evaluation import Pictures, Texts
 from raycomp.models.faults import say_bad
 from raycomp.models.parser import load_parser
 from raycomp.models.spec import ScorerSpec

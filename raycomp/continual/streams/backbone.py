@@ -11,7 +11,7 @@ from raycomp.continual.config import ContinualConfig
 from raycomp.continual.streams.little_world import find_seed, make_backbone_world
 from raycomp.data.folder import Folder
 from raycomp.run.progress import Progress
-from raycomp.train.little_world import FIT
+from raycomp.training.little_world import FIT
 
 _MADE, _STEPS = "made.json", "steps.json"
 # Seconds between two reads of the step count, and between two writes of it.
@@ -30,7 +30,7 @@ def make_backbone(config: ContinualConfig, folder: Folder, backbone: int) -> Non
     """
     import torch
 
-    from raycomp.train.tiny_clip import train_scorer
+    from raycomp.training.tiny_clip import train_scorer
 
     torch.set_num_threads(1)
     world = make_backbone_world(config, folder.at("world"), backbone)

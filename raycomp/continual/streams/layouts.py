@@ -11,7 +11,7 @@ from raycomp.continual.layouts.row import Row
 from raycomp.data.folder import Folder
 from raycomp.data.image_folder import list_classes
 from raycomp.data.paths import join_uri
-from raycomp.evaluate.images import find_images
+from raycomp.evaluation.images import find_images
 
 PAIRS, CLASSES = "pairs", "classes"
 TEMPLATE = "a photo of a {}."

@@ -6,12 +6,12 @@ from typing import NamedTuple
 from raycomp.continual.config import ContinualConfig
 from raycomp.data.folder import Folder
 from raycomp.data.tar import write_tar
-from raycomp.train.little_world import HELD_OUT_SEED, TRAIN_SEED, World
+from raycomp.training.little_world import HELD_OUT_SEED, TRAIN_SEED, World
 from raycomp.words import WORLD_STREAMS
 from raycomp.worlds.samples import Sample, world_shards
 from raycomp.worlds.tasks import WorldTask, backbone_pairs, check_gallery, draw_scenes, list_tasks, to_sample
 
-# Added to a backbone's seed, as those of train/little_world are.
+# Added to a backbone's seed, as those of training/little_world are.
 _TASK_SEED = 6_000_000
 _TRAIN, _TEST = 0, 1
 # Number of clean pairs of the backbone's own world that measure its retrieval.

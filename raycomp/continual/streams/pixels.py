@@ -16,8 +16,8 @@ from raycomp.continual.streams.sources import Member, Source
 from raycomp.data.arrow import TOKENS, to_matrix
 from raycomp.data.files import new_file
 from raycomp.data.paths import ShardPath
-from raycomp.evaluate.evaluation import Picture
-from raycomp.evaluate.read import TEXT, Files, prepare_pixels, read_pictures, tokenize
+from raycomp.evaluation.evaluation import Picture
+from raycomp.evaluation.read import TEXT, Files, prepare_pixels, read_pictures, tokenize
 from raycomp.models.spec import ScorerSpec
 from raycomp.words import OK, PIXELS, POSITION, STATUS
 

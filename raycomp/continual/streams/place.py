@@ -11,7 +11,7 @@ from raycomp.continual.runs import StreamRun, name_stream
 from raycomp.continual.streams.samples import GOLD
 from raycomp.data.folder import Folder
 from raycomp.data.runs import TIMES, digest
-from raycomp.train.little_world import TINY_CLIP
+from raycomp.training.little_world import TINY_CLIP
 from raycomp.words import WORLD_STREAMS
 
 _OF_BACKBONES = ("backbone_pairs", "backbone_steps")

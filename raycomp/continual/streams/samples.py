@@ -15,9 +15,9 @@ from raycomp.core.uids import KEY
 from raycomp.data.arrow import to_matrix
 from raycomp.data.paths import ShardPath
 from raycomp.data.rows import parse_object
-from raycomp.evaluate.benchmarks.choice import is_text
-from raycomp.evaluate.evaluation import Picture, Pictures, key_pictures
-from raycomp.evaluate.retrieval import find_captions
+from raycomp.evaluation.benchmarks.choice import is_text
+from raycomp.evaluation.evaluation import Picture, Pictures, key_pictures
+from raycomp.evaluation.retrieval import find_captions
 from raycomp.language.concepts import parse_concepts
 from raycomp.language.primitives import find_primitives
 from raycomp.models.lexicon import load_lexicon

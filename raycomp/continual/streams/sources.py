@@ -16,10 +16,10 @@ from raycomp.continual.streams.layouts import LAYOUTS, OF_OWN, OPTIONS, PAIRS, r
 from raycomp.continual.streams.little_world import TaskInputs, make_tasks
 from raycomp.data.inputs import place_input
 from raycomp.data.paths import ShardPath, absolute_uri
-from raycomp.evaluate.benchmarks.choice import take
-from raycomp.evaluate.config import RetrievalConfig
-from raycomp.evaluate.evaluation import Picture, read_text
-from raycomp.evaluate.retrieval import open_retrieval
+from raycomp.evaluation.benchmarks.choice import take
+from raycomp.evaluation.config import RetrievalConfig
+from raycomp.evaluation.evaluation import Picture, read_text
+from raycomp.evaluation.retrieval import open_retrieval
 from raycomp.words import TEST, TRAIN, WORLD_STREAMS
 
 _FIELDS = ("tasks", "zero_shot")

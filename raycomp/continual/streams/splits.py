@@ -11,7 +11,7 @@ import numpy as np
 from raycomp.config import UserError
 from raycomp.continual.data import Split, Stream, Task
 from raycomp.continual.streams.samples import StreamSamples
-from raycomp.evaluate.evaluation import Texts
+from raycomp.evaluation.evaluation import Texts
 
 
 def list_texts(samples: Iterable[StreamSamples]) -> list[str]:

@@ -1,0 +1,19 @@
+"""Curation, stage by stage: score shards, choose a subset, estimate the cost."""
+
+from raycomp.config.commands import Command
+
+COMMANDS = {
+    "curate": Command(
+        "score shards and choose a subset",
+        "curation.command:curate",
+        "job --set --out",
+        "curation.config:CurateConfig",
+    ),
+    "select": Command(
+        "choose again from the scores of a curation; loads no model",
+        "curation.command:select",
+        "source --set --out --verify",
+        "curation.config:CurateConfig",
+        mark="select",
+    ),
+}

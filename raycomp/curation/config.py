@@ -1,0 +1,431 @@
+"""The options of a curation."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from raycomp.config import check_path, is_marked, list_options, override_all
+from raycomp.config.change import from_dict
+from raycomp.config.check import check, check_choice, check_count, check_share
+from raycomp.config.options import CODE, FREE, INPUT, PLACE, SELECT
+from raycomp.config.own_code import is_own, name_own
+from raycomp.config.shared import ClusterConfig, ColumnsConfig, ParserConfig, ScorerConfig, WavesConfig
+from raycomp.curation.rules import (
+    ALIGN_PAS,
+    DISPLACEMENT,
+    DRAW,
+    MINUS_PAS,
+    NUM_PHRASES,
+    NUM_WORDS,
+    PAS,
+    PAS_MEASURES,
+    RESIDUAL,
+    Rule,
+    find_rule,
+    name_draw,
+    read_draw,
+)
+from raycomp.words import (
+    AGGREGATES,
+    CONTENT,
+    NEAR_RULES,
+    NOUNS,
+    PER_DISPLACEMENT,
+    PER_TARGET,
+    SHOWABLE,
+    TARGETS,
+    UNITS,
+)
+
+_AGGREGATE_WORDS = {"min": "least", "max": "largest"}
+PAPER_READING = "mean drop of nouns"
+MOST_BITS = 7
+"""Largest value of near.bits (core/near.py)."""
+
+
+@dataclass(frozen=True)
+class PrepareConfig:
+    """The images that the scorer reads: prepared on CPU tasks, or stored embeddings."""
+
+    max_pixels: int = 100_000_000
+    """Images of more pixels (width x height as declared) are refused before decoding. At most 178,956,970:
+    Pillow refuses larger images, so a training on them would fail."""
+    fast_decode: bool = False
+    """Decode large JPEGs at 1/2, 1/4 or 1/8 of their size, never below the model's; scores change a little.
+    On 200 web photos it is 2.7 times as fast. Their embeddings (ViT-B/32, random weights) have a cosine of
+    0.9997 with the exact ones (0.996 at least), their alignments a correlation of 0.9996."""
+    stored_embeddings: str | None = None
+    """Use image embeddings that ``scorer`` made and that are stored with Parquet input; no image is read.
+    Either ``clip_retrieval`` (``metadata/metadata_I.parquet``, ``img_emb/img_emb_I.npy``), or the name of an
+    array in ``STEM.npz`` next to ``STEM.parquet`` (DataComp has ``b32_img`` and ``l14_img``)."""
+
+    def __post_init__(self) -> None:
+        fits = 1 <= self.max_pixels <= 178_956_970
+        check(fits, "prepare.max_pixels", self.max_pixels, "between 1 and 178,956,970")
+        stored = self.stored_embeddings
+        check(stored != "", "prepare.stored_embeddings", stored, "clip_retrieval or an array's name")
+
+
+@dataclass(frozen=True)
+class AlignConfig:
+    """Gate 1, rho_1 of the paper's Eq. 6."""
+
+    keep: float = field(default=0.70, metadata=SELECT)
+    """Share of the corpus that is kept: exactly floor(keep * N), read as a decimal, 0 to 1."""
+
+    def __post_init__(self) -> None:
+        check_share("align.keep", self.keep)
+
+
+@dataclass(frozen=True)
+class AttributeConfig:
+    """Phrase attribution (Eqs. 2, 3 and 5) and gate 2, rho_2."""
+
+    keep: float = field(default=0.50, metadata=SELECT)
+    """Share of the corpus (not of the pool) that is kept, 0 to 1."""
+    pool: float | None = None
+    """Share of the corpus that is attributed, best aligned first; none = the share that the rule needs. 1
+    attributes every row with an alignment, those that a filter drops too."""
+    aggregate: str = field(default="mean", metadata=SELECT)
+    """How the PAS of a sample is computed from its targets: mean (the paper, Eq. 5), min, max, or
+    fraction_supported (share with drop > 0)."""
+    unit: str = field(default=PER_TARGET, metadata=SELECT)
+    """The value that is aggregated: each target's drop (the paper, Eq. 3), or per_displacement: the drop
+    divided by its displacement, the distance by which the nonces moved the text embedding."""
+    targets: str = field(default=NOUNS, metadata=SELECT)
+    """The words that count. nouns: one target in each phrase (the paper). showable: the nouns that an image
+    can show, so without "background", "day", "view". content: the nouns, adjectives, verbs and relation
+    words; costs about twice as many counterfactuals. Nouns are always measured, so ``select`` can change to
+    nouns or showable. It can change to content only if curate measured content. The column mean_pas is the
+    mean drop of the showable nouns."""
+    nonces: int = 1
+    """Counterfactuals per target, 1 to 16; fewer where few nonces exist (7 are plurals of one token)."""
+
+    def __post_init__(self) -> None:
+        check_share("attribute.keep", self.keep)
+        if self.pool is not None:
+            check_share("attribute.pool", self.pool)
+        check_choice("attribute.aggregate", self.aggregate, AGGREGATES)
+        check_choice("attribute.unit", self.unit, UNITS)
+        check_choice("attribute.targets", self.targets, TARGETS)
+        check(1 <= self.nonces <= 16, "attribute.nonces", self.nonces, "between 1 and 16")
+
+
+@dataclass(frozen=True)
+class NonceConfig:
+    """How nonces are drawn (section 4.3). The first nonces do not depend on attribute.nonces."""
+
+    seed: int = 0
+    """Changes every nonce."""
+    key: str = "target"
+    """target: a target has the same nonces in every caption; sample: each sample has its own nonces."""
+
+    def __post_init__(self) -> None:
+        check(self.seed >= 0, "nonce.seed", self.seed, "at least 0")
+        check_choice("nonce.key", self.key, ("target", "sample"))
+
+
+@dataclass(frozen=True)
+class SelectConfig:
+    """The rule that selects the subset."""
+
+    rule: str = field(default="cpi", metadata=CODE)
+    """cpi, the paper's rule, ranks the rows past the align gate by PAS. align_pas, for drawn worlds only
+    (docs/study_pas.md), ranks them by the sum of alignment and PAS, each divided by its standard deviation.
+    The other rules are controls. On the whole corpus: align_only and random keep attribute.keep, full keeps
+    all rows. The remaining rules rank the rows that cpi ranks and keep as many as cpi. align70_random50 draws
+    at random (its name holds 100 align.keep and 100 attribute.keep). cpi_reverse takes the lowest PAS, length
+    the longest captions (words), phrase_count the most targets with a drop, displacement the largest mean
+    displacement of the text embedding, pas_residual the largest residual of PAS regressed on caption length,
+    phrase count, alignment and displacement. FILE.py:NAME is your own function of columns of scores/; the
+    highest values are kept."""
+    datacomp_compat: bool = False
+    """Keep the rows of DataComp's threshold rule (k + 1 rows and ties) instead of exactly k."""
+
+    def __post_init__(self) -> None:
+        find_rule(self.rule)
+
+
+def _say_shares(rule: str) -> str:
+    """Return the options that the name of a draw within the pool asks for, where it can have them."""
+    first, second = read_draw(rule)
+    fits = second <= first <= 1 and name_draw(first, second) == rule
+    return f"; or set align.keep={first} and attribute.keep={second} too" if fits else ""
+
+
+@dataclass(frozen=True)
+class FilterConfig:
+    """Rows that are dropped by their own columns, by a table, or by a list."""
+
+    where: str | None = None
+    """A condition in SQL, such as ``nsfw < 0.3 and width >= 200 and lang = 'en'``: rows for which it is not
+    true are dropped. Columns: those of scores/ that hold one value, with width, height, aspect, words and
+    lang for short; the fields of the samples' json, with ``meta_`` before a name that scores/ has too; those
+    of ``filter.join``. Null is a reason of its own."""
+    join: str | None = field(default=None, metadata=PLACE)
+    """A Parquet, CSV or TSV table with more columns for ``filter.where``, one row for each key."""
+    on: str | None = None
+    """Its key: uid, sha256, url or key; none = the first of these that it has."""
+    missing: str = "fail"
+    """Rows that the table lacks: fail stops the run, drop drops them, keep keeps them whatever the
+    condition."""
+    exclude: str | None = field(default=None, metadata=PLACE)
+    """A list of rows to leave out: text with a uid, SHA-256, url or domain in each line, or a CSV or Parquet
+    table with such columns."""
+    when: str = "before"
+    """before: shares are fractions of the rows that remain; after: the rule selects from all rows, then these
+    are dropped."""
+
+    def __post_init__(self) -> None:
+        if self.on is not None:
+            check_choice("filter.on", self.on, ("uid", "sha256", "url", "key"))
+            check(self.join is not None, "filter.on", self.on, "none without filter.join")
+        check_choice("filter.missing", self.missing, ("fail", "drop", "keep"))
+        check_choice("filter.when", self.when, ("before", "after"))
+        if self.where is not None:
+            check(bool(self.where.strip()), "filter.where", self.where, "a condition")
+
+    @property
+    def is_after(self) -> bool:
+        """Whether rows are dropped after the rule's gates."""
+        return self.when == "after"
+
+
+@dataclass(frozen=True)
+class NearConfig:
+    """Groups of near-duplicates: one row of each stays."""
+
+    rules: tuple[str, ...] = ()
+    """What makes two rows near-duplicates, one or more of: exact (the image's bytes), pixels (the model's
+    pixels), perceptual (perceptual hashes), semantic (image embeddings), captions (the text without case,
+    punctuation and spacing). Groups are those of all the rules together."""
+    bits: int = 6
+    """perceptual: largest number of the 64 bits in which the hashes differ, 0 to 7."""
+    cosine: float = 0.95
+    """semantic: smallest cosine of the image embeddings, above 0, at most 1."""
+    probes: int = 2
+    """semantic: rows are compared within clusters, each row in so many of them; more finds more pairs."""
+    clusters: int | None = None
+    """Number of clusters of the image embeddings, by k-means; each row's is written to marks/. none = without
+    clusters."""
+    cap: int | None = None
+    """Most rows of a cluster that stay, of those that are not near-duplicates; none = all."""
+    prefer: str = "best"
+    """The rows of a group or cluster that stay: best (the highest alignment, ties to the smaller uid) or
+    first (the smallest uid)."""
+    action: str = "drop"
+    """drop: the others are dropped before the shares are counted; flag: groups and clusters are only written
+    to marks/."""
+
+    def __post_init__(self) -> None:
+        for rule in self.rules:
+            check_choice("near.rules", rule, NEAR_RULES)
+        check(0 <= self.bits <= MOST_BITS, "near.bits", self.bits, f"between 0 and {MOST_BITS}")
+        check(0 < self.cosine <= 1, "near.cosine", self.cosine, "above 0, at most 1")
+        check_count("near.probes", self.probes, 1, 64)
+        if self.clusters is not None:
+            check_count("near.clusters", self.clusters, 1, 65_536)
+        if self.cap is not None:
+            check_count("near.cap", self.cap, 1, 1_000_000)
+        check(
+            self.cap is None or self.clusters is not None, "near.cap", self.cap, "none without near.clusters"
+        )
+        check_choice("near.prefer", self.prefer, ("best", "first"))
+        check_choice("near.action", self.action, ("drop", "flag"))
+
+
+@dataclass(frozen=True)
+class DecontaminateConfig:
+    """Samples that are also in a test set."""
+
+    index: str | None = field(default=None, metadata=PLACE)
+    """A folder that ``raycomp index-eval`` wrote; none = no search."""
+    bits: int = 8
+    """Largest number of the 64 bits in which the hashes of an image and of a test image's view differ, 0 to
+    11; a match is confirmed by the pixels."""
+    action: str = "drop"
+    """drop: such rows are dropped before the shares are counted; flag: ``contaminated_by`` in marks/ names
+    the test sets, and the rows stay."""
+
+    def __post_init__(self) -> None:
+        check(0 <= self.bits <= 11, "decontaminate.bits", self.bits, "between 0 and 11")
+        check_choice("decontaminate.action", self.action, ("drop", "flag"))
+
+
+@dataclass(frozen=True)
+class CurateConfig:
+    """Score shards, select a subset and explain each decision (arXiv 2605.22651, section 5)."""
+
+    input: str = field(default="", metadata=INPUT)
+    """Paths, globs or brace lists, local or on ``s3://``, ``gs://``, ``az://``, ``hf://``. Join several
+    with ``::``, each optionally ``name=``."""
+    columns: ColumnsConfig = field(default_factory=ColumnsConfig)
+    scorer: ScorerConfig = field(default_factory=ScorerConfig)
+    prepare: PrepareConfig = field(default_factory=PrepareConfig)
+    align: AlignConfig = field(default_factory=AlignConfig)
+    attribute: AttributeConfig = field(default_factory=AttributeConfig)
+    nonce: NonceConfig = field(default_factory=NonceConfig)
+    select: SelectConfig = field(default_factory=SelectConfig, metadata=SELECT)
+    filter: FilterConfig = field(default_factory=FilterConfig, metadata=SELECT)
+    decontaminate: DecontaminateConfig = field(default_factory=DecontaminateConfig, metadata=SELECT)
+    near: NearConfig = field(default_factory=NearConfig, metadata=SELECT)
+    removed: str | None = field(default=None, metadata=PLACE)
+    """A list of rows and shards that must not be used, as for an opt-out: text with a uid, SHA-256, url,
+    domain or shard name in each line, or a table with such columns. Such a row has the status removed: it
+    keeps its uid and place, and nothing of its content is scored or written. A shard is not read."""
+    parser: ParserConfig = field(default_factory=ParserConfig)
+    waves: WavesConfig = field(default_factory=WavesConfig, metadata=FREE)
+    cluster: ClusterConfig = field(default_factory=ClusterConfig, metadata=FREE | SELECT)
+    extra_columns: tuple[str, ...] = ()
+    """Fields of the samples' json to copy into scores/, as text (values that are not text as json)."""
+    scorers: tuple[str, ...] = field(default=(), metadata=CODE)
+    """Your own scorers, FILE.py:CLASS, in the pass that computes alignment; their columns are in scores/. See
+    docs/howto/scorer.md."""
+    materialize: bool | None = field(default=None, metadata=SELECT)
+    """Write the kept samples as shards; none = yes for local output, no for output in a store and for stored
+    embeddings."""
+    max_bad_fraction: float = field(default=0.05, metadata=FREE)
+    """Share of the rows read that may be bad, 0 to 1; above it the run stops with exit code 3. Duplicates do
+    not count as bad."""
+    seed: int = field(default=0, metadata=SELECT)
+    """Seed of the random rules and of the samples shown in the report."""
+
+    def __post_init__(self) -> None:
+        check_share("max_bad_fraction", self.max_bad_fraction)
+        check(self.seed >= 0, "seed", self.seed, "at least 0")
+        if self.prepare.stored_embeddings is not None:
+            wanted = "false or none with prepare.stored_embeddings, which comes without images"
+            check(not self.materialize, "materialize", self.materialize, wanted)
+        rule = find_rule(self.select.rule)
+        if self.select.datacomp_compat:
+            keeps = {"align.keep": self.align.keep} if rule.attribute_by else {}
+            for path, keep in {**keeps, "attribute.keep": self.attribute.keep}.items():
+                check(keep < 1, path, keep, "below 1 with select.datacomp_compat")
+            check(not rule.keeps_all, "select.rule", self.select.rule, "no full with datacomp_compat")
+        if rule.attribute_by:
+            self._check_gates(rule)
+
+    def _check_gates(self, rule: Rule) -> None:
+        first, second = self.align.keep, self.attribute.keep
+        most = f"at most align.keep={first}; both are shares of the corpus"
+        check(second <= first, "attribute.keep", second, most)
+        check(self.pool >= first, "attribute.pool", self.pool, f"at least align.keep={first}")
+        if rule.attribute_by == DRAW:
+            name = name_draw(first, second)
+            wanted = f"{name}, which stands for align.keep={first} and attribute.keep={second}"
+            wanted += _say_shares(self.select.rule)
+            check(self.select.rule == name, "select.rule", self.select.rule, wanted)
+
+    @property
+    def pool(self) -> float:
+        """Share of the corpus that is attributed; by default 0 for a rule without an attribute gate."""
+        if self.attribute.pool is not None:
+            return self.attribute.pool
+        return self.align.keep if find_rule(self.select.rule).attribute_by else 0.0
+
+
+def read_config(values: Mapping[str, Any]) -> CurateConfig:
+    """Return the config in a curation's run.json, of any version.
+
+    Until 0.3 ``attribute.unseen`` said whether ``targets`` were all nouns or the showable ones.
+    """
+    attribute = {"targets": SHOWABLE} | values.get("attribute", {})
+    if "unseen" in attribute:
+        attribute["targets"] = NOUNS if attribute.pop("unseen") else SHOWABLE
+    return from_dict(CurateConfig(), {**values, "attribute": attribute})
+
+
+@dataclass(frozen=True)
+class SelectionRule:
+    """A rule and what it keeps."""
+
+    rule: Rule
+    align_share: float
+    """Share of the corpus that the align gate keeps, 0 to 1."""
+    attribute_share: float | None = None
+    """Share of the corpus that the attribute gate keeps; none = no such gate."""
+    datacomp_compat: bool = False
+    aggregate: str = "mean"
+    unit: str = PER_TARGET
+    targets: str = SHOWABLE
+    seed: int = 0
+
+    @property
+    def reading(self) -> str:
+        """What PAS is, for readers, such as ``PAPER_READING``."""
+        words = {NOUNS: "nouns", SHOWABLE: "showable nouns", CONTENT: "content words"}[self.targets]
+        if self.aggregate == "fraction_supported":
+            return f"share of {words} with a drop above 0"
+        value = "drop per displacement" if self.unit == PER_DISPLACEMENT else "drop"
+        return f"{_AGGREGATE_WORDS.get(self.aggregate, self.aggregate)} {value} of {words}"
+
+    @property
+    def ranking(self) -> str:
+        """The name, for readers, of the measure that the last gate ranks by."""
+        words = {
+            PAS: self.reading,
+            MINUS_PAS: f"minus {self.reading}",
+            NUM_WORDS: "words of the caption",
+            NUM_PHRASES: "phrases with a drop",
+            DISPLACEMENT: "mean displacement",
+            RESIDUAL: f"residual of {self.reading}",
+            ALIGN_PAS: f"alignment and {self.reading}",
+            DRAW: "random draw",
+        }
+        what = self.rule.attribute_by or self.rule.align_by
+        return words.get(what, name_own(what))
+
+    @property
+    def by_pas(self) -> "SelectionRule":
+        """This rule if PAS is in what it ranks by, else cpi with the same reading."""
+        return self if self.rule.attribute_by in PAS_MEASURES else replace(self, rule=find_rule("cpi"))
+
+
+def find_selection(config: CurateConfig) -> SelectionRule:
+    """Return the selection rule that the options describe."""
+    rule, how = find_rule(config.select.rule), config.attribute
+    if rule.attribute_by:
+        shares: tuple[float, float | None] = config.align.keep, how.keep
+    else:
+        shares = 1.0 if rule.keeps_all else how.keep, None
+    reading = how.aggregate, how.unit, how.targets
+    return SelectionRule(rule, *shares, config.select.datacomp_compat, *reading, config.seed)
+
+
+def describe_rule(config: CurateConfig) -> str:
+    """Return rule and reading in a phrase: "cpi: mean drop of nouns, 1 nonce"."""
+    name, selection, nonces = config.select.rule, find_selection(config), config.attribute.nonces
+    if selection.rule.keeps_all:
+        return f"{name}: all pairs"
+    if selection.by_pas is selection or (selection.rule.attribute_by and is_own(name)):
+        return f"{name}: {selection.reading}, {nonces} nonce{'s' * (nonces > 1)}"
+    return name if is_own(name) else f"{name}: {selection.ranking}"
+
+
+def find_pool_selection(share: float, datacomp_compat: bool) -> SelectionRule:
+    """Return the selection rule for the rows to be attributed: a share of the corpus, best aligned first."""
+    # DataComp's rule also keeps ties, so only a pool cut by that rule holds all rows that its gate keeps.
+    return SelectionRule(Rule(), share, datacomp_compat=datacomp_compat and share < 1)
+
+
+def choose_config(curated: Mapping[str, Any], settings: Mapping[str, Any]) -> CurateConfig:
+    """Return the curation's config with ``settings``. Raises if its scores cannot serve them."""
+    for path in settings:
+        check_path(CurateConfig, path)
+        if not is_marked(CurateConfig, path, "select"):
+            allowed = ", ".join(option.path for option in list_options(CurateConfig, "select"))
+            raise ValueError(
+                f"{path}: select cannot change it, its options are {allowed}; run curate instead"
+            )
+    scored = read_config(curated)
+    config = override_all(scored, {"attribute.pool": None, **settings})
+    if find_rule(config.select.rule).attribute_by and config.align.keep > scored.pool:
+        raise ValueError(
+            f"align.keep={config.align.keep}: must be at most {scored.pool}, the share of the corpus that "
+            f"was attributed; curate with a larger attribute.pool"
+        )
+    if config.attribute.targets == CONTENT != scored.attribute.targets:
+        raise ValueError(
+            "attribute.targets='content': the scores have no adjectives, verbs, relation words: curate anew"
+        )
+    return config

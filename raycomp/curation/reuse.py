@@ -1,0 +1,284 @@
+"""Take rows of an earlier curation over, so that only what changed is scored.
+
+A score is a pure function of a sample, a model and options. So a shard that is still the same keeps its
+scores file, and the file itself where no row of it changes. What depends on the whole corpus is computed
+anew: duplicates of uids, marks, gates, the subset.
+"""
+
+import posixpath
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from raycomp.curation.config import CurateConfig
+from raycomp.curation.removal import blank_rows, load_removed
+from raycomp.curation.state import OUTPUTS, SHARDS, STATE
+from raycomp.data.arrow import add_columns, hash_images
+from raycomp.data.files import link_file
+from raycomp.data.folder import Folder
+from raycomp.data.manifest import read_manifest
+from raycomp.data.parquet import read_columns, read_schema, write_table
+from raycomp.data.paths import ShardPath, describe_shards
+from raycomp.data.reader import read_shard
+from raycomp.data.runs import read_finished
+from raycomp.data.written import Written
+from raycomp.run.tasks import map_files, map_tasks
+from raycomp.words import (
+    ALIGNED_STATUSES,
+    ALIGNMENT,
+    CAPTION,
+    CONTENT,
+    CONTENT_WORDS,
+    DUPLICATE_UID,
+    IMAGE_EMBEDDING,
+    IMAGE_SHA256,
+    JSON,
+    KEY,
+    MEAN_PAS,
+    OFFSET,
+    OK,
+    PHRASES,
+    POSITION,
+    REMOVED,
+    SHARD,
+    STATUS,
+    UID,
+    UID_CONFLICT,
+    URL,
+)
+
+ALIGNED = "aligned"
+_REUSED = "reused"
+"""Folder below ``work``: the facts of the scores files that are taken over whole."""
+_LATER = (DUPLICATE_UID, UID_CONFLICT)
+_ATTRIBUTED = (MEAN_PAS, PHRASES, CONTENT_WORDS)
+KEPT_COLUMNS = (UID, SHARD, POSITION, OFFSET, STATUS)
+"""Columns that a removed row keeps."""
+# What a score depends on besides the options and the sample, as in the fingerprint of a curation.
+_SCORING = ("scorer", "scorers", "parser", "lexicon", "nonces")
+# Columns by which a shard whose files were touched is recognised.
+COMPARED = (UID, KEY, OFFSET, URL, IMAGE_SHA256, CAPTION)
+_BLOCK_ROWS = 256
+
+
+@dataclass(frozen=True)
+class Reuse:
+    """Files of an earlier curation, by shard numbers of the present one; empty = all is scored."""
+
+    scores: Mapping[int, Written] = field(default_factory=dict)
+    states: Mapping[int, Written] = field(default_factory=dict)
+    leaves: Mapping[int, Written] = field(default_factory=dict)
+    changed: tuple[str, ...] = ()
+    """Names of shards that hold other samples than when the earlier run scored them."""
+    shards: Mapping[str, Written] = field(default_factory=dict)
+    """The earlier run's own shards, and their statistics, by name."""
+    outputs: Written | None = None
+    """The earlier file of keys of these shards."""
+    touched: frozenset[int] = frozenset()
+    """Shards whose files were written again with the same samples; other members may differ."""
+    run: Mapping[str, Any] = field(default_factory=dict)
+    """The earlier run's record."""
+
+    def has_output(self, shards: Iterable[int]) -> bool:
+        """Whether a shard that was made of these input shards can be the earlier run's."""
+        return all(shard in self.scores and shard not in self.touched for shard in shards)
+
+    def find_output(self, number: int) -> tuple[Written, Written]:
+        """Return a shard of the earlier run, and its statistics."""
+        return self.shards[f"{number:08d}.tar"], self.shards[f"{number:08d}_stats.json"]
+
+    def check(self, record: Mapping[str, Any], source: str) -> list[str]:
+        """Raise ValueError where the run in ``record`` scores by something else; return warnings.
+
+        Models and the user's scorers must be the same, and so must the device.
+        """
+        for name in ("device", "gpu"):
+            if name in self.run and record.get(name) != self.run[name]:
+                raise ValueError(
+                    f"{source}: was scored on {self.run[name]}, this session has {record.get(name)}, whose "
+                    f"scores differ in the last bits; update it there, or curate into a new folder"
+                )
+        then, now = self.run.get("fingerprint", {}), record["fingerprint"]
+        others = [name for name in _SCORING if self.run and then.get(name) != now.get(name)]
+        if others:
+            raise ValueError(
+                f"{', '.join(others)}: changed since {source} was scored; curate into a new folder"
+            )
+        versions = self.run.get("versions", {})
+        other = [
+            f"{name} {versions[name]}" for name in versions if record["versions"].get(name) != versions[name]
+        ]
+        said = f"{source}: rows that are taken over were scored with {', '.join(other)}"
+        return [f"{said}; scores of this version may differ in the last bits"] if other else []
+
+
+class Earlier(NamedTuple):
+    """A finished curation with the same options of scoring."""
+
+    source: str
+    changed: str = "rescore"
+    """What to do with shards of which the content has changed under the same name: rescore or refuse."""
+
+
+def find_reuse(earlier_run: Earlier, shards: Sequence[ShardPath]) -> Reuse:
+    """Return what a curation of ``shards`` can take over.
+
+    Raises ValueError where the earlier run has no state, and for a changed shard if that is refused.
+    """
+    source, changed = earlier_run
+    run, files = read_finished(source), read_manifest(Folder(source))
+    listed = files.get(f"{STATE}/{SHARDS}")
+    if listed is None:
+        raise ValueError(f"{source}: was curated by a version without updates; curate into a new folder")
+    earlier = {one["name"]: (number, one) for number, one in enumerate(Folder(listed.uri).read_json())}
+    known = {shard: earlier[shard.name] for shard in shards if shard.name in earlier}
+    now = dict(zip(known, describe_shards(list(known)), strict=True))
+    resized = [shard for shard, (_, was) in known.items() if _drop_times(was) != _drop_times(now[shard])]
+    touched = [shard for shard, (_, was) in known.items() if was != now[shard] and shard not in resized]
+    items = [
+        (shard, *(files[_name(output, known[shard][0])].uri for output in ("scores", STATE)))
+        for shard in touched
+    ]
+    are_same = map_tasks(_compare_shard, items, label="compare input")
+    others = [*resized, *(shard for shard, is_same in zip(touched, are_same, strict=True) if not is_same)]
+    if others and changed == "refuse":
+        raise ValueError(
+            f"changed=refuse: {len(others):,} shards hold other samples than before, such as "
+            f"{others[0].uri}; set changed=rescore, or restore them"
+        )
+    same = {shard.ordinal: number for shard, (number, _) in known.items() if shard not in others}
+    keys = files.get(f"{STATE}/{OUTPUTS}")
+    return Reuse(
+        {ordinal: files[_name("scores", number)] for ordinal, number in same.items()},
+        {ordinal: files[_name(STATE, number)] for ordinal, number in same.items()},
+        {ordinal: files[_name("leaves", number)] for ordinal, number in same.items()},
+        tuple(sorted(shard.name for shard in others)),
+        {posixpath.basename(name): file for name, file in files.items() if name.startswith("shards/")},
+        keys,
+        frozenset(shard.ordinal for shard in touched),
+        run,
+    )
+
+
+def describe_reuse(reuse: Reuse, earlier: Earlier | None) -> dict[str, Any]:
+    """Return the section of run.json on what was taken over; empty without an earlier run."""
+    if earlier is None:
+        return {}
+    return {"taken_over": {"shards": len(reuse.scores), "changed": list(reuse.changed)}}
+
+
+def _name(output: str, ordinal: int) -> str:
+    return f"{output}/{ordinal:05d}.parquet"
+
+
+def _drop_times(shard: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in shard.items() if name != "times"}
+
+
+def _compare_shard(item: tuple[ShardPath, str, str]) -> bool:
+    """Return whether a shard still holds the samples of its scores; stored embeddings count as changed."""
+    shard, scores, state = item
+    was = read_columns(scores, [*COMPARED, STATUS])
+    was = was.append_column(JSON, read_columns(state, [JSON])[JSON])
+    return shard.embeddings is None and is_same_shard(shard, was)
+
+
+def is_same_shard(shard: ShardPath, was: pa.Table) -> bool:
+    """Return whether a shard still holds the samples of a table, by COMPARED, and by json if that has it.
+
+    Removed rows have nothing to compare; their number counts.
+    """
+    names, start = [name for name in was.column_names if name != STATUS], 0
+    for table in read_shard(shard, _BLOCK_ROWS):
+        then, now = was.slice(start, len(table)), hash_images(table)
+        start += len(table)
+        if len(then) < len(table):
+            return False
+        is_there = pc.not_equal(then[STATUS], REMOVED)
+        then, now = then.filter(is_there), now.filter(is_there)
+        if not all(now[name].equals(then[name]) for name in names):
+            return False
+    return start == len(was)
+
+
+def place_reused(reuse: Reuse, config: CurateConfig, work: Folder) -> Counter[str]:
+    """Write the aligned rows of the shards that are taken over to ``work``; return their statuses as read.
+
+    Files of an earlier attempt stay: duplicates may be marked in them.
+    """
+    there = {*work.list_names(ALIGNED)}
+    jobs = [
+        (ordinal, file, reuse.states[ordinal].uri)
+        for ordinal, file in reuse.scores.items()
+        if f"{ordinal:05d}.parquet" not in there
+    ]
+    for _ in map_tasks(_place, jobs, config, work, label="take over"):
+        pass
+    uris = [work.at(ALIGNED, f"{ordinal:05d}.parquet") for ordinal in reuse.scores]
+    return sum(map_files(_count_statuses, uris, label="take over"), Counter())
+
+
+def _place(job: tuple[int, Written, str], config: CurateConfig, work: Folder) -> None:
+    """Link a scores file whose rows may all stay as they are, else write it without what must change."""
+    ordinal, file, state = job
+    name = f"{ordinal:05d}.parquet"
+    removal, names = load_removed(config.removed), read_schema(file.uri).names
+    rows = read_columns(file.uri, [UID, STATUS, URL, IMAGE_SHA256])
+    statuses = np.array(rows[STATUS].to_pylist(), object)
+    is_removed_N = (statuses != REMOVED) & (removal.find_rows(rows) if removal else False)
+    is_later_N = np.isin(statuses, _LATER)
+    is_measured_alike = (CONTENT_WORDS in names) == (config.attribute.targets == CONTENT)
+    if is_measured_alike and not is_removed_N.any() and not is_later_N.any():
+        link_file(file, work.at(ALIGNED, name))
+        work.write_json(list(file), _REUSED, f"{name}.json")
+        return
+    table = restore(read_columns(file.uri), read_columns(state, [ALIGNMENT, IMAGE_EMBEDDING]), is_removed_N)
+    table = table if is_measured_alike else drop_attribution(table)
+    write_table(table, work.at(ALIGNED, name), table.schema.remove_metadata())
+
+
+def restore(table: pa.Table, lost: pa.Table, is_removed_N: np.ndarray) -> pa.Table:
+    """Return rows of a scores file as they were before duplicates were marked.
+
+    Removed rows lose their content. ``lost``: alignment and embedding of the rows that lost them.
+    """
+    is_later_N = np.isin(np.array(table[STATUS].to_pylist(), object), _LATER)
+    columns: dict[str, Any] = {STATUS: pc.if_else(pa.array(is_later_N), OK, table[STATUS])}
+    row_N = np.arange(len(table)) + len(table) * is_later_N
+    for name in (ALIGNMENT, IMAGE_EMBEDDING):
+        both = pa.chunked_array([*table[name].chunks, *lost[name].cast(table[name].type).chunks])
+        columns[name] = both.combine_chunks().take(pa.array(row_N))
+    table = add_columns(table, columns)
+    if not is_removed_N.any():
+        return table
+    return blank_rows(table, is_removed_N, [name for name in table.column_names if name not in KEPT_COLUMNS])
+
+
+def drop_attribution(table: pa.Table) -> pa.Table:
+    """Return rows of a scores file as they were before any was attributed."""
+    is_aligned = pc.is_in(table[STATUS], pa.array(ALIGNED_STATUSES))
+    table = add_columns(table, {STATUS: pc.if_else(is_aligned, OK, table[STATUS])})
+    return table.drop_columns([name for name in _ATTRIBUTED if name in table.column_names])
+
+
+def _count_statuses(uri: str) -> Counter[str]:
+    """Return the statuses with which the rows of a file were read."""
+    statuses = read_columns(uri, [STATUS])[STATUS].to_pylist()
+    sound = {*ALIGNED_STATUSES, *_LATER}
+    return Counter(OK if status in sound else status for status in statuses)
+
+
+def find_whole(work: Folder, ordinal: int) -> Written | None:
+    """Return the facts of the scores file that is taken over whole, None where rows were changed since."""
+    name = f"{ordinal:05d}.parquet.json"
+    return Written(*work.read_json(_REUSED, name)) if work.exists(_REUSED, name) else None
+
+
+def forget_whole(work: Folder, name: str) -> None:
+    """Record that rows of an aligned file changed."""
+    work.remove(_REUSED, f"{name}.json")

@@ -1,0 +1,298 @@
+"""The report's statistics of a corpus, in bounded memory: one summary per scores file, added in any order.
+
+Letters: N rows of one file, P phrases of them. The corpus is the rows that have an alignment. Parsed rows are
+those of them whose phrases are known, even if there are none.
+"""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from raycomp.core.metrics import Histogram, PairMoments, Reservoir
+from raycomp.core.selection import hash_uids, parse_uids
+from raycomp.curation.rules import PAS
+from raycomp.curation.samples import Chooser, Picks, Sample, WordCounts, draw
+from raycomp.data.parquet import count_caption_words
+from raycomp.words import (
+    AFTER_REASONS,
+    ALIGNED_STATUSES,
+    ALIGNMENT,
+    CAPTION,
+    DROPPED_ALIGNMENT,
+    DROPPED_RANDOM,
+    DUPLICATE_UID,
+    GATE_REASONS,
+    KEPT,
+    KINDS,
+    MARK_REASONS,
+    OK,
+    PHRASES,
+    REMOVED,
+    SCORE,
+    STATUS,
+    UID,
+    UNSEEN,
+)
+
+DROPPED = "dropped"
+SIDES = (KEPT, DROPPED)
+VALID, SUPPORTED = "valid", "supported"
+WORDS, DROP, DISPLACEMENT = "words", "drop", "displacement"
+POOL = "pool"
+ABOVE, BELOW, TOP, BOTTOM, ANY = "above", "below", "top", "bottom", "any"
+NUM_AROUND = 12
+NUM_NEAREST = 48
+"""The twelve samples around the threshold are drawn from this many nearest on each side."""
+NUM_EXTREMES = 6
+NUM_EXAMPLES = 3
+NUM_POINTS = 2000
+MOST_WORDS, MOST_LETTERS = 20_000, 40
+FINE = (-1.0, 1.0, 10_000)
+"""Bins of 0.0002 for alignments, PAS and drops."""
+LENGTHS = (-0.5, 200.5, 201)
+"""One bin for each whole number up to 200."""
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Counts, histograms, sums and a few samples. ``Summary()`` is the summary of no rows."""
+
+    statuses: Counter[str] = field(default_factory=Counter)
+    """Rows by status."""
+    reasons: Counter[str] = field(default_factory=Counter)
+    """Rows by drop reason, and ``kept``."""
+    lowest: dict[str, float] = field(default_factory=dict)
+    """Thresholds of the gates: the lowest alignment that passed gate 1, the lowest kept score."""
+    histograms: dict[tuple[str, str], Histogram] = field(default_factory=dict)
+    """Alignment, PAS, words and number of phrases by side; drops by kind of phrase."""
+    moments: dict[str, PairMoments] = field(default_factory=dict)
+    """(alignment, PAS) over pairs; (displacement, drop) over phrases by kind, and ``UNSEEN``."""
+    pool: dict[str, PairMoments] = field(default_factory=dict)
+    """The same inside the pool, the rows that no gate by alignment dropped: (alignment, PAS) of pairs as
+    ``pas``, (displacement, drop) of the phrases of all kinds as ``drop``."""
+    with_drop: Counter[str] = field(default_factory=Counter)
+    """Pairs that have a phrase with a drop: all as ``drop``, those inside the pool as ``pool``."""
+    points: dict[str, Reservoir] = field(default_factory=dict)
+    """(alignment, PAS, kept) of pairs; (displacement, drop) of phrases; both with ``pool``."""
+    kinds: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """Phrases by kind and side; by kind also those that have a drop, and those whose drop is above 0. Those
+    whose target no picture can show also count under ``UNSEEN``."""
+    heads: dict[str, WordCounts] = field(default_factory=dict)
+    """Head nouns of phrases, lower case, by side."""
+    picks: dict[str, Picks] = field(default_factory=dict)
+    """Samples by the reason why they are shown; examples of each status except ok under its name."""
+
+    @property
+    def rows(self) -> int:
+        return self.statuses.total()
+
+    @property
+    def num_aligned(self) -> int:
+        """The corpus: the N of both gates."""
+        aligned = sum(self.statuses[status] for status in ALIGNED_STATUSES)
+        return aligned - sum(self.reasons[reason] for reason in MARK_REASONS)
+
+    @property
+    def num_bad(self) -> int:
+        """Rows without an alignment, except duplicates and removed rows."""
+        aligned = sum(self.statuses[status] for status in ALIGNED_STATUSES)
+        return self.rows - aligned - self.statuses[DUPLICATE_UID] - self.statuses[REMOVED]
+
+
+def merge(a: Summary, b: Summary) -> Summary:
+    """Return the summary of the rows of both; the rows must not overlap.
+
+    Any order gives the same page except for the last bits of the sums in ``moments``.
+    """
+    return Summary(**{f.name: _merge_parts(getattr(a, f.name), getattr(b, f.name)) for f in fields(Summary)})
+
+
+def _merge_parts(a: Any, b: Any) -> Any:
+    if isinstance(a, Counter):
+        return a + b
+    if isinstance(a, dict):
+        both = {key: _merge_parts(a[key], b[key]) for key in a if key in b}
+        return {key: both[key] if key in both else a.get(key, b.get(key)) for key in sorted({**a, **b})}
+    return min(a, b) if isinstance(a, float) else a.merge(b)
+
+
+def summarise(table: pa.Table, reason_N: np.ndarray, score_N: np.ndarray, seed: int) -> Summary:
+    """Summarise one scores file (its image_embedding is not read), whose column ``pas`` is what
+    ``rank_attributed`` returns.
+
+    ``reason_N``: ``kept``, the reason of a gate or mark, or for rows without an alignment their status.
+    ``score_N`` float32: the last gate's score, NaN if that gate did not rank the row. ``seed`` draws samples.
+    Raises ValueError if a reason does not fit its row's status.
+    """
+    status_N, reason_N = table[STATUS].to_numpy(), np.asarray(reason_N, dtype=object)
+    _check_reasons(table, status_N, reason_N)
+    uid_N2, kept_N = parse_uids(table[UID]), reason_N == KEPT
+    outside = (DROPPED_ALIGNMENT, *MARK_REASONS)
+    pool_N = table[ALIGNMENT].is_valid().to_numpy() & ~np.isin(reason_N, outside)
+    score_N = np.asarray(score_N, dtype=np.float64)
+    ranked_N = ~np.isnan(score_N)
+    chooser = Chooser(table, reason_N, score_N, hash_uids(uid_N2, seed))
+    counts = Summary(
+        statuses=Counter(status_N.tolist()),
+        reasons=Counter(reason_N.tolist()),
+        lowest=_lowest({SCORE: score_N[ranked_N & kept_N]}),
+        picks=_pick(chooser, status_N, kept_N, ranked_N),
+    )
+    pairs = _summarise_pairs(table, kept_N, pool_N, uid_N2, seed)
+    return merge(merge(counts, pairs), _summarise_phrases(table, kept_N, pool_N, uid_N2, seed))
+
+
+def _check_reasons(table: pa.Table, status_N: np.ndarray, reason_N: np.ndarray) -> None:
+    gated_N = np.isin(reason_N, (KEPT, *GATE_REASONS, *MARK_REASONS, *AFTER_REASONS))
+    wrong_N = np.where(np.isin(status_N, ALIGNED_STATUSES), ~gated_N, reason_N != status_N)
+    if wrong_N.any():
+        row = int(wrong_N.argmax())
+        raise ValueError(
+            f"uid {table[UID][row]}: reason {reason_N[row]!r} does not go with status {status_N[row]!r}"
+        )
+
+
+def _summarise_pairs(
+    table: pa.Table, kept_N: np.ndarray, pool_N: np.ndarray, uid_N2: np.ndarray, seed: int
+) -> Summary:
+    """Summarise the values that a pair has once: alignment, PAS, caption length, number of phrases."""
+    alignment_N, pas_N = _floats(table[ALIGNMENT]), _floats(table[PAS])
+    words_N = np.where(np.isnan(alignment_N), np.nan, _floats(count_caption_words(table[CAPTION])))
+    phrases_N = _floats(pc.list_value_length(table[PHRASES]))
+    both_N = ~np.isnan(alignment_N + pas_N)
+    inside_N = both_N & pool_N
+    columns = {ALIGNMENT: alignment_N, PAS: pas_N, KEPT: kept_N, POOL: pool_N}
+    columns = {name: column_N[both_N] for name, column_N in columns.items()}
+    return Summary(
+        lowest=_lowest({ALIGNMENT: alignment_N[pool_N]}),
+        histograms={
+            **_by_side(ALIGNMENT, alignment_N, kept_N, FINE),
+            **_by_side(PAS, pas_N, kept_N, FINE),
+            **_by_side(WORDS, words_N, kept_N, LENGTHS),
+            **_by_side(PHRASES, phrases_N, kept_N, LENGTHS),
+        },
+        moments={PAS: PairMoments.of(columns[ALIGNMENT], columns[PAS])},
+        pool={PAS: PairMoments.of(alignment_N[inside_N], pas_N[inside_N])},
+        points={PAS: Reservoir.of(NUM_POINTS, seed, uid_N2[both_N], columns)},
+    )
+
+
+def _summarise_phrases(
+    table: pa.Table, kept_N: np.ndarray, pool_N: np.ndarray, uid_N2: np.ndarray, seed: int
+) -> Summary:
+    """Summarise the values of every phrase: kind, head noun, drop and displacement."""
+    lists = table[PHRASES].combine_chunks()
+    row_P, phrase_P = pc.list_parent_indices(lists).to_numpy(), lists.flatten()
+    drop_P = _floats(pc.struct_field(phrase_P, DROP))
+    displacement_P = _floats(pc.struct_field(phrase_P, DISPLACEMENT))
+    kind_P = pc.struct_field(phrase_P, "kind").to_numpy(zero_copy_only=False)
+    target_P = pc.utf8_slice_codeunits(pc.struct_field(phrase_P, "target"), 0, MOST_LETTERS)
+    head_P = pc.utf8_lower(target_P).to_numpy(zero_copy_only=False)
+    side_P = np.where(kept_N[row_P], KEPT, DROPPED)
+    valid_P = ~np.isnan(drop_P + displacement_P)
+    groups = {kind: kind_P == kind for kind in KINDS}
+    groups[UNSEEN] = pc.struct_field(phrase_P, "target_class").to_numpy(zero_copy_only=False) == UNSEEN
+    counted = {KEPT: side_P == KEPT, DROPPED: side_P == DROPPED, VALID: valid_P}
+    counted[SUPPORTED] = valid_P & (drop_P > 0)
+    inside_P = valid_P & pool_N[row_P]
+    columns = {DISPLACEMENT: displacement_P, DROP: drop_P, POOL: pool_N[row_P]}
+    columns = {name: column_P[valid_P] for name, column_P in columns.items()}
+    return Summary(
+        histograms={(DROP, kind): Histogram.of(drop_P[groups[kind] & valid_P], *FINE) for kind in KINDS},
+        moments={
+            name: PairMoments.of(displacement_P[at_P & valid_P], drop_P[at_P & valid_P])
+            for name, at_P in groups.items()
+        },
+        with_drop=Counter({DROP: len(set(row_P[valid_P])), POOL: len(set(row_P[inside_P]))}),
+        pool={DROP: PairMoments.of(displacement_P[inside_P], drop_P[inside_P])},
+        points={DROP: Reservoir.of(NUM_POINTS, seed, _phrase_uids(uid_N2, row_P)[valid_P], columns)},
+        kinds=Counter(
+            {
+                (name, what): int(np.sum(at_P & of_P))
+                for name, at_P in groups.items()
+                for what, of_P in counted.items()
+            }
+        ),
+        heads={side: WordCounts.of(MOST_WORDS, head_P[side_P == side].tolist()) for side in SIDES},
+    )
+
+
+def _phrase_uids(uid_N2: np.ndarray, row_P: np.ndarray) -> np.ndarray:
+    """Return a uid for each phrase: its row's, hashed, and its index in the row; uint64 (P, 2)."""
+    place_P = np.arange(len(row_P)) - np.searchsorted(row_P, row_P)
+    return np.stack([hash_uids(uid_N2, 0)[row_P], place_P.astype(np.uint64)], axis=1)
+
+
+def _pick(
+    chooser: Chooser, status_N: np.ndarray, kept_N: np.ndarray, ranked_N: np.ndarray
+) -> dict[str, Picks]:
+    score_N = chooser.score_N
+    faults = sorted(set(status_N.tolist()) - {OK})
+    return {
+        ABOVE: chooser.first(NUM_NEAREST, ranked_N & kept_N, score_N),
+        BELOW: chooser.first(NUM_NEAREST, ranked_N & ~kept_N, -score_N),
+        TOP: chooser.first(NUM_EXTREMES, ranked_N, -score_N),
+        BOTTOM: chooser.first(NUM_EXTREMES, ranked_N, score_N),
+        ANY: chooser.first(NUM_AROUND, np.isin(status_N, ALIGNED_STATUSES)),
+        **{status: chooser.first(NUM_EXAMPLES, status_N == status) for status in faults},
+    }
+
+
+def _lowest(values: Mapping[str, np.ndarray]) -> dict[str, float]:
+    return {name: float(value_N.min()) for name, value_N in values.items() if len(value_N)}
+
+
+def _by_side(
+    measure: str, value_N: np.ndarray, kept_N: np.ndarray, bins: tuple[float, float, int]
+) -> dict[tuple[str, str], Histogram]:
+    return {
+        (measure, side): Histogram.of(value_N[at_N & ~np.isnan(value_N)], *bins)
+        for side, at_N in ((KEPT, kept_N), (DROPPED, ~kept_N))
+    }
+
+
+def _floats(column: pa.ChunkedArray | pa.Array) -> np.ndarray:
+    """Return float64, nulls as NaN."""
+    value_N = pc.fill_null(pc.cast(column, pa.float64()), np.nan)
+    return value_N.to_numpy() if isinstance(value_N, pa.ChunkedArray) else value_N.to_numpy(False)
+
+
+@dataclass(frozen=True)
+class Shown:
+    """The samples whose photos the page shows; each part best score first."""
+
+    around: tuple[Sample, ...]
+    top: tuple[Sample, ...] = ()
+    bottom: tuple[Sample, ...] = ()
+    has_threshold: bool = True
+    """False if no row was dropped by a score: ``around`` is then drawn from the whole corpus."""
+
+    @property
+    def samples(self) -> list[Sample]:
+        """All of them, each uid once; ``render`` needs their image bytes."""
+        return list({s.uid: s for s in (*self.around, *self.top, *self.bottom)}.values())
+
+
+def choose_shown(summary: Summary) -> Shown:
+    """Choose the samples of the page: six drawn on each side of the threshold, the top and the bottom six.
+
+    If one side has fewer, the other gets more. A random draw's scores do not rank, so they are not used.
+    """
+    samples = {name: picks.samples for name, picks in summary.picks.items()}
+    if summary.reasons[DROPPED_RANDOM]:
+        return Shown(samples[ANY], has_threshold=False)
+    above, below = samples.get(ABOVE, ()), samples.get(BELOW, ())
+    half = NUM_AROUND // 2
+    kept = draw(above, max(half, NUM_AROUND - len(below)))
+    around = (*reversed(kept), *draw(below, NUM_AROUND - len(kept)))
+    return Shown(
+        around=around if below else samples.get(ANY, ()),
+        top=samples.get(TOP, ()),
+        bottom=tuple(reversed(samples.get(BOTTOM, ()))),
+        has_threshold=bool(below),
+    )

@@ -1,0 +1,184 @@
+"""Benchmarks of choices: is the image closer to its true captions than to its false ones?
+
+M pictures, T texts, N rows that have a picture, K captions of them all, D embedding dims.
+"""
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from raycomp.data.paths import ShardPath
+from raycomp.evaluation.benchmarks.choice import Choice
+from raycomp.evaluation.evaluation import Picture, Pictures, Statuses, Texts
+from raycomp.schema import example_schema
+from raycomp.words import AMBIGUOUS_IMAGE, BAD_EMBEDDING, IMAGE_CONTROLS, NO_IMAGE, OK
+
+# Rows of two matrices whose cosines are computed at once.
+_BLOCK = 65_536
+
+
+@dataclass(frozen=True)
+class ChoiceEvaluation:
+    """A benchmark's rows, and the places of their images."""
+
+    name: str
+    choices: Sequence[Choice]
+    uris: Mapping[str, str]
+    """Image uri by the name of a choice's image, for the images that were found."""
+    score_texts: Callable[[Sequence[str]], Mapping[str, np.ndarray]]
+    """Scores of T texts by the text-only baselines: by name, an array (T,)."""
+    seed: int = 0
+    """Seed of the draw of another image for each row, for the shuffled-image baseline."""
+    shards: Sequence[ShardPath] = ()
+    ambiguous: Collection[str] = ()
+    """Image names that match several files."""
+
+    @property
+    def pictures(self) -> list[Picture]:
+        return [picture for picture in map(self._find_picture, self.choices) if picture]
+
+    def _find_picture(self, choice: Choice) -> Picture | None:
+        uri = self.uris.get(choice.image)
+        return None if uri is None else Picture(uri, choice.box)
+
+    def list_texts(self, pictures: Pictures) -> list[str]:
+        """Return the captions of the rows that have a picture."""
+        return [text for i, _ in self._list_seen(pictures) for text in _list_captions(self.choices[i])]
+
+    def _list_seen(self, pictures: Pictures, bad: Collection[str] = ()) -> list[tuple[int, int]]:
+        """Return the numbers of the rows with a picture and no ``bad`` text, and their pictures' rows."""
+        found = ((i, self._find_picture(choice)) for i, choice in enumerate(self.choices))
+        return [
+            (i, pictures.place[picture])
+            for i, picture in found
+            if picture and self._find_status(self.choices[i], pictures, bad) == OK
+        ]
+
+    def _find_status(self, choice: Choice, pictures: Pictures, bad: Collection[str]) -> str:
+        picture = self._find_picture(choice)
+        if picture is None:
+            return AMBIGUOUS_IMAGE if choice.image in self.ambiguous else NO_IMAGE
+        status = pictures.status_M[pictures.place[picture]]
+        is_bad = status == OK and any(text in bad for text in _list_captions(choice))
+        return BAD_EMBEDDING if is_bad else status
+
+    def find_statuses(self, pictures: Pictures) -> dict[str, Statuses]:
+        """Return the status of every image; of one that is used in several boxes, the first fault."""
+        found: dict[str, str] = {}
+        for choice in self.choices:
+            if found.get(choice.image, OK) == OK:
+                found[choice.image] = self._find_status(choice, pictures, ())
+        return {self.name: list(found.items())}
+
+    def grade(self, pictures: Pictures, texts: Texts) -> pa.Table:
+        """Return EXAMPLE_SCHEMA's rows in the benchmark's order, with the scores of the baselines.
+
+        With a single image there are no baselines that use another image.
+        """
+        pictures = pictures.asked
+        seen = self._list_seen(pictures, texts.bad)
+        rows = [self.choices[i] for i, _ in seen]
+        place_N = np.array([place for _, place in seen], int)
+        row_K = np.repeat(np.arange(len(rows)), [len(_list_captions(choice)) for choice in rows])
+        text_K = np.array([texts.place[text] for choice in rows for text in _list_captions(choice)], int)
+        score_K = {"": _find_cosines(pictures.image_MD, place_N[row_K], texts.text_TD, text_K)}
+        own, own_K = np.unique(text_K, return_inverse=True)
+        names = np.array(list(texts.place), object)[own].tolist()
+        text_only = self.score_texts(names) if names else {}
+        score_K |= {name: score_T[own_K] for name, score_T in text_only.items()}
+        for name, image_ND in self._show_others(rows, pictures.image_MD[place_N]).items():
+            score_K[name] = _find_cosines(image_ND, row_K, texts.text_TD, text_K)
+        controls = [name for name in score_K if name]
+        columns = self._describe(pictures, texts.bad)
+        of_all = np.zeros(len(self.choices), bool)
+        of_all[[i for i, _ in seen]] = True
+        for name in ("", *controls):
+            sides = _split(score_K[name], rows, of_all)
+            columns |= {f"{name}_{side}s" if name else f"{side}_scores": sides[side] for side in sides}
+        columns["text_scores"] = _nest(list(_compare_texts(rows, texts)), of_all)
+        schema = example_schema(controls)
+        return pa.table({field.name: pa.array(columns[field.name], field.type) for field in schema}, schema)
+
+    def _describe(self, pictures: Pictures, bad: Collection[str]) -> dict[str, list]:
+        names = (
+            "benchmark",
+            "split",
+            "id",
+            "image",
+            "group",
+            "op",
+            "kind",
+            "defects",
+            "positives",
+            "negatives",
+        )
+        columns = {name: [getattr(choice, name) for choice in self.choices] for name in names}
+        return {**columns, "status": [self._find_status(choice, pictures, bad) for choice in self.choices]}
+
+    def _show_others(self, rows: Sequence[Choice], image_ND: np.ndarray) -> dict[str, np.ndarray]:
+        """Return each row's embedding of another image of the benchmark, and the mean of all images."""
+        import torch
+
+        from raycomp.core.alignment import normalise
+
+        names, first_U, which_N = np.unique(
+            [choice.image for choice in rows], return_index=True, return_inverse=True
+        )
+        if len(names) < 2:
+            return {}
+        rng = np.random.default_rng(self.seed)
+        other_N = (which_N + rng.integers(1, len(names), len(rows))) % len(names)
+        mean_1D = normalise(torch.from_numpy(image_ND[first_U].mean(axis=0, keepdims=True))).numpy()
+        shown = image_ND[first_U[other_N]], np.repeat(mean_1D, len(rows), axis=0)
+        return dict(zip(IMAGE_CONTROLS, shown, strict=True))
+
+
+def _list_captions(choice: Choice) -> tuple[str, ...]:
+    return choice.positives + choice.negatives
+
+
+def _find_cosines(
+    first_MD: np.ndarray, first_K: np.ndarray, second_TD: np.ndarray, second_K: np.ndarray
+) -> np.ndarray:
+    """Return the cosines of K pairs of rows, fp32 (K,)."""
+    import torch
+
+    from raycomp.core.alignment import pair_cosine
+
+    parts = [np.zeros(0, np.float32)]
+    for start in range(0, len(first_K), _BLOCK):
+        some = slice(start, start + _BLOCK)
+        pair = (torch.from_numpy(first_MD[first_K[some]]), torch.from_numpy(second_TD[second_K[some]]))
+        parts.append(pair_cosine(*pair).numpy())
+    return np.concatenate(parts)
+
+
+def _compare_texts(rows: Sequence[Choice], texts: Texts) -> Iterator[list[float]]:
+    """Yield the cosines of all pairs of a row's captions where several are true; else an empty list."""
+    for choice in rows:
+        if len(choice.positives) < 2:
+            yield []
+            continue
+        text_CD = texts.take(_list_captions(choice))
+        first, second = np.triu_indices(len(text_CD), 1)
+        yield _find_cosines(text_CD, first, text_CD, second).tolist()
+
+
+def _split(score_K: np.ndarray, rows: Sequence[Choice], of_all: np.ndarray) -> dict[str, list[list[float]]]:
+    """Return the scores of each row's positives and negatives, empty for a row that has no picture."""
+    ends = np.cumsum([0, *(len(_list_captions(choice)) for choice in rows)])
+    scores = score_K.tolist()
+    sides: dict[str, list[list[float]]] = {"positive": [], "negative": []}
+    for choice, start, end in zip(rows, ends, ends[1:], strict=False):
+        middle = start + len(choice.positives)
+        sides["positive"].append(scores[start:middle])
+        sides["negative"].append(scores[middle:end])
+    return {side: _nest(found, of_all) for side, found in sides.items()}
+
+
+def _nest(found: list[list[float]], of_all: np.ndarray) -> list[list[float]]:
+    """Return the lists of the rows that have them, and empty lists for the others."""
+    left = iter(found)
+    return [next(left) if has else [] for has in of_all]

@@ -1,0 +1,262 @@
+"""``raycomp evaluate``: a model's results on benchmarks, with those of text-only and image baselines."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from raycomp.config import changed_options
+from raycomp.core.leaks import Known, count_shared, key_texts, merge_keys
+from raycomp.core.uids import KEY
+from raycomp.data.files import check_writable
+from raycomp.data.folder import Folder
+from raycomp.data.model import fetch_model, find_model
+from raycomp.data.parquet import write_table
+from raycomp.data.paths import CHECKPOINT, WEIGHTS, absolute_uri
+from raycomp.data.runs import TIMES, digest
+from raycomp.data.whole import with_absolute_paths
+from raycomp.evaluation.answers import answer_evaluation
+from raycomp.evaluation.baselines import Margin, find_margins, report_margins
+from raycomp.evaluation.benchmarks.choice import DEFECTS
+from raycomp.evaluation.benchmarks.defects import report_defects
+from raycomp.evaluation.config import EvaluateConfig
+from raycomp.evaluation.controls import fingerprint_controls
+from raycomp.evaluation.embed_all import Embedder, describe_stats, embed_pictures, embed_texts
+from raycomp.evaluation.evaluation import Evaluation, Pictures, key_pictures
+from raycomp.evaluation.images import check_images
+from raycomp.evaluation.labelled import LabelledImages
+from raycomp.evaluation.linear_probe import LinearProbe
+from raycomp.evaluation.open import Opened, check_outside, list_evaluation_times, open_evaluations
+from raycomp.evaluation.outcomes import find_outcomes, name_statuses
+from raycomp.evaluation.table import Line, choose_main, make_lines, report_lines
+from raycomp.evaluation.untouched import Touched, Untouched, find_touched, grade_untouched
+from raycomp.models.describe import describe_scorer, fingerprint_scorer
+from raycomp.models.spec import ScorerSpec
+from raycomp.report.page import render_page
+from raycomp.run.leaks import Leak, check_left, warn_leak
+from raycomp.run.opening import refuse_early, say_count
+from raycomp.run.record import describe_phases, describe_stages
+from raycomp.run.run import Run, Say, command_line, start_run
+from raycomp.run.session import connect
+from raycomp.table import Estimate, plain, write_cell, write_csv
+from raycomp.training.journal import METRICS, read_metrics
+from raycomp.training.page import LOSS, draw_metric
+from raycomp.training.trained import identify_trained, read_trained
+from raycomp.words import DROP, OK, STATUS
+
+TABLE, UNTOUCHED = "table.csv", "untouched.csv"
+# The training images that a test set may overlap with, as messages name them.
+OF_PROBE, OF_MODEL = "the training images", "the images that the model was trained on"
+
+
+def evaluate(
+    config: EvaluateConfig, out: str, say: Say = print, gpus_per_scorer: float = 1.0
+) -> dict[str, Any]:
+    """Evaluate ``config.model`` into the folder ``out``; return what run.json holds.
+
+    ``gpus_per_scorer``: share of a GPU that each scorer reserves. A finished run of the same config is
+    unchanged; an unfinished one resumes. Raises ValueError for errors
+    that the user can fix, and TooMuchBadData.
+    """
+    out = absolute_uri(str(out))
+    asked = with_absolute_paths(config)
+    check_outside(asked, out)
+    check_writable(out)  # before anything is read
+    config = replace(asked, model=find_model(asked.model))
+    opened = open_evaluations(config, say)
+    warnings = [line for one in opened for line in one.warnings]
+    for line in warnings:
+        say(line)
+    refuse_early("evaluate", config, out)
+    touched, lost = find_touched(config)
+    for line in lost:
+        say(line)
+    warnings += lost
+    spec = describe_scorer(fetch_model(config.model))
+    fingerprint = partial(_fingerprint, config, spec, touched)
+    rerun = command_line("raycomp evaluate", changed_options(asked), out)
+    outputs, cost = ("scores", TABLE, UNTOUCHED), partial(say_count, len(opened), "benchmarks")
+    with start_run("evaluate", config, fingerprint, out, say, rerun, outputs=outputs, cost=cost) as run:
+        if run.is_finished:
+            return run.record
+        with connect(
+            config.cluster, run.folder, run.lease.check, say=say, gpus_per_scorer=gpus_per_scorer
+        ) as session:
+            run.bind(session.device, session.gpu)
+            embedder = Embedder(config, spec, run.work, session, run.lease.check)
+            evaluations = [one.evaluation for one in opened]
+            pictures, seen = embed_pictures(embedder, evaluations)
+            warnings += check_images(evaluations, pictures, config, say)
+            leaks, pictures = _compare(evaluations, pictures, config, say)
+            texts, read = embed_texts(embedder, evaluations, pictures)
+        tables = {evaluation.name: evaluation.grade(pictures, texts) for evaluation in evaluations}
+        untouched = None if touched is None else grade_untouched(touched, evaluations, pictures, texts)
+        stats = describe_stats(pictures=seen, texts=read)
+        warnings += [line for leak in leaks for line in warn_leak(leak, config.overlap)]
+        for line in (unknown := _warn_unknown(config)):
+            say(line)
+        warnings += unknown
+        _close(run, opened, tables, untouched, leaks, stats, spec, warnings, say)
+    return run.record
+
+
+def _compare(
+    evaluations: Sequence[Evaluation], pictures: Pictures, config: EvaluateConfig, say: Say
+) -> tuple[list[Leak], Pictures]:
+    """Return the overlap of test sets with training data, which is reported, and the pictures, some barred.
+
+    Raises UserError where ``overlap=drop`` would leave a test set without images.
+    """
+    trained = read_trained(config.model.weights)
+    leaks = find_leaks(evaluations, pictures, trained)
+    for leak in leaks:
+        check_left(leak, config.overlap)
+        for line in warn_leak(leak, config.overlap):
+            say(line)
+    if config.overlap == DROP and trained is not None:
+        pictures = pictures.bar(trained.image_K)
+    return leaks, pictures
+
+
+def _warn_unknown(config: EvaluateConfig) -> list[str]:
+    """Return a line where training images should be left out, but the training images are unknown."""
+    weights = config.model.weights
+    if config.overlap != DROP or weights.startswith("random:") or read_trained(weights) is not None:
+        return []
+    said = "its training images are unknown, so overlap=drop drops none of them"
+    return [f"{config.model.said_weights}: {said}"]
+
+
+def _fingerprint(config: EvaluateConfig, spec: ScorerSpec, touched: Touched | None) -> dict[str, Any]:
+    """Return what results depend on in addition to the options; all of it is read anew, as it may change."""
+    opened = open_evaluations(config, say=lambda line: None)
+    trained = read_trained(config.model.weights)
+    return {
+        **({"trained": identify_trained(trained)} if trained else {}),
+        "model": fingerprint_scorer(fetch_model(config.model)),
+        "preprocessing": digest(vars(spec.image)),
+        **{one.evaluation.name: one.fingerprint for one in opened},
+        TIMES: digest(list_evaluation_times(opened)),
+        **fingerprint_controls(config.controls),
+        **(touched.identity if touched else {}),
+    }
+
+
+def _close(
+    run: Run,
+    opened: Sequence[Opened],
+    tables: Mapping[str, pa.Table],
+    untouched: Untouched | None,
+    leaks: Sequence[Leak],
+    stats: Mapping[str, Any],
+    spec: ScorerSpec,
+    warnings: list[str],
+    say: Say,
+) -> None:
+    """Write scores and table; record the counts and the results."""
+    lines: list[Line] = []
+    margins: list[Margin] = []
+    for name, table in tables.items():
+        write_table(table, run.folder.at("scores", f"{name}.parquet"), table.schema)
+        outcomes = find_outcomes(table)
+        lines += make_lines(name, outcomes)
+        margins += find_margins(name, outcomes)
+    run.folder.write_bytes(write_csv([Line._fields, *lines]).encode(), TABLE)
+    if untouched is not None:
+        run.folder.write_bytes(write_csv([Line._fields, *untouched.lines]).encode(), UNTOUCHED)
+    read, came = _count(tables.values())
+    run.close(
+        read,
+        came,
+        OK,
+        reasons=DEFECTS,
+        preprocessing=vars(spec.image),
+        overlap=[leak.describe() for leak in leaks],
+        phases=describe_phases(dict(stats)),
+        stages=describe_stages(dict(stats)),
+        warnings=[*warnings, *(untouched.warnings if untouched else ())],
+    )
+    for line in choose_main(lines):
+        figure = plain(write_cell(Estimate.of(line)))
+        some = "" if line.n == line.num_all else f" of {line.n:,} of {line.num_all:,} examples"
+        say(f"{line.benchmark}: {line.metric}, {line.split} {figure}{some}")
+    for said in untouched.describe(lines) if untouched else ():
+        say(said)
+    choices = [choice for one in opened for choice in one.choices]
+    before = [report_defects(choices)] if choices else []
+    losses = read_losses(run.record["config"]["model"]["weights"])
+    said = f"{came[OK]:,} of {sum(came.values()):,} rows scored; table: {run.folder.at(TABLE)}"
+    loss = draw_metric("Loss", "", losses, LOSS) if losses else None
+    name = run.folder.uri.rstrip("/").rpartition("/")[2]
+    page = render_page(
+        "evaluation/page.html.jinja",
+        run=run.record,
+        answers=answer_evaluation(name, lines, margins),
+        baselines=report_margins({name: margins}) if margins else None,
+        untouched=untouched.report(lines) if untouched else None,
+        figures=report_lines(lines),
+        before=before,
+        loss=loss,
+    )
+    run.report(said, page)
+
+
+def read_losses(weights: str) -> dict[str, np.ndarray] | None:
+    """Return the metrics of the training that wrote these weights; None where they are unavailable here.
+
+    They only draw a curve on the page, so no evaluation fails for want of them.
+    """
+    folder = Folder(weights.removesuffix(f"/{CHECKPOINT}/{WEIGHTS}"))
+    if folder.uri == weights or not folder.exists(METRICS):
+        return None
+    try:
+        return read_metrics(folder)
+    except (ValueError, OSError):
+        return None
+
+
+def _count(tables: Iterable[pa.Table]) -> tuple[Counter[str], Counter[str]]:
+    """Return rows by input status, and by final status."""
+    read: Counter[str] = Counter()
+    came: Counter[str] = Counter()
+    for table in tables:
+        read.update(table[STATUS].to_pylist())
+        came.update(name_statuses(table))
+    return read, came
+
+
+def find_leaks(evaluations: Iterable[Evaluation], pictures: Pictures, trained: Known | None) -> list[Leak]:
+    """Return each test set's overlap with ``trained``, where that is known, and the probe's own overlap.
+
+    Each example of a test set counts with its image. Training images of the probe are no test set: the model
+    may have seen them.
+    """
+    leaks = []
+    for evaluation in evaluations:
+        if isinstance(evaluation, LinearProbe):
+            image_N, no_texts = _list_labelled(evaluation.test, pictures), np.zeros(0, KEY)
+            learned = Known(merge_keys([_list_labelled(evaluation.train, pictures)]), no_texts)
+            leaks.append(Leak(evaluation.name, OF_PROBE, count_shared(learned, image_N, no_texts)))
+        else:
+            image_N = list_keys(evaluation, pictures)
+        if trained is not None:
+            text_T = key_texts(evaluation.list_texts(pictures))
+            leaks.append(Leak(evaluation.name, OF_MODEL, count_shared(trained, image_N, text_T)))
+    return leaks
+
+
+def _list_labelled(images: LabelledImages, pictures: Pictures) -> np.ndarray:
+    """Return the keys of images that can be used for training or testing."""
+    examples = images.find_examples(pictures)
+    return examples.key_N[examples.good]
+
+
+def list_keys(evaluation: Evaluation, pictures: Pictures) -> np.ndarray:
+    """Return the keys of a test set's images, each repeated once per example."""
+    place_N = np.array([pictures.place[picture] for picture in evaluation.pictures], np.int64)
+    of_shards = [key_pictures(pictures.shards[shard.place]) for shard in evaluation.shards]
+    return np.concatenate([pictures.key_M[place_N], *of_shards])

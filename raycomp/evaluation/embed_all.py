@@ -1,0 +1,239 @@
+"""Embed the pictures and texts that the benchmarks of an evaluation need, each once.
+
+M pictures, T texts, V values of a picture, D embedding dims.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from raycomp.config import ModelConfig
+from raycomp.continual.config import ContinualConfig
+from raycomp.data.arrow import TOKENS, add_columns, to_fixed_lists, to_matrix
+from raycomp.data.folder import Folder
+from raycomp.data.model import fetch_model
+from raycomp.data.parquet import read_columns
+from raycomp.data.paths import ShardPath
+from raycomp.evaluation.config import EvaluateConfig
+from raycomp.evaluation.evaluation import Needs, Picture, Pictures, Texts, key_pictures
+from raycomp.evaluation.read import (
+    TEXT_EMBEDDING,
+    Files,
+    pictures_schema,
+    prepare_pixels,
+    read_pictures,
+    read_texts,
+    texts_schema,
+    tokenize,
+)
+from raycomp.models.spec import ScorerSpec
+from raycomp.run.parts import Part, Stats, merge_parts
+from raycomp.run.passes import Pass
+from raycomp.run.session import Session
+from raycomp.run.stage import CPUS, SCORERS, Stage
+from raycomp.run.waves import Phase
+from raycomp.words import BAD_EMBEDDING, IMAGE_EMBEDDING, OK, PIXELS, STATUS
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+# Files, and texts, that are committed together.
+_FILES_PER_ITEM, _TEXTS_PER_ITEM = 512, 4096
+# Rows that a scorer takes at a time, per thread of a CPU or for a GPU.
+_PICTURES_PER_CALL = {"cpu": 32, "gpu": 512}
+_TEXTS_PER_CALL = {"cpu": 128, "gpu": 4096}
+
+
+@dataclass(frozen=True)
+class Embedder:
+    """The model, and the folder of the embeddings."""
+
+    config: EvaluateConfig | ContinualConfig
+    """The config, with the model as it is loaded."""
+    spec: ScorerSpec
+    work: Folder
+    session: Session
+    check_lease: Callable[[], None]
+
+
+def embed_pictures(embedder: Embedder, evaluations: Iterable[Needs]) -> tuple[Pictures, Stats]:
+    """Embed every picture that a benchmark needs, once; return them and the phase's stats."""
+    evaluations = list(evaluations)
+    pictures = list(dict.fromkeys(picture for evaluation in evaluations for picture in evaluation.pictures))
+    shards = list(dict.fromkeys(shard for evaluation in evaluations for shard in evaluation.shards))
+    items = _number(pictures, shards)
+    schema, session = pictures_schema(embedder.spec), embedder.session
+    steps = Pass(
+        session,
+        items=items,
+        read=partial(read_pictures, block_rows=session.block_rows),
+        stages=picture_stages(embedder.config.model, embedder.spec, embedder.config.max_pixels),
+        part=Part(schema),
+        rows=session.block_rows,
+        scorer_rows=session.rows_per_call(_PICTURES_PER_CALL),
+    )
+    stats = _run(embedder, "pictures", steps, schema)
+    return _gather(embedder, items, pictures, shards), stats
+
+
+def _number(pictures: list[Picture], shards: list[ShardPath]) -> dict[int, Files | ShardPath]:
+    """Return the items to read by the number of their file of embeddings: files, then shards."""
+    starts = range(0, len(pictures), _FILES_PER_ITEM)
+    chunks = [tuple(pictures[start : start + _FILES_PER_ITEM]) for start in starts]
+    items: list[Files | ShardPath] = [Files(ordinal, chunk) for ordinal, chunk in enumerate(chunks)]
+    items += [replace(shard, ordinal=ordinal) for ordinal, shard in enumerate(shards, len(items))]
+    return dict(enumerate(items))
+
+
+def _gather(
+    embedder: Embedder,
+    items: Mapping[int, Files | ShardPath],
+    pictures: list[Picture],
+    shards: list[ShardPath],
+) -> Pictures:
+    """Read the embeddings back: those of files as one matrix, those of shards as tables."""
+    tables = {ordinal: read_columns(_uri(embedder, "pictures", ordinal)) for ordinal in items}
+    of_files = [tables[ordinal] for ordinal, item in items.items() if isinstance(item, Files)]
+    by_name = zip(shards, list(items)[len(of_files) :], strict=True)
+    table = pa.concat_tables(of_files) if of_files else pictures_schema(embedder.spec).empty_table()
+    return Pictures(
+        place={picture: place for place, picture in enumerate(pictures)},
+        status_M=table[STATUS].to_pylist(),
+        image_MD=to_matrix(table[IMAGE_EMBEDDING]),
+        shards={shard.place: tables[ordinal] for shard, ordinal in by_name},
+        key_M=key_pictures(table),
+    )
+
+
+def embed_texts(embedder: Embedder, evaluations: Iterable[Needs], pictures: Pictures) -> tuple[Texts, Stats]:
+    """Embed every text that a benchmark needs, once; return them and the phase's stats."""
+    texts = list(
+        dict.fromkeys(text for evaluation in evaluations for text in evaluation.list_texts(pictures))
+    )
+    starts = range(0, len(texts), _TEXTS_PER_ITEM)
+    items = {i: (i, texts[start : start + _TEXTS_PER_ITEM]) for i, start in enumerate(starts)}
+    schema, session = texts_schema(embedder.spec), embedder.session
+    steps = Pass(
+        session,
+        items=items,
+        read=partial(read_texts, block_rows=session.block_rows),
+        stages=text_stages(embedder.config.model),
+        part=Part(schema),
+        rows=session.block_rows,
+        scorer_rows=session.rows_per_call(_TEXTS_PER_CALL),
+    )
+    stats = _run(embedder, "texts", steps, schema)
+    tables = [read_columns(_uri(embedder, "texts", ordinal)) for ordinal in items]
+    text_TD = np.concatenate(
+        [
+            np.zeros((0, embedder.spec.embedding_dim), np.float32),
+            *(to_matrix(t[TEXT_EMBEDDING]) for t in tables),
+        ]
+    )
+    status_T = [status for table in tables for status in table[STATUS].to_pylist()]
+    bad = frozenset(text for text, status in zip(texts, status_T, strict=True) if status != OK)
+    return Texts({text: place for place, text in enumerate(texts)}, text_TD, bad), stats
+
+
+def _run(embedder: Embedder, name: str, steps: Pass, schema: pa.Schema) -> Stats:
+    phase = Phase(
+        name,
+        embedder.work,
+        embedder.config.waves.shards_per_wave,
+        merge_parts,
+        (embedder.work.at(name), schema),
+        steps.worker_pools,
+        embedder.check_lease,
+        steps.most,
+    )
+    return phase.run(list(steps.items), steps.run, None) if steps.items else Stats()
+
+
+def _uri(embedder: Embedder, name: str, ordinal: int) -> str:
+    return embedder.work.at(name, f"{ordinal:05d}.parquet")
+
+
+def describe_stats(**stats: Stats) -> dict[str, Any]:
+    """Return the phases that did any work."""
+    return {name: part for name, part in stats.items() if part.statuses.total()}
+
+
+def picture_stages(config: ModelConfig, spec: ScorerSpec, max_pixels: int) -> tuple[Stage, Stage]:
+    """Return the stages of every picture."""
+    decode = partial(prepare_pixels, spec=spec, max_pixels=max_pixels)
+    embed = partial(EmbedPictures, config, spec)
+    return (
+        Stage("decode", "makes pixels", CPUS, decode),
+        Stage("embed_pictures", "embeds pictures, on the scorers", SCORERS, embed),
+    )
+
+
+def text_stages(config: ModelConfig) -> tuple[Stage, Stage]:
+    """Return the stages of every text."""
+    return (
+        Stage("tokenize", "makes tokens", CPUS, partial(tokenize, config=config)),
+        Stage("embed_texts", "embeds texts, on the scorers", SCORERS, partial(EmbedTexts, config)),
+    )
+
+
+class EmbedPictures:
+    """One actor: load CLIP once, then give every picture whose status is ok its embedding."""
+
+    def __init__(self, config: ModelConfig, spec: ScorerSpec, num_threads: int | None = None):
+        from raycomp.run.scorer import load_clip  # torch, which only a process that scores imports
+
+        self.clip = load_clip(fetch_model(config), num_threads)
+        self.device = self.clip.device
+        self.spec = spec
+
+    def __call__(self, table: pa.Table) -> pa.Table:
+        """Return the rows with ``image_embedding``, fp32 of length 1, 0 where the status is not ok.
+
+        A picture whose embedding is not finite or not of length 1 gets the status bad_embedding. Raises
+        UserError, naming the weights, where the embeddings of all of the first pictures are bad.
+        """
+        is_ok_M = np.array([status == OK for status in table[STATUS].to_pylist()], bool)
+        image_MD = np.zeros((len(table), self.spec.embedding_dim), np.float32)
+        is_bad_M = np.zeros(len(table), bool)
+        if is_ok_M.any():
+            pixels_MV = to_matrix(table[PIXELS])[is_ok_M]
+            shape = (-1, self.spec.image.height, self.spec.image.width, 3)
+            image_MD[is_ok_M], is_bad_M[is_ok_M] = clear_bad(self.clip.embed_pixels(pixels_MV.reshape(shape)))
+        columns = {
+            STATUS: pc.if_else(pa.array(is_bad_M), BAD_EMBEDDING, table[STATUS]),
+            IMAGE_EMBEDDING: to_fixed_lists(image_MD),
+        }
+        return add_columns(table.drop_columns([PIXELS]), columns)
+
+
+class EmbedTexts:
+    """One actor: load CLIP once, then embed every text."""
+
+    def __init__(self, config: ModelConfig, num_threads: int | None = None):
+        from raycomp.run.scorer import load_clip
+
+        self.clip = load_clip(fetch_model(config), num_threads)
+        self.device = self.clip.device
+
+    def __call__(self, table: pa.Table) -> pa.Table:
+        """Return the rows with ``text_embedding``, fp32 of length 1, and their status: ok, or bad_embedding
+        where the embedding was bad and is now 0. Raises UserError as ``EmbedPictures``.
+        """
+        text_TD, is_bad_T = clear_bad(self.clip.text.embed(to_matrix(table[TOKENS]))[0])
+        statuses = pc.if_else(pa.array(is_bad_T), BAD_EMBEDDING, OK)
+        columns = {STATUS: statuses, TEXT_EMBEDDING: to_fixed_lists(text_TD)}
+        return add_columns(table.drop_columns([TOKENS]), columns)
+
+
+def clear_bad(x_MD: "Tensor") -> tuple[np.ndarray, np.ndarray]:
+    """Return embeddings with 0 for rows that are not finite or not of length 1, and a mask of these rows."""
+    from raycomp.core.alignment import has_unit_length
+
+    is_bad_M, found_MD = ~has_unit_length(x_MD).numpy(), x_MD.numpy()
+    found_MD[is_bad_M] = 0
+    return found_MD, is_bad_M

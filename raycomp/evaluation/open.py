@@ -1,0 +1,142 @@
+"""From the options of an evaluation to its benchmarks: reads annotations, finds images, checks everything."""
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from raycomp.config.check import check_choice
+from raycomp.config.own_code import find_file, is_own, name_own
+from raycomp.data.folder import Folder
+from raycomp.data.inputs import check_output
+from raycomp.data.paths import fingerprint_shards, list_times, size_files
+from raycomp.data.runs import digest
+from raycomp.evaluation.benchmarks.choice import Choice
+from raycomp.evaluation.benchmarks.read import NAMES, TAGGED, read_benchmark, read_own
+from raycomp.evaluation.choices import ChoiceEvaluation
+from raycomp.evaluation.config import BenchmarkConfig, EvaluateConfig
+from raycomp.evaluation.controls import open_controls
+from raycomp.evaluation.evaluation import Evaluation
+from raycomp.evaluation.images import FoundImages, find_images
+from raycomp.evaluation.linear_probe import open_linear_probe
+from raycomp.evaluation.retrieval import Retrieval, open_retrieval
+from raycomp.evaluation.zeroshot import open_zeroshot
+from raycomp.models.parser import load_parser
+
+Say = Callable[[str], None]
+# Benchmarks that are no choices between captions, by the name of their options.
+_OTHERS: dict[str, Callable[[EvaluateConfig], Evaluation]] = {
+    "zeroshot": lambda config: open_zeroshot(config.zeroshot, config.columns),
+    "retrieval": lambda config: open_retrieval(config.retrieval, columns=config.columns),
+    "linear_probe": lambda config: open_linear_probe(config.linear_probe, config.overlap, config.columns),
+}
+# Options whose folders are read whole, with any content.
+_TAKES_ALL = (
+    "vl_checklist.annotations",
+    "zeroshot.input",
+    "retrieval.input",
+    "linear_probe.train",
+    "linear_probe.test",
+)
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A benchmark, and the content of its files."""
+
+    evaluation: Evaluation
+    fingerprint: str
+    """Fingerprint of all that was read and found."""
+    choices: tuple[Choice, ...] = ()
+    """Rows of a benchmark, defective ones included."""
+    warnings: tuple[str, ...] = ()
+
+
+def check_outside(config: EvaluateConfig, out: str) -> None:
+    """Raise ValueError where the results in the folder ``out`` would be read as a part of a benchmark."""
+    for option in _TAKES_ALL:
+        name, _, field = option.partition(".")
+        spec = getattr(getattr(config, name), field)
+        if name in config.benchmarks and spec:
+            check_output(spec, out, option)
+
+
+def open_evaluations(config: EvaluateConfig, say: Say = print) -> list[Opened]:
+    """Read and check the benchmarks in ``config.benchmarks``. Raises ValueError for errors of the user."""
+    known = [*NAMES, *_OTHERS]
+    if not config.benchmarks:
+        raise ValueError(f"benchmarks: must name at least one of {', '.join(known)}")
+    for name in config.benchmarks:
+        if not is_own(name):
+            check_choice("benchmarks", name, known, ", or FILE.py:NAME")
+        elif name_own(name) in known:
+            raise ValueError(f"benchmarks={name}: must have another name than {', '.join(known)}")
+    return [
+        _open_other(name, config) if name in _OTHERS else _open_choices(name, config, say)
+        for name in config.benchmarks
+    ]
+
+
+def _open_other(name: str, config: EvaluateConfig) -> Opened:
+    evaluation = _OTHERS[name](config)
+    read = digest([repr(evaluation), fingerprint_shards(list(evaluation.shards)), _size_pictures(evaluation)])
+    return Opened(evaluation, read, warnings=evaluation.warnings if isinstance(evaluation, Retrieval) else ())
+
+
+def _open_choices(named: str, config: EvaluateConfig, say: Say) -> Opened:
+    choices, name = read_choices(named, config), name_own(named)
+    if not choices:
+        where = f"benchmarks={named}" if is_own(named) else f"{name}.annotations"
+        raise ValueError(f"{where}: holds no row")
+    found = find_choice_images(named, config, choices)
+    names = sorted({choice.image for choice in choices})
+    texts = {text for choice in choices for text in choice.positives + choice.negatives}
+    text_only = open_controls(config.controls, texts, names, say)
+    evaluation = ChoiceEvaluation(
+        name, choices, found.uris, text_only, config.seed, ambiguous=found.ambiguous
+    )
+    read = digest([[repr(choice) for choice in choices], sorted(found.uris), _size_pictures(evaluation)])
+    return Opened(evaluation, read, tuple(choices), tuple(found.warn_by_base_name(name)))
+
+
+def _size_pictures(evaluation: Evaluation) -> list[tuple[str, int | None]]:
+    return size_files(sorted({picture.uri for picture in evaluation.pictures}))
+
+
+def list_evaluation_times(opened: Sequence[Opened]) -> list[int | None]:
+    """Return when the files of benchmarks were last modified, in ns."""
+    evaluations = [one.evaluation for one in opened]
+    shards = dict.fromkeys(shard for evaluation in evaluations for shard in evaluation.shards)
+    return list_times(
+        shards, sorted({picture.uri for evaluation in evaluations for picture in evaluation.pictures})
+    )
+
+
+def read_choices(name: str, config: EvaluateConfig) -> list[Choice]:
+    """Return a benchmark's rows. Raises ValueError where its files have another form."""
+    options = find_options(name, config)
+    if is_own(name):
+        assert options.annotations is not None, "the folder of the file"
+        return read_own(name, Folder(options.annotations), config.rows)
+    if not options.annotations:
+        raise ValueError(f"{name}.annotations: must name the folder of its annotation files")
+    tag: Any = load_parser(config.parser.name).tokens if name in TAGGED else None
+    return read_benchmark(name, Folder(options.annotations), config.rows, tag, config.seed)
+
+
+def find_options(name: str, config: EvaluateConfig) -> BenchmarkConfig:
+    """Return the options of a benchmark. Annotations of the user's own are next to its file by default."""
+    if not is_own(name):
+        return getattr(config, name)
+    return replace(config.own, annotations=config.own.annotations or os.path.dirname(find_file(name)) or ".")
+
+
+def find_choice_images(name: str, config: EvaluateConfig, choices: Sequence[Choice]) -> FoundImages:
+    """Return the places of the images of a benchmark's rows. Raises ValueError where all are missing."""
+    options, group = find_options(name, config), "own" if is_own(name) else name
+    place = options.images or options.annotations
+    assert place is not None, "rows were read"
+    try:
+        return find_images(Folder(place), [choice.image for choice in choices])
+    except ValueError as error:
+        raise ValueError(f"{group}.images={place!r}: {error}") from error

@@ -1,0 +1,286 @@
+"""Retrieval: does an image retrieve one of its captions among all, and a caption its image?
+
+CLIP_benchmark's recalls, except that ties count as wrong. M images to evaluate, T captions of theirs.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from raycomp.config.shared import ColumnsConfig
+from raycomp.core.ranks import Ranks, find_duplicates, rank_items
+from raycomp.data.folder import Folder
+from raycomp.data.image_inputs import LIST
+from raycomp.data.listed import CAPTION_COLUMNS, IMAGE_COLUMNS, find_column, list_records
+from raycomp.data.paths import ShardPath, absolute_uri, join_uri
+from raycomp.data.rows import parse_object
+from raycomp.evaluation.benchmarks.choice import is_text, parse_text, take, take_texts
+from raycomp.evaluation.config import RetrievalConfig
+from raycomp.evaluation.evaluation import Picture, Pictures, Statuses, Texts, expand, read_samples, read_text
+from raycomp.evaluation.images import find_images
+from raycomp.schema import RETRIEVED_SCHEMA
+from raycomp.words import (
+    AMBIGUOUS_IMAGE,
+    BAD_EMBEDDING,
+    DUPLICATE_IMAGE,
+    IMAGE,
+    IMAGE_TO_TEXT,
+    NO_CAPTION,
+    NO_IMAGE,
+    OK,
+    SHARED_CAPTION,
+    STATUS,
+    TEST,
+    TEXT_TO_IMAGE,
+)
+
+NAME = "retrieval"
+_FILES = ("captions.jsonl", "captions.json")
+_FIELDS = ("captions", "caption")
+
+
+class Item(NamedTuple):
+    """An image with its captions."""
+
+    image: str
+    """The image's name in the file, or the shard's name and the sample's key; unique."""
+    captions: tuple[str, ...]
+
+
+class _Found(NamedTuple):
+    """All images, and the embeddings of those that can be evaluated."""
+
+    items: list[Item]
+    statuses: list[str]
+    image_MD: np.ndarray
+
+    @property
+    def good(self) -> list[Item]:
+        return [item for item, status in zip(self.items, self.statuses, strict=True) if status == OK]
+
+
+@dataclass(frozen=True)
+class Retrieval:
+    """Images with captions: files below a folder, or the samples of shards."""
+
+    option: str
+    """The option that names them and its value, as errors print it."""
+    items: Sequence[Item]
+    """The items of image files; empty for shards."""
+    uris: Mapping[str, str]
+    """Name of an image -> its uri, for the images that were found."""
+    shards: Sequence[ShardPath]
+    ambiguous: Sequence[str] = ()
+    """Image names that match several files."""
+    name: str = NAME
+    warnings: tuple[str, ...] = field(default=(), repr=False)
+    """Warnings on how its images were found."""
+
+    @property
+    def pictures(self) -> list[Picture]:
+        """Return the image files that were found."""
+        return [Picture(uri) for uri in self.uris.values()]
+
+    def list_texts(self, pictures: Pictures) -> list[str]:
+        """Return the captions of all images that can be evaluated."""
+        return [text for item in self._find(pictures).good for text in item.captions]
+
+    def find_statuses(self, pictures: Pictures) -> dict[str, Statuses]:
+        """Return the status of every image, faults of its captions included."""
+        items, statuses, _ = self._judge(pictures)
+        return {NAME: [(item.image, status) for item, status in zip(items, statuses, strict=True)]}
+
+    def grade(self, pictures: Pictures, texts: Texts) -> pa.Table:
+        """Return RETRIEVED_SCHEMA's rows, an image's before those of its captions.
+
+        An image that cannot be evaluated is excluded with its captions, as queries and as targets.
+        """
+        found = self._find(pictures, texts.bad)
+        own_T = np.repeat(np.arange(len(found.good)), [len(item.captions) for item in found.good])
+        text_TD = texts.take([text for item in found.good for text in item.captions])
+        item_M = np.arange(len(found.good))
+        by_image = rank_items(found.image_MD, text_TD, item_M, own_T)
+        by_text = rank_items(text_TD, found.image_MD, own_T, item_M)
+        images, captions = _list_queries(found)
+        return pa.concat_tables(
+            [
+                _make_rows(IMAGE_TO_TEXT, images, by_image, len(own_T)),
+                _make_rows(TEXT_TO_IMAGE, captions, by_text, len(item_M)),
+            ]
+        )
+
+    def _find(self, pictures: Pictures, bad: Collection[str] = ()) -> _Found:
+        """Return the images; those with a ``bad`` caption are bad. Raises ValueError unless at least two can
+        be evaluated.
+        """
+        items, statuses, image_ND = self._judge(pictures.asked)
+        for i, item in enumerate(items):
+            if statuses[i] == OK and any(text in bad for text in item.captions):
+                statuses[i] = BAD_EMBEDDING
+        is_good_N = np.array([status == OK for status in statuses])
+        num = int(is_good_N.sum())
+        if num < 2:
+            raise ValueError(
+                f"{self.option}: {num} of its {len(items)} images can be scored; add images with captions"
+            )
+        return _Found(items, statuses, image_ND[is_good_N])
+
+    def _judge(self, pictures: Pictures) -> tuple[list[Item], list[str], np.ndarray]:
+        """Return all images, their statuses and embeddings."""
+        items, statuses, image_ND = (self._read_shards if self.shards else self._read_files)(pictures)
+        for i, item in enumerate(items):
+            if statuses[i] == OK and not item.captions:
+                statuses[i] = NO_CAPTION
+        return items, statuses, image_ND
+
+    def _read_shards(self, pictures: Pictures) -> tuple[list[Item], list[str], np.ndarray]:
+        samples, image_ND = read_samples(self.shards, pictures, self.option)
+        columns = self.shards[0].columns
+        items = [Item(sample.id, find_captions(sample.caption, sample.json, columns)) for sample in samples]
+        statuses = [sample.status for sample in samples]
+        if not any(shard.format == LIST for shard in self.shards):
+            return items, statuses, image_ND
+        return _join_rows(items, statuses, image_ND)
+
+    def _read_files(self, pictures: Pictures) -> tuple[list[Item], list[str], np.ndarray]:
+        uris = [self.uris.get(item.image) for item in self.items]
+        place_N = [0 if uri is None else pictures.place[Picture(uri)] for uri in uris]
+        statuses = [
+            self._find_lost_status(item) if uri is None else pictures.status_M[place]
+            for item, uri, place in zip(self.items, uris, place_N, strict=True)
+        ]
+        return list(self.items), statuses, pictures.image_MD[place_N]
+
+    def _find_lost_status(self, item: Item) -> str:
+        return AMBIGUOUS_IMAGE if item.image in self.ambiguous else NO_IMAGE
+
+
+def _join_rows(
+    items: Sequence[Item], statuses: Sequence[str], image_ND: np.ndarray
+) -> tuple[list[Item], list[str], np.ndarray]:
+    """Return each image once, with the captions of all its good rows; a list's further rows of an image have
+    keys that end in ``#1`` and so on."""
+    places: dict[str, int] = {}
+    captions: list[list[str]] = []
+    chosen: list[int] = []
+    for i, item in enumerate(items):
+        name, _, number = item.image.rpartition("#")
+        place = places.get(name) if number.isdecimal() else None
+        if place is None or OK not in (statuses[i], statuses[chosen[place]]):
+            places[item.image] = len(chosen)
+            chosen.append(i)
+            captions.append(list(item.captions))
+        elif statuses[i] == OK:
+            is_first = statuses[chosen[place]] == OK
+            captions[place] = [*(captions[place] if is_first else ()), *item.captions]
+            chosen[place] = chosen[place] if is_first else i
+    joined = [Item(items[i].image, tuple(own)) for i, own in zip(chosen, captions, strict=True)]
+    return joined, [statuses[i] for i in chosen], image_ND[chosen]
+
+
+def _list_queries(found: _Found) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Return the images as queries, and all their captions, with RETRIEVED_SCHEMA's descriptive columns."""
+    numbers = find_duplicates(found.image_MD).tolist()
+    count = Counter(numbers)
+    is_duplicate = iter(count[number] > 1 for number in numbers)
+    owners = Counter(text for item in found.good for text in set(item.captions))
+    images, captions = [], []
+    for (image, own), status in zip(found.items, found.statuses, strict=True):
+        is_good = status == OK
+        defects = [DUPLICATE_IMAGE] if is_good and next(is_duplicate) else []
+        same = {IMAGE: image, STATUS: status}
+        num_own = len(own) if is_good else None
+        images.append({**same, "id": image, "query": image, "defects": defects, "num_own": num_own})
+        for place, text in enumerate(own):
+            shared = [SHARED_CAPTION] if owners[text] > 1 else []
+            asked = {"id": f"{image}#{place}", "query": text, "num_own": 1 if is_good else None}
+            captions.append({**same, **asked, "defects": defects + shared})
+    return images, captions
+
+
+def _make_rows(direction: str, queries: list[dict[str, Any]], ranks: Ranks, num_targets: int) -> pa.Table:
+    """Return the rows of queries; ``ranks`` covers those whose status is ok."""
+    found = zip(ranks.rank_Q.tolist(), ranks.ties_Q.tolist(), strict=True)
+    rows = []
+    for query in queries:
+        row = {**query, "benchmark": NAME, "split": TEST, "direction": direction}
+        if query[STATUS] == OK:
+            row["rank"], row["ties"] = next(found)
+            row["num_targets"] = num_targets
+        rows.append(row)
+    return pa.Table.from_pylist(rows, RETRIEVED_SCHEMA)
+
+
+def find_captions(
+    caption: str | None, sample_json: str | None, columns: ColumnsConfig | None = None
+) -> tuple[str, ...]:
+    """Return a sample's captions: a list in its json, else the lines of its caption."""
+    fields = parse_object(sample_json)[1] or {}
+    if columns is not None and columns.captions != "first":
+        fields = {}  # the caption is the one that was chosen
+    names = _FIELDS if columns is None or columns.caption is None else (columns.caption,)
+    listed = next((fields[name] for name in names if isinstance(fields.get(name), list)), None)
+    texts = (caption or "").splitlines() if listed is None else listed
+    return tuple(text.strip() for text in texts if is_text(text))
+
+
+def open_retrieval(
+    config: RetrievalConfig, option: str = f"{NAME}.input", columns: ColumnsConfig | None = None
+) -> Retrieval:
+    """Return the benchmark. Raises ValueError, one line that names the option, where a part is missing."""
+    said = f"{option}={config.input!r}"
+    if not config.input:
+        raise ValueError(f"{said}: must name images with captions: a folder, a file or shards")
+    file = _find_file(config.input)
+    if file is None:
+        try:
+            return Retrieval(said, (), {}, expand(config.input, option, columns))
+        except ValueError as error:
+            raise ValueError(f"{error}; {' or '.join(_FILES)} is missing, too") from error
+    items = _read_items(file, said, columns or ColumnsConfig())
+    try:
+        found = find_images(Folder(file.rpartition("/")[0]), [item.image for item in items])
+    except ValueError as error:
+        raise ValueError(f"{said}: {error}") from error
+    reported = tuple(found.warn_by_base_name(said))
+    return Retrieval(said, items, found.uris, (), found.ambiguous, warnings=reported)
+
+
+def _find_file(spec: str) -> str | None:
+    """Return the file with the captions, None where the spec names shards."""
+    if "::" in spec:
+        return None
+    whole = absolute_uri(spec)
+    if whole.lower().endswith((".json", ".jsonl")):
+        return whole
+    return next((join_uri(whole, name) for name in _FILES if Folder(whole).exists(name)), None)
+
+
+def _read_items(file: str, said: str, columns: ColumnsConfig) -> list[Item]:
+    """Return the images of a file, each once, with all of its captions."""
+    captions: dict[str, list[str]] = {}
+    for place, record in enumerate(_read_records(file, said)):
+        where = f"{said}: row {place}"
+        names = record if isinstance(record, dict) else ()
+        image = take(record, find_column(names, columns.image, IMAGE_COLUMNS) or IMAGE, str, where)
+        name = find_column(names, columns.caption, (*_FIELDS, *CAPTION_COLUMNS)) or _FIELDS[0]
+        captions.setdefault(image, []).extend(take_texts(record, name, where))
+    if not captions:
+        raise ValueError(f"{said}: has no image with captions")
+    return [Item(image, tuple(texts)) for image, texts in captions.items()]
+
+
+def _read_records(file: str, said: str) -> list[Any]:
+    """Return the rows of a file: a JSON list, or one JSON object per line (.jsonl)."""
+    text = read_text(file, said)
+    if file.lower().endswith(".jsonl"):
+        # Not splitlines: a caption may contain Unicode line separators.
+        return [parse_text(line, said) for line in text.split("\n") if line.strip()]
+    records = list_records(parse_text(text, said))
+    if records is None:
+        raise ValueError(f"{said}: must hold a JSON list, or an object of captions by image")
+    return records

@@ -1,0 +1,1 @@
+"""Commands that look at runs and data: show, list, explain, audit, explore, diff, card."""

@@ -1,0 +1,12 @@
+"""The command ``audit``: what is odd about a data set, before any model runs."""
+
+from raycomp.config.commands import Command
+
+COMMANDS = {
+    "audit": Command(
+        "list what is odd about a data set, with pictures and the filter that drops it; runs no model",
+        "look.audit.command:audit",
+        "job --set --out",
+        "look.audit.config:AuditConfig",
+    ),
+}

@@ -1,0 +1,156 @@
+"""Write pages to look at the samples of a curation, and a table of them for other viewers."""
+
+import posixpath
+import shlex
+from dataclasses import dataclass
+from typing import Any
+
+from raycomp.config import DryRun, as_setting, changed_options, flatten, list_options
+from raycomp.curation.config import CurateConfig, read_config
+from raycomp.curation.exclusion import EXCLUDE
+from raycomp.curation.scored import ScoresFile
+from raycomp.data.files import is_dry_run
+from raycomp.data.folder import Folder
+from raycomp.data.inputs import check_output, expand_input
+from raycomp.data.paths import ShardPath, absolute_uri, count_bytes
+from raycomp.data.runs import SUBSET_KINDS, find_curation, identify, read_finished
+from raycomp.look.explore.atlas import check_atlas, write_atlas
+from raycomp.look.explore.cards import DATA, Indexed, list_starts, number_files, write_cards
+from raycomp.look.explore.config import ExploreConfig
+from raycomp.look.explore.index import write_index
+from raycomp.look.explore.jobs import Job, load_embeddings, plan_jobs
+from raycomp.look.explore.page import draw_page, write_assets
+from raycomp.look.explore.rows import SHOWN, Drawn, Source, draw_rows, open_source
+from raycomp.run.run import Run, Say, command_line, start_run
+from raycomp.run.session import connect
+from raycomp.run.tasks import map_tasks
+from raycomp.words import OK
+
+
+def explore(
+    source: str, config: ExploreConfig, atlas: str | None, out: str | None, say: Say = print
+) -> dict[str, Any] | None:
+    """Write pages of the samples of the curation or selection in ``source`` to ``out``; return run.json.
+
+    ``atlas`` is a Parquet file to write, of the same rows, instead of the pages or in addition to them; see
+    ``write_atlas``. Raises ValueError where there is no finished curation or selection, and ValueError or
+    UserError where the condition does not fit its columns.
+    """
+    source = absolute_uri(str(source))
+    made = _read_source(source)
+    found, files = open_source(made, source, config)
+    shards = _find_shards(made)
+    work = _Work(found, files, config, shards, atlas and absolute_uri(atlas))
+    if work.atlas is not None:
+        check_atlas(work.atlas, config)
+    if out is None:
+        if is_dry_run():
+            raise DryRun("dry run of explore: all checks passed, nothing was written")
+        with connect(config.cluster, scores=False, say=say, num_bytes=work.count_bytes):
+            work.run(None, say)
+        return None
+    out = absolute_uri(str(out))
+    check_output(str(made["config"]["input"]), out)
+    rerun = command_line(f"raycomp explore {shlex.quote(source)}", changed_options(config), out)
+
+    def identify_source() -> dict[str, Any]:
+        return {"run": identify(_read_source(source))}
+
+    with start_run("explore", config, identify_source, out, say, rerun, outputs=(DATA,)) as run:
+        if not run.is_finished:
+            run.bind("cpu")
+            with connect(
+                config.cluster, run.folder, run.lease.check, scores=False, say=say, num_bytes=work.count_bytes
+            ):
+                drawn, jobs, parts = work.run(run.folder, say)
+            _close(
+                run, made, source, drawn, jobs, write_index(parts, run.folder) if parts else {}, bool(shards)
+            )
+    return run.record
+
+
+@dataclass(frozen=True)
+class _Work:
+    """What is computed on the executor."""
+
+    source: Source
+    files: list[ScoresFile]
+    config: ExploreConfig
+    shards: dict[str, ShardPath]
+    atlas: str | None
+
+    def count_bytes(self) -> int:
+        """Return the size of the photos' shards, where photos are read."""
+        return count_bytes([*self.shards.values()]) if self.config.thumbnails else 0
+
+    def run(self, folder: Folder | None, say: Say) -> tuple[Drawn, list[Job], list[Indexed]]:
+        """Draw the rows; write their cards to the folder, if there is one, and the atlas."""
+        config = self.config
+        drawn = draw_rows(self.source, self.files, config.rows)
+        embeddings = load_embeddings(drawn.shown)
+        jobs = plan_jobs(drawn.shown, embeddings, config)
+        parts: list[Indexed] = []
+        if folder is not None:
+            shared = (self.source, config, self.shards, folder)
+            parts += map_tasks(write_cards, number_files(jobs), *shared, label="cards")
+        if self.atlas is not None:
+            say(write_atlas(jobs, self.source, config, self.shards, embeddings, self.atlas))
+        return drawn, jobs, parts
+
+
+def _read_source(source: str) -> dict[str, Any]:
+    run = read_finished(source)
+    if run["kind"] not in SUBSET_KINDS:
+        raise ValueError(f"{source}: holds {run['kind']}; name a curation or selection")
+    return run
+
+
+def _find_shards(run: dict[str, Any]) -> dict[str, ShardPath]:
+    config = read_config(run["config"])
+    if config.prepare.stored_embeddings is not None:
+        return {}
+    try:
+        return {shard.name: shard for shard in expand_input(config.input, None, config.columns)}
+    except ValueError:
+        return {}
+
+
+def _close(
+    run: Run,
+    made: dict[str, Any],
+    source: str,
+    drawn: Drawn,
+    jobs: list[Job],
+    facts: dict[str, Any],
+    has_photos: bool,
+) -> None:
+    """Count the rows and draw the page."""
+    counts = {name: count for name, count in drawn.counts.items() if count or name == SHOWN}
+    num, read = counts[SHOWN], sum(counts.values())
+    run.close({OK: read}, counts, SHOWN)
+    about = {
+        **facts,
+        "id": run.record["id"],
+        "rows": num,
+        "cards": list_starts(jobs),
+        "all": dict(drawn.outcomes),
+        "has_photos": has_photos,
+        "source": source,
+        "select": _write_select(made, source),
+        "explain": f"raycomp explain {shlex.quote(source)}",
+    }
+    write_assets(run.folder, about)
+    run.report(f"pages of {num:,} of {read:,} rows", draw_page(run.record, about))
+
+
+def _write_select(made: dict[str, Any], source: str) -> dict[str, str | None]:
+    """Return the command that chooses again without the ticked rows, and the list that the run has now."""
+    curation = posixpath.dirname(made["scores"]) if made["kind"] == "select" else source
+    before = dict(flatten(find_curation(made, source)["config"]))
+    free = {option.path for option in list_options(CurateConfig, "select")}
+    changed = {path: value for path, value in flatten(made["config"]) if before.get(path) != value}
+    options = {path: value for path, value in changed.items() if path in free}
+    known = options.pop(EXCLUDE, before.get(EXCLUDE))
+    start = f"raycomp select {shlex.quote(curation)}"
+    line = command_line(start, {**options, EXCLUDE: "exclude.txt"}, f"{source}-2")
+    return {"command": line, "exclude": known and as_setting(known)}

@@ -1,0 +1,17 @@
+"""``raycomp diff`` and ``card``: the differences between two subsets, and the documents of one."""
+
+from raycomp.config.commands import Command
+
+COMMANDS = {
+    "diff": Command(
+        "compare two curations or selections: options, rows, outcomes, concepts",
+        "look.lineage.diff:diff",
+        "first second --out --verify",
+        "look.lineage.config:DiffConfig",
+    ),
+    "card": Command(
+        "write a subset's data card and Croissant description",
+        "look.lineage.card:card",
+        "source --out --verify",
+    ),
+}

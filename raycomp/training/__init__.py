@@ -1,0 +1,17 @@
+"""Training, on one rank or many, and the little world that it is tried on."""
+
+from raycomp.config.commands import Command
+
+COMMANDS = {
+    "train": Command(
+        "train a CLIP on pairs, with hard negatives or without",
+        "training.command:train",
+        "job --set --out --verify",
+        "training.config:TrainConfig",
+    ),
+    "publish": Command(
+        "write a trained model in the layout of open_clip's hub models",
+        "training.publish:publish",
+        "source --out --verify",
+    ),
+}

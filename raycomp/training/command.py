@@ -1,0 +1,258 @@
+"""``raycomp train``: pairs in, a model out, on any number of workers."""
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from raycomp.config import TooMuchBadData
+from raycomp.config.own_code import fingerprint_own
+from raycomp.core.epochs import EpochPlan
+from raycomp.core.leaks import Known, merge_known
+from raycomp.data.files import check_writable
+from raycomp.data.folder import Folder
+from raycomp.data.inputs import check_output
+from raycomp.data.model import fetch_model, find_model
+from raycomp.data.paths import CHECKPOINT, RUN, WORK, absolute_uri, count_bytes
+from raycomp.data.whole import with_absolute_paths
+from raycomp.models.describe import describe_scorer, fingerprint_scorer
+from raycomp.models.spec import ScorerSpec
+from raycomp.run.opening import refuse_early
+from raycomp.run.run import Run, Say, start_run
+from raycomp.run.session import Session, connect
+from raycomp.run.tasks import map_files
+from raycomp.table import format_facts
+from raycomp.training.config import TrainConfig
+from raycomp.training.feed import Drawing
+from raycomp.training.held_out import OPTION, find_held_input, fingerprint_held_out, index_pairs, read_start
+from raycomp.training.index import Index
+from raycomp.training.journal import EVENTS, METRICS, read_metrics
+from raycomp.training.mates import load_mates
+from raycomp.training.page import list_uses, render_train
+from raycomp.training.pairs import Pairs, find_pairs, fingerprint_pairs
+from raycomp.training.states import list_states
+from raycomp.training.status import TrainingStatus
+from raycomp.training.trackers import check_packages
+from raycomp.training.trained import TRAINED, merge_some, read_keys, read_trained, write_trained
+from raycomp.training.training import OWN_COLUMNS, Course, Evaluate, ShardSource, Training
+from raycomp.words import DUPLICATE_UID, HELD_OUT, NOT_IN_SUBSET, OK
+
+_EPOCHS = 5
+# CPUs that make batches, in addition to the trainers' CPUs, on a machine without a cluster.
+_CPUS_FOR_BATCHES = 2
+# Reasons for which a sample of status ok is not a training pair.
+_REASONS = (NOT_IN_SUBSET, HELD_OUT, DUPLICATE_UID)
+_OUTPUTS = (CHECKPOINT, METRICS, *TRAINED)
+_OF_A_START = (WORK, "logs", "checkpoints", EVENTS, METRICS, RUN)
+
+
+def train(
+    config: TrainConfig,
+    out: str,
+    say: Say = print,
+    evaluate: Evaluate | None = None,
+    num_threads: int | None = None,
+) -> dict[str, Any]:
+    """Train ``config.model`` on ``config.input`` into the folder or ``s3://`` uri ``out``.
+
+    Returns what run.json holds. ``evaluate`` is called by one worker every ``train.evaluate_steps`` and at
+    the end, and tried before the first step; its results are columns of metrics.jsonl. ``num_threads``: torch
+    threads of a worker on CPUs; none = the machine's cores divided by its workers. A finished run of the same
+    config is left unchanged; an unfinished one resumes from its last checkpoint. Raises ValueError for errors
+    the user can fix, and TooMuchBadData.
+    """
+    out, config = absolute_uri(str(out)), with_absolute_paths(config)
+    check_packages(config.train.log_to)
+    pairs, held_pairs = find_pairs(config), find_held_input(config)
+    check_output(config.input, out)
+    if held_pairs:
+        check_output(held_pairs.source, out, OPTION)
+    check_writable(out)  # before a model is loaded
+    config = replace(config, model=find_model(config.model))
+    refuse_early("train", config, out)
+    spec = describe_scorer(fetch_model(config.model))
+    before = read_trained(config.model.weights)
+    fingerprint = partial(_fingerprint, config)
+    uses, cost = list_uses(out), partial(_describe_cost, config, pairs)
+    with start_run("train", config, fingerprint, out, say, commands=uses, outputs=_OUTPUTS, cost=cost) as run:
+        if run.is_finished:
+            return run.record
+        workers = config.train.num_workers
+        cluster = replace(config.cluster, scorers=workers or config.cluster.scorers)
+        needed = (workers or 1) + _CPUS_FOR_BATCHES
+        with (
+            _leave_no_start(run.folder),
+            connect(
+                cluster,
+                run.folder,
+                run.lease.check,
+                needed,
+                say=say,
+                num_bytes=lambda: count_bytes(pairs.shards),
+                gpus_per_scorer=config.train.gpus_per_worker,
+            ) as session,
+        ):
+            if num_threads is None and session.is_local:
+                num_threads = os.cpu_count()  # the number that one rank on Ray has: weights depend on it
+            if num_threads is not None and session.device == "cpu":
+                session = replace(session, num_threads=num_threads)
+            run.bind(session.device)
+            index, held = index_pairs(pairs, held_pairs, config, run.work)
+            training = _plan(run, config, session, spec, pairs, index, evaluate)
+            known = gather_keys(index, before)
+            write_trained(known, run.work)  # before hours of steps: it takes memory
+            if held:
+                training = replace(training, held_out=held.tables)
+                index = replace(index, warnings=(*index.warnings, *held.warn(known)))
+            for warning in index.warnings:
+                say(warning)
+            status = _fit(training, session, run, say)
+            held_section = {"held_out": held.describe(known)} if held else {}
+        _close(run, training, session, index, status, held_section)
+    return run.record
+
+
+def _describe_cost(config: TrainConfig, pairs: Pairs) -> str:
+    options = config.train
+    steps = f"{options.steps:,} steps" if options.steps else f"{options.epochs or _EPOCHS} epochs in steps"
+    size = f"{len(pairs.shards):,}, {count_bytes(pairs.shards) / 1e9:,.3f} GB"
+    return format_facts({"shards": size, "training": f"{steps} of {options.batch_size:,} pairs"})
+
+
+def _fit(training: Training, session: Session, run: Run, say: Say) -> TrainingStatus:
+    if session.is_local:
+        from raycomp.training.local_fit import fit_here
+
+        return fit_here(training, run.lease.check, say)
+    from raycomp.training.ray_fit import TrainWorkers, fit
+
+    workers = TrainWorkers(
+        session.num_scorers, session.device == "gpu", training.config.train.gpus_per_worker
+    )
+    return fit(training, workers, run.lease.check, say)
+
+
+def _fingerprint(config: TrainConfig) -> dict[str, Any]:
+    """Return what results depend on in addition to the options."""
+    return {
+        **fingerprint_pairs(config),
+        **fingerprint_held_out(config),
+        **fingerprint_own("loss", config.train.loss),
+        "model": fingerprint_scorer(fetch_model(config.model)),
+    }
+
+
+def _plan(
+    run: Run,
+    config: TrainConfig,
+    session: Session,
+    spec: ScorerSpec,
+    pairs: Pairs,
+    index: Index,
+    evaluate: Evaluate | None,
+) -> Training:
+    """Return what every rank gets. Raises ValueError for a batch size or workers that are impossible."""
+    options = config.train
+    if session.is_elastic:
+        raise ValueError(
+            f"train.workers=none: must be set on an elastic cluster; set {session.least_scorers} to "
+            f"{session.num_scorers}"
+        )
+    mates = load_mates(pairs.neighbours, index.uris) if pairs.neighbours else ()
+    plan = EpochPlan(index.rows_S, options.batch_size, options.window, options.seed, mates)
+    if options.batch_size < session.num_scorers:
+        raise ValueError(
+            f"train.batch_size={options.batch_size}: must be at least {session.num_scorers}, one pair per "
+            "worker"
+        )
+    kinds = tuple(sorted(index.kinds))
+    draw = Drawing(spec.image, config.model, options, pairs.max_pixels, kinds, index.most_negatives)
+    return Training(
+        config=config,
+        out=run.folder.uri,
+        source=ShardSource(pairs, index.uris),
+        course=Course(plan, draw),
+        num_steps=options.steps or (options.epochs or _EPOCHS) * plan.steps_per_epoch,
+        steps_per_epoch=plan.steps_per_epoch,
+        num_kinds=len(kinds),
+        image=spec.image,
+        threads=session.num_threads,
+        evaluate=evaluate,
+        run_id=run.record["id"],
+    )
+
+
+@contextmanager
+def _leave_no_start(folder: Folder) -> Iterator[None]:
+    """Remove a run that is refused before its first checkpoint: with corrected options it may be another
+    run."""
+    try:
+        yield
+    except (ValueError, TooMuchBadData):
+        if not list_states(folder):
+            for name in _OF_A_START:
+                folder.remove(name)
+        raise
+
+
+def _close(
+    run: Run,
+    training: Training,
+    session: Session,
+    index: Index,
+    status: TrainingStatus,
+    more: dict[str, Any],
+) -> None:
+    """Record the results."""
+    metrics = read_metrics(run.folder)
+    num_steps, num_pairs = len(metrics["step"]), training.config.train.batch_size
+    seconds = float(np.sum(num_pairs / metrics["samples_per_s"]))
+    sections: dict[str, Any] = {
+        "steps": num_steps,
+        "epochs": num_steps / training.steps_per_epoch,
+        "batch_size": num_pairs,
+        "workers": session.num_scorers,
+        **{name: index.tally[name] for name in ("pairs", "copies", "captions")},
+        "pairs_with_negatives": index.tally["with_negatives"],
+        "negatives_by_kind": {" ".join(kind): count for kind, count in sorted(index.kinds.items())},
+        "first_loss": float(metrics["loss"][0]),
+        "last_loss": float(metrics["loss"][-1]),
+        "train_s": seconds,
+        "samples_per_s": num_steps * num_pairs / seconds,
+        "resumed": status.resumed,
+        "evaluations": [*read_start(run.work), *_list_evaluations(metrics)],
+        **more,
+    }
+    read = dict(index.reasons)
+    for reason in _REASONS:
+        read[OK] += read.pop(reason, 0)
+    run.staged = (CHECKPOINT, *TRAINED)
+    warnings = list(index.warnings)
+    run.close(read, index.reasons, OK, reasons=_REASONS, warnings=warnings, **sections)
+    copies = index.tally["copies"]
+    repeated = f"; {copies:,} of the {index.tally['pairs']:,} pairs are copies of others" if copies else ""
+    said = (
+        f"trained {num_steps:,} steps of {num_pairs:,} pairs in {seconds:,.0f} s{repeated}: loss "
+        f"{sections['first_loss']:.3f} to {sections['last_loss']:.3f}; model: {run.folder.at(CHECKPOINT)}"
+    )
+    run.report(said, render_train(run.record, metrics))
+
+
+def gather_keys(index: Index, before: Known | None) -> Known:
+    """Return the keys of all pairs, and of those that the model had been trained on ``before``."""
+    found = list(map_files(read_keys, index.uris, label="key pairs", fold=merge_some))
+    return merge_known([*found, *([before] if before else [])])
+
+
+def _list_evaluations(metrics: Mapping[str, np.ndarray]) -> list[dict[str, float]]:
+    """Return the results of each evaluation with the number of steps before it, as passed to ``evaluate``."""
+    names = [name for name in metrics if name not in OWN_COLUMNS]
+    found: dict[int, dict[str, float]] = {}
+    for name in names:
+        for step in np.flatnonzero(np.isfinite(metrics[name])).tolist():
+            found.setdefault(step, {"step": step + 1})[name] = float(metrics[name][step])
+    return [found[step] for step in sorted(found)]

@@ -1,0 +1,194 @@
+"""The options of training."""
+
+from dataclasses import dataclass, field
+from math import inf
+
+from raycomp.config.check import check, check_choice, check_share, read_share_or_none
+from raycomp.config.options import CODE, FREE, INPUT, PLACE, SHARE_OR_INPUT
+from raycomp.config.shared import ClusterConfig, ColumnsConfig, ModelConfig
+from raycomp.training.losses import find_loss
+from raycomp.words import TOWERS
+
+TRACKERS = ("wandb", "mlflow")
+LEAST_GPU = 0.0001
+"""Ray's unit of resources: a smaller share of a GPU would be none."""
+
+
+@dataclass(frozen=True)
+class FitConfig:
+    """The optimization: AdamW with warm-up and cosine, as in open_clip."""
+
+    loss: str = field(default="clip", metadata=CODE)
+    """clip, siglip; negclip, ceclip (both need ``negatives``); triplet (needs ``negatives`` and
+    ``negative_images``); or FILE.py:NAME, your own loss."""
+    steps: int | None = None
+    """Optimizer steps; none = those of ``epochs``."""
+    epochs: int | None = None
+    """Passes over the pairs, instead of ``steps``; none = 5 unless that is set."""
+    batch_size: int = 256
+    """Pairs per step, over all workers; the loss compares each image with all captions of the batch."""
+    workers: int | None = field(default=None, metadata=FREE)
+    """Processes that share a batch; none = one for each GPU, or one on a machine without GPUs."""
+    gpus_per_worker: float = field(default=1.0, metadata=FREE)
+    """Share of a GPU that a worker reserves, 0 to 1. Below 1 there is one worker, and other runs on the
+    cluster may use the rest: with 0.25 four trials of a sweep share a GPU. Ray divides the GPU's time, not
+    its memory, so all of them together must fit."""
+    learning_rate: float = 5e-4
+    """Maximum learning rate, at the end of the warm-up; it then falls to 0 along half a cosine. The default
+    suits random weights; for fine-tuning use 1e-6 to 1e-5."""
+    warmup: float = 0.05
+    """Share of the steps in which the learning rate rises: 0.05 of 10,000 is 500."""
+    weight_decay: float = 0.2
+    """Weight decay of matrices; biases, norms and the logit scale have none."""
+    beta1: float = 0.9
+    beta2: float = 0.98
+    eps: float = 1e-6
+    """AdamW's epsilon."""
+    clip_norm: float | None = None
+    """Maximum norm of the gradient of all weights together; none = no clipping."""
+    autocast: bool = False
+    """Compute in bf16 where that is safe, which is faster on GPUs; weights and optimizer keep
+    ``model.precision``, best fp32."""
+    accumulate: int = 1
+    """Number of parts in which a worker embeds its rows, to save memory; above 1 each row is embedded twice.
+    The loss is still that of the whole batch."""
+    num_negatives: int = 1
+    """Maximum number of hard negatives per caption in a batch, drawn again in every epoch; 1 for triplet."""
+    crop: tuple[float, ...] = (0.9, 1.0)
+    """Smallest and largest share of an image's area in a random crop, as in open_clip. 1 and 1 = the
+    preprocessing of evaluation, without a crop."""
+    fast_decode: bool = False
+    """Decode large JPEGs at a reduced scale: faster, with slightly different pixels."""
+    max_pixels: int = 100_000_000
+    """Pairs whose image has more pixels are dropped; for a curation its own limit applies."""
+    window: int = 8
+    """Number of shards whose pairs are shuffled together. Memory holds three windows with their images."""
+    imc: float = 0.3
+    """ceclip: weight of the contrast between captions and negatives. Zhang et al. (arXiv 2306.08832)."""
+    cmr: float = 0.2
+    """ceclip: weight of the ranking loss, by which an image prefers its caption by a margin."""
+    freeze: tuple[str, ...] = ()
+    """Towers whose weights are fixed, joined with commas: image, text; image:3 = all but its last 3 groups of
+    layers (the projection is one group, each block is one)."""
+    lora_rank: int | None = None
+    """LoRA: train adapters of this rank for the query, key and value matrices of both towers, and add them to
+    the weights at the end; none = train all weights."""
+    keep_start: float = 0.0
+    """WiSE-FT: share of the initial weights in the written model, against forgetting in fine-tuning; 0 = the
+    trained weights."""
+    seed: int = 0
+    """Draws the order of the pairs, their crops, captions and negatives; the seed of random weights is in
+    ``model.weights``."""
+    checkpoint_steps: int = field(default=500, metadata=FREE)
+    """Steps between checkpoints. Steps are taken while one is written. A kill loses at most these steps and
+    those taken since the write of the last one started."""
+    prefetch: bool = field(default=False, metadata=FREE)
+    """Copy the next batch to the GPU from pinned memory, in a thread, while a step is computed. The batches
+    stay the same. No GPU has run this yet."""
+    keep_checkpoints: int = field(default=2, metadata=FREE)
+    """Number of checkpoints that are kept, the last ones."""
+    evaluate_steps: int | None = field(default=None, metadata=FREE)
+    """Steps from one evaluation to the next, of ``held_out`` and of a function that Python gave
+    ``raycomp.train``; none = ten evaluations of ``held_out``, the function only at the end."""
+    held_out: str | None = field(default=None, metadata=SHARE_OR_INPUT)
+    """Pairs to evaluate during training: a share of the training pairs (0.02, at most 0.5), which is left out
+    of training, or another input. At most 1,000 pairs are evaluated, by their loss and recall@1."""
+    log_to: tuple[str, ...] = field(default=(), metadata=FREE)
+    """Experiment trackers that also get every metric, joined with commas: wandb, mlflow."""
+
+    def __post_init__(self) -> None:
+        is_one = not find_loss(self.loss).negative_images or self.num_negatives == 1
+        check(is_one, "train.num_negatives", self.num_negatives, f"1 with train.loss={self.loss}")
+        both = self.steps is None or self.epochs is None
+        check(both, "train.epochs", self.epochs, f"none with train.steps={self.steps}")
+        for name in ("steps", "epochs", "workers", "lora_rank", "evaluate_steps"):
+            value = getattr(self, name)
+            check(value is None or value >= 1, f"train.{name}", value, "at least 1")
+        counts = "window checkpoint_steps keep_checkpoints accumulate num_negatives"
+        for name in counts.split():
+            check(getattr(self, name) >= 1, f"train.{name}", getattr(self, name), "at least 1")
+        check(self.batch_size >= 2, "train.batch_size", self.batch_size, "at least 2")
+        most = f"at most train.batch_size={self.batch_size}, a pair for each"
+        check((self.workers or 1) <= self.batch_size, "train.workers", self.workers, most)
+        share = self.gpus_per_worker
+        check(LEAST_GPU <= share <= 1, "train.gpus_per_worker", share, "above 0 and at most 1")
+        is_whole = share == 1 or (self.workers or 1) == 1
+        one = f"1 with train.workers={self.workers}; set train.workers=1 to share a GPU"
+        check(is_whole, "train.gpus_per_worker", share, one)
+        for name in ("learning_rate", "eps", "clip_norm"):
+            value = getattr(self, name)
+            check(value is None or 0 < value < inf, f"train.{name}", value, "above 0, and finite")
+        for name in ("weight_decay", "imc", "cmr"):
+            value = getattr(self, name)
+            check(0 <= value < inf, f"train.{name}", value, "at least 0, and finite")
+        for name in ("beta1", "beta2", "warmup"):
+            value = getattr(self, name)
+            check(0 <= value < 1, f"train.{name}", value, "from 0 to below 1")
+        check_share("train.keep_start", self.keep_start)
+        _check_held_out(self.held_out)
+        for name in self.log_to:
+            check_choice("train.log_to", name, TRACKERS)
+        check(len(set(self.log_to)) == len(self.log_to), "train.log_to", self.log_to, "each tracker once")
+        crop = self.crop
+        fits = len(crop) == 2 and 0 < crop[0] <= crop[1] <= 1
+        check(fits, "train.crop", crop, "two shares above 0, the larger one last")
+        for entry in self.freeze:
+            tower, colon, count = entry.partition(":")
+            is_tower = tower in TOWERS and (not colon or count.isdecimal())
+            check(is_tower, "train.freeze", entry, "image or text, or one of them and :N")
+        fits = 1 <= self.max_pixels <= 178_956_970
+        check(fits, "train.max_pixels", self.max_pixels, "between 1 and 178,956,970")
+        check(self.seed >= 0, "train.seed", self.seed, "at least 0")
+
+    @property
+    def num_workers(self) -> int | None:
+        """The workers that are set; one where a GPU is shared."""
+        return 1 if self.gpus_per_worker < 1 else self.workers
+
+
+def _check_held_out(value: str | float | None) -> None:
+    share = read_share_or_none(value)
+    wanted = "a share above 0 and at most 0.5, or an input (a path that is a number as ./NAME)"
+    fits = value is None or (bool(str(value)) if share is None else 0 < share <= 0.5)
+    check(fits, "train.held_out", value, wanted)
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """Pairs in, a model out."""
+
+    input: str = field(default="", metadata=INPUT)
+    """A folder that ``raycomp curate`` or ``select`` wrote, with or without shards; or images with captions
+    in any layout of ``raycomp curate``."""
+    columns: ColumnsConfig = field(default_factory=ColumnsConfig)
+    subset: str | None = field(default=None, metadata=PLACE)
+    """A ``subset.npy`` or ``kept.parquet`` with the pairs to train on. A pair listed k times is used k times
+    in each epoch. none = all pairs, once."""
+    negatives: str | None = field(default=None, metadata=PLACE)
+    """A folder that ``raycomp negatives`` wrote for the same pairs."""
+    negative_images: str | None = field(default=None, metadata=PLACE)
+    """Parquet with a row for each negative that has an image: uid, negative (its text), and image (bytes) or
+    path."""
+    hard_images: str | None = field(default=None, metadata=PLACE)
+    """Parquet with uid and neighbours, the uids of the pairs with the most similar images (raycomp negatives
+    writes it with negatives.export=neighbours). In each epoch a pair is followed by one of the first three of
+    them, so that both are in one batch, but for the ends of batches; each pair still comes once. Neighbours
+    in other shards are left out."""
+    max_bad_fraction: float = field(default=0.05, metadata=FREE)
+    """Maximum share of bad rows, 0 to 1; above it the run stops with exit code 3 before the first step.
+    Duplicates and rows outside ``subset`` do not count as bad. A curation has its own limit. The same limit
+    applies to ``negative_images``."""
+    model: ModelConfig = field(default_factory=lambda: ModelConfig(weights="random:0"))
+    train: FitConfig = field(default_factory=FitConfig)
+    cluster: ClusterConfig = field(default_factory=ClusterConfig, metadata=FREE)
+
+    def __post_init__(self) -> None:
+        check_share("max_bad_fraction", self.max_bad_fraction)
+        precision = self.model.precision
+        check(precision == "fp32", "model.precision", precision, "fp32; train.autocast=true computes in bf16")
+        name, loss = self.train.loss, find_loss(self.train.loss)
+        folder = f"a folder that raycomp negatives wrote, which train.loss={name} needs"
+        check(bool(self.negatives) or not loss.negatives, "negatives", self.negatives, folder)
+        files = f"Parquet with images of negatives, which train.loss={name} needs; without take negclip"
+        has_images = bool(self.negative_images) or not loss.negative_images
+        check(has_images, "negative_images", self.negative_images, files)

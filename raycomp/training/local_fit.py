@@ -1,0 +1,84 @@
+"""A training in this process, as its only rank; a thread makes a few batches in advance."""
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pyarrow as pa
+
+from raycomp.core.ahead import ahead
+from raycomp.data.folder import Folder
+from raycomp.data.parquet import read_columns
+from raycomp.run.progress import Progress
+from raycomp.run.run import Say
+from raycomp.training.feed import read_batches
+from raycomp.training.held_out_evaluation import load_held_out
+from raycomp.training.rank import Writer, start_rank, train_rank
+from raycomp.training.state import load_state
+from raycomp.training.states import list_states
+from raycomp.training.status import StatusTracker, TrainingStatus, say_start
+from raycomp.training.towers import Batch, to_batch
+from raycomp.training.trackers import open_trackers
+from raycomp.training.training import Training
+
+_AHEAD = 2
+_CHECK_S = 10.0
+_CPU = "cpu"
+
+
+def fit_here(training: Training, check: Callable[[], None], say: Say) -> TrainingStatus:
+    """Train to the end, from the last checkpoint if there is one; return what was reported.
+
+    ``check`` raises LeaseLost where the folder is another run's. The batches and the weights are those of one
+    rank of Ray Train.
+    """
+    trainer, folder, tracker = _start(training), Folder(training.out), StatusTracker()
+    tracker.start(trainer.step)
+    status = tracker.status()
+    say_start(status.starts[0], say)
+    with Progress("train", training.num_steps, unit="step") as progress:
+        progress.start_at(trainer.step)
+        checked_at = time.monotonic()
+
+        def report(row: dict[str, Any]) -> None:
+            nonlocal checked_at
+            tracker.report(row)
+            progress.reach(status.step, training.config.train.batch_size)
+            if time.monotonic() - checked_at > _CHECK_S:
+                check()
+                checked_at = time.monotonic()
+
+        held_out = load_held_out(training)
+        trackers = open_trackers(training)
+        writer = Writer(trainer, training.config, folder, report, training.evaluate, held_out, trackers)
+        train_rank(
+            trainer, _make_batches(training, trainer.step), training.config.train.checkpoint_steps, writer
+        )
+    return status
+
+
+def _start(training: Training) -> Any:
+    trainer = start_rank(training.config, training.num_steps, training.num_kinds, _CPU, training.threads)
+    folder = Folder(training.out)
+    for step in list_states(folder)[-1:]:
+        load_state(trainer, folder, step)
+    return trainer
+
+
+def _make_batches(training: Training, first_step: int) -> Iterator[Batch]:
+    source, course = training.source, training.course
+    steps = first_step, training.num_steps - first_step
+    indices: Any = _Indices(source.index)
+    made = read_batches(source.pairs, indices, course.plan, course.draw, *steps)
+    for arrays in ahead(made, _AHEAD):
+        yield to_batch(arrays, _CPU, training.image)
+
+
+class _Indices:
+    """The tables of the shards' pairs, each read on access."""
+
+    def __init__(self, uris: tuple[str, ...]):
+        self.uris = uris
+
+    def __getitem__(self, shard: int) -> pa.Table:
+        return read_columns(self.uris[shard])

@@ -1,0 +1,173 @@
+"""Ray Train from the driver: starts the ranks, reports their status, restarts them when one is lost."""
+
+import os
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import ray
+from ray.exceptions import RayError
+from ray.train.torch import TorchConfig, TorchTrainer
+from ray.train.v2.api import config as v2
+from ray.train.v2.api.exceptions import ControllerError
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from raycomp.config import ClusterFailed
+from raycomp.run.progress import Progress
+from raycomp.run.ray_cpus import share_cpus
+from raycomp.run.run import Say
+from raycomp.training.status import StatusTracker, TrainingStatus, say_start
+from raycomp.training.training import Training
+
+_POLL_S = 0.5
+_CHECK_S = 10.0
+# Starting a rank imports torch and loads the model; a busy machine needs longer than Ray Train's own minute.
+_START_S = 600
+# A rank notices the loss of others at its next communication.
+_SILENCE_S = 1800
+_LONGEST = 500
+
+
+@dataclass(frozen=True)
+class TrainWorkers:
+    """The processes that share a batch."""
+
+    count: int
+    on_gpus: bool
+    gpus_per_worker: float = 1.0
+    """Share of a GPU that each of them reserves, if on GPUs."""
+
+    def scale(self, selector: Mapping[str, str], cpus: float) -> v2.ScalingConfig:
+        """Return the workers as Ray Train takes them, on nodes with these labels, each with ``cpus``."""
+        gpus = {"GPU": self.gpus_per_worker} if self.on_gpus else {}
+        return v2.ScalingConfig(
+            num_workers=self.count,
+            use_gpu=self.on_gpus,
+            resources_per_worker={"CPU": cpus, **gpus},
+            label_selector=dict(selector) or None,
+        )
+
+
+@dataclass(frozen=True)
+class RankJob:
+    """The work of every rank, and the facts for the driver's reports."""
+
+    work: Callable[[Any], None]
+    """Takes the status tracker. Ray Train's controller unpickles it, too, so it imports heavy modules when
+    called."""
+    num_steps: int
+    batch_size: int
+    selector: Mapping[str, str]
+    """Labels of the nodes that the ranks run on."""
+    label: str = "train"
+    """The first word of the line that reports a resumed start."""
+
+
+def fit(training: Training, ranks: TrainWorkers, check: Callable[[], None], say: Say) -> TrainingStatus:
+    """Train to the end and return what was reported, as ``run_ranks``."""
+    config = training.config
+    training = replace(training, source=ray.put(training.source), course=ray.put(training.course))
+    job = RankJob(
+        partial(_train, training), training.num_steps, config.train.batch_size, config.cluster.selector
+    )
+    return run_ranks(job, ranks, check, say)
+
+
+def _train(training: Training, tracker: Any) -> None:
+    from raycomp.training.ray_work import train_as_rank  # takes seconds; only ranks need it
+
+    train_as_rank(replace(training, tracker=tracker))
+
+
+def run_ranks(job: RankJob, ranks: TrainWorkers, check: Callable[[], None], say: Say) -> TrainingStatus:
+    """Run a job on all ranks to its end, and return what they reported.
+
+    ``check`` raises LeaseLost where another run has taken the folder. Raises the ranks' error that a restart
+    cannot fix: ValueError for errors the user can fix, OSError where the storage failed in every start,
+    ClusterFailed where workers were lost repeatedly, RuntimeError with a rank's traceback for a bug in
+    raycomp.
+    """
+    tracker = _make_tracker()
+    os.environ.setdefault("RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S", str(_START_S))
+    ended: list[BaseException | None] = []
+
+    def run() -> None:
+        with tempfile.TemporaryDirectory() as temporary:
+            try:
+                _make_trainer(job, tracker, ranks, temporary).fit()
+                ended.append(None)
+            except BaseException as error:  # raised by the thread that waits
+                ended.append(error)
+
+    # Not in the main thread: there Ray Train would handle Ctrl-C.
+    thread = threading.Thread(target=run, daemon=True, name="ray train")
+    thread.start()
+    try:
+        status = _follow(job, tracker, thread, check, say)
+    except BaseException:
+        # The cluster may outlive this run: stop its ranks.
+        tracker.fail.remote("", RuntimeError("the driver stopped"))
+        raise
+    if status.error is not None:
+        raise status.error
+    if isinstance(ended[0], RayError | ControllerError):
+        line = " ".join(str(ended[0]).split())[:_LONGEST]
+        raise ClusterFailed(f"Ray lost the process that starts the workers: {line}") from ended[0]
+    if ended[0] is not None:
+        raise ended[0]
+    return status
+
+
+def _make_tracker() -> Any:
+    """Return the status tracker, an actor on this machine that lives as long as the driver."""
+    here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
+    return ray.remote(num_cpus=0)(StatusTracker).options(scheduling_strategy=here).remote()
+
+
+def _make_trainer(job: RankJob, tracker: Any, ranks: TrainWorkers, temporary: str) -> TorchTrainer:
+    # For type checkers ray.train has the classes of its first version.
+    run_config: Any = v2.RunConfig(
+        name="train",
+        storage_path=temporary,
+        # The tracker limits the restarts: it knows whether a step was taken in between.
+        failure_config=v2.FailureConfig(max_failures=-1, max_preemption_failures=-1),
+        logging_config=v2.LoggingConfig(log_level="ERROR"),
+    )
+    return TorchTrainer(
+        _work,
+        train_loop_config={"work": job.work, "tracker": tracker},
+        torch_config=TorchConfig(timeout_s=_SILENCE_S),
+        scaling_config=ranks.scale(job.selector, share_cpus(ranks.count, 1, job.selector)),
+        run_config=run_config,
+    )
+
+
+def _follow(
+    job: RankJob, tracker: Any, thread: threading.Thread, check: Callable[[], None], say: Say
+) -> TrainingStatus:
+    """Report the ranks' progress until they end; ``check`` that this run still holds the folder."""
+    num_starts, checked_at = 0, time.monotonic()
+    with Progress("train", job.num_steps, unit="step") as progress:
+        while True:
+            is_over = not thread.is_alive()
+            status = ray.get(tracker.status.remote())
+            for start in status.starts[num_starts:]:
+                say_start(start, say, job.label)
+                progress.start_at(start["step"])
+            num_starts = len(status.starts)
+            progress.reach(status.step, job.batch_size)
+            if time.monotonic() - checked_at > _CHECK_S:
+                check()
+                checked_at = time.monotonic()
+            if is_over:
+                return status
+            thread.join(_POLL_S)
+
+
+def _work(reported: dict[str, Any]) -> None:
+    """Run the job as one rank of Ray Train."""
+    reported["work"](reported["tracker"])

@@ -1,0 +1,161 @@
+"""Pairs called shuffled: never the same image, never the same caption, and in no score."""
+
+import json
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from raycomp.config import ScorerConfig
+from raycomp.curation import prepare as prepare_module
+from raycomp.curation.align import Align, find_strangers
+from raycomp.curation.prepare import prepare
+from raycomp.data.arrow import SHUFFLED_ALIGNMENT, to_fixed_lists, to_matrix
+from raycomp.data.inputs import expand_input
+from raycomp.data.reader import read_shard
+from raycomp.data.tar import write_tar
+from raycomp.models.clip import Clip, load_tokenizer
+from raycomp.models.describe import describe_scorer
+from raycomp.words import (
+    ALIGNMENT,
+    CAPTION,
+    IMAGE,
+    IMAGE_EMBEDDING,
+    PIXELS,
+    STATUS,
+    UID,
+)
+from raycomp.worlds.samples import world_shards
+
+
+def photos_with_captions(folder, count: int, each: int) -> str:
+    """Write photos of which each has several captions, side by side."""
+    samples = []
+    for _, shard in world_shards(count, 0, 3, per_shard=count):
+        for i, (_, members) in enumerate(shard):
+            text = members["txt"].decode()
+            samples += [(f"{i}-{j}", {**members, "txt": f"{text} {j}".encode()}) for j in range(each)]
+    write_tar(str(folder / "00000.tar"), samples)
+    return str(folder)
+
+
+@pytest.fixture
+def table(tmp_path, tiny_scorer) -> pa.Table:
+    [shard] = expand_input(photos_with_captions(tmp_path, 6, 5))
+    return pa.concat_tables(read_shard(shard, 64))
+
+
+def align(table: pa.Table, scorer: ScorerConfig) -> pa.Table:
+    spec = describe_scorer(scorer)
+    return Align(scorer, spec)(prepare(table, scorer, spec, 10**8))
+
+
+def matches(scored: pa.Table, scorer: ScorerConfig) -> np.ndarray:
+    """Return for each two rows whether the shuffled alignment of one is with the text of the other."""
+    text_BD, _ = Clip(scorer).text.embed(load_tokenizer(scorer)(scored[CAPTION].to_pylist()).numpy())
+    cosine_BB = to_matrix(scored[IMAGE_EMBEDDING]) @ text_BD.numpy().T
+    shuffled_B = np.array(scored[SHUFFLED_ALIGNMENT].to_pylist())
+    return np.isclose(cosine_BB, shuffled_B[:, None], atol=1e-6)
+
+
+def test_an_image_with_several_captions_is_decoded_and_embedded_once(table, tiny_scorer, monkeypatch):
+    apart = pa.concat_tables(align(table.slice(row, 1), tiny_scorer) for row in range(len(table)))
+    table = table.take(pa.array(np.random.default_rng(0).permutation(len(table))))
+    spec, stage = describe_scorer(tiny_scorer), Align(tiny_scorer, describe_scorer(tiny_scorer))
+    decoded, embedded = [], []
+    embed, view = stage.clip.embed_pixels, prepare_module.prepare_viewed
+    monkeypatch.setattr(
+        stage.clip, "embed_pixels", lambda p, rows: embedded.append(len(rows)) or embed(p, rows)
+    )
+    monkeypatch.setattr(prepare_module, "prepare_viewed", lambda *a: decoded.append(a[0]) or view(*a))
+    together = stage(prepare(table, tiny_scorer, spec, 10**8))
+    assert embedded == [6] and len(decoded) == len(set(decoded)) == 6
+    names = [name for name in apart.column_names if name != SHUFFLED_ALIGNMENT]
+    assert together.sort_by("uid").select(names).equals(apart.sort_by("uid").select(names))
+
+
+@pytest.mark.parametrize("kept", ["all", "some", "none"])
+def test_rows_are_scored_alike_however_a_table_lies_in_memory(table, tiny_scorer, kept):
+    spec, names = describe_scorer(tiny_scorer), [UID, STATUS, ALIGNMENT, IMAGE_EMBEDDING]
+    prepared = prepare(table, tiny_scorer, spec, 10**8).combine_chunks()
+    stage, num = Align(tiny_scorer, spec), len(prepared)
+    expected = pa.concat_tables(stage(prepared.slice(row, 1)) for row in range(num)).select(names)
+    valid_N = np.full(num, kept != "none")
+    valid_N[::3] &= kept != "some"
+    statuses = np.where(valid_N, "ok", "no_image")
+    marked = prepared.set_column(prepared.schema.get_field_index(STATUS), STATUS, pa.array(statuses))
+    middle = pa.concat_tables([prepared.slice(0, 3), marked, prepared.slice(0, 2)]).combine_chunks()
+    layouts = {
+        "whole": marked,
+        "offset": middle.slice(3, num),
+        "chunked": pa.concat_tables([marked.slice(0, 7), marked.slice(7, 1), marked.slice(8)]),
+        "chunks apart": pa.concat_tables([middle.slice(3, 11), middle.slice(14, num - 11)]),
+    }
+    before = to_matrix(middle[PIXELS]).copy()
+    for layout, rows in layouts.items():
+        assert rows[STATUS].to_pylist() == statuses.tolist()
+        found = stage(rows).select(names)
+        assert found.filter(pa.array(valid_N)).equals(expected.filter(pa.array(valid_N))), layout
+        assert found.filter(pa.array(~valid_N))[IMAGE_EMBEDDING].null_count == (~valid_N).sum()
+    assert (to_matrix(middle[PIXELS]) == before).all()
+    assert not to_matrix(marked[PIXELS]).flags.writeable
+
+
+@pytest.mark.parametrize("stored", [False, True])
+def test_a_shuffled_pair_is_of_another_photo(table, tiny_scorer, stored):
+    images = table[IMAGE].to_pylist()
+    scored = align(table, tiny_scorer)
+    if stored:
+        embeddings = to_fixed_lists(to_matrix(scored[IMAGE_EMBEDDING]))
+        nothing = pa.nulls(len(table), pa.large_binary())
+        table = table.append_column(IMAGE_EMBEDDING, embeddings).set_column(
+            table.schema.get_field_index(IMAGE), IMAGE, nothing
+        )
+        scored = align(table, tiny_scorer)
+    found_BB = matches(scored, tiny_scorer)
+    for i, image in enumerate(images):
+        assert any(found_BB[i, j] and images[j] != image for j in range(len(images)))
+        assert not any(found_BB[i, j] and images[j] == image for j in range(len(images)))
+
+
+def test_strangers_are_as_a_slow_search_finds_them():
+    generator = np.random.default_rng(0)
+    for size in (0, 1, 2, 3, 10, 40):
+        images, captions = generator.integers(0, 4, (2, size)).tolist()
+        found = find_strangers(images, captions).tolist()
+        for i in range(size):
+            fit = [j for j in range(size) if images[j] != images[i] and captions[j] != captions[i]]
+            assert found[i] == min(fit, key=lambda j: (j - i) % size, default=-1)
+
+
+def test_where_all_is_one_photo_or_one_caption_nothing_is_compared(table, tiny_scorer):
+    one_photo = table.slice(0, 5)
+    one_caption = table.set_column(
+        table.schema.get_field_index(CAPTION), CAPTION, pa.array(["a red cube"] * len(table))
+    )
+    for rows in (one_photo, one_caption, table.slice(0, 1)):
+        scored = align(rows, tiny_scorer)
+        assert scored[SHUFFLED_ALIGNMENT].null_count == len(rows) and not scored[ALIGNMENT].null_count
+
+
+def test_the_check_counts_only_pairs_that_have_a_shuffled_one(table, tiny_scorer, tmp_path):
+    from raycomp.curation.publish import check_scorer
+    from raycomp.run.parts import Part, Stats, stage_part
+
+    part = Part(pa.schema([(UID, pa.string())]), sampled=(ALIGNMENT, SHUFFLED_ALIGNMENT))
+    bad = table.slice(0, 3).set_column(
+        table.schema.get_field_index(STATUS), STATUS, pa.array(["ok", "no_image", "ok"])
+    )
+    stats = Stats()
+    for rows in (bad, table):
+        all_metadata = stage_part(align(rows, tiny_scorer), str(tmp_path), part)
+        stats.add(json.loads(all_metadata["stats"][0].as_py()))
+    sampled = stats.samples
+    assert (
+        check_scorer(stats)["n"] == len(sampled[ALIGNMENT]) == len(sampled[SHUFFLED_ALIGNMENT]) == len(table)
+    )
+    assert None not in sampled[SHUFFLED_ALIGNMENT]
+    alone = Stats()
+    all_metadata = stage_part(align(bad, tiny_scorer), str(tmp_path), part)
+    alone.add(json.loads(all_metadata["stats"][0].as_py()))
+    assert check_scorer(alone) is None

@@ -1,0 +1,152 @@
+"""Cutting kept rows into output shards, and duplicates over files, against plain loops."""
+
+import math
+import re
+import shlex
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from raycomp.config import LeaseLost, UserError, override_all, to_dict
+from raycomp.core.selection import Threshold
+from raycomp.curation import dedupe
+from raycomp.curation.choose import _load, commit_once
+from raycomp.curation.command import _fewer
+from raycomp.curation.config import SelectConfig, choose_config, find_selection
+from raycomp.curation.dedupe import mark_duplicates
+from raycomp.curation.publish import summarise_scores
+from raycomp.curation.rules import find_rule
+from raycomp.curation.scored import ScoresFile
+from raycomp.curation.select import Gates, choose_tables
+from raycomp.curation.summary import choose_shown
+from raycomp.data.folder import Folder
+from raycomp.data.parquet import read_columns, write_table
+from raycomp.run.run import command_line
+from raycomp.words import (
+    ALIGNMENT,
+    CAPTION,
+    DUPLICATE_UID,
+    IMAGE_EMBEDDING,
+    IMAGE_SHA256,
+    KEPT,
+    OK,
+    STATUS,
+    UID,
+    UID_CONFLICT,
+)
+from tests.corpus import by_cpi
+from tests.report.corpus import make_table
+
+
+@pytest.mark.parametrize(
+    ("rule", "align_keep", "keep"),
+    [
+        ("cpi", 0.7, 0.5),
+        ("align_only", 0.7, 0.5),
+        ("align70_random50", 0.7, 0.5),
+        ("align70.5_random33.3", 0.705, 0.333),
+        ("align0.001_random0.001", 1e-5, 1e-5),
+    ],
+)
+def test_the_printed_command_chooses_again(rule, align_keep, keep):
+    options = {"select.rule": rule, "align.keep": align_keep, "attribute.keep": keep}
+    config = override_all(by_cpi(), options)
+    words = shlex.split(command_line("raycomp select a", _fewer(config), "a-2"))
+    printed = dict(word.split("=") for word in words if "=" in word)
+    chosen = choose_config(to_dict(config), printed)
+    assert chosen.attribute.keep == round(0.8 * keep, 4) < keep
+    assert find_rule(chosen.select.rule) == find_rule(rule) and chosen.align.keep == align_keep
+
+
+def test_scores_that_are_not_finite_are_refused_where_a_gate_reads_them(tmp_path):
+    table = make_table(["a dog in the park"] * 10)
+    rows, uri = table.to_pylist(), str(tmp_path / "00000.parquet")
+    rows[3][ALIGNMENT] = math.inf
+    write_table(pa.Table.from_pylist(rows, table.schema), uri, table.schema)
+    with pytest.raises(UserError, match=rf"^{re.escape(uri)}: alignment must be finite numbers"):
+        _load(ScoresFile(uri), find_selection(by_cpi()), with_attribute=True)
+
+
+def test_committed_gates_are_not_cut_again(tmp_path):
+    work = Folder(str(tmp_path))
+    gates = Gates(10, Threshold(7, 0xBF00_0001, (2**64 - 1, 1)), None, None)
+    asked = []
+    for num_corpus in (10, 11):  # what would be cut now does not count
+        values = commit_once(
+            work,
+            "pool",
+            lambda n=num_corpus: {"gates": {**gates.to_dict(), "num_corpus": n}},
+            lambda: asked.append("may I?"),
+        )
+        assert Gates.from_dict(values["gates"]) == gates
+    assert asked == ["may I?"]
+
+
+def test_gates_are_not_committed_without_the_lease(tmp_path):
+    def refuse() -> None:
+        raise LeaseLost("another has it")
+
+    work = Folder(str(tmp_path))
+    with pytest.raises(LeaseLost):
+        commit_once(work, "pool", dict, refuse)
+    assert not work.exists("gates", "pool.json")
+
+
+@pytest.mark.parametrize("rule", ["random", "align70_random50"])
+def test_the_page_of_a_draw_shows_rows_drawn_apart_from_it(tmp_path, rule):
+    """Shown by the very hash that chose, all samples would be of the dropped side."""
+    captions = [f"A dog number {i % 7} with a ball" for i in range(400)]
+    table, config = make_table(captions), by_cpi(select=SelectConfig(rule))
+    uri = str(tmp_path / "0.parquet")
+    write_table(table, uri, table.schema)
+    gates, _ = choose_tables([table], find_selection(config))
+    summary = summarise_scores(ScoresFile(uri), find_selection(config), gates)
+    shown = choose_shown(summary)
+    assert summary.reasons[KEPT] == 195 and not shown.has_threshold
+    assert {sample.reason == KEPT for sample in shown.around} == {True, False}
+
+
+def test_the_first_of_every_uid_stays_and_marking_twice_changes_nothing(tmp_path, monkeypatch, local):
+    rng = np.random.default_rng(0)
+    schema = pa.schema(
+        [
+            (UID, pa.string()),
+            (STATUS, pa.string()),
+            (IMAGE_SHA256, pa.string()),
+            (CAPTION, pa.string()),
+            (ALIGNMENT, pa.float32()),
+            (IMAGE_EMBEDDING, pa.list_(pa.float32(), 2)),
+        ]
+    )
+    seen, expected, uris = {}, [], []
+    monkeypatch.setattr(dedupe, "_FILES_PER_STRETCH", 2)
+    for shard in range(5):
+        rows = []
+        for _ in range(200):
+            uid = f"{rng.integers(400):032x}"
+            usable = bool(rng.random() < 0.8)
+            status = OK if usable else "no_image"
+            content = (rng.choice([None, "a", "b"]), rng.choice(["a dog", "a cat"]))
+            rows.append((uid, status, *content, 0.5 if usable else None, [1.0, 2.0] if usable else None))
+            if usable and uid in seen:
+                status = DUPLICATE_UID if seen[uid] == content else UID_CONFLICT
+            elif usable:
+                seen[uid] = content
+            expected.append(status)
+        uris.append(str(tmp_path / f"{shard}.parquet"))
+        write_table(
+            pa.Table.from_pylist([dict(zip(schema.names, r, strict=True)) for r in rows], schema),
+            uris[-1],
+            schema,
+        )
+    want = {status: expected.count(status) for status in (DUPLICATE_UID, UID_CONFLICT)}
+    work = Folder(str(tmp_path / "work"))
+    assert mark_duplicates(uris, 1000, work, rows_per_bucket=300) == want and min(want.values()) > 30
+    found = [row for uri in uris for row in read_columns(uri).to_pylist()]
+    assert [row[STATUS] for row in found] == expected
+    for row in found:
+        assert (row[ALIGNMENT] is None) == (row[IMAGE_EMBEDDING] is None) == (row[STATUS] != OK)
+    assert mark_duplicates(uris, 1000, work) == want
+    assert not work.exists("dedupe")
+    assert [row for uri in uris for row in read_columns(uri).to_pylist()] == found

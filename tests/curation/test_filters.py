@@ -1,0 +1,240 @@
+"""Filters of curate and select: conditions, joined tables, lists of rows to leave out."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import raycomp
+from raycomp.cli import USER_ERROR, main
+from raycomp.config import UserError
+from raycomp.curation.config import FilterConfig
+from raycomp.curation.exclusion import load_exclusion
+from raycomp.curation.filters import load_condition, name_fields
+from raycomp.curation.scored import ScoresFile
+from raycomp.words import EXCLUDED, FILTER_NULL, FILTERED, FILTERED_AFTER, KEPT
+from tests.corpus import by_cpi, curate_with_metadata
+
+NUM = 40
+
+
+@pytest.fixture(scope="module")
+def curated(tiny_scorer, tmp_path_factory) -> Path:
+    """A curation of scenes with metadata; every row was attributed."""
+    return curate_with_metadata(tmp_path_factory.mktemp("filtered"), tiny_scorer, NUM)
+
+
+def read_rows(out: Path) -> list[dict]:
+    rows = []
+    for path in sorted((out / "scores").iterdir()):
+        metadata = pq.read_table(out / "metadata" / path.name).to_pylist()
+        scores = pq.read_table(path).to_pylist()
+        assert [row["uid"] for row in scores] == [row["uid"] for row in metadata]
+        rows += [{"meta": more, **row} for row, more in zip(scores, metadata, strict=True)]
+    return rows
+
+
+def read_marks(out: Path) -> dict[str, str | None]:
+    tables = [pq.read_table(path) for path in sorted((out / "marks").iterdir())]
+    return {row["uid"]: row["mark"] or row["mark_after"] for table in tables for row in table.to_pylist()}
+
+
+def select(curated: Path, out: Path, **settings: object) -> dict:
+    return raycomp.select(curated, {f"filter.{name}": value for name, value in settings.items()}, out)
+
+
+def test_a_condition_over_scores_and_metadata(curated, tmp_path):
+    run = select(
+        curated, tmp_path / "out", where="nsfw < 0.5 and aspect >= 1 and meta_width is null or width > 1e6"
+    )
+    rows, marks = read_rows(curated), read_marks(tmp_path / "out")
+    assert all(row["meta"]["width"] in (7, None) for row in rows)
+    expected = {row["uid"]: FILTER_NULL if row["meta"]["nsfw"] is None else FILTERED for row in rows}
+    assert marks == expected
+    assert run["funnel"]["corpus"] == 0 == run["funnel"]["kept"]
+    run = select(curated, tmp_path / "some", where="coalesce(nsfw, 0) < 0.5 and lang is not null")
+    wanted = {row["uid"] for row in rows if (row["meta"]["nsfw"] or 0) < 0.5 and row["caption_language"]}
+    assert {uid for uid, mark in read_marks(tmp_path / "some").items() if mark is None} == wanted
+    assert run["funnel"]["corpus"] == len(wanted) and run["funnel"]["kept"] == len(wanted) // 2
+    assert run["funnel"]["dropped"][FILTERED] == NUM - len(wanted)
+    page = (tmp_path / "some/report.html").read_text()
+    assert "pass the filter (the corpus)" in page
+
+
+def test_after_the_shares_the_filter_only_removes(curated, tmp_path):
+    plain = raycomp.select(curated, {}, tmp_path / "plain")
+    after = select(curated, tmp_path / "after", where="coalesce(nsfw, 0) < 0.5", when="after")
+    assert after["gates"] == plain["gates"]
+    kept, left = (
+        pq.read_table(tmp_path / name / "subset/kept.parquet")["uid"].to_pylist()
+        for name in ("plain", "after")
+    )
+    fails = {row["uid"] for row in read_rows(curated) if (row["meta"]["nsfw"] or 0) >= 0.5}
+    assert left == [uid for uid in kept if uid not in fails]
+    assert after["funnel"]["dropped"][FILTERED_AFTER] == len(kept) - len(left) > 0
+
+
+@pytest.mark.parametrize("on", ["uid", "sha256", "url", "key"])
+def test_a_table_is_joined_by_each_key(curated, tmp_path, on):
+    rows = read_rows(curated)
+    column = {"sha256": "image_sha256"}.get(on, on)
+    shuffled = np.random.default_rng(1).permutation(NUM)
+    table = pa.table(
+        {
+            on: [rows[i][column].upper() if on in ("uid", "sha256") else rows[i][column] for i in shuffled],
+            "score": [float(i) for i in shuffled],
+        }
+    )
+    pq.write_table(table, tmp_path / "more.parquet")
+    run = select(curated, tmp_path / "out", where="score < 10", join=str(tmp_path / "more.parquet"))
+    marks = read_marks(tmp_path / "out")
+    assert [marks[row["uid"]] for row in rows] == [None] * 10 + [FILTERED] * (NUM - 10)
+    assert run["funnel"]["corpus"] == 10
+
+
+@pytest.mark.parametrize(("missing", "mark"), [("drop", FILTER_NULL), ("keep", None)])
+def test_rows_that_the_table_lacks(curated, tmp_path, missing, mark):
+    rows = read_rows(curated)
+    lines = [f"{row['uid']},{i}" for i, row in enumerate(rows) if i % 2]
+    (tmp_path / "more.csv").write_text("\n".join(["uid,score", *lines]))
+    join = str(tmp_path / "more.csv")
+    with pytest.raises(UserError, match=r"filter\.join=.*has no row for 10 rows of one shard, such as uid"):
+        select(curated, tmp_path / "out", where="score >= 0", join=join)
+    select(curated, tmp_path / missing, where="score >= 0", join=join, missing=missing)
+    marks = read_marks(tmp_path / missing)
+    assert [marks[row["uid"]] for row in rows] == [None if i % 2 else mark for i in range(NUM)]
+
+
+def test_an_opt_out_list_leaves_rows_out_without_scoring(curated, tmp_path):
+    rows = read_rows(curated)
+    lines = [
+        "# opted out",
+        rows[0]["uid"],
+        rows[1]["image_sha256"].upper(),
+        rows[2]["url"],
+        "",
+        "img3.example.org",
+    ]
+    (tmp_path / "optout.txt").write_text("\n".join(lines))
+    run = select(curated, tmp_path / "out", exclude=str(tmp_path / "optout.txt"))
+    expected = {row["uid"]: EXCLUDED if i < 3 or i % 4 == 3 else None for i, row in enumerate(rows)}
+    assert read_marks(tmp_path / "out") == expected
+    assert run["funnel"]["dropped"][EXCLUDED] == sum(mark is not None for mark in expected.values())
+    kept = pq.read_table(tmp_path / "out/subset/kept.parquet")["uid"].to_pylist()
+    assert kept and not [uid for uid in kept if expected[uid]]
+    (tmp_path / "hosts.csv").write_text("domain\nEXAMPLE.org\n")
+    assert select(curated, tmp_path / "all", exclude=str(tmp_path / "hosts.csv"))["funnel"]["corpus"] == 0
+    (tmp_path / "part.csv").write_text("domain\nample.org\n")
+    none = select(curated, tmp_path / "none", exclude=str(tmp_path / "part.csv"))
+    assert EXCLUDED not in none["funnel"]["dropped"]
+
+
+def test_curate_and_select_filter_alike(curated, tmp_path):
+    where = "coalesce(nsfw, 0) < 0.7"
+    chosen = select(curated, tmp_path / "selected", where=where)
+    config = raycomp.override_all(raycomp.open(curated).config, {"filter.where": where})
+    scored = raycomp.curate(config, tmp_path / "curated")
+    assert scored["funnel"] == chosen["funnel"]
+    kept = [pq.read_table(tmp_path / name / "subset/kept.parquet") for name in ("selected", "curated")]
+    assert kept[0].equals(kept[1])
+    shards = [sorted((tmp_path / name / "shards").glob("*.tar")) for name in ("selected", "curated")]
+    assert [path.read_bytes() for path in shards[0]] == [path.read_bytes() for path in shards[1]]
+
+
+def test_a_changed_list_is_another_run(curated, tmp_path):
+    (tmp_path / "list.txt").write_text(read_rows(curated)[0]["uid"])
+    select(curated, tmp_path / "out", exclude=str(tmp_path / "list.txt"))
+    (tmp_path / "list.txt").write_text(read_rows(curated)[1]["uid"])
+    with pytest.raises(ValueError, match=r"filter\.exclude"):
+        select(curated, tmp_path / "out", exclude=str(tmp_path / "list.txt"))
+
+
+def test_select_says_what_was_never_attributed(curated, tmp_path, capsys, tiny_scorer):
+    """Rows behind the pool come into it where the filter drops rows before them."""
+    source = json.loads((curated / "run.json").read_text())["config"]["input"]
+    config = by_cpi(input=source, scorer=tiny_scorer)
+    raycomp.curate(config, tmp_path / "narrow")
+    rows = sorted(read_rows(tmp_path / "narrow"), key=lambda row: -row["alignment"])
+    (tmp_path / "best.txt").write_text("\n".join(row["uid"] for row in rows[:10]))
+    sets = ["--set", f"filter.exclude={tmp_path / 'best.txt'}", "--set", "cluster.executor=local"]
+    assert main(["select", str(tmp_path / "narrow"), *sets, "--out", str(tmp_path / "out")]) == USER_ERROR
+    said = capsys.readouterr().err
+    # Of 30 rows gate 1 keeps 21; the best 28 of 40 were attributed, 18 of them are left.
+    assert "3 rows past gate 1 were never attributed" in said and "raycomp curate " in said
+    assert f"filter.exclude={tmp_path / 'best.txt'}" in said
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"where": "nswf < 1"}, "no column nswf; there are nsfw"),
+        ({"where": "width"}, "must be true or false"),
+        ({"where": "random() < 0.5"}, "unknown function random"),
+        ({"where": " "}, "must be a condition"),
+        ({"when": "later"}, "must be one of before, after"),
+        ({"on": "uid"}, "must be none without filter.join"),
+        ({"join": "missing.parquet"}, "no such file"),
+        ({"join": "empty.csv", "where": "true"}, "must have a column uid or sha256 or url or key, has a, b"),
+        ({"join": "twice.csv", "where": "true"}, "1 rows repeat a uid, such as 'x'"),
+        ({"join": "clash.csv", "where": "true"}, "its column nsfw is also one of metadata"),
+        ({"exclude": "bad.txt"}, "line 2, 'not a thing': must be a uid, a SHA-256, a url or a domain"),
+        ({"exclude": "none.txt"}, "is empty"),
+        ({"exclude": "binary.txt"}, "must be UTF-8 text"),
+        ({"exclude": "empty.csv"}, "must have a column uid, sha256, url, domain"),
+        ({"exclude": "folder"}, "filter.exclude='"),
+        ({"exclude": "list.xlsx"}, "must end in .parquet, .csv or .tsv"),
+    ],
+)
+def test_mistakes_are_one_line_and_exit_2(curated, tmp_path, capsys, monkeypatch, settings, said):
+    monkeypatch.chdir(tmp_path)
+    Path("empty.csv").write_text("a,b\n1,2\n")
+    Path("twice.csv").write_text("uid,b\nx,1\nx,2\n")
+    Path("clash.csv").write_text("uid,nsfw\nx,1\n")
+    Path("bad.txt").write_text("a.org\nnot a thing\n")
+    Path("none.txt").write_text("# nothing\n\n")
+    Path("binary.txt").write_bytes(b"\xff\xfe\x00")
+    Path("list.xlsx").write_bytes(b"PK")
+    Path("folder").mkdir()
+    sets = [text for name, value in settings.items() for text in ("--set", f"filter.{name}={value}")]
+    code = main(["select", str(curated), *sets, "--set", "cluster.executor=local", "--out", "out"])
+    err = capsys.readouterr().err
+    assert code == USER_ERROR and said in err, err
+    assert len(err.strip().splitlines()) == 1
+
+
+def test_curate_refuses_a_condition_before_it_scores(curated, tmp_path, monkeypatch):
+    from raycomp.curation import command
+
+    monkeypatch.setattr(command, "score", lambda scoring: pytest.fail("it scored"))
+    config = raycomp.open(curated).config
+    for where, said in (
+        ("nswf < 1", "no column nswf; there are nsfw"),
+        ("lang < 3", "filter.where"),
+        ("(", "syntax"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            raycomp.curate(raycomp.override_all(config, {"filter.where": where}), tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_names_of_all_places():
+    scores = pa.schema(
+        [("uid", pa.string()), ("original_width", pa.int32()), ("phrases", pa.list_(pa.string()))]
+    )
+    fields = name_fields(scores, ["uid", "width", "nsfw"], ["score"])
+    assert "phrases" not in fields and "aspect" not in fields and "height" not in fields
+    assert {"uid", "original_width", "width", "meta_width", "nsfw", "score"} == {*fields}
+
+
+def test_empty_files_have_empty_marks(tmp_path):
+    schema = pa.schema([("uid", pa.string()), ("url", pa.string()), ("alignment", pa.float32())])
+    pq.write_table(schema.empty_table(), tmp_path / "0.parquet")
+    (tmp_path / "list.txt").write_text("a.org")
+    file = ScoresFile(str(tmp_path / "0.parquet"))
+    condition = load_condition(FilterConfig(where="url = 'x'"), schema, [])
+    for marker in (condition, load_exclusion(str(tmp_path / "list.txt"), False)):
+        assert len(marker(file).reason_N) == 0
+    assert KEPT not in condition.columns

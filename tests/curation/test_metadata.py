@@ -1,0 +1,85 @@
+"""The side table of metadata: one type for each field over all shards."""
+
+import json
+import math
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from raycomp.curation.metadata import Kinds, count_kinds, type_fields, write_metadata
+from raycomp.data.folder import Folder
+from raycomp.data.rows import to_json
+from raycomp.words import JSON, STATUS, UID
+
+
+def type_rows(rows: list[dict]) -> tuple[dict[str, list], dict[str, int], dict[str, str]]:
+    types = count_kinds(rows).choose()
+    columns, misfits = type_fields(rows, types)
+    return {name: one.to_pylist() for name, one in columns.items()}, +misfits, types
+
+
+@pytest.mark.parametrize(
+    ("values", "expected", "num_misfits"),
+    [
+        ([1, 2, None], [1, 2, None], 0),
+        ([1, 2.5], [1.0, 2.5], 0),
+        ([1, 2, 4, "3", "x"], [1, 2, 4, 3, None], 1),
+        ([1, "x"], ["1", "x"], 0),
+        ([0.5, 0.25, "1e400"], [0.5, 0.25, None], 1),
+        (["a", 1, True], ["a", "1", "true"], 0),
+        (["a", [1, None], {"b": 2}], ["a", "[1, null]", '{"b": 2}'], 0),
+        ([True, False, 1], [True, False, None], 1),
+        ([1, 1, True], [1, 1, None], 1),
+        ([2**70, 1], [float(2**70), 1.0], 0),
+        ([1, 2, 3, "4.5"], [1, 2, 3, None], 1),
+        ([math.nan, 1.5], [None, 1.5], 0),
+        (["\ud800", "b"], ["?", "b"], 0),
+    ],
+)
+def test_a_field_has_the_type_of_most_values(values, expected, num_misfits):
+    found, misfits, _ = type_rows([{"x": value} for value in values])
+    assert found == {"x": expected}
+    assert misfits == ({"x": num_misfits} if num_misfits else {})
+
+
+def test_a_field_that_is_never_there_has_no_column():
+    assert type_rows([{"x": None}, {}]) == ({}, {}, {})
+
+
+def test_types_do_not_depend_on_shards_or_their_order():
+    rng = np.random.default_rng(0)
+    pool = [None, 1, 2.5, True, "a", "7", [1]]
+    rows = [{name: pool[i] for name, i in zip("abc", rng.integers(0, 7, 3), strict=True)} for _ in range(60)]
+    whole = count_kinds(rows).choose()
+    for cut in (1, 20, 59):
+        first, second = count_kinds(rows[:cut]), count_kinds(rows[cut:])
+        assert first.merge(second).choose() == second.merge(first).choose() == whole
+
+
+def test_of_too_many_fields_the_most_frequent_stay():
+    rows = [{f"f{i}": 1} for i in range(400)] + [{"often": 1}] * 2
+    types = count_kinds(rows).choose()
+    assert len(types) == 256 and "often" in types
+    assert Kinds().choose() == {}
+
+
+def test_files_are_written_row_for_row(tmp_path, local):
+    shards = [[{"nsfw": 0.1}, {}], [{"nsfw": 1, "uid": "x"}, {"nsfw": "high"}, {"tags": ["a"]}]]
+    uris = []
+    for number, rows in enumerate(shards):
+        uris.append(str(tmp_path / f"aligned-{number}.parquet"))
+        texts = [to_json(row) if row else None for row in rows]
+        uids = [f"{number}{i}" for i in range(len(rows))]
+        pq.write_table(
+            pa.table({UID: uids, STATUS: ["ok"] * len(uids), JSON: pa.array(texts, pa.string())}), uris[-1]
+        )
+    found = write_metadata([(uri, uri) for uri in uris], Folder(str(tmp_path)))
+    assert found["fields"]["nsfw"] == {"type": "double", "misfits": 1}
+    first, second = (pq.read_table(tmp_path / f"metadata/{i:05d}.parquet") for i in range(2))
+    assert first.schema == second.schema
+    assert first["nsfw"].to_pylist() == [0.1, None]
+    assert second.to_pydict() == {
+        UID: ["10", "11", "12"], "nsfw": [1.0, None, None], "tags": [None, None, json.dumps(["a"])],
+    }  # fmt: skip

@@ -1,0 +1,153 @@
+"""Which input rows an output is made of, and runs that are cut while they write outputs."""
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import raycomp
+from raycomp.config import ClusterConfig, override_all
+from raycomp.curation import materialize, outputs
+from raycomp.curation.outputs import count_pieces, cut_ranges, plan_outputs, split_rows
+from raycomp.data.tar import write_tar
+from tests.corpus import by_cpi, scenes, write_world_shards
+
+SPAN = 20
+
+
+def draw_rows(seed: int, most: int = 70) -> list[int]:
+    rng = np.random.default_rng(seed)
+    return rng.integers(0, most, rng.integers(1, 40)).tolist()
+
+
+@pytest.mark.parametrize("most", [3, 15, 70])
+@pytest.mark.parametrize("seed", range(8))
+def test_ranges_hold_every_row_once_in_order(seed, most):
+    rows = draw_rows(seed, most)
+    ranges = cut_ranges(rows, SPAN)
+    flat = [(shard, row) for parts in ranges for shard, start, end in parts for row in range(start, end)]
+    assert flat == [(shard, row) for shard, count in enumerate(rows) for row in range(count)]
+    assert all(0 < sum(end - start for _, start, end in parts) <= 2 * SPAN for parts in ranges)
+    joined = [parts for parts in ranges if len(parts) > 1]
+    assert most == 70 or joined or len(rows) < 2
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_new_row_changes_one_range(seed):
+    """As long as the number of shards per output stays the same."""
+    rows = [count or 1 for count in draw_rows(seed, 9)]
+    for shard in range(len(rows)):
+        more = [count + (number == shard) for number, count in enumerate(rows)]
+        before, after = cut_ranges(rows, 64), cut_ranges(more, 64)
+        if len(before) == len(after):
+            changed = [a != b for a, b in zip(before, after, strict=True)]
+            assert sum(changed) == 1
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_outputs_are_numbered_without_gaps_and_hold_what_is_kept(seed):
+    rng = np.random.default_rng(seed)
+    rows = draw_rows(seed)
+    kept = [np.flatnonzero(rng.random(count) < rng.choice([0, 0.05, 0.5])) for count in rows]
+    found = plan_outputs(rows, [count_pieces(position, SPAN) for position in kept], SPAN)
+    assert [output.number for output in found] == list(range(len(found)))
+    slow = Counter(
+        place
+        for place, parts in enumerate(cut_ranges(rows, SPAN))
+        for shard, start, end in parts
+        for row in kept[shard]
+        if start <= row < end
+    )
+    assert [output.size for output in found] == [slow[place] for place in sorted(slow)]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_rows_of_files_are_split_as_a_loop_splits_them(seed):
+    rng = np.random.default_rng(seed)
+    rows = rng.integers(0, 6, 12).tolist()
+    sizes, left = [], sum(rows)
+    while left:
+        sizes.append(min(left, int(rng.integers(1, 9))))
+        left -= sizes[-1]
+    flat = [(file, row) for file, count in enumerate(rows) for row in range(count)]
+    for size, parts in zip(sizes, split_rows(rows, sizes), strict=True):
+        assert [(file, row) for file, start, end in parts for row in range(start, end)] == flat[:size]
+        flat = flat[size:]
+    assert not flat
+
+
+class Cut(Exception):
+    """Ends a run at any place."""
+
+
+@pytest.fixture
+def small(monkeypatch):
+    """Outputs of few rows: the two shards of 45 rows become three each."""
+    monkeypatch.setattr(outputs, "SPAN", SPAN)
+
+
+def curate(folder: Path, source: str, scorer, **options) -> Path:
+    cluster = ClusterConfig(executor="local", num_cpus=2)
+    config = by_cpi(input=source, scorer=scorer, cluster=cluster, materialize=True)
+    raycomp.curate(override_all(config, options), str(folder))
+    return folder
+
+
+def read_run(folder: Path) -> dict[str, Any]:
+    return json.loads((folder / "run.json").read_text())
+
+
+def read_files(folder: Path, *names: str) -> dict[str, bytes]:
+    paths = [path for name in names for path in (folder / name).rglob("*") if path.is_file()]
+    return {str(path.relative_to(folder)): path.read_bytes() for path in paths}
+
+
+@pytest.mark.parametrize("at", [0, 2, 5])
+def test_a_run_that_is_cut_resumes_with_the_outputs_that_are_left(
+    tmp_path, monkeypatch, tiny_scorer, small, at
+):
+    source = write_world_shards(tmp_path / "in", 90, 45)
+    whole = curate(tmp_path / "whole", source, tiny_scorer)
+    assert len(list((whole / "shards").glob("*.tar"))) == 6
+    commit, done = outputs.commit_output, []
+
+    def cut(*args):
+        if len(done) == at:
+            raise Cut
+        done.append(args[2])
+        return commit(*args)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(materialize, "commit_output", cut)
+        with pytest.raises(Cut):
+            curate(tmp_path / "cut", source, tiny_scorer)
+    assert not (tmp_path / "cut/subset/kept.parquet").exists()
+    written = {path: path.stat().st_mtime_ns for path in (tmp_path / "cut/shards").glob("*.tar")}
+    assert len(written) == at
+    resumed = curate(tmp_path / "cut", source, tiny_scorer)
+    assert {path: path.stat().st_mtime_ns for path in written} == written
+    names = ("scores", "subset", "shards")
+    assert read_files(resumed, *names) == read_files(whole, *names)
+    assert read_run(resumed)["manifest"]["results"] == read_run(whole)["manifest"]["results"]
+
+
+def test_a_new_sample_changes_one_output(tmp_path, tiny_scorer, small):
+    """All others keep their bytes: a json holds raw scores, and no output follows the counts before it."""
+    samples, folders = scenes(91, seed=0), []
+    for num in (45, 46):
+        folder = tmp_path / f"in-{num}"
+        for name, part in (("a", [*samples[:45], *samples[90:]][:num]), ("b", samples[45:90])):
+            write_tar(str(folder / f"{name}.tar"), ((f"{i:03d}", one) for i, one in enumerate(part)))
+        folders.append(str(folder))
+    options = {"select.rule": "full"}
+    before, after = (
+        curate(tmp_path / f"out-{i}", source, tiny_scorer, **options) for i, source in enumerate(folders)
+    )
+    old, new = read_files(before, "shards"), read_files(after, "shards")
+    changed = [name for name in new if name.endswith(".tar") and new[name] != old.get(name)]
+    assert changed == ["shards/00000002.tar"]
+    sizes = json.loads(new["shards/sizes.json"])
+    assert [*sizes.values()] == [20, 20, 6, 20, 20, 5]

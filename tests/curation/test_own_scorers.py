@@ -1,0 +1,220 @@
+"""Scorers of the user's own: columns in the pass that computes alignment."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+import raycomp
+from raycomp.cli import USER_ERROR, main
+from raycomp.curation.config import FilterConfig
+from raycomp.curation.own_scorers import ROWS, OwnScorers
+from raycomp.data.tar import write_tar
+from tests.corpus import by_cpi, mean_drop, scenes
+
+CODE = """
+import numpy as np
+
+
+class Cosine:
+    columns = {"own_cosine": "float32", "is_high": "bool"}
+    needs = ("image_embeddings", "text_embeddings")
+
+    def __call__(self, image_embeddings, text_embeddings):
+        assert len(image_embeddings) == len(text_embeddings) == 32
+        cosine = (image_embeddings * text_embeddings).sum(axis=1)
+        return {"own_cosine": cosine, "is_high": cosine > 0}
+
+
+class Look:
+    columns = {"mean_pixel": "float64", "letters": "int64", "first": "string", "maybe": "float32"}
+    needs = ("pixels", "captions")
+
+    def __call__(self, pixels, captions):
+        return {
+            "mean_pixel": pixels.mean(axis=(1, 2, 3)),
+            "letters": [len(caption) for caption in captions],
+            "first": [caption.split()[0] if "red" in caption else None for caption in captions],
+            "maybe": np.where(pixels.mean(axis=(1, 2, 3)) > 128, 1.0, np.nan),
+        }
+
+
+class Fails(Cosine):
+    def __call__(self, **arrays):
+        raise KeyError("nothing here")
+
+
+class Short(Cosine):
+    def __call__(self, **arrays):
+        return {"own_cosine": [1.0] * 3, "is_high": [True] * 32}
+
+
+class Other(Cosine):
+    def __call__(self, **arrays):
+        return {"own_cosine": [1.0] * 32}
+
+
+class Words(Cosine):
+    def __call__(self, **arrays):
+        return {"own_cosine": ["high"] * 32, "is_high": [True] * 32}
+
+
+class Bare:
+    pass
+
+
+class Needy(Cosine):
+    needs = ("image",)
+
+
+class Typed(Cosine):
+    columns = {"own": "float16"}
+
+
+class Taken(Cosine):
+    columns = {"alignment": "float32"}
+
+
+no_class = 3
+"""
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("own")
+    (folder / "own.py").write_text(CODE)
+    samples = scenes(50, seed=2)
+    samples[7] = {"jpg": b"no picture", "txt": b"a red cube"}
+    for shard in range(2):
+        rows = [(f"{i:03d}", samples[i]) for i in range(shard * 25, shard * 25 + 25)]
+        write_tar(str(folder / f"in/{shard}.tar"), rows)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def make(place, tiny_scorer):
+    def config(**fields):
+        return by_cpi(input=str(place / "in"), scorer=tiny_scorer, attribute=mean_drop(pool=1.0), **fields)
+
+    return config
+
+
+@pytest.fixture(scope="module")
+def scored(place, make) -> Path:
+    raycomp.curate(make(scorers=(f"{place}/own.py:Cosine", f"{place}/own.py:Look")), place / "out")
+    return place / "out"
+
+
+def read(out: Path) -> list[dict]:
+    return [row for path in sorted((out / "scores").iterdir()) for row in pq.read_table(path).to_pylist()]
+
+
+def test_the_columns_are_those_of_a_plain_loop(scored):
+    for row in read(scored):
+        if row["alignment"] is None:
+            assert row["key"] == "007"
+            assert {row[name] for name in ("own_cosine", "is_high", "mean_pixel", "letters", "first")} == {
+                None
+            }
+            continue
+        assert row["own_cosine"] == pytest.approx(row["alignment"], abs=1e-6)
+        assert row["is_high"] == (row["own_cosine"] > 0)
+        assert row["letters"] == len(row["caption"])
+        assert row["first"] == (row["caption"].split()[0] if "red" in row["caption"] else None)
+        assert row["maybe"] == (1.0 if row["mean_pixel"] > 128 else None)
+
+
+def test_other_columns_stay_the_same_to_the_byte(scored, place, make):
+    raycomp.curate(make(), place / "without")
+    for path in sorted((place / "without/scores").iterdir()):
+        table = pq.read_table(path)
+        assert pq.read_table(scored / "scores" / path.name).select(table.column_names).equals(table)
+
+
+def test_a_value_depends_on_its_row_alone(place):
+    rng = np.random.default_rng(0)
+    vector = rng.normal(size=(75, 64)).astype(np.float32)
+    own = OwnScorers([f"{place}/own.py:Cosine"])
+    whole = own({"image_embeddings": vector, "text_embeddings": vector[::-1]}, np.ones(75, bool))
+    for start, end in ((0, 1), (10, 60), (74, 75)):
+        part = {"image_embeddings": vector[start:end], "text_embeddings": vector[::-1][start:end]}
+        found = own(part, np.ones(end - start, bool))["own_cosine"]
+        assert found.equals(whole["own_cosine"].slice(start, end - start))
+    none = own({"image_embeddings": vector[:0], "text_embeddings": vector[:0]}, np.zeros(3, bool))
+    assert none["is_high"].to_pylist() == [None] * 3 and ROWS == 32
+
+
+def test_select_filters_by_them_without_the_file(scored, place, tmp_path):
+    (place / "own.py").rename(place / "moved.py")
+    try:
+        run = raycomp.select(scored, {"filter.where": "letters > 40 AND is_high"}, tmp_path / "out")
+    finally:
+        (place / "moved.py").rename(place / "own.py")
+    fits = [
+        row for row in read(scored) if row["alignment"] is not None and row["letters"] > 40 and row["is_high"]
+    ]
+    assert run["funnel"]["corpus"] == len(fits)
+
+
+def test_curate_filters_by_them(place, make, tmp_path, scored):
+    config = make(scorers=(f"{place}/own.py:Look",), filter=FilterConfig(where="letters > 40"))
+    run = raycomp.curate(config, tmp_path / "out")
+    fits = [row for row in read(scored) if row["alignment"] is not None and row["letters"] > 40]
+    assert run["funnel"]["corpus"] == len(fits)
+
+
+def test_a_changed_file_is_another_run(place, make, tmp_path):
+    file = tmp_path / "mine.py"
+    file.write_text(CODE)
+    config = make(scorers=(f"{file}:Cosine",))
+    first = raycomp.curate(config, tmp_path / "out")
+    assert raycomp.curate(config, tmp_path / "out")["id"] == first["id"]
+    file.write_text(CODE + "# changed\n")
+    with pytest.raises(ValueError, match="differs in scorers"):
+        raycomp.curate(config, tmp_path / "out")
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("Fails", "KeyError: 'nothing here'"),
+        ("Short", "column own_cosine must have 32 values, one a row, has 3"),
+        ("Other", "must return a dict of own_cosine, is_high, returned own_cosine"),
+        ("Words", "column own_cosine must be float32"),
+        ("Bare", "its attribute columns must be"),
+        ("Needy", "its attribute needs must be a tuple of pixels"),
+        ("Typed", "of the types float32"),
+        ("Taken", "column 'alignment': must be new names"),
+        ("Nowhere", "the file defines no such class"),
+        ("no_class", "the file defines no such class"),
+    ],
+)
+def test_refusals(place, make, tiny_scorer, tmp_path, capsys, name, said):
+    options = [f"input={place}/in", f"scorers={place}/own.py:{name}", f"scorer.model={tiny_scorer.model}"]
+    options += [f"scorer.weights={tiny_scorer.weights}", "scorer.batch_size=16"]
+    sets = [word for option in options for word in ("--set", option)]
+    assert main(["curate", *sets, "--out", str(tmp_path / "out")]) == USER_ERROR
+    error = capsys.readouterr().err
+    assert error.startswith("raycomp: scorers=") and said in error and error.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("scorers", "said"),
+    [
+        (("nowhere.py:A",), "no such file"),
+        (("clip",), "must be a class in a file"),
+        (("{}:Cosine", "{}:Cosine"), "must be new names, each once"),
+    ],
+)
+def test_refusals_by_the_option(place, make, tmp_path, scorers, said):
+    names = tuple(name.replace("{}", f"{place}/own.py") for name in scorers)
+    with pytest.raises(ValueError, match=said):
+        raycomp.curate(make(scorers=names), tmp_path / "out")
+    assert not (tmp_path / "out/scores").exists()
+
+
+def test_the_fingerprint_holds_the_file(scored):
+    run = json.loads((scored / "run.json").read_text())
+    assert len(run["fingerprint"]["scorers"]) == 2

@@ -1,0 +1,447 @@
+"""What the page says is what the summary holds, and nothing that a corpus holds is markup on it."""
+
+import base64
+import io
+import re
+import zlib
+from collections.abc import Sequence
+from itertools import pairwise
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from PIL import Image
+
+from raycomp.config import ScorerConfig, override_all, to_dict
+from raycomp.curation.config import CurateConfig, SelectConfig
+from raycomp.curation.funnel import FunnelRow, make_funnel
+from raycomp.curation.page import find_warnings, render_curate, split_caption
+from raycomp.curation.samples import Sample
+from raycomp.curation.summary import Summary, choose_shown, summarise
+from raycomp.report.frame import SCRIPT
+from raycomp.report.markup import Html, tag
+from raycomp.report.page import make_thumbnail
+from raycomp.table import Column, Estimate, Table
+from raycomp.words import KEPT, UNSEEN
+from tests.corpus import by_cpi, mean_drop
+from tests.report.corpus import choose, make_table
+from tests.report.html_tree import Element, read_html
+
+HOSTILE = [
+    "</title></style></script><script>document.title='owned'</script>",
+    "<img src=x onerror=\"document.title='owned'\">",
+    '" onmouseover="document.title=\'owned\'" x="',
+    "' onload='x' & &lt;b&gt; \x00 \u202e <svg/onload=alert(1)>",
+]
+
+
+def photo(colour: str = "red", size: tuple[int, int] = (400, 300), **options: object) -> bytes:
+    written = io.BytesIO()
+    Image.new("RGB", size, colour).save(written, "PNG", **options)
+    return written.getvalue()
+
+
+def make_times(phase: str, stage: str) -> dict:
+    """Return what run.json says of one phase with one stage."""
+    reported = {"rows": 400, "wall_s": 80.0, "commit_s": 0.8, "commit_share": 0.01, "scorer_busy_share": 0.5}
+    times = {"rows": 400, "seconds": 40.0, "workers": 1, "busy_share": 0.5, "rows_per_s": 10.0}
+    return {
+        "phases": [{"phase": phase, **reported, "bottleneck": stage}],
+        "stages": [{"phase": phase, "stage": stage, **times}],
+    }
+
+
+def run_json(**changes: object) -> dict:
+    return {
+        "config": to_dict(by_cpi(input="photos/*.tar", seed=5, attribute=mean_drop(targets="nouns"))),
+        "versions": {"raycomp": "0.1.0", "torch": "2.13.0"},
+        "fingerprint": "f00d",
+        "commands": {"Run again": "raycomp curate --out out"},
+        **make_times("align", "image"),
+        "scorer_check": {"matched_mean": 0.31, "shuffled_mean": 0.2, "auc": 0.93, "n": 390},
+        **changes,
+    }
+
+
+def summarise_captions(captions: list[str], **options: object) -> Summary:
+    table = make_table(captions, **options)
+    return summarise(table, *choose(table), seed=5)
+
+
+def render_tree(summary: Summary, run: dict, **options: object) -> Element:
+    photos = options.pop("photos", {s.uid: photo() for s in choose_shown(summary).samples})
+    return read_html(render_curate(summary, photos, run, make_funnel(summary.reasons), **options))
+
+
+def section(page: Element, title: str) -> Element:
+    return next(s for s in page.all("section") if any(h.text == title for h in s.all("h2")))
+
+
+@pytest.fixture(scope="module")
+def summary() -> Summary:
+    return summarise_captions([f"A dog number {i % 7} with a ball in a big river" for i in range(400)])
+
+
+@pytest.fixture(scope="module")
+def page(summary) -> Element:
+    return render_tree(summary, run_json())
+
+
+def test_first_sentence_and_funnel_say_the_counts(summary, page):
+    kept, rows = summary.reasons[KEPT], summary.rows
+    sentence = page.all("h1")[0].text.replace("\u00a0", " ")
+    assert f"Kept {kept} ({100 * kept / rows:.1f} %) of {rows} " in sentence
+    assert f", dropped {rows - kept}: " in sentence
+    dropped = [int(n) for n in re.findall(r"(\d+) [a-z]", sentence.split(": ", 1)[1])]
+    assert sum(dropped) == rows - kept and len(dropped) == len(summary.reasons) - 1
+    table = page.all("table", "funnel")[0].rows()
+    counts = [int(row[2]) for row in table]
+    assert (counts[0], counts[1], counts[-1]) == (rows, summary.num_aligned, kept)
+    lost = [sum(int(n) for n in re.findall(r"\u2212(\d+)", row[6])) for row in table]
+    assert lost == [0, *(a - b for a, b in pairwise(counts))]
+    assert table[-1][3:6] == [f"{100 * kept / n:.1f}\u00a0%" for n in (rows, summary.num_aligned, counts[-2])]
+
+
+def test_a_funnel_that_does_not_add_up_is_refused(summary):
+    funnel = make_funnel(summary.reasons)
+    broken = [*funnel[:-1], FunnelRow(KEPT, funnel[-1].rows, ())]
+    with pytest.raises(ValueError, match="funnel"):
+        render_curate(summary, {}, {}, broken)
+    with pytest.raises(ValueError, match="funnel"):
+        render_curate(summary, {}, {}, make_funnel(summary.reasons + summary.reasons))
+
+
+def test_cards_carry_photo_scores_and_shaded_phrases(summary, page):
+    cards = section(page, "Twelve pairs at the threshold").all("article")
+    around = choose_shown(summary).around
+    assert len(cards) == 12
+    for card, sample in zip(cards, around, strict=True):
+        assert card.all("img")[0].attributes["src"].startswith("data:image/jpeg;base64,")
+        assert card.all("p", "caption")[0].text == sample.caption
+        assert [m.text for m in card.all("mark")] == [p["text"] for p in sample.phrases]
+        assert [m.all("u")[0].text for m in card.all("mark")] == [p["target"] for p in sample.phrases]
+        assert card.all("b", "badge")[0].text == ("kept" if sample.reason == KEPT else "dropped")
+        shown = [b.text.replace("\u2212", "-") for b in card.all("p", "score")[0].all("b")]
+        assert shown == [f"{sample.score:.4f}"]
+        for mark, phrase in zip(card.all("mark"), sample.phrases, strict=True):
+            want = {True: "shade-p", False: "shade-n"}[(phrase["drop"] or 0) > 0]
+            assert mark.attributes["class"].startswith(("shade-0", "shade-none", want))
+            if phrase["nonces"]:
+                assert phrase["nonces"][0] in mark.attributes["title"]
+            is_unseen = phrase["target_class"] == UNSEEN
+            assert ("not visible in a picture" in mark.attributes["title"]) == is_unseen
+    assert len(section(page, "Highest and lowest mean drop of nouns").all("article")) == 12
+
+
+def test_tables_say_what_the_summary_holds(summary, page):
+    statuses = {row[0]: int(row[2]) for row in section(page, "Rows by status").all("table")[0].rows()}
+    assert statuses == dict(summary.statuses)
+    inside, whole, *_ = section(page, "Correlates of PAS").all("table")[0].rows()
+    for row, moments in ((inside, summary.pool["pas"]), (whole, summary.moments["pas"])):
+        reported = f"{moments.pearson:z.3f} [".replace("-", "\u2212")
+        assert row[2] == str(moments.count) and row[3].startswith(reported)
+    assert inside[0] == "alignment, mean drop of nouns"
+    assert (inside[1], inside[2], inside[6:]) == ("pairs inside the pool", "273", ["0.084", "0.088"])
+    assert (whole[1], whole[2], whole[6:]) == ("all pairs", "390", ["\u2013", "\u2013"])
+    kinds = {row[0]: row[1:4] for row in section(page, "Phrases").all("table")[0].rows()}
+    assert list(kinds) == ["object", "relation", "predicate", "unseen, of these"]
+    for name, counts in kinds.items():
+        kind = name.removesuffix(", of these")
+        kept, dropped = summary.kinds[kind, "kept"], summary.kinds[kind, "dropped"]
+        assert [int(n.replace(",", "")) for n in counts] == [kept + dropped, kept, dropped]
+
+
+def test_histograms_draw_every_pair(summary, page):
+    for title in ("Alignment", "PAS", "Caption length", "Phrases of a caption"):
+        figure = next(f for f in page.all("figure") if f.all("figcaption")[0].text == title)
+        said = [g.all("title")[0].text.split(": ")[1] for g in figure.all("g")]
+        kept, dropped = (sum(int(text.split(", ")[i].split()[0]) for text in said) for i in (0, 1))
+        assert (kept, dropped) == (summary.reasons[KEPT], summary.num_aligned - summary.reasons[KEPT]), title
+    scores = section(page, "Scores").text
+    assert (
+        f"gate {summary.lowest['alignment']:.4f}" in scores
+        and f"gate {summary.lowest['score']:.4f}" in scores
+    )
+
+
+def test_config_commands_and_versions_are_reported(page):
+    facts = {d.all("dt")[0].text: d.all("dd")[0].text for d in page.all("dl")[0].all("div")}
+    assert facts["align.keep"] == "0.7" and facts["attribute.pool"] == "none"
+    assert facts["select.datacomp_compat"] == "false" and facts["extra_columns"] == ""
+    versions = {d.all("dt")[0].text: d.all("dd")[0].text for d in page.all("dl")[1].all("div")}
+    assert versions == {"raycomp": "0.1.0", "torch": "2.13.0", "fingerprint": "f00d"}
+    assert page.all("pre")[0].text == "raycomp curate --out out"
+
+
+def test_warnings_stand_first_and_only_when_due(summary):
+    good = summarise_captions(["A dog in a river"] * 40, bad_every=0)
+    assert find_warnings(good, run_json()) == []
+    assert render_tree(good, run_json()).all("aside") == []
+    config = to_dict(by_cpi(scorer=ScorerConfig(weights="random:3"), attribute=mean_drop(keep=0.69)))
+    check = {"matched_mean": 0.2, "shuffled_mean": 0.2, "auc": 0.52, "n": 9}
+    run = run_json(config=config, scorer_check=check, warnings=["Mine: look here"])
+    tree = render_tree(summary, run)
+    texts = [item.text for item in tree.all("aside")[0].all("li")]
+    starts = (
+        "Random weights (random:3)",
+        "Scoring model near chance",
+        "Bad data",
+        "Fewer rows",
+        "Mine: look here",
+    )
+    assert len(texts) == 5 and all(t.startswith(s) for t, s in zip(texts, starts, strict=True))
+    assert "52.0 %" in texts[1]
+    assert f"{summary.num_bad} of {summary.rows} rows" in texts[2]
+    assert f"{int(0.69 * summary.num_aligned)} of {summary.num_aligned}" in texts[3]
+
+
+def plant_displacement(slope: float, num_targets: int = 1000) -> Summary:
+    """Give every phrase a displacement that its drop follows with ``slope`` and as much noise."""
+    table = make_table(["A dog with a ball in a big river"] * 400, bad_every=0)
+    rng, rows = np.random.default_rng(7), table.to_pylist()
+    phrases = (phrase for row in rows for phrase in row["phrases"] if phrase["drop"] is not None)
+    for i, phrase in enumerate(phrases):
+        phrase["target"] = f"target{i % num_targets}"
+        phrase["displacement"] = 0.2 + slope * phrase["drop"] + float(rng.normal(0, 0.022))
+    table = pa.Table.from_pylist(rows, table.schema)
+    return summarise(table, *choose(table), seed=5)
+
+
+@pytest.mark.parametrize(("slope", "warns"), [(1.0, True), (0.0, False), (-1.0, False), (0.38, False)])
+def test_displacement_that_drives_drops_is_warned_of(slope, warns):
+    """r = slope / sqrt(slope^2 + 1): 0.71, 0, -0.71 and 0.36, whose interval holds 0.3."""
+    planted = plant_displacement(slope)
+    reported = find_warnings(planted, run_json())
+    assert (planted.pool["drop"].pearson > 0.3) == (slope > 0)
+    assert [text.partition(":")[0] for text in reported] == ["Displacement explains drops"] * warns
+    assert all("inside the pool (" in text and "select.rule=pas_residual" in text for text in reported)
+    divided = run_json(config=to_dict(by_cpi(attribute=mean_drop(unit="per_displacement"))))
+    assert find_warnings(planted, divided) == [], "its PAS does not depend on the displacement"
+    assert find_warnings(plant_displacement(slope, num_targets=4), run_json()) == [], "four words tell little"
+
+
+@pytest.mark.parametrize("rule", ["random", "full", "align_only"])
+def test_a_rule_of_one_gate_has_no_pool(summary, rule):
+    """Its pairs are shown all together, and the paper's figures, which are of a pool, not beside them."""
+    config = to_dict(by_cpi(select=SelectConfig(rule=rule)))
+    part = section(render_tree(summary, run_json(config=config)), "Correlates of PAS")
+    rows = part.all("table")[0].rows()
+    ranks_by = "random draw" if rule == "random" else "alignment"
+    assert f"ranks by {ranks_by}, not by PAS" in part.text and "The rule has no pool" in part.text
+    assert [row[1] for row in rows] == ["all pairs, no pool", "all phrases, no pool"]
+    assert rows[0][2] == "390" and {value for row in rows for value in row[6:]} == {"\u2013"}
+
+
+@pytest.mark.parametrize(
+    ("settings", "named", "is_paper"),
+    [
+        ({}, "mean drop of nouns", True),
+        ({"attribute.targets": "showable"}, "mean drop of showable nouns", False),
+        ({"select.rule": "align_pas"}, "alignment and mean drop of nouns", False),
+        ({"select.rule": "cpi_reverse"}, "minus mean drop of nouns", False),
+        ({"select.rule": "length"}, "mean drop of nouns", True),
+    ],
+)
+def test_correlations_name_their_score_and_have_the_papers_figure_for_the_papers_alone(
+    summary, settings, named, is_paper
+):
+    config = to_dict(override_all(CurateConfig(), settings))
+    part = section(render_tree(summary, run_json(config=config)), "Correlates of PAS")
+    inside = part.all("table")[0].rows()[0]
+    assert inside[0] == f"alignment, {named}"
+    assert inside[6:] == (["0.084", "0.088"] if is_paper else ["\u2013", "\u2013"])
+    by_words = "ranks by words of the caption, not by PAS" in part.text
+    assert by_words == (settings.get("select.rule") == "length")
+
+
+def test_rules_without_a_threshold_say_so(summary):
+    table = make_table(["A dog with a ball"] * 60)
+    reason, score = choose(table)
+    drawn = np.where(np.isin(reason, ["below_alignment_gate", "below_attribution_gate"]), "not_drawn", reason)
+    config = to_dict(by_cpi(select=SelectConfig(rule="random")))
+    tree = render_tree(summarise(table, drawn, score, 0), run_json(config=config))
+    assert "no threshold" in section(tree, "Twelve of the pairs").text
+    assert "not drawn" in tree.all("h1")[0].text
+    assert not tree.all("line", "mark")
+
+
+def test_a_draw_in_the_pool_shows_the_first_gate_and_no_threshold(summary):
+    table = make_table([f"A dog {i % 3} with a ball" for i in range(200)])
+    reason, _ = choose(table)
+    reason[reason == "below_attribution_gate"] = "not_drawn"
+    config = to_dict(by_cpi(select=SelectConfig(rule="align70_random50")))
+    drawn = summarise(table, reason, np.full(len(table), 0.5, np.float32), 0)
+    tree = render_tree(drawn, run_json(config=config))
+    assert "no threshold" in section(tree, "Twelve of the pairs").text
+    assert [f"gate {drawn.lowest['alignment']:.4f}"] == [m.text for m in tree.all("text", "mark")]
+    alignment_gate, last = tree.all("table", "funnel")[0].rows()[-2:]
+    assert alignment_gate[0] == "pass the alignment gate" and last[-1].endswith("\u00a0not drawn")
+
+
+@pytest.mark.parametrize(
+    ("rule", "named", "sign"),
+    [
+        ("cpi_reverse", "minus mean drop of showable nouns", -1),
+        ("pas_residual", "residual of mean drop of showable nouns", 0),
+    ],
+)
+def test_controls_are_named_by_what_they_rank_by(rule, named, sign):
+    table = make_table([f"A dog {i % 3} with a ball" for i in range(200)])
+    pas = np.array(table["mean_pas"].to_pylist(), dtype=np.float32)
+    table = table.set_column(table.column_names.index("mean_pas"), "mean_pas", pa.array(-pas))
+    table = table.set_column(table.column_names.index("pas"), "pas", pa.array(-pas))
+    reason, score = choose(table)
+    reason[reason == "below_attribution_gate"] = "below_control_gate"
+    summary = summarise(table, reason, score, 0)
+    config = to_dict(by_cpi(select=SelectConfig(rule=rule)))
+    tree = render_tree(summary, run_json(config=config))
+    assert section(tree, f"Highest and lowest {named}").all("article")
+    assert "below the gate of the rule" in tree.all("h1")[0].text
+    gates = [f"gate {summary.lowest[name]:.4f}".replace("-", "\u2212") for name in ("alignment", "score")]
+    assert [m.text for m in tree.all("text", "mark")] == gates
+    best = pas[np.isin(reason, [KEPT])].max()
+    assert sign == 0 or sign * summary.lowest["score"] == pytest.approx(best)
+
+
+def test_extra_tables_escape_and_draw_intervals(summary):
+    nan = float("nan")
+    rows = [
+        ("<b>fault</b>", 12, Estimate(0.9, 0.8, 0.95, 0.5), 0.25),
+        ("other", 3, Estimate(nan, nan, nan, 0.5), None),
+    ]
+    extra = Table("Planted <faults>", ("Fault", "n", Column("AUC", digits=3), "x"), rows, note="<i>note</i>")
+    part = section(render_tree(summary, run_json(), extra_tables=[extra]), "Planted <faults>")
+    assert part.all("table")[0].rows() == [
+        ["<b>fault</b>", "12", "0.900 [0.800, 0.950]", "0.2500"],
+        ["other", "3", "\u2013", "\u2013"],
+    ]
+    assert len(part.all("circle")) == 1 and not part.all("b") and not part.all("i")
+
+
+def test_an_empty_corpus_still_has_a_page():
+    tree = render_tree(Summary(), {})
+    assert tree.all("h1")[0].text.startswith("Kept 0")
+
+
+def hostile_summary(texts: Sequence[str]) -> Summary:
+    captions = [f"A {texts[i % 4]} dog with a ball" for i in range(60)]
+    columns = make_table(captions).to_pydict()
+    for name in ("key", "shard", "url"):
+        columns[name] = [texts[i % 4] + text for i, text in enumerate(columns[name])]
+    for phrases in columns["phrases"]:
+        for phrase in phrases or ():
+            phrase |= {"target": texts[0], "nonces": [texts[3]], "drops": [0.1]}
+    schema = make_table(["a dog"]).schema
+    table = pa.Table.from_pydict(columns, schema)
+    return summarise(table, *choose(table), seed=0)
+
+
+def hostile_page(texts: Sequence[str] = HOSTILE) -> str:
+    """Return a page with each of four texts wherever a corpus or a run can put it."""
+    summary, bad = hostile_summary(texts), texts[3]
+    config = to_dict(by_cpi(input=bad, scorer=ScorerConfig(model=texts[1], weights=bad)))
+    run = run_json(
+        config=config,
+        versions={bad: bad},
+        fingerprint="\ud800" + bad,
+        commands={bad: bad},
+        **make_times(bad, bad),
+    )
+    extra = Table(bad, (bad, "x"), [(bad, texts[2])], note=bad)
+    photos = {s.uid: b"<svg onload=alert(1)>" for s in choose_shown(summary).samples}
+    return render_curate(summary, photos, run | {"warnings": texts}, make_funnel(summary.reasons), [extra])
+
+
+def test_hostile_text_stays_text():
+    text = hostile_page()
+    text.encode("utf-8")
+    tree = read_html(text)
+    allowed = {"class", "title", "dir", "src", "alt", "name", "content", "charset", "http-equiv"}
+    names = {element.name for element in tree.all()}
+    assert not names & {"iframe", "object", "embed", "link", "base", "form"}
+    assert [one.text for one in tree.all("script")] == [SCRIPT]
+    assert all(re.fullmatch("#[a-z0-9-]+", one.attributes["href"]) for one in tree.all("a"))
+    attributes = {key for element in tree.all() if not element.all("svg") for key in element.attributes}
+    assert not {key for key in attributes if key.startswith("on")}
+    assert all(set(e.attributes) <= allowed for e in tree.all("img") + tree.all("mark") + tree.all("meta"))
+    assert len(tree.all("style")) == len(tree.all("title")) - len(tree.all("svg") and svg_titles(tree)) == 1
+    assert "\x00" not in text and "<svg/onload=alert(1)>" in tree.all("h2")[1].text
+
+
+def svg_titles(tree: Element) -> list[Element]:
+    return [title for svg in tree.all("svg") for title in svg.all("title")]
+
+
+def test_nothing_is_asked_of_anyone(summary):
+    text = render_curate(
+        summary,
+        {s.uid: photo() for s in choose_shown(summary).samples},
+        run_json(),
+        make_funnel(summary.reasons),
+    )
+    tree = read_html(text)
+    assert {e.attributes["src"].split(",")[0] for e in tree.all("img")} == {"data:image/jpeg;base64"}
+    assert all(e.attributes.get("href", "#").startswith("#") for e in tree.all())
+    assert not any("srcset" in e.attributes for e in tree.all())
+    assert "url(" not in text and "@import" not in text
+    policy = next(m for m in tree.all("meta") if m.attributes.get("http-equiv") == "Content-Security-Policy")
+    assert policy.attributes["content"].startswith(
+        "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
+    )
+
+
+def test_thumbnails_are_small_upright_jpegs_and_bad_images_none():
+    def opened(uri: str | None) -> Image.Image:
+        return Image.open(io.BytesIO(base64.b64decode(uri.split(",")[1])))
+
+    small = opened(make_thumbnail(photo(size=(1000, 500))))
+    assert (small.format, small.size, small.mode) == ("JPEG", (240, 120), "RGB")
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    assert opened(make_thumbnail(photo(size=(400, 200), exif=exif))).size == (120, 240)
+    written = io.BytesIO()
+    Image.new("RGBA", (10, 10), (0, 0, 0, 0)).save(written, "PNG")
+    assert opened(make_thumbnail(written.getvalue())).size == (10, 10)
+    assert make_thumbnail(b"no image") is None
+    assert make_thumbnail(photo()[:60]) is None
+    bomb = bytearray(photo(size=(8, 8)))
+    bomb[16:24] = (60_000).to_bytes(4, "big") * 2
+    bomb[29:33] = zlib.crc32(bomb[12:29]).to_bytes(4, "big")
+    assert make_thumbnail(bytes(bomb)) is None
+
+
+def test_missing_and_broken_photos_are_grey_tiles(summary):
+    around = choose_shown(summary).around
+    tree = render_tree(summary, {}, photos={around[0].uid: b"broken"})
+    tiles = [card.all("div", "photo")[0].text for card in tree.all("article")]
+    assert tiles[:2] == ["unreadable image", "no image"] and not tree.all("img")
+
+
+def phrase(start: int, end: int, **changes: object) -> dict:
+    at = {"start": start, "end": end, "target_start": start, "target_end": end}
+    reported = {"kind": "object", "target": "", "target_class": "head", "text": ""}
+    return at | reported | {"drop": 0.1, "nonces": ["dax"]} | changes
+
+
+@pytest.mark.parametrize(
+    "phrases",
+    [
+        [],
+        [phrase(0, 5), phrase(6, 9)],
+        [phrase(0, 8), phrase(4, 12)],
+        [phrase(3, 3)],
+        [phrase(0, 500)],
+        [phrase(5, 2)],
+        [phrase(6, 9, target_start=0)],
+        [phrase(0, 5, drop=None, nonces=[])],
+    ],
+)
+def test_shading_never_changes_a_caption(phrases):
+    caption = "a <b> & caf\u00e9 \U0001f415 \u05db\u05dc\u05d1"
+    sample = Sample((0.0, 0, ""), "u", "k", "s", 0, None, caption, 0, "ok", KEPT, 0.3, 0.1, tuple(phrases))
+    assert "".join(text for *texts, _ in split_caption(sample) for text in texts) == caption
+
+
+def test_tag_escapes_all_but_html():
+    assert tag("p", "<", Html("<b/>"), None, title='"<') == '<p title="&quot;&lt;">&lt;<b/></p>'
+    assert tag("rect", x=0, class_="", fill=None) == '<rect x="0" class=""/>'

@@ -1,0 +1,220 @@
+"""Rewritten samples as open_clip's own reader decodes them: as many, the scored pictures and texts."""
+
+import hashlib
+import io
+import json
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import webdataset as wds
+from open_clip_train.data import (
+    filter_no_caption_or_no_image,
+    get_dataset_size,
+    group_by_keys_nothrow,
+    log_and_continue,
+)
+from PIL import Image
+from webdataset import autodecode
+from webdataset.tariterators import tar_file_expander, url_opener
+
+from raycomp.curation.rewrite import DECODED, is_scored, read_caption, rewrite
+from raycomp.data.datacomp import enrich, write_index, write_shard
+from raycomp.data.inputs import expand_input
+from raycomp.data.reader import extract, read_shard
+from raycomp.data.tar import write_tar
+from raycomp.models.images import decode_image
+
+ORIENTATION = 0x0112
+
+
+def draw(seed: int, mode: str = "RGB") -> Image.Image:
+    rng = np.random.default_rng(seed)
+    return Image.fromarray(rng.integers(0, 256, (6, 8, 3), dtype=np.uint8)).resize((40, 30)).convert(mode)
+
+
+def encode(kind: str, seed: int = 0, mode: str = "RGB", orientation: int | None = None, **options) -> bytes:
+    exif, buffer = Image.Exif(), io.BytesIO()
+    if orientation is not None:
+        exif[ORIENTATION] = orientation
+        options["exif"] = exif
+    draw(seed, mode).save(buffer, kind, **options)
+    return buffer.getvalue()
+
+
+def wide_grey() -> bytes:
+    buffer = io.BytesIO()
+    ramp = np.linspace(0, 65535, 30 * 40).reshape(30, 40).astype(np.uint16)
+    Image.fromarray(ramp).save(buffer, "PNG")
+    return buffer.getvalue()
+
+
+# What a sample is read as, and under which name its image comes out; None where it becomes a PNG.
+OWN_BYTES = {
+    "jpg": ({"jpg": encode("JPEG")}, "jpg"),
+    "jpeg": ({"jpeg": encode("JPEG")}, "jpeg"),
+    "png": ({"png": encode("PNG", mode="RGBA")}, "png"),
+    "palette": ({"png": encode("PNG", mode="P")}, "png"),
+    "webp": ({"webp": encode("WEBP")}, "webp"),
+    "cmyk": ({"jpg": encode("JPEG", mode="CMYK")}, "jpg"),
+    "upright": ({"jpg": encode("JPEG", orientation=1)}, "jpg"),
+    "jfif": ({"jfif": encode("JPEG")}, "jpg"),
+    "a jpeg called gif": ({"gif": encode("JPEG")}, "jpg"),
+    "a webp called bmp": ({"bmp": encode("WEBP")}, "webp"),
+    "a gif called jpg": ({"jpg": encode("GIF", mode="P")}, "jpg"),
+    "jpeg and png": ({"png": encode("PNG", seed=1), "jpeg": encode("JPEG")}, "jpeg"),
+    "jpg and gif": ({"gif": encode("GIF", seed=1), "jpg": encode("JPEG")}, "jpg"),
+    "webp and broken tif": ({"tif": b"II*\0", "webp": encode("WEBP")}, "webp"),
+}
+PICTURES = {
+    "gif": {"gif": encode("GIF", mode="P")},
+    "bmp": {"bmp": encode("BMP")},
+    "tif": {"tif": encode("TIFF")},
+    "tiff": {"tiff": encode("TIFF", mode="CMYK")},
+    "avif": {"avif": encode("AVIF")},
+    "gif and broken bmp": {"gif": encode("GIF", mode="P"), "bmp": b"BM"},
+    "turned jpeg": {"jpg": encode("JPEG", orientation=6)},
+    "turned png": {"png": encode("PNG", orientation=3)},
+    "turned webp": {"webp": encode("WEBP", orientation=8)},
+    "turned jfif": {"jfif": encode("JPEG", orientation=2)},
+    "wide grey": {"png": wide_grey()},
+}
+MEMBERS = {
+    "npy": b"no array", "npz": b"PK", "pyd": b"no pickle", "pkl": b"x", "pth": b"x", "cls": b"dog",
+    "id": b"1.5", "index": b"9" * 5000, "seg.png": b"no mask", "en.txt": b"caf\xe9", "meta.json": b"{",
+    "jpg.gz": b"no gzip", "mp": b"\xc1", "cbor": b"\xff", "ten": b"x", "tb": b"", "transcript": b"\xff",
+    "tga": b"x", "__bad__": b"1", "__key__": b"other", "__url__": b"u", "npy.bytes": b"taken",
+    "mp4": b"no film", "": b"x", "text": b"t", "image": b"i", "cls2": b" 7 ", "a.b.c": b"x",
+}  # fmt: skip
+READ_AS_THEY_ARE = ("mp4", "", "text", "image", "cls2", "a.b.c")
+
+
+def corpus() -> dict[str, dict[str, bytes]]:
+    """Return the members of every odd sample by a key."""
+    images = {name: members for name, (members, _) in OWN_BYTES.items()} | PICTURES
+    images |= {f"member {name}": {name: data, "jpg": encode("JPEG")} for name, data in MEMBERS.items()}
+    images["every member"] = {**MEMBERS, "jpg": encode("JPEG")}
+    samples = {}
+    for i, (name, members) in enumerate(images.items()):
+        text = (
+            {"txt": f" a dog\n{i}".encode()}
+            if i % 2
+            else {"json": f'{{"caption": "caf\\u00e9 {i}"}}'.encode()}
+        )
+        samples[name.replace(" ", "-").replace(".", "_")] = {**members, **text}
+    return samples
+
+
+def curate(samples: dict[str, dict[str, bytes]], folder: Path) -> None:
+    """Write the samples as materialising does."""
+    written = []
+    for i, members in enumerate(samples.values()):
+        rewritten, said = rewrite(members)
+        written.append((f"{i:032x}", enrich(rewritten, f"{i:032x}", read_caption(members), said)))
+    write_shard(str(folder), 0, written)
+    write_index(str(folder), [len(written)], [np.zeros((len(written), 2), np.uint64)])
+
+
+def to_samples(urls):
+    """open_clip's tarfile_to_samples_nothrow, without the end marks of webdataset 1.0 that it cannot read."""
+    streams = url_opener(urls, handler=log_and_continue)
+    files = tar_file_expander(streams, handler=log_and_continue, eof_value=None)
+    return group_by_keys_nothrow(files, handler=log_and_continue)
+
+
+def read_by_open_clip(folder: Path) -> list[dict]:
+    """Decode as open_clip_train.data.get_wds_dataset does before it resizes and tokenises."""
+    pipeline = wds.DataPipeline(
+        wds.SimpleShardList(str(folder / "00000000.tar")),
+        to_samples,
+        wds.select(filter_no_caption_or_no_image),
+        wds.decode("pilrgb", handler=log_and_continue),
+        wds.rename(image="jpg;png;jpeg;webp", text="txt"),
+    )
+    return list(pipeline)
+
+
+def test_open_clip_reads_every_sample_as_it_was_scored(tmp_path):
+    samples = corpus()
+    curate(samples, tmp_path)
+    found = read_by_open_clip(tmp_path)
+    size, _ = get_dataset_size(str(tmp_path / "00000000.tar"))
+    assert len(found) == size == len(samples)
+    write_tar(str(tmp_path / "in/00000.tar"), samples.items())
+    (shard,) = expand_input(str(tmp_path / "in"))
+    rows = [row for table in read_shard(shard, 7) for row in table.to_pylist()]
+    assert [row["status"] for row in rows] == ["ok"] * len(samples)
+    for row, sample in zip(rows, found, strict=True):
+        assert np.array_equal(np.asarray(sample["image"]), np.asarray(decode_image(row["image"], 10**6)))
+        assert sample["text"] == row["caption"]
+
+
+def test_images_in_parquet_are_read_as_they_were_scored(tmp_path):
+    samples = {name: members for name, members in corpus().items() if "member" not in name}
+    images = [next(data for ext, data in m.items() if ext not in ("txt", "json")) for m in samples.values()]
+    images = [data for data in images if len(data) > 4]
+    (tmp_path / "in").mkdir()
+    table = pa.table({"image": images, "caption": [["a dog", "a cat"]] * len(images)})
+    pq.write_table(table, tmp_path / "in/a.parquet")
+    (shard,) = expand_input(str(tmp_path / "in"))
+    curate({str(position): members for position, members in extract(shard, range(len(images)))}, tmp_path)
+    found = read_by_open_clip(tmp_path)
+    assert len(found) == len(images) > 20
+    for image, sample in zip(images, found, strict=True):
+        assert np.array_equal(np.asarray(sample["image"]), np.asarray(decode_image(image, 10**6)))
+        assert sample["text"] == "a dog"
+
+
+@pytest.mark.parametrize("name", OWN_BYTES)
+def test_what_open_clip_decodes_alike_keeps_its_bytes(name):
+    members, extension = OWN_BYTES[name]
+    own = next(data for data in members.values() if hashlib.sha256(data).digest() in digests(members, name))
+    assert rewrite({**members, "txt": b"a"}) == ({extension: own, "txt": b"a"}, {})
+
+
+def digests(members: dict[str, bytes], name: str) -> list[bytes]:
+    """Return the hash of the image that is scored: of two the one whose name stands first in the case's."""
+    wanted = name.partition(" and ")[0]
+    data = members[wanted] if wanted in members else next(iter(members.values()))
+    return [hashlib.sha256(data).digest()]
+
+
+@pytest.mark.parametrize("name", PICTURES)
+def test_what_open_clip_would_decode_otherwise_becomes_png(name):
+    members = PICTURES[name]
+    original = next(iter(members.values()))
+    written, said = rewrite({"txt": b"a", **members})
+    assert list(written) == ["txt", "png"]
+    assert np.array_equal(np.asarray(Image.open(io.BytesIO(written["png"]))), decode_image(original, 10**6))
+    assert said["original_sha256"] == hashlib.sha256(original).hexdigest()
+    assert said["original_format"] in ("gif", "bmp", "tiff", "avif", "jpeg", "png", "webp")
+    assert rewrite(written) == (written, {}) and rewrite({"txt": b"a", **members}) == (written, said)
+
+
+def test_members_that_cannot_fail_keep_their_names():
+    members = {**MEMBERS, "jpg": encode("JPEG"), "txt": b"a", "json": b"{}"}
+    written, _ = rewrite(members)
+    assert sorted(written.values()) == sorted(members.values())
+    kept = {name for name in members if written.get(name) is members[name]}
+    assert kept == {*READ_AS_THEY_ARE, "jpg", "txt", "json"}
+    assert {name.removesuffix(".bytes") for name in set(written) - kept} <= {*MEMBERS, "npy.bytes"}
+
+
+def test_every_decoder_of_webdataset_is_known():
+    plain = {"txt", "text", "transcript", "cls", "cls2", "index", "inx", "id"}
+    assert {*autodecode.decoders, *autodecode.IMAGE_EXTENSIONS} <= DECODED | plain
+
+
+def test_a_sample_is_the_scored_one_by_image_and_caption():
+    image = encode("JPEG")
+    sha256 = hashlib.sha256(image).hexdigest()
+    members = {"png": b"other", "jpg": image, "json": json.dumps({"caption": ["a dog", "b"]}).encode()}
+    assert is_scored(members, sha256, "a dog")
+    assert not is_scored(members, sha256, "b")
+    assert not is_scored({**members, "txt": b"a cat"}, sha256, "a dog")
+    assert not is_scored({**members, "jpg": image + b"x"}, sha256, "a dog")
+    assert not is_scored({"json": members["json"]}, sha256, "a dog")
+    assert not is_scored({"jpg": image, "txt": b"\xff"}, sha256, "a dog")
+    assert is_scored({"txt": b"a dog"}, None, "a dog") and not is_scored(members, None, "a dog")

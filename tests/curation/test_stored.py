@@ -1,0 +1,140 @@
+"""Stored embeddings through read, prepare, align and attribute, against open_clip's own encoders."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import open_clip
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+import torch.nn.functional as F
+
+from raycomp.config import ParserConfig, ScorerConfig
+from raycomp.curation.align import Align
+from raycomp.curation.attribute import Attribute
+from raycomp.curation.config import NonceConfig, PrepareConfig
+from raycomp.curation.parse import parse
+from raycomp.curation.prepare import prepare
+from raycomp.data.arrow import to_matrix
+from raycomp.data.embeddings import check_embeddings
+from raycomp.data.inputs import expand_input
+from raycomp.data.reader import read_shard
+from raycomp.data.tar import write_tar
+from raycomp.models.clip import Clip
+from raycomp.models.describe import describe_scorer
+from raycomp.models.images import prepare_image
+from raycomp.words import (
+    ALIGNMENT,
+    CAPTION,
+    IMAGE_EMBEDDING,
+    MEAN_PAS,
+    ORIGINAL_WIDTH,
+    PIXELS,
+    STATUS,
+)
+from raycomp.worlds.samples import world_shards
+from tests.corpus import mean_drop
+
+NUM = 40
+SAMPLES = [members for _, samples in world_shards(NUM, 0, 5, per_shard=NUM) for _, members in samples]
+CAPTIONS = [members["txt"].decode().strip() for members in SAMPLES]
+IMAGES = [data for members in SAMPLES for name, data in members.items() if name in ("png", "jpg")]
+
+
+@pytest.fixture(scope="module")
+def image_ND(tiny_scorer: ScorerConfig) -> np.ndarray:
+    """What the scorer makes of the images: rows of length 1."""
+    spec = describe_scorer(tiny_scorer).image
+    pixels = np.stack([prepare_image(data, spec, 10**8)[0] for data in IMAGES])
+    return Clip(tiny_scorer).embed_pixels(pixels).numpy()
+
+
+def store(folder: Path, layout: str, embedding_ND: np.ndarray, **columns: list) -> None:
+    """Write two shards of metadata with embeddings beside them."""
+    for i, part in enumerate((slice(0, 25), slice(25, NUM))):
+        table = pa.table(
+            {"caption": CAPTIONS[part], **{name: values[part] for name, values in columns.items()}}
+        )
+        if layout == "clip_retrieval":
+            (folder / "metadata").mkdir(exist_ok=True, parents=True)
+            (folder / "img_emb").mkdir(exist_ok=True)
+            pq.write_table(table, folder / f"metadata/metadata_{i}.parquet")
+            np.save(folder / f"img_emb/img_emb_{i}.npy", embedding_ND[part])
+        else:
+            folder.mkdir(exist_ok=True)
+            pq.write_table(table, folder / f"{i}.parquet")
+            np.savez(folder / f"{i}.npz", b32_img=embedding_ND[part], b32_txt=np.zeros(3))
+
+
+def align_all(spec: str, stored: str | None, scorer: ScorerConfig) -> pa.Table:
+    """Return what comes of every row of the input, without Ray."""
+    shape = describe_scorer(scorer)
+    shards = expand_input(spec, stored)
+    check_embeddings(shards, scorer.model, shape.embedding_dim)
+    align = Align(scorer, shape)
+
+    def run() -> Iterator[pa.Table]:
+        for shard in shards:
+            for block in read_shard(shard, 16):
+                prepared = prepare(block, scorer, shape, PrepareConfig().max_pixels)
+                assert (PIXELS in prepared.column_names) == (stored is None)
+                yield align(prepared)
+
+    return pa.concat_tables(run())
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+@pytest.mark.parametrize("layout", ["clip_retrieval", "b32_img"])
+def test_alignment_is_the_cosine_of_the_stored_vector(tiny_scorer, image_ND, tmp_path, layout, dtype):
+    stored_ND = (image_ND * np.linspace(0.5, 20, NUM)[:, None]).astype(dtype)  # of any length
+    store(tmp_path / "in", layout, stored_ND)
+    found = align_all(str(tmp_path / "in"), layout, tiny_scorer)
+    with torch.inference_mode():
+        text_ND = F.normalize(Clip(tiny_scorer).model.encode_text(open_clip.tokenize(CAPTIONS)), dim=-1)
+    direct_ND = F.normalize(torch.from_numpy(stored_ND).double(), dim=-1)
+    assert found[STATUS].to_pylist() == ["ok"] * NUM
+    assert np.abs(found[ALIGNMENT].to_numpy() - (direct_ND * text_ND).sum(-1).numpy()).max() < 1e-6
+    assert np.abs(to_matrix(found[IMAGE_EMBEDDING]) - direct_ND.numpy()).max() < 1e-6
+
+
+def test_stored_and_made_embeddings_give_the_same_scores(tiny_scorer, image_ND, tmp_path):
+    store(tmp_path / "in", "clip_retrieval", image_ND)
+    write_tar(str(tmp_path / "photos/0.tar"), [(f"{i:03d}", members) for i, members in enumerate(SAMPLES)])
+    drops = []
+    for name, stored in (("in", "clip_retrieval"), ("photos", None)):
+        aligned = align_all(str(tmp_path / name), stored, tiny_scorer)
+        assert aligned[CAPTION].to_pylist() == CAPTIONS
+        parsed = parse(aligned, ParserConfig(), NonceConfig(), mean_drop(), tiny_scorer)
+        drops.append((aligned[ALIGNMENT].to_numpy(), Attribute(tiny_scorer)(parsed)[MEAN_PAS].to_numpy()))
+    assert np.abs(drops[0][0] - drops[1][0]).max() < 1e-6
+    assert np.abs(drops[0][1] - drops[1][1]).max() < 1e-6 and np.abs(drops[1][1]).max() > 1e-3
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_a_vector_without_direction_is_a_counted_row(tiny_scorer, image_ND, tmp_path, dtype):
+    stored_ND = image_ND.astype(dtype)
+    stored_ND[3] = 0
+    stored_ND[7, 2] = np.nan
+    stored_ND[30, 5] = np.inf
+    bad = {3, 7, 30}
+    if dtype == np.float64:
+        stored_ND[31], bad = 1e300, bad | {31}
+    store(tmp_path / "in", "b32_img", stored_ND)
+    found = align_all(str(tmp_path / "in"), "b32_img", tiny_scorer)
+    statuses = found[STATUS].to_pylist()
+    assert {i for i, status in enumerate(statuses) if status == "bad_embedding"} == bad
+    assert statuses.count("ok") == NUM - len(bad)
+    assert {i for i in range(NUM) if found[ALIGNMENT][i].as_py() is None} == bad
+    assert {i for i in range(NUM) if found[IMAGE_EMBEDDING][i].as_py() is None} == bad
+
+
+def test_other_faults_of_a_row_come_first_and_sizes_from_the_metadata(tiny_scorer, image_ND, tmp_path):
+    stored_ND = image_ND.copy()
+    stored_ND[2] = 0
+    columns = {"caption": [*CAPTIONS[:2], None, " ", *CAPTIONS[4:]], "original_width": [640] * NUM}
+    store(tmp_path / "in", "b32_img", stored_ND, original_height=[480] * NUM, **columns)
+    found = align_all(str(tmp_path / "in"), "b32_img", tiny_scorer)
+    assert found[STATUS].to_pylist()[:5] == ["ok", "ok", "no_caption", "empty_caption", "ok"]
+    assert found[ORIGINAL_WIDTH].to_pylist() == [640] * NUM

@@ -1,0 +1,380 @@
+"""Zero-shot classification and the linear probe as exams: slow loops, layouts, what is refused."""
+
+import io
+import json
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from PIL import Image
+
+from raycomp.core.logistic import fit_logistic
+from raycomp.data.tar import write_tar
+from raycomp.evaluation.compare import check_same, compare_tables
+from raycomp.evaluation.config import LinearProbeConfig, ZeroshotConfig
+from raycomp.evaluation.evaluation import Picture
+from raycomp.evaluation.labelled import find_label
+from raycomp.evaluation.linear_probe import PENALTY, open_linear_probe
+from raycomp.evaluation.outcomes import find_outcomes
+from raycomp.evaluation.table import MEANINGS, make_lines
+from raycomp.evaluation.zeroshot import open_zeroshot
+from tests.evaluation.embedded import draw, embed, invent, sit
+
+NAMES = ["alarm_clock", "bee", "cat", "dog", "emu", "fox", "goat"]
+
+
+def make_folder(folder, counts):
+    """Write a file for every image of a class: counts by class."""
+    for name, num in counts.items():
+        (folder / name).mkdir(parents=True, exist_ok=True)
+        for i in range(num):
+            (folder / name / f"{i}.jpg").write_bytes(b"x")
+    return str(folder)
+
+
+def flat_png(value: int) -> bytes:
+    out = io.BytesIO()
+    Image.new("RGB", (32, 32), (value, 255 - value, value // 2)).save(out, "PNG")
+    return out.getvalue()
+
+
+def outcomes_of(table):
+    return {outcome.metric: outcome for outcome in find_outcomes(table)}
+
+
+def put(table, name, values):
+    """Return a table with other values in a column."""
+    return table.set_column(table.column_names.index(name), name, pa.array(values))
+
+
+def values_of(table):
+    return {line.metric: line for line in make_lines("x", find_outcomes(table))}
+
+
+def test_zeroshot_is_a_slow_loop_over_classes_and_templates(tmp_path):
+    counts = dict(zip(NAMES, [5, 1, 9, 3, 4, 6, 2], strict=True))
+    (tmp_path / "templates.txt").write_text("a photo of a {}.\n\n a drawing of {c}, a {}\n")
+    folder = make_folder(tmp_path / "images", counts)
+    evaluation = open_zeroshot(ZeroshotConfig(folder, templates=str(tmp_path / "templates.txt")))
+    pictures, texts = invent(evaluation)
+    assert "a drawing of alarm clock, a alarm clock" in texts.place and len(texts.place) == 14
+    rows = evaluation.grade(pictures, texts).to_pylist()
+    recalls, hits, hits5 = {name: [] for name in counts}, [], []
+    for row in rows:
+        label, file = row["id"].split("/")
+        image_D = pictures.image_MD[pictures.place[Picture(f"{folder}/{label}/{file}")]]
+        scores = {}
+        for name in counts:
+            said = name.replace("_", " ")
+            weight_D = sum(texts.take([f"a photo of a {said}.", f"a drawing of {said}, a {said}"]))
+            scores[name] = float(image_D @ weight_D / np.linalg.norm(weight_D))
+        order = sorted(scores, key=lambda name: -scores[name])
+        others = max(score for name, score in scores.items() if name != label)
+        assert (row["label"], row["predicted"]) == (label.replace("_", " "), order[0].replace("_", " "))
+        assert row["rank"] == 1 + order.index(label) and row["ties"] == 0 and row["num_classes"] == 7
+        assert row["margin"] == pytest.approx(scores[label] - others, abs=1e-6)
+        recalls[label].append(order[0] == label)
+        hits.append(order[0] == label)
+        hits5.append(label in order[:5])
+    found = values_of(evaluation.grade(pictures, texts))
+    assert found["acc1"].value == pytest.approx(np.mean(hits)) and found["acc1"].chance == 1 / 7
+    assert found["acc5"].value == pytest.approx(np.mean(hits5)) and found["acc5"].chance == 5 / 7
+    by_class = np.mean([np.mean(own) for own in recalls.values()])
+    assert found["mean_per_class_recall"].value == pytest.approx(by_class)
+    assert 0 < by_class != pytest.approx(np.mean(hits))
+    assert set(found) <= set(MEANINGS)
+
+
+def test_two_models_are_compared_class_by_class(tmp_path):
+    evaluation = open_zeroshot(ZeroshotConfig(make_folder(tmp_path, {"a": 40, "b": 4, "c": 7})))
+    tables = [evaluation.grade(*invent(evaluation, seed=seed)) for seed in (1, 2)]
+    (line,) = (one for one in compare_tables("x", *tables) if one.metric == "mean_per_class_recall")
+    first, second = (values_of(table)["mean_per_class_recall"].value for table in tables)
+    assert (line.reference_value, line.run_value) == pytest.approx((first, second))
+    assert line.difference == pytest.approx(second - first) and first != second
+
+
+def test_rows_whose_id_repeats_are_all_compared(tmp_path):
+    evaluation = open_zeroshot(ZeroshotConfig(make_folder(tmp_path, {"a": 5, "b": 3, "c": 4})))
+    first, second = (
+        put(evaluation.grade(*invent(evaluation, seed=k)), "id", list("abcd" * 3)) for k in (1, 2)
+    )
+    line = compare_tables("x", first, second)[0]
+    assert (line.n, line.num_all) == (12, 12) and line.only_reference + line.only_run > 0
+    means = [values_of(table)["acc1"].value for table in (first, second)]
+    assert (line.reference_value, line.run_value) == pytest.approx(means)
+    # A row that one model has no scores of takes no other row of its id along.
+    some = put(first, "status", ["bad_embedding"] + ["ok"] * 11)
+    line = compare_tables("x", some, second)[0]
+    hits = [np.mean([row["rank"] == 1 for row in table.to_pylist()[1:]]) for table in (first, second)]
+    assert line.n == 11 and (line.reference_value, line.run_value) == pytest.approx(hits)
+
+
+def test_evaluations_among_other_classes_are_not_compared_but_under_other_names(tmp_path):
+    def grade(counts, **names):
+        folder = make_folder(tmp_path / str(len(counts)), counts)
+        evaluation = replace(open_zeroshot(ZeroshotConfig(folder)), **names)
+        return evaluation.grade(*invent(evaluation))
+
+    three, two = grade({"a": 3, "b": 3, "c": 1}), grade({"a": 3, "b": 3})
+    check_same("x", three, grade({"a": 3, "b": 3, "c": 1}, classes=("cat", "dog", "fox")))
+    place = three.column_names.index("label")
+    moved = three.set_column(place, "label", pa.array(["a", "b", "b", "a", "b", "b", "c"]))
+    for one, other, said in ((three, moved, "3 and 3"), (three.slice(0, 6), two, "3 and 2")):
+        with pytest.raises(ValueError, match=rf"^x: .* different classes \({said}\)"):
+            check_same("x", one, other)
+
+
+def test_classes_of_one_text_tie_and_are_wrong(tmp_path):
+    (tmp_path / "names.json").write_text(json.dumps(["crane", "crane", "dog"]))
+    folder = make_folder(tmp_path / "images", {"a": 4, "b": 4, "c": 4})
+    evaluation = open_zeroshot(ZeroshotConfig(folder, classes=str(tmp_path / "names.json")))
+    pictures, texts = invent(evaluation)
+    for i, text in enumerate(["a photo of a crane."] * 8 + ["a photo of a dog."] * 4):
+        pictures.image_MD[i] = texts.text_TD[texts.place[text]]
+    rows = evaluation.grade(pictures, texts).to_pylist()
+    assert [row["rank"] for row in rows] == [2] * 8 + [1] * 4
+    assert {row["label"] for row in rows} == {"crane #0", "crane #1", "dog"}
+    found = outcomes_of(evaluation.grade(pictures, texts))
+    assert found["acc1"].tie_N.sum() == 8 and found["acc1"].right_N.mean() == 1 / 3
+    assert values_of(evaluation.grade(pictures, texts))["mean_per_class_recall"].value == pytest.approx(1 / 3)
+
+
+def test_a_model_that_says_the_same_of_all_is_never_right(tmp_path):
+    counts = dict.fromkeys(NAMES, 2)
+    evaluation = open_zeroshot(ZeroshotConfig(make_folder(tmp_path, counts)))
+    pictures, texts = invent(evaluation)
+    pictures.image_MD[:] = texts.text_TD[:] = texts.text_TD[0]
+    for outcome in find_outcomes(evaluation.grade(pictures, texts)):
+        assert not outcome.right_N.any() and outcome.tie_N.all()
+
+
+def test_an_image_that_cannot_be_read_is_a_row_without_judgement(tmp_path):
+    evaluation = open_zeroshot(ZeroshotConfig(make_folder(tmp_path, {"a": 2, "b": 2})))
+    table = evaluation.grade(*invent(evaluation, bad=["/b/1.jpg"]))
+    lost = table.to_pylist()[3]
+    assert (lost["id"], lost["status"]) == ("b/1.jpg", "corrupt_image")
+    assert lost["rank"] is lost["predicted"] is lost["label"] is None
+    assert [len(outcome.key_N) for outcome in find_outcomes(table)] == [3, 3]
+
+
+def write_shards(folder, kind, labels):
+    """Write pictures of seven classes as CLIP_benchmark has them, or as Parquet, with their templates."""
+    (folder / "test").mkdir(parents=True)
+    (folder / "classnames.txt").write_text("\n".join(NAMES))
+    (folder / "zeroshot_classification_templates.txt").write_text("a bad photo of {c}\na {c}")
+    images = [flat_png(30 * i) for i in range(len(labels))]
+    if kind == "parquet":
+        rows = {"image": pa.array(images, pa.binary()), "label": labels}
+        pq.write_table(pa.table(rows), folder / "test/0.parquet")
+        return str(folder / "test")
+    samples = [
+        (f"s{i:07d}", {"png": image, "cls": str(label).encode()}) if kind == "cls"
+        else (f"s{i:07d}", {"png": image, "json": json.dumps({"label": label}).encode()})
+        for i, (image, label) in enumerate(zip(images, labels, strict=True))
+    ]  # fmt: skip
+    write_tar(str(folder / "test/0.tar"), samples)
+    return str(folder / "test")
+
+
+@pytest.mark.parametrize("kind", ["cls", "json", "parquet"])
+def test_shards_are_judged_as_a_folder_is(tmp_path, tiny_scorer, kind):
+    labels = [6, 0, 3, 3, 1, 5, 2, 4]
+    evaluation = open_zeroshot(ZeroshotConfig(write_shards(tmp_path / "shards", kind, labels)))
+    for i, label in enumerate(labels):
+        place = tmp_path / "folder" / NAMES[label]
+        place.mkdir(parents=True, exist_ok=True)
+        (place / f"{i}.png").write_bytes(flat_png(30 * i))
+    texts = str(tmp_path / "shards/zeroshot_classification_templates.txt")
+    names = str(tmp_path / "shards/classnames.txt")
+    counterpart = open_zeroshot(ZeroshotConfig(str(tmp_path / "folder"), names, texts))
+    assert (
+        evaluation.classes == counterpart.classes == NAMES and evaluation.templates == counterpart.templates
+    )
+    first, second = (
+        sorted(sit(one, tiny_scorer).to_pylist(), key=lambda row: (row["label"], row["margin"]))
+        for one in (evaluation, counterpart)
+    )
+    for one, other in zip(first, second, strict=True):
+        for name in ("status", "label", "predicted", "rank", "ties", "margin"):
+            assert one[name] == other[name]
+
+
+def test_a_sample_without_a_class_is_counted(tmp_path, tiny_scorer):
+    evaluation = open_zeroshot(ZeroshotConfig(write_shards(tmp_path, "json", [1, None, 2, True])))
+    assert sit(evaluation, tiny_scorer)["status"].to_pylist() == ["ok", "no_label", "ok", "no_label"]
+
+
+@pytest.mark.parametrize("label", [7, -1, "hen"])
+def test_a_class_that_there_is_not_is_named(tmp_path, tiny_scorer, label):
+    evaluation = open_zeroshot(ZeroshotConfig(write_shards(tmp_path, "json", [1, label])))
+    with pytest.raises(
+        ValueError, match=rf"zeroshot\.input=.*s0000001 has class '{label}'; must be .* 0 to 6"
+    ):
+        sit(evaluation, tiny_scorer)
+
+
+def test_the_class_of_a_sample():
+    said = {"{}": None, '{"cls": 3}': "3", '{"label": "cat"}': "cat", '{"cls": "07"}': "7"}
+    said |= {
+        '{"label": 2.0}': "2",
+        '{"label": 2.5}': None,
+        '{"cls": null, "label": 0}': "0",
+        '{"cls": true}': None,
+    }
+    said |= {'{"cls": " "}': None, '{"cls": [1]}': None, "[": None}
+    assert {json: find_label(json) for json in said} == said and find_label(None) is None
+
+
+@pytest.mark.parametrize(
+    ("counts", "classes", "templates", "said"),
+    [
+        (None, None, None, "zeroshot.input="),
+        ({}, None, None, "has no folders of images, one for each class, and no shards"),
+        ({"a": 2}, None, None, "has one class, 'a'"),
+        ({"a": 2, "b": 0}, None, None, "class 'b' has no image"),
+        ({"a": 2, "b": 1}, "x", None, "has 1 names, and zeroshot.input="),
+        ({"a": 2, "b": 1}, "", None, "is empty"),
+        ({"a": 2, "b": 1}, None, "a photo of {c}\na photo", "'a photo' must have {} or {c}"),
+    ],
+)
+def test_what_is_missing_is_named_in_one_line(tmp_path, counts, classes, templates, said):
+    folder = tmp_path / "images"
+    if counts is not None:
+        folder.mkdir()
+        make_folder(folder, counts)
+    files = {}
+    for name, text in (("classes", classes), ("templates", templates)):
+        if text is not None:
+            files[name] = str(tmp_path / f"{name}.txt")
+            (tmp_path / f"{name}.txt").write_text(text)
+    with pytest.raises(ValueError) as error:
+        open_zeroshot(ZeroshotConfig(str(folder), **files))
+    assert said in str(error.value) and "\n" not in str(error.value)
+    option = "classes" if classes is not None else "templates" if templates else "input"
+    assert str(error.value).startswith(f"zeroshot.{option}=")
+
+
+def test_shards_need_names_of_classes(tmp_path):
+    folder = write_shards(tmp_path, "cls", [0, 1])
+    (tmp_path / "classnames.txt").unlink()
+    with pytest.raises(ValueError, match=r"zeroshot\.classes=None: must be set: the shards come without"):
+        open_zeroshot(ZeroshotConfig(folder))
+
+
+def test_a_list_of_names_that_is_none(tmp_path):
+    folder = make_folder(tmp_path / "images", {"a": 1, "b": 1})
+    wrong = (
+        ('{"a": 1}', "must hold a JSON list of texts"),
+        ("[", "cannot be read as JSON"),
+        ('{"a": 1, "a": 2}', "'a' occurs twice in one object"),
+    )
+    for text, said in wrong:
+        (tmp_path / "names.json").write_text(text)
+        with pytest.raises(ValueError, match=rf"zeroshot\.classes=.*{said}"):
+            open_zeroshot(ZeroshotConfig(folder, classes=str(tmp_path / "names.json")))
+    with pytest.raises(ValueError, match=r"zeroshot\.classes=.*cannot be read"):
+        open_zeroshot(ZeroshotConfig(folder, classes=str(tmp_path / "none.txt")))
+
+
+def see_classes(evaluation, seed=0, noise=0.5, bad=()):
+    """Return invented pictures whose embeddings lie about a middle of their class."""
+    rng = np.random.default_rng(seed)
+    pictures, texts = invent(evaluation, bad=bad)
+    middles = dict(zip(NAMES, draw(np.random.default_rng(7), len(NAMES), 8), strict=True))
+    for picture, place in pictures.place.items():
+        image_D = middles[picture.uri.split("/")[-2]] + noise * rng.normal(size=8)
+        if pictures.status_M[place] == "ok":
+            pictures.image_MD[place] = image_D / np.linalg.norm(image_D)
+    return pictures, texts
+
+
+def open_probe(folder, train, test):
+    return open_linear_probe(
+        LinearProbeConfig(make_folder(folder / "train", train), make_folder(folder / "test", test))
+    )
+
+
+def test_the_probe_is_a_fit_to_all_of_train_with_the_chosen_penalty(tmp_path):
+    evaluation = open_probe(tmp_path, {name: 30 for name in NAMES[:4]}, {"bee": 9, "cat": 5, "dog": 7})
+    pictures, texts = see_classes(evaluation, bad=["train/cat/3.jpg", "test/dog/0.jpg"])
+    table = evaluation.grade(pictures, texts)
+    names = NAMES[:4]
+    seen = {
+        side: [(p.uri.split("/")[-2], i) for p, i in pictures.place.items()
+               if f"/{side}/" in p.uri and pictures.status_M[i] == "ok"]
+        for side in ("train", "test")
+    }  # fmt: skip
+    label_M = np.array([names.index(name) for name, _ in seen["train"]])
+    image_MD = pictures.image_MD[[i for _, i in seen["train"]]]
+    fitted = fit_logistic(image_MD, label_M, 4, float(table.schema.metadata[PENALTY]))
+    score_GC = fitted.score(pictures.image_MD[[i for _, i in seen["test"]]])
+    judged = [row for row in table.to_pylist() if row["status"] == "ok"]
+    assert len(judged) == 20
+    for row, (name, _), score_C in zip(judged, seen["test"], score_GC, strict=True):
+        assert (row["label"], row["predicted"]) == (name, names[score_C.argmax()])
+        assert row["rank"] == 1 + (score_C > score_C[names.index(name)]).sum()
+    found = values_of(table)
+    assert found["acc1"].value == np.mean([row["rank"] == 1 for row in judged]) > 0.7
+    assert found["acc1"].chance == 1 / 4 and "acc5" not in found
+    lost = {(row["split"], row["id"]) for row in table.to_pylist() if row["status"] != "ok"}
+    assert lost == {("train", "cat/3.jpg"), ("test", "dog/0.jpg")}
+
+
+def test_what_says_nothing_of_the_class_is_classified_by_chance(tmp_path):
+    evaluation = open_probe(tmp_path, {name: 40 for name in NAMES[:4]}, {name: 60 for name in NAMES[:4]})
+    found = values_of(evaluation.grade(*invent(evaluation)))
+    assert found["acc1"].low < 1 / 4 < found["acc1"].high
+
+
+@pytest.mark.parametrize(
+    ("train", "test", "said"),
+    [
+        (
+            {"bee": 2, "cat": 2},
+            {"cat": 1, "dog": 1},
+            r"linear_probe\.test=.*1 of its classes are not in .*such as 'dog'",
+        ),
+        (
+            {"bee": 1, "cat": 1},
+            {"bee": 1, "cat": 1},
+            r"linear_probe\.train=.*must have a class with at least two different",
+        ),
+    ],
+)
+def test_what_cannot_be_probed_is_named(tmp_path, train, test, said):
+    evaluation = open_probe(tmp_path, train, test)
+    with pytest.raises(ValueError, match=said):
+        evaluation.grade(*invent(evaluation))
+
+
+def test_a_missing_part_of_the_probe_is_named(tmp_path):
+    with pytest.raises(ValueError, match=r"linear_probe\.test=''"):
+        open_linear_probe(LinearProbeConfig(make_folder(tmp_path, {"a": 1, "b": 1})))
+    with pytest.raises(ValueError, match=r"linear_probe\.train='/nowhere': no such file"):
+        open_linear_probe(LinearProbeConfig("/nowhere", "/nowhere"))
+
+
+def test_train_and_test_may_be_shards_of_one_name(tmp_path, tiny_scorer):
+    train = write_shards(tmp_path / "a", "cls", [i % 2 for i in range(8)])
+    test = write_shards(tmp_path / "b", "cls", [1, 0, 1])
+    table = sit(open_linear_probe(LinearProbeConfig(train, test)), tiny_scorer)
+    assert table["id"].to_pylist() == [f"0.tar/s{i:07d}" for i in range(3)]
+    assert set(table["label"].to_pylist()) == {"0", "1"}
+    pictures, _ = embed(open_zeroshot(ZeroshotConfig(train)), tiny_scorer)
+    (rows,) = pictures.shards.values()
+    assert rows["status"].to_pylist() == ["ok"] * 8  # no caption is no fault of a picture
+
+
+def test_a_class_whose_text_has_no_embedding_is_reported(tmp_path):
+    evaluation = open_zeroshot(ZeroshotConfig(make_folder(tmp_path, {"bee": 2, "alarm_clock": 1})))
+    pictures, texts = invent(evaluation)
+    of_others = replace(texts, bad=frozenset({"a text of another benchmark"}))
+    assert evaluation.grade(pictures, of_others).equals(evaluation.grade(pictures, texts))
+    lost = replace(texts, bad=frozenset({"a photo of a alarm clock."}))
+    with pytest.raises(
+        ValueError, match=r"^zeroshot\.classes: 'a photo of a alarm clock\.' has an embedding"
+    ):
+        evaluation.grade(pictures, lost)

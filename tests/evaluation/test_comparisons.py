@@ -1,0 +1,135 @@
+"""Comparisons of evaluations: two and three runs by name, their blind baselines, and the page's answer."""
+
+import csv
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import raycomp
+from raycomp.data.folder import Folder
+from raycomp.data.parquet import write_table
+from raycomp.evaluation.answers import answer_evaluation
+from raycomp.evaluation.baselines import find_margins, say_margins, say_verdict
+from raycomp.evaluation.compare_command import list_tails
+from raycomp.evaluation.outcomes import find_outcomes
+from raycomp.evaluation.table import make_lines
+from tests.evaluation.test_choice_evaluation import make_choices, make_evaluation, see
+from tests.report.html_tree import Element, read_html
+from tests.sealed import seal
+
+SPLITS = ("swap_att", "add_obj")
+
+
+def make_table(share: float, shorter: float = 0.5, shuffled: float = 0.5, num: int = 200) -> pa.Table:
+    """Return scores of a model and two baselines that are right on these shares of each split's examples."""
+    evaluation = make_evaluation([choice for split in SPLITS for choice in make_choices(num, split)])
+    table = evaluation.grade(*see(evaluation))
+    rows = table.to_pylist()
+    for i, row in enumerate(rows):
+        place = (i % num + 0.5) / num
+        row["image"] = f"{i}.jpg"  # each example is a unit of its own
+        row["positive_scores"] = [float(place < share)]
+        row["negative_scores"] = [0.5]
+        for control, right in (("shorter_caption", shorter), ("shuffled_image", shuffled)):
+            if f"{control}_positives" in row:
+                row[f"{control}_positives"] = [float(1 - place < right)]
+                row[f"{control}_negatives"] = [0.5]
+    return pa.Table.from_pylist(rows, table.schema)
+
+
+def write_evaluation(folder: Path, table: pa.Table) -> str:
+    """Write the folder of a finished evaluation."""
+    write_table(table, str(folder / "scores/world.parquet"), table.schema)
+    (folder / "table.csv").write_text("")
+    run = {"kind": "evaluate", "status": "finished", "versions": {}, "fingerprint": {}, "warnings": []}
+    run |= {"config": {"model": {"name": "ViT-B-32", "weights": "random:1"}, "benchmarks": ["world"]}}
+    run["config"]["world"] = {"annotations": str(folder)}
+    run |= {"funnel": {"read": len(table), "corpus": len(table), "kept": len(table), "dropped": {}}}
+    Folder(str(folder)).write_json(run, "run.json")
+    seal(Folder(str(folder)), ("scores", "table.csv"))
+    return str(folder)
+
+
+def compare(tmp_path: Path, **shares: float) -> tuple[Element, list[dict[str, str]]]:
+    runs = [write_evaluation(tmp_path / name, make_table(share)) for name, share in shares.items()]
+    raycomp.compare(*runs, out=tmp_path / "out")
+    with (tmp_path / "out/table.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    return read_html((tmp_path / "out/report.html").read_text()), rows
+
+
+def test_the_first_of_three_runs_is_the_reference(tmp_path, capsys):
+    page, rows = compare(tmp_path, base=0.6, better=0.9, same=0.6)
+    assert {(row["reference"], row["run"]) for row in rows} == {("base", "better"), ("base", "same")}
+    found = {(row["run"], row["split"]): float(row["difference"]) for row in rows}
+    assert found["better", "macro"] == pytest.approx(0.3) and found["same", "macro"] == 0
+    said = capsys.readouterr().out
+    assert "better is better than base on world: accuracy (mean of 2 splits) 0.900 against 0.600" in said
+    assert "same and base do not differ significantly" in said
+    assert all(f"Blind baselines of {name}: passes" in said for name in ("base", "better", "same"))
+    assert said.index("better is better") < said.index("same and base")
+    (title,) = page.all("h1")
+    assert "a difference of 0.300 [0.2" in title.text and "first" not in title.text
+    assert "Higher in 2 of 2 splits: swap att, add obj." in page.text
+    heads = {head.text for head in page.all("th")}
+    assert {"base", "better", "same"} <= heads and not {"first", "second"} & heads
+
+
+def test_a_worse_run_is_called_worse_and_a_tie_no_difference(tmp_path):
+    page, _ = compare(tmp_path, base=0.8, other=0.6)
+    assert page.all("h1")[0].text.startswith("other is worse than base on world")
+    assert "0.0000" not in [cell.text for cell in page.all("td")] and "< .0001" in page.text
+
+
+@pytest.mark.parametrize(
+    ("share", "shorter", "verdict"),
+    [(0.9, 0.5, "passes"), (0.5, 0.5, "not above the shorter caption"), (0.4, 0.9, "not above")],
+)
+def test_a_model_passes_where_it_is_above_its_blind_baselines(share, shorter, verdict):
+    outcomes = find_outcomes(make_table(share, shorter))
+    margins = find_margins("made", outcomes)
+    assert {one.control for one in margins} >= {"shorter_caption"}
+    assert say_verdict(margins).startswith(verdict)
+    mean = next(one for one in margins if (one.split, one.control) == ("macro", "shorter_caption"))
+    assert mean.margin.value == pytest.approx(share - shorter, abs=0.01)
+    assert f"{mean.margin.value:z.3f}".replace("-", "\u2212") in say_margins(margins)
+    (answer,) = answer_evaluation("tuned", make_lines("made", outcomes), margins)
+    assert answer.head.startswith(f"tuned: accuracy {share:.3f} [") and "mean of 2 splits" in answer.head
+    assert verdict in answer.head
+
+
+def test_a_benchmark_without_blind_baselines_has_no_verdict():
+    outcomes = [one for one in find_outcomes(make_table(0.9)) if not one.control]
+    assert find_margins("made", outcomes) == [] and say_verdict([]) == "no blind baseline"
+    (answer,) = answer_evaluation("x", make_lines("made", outcomes), [])
+    assert "baseline" not in answer.head and answer.details == ["Chance is 0.500."]
+
+
+def test_names_of_runs_are_the_shortest_that_differ(tmp_path):
+    assert list_tails(["/a/clip", "/a/negclip"]) == ["clip", "negclip"]
+    assert list_tails(["/a/clip/x", "/a/negclip/x"]) == ["clip/x", "negclip/x"]
+    assert list_tails([]) == []
+    one, other = (write_evaluation(tmp_path / name / "x", make_table(0.6)) for name in "ab")
+    run = raycomp.compare(one, f"my run={other}", out=tmp_path / "out")
+    assert run["config"]["names"] == ("x", "my run")
+    assert f"'my run={other}'" in run["commands"]["Rerun"]
+    with pytest.raises(ValueError, match="'same' names two runs"):
+        raycomp.compare(f"same={one}", f"same={other}", out=tmp_path / "again")
+    with pytest.raises(ValueError, match="two evaluations or more, are 1"):
+        raycomp.compare(one, out=tmp_path / "again")
+
+
+def test_margins_are_paired(tmp_path):
+    """A baseline that is right where the model is: the margin of equal answers is 0 without an interval."""
+    table = make_table(0.7)
+    scores = ("positive_scores", "negative_scores")
+    rows = [
+        {**row, "shorter_caption_positives": row[scores[0]], "shorter_caption_negatives": row[scores[1]]}
+        for row in table.to_pylist()
+    ]
+    margins = find_margins("made", find_outcomes(pa.Table.from_pylist(rows, table.schema)))
+    own = [one for one in margins if one.control == "shorter_caption"]
+    assert [one.margin.value for one in own] == [0, 0, 0] and all(np.isnan(one.margin.low) for one in own)
+    assert not any(one.is_above for one in own)

@@ -1,0 +1,305 @@
+"""``evaluate`` and ``compare`` through a real Ray cluster: real photos, the little world, S3, restarts."""
+
+import csv
+import hashlib
+import json
+import shlex
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import open_clip
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+from PIL import Image
+
+import raycomp
+from raycomp.cli import main
+from raycomp.config import ModelConfig, TooMuchBadData
+from raycomp.data.folder import Folder
+from raycomp.evaluation import command
+from raycomp.evaluation.config import (
+    BenchmarkConfig,
+    ControlsConfig,
+    EvaluateConfig,
+    LinearProbeConfig,
+    RetrievalConfig,
+    ZeroshotConfig,
+)
+from raycomp.evaluation.embed_all import embed_texts
+from raycomp.evaluation.world import write_test_set
+from raycomp.models.clip import Clip
+from tests.corpus import write_world_shards
+from tests.sealed import seal
+
+NUM_SCENES = 12
+
+
+@pytest.fixture(scope="module")
+def model(tiny_scorer) -> ModelConfig:
+    return ModelConfig(tiny_scorer.model, tiny_scorer.weights)
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory) -> str:
+    folder = tmp_path_factory.mktemp("world")
+    write_test_set(str(folder), NUM_SCENES, 0)
+    return str(folder)
+
+
+@pytest.fixture(scope="module")
+def config(model, world) -> EvaluateConfig:
+    return EvaluateConfig(model, ("world",), world=BenchmarkConfig(world))
+
+
+@pytest.fixture(scope="module")
+def evaluated(config, tmp_path_factory) -> tuple[Path, dict]:
+    out = tmp_path_factory.mktemp("evaluated") / "out"
+    return out, raycomp.evaluate(config, str(out))
+
+
+def read_table(out: Path) -> list[dict]:
+    return list(csv.DictReader((out / "table.csv").open()))
+
+
+def digest(out: Path | Folder) -> str:
+    folder = out if isinstance(out, Folder) else Folder(str(out))
+    files = [folder.read_bytes("scores", "world.parquet"), folder.read_bytes("table.csv")]
+    return hashlib.sha256(b"".join(files)).hexdigest()
+
+
+def test_every_cosine_on_real_photos_is_that_of_a_plain_loop(shared, model, tmp_path):
+    files = shared / "data" / "benchmarks" / "sugarcrepe", shared / "data" / "coco_val_40"
+    config = EvaluateConfig(
+        model,
+        ("sugarcrepe",),
+        sugarcrepe=BenchmarkConfig(*map(str, files)),
+        controls=ControlsConfig(str(shared / "data" / "flickr8k_800" / "captions.jsonl")),
+    )
+    run = raycomp.evaluate(config, str(tmp_path / "out"))
+    assert run["funnel"] == {"read": 7511, "corpus": 7511, "kept": 68, "dropped": {"no_image": 7443}}
+    rows = [row for row in pq.read_table(tmp_path / "out" / "scores").to_pylist() if row["positive_scores"]]
+    expected, found = [], []
+    for row in rows:
+        texts = row["positives"] + row["negatives"]
+        expected += list(score_plainly(model, files[1] / "images" / row["image"], texts))
+        found += row["positive_scores"] + row["negative_scores"]
+    assert len(rows) == 68
+    assert found == pytest.approx(expected, abs=1e-6)
+    assert {line["n"] for line in read_table(tmp_path / "out") if line["split"] == "micro"} == {"68"}
+
+
+def score_plainly(model: ModelConfig, photo: Path, texts: list[str]) -> np.ndarray:
+    clip, _, preprocess = plain_model(model)
+    with torch.inference_mode():
+        image_1D = clip.encode_image(preprocess(Image.open(photo)).unsqueeze(0), normalize=True)
+        text_TD = clip.encode_text(open_clip.tokenize(texts), normalize=True)
+    return (image_1D @ text_TD.T)[0].numpy()
+
+
+def plain_model(model: ModelConfig):
+    name = Path(model.name).stem
+    open_clip.add_model_config(model.name)
+    torch.manual_seed(int(model.weights.removeprefix("random:")))
+    clip, train, preprocess = open_clip.create_model_and_transforms(name)
+    return clip.eval(), train, preprocess
+
+
+def test_the_little_world_has_a_line_of_every_metric_and_control(evaluated):
+    out, run = evaluated
+    rows = pq.read_table(out / "scores" / "world.parquet").to_pylist()
+    assert run["funnel"]["kept"] == len(rows) > 5 * NUM_SCENES
+    lines = read_table(out)
+    assert {line["metric"] for line in lines} == {"accuracy", "augmented_accuracy", "brittleness", "tot"}
+    assert {line["control"] for line in lines} == {"", "shorter_caption", "shuffled_image", "mean_image"}
+    own = [
+        line
+        for line in lines
+        if (line["split"], line["metric"], line["control"]) == ("micro", "accuracy", "")
+    ]
+    right = np.mean([row["positive_scores"][0] > row["negative_scores"][0] for row in rows])
+    assert float(own[0]["value"]) == pytest.approx(right)
+    assert json.loads((out / "run.json").read_text())["preprocessing"]["height"] == 32
+    assert not (out / "work").exists()
+
+
+def test_a_run_that_was_cut_off_goes_on_to_the_same_bytes(config, evaluated, monkeypatch, tmp_path):
+    out = str(tmp_path / "out")
+
+    def fail(*_: object) -> None:
+        raise OSError("the store is away")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(command, "embed_texts", fail)
+        with pytest.raises(OSError, match="the store is away"):
+            raycomp.evaluate(config, out)
+    assert Folder(out).list_names("work", "waves") == ["pictures-00000000.json"]
+    monkeypatch.setattr(Clip, "embed_pixels", fail)  # in this process alone: nothing is embedded here
+    raycomp.evaluate(config, out)
+    assert digest(Path(out)) == digest(evaluated[0])
+
+
+def test_s3_in_and_out_and_other_blocks_and_waves_change_no_byte(config, evaluated, bucket, tmp_path):
+    names = Folder(config.world.annotations)
+    for name in names.find_names():
+        Folder(f"{bucket}/world").write_bytes(names.read_bytes(name), *name.split("/"))
+    options = {
+        "model.name": config.model.name,
+        "model.weights": config.model.weights,
+        "benchmarks": "world",
+        "world.annotations": f"{bucket}/world",
+        "cluster.block_rows": 5,
+        "waves.shards_per_wave": 1,
+    }
+    line = ["evaluate", *(f"--set={name}={value}" for name, value in options.items())]
+    assert main([*line, "--out", f"{bucket}/evaluated"]) == 0
+    assert digest(Folder(f"{bucket}/evaluated")) == digest(evaluated[0])
+
+
+def test_classes_and_captions_are_found_and_learned(config, tmp_path):
+    images = sorted((Path(config.world.annotations) / "images").iterdir())
+    for number, image in enumerate(images):
+        folder = tmp_path / "classes" / ("blue_things", "red_things")[number % 2]
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / image.name).write_bytes(image.read_bytes())
+    (tmp_path / "classes" / "red_things" / "torn.jpg").write_bytes(b"\xff\xd8 torn")
+    classes = str(tmp_path / "classes")
+    asked = replace(
+        config,
+        benchmarks=("zeroshot", "retrieval", "linear_probe"),
+        zeroshot=ZeroshotConfig(classes),
+        retrieval=RetrievalConfig(write_world_shards(tmp_path / "pairs", 12, 6)),
+        linear_probe=LinearProbeConfig(classes, classes),
+    )
+    said: list[str] = []
+    with pytest.raises(TooMuchBadData, match=r"^zeroshot: 7\.7% of 13 present images .*=0\.05"):
+        command.evaluate(asked, str(tmp_path / "out"), said.append)
+    asked = replace(asked, max_bad_fraction=0.08)
+    run = command.evaluate(asked, str(tmp_path / "out"), said.append)
+    names = ("zeroshot", "linear_probe.train", "linear_probe.test")
+    why = "1 of 13 images is corrupt_image (the image bytes do not decode), such as red_things/torn.jpg"
+    leak = "linear_probe: 12 of 12 test images are among the training images (100.0 %)"
+    lost = [f"{name}: {why}; left out" for name in names]
+    assert run["warnings"] == [*lost, f"{leak}; overlap=drop leaves them out"]
+    assert {*run["warnings"]} < {*said} and why in (tmp_path / "out" / "report.html").read_text()
+    assert any(line.startswith("zeroshot: acc1") and "12 of 13 examples" in line for line in said)
+    # Of each image of a class a row, twice; of each pair one of its image and one of its caption.
+    assert run["funnel"]["kept"] == 2 * len(images) + 24
+    assert run["funnel"]["dropped"] == {"corrupt_image": 3}
+    lines = {(line["benchmark"], line["metric"]): line for line in read_table(tmp_path / "out")}
+    assert lines["zeroshot", "acc1"]["n"] == str(len(images))
+    assert lines["zeroshot", "acc1"]["num_all"] == str(len(images) + 1)
+    assert float(lines["retrieval", "image_retrieval_recall@1"]["chance"]) == pytest.approx(1 / 12)
+    assert float(lines["linear_probe", "acc1"]["value"]) > 0.5
+    num = len(images)
+    assert [(one["test"], one["num_images"], one["images"]) for one in run["overlap"]] == [
+        ("linear_probe", num, num)
+    ]
+    line = run["warnings"][-1]
+    assert line.startswith(
+        f"linear_probe: {num} of {num} test images are among the training images (100.0 %)"
+    )
+    assert line.partition(": ")[2] in (tmp_path / "out" / "report.html").read_text()
+    with pytest.raises(ValueError, match=r"overlap=drop: linear_probe: .* which empties the test set"):
+        raycomp.evaluate(replace(asked, overlap="drop"), str(tmp_path / "dropped"))
+
+
+def test_files_that_change_under_a_run_are_reported(config, monkeypatch, tmp_path, capsys):
+    folder = tmp_path / "world"
+    write_test_set(str(folder), 3, 0)
+    asked = replace(config, world=BenchmarkConfig(str(folder)))
+
+    def change(*arguments: object) -> object:
+        rows = json.loads((folder / "world.json").read_text())
+        rows[0]["caption"] = "a red fish above a blue moon"
+        (folder / "world.json").write_text(json.dumps(rows))
+        return embed_texts(*arguments)
+
+    monkeypatch.setattr(command, "embed_texts", change)
+    with pytest.raises(ValueError, match=r"^world: changed during the run"):
+        raycomp.evaluate(asked, str(tmp_path / "out"))
+
+
+def test_two_models_are_compared(config, evaluated, tmp_path, capsys):
+    other = replace(config, model=replace(config.model, weights="random:7"))
+    raycomp.evaluate(other, str(tmp_path / "other"))
+    assert main(["compare", str(evaluated[0]), str(tmp_path / "other"), "--out", str(tmp_path / "both")]) == 0
+    assert "splits the difference's interval excludes 0" in capsys.readouterr().out
+    lines = {(line["split"], line["metric"]): line for line in read_table(tmp_path / "both")}
+    micro = lines["micro", "accuracy"]
+    values = [
+        {(line["split"], line["metric"], line["control"]): line for line in read_table(out)}
+        for out in (evaluated[0], tmp_path / "other")
+    ]
+    first, second = (float(value["micro", "accuracy", ""]["value"]) for value in values)
+    assert (float(micro["reference_value"]), float(micro["run_value"])) == pytest.approx((first, second))
+    assert float(micro["low"]) < second - first < float(micro["high"])
+    page = (tmp_path / "both" / "report.html").read_text()
+    assert page.count("data:image/jpeg") > 5
+
+
+def test_a_comparison_outlives_the_images_and_starts_nothing_where_scores_are_gone(
+    evaluated, tmp_path, capsys
+):
+    folders = [tmp_path / name for name in ("a b", "other")]
+    for folder, seed in zip(folders, ("0", "7"), strict=True):
+        shutil.copytree(evaluated[0], folder)
+        table = pq.read_table(folder / "scores" / "world.parquet").to_pylist()
+        for row in table:
+            row["positive_scores"] = [score if seed == "0" else -score for score in row["positive_scores"]]
+        schema = pq.read_schema(folder / "scores" / "world.parquet")
+        pq.write_table(pa.Table.from_pylist(table, schema), folder / "scores" / "world.parquet")
+        run = json.loads((folder / "run.json").read_text())
+        run["config"]["world"]["annotations"] = str(tmp_path / "gone")
+        (folder / "run.json").write_text(json.dumps(run))
+        seal(Folder(str(folder)), ("scores", "table.csv"))
+    (tmp_path / "gone").mkdir()
+    run = raycomp.compare(*map(str, folders), out=str(tmp_path / "both"))
+    assert shlex.split(run["commands"]["Rerun"])[2] == str(folders[0])
+    (warning,) = run["warnings"]
+    assert warning.startswith("world: images cannot be shown: ") and "none of 9 named images" in warning
+    (folders[1] / "scores" / "world.parquet").unlink()
+    assert main(["compare", *map(str, folders), "--out", str(tmp_path / "again")]) == 2
+    assert "world.parquet: is missing; the run wrote it" in capsys.readouterr().err
+    assert list((tmp_path / "again").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"benchmarks": ""}, "benchmarks: must name at least one of sugarcrepe"),
+        ({"benchmarks": "suggarcrepe"}, "benchmarks='suggarcrepe': must be one of sugarcrepe"),
+        ({"world.annotations": ""}, "world.annotations: must name the folder of its annotation files"),
+        ({"world.annotations": "{empty}"}, "has no file world.json"),
+        ({"world.images": "{empty}"}, "none of 12 named images was found, such as 00000.jpg"),
+        ({"model.weights": "{empty}"}, "model.weights="),
+        ({"model.weights": "{torn}"}, "model.weights="),
+        ({"model.name": "ViT-B-33"}, "model.name='ViT-B-33'"),
+        ({"rows": "0"}, "rows=0: must be at least 1"),
+        ({"controls.captions": "{empty}/none.txt"}, "controls.captions="),
+    ],
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
+)
+def test_what_the_user_can_fix_is_reported_in_a_line(config, options, said, tmp_path, capsys):
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "torn.pt").write_bytes(b"PK\x03\x04 torn")
+    places = {"empty": tmp_path / "empty", "torn": tmp_path / "torn.pt"}
+    own = {"model.name": config.model.name, "model.weights": config.model.weights, "benchmarks": "world"}
+    all_options = {**own, "world.annotations": config.world.annotations, **options}
+    sets = [f"--set={name}={value.format(**places)}" for name, value in all_options.items()]
+    assert main(["evaluate", *sets, "--out", str(tmp_path / "out")]) == 2
+    reported = capsys.readouterr().err.splitlines()
+    assert len(reported) == 1 and said in reported[0], reported
+    assert not (tmp_path / "out").exists() or not list((tmp_path / "out").iterdir())
+
+
+def test_evaluations_that_cannot_be_compared_are_refused(evaluated, tmp_path, capsys):
+    for first, second, said in (
+        (str(evaluated[0]), str(tmp_path), "holds no finished run"),
+        (str(evaluated[0]), "", "a folder's name is empty"),
+    ):
+        assert main(["compare", first, second, "--out", str(tmp_path / "both")]) == 2
+        assert said in capsys.readouterr().err

@@ -1,0 +1,133 @@
+"""Train and test apart: what an evaluation tests on and was learned from, by the probe or by the model."""
+
+import hashlib
+import re
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from raycomp.config import UserError
+from raycomp.core.leaks import Known, key_images, key_texts, merge_keys
+from raycomp.core.uids import KEY
+from raycomp.evaluation.command import find_leaks
+from raycomp.evaluation.config import LinearProbeConfig, RetrievalConfig, ZeroshotConfig
+from raycomp.evaluation.linear_probe import open_linear_probe
+from raycomp.evaluation.outcomes import find_outcomes, name_statuses
+from raycomp.evaluation.retrieval import open_retrieval
+from raycomp.evaluation.zeroshot import open_zeroshot
+from raycomp.run.leaks import check_left, warn_leak
+from tests.evaluation.embedded import invent
+
+NOTHING = np.zeros(0, KEY)
+
+
+def write_files(folder, images: dict[str, list[str]]) -> str:
+    """Write a file for every image of a class; what it says are its bytes."""
+    for name, contents in images.items():
+        (folder / name).mkdir(parents=True, exist_ok=True)
+        for i, content in enumerate(contents):
+            (folder / name / f"{i:02d}.jpg").write_text(content)
+    return str(folder)
+
+
+def name_images(start: str, num: int = 6) -> dict[str, list[str]]:
+    return {label: [f"{start} {label} {i}" for i in range(num)] for label in ("bee", "cat")}
+
+
+def know(*contents: str, texts: tuple[str, ...] = ()) -> Known:
+    """Return a training side of images with these contents."""
+    hashes = [hashlib.sha256(one.encode()).hexdigest() for one in contents]
+    return Known(merge_keys([key_images(hashes)]), merge_keys([key_texts(texts)]))
+
+
+def test_a_probe_whose_train_is_its_test_is_reported_in_a_line(tmp_path):
+    folder = write_files(tmp_path, name_images("a"))
+    evaluation = open_linear_probe(LinearProbeConfig(folder, folder))
+    (leak,) = find_leaks([evaluation], invent(evaluation)[0], None)
+    assert leak.shared == (12, 12, 0, 0)
+    said = "linear_probe: 12 of 12 test images are among the training images (100.0 %)"
+    assert warn_leak(leak, "warn") == [f"{said}; overlap=drop leaves them out"]
+    check_left(leak, "warn")
+    with pytest.raises(
+        UserError, match=r"overlap=drop: linear_probe: 12 of 12 .*; name other images, or set"
+    ):
+        check_left(leak, "drop")
+    assert leak.describe() == {
+        "test": "linear_probe", "train": "the training images",
+        "num_images": 12, "images": 12, "num_texts": 0, "texts": 0,
+    }  # fmt: skip
+
+
+def test_a_probe_without_overlap_is_the_same_table_under_both(tmp_path):
+    places = [write_files(tmp_path / name, name_images(name)) for name in ("train", "test")]
+    warn, drop = (open_linear_probe(LinearProbeConfig(*places), overlap) for overlap in ("warn", "drop"))
+    seen = invent(warn)
+    (leak,) = find_leaks([warn], seen[0], None)
+    assert leak.shared == (12, 0, 0, 0) and warn_leak(leak, "warn") == []
+    check_left(leak, "drop")
+    assert warn.grade(*seen).equals(drop.grade(*seen), check_metadata=True)
+
+
+def test_dropped_test_images_are_those_of_a_slow_loop_and_the_rest_stays(tmp_path):
+    train, test = name_images("train"), name_images("test")
+    test["bee"][2], test["cat"][0], test["cat"][5] = train["bee"][1], train["bee"][0], "corrupt"
+    train["cat"][3] = "corrupt"  # cannot be learned from, so it leaks nothing
+    places = write_files(tmp_path / "train", train), write_files(tmp_path / "test", test)
+    warn, drop = (open_linear_probe(LinearProbeConfig(*places), overlap) for overlap in ("warn", "drop"))
+    pictures, texts = invent(warn, bad=["train/cat/03.jpg"])
+    (leak,) = find_leaks([drop], pictures, None)
+    assert leak.shared == (12, 2, 0, 0)
+    assert "2 of 12 test images" in warn_leak(leak, "drop")[0] and "(16.7 %)" in warn_leak(leak, "drop")[0]
+    rows, kept = warn.grade(pictures, texts).to_pylist(), drop.grade(pictures, texts).to_pylist()
+    learned = {content for own in train.values() for content in own} - {"corrupt"}
+    for row, other in zip(rows, kept, strict=True):
+        label, file = row["id"].split("/")
+        if row["split"] == "test" and test[label][int(file[:2])] in learned:
+            assert row["status"] == "ok" and other["status"] == "contaminated" and other["rank"] is None
+        else:
+            assert row == other
+    table = drop.grade(pictures, texts)
+    assert [part for part in name_statuses(table) if part == "contaminated"] == ["contaminated"] * 2
+    assert {len(one.key_N) for one in find_outcomes(table)} == {10}
+
+
+def test_images_that_the_model_was_trained_on_are_found_and_left_out_of_every_test(tmp_path):
+    classes = write_files(tmp_path / "classes", name_images("a"))
+    (tmp_path / "captions.jsonl").write_text(
+        "".join(f'{{"image": "bee/{i:02d}.jpg", "captions": ["A bee {i}!", "buzz"]}}\n' for i in range(6))
+    )
+    (tmp_path / "classes" / "captions.jsonl").write_bytes((tmp_path / "captions.jsonl").read_bytes())
+    others = write_files(tmp_path / "others", name_images("b"))
+    evaluations = [
+        open_zeroshot(ZeroshotConfig(classes)),
+        open_retrieval(RetrievalConfig(str(tmp_path / "classes" / "captions.jsonl"))),
+        open_linear_probe(LinearProbeConfig(classes, others), "drop"),
+    ]
+    trained = know("a bee 0", "a bee 4", "b cat 1", "elsewhere", texts=("a bee 3", "a photo of a CAT"))
+    for evaluation, shared, num_lost in zip(
+        evaluations, [(12, 2, 2, 1), (6, 2, 7, 1), (12, 1, 0, 0)], (2, 6, 1), strict=True
+    ):
+        pictures, texts = invent(evaluation)
+        leaks = find_leaks([evaluation], pictures, trained)
+        assert leaks[-1].shared == shared
+        reported = warn_leak(leaks[-1], "warn")
+        assert re.match(
+            rf"{evaluation.name}: {shared[1]} of {shared[0]} test images are among the images that",
+            reported[0],
+        )
+        before = evaluation.grade(pictures, texts)
+        after = evaluation.grade(pictures.bar(trained.image_K), texts)
+        assert after["status"].to_pylist().count("contaminated") == num_lost
+        assert len(after) == len(before) and set(before["status"].to_pylist()) == {"ok"}
+        assert evaluation.grade(pictures.bar(NOTHING), texts).equals(before, check_metadata=True)
+
+
+def test_training_images_of_the_probe_are_no_test_of_the_model(tmp_path):
+    places = [write_files(tmp_path / name, name_images(name)) for name in ("train", "test")]
+    evaluation = open_linear_probe(LinearProbeConfig(*places), "drop")
+    pictures, texts = invent(evaluation)
+    trained = know(*name_images("train")["bee"], *name_images("train")["cat"])
+    assert [leak.shared.images for leak in find_leaks([evaluation], pictures, trained)] == [0, 0]
+    barred = replace(pictures, barred_K=trained.image_K)
+    assert evaluation.grade(barred, texts).equals(evaluation.grade(pictures, texts), check_metadata=True)

@@ -1,0 +1,203 @@
+"""Published names found below a folder, on a disk and on S3, or told; and the little world's exam on disk."""
+
+import os
+from dataclasses import replace
+
+import pytest
+
+from raycomp.config import override_all
+from raycomp.data.folder import Folder
+from raycomp.data.image_folder import list_classes
+from raycomp.evaluation.benchmarks.read import read_benchmark
+from raycomp.evaluation.config import BenchmarkConfig, EvaluateConfig, RetrievalConfig, ZeroshotConfig
+from raycomp.evaluation.images import find_images
+from raycomp.evaluation.open import check_outside, open_evaluations
+from raycomp.evaluation.world import write_test_set
+from raycomp.words import OPERATIONS
+from raycomp.worlds.test_set import CATEGORIES
+
+NAMES = ["VG_100K/1.jpg", "VG_100K_2/2.jpg", "val2014/COCO_val2014_000000000003.jpg", "000000000004.jpg"]
+PUBLISHED = ["vg/VG_100K/1.jpg", "vg/VG_100K_2/2.jpg", "coco/val2014/COCO_val2014_000000000003.jpg"]
+PUBLISHED += ["coco/val2017/000000000004.jpg"]
+FLAT = [name.rpartition("/")[2] for name in NAMES]
+
+
+def write_files(folder, *paths):
+    for path in paths:
+        Folder(str(folder)).write_bytes(b"x", path)
+    return Folder(str(folder))
+
+
+@pytest.mark.parametrize(
+    "paths", [PUBLISHED, FLAT, NAMES, [name.replace(".jpg", ".JPG") for name in PUBLISHED]]
+)
+def test_the_published_layout_and_a_flat_folder_will_do(tmp_path, paths):
+    found = find_images(write_files(tmp_path, *paths), [*NAMES, NAMES[0]])
+    assert found.uris == {name: f"{tmp_path}/{path}" for name, path in zip(NAMES, paths, strict=True)}
+    assert found.missing == found.ambiguous == ()
+
+
+def test_a_store_is_listed_once_and_gives_the_same(bucket, monkeypatch):
+    folder = write_files(f"{bucket}/images", *PUBLISHED, "a/5.jpg", "b/5.jpg")
+    calls = []
+    listing = Folder.find_names
+    monkeypatch.setattr(Folder, "find_names", lambda self: calls.append(1) or listing(self))
+    found = find_images(folder, [*NAMES, "5.jpg", "6.jpg"])
+    assert found.uris == {
+        name: f"{bucket}/images/{path}" for name, path in zip(NAMES, PUBLISHED, strict=True)
+    }
+    assert (found.ambiguous, found.missing, len(calls)) == (("5.jpg",), ("6.jpg",), 1)
+    assert all(Folder(found.uris[name]).read_bytes() == b"x" for name in NAMES)
+
+
+def test_several_files_of_a_name_are_never_guessed(tmp_path):
+    folder = write_files(
+        tmp_path, "a/x.jpg", "b/x.JPG", "a/y.jpg", "y.jpg", "a/v/z.jpg", "b/w/z.jpg", "o.jpg"
+    )
+    found = find_images(folder, ["x.jpg", "y.jpg", "v/z.jpg", "u/z.jpg", "sub/o.jpg", "gone.jpg"])
+    assert found.ambiguous == ("x.jpg", "u/z.jpg") and found.missing == ("gone.jpg",)
+    named = {name: uri.removeprefix(f"{tmp_path}/") for name, uri in found.uris.items()}
+    assert named == {"y.jpg": "y.jpg", "v/z.jpg": "a/v/z.jpg", "sub/o.jpg": "o.jpg"}
+
+
+def test_a_file_stands_for_one_name(tmp_path):
+    folder = write_files(tmp_path, "val/0.png", "1.png", "a/2.png", "3.PNG")
+    os.symlink("val", tmp_path / "again")
+    names = ["train/0.png", "val/0.png", "train/1.png", "val/1.png", "2.png", "b/2.png", "c/3.png", "./3.PNG"]
+    found = find_images(folder, names)
+    assert list(found.uris) == ["val/0.png", "2.png", "./3.PNG"] and found.by_base_name == ()
+    assert found.missing == ("train/0.png", "b/2.png", "c/3.png")
+    assert found.ambiguous == ("train/1.png", "val/1.png")
+    found = find_images(folder, ["train/0.png", "v/1.png", "a/2.png", "gone.png"])
+    assert list(found.uris) == ["train/0.png", "v/1.png", "a/2.png"]
+    assert found.by_base_name == ("train/0.png", "v/1.png")
+    message = "x: 2 of 4 images were matched by base name only, such as train/0.png"
+    assert found.warn_by_base_name("x") == [message] and not find_images(folder, ["1.png"]).warn_by_base_name(
+        "x"
+    )
+
+
+def test_names_that_climb_or_are_absolute_are_the_file_of_their_path(tmp_path, bucket):
+    for top in (f"{tmp_path}/r2", f"{bucket}/r2"):
+        folder = write_files(top, "0.png", "a/1.png", "x.png")
+        inside = [f"{top}/0.png", "../r2/a/1.png", "a/../x.png"]
+        outside = [
+            "../r1/0.png",
+            f"{tmp_path}/x.png",
+            "/abs/x.png",
+            "b/../1.png",
+            "s3://other/x.png",
+            "/0.png",
+        ]
+        found = find_images(folder, [*inside, *outside])
+        files = ("0.png", "a/1.png", "x.png")
+        assert found.uris == {name: f"{top}/{file}" for name, file in zip(inside, files, strict=True)}
+        assert found.missing == tuple(outside) and not found.ambiguous
+
+
+def test_links_are_followed_and_hidden_files_passed_over(tmp_path):
+    folder = write_files(tmp_path / "images", "1.jpg", ".2.jpg", ".cache/3.jpg", "._1.jpg")
+    write_files(tmp_path / "elsewhere", "4.jpg", "5.jpg")
+    os.symlink(tmp_path / "elsewhere", tmp_path / "images/linked")
+    os.symlink(tmp_path / "elsewhere/5.jpg", tmp_path / "images/6.jpg")
+    os.symlink(tmp_path / "nowhere.jpg", tmp_path / "images/7.jpg")
+    found = find_images(folder, [f"{i}.jpg" for i in range(1, 8)])
+    assert sorted(found.uris) == ["1.jpg", "4.jpg", "5.jpg", "6.jpg"]
+    assert found.missing == ("2.jpg", "3.jpg", "7.jpg")
+
+
+def test_links_that_lead_round_are_passed_over_and_a_file_of_several_names_is_one(tmp_path):
+    folder = write_files(tmp_path, "val2017/1.jpg", "val2017/2.jpg", "b/2.jpg")
+    for name in ("val2017/up", "val2017/again", "b/up"):
+        os.symlink(tmp_path, tmp_path / name)
+    os.symlink("val2017", tmp_path / "images")
+    found = find_images(folder, ["1.jpg", "2.jpg", "images/2.jpg"])
+    assert found.uris == {"1.jpg": f"{tmp_path}/images/1.jpg", "images/2.jpg": f"{tmp_path}/images/2.jpg"}
+    assert found.ambiguous == ("2.jpg",)
+    classes = list_classes(str(tmp_path))
+    assert classes["val2017"] == ["val2017/1.jpg", "val2017/2.jpg"] and classes["b"] == ["b/2.jpg"]
+
+
+def test_names_that_lead_out_of_the_folder_find_nothing(tmp_path):
+    folder = write_files(tmp_path / "images", "1.jpg")
+    write_files(tmp_path, "secret.jpg")
+    found = find_images(folder, ["1.jpg", "../secret.jpg", f"{tmp_path}/secret.jpg"])
+    assert list(found.uris) == ["1.jpg"] and len(found.missing) == 2
+
+
+def test_a_folder_without_them_is_one_line(tmp_path):
+    folder = write_files(tmp_path / "images", "1.png", "a/2.jpg", "b/2.jpg")
+    said = (
+        r"images: none of 2 named images was found, such as 7.jpg, among its 3 files; 1 names match several"
+    )
+    with pytest.raises(ValueError, match=said):
+        find_images(folder, ["7.jpg", "2.jpg"])
+    with pytest.raises(ValueError, match="gone: is not a folder; it should hold the images"):
+        find_images(Folder(f"{tmp_path}/gone"), ["1.jpg"])
+    with pytest.raises(ValueError, match=r"1\.png: is a file; images are read from a folder, so unpack it"):
+        find_images(Folder(f"{tmp_path}/images/1.png"), ["1.jpg"])
+    (tmp_path / os.fsdecode(b"images/\xff.jpg")).touch()
+    with pytest.raises(ValueError, match=r"images: holds a file whose name is not UTF-8: b'.*xff.jpg'"):
+        find_images(folder, ["1.png"])
+
+
+def test_real_photos_of_sugarcrepe_are_found(shared):
+    """40 photos of COCO, some of which SugarCrepe asks about in 68 rows."""
+    choices = read_benchmark("sugarcrepe", Folder(f"{shared}/data/benchmarks/sugarcrepe"))
+    found = find_images(Folder(f"{shared}/data/coco_val_40"), (choice.image for choice in choices))
+    assert sum(choice.image in found.uris for choice in choices) == 68
+    assert len(found.uris) + len(found.missing) == 1560 and not found.ambiguous
+
+
+def test_the_test_set_on_disk_is_the_test_set(tmp_path):
+    for name in ("one", "two"):
+        assert write_test_set(f"{tmp_path}/{name}", 12, 5) == len(
+            read_benchmark("world", Folder(f"{tmp_path}/{name}"))
+        )
+    files = [sorted((tmp_path / name).rglob("*.*")) for name in ("one", "two")]
+    assert [file.read_bytes() for file in files[0]] == [file.read_bytes() for file in files[1]]
+    rows = read_benchmark("world", Folder(f"{tmp_path}/one"))
+    assert {(row.op, row.kind) for row in rows} == set(CATEGORIES) and {row.op for row in rows} == set(
+        OPERATIONS
+    )
+    assert all(row.split == f"{row.op}_{row.kind}".lower() and len(row.positives) == 2 for row in rows)
+    found = find_images(Folder(f"{tmp_path}/one"), (row.image for row in rows))
+    assert len(found.uris) == 12 and not found.missing and not any(row.defects for row in rows)
+    with pytest.raises(ValueError, match="num_scenes=0: must be at least 1"):
+        write_test_set(f"{tmp_path}/none", 0, 5)
+
+
+def test_a_picture_that_changes_makes_another_test_set(tmp_path):
+    write_test_set(str(tmp_path), 2, 0)
+    (tmp_path / "captions.json").write_text('[{"image": "images/00001.jpg", "caption": "a red cup"}, '
+                                            '{"image": "images/00000.jpg", "caption": "a cup"}]')  # fmt: skip
+    for name in ("a", "b"):
+        (tmp_path / "classes" / name).mkdir(parents=True)
+        os.symlink(tmp_path / "images/00001.jpg", tmp_path / "classes" / name / "1.jpg")
+    place = str(tmp_path)
+    config = EvaluateConfig(
+        benchmarks=("world", "retrieval", "zeroshot"),
+        world=BenchmarkConfig(place),
+        retrieval=RetrievalConfig(place),
+        zeroshot=ZeroshotConfig(f"{place}/classes"),
+    )
+
+    def fingerprints():
+        return [one.fingerprint for one in open_evaluations(config, say=lambda line: None)]
+
+    before = fingerprints()
+    assert fingerprints() == before
+    (tmp_path / "images/00001.jpg").write_bytes(b"another")
+    assert not {*fingerprints()} & {*before}
+
+
+@pytest.mark.parametrize(
+    "option", ["vl_checklist.annotations", "zeroshot.input", "retrieval.input", "linear_probe.test"]
+)
+def test_results_are_not_written_where_a_test_set_would_read_them(tmp_path, option):
+    name = option.partition(".")[0]
+    config = override_all(EvaluateConfig(), {"benchmarks": name, option: str(tmp_path)})
+    with pytest.raises(ValueError, match=rf"^out=.*: lies inside {option}="):
+        check_outside(config, str(tmp_path / "out"))
+    check_outside(config, str(tmp_path) + "-out")
+    check_outside(replace(config, benchmarks=("world",)), str(tmp_path / "out"))

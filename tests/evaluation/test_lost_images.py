@@ -1,0 +1,146 @@
+"""Images that an evaluation loses: said for every exam, refused beyond a share; figures say of how many."""
+
+import json
+
+import numpy as np
+import pytest
+
+from raycomp.config import TooMuchBadData, override_all
+from raycomp.data.tar import write_tar
+from raycomp.evaluation.compare import compare_tables
+from raycomp.evaluation.config import EvaluateConfig, LinearProbeConfig, RetrievalConfig, ZeroshotConfig
+from raycomp.evaluation.images import check_images
+from raycomp.evaluation.linear_probe import open_linear_probe
+from raycomp.evaluation.outcomes import find_outcomes
+from raycomp.evaluation.retrieval import open_retrieval
+from raycomp.evaluation.table import make_lines, report_lines
+from raycomp.evaluation.zeroshot import open_zeroshot
+from raycomp.worlds.samples import world_shards
+from tests.evaluation.embedded import embed, invent
+from tests.evaluation.test_choice_evaluation import make_choices, make_evaluation, see
+
+
+def check(evaluation, pictures, **limits) -> list[str]:
+    """Return what is said of one exam."""
+    said: list[str] = []
+    config = override_all(EvaluateConfig(), limits)
+    try:
+        assert check_images([evaluation], pictures, config, said.append) == said
+    except TooMuchBadData as error:
+        said.append(str(error))
+    return said
+
+
+def test_retrieval_over_the_few_images_that_are_left_is_refused(tmp_path, tiny_scorer):
+    """200 images of which 120 are missing and 60 undecodable: 20 are left, which are easier to tell apart."""
+    (samples,) = [shard for _, shard in world_shards(200, 0, 0, per_shard=200)]
+    rows = []
+    for i, (key, members) in enumerate(samples):
+        rows.append({"image": f"{key}.jpg", "captions": [members["txt"].decode()]})
+        if i >= 120:
+            (tmp_path / f"{key}.jpg").write_bytes(members["jpg"] if i >= 180 else b"no image")
+    (tmp_path / "captions.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    evaluation = open_retrieval(RetrievalConfig(str(tmp_path)))
+    pictures, texts = embed(evaluation, tiny_scorer)
+    why = [
+        f"the image bytes do not decode), such as {rows[120]['image']}; left out",
+        f"there is no image), such as {rows[0]['image']}; left out",
+    ]
+    lines = [
+        f"retrieval: 60 of 200 images are corrupt_image ({why[0]}",
+        f"retrieval: 120 of 200 images are no_image ({why[1]}",
+    ]
+    *said, error = check(evaluation, pictures)
+    assert said == lines
+    assert error.startswith("retrieval: 75.0% of 80 present images cannot be used (60 corrupt_image)")
+    assert "max_bad_fraction=0.05" in error
+    error = check(evaluation, pictures, max_bad_fraction=0.8, max_missing_fraction=0.5)[-1]
+    assert "60.0% of 200 images" in error and "max_missing_fraction=0.5" in error
+    assert check(evaluation, pictures, max_bad_fraction=0.8) == lines
+    found = make_lines("retrieval", find_outcomes(evaluation.grade(pictures, texts)))
+    assert {(line.n, line.num_all) for line in found} == {(20, 200)}
+    assert all(row[2:4] == [20, 200] for table in report_lines(found) for row in table.rows)
+
+
+def test_samples_of_shards_are_counted_by_what_they_lack(tmp_path, tiny_scorer):
+    (samples,) = [shard for _, shard in world_shards(8, 0, 0, per_shard=8)]
+    changes = [{"jpg": b"x"}, {"txt": b" "}, {"txt": b"\xff"}, {}]
+    broken = [(key, {**own, **change}) for (key, own), change in zip(samples, changes, strict=False)]
+    del broken[3][1]["jpg"]
+    write_tar(str(tmp_path / "0.tar"), [*broken, *samples[4:]])
+    evaluation = open_retrieval(RetrievalConfig(str(tmp_path)))
+    pictures, _ = embed(evaluation, tiny_scorer)
+    *said, error = check(evaluation, pictures)
+    statuses = [line.split(" is ")[1].split()[0] for line in said]
+    assert statuses == ["bad_encoding", "corrupt_image", "no_caption", "no_image"]
+    assert "42.9% of 7 present images" in error
+
+
+def write_classes(folder, num: int):
+    for name in ("cat", "dog"):
+        (folder / name).mkdir(parents=True)
+        for i in range(num):
+            (folder / name / f"{i}.jpg").write_bytes(b"x")
+    return str(folder)
+
+
+def test_classes_are_held_to_the_limit_on_both_sides_of_a_probe(tmp_path):
+    folder = write_classes(tmp_path / "all", 10)
+    evaluation = open_zeroshot(ZeroshotConfig(folder))
+    *said, error = check(evaluation, invent(evaluation, bad=["cat/3.jpg", "dog/4.jpg"])[0])
+    assert [line[:51] for line in said] == ["zeroshot: 2 of 20 images are corrupt_image (the ima"]
+    assert error.startswith("zeroshot: 10.0% of 20 present images cannot be used (2 corrupt_image)")
+    test = write_classes(tmp_path / "test", 5)
+    probe = open_linear_probe(LinearProbeConfig(folder, test))
+    *said, error = check(probe, invent(probe, bad=["all/cat/3.jpg", "test/dog/4.jpg"])[0])
+    assert [line.partition(" images")[0] for line in said] == [
+        "linear_probe.train: 1 of 20",
+        "linear_probe.test: 1 of 10",
+    ]
+    assert error.startswith("linear_probe.test: 10.0% of 10 present images")
+
+
+def test_an_image_of_several_rows_is_counted_once():
+    evaluation = make_evaluation(
+        make_choices(8), ambiguous=("3.jpg",), uris={f"{i}.jpg": f"/{i}.jpg" for i in (0, 1)}
+    )
+    pictures, texts = see(evaluation, bad=(1,))
+    assert [line.partition(" (")[0] for line in check(evaluation, pictures, max_bad_fraction=0.5)] == [
+        "made: 1 of 4 images is ambiguous_image",
+        "made: 1 of 4 images is corrupt_image",
+        "made: 1 of 4 images is no_image",
+    ]
+    statuses = evaluation.grade(pictures, texts)["status"].to_pylist()
+    assert statuses == [s for s in ("ok", "corrupt_image", "no_image", "ambiguous_image") for _ in (0, 1)]
+
+
+def test_a_split_that_is_lost_stays_in_the_table_and_in_the_means():
+    rows = make_choices(6) + [one._replace(image=f"x{one.image}") for one in make_choices(4, "swap_obj")]
+    whole = make_evaluation(rows)
+    some = make_evaluation(rows, uris={f"{i}.jpg": f"/pictures/{i}.jpg" for i in (0, 1)})
+    pictures, texts = see(some)
+    lines = {
+        line.split: line
+        for line in make_lines("made", find_outcomes(some.grade(pictures, texts)))
+        if not line.control
+    }
+    counts = {split: (line.n, line.num_all) for split, line in lines.items()}
+    assert counts == {"swap_att": (4, 6), "swap_obj": (0, 4), "micro": (4, 10), "macro": (4, 10)}
+    assert np.isnan(lines["swap_obj"].value) and lines["macro"].value == lines["swap_att"].value
+    both = compare_tables("made", whole.grade(*see(whole)), some.grade(pictures, texts))
+    compared = {line.split: (line.n, line.num_all) for line in both}
+    assert compared == counts
+
+
+def test_items_count_as_one_example():
+    rows = [one._replace(group=f"{i // 2}") for i, one in enumerate(make_choices(8))]
+    rows = [one._replace(image=f"{i}.jpg") for i, one in enumerate(rows)]
+    evaluation = make_evaluation(rows, uris={f"{i}.jpg": f"/{i}.jpg" for i in range(7)})
+    found = find_outcomes(evaluation.grade(*see(evaluation)))
+    assert {(len(outcome.key_N), outcome.num_all) for outcome in found} == {(3, 4)}
+
+
+@pytest.mark.parametrize("name", ["max_bad_fraction", "max_missing_fraction"])
+def test_a_limit_is_a_share(name):
+    with pytest.raises(ValueError, match=rf"{name}=1\.5: must be between 0 and 1"):
+        override_all(EvaluateConfig(), {name: 1.5})

@@ -1,0 +1,254 @@
+"""A diff of two curations or selections, against plain loops over explained rows, and planted changes."""
+
+import json
+import re
+from collections import Counter
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+import raycomp
+from raycomp.cli import USER_ERROR, main
+from raycomp.data.folder import Folder
+from raycomp.look.lineage.join import ABSENT
+from raycomp.table import read_csv
+from raycomp.words import EMPTY_CAPTION
+from tests.look.lineage.scored import make_phrase, make_rows, select, write_curation
+
+WORDS = ["dog", "cat", "bird", "tree", "house", "car"]
+
+
+def read(out: Path, name: str) -> list[dict[str, str]]:
+    return read_csv((out / name).read_text())
+
+
+@cache
+def outcome(source: str, uid: str) -> str:
+    """Return the last line of ``explain`` as an outcome."""
+    last = re.findall(r"^kept: (yes|no, (\w+))", raycomp.explain(source, uid), re.MULTILINE)
+    return "kept" if last[0][0] == "yes" else last[0][1]
+
+
+def diff(first: str, second: str, out: Path) -> dict[str, Any]:
+    return raycomp.diff(first, second, out)
+
+
+@pytest.fixture(scope="module")
+def sources(tmp_path_factory) -> dict[str, str]:
+    """A curation of 240 rows, and selections from it."""
+    folder = tmp_path_factory.mktemp("sources")
+    whole = write_curation(str(folder / "whole"), make_rows(240, WORDS, seed=0))
+    found = {"whole": whole}
+    for name, settings in {
+        "less": {"attribute.keep": 0.2},
+        "nodogs": {"filter.where": "caption not like '%dog%'", "align.keep": 1.0, "filter.when": "after"},
+        "other": {"align.keep": 1.0, "attribute.aggregate": "max"},
+    }.items():
+        found[name] = select(whole, {"materialize": "false", **settings}, str(folder / name))
+    return found
+
+
+def test_a_run_with_itself_has_no_difference(sources, tmp_path, capsys):
+    run = diff(sources["whole"], sources["whole"], tmp_path / "out")
+    assert run["rows"] == {"kept_in_both": 120, "lost": 0, "gained": 0}
+    assert read(tmp_path / "out", "options.csv") == read(tmp_path / "out", "concepts.csv") == []
+    assert {row["first"] == row["second"] for row in read(tmp_path / "out", "outcomes.csv")} == {True}
+    assert not pq.read_table(tmp_path / "out/moved.parquet").num_rows
+    said = capsys.readouterr().out
+    assert "keep the same 120 rows" in said
+    assert "No option, version or fingerprint differs" in (tmp_path / "out/report.html").read_text()
+
+
+@pytest.mark.parametrize(("first", "second"), [("whole", "less"), ("nodogs", "whole"), ("less", "other")])
+def test_outcomes_are_those_that_explain_prints(sources, tmp_path, first, second):
+    pair = sources[first], sources[second]
+    run = diff(*pair, tmp_path / "out")
+    uids = [row["uid"] for row in make_rows(240, WORDS, seed=0)]
+    wanted = Counter(tuple(outcome(source, uid) for source in pair) for uid in uids)
+    found = {
+        (row["first"], row["second"]): int(row["rows"]) for row in read(tmp_path / "out", "outcomes.csv")
+    }
+    assert found == wanted
+    moved = {
+        row["uid"]: (row["outcome_first"], row["outcome_second"])
+        for row in pq.read_table(tmp_path / "out/moved.parquet").to_pylist()
+    }
+    pairs = {uid: tuple(outcome(source, uid) for source in pair) for uid in uids}
+    assert moved == {uid: p for uid, p in pairs.items() if (p[0] == "kept") != (p[1] == "kept")}
+    assert run["rows"]["gained"] + run["rows"]["lost"] == len(moved)
+
+
+def test_the_other_direction_is_the_mirror(sources, tmp_path):
+    there = diff(sources["whole"], sources["other"], tmp_path / "there")["rows"]
+    back = diff(sources["other"], sources["whole"], tmp_path / "back")["rows"]
+    assert (there["gained"], there["lost"]) == (back["lost"], back["gained"]) and there["gained"]
+    one, other = (
+        {
+            row["concept"]: (float(row["difference"]), float(row["p"]))
+            for row in read(tmp_path / way, "concepts.csv")
+        }
+        for way in ("there", "back")
+    )
+    assert {w: (pytest.approx(-d), pytest.approx(p)) for w, (d, p) in one.items()} == other
+
+
+def test_options_that_differ_are_named(sources, tmp_path):
+    diff(sources["whole"], sources["nodogs"], tmp_path / "out")
+    found = {row["what"]: (row["first"], row["second"]) for row in read(tmp_path / "out", "options.csv")}
+    assert found == {
+        "align.keep": ("0.7", "1.0"),
+        "filter.where": ("none", "caption not like '%dog%'"),
+        "filter.when": ("before", "after"),
+        "command": ("curate", "select"),
+    }
+
+
+def test_a_planted_concept_is_ranked_first(sources, tmp_path, capsys):
+    diff(sources["whole"], sources["nodogs"], tmp_path / "out")
+    lines = read(tmp_path / "out", "concepts.csv")
+    assert (lines[0]["concept"], lines[0]["type"]) == ("dog", "noun")
+    assert float(lines[0]["share_second"]) == 0 and float(lines[0]["p_holm"]) < 1e-6
+    assert all(float(line["p_holm"]) > 0.05 for line in lines[1:])
+    assert "Less frequent in nodogs: dog (" in capsys.readouterr().out
+
+
+def test_a_word_counts_once_in_a_row_and_shares_are_of_kept_rows(sources, tmp_path):
+    diff(sources["whole"], sources["other"], tmp_path / "out")
+    kept = {
+        name: pq.read_table(f"{sources[name]}/subset/kept.parquet")["caption"].to_pylist()
+        for name in ("whole", "other")
+    }
+    for line in read(tmp_path / "out", "concepts.csv"):
+        if line["type"] == "noun":
+            word = f"a {line['concept']}"
+            shares = [sum(word in caption for caption in own) / len(own) for own in kept.values()]
+            assert [float(line[f"share_{side}"]) for side in ("first", "second")] == pytest.approx(shares)
+
+
+def test_order_and_shards_of_the_rows_do_not_matter(tmp_path):
+    rows = make_rows(300, WORDS, seed=2)
+    one = write_curation(str(tmp_path / "one"), rows)
+    other = write_curation(str(tmp_path / "other"), rows[::-1], files=5)
+    run = diff(one, other, tmp_path / "out")
+    assert (run["rows"]["lost"], run["rows"]["gained"]) == (0, 0)
+    assert run["funnel"] == {"read": 300, "corpus": 300, "kept": 300, "dropped": {}}
+
+
+def test_rows_of_one_input_alone_are_counted(tmp_path):
+    rows = make_rows(300, WORDS, seed=2)
+    one = write_curation(str(tmp_path / "one"), rows[:200])
+    other = write_curation(str(tmp_path / "other"), rows[100:])
+    run = diff(one, other, tmp_path / "out")
+    assert run["funnel"] == {"read": 300, "corpus": 300, "kept": 100, "dropped": {ABSENT: 200}}
+    found = Counter()
+    for row in read(tmp_path / "out", "outcomes.csv"):
+        found[row["first"] == ABSENT, row["second"] == ABSENT] += int(row["rows"])
+    assert found == {(True, False): 100, (False, True): 100, (False, False): 100}
+
+
+def test_scores_that_differ_are_reported(tmp_path):
+    rows = make_rows(100, WORDS, seed=3)
+    one = write_curation(str(tmp_path / "one"), rows)
+    changed = [row | ({"alignment": row["alignment"] + 0.5} if i < 7 else {}) for i, row in enumerate(rows)]
+    other = write_curation(str(tmp_path / "other"), changed)
+    diff(one, other, tmp_path / "out")
+    page = (tmp_path / "out/report.html").read_text()
+    assert "Alignments of 7 rows differ between the runs, by at most 0.5." in page
+
+
+def test_a_uid_that_occurs_again_counts_once(tmp_path):
+    """The row with an alignment counts, wherever the other one is."""
+    rows = make_rows(60, WORDS, seed=4)
+    bad = {**rows[30], "status": EMPTY_CAPTION, "alignment": None, "phrases": None, "mean_pas": None}
+    one = write_curation(str(tmp_path / "one"), [bad, *rows])
+    other = write_curation(str(tmp_path / "other"), rows)
+    run = diff(one, other, tmp_path / "out")
+    assert run["funnel"]["read"] == 60 and (run["rows"]["lost"], run["rows"]["gained"]) == (0, 0)
+    assert "another row has their uid: 1 and 0 rows" in (tmp_path / "out/report.html").read_text()
+
+
+def test_random_halves_move_no_concept(tmp_path):
+    words = [f"word{chr(97 + i // 26)}{chr(97 + i % 26)}" for i in range(80)]
+    whole = write_curation(str(tmp_path / "whole"), make_rows(1500, words, seed=5, chance=0.1))
+    halves = [
+        select(whole, {"select.rule": "random", "seed": str(seed)}, str(tmp_path / f"half{seed}"))
+        for seed in (1, 2)
+    ]
+    diff(*halves, tmp_path / "out")
+    lines = read(tmp_path / "out", "concepts.csv")
+    below = sum(float(line["p"]) < 0.05 for line in lines)
+    assert len(lines) >= 80 and 1 <= below <= 10
+    assert all(float(line["p_holm"]) >= 0.05 for line in lines)
+
+
+@pytest.mark.parametrize("place", ["nothing", "empty", "diff", "no row", "failed"])
+def test_what_is_no_pair_of_curations_is_refused_in_a_line(sources, tmp_path, capsys, place):
+    second, said = str(tmp_path / "nothing"), "holds no finished run: no such folder"
+    if place == "empty":
+        (tmp_path / "empty").mkdir()
+        second, said = str(tmp_path / "empty"), "holds no finished run: no run.json"
+    if place == "diff":
+        second = str(tmp_path / "d")
+        diff(sources["whole"], sources["less"], Path(second))
+        said = "holds diff, must hold a curation or a selection"
+    if place == "no row":
+        rows = [row | {"uid": f"{i:032x}"} for i, row in enumerate(make_rows(30, WORDS, seed=1))]
+        second, said = write_curation(str(tmp_path / "c"), rows), "have no uid in common"
+    if place == "failed":
+        second, said = write_curation(str(tmp_path / "c"), make_rows(30, WORDS, seed=1)), "the run has failed"
+        record = Folder(second).read_json("run.json")
+        Folder(second).write_json(record | {"status": "failed", "failed": "disk"}, "run.json")
+    capsys.readouterr()
+    assert main(["diff", sources["whole"], second, "--out", str(tmp_path / "out")]) == USER_ERROR
+    error = capsys.readouterr().err
+    assert said in error and error.count("\n") == 1
+    assert not (tmp_path / "out").exists()
+
+
+def test_hostile_captions_stay_text(tmp_path):
+    rows = make_rows(80, WORDS, seed=6)
+    evil = "<script>alert(1)</script>"
+    for row in rows[:40]:
+        row |= {"caption": f"a {evil}", "phrases": [make_phrase(evil, row["mean_pas"])], "shard": evil}
+    one = write_curation(str(tmp_path / "one"), rows)
+    other = select(one, {"filter.where": "caption not like '%script%'"}, str(tmp_path / "other"))
+    diff(one, other, tmp_path / "out")
+    page = (tmp_path / "out/report.html").read_text()
+    assert evil not in page and "&lt;script&gt;alert(1)" in page
+    assert read(tmp_path / "out", "concepts.csv")[0]["concept"] == evil
+
+
+def test_a_dry_run_writes_nothing_and_a_repeat_does_nothing(sources, tmp_path, capsys):
+    line = ["diff", sources["whole"], sources["less"], "--out", str(tmp_path / "out")]
+    assert main([*line, "--dry-run"]) == 0 and not (tmp_path / "out").exists()
+    assert main(line) == 0
+    before = (tmp_path / "out/run.json").read_bytes()
+    assert main([*line, "--verify"]) == 0 and (tmp_path / "out/run.json").read_bytes() == before
+    assert "finished already" in capsys.readouterr().out
+    opened = raycomp.open(tmp_path / "out")
+    assert opened.tables[0] == "concepts" and {"moved", "outcomes", "options", "means"} <= {*opened.tables}
+
+
+def test_rows_without_phrases_are_reported(tmp_path):
+    """A random draw keeps rows that were not attributed."""
+    rows = make_rows(100, WORDS, seed=7)
+    for row in rows[:30]:
+        row |= {"phrases": None, "mean_pas": None}
+    one = write_curation(str(tmp_path / "one"), rows, settings={"select.rule": "random"})
+    other = select(one, {"seed": "5"}, str(tmp_path / "other"))
+    warnings = diff(one, other, tmp_path / "out")["warnings"]
+    warnings = [one for one in warnings if "pictures cannot be shown" not in one]
+    assert len(warnings) == 1 and "rows without phrases" in warnings[0]
+
+
+def test_real_runs_show_pictures(curated, tmp_path):
+    _, folder, _ = curated
+    other = tmp_path / "other"
+    raycomp.select(folder, {"align.keep": 0.5, "attribute.keep": 0.2, "materialize": "false"}, other)
+    run = raycomp.diff(folder, other, tmp_path / "out")
+    page = (tmp_path / "out/report.html").read_text()
+    assert run["rows"]["lost"] and page.count("data:image/jpeg") == 6
+    assert json.loads((tmp_path / "out/run.json").read_text())["headline"].endswith("kept in both")

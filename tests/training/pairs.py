@@ -1,0 +1,42 @@
+"""The way of a training run to its pairs, without a cluster, for tests."""
+
+from collections import Counter
+
+import pyarrow as pa
+
+from raycomp.config import override_all
+from raycomp.core.selection import parse_uids
+from raycomp.core.uids import drop_duplicates
+from raycomp.training.config import TrainConfig
+from raycomp.training.hard import HardImages
+from raycomp.training.pairs import Pairs, find_pairs, index_shard
+from raycomp.training.tally import check_pairs, tally_pairs
+from raycomp.words import DUPLICATE_UID
+
+
+def make_config(**options) -> TrainConfig:
+    return override_all(TrainConfig(), options)
+
+
+def index_all(pairs: Pairs) -> tuple[list[pa.Table], Counter]:
+    """Return what a run trains on: every shard's index without the duplicates of others, and all reasons."""
+    found = [index_shard(pairs, shard.ordinal) for shard in pairs.shards]
+    indices, reasons = [table for table, _ in found], sum((counts for _, counts in found), Counter())
+    keep = drop_duplicates([parse_uids(table["uid"]) for table in indices])
+    dropped = sum(int((~mask).sum()) for mask in keep)
+    reasons.update({DUPLICATE_UID: dropped, "ok": -dropped})
+    return [table.filter(pa.array(mask)) for table, mask in zip(indices, keep, strict=True)], +reasons
+
+
+def check_all(config: TrainConfig) -> tuple[Pairs, list[pa.Table], Counter]:
+    """Go the whole way of a run: find, index, check."""
+    pairs = find_pairs(config)
+    indices, reasons = index_all(pairs)
+    pictures = HardImages(pairs.negative_images, pairs.token) if pairs.negative_images else None
+    tally = sum((tally_pairs(table, pictures) for table in indices), Counter())
+    check_pairs(pairs, reasons, tally, [parse_uids(table["uid"]) for table in indices])
+    return pairs, indices, reasons
+
+
+def list_uids(indices: list[pa.Table]) -> list[str]:
+    return [uid for table in indices for uid in table["uid"].to_pylist()]

@@ -1,0 +1,172 @@
+"""A user's evaluation: which results are numbers, what is refused, and that training stays the same."""
+
+import json
+import random
+from decimal import Decimal
+from fractions import Fraction
+
+import numpy as np
+import pytest
+import torch
+
+from raycomp.config import UserError
+from raycomp.data.folder import Folder
+from raycomp.training.config import TrainConfig
+from raycomp.training.evaluation import read_results, try_evaluation
+from raycomp.training.journal import read_metrics
+from raycomp.training.rank import Writer, train_rank
+from raycomp.training.training import OWN_COLUMNS
+from tests.training.fitting import batches, start_trainer, write_model
+
+STEPS = 4
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        0.25,
+        1,
+        True,
+        Decimal("0.25"),
+        Fraction(1, 4),
+        np.float32(0.25),
+        np.float16(0.25),
+        np.int64(7),
+        np.uint8(7),
+        np.bool_(True),
+        np.array(0.25),
+        torch.tensor(0.25),
+        torch.tensor(3),
+        torch.tensor(0.25, dtype=torch.bfloat16, requires_grad=True),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_every_kind_of_number_becomes_a_float(value):
+    found = read_results({"figure": value})["figure"]
+    assert type(found) is float and found == value and json.dumps(found)
+
+
+def test_numbers_that_json_has_not_stay_numbers():
+    found = read_results({"a": float("nan"), "b": np.float32("-inf"), "c": torch.tensor(torch.nan)})
+    assert np.isnan([found["a"], found["c"]]).all() and found["b"] == -np.inf
+
+
+@pytest.mark.parametrize(
+    ("found", "message"),
+    [
+        (None, "returned NoneType; return a dict"),
+        ([("a", 1.0)], "returned list; return a dict"),
+        (0.5, "returned float; return a dict"),
+        ({1: 0.5}, "returned the name 1; a name must be printable text"),
+        ({"": 0.5}, "returned the name ''; a name"),
+        ({"\ud800": 0.5}, ".* a name must be printable text"),
+        ({"a": "0.5"}, "returned 'a' as str; it must be one number"),
+        ({"a": None}, "returned 'a' as NoneType; it"),
+        ({"a": b"1"}, "returned 'a' as bytes; it"),
+        ({"a": 1j}, "returned 'a' as complex; it"),
+        ({"a": 10**400}, "returned 'a' as int; it"),
+        ({"a": [0.5]}, "returned 'a' as list; it"),
+        ({"a": np.array([0.5])}, r"returned 'a' as ndarray of shape \(1,\); it"),
+        ({"a": torch.zeros(2, 3)}, r"returned 'a' as Tensor of shape \(2, 3\); it"),
+        *(
+            ({name: 0.5}, f"returned '{name}', a column of every step; use a name other")
+            for name in OWN_COLUMNS
+        ),
+    ],
+)
+def test_anything_else_is_refused_in_one_line(found, message):
+    with pytest.raises(UserError, match=f"^evaluate: {message}") as caught:
+        read_results(found)
+    assert "\n" not in str(caught.value)
+    assert {"step", "loss", "learning_rate", "samples_per_s"} <= set(OWN_COLUMNS)
+
+
+def run(folder, evaluate) -> tuple[dict[str, torch.Tensor], Writer]:
+    """Return the weights that a training with an evaluation, or without one, comes to."""
+    model = write_model(folder)
+    trainer = start_trainer(model, "clip", num_steps=STEPS, evaluate_steps=2)
+    config = TrainConfig(model=model, train=trainer.config)
+    writer = Writer(trainer, config, Folder(str(folder / "out")), lambda row: None, evaluate)
+    train_rank(trainer, batches(slice(None)), 100, writer)
+    return trainer.clip.state_dict(), writer
+
+
+def draw_and_seed(clip, step: int) -> dict[str, float]:
+    """Evaluate, drawing from and setting all random states."""
+    torch.manual_seed(step)
+    np.random.seed(step)
+    random.seed(step)
+    with torch.enable_grad():
+        embedded = clip.encode_image(torch.randn(2, 3, 32, 32))
+    return {"size": embedded.norm(), "draw": random.random() + np.random.rand(), "step seen": step}
+
+
+def test_training_is_the_same_to_the_bit_with_an_evaluation_and_without(tmp_path):
+    plain, _ = run(tmp_path / "plain", None)
+    torch.manual_seed(5)
+    np.random.seed(5)
+    random.seed(5)
+    before = random.getstate(), np.random.get_state()[1].tolist()
+    evaluated, writer = run(tmp_path / "evaluated", draw_and_seed)
+    assert plain.keys() == evaluated.keys()
+    assert all(torch.equal(plain[name], evaluated[name]) for name in plain)
+    assert (random.getstate(), np.random.get_state()[1].tolist()) == before
+    metrics = read_metrics(writer.folder)
+    np.testing.assert_array_equal(metrics["step seen"], [np.nan, 2, np.nan, 4])
+    assert len(metrics["step"]) == STEPS, "the call before the first step is no line"
+
+
+def test_a_trial_leaves_torchs_random_state(tmp_path):
+    clip = start_trainer(write_model(tmp_path), "clip").clip
+    torch.manual_seed(3)
+    before = torch.get_rng_state()
+    try_evaluation(draw_and_seed, clip)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def fail(clip, step: int) -> dict[str, float]:
+    raise KeyError("no\nsuch")
+
+
+def leave(clip, step: int) -> dict[str, float]:
+    raise SystemExit(0)
+
+
+def halve(clip, step: int) -> dict[str, float]:
+    clip.half()
+    return {"a": 1.0}
+
+
+def shift(clip, step: int) -> dict[str, float]:
+    clip.visual.conv1.weight += 1
+    return {"a": 1.0}
+
+
+def freeze(clip, step: int) -> dict[str, float]:
+    clip.requires_grad_(False)
+    return {"a": 1.0}
+
+
+@pytest.mark.parametrize(
+    ("evaluate", "message"),
+    [
+        (fail, r"^evaluate: KeyError: 'no\\nsuch'; the call before the first step, with step 0, failed$"),
+        (leave, "^evaluate: SystemExit: 0; the call before"),
+        (5, "^evaluate: TypeError: 'int' object is not callable; the call"),
+        (lambda clip, step: {"loss": 1.0}, "^evaluate: returned 'loss'"),
+        (halve, r"^evaluate: changes \S+ of the model that is trained; work on copy\.deepcopy\(model\)$"),
+        (shift, r"^evaluate: changes visual\.conv1\.weight of"),
+        (freeze, r"^evaluate: changes requires_grad of"),
+    ],
+)
+def test_a_mistake_is_found_before_the_first_step(tmp_path, evaluate, message):
+    with pytest.raises(UserError, match=message):
+        run(tmp_path, evaluate)
+    assert Folder(str(tmp_path / "out")).read_bytes("metrics.jsonl") == b""
+
+
+def test_later_results_may_have_other_names(tmp_path):
+    _, writer = run(tmp_path, lambda clip, step: {"first": step} if step < 4 else {"last": float("nan")})
+    lines = [json.loads(line) for line in writer.folder.read_bytes("metrics.jsonl").splitlines()]
+    assert [line.get("first") for line in lines] == [None, 2.0, None, None]
+    assert lines[3]["last"] is None and "last" not in lines[1]

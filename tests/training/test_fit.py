@@ -1,0 +1,191 @@
+"""The loop against open_clip's own parts, over ranks and in parts, and what stops it."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+from open_clip.loss import ClipLoss, SigLipLoss
+from open_clip_train.scheduler import cosine_lr
+
+from raycomp.config import ModelConfig, UserError
+from raycomp.models.clip import load_start
+from raycomp.training.config import FitConfig
+from raycomp.training.fit import Batch, Trainer
+from raycomp.training.losses import find_loss
+from raycomp.training.objective import PairsObjective
+from raycomp.training.schedule import learning_rate_at
+from raycomp.training.towers import Embedded
+from tests.training.fitting import (
+    BATCH,
+    LOSSES,
+    STEPS,
+    WORDS,
+    batches,
+    draw_images,
+    draw_texts,
+    measure_curves,
+    measure_parts,
+    on_ranks,
+    run,
+    start_trainer,
+    write_model,
+)
+
+CONFIG = FitConfig(learning_rate=3e-4, warmup=0.25)
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory) -> ModelConfig:
+    return write_model(tmp_path_factory.mktemp("model"))
+
+
+@pytest.mark.parametrize("loss", ["clip", "siglip"])
+def test_twenty_steps_have_the_losses_of_open_clips_own_parts(model, loss):
+    found = run(start_trainer(model, loss))
+    clip = load_start(model, find_loss(loss).bias).train()
+    named = list(clip.named_parameters())
+    free = [p for n, p in named if p.ndim < 2 or any(w in n for w in ("bn", "ln", "bias", "logit_scale"))]
+    decayed = [p for _, p in named if all(p is not q for q in free)]
+    groups = [{"params": free, "weight_decay": 0.0}, {"params": decayed, "weight_decay": 0.2}]
+    optimizer = torch.optim.AdamW(groups, lr=3e-4, betas=(0.9, 0.98), eps=1e-6)
+    schedule = cosine_lr(optimizer, 3e-4, STEPS // 4, STEPS)
+    expected = []
+    for step, batch in enumerate(batches(slice(None))):
+        schedule(step)
+        judged = (SigLipLoss if loss == "siglip" else ClipLoss)()(*clip(batch.image_RCHW, batch.token_RN))
+        optimizer.zero_grad()
+        judged.backward()
+        optimizer.step()
+        with torch.no_grad():
+            clip.logit_scale.clamp_(0, 4.6052)
+        expected.append(judged.item())
+    assert found == pytest.approx(expected, abs=1e-5)
+    assert len(found) == STEPS and min(found) < found[0]
+
+
+def test_the_rate_is_open_clips():
+    optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1.0)
+    schedule = cosine_lr(optimizer, CONFIG.learning_rate, 5, STEPS)
+    for step in range(STEPS):
+        schedule(step)
+        assert learning_rate_at(step, STEPS, CONFIG) == pytest.approx(optimizer.param_groups[0]["lr"])
+    assert learning_rate_at(0, 1, FitConfig(warmup=0.0)) == FitConfig().learning_rate
+
+
+def test_ranks_have_the_curve_of_one_process(model, tmp_path: Path) -> None:
+    expected = measure_curves(0, 1, model)
+    for curves in on_ranks(measure_curves, tmp_path, model).values():
+        for found in curves:
+            for loss in LOSSES:
+                assert found[loss] == pytest.approx(expected[loss], abs=1e-5), loss
+
+
+def assert_equal_within(found: dict, expected: dict, tolerance: float) -> None:
+    """Losses are some units large, so a last bit of theirs is half a millionth."""
+    assert {*found} == {*expected}
+    for name, value in expected.items():
+        rtol = tolerance if name == "losses" else 0
+        torch.testing.assert_close(
+            torch.as_tensor(found[name]), torch.as_tensor(value), rtol=rtol, atol=tolerance, msg=name
+        )
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_parts_give_the_weights_of_the_whole_batch(model, loss):
+    whole = measure_parts(0, 1, model, loss, {})
+    assert_equal_within(measure_parts(0, 1, model, loss, {"accumulate": 5}), whole, 1e-6)
+
+
+@pytest.mark.parametrize("options", [{}, {"freeze": ("image",), "lora_rank": 2}], ids=["all", "adapters"])
+def test_parts_give_the_weights_of_the_whole_batch_over_ranks(model, tmp_path, options):
+    whole = measure_parts(0, 1, model, "triplet", options)
+    for found in on_ranks(measure_parts, tmp_path, model, "triplet", {**options, "accumulate": 3}).values():
+        for of_rank in found:
+            assert_equal_within(of_rank, whole, 1e-6)
+
+
+def test_what_a_model_draws_is_drawn_again_for_a_part(tmp_path):
+    """Where patches are dropped, both embeddings of a part must drop the same: else no gradient is right."""
+    vision = {"image_size": 32, "layers": 1, "width": 64, "patch_size": 4, "patch_dropout": 0.5}
+    drops = write_model(tmp_path, "drops", vision_cfg=vision)
+    trainer = start_trainer(drops, "clip", accumulate=3)
+    batch = next(batches(slice(None)))
+    trainer.clip.train()
+    one, same, other = (trainer._embed(batch, part)["image"] for part in (1, 1, 2))
+    assert torch.equal(one, same) and not torch.equal(one, other)
+
+
+def test_a_loss_that_is_not_finite_stops_the_run(model):
+    trainer = start_trainer(model, "clip")
+    reported = trainer.run(batches(slice(None)))
+    assert next(reported).step == 0
+    with torch.no_grad():
+        trainer.clip.visual.proj.fill_(torch.nan)
+    with pytest.raises(ValueError, match=r"loss=nan at step 1: must be finite; train\.learning_rate=0\.0003"):
+        _ = next(reported).loss
+
+
+def spoil(model: ModelConfig, kind: str, config: FitConfig) -> Trainer:
+    """Return a trainer before its first step, of weights that embed nothing or not all."""
+    clip = load_start(model)
+    with torch.no_grad():
+        if kind == "images":
+            clip.visual.proj.zero_()
+        elif kind == "texts":
+            clip.text_projection.copy_(3e38 * (1 - 2 * (torch.arange(32) % 2)[:, None]))
+        else:  # one word of the first batch
+            clip.token_embedding.weight[next(batches(slice(None))).token_RN[0, 1]] = 3e38
+    objective = PairsObjective(clip, config, STEPS, BATCH, said_weights="model.weights='x.pt'")
+    return Trainer(objective, STEPS)
+
+
+@pytest.mark.parametrize("accumulate", [1, 3])
+@pytest.mark.parametrize(("kind", "num"), [("images", "12"), ("texts", "12"), ("word", r"\d")])
+def test_weights_that_embed_nothing_are_named_at_the_first_step(model, kind, num, accumulate):
+    trainer = spoil(model, kind, FitConfig(accumulate=accumulate))
+    said = rf"^model\.weights='x\.pt': gives embeddings .* \({num} of 24 rows of the first step\); name other"
+    with pytest.raises(UserError, match=said):
+        _ = next(trainer.run(batches(slice(None)))).loss
+
+
+def test_a_tower_that_training_brings_to_nothing_stops_the_run(model):
+    trainer = start_trainer(model, "clip")
+    reported = trainer.run(batches(slice(None)))
+    assert next(reported).step == 0
+    with torch.no_grad():
+        trainer.clip.visual.proj.zero_()
+    said = r"^train\.learning_rate=0\.0003: gives embeddings .* \(12 of 24 rows of step 1\); lower it$"
+    with pytest.raises(UserError, match=said):
+        _ = next(reported).loss
+
+
+def test_slots_without_a_negative_are_no_bad_rows():
+    good_BD, nan = F.normalize(torch.ones(3, 4), dim=-1), float("nan")
+    negative_BKD = torch.stack([good_BD, torch.full((3, 4), nan)], dim=1)
+    valid_BK = torch.tensor([[True, False]] * 3)
+    shown_BD = torch.stack([good_BD[0], torch.zeros(4), good_BD[0]])
+    embedded = Embedded(good_BD, good_BD, torch.tensor(1.0), None, negative_BKD, valid_BK, None, shown_BD)
+    assert embedded.count_bad().tolist() == [1, 12]
+    assert replace(embedded, valid_NK=torch.tensor([[False, True]] * 3)).count_bad().tolist() == [3, 9]
+
+
+def find_gap(model: ModelConfig, loss: str) -> float:
+    """Return how much nearer images are to their texts than to those with another word, after some steps."""
+    clip = load_start(model, find_loss(loss).bias)
+    generator = torch.Generator().manual_seed(1)
+    image_RCHW, token_RN = draw_images(generator), draw_texts(generator, BATCH)
+    other_RN = token_RN.clone()
+    other_RN[:, 1] = WORDS - 2
+    negatives = (other_RN[:, None], torch.ones(BATCH, 1, dtype=torch.bool)) if loss == "negclip" else ()
+    trainer = Trainer(PairsObjective(clip, FitConfig(loss=loss, learning_rate=1e-3), 10, BATCH), 10)
+    list(trainer.run([Batch(image_RCHW, token_RN, *negatives)] * 10))
+    with torch.no_grad():
+        image_RD = F.normalize(clip.encode_image(image_RCHW), dim=-1)
+        text_RD, other_RD = (F.normalize(clip.encode_text(t), dim=-1) for t in (token_RN, other_RN))
+    return float((image_RD * (text_RD - other_RD)).sum(-1).mean())
+
+
+def test_negatives_teach_what_pairs_alone_do_not(model):
+    assert find_gap(model, "negclip") > 2 * find_gap(model, "clip")

@@ -1,0 +1,183 @@
+"""The page of training: a long curve stays short and keeps its peaks, the funnel adds up, text is text."""
+
+import json
+import math
+import time
+
+import numpy as np
+import pytest
+
+from raycomp.config import override_all, to_dict
+from raycomp.report.frame import POLICY, SCRIPT
+from raycomp.training.config import TrainConfig
+from raycomp.training.page import NUM_POINTS, list_uses, render_train, smooth, thin
+from tests.report.html_tree import Element, read_html
+
+HOSTILE = "<script>alert(1)</script>\"'&\x00"
+
+
+def make_metrics(count: int) -> dict[str, np.ndarray]:
+    """Return curves as a training has them: a falling loss, warm-up and cosine, slow checkpoints."""
+    generator, step_N = np.random.default_rng(0), np.arange(count)
+    progress_N = step_N / max(1, count)
+    loss_N = 1.2 + 4.3 * np.exp(-5 * progress_N) + generator.normal(0, 0.12, count)
+    rise_N, fall_N = np.minimum(1, (step_N + 1) / max(1, 0.05 * count)), 1 + np.cos(math.pi * progress_N)
+    speed_N = np.where(step_N % 50 == 49, 90.0, 410 + generator.normal(0, 15, count))
+    return {
+        "step": step_N,
+        "loss": loss_N,
+        "learning_rate": 2.5e-4 * rise_N * fall_N,
+        "samples_per_s": speed_N,
+    }
+
+
+def make_run(count: int, **more: object) -> dict:
+    options = {"input": "/data/curated", "negatives": "/data/negatives", "train.loss": "negclip"}
+    loss_N = make_metrics(count)["loss"]
+    return {
+        "config": to_dict(override_all(TrainConfig(negatives="n"), options)),
+        "warnings": [],
+        "funnel": {
+            "read": 13_000,
+            "corpus": 13_000,
+            "kept": 12_345,
+            "dropped": {"corrupt_image": 5, "not_in_subset": 650},
+        },
+        "commands": {"Rerun": "raycomp train --out /runs/clip", **list_uses("/runs/clip")},
+        "versions": {"python": "3.11", "torch": "2.13"},
+        "fingerprint": {"input": "0" * 64},
+        "steps": count,
+        "epochs": count * 256 / 12_345,
+        "batch_size": 256,
+        "workers": 2,
+        "device": "cpu",
+        "pairs": 12_345,
+        "copies": 0,
+        "pairs_with_negatives": 11_000,
+        "negatives_by_kind": {"SWAP object": 9_000, "REPLACE attribute": 8_000, "ADD object": 2_000},
+        "first_loss": float(loss_N[0]),
+        "last_loss": float(loss_N[-1]),
+        "train_s": 256 * count / 400,
+        "samples_per_s": 400.0,
+        "resumed": [{"step": count // 3, "why": "worker lost"}, {"step": count // 2, "why": "driver killed"}],
+        "evaluations": [
+            {"step": count * i // 5, "recall@1": i / 7, "zero-shot": 0.1 + i / 50} for i in range(1, 6)
+        ],
+        **more,
+    }
+
+
+def draw(count: int, **more: object) -> Element:
+    return read_html(render_train(make_run(count, **more), make_metrics(count)))
+
+
+def find_section(page: Element, title: str) -> Element:
+    return next(one for one in page.all("section") if one.all("h2")[0].text == title)
+
+
+def test_a_thinned_curve_keeps_every_peak_of_its_stretches():
+    value_N = np.random.default_rng(0).normal(size=100_003)
+    value_N[[7, 60_000]] = 99, -99
+    at = thin(value_N, 1000)
+    assert 500 < len(at) <= 1000 and (np.diff(at) > 0).all()
+    drawn = value_N[at]
+    assert {7, 60_000} <= set(at.tolist())
+    for start in range(0, 100_000, 10_000):  # wider than any stretch
+        inside = (at >= start) & (at < start + 10_000)
+        whole = value_N[start : start + 10_000]
+        assert drawn[inside].max() == whole.max() and drawn[inside].min() == whole.min()
+    for count in (0, 1, 2, 999, 1000):
+        np.testing.assert_array_equal(thin(value_N[:count], 1000), np.arange(count))
+    assert thin(np.zeros(1001), 1000).tolist() == sorted(set(np.linspace(0, 1001, 501).astype(int)[:-1]))
+
+
+@pytest.mark.parametrize("width", [1, 3, 7, 101])
+def test_a_smoothed_value_is_the_mean_around_it(width):
+    value_N, half = np.random.default_rng(1).normal(size=40), width // 2
+    oracle = [value_N[max(0, i - half) : i + half + 1].mean() for i in range(40)]
+    np.testing.assert_allclose(smooth(value_N, width), oracle, rtol=1e-12)
+    np.testing.assert_allclose(smooth(np.full(40, 2.5), width), 2.5)
+
+
+def test_the_page_reports_what_was_trained_on_what():
+    page = draw(600)
+    assert [one.text for one in page.all("script")] == [SCRIPT] and page.all("meta")[1].attributes[
+        "content"
+    ] == POLICY
+    assert page.all("h1")[0].text.endswith("in 600 steps on 12,345 pairs.")
+    rows = find_section(page, "Pairs read and pairs used").rows()
+    counts = [int(row[1].replace(",", "").replace("\u2212", "-")) for row in rows]
+    assert counts == [13_000, -650, -5, 12_345] and sum(counts[:-1]) == counts[-1]
+    assert [row[0] for row in rows] == ["read", "not in subset", "corrupt image", "used for training"]
+    again = find_section(draw(600, pairs=12_385, copies=40), "Pairs read and pairs used").rows()
+    assert again[:-1] == rows and again[-1][:2] == ["copies", "40"]
+    facts = dict(find_section(page, "Training").rows())
+    assert facts["Steps"] == "600 of 256 pairs" and facts["Epochs"] == "12.44 of 12,345 pairs"
+    negatives = find_section(page, "Hard negatives")
+    assert negatives.rows()[0][:3] == ["ADD", "object", "2,000"]
+    assert "11,000 of 12,345 pairs (89.1\u00a0%)" in negatives.text
+    again = find_section(page, "Commands").text
+    assert "scorer.weights=/runs/clip/checkpoint/model.safetensors" in again and "raycomp publish" in again
+
+
+def test_every_chart_can_be_said_and_marks_where_it_went_on():
+    page = draw(600)
+    charts = [svg for svg in page.all("svg") if svg.attributes.get("role") == "img"]
+    assert len(charts) == 5, "loss, learning rate, speed, two evaluations"
+    for svg in charts:
+        assert svg.all("title") and svg.all("desc") and svg.attributes["aria-label"]
+    loss = find_section(page, "Loss")
+    assert len(loss.all("figure")[0].all("line", "mark")) == 2
+    assert "2 times: step 200 (worker lost), step 300 (driver killed)." in loss.text
+    untouched = find_section(draw(600, resumed=[]), "Loss")
+    assert not untouched.all("line", "mark") and "went on" not in untouched.text.lower()
+
+
+def test_a_long_training_is_drawn_quickly_and_short():
+    run, metrics = make_run(100_000), make_metrics(100_000)
+    started = time.process_time()
+    text = render_train(run, metrics)
+    assert time.process_time() - started < 2 and len(text) < 150_000
+    for path in read_html(text).all("path", "line"):
+        assert path.attributes["d"].count("L") < NUM_POINTS
+
+
+@pytest.mark.parametrize("count", [1, 2, 30])
+def test_a_short_training_has_dots(count):
+    page = draw(count, evaluations=[], resumed=[], negatives_by_kind={})
+    titles = [title.text for title in page.all("h2")]
+    assert "Evaluation" not in titles and "Hard negatives" not in titles
+    dots = page.all("figure")[0].all("path", "dots")
+    assert [path.attributes["d"].count("M") for path in dots] == [count]
+    assert ("1 step on" in page.all("h1")[0].text) == (count == 1)
+    assert "nan" not in page.all("main")[0].text.lower()
+
+
+def test_numbers_that_there_are_not_leave_a_gap_not_an_error():
+    metrics = make_metrics(50)
+    metrics["samples_per_s"][:] = np.nan
+    metrics["loss"][7] = np.nan
+    run = make_run(50, evaluations=[{"step": 25, "a": None}, {"step": 50, "a": 0.5, "b": math.inf}])
+    page = read_html(render_train(run, metrics))
+    drawn = [figure.all("figcaption")[0].text for figure in page.all("figure")]
+    assert drawn == ["Loss", "Learning rate", "a"]
+
+
+def test_hostile_names_are_text():
+    text = json.dumps(make_run(20, resumed=[{"step": 3, "why": "WHY"}])).replace("recall@1", "NAME")
+    run = json.loads(text.replace("WHY", "NAME").replace('"NAME"', json.dumps(HOSTILE)))
+    config, named = run["config"], {HOSTILE: 3}
+    run["config"] = {**config, "input": HOSTILE, "model": {**config["model"], "name": HOSTILE}}
+    run |= {"negatives_by_kind": named, "device": HOSTILE, "warnings": [HOSTILE]}
+    run["funnel"] = {**run["funnel"], "dropped": {HOSTILE: 655}}
+    run["commands"] = list_uses(f"/runs/{HOSTILE}")
+    page = render_train(run, make_metrics(20))
+    assert [one.text for one in read_html(page).all("script")] == [SCRIPT]
+    assert page.count("<script") == 1 and "\x00" not in page
+
+
+def test_lines_for_a_model_in_a_bucket_fetch_it_first():
+    lines = list_uses("s3://bucket/a run")
+    assert lines["Fetch the model"] == "aws s3 cp --recursive 's3://bucket/a run/checkpoint' checkpoint"
+    assert "scorer.model=checkpoint/model.json" in lines["Curate with it"]
+    assert "Fetch the model" not in list_uses("/runs/clip")

@@ -1,0 +1,230 @@
+"""A training that stops at any step goes on to the same bits."""
+
+import subprocess
+import sys
+from contextlib import contextmanager
+from threading import Event
+from unittest.mock import MagicMock
+
+import pytest
+import torch
+
+from raycomp.config import ModelConfig
+from raycomp.data.files import new_path
+from raycomp.data.folder import Folder
+from raycomp.training import rank, state
+from raycomp.training.config import FitConfig, TrainConfig
+from raycomp.training.rank import Writer
+from raycomp.training.state import StateWriter, copy_state, load_state, write_state
+from raycomp.training.states import keep_states, list_states
+from tests.training.fitting import measure_resumed, on_ranks, run, start_trainer, write_model
+
+STEPS = 6
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory) -> ModelConfig:
+    """One that draws in training: which patches it drops."""
+    vision = {"image_size": 32, "layers": 1, "width": 32, "head_width": 16, "patch_size": 8}
+    vision["patch_dropout"] = 0.5
+    return write_model(tmp_path_factory.mktemp("model"), vision_cfg=vision)
+
+
+def make_trainer(model: ModelConfig, loss: str = "ceclip", **options):
+    return start_trainer(model, loss, num_steps=STEPS, **options)
+
+
+@pytest.fixture
+def out(tmp_path, bucket, request) -> Folder:
+    return Folder(f"{bucket}/train" if getattr(request, "param", "") == "s3" else str(tmp_path / "out"))
+
+
+@pytest.mark.parametrize(
+    ("out", "options"),
+    [
+        ("disk", {}),
+        ("disk", {"accumulate": 3}),
+        ("disk", {"lora_rank": 2}),
+        ("disk", {"freeze": ("image", "text:2")}),
+        ("s3", {}),
+    ],
+    indirect=["out"],
+)
+def test_a_stopped_training_goes_on_to_the_same_bits(model, out, options):
+    whole = make_trainer(model, **options)
+    curve = run(whole, until=STEPS)
+    first = make_trainer(model, **options)
+    found = run(first, until=3)
+    write_state(copy_state(first), out)
+    again = make_trainer(model, **options)
+    load_state(again, out, 3)
+    assert again.objective.loss.margin_S.any()
+    assert found + run(again, until=STEPS) == curve
+    for name, value in whole.clip.state_dict().items():
+        assert torch.equal(value, again.clip.state_dict()[name]), name
+
+
+def test_ranks_go_on_to_the_same_bits(model, tmp_path):
+    for ranks in on_ranks(measure_resumed, tmp_path, model, str(tmp_path)).values():
+        for whole, again in ranks:
+            assert whole["losses"] == again["losses"] == ranks[0][0]["losses"]
+            for name, value in whole["weights"].items():
+                assert torch.equal(value, again["weights"][name]), name
+                assert torch.equal(value, ranks[0][0]["weights"][name]), name
+
+
+def test_a_state_cut_short_is_none_and_goes_with_the_old_ones(model, out):
+    trainer = make_trainer(model, "clip")
+    assert list_states(out) == []
+    for _ in range(3):
+        run(trainer, until=trainer.step + 1)
+        write_state(copy_state(trainer), out)
+    out.remove("checkpoints", "00000003", "state.json")
+    assert list_states(out) == [1, 2]
+    keep_states(out, 1)
+    assert out.list_names("checkpoints") == ["00000002"] and list_states(out) == [2]
+    keep_states(out, 1)
+    assert list_states(out) == [2]
+
+
+def test_a_training_leaves_no_half_written_state_of_any_step(model, out, monkeypatch):
+    """Killed while it wrote one of a later step, and again once the last was written."""
+    monkeypatch.setattr(rank, "finish", lambda *_: None)
+    monkeypatch.setattr(rank, "fetch_model", lambda model: model)
+    config = TrainConfig(input="x", model=model, train=FitConfig(keep_checkpoints=2, batch_size=2))
+    for step in (1, 2, 6, 9):
+        out.write_bytes(b"half", "checkpoints", f"{step:08d}", "model.safetensors")
+    trainer = make_trainer(model, "clip")
+    run(trainer, until=3)
+    monkeypatch.setattr(rank, "MetricsLog", MagicMock())
+    writer = Writer(trainer, config, out, lambda reported: None)
+    writer.keep()
+    writer.states.wait()
+    assert out.list_names("checkpoints") == ["00000003"]
+    out.write_bytes(b"half", "checkpoints", "00000001", "model.safetensors")
+    writer.close()
+    assert out.list_names("checkpoints") == ["00000003"]
+
+
+@pytest.mark.parametrize("file", ["state.json", "model.safetensors", "optimizer.safetensors"])
+@pytest.mark.parametrize("damage", ["cut", "gone", "pickle"])
+def test_a_damaged_state_is_one_line(model, out, file, damage):
+    trainer = make_trainer(model, "clip")
+    run(trainer, until=1)
+    write_state(copy_state(trainer), out)
+    place = ("checkpoints", "00000001", file)
+    content = {"cut": out.read_bytes(*place)[:-9], "pickle": b"\x80\x04K\x01."}.get(damage)
+    out.remove(*place)
+    if content:
+        out.write_bytes(content, *place)
+    with pytest.raises(ValueError, match=r"00000001: belongs to another training \(.*\); remove it") as error:
+        load_state(make_trainer(model, "clip"), out, 1)
+    assert "\n" not in str(error.value)
+
+
+def test_a_state_of_another_run_is_one_line(model, out, tmp_path):
+    trainer = make_trainer(model, "clip")
+    run(trainer, until=1)
+    write_state(copy_state(trainer), out)
+    with pytest.raises(ValueError, match=r"its run has train\.learning_rate=0\.0003, not 0\.01"):
+        load_state(make_trainer(model, "clip", learning_rate=0.01), out, 1)
+    with pytest.raises(ValueError, match=r"its run has train\.steps=6, not 7"):
+        load_state(start_trainer(model, "clip", num_steps=7), out, 1)
+    other = write_model(tmp_path, "other", embed_dim=16)
+    with pytest.raises(ValueError, match=r"00000001: belongs to another training \(.*size mismatch"):
+        load_state(make_trainer(other, "clip"), out, 1)
+    load_state(make_trainer(model, "clip", checkpoint_steps=9, workers=4), out, 1)
+
+
+@contextmanager
+def slow_writes(monkeypatch, free: Event):
+    """Let the second file of every state wait until ``free`` is set."""
+
+    @contextmanager
+    def slow(uri: str):
+        with new_path(uri) as path:
+            yield path
+            if "optimizer" in uri:
+                assert free.wait(60)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(state, "new_path", slow)
+        yield
+
+
+def test_training_goes_on_while_a_state_is_written(model, out, monkeypatch):
+    """The state is that of its step, whatever is trained meanwhile; the next one waits for it."""
+    trainer, again, free = make_trainer(model), make_trainer(model), Event()
+    run(trainer, until=2)
+    expected = {name: value.clone() for name, value in trainer.clip.state_dict().items()}
+    states = StateWriter(out, 2)
+    with slow_writes(monkeypatch, free):
+        states.write(trainer, lambda: None)
+        run(trainer, until=4)
+        assert list_states(out) == []
+        free.set()
+        states.write(trainer, lambda: None)
+        assert 2 in list_states(out)
+        states.wait()
+    assert list_states(out) == [2, 4]
+    load_state(again, out, 2)
+    assert all(value.equal(expected[name]) for name, value in again.clip.state_dict().items())
+    states.stop()
+
+
+def test_an_error_of_a_write_is_raised_at_the_next(model, out, monkeypatch):
+    trainer, states = make_trainer(model), StateWriter(out, 2)
+
+    def fail(uri: str):
+        raise OSError(28, "No space left on device", uri)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(state, "new_path", fail)
+        states.write(trainer, lambda: None)
+        with pytest.raises(OSError, match="No space left"):
+            states.write(trainer, lambda: None)
+    states.write(trainer, lambda: None)
+    states.stop()
+    assert list_states(out) == [0]
+
+
+def test_a_writer_killed_within_a_state_leaves_the_one_before(tmp_path):
+    """A process that is killed while its thread writes the second file of step 4."""
+    script = """
+import sys, time
+from contextlib import contextmanager
+from pathlib import Path
+import torch
+from raycomp.data.folder import Folder
+from raycomp.training import state
+from tests.training.fitting import run, start_trainer, write_model
+torch.set_num_threads(int(sys.argv[2]))
+folder = Path(sys.argv[1])
+trainer = start_trainer(write_model(folder), "ceclip", num_steps=6)
+states, plain = state.StateWriter(Folder(str(folder / "out")), 2), state.new_path
+run(trainer, until=2)
+states.write(trainer, lambda: None)
+states.wait()
+@contextmanager
+def slow(uri):
+    with plain(uri) as path:
+        yield path
+        if "optimizer" in uri:
+            print("writing", flush=True)
+            time.sleep(600)
+state.new_path = slow
+run(trainer, until=4)
+states.write(trainer, lambda: None)
+run(trainer, until=6)
+"""
+    line = [sys.executable, "-c", script, str(tmp_path), str(torch.get_num_threads())]
+    with subprocess.Popen(line, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None and process.stdout.readline() == b"writing\n"
+        process.kill()
+    out, model = Folder(str(tmp_path / "out")), ModelConfig(str(tmp_path / "few-words.json"), "random:0")
+    assert list_states(out) == [2] and len(out.list_names("checkpoints")) == 2
+    whole, again = (start_trainer(model, "ceclip", num_steps=6) for _ in range(2))
+    load_state(again, out, 2)
+    assert run(whole, until=6)[2:] == run(again, until=6)
+    for name, value in whole.clip.state_dict().items():
+        assert torch.equal(value, again.clip.state_dict()[name]), name
