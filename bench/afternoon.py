@@ -18,7 +18,7 @@ import sys
 import time
 from pathlib import Path
 
-from raycomp.worlds.samples import world_shards
+from lab.worlds.samples import world_shards
 
 PAGE = Path(__file__).parents[1] / "docs/howto/afternoon.md"
 MODEL = {

@@ -43,6 +43,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from lab.sweep.worlds import scored_options
+from lab.worlds.shards import make_world
+from lab.worlds.tiny_clip import draw_batches, load_pairs, recall_at_1
 from raycomp.config import ScorerConfig, UserError
 from raycomp.core.alignment import normalise
 from raycomp.data.folder import Folder
@@ -55,13 +58,10 @@ from raycomp.sweep.journal import FAILED, FINISHED, Journal, Outcome, SeedTraini
 from raycomp.sweep.plan import Options, Plan, list_points, make_plan
 from raycomp.sweep.rungs import DIVISORS, climb, count_rungs, find_reached, list_rungs, read_trials
 from raycomp.sweep.seed_training import shorten
-from raycomp.sweep.worlds import scored_options
 from raycomp.table import Estimate, write_csv
 from raycomp.training.config import FitConfig, TrainConfig
 from raycomp.training.fit import Trainer
-from raycomp.training.little_world import make_world
 from raycomp.training.objective import PairsObjective
-from raycomp.training.tiny_clip import draw_batches, load_pairs, recall_at_1
 from raycomp.training.towers import Batch
 
 SPACE = (

@@ -16,10 +16,9 @@ from typing import Any
 
 import numpy as np
 
-from raycomp.core.contrasts import contrast
-from raycomp.screen.judge import ALIGNMENT, KEEP, REGISTERED
-from raycomp.screen.slope_command import make_slope_tables
-from raycomp.screen.tables import (
+from lab.screen.judge import ALIGNMENT, KEEP, REGISTERED
+from lab.screen.slope_command import make_slope_tables
+from lab.screen.tables import (
     SEEN_KINDS,
     STRATA,
     compare,
@@ -27,8 +26,9 @@ from raycomp.screen.tables import (
     list_shares,
     report_registered,
 )
+from lab.worlds.crowds import KINDS
+from raycomp.core.contrasts import contrast
 from raycomp.table import Column, Estimate, Table, as_columns, read_csv, write_cell
-from raycomp.worlds.crowds import KINDS
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "bench" / "results"

@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from lab.worlds.faults import NO_FAULT, group_traits
 from raycomp.config import from_dict, override
 from raycomp.core.metrics import share_interval, spearman
 from raycomp.curation.config import CurateConfig, find_selection
@@ -33,7 +34,6 @@ from raycomp.words import (
     PHRASES,
     UNSEEN,
 )
-from raycomp.worlds.faults import NO_FAULT, group_traits
 
 
 def name_rules(config: CurateConfig) -> list[str]:

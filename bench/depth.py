@@ -24,16 +24,16 @@ import torch
 import raycomp
 from bench.refinement import NUM_FOLDS, write_captions
 from bench.sight import make_world, to_pixels, train
+from lab.pair_judge import judge_pairs, list_text_features
+from lab.worlds.captions import TEMPLATES, describe
+from lab.worlds.render import encode_jpeg, render
+from lab.worlds.samples import SIDE
+from lab.worlds.scenes import draw_scene
+from lab.worlds.tiny_clip import _normalise
 from raycomp.config import ClusterConfig
 from raycomp.core.alignment import normalise
 from raycomp.core.intervals import find_share
-from raycomp.core.pair_judge import judge_pairs, list_text_features
 from raycomp.negatives.config import NegativesConfig, WritingConfig
-from raycomp.training.tiny_clip import _normalise
-from raycomp.worlds.captions import TEMPLATES, describe
-from raycomp.worlds.render import encode_jpeg, render
-from raycomp.worlds.samples import SIDE
-from raycomp.worlds.scenes import draw_scene
 
 DEPTHS = (1, 2, 3)
 SEED = 43_000_000

@@ -39,11 +39,11 @@ from yarl import URL
 
 import raycomp
 from bench.s3_requests import ENVIRONMENT, run_server, write_scorer
+from lab.worlds.samples import world_shards
 from raycomp.config import ClusterConfig, ScorerConfig
 from raycomp.curation.config import CurateConfig, PrepareConfig
 from raycomp.run.session import connect
 from raycomp.table import Table
-from raycomp.worlds.samples import world_shards
 from tests.faults.proxy import name_kind
 
 DRIVER, WORKERS = "driver", "workers"

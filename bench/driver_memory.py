@@ -14,10 +14,10 @@ import tempfile
 from pathlib import Path
 
 import raycomp
+from lab.worlds.samples import world_shards
 from raycomp.config import ClusterConfig, ScorerConfig
 from raycomp.curation.config import CurateConfig
 from raycomp.data.tar import write_tar
-from raycomp.worlds.samples import world_shards
 
 PER_SHARD = 500
 TINY = {

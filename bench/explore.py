@@ -26,6 +26,7 @@ from playwright.sync_api import sync_playwright
 
 import raycomp
 from bench.filters import peak_mb
+from lab.worlds.samples import world_shards
 from raycomp.config import override_all
 from raycomp.core.selection import format_uids
 from raycomp.curation.config import CurateConfig
@@ -35,7 +36,6 @@ from raycomp.data.parquet import write_table
 from raycomp.data.tar import write_tar
 from raycomp.look.explore.config import ExploreConfig
 from raycomp.schema import aligned_schema, scores_schema
-from raycomp.worlds.samples import world_shards
 
 PER_FILE, DIM, TRIES = 100_000, 64, 5
 WORDS = [f"word{i}" for i in range(20_000)]

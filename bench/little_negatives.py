@@ -5,7 +5,7 @@
 The first argument is a folder of the world's shards that no training saw, the others are folders that
 ``raycomp train`` wrote. For each model: recall@1 among all pairs, and by operation and kind the share of
 (image, caption, hard negative) in which the image is nearer to its caption; chance is 0.5. The negatives are
-all one-edit negatives of each scene (``raycomp.worlds.negatives``): exact, in the words and templates of
+all one-edit negatives of each scene (``lab.worlds.negatives``): exact, in the words and templates of
 captions, and not of the rules whose negatives a model was trained on. A scene's negatives weigh one
 together; intervals are of a bootstrap over scenes (95 %, 1,000 draws, seed 0): how sure a figure is of this
 model, not what training with another seed would give. The last line is one JSON object.
@@ -19,6 +19,9 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
+from lab.worlds.negatives import Negative, hard_negatives
+from lab.worlds.scenes import scene_from_dict
+from lab.worlds.tiny_clip import recall_at_1
 from raycomp.config import ModelConfig
 from raycomp.core.alignment import normalise
 from raycomp.core.probe import Interval, bootstrap_ratio, two_way_choice
@@ -27,10 +30,7 @@ from raycomp.data.reader import read_shard
 from raycomp.models.clip import Clip, load_tokenizer
 from raycomp.models.describe import describe_scorer
 from raycomp.models.images import prepare_image
-from raycomp.training.tiny_clip import recall_at_1
 from raycomp.words import CAPTION, IMAGE, JSON
-from raycomp.worlds.negatives import Negative, hard_negatives
-from raycomp.worlds.scenes import scene_from_dict
 
 MAX_PIXELS = 1_000_000
 BLOCK_ROWS = 512

@@ -32,14 +32,14 @@ import pyarrow as pa
 
 from bench.pipeline import CAPTIONS_PER_CALL
 from bench.precision import align_all
+from lab.worlds.shards import FIT, World
+from lab.worlds.tiny_clip import train_scorer
 from raycomp.config import exact_share, override_all
 from raycomp.core.reliability import measure_retest, spearman_brown, split_variance
 from raycomp.curation.attribute import Attribute
 from raycomp.curation.config import CurateConfig
 from raycomp.curation.parse import parse
 from raycomp.data.tar import write_tar
-from raycomp.training.little_world import FIT, World
-from raycomp.training.tiny_clip import train_scorer
 from raycomp.words import ALIGNMENT, IMAGE_SHA256, PHRASES, UID
 
 DRAWN = 16

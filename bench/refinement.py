@@ -33,9 +33,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import raycomp
+from lab.pair_judge import judge_pairs, list_text_features
 from raycomp.config import override_all
 from raycomp.core.intervals import find_share
-from raycomp.core.pair_judge import judge_pairs, list_text_features
 from raycomp.core.refine import MOST_LONGER, balance, draw_one, find_bins, tilt
 from raycomp.negatives.config import NegativesConfig
 from raycomp.negatives.judges import GAPS

@@ -29,11 +29,11 @@ from pathlib import Path
 
 import numpy as np
 
+from lab.worlds.samples import world_shards
 from raycomp.curation.config import CurateConfig
 from raycomp.data.folder import Folder
 from raycomp.data.tar import write_tar
 from raycomp.table import Table
-from raycomp.worlds.samples import world_shards
 from tests.faults.proxy import Proxy, Request, run_proxy
 
 ENDS = {

@@ -20,14 +20,14 @@ import numpy as np
 import torch
 
 from bench.sight import make_world, to_pixels, train
+from lab.worlds.render import encode_jpeg, render
+from lab.worlds.samples import SIDE
+from lab.worlds.scenes import COLOURS, SHAPES, Scene, draw_scene
+from lab.worlds.tiny_clip import _normalise
 from raycomp.core.alignment import normalise
 from raycomp.core.intervals import find_share
 from raycomp.core.screening import find_ranks, is_suspect
 from raycomp.language.new_phrases import say_phrase
-from raycomp.training.tiny_clip import _normalise
-from raycomp.worlds.render import encode_jpeg, render
-from raycomp.worlds.samples import SIDE
-from raycomp.worlds.scenes import COLOURS, SHAPES, Scene, draw_scene
 
 TIMES = (1.0, 2.0, 4.0)
 FIELDS = (

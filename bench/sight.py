@@ -2,7 +2,7 @@
 
     python -m bench.sight OUT.csv [--worlds 10] [--first 0] [--scenes 3000] [--steps 500]
 
-In the training scenes shapes have usual colours and usual places (``raycomp.worlds.habits``); negatives are
+In the training scenes shapes have usual colours and usual places (``lab.worlds.habits``); negatives are
 one-edit negatives of each caption (SWAP and REPLACE, one of each), most of which break a habit, so that a
 judge of text alone finds the caption. The test set has no habits. Tiny CLIPs, equal seeds, batches and steps:
 
@@ -33,10 +33,18 @@ import numpy as np
 import torch
 
 from bench.refinement import choose
+from lab.pair_judge import judge_pairs, list_text_features, right_share
+from lab.worlds.captions import TEMPLATES, describe
+from lab.worlds.habits import draw_usual_scene
+from lab.worlds.negatives import Negative, hard_negatives
+from lab.worlds.render import encode_jpeg, render
+from lab.worlds.samples import SIDE
+from lab.worlds.scenes import Scene
+from lab.worlds.test_set import EvaluationScene, draw_test_set
+from lab.worlds.tiny_clip import _normalise, _write_architecture, draw_batches, recall_at_1
 from raycomp.core.alignment import normalise
 from raycomp.core.contrasts import contrast, holm
 from raycomp.core.outcomes import judge_choices
-from raycomp.core.pair_judge import judge_pairs, list_text_features, right_share
 from raycomp.language.text_only import Ngrams, bigram_likelihood, count_ngrams, leave_out, unigram_likelihood
 from raycomp.models.clip import Clip, load_tokenizer
 from raycomp.models.describe import describe_scorer
@@ -47,16 +55,8 @@ from raycomp.schema import NEGATIVE_TYPE
 from raycomp.training.config import FitConfig
 from raycomp.training.fit import Trainer
 from raycomp.training.objective import PairsObjective
-from raycomp.training.tiny_clip import _normalise, _write_architecture, draw_batches, recall_at_1
 from raycomp.training.towers import Batch
 from raycomp.words import BRITTLENESS, REPLACE, SWAP
-from raycomp.worlds.captions import TEMPLATES, describe
-from raycomp.worlds.habits import draw_usual_scene
-from raycomp.worlds.negatives import Negative, hard_negatives
-from raycomp.worlds.render import encode_jpeg, render
-from raycomp.worlds.samples import SIDE
-from raycomp.worlds.scenes import Scene
-from raycomp.worlds.test_set import EvaluationScene, draw_test_set
 
 CHOICES = ("clip", "unrefined", "refined", "thinned")
 STRENGTH = 0.8

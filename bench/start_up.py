@@ -201,7 +201,7 @@ class Checkout:
     def _curate(self) -> str:
         """Make a curation of 40 scenes, without Ray where the checkout can."""
         code = (
-            "from raycomp.data.tar import write_tar\nfrom raycomp.worlds.samples import world_shards\n"
+            "from raycomp.data.tar import write_tar\nfrom lab.worlds.samples import world_shards\n"
             "for name, samples in world_shards(40, 0, 0, per_shard=20): write_tar(f'in/{name}', samples)"
         )
         self.run(["-c", _FIND + code.replace("from raycomp.data.tar import write_tar", _WRITE)])

@@ -29,6 +29,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bench.selector import peak_mb
+from lab.worlds.captions import TEMPLATES, describe
+from lab.worlds.samples import world_shards
+from lab.worlds.scenes import draw_scene
 from raycomp.config import ClusterConfig, override_all
 from raycomp.core.selection import format_uids
 from raycomp.curation import command
@@ -46,9 +49,6 @@ from raycomp.run.run import start_run
 from raycomp.run.session import connect
 from raycomp.schema import aligned_schema, scores_schema
 from raycomp.update.command import update
-from raycomp.worlds.captions import TEMPLATES, describe
-from raycomp.worlds.samples import world_shards
-from raycomp.worlds.scenes import draw_scene
 
 SCHEMA = scores_schema(aligned_schema(1, "float16"))
 _INPUT = pa.schema([("uid", pa.string()), ("caption", pa.string()), ("image", pa.binary())])

@@ -3,9 +3,9 @@
     raycomp train jobs/train_triplet.py --out out/cc3m-triplet
     raycomp train jobs/train_triplet.py:mc --out out/cc3m-triplet-mc
 
-    python jobs/little_world.py --negatives out/demo-negatives --out out/demo-negative-images
+    python lab/jobs/little_world.py --negatives out/demo-negatives --out out/demo-negative-images
     raycomp train jobs/train_triplet.py:little --out out/demo-triplet
-    python jobs/little_world.py --negatives out/demo-negatives-2 --out out/demo-negative-images-2
+    python lab/jobs/little_world.py --negatives out/demo-negatives-2 --out out/demo-negative-images-2
     raycomp train jobs/train_triplet.py:little_mc --out out/demo-triplet-mc
 
 First run the curations and negatives of jobs/train_negclip.py. Make the images of CC3M's negatives with a

@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 
 import raycomp
+from lab.worlds.samples import world_shards
+from lab.worlds.scenes import Scene, Thing
 from raycomp.config import ScorerConfig
 from raycomp.curation.config import AttributeConfig, CurateConfig, SelectConfig
 from raycomp.data.tar import write_tar
 from raycomp.words import PER_TARGET, SHOWABLE
-from raycomp.worlds.samples import world_shards
-from raycomp.worlds.scenes import Scene, Thing
 
 # Of the world that many tests share.
 NUM, PER_SHARD = 90, 30

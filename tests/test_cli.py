@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import raycomp
+from lab.worlds.samples import world_shards
 from raycomp import cli
 from raycomp.config import (
     ClusterFailed,
@@ -26,7 +27,6 @@ from raycomp.config import (
 )
 from raycomp.curation.config import CurateConfig
 from raycomp.data.tar import write_tar
-from raycomp.worlds.samples import world_shards
 from tests.curation.broken import break_tower
 
 

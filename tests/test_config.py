@@ -29,7 +29,6 @@ from raycomp.curation.config import AlignConfig, AttributeConfig, CurateConfig, 
 from raycomp.curation.rules import RULES
 from raycomp.negatives.config import NegativesConfig, WritingConfig
 from raycomp.probe.config import ProbeConfig
-from raycomp.study.config import StudyConfig
 from raycomp.sweep.config import SweepConfig
 
 CONFIGS = (CurateConfig, NegativesConfig, ProbeConfig)
@@ -378,8 +377,6 @@ def test_options_of_engines_are_checked_at_birth(path, value, said):
 @pytest.mark.parametrize(
     ("kind", "path"),
     [
-        *((StudyConfig, name) for name in "worlds seeds other_seeds steps scorer_steps scenes".split()),
-        *((StudyConfig, name) for name in "unseen_scenes batch_size pairs scorer_pairs side_by_side".split()),
         *((ContinualConfig, name) for name in "seeds first_seed tune_seeds checkpoint_steps".split()),
         *((ContinualConfig, f"head.{name}") for name in "hidden steps batch_size learning_rate".split()),
         *((ContinualConfig, f"head.{name}") for name in "temperature weight_decay".split()),

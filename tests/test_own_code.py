@@ -11,13 +11,13 @@ import pytest
 from PIL import Image
 
 import raycomp
+from lab.worlds.write_test_set import write_test_set
 from raycomp.cli import main
 from raycomp.config import ModelConfig, override_all
 from raycomp.continual.command import continual
 from raycomp.continual.config import ContinualConfig, LittleConfig
 from raycomp.continual.streams.sources import read_stream
 from raycomp.evaluation.config import BenchmarkConfig, EvaluateConfig
-from raycomp.evaluation.world import write_test_set
 from raycomp.look.show.command import explain, show
 
 RULES = """
@@ -214,7 +214,7 @@ def test_what_is_no_method_is_refused(methods, tmp_path, capsys, monkeypatch, na
 
 
 BENCHMARK = """
-from raycomp.evaluation.benchmarks import world
+from lab.worlds import benchmark as world
 from raycomp.evaluation.benchmarks.choice import Choice
 
 

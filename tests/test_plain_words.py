@@ -91,11 +91,11 @@ ON_DISK = {
 # Strings of these files are English words to process, not prose: only comments and docstrings are checked.
 ENGLISH = (
     "bench/llm_tokens.py",
-    "makers/build_nonce_pool.py",
-    "makers/caption_grammar.py",
+    "lab/makers/build_nonce_pool.py",
+    "lab/makers/caption_grammar.py",
     "raycomp/language/",
-    "raycomp/worlds/crowds.py",
-    "raycomp/worlds/faults.py",
+    "lab/worlds/crowds.py",
+    "lab/worlds/faults.py",
 )
 # Common senses of a word, by file or folder: cells of a table, folders in ON_DISK, titles.
 ALLOWED = {
@@ -110,7 +110,7 @@ ALLOWED = {
     "raycomp/report/parts.html.jinja": ("cell",),
     "raycomp/run/parts.py": ("``crew``",),
     "raycomp/schema.py": ("``brittle``",),
-    "raycomp/screen/": ("cells/NAME.json",),
+    "lab/screen/": ("cells/NAME.json",),
     "raycomp/study/": ("cells/", "``BRITTLE``", "``arm``"),
     "raycomp/table.py": ("cells", "cell"),
 }

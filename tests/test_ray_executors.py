@@ -9,15 +9,13 @@ from typing import Any
 import pytest
 
 import raycomp
+from lab.worlds.write_test_set import write_test_set
 from raycomp.config import override_all
 from raycomp.continual.config import ContinualConfig
 from raycomp.curation.config import CurateConfig
 from raycomp.evaluation.config import EvaluateConfig
-from raycomp.evaluation.world import write_test_set
 from raycomp.negatives.config import NegativesConfig
 from raycomp.run import waves
-from raycomp.study.command import study
-from raycomp.study.config import StudyConfig
 from raycomp.training import rank
 from raycomp.training.config import TrainConfig
 from tests.corpus import write_world_shards
@@ -31,7 +29,6 @@ OUTPUTS = {
     "refined": ("negatives", "judges"),
     "train": ("checkpoint", "trained_images.npy"),
     "evaluate": ("scores", "table.csv"),
-    "study": ("cells",),
     "continual": ("figures",),
 }
 LOCAL = {"cluster.executor": "local"}
@@ -80,7 +77,6 @@ class Inputs:
             "continual": {"stream": "world", "method": "frozen,compo-realign", "seeds": 1, "tune_seeds": 1,
                           "head.steps": 2, "head.batch_size": 8, "little.test": 12, "little.backbones": 1,
                           **little},
-            "study": {"worlds": 1, "seeds": 1},
         }[command]  # fmt: skip
 
     def run(self, command: str, name: str, more: dict[str, Any]) -> dict[str, str]:
@@ -103,7 +99,6 @@ COMMANDS: dict[str, tuple[type, Callable[..., Any]]] = {
     "train": (TrainConfig, raycomp.train),
     "evaluate": (EvaluateConfig, raycomp.evaluate),
     "continual": (ContinualConfig, raycomp.continual),
-    "study": (StudyConfig, study),
 }
 
 

@@ -29,11 +29,7 @@ FOLDERS = {
     "explain": "look.show",
     "explore": "look.explore",
     "probe": "probe",
-    "study": "study",
-    "screen": "screen",
-    "slope": "screen",
     "sweep": "sweep",
-    "demo": "demo",
 }
 
 

@@ -6,6 +6,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from lab.continual.little_world import check_tasks
+from lab.continual.published import write_published
+from lab.worlds.shards import TINY_CLIP
 from raycomp.config import ModelConfig, changed_options
 from raycomp.config.check import check
 from raycomp.config.own_code import fingerprint_own
@@ -20,10 +23,8 @@ from raycomp.continual.prepare import (
     list_dropped,
     prepare_streams,
 )
-from raycomp.continual.published import write_published
 from raycomp.continual.results import RUNS, is_done, measure, read_result
 from raycomp.continual.runs import Choice, StreamRun, list_methods, list_runs
-from raycomp.continual.streams.little_world import check_tasks
 from raycomp.continual.streams.place import EmbeddedStream
 from raycomp.continual.streams.samples import PARSED
 from raycomp.continual.streams.sources import Source, StreamSource, open_reference, open_stream
@@ -49,7 +50,6 @@ from raycomp.run.opening import say_count
 from raycomp.run.run import Run, Say, command_line, start_run
 from raycomp.run.session import Session, connect, say_many
 from raycomp.run.tasks import map_some
-from raycomp.training.little_world import TINY_CLIP
 from raycomp.words import OK, WORLD_STREAMS
 
 TABLE, PUBLISHED, _FIGURES, STREAMS = "continual.csv", "published.csv", "figures", "streams"

@@ -4,6 +4,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
+from lab.continual.backbone import find_reference, find_tiny, follow_steps, is_made, make_backbone
 from raycomp.config import ModelConfig
 from raycomp.continual.config import ContinualConfig
 from raycomp.continual.method import TUNE, find_method
@@ -15,7 +16,6 @@ from raycomp.continual.streams.assemble import (
     list_needed,
     make_arrays,
 )
-from raycomp.continual.streams.backbone import find_reference, find_tiny, follow_steps, is_made, make_backbone
 from raycomp.continual.streams.place import EmbeddedStream, find_place, place_backbone
 from raycomp.continual.streams.sources import open_reference, open_stream
 from raycomp.data.files import remove_temporary_files

@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from lab.continual.experts import Experts
 from raycomp.config import ModelConfig, override
 from raycomp.config.own_code import load_own
 from raycomp.continual.config import ContinualConfig
@@ -12,7 +13,6 @@ from raycomp.continual.data import Stream
 from raycomp.continual.jobs import RunJob
 from raycomp.continual.loop import IsWarned, Report, TaskLoop
 from raycomp.continual.method import TUNE, Method, find_method
-from raycomp.continual.methods.experts import Experts
 from raycomp.continual.methods.frozen import Frozen
 from raycomp.continual.methods.head import HeadLearner
 from raycomp.continual.methods.learner import Learner

@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 
+from lab.continual.published import report_published
 from raycomp.config.own_code import name_own
 from raycomp.continual.controls import CHANCE, PRIOR, SHUFFLED
 from raycomp.continual.head_tables import report_correlations, report_head, report_margin_gaps, report_margins
 from raycomp.continual.judge import ANSWERS, SCORES
 from raycomp.continual.means import Measured, Results, Runs, as_estimate, by_stream, list_groups
 from raycomp.continual.method import ADAPTED, FULL, name_method
-from raycomp.continual.published import report_published
 from raycomp.continual.runs import name_stream
 from raycomp.table import Cell, Column, Columns, Estimate, Plot, Table, write_cell, write_csv
 from raycomp.words import OK

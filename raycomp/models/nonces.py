@@ -45,7 +45,7 @@ class Nonce(NamedTuple):
 
 @cache
 def load_nonces() -> list[Nonce]:
-    """Return the shipped nonces, num_tokens from 1 to 12; made by ``makers/build_nonce_pool.py``."""
+    """Return the shipped nonces, num_tokens from 1 to 12; made by ``lab/makers/build_nonce_pool.py``."""
     table = files("raycomp.models").joinpath("data/nonces/nonces.tsv").read_text(encoding="ascii")
     rows = [line.split("\t") for line in table.splitlines()]
     return [Nonce(int(length), form, word, float(share), host) for length, form, word, share, host in rows]

@@ -93,7 +93,7 @@ def _open_theory(config: ProbeConfig) -> Probe:
 
 
 def _measure_theory(config: ProbeConfig) -> ProbeOutput:
-    from raycomp.probe.theory import report_theory, run_theory, say_theory
+    from lab.theory.command import report_theory, run_theory, say_theory
 
     rows = run_theory(range(config.seeds))
     return ProbeOutput(rows, report_theory(rows), len(rows), {OK: len(rows)}, headline=say_theory(rows))

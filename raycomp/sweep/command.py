@@ -8,6 +8,23 @@ from functools import partial
 from itertools import chain
 from typing import Any
 
+from lab.sweep.curves import (
+    list_curves,
+    list_grids,
+    list_plots,
+    list_trade_offs,
+    published_curve,
+    published_table,
+)
+from lab.sweep.worlds import (
+    NEGATIVES,
+    fingerprint_worlds,
+    list_places,
+    make_worlds,
+    say_nothing,
+    scored_options,
+    write_negatives,
+)
 from raycomp.config.check import check
 from raycomp.config.own_code import fingerprint_own
 from raycomp.continual.command import (
@@ -37,14 +54,6 @@ from raycomp.sweep.capacity import count_trials, is_alone, plan_alone
 from raycomp.sweep.check import check_trials, repair_trials
 from raycomp.sweep.choose import Winner, choose_best, is_whole
 from raycomp.sweep.config import SweepConfig
-from raycomp.sweep.curves import (
-    list_curves,
-    list_grids,
-    list_plots,
-    list_trade_offs,
-    published_curve,
-    published_table,
-)
 from raycomp.sweep.job_file import BEST, write_job
 from raycomp.sweep.journal import FAILED, FINISHED, STOPPED, TRIALS, Journal, Trial
 from raycomp.sweep.metric import check_metric, list_metrics, list_stream_metrics, list_world_metrics
@@ -54,15 +63,6 @@ from raycomp.sweep.rows import make_rows
 from raycomp.sweep.rungs import count_rungs, list_report, list_rungs, read_trials, share_of_steps
 from raycomp.sweep.seed_training import COMMANDS, Job, make_streams
 from raycomp.sweep.tables import list_warnings, make_tables, say_winner
-from raycomp.sweep.worlds import (
-    NEGATIVES,
-    fingerprint_worlds,
-    list_places,
-    make_worlds,
-    say_nothing,
-    scored_options,
-    write_negatives,
-)
 from raycomp.table import format_facts
 from raycomp.training.held_out import fingerprint_held_out
 from raycomp.training.losses import find_loss

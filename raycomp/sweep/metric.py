@@ -5,20 +5,20 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from lab.worlds import benchmark as world_benchmark
+from lab.worlds.write_test_set import write_test_set
 from raycomp.config.check import check_choice
 from raycomp.continual.config import ContinualConfig
 from raycomp.continual.runs import name_stream
 from raycomp.continual.tables import FROZEN, MAIN, MINUS_FROZEN
 from raycomp.core.uids import KEY
 from raycomp.data.folder import Folder
-from raycomp.evaluation.benchmarks import world as world_benchmark
 from raycomp.evaluation.choices import ChoiceEvaluation
 from raycomp.evaluation.config import BenchmarkConfig, EvaluateConfig
 from raycomp.evaluation.evaluation import Evaluation, Pictures, Texts
 from raycomp.evaluation.open import open_evaluations
 from raycomp.evaluation.outcomes import CUTS, find_outcomes
 from raycomp.evaluation.table import make_lines
-from raycomp.evaluation.world import write_test_set
 from raycomp.table import Estimate, group_by, read_csv
 from raycomp.words import ACC1, ACC5, MACRO, MEAN_PER_CLASS_RECALL, OK, RECALLS, TEST
 

@@ -6,6 +6,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
+from lab.sweep.worlds import CURATED, NEGATIVES, TEST_SET, Place, say_nothing
 from raycomp.config import ClusterConfig, ModelConfig, TooMuchBadData, UserError, override_all
 from raycomp.continual.command import TABLE as CONTINUAL_TABLE
 from raycomp.continual.command import continual
@@ -24,7 +25,6 @@ from raycomp.sweep.config import SweepConfig
 from raycomp.sweep.journal import FAILED, FINISHED, REPORT, Journal, Outcome, SeedTraining
 from raycomp.sweep.metric import read_metrics, read_stream_metrics, world_evaluation
 from raycomp.sweep.plan import Plan, base_train
-from raycomp.sweep.worlds import CURATED, NEGATIVES, TEST_SET, Place, say_nothing
 from raycomp.table import Estimate
 from raycomp.training.command import train
 from raycomp.training.config import TrainConfig

@@ -9,15 +9,15 @@ from collections import Counter
 import numpy as np
 import pyarrow as pa
 
+from lab.worlds.captions import read
+from lab.worlds.render import encode_jpeg, render
+from lab.worlds.samples import SIDE
+from lab.worlds.scenes import Scene, is_true, show
 from raycomp.data.parquet import read_columns, write_table
 from raycomp.data.paths import join_uri
 from raycomp.data.runs import list_negatives, read_finished
 from raycomp.schema import NEGATIVE_IMAGE_SCHEMA
 from raycomp.words import CAPTION, IMAGE, NEGATIVE, NEGATIVES, UID
-from raycomp.worlds.captions import read
-from raycomp.worlds.render import encode_jpeg, render
-from raycomp.worlds.samples import SIDE
-from raycomp.worlds.scenes import Scene, is_true, show
 
 SHOWN = "shown"
 OUTSIDE = "has words that no scene of the world shows"

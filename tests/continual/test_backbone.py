@@ -2,9 +2,9 @@
 
 import time
 
+from lab.continual import backbone
+from lab.continual.backbone import count_steps, follow_steps, is_made, make_backbone
 from raycomp.continual.config import ContinualConfig, LittleConfig
-from raycomp.continual.streams import backbone
-from raycomp.continual.streams.backbone import count_steps, follow_steps, is_made, make_backbone
 from raycomp.data.folder import Folder
 from raycomp.run.progress import Progress
 

@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
+from lab.worlds.samples import world_shards
 from raycomp.cli import main
 from raycomp.config import TooMuchBadData, override_all
 from raycomp.continual import command, prepare
@@ -20,7 +21,6 @@ from raycomp.continual.method import METHODS
 from raycomp.data.tar import write_tar
 from raycomp.sweep.command import sweep
 from raycomp.sweep.config import SweepConfig
-from raycomp.worlds.samples import world_shards
 from tests.continual.photos import NAMES, write_photos
 
 LITTLE = LittleConfig(backbones=2, backbone_pairs=64, backbone_steps=2, train=16, test=12)

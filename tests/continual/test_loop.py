@@ -11,13 +11,13 @@ import pyarrow as pa
 import pytest
 import torch
 
+from lab.continual.experts import Experts
 from raycomp.config import UserError, override_all
 from raycomp.continual.config import ContinualConfig
 from raycomp.continual.data import Keys, Split, Stream
 from raycomp.continual.judge import MERGED, TEXT, gather_questions
 from raycomp.continual.loop import TaskLoop, draw_rows, order_tasks
 from raycomp.continual.method import METHODS
-from raycomp.continual.methods.experts import Experts
 from raycomp.continual.methods.frozen import Frozen
 from raycomp.continual.methods.head import HeadLearner
 from raycomp.continual.results import Result, measure

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lab.continual.published import RETRIEVED, find_equal, judge_sign, report_published, write_published
 from raycomp.config import override_all
 from raycomp.continual.config import ContinualConfig
 from raycomp.continual.data import Stream
@@ -19,7 +20,6 @@ from raycomp.continual.judge import BEFORE, METHOD, TASK, ZERO_SHOT
 from raycomp.continual.loop import summarise_steps
 from raycomp.continual.means import Runs
 from raycomp.continual.method import METHODS
-from raycomp.continual.published import RETRIEVED, find_equal, judge_sign, report_published, write_published
 from raycomp.continual.results import Result, is_done, measure, read_result
 from raycomp.continual.runs import StreamRun
 from raycomp.continual.streams.place import find_place

@@ -9,11 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from lab.continual.little_world import make_backbone_world
+from lab.worlds.tasks import backbone_pairs
 from raycomp.config import ModelConfig, TooMuchBadData, UserError
 from raycomp.continual.config import ContinualConfig, LittleConfig
 from raycomp.continual.data import Task, join_splits
 from raycomp.continual.streams.assemble import check_texts
-from raycomp.continual.streams.little_world import make_backbone_world
 from raycomp.continual.streams.samples import (
     StreamSamples,
     find_samples,
@@ -30,7 +31,6 @@ from raycomp.evaluation.evaluation import Picture, Texts
 from raycomp.models.parser import load_parser
 from raycomp.run.bad_data import check_bad_rows
 from raycomp.words import DOMAINS, FUNCTION, SCENE, WORLD
-from raycomp.worlds.tasks import backbone_pairs
 from tests.continual.photos import write_photos
 from tests.continual.streaming import DIM, invent_texts, see
 from tests.evaluation.embedded import draw

@@ -6,6 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from lab.worlds.samples import world_shards
 from raycomp.config import ScorerConfig
 from raycomp.curation import prepare as prepare_module
 from raycomp.curation.align import Align, find_strangers
@@ -25,7 +26,6 @@ from raycomp.words import (
     STATUS,
     UID,
 )
-from raycomp.worlds.samples import world_shards
 
 
 def photos_with_captions(folder, count: int, each: int) -> str:

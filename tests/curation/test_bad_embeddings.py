@@ -7,6 +7,7 @@ import pyarrow as pa
 import pytest
 import torch
 
+from lab.worlds.samples import world_shards
 from raycomp.config import ModelConfig, ParserConfig, ScorerConfig, UserError
 from raycomp.core.alignment import has_unit_length, normalise
 from raycomp.curation.align import Align
@@ -49,7 +50,6 @@ from raycomp.words import (
     STATUS,
     UID,
 )
-from raycomp.worlds.samples import world_shards
 from tests.corpus import mean_drop
 from tests.curation.broken import PROJECTIONS, WORD, break_tower, forget_word
 from tests.evaluation.embedded import draw

@@ -7,6 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from lab.worlds.samples import world_shards
 from raycomp.cli import main
 from raycomp.curation import plan as plans
 from raycomp.curation.plan import plan, take_sample
@@ -14,7 +15,6 @@ from raycomp.data.inputs import expand_input
 from raycomp.data.paths import fingerprint_shards
 from raycomp.data.reader import read_shard
 from raycomp.data.tar import write_tar
-from raycomp.worlds.samples import world_shards
 from tests.corpus import by_cpi
 
 

@@ -11,6 +11,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from lab.worlds.samples import world_shards
 from raycomp.config import ParserConfig, ScorerConfig
 from raycomp.curation.align import Align
 from raycomp.curation.attribute import Attribute
@@ -34,7 +35,6 @@ from raycomp.words import (
     PIXELS,
     STATUS,
 )
-from raycomp.worlds.samples import world_shards
 from tests.corpus import mean_drop
 
 NUM = 40

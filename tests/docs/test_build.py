@@ -6,7 +6,7 @@ import pytest
 
 pytest.importorskip("mkdocs", reason="the extra docs is not installed")
 
-from makers.pages import find_foreign, list_functions, on_page_markdown, write_options
+from lab.makers.pages import find_foreign, list_functions, on_page_markdown, write_options
 from raycomp.config.commands import FOLDERS, find_command
 
 

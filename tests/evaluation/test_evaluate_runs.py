@@ -17,6 +17,7 @@ import torch
 from PIL import Image
 
 import raycomp
+from lab.worlds.write_test_set import write_test_set
 from raycomp.cli import main
 from raycomp.config import ModelConfig, TooMuchBadData
 from raycomp.data.folder import Folder
@@ -30,7 +31,6 @@ from raycomp.evaluation.config import (
     ZeroshotConfig,
 )
 from raycomp.evaluation.embed_all import embed_texts
-from raycomp.evaluation.world import write_test_set
 from raycomp.models.clip import Clip
 from tests.corpus import write_world_shards
 from tests.sealed import seal

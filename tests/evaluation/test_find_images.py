@@ -5,6 +5,8 @@ from dataclasses import replace
 
 import pytest
 
+from lab.worlds.test_set import CATEGORIES
+from lab.worlds.write_test_set import write_test_set
 from raycomp.config import override_all
 from raycomp.data.folder import Folder
 from raycomp.data.image_folder import list_classes
@@ -12,9 +14,7 @@ from raycomp.evaluation.benchmarks.read import read_benchmark
 from raycomp.evaluation.config import BenchmarkConfig, EvaluateConfig, RetrievalConfig, ZeroshotConfig
 from raycomp.evaluation.images import find_images
 from raycomp.evaluation.open import check_outside, open_evaluations
-from raycomp.evaluation.world import write_test_set
 from raycomp.words import OPERATIONS
-from raycomp.worlds.test_set import CATEGORIES
 
 NAMES = ["VG_100K/1.jpg", "VG_100K_2/2.jpg", "val2014/COCO_val2014_000000000003.jpg", "000000000004.jpg"]
 PUBLISHED = ["vg/VG_100K/1.jpg", "vg/VG_100K_2/2.jpg", "coco/val2014/COCO_val2014_000000000003.jpg"]

@@ -8,10 +8,10 @@ import pytest
 
 import raycomp
 from bench.decontaminate import encode
+from lab.worlds.write_test_set import write_test_set
 from raycomp.cli import main
 from raycomp.config import ScorerConfig
 from raycomp.data.tar import write_tar
-from raycomp.evaluation.world import write_test_set
 from tests.corpus import by_cpi, mean_drop
 from tests.curation.test_contamination import photos  # noqa: F401, a fixture
 

@@ -15,6 +15,8 @@ import numpy as np
 import pytest
 from test_edits import AT_MOST, NUM_SCENES, can_show, holds
 
+from lab.worlds.captions import TEMPLATES, describe, say
+from lab.worlds.scenes import COLOURS, OPPOSITE, SHAPES, SIZES, Claim, Scene, draw_scene
 from raycomp.language.concepts import Edit, Parsed, parse_concepts
 from raycomp.language.context import count_context
 from raycomp.language.edits.propose import propose
@@ -30,8 +32,6 @@ from raycomp.words import (
     RELATION,
     REPLACE,
 )
-from raycomp.worlds.captions import TEMPLATES, describe, say
-from raycomp.worlds.scenes import COLOURS, OPPOSITE, SHAPES, SIZES, Claim, Scene, draw_scene
 
 SIZED = 0
 

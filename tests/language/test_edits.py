@@ -9,6 +9,19 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
+from lab.worlds.captions import TEMPLATES, describe
+from lab.worlds.scenes import (
+    COLOURS,
+    RELATIONS,
+    SHAPES,
+    SIZES,
+    Claim,
+    Scene,
+    draw_scene,
+    is_true,
+    place,
+    stands,
+)
 from raycomp.language.concepts import Parsed, parse_concepts
 from raycomp.language.edits.propose import apply_calls, propose
 from raycomp.models.lexicon import load_lexicon
@@ -21,19 +34,6 @@ from raycomp.words import (
     RELATION,
     REPLACE,
     SWAP,
-)
-from raycomp.worlds.captions import TEMPLATES, describe
-from raycomp.worlds.scenes import (
-    COLOURS,
-    RELATIONS,
-    SHAPES,
-    SIZES,
-    Claim,
-    Scene,
-    draw_scene,
-    is_true,
-    place,
-    stands,
 )
 
 NUM_SCENES = 520

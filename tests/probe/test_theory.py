@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from raycomp.core import scm
-from raycomp.probe import theory
-from raycomp.probe.theory import BUILT, MEASURES, ORDERED, TRAINED, UNORDERED, report_theory
+from lab.theory import command as theory
+from lab.theory import scm
+from lab.theory.command import BUILT, MEASURES, ORDERED, TRAINED, UNORDERED, report_theory
 from raycomp.table import join_text
 
 

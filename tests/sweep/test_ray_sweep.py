@@ -15,9 +15,9 @@ import pytest
 from ray.tune import Callback
 
 import raycomp
+from lab.worlds.write_test_set import write_test_set
 from raycomp.config import ModelConfig, load_job
 from raycomp.evaluation.config import BenchmarkConfig, EvaluateConfig
-from raycomp.evaluation.world import write_test_set
 from raycomp.sweep.command import sweep
 from raycomp.sweep.config import SweepConfig
 from raycomp.training.config import FitConfig, TrainConfig

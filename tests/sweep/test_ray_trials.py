@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 from ray.tune import Callback
 
+from lab.sweep.worlds import scored_options
 from raycomp.config import LeaseLost
 from raycomp.sweep.choose import choose_best
 from raycomp.sweep.config import SweepConfig
@@ -14,7 +15,6 @@ from raycomp.sweep.plan import make_plan
 from raycomp.sweep.ray_tune import Watch, train_points, tune_group
 from raycomp.sweep.rungs import list_report, list_rungs, read_trials
 from raycomp.sweep.seed_training import Job
-from raycomp.sweep.worlds import scored_options
 from raycomp.training.config import FitConfig, TrainConfig
 from tests.sweep.runs import METRIC, note
 

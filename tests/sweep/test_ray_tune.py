@@ -8,13 +8,13 @@ from ray import tune
 from ray.exceptions import RayTaskError
 from ray.tune.search import Searcher
 
+from lab.sweep.worlds import scored_options
 from raycomp.run.session import Session
 from raycomp.sweep import capacity
 from raycomp.sweep.capacity import count_on_gpus, count_trials, cpus_of
 from raycomp.sweep.config import SweepConfig
 from raycomp.sweep.plan import make_plan
 from raycomp.sweep.ray_tune import _make_search, _Once, _to_options, _to_point, _to_tune, find_cause
-from raycomp.sweep.worlds import scored_options
 from raycomp.training.config import FitConfig, TrainConfig
 from raycomp.training.ray_fit import TrainWorkers
 from tests.sweep.test_refused import of_workers

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lab.sweep.worlds import scored_options
 from raycomp.data.folder import Folder
 from raycomp.sweep.check import repair_trials
 from raycomp.sweep.choose import choose_best, is_whole
@@ -39,7 +40,6 @@ from raycomp.sweep.rungs import (
 )
 from raycomp.sweep.seed_training import shorten
 from raycomp.sweep.tables import list_warnings, make_tables
-from raycomp.sweep.worlds import scored_options
 from raycomp.table import Estimate
 from raycomp.training.config import FitConfig, TrainConfig
 from raycomp.training.schedule import learning_rate_at

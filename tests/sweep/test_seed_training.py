@@ -2,12 +2,12 @@
 
 import pytest
 
+from lab.sweep.worlds import scored_options
 from raycomp.config import TooMuchBadData, UserError
 from raycomp.sweep.config import SweepConfig
 from raycomp.sweep.journal import DEVELOPMENT, FAILED, SeedTraining
 from raycomp.sweep.plan import make_plan
 from raycomp.sweep.seed_training import Job, run_seed_training
-from raycomp.sweep.worlds import scored_options
 
 
 @pytest.mark.parametrize(

@@ -8,12 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lab.sweep.curves import list_curves, list_grids, list_plots, list_trade_offs
+from lab.sweep.worlds import scored_options
 from raycomp.config import Domain, load_job, override_all
 from raycomp.config.space import CHOICE, LOGUNIFORM, UNIFORM
 from raycomp.data.folder import Folder
 from raycomp.sweep.choose import choose_best, estimate_all
 from raycomp.sweep.config import SweepConfig
-from raycomp.sweep.curves import list_curves, list_grids, list_plots, list_trade_offs
 from raycomp.sweep.job_file import fix, write_job
 from raycomp.sweep.journal import (
     DEVELOPMENT,
@@ -31,7 +32,6 @@ from raycomp.sweep.plan import draw, list_groups, list_points, make_plan, write_
 from raycomp.sweep.rows import make_rows
 from raycomp.sweep.rungs import list_rungs
 from raycomp.sweep.tables import list_warnings, make_tables
-from raycomp.sweep.worlds import scored_options
 from raycomp.table import Estimate
 from raycomp.training.config import TrainConfig
 

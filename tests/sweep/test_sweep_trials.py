@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from lab.sweep.worlds import scored_options
 from raycomp.config import read_space, write_space
 from raycomp.data.folder import Folder
 from raycomp.sweep.check import check_trials, repair_trials
@@ -13,7 +14,6 @@ from raycomp.sweep.config import SweepConfig
 from raycomp.sweep.job_file import name_functions
 from raycomp.sweep.journal import DEVELOPMENT, FAILED, FINISHED, Journal, Outcome, SeedTraining, name_trial
 from raycomp.sweep.plan import Plan, list_points, make_plan
-from raycomp.sweep.worlds import scored_options
 from raycomp.table import Estimate
 
 RATE, STEPS = "train.learning_rate", "train.steps"

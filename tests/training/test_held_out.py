@@ -112,7 +112,9 @@ def test_an_input_trains_the_same_model_and_counts_shared_images(world, trained,
     assert run["funnel"] == trained[1]["funnel"]
     found = run["held_out"]
     assert found["pairs"] == 16 and 10 <= found["evaluated"] <= 16 and found["images_in_training"] == 4
-    line = f"train.held_out: 4 of {found['evaluated']} evaluated images are among the images that the model is"
+    line = (
+        f"train.held_out: 4 of {found['evaluated']} evaluated images are among the images that the model is"
+    )
     assert sum(one.startswith(line) for one in said) == 1 and any(line in one for one in run["warnings"])
     curve = read_curve(tmp_path / "out")
     assert [*curve] == [0, 8, 16, STEPS] and np.isfinite([*curve.values()]).all()

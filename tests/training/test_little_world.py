@@ -11,12 +11,8 @@ import pytest
 import torch
 from PIL import Image
 
-from raycomp.data.inputs import expand_input
-from raycomp.data.tar import read_tar
-from raycomp.models.clip import Clip
-from raycomp.models.describe import describe_scorer
-from raycomp.training.little_world import FIT, World, make_world
-from raycomp.training.tiny_clip import (
+from lab.worlds.shards import FIT, World, make_world
+from lab.worlds.tiny_clip import (
     _normalise,
     _write_architecture,
     draw_batches,
@@ -24,6 +20,10 @@ from raycomp.training.tiny_clip import (
     recall_at_1,
     train_scorer,
 )
+from raycomp.data.inputs import expand_input
+from raycomp.data.tar import read_tar
+from raycomp.models.clip import Clip
+from raycomp.models.describe import describe_scorer
 
 
 def test_a_pass_shows_every_row_once_in_an_order_of_its_own() -> None:

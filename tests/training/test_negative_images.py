@@ -11,6 +11,9 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
+from lab.worlds.captions import TEMPLATES, claim_of, describe, read
+from lab.worlds.negatives import hard_negatives
+from lab.worlds.scenes import Scene, draw_scene, is_true
 from raycomp.schema import NEGATIVE_TYPE
 from raycomp.training.negative_images import (
     ALSO_TRUE,
@@ -20,9 +23,6 @@ from raycomp.training.negative_images import (
     write_negative_images,
 )
 from raycomp.words import ADD, REPLACE, SWAP
-from raycomp.worlds.captions import TEMPLATES, claim_of, describe, read
-from raycomp.worlds.negatives import hard_negatives
-from raycomp.worlds.scenes import Scene, draw_scene, is_true
 
 SCENES = [draw_scene(np.random.default_rng([8, i])) for i in range(48)]
 CAPTION = "a small red star above a large blue donut"

@@ -7,6 +7,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from lab.worlds.captions import phrases
+from lab.worlds.training import draw_lessons, take_apart
 from raycomp.config import ModelConfig, UserError
 from raycomp.continual.config import ContinualConfig
 from raycomp.continual.data import Edits, Split, Task
@@ -31,8 +33,6 @@ from raycomp.models.spec import ScorerSpec
 from raycomp.run.bad_data import check_bad_rows
 from raycomp.run.leaks import Leak, check_left, warn_leak
 from raycomp.words import DROP
-from raycomp.worlds.captions import phrases
-from raycomp.worlds.training import draw_lessons, take_apart
 
 # Number of randomly drawn texts, each of two or three names.
 _NUM_DRAWN, _DRAWN_SEED = 1024, 31

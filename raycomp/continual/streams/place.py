@@ -5,13 +5,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from lab.worlds.shards import TINY_CLIP
 from raycomp.config import to_dict
 from raycomp.continual.config import ContinualConfig
 from raycomp.continual.runs import StreamRun, name_stream
 from raycomp.continual.streams.samples import GOLD
 from raycomp.data.folder import Folder
 from raycomp.data.runs import TIMES, digest
-from raycomp.training.little_world import TINY_CLIP
 from raycomp.words import WORLD_STREAMS
 
 _OF_BACKBONES = ("backbone_pairs", "backbone_steps")

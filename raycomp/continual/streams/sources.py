@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from lab.continual.little_world import TaskInputs, make_tasks
 from raycomp.config import UserError
 from raycomp.config.check import check_choice
 from raycomp.config.json_text import parse_json
@@ -13,7 +14,6 @@ from raycomp.config.own_code import find_file, is_own, name_own
 from raycomp.config.shared import ColumnsConfig
 from raycomp.continual.config import ContinualConfig
 from raycomp.continual.streams.layouts import LAYOUTS, OF_OWN, OPTIONS, PAIRS, read_layout
-from raycomp.continual.streams.little_world import TaskInputs, make_tasks
 from raycomp.data.inputs import place_input
 from raycomp.data.paths import ShardPath, absolute_uri
 from raycomp.evaluation.benchmarks.choice import take

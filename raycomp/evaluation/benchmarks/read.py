@@ -4,6 +4,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from inspect import isfunction
 
+from lab.worlds import benchmark as world
 from raycomp.config.own_code import call_own, load_own, name_own
 from raycomp.data.folder import Folder
 from raycomp.evaluation.benchmarks import (
@@ -17,7 +18,6 @@ from raycomp.evaluation.benchmarks import (
     valse,
     vl_checklist,
     winoground,
-    world,
 )
 from raycomp.evaluation.benchmarks.choice import Choice, mark_defects
 from raycomp.evaluation.benchmarks.defects import ALL

@@ -1,0 +1,1 @@
+"""Streams of the drawn world, their backbones, and the ablations of the paper."""

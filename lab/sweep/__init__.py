@@ -1,0 +1,1 @@
+"""Sweeps in drawn worlds, and the published curves."""
