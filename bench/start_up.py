@@ -1,6 +1,7 @@
 """What processes cost before they do any work: CPU seconds and peak memory.
 
     python -m bench.start_up [--checkout DIR] [--rounds 3] [--only REGEX] [--out bench/results/start_up.csv]
+    python -m bench.start_up --deferrals MODULE ... [--rounds 3] [--out bench/results/deferrals.csv]
 
 Runs child processes and takes the kernel's figures of each: CPU seconds (user and system) and peak memory,
 the median of ROUNDS. Measured are imports of libraries, a scorer, a decode and a parse worker, two refusals
@@ -8,6 +9,8 @@ of every command (a wrong path, an option out of its range) and ``raycomp select
 With ``--checkout`` the same is measured with PYTHONPATH=DIR first ("before"), and this checkout is "after".
 ``--only`` keeps the measures whose names match a regular expression, and
 ``import torch``. Ratios are of the same run. The first round caches bytecode, so one round alone is too slow.
+With ``--deferrals`` commands run on the local executor with all imports that raycomp defers
+(``raycomp/models/deferred.py``), without those of each MODULE (A+B: of both), and without any, in turn.
 """
 
 import argparse
@@ -19,18 +22,22 @@ import statistics
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from raycomp.models.deferred import LOADERS
 from raycomp.table import Column, Table
 
 ROOT = Path(__file__).parents[1]
-RESULTS = ROOT / "bench" / "results" / "start_up.csv"
+RESULTS = ROOT / "bench" / "results"
 TINY = {
     "embed_dim": 32,
     "vision_cfg": {"image_size": 32, "layers": 1, "width": 64, "head_width": 32, "patch_size": 16},
     "text_cfg": {"context_length": 77, "vocab_size": 49408, "width": 64, "heads": 2, "layers": 2},
 }
+# As a process that raycomp starts.
+_INSTALL = "from raycomp.models import deferred\ndeferred.install()\n"
 # Finds modules and names in either layout of the package.
 _FIND = """
 import importlib
@@ -62,6 +69,7 @@ scorer = ScorerConfig(model="ViT-B-32", weights="random:0")
 """
 _DECODE = (
     "import ray.data\n"
+    + _INSTALL
     + _FIND
     + "prepare = find('raycomp.curation.prepare', 'raycomp.loops.curate.prepare').prepare\n"
     + _ROW
@@ -73,7 +81,8 @@ assert prepare(table, scorer, spec, 1_000_000)["status"].to_pylist() == ["ok"]
 """
 )
 _PARSE = (
-    _FIND
+    _INSTALL
+    + _FIND
     + "parse = find('raycomp.curation.parse', 'raycomp.loops.curate.parse').parse\n"
     + _ROW
     + """
@@ -83,15 +92,16 @@ assert parse(table.append_column("alignment", pa.array([0.3])), *configs, scorer
 )
 _SCORER = (
     "import ray.data\n"
+    + _INSTALL
     + _FIND
     + "find('raycomp.curation.align', 'raycomp.loops.curate.align')\n"
     + "find('raycomp.curation.attribute', 'raycomp.loops.curate.attribute')\n"
 )
 BASELINE = "import torch"
 IMPORTS = {
-    BASELINE: "import torch",
+    BASELINE: BASELINE,
     "import open_clip": "import open_clip",
-    "import raycomp, open_clip": "import raycomp\nimport open_clip",
+    "import open_clip, deferred": f"{_INSTALL}import open_clip",
     "scorer: ray.data, align, attribute": _SCORER,
     "decode worker: an image, a caption": _DECODE,
     "parse worker: a caption": _PARSE,
@@ -226,7 +236,59 @@ class Checkout:
             spent.append(self.run([*line, *(one for option in self._local() for one in ("--set", option))]))
         return Spent(*map(statistics.median, zip(*spent, strict=True)))
 
+    def measure_deferrals(self, modules: Sequence[str]) -> Table:
+        """Return what processes take in addition where imports of modules are not deferred.
 
+        Each of ``modules`` is measured alone; a plus sign joins modules that import the same library.
+        """
+        scorer = [f"--set={one}" for one in ("scorer.model=tiny.json", "scorer.weights=random:0")]
+        model = [f"--set={one}" for one in ("model.name=tiny.json", "model.weights=random:0")]
+        lines = {
+            "curate --help": ["curate", "--help"],
+            "curate": ["curate", "--set=input=in", *scorer, *_ON_LOCAL],
+            "evaluate": [
+                "evaluate",
+                "--set=benchmarks=retrieval",
+                "--set=retrieval.input=in",
+                *model,
+                *_ON_LOCAL,
+            ],
+        }
+        variants = {"none": [], **{one: one.split("+") for one in modules}, "all": [*LOADERS]}
+        self._curate()  # writes the shards
+        spent: dict[tuple[str, str], list[float]] = {}
+        for i in range(self.rounds + 1):
+            for measure in (*_DEFERRING, *lines):
+                for name, off in variants.items():
+                    if not i and name not in ("none", "all"):
+                        continue  # the first round only caches bytecode
+                    then = _DEFERRING.get(measure)
+                    if then is None:
+                        out = [] if "--help" in lines[measure] else ["--out", f"{measure}-{i}-{name}"]
+                        then = (
+                            f"from raycomp.cli import main\nraise SystemExit(main({lines[measure] + out!r}))"
+                        )
+                    took = self.run(["-c", _WITHOUT.format(off=off) + then]).cpu_s
+                    print(f"{i} {measure}, not deferred: {name}: {took:.2f} s", file=sys.stderr)
+                    spent.setdefault((measure, name), []).extend([took] if i else [])
+        median = {key: statistics.median(seconds) for key, seconds in spent.items()}
+        rows = [(*key, self.rounds, median[key], median[key] - median[key[0], "none"]) for key in spent]
+        seconds = (Column("CPU s", digits=2), Column("more than with all deferred", digits=2))
+        return Table("", ("measure", "not deferred", "rounds", *seconds), rows)
+
+
+_ON_LOCAL = ("--set=cluster.executor=local",)
+_DEFERRING = {
+    "import open_clip": "import open_clip",
+    "parse a caption": "from raycomp.models.parser import load_parser\nload_parser().parse(['A dog runs.'])",
+}
+# Before the code of a process: all deferrals but those of some modules.
+_WITHOUT = """
+from raycomp.models import deferred
+deferred.install()
+for name in {off!r}:
+    deferred.LOADERS.pop(name)
+"""
 _WRITE = "write_tar = find('raycomp.data.tar', 'raycomp.shards.tar').write_tar"
 Row = tuple[str, float | None, float | None, float | None, float | None, float | None, float | None]
 COLUMNS = (
@@ -257,21 +319,25 @@ def main() -> None:
     parser.add_argument("--checkout", type=Path)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--only", default="")
-    parser.add_argument("--out", type=Path, default=RESULTS)
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--deferrals", nargs="+", metavar="MODULE")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        known = args.checkout and Checkout(
-            args.checkout.resolve(), Path(folder, "before"), args.rounds, args.only
-        )
-        before = known.measure_all() if known else None
-        after = Checkout(ROOT, Path(folder, "after"), args.rounds, args.only).measure_all()
-    rows = make_rows(before, after)
-    table = Table("", COLUMNS, rows)
+        after = Checkout(ROOT, Path(folder, "after"), args.rounds, args.only)
+        out = args.out or RESULTS / ("deferrals.csv" if args.deferrals else "start_up.csv")
+        if args.deferrals:
+            table = after.measure_deferrals(args.deferrals)
+        else:
+            known = args.checkout and Checkout(
+                args.checkout.resolve(), Path(folder, "before"), args.rounds, args.only
+            )
+            before = known.measure_all() if known else None
+            table = Table("", COLUMNS, make_rows(before, after.measure_all()))
     print(table.to_text())
-    with args.out.open("w", newline="") as file:
+    with out.open("w", newline="") as file:
         writer = csv.writer(file)
-        writer.writerow(one.name if isinstance(one, Column) else one for one in COLUMNS)
-        writer.writerows([x if not isinstance(x, float) else round(x, 3) for x in row] for row in rows)
+        writer.writerow(one.name if isinstance(one, Column) else one for one in table.columns)
+        writer.writerows([x if not isinstance(x, float) else round(x, 3) for x in row] for row in table.rows)
 
 
 if __name__ == "__main__":

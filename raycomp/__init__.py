@@ -3,6 +3,7 @@
 The commands as functions; nothing heavy is imported before one is called.
 """
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -36,7 +37,8 @@ from raycomp.verify import COMMANDS as _VERIFY
 if TYPE_CHECKING:
     from raycomp.sweep.result import SweepResult
 
-deferred.install()
+if deferred.IN_WORKER in os.environ:
+    deferred.install()
 assert _UPDATE and _VERIFY  # imported before the functions of these names
 
 # Most functions below have the name of a folder. The lines above import these folders first, so

@@ -27,6 +27,7 @@ from raycomp.config import (
     save_config,
 )
 from raycomp.config.commands import Command, find_name
+from raycomp.models import deferred
 
 USER_ERROR, BAD_DATA, STORAGE_FAILED, INTERRUPTED = 2, 3, 4, 130
 
@@ -35,6 +36,7 @@ __all__ = ["COMMANDS", "main"]
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; return its exit code."""
+    deferred.install()
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")

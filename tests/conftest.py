@@ -18,6 +18,7 @@ from pyarrow import fs
 import raycomp
 from raycomp.config import ClusterConfig, ScorerConfig
 from raycomp.curation.config import CurateConfig
+from raycomp.models import deferred
 from raycomp.run import executor, session
 from raycomp.run.local import Local
 from tests.corpus import NUM, PER_SHARD, by_cpi, mean_drop, write_world_shards
@@ -25,6 +26,9 @@ from tests.faults.proxy import Proxy, run_proxy
 
 # Ray gives its workers niceness 15: the test processes beside them would leave them hardly any CPU time.
 os.environ.setdefault("RAY_worker_niceness", "0")
+
+# As a command does; what is not deferred takes seconds in every test process.
+deferred.install()
 
 # The tests of this folder need Ray; so do all files that are named test_ray_*.py, wherever they lie.
 _RAY_FOLDER = "faults"

@@ -45,6 +45,7 @@ from raycomp.evaluation import retrieval
 from raycomp.evaluation.command import evaluate
 from raycomp.evaluation.compare_command import compare
 from raycomp.evaluation.config import BenchmarkConfig, EvaluateConfig, RetrievalConfig
+from raycomp.models import deferred
 from raycomp.negatives.command import negatives
 from raycomp.negatives.config import NegativesConfig
 from raycomp.report.charts import intervals
@@ -99,7 +100,8 @@ def demo(out: str, seed: int = 0, say: Callable[[str], None] = print) -> dict[st
     config = make_config(world, trained)
     curated = curate(config, f"{out}/curated", clock.report, lambda scores: make_tables(scores, config))
     sources = _select_halves(out, seed)
-    with ProcessPoolExecutor(min(len(NAMES), len(os.sched_getaffinity(0))), get_context("spawn")) as pool:
+    num_processes = min(len(NAMES), len(os.sched_getaffinity(0)))
+    with ProcessPoolExecutor(num_processes, get_context("spawn"), deferred.install) as pool:
         learning = _start_trainings(pool, sources, trained, world, out, seed)
         writing = pool.submit(
             negatives, NegativesConfig(input=f"{out}/curated"), f"{out}/negatives", _say_nothing

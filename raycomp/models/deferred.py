@@ -1,30 +1,31 @@
 """Imports of open_clip and spaCy without the libraries that only some of their models use.
 
 ``import open_clip`` loads torchvision, which loads torch._dynamo for one function, and it loads transformers
-and timm for their towers: together as slow as torch itself. ``import spacy`` loads torch, which the packaged
+and timm for their towers: together slower than torch itself. ``import spacy`` loads torch, which the packaged
 parser does not use. In the few modules that import these at their top each name becomes a ``Deferred``, which
 imports the real object on first use. No other module is affected: ``import transformers`` elsewhere gives
-transformers. Parts of two packages (torchvision's models and datasets, the upload of models) are imported on
-first access. Garbage is not collected while torch and open_clip are imported. ``raycomp/__init__.py``
-installs all this, so it comes first in every process.
+transformers.
+
+Only processes that raycomp starts do this: the command line (``cli.main``), and Ray's workers in a session
+that raycomp opened, where ``IN_WORKER`` is set (``run/ray_session.py``). In other processes, and in workers
+of a session that the user opened, these libraries are imported as they are.
 """
 
 import builtins
-import gc
 import importlib
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from functools import partial
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
-from importlib.metadata import version
 from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+IN_WORKER = "RAYCOMP_WORKER"
+"""An environment variable of Ray's workers in sessions that raycomp opened: they defer these imports."""
 _THINC = "thinc.compat"
 
 
@@ -67,37 +68,26 @@ class _DeferredModule(ModuleType):
         return deferred if self.is_running else deferred._find()
 
 
-class _PausingLoader(Loader):
-    """Runs a large module while garbage is not collected."""
+class _DeferringLoader(Loader):
+    """Runs a module whose imports of some libraries are deferred."""
 
-    def __init__(self, loader: Any):
+    def __init__(self, loader: Any, libraries: Sequence[str]):
         self.loader = loader
+        self.libraries = libraries
+        self.loaded: list[_DeferredModule] = []
+
+    def __getattr__(self, name: str) -> Any:  # the source and resources, which other code asks a loader for
+        return getattr(self.loader, name)
 
     def create_module(self, spec: ModuleSpec) -> ModuleType | None:
         return self.loader.create_module(spec)
 
     def exec_module(self, module: ModuleType) -> None:
-        with _without_collecting():
-            self.loader.exec_module(module)
-
-    def __getattr__(self, name: str) -> Any:  # the source and resources, which other code asks a loader for
-        return getattr(self.loader, name)
-
-
-class _DeferringLoader(_PausingLoader):
-    """Runs a module whose imports of some libraries are deferred."""
-
-    def __init__(self, loader: Any, libraries: Sequence[str]):
-        super().__init__(loader)
-        self.libraries = libraries
-        self.loaded: list[_DeferredModule] = []
-
-    def exec_module(self, module: ModuleType) -> None:
         """Run the module; its own imports of the libraries are deferred until it has run."""
-        own = {**vars(builtins), "__import__": partial(self.run_import, module)}
+        own = {**vars(builtins), "__import__": self.run_import}
         vars(module)["__builtins__"] = own
         try:
-            super().exec_module(module)
+            self.loader.exec_module(module)
         finally:
             # Imports inside its functions, at call time, are no longer deferred.
             own["__import__"] = builtins.__import__
@@ -105,13 +95,7 @@ class _DeferringLoader(_PausingLoader):
                 library.is_running = False
 
     def run_import(
-        self,
-        module: ModuleType,
-        name: str,
-        own: Any = None,
-        local: Any = None,
-        names: Sequence[str] = (),
-        level: int = 0,
+        self, name: str, own: Any = None, local: Any = None, names: Sequence[str] = (), level: int = 0
     ) -> Any:
         """Return the result of an import statement of the module."""
         is_slow = any(name == one or name.startswith(f"{one}.") for one in self.libraries)
@@ -126,70 +110,13 @@ class _DeferringLoader(_PausingLoader):
         return self.loaded[-1]
 
 
-class _PackageLoader(_DeferringLoader):
-    """Runs a package that imports parts of its own: these are imported on first access."""
-
-    def __init__(self, loader: Any, parts: Mapping[str, str]):
-        super().__init__(loader, ())
-        self.parts = parts
-
-    def exec_module(self, module: ModuleType) -> None:
-        """Run the package without these parts."""
-        super().exec_module(module)
-        for name in self.parts:
-            vars(module).pop(name, None)
-        vars(module)["__getattr__"] = partial(self.read, module)
-
-    def run_import(
-        self,
-        module: ModuleType,
-        name: str,
-        own: Any = None,
-        local: Any = None,
-        names: Sequence[str] = (),
-        level: int = 0,
-    ) -> Any:
-        """Return the result of an import statement: until the package has run, None for each of the parts."""
-        late = [part for part in names or () if part in self.parts]
-        vars(module).update(dict.fromkeys(late))
-        rest = tuple(part for part in names or () if part not in late)
-        return module if late and not rest else builtins.__import__(name, own, local, rest, level)
-
-    def read(self, module: ModuleType, name: str) -> Any:
-        """Return a part, a module or the object of its name there, and store it in the package."""
-        if name not in self.parts:
-            raise AttributeError(f"module {module.__name__!r} has no attribute {name!r}")
-        place = self.parts[name]
-        found = importlib.import_module(place)
-        for part in self.parts:
-            if self.parts[part] == place:
-                vars(module)[part] = getattr(found, part, found)
-        return vars(module)[name]
-
-
-@contextmanager
-def _without_collecting() -> Iterator[None]:
-    """Pause the cyclic garbage collector, which would traverse a library's objects repeatedly.
-
-    Freezing and unfreezing makes them old without such a traversal.
-    """
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled and not gc.get_freeze_count():
-            gc.freeze()
-            gc.unfreeze()
-        if was_enabled:
-            gc.enable()
-
-
 class _ThincLoader(_DeferringLoader):
     """Runs ``thinc.compat``, which queries torch for its devices, on a machine that has no GPU."""
 
     def exec_module(self, module: ModuleType) -> None:
         """Run the module as if torch were not installed, then set that it is."""
+        from importlib.metadata import version  # loads email and zipfile
+
         super().exec_module(module)
         compat: Any = module
         if not compat.has_torch:
@@ -205,7 +132,7 @@ class _Finder(MetaPathFinder):
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        make = _LOADERS.get(name)
+        make = LOADERS.get(name)
         if make is None or (name == _THINC and _may_have_gpu()):
             return None
         spec = PathFinder.find_spec(name, path, target)
@@ -214,25 +141,12 @@ class _Finder(MetaPathFinder):
         return spec
 
 
-# Modules that import a slow library at their top and only use it for some models, or are large themselves.
-_LOADERS: Mapping[str, Callable[[Any], Loader]] = {
-    "torch": _PausingLoader,
-    "torchvision": partial(
-        _PackageLoader, parts={"datasets": "torchvision.datasets", "models": "torchvision.models"}
-    ),
+# Modules that import a slow library at their top and only use it for some models. Each saves .9 to 1.9 CPU s.
+LOADERS: dict[str, Callable[[Any], Loader]] = {
     "torchvision.ops.roi_align": partial(_DeferringLoader, libraries=("torch._dynamo",)),
-    "open_clip": partial(
-        _PackageLoader,
-        parts={
-            "push_to_hf_hub": "open_clip.push_to_hf_hub",
-            "push_pretrained_to_hf_hub": "open_clip.push_to_hf_hub",
-        },
-    ),
     "open_clip.coca_model": partial(_DeferringLoader, libraries=("transformers",)),
     "open_clip.hf_model": partial(_DeferringLoader, libraries=("transformers",)),
-    "open_clip.pretrained": partial(_DeferringLoader, libraries=("huggingface_hub",)),
     "open_clip.timm_model": partial(_DeferringLoader, libraries=("timm",)),
-    "open_clip.tokenizer": partial(_DeferringLoader, libraries=("ftfy",)),
     _THINC: partial(_ThincLoader, libraries=("torch",)),
 }
 

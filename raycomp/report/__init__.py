@@ -1,0 +1,1 @@
+"""Tables in, one self-contained HTML page out: the shared parts of pages."""

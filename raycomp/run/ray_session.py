@@ -20,6 +20,7 @@ from ray.exceptions import RayError
 from raycomp.config import ClusterConfig, ClusterFailed, LeaseLost, Terminated, TooMuchBadData
 from raycomp.data.folder import Folder
 from raycomp.data.retries import MAP_RETRIES, STORAGE_ERRORS
+from raycomp.models.deferred import IN_WORKER
 from raycomp.run.executor import use
 from raycomp.run.ray_cpus import share_cpus
 from raycomp.run.ray_executor import OnRay
@@ -83,7 +84,7 @@ def connect(
         try:
             settle_data_context(config.stall_s)
             here = ray.get_runtime_context().gcs_address
-            named = _named_address() if dashboard else nullcontext()
+            named = _environment("RAY_ADDRESS", here) if dashboard else nullcontext()
             with watch_head(here), named, use(OnRay(config.stall_s)):
                 yield _describe(config, scores, gpus_per_scorer)
         finally:
@@ -91,16 +92,16 @@ def connect(
 
 
 @contextmanager
-def _named_address() -> Iterator[None]:
-    """Set RAY_ADDRESS to the connected cluster while the block runs."""
-    before = os.environ.get("RAY_ADDRESS")
-    os.environ["RAY_ADDRESS"] = ray.get_runtime_context().gcs_address
+def _environment(name: str, value: str) -> Iterator[None]:
+    """Set a variable of this process while the block runs; processes that it starts meanwhile keep it."""
+    before = os.environ.get(name)
+    os.environ[name] = value
     try:
         yield
     finally:
-        os.environ.pop("RAY_ADDRESS")
+        os.environ.pop(name)
         if before is not None:
-            os.environ["RAY_ADDRESS"] = before
+            os.environ[name] = before
 
 
 @contextmanager
@@ -150,7 +151,7 @@ def _start(config: ClusterConfig, needed: int, dashboard: bool = False) -> None:
     late = ClusterFailed(
         f"Ray did not start on this machine within {_START_S:.0f} s; its logs are in {folder}/ray"
     )
-    with _at_most(_START_S, late), _keep_signals():
+    with _at_most(_START_S, late), _keep_signals(), _environment(IN_WORKER, "1"):
         for _ in range(_STARTS):
             try:
                 ray.init(address="local", num_cpus=num_cpus, include_dashboard=dashboard, **_QUIET)

@@ -1,4 +1,4 @@
-"""Training, on one rank or many, and the little world that it is tried on."""
+"""Training of CLIP on pairs and hard negatives, on one rank or many."""
 
 from raycomp.config.commands import Command
 

@@ -1,4 +1,7 @@
-"""What raycomp defers is there when it is used, with the same bits, and is not imported before."""
+"""What raycomp defers is there when it is used, with the same bits, and is not imported before.
+
+Only the processes that raycomp starts defer anything.
+"""
 
 import json
 import subprocess
@@ -6,6 +9,8 @@ import sys
 from pathlib import Path
 
 import pytest
+
+from raycomp.config.commands import FOLDERS, find_command
 
 TINY = {
     "embed_dim": 8,
@@ -22,6 +27,7 @@ tokens = np.arange(2 * 77).reshape(2, 77).astype(np.int32)
 tokens[:, 0], tokens[:, 9], tokens[:, 10:] = 49406, 49407, 0
 print(clip.embed_pixels(pixels).numpy().tobytes().hex(), clip.text.embed(tokens)[0].numpy().tobytes().hex())
 """
+INSTALL = "from raycomp.models import deferred; deferred.install()"
 SLOW = "import sys; print(sorted({'torch', 'torch._dynamo', 'transformers', 'timm'} & set(sys.modules)))"
 
 
@@ -29,6 +35,11 @@ def run(lines: str, folder: Path) -> str:
     done = subprocess.run([sys.executable, "-c", lines], cwd=folder, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
+
+
+def run_deferring(lines: str, folder: Path) -> str:
+    """Run lines, of any indent, in a process that defers imports as a command does."""
+    return run("\n".join([INSTALL, *(line.strip() for line in lines.splitlines())]), folder)
 
 
 @pytest.fixture(scope="module")
@@ -43,14 +54,14 @@ def folder(tmp_path_factory) -> Path:
 
 
 def test_a_scorer_has_the_same_bits_and_loads_only_torch(folder):
-    bits, loaded = run(f"import raycomp\n{EMBED}\n{SLOW}", folder).splitlines()
-    assert run(f"import open_clip\n{EMBED}", folder) == bits
+    bits, loaded = run(f"{INSTALL}\n{EMBED}\n{SLOW}", folder).splitlines()
+    assert run(EMBED, folder) == bits
     assert loaded == "['torch']"
 
 
 def test_training_uses_torch_dynamo(folder):
     lines = """
-    import os, raycomp, open_clip, sys, torch
+    import os, open_clip, sys, torch
     assert "torch._dynamo" not in sys.modules
     model = torch.nn.Linear(2, 1)
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT="0")
@@ -69,12 +80,12 @@ def test_training_uses_torch_dynamo(folder):
     import torch._dynamo
     assert sys.modules["torch._dynamo"] is torch._dynamo and torch._dynamo.__file__
     """
-    assert run("\n".join(line.strip() for line in lines.splitlines()), folder) == "1.0"
+    assert run_deferring(lines, folder) == "1.0"
 
 
 def test_towers_of_transformers_and_timm_are_built(folder):
     lines = """
-    import raycomp, open_clip, sys, torch
+    import open_clip, sys, torch
     from open_clip.hf_model import HFTextEncoder
     from open_clip.timm_model import TimmModel
     assert not {"transformers", "timm"} & set(sys.modules)
@@ -85,34 +96,12 @@ def test_towers_of_transformers_and_timm_are_built(folder):
     assert isinstance(text.config, transformers.PretrainedConfig)
     print(*text(torch.arange(2, 10)[None]).shape, *image(torch.zeros(2, 3, 32, 32)).shape)
     """
-    assert run("\n".join(line.strip() for line in lines.splitlines()), folder) == "1 8 2 8"
-
-
-def test_parts_of_packages_are_the_real_ones_when_they_are_read(folder):
-    lines = """
-    import gc, raycomp, open_clip, sys, torchvision
-    assert gc.isenabled() and not gc.get_freeze_count()
-    parts = ["torchvision.models", "torchvision.datasets", "open_clip.push_to_hf_hub"]
-    assert not {*parts, "ftfy", "huggingface_hub.hf_api"} & set(sys.modules)
-    assert not {"models", "datasets", "push_to_hf_hub"} & {*vars(torchvision), *vars(open_clip)}
-    from torchvision import datasets
-    import torchvision.models
-    assert datasets is sys.modules[parts[1]] and torchvision.models is sys.modules[parts[0]]
-    names = "push_to_hf_hub", "push_pretrained_to_hf_hub"
-    functions = [getattr(open_clip, name) for name in names]
-    assert functions == [getattr(sys.modules[parts[2]], name) for name in names]
-    try:
-        open_clip.nothing
-    except AttributeError as error:
-        print(error, "|", *open_clip.tokenize("a &amp;amp; b")[0, :4].tolist())
-    """
-    reported = run("\n".join(line[4:] for line in lines.splitlines()), folder)
-    assert reported == "module 'open_clip' has no attribute 'nothing' | 49406 320 261 321"
+    assert run_deferring(lines, folder) == "1 8 2 8"
 
 
 def test_captioning_models_write(folder):
     lines = """
-    import raycomp, open_clip, torch
+    import open_clip, torch
     decoder = {"context_length": 76, "vocab_size": 49408, "width": 64, "heads": 2, "layers": 1}
     config = {**TINY, "embed_dim": 64, "multimodal_cfg": {**decoder, "attn_pooler_heads": 2}}
     config["vision_cfg"] |= {"attentional_pool": True, "attn_pooler_heads": 2, "output_tokens": True}
@@ -120,13 +109,13 @@ def test_captioning_models_write(folder):
     model = open_clip.CoCa(**config).eval()
     print(*model.generate(torch.zeros(1, 3, 32, 32), generation_type="top_k", seq_len=9, max_seq_len=9).shape)
     """
-    reported = run("\n".join(line.strip() for line in [f"TINY = {TINY}", *lines.splitlines()]), folder)
+    reported = run_deferring(f"TINY = {TINY}\n{lines}", folder)
     assert reported.startswith("1 ")
 
 
 def test_the_packaged_parser_does_without_torch_and_others_have_it(folder):
     lines = """
-    import raycomp, sys
+    import sys
     from raycomp.models.parser import load_parser
     print(len(load_parser().parse(["A dog runs on the grass."])[0]), "torch" in sys.modules)
     from thinc.api import PyTorchWrapper
@@ -135,5 +124,51 @@ def test_the_packaged_parser_does_without_torch_and_others_have_it(folder):
     wrapped = PyTorchWrapper(torch.nn.Linear(2, 1)).initialize()
     print(has_torch, wrapped.predict(numpy.ones((1, 2), "f")).shape)
     """
-    reported = run("\n".join(line.strip() for line in lines.splitlines()), folder).splitlines()
+    reported = run_deferring(lines, folder).splitlines()
     assert reported == ["2 False", "True (1, 1)"]
+
+
+STATE = """
+import builtins, gc, logging, signal, sys, threading, warnings
+def state():
+    handlers = {number: signal.getsignal(number) for number in signal.valid_signals()}
+    loggers = {name: (one.level, [*one.handlers]) for name, one in logging.root.manager.loggerDict.items()
+               if isinstance(one, logging.Logger)}
+    hooks = sys.excepthook, sys.displayhook, sys.gettrace(), threading.excepthook, threading.active_count()
+    return {
+        "finders": [*sys.meta_path], "path hooks": [*sys.path_hooks], "import": builtins.__import__,
+        "names": {*vars(builtins)}, "gc": (gc.isenabled(), gc.get_threshold(), gc.get_freeze_count()),
+        "collector": [*gc.callbacks], "signals": handlers, "warnings": [*warnings.filters],
+        "logs": (logging.root.level, [*logging.root.handlers], loggers), "hooks": hooks,
+    }
+before = state()
+"""
+SAME = """
+after = state()
+new = {name for name in after["logs"][2] if name not in before["logs"][2]}
+assert not any(after["logs"][2].pop(name)[1] for name in new), "a logger that is new has a handler"
+assert before == after, {name for name in before if before[name] != after[name]}
+"""
+
+
+COMMANDS = sorted({find_command(name).function.partition(":")[0] for name in FOLDERS})
+
+
+@pytest.mark.parametrize("modules", [[], ["cli", "run.session", *COMMANDS]], ids=["raycomp", "commands"])
+def test_an_import_of_raycomp_changes_nothing_in_a_session(modules, folder):
+    imports = "\n".join(["import raycomp", *(f"import raycomp.{module}" for module in modules)])
+    # PyArrow has a logger, fsspec warns: what libraries do to a session is theirs.
+    libraries = "import numpy, pyarrow, pyarrow.parquet, fsspec" if modules else ""
+    run(f"{libraries}\n{STATE}\n{imports}\n{SAME}", folder)
+
+
+def test_a_command_defers_imports(folder):
+    lines = """
+    import sys
+    from raycomp.models.deferred import _Finder
+    from raycomp.cli import main
+    assert not any(isinstance(finder, _Finder) for finder in sys.meta_path)
+    assert main(["show", "nowhere"]) == 2 == main(["show", "nowhere"])
+    print(sum(isinstance(finder, _Finder) for finder in sys.meta_path))
+    """
+    assert run("\n".join(line.strip() for line in lines.splitlines()), folder) == "1"

@@ -5,7 +5,10 @@ import os
 
 import pytest
 
+from raycomp.models.deferred import IN_WORKER
 from raycomp.run.ray_forward import forward_environment
+
+OWN = {IN_WORKER: "1"}
 
 
 @pytest.fixture(autouse=True)
@@ -15,10 +18,10 @@ def bare(monkeypatch):
             monkeypatch.delenv(name)
 
 
-def test_nothing_to_take_is_no_environment_at_all(monkeypatch):
+def test_without_keys_and_places_workers_are_only_marked(monkeypatch):
     for name in ("AWS_PROFILE", "AWS_WEB_IDENTITY_TOKEN_FILE", "HF_HOME", "RAY_ADDRESS", "WANDB_DIR"):
         monkeypatch.setenv(name, "mine")
-    assert forward_environment() is None
+    assert forward_environment() == {"env_vars": OWN}
 
 
 def test_keys_and_places_are_taken(monkeypatch):
@@ -33,7 +36,7 @@ def test_keys_and_places_are_taken(monkeypatch):
     }
     for name, value in wanted.items():
         monkeypatch.setenv(name, value)
-    assert forward_environment() == {"env_vars": wanted}
+    assert forward_environment() == {"env_vars": wanted | OWN}
 
 
 def test_what_a_submitted_job_names_itself_is_left_to_it(monkeypatch):
@@ -41,4 +44,4 @@ def test_what_a_submitted_job_names_itself_is_left_to_it(monkeypatch):
     monkeypatch.setenv("HF_TOKEN", "mine")
     job = {"runtime_env": {"env_vars": {"AWS_REGION": "there"}, "working_dir": "gcs://a.zip"}, "metadata": {}}
     monkeypatch.setenv("RAY_JOB_CONFIG_JSON_ENV_VAR", json.dumps(job))
-    assert forward_environment() == {"env_vars": {"HF_TOKEN": "mine"}}
+    assert forward_environment() == {"env_vars": {"HF_TOKEN": "mine"} | OWN}
