@@ -43,7 +43,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lab.sweep.worlds import scored_options
 from lab.worlds.shards import make_world
 from lab.worlds.tiny_clip import draw_batches, load_pairs, recall_at_1
 from raycomp.config import ScorerConfig, UserError
@@ -52,14 +51,22 @@ from raycomp.data.folder import Folder
 from raycomp.models.clip import Clip
 from raycomp.models.describe import describe_scorer
 from raycomp.models.spec import ScorerSpec
-from raycomp.sweep.choose import choose_best
+from raycomp.sweep.choose import choose_best, climb, count_rungs, find_reached, read_trials
 from raycomp.sweep.config import SweepConfig
-from raycomp.sweep.journal import FAILED, FINISHED, Journal, Outcome, SeedTraining, name_trial
+from raycomp.sweep.journal import (
+    DIVISORS,
+    FAILED,
+    FINISHED,
+    Journal,
+    Outcome,
+    SeedTraining,
+    list_rungs,
+    name_trial,
+)
 from raycomp.sweep.plan import Options, Plan, list_points, make_plan
-from raycomp.sweep.rungs import DIVISORS, climb, count_rungs, find_reached, list_rungs, read_trials
 from raycomp.sweep.seed_training import shorten
 from raycomp.table import Estimate, write_csv
-from raycomp.training.config import FitConfig, TrainConfig
+from raycomp.training.config import FitConfig
 from raycomp.training.fit import Trainer
 from raycomp.training.objective import PairsObjective
 from raycomp.training.towers import Batch
@@ -154,9 +161,9 @@ def make_repeat(repeat: int, steps: int, mode: str) -> Plan:
         seeds=1,
         report_seeds=0,
         seed=repeat,
-        train=TrainConfig(train=FitConfig(steps=steps, batch_size=BATCH)),
+        train=FitConfig(steps=steps, batch_size=BATCH),
     )
-    return make_plan(config, scored_options())
+    return make_plan(config, None)
 
 
 def run_repeat(repeat: int, steps: int) -> list[dict[str, Any]]:

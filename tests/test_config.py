@@ -386,7 +386,6 @@ def test_options_of_engines_are_checked_at_birth(path, value, said):
         *((ContinualConfig, f"tune.{name}") for name in "l2 ensemble".split()),
         *((ContinualConfig, f"little.{name}") for name in "backbones backbone_pairs train test".split()),
         *((SweepConfig, name) for name in "seeds report_seeds num_samples max_concurrent".split()),
-        *((SweepConfig, f"worlds.{name}") for name in "pairs scorer_pairs scorer_steps scenes".split()),
     ],
 )
 def test_what_no_machine_holds_is_refused_with_the_range(kind, path):

@@ -53,7 +53,7 @@ EXCEPTIONS = {
     "probe": {"curation", "evaluation", "negatives"},
     "screen": {"curation", "training"},
     "study": {"sweep", "training"},
-    "sweep": {"continual", "curation", "evaluation", "negatives", "training"},
+    "sweep": {"continual", "curation", "evaluation", "training"},
     "training": {"curation"},
     "update": {"curation", "negatives"},
     "verify": {"curation"},

@@ -1,148 +1,26 @@
-"""Response curves: a metric over the values of each option, optionally with a published curve."""
+"""The published curve of the share kept by alignment, next to a finished sweep's own.
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+python -m lab curves out/retention
+"""
+
+from collections.abc import Iterator
+from statistics import fmean
 from typing import NamedTuple
 
-from raycomp.config.space import GRID, LOGUNIFORM
-from raycomp.sweep.choose import estimate, estimate_all, is_whole, of_group
-from raycomp.sweep.journal import DEVELOPMENT, REPORT, Trial
-from raycomp.sweep.plan import Plan, list_groups
-from raycomp.sweep.rows import is_number
-from raycomp.sweep.tables import list_varied, name_metric
-from raycomp.table import Column, Estimate, Plot, Table, group_by
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
-# Metrics of continual learning, between the name of a stream and its split.
-_LEARNED, _LOST = ".learned.", ".forgetting_best."
+from raycomp.data.folder import Folder
+from raycomp.data.paths import absolute_uri
+from raycomp.data.runs import read_finished
+from raycomp.sweep.choose import estimate
+from raycomp.sweep.journal import DEVELOPMENT, FINISHED
+from raycomp.sweep.page import name_metric
+from raycomp.sweep.result import TABLE
+from raycomp.table import Column, Estimate, Table
+
 SOURCE = "Go et al. (arXiv 2605.22651), Table 1: CC3M, ViT-B/32, one seed"
-
-
-@dataclass(frozen=True)
-class Curve:
-    """A figure's content: series of (value of the option, estimate)."""
-
-    name: str
-    """Name of the x axis, for a file."""
-    title: str
-    option: str
-    """The x axis: an option, or another metric."""
-    unit: str
-    series: Sequence[tuple[str, Sequence[tuple[float, Estimate]]]]
-    is_log: bool = False
-    is_measured: bool = False
-    """Whether the x axis is a result: series are then not shifted along it to avoid overlap."""
-
-
-def list_curves(plan: Plan, trials: Sequence[Trial], metric: str) -> list[Curve]:
-    """Return a curve for every numeric option, with a point for each of its values.
-
-    A point is the mean over all trials with this value, by Student's t over seeds. There is one series for
-    each value of ``per``; report seeds, if all trials were trained on them, are a series of their own.
-    """
-    whole = [trial for trial in trials if is_whole(trial, metric, plan.config.seeds)]
-    numbers = [option for option in list_varied(plan) if is_number(plan, option)]
-    return [
-        Curve(
-            option,
-            f"{name_metric(metric)} over {option}",
-            option,
-            name_metric(metric),
-            [one for one in _list_series(plan, whole, option, metric) if one[1]],
-            plan.space[option].kind == LOGUNIFORM,
-        )
-        for option in numbers
-    ]
-
-
-def list_grids(plan: Plan, trials: Sequence[Trial], metric: str) -> list[Curve]:
-    """Return a complete grid of two numeric options: one on the x axis, a series for each value of the other.
-
-    A point is one trial, the mean over its development trainings. Empty for other spaces.
-    """
-    options = list_varied(plan)
-    if len(options) != 2 or plan.config.per is not None:
-        return []
-    if not all(is_number(plan, option) and plan.space[option].kind == GRID for option in options):
-        return []
-    by, over = sorted(options, key=lambda option: len(plan.space[option].values))
-    whole = [trial for trial in trials if is_whole(trial, metric, plan.config.seeds)]
-    series = [
-        (f"{by} {value}", _list_points(of_group(whole, {by: value}), over, metric, DEVELOPMENT))
-        for value in sorted(plan.space[by].values, key=float)
-    ]
-    title = f"{name_metric(metric)} over {over}, by {by}"
-    return [Curve(f"{over}-by-{by}", title, over, name_metric(metric), series)]
-
-
-def list_trade_offs(plan: Plan, trials: Sequence[Trial], metric: str) -> list[Curve]:
-    """Return learning over forgetting, a point for each trial of continual learning.
-
-    A method with less forgetting may have learned less: of two series the better one is higher at the same
-    forgetting.
-    """
-    whole = [trial for trial in trials if is_whole(trial, metric, plan.config.seeds)]
-    found = []
-    for learned in sorted({name for trial in whole for name in trial.list_metrics() if _LEARNED in name}):
-        stream, _, split = learned.partition(_LEARNED)
-        lost = f"{stream}{_LOST}{split}"
-        series = [
-            (
-                ", ".join(group.values()) or "trials",
-                [
-                    (
-                        round(estimate(trial.list_values(lost, DEVELOPMENT)).value, 1),
-                        estimate(trial.list_values(learned, DEVELOPMENT)),
-                    )
-                    for trial in of_group(whole, group)
-                    if lost in trial.list_metrics()
-                ],
-            )
-            for group in list_groups(plan)
-        ]
-        title = f"{stream}: learned and forgotten, one point per trial"
-        along = "forgotten, points"
-        if any(points for _, points in series):
-            found.append(Curve(f"{stream}-forgotten", title, along, "learned, %", series, is_measured=True))
-    return found
-
-
-def _list_series(
-    plan: Plan, trials: Sequence[Trial], option: str, metric: str
-) -> list[tuple[str, list[tuple[float, Estimate]]]]:
-    splits = (
-        [DEVELOPMENT, REPORT] if plan.config.report == "all" and plan.config.report_seeds else [DEVELOPMENT]
-    )
-    found = []
-    for group in list_groups(plan):
-        own = of_group(trials, group)
-        for split in splits:
-            name = ", ".join([*group.values(), f"{split} seeds"])
-            found.append((name, _list_points(own, option, metric, split)))
-    return found
-
-
-def _list_points(
-    trials: Sequence[Trial], option: str, metric: str, split: str
-) -> list[tuple[float, Estimate]]:
-    found = [
-        (float(value), estimate_all(own, metric, split)) for value, own in _group(trials, option).items()
-    ]
-    return [(value, one) for value, one in found if one.value == one.value]
-
-
-def _group(trials: Sequence[Trial], option: str) -> dict[str, list[Trial]]:
-    return group_by(trials, lambda trial: trial.options[option])
-
-
-def list_plots(plan: Plan, trials: Sequence[Trial], metric: str) -> list[Plot]:
-    """Return the estimates of each value of every non-numeric option, one row per value."""
-    whole = [trial for trial in trials if is_whole(trial, metric, plan.config.seeds)]
-    found = []
-    for option in (option for option in list_varied(plan) if not is_number(plan, option)):
-        groups = _group(whole, option)
-        rows = [(value, estimate_all(own, metric, DEVELOPMENT)) for value, own in groups.items()]
-        found.append(Plot(f"{name_metric(metric)} over {option}", "95 % intervals over seeds", rows))
-    return found
+SHARE = "attribute.keep"
 
 
 class Kept(NamedTuple):
@@ -172,28 +50,37 @@ TABLE_1 = (
 )
 
 
-def published_curve() -> Curve:
-    """Return the paper's curve, which has other data, another model and another test set."""
-    series = [
-        ("SugarCrepe, overall", [(row.keep, Estimate(row.sugarcrepe / 100)) for row in TABLE_1]),
-    ]
-    return Curve("share-kept", f"As published: {SOURCE}", "share kept", "SugarCrepe, overall", series)
+def compare_curves(source: str) -> Iterator[str]:
+    """Yield the paper's rows with the results of a finished sweep at the same shares, and what differs.
+
+    Raises ValueError unless ``source`` holds a finished sweep over ``attribute.keep``.
+    """
+    folder = Folder(absolute_uri(source))
+    run = read_finished(folder.uri)
+    if run["kind"] != "sweep" or SHARE not in pq.read_schema(folder.at(TABLE)).names:
+        raise ValueError(f"{source}: must hold a sweep over {SHARE}")
+    table = tabulate_published(read_shares(folder), run["metric"])
+    yield f"{table.title}\n{table.to_text()}"
+    yield table.note
 
 
-def published_table(plan: Plan, trials: Sequence[Trial], metric: str) -> Table:
-    """Return the paper's rows with the sweep's results at the same shares."""
-    option = next(iter(list_varied(plan)), "attribute.keep")
-    whole = [trial for trial in trials if is_whole(trial, metric, plan.config.seeds)]
-    mine = dict(_list_points(whole, option, metric, DEVELOPMENT)) if option in plan.space else {}
+def read_shares(folder: Folder) -> dict[float, Estimate]:
+    """Return a sweep's metric by the share kept: the mean over trials with this share, by Student's t over
+    the development seeds."""
+    table = pq.read_table(folder.at(TABLE))
+    is_used = pc.and_(pc.equal(table["split"], DEVELOPMENT), pc.equal(table["status"], FINISHED))
+    found: dict[float, dict[int, list[float]]] = {}
+    for row in table.filter(is_used).to_pylist():
+        found.setdefault(row[SHARE], {}).setdefault(row["seed"], []).append(row["metric"])
+    return {
+        share: estimate([fmean(values) for values in by_seed.values()]) for share, by_seed in found.items()
+    }
+
+
+def tabulate_published(mine: dict[float, Estimate], metric: str) -> Table:
+    """Return the paper's rows, each with the sweep's own estimate at its share."""
     rows = [
-        (
-            f"{row.keep:.0%}",
-            row.sugarcrepe,
-            row.sugarcrepe_pp,
-            row.imagenet,
-            row.text_to_image,
-            mine[row.keep].times(100) if row.keep in mine else None,
-        )
+        (f"{row.keep:.0%}", *row[1:], mine[row.keep].times(100) if row.keep in mine else None)
         for row in TABLE_1
     ]
     columns = (

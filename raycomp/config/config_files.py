@@ -24,7 +24,7 @@ def load_config(name: str, kind: Any) -> Any:
     if Path(name).suffix in YAML + JSON:
         return _read_text(name, kind)
     config = load_job(name)
-    if not isinstance(config, kind):
+    if type(config) is not kind:
         raise ValueError(f"{name}: returned {type(config).__name__}, must return a {kind.__name__}")
     return config
 

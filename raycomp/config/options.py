@@ -60,8 +60,11 @@ class Option:
 
     @property
     def text(self) -> str:
-        """The docstring below the field, or else its group's; empty if the source is not available."""
-        own = _read_texts(self.owner.__module__).get((self.owner.__name__, self.path.rpartition(".")[2]))
+        """The docstring below the field, which may be inherited, or else its group's; empty if the source is
+        not available."""
+        name, kinds = self.path.rpartition(".")[2], filter(is_dataclass, self.owner.__mro__)
+        texts = (_read_texts(kind.__module__).get((kind.__name__, name)) for kind in kinds)
+        own = next(filter(None, texts), None)
         return " ".join((own or (self.group.__doc__ if self.group else "")).split())
 
 

@@ -48,8 +48,8 @@ _TABLE = re.compile(r"(\d+)\.parquet")
 RUNNING, FINISHED, FAILED = "running", "finished", "failed"
 """The possible statuses of a run. A repeat of a failed run fails again; its ``failed`` gives the reason."""
 TIMES = "input_times"
-"""In a fingerprint: when the input's files were modified. It does not distinguish runs, but an unfinished run
-reads its input again where it differs."""
+"""In a fingerprint: when the input's files were modified. Runs that differ only in it are the same run; an
+unfinished run drops the results of files that were modified after its start."""
 
 
 def read_run(folder: Folder) -> dict[str, Any] | None:

@@ -1,5 +1,7 @@
 """``raycomp sweep``: options tried by Ray Tune, selected on development seeds, reported on held-out seeds."""
 
+import math
+import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -8,64 +10,60 @@ from functools import partial
 from itertools import chain
 from typing import Any
 
-from lab.sweep.curves import (
-    list_curves,
-    list_grids,
-    list_plots,
-    list_trade_offs,
-    published_curve,
-    published_table,
-)
-from lab.sweep.worlds import (
-    NEGATIVES,
-    fingerprint_worlds,
-    list_places,
-    make_worlds,
-    say_nothing,
-    scored_options,
-    write_negatives,
-)
+from raycomp.config import flatten, list_options
 from raycomp.config.check import check
+from raycomp.config.options import SELECT
 from raycomp.config.own_code import fingerprint_own
-from raycomp.continual.command import (
-    check_prepared,
-    check_streams,
-    fingerprint_methods,
-    fingerprint_streams,
-)
+from raycomp.continual.command import check_prepared, check_streams, fingerprint_methods, fingerprint_streams
 from raycomp.continual.method import METHODS
+from raycomp.curation.config import CurateConfig
 from raycomp.data.files import check_writable
 from raycomp.data.folder import Folder
 from raycomp.data.model import fetch_model, find_model
 from raycomp.data.parquet import write_table
 from raycomp.data.paths import RUN, absolute_uri
-from raycomp.data.runs import check_classed, digest, identify, list_scores, read_finished
+from raycomp.data.runs import check_classed, digest, list_scores, read_finished
 from raycomp.data.whole import with_absolute_paths
 from raycomp.evaluation.open import open_evaluations
-from raycomp.models.describe import fingerprint_scorer
-from raycomp.negatives.config import WritingConfig
+from raycomp.models.describe import describe_scorer, fingerprint_scorer
 from raycomp.report.charts import cut_out, intervals
 from raycomp.report.markup import Html
 from raycomp.report.page import render_page
 from raycomp.report.response import response
+from raycomp.run.executor import Session, current
 from raycomp.run.run import Run, Say, start_run
-from raycomp.run.session import connect
-from raycomp.sweep.capacity import count_trials, is_alone, plan_alone
-from raycomp.sweep.check import check_trials, repair_trials
-from raycomp.sweep.choose import Winner, choose_best, is_whole
+from raycomp.run.session import connect, is_connected
+from raycomp.sweep.choose import Winner, choose_best, count_rungs, is_whole, read_trials, share_of_steps
 from raycomp.sweep.config import SweepConfig
 from raycomp.sweep.job_file import BEST, write_job
-from raycomp.sweep.journal import FAILED, FINISHED, STOPPED, TRIALS, Journal, Trial
-from raycomp.sweep.metric import check_metric, list_metrics, list_stream_metrics, list_world_metrics
+from raycomp.sweep.journal import (
+    FAILED,
+    FINISHED,
+    STOPPED,
+    TRIALS,
+    Journal,
+    Trial,
+    check_trials,
+    list_report,
+    list_rungs,
+    repair_trials,
+)
+from raycomp.sweep.metric import check_metric, list_metrics, list_stream_metrics
+from raycomp.sweep.page import (
+    list_curves,
+    list_grids,
+    list_plots,
+    list_trade_offs,
+    list_warnings,
+    make_tables,
+    say_winner,
+)
 from raycomp.sweep.plan import Plan, count_planned, list_checked, list_groups, make_plan
-from raycomp.sweep.result import TABLE
-from raycomp.sweep.rows import make_rows
-from raycomp.sweep.rungs import count_rungs, list_report, list_rungs, read_trials, share_of_steps
-from raycomp.sweep.seed_training import COMMANDS, Job, make_streams
-from raycomp.sweep.tables import list_warnings, make_tables, say_winner
+from raycomp.sweep.result import TABLE, make_rows
+from raycomp.sweep.seed_training import COMMANDS, Job, make_streams, say_nothing
 from raycomp.table import format_facts
+from raycomp.training.config import LEAST_GPU
 from raycomp.training.held_out import fingerprint_held_out
-from raycomp.training.losses import find_loss
 from raycomp.training.pairs import fingerprint_pairs
 from raycomp.training.trackers import check_packages
 from raycomp.words import OK
@@ -73,6 +71,11 @@ from raycomp.words import OK
 _FIGURES = "figures"
 _OUTPUTS = (TRIALS, TABLE, BEST, _FIGURES)
 
+# A trial holds its training workers, or while it evaluates a scorer, which takes two CPUs without a GPU. One
+# more CPU for all trials is enough for the tasks they wait for; a trial holds no CPU while it waits.
+OF_SCORER, OF_TASKS = 2, 1
+# A GPU in the units in which Ray counts shares.
+_UNITS = round(1 / LEAST_GPU)
 _TUNE = "a sweep searches with Ray Tune"
 
 
@@ -88,16 +91,17 @@ def sweep(config: SweepConfig, out: str, say: Say = print, callbacks: Sequence[A
 
         check_callbacks(callbacks)
     out, config = absolute_uri(str(out)), with_absolute_paths(config)
-    if config.has_worlds and "://" in out:
-        raise ValueError(f"out={out!r}: little worlds need a local folder")
     if config.command == "continual" and "://" in out:
         raise ValueError(f"out={out!r}: continual learning needs a folder on a disk that all nodes share")
     check_prepared(config.continual, out)
-    plan, metric = _check(config)
-    check_packages(config.train.train.log_to)
+    at_seeds = _list_seeds(config)
+    plan, metric = _check(config, at_seeds)
+    check_packages(config.train.log_to)
     needed = plan_alone(config) if is_alone(config) else None
+    fingerprint, cost = partial(_fingerprint, plan, at_seeds), partial(_describe_cost, plan)
+    if config.command == "train":
+        fingerprint()  # what a seed lacks is reported before anything is written
     check_writable(out)
-    fingerprint, cost = partial(_fingerprint, config, plan), partial(_describe_cost, plan)
     with start_run("sweep", config, fingerprint, out, say, outputs=_OUTPUTS, cost=cost) as run:
         if run.is_finished:
             check_trials(plan, Journal(run.folder))
@@ -112,17 +116,11 @@ def sweep(config: SweepConfig, out: str, say: Say = print, callbacks: Sequence[A
         ):
             at_once = count_trials(config, session)
             run.bind(session.device, session.gpu)
-            count = config.seeds + config.report_seeds if config.has_worlds else 0  # development first
-            places = list_places(count, run.work, config.seed, config.worlds, config.cluster)
-            make_worlds(places, session.count_cores(), run, say)
-            if any(find_loss(loss).negatives for loss in _list_losses(plan)):
-                for place in places:
-                    write_negatives(place, NEGATIVES, WritingConfig())
             work = run.work.at(TRIALS)
             if config.command == "continual":
                 make_streams(config, work, say)
             is_local = config.command == "train" and config.workers == 1 and session.device == "cpu"
-            job = Job(plan, run.folder.uri, work, tuple(places), COMMANDS[config.command], is_local)
+            job = Job(plan, run.folder.uri, work, at_seeds, COMMANDS[config.command], is_local)
             winners = _try_all(job, metric, at_once, run, say, callbacks)
         _close(run, plan, winners, metric)
     return run.record
@@ -142,26 +140,47 @@ def _describe_cost(plan: Plan) -> str:
     return format_facts(facts)
 
 
-def _check(config: SweepConfig) -> tuple[Plan, str]:
+def _list_seeds(config: SweepConfig) -> tuple[SweepConfig, ...]:
+    """Return the sweep as each seed has it, the development seeds first, with absolute paths."""
+    found = [config.at_seed(number) for number in range(config.seeds + config.report_seeds)]
+    whole = {one: with_absolute_paths(one) for one in dict.fromkeys(found)}
+    return tuple(whole[one] for one in found)
+
+
+def _check(config: SweepConfig, at_seeds: Sequence[SweepConfig]) -> tuple[Plan, str]:
     """Return the plan and the metric's full name; raises ValueError for every mistake that is known before
     anything starts."""
-    scored = scored_options() if config.has_worlds else None
-    if config.curated:
-        curated = read_finished(config.curated)
-        if curated["kind"] != "curate":
-            raise ValueError(
-                f"curated={config.curated!r}: holds {curated['kind']}; name the curation that scored"
-            )
-        check_classed(curated, config.curated)
-        list_scores(curated, config.curated)
-        scored = curated["config"]
-    plan = make_plan(config, scored)
-    metric = check_metric(config.metric, _list_known(config))
-    if config.report_on is not None:
-        check_metric(metric, list_metrics(config.report_on))
     if config.command == "continual":
+        plan = make_plan(config, None)
+        metric = check_metric(config.metric, list_stream_metrics(config.continual))
         _check_streams(plan)
+        return plan, metric
+    wanted = "a curation whose scores every trial selects from; or set input, pairs to train on as they are"
+    check(bool(config.curated or config.input), "curated", config.curated, wanted)
+    check(bool(config.evaluate.benchmarks), "evaluate.benchmarks", "", "set: trials are evaluated on them")
+    scored = [_read_scored(one) for one in dict.fromkeys(one.curated for one in at_seeds) if one]
+    # Trials are checked once for all curations with the same options of selection.
+    unlike = {_digest_selection(one): one for one in scored}.values()
+    plan, *_ = [make_plan(config, one) for one in unlike] or [make_plan(config, None)]
+    metric = config.metric
+    for asked in dict.fromkeys((at_seeds[0].evaluate, at_seeds[-1].evaluate)):
+        metric = check_metric(metric, list_metrics(asked))
     return plan, metric
+
+
+def _read_scored(curated: str) -> dict[str, Any]:
+    """Return the options of a curation. Raises ValueError unless trials can select from its scores."""
+    run = read_finished(curated)
+    if run["kind"] != "curate":
+        raise ValueError(f"curated={curated!r}: holds {run['kind']}; name the curation that scored")
+    check_classed(run, curated)
+    list_scores(run, curated)
+    return run["config"]
+
+
+def _digest_selection(scored: Mapping[str, Any]) -> str:
+    values = dict(flatten(scored))
+    return digest({one.path: values.get(one.path) for one in list_options(CurateConfig, *SELECT)})
 
 
 def _check_streams(plan: Plan) -> None:
@@ -177,30 +196,30 @@ def _check_streams(plan: Plan) -> None:
             check_streams(with_absolute_paths(trial))
 
 
-def _list_known(config: SweepConfig) -> list[str]:
-    if config.command == "continual":
-        return list_stream_metrics(config.continual)
-    return list_world_metrics() if config.has_worlds else list_metrics(config.evaluate)
-
-
-def _fingerprint(config: SweepConfig, plan: Plan) -> dict[str, Any]:
+def _fingerprint(plan: Plan, at_seeds: Sequence[SweepConfig]) -> dict[str, Any]:
+    """Return the inputs, other than options, that results depend on. Raises ValueError where one is missing,
+    of any seed."""
+    config = plan.config
     if config.command == "continual":
         methods = dict.fromkeys((*METHODS, *config.continual.method))
         return {**fingerprint_streams(config.continual), "methods": fingerprint_methods(methods)}
     own = [fingerprint_own("loss", loss) for loss in _list_losses(plan)]
-    found: dict[str, Any] = {"losses": digest(own)} if any(own) else {}
-    found |= fingerprint_held_out(config.train)
-    if config.has_worlds:
-        return {**found, **fingerprint_worlds()}
+    losses = {"losses": digest(own)} if any(own) else {}
+    first, *others = [_fingerprint_data(one) for one in dict.fromkeys(at_seeds)]
+    return {**losses, **first, **({"seeds": digest(others)} if others else {})}
+
+
+def _fingerprint_data(config: SweepConfig) -> dict[str, Any]:
+    """Return the inputs of one seed."""
+    found: dict[str, Any] = fingerprint_held_out(config)
+    found |= fingerprint_pairs(replace(config, input=config.curated or config.input))
     if config.curated:
-        found["curated"] = identify(read_finished(config.curated))
-    else:
-        found |= fingerprint_pairs(config.train)
-    for asked in filter(None, (config.evaluate, config.report_on)):
-        found["exams"] = digest(
-            [found.get("exams"), *(one.fingerprint for one in open_evaluations(asked, say_nothing))]
-        )
-    return {**found, "model": fingerprint_scorer(fetch_model(find_model(config.train.model)))}
+        found["curated"] = found.pop("input")
+    opened = open_evaluations(config.evaluate, say_nothing)
+    found["exams"] = digest([None, *(one.fingerprint for one in opened)])
+    model = fetch_model(find_model(config.model))
+    describe_scorer(model)  # loads it where it is not known
+    return {**found, "model": fingerprint_scorer(model)}
 
 
 @contextmanager
@@ -217,7 +236,7 @@ def _leave_no_start(folder: Folder) -> Iterator[None]:
 
 
 def _list_losses(plan: Plan) -> Sequence[str]:
-    return plan.space["train.loss"].values if "train.loss" in plan.space else [plan.config.train.train.loss]
+    return plan.space["train.loss"].values if "train.loss" in plan.space else [plan.config.train.loss]
 
 
 def _try_all(
@@ -271,8 +290,6 @@ def _close(run: Run, plan: Plan, winners: Sequence[Winner], metric: str) -> None
     run.close({OK: sum(came.values())}, came, OK, reasons=(FAILED, STOPPED), metric=metric, best=best)
     run.record["warnings"] = list_warnings(plan, trials, winners, metric)
     tables = make_tables(plan, trials, winners, metric)
-    if plan.config.published:
-        tables.insert(1, published_table(plan, trials, metric))
     charts = {f"over-{name}": chart for name, chart in _draw(plan, trials, metric)}
     for name, chart in charts.items():
         run.folder.write_bytes(cut_out(chart).encode(), _FIGURES, f"{name}.svg")
@@ -286,9 +303,69 @@ def _close(run: Run, plan: Plan, winners: Sequence[Winner], metric: str) -> None
 
 def _draw(plan: Plan, trials: Sequence[Trial], metric: str) -> Iterator[tuple[str, Html]]:
     makers = (list_curves, list_grids, list_trade_offs)
-    curves = [curve for make in makers for curve in make(plan, trials, metric)]
-    for curve in [*curves, *([published_curve()] if plan.config.published else [])]:
+    for curve in (curve for make in makers for curve in make(plan, trials, metric)):
         shape = (curve.is_log, not curve.is_measured)
         yield curve.name, response(curve.title, curve.option, curve.unit, curve.series, *shape)
     for plot in list_plots(plan, trials, metric):
         yield plot.title.rpartition(" ")[2], intervals(plot)
+
+
+def cpus_of(trials: int, workers: int) -> int:
+    """Return the CPUs below which this number of trials might deadlock."""
+    return trials * max(workers, OF_SCORER) + OF_TASKS
+
+
+def count_on_gpus(gpus: float, workers: int, gpus_per_worker: float) -> float:
+    """Return how many trials fit on this number of GPUs at once; inf for inf.
+
+    The share of a worker is of one GPU: of .6 one fits, and .4 of the GPU is left.
+    """
+    if math.isinf(gpus):
+        return gpus
+    return int(gpus) * (_UNITS // round(gpus_per_worker * _UNITS)) // workers
+
+
+def is_alone(config: SweepConfig) -> bool:
+    """Whether the sweep will start Ray on this machine."""
+    return not (is_connected() or config.cluster.address or os.environ.get("RAY_ADDRESS"))
+
+
+def plan_alone(config: SweepConfig) -> int:
+    """Return the CPUs to start local Ray with. Raises ValueError for workers that can never fit."""
+    cores = config.cluster.num_cpus or os.cpu_count() or 1
+    if config.workers > cores:
+        named = "cluster.num_cpus" if config.cluster.num_cpus else "the cores of this machine"
+        raise ValueError(f"train.workers={config.workers}: must be at most {cores}, {named}")
+    at_once = config.max_concurrent or max(1, (os.cpu_count() or 1) // config.workers)
+    # Each CPU counted here may become a process that loads torch: no more than needed.
+    return cpus_of(at_once, config.workers)
+
+
+def count_trials(config: SweepConfig, session: Session) -> int:
+    """Return the number of concurrent trials.
+
+    One trial fits on any CPUs, as its workers and scorers then request less than one each. Raises ValueError
+    if the cluster can never hold the GPUs of one trial, or the workers of ``max_concurrent``.
+    """
+    workers = config.workers
+    most = on_cpus = max(1, _fit(session.most_cpus - OF_TASKS, max(workers, OF_SCORER)))
+    if session.device == "gpu":
+        from raycomp.run.ray_gpus import count_offered
+
+        gpus = max(current().count("GPU"), count_offered("GPU"))
+        most = min(most, count_on_gpus(gpus, workers, config.share_of_gpu))
+    if most < 1:
+        raise ValueError(f"train.workers={workers}: more than fit on the cluster's GPUs; set fewer")
+    asked = config.max_concurrent
+    if asked is not None and asked > most:
+        why = f"{cpus_of(asked, workers)} CPUs are needed, the cluster has {session.num_cpus}"
+        if most < on_cpus:
+            share = config.share_of_gpu
+            why = f"no more fit on the cluster's GPUs at train.gpus_per_worker={share:g}"
+        raise ValueError(f"max_concurrent={asked}: must be at most {most:.0f}; {why}")
+    return asked or max(1, int(min(most, session.count_cores() // workers)))
+
+
+def _fit(there: float, each: int) -> float:
+    """Return how many times ``each`` fits, inf where there is no limit; inf // 1 would be nan."""
+    return there if math.isinf(there) else there // each

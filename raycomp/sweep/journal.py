@@ -2,25 +2,31 @@
 
 ``trials/NAME/options.json``: the trial's options and its start. ``trials/NAME/SEED.json``: the outcome of
 one seed's training. It is written last, so a training with this file is never repeated, even after a kill.
+
+Of an unfinished sweep damaged files are removed and made again. Trials of another sweep are refused.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from types import NoneType
 from typing import Any
 
 from raycomp.data.folder import Folder
 from raycomp.data.runs import digest
+from raycomp.sweep.config import SweepConfig
+from raycomp.sweep.plan import Plan
 from raycomp.table import Estimate
 
 TRIALS = "trials"
 _OPTIONS = "options.json"
-_FORMER = "dials.json"  # written instead by former versions
 _NAME_LETTERS = 12
 _SEED_TRAINING = re.compile(r"(.+?)-(\d+)(?:-1of([1-9]\d*))?\.json", re.ASCII)
 DEVELOPMENT, REPORT = "development", "report"
 # Outcomes of a training: finished, failed (with the reason), or not started because its trial was stopped.
+DIVISORS = (9, 3, 1)
+"""The schedules of the rungs have 1/9, 1/3 and all of the steps."""
 FINISHED, FAILED, STOPPED = "finished", "failed", "stopped"
 _OUTCOME = {
     "status": (str,),
@@ -31,12 +37,11 @@ _OUTCOME = {
     "steps": (int, NoneType),
 }
 _STARTED = {"options": (dict,), "started": (str,)}
-_FORMER_NAMES = {"dials": "options", "begun": "started"}
 
 
 @dataclass(frozen=True)
 class SeedTraining:
-    """One training of a trial: its seed, in the little world of that number if there are worlds."""
+    """One training of a trial, by its seed."""
 
     split: str
     """``development``, used for selection, or ``report``."""
@@ -48,6 +53,17 @@ class SeedTraining:
     def name(self) -> str:
         share = "" if self.divisor == 1 else f"-1of{self.divisor}"
         return f"{self.split}-{self.number:02d}{share}"
+
+
+def list_rungs(config: SweepConfig) -> list[list[SeedTraining]]:
+    """Return the development trainings of a trial, rung by rung; one rung without ``rungs=steps``."""
+    divisors = DIVISORS if config.rungs == "steps" else (1,)
+    return [[SeedTraining(DEVELOPMENT, n, divisor) for n in range(config.seeds)] for divisor in divisors]
+
+
+def list_report(config: SweepConfig) -> list[SeedTraining]:
+    """Return the trainings on report seeds; their numbers follow those of the development seeds."""
+    return [SeedTraining(REPORT, config.seeds + n) for n in range(config.report_seeds)]
 
 
 @dataclass(frozen=True)
@@ -78,8 +94,6 @@ class Outcome:
     @staticmethod
     def from_dict(values: Any) -> "Outcome":
         """Return the object that ``to_dict`` wrote. Raises ValueError for anything else."""
-        if isinstance(values, dict):
-            values = {"steps": None, **values}  # former versions wrote none
         _check_types(values, _OUTCOME)
         if values["status"] not in (FINISHED, FAILED):
             raise ValueError(f"status={values['status']!r}: must be {FINISHED} or {FAILED}")
@@ -152,7 +166,7 @@ class Journal:
     def start(self, options: Mapping[str, str], now: str) -> str:
         """Record that a trial is tried, unless it is recorded; return its name."""
         name = name_trial(options)
-        if not self.folder.exists(TRIALS, name, _FORMER):
+        if not self.folder.exists(TRIALS, name, _OPTIONS):
             self.folder.create_json({"options": dict(options), "started": now}, TRIALS, name, _OPTIONS)
         return name
 
@@ -182,12 +196,9 @@ class Journal:
 
     def read_options(self, name: str) -> tuple[dict[str, str], str]:
         """Return a trial's options and its start. Raises ValueError if they are not recorded."""
-        file = next((one for one in (_OPTIONS, _FORMER) if self.folder.exists(TRIALS, name, one)), None)
-        if file is None:
+        if not self.folder.exists(TRIALS, name, _OPTIONS):
             raise ValueError(f"{_OPTIONS} is missing")
-        reported = self._read_json(TRIALS, name, file)
-        if file == _FORMER and isinstance(reported, dict):
-            reported = {_FORMER_NAMES.get(key, key): value for key, value in reported.items()}
+        reported = self._read_json(TRIALS, name, _OPTIONS)
         _check_types(reported, _STARTED)
         _check_types(reported["options"], dict.fromkeys(reported["options"], (str,)))
         return reported["options"], reported["started"]
@@ -207,3 +218,74 @@ class Journal:
             return self.folder.read_json(*file)
         except (ValueError, RecursionError) as error:
             raise ValueError(f"not valid JSON ({' '.join(str(error).split())})") from error
+
+
+_OWN_NAME = re.compile(r"[0-9a-f]{12}")
+
+
+def repair_trials(plan: Plan, journal: Journal, say: Callable[[str], None]) -> None:
+    """Remove the damaged files of an unfinished sweep, so that they are made again; print a line for each.
+
+    Raises ValueError with the name of a trial that does not belong to this sweep.
+    """
+    for name, file, why in list(_list_damaged(plan, journal)):
+        journal.remove(*filter(None, (name, file)))
+        say(f"{TRIALS}/{name}{file and '/'}{file}: {why}; removed, will be trained again")
+
+
+def check_trials(plan: Plan, journal: Journal) -> None:
+    """Raise ValueError unless all trials of a finished sweep belong to it and none of their files is
+    damaged."""
+    for name, file, why in _list_damaged(plan, journal):
+        raise ValueError(
+            f"{journal.folder.at(TRIALS, *filter(None, (name, file)))}: {why}; the sweep was finished: "
+            f"remove its folder or name another one, and run again"
+        )
+
+
+def _list_damaged(plan: Plan, journal: Journal) -> Iterator[tuple[str, str, str]]:
+    """Yield the trial, the file (empty: all of the trial) and the problem.
+
+    Raises ValueError for a trial, or a training of one, that does not belong to this sweep.
+    """
+    own = {*chain(*list_rungs(plan.config), list_report(plan.config))}
+    for name in journal.list_trials():
+        try:
+            options, _ = journal.read_options(name)
+        except ValueError as error:
+            if not _OWN_NAME.fullmatch(name):
+                raise _refuse(journal, name, "not a trial's name") from error
+            yield name, "", f"its options cannot be read: {error}"
+            continue
+        _check_options(plan, journal, name, options)
+        for training in journal.list_seed_trainings(name):
+            if training not in own:
+                raise _refuse(journal, f"{name}/{training.name}.json", "this sweep has no such training")
+            if why := _find_damage(journal, name, training):
+                yield name, f"{training.name}.json", why
+
+
+def _check_options(plan: Plan, journal: Journal, name: str, options: dict[str, str]) -> None:
+    if name != name_trial(options):
+        raise _refuse(journal, name, "its options do not match its name")
+    try:
+        spelled = plan.spell(options)
+    except ValueError as error:
+        raise _refuse(journal, name, str(error)) from error
+    for option, text in spelled.items():
+        if options[option] != text:
+            raise _refuse(journal, name, f"it has {option}={options[option]} in place of {text}")
+
+
+def _find_damage(journal: Journal, name: str, training: SeedTraining) -> str:
+    """Return the problem with the outcome file of a training; nothing if it can be read."""
+    try:
+        journal.find(name, training)
+    except ValueError as error:
+        return str(error)
+    return ""
+
+
+def _refuse(journal: Journal, name: str, why: str) -> ValueError:
+    where = journal.folder.at(TRIALS, *name.split("/"))
+    return ValueError(f"{where}: belongs to another sweep: {why}; remove it")

@@ -1,12 +1,9 @@
 """Metrics by name, BENCHMARK.METRIC.SPLIT: those an evaluation can give, and the values it gave."""
 
-import tempfile
 from collections.abc import Sequence
 
 import numpy as np
 
-from lab.worlds import benchmark as world_benchmark
-from lab.worlds.write_test_set import write_test_set
 from raycomp.config.check import check_choice
 from raycomp.continual.config import ContinualConfig
 from raycomp.continual.runs import name_stream
@@ -14,7 +11,7 @@ from raycomp.continual.tables import FROZEN, MAIN, MINUS_FROZEN
 from raycomp.core.uids import KEY
 from raycomp.data.folder import Folder
 from raycomp.evaluation.choices import ChoiceEvaluation
-from raycomp.evaluation.config import BenchmarkConfig, EvaluateConfig
+from raycomp.evaluation.config import EvaluateConfig
 from raycomp.evaluation.evaluation import Evaluation, Pictures, Texts
 from raycomp.evaluation.open import open_evaluations
 from raycomp.evaluation.outcomes import CUTS, find_outcomes
@@ -22,8 +19,6 @@ from raycomp.evaluation.table import make_lines
 from raycomp.table import Estimate, group_by, read_csv
 from raycomp.words import ACC1, ACC5, MACRO, MEAN_PER_CLASS_RECALL, OK, RECALLS, TEST
 
-# Scenes with a negative of every category among them.
-_SCENES = 40
 _RETRIEVED = tuple(f"{metric}@{k}" for metric in RECALLS.values() for k in CUTS)
 ALL = "all"
 # Of continual learning, in addition to the main figure.
@@ -55,16 +50,6 @@ def list_metrics(config: EvaluateConfig) -> list[str]:
     for opened in open_evaluations(config, say=lambda line: None):
         found += _list_of_evaluation(opened.evaluation)
     return found
-
-
-def list_world_metrics() -> list[str]:
-    with tempfile.TemporaryDirectory() as folder:
-        write_test_set(folder, _SCENES, 0)
-        return list_metrics(world_evaluation(folder))
-
-
-def world_evaluation(folder: str) -> EvaluateConfig:
-    return EvaluateConfig(benchmarks=(world_benchmark.NAME,), world=BenchmarkConfig(folder))
 
 
 def list_stream_metrics(config: ContinualConfig) -> list[str]:

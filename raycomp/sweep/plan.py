@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from lab.continual.little_world import check_tasks
 from raycomp.config import Domain, check_path, list_options, override_all, read_space, read_value
 from raycomp.config.check import check
 from raycomp.config.options import Seconds, split_none
@@ -17,7 +16,6 @@ from raycomp.continual.runs import list_runs
 from raycomp.continual.tables import FROZEN
 from raycomp.curation.config import choose_config
 from raycomp.sweep.config import OWN_OPTIONS, SWEPT, SweepConfig, SweptCommand
-from raycomp.words import WORLD_STREAMS
 
 Options = Mapping[str, str]
 """The options of one trial by path, as text that ``override`` parses."""
@@ -28,8 +26,6 @@ _MOST_CHECKED = 1000
 _MOST_SAID = 200
 # Significant digits of a draw from a range.
 _DIGITS = 6
-# Inputs that a little world provides, by the prefixes of their names.
-_OF_WORLDS = ("model.", "negative")
 
 
 @dataclass(frozen=True)
@@ -70,19 +66,17 @@ class Plan:
         """Return the config of a trial's own command, except its seed and its inputs.
 
         Raises ValueError if the options are invalid together, or the sweep itself refuses them: its
-        conditions on ``train`` and ``continual`` hold for every trial.
+        conditions on ``continual`` hold for every trial.
         """
         command = self.config.command
         trial = override_all(find_base(self.config), self.split(options)[command])
-        replace(self.config, **{command: trial})
         if self.config.rungs == "steps":
             steps = trial.train.steps
             check(steps is not None, "train.steps", steps, "set with rungs=steps, which trains for 1/9 of it")
         if command == "continual":
+            replace(self.config, continual=trial)
             trial = replace(trial, seeds=1, tune_seeds=1, first_seed=0, method=(*trial.method, FROZEN))
             list_runs(trial)
-            for stream in set(WORLD_STREAMS).intersection(trial.stream):
-                check_tasks(stream, trial)
         return trial
 
     def is_whole(self, option: str) -> bool:
@@ -110,18 +104,9 @@ class Plan:
 
 def find_base(config: SweepConfig) -> Any:
     """Return the trials' defaults for the sweep's command, for options that the space does not set."""
-    return (
-        base_train(config) if config.command == "train" else replace(config.continual, cluster=config.cluster)
-    )
-
-
-def base_train(config: SweepConfig) -> Any:
-    """Return the trials' defaults for training, for options that the space does not set; paths may be set
-    later."""
-    negatives = config.train.negatives
-    if config.has_worlds:  # has some where a loss wants them
-        negatives = "world"
-    return replace(config.train, negatives=negatives, cluster=config.cluster)
+    if config.command == "train":
+        return config.trained
+    return replace(config.continual, cluster=config.cluster)
 
 
 def make_plan(config: SweepConfig, scored: Mapping[str, Any] | None) -> Plan:
@@ -200,15 +185,13 @@ def _find_part(config: SweepConfig, option: str, can_choose: bool) -> SweptComma
         except ValueError as error:
             errors.append(str(error).replace(": unknown option", f": unknown option of {part.name}", 1))
             continue
-        allowed = [one for one in _list_swept(part) if not (config.has_worlds and one.startswith(_OF_WORLDS))]
+        allowed = _list_swept(part)
         if option not in allowed:
             raise ValueError(
                 f"space: {option} cannot be swept; of {part.name}, sweep one of {', '.join(allowed)}"
             )
         if part.name == "select" and not can_choose:
-            raise ValueError(
-                f"space: {option} needs scores to choose from; set curated instead of train.input"
-            )
+            raise ValueError(f"space: {option} needs scores to choose from; set curated instead of input")
         return part
     raise ValueError(f"space: {'; '.join(errors)}")
 

@@ -27,14 +27,15 @@ from raycomp.data.retries import TASK_RETRIES
 from raycomp.run.progress import Progress
 from raycomp.run.ray_failures import unwrap
 from raycomp.run.run import Say
-from raycomp.sweep.capacity import OF_TRIAL
-from raycomp.sweep.choose import mean_so_far
+from raycomp.sweep.choose import climb, mean_so_far
 from raycomp.sweep.config import SweepConfig
 from raycomp.sweep.journal import FINISHED, Outcome, SeedTraining, name_trial
 from raycomp.sweep.plan import Plan, list_points, write_number
-from raycomp.sweep.rungs import climb
 from raycomp.sweep.seed_training import Job, run_seed_training
 
+# The share that Tune reserves for a trial, which only waits for its trainings: almost nothing, of the head
+# node.
+_OF_TRIAL = {"CPU": 0, "node:__internal_head__": 0.001}
 _METRIC, _POINT = "metric", "point"
 # No files besides the journal, no table on the terminal, no own handling of Ctrl-C.
 _QUIET = {
@@ -146,7 +147,7 @@ def _run(job: Job, round_: _Round, watch: Watch) -> None:
         "trainings": list(round_.trainings),
         "metric": watch.metric,
     }
-    trial = tune.with_resources(tune.with_parameters(_try, **what), OF_TRIAL)
+    trial = tune.with_resources(tune.with_parameters(_try, **what), _OF_TRIAL)
     how = tune.TuneConfig(
         metric=_METRIC,
         mode=job.config.mode,

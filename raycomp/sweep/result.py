@@ -1,6 +1,8 @@
-"""A finished sweep in Python: a row per trial, the best one, a dataframe."""
+"""The results of a sweep: ``trials.parquet``, a row for every training with a column for each option of its
+trial; and a finished sweep in Python, a row per trial, the best one, a dataframe.
+"""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from importlib.util import find_spec
@@ -12,12 +14,86 @@ from raycomp.config import from_dict, list_options, read_value
 from raycomp.data.folder import Folder
 from raycomp.data.no_pandas import let_pandas_in
 from raycomp.data.parquet import read_columns
-from raycomp.sweep.choose import estimate, is_whole
+from raycomp.sweep.choose import estimate, find_reached, find_rung, is_whole, mean_of_rung
 from raycomp.sweep.config import SWEPT, SweepConfig
-from raycomp.sweep.journal import DEVELOPMENT, FAILED, FINISHED, REPORT, STOPPED, Journal, Trial
-from raycomp.sweep.rungs import find_reached, list_rungs, mean_of_rung
+from raycomp.sweep.journal import (
+    DEVELOPMENT,
+    FAILED,
+    FINISHED,
+    REPORT,
+    STOPPED,
+    Journal,
+    Outcome,
+    SeedTraining,
+    Trial,
+    list_rungs,
+)
+from raycomp.sweep.plan import Plan
+from raycomp.table import Estimate, is_numeral
 
 TABLE = "trials.parquet"
+_OWN = [
+    ("trial", pa.string()),
+    ("split", pa.string()),
+    ("seed", pa.int32()),
+    ("status", pa.string()),
+    ("metric", pa.float64()),
+    ("low", pa.float64()),
+    ("high", pa.float64()),
+    ("rung", pa.int32()),
+    ("steps", pa.int64()),
+    ("seconds", pa.float64()),
+    ("starts", pa.int32()),
+    ("why", pa.string()),
+]
+
+
+def make_rows(
+    plan: Plan, trials: Sequence[Trial], development: Sequence[SeedTraining], metric: str
+) -> pa.Table:
+    """Return the rows of trials in the order of their start.
+
+    Development seeds on which a stopped trial was not trained have a row, too. ``metric`` has the interval
+    over examples of one training. ``rung``, from 1, is null on report seeds and without rungs=steps;
+    ``steps`` is null if the training did not finish or does not report them.
+    """
+    numbers = {option for option in plan.space if is_number(plan, option)}
+    fields = [*_OWN, *((option, pa.float64() if option in numbers else pa.string()) for option in plan.space)]
+    rows = [row for trial in trials for row in _list_rows(plan, trial, development, metric, numbers)]
+    return pa.Table.from_pylist(rows, pa.schema(fields))
+
+
+def _list_rows(
+    plan: Plan, trial: Trial, development: Sequence[SeedTraining], metric: str, numbers: Collection[str]
+) -> Iterator[dict[str, Any]]:
+    stopped = {training: Outcome(STOPPED, {}, starts=0) for training in development}
+    outcomes = {**stopped, **trial.outcomes}
+    found = sorted(outcomes.items(), key=lambda item: (-item[0].divisor, item[0].number))
+    for training, outcome in found:
+        one = outcome.metrics.get(metric, Estimate(float("nan")))
+        figures = {name: value if value == value else None for name, value in vars(one).items()}
+        yield {
+            "trial": trial.name,
+            "split": training.split,
+            "seed": training.number,
+            "status": outcome.status,
+            "metric": figures["value"],
+            "low": figures["low"],
+            "high": figures["high"],
+            "rung": find_rung(plan.config, training),
+            "steps": outcome.steps,
+            "seconds": outcome.seconds,
+            "starts": outcome.starts,
+            "why": outcome.why or None,
+            **{
+                option: float(value) if option in numbers else value
+                for option, value in trial.options.items()
+            },
+        }
+
+
+def is_number(plan: Plan, option: str) -> bool:
+    return all(is_numeral(value) for value in plan.space[option].values)
 
 
 @dataclass(frozen=True)

@@ -4,10 +4,8 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from typing import Any
 
-from lab.sweep.worlds import CURATED, NEGATIVES, TEST_SET, Place, say_nothing
-from raycomp.config import ClusterConfig, ModelConfig, TooMuchBadData, UserError, override_all
+from raycomp.config import ClusterConfig, TooMuchBadData, UserError, override_all
 from raycomp.continual.command import TABLE as CONTINUAL_TABLE
 from raycomp.continual.command import continual
 from raycomp.continual.config import ContinualConfig
@@ -16,22 +14,19 @@ from raycomp.curation.command import select
 from raycomp.data.folder import Folder
 from raycomp.data.runs import read_finished
 from raycomp.evaluation.command import TABLE, evaluate
-from raycomp.evaluation.config import EvaluateConfig
 from raycomp.run.executor import use
 from raycomp.run.lease import WAITING, await_lease, hold_lease
 from raycomp.run.local import Local
 from raycomp.run.run import Say
 from raycomp.sweep.config import SweepConfig
-from raycomp.sweep.journal import FAILED, FINISHED, REPORT, Journal, Outcome, SeedTraining
-from raycomp.sweep.metric import read_metrics, read_stream_metrics, world_evaluation
-from raycomp.sweep.plan import Plan, base_train
+from raycomp.sweep.journal import FAILED, FINISHED, Journal, Outcome, SeedTraining
+from raycomp.sweep.metric import read_metrics, read_stream_metrics
+from raycomp.sweep.plan import Plan
 from raycomp.table import Estimate
 from raycomp.training.command import train
 from raycomp.training.config import TrainConfig
-from raycomp.training.losses import find_loss
 
-SELECTED, TRAINED = "selected", "trained"
-_EVALUATED, _STARTS = "evaluated", "starts.json"
+_SELECTED, _TRAINED, _EVALUATED, _STARTS = "selected", "trained", "evaluated", "starts.json"
 _RAN = "ran"
 _STREAMS, _MAKING = "streams", "making"
 
@@ -62,8 +57,8 @@ class Job:
     folder: str
     """The sweep's folder, which has the journal."""
     work: str
-    places: tuple[Place, ...]
-    """The little worlds by number; none if the data are the user's."""
+    at_seeds: tuple[SweepConfig, ...]
+    """The sweep as each seed has it, by number."""
     run: Run
     """Kind of training, of COMMANDS."""
     is_local: bool = False
@@ -76,6 +71,10 @@ class Job:
     @property
     def journal(self) -> Journal:
         return Journal(Folder(self.folder))
+
+
+def say_nothing(line: str) -> None:
+    """Messages of inner runs are discarded."""
 
 
 def run_seed_training(job: Job, name: str, options: Mapping[str, str], training: SeedTraining) -> Outcome:
@@ -121,15 +120,36 @@ def _count_starts(folder: Folder) -> int:
 
 
 def run_train(job: Job, options: Mapping[str, str], training: SeedTraining, folder: Folder) -> Result:
-    """Select pairs from the existing scores, train on them, evaluate."""
-    split, place = job.plan.split(options), job.places[training.number] if job.places else None
-    source = place.files.at(CURATED) if place else job.config.curated
-    seed = 1000 * job.config.seed + training.number
-    config = shorten(_describe_training(job.config, split["train"], place, seed), training.divisor)
-    asked = {_EVALUATED: _describe_evaluation(job.config, training, place)}
-    settings = {"seed": seed, **split["select"]}
-    metrics = run_commands(source, settings, config, asked, folder, job.is_local)[_EVALUATED]
-    return Result(metrics, read_finished(folder.at(TRAINED))["steps"])
+    """Select pairs from the existing scores, train on them, evaluate: each in a folder of its own.
+
+    With one worker on a CPU all of it happens in this process, while other trainings run in others.
+    """
+    asked, split = job.at_seeds[training.number], job.plan.split(options)
+    seed = 1000 * asked.seed + training.number
+    config: TrainConfig = override_all(asked.trained, {**split["train"], "train.seed": seed})
+    config = replace(config, train=replace(config.train, workers=asked.workers))
+    if config.model.weights.startswith(_DRAWN):
+        config = replace(config, model=replace(config.model, weights=f"{_DRAWN}{seed}"))
+    cluster = _ONE_PROCESS if job.is_local else config.cluster
+    config = replace(shorten(config, training.divisor), cluster=cluster)
+    chosen, trained, evaluated = (folder.at(name) for name in (_SELECTED, _TRAINED, _EVALUATED))
+    with use(Local(1)) if job.is_local else nullcontext():
+        if asked.curated:
+            settings = {"materialize": False, "seed": seed, **split["select"]}
+            if job.is_local:
+                settings |= {f"cluster.{name}": value for name, value in vars(cluster).items()}
+            await_lease(Folder(chosen))
+            select(asked.curated, settings, chosen, say_nothing)
+            config = replace(config, input=chosen)
+        await_lease(Folder(trained))
+        # One thread for any number of concurrent trials: no result depends on that number.
+        train(config, trained, say_nothing, num_threads=1)
+        await_lease(Folder(evaluated))
+        # One scorer in every case: its resources are counted (capacity.py).
+        model, one_scorer = replace(asked.evaluate.model, weights=trained), replace(cluster, scorers=1)
+        evaluation = replace(asked.evaluate, model=model, cluster=one_scorer)
+        evaluate(evaluation, evaluated, say_nothing, config.train.gpus_per_worker)
+    return Result(read_metrics(Folder(evaluated), TABLE), read_finished(trained)["steps"])
 
 
 def shorten(config: TrainConfig, divisor: int) -> TrainConfig:
@@ -138,65 +158,6 @@ def shorten(config: TrainConfig, divisor: int) -> TrainConfig:
         return config
     assert config.train.steps, "Plan.find_trial checks this"
     return replace(config, train=replace(config.train, steps=-(-config.train.steps // divisor)))
-
-
-def run_commands(
-    source: str | None,
-    settings: Mapping[str, Any],
-    config: TrainConfig,
-    asked: Mapping[str, EvaluateConfig],
-    folder: Folder,
-    is_local: bool,
-) -> dict[str, dict[str, Estimate]]:
-    """Select from the scores in ``source``, train, evaluate, each in a folder of its own below ``folder``.
-
-    ``source``: none = the pairs are those of ``config.input``. ``asked``: evaluations by the names of their
-    folders. ``is_local``: everything runs in this process, whatever the configs set; others run concurrently.
-    Returns the metrics of each by name.
-    """
-    chosen, trained = folder.at(SELECTED), folder.at(TRAINED)
-    cluster, settings = config.cluster, {"materialize": False, **settings}
-    if is_local:
-        cluster = _ONE_PROCESS
-        settings |= {f"cluster.{name}": value for name, value in vars(cluster).items()}
-    with use(Local(1)) if is_local else nullcontext():
-        if source:
-            await_lease(Folder(chosen))
-            select(source, settings, chosen, say_nothing)
-            config = replace(config, input=chosen)
-        await_lease(Folder(trained))
-        # One thread for any number of concurrent trials: no result depends on that number.
-        train(replace(config, cluster=cluster), trained, say_nothing, num_threads=1)
-        found = {}
-        for name, one in asked.items():
-            evaluated = folder.at(name)
-            await_lease(Folder(evaluated))
-            # One scorer in every case: its resources are counted (capacity.py).
-            own = replace(one, model=replace(one.model, weights=trained), cluster=replace(cluster, scorers=1))
-            evaluate(own, evaluated, say_nothing, config.train.gpus_per_worker)
-            found[name] = read_metrics(Folder(evaluated), TABLE)
-    return found
-
-
-def _describe_training(
-    config: SweepConfig, options: Mapping[str, str], place: Place | None, seed: int
-) -> TrainConfig:
-    """Return a trial's training config without its pairs."""
-    found: TrainConfig = override_all(base_train(config), {**options, "train.seed": seed})
-    found = replace(found, train=replace(found.train, workers=config.workers))
-    weights = f"{_DRAWN}{seed}" if found.model.weights.startswith(_DRAWN) else found.model.weights
-    if place is None:
-        return replace(found, model=replace(found.model, weights=weights))
-    model = ModelConfig(place.scorer.model, weights)
-    negatives = place.files.at(NEGATIVES) if find_loss(found.train.loss).negatives else None
-    return replace(found, model=model, negatives=negatives)
-
-
-def _describe_evaluation(config: SweepConfig, training: SeedTraining, place: Place | None) -> EvaluateConfig:
-    asked = world_evaluation(place.files.at(TEST_SET)) if place else config.evaluate
-    if training.split == REPORT and config.report_on is not None:
-        asked = config.report_on
-    return asked
 
 
 def describe_continual(config: SweepConfig, work: str) -> ContinualConfig:

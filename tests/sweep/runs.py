@@ -3,10 +3,14 @@
 import math
 import time
 
+from raycomp.config import to_dict
+from raycomp.curation.config import AlignConfig, AttributeConfig, CurateConfig
 from raycomp.sweep.seed_training import Result
 from raycomp.table import Estimate
 
-METRIC = "world.accuracy.macro"
+METRIC = "sugarcrepe.accuracy.macro"
+SCORED = to_dict(CurateConfig(align=AlignConfig(keep=0.7), attribute=AttributeConfig(keep=0.5, pool=1.0)))
+"""The options of a curation to select from."""
 
 
 def note(job, options, training, folder) -> Result:

@@ -15,31 +15,22 @@ import pytest
 from ray.tune import Callback
 
 import raycomp
-from lab.worlds.write_test_set import write_test_set
-from raycomp.config import ModelConfig, load_job
-from raycomp.evaluation.config import BenchmarkConfig, EvaluateConfig
+from raycomp.config import ModelConfig, changed_options, load_job
 from raycomp.sweep.command import sweep
 from raycomp.sweep.config import SweepConfig
-from raycomp.training.config import FitConfig, TrainConfig
+from raycomp.training.config import FitConfig
 from tests.run.head import start_head
+from tests.sweep.conftest import write_test_set
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
 ROOT = Path(raycomp.__file__).parents[1]
-METRIC = "world.accuracy.macro"
+METRIC = "sugarcrepe.accuracy.macro"
 FIT = FitConfig(steps=3, batch_size=8, checkpoint_steps=1)
-# A sweep of little worlds, as a job's file has it.
 JOB = """
-from raycomp.config import FitConfig, SweepConfig, TrainConfig, WorldsConfig
+from raycomp.config import SweepConfig, override_all
 
 def config() -> SweepConfig:
-    return SweepConfig(
-        space="select.rule=align_only attribute.keep=grid(1.0,0.5)",
-        seeds=2,
-        report_seeds=1,
-        worlds=WorldsConfig(pairs=64, scorer_pairs=64, scorer_steps=2, batch_size=16, scenes=16),
-        train=TrainConfig(train=FitConfig(steps=40, batch_size=8, checkpoint_steps=1)),
-        published="retention",
-    )
+    return override_all(SweepConfig(), {options!r})
 """
 
 
@@ -48,18 +39,37 @@ class Cut(Exception):
 
 
 @pytest.fixture(scope="module")
-def config(curated, tiny_scorer, tmp_path_factory) -> SweepConfig:
+def config(curated, tiny_scorer, evaluation) -> SweepConfig:
     """Two shares of the pairs of a curation that is there, one training each."""
-    evaluation = tmp_path_factory.mktemp("exam")
-    write_test_set(str(evaluation), 12, 0)
     return SweepConfig(
         space="attribute.keep=grid(0.5,0.4)",
+        metric="sugarcrepe.accuracy",
         seeds=1,
         report_seeds=1,
         curated=str(curated[1]),
-        train=TrainConfig(model=ModelConfig(tiny_scorer.model, "random:0"), train=FIT),
-        evaluate=EvaluateConfig(benchmarks=("world",), world=BenchmarkConfig(str(evaluation))),
+        model=ModelConfig(tiny_scorer.model, "random:0"),
+        train=FIT,
+        evaluate=evaluation,
     )
+
+
+@pytest.fixture(scope="module")
+def job(config, tmp_path_factory) -> str:
+    """A job's file, whose three seeds have a curation and a test set of their own."""
+    folder = tmp_path_factory.mktemp("job")
+    for seed in range(3):
+        (folder / f"curated-{seed}").symlink_to(config.curated)
+        evaluation = write_test_set(folder / f"test-{seed}", 4, seed)
+    named = replace(evaluation.sugarcrepe, annotations=f"{folder}/test-{{seed}}")
+    own = replace(
+        config,
+        curated=f"{folder}/curated-{{seed}}",
+        evaluate=replace(evaluation, sugarcrepe=named),
+        seeds=2,
+        train=replace(FIT, steps=40),
+    )
+    (folder / "job.py").write_text(JOB.format(options=changed_options(own)))
+    return str(folder / "job.py")
 
 
 @pytest.fixture(scope="module")
@@ -96,7 +106,7 @@ def test_a_sweep_that_goes_on_trains_nothing_twice(finished):
         (0.4, "development"),
     ]
     assert all(row["status"] == "finished" and 0 <= row["metric"] <= 1 for row in rows)
-    assert all(row["seconds"] > 0 and row["world"] is None for row in rows)
+    assert all(row["seconds"] > 0 for row in rows)
     assert sum(row["starts"] == 1 for row in rows) >= 2 and not (folder / "work").exists()
 
 
@@ -112,7 +122,7 @@ def test_the_best_is_reported_and_written_as_a_job(finished, config):
         job.space == f"attribute.keep={best['options']['attribute.keep']}" and job.curated == config.curated
     )
     page = (folder / "report.html").read_text()
-    for words in ("world.accuracy over attribute.keep", "reported on held-out", "the same test set"):
+    for words in ("sugarcrepe.accuracy over attribute.keep", "reported on held-out", "the same test set"):
         assert words in page
     assert (folder / "figures/over-attribute.keep.svg").read_text().startswith("<svg xmlns=")
 
@@ -149,7 +159,7 @@ def test_methods_are_tuned_alike_and_a_trial_that_fails_is_reported(config, tmp_
 
 def test_rungs_are_trainings_of_their_own_length(config, tmp_path):
     space = "train.learning_rate=grid(1e-4,1e-3)"
-    fit = TrainConfig(model=config.train.model, train=replace(FIT, steps=9))
+    fit = replace(FIT, steps=9)
     rungs = replace(config, space=space, train=fit, scheduler="asha", rungs="steps")
     heard = Heard()
     result = raycomp.sweep(rungs, tmp_path / "out", callbacks=[heard])
@@ -171,8 +181,8 @@ class Heard(Callback):
         self.num_results += 1
 
 
-def start(job: Path, out: Path) -> subprocess.Popen:
-    line = [sys.executable, "-m", "raycomp", "sweep", str(job), "--out", str(out)]
+def start(job: str, out: Path) -> subprocess.Popen:
+    line = [sys.executable, "-m", "raycomp", "sweep", job, "--out", str(out)]
     env = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
     return subprocess.Popen(
         line,
@@ -185,9 +195,8 @@ def start(job: Path, out: Path) -> subprocess.Popen:
     )
 
 
-def test_a_killed_sweep_of_little_worlds_goes_on(tmp_path):
-    job, out = tmp_path / "job.py", tmp_path / "out"
-    job.write_text(JOB)
+def test_a_killed_sweep_goes_on(job, tmp_path):
+    out = tmp_path / "out"
     first = start(job, out)
     for _ in range(1200):
         if read_times(out):
@@ -200,16 +209,13 @@ def test_a_killed_sweep_of_little_worlds_goes_on(tmp_path):
     second = start(job, out)
     said, _ = second.communicate(timeout=900)
     assert second.returncode == 0, said
-    assert before and before.items() <= read_times(out).items() and "scorer trained" not in said
+    assert before and before.items() <= read_times(out).items()
     rows = pq.read_table(out / "trials.parquet").to_pylist()
-    assert len(rows) == 5 and [row["world"] for row in rows if row["split"] == "report"] == [2]
-    page = (out / "report.html").read_text()
-    assert "58.34" in page and "Selected by the mean over development little worlds 0 to 1" in page
+    assert len(rows) == 5 and [row["seed"] for row in rows if row["split"] == "report"] == [2]
+    assert "Report seeds use another test set" in (out / "report.html").read_text()
 
 
-def test_a_sweep_is_a_job_of_a_cluster(tmp_path, tmp_path_factory):
-    job = tmp_path / "job.py"
-    job.write_text(JOB)
+def test_a_sweep_is_a_job_of_a_cluster(job, tmp_path, tmp_path_factory):
     with start_head(tmp_path_factory.mktemp("h"), num_cpus=4) as head:
         line = [
             "ray",
@@ -222,14 +228,14 @@ def test_a_sweep_is_a_job_of_a_cluster(tmp_path, tmp_path_factory):
             "-m",
             "raycomp",
             "sweep",
-            str(job),
+            job,
         ]
         wide = [
             *line,
             "--set",
-            "train.train.batch_size=64",
+            "train.batch_size=64",
             "--set",
-            "train.train.workers=64",
+            "train.workers=64",
             "--out",
             str(tmp_path / "wide"),
         ]

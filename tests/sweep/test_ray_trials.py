@@ -6,17 +6,15 @@ from dataclasses import replace
 import pytest
 from ray.tune import Callback
 
-from lab.sweep.worlds import scored_options
 from raycomp.config import LeaseLost
-from raycomp.sweep.choose import choose_best
+from raycomp.sweep.choose import choose_best, read_trials
 from raycomp.sweep.config import SweepConfig
-from raycomp.sweep.journal import FAILED, FINISHED
+from raycomp.sweep.journal import FAILED, FINISHED, list_report, list_rungs
 from raycomp.sweep.plan import make_plan
 from raycomp.sweep.ray_tune import Watch, train_points, tune_group
-from raycomp.sweep.rungs import list_report, list_rungs, read_trials
 from raycomp.sweep.seed_training import Job
-from raycomp.training.config import FitConfig, TrainConfig
-from tests.sweep.runs import METRIC, note
+from raycomp.training.config import FitConfig
+from tests.sweep.runs import METRIC, SCORED, note
 
 pytestmark = pytest.mark.ray
 CONFIG = SweepConfig(space="train.learning_rate=grid(0.1,0.4,0.3)", seeds=2)
@@ -29,7 +27,7 @@ def cluster(ray_cluster):
 
 def job_of(config, folder) -> Job:
     folder.mkdir(exist_ok=True)
-    return Job(make_plan(config, scored_options()), str(folder), str(folder / "work"), (), note)
+    return Job(make_plan(config, SCORED), str(folder), str(folder / "work"), (), note)
 
 
 def count_starts(folder) -> Counter:
@@ -137,7 +135,7 @@ class Listed(Callback):
 
 def test_a_sweep_climbs_rungs_of_shorter_schedules(tmp_path):
     space = "train.learning_rate=grid(0.4,0.1,0.9,1)"
-    fit = TrainConfig(train=FitConfig(steps=90))
+    fit = FitConfig(steps=90)
     config = replace(CONFIG, scheduler="asha", rungs="steps", seeds=1, space=space, train=fit)
     job = job_of(config, tmp_path / "rungs")
     heard: list[str] = []

@@ -8,15 +8,15 @@ from ray import tune
 from ray.exceptions import RayTaskError
 from ray.tune.search import Searcher
 
-from lab.sweep.worlds import scored_options
 from raycomp.run.session import Session
-from raycomp.sweep import capacity
-from raycomp.sweep.capacity import count_on_gpus, count_trials, cpus_of
+from raycomp.sweep import command
+from raycomp.sweep.command import count_on_gpus, count_trials, cpus_of
 from raycomp.sweep.config import SweepConfig
 from raycomp.sweep.plan import make_plan
 from raycomp.sweep.ray_tune import _make_search, _Once, _to_options, _to_point, _to_tune, find_cause
-from raycomp.training.config import FitConfig, TrainConfig
+from raycomp.training.config import FitConfig
 from raycomp.training.ray_fit import TrainWorkers
+from tests.sweep.runs import SCORED
 from tests.sweep.test_refused import of_workers
 
 SPACE = (
@@ -27,7 +27,7 @@ SPACE = (
 
 @pytest.fixture
 def plan():
-    return make_plan(SweepConfig(space=SPACE, search="optuna", per="train.loss"), scored_options())
+    return make_plan(SweepConfig(space=SPACE, search="optuna", per="train.loss"), SCORED)
 
 
 def test_a_point_of_a_search_is_the_options_of_a_trial_and_back(plan):
@@ -155,13 +155,13 @@ class OfGpus:
 
 
 def test_four_trials_share_a_gpu(monkeypatch):
-    monkeypatch.setattr(capacity, "current", OfGpus)
+    monkeypatch.setattr(command, "current", OfGpus)
     monkeypatch.setattr("raycomp.run.ray_gpus.count_offered", lambda resource: 0)
     session = Session(1, {}, None, 64, 2, 64)
-    config = SweepConfig(space="a=1", train=TrainConfig(train=FitConfig(gpus_per_worker=0.25)))
+    config = SweepConfig(space="a=1", train=FitConfig(gpus_per_worker=0.25))
     assert session.device == "gpu" and count_trials(config, session) == 8
     assert count_trials(SweepConfig(space="a=1"), session) == 2
-    words = r"max_concurrent=9: must be at most 8; no more fit .* at train.train.gpus_per_worker=0.25"
+    words = r"max_concurrent=9: must be at most 8; no more fit .* at train.gpus_per_worker=0.25"
     with pytest.raises(ValueError, match=words):
         count_trials(replace(config, max_concurrent=9), session)
 

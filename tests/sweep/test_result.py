@@ -11,11 +11,10 @@ from raycomp.config import override_all, to_dict
 from raycomp.data.folder import Folder
 from raycomp.data.parquet import write_table
 from raycomp.sweep import result as finished
-from raycomp.sweep.choose import choose_best
+from raycomp.sweep.choose import choose_best, climb, read_trials
+from raycomp.sweep.journal import DIVISORS, list_report, list_rungs
 from raycomp.sweep.plan import list_points
-from raycomp.sweep.result import SweepResult
-from raycomp.sweep.rows import make_rows
-from raycomp.sweep.rungs import DIVISORS, climb, list_report, list_rungs, read_trials
+from raycomp.sweep.result import SweepResult, make_rows
 from raycomp.training.config import TrainConfig
 from tests.sweep.test_rungs import METRIC, Fake, Values, plan_of
 

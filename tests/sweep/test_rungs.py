@@ -10,41 +10,42 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lab.sweep.worlds import scored_options
 from raycomp.data.folder import Folder
-from raycomp.sweep.check import repair_trials
-from raycomp.sweep.choose import choose_best, is_whole
+from raycomp.sweep.choose import (
+    choose_best,
+    climb,
+    count_rungs,
+    find_reached,
+    is_whole,
+    read_trials,
+    share_of_steps,
+)
 from raycomp.sweep.config import SweepConfig
 from raycomp.sweep.job_file import fix
 from raycomp.sweep.journal import (
     DEVELOPMENT,
+    DIVISORS,
     FAILED,
     FINISHED,
     Journal,
     Outcome,
     SeedTraining,
     Trial,
-    name_trial,
-)
-from raycomp.sweep.plan import Plan, list_points, make_plan
-from raycomp.sweep.rows import make_rows
-from raycomp.sweep.rungs import (
-    DIVISORS,
-    climb,
-    count_rungs,
-    find_reached,
     list_report,
     list_rungs,
-    read_trials,
-    share_of_steps,
+    name_trial,
+    repair_trials,
 )
+from raycomp.sweep.page import list_warnings, make_tables
+from raycomp.sweep.plan import Plan, list_points, make_plan
+from raycomp.sweep.result import make_rows
 from raycomp.sweep.seed_training import shorten
-from raycomp.sweep.tables import list_warnings, make_tables
 from raycomp.table import Estimate
 from raycomp.training.config import FitConfig, TrainConfig
 from raycomp.training.schedule import learning_rate_at
+from tests.sweep.runs import SCORED
 
-METRIC = "world.accuracy.macro"
+METRIC = "sugarcrepe.accuracy.macro"
 STEPS = 90
 Values = dict[tuple[int, int, int], float | None]
 """By trial, seed and divisor; None = the training fails."""
@@ -56,9 +57,9 @@ class Cut(Exception):
 
 def plan_of(num: int, seeds: int = 1, mode: str = "max", space: str = "", **options) -> Plan:
     rates = space or f"train.learning_rate=grid({','.join(str((n + 1) / 1000) for n in range(num))})"
-    fit = TrainConfig(train=FitConfig(steps=STEPS))
+    fit = FitConfig(steps=STEPS)
     rungs = {"scheduler": "asha", "rungs": "steps", **options}
-    return make_plan(SweepConfig(space=rates, seeds=seeds, mode=mode, train=fit, **rungs), scored_options())
+    return make_plan(SweepConfig(space=rates, seeds=seeds, mode=mode, train=fit, **rungs), SCORED)
 
 
 class Fake:
@@ -225,8 +226,5 @@ def test_what_has_no_rungs_of_steps_is_refused(options, words):
     assert words in str(error.value) and "\n" not in str(error.value)
 
 
-def test_an_outcome_that_an_older_version_wrote_is_read():
-    values = Outcome(FINISHED, {}).to_dict()
-    del values["steps"]
-    assert Outcome.from_dict(values) == Outcome(FINISHED, {})
+def test_a_training_is_named_by_its_seed_and_share_of_the_steps():
     assert SeedTraining(DEVELOPMENT, 3, 9).name == "development-03-1of9"

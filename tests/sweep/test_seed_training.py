@@ -2,12 +2,12 @@
 
 import pytest
 
-from lab.sweep.worlds import scored_options
 from raycomp.config import TooMuchBadData, UserError
 from raycomp.sweep.config import SweepConfig
 from raycomp.sweep.journal import DEVELOPMENT, FAILED, SeedTraining
 from raycomp.sweep.plan import make_plan
 from raycomp.sweep.seed_training import Job, run_seed_training
+from tests.sweep.runs import SCORED
 
 
 @pytest.mark.parametrize(
@@ -17,7 +17,7 @@ def test_a_training_that_is_refused_fails_alone(tmp_path, error):
     def refuse(*arguments: object) -> dict:
         raise error
 
-    plan = make_plan(SweepConfig(space="train.learning_rate=grid(0.1,0.4,0.3)"), scored_options())
+    plan = make_plan(SweepConfig(space="train.learning_rate=grid(0.1,0.4,0.3)"), SCORED)
     job = Job(plan, str(tmp_path), str(tmp_path / "work"), (), refuse)
     outcome = run_seed_training(job, "000", {}, SeedTraining(DEVELOPMENT, 0))
     assert (outcome.status, outcome.why) == (FAILED, str(error))

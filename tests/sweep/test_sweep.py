@@ -8,10 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lab.sweep.curves import list_curves, list_grids, list_plots, list_trade_offs
-from lab.sweep.worlds import scored_options
 from raycomp.config import Domain, load_job, override_all
 from raycomp.config.space import CHOICE, LOGUNIFORM, UNIFORM
+from raycomp.continual.config import ContinualConfig
 from raycomp.data.folder import Folder
 from raycomp.sweep.choose import choose_best, estimate_all
 from raycomp.sweep.config import SweepConfig
@@ -25,21 +24,28 @@ from raycomp.sweep.journal import (
     Outcome,
     SeedTraining,
     Trial,
+    list_rungs,
     name_trial,
 )
-from raycomp.sweep.metric import check_metric, list_world_metrics
+from raycomp.sweep.metric import check_metric
+from raycomp.sweep.page import (
+    list_curves,
+    list_grids,
+    list_plots,
+    list_trade_offs,
+    list_warnings,
+    make_tables,
+)
 from raycomp.sweep.plan import draw, list_groups, list_points, make_plan, write_number
-from raycomp.sweep.rows import make_rows
-from raycomp.sweep.rungs import list_rungs
-from raycomp.sweep.tables import list_warnings, make_tables
+from raycomp.sweep.result import make_rows
 from raycomp.table import Estimate
-from raycomp.training.config import TrainConfig
+from tests.sweep.runs import SCORED
 
-METRIC = "world.accuracy.macro"
+METRIC = "sugarcrepe.accuracy.macro"
 
 
 def plan_of(space, **options):
-    return make_plan(SweepConfig(space=space, **options), scored_options())
+    return make_plan(SweepConfig(space=space, **options), SCORED)
 
 
 def trial_of(options, development, report=(), started="2026-01-01"):
@@ -61,7 +67,6 @@ def trial_of(options, development, report=(), started="2026-01-01"):
         ("align=grid(1,0.5)", {}, "align cannot be swept"),
         ("train.workers=grid(1,2)", {}, "train.workers cannot be swept"),
         ("seed=grid(1,2)", {}, "seed cannot be swept"),
-        ("model.name=grid(a,b)", {}, "model.name cannot be swept"),
         ("attribute.keep=grid(0.5,1.5)", {}, "attribute.keep=1.5: must be between 0 and 1"),
         ("attribute.keep=grid(0.5,0.8)", {}, "attribute.keep=0.8: must be at most align.keep=0.7"),
         ("align.keep=grid(0.6,0.4) attribute.keep=grid(0.3,0.5)", {}, "attribute.keep=0.5: must be at most"),
@@ -71,7 +76,12 @@ def trial_of(options, development, report=(), started="2026-01-01"):
             "train.learning_rate=0.0: must be above 0",
         ),
         ("train.batch_size=uniform(8.5,9)", {"search": "random"}, "must be of type int"),
-        ("train.loss=grid(clip,triplet)", {}, "negative_images"),
+        (
+            "train.loss=grid(clip,negclip)",
+            {},
+            "negatives=None: must be a folder that raycomp",
+        ),
+        ("train.loss=grid(clip,triplet)", {"negatives": "x"}, "negative_images"),
         (
             "train.learning_rate=grid(0.001,1e-3)",
             {},
@@ -124,15 +134,11 @@ def test_what_cannot_be_tried_is_reported_in_a_line(space, options, words):
             "method='finetune,joint-finetune': must be one",
         ),
         ("method=grid(all,no-buffer)", {}, "method='all': must be one; the space has the trial method=all"),
-        ("little.backbones=grid(4,1)", {}, "little.backbones=1: must be at least 4, one for each of seeds"),
-        ("little.backbones=uniform(3,9)", {"search": "random"}, "little.backbones=3: must be at least 4"),
-        ("method=grid(no-buffer,fixed-clip)", {}, "trust.alpha=None: must be set"),
         (
             "method=grid(zscl,finetune)",
-            {"continual.stream": "mine.json"},
+            {},
             "reference=None: must be set for zscl",
         ),
-        ("little.test=grid(100,600)", {}, "little.test=600: must be at most"),
         (
             "head.learning_rate=loguniform(1e-3,1e300)",
             {"search": "random"},
@@ -141,7 +147,7 @@ def test_what_cannot_be_tried_is_reported_in_a_line(space, options, words):
     ],
 )
 def test_what_a_trial_of_continual_learning_would_refuse_is_refused_before(space, options, words):
-    asked = {"command": "continual", "continual.little.backbones": 4, "space": space, **options}
+    asked = {"command": "continual", "continual.stream": "mine.json", "space": space, **options}
     with pytest.raises(ValueError) as error:
         make_plan(override_all(SweepConfig(), asked), None)
     assert words in str(error.value) and "\n" not in str(error.value)
@@ -149,24 +155,23 @@ def test_what_a_trial_of_continual_learning_would_refuse_is_refused_before(space
 
 def test_every_point_of_a_grid_is_checked_however_many_there_are():
     steps = ",".join(map(str, range(1, 601)))  # the first trial that is wrong is the 1,801st
-    space = f"trust.alpha=grid(0.5,none) method=grid(no-trust,fixed-clip) head.steps=grid({steps})"
-    asked = {"command": "continual", "continual.little.backbones": 4, "space": space}
-    with pytest.raises(ValueError, match=r"the trial trust\.alpha=none method=fixed-clip head\.steps=1$"):
+    space = f"reference=grid(x,none) method=grid(no-trust,zscl) head.steps=grid({steps})"
+    asked = {"command": "continual", "continual.stream": "mine.json", "space": space}
+    with pytest.raises(ValueError, match=r"the trial reference=none method=zscl head\.steps=1$"):
         make_plan(override_all(SweepConfig(), asked), None)
 
 
 def test_scores_are_chosen_from_only_where_there_are_some():
     config = SweepConfig(
         space="attribute.keep=grid(0.5,0.4)",
-        train=TrainConfig(input="x"),
-        evaluate=replace(SweepConfig().evaluate, benchmarks=("world",)),
+        input="x",
     )
     with pytest.raises(ValueError, match=r"attribute\.keep needs scores to choose from; set curated"):
         make_plan(config, None)
 
 
 def test_a_grid_is_tried_whole_and_options_go_to_their_commands():
-    plan = plan_of("select.rule=align_only attribute.keep=grid(1.0,0.5) train.loss=grid(clip,negclip)")
+    plan = plan_of("select.rule=align_only attribute.keep=grid(1.0,0.5) train.loss=grid(clip,siglip)")
     points = list_points(plan)
     assert len(points) == 4 and len({*map(name_trial, points)}) == 4
     assert plan.split(points[0]) == {
@@ -177,7 +182,8 @@ def test_a_grid_is_tried_whole_and_options_go_to_their_commands():
 
 def test_random_draws_are_the_same_for_every_point_of_a_grid_and_every_time():
     space = "train.loss=grid(clip,negclip,ceclip) train.learning_rate=loguniform(1e-4,1e-3)"
-    plan = plan_of(space, search="random", num_samples=5, per="train.loss")
+    options = {"search": "random", "num_samples": 5, "negatives": "x"}
+    plan = plan_of(space, per="train.loss", **options)
     points = list_points(plan)
     assert points == list_points(plan) and len(points) == 15
     rates = [
@@ -185,7 +191,7 @@ def test_random_draws_are_the_same_for_every_point_of_a_grid_and_every_time():
         for group in list_groups(plan)
     ]
     assert len(rates) == 3 and rates[0] == rates[1] == rates[2] and len({*rates[0]}) == 5
-    assert list_points(plan_of(space, search="random", num_samples=5, seed=1)) != points
+    assert list_points(plan_of(space, seed=1, **options)) != points
 
 
 def test_no_point_of_few_choices_is_tried_twice():
@@ -218,13 +224,14 @@ def test_a_log_range_is_drawn_evenly_over_its_powers():
 
 
 def test_a_metric_is_one_that_the_evaluation_gives():
-    known = list_world_metrics()
-    assert check_metric("world.accuracy", known) == METRIC
-    assert check_metric("world.augmented_accuracy.swap_object", known) in known
-    with pytest.raises(
-        ValueError, match=r"metric='world.acuracy': must be one of world.accuracy, .*the closest"
-    ):
-        check_metric("world.acuracy", known)
+    known = [METRIC, "sugarcrepe.accuracy.swap_obj", "sugarcrepe.rank.macro"]
+    assert check_metric("sugarcrepe.accuracy", known) == METRIC
+    assert check_metric("sugarcrepe.accuracy.swap_obj", known) in known
+    words = r"metric='sugarcrepe.acuracy': must be one of sugarcrepe.accuracy, .*the closest"
+    with pytest.raises(ValueError, match=words):
+        check_metric("sugarcrepe.acuracy", known)
+    with pytest.raises(ValueError, match=r"metric='': must be one of sugarcrepe.accuracy"):
+        check_metric("", known)
     assert check_metric("retrieval.recall@1", ["retrieval.recall@1.test"]) == "retrieval.recall@1.test"
 
 
@@ -240,7 +247,8 @@ def test_the_best_is_chosen_on_development_seeds_alone():
     assert best.development.low < 0.65 < best.development.high
     assert choose_best(trials, {}, METRIC, "min", 2).trial is trials[0]
     tables = make_tables(plan, trials, [best], METRIC)
-    assert "little worlds 0 to 1; reported on held-out little worlds 2 to 3" in tables[0].note
+    assert "seeds 0 to 1; reported on held-out seeds 2 to 3." in tables[0].note
+    assert "Report seeds use the same test set" in tables[0].note
     assert [row[1] for row in tables[2].rows] == ["stopped after 1 of 2 seeds"]
     apart = [row[3] for row in tables[1].rows]
     assert apart[1] == "the best" and apart[0].value == apart[0].low == apart[0].high == pytest.approx(-0.1)
@@ -268,7 +276,7 @@ def test_rows_have_the_options_and_what_was_not_trained():
     assert table["metric"].to_pylist() == [0.5, 0.6, 0.4, None, None]
     assert table["attribute.keep"].to_pylist() == [0.7] * 3 + [0.5] * 2
     assert {*table["attribute.aggregate"].to_pylist()} == {"mean"}
-    assert table["world"].to_pylist() == table["seed"].to_pylist() == [0, 1, 2, 0, 1]
+    assert table["seed"].to_pylist() == [0, 1, 2, 0, 1]
 
 
 def test_a_journal_gives_back_what_was_written(tmp_path):
@@ -287,7 +295,7 @@ def test_a_journal_gives_back_what_was_written(tmp_path):
 
 def test_the_best_as_a_job_is_a_sweep_of_that_one_trial(tmp_path):
     space = "train.loss=grid(clip,negclip) train.learning_rate=loguniform(1e-4,1e-3)"
-    plan = plan_of(space, search="random", per="train.loss", num_samples=2, seed=3)
+    plan = plan_of(space, search="random", per="train.loss", num_samples=2, seed=3, negatives="x")
     winners = [
         choose_best([trial_of(point, [0.6, 0.7], [0.5, 0.5])], group, METRIC, "max", 2)
         for group, point in zip(list_groups(plan), list_points(plan), strict=False)
@@ -296,7 +304,7 @@ def test_the_best_as_a_job_is_a_sweep_of_that_one_trial(tmp_path):
     file.write_text(write_job(plan, winners, str(file)))
     config = load_job(str(file))
     assert config == fix(plan, winners[0]) and config.seed == 3
-    again = make_plan(config, scored_options())
+    again = make_plan(config, SCORED)
     assert list_points(again) == [dict(winners[0].trial.options)]
     other = load_job(f"{file}:of_negclip")
     assert "train.loss=negclip" in other.space
@@ -342,12 +350,12 @@ def test_a_grid_of_two_options_has_a_series_for_each_value_of_the_shorter():
 
 
 def test_what_is_learned_stands_over_what_is_forgotten():
-    learned, lost = "world.learned.all", "world.forgetting_best.all"
+    learned, lost = "photos.learned.all", "photos.forgetting_best.all"
     plan = plan_of(
-        "train.loss=grid(clip,negclip) train.learning_rate=grid(1e-3,1e-4)", per="train.loss", seeds=2
+        "train.loss=grid(clip,siglip) train.learning_rate=grid(1e-3,1e-4)", per="train.loss", seeds=2
     )
     trials = []
-    for i, (loss, rate) in enumerate((a, b) for a in ("clip", "negclip") for b in ("1e-3", "1e-4")):
+    for i, (loss, rate) in enumerate((a, b) for a in ("clip", "siglip") for b in ("1e-3", "1e-4")):
         trial = trial_of({"train.loss": loss, "train.learning_rate": rate}, [0.5, 0.6])
         outcomes = {
             training: replace(
@@ -362,15 +370,18 @@ def test_what_is_learned_stands_over_what_is_forgotten():
         }
         trials.append(replace(trial, outcomes=outcomes))
     (curve,) = list_trade_offs(plan, trials, METRIC)
-    assert curve.name == "world-forgotten"
+    assert curve.name == "photos-forgotten"
     found = {name: [(x, one.value) for x, one in points] for name, points in curve.series}
-    assert found == {"clip": [(0.2, 10.5), (1.2, 11.5)], "negclip": [(2.2, 12.5), (3.2, 13.5)]}
+    assert found == {"clip": [(0.2, 10.5), (1.2, 11.5)], "siglip": [(2.2, 12.5), (3.2, 13.5)]}
 
 
 def test_of_continual_learning_the_main_figures_of_every_trial_are_reported():
-    config = SweepConfig(command="continual", space="buffer.size=grid(0,16)", seeds=1, report_seeds=0)
-    plan, metric = make_plan(config, None), "world.last_minus_frozen.all"
-    names = (metric, "world.last.all", "world.forgetting_best.all", "world.seconds.all")
+    continual = ContinualConfig(stream=("photos.json",))
+    config = SweepConfig(
+        command="continual", space="buffer.size=grid(0,16)", seeds=1, report_seeds=0, continual=continual
+    )
+    plan, metric = make_plan(config, None), "photos.last_minus_frozen.all"
+    names = (metric, "photos.last.all", "photos.forgetting_best.all", "photos.seconds.all")
     outcome = Outcome(FINISHED, {name: Estimate(value, value, value) for value, name in enumerate(names)})
     trials = [
         Trial(size, {"buffer.size": size}, "2026-01-01", {SeedTraining(DEVELOPMENT, 0): outcome})
@@ -379,10 +390,10 @@ def test_of_continual_learning_the_main_figures_of_every_trial_are_reported():
     lacking = {name: one for name, one in outcome.metrics.items() if "forgetting" not in name}
     trials[1] = replace(trials[1], outcomes={SeedTraining(DEVELOPMENT, 0): replace(outcome, metrics=lacking)})
     *_, more = make_tables(plan, trials, [choose_best(trials, {}, metric, "max", 1)], metric)
-    assert [column.name for column in more.columns[1:]] == ["world.last", "world.forgetting_best"]
+    assert [column.name for column in more.columns[1:]] == ["photos.last", "photos.forgetting_best"]
     assert [row[1].value for row in more.rows] == [1, 1]
     assert more.rows[0][2].value == 2 and math.isnan(more.rows[1][2].value)
-    lost = "world.forgetting_best.all"
+    lost = "photos.forgetting_best.all"
     assert choose_best(trials, {}, lost, "min", 1).trial is trials[0], "the other has none of it"
     with pytest.raises(ValueError, match=f"no trial finished: {lost} was not reported"):
         choose_best(trials[1:], {}, lost, "min", 1)

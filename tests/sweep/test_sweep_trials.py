@@ -6,23 +6,31 @@ from pathlib import Path
 
 import pytest
 
-from lab.sweep.worlds import scored_options
 from raycomp.config import read_space, write_space
 from raycomp.data.folder import Folder
-from raycomp.sweep.check import check_trials, repair_trials
 from raycomp.sweep.config import SweepConfig
 from raycomp.sweep.job_file import name_functions
-from raycomp.sweep.journal import DEVELOPMENT, FAILED, FINISHED, Journal, Outcome, SeedTraining, name_trial
+from raycomp.sweep.journal import (
+    DEVELOPMENT,
+    FINISHED,
+    Journal,
+    Outcome,
+    SeedTraining,
+    check_trials,
+    name_trial,
+    repair_trials,
+)
 from raycomp.sweep.plan import Plan, list_points, make_plan
 from raycomp.table import Estimate
+from tests.sweep.runs import SCORED
 
 RATE, STEPS = "train.learning_rate", "train.steps"
 SEED_TRAINING = SeedTraining(DEVELOPMENT, 0)
-OUTCOME = Outcome(FINISHED, {"world.accuracy.macro": Estimate(0.5, 0.4, float("nan"))}, 1.0)
+OUTCOME = Outcome(FINISHED, {"sugarcrepe.accuracy.macro": Estimate(0.5, 0.4, float("nan"))}, 1.0)
 
 
 def plan_of(space: str, search: str = "grid") -> Plan:
-    return make_plan(SweepConfig(space=space, search=search), scored_options())
+    return make_plan(SweepConfig(space=space, search=search), SCORED)
 
 
 PLAN = plan_of(f"{RATE}=grid(1e-3,1e-4)")
@@ -123,18 +131,6 @@ def test_a_trial_with_damaged_options_is_started_again(journal, content):
     assert journal.start({RATE: "0.001"}, "2026-01-02") == name and len(journal.read()) == 2
 
 
-def test_options_that_an_older_version_wrote_are_read_and_resumed(journal):
-    def read_trials():
-        return [(one.name, one.options, one.started, [*one.outcomes]) for one in journal.read()]
-
-    name, before = name_trial({RATE: "0.001"}), read_trials()
-    journal.remove(name, "options.json")
-    content = {"dials": {RATE: "0.001"}, "begun": "2026-01-01"}
-    journal.folder.write_json(content, "trials", name, "dials.json")
-    assert journal.start({RATE: "0.001"}, "later") == name and read_trials() == before
-    repair_trials(PLAN, journal, pytest.fail)
-
-
 def plant(journal: Journal, name: str, options: dict[str, str]) -> None:
     journal.folder.write_json({"options": options, "started": "2026"}, "trials", name, "options.json")
     journal.write(name, SEED_TRAINING, OUTCOME)
@@ -146,6 +142,7 @@ def plant(journal: Journal, name: str, options: dict[str, str]) -> None:
         ("foreign", {RATE: "0.001"}, "its options do not match its name"),
         (name_trial({RATE: "0.001"}), {RATE: "0.0001"}, "its options do not match its name"),
         (None, {RATE: "0.01"}, "train.learning_rate=0.01 is not in grid(0.001,0.0001)"),
+        (None, {RATE: "1e-3"}, "it has train.learning_rate=1e-3 in place of 0.001"),
         (None, {RATE: "much"}, "train.learning_rate='much': must be of type float"),
         (None, {STEPS: "9"}, "the options are train.steps, the space has train.learning_rate"),
         (None, {RATE: "0.001", STEPS: "9"}, "the space has train.learning_rate"),
@@ -210,17 +207,6 @@ def test_a_drawn_value_lies_between_the_ends_of_its_range(tmp_path, space, value
     else:
         with pytest.raises(ValueError, match=f"trials/{name}: belongs to another sweep"):
             repair_trials(plan, journal, pytest.fail)
-
-
-def test_trials_in_the_spelling_of_an_earlier_version_are_read_and_not_resumed(tmp_path):
-    journal = Journal(Folder(str(tmp_path)))
-    name = journal.start({RATE: "1e-3"}, "2026")
-    journal.write(name, SEED_TRAINING, Outcome(FAILED, {}, why="loss is not finite"))
-    check_trials(PLAN, journal)
-    with pytest.raises(
-        ValueError, match=rf"{name}: was started by another version .* {RATE}=1e-3 instead of 0.001; name"
-    ):
-        repair_trials(PLAN, journal, pytest.fail)
 
 
 @pytest.mark.parametrize(

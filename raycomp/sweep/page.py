@@ -1,16 +1,26 @@
-"""The results of a sweep, in tables and sentences."""
+"""The page of a sweep: tables, sentences, and curves of the response."""
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from raycomp.config import Domain
-from raycomp.config.space import LOGUNIFORM
-from raycomp.sweep.choose import Winner, estimate, estimate_apart, is_whole
-from raycomp.sweep.journal import DEVELOPMENT, FAILED, REPORT, Trial
+from raycomp.config.space import GRID, LOGUNIFORM
+from raycomp.sweep.choose import (
+    Winner,
+    estimate,
+    estimate_all,
+    estimate_apart,
+    find_reached,
+    is_whole,
+    mean_of_rung,
+    of_group,
+)
+from raycomp.sweep.journal import DEVELOPMENT, FAILED, REPORT, Trial, list_rungs
 from raycomp.sweep.metric import ALL, list_main_metrics
-from raycomp.sweep.plan import Plan
-from raycomp.sweep.rungs import find_reached, list_rungs, mean_of_rung
-from raycomp.table import Cell, Column, Columns, Estimate, Table, plain, write_cell
+from raycomp.sweep.plan import Plan, list_groups
+from raycomp.sweep.result import is_number
+from raycomp.table import Cell, Column, Columns, Estimate, Plot, Table, group_by, plain, write_cell
 from raycomp.words import MACRO
 
 # Share of a range at either end: a best value there suggests that the range is too narrow.
@@ -59,33 +69,29 @@ def _report_winners(plan: Plan, winners: Sequence[Winner], metric: str) -> Table
     name = name_metric(metric)
     columns: Columns = ("Best", Column(f"{name}, development"), Column(f"{name}, report"))
     note = (
-        f"{_say_places(plan)} Selection among many trials biases the best value on development seeds "
+        f"{_say_seeds(plan)} Selection among many trials biases the best value on development seeds "
         "upward; the value on report seeds is unbiased. Intervals: 95 %, Student's t over seeds; none for "
         "fewer than two."
     )
     return Table("Selected trials", columns, rows, note)
 
 
-def _say_places(plan: Plan) -> str:
+def _say_seeds(plan: Plan) -> str:
     config = plan.config
     first, last = config.seeds, config.seeds + config.report_seeds - 1
-    place = "little world" if config.has_worlds else "seed"
-    chosen = f"Selected by the mean over development {_say_range(place, 0, first - 1)}"
+    chosen = f"Selected by the mean over development {_say_range(0, first - 1)}"
     if config.rungs == "steps":
         chosen += ", among the trials of the last rung"
     if not config.report_seeds:
         return f"{chosen}; there are no report seeds, so every value here is biased by the selection."
-    reported = f"reported on held-out {_say_range(place, first, last)}."
-    if config.has_worlds:
-        return f"{chosen}; {reported}"
-    test_set = (
-        "another test set" if config.report_on else "the same test set, which favours options that fit it"
-    )
+    reported = f"reported on held-out {_say_range(first, last)}."
+    is_same = config.at_seed(0).evaluate == config.at_seed(first).evaluate
+    test_set = "the same test set, which favours options that fit it" if is_same else "another test set"
     return f"{chosen}; {reported} Report seeds use {test_set}."
 
 
-def _say_range(what: str, first: int, last: int) -> str:
-    return f"{what} {first}" if first == last else f"{what}s {first} to {last}"
+def _say_range(first: int, last: int) -> str:
+    return f"seed {first}" if first == last else f"seeds {first} to {last}"
 
 
 def _report_trials(plan: Plan, trials: Sequence[Trial], winners: Sequence[Winner], metric: str) -> Table:
@@ -219,3 +225,135 @@ def _is_at_end(value: str, domain: Domain) -> bool:
     except ValueError:
         return False
     return len(numbers) > 2 and float(value) in (numbers[0], numbers[-1])
+
+
+# Metrics of continual learning, between the name of a stream and its split.
+_LEARNED, _LOST = ".learned.", ".forgetting_best."
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A figure's content: series of (value of the option, estimate)."""
+
+    name: str
+    """Name of the x axis, for a file."""
+    title: str
+    option: str
+    """The x axis: an option, or another metric."""
+    unit: str
+    series: Sequence[tuple[str, Sequence[tuple[float, Estimate]]]]
+    is_log: bool = False
+    is_measured: bool = False
+    """Whether the x axis is a result: series are then not shifted along it to avoid overlap."""
+
+
+def list_curves(plan: Plan, trials: Sequence[Trial], metric: str) -> list[Curve]:
+    """Return a curve for every numeric option, with a point for each of its values.
+
+    A point is the mean over all trials with this value, by Student's t over seeds. There is one series for
+    each value of ``per``; report seeds, if all trials were trained on them, are a series of their own.
+    """
+    whole = [trial for trial in trials if is_whole(trial, metric, plan.config.seeds)]
+    numbers = [option for option in list_varied(plan) if is_number(plan, option)]
+    return [
+        Curve(
+            option,
+            f"{name_metric(metric)} over {option}",
+            option,
+            name_metric(metric),
+            [one for one in _list_series(plan, whole, option, metric) if one[1]],
+            plan.space[option].kind == LOGUNIFORM,
+        )
+        for option in numbers
+    ]
+
+
+def list_grids(plan: Plan, trials: Sequence[Trial], metric: str) -> list[Curve]:
+    """Return a complete grid of two numeric options: one on the x axis, a series for each value of the other.
+
+    A point is one trial, the mean over its development trainings. Empty for other spaces.
+    """
+    options = list_varied(plan)
+    if len(options) != 2 or plan.config.per is not None:
+        return []
+    if not all(is_number(plan, option) and plan.space[option].kind == GRID for option in options):
+        return []
+    by, over = sorted(options, key=lambda option: len(plan.space[option].values))
+    whole = [trial for trial in trials if is_whole(trial, metric, plan.config.seeds)]
+    series = [
+        (f"{by} {value}", _list_points(of_group(whole, {by: value}), over, metric, DEVELOPMENT))
+        for value in sorted(plan.space[by].values, key=float)
+    ]
+    title = f"{name_metric(metric)} over {over}, by {by}"
+    return [Curve(f"{over}-by-{by}", title, over, name_metric(metric), series)]
+
+
+def list_trade_offs(plan: Plan, trials: Sequence[Trial], metric: str) -> list[Curve]:
+    """Return learning over forgetting, a point for each trial of continual learning.
+
+    A method with less forgetting may have learned less: of two series the better one is higher at the same
+    forgetting.
+    """
+    whole = [trial for trial in trials if is_whole(trial, metric, plan.config.seeds)]
+    found = []
+    for learned in sorted({name for trial in whole for name in trial.list_metrics() if _LEARNED in name}):
+        stream, _, split = learned.partition(_LEARNED)
+        lost = f"{stream}{_LOST}{split}"
+        series = [
+            (
+                ", ".join(group.values()) or "trials",
+                [
+                    (
+                        round(estimate(trial.list_values(lost, DEVELOPMENT)).value, 1),
+                        estimate(trial.list_values(learned, DEVELOPMENT)),
+                    )
+                    for trial in of_group(whole, group)
+                    if lost in trial.list_metrics()
+                ],
+            )
+            for group in list_groups(plan)
+        ]
+        title = f"{stream}: learned and forgotten, one point per trial"
+        along = "forgotten, points"
+        if any(points for _, points in series):
+            found.append(Curve(f"{stream}-forgotten", title, along, "learned, %", series, is_measured=True))
+    return found
+
+
+def _list_series(
+    plan: Plan, trials: Sequence[Trial], option: str, metric: str
+) -> list[tuple[str, list[tuple[float, Estimate]]]]:
+    splits = (
+        [DEVELOPMENT, REPORT] if plan.config.report == "all" and plan.config.report_seeds else [DEVELOPMENT]
+    )
+    found = []
+    for group in list_groups(plan):
+        own = of_group(trials, group)
+        for split in splits:
+            name = ", ".join([*group.values(), f"{split} seeds"])
+            found.append((name, _list_points(own, option, metric, split)))
+    return found
+
+
+def _list_points(
+    trials: Sequence[Trial], option: str, metric: str, split: str
+) -> list[tuple[float, Estimate]]:
+    found = [
+        (float(value), estimate_all(own, metric, split)) for value, own in _group(trials, option).items()
+    ]
+    return [(value, one) for value, one in found if one.value == one.value]
+
+
+def _group(trials: Sequence[Trial], option: str) -> dict[str, list[Trial]]:
+    return group_by(trials, lambda trial: trial.options[option])
+
+
+def list_plots(plan: Plan, trials: Sequence[Trial], metric: str) -> list[Plot]:
+    """Return the estimates of each value of every non-numeric option, one row per value."""
+    whole = [trial for trial in trials if is_whole(trial, metric, plan.config.seeds)]
+    found = []
+    for option in (option for option in list_varied(plan) if not is_number(plan, option)):
+        groups = _group(whole, option)
+        rows = [(value, estimate_all(own, metric, DEVELOPMENT)) for value, own in groups.items()]
+        found.append(Plot(f"{name_metric(metric)} over {option}", "95 % intervals over seeds", rows))
+    return found
