@@ -329,9 +329,9 @@ PROBES = (
 LITTLE = (
     Case(
         "little-stream",
-        "continual --set stream=world,domains --set method=frozen,compo-realign,compo-realign-adapted,experts"
-        " --set little.backbone_pairs=64 --set little.backbone_steps=2 --set little.train=16"
-        " --set little.test=12 --set head.steps=3 --set head.batch_size=8 --set trust.first=2",
+        "continual --set stream=in/drawn.py:world,in/drawn.py:domains --set method=frozen,compo-realign"
+        ",in/drawn.py:compo_realign_adapted,in/drawn.py:experts"
+        " --set head.steps=3 --set head.batch_size=8 --set trust.first=2",
     ),
     Case("probe-theory", "probe theory --set seeds=1"),
     Case(

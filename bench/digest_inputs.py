@@ -135,6 +135,7 @@ def write_inputs(folder: Path, shared: Path | None) -> None:
     _write_classes(folder / "classes", [Scene(600 + i) for i in range(18)])
     _write_streams(folder / "stream")
     _write_own(folder / "own.py")
+    (folder / "drawn.py").write_text(DRAWN)
     (folder / "captions.txt").write_text("".join(f"{scene.caption}\n" for scene in scenes))
     removed = ["https://host1.example.org/3.jpg", "host2.example.org", "0" * 32, "pairs/none.tar"]
     (folder / "removed.txt").write_text("\n".join(removed[:3]) + "\n")
@@ -442,6 +443,15 @@ def dishes(folder, name, half):
     for record in json.loads(folder.read_bytes(name)):
         if record["split"] == half:
             yield Row(record["photo"], f"a photo of {record['dish']}", (record["dish"],))
+'''
+
+DRAWN = '''"""Small streams of the drawn world, and methods of the lab."""
+
+from lab.continual.ablations import compo_realign_adapted, experts
+from lab.continual.streams import Sizes, draw_stream
+
+SIZES = Sizes(backbone_pairs=64, backbone_steps=2, train=16, test=12)
+world, domains = draw_stream("world", SIZES), draw_stream("domains", SIZES)
 '''
 
 

@@ -22,6 +22,7 @@ now (kind, where, old, new, reason):
 - option: of the command ``where``; new empty: removed, and left out of the lines;
 - command: new "lab screen" is python -m lab screen; new empty: removed, its cases are named with the reason;
 - column: of a table that is written; module: that the user's code in in/own.py imports;
+- default: of the option ``old``, which has no such value any more; new as json;
 - case: new empty: what it shows was removed or has changed for this reason, and is not run.
 
 A name that is neither known (``list_options``) nor mapped ends the run before the first command.
@@ -237,12 +238,15 @@ def rename_options(command: str, words: Iterable[str], place: Place) -> Iterator
 
 
 def write_options(place: Place) -> None:
-    """Write the config files: every option of then with its value, under its name of now."""
+    """Write the config files: every option of then with its value, under its name of now. A default that is
+    not a value any more is replaced by that of its line of ``digest_names.csv``, as json."""
     (place.folder / "options").mkdir()
     for command, values in json.loads(OPTIONS.read_text()).items():
         kept = {}
         for path, value in values.items():
             renamed = place.find("option", command, path)
+            changed = place.find("default", command, path)
+            value = json.loads(changed.new) if changed else value
             if renamed is None or renamed.new:
                 kept[renamed.new if renamed else path] = value
         (place.folder / "options" / f"{command}.json").write_text(json.dumps(kept))

@@ -220,6 +220,3 @@ MICRO, MACRO = "micro", "macro"
 AGGREGATES = ("mean", "min", "max", "fraction_supported")
 # The towers of a CLIP.
 TOWERS = ("image", "text")
-WORLD, DOMAINS, SCENE, FUNCTION = "world", "domains", "questions-scene", "questions-function"
-WORLD_STREAMS = (WORLD, DOMAINS, SCENE, FUNCTION)
-"""The little world's: new pairs of colour and shape (Track A), new shapes (B), new questions (C)."""

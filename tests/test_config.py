@@ -384,7 +384,6 @@ def test_options_of_engines_are_checked_at_birth(path, value, said):
         *((ContinualConfig, f"tune.{name}") for name in "steps batch_size rank contexts depth".split()),
         *((ContinualConfig, f"tune.{name}") for name in "experts learning_rate weight_decay distil".split()),
         *((ContinualConfig, f"tune.{name}") for name in "l2 ensemble".split()),
-        *((ContinualConfig, f"little.{name}") for name in "backbones backbone_pairs train test".split()),
         *((SweepConfig, name) for name in "seeds report_seeds num_samples max_concurrent".split()),
     ],
 )

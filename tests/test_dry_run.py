@@ -10,6 +10,7 @@ import pytest
 from raycomp import cli
 from raycomp.data.folder import Folder
 from raycomp.run.lease import hold_lease
+from tests.continual.drawn_streams import STREAM
 from tests.corpus import write_world_shards
 
 
@@ -30,7 +31,7 @@ def inputs(tmp_path, tiny_scorer, curated) -> dict[str, list[str]]:
         "train": [f"input={shards}", *model, "train.steps=4", "train.batch_size=4"],
         "evaluate": ["benchmarks=retrieval", f"retrieval.input={tmp_path}/pairs", *model],
         "index-eval": ["benchmarks=retrieval", f"retrieval.input={tmp_path}/pairs"],
-        "continual": ["stream=world", "seeds=1"],
+        "continual": [f"stream={STREAM}", "seeds=1"],
         "sweep": [
             "space=train.learning_rate=grid(0.1,0.2)",
             f"input={shards}",

@@ -15,10 +15,11 @@ from lab.worlds.write_test_set import write_test_set
 from raycomp.cli import main
 from raycomp.config import ModelConfig, override_all
 from raycomp.continual.command import continual
-from raycomp.continual.config import ContinualConfig, LittleConfig
+from raycomp.continual.config import ContinualConfig
 from raycomp.continual.streams.sources import read_stream
 from raycomp.evaluation.config import BenchmarkConfig, EvaluateConfig
 from raycomp.look.show.command import explain, show
+from tests.continual.drawn_streams import STREAM
 
 RULES = """
 import pyarrow.compute as pc
@@ -165,9 +166,7 @@ class Useless:
     pass
 """
 CONTINUAL = override_all(
-    ContinualConfig(
-        little=LittleConfig(backbone_pairs=64, backbone_steps=2, train=16, test=12), side_by_side=1
-    ),
+    ContinualConfig(stream=(STREAM,), side_by_side=1),
     {"tune.steps": 2, "tune.batch_size": 8, "head.steps": 2, "head.batch_size": 8},
 )
 
@@ -199,8 +198,8 @@ def test_an_own_method_has_the_figures_of_the_built_in_one(methods, tmp_path):
 @pytest.mark.parametrize(
     ("named", "message"),
     [
-        ("methods.py:Useless", "methods.py:Useless: must name a class with start_task, step, end, find_keys"),
-        ("methods.py:Missing", "methods.py:Missing: must name a class with start_task, step, end, find_keys"),
+        ("methods.py:Useless", "methods.py:Useless: must name a Method, or a class with start_task, step"),
+        ("methods.py:Missing", "methods.py:Missing: must name a Method, or a class with start_task, step"),
         ("gone.py:Plain", "no such file; it must be a Python file, FILE.py:NAME"),
         ("finetuned", "must be one of all, frozen, "),
         ("methods.py:Plain,again.py:Plain", "method='Plain': must be a name that no other method has"),

@@ -18,6 +18,7 @@ from raycomp.negatives.config import NegativesConfig
 from raycomp.run import waves
 from raycomp.training import rank
 from raycomp.training.config import TrainConfig
+from tests.continual.drawn_streams import STREAM
 from tests.corpus import write_world_shards
 
 pytestmark = pytest.mark.ray
@@ -60,7 +61,6 @@ class Inputs:
         """Return the options of a command, its input a run of Ray's."""
         curated, written = str(self.folder / "curate-ray"), str(self.folder / "negatives-ray")
         model = {"model.name": self.scorer["scorer.model"], "model.weights": "random:0"}
-        little = {"little.backbone_pairs": 64, "little.backbone_steps": 2, "little.train": 16}
         return {
             "curate": {"input": str(self.folder / "in"), "waves.shards_per_wave": 1, **self.scorer,
                        "filter.where": "words >= 4", "attribute.pool": 1,
@@ -74,9 +74,8 @@ class Inputs:
                       "train.batch_size": 8, "train.checkpoint_steps": 2, "train.workers": 1, **model},
             "evaluate": {"benchmarks": "world", "world.annotations": str(self.folder / "exam"),
                          "waves.shards_per_wave": 1, **model},
-            "continual": {"stream": "world", "method": "frozen,compo-realign", "seeds": 1, "tune_seeds": 1,
-                          "head.steps": 2, "head.batch_size": 8, "little.test": 12, "little.backbones": 1,
-                          **little},
+            "continual": {"stream": STREAM, "method": "frozen,compo-realign", "seeds": 1, "tune_seeds": 1,
+                          "head.steps": 2, "head.batch_size": 8},
         }[command]  # fmt: skip
 
     def run(self, command: str, name: str, more: dict[str, Any]) -> dict[str, str]:

@@ -1,4 +1,5 @@
-"""The results reported in the paper of COMPO-REALIGN, and which of its differences are reproduced.
+"""``python -m lab published DIR``: the results reported in the paper of COMPO-REALIGN, and which of its
+differences a finished run of ``raycomp continual`` reproduces.
 
 openreview.net/forum?id=eiTy6AYeQi, the tables of retrieval, of questions and of the ablations: averages over
 streams of real photos and larger models than here. Compare the signs, not the sizes.
@@ -8,13 +9,17 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from lab.words import FUNCTION, SCENE
+from raycomp.config.own_code import name_own
 from raycomp.continual.judge import ANSWERS
-from raycomp.continual.means import Runs
-from raycomp.continual.method import FULL, name_method
-from raycomp.continual.runs import name_stream
+from raycomp.continual.means import Runs, by_stream
+from raycomp.continual.method import FULL, METHODS, name_method
+from raycomp.continual.results import RUNS, measure, read_result
+from raycomp.continual.runs import StreamRun, name_stream
 from raycomp.core.contrasts import Contrast
+from raycomp.data.folder import Folder
+from raycomp.data.paths import absolute_uri
 from raycomp.table import Cell, Column, Columns, Estimate, Table, write_csv
-from raycomp.words import FUNCTION, SCENE
 
 REAPPEARS, REVERSED, UNDECIDED = "reappears", "reversed", "undecided"
 INERT, UNREADABLE = "inert", "unreadable"
@@ -94,6 +99,25 @@ class Line(NamedTuple):
     verdict: str
 
 
+def published(source: str) -> Iterator[str]:
+    """Yield the comparison of each stream of a finished run; write the differences to published.csv there.
+
+    Raises ValueError if the folder has no runs.
+    """
+    folder = Folder(absolute_uri(source))
+    names = [name for name in folder.list_names(RUNS) if name.endswith(".json")]
+    if not names:
+        raise ValueError(f"{source}: holds no finished run of raycomp continual")
+    every = [StreamRun(**folder.read_json(RUNS, name)["cell"]) for name in names]
+    order = list(METHODS)
+    every.sort(key=lambda one: (one.seed, order.index(one.method) if one.method in order else len(order)))
+    results = {one_run: read_result(folder, one_run) for one_run in every if one_run.rate is None}
+    streams = by_stream(results, {one_run: measure(result) for one_run, result in results.items()})
+    folder.write_bytes(write_published(streams.values()).encode(), "published.csv")
+    for runs in streams.values():
+        yield report_published(runs).to_text()
+
+
 def report_published(runs: Runs) -> Table:
     """Return the paper's figures and differences with those measured here; empty without the whole method."""
     lines = list(judge_published(runs))
@@ -119,7 +143,7 @@ def report_published(runs: Runs) -> Table:
 def judge_published(runs: Runs) -> Iterator[Line]:
     """Yield each published figure of the whole method, followed by each difference with its verdict."""
     has_answers = runs.main.endswith(ANSWERS)
-    asked = (*OF_STREAMS.get(runs.stream, ()), *OF_QUESTIONS) if has_answers else RETRIEVED
+    asked = (*OF_STREAMS.get(name_stream(runs.stream), ()), *OF_QUESTIONS) if has_answers else RETRIEVED
     inert = {method for method in runs.methods if find_equal(runs, method)}
     for one in asked:
         own = runs.estimate(FULL, one.metric)
@@ -150,8 +174,9 @@ def write_published(streams: Iterable[Runs]) -> str:
 def find_equal(runs: Runs, method: str) -> str | None:
     """Return another method with bit-identical figures in every run: the part that differs is inert on this
     stream."""
-    equals = (FULL, _EQUALS.get(method, FULL))
-    return next((equal for equal in equals if method != equal and runs.are_equal(method, equal)), None)
+    named = {name_own(one): one for one in runs.methods}
+    equals = [one for one in (FULL, _EQUALS.get(method, FULL)) if one != method and one in named]
+    return next((equal for equal in equals if runs.are_equal(method, named[equal])), None)
 
 
 def judge_sign(found: Contrast, figure: Published, gap: float, num_blocks: int) -> str:
@@ -185,6 +210,6 @@ def _say_counts(words: Sequence[str], inert: Mapping[str, str]) -> str:
         "difference (80 % of studies, at 5 % two-sided) exceeds the published one. Undecided: the interval "
         "contains 0, and a difference of the published size would have been detectable. COMPO-REALIGN (ICLR "
         "2026) used other data and larger models: compare the signs, not the sizes. Not adjusted for their "
-        "number. The table excludes methods whose options were selected on this world (compo-realign-adapted "
+        "number. The table excludes methods whose options were selected on this world (compo_realign_adapted "
         "and its ablations)."
     )

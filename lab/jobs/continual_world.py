@@ -6,17 +6,19 @@ baselines.
     raycomp continual lab/jobs/continual_world.py:tuned --set prepared=out/streams --out out/continual-tuned
     raycomp continual lab/jobs/continual_world.py:others --set prepared=out/streams --out out/continual-others
     raycomp continual lab/jobs/continual_world.py --set prepared=out/streams --out out/continual
+    raycomp continual lab/jobs/continual_world.py:answers --set prepared=out/streams --out out/answers
     raycomp continual lab/jobs/continual_world.py:domains --set prepared=out/streams --out out/domains
+    python -m lab published out/continual
 
 Three tracks. A, ``world``: a tiny CLIP trained on 24 of the 64 pairs of colour and shape learns four tasks of
 8 new pairs each; 8 more are never learned. B, ``domains``, a variant: four domains, disjoint shapes. C,
-``questions-scene`` and ``questions-function``: questions with candidate answers that are ranked as texts.
+``questions_scene`` and ``questions_function``: questions with candidate answers that are ranked as texts.
 Primary figure, registered before training: recall@1 by the fused score among the candidates of all tasks, the
 mean of both directions, after the last task, minus the frozen model's; for questions, the share of right
 answers.
 
 All methods alike: the same steps of a task (60), batches of 64, three learning rates each (.3, 1 and 3 times
-the method's own) on two development backbones, selected by Last on the first stream that has the method;
+the method's own) on two development backbones, selected by Last on the first stream;
 heads also w of the fused score (.25, .5, .75). Ten other seeds are reported, each with its own backbone and
 order of tasks; intervals over backbones. Methods whose weights are new (c-clip, diki, cl-moe) have ten times
 the learning rate of whole models.
@@ -54,11 +56,18 @@ compo-realign-adapted, with 100 steps for heads and 60 for tuned models.
 """
 
 from dataclasses import replace
+from pathlib import Path
 
-from raycomp.continual.config import ContinualConfig, DevelopConfig, HeadConfig, LittleConfig, TuneConfig
+from lab.continual.ablations import ABLATIONS, name_ablation
+from raycomp.continual.config import ContinualConfig, DevelopConfig, HeadConfig, TuneConfig
 from raycomp.continual.method import METHODS, TUNE
 
-TRACKS = ("world", "questions-scene", "questions-function")
+FILE = Path(__file__).resolve().parents[1] / "continual" / "streams.py"
+WORLD, DOMAINS, SCENE, FUNCTION = (
+    f"{FILE}:{name}" for name in ("world", "domains", "questions_scene", "questions_function")
+)
+OWN = tuple(name_ablation(name) for name in ABLATIONS if name != "fixed_clip")
+"""``fixed_clip`` needs the step scale of a finished run: ``--set trust.alpha``."""
 STEPS = 60
 """Steps per task, for heads and for tuned models."""
 
@@ -66,44 +75,42 @@ STEPS = 60
 def config() -> ContinualConfig:
     """Ten reported backbones, two for development."""
     return ContinualConfig(
-        stream=TRACKS,
-        method=("all",),
+        stream=(WORLD, SCENE, FUNCTION),
+        method=("all", *OWN),
         seeds=10,
         head=HeadConfig(steps=STEPS),
         tune=TuneConfig(steps=STEPS),
         develop=DevelopConfig(seeds=2),
-        little=LittleConfig(backbones=12),
     )
 
 
 def heads() -> ContinualConfig:
     """Track A without methods that train the model: 26 minutes on two cores."""
     names = tuple(name for name, method in METHODS.items() if method.trains != TUNE)
-    return replace(config(), stream=("world",), method=names)
+    return replace(config(), stream=(WORLD,), method=(*names, *OWN))
 
 
 def others() -> ContinualConfig:
     """The methods of ``heads`` on domains and questions."""
-    return replace(heads(), stream=("domains", *TRACKS[1:]))
+    return replace(heads(), stream=(DOMAINS, SCENE, FUNCTION))
 
 
 def tuned() -> ContinualConfig:
     """Track A, methods that train the model, with the frozen model and compo-realign."""
     names = tuple(name for name, method in METHODS.items() if method.trains == TUNE)
-    return replace(config(), stream=("world",), method=("frozen", "compo-realign", *names))
+    return replace(config(), stream=(WORLD,), method=("frozen", "compo-realign", *names))
+
+
+def answers() -> ContinualConfig:
+    """cl-moe, which answers questions, with the frozen model and compo-realign."""
+    return replace(config(), stream=(SCENE, FUNCTION), method=("frozen", "compo-realign", "cl-moe"))
 
 
 def domains() -> ContinualConfig:
     """The same on domains, which need no new backbones where ``prepared`` has them."""
-    return replace(config(), stream=("domains",))
+    return replace(config(), stream=(DOMAINS,))
 
 
 def quick() -> ContinualConfig:
     """One backbone, one seed, two streams, no development."""
-    return replace(
-        config(),
-        stream=("world", "questions-function"),
-        seeds=1,
-        develop=DevelopConfig(),
-        little=LittleConfig(),
-    )
+    return replace(config(), stream=(WORLD, FUNCTION), seeds=1, develop=DevelopConfig())

@@ -1,4 +1,4 @@
-"""Step scale and memory size: gamma and the buffer of compo-realign-adapted.
+"""Step scale and memory size: gamma and the buffer of compo_realign_adapted.
 
     raycomp sweep lab/jobs/sweep_gamma_buffer.py --out out/gamma-buffer
     raycomp sweep lab/jobs/sweep_gamma_buffer.py:gammas --out out/gammas
@@ -21,9 +21,14 @@ learning by 6.8 [5.3, 8.3]; a wider gamma increases learning (0.6 [0.4, 0.9]) an
 """
 
 from dataclasses import replace
+from pathlib import Path
 
-from raycomp.continual.config import ContinualConfig, LittleConfig
+from lab.continual.ablations import name_ablation
+from raycomp.continual.config import ContinualConfig
 from raycomp.sweep.config import SweepConfig
+
+STREAM = f"{Path(__file__).resolve().parents[1] / 'continual' / 'streams.py'}:world"
+ADAPTED, ADAPTED_NO_BUFFER = map(name_ablation, ("compo_realign_adapted", "adapted_no_buffer"))
 
 
 def config() -> SweepConfig:
@@ -34,7 +39,7 @@ def config() -> SweepConfig:
         metric="world.last_minus_frozen",
         seeds=6,
         report_seeds=4,
-        continual=ContinualConfig(method=("compo-realign-adapted",), little=LittleConfig(backbones=10)),
+        continual=ContinualConfig(stream=(STREAM,), method=(ADAPTED,)),
     )
 
 
@@ -45,13 +50,13 @@ def gammas() -> SweepConfig:
 
 def rates() -> SweepConfig:
     """Learning and forgetting over learning rates, method by method."""
-    methods = "sequential,compo-realign,adapted-no-buffer,compo-realign-adapted,image-buffer"
+    methods = f"sequential,compo-realign,{ADAPTED_NO_BUFFER},{ADAPTED},image-buffer"
     space = f"method=grid({methods}) head.learning_rate=grid(2e-4,1e-3,5e-3)"
     return replace(config(), space=space, per="method", report="all", report_seeds=0)
 
 
 def primitives() -> SweepConfig:
     """Primitives as named by the world, and as parsed."""
-    methods = "adapted-no-buffer,compo-realign-adapted,image-buffer"
+    methods = f"{ADAPTED_NO_BUFFER},{ADAPTED},image-buffer"
     space = f"method=grid({methods}) primitives=grid(gold,parsed)"
     return replace(config(), space=space, per="method", report="all", report_seeds=0)

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from lab.words import DOMAINS, FUNCTION, STREAMS, WORLD
 from lab.worlds.captions import TEMPLATES, describe, phrases
 from lab.worlds.questions import ASKED, Question, draw_question
 from lab.worlds.render import encode_jpeg, render
@@ -32,7 +33,6 @@ from lab.worlds.scenes import (
 )
 from lab.worlds.styles import DUSK, HAZE, PLAIN, SEPIA, STRIPES, change_style
 from raycomp.config.check import check, check_choice
-from raycomp.words import DOMAINS, FUNCTION, WORLD, WORLD_STREAMS
 
 # Diagonals of the square of colours and shapes. Two colours share at most one shape of the backbone's.
 _BACKBONE, _TASKS, _HELD_OUT = (0, 1, 3), (2, 4, 5, 6), 7
@@ -87,13 +87,13 @@ def list_tasks(stream: str, turn: int = 0) -> tuple[list[WorldTask], list[WorldT
     and shape; the last 8 pairs are only tested.
     ``domains``: four tasks, each of two shapes in all colours, 6 pairs that the backbone was trained on and
     10 that it was not, with a style and a wording of its own; only tested are plain pictures of the
-    backbone's pairs. ``questions-function``: one task for every kind of question, about the pairs of the
-    tasks of ``world``. ``questions-scene``: four tasks with all kinds of questions, each about half of the
+    backbone's pairs. ``questions_function``: one task for every kind of question, about the pairs of the
+    tasks of ``world``. ``questions_scene``: four tasks with all kinds of questions, each about half of the
     colours and half of the shapes. A shape has at least two colours there, mostly four: with the pairs of
     ``world``, a task's star would have one colour, and no picture would be needed. Both are tested at last on
     the held-out pairs.
     """
-    check_choice("stream", stream, WORLD_STREAMS)
+    check_choice("stream", stream, STREAMS)
     held_out = diagonal(turn + _HELD_OUT)
     if stream == WORLD:
         tasks = [WorldTask(f"pairs-{i}", diagonal(turn + step)) for i, step in enumerate(_TASKS, 1)]
@@ -134,7 +134,7 @@ def check_gallery(task: WorldTask, num: int) -> None:
     """Raise ValueError if a task has fewer sets of primitives than scenes are requested."""
     most = count_sets(task.pairs)
     fits = task.asked or num <= most
-    check(bool(fits), "little.test", num, f"at most {most:,}, the sets of things that {task.name} has")
+    check(bool(fits), "test", num, f"at most {most:,}, the sets of things that {task.name} has")
 
 
 def draw_scenes(task: WorldTask, num: int, seed: list[int], is_gallery: bool = False) -> Iterator[TaskScene]:

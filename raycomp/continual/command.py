@@ -6,28 +6,23 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from lab.continual.little_world import check_tasks
-from lab.continual.published import write_published
-from lab.worlds.shards import TINY_CLIP
 from raycomp.config import ModelConfig, changed_options
 from raycomp.config.check import check
-from raycomp.config.own_code import fingerprint_own
+from raycomp.config.own_code import fingerprint_own, is_own
 from raycomp.continual.config import ContinualConfig
 from raycomp.continual.develop import choose, list_trials, report_trials
 from raycomp.continual.jobs import RunJob
-from raycomp.continual.means import by_stream
-from raycomp.continual.method import CLIPPED, FULL, METHODS, TUNE, find_method
+from raycomp.continual.method import METHODS, TUNE, find_method
 from raycomp.continual.prepare import (
     describe_places,
-    find_backbone_of,
+    find_backbone,
     list_dropped,
     prepare_streams,
 )
 from raycomp.continual.results import RUNS, is_done, measure, read_result
 from raycomp.continual.runs import Choice, StreamRun, list_methods, list_runs
 from raycomp.continual.streams.place import EmbeddedStream
-from raycomp.continual.streams.samples import PARSED
-from raycomp.continual.streams.sources import Source, StreamSource, open_reference, open_stream
+from raycomp.continual.streams.sources import Source, StreamSource, open_reference, read_stream
 from raycomp.continual.tables import (
     choose_headline,
     list_plots,
@@ -50,9 +45,9 @@ from raycomp.run.opening import say_count
 from raycomp.run.run import Run, Say, command_line, start_run
 from raycomp.run.session import Session, connect, say_many
 from raycomp.run.tasks import map_some
-from raycomp.words import OK, WORLD_STREAMS
+from raycomp.words import OK
 
-TABLE, PUBLISHED, _FIGURES, STREAMS = "continual.csv", "published.csv", "figures", "streams"
+TABLE, _FIGURES, STREAMS = "continual.csv", "figures", "streams"
 # CPUs of a local cluster: per scorer that embeds, and in addition to scorers or workers.
 _CPUS_OF_SCORER, _OTHER_CPUS = 2, 3
 
@@ -70,7 +65,7 @@ def continual(config: ContinualConfig, out: str, say: Say = print) -> dict[str, 
     config, runs, trials = check_streams(asked), list_runs(asked), list_trials(asked)
     check_writable(out)
     rerun = command_line("raycomp continual", changed_options(asked), out)
-    outputs = (RUNS, _FIGURES, TABLE, PUBLISHED)
+    outputs = (RUNS, _FIGURES, TABLE)
     fingerprint = partial(fingerprint_streams, config)
     cost = partial(say_count, len(runs) + len(trials), "trainings")
     with start_run("continual", config, fingerprint, out, say, rerun, outputs=outputs, cost=cost) as run:
@@ -90,7 +85,7 @@ def continual(config: ContinualConfig, out: str, say: Say = print) -> dict[str, 
             run.bind(session.device, session.gpu)
             prepared = Folder(config.prepared or run.work.at(STREAMS))
             places = prepare_streams(config, [*trials, *runs], prepared, run, session, say)
-            models = {place: find_backbone_of(place, config, prepared) for place in places}
+            models = {place: find_backbone(place, config).model for place in places}
             for part in _part(trials):
                 _run_all(part, models, config, {}, session, run, say)
             chosen = choose({one_run: read_result(run.folder, one_run) for one_run in trials}, config)
@@ -107,9 +102,9 @@ def check_streams(asked: ContinualConfig) -> ContinualConfig:
     Raises ValueError otherwise, before anything is written or Ray starts.
     """
     list_runs(asked)
-    config = replace(asked, model=find_model(asked.model)) if _has_own(asked) else asked
+    config = replace(asked, model=find_model(asked.model)) if _has_files(asked) else asked
     fingerprint_streams(config)
-    if _has_own(config):
+    if _has_files(config):
         describe_scorer(fetch_model(config.model))
     return config
 
@@ -124,25 +119,22 @@ def check_prepared(config: ContinualConfig, out: str) -> None:
         check(found.is_dir(), "prepared", prepared, f"a folder; {found} is a file")
 
 
-def _has_own(config: ContinualConfig) -> bool:
-    """Whether a stream is the user's; such streams use ``config.model``."""
-    return not set(config.stream) <= set(WORLD_STREAMS)
+def _has_files(config: ContinualConfig) -> bool:
+    """Whether a stream is a json file; such streams use ``config.model``."""
+    return not all(map(is_own, config.stream))
 
 
 def fingerprint_streams(config: ContinualConfig) -> dict[str, Any]:
     """Return the inputs, other than options, that results depend on. Raises ValueError where a stream cannot
     be built."""
-    found: dict[str, Any] = {"architecture": digest(TINY_CLIP)}
-    found["methods"] = fingerprint_methods(
-        {name for stream in config.stream for name in list_methods(config, stream)}
-    )
+    found: dict[str, Any] = {"methods": fingerprint_methods(list_methods(config))}
     sources: dict[str, StreamSource | Source] = {}
     for stream in config.stream:
-        if stream in WORLD_STREAMS:
-            check_tasks(stream, config)
+        if is_own(stream):
+            found |= fingerprint_own(stream, stream)
         else:
-            sources[stream] = open_stream(stream, config, "")
-    if _has_own(config):
+            sources[stream] = read_stream(stream)
+    if _has_files(config):
         found["model"] = fingerprint_scorer(fetch_model(config.model))
     if config.reference is not None:
         sources["reference"] = open_reference(config.reference)
@@ -152,8 +144,7 @@ def fingerprint_streams(config: ContinualConfig) -> dict[str, Any]:
             name: digest(list_times(source.shards, [picture.uri for picture in source.pictures]))
             for name, source in sources.items()
         }
-    if _has_own(config) or config.primitives == PARSED:
-        found["parser"] = fingerprint_parser(config.parser.name)
+    found["parser"] = fingerprint_parser(config.parser.name)
     return found
 
 
@@ -163,7 +154,10 @@ def fingerprint_methods(names: Collection[str] = tuple(METHODS)) -> str:
     own = {name: find_method(name) for name in names}
     return digest(
         {
-            name: one._asdict() | {"settings": dict(one.settings)} | fingerprint_own("code", name)
+            name: one._asdict()
+            | {"learner": one.learner if isinstance(one.learner, str) else name}
+            | {"settings": dict(one.settings)}
+            | fingerprint_own("code", name)
             for name, one in own.items()
         }
     )
@@ -197,11 +191,9 @@ def _check_workers(workers: int, session: Session) -> None:
 
 
 def _part(runs: Sequence[StreamRun]) -> tuple[list[StreamRun], ...]:
-    """Return the runs in three groups, run in this order: heads, methods that train the model, and methods
-    that take an option from a head's results."""
+    """Return the runs in two groups, run in this order: heads, and methods that train the model."""
     tuned = [one_run for one_run in runs if find_method(one_run.method).trains == TUNE]
-    last = [one_run for one_run in runs if one_run.method == CLIPPED]
-    return [one_run for one_run in runs if one_run not in tuned and one_run not in last], tuned, last
+    return [one_run for one_run in runs if one_run not in tuned], tuned
 
 
 def _run_all(
@@ -216,10 +208,9 @@ def _run_all(
     """Run the runs that have not ended, started in their order."""
     work, jobs = Folder(run.work.at(RUNS)), []
     for one_run in (one_run for one_run in runs if not is_done(run.folder, one_run)):
-        place = next(place for place in models if place.has(one_run, config))
-        alpha = _find_alpha(one_run, config, run.folder)
+        place = next(place for place in models if place.has(one_run))
         choice = chosen.get(one_run.method, Choice()) if one_run.rate is None else Choice(one_run.rate)
-        jobs.append(RunJob(one_run, place, models[place], config, work, run.folder, alpha, choice))
+        jobs.append(RunJob(one_run, place, models[place], config, work, run.folder, choice))
     is_tuned = any(find_method(one_run.method).trains == TUNE for one_run in runs)
     is_shared = is_tuned and config.tune.workers is not None and not session.is_local
     ended = _on_workers(jobs, session, run, say) if is_shared else _side_by_side(jobs, is_tuned, session, run)
@@ -251,14 +242,6 @@ def _side_by_side(jobs: Sequence[RunJob], is_tuned: bool, session: Session, run:
         yield job.one_run
 
 
-def _find_alpha(one_run: StreamRun, config: ContinualConfig, folder: Folder) -> float | None:
-    """Return the step scale alpha of fixed-clip: the mean alpha of the whole method's run."""
-    if one_run.method != CLIPPED or config.trust.alpha is not None:
-        return None
-    whole = read_result(folder, replace(one_run, method=FULL))
-    return float(whole.of_method("alpha_realised")[-1])
-
-
 def _close(
     run: Run,
     config: ContinualConfig,
@@ -271,8 +254,6 @@ def _close(
     results = {one_run: read_result(run.folder, one_run) for one_run in runs}
     measured = {one_run: measure(result) for one_run, result in results.items()}
     run.folder.write_bytes(write_long(results, measured).encode(), TABLE)
-    published = write_published(by_stream(results, measured).values())
-    run.folder.write_bytes(published.encode(), PUBLISHED)
     charts = {name: intervals(plot) for name, plot in list_plots(results, measured).items()}
     for name, chart in charts.items():
         run.folder.write_bytes(cut_out(chart).encode(), _FIGURES, f"{name}.svg")

@@ -7,10 +7,13 @@ from raycomp.config.check import MOST, MOST_WEIGHT, check, check_choice, check_c
 from raycomp.config.options import CODE, FREE, INPUT, PLACE
 from raycomp.config.own_code import is_own, name_own
 from raycomp.config.shared import ClusterConfig, ModelConfig, ParserConfig, WavesConfig
+from raycomp.continual.maker import find_maker
 from raycomp.continual.method import FULL, METHODS, find_method
-from raycomp.words import OVERLAPS, WARN, WORLD, WORLD_STREAMS
+from raycomp.words import OVERLAPS, WARN
 
 GIVEN, RANDOM = "given", "random"
+STREAMS = "a .json file that lists tasks, or FILE.py:NAME, a StreamMaker"
+"""Values of ``stream``, in words."""
 MOST_SEEDS = 1000
 """A run's own seed is 1000 * ``seed`` + the run's seed number."""
 _MOST_WIDE, _MOST_PARTS = 65_536, 1000
@@ -75,9 +78,7 @@ class BufferConfig:
     """Memory of past tasks."""
 
     kind: str = "text"
-    """text: captions and their primitives; image: these and the image's embedding; random: no memory, sets of
-    primitives drawn anew from the names seen so far; current: no memory, the batch's own captions, from the
-    second task on; none."""
+    """text: captions and their primitives; image: these and the image's embedding; none."""
     size: int = 64
     """Largest number of entries per task; 0 = none."""
     max_bytes: int | None = None
@@ -89,7 +90,7 @@ class BufferConfig:
     the paper; anchored: the text attracts its own composition; negatives: a negative for all images."""
 
     def __post_init__(self) -> None:
-        check_choice("buffer.kind", self.kind, ("text", "image", "random", "current", "none"))
+        check_choice("buffer.kind", self.kind, ("text", "image", "none"))
         check_choice("buffer.reading", self.reading, ("anchored", "literal", "negatives"))
         check_count("buffer.size", self.size, 0)
         check_count("buffer.draw", self.draw, 1)
@@ -121,7 +122,7 @@ class TrustConfig:
     """gradient: alpha scales the gradient, as in the paper; Adam cancels a constant alpha. update: alpha
     scales the optimiser's step."""
     alpha: float | None = None
-    """The scale of ``mode=fixed``; none = the mean alpha of compo-realign's run with the same seed."""
+    """The scale of ``mode=fixed``; none = 1."""
 
     def __post_init__(self) -> None:
         for name, choices in (
@@ -196,9 +197,9 @@ class DevelopConfig:
     reported."""
 
     seeds: int = 0
-    """Number of development seeds, numbered after the reported ones; 0 = nothing is selected. A method is
-    developed on the first of ``stream`` that has it, by Last. In the little world each seed has its own
-    backbone if ``little.backbones`` is at least the number of all seeds."""
+    """Number of development seeds, numbered after the reported ones; 0 = nothing is selected. Methods are
+    developed on the first of ``stream``, by Last. For a stream with variants, each seed has its own variant
+    if there are at least as many as seeds."""
     rates: tuple[float, ...] = (0.3, 1.0, 3.0)
     """Multiples of the method's learning rate to try, for heads and for methods that train the model."""
     weights: tuple[float, ...] = (0.25, 0.5, 0.75)
@@ -213,38 +214,17 @@ class DevelopConfig:
 
 
 @dataclass(frozen=True)
-class LittleConfig:
-    """The little world's streams and their tiny CLIP backbones."""
-
-    backbones: int = 1
-    """Number of tiny CLIPs, each with its own weights and training scenes; seed s has backbone s modulo
-    backbones."""
-    backbone_pairs: int = 6000
-    """Training scenes of each tiny CLIP, of 24 of the 64 pairs of colour and shape."""
-    backbone_steps: int = 500
-    train: int = 400
-    """Training scenes per task."""
-    test: int = 250
-    """Test scenes per task, each with different contents."""
-
-    def __post_init__(self) -> None:
-        for name, least in (("backbone_pairs", 64), ("backbone_steps", 1), ("train", 2), ("test", 2)):
-            check_count(f"little.{name}", getattr(self, name), least)
-        check_count("little.backbones", self.backbones, 1, 100)
-
-
-@dataclass(frozen=True)
 class ContinualConfig:
     """Streams of tasks, the methods that learn them in order, and their seeds."""
 
-    stream: tuple[str, ...] = (WORLD,)
-    """Streams, separated by commas: world, domains, questions-scene, questions-function of the little world;
-    or a json file that lists your own tasks (docs/continual.md)."""
+    stream: tuple[str, ...] = field(default=(), metadata=CODE)
+    """Streams, separated by commas: a json file that lists tasks, or FILE.py:NAME, a StreamMaker of yours
+    (docs/continual.md)."""
     method: tuple[str, ...] = field(default=(FULL,), metadata=CODE)
-    """Methods, separated by commas; all = every method that the streams have. FILE.py:NAME is a class of
-    yours."""
+    """Methods, separated by commas; all = every method but cl-moe, which is for questions. FILE.py:NAME is a
+    class of yours, or a Method: a learner with settings."""
     model: ModelConfig = field(default_factory=ModelConfig)
-    """The backbone of your own streams; the little world's streams have their own tiny CLIPs."""
+    """The backbone of streams that are json files; a StreamMaker makes its own."""
     seeds: int = 1
     """Runs per method; a seed draws the head, the batches, the buffer and the order of tasks."""
     first_seed: int = 0
@@ -264,11 +244,10 @@ class ContinualConfig:
     trust: TrustConfig = field(default_factory=TrustConfig)
     tune: TuneConfig = field(default_factory=TuneConfig)
     develop: DevelopConfig = field(default_factory=DevelopConfig)
-    little: LittleConfig = field(default_factory=LittleConfig)
     parser: ParserConfig = field(default_factory=ParserConfig)
     reference: str | None = field(default=None, metadata=INPUT)
-    """zscl: pairs whose similarities are preserved, given as inputs of ``raycomp curate``. Required for your
-    own streams; none = in the little world, pairs like the backbone's training pairs."""
+    """zscl: pairs whose similarities are preserved, given as inputs of ``raycomp curate``. Required for json
+    files; none = those of the StreamMaker."""
     overlap: str = WARN
     """Test images that a task of the stream trains on. warn: counted and reported; drop: also left out of the
     tests, with the status contaminated. Images with the same bytes are the same image."""
@@ -281,8 +260,7 @@ class ContinualConfig:
     """Largest share of bad samples, 0 to 1, of each half of a task and of ``reference``; above it the run
     stops with exit code 3. A sample without a primitive is bad, too."""
     seed: int = 0
-    """Draws the little world's backbones and scenes; with a run's own seed it draws everything random in the
-    run."""
+    """Passed to a StreamMaker; with a run's own seed it draws everything random in the run."""
     checkpoint_steps: int = field(default=50, metadata=FREE)
     """Steps between two checkpoints, within a task."""
     side_by_side: int | None = field(default=None, metadata=FREE)
@@ -291,10 +269,11 @@ class ContinualConfig:
     cluster: ClusterConfig = field(default_factory=ClusterConfig, metadata=FREE)
 
     def __post_init__(self) -> None:
-        check(bool(self.stream), "stream", ",".join(self.stream), "at least one")
         for name in self.stream:
-            if not name.endswith(".json"):
-                check_choice("stream", name, WORLD_STREAMS, ", or a .json file that lists tasks")
+            if is_own(name):
+                find_maker(name)
+            else:
+                check(name.endswith(".json"), "stream", name, STREAMS)
         check(bool(self.method), "method", ",".join(self.method), "at least one")
         for name in self.method:
             if name != "all":

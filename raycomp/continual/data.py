@@ -95,7 +95,7 @@ class Task:
     train: Split
     test: Split
     edits: Edits | None = None
-    """Only in the little world's scenes."""
+    """Only where the rows of the stream have some."""
 
 
 @dataclass(frozen=True)
@@ -106,10 +106,8 @@ class Stream:
     tasks: tuple[Task, ...]
     zero_shot: tuple[Task, ...]
     """Tasks that are only evaluated; their ``train`` may be empty."""
-    drawn: Split
-    """Texts without samples, made of randomly drawn names: a control without a memory anchors them."""
     names: tuple[str, ...]
-    """All primitives of all tasks and of ``drawn``, sorted."""
+    """All primitives of all tasks, sorted."""
     name_VD: np.ndarray
     """Embeddings of the names by the frozen model, fp32, of length 1."""
     reference: Split | None = None

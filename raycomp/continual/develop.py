@@ -1,7 +1,7 @@
 """Development: select the learning rate and the weight w of each method on seeds that are not reported.
 
-A method is developed on the first stream that has it. All trained methods are tried at the same multiples of
-their learning rate; fixed-clip takes the values selected for compo-realign, whose mean alpha it uses.
+Methods are developed on the first stream. All trained methods are tried at the same multiples of their
+learning rate.
 """
 
 from collections.abc import Iterator, Mapping
@@ -11,7 +11,7 @@ import numpy as np
 
 from raycomp.continual.config import ContinualConfig
 from raycomp.continual.judge import name_weighed
-from raycomp.continual.method import CLIPPED, FULL, find_method, name_method
+from raycomp.continual.method import find_method, name_method
 from raycomp.continual.results import Result, measure
 from raycomp.continual.runs import Choice, StreamRun, list_methods, name_stream
 from raycomp.table import Cell as Shown
@@ -22,29 +22,16 @@ _METRICS = ("last", "learned", "forgetting_best")
 
 def list_trials(config: ContinualConfig) -> list[StreamRun]:
     """Return the development runs, all methods of a seed in sequence; none if nothing is selected."""
-    first = config.first_seed + max(config.seeds, config.tune_seeds or 0)
-    made = []
-    for method, stream in _find_streams(config).items():
+    first, made = config.first_seed + max(config.seeds, config.tune_seeds or 0), []
+    for name in list_methods(config):
+        method = find_method(name)
+        if method.trains is None:
+            continue
+        takes_steps = method.settings.get("head.steps") != 0
+        rates = dict.fromkeys(config.develop.rates) if takes_steps else (1.0,)
         for seed in range(first, first + config.develop.seeds):
-            made += [StreamRun(stream, method, seed, rate) for rate in _list_rates(method, config)]
+            made += [StreamRun(config.stream[0], name, seed, rate) for rate in rates]
     return sorted(made, key=lambda one_run: one_run.seed)
-
-
-def _find_streams(config: ContinualConfig) -> dict[str, str]:
-    """Return the developed methods, each with its stream."""
-    found: dict[str, str] = {}
-    for stream in config.stream:
-        for method in list_methods(config, stream):
-            is_given = method == CLIPPED and config.trust.alpha is None
-            if find_method(method).trains is not None and not is_given:
-                found.setdefault(method, stream)
-    return found
-
-
-def _list_rates(method: str, config: ContinualConfig) -> tuple[float, ...]:
-    """Return the multiples to try; only 1 if the method takes no step."""
-    takes_steps = find_method(method).settings.get("head.steps") != 0
-    return tuple(dict.fromkeys(config.develop.rates)) if takes_steps else (1.0,)
 
 
 def choose(results: Mapping[StreamRun, Result], config: ContinualConfig) -> dict[str, Choice]:
@@ -55,8 +42,6 @@ def choose(results: Mapping[StreamRun, Result], config: ContinualConfig) -> dict
         found = dict(_score(results, method, config))
         nearest = sorted(found, key=lambda one: (abs(log(one.rate)), abs((one.weight or 0) - config.weight)))
         chosen[method] = max(nearest, key=lambda one: found[one]["last"])
-    if FULL in chosen:
-        chosen.setdefault(CLIPPED, chosen[FULL])
     return chosen
 
 

@@ -20,8 +20,6 @@ class RunJob(NamedTuple):
     config: ContinualConfig
     work: Folder
     out: Folder
-    alpha: float | None = None
-    """Of fixed-clip only."""
     choice: Choice = Choice()
     """Values selected in development."""
 

@@ -76,8 +76,7 @@ class TaskLoop:
         self.trainings = [join_splits(trainings)] if self.is_joint else trainings
         self.steps = steps * len(tasks) if self.is_joint else steps
         self.asked = gather_questions([task.test for task in tasks])
-        self.tests = [task.test for task in tasks]
-        self.edits = [task.edits for task in tasks if task.edits is not None]
+        self.edited = [(task.test, task.edits) for task in tasks if task.edits is not None]
         self.unlearned = [gather_questions([task.test]) for task in stream.zero_shot]
         self.said_rate = _say_rate(find_method(one_run.method), config)
         self.number, self.step, self.is_started = 0, 0, False
@@ -178,11 +177,11 @@ class TaskLoop:
         return keys
 
     def _judge_margins(self) -> list[Figure]:
-        if not self.edits:
+        if not self.edited:
             return []
-        find_keys, pairs = self._find_keys, zip(self.tests, self.edits, strict=True)
-        keys = [(find_keys(test), find_keys(one.split)) for test, one in pairs]
-        return list(judge_margins(self.tests, self.edits, keys, self.config.weight))
+        keys = [(self._find_keys(test), self._find_keys(one.split)) for test, one in self.edited]
+        tests, edits = zip(*self.edited, strict=True)
+        return list(judge_margins(tests, edits, keys, self.config.weight))
 
     def _save(self, work: Folder) -> None:
         if find_rank()[0]:

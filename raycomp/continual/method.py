@@ -1,4 +1,4 @@
-"""Registry of continual-learning methods: the learner of each, and the options it sets."""
+"""Registry of continual-learning methods: the learner of each, and the options it sets; and your own."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -8,47 +8,30 @@ from raycomp.config.check import check_choice
 from raycomp.config.own_code import is_own, load_own, name_own
 
 HEAD, TUNE = "head", "tune"
-FULL, ADAPTED, CLIPPED = "compo-realign", "compo-realign-adapted", "fixed-clip"
+FULL = "compo-realign"
 
 
 class Method(NamedTuple):
     """A learner with settings."""
 
-    learner: str
-    """Its name, or FILE.py:NAME."""
+    learner: str | type
+    """That of a method of ``METHODS``, by its name there; or your own class."""
     settings: Mapping[str, Any] = MappingProxyType({})
     """Options that the method sets; they override the config."""
     trains: str | None = HEAD
     """The option group that has its steps: a head's on frozen embeddings, or the model's own; none if nothing
-    is trained."""
+    is trained. Of your own method it is that of the learner."""
     times: float = 1.0
     """Factor on ``tune.learning_rate``, in addition to the learner's own ``times``. Methods whose weights are
     new (adapters, prompts, experts) have ten times the learning rate of whole models."""
 
 
 _PLAIN = {"buffer.kind": "none", "trust.mode": "off"}
-# Selected on the little world itself, so its differences there are not evidence.
-_ADAPTED = {
-    "head.c2v": "own",
-    "buffer.reading": "anchored",
-    "trust.primitives": "raw",
-    "trust.power_steps": None,
-    "trust.apply": "update",
-}
-_SGD = {"head.optimizer": "sgd", "head.learning_rate": 0.3}
 METHODS = {
     "frozen": Method("frozen", trains=None),
-    "untrained": Method("head", {"head.steps": 0, **_PLAIN}),
     "sequential": Method("head", _PLAIN),
     "replay-text": Method("head", {"buffer.reading": "literal", "trust.mode": "off"}),
     "image-buffer": Method("head", {"buffer.kind": "image", "trust.mode": "off"}),
-    "random-texts": Method(
-        "head", {"buffer.kind": "random", "buffer.reading": "anchored", "trust.mode": "off"}
-    ),
-    "current-texts": Method(
-        "head", {"buffer.kind": "current", "buffer.reading": "anchored", "trust.mode": "off"}
-    ),
-    "experts": Method("experts", _PLAIN),
     FULL: Method("head"),
     "no-synthetic": Method("head", {"head.synthetic": False}),
     "no-trust": Method("head", {"trust.mode": "off"}),
@@ -57,14 +40,6 @@ METHODS = {
     "identity-mix": Method("head", {"head.mix": "identity"}),
     "attention-pool": Method("head", {"head.pool": "attention"}),
     "no-shaper": Method("head", {"head.shaped": False}),
-    CLIPPED: Method("head", {"trust.mode": "fixed"}),
-    "joint-queries": Method("head", {"head.c2v": "joint"}),
-    "shaped-trust": Method("head", {"trust.primitives": "shaped"}),
-    "sgd": Method("head", _SGD),
-    "sgd-no-trust": Method("head", {**_SGD, "trust.mode": "off"}),
-    ADAPTED: Method("head", _ADAPTED),
-    "adapted-no-trust": Method("head", {**_ADAPTED, "trust.mode": "off"}),
-    "adapted-no-buffer": Method("head", {**_ADAPTED, "buffer.kind": "none"}),
     "joint": Method("head", _PLAIN),
     "finetune": Method("finetune", trains=TUNE),
     "joint-finetune": Method("finetune", trains=TUNE),
@@ -81,19 +56,26 @@ _SHOWN = {"cl-moe": "cl-moe (adapted)"}
 
 
 def find_method(name: str) -> Method:
-    """Return a method of ``METHODS``, or that of the user's class, FILE.py:NAME.
+    """Return a method of ``METHODS``, or the user's FILE.py:NAME: a ``Method``, or the class of a learner.
 
     A class with ``group = "tune"``, as every ``Tuner``, trains the model; another class trains a head. Raises
-    ValueError, one line, for an unknown method and for a class that is not a ``Learner``.
+    ValueError, one line, for an unknown method or learner, and for a class that is not a ``Learner``.
     """
     if not is_own(name):
         check_choice("method", name, ("all", *METHODS), ", or FILE.py:NAME")
         return METHODS[name]
-    kind = load_own("method", name)
-    missing = [one for one in _LEARNER if not callable(getattr(kind, one, None))]
-    if not isinstance(kind, type) or missing:
-        raise ValueError(f"method={name}: must name a class with {', '.join(_LEARNER)} in that file")
-    return Method(name, trains=TUNE if getattr(kind, "group", HEAD) == TUNE else HEAD)
+    own = load_own("method", name)
+    own = own if isinstance(own, Method) else Method(own)
+    if isinstance(own.learner, str):
+        known = {str(one.learner): one.trains for one in METHODS.values()}
+        check_choice(f"method={name}: learner", own.learner, tuple(known))
+        return own._replace(trains=known[own.learner])
+    missing = [one for one in _LEARNER if not callable(getattr(own.learner, one, None))]
+    if not isinstance(own.learner, type) or missing:
+        raise ValueError(
+            f"method={name}: must name a Method, or a class with {', '.join(_LEARNER)}, in that file"
+        )
+    return own._replace(trains=TUNE if getattr(own.learner, "group", HEAD) == TUNE else HEAD)
 
 
 def name_method(method: str) -> str:

@@ -1,14 +1,14 @@
-"""Streams to arrays: train tiny CLIPs, embed pictures and texts once, by evaluation's passes."""
+"""Streams to arrays: make the variants of your own streams, embed pictures and texts once, by evaluation's
+passes."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from lab.continual.backbone import find_reference, find_tiny, follow_steps, is_made, make_backbone
-from raycomp.config import ModelConfig
+from raycomp.config import UserError
 from raycomp.continual.config import ContinualConfig
 from raycomp.continual.method import TUNE, find_method
-from raycomp.continual.runs import StreamRun
+from raycomp.continual.runs import StreamRun, name_stream
 from raycomp.continual.streams.assemble import (
     Maker,
     check_texts,
@@ -16,8 +16,8 @@ from raycomp.continual.streams.assemble import (
     list_needed,
     make_arrays,
 )
-from raycomp.continual.streams.place import EmbeddedStream, find_place, place_backbone
-from raycomp.continual.streams.sources import open_reference, open_stream
+from raycomp.continual.streams.place import EmbeddedStream, MadeVariant, find_place
+from raycomp.continual.streams.sources import open_reference, read_stream
 from raycomp.data.files import remove_temporary_files
 from raycomp.data.folder import Folder
 from raycomp.data.model import fetch_model
@@ -32,9 +32,6 @@ from raycomp.run.run import Run, Say
 from raycomp.run.session import Session
 from raycomp.run.tasks import map_some
 from raycomp.table import group_by
-from raycomp.words import WORLD_STREAMS
-
-_SHARDS = "shards"
 
 
 @dataclass(frozen=True)
@@ -72,7 +69,8 @@ def prepare_streams(
     gpu = session.gpu
     found = (find_place(one_run, config, folder, known, one_run.stream in tuned, gpu) for one_run in runs)
     places = list(dict.fromkeys(found))
-    if not all(place.is_made for place in places):
+    variants = [place.made for place in places if place.made]
+    if not all(place.is_made and (place.made is None or place.made.is_made) for place in places):
         with queue_lease(folder, say, run.lease.check) as lease:
 
             def check() -> None:
@@ -82,8 +80,11 @@ def prepare_streams(
             for name in folder.list_folders():  # not at the top: other runs ask for the lease there
                 remove_temporary_files(folder.at(name))
             making = Making(config, folder, tuned, session, check, say)
-            _make_backbones(places, making)
+            _make_variants(variants, making)
+            _check_references(runs, places, config)
             _make_places(places, making)
+    else:
+        _check_references(runs, places, config)
     for place in places:  # an existing one may have been built with another limit
         for said, counts in place.facts["samples"].items():
             check_bad_rows(said, counts, config.max_bad_fraction, "samples")
@@ -99,34 +100,43 @@ def list_dropped(streams: Mapping[str, Any]) -> list[str]:
     return [line for said, counts in halves.items() for line in describe_dropped(said, counts, "samples")]
 
 
-def _make_backbones(places: Sequence[EmbeddedStream], making: Making) -> None:
-    """Train the missing tiny CLIPs of places."""
-    tiny = {place.backbone for place in places if place.stream in WORLD_STREAMS and not place.is_made}
-    unmade = {number: place_backbone(making.config, making.folder, number) for number in sorted(tiny)}
-    jobs = [(making.config, own, number) for number, own in unmade.items() if not is_made(own)]
+def _make_variants(variants: Sequence[MadeVariant], making: Making) -> None:
+    """Make the missing variants, each on one CPU."""
+    jobs = [(one, making.config.seed) for one in variants if not one.is_made]
     cores = making.session.count_cores()
-    if not jobs:
-        return
-    with follow_steps([own for _, own, _ in jobs], making.config.little.backbone_steps):
-        for _, _, number in map_some(make_backbone, jobs, cores, making.check, None, "backbone"):
-            making.say(f"backbone {number}: trained")
+    for one, _ in map_some(MadeVariant.make, jobs, cores, making.check, "streams", "variant") if jobs else ():
+        making.say(f"{one.name}: made")
+
+
+def _check_references(
+    runs: Sequence[StreamRun], places: Sequence[EmbeddedStream], config: ContinualConfig
+) -> None:
+    """Raise UserError if zscl has no reference on a made stream."""
+    needed = {one_run.stream for one_run in runs if find_method(one_run.method).learner == "zscl"}
+    for place in places:
+        if place.made and place.stream in needed and not (config.reference or place.made.read().reference):
+            raise UserError(
+                f"reference=None: must be set for zscl on stream={place.stream}, which makes none"
+            )
 
 
 def _make_places(places: Sequence[EmbeddedStream], making: Making) -> None:
-    """Embed the missing places, those of one tiny CLIP together, and write their arrays."""
+    """Embed the missing places, those of one made backbone together, and write their arrays."""
 
-    def find_clip(place: EmbeddedStream) -> int | str:
-        return place.backbone if place.stream in WORLD_STREAMS else place.name
+    def find_clip(place: EmbeddedStream) -> Any:
+        return place.name if place.made is None else place.made.read()[1:]
 
     for group in group_by(places, find_clip).values():
         if not all(place.is_made for place in group):
             _make_together(group, making)
 
 
-def find_backbone_of(place: EmbeddedStream, config: ContinualConfig, folder: Folder) -> ModelConfig:
-    """Return the backbone of a place below ``folder``."""
-    is_tiny = place.stream in WORLD_STREAMS
-    return find_tiny(place_backbone(config, folder, place.backbone)) if is_tiny else config.model
+def find_backbone(place: EmbeddedStream, config: ContinualConfig) -> ContinualConfig:
+    """Return the config with the model and the reference of a place."""
+    if place.made is None:
+        return config
+    made = place.made.read()
+    return replace(config, model=made.model, reference=config.reference or made.reference)
 
 
 def _make_together(places: Sequence[EmbeddedStream], making: Making) -> None:
@@ -134,11 +144,17 @@ def _make_together(places: Sequence[EmbeddedStream], making: Making) -> None:
 
     Existing streams are embedded, too, so that after a kill the same items have the same numbers.
     """
-    config = _describe(places[0], making)
+    config = find_backbone(places[0], making.config)
     spec = describe_scorer(fetch_model(config.model))
     embedded = Folder(making.folder.at(f"embedded-{digest([place.name for place in places])[:12]}"))
     embedder = Embedder(config, spec, embedded, making.session, making.check)
-    sources = [open_stream(place.stream, config, place.files.at(_SHARDS), place.backbone) for place in places]
+    sources = [
+        replace(
+            read_stream(place.made.read().file if place.made else place.stream),
+            name=name_stream(place.stream),
+        )
+        for place in places
+    ]
     kept = open_reference(config.reference) if config.reference else None
     references = [kept if place.stream in making.tuned else None for place in places]
     halves = [half for source in sources for half in source.halves] + [one for one in references if one]
@@ -147,30 +163,18 @@ def _make_together(places: Sequence[EmbeddedStream], making: Making) -> None:
         find_all_samples(source, pictures, config, one)
         for source, one in zip(sources, references, strict=True)
     ]
-    texts, _ = embed_texts(
-        embedder, [Needed(texts=tuple(list_needed(one, config))) for one in found], pictures
-    )
+    texts, _ = embed_texts(embedder, [Needed(texts=tuple(list_needed(one))) for one in found], pictures)
     check_texts(texts, config.model)
     made = {
         place: make_arrays(Maker(one, texts, config, spec, place.files, place.stream in making.tuned))
         for place, one in zip(places, found, strict=True)
         if not place.is_made
     }
-    for place in places:
-        place.files.remove(_SHARDS)
     embedded.remove()
     making.check()
     for place, facts in made.items():
         place.finish(facts)
         making.say(f"{place.name}: embedded")
-
-
-def _describe(place: EmbeddedStream, making: Making) -> ContinualConfig:
-    """Return the config with the model and the reference of a place."""
-    config, reference = making.config, making.config.reference
-    if reference is None and place.stream in WORLD_STREAMS:
-        reference = find_reference(place_backbone(config, making.folder, place.backbone))
-    return replace(config, model=find_backbone_of(place, config, making.folder), reference=reference)
 
 
 def describe_places(places: Sequence[EmbeddedStream]) -> Mapping[str, Any]:

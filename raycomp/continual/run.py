@@ -1,13 +1,11 @@
 """One run from its stream's arrays to its table: the work of one cluster task."""
 
 import time
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import torch
 
-from lab.continual.experts import Experts
-from raycomp.config import ModelConfig, override
-from raycomp.config.own_code import load_own
 from raycomp.continual.config import ContinualConfig
 from raycomp.continual.data import Stream
 from raycomp.continual.jobs import RunJob
@@ -28,8 +26,6 @@ from raycomp.models.describe import describe_scorer
 from raycomp.run.progress import Progress
 from raycomp.schema import CONTINUAL_SCHEMA
 from raycomp.training.ranks import find_rank
-
-_HEADS = {"head": HeadLearner, "experts": Experts}
 
 
 def run_one(job: RunJob) -> dict[str, Any]:
@@ -54,10 +50,9 @@ def open_one(job: RunJob, device: str | None = None) -> OpenedRun:
     visible GPU, or the CPU."""
     torch.set_num_threads(1)
     started, method = time.perf_counter(), find_method(job.one_run.method)
-    own = make_config(job.config, method, job.choice)
-    own = own if job.alpha is None else override(own, "trust.alpha", job.alpha)
+    own = replace(make_config(job.config, method, job.choice), model=job.model)
     stream = read_stream(job.place.files, method.trains == TUNE)
-    learner = _make_learner(method, stream, own, job.model, job.one_run.seed, device)
+    learner = _make_learner(method, stream, own, job.one_run.seed, device)
     return OpenedRun(TaskLoop(job.one_run, stream, own, learner), stream, started)
 
 
@@ -77,11 +72,11 @@ def finish_one(
     rank, num_ranks = find_rank()
     facts = {
         "cell": vars(job.one_run),
-        "backbone": job.place.backbone,
+        "backbone": job.place.variant,
         "order": loop.order,
         "tasks": [task.name for task in opened.stream.tasks],
         "zero_shot": [task.name for task in opened.stream.zero_shot],
-        "alpha": job.alpha,
+        "alpha": loop.config.trust.alpha,
         "rate": job.choice.rate,
         "weight": loop.config.weight,
         "steps": loop.steps,
@@ -99,17 +94,17 @@ def _make_learner(
     method: Method,
     stream: Stream,
     config: ContinualConfig,
-    model: ModelConfig,
     seed: int,
     device: str | None,
 ) -> Learner:
+    """Return a new learner; ``config.model`` is the stream's backbone."""
     own_seed = 1000 * config.seed + seed
     if method.learner == "frozen":
         return Frozen()
     if method.trains != TUNE:
-        kind: Any = _HEADS.get(method.learner) or load_own("method", method.learner)
+        kind: Any = HeadLearner if method.learner == "head" else method.learner
         return kind(config, stream, own_seed)
-    fetched, kept = fetch_model(model), stream.reference
+    fetched, kept = fetch_model(config.model), stream.reference
     reference = None
     if kept is not None:
         assert kept.pixels is not None and kept.token_TL is not None, "has pixels"

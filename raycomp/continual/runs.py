@@ -1,18 +1,16 @@
 """The runs of a stream, a method and a seed, in their order."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import NamedTuple
 
 from raycomp.config import override_all
 from raycomp.config.own_code import is_own, name_own
-from raycomp.continual.config import ContinualConfig
-from raycomp.continual.method import CLIPPED, FULL, HEAD, METHODS, TUNE, Method, find_method
-from raycomp.words import FUNCTION, SCENE, WORLD_STREAMS
+from raycomp.continual.config import STREAMS, ContinualConfig
+from raycomp.continual.method import HEAD, METHODS, TUNE, Method, find_method
 
 # A language model's method, here adapted to ranking answers.
-_OF_QUESTIONS = ("cl-moe",)
+_OF_QUESTIONS = "cl-moe"
 
 
 @dataclass(frozen=True)
@@ -49,50 +47,44 @@ class Choice(NamedTuple):
 
 
 def name_stream(stream: str) -> str:
-    """Return the name of a stream: its own, or that of its file without the extension."""
-    return PurePosixPath(stream).name.removesuffix(".json")
+    """Return the name of a stream: that of its json file without the extension, or NAME of FILE.py:NAME."""
+    return PurePosixPath(name_own(stream)).name.removesuffix(".json")
 
 
 def list_runs(config: ContinualConfig) -> list[StreamRun]:
-    """Return the runs, all methods of a seed in sequence; fixed-clip comes last, because it uses
-    compo-realign's step scale. Raises ValueError if compo-realign is not among them, or two streams have the
-    same name."""
+    """Return the runs, all methods of a seed in sequence. Raises ValueError if there is no stream, two
+    streams have the same name, a method's settings are not valid, or zscl has no reference."""
+    if not config.stream:
+        raise ValueError(f"stream=: name {STREAMS}")
     names = [name_stream(stream) for stream in config.stream]
     for name in names:
         if names.count(name) > 1:
             raise ValueError(
                 f"stream={','.join(config.stream)!r}: {name} occurs twice; name each stream once"
             )
-    runs = sorted(_list_all(config), key=lambda one_run: (one_run.method == CLIPPED, one_run.seed))
-    needs = CLIPPED in config.method and config.trust.alpha is None
-    if needs and not {"all", FULL} & set(config.method):
-        raise ValueError(f"trust.alpha=None: must be set for {CLIPPED}; set it, or add {FULL} to methods")
-    own = [
-        one_run.stream for one_run in runs if one_run.method == "zscl" and one_run.stream not in WORLD_STREAMS
-    ]
-    if own and config.reference is None:
-        raise ValueError(f"reference=None: must be set for zscl on stream={own[0]}; name image-text pairs")
-    return runs
-
-
-def _list_all(config: ContinualConfig) -> Iterator[StreamRun]:
+    runs, files = [], [stream for stream in config.stream if not is_own(stream)]
     for stream in config.stream:
-        for name in list_methods(config, stream):
-            tuned = find_method(name).trains == TUNE
-            num = (config.tune_seeds or config.seeds) if tuned else config.seeds
-            for seed in range(config.first_seed, config.first_seed + num):
-                yield StreamRun(stream, name, seed)
+        for name in list_methods(config):
+            method = find_method(name)
+            if method.learner == "zscl" and files and config.reference is None:
+                raise ValueError(
+                    f"reference=None: must be set for zscl on stream={files[0]}; name image-text pairs"
+                )
+            if is_own(name):
+                try:
+                    override_all(config, dict(method.settings))
+                except ValueError as error:
+                    raise ValueError(f"method={name}: {error}") from error
+            num = config.tune_seeds if method.trains == TUNE and config.tune_seeds else config.seeds
+            seeds = range(config.first_seed, config.first_seed + num)
+            runs += [StreamRun(stream, name, seed) for seed in seeds]
+    return sorted(runs, key=lambda one_run: one_run.seed)
 
 
-def list_methods(config: ContinualConfig, stream: str) -> list[str]:
-    """Return the methods of a stream: the named ones, each once, in the order of METHODS, then the user's."""
+def list_methods(config: ContinualConfig) -> list[str]:
+    """Return the named methods, each once, in the order of METHODS, then the user's."""
     every = "all" in config.method
-    has_questions = stream in (SCENE, FUNCTION)
-    known = [
-        name
-        for name in METHODS
-        if name in config.method or (every and (has_questions or name not in _OF_QUESTIONS))
-    ]
+    known = [name for name in METHODS if name in config.method or (every and name != _OF_QUESTIONS)]
     return [*known, *dict.fromkeys(filter(is_own, config.method))]
 
 

@@ -6,13 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from lab.continual.published import report_published
 from raycomp.config.own_code import name_own
 from raycomp.continual.controls import CHANCE, PRIOR, SHUFFLED
 from raycomp.continual.head_tables import report_correlations, report_head, report_margin_gaps, report_margins
 from raycomp.continual.judge import ANSWERS, SCORES
 from raycomp.continual.means import Measured, Results, Runs, as_estimate, by_stream, list_groups
-from raycomp.continual.method import ADAPTED, FULL, name_method
+from raycomp.continual.method import FULL, name_method
 from raycomp.continual.runs import name_stream
 from raycomp.table import Cell, Column, Columns, Estimate, Plot, Table, write_cell, write_csv
 from raycomp.words import OK
@@ -32,10 +31,8 @@ def make_tables(results: Results, measured: Measured) -> list[Table]:
             report_main(runs),
             report_against(runs, FROZEN),
             report_against(runs, FULL),
-            report_against(runs, ADAPTED),
             report_scores(runs),
             report_binding(runs),
-            report_published(runs),
             report_head(runs),
             report_margins(runs),
             report_margin_gaps(runs),

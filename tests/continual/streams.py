@@ -52,9 +52,7 @@ def make_stream(num_tasks: int = 3, per_task: int = 20, dim: int = DIM, question
             for i, some in enumerate((sets[:per_task], sets[per_task:]))
         )
         tasks.append(Task(f"task {task}", train, test))
-    drawn = make_split(draw_sets(rng, 30), embedded, np.eye(dim), 99)
-    none = Split(drawn.image_ND[:0], drawn.own_N[:0], drawn.texts, drawn.text_TD, drawn.primitives)
-    return Stream("made", tuple(tasks[:-1]), (tasks[-1],), none, NAMES, name_VD)
+    return Stream("made", tuple(tasks[:-1]), (tasks[-1],), NAMES, name_VD)
 
 
 def draw_sets(rng: np.random.Generator, num: int) -> list[tuple[str, ...]]:

@@ -1,5 +1,7 @@
 """What is chosen on development seeds, and what is asked of all methods alike."""
 
+from pathlib import Path
+
 import pytest
 
 from raycomp.config import override_all
@@ -7,7 +9,7 @@ from raycomp.continual.command import fingerprint_methods
 from raycomp.continual.config import ContinualConfig
 from raycomp.continual.develop import choose, list_trials, report_trials
 from raycomp.continual.judge import MERGED, TASK
-from raycomp.continual.method import FULL, METHODS, TUNE, Method
+from raycomp.continual.method import FULL, METHODS, TUNE, Method, find_method
 from raycomp.continual.methods.make_tuner import PLAIN
 from raycomp.continual.results import Result, measure
 from raycomp.continual.runs import Choice, StreamRun, list_runs, make_config
@@ -16,6 +18,7 @@ from tests.continual.test_loop import make_loop
 from tests.continual.test_loop import read as read_loop
 from tests.continual.test_results import make_result
 
+OWN = Path(__file__).with_name("own_methods.py")
 DEVELOP = {"develop.seeds": 2, "develop.rates": (0.5, 1.0), "develop.weights": (0.25, 0.75)}
 
 
@@ -43,7 +46,7 @@ def test_rate_and_weight_with_the_highest_mean_are_chosen():
     ]
     results = {one.one_run: one for one in made}
     chosen = choose(results, config)
-    assert chosen[FULL] == chosen["fixed-clip"] == Choice(1.0, 0.25)
+    assert chosen[FULL] == Choice(1.0, 0.25)
     assert chosen["zscl"] == Choice(1.0), "of equals the nearest to the default"
     assert chosen["finetune"] == Choice(0.5)
     table = report_trials(results, chosen, config)
@@ -53,18 +56,20 @@ def test_rate_and_weight_with_the_highest_mean_are_chosen():
 
 def test_development_seeds_come_after_the_reported_ones_and_are_none_of_them():
     config = override_all(
-        ContinualConfig(stream=("world", "questions-scene"), method=("all",), seeds=3, tune_seeds=5), DEVELOP
+        ContinualConfig(
+            stream=("a.json", "b.json"), method=("all", f"{OWN}:untrained"), seeds=3, tune_seeds=5
+        ),
+        {**DEVELOP, "reference": "pairs"},
     )
     trials = list_trials(config)
     assert {one_run.seed for one_run in trials} == {5, 6}
     assert not {one_run.seed for one_run in trials} & {one_run.seed for one_run in list_runs(config)}
     streams = {one_run.method: one_run.stream for one_run in trials}
-    assert streams["cl-moe"] == "questions-scene" and streams["zscl"] == streams[FULL] == "world"
-    assert not {"frozen", "fixed-clip"} & set(streams)
+    assert set(streams.values()) == {"a.json"} and not {"frozen", "cl-moe"} & set(streams)
     rates = {
         method: sorted({one_run.rate for one_run in trials if one_run.method == method}) for method in streams
     }
-    assert rates.pop("untrained") == [1.0] and {tuple(one) for one in rates.values()} == {(0.5, 1.0)}
+    assert rates.pop(f"{OWN}:untrained") == [1.0] and {tuple(one) for one in rates.values()} == {(0.5, 1.0)}
     assert list_trials(override_all(config, {"develop.seeds": 0})) == []
     assert len({one_run.name for one_run in [*trials, *list_runs(config)]}) == len(trials) + len(
         list_runs(config)
@@ -75,7 +80,9 @@ def test_development_seeds_come_after_the_reported_ones_and_are_none_of_them():
 
 def test_a_choice_multiplies_the_learning_rate_that_the_method_has():
     config = ContinualConfig()
-    assert make_config(config, METHODS["sgd"], Choice(3.0, 0.25)).head.learning_rate == pytest.approx(0.9)
+    assert make_config(
+        config, find_method(f"{OWN}:sgd"), Choice(3.0, 0.25)
+    ).head.learning_rate == pytest.approx(0.9)
     assert make_config(config, METHODS["zscl"], Choice(3.0)).tune.learning_rate == pytest.approx(3e-4)
     assert make_config(config, METHODS[FULL], Choice(1.0, 0.25)).weight == 0.25
     assert make_config(config, METHODS[FULL]) == config
@@ -121,3 +128,13 @@ def test_the_meaning_of_a_method_is_in_the_fingerprint(monkeypatch):
 def test_what_cannot_be_tried_is_refused_in_a_line(settings, said):
     with pytest.raises(ValueError, match=said):
         override_all(ContinualConfig(), settings)
+
+
+def test_an_own_method_may_be_a_learner_with_settings():
+    own = find_method(f"{OWN}:merged")
+    assert (own.learner, own.trains) == ("c-clip", TUNE)
+    assert make_config(ContinualConfig(), own).tune.merge == 1
+    with pytest.raises(ValueError, match=r"own_methods.py:unknown: learner='heads': must be one of frozen"):
+        find_method(f"{OWN}:unknown")
+    with pytest.raises(ValueError, match=r"method=.*own_methods.py:misnamed: .*head.stesp"):
+        list_runs(ContinualConfig(stream=("a.json",), method=(f"{OWN}:misnamed",)))

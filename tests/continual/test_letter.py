@@ -7,11 +7,9 @@ import pyarrow as pa
 import pytest
 import torch
 
-from raycomp.continual.config import ContinualConfig
 from raycomp.continual.data import Stream
 from raycomp.continual.judge import TASK, ZERO_SHOT
-from raycomp.continual.method import ADAPTED, FULL, METHODS
-from raycomp.continual.runs import make_config
+from raycomp.continual.method import FULL
 from tests.continual.streams import DIM, NAMES, make_split, make_stream, unit
 from tests.continual.test_loop import make_loop, run
 
@@ -33,9 +31,7 @@ def make_disjoint_stream() -> Stream:
         turn_DD = np.linalg.qr(np.eye(DIM) + 0.3 * rng.standard_normal((DIM, DIM)))[0]
         splits = [make_split(sets, embedded, turn_DD, 10 * number + half) for half in (0, 1)]
         tasks.append(replace(task, train=splits[0], test=splits[1]))
-    drawn = make_split([NAMES[:2]], embedded, np.eye(DIM), 99)
-    none = replace(drawn, own_N=drawn.own_N[:0], image_ND=drawn.image_ND[:0])
-    return replace(stream, tasks=tuple(tasks), zero_shot=(), drawn=none, name_VD=name_VD)
+    return replace(stream, tasks=tuple(tasks), zero_shot=(), name_VD=name_VD)
 
 
 def test_past_texts_are_inert_where_no_task_repeats_a_composition(tmp_path):
@@ -60,23 +56,18 @@ def test_past_texts_act_where_a_composition_comes_back(tmp_path):
     assert not torch.equal(loop.learner.composer.theta_DD, plain.learner.composer.theta_DD)
 
 
-def test_without_the_synthetic_positive_the_letter_trains_nothing(tmp_path):
-    _, whole = run("no-synthetic", tmp_path / "a")
-    _, untrained = run("untrained", tmp_path / "b")
-    assert figures(whole) == figures(untrained)
-
-
 def test_a_constant_scale_of_the_gradient_is_inert_under_adam(tmp_path):
     """Half of every gradient: Adam goes as far, but for its epsilon; SGD goes half as far."""
     moved = {}
     for name, optimizer in (("adamw", "adamw"), ("sgd", "sgd")):
-        for method in ("fixed-clip", "no-trust"):
-            loop, table = run(method, tmp_path / name / method, **{"head.optimizer": optimizer})
+        fixed = {"trust.mode": "fixed", "trust.alpha": 0.5}
+        for method, own in ((FULL, fixed), ("no-trust", {})):
+            loop, table = run(method, tmp_path / name / method, **{"head.optimizer": optimizer}, **own)
             moved[name, method] = loop.learner.composer.theta_DD.detach(), figures(table)
-    (clipped, found), (whole, expected) = moved["adamw", "fixed-clip"], moved["adamw", "no-trust"]
+    (clipped, found), (whole, expected) = moved["adamw", FULL], moved["adamw", "no-trust"]
     torch.testing.assert_close(clipped, whole, rtol=1e-2, atol=2e-5)
     assert whole.abs().max() > 2e-3 and found == expected
-    ratio = moved["sgd", "fixed-clip"][0].norm() / moved["sgd", "no-trust"][0].norm()
+    ratio = moved["sgd", FULL][0].norm() / moved["sgd", "no-trust"][0].norm()
     assert 0.45 < float(ratio) < 0.55
 
 
@@ -97,16 +88,3 @@ def test_sigma_by_power_steps_is_the_exact_one(method, primitives):
         found[num_steps] = [loop.learner.step(step, np.arange(8))["sigma"] for step in range(4)]
     assert found[1] == pytest.approx(found[None], rel=1e-4) == found[2]
     assert min(found[None]) > 0 and len(set(found[None])) == 4
-
-
-def test_the_defaults_are_the_letter_and_the_adapted_method_says_what_differs():
-    config = ContinualConfig()
-    letter, adapted = (make_config(config, METHODS[name]) for name in (FULL, ADAPTED))
-    assert letter == config
-    differs = {
-        (group, name)
-        for group in ("head", "buffer", "trust")
-        for name, value in vars(getattr(letter, group)).items()
-        if value != getattr(getattr(adapted, group), name)
-    }
-    assert differs == {("buffer", "reading"), ("trust", "apply"), ("trust", "power_steps")}

@@ -11,7 +11,6 @@ import pyarrow as pa
 import pytest
 import torch
 
-from lab.continual.experts import Experts
 from raycomp.config import UserError, override_all
 from raycomp.continual.config import ContinualConfig
 from raycomp.continual.data import Keys, Split, Stream
@@ -21,22 +20,19 @@ from raycomp.continual.method import METHODS
 from raycomp.continual.methods.frozen import Frozen
 from raycomp.continual.methods.head import HeadLearner
 from raycomp.continual.results import Result, measure
-from raycomp.continual.runs import StreamRun, list_runs, make_config
+from raycomp.continual.runs import StreamRun, make_config
 from raycomp.data.folder import Folder
 from tests.continual.streams import NAMES, make_split, make_stream
 
 SMALL = {"head.steps": 12, "head.batch_size": 8, "head.hidden": 4, "trust.first": 3, "checkpoint_steps": 5}
-HEADS = [name for name, method in METHODS.items() if method.learner in ("head", "experts")]
+HEADS = [name for name, method in METHODS.items() if method.learner == "head"]
 
 
 def make_loop(method: str, stream: Stream | None = None, **options: object) -> TaskLoop:
     stream = stream or make_stream()
     config = override_all(ContinualConfig(), {**SMALL, **options})
     own = make_config(config, METHODS[method])
-    if method == "fixed-clip":
-        own = override_all(own, {"trust.alpha": 0.5})
-    kinds = {"head": HeadLearner, "experts": Experts}
-    learner = Frozen() if method == "frozen" else kinds[METHODS[method].learner](own, stream, 7)
+    learner = Frozen() if method == "frozen" else HeadLearner(own, stream, 7)
     return TaskLoop(StreamRun("world", method, 7), stream, own, learner)
 
 
@@ -85,7 +81,7 @@ def whole(tmp_path_factory) -> Callable[[str], pa.Table]:
 
 @pytest.mark.parametrize(
     ("method", "most"),
-    [(name, 4) for name in HEADS if name != "untrained"] + [("compo-realign", 1), ("experts", 1)],
+    [*((name, 4) for name in HEADS), ("compo-realign", 1)],
 )
 def test_a_run_that_was_killed_within_a_task_ends_with_the_same_figures(method, most, whole, tmp_path):
     with pytest.raises(Killed):
@@ -187,34 +183,9 @@ def test_every_tenth_step_is_reported_in_whole_ones(optimizer, apply, is_shorter
     assert "realised" not in free.learner.step(0, np.arange(8))
 
 
-def test_current_texts_are_anchored_from_the_second_task_on(tmp_path):
-    one = make_stream(num_tasks=1)
-    _, alone = run("current-texts", tmp_path / "a", one)
-    _, plain = run("sequential", tmp_path / "b", one)
-    assert show(alone) == show(plain)
-    loop, _ = run("current-texts", tmp_path / "c")
-    other, _ = run("sequential", tmp_path / "d")
-    assert not torch.equal(loop.learner.composer.theta_DD, other.learner.composer.theta_DD)
-
-
-def test_past_texts_change_what_is_learned_from_the_second_task_on(tmp_path):
-    off = {"trust.mode": "off"}
-    names = ("no-buffer", "adapted-no-trust", "random-texts")
-    tables = {name: run(name, tmp_path / name, **off)[1] for name in names}
-    first, later = ({name: rows(table, after) for name, table in tables.items()} for after in (0, 1))
-    assert first["no-buffer"] == first["random-texts"]
-    assert len({str(value) for value in later.values()}) == 3
-
-
-def rows(table: pa.Table, after: int) -> list:
-    figures = [row for row in table.to_pylist() if row["after"] == after]
-    return [str(row) for row in figures if not row["figure"].startswith("buffer")]
-
-
 def test_a_fixed_alpha_of_one_is_no_trust_region(tmp_path):
     _, without = run("no-trust", tmp_path / "a")
-    loop = make_loop("fixed-clip", **{"trust.apply": "update"})
-    loop.learner.trust.alpha = 1.0
+    loop = make_loop("compo-realign", **{"trust.apply": "update", "trust.mode": "fixed"})
     table = loop.run(Folder(str(tmp_path / "b")))
     is_reported = [row["figure"] in ("realised_mean", "realised_last") for row in table.to_pylist()]
     assert show(table.filter([not reported for reported in is_reported])) == show(without)
@@ -247,9 +218,7 @@ def test_a_text_of_a_thousand_primitives_is_composed(tmp_path):
     stream = make_stream()
     task = replace(stream.tasks[0], train=split, test=split)
     wide = replace(stream, tasks=(task,), names=names, name_VD=np.stack(list(embedded.values())))
-    wide = replace(
-        wide, zero_shot=(), drawn=replace(split, own_N=split.own_N[:0], image_ND=split.image_ND[:0])
-    )
+    wide = replace(wide, zero_shot=())
     loop, table = run("compo-realign", tmp_path, wide)
     assert measure(read(loop, table))["last"] == 100
 
@@ -309,14 +278,6 @@ def test_an_order_is_given_or_drawn_by_the_seed():
     orders = {tuple(order_tasks(4, config, seed)) for seed in range(20)}
     assert len(orders) > 5 and all(sorted(order) == [0, 1, 2, 3] for order in orders)
     assert order_tasks(4, override_all(config, {"order": "given"}), 3) == [0, 1, 2, 3]
-
-
-def test_fixed_clip_comes_last_and_needs_the_whole_method():
-    config = ContinualConfig(method=("fixed-clip", "compo-realign", "frozen"), seeds=2)
-    assert [one_run.method for one_run in list_runs(config)][-2:] == ["fixed-clip"] * 2
-    with pytest.raises(ValueError, match=r"trust\.alpha=None: must be set"):
-        list_runs(ContinualConfig(method=("fixed-clip",)))
-    assert list_runs(override_all(ContinualConfig(method=("fixed-clip",)), {"trust.alpha": 0.5}))
 
 
 def test_the_galleries_are_of_each_task_and_of_all():

@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lab.continual.published import RETRIEVED, find_equal, judge_sign, report_published, write_published
 from raycomp.config import override_all
 from raycomp.continual.config import ContinualConfig
 from raycomp.continual.data import Stream
@@ -30,6 +29,7 @@ from raycomp.data.folder import Folder
 from raycomp.data.parquet import write_table
 from raycomp.schema import CONTINUAL_SCHEMA
 from raycomp.sweep.metric import read_stream_metrics
+from tests.continual.drawn_streams import STREAM
 from tests.continual.streams import make_stream
 
 MAIN = "fused merged both"
@@ -134,10 +134,10 @@ def test_embeddings_of_another_precision_or_gpu_are_not_taken():
         place_of(mine, {**l4, "name": "H200"}),
         place_of(mine, {**l4, "cuda": "13"}),
     ]
-    names += [place_of("world"), place_of("world", l4)]
+    names += [place_of(STREAM), place_of(STREAM, l4)]
     assert len(set(names)) == len(names)
-    # a tiny CLIP is always fp32, and what was made on a CPU before keeps its name
-    assert place_of("world", **{"model.precision": "bf16"}) == place_of("world") == "world-00-3b03364031fc"
+    # a made stream has its own model
+    assert place_of(STREAM, **{"model.precision": "bf16"}) == place_of(STREAM)
 
 
 def test_a_metric_is_estimated_over_backbones_and_compared_by_seed():
@@ -166,7 +166,7 @@ def test_the_csv_has_every_metric_and_the_tables_every_method():
     tables = make_tables(results, measured)
     titles = [table.title for table in tables]
     assert "world: results by method" in titles and "world: minus frozen" in titles
-    assert "world: comparison with the paper" in titles and "world: sigma and recall" in titles
+    assert "world: sigma and recall" in titles
     assert sum(title.endswith("task by task") for title in titles) == 3
     lines = say_main(results, measured)
     assert len(lines) == 3 and "last minus frozen" in lines[1] and "last minus frozen" not in lines[0]
@@ -212,82 +212,6 @@ def test_margins_are_compared_run_by_run():
     assert not report_margin_gaps(Runs("world", one, alone)).rows
 
 
-def make_published(num: int, *more: str) -> Runs:
-    """Runs of the whole method and of others, each seed with a backbone of its own."""
-    made = []
-    for seed in range(num):
-        wobble = seed / 500
-        made.append(make_result("compo-realign", seed, [[0.5, 0.25], [0.7, 0.3], [0.6, 0.7 + wobble]], seed))
-        made.append(make_result("no-trust", seed, [[0.5, 0.25], [0.7, 0.3], [0.5, 0.6]], seed))
-        made.append(make_result("no-shaper", seed, [[0.5, 0.25], [0.7, 0.3], [0.7, 0.7]], seed))
-        made.append(make_result("diki", seed, [[0.5, 0.25], [0.7, 0.3], [0.6, 0.4 + seed % 3 / 3]], seed))
-        made += [
-            make_result(method, seed, [[0.5, 0.25], [0.7, 0.3], [0.6, 0.7 + wobble]], seed) for method in more
-        ]
-    results = {one.one_run: one for one in made}
-    return Runs("world", results, {one_run: measure(one) for one_run, one in results.items()})
-
-
-def read_published(runs: Runs) -> dict[tuple[str, str], tuple]:
-    rows = report_published(runs).rows
-    return {(row[0].partition(" minus")[0], row[1]): row[2:] for row in rows}
-
-
-def test_published_differences_reappear_are_reversed_or_cannot_be_read():
-    runs = make_published(10)
-    found = read_published(runs)
-    here, least, published, word = found["no-trust", "R@1, image to text"]
-    assert (round(here.value, 2), round(published, 2), word) == (-10.45, -0.9, "reappears")
-    gaps = runs.list_gaps("no-trust", "compo-realign", "fused merged image_to_text last")
-    assert least == pytest.approx(contrast(list(gaps.values())).detectable)
-    assert found["no-shaper", "R@1, image to text"][3] == "reversed"
-    assert found["diki", "R@1, text to image"][3] == "unreadable", "wider than what was published"
-    assert found["no-trust", "forgetting"][3] == "reappears"
-    whole = found["compo-realign", "R@1, image to text"]
-    assert (round(whole[0].value, 2), whole[1:]) == (65.45, (None, 58.8, ""))
-    words = [row[3] for row in found.values()]
-    counts = [words.count(word) for word in ("reappears", "reversed", "undecided", "unreadable")]
-    assert min(counts) > 0
-    said = (
-        f"{sum(counts[:3])} of {sum(counts)} published differences are readable here: reappears {counts[0]}"
-    )
-    assert said in report_published(runs).note
-    written = list(csv.DictReader(io.StringIO(write_published([runs]))))
-    assert [row["verdict"] for row in written] == [word for word in words if word]
-    assert float(written[0]["less compo-realign"]) == pytest.approx(-10.45, abs=0.01)
-    alone = {one_run: result for one_run, result in runs.results.items() if one_run.method == "compo-realign"}
-    assert not report_published(replace(runs, results=alone)).rows
-
-
-@pytest.mark.parametrize("num", [1, 3, 9])
-def test_of_fewer_than_ten_backbones_no_difference_is_counted(num):
-    runs = make_published(num)
-    assert {row[3] for row in read_published(runs).values()} == {"", "unreadable"}
-    assert "Not counted: unreadable" in report_published(runs).note
-
-
-def test_what_equals_another_method_is_inert_and_not_counted():
-    """A part that cannot act: no-buffer has the whole method's figures, replay-text those of sequential."""
-    runs = make_published(10, "no-buffer", "replay-text", "sequential")
-    found = read_published(runs)
-    assert {found[name, "forgetting"][3] for name in ("no-buffer", "replay-text")} == {"inert"}
-    assert "no-buffer is compo-realign in every figure" in report_published(runs).note
-    assert find_equal(runs, "no-trust") is None
-    first = next(one_run for one_run in runs.results if one_run.method == "no-buffer")
-    other = make_result("no-buffer", first.seed, [[0.5, 0.25], [0.7, 0.3], [0.6, 0.71]], first.seed)
-    assert find_equal(replace(runs, results={**runs.results, first: other}), "no-buffer") is None
-
-
-def test_a_difference_that_could_have_been_seen_and_was_not_is_undecided():
-    (figure,) = (one for one in RETRIEVED if one.metric == "forgetting_best")
-    found = contrast([0.1, -0.1] * 5)
-    assert judge_sign(found, figure, 1.1, 10) == "undecided"
-    assert judge_sign(found, figure, 0.05, 10) == "unreadable"
-    assert judge_sign(found, figure, 0.0, 10) == ""
-    (crr,) = (one for one in RETRIEVED if one.metric == "fused crr")
-    assert judge_sign(contrast([-0.3, -0.31] * 5), crr, -4, 10) == "unreadable"
-
-
 def test_steps_are_summarised():
     reported = [{"loss": float(i), "sigma": 1.0 + i % 3} for i in range(20)]
     found = summarise_steps(reported)
@@ -311,4 +235,4 @@ def test_a_stream_comes_back_as_it_was_written(tmp_path, questions):
 
 def list_splits(stream: Stream) -> list:
     tasks = [*stream.tasks, *stream.zero_shot]
-    return [*(split for task in tasks for split in (task.train, task.test)), stream.drawn]
+    return [split for task in tasks for split in (task.train, task.test)]

@@ -1,19 +1,14 @@
-"""From sources to arrays: the little world, streams of one's own, real photos, and what is refused."""
+"""From sources to arrays: streams of one's own, real photos, and what is refused."""
 
 import json
 from collections import Counter
 from dataclasses import replace
 from functools import cache
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-from lab.continual.little_world import make_backbone_world
-from lab.worlds.tasks import backbone_pairs
 from raycomp.config import ModelConfig, TooMuchBadData, UserError
-from raycomp.continual.config import ContinualConfig, LittleConfig
-from raycomp.continual.data import Task, join_splits
 from raycomp.continual.streams.assemble import check_texts
 from raycomp.continual.streams.samples import (
     StreamSamples,
@@ -21,21 +16,18 @@ from raycomp.continual.streams.samples import (
     list_unparsed,
     name_primitives,
     parse_all,
-    parse_primitives,
 )
-from raycomp.continual.streams.sources import Source, StreamSample, open_stream, read_stream
-from raycomp.continual.streams.splits import make_split, make_stream, number_kinds, warn_repeats
+from raycomp.continual.streams.sources import Source, StreamSample, read_stream
+from raycomp.continual.streams.splits import make_split, number_kinds, warn_repeats
 from raycomp.core.uids import KEY
 from raycomp.data.tar import write_tar
 from raycomp.evaluation.evaluation import Picture, Texts
 from raycomp.models.parser import load_parser
 from raycomp.run.bad_data import check_bad_rows
-from raycomp.words import DOMAINS, FUNCTION, SCENE, WORLD
 from tests.continual.photos import write_photos
 from tests.continual.streaming import DIM, invent_texts, see
 from tests.evaluation.embedded import draw
 
-LITTLE = ContinualConfig(little=LittleConfig(train=6, test=10))
 SHARED_PARSER = cache(load_parser)
 
 
@@ -52,84 +44,6 @@ def split_of(samples: StreamSamples):
 
 def refuse_parser():
     raise AssertionError("nothing has to be parsed")
-
-
-@pytest.fixture(scope="module")
-def world(tmp_path_factory):
-    return open_stream(WORLD, LITTLE, str(tmp_path_factory.mktemp("stream")), 2)
-
-
-def test_the_little_world_becomes_arrays_that_say_what_it_shows(world):
-    pictures = see(world)
-    named = parse_all([find_samples(half, pictures) for half in world.halves], "gold", refuse_parser)
-    texts, kinds = invent_texts(named), number_kinds(named)
-    splits = [make_split(some, texts, kinds) for some in named]
-    assert [len(split) for split in splits] == [6, 10] * 4 + [10]
-    for some, split in zip(named, splits, strict=True):
-        for row, sample in enumerate(some.samples):
-            own = split.own_N[row]
-            assert split.texts[own] == sample.caption and split.primitives[own] == sample.primitives
-            assert (split.image_ND[row] == some.image_ND[row]).all()
-            assert (split.text_TD[own] == texts.take([str(sample.caption)])[0]).all()
-        assert split.candidate_NK is None and split.kind_N is None
-    tests = [split for split in splits if len(split) == 10]
-    assert [line for split in (*tests, join_splits(tests)) for line in warn_repeats(split, "it")] == []
-    tasks = [Task(f"{i}", splits[2 * i], splits[2 * i + 1]) for i in range(4)]
-    drawn = replace(splits[0], image_ND=splits[0].image_ND[:0], own_N=splits[0].own_N[:0])
-    stream = make_stream(world.name, tasks, [Task("last", splits[-1], splits[-1])], drawn, texts)
-    assert set(stream.names) == {name for split in splits for some in split.primitives for name in some}
-    assert stream.name_VD.shape == (len(stream.names), DIM)
-
-
-@pytest.mark.parametrize("stream", [DOMAINS, SCENE, FUNCTION])
-def test_every_stream_of_the_little_world_is_read(stream, tmp_path):
-    source = open_stream(stream, ContinualConfig(little=LittleConfig(train=20, test=12)), str(tmp_path), 1)
-    pictures = see(source)
-    named = parse_all([find_samples(half, pictures) for half in source.halves], "gold", refuse_parser)
-    kinds = number_kinds(named)
-    splits = [make_split(some, invent_texts(named), kinds) for some in named]
-    assert len(source.tasks) == (5 if stream == FUNCTION else 4)
-    assert [len(split) for split in splits] == [20, 12] * len(source.tasks) + [12]
-    whole = join_splits(splits)
-    for split in (whole, *splits):
-        if stream == DOMAINS:
-            assert split.candidate_NK is None
-            continue
-        assert split.candidate_NK is not None and split.kind_N is not None
-        assert (split.candidate_NK == split.own_N[:, None]).sum(axis=1).tolist() == [1] * len(split)
-        asked = {kind.split()[0] for kind, number in kinds.items() if number in split.kind_N}
-        counts = (split.candidate_NK >= 0).sum(axis=1)
-        assert set(counts) <= {2, 4, 8} and (stream == SCENE or split is whole or len(asked) in (1, 5))
-
-
-def test_the_little_world_is_made_once_and_by_its_seed(world, tmp_path):
-    again = open_stream(WORLD, LITTLE, str(tmp_path), 2)
-    other = open_stream(WORLD, replace(LITTLE, seed=1), str(tmp_path / "other"), 2)
-    read = [[Path(one.uri).read_bytes() for one in stream.shards] for stream in (world, again, other)]
-    assert read[0] == read[1] and not set(read[0]) & set(read[2]) and len(set(read[0])) == len(read[0]) == 9
-    with pytest.raises(ValueError, match=r"little.test=561: must be at most 560"):
-        open_stream(WORLD, ContinualConfig(little=LittleConfig(test=561)), str(tmp_path / "large"))
-
-
-def test_a_backbone_is_trained_on_its_own_pairs_alone(tmp_path):
-    config = ContinualConfig(little=LittleConfig(backbone_pairs=64))
-    world = make_backbone_world(config, str(tmp_path), 3)
-    (tmp_path / "stream.json").write_text(json.dumps({"tasks": [task("a", world.train, world.held_out)]}))
-    stream = read_stream(str(tmp_path / "stream.json"))
-    table = see(stream).shards[stream.shards[0].uri]
-    scenes = [json.loads(text)["scene"]["things"] for text in table["json"].to_pylist()]
-    assert {(one["colour"], one["shape"]) for things in scenes for one in things} <= backbone_pairs(3)
-    assert len(scenes) == 64
-
-
-def test_the_parser_reads_the_primitives_that_the_little_world_names(world):
-    pictures = see(world)
-    some = [find_samples(half, pictures) for half in world.halves]
-    texts = [text for one in some for text in list_unparsed(one, "parsed")]
-    gold = dict(zip(texts, (s.primitives for one in some for s in one.samples), strict=False))
-    found = dict(zip(texts, parse_primitives(texts, SHARED_PARSER()), strict=True))
-    assert len(texts) == 74
-    assert found == gold
 
 
 def task(name, train="train", test="test", **more):

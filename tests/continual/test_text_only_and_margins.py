@@ -5,16 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from raycomp.continual.config import ContinualConfig
 from raycomp.continual.controls import answer_by_prior, judge_margins, judge_text_only, number_answers
 from raycomp.continual.data import Edits, Keys, Split
 from raycomp.continual.judge import gather_questions
-from raycomp.continual.streams.assemble import draw_edits, draw_texts, find_all_samples
-from raycomp.continual.streams.sources import open_stream
-from tests.continual.streaming import see
 from tests.continual.streams import unit
-
-LITTLE = replace(ContinualConfig(), little=replace(ContinualConfig().little, train=6, test=8))
 
 
 def ask(own: list[int], kinds: list[int], candidates: list[list[int]]) -> Split:
@@ -103,29 +97,3 @@ def test_margins_are_those_of_a_loop_and_equal_compositions_have_none():
     )
     half = image[2] @ (text[1] + composed[1] - wrong_text[1] - wrong_composed[1]) / 2
     assert found["fused margin SWAP object"] == pytest.approx(half, abs=1e-6)
-
-
-def test_texts_drawn_at_random_are_of_two_or_three_names_and_the_same_each_time():
-    names = [f"red thing{i}" for i in range(9)] + ["orange fish"]
-    drawn = draw_texts(names, 0)
-    assert drawn == draw_texts(names, 0) != draw_texts(names, 1)
-    for text, own in drawn.items():
-        assert len(own) in (2, 3) and len(set(own)) == len(own) and all(name in text for name in own)
-    assert any("an orange fish" in text for text in drawn)
-    assert set(draw_texts(["red thing"], 0).values()) == {("red thing",)}
-
-
-def test_every_caption_of_the_little_world_is_edited_in_each_way_and_questions_are_not(tmp_path):
-    source = open_stream("world", LITTLE, str(tmp_path / "world"))
-    found = find_all_samples(source, see(source), LITTLE)
-    samples = found.tasks[0]["test"]
-    edited = draw_edits(found, samples)
-    assert {one.row for one in edited} == set(range(8))
-    assert {"REPLACE relation", "SWAP attribute"} <= {one.category for one in edited}
-    for one in edited:
-        own = samples.good[one.row]
-        assert one.text != own.caption
-        assert (set(one.primitives) == set(own.primitives)) == (one.category == "REPLACE relation")
-    questions = open_stream("questions-scene", LITTLE, str(tmp_path / "questions"))
-    asked = find_all_samples(questions, see(questions), LITTLE)
-    assert draw_edits(asked, asked.tasks[0]["test"]) == []

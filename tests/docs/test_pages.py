@@ -45,10 +45,6 @@ def runner(tiny_scorer: ScorerConfig) -> SimpleNamespace:
         "continual": {
             "model.name": tiny_scorer.model,
             "model.weights": "random:0",
-            "little.backbone_pairs": 64,
-            "little.backbone_steps": 2,
-            "little.train": 16,
-            "little.test": 12,
             "tune.steps": 1,
             "tune.batch_size": 4,
             "head.steps": 1,
@@ -289,12 +285,12 @@ def test_code_of_ones_own_runs(runner, read, tmp_path, monkeypatch):
     halves = [("train", "test")[i % 2] for i in range(8)]
     dishes = [{"photo": f"{i}.png", "dish": f"soup {i // 2}", "split": half} for i, half in enumerate(halves)]
     Path("dishes.json").write_text(json.dumps(dishes))
-    Path("stream.json").write_text(
-        next(block.text for block in list_blocks(page) if block.language == "json")
-    )
+    blocks = list_blocks(page)
+    Path("stream.json").write_text(next(block.text for block in blocks if block.language == "json"))
+    Path("my_layout.py").write_text(next(block.text for block in blocks if block.name == "my_layout.py"))
     run_page(page, runner.run, lambda line: line.replace("=out/clip", "=random:0"), read)
     assert len(pq.read_table("out/counted/scores/counting.parquet")) == 8
-    assert Path("out/anchored/cells/world.Anchored-00.json").is_file()
+    assert Path("out/anchored/cells/stream.Anchored-00.json").is_file()
 
 
 # Commands that need data or weights of others, a GPU or hours; test_commands.py parses them.

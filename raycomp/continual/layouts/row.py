@@ -12,6 +12,15 @@ _WORDS_OF_KIND = 2
 EXTENSIONS = (".jpg", ".jpeg", ".png")
 
 
+class Edit(NamedTuple):
+    """A false text of a sample, one edit away from its caption; results report the margin between both."""
+
+    text: str
+    primitives: tuple[str, ...]
+    category: str
+    """Operation and kind of the edit: SWAP attribute."""
+
+
 class Row(NamedTuple):
     """A training or test sample."""
 
@@ -26,6 +35,8 @@ class Row(NamedTuple):
     candidates: tuple[str, ...] = ()
     kind: str = ""
     """Questions: the kind of question; same kind, same value."""
+    edits: tuple[Edit, ...] = ()
+    """Used in the tests of tasks."""
 
 
 class QuestionRow(NamedTuple):

@@ -1,20 +1,21 @@
-"""The composer on frozen embeddings, one task after another: COMPO-REALIGN, its ablations and its controls.
+"""The composer on frozen embeddings, one task after another: COMPO-REALIGN and its ablations.
 
-B samples of a step, K past entries, T texts, N samples, P primitives of each at most, V names, D dims.
+B samples of a step, C of them, K past entries, T texts, N samples, P primitives of each at most, V names, D
+dims.
 """
 
 import math
 from collections.abc import Collection, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from raycomp.config import UserError
 from raycomp.continual.config import ContinualConfig
 from raycomp.continual.data import Keys, Split, Stream
-from raycomp.continual.methods.rows import Rows, join_rows
 from raycomp.core.buffer import BufferEntry, MicroBuffer
 from raycomp.core.composer import ATTENTION, LINEAR, Composed, Composer, make_layout
 from raycomp.core.continual import cycle_errors, judge_read_out
@@ -36,11 +37,42 @@ _TEXTS_AT_ONCE = 4096
 _REPORT_EVERY = 10
 
 
+class Rows(NamedTuple):
+    """Texts and their primitives, as inputs of the composer."""
+
+    text_BD: Tensor
+    index_BP: Tensor
+    """Indices of names; 0 for padding."""
+    valid_BP: Tensor
+    group_B: Tensor
+    """Texts with the same set of primitives share a number."""
+
+    def take(self, row_C: Tensor) -> "Rows":
+        return Rows(*(value[row_C] for value in self))
+
+
+def join_rows(first: Rows, second: Rows) -> Rows:
+    """Return the rows of both, padded to the wider one."""
+    width = max(first.index_BP.shape[1], second.index_BP.shape[1])
+
+    def widen(value_BP: Tensor) -> Tensor:
+        return F.pad(value_BP, (0, width - value_BP.shape[1]))
+
+    return Rows(
+        torch.cat([first.text_BD, second.text_BD]),
+        torch.cat([widen(first.index_BP), widen(second.index_BP)]),
+        torch.cat([widen(first.valid_BP), widen(second.valid_BP)]),
+        torch.cat([first.group_B, second.group_B]),
+    )
+
+
 class HeadLearner:
-    """A composer that learns tasks in order; the model of its embeddings stays frozen."""
+    """A composer that learns tasks in order; the model of its embeddings stays frozen.
+
+    A class of yours may derive from it: ``gather`` and ``draw_past`` choose what a step learns from.
+    """
 
     def __init__(self, config: ContinualConfig, stream: Stream, seed: int):
-        """``config.trust.alpha`` must be set where ``trust.mode`` is fixed."""
         self.config, self.stream, self.seed = config, stream, seed
         self.places = {name: place for place, name in enumerate(stream.names)}
         self.groups: dict[tuple[str, ...], int] = {}
@@ -55,18 +87,15 @@ class HeadLearner:
         )
         self.text_of = {
             text: row_D
-            for split in [*(task.train for task in stream.tasks), stream.drawn]
-            for text, row_D in zip(split.texts, split.text_TD, strict=True)
+            for task in stream.tasks
+            for text, row_D in zip(task.train.texts, task.train.text_TD, strict=True)
         }
         """The frozen model would embed a past text exactly as before."""
         self.number, self.optimizer = 0, _make_optimizer(self.composer, config)
-        self.met: set[str] = set()
-        """Names in this task's texts, and in those before."""
 
     def start_task(self, number: int, train: Split) -> None:
         """Open the task with a new optimiser."""
         self.number, self.train = number, train
-        self.met |= {name for names in train.primitives for name in names}
         self.rows = self._make_rows(train.text_TD, train.primitives)
         self.image_ND, self.own_N = torch.from_numpy(train.image_ND), torch.from_numpy(train.own_N)
         self.optimizer = _make_optimizer(self.composer, self.config)
@@ -77,7 +106,7 @@ class HeadLearner:
         With a trust region, every tenth step is also reported as a fraction of a whole step.
         """
         head, trust = self.config.head, self.config.trust
-        image_BD, rows, past = self._gather(step, torch.from_numpy(row_B))
+        image_BD, rows, past = self.gather(step, torch.from_numpy(row_B))
         raw_BPD = self.name_VD[rows.index_BP]
         is_bound, is_reported = trust.mode == "spectral", step % _REPORT_EVERY == 0
         is_exact = trust.power_steps is None
@@ -188,7 +217,6 @@ class HeadLearner:
             "optimizer": self.optimizer.state_dict(),
             "buffer": self.buffer.to_dict(),
             "trust": self.trust.to_dict(),
-            "met": sorted(self.met),
         }
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -197,36 +225,27 @@ class HeadLearner:
         self.optimizer.load_state_dict(state["optimizer"])
         self.buffer = MicroBuffer.from_dict(state["buffer"])
         self.trust.restore(state["trust"])
-        self.met |= set(state["met"])
 
-    def _gather(self, step: int, row_B: Tensor) -> tuple[Tensor, Rows, Rows | None]:
+    def gather(self, step: int, row_B: Tensor) -> tuple[Tensor, Rows, Rows | None]:
         """Return the images and texts of a step, and the past texts drawn with them.
 
         Past images are added to the batch as samples.
         """
-        buffer, rows, image_BD = self.config.buffer, self.rows.take(self.own_N[row_B]), self.image_ND[row_B]
-        if buffer.kind == "current":  # from the second task on, as all that anchor
-            return image_BD, rows, rows if self.number else None
-        entries = self._draw(np.random.default_rng([self.seed, _STEPS, self.number, step]))
+        rows, image_BD = self.rows.take(self.own_N[row_B]), self.image_ND[row_B]
+        entries = self.draw_past(np.random.default_rng([self.seed, _STEPS, self.number, step]))
         if not entries:
             return image_BD, rows, None
         text_KD = np.stack([self.text_of[entry.text] for entry in entries])
         past = self._make_rows(text_KD, [entry.primitives for entry in entries])
-        if buffer.kind != "image":
+        if self.config.buffer.kind != "image":
             return image_BD, rows, past
         image_KD = np.stack([np.frombuffer(entry.image, np.float32) for entry in entries])
         return torch.cat([image_BD, torch.from_numpy(image_KD)]), join_rows(rows, past), None
 
-    def _draw(self, rng: np.random.Generator) -> list[BufferEntry]:
-        """Draw entries of past tasks; without a memory, texts of names seen so far."""
-        buffer, drawn = self.config.buffer, self.stream.drawn
-        if not self.number or buffer.kind == "none":
-            return []
-        if buffer.kind == "random":
-            known = [place for place, names in enumerate(drawn.primitives) if self.met.issuperset(names)]
-            chosen = rng.choice(known, min(buffer.draw, len(known)), replace=False)
-            return [BufferEntry(drawn.texts[place], drawn.primitives[place]) for place in chosen]
-        return self.buffer.draw(buffer.draw, rng)
+    def draw_past(self, rng: np.random.Generator) -> list[BufferEntry]:
+        """Draw entries of past tasks; their texts are keys of ``text_of``."""
+        buffer = self.config.buffer
+        return self.buffer.draw(buffer.draw, rng) if self.number and buffer.kind != "none" else []
 
     def _make_rows(self, text_TD: np.ndarray, primitives: Sequence[Collection[str]]) -> Rows:
         layout = make_layout(primitives)

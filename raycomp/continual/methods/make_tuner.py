@@ -1,7 +1,6 @@
 """Construct the learner of a method by its name."""
 
 from raycomp.config.check import check_choice
-from raycomp.config.own_code import is_own, load_own
 from raycomp.continual.config import ContinualConfig
 from raycomp.continual.methods.c_clip import CClip
 from raycomp.continual.methods.cl_moe import ClMoe
@@ -19,19 +18,19 @@ TUNERS = (*PLAIN, ZSCL)
 
 
 def make_tuner(
-    learner: str,
+    learner: str | type,
     clip: Clip,
     spec: ScorerSpec,
     config: ContinualConfig,
     seed: int,
     reference: Reference | None = None,
 ) -> Learner:
-    """Return a new learner of a copy of the model; zscl needs a reference. ``learner`` may be FILE.py:NAME.
+    """Return a new learner of a copy of the model; zscl needs a reference. ``learner`` may be your own class.
 
     Raises UserError if the model does not fit the method.
     """
-    if is_own(learner):
-        return load_own("method", learner)(clip, spec, config, seed)
+    if isinstance(learner, type):
+        return learner(clip, spec, config, seed)
     check_choice("learner", learner, TUNERS)
     if learner == ZSCL:
         return Zscl(clip, spec, config, seed, reference)

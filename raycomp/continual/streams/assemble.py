@@ -7,8 +7,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from lab.worlds.captions import phrases
-from lab.worlds.training import draw_lessons, take_apart
 from raycomp.config import ModelConfig, UserError
 from raycomp.continual.config import ContinualConfig
 from raycomp.continual.data import Edits, Split, Task
@@ -34,9 +32,6 @@ from raycomp.run.bad_data import check_bad_rows
 from raycomp.run.leaks import Leak, check_left, warn_leak
 from raycomp.words import DROP
 
-# Number of randomly drawn texts, each of two or three names.
-_NUM_DRAWN, _DRAWN_SEED = 1024, 31
-_EDIT_SEED = 32
 Halves = Mapping[str, StreamSamples]
 """The samples of a task, by train and test."""
 
@@ -59,11 +54,6 @@ class FoundStream:
     def halves(self) -> list[StreamSamples]:
         """Return the training and test samples."""
         return [samples for halves in (*self.tasks, *self.zero_shot) for samples in halves.values()]
-
-    def list_names(self) -> list[str]:
-        """Return the names of primitives in the training samples, sorted."""
-        good = (one for halves in self.tasks for one in halves[TRAIN].good)
-        return sorted({name for one in good for name in one.primitives or ()})
 
 
 def find_all_samples(
@@ -145,12 +135,11 @@ def _name_parts(task: TaskSource) -> tuple[str, ...]:
     return (TRAIN, TEST) if task.train is not None else (TEST,)
 
 
-def list_needed(found: FoundStream, config: ContinualConfig) -> list[str]:
+def list_needed(found: FoundStream) -> list[str]:
     """Return all texts to embed, each once."""
-    edited = [one for halves in found.tasks for one in draw_edits(found, halves[TEST])]
-    texts = [text for one in edited for text in (one.text, *one.primitives)]
-    drawn = draw_texts(found.list_names(), config.seed)
-    return list(dict.fromkeys([*list_texts(found.halves), *drawn, *texts]))
+    edits = (edit for halves in found.tasks for one in halves[TEST].good for edit in one.edits)
+    texts = [text for edit in edits for text in (edit.text, *edit.primitives)]
+    return list(dict.fromkeys([*list_texts(found.halves), *texts]))
 
 
 def check_texts(texts: Texts, model: ModelConfig) -> None:
@@ -168,30 +157,6 @@ def check_texts(texts: Texts, model: ModelConfig) -> None:
         )
 
 
-class Edited(NamedTuple):
-    """A sample's caption after an edit."""
-
-    row: int
-    """Index of the sample among the good ones."""
-    text: str
-    primitives: tuple[str, ...]
-    category: str
-
-
-def draw_edits(found: FoundStream, samples: StreamSamples) -> list[Edited]:
-    """Return one edit of each category of every caption of the little world; none for questions, or your own
-    streams."""
-    if not found.source.is_little or any(one.candidates for one in samples.good):
-        return []
-    edited = []
-    for row, one in enumerate(samples.good):
-        rng = np.random.default_rng([_EDIT_SEED, row])
-        for lesson in draw_lessons(str(one.caption), rng):
-            names = phrases(take_apart(lesson.text).claim)
-            edited.append(Edited(row, lesson.text, names, f"{lesson.operation} {lesson.kind}"))
-    return edited
-
-
 class Maker(NamedTuple):
     """Shared context for making splits."""
 
@@ -203,27 +168,19 @@ class Maker(NamedTuple):
     with_pixels: bool
 
 
-def _make_edits(edited: Sequence[Edited], maker: Maker) -> Edits:
-    place = {text: i for i, text in enumerate(dict.fromkeys(one.text for one in edited))}
-    primitives = {one.text: one.primitives for one in edited}
+def _make_edits(samples: StreamSamples, maker: Maker) -> Edits | None:
+    """Return the edits of a test's captions; None if there are none."""
+    found = [(row, edit) for row, one in enumerate(samples.good) for edit in one.edits]
+    if not found:
+        return None
+    primitives = {edit.text: edit.primitives for _, edit in found}
+    place = {text: i for i, text in enumerate(primitives)}
     text_TD, no_N = maker.texts.take(list(place)), np.zeros(0, np.int64)
     split = Split(text_TD[:0], no_N, tuple(place), text_TD, tuple(primitives.values()))
     if maker.with_pixels:
         split = replace(split, token_TL=make_tokens(split.texts, maker.config.model))
-    row_M, text_M = np.array([(one.row, place[one.text]) for one in edited], np.int64).T
-    return Edits(split, row_M, text_M, np.array([one.category for one in edited]))
-
-
-def draw_texts(names: Sequence[str], seed: int) -> dict[str, tuple[str, ...]]:
-    """Return texts of two or three names each, drawn at random, with these names."""
-    rng = np.random.default_rng([seed, _DRAWN_SEED])
-    texts: dict[str, tuple[str, ...]] = {}
-    for _ in range(_NUM_DRAWN):
-        num = min(len(names), int(rng.integers(2, 4)))
-        chosen = tuple(names[place] for place in rng.choice(len(names), num, replace=False))
-        said = [f"{'an' if name[:1] in 'aeiou' else 'a'} {name}" for name in chosen]
-        texts.setdefault(" and ".join(said), tuple(sorted(chosen)))
-    return texts
+    row_M, text_M = np.array([(row, place[edit.text]) for row, edit in found], np.int64).T
+    return Edits(split, row_M, text_M, np.array([edit.category for _, edit in found]))
 
 
 def make_arrays(maker: Maker) -> dict[str, Any]:
@@ -252,13 +209,11 @@ def make_arrays(maker: Maker) -> dict[str, Any]:
                 half = source.test if part == TEST else source.train
                 splits[part] = _add_pixels(maker, split, samples, half, name_split(kind, number, part))
             test = splits[TEST]
-            edited = draw_edits(found, halves[TEST]) if kind == "tasks" else []
-            edits = _make_edits(edited, maker) if edited else None
+            edits = _make_edits(halves[TEST], maker) if kind == "tasks" else None
             made[kind].append(Task(source.name, splits.get(TRAIN, _empty(test)), test, edits))
-    drawn = _make_drawn(draw_texts(found.list_names(), maker.config.seed), texts)
     if found.reference is not None:
         counts["reference"] = dict(sorted(Counter(found.reference.status_N).items()))
-    stream = make_stream(found.source.name, made["tasks"], made["zero_shot"], drawn, texts)
+    stream = make_stream(found.source.name, made["tasks"], made["zero_shot"], texts)
     write_stream(replace(stream, reference=_make_reference(maker)), maker.folder)
     return {
         "samples": counts,
@@ -291,12 +246,6 @@ def _make_reference(maker: Maker) -> Split | None:
     image_ND = samples.image_ND[samples.is_good_N]
     split = Split(image_ND, own_N, texts, none_TD, ((),) * len(texts))
     return _add_pixels(maker, split, samples, source, REFERENCE)
-
-
-def _make_drawn(drawn: Mapping[str, tuple[str, ...]], texts: Texts) -> Split:
-    text_TD = texts.take(list(drawn))
-    own_N = np.zeros(0, np.int64)
-    return Split(text_TD[:0], own_N, tuple(drawn), text_TD, tuple(drawn.values()))
 
 
 def _empty(split: Split) -> Split:

@@ -2,17 +2,23 @@
 
 import posixpath
 import re
+from collections.abc import Callable, Iterator
 from inspect import isfunction
 from zlib import crc32
 
 from raycomp.config.own_code import call_own, is_own, load_own
-from raycomp.continual.layouts.read import OF_FILES, OF_FOLDERS
+from raycomp.continual.layouts import clevr, clove, construct_vl, mit_states, vaw, vqacl
 from raycomp.continual.layouts.row import Row
 from raycomp.data.folder import Folder
 from raycomp.data.image_folder import list_classes
 from raycomp.data.paths import join_uri
 from raycomp.evaluation.images import find_images
 
+Read = Callable[[Folder, str, str], Iterator[Row]]
+OF_FILES: dict[str, Read] = {one.NAME: one.read for one in (clevr, vaw, construct_vl, clove, vqacl)}
+"""Layouts that are one file; the images are in the file's folder unless another folder is named."""
+OF_FOLDERS: dict[str, Read] = {mit_states.NAME: mit_states.read}
+"""Layouts that are a folder with all their files."""
 PAIRS, CLASSES = "pairs", "classes"
 TEMPLATE = "a photo of a {}."
 OPTIONS = ("layout", "images", "part", "template")

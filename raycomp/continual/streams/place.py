@@ -1,38 +1,87 @@
 """The folder of a stream's arrays, and the model of its embeddings: the folder name has a digest of its
 inputs."""
 
+import json
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from lab.worlds.shards import TINY_CLIP
-from raycomp.config import to_dict
+from raycomp.config import ModelConfig, UserError, to_dict
+from raycomp.config.own_code import call_own, is_own
 from raycomp.continual.config import ContinualConfig
+from raycomp.continual.maker import MadeStream, find_maker, find_variant
 from raycomp.continual.runs import StreamRun, name_stream
-from raycomp.continual.streams.samples import GOLD
 from raycomp.data.folder import Folder
+from raycomp.data.model import find_model
 from raycomp.data.runs import TIMES, digest
-from raycomp.words import WORLD_STREAMS
 
-_OF_BACKBONES = ("backbone_pairs", "backbone_steps")
-_OF_STREAMS = ("overlap", "seed", "primitives", "parser", "max_pixels", "reference", "little")
+_OF_STREAMS = ("overlap", "seed", "primitives", "parser", "max_pixels", "reference")
 _FACTS = "facts.json"
+# In the record of a made stream, instead of the folder that has it.
+_HERE = '"{folder}/'
 # Version of the files: increased when they change, so that older files are not used.
-_FORMAT = 2
+_FORMAT = 3
+
+
+@dataclass(frozen=True)
+class MadeVariant:
+    """A variant of a stream that the user's code makes."""
+
+    stream: str
+    number: int
+    folder: str
+    """The parent of its own folder and of its record, which is written last."""
+    name: str
+
+    @property
+    def _quoted(self) -> str:
+        """The start of a path below the folder, as json has it."""
+        return json.dumps(f"{self.folder}/")[:-1]
+
+    @property
+    def is_made(self) -> bool:
+        """Whether it is complete."""
+        return Folder(self.folder).exists(f"{self.name}.json")
+
+    def make(self, seed: int) -> None:
+        """Call the user's code; raises UserError if it fails or returns something else."""
+        import torch
+
+        torch.set_num_threads(1)
+        own = Folder(Folder(self.folder).at(self.name))
+        own.remove()
+        if own.is_local:
+            os.makedirs(own.uri)
+        made = call_own("stream", self.stream, find_maker(self.stream).make, own.uri, self.number, seed)
+        if not isinstance(made, MadeStream):
+            raise UserError(f"stream={self.stream}: must return MadeStream, returned {made!r:.80}")
+        content = {**made._asdict(), "model": to_dict(find_model(made.model))}
+        text = json.dumps(content).replace(self._quoted, _HERE)
+        Folder(self.folder).write_bytes(text.encode(), f"{self.name}.json")
+
+    def read(self) -> MadeStream:
+        """Return the stream on disk, also if its folder was moved."""
+        text = Folder(self.folder).read_bytes(f"{self.name}.json").decode()
+        content = json.loads(text.replace(_HERE, self._quoted))
+        return MadeStream(content["file"], ModelConfig(**content["model"]), content["reference"])
 
 
 @dataclass(frozen=True)
 class EmbeddedStream:
-    """A stream as embedded by one backbone."""
+    """A variant of a stream as embedded by its backbone."""
 
     stream: str
-    backbone: int
-    """0 if the stream is the user's: the backbone is then ``config.model``."""
+    variant: int
+    """0 of a json file."""
     folder: str
+    made: MadeVariant | None = None
+    """None for a json file: the backbone is then ``config.model``."""
 
-    def has(self, one_run: StreamRun, config: ContinualConfig) -> bool:
+    def has(self, one_run: StreamRun) -> bool:
         """Whether a run uses this place."""
-        return (one_run.stream, find_backbone(one_run, config)) == (self.stream, self.backbone)
+        variant = find_variant(one_run.stream, one_run.seed)
+        return (one_run.stream, variant) == (self.stream, self.variant)
 
     @property
     def files(self) -> Folder:
@@ -57,11 +106,6 @@ class EmbeddedStream:
         self.files.write_json(facts, _FACTS)
 
 
-def find_backbone(one_run: StreamRun, config: ContinualConfig) -> int:
-    """Return the number of a run's backbone."""
-    return one_run.seed % config.little.backbones if one_run.stream in WORLD_STREAMS else 0
-
-
 def find_place(
     one_run: StreamRun,
     config: ContinualConfig,
@@ -76,27 +120,23 @@ def find_place(
     ``gpu``: the device that embeds, as ``describe_gpu`` has it, none = a CPU. Embeddings of other GPUs, or of
     another precision, differ in bits: they have a place of their own.
     """
-    backbone = find_backbone(one_run, config)
+    stream, variant = one_run.stream, find_variant(one_run.stream, one_run.seed)
+    name, made = f"{name_stream(stream)}-{variant:02d}", None
     values = to_dict(config)
     own = {name: values[name] for name in _OF_STREAMS}
-    own |= {"little": {**own["little"], "backbones": None}, "architecture": TINY_CLIP}
-    depends = ["reference"] if config.primitives == GOLD else ["reference", "parser"]
-    if one_run.stream not in WORLD_STREAMS:
-        depends = [one_run.stream, "model", "reference", "parser"]
+    depends = [stream, "reference", "parser"]
+    if is_own(stream):
+        of_maker = digest([fingerprint.get(stream), config.seed])[:12]
+        made = MadeVariant(stream, variant, folder.uri, f"made-{name}-{of_maker}")
+    else:
+        depends.append("model")
     content = {name: fingerprint.get(name) for name in depends}
-    if one_run.stream not in WORLD_STREAMS:  # a tiny CLIP is always fp32
+    if made is None:
         content["precision"] = config.model.precision
     if gpu is not None:
         content["gpu"] = dict(gpu)
     # Another run may have built it from files that were since replaced by others of the same size.
     if times := {name: time for name, time in fingerprint.get(TIMES, {}).items() if name in depends}:
         content[TIMES] = times
-    name = f"{name_stream(one_run.stream)}-{backbone:02d}-{digest([own, content, with_pixels, _FORMAT])[:12]}"
-    return EmbeddedStream(one_run.stream, backbone, folder.at(name))
-
-
-def place_backbone(config: ContinualConfig, folder: Folder, backbone: int) -> Folder:
-    """Return the folder of a tiny CLIP below ``folder``."""
-    little = to_dict(config.little)
-    own = [config.seed, TINY_CLIP, {name: little[name] for name in _OF_BACKBONES}]
-    return Folder(folder.at(f"backbone-{backbone:02d}-{digest(own)[:12]}"))
+    marks = digest([own, content, with_pixels, _FORMAT])[:12]
+    return EmbeddedStream(stream, variant, folder.at(f"{name}-{marks}"), made)

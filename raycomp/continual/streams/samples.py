@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from raycomp.continual.layouts.row import Edit
 from raycomp.continual.streams.sources import Member, Source, StreamSample
 from raycomp.core.leaks import NO_KEY
 from raycomp.core.uids import KEY
@@ -69,8 +70,8 @@ class StreamSamples:
 def find_samples(source: Source, pictures: Pictures) -> StreamSamples:
     """Return all samples of a source with the embeddings of their pictures.
 
-    A shard's json may have ``primitives``, ``candidates``, ``candidate_primitives`` and ``kind``, and more
-    captions than the txt. Primitives are those that a source names: see ``name_primitives``.
+    A shard's json may have ``primitives``, ``candidates``, ``candidate_primitives``, ``kind`` and ``edits``,
+    and more captions than the txt. Primitives are those that a source names: see ``name_primitives``.
     """
     rows = [row for shard in source.shards for row in _read_shard(shard, pictures, source.is_test)]
     rows += [_find_file(sample, pictures) for sample in source.samples]
@@ -104,13 +105,13 @@ def _find_file(sample: StreamSample, pictures: Pictures) -> _Row:
 
 def _has_own(fields: Mapping[str, Any]) -> bool:
     """Return whether a json has fields that can be true of one caption alone."""
-    return "primitives" in fields or "candidates" in fields
+    return not {"primitives", "candidates", "edits"}.isdisjoint(fields)
 
 
 def _read_fields(sample: StreamSample, fields: Mapping[str, Any]) -> tuple[StreamSample, bool]:
     """Return the sample with the fields of its json, and whether all of them are valid."""
-    named, offered, behind, kind = (
-        fields.get(name) for name in ("primitives", "candidates", "candidate_primitives", "kind")
+    named, offered, behind, kind, edits = (
+        fields.get(name) for name in ("primitives", "candidates", "candidate_primitives", "kind", "edits")
     )
     is_sound = (
         (named is None or _are_texts(named))
@@ -118,6 +119,7 @@ def _read_fields(sample: StreamSample, fields: Mapping[str, Any]) -> tuple[Strea
         and (behind is None or (isinstance(behind, list) and all(map(_are_texts, behind))))
         and (behind is None or len(behind) == len(offered or ()))
         and (kind is None or isinstance(kind, str))
+        and (edits is None or (isinstance(edits, list) and all(map(_is_edit, edits))))
     )
     if not is_sound:
         return sample, False
@@ -127,8 +129,19 @@ def _read_fields(sample: StreamSample, fields: Mapping[str, Any]) -> tuple[Strea
             candidates=_tidy(offered),
             candidate_primitives=None if behind is None else tuple(map(_tidy, behind)),
             kind=kind or "",
+            edits=tuple(Edit(**{**one, "primitives": _tidy(one["primitives"])}) for one in edits or ()),
         ),
         True,
+    )
+
+
+def _is_edit(value: Any) -> bool:
+    return (
+        isinstance(value, dict)
+        and set(value) == set(Edit._fields)
+        and is_text(value["text"])
+        and is_text(value["category"])
+        and _are_texts(value["primitives"])
     )
 
 
@@ -150,6 +163,7 @@ def _judge(sample: StreamSample, status: str) -> str:
         return EMPTY_CAPTION
     offered = sample.candidates
     fits = not offered or (sample.caption in offered and 1 < len(offered) == len(set(offered)))
+    fits &= all(one.text != sample.caption and one.text.strip() and one.primitives for one in sample.edits)
     return OK if fits else BAD_FIELD
 
 

@@ -1,4 +1,4 @@
-"""Sources of a stream's tasks: the little world, or a json file that lists them."""
+"""Sources of a stream's tasks: a json file lists them."""
 
 import dataclasses
 import posixpath
@@ -6,13 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from lab.continual.little_world import TaskInputs, make_tasks
 from raycomp.config import UserError
 from raycomp.config.check import check_choice
 from raycomp.config.json_text import parse_json
 from raycomp.config.own_code import find_file, is_own, name_own
 from raycomp.config.shared import ColumnsConfig
-from raycomp.continual.config import ContinualConfig
+from raycomp.continual.layouts.row import Edit
 from raycomp.continual.streams.layouts import LAYOUTS, OF_OWN, OPTIONS, PAIRS, read_layout
 from raycomp.data.inputs import place_input
 from raycomp.data.paths import ShardPath, absolute_uri
@@ -20,7 +19,7 @@ from raycomp.evaluation.benchmarks.choice import take
 from raycomp.evaluation.config import RetrievalConfig
 from raycomp.evaluation.evaluation import Picture, read_text
 from raycomp.evaluation.retrieval import open_retrieval
-from raycomp.words import TEST, TRAIN, WORLD_STREAMS
+from raycomp.words import TEST, TRAIN
 
 _FIELDS = ("tasks", "zero_shot")
 _COLUMNS = "columns"
@@ -47,6 +46,7 @@ class StreamSample(NamedTuple):
     candidate_primitives: tuple[tuple[str, ...], ...] | None = None
     kind: str = ""
     """Questions: the kind of question; same kind, same value."""
+    edits: tuple[Edit, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -88,8 +88,6 @@ class StreamSource:
     name: str
     tasks: tuple[TaskSource, ...]
     zero_shot: tuple[TaskSource, ...] = ()
-    is_little: bool = False
-    """Whether it is the little world's, whose captions can be edited."""
 
     @property
     def halves(self) -> list[Source]:
@@ -105,29 +103,6 @@ class StreamSource:
     def shards(self) -> list[ShardPath]:
         """Return all its shards; may repeat."""
         return [shard for half in self.halves for shard in half.shards]
-
-
-def open_stream(stream: str, config: ContinualConfig, folder: str, backbone: int = 0) -> StreamSource:
-    """Return a stream of ``config.stream``: of the little world, built below ``folder``, or a json file's.
-
-    The little world's scenes and pairs are those of a backbone, by its number. Raises ValueError, one line,
-    if a file or a field is missing or invalid.
-    """
-    if stream not in WORLD_STREAMS:
-        return read_stream(stream)
-    tasks, zero_shot = make_tasks(stream, config, folder, backbone)
-    return StreamSource(
-        stream,
-        tuple(_open_made(stream, one) for one in tasks),
-        tuple(_open_made(stream, one) for one in zero_shot),
-        is_little=True,
-    )
-
-
-def _open_made(stream: str, made: TaskInputs) -> TaskSource:
-    where = f"stream={stream}: {made.name}"
-    train = _open_pairs(made.train, f"{where}: {TRAIN}", False) if made.train else None
-    return TaskSource(made.name, train, _open_pairs(made.test, f"{where}: {TEST}", True))
 
 
 def read_stream(file: str) -> StreamSource:
@@ -153,7 +128,7 @@ def read_stream(file: str) -> StreamSource:
 
 
 def open_reference(spec: str) -> Source:
-    """Return pairs whose similarities are preserved. Raises ValueError as ``open_stream``."""
+    """Return pairs whose similarities are preserved. Raises ValueError as ``read_stream``."""
     return _open_pairs(spec, "reference", False)
 
 
@@ -211,7 +186,12 @@ def _open(record: Mapping[str, Any], half: str, folder: str, where: str) -> Sour
         raise UserError(f"{said}: {error}") from error
     samples = tuple(
         StreamSample(
-            Picture(uri, row.box) if uri else None, row.caption, row.primitives, row.candidates, kind=row.kind
+            Picture(uri, row.box) if uri else None,
+            row.caption,
+            row.primitives,
+            row.candidates,
+            kind=row.kind,
+            edits=row.edits,
         )
         for row, uri in rows
     )

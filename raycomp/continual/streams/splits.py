@@ -69,17 +69,12 @@ def make_split(samples: StreamSamples, texts: Texts, kinds: Mapping[str, int]) -
     )
 
 
-def make_stream(
-    name: str, tasks: Sequence[Task], zero_shot: Sequence[Task], drawn: Split, texts: Texts
-) -> Stream:
-    """Return the stream of tasks, with all names of primitives of its texts, of their edits and of
-    ``drawn``."""
+def make_stream(name: str, tasks: Sequence[Task], zero_shot: Sequence[Task], texts: Texts) -> Stream:
+    """Return the stream of tasks, with all names of primitives of its texts and of their edits."""
     splits = [split for task in (*tasks, *zero_shot) for split in (task.train, task.test)]
     edited = [task.edits.split for task in tasks if task.edits is not None]
-    names = sorted(
-        {name for split in (*splits, *edited, drawn) for some in split.primitives for name in some}
-    )
-    return Stream(name, tuple(tasks), tuple(zero_shot), drawn, tuple(names), texts.take(names))
+    names = sorted({name for split in (*splits, *edited) for some in split.primitives for name in some})
+    return Stream(name, tuple(tasks), tuple(zero_shot), tuple(names), texts.take(names))
 
 
 def warn_repeats(split: Split, said: str) -> list[str]:

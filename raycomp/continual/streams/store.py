@@ -15,7 +15,7 @@ from raycomp.continual.streams.pixels import map_pixels
 from raycomp.data.folder import Folder
 from raycomp.data.paths import resolve
 
-_STREAM, _NAMES, _DRAWN, REFERENCE = "stream.json", "names.npy", "drawn", "reference"
+_STREAM, _NAMES, REFERENCE = "stream.json", "names.npy", "reference"
 _ARRAYS = ("image_ND", "own_N", "text_TD", "candidate_NK", "kind_N", "token_TL")
 _PICTURE = "picture_N"
 """The row of each sample in its split's file of pixels."""
@@ -31,7 +31,6 @@ def write_stream(stream: Stream, folder: Folder) -> None:
                 _write_split(getattr(task, part), folder, name_split(kind, number, part))
             if task.edits is not None:
                 _write_edits(task.edits, folder, name_split(kind, number, _EDITS))
-    _write_split(stream.drawn, folder, _DRAWN)
     if stream.reference is not None:
         _write_split(stream.reference, folder, REFERENCE)
     buffer = io.BytesIO()
@@ -54,10 +53,9 @@ def read_stream(folder: Folder, with_pixels: bool) -> Stream:
         for kind in ("tasks", "zero_shot")
     )
     name_VD = np.load(io.BytesIO(folder.read_bytes(_NAMES)), allow_pickle=False)
-    drawn = _read_split(folder, _DRAWN, with_pixels=False)
     has_reference = with_pixels and folder.exists(f"{REFERENCE}.npz")
     reference = _read_split(folder, REFERENCE, with_pixels) if has_reference else None
-    return Stream(facts["name"], tasks, zero_shot, drawn, tuple(facts["names"]), name_VD, reference)
+    return Stream(facts["name"], tasks, zero_shot, tuple(facts["names"]), name_VD, reference)
 
 
 def count_tasks(folder: Folder) -> int:

@@ -1,0 +1,5 @@
+"""Names that several packages of the lab share."""
+
+WORLD, DOMAINS, SCENE, FUNCTION = "world", "domains", "questions_scene", "questions_function"
+STREAMS = (WORLD, DOMAINS, SCENE, FUNCTION)
+"""Streams of the drawn world: new pairs of colour and shape (Track A), new shapes (B), new questions (C)."""
