@@ -5,14 +5,18 @@ OUT ?= out/demo
 # Real photos and captions, which are no part of the project.
 SHARED ?= $(or $(RAYCOMP_SHARED),../shared)
 
-.PHONY: demo test test-engine test-all test-gpu gpu-kit digests chaos breaks mutants check docs clean
+.PHONY: demo test test-lab test-engine test-all test-gpu gpu-kit digests chaos breaks mutants check docs clean
 
 demo: .venv/demo
-	$(BIN)/python -m raycomp demo --out $(OUT)
+	$(BIN)/python -m lab demo --out $(OUT)
 
 # In three processes: two begin with the tests that need Ray, for these take longest.
 test: .venv/dev
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 3 --no-loadscope-reorder
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 3 --no-loadscope-reorder --ignore tests/lab
+
+# The drawn worlds, and what is measured in them: no part of the product.
+test-lab: .venv/dev
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --no-loadscope-reorder tests/lab
 
 # The real vLLM engine on CPUs, with a tiny model.
 test-engine: .venv/dev

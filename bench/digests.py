@@ -20,7 +20,8 @@ the config file that a case changes by its own ``--set``. ``digest_names.csv`` m
 now (kind, where, old, new, reason):
 
 - option: of the command ``where``; new empty: removed, and left out of the lines;
-- command: new "lab screen" is python -m lab screen; new empty: removed, its cases are named with the reason;
+- command: old may have two words ("probe theory"); new "lab screen" is python -m lab screen; new empty:
+  removed, its cases are named with the reason;
 - column: of a table that is written; module: that the user's code in in/own.py imports;
 - default: of the option ``old``, which has no such value any more; new as json;
 - case: new empty: what it shows was removed or has changed for this reason, and is not run.
@@ -198,6 +199,8 @@ def digest_inputs(folder: Path) -> list[Line]:
 def make_command(case: Case, place: Place) -> list[str]:
     """Return what to run for a case: names of now, and all options in a config file."""
     command, *words = shlex.split(case.line)
+    if words and place.find("command", "", f"{command} {words[0]}"):
+        command = f"{command} {words.pop(0)}"
     words = list(rename_options(command, words, place))
     if "{uid}" in words:
         kept = pq.read_table(place.folder / "paper" / "subset" / "kept.parquet")
@@ -208,7 +211,7 @@ def make_command(case: Case, place: Place) -> list[str]:
     for mark, value in known.items():
         words = [word.replace(mark, value) for word in words]
     for setting in place.settings:
-        if setting.partition("=")[0] in list_paths(command):
+        if setting.partition("=")[0] in list_paths(command, place.names):
             words += ["--set", setting]
     config = place.folder / "options" / f"{command}.json"
     if config.exists() and "--set" in words:
@@ -252,13 +255,16 @@ def write_options(place: Place) -> None:
         (place.folder / "options" / f"{command}.json").write_text(json.dumps(kept))
 
 
-def list_paths(command: str) -> set[str]:
-    """Return the paths of a command's options, and of groups that may be none."""
+def list_paths(command: str, names: Mapping[tuple[str, str, str], Name]) -> set[str]:
+    """Return the paths of the options that a command of then has now, and of groups that may be none."""
+    from lab import LAB
     from raycomp.config import list_options
-    from raycomp.config.commands import FOLDERS, find_command
+    from raycomp.config.commands import RAYCOMP
     from raycomp.config.options import iterate_options, split_none
 
-    found = find_command(command) if command in FOLDERS else None
+    known = RAYCOMP.commands | {f"lab {name}": one for name, one in LAB.commands.items()}
+    moved = names.get(("command", "", command))
+    found = known.get(moved.new if moved else command)
     if not found or not found.config:
         return set()
     groups = {one.path for one in iterate_options(found.config) if one.group and split_none(one.hint)[1]}
@@ -275,7 +281,8 @@ def find_unknown(cases: Iterable[Case], names: Mapping[tuple[str, str, str], Nam
     for command, path in sorted(used):
         moved, renamed = names.get(("command", "", command)), names.get(("option", command, path))
         now = renamed.new if renamed else path
-        if moved is None and now and now not in list_paths(command) | SWEPT.get(command, set()):
+        is_gone = not now or (moved is not None and not moved.new)
+        if not is_gone and now not in list_paths(command, names) | SWEPT.get(command, set()):
             reported.append(f"{command}: {now}: is not an option; digest_names.csv must map it")
     return reported
 

@@ -3,7 +3,7 @@
     raycomp curate --set input='/data/cc3m/*.tar' --out out/cc3m
     raycomp train jobs/train_clip.py --out out/cc3m-clip
 
-    raycomp demo --out out/demo                                  # 5 to 7 minutes on 2 cores
+    python -m lab demo --out out/demo                                  # 5 to 7 minutes on 2 cores
     raycomp train jobs/train_clip.py:little --out out/demo-clip
 
 Settings. The model, the corpus and its half of 1,111,131 pairs by the paper's rule, the default of

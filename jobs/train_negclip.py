@@ -8,7 +8,7 @@
         --out out/cc3m-negatives-2
     raycomp train jobs/train_negclip.py:mc --out out/cc3m-negclip-mc
 
-    raycomp demo --out out/demo
+    python -m lab demo --out out/demo
     raycomp negatives --set input=out/demo/curated --out out/demo-negatives
     raycomp train jobs/train_negclip.py:little --out out/demo-negclip
     raycomp negatives --set input=out/demo/curated --set negatives.calls=2 --out out/demo-negatives-2

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from lab.text_classifier import list_features
 from raycomp.core.refine import find_used, sparse_rows
-from raycomp.core.text_classifier import list_features
 
 PENALTIES = (1e-1, 1e-2, 1e-3, 1e-4)
 _MOST_STEPS = 300

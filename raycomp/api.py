@@ -131,7 +131,7 @@ def explain(source: Place, uid: str) -> str:
 
 
 def probe(name: str, config: ProbeConfig, out: Place) -> dict[str, Any]:
-    """Run a probe, overlap, composition, theory or pas, into ``out``, as ``raycomp probe`` does.
+    """Run a probe, overlap, composition or pas, into ``out``, as ``raycomp probe`` does.
 
     Returns what run.json holds. Raises ValueError for an unknown name and for errors that the caller can fix.
     """

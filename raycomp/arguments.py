@@ -3,15 +3,13 @@
 import argparse
 import os
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from difflib import get_close_matches
 from importlib.metadata import version
 from typing import Any, NoReturn
 
 from raycomp.config import describe_options, list_options, read_space
-from raycomp.config.commands import FOLDERS, Command, find_command
-
-COMMANDS = {name: find_command(name) for name in FOLDERS}
+from raycomp.config.commands import Command, Program
 
 
 class _Set(argparse.Action):
@@ -54,7 +52,7 @@ _ARGUMENTS: dict[str, dict[str, Any]] = {
         "metavar": "CONFIG",
         "help": "a config: FILE.yaml, FILE.json or FILE.py[:VARIANT], a function that returns it",
     },
-    "probe": {"choices": ("overlap", "composition", "theory", "pas")},
+    "probe": {"choices": ("overlap", "composition", "pas")},
     "source": {"metavar": "DIR", "help": "a folder that a run wrote"},
     "first": {"metavar": "A", "help": "a folder that raycomp curate or select wrote"},
     "second": {"metavar": "B", "help": "another one, of the same rows, which is compared with A"},
@@ -114,7 +112,7 @@ _ARGUMENTS: dict[str, dict[str, Any]] = {
     "--rows": {"type": int, "default": 300, "metavar": "N", "help": "random rows to score again"},
     "proof": {"metavar": "PROOF", "help": "a file that raycomp prove printed"},
     "root": {"metavar": "ROOT", "help": "rows_root.root of a run.json, 64 hex digits"},
-    "--seed": {"type": int, "default": 0, "help": "draws the world and what is learned of it"},
+    "--seed": {"type": int, "default": 0, "help": "draws the rows"},
     "--out": {"metavar": "DIR", "help": "the folder of the results, or an s3://, gs:// or az:// uri"},
     "--dry-run": {
         "action": "store_true",
@@ -127,8 +125,8 @@ _ARGUMENTS: dict[str, dict[str, Any]] = {
 }
 
 
-def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
-    """Return the arguments of one command; ``command`` is what runs them.
+def parse_arguments(argv: Sequence[str], program: Program) -> argparse.Namespace:
+    """Return the arguments of one command of a program; ``command`` is what runs them.
 
     Raises ValueError with the nearest right word where a command or an argument is misspelt, and SystemExit
     as argparse does: 2 after an error, 0 after help or version.
@@ -136,9 +134,10 @@ def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
     name = next((word for word in argv if not word.startswith("-")), None)
     if name == "plan":
         raise ValueError("'plan': is now raycomp curate ... --dry-run")
-    if name is not None and name not in COMMANDS:
-        raise ValueError(f"{name!r}: must be a command{_name_nearest(name, COMMANDS)}; see raycomp --help")
-    parser = _build_parser()
+    if name is not None and name not in program.folders:
+        nearest = _name_nearest(name, program.folders)
+        raise ValueError(f"{name!r}: must be a command{nearest}; see {program.name} --help")
+    parser = _build_parser(program)
     if "_ARGCOMPLETE" in os.environ:
         import argcomplete  # only a shell that completes a word needs it
 
@@ -152,8 +151,8 @@ def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
     return args
 
 
-def _name_nearest(word: str, known: Sequence[str] | dict[str, Any]) -> str:
-    return "".join(f", the nearest is {one}" for one in get_close_matches(word, known, 1))
+def _name_nearest(word: str, known: Iterable[str]) -> str:
+    return "".join(f", the nearest is {one}" for one in get_close_matches(word, list(known), 1))
 
 
 def _describe_unknown(command: Command, argument: str, argv: Sequence[str]) -> str:
@@ -181,13 +180,11 @@ def _list_arguments(command: Command) -> Iterator[str]:
         yield "--save-config"
 
 
-def _build_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="raycomp", description="Curate image-text data for composition on Ray, and train on it."
-    )
+def _build_parser(program: Program) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog=program.name, description=program.text)
     parser.add_argument("--version", action=_ReportVersion, nargs=0, help="print the version and end")
     commands = parser.add_subparsers(required=True, metavar="COMMAND", parser_class=_CommandParser)
-    for name, command in COMMANDS.items():
+    for name, command in program.commands.items():
         commands.add_parser(name, help=command.text, description=command.text, allow_abbrev=False).take(
             command
         )

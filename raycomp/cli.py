@@ -1,4 +1,4 @@
-"""The command line: ``raycomp COMMAND [CONFIG] [--set a.b=value ...] --out DIR``.
+"""The command line: ``raycomp COMMAND [CONFIG] [--set a.b=value ...] --out DIR``, or another program's.
 
 Exit codes: 0; 2 the user's mistake; 3 too much bad data; 4 the storage failed or another run took the output
 over; 5 the cluster failed: Ray did not start, or workers were lost repeatedly; 130 interrupted; 143
@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NoReturn
 
-from raycomp.arguments import COMMANDS, parse_arguments
+from raycomp.arguments import parse_arguments
 from raycomp.config import (
     ClusterFailed,
     DryRun,
@@ -26,42 +26,40 @@ from raycomp.config import (
     override_all,
     save_config,
 )
-from raycomp.config.commands import Command, find_name
+from raycomp.config.commands import RAYCOMP, Command, Program, find_name
 from raycomp.models import deferred
 
 USER_ERROR, BAD_DATA, STORAGE_FAILED, INTERRUPTED = 2, 3, 4, 130
 
-__all__ = ["COMMANDS", "main"]
 
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; return its exit code."""
+def main(argv: Sequence[str] | None = None, program: Program = RAYCOMP) -> int:
+    """Run one command of a program; return its exit code."""
     deferred.install()
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
     try:
-        args = parse_arguments(sys.argv[1:] if argv is None else argv)
+        args = parse_arguments(sys.argv[1:] if argv is None else argv, program)
         with _ended_by_signals():
-            _run(args.command, args)
+            _run(program, args.command, args)
     except DryRun as checked:
         _print(str(checked))
     except KeyboardInterrupt as interrupt:
         how = "terminated" if isinstance(interrupt, Terminated) else "interrupted"
-        _complain(f"{how}; {_name_rest(interrupt)}")
+        _complain(program, f"{how}; {_name_rest(interrupt)}")
         return interrupt.exit_code if isinstance(interrupt, Terminated) else INTERRUPTED
     except ValueError as error:
         # A library's own type, or a plain one that a remote task raised, is our mistake.
         if type(error) is not ValueError and not isinstance(getattr(error, "cause", error), UserError):
             raise
-        _complain(getattr(error, "cause", error))
+        _complain(program, getattr(error, "cause", error))
         return USER_ERROR
     except TooMuchBadData as error:
-        _complain(error)
+        _complain(program, error)
         return BAD_DATA
     except (OSError, LeaseLost, ClusterFailed) as error:
         # A failure in a remote task is wrapped, with its traceback in its message.
-        _complain(f"{getattr(error, 'cause', error)}; once that is fixed: {_name_rest(error)}")
+        _complain(program, f"{getattr(error, 'cause', error)}; once that is fixed: {_name_rest(error)}")
         return error.exit_code if isinstance(error, ClusterFailed) else STORAGE_FAILED
     return 0
 
@@ -103,9 +101,9 @@ def _name_rest(error: BaseException) -> str:
     return "; ".join(getattr(error, "__notes__", ["the same command resumes from what is finished"]))
 
 
-def _complain(error: object) -> None:
+def _complain(program: Program, error: object) -> None:
     """Print an error in one line."""
-    print(f"raycomp: {_printable(' '.join(str(error).split()))}", file=sys.stderr)
+    print(f"{program.name}: {_printable(' '.join(str(error).split()))}", file=sys.stderr)
 
 
 def _print(text: str) -> None:
@@ -123,14 +121,13 @@ def _printable(text: str) -> str:
     )
 
 
-def _run(command: Command, args: argparse.Namespace) -> None:
+def _run(program: Program, command: Command, args: argparse.Namespace) -> None:
     values = list(_read_values(command, args))
     if getattr(args, "save_config", None):
         config = next(value for value in values if isinstance(value, command.config))
         save_config(config, args.save_config)
-        _print(
-            f"{args.save_config}: holds every option; run raycomp {args.name} {args.save_config} --out DIR"
-        )
+        again = f"{program.name} {args.name} {args.save_config} --out DIR"
+        _print(f"{args.save_config}: holds every option; run {again}")
         return
     function = find_name(command.function)
     from raycomp.data.files import dry_run

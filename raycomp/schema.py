@@ -243,19 +243,6 @@ KEPT_SCHEMA = pa.schema(
     ]
 )
 
-# A model's result on one negative of a test set, in the study on the little world: ``right`` where the
-# caption scores above it, ``augmented`` where the paraphrase also does, ``brittle`` where it scores between.
-STUDY_RUN_SCHEMA = pa.schema(
-    [
-        ("scene", pa.int32()),
-        ("category", pa.string()),
-        ("seen", pa.bool_()),
-        ("right", pa.bool_()),
-        ("augmented", pa.bool_()),
-        ("brittle", pa.bool_()),
-    ]
-)
-
 # One figure of a run of continual learning: ``after`` which task, -1 before the first; ``of`` a task by its
 # place in the order met, of a zero-shot set by its number, or of the method.
 CONTINUAL_SCHEMA = pa.schema(

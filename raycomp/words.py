@@ -125,12 +125,6 @@ CONTENT_WORDS = "content_words"
 # The aggregated value of each target: its drop, or the drop per displacement of its nonces.
 UNITS = PER_TARGET, PER_DISPLACEMENT = "drop", "per_displacement"
 
-# A logo in the caption of a drawn scene: a noun, which PAS replaces, or a word that is not a noun.
-NOUN, PARTICIPLE = "noun", "participle"
-
-# Faults of a drawn picture that its caption does not show.
-FAULT_KINDS = ("wrong_object", "phantom_object", "wrong_attribute", "wrong_relation", "missing_stamp")
-
 # Operators on captions (token-aware causal lens on CLIP, Algorithm 1), and the third kind that they act on.
 SWAP, REPLACE, ADD = "SWAP", "REPLACE", "ADD"
 OPERATIONS = (SWAP, REPLACE, ADD)

@@ -14,7 +14,6 @@ import pyarrow.parquet as pq
 import pytest
 
 import raycomp
-from lab.worlds.samples import world_shards
 from raycomp import cli
 from raycomp.config import (
     ClusterFailed,
@@ -25,9 +24,11 @@ from raycomp.config import (
     list_options,
     load_job,
 )
+from raycomp.config.commands import RAYCOMP
 from raycomp.curation.config import CurateConfig
 from raycomp.data.tar import write_tar
 from tests.curation.broken import break_tower
+from tests.drawn import world_shards
 
 
 @pytest.mark.parametrize(
@@ -125,14 +126,14 @@ def test_exit_codes(error, code, monkeypatch, capsys):
     assert capsys.readouterr().err
 
 
-@pytest.mark.parametrize("name", cli.COMMANDS)
+@pytest.mark.parametrize("name", RAYCOMP.folders)
 @pytest.mark.parametrize("columns", ["20", "100", "500"])
 def test_help_lists_the_options_that_a_command_has(name, columns, monkeypatch, capsys):
     monkeypatch.setenv("COLUMNS", columns)
     with pytest.raises(SystemExit) as end:
         cli.main([name, "--help"])
     assert end.value.code == 0
-    text, command = capsys.readouterr().out, cli.COMMANDS[name]
+    text, command = capsys.readouterr().out, RAYCOMP.commands[name]
     known = list_options(command.config) if "--set" in command.arguments else []
     listed = {option.path for option in known if f"  {option.path} (" in text}
     assert listed == {option.path for option in known if command.mark is None or command.mark in option.marks}
@@ -140,10 +141,10 @@ def test_help_lists_the_options_that_a_command_has(name, columns, monkeypatch, c
     assert bool(below) == bool(known) and all(len(line) <= 110 for line in below)
 
 
-@pytest.mark.parametrize("command", cli.COMMANDS.values(), ids=cli.COMMANDS)
+@pytest.mark.parametrize("command", RAYCOMP.commands.values(), ids=RAYCOMP.folders)
 def test_every_command_takes_what_the_table_says(command):
     module, _, name = command.function.partition(":")
-    function = getattr(importlib.import_module(f"raycomp.{module}"), name)
+    function = getattr(importlib.import_module(module), name)
     unbound = ("job", "--space", "--where", "--verify")
     given = [argument for argument in command.arguments.split() if argument not in unbound]
     inspect.signature(function).bind(*given, **({"say": print} if "--out" in given else {}))

@@ -8,6 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from raycomp import cli
+from raycomp.config.commands import RAYCOMP
 from raycomp.data.folder import Folder
 from raycomp.run.lease import hold_lease
 from tests.continual.drawn_streams import STREAM
@@ -40,13 +41,13 @@ def inputs(tmp_path, tiny_scorer, curated) -> dict[str, list[str]]:
             "metric=retrieval.image_retrieval_recall@1",
             *model,
         ],
-        "study": [],
-        "screen": [],
-        "slope": [],
-        "demo": [],
     }
     found = {name: [part for one in sets for part in ("--set", one)] for name, sets in options.items()}
-    return found | {name: [str(curated[1])] for name in ("select", "explore")} | {"probe": ["theory"]}
+    return (
+        found
+        | {name: [str(curated[1])] for name in ("select", "explore")}
+        | {"probe": ["pas", "--set", f"input={curated[1]}"]}
+    )
 
 
 def list_all(folder: Path) -> dict[str, float]:
@@ -55,7 +56,7 @@ def list_all(folder: Path) -> dict[str, float]:
 
 def test_every_command_is_checked_and_writes_nothing(inputs, tmp_path, curated, capsys):
     """These need runs of other commands: see their own tests."""
-    assert {name for name, one in cli.COMMANDS.items() if "--out" in one.arguments} == {
+    assert {name for name, one in RAYCOMP.commands.items() if "--out" in one.arguments} == {
         *inputs,
         "card",
         "checkout",

@@ -14,7 +14,7 @@ from raycomp.config.commands import FOLDERS
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "raycomp"
 # The folders of commands, and their packages: several commands share look/.
-COMMAND_FOLDERS = set(FOLDERS.values())
+COMMAND_FOLDERS = {package.removeprefix("raycomp.") for package in FOLDERS.values()}
 COMMANDS = {folder.split(".")[0] for folder in COMMAND_FOLDERS}
 # A package imports packages of lower layers alone; a folder of a command is on layer 6.
 LAYERS = {
@@ -25,7 +25,6 @@ LAYERS = {
     "core": 1,
     "language": 1,
     "models": 2,
-    "worlds": 2,
     "data": 3,
     "report": 4,
     "run": 5,
@@ -47,12 +46,9 @@ NEIGHBOURS: dict[str, set[str]] = {
 # A command imports another's ``__init__`` and ``config``. These import more, so far.
 EXCEPTIONS = {
     "continual": {"evaluation", "training"},
-    "demo": {"curation", "evaluation", "negatives", "training"},
     "evaluation": {"curation", "training"},
     "negatives": {"curation"},
     "probe": {"curation", "evaluation", "negatives"},
-    "screen": {"curation", "training"},
-    "study": {"sweep", "training"},
     "sweep": {"continual", "curation", "evaluation", "training"},
     "training": {"curation"},
     "update": {"curation", "negatives"},
@@ -61,7 +57,7 @@ EXCEPTIONS = {
 }
 # Every library of others, and the packages that know it; "commands" are all folders of commands.
 HOMES = {
-    "PIL": {"models", "worlds"},
+    "PIL": {"models"},
     "argcomplete": {"arguments"},
     "yaml": {"config"},
     "aiohttp": {"negatives"},
@@ -71,7 +67,7 @@ HOMES = {
     "gcsfs": {"data"},
     "huggingface_hub": {"models"},
     "jinja2": {"models", "report"},
-    "numpy": {"core", "models", "worlds", "data", "report", "run", "commands"},
+    "numpy": {"core", "models", "data", "report", "run", "commands"},
     "open_clip": {"models"},
     "optuna": {"sweep"},
     "peft": {"models"},
@@ -92,6 +88,8 @@ HOMES = {
 WITH_RAY = {"negatives/vllm.py"}
 FORBIDDEN_ON_LAYER_1 = {"os", "pathlib", "io", "requests", "time", "tempfile", "random", "socket", "pyarrow"}
 FILES = sorted(PACKAGE.rglob("*.py"))
+LAB = sorted((ROOT / "lab").rglob("*.py"))
+TESTS = sorted((ROOT / "tests").rglob("*.py"))
 
 
 def package_of(path: Path) -> str:
@@ -126,6 +124,34 @@ def test_imports_go_down(path):
             if other in LAYERS and other != own and not {own, other} <= COMMANDS:
                 allowed = LAYERS[other] < LAYERS[own] or other in NEIGHBOURS.get(own, set())
                 assert allowed, f"{path.name} on layer {LAYERS[own]} imports {name} of layer {LAYERS[other]}"
+
+
+def of_lab(path: Path) -> set[str]:
+    """Return the modules of the laboratory that a file imports."""
+    return {name for name in imported(path) if name.split(".")[0] == "lab"}
+
+
+def test_raycomp_does_not_import_the_lab():
+    assert {str(path.relative_to(ROOT)): found for path in FILES if (found := of_lab(path))} == {}
+
+
+def test_the_lab_imports_nothing_of_tests_and_benches():
+    assert len(LAB) > 30
+    for path in LAB:
+        assert not {name.split(".")[0] for name in imported(path)} & {"tests", "bench"}, path
+
+
+def test_tests_of_the_product_import_the_lab_in_fixtures_alone():
+    """In conftest.py, or in a file without tests, such as tests/drawn.py."""
+    found = []
+    for path in TESTS:
+        functions = (
+            node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.FunctionDef)
+        )
+        has_tests = any(node.name.startswith("test_") for node in functions)
+        if has_tests and not path.is_relative_to(ROOT / "tests/lab") and of_lab(path):
+            found.append(str(path.relative_to(ROOT)))
+    assert found == []
 
 
 def pairs_of_commands() -> dict[str, set[str]]:
@@ -214,7 +240,6 @@ def test_commands_that_can_do_without_ray_do_not_load_it():
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, cwd=ROOT)
 
 
-TESTS = sorted((ROOT / "tests").rglob("*.py"))
 # The folders whose tests run whole commands, most of them on Ray.
 WHOLE_RUNS = {"faults", "fuzz", "jobs"}
 LIGHT = [
@@ -230,7 +255,7 @@ LIGHT = [
 def loads_ray(name: str) -> bool:
     """Whether importing a module of ours imports Ray; by what stands at the top of files."""
     path = ROOT / f"{name.replace('.', '/')}.py"
-    if name.split(".")[0] not in ("raycomp", "tests") or not path.is_file():
+    if name.split(".")[0] not in ("raycomp", "lab", "tests") or not path.is_file():
         return name.split(".")[0] == "ray"
     body = ast.parse(path.read_text()).body
     top = [node for node in body if isinstance(node, ast.Import | ast.ImportFrom)]
@@ -244,7 +269,8 @@ def test_a_test_that_loads_ray_has_it_in_its_name(path):
     assert not loads_ray(".".join(path.relative_to(ROOT).with_suffix("").parts))
 
 
-JOBS, MAKERS = sorted((ROOT / "jobs").glob("*.py")), sorted((ROOT / "makers").glob("*.py"))
+JOBS = sorted([*(ROOT / "jobs").glob("*.py"), *(ROOT / "lab/jobs").glob("*.py")])
+MAKERS = sorted((ROOT / "lab/makers").glob("[!_]*.py"))
 
 
 @pytest.mark.parametrize("path", [*JOBS, *MAKERS], ids=lambda path: str(path.relative_to(ROOT)))
@@ -252,7 +278,7 @@ def test_a_job_or_maker_says_what_it_is(path):
     text = ast.get_docstring(ast.parse(path.read_text()))
     assert text and len(text) > 100, "what it is"
     if "__main__" in path.read_text() or variants_of(path):
-        assert f"{path.parent.name}/{path.name}" in text, "the command"
+        assert str(path.relative_to(ROOT)) in text, "the command"
         assert "Cost: " in text, "the cost"
         assert "Result: " in text or "Expected" in text, "the result"
 
@@ -270,7 +296,7 @@ def variants_of(path: Path) -> list[str]:
 VARIANTS = [f"{path}:{name}" for path in JOBS for name in variants_of(path)]
 
 
-@pytest.mark.parametrize("job", VARIANTS, ids=lambda job: job.removeprefix(f"{ROOT}/jobs/"))
+@pytest.mark.parametrize("job", VARIANTS, ids=lambda job: job.removeprefix(f"{ROOT}/"))
 def test_every_job_builds(job):
     """A config is checked at birth, so one that is returned is valid."""
     built = load_job(job)
@@ -284,5 +310,5 @@ def test_a_job_is_configs_or_a_program(path):
 
 
 def test_sources_are_ascii():
-    for path in [*FILES, *TESTS, *JOBS, *MAKERS]:
+    for path in [*FILES, *LAB, *TESTS, *JOBS]:
         assert path.read_text().isascii(), path

@@ -11,15 +11,16 @@ import pytest
 from PIL import Image
 
 import raycomp
-from lab.worlds.write_test_set import write_test_set
 from raycomp.cli import main
-from raycomp.config import ModelConfig, override_all
+from raycomp.config import ModelConfig, commands, override_all
+from raycomp.config.commands import Program, add_program
 from raycomp.continual.command import continual
 from raycomp.continual.config import ContinualConfig
 from raycomp.continual.streams.sources import read_stream
 from raycomp.evaluation.config import BenchmarkConfig, EvaluateConfig
 from raycomp.look.show.command import explain, show
 from tests.continual.drawn_streams import STREAM
+from tests.drawn import WORLD, write_test_set
 
 RULES = """
 import pyarrow.compute as pc
@@ -213,12 +214,12 @@ def test_what_is_no_method_is_refused(methods, tmp_path, capsys, monkeypatch, na
 
 
 BENCHMARK = """
-from lab.worlds import benchmark as world
+from tests.drawn import world
 from raycomp.evaluation.benchmarks.choice import Choice
 
 
 def scenes(folder):
-    yield from world.read(folder)
+    yield from world(folder)
 
 
 def tuples(folder):
@@ -234,15 +235,15 @@ def world_(folder):
 """
 
 
-def test_an_own_benchmark_has_the_scores_of_the_built_in_one(tiny_scorer, tmp_path, capsys, monkeypatch):
+def test_own_benchmarks_with_the_same_rows_have_the_same_scores(tiny_scorer, tmp_path, capsys, monkeypatch):
     write_test_set(str(tmp_path / "set"), 12, 0)
     (tmp_path / "set/own.py").write_text(BENCHMARK)
     (tmp_path / "elsewhere.py").write_text(BENCHMARK)
     model = ModelConfig(tiny_scorer.model, tiny_scorer.weights)
     monkeypatch.chdir(tmp_path)
-    built_in = EvaluateConfig(model, ("world",), world=BenchmarkConfig(str(tmp_path / "set")))
-    raycomp.evaluate(built_in, str(tmp_path / "first"))
-    own = EvaluateConfig(model, ("set/own.py:scenes", "world"), world=BenchmarkConfig(str(tmp_path / "set")))
+    alone = EvaluateConfig(model, (WORLD,), own=BenchmarkConfig(str(tmp_path / "set")))
+    raycomp.evaluate(alone, str(tmp_path / "first"))
+    own = EvaluateConfig(model, ("set/own.py:scenes", WORLD), own=BenchmarkConfig(str(tmp_path / "set")))
     raycomp.evaluate(own, str(tmp_path / "second"))
     first, second, again = (
         pq.read_table(tmp_path / name)
@@ -328,3 +329,76 @@ def test_an_own_layout_has_the_samples_of_the_built_in_one(tmp_path, monkeypatch
         with pytest.raises(ValueError, match=r"mine\.py:") as caught:
             read_stream(write_stream(tmp_path, name, f"mine.py:{name}"))
         assert message in str(caught.value) and "tasks[0]" in str(caught.value)
+
+
+OWN_COMMANDS = """
+from raycomp.config.commands import Command
+
+COMMANDS = {"count": Command("count words", "mine.count:count", "job --set --out", "mine.count:CountConfig")}
+"""
+COUNT = """
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from raycomp.config.options import FREE
+from raycomp.report.page import render_page
+from raycomp.run.run import start_run
+
+
+@dataclass(frozen=True)
+class CountConfig:
+    text: str = "two words"
+    \"\"\"What is counted.\"\"\"
+    note: str = field(default="", metadata=FREE)
+    \"\"\"No result depends on it.\"\"\"
+
+
+def count(config, out, say=print):
+    with start_run("count", config, dict, out, say, outputs=("count.json",)) as run:
+        if run.is_finished:
+            return run.record
+        words = config.text.split()
+        run.folder.write_json(len(words), "count.json")
+        run.close({"ok": len(words)}, {"ok": len(words)}, "ok")
+        page = render_page(Path(__file__).with_name("page.jinja"), run=run.record, words=words)
+        run.report("counted", page)
+    return run.record
+"""
+PAGE = """{% extends "report/page.html.jinja" %}
+{% block title %}count{% endblock %}
+{% block content %}
+<h1>{{ words | length }} <{{ words[0] }}></h1>
+{% include "report/record.html.jinja" %}
+{% endblock %}
+"""
+
+
+def test_another_package_has_commands_of_its_own(tmp_path, capsys, monkeypatch):
+    (tmp_path / "mine").mkdir()
+    for name, text in (("__init__.py", OWN_COMMANDS), ("count.py", COUNT), ("page.jinja", PAGE)):
+        (tmp_path / "mine" / name).write_text(text)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(commands, "_PROGRAMS", [*commands._PROGRAMS])
+    mine = add_program(Program("python -m mine", "Count.", {"count": "mine"}))
+    with pytest.raises(ValueError, match="python -m other train: another program has a command of this name"):
+        add_program(Program("python -m other", "", {"train": "mine"}))
+    assert main(["cont", "--out", "out"], mine) == 2
+    assert main(["count", "--set", "txt=a", "--out", "out"], mine) == 2
+    said = capsys.readouterr().err.splitlines()
+    assert said[0].startswith(
+        "python -m mine: 'cont': must be a command, the nearest is count; see python -m"
+    )
+    assert said[1].startswith("python -m mine: ") and "text" in said[1]
+    assert main(["count", "--save-config", "mine.yaml"], mine) == 0
+    assert "run python -m mine count mine.yaml --out DIR" in capsys.readouterr().out
+    line = ["count", "mine.yaml", "--set", "text=<b> b c", "--out", "out"]
+    assert main([*line, "--dry-run"], mine) == 0 and not Path("out").exists()
+    assert main(line, mine) == 0 and Path("out/count.json").read_text().strip() == "3"
+    page = Path("out/report.html").read_text()
+    assert "<h1>3 <&lt;b&gt;></h1>" in page and "python -m mine count --set" in page
+    assert main([*line, "--set", "note=other"], mine) == 0, "a free option is no other run"
+    assert main([*line, "--set", "text=other"], mine) == 2
+    assert "differs in text" in capsys.readouterr().err
+    assert raycomp.open(tmp_path / "out").config.text == "<b> b c"
+    assert main(["show", "out"]) == 0

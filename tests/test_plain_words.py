@@ -109,14 +109,12 @@ ALLOWED = {
     "raycomp/models/lexicon.py": ("cells of a table",),
     "raycomp/report/parts.html.jinja": ("cell",),
     "raycomp/run/parts.py": ("``crew``",),
-    "raycomp/schema.py": ("``brittle``",),
     "lab/screen/": ("cells/NAME.json",),
-    "raycomp/study/": ("cells/", "``BRITTLE``", "``arm``"),
     "raycomp/table.py": ("cells", "cell"),
 }
 # Rewritten at present in other places: page templates, tables and texts of pages, the demo, the interface.
 LATER: tuple[str, ...] = ()
-CODE = ("raycomp", "jobs", "bench", "makers")
+CODE = ("raycomp", "lab", "jobs", "bench")
 _WHOLE = r"(?<![\w.-])(?:{})(?![\w-])"
 _PHRASES = [(re.compile(_WHOLE.format(phrase), re.I), plain) for phrase, plain in PHRASES.items()]
 _ANY_PHRASE = re.compile(_WHOLE.format("|".join(PHRASES)), re.I)

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 import raycomp
-from lab.worlds.write_test_set import write_test_set
 from raycomp.config import override_all
 from raycomp.continual.config import ContinualConfig
 from raycomp.curation.config import CurateConfig
@@ -20,6 +19,7 @@ from raycomp.training import rank
 from raycomp.training.config import TrainConfig
 from tests.continual.drawn_streams import STREAM
 from tests.corpus import write_world_shards
+from tests.drawn import WORLD, write_test_set
 
 pytestmark = pytest.mark.ray
 # Of each command what repeats byte by byte; the rest holds times.
@@ -72,7 +72,7 @@ class Inputs:
                         "negatives.context": True},
             "train": {"input": curated, "negatives": written, "train.loss": "negclip", "train.steps": 6,
                       "train.batch_size": 8, "train.checkpoint_steps": 2, "train.workers": 1, **model},
-            "evaluate": {"benchmarks": "world", "world.annotations": str(self.folder / "exam"),
+            "evaluate": {"benchmarks": WORLD, "own.annotations": str(self.folder / "exam"),
                          "waves.shards_per_wave": 1, **model},
             "continual": {"stream": STREAM, "method": "frozen,compo-realign", "seeds": 1, "tune_seeds": 1,
                           "head.steps": 2, "head.batch_size": 8},

@@ -2,7 +2,7 @@
 from the half that raycomp keeps.
 
 It runs the same commands as real data; only the models, the images and the test set are small. Curation runs
-on Ray. The trainings and the writing of negatives run at the same time, a process for each.
+on Ray by default. The trainings and the writing of negatives run at the same time, a process for each.
 """
 
 import json
@@ -16,6 +16,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
+from lab.demo.config import DemoConfig
 from lab.demo.figures import describe_limits, find_figures, report_accuracies, report_others
 from lab.demo.halves import (
     ALIGNMENT,
@@ -32,11 +33,10 @@ from lab.demo.halves import (
     say_others,
 )
 from lab.demo.planted import FAULT, make_tables
-from lab.worlds import benchmark as world_benchmark
+from lab.worlds.benchmark import FILE, WORLD
 from lab.worlds.shards import FIT, TEST_SEED, TrainedScorer, World, make_world
 from lab.worlds.write_test_set import write_test_set
 from raycomp.config import ClusterConfig, DryRun, ModelConfig, ScorerConfig, WavesConfig, from_dict
-from raycomp.config.check import MOST_WHOLE, check
 from raycomp.curation.command import curate, select
 from raycomp.curation.config import AlignConfig, AttributeConfig, CurateConfig, describe_rule
 from raycomp.data.files import check_writable, is_dry_run
@@ -59,8 +59,6 @@ from raycomp.training.config import TrainConfig
 STEPS = 300
 # Added to the demo's seed: the three models share no start with the scoring model.
 _START_SEED = 6_000_000
-EXECUTOR = "ray"
-"""Of the curation."""
 NUM_SCENES = 800
 """Of the test set, as in the study."""
 
@@ -82,7 +80,7 @@ class _Clock:
         return f"{time.perf_counter() - self._started:.0f} s"
 
 
-def demo(out: str, seed: int = 0, say: Callable[[str], None] = print) -> dict[str, Any]:
+def demo(config: DemoConfig, out: str, say: Callable[[str], None] = print) -> dict[str, Any]:
     """Run all steps below the local folder ``out``; return the contents of the curation's run.json.
 
     A world and a tiny CLIP that an earlier demo with this seed finished there are reused, as is each finished
@@ -91,14 +89,13 @@ def demo(out: str, seed: int = 0, say: Callable[[str], None] = print) -> dict[st
     """
     if "://" in out:
         raise ValueError(f"out={out!r}: the demo needs a local folder")
-    check(0 <= seed <= MOST_WHOLE, "--seed", seed, f"between 0 and {MOST_WHOLE:,}")
     check_writable(absolute_uri(out))
     if is_dry_run():
         raise DryRun("dry run of demo: all checks passed, nothing was written; the demo takes some minutes")
-    clock = _Clock(say)
+    clock, seed = _Clock(say), config.seed
     world, trained = _make(out, seed, clock)
-    config = make_config(world, trained)
-    curated = curate(config, f"{out}/curated", clock.report, lambda scores: make_tables(scores, config))
+    curation = make_config(world, trained, config.cluster)
+    curated = curate(curation, f"{out}/curated", clock.report, lambda scores: make_tables(scores, curation))
     sources = _select_halves(out, seed)
     num_processes = min(len(NAMES), len(os.sched_getaffinity(0)))
     with ProcessPoolExecutor(num_processes, get_context("spawn"), deferred.install) as pool:
@@ -115,7 +112,7 @@ def demo(out: str, seed: int = 0, say: Callable[[str], None] = print) -> dict[st
     clock.report(f"{written['written']:,} hard negatives of the kept captions: {out}/negatives/report.html")
     runs = {"curated": curated, "negatives": written}
     against = find_figures(f"{out}/evaluated/{ALIGNMENT}", f"{out}/evaluated/{CHOSEN}")
-    others = say_others(halves, against, describe_rule(config))
+    others = say_others(halves, against, describe_rule(curation))
     _write_index(trained, halves, others, runs, list_examples(curated, f"{out}/curated", world.curate), out)
     say(head(halves))
     say(others)
@@ -156,14 +153,14 @@ def _read_made(path: Path) -> tuple[World, TrainedScorer]:
     return World(**made["world"]), TrainedScorer(**trained)
 
 
-def make_config(world: World, trained: TrainedScorer) -> CurateConfig:
-    """Return the demo's config: the paper's rule, every pair attributed, so both scores cover all rows."""
+def make_config(world: World, trained: TrainedScorer, cluster: ClusterConfig) -> CurateConfig:
+    """Return the config of the curation: the paper's rule; every pair has both scores."""
     return CurateConfig(
         input=world.curate,
         scorer=trained.scorer,
         align=AlignConfig(keep=0.7),
         attribute=AttributeConfig(keep=0.5, pool=1.0),
-        cluster=ClusterConfig(executor=EXECUTOR),
+        cluster=cluster,
         waves=WavesConfig(shards_per_wave=4),
         extra_columns=(FAULT,),
         # A planted share of the images is corrupt.
@@ -217,11 +214,11 @@ def _train_and_evaluate(
 def _make_evaluation(world: World, out: str, seed: int) -> EvaluateConfig:
     """Return the evaluation on unseen scenes and pairs; write the scenes if they are missing."""
     test_set = Path(out, "exam")
-    if not (test_set / world_benchmark.FILE).is_file():  # written last
+    if not (test_set / FILE).is_file():  # written last
         write_test_set(str(test_set), NUM_SCENES, seed + TEST_SEED)
     return EvaluateConfig(
-        benchmarks=(world_benchmark.NAME, retrieval.NAME),
-        world=BenchmarkConfig(str(test_set)),
+        benchmarks=(WORLD, retrieval.NAME),
+        own=BenchmarkConfig(str(test_set)),
         retrieval=RetrievalConfig(world.held_out),
     )
 
@@ -241,7 +238,7 @@ def _write_index(
     figures = halves[CHOSEN].figures
     assert figures is not None
     page = render_page(
-        "demo/page.html.jinja",
+        Path(__file__).with_name("page.html.jinja"),
         learned=asdict(trained),
         runs=runs,
         head=head(halves),

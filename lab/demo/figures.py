@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from lab.worlds import benchmark as world
+from lab.worlds.benchmark import NAME
 from lab.worlds.test_set import CATEGORIES
 from raycomp.data.parquet import read_columns
 from raycomp.data.paths import join_uri
@@ -30,8 +30,8 @@ from raycomp.words import (
 _RECALL = "image-to-text recall@1"
 # Other metrics: by benchmark, split and metric.
 _OTHERS = {
-    (world.NAME, MACRO, AUGMENTED_ACCURACY): "augmented accuracy",
-    (world.NAME, MACRO, BRITTLENESS): "brittleness",
+    (NAME, MACRO, AUGMENTED_ACCURACY): "augmented accuracy",
+    (NAME, MACRO, BRITTLENESS): "brittleness",
     (retrieval.NAME, TEST, f"{RECALLS[IMAGE_TO_TEXT]}@1"): _RECALL,
     (retrieval.NAME, TEST, f"{RECALLS[TEXT_TO_IMAGE]}@1"): "text-to-image recall@1",
 }
@@ -90,7 +90,7 @@ def find_figures(reference: str, other: str) -> Figures:
     """Return the results of two evaluations of the demo's test sets, with 95 % intervals, differences
     paired."""
     found: dict[tuple[str, str, str], Paired] = {}
-    for name in (world.NAME, retrieval.NAME):
+    for name in (NAME, retrieval.NAME):
         tables = [
             read_columns(join_uri(folder, "scores", f"{name}.parquet")) for folder in (reference, other)
         ]

@@ -1,4 +1,4 @@
-"""Make the little world and train its tiny CLIP, as `raycomp demo` does before it curates; draw negatives.
+"""Make the little world and train its tiny CLIP, as the demo does before it curates; draw negatives.
 
 Command: python lab/jobs/little_world.py --out runs/little_world [--seed 0] [--steps 500]
          python lab/jobs/little_world.py --negatives out/demo-negatives --out out/demo-negative-images
@@ -17,9 +17,9 @@ scene holds), of two calls 4,250 of 9,000; 10 s.
 import argparse
 from dataclasses import replace
 
+from lab.worlds.negative_images import write_negative_images
 from lab.worlds.shards import FIT, make_world
 from lab.worlds.tiny_clip import train_scorer
-from raycomp.training.negative_images import write_negative_images
 
 
 def main() -> None:

@@ -1,9 +1,9 @@
 """Planted faults found by alignment, PAS and sums of both, where no caption reveals a fault.
 
-    raycomp screen lab/jobs/pas_screen.py:explore --out out/pas-explore
-    raycomp screen lab/jobs/pas_screen.py --out out/pas-screen
-    raycomp screen lab/jobs/pas_screen.py:cues --out out/pas-cues
-    raycomp screen lab/jobs/pas_screen.py:quick --out out/pas-quick
+    python -m lab screen lab/jobs/pas_screen.py:explore --out out/pas-explore
+    python -m lab screen lab/jobs/pas_screen.py --out out/pas-screen
+    python -m lab screen lab/jobs/pas_screen.py:cues --out out/pas-cues
+    python -m lab screen lab/jobs/pas_screen.py:quick --out out/pas-quick
 
 A world has its own scoring model and pairs with one kind of fault each; captions of correct and faulty pairs
 have the same distribution. Every rule keeps 50 % of a corpus behind an alignment gate of 70 %. ``explore``

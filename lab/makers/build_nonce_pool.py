@@ -54,7 +54,7 @@ from string import ascii_lowercase
 import wordfreq
 from open_clip.tokenizer import SimpleTokenizer
 
-OUT = Path(__file__).parents[1] / "raycomp/models/data/nonces/nonces.tsv"
+OUT = Path(__file__).parents[2] / "raycomp/models/data/nonces/nonces.tsv"
 DEBIAN = ("/usr/share/dict/american-english-insane", "/usr/share/dict/british-english-insane")
 OTHER_SCRIPTS = "ar bg bn el fa he hi ja ko mk ru ta uk ur zh".split()
 MAX_TOKENS = 12

@@ -21,7 +21,7 @@ from raycomp.config import as_setting, list_options
 from raycomp.config.commands import FOLDERS, Command, find_command
 from raycomp.config.options import iterate_options, name_type
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 OUTSIDE = "repo"
 """The folder of the pages and files that lie outside docs/, each by its path in the repository."""
 _ALWAYS = ("CONTRIBUTING.md", "bench/RESULTS.md")

@@ -33,7 +33,7 @@ SEED = 0
 WIDTH, DEPTH, HIDDEN = 96, 3, 64
 STEPS, EVAL_EVERY, WORDS_PER_BATCH = 2500, 250, 900
 LEARN_RATE, WARMUP_STEPS = 0.0015, 100
-OUT = Path(__file__).parents[1] / "raycomp" / "models" / "data" / "parser"
+OUT = Path(__file__).parents[2] / "raycomp" / "models" / "data" / "parser"
 BE = {"is", "are", "was", "were", "'s", "'re", "am", "been", "being", "be"}
 
 

@@ -1,6 +1,7 @@
-"""``raycomp screen``: draw the worlds, score them, report the faults that each rule finds."""
+"""``python -m lab screen``: draw the worlds, score them, report the faults that each rule finds."""
 
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from lab.screen.config import CUES, ScreenConfig
@@ -98,7 +99,7 @@ def _close(run: Run, config: ScreenConfig, runs: list[ScreenRun]) -> None:
     run.close({OK: len(runs)}, {OK: len(runs)}, OK)
     tables = make_tables(found, checked)
     page = render_page(
-        "screen/page.html.jinja",
+        Path(__file__).with_name("page.html.jinja"),
         run=run.record,
         headline=say_registered(found),
         tables=tables,

@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass, field
 
-from raycomp.config.check import check, check_choice, check_count, check_share
+from lab.words import NOUN, PARTICIPLE
+from raycomp.config.check import check, check_choice, check_count
 from raycomp.config.options import FREE
 from raycomp.config.shared import ClusterConfig
-from raycomp.words import FAULT_KINDS, NOUN, PARTICIPLE
 
 TEXT_VISIBLE = "text-visible"
 
@@ -68,7 +68,12 @@ class ScreenConfig:
     cluster: ClusterConfig = field(default_factory=ClusterConfig, metadata=FREE)
 
     def __post_init__(self) -> None:
-        _check_worlds(self)
+        check_count("worlds", self.worlds, 1, 100)
+        check_count("first_world", self.first_world, 0, 10_000)
+        check_count("batch_size", self.batch_size, 2)
+        if self.side_by_side is not None:
+            check_count("side_by_side", self.side_by_side, 1)
+        check(0 <= self.seed < 10_000, "seed", self.seed, "from 0 to 9999")
         for name in ("sound", "faulty", "scorer_steps"):
             check_count(name, getattr(self, name), 1)
         least = self.batch_size
@@ -76,51 +81,3 @@ class ScreenConfig:
         check_count("captions", self.captions, 100)
         for name in self.cues:
             check_choice("cues", name, tuple(CUES))
-
-
-@dataclass(frozen=True)
-class SlopeConfig:
-    """The measurement of the cost of faulty pairs."""
-
-    worlds: int = 6
-    """Number of worlds, each with its own pairs, initial weights and test scenes: the unit of all
-    intervals."""
-    first_world: int = 100
-    """The number of the first world; a screen has others."""
-    kinds: tuple[str, ...] = ()
-    """Kinds of fault; none = all."""
-    shares: tuple[float, ...] = (0.0, 0.1, 0.2, 0.33, 0.5)
-    """Shares of the pairs of a training that are faulty, each 0 to 1."""
-    pairs: int = 2000
-    """Pairs of a training, the same captions at every share."""
-    steps: int = 300
-    """Steps of a training."""
-    batch_size: int = 64
-    scenes: int = 4000
-    """Test scenes of a world, with a negative caption of every category."""
-    side_by_side: int | None = field(default=None, metadata=FREE)
-    """Number of concurrent runs, each on one CPU; none = the number of cores. No result depends on it."""
-    seed: int = 0
-    """Draws the worlds."""
-    cluster: ClusterConfig = field(default_factory=ClusterConfig, metadata=FREE)
-
-    def __post_init__(self) -> None:
-        _check_worlds(self)
-        for name in ("steps", "scenes"):
-            check_count(name, getattr(self, name), 1)
-        check(self.pairs >= self.batch_size, "pairs", self.pairs, f"at least {self.batch_size}, a batch")
-        for name in self.kinds:
-            check_choice("kinds", name, FAULT_KINDS)
-        for share in self.shares:
-            check_share("shares", share)
-        check(len({*self.shares}) > 1, "shares", self.shares, "at least two different ones")
-
-
-def _check_worlds(config: ScreenConfig | SlopeConfig) -> None:
-    """Check the options that both have."""
-    check_count("worlds", config.worlds, 1, 100)
-    check_count("first_world", config.first_world, 0, 10_000)
-    check_count("batch_size", config.batch_size, 2)
-    if config.side_by_side is not None:
-        check_count("side_by_side", config.side_by_side, 1)
-    check(0 <= config.seed < 10_000, "seed", config.seed, "from 0 to 9999")

@@ -15,7 +15,7 @@ from multiprocessing import get_context
 from typing import Any
 
 from lab.sweep.config import WorldsConfig
-from lab.worlds.benchmark import FILE
+from lab.worlds.benchmark import FILE, WORLD
 from lab.worlds.faults import DEFAULT_MIX
 from lab.worlds.scenes import ALL_PAIRS, hold_out
 from lab.worlds.shards import FIT, TEST_SEED, TINY_CLIP, World, make_world
@@ -55,7 +55,7 @@ def name_worlds(out: str) -> dict[str, Any]:
         "curated": f"{world}/curated",
         "negatives": f"{world}/negatives",
         "model": ModelConfig(f"{out}/{_MODEL}", "random:0"),
-        "evaluate": EvaluateConfig(benchmarks=("world",), world=BenchmarkConfig(f"{world}/exam")),
+        "evaluate": EvaluateConfig(benchmarks=(WORLD,), own=BenchmarkConfig(f"{world}/exam")),
     }
 
 

@@ -1,10 +1,10 @@
-"""The theory in numbers: text encoders with the same alignment loss, with and without composition.
+"""``python -m lab theory``: text encoders with the same alignment loss, with and without composition.
 
-Built: g* and g** of ``core/scm.py``, exact; on data whose order is redundant, and on data in which every
+Built: g* and g** of ``theory/scm.py``, exact; on data whose order is redundant, and on data in which every
 scene also occurs mirrored, where g** has a higher loss. Trained: two text towers, with and without access to
 the order of the tokens, on the same redundant pairs. The theorems state existence; training need not find it.
 
-The built rows show the theorems as follows, premise by premise (``core/premises.py``; the table prints it).
+The built rows show the theorems as follows, premise by premise (``theory/premises.py``; the table prints it).
 SWAP: premise and conclusion, where order is redundant; in mirrored data two z_inv fit every token, the
 premise fails, and g** has a higher InfoNCE. REPLACE: that g** stays, condition and conclusion in one, by a
 majority of tokens where the paper intersects all. ADD: the conclusion alone, as no z_inv is shared.
@@ -12,6 +12,7 @@ majority of tokens where the paper intersects all. ADD: the conclusion alone, as
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,12 +21,18 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from lab.theory import scm
+from lab.theory.config import TheoryConfig
 from lab.theory.premises import check_premises
+from raycomp.config import to_dict
 from raycomp.core.losses import clip_loss
 from raycomp.core.metrics import student_95
 from raycomp.core.probe import Interval, held_out_r2, pair_distance, two_way_choice
-from raycomp.table import Column, Columns, Numeral, Table, plain, take_estimate, write_cell
-from raycomp.words import ADD, OPERATIONS
+from raycomp.data.files import check_writable
+from raycomp.data.paths import absolute_uri
+from raycomp.report.page import render_page
+from raycomp.run.run import Say, start_run
+from raycomp.table import Column, Columns, Numeral, Table, join_text, plain, take_estimate, write_cell
+from raycomp.words import ADD, OK, OPERATIONS
 
 BUILT, TRAINED = "built", "trained"
 UNORDERED, ORDERED = "order-blind", "order-sensitive"
@@ -43,7 +50,7 @@ MEASURES = {
     "image_invariant_r2": "R2 z_inv from image",
     "image_private_r2": "R2 private from image",
 }
-# The premises over every edit of every caption (``core.premises.Premise``), and their labels in the table.
+# The premises over every edit of every caption (``premises.Premise``), and their labels in the table.
 PREMISES = {
     "nearest": "smallest |z_inv(caption) - z_inv(edit)|",
     "single": "edits whose tokens share one z_inv",
@@ -59,6 +66,32 @@ _NUM_HELD_OUT, _NUM_BATCHES = 1024, 8
 _STEPS, _BATCH, _RATE, _WIDTH, _DIM = 1000, 128, 4e-3, 64, 32
 
 Encode = Callable[[np.ndarray], np.ndarray]
+
+
+def theory(config: TheoryConfig, out: str, say: Say = print) -> dict[str, Any]:
+    """Measure the theory into the folder ``out``, print its tables; return what run.json holds.
+
+    A finished run of the same config is unchanged. Raises ValueError for errors that the user can fix.
+    """
+    out = absolute_uri(str(out))
+    check_writable(out)
+    outputs = ("theory.json", "theory.txt", "tables")
+    with start_run("theory", config, dict, out, say, outputs=outputs) as run:
+        if run.is_finished:
+            return run.record
+        rows = run_theory(range(config.seeds))
+        blocks = report_theory(rows)
+        run.folder.write_json({"config": to_dict(config), "rows": rows}, "theory.json")
+        run.folder.write_bytes((join_text(blocks) + "\n").encode(), "theory.txt")
+        tables = [block for block in blocks if isinstance(block, Table)]
+        for i, table in enumerate(tables, 1):
+            run.folder.write_bytes(table.to_csv().encode(), "tables", f"theory-{i}.csv")
+        run.close({OK: len(rows)}, {OK: len(rows)}, OK)
+        say(join_text(blocks))
+        template = Path(__file__).with_name("page.html.jinja")
+        page = render_page(template, run=run.record, blocks=blocks, headline=say_theory(rows))
+        run.report(f"{len(rows):,} of {len(rows):,} took part", page)
+    return run.record
 
 
 def run_theory(seeds: Sequence[int] = range(5), steps: int = _STEPS) -> list[dict[str, Any]]:

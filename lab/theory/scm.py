@@ -25,7 +25,7 @@ every other edit does (``premises.py`` gives the minimum).
 
 So it is exact here that g** exists, aligns like g* and separates none of the three edits. The toy does not
 prove three things. z_inv takes finitely many values, but the theorems assume positive densities. The theorems
-leave open that training finds g** and not g* (``probe/theory.py`` trains and tests it). Natural captions may
+leave open that training finds g** and not g* (``command.py`` trains and tests it). Natural captions may
 not have so sparse a support. With ``mirrored`` scenes in the data the premise fails, and InfoNCE separates
 both.
 

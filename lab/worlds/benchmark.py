@@ -11,9 +11,11 @@ from raycomp.evaluation.benchmarks.choice import Choice, read_json, take, take_t
 
 NAME = "world"
 FILE = "world.json"
+WORLD = f"{__file__}:{NAME}"
+"""What ``benchmarks`` of an evaluation names; ``own.annotations`` is the folder of the test set."""
 
 
-def read(folder: Folder) -> Iterator[Choice]:
+def world(folder: Folder) -> Iterator[Choice]:
     """Yield the rows; ValueError where the file or a field is missing."""
     for place, record in enumerate(read_json(folder, FILE, list)):
         where = f"{folder.at(FILE)}: row {place}"

@@ -13,11 +13,11 @@ from functools import lru_cache
 import numpy as np
 from PIL import Image, ImageDraw
 
+from lab.words import NOUN, PARTICIPLE
 from lab.worlds.captions import say_thing
 from lab.worlds.faults import NO_FAULT
 from lab.worlds.render import draw_background, draw_icon
 from lab.worlds.scenes import COLOURS, DIRECTIONS, NUM_BACKGROUNDS, RELATIONS, SHAPES, Thing, pick
-from raycomp.words import FAULT_KINDS, NOUN, PARTICIPLE
 
 MOST_THINGS = 6
 GRID = 3
@@ -32,7 +32,14 @@ SCORER_TEMPLATES = ("{} on plain paper", "the drawing shows {}", "a scene with {
 JUNK = ("photo", "hd", "new", "sale", "best", "free", "4k", "wallpaper", "stock", "cheap", "2024", "download")
 """Words that a scorer is trained on in captions and in no picture."""
 
-WRONG_OBJECT, PHANTOM_OBJECT, WRONG_ATTRIBUTE, WRONG_RELATION, MISSING_STAMP = KINDS = FAULT_KINDS
+WRONG_OBJECT, PHANTOM_OBJECT, WRONG_ATTRIBUTE, WRONG_RELATION, MISSING_STAMP = KINDS = (
+    "wrong_object",
+    "phantom_object",
+    "wrong_attribute",
+    "wrong_relation",
+    "missing_stamp",
+)
+"""Faults of a picture that its caption does not show."""
 Cell = tuple[int, int]
 
 

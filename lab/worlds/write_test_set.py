@@ -1,4 +1,4 @@
-"""Writes the test set of the little world to a disk or a store; ``evaluate/benchmarks/world.py`` reads it."""
+"""Writes the test set of the little world to a disk or a store; ``worlds/benchmark.py`` reads it."""
 
 from lab.worlds.benchmark import FILE
 from lab.worlds.scenes import Pairs

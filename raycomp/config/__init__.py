@@ -73,7 +73,7 @@ if not TYPE_CHECKING:
         """Return a config class of a command by name: earlier config files import it from here."""
         if name.endswith("Config"):
             for place in dict.fromkeys(find_command(kind).config_class for kind in list_kinds()):
-                module = import_module(f"raycomp.{place.partition(':')[0]}")
+                module = import_module(place.partition(":")[0])
                 if hasattr(module, name):
                     return getattr(module, name)
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

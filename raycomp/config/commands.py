@@ -1,41 +1,46 @@
-"""Every command by name, found in its own folder; a command's modules are imported only when it is named."""
+"""Every command by name, found in its own package; a command's modules are imported only when it is named.
+
+Another package has commands of its own as raycomp has them: a ``Program``, which ``add_program`` makes known
+and ``raycomp.cli.main`` runs.
+"""
 
 import importlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-# Every command, in the order of ``raycomp --help``, and the folder whose ``COMMANDS`` holds it.
+# Every command, in the order of ``raycomp --help``, and the package whose ``COMMANDS`` holds it.
 FOLDERS = {
-    "audit": "look.audit",
-    "curate": "curation",
-    "select": "curation",
-    "negatives": "negatives",
-    "update": "update",
-    "checkout": "update",
-    "prune": "update",
-    "verify": "verify",
-    "prove": "verify",
-    "check": "verify",
-    "train": "training",
-    "publish": "training",
-    "evaluate": "evaluation",
-    "continual": "continual",
-    "compare": "evaluation",
-    "index-eval": "evaluation",
-    "show": "look.show",
-    "list": "look.show",
-    "diff": "look.lineage",
-    "card": "look.lineage",
-    "explain": "look.show",
-    "explore": "look.explore",
-    "probe": "probe",
-    "sweep": "sweep",
+    "audit": "raycomp.look.audit",
+    "curate": "raycomp.curation",
+    "select": "raycomp.curation",
+    "negatives": "raycomp.negatives",
+    "update": "raycomp.update",
+    "checkout": "raycomp.update",
+    "prune": "raycomp.update",
+    "verify": "raycomp.verify",
+    "prove": "raycomp.verify",
+    "check": "raycomp.verify",
+    "train": "raycomp.training",
+    "publish": "raycomp.training",
+    "evaluate": "raycomp.evaluation",
+    "continual": "raycomp.continual",
+    "compare": "raycomp.evaluation",
+    "index-eval": "raycomp.evaluation",
+    "show": "raycomp.look.show",
+    "list": "raycomp.look.show",
+    "diff": "raycomp.look.lineage",
+    "card": "raycomp.look.lineage",
+    "explain": "raycomp.look.show",
+    "explore": "raycomp.look.explore",
+    "probe": "raycomp.probe",
+    "sweep": "raycomp.sweep",
 }
 
 
 @dataclass(frozen=True)
 class Command:
-    """One command: ``function``, MODULE:NAME within raycomp, takes its arguments in their order.
+    """One command: ``function``, MODULE:NAME, takes its arguments in their order.
 
     A config file and ``--set`` form one argument, the config. With a ``mark`` only options that have it may
     be set, and the function takes them by path. With ``--out`` it also takes ``say``, which prints messages
@@ -46,7 +51,7 @@ class Command:
     function: str
     arguments: str
     config_class: str | None = None
-    """MODULE:NAME of its config within raycomp; the command's run.json holds a config of this class."""
+    """MODULE:NAME of its config; the command's run.json holds a config of this class."""
     mark: str | None = None
 
     @property
@@ -55,21 +60,61 @@ class Command:
         return self.config_class and find_name(self.config_class)
 
 
+@dataclass(frozen=True)
+class Program:
+    """A command line: how it is typed ("raycomp", "python -m mine"), what it does, and its commands.
+
+    ``folders`` has by command the package whose ``COMMANDS`` holds it, in the order of ``--help``.
+    """
+
+    name: str
+    text: str
+    folders: Mapping[str, str]
+
+    @property
+    def commands(self) -> dict[str, Command]:
+        """The commands by name."""
+        return {name: find_command(name) for name in self.folders}
+
+
+RAYCOMP = Program("raycomp", "Curate image-text data for composition on Ray, and train on it.", FOLDERS)
+_PROGRAMS = [RAYCOMP]
+
+
+def add_program(program: Program) -> Program:
+    """Make another package's commands known in this process, and return them.
+
+    Their runs can then be started, resumed and read. Raises ValueError where a name is taken.
+    """
+    for name in program.folders:
+        if any(name in other.folders for other in _PROGRAMS):
+            raise ValueError(f"{program.name} {name}: another program has a command of this name; rename it")
+    _PROGRAMS.append(program)
+    return program
+
+
+def find_program(name: str) -> Program | None:
+    """Return the program that has a command of this name."""
+    return next((program for program in _PROGRAMS if name in program.folders), None)
+
+
 def find_name(place: str) -> Any:
-    """Return the object named by "curation.command:curate" within raycomp."""
+    """Return the object that MODULE:NAME names."""
     module, _, name = place.partition(":")
-    return getattr(importlib.import_module(f"raycomp.{module}"), name)
+    return getattr(importlib.import_module(module), name)
 
 
 def find_command(name: str) -> Command:
-    """Return a command by name. Raises KeyError if there is none."""
-    return importlib.import_module(f"raycomp.{FOLDERS[name]}").COMMANDS[name]
+    """Return a command of any known program. Raises KeyError if there is none."""
+    program = find_program(name)
+    if program is None:
+        raise KeyError(name)
+    return importlib.import_module(program.folders[name]).COMMANDS[name]
 
 
 def list_kinds() -> list[str]:
-    """Return the kinds of runs that hold a config: the commands that write one."""
-    commands = {name: find_command(name) for name in FOLDERS}
-    return [name for name, one in commands.items() if one.config_class and "--out" in one.arguments]
+    """Return the kinds of raycomp's runs that hold a config: the commands that write one."""
+    return [name for name, one in RAYCOMP.commands.items() if one.config_class and "--out" in one.arguments]
 
 
 def find_config(kind: str) -> Any:
@@ -78,4 +123,10 @@ def find_config(kind: str) -> Any:
     For an unknown kind no option is free.
     """
     name = kind.partition(" ")[0]
-    return find_command(name).config if name in FOLDERS else None
+    return find_command(name).config if find_program(name) else None
+
+
+def name_command(kind: str) -> str:
+    """Return how the command for a kind of run is typed, "raycomp probe pas"."""
+    program = find_program(kind.partition(" ")[0])
+    return f"{(program or RAYCOMP).name} {kind}"

@@ -5,8 +5,8 @@ from raycomp.config.commands import Command
 COMMANDS = {
     "continual": Command(
         "train methods task after task and measure forgetting",
-        "continual.command:continual",
+        "raycomp.continual.command:continual",
         "job --set --out",
-        "continual.config:ContinualConfig",
+        "raycomp.continual.config:ContinualConfig",
     ),
 }

@@ -5,15 +5,15 @@ from raycomp.config.commands import Command
 COMMANDS = {
     "curate": Command(
         "score shards and choose a subset",
-        "curation.command:curate",
+        "raycomp.curation.command:curate",
         "job --set --out",
-        "curation.config:CurateConfig",
+        "raycomp.curation.config:CurateConfig",
     ),
     "select": Command(
         "choose again from the scores of a curation; loads no model",
-        "curation.command:select",
+        "raycomp.curation.command:select",
         "source --set --out --verify",
-        "curation.config:CurateConfig",
+        "raycomp.curation.config:CurateConfig",
         mark="select",
     ),
 }

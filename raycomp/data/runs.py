@@ -43,7 +43,7 @@ SUBSET_KINDS = ("curate", "select")
 """The kinds of runs that choose a subset."""
 _OUTPUTS = ("scores", "metadata", "marks", "subset", "shards", "negatives")
 # Options that older runs recorded under another name: by kind, old -> present.
-_RENAMED = {"study": {"cells": "runs"}, "sweep": {"beside": "published"}}
+_RENAMED = {"sweep": {"beside": "published"}}
 _TABLE = re.compile(r"(\d+)\.parquet")
 RUNNING, FINISHED, FAILED = "running", "finished", "failed"
 """The possible statuses of a run. A repeat of a failed run fails again; its ``failed`` gives the reason."""

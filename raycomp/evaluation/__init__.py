@@ -5,20 +5,20 @@ from raycomp.config.commands import Command
 COMMANDS = {
     "evaluate": Command(
         "test a model's composition, retrieval and zero-shot accuracy against text-only baselines",
-        "evaluation.command:evaluate",
+        "raycomp.evaluation.command:evaluate",
         "job --set --out --verify",
-        "evaluation.config:EvaluateConfig",
+        "raycomp.evaluation.config:EvaluateConfig",
     ),
     "index-eval": Command(
         "fingerprint test sets, so that curate can leave out samples that are also in them",
-        "evaluation.index:index_eval",
+        "raycomp.evaluation.index:index_eval",
         "job --set --out --verify",
-        "evaluation.config:EvaluateConfig",
+        "raycomp.evaluation.config:EvaluateConfig",
     ),
     "compare": Command(
         "compare evaluations with the first of them, example by example",
-        "evaluation.compare_command:compare",
+        "raycomp.evaluation.compare_command:compare",
         "runs --out --verify",
-        "evaluation.config:CompareConfig",
+        "raycomp.evaluation.config:CompareConfig",
     ),
 }

@@ -110,8 +110,6 @@ class EvaluateConfig:
     """Two images of several objects, a caption each. Ray et al. (arXiv 2305.03689)."""
     hard_positives: BenchmarkConfig = field(default_factory=BenchmarkConfig)
     """Changes that leave a caption true. Kamath et al. (arXiv 2409.17958)."""
-    world: BenchmarkConfig = field(default_factory=BenchmarkConfig)
-    """The test set of the little world: rendered scenes, with exact negatives and paraphrases."""
     own: BenchmarkConfig = field(default_factory=BenchmarkConfig)
     """Your own benchmarks, FILE.py:NAME. Without ``annotations`` their files are in the folder of FILE.py."""
     columns: ColumnsConfig = field(default_factory=ColumnsConfig)

@@ -5,8 +5,8 @@ from raycomp.config.commands import Command
 COMMANDS = {
     "negatives": Command(
         "write hard negatives of captions",
-        "negatives.command:negatives",
+        "raycomp.negatives.command:negatives",
         "job --set --out --verify",
-        "negatives.config:NegativesConfig",
+        "raycomp.negatives.config:NegativesConfig",
     ),
 }

@@ -4,9 +4,9 @@ from raycomp.config.commands import Command
 
 COMMANDS = {
     "probe": Command(
-        "measure composition: overlap, composition, theory; or PAS: pas",
-        "probe.command:probe",
+        "measure composition: overlap, composition; or PAS: pas",
+        "raycomp.probe.command:probe",
         "probe job --set --out --verify",
-        "probe.config:ProbeConfig",
+        "raycomp.probe.config:ProbeConfig",
     ),
 }

@@ -43,7 +43,6 @@ DEFECTIVE = "defective"
 _TAKEN = {
     "overlap": ("input", "benchmarks", "sample", "parser", "seed"),
     "composition": ("input", "benchmarks", "sample", "scorer", "images", "pairs", "seed"),
-    "theory": ("seeds",),
     "pas": ("input", "sample", "scorer", "seed"),
 }
 
@@ -84,19 +83,7 @@ def open_probe(name: str, config: ProbeConfig) -> Probe:
                 f"{path}={as_setting(value)}: not an option of probe {name}; remove it; valid options: "
                 f"{', '.join(_TAKEN[name])}"
             )
-    probes = {"overlap": _open_overlap, "composition": _open_composition, "theory": _open_theory}
-    return (probes | {"pas": _open_pas})[name](config)
-
-
-def _open_theory(config: ProbeConfig) -> Probe:
-    return Probe(dict, partial(_measure_theory, config))
-
-
-def _measure_theory(config: ProbeConfig) -> ProbeOutput:
-    from lab.theory.command import report_theory, run_theory, say_theory
-
-    rows = run_theory(range(config.seeds))
-    return ProbeOutput(rows, report_theory(rows), len(rows), {OK: len(rows)}, headline=say_theory(rows))
+    return {"overlap": _open_overlap, "composition": _open_composition, "pas": _open_pas}[name](config)
 
 
 def _open_overlap(config: ProbeConfig) -> Probe:

@@ -19,8 +19,6 @@ class ProbeConfig:
     captions, paraphrases and negatives, without images; any other value uses the negatives in ``input``."""
     sample: int | None = None
     """Maximum rows of each split, captions, or samples; none = all."""
-    seeds: int = 5
-    """theory: number of worlds."""
     scorer: ScorerConfig | None = None
     """composition: the scoring model whose text encoder is probed; none = the one that scored ``images``,
     else the one that ranked the negatives. pas: the place of the one that scored the curation, if it was
@@ -40,5 +38,4 @@ class ProbeConfig:
     def __post_init__(self) -> None:
         check(self.sample is None or self.sample >= 1, "sample", self.sample, "at least 1")
         check(self.pairs is None or self.pairs >= 10, "pairs", self.pairs, "at least 10")
-        check(1 <= self.seeds <= 100, "seeds", self.seeds, "between 1 and 100")
         check(self.seed >= 0, "seed", self.seed, "at least 0")

@@ -4,6 +4,7 @@ import base64
 import io
 from collections.abc import Mapping
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,12 +25,18 @@ MOST_ROWS = 20
 """A table with more rows is folded."""
 
 
-def render_page(template: str, **values: Any) -> str:
-    """Return a page as text to be written as UTF-8; ``template`` is a path inside the package raycomp.
+def render_page(template: str | Path, **values: Any) -> str:
+    """Return a page as text to be written as UTF-8.
 
-    All values are escaped except charts, which are ``Html``.
+    ``template``: a path inside the package raycomp, or the Path of a file of your own, which may extend and
+    import those of the package. All values are escaped except charts, which are ``Html``.
     """
-    return replace_forbidden(load_templates().get_template(template).render(values))
+    templates = load_templates()
+    if isinstance(template, Path):
+        page = templates.from_string(template.read_text("utf-8"))
+    else:
+        page = templates.get_template(template)
+    return replace_forbidden(page.render(values))
 
 
 @cache

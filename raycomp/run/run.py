@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from raycomp.config import ClusterFailed, DryRun, LeaseLost, as_setting, changed_options, find_config
+from raycomp.config.commands import name_command
 from raycomp.data.files import check_writable, copy_file, is_dry_run
 from raycomp.data.folder import Folder
 from raycomp.data.manifest import FORMAT, write_manifest
@@ -225,11 +226,11 @@ def start_run(
     where results of a finished run are missing or changed.
     """
     # Readers of a run look up there, by its kind, which of its options may change.
-    assert find_config(kind) is type(config), f"{kind}: not in the COMMANDS of a folder"
+    assert find_config(kind) is type(config), f"{kind}: no known program has this command"
     folder = Folder(absolute_uri(str(out)))
     refuse_inside(folder, (WORK, "logs", *(output for output in outputs if "." not in output)))
     check_writable(folder.uri)
-    rerun = rerun or command_line(f"raycomp {kind}", changed_options(config), folder.uri)
+    rerun = rerun or command_line(name_command(kind), changed_options(config), folder.uri)
     record = describe_run(kind, config, fingerprint(), {"Rerun": rerun, **(commands or {})})
     if is_dry_run():
         raise DryRun(report_dry_run(kind, check_run(folder, record), cost))

@@ -5,8 +5,8 @@ from raycomp.config.commands import Command
 COMMANDS = {
     "sweep": Command(
         "try options of a command with Ray Tune, choose the best and report it on other seeds",
-        "sweep.command:sweep",
+        "raycomp.sweep.command:sweep",
         "job --space --set --out --verify",
-        "sweep.config:SweepConfig",
+        "raycomp.sweep.config:SweepConfig",
     ),
 }

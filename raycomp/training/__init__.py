@@ -5,13 +5,13 @@ from raycomp.config.commands import Command
 COMMANDS = {
     "train": Command(
         "train a CLIP on pairs, with hard negatives or without",
-        "training.command:train",
+        "raycomp.training.command:train",
         "job --set --out --verify",
-        "training.config:TrainConfig",
+        "raycomp.training.config:TrainConfig",
     ),
     "publish": Command(
         "write a trained model in the layout of open_clip's hub models",
-        "training.publish:publish",
+        "raycomp.training.publish:publish",
         "source --out --verify",
     ),
 }

@@ -5,19 +5,19 @@ from raycomp.config.commands import Command
 COMMANDS = {
     "update": Command(
         "bring a curation, or its negatives, up to date: new shards, removed rows, other options",
-        "update.command:update",
+        "raycomp.update.command:update",
         "source --add --remove --changed --set --refit --verify",
-        "curation.config:CurateConfig",
+        "raycomp.curation.config:CurateConfig",
         mark="select",
     ),
     "checkout": Command(
         "copy a version of a run, DIR@3, into a folder",
-        "update.history:checkout",
+        "raycomp.update.history:checkout",
         "source --out --verify",
     ),
     "prune": Command(
         "remove old versions of a run, or what they hold of removed rows",
-        "update.history:prune",
+        "raycomp.update.history:prune",
         "source --keep --removed",
     ),
 }

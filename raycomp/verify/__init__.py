@@ -5,17 +5,17 @@ from raycomp.config.commands import Command
 COMMANDS = {
     "verify": Command(
         "recompute a curation's counts, gates and root, and the scores of random rows",
-        "verify.command:verify",
+        "raycomp.verify.command:verify",
         "source --rows --seed",
     ),
     "prove": Command(
         "print a proof that a uid is in or out of a curation",
-        "verify.proofs:prove",
+        "raycomp.verify.proofs:prove",
         "source uid",
     ),
     "check": Command(
         "check a proof against a root; needs no data",
-        "verify.proofs:check",
+        "raycomp.verify.proofs:check",
         "proof root",
     ),
 }

@@ -11,7 +11,6 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from lab.worlds.samples import world_shards
 from raycomp.cli import main
 from raycomp.config import TooMuchBadData, override_all
 from raycomp.continual import command, prepare
@@ -23,6 +22,7 @@ from raycomp.sweep.command import sweep
 from raycomp.sweep.config import SweepConfig
 from tests.continual.drawn_streams import QUESTIONS, STREAM
 from tests.continual.photos import NAMES, write_photos
+from tests.drawn import world_shards
 
 CONFIG = override_all(
     ContinualConfig(

@@ -14,13 +14,13 @@ import pytest
 import ray
 import torch
 
-from lab.worlds.samples import world_shards
 from raycomp.config import override_all
 from raycomp.continual.command import continual
 from raycomp.continual.config import ContinualConfig
 from raycomp.data.folder import Folder
 from raycomp.data.tar import write_tar
 from tests.conftest import without_ray
+from tests.drawn import world_shards
 from tests.faults.harness import find_parent, processes
 from tests.training.little import describe_model
 

@@ -6,7 +6,6 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from lab.worlds.samples import world_shards
 from raycomp.config import ScorerConfig
 from raycomp.curation import prepare as prepare_module
 from raycomp.curation.align import Align, find_strangers
@@ -26,6 +25,7 @@ from raycomp.words import (
     STATUS,
     UID,
 )
+from tests.drawn import world_shards
 
 
 def photos_with_captions(folder, count: int, each: int) -> str:

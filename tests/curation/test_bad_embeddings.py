@@ -7,7 +7,6 @@ import pyarrow as pa
 import pytest
 import torch
 
-from lab.worlds.samples import world_shards
 from raycomp.config import ModelConfig, ParserConfig, ScorerConfig, UserError
 from raycomp.core.alignment import has_unit_length, normalise
 from raycomp.curation.align import Align
@@ -52,6 +51,7 @@ from raycomp.words import (
 )
 from tests.corpus import mean_drop
 from tests.curation.broken import PROJECTIONS, WORD, break_tower, forget_word
+from tests.drawn import world_shards
 from tests.evaluation.embedded import draw
 
 NUM = 6

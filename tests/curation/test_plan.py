@@ -7,7 +7,6 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from lab.worlds.samples import world_shards
 from raycomp.cli import main
 from raycomp.curation import plan as plans
 from raycomp.curation.plan import plan, take_sample
@@ -16,6 +15,7 @@ from raycomp.data.paths import fingerprint_shards
 from raycomp.data.reader import read_shard
 from raycomp.data.tar import write_tar
 from tests.corpus import by_cpi
+from tests.drawn import world_shards
 
 
 def write(folder: Path, count: int, per_shard: int) -> Path:

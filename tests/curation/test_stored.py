@@ -11,7 +11,6 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from lab.worlds.samples import world_shards
 from raycomp.config import ParserConfig, ScorerConfig
 from raycomp.curation.align import Align
 from raycomp.curation.attribute import Attribute
@@ -36,6 +35,7 @@ from raycomp.words import (
     STATUS,
 )
 from tests.corpus import mean_drop
+from tests.drawn import world_shards
 
 NUM = 40
 SAMPLES = [members for _, samples in world_shards(NUM, 0, 5, per_shard=NUM) for _, members in samples]

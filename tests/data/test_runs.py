@@ -308,7 +308,7 @@ def test_a_file_in_the_place_of_a_folder_is_said(tmp_path):
 
 @pytest.mark.parametrize(
     ("kind", "old", "new", "value"),
-    [("study", "cells", "runs", ["clip-cpi50"]), ("sweep", "beside", "published", "retention")],
+    [("sweep", "beside", "published", "retention")],
 )
 def test_an_option_that_was_renamed_has_its_present_name_in_an_older_run(tmp_path, kind, old, new, value):
     run = write_curation(tmp_path) | {"kind": kind, "config": {old: value, "seeds": 2}}

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from raycomp.arguments import COMMANDS, parse_arguments
+from raycomp.arguments import parse_arguments
 from raycomp.config import override, override_all
+from raycomp.config.commands import RAYCOMP, find_command
 from raycomp.curation.config import CurateConfig
 
 ROOT = Path(__file__).parents[2]
@@ -136,8 +137,8 @@ def test_its_line_is_one_of_raycomp_that_grows_with_the_cluster(job, monkeypatch
 
     python, flag, module, *line = shlex.split(job["spec"]["entrypoint"])
     assert (python, flag, module) == ("python", "-m", "raycomp.run.ray_job")
-    args = parse_arguments(line)
-    assert args.command is COMMANDS["curate"] and args.out.startswith("s3://")
+    args = parse_arguments(line, RAYCOMP)
+    assert args.command is find_command("curate") and args.out.startswith("s3://")
     node = {"Alive": True, "Labels": {"ray.io/node-group": "headgroup"}, "Resources": {}}
     node["NodeManagerHostname"] = "head"
     monkeypatch.setattr(ray_gpus, "find_limits", lambda: None)

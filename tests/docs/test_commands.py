@@ -1,4 +1,4 @@
-"""Every raycomp command in the documents is one that the command line takes, option by option."""
+"""Every command in the documents is one that raycomp or the laboratory takes, option by option."""
 
 import re
 from pathlib import Path
@@ -7,6 +7,7 @@ import pytest
 
 from raycomp import cli
 from raycomp.config import check_path, read_space, to_dict
+from raycomp.config.commands import RAYCOMP, find_program
 from raycomp.curation.config import CurateConfig, choose_config
 from raycomp.sweep.config import SWEPT, SweepConfig
 from tests.docs.documents import DOCUMENTS, ROOT, find_arguments, list_commands, list_inline
@@ -36,7 +37,8 @@ def name_document(path: Path) -> str:
 @pytest.fixture
 def parse(tmp_path, monkeypatch, capsys):
     """Return what runs a command line up to the command's own function, and no further."""
-    (tmp_path / "jobs").symlink_to(ROOT / "jobs")
+    for name in ("jobs", "lab"):
+        (tmp_path / name).symlink_to(ROOT / name)
     monkeypatch.chdir(tmp_path)
 
     def check_values(*values, say=None):
@@ -57,7 +59,7 @@ def parse(tmp_path, monkeypatch, capsys):
         # A job that a command writes, as DIR/best.py, has the options of the defaults.
         arguments = [one for one in arguments if not re.match(r"(DIR|out)/.*\.py", one)]
         try:
-            code = cli.main(arguments)
+            code = cli.main(arguments, find_program(arguments[0]) or RAYCOMP)
         except SystemExit as stop:
             code = stop.code
         return capsys.readouterr().err if code else None
@@ -91,10 +93,11 @@ def test_commands_in_sentences_are_taken(path, parse):
     errors = []
     for arguments in list_inline(path):
         name, *rest = arguments
-        assert name in cli.COMMANDS, arguments
+        program = find_program(name)
+        assert program, arguments
         if "--set" not in rest or any(name in " ".join(rest) for name in NAMES):
             continue
-        wanted = cli.COMMANDS[name].arguments.split()
+        wanted = program.commands[name].arguments.split()
         missing = ["--out", "out"] if "--out" in wanted and "--out" not in rest else []
         if (error := parse([*arguments, *missing])) is not None:
             errors.append((arguments, error))
@@ -113,6 +116,7 @@ def test_the_documents_have_commands():
         ("raycomp show out  # a comment", ["show", "out"]),
         ("RAY_AUTH_MODE=token ray job submit -- python -m raycomp show out", ["show", "out"]),
         (".venv/bin/raycomp show 'a b' | head", ["show", "a b"]),
+        ("python -m lab theory --out a", ["theory", "--out", "a"]),
         ("ray up cluster.yaml", None),
     ],
 )

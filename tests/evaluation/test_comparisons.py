@@ -15,6 +15,7 @@ from raycomp.evaluation.baselines import find_margins, say_margins, say_verdict
 from raycomp.evaluation.compare_command import list_tails
 from raycomp.evaluation.outcomes import find_outcomes
 from raycomp.evaluation.table import make_lines
+from tests.drawn import WORLD
 from tests.evaluation.test_choice_evaluation import make_choices, make_evaluation, see
 from tests.report.html_tree import Element, read_html
 from tests.sealed import seal
@@ -44,8 +45,8 @@ def write_evaluation(folder: Path, table: pa.Table) -> str:
     write_table(table, str(folder / "scores/world.parquet"), table.schema)
     (folder / "table.csv").write_text("")
     run = {"kind": "evaluate", "status": "finished", "versions": {}, "fingerprint": {}, "warnings": []}
-    run |= {"config": {"model": {"name": "ViT-B-32", "weights": "random:1"}, "benchmarks": ["world"]}}
-    run["config"]["world"] = {"annotations": str(folder)}
+    run |= {"config": {"model": {"name": "ViT-B-32", "weights": "random:1"}, "benchmarks": [WORLD]}}
+    run["config"]["own"] = {"annotations": str(folder)}
     run |= {"funnel": {"read": len(table), "corpus": len(table), "kept": len(table), "dropped": {}}}
     Folder(str(folder)).write_json(run, "run.json")
     seal(Folder(str(folder)), ("scores", "table.csv"))

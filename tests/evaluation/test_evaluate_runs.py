@@ -17,7 +17,6 @@ import torch
 from PIL import Image
 
 import raycomp
-from lab.worlds.write_test_set import write_test_set
 from raycomp.cli import main
 from raycomp.config import ModelConfig, TooMuchBadData
 from raycomp.data.folder import Folder
@@ -33,6 +32,7 @@ from raycomp.evaluation.config import (
 from raycomp.evaluation.embed_all import embed_texts
 from raycomp.models.clip import Clip
 from tests.corpus import write_world_shards
+from tests.drawn import WORLD, write_test_set
 from tests.sealed import seal
 
 NUM_SCENES = 12
@@ -52,7 +52,7 @@ def world(tmp_path_factory) -> str:
 
 @pytest.fixture(scope="module")
 def config(model, world) -> EvaluateConfig:
-    return EvaluateConfig(model, ("world",), world=BenchmarkConfig(world))
+    return EvaluateConfig(model, (WORLD,), own=BenchmarkConfig(world))
 
 
 @pytest.fixture(scope="module")
@@ -143,14 +143,14 @@ def test_a_run_that_was_cut_off_goes_on_to_the_same_bytes(config, evaluated, mon
 
 
 def test_s3_in_and_out_and_other_blocks_and_waves_change_no_byte(config, evaluated, bucket, tmp_path):
-    names = Folder(config.world.annotations)
+    names = Folder(config.own.annotations)
     for name in names.find_names():
         Folder(f"{bucket}/world").write_bytes(names.read_bytes(name), *name.split("/"))
     options = {
         "model.name": config.model.name,
         "model.weights": config.model.weights,
-        "benchmarks": "world",
-        "world.annotations": f"{bucket}/world",
+        "benchmarks": WORLD,
+        "own.annotations": f"{bucket}/world",
         "cluster.block_rows": 5,
         "waves.shards_per_wave": 1,
     }
@@ -160,7 +160,7 @@ def test_s3_in_and_out_and_other_blocks_and_waves_change_no_byte(config, evaluat
 
 
 def test_classes_and_captions_are_found_and_learned(config, tmp_path):
-    images = sorted((Path(config.world.annotations) / "images").iterdir())
+    images = sorted((Path(config.own.annotations) / "images").iterdir())
     for number, image in enumerate(images):
         folder = tmp_path / "classes" / ("blue_things", "red_things")[number % 2]
         folder.mkdir(parents=True, exist_ok=True)
@@ -210,7 +210,7 @@ def test_classes_and_captions_are_found_and_learned(config, tmp_path):
 def test_files_that_change_under_a_run_are_reported(config, monkeypatch, tmp_path, capsys):
     folder = tmp_path / "world"
     write_test_set(str(folder), 3, 0)
-    asked = replace(config, world=BenchmarkConfig(str(folder)))
+    asked = replace(config, own=BenchmarkConfig(str(folder)))
 
     def change(*arguments: object) -> object:
         rows = json.loads((folder / "world.json").read_text())
@@ -253,7 +253,7 @@ def test_a_comparison_outlives_the_images_and_starts_nothing_where_scores_are_go
         schema = pq.read_schema(folder / "scores" / "world.parquet")
         pq.write_table(pa.Table.from_pylist(table, schema), folder / "scores" / "world.parquet")
         run = json.loads((folder / "run.json").read_text())
-        run["config"]["world"]["annotations"] = str(tmp_path / "gone")
+        run["config"]["own"]["annotations"] = str(tmp_path / "gone")
         (folder / "run.json").write_text(json.dumps(run))
         seal(Folder(str(folder)), ("scores", "table.csv"))
     (tmp_path / "gone").mkdir()
@@ -272,9 +272,9 @@ def test_a_comparison_outlives_the_images_and_starts_nothing_where_scores_are_go
     [
         ({"benchmarks": ""}, "benchmarks: must name at least one of sugarcrepe"),
         ({"benchmarks": "suggarcrepe"}, "benchmarks='suggarcrepe': must be one of sugarcrepe"),
-        ({"world.annotations": ""}, "world.annotations: must name the folder of its annotation files"),
-        ({"world.annotations": "{empty}"}, "has no file world.json"),
-        ({"world.images": "{empty}"}, "none of 12 named images was found, such as 00000.jpg"),
+        ({"benchmarks": "cola"}, "cola.annotations: must name the folder of its annotation files"),
+        ({"own.annotations": "{empty}"}, "has no file world.json"),
+        ({"own.images": "{empty}"}, "none of 12 named images was found, such as 00000.jpg"),
         ({"model.weights": "{empty}"}, "model.weights="),
         ({"model.weights": "{torn}"}, "model.weights="),
         ({"model.name": "ViT-B-33"}, "model.name='ViT-B-33'"),
@@ -287,8 +287,8 @@ def test_what_the_user_can_fix_is_reported_in_a_line(config, options, said, tmp_
     (tmp_path / "empty").mkdir()
     (tmp_path / "torn.pt").write_bytes(b"PK\x03\x04 torn")
     places = {"empty": tmp_path / "empty", "torn": tmp_path / "torn.pt"}
-    own = {"model.name": config.model.name, "model.weights": config.model.weights, "benchmarks": "world"}
-    all_options = {**own, "world.annotations": config.world.annotations, **options}
+    own = {"model.name": config.model.name, "model.weights": config.model.weights, "benchmarks": WORLD}
+    all_options = {**own, "own.annotations": config.own.annotations, **options}
     sets = [f"--set={name}={value.format(**places)}" for name, value in all_options.items()]
     assert main(["evaluate", *sets, "--out", str(tmp_path / "out")]) == 2
     reported = capsys.readouterr().err.splitlines()

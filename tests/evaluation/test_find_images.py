@@ -5,16 +5,15 @@ from dataclasses import replace
 
 import pytest
 
-from lab.worlds.test_set import CATEGORIES
-from lab.worlds.write_test_set import write_test_set
 from raycomp.config import override_all
 from raycomp.data.folder import Folder
 from raycomp.data.image_folder import list_classes
-from raycomp.evaluation.benchmarks.read import read_benchmark
+from raycomp.evaluation.benchmarks.read import read_benchmark, read_own
 from raycomp.evaluation.config import BenchmarkConfig, EvaluateConfig, RetrievalConfig, ZeroshotConfig
 from raycomp.evaluation.images import find_images
 from raycomp.evaluation.open import check_outside, open_evaluations
 from raycomp.words import OPERATIONS
+from tests.drawn import CATEGORIES, WORLD, write_test_set
 
 NAMES = ["VG_100K/1.jpg", "VG_100K_2/2.jpg", "val2014/COCO_val2014_000000000003.jpg", "000000000004.jpg"]
 PUBLISHED = ["vg/VG_100K/1.jpg", "vg/VG_100K_2/2.jpg", "coco/val2014/COCO_val2014_000000000003.jpg"]
@@ -152,11 +151,11 @@ def test_real_photos_of_sugarcrepe_are_found(shared):
 def test_the_test_set_on_disk_is_the_test_set(tmp_path):
     for name in ("one", "two"):
         assert write_test_set(f"{tmp_path}/{name}", 12, 5) == len(
-            read_benchmark("world", Folder(f"{tmp_path}/{name}"))
+            read_own(WORLD, Folder(f"{tmp_path}/{name}"))
         )
     files = [sorted((tmp_path / name).rglob("*.*")) for name in ("one", "two")]
     assert [file.read_bytes() for file in files[0]] == [file.read_bytes() for file in files[1]]
-    rows = read_benchmark("world", Folder(f"{tmp_path}/one"))
+    rows = read_own(WORLD, Folder(f"{tmp_path}/one"))
     assert {(row.op, row.kind) for row in rows} == set(CATEGORIES) and {row.op for row in rows} == set(
         OPERATIONS
     )
@@ -176,8 +175,8 @@ def test_a_picture_that_changes_makes_another_test_set(tmp_path):
         os.symlink(tmp_path / "images/00001.jpg", tmp_path / "classes" / name / "1.jpg")
     place = str(tmp_path)
     config = EvaluateConfig(
-        benchmarks=("world", "retrieval", "zeroshot"),
-        world=BenchmarkConfig(place),
+        benchmarks=(WORLD, "retrieval", "zeroshot"),
+        own=BenchmarkConfig(place),
         retrieval=RetrievalConfig(place),
         zeroshot=ZeroshotConfig(f"{place}/classes"),
     )
@@ -200,4 +199,4 @@ def test_results_are_not_written_where_a_test_set_would_read_them(tmp_path, opti
     with pytest.raises(ValueError, match=rf"^out=.*: lies inside {option}="):
         check_outside(config, str(tmp_path / "out"))
     check_outside(config, str(tmp_path) + "-out")
-    check_outside(replace(config, benchmarks=("world",)), str(tmp_path / "out"))
+    check_outside(replace(config, benchmarks=(WORLD,)), str(tmp_path / "out"))

@@ -5,7 +5,6 @@ import json
 import numpy as np
 import pytest
 
-from lab.worlds.samples import world_shards
 from raycomp.config import TooMuchBadData, override_all
 from raycomp.data.tar import write_tar
 from raycomp.evaluation.compare import compare_tables
@@ -16,6 +15,7 @@ from raycomp.evaluation.outcomes import find_outcomes
 from raycomp.evaluation.retrieval import open_retrieval
 from raycomp.evaluation.table import make_lines, report_lines
 from raycomp.evaluation.zeroshot import open_zeroshot
+from tests.drawn import world_shards
 from tests.evaluation.embedded import embed, invent
 from tests.evaluation.test_choice_evaluation import make_choices, make_evaluation, see
 

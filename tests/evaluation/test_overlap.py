@@ -11,7 +11,6 @@ from types import SimpleNamespace
 import pytest
 import safetensors.torch
 
-from lab.worlds.samples import world_shards
 from raycomp.cli import main
 from raycomp.config import ModelConfig, ScorerConfig
 from raycomp.core.leaks import Known, key_images, merge_keys
@@ -20,6 +19,7 @@ from raycomp.evaluation import command
 from raycomp.models.clip import load_start
 from raycomp.run.parts import Stats
 from raycomp.training.trained import TRAINED, write_trained
+from tests.drawn import world_shards
 from tests.evaluation.embedded import embed
 from tests.sealed import seal
 

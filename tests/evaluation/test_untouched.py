@@ -8,12 +8,12 @@ import pytest
 
 import raycomp
 from bench.decontaminate import encode
-from lab.worlds.write_test_set import write_test_set
 from raycomp.cli import main
 from raycomp.config import ScorerConfig
 from raycomp.data.tar import write_tar
 from tests.corpus import by_cpi, mean_drop
 from tests.curation.test_contamination import photos  # noqa: F401, a fixture
+from tests.drawn import WORLD, write_test_set
 
 NUM, IMAGES, TEXT = 12, (0, 1, 2), 4
 
@@ -105,7 +105,7 @@ def test_the_curation_is_known_from_the_training(made, photos, tiny_scorer, caps
 
 def test_a_benchmark_that_the_index_lacks_is_said(made, tiny_scorer, tmp_path, capsys):
     write_test_set(str(tmp_path), 4, 0)
-    options = {"benchmarks": "world", "world.annotations": tmp_path, "trained_on": made / "flagged"}
+    options = {"benchmarks": WORLD, "own.annotations": tmp_path, "trained_on": made / "flagged"}
     run = evaluate(made, tiny_scorer, "lacks", **options)
     said = "its touched examples are unknown"
     assert run["code"] == 0 and said in capsys.readouterr().out

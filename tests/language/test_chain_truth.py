@@ -11,8 +11,6 @@ import numpy as np
 import pytest
 from test_edits import holds
 
-from lab.worlds.captions import TEMPLATES, describe
-from lab.worlds.scenes import SIZES, Scene, draw_scene
 from raycomp.language.concepts import Edit, Parsed, parse_concepts
 from raycomp.language.edits.changes import Case, State
 from raycomp.language.edits.propose import _steps
@@ -20,6 +18,7 @@ from raycomp.language.judge.validity import judge_edit
 from raycomp.models.lexicon import load_lexicon
 from raycomp.models.parser import load_parser
 from raycomp.words import OPERATIONS, REPLACE, SWAP
+from tests.drawn import SIZES, TEMPLATES, Scene, describe, draw_scene
 
 NUM_SCENES = 48
 MANY = 100

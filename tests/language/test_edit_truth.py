@@ -15,8 +15,6 @@ import numpy as np
 import pytest
 from test_edits import AT_MOST, NUM_SCENES, can_show, holds
 
-from lab.worlds.captions import TEMPLATES, describe, say
-from lab.worlds.scenes import COLOURS, OPPOSITE, SHAPES, SIZES, Claim, Scene, draw_scene
 from raycomp.language.concepts import Edit, Parsed, parse_concepts
 from raycomp.language.context import count_context
 from raycomp.language.edits.propose import propose
@@ -32,6 +30,7 @@ from raycomp.words import (
     RELATION,
     REPLACE,
 )
+from tests.drawn import COLOURS, OPPOSITE, SHAPES, SIZES, TEMPLATES, Claim, Scene, describe, draw_scene, say
 
 SIZED = 0
 

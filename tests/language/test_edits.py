@@ -9,19 +9,6 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from lab.worlds.captions import TEMPLATES, describe
-from lab.worlds.scenes import (
-    COLOURS,
-    RELATIONS,
-    SHAPES,
-    SIZES,
-    Claim,
-    Scene,
-    draw_scene,
-    is_true,
-    place,
-    stands,
-)
 from raycomp.language.concepts import Parsed, parse_concepts
 from raycomp.language.edits.propose import apply_calls, propose
 from raycomp.models.lexicon import load_lexicon
@@ -34,6 +21,20 @@ from raycomp.words import (
     RELATION,
     REPLACE,
     SWAP,
+)
+from tests.drawn import (
+    COLOURS,
+    RELATIONS,
+    SHAPES,
+    SIZES,
+    TEMPLATES,
+    Claim,
+    Scene,
+    describe,
+    draw_scene,
+    is_true,
+    place,
+    stands,
 )
 
 NUM_SCENES = 520

@@ -7,13 +7,12 @@ import pytest
 from test_concepts import MAN_UD
 from test_phrases import read_tree
 
-from lab.worlds.captions import TEMPLATES, claim_of, describe, phrases
-from lab.worlds.scenes import draw_scene
 from raycomp.language.concepts import Parsed, parse_concepts
 from raycomp.language.phrases import UD
 from raycomp.language.primitives import PHRASE, WORD, find_primitives
 from raycomp.models.lexicon import load_lexicon
 from raycomp.models.parser import load_parser
+from tests.drawn import TEMPLATES, claim_of, describe, draw_scene, phrases
 
 
 @pytest.fixture(scope="module")

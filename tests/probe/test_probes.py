@@ -3,7 +3,6 @@
 import csv
 import json
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -18,8 +17,7 @@ from raycomp.data.runs import identify, read_finished
 from raycomp.models.describe import fingerprint_scorer
 from raycomp.models.device import name_device
 from raycomp.negatives.config import NegativesConfig
-from raycomp.probe import command, theory
-from raycomp.probe.config import ProbeConfig
+from raycomp.probe import command
 from raycomp.probe.probe import probe_composition
 from raycomp.schema import NEGATIVES_SCHEMA
 from tests.corpus import by_cpi
@@ -267,43 +265,13 @@ def test_overlap_reads_benchmarks_and_draws(shared, tmp_path, capsys):
     assert f"{run['funnel']['kept']}  kept" in capsys.readouterr().out
 
 
-def test_a_finished_probe_is_left_as_it_is_and_another_is_refused(tmp_path, capsys):
-    line = ["probe", "theory", "--out", str(tmp_path), "--set", "seeds=1"]
-    done = {"kind": "probe theory", "status": "finished", "config": to_dict(ProbeConfig(seeds=1))}
-    done |= {"fingerprint": {}, "versions": {}, "warnings": []}
-    done["funnel"] = {"read": 1, "corpus": 1, "kept": 1, "dropped": {}}
-    (tmp_path / "run.json").write_text(json.dumps(done))
-    assert main(line) == 0
-    assert "finished already" in capsys.readouterr().out and not (tmp_path / "theory.json").exists()
-    assert main([*line[:-1], "seeds=2"]) == USER_ERROR
-    assert "differs in seeds" in capsys.readouterr().err
-
-
-def test_a_probe_takes_a_job_and_is_not_called_finished_when_its_results_are_gone(
-    tmp_path, monkeypatch, capsys
-):
-    monkeypatch.setattr(theory, "run_theory", partial(theory.run_theory, steps=3))
-    job, out = tmp_path / "job.py", tmp_path / "out"
-    job.write_text("from raycomp.config import ProbeConfig\ndef two():\n    return ProbeConfig(seeds=2)\n")
-    line = ["probe", "theory", f"{job}:two", "--set", "seeds=1", "--out", str(out)]
-    assert main(line) == 0 and main(line) == 0
-    assert read_finished(str(out))["config"]["seeds"] == 1
-    for name in ("theory.json", "tables/theory-1.csv"):
-        content = (out / name).read_bytes()
-        (out / name).unlink()
-        assert main(line) == USER_ERROR
-        assert f"{name}: is missing" in capsys.readouterr().err
-        (out / name).write_bytes(content)
-    assert main(line) == 0
-
-
 def test_a_folder_that_cannot_be_written_is_reported_before_anything_is_read(tmp_path, monkeypatch, capsys):
     def refuse(name, config):
         raise AssertionError("read first")
 
     monkeypatch.setattr(command, "open_probe", refuse)
     (tmp_path / "file").touch()
-    assert main(["probe", "theory", "--out", str(tmp_path / "file" / "out")]) == USER_ERROR
+    assert main(["probe", "pas", "--out", str(tmp_path / "file" / "out")]) == USER_ERROR
     assert "cannot be written" in capsys.readouterr().err
 
 
@@ -353,16 +321,8 @@ def test_every_caption_that_was_read_is_in_the_funnel(tiny_scorer, tmp_path):
         (["composition", "--set", "input=/nowhere", "--set", "benchmarks=sugarcrepe_pp"], "/nowhere"),
         (["composition", "--set", "benchmarks=sugarcrepe_pp", "--set", "images=a"], "must be none with"),
         (["composition", "--set", "pairs=9"], "pairs=9: must be at least 10"),
-        (["theory", "--set", "seeds=0"], "seeds=0: must be between 1 and 100"),
-        (["theory", "--set", "seed=7"], "seed=7: not an option of probe theory; remove it"),
-        (["theory", "--set", "sample=3"], "sample=3: not an option of probe theory"),
-        (["theory", "--set", "input=/nowhere"], "input=/nowhere: not an option of probe theory"),
-        (
-            ["theory", "--set", "scorer.model=ViT-B-32"],
-            "scorer.model=ViT-B-32: not an option of probe theory",
-        ),
         (["overlap", "--set", "input=/nowhere", "--set", "images=a"], "images=/"),
-        (["pas", "--set", "pairs=10"], "pairs=10: not an option of probe pas"),
+        (["pas", "--set", "pairs=10"], "pairs=10: not an option of probe pas; remove it"),
     ],
 )
 def test_mistakes_are_one_line(line, message, tmp_path, capsys):

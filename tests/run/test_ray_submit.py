@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 import raycomp
-from lab.worlds.samples import world_shards
 from raycomp.data.folder import Folder
 from raycomp.data.tar import write_tar
+from tests.drawn import world_shards
 from tests.run.head import Head, join, start_head
 from tests.run.test_spot import Metadata
 

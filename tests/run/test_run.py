@@ -39,7 +39,7 @@ WORDS = ("a dog", "", "a red cube", "two cats")
 
 @pytest.fixture(autouse=True)
 def known_kind(monkeypatch):
-    monkeypatch.setitem(FOLDERS, "count", "probe")
+    monkeypatch.setitem(FOLDERS, "count", "raycomp.probe")
     monkeypatch.setitem(PROBES, "count", PROBES["probe"])
 
 
@@ -335,7 +335,7 @@ def test_a_folder_that_cannot_be_written_is_reported_before_a_model_is_loaded(tm
     rows = pa.table({"uid": ["0" * 32], "caption": ["a dog"], "text": ["a dog"], "url": ["http://x"]})
     pq.write_table(rows, tmp_path / "rows.parquet")
     (tmp_path / "file").touch()
-    command = import_module(f"raycomp.{kind}.command")
+    command = import_module({"curate": "raycomp.curation.command"}.get(kind, f"raycomp.{kind}.command"))
     monkeypatch.setattr(command, "describe_scorer", lambda config: pytest.fail("a model is looked for"))
     run, config = {
         "curate": (raycomp.curate, CurateConfig),
@@ -452,11 +452,11 @@ def test_a_finished_run_of_before_is_known_by_what_held_no_times(tmp_path, capsy
 
 def test_an_option_of_a_later_version_counts_as_its_default_in_a_run_of_before(tmp_path):
     record = count_words(ProbeConfig(), tmp_path)
-    record["config"] = {name: value for name, value in record["config"].items() if name != "seeds"}
+    record["config"] = {name: value for name, value in record["config"].items() if name != "seed"}
     (tmp_path / RUN).write_text(json.dumps(record))
     assert count_words(ProbeConfig(), tmp_path)["status"] == "finished"
-    with pytest.raises(ValueError, match="differs in seeds"):
-        count_words(ProbeConfig(seeds=ProbeConfig().seeds + 1), tmp_path)
+    with pytest.raises(ValueError, match="differs in seed"):
+        count_words(ProbeConfig(seed=ProbeConfig().seed + 1), tmp_path)
 
 
 def test_a_run_in_the_folder_work_of_another_is_refused_and_kept(tmp_path):

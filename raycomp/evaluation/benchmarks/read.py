@@ -4,7 +4,6 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from inspect import isfunction
 
-from lab.worlds import benchmark as world
 from raycomp.config.own_code import call_own, load_own, name_own
 from raycomp.data.folder import Folder
 from raycomp.evaluation.benchmarks import (
@@ -35,7 +34,6 @@ READERS: dict[str, Callable[[Folder], Iterable[Choice]]] = {
         bivlc,
         cola,
         hard_positives,
-        world,
     )
 }
 TAGGED = {aro_order.NAME: aro_order.read}

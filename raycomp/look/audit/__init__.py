@@ -5,8 +5,8 @@ from raycomp.config.commands import Command
 COMMANDS = {
     "audit": Command(
         "list what is odd about a data set, with pictures and the filter that drops it; runs no model",
-        "look.audit.command:audit",
+        "raycomp.look.audit.command:audit",
         "job --set --out",
-        "look.audit.config:AuditConfig",
+        "raycomp.look.audit.config:AuditConfig",
     ),
 }

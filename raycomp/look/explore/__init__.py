@@ -5,8 +5,8 @@ from raycomp.config.commands import Command
 COMMANDS = {
     "explore": Command(
         "write pages to look at the samples of a curation, filter them and list those to leave out",
-        "look.explore.command:explore",
+        "raycomp.look.explore.command:explore",
         "source --where --set --atlas --out",
-        "look.explore.config:ExploreConfig",
+        "raycomp.look.explore.config:ExploreConfig",
     ),
 }

@@ -5,13 +5,13 @@ from raycomp.config.commands import Command
 COMMANDS = {
     "diff": Command(
         "compare two curations or selections: options, rows, outcomes, concepts",
-        "look.lineage.diff:diff",
+        "raycomp.look.lineage.diff:diff",
         "first second --out --verify",
-        "look.lineage.config:DiffConfig",
+        "raycomp.look.lineage.config:DiffConfig",
     ),
     "card": Command(
         "write a subset's data card and Croissant description",
-        "look.lineage.card:card",
+        "raycomp.look.lineage.card:card",
         "source --out --verify",
     ),
 }

@@ -102,11 +102,6 @@ def _of_stream(rows: Sequence[Row]) -> dict[str, Figure]:
     return found
 
 
-def _of_study(rows: Sequence[Row]) -> dict[str, Figure]:
-    planned = [row for row in rows if row["metric"] == "primary"]
-    return _name((row["what"] for row in planned), planned, "value", POINTS)
-
-
 def _name(names: Any, rows: Sequence[Row], value: str, unit: str) -> dict[str, Figure]:
     found = {name: _figure(row, value, unit) for name, row in zip(names, rows, strict=True)}
     return {name: figure for name, figure in found.items() if figure is not None}
@@ -133,5 +128,4 @@ _OF_TABLE: dict[str, Callable[[Sequence[Row]], dict[str, Figure]]] = {
     "evaluate": _of_evaluation,
     "compare": _of_comparison,
     "continual": _of_stream,
-    "study": _of_study,
 }

@@ -27,9 +27,6 @@ _MAIN = {
     "compare": "table",
     "continual": "continual",
     "sweep": "trials",
-    "study": "table",
-    "screen": "faults",
-    "slope": "slopes",
     "diff": "concepts",
 }
 _MOST_SHOWN = 20

@@ -8,8 +8,10 @@ from functools import partial
 import pyarrow.parquet as pq
 
 from lab.demo import command as demo
+from lab.demo.config import DemoConfig
 from lab.demo.halves import NAMES
 from lab.worlds.shards import FIT, make_world
+from raycomp.config import ClusterConfig
 from raycomp.data.folder import Folder
 from raycomp.data.runs import read_run
 
@@ -33,10 +35,10 @@ def test_the_demo_runs_and_runs_again(tmp_path, monkeypatch):
     monkeypatch.setattr(demo, "make_world", small)
     monkeypatch.setattr(demo, "FIT", replace(FIT, steps=6, batch_size=32))
     monkeypatch.setattr(demo, "STEPS", 3)
-    monkeypatch.setattr(demo, "EXECUTOR", "local")  # as Ray's: tests/test_ray_executors.py
     monkeypatch.setattr(demo, "NUM_SCENES", 20)
     heard: list[str] = []
-    run = demo.demo(str(tmp_path), say=heard.append)
+    config = DemoConfig(cluster=ClusterConfig(executor="local"))  # as Ray's: tests/test_ray_executors.py
+    run = demo.demo(config, str(tmp_path), say=heard.append)
     assert run["funnel"]["read"] == 140 and run["funnel"]["dropped"]["corrupt_image"] > 0
     page = (tmp_path / "curated/report.html").read_text()
     for table in ("How well each score finds", "What each rule keeps of", "What the scores favour among"):
@@ -54,7 +56,7 @@ def test_the_demo_runs_and_runs_again(tmp_path, monkeypatch):
     assert heard[-2].startswith(beside) and beside in (tmp_path / "index.html").read_text()
     index = (tmp_path / "index.html").read_bytes()
     heard.clear()
-    demo.demo(str(tmp_path), say=heard.append)
+    demo.demo(config, str(tmp_path), say=heard.append)
     assert sum("finished already" in line for line in heard) == 1, "of the others no line is printed"
     assert (tmp_path / "index.html").read_bytes() == index
 

@@ -1,9 +1,11 @@
 """The demo's page: its steps, links that stay in the folder, text as text."""
 
 import io
+from pathlib import Path
 
 from PIL import Image
 
+from lab import demo
 from lab.demo.halves import Example
 from raycomp.report.frame import SCRIPT
 from raycomp.report.markup import Html
@@ -20,7 +22,7 @@ def draw() -> Element:
     table = Table(HOSTILE, ("Negative", "random"), [(HOSTILE, Estimate(0.7, 0.68, 0.72))], HOSTILE)
     return read_html(
         render_page(
-            "demo/page.html.jinja",
+            Path(demo.__file__).with_name("page.html.jinja"),
             learned={"losses": [1.0] * 500, "num_train": 10_000},
             runs={"curated": {"funnel": {"read": 3000, "kept": 1475}}, "negatives": {"written": 4425}},
             head=HOSTILE,

@@ -19,7 +19,7 @@ from lab.demo.halves import (
 )
 from tests.lab.demo.test_demo_figures import make_figure
 
-TABLE = Path(__file__).parents[2] / "bench/results/world_study/table.csv"
+TABLE = Path(__file__).parents[3] / "bench/results/world_study/table.csv"
 
 
 def make_halves(gain: float) -> list[Half]:

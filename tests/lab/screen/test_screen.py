@@ -6,6 +6,7 @@ import json
 import numpy as np
 import pytest
 
+from lab import LAB
 from lab.screen import command
 from lab.screen.config import CUES, TEXT_VISIBLE, ScreenConfig
 from lab.screen.draws import ScreenRun, check_captions, draw_pairs
@@ -150,7 +151,7 @@ def test_the_registered_figure_is_the_mean_over_kinds_that_scorers_see(screened)
     ],
 )
 def test_refusals_are_a_line(settings, said, tmp_path, capsys):
-    assert main(["screen", *settings, "--out", str(tmp_path / "out")]) == 2
+    assert main(["screen", *settings, "--out", str(tmp_path / "out")], LAB) == 2
     assert said in capsys.readouterr().err
 
 

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from lab.words import NOUN, PARTICIPLE
 from lab.worlds.crowds import (
     CURATED_TEMPLATES,
     KINDS,
@@ -25,7 +26,6 @@ from lab.worlds.crowds import (
 )
 from lab.worlds.faults import NO_FAULT
 from lab.worlds.scenes import RELATIONS, Thing
-from raycomp.words import NOUN, PARTICIPLE
 
 STAR, DONUT, MOON = Thing(None, "red", "star"), Thing(None, "blue", "donut"), Thing(None, "green", "moon")
 

@@ -1,7 +1,6 @@
 """``raycomp.open``: what a finished run holds, from its folder alone; and show, explain, probe, publish."""
 
 import json
-from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -9,7 +8,6 @@ import pytest
 from pyarrow import fs
 
 import raycomp
-from lab.theory import command as theory
 from raycomp.cli import main
 from raycomp.config import find_config, to_dict
 from raycomp.data.folder import Folder
@@ -72,7 +70,7 @@ def test_a_summary_escapes_what_it_shows(curated, tmp_path):
     _, folder, record = curated
     shown = raycomp.open(folder)._repr_html_()
     assert f"curate in {folder}" in shown and f"{record['funnel']['kept']} rows" in shown
-    run = write_run(tmp_path, "study", (), warnings=["<script>alert(1)</script>"])
+    run = write_run(tmp_path, "audit", (), warnings=["<script>alert(1)</script>"])
     assert "<script>" not in run._repr_html_() and "&lt;script&gt;" in run._repr_html_()
     with pytest.raises(ValueError, match="the run has no tables"):
         run.table()
@@ -111,21 +109,13 @@ def test_an_evaluation_opens_with_its_means_and_intervals(tmp_path):
     assert "0.5000 [0.3750, 0.6250] share" in run._repr_html_()
 
 
-def test_a_comparison_and_a_study_open_with_their_differences(tmp_path):
+def test_a_comparison_opens_with_its_differences(tmp_path):
     heads = ("benchmark", "split", "metric", "reference", "run", "difference", "low", "high")
     write_table_csv(
         tmp_path / "a", [heads, ("valse", "test", "accuracy", "clip", "tuned", 0.25, 0.125, 0.375)]
     )
     found = write_run(tmp_path / "a", "compare", ("table.csv",)).figures()
     assert found["valse: accuracy, test, tuned minus clip"] == Figure(0.25, 0.125, 0.375, "share")
-    rows = [("what", "metric", "value", "low", "high"), ("a minus b", "primary", 1.5, -0.5, 3.5)]
-    write_table_csv(tmp_path / "b", [*rows, ("a", "recall", 50.0, 40.0, 60.0)])
-    found = write_run(tmp_path / "b", "study", ("table.csv",)).figures()
-    assert found == {
-        "rows read": Figure(4, unit="rows"),
-        "rows kept": Figure(3, unit="rows"),
-        "a minus b": Figure(1.5, -0.5, 3.5, "points"),
-    }
 
 
 def test_a_stream_and_a_sweep_open_with_their_main_figures(tmp_path):
@@ -153,14 +143,9 @@ def test_a_stream_and_a_sweep_open_with_their_main_figures(tmp_path):
     ]
 
 
-def test_a_probe_runs_as_a_function_and_opens(tmp_path, monkeypatch):
-    monkeypatch.setattr(theory, "run_theory", partial(theory.run_theory, steps=3))
-    raycomp.probe("theory", raycomp.ProbeConfig(seeds=1), tmp_path / "out")
-    run = raycomp.open(tmp_path / "out")
-    assert run.kind == "probe theory" and run.config == raycomp.ProbeConfig(seeds=1)
-    assert run.tables[0] == "theory-1" and len(run.table())
-    with pytest.raises(ValueError, match="probe='thoery'"):
-        raycomp.probe("thoery", raycomp.ProbeConfig(), tmp_path / "other")
+def test_an_unknown_probe_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="probe='overlop'"):
+        raycomp.probe("overlop", raycomp.ProbeConfig(), tmp_path / "other")
 
 
 def test_show_and_explain_return_what_the_commands_print(curated, capsys):

@@ -261,9 +261,9 @@ def test_a_uid_of_the_users_own_is_found_as_it_is_written(written, capsys):
 
 
 def test_a_run_that_says_nothing_of_samples_is_refused_in_one_line(written, capsys):
-    written.write_json(written.read_json("run.json") | {"kind": "probe theory"}, "run.json")
+    written.write_json(written.read_json("run.json") | {"kind": "probe overlap"}, "run.json")
     assert main(["explain", written.uri, UIDS[0]]) == USER_ERROR
-    said = f"raycomp: {written.uri}: holds probe theory, which says nothing of single samples\n"
+    said = f"raycomp: {written.uri}: holds probe overlap, which says nothing of single samples\n"
     assert capsys.readouterr().err == said
 
 
@@ -291,7 +291,7 @@ def test_what_is_no_folder_or_uid_is_the_users_mistake(written, tmp_path, capsys
 
 @pytest.mark.parametrize(("kind", "config", "lack"), [
     ("evaluate", {"model": {"name": "a", "weights": "b"}}, "config.benchmarks"),
-    ("evaluate", {"benchmarks": ["world"]}, "config.model"),
+    ("evaluate", {"benchmarks": ["cola"]}, "config.model"),
     ("negatives", {}, "config.input"),
 ])  # fmt: skip
 def test_a_config_that_lacks_what_is_read_is_reported(tmp_path, capsys, kind, config, lack):

@@ -12,16 +12,16 @@ import pytest
 from PIL import Image
 
 from lab.worlds.captions import TEMPLATES, claim_of, describe, read
-from lab.worlds.negatives import hard_negatives
-from lab.worlds.scenes import Scene, draw_scene, is_true
-from raycomp.schema import NEGATIVE_TYPE
-from raycomp.training.negative_images import (
+from lab.worlds.negative_images import (
     ALSO_TRUE,
     OUTSIDE,
     SHOWN,
     show_negative,
     write_negative_images,
 )
+from lab.worlds.negatives import hard_negatives
+from lab.worlds.scenes import Scene, draw_scene, is_true
+from raycomp.schema import NEGATIVE_TYPE
 from raycomp.words import ADD, REPLACE, SWAP
 
 SCENES = [draw_scene(np.random.default_rng([8, i])) for i in range(48)]

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from raycomp.core import text_classifier
+from lab import text_classifier
+from lab.text_classifier import fit_text_classifier, list_features
 from raycomp.core.logistic import fit_logistic
 from raycomp.core.metrics import auc
-from raycomp.core.text_classifier import fit_text_classifier, list_features
 
 
 def draw(num: int, seed: int, hint: str) -> tuple[list[str], np.ndarray]:

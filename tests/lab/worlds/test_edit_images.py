@@ -3,16 +3,16 @@
 from collections import Counter
 
 import numpy as np
-from test_edits import AT_MOST, LINK, can_show, holds
 
 from lab.worlds.captions import TEMPLATES, describe
+from lab.worlds.negative_images import ALSO_TRUE, OUTSIDE, SHOWN, show_negative
 from lab.worlds.scenes import Scene, draw_scene
 from raycomp.language.concepts import parse_concepts
 from raycomp.language.edits.propose import propose
 from raycomp.models.lexicon import load_lexicon
 from raycomp.models.parser import load_parser
-from raycomp.training.negative_images import ALSO_TRUE, OUTSIDE, SHOWN, show_negative
 from raycomp.words import ADD, OPERATIONS, SWAP
+from tests.language.test_edits import AT_MOST, LINK, can_show, holds
 
 
 def test_an_image_shows_the_edit_and_not_the_caption(capsys):
