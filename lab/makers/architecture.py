@@ -5,6 +5,8 @@
 Rewrites what is between the markers ``<!-- layers -->`` and ``<!-- tree -->`` and their ends. A package or
 file is described by the first sentence of its docstring. Layers, and the imports that a package may make in
 addition, are those that ``tests/test_layers.py`` enforces. A test fails where the page differs.
+
+Cost: a second. Result: docs/architecture.md, the page that lab/makers/architecture.py writes.
 """
 
 import importlib

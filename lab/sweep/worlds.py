@@ -55,7 +55,7 @@ def name_worlds(out: str) -> dict[str, Any]:
         "curated": f"{world}/curated",
         "negatives": f"{world}/negatives",
         "model": ModelConfig(f"{out}/{_MODEL}", "random:0"),
-        "evaluate": EvaluateConfig(benchmarks=(WORLD,), own=BenchmarkConfig(f"{world}/exam")),
+        "evaluate": EvaluateConfig(benchmarks=(WORLD,), own=BenchmarkConfig(f"{world}/tests")),
     }
 
 
@@ -94,11 +94,11 @@ def make_one(config: WorldsConfig, out: str, number: int) -> Mapping[str, float]
     if not folder.exists(_MADE):
         _make_scorer(config, folder, seed, number)
     made = folder.read_json(_MADE)
-    write_test_set(folder.at("exam"), config.scenes, seed + TEST_SEED, seen)
-    captions = {row["image"]: row["caption"] for row in folder.read_json("exam", FILE)}
+    write_test_set(folder.at("tests"), config.scenes, seed + TEST_SEED, seen)
+    captions = {row["image"]: row["caption"] for row in folder.read_json("tests", FILE)}
     # Its pictures and captions are a test set of retrieval, too.
     pairs = [{"image": image, "caption": caption} for image, caption in captions.items()]
-    folder.write_json(pairs, "exam", "captions.json")
+    folder.write_json(pairs, "tests", "captions.json")
     scorer = from_dict(ScorerConfig(), made["scorer"])
     scored = replace(_SCORED, input=folder.at("world", "curate"), scorer=scorer)
     curate(scored, folder.at("curated"), _say_nothing)
