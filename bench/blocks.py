@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 
 from lab.screen.judge import ALIGNMENT, KEEP, REGISTERED
-from lab.screen.slope_command import make_slope_tables
 from lab.screen.tables import (
     SEEN_KINDS,
     STRATA,
@@ -176,16 +175,6 @@ def text_only() -> Table:
     return Table("", ["cue", Column("largest AUC", digits=3), Column("largest upper end", digits=3)], rows)
 
 
-def slopes() -> Table:
-    """The cost of a percentage point of faulty pairs in training, by kind; worlds 100 to 105."""
-    runs: dict[tuple[str, str], dict[str, Any]] = {}
-    for line in read_csv((RESULTS / "fault_slopes.csv").read_text()):
-        world, kind = line.pop("world"), line.pop("kind")
-        run = runs.setdefault((world, kind), {"world": int(world), "kind": kind, "rows": []})
-        run["rows"].append({key: float(value) for key, value in line.items()})
-    return make_slope_tables(list(runs.values()))[0]
-
-
 def continual_heads() -> Table:
     """Methods on frozen embeddings, track ``world``."""
     return _tabulate_runs("continual_heads_runs.csv")
@@ -248,7 +237,6 @@ BLOCKS: dict[str, Callable[[], Table]] = {
     "pas-lengths": kept_lengths,
     "pas-text": text_only,
     "pas-faulty": faulty_shares,
-    "fault-slopes": slopes,
     "continual-heads": continual_heads,
     "continual-tuned": continual_tuned,
     "continual-domains": partial(continual_others, "domains"),

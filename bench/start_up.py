@@ -122,8 +122,7 @@ REFUSED = {
     "compare": (["nowhere", "nowhere"], ["CURATED", "CURATED"]),
     "show": (["nowhere"], ["nowhere/at/all"]),
     "explain": (["nowhere", "0" * 32], ["CURATED", "0" * 32]),
-    "probe overlap": (["--set", "input=nowhere"], ["--set", "seeds=0"]),
-    "study": (["--out", "file/out"], ["--set", "seeds=0"]),
+    "probe overlap": (["--set", "input=nowhere"], ["--set", "sample=0"]),
     "sweep": (
         [
             "--set",
@@ -135,7 +134,6 @@ REFUSED = {
         ],
         ["--space", "align.keep=grid(2)"],
     ),
-    "demo": (["--out", "s3://bucket/demo"], ["--seed", "-1"]),
 }
 _NO_OUT = ("plan", "show", "explain")
 
