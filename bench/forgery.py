@@ -3,7 +3,7 @@
     python -m bench.forgery [--rows 2000] [--trials 1000]
 
 Rendered scenes are curated with a model of one and two layers. A share of the rows is forged: their
-alignments are raised by 0.001, as a maker would to have them kept, who also makes gates and root fit;
+alignments are raised by 0.001, as a maker would to have them kept, who also makes the gates fit;
 so only scoring again can find them. All rows are scored again once, by the functions of ``verify``; then its
 draw is repeated with seeds 0, 1, 2, ... A draw finds the forgery if one of its rows differs. Expected: the
 hypergeometric probability. Intervals are Wilson's, 95 %. Writes bench/results/forgery.csv; the last line is
@@ -23,21 +23,15 @@ import pyarrow.parquet as pq
 
 from bench.update import write_scenes, write_tiny
 from raycomp.config import ClusterConfig, override_all
+from raycomp.curation.choose import is_attributed
 from raycomp.curation.command import curate
 from raycomp.curation.config import CurateConfig
 from raycomp.curation.removal import list_shards
+from raycomp.curation.verify import Rescorer, compare_rows, draw_rows, list_drawable, read_and_count
 from raycomp.data.arrow import add_columns
 from raycomp.models.describe import describe_scorer
 from raycomp.run.executor import use
 from raycomp.run.local import Local
-from raycomp.verify.rescore import (
-    Rescorer,
-    compare_rows,
-    draw_rows,
-    find_attributed,
-    list_drawable,
-    read_and_count,
-)
 from raycomp.words import ALIGNMENT
 
 RESULTS = Path(__file__).parent / "results" / "forgery.csv"
@@ -127,7 +121,7 @@ def score_again(place: Path, config: CurateConfig) -> list[Any]:
         uri = str(place / "run/scores" / f"{shard.ordinal:05d}.parquet")
         positions = list_drawable(uri)
         samples, _ = read_and_count(shard, positions)
-        found.append(list(rescorer.score(samples, find_attributed(uri, positions))))
+        found.append(list(rescorer.score(samples, is_attributed(uri)[positions])))
     return found
 
 

@@ -36,11 +36,11 @@ from raycomp.config import ClusterConfig, override_all
 from raycomp.core.selection import format_uids
 from raycomp.curation import command
 from raycomp.curation.command import curate
-from raycomp.curation.config import CurateConfig, find_selection
+from raycomp.curation.config import CurateConfig
 from raycomp.curation.removal import list_shards
-from raycomp.curation.reuse import Reuse
 from raycomp.curation.scored import ScoresFile
-from raycomp.curation.state import SALT_BYTES, SHARDS, STATE, state_schema
+from raycomp.curation.state import SHARDS, STATE, state_schema
+from raycomp.curation.update import update
 from raycomp.data.folder import Folder
 from raycomp.data.parquet import write_table
 from raycomp.data.paths import describe_shards
@@ -48,7 +48,6 @@ from raycomp.data.tar import write_tar
 from raycomp.run.run import start_run
 from raycomp.run.session import connect
 from raycomp.schema import aligned_schema, scores_schema
-from raycomp.update.command import update
 
 SCHEMA = scores_schema(aligned_schema(1, "float16"))
 _INPUT = pa.schema([("uid", pa.string()), ("caption", pa.string()), ("image", pa.binary())])
@@ -143,10 +142,8 @@ def make_rows(ordinal: int, source: Folder, out: Folder) -> None:
     empty = {field.name: pa.nulls(num, field.type) for field in SCHEMA if field.name not in columns}
     table = pa.table({name: {**empty, **columns}[name] for name in SCHEMA.names})
     write_table(table, out.at("scores", name), SCHEMA)
-    salts = [None, pa.py_buffer(rng.bytes(SALT_BYTES * num))]
     state = state_schema(SCHEMA)
     known = {field.name: pa.nulls(num, field.type) for field in state}
-    known["salt"] = pa.FixedSizeBinaryArray.from_buffers(pa.binary(SALT_BYTES), num, salts)
     write_table(pa.table(known), out.at(STATE, name), state)
 
 
@@ -167,9 +164,7 @@ def make_run(config: CurateConfig, out: str, rows: int) -> None:
         scores = [run.folder.at("scores", f"{shard.ordinal:05d}.parquet") for shard in shards]
         files = [ScoresFile(uri) for uri in scores]
         sections = {"scores": run.folder.at("scores")}
-        states = [run.folder.at(STATE, f"{shard.ordinal:05d}.parquet") for shard in shards]
-        commit = partial(command._commit, run, Reuse(), files, states, find_selection(config))
-        command._choose(run, config, shards, files, {"ok": rows}, sections, [], print, None, commit)
+        command._choose(run, config, shards, files, {"ok": rows}, sections, [], print)
 
 
 def measure_removed(place: Path, config: CurateConfig, rows: int) -> dict[str, Any]:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 from raycomp.api import (
     Place,
     card,
-    checkout,
     explain,
     negatives_of,
     open,
@@ -31,18 +30,15 @@ from raycomp.negatives.config import NegativesConfig, WritingConfig
 from raycomp.probe.config import ProbeConfig
 from raycomp.sweep.config import SweepConfig
 from raycomp.training.config import TrainConfig
-from raycomp.update import COMMANDS as _UPDATE
-from raycomp.verify import COMMANDS as _VERIFY
 
 if TYPE_CHECKING:
     from raycomp.sweep.result import SweepResult
 
 if deferred.IN_WORKER in os.environ:
     deferred.install()
-assert _UPDATE and _VERIFY  # imported before the functions of these names
 
-# Most functions below have the name of a folder. The lines above import these folders first, so
-# ``raycomp.curate`` is the function; ``from raycomp.curation import command`` imports a module of the folder.
+# Some functions below have the name of a folder. The lines above import these folders first, so
+# ``raycomp.sweep`` is the function; ``from raycomp.sweep import command`` imports a module of the folder.
 __all__ = [
     "AttributeConfig",
     "AuditConfig",
@@ -58,7 +54,6 @@ __all__ = [
     "WritingConfig",
     "audit",
     "card",
-    "checkout",
     "compare",
     "continual",
     "curate",
@@ -224,19 +219,17 @@ def update(
     source: Place,
     add: str | None = None,
     remove: Place | None = None,
-    changed: str | None = None,
     settings: Mapping[str, Any] | None = None,
 ) -> str:
     """Bring the curation, or run of negatives, in ``source`` up to date, as ``raycomp update`` does.
 
-    ``add``: another input; ``remove``: a list of rows and shards; ``changed``: rescore or refuse;
-    ``settings``: options of a selection by path. Returns a line on the new version. Raises ValueError for
-    errors that the caller can fix.
+    ``add``: another input; ``remove``: a list of rows and shards; ``settings``: options of selection and
+    attribution by path. Returns a line on the result. Raises ValueError for errors that the caller can fix.
     """
-    from raycomp.update.command import update as run
+    from raycomp.curation.update import update as run
 
     listed = None if remove is None else read_place("remove", remove)
-    return run(read_place("source", source), add, listed, changed, settings)
+    return run(read_place("source", source), add, listed, settings)
 
 
 def verify(source: Place, rows: int = 300, seed: int = 0) -> list[str]:
@@ -244,6 +237,6 @@ def verify(source: Place, rows: int = 300, seed: int = 0) -> list[str]:
 
     Raises ValueError at the first check that fails.
     """
-    from raycomp.verify.command import verify as run
+    from raycomp.curation.verify import verify as run
 
     return list(run(read_place("source", source), rows, seed))

@@ -21,17 +21,10 @@ Place = str | os.PathLike[str]
 
 
 def read_place(name: str, place: Place) -> str:
-    """Return a folder as text, for DIR@3 that of the version.
-
-    Raises TypeError, naming the argument, for any other value.
-    """
+    """Return a folder as text. Raises TypeError, naming the argument, for any other value."""
     path = os.fspath(place) if isinstance(place, str | os.PathLike) else None
     if not isinstance(path, str):
         raise TypeError(f"{name}={place!r}: must be a path or uri, as a str or a pathlib.Path")
-    if "@" in path:
-        from raycomp.data.paths import find_version
-
-        return find_version(path)
     return path
 
 
@@ -138,16 +131,6 @@ def probe(name: str, config: ProbeConfig, out: Place) -> dict[str, Any]:
     from raycomp.probe.command import probe as run
 
     return run(name, config, read_place("out", out))
-
-
-def checkout(source: Place, out: Place) -> None:
-    """Copy a run or one of its versions (DIR@3) into the new folder ``out``, as ``raycomp checkout`` does.
-
-    Raises ValueError where ``source`` holds no finished run, or ``out`` holds something.
-    """
-    from raycomp.update.history import checkout as run
-
-    run(read_place("source", source), read_place("out", out))
 
 
 def publish(source: Place, out: Place) -> None:

@@ -96,22 +96,7 @@ _ARGUMENTS: dict[str, dict[str, Any]] = {
         "help": "rows and shards that must not be used any more: a uid, SHA-256, url, domain or shard name "
         "in each line, or a table",
     },
-    "--changed": {
-        "choices": ("rescore", "refuse"),
-        "help": "shards that hold other samples than before under the same name (default: rescore)",
-    },
-    "--refit": {
-        "action": "store_true",
-        "help": "of negatives: count and fit the models of the corpus anew; all negatives are rewritten",
-    },
-    "--keep": {"type": int, "metavar": "N", "help": "the number of versions that stay, the last ones"},
-    "--removed": {
-        "action": "store_true",
-        "help": "take out of older versions what they hold of removed rows",
-    },
     "--rows": {"type": int, "default": 300, "metavar": "N", "help": "random rows to score again"},
-    "proof": {"metavar": "PROOF", "help": "a file that raycomp prove printed"},
-    "root": {"metavar": "ROOT", "help": "rows_root.root of a run.json, 64 hex digits"},
     "--seed": {"type": int, "default": 0, "help": "draws the rows"},
     "--out": {"metavar": "DIR", "help": "the folder of the results, or an s3://, gs:// or az:// uri"},
     "--dry-run": {
@@ -132,8 +117,6 @@ def parse_arguments(argv: Sequence[str], program: Program) -> argparse.Namespace
     as argparse does: 2 after an error, 0 after help or version.
     """
     name = next((word for word in argv if not word.startswith("-")), None)
-    if name == "plan":
-        raise ValueError("'plan': is now raycomp curate ... --dry-run")
     if name is not None and name not in program.folders:
         nearest = _name_nearest(name, program.folders)
         raise ValueError(f"{name!r}: must be a command{nearest}; see {program.name} --help")

@@ -149,18 +149,8 @@ def _read_values(command: Command, args: argparse.Namespace) -> Iterator[Any]:
     for name in command.arguments.split():
         if name == "--set":
             yield args.set if command.mark else override_all(_start_config(command, args), args.set)
-        elif name not in ("job", "--space", "--where", "--verify"):
-            value = getattr(args, name.removeprefix("--"))
-            yield find_folder(value) if name in ("source", "first", "second") else value
-
-
-def find_folder(name: str) -> str:
-    """Return the folder of a version, for DIR@3; any other name unchanged."""
-    if "@" not in name:
-        return name
-    from raycomp.data.paths import find_version  # PyArrow
-
-    return find_version(name)
+        elif name not in ("job", "--space", "--where", "--verify", "--dry-run"):
+            yield getattr(args, name.removeprefix("--"))
 
 
 def _start_config(command: Command, args: argparse.Namespace) -> Any:

@@ -46,7 +46,6 @@ from tests.drawn import world_shards
         ),
         (["curate", "config.txt", "--out", "x"], ["config.txt", "must be FILE.yaml, FILE.json, FILE.py"]),
         (["curat", "--out", "x"], ["'curat': must be a command, the nearest is curate"]),
-        (["plan", "--set", "input=a"], ["raycomp curate ... --dry-run"]),
         (["curate", "--input", "a", "--out", "x"], ["--input: is an option; write --set input=a"]),
         (["curate", "--align.keep=0.4", "--out", "x"], ["write --set align.keep=0.4"]),
         (["curate", "--ot", "x", "--out", "x"], ["--ot: must be an argument", "the nearest is --out"]),

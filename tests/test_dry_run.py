@@ -59,7 +59,6 @@ def test_every_command_is_checked_and_writes_nothing(inputs, tmp_path, curated, 
     assert {name for name, one in RAYCOMP.commands.items() if "--out" in one.arguments} == {
         *inputs,
         "card",
-        "checkout",
         "compare",
         "diff",
         "publish",

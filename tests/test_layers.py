@@ -51,8 +51,6 @@ EXCEPTIONS = {
     "probe": {"curation", "evaluation", "negatives"},
     "sweep": {"continual", "curation", "evaluation", "training"},
     "training": {"curation"},
-    "update": {"curation", "negatives"},
-    "verify": {"curation"},
     "look": {"curation", "evaluation", "negatives", "probe"},
 }
 # Every library of others, and the packages that know it; "commands" are all folders of commands.

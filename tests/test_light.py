@@ -113,12 +113,8 @@ def refused_anywhere(folder: Path) -> list[list[str]]:
         "list": [["nowhere"], ["empty"]],
         "explain": [["nowhere", "0" * 32], ["empty", "0" * 32]],
         "diff": [["nowhere", "empty", "--out", "out"]],
-        "update": [["nowhere"], ["empty", "--add", "nowhere"], ["empty", "--changed", "refuse"]],
-        "checkout": [["nowhere@1", "--out", "out"], ["empty", "--out", "out"]],
-        "prune": [["nowhere", "--removed"], ["empty", "--keep", "1"]],
+        "update": [["nowhere"], ["empty", "--add", "nowhere"], ["empty", "--set", "align.keep=2"]],
         "verify": [["nowhere"], ["empty", "--rows", "0"]],
-        "prove": [["nowhere", "0" * 32], ["empty", "none"]],
-        "check": [["nowhere", "0" * 64]],
         "card": [["nowhere", "--out", "out"], ["empty", "--out", "out"]],
         "explore": [["nowhere", "--out", "out"], ["empty", "--atlas", "rows.parquet"], ["empty"]],
         "probe": [

@@ -16,6 +16,8 @@ from typing import Annotated, Any
 FREE = {"free": True}
 # Scores do not depend on it: ``select`` may change it.
 SELECT = {"select": True}
+# ``update`` may change it: it needs at most the text tower for rows that have an alignment.
+UPDATE = {"update": True}
 # It names stored data. Names are made absolute before a run starts (data/whole.py). The values are: the spec
 # of inputs; a file, or else the name of something; a folder if it has a slash, or else the name of something;
 # a folder under any name; FILE.py:NAME, or else the name of something.

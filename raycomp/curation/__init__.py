@@ -1,4 +1,4 @@
-"""Curation, stage by stage: score shards, choose a subset, estimate the cost."""
+"""Curation, stage by stage: score shards, choose a subset, keep it up to date, recompute what it states."""
 
 from raycomp.config.commands import Command
 
@@ -15,5 +15,17 @@ COMMANDS = {
         "source --set --out --verify",
         "raycomp.curation.config:CurateConfig",
         mark="select",
+    ),
+    "update": Command(
+        "bring a curation, or its negatives, up to date: new shards, removed rows, other options",
+        "raycomp.curation.update:update",
+        "source --add --remove --set --dry-run --verify",
+        "raycomp.curation.config:CurateConfig",
+        mark="update",
+    ),
+    "verify": Command(
+        "recompute a curation's counts and gates, and the scores of random rows",
+        "raycomp.curation.verify:verify",
+        "source --rows --seed",
     ),
 }

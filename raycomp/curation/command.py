@@ -1,6 +1,5 @@
 """The two commands that write a subset: ``curate`` from shards, ``select`` from the scores of a curation."""
 
-import posixpath
 import shlex
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -12,7 +11,6 @@ from raycomp.core.attribution import Moments
 from raycomp.curation.choose import choose, write_kept
 from raycomp.curation.config import (
     CurateConfig,
-    SelectionRule,
     choose_config,
     describe_rule,
     find_selection,
@@ -20,8 +18,7 @@ from raycomp.curation.config import (
 )
 from raycomp.curation.contamination import fingerprint_index
 from raycomp.curation.exclusion import fingerprint_filter
-from raycomp.curation.leaves import RowsFile, commit_rows
-from raycomp.curation.marks import check_markers, mark_rows, pair_marks
+from raycomp.curation.marks import MARKS, check_markers, mark_rows, pair_marks
 from raycomp.curation.materialize import materialize
 from raycomp.curation.measures import check_own_columns
 from raycomp.curation.own_scorers import check_scorers, fingerprint_scorers
@@ -29,22 +26,20 @@ from raycomp.curation.plan import plan
 from raycomp.curation.pool import check_pool
 from raycomp.curation.publish import check_scorer, describe_coverage, draw_report
 from raycomp.curation.removal import fingerprint_removed, list_shards
-from raycomp.curation.reuse import Earlier, Reuse, describe_reuse, find_reuse
+from raycomp.curation.reuse import Reuse, describe_reuse, find_reuse
 from raycomp.curation.rules import DRAW, find_rule, name_draw
 from raycomp.curation.score import Scoring, check_aligned, score
 from raycomp.curation.scored import ScoresFile
-from raycomp.curation.select import Gates, describe_duplicates, describe_shortage
-from raycomp.curation.state import STATE
+from raycomp.curation.select import describe_duplicates, describe_shortage
 from raycomp.data.arrow import check_extra_columns
 from raycomp.data.embeddings import check_embeddings
 from raycomp.data.files import check_writable
 from raycomp.data.folder import Folder
 from raycomp.data.image_inputs import check_tables
 from raycomp.data.inputs import check_output
-from raycomp.data.paths import ShardPath, absolute_uri, count_bytes, fingerprint_shards, list_times
+from raycomp.data.paths import WORK, ShardPath, absolute_uri, count_bytes, fingerprint_shards, list_times
 from raycomp.data.runs import (
     TIMES,
-    check_classed,
     check_shards_of_runs,
     digest,
     identify,
@@ -73,14 +68,14 @@ def curate(
     out: str,
     say: Say = print,
     extra_tables: MakeTables | None = None,
-    earlier: Earlier | None = None,
+    earlier: str | None = None,
 ) -> dict[str, Any]:
     """Curate ``config.input`` into the folder or ``s3://`` uri ``out``; return what run.json holds.
 
-    ``extra_tables`` makes additional sections of the report from the scores files' uris. ``earlier``: a
-    finished curation whose rows are taken over where they are the same; results do not depend on it. A
-    finished run of the same config is left unchanged; an unfinished one is resumed. Raises ValueError for
-    errors the user can fix (bad options, no input, no model, another run in ``out``) and TooMuchBadData.
+    ``extra_tables`` makes additional sections of the report from the scores files' uris. ``earlier``: the
+    folder of a finished curation whose rows are taken over where they are the same; results do not depend on
+    it. A finished run of the same config is left unchanged; an unfinished one is resumed. Raises ValueError
+    for errors the user can fix (bad options, no input, no model, another run in ``out``) and TooMuchBadData.
     """
     out, config = absolute_uri(str(out)), with_absolute_paths(config)
     shards, spec = _open_input(config, out)
@@ -105,7 +100,7 @@ def curate(
                 run.is_stale = False
             run.bind(session.device, session.gpu)
             reuse = Reuse() if earlier is None else find_reuse(earlier, shards)
-            for warning in reuse.check(run.record, earlier.source if earlier else out):
+            for warning in reuse.check(run.record, earlier or out):
                 say(warning)
             scoring = Scoring(config, spec, shards, run.folder, run.work, session, run.lease.check, reuse)
             stats, facts = score(scoring)
@@ -118,31 +113,12 @@ def curate(
                 "scorer_check": check_scorer(stats["align"]),
                 "scores": run.folder.at("scores"),
                 **facts,
-                **describe_reuse(reuse, earlier),
+                **({} if earlier is None else describe_reuse(reuse)),
             }
             tables = extra_tables(scores) if extra_tables else []
             files = pair_marks(scores, config, run.folder)
-            states = [run.folder.at(STATE, posixpath.basename(file.uri)) for file in files]
-            commit = partial(_commit, run, reuse, files, states, find_selection(config))
-            _choose(run, config, shards, files, stats["align"].statuses, sections, tables, say, reuse, commit)
+            _choose(run, config, shards, files, stats["align"].statuses, sections, tables, say, reuse)
     return run.record
-
-
-def _commit(
-    run: Run,
-    reuse: Reuse,
-    files: list[ScoresFile],
-    states: list[str],
-    selection: SelectionRule,
-    gates: Gates,
-) -> dict[str, Any]:
-    """Return the section of run.json with the Merkle root over all rows and the decisions on them."""
-    earlier = {ordinal: (reuse.scores[ordinal].uri, leaves.uri) for ordinal, leaves in reuse.leaves.items()}
-    rows = [
-        RowsFile(file, state, earlier.get(ordinal))
-        for ordinal, (file, state) in enumerate(zip(files, states, strict=True))
-    ]
-    return {"rows_root": commit_rows(rows, selection, gates, run.folder, run.work)}
 
 
 def _open_input(config: CurateConfig, out: str) -> tuple[list[ShardPath], ScorerSpec]:
@@ -173,9 +149,8 @@ def select(source: str, settings: Mapping[str, Any], out: str, say: Say = print)
     curated = read_finished(origin.uri)
     if curated["kind"] != "curate":
         raise ValueError(f"{origin.uri}: holds {curated['kind']}; name the curation that scored")
-    check_classed(curated, origin.uri)
     scores = list_scores(curated, origin.uri)
-    config = with_absolute_paths(choose_config(curated["config"], settings))
+    config = with_absolute_paths(choose_config(curated["config"], settings, origin.uri))
     check_own_columns(config)
     check_output(config.input, out)
     shards = _same_shards(config, curated)
@@ -199,7 +174,12 @@ def select(source: str, settings: Mapping[str, Any], out: str, say: Say = print)
         ):
             facts = mark_rows(scores, config, run.folder, origin, run.work, shards)
             files = pair_marks(scores, config, run.folder)
-            check_pool(files, config, read_config(curated["config"]), run.folder.uri)
+            try:
+                check_pool(files, config, read_config(curated["config"]), origin.uri)
+            except ValueError:  # after the update that the error names, the same command starts anew
+                for name in (WORK, MARKS):
+                    run.folder.remove(name)
+                raise
             known = [name for name in ("scorer_check", "coverage") if name in curated]
             sections: dict[str, Any] = {name: curated[name] for name in known}
             sections |= {"scores": origin.at("scores"), **facts}
@@ -217,7 +197,6 @@ def _choose(
     tables: list[Table],
     say: Say,
     reuse: Reuse | None = None,
-    commit: Callable[[Gates], dict[str, Any]] = lambda gates: {},
 ) -> None:
     """Do the shared part of curate and select: cut the gates over ``scores``, write the kept rows, report."""
     selection = find_selection(config)
@@ -238,7 +217,6 @@ def _choose(
         gates=choice.gates.to_dict(),
         **describe_moments(choice.moments),
         warnings=warnings,
-        **commit(choice.gates),
         **sections,
     )
     has_images = False
@@ -312,5 +290,4 @@ def _same_shards(config: CurateConfig, curated: dict[str, Any]) -> list[ShardPat
         found = digest(fingerprint_shards(shards))
     except ValueError:
         return []
-    # Before format 1 the identity held times, which copying changes; the written content is compared anyway.
-    return shards if "format" not in curated or found == curated["fingerprint"]["input"] else []
+    return shards if found == curated["fingerprint"]["input"] else []

@@ -1,13 +1,14 @@
 """The options of a curation."""
 
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from raycomp.config import check_path, is_marked, list_options, override_all
+from raycomp.config import as_setting, check_path, flatten, is_marked, list_options, override_all
 from raycomp.config.change import from_dict
 from raycomp.config.check import check, check_choice, check_count, check_share
-from raycomp.config.options import CODE, FREE, INPUT, PLACE, SELECT
+from raycomp.config.options import CODE, FREE, INPUT, PLACE, SELECT, UPDATE
 from raycomp.config.own_code import is_own, name_own
 from raycomp.config.shared import ClusterConfig, ColumnsConfig, ParserConfig, ScorerConfig, WavesConfig
 from raycomp.curation.rules import (
@@ -70,7 +71,7 @@ class PrepareConfig:
 class AlignConfig:
     """Gate 1, rho_1 of the paper's Eq. 6."""
 
-    keep: float = field(default=0.70, metadata=SELECT)
+    keep: float = field(default=0.70, metadata=SELECT | UPDATE)
     """Share of the corpus that is kept: exactly floor(keep * N), read as a decimal, 0 to 1."""
 
     def __post_init__(self) -> None:
@@ -81,24 +82,24 @@ class AlignConfig:
 class AttributeConfig:
     """Phrase attribution (Eqs. 2, 3 and 5) and gate 2, rho_2."""
 
-    keep: float = field(default=0.50, metadata=SELECT)
+    keep: float = field(default=0.50, metadata=SELECT | UPDATE)
     """Share of the corpus (not of the pool) that is kept, 0 to 1."""
-    pool: float | None = None
+    pool: float | None = field(default=None, metadata=UPDATE)
     """Share of the corpus that is attributed, best aligned first; none = the share that the rule needs. 1
     attributes every row with an alignment, those that a filter drops too."""
-    aggregate: str = field(default="mean", metadata=SELECT)
+    aggregate: str = field(default="mean", metadata=SELECT | UPDATE)
     """How the PAS of a sample is computed from its targets: mean (the paper, Eq. 5), min, max, or
     fraction_supported (share with drop > 0)."""
-    unit: str = field(default=PER_TARGET, metadata=SELECT)
+    unit: str = field(default=PER_TARGET, metadata=SELECT | UPDATE)
     """The value that is aggregated: each target's drop (the paper, Eq. 3), or per_displacement: the drop
     divided by its displacement, the distance by which the nonces moved the text embedding."""
-    targets: str = field(default=NOUNS, metadata=SELECT)
+    targets: str = field(default=NOUNS, metadata=SELECT | UPDATE)
     """The words that count. nouns: one target in each phrase (the paper). showable: the nouns that an image
     can show, so without "background", "day", "view". content: the nouns, adjectives, verbs and relation
     words; costs about twice as many counterfactuals. Nouns are always measured, so ``select`` can change to
     nouns or showable. It can change to content only if curate measured content. The column mean_pas is the
     mean drop of the showable nouns."""
-    nonces: int = 1
+    nonces: int = field(default=1, metadata=UPDATE)
     """Counterfactuals per target, 1 to 16; fewer where few nonces exist (7 are plurals of one token)."""
 
     def __post_init__(self) -> None:
@@ -265,29 +266,29 @@ class CurateConfig:
     align: AlignConfig = field(default_factory=AlignConfig)
     attribute: AttributeConfig = field(default_factory=AttributeConfig)
     nonce: NonceConfig = field(default_factory=NonceConfig)
-    select: SelectConfig = field(default_factory=SelectConfig, metadata=SELECT)
-    filter: FilterConfig = field(default_factory=FilterConfig, metadata=SELECT)
-    decontaminate: DecontaminateConfig = field(default_factory=DecontaminateConfig, metadata=SELECT)
-    near: NearConfig = field(default_factory=NearConfig, metadata=SELECT)
+    select: SelectConfig = field(default_factory=SelectConfig, metadata=SELECT | UPDATE)
+    filter: FilterConfig = field(default_factory=FilterConfig, metadata=SELECT | UPDATE)
+    decontaminate: DecontaminateConfig = field(default_factory=DecontaminateConfig, metadata=SELECT | UPDATE)
+    near: NearConfig = field(default_factory=NearConfig, metadata=SELECT | UPDATE)
     removed: str | None = field(default=None, metadata=PLACE)
     """A list of rows and shards that must not be used, as for an opt-out: text with a uid, SHA-256, url,
     domain or shard name in each line, or a table with such columns. Such a row has the status removed: it
     keeps its uid and place, and nothing of its content is scored or written. A shard is not read."""
     parser: ParserConfig = field(default_factory=ParserConfig)
     waves: WavesConfig = field(default_factory=WavesConfig, metadata=FREE)
-    cluster: ClusterConfig = field(default_factory=ClusterConfig, metadata=FREE | SELECT)
+    cluster: ClusterConfig = field(default_factory=ClusterConfig, metadata=FREE | SELECT | UPDATE)
     extra_columns: tuple[str, ...] = ()
     """Fields of the samples' json to copy into scores/, as text (values that are not text as json)."""
     scorers: tuple[str, ...] = field(default=(), metadata=CODE)
     """Your own scorers, FILE.py:CLASS, in the pass that computes alignment; their columns are in scores/. See
     docs/howto/scorer.md."""
-    materialize: bool | None = field(default=None, metadata=SELECT)
+    materialize: bool | None = field(default=None, metadata=SELECT | UPDATE)
     """Write the kept samples as shards; none = yes for local output, no for output in a store and for stored
     embeddings."""
     max_bad_fraction: float = field(default=0.05, metadata=FREE)
     """Share of the rows read that may be bad, 0 to 1; above it the run stops with exit code 3. Duplicates do
     not count as bad."""
-    seed: int = field(default=0, metadata=SELECT)
+    seed: int = field(default=0, metadata=SELECT | UPDATE)
     """Seed of the random rules and of the samples shown in the report."""
 
     def __post_init__(self) -> None:
@@ -325,14 +326,8 @@ class CurateConfig:
 
 
 def read_config(values: Mapping[str, Any]) -> CurateConfig:
-    """Return the config in a curation's run.json, of any version.
-
-    Until 0.3 ``attribute.unseen`` said whether ``targets`` were all nouns or the showable ones.
-    """
-    attribute = {"targets": SHOWABLE} | values.get("attribute", {})
-    if "unseen" in attribute:
-        attribute["targets"] = NOUNS if attribute.pop("unseen") else SHOWABLE
-    return from_dict(CurateConfig(), {**values, "attribute": attribute})
+    """Return the config in a curation's run.json."""
+    return from_dict(CurateConfig(), values)
 
 
 @dataclass(frozen=True)
@@ -408,11 +403,22 @@ def find_pool_selection(share: float, datacomp_compat: bool) -> SelectionRule:
     return SelectionRule(Rule(), share, datacomp_compat=datacomp_compat and share < 1)
 
 
-def choose_config(curated: Mapping[str, Any], settings: Mapping[str, Any]) -> CurateConfig:
-    """Return the curation's config with ``settings``. Raises if its scores cannot serve them."""
-    for path in settings:
+def choose_config(
+    curated: Mapping[str, Any], settings: Mapping[str, Any], source: str = "DIR"
+) -> CurateConfig:
+    """Return the curation's config with ``settings``.
+
+    Raises ValueError if its scores cannot serve them; the error names the update of the folder ``source``
+    that adds what they lack.
+    """
+    for path, value in settings.items():
         check_path(CurateConfig, path)
         if not is_marked(CurateConfig, path, "select"):
+            if is_marked(CurateConfig, path, "update"):
+                raise ValueError(
+                    f"{path}: the scores have {path}={as_setting(dict(flatten(curated))[path])}; change "
+                    f"them: {update_line(source, path, value)}"
+                )
             allowed = ", ".join(option.path for option in list_options(CurateConfig, "select"))
             raise ValueError(
                 f"{path}: select cannot change it, its options are {allowed}; run curate instead"
@@ -422,10 +428,16 @@ def choose_config(curated: Mapping[str, Any], settings: Mapping[str, Any]) -> Cu
     if find_rule(config.select.rule).attribute_by and config.align.keep > scored.pool:
         raise ValueError(
             f"align.keep={config.align.keep}: must be at most {scored.pool}, the share of the corpus that "
-            f"was attributed; curate with a larger attribute.pool"
+            f"was attributed; attribute more: {update_line(source, 'attribute.pool', config.align.keep)}"
         )
     if config.attribute.targets == CONTENT != scored.attribute.targets:
         raise ValueError(
-            "attribute.targets='content': the scores have no adjectives, verbs, relation words: curate anew"
+            "attribute.targets='content': the scores have no adjectives, verbs, relation words; measure "
+            f"them: {update_line(source, 'attribute.targets', CONTENT)}"
         )
     return config
+
+
+def update_line(source: str, path: str, value: Any) -> str:
+    """Return the command that changes one option of the curation in ``source``."""
+    return f"raycomp update {shlex.quote(source)} --set {shlex.quote(f'{path}={as_setting(value)}')}"

@@ -9,7 +9,7 @@ import posixpath
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -55,8 +55,8 @@ from raycomp.words import (
 ALIGNED = "aligned"
 _REUSED = "reused"
 """Folder below ``work``: the facts of the scores files that are taken over whole."""
-_LATER = (DUPLICATE_UID, UID_CONFLICT)
-_ATTRIBUTED = (MEAN_PAS, PHRASES, CONTENT_WORDS)
+LATER = (DUPLICATE_UID, UID_CONFLICT)
+ATTRIBUTED = (MEAN_PAS, PHRASES, CONTENT_WORDS)
 KEPT_COLUMNS = (UID, SHARD, POSITION, OFFSET, STATUS)
 """Columns that a removed row keeps."""
 # What a score depends on besides the options and the sample, as in the fingerprint of a curation.
@@ -72,7 +72,6 @@ class Reuse:
 
     scores: Mapping[int, Written] = field(default_factory=dict)
     states: Mapping[int, Written] = field(default_factory=dict)
-    leaves: Mapping[int, Written] = field(default_factory=dict)
     changed: tuple[str, ...] = ()
     """Names of shards that hold other samples than when the earlier run scored them."""
     shards: Mapping[str, Written] = field(default_factory=dict)
@@ -117,25 +116,11 @@ class Reuse:
         return [f"{said}; scores of this version may differ in the last bits"] if other else []
 
 
-class Earlier(NamedTuple):
-    """A finished curation with the same options of scoring."""
-
-    source: str
-    changed: str = "rescore"
-    """What to do with shards of which the content has changed under the same name: rescore or refuse."""
-
-
-def find_reuse(earlier_run: Earlier, shards: Sequence[ShardPath]) -> Reuse:
-    """Return what a curation of ``shards`` can take over.
-
-    Raises ValueError where the earlier run has no state, and for a changed shard if that is refused.
-    """
-    source, changed = earlier_run
+def find_reuse(source: str, shards: Sequence[ShardPath]) -> Reuse:
+    """Return what a curation of ``shards`` can take over from the finished one in ``source``."""
     run, files = read_finished(source), read_manifest(Folder(source))
-    listed = files.get(f"{STATE}/{SHARDS}")
-    if listed is None:
-        raise ValueError(f"{source}: was curated by a version without updates; curate into a new folder")
-    earlier = {one["name"]: (number, one) for number, one in enumerate(Folder(listed.uri).read_json())}
+    listed = Folder(files[f"{STATE}/{SHARDS}"].uri).read_json()
+    earlier = {one["name"]: (number, one) for number, one in enumerate(listed)}
     known = {shard: earlier[shard.name] for shard in shards if shard.name in earlier}
     now = dict(zip(known, describe_shards(list(known)), strict=True))
     resized = [shard for shard, (_, was) in known.items() if _drop_times(was) != _drop_times(now[shard])]
@@ -146,29 +131,20 @@ def find_reuse(earlier_run: Earlier, shards: Sequence[ShardPath]) -> Reuse:
     ]
     are_same = map_tasks(_compare_shard, items, label="compare input")
     others = [*resized, *(shard for shard, is_same in zip(touched, are_same, strict=True) if not is_same)]
-    if others and changed == "refuse":
-        raise ValueError(
-            f"changed=refuse: {len(others):,} shards hold other samples than before, such as "
-            f"{others[0].uri}; set changed=rescore, or restore them"
-        )
     same = {shard.ordinal: number for shard, (number, _) in known.items() if shard not in others}
-    keys = files.get(f"{STATE}/{OUTPUTS}")
     return Reuse(
         {ordinal: files[_name("scores", number)] for ordinal, number in same.items()},
         {ordinal: files[_name(STATE, number)] for ordinal, number in same.items()},
-        {ordinal: files[_name("leaves", number)] for ordinal, number in same.items()},
         tuple(sorted(shard.name for shard in others)),
         {posixpath.basename(name): file for name, file in files.items() if name.startswith("shards/")},
-        keys,
+        files.get(f"{STATE}/{OUTPUTS}"),
         frozenset(shard.ordinal for shard in touched),
         run,
     )
 
 
-def describe_reuse(reuse: Reuse, earlier: Earlier | None) -> dict[str, Any]:
-    """Return the section of run.json on what was taken over; empty without an earlier run."""
-    if earlier is None:
-        return {}
+def describe_reuse(reuse: Reuse) -> dict[str, Any]:
+    """Return the section of run.json on what was taken over."""
     return {"taken_over": {"shards": len(reuse.scores), "changed": list(reuse.changed)}}
 
 
@@ -217,28 +193,43 @@ def place_reused(reuse: Reuse, config: CurateConfig, work: Folder) -> Counter[st
         for ordinal, file in reuse.scores.items()
         if f"{ordinal:05d}.parquet" not in there
     ]
-    for _ in map_tasks(_place, jobs, config, work, label="take over"):
+    for _ in map_tasks(_place, jobs, config, reuse.run["config"], work, label="take over"):
         pass
     uris = [work.at(ALIGNED, f"{ordinal:05d}.parquet") for ordinal in reuse.scores]
     return sum(map_files(_count_statuses, uris, label="take over"), Counter())
 
 
-def _place(job: tuple[int, Written, str], config: CurateConfig, work: Folder) -> None:
-    """Link a scores file whose rows may all stay as they are, else write it without what must change."""
+def has_attribution(uri: str, then: Mapping[str, Any], config: CurateConfig) -> bool:
+    """Whether the attributed rows of a scores file have what ``config`` asks for; ``then``: their config."""
+    has_nonces = then["attribute"]["nonces"] == config.attribute.nonces
+    return has_nonces and (CONTENT_WORDS in read_schema(uri).names or config.attribute.targets != CONTENT)
+
+
+def _place(
+    job: tuple[int, Written, str], config: CurateConfig, then: Mapping[str, Any], work: Folder
+) -> None:
+    """Link a scores file whose rows may all stay as they are, else write it without what must change.
+
+    ``then``: the config of the earlier run.
+    """
     ordinal, file, state = job
     name = f"{ordinal:05d}.parquet"
     removal, names = load_removed(config.removed), read_schema(file.uri).names
     rows = read_columns(file.uri, [UID, STATUS, URL, IMAGE_SHA256])
     statuses = np.array(rows[STATUS].to_pylist(), object)
     is_removed_N = (statuses != REMOVED) & (removal.find_rows(rows) if removal else False)
-    is_later_N = np.isin(statuses, _LATER)
-    is_measured_alike = (CONTENT_WORDS in names) == (config.attribute.targets == CONTENT)
-    if is_measured_alike and not is_removed_N.any() and not is_later_N.any():
+    is_later_N = np.isin(statuses, LATER)
+    is_attributed = has_attribution(file.uri, then, config)
+    has_more = CONTENT_WORDS in names and config.attribute.targets != CONTENT
+    if is_attributed and not has_more and not is_removed_N.any() and not is_later_N.any():
         link_file(file, work.at(ALIGNED, name))
         work.write_json(list(file), _REUSED, f"{name}.json")
         return
     table = restore(read_columns(file.uri), read_columns(state, [ALIGNMENT, IMAGE_EMBEDDING]), is_removed_N)
-    table = table if is_measured_alike else drop_attribution(table)
+    if not is_attributed:
+        table = drop_attribution(table)
+    elif has_more:
+        table = table.drop_columns([CONTENT_WORDS])
     write_table(table, work.at(ALIGNED, name), table.schema.remove_metadata())
 
 
@@ -247,7 +238,7 @@ def restore(table: pa.Table, lost: pa.Table, is_removed_N: np.ndarray) -> pa.Tab
 
     Removed rows lose their content. ``lost``: alignment and embedding of the rows that lost them.
     """
-    is_later_N = np.isin(np.array(table[STATUS].to_pylist(), object), _LATER)
+    is_later_N = np.isin(np.array(table[STATUS].to_pylist(), object), LATER)
     columns: dict[str, Any] = {STATUS: pc.if_else(pa.array(is_later_N), OK, table[STATUS])}
     row_N = np.arange(len(table)) + len(table) * is_later_N
     for name in (ALIGNMENT, IMAGE_EMBEDDING):
@@ -263,13 +254,13 @@ def drop_attribution(table: pa.Table) -> pa.Table:
     """Return rows of a scores file as they were before any was attributed."""
     is_aligned = pc.is_in(table[STATUS], pa.array(ALIGNED_STATUSES))
     table = add_columns(table, {STATUS: pc.if_else(is_aligned, OK, table[STATUS])})
-    return table.drop_columns([name for name in _ATTRIBUTED if name in table.column_names])
+    return table.drop_columns([name for name in ATTRIBUTED if name in table.column_names])
 
 
 def _count_statuses(uri: str) -> Counter[str]:
     """Return the statuses with which the rows of a file were read."""
     statuses = read_columns(uri, [STATUS])[STATUS].to_pylist()
-    sound = {*ALIGNED_STATUSES, *_LATER}
+    sound = {*ALIGNED_STATUSES, *LATER}
     return Counter(OK if status in sound else status for status in statuses)
 
 

@@ -1,11 +1,9 @@
 """What an update needs of a curation besides its scores: ``state/``, row for row with ``scores/``.
 
 ``json`` is the text of the sample's own json. ``alignment`` and ``image_embedding`` are those of rows that
-lost them because an earlier row has their uid. ``salt`` is random; it hides a row's content from holders of
-its commitment. Removed rows have none of these.
+lost them because an earlier row has their uid. Removed rows have none of these.
 """
 
-import os
 import posixpath
 from typing import NamedTuple
 
@@ -14,16 +12,14 @@ import pyarrow as pa
 
 from raycomp.data.files import link_file
 from raycomp.data.folder import Folder
+from raycomp.data.manifest import STATE
 from raycomp.data.parquet import read_columns, read_schema, write_table
 from raycomp.data.written import Written
 from raycomp.run.tasks import map_files
 from raycomp.words import ALIGNMENT, IMAGE_EMBEDDING, JSON, POSITION, REMOVED, STATUS
 
-STATE = "state"
 SHARDS, OUTPUTS = "shards.json", "outputs.json"
 """The input's shards, and the keys of the written ones."""
-SALT = "salt"
-SALT_BYTES = 16
 LOST = "lost"
 """Folder below ``work`` with what later occurrences of a uid lost, by the names of the scores files."""
 
@@ -45,13 +41,12 @@ def state_schema(scores: pa.Schema) -> pa.Schema:
         [
             (JSON, pa.string()),
             *(scores.field(name) for name in (ALIGNMENT, IMAGE_EMBEDDING)),
-            (SALT, pa.binary(SALT_BYTES)),
         ]
     )
 
 
 def write_states(files: list[StateFile], out: Folder, work: Folder) -> None:
-    """Write ``state/``. Files of an earlier attempt stay, with their salts."""
+    """Write ``state/``. Files of an earlier attempt stay."""
     there = {*out.list_names(STATE)}
     names = [posixpath.basename(file.scores) for file in files]
     left = [file for file, name in zip(files, names, strict=True) if name not in there]
@@ -67,26 +62,10 @@ def _write_state(file: StateFile, out: Folder, work: Folder) -> None:
     schema = state_schema(read_schema(file.scores))
     statuses = read_columns(file.scores, [STATUS])[STATUS].to_pylist()
     is_removed_N = np.array([status == REMOVED for status in statuses], bool)
-    earlier = None if file.earlier is None else file.earlier.uri
-    salts = draw_salts(is_removed_N, None if earlier is None else read_columns(earlier, [SALT])[SALT])
-    texts = read_columns(earlier or file.aligned, [JSON])[JSON].to_pylist()
+    texts = read_columns(file.earlier.uri if file.earlier else file.aligned, [JSON])[JSON].to_pylist()
     texts = [None if is_removed else text for text, is_removed in zip(texts, is_removed_N, strict=True)]
-    columns = [
-        pa.array(texts, pa.string()),
-        *_read_lost(work, name, len(texts), schema),
-        salts,
-    ]
+    columns = [pa.array(texts, pa.string()), *_read_lost(work, name, len(texts), schema)]
     write_table(pa.table(columns, schema=schema), out.at(STATE, name), schema)
-
-
-def draw_salts(is_removed_N: np.ndarray, earlier: pa.ChunkedArray | None) -> pa.Array:
-    """Return a salt for each row, the earlier one where there is one; null for removed rows."""
-    known = [None] * len(is_removed_N) if earlier is None else earlier.to_pylist()
-    salts = [
-        None if is_removed else salt or os.urandom(SALT_BYTES)
-        for salt, is_removed in zip(known, is_removed_N, strict=True)
-    ]
-    return pa.array(salts, pa.binary(SALT_BYTES))
 
 
 def _read_lost(work: Folder, name: str, num_rows: int, schema: pa.Schema) -> list[pa.Array]:

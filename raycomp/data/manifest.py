@@ -7,27 +7,25 @@ file is opened, a sample where it is read. ``verify_whole`` makes the check read
 
 import hashlib
 import json
-import posixpath
 import re
-import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from functools import cache, lru_cache
+from functools import lru_cache
 from typing import Any
 
 from raycomp.data.files import list_below
 from raycomp.data.folder import Folder
-from raycomp.data.paths import RUN, find_infos, join_uri, resolve_file
+from raycomp.data.paths import RUN, find_infos, resolve_file
 from raycomp.data.written import ResultFile, Written, hash_file, make_result
 
 MANIFEST = "manifest.json"
-OBJECTS = "objects"
-"""In the run.json of a version: the folder of its files, relative to its own; see versions.py."""
-FORMAT = 1
-"""The value of ``format`` in run.json. Runs of earlier versions have no manifest."""
-SALTED = ("state", "leaves")
-"""Outputs with random values; a repeat of the run has other bytes there."""
+STATE = "state"
+"""What an update needs besides the results. It has the times of input files, so a repeat has other bytes."""
+FORMAT = 2
+"""The value of ``format`` in run.json from the start of a run."""
+READ_FORMATS = (1, FORMAT)
+"""The formats of finished runs that are read. A run of format 1 had it only at its end."""
 _AT_ONCE = 16
 # File types that readers take from a listed folder, by its name; other folders' files are opened by name.
 _TAKEN = {
@@ -84,7 +82,7 @@ def write_manifest(folder: Folder, outputs: Sequence[str], written: Mapping[str,
 def describe_manifest(files: Mapping[str, Written]) -> tuple[bytes, dict[str, Any]]:
     """Return the manifest of files by name, and its entries for run.json."""
     data = _to_bytes(files)
-    results = _to_bytes({name: file for name, file in files.items() if _output_of(name) not in SALTED})
+    results = _to_bytes({name: file for name, file in files.items() if _output_of(name) != STATE})
     return data, {
         "sha256": hashlib.sha256(data).hexdigest(),
         "files": len(files),
@@ -103,17 +101,14 @@ def check_results(
 ) -> dict[str, ResultFile]:
     """Return the files of ``outputs`` (none = all) of a finished run by name, after checking them.
 
-    ``run`` is its run.json. An older run without a manifest is checked by the number of its files, which are
-    returned as found; stderr reports that once. Raises ValueError naming the first file that is missing,
+    ``run`` is its run.json. Raises ValueError naming the first file that is missing,
     shorter, longer, extra or, with ``is_whole`` or in ``verify_whole``, changed.
     """
-    if "manifest" not in run:
-        return _check_counts(folder, run.get("results", {}), outputs)
     known = {
         name: file for name, file in _read(folder, run).items() if not outputs or _output_of(name) in outputs
     }
     there = sorted({_output_of(name) for name in known})
-    found = _size_objects(known) if OBJECTS in run else dict(_list_outputs(folder, there))
+    found = dict(_list_outputs(folder, there))
     for name, file in known.items():
         if name not in found:
             raise ValueError(f"{file.uri}: is missing; the run wrote it with {file.size:,} bytes")
@@ -135,21 +130,7 @@ def read_manifest(folder: Folder) -> dict[str, Written]:
 
     Raises ValueError where the run has no manifest, or one that is not its own.
     """
-    run = folder.read_json(RUN)
-    if "manifest" not in run:
-        raise ValueError(f"{folder.at(MANIFEST)}: is missing; the run was made by an earlier version")
-    return _read(folder, run)
-
-
-def name_object(file: Written) -> str:
-    """Return the name of a file among the objects of versions."""
-    return f"{file.sha256}/{posixpath.basename(file.uri)}"
-
-
-def _size_objects(files: Mapping[str, Written]) -> dict[str, int]:
-    """Return the size of each file that is among the objects of its version."""
-    found = find_infos(file.uri for file in files.values())
-    return {name: found[file.uri].size for name, file in files.items() if found[file.uri].is_file}
+    return _read(folder, folder.read_json(RUN))
 
 
 def _output_of(name: str) -> str:
@@ -201,12 +182,7 @@ def _compare(files: Iterable[Written]) -> None:
 def _read(folder: Folder, run: Mapping[str, Any]) -> dict[str, Written]:
     """Return the files of a manifest by name. Raises ValueError where it is not the run's own."""
     try:
-        files = _load(folder.uri, run["manifest"]["sha256"])
-        if OBJECTS not in run:
-            return files
-        objects = posixpath.normpath(folder.uri) if folder.is_local else folder.uri
-        objects = join_uri(posixpath.dirname(objects), posixpath.basename(run[OBJECTS]))
-        return {name: file._replace(uri=join_uri(objects, name_object(file))) for name, file in files.items()}
+        return _load(folder.uri, run["manifest"]["sha256"])
     except FileNotFoundError:
         raise ValueError(f"{folder.at(MANIFEST)}: is missing; the run wrote it") from None
 
@@ -217,29 +193,3 @@ def _load(uri: str, sha256: str) -> dict[str, Written]:
     if hashlib.sha256(data).hexdigest() != sha256:
         raise ValueError(f"{uri}/{MANIFEST}: was changed; its SHA-256 is not the one in run.json")
     return {name: Written(f"{uri}/{name}", *facts) for name, facts in json.loads(data).items()}
-
-
-def _check_counts(folder: Folder, counts: Mapping[str, int], outputs: Sequence[str]) -> dict[str, ResultFile]:
-    """Check that no files are missing from an older run without a manifest, folder by folder."""
-    _warn_once(folder.uri)
-    found: dict[str, ResultFile] = {}
-    for output in outputs or counts:
-        names = [name for name, _ in _list_outputs(folder, [output])]
-        if len(names) < counts.get(output, 0):
-            place = output if "." in output else f"{output}/"
-            raise ValueError(
-                f"{folder.uri}: {place} holds {len(names):,} of the {counts[output]:,} files that the "
-                "run wrote"
-            )
-        found |= {name: ResultFile(folder.at(name)) for name in names}
-    return found
-
-
-@cache
-def _warn_once(uri: str) -> None:
-    print(
-        f"raycomp: warning: {uri}: was written before runs had a {MANIFEST}; its files are only counted "
-        "and its input is not compared",
-        file=sys.stderr,
-        flush=True,
-    )

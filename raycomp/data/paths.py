@@ -3,7 +3,6 @@
 import dataclasses
 import os
 import posixpath
-import re
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -24,10 +23,6 @@ KEPT_FILE = "subset/kept.parquet"
 WORK = "work"
 # The model that a training writes: its folder, its weights, and open_clip's config of it.
 CHECKPOINT, WEIGHTS, ARCHITECTURE = "checkpoint", "model.safetensors", "model.json"
-
-# Earlier versions of a run's folder.
-VERSIONS = "versions"
-_VERSION = re.compile(r"(.+)@(\d+)", re.DOTALL)
 
 # Number of files whose info is requested one by one; a folder with more of them is listed.
 _ASKED_AT_ONCE = 16
@@ -103,34 +98,7 @@ def absolute_uri(uri: str) -> str:
     if not uri:
         raise ValueError("a folder's name is empty; name one, as in --out out/mine")
     path = strip_slash(uri.removeprefix("file://"))
-    return find_version(path if "://" in path else _absolute(path))
-
-
-def find_version(uri: str) -> str:
-    """Return the folder of a version, DIR/versions/3 for DIR@3; any other uri unchanged.
-
-    Raises ValueError where DIR has versions, but not this one.
-    """
-    match = _VERSION.fullmatch(uri)
-    if match is None:
-        return uri
-    filesystem, path = resolve(join_uri(match[1], VERSIONS))
-    wanted = posixpath.join(path, match[2], RUN)
-    found = filesystem.get_file_info([path, wanted])
-    if found[0].type != fs.FileType.Directory:
-        return uri
-    if found[1].type != fs.FileType.File:
-        infos = filesystem.get_file_info(fs.FileSelector(path))
-        numbers = sorted((info.base_name for info in infos if info.base_name.isdigit()), key=int)
-        raise ValueError(f"{uri}: no such version; {match[1]} has versions {', '.join(numbers)}")
-    return join_uri(match[1], VERSIONS, match[2])
-
-
-def name_version(uri: str) -> str:
-    """Return DIR@3 for the folder of a version, DIR/versions/3; any other uri unchanged."""
-    above, number = posixpath.split(uri)
-    folder, name = posixpath.split(above)
-    return f"{folder}@{number}" if name == VERSIONS and number.isdigit() else uri
+    return path if "://" in path else _absolute(path)
 
 
 def strip_slash(uri: str) -> str:

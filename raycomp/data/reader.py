@@ -9,7 +9,7 @@ from pyarrow import fs
 from raycomp.data.embeddings import add_embeddings
 from raycomp.data.image_inputs import FOLDER, LIST
 from raycomp.data.listed import extract_listed, read_listed
-from raycomp.data.parquet import read_columns, read_schema
+from raycomp.data.parquet import read_columns
 from raycomp.data.paths import ShardPath, resolve
 from raycomp.data.table import extract_table, read_table
 from raycomp.data.tar import extract_tar, read_tar
@@ -68,9 +68,7 @@ def extract(
 
 
 def read_offsets(scores: str) -> Offsets | None:
-    """Return the offsets of a scores file's rows; None in scores of an earlier version, or without a tar."""
-    if OFFSET not in read_schema(scores).names:
-        return None
+    """Return the offsets of a scores file's rows; None without a tar."""
     column = read_columns(scores, [OFFSET])[OFFSET]
     return column.to_pylist() if column.null_count < len(column) else None
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from raycomp.config import find_config, flatten, is_marked
 from raycomp.data.folder import Folder
-from raycomp.data.manifest import FORMAT, check_results
+from raycomp.data.manifest import FORMAT, READ_FORMATS, check_results
 from raycomp.data.paths import RUN, ShardPath
 from raycomp.data.written import ResultFile
 
@@ -29,7 +29,7 @@ _CHOSEN = {
     "fingerprint": {"shards": int},
 }
 _NUMBER = (int, float)
-_MANIFEST = {"format": int, "manifest": {"sha256": str, "files": int, "bytes": int}}
+_MANIFEST = {"format": int, "manifest": {"sha256": str, "files": int, "bytes": int, "results": str}}
 _TRAINED = {"steps": int, "epochs": _NUMBER, "pairs": int, "first_loss": _NUMBER, "last_loss": _NUMBER}
 # The results that readers use of a finished run, by its kind.
 _READ: dict[str, Any] = {
@@ -42,11 +42,10 @@ _READ: dict[str, Any] = {
 SUBSET_KINDS = ("curate", "select")
 """The kinds of runs that choose a subset."""
 _OUTPUTS = ("scores", "metadata", "marks", "subset", "shards", "negatives")
-# Options that older runs recorded under another name: by kind, old -> present.
-_RENAMED = {"sweep": {"beside": "published"}}
 _TABLE = re.compile(r"(\d+)\.parquet")
-RUNNING, FINISHED, FAILED = "running", "finished", "failed"
-"""The possible statuses of a run. A repeat of a failed run fails again; its ``failed`` gives the reason."""
+RUNNING, FINISHED, FAILED, UPDATING = "running", "finished", "failed", "updating"
+"""The possible statuses of a run. A repeat of a failed run fails again; its ``failed`` gives the reason. A
+finished run is ``updating`` while its files are replaced."""
 TIMES = "input_times"
 """In a fingerprint: when the input's files were modified. Runs that differ only in it are the same run; an
 unfinished run drops the results of files that were modified after its start."""
@@ -70,35 +69,23 @@ def read_run(folder: Folder) -> dict[str, Any] | None:
             raise ValueError(f"{folder.uri[:60]}...: is too long for a folder name") from error
         raise
     lacks = _find_lack(run, _STARTED)
-    if not lacks:
-        run["config"] = _rename_options(run["kind"], run["config"])
     if not lacks and run["status"] == FAILED:
         lacks = _find_lack(run, {"failed": str})
     if not lacks and run["status"] == FINISHED:
-        lacks = _find_lack(run, _FINISHED)
-        if not lacks and ("format" in run or "manifest" in run):
-            lacks = _find_lack(run, _MANIFEST)
-        elif not lacks and "results" in run:
-            lacks = _find_lack(run, {"results": {str: int}})
-        lacks = lacks or _find_lack(run, _READ.get(run["kind"], {}))
+        shapes = (_FINISHED, _MANIFEST, _READ.get(run["kind"], {}))
+        lacks = next(filter(None, (_find_lack(run, shape) for shape in shapes)), None)
         phases = run.get("phases") or []
         lacks = lacks or (_find_lack(phases, list) and "phases")
         lacks = lacks or next(filter(None, (_find_lack(one, _PHASE, "phases") for one in phases)), None)
-    if lacks or run["status"] not in (RUNNING, FINISHED, FAILED):
+    if lacks or run["status"] not in (RUNNING, FINISHED, FAILED, UPDATING):
         raise ValueError(
             f"{folder.at(RUN)}: not the record of a raycomp run: {lacks or 'status'} is missing or wrong"
         )
-    if run["status"] == FINISHED and run.get("format", FORMAT) > FORMAT:
+    if run["status"] == FINISHED and run["format"] not in READ_FORMATS:
         raise ValueError(
             f"{folder.at(RUN)}: has format {run['format']}, this version reads {FORMAT}; update raycomp"
         )
     return run
-
-
-def _rename_options(kind: str, config: dict[str, Any]) -> dict[str, Any]:
-    """Return a recorded config with the present names of renamed options."""
-    names = _RENAMED.get(kind, {})
-    return {names.get(name, name): value for name, value in config.items()}
 
 
 def _find_lack(value: Any, shape: Any, path: str = "it") -> str | None:
@@ -131,9 +118,21 @@ def read_finished(source: str) -> dict[str, Any]:
         raise ValueError(f"{source}: holds no finished run: no {_say_lack(Folder(source))}")
     if run["status"] == FAILED:
         raise ValueError(f"{source}: the run has failed: {run['failed']}")
+    check_resumable(run, source, source)
     if run["status"] != FINISHED:
         raise ValueError(f"{source}: the run has not finished; the same command resumes it")
     return run
+
+
+def check_resumable(run: Mapping[str, Any], folder: str, said: str) -> None:
+    """Raise ValueError, whose text starts with ``said``, for a run that its own command cannot resume.
+
+    That is a finished run whose update was cut off, and an unfinished run of an older version.
+    """
+    if run["status"] == UPDATING:
+        raise ValueError(f"{said}: an update was cut off; raycomp update {folder} finishes it")
+    if run["status"] != FINISHED and run.get("format") != FORMAT:
+        raise ValueError(f"{said}: was started by an older version; start it anew in another folder")
 
 
 def read_curation(spec: str) -> tuple[Folder, dict[str, Any] | None]:
@@ -194,19 +193,6 @@ def find_curation(run: dict[str, Any], source: str) -> dict[str, Any]:
     return origin
 
 
-def check_classed(run: dict[str, Any], source: str) -> None:
-    """Raise ValueError where the curation behind the run in ``source`` has no class of unseen targets.
-
-    In its scores every target counts as visible in a picture, whatever the value of ``attribute.targets``.
-    """
-    curated = find_curation(run, source)
-    attribute = curated["config"].get("attribute", {})
-    if "lexicon" not in curated["fingerprint"] or not {"unseen", "targets"} & {*attribute}:
-        raise ValueError(
-            f"{source}: scored before targets were classed by what a picture can show; curate again"
-        )
-
-
 def list_scores(run: dict[str, Any], source: str) -> list[str]:
     """Return the scores files behind the run in ``source``, a curation or selection, in order of shards.
 
@@ -251,9 +237,8 @@ def identify(run: dict[str, Any]) -> str:
     It covers inputs, options, kind of device, and the manifest: inputs are identified by their size only.
     """
     more = [run["gpu"]] if run.get("gpu") else []
-    if "manifest" in run:
-        more.append(run["manifest"].get("results", run["manifest"]["sha256"]))
-    return digest([run["kind"], bound_inputs(run), bound_options(run), run.get("device"), *more])
+    parts = [run["kind"], bound_inputs(run), bound_options(run), run.get("device"), *more]
+    return digest([*parts, run["manifest"]["results"]])
 
 
 def bound_inputs(run: dict[str, Any]) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from raycomp.data.files import check_writable
 from raycomp.data.folder import Folder
 from raycomp.data.manifest import check_results
 from raycomp.data.parquet import read_columns
-from raycomp.data.paths import absolute_uri, name_version
+from raycomp.data.paths import absolute_uri
 from raycomp.data.runs import identify, read_finished
 from raycomp.evaluation.answers import answer_comparison
 from raycomp.evaluation.baselines import Margin, find_margins, report_margins
@@ -122,7 +122,7 @@ def list_tails(folders: Sequence[str]) -> list[str]:
 
     A version is named DIR@3.
     """
-    parts = [name_version(folder.rstrip("/")).split("/") for folder in folders]
+    parts = [folder.rstrip("/").split("/") for folder in folders]
     for num in range(1, max(map(len, parts), default=0) + 1):
         tails = ["/".join(one[-num:]) for one in parts]
         if len({*tails}) == len(tails):

@@ -49,11 +49,11 @@ from raycomp.words import OK
 
 
 def negatives(
-    config: NegativesConfig, out: str, say: Say = print, previous: str | None = None
+    config: NegativesConfig, out: str, say: Say = print, earlier: str | None = None
 ) -> dict[str, Any]:
     """Write the hard negatives of ``config.input`` into the folder ``out``; return what run.json holds.
 
-    ``previous``: a finished run with the same options, whose results are taken over for captions of which
+    ``earlier``: a finished run with the same options, whose results are taken over for captions of which
     nothing has changed; results do not depend on it. A finished run of the same config is left unchanged; an
     unfinished one is resumed. Raises ValueError for errors the user can fix, and TooMuchBadData.
     """
@@ -91,8 +91,8 @@ def negatives(
             warnings = _check_captions(writing)
             for warning in warnings:
                 say(warning)
-            earlier = find_earlier(previous, run.record["fingerprint"]) if is_by_row(config.negatives) else {}
-            planned = plan_rows(shared, earlier, run.folder, run.work)
+            known = find_earlier(earlier, run.record["fingerprint"]) if is_by_row(config.negatives) else {}
+            planned = plan_rows(shared, known, run.folder, run.work)
             writing, totals = replace(writing, sources=planned.sources), planned.totals
             if not config.negatives.by_rules:
                 from raycomp.negatives.asking import ask_all  # aiohttp

@@ -47,7 +47,7 @@ class Plan(NamedTuple):
 
 
 def find_earlier(previous: str | None, fingerprint: Mapping[str, Any]) -> Earlier:
-    """Return the files of a finished run; empty without one, and if it has no state or other models.
+    """Return the files of a finished run; empty without one, and if it has other models.
 
     ``fingerprint``: what the present run depends on.
     """
@@ -58,8 +58,6 @@ def find_earlier(previous: str | None, fingerprint: Mapping[str, Any]) -> Earlie
     if any(run["fingerprint"].get(name) != value for name, value in now.items()):
         return {}
     files = read_manifest(Folder(previous))
-    if f"{STATE}/{FILES}" not in files:
-        return {}
     names = Folder(files[f"{STATE}/{FILES}"].uri).read_json()
     return {
         name: (files[f"negatives/{i:05d}.parquet"].uri, files[f"{STATE}/{i:05d}.parquet"].uri)

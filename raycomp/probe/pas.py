@@ -16,7 +16,7 @@ from raycomp.curation.measures import find_corpus
 from raycomp.curation.rules import ALIGN_PAS, find_rule
 from raycomp.curation.select import Gates
 from raycomp.data.arrow import readable, to_matrix
-from raycomp.data.runs import SUBSET_KINDS, check_classed, identify, read_finished
+from raycomp.data.runs import SUBSET_KINDS, identify, read_finished
 from raycomp.language.control_words import ControlWords, find_word_set
 from raycomp.models.lexicon import load_lexicon
 from raycomp.models.nonces import NonceMaker
@@ -63,7 +63,6 @@ def open_pas(config: ProbeConfig) -> OpenedPas:
     run = read_finished(config.input)
     if run["kind"] not in SUBSET_KINDS:
         raise ValueError(f"input={config.input!r}: holds {run['kind']}, must hold a curation or selection")
-    check_classed(run, config.input)
     written = read_config(run["config"])
     scorer = config.scorer or written.scorer
     name = f"{scorer.model} {scorer.weights}"

@@ -10,19 +10,15 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 from typing import Any
 
-from raycomp.config import find_config, to_dict
+from raycomp.config import to_dict
 from raycomp.data.files import remove_temporary_files
 from raycomp.data.folder import Folder
-from raycomp.data.manifest import check_results
+from raycomp.data.manifest import FORMAT, check_results
 from raycomp.data.paths import LEASE, RUN, WORK
-from raycomp.data.runs import FINISHED, RUNNING, bound_inputs, bound_options, read_run
+from raycomp.data.runs import FINISHED, RUNNING, bound_inputs, bound_options, check_resumable, read_run
 from raycomp.run.lease import check_free
 
 PACKAGES = ("raycomp", "ray", "torch", "open_clip_torch", "spacy", "pyarrow", "numpy")
-# Parts of a run's fingerprint that never held a file's time.
-_WITHOUT_TIMES = set(
-    "scorer parser lexicon nonces model prompts llm shards scores subset negatives architecture".split()
-)
 
 
 def refuse_inside(folder: Folder, own: Collection[str]) -> None:
@@ -100,6 +96,8 @@ def find_run(folder: Folder) -> dict[str, Any] | None:
     except OSError as error:
         line = " ".join(str(error).split())
         raise ValueError(f"out={folder.uri!r}: cannot be read: {line}") from error
+    if run is not None:
+        check_resumable(run, folder.uri, f"out={folder.uri!r}")
     if names and run is None:
         raise ValueError(f"out={folder.uri!r}: holds files but no {RUN}; name an empty or new folder")
     return run
@@ -112,18 +110,11 @@ def refuse_other(previous: dict[str, Any], run: dict[str, Any], folder: Folder) 
             f"out={folder.uri!r}: holds a {previous['kind']} run, this is {run['kind']}; name another folder"
         )
     names = []
-    # Until format 1 the identity of an input held its files' times.
-    is_older = previous["status"] == FINISHED and "format" not in previous
-    # An option that a later version added counts as its default in an older run.
-    config = json.loads(json.dumps(to_dict(find_config(run["kind"])())))
-    default = bound_options({"kind": run["kind"], "config": config})
     # A finished run is only read; an unfinished one must resume with the options it was started with.
     versions = {} if previous["status"] == FINISHED else previous["versions"]
     for read in (
-        lambda r: {
-            name: value for name, value in bound_inputs(r).items() if not is_older or name in _WITHOUT_TIMES
-        },
-        lambda r: default | bound_options(r),
+        bound_inputs,
+        bound_options,
         lambda r: {name: r["versions"].get(name) for name in versions},
     ):
         a, b = read(previous), read(json.loads(json.dumps(run)))
@@ -151,6 +142,7 @@ def describe_run(
     return {
         "id": uuid.uuid4().hex[:12],
         "kind": kind,
+        "format": FORMAT,
         "status": RUNNING,
         "commands": commands,
         "started": now(),

@@ -23,7 +23,7 @@ from raycomp.config import ClusterFailed, DryRun, LeaseLost, as_setting, changed
 from raycomp.config.commands import name_command
 from raycomp.data.files import check_writable, copy_file, is_dry_run
 from raycomp.data.folder import Folder
-from raycomp.data.manifest import FORMAT, write_manifest
+from raycomp.data.manifest import write_manifest
 from raycomp.data.paths import ARCHITECTURE, LEASE, REPORT, RUN, WORK, absolute_uri
 from raycomp.data.runs import FAILED, FINISHED, TIMES, read_run
 from raycomp.data.written import WrittenFiles, watch_writes
@@ -34,8 +34,7 @@ from raycomp.run.opening import check_run, describe_run, now, open_run, refuse_i
 from raycomp.words import OK
 
 Say = Callable[[str], None]
-# The result sub-folders of a command that names no others.
-_OUTPUTS = (
+OUTPUTS = (
     "scores",
     "metadata",
     "marks",
@@ -44,10 +43,10 @@ _OUTPUTS = (
     "negatives",
     "exports",
     "state",
-    "leaves",
     "judges",
     "context.parquet",
 )
+"""The results of a command that names no others: sub-folders, and files at the top."""
 _LONGEST_LINE = 2000
 
 
@@ -61,7 +60,7 @@ class Run:
         fingerprint: Callable[[], dict[str, Any]],
         folder: Folder,
         lease: Lease,
-        outputs: Sequence[str] = _OUTPUTS,
+        outputs: Sequence[str] = OUTPUTS,
         say: Say = print,
     ):
         self.is_finished = previous is not None and previous["status"] == FINISHED
@@ -197,7 +196,7 @@ class Run:
         if self._page is not None:
             self.folder.write_bytes(self._link_index(self._page).encode(), REPORT)
         manifest = write_manifest(self.folder, self.outputs, self.watch.files)
-        self.record |= {"status": FINISHED, "headline": self._said, "format": FORMAT, "manifest": manifest}
+        self.record |= {"status": FINISHED, "headline": self._said, "manifest": manifest}
         self.folder.write_json(self.record, RUN)
         tidy(self.folder)
         say(self._said + (f"; report: {self.folder.at(REPORT)}" if self._page is not None else ""))
@@ -212,7 +211,7 @@ def start_run(
     say: Say = print,
     rerun: str | None = None,
     commands: Mapping[str, str] | None = None,
-    outputs: Sequence[str] = _OUTPUTS,
+    outputs: Sequence[str] = OUTPUTS,
     cost: Callable[[], str] = str,
 ) -> Iterator[Run]:
     """Start the run ``kind`` of ``config`` in the folder or uri ``out``, or resume it; publish it afterwards.

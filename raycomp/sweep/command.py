@@ -22,7 +22,7 @@ from raycomp.data.folder import Folder
 from raycomp.data.model import fetch_model, find_model
 from raycomp.data.parquet import write_table
 from raycomp.data.paths import RUN, absolute_uri
-from raycomp.data.runs import check_classed, digest, list_scores, read_finished
+from raycomp.data.runs import digest, list_scores, read_finished
 from raycomp.data.whole import with_absolute_paths
 from raycomp.evaluation.open import open_evaluations
 from raycomp.models.describe import describe_scorer, fingerprint_scorer
@@ -173,7 +173,6 @@ def _read_scored(curated: str) -> dict[str, Any]:
     run = read_finished(curated)
     if run["kind"] != "curate":
         raise ValueError(f"curated={curated!r}: holds {run['kind']}; name the curation that scored")
-    check_classed(run, curated)
     list_scores(run, curated)
     return run["config"]
 

@@ -27,7 +27,7 @@ from raycomp.data.image_inputs import LIST, check_tables
 from raycomp.data.inputs import expand_input, list_written_shards
 from raycomp.data.listed import CAPTION_COLUMNS, find_column
 from raycomp.data.manifest import check_results
-from raycomp.data.parquet import count_rows, read_columns, read_matching, read_rows, read_schema
+from raycomp.data.parquet import count_rows, read_columns, read_matching, read_rows
 from raycomp.data.paths import KEPT_FILE, ShardPath, fingerprint_shards
 from raycomp.data.reader import read_shard
 from raycomp.data.rows import decode_text, parse_object
@@ -175,13 +175,7 @@ def _find_curated(source: str, folder: Folder, run: dict[str, Any]) -> Pairs:
         return replace(pairs, shards=tuple(shards), sizes=tuple(sizes))
     scores = list_scores(run, folder.uri)
     shards = list_shards(config)
-    # Until format 1 the identity of an input held times, which say nothing of a copy: its names are compared.
-    curated = find_curation(run, folder.uri)
-    is_same = digest(fingerprint_shards(shards)) == curated["fingerprint"]["input"]
-    if "format" not in curated:
-        names = set(pc.unique(read_columns(kept, [SHARD])[SHARD]).to_pylist())
-        is_same = len(shards) == len(scores) and names <= {shard.name for shard in shards}
-    if not is_same:
+    if digest(fingerprint_shards(shards)) != find_curation(run, folder.uri)["fingerprint"]["input"]:
         raise ValueError(
             f"input={source!r}: has no shards, and {config.input} has changed since scoring; curate again"
         )
@@ -257,9 +251,9 @@ def _index_samples(pairs: Pairs, ordinal: int) -> tuple[pa.Table, list[str]]:
 def _list_written(pairs: Pairs, ordinal: int) -> pa.Table | None:
     """Return uid, caption and image_sha256 of all samples that a run wrote to a shard; none if unknown.
 
-    Its shards hold the kept pairs in their order, ``sizes`` each. Until format 1 no SHA-256 was kept.
+    Its shards hold the kept pairs in their order, ``sizes`` each.
     """
-    if pairs.kept is None or IMAGE_SHA256 not in read_schema(pairs.kept).names:
+    if pairs.kept is None:
         return None
     start = sum(pairs.sizes[:ordinal])
     row_N = np.arange(start, min(pairs.num_kept, start + pairs.sizes[ordinal]))

@@ -11,10 +11,8 @@ from raycomp.config import ParserConfig, ScorerConfig
 from raycomp.core.attribution import drop_per_displacement
 from raycomp.curation.attribute import Attribute
 from raycomp.curation.config import (
-    AlignConfig,
     NonceConfig,
     find_selection,
-    read_config,
 )
 from raycomp.curation.measures import read_corpus
 from raycomp.curation.parse import parse
@@ -159,11 +157,3 @@ def test_of_one_nonce_a_drop_per_displacement_is_a_cosine_of_the_image_and_what_
     np.testing.assert_allclose(found_P, (step * image).sum(1), rtol=1e-6)
     nothing = drop_per_displacement(np.array([0.0, 1e-7, np.nan]), np.array([0.0, 1e-7, 0.5]))
     assert np.isnan(nothing).all(), "nothing was moved, or there is no drop"
-
-
-def test_a_config_of_before_reads_unseen_as_targets():
-    for unseen, targets in ((True, "nouns"), (False, "showable")):
-        old = {"attribute": {"unseen": unseen, "keep": 0.4}, "align": {"keep": 0.6}}
-        assert read_config(old) == by_cpi(
-            align=AlignConfig(0.6), attribute=mean_drop(keep=0.4, targets=targets)
-        )

@@ -163,8 +163,9 @@ def test_select_says_what_was_never_attributed(curated, tmp_path, capsys, tiny_s
     assert main(["select", str(tmp_path / "narrow"), *sets, "--out", str(tmp_path / "out")]) == USER_ERROR
     said = capsys.readouterr().err
     # Of 30 rows gate 1 keeps 21; the best 28 of 40 were attributed, 18 of them are left.
-    assert "3 rows past gate 1 were never attributed" in said and "raycomp curate " in said
-    assert f"filter.exclude={tmp_path / 'best.txt'}" in said
+    assert "3 rows past gate 1 were never attributed" in said
+    assert f"raycomp update {tmp_path / 'narrow'} --set attribute.pool=1" in said
+    assert not (tmp_path / "out/run.json").exists()
 
 
 @pytest.mark.parametrize(

@@ -186,18 +186,6 @@ def test_a_copy_in_good_faith_is_the_run(tmp_path, bucket):
         assert read_columns(found[NAMES[0]]).equals(make_table())
 
 
-def test_a_run_of_before_is_counted_with_a_line(tmp_path, capsys):
-    folder = Folder(str(tmp_path))
-    write_results(folder)
-    run = {"results": {"scores": 2, "shards": 1, "table.csv": 1}}
-    for _ in range(2):
-        assert list(check_results(folder, run)) == NAMES
-    assert capsys.readouterr().err.count("was written before runs had a manifest.json") == 1
-    (tmp_path / "scores/00001.parquet").unlink()
-    with pytest.raises(ValueError, match=r"scores/ holds 1 of the 2 files that the run wrote"):
-        check_results(folder, run)
-
-
 def test_a_storage_that_lost_or_cut_what_was_written_ends_the_run(tmp_path):
     folder = Folder(str(tmp_path))
     for damage, said in (

@@ -16,6 +16,7 @@ from raycomp.curation.attribute import Attribute
 from raycomp.curation.config import NonceConfig
 from raycomp.curation.parse import parse
 from raycomp.data.arrow import to_fixed_lists
+from raycomp.data.folder import Folder
 from raycomp.data.parquet import write_table
 from raycomp.look.show.command import explain
 from raycomp.models.clip import Clip, load_tokenizer
@@ -25,6 +26,7 @@ from raycomp.probe import command
 from raycomp.probe.pas import measure_pas
 from raycomp.schema import aligned_schema, scores_schema
 from tests.corpus import by_cpi, mean_drop, scenes
+from tests.sealed import seal
 
 NUM_SCENES = 24
 
@@ -61,6 +63,7 @@ def write_curation(folder: Path, scorer: ScorerConfig) -> str:
     scored = {"scorer": fingerprint_scorer(scorer), "lexicon": "l", "shards": 2}
     run |= {"fingerprint": scored, "scores": "/elsewhere"}
     (folder / "run.json").write_text(json.dumps(run))
+    seal(Folder(str(folder)))
     return str(folder)
 
 
@@ -132,7 +135,7 @@ def test_pas_needs_the_scorer_and_the_scores_of_the_curation(tiny_scorer, tmp_pa
     assert "must be the scoring model of" in capsys.readouterr().err
     (tmp_path / "curated/scores/00001.parquet").unlink()
     assert main(line) == USER_ERROR
-    assert "holds 1 scores files, the run wrote 2" in capsys.readouterr().err
+    assert "00001.parquet: is missing" in capsys.readouterr().err
     run = json.loads((tmp_path / "curated/run.json").read_text())
     (tmp_path / "curated/run.json").write_text(json.dumps(run | {"kind": "negatives"}))
     assert main(line) == USER_ERROR

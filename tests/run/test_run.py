@@ -335,7 +335,7 @@ def test_a_folder_that_cannot_be_written_is_reported_before_a_model_is_loaded(tm
     rows = pa.table({"uid": ["0" * 32], "caption": ["a dog"], "text": ["a dog"], "url": ["http://x"]})
     pq.write_table(rows, tmp_path / "rows.parquet")
     (tmp_path / "file").touch()
-    command = import_module({"curate": "raycomp.curation.command"}.get(kind, f"raycomp.{kind}.command"))
+    command = import_module(f"{FOLDERS[kind]}.command")
     monkeypatch.setattr(command, "describe_scorer", lambda config: pytest.fail("a model is looked for"))
     run, config = {
         "curate": (raycomp.curate, CurateConfig),
@@ -349,7 +349,8 @@ def test_a_selection_starts_with_the_record_that_its_options_are_from(tmp_path, 
     """The curation is replaced between the first time it is read and the second."""
     points = {"lexicon": "a", "shards": 1, "input": "a"}
     first, second = (
-        {**describe_run("curate", CurateConfig(input="gone", seed=seed), points, {}), "device": "cpu"}
+        describe_run("curate", CurateConfig(input="gone", seed=seed), points, {})
+        | {"device": "cpu", "manifest": {"results": "r"}}
         for seed in (0, 1)
     )
     found, asked = iter([first, second]), []
@@ -436,27 +437,6 @@ def test_what_was_made_of_files_that_were_modified_since_is_made_again(tmp_path)
     ) as run:
         run.close({"ok": 1}, {"counted": 1}, "counted")
     assert run.record["status"] == "finished"
-
-
-def test_a_finished_run_of_before_is_known_by_what_held_no_times(tmp_path, capsys):
-    record = count_words(ProbeConfig(), tmp_path)
-    old = {name: value for name, value in record.items() if name not in ("format", "manifest")}
-    old["fingerprint"] = {"input": "with times", "parser": "p"}
-    (tmp_path / RUN).write_text(json.dumps({**old, "results": {}}))
-    for parser, is_same in (("p", True), ("q", False)):
-        now = {"input": "without", TIMES: "x", "parser": parser}
-        refused = nullcontext() if is_same else pytest.raises(ValueError, match="differs in parser")
-        with refused, start_run("count", ProbeConfig(), lambda now=now: now, str(tmp_path)) as run:
-            assert run.is_finished
-
-
-def test_an_option_of_a_later_version_counts_as_its_default_in_a_run_of_before(tmp_path):
-    record = count_words(ProbeConfig(), tmp_path)
-    record["config"] = {name: value for name, value in record["config"].items() if name != "seed"}
-    (tmp_path / RUN).write_text(json.dumps(record))
-    assert count_words(ProbeConfig(), tmp_path)["status"] == "finished"
-    with pytest.raises(ValueError, match="differs in seed"):
-        count_words(ProbeConfig(seed=ProbeConfig().seed + 1), tmp_path)
 
 
 def test_a_run_in_the_folder_work_of_another_is_refused_and_kept(tmp_path):

@@ -16,6 +16,7 @@ from PIL import Image
 from raycomp.config import TooMuchBadData, UserError
 from raycomp.core.selection import parse_uids
 from raycomp.data.datacomp import write_subset
+from raycomp.data.folder import Folder
 from raycomp.data.inputs import expand_input
 from raycomp.data.parquet import write_table
 from raycomp.data.tar import write_tar
@@ -29,6 +30,7 @@ from raycomp.training.pairs import (
 from raycomp.training.tally import check_pairs, count_kinds, describe_lost, tally_pairs
 from raycomp.words import DUPLICATE_UID, NOT_IN_SUBSET
 from tests.corpus import write_bad_shards
+from tests.sealed import seal
 from tests.training.pairs import check_all, index_all, list_uids, make_config
 
 
@@ -88,6 +90,7 @@ def write_negatives(folder: Path, files: list[dict[int, list[str]]], **record) -
         **record,
     }
     (folder / "run.json").write_text(json.dumps(run))
+    seal(Folder(str(folder)))
     return folder
 
 
@@ -389,6 +392,7 @@ def test_negatives_of_another_data_set_with_the_same_names_are_refused(album, tm
     for captions, is_refused in ((spaced, False), (pa.array(["pair 9", "a ship"]), True)):
         place = table.schema.get_field_index("caption")
         write_table(table.set_column(place, "caption", captions), str(path), NEGATIVES_SCHEMA)
+        seal(Folder(str(negatives)))
         said = (
             rf"negatives: 1 of \d captions in .* differ from the pair with the same uid, such as {uid_of(2)}"
         )

@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from raycomp.curation.samples import WordCounts
-from raycomp.data.parquet import read_schema
 from raycomp.look.lineage.changes import MOST_CONCEPTS, NOUN, list_concepts
 from raycomp.look.lineage.sides import Side, judge_files
 from raycomp.words import CAPTION_LANGUAGE, CAPTION_WORDS, KEPT, PHRASES
@@ -17,7 +16,7 @@ class Rows:
     """Facts on the kept rows."""
 
     languages: Counter[str] = field(default_factory=Counter)
-    """Rows by the most probable language of the caption; empty for scores of older versions."""
+    """Rows by the most probable language of the caption."""
     words: int = 0
     """Words of all captions."""
     counted: int = 0
@@ -31,15 +30,11 @@ class Rows:
 def describe_rows(side: Side) -> Rows:
     """Return the facts on a run's kept rows; one file is in memory at a time."""
     found = Rows()
-    wanted = [CAPTION_LANGUAGE, CAPTION_WORDS, PHRASES]
-    there = {*read_schema(side.files[0].uri).names} if side.files else set()
-    columns = tuple(name for name in wanted if name in there)
-    for reason_N, table in judge_files(side, columns):
+    for reason_N, table in judge_files(side, (CAPTION_LANGUAGE, CAPTION_WORDS, PHRASES)):
         kept = table.filter(pa.array(reason_N == KEPT))
-        if CAPTION_LANGUAGE in columns:
-            found.languages.update(kept[CAPTION_LANGUAGE].drop_null().to_pylist())
-            words = kept[CAPTION_WORDS].drop_null().to_numpy()
-            found.words, found.counted = found.words + int(words.sum()), found.counted + len(words)
+        found.languages.update(kept[CAPTION_LANGUAGE].drop_null().to_pylist())
+        words = kept[CAPTION_WORDS].drop_null().to_numpy()
+        found.words, found.counted = found.words + int(words.sum()), found.counted + len(words)
         nouns = (word for kind, word in list_concepts(kept[PHRASES].combine_chunks()) if kind == NOUN)
         found.concepts = found.concepts.merge(WordCounts.of(MOST_CONCEPTS, nouns))
         found.parsed += len(kept) - kept[PHRASES].null_count

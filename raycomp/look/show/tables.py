@@ -7,13 +7,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.json
 
-from raycomp.data.manifest import SALTED, read_result
+from raycomp.data.manifest import STATE, read_result
 from raycomp.data.parquet import read_columns
 from raycomp.data.written import ResultFile
 from raycomp.table import read_csv
 
 # Folders whose Parquet files are not result tables: the input's samples, and what updates and proofs need.
-_OTHERS = ("shards", *SALTED)
+_OTHERS = ("shards", STATE)
 
 
 def name_tables(files: Mapping[str, ResultFile]) -> dict[str, list[ResultFile]]:

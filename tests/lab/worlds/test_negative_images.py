@@ -21,8 +21,10 @@ from lab.worlds.negative_images import (
 )
 from lab.worlds.negatives import hard_negatives
 from lab.worlds.scenes import Scene, draw_scene, is_true
+from raycomp.data.folder import Folder
 from raycomp.schema import NEGATIVE_TYPE
 from raycomp.words import ADD, REPLACE, SWAP
+from tests.sealed import seal
 
 SCENES = [draw_scene(np.random.default_rng([8, i])) for i in range(48)]
 CAPTION = "a small red star above a large blue donut"
@@ -66,6 +68,7 @@ def write_run(folder: Path, kind: str = "negatives") -> None:
     }
     pq.write_table(pa.table(columns), folder / "negatives/00000.parquet")
     pq.write_table(pa.table(columns).slice(2), folder / "negatives/00001.parquet")
+    seal(Folder(str(folder)))
 
 
 def test_a_table_has_an_image_for_what_can_be_shown(tmp_path: Path) -> None:

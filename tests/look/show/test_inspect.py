@@ -196,6 +196,8 @@ def test_a_training_is_shown_with_its_loss_and_its_checkpoint(tmp_path, capsys):
     run |= {"steps": 1000, "epochs": 2.5, "pairs": 7, "first_loss": 5.25, "last_loss": 1}
     folder = Folder(str(tmp_path))
     folder.write_json(run, "run.json")
+    seal(folder)
+    run = folder.read_json("run.json")
     assert [" ".join(line.split()) for line in show(str(tmp_path)).splitlines()] == [
         "run train",
         "input in",
@@ -298,6 +300,7 @@ def test_a_config_that_lacks_what_is_read_is_reported(tmp_path, capsys, kind, co
     run = {"kind": kind, "status": "finished", "versions": {}, "fingerprint": {}, "warnings": []}
     run |= {"config": config, "funnel": {"read": 0, "corpus": 0, "kept": 0, "dropped": {}}}
     Folder(str(tmp_path)).write_json(run, "run.json")
+    seal(Folder(str(tmp_path)))
     for argv in (["show", str(tmp_path)], ["compare", *[str(tmp_path)] * 2, "--out", str(tmp_path / "out")]):
         assert main(argv) == USER_ERROR
         assert f"raycomp run: {lack} is missing or wrong" in capsys.readouterr().err
@@ -307,5 +310,6 @@ def test_a_probe_without_its_rows_is_reported(tmp_path, capsys):
     run = {"kind": "probe pas", "status": "finished", "versions": {}, "fingerprint": {}, "warnings": []}
     run |= {"config": {}, "funnel": {"read": 0, "corpus": 0, "kept": 0, "dropped": {}}}
     Folder(str(tmp_path)).write_json(run, "run.json")
+    seal(Folder(str(tmp_path)))
     assert main(["explain", str(tmp_path), "a"]) == USER_ERROR
     assert "has no pas.json; run the probe again" in capsys.readouterr().err

@@ -5,10 +5,10 @@ import pytest
 import raycomp
 from raycomp.config import ClusterConfig
 from raycomp.curation.config import read_config
+from raycomp.curation.update import update
 from raycomp.negatives.config import NegativesConfig, WritingConfig
-from raycomp.update.command import update
 from tests.corpus import by_cpi, scenes
-from tests.update.test_update_runs import read, read_record, write_shard
+from tests.curation.test_update_runs import read, read_record, write_shard
 
 pytestmark = pytest.mark.ray
 
@@ -24,8 +24,8 @@ def test_an_update_on_ray_equals_a_local_run_from_scratch(ray_cluster, tmp_path,
     raycomp.negatives(words, tmp_path / "negatives")
     write_shard(tmp_path / "in", "b.tar", samples[24:], 24)
     (tmp_path / "list.txt").write_text(f"{3:032x}")
-    assert "@2: kept" in raycomp.update(tmp_path / "run", remove=tmp_path / "list.txt")
-    assert "@2: " in update(str(tmp_path / "negatives"))
+    assert "run: kept" in raycomp.update(tmp_path / "run", remove=tmp_path / "list.txt")
+    assert "negatives of" in update(str(tmp_path / "negatives"))
     config = read_config(read_record(tmp_path / "run")["config"])
     raycomp.curate(by_cpi(**options, cluster=local, removed=config.removed), tmp_path / "whole")
     assert read(tmp_path / "run") == read(tmp_path / "whole")

@@ -5,7 +5,7 @@ import json
 import os
 import random
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -13,12 +13,11 @@ from unittest import mock
 import raycomp
 from raycomp.config import ClusterConfig, ScorerConfig, override_all
 from raycomp.curation.config import CurateConfig, read_config
+from raycomp.curation.update import update
 from raycomp.data.tar import write_tar
-from raycomp.update.command import update
 from tests.corpus import scenes
 
-COMPARED = ("scores", "subset", "shards", "metadata", "marks")
-KINDS = ("add", "add", "insert", "replace", "delete", "touch", "input", "remove", "remove", "options")
+COMPARED = ("scores", "subset", "shards", "metadata", "marks", "state")
 RULES = ("cpi", "align_pas", "align_only", "random", "length", "full")
 
 
@@ -33,6 +32,7 @@ class History:
         self.random, self.folder, self.run = random.Random(seed), folder, folder / "run"
         self.samples = iter(scenes(400, seed))
         self.written: list[dict[str, bytes]] = []
+        self.steps: list[str] = []
         for name in ("b", "d"):
             self.write_shard(f"in/{name}.tar", self.draw_samples(6))
         cluster = ClusterConfig(executor="local", num_cpus=2)
@@ -69,6 +69,8 @@ class History:
         options: dict[str, Any] = {"align.keep": first, "attribute.keep": self.random.choice([0.3, 0.5])}
         options["select.rule"] = self.random.choice(RULES)
         options["attribute.targets"] = self.random.choice(["nouns", "content", "content"])
+        options["attribute.nonces"] = self.random.choice([1, 1, 2])
+        options["attribute.pool"] = self.random.choice([None, None, 0.9, 1.0])
         options["near.rules"] = self.random.choice([(), (), ("exact",), ("captions", "perceptual")])
         options["filter.where"] = self.random.choice([None, None, "words > 4"])
         return options
@@ -78,6 +80,7 @@ class History:
         kind = self.random.choice(
             ["add", "add", "insert", "replace", "delete", "touch", "input", "remove", "options"]
         )
+        self.steps.append(kind)
         shards = self.list_shards()
         if kind in ("add", "insert"):
             name = f"{'z' if kind == 'add' else 'a'}{self.random.randrange(1000)}"
@@ -115,12 +118,8 @@ class History:
         """Run an update, killed so many times at a random write before it may finish."""
         arguments = self.step()
         for _ in range(kills):
-            with kill_at(self.random.randrange(1, 120)):
-                try:
-                    update(str(self.run), say=lambda line: None, **arguments)
-                except Killed:
-                    continue
-            arguments = {}  # it was finished before the kill
+            with kill_at(self.random.randrange(1, 120)), suppress(Killed):
+                update(str(self.run), say=lambda line: None, **arguments)
         update(str(self.run), say=lambda line: None, **arguments)
 
     def read(self, folder: Path) -> dict[str, bytes]:
@@ -129,7 +128,7 @@ class History:
         return {str(path.relative_to(folder)): path.read_bytes() for path in paths}
 
     def from_scratch(self) -> Path:
-        """Curate anew with the options of the run's last version; return the folder."""
+        """Curate anew with the options that the run has now; return the folder."""
         config = read_config(json.loads((self.run / "run.json").read_text())["config"])
         whole = self.folder / "whole"
         raycomp.curate(config, str(whole))

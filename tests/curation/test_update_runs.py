@@ -1,7 +1,9 @@
-"""``raycomp update``, ``checkout`` and ``prune``: what they score, what they keep, what they refuse."""
+"""``raycomp update``: what it scores, what it keeps, what it refuses, and that nothing removed is left."""
 
 import io
 import json
+import random
+import shlex
 import subprocess
 import sys
 import tarfile
@@ -16,7 +18,10 @@ import raycomp
 from raycomp.cli import main
 from raycomp.config import ClusterConfig, ScorerConfig
 from raycomp.curation import score as scoring
+from raycomp.curation import update as updates
 from raycomp.curation.config import AlignConfig, NearConfig, read_config
+from raycomp.curation.update import update as update_run
+from raycomp.data.files import link_file
 from raycomp.data.folder import Folder
 from raycomp.data.tar import write_tar
 from raycomp.run.lease import hold_lease
@@ -24,8 +29,10 @@ from raycomp.training.config import TrainConfig
 from raycomp.training.pairs import find_pairs
 from raycomp.words import CAPTION, REMOVED, STATUS, UID
 from tests.corpus import by_cpi, mean_drop, scenes
+from tests.curation.histories import Killed, kill_at
 
-NAMES = ("scores", "subset", "shards", "metadata")
+NAMES = ("scores", "subset", "shards", "metadata", "state")
+NAMED = {*NAMES, "run.json", "manifest.json", "report.html", "logs"}
 
 
 def write_shard(folder: Path, name: str, samples: list[dict[str, bytes]], first: int) -> None:
@@ -65,7 +72,9 @@ def update(folder: Path, *arguments: str) -> int:
     return main(["update", str(folder / "run"), *arguments])
 
 
-def test_only_new_rows_are_scored(corpus, monkeypatch, capsys):
+@pytest.fixture
+def scored(monkeypatch) -> dict[str, int]:
+    """The rows that each pass has worked on since, by the name of its first stage."""
     seen: dict[str, int] = {}
     run = scoring.Pass.run
 
@@ -76,64 +85,159 @@ def test_only_new_rows_are_scored(corpus, monkeypatch, capsys):
             yield parts
 
     monkeypatch.setattr(scoring.Pass, "run", count)
+    return seen
+
+
+def test_only_new_rows_are_scored(corpus, scored, capsys):
     write_shard(corpus / "in", "c.tar", scenes(3, seed=6), 24)
     assert update(corpus) == 0
-    assert "run@2: kept" in capsys.readouterr().out
-    assert seen["decode"] == 3 and seen["parse"] <= 5
+    assert "run: kept" in capsys.readouterr().out
+    assert scored["decode"] == 3 and scored["parse"] <= 5
     assert update(corpus) == 0 and "nothing has changed" in capsys.readouterr().out
-    assert seen["decode"] == 3 and read_record(corpus / "run")["version"] == 2
+    assert scored["decode"] == 3 and {one.name for one in (corpus / "run").iterdir()} == NAMED
 
 
-def test_versions_can_be_read_compared_checked_out_and_removed(corpus, capsys):
-    before, record = read(corpus / "run"), read_record(corpus / "run")
-    write_shard(corpus / "in", "0.tar", scenes(5, seed=6), 24)
-    assert update(corpus, "--set", "attribute.keep=0.4") == 0
-    run = str(corpus / "run")
-    assert main(["show", f"{run}@1"]) == 0
-    assert f"{record['funnel']['read']}" in capsys.readouterr().out
-    assert main(["diff", f"{run}@1", f"{run}@2", "--out", str(corpus / "diff")]) == 0
-    assert "run@1" in capsys.readouterr().out
-    assert main(["checkout", f"{run}@1", "--out", str(corpus / "first")]) == 0
-    assert read(corpus / "first") == before
-    assert (
-        main(
-            [
-                "show",
-                str(corpus / "first"),
-            ]
-        )
-        == 0
-    )
-    assert main(["checkout", f"{run}@1", "--out", str(corpus / "first")]) == 2
-    assert main(["show", f"{run}@7"]) == 2
-    assert "no such version" in capsys.readouterr().err
-    pairs = find_pairs(TrainConfig(input=str(Path(run, "versions/1"))))
-    assert pairs.num_kept == record["funnel"]["kept"] and len(pairs.shards) == 1
-    assert main(["prune", run, "--keep", "1"]) == 0
-    assert main(["show", f"{run}@1"]) == 2 and main(["show", f"{run}@2"]) == 0
-    assert main(["prune", run]) == 2
+def find_secrets(folder: Path, uid: str) -> list[bytes]:
+    """Return what a folder holds of a row's content, in bytes."""
+    (row,) = [one for one in read_rows(folder) if one[UID] == uid]
+    image, caption = bytes.fromhex(row["image_sha256"]), row[CAPTION]
+    texts = [row["url"], row["image_sha256"], caption, caption.split(" ", 1)[1], f"{row['key']}.jpg"]
+    return [image, *(text.encode() for text in texts)]
 
 
 def test_a_removed_row_leaves_nothing_behind(corpus, capsys):
-    """All files below the run are searched for the bytes, versions too."""
+    """All files below the run are searched for its bytes: texts, image, and names made of its key."""
     kept = pq.read_table(corpus / "run/subset/kept.parquet")
-    uid, caption = kept[UID][0].as_py(), kept[CAPTION][0].as_py()
-    (same,) = [row for row in read_rows(corpus / "run") if row[CAPTION] == caption]
-    (corpus / "opt-out.txt").write_text(same["url"])
+    uid = kept[UID][0].as_py()
+    secrets = [*find_secrets(corpus / "run", uid), find_image(corpus, uid)]
+    assert all(find_bytes(corpus / "run", [secret]) for secret in secrets[1:5])
+    assert find_bytes(corpus / "run", secrets[-1:])
+    (corpus / "opt-out.txt").write_text(secrets[1].decode())
     assert update(corpus, "--remove", str(corpus / "opt-out.txt")) == 0
-    secrets = [same["url"], same["image_sha256"], caption, caption.split(" ", 1)[1]]
-    found = find_bytes(corpus / "run", [text.encode() for text in secrets])
-    assert not found, found
-    for version in ("versions/1", ""):
-        record = read_record(corpus / "run" / version)
-        assert record["funnel"]["dropped"][REMOVED] == 1
-        assert sum(record["funnel"]["dropped"].values()) + record["funnel"]["kept"] == 24
-    assert main(["show", f"{corpus}/run@1", "--verify"]) == 0
-    assert main(["checkout", f"{corpus}/run@1", "--out", str(corpus / "first")]) == 0
-    (row,) = [one for one in read_rows(corpus / "first") if one[UID] == uid]
+    assert not find_bytes(corpus / "run", secrets)
+    record = read_record(corpus / "run")
+    assert record["funnel"]["dropped"][REMOVED] == 1
+    assert sum(record["funnel"]["dropped"].values()) + record["funnel"]["kept"] == 24
+    assert main(["show", str(corpus / "run"), "--verify"]) == 0
+    (row,) = [one for one in read_rows(corpus / "run") if one[UID] == uid]
     assert row[STATUS] == REMOVED and row[CAPTION] is None and row["image_embedding"] is None
-    assert find_pairs(TrainConfig(input=f"{corpus}/run/versions/1")).num_kept == len(kept) - 1
-    assert find_pairs(TrainConfig(input=str(corpus / "first"))).num_kept == len(kept) - 1
+    assert find_pairs(TrainConfig(input=str(corpus / "run"))).num_kept == record["funnel"]["kept"]
+
+
+def find_image(corpus: Path, uid: str) -> bytes:
+    """Return a piece of the bytes of a sample's image."""
+    with tarfile.open(corpus / "in" / ("a.tar" if int(uid, 16) < 12 else "b.tar")) as tar:
+        return tar.extractfile(f"{int(uid, 16):03d}.jpg").read()[-200:]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_removed_row_is_gone_after_kills(corpus, seed):
+    """Killed at random writes and run again, the command leaves nothing of the row."""
+    draw = random.Random(seed)
+    uid = f"{draw.randrange(24):032x}"
+    secrets = [*find_secrets(corpus / "run", uid), find_image(corpus, uid)]
+    (corpus / "list.txt").write_text(uid)
+    for _ in range(3):
+        with kill_at(draw.randrange(1, 90)), suppress(Killed):
+            update_run(str(corpus / "run"), remove=str(corpus / "list.txt"), say=lambda line: None)
+    assert update(corpus, "--remove", str(corpus / "list.txt")) == 0
+    assert not find_bytes(corpus / "run", secrets)
+    raycomp.curate(read_config(read_record(corpus / "run")["config"]), str(corpus / "whole"))
+    assert read(corpus / "run") == read(corpus / "whole")
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_folder_whose_files_are_being_replaced_is_refused(corpus, capsys, monkeypatch, count):
+    """Killed between its first and its last file, an update is finished by the next one, whatever it is."""
+    left = [count]
+
+    def link(*args: Any) -> None:
+        left[0] -= 1
+        if not left[0]:
+            raise Killed
+        link_file(*args)
+
+    with monkeypatch.context() as patch, suppress(Killed):
+        patch.setattr(updates, "link_file", link)
+        update_run(str(corpus / "run"), settings={"attribute.keep": "0.4"}, say=lambda line: None)
+    assert read_record(corpus / "run")["status"] == "updating"
+    run, out = str(corpus / "run"), ["--out", str(corpus / "other")]
+    config = ["--set", f"input={corpus}/in", "--out", run]
+    for line in (["show", run], ["select", run, *out], ["verify", run], ["curate", *config]):
+        assert main(line) == 2
+        assert f"an update was cut off; raycomp update {run} finishes it" in capsys.readouterr().err
+    assert main(["update", run, "--dry-run"]) == 0
+    assert "would first finish the update" in capsys.readouterr().out
+    assert main(["update", run, "--set", "attribute.keep=0.3"]) == 0
+    raycomp.curate(read_config(read_record(corpus / "run")["config"]), str(corpus / "whole"))
+    assert read(corpus / "run") == read(corpus / "whole")
+    assert read_record(corpus / "run")["config"]["attribute"]["keep"] == 0.3
+
+
+def test_a_command_between_two_attempts_does_no_harm(corpus):
+    """The finished run is as it was until the update is published; its own command drops what was staged."""
+    before, config = read(corpus / "run"), read_config(read_record(corpus / "run")["config"])
+    with kill_at(12), suppress(Killed):
+        update_run(str(corpus / "run"), settings={"align.keep": "0.9"}, say=lambda line: None)
+    assert (corpus / "run/work/next").is_dir()
+    assert main(["show", str(corpus / "run"), "--verify"]) == 0
+    assert main(["select", str(corpus / "run"), "--out", str(corpus / "other")]) == 0
+    raycomp.curate(config, str(corpus / "run"))
+    assert read(corpus / "run") == before and not (corpus / "run/work").exists()
+
+
+SETTINGS = {
+    "nonces": ("attribute.nonces=2", 24),
+    "content": ("attribute.targets=content", 24),
+    "pool": ("attribute.pool=1", 8),
+    "keep": ("align.keep=0.9", 5),
+    "choice": ("attribute.keep=0.3", 0),
+}
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_only_what_is_missing_is_attributed(corpus, scored, capsys, name):
+    setting, most = SETTINGS[name]
+    assert update(corpus, "--set", setting, "--dry-run") == 0
+    said = capsys.readouterr().out
+    assert update(corpus, "--set", setting) == 0
+    assert "decode" not in scored and scored.get("parse", 0) <= most
+    assert f"would remove 0 rows, add 0 and attribute about {scored.get('parse', 0)}" in said
+    assert bool(most) == bool(scored)
+    raycomp.curate(read_config(read_record(corpus / "run")["config"]), str(corpus / "whole"))
+    assert read(corpus / "run") == read(corpus / "whole")
+
+
+def test_a_dry_run_counts_and_writes_nothing(corpus, capsys):
+    before = read(corpus / "run"), read_record(corpus / "run")
+    write_shard(corpus / "in", "c.tar", scenes(3, seed=6), 24)
+    (corpus / "list.txt").write_text(f"{3:032x}\n{4:032x}")
+    assert update(corpus, "--remove", str(corpus / "list.txt"), "--dry-run") == 0
+    assert "nothing was written; it would remove 2 rows, add 3 and attribute about" in capsys.readouterr().out
+    assert (read(corpus / "run"), read_record(corpus / "run")) == before
+    assert not (corpus / "run/work").exists()
+
+
+LACKS = {
+    "align.keep=0.9": "attribute.pool=0.9",
+    "attribute.targets=content": "attribute.targets=content",
+    "attribute.nonces=2": "attribute.nonces=2",
+    "filter.where=alignment < MEDIAN": "attribute.pool=1",
+}
+
+
+@pytest.mark.parametrize("wanted", LACKS)
+def test_select_names_the_update_that_adds_what_it_lacks(corpus, capsys, wanted):
+    run, out = str(corpus / "run"), ["--out", str(corpus / "other")]
+    said = LACKS[wanted]
+    median = sorted(row["alignment"] for row in read_rows(corpus / "run"))[12]
+    wanted = wanted.replace("MEDIAN", str(median))
+    assert main(["select", run, "--set", wanted, *out]) == 2
+    said, line = capsys.readouterr().err, f"raycomp update {run} --set {said}"
+    assert line in said and said.count("\n") == 1
+    assert main(shlex.split(line)[1:]) == 0
+    if "nonces" not in wanted:
+        assert main(["select", run, "--set", wanted, *out]) == 0
 
 
 def find_bytes(folder: Path, wanted: list[bytes]) -> list[tuple[str, bytes]]:
@@ -176,10 +280,8 @@ def test_another_input_leaves_the_names_of_the_first(corpus, capsys):
     assert read_record(corpus / "run")["taken_over"]["shards"] == 2
 
 
-def test_a_replaced_shard_is_rescored_or_refused(corpus, capsys):
+def test_a_replaced_shard_is_rescored(corpus):
     write_shard(corpus / "in", "b.tar", scenes(4, seed=9), 12)
-    assert update(corpus, "--changed", "refuse") == 2
-    assert "b.tar" in capsys.readouterr().err
     assert update(corpus) == 0
     assert read_record(corpus / "run")["funnel"]["read"] == 16
     assert read_record(corpus / "run")["taken_over"] == {"shards": 1, "changed": ["b.tar"]}
@@ -289,14 +391,12 @@ def test_a_run_in_a_store_is_updated(corpus, s3_store, tiny_scorer, capsys):
     write_shard(corpus / "in", "c.tar", scenes(3, seed=6), 24)
     (corpus / "list.txt").write_text(f"{3:032x}")
     assert main(["update", "s3://updates/run", "--remove", str(corpus / "list.txt")]) == 0
-    assert "s3://updates/run@2: kept" in capsys.readouterr().out
-    for version in ("", "@1", "@2"):
-        assert main(["show", f"s3://updates/run{version}", "--verify"]) == 0
-    assert main(["checkout", "s3://updates/run@2", "--out", str(corpus / "second")]) == 0
+    assert "s3://updates/run: kept" in capsys.readouterr().out
+    assert main(["show", "s3://updates/run", "--verify"]) == 0
     assert update(corpus, "--remove", str(corpus / "list.txt")) == 0
-    assert read(corpus / "second") == read(corpus / "run")
-    assert main(["prune", "s3://updates/run", "--keep", "1"]) == 0
-    assert main(["show", "s3://updates/run@2", "--verify"]) == 0
+    there = Folder("s3://updates/run")
+    assert {name: there.read_bytes(name) for name in read(corpus / "run")} == read(corpus / "run")
+    assert not [name for name in there.find_names() if name.startswith("work/")]
 
 
 @pytest.mark.slow
