@@ -47,10 +47,10 @@ from lab.worlds.shards import make_world
 from lab.worlds.tiny_clip import draw_batches, load_pairs, recall_at_1
 from raycomp.config import ScorerConfig, UserError
 from raycomp.core.alignment import normalise
-from raycomp.data.folder import Folder
+from raycomp.data.files import Folder
+from raycomp.models.architecture import ScorerSpec
 from raycomp.models.clip import Clip
 from raycomp.models.describe import describe_scorer
-from raycomp.models.spec import ScorerSpec
 from raycomp.sweep.choose import choose_best, climb, count_rungs, find_reached, read_trials
 from raycomp.sweep.config import SweepConfig
 from raycomp.sweep.journal import (
@@ -67,9 +67,8 @@ from raycomp.sweep.plan import Options, Plan, list_points, make_plan
 from raycomp.sweep.seed_training import shorten
 from raycomp.table import Estimate, write_csv
 from raycomp.training.config import FitConfig
-from raycomp.training.fit import Trainer
-from raycomp.training.objective import PairsObjective
-from raycomp.training.towers import Batch
+from raycomp.training.loop import Trainer
+from raycomp.training.towers import Batch, PairsObjective
 
 SPACE = (
     "train.learning_rate=loguniform(1e-4,1e-2) train.weight_decay=loguniform(0.01,1) "

@@ -26,7 +26,7 @@ from lab.screen.tables import (
     report_registered,
 )
 from lab.worlds.crowds import KINDS
-from raycomp.core.contrasts import contrast
+from raycomp.core.intervals import contrast
 from raycomp.table import Column, Estimate, Table, as_columns, read_csv, write_cell
 
 ROOT = Path(__file__).parents[1]

@@ -27,11 +27,11 @@ import raycomp
 from bench.refinement import write_captions
 from raycomp.config import ClusterConfig
 from raycomp.core.intervals import find_share
-from raycomp.data.arrow import OTHERS
-from raycomp.language.context import count_context
+from raycomp.data.parquet import OTHERS
+from raycomp.language.text_only import count_context
 from raycomp.negatives.config import NegativesConfig, WritingConfig
 from raycomp.negatives.engines import write_by_rules
-from raycomp.negatives.reading import load_reader
+from raycomp.negatives.judges import load_reader
 from raycomp.words import OPERATIONS
 
 SETTINGS = [(context, proposals) for context in (False, True) for proposals in (6, 32)]

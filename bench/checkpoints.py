@@ -22,14 +22,12 @@ from unittest.mock import patch
 import torch
 
 from raycomp.config import ModelConfig
-from raycomp.data.folder import Folder
+from raycomp.data.files import Folder
 from raycomp.models.clip import load_start
-from raycomp.training import state
+from raycomp.training import loop
 from raycomp.training.config import FitConfig
-from raycomp.training.fit import Trainer
-from raycomp.training.objective import PairsObjective
-from raycomp.training.rank import Writer
-from raycomp.training.towers import Batch
+from raycomp.training.loop import Trainer, Writer
+from raycomp.training.towers import Batch, PairsObjective
 
 
 def make_trainer(args: argparse.Namespace, num_steps: int) -> Trainer:
@@ -48,7 +46,7 @@ def make_batch(args: argparse.Namespace) -> Batch:
 @contextmanager
 def slow_store(seconds: float) -> Iterator[None]:
     """Let the write of a state take so long: half of it for each of its two large files."""
-    plain = state.new_path
+    plain = loop.new_path
 
     @contextmanager
     def slow(uri: str) -> Iterator[str]:
@@ -57,7 +55,7 @@ def slow_store(seconds: float) -> Iterator[None]:
             yield path
             time.sleep(max(0.0, seconds / 2 - (time.perf_counter() - started)))
 
-    with patch.object(state, "new_path", slow):
+    with patch.object(loop, "new_path", slow):
         yield
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from raycomp.config.own_code import name_own
 from raycomp.continual.results import RUNS, measure, read_result
 from raycomp.continual.runs import StreamRun, name_stream
-from raycomp.data.folder import Folder
+from raycomp.data.files import Folder
 from raycomp.table import write_csv
 
 FIGURES = ("last", "learned", "forgetting_best", "gain", "fused crr", "fused zstd", "sigma_max")

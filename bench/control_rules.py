@@ -22,8 +22,8 @@ from lab.worlds.faults import NO_FAULT, group_traits
 from raycomp.config import from_dict, override
 from raycomp.core.metrics import share_interval, spearman
 from raycomp.curation.config import CurateConfig, find_selection
-from raycomp.curation.rules import RULES, name_draw
-from raycomp.curation.select import choose_tables
+from raycomp.curation.select.rules import RULES, name_draw
+from raycomp.curation.select.select import choose_tables
 from raycomp.words import (
     ALIGNMENT,
     CAPTION,

@@ -24,19 +24,20 @@ import torch
 from PIL import Image
 
 from raycomp.config import ModelConfig
-from raycomp.data.arrow import to_matrix
+from raycomp.data.parquet import to_matrix
 from raycomp.evaluation.benchmarks.choice import Choice
 from raycomp.evaluation.choices import ChoiceEvaluation
-from raycomp.evaluation.embed_all import EmbedPictures, EmbedTexts
-from raycomp.evaluation.evaluation import Pictures, Texts
-from raycomp.evaluation.read import (
+from raycomp.evaluation.embed_all import (
     TEXT_EMBEDDING,
+    EmbedPictures,
+    EmbedTexts,
     Files,
     prepare_pixels,
     read_pictures,
     read_texts,
     tokenize,
 )
+from raycomp.evaluation.evaluation import Pictures, Texts
 from raycomp.models.describe import describe_scorer
 from raycomp.words import IMAGE_EMBEDDING, STATUS
 

@@ -30,11 +30,11 @@ from lab.worlds.samples import world_shards
 from raycomp.config import override_all
 from raycomp.core.selection import format_uids
 from raycomp.curation.config import CurateConfig
-from raycomp.data.folder import Folder
+from raycomp.data.files import Folder
 from raycomp.data.manifest import write_manifest
 from raycomp.data.parquet import write_table
 from raycomp.data.tar import write_tar
-from raycomp.look.explore.config import ExploreConfig
+from raycomp.look.config import ExploreConfig
 from raycomp.schema import aligned_schema, scores_schema
 
 PER_FILE, DIM, TRIES = 100_000, 64, 5

@@ -31,8 +31,8 @@ from scipy import stats
 from raycomp.config import override_all
 from raycomp.core.selection import format_uids
 from raycomp.curation.config import CurateConfig
-from raycomp.curation.marks import mark_rows
-from raycomp.data.folder import Folder
+from raycomp.curation.select.marks import mark_rows
+from raycomp.data.files import Folder
 from raycomp.data.parquet import write_table
 from raycomp.run.executor import use
 from raycomp.run.local import Local

@@ -23,12 +23,12 @@ import pyarrow.parquet as pq
 
 from bench.update import write_scenes, write_tiny
 from raycomp.config import ClusterConfig, override_all
-from raycomp.curation.choose import is_attributed
 from raycomp.curation.command import curate
 from raycomp.curation.config import CurateConfig
-from raycomp.curation.removal import list_shards
+from raycomp.curation.select.filters import list_shards
+from raycomp.curation.select.select import is_attributed
 from raycomp.curation.verify import Rescorer, compare_rows, draw_rows, list_drawable, read_and_count
-from raycomp.data.arrow import add_columns
+from raycomp.data.parquet import add_columns
 from raycomp.models.describe import describe_scorer
 from raycomp.run.executor import use
 from raycomp.run.local import Local

@@ -141,7 +141,7 @@ def write_texts(shared: Path, out: Path) -> None:
 
     from raycomp.config import ParserConfig, ScorerConfig
     from raycomp.curation.config import AttributeConfig, NonceConfig
-    from raycomp.curation.parse import parse
+    from raycomp.curation.score.prepare import parse
     from raycomp.words import CAPTION, OK, STATUS, UID
 
     lines = (shared / CAPTIONS).read_text("utf-8").splitlines()
@@ -217,9 +217,9 @@ def stand_in() -> None:
         sys.modules["scipy.fft"] = fft = ModuleType("scipy.fft")
         vars(fft)["dctn"] = transform_cosine
     if (ROOT / PARSES).exists():
-        from raycomp.curation import parse
+        from raycomp.curation.score import prepare
 
-        vars(parse)["load_parser"] = lambda name: RecordedParser(ROOT / PARSES)
+        vars(prepare)["load_parser"] = lambda name: RecordedParser(ROOT / PARSES)
 
 
 def transform_cosine(x_NN: Any) -> Any:

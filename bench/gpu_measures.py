@@ -32,9 +32,8 @@ from bench.gpu_kit import CEILING, CUT, OPTIONS, PAS, PRODUCTS, ROOT, STOCK, TES
 from bench.train_step import Pairs, compare_seconds, make_sides
 from raycomp.config import ScorerConfig
 from raycomp.core.alignment import normalise, pair_cosine
-from raycomp.curation.align import Align
-from raycomp.curation.attribute import Attribute
-from raycomp.data.arrow import COUNTERFACTUALS, TOKENS, add_columns, to_fixed_lists, to_matrix
+from raycomp.curation.score.scorers import Align, Attribute
+from raycomp.data.parquet import COUNTERFACTUALS, TOKENS, add_columns, to_fixed_lists, to_matrix
 from raycomp.models.clip import Clip
 from raycomp.models.describe import describe_scorer
 from raycomp.words import (

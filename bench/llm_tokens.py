@@ -31,9 +31,8 @@ import pyarrow as pa
 from raycomp.config import ClusterConfig, override_all
 from raycomp.language.prompts import CAPTION_FORM, SCHEMAS
 from raycomp.negatives import vllm as engine
-from raycomp.negatives.ask import PromptSource, ask
+from raycomp.negatives.ask import MESSAGES, PromptSource, ask, read_replies
 from raycomp.negatives.config import LlmConfig, NegativesConfig
-from raycomp.negatives.replies import MESSAGES, read_replies
 from raycomp.run.session import connect
 from raycomp.words import KEY
 from tests.negatives.llm import make_prompts, write_tiny_model

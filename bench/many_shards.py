@@ -21,8 +21,7 @@ import pyarrow as pa
 
 from bench.selector import peak_mb
 from raycomp.config import ClusterConfig
-from raycomp.run.parts import Part
-from raycomp.run.passes import Pass
+from raycomp.run.passes import Part, Pass
 from raycomp.run.session import connect
 from raycomp.table import Table
 from raycomp.words import OK, POSITION, SHARD_ORDINAL, STATUS

@@ -36,9 +36,9 @@ from lab.worlds.shards import FIT, World
 from lab.worlds.tiny_clip import train_scorer
 from raycomp.config import exact_share, override_all
 from raycomp.core.reliability import measure_retest, spearman_brown, split_variance
-from raycomp.curation.attribute import Attribute
 from raycomp.curation.config import CurateConfig
-from raycomp.curation.parse import parse
+from raycomp.curation.score.prepare import parse
+from raycomp.curation.score.scorers import Attribute
 from raycomp.data.tar import write_tar
 from raycomp.words import ALIGNMENT, IMAGE_SHA256, PHRASES, UID
 

@@ -27,17 +27,15 @@ from ray.cluster_utils import Cluster
 
 from jobs.real_photos import write_shards
 from raycomp.config import ClusterConfig, ScorerConfig, exact_share
-from raycomp.curation.align import Align
-from raycomp.curation.attribute import Attribute
 from raycomp.curation.config import CurateConfig
-from raycomp.curation.parse import parse
-from raycomp.curation.score import Scoring, score
-from raycomp.curation.stages import align_stages
-from raycomp.data.folder import Folder
+from raycomp.curation.score.prepare import parse
+from raycomp.curation.score.score import Scoring, align_stages, score
+from raycomp.curation.score.scorers import Align, Attribute
+from raycomp.data.files import Folder
 from raycomp.data.inputs import expand_input
 from raycomp.data.reader import read_shard
+from raycomp.models.architecture import ScorerSpec
 from raycomp.models.describe import describe_scorer
-from raycomp.models.spec import ScorerSpec
 from raycomp.run.session import connect
 from raycomp.words import ALIGNMENT, OK, STATUS, UID
 

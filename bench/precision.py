@@ -19,11 +19,10 @@ import pyarrow as pa
 from bench.pipeline import CAPTIONS_PER_CALL, read_prepared
 from raycomp.config import exact_share, override_all
 from raycomp.core.metrics import pearson, spearman
-from raycomp.curation.align import Align
-from raycomp.curation.attribute import Attribute
 from raycomp.curation.config import CurateConfig
-from raycomp.curation.parse import parse
-from raycomp.data.arrow import add_columns
+from raycomp.curation.score.prepare import parse
+from raycomp.curation.score.scorers import Align, Attribute
+from raycomp.data.parquet import add_columns
 from raycomp.models.describe import describe_scorer
 from raycomp.words import (
     ALIGNMENT,

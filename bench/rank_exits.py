@@ -40,7 +40,7 @@ import torch.distributed.nn
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from raycomp.training.ranks import add_up, gather
+from raycomp.training.towers import add_up, gather
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "bench" / "results" / "rank_exits.csv"

@@ -39,9 +39,8 @@ from raycomp.core.intervals import find_share
 from raycomp.core.refine import MOST_LONGER, balance, draw_one, find_bins, tilt
 from raycomp.negatives.config import NegativesConfig
 from raycomp.negatives.judges import GAPS
-from raycomp.negatives.tilting import Pairs, fit, list_pairs
-from raycomp.report.charts import cut_out
-from raycomp.report.response import response
+from raycomp.negatives.refine import Pairs, fit, list_pairs
+from raycomp.report.charts import cut_out, response
 from raycomp.table import Estimate
 
 TABLE = Path(__file__).parent / "results" / "refinement.csv"

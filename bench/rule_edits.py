@@ -18,11 +18,10 @@ import numpy as np
 import pyarrow as pa
 
 from bench.parsing import SETS, read_captions
-from raycomp.data.arrow import OTHERS
+from raycomp.data.parquet import OTHERS
 from raycomp.language.concepts import Edit, Parsed, parse_concepts
-from raycomp.language.edits.propose import apply_calls, propose
-from raycomp.models.lexicon import load_lexicon
-from raycomp.models.parser import load_parser
+from raycomp.language.propose import apply_calls, propose
+from raycomp.models.parser import load_lexicon, load_parser
 from raycomp.negatives.config import NegativesConfig, WritingConfig
 from raycomp.negatives.engines import write_by_rules
 from raycomp.words import CAPTION, CONCEPT_KINDS, OPERATIONS, UID

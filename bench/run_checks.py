@@ -23,10 +23,9 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 
 from bench.s3_requests import ENVIRONMENT, run_server
-from raycomp.data.folder import Folder
+from raycomp.data.files import Folder, hash_file
 from raycomp.data.manifest import MANIFEST, check_results, write_manifest
 from raycomp.data.parquet import read_columns
-from raycomp.data.written import hash_file
 from raycomp.table import Table
 from tests.faults.proxy import Proxy, run_proxy
 

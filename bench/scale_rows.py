@@ -27,7 +27,6 @@ import pyarrow as pa
 from bench.selector import peak_mb
 from raycomp.config import ClusterConfig
 from raycomp.core.selection import format_uids
-from raycomp.curation.choose import choose, cut_pool, write_kept
 from raycomp.curation.config import (
     AttributeConfig,
     CurateConfig,
@@ -35,13 +34,14 @@ from raycomp.curation.config import (
     find_pool_selection,
     find_selection,
 )
-from raycomp.curation.dedupe import mark_duplicates
 from raycomp.curation.outputs import plan_outputs
-from raycomp.curation.scored import ScoresFile
-from raycomp.data.folder import Folder
+from raycomp.curation.score.dedupe import mark_duplicates
+from raycomp.curation.select.measures import ScoresFile
+from raycomp.curation.select.select import choose, cut_pool, write_kept
+from raycomp.data.files import Folder
 from raycomp.data.parquet import write_table
 from raycomp.run.session import connect
-from raycomp.run.tasks import map_tasks
+from raycomp.run.waves import map_tasks
 from raycomp.schema import aligned_schema, scores_schema
 from raycomp.words import DUPLICATE_UID, OK, UID_CONFLICT
 

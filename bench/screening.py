@@ -27,7 +27,7 @@ from lab.worlds.tiny_clip import _normalise
 from raycomp.core.alignment import normalise
 from raycomp.core.intervals import find_share
 from raycomp.core.screening import find_ranks, is_suspect
-from raycomp.language.new_phrases import say_phrase
+from raycomp.language.overlap import say_phrase
 
 TIMES = (1.0, 2.0, 4.0)
 FIELDS = (

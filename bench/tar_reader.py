@@ -31,7 +31,7 @@ from raycomp.data.inputs import expand_input
 from raycomp.data.paths import ShardPath
 from raycomp.data.reader import read_shard
 from raycomp.data.tar import write_tar
-from raycomp.run.ray_passes import ItemSource
+from raycomp.run.ray_executor import ItemSource
 
 # Ray Data spends about a millisecond of its own on every table that a read task hands over.
 BLOCK_ROWS = 512

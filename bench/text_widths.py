@@ -26,7 +26,7 @@ import torch
 from raycomp.config import ScorerConfig
 from raycomp.core.metrics import student_95
 from raycomp.core.packing import PackedPass, cut_segments, pack
-from raycomp.data.arrow import COUNTERFACTUALS, TOKENS, to_matrix
+from raycomp.data.parquet import COUNTERFACTUALS, TOKENS, to_matrix
 from raycomp.models.clip import Clip
 
 CAPTIONS, BLOCK, ROUNDS = 1024, 64, 9

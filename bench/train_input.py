@@ -32,17 +32,15 @@ from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 from jobs.real_photos import write_shards
 from raycomp.config import ClusterConfig, ModelConfig
 from raycomp.core.epochs import EpochPlan, slice_of
-from raycomp.data.folder import Folder
+from raycomp.data.files import Folder
 from raycomp.models.images import ImageSpec
 from raycomp.run.session import connect
 from raycomp.training.config import FitConfig, TrainConfig
 from raycomp.training.feed import Drawing, read_batches
-from raycomp.training.index import make_index
-from raycomp.training.pairs import Pairs, find_pairs, index_shard
-from raycomp.training.ray_cache import start_cache
-from raycomp.training.ray_feed import Feed
+from raycomp.training.pairs import Pairs, find_pairs, index_shard, make_index
+from raycomp.training.ray_feed import Feed, start_cache
+from raycomp.training.status import Course, ShardSource
 from raycomp.training.towers import to_batch
-from raycomp.training.training import Course, ShardSource
 
 MODEL = "ViT-B-32"
 PER_SHARD = 100

@@ -34,8 +34,8 @@ from PIL import Image
 from torch import Tensor, nn
 
 from raycomp.training.config import FitConfig
-from raycomp.training.fit import Batch, Trainer
-from raycomp.training.objective import PairsObjective
+from raycomp.training.loop import Batch, Trainer
+from raycomp.training.towers import PairsObjective
 
 PARITY_STEPS = 20
 SCHEDULE = 1000

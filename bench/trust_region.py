@@ -21,8 +21,8 @@ from raycomp.config import ModelConfig
 from raycomp.continual.config import BufferConfig, ContinualConfig, HeadConfig, TrustConfig
 from raycomp.continual.data import Split, Stream, Task
 from raycomp.continual.methods.head import HeadLearner
-from raycomp.continual.streams.pixels import make_tokens
-from raycomp.data.model import fetch_model
+from raycomp.continual.streams.store import make_tokens
+from raycomp.data.runs import fetch_model
 from raycomp.models.clip import Clip
 from raycomp.models.describe import describe_scorer
 

@@ -37,11 +37,11 @@ from raycomp.core.selection import format_uids
 from raycomp.curation import command
 from raycomp.curation.command import curate
 from raycomp.curation.config import CurateConfig
-from raycomp.curation.removal import list_shards
-from raycomp.curation.scored import ScoresFile
-from raycomp.curation.state import SHARDS, STATE, state_schema
+from raycomp.curation.score.reuse import SHARDS, STATE, state_schema
+from raycomp.curation.select.filters import list_shards
+from raycomp.curation.select.measures import ScoresFile
 from raycomp.curation.update import update
-from raycomp.data.folder import Folder
+from raycomp.data.files import Folder
 from raycomp.data.parquet import write_table
 from raycomp.data.paths import describe_shards
 from raycomp.data.tar import write_tar

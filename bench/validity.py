@@ -18,9 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from raycomp.language.concepts import parse_concepts
-from raycomp.language.judge.validity import judge_edit
-from raycomp.models.lexicon import load_lexicon
-from raycomp.models.parser import load_parser
+from raycomp.language.judge import judge_edit
+from raycomp.models.parser import load_lexicon, load_parser
 from raycomp.table import Table
 
 LABELS = Path(__file__).parents[1] / "tests" / "files" / "labelled_negatives.jsonl"

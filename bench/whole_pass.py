@@ -31,12 +31,11 @@ from bench.text_scoring import cut_context
 from jobs.real_photos import write_shards
 from raycomp.config import ScorerConfig
 from raycomp.core.alignment import normalise, pair_cosine
-from raycomp.curation.align import Align
-from raycomp.curation.attribute import Attribute
 from raycomp.curation.config import CurateConfig
+from raycomp.curation.score.scorers import Align, Attribute
+from raycomp.models.architecture import ScorerSpec
 from raycomp.models.clip import Clip, load_tokenizer
 from raycomp.models.describe import describe_scorer
-from raycomp.models.spec import ScorerSpec
 from raycomp.words import ALIGNMENT
 
 PAIRS_PER_BATCH = 64

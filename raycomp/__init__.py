@@ -23,8 +23,7 @@ from raycomp.config import ScorerConfig, override, override_all
 from raycomp.continual.config import ContinualConfig
 from raycomp.curation.config import AttributeConfig, CurateConfig
 from raycomp.evaluation.config import EvaluateConfig
-from raycomp.look.audit.config import AuditConfig
-from raycomp.look.explore.config import ExploreConfig
+from raycomp.look.config import AuditConfig, ExploreConfig
 from raycomp.models import deferred
 from raycomp.negatives.config import NegativesConfig, WritingConfig
 from raycomp.probe.config import ProbeConfig
@@ -83,7 +82,7 @@ def audit(config: AuditConfig, out: Place) -> dict[str, Any]:
 
     Raises ValueError for errors that the caller can fix.
     """
-    from raycomp.look.audit.command import audit as run
+    from raycomp.look.audit import audit as run
 
     return run(config, read_place("out", out))
 
@@ -127,7 +126,7 @@ def diff(first: Place, second: Place, out: Place) -> dict[str, Any]:
     Returns what run.json holds. Raises ValueError where one of them is not a finished curation or selection,
     or they have no row in common.
     """
-    from raycomp.look.lineage.diff import diff as run
+    from raycomp.look.diff import diff as run
 
     return run(read_place("first", first), read_place("second", second), read_place("out", out))
 
@@ -151,7 +150,7 @@ def explore(
     ``out``: the folder of the pages; ``atlas``: a Parquet file of the same rows. Returns what run.json holds,
     None without ``out``. Raises ValueError where both are missing, and for errors that the caller can fix.
     """
-    from raycomp.look.explore.command import explore as run
+    from raycomp.look.explore import explore as run
 
     if out is None and atlas is None:
         raise ValueError("out=None, atlas=None: name a folder for the pages, or a file")

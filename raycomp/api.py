@@ -14,7 +14,7 @@ from raycomp.probe.config import ProbeConfig
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from raycomp.look.show.finished import FinishedRun
+    from raycomp.look.show import FinishedRun
 
 Place = str | os.PathLike[str]
 """A folder: a path, or the uri of a store."""
@@ -55,7 +55,7 @@ def score(
     The last model stays loaded for the next call. Raises ValueError for lists of different lengths, values of
     other types, and a model that is not available.
     """
-    from raycomp.curation.pairs import score_pairs
+    from raycomp.curation.score.pairs import score_pairs
 
     return score_pairs(images, captions, model, weights, config)
 
@@ -97,7 +97,7 @@ def open(folder: Place) -> "FinishedRun":
     pyarrow.Table, and ``figures()``, by name (value, low, high, unit); a notebook shows a summary. Raises
     ValueError where the folder holds no finished run.
     """
-    from raycomp.look.show.finished import FinishedRun
+    from raycomp.look.show import FinishedRun
 
     return FinishedRun(read_place("folder", folder))
 
@@ -107,7 +107,7 @@ def show(source: Place) -> str:
 
     Raises ValueError where there is no finished run, or its files differ from what it wrote.
     """
-    from raycomp.look.show.command import show as run
+    from raycomp.look.show import show as run
 
     return "\n\n".join(run(read_place("source", source)))
 
@@ -118,7 +118,7 @@ def explain(source: Place, uid: str) -> str:
     ``uid`` may also be a key, a file name, a url or a caption. Raises ValueError where there is no finished
     run, or none of its samples has it.
     """
-    from raycomp.look.show.command import explain as run
+    from raycomp.look.show import explain as run
 
     return run(read_place("source", source), uid)
 
@@ -150,6 +150,6 @@ def card(source: Place, out: Place) -> None:
     As ``raycomp card`` does. Raises ValueError where ``source`` holds no finished curation or selection, its
     files differ from what it wrote, or ``out`` has a card already.
     """
-    from raycomp.look.lineage.card import card as run
+    from raycomp.look.card import card as run
 
     run(read_place("source", source), read_place("out", out))

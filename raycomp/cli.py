@@ -132,7 +132,7 @@ def _run(program: Program, command: Command, args: argparse.Namespace) -> None:
     function = find_name(command.function)
     from raycomp.data.files import dry_run
     from raycomp.data.manifest import verify_whole  # PyArrow, which the command needs anyway
-    from raycomp.data.no_pandas import keep_pandas_out
+    from raycomp.data.parquet import keep_pandas_out
 
     keep_pandas_out()
     with verify_whole(getattr(args, "verify", False)), dry_run(getattr(args, "dry_run", False)):

@@ -1,6 +1,6 @@
 """Finished runs made by hand, with the manifest that a run writes."""
 
-from raycomp.data.folder import Folder
+from raycomp.data.files import Folder
 from raycomp.data.manifest import FORMAT, write_manifest
 
 OUTPUTS = ("scores", "subset", "shards", "negatives", "checkpoint")

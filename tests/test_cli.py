@@ -120,7 +120,7 @@ def test_exit_codes(error, code, monkeypatch, capsys):
     def fail(source):
         raise error
 
-    monkeypatch.setattr("raycomp.look.show.command.show", fail)
+    monkeypatch.setattr("raycomp.look.show.show", fail)
     assert cli.main(["show", "x"]) == code
     assert capsys.readouterr().err
 
@@ -180,16 +180,14 @@ def test_what_ends_a_run_early_is_reported_with_how_it_goes_on(monkeypatch, caps
 
     error.add_note("align: 1 of 3 waves are committed, wave 2 is next")
     error.add_note("to resume: raycomp curate --out x")
-    monkeypatch.setattr("raycomp.look.show.command.show", fail)
+    monkeypatch.setattr("raycomp.look.show.show", fail)
     assert cli.main(["show", "x"]) == code
     rest = "align: 1 of 3 waves are committed, wave 2 is next; to resume: raycomp curate --out x"
     assert capsys.readouterr().err == f"raycomp: {said}{rest}\n"
 
 
 def test_a_signal_that_is_ignored_stays_so(monkeypatch):
-    monkeypatch.setattr(
-        "raycomp.look.show.command.show", lambda source: str(os.kill(os.getpid(), signal.SIGHUP))
-    )
+    monkeypatch.setattr("raycomp.look.show.show", lambda source: str(os.kill(os.getpid(), signal.SIGHUP)))
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
         assert cli.main(["show", "x"]) == 0
@@ -200,14 +198,14 @@ def test_a_signal_that_is_ignored_stays_so(monkeypatch):
 
 def test_what_a_terminal_would_obey_is_shown(monkeypatch, capsys):
     hostile = "a\x1b[2Jb\u202e\x07\r\ud800 caf\u00e9"
-    monkeypatch.setattr("raycomp.look.show.command.show", lambda source: hostile)
+    monkeypatch.setattr("raycomp.look.show.show", lambda source: hostile)
     assert cli.main(["show", "x"]) == 0
     assert capsys.readouterr().out == "a\\x1b[2Jb\\u202e\\x07\\r\\ud800 caf\u00e9\n"
 
     def fail(source):
         raise ValueError(hostile)
 
-    monkeypatch.setattr("raycomp.look.show.command.show", fail)
+    monkeypatch.setattr("raycomp.look.show.show", fail)
     assert cli.main(["show", "x"]) == 2
     assert "\x1b" not in capsys.readouterr().err
 
@@ -277,7 +275,7 @@ def test_our_own_mistakes_are_not_dressed_up(monkeypatch):
     def fail(source):
         raise RuntimeError("a bug")
 
-    monkeypatch.setattr("raycomp.look.show.command.show", fail)
+    monkeypatch.setattr("raycomp.look.show.show", fail)
     with pytest.raises(RuntimeError, match="a bug"):
         cli.main(["show", "x"])
 

@@ -9,7 +9,7 @@ import pytest
 
 from raycomp import cli
 from raycomp.config.commands import RAYCOMP
-from raycomp.data.folder import Folder
+from raycomp.data.files import Folder
 from raycomp.run.lease import hold_lease
 from tests.continual.drawn_streams import STREAM
 from tests.corpus import write_world_shards

@@ -18,7 +18,7 @@ from raycomp.continual.command import continual
 from raycomp.continual.config import ContinualConfig
 from raycomp.continual.streams.sources import read_stream
 from raycomp.evaluation.config import BenchmarkConfig, EvaluateConfig
-from raycomp.look.show.command import explain, show
+from raycomp.look.show import explain, show
 from tests.continual.drawn_streams import STREAM
 from tests.drawn import WORLD, write_test_set
 

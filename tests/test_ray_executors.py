@@ -15,7 +15,7 @@ from raycomp.curation.config import CurateConfig
 from raycomp.evaluation.config import EvaluateConfig
 from raycomp.negatives.config import NegativesConfig
 from raycomp.run import waves
-from raycomp.training import rank
+from raycomp.training import loop
 from raycomp.training.config import TrainConfig
 from tests.continual.drawn_streams import STREAM
 from tests.corpus import write_world_shards
@@ -168,7 +168,7 @@ def test_two_calls_of_a_scorer_at_a_time_write_the_same_bytes(inputs):
 
 def test_a_training_started_here_goes_on_on_ray(inputs, monkeypatch):
     inputs.by_ray("train")
-    take = rank.Writer.take
+    take = loop.Writer.take
 
     def cut(self: Any, reported: Any) -> None:
         take(self, reported)
@@ -176,7 +176,7 @@ def test_a_training_started_here_goes_on_on_ray(inputs, monkeypatch):
             raise Cut
 
     with monkeypatch.context() as patch, pytest.raises(Cut):
-        patch.setattr(rank.Writer, "take", cut)
+        patch.setattr(loop.Writer, "take", cut)
         inputs.run("train", "train-begun", LOCAL)
     assert inputs.run("train", "train-begun", RAY) == inputs.by_ray("train")
 

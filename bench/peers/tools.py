@@ -20,9 +20,9 @@ import pyarrow.parquet as pq
 
 from bench.peers.weights import COMPARE
 from raycomp.config import ScorerConfig
-from raycomp.curation.align import Align
 from raycomp.curation.config import PrepareConfig
-from raycomp.curation.prepare import prepare
+from raycomp.curation.score.prepare import prepare
+from raycomp.curation.score.scorers import Align
 from raycomp.data.inputs import expand_input
 from raycomp.data.reader import read_shard
 from raycomp.models.describe import describe_scorer

@@ -14,9 +14,9 @@ from raycomp.continual.config import ContinualConfig
 from raycomp.continual.data import Keys, Split, Stream
 from raycomp.continual.method import Method
 from raycomp.continual.methods.head import HeadLearner, Rows
-from raycomp.continual.streams.pixels import make_tokens
-from raycomp.core.buffer import BufferEntry
-from raycomp.data.model import fetch_model
+from raycomp.continual.streams.store import make_tokens
+from raycomp.core.continual import BufferEntry
+from raycomp.data.runs import fetch_model
 from raycomp.models.clip import Clip
 
 # Number of randomly drawn texts, each of two or three names.

@@ -12,12 +12,12 @@ from typing import NamedTuple
 from lab.words import FUNCTION, SCENE
 from raycomp.config.own_code import name_own
 from raycomp.continual.judge import ANSWERS
-from raycomp.continual.means import Runs, by_stream
 from raycomp.continual.method import FULL, METHODS, name_method
 from raycomp.continual.results import RUNS, measure, read_result
 from raycomp.continual.runs import StreamRun, name_stream
-from raycomp.core.contrasts import Contrast
-from raycomp.data.folder import Folder
+from raycomp.continual.tables import Runs, by_stream
+from raycomp.core.intervals import Contrast
+from raycomp.data.files import Folder
 from raycomp.data.paths import absolute_uri
 from raycomp.table import Cell, Column, Columns, Estimate, Table, write_csv
 

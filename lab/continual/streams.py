@@ -30,8 +30,8 @@ from lab.worlds.tasks import to_sample as to_plain_sample
 from lab.worlds.tiny_clip import train_scorer
 from lab.worlds.training import draw_lessons, take_apart
 from raycomp.config import ModelConfig
-from raycomp.config.check import check_count
-from raycomp.continual.maker import MadeStream, StreamMaker
+from raycomp.config.options import check_count
+from raycomp.continual.method import MadeStream, StreamMaker
 from raycomp.data.runs import digest
 from raycomp.data.tar import write_tar
 from raycomp.run.progress import Progress

@@ -49,8 +49,7 @@ from raycomp.models import deferred
 from raycomp.negatives.command import negatives
 from raycomp.negatives.config import NegativesConfig
 from raycomp.report.charts import intervals
-from raycomp.report.frame import INDEX, link_index
-from raycomp.report.page import render_page
+from raycomp.report.page import INDEX, link_index, render_page
 from raycomp.run.progress import Progress
 from raycomp.training.command import train
 from raycomp.training.config import TrainConfig

@@ -2,8 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from raycomp.config.check import MOST_WHOLE, check_count
-from raycomp.config.options import FREE
+from raycomp.config.options import FREE, MOST_WHOLE, check_count
 from raycomp.config.shared import ClusterConfig
 
 

@@ -11,8 +11,7 @@ from raycomp.data.parquet import read_columns
 from raycomp.data.paths import join_uri
 from raycomp.evaluation import retrieval
 from raycomp.evaluation.compare import compare_tables
-from raycomp.evaluation.outcomes import find_outcomes
-from raycomp.evaluation.table import make_lines
+from raycomp.evaluation.results import find_outcomes, make_lines
 from raycomp.table import Cell, Column, Columns, Estimate, Numeral, Table, number, write_cell
 from raycomp.words import (
     ACCURACY,

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from lab.demo.figures import Figures
 from lab.demo.planted import FAULT
 from lab.worlds.faults import NO_FAULT
-from raycomp.data.folder import Folder
+from raycomp.data.files import Folder
 from raycomp.data.inputs import expand_input
 from raycomp.data.parquet import read_columns
 from raycomp.data.paths import KEPT_FILE

@@ -3,8 +3,7 @@
 from dataclasses import dataclass, field
 
 from lab.words import NOUN, PARTICIPLE
-from raycomp.config.check import check, check_choice, check_count
-from raycomp.config.options import FREE
+from raycomp.config.options import FREE, check, check_choice, check_count
 from raycomp.config.shared import ClusterConfig
 
 TEXT_VISIBLE = "text-visible"

@@ -14,7 +14,7 @@ from lab.worlds.crowds import KINDS, MISSING_STAMP, Pair, draw_pair, least_thing
 from lab.worlds.faults import NO_FAULT
 from lab.worlds.render import encode_jpeg
 from raycomp.core.metrics import auc, auc_interval
-from raycomp.data.folder import Folder
+from raycomp.data.files import Folder
 from raycomp.data.tar import write_tar
 
 FACTS = ("fault", "stamped", "things", "template")

@@ -7,7 +7,7 @@ import numpy as np
 
 from lab.screen.judge import ALIGNMENT, KEEP, REGISTERED
 from lab.worlds.crowds import KINDS, WRONG_RELATION
-from raycomp.core.contrasts import Contrast, contrast, holm
+from raycomp.core.intervals import Contrast, contrast, holm
 from raycomp.table import (
     Cell,
     Column,

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from raycomp.config.check import check_count
+from raycomp.config.options import check_count
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from raycomp.data.folder import Folder
+from raycomp.data.files import Folder
 from raycomp.data.paths import absolute_uri
 from raycomp.data.runs import read_finished
 from raycomp.sweep.choose import estimate

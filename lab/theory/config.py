@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from raycomp.config.check import check
+from raycomp.config.options import check
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ negative, op, kind. Chance is 1/3 for both captions above the negative, 1/2 for 
 
 from collections.abc import Iterator
 
-from raycomp.data.folder import Folder
+from raycomp.data.files import Folder
 from raycomp.evaluation.benchmarks.choice import Choice, read_json, take, take_texts
 
 NAME = "world"

@@ -32,7 +32,7 @@ from lab.worlds.scenes import (
     show,
 )
 from lab.worlds.styles import DUSK, HAZE, PLAIN, SEPIA, STRIPES, change_style
-from raycomp.config.check import check, check_choice
+from raycomp.config.options import check, check_choice
 
 # Diagonals of the square of colours and shapes. Two colours share at most one shape of the backbone's.
 _BACKBONE, _TASKS, _HELD_OUT = (0, 1, 3), (2, 4, 5, 6), 7

@@ -19,18 +19,17 @@ from lab.worlds.shards import FIT, TINY_CLIP, TrainedScorer, World
 from raycomp.config import ScorerConfig
 from raycomp.core.alignment import normalise
 from raycomp.curation.config import PrepareConfig
-from raycomp.curation.prepare import prepare
-from raycomp.data.arrow import TOKENS, to_matrix
+from raycomp.curation.score.prepare import prepare
 from raycomp.data.inputs import expand_input
+from raycomp.data.parquet import TOKENS, to_matrix
 from raycomp.data.paths import resolve
 from raycomp.data.tar import read_tar
+from raycomp.models.architecture import ScorerSpec
 from raycomp.models.clip import Clip
 from raycomp.models.describe import describe_scorer
-from raycomp.models.spec import ScorerSpec
 from raycomp.training.config import FitConfig
-from raycomp.training.fit import Trainer
-from raycomp.training.objective import PairsObjective
-from raycomp.training.towers import Batch
+from raycomp.training.loop import Trainer
+from raycomp.training.towers import Batch, PairsObjective
 from raycomp.words import OK, PIXELS, STATUS
 
 BLOCK_ROWS = 512

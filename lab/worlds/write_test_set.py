@@ -3,7 +3,7 @@
 from lab.worlds.benchmark import FILE
 from lab.worlds.scenes import Pairs
 from lab.worlds.test_set import draw_test_set
-from raycomp.data.folder import Folder
+from raycomp.data.files import Folder
 
 
 def write_test_set(

@@ -11,16 +11,25 @@ from raycomp.config.change import (
     exact_share,
     flatten,
     from_dict,
+    load_config,
     override,
     override_all,
     read_value,
+    save_config,
     to_dict,
 )
-from raycomp.config.check import ClusterFailed, DryRun, LeaseLost, Terminated, TooMuchBadData, UserError
 from raycomp.config.commands import find_command, find_config, list_kinds
-from raycomp.config.config_files import load_config, save_config
-from raycomp.config.jobs import load_job
-from raycomp.config.options import is_marked, list_options
+from raycomp.config.options import (
+    ClusterFailed,
+    DryRun,
+    LeaseLost,
+    Terminated,
+    TooMuchBadData,
+    UserError,
+    is_marked,
+    list_options,
+)
+from raycomp.config.own_code import load_job
 from raycomp.config.shared import (
     PRECISIONS,
     ClusterConfig,

@@ -11,7 +11,7 @@ from typing import Any
 
 # Every command, in the order of ``raycomp --help``, and the package whose ``COMMANDS`` holds it.
 FOLDERS = {
-    "audit": "raycomp.look.audit",
+    "audit": "raycomp.look",
     "curate": "raycomp.curation",
     "select": "raycomp.curation",
     "negatives": "raycomp.negatives",
@@ -23,12 +23,12 @@ FOLDERS = {
     "continual": "raycomp.continual",
     "compare": "raycomp.evaluation",
     "index-eval": "raycomp.evaluation",
-    "show": "raycomp.look.show",
-    "list": "raycomp.look.show",
-    "diff": "raycomp.look.lineage",
-    "card": "raycomp.look.lineage",
-    "explain": "raycomp.look.show",
-    "explore": "raycomp.look.explore",
+    "show": "raycomp.look",
+    "list": "raycomp.look",
+    "diff": "raycomp.look",
+    "card": "raycomp.look",
+    "explain": "raycomp.look",
+    "explore": "raycomp.look",
     "probe": "raycomp.probe",
     "sweep": "raycomp.sweep",
 }

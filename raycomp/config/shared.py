@@ -4,8 +4,20 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import ClassVar
 
-from raycomp.config.check import Machine, check, check_choice, read_label, read_machine, read_span
-from raycomp.config.options import FILE, FOLDER, FREE, PLACE, Seconds, Span
+from raycomp.config.options import (
+    FILE,
+    FOLDER,
+    FREE,
+    PLACE,
+    Machine,
+    Seconds,
+    Span,
+    check,
+    check_choice,
+    read_label,
+    read_machine,
+    read_span,
+)
 
 PRECISIONS = ("fp32", "tf32", "bf16")
 ATTENTIONS = ("flash", "efficient", "math", "cudnn")

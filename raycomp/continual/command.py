@@ -7,11 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from raycomp.config import ModelConfig, changed_options
-from raycomp.config.check import check
+from raycomp.config.options import check
 from raycomp.config.own_code import fingerprint_own, is_own
 from raycomp.continual.config import ContinualConfig
-from raycomp.continual.develop import choose, list_trials, report_trials
-from raycomp.continual.jobs import RunJob
 from raycomp.continual.method import METHODS, TUNE, find_method
 from raycomp.continual.prepare import (
     describe_places,
@@ -19,9 +17,9 @@ from raycomp.continual.prepare import (
     list_dropped,
     prepare_streams,
 )
-from raycomp.continual.results import RUNS, is_done, measure, read_result
+from raycomp.continual.results import RUNS, choose, is_done, list_trials, measure, read_result, report_trials
 from raycomp.continual.runs import Choice, StreamRun, list_methods, list_runs
-from raycomp.continual.streams.place import EmbeddedStream
+from raycomp.continual.streams.place import EmbeddedStream, RunJob
 from raycomp.continual.streams.sources import Source, StreamSource, open_reference, read_stream
 from raycomp.continual.tables import (
     choose_headline,
@@ -31,20 +29,17 @@ from raycomp.continual.tables import (
     say_main,
     write_long,
 )
-from raycomp.data.files import check_writable
-from raycomp.data.folder import Folder
-from raycomp.data.model import fetch_model, find_model
+from raycomp.data.files import Folder, check_writable
+from raycomp.data.inputs import with_absolute_paths
 from raycomp.data.paths import absolute_uri, fingerprint_shards, list_times, size_files
-from raycomp.data.runs import TIMES, digest
-from raycomp.data.whole import with_absolute_paths
+from raycomp.data.runs import TIMES, digest, fetch_model, find_model
 from raycomp.models.describe import describe_scorer, fingerprint_scorer
 from raycomp.models.parser import fingerprint_parser
 from raycomp.report.charts import cut_out, intervals
 from raycomp.report.page import render_page
-from raycomp.run.opening import say_count
-from raycomp.run.run import Run, Say, command_line, start_run
+from raycomp.run.run import Run, Say, command_line, say_count, start_run
 from raycomp.run.session import Session, connect, say_many
-from raycomp.run.tasks import map_some
+from raycomp.run.waves import map_some
 from raycomp.words import OK
 
 TABLE, _FIGURES, STREAMS = "continual.csv", "figures", "streams"

@@ -3,12 +3,22 @@
 from dataclasses import dataclass, field
 from math import inf
 
-from raycomp.config.check import MOST, MOST_WEIGHT, check, check_choice, check_count, check_rate, check_share
-from raycomp.config.options import CODE, FREE, INPUT, PLACE
+from raycomp.config.options import (
+    CODE,
+    FREE,
+    INPUT,
+    MOST,
+    MOST_WEIGHT,
+    PLACE,
+    check,
+    check_choice,
+    check_count,
+    check_rate,
+    check_share,
+)
 from raycomp.config.own_code import is_own, name_own
 from raycomp.config.shared import ClusterConfig, ModelConfig, ParserConfig, WavesConfig
-from raycomp.continual.maker import find_maker
-from raycomp.continual.method import FULL, METHODS, find_method
+from raycomp.continual.method import FULL, METHODS, find_maker, find_method
 from raycomp.words import OVERLAPS, WARN
 
 GIVEN, RANDOM = "given", "random"

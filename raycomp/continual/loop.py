@@ -14,7 +14,6 @@ import torch
 
 from raycomp.config import UserError
 from raycomp.continual.config import RANDOM, ContinualConfig
-from raycomp.continual.controls import judge_margins, judge_text_only
 from raycomp.continual.data import Keys, Split, Stream, join_splits
 from raycomp.continual.judge import (
     BEFORE,
@@ -23,17 +22,18 @@ from raycomp.continual.judge import (
     ZERO_SHOT,
     Figure,
     gather_questions,
+    judge_margins,
     judge_tasks,
+    judge_text_only,
     judge_weights,
 )
 from raycomp.continual.method import JOINT, TUNE, Method, find_method
-from raycomp.continual.methods.head import HeadLearner
-from raycomp.continual.methods.learner import Learner
+from raycomp.continual.methods.head import HeadLearner, Learner
 from raycomp.continual.runs import StreamRun, count_steps
-from raycomp.data.folder import Folder
-from raycomp.models.weights_check import refuse_bad
+from raycomp.data.files import Folder
+from raycomp.models.text import refuse_bad
 from raycomp.schema import CONTINUAL_SCHEMA
-from raycomp.training.ranks import find_rank
+from raycomp.training.towers import find_rank
 
 Report = Callable[[dict[str, Any]], None]
 IsWarned = Callable[[], bool]

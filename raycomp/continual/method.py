@@ -1,11 +1,52 @@
-"""Registry of continual-learning methods: the learner of each, and the options it sets; and your own."""
+"""Registry of methods and of streams that the user's code makes."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from raycomp.config.check import check_choice
+from raycomp.config.options import check_choice
 from raycomp.config.own_code import is_own, load_own, name_own
+from raycomp.config.shared import ModelConfig
+
+MOST_VARIANTS = 100
+
+
+class MadeStream(NamedTuple):
+    """One variant of a stream, on disk."""
+
+    file: str
+    """Its json file, as ``stream`` takes it."""
+    model: ModelConfig
+    """Its backbone."""
+    reference: str | None = None
+    """Pairs whose similarities zscl preserves where the run's ``reference`` is none."""
+
+
+class StreamMaker(NamedTuple):
+    """A stream of which each variant has its own tasks and its own backbone."""
+
+    make: Callable[[str, int, int], MadeStream]
+    """Called with an empty folder, the variant's number and the run's ``seed``, once for each variant that a
+    seed uses, in a process with one CPU. All variants and streams of a run have the same parent folder: what
+    they share may be there. The run keeps paths below that folder also when it is moved."""
+    variants: int = 1
+    """Seed s learns variant s modulo ``variants``. Intervals are over variants if there are several."""
+
+
+def find_maker(stream: str) -> StreamMaker:
+    """Return the maker that FILE.py:NAME names. Raises ValueError, one line, for anything else."""
+    maker = load_own("stream", stream)
+    if not isinstance(maker, StreamMaker):
+        raise ValueError(f"stream={stream}: must name a StreamMaker of raycomp.continual.method in that file")
+    if not 1 <= maker.variants <= MOST_VARIANTS:
+        raise ValueError(f"stream={stream}: variants={maker.variants}: must be between 1 and {MOST_VARIANTS}")
+    return maker
+
+
+def find_variant(stream: str, seed: int) -> int:
+    """Return the variant of a stream that a seed learns; 0 for a json file."""
+    return seed % find_maker(stream).variants if is_own(stream) else 0
+
 
 HEAD, TUNE = "head", "tune"
 FULL = "compo-realign"

@@ -18,11 +18,9 @@ from raycomp.continual.streams.assemble import (
 )
 from raycomp.continual.streams.place import EmbeddedStream, MadeVariant, find_place
 from raycomp.continual.streams.sources import open_reference, read_stream
-from raycomp.data.files import remove_temporary_files
-from raycomp.data.folder import Folder
-from raycomp.data.model import fetch_model
+from raycomp.data.files import Folder, remove_temporary_files
 from raycomp.data.paths import ShardPath
-from raycomp.data.runs import digest
+from raycomp.data.runs import digest, fetch_model
 from raycomp.evaluation.embed_all import Embedder, embed_pictures, embed_texts
 from raycomp.evaluation.evaluation import Picture, Pictures
 from raycomp.models.describe import describe_scorer
@@ -30,7 +28,7 @@ from raycomp.run.bad_data import check_bad_rows, describe_dropped
 from raycomp.run.lease import queue_lease
 from raycomp.run.run import Run, Say
 from raycomp.run.session import Session
-from raycomp.run.tasks import map_some
+from raycomp.run.waves import map_some
 from raycomp.table import group_by
 
 

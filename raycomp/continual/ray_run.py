@@ -5,7 +5,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from raycomp.continual.jobs import RunJob
+from raycomp.continual.streams.place import RunJob
 from raycomp.continual.streams.store import count_tasks
 from raycomp.run.run import Say
 from raycomp.training.ray_fit import RankJob, TrainWorkers, run_ranks

@@ -5,9 +5,9 @@ from typing import Any
 import ray.train
 from ray.train.torch import get_device
 
-from raycomp.continual.jobs import RunJob
 from raycomp.continual.results import is_done
 from raycomp.continual.run import finish_one, open_one
+from raycomp.continual.streams.place import RunJob
 from raycomp.training.ray_work import Line, Preemption, may_arrive, may_start, reporting_failures
 
 

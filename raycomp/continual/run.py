@@ -6,26 +6,53 @@ from typing import Any, NamedTuple
 
 import torch
 
+from raycomp.config.options import check_choice
 from raycomp.continual.config import ContinualConfig
 from raycomp.continual.data import Stream
-from raycomp.continual.jobs import RunJob
 from raycomp.continual.loop import IsWarned, Report, TaskLoop
 from raycomp.continual.method import TUNE, Method, find_method
-from raycomp.continual.methods.frozen import Frozen
-from raycomp.continual.methods.head import HeadLearner
-from raycomp.continual.methods.learner import Learner
-from raycomp.continual.methods.make_tuner import make_tuner
-from raycomp.continual.methods.zscl import Reference
+from raycomp.continual.methods.c_clip import CClip
+from raycomp.continual.methods.cl_moe import ClMoe
+from raycomp.continual.methods.diki import Diki
+from raycomp.continual.methods.head import Frozen, HeadLearner, Learner
+from raycomp.continual.methods.tuner import Finetune, Tuner
+from raycomp.continual.methods.zscl import Reference, Zscl
 from raycomp.continual.results import RUNS
 from raycomp.continual.runs import make_config
+from raycomp.continual.streams.place import RunJob
 from raycomp.continual.streams.store import read_stream
-from raycomp.data.model import fetch_model
 from raycomp.data.parquet import write_table
+from raycomp.data.runs import fetch_model
+from raycomp.models.architecture import ScorerSpec
 from raycomp.models.clip import Clip
 from raycomp.models.describe import describe_scorer
 from raycomp.run.progress import Progress
 from raycomp.schema import CONTINUAL_SCHEMA
-from raycomp.training.ranks import find_rank
+from raycomp.training.towers import find_rank
+
+ZSCL = "zscl"
+PLAIN: dict[str, type[Tuner]] = {"finetune": Finetune, "c-clip": CClip, "diki": Diki, "cl-moe": ClMoe}
+TUNERS = (*PLAIN, ZSCL)
+
+
+def make_tuner(
+    learner: str | type,
+    clip: Clip,
+    spec: ScorerSpec,
+    config: ContinualConfig,
+    seed: int,
+    reference: Reference | None = None,
+) -> Learner:
+    """Return a new learner of a copy of the model; zscl needs a reference. ``learner`` may be your own class.
+
+    Raises UserError if the model does not fit the method.
+    """
+    if isinstance(learner, type):
+        return learner(clip, spec, config, seed)
+    check_choice("learner", learner, TUNERS)
+    if learner == ZSCL:
+        return Zscl(clip, spec, config, seed, reference)
+    return PLAIN[learner](clip, spec, config, seed)
 
 
 def run_one(job: RunJob) -> dict[str, Any]:

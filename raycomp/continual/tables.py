@@ -1,20 +1,296 @@
-"""The tables of continual learning: results of each method, compared with frozen and the whole method, and
-all figures as CSV."""
+"""The tables of continual learning: each method, compared with frozen and the whole method, over runs.
+
+S runs.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
+from raycomp import table
 from raycomp.config.own_code import name_own
-from raycomp.continual.controls import CHANCE, PRIOR, SHUFFLED
-from raycomp.continual.head_tables import report_correlations, report_head, report_margin_gaps, report_margins
-from raycomp.continual.judge import ANSWERS, SCORES
-from raycomp.continual.means import Measured, Results, Runs, as_estimate, by_stream, list_groups
+from raycomp.continual.judge import ANSWERS, CHANCE, PRIOR, SCORES, SHUFFLED, TASK, ZERO_SHOT
 from raycomp.continual.method import FULL, name_method
-from raycomp.continual.runs import name_stream
-from raycomp.table import Cell, Column, Columns, Estimate, Plot, Table, write_cell, write_csv
+from raycomp.continual.results import Result
+from raycomp.continual.runs import StreamRun, name_stream
+from raycomp.core.intervals import Contrast, contrast, mean_by, wilcoxon
+from raycomp.core.regression import correlate_within
+from raycomp.table import (
+    Cell,
+    Column,
+    Columns,
+    Estimate,
+    Plot,
+    PValue,
+    Table,
+    group_by,
+    write_cell,
+    write_csv,
+)
 from raycomp.words import OK
+
+Results = Mapping[StreamRun, Result]
+Measured = Mapping[StreamRun, Mapping[str, float]]
+_SMALL = ("CRR", "sigma", "step taken", "gamma")
+
+
+@dataclass(frozen=True)
+class Runs:
+    """All runs on one stream, and the metrics of each."""
+
+    stream: str
+    results: Results
+    measured: Measured
+
+    @property
+    def methods(self) -> list[str]:
+        """Methods that have a run, in their order."""
+        return list(dict.fromkeys(one_run.method for one_run in self.results))
+
+    @property
+    def main(self) -> str:
+        """The main figure."""
+        return next(iter(self.results.values())).main
+
+    def title(self, what: str) -> str:
+        """Return the title of a table of this stream."""
+        return f"{name_stream(self.stream)}: {what}"
+
+    def estimate(self, method: str, metric: str) -> Contrast | None:
+        """Return the mean of a metric over runs, with its interval over backbones if there are several, else
+        over seeds; none if no run has it."""
+        own = {one_run: found for one_run, found in self.measured.items() if one_run.method == method}
+        return self._spread({one_run: found[metric] for one_run, found in own.items() if metric in found})
+
+    def compare(self, method: str, other: str, metric: str) -> Contrast | None:
+        """Return the mean difference of two methods in runs of the same seed, as ``estimate`` does."""
+        return self._spread(self.list_gaps(method, other, metric))
+
+    def list_gaps(self, method: str, other: str, metric: str) -> dict[StreamRun, float]:
+        """Return one method's metric minus another's in runs of the same seed, by the first method's runs."""
+        pairs = {
+            one_run: (found, self.measured.get(replace(one_run, method=other), {}))
+            for one_run, found in self.measured.items()
+            if one_run.method == method
+        }
+        return {
+            one_run: a[metric] - b[metric] for one_run, (a, b) in pairs.items() if metric in a and metric in b
+        }
+
+    def count_blocks(self, method: str) -> int:
+        """Return the number of independent units of a method's interval: backbones if there are several, else
+        seeds."""
+        own = [one_run for one_run in self.results if one_run.method == method]
+        backbones = {self.results[one_run].facts["backbone"] for one_run in own}
+        return len(backbones) if len(backbones) > 1 else len(own)
+
+    def are_equal(self, method: str, other: str) -> bool:
+        """Whether two methods have runs of the same seeds and bit-identical evaluation figures; the methods'
+        own figures are not compared."""
+        pairs = [
+            (result, self.results.get(replace(one_run, method=other)))
+            for one_run, result in self.results.items()
+            if one_run.method == method
+        ]
+        return bool(pairs) and all(b is not None and _ask(a) == _ask(b) for a, b in pairs)
+
+    def _spread(self, value: Mapping[StreamRun, float]) -> Contrast | None:
+        if not value:
+            return None
+        backbone_S = np.array([self.results[one_run].facts["backbone"] for one_run in value])
+        value_S = np.array(list(value.values()))
+        is_many = len(set(backbone_S.tolist())) > 1
+        return contrast(mean_by(value_S, backbone_S) if is_many else value_S)._replace(num=len(value_S))
+
+    def tabulate(self, title: str, metrics: Mapping[str, str], note: str, digits: int | None = None) -> Table:
+        """Return a row for each method that has any of the metrics, by column header."""
+        rows: list[tuple[table.Cell, ...]] = []
+        for method in self.methods:
+            found = [self.estimate(method, metric) for metric in metrics.values()]
+            if any(found):
+                runs = max(one.num for one in found if one is not None)
+                rows.append((name_method(method), runs, *map(as_estimate, found)))
+        heads = (Column(head, digits=digits or _choose_digits(head)) for head in metrics)
+        columns: Columns = ("Method", "runs", *heads)
+        return Table(self.title(title), columns, rows, note)
+
+
+def _ask(result: Result) -> dict[tuple[str, str], dict[tuple[int, int], str]]:
+    """Return the evaluation figures of a run as text, so that NaN equals NaN."""
+    return {
+        name: {place: repr(value) for place, value in found.items()}
+        for name, found in result.values.items()
+        if name[0] in (TASK, ZERO_SHOT)
+    }
+
+
+def by_stream(results: Results, measured: Measured) -> dict[str, Runs]:
+    """Return the runs of each stream, in their order."""
+    parts = group_by(results, lambda one_run: one_run.stream)
+    return {
+        stream: Runs(
+            stream,
+            {one_run: results[one_run] for one_run in own},
+            {one_run: measured[one_run] for one_run in own},
+        )
+        for stream, own in parts.items()
+    }
+
+
+def list_groups(results: Results) -> list[tuple[str, str]]:
+    """Return streams and methods that have a run, in their order."""
+    return list(dict.fromkeys((one_run.stream, one_run.method) for one_run in results))
+
+
+def as_estimate(found: Contrast | None) -> Estimate | None:
+    """Return a table cell; none for none."""
+    return None if found is None else Estimate.of(found)
+
+
+def _choose_digits(head: str) -> int:
+    return 3 if head in _SMALL or head.startswith(("alpha", "CCE", "PR", "ROC")) else 1
+
+
+def report_head(runs: Runs) -> Table:
+    """Return a table of the recovery of primitives from compositions, and of step sizes."""
+    metrics = {
+        "CCE": "cce_transpose",
+        "CCE by solve": "cce_solve",
+        "PR-AUC": "pr_auc_transpose",
+        "ROC-AUC": "roc_auc_transpose",
+        "ROC-AUC by solve": "roc_auc_solve",
+        "sigma": "sigma_max",
+        "alpha": "alpha_mean",
+        "step taken": "realised_mean",
+        "alpha, all tasks": "alpha_realised",
+        "gamma": "gamma",
+        "s(image, composition)": "similarity_mean",
+        "gradient": "gradient_mean",
+        "buffer, entries": "buffer_entries",
+        "buffer, bytes": "buffer_bytes",
+    }
+    note = (
+        "CCE: the distance between the direction decoded from a composition and each of its primitives, 0 "
+        "to 2. AUC: the composition's primitives against all names of the stream. Sigma: the largest of a "
+        "step. Alpha: the factor on steps or gradients. Step taken: the length of every tenth step relative "
+        "to a full step; under Adam a shorter gradient does not change it. Alpha, step taken, similarity and "
+        "gradient length are means over the last task's steps."
+    )
+    return runs.tabulate("heads", metrics, note)
+
+
+def report_margins(runs: Runs) -> Table:
+    """Return a table of margins between a caption and its edits, by category."""
+    rows: list[tuple[Cell, ...]] = []
+    for method in runs.methods:
+        for category in _list_categories(runs):
+            metrics = [
+                f"{score} margin {category}{end}"
+                for score in ("composed", "fused")
+                for end in ("", " above", " zero", " p")
+            ]
+            found = [runs.estimate(method, metric) for metric in metrics]
+            if any(found):
+                cells = [
+                    PValue(one.value) if one is not None and name.endswith(" p") else as_estimate(one)
+                    for name, one in zip(metrics, found, strict=True)
+                ]
+                rows.append((name_method(method), category, *cells))
+    ends = ("margin", "above 0", "exactly 0", "p")
+    columns: Columns = (
+        "Method",
+        "Edit",
+        *(Column(f"{score}, {end}", digits=3) for score in ("composed", "fused") for end in ends),
+    )
+    note = (
+        "s(image, caption) - s(image, edited caption) on the tests of all tasks after the last one: mean, "
+        "shares, and Wilcoxon's p, each a mean over runs. Primitives are phrases: an edited relation leaves "
+        "the composition unchanged, so the composed margin is exactly 0. A method without a head has e_c for "
+        "both."
+    )
+    return Table(runs.title("margins"), columns, rows, note)
+
+
+def report_margin_gaps(runs: Runs) -> Table:
+    """Return the differences of margins, the whole method minus each other, in runs of the same seed."""
+    rows: list[tuple[Cell, ...]] = []
+    for method in runs.methods:
+        for category in _list_categories(runs) if method != FULL else ():
+            names = [f"{score} margin {category}" for score in ("composed", "fused")]
+            gaps = [list(runs.list_gaps(FULL, method, name).values()) for name in names]
+            if all(len(gap) > 1 for gap in gaps):
+                reported: list[Cell] = []
+                for name, gap in zip(names, gaps, strict=True):
+                    reported += [as_estimate(runs.compare(FULL, method, name)), PValue(wilcoxon(gap))]
+                rows.append((name_method(method), category, len(gaps[0]), *reported))
+    columns: Columns = (
+        "Than",
+        "Edit",
+        "runs",
+        *(
+            Column(f"{score}, {end}", digits=3)
+            for score in ("composed", "fused")
+            for end in ("wider by", "p")
+        ),
+    )
+    note = (
+        f"Mean margins of {FULL} minus those of another method, paired by seed; p by Wilcoxon's signed ranks "
+        "over runs, at least 2 / 2^runs. Runs that share a backbone are correlated. A method without a head "
+        "has e_c for both. Published: wider than the ablations', p < .01."
+    )
+    return Table(runs.title(f"margins, {FULL} minus other methods"), columns, rows, note)
+
+
+def _list_categories(runs: Runs) -> list[str]:
+    own = [name for found in runs.measured.values() for name in found]
+    categories = sorted({name.split(" margin ")[1] for name in own if name.startswith("fused margin")})
+    return [one for one in categories if not one.endswith((" above", " zero", " p"))]
+
+
+def report_correlations(runs: Runs) -> Table:
+    """Return the correlation of sigma with recall and CRR over the tasks of a run, runs of all heads
+    pooled."""
+    every = runs.results.values()
+    own = [one for one in every if one.num_tasks > 1 and np.isfinite(one.of_method("sigma_max")).all()]
+    rows: list[tuple[Cell, ...]] = []
+    for name, values in (("recall, or answers, so far", _list_recall), ("CRR so far", _list_retention)):
+        found = [(one.of_method("sigma_max"), values(one)) for one in own]
+        found = [pair for pair in found if np.isfinite(pair[1]).all()]
+        if not found:
+            continue
+        sigma, value = (np.concatenate(part) for part in zip(*found, strict=True))
+        run = np.repeat(np.arange(len(found)), [len(pair[0]) for pair in found])
+        step = np.concatenate([np.arange(len(pair[0]), dtype=np.float64) for pair in found])
+        for head, controls in (("runs", []), ("runs and tasks seen", [step])):
+            one = correlate_within(sigma, value, controls, run)
+            rows.append((name, head, Estimate(one.r, one.low, one.high), one.freedom))
+    columns: Columns = (
+        "The largest sigma of a task with",
+        "controlled for",
+        Column("r", digits=2),
+        "freedom",
+    )
+    note = (
+        "Partial correlations over the tasks of all runs together; one run has too few tasks. Runs that "
+        "share a backbone are correlated, so the intervals are too narrow. Sigma and recall share s(image, "
+        "composition), so they are correlated by construction. Published: -.82 and -.81."
+    )
+    return Table(runs.title("sigma and recall"), columns, rows, note)
+
+
+def _list_recall(result: Result) -> np.ndarray:
+    matrix = result.matrix(result.main)
+    return np.array([matrix[t, : t + 1].mean() for t in range(len(matrix))])
+
+
+def _list_retention(result: Result) -> np.ndarray:
+    if (TASK, "fused crr") not in result.values:
+        return np.full(result.num_tasks, np.nan)
+    matrix = result.matrix("fused crr") / 100
+    return np.array([matrix[t, : t + 1].mean() for t in range(len(matrix))])
+
 
 FROZEN = "frozen"
 MINUS_FROZEN = " minus frozen"

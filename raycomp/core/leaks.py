@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from raycomp.core.uids import KEY, find_keys
+from raycomp.core.selection import KEY, find_keys
 
 NO_KEY = b""
 """The key of entries that cannot be compared: 16 zero bytes."""

@@ -1,11 +1,152 @@
-"""Near-duplicates: pairs of rows by perceptual hash or embedding, and the groups that pairs make.
+"""Near-duplicates: what a picture is like, copies of pictures, pairs of rows and the groups they make.
+
+A view is the whole upright picture averaged to 32 x 32 pixels, uint8 [32, 32, 3], RGB.
+
+V views of an index, N rows, E matches. A thumbnail is a grey picture of 16 x 16 pixels, uint8 [256].
 
 U distinct hashes, N rows, D dimensions, E pairs. All results depend on the set of rows alone.
 """
 
 from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 import numpy as np
+
+VIEW_SIDE = 32
+HASH_BITS = 64
+_LOW = 8
+_LUMA = np.array([0.299, 0.587, 0.114])
+# Every fourth row is enough for the variance, at a quarter of the time.
+_ROW_STEP = 4
+
+
+class Look(NamedTuple):
+    """Measures of a picture; a perceptual hash is not a measure, so it stands apart."""
+
+    brightness: float
+    """Mean luma, 0 (black) to 1 (white)."""
+    colourfulness: float
+    """M^(3) of Hasler and Suesstrunk 2003, from 0 (grey); about 60 and more is vivid."""
+    sharpness: float
+    """Variance of the Laplacian of the green channel of the model's pixels, over every fourth row. A blurred
+    picture has a small one."""
+
+
+def measure_look(view: np.ndarray, pixels: np.ndarray) -> Look:
+    """Return the measures of a picture from its view and its prepared pixels, uint8 [H, W, 3]."""
+    red, green, blue = np.moveaxis(view.astype(np.float64), 2, 0)
+    red_green, yellow_blue = red - green, (red + green) / 2 - blue
+    spread = np.hypot(red_green.std(), yellow_blue.std())
+    colour = spread + 0.3 * np.hypot(red_green.mean(), yellow_blue.mean())
+    brightness = float((view @ _LUMA).mean() / 255)
+    return Look(brightness, float(colour), measure_sharpness(pixels))
+
+
+def measure_sharpness(pixels: np.ndarray) -> float:
+    """Return the variance of the 4-neighbour Laplacian of green, uint8 [H, W, 3]; 0 below 3 x 3 pixels."""
+    green = pixels[:, :, 1].astype(np.int16)
+    above, row, below = (green[at : at + len(green) - 2 : _ROW_STEP] for at in (0, 1, 2))
+    laplacian = row[:, :-2] + row[:, 2:] + above[:, 1:-1] + below[:, 1:-1] - 4 * row[:, 1:-1]
+    return float(laplacian.var()) if laplacian.size else 0.0
+
+
+def hash_view(view: np.ndarray) -> int:
+    """Return the 64-bit perceptual hash of a view: which of its 8 x 8 lowest frequencies exceed their median.
+
+    pHash as in the package imagehash (cosine transform of a 32 x 32 grey picture, row by row from the most
+    significant bit), of an area average. Similar pictures differ in few bits; a picture of one colour has the
+    hash of all others of one colour.
+    """
+    from scipy.fft import dctn  # commands that decode nothing do not need it
+
+    low = dctn(np.rint(view @ _LUMA))[:_LOW, :_LOW].round(6)
+    return int.from_bytes(np.packbits(low > np.median(low)).tobytes())
+
+
+THUMBNAIL = 16
+LEAST_LIKENESS = 0.95
+"""Smallest correlation of two thumbnails of one picture."""
+MOST_MATCH_BITS = 11
+_CUTS = (0.05, 0.1, 0.15)
+_VIEW_PAIRS = 1 << 22
+
+
+def list_boxes() -> dict[str, tuple[float, float, float, float]]:
+    """Return the parts of a picture that are indexed, as (left, top, right, bottom) from 0 to 1, by name.
+
+    The whole, and with 5, 10 and 15 % of the width and height cut off: on all sides, on one, at a corner.
+    """
+    boxes = {"whole": (0.0, 0.0, 1.0, 1.0)}
+    for cut in _CUTS:
+        for x, left in enumerate((0.0, cut / 2, cut)):
+            for y, top in enumerate((0.0, cut / 2, cut)):
+                boxes[f"cut {cut:.0%} {x}{y}"] = (left, top, left + 1 - cut, top + 1 - cut)
+        boxes[f"cut {cut:.0%} left"] = (cut, 0.0, 1.0, 1.0)
+        boxes[f"cut {cut:.0%} right"] = (0.0, 0.0, 1 - cut, 1.0)
+        boxes[f"cut {cut:.0%} top"] = (0.0, cut, 1.0, 1.0)
+        boxes[f"cut {cut:.0%} bottom"] = (0.0, 0.0, 1.0, 1 - cut)
+    return boxes
+
+
+class HashIndex:
+    """Hashes that are found by any hash within some bits."""
+
+    def __init__(self, hash_V: np.ndarray):
+        """``hash_V``: uint64."""
+        self.hash_V = hash_V
+        values = [_take_band(hash_V, band) for band in range(BANDS)]
+        orders = [np.argsort(value_V, kind="stable") for value_V in values]
+        # The sorted values of each band, and the views in that order.
+        self._bands = [(value_V[order_V], order_V) for value_V, order_V in zip(values, orders, strict=True)]
+
+    def find(self, hash_N: np.ndarray, bits: int) -> np.ndarray:
+        """Return every (row, view) whose hashes differ in at most ``bits``, int64 [E, 2], each once.
+
+        Exact: two such hashes differ in some band by at most a fourth of the bits.
+        """
+        found = [np.empty((0, 2), np.int64)]
+        for band, (value_V, order_V) in enumerate(self._bands):
+            value_N = _take_band(hash_N, band)
+            for mask in _list_masks(bits // BANDS):
+                start_N = np.searchsorted(value_V, value_N ^ mask)
+                count_N = np.searchsorted(value_V, value_N ^ mask, side="right") - start_N
+                found += self._compare(hash_N, start_N, count_N, order_V, bits)
+        return np.unique(np.concatenate(found), axis=0)
+
+    def _compare(
+        self, hash_N: np.ndarray, start_N: np.ndarray, count_N: np.ndarray, order_V: np.ndarray, bits: int
+    ) -> list[np.ndarray]:
+        found = []
+        row_M = np.flatnonzero(count_N)
+        step = max(1, _VIEW_PAIRS // max(1, int(count_N.max(initial=1))))
+        for start in range(0, len(row_M), step):
+            some = row_M[start : start + step]
+            count_R = count_N[some]
+            row_E = np.repeat(some, count_R)
+            within_E = np.arange(len(row_E)) - np.repeat(np.cumsum(count_R) - count_R, count_R)
+            view_E = order_V[start_N[row_E] + within_E]
+            near_E = np.bitwise_count(hash_N[row_E] ^ self.hash_V[view_E]) <= bits
+            found.append(np.stack([row_E[near_E], view_E[near_E]], axis=1))
+        return found
+
+
+def _take_band(hash_N: np.ndarray, band: int) -> np.ndarray:
+    return ((hash_N >> np.uint64(BAND_BITS * band)) & np.uint64(0xFFFF)).astype(np.int64)
+
+
+def _list_masks(most: int) -> list[int]:
+    """Return the values of a band that have at most ``most`` bits."""
+    return [mask for mask in range(1 << BAND_BITS) if mask.bit_count() <= most]
+
+
+def measure_likeness(one_ET: np.ndarray, other_ET: np.ndarray) -> np.ndarray:
+    """Return the correlation of thumbnails, float64 [E]; 0 where one of them has a single value."""
+    one_ET, other_ET = (thumb.astype(np.float64) for thumb in (one_ET, other_ET))
+    one_ET = one_ET - one_ET.mean(axis=1, keepdims=True)
+    other_ET = other_ET - other_ET.mean(axis=1, keepdims=True)
+    size_E = np.linalg.norm(one_ET, axis=1) * np.linalg.norm(other_ET, axis=1)
+    return np.divide((one_ET * other_ET).sum(axis=1), size_E, out=np.zeros(len(size_E)), where=size_E > 0)
+
 
 BANDS, BAND_BITS = 4, 16
 MOST_BITS = 7

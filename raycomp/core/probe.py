@@ -1,6 +1,6 @@
-"""How far an edit moves an encoder's embeddings, as functions of arrays (arXiv:2510.26302, section 5.2).
+"""How far an edit moves an encoder's embeddings, and the A-distance of two sets of embeddings.
 
-The paper takes the A-distance (``core/distance.py``) between embeddings of captions T and of edited captions
+The paper takes the A-distance (``core/probe.py``) between embeddings of captions T and of edited captions
 T~: near 0 means that a classifier cannot separate the two sets. But no classifier can if the two sets have
 one distribution. SWAP is its own inverse: if T~ is as likely a caption as T ("a cube on a ball", "a ball on a
 cube") the sets are equal, and the A-distance of even a perfect encoder is 0. It compares sets, not pairs. The
@@ -9,13 +9,22 @@ that of paraphrases and, with the image, by which of the two texts is nearer to 
 
 Letters: N pairs of a text and its edit, row i with row i; D dims, R draws. ``group_N`` holds each pair's uid,
 as any values that can be compared for equality; a uid may have several pairs, which stay together.
+
+The A-distance is 2 (1 - 2 err), err the least error of any classifier that separates the sets. Finitely many
+texts do not determine the best classifier. They give the error of a fitted one on texts that it did not see.
+No classifier has a smaller error than the best, so in expectation the held-out value is a lower bound. Its
+gap depends on the number of pairs N and of dims D (N = 1,476 of D = 512 can hide a third of the A-distance).
+So values of different N cannot be compared, and if the learning curve still rises the bound is loose.
+
+Letters: N pairs of a text and its edit, row i with row i, no text repeated on one side; D dims,
+R labellings, L ridges.
 """
 
-from typing import NamedTuple
+from collections.abc import Iterable
+from itertools import pairwise
+from typing import Any, NamedTuple
 
 import numpy as np
-
-from raycomp.core.distance import draw_folds
 
 # Similarities this close count as equal: another order of addition moves them by less.
 TIE = 1e-6
@@ -138,3 +147,205 @@ def held_out_r2(
 def _square_distance(a_ND: np.ndarray, b_MD: np.ndarray) -> np.ndarray:
     square_NM = (a_ND**2).sum(axis=1)[:, None] + (b_MD**2).sum(axis=1) - 2 * a_ND @ b_MD.T
     return np.maximum(square_NM, 0)
+
+
+NUM_FOLDS = 5
+PARTS = (8, 4, 2)
+"""The learning curve uses 1/8, 1/4, 1/2 and all of the pairs."""
+# Relative to the mean variance over D: the ridge added to the variance of each direction.
+CLASSIFIER_RIDGES = (10.0, 1.0, 0.1, 0.01)
+LEAST_PAIRS = 2 * NUM_FOLDS
+_NAN = float("nan")
+
+
+class ADistance(NamedTuple):
+    """Lower bound of the A-distance, in [-2, 2]; its 95 % interval; mean and central 95 % of its null.
+
+    A value below 0 is no more informative than 0. It is not clipped: a clipped value is not a bound in
+    expectation.
+    """
+
+    value: float
+    low: float
+    high: float
+    null_mean: float
+    null_low: float
+    null_high: float
+    curve: tuple[float, ...]
+    """At 1/8, 1/4 and 1/2 of the pairs: the mean over all disjoint parts of that size."""
+
+
+NO_DISTANCE = ADistance(_NAN, _NAN, _NAN, _NAN, _NAN, _NAN, (_NAN,) * len(PARTS))
+
+
+class _Moments(NamedTuple):
+    """Sums over both texts of pairs; ``lead_DR`` is of the texts times their labels."""
+
+    num: float
+    total_D: np.ndarray
+    scatter_DD: np.ndarray
+    lead_DR: np.ndarray
+
+
+class _Fold(NamedTuple):
+    """The pairs of a fold, each ``times_M`` times, the first text labelled ``label_MR``, the second less."""
+
+    first_MD: np.ndarray
+    second_MD: np.ndarray
+    times_M: np.ndarray
+    label_MR: np.ndarray
+
+
+def draw_pairs(first_N: np.ndarray, second_N: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Return the rows of pairs of numbered texts, no two with one first or one second text, in drawn order.
+
+    One pair is drawn of each first text, then one of each second text among these. A text in two folds would
+    be tested after training on it, and sets of one distribution would seem separable. A pair is dropped only
+    for a drawn text, not for one that could have been drawn: chains of those can join all pairs.
+    """
+    row_N = rng.permutation(len(first_N))
+    for text_N in (first_N, second_N):
+        row_N = rng.permutation(row_N[np.unique(text_N[row_N], return_index=True)[1]])
+    return row_N
+
+
+def draw_folds(group_N: np.ndarray, num_folds: int, rng: np.random.Generator) -> np.ndarray:
+    """Return each pair's fold, int (N,): groups stay whole and folds differ by at most one group."""
+    groups, which_N = np.unique(group_N, return_inverse=True)
+    return rng.permutation(np.arange(len(groups)) % num_folds)[which_N]
+
+
+def bound_a_distance(
+    first_ND: np.ndarray,
+    second_ND: np.ndarray,
+    rng: np.random.Generator,
+    num_refits: int = 50,
+    num_null: int = 200,
+) -> ADistance:
+    """Return a lower bound of the A-distance from N pairs that share no first and no second text.
+
+    The classifier is linear: least squares on labels +1 and -1 with a ridge. Each of ``NUM_FOLDS`` folds of
+    whole pairs is classified by one fitted on the others, which also choose its ridge: by the errors on the
+    fold before and the fold after, of classifiers fitted on the remaining folds. An output of exactly 0 is
+    half an error.
+
+    The interval is 1.96 standard deviations of ``num_refits`` bootstrap refits, with ridge and folds drawn
+    anew. The copies of a pair stay in one fold, so that no test text was trained on. A resample has fewer
+    different pairs, so its values are lower: only their spread is used. The interval covers the expected
+    value at this N. For the A-distance itself only its lower end is informative. The null swaps first and
+    second of pairs at random. With fewer than ``LEAST_PAIRS`` pairs all is NaN.
+    """
+    if first_ND.shape != second_ND.shape:
+        raise ValueError(f"pairs of {first_ND.shape} and {second_ND.shape}: must be as many rows and dims")
+    if len(first_ND) < LEAST_PAIRS:
+        return NO_DISTANCE
+    both = np.concatenate([first_ND, second_ND]).astype(np.float64)
+    both -= both.mean(axis=0)
+    first_ND, second_ND = np.split(both / (both.std() or 1), 2)
+    num = len(first_ND)
+    once_N, order_N = np.ones(num), rng.permutation(num)
+    coin_NR = np.concatenate([np.ones((num, 1)), rng.choice([-1.0, 1.0], (num, num_null))], axis=1)
+    value, *null = _bound(first_ND, second_ND, once_N, coin_NR, rng).tolist()
+    curve = tuple(_mean_of_parts(first_ND, second_ND, np.array_split(order_N, size), rng) for size in PARTS)
+    drawn = [
+        _bound(first_ND, second_ND, rng.multinomial(num, once_N / num), once_N[:, None], rng)[0]
+        for _ in range(num_refits)
+    ]
+    reach = 1.96 * float(np.std(drawn, ddof=1)) if np.ptp(drawn) > 1e-9 else _NAN
+    low, high = np.clip([value - reach, value + reach], -2, 2).tolist()
+    null_low, null_high = np.percentile(null, [2.5, 97.5]).tolist()
+    return ADistance(value, low, high, float(np.mean(null)), null_low, null_high, curve)
+
+
+def _mean_of_parts(
+    first_ND: np.ndarray, second_ND: np.ndarray, parts: list[np.ndarray], rng: np.random.Generator
+) -> float:
+    """Return the mean value of parts of the pairs, given by their rows; NaN if they are too small."""
+    if min(map(len, parts)) < LEAST_PAIRS:
+        return _NAN
+    once = [np.ones(len(rows)) for rows in parts]
+    values = [
+        _bound(first_ND[rows], second_ND[rows], ones, ones[:, None], rng)[0]
+        for rows, ones in zip(parts, once, strict=True)
+    ]
+    return float(np.mean(values))
+
+
+def _bound(
+    first_ND: np.ndarray,
+    second_ND: np.ndarray,
+    times_N: np.ndarray,
+    label_NR: np.ndarray,
+    rng: np.random.Generator,
+) -> np.ndarray:
+    """Return the value of each labelling (R,), each pair counted ``times_N`` times and in one fold."""
+    seen = np.flatnonzero(times_N)
+    fold_S = draw_folds(seen, NUM_FOLDS, rng)
+    folds = []
+    for fold in range(NUM_FOLDS):
+        rows = seen[fold_S == fold]
+        folds.append(_Fold(first_ND[rows], second_ND[rows], times_N[rows].astype(np.float64), label_NR[rows]))
+    return 2 * (1 - 2 * _held_out_errors(folds))
+
+
+def _held_out_errors(folds: list[_Fold]) -> np.ndarray:
+    """Return the mean error of each labelling (R,), of each fold by classifiers not trained on it."""
+    moments = [_gather(fold) for fold in folds]
+    sums: Iterable[Any] = zip(*moments, strict=True)
+    whole = _Moments(*(sum(parts) for parts in sums))
+    wrong_FLR = _choose_errors(folds, moments, whole)
+    wrong_R = np.zeros(folds[0].label_MR.shape[1])
+    for fold, own, choice_LR in zip(folds, moments, wrong_FLR, strict=True):
+        rest, best_R = _without(whole, own), choice_LR.argmin(axis=0)
+        for place in np.unique(best_R):
+            at_R = best_R == place
+            one = rest._replace(lead_DR=rest.lead_DR[:, at_R])
+            (weight_DR,) = _solve(one, CLASSIFIER_RIDGES[place : place + 1])
+            wrong_R[at_R] += _count_wrong(fold._replace(label_MR=fold.label_MR[:, at_R]), one, weight_DR)
+    return wrong_R / (whole.num / 2)
+
+
+def _choose_errors(folds: list[_Fold], moments: list[_Moments], whole: _Moments) -> np.ndarray:
+    """Return the error on its two neighbours for each fold, ridge and labelling (F, L, R)."""
+    wrong_FLR = np.zeros((len(folds), len(CLASSIFIER_RIDGES), folds[0].label_MR.shape[1]))
+    ring = [*range(len(folds)), 0]
+    for this, other in pairwise(ring):
+        rest = _without(_without(whole, moments[this]), moments[other])
+        for place, weight_DR in enumerate(_solve(rest, CLASSIFIER_RIDGES)):
+            wrong_FLR[this, place] += _count_wrong(folds[other], rest, weight_DR)
+            wrong_FLR[other, place] += _count_wrong(folds[this], rest, weight_DR)
+    return wrong_FLR
+
+
+def _gather(fold: _Fold) -> _Moments:
+    first_MD, second_MD, times_M, label_MR = fold
+    both_XD, times_X1 = np.concatenate([first_MD, second_MD]), np.tile(times_M, 2)[:, None]
+    lead_DR = ((first_MD - second_MD) * times_M[:, None]).T @ label_MR
+    return _Moments(
+        times_X1.sum(), (both_XD * times_X1).sum(axis=0), both_XD.T @ (both_XD * times_X1), lead_DR
+    )
+
+
+def _without(whole: _Moments, part: _Moments) -> _Moments:
+    pairs: Iterable[Any] = zip(whole, part, strict=True)
+    return _Moments(*(a - b for a, b in pairs))
+
+
+def _solve(moments: _Moments, ridges: tuple[float, ...]) -> np.ndarray:
+    """Return the weights for each ridge (L, D, R); centred: equal numbers of +1 and -1 need no intercept."""
+    mean_D = moments.total_D / max(moments.num, 1)
+    scatter_DD = moments.scatter_DD - moments.num * np.outer(mean_D, mean_D)
+    dims = len(mean_D)
+    # Relative to a total variance of 1: a part may have a variance near 0, from rounding.
+    scale = max(np.trace(scatter_DD) / dims, 1e-6)
+    added_L = scale * np.array(ridges)
+    return np.linalg.solve(scatter_DD + added_L[:, None, None] * np.eye(dims), moments.lead_DR)
+
+
+def _count_wrong(fold: _Fold, fitted: _Moments, weight_DR: np.ndarray) -> np.ndarray:
+    """Return how many pairs' texts are on the wrong side (R,), each text half of a pair."""
+    mean_D = fitted.total_D / max(fitted.num, 1)
+    of_first_MR = ((fold.first_MD - mean_D) @ weight_DR) * fold.label_MR
+    of_second_MR = ((fold.second_MD - mean_D) @ weight_DR) * -fold.label_MR
+    wrong_MR = sum((out < 0) + (out == 0) / 2 for out in (of_first_MR, of_second_MR)) / 2
+    return fold.times_M @ wrong_MR

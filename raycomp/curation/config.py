@@ -7,11 +7,21 @@ from typing import Any
 
 from raycomp.config import as_setting, check_path, flatten, is_marked, list_options, override_all
 from raycomp.config.change import from_dict
-from raycomp.config.check import check, check_choice, check_count, check_share
-from raycomp.config.options import CODE, FREE, INPUT, PLACE, SELECT, UPDATE
+from raycomp.config.options import (
+    CODE,
+    FREE,
+    INPUT,
+    PLACE,
+    SELECT,
+    UPDATE,
+    check,
+    check_choice,
+    check_count,
+    check_share,
+)
 from raycomp.config.own_code import is_own, name_own
 from raycomp.config.shared import ClusterConfig, ColumnsConfig, ParserConfig, ScorerConfig, WavesConfig
-from raycomp.curation.rules import (
+from raycomp.curation.select.rules import (
     ALIGN_PAS,
     DISPLACEMENT,
     DRAW,

@@ -15,10 +15,8 @@ import numpy as np
 
 from raycomp.config import UserError
 from raycomp.data.datacomp import SAMPLES_PER_SHARD, write_index, write_shard
-from raycomp.data.files import link_file
-from raycomp.data.folder import Folder
-from raycomp.data.written import Written, call_watched, note_written, watched_places
-from raycomp.run.tasks import map_tasks
+from raycomp.data.files import Folder, Written, call_watched, link_file, note_written, watched_places
+from raycomp.run.waves import map_tasks
 
 SPAN = 2 * SAMPLES_PER_SHARD
 """Input rows of an output, about: half of them are kept by default. A larger shard is cut into pieces of this

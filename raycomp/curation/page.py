@@ -1,51 +1,249 @@
-"""The page of ``raycomp curate`` and ``raycomp select``: its warnings, tables and charts."""
+"""The page of ``raycomp curate`` and ``select``, their funnel, and one sample's path from the files
+alone.
+"""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from raycomp.config import exact_share
 from raycomp.core.metrics import Histogram
-from raycomp.curation.config import SelectionRule, find_selection, read_config
-from raycomp.curation.correlations import (
-    BOTH_SIDES,
-    PAPER,
-    correlate,
-    draw_points,
-    report_correlations,
-    warn_of_displacement,
-)
-from raycomp.curation.funnel import FunnelRow, check_funnel, reason_words
-from raycomp.curation.rules import PAS
-from raycomp.curation.samples import Sample, find_leanings
+from raycomp.core.selection import Threshold
+from raycomp.curation.config import CurateConfig, SelectionRule, describe_rule, find_selection, read_config
+from raycomp.curation.select.marks import list_marked
+from raycomp.curation.select.measures import ScoresFile, corpus_columns, take_columns
+from raycomp.curation.select.rules import DRAW, PAS, find_rule
+from raycomp.curation.select.select import Gates, judge_table
 from raycomp.curation.summary import (
+    BOTH_SIDES,
     DROP,
     DROPPED,
     NUM_NEAREST,
+    PAPER,
     SIDES,
     SUPPORTED,
     VALID,
     WORDS,
+    Sample,
     Summary,
     choose_shown,
+    correlate,
+    draw_points,
+    find_leanings,
+    report_correlations,
+    warn_of_displacement,
 )
-from raycomp.report.charts import Layer, Mark, bars, histogram, rebin
-from raycomp.report.markup import Html, tag
+from raycomp.data.parquet import find_rows, read_schema
+from raycomp.language.nonce import make_counterfactual
+from raycomp.report.charts import Html, Layer, Mark, bars, histogram, rebin, tag
 from raycomp.report.page import render_page
-from raycomp.table import Numeral, Table, number, percent
+from raycomp.table import Numeral, Table, format_facts, number, percent
 from raycomp.words import (
+    AFTER_REASONS,
+    ALIGNED_STATUSES,
     ALIGNMENT,
+    CAPTION,
+    CLUSTER_FULL,
+    CONTAMINATED,
+    CONTENT_WORDS,
     DROPPED_ALIGNMENT,
+    DROPPED_ATTRIBUTION,
+    DROPPED_CONTROL,
+    DROPPED_RANDOM,
+    DROPPED_UNSCORED,
+    EXCLUDED,
+    EXCLUDED_AFTER,
+    FILTER_NULL,
+    FILTER_NULL_AFTER,
+    FILTERED,
+    FILTERED_AFTER,
+    GATE_REASONS,
+    IMAGE_EMBEDDING,
     KEPT,
     KINDS,
+    MARK_REASONS,
+    NEAR_DUPLICATE,
     PHRASES,
+    POSITION,
     SCORE,
+    SHARD,
     SHARD_STATUSES,
+    STATUS,
     STATUSES,
+    UID,
     UNSEEN,
 )
+
+READ = "read"
+ALIGNED, _IS_CORPUS = "have an alignment", " (the corpus)"
+# The steps that marks add before the corpus, with their reasons.
+_MARK_STEPS = (
+    ("pass the filter", (FILTERED, FILTER_NULL)),
+    ("are not excluded", (EXCLUDED,)),
+    ("are not contaminated", (CONTAMINATED,)),
+    ("are not near-duplicates", (NEAR_DUPLICATE,)),
+    ("are within the cap of their cluster", (CLUSTER_FULL,)),
+)
+REASON_WORDS = {
+    DROPPED_RANDOM: "not drawn",
+    DROPPED_ALIGNMENT: "below the alignment gate",
+    DROPPED_UNSCORED: "no score for the attribution gate",
+    DROPPED_ATTRIBUTION: "below the attribution gate",
+    DROPPED_CONTROL: "below the gate of the rule",
+    FILTERED: "the filter is false",
+    FILTER_NULL: "the filter is null",
+    EXCLUDED: "in the exclusion list",
+    CONTAMINATED: "contaminated: also in a test set",
+    NEAR_DUPLICATE: "near-duplicate of a row that stays",
+    CLUSTER_FULL: "above the cap of its cluster",
+    FILTERED_AFTER: "past the gates, but the filter is false",
+    FILTER_NULL_AFTER: "past the gates, but the filter is null",
+    EXCLUDED_AFTER: "past the gates, but in the exclusion list",
+}
+
+
+@dataclass(frozen=True)
+class FunnelRow:
+    """A step: ``rows`` passed it; ``lost`` counts the others by reason."""
+
+    name: str
+    rows: int
+    lost: tuple[tuple[str, int], ...] = ()
+
+
+def make_funnel(reasons: Mapping[str, int]) -> list[FunnelRow]:
+    """Return the steps from ``read`` to ``kept`` from the number of rows of each drop reason (and ``kept``).
+
+    A reason that belongs to no gate and no mark is a status, lost before the corpus. Marks follow, then the
+    gates in their order. A step that lost no row is omitted, except the last, which leads to ``kept``.
+    """
+    known = {KEPT, *GATE_REASONS, *MARK_REASONS, *AFTER_REASONS}
+    statuses = sorted(set(reasons) - known, key=lambda r: (-reasons[r], r))
+    marked = [(name, lost) for name, lost in _MARK_STEPS if any(reasons.get(reason) for reason in lost)]
+    stages: list[tuple[str, Sequence[str]]] = [(ALIGNED, statuses), *marked]
+    *before, (last, lost_by) = stages
+    corpus = f"{last}{_IS_CORPUS}"
+    steps: list[tuple[str, Sequence[str]]] = [
+        *before,
+        (corpus, lost_by),
+        ("pass the alignment gate", [DROPPED_ALIGNMENT]),
+        ("have a score", [DROPPED_UNSCORED]),
+        (KEPT, [DROPPED_RANDOM, DROPPED_ATTRIBUTION, DROPPED_CONTROL, *AFTER_REASONS]),
+    ]
+    rows = [FunnelRow(READ, sum(reasons.values()))]
+    for name, lost_by in steps:
+        lost = tuple((reason, reasons[reason]) for reason in lost_by if reasons.get(reason))
+        if lost or name in (ALIGNED, corpus, KEPT):
+            rows.append(FunnelRow(name, rows[-1].rows - sum(n for _, n in lost), lost))
+    return rows
+
+
+def check_funnel(rows: Sequence[FunnelRow], read: int, kept: int) -> None:
+    """Raise ValueError where the steps do not add up from ``read`` to ``kept`` rows."""
+    for before, after in pairwise(rows):
+        lost = sum(n for _, n in after.lost)
+        if before.rows != after.rows + lost:
+            raise ValueError(
+                f"funnel: {before.rows} {before.name} != {after.rows} {after.name} + {lost} lost"
+            )
+    if not rows or (rows[0].rows, rows[-1].rows) != (read, kept):
+        raise ValueError(f"funnel: must lead from {read} rows read to {kept} kept, not {rows}")
+
+
+def reason_words(reason: str) -> str:
+    """Return the text of a drop reason for readers."""
+    return REASON_WORDS.get(reason, reason.replace("_", " "))
+
+
+_NESTED = (IMAGE_EMBEDDING, PHRASES, CONTENT_WORDS)
+
+
+def explain_sample(run: dict[str, Any], source: str, uid: str) -> str | None:
+    """Return every score, gate, value and threshold of one sample of the run in ``source``, if present.
+
+    A bad row or a duplicate may share the uid of a scored row. The scored row is explained in full, the
+    others in one line.
+    """
+    config, gates = read_config(run["config"]), Gates.from_dict(run["gates"])
+    found = [(file, row) for file in list_marked(run, source) for row in find_rows(file.uri, UID, uid)]
+    if not found:
+        return None
+    tables = [_read_whole(file, config).slice(row, 1) for file, row in found]
+    reported = next((table for table in tables if table[STATUS][0].as_py() in ALIGNED_STATUSES), tables[0])
+    others = [table for table in tables if table is not reported]
+    return "\n".join([*_report(reported, config, gates), *map(_report_other, others)])
+
+
+def _read_whole(file: ScoresFile, config: CurateConfig) -> pa.Table:
+    """Return all columns of a scores file; UserError if a column that explains a sample is missing."""
+    columns = corpus_columns(find_selection(config), with_attribute=True)
+    wanted = [SHARD, POSITION, CAPTION, PHRASES, IMAGE_EMBEDDING, *columns]
+    return file.read(list(dict.fromkeys([*read_schema(file.uri).names, *wanted])))
+
+
+def _report_other(table: pa.Table) -> str:
+    """Return the location of another row with the same uid; ``table`` has one row."""
+    shard, position, status = (table[name][0].as_py() for name in (SHARD, POSITION, STATUS))
+    return f"the same uid again: {shard}, row {position}: {status}"
+
+
+def _report(table: pa.Table, config: CurateConfig, gates: Gates) -> list[str]:
+    """Return the lines that explain a table of one row."""
+    row = table.select([name for name in table.column_names if name not in _NESTED]).to_pylist()[0]
+    lines = [format_facts(row)]
+    for column in (PHRASES, CONTENT_WORDS):
+        for phrase in (column in table.column_names and table[column].to_pylist()[0]) or []:
+            lines += _describe_phrase(row[CAPTION], phrase)
+    selection = find_selection(config)
+    reason_N, score_N = judge_table(take_columns(table, selection, with_attribute=True), selection, gates)
+    lines += ["", *_describe_gates(row, float(score_N[0]), config, gates)]
+    reason = reason_N[0]
+    lines.append(f"kept: {'yes' if reason == KEPT else 'no, ' + reason}")
+    why = row[STATUS] if reason == DROPPED_UNSCORED else reason
+    if why in STATUSES:
+        lines[-1] += f" ({STATUSES[why]})"
+    return lines
+
+
+def _describe_phrase(caption: str, phrase: dict[str, Any]) -> list[str]:
+    lines = [f"  {phrase['kind']}: {phrase['text']!r}, target {phrase['target']!r}"]
+    if phrase["target_class"] == UNSEEN:
+        lines[0] += ", which an image cannot show"
+    if not phrase["nonces"]:
+        return [lines[0] + ", no valid nonce"]
+    for nonce, drop in zip(phrase["nonces"], phrase["drops"], strict=True):
+        text = make_counterfactual(caption, phrase["target_start"], phrase["target_end"], nonce)
+        lines.append(f"    drop {drop:+.6f}  {text!r}")
+    return lines
+
+
+def _describe_gates(row: dict[str, Any], score: float, config: CurateConfig, gates: Gates) -> list[str]:
+    """``score`` is what the last gate ranked the row by, NaN where it did not."""
+    rule = find_rule(config.select.rule)
+    first = score if rule.align_by == DRAW else row[ALIGNMENT]
+    lines = [f"rule {describe_rule(config)}; corpus of {gates.num_corpus:,}"]
+    lines.append(f"gate 1: {rule.align_by} {_number(first)} against {_describe_threshold(gates.align)}")
+    if gates.attribute is not None:
+        ranking = find_selection(config).ranking
+        lines.append(f"gate 2: {ranking} {_number(score)} against {_describe_threshold(gates.attribute)}")
+    return lines
+
+
+def _describe_threshold(cut: Threshold | None) -> str:
+    if cut is None or cut.value is None:
+        return "a gate that drops everything"
+    tie = f" (at exactly that score: uids up to {cut.to_dict()['uid']})" if cut.uid else ""
+    return f"{_number(cut.value)} or more{tie}"
+
+
+def _number(value: float | None) -> str:
+    return "none" if value is None or value != value else f"{value:.6f}"
+
 
 LOWEST_AUC = 0.6
 """The page warns if the scorer's AUC of matched against shuffled pairs is below this."""
@@ -68,7 +266,7 @@ def render_curate(
 
     - ``config``: nested dict (``to_dict``), ``versions``: dict, ``fingerprint``: str;
     - ``commands``: purpose -> exact command line;
-    - ``phases`` and ``stages``: duration of each phase and utilization of its stages, as ``run/record.py``
+    - ``phases`` and ``stages``: duration of each phase and utilization of its stages, as ``run/run.py``
       describes them; a phase without ``gpu_busy_share`` had no GPU;
     - ``scorer_check``: {matched_mean, shuffled_mean, auc, n}: cosines of pairs against shuffled pairs;
     - ``warnings``: additional warnings.

@@ -1,23 +1,33 @@
-"""The report's statistics of a corpus, in bounded memory: one summary per scores file, added in any order.
+"""The report's statistics of a corpus in bounded memory: one summary per file, added in any order.
+
+N rows of one scores file. Every choice is "the first few by a key". A key is computed from the row, never
+drawn, so neither the order of rows nor the split into files changes the choice.
 
 Letters: N rows of one file, P phrases of them. The corpus is the rows that have an alignment. Parsed rows are
 those of them whose phrases are known, even if there are none.
+
+PAS is the value by which the run's own rule and reading rank; under a rule without PAS it is what cpi would
+rank by. The paper measures both inside the pool that passed its alignment gate, so that value is shown first.
+Over all rows the value differs, because the gate restricts the range of alignment.
 """
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
+from functools import reduce
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from raycomp.core.metrics import Histogram, PairMoments, Reservoir
+from raycomp.core.metrics import Histogram, PairMoments, Reservoir, correlation_interval, log_odds, spearman
 from raycomp.core.selection import hash_uids, parse_uids
-from raycomp.curation.rules import PAS
-from raycomp.curation.samples import Chooser, Picks, Sample, WordCounts, draw
+from raycomp.curation.config import PAPER_READING, SelectionRule
+from raycomp.curation.select.rules import PAS
 from raycomp.data.parquet import count_caption_words
+from raycomp.report.charts import Html, Layer, scatter
+from raycomp.table import Cell, Column, Estimate, Table, number, write_cell
 from raycomp.words import (
     AFTER_REASONS,
     ALIGNED_STATUSES,
@@ -28,16 +38,173 @@ from raycomp.words import (
     DUPLICATE_UID,
     GATE_REASONS,
     KEPT,
+    KEY,
     KINDS,
     MARK_REASONS,
     OK,
+    PER_TARGET,
     PHRASES,
+    POSITION,
     REMOVED,
     SCORE,
+    SHARD,
     STATUS,
     UID,
     UNSEEN,
+    URL,
 )
+
+MOST_CHARACTERS = 600
+"""A caption longer than this is shown cut, without the phrases that end later."""
+MOST_WORD = 200
+"""Keys, shards and addresses longer than this are shown cut."""
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One row as the page shows it. ``order`` is its sort key; smaller comes first."""
+
+    order: tuple[float, int, str]
+    uid: str
+    key: str | None
+    shard: str
+    position: int | None
+    url: str | None
+    caption: str | None
+    cut: int
+    """Characters of the caption left out."""
+    status: str
+    reason: str
+    alignment: float | None
+    score: float | None
+    phrases: tuple[dict[str, Any], ...]
+    """Structs of ``PHRASE_TYPE`` that end within the shown caption."""
+
+
+@dataclass(frozen=True)
+class Picks:
+    """The ``limit`` samples of smallest ``order``."""
+
+    limit: int
+    samples: tuple[Sample, ...] = ()
+
+    def merge(self, other: "Picks") -> "Picks":
+        """Return the choice among the samples of both."""
+        both = sorted((*self.samples, *other.samples), key=lambda sample: sample.order)
+        return Picks(self.limit, tuple(both[: self.limit]))
+
+
+@dataclass(frozen=True)
+class Chooser:
+    """One scores file with each row's selection result and seeded hash."""
+
+    table: pa.Table
+    reason_N: np.ndarray
+    score_N: np.ndarray
+    hash_N: np.ndarray
+
+    def first(self, limit: int, among_N: np.ndarray, by_N: np.ndarray | None = None) -> Picks:
+        """Pick the rows of ``among_N`` with the smallest ``by_N``, ties (and no ``by_N``) by hash."""
+        rows = np.flatnonzero(among_N)
+        by = np.zeros(len(rows)) if by_N is None else by_N[rows]
+        chosen = rows[np.lexsort((self.hash_N[rows], by))[:limit]]
+        keys = np.zeros(len(self.hash_N)) if by_N is None else by_N
+        return Picks(limit, tuple(self._sample(int(row), float(keys[row])) for row in chosen))
+
+    def _sample(self, row: int, by: float) -> Sample:
+        values = self.table.slice(row, 1).to_pylist()[0]
+        caption = values[CAPTION]
+        shown = caption if caption is None else caption[:MOST_CHARACTERS]
+        score = float(self.score_N[row])
+        return Sample(
+            order=(by, int(self.hash_N[row]), values[UID]),
+            uid=values[UID],
+            key=_short(values[KEY]),
+            shard=str(_short(values[SHARD])),
+            position=values[POSITION],
+            url=_short(values[URL]),
+            caption=shown,
+            cut=len(caption or "") - len(shown or ""),
+            status=values[STATUS],
+            reason=str(self.reason_N[row]),
+            alignment=values[ALIGNMENT],
+            score=None if np.isnan(score) else score,
+            phrases=tuple(p for p in values[PHRASES] or () if p["end"] <= MOST_CHARACTERS),
+        )
+
+
+def draw(samples: Iterable[Sample], count: int) -> tuple[Sample, ...]:
+    """Draw ``count`` of the samples by their seeded hash, then restore their order."""
+    drawn = sorted(samples, key=lambda sample: sample.order[1:])[:count]
+    return tuple(sorted(drawn, key=lambda sample: sample.order))
+
+
+def _short(text: str | None) -> str | None:
+    if text is None or len(text) <= MOST_WORD:
+        return text
+    return text[: MOST_WORD - 1] + "\u2026"
+
+
+@dataclass(frozen=True)
+class WordCounts:
+    """Counts of the ``limit`` most common words, or other values that can be sorted.
+
+    Exact, and independent of the merge order, while at most ``limit`` different words have occurred.
+    Afterwards ``most_lost`` > 0 bounds the error of a count.
+    """
+
+    limit: int
+    counts: Counter[Any]
+    total: int
+    """All words counted, pruned ones included."""
+    most_lost: int = 0
+
+    @classmethod
+    def of(cls, limit: int, words: Iterable[Any]) -> "WordCounts":
+        counts = Counter(words)
+        return cls(limit, counts, counts.total())._prune()
+
+    def merge(self, other: "WordCounts") -> "WordCounts":
+        """Return the counts of both, pruned again."""
+        lost = self.most_lost + other.most_lost
+        return WordCounts(self.limit, self.counts + other.counts, self.total + other.total, lost)._prune()
+
+    def _prune(self) -> "WordCounts":
+        if len(self.counts) <= self.limit:
+            return self
+        ranked = sorted(self.counts.items(), key=lambda item: (-item[1], item[0]))
+        lost = self.most_lost + ranked[self.limit][1]
+        return WordCounts(self.limit, Counter(dict(ranked[: self.limit])), self.total, lost)
+
+
+@dataclass(frozen=True)
+class Leaning:
+    """A word with its counts on both sides; ``log_odds`` and ``z`` are above 0 if kept rows favour it."""
+
+    word: str
+    kept: int
+    dropped: int
+    log_odds: float
+    z: float
+
+
+def find_leanings(kept: WordCounts, dropped: WordCounts, most: int) -> list[Leaning]:
+    """Return up to ``most`` words over-represented in kept and as many in dropped, by falling z.
+
+    Words are ranked by the z score of Monroe et al. 2008, so that a rare word does not rank high by chance.
+    """
+    words = sorted(kept.counts | dropped.counts)
+    if not kept.total or not dropped.total:
+        return []
+    kept_V = np.array([kept.counts[word] for word in words])
+    dropped_V = np.array([dropped.counts[word] for word in words])
+    lean_V, z_V = log_odds(kept_V, dropped_V)
+    order = np.argsort(-z_V, kind="stable")
+    chosen = [v for v in order[:most] if z_V[v] > 0] + [v for v in order[-most:] if z_V[v] < 0]
+    return [
+        Leaning(words[v], int(kept_V[v]), int(dropped_V[v]), float(lean_V[v]), float(z_V[v])) for v in chosen
+    ]
+
 
 DROPPED = "dropped"
 SIDES = (KEPT, DROPPED)
@@ -296,3 +463,140 @@ def choose_shown(summary: Summary) -> Shown:
         bottom=tuple(reversed(samples.get(BOTTOM, ()))),
         has_threshold=bool(below),
     )
+
+
+PAPER = "Go et al., arXiv 2605.22651, section 7"
+PAPER_CORRELATIONS = {PAS: (0.084, 0.088), DROP: (-0.215, -0.204)}
+"""(Pearson, Spearman): CC3M, ViT-B/16. pas: mean drop of nouns inside the pool D_align70. drop: drops over
+50,000 interventions; the paper does not state whether they are in the pool."""
+MOST_DRIVEN = 0.3
+"""Cohen's medium correlation: displacement alone then explains a tenth of the variance of drops."""
+BOTH_SIDES = (Layer("kept", "kept"), Layer("dropped", "dropped"))
+UNITS = {PAS: "pairs", DROP: "phrases"}
+AXES = {PAS: (ALIGNMENT, PAS), DROP: (DISPLACEMENT, DROP)}
+
+
+@dataclass(frozen=True)
+class Correlation:
+    """One row of the section: a correlation and the rows it is measured on."""
+
+    what: str
+    """``pas`` with alignment, or ``drop`` with displacement."""
+    over: str
+    inside: bool
+    """Whether it is measured over the pool, as in the paper."""
+    count: int
+    """Pairs, or phrases."""
+    num_apart: int
+    """The n of the interval. For phrases it is the number of their pairs, or the number of different targets
+    if that is less: the phrases of one caption may all agree. So may those of one target, which has the same
+    nonces everywhere."""
+    pearson: Estimate
+    spearman: Estimate
+    num_points: int
+    """Points drawn for Spearman's rho."""
+
+
+def correlate(summary: Summary, selection: SelectionRule) -> list[Correlation]:
+    """Return each correlation inside the pool, then over all rows if there are more."""
+    found, pooled = [], selection.attribute_share is not None
+    for what, unit in UNITS.items():
+        points = summary.points.get(what)
+        if points is None or points.num_seen < 2:
+            continue
+        inside, whole = summary.pool[what], _all(summary, what)
+        most = whole.count if what == PAS else _count_targets(summary)
+        if pooled:
+            pairs = inside.count if what == PAS else summary.with_drop[POOL]
+            over, at_M = f"{unit} inside the pool", points.columns[POOL]
+            found.append(_correlate(what, over, True, inside, min(pairs, most), points, at_M))
+        if not pooled or inside.count < whole.count:
+            pairs = whole.count if what == PAS else summary.with_drop[DROP]
+            over = f"all {unit}" if pooled else f"all {unit}, no pool"
+            at_M = np.ones(len(points.uid_M2), bool)
+            found.append(_correlate(what, over, False, whole, min(pairs, most), points, at_M))
+    return found
+
+
+def _count_targets(summary: Summary) -> int:
+    """Return the number of different targets; a lower bound if not all of them are stored."""
+    return len({word for words in summary.heads.values() for word in words.counts})
+
+
+def _all(summary: Summary, what: str) -> PairMoments:
+    kinds = [PAS] if what == PAS else KINDS
+    return reduce(PairMoments.merge, (summary.moments[kind] for kind in kinds))
+
+
+def _correlate(
+    what: str,
+    over: str,
+    inside: bool,
+    moments: PairMoments,
+    num_apart: int,
+    points: Reservoir,
+    at_M: np.ndarray,
+) -> Correlation:
+    x_M, y_M = (points.columns[name][at_M] for name in AXES[what])
+    # A phrase's uid starts with its sample's.
+    drawn = len(np.unique(points.uid_M2[at_M][:, 0])) if what == DROP else len(x_M)
+    r, rho = moments.pearson, spearman(x_M, y_M)
+    return Correlation(
+        what=what,
+        over=over,
+        inside=inside,
+        count=moments.count,
+        num_apart=num_apart,
+        pearson=Estimate(r, *correlation_interval(r, num_apart)),
+        spearman=Estimate(rho, *correlation_interval(rho, min(drawn, num_apart), ranks=True)),
+        num_points=len(x_M),
+    )
+
+
+def warn_of_displacement(summary: Summary, selection: SelectionRule) -> list[str]:
+    """Return a warning if drops make PAS, and all of the interval of r(displacement, drop) is too high."""
+    found = [one for one in correlate(summary, selection) if one.what == DROP]
+    if selection.unit != PER_TARGET or not found or not found[0].pearson.low > MOST_DRIVEN:
+        return []
+    one = found[0]
+    over = f"{number(one.count)} {one.over} (n of the interval {number(one.num_apart)})"
+    line = (
+        "Displacement explains drops: Pearson's r of the shift of the text embedding (displacement) and the "
+        f"drop is {write_cell(one.pearson, 3)} over {over}, above {MOST_DRIVEN}; the paper has "
+        f"{number(PAPER_CORRELATIONS[DROP][0], 3)}. PAS here partly measures how far a nonsense word moves "
+        "the text. Compare with the baselines select.rule=displacement and select.rule=pas_residual; raycomp "
+        "probe pas measures the drops with a wrong picture."
+    )
+    return [line]
+
+
+def report_correlations(found: list[Correlation], pas: str) -> Table:
+    """Return the correlations with the paper's values; of PAS, named ``pas``, only if it is the paper's."""
+    ours = Column("Pearson r", digits=3), Column("Spearman rho", digits=3)
+    theirs = Column("r in paper", digits=3), Column("rho in paper", digits=3)
+    columns = ("Correlation of", "over", "n", *ours, "points", *theirs)
+    return Table("Correlates of PAS", columns, [_report(one, pas) for one in found])
+
+
+def _report(one: Correlation, pas: str) -> tuple[Cell, ...]:
+    is_theirs = one.inside and (one.what == DROP or pas == PAPER_READING)
+    theirs = PAPER_CORRELATIONS[one.what] if is_theirs else (None, None)
+    what = "displacement, drop" if one.what == DROP else f"alignment, {pas}"
+    return (what, one.over, one.count, one.pearson, one.spearman, one.num_points, *theirs)
+
+
+def draw_points(summary: Summary, pas: str) -> list[Html]:
+    """Return both scatters; ``pas`` names PAS."""
+    charts = []
+    pairs, phrases = summary.points.get(PAS), summary.points.get(DROP)
+    if pairs and pairs.num_seen > 1:
+        x_M, y_M, kept_M = (pairs.columns[name] for name in (ALIGNMENT, PAS, KEPT))
+        sides = zip(BOTH_SIDES, (kept_M, ~kept_M), strict=True)
+        points = [(layer, x_M[at_M], y_M[at_M]) for layer, at_M in sides]
+        charts.append(scatter("PAS by alignment, pairs", "alignment", pas, points))
+    if phrases and phrases.num_seen > 1:
+        x_M, y_M = (phrases.columns[name] for name in (DISPLACEMENT, DROP))
+        points = [(Layer("phrase", "kind-object"), x_M, y_M)]
+        title = "Drop by displacement of the text embedding, phrases"
+        charts.append(scatter(title, "displacement of the text embedding, 1 - cosine", "drop", points))
+    return charts

@@ -19,26 +19,23 @@ import pyarrow.compute as pc
 from raycomp.config import DryRun, check_path, exact_share, is_marked, override_all, to_dict
 from raycomp.config.change import from_dict
 from raycomp.config.commands import find_command, find_name
-from raycomp.curation.choose import cut_pool
 from raycomp.curation.config import CurateConfig, find_pool_selection, read_config
-from raycomp.curation.removal import Removal, blank_rows, list_shards, load_removed, write_removed
-from raycomp.curation.reuse import find_reuse, has_attribution
-from raycomp.curation.scored import ScoresFile
-from raycomp.data.files import check_writable, is_dry_run, link_file
-from raycomp.data.folder import Folder
+from raycomp.curation.score.reuse import find_reuse, has_attribution
+from raycomp.curation.select.filters import Removal, blank_rows, list_shards, load_removed, write_removed
+from raycomp.curation.select.measures import ScoresFile
+from raycomp.curation.select.select import cut_pool
+from raycomp.data.files import Folder, Written, check_writable, is_dry_run, link_file
 from raycomp.data.inputs import absolute_input, add_input, expand_input
 from raycomp.data.manifest import FORMAT, MANIFEST, check_results, read_manifest
 from raycomp.data.parquet import count_rows, read_columns, write_table
 from raycomp.data.paths import KEPT_FILE, REPORT, RUN, WORK, ShardPath, absolute_uri
 from raycomp.data.reader import read_shard
 from raycomp.data.runs import FINISHED, UPDATING, list_negatives, read_curation, read_finished, read_run
-from raycomp.data.written import Written
 from raycomp.run.executor import use
 from raycomp.run.lease import check_free, hold_lease
 from raycomp.run.local import Local
-from raycomp.run.opening import tidy
-from raycomp.run.run import OUTPUTS
-from raycomp.run.tasks import map_files
+from raycomp.run.run import OUTPUTS, tidy
+from raycomp.run.waves import map_files
 from raycomp.words import ALIGNMENT, IMAGE_SHA256, PHRASES, REMOVED, STATUS, UID, URL
 
 Say = Callable[[str], None]

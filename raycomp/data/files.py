@@ -1,22 +1,151 @@
-"""Files that appear whole or not at all, on disk and in stores."""
+"""Files that appear whole or not at all, hashed while they are written; folders of results.
+
+The process that runs a command watches the places of its results. What tasks write elsewhere is hashed there,
+is returned with their results, and is recorded here.
+"""
 
 import hashlib
 import io
+import json
 import os
 import re
 import shutil
 import tempfile
+import threading
 import uuid
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 from pyarrow import fs
 
-from raycomp.data.paths import LEASE, RUN, join_uri, resolve
+from raycomp.data.paths import LEASE, RUN, join_uri, resolve, resolve_file, strip_slash
 from raycomp.data.stores import GCS, READ_ONLY, as_oserror, create_object, open_output, split_uri
-from raycomp.data.written import Written, find_footer, forget_written, hash_file, is_watched, note_written
+
+_MAGIC = b"PAR1"
+_TAIL_BYTES = len(_MAGIC) + 4
+
+
+class Written(NamedTuple):
+    """A file that was written."""
+
+    uri: str
+    size: int
+    """Bytes."""
+    sha256: str
+    footer: str | None = None
+    """SHA-256 of a Parquet file's footer, which lets a reader verify it without reading the rest."""
+
+
+class ResultFile(str):
+    """The uri of a file of a finished run, with the SHA-256 of its bytes, and of its footer if it has one.
+
+    None where they are not known.
+    """
+
+    sha256: str | None = None
+    footer: str | None = None
+
+
+def make_result(file: Written) -> ResultFile:
+    """Return the uri of a file that carries what is known of it."""
+    result = ResultFile(file.uri)
+    result.sha256, result.footer = file.sha256, file.footer
+    return result
+
+
+class WrittenFiles:
+    """The files written at some places by this process or reported to it, by uri; the last one counts."""
+
+    def __init__(self, places: Sequence[str]):
+        """``places``: uris of files or folders."""
+        self.places = tuple(places)
+        self.files: dict[str, Written] = {}
+
+    def covers(self, uri: str) -> bool:
+        """Whether a file is one of the places or below one."""
+        return any(uri == place or uri.startswith(f"{place}/") for place in self.places)
+
+
+_watches: list[WrittenFiles] = []
+_lock = threading.Lock()
+
+
+@contextmanager
+def watch_writes(watch: WrittenFiles) -> Iterator[WrittenFiles]:
+    """Record in ``watch`` the files written at its places while the block runs."""
+    with _lock:
+        _watches.append(watch)
+    try:
+        yield watch
+    finally:
+        with _lock:
+            _watches.remove(watch)
+
+
+def watched_places() -> tuple[str, ...]:
+    """Return the places that this process watches, for tasks that write there."""
+    return tuple(place for watch in _watches for place in watch.places)
+
+
+def is_watched(uri: str) -> bool:
+    """Return whether a file written at ``uri`` must be hashed."""
+    return any(watch.covers(uri) for watch in list(_watches))
+
+
+def note_written(files: Iterable[Written]) -> None:
+    """Record files, also those that other processes wrote."""
+    found = list(files)
+    with _lock:
+        for watch in _watches:
+            watch.files |= {file.uri: file for file in found if watch.covers(file.uri)}
+
+
+def forget_written(uri: str) -> None:
+    """Forget a file, or all below a folder, that is removed."""
+    with _lock:
+        for watch in _watches:
+            gone = [one for one in watch.files if one == uri or one.startswith(f"{uri}/")]
+            for one in gone:
+                del watch.files[one]
+
+
+def call_watched(
+    function: Callable[..., Any], places: Sequence[str], *args: Any
+) -> tuple[Any, list[Written]]:
+    """Return what ``function(*args)`` returns, and what it wrote at ``places``."""
+    with watch_writes(WrittenFiles(places)) as watch:
+        return function(*args), list(watch.files.values())
+
+
+def hash_file(uri: str, file: IO[bytes]) -> Written:
+    """Return the facts of a whole file, open for reading at its start."""
+    digest, size = hashlib.sha256(), 0
+    while data := file.read(8 << 20):
+        digest.update(data)
+        size += len(data)
+    return Written(uri, size, digest.hexdigest(), find_footer(file, size))
+
+
+def find_footer(file: Any, size: int) -> str | None:
+    """Return the SHA-256 of the footer of a seekable Parquet file of ``size`` bytes; None for others."""
+    if size < 2 * len(_MAGIC) + 4:
+        return None
+    file.seek(size - _TAIL_BYTES)
+    tail = file.read(_TAIL_BYTES)
+    length = int.from_bytes(tail[:4], "little")
+    if tail[4:] != _MAGIC or length > size - _TAIL_BYTES - len(_MAGIC):
+        return None
+    file.seek(size - _TAIL_BYTES - length)
+    return hash_footer(file.read(length))
+
+
+def hash_footer(footer: bytes) -> str:
+    """Return the SHA-256 of a Parquet file's footer."""
+    return hashlib.sha256(footer).hexdigest()
+
 
 # Names in a run's own folder.
 _RUNS = {RUN, LEASE}
@@ -303,3 +432,96 @@ def check_writable(folder: str) -> None:
         filesystem.delete_file(path)
     except OSError as error:
         raise ValueError(f"out={folder!r}: cannot be written: {' '.join(str(error).split())}") from error
+
+
+@dataclass(frozen=True)
+class Folder:
+    """Files by name relative to a path or a store's uri. Written files appear whole or not at all."""
+
+    uri: str
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "uri", strip_slash(self.uri) if self.uri else self.uri)
+
+    def at(self, *names: str) -> str:
+        """Return the uri of something in the folder."""
+        return join_uri(self.uri, *names)
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the folder lies on a local disk."""
+        return isinstance(resolve(self.uri)[0], fs.LocalFileSystem)
+
+    def exists(self, *names: str) -> bool:
+        """Whether there is a file or folder of that name."""
+        return self._info(*names).type != fs.FileType.NotFound
+
+    def is_folder(self, *names: str) -> bool:
+        return self._info(*names).type == fs.FileType.Directory
+
+    def _info(self, *names: str) -> fs.FileInfo:
+        filesystem, path = resolve(self.at(*names))
+        return filesystem.get_file_info(path)
+
+    def list_names(self, *names: str) -> list[str]:
+        """Return the sorted base names in a sub-folder; empty where it is missing."""
+        return sorted(list_folder(self.at(*names)))
+
+    def list_folders(self) -> list[str]:
+        """Return the sorted names of the sub-folders; empty where it is missing or a file."""
+        if self._info().type != fs.FileType.Directory:
+            return []
+        return sorted(name for name, is_folder in list_folder(self.uri).items() if is_folder)
+
+    def find_names(self) -> list[str]:
+        """Return the names of all files below, relative to the folder, sorted; empty where it is missing."""
+        names = [name for name, info in list_below(self.uri) if info.is_file]
+        return sorted(names, key=lambda name: name.split("/"))
+
+    def read_bytes(self, *names: str) -> bytes:
+        """Return a whole file, in one reply of a store. Raises ValueError where it is not a file."""
+        filesystem, path = resolve_file(self.at(*names))
+        with filesystem.open_input_file(path) as file:
+            return file.read()
+
+    def read_range(self, start: int, end: int, *names: str) -> bytes:
+        filesystem, path = resolve(self.at(*names))
+        with filesystem.open_input_file(path) as file:
+            return file.read_at(int(end - start), int(start))
+
+    def write_bytes(self, data: bytes, *names: str) -> None:
+        """Write a whole file."""
+        with new_file(self.at(*names)) as file:
+            file.write(data)
+
+    def read_json(self, *names: str) -> Any:
+        """Return a json file's content."""
+        try:
+            return json.loads(self.read_bytes(*names))
+        except ValueError:  # replaced by a longer one between the request for the size and that for the bytes
+            return json.loads(self.read_bytes(*names))
+
+    def write_json(self, content: Any, *names: str) -> None:
+        """Write a json file, indented for people."""
+        self.write_bytes(_dump(content), *names)
+
+    def create_json(self, content: Any, *names: str) -> bool:
+        """Write a json file unless the name exists; return whether it was written."""
+        return create_file(self.at(*names), _dump(content))
+
+    def remove(self, *names: str) -> None:
+        """Remove a file, or a sub-folder with all its content; do nothing where it is missing."""
+        filesystem, path = resolve(self.at(*names))
+        forget_written(self.at(*names))
+        kind = filesystem.get_file_info(path).type
+        if kind == fs.FileType.Directory:
+            with suppress(FileNotFoundError):  # in Google's store an implicit folder has no object
+                filesystem.delete_dir(path)
+        elif kind == fs.FileType.File:
+            filesystem.delete_file(path)
+
+
+def _dump(content: Any) -> bytes:
+    """Return ``content`` as json, with null for NaN and infinities, which json lacks."""
+    strict = json.loads(json.dumps(content), parse_constant=lambda _: None)
+    return (json.dumps(strict, indent=2) + "\n").encode()

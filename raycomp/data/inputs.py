@@ -1,19 +1,159 @@
-"""The input files of a spec: files, folders, globs and brace lists, on disk or in a store."""
+"""The input files of a spec: shards, lists and folders of images, by globs and brace lists, as absolute
+paths.
+"""
 
 import dataclasses
 import os
 import posixpath
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import islice
+from typing import TypeVar
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 from fsspec.utils import glob_translate
 from pyarrow import fs
 
+from raycomp.config import from_dict, list_options, override_all, to_dict
+from raycomp.config.change import flatten
+from raycomp.config.options import read_share_or_none
+from raycomp.config.own_code import find_file, is_own, name_own
 from raycomp.config.shared import ColumnsConfig
-from raycomp.data.image_inputs import FOLDER, LIST, describe_files, is_list, list_images, part_images
-from raycomp.data.paths import RUN, ShardPath, absolute_uri, find_infos, join_uri, resolve
+from raycomp.data import listed, table
+from raycomp.data.files import list_below
+from raycomp.data.listed import LISTS, find_column, list_entries, open_image
+from raycomp.data.paths import ARCHITECTURE, RUN, ShardPath, absolute_uri, find_infos, join_uri, resolve
 from raycomp.data.stores import split_uri
+from raycomp.data.tar import IMAGE_EXTENSIONS
+from raycomp.table import group_by
+
+# Formats of shards: a list of images, or a part of a folder whose images have texts of their own names.
+LIST, FOLDER = "list", "folder"
+PART_IMAGES = 1000
+"""Images of a folder that make a shard."""
+_TEXTS = (".txt", ".json")
+_ROWS = 16
+
+
+def is_list(uri: str) -> bool:
+    """Return whether a file lists images by its name; other json files may be anything."""
+    stem, extension = posixpath.splitext(posixpath.basename(uri).lower())
+    return extension in LISTS and (extension != ".json" or stem.startswith(("captions", "metadata")))
+
+
+def list_images(files: Iterable[str]) -> list[str]:
+    """Return the files that have the extension of an image."""
+    return [file for file in files if posixpath.splitext(file)[1].lower()[1:] in IMAGE_EXTENSIONS]
+
+
+def describe_files(item: str, files: Sequence[str], wanted: Iterable[str]) -> str:
+    """Return what lies in ``item`` instead of files that end in one of ``wanted``."""
+    kinds = Counter(posixpath.splitext(file)[1].lower() or "no extension" for file in files)
+    there = ", ".join(f"{count:,} of {kind}" for kind, count in kinds.most_common(4))
+    found = f"there are {there}" if there else "it is empty"
+    return f"{item} names no file that ends in one of {', '.join([*wanted, *LISTS[:-1]])}; {found}"
+
+
+def part_images(
+    pattern: str, uri: str, files: Iterable[str], prefix: str, columns: ColumnsConfig
+) -> list[ShardPath]:
+    """Return shards of the images among ``files``, names below the folder ``uri``, by sub-folder.
+
+    Uids are made of the input's name and the image's path; they do not depend on the other files. Raises
+    ValueError where no image has a text of its own name.
+    """
+    names = sorted(files)
+    images = list_images(names)
+    texts = {name for name in names if name.endswith(_TEXTS)}
+    if not any(f"{posixpath.splitext(name)[0]}.txt" in texts for name in images):
+        raise ValueError(
+            f"input={pattern!r}: holds {len(images):,} images and no captions; write captions.csv with the "
+            f"columns file_name and caption, or a .txt of the same name next to each image"
+        )
+    shards = []
+    for folder, inside in group_by(images, posixpath.dirname).items():
+        for start in range(0, len(inside), PART_IMAGES):
+            name = posixpath.join(prefix + folder, f"images-{start // PART_IMAGES:05d}")
+            members = tuple(inside[start : start + PART_IMAGES])
+            stems = dict.fromkeys(posixpath.splitext(member)[0] for member in members)
+            own = tuple(f"{stem}{kind}" for stem in stems for kind in _TEXTS if f"{stem}{kind}" in texts)
+            base = f"{prefix}images"
+            shards.append(ShardPath(0, uri, name, FOLDER, None, None, columns, members, own, base))
+    return shards
+
+
+def check_tables(shards: Sequence[ShardPath], needs_captions: bool = True) -> None:
+    """Raise ValueError where the first table of a kind lacks a column, or its images are urls.
+
+    It reads the first rows of one file of each kind.
+    """
+    tables: dict[str, ShardPath] = {}
+    for shard in shards:
+        if shard.format in (LIST, "parquet") and shard.embeddings is None:
+            tables.setdefault(posixpath.splitext(shard.uri)[1].lower(), shard)
+    for shard in tables.values():
+        names, images = _read_list(shard) if shard.format == LIST else _read_parquet(shard)
+        if not names:
+            continue  # an empty or unreadable table has a status of its own
+        known = listed if shard.format == LIST else table
+        _check_column(shard, "image", shard.columns.image, known.IMAGE_COLUMNS, names)
+        if needs_captions:
+            _check_column(shard, "caption", shard.columns.caption, known.CAPTION_COLUMNS, names)
+        url = next((image for image in images if image.startswith(("http://", "https://"))), None)
+        if url is not None:
+            said = f"its images are urls, such as {url[:80]!r}"
+            raise ValueError(f"input={shard.uri!r}: {said}; download first, for instance with img2dataset")
+        _check_paths(shard, images)
+
+
+def _check_paths(shard: ShardPath, images: Sequence[str]) -> None:
+    """Raise ValueError where none of the images is there."""
+    filesystem, path = resolve(shard.uri)
+    folder, root = posixpath.dirname(path), shard.columns.root
+    opened = (open_image(filesystem, folder, image, root) for image in images)
+    if images and not any(isinstance(one, bytes) for one in opened):
+        raise ValueError(
+            f"input={shard.uri!r}: none of its first images is there, such as {images[0][:80]!r} below "
+            f"{root or folder}; set columns.root to their folder"
+        )
+
+
+def _check_column(
+    shard: ShardPath, what: str, own: str | None, known: Sequence[str], names: Sequence[str]
+) -> None:
+    if find_column(names, own, known) is None:
+        missing = f"no column {own}" if own else f"none of the columns {', '.join(known)}"
+        raise ValueError(
+            f"input={shard.uri!r}: has {missing}; name the {what} column by columns.{what}, its columns are "
+            f"{', '.join(names)[:300]}"
+        )
+
+
+def _read_list(shard: ShardPath) -> tuple[list[str], list[str]]:
+    """Return the columns of the first rows of a list, and the paths of their images."""
+    entries = [entry for entry in islice(list_entries(shard), _ROWS) if entry.fault is None]
+    return list(dict.fromkeys(name for entry in entries for name in entry.names)), [
+        entry.path for entry in entries if entry.path
+    ]
+
+
+def _read_parquet(shard: ShardPath) -> tuple[list[str], list[str]]:
+    """Return a file's columns, and the paths of its first images, if they are paths."""
+    filesystem, path = resolve(shard.uri)
+    try:
+        with filesystem.open_input_file(path) as file:
+            parquet = pq.ParquetFile(file)
+            names = parquet.schema_arrow.names
+            image = find_column(names, shard.columns.image, table.IMAGE_COLUMNS)
+            is_text = image and pa.types.is_string(parquet.schema_arrow.field(image).type)
+            first = next(parquet.iter_batches(_ROWS, columns=[image]), None) if is_text else None
+    except (pa.ArrowException, OSError, UnicodeDecodeError):
+        return [], []
+    return names, [] if first is None else [path for path in first.column(0).to_pylist() if path]
+
 
 FORMATS = {".tar": "tar", ".parquet": "parquet"}
 _LAYOUTS = "; docs/reference/inputs.md has the layouts that can be read"
@@ -382,3 +522,79 @@ def expand_braces(text: str) -> list[str]:
         options = [f"{i:0{width}d}" for i in range(int(first), int(last) + step, step)]
     before, after = text[: match.start()], text[match.end() :]
     return list(dict.fromkeys(done for option in options for done in expand_braces(before + option + after)))
+
+
+def list_classes(folder: str) -> dict[str, list[str]] | None:
+    """Return by class the images anywhere below its folder, relative to ``folder``; both in order of name.
+
+    Hidden files and folders, and files without an image extension, are skipped. None where ``folder`` is not
+    a folder, or holds shards and no such images. One listing; raises OSError where it fails.
+    """
+    filesystem, path = resolve(folder)
+    if filesystem.get_file_info(path).type != fs.FileType.Directory:
+        return None
+    classes: dict[str, list[str]] = {}
+    has_shards = False
+    for name, info in list_below(folder):
+        extension = posixpath.splitext(name)[1].lower()
+        own, _, file = name.partition("/")
+        if name.startswith(".") or "/." in name:
+            continue
+        has_shards |= info.is_file and extension in FORMATS
+        if info.type == fs.FileType.Directory:
+            classes.setdefault(own, [])
+        elif file and extension[1:] in IMAGE_EXTENSIONS:
+            classes.setdefault(own, []).append(name)
+    if has_shards and not any(classes.values()):
+        return None
+    return {own: sorted(classes[own]) for own in sorted(classes)}
+
+
+Config = TypeVar("Config")
+
+
+def with_absolute_paths(config: Config) -> Config:
+    """Return the config with absolute paths in every option that names a file or folder."""
+    config = from_dict(config, to_dict(config))  # every option is read as --set reads it
+    values = dict(flatten(to_dict(config)))
+    named = [option for option in list_options(type(config), "path") if values.get(option.path)]
+    return override_all(
+        config, {option.path: _WHOLE[option.marks["path"]](values[option.path]) for option in named}
+    )
+
+
+def _whole_file(name: str) -> str:
+    """Return the whole path of a file or a model's folder, also in ``local-dir:FOLDER``; another name as is.
+
+    A folder that only shares the name of a model is not a model's folder.
+    """
+    schema, _, place = name.partition(":")
+    if schema == "local-dir" and place:
+        return f"{schema}:{absolute_uri(place)}"
+    files = (name, *(os.path.join(name, one) for one in (RUN, ARCHITECTURE)))
+    return absolute_uri(name) if any(map(os.path.isfile, files)) else name
+
+
+def _whole_folder(name: str) -> str:
+    return absolute_uri(name) if os.sep in name else name
+
+
+def _whole_code(value: str | tuple[str, ...]) -> str | tuple[str, ...]:
+    if isinstance(value, tuple):
+        return tuple(str(_whole_code(name)) for name in value)
+    return f"{absolute_uri(find_file(value))}:{name_own(value)}" if is_own(value) else value
+
+
+def _whole_held_out(value: str) -> str:
+    return absolute_input(value) if read_share_or_none(value) is None else value
+
+
+# By the metadata of an option, config/options.py.
+_WHOLE = {
+    "input": absolute_input,
+    "file": _whole_file,
+    "folder": _whole_folder,
+    "place": absolute_uri,
+    "code": _whole_code,
+    "share_or_input": _whole_held_out,
+}

@@ -14,10 +14,8 @@ from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any
 
-from raycomp.data.files import list_below
-from raycomp.data.folder import Folder
+from raycomp.data.files import Folder, ResultFile, Written, hash_file, list_below, make_result
 from raycomp.data.paths import RUN, find_infos, resolve_file
-from raycomp.data.written import ResultFile, Written, hash_file, make_result
 
 MANIFEST = "manifest.json"
 STATE = "state"

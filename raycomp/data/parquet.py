@@ -1,21 +1,219 @@
-"""Parquet tables on disk: equal tables give equal bytes, independent of how they were assembled."""
+"""Parquet tables on disk, equal tables in equal bytes; small operations on Arrow tables.
 
+A command of one process passes no pandas objects to PyArrow. Ray Data does, so a process that connects to a
+cluster restores the import.
+
+Texts and lists are preceded by their length, values by whether they are null; so different rows never have
+the same bytes. Columns are read from their buffers, not turned into Python objects.
+"""
+
+import hashlib
+import sys
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from importlib.abc import MetaPathFinder
 from itertools import islice
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from pyarrow.lib import _pandas_api
 
 from raycomp.config import UserError
-from raycomp.data.files import new_file
+from raycomp.data.files import hash_footer, new_file
 from raycomp.data.paths import resolve, resolve_file
-from raycomp.data.written import hash_footer
-from raycomp.words import SHARD, STATUS
+from raycomp.models.parser import MAX_CHARACTERS
+from raycomp.schema import SAMPLE_SCHEMA, aligned_schema, scores_schema
+from raycomp.words import IMAGE, IMAGE_SHA256, PIXELS, SCORE, SHARD, STATUS
+
+_PANDAS = "pandas"
+
+
+class _Refuse(MetaPathFinder):
+    def find_spec(self, name: str, path: Sequence[str] | None, target: object = None) -> None:
+        if name == _PANDAS:
+            raise ImportError(name)
+        return None
+
+
+def keep_pandas_out() -> None:
+    """Make PyArrow's check for pandas fail once and for all, unless this process has imported pandas."""
+    if _PANDAS in sys.modules:
+        return
+    refuse = _Refuse()
+    sys.meta_path.insert(0, refuse)
+    try:
+        pa.array([""])
+    finally:
+        sys.meta_path.remove(refuse)
+
+
+def let_pandas_in() -> None:
+    """Restore PyArrow's knowledge of pandas, where it is installed."""
+    try:
+        _ = _pandas_api.pd
+    except ImportError:
+        return
+
+
+# Columns that only stages of curation exchange; they are written to no file.
+TOKENS = "tokens"
+COUNTERFACTUALS = "counterfactuals"
+FAULTS = "faults"
+OTHERS = "others"
+SHUFFLED_ALIGNMENT = "shuffled_alignment"
+SECONDS = "seconds_"
+_TRAVELLING = (TOKENS, COUNTERFACTUALS, FAULTS, OTHERS, SHUFFLED_ALIGNMENT)
+
+
+def check_extra_columns(names: tuple[str, ...]) -> None:
+    """Raise ValueError where an extra column has the name of a column that every row has."""
+    columns = scores_schema(aligned_schema(1, "float32", ()), with_content=True).names
+    taken = dict.fromkeys([*columns, *SAMPLE_SCHEMA.names, PIXELS, SCORE, *_TRAVELLING])
+    for name in names:
+        if name in taken or name.startswith(SECONDS) or names.count(name) > 1:
+            raise ValueError(
+                f"extra_columns={name!r}: must be new names, each once; taken are {SECONDS}* and "
+                f"{', '.join(taken)}"
+            )
+
+
+def readable(text: str) -> str:
+    """Return the part of a text that is tokenised: as much as is parsed, with white space collapsed.
+
+    That exceeds the context of any text tower. It bounds the tokenizer's time, which is quadratic in the
+    length of a word.
+    """
+    return text if len(text) <= MAX_CHARACTERS else " ".join(text.split())[:MAX_CHARACTERS]
+
+
+def to_matrix(column: pa.ChunkedArray | pa.FixedSizeListArray) -> np.ndarray:
+    """Return a fixed-size-list column as [rows, size]; null rows hold arbitrary values.
+
+    It is a read-only view, of several chunks joined.
+    """
+    if isinstance(column, pa.ChunkedArray):  # joining a single chunk would copy it
+        column = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+    array = column
+    size = array.type.list_size
+    values = array.values.slice(array.offset * size, len(array) * size)
+    return values.to_numpy(zero_copy_only=False).reshape(len(array), size)
+
+
+def to_fixed_lists(value_NM: np.ndarray, valid_N: np.ndarray | None = None) -> pa.FixedSizeListArray:
+    """Return [rows, size] values as a fixed-size-list array, null where ``valid_N`` is False."""
+    values = pa.array(np.ascontiguousarray(value_NM).reshape(-1))
+    mask = None if valid_N is None else pa.array(~valid_N)
+    return pa.FixedSizeListArray.from_arrays(values, value_NM.shape[1], mask=mask)
+
+
+def add_columns(table: pa.Table, columns: dict[str, Any]) -> pa.Table:
+    """Return the table with the named columns appended, or replaced where it has them."""
+    for name, column in columns.items():
+        at = table.schema.get_field_index(name)
+        table = table.append_column(name, column) if at < 0 else table.set_column(at, name, column)
+    return table
+
+
+def hash_images(table: pa.Table) -> pa.Table:
+    """Return the table with the SHA-256 of every image's bytes, in hex digits, null where there is none."""
+    images = table[IMAGE].combine_chunks()
+    buffers = (image.as_buffer() if image.is_valid else None for image in images)
+    hashes = [None if data is None else hashlib.sha256(data).hexdigest() for data in buffers]
+    return add_columns(table, {IMAGE_SHA256: pa.array(hashes, pa.string())})
+
+
+def find_distinct(names: Sequence[Hashable]) -> tuple[list[int], list[int]]:
+    """Return the first row of each distinct name, in their order, and the place of each row's among these."""
+    places: dict[Hashable, int] = {}
+    which_N = [places.setdefault(name, len(places)) for name in names]
+    rows: dict[int, int] = {}
+    for row, place in enumerate(which_N):
+        rows.setdefault(place, row)
+    return list(rows.values()), which_N
+
+
+def nest(tokens_TL: np.ndarray, counts: list[int]) -> pa.ListArray:
+    """Return a list per row of token ids of fixed length."""
+    offsets = pa.array(np.cumsum([0, *counts]).astype(np.int32))
+    return pa.ListArray.from_arrays(offsets, to_fixed_lists(tokens_TL[: sum(counts)]))
+
+
+def from_rows(rows: Sequence[Sequence[Any]], schema: pa.Schema) -> pa.Table:
+    """Return a table of ``schema`` from rows, each with a value for every column in order."""
+    columns = list(zip(*rows, strict=True)) or [()] * len(schema)
+    arrays = [pa.array(values, each.type) for values, each in zip(columns, schema, strict=True)]
+    return pa.table(arrays, schema=schema)
+
+
+_NULL, _VALUE = b"\0", b"\1"
+
+
+def digest_rows(columns: Iterable[pa.ChunkedArray | pa.Array], num_rows: int) -> list[bytes]:
+    """Return the SHA-256 of the values of each row, [N], 32 bytes each."""
+    hashes = [hashlib.sha256() for _ in range(num_rows)]
+    for column in columns:
+        for one, data in zip(hashes, encode_rows(column), strict=True):
+            one.update(data)
+    return [one.digest() for one in hashes]
+
+
+def encode_rows(column: pa.ChunkedArray | pa.Array) -> list[bytes]:
+    """Return the bytes of each value of a column of numbers, texts, lists and structs of these."""
+    array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    kind = array.type
+    if pa.types.is_struct(kind):
+        fields = [encode_rows(field) for field in array.flatten()]
+        values = list(map(b"".join, zip(*fields, strict=True)))
+    elif pa.types.is_fixed_size_list(kind):
+        values = _encode_vectors(array)
+    elif pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        values = _encode_lists(array)
+    elif pa.types.is_string(kind) or pa.types.is_binary(kind) or pa.types.is_large_string(kind):
+        values = _encode_texts(array)
+    else:
+        values = _encode_numbers(array)
+    if not array.null_count:
+        return [_VALUE + value for value in values]
+    valid_N = array.is_valid().to_numpy(zero_copy_only=False)
+    return [_VALUE + value if valid else _NULL for value, valid in zip(values, valid_N, strict=True)]
+
+
+def _encode_numbers(array: pa.Array) -> list[bytes]:
+    if pa.types.is_null(array.type):
+        return [b""] * len(array)
+    if pa.types.is_boolean(array.type):
+        array = array.cast(pa.uint8())
+    width = array.type.bit_width // 8
+    data = array.buffers()[1]
+    raw = bytes(len(array) * width) if data is None else data.to_pybytes()[array.offset * width :]
+    return [raw[start : start + width] for start in range(0, len(array) * width, width)]
+
+
+def _encode_texts(array: pa.Array) -> list[bytes]:
+    values = array.cast(pa.large_binary()).to_pylist()
+    return [b"" if value is None else len(value).to_bytes(8) + value for value in values]
+
+
+def _encode_lists(array: pa.Array) -> list[bytes]:
+    count_N = np.nan_to_num(array.value_lengths().to_numpy(zero_copy_only=False)).astype(np.int64)
+    parts = encode_rows(array.flatten())
+    edges = np.concatenate([[0], np.cumsum(count_N)]).tolist()
+    counts = [int(count).to_bytes(8) for count in count_N]
+    return [counts[i] + b"".join(parts[edges[i] : edges[i + 1]]) for i in range(len(array))]
+
+
+def _encode_vectors(array: pa.FixedSizeListArray) -> list[bytes]:
+    size = array.type.list_size
+    values = array.values.slice(array.offset * size, len(array) * size)
+    width = values.type.bit_width // 8 * size
+    raw = b"".join(_encode_numbers(values))
+    return [raw[start : start + width] for start in range(0, len(array) * width, width)]
+
 
 ROW_GROUP_ROWS = 16_384
 _FILES_AHEAD = 8

@@ -6,12 +6,11 @@ from typing import Any
 import pyarrow as pa
 from pyarrow import fs
 
-from raycomp.data.embeddings import add_embeddings
-from raycomp.data.image_inputs import FOLDER, LIST
+from raycomp.data.inputs import FOLDER, LIST
 from raycomp.data.listed import extract_listed, read_listed
 from raycomp.data.parquet import read_columns
 from raycomp.data.paths import ShardPath, resolve
-from raycomp.data.table import extract_table, read_table
+from raycomp.data.table import add_embeddings, extract_table, read_table
 from raycomp.data.tar import extract_tar, read_tar
 from raycomp.words import OFFSET
 

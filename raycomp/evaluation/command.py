@@ -11,41 +11,53 @@ import pyarrow as pa
 
 from raycomp.config import changed_options
 from raycomp.core.leaks import Known, count_shared, key_texts, merge_keys
-from raycomp.core.uids import KEY
-from raycomp.data.files import check_writable
-from raycomp.data.folder import Folder
-from raycomp.data.model import fetch_model, find_model
+from raycomp.core.selection import KEY
+from raycomp.data.files import Folder, check_writable
+from raycomp.data.inputs import with_absolute_paths
 from raycomp.data.parquet import write_table
 from raycomp.data.paths import CHECKPOINT, WEIGHTS, absolute_uri
-from raycomp.data.runs import TIMES, digest
-from raycomp.data.whole import with_absolute_paths
-from raycomp.evaluation.answers import answer_evaluation
-from raycomp.evaluation.baselines import Margin, find_margins, report_margins
-from raycomp.evaluation.benchmarks.choice import DEFECTS
-from raycomp.evaluation.benchmarks.defects import report_defects
+from raycomp.data.runs import TIMES, digest, fetch_model, find_model
+from raycomp.evaluation.benchmarks.choice import DEFECTS, report_defects
+from raycomp.evaluation.classification import LabelledImages
+from raycomp.evaluation.compare import answer_evaluation
 from raycomp.evaluation.config import EvaluateConfig
 from raycomp.evaluation.controls import fingerprint_controls
 from raycomp.evaluation.embed_all import Embedder, describe_stats, embed_pictures, embed_texts
 from raycomp.evaluation.evaluation import Evaluation, Pictures, key_pictures
 from raycomp.evaluation.images import check_images
-from raycomp.evaluation.labelled import LabelledImages
+from raycomp.evaluation.index import Touched, Untouched, find_touched, grade_untouched
 from raycomp.evaluation.linear_probe import LinearProbe
 from raycomp.evaluation.open import Opened, check_outside, list_evaluation_times, open_evaluations
-from raycomp.evaluation.outcomes import find_outcomes, name_statuses
-from raycomp.evaluation.table import Line, choose_main, make_lines, report_lines
-from raycomp.evaluation.untouched import Touched, Untouched, find_touched, grade_untouched
+from raycomp.evaluation.results import (
+    Line,
+    Margin,
+    choose_main,
+    find_margins,
+    find_outcomes,
+    make_lines,
+    name_statuses,
+    report_lines,
+    report_margins,
+)
+from raycomp.models.architecture import ScorerSpec
 from raycomp.models.describe import describe_scorer, fingerprint_scorer
-from raycomp.models.spec import ScorerSpec
 from raycomp.report.page import render_page
-from raycomp.run.leaks import Leak, check_left, warn_leak
-from raycomp.run.opening import refuse_early, say_count
-from raycomp.run.record import describe_phases, describe_stages
-from raycomp.run.run import Run, Say, command_line, start_run
+from raycomp.run.bad_data import Leak, check_left, warn_leak
+from raycomp.run.run import (
+    Run,
+    Say,
+    command_line,
+    describe_phases,
+    describe_stages,
+    refuse_early,
+    say_count,
+    start_run,
+)
 from raycomp.run.session import connect
 from raycomp.table import Estimate, plain, write_cell, write_csv
 from raycomp.training.journal import METRICS, read_metrics
 from raycomp.training.page import LOSS, draw_metric
-from raycomp.training.trained import identify_trained, read_trained
+from raycomp.training.publish import identify_trained, read_trained
 from raycomp.words import DROP, OK, STATUS
 
 TABLE, UNTOUCHED = "table.csv", "untouched.csv"

@@ -1,4 +1,4 @@
-"""A model against a reference on the same examples: metrics per split, and the examples that differ."""
+"""A model against a reference on the same examples, and the sentences that head the pages."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -8,9 +8,18 @@ import numpy as np
 import pyarrow as pa
 
 from raycomp.core.intervals import compare_paired, find_share
-from raycomp.evaluation.outcomes import Outcome, find_outcomes, join_splits, take_examples
-from raycomp.evaluation.table import MEANINGS
-from raycomp.table import Cell, Column, Estimate, PValue, Table, group_by
+from raycomp.evaluation.results import (
+    MEANINGS,
+    Line,
+    Margin,
+    Outcome,
+    find_outcomes,
+    join_splits,
+    say_margins,
+    say_verdict,
+    take_examples,
+)
+from raycomp.table import Cell, Column, Estimate, PValue, Table, group_by, number, write_cell
 from raycomp.words import ACCURACY, MACRO, MICRO
 
 NAMES = ("first", "second")
@@ -19,7 +28,7 @@ NAMES = ("first", "second")
 _SAME = ("split", "id", "image", "positives", "negatives", "direction", "query")
 
 
-class Line(NamedTuple):
+class Compared(NamedTuple):
     """One row of a comparison's table.csv; figures are shares, NaN where not available."""
 
     benchmark: str
@@ -73,7 +82,7 @@ class Parting:
 
 def compare_tables(
     benchmark: str, first: pa.Table, second: pa.Table, names: tuple[str, str] = NAMES
-) -> list[Line]:
+) -> list[Compared]:
     """Return the lines of a benchmark that two evaluations have, the first being the reference.
 
     Examples that only one of them has scores for are excluded. Raises ValueError where the two tables have
@@ -83,7 +92,7 @@ def compare_tables(
     return [line._replace(reference=names[0], run=names[1]) for line in lines]
 
 
-def _list_lines(benchmark: str, first: pa.Table, second: pa.Table) -> list[Line]:
+def _list_lines(benchmark: str, first: pa.Table, second: pa.Table) -> list[Compared]:
     check_same(benchmark, first, second)
     pairs = list(_pair_outcomes(find_outcomes(first), find_outcomes(second)))
     lines = [_make_line(benchmark, one.split, one, other) for one, other in pairs]
@@ -149,12 +158,12 @@ def _pair_outcomes(first: Sequence[Outcome], second: Sequence[Outcome]) -> Itera
 
 def _make_line(
     benchmark: str, split: str, first: Outcome, second: Outcome, split_N: np.ndarray | None = None
-) -> Line:
+) -> Compared:
     split_N = first.class_N if split_N is None else split_N
     found = compare_paired(first.right_N, second.right_N, first.unit_N, split_N)
     if split_N is not None:
         found = found._replace(p=float("nan"))
-    return Line(
+    return Compared(
         benchmark=benchmark,
         split=split,
         metric=first.metric,
@@ -208,7 +217,7 @@ def _compare_rows(benchmark: str, first: Mapping[str, Any], second: Mapping[str,
     return Parting(*place, first["positives"][0], negative, *leads)
 
 
-def report_lines(lines: Sequence[Line]) -> list[Table]:
+def report_lines(lines: Sequence[Compared]) -> list[Table]:
     """Return a table for every benchmark, metric and run that is compared to the reference."""
     by_metric = group_by(lines, lambda line: (line.benchmark, line.metric, line.reference, line.run))
     tables = []
@@ -248,7 +257,86 @@ def report_lines(lines: Sequence[Line]) -> list[Table]:
     return tables
 
 
-def count_apart(lines: Sequence[Line]) -> tuple[int, int]:
+def count_apart(lines: Sequence[Compared]) -> tuple[int, int]:
     """Return the number of splits whose interval of the accuracy difference excludes 0, and of all splits."""
     own = [line for line in lines if line.metric == ACCURACY and line.split not in (MICRO, MACRO) and line.n]
     return sum(line.low > 0 or line.high < 0 for line in own), len(own)
+
+
+DIGITS = 3
+
+
+class Answer(NamedTuple):
+    """The answer of a page to its question, for one benchmark."""
+
+    head: str
+    """One sentence with the value and its interval."""
+    details: Sequence[str] = ()
+    """Sentences on splits and baselines."""
+
+
+def answer_evaluation(name: str, lines: Sequence[Line], margins: Sequence[Margin]) -> list[Answer]:
+    """Return an answer for each benchmark of an evaluation; ``name`` is that of the model."""
+    answers = []
+    for benchmark, own in group_by(lines, lambda line: line.benchmark).items():
+        metric = own[0].metric
+        main = [line for line in own if not line.control and line.metric == metric]
+        best = next((line for line in main if line.split == MACRO), main[0])
+        num = sum(line.split not in (MACRO, MICRO) for line in main)
+        over = f", mean of {num} splits" if num > 1 else ""
+        value = write_cell(Estimate.of(best), DIGITS)
+        of_own = [one for one in margins if one.benchmark == benchmark]
+        verdict = _say_head(of_own)
+        details = [f"Blind baselines: {say_margins(of_own)}."] if of_own else []
+        details += [f"Chance is {number(best.chance, DIGITS)}."] if best.chance == best.chance else []
+        head = f"{name}: {_name(metric)} {value} on {benchmark}{over}{verdict}."
+        answers.append(Answer(head, details))
+    return answers
+
+
+def _say_head(margins: Sequence[Margin]) -> str:
+    verdict = say_verdict(margins)
+    if not margins:
+        return ""
+    return f"; it {verdict} its blind baselines" if verdict == "passes" else f"; it is {verdict}"
+
+
+def answer_comparison(lines: Sequence[Compared], margins: Mapping[str, Sequence[Margin]]) -> list[Answer]:
+    """Return an answer for each run and benchmark; ``margins`` by the name of the run, the reference too."""
+    answers = []
+    for (_, benchmark), own in group_by(lines, lambda line: (line.run, line.benchmark)).items():
+        main = [line for line in own if line.metric == own[0].metric]
+        best = next((line for line in main if line.split == MACRO), main[0])
+        splits = [line for line in main if line.split not in (MACRO, MICRO) and line.n]
+        details = [_say_splits(splits)] if len(splits) > 1 else []
+        for name in (best.reference, best.run):
+            of_own = [one for one in margins.get(name, ()) if one.benchmark == benchmark]
+            details += [f"Blind baselines of {name}: {say_margins(of_own)}."] if of_own else []
+        answers.append(Answer(_say_difference(best, len(splits)), details))
+    return answers
+
+
+def _say_difference(line: Compared, num_splits: int) -> str:
+    values = f"{number(line.run_value, DIGITS)} against {number(line.reference_value, DIGITS)}"
+    found = Estimate(line.difference, line.low, line.high)
+    over = f" (mean of {num_splits} splits)" if num_splits > 1 else ""
+    what = f"{_name(line.metric)}{over} {values}, a difference of {write_cell(found, DIGITS)}"
+    if line.side:
+        verb = "is better than" if line.side > 0 else "is worse than"
+        return f"{line.run} {verb} {line.reference} on {line.benchmark}: {what}."
+    return f"{line.run} and {line.reference} do not differ significantly on {line.benchmark}: {what}."
+
+
+def _say_splits(splits: Sequence[Compared]) -> str:
+    """Return the splits by the side of their interval: "Higher in 1 of 3 splits: a. ..."."""
+    said = []
+    for what, side in (("Higher", 1), ("Lower", -1), ("No significant difference", 0)):
+        names = [line.split.replace("_", " ") for line in splits if line.side == side]
+        if not side and len(names) == len(splits):
+            return f"No significant difference in any of {len(splits)} splits."
+        said += [f"{what} in {len(names)} of {len(splits)} splits: {', '.join(names)}."] if names else []
+    return " ".join(said)
+
+
+def _name(metric: str) -> str:
+    return metric.replace("_", " ")

@@ -13,18 +13,16 @@ import pyarrow.compute as pc
 
 from raycomp.config import from_dict
 from raycomp.config.own_code import name_own
-from raycomp.data.files import check_writable
-from raycomp.data.folder import Folder
+from raycomp.data.files import Folder, check_writable
 from raycomp.data.manifest import check_results
 from raycomp.data.parquet import read_columns
 from raycomp.data.paths import absolute_uri
 from raycomp.data.runs import identify, read_finished
-from raycomp.evaluation.answers import answer_comparison
-from raycomp.evaluation.baselines import Margin, find_margins, report_margins
 from raycomp.evaluation.command import TABLE, read_losses
 from raycomp.evaluation.compare import (
-    Line,
+    Compared,
     Parting,
+    answer_comparison,
     compare_tables,
     count_apart,
     find_partings,
@@ -34,8 +32,15 @@ from raycomp.evaluation.compare import (
 from raycomp.evaluation.config import CompareConfig, EvaluateConfig
 from raycomp.evaluation.images import find_images
 from raycomp.evaluation.open import find_options
-from raycomp.evaluation.outcomes import find_outcomes, list_controls, name_statuses
-from raycomp.report.markup import Html
+from raycomp.evaluation.results import (
+    Margin,
+    find_margins,
+    find_outcomes,
+    list_controls,
+    name_statuses,
+    report_margins,
+)
+from raycomp.report.charts import Html
 from raycomp.report.page import render_page
 from raycomp.run.run import Run, Say, command_line, start_run
 from raycomp.schema import CLASSIFIED_SCHEMA, RETRIEVED_SCHEMA, example_schema
@@ -52,7 +57,7 @@ _AGAIN = "evaluate again, into another folder"
 class _Compared(NamedTuple):
     """A benchmark's part of a run's comparison with the reference."""
 
-    lines: list[Line]
+    lines: list[Compared]
     partings: list[Parting]
     came: Counter[str]
     """Rows by their status in the comparison."""
@@ -185,7 +190,7 @@ def _close(
     lines = [line for one in found for line in one.lines]
     partings = [parting for one in found for parting in one.partings]
     came = sum((one.came for one in found), Counter())
-    run.folder.write_bytes(write_csv([Line._fields, *lines]).encode(), TABLE)
+    run.folder.write_bytes(write_csv([Compared._fields, *lines]).encode(), TABLE)
     run.close({OK: came.total()}, came, OK)
     photos, lost = _read_photos(records[0], partings)
     run.record["warnings"] = [

@@ -2,8 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from raycomp.config.check import check, check_choice, check_share
-from raycomp.config.options import CODE, FREE, INPUT, PLACE
+from raycomp.config.options import CODE, FREE, INPUT, PLACE, check, check_choice, check_share
 from raycomp.config.own_code import name_own
 from raycomp.config.shared import ClusterConfig, ColumnsConfig, ModelConfig, ParserConfig, WavesConfig
 from raycomp.words import OVERLAPS, WARN

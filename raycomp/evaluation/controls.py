@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from raycomp.data.folder import Folder
+from raycomp.data.files import Folder
 from raycomp.evaluation.benchmarks.choice import parse_text, take, take_texts
 from raycomp.evaluation.config import ControlsConfig
 from raycomp.language.text_only import (

@@ -11,12 +11,11 @@ import numpy as np
 import pyarrow as pa
 
 from raycomp.config.shared import ColumnsConfig
-from raycomp.core import uids
+from raycomp.core import selection
 from raycomp.core.leaks import find_shared, key_images, merge_keys
-from raycomp.data.arrow import add_columns, to_matrix
-from raycomp.data.folder import Folder
-from raycomp.data.image_inputs import check_tables
-from raycomp.data.inputs import expand_input
+from raycomp.data.files import Folder
+from raycomp.data.inputs import check_tables, expand_input
+from raycomp.data.parquet import add_columns, to_matrix
 from raycomp.data.paths import ShardPath
 from raycomp.data.runs import check_shards_of_runs
 from raycomp.words import (
@@ -56,7 +55,7 @@ class Pictures:
     image_embedding."""
     key_M: np.ndarray
     """Keys of the files, see ``core.leaks``; none where the status is not ok."""
-    barred_K: np.ndarray = field(default_factory=lambda: np.zeros(0, uids.KEY))
+    barred_K: np.ndarray = field(default_factory=lambda: np.zeros(0, selection.KEY))
     """Sorted keys of images that are barred from tests."""
 
     def bar(self, key_N: np.ndarray) -> "Pictures":

@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from raycomp.data.folder import Folder
+from raycomp.data.files import Folder
 from raycomp.data.paths import resolve
 from raycomp.evaluation.config import EvaluateConfig
 from raycomp.evaluation.evaluation import Evaluation, Pictures

@@ -11,11 +11,11 @@ import numpy as np
 import pyarrow as pa
 
 from raycomp.config.shared import ColumnsConfig
-from raycomp.core.ranks import find_duplicates
+from raycomp.core.outcomes import find_duplicates
 from raycomp.data.paths import ShardPath
+from raycomp.evaluation.classification import LabelledImages, classify_images, list_unread, open_labelled
 from raycomp.evaluation.config import LinearProbeConfig
 from raycomp.evaluation.evaluation import Picture, Pictures, Statuses, Texts
-from raycomp.evaluation.labelled import LabelledImages, classify_images, list_unread, open_labelled
 from raycomp.words import DROP, WARN
 
 NAME = "linear_probe"

@@ -12,9 +12,9 @@ import numpy as np
 import pyarrow as pa
 
 from raycomp.config.shared import ColumnsConfig
-from raycomp.core.ranks import Ranks, find_duplicates, rank_items
-from raycomp.data.folder import Folder
-from raycomp.data.image_inputs import LIST
+from raycomp.core.outcomes import Ranks, find_duplicates, rank_items
+from raycomp.data.files import Folder
+from raycomp.data.inputs import LIST
 from raycomp.data.listed import CAPTION_COLUMNS, IMAGE_COLUMNS, find_column, list_records
 from raycomp.data.paths import ShardPath, absolute_uri, join_uri
 from raycomp.data.rows import parse_object

@@ -1,5 +1,7 @@
 """Which operations explain a hard negative: SWAP, REPLACE, ADD, one call or two, or none of them.
 
+Exchanging the two changes the sign of every difference. ``core.refine`` makes their sums 0.
+
 The definition is over words alone, so it holds for negatives of any origin. Of each caption the words count
 that ``word_classes`` reads: not articles, possessives, "and", forms of "be", modal verbs, relative pronouns;
 inflection and punctuation aside. Pronouns count only where nothing else differs: else they agree with it.
@@ -25,14 +27,13 @@ true captions of an image can be explained too. ``probe/overlap.py`` counts how 
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from difflib import SequenceMatcher
+from itertools import pairwise
 from typing import NamedTuple
 
-from raycomp.language.concepts import Edit
-from raycomp.language.inflection import find_base_form
-from raycomp.language.tokens import ARTICLES, Token, Word, cut_ends, find_bases, measure_ends
-from raycomp.language.word_classes import (
+from raycomp.language.concepts import (
+    ACTION,
     ADVERB,
     DENIAL,
     GLUE,
@@ -40,12 +41,81 @@ from raycomp.language.word_classes import (
     MODIFIER,
     NOUN,
     PRONOUNS,
-    VERB,
     WORD,
+    Edit,
+    Parsed,
     name_concepts,
     read_words,
 )
+from raycomp.language.text_only import CONCEPT, DESCRIBED, NEAR, START, Context, find_words
+from raycomp.language.tokens import (
+    ARTICLES,
+    Token,
+    Word,
+    choose_article,
+    cut_ends,
+    find_base_form,
+    find_bases,
+    measure_ends,
+)
 from raycomp.words import ADD, ATTRIBUTE, OBJECT, RELATION, REPLACE, SWAP
+
+Phrase = tuple[str, ...]
+"""(noun,) or (noun, attribute)."""
+
+
+def find_new_phrase(op: str, kind: str, concepts: Sequence[str], parsed: Parsed) -> Phrase:
+    """Return what a REPLACE or an ADD brings in; () for other edits, and for relations of what is there."""
+    own = [concept for concept in concepts if not concept.startswith("-")]
+    if op not in (REPLACE, ADD) or not own or (op, kind) == (REPLACE, RELATION):
+        return ()
+    new = own[-1]
+    if kind != ATTRIBUTE:
+        return (new,)
+    owners = [one.owner for one in parsed.concepts if (one.kind, one.word) == (ATTRIBUTE, new)]
+    return (parsed.concepts[owners[0]].word, new) if owners and owners[0] is not None else ()
+
+
+def say_phrase(phrase: Phrase) -> str:
+    """Return the text whose embedding stands for a phrase."""
+    said = " ".join(reversed(phrase))
+    return f"a photo of {choose_article(said)} {said}"
+
+
+def count_captions(context: Context) -> int:
+    """Return how many captions were counted."""
+    return sum(count for (first, _), count in context.tables[NEAR].items() if first == START)
+
+
+def count_phrase(phrase: Phrase, context: Context) -> int:
+    """Return how often captions mention a phrase."""
+    noun, *attributes = phrase
+    tables = context.tables
+    return tables[DESCRIBED][noun, attributes[0]] if attributes else tables[CONCEPT][OBJECT, noun]
+
+
+# Ends of the classes of a difference in words or letters: 1, 2, 3 to 4, 5 to 8, more.
+_SIZES = (1, 2, 4, 8)
+_START, _END = "<", ">"
+
+
+def list_differences(caption: str, negative: str) -> Iterator[tuple[str, int]]:
+    """Yield the words, and pairs of neighbours, that occur more often in one of the two: (name, caption's
+    count minus negative's); then the sign of the difference in words and in letters, by its size."""
+    first, second = _count(caption), _count(negative)
+    for name in sorted(first.keys() | second.keys()):
+        if first[name] != second[name]:
+            yield name, first[name] - second[name]
+    sizes = (("words", len(find_words(caption)), len(find_words(negative))),)
+    for unit, one, two in (*sizes, ("letters", len(caption), len(negative))):
+        if one != two:
+            yield f"#{unit} {sum(abs(one - two) > end for end in _SIZES)}", 1 if one > two else -1
+
+
+def _count(text: str) -> Counter[str]:
+    words = find_words(text)
+    return Counter([*words, *map(" ".join, pairwise([_START, *words, _END]))])
+
 
 SAME, POLARITY, DELETION, REWORDED = "same", "polarity", "deletion", "reworded"
 REASONS = {
@@ -198,7 +268,7 @@ def _kind_of(letters: Sequence[str]) -> str:
     """Return the kind of words together: an object if one is a noun, else a relation if one is a verb, ..."""
     if NOUN in letters:
         return OBJECT
-    if VERB in letters or not {*letters} & {MODIFIER, ADVERB, DENIAL}:
+    if ACTION in letters or not {*letters} & {MODIFIER, ADVERB, DENIAL}:
         return RELATION if letters else ""
     return ATTRIBUTE
 

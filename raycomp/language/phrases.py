@@ -34,8 +34,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from raycomp.language.lexicon import ABSTRACT, Lexicon
-from raycomp.language.spelled import find_long_prepositions, find_longest, join_words
+from raycomp.language.lexicon import ABSTRACT, Lexicon, find_long_prepositions, find_longest, join_words
 from raycomp.language.tokens import ADJECTIVE_TAGS, NOUN_TAGS, Token, find_children
 from raycomp.words import ATTRIBUTE, CONTENT, HEAD, OBJECT, PREDICATE, RELATION, UNSEEN
 

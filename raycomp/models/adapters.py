@@ -1,17 +1,53 @@
-"""The trained part of a model: all of it, all but frozen towers, or low-rank adapters of its attention."""
+"""Trained parts of a frozen model: low-rank adapters, prompts, experts; or all of it but frozen towers.
+
+E experts of K dims each, R rows of N positions, I and O values into and out of a layer, G tasks so far.
+
+R rows of N positions, C prompts of a layer, W width, of H heads; G sets of prompts, one of each task.
+"""
 
 import copy
 import io
 from collections.abc import Iterator, Sequence
 from contextlib import redirect_stdout
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch import nn
+import torch.nn.functional as F
+from torch import Tensor, nn
 
 from raycomp.config import UserError
-from raycomp.models.faults import LIBRARIES_FAIL, one_line
+from raycomp.models.architecture import LIBRARIES_FAIL, one_line
 from raycomp.words import TOWERS
+
+
+def find_blocks(clip: Any, said: str) -> dict[str, list[Any]]:
+    """Return the blocks of each tower, image and text, from the first.
+
+    Raises UserError, which starts with ``said``, where a tower is not made of open_clip's plain blocks: one
+    ``nn.MultiheadAttention`` with rows first, and an MLP of two linear layers.
+    """
+    found = {}
+    for name, tower in (("image", clip.visual), ("text", getattr(clip, "text", clip))):
+        blocks = list(getattr(getattr(tower, "transformer", None), "resblocks", ()))
+        if not blocks or not all(map(_is_plain, blocks)):
+            raise UserError(
+                f"{said}: the {name} tower of the model is not made of open_clip's plain transformer blocks; "
+                "take a model such as ViT-B-32, or leave the method out"
+            )
+        found[name] = blocks
+    return found
+
+
+def _is_plain(block: Any) -> bool:
+    attention, mlp = getattr(block, "attn", None), getattr(block, "mlp", None)
+    return (
+        isinstance(attention, nn.MultiheadAttention)
+        and attention.batch_first
+        and attention.in_proj_weight is not None
+        and all(isinstance(getattr(mlp, name, None), nn.Linear) for name in ("c_fc", "c_proj"))
+    )
+
 
 # Exceeds the number of layer groups of any tower.
 _ALL = 1_000_000
@@ -101,3 +137,156 @@ def _find_attention(clip: Any) -> Iterator[str]:
 def merge_adapters(tuner: Any) -> Any:
     """Return a copy of the model with its adapters added to its weights: its modules are as before them."""
     return copy.deepcopy(tuner).merge_and_unload()["clip"]
+
+
+# alpha / r of LoRA, as in raycomp.models.adapters.
+_SCALE = 2.0
+_BETA = 0.5
+_TOP = 2
+
+
+@dataclass
+class Routes:
+    """The assumed task of each row of a pass, one object for all layers of a tower."""
+
+    task_R: Tensor | None = None
+    """None: positions alone choose."""
+
+
+class ExpertLinear(nn.Module):
+    """Replaces a linear layer of a block: the output of that layer plus the output of its experts.
+
+    Every position weighs the experts by its own softmax, G^I. Where rows have a task the weights are
+    beta G^I + (1 - beta) G^T, where G^T is how often the task's positions had each expert among their two
+    best; beta is one half. At first nothing is added. In training mode, where a backward pass follows, those
+    two are noted for ``take_count``.
+    """
+
+    count_E: Tensor
+    """How often each expert was counted; the caller of ``take_count`` adds the notes here."""
+
+    def __init__(self, linear: nn.Linear, num: int, rank: int, routes: Routes, generator: torch.Generator):
+        super().__init__()
+        self.linear, self.routes = linear, routes
+        width = linear.in_features
+
+        def draw(*shape: int) -> nn.Parameter:
+            return nn.Parameter((2 * torch.rand(*shape, generator=generator) - 1) / width**0.5)
+
+        self.down = draw(num, rank, width)
+        self.router = draw(num, width)
+        self.up = nn.Parameter(torch.zeros(num, linear.out_features, rank))
+        self.register_buffer("count_E", torch.zeros(num, dtype=torch.int64))
+        self.task_GE: Tensor | None = None
+        """G^T of every task."""
+        self.noted: list[Tensor] = []
+        """Notes since the last ``take_count``; not a buffer, as ranks receive buffers from rank 0."""
+
+    @property
+    def weight(self) -> Tensor:
+        """The layer's own weight, whose type open_clip reads."""
+        return self.linear.weight
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map (R, N, I), or positions without rows where these have no task, from I to O values."""
+        weight = torch.softmax(x @ self.router.T, dim=-1)
+        if self.training and torch.is_grad_enabled():
+            best = weight.detach().topk(min(_TOP, len(self.count_E)), dim=-1).indices
+            self.noted.append(best.flatten().bincount(minlength=len(self.count_E)))
+        if self.routes.task_R is not None:
+            assert self.task_GE is not None
+            weight = _BETA * weight + (1 - _BETA) * self.task_GE[self.routes.task_R][:, None]
+        low = torch.einsum("...i,eki->...ek", x, self.down) * weight[..., None]
+        return self.linear(x) + _SCALE * torch.einsum("...ek,eok->...o", low, self.up)
+
+    def take_count(self) -> Tensor:
+        """Return how often each expert was noted, (E,), and reset the notes."""
+        noted, self.noted = self.noted, []
+        return torch.stack(noted).sum(0) if noted else torch.zeros_like(self.count_E)
+
+    def share(self) -> Tensor:
+        """Return the share of each expert's count, (E,), of sum 1; uniform where none was counted."""
+        total = self.count_E.sum()
+        return (
+            self.count_E / total
+            if total
+            else torch.full_like(self.router[:, 0], 1 / len(self.count_E)).detach()
+        )
+
+
+def add_experts(
+    blocks: list[Any], num: int, rank: int, routes: Routes, generator: torch.Generator
+) -> Iterator[ExpertLinear]:
+    """Add experts to both layers of the blocks' MLPs, in place; yield these, from the first."""
+    for block in blocks:
+        for name in ("c_fc", "c_proj"):
+            made = ExpertLinear(getattr(block.mlp, name), num, rank, routes, generator)
+            setattr(block.mlp, name, made)
+            yield made
+
+
+class Prompts(nn.Module):
+    """A task's keys and values of one tower: keys from -1 to 1, values 0, which at first change nothing."""
+
+    def __init__(self, depth: int, contexts: int, width: int, generator: torch.Generator):
+        super().__init__()
+        drawn = torch.rand(depth, contexts, width, generator=generator)
+        self.key = nn.Parameter(2 * drawn - 1)
+        self.value = nn.Parameter(torch.zeros(depth, contexts, width))
+
+
+@dataclass
+class PromptChoice:
+    """The prompts of the rows of a pass, one object for all blocks of a tower."""
+
+    sets: list[Prompts] = field(default_factory=list)
+    """The prompts of all tasks."""
+    set_R: Tensor | None = None
+    """The index in ``sets``, 0 to G - 1, of each row; None = the last one for all."""
+    share_R: Tensor | None = None
+    """The factor of each row's residual; None = 1."""
+
+
+class PromptedAttention(nn.Module):
+    """Replaces a block's attention."""
+
+    def __init__(self, attention: nn.MultiheadAttention, layer: int, choice: PromptChoice):
+        super().__init__()
+        self.attention, self.layer, self.choice = attention, layer, choice
+
+    def forward(self, query_RNW: Tensor, *others: Tensor, **more: Any) -> tuple[Tensor, None]:
+        """Return the attention's output plus the prompts' residual."""
+        plain_RNW = self.attention(query_RNW, *others, **more)[0]
+        return (plain_RNW + self._attend(query_RNW) if self.choice.sets else plain_RNW), None
+
+    def _attend(self, x_RNW: Tensor) -> Tensor:
+        """Return the residual: the block's queries against the prompts, by the block's output projection.
+
+        The projection is linear, so the residual may be added before or after it.
+        """
+        attention, choice = self.attention, self.choice
+        width = attention.embed_dim
+        bias = None if attention.in_proj_bias is None else attention.in_proj_bias[:width]
+        query_RNW = F.linear(x_RNW, attention.in_proj_weight[:width], bias)
+        key_RCW, value_RCW = self._choose("key", len(x_RNW)), self._choose("value", len(x_RNW))
+        query, key, value = (self._split(part) for part in (query_RNW, key_RCW, value_RCW))
+        mixed_RNW = F.scaled_dot_product_attention(query, key, value).transpose(1, 2).flatten(2)
+        if choice.share_R is not None:
+            mixed_RNW = mixed_RNW * choice.share_R[:, None, None]
+        return F.linear(mixed_RNW, attention.out_proj.weight)
+
+    def _choose(self, part: str, num_rows: int) -> Tensor:
+        sets = self.choice.sets
+        if self.choice.set_R is None:
+            return getattr(sets[-1], part)[self.layer].expand(num_rows, -1, -1)
+        return torch.stack([getattr(one, part)[self.layer] for one in sets])[self.choice.set_R]
+
+    def _split(self, part_RMW: Tensor) -> Tensor:
+        """Return it with heads before positions, (R, H, M, W / H)."""
+        return part_RMW.unflatten(-1, (self.attention.num_heads, -1)).transpose(1, 2)
+
+
+def add_prompts(blocks: list[Any], depth: int, choice: PromptChoice) -> None:
+    """Add prompts to the attention of the first ``depth`` blocks, in place."""
+    for layer, block in enumerate(blocks[:depth]):
+        block.attn = PromptedAttention(block.attn, layer, choice)

@@ -6,7 +6,7 @@ from functools import lru_cache
 from typing import Any
 
 from raycomp.config import UserError
-from raycomp.models.faults import LIBRARIES_FAIL, one_line
+from raycomp.models.architecture import LIBRARIES_FAIL, one_line
 
 
 def render_chats(

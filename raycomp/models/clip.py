@@ -22,19 +22,19 @@ from torch import Tensor
 from raycomp.config import ModelConfig, UserError
 from raycomp.core.alignment import normalise
 from raycomp.models.architecture import (
+    LIBRARIES_FAIL,
+    ClipConfig,
+    ScorerSpec,
+    check_config_files,
     check_memory,
     check_schema,
     find_preprocessing,
+    one_line,
     register_file,
 )
-from raycomp.models.config_files import check_config_files
-from raycomp.models.device import Device, Sent
-from raycomp.models.faults import LIBRARIES_FAIL, one_line
+from raycomp.models.device import Device, Graph, Sent, compile_tower, compiling
 from raycomp.models.images import ImageSpec
-from raycomp.models.kernels import Graph, compile_tower, compiling
-from raycomp.models.spec import ClipConfig, ScorerSpec
-from raycomp.models.text import TextEncoder, find_tower
-from raycomp.models.weights_check import WeightsCheck, refuse_bad
+from raycomp.models.text import TextEncoder, WeightsCheck, find_tower, refuse_bad
 
 # open_clip_train's initial values for its siglip loss; Zhai et al. 2023 (arXiv:2303.15343).
 SIGLIP = {"init_logit_scale": math.log(10), "init_logit_bias": -10.0}

@@ -15,12 +15,16 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from raycomp.models.architecture import HUB_CONFIG, find_preprocessing
-from raycomp.models.config_files import list_config_files
+from raycomp.models.architecture import (
+    HUB_CONFIG,
+    ClipConfig,
+    ScorerSpec,
+    find_preprocessing,
+    list_config_files,
+)
 from raycomp.models.images import ImageSpec
+from raycomp.models.nonces import read_config
 from raycomp.models.parser import fingerprint_folder
-from raycomp.models.spec import ClipConfig, ScorerSpec
-from raycomp.models.tokens import read_config
 
 # Increase it when ScorerSpec, or how it is measured, changes.
 _FORMAT = 1

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from raycomp.models.faults import LIBRARIES_FAIL, one_line
+from raycomp.models.architecture import LIBRARIES_FAIL, one_line
 
 # Maximum tokens of a text that count; the longest caption of the benchmarks has about 100.
 MAX_TOKENS = 512

@@ -1,15 +1,86 @@
-"""The English parser: captions in, noun phrases out. Only this module uses ``spacy``, imported on load."""
+"""The English parser: captions in, noun phrases out; the packaged lexicon; the language of a caption."""
 
 import hashlib
 import re
 from collections.abc import Sequence
+from functools import cache
+from importlib.resources import files
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
+from raycomp.language.lexicon import Forms, Lexicon, SynonymSet
 from raycomp.language.phrases import Phrase, find_content, find_labels, find_phrases
 from raycomp.language.tokens import Token
-from raycomp.models.faults import LIBRARIES_FAIL, one_line
-from raycomp.models.lexicon import load_lexicon
+from raycomp.models.architecture import LIBRARIES_FAIL, one_line
+from raycomp.words import ATTRIBUTE, OBJECT, RELATION
+
+TABLES = {OBJECT: "objects.tsv", ATTRIBUTE: "attributes.tsv", RELATION: "relations.tsv"}
+
+
+@cache
+def load_lexicon() -> Lexicon:
+    """Return the lexicon of ``data/lexicon``; its NOTICE describes the columns."""
+    rows = [
+        SynonymSet(
+            kind,
+            category,
+            _split(words),
+            _split(parents),
+            frozenset(_split(marks)),
+            _split(instead),
+            _split(fits),
+        )
+        for kind, name in TABLES.items()
+        for category, words, parents, marks, instead, fits in _read(name)
+    ]
+    forms: dict[str, dict[str, str]] = {"plural": {}, "past": {}, "participle": {}, "double": {}}
+    for form, word, inflected in _read("forms.tsv"):
+        forms[form][word] = inflected
+    double = frozenset(forms.pop("double"))
+    return Lexicon(rows, Forms(**forms, double=double))
+
+
+def _read(name: str) -> list[list[str]]:
+    """Return the cells of a table without its first line, the names of the columns."""
+    table = files("raycomp.models").joinpath("data/lexicon", name).read_text(encoding="ascii")
+    return [line.split("\t") for line in table.splitlines()[1:]]
+
+
+def _split(cell: str) -> tuple[str, ...]:
+    return tuple(cell.split(", ")) if cell else ()
+
+
+_lock = Lock()
+MOST_LETTERS = 500
+"""Characters that are read of a text."""
+
+
+def name_language(text: str) -> str | None:
+    """Return the most probable language of a text as an ISO 639-1 code; None for a text without letters.
+
+    Short texts are often wrong. It called 99.75 % of 400 English captions of photos English.
+    """
+    if not any(map(str.isalpha, text)):
+        return None
+    load_languages()
+    import py3langid
+
+    return str(py3langid.classify(text[:MOST_LETTERS])[0])
+
+
+def load_languages() -> None:
+    """Load the table, once in a process: half a second, which threads would each spend."""
+    with _lock:
+        _load()
+
+
+@cache
+def _load() -> None:
+    import py3langid
+
+    py3langid.classify("a")
+
 
 PACKAGED = Path(__file__).parent / "data" / "parser"
 # Maximum characters of a caption that are parsed, up to a space: CLIP reads 77 tokens, some 400 characters.

@@ -1,4 +1,7 @@
-"""Captions and their counterfactuals through the text tower together, sharing prefixes exactly.
+"""The text tower: captions and counterfactuals that share prefixes, texts up to their end, broken
+weights.
+
+B rows of a part, D dims.
 
 A causal tower reads its result at the end-of-text token, and a counterfactual shares every position before
 its target with its caption. So a caption is encoded once, and of a counterfactual only the suffix from the
@@ -12,12 +15,16 @@ part needs. A text's result then depends on its caption's group alone, not on th
 
 G captions, T counterfactuals, S segments of them, M positions of a pass, R rows of W positions, U distinct
 pairs of token and place, N tokens of context, D dims.
+
+B texts, N tokens of context; in a part P texts of W positions, those up to its last end-of-text token; M
+positions of all parts, D embedding dims, E = 3 D.
 """
 
 from collections.abc import Callable
 from contextlib import closing
 from functools import partial
 from itertools import pairwise
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -26,10 +33,44 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from raycomp.config import UserError
-from raycomp.core.alignment import normalise
+from raycomp.core.alignment import has_unit_length, normalise
 from raycomp.core.packing import PackedPass, cut_segments, may_attend, pack
+from raycomp.models.architecture import say_bad
 from raycomp.models.device import Device, Sent
-from raycomp.models.weights_check import WeightsCheck
+
+# A single row may be an unusual sample, in any table.
+_ENOUGH = 2
+
+
+class WeightsCheck:
+    """Checks the rows that one tower embeds, until the first good one."""
+
+    def __init__(self, said_weights: str, noun: str):
+        """``said_weights``: the option and its value; ``noun``: what is embedded, in the plural."""
+        self.said_weights, self.noun = said_weights, noun
+        self.num_bad, self.is_settled = 0, False
+        self._lock = Lock()  # two calls may run at a time
+
+    def watch(self, *parts: Tensor) -> None:
+        """Raise UserError, one line that names the weights, where the first rows are all bad.
+
+        ``parts``: (B, D) each. The caller finds a bad row among good ones, by ``has_unit_length``.
+        """
+        with self._lock:
+            if self.is_settled:
+                return
+            self.num_bad += sum(map(len, parts))
+            self.is_settled = any(bool(has_unit_length(x_BD).any()) for x_BD in parts)
+            if not self.is_settled and self.num_bad >= _ENOUGH:
+                raise UserError(say_bad(self.said_weights, self.num_bad, self.num_bad, self.noun))
+
+
+def refuse_bad(x_BD: Tensor, said: str, noun: str, remedy: str = "name other weights") -> None:
+    """Raise UserError where any row is bad: for a result that cannot leave out rows."""
+    num_bad = int((~has_unit_length(x_BD)).sum())
+    if num_bad:
+        raise UserError(say_bad(said, num_bad, len(x_BD), noun, remedy))
+
 
 _POSITIONS_PER_PASS = {"cpu": 512, "cuda": 8192}
 _TEXTS_PER_CHUNK = 128
@@ -273,3 +314,74 @@ def mix_block(block: Tower, x_MD: Tensor, mixed_MD: Tensor) -> Tensor:
     """Return the block's output from its input and its attention output."""
     x_MD = x_MD + block.ls_1(block.attn.out_proj(mixed_MD))
     return x_MD + block.ls_2(block.mlp(block.ln_2(x_MD)))
+
+
+# Half of a batch's texts are a third as long as the longest: in four parts, captions have half the positions.
+_PARTS = 4
+
+
+def encode_text(model: Any, token_BN: Tensor) -> Tensor:
+    """Return the result of ``model.encode_text``, (B, D), with gradients.
+
+    A causal tower that reads its result at the end-of-text token does not depend on later positions: these
+    are cut, while open_clip's own method only takes the whole context. Texts through plain blocks are sorted
+    by length into parts, each as wide as its longest text. Through other blocks, such as adapters make, all
+    are as wide as the longest. Any other tower gets the whole context.
+
+    ``token_BN`` may stay on the CPU while the model is on a GPU, which avoids waiting for the GPU.
+    """
+    tower = find_causal_tower(model)
+    if tower is None:
+        return model.encode_text(token_BN)
+    x_BD = tower.ln_final((_run_cut if find_tower(model) is None else _run_parts)(tower, token_BN))
+    if isinstance(tower.text_projection, nn.Linear):
+        return tower.text_projection(x_BD)
+    return x_BD if tower.text_projection is None else x_BD @ tower.text_projection
+
+
+def _run_cut(tower: Any, token_BN: Tensor) -> Tensor:
+    """Return the output of the last block at the end-of-text positions, (B, D)."""
+    end_B = token_BN.argmax(1)
+    num = int(end_B.max()) + 1
+    x_BWD = _embed(tower, token_BN[:, :num], torch.arange(num))
+    x_BWD = tower.transformer(x_BWD, attn_mask=tower.attn_mask[:num, :num])
+    return x_BWD[torch.arange(len(x_BWD)), end_B]
+
+
+def _run_parts(tower: Any, token_BN: Tensor) -> Tensor:
+    """Return the same; only attention runs part by part, the last block finishes those positions alone."""
+    end_B = token_BN.argmax(1)
+    order_B = end_B.argsort(stable=True)
+    orders = order_B.split(max(1, -(-len(token_BN) // _PARTS)))
+    shapes = [(len(rows_P), int(end_B[rows_P[-1]]) + 1) for rows_P in orders]
+    tokens = [token_BN[rows_P, :width].flatten() for rows_P, (_, width) in zip(orders, shapes, strict=True)]
+    place_M = torch.cat([torch.arange(width).repeat(num) for num, width in shapes])
+    width_B = torch.cat([torch.full((num,), width) for num, width in shapes])
+    last_B = end_B[order_B] + (width_B.cumsum(0) - width_B).to(end_B.device)
+    x_MD = _embed(tower, torch.cat(tokens), place_M)
+    last_B = last_B.to(x_MD.device, non_blocking=True)
+    *blocks, last = tower.transformer.resblocks
+    for block in blocks:
+        x_MD = mix_block(block, x_MD, _attend_short(block.attn, project(block, x_MD), shapes))
+    mixed_MD = _attend_short(last.attn, project(last, x_MD), shapes)
+    x_BD = mix_block(last, x_MD[last_B], mixed_MD[last_B])
+    return x_BD[order_B.argsort().to(x_BD.device, non_blocking=True)]
+
+
+def _embed(tower: Any, token: Tensor, place: Tensor) -> Tensor:
+    device, dtype = tower.positional_embedding.device, tower.transformer.get_cast_dtype()
+    token, place = (ids.to(device, non_blocking=True) for ids in (token, place))
+    # Indexing would sum gradients in another order each time.
+    place_MD = F.embedding(place, tower.positional_embedding)
+    return tower.token_embedding(token).to(dtype) + place_MD.to(dtype)
+
+
+def _attend_short(attention: nn.MultiheadAttention, qkv_ME: Tensor, shapes: list[tuple[int, int]]) -> Tensor:
+    """Return the attention output at the positions of all texts, (M, D), before the output projection."""
+    mixed = []
+    for part_ME, shape in zip(qkv_ME.split([num * width for num, width in shapes]), shapes, strict=True):
+        heads = (*shape, 3, attention.num_heads, attention.head_dim)
+        q, k, v = part_ME.view(heads).permute(2, 0, 3, 1, 4)
+        mixed_PHWd = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        mixed.append(mixed_PHWd.transpose(1, 2).reshape(len(part_ME), -1))
+    return torch.cat(mixed)

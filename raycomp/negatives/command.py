@@ -10,15 +10,12 @@ from typing import Any, NoReturn
 
 from raycomp.config import changed_options, override
 from raycomp.curation.config import read_config
-from raycomp.data.arrow import FAULTS
-from raycomp.data.files import check_writable
-from raycomp.data.folder import Folder
-from raycomp.data.inputs import check_output, expand_input
+from raycomp.data.files import Folder, check_writable
+from raycomp.data.inputs import check_output, expand_input, with_absolute_paths
 from raycomp.data.manifest import check_results
-from raycomp.data.parquet import read_columns
+from raycomp.data.parquet import FAULTS, read_columns
 from raycomp.data.paths import absolute_uri, fingerprint_shards, join_uri, list_times
 from raycomp.data.runs import TIMES, digest, identify, read_curation
-from raycomp.data.whole import with_absolute_paths
 from raycomp.models.describe import describe_scorer, fingerprint_scorer
 from raycomp.models.parser import PACKAGED, fingerprint_folder, fingerprint_parser
 from raycomp.negatives.captions import (
@@ -28,23 +25,34 @@ from raycomp.negatives.captions import (
     is_scored_by,
     list_curated,
     list_parquet,
+    share_captions,
 )
 from raycomp.negatives.config import SUGGEST, NegativesConfig
-from raycomp.negatives.earlier import Plan, find_earlier, plan_rows
 from raycomp.negatives.engines import hash_prompts
 from raycomp.negatives.exports import write_negclip, write_neighbours, write_shards
-from raycomp.negatives.frozen import fingerprint_frozen, is_by_row
-from raycomp.negatives.others import share_captions
-from raycomp.negatives.page import NUM_CARDS, Tally, describe_gaps, render_negatives, tally_negatives
-from raycomp.negatives.photos import fetch_photos
-from raycomp.negatives.write_all import Writing, write_all
+from raycomp.negatives.judges import fingerprint_frozen, is_by_row
+from raycomp.negatives.page import (
+    NUM_CARDS,
+    Tally,
+    describe_gaps,
+    fetch_photos,
+    render_negatives,
+    tally_negatives,
+)
+from raycomp.negatives.write_all import Plan, Writing, find_earlier, plan_rows, write_all
 from raycomp.run.bad_data import check_bad_rows, describe_dropped
-from raycomp.run.opening import refuse_early, say_count
-from raycomp.run.parts import Stats
-from raycomp.run.record import describe_phases, describe_stages
-from raycomp.run.run import Say, command_line, start_run
+from raycomp.run.passes import Stats
+from raycomp.run.run import (
+    Say,
+    command_line,
+    describe_phases,
+    describe_stages,
+    refuse_early,
+    say_count,
+    start_run,
+)
 from raycomp.run.session import connect
-from raycomp.run.tasks import map_files
+from raycomp.run.waves import map_files
 from raycomp.words import OK
 
 
@@ -95,7 +103,7 @@ def negatives(
             planned = plan_rows(shared, known, run.folder, run.work)
             writing, totals = replace(writing, sources=planned.sources), planned.totals
             if not config.negatives.by_rules:
-                from raycomp.negatives.asking import ask_all  # aiohttp
+                from raycomp.negatives.write_all import ask_all  # aiohttp
 
                 ask_all(writing)
             stats = write_all(writing, totals)

@@ -4,8 +4,18 @@ from dataclasses import dataclass, field
 from math import inf
 from urllib.parse import urlsplit
 
-from raycomp.config.check import check, check_choice, check_share, read_span
-from raycomp.config.options import FREE, INPUT, PLACE, Arguments, Seconds, Span
+from raycomp.config.options import (
+    FREE,
+    INPUT,
+    PLACE,
+    Arguments,
+    Seconds,
+    Span,
+    check,
+    check_choice,
+    check_share,
+    read_span,
+)
 from raycomp.config.shared import ClusterConfig, ParserConfig, ScorerConfig, WavesConfig
 from raycomp.words import OPERATIONS
 

@@ -1,20 +1,21 @@
-"""Sources of proposals: rules over the parse, or replies of a language model."""
+"""Sources of proposals: rules over the parse, replies of a language model, or words that a model chooses.
+
+The whole caption is scored with each word in its place, so the model needs neither a prompt nor a server.
+"""
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import product
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
+from raycomp.data.parquet import add_columns
 from raycomp.language.concepts import Edit
-from raycomp.language.context import Context, no_context
-from raycomp.language.edits.propose import apply_calls
-from raycomp.language.gaps import WORDING as SHORT_WORDING
-from raycomp.language.gaps import ask_for_words
-from raycomp.language.judge.validity import name_change
+from raycomp.language.judge import name_change
 from raycomp.language.prompts import (
     CAPTION_FORM,
     NOT_ANSWERED,
@@ -22,13 +23,58 @@ from raycomp.language.prompts import (
     NOTHING_LEFT,
     WORDING,
     ask_for_caption,
+    ask_for_words,
     read_reply,
     request_key,
 )
+from raycomp.language.prompts import GAP_WORDING as SHORT_WORDING
+from raycomp.language.propose import apply_calls
+from raycomp.language.text_only import Context, no_context
 from raycomp.negatives.config import NegativesConfig, WritingConfig
-from raycomp.negatives.counting import load_context
-from raycomp.negatives.reading import Chain, Reader, load_reader
-from raycomp.negatives.write import Caption, read_captions, write
+from raycomp.negatives.judges import Chain, Reader, find_gaps, load_context, load_reader
+from raycomp.negatives.write import Caption, drop_candidates, read_captions, write
+from raycomp.words import CAPTION, NEGATIVES, REPLACE
+
+SUGGESTION = "suggestion"
+"""Passed between the stages: log p(caption) - log p(negative) of each of a row's negatives, in nats."""
+UNLIKELY = "unlikely"
+"""Reason of rejection: other words are likelier in its place."""
+MOST_PER_PLACE = 2
+
+
+def suggest(table: pa.Table, find_likelihoods: Callable[[Sequence[str]], Any]) -> pa.Table:
+    """Add the gaps of all candidates; a score does not depend on the other rows."""
+    rows = _list_rows(table, CAPTION, NEGATIVES)
+    gaps = [find_gaps(caption, negatives, find_likelihoods) for caption, negatives in rows]
+    return add_columns(table, {SUGGESTION: pa.array(gaps, pa.list_(pa.float64()))})
+
+
+def keep_likeliest(table: pa.Table) -> pa.Table:
+    """Keep the likeliest candidates of each place of a caption; the others are counted.
+
+    A place of a REPLACE is the concept that is replaced; SWAPs of one kind compete, and so do ADDs.
+    """
+    rows = _list_rows(table, NEGATIVES, SUGGESTION)
+    stays = [_find_likeliest(negatives, gaps) for negatives, gaps in rows]
+    kept = drop_candidates(table, stays, lambda one: f"{one['op']}: {UNLIKELY}")
+    return kept.drop_columns([SUGGESTION])
+
+
+def _find_likeliest(rows: Sequence[dict], gaps: Sequence[float]) -> list[bool]:
+    """Return which candidates of a caption stay."""
+    taken: Counter[tuple] = Counter()
+    stays = [False] * len(rows)
+    for place in sorted(range(len(rows)), key=lambda place: (gaps[place], place)):
+        one = rows[place]
+        slot = (one["op"], one["kind"], one["concepts"][0] if one["op"] == REPLACE else None)
+        taken[slot] += 1
+        stays[place] = taken[slot] <= MOST_PER_PLACE
+    return stays
+
+
+def _list_rows(table: pa.Table, *names: str) -> Any:
+    return zip(*(table[name].to_pylist() for name in names), strict=True)
+
 
 MOST_SEQUENCES = 81
 """Maximum number of sequences that rules try for a caption, for each number of calls: all of three operations

@@ -12,20 +12,17 @@ import pyarrow as pa
 
 from raycomp.config import UserError
 from raycomp.core.selection import parse_uids
-from raycomp.curation.materialize import changed_error
 from raycomp.curation.outputs import Output, OutputFolder, commit_output, split_rows
-from raycomp.curation.rewrite import hash_image, read_caption
-from raycomp.data.arrow import from_rows, to_matrix
+from raycomp.curation.write import changed_error, hash_image, read_caption
 from raycomp.data.datacomp import SIZES, enrich, read_sizes
-from raycomp.data.files import new_file
-from raycomp.data.folder import Folder
-from raycomp.data.parquet import read_columns, read_rows, read_schema, write_table
+from raycomp.data.files import Folder, new_file
+from raycomp.data.parquet import from_rows, read_columns, read_rows, read_schema, to_matrix, write_table
 from raycomp.data.paths import ShardPath, join_uri, resolve
 from raycomp.data.reader import extract
 from raycomp.data.rows import parse_object
 from raycomp.data.tar import IMAGE_EXTENSIONS
 from raycomp.negatives.captions import CaptionFile, read_aligned
-from raycomp.run.tasks import map_files, map_tasks
+from raycomp.run.waves import map_files, map_tasks
 from raycomp.table import FORMULA_STARTS, write_csv
 from raycomp.words import CAPTION, IMAGE_EMBEDDING, IMAGE_SHA256, NEGATIVES, NEIGHBOURS, UID
 

@@ -1,4 +1,7 @@
-"""Text-only judges of negatives: n-gram models of the corpus, and a causal language model.
+"""Text-only judges of negatives, and what a corpus says in which context.
+
+These are the counts of the n-gram judge, of contexts and of photos, and what the refinement fitted. With them
+the negatives of a caption depend on its own inputs alone. They are copied, so that a run is complete.
 
 A judge scores a negative by its gap: the log-likelihood of the caption minus that of the negative, in nats.
 Above 0 the judge takes the caption for the true one of the two, without the photo. N-gram models are
@@ -8,25 +11,236 @@ cross-fitted by image: the captions of an image are judged by counts of other im
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
+from heapq import nsmallest
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from raycomp.data.arrow import add_columns, from_rows
-from raycomp.data.parquet import read_columns, write_table
+from raycomp.config import ParserConfig
+from raycomp.data.files import Folder, copy_file
+from raycomp.data.manifest import check_results
+from raycomp.data.parquet import add_columns, from_rows, read_columns, readable, write_table
 from raycomp.data.paths import find_stamp
+from raycomp.data.runs import digest, read_finished
+from raycomp.language.changes import splice_tokens
+from raycomp.language.concepts import Edit, Parsed, parse_concepts
+from raycomp.language.judge import LONGEST_EDITED
+from raycomp.language.lexicon import Lexicon
 from raycomp.language.text_only import (
+    MOST_ENTRIES,
+    TABLES,
+    Context,
     Ngrams,
     bigram_likelihood,
+    count_context,
     count_ngrams,
+    keep_commonest,
     leave_out,
+    no_context,
     unigram_likelihood,
 )
+from raycomp.models.parser import Parser, load_lexicon, load_parser
 from raycomp.negatives.captions import FOLD, NUM_FOLDS, CaptionFile, draw_uid, load_captions
-from raycomp.run.tasks import map_files
-from raycomp.schema import NEGATIVE_TYPE
-from raycomp.words import BIGRAM, CAPTION, LANGUAGE_MODEL, NEGATIVES, UID, UNIGRAM
+from raycomp.negatives.config import WritingConfig
+from raycomp.run.waves import map_files
+from raycomp.schema import CONTEXT_SCHEMA, NEGATIVE_TYPE
+from raycomp.words import (
+    ADD,
+    BIGRAM,
+    CAPTION,
+    IMAGE_EMBEDDING,
+    LANGUAGE_MODEL,
+    NEGATIVES,
+    RELATION,
+    REPLACE,
+    UID,
+    UNIGRAM,
+)
+
+Chain = Sequence[Edit]
+"""Calls in order: each edit's text is the input of the next."""
+
+
+class Reader:
+    """Parses texts into concepts, each distinct text once in a batch."""
+
+    def __init__(self, parser: Parser, lexicon: Lexicon):
+        self.parser = parser
+        self.lexicon = lexicon
+        self.parsed: dict[str, Parsed] = {}
+
+    def read(self, texts: Sequence[str]) -> None:
+        """Parse the texts that are not parsed yet."""
+        new = list(dict.fromkeys(text for text in texts if text not in self.parsed))
+        for text, tokens in zip(new, self.parser.tokens(new), strict=True):
+            self.parsed[text] = parse_concepts(text, tokens, self.lexicon, self.parser.labels)
+
+    def splice(self, known: str, text: str) -> bool:
+        """Read a text from one of the same form that is parsed; return False if the forms differ."""
+        if text in self.parsed:
+            return True
+        tokens = splice_tokens(self.parsed[known].tokens, known, text)
+        if tokens is not None:
+            self.parsed[text] = parse_concepts(text, tokens, self.lexicon, self.parser.labels)
+        return tokens is not None
+
+
+@lru_cache(maxsize=1)
+def _load_tools(parser: ParserConfig) -> tuple[Parser, Lexicon]:
+    return load_parser(parser.name), load_lexicon()
+
+
+def load_reader(parser: ParserConfig) -> Reader:
+    """Return a new reader; what it needs is loaded once per process."""
+    return Reader(*_load_tools(parser))
+
+
+def read_by_form(reader: Reader, captions: Sequence[str], proposed: Sequence[Sequence[Chain]]) -> None:
+    """Read all edits of captions; of the first calls that differ in a word only one is parsed.
+
+    An object or attribute that is replaced has the form of its caption; ADDs of one place have one form.
+    """
+    parsed: list[str] = []
+    alike: list[tuple[str, str]] = []
+    for caption, chains in zip(captions, proposed, strict=True):
+        known: dict[tuple, str] = {}
+        for first, *later in chains:
+            parsed += [text for edit in (first, *later) for text in (edit.base,) if text]
+            parsed += [edit.text for edit in later]
+            form = _find_form(first)
+            text = caption if first.op == REPLACE else known.setdefault(form, first.text)
+            is_alike = first.op == ADD or (first.op == REPLACE and first.kind != RELATION)
+            if is_alike and text != first.text:
+                alike.append((text, first.text))
+            else:
+                parsed.append(first.text)
+    reader.read(parsed)
+    reader.read([text for known_text, text in alike if not reader.splice(known_text, text)])
+
+
+def _find_form(edit: Edit) -> tuple:
+    return edit.op, edit.kind, edit.base, edit.touched[0][0], len(edit.text.split())
+
+
+MOST_CONTEXT = 1_000_000
+"""Captions that are counted, about; of more, some are drawn by their uids."""
+# While files are merged, tables are cut where they have this many times the entries that are kept.
+_SLACK = 8
+NUM_PHOTOS = 1_000
+"""Photos of the corpus that a photo is compared with, drawn by their uids."""
+_PHOTOS = pa.schema([(IMAGE_EMBEDDING, pa.list_(pa.float32()))])
+_CONTEXT_ROWS = 1_000
+
+
+def write_context(sources: Sequence[CaptionFile], num_captions: int, parser: ParserConfig, uri: str) -> None:
+    """Count the captions of all files and write the commonest pairs of each table."""
+    limit = min(1.0, MOST_CONTEXT / max(num_captions, 1))
+    context = no_context()
+    for counted in map_files(_count_context, sources, limit, parser, label="count contexts"):
+        context.add(counted)
+        if max(map(len, context.tables.values())) > _SLACK * MOST_ENTRIES:
+            context = keep_commonest(context, _SLACK // 2 * MOST_ENTRIES)
+    tables = keep_commonest(context).tables
+    rows = [(name, *pair, count) for name in TABLES for pair, count in sorted(tables[name].items())]
+    write_table(from_rows(rows, CONTEXT_SCHEMA), uri, CONTEXT_SCHEMA)
+
+
+def _count_context(source: CaptionFile, limit: float, parser: ParserConfig) -> Context:
+    context = no_context()
+    for table in load_captions(source, _CONTEXT_ROWS):
+        rows = zip(table[UID].to_pylist(), table[CAPTION].to_pylist(), strict=True)
+        texts = [readable(text) for uid, text in rows if text and draw_uid(uid, "context") < limit]
+        texts = [text for text in texts if text.strip() and len(text) <= LONGEST_EDITED]
+        reader = load_reader(parser)
+        reader.read(texts)
+        context.add(count_context(reader.parsed[text] for text in texts))
+    return context
+
+
+def load_context(uri: str) -> Context:
+    """Return the counts of a file that ``write_context`` wrote, loaded once per process."""
+    return _load_context(uri, find_stamp(uri))
+
+
+@lru_cache(maxsize=1)
+def _load_context(uri: str, stamp: tuple[int | None, int | None]) -> Context:
+    context = no_context()
+    for row in read_columns(uri).to_pylist():
+        context.tables[row["table"]][row["first"], row["second"]] = row["count"]
+    return context
+
+
+def write_photos(sources: Sequence[CaptionFile], uri: str) -> None:
+    """Write the embeddings of the photos that all are compared with."""
+    found = [row for rows in map_files(_draw_photos, sources, label="draw photos") for row in rows]
+    vectors = [vector for *_, vector in nsmallest(NUM_PHOTOS, found, key=lambda row: row[:2])]
+    table = pa.table({IMAGE_EMBEDDING: pa.array(vectors, _PHOTOS.field(0).type)})
+    write_table(table, uri, _PHOTOS)
+
+
+def _draw_photos(source: CaptionFile) -> list[tuple[float, str, list[float]]]:
+    kept: list[tuple[float, str, list[float]]] = []
+    for table in load_captions(source, 10 * _CONTEXT_ROWS):
+        drawn = ((draw_uid(uid, "screen"), uid, place) for place, uid in enumerate(table[UID].to_pylist()))
+        first = nsmallest(NUM_PHOTOS, drawn)
+        vectors = table[IMAGE_EMBEDDING]
+        kept = nsmallest(
+            NUM_PHOTOS, [*kept, *((draw, uid, vectors[place].as_py()) for draw, uid, place in first)]
+        )
+    return kept
+
+
+NGRAMS_FILE, PHOTOS_FILE, CONTEXT_FILE = "judges/ngrams.parquet", "judges/photos.parquet", "context.parquet"
+TILTING_FILE, THRESHOLDS_FILE = "judges/tilting.parquet", "judges/thresholds.json"
+
+
+def list_models(config: WritingConfig) -> list[str]:
+    """Return the files of the corpus that a run with these options counts or fits."""
+    wanted = {
+        NGRAMS_FILE: NGRAMS in config.judge,
+        PHOTOS_FILE: config.screen > 0,
+        CONTEXT_FILE: config.context or config.screen > 0,
+        TILTING_FILE: config.refine != "none",
+        THRESHOLDS_FILE: config.refine == "balance",
+    }
+    return [name for name, is_wanted in wanted.items() if is_wanted]
+
+
+def is_by_row(config: WritingConfig) -> bool:
+    """Whether the negatives of a caption depend on its own inputs alone, and no comparison is exported."""
+    return (config.frozen is not None or not list_models(config)) and "calls" not in config.export
+
+
+def find_models(config: WritingConfig) -> dict[str, Any]:
+    """Return the files of ``negatives.frozen`` by name; empty without it.
+
+    Raises ValueError where the folder holds no finished run of negatives, or one of other options.
+    """
+    if config.frozen is None:
+        return {}
+    run = read_finished(config.frozen)
+    files = check_results(Folder(config.frozen), run) if run["kind"] == "negatives" else {}
+    lacking = [name for name in list_models(config) if name not in files]
+    if run["kind"] != "negatives" or lacking:
+        what = f"has no {', '.join(lacking)}" if lacking else f"holds {run['kind']}"
+        raise ValueError(
+            f"negatives.frozen={config.frozen!r}: {what}; name a run of negatives with the same options"
+        )
+    return {name: files[name] for name in list_models(config)}
+
+
+def fingerprint_frozen(config: WritingConfig) -> dict[str, str]:
+    """Return a digest of the models that are taken."""
+    models = find_models(config)
+    return {"frozen": digest({name: file.sha256 for name, file in models.items()})} if models else {}
+
+
+def take_models(config: WritingConfig, out: Folder) -> None:
+    """Copy the models of ``negatives.frozen`` into the run."""
+    for name, file in find_models(config).items():
+        copy_file(file, out.at(*name.split("/")))
+
 
 NGRAMS, MODEL = "ngrams", "model"
 GAPS = (UNIGRAM, BIGRAM, LANGUAGE_MODEL)

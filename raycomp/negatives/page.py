@@ -1,32 +1,122 @@
-"""The page of ``raycomp negatives``: counts of negatives, rejections by reason, samples to read."""
+"""The page of ``raycomp negatives``, and the negatives of one caption from the files alone."""
 
-from collections import Counter
-from collections.abc import Mapping
+import shlex
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher
 from heapq import nsmallest
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from raycomp.core.hardness import LOW_SIMILARITY
+from raycomp.config.shared import ColumnsConfig
 from raycomp.core.metrics import share_interval
-from raycomp.language.judge.validity import REASONS
+from raycomp.core.refine import LOW_SIMILARITY
+from raycomp.curation.command import read_photos
+from raycomp.data.files import Folder
+from raycomp.data.inputs import expand_input
+from raycomp.data.parquet import find_rows, read_columns
+from raycomp.data.paths import absolute_uri
+from raycomp.data.runs import find_curation, identify, list_negatives, read_run
+from raycomp.language.judge import REASONS
 from raycomp.language.prompts import REPLY_REASONS
+from raycomp.negatives.engines import UNLIKELY
 from raycomp.negatives.judges import GAPS
-from raycomp.negatives.suggest import UNLIKELY
 from raycomp.negatives.write import TRUE_OF_PHOTO
 from raycomp.report.page import render_page
-from raycomp.table import Numeral, Table, number, percent
+from raycomp.run.waves import map_files
+from raycomp.table import Numeral, Table, format_facts, number, percent
 from raycomp.words import (
     CAPTION,
     NEGATIVE_STATUSES,
     NEGATIVES,
+    POSITION,
+    SHARD,
     STATUS,
     STATUSES,
     SUSPECT,
     UID,
 )
+
+Place = tuple[str, str, int, str]
+"""uid, shard, position, scores file."""
+
+
+def fetch_photos(
+    run: dict[str, Any], source: str, scores: Sequence[str], uids: Sequence[str]
+) -> dict[str, bytes]:
+    """Return image bytes by uid of samples of the curation or selection in ``source`` with record ``run``.
+
+    ``scores``: its scores files. A photo whose shard is missing or has changed is left out: the page shows a
+    grey tile instead.
+    """
+    places = [place for some in map_files(find_places, scores, uids, label="photos") for place in some]
+    try:
+        config = find_curation(run, source)["config"]
+        columns = ColumnsConfig(**config.get("columns", {}))
+        shards = {shard.name: shard for shard in expand_input(config["input"], columns=columns)}
+        by_shard: dict[tuple[str, str], dict[int, str]] = defaultdict(dict)
+        for uid, name, position, uri in places:
+            if name in shards:
+                by_shard[name, uri][position] = uid
+        jobs = [(shards[name], uri, at) for (name, uri), at in sorted(by_shard.items())]
+        return {uid: image for job in jobs for uid, image in read_photos(job)}
+    except (OSError, ValueError):
+        return {}
+
+
+def find_places(scores: str, uids: Sequence[str]) -> list[Place]:
+    """Return where a scores file has these samples."""
+    rows = read_columns(scores, [UID, SHARD, POSITION])
+    rows = rows.filter(pc.is_in(rows[UID], value_set=pa.array(uids, rows[UID].type)))
+    found = (tuple(row[name] for name in (UID, SHARD, POSITION)) for row in rows.to_pylist())
+    return [(uid, shard, position, scores) for uid, shard, position in found if position is not None]
+
+
+_STATUSES = STATUSES | NEGATIVE_STATUSES | {"ok": "has at least one negative"}
+_COLUMNS = ("operations", "calls", "similarity", "image drop", "kind", "concepts", "by", "negative")
+
+
+def explain_caption(run: dict[str, Any], source: str, uid: str) -> str | None:
+    """Return status and negatives of one caption of the run in ``source``, if present.
+
+    Also return its curation's explanation, if the curation is still at its path and readable.
+    """
+    tables = list_negatives(run, source)
+    rows = [row for uri in tables for at in find_rows(uri, UID, uid) for row in _read(uri, at)]
+    if not rows:
+        return None
+    origin = Folder(absolute_uri(run["config"]["input"]))
+    reported, curated = [_report(row) for row in rows], None
+    with suppress(ValueError, OSError):
+        curated = read_run(origin)
+    if curated and identify(curated) == run["fingerprint"].get("input"):
+        reported.append(f"its scores and gates: raycomp explain {shlex.quote(origin.uri)} {uid}")
+    return "\n\n".join(reported)
+
+
+def _read(uri: str, at: int) -> list[dict[str, Any]]:
+    return read_columns(uri, [UID, CAPTION, STATUS, NEGATIVES]).slice(at, 1).to_pylist()
+
+
+def _report(row: dict[str, Any]) -> str:
+    """Return one row's facts and its negatives, in the order in which they were written."""
+    status = row[STATUS]
+    facts = format_facts({UID: row[UID], CAPTION: row[CAPTION], STATUS: f"{status} ({_STATUSES[status]})"})
+    negatives = [
+        (
+            *(one[name] for name in ("op", "calls", "similarity", "image_drop", "kind")),
+            " -> ".join(one["concepts"]),
+            one["source"],
+            one["text"],
+        )
+        for one in row[NEGATIVES]
+    ]
+    return "\n\n".join([facts, *([Table("", _COLUMNS, negatives).to_text()] if negatives else [])])
+
 
 SHOWN = 50
 NUM_CARDS = 12

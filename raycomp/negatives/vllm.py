@@ -18,20 +18,79 @@ from typing import Any, NoReturn
 
 import pyarrow as pa
 import ray
-from ray.data import ActorPoolStrategy, Dataset
+from ray.data import ActorPoolStrategy, Dataset, read_datasource
+from ray.exceptions import RayActorError, RayError, RaySystemError
 from ray.util.annotations import RayDeprecationWarning
 
-from raycomp.config.check import check_choice
-from raycomp.data.arrow import TOKENS
+from raycomp.config.options import check_choice
+from raycomp.data.parquet import TOKENS
 from raycomp.language.prompts import MAX_REPLY, SCHEMAS
+from raycomp.models.architecture import one_line
 from raycomp.models.chat_template import render_chats
-from raycomp.models.faults import one_line
-from raycomp.negatives.ask import ROWS_PER_BLOCK, sampling
+from raycomp.negatives.ask import (
+    ASKED_SCHEMA,
+    AWAY,
+    ERROR,
+    FORM,
+    MESSAGES,
+    REPLY,
+    ROWS_PER_BLOCK,
+    SERVER_BLOCKS_AT_ONCE,
+    AskServer,
+    Died,
+    PromptSource,
+    Take,
+    keep,
+    read_key,
+    sampling,
+)
 from raycomp.negatives.config import LlmConfig
-from raycomp.negatives.replies import ASKED_SCHEMA, AWAY, ERROR, FORM, MESSAGES, REPLY
-from raycomp.run.ray_gpus import count_offered
+from raycomp.run.ray_cluster import count_offered
+from raycomp.run.ray_executor import ItemSource, read_metadata
 from raycomp.run.session import Session
 from raycomp.words import KEY, SHARD_ORDINAL
+
+_LONGEST_ERROR = 300
+
+
+def ask_on_ray(
+    prompts: PromptSource, config: LlmConfig, engine: str, replies_uri: str, session: Session, take: Take
+) -> Died | None:
+    """Ask all prompts; return the engine's final error if it failed for good."""
+    items = list(prompts.items)
+    source = ItemSource(items, prompts.load)
+    rows = read_datasource(source, override_num_blocks=len(items), num_cpus=1)
+    build = {"vllm": build_engines, "http": _build_server}[engine]
+    asked = build(rows.repartition(target_num_rows_per_block=ROWS_PER_BLOCK), config, session)
+    write = partial(keep, uri=replies_uri)
+    kept = asked.map_batches(write, batch_size=None, batch_format="pyarrow", num_cpus=1)
+    try:
+        for all_metadata in read_metadata(kept):
+            for metadata in all_metadata:
+                take(metadata)
+    except (RayActorError, RaySystemError) as error:
+        return Died(_last_line(error), bool(getattr(error, "actor_init_failed", False)), error)
+    return None
+
+
+def _last_line(error: RayError) -> str:
+    """Return the last line of a traceback inside an error."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    said = next((line for line in reversed(lines) if "Error: " in line), lines[-1] if lines else "")
+    return f"{type(error).__name__}: {said}"[:_LONGEST_ERROR]
+
+
+def _build_server(prompts: Dataset, config: LlmConfig, session: Session) -> Dataset:
+    _, most = config.span
+    return prompts.map_batches(
+        AskServer,
+        fn_constructor_args=(config, read_key()),
+        batch_size=ROWS_PER_BLOCK,
+        batch_format="pyarrow",
+        num_cpus=int(session.most_cpus > 1),  # tasks need a CPU, too
+        compute=ActorPoolStrategy(size=1, max_concurrent_calls_per_actor=SERVER_BLOCKS_AT_ONCE * most),
+    )
+
 
 _BLOCKS_AT_ONCE = 20
 # For reading and rendering prompts, and for writing replies.

@@ -11,8 +11,8 @@ from typing import Any
 import pyarrow as pa
 
 from raycomp.config import ScorerConfig
-from raycomp.core.hardness import LOW_SIMILARITY, Candidate, choose_hardest, compare_calls, list_additions
-from raycomp.data.arrow import (
+from raycomp.core.refine import LOW_SIMILARITY, Candidate, choose_hardest, compare_calls, list_additions
+from raycomp.data.parquet import (
     COUNTERFACTUALS,
     FAULTS,
     OTHERS,
@@ -22,14 +22,13 @@ from raycomp.data.arrow import (
     readable,
     to_fixed_lists,
 )
-from raycomp.language.edits.propose import join_calls
-from raycomp.language.judge.form import LONGEST_EDITED, TOO_LONG
-from raycomp.language.judge.validity import judge_edit
-from raycomp.language.new_phrases import Phrase, find_new_phrase
+from raycomp.language.judge import LONGEST_EDITED, TOO_LONG, judge_edit
+from raycomp.language.overlap import Phrase, find_new_phrase
 from raycomp.language.prompts import NOTHING_LEFT
-from raycomp.models.tokens import load_tokens
+from raycomp.language.propose import join_calls
+from raycomp.models.nonces import load_tokens
 from raycomp.negatives.config import NegativesConfig, WritingConfig
-from raycomp.negatives.reading import Chain, Reader, read_by_form
+from raycomp.negatives.judges import Chain, Reader, read_by_form
 from raycomp.schema import COMPARISON_TYPE, NEGATIVE_TYPE
 from raycomp.words import (
     ADD,

@@ -13,26 +13,28 @@ from typing import Any
 import numpy as np
 
 from raycomp.config import ScorerConfig, as_setting, changed_options, to_dict
-from raycomp.config.check import check_choice
-from raycomp.data.arrow import readable
-from raycomp.data.files import check_writable
-from raycomp.data.folder import Folder
+from raycomp.config.options import check_choice
+from raycomp.data.files import Folder, check_writable
+from raycomp.data.inputs import with_absolute_paths
+from raycomp.data.parquet import readable
 from raycomp.data.paths import absolute_uri, join_uri
 from raycomp.data.runs import digest
-from raycomp.data.whole import with_absolute_paths
 from raycomp.evaluation.benchmarks import sugarcrepe_pp
 from raycomp.evaluation.benchmarks.choice import Choice
 from raycomp.evaluation.benchmarks.read import read_benchmark
 from raycomp.models.describe import fingerprint_scorer
-from raycomp.models.lexicon import load_lexicon
-from raycomp.models.parser import PACKAGED, fingerprint_folder, fingerprint_parser, load_parser
-from raycomp.probe.calibration_table import report_pas, say_pas
-from raycomp.probe.composition import Material, read_negatives, read_sugarcrepe_pp
+from raycomp.models.parser import PACKAGED, fingerprint_folder, fingerprint_parser, load_lexicon, load_parser
+from raycomp.probe.composition import (
+    Material,
+    probe_composition,
+    read_negatives,
+    read_sugarcrepe_pp,
+    report_probe,
+    say_probe,
+)
 from raycomp.probe.config import ProbeConfig
 from raycomp.probe.overlap import draw_overlap, measure_overlap, report_overlap, say_overlap
-from raycomp.probe.pas import OpenedPas, measure_pas, open_pas
-from raycomp.probe.probe import probe_composition
-from raycomp.probe.probe_table import report_probe, say_probe
+from raycomp.probe.pas import OpenedPas, measure_pas, open_pas, report_pas, say_pas
 from raycomp.report.page import render_page
 from raycomp.run.run import Say, start_run
 from raycomp.table import Table, join_text
@@ -150,7 +152,7 @@ def _open_composition(config: ProbeConfig) -> Probe:
 
 def _measure_composition(config: ProbeConfig, found: Material) -> ProbeOutput:
     from raycomp.models.clip import Clip, load_tokenizer
-    from raycomp.models.weights_check import refuse_bad
+    from raycomp.models.text import refuse_bad
 
     clip, tokenize = Clip(found.scorer), load_tokenizer(found.scorer)
 

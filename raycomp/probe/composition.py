@@ -1,36 +1,444 @@
-"""The input of the composition probe: negatives with the images behind them, or SugarCrepe++."""
+"""The composition probe: embeddings of edited, paraphrased and shuffled captions by an encoder."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from raycomp.config import ScorerConfig, from_dict
+from raycomp.core.probe import (
+    LEAST_PAIRS,
+    NO_DISTANCE,
+    NO_INTERVAL,
+    ADistance,
+    Interval,
+    bootstrap_ratio,
+    bound_a_distance,
+    count_wins,
+    draw_pairs,
+    pair_distance,
+    pair_similarity,
+    shuffle_words,
+    two_way_choice,
+)
 from raycomp.curation.config import read_config
-from raycomp.data.arrow import OTHERS, to_matrix
-from raycomp.data.folder import Folder
-from raycomp.data.parquet import read_columns
+from raycomp.data.files import Folder
+from raycomp.data.parquet import OTHERS, read_columns, to_matrix
 from raycomp.data.paths import absolute_uri
 from raycomp.data.runs import SUBSET_KINDS, identify, list_negatives, list_scores, read_finished, read_run
 from raycomp.evaluation.benchmarks.choice import Choice
-from raycomp.language.conjuncts import swap_conjuncts
-from raycomp.language.judge.paraphrase import find_readings
+from raycomp.language.paraphrase import find_readings, swap_conjuncts
 from raycomp.models.describe import fingerprint_scorer
-from raycomp.models.lexicon import load_lexicon
-from raycomp.models.parser import Parser, load_parser
+from raycomp.models.parser import Parser, load_lexicon, load_parser
 from raycomp.negatives.captions import is_scored_by, list_curated, load_captions, read_aligned
 from raycomp.negatives.config import NegativesConfig
 from raycomp.probe.config import ProbeConfig
-from raycomp.probe.probe_pairs import OTHER, PARAPHRASE
+from raycomp.table import Column, Columns, Numeral, Table, number, take_estimate, write_cell
 from raycomp.words import (
     CAPTION,
     IMAGE_EMBEDDING,
     IMAGE_SHA256,
     NEGATIVES,
     NO_CAPTION,
+    OPERATIONS,
     UID,
 )
+
+PARAPHRASE = "paraphrase"
+OTHER = "other caption"
+ANY = "any"
+SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
+
+Encode = Callable[[list[str]], np.ndarray]
+
+
+@dataclass(frozen=True)
+class EditedPairs:
+    """The pairs of one line of the table, as the numbers of their rows and of their edited texts."""
+
+    op: str
+    calls: int
+    row_N: np.ndarray
+    edit_N: np.ndarray
+
+
+@dataclass(frozen=True)
+class Embeddings:
+    """All embeddings, of length 1: T texts, B rows, each row's uid, texts and image."""
+
+    text_TD: np.ndarray
+    same_T: np.ndarray
+    """One number for all texts that differ in white space or case alone."""
+    uid_B: np.ndarray
+    caption_B: np.ndarray
+    paraphrase_B: np.ndarray
+    """-1 where a row has none, as in ``other_B``."""
+    other_B: np.ndarray
+    image_BD: np.ndarray | None
+
+
+def embed(
+    encode: Encode,
+    rows: Sequence[Mapping[str, Any]],
+    index: dict[str, int],
+    image_embeddings: np.ndarray | None,
+) -> Embeddings:
+    """Embed the texts of ``index``, in its order; ValueError on embeddings of different sizes."""
+    text_TD = _unit(encode(list(index)), len(index), "texts")
+    image_BD = None if image_embeddings is None else _unit(image_embeddings, len(rows), "images")
+    if image_BD is not None and image_BD.shape[1] != text_TD.shape[1]:
+        raise ValueError(f"images have {image_BD.shape[1]} dims and texts {text_TD.shape[1]}: must be equal")
+    paraphrase_B, other_B = (
+        np.array([index[text] if (text := _take(row, name)) else -1 for row in rows])
+        for name in (PARAPHRASE, OTHER)
+    )
+    return Embeddings(
+        text_TD,
+        np.unique([" ".join(text.lower().split()) for text in index], return_inverse=True)[1],
+        np.unique([str(row[UID]) for row in rows], return_inverse=True)[1],
+        np.array([index[row[CAPTION]] for row in rows]),
+        paraphrase_B,
+        other_B,
+        image_BD,
+    )
+
+
+def _take(row: Mapping[str, Any], name: str) -> str | None:
+    text = row.get(name)
+    return text if text and text != row[CAPTION] else None
+
+
+def shuffle_captions(
+    rows: Sequence[Mapping[str, Any]], rng: np.random.Generator
+) -> dict[float, list[str | None]]:
+    """Return each row's caption shuffled to each share; None where it has fewer than two words."""
+    captions = [row[CAPTION] if len(row[CAPTION].split()) > 1 else None for row in rows]
+    return {
+        share: [None if text is None else shuffle_words(text, share, rng) for text in captions]
+        for share in SHARES
+    }
+
+
+def index_texts(rows: Sequence[Mapping[str, Any]], shuffled: dict[float, list[str | None]]) -> dict[str, int]:
+    """Number every text to embed, each once, in the order of its first occurrence."""
+    texts: dict[str | None, None] = {}
+    for row in rows:
+        negatives = (negative["text"] for negative in row[NEGATIVES] or ())
+        texts |= dict.fromkeys((row[CAPTION], _take(row, PARAPHRASE), _take(row, OTHER), *negatives))
+    for column in shuffled.values():
+        texts |= dict.fromkeys(column)
+    return {text: i for i, text in enumerate(text for text in texts if text is not None)}
+
+
+def _unit(embeddings: np.ndarray, num: int, name: str) -> np.ndarray:
+    """Check and return embeddings as fp32 rows of length 1."""
+    import torch
+
+    from raycomp.core.alignment import normalise
+
+    embeddings = np.asarray(embeddings)
+    if embeddings.ndim != 2 or len(embeddings) != num:
+        raise ValueError(f"embeddings of {num} {name}: must be [{num}, dims], are {embeddings.shape}")
+    if not np.isfinite(embeddings).all():
+        raise ValueError(f"embeddings of {name}: must be finite")
+    return normalise(torch.tensor(embeddings)).numpy()
+
+
+def list_pairs(
+    rows: Sequence[Mapping[str, Any]], index: dict[str, int], embeddings: Embeddings
+) -> list[EditedPairs]:
+    """Return the lines of the table: the two baselines, each (calls, operation), and each number of calls."""
+    found: dict[tuple[int, str], list[tuple[int, int]]] = {}
+    for i, row in enumerate(rows):
+        for negative in row[NEGATIVES] or ():
+            pair = (i, index[negative["text"]])
+            found.setdefault((negative["calls"], negative["op"]), []).append(pair)
+            found.setdefault((negative["calls"], ANY), []).append(pair)
+    lines = []
+    for name, text_B in ((PARAPHRASE, embeddings.paraphrase_B), (OTHER, embeddings.other_B)):
+        row_N = np.flatnonzero(text_B >= 0)
+        lines.append(EditedPairs(name, 0, row_N, text_B[row_N]))
+    for calls, op in sorted(found, key=_place):
+        lines.append(EditedPairs(op, calls, *np.array(found[calls, op]).T))
+    return lines
+
+
+def _place(key: tuple[int, str]) -> tuple[bool, int, list[int], str]:
+    calls, op = key
+    known = [OPERATIONS.index(part) if part in OPERATIONS else len(OPERATIONS) for part in op.split("+")]
+    return op == ANY, calls, known, op
+
+
+# A row of fewer pairs does not lower the common number of pairs of all A-distances, where others have more.
+FEWEST_PAIRS = 100
+MOST_PAIRS = 2000
+_NUM_DRAWS = 200
+_NUM_REFITS = 50
+
+
+@dataclass(frozen=True)
+class ProbeResult:
+    """Two tables of plain rows; a value ``x`` has its 95 % interval, resampling uids, in x_low and x_high.
+
+    A row of ``operations`` is one operation and number of calls, with ``num_uids`` and ``num_pairs``. First
+    come two baselines for every other row: paraphrases, with the same meaning, and other captions of the
+    same image, with other true statements; last all operations of a number of calls together. Values:
+
+    ``distance`` = |g(T) - g(T~)|; ``relative`` and ``over_other`` = that over the paraphrases' and the other
+    captions' distance, for rows that have one; ``farther`` = share of pairs whose edit is farther from the
+    caption than its paraphrase, ties half; ``text_drop`` = 1 - cos, ``image_drop`` = s(I, T) - s(I, T~),
+    ``accuracy`` of choosing T, chance 0.5. ``a_distance``, a lower bound of the A-distance, uses one drawn
+    pair of each of ``num_compared`` captions, the same number in every row, whatever their uids: no caption
+    and no edit is in it twice, ignoring white space and case. With it come a_null_mean, a_null_low,
+    a_null_high and its learning curve: ``a_eighth``, ``a_quarter`` and ``a_half`` of the pairs. NaN: not
+    available.
+    A row of ``permutation`` is a ``share`` of shuffled words and the mean ``cosine`` to the caption.
+    """
+
+    operations: list[dict[str, Any]]
+    permutation: list[dict[str, Any]]
+    num_uids: int
+    num_paraphrased: int
+    num_with_other: int
+    num_compared: int
+    has_images: bool
+
+
+def probe_composition(
+    encode: Encode,
+    rows: Sequence[Mapping[str, Any]],
+    image_embeddings: np.ndarray | None = None,
+    seed: int = 0,
+    num_compared: int | None = None,
+) -> ProbeResult:
+    """Embed captions, paraphrases, other captions, negatives and shuffled captions once each, and measure.
+
+    ``rows`` are rows of the negatives' table (uid, caption, negatives with text, op, calls), optionally with
+    a ``paraphrase`` and an ``other caption``; one equal to its caption counts as none. ``encode`` maps texts
+    to [texts, dims], of any length; ``image_embeddings`` has one row per row. The seed draws shuffles, pairs,
+    folds and resamples, the same for every encoder. A-distances use ``num_compared`` captions; None = the
+    size of the smallest line of one call that has ``FEWEST_PAIRS`` or more, else of the smallest of all lines
+    that have them, else of the smallest line; at most ``MOST_PAIRS``. Raises ValueError on no rows and on
+    embeddings of another number or rank, or that are not finite.
+    """
+    if not rows:
+        raise ValueError("rows: must be at least 1, are 0")
+    shuffled = shuffle_captions(rows, np.random.default_rng([seed, 0]))
+    index = index_texts(rows, shuffled)
+    embeddings = embed(encode, rows, index, image_embeddings)
+    lines = list_pairs(rows, index, embeddings)
+    drawn = [_draw(pairs, embeddings, np.random.default_rng([seed, 3])) for pairs in lines]
+    num_compared = num_compared or _choose_number([pairs.calls for pairs in lines], list(map(len, drawn)))
+    return ProbeResult(
+        operations=[
+            _measure(pairs, embeddings, seed)
+            | _measure_sets(pairs, rows_M, embeddings, num_compared, np.random.default_rng([seed, 4]))
+            for pairs, rows_M in zip(lines, drawn, strict=True)
+        ],
+        permutation=_measure_shuffles(shuffled, index, embeddings, np.random.default_rng([seed, 2])),
+        num_uids=len(np.unique(embeddings.uid_B)),
+        num_paraphrased=_count_uids(lines[0], embeddings),
+        num_with_other=_count_uids(lines[1], embeddings),
+        num_compared=num_compared,
+        has_images=embeddings.image_BD is not None,
+    )
+
+
+def _draw(pairs: EditedPairs, embeddings: Embeddings, rng: np.random.Generator) -> np.ndarray:
+    """Return the pairs of a line that its A-distance may use, in drawn order."""
+    caption_N = embeddings.caption_B[pairs.row_N]
+    return draw_pairs(embeddings.same_T[caption_N], embeddings.same_T[pairs.edit_N], rng)
+
+
+def _count_uids(pairs: EditedPairs, embeddings: Embeddings) -> int:
+    return len(np.unique(embeddings.uid_B[pairs.row_N]))
+
+
+def _choose_number(calls: Sequence[int], num_pairs: Sequence[int]) -> int:
+    """Return the number of pairs of every line's A-distance; the lines with the fewest have two calls."""
+    many = [(call, num) for call, num in zip(calls, num_pairs, strict=True) if num >= FEWEST_PAIRS]
+    enough = (
+        [num for call, num in many if call == 1]
+        or [num for _, num in many]
+        or [num for num in num_pairs if num >= LEAST_PAIRS]
+    )
+    return min([*enough, MOST_PAIRS]) if enough else 0
+
+
+def _measure(pairs: EditedPairs, embeddings: Embeddings, seed: int) -> dict[str, Any]:
+    """Return one line of the table, without values that compare sets. All values share resamples."""
+    uid_N, text_TD = embeddings.uid_B[pairs.row_N], embeddings.text_TD
+    first_ND, second_ND = text_TD[embeddings.caption_B[pairs.row_N]], text_TD[pairs.edit_N]
+    distance_N = pair_distance(first_ND, second_ND)
+    near_N, has_N = _distance_to(embeddings.paraphrase_B, pairs, embeddings)
+    other_N, has_other_N = _distance_to(embeddings.other_B, pairs, embeddings)
+    fresh = partial(np.random.default_rng, [seed, 1])
+    near_M, other_M = near_N[has_N], other_N[has_other_N]
+    values = {
+        "distance": _mean(distance_N, uid_N, fresh()),
+        "relative": bootstrap_ratio(distance_N[has_N], near_M, uid_N[has_N], fresh(), _NUM_DRAWS),
+        "farther": _mean(count_wins(distance_N[has_N] - near_M), uid_N[has_N], fresh()),
+        "over_other": bootstrap_ratio(
+            distance_N[has_other_N], other_M, uid_N[has_other_N], fresh(), _NUM_DRAWS
+        ),
+        "text_drop": _mean(1 - pair_similarity(first_ND, second_ND), uid_N, fresh()),
+        "image_drop": NO_INTERVAL,
+        "accuracy": NO_INTERVAL,
+    }
+    if embeddings.image_BD is not None:
+        image_ND = embeddings.image_BD[pairs.row_N]
+        drop_N = pair_similarity(image_ND, first_ND) - pair_similarity(image_ND, second_ND)
+        values["image_drop"] = _mean(drop_N, uid_N, fresh())
+        values["accuracy"] = _mean(two_way_choice(image_ND, first_ND, second_ND), uid_N, fresh())
+    line = {"op": pairs.op, "calls": pairs.calls, "num_uids": len(np.unique(uid_N)), "num_pairs": len(uid_N)}
+    for name, value in values.items():
+        line |= value.under(name)
+    return line
+
+
+def _distance_to(
+    text_B: np.ndarray, pairs: EditedPairs, embeddings: Embeddings
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return each pair's distance from the caption to a text of its row, and whether the row has one."""
+    text_N = text_B[pairs.row_N]
+    caption_ND = embeddings.text_TD[embeddings.caption_B[pairs.row_N]]
+    return pair_distance(caption_ND, embeddings.text_TD[text_N]), text_N >= 0
+
+
+def _measure_sets(
+    pairs: EditedPairs,
+    rows_M: np.ndarray,
+    embeddings: Embeddings,
+    num_compared: int,
+    rng: np.random.Generator,
+) -> dict[str, Any]:
+    """Return the A-distance of one line, from the first ``num_compared`` of its drawn pairs."""
+    a = NO_DISTANCE
+    if LEAST_PAIRS <= num_compared <= len(rows_M):
+        drawn = rows_M[:num_compared]
+        first_MD = embeddings.text_TD[embeddings.caption_B[pairs.row_N[drawn]]]
+        second_MD = embeddings.text_TD[pairs.edit_N[drawn]]
+        a = bound_a_distance(first_MD, second_MD, rng, _NUM_REFITS, _NUM_DRAWS)
+    return Interval(a.value, a.low, a.high).under("a_distance") | _describe(a)
+
+
+def _describe(a: ADistance) -> dict[str, float]:
+    null = {"a_null_mean": a.null_mean, "a_null_low": a.null_low, "a_null_high": a.null_high}
+    return null | dict(zip(("a_eighth", "a_quarter", "a_half"), a.curve, strict=True))
+
+
+def _mean(value_N: np.ndarray, uid_N: np.ndarray, rng: np.random.Generator) -> Interval:
+    return bootstrap_ratio(value_N, np.ones(len(value_N)), uid_N, rng, _NUM_DRAWS)
+
+
+def _measure_shuffles(
+    shuffled: dict[float, list[str | None]],
+    index: dict[str, int],
+    embeddings: Embeddings,
+    rng: np.random.Generator,
+) -> list[dict[str, Any]]:
+    """Return the permutation-sensitivity curve, one row per share."""
+    curve = []
+    for share, column in shuffled.items():
+        row_N = np.array([i for i, text in enumerate(column) if text is not None], dtype=int)
+        first_ND = embeddings.text_TD[embeddings.caption_B[row_N]]
+        second_ND = embeddings.text_TD[[index[column[i]] for i in row_N]]
+        cosine = _mean(pair_similarity(first_ND, second_ND), embeddings.uid_B[row_N], rng)
+        curve.append({"share": share, "num": len(row_N), **cosine.under("cosine")})
+    return curve
+
+
+_SETS = (
+    "The A-distance compares the set of originals with the set of edits. The values are 2 (1 - 2 err) for "
+    "the held-out error err of a linear classifier, a lower bound on average; values below 0 count as 0. "
+    "Where the curve still rises towards N the bound is loose; do not compare values of different N. The "
+    "interval covers the expected value at this N: only its lower end bounds the A-distance. Two SWAPs "
+    "restore the caption, so both sets can have one distribution, and the A-distance is near 0 even for a "
+    "perfect encoder. The distance of pairs relative to paraphrases, and the accuracy, show whether the "
+    "encoder distinguishes the edit."
+)
+_NO_IMAGES = "s(I,T) - s(I,T~) and accuracy need image embeddings; images is not set."
+_FIRST = ("operation", "calls")
+
+
+def report_probe(result: ProbeResult, notes: Sequence[str] = ()) -> list[Table | str]:
+    """Return the tables. ``notes`` are sentences below them."""
+    lead = (
+        f"{result.num_uids:,} uids, {result.num_paraphrased:,} with a paraphrase, "
+        f"{result.num_with_other:,} with another caption; in brackets 95 % intervals"
+    )
+    tables = [
+        _report_distances(result),
+        _report_drops(result),
+        _report_sets(result),
+        _report_shuffles(result),
+    ]
+    return [lead, *tables, *([] if result.has_images else [_NO_IMAGES]), *notes]
+
+
+def say_probe(result: ProbeResult) -> str:
+    """Return a sentence with the distance of all edits over that of paraphrases; "" if it is not known."""
+    line = result.operations[-1] if result.operations else {}
+    ratio = take_estimate(line, "relative") if line else None
+    if ratio is None or ratio.value != ratio.value:
+        return ""
+    return f"Edits move the text embedding {write_cell(ratio, 2)} times as far as paraphrases ({line['op']})"
+
+
+def _report_distances(result: ProbeResult) -> Table:
+    ratios = {"relative": "over paraphrase", "farther": "farther than it", "over_other": "over other"}
+    columns: Columns = (*_FIRST, "pairs", Column("|g(T)-g(T~)|", digits=3))
+    rows = [
+        (*_name(line), line["num_pairs"], *(take_estimate(line, name) for name in ("distance", *ratios)))
+        for line in result.operations
+    ]
+    over = (Column(name, digits=2) for name in ratios.values())
+    return Table("Distances", [*columns, *over], rows)
+
+
+def _report_drops(result: ProbeResult) -> Table:
+    measures = {"text_drop": "1 - cos(g(T), g(T~))", "image_drop": "s(I,T) - s(I,T~)", "accuracy": "accuracy"}
+    columns: Columns = (*_FIRST, *(Column(name, digits=3) for name in measures.values()))
+    rows = [(*_name(line), *(take_estimate(line, name) for name in measures)) for line in result.operations]
+    return Table("Cosines", columns, rows)
+
+
+def _report_sets(result: ProbeResult) -> Table:
+    curve = {"a_eighth": "N/8", "a_quarter": "N/4", "a_half": "N/2"}
+    columns: Columns = (
+        *(Column(name, digits=2) for name in (*curve.values(), "N")),
+        "labels at random",
+    )
+    rows = [
+        (*_name(line), *(line[name] for name in curve), take_estimate(line, "a_distance"), _report_null(line))
+        for line in result.operations
+    ]
+    note = (
+        f"A lower bound from one pair of each of N = {result.num_compared:,} captions (- where a row has "
+        f"fewer). Labels at random: the middle 95 % of values if original and edit are swapped at random. "
+        f"{_SETS}"
+    )
+    if not result.num_compared:
+        return Table("A-distance", (*_FIRST, *columns), [], "Not measured: too few captions have an edit.")
+    return Table("A-distance", (*_FIRST, *columns), rows, note)
+
+
+def _report_shuffles(result: ProbeResult) -> Table:
+    columns = (Column("words shuffled", "%", 0), "captions", Column("mean cosine to the caption", digits=3))
+    rows = [(100 * row["share"], row["num"], take_estimate(row, "cosine")) for row in result.permutation]
+    return Table("Shuffled words", columns, rows)
+
+
+def _name(line: dict[str, Any]) -> tuple[str, int | None]:
+    return line["op"], line["calls"] or None
+
+
+def _report_null(line: dict[str, Any]) -> Numeral | None:
+    low, high = (line[f"a_null_{end}"] for end in ("low", "high"))
+    return Numeral(f"{number(low, 2)} to {number(high, 2)}") if low == low else None
+
 
 Row = dict[str, Any]
 _NOT_DRAWN = "not_drawn"

@@ -2,8 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from raycomp.config.check import check
-from raycomp.config.options import PLACE
+from raycomp.config.options import PLACE, check
 from raycomp.config.shared import ParserConfig, ScorerConfig
 
 

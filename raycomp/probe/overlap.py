@@ -20,9 +20,9 @@ from typing import Any
 from raycomp.core.metrics import share_interval
 from raycomp.evaluation.benchmarks.choice import Choice
 from raycomp.language.concepts import Edit, parse_concepts
-from raycomp.language.edits.propose import propose
 from raycomp.language.lexicon import Lexicon
 from raycomp.language.overlap import Explanation, explain, is_regenerated, is_same_edit
+from raycomp.language.propose import propose
 from raycomp.language.tokens import Token
 from raycomp.models.parser import Parser
 from raycomp.report.page import render_page

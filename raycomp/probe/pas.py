@@ -1,29 +1,72 @@
-"""``raycomp probe pas``: a curation's samples, and the scorer, words and nonces of the measurement."""
+"""``raycomp probe pas``: nonces against real words, other pictures and other nonces, on a curation's
+samples.
 
-from collections.abc import Callable
+Go et al. (arXiv 2605.22651), section 7. Every text is embedded once; images are embeddings already.
+
+N samples, T texts, D dims.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from hashlib import sha1
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from raycomp.config import ScorerConfig
+from raycomp.core.attribution import (
+    PAPER_ALIGNMENT,
+    PAPER_DISPLACEMENT,
+    PasProfile,
+    aggregate_drops,
+    drop_per_displacement,
+    pair_drop,
+    profile_pas,
+)
+from raycomp.core.reliability import (
+    ALL,
+    CONDITIONS,
+    CROSS,
+    DIFFERENCES,
+    NONCE,
+    NUM_DRAWS,
+    PAPER,
+    SAME,
+    WRONG,
+    Retest,
+    calibrate,
+    describe_order,
+    describe_picture,
+    draw_others,
+    measure_retest,
+    split_variance,
+)
 from raycomp.core.selection import Threshold, hash_uids, keep_mask, parse_uids
-from raycomp.curation.config import CurateConfig, NonceConfig, find_selection, read_config
-from raycomp.curation.marks import list_marked
-from raycomp.curation.measures import find_corpus
-from raycomp.curation.rules import ALIGN_PAS, find_rule
-from raycomp.curation.select import Gates
-from raycomp.data.arrow import readable, to_matrix
+from raycomp.curation.config import (
+    PAPER_READING,
+    CurateConfig,
+    NonceConfig,
+    SelectionRule,
+    find_selection,
+    read_config,
+)
+from raycomp.curation.select.marks import list_marked
+from raycomp.curation.select.measures import find_corpus
+from raycomp.curation.select.rules import ALIGN_PAS, find_rule
+from raycomp.curation.select.select import Gates
+from raycomp.data.files import Folder
+from raycomp.data.manifest import check_results
+from raycomp.data.parquet import readable, to_matrix
 from raycomp.data.runs import SUBSET_KINDS, identify, read_finished
-from raycomp.language.control_words import ControlWords, find_word_set
-from raycomp.models.lexicon import load_lexicon
+from raycomp.language.nonce import CONTROL_REASONS, Controls, ControlWords, find_word_set, make_counterfactual
 from raycomp.models.nonces import NonceMaker
-from raycomp.models.parser import MAX_CHARACTERS, PACKAGED, fingerprint_folder
+from raycomp.models.parser import MAX_CHARACTERS, PACKAGED, fingerprint_folder, load_lexicon
 from raycomp.negatives.captions import is_scored_by
-from raycomp.probe.calibration import NUM_AGAIN, Encode, PasResult, Redraw, Samples, probe_samples
 from raycomp.probe.config import ProbeConfig
+from raycomp.table import Cell, Column, Columns, Estimate, Table, take_estimate, write_cell
 from raycomp.words import (
     ALIGNMENT,
     CAPTION,
@@ -31,12 +74,420 @@ from raycomp.words import (
     CONTENT_WORDS,
     IMAGE_EMBEDDING,
     IMAGE_SHA256,
+    PER_DISPLACEMENT,
     PHRASES,
+    SHOWABLE,
     UID,
+    UNSEEN,
 )
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+
+NO_NONCE = "no_nonce"
+NO_NOUN = "no_noun"
+NO_PICTURE = "no_other_picture"
+LEFT_OUT = {
+    NO_NONCE: "the curation found no valid nonce",
+    NO_NOUN: "no control: the target is not a noun",
+    **CONTROL_REASONS,
+    NO_PICTURE: "no other sample has a different image whose caption contains none of the targets",
+}
+COUNTS = (1, 2, 4)
+"""Nonces per target for the repeated measurement of PAS."""
+NUM_AGAIN = 2 * max(COUNTS)
+LEAST_SAMPLES = 10
+"""Minimum number of samples for a correlation."""
+_SAMPLES_PER_PASS = 256
+
+Encode = Callable[[list[str], list[list[str]]], tuple["Tensor", "Tensor"]]
+"""Captions and the variants of each -> fp32 embeddings [captions, D] and [all variants, D], in order."""
+Redraw = Callable[[str, str, list[tuple[int, int]]], list[list[str]]]
+"""A sample's uid, its caption and the spans of its targets -> up to ``NUM_AGAIN`` nonces of each."""
+
+
+@dataclass(frozen=True)
+class Samples:
+    """Attributed samples of a curation, and the words of all its captions."""
+
+    uids: list[str]
+    captions: list[str]
+    phrases: list[list[dict[str, Any]]]
+    """For each sample, as ``schema.PHRASE_TYPE``, and its other content words if they count for PAS."""
+    images: list[str | None]
+    """SHA-256 of the image's bytes; None where unknown: the embedding then identifies the picture."""
+    image_ND: np.ndarray
+    alignment_N: np.ndarray
+    vocabulary: frozenset[str]
+    selection: SelectionRule
+    """The run's reading of PAS."""
+    score: str
+    """The name of the score that ranks: PAS plus ``base_N``."""
+    base_N: np.ndarray | float = 0.0
+
+
+@dataclass(frozen=True)
+class PasResult:
+    """The results of ``probe pas``, as plain rows.
+
+    ``calibration``: lines as ``core.calibration.calibrate`` returns them. ``targets``: the targets behind
+    them, with the words and the drops. ``left_out``: the number of targets that lack a condition, by
+    ``LEFT_OUT``. ``score``: the name of the score that ranks. ``retest``: for each of ``COUNTS``, value and
+    95 % interval of its reliability and of the Spearman-Brown prediction from one nonce, and ``in_common``,
+    the share of the kept set that other nonces keep too, where the share ``keep`` is kept. ``between`` and
+    ``within``: standard deviations of targets' own drops, and of the drops of one target's nonces; from the
+    ``num_again`` targets with two or more nonces.
+    """
+
+    score: str
+    calibration: list[dict[str, Any]]
+    left_out: dict[str, int]
+    num_samples: int
+    num_targets: int
+    retest: list[dict[str, Any]]
+    keep: float
+    between: float
+    within: float
+    num_again: int
+    num_others: int
+    others_nonce: float
+    """Number and mean drop of targets that have a nonce and lack another condition."""
+    profile: dict[str, Any]
+    """Correlates of the score that ranks, as ``core.pas_profile.PasProfile``."""
+    targets: list[dict[str, Any]]
+
+
+class _Target(NamedTuple):
+    """A phrase's target: characters [start, end) of the caption of sample ``row``."""
+
+    row: int
+    start: int
+    end: int
+    kind: str
+    nonces: list[str]
+    controls: Controls | str
+    """The control words, or the reason why there are none."""
+    again: list[str]
+    """Nonces for the repeated measurement; empty where the target is left out of PAS."""
+
+
+@dataclass(frozen=True)
+class _Drops:
+    """s(I, T) - s(I, T~) of every text, fp32 (T,), with its own and the other picture; the displacement."""
+
+    own_T: np.ndarray
+    other_T: np.ndarray
+    moved_T: np.ndarray
+    number: dict[tuple[int, int, str], int]
+    """Number of a text by row, start of the target and the substituted word."""
+
+    def find(self, target: _Target, words: Iterable[str]) -> list[int]:
+        """Return the numbers of the texts with some words in the place of a target."""
+        return [self.number[target.row, target.start, word] for word in words]
+
+
+def probe_samples(
+    samples: Samples, encode: Encode, controls: ControlWords, redraw: Redraw, keep: float, seed: int
+) -> PasResult:
+    """Replace every target by nonces and by real words, and compare the drops.
+
+    ``keep`` is the share of the samples that the curation keeps by PAS. ``seed`` pairs samples with other
+    pictures and draws splits and resamples.
+    """
+    targets = list(_list_targets(samples, controls, redraw))
+    picture_N = _name_pictures(samples)
+    other_N = _pair_pictures(samples, targets, picture_N, seed)
+    drops = _measure(samples, targets, other_N, encode)
+    left_out = Counter(reason for target in targets if (reason := _find_lack(target, other_N)))
+    paired = [target for target in targets if not _find_lack(target, other_N)]
+    rows = [_compare(samples, target, drops, other_N) for target in paired]
+    drop_P = {name: np.array([row[name] for row in rows]) for name in CONDITIONS}
+    kind_P = np.array([target.kind for target in paired])
+    picture_P = np.array([picture_N[target.row] for target in paired])
+    word_P = np.array([row["target"].lower() for row in rows])
+    nonces_P = [[nonce.lower() for nonce in target.nonces] for target in paired]
+    others = [target for target in targets if _find_lack(target, other_N) not in (None, NO_NONCE, NO_NOUN)]
+    other_drops = [float(drops.own_T[drops.find(x, x.nonces)].mean(dtype=np.float64)) for x in others]
+    return PasResult(
+        score=samples.score,
+        calibration=calibrate(drop_P, kind_P, picture_P, word_P, nonces_P, seed),
+        left_out={reason: left_out[reason] for reason in LEFT_OUT if left_out[reason]},
+        num_samples=len(samples.uids),
+        num_targets=len(targets),
+        keep=keep,
+        **_measure_again(samples, targets, drops, picture_N, keep, seed),
+        num_others=len(others),
+        others_nonce=float(np.mean(other_drops)) if others else float("nan"),
+        profile={name: one._asdict() for name, one in _profile(samples)._asdict().items()},
+        targets=rows,
+    )
+
+
+def _counts(phrase: dict[str, Any], selection: SelectionRule) -> bool:
+    return selection.targets != SHOWABLE or phrase["target_class"] != UNSEEN
+
+
+def _profile(samples: Samples) -> PasProfile:
+    """Return the correlates of the score that the curation ranked by."""
+    how = samples.selection
+    counted = [[p for p in some if p["drop"] is not None and _counts(p, how)] for some in samples.phrases]
+    drop_P, moved_P = (
+        np.array([p[name] for some in counted for p in some], np.float64) for name in ("drop", "displacement")
+    )
+    offset_E = np.cumsum([0, *map(len, counted)])
+    value_P = drop_per_displacement(drop_P, moved_P) if how.unit == PER_DISPLACEMENT else drop_P
+    score_N = samples.base_N + aggregate_drops(value_P, offset_E, how.aggregate)
+    moved_N = aggregate_drops(moved_P, offset_E, "mean")
+    has_N = ~np.isnan(score_N)
+    words_N = np.array([len(caption.split()) for caption in samples.captions], np.float64)
+    text_N3 = np.column_stack([words_N, np.diff(offset_E), moved_N])
+    return profile_pas(samples.alignment_N[has_N], score_N[has_N], text_N3[has_N], drop_P, moved_P)
+
+
+def _list_targets(samples: Samples, controls: ControlWords, redraw: Redraw) -> Iterator[_Target]:
+    for row, (uid, caption, phrases) in enumerate(
+        zip(samples.uids, samples.captions, samples.phrases, strict=True)
+    ):
+        spans = [(phrase["target_start"], phrase["target_end"]) for phrase in phrases]
+        for phrase, (start, end), again in zip(phrases, spans, redraw(uid, caption, spans), strict=True):
+            words: Controls | str = NO_NOUN
+            if phrase["target_class"] != CONTENT:
+                words = controls.draw(caption[:MAX_CHARACTERS], phrase["start"], start, end)
+            again = again if _counts(phrase, samples.selection) else []
+            yield _Target(row, start, end, phrase["kind"], phrase["nonces"], words, again)
+
+
+def _name_pictures(samples: Samples) -> np.ndarray:
+    """Number the pictures, int (N,): pictures with the same bytes have one number."""
+    pairs = zip(samples.images, samples.image_ND, strict=True)
+    names = [sha256 or sha1(image_D.tobytes()).hexdigest() for sha256, image_D in pairs]
+    return np.unique(names, return_inverse=True)[1]
+
+
+def _pair_pictures(samples: Samples, targets: list[_Target], picture_N: np.ndarray, seed: int) -> np.ndarray:
+    """Return for every sample the number of one with another picture; -1 where there is none."""
+    captions = [" ".join(caption.lower().split()) for caption in samples.captions]
+    replaced: list[set[str]] = [set() for _ in captions]
+    for target in targets:
+        if isinstance(target.controls, str):
+            continue
+        replaced[target.row] |= find_word_set(samples.captions[target.row][target.start : target.end])
+    said = [find_word_set(caption) for caption in captions]
+    order_N = hash_uids(parse_uids(samples.uids), seed)
+    return draw_others(picture_N.tolist(), captions, replaced, said, order_N)
+
+
+def _find_lack(target: _Target, other_N: np.ndarray) -> str | None:
+    """Return why a target cannot be compared, None where it can."""
+    if not target.nonces:
+        return NO_NONCE
+    if isinstance(target.controls, str):
+        return target.controls
+    return NO_PICTURE if other_N[target.row] < 0 else None
+
+
+def _measure(samples: Samples, targets: list[_Target], other_N: np.ndarray, encode: Encode) -> _Drops:
+    """Embed every caption and its variants once."""
+    import torch
+
+    from raycomp.core.alignment import pair_cosine
+
+    number: dict[tuple[int, int, str], int] = {}
+    variants: list[list[str]] = [[] for _ in samples.uids]
+    for target in targets:
+        words = () if isinstance(target.controls, str) else target.controls
+        caption = samples.captions[target.row]
+        for word in dict.fromkeys((*target.nonces, *words, *target.again)):
+            number[target.row, target.start, word] = len(number)
+            variants[target.row].append(make_counterfactual(caption, target.start, target.end, word))
+    image_ND = torch.from_numpy(samples.image_ND)
+    own, other, moved = [], [], []
+    for start in range(0, len(variants), _SAMPLES_PER_PASS):
+        rows = slice(start, start + _SAMPLES_PER_PASS)
+        caption_ND, text_TD = encode(samples.captions[rows], variants[rows])
+        row_T = np.repeat(np.arange(len(caption_ND)), [len(some) for some in variants[rows]])
+        own.append(_drop(image_ND[rows], caption_ND, text_TD, row_T))
+        other.append(_drop(image_ND[other_N[rows]], caption_ND, text_TD, row_T))
+        moved.append(1 - pair_cosine(caption_ND[row_T], text_TD).numpy())
+    return _Drops(np.concatenate(own), np.concatenate(other), np.concatenate(moved), number)
+
+
+def _drop(image_ND: "Tensor", caption_ND: "Tensor", text_TD: "Tensor", row_T: np.ndarray) -> np.ndarray:
+    from raycomp.core.alignment import pair_cosine
+
+    alignment_N = pair_cosine(image_ND, caption_ND).numpy()
+    return pair_drop(alignment_N[row_T], pair_cosine(image_ND[row_T], text_TD).numpy())
+
+
+def _compare(samples: Samples, target: _Target, drops: _Drops, other_N: np.ndarray) -> dict[str, Any]:
+    """Return the words that replace a target and their drops; for several nonces, the mean."""
+    same, cross = drops.own_T[drops.find(target, target.controls)].tolist()
+    nonces = drops.find(target, target.nonces)
+    own, other = (float(drop_T[nonces].mean(dtype=np.float64)) for drop_T in (drops.own_T, drops.other_T))
+    return {
+        UID: samples.uids[target.row],
+        "kind": target.kind,
+        "target": samples.captions[target.row][target.start : target.end],
+        "target_start": target.start,
+        "nonces": target.nonces,
+        "words": list(target.controls),
+        "other_uid": samples.uids[other_N[target.row]],
+        SAME: same,
+        NONCE: own,
+        CROSS: cross,
+        WRONG: other,
+    }
+
+
+def _measure_again(
+    samples: Samples, targets: list[_Target], drops: _Drops, picture_N: np.ndarray, keep: float, seed: int
+) -> dict[str, Any]:
+    """Return the fields of ``PasResult`` on the reliability of drops and of the score with other nonces."""
+    drop_PA, moved_PA = value_VPA = np.full((2, len(targets), NUM_AGAIN), np.nan)
+    for i, target in enumerate(targets):
+        numbers = drops.find(target, target.again)
+        value_VPA[:, i, : len(numbers)] = drops.own_T[numbers], drops.moved_T[numbers]
+    num_again = int((~np.isnan(drop_PA[:, 1])).sum())
+    rows = {target.row for target in targets if len(target.again) > 1}
+    if len(rows) < LEAST_SAMPLES:
+        return {"num_again": num_again, "retest": [], "between": float("nan"), "within": float("nan")}
+    offset_E = np.searchsorted([target.row for target in targets], np.arange(len(picture_N) + 1))
+    rng = np.random.default_rng(seed)
+    how = samples.selection
+    reading: dict[str, Any] = {"how": how.aggregate}
+    reading["displacement_PT"] = moved_PA if how.unit == PER_DISPLACEMENT else None
+    how_many = COUNTS, keep, picture_N, rng, NUM_DRAWS
+    found = measure_retest(drop_PA, offset_E, *how_many, samples.base_N, **reading)
+    between, within = split_variance(drop_PA)
+    return {
+        "num_again": num_again,
+        "retest": [_name_retest(retest) for retest in found],
+        "between": between,
+        "within": within,
+    }
+
+
+def _name_retest(retest: Retest) -> dict[str, Any]:
+    ends = retest.reliability.under("reliability") | retest.predicted.under("predicted")
+    return {"count": retest.count, "in_common": retest.in_common, **ends}
+
+
+_PAPER_SAYS = "Paper: CC3M, CLIP ViT-B/16 of OpenAI, 100,000 interventions."
+_DIFFERENCES = "Paired differences; 95 % intervals over"
+
+
+def report_pas(result: PasResult, scorer: str) -> list[Table | str]:
+    """Return the tables; ``scorer`` names model and weights."""
+    lead = (
+        f"Scorer {scorer}; {result.num_samples:,} samples. {len(result.targets):,} of "
+        f"{result.num_targets:,} targets have a nonce, both replacement words and another picture."
+    )
+    left_out = [(reason, num, LEFT_OUT[reason]) for reason, num in result.left_out.items()]
+    return [
+        lead,
+        _table_profile(result),
+        *([Table("Targets left out", ("reason", "targets", "meaning"), left_out)] if left_out else []),
+        *(_report_calibration(result) if result.targets else []),
+        _report_retest(result) if result.retest else f"No retest: fewer than {LEAST_SAMPLES} samples.",
+    ]
+
+
+def say_pas(result: PasResult) -> str:
+    """Return a sentence on the drop of a nonce beyond its drop with a wrong image; "" without targets."""
+    total = next((line for line in result.calibration if line["kind"] == ALL), None)
+    if total is None:
+        return ""
+    found = take_estimate(total, "right_over_wrong")
+    value, low, high = found.value, found.low, found.high
+    if low <= 0 <= high:
+        reported = write_cell(found, 4)
+        return f"A nonce's drop does not differ visibly between its own and a wrong image: {reported}"
+    more = found if value > 0 else Estimate(-value, -high, -low)
+    side = "more" if value > 0 else "less"
+    reported = write_cell(more, 4)
+    return (
+        f"A nonce lowers the cosine by {reported} {side} with the caption's own image than with a wrong one"
+    )
+
+
+def _table_profile(result: PasResult) -> Table:
+    """Return the correlates of the score that ranks, with the paper's figures, which are of its own PAS."""
+    profile, is_paper = result.profile, result.score == PAPER_READING
+    names = {
+        "alignment": ("score with alignment, r", PAPER_ALIGNMENT if is_paper else None),
+        "displacement": ("drop with displacement of the text, r", PAPER_DISPLACEMENT),
+        "text": ("score explained by the text alone, R^2", None),
+    }
+    rows: list[tuple[Cell, ...]] = [
+        (what, take_interval(profile[name]), profile[name]["num"], paper)
+        for name, (what, paper) in names.items()
+    ]
+    note = (
+        "Over the samples that passed the alignment gate. The text alone: words of the caption, targets, "
+        "mean displacement (shift of the text embedding). A high R^2, or drops that follow the displacement, "
+        "mean that PAS ranks captions, not the content of pictures. docs/study_pas.md has these values for "
+        "worlds with known faults."
+    )
+    title = f"Correlates of the score: {result.score}"
+    return Table(title, ("", Column("value", digits=3), "rows", "paper"), rows, note)
+
+
+def take_interval(values: dict[str, float]) -> Estimate:
+    """Return a value with its interval."""
+    return Estimate(values["value"], values["low"], values["high"])
+
+
+def _report_calibration(result: PasResult) -> list[Table]:
+    lines = result.calibration
+    total = next(line for line in lines if line["kind"] == ALL)
+    means = _report_lines("Mean drop s(I, T) - s(I, T~)", lines, CONDITIONS)
+    paper = ("paper", None, *(PAPER.get(name) for name in CONDITIONS))
+    note = "95 % intervals over pictures, with the words as drawn. "
+    note += f"{_PAPER_SAYS}{_describe_others(result, total)}"
+    over = {"_words": f"the {total['num_words']:,} target words, by Student's t"}
+    over |= {"_nonces": "nonces, by Student's t"}
+    reported = f"{describe_order(total)} {describe_picture(total)}"
+    return [
+        Table(means.title, means.columns, [*means.rows, paper], note),
+        _report_lines(f"{_DIFFERENCES} pictures", lines, DIFFERENCES, note=reported),
+        *(_report_lines(f"{_DIFFERENCES} {what}", lines, DIFFERENCES, end) for end, what in over.items()),
+    ]
+
+
+def _report_lines(
+    title: str, lines: list[dict[str, Any]], names: Iterable[str], over: str = "", note: str = ""
+) -> Table:
+    """Return a row of estimates per kind of phrase; ``over`` names the unit that the intervals resample."""
+    columns = ("kind", "targets", *(name.replace("_", " ") for name in names))
+    rows = [(x["kind"], x["num_targets"], *(take_estimate(x, name, over) for name in names)) for x in lines]
+    return Table(title, columns, rows, note)
+
+
+def _describe_others(result: PasResult, total: dict[str, Any]) -> str:
+    """Describe the drops of targets without a comparison: the compared ones are no random sample of all."""
+    if not result.num_others:
+        return ""
+    return (
+        f" Mean drop of a nonce: {total[NONCE]:.4f} in the targets compared, {result.others_nonce:.4f} in "
+        f"the {result.num_others:,} others with a nonce."
+    )
+
+
+def _report_retest(result: PasResult) -> Table:
+    names = {"reliability": "reliability", "predicted": "Spearman-Brown from 1"}
+    estimates = (Column(head, digits=3) for head in names.values())
+    rows = [
+        (line["count"], *(take_estimate(line, name) for name in names), 100 * line["in_common"])
+        for line in result.retest
+    ]
+    note = (
+        f"{result.num_again:,} targets have two nonces or more. At chance both keep {result.keep:.1%} of the "
+        f"kept set. Standard deviation of drops: {result.between:.4f} between targets, "
+        f"{result.within:.4f} between the nonces of one target."
+    )
+    columns: Columns = ("nonces", *estimates, Column("kept by both", "%", 1))
+    return Table(f"The same samples with other nonces: {result.score}", columns, rows, note)
 
 
 @dataclass(frozen=True)
@@ -140,7 +591,7 @@ def _draw(table: pa.Table, count: int, seed: int) -> pa.Table:
 def _make_encode(scorer: ScorerConfig) -> Encode:
     """Load the scorer; its text tower shares the prefixes of a caption and its variants."""
     from raycomp.models.clip import Clip, load_tokenizer
-    from raycomp.models.weights_check import refuse_bad
+    from raycomp.models.text import refuse_bad
 
     clip, tokenize = Clip(scorer), load_tokenizer(scorer)
 
@@ -173,3 +624,23 @@ def _kept_share(run: dict[str, Any], written: CurateConfig) -> float:
     if gates["attribute"] and gates["num_scored"]:
         return gates["attribute"]["count"] / gates["num_scored"]
     return min(1.0, written.attribute.keep / max(written.align.keep, written.pool, 1e-9))
+
+
+_COLUMNS = ("target", "kind", "nonces", "same category", "cross category")
+
+
+def explain_targets(run: dict[str, Any], source: str, uid: str) -> str | None:
+    """Return the words that replaced a sample's targets, and their drops; None where it has no target."""
+    check_results(Folder(source), run, "pas.json")
+    if not Folder(source).exists("pas.json"):
+        raise ValueError(f"{source}: has no pas.json; run the probe again, into another folder")
+    rows = [row for row in Folder(source).read_json("pas.json")["rows"]["targets"] if row[UID] == uid]
+    if not rows:
+        return None
+    drops = [name for name, value in rows[0].items() if isinstance(value, float)]
+    cells = [
+        (row["target"], row["kind"], ", ".join(row["nonces"]), *row["words"], *(row[name] for name in drops))
+        for row in rows
+    ]
+    heads = (f"drop: {name.replace('_', ' ')}" for name in drops)
+    return Table("", (*_COLUMNS, *heads), cells).to_text()

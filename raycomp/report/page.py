@@ -1,7 +1,9 @@
-"""Pages from jinja2 templates, which are in the folders of the commands that use them."""
+"""Pages from jinja2 templates, their frame and table of contents."""
 
 import base64
 import io
+import re
+from collections import Counter
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
@@ -10,13 +12,59 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from raycomp.config import as_setting, flatten
-from raycomp.report.charts import Layer, curves
-from raycomp.report.frame import POLICY, SCRIPT, add_contents
-from raycomp.report.markup import Html, replace_forbidden
+from raycomp.report.charts import Html, Layer, curves, escape, join, replace_forbidden, tag
 from raycomp.table import as_columns, is_number, number, percent, write_cell
 
 if TYPE_CHECKING:
     from jinja2 import Environment
+
+
+SCRIPT = Html("""
+for (const pre of document.querySelectorAll("pre")) {
+  const button = document.createElement("button");
+  button.type = "button"; button.className = "copy"; button.textContent = "Copy";
+  button.onclick = () => {
+    const range = document.createRange();
+    range.selectNodeContents(pre);
+    const chosen = getSelection();
+    chosen.removeAllRanges(); chosen.addRange(range);
+    button.textContent = document.execCommand("copy") ? "Copied" : "Press Ctrl+C";
+  };
+  pre.before(button);
+}
+""")
+"""The only script of a page. The policy names its hash, so no other script runs."""
+POLICY = (
+    "default-src 'none'; img-src data:; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; "
+    "script-src 'sha256-ZNHjMARbnTCJ8OsH/3tMLsVo4qtDAJ53YxQqXhJTg/A='"
+)
+INDEX = "index.html"
+INDEX_MARK = "<!-- index -->"
+_HEADING = re.compile(r"<h2>(.*?)</h2>", re.DOTALL)
+_TAG = re.compile(r"<[^>]*>")
+
+
+def add_contents(content: str) -> tuple[Html, Html]:
+    """Return the markup of a page with an anchor at every h2, and its table of contents."""
+    seen: Counter[str] = Counter()
+    links: list[Html] = []
+
+    def anchor(match: re.Match[str]) -> str:
+        text = Html(_TAG.sub("", match[1]).strip())
+        name = re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[:60] or "section"
+        seen[name] += 1
+        place = name if seen[name] == 1 else f"{name}-{seen[name]}"
+        links.append(tag("a", text, href=f"#{place}"))
+        return f'<h2 id="{place}">{match[1]}</h2>'
+
+    marked = Html(_HEADING.sub(anchor, content))
+    return marked, tag("nav", Html(INDEX_MARK), join(links), class_="toc", aria_label="Contents")
+
+
+def link_index(page: str, place: str) -> str:
+    """Return a page with a link to the index of its sibling runs at ``place``, a relative address."""
+    return page.replace(INDEX_MARK, f'<a class="home" href="{escape(place)}">All runs</a>', 1)
+
 
 SIDE = 240
 """Pixels of a thumbnail's longer side."""

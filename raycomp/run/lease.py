@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from raycomp.config import LeaseLost, UserError
-from raycomp.data.folder import Folder
+from raycomp.data.files import Folder
 from raycomp.data.paths import LEASE
 
 LEASE_S = 60.0

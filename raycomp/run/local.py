@@ -17,11 +17,9 @@ import pyarrow as pa
 
 from raycomp.config import UserError
 from raycomp.core.ahead import ahead
-from raycomp.data.retries import MAP_RETRIES, STORAGE_ERRORS, read_again
-from raycomp.run.executor import Silent
-from raycomp.run.parts import stage_part
-from raycomp.run.passes import Pass, read_timed, run_timed
-from raycomp.run.stage import CPUS, Stage
+from raycomp.data.stores import MAP_RETRIES, STORAGE_ERRORS, read_again
+from raycomp.run.executor import CPUS, Silent, Stage
+from raycomp.run.passes import Pass, read_timed, run_timed, stage_part
 
 # Blocks that each thread makes ahead.
 _AHEAD = 2

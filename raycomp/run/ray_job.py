@@ -36,7 +36,7 @@ def _leave_to_command(number: int, frame: object) -> None:
 
 def _name_job() -> str | None:
     """Return the id of the submitted job whose process this is, None outside of a job."""
-    from raycomp.run.ray_private import JOB_VARIABLE  # Ray takes a second, and most runs end well
+    from raycomp.run.ray_cluster import JOB_VARIABLE  # Ray takes a second, and most runs end well
 
     job = json.loads(os.environ.get(JOB_VARIABLE, "{}"))
     return (job.get("metadata") or {}).get("job_submission_id")

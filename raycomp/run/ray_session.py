@@ -1,5 +1,10 @@
-"""Connect to Ray; all Ray Data options are set here."""
+"""Connect to Ray: its options, the driver's variables for workers, its log messages.
 
+Variables that name a file or a role of this machine (AWS_PROFILE, AWS_WEB_IDENTITY_TOKEN_FILE) are not
+forwarded: each node has its own.
+"""
+
+import json
 import logging
 import os
 import shutil
@@ -18,19 +23,102 @@ from ray.data import DataContext
 from ray.exceptions import RayError
 
 from raycomp.config import ClusterConfig, ClusterFailed, LeaseLost, Terminated, TooMuchBadData
-from raycomp.data.folder import Folder
-from raycomp.data.retries import MAP_RETRIES, STORAGE_ERRORS
+from raycomp.data.files import Folder
+from raycomp.data.stores import MAP_RETRIES, STORAGE_ERRORS
 from raycomp.models.deferred import IN_WORKER
 from raycomp.run.executor import use
-from raycomp.run.ray_cpus import share_cpus
+from raycomp.run.progress import open_log
+from raycomp.run.ray_cluster import (
+    JOB_VARIABLE,
+    MIXED,
+    ForgetBlocks,
+    as_failed_cluster,
+    ask_labels,
+    await_gpu,
+    catch_notes,
+    count_offered,
+    is_refused,
+    say_refused,
+    share_cpus,
+    watch_head,
+)
 from raycomp.run.ray_executor import OnRay
-from raycomp.run.ray_failures import as_failed_cluster, is_refused, say_refused, watch_head
-from raycomp.run.ray_forward import forward_environment
-from raycomp.run.ray_gpus import MIXED, await_gpu, count_offered
-from raycomp.run.ray_labels import ask_labels
-from raycomp.run.ray_log import keep_log
-from raycomp.run.ray_private import ForgetBlocks
 from raycomp.run.session import Session
+
+LOG = ("logs", "ray.log")
+# Ray Data's logger does not propagate to Ray's.
+_LOGGERS = tuple(map(logging.getLogger, ("ray", "ray.data")))
+
+
+@contextmanager
+def keep_log(out: Folder | None, check: Callable[[], None] = lambda: None) -> Iterator[None]:
+    """Append Ray's messages at WARNING and above to ``logs/ray.log`` in a folder, not to the terminal.
+
+    In a store the file is written each minute and at the end, also after a failure, unless ``check`` raises
+    LeaseLost: the folder then belongs to another run. Without a folder the messages are discarded.
+    """
+    _quieten()
+    if out is None:
+        with catch_notes(_LOGGERS[0].warning):
+            yield
+        return
+    with open_log(out, LOG, check) as log, catch_notes(_LOGGERS[0].warning):
+        log.setLevel(logging.WARNING)
+        log.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+        for logger in _LOGGERS:
+            logger.addHandler(log)
+        try:
+            yield
+        finally:
+            for logger in _LOGGERS:
+                logger.removeHandler(log)
+
+
+def _quieten() -> None:
+    """Send warnings to files, and only errors to a terminal."""
+    for logger in _LOGGERS:
+        logger.setLevel(logging.WARNING)
+        for handler in logger.handlers:
+            if isinstance(handler, logging.StreamHandler) and not isinstance(handler, logging.FileHandler):
+                handler.setLevel(logging.ERROR)
+
+
+_NAMES = {
+    "AWS_ACCESS_KEY_ID",
+    "AWS_SECRET_ACCESS_KEY",
+    "AWS_SESSION_TOKEN",
+    "AWS_REGION",
+    "AWS_DEFAULT_REGION",
+    "AWS_ENDPOINT_URL",
+    "AWS_ENDPOINT_URL_S3",
+    "HF_TOKEN",
+    "HF_ENDPOINT",
+    "HF_HUB_OFFLINE",
+    "WANDB_API_KEY",
+    "WANDB_BASE_URL",
+    "WANDB_ENTITY",
+    "WANDB_MODE",
+    "WANDB_PROJECT",
+    "MLFLOW_EXPERIMENT_NAME",
+    "MLFLOW_TRACKING_PASSWORD",
+    "MLFLOW_TRACKING_TOKEN",
+    "MLFLOW_TRACKING_URI",
+    "MLFLOW_TRACKING_USERNAME",
+}
+_PREFIXES = ("AZURE_STORAGE_", "RAY_DATA_")
+
+
+def forward_environment() -> dict[str, Any]:
+    """Return the runtime environment that forwards them to every worker, and marks it as raycomp's.
+
+    The ``env_vars`` of a submitted job are left out: Ray forwards those itself, and rejects a duplicate name.
+    """
+    job = json.loads(os.environ.get(JOB_VARIABLE, "{}"))
+    already = (job.get("runtime_env") or {}).get("env_vars") or {}
+    names = [name for name in os.environ if name in _NAMES or name.startswith(_PREFIXES)]
+    found = {name: os.environ[name] for name in sorted(names)} | {IN_WORKER: "1"}
+    return {"env_vars": {name: value for name, value in found.items() if name not in already}}
+
 
 # A scorer without a GPU requests other resources than the tasks before it. With the same ones, Ray would fuse
 # decoding into the scoring actor.

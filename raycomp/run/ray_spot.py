@@ -62,7 +62,7 @@ def drain(head: str, instance: str, deadline: datetime) -> str:
 
     Returns why the cluster refused, else "".
     """
-    from raycomp.run.ray_private import drain_node  # Ray takes 200 MB, and most nodes are never interrupted
+    from raycomp.run.ray_cluster import drain_node  # Ray takes 200 MB, and most nodes are never interrupted
 
     return drain_node(head, instance, int(deadline.timestamp() * 1000))
 

@@ -1,6 +1,6 @@
-"""The life of a run, for every command: start or resume, work, check the counts, publish, tidy up.
+"""The life of a run, for every command: open its folder, work, check the counts, publish, tidy up.
 
-    with start_run("evaluate", config, find_fingerprint, out, say) as run:
+with start_run("evaluate", config, find_fingerprint, out, say) as run:
         if run.is_finished:
             return run.record
         run.bind("cpu")
@@ -13,25 +13,258 @@ Nothing here starts Ray. A command that needs it connects inside the block (``se
 session's device. Another command binds its own device, or none where no result depends on it.
 """
 
+import json
+import os
+import platform
+import posixpath
 import shlex
+import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from raycomp.config import ClusterFailed, DryRun, LeaseLost, as_setting, changed_options, find_config
+from raycomp.config import ClusterFailed, DryRun, LeaseLost, as_setting, changed_options, find_config, to_dict
 from raycomp.config.commands import name_command
-from raycomp.data.files import check_writable, copy_file, is_dry_run
-from raycomp.data.folder import Folder
-from raycomp.data.manifest import write_manifest
+from raycomp.data.files import (
+    Folder,
+    WrittenFiles,
+    check_writable,
+    copy_file,
+    is_dry_run,
+    remove_temporary_files,
+    watch_writes,
+)
+from raycomp.data.manifest import FORMAT, check_results, write_manifest
 from raycomp.data.paths import ARCHITECTURE, LEASE, REPORT, RUN, WORK, absolute_uri
-from raycomp.data.runs import FAILED, FINISHED, TIMES, read_run
-from raycomp.data.written import WrittenFiles, watch_writes
-from raycomp.report.frame import INDEX, link_index
-from raycomp.run.events import keep_events, log_event
-from raycomp.run.lease import Lease, hold_lease
-from raycomp.run.opening import check_run, describe_run, now, open_run, refuse_inside, report_dry_run, tidy
+from raycomp.data.runs import (
+    FAILED,
+    FINISHED,
+    RUNNING,
+    TIMES,
+    bound_inputs,
+    bound_options,
+    check_resumable,
+    read_run,
+)
+from raycomp.report.page import INDEX, link_index
+from raycomp.run.executor import GPU_KIND, SCORERS
+from raycomp.run.lease import Lease, check_free, hold_lease
+from raycomp.run.passes import Stats
+from raycomp.run.progress import GPUS, keep_events, log_event, name_bottleneck
 from raycomp.words import OK
+
+PACKAGES = ("raycomp", "ray", "torch", "open_clip_torch", "spacy", "pyarrow", "numpy")
+
+
+def refuse_inside(folder: Folder, own: Collection[str]) -> None:
+    """Raise ValueError where one of two runs would write in, or remove, files of the other."""
+    if folder.exists(WORK, RUN):
+        raise ValueError(f"out={folder.uri!r}: its folder {WORK} holds another run; name another folder")
+    above, name = posixpath.split(folder.uri.rstrip("/"))
+    if name in own and Folder(above).exists(RUN):
+        raise ValueError(
+            f"out={folder.uri!r}: is the folder {name} of the run in {above}; name another folder"
+        )
+
+
+def open_run(folder: Folder, record: dict[str, Any]) -> dict[str, Any] | None:
+    """Start in the folder; return the record of the same run if it was started there before."""
+    previous = find_run(folder)
+    if previous is None:
+        folder.write_json(record, RUN)
+        return None
+    refuse_other(previous, record, folder)
+    if previous["status"] == FINISHED:
+        _check_finished(folder, previous)
+        tidy(folder)  # the run may have been killed just before it did so
+    return previous
+
+
+def check_run(folder: Folder, record: dict[str, Any]) -> dict[str, Any] | None:
+    """Return the record of the same run if it was started in the folder before; write nothing.
+
+    Raises ValueError where the folder is held by another process or holds another run.
+    """
+    check_free(folder)
+    previous = find_run(folder)
+    if previous is not None:
+        refuse_other(previous, record, folder)
+        if previous["status"] == FINISHED:
+            _check_finished(folder, previous)
+    return previous
+
+
+def report_dry_run(kind: str, previous: dict[str, Any] | None, cost: Callable[[], str]) -> str:
+    """Return what a dry run prints: that nothing is wrong, what the command would do, and its cost."""
+    passed = f"dry run of {kind}: all checks passed, nothing was written"
+    if previous is not None and previous["status"] == FINISHED:
+        return f"{passed}; the run is finished already, the command would do nothing"
+    how = "it would start" if previous is None else f"it would resume the run of {previous.get('started')}"
+    return "\n\n".join(filter(None, (f"{passed}; {how}", cost())))
+
+
+def say_count(count: int, what: str) -> str:
+    """Return the cost of a command that runs many alike, for ``report_dry_run``."""
+    return f"{count:,} {what}"
+
+
+def refuse_early(kind: str, config: Any, out: str) -> None:
+    """Raise ValueError where ``out`` holds something else than a run of this kind and config.
+
+    A command calls it before it loads a model; ``start_run`` also compares inputs and versions.
+    """
+    folder = Folder(out)
+    previous = find_run(folder)
+    if previous is not None:
+        run = {"kind": kind, "config": to_dict(config), "fingerprint": previous["fingerprint"]}
+        refuse_other(previous, run | {"versions": previous.get("versions", {})}, folder)
+
+
+def find_run(folder: Folder) -> dict[str, Any] | None:
+    """Return the folder's run.json, None where it is empty.
+
+    Raises ValueError where the folder holds something else.
+    """
+    try:
+        run = read_run(folder)
+        names = [name for name in folder.list_names() if name != LEASE]
+    except OSError as error:
+        line = " ".join(str(error).split())
+        raise ValueError(f"out={folder.uri!r}: cannot be read: {line}") from error
+    if run is not None:
+        check_resumable(run, folder.uri, f"out={folder.uri!r}")
+    if names and run is None:
+        raise ValueError(f"out={folder.uri!r}: holds files but no {RUN}; name an empty or new folder")
+    return run
+
+
+def refuse_other(previous: dict[str, Any], run: dict[str, Any], folder: Folder) -> None:
+    """Raise ValueError naming the difference if the folder holds the results of another run."""
+    if previous["kind"] != run["kind"]:
+        raise ValueError(
+            f"out={folder.uri!r}: holds a {previous['kind']} run, this is {run['kind']}; name another folder"
+        )
+    names = []
+    # A finished run is only read; an unfinished one must resume with the options it was started with.
+    versions = {} if previous["status"] == FINISHED else previous["versions"]
+    for read in (
+        bound_inputs,
+        bound_options,
+        lambda r: {name: r["versions"].get(name) for name in versions},
+    ):
+        a, b = read(previous), read(json.loads(json.dumps(run)))
+        names += [name for name in {**a, **b} if a.get(name) != b.get(name)]
+    if names:
+        differing = ", ".join(dict.fromkeys(names))
+        raise ValueError(f"out={folder.uri!r}: holds a run that differs in {differing}; name another folder")
+
+
+def _check_finished(folder: Folder, run: dict[str, Any]) -> None:
+    """Raise ValueError where a result of a finished run is missing or changed."""
+    try:
+        check_results(folder, run)
+    except ValueError as error:
+        raise ValueError(
+            f"out={folder.uri!r}: the run there was finished, but {error}; remove the folder or name another "
+            f"one, and run again"
+        ) from error
+
+
+def describe_run(
+    kind: str, config: Any, fingerprint: dict[str, Any], commands: dict[str, str]
+) -> dict[str, Any]:
+    """Return the description of a run before it starts."""
+    return {
+        "id": uuid.uuid4().hex[:12],
+        "kind": kind,
+        "format": FORMAT,
+        "status": RUNNING,
+        "commands": commands,
+        "started": now(),
+        "config": to_dict(config),
+        "fingerprint": fingerprint,
+        "versions": {"python": platform.python_version(), **{name: version(name) for name in PACKAGES}},
+        "machine": {
+            "system": platform.platform(),
+            "processor": platform.processor() or platform.machine(),
+            "cores": os.cpu_count(),
+        },
+    }
+
+
+def now() -> str:
+    """Return the time in UTC, to the second."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def tidy(folder: Folder) -> None:
+    """Remove files that only an unfinished run needs, and files that killed writers left in the results."""
+    if not folder.exists(WORK, RUN):  # else a user has made another run there since
+        folder.remove(WORK)
+    remove_temporary_files(folder.uri)
+
+
+def describe_phases(stats: dict[str, Stats]) -> list[dict[str, Any]]:
+    """Return the wall time, the busy share of scorers (and their GPUs) and the bottleneck of every phase.
+
+    Shares are of the wall time, 0 to 1; ``waves.py`` defines it after a restart. ``growth``, on an elastic
+    cluster: [second of the wall time, scorers, CPUs] at every change. ``gpu_rows``, where a run may have
+    GPUs of several kinds: the rows that each kind computed.
+    """
+    phases = []
+    for name, part in stats.items():
+        shares = part.busy_shares()
+        on_scorers, on_gpus = (
+            [share for stage, share in shares.items() if part.worker_pools[stage].where == where]
+            for where in (SCORERS, GPUS)
+        )
+        phases.append(
+            {
+                "phase": name,
+                "rows": part.statuses.total(),
+                "wall_s": part.wall_s,
+                "commit_s": part.commit_s,
+                "commit_share": part.commit_s / part.wall_s if part.wall_s else 0.0,
+                **({"scorer_busy_share": min(1.0, sum(on_scorers))} if on_scorers else {}),
+                **({"gpu_busy_share": sum(on_gpus)} if on_gpus else {}),
+                **({"gpu_rows": dict(part.counts[GPU_KIND])} if GPU_KIND in part.counts else {}),
+                **({"growth": [list(step) for step in part.growth]} if part.growth else {}),
+                "bottleneck": name_bottleneck(shares, part.worker_pools),
+            }
+        )
+    return phases
+
+
+def describe_stages(stats: dict[str, Stats]) -> list[dict[str, Any]]:
+    """Return rows, busy seconds (of all workers), maximum workers and busy share of every stage.
+
+    ``rows_per_s`` is the throughput of one worker while it is busy. After a restart with other workers,
+    ``busy_share`` uses each attempt's workers, ``workers`` the last one's.
+    """
+    rows = []
+    for phase, part in stats.items():
+        shares, num_rows = part.busy_shares(), part.statuses.total()
+        for stage, place in part.worker_pools.items():
+            if stage not in shares or place.where == GPUS:
+                continue
+            seconds = part.seconds[stage]
+            rows.append(
+                {
+                    "phase": phase,
+                    "stage": stage,
+                    "rows": num_rows,
+                    "seconds": seconds,
+                    "workers": place.workers,
+                    "busy_share": shares[stage],
+                    "rows_per_s": num_rows / seconds if seconds else None,
+                    "says": place.says,
+                }
+            )
+    return rows
+
 
 Say = Callable[[str], None]
 OUTPUTS = (

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from raycomp.config import ClusterConfig
-from raycomp.data.folder import Folder
-from raycomp.data.no_pandas import let_pandas_in
+from raycomp.data.files import Folder
+from raycomp.data.parquet import let_pandas_in
 from raycomp.run.executor import Session, find_current, use
 from raycomp.run.local import Local
 from raycomp.run.progress import Progress

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from statistics import fmean
 
-from raycomp.core.contrasts import contrast
+from raycomp.core.intervals import contrast
 from raycomp.run.run import Say
 from raycomp.sweep.config import SweepConfig
 from raycomp.sweep.journal import (

@@ -11,25 +11,20 @@ from itertools import chain
 from typing import Any
 
 from raycomp.config import flatten, list_options
-from raycomp.config.check import check
-from raycomp.config.options import SELECT
+from raycomp.config.options import SELECT, check
 from raycomp.config.own_code import fingerprint_own
 from raycomp.continual.command import check_prepared, check_streams, fingerprint_methods, fingerprint_streams
 from raycomp.continual.method import METHODS
 from raycomp.curation.config import CurateConfig
-from raycomp.data.files import check_writable
-from raycomp.data.folder import Folder
-from raycomp.data.model import fetch_model, find_model
+from raycomp.data.files import Folder, check_writable
+from raycomp.data.inputs import with_absolute_paths
 from raycomp.data.parquet import write_table
 from raycomp.data.paths import RUN, absolute_uri
-from raycomp.data.runs import digest, list_scores, read_finished
-from raycomp.data.whole import with_absolute_paths
+from raycomp.data.runs import digest, fetch_model, find_model, list_scores, read_finished
 from raycomp.evaluation.open import open_evaluations
 from raycomp.models.describe import describe_scorer, fingerprint_scorer
-from raycomp.report.charts import cut_out, intervals
-from raycomp.report.markup import Html
+from raycomp.report.charts import Html, cut_out, intervals, response
 from raycomp.report.page import render_page
-from raycomp.report.response import response
 from raycomp.run.executor import Session, current
 from raycomp.run.run import Run, Say, start_run
 from raycomp.run.session import connect, is_connected
@@ -64,8 +59,8 @@ from raycomp.sweep.seed_training import COMMANDS, Job, make_streams, say_nothing
 from raycomp.table import format_facts
 from raycomp.training.config import LEAST_GPU
 from raycomp.training.held_out import fingerprint_held_out
+from raycomp.training.journal import check_packages
 from raycomp.training.pairs import fingerprint_pairs
-from raycomp.training.trackers import check_packages
 from raycomp.words import OK
 
 _FIGURES = "figures"
@@ -349,7 +344,7 @@ def count_trials(config: SweepConfig, session: Session) -> int:
     workers = config.workers
     most = on_cpus = max(1, _fit(session.most_cpus - OF_TASKS, max(workers, OF_SCORER)))
     if session.device == "gpu":
-        from raycomp.run.ray_gpus import count_offered
+        from raycomp.run.ray_cluster import count_offered
 
         gpus = max(current().count("GPU"), count_offered("GPU"))
         most = min(most, count_on_gpus(gpus, workers, config.share_of_gpu))

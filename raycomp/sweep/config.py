@@ -4,8 +4,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from raycomp.config.change import flatten, from_dict, to_dict
-from raycomp.config.check import check, check_choice, check_count
-from raycomp.config.options import FREE, PLACE, SELECT
+from raycomp.config.options import FREE, PLACE, SELECT, check, check_choice, check_count
 from raycomp.config.shared import ClusterConfig
 from raycomp.continual.config import ContinualConfig
 from raycomp.curation.config import CurateConfig

@@ -13,7 +13,7 @@ from itertools import chain
 from types import NoneType
 from typing import Any
 
-from raycomp.data.folder import Folder
+from raycomp.data.files import Folder
 from raycomp.data.runs import digest
 from raycomp.sweep.config import SweepConfig
 from raycomp.sweep.plan import Plan

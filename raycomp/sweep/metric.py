@@ -4,18 +4,17 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from raycomp.config.check import check_choice
+from raycomp.config.options import check_choice
 from raycomp.continual.config import ContinualConfig
 from raycomp.continual.runs import name_stream
 from raycomp.continual.tables import FROZEN, MAIN, MINUS_FROZEN
-from raycomp.core.uids import KEY
-from raycomp.data.folder import Folder
+from raycomp.core.selection import KEY
+from raycomp.data.files import Folder
 from raycomp.evaluation.choices import ChoiceEvaluation
 from raycomp.evaluation.config import EvaluateConfig
 from raycomp.evaluation.evaluation import Evaluation, Pictures, Texts
 from raycomp.evaluation.open import open_evaluations
-from raycomp.evaluation.outcomes import CUTS, find_outcomes
-from raycomp.evaluation.table import make_lines
+from raycomp.evaluation.results import CUTS, find_outcomes, make_lines
 from raycomp.table import Estimate, group_by, read_csv
 from raycomp.words import ACC1, ACC5, MACRO, MEAN_PER_CLASS_RECALL, OK, RECALLS, TEST
 

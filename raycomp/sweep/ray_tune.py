@@ -23,9 +23,9 @@ from ray.tune.search.optuna import OptunaSearch
 
 from raycomp.config import ClusterFailed, Domain, LeaseLost, UserError
 from raycomp.config.space import CHOICE, FIXED, LOGUNIFORM
-from raycomp.data.retries import TASK_RETRIES
+from raycomp.data.stores import TASK_RETRIES
 from raycomp.run.progress import Progress
-from raycomp.run.ray_failures import unwrap
+from raycomp.run.ray_cluster import unwrap
 from raycomp.run.run import Say
 from raycomp.sweep.choose import climb, mean_so_far
 from raycomp.sweep.config import SweepConfig

@@ -11,9 +11,8 @@ from typing import Any
 import pyarrow as pa
 
 from raycomp.config import from_dict, list_options, read_value
-from raycomp.data.folder import Folder
-from raycomp.data.no_pandas import let_pandas_in
-from raycomp.data.parquet import read_columns
+from raycomp.data.files import Folder
+from raycomp.data.parquet import let_pandas_in, read_columns
 from raycomp.sweep.choose import estimate, find_reached, find_rung, is_whole, mean_of_rung
 from raycomp.sweep.config import SWEPT, SweepConfig
 from raycomp.sweep.journal import (

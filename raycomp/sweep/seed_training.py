@@ -11,7 +11,7 @@ from raycomp.continual.command import continual
 from raycomp.continual.config import ContinualConfig
 from raycomp.continual.tables import FROZEN
 from raycomp.curation.command import select
-from raycomp.data.folder import Folder
+from raycomp.data.files import Folder
 from raycomp.data.runs import read_finished
 from raycomp.evaluation.command import TABLE, evaluate
 from raycomp.run.executor import use

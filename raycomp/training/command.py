@@ -13,32 +13,33 @@ from raycomp.config import TooMuchBadData
 from raycomp.config.own_code import fingerprint_own
 from raycomp.core.epochs import EpochPlan
 from raycomp.core.leaks import Known, merge_known
-from raycomp.data.files import check_writable
-from raycomp.data.folder import Folder
-from raycomp.data.inputs import check_output
-from raycomp.data.model import fetch_model, find_model
+from raycomp.data.files import Folder, check_writable
+from raycomp.data.inputs import check_output, with_absolute_paths
 from raycomp.data.paths import CHECKPOINT, RUN, WORK, absolute_uri, count_bytes
-from raycomp.data.whole import with_absolute_paths
+from raycomp.data.runs import fetch_model, find_model
+from raycomp.models.architecture import ScorerSpec
 from raycomp.models.describe import describe_scorer, fingerprint_scorer
-from raycomp.models.spec import ScorerSpec
-from raycomp.run.opening import refuse_early
-from raycomp.run.run import Run, Say, start_run
+from raycomp.run.run import Run, Say, refuse_early, start_run
 from raycomp.run.session import Session, connect
-from raycomp.run.tasks import map_files
+from raycomp.run.waves import map_files
 from raycomp.table import format_facts
 from raycomp.training.config import TrainConfig
 from raycomp.training.feed import Drawing
+from raycomp.training.hard import load_mates
 from raycomp.training.held_out import OPTION, find_held_input, fingerprint_held_out, index_pairs, read_start
-from raycomp.training.index import Index
-from raycomp.training.journal import EVENTS, METRICS, read_metrics
-from raycomp.training.mates import load_mates
+from raycomp.training.journal import EVENTS, METRICS, check_packages, read_metrics
 from raycomp.training.page import list_uses, render_train
-from raycomp.training.pairs import Pairs, find_pairs, fingerprint_pairs
-from raycomp.training.states import list_states
-from raycomp.training.status import TrainingStatus
-from raycomp.training.trackers import check_packages
-from raycomp.training.trained import TRAINED, merge_some, read_keys, read_trained, write_trained
-from raycomp.training.training import OWN_COLUMNS, Course, Evaluate, ShardSource, Training
+from raycomp.training.pairs import Index, Pairs, find_pairs, fingerprint_pairs
+from raycomp.training.publish import TRAINED, merge_some, read_keys, read_trained, write_trained
+from raycomp.training.status import (
+    OWN_COLUMNS,
+    Course,
+    Evaluate,
+    ShardSource,
+    Training,
+    TrainingStatus,
+    list_states,
+)
 from raycomp.words import DUPLICATE_UID, HELD_OUT, NOT_IN_SUBSET, OK
 
 _EPOCHS = 5

@@ -3,8 +3,17 @@
 from dataclasses import dataclass, field
 from math import inf
 
-from raycomp.config.check import check, check_choice, check_share, read_share_or_none
-from raycomp.config.options import CODE, FREE, INPUT, PLACE, SHARE_OR_INPUT
+from raycomp.config.options import (
+    CODE,
+    FREE,
+    INPUT,
+    PLACE,
+    SHARE_OR_INPUT,
+    check,
+    check_choice,
+    check_share,
+    read_share_or_none,
+)
 from raycomp.config.shared import ClusterConfig, ColumnsConfig, ModelConfig
 from raycomp.training.losses import find_loss
 from raycomp.words import TOWERS

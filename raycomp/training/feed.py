@@ -16,10 +16,10 @@ import pyarrow as pa
 
 from raycomp.config import ModelConfig, UserError
 from raycomp.core.epochs import EpochPlan, locate_rows
-from raycomp.data.arrow import readable
-from raycomp.data.model import fetch_model
+from raycomp.data.parquet import readable
+from raycomp.data.runs import fetch_model
 from raycomp.models.images import ImageFault, ImageSpec, crop_image, prepare_image
-from raycomp.models.tokens import load_tokens
+from raycomp.models.nonces import load_tokens
 from raycomp.training.config import FitConfig
 from raycomp.training.losses import Loss, find_loss
 from raycomp.training.pairs import Pairs, load_shard

@@ -18,18 +18,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from raycomp.config import TooMuchBadData, UserError, exact_share
-from raycomp.config.check import read_share_or_none
+from raycomp.config.options import read_share_or_none
 from raycomp.core.leaks import Known, find_shared, key_images, key_texts
-from raycomp.core.selection import hash_uids, parse_uids
-from raycomp.core.uids import find_keys, to_keys
-from raycomp.data.folder import Folder
+from raycomp.core.selection import find_keys, hash_uids, parse_uids, to_keys
+from raycomp.data.files import Folder
 from raycomp.data.parquet import read_columns, write_table
-from raycomp.run.tasks import map_files, map_tasks
+from raycomp.run.waves import map_files, map_tasks
 from raycomp.schema import PAIRS_SCHEMA
 from raycomp.training.config import TrainConfig
-from raycomp.training.index import Index, make_index
-from raycomp.training.pairs import Pairs, find_pairs, fingerprint_pairs, load_shard
-from raycomp.training.training import HeldOutTables
+from raycomp.training.pairs import Index, Pairs, find_pairs, fingerprint_pairs, load_shard, make_index
+from raycomp.training.status import HeldOutTables
 from raycomp.words import CAPTION, CAPTIONS, IMAGE, IMAGE_SHA256, UID
 
 OPTION = "train.held_out"

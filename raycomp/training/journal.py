@@ -1,4 +1,7 @@
-"""Records the metrics of every training step: a line in ``metrics.jsonl``, a point in TensorBoard.
+"""The metrics of every training step: in ``metrics.jsonl``, for TensorBoard, and for experiment trackers.
+
+A tracker is opened by the one process that writes metrics: here without Ray, in ``ray_trackers.py`` by Ray's
+own integrations. Results do not depend on trackers: one that fails later is reported and dropped.
 
 The file holds step s in line s + 1, each step once, also after kills: a run that resumes from the checkpoint
 of step s keeps the first s lines. On a disk the file grows by a line per step, which ``tail -f`` follows. S3
@@ -7,23 +10,214 @@ line has about 120 bytes, so the checkpoint of step 1,000,000 writes 120 MB of l
 addition to 1.8 GB of a ViT-B/32 and its optimizer. Parts would avoid that but would have to be joined.
 """
 
+import importlib
 import json
 import math
 import os
+import posixpath
+import sys
 import tempfile
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
+from typing import Any, Protocol, Self
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.json
+from tensorboardX import RecordWriter
+from tensorboardX.proto.event_pb2 import Event, SessionLog
+from tensorboardX.proto.summary_pb2 import Summary
 
-from raycomp.data.files import name_place
-from raycomp.data.folder import Folder
+from raycomp.config import UserError, to_dict
+from raycomp.config.change import as_setting, flatten
+from raycomp.data.files import Folder, forget_written, name_place
 from raycomp.data.paths import resolve
-from raycomp.data.written import forget_written
-from raycomp.training.training import STEP
+from raycomp.training.status import STEP, Training
+
+_FLUSH_S = 30.0
+
+
+class Events:
+    """A file of TensorBoard events. It records its first step, and TensorBoard drops that step and later ones
+    of earlier files. tensorboardX's own SummaryWriter would write in a thread that flushing does not wait
+    for.
+    """
+
+    def __init__(self, folder: Path, first_step: int):
+        folder.mkdir(parents=True, exist_ok=True)
+        self.name = f"events.out.tfevents.{time.time_ns():019d}"  # read in the order of their names
+        self._records = RecordWriter(str(folder / self.name))
+        self._flushed = time.monotonic()
+        self._add(Event(wall_time=time.time(), step=first_step, file_version="brain.Event:2"))
+        start = SessionLog(status=SessionLog.START)
+        self._add(Event(wall_time=time.time(), step=first_step, session_log=start))
+
+    def write(self, reported: Mapping[str, float]) -> None:
+        values = [Summary.Value(tag=name, simple_value=reported[name]) for name in reported if name != STEP]
+        self._add(Event(wall_time=time.time(), step=int(reported[STEP]), summary=Summary(value=values)))
+        if time.monotonic() - self._flushed > _FLUSH_S:
+            self.flush()
+
+    def _add(self, event: Event) -> None:
+        self._records.write(event.SerializeToString())
+
+    def flush(self) -> None:
+        self._records.flush()
+        self._flushed = time.monotonic()
+
+    def close(self) -> None:
+        self._records.close()
+
+
+PROJECT = "raycomp"
+RUN_TAG = "raycomp.run"
+# By the module's name. The package mlflow asks for an older PyArrow than raycomp; this one has its client.
+_PACKAGES = {"wandb": "wandb", "mlflow": "mlflow-skinny"}
+_LONGEST = 300
+_MAX_PARAMETER = 500
+
+
+@dataclass(frozen=True)
+class TrackedRun:
+    """A training as a tracker names it."""
+
+    id: str
+    """That of run.json: the same after a restart."""
+    name: str
+    """The last part of the output folder's path."""
+    settings: Mapping[str, str]
+    """Every option by path."""
+
+
+class Tracker(Protocol):
+    """Where metrics go."""
+
+    def log(self, values: Mapping[str, float], step: int) -> None:
+        """Take the finite metrics of a step."""
+
+    def close(self, is_finished: bool) -> None:
+        """End the run; it has failed unless ``is_finished``."""
+
+
+Openers = Mapping[str, Callable[[TrackedRun], Tracker]]
+
+
+class Wandb:
+    """A run of Weights & Biases. After a restart the run with the same id resumes."""
+
+    def __init__(self, run: Any):
+        self.run = run
+
+    def log(self, values: Mapping[str, float], step: int) -> None:
+        self.run.log(dict(values), step=step)
+
+    def close(self, is_finished: bool) -> None:
+        self.run.finish(exit_code=0 if is_finished else 1)
+
+
+class Mlflow:
+    """The active run of the module ``mlflow``. After a restart another run has the same tag ``RUN_TAG``."""
+
+    def __init__(self, mlflow: Any):
+        self.mlflow = mlflow
+
+    def log(self, values: Mapping[str, float], step: int) -> None:
+        self.mlflow.log_metrics(dict(values), step=step, synchronous=False)
+
+    def close(self, is_finished: bool) -> None:
+        self.mlflow.flush_async_logging()
+        self.mlflow.end_run("FINISHED" if is_finished else "FAILED")
+
+
+def open_wandb(run: TrackedRun) -> Tracker:
+    """Start, or resume, a run by the settings of wandb's own environment variables."""
+    project = os.environ.get("WANDB_PROJECT", PROJECT)
+    settings = dict(run.settings)
+    wandb = importlib.import_module("wandb")
+    return Wandb(wandb.init(id=run.id, name=run.name, project=project, config=settings, resume="allow"))
+
+
+def open_mlflow(run: TrackedRun) -> Tracker:
+    """Start a run by the settings of MLflow's own environment variables."""
+    mlflow = importlib.import_module("mlflow")
+    if "MLFLOW_EXPERIMENT_ID" not in os.environ:
+        mlflow.set_experiment(os.environ.get("MLFLOW_EXPERIMENT_NAME", PROJECT))
+    mlflow.start_run(run_name=run.name, tags={RUN_TAG: run.id})
+    mlflow.log_params(dict(run.settings))
+    return Mlflow(mlflow)
+
+
+OPENERS: Openers = {"wandb": open_wandb, "mlflow": open_mlflow}
+
+
+def check_packages(names: Iterable[str]) -> None:
+    """Raise ValueError where the package of a tracker is not installed."""
+    for name in names:
+        found = find_spec(name)
+        if found is None or found.origin is None:  # a folder wandb/ of earlier runs is not a package
+            raise ValueError(
+                f"train.log_to={name}: the package {name} is not installed; pip install {_PACKAGES[name]}"
+            )
+
+
+class Trackers:
+    """All trackers of a training, as one; closed where its block ends."""
+
+    def __init__(self, opened: Mapping[str, Tracker] | None = None):
+        self.opened = dict(opened or {})
+
+    def log(self, row: Mapping[str, float]) -> None:
+        """Give a step's metrics to all trackers."""
+        values = {name: row[name] for name in row if name != STEP and math.isfinite(row[name])}
+        for name in list(self.opened):
+            try:
+                self.opened[name].log(values, int(row[STEP]))
+            except Exception as error:  # of a service that no result depends on
+                del self.opened[name]
+                _warn(name, error, "gets no further metrics")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        for name, tracker in self.opened.items():
+            try:
+                tracker.close(kind is None)
+            except Exception as error:  # of a service that no result depends on
+                _warn(name, error, "may lack the last metrics")
+
+
+def open_trackers(training: Training, openers: Openers = OPENERS) -> Trackers:
+    """Open the trackers of a training. Raises UserError, one line, where one does not start."""
+    config = training.config
+    check_packages(config.train.log_to)
+    name = posixpath.basename(training.out.rstrip("/"))
+    settings = {path: as_setting(value)[:_MAX_PARAMETER] for path, value in flatten(to_dict(config))}
+    run = TrackedRun(training.run_id, name, settings)
+    trackers = Trackers()
+    for one in config.train.log_to:
+        try:
+            trackers.opened[one] = openers[one](run)
+        except Exception as error:
+            trackers.__exit__(type(error))
+            raise UserError(
+                f"train.log_to={one}: does not start ({_describe(error)}); fix its login or address, "
+                "or leave it out"
+            ) from error
+    return trackers
+
+
+def _warn(name: str, error: Exception, what: str) -> None:
+    print(f"train.log_to={name}: {what} ({_describe(error)})", file=sys.stderr, flush=True)
+
+
+def _describe(error: Exception) -> str:
+    return " ".join(f"{type(error).__name__}: {error}".split())[:_LONGEST]
+
 
 METRICS = "metrics.jsonl"
 EVENTS = "tensorboard"
@@ -37,7 +231,6 @@ class MetricsLog:
 
     def __init__(self, folder: Folder, first_step: int):
         self._folder, self._next = folder, first_step
-        from raycomp.training.events import Events  # tensorboardX imports boto3
 
         written = _read_lines(folder, first_step)
         self._spool = None if folder.is_local else tempfile.TemporaryDirectory(prefix="raycomp-")

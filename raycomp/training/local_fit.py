@@ -7,19 +7,16 @@ from typing import Any
 import pyarrow as pa
 
 from raycomp.core.ahead import ahead
-from raycomp.data.folder import Folder
+from raycomp.data.files import Folder
 from raycomp.data.parquet import read_columns
 from raycomp.run.progress import Progress
 from raycomp.run.run import Say
+from raycomp.training.evaluations import load_held_out
 from raycomp.training.feed import read_batches
-from raycomp.training.held_out_evaluation import load_held_out
-from raycomp.training.rank import Writer, start_rank, train_rank
-from raycomp.training.state import load_state
-from raycomp.training.states import list_states
-from raycomp.training.status import StatusTracker, TrainingStatus, say_start
+from raycomp.training.journal import open_trackers
+from raycomp.training.loop import Writer, load_state, start_rank, train_rank
+from raycomp.training.status import StatusTracker, Training, TrainingStatus, list_states, say_start
 from raycomp.training.towers import Batch, to_batch
-from raycomp.training.trackers import open_trackers
-from raycomp.training.training import Training
 
 _AHEAD = 2
 _CHECK_S = 10.0

@@ -1,4 +1,8 @@
-"""The training pairs: listed once for every shard, and loaded with their images when they are needed.
+"""The training pairs: listed once for every shard, counted by reason, loaded with their images when
+needed.
+
+A uid that occurs k times is trained on k times in each epoch (upsampling). N uids of the file, M sorted keys
+of pairs.
 
 Uids of a subset take 16 bytes each in every process that lists pairs, those of negatives 24; the negatives of
 a curation without shards are joined file by file and take none.
@@ -8,7 +12,9 @@ import hashlib
 import posixpath
 import uuid
 from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -16,18 +22,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from raycomp.config import UserError
-from raycomp.core.selection import parse_uids
-from raycomp.core.uids import count_keys, to_keys
+from raycomp.core.selection import count_keys, drop_duplicates, find_keys, parse_uids, to_keys
 from raycomp.curation.config import read_config
-from raycomp.curation.removal import list_shards
-from raycomp.data.arrow import hash_images
-from raycomp.data.datacomp import SIZES, read_sizes
-from raycomp.data.folder import Folder
-from raycomp.data.image_inputs import LIST, check_tables
-from raycomp.data.inputs import expand_input, list_written_shards
+from raycomp.curation.select.filters import list_shards
+from raycomp.data.datacomp import SIZES, read_sizes, read_subset
+from raycomp.data.files import Folder
+from raycomp.data.inputs import LIST, check_tables, expand_input, list_written_shards
 from raycomp.data.listed import CAPTION_COLUMNS, find_column
 from raycomp.data.manifest import check_results
-from raycomp.data.parquet import count_rows, read_columns, read_matching, read_rows
+from raycomp.data.parquet import count_rows, hash_images, read_columns, read_matching, read_rows, write_table
 from raycomp.data.paths import KEPT_FILE, ShardPath, fingerprint_shards
 from raycomp.data.reader import read_shard
 from raycomp.data.rows import decode_text, parse_object
@@ -42,6 +45,8 @@ from raycomp.data.runs import (
     read_finished,
 )
 from raycomp.models.images import ImageFault, decode_image
+from raycomp.run.bad_data import check_bad_rows, describe_dropped
+from raycomp.run.waves import map_files, map_tasks
 from raycomp.schema import HARD_TYPE, PAIRS_SCHEMA
 from raycomp.training.config import TrainConfig
 from raycomp.training.hard import (
@@ -51,13 +56,13 @@ from raycomp.training.hard import (
     find_neighbour_files,
     join_negatives,
 )
-from raycomp.training.subset import load_keys, read_uids, refuse_unknown
-from raycomp.training.written import WrittenSamples
 from raycomp.words import (
     ALIGNED_STATUSES,
     CAPTION,
     CAPTIONS,
+    DUPLICATE_UID,
     FIRST_ROW,
+    HELD_OUT,
     IMAGE,
     IMAGE_SHA256,
     JSON,
@@ -71,7 +76,82 @@ from raycomp.words import (
     SHARD_STATUSES,
     STATUS,
     UID,
+    UNREADABLE_PICTURE,
 )
+
+
+@lru_cache(maxsize=1)
+def load_keys(uri: str, token: str) -> np.ndarray:
+    """Return the sorted keys of a subset, (N,), repeated ones too, cached for the next call with ``token``.
+
+    Raises as ``read_uids``.
+    """
+    return np.sort(to_keys(read_uids(uri)))
+
+
+def read_uids(uri: str) -> np.ndarray:
+    """Return the uids of a subset, repeated ones too, uint64 (N, 2).
+
+    Raises ValueError, one line, where the file cannot be read or has another form.
+    """
+    try:
+        if uri.endswith(".npy"):
+            return read_subset(uri)
+        uids = read_columns(uri, [UID])[UID]
+        if pa.types.is_dictionary(uids.type) or pa.types.is_string_view(uids.type):
+            uids = uids.cast(pa.string())  # as pandas and newer writers store text
+        if not (pa.types.is_string(uids.type) or pa.types.is_large_string(uids.type)):
+            raise ValueError(f"its column uid must be text, is {uids.type}")
+        return parse_uids(uids)
+    except OSError as error:
+        line = " ".join(str(error).split())
+        raise ValueError(f"subset={uri!r}: cannot be read; name a .npy or Parquet file ({line})") from error
+    except ValueError as error:
+        raise ValueError(f"subset={uri!r}: {error}") from error
+
+
+def refuse_unknown(uri: str, source: str, uid_N2: np.ndarray, key_M: np.ndarray, num_bad: int) -> None:
+    """Raise ValueError where more uids of a subset have no pair than ``num_bad``, the number of its samples
+    that are bad and therefore have none."""
+    key_N = np.unique(to_keys(uid_N2))
+    lost_n = np.flatnonzero(find_keys(key_M, key_N) < 0)
+    if len(lost_n) > num_bad:
+        example = key_N[lost_n[0]].ljust(16, b"\0").hex()
+        of_these = f", {num_bad:,} of them bad samples of it" if num_bad else ""
+        raise ValueError(
+            f"subset={uri!r}: {len(lost_n):,} of the {len(key_N):,} uids that it names have no pair in "
+            f"{source}{of_these}; one is {example}"
+        )
+
+
+class WrittenSamples:
+    """Compares a shard, block by block, with the samples that the run wrote."""
+
+    def __init__(self, uri: str, written: pa.Table | None):
+        """``written``: uid, caption and image_sha256 of each in their order; none where that is unknown."""
+        self._uri, self._written = uri, written
+
+    def check(self, table: pa.Table, start: int) -> None:
+        """Raise UserError unless a block, whose first row is sample ``start``, is unchanged."""
+        if self._written is None:
+            return
+        written = self._written.slice(start, len(table))
+        if len(written) == len(table):
+            names = [name for name in (UID, CAPTION, IMAGE_SHA256) if not table[name].equals(written[name])]
+            bad = next((status for status in table[STATUS].to_pylist() if status != OK), None)
+            if not names and bad is None:
+                return
+            what = f"a sample has status {bad}" if bad else f"{names[0]} of a sample is another"
+            raise UserError(f"{self._uri}: differs from what the run wrote: {what}")
+        raise UserError(f"{self._uri}: holds more than the {len(self._written):,} samples that the run wrote")
+
+    def check_end(self, count: int) -> None:
+        """Raise UserError unless the shard has as many samples as were written."""
+        if self._written is not None and count != len(self._written):
+            raise UserError(
+                f"{self._uri}: holds {count:,} of the {len(self._written):,} samples that the run wrote"
+            )
+
 
 _BLOCK_ROWS = 256
 _LOADED_SCHEMA = pa.schema(
@@ -343,3 +423,198 @@ def load_shard(pairs: Pairs, ordinal: int, index: pa.Table) -> pa.Table:
     for name, column in columns.items():
         index = index.append_column(name, column)
     return index
+
+
+def tally_pairs(index: pa.Table, pictures: HardImages | None = None) -> Counter[str]:
+    """Return the number of samples in an index, and counts over an epoch: pairs, pairs with negatives, pairs
+    with images of negatives, captions, negatives and images of negatives, each as often as its sample is
+    trained on, and copies, all pairs of a sample but its first. ``bad_pictures``: listed images of negatives
+    that cannot be read, each counted once."""
+    flat = index[NEGATIVES].combine_chunks()
+    length_N, rows_N = pc.list_value_length(flat).to_numpy(), index[NUM_ROWS].to_numpy()
+    num_listed = pictures.count_listed(index[UID], flat) if pictures else 0
+    shown_F = pc.struct_field(flat.flatten(), "image").to_numpy(zero_copy_only=False).astype(bool)
+    row_F = np.repeat(np.arange(len(index)), length_N)
+    return Counter(
+        samples=len(index),
+        pairs=int(rows_N.sum()),
+        copies=int(rows_N.sum()) - len(index),
+        with_negatives=int(rows_N[length_N > 0].sum()),
+        with_negative_images=int(rows_N[np.unique(row_F[shown_F])].sum()),
+        captions=int(pc.list_value_length(index[CAPTIONS]).to_numpy() @ rows_N),
+        negatives=int(length_N @ rows_N),
+        negative_images=int(rows_N[row_F[shown_F]].sum()),
+        bad_pictures=max(0, num_listed - int(shown_F.sum())),
+    )
+
+
+def count_kinds(index: pa.Table) -> Counter[tuple[str, str]]:
+    """Return the number of negatives of every operation and kind in an epoch, counted as in
+    ``tally_pairs``."""
+    lists = index[NEGATIVES].combine_chunks()
+    flat, rows_N = lists.flatten(), index[NUM_ROWS].to_numpy()
+    columns = {name: pc.struct_field(flat, name) for name in ("op", "kind")}
+    columns[NUM_ROWS] = pa.array(np.repeat(rows_N, pc.list_value_length(lists).to_numpy()))
+    lines = pa.table(columns).group_by(["op", "kind"]).aggregate([(NUM_ROWS, "sum")]).to_pylist()
+    return Counter({(line["op"], line["kind"]): line[f"{NUM_ROWS}_sum"] for line in lines})
+
+
+def count_most(index: pa.Table) -> int:
+    """Return the maximum number of negatives of a pair."""
+    return pc.max(pc.list_value_length(index[NEGATIVES])).as_py() or 0
+
+
+def check_pairs(
+    pairs: Pairs, reasons: Counter[str], tally: Counter[str], uids: Sequence[np.ndarray] = ()
+) -> None:
+    """Raise ValueError, one line, for errors that only the sums over all shards show.
+
+    ``reasons`` and ``tally`` are sums of what ``index_shard`` and ``tally_pairs`` return; ``uids`` those of
+    all indices, uint64 (n, 2), where there is a subset. These are: a run's shards do not hold the pairs that
+    it kept; there are no pairs; the subset names uids without a pair (other than bad samples); no pair has a
+    negative, or no negative has an image. Raises TooMuchBadData where too many rows, or images of negatives,
+    are bad.
+    """
+    if pairs.is_curated and not pairs.scores:
+        _check_carried(pairs, reasons)
+    if pairs.subset is not None and not pairs.is_curated:
+        others = (OK, NOT_IN_SUBSET, HELD_OUT, DUPLICATE_UID, *SHARD_STATUSES)
+        named_bad = sum(count for reason, count in reasons.items() if reason not in others)
+        key_M = np.sort(to_keys(np.concatenate([np.empty((0, 2), np.uint64), *uids])))
+        refuse_unknown(pairs.subset, pairs.source, read_uids(pairs.subset), key_M, named_bad)
+    if not tally["pairs"]:
+        said = ", ".join(f"{count:,} {reason}" for reason, count in sorted(reasons.items()) if count)
+        raise ValueError(f"input={pairs.source!r}: no pairs to train on ({said or 'no rows'})")
+    if pairs.negatives and not tally["negatives"]:
+        raise ValueError(
+            f"negatives: none of the {tally['pairs']:,} pairs of {pairs.source} has negatives in "
+            f"{pairs.negatives[0].rpartition('/')[0]}; they are joined by uid"
+        )
+    if pairs.negative_images and not tally["negative_images"]:
+        raise ValueError(
+            f"negative_images: none of the {tally['negatives']:,} negatives has a readable image in "
+            f"{pairs.negative_images[0]}; they are joined by uid and negative"
+        )
+    for (said, what), counts in _count_judged(pairs, reasons, tally).items():
+        check_bad_rows(said, counts, pairs.max_bad_fraction, what)
+
+
+def describe_lost(pairs: Pairs, reasons: Counter[str], tally: Counter[str]) -> list[str]:
+    """Return a warning for every status whose rows, or images of negatives, are left out."""
+    judged = _count_judged(pairs, reasons, tally).items()
+    return [line for (said, what), counts in judged for line in describe_dropped(said, counts, what)]
+
+
+def _count_judged(
+    pairs: Pairs, reasons: Counter[str], tally: Counter[str]
+) -> dict[tuple[str, str], dict[str, int]]:
+    """Return counts by status for each option and kind of row that is checked here; a curation has checked
+    its own rows."""
+    found: dict[tuple[str, str], dict[str, int]] = {}
+    if not pairs.is_curated:
+        found["input", "rows"] = reasons
+    if pairs.negative_images:
+        bad = {UNREADABLE_PICTURE: tally["bad_pictures"]}
+        found["negative_images", "pictures"] = {OK: tally["negative_images"], **bad}
+    return found
+
+
+def _check_carried(pairs: Pairs, reasons: Counter[str]) -> None:
+    """Raise ValueError unless the shards of a run hold as many pairs as it kept, and nothing else."""
+    sound = (OK, NOT_IN_SUBSET, HELD_OUT)
+    bad = {why: count for why, count in sorted(reasons.items()) if count and why not in sound}
+    if bad or reasons.total() != pairs.num_kept:
+        said = ", ".join(f"{count:,} {why}" for why, count in bad.items()) or "all ok"
+        raise ValueError(
+            f"input={pairs.source!r}: its shards hold {reasons.total():,} samples ({said}), the run kept "
+            f"{pairs.num_kept:,}"
+        )
+
+
+_FOLDER = "pairs"
+
+
+@dataclass(frozen=True)
+class Index:
+    """The pairs of a run, shard by shard."""
+
+    uris: tuple[str, ...]
+    rows_S: tuple[int, ...]
+    """Rows of every shard in an epoch: a sample that the subset repeats has several."""
+    reasons: Counter[str]
+    """All samples of the input by status: ok is trained on."""
+    tally: Counter[str]
+    """Counts as ``tally_pairs`` returns them."""
+    kinds: Counter[tuple[str, str]]
+    """Negatives by operation and kind."""
+    most_negatives: int
+    """That a pair has."""
+    warnings: tuple[str, ...] = ()
+    """A warning for every status whose rows are left out."""
+
+
+def make_index(
+    pairs: Pairs, work: Folder, hold_out: Callable[[Sequence[str]], np.ndarray] | None = None
+) -> Index:
+    """List the pairs of every shard in ``work``, or those that are not listed there yet.
+
+    ``hold_out`` takes pairs out of the tables and returns their uids, uint64 (H, 2). Raises ValueError where
+    there is none, and for whatever else only all shards together show; TooMuchBadData where more of it is bad
+    than may be.
+    """
+    ordinals = list(range(len(pairs.shards)))
+    reasons: Counter[str] = Counter()
+    for found in map_tasks(_list_pairs, ordinals, pairs, work, label="list pairs"):
+        reasons.update(found)
+    uris = tuple(_at(work, ordinal) for ordinal in ordinals)
+    uids = [] if pairs.is_curated else list(map_files(_read_uids, uris, label="compare uids"))
+    repeated = [~keep_n for keep_n in drop_duplicates(uids)]
+    again = [(uri, rows_n) for uri, rows_n in zip(uris, repeated, strict=False) if rows_n.any()]
+    for _ in map_tasks(_drop_rows, again, label="drop duplicates"):
+        pass
+    held_H2 = np.empty((0, 2), np.uint64) if hold_out is None else hold_out(uris)
+    rows, tally, kinds, most = [], Counter[str](), Counter[tuple[str, str]](), 0
+    for one, of_kinds, of_one in map_files(_tally, uris, pairs, label="count pairs"):
+        rows.append(one["pairs"])
+        tally.update(one)
+        kinds.update(of_kinds)
+        most = max(most, of_one)
+    # An interrupted run may have dropped some before.
+    num_found = tally["samples"] + len(held_H2)
+    if reasons[OK] > num_found:
+        reasons[DUPLICATE_UID] += reasons[OK] - num_found
+    reasons[OK] = tally["samples"]
+    if len(held_H2):
+        reasons[HELD_OUT] = len(held_H2)
+    check_pairs(pairs, reasons, tally, [*uids, held_H2] if pairs.subset else ())
+    lost = tuple(describe_lost(pairs, reasons, tally))
+    return Index(uris, tuple(rows), reasons, tally, kinds, most, lost)
+
+
+def _at(work: Folder, ordinal: int, suffix: str = "parquet") -> str:
+    return work.at(_FOLDER, f"{ordinal:05d}.{suffix}")
+
+
+def _list_pairs(ordinal: int, pairs: Pairs, work: Folder) -> Counter[str]:
+    """Write the table of a shard's pairs, then how many rows it has by reason; return that."""
+    name = f"{ordinal:05d}.json"
+    if not work.exists(_FOLDER, name):
+        table, reasons = index_shard(pairs, ordinal)
+        write_table(table, _at(work, ordinal), PAIRS_SCHEMA)
+        work.write_json(reasons, _FOLDER, name)
+    return Counter(work.read_json(_FOLDER, name))
+
+
+def _read_uids(uri: str) -> np.ndarray:
+    return parse_uids(read_columns(uri, [UID])[UID])
+
+
+def _drop_rows(item: tuple[str, np.ndarray]) -> None:
+    uri, rows_n = item
+    write_table(read_columns(uri).filter(pa.array(~rows_n)), uri, PAIRS_SCHEMA)
+
+
+def _tally(uri: str, pairs: Pairs) -> tuple[Counter[str], Counter[tuple[str, str]], int]:
+    table = read_columns(uri)
+    pictures = HardImages(pairs.negative_images, pairs.token) if pairs.negative_images else None
+    return tally_pairs(table, pictures), count_kinds(table), count_most(table)

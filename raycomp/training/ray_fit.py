@@ -18,10 +18,39 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from raycomp.config import ClusterFailed
 from raycomp.run.progress import Progress
-from raycomp.run.ray_cpus import share_cpus
+from raycomp.run.ray_cluster import share_cpus
 from raycomp.run.run import Say
-from raycomp.training.status import StatusTracker, TrainingStatus, say_start
-from raycomp.training.training import Training
+from raycomp.training.journal import PROJECT, RUN_TAG, Mlflow, Openers, TrackedRun, Tracker, Wandb
+from raycomp.training.status import StatusTracker, Training, TrainingStatus, say_start
+
+
+def open_wandb(run: TrackedRun) -> Tracker:
+    """Start, or resume, a run. Ray reads WANDB_PROJECT_NAME, wandb itself WANDB_PROJECT."""
+    from ray.air.integrations.wandb import setup_wandb
+
+    project = os.environ.get("WANDB_PROJECT_NAME") or os.environ.get("WANDB_PROJECT", PROJECT)
+    settings = dict(run.settings)
+    return Wandb(setup_wandb(settings, id=run.id, name=run.name, project=project, resume="allow"))
+
+
+def open_mlflow(run: TrackedRun) -> Tracker:
+    """Start a run."""
+    from ray.air.integrations.mlflow import setup_mlflow
+
+    return Mlflow(
+        setup_mlflow(
+            dict(run.settings),
+            tracking_uri=os.environ.get("MLFLOW_TRACKING_URI"),
+            experiment_name=os.environ.get("MLFLOW_EXPERIMENT_NAME", PROJECT),
+            create_experiment_if_not_exists=True,
+            run_name=run.name,
+            tags={RUN_TAG: run.id},
+        )
+    )
+
+
+OPENERS: Openers = {"wandb": open_wandb, "mlflow": open_mlflow}
+
 
 _POLL_S = 0.5
 _CHECK_S = 10.0

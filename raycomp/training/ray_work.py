@@ -12,18 +12,14 @@ from ray.train.collective import broadcast_from_rank_zero
 from ray.train.torch import get_device
 
 from raycomp.config import UserError
-from raycomp.data.folder import Folder
-from raycomp.training.held_out_evaluation import load_held_out
-from raycomp.training.prefetch import prefetch
-from raycomp.training.rank import Writer, start_rank, train_rank
-from raycomp.training.ray_cache import start_cache
-from raycomp.training.ray_feed import Feed, get_course
-from raycomp.training.ray_trackers import OPENERS
-from raycomp.training.state import load_state
-from raycomp.training.states import list_states
+from raycomp.data.files import Folder
+from raycomp.training.evaluations import load_held_out
+from raycomp.training.journal import open_trackers
+from raycomp.training.loop import Writer, load_state, prefetch, start_rank, train_rank
+from raycomp.training.ray_feed import Feed, get_course, start_cache
+from raycomp.training.ray_fit import OPENERS
+from raycomp.training.status import Training, list_states
 from raycomp.training.towers import Batch, to_batch
-from raycomp.training.trackers import open_trackers
-from raycomp.training.training import Training
 
 _LONGEST = 1000
 _ASK_EVERY = 5

@@ -1,10 +1,42 @@
-"""The training status that ranks report to the driver: steps, restarts and errors."""
+"""What the driver gives every rank, the training status that ranks report to it, and the states in a
+folder.
+"""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from raycomp.config import ClusterFailed
+from raycomp.core.epochs import EpochPlan
+from raycomp.data.files import Folder
+from raycomp.models.images import ImageSpec
+from raycomp.training.config import TrainConfig
+
+if TYPE_CHECKING:
+    from raycomp.training.feed import Drawing
+    from raycomp.training.pairs import Pairs
+
+
+CHECKPOINTS, STATE = "checkpoints", "state.json"
+
+
+def list_states(out: Folder) -> list[int]:
+    """Return the steps that have a state, in order."""
+    return sorted(int(name) for name in _list_names(out) if out.exists(CHECKPOINTS, name, STATE))
+
+
+def _list_names(out: Folder) -> list[str]:
+    """Return the names of states, incomplete ones too."""
+    return [name for name in out.list_names(CHECKPOINTS) if name.isdecimal()]
+
+
+def keep_states(out: Folder, count: int) -> None:
+    """Remove all states but the last ``count``, and incomplete ones of any step."""
+    steps = list_states(out)[-count:]
+    for name in _list_names(out):
+        if int(name) not in steps:
+            out.remove(CHECKPOINTS, name)
+
 
 # Failed starts from the same step after which the training ends.
 _MOST_STARTS = 4
@@ -89,3 +121,61 @@ def say_start(start: Mapping[str, Any], say: Callable[[str], None], label: str =
     """Report the step at which training resumed, and the reason; nothing for the first start."""
     if start["why"]:
         say(f"{label}: {start['why']}; resumed from step {start['step']:,}")
+
+
+STEP = "step"
+Evaluate = Callable[[Any, int], Mapping[str, Any]]
+"""Takes the model, in evaluation mode, and its number of steps; returns numbers by name."""
+
+
+OWN_COLUMNS = (STEP, "loss", "learning_rate", "samples_per_s")
+"""The columns of metrics.jsonl that every step has. An evaluation must choose other names."""
+
+
+@dataclass(frozen=True)
+class ShardSource:
+    """The files that shards are read from."""
+
+    pairs: "Pairs"
+    index: tuple[str, ...]
+    """The uri of each shard's table of pairs."""
+
+
+@dataclass(frozen=True)
+class Course:
+    """What determines every batch of a run, in addition to the shards."""
+
+    plan: EpochPlan
+    draw: "Drawing"
+
+
+@dataclass(frozen=True)
+class HeldOutTables:
+    """The stored pairs that ``train.held_out`` evaluates."""
+
+    uris: tuple[str, ...]
+    """Tables of uid, image and caption."""
+    max_pixels: int
+    """Images with more are not decoded."""
+
+
+@dataclass(frozen=True)
+class Training:
+    """The inputs of every rank. On Ray ``source`` and ``course`` are references, and ``tracker`` is an
+    actor."""
+
+    config: TrainConfig
+    out: str
+    source: Any
+    course: Any
+    num_steps: int
+    steps_per_epoch: int
+    num_kinds: int
+    image: ImageSpec
+    threads: int | None
+    """Torch threads of a rank on CPUs; none on GPUs."""
+    evaluate: Evaluate | None
+    tracker: Any = None
+    held_out: HeldOutTables | None = None
+    run_id: str = ""
+    """That of run.json."""

@@ -1,22 +1,110 @@
-"""Embeds a rank's rows with both towers, and holds the global batch for a loss.
+"""Both towers on a rank's rows, the global batch over ranks, and the objectives: a loss and its trained
+weights.
+
+B pairs of the global batch, R those of this rank, W ranks, D embedding dims. A loss is computed in shares:
+each rank computes that of its own rows, against the rows of all, and the shares sum to the loss. The gradient
+of an embedding is the sum of what every share gives it.
 
 N pairs of the global batch (and tokens of context), R rows of a rank, of I images and T texts in all, K hard
 negatives per caption, C x H x W pixels, D embedding dims.
 """
 
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, Self
+from typing import Any, NamedTuple, Protocol, Self
 
 import numpy as np
 import torch
+import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
 
 from raycomp.core.alignment import has_unit_length
 from raycomp.core.epochs import slice_of
+from raycomp.models.adapters import add_adapters, freeze, merge_adapters
 from raycomp.models.images import ImageSpec
-from raycomp.models.short_text import encode_text
+from raycomp.models.text import encode_text
+from raycomp.training.config import FitConfig
+from raycomp.training.losses import compute_loss, find_loss
+
+
+def find_rank() -> tuple[int, int]:
+    """Return this process's rank and how many there are: 0 of 1 without a process group."""
+    return (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
+
+
+def find_own(num_rows: int) -> slice:
+    """Return the slice of this rank in a global batch of that many rows."""
+    return slice_of(*find_rank(), num_rows)
+
+
+def add_up(value: Tensor) -> Tensor:
+    """Return the sum over all ranks, in their order, the same on each; without a process group the value
+    itself."""
+    num_ranks = find_rank()[1]
+    if num_ranks == 1:
+        return value
+    received = [torch.empty_like(value) for _ in range(num_ranks)]
+    dist.all_gather(received, value.contiguous())
+    return _sum_in_order(received)
+
+
+def share_of(whole: Tensor) -> Tensor:
+    """Return this rank's share of a value that all ranks computed: the shares are equal."""
+    return whole / find_rank()[1]
+
+
+def gather(local_RD: Tensor, batch_size: int) -> Tensor:
+    """Return the rows of all ranks, (B, D), in the order of the global batch.
+
+    ``slice_of`` divides the rows. The gradient of this rank's rows is the sum of the gradients that all ranks
+    find for them, in the order of the ranks, so its bits depend on the number of ranks alone. Without a
+    process group these are the rows of the one rank.
+    """
+    own = find_own(batch_size)
+    assert len(local_RD) == own.stop - own.start, f"{len(local_RD)} rows of {own} came"
+    if find_rank()[1] == 1:
+        return local_RD
+    return _Gather.apply(local_RD, batch_size)
+
+
+def share(towers: nn.Module) -> nn.Module:
+    """Return the model behind DistributedDataParallel where there are several ranks, else as it is."""
+    return DistributedDataParallel(towers) if find_rank()[1] > 1 else towers
+
+
+class _Gather(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, local_RD: Tensor, batch_size: int) -> Tensor:
+        num_ranks = dist.get_world_size()
+        slices = [slice_of(rank, num_ranks, batch_size) for rank in range(num_ranks)]
+        sizes = [part.stop - part.start for part in slices]
+        ctx.own, ctx.sizes = slices[dist.get_rank()], sizes
+        # All ranks send as many rows as the largest rank has.
+        sent = local_RD.new_zeros(max(sizes), *local_RD.shape[1:])
+        sent[: len(local_RD)] = local_RD
+        received = [torch.empty_like(sent) for _ in slices]
+        dist.all_gather(received, sent)
+        return torch.cat([rows[:size] for rows, size in zip(received, sizes, strict=True)])
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+        """Send each rank the gradient of its rows; sum those that came for the own rows."""
+        grad_BD = grads[0].contiguous()
+        num_own, num_ranks = ctx.own.stop - ctx.own.start, len(ctx.sizes)
+        received = grad_BD.new_empty(num_ranks * num_own, *grad_BD.shape[1:])
+        dist.all_to_all_single(received, grad_BD, [num_own] * num_ranks, ctx.sizes)
+        return _sum_in_order(received.split(num_own)), None
+
+
+def _sum_in_order(values: Sequence[Tensor]) -> Tensor:
+    total = values[0].clone()
+    for value in values[1:]:
+        total += value
+    return total
+
 
 Made = dict[str, Tensor]
 """The outputs of a model for a batch, by name: a value per row, or one for the whole model."""
@@ -152,3 +240,149 @@ def to_image(pixels_RHWC: Tensor, spec: ImageSpec) -> Tensor:
     mean, std = (torch.tensor(values, device=device).view(3, 1, 1) for values in (spec.mean, spec.std))
     image_RCHW = pixels_RHWC.permute(0, 3, 1, 2).contiguous().float()
     return image_RCHW.div_(255).sub_(mean).div_(std)
+
+
+def learning_rate_at(step: int, num_steps: int, config: FitConfig) -> float:
+    """Return the learning rate of ``step`` (from 0): open_clip's linear rise, then half a cosine."""
+    warmup = round(config.warmup * num_steps)
+    if step < warmup:
+        return config.learning_rate * (step + 1) / warmup
+    progress = (step - warmup) / max(1, num_steps - warmup)
+    return config.learning_rate * (1 + math.cos(math.pi * progress)) / 2
+
+
+def make_optimizer(clip: nn.Module, config: FitConfig) -> torch.optim.AdamW:
+    """Return AdamW over the trained weights, without decay where open_clip has none: vectors, scalars,
+    norms."""
+    decayed: list[nn.Parameter] = []
+    free: list[nn.Parameter] = []
+    for name, parameter in clip.named_parameters():
+        if parameter.requires_grad:
+            is_free = parameter.ndim < 2 or any(part in name for part in ("bn", "ln", "bias", "logit_scale"))
+            (free if is_free else decayed).append(parameter)
+    return torch.optim.AdamW(
+        [{"params": free, "weight_decay": 0.0}, {"params": decayed, "weight_decay": config.weight_decay}],
+        lr=config.learning_rate,
+        betas=(config.beta1, config.beta2),
+        eps=config.eps,
+        fused=True,
+    )
+
+
+class Judged(NamedTuple):
+    """This rank's share of a step's loss. The shares of all ranks sum to the loss; so do the parts and
+    counts."""
+
+    loss: Tensor
+    parts: Mapping[str, Tensor] = {}
+    """Its summands by name, if it is a sum."""
+    counts: Tensor | None = None
+    """Number of bad rows and of all rows, int64 (2,); none where they are not counted."""
+
+
+class Objective(Protocol):
+    """A loss, the weights trained by it, and the options of the optimizer."""
+
+    @property
+    def fit(self) -> FitConfig:
+        """The trainer reads ``accumulate``, ``autocast``, ``clip_norm`` and AdamW's options from it."""
+
+    @property
+    def group(self) -> str:
+        """The group of options that ``fit`` belongs to, for messages."""
+
+    @property
+    def batch_size(self) -> int:
+        """Rows of the global batch."""
+
+    @property
+    def key(self) -> tuple[int, ...]:
+        """Seeds the model's random draws, together with step, rank and part."""
+
+    @property
+    def where(self) -> str:
+        """Follows a step's number in messages: " of task 2", or nothing."""
+
+    @property
+    def said_weights(self) -> str | None:
+        """The initial weights, for messages; none where earlier steps trained them."""
+
+    @property
+    def said_rate(self) -> str:
+        """The learning rate, for messages."""
+
+    @property
+    def clip(self) -> Any:
+        """The model whose logit scale is kept within its bounds."""
+
+    @property
+    def trained(self) -> nn.Module:
+        """The module that holds all weights that are trained."""
+
+    @property
+    def towers(self) -> nn.Module:
+        """Embeds a ``Batch`` in one call, giving ``Made``; it holds the same weights as ``trained``."""
+
+    def rate_at(self, step: int) -> float:
+        """Return the learning rate of a step."""
+
+    def judge(self, made: Made, batch: Batch) -> Judged:
+        """Return this rank's share of the loss of the global batch, given its embeddings."""
+
+
+class PairsObjective:
+    """``train.loss`` of pairs and their negatives."""
+
+    group, where = "train", ""
+
+    def __init__(
+        self,
+        clip: Any,
+        config: FitConfig,
+        num_steps: int,
+        batch_size: int,
+        num_kinds: int = 0,
+        said_weights: str = "model.weights",
+    ):
+        """Raise UserError where the model cannot be trained as the config says."""
+        self.clip = self.trained = clip
+        self.fit, self.num_steps, self.batch_size = config, num_steps, batch_size
+        self.key, self.said_weights = (config.seed,), said_weights
+        self.loss = find_loss(config.loss)(torch.zeros(num_kinds))
+        if not self.loss.bias and getattr(clip, "logit_bias", None) is not None:
+            # A bias on all logits, as in open_clip's loss, changes no softmax.
+            clip.logit_bias.requires_grad_(False)
+        freeze(clip, config.freeze)
+        self.adapters = add_adapters(clip, config.lora_rank, config.seed) if config.lora_rank else None
+        self.towers = Towers(clip)
+
+    @property
+    def said_rate(self) -> str:
+        return f"train.learning_rate={self.fit.learning_rate}"
+
+    def rate_at(self, step: int) -> float:
+        """Return the learning rate of a step: linear warm-up, then half a cosine."""
+        return learning_rate_at(step, self.num_steps, self.fit)
+
+    def plain_model(self) -> Any:
+        """Return the current model without adapters: itself, or a copy with the adapters merged."""
+        return merge_adapters(self.adapters) if self.adapters else self.clip
+
+    def judge(self, made: Made, batch: Batch) -> Judged:
+        """Return this rank's share of the loss, and how many of its rows are bad."""
+        embedded = Embedded(
+            image_ND=self._gather(made["image"]),
+            text_ND=self._gather(made["text"]),
+            scale=made["scale"],
+            bias=made.get("bias"),
+            negative_NKD=self._gather(made.get("negative")),
+            valid_NK=self._gather(batch.valid_RK),
+            kind_NK=self._gather(batch.kind_RK),
+            negative_image_ND=self._gather(made.get("negative_image")),
+            own=find_own(self.batch_size),
+        )
+        loss = compute_loss(self.loss, embedded, self.fit)
+        return Judged(loss if self.loss.in_shares else share_of(loss), counts=embedded.count_bad())
+
+    def _gather(self, rows: Any) -> Any:
+        return None if rows is None else gather(rows, self.batch_size)

@@ -325,7 +325,7 @@ def test_a_sweep_embeds_its_streams_once_and_reports_each_point(tmp_path):
     [
         ([], "stream=: name a .json file that lists tasks, or FILE.py:NAME, a StreamMaker"),
         (["stream=nowhere"], "stream='nowhere': must be a .json file that lists tasks, or FILE.py:NAME"),
-        ([f"stream={__file__}:CONFIG"], "must name a StreamMaker of raycomp.continual.maker in that file"),
+        ([f"stream={__file__}:CONFIG"], "must name a StreamMaker of raycomp.continual.method in that file"),
         (["stream=missing.json"], "missing.json"),
         (["method=compo"], "method='compo': must be one of all, frozen"),
         (["trust.gamma=0"], "trust.gamma=0.0: must be above 0"),

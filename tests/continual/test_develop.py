@@ -7,13 +7,12 @@ import pytest
 from raycomp.config import override_all
 from raycomp.continual.command import fingerprint_methods
 from raycomp.continual.config import ContinualConfig
-from raycomp.continual.develop import choose, list_trials, report_trials
 from raycomp.continual.judge import MERGED, TASK
 from raycomp.continual.method import FULL, METHODS, TUNE, Method, find_method
-from raycomp.continual.methods.make_tuner import PLAIN
-from raycomp.continual.results import Result, measure
+from raycomp.continual.results import Result, choose, list_trials, measure, report_trials
+from raycomp.continual.run import PLAIN
 from raycomp.continual.runs import Choice, StreamRun, list_runs, make_config
-from raycomp.data.folder import Folder
+from raycomp.data.files import Folder
 from tests.continual.test_loop import make_loop
 from tests.continual.test_loop import read as read_loop
 from tests.continual.test_results import make_result

@@ -5,9 +5,14 @@ import json
 import numpy as np
 import pytest
 
-from raycomp.continual.streams.samples import find_samples, name_primitives
+from raycomp.continual.streams.samples import (
+    find_samples,
+    make_split,
+    name_primitives,
+    number_kinds,
+    warn_repeats,
+)
 from raycomp.continual.streams.sources import read_stream
-from raycomp.continual.streams.splits import make_split, number_kinds, warn_repeats
 from raycomp.evaluation.evaluation import Picture
 from tests.continual.streaming import invent_texts, see
 

@@ -17,11 +17,10 @@ from raycomp.continual.data import Keys, Split, Stream
 from raycomp.continual.judge import MERGED, TEXT, gather_questions
 from raycomp.continual.loop import TaskLoop, draw_rows, order_tasks
 from raycomp.continual.method import METHODS
-from raycomp.continual.methods.frozen import Frozen
-from raycomp.continual.methods.head import HeadLearner
+from raycomp.continual.methods.head import Frozen, HeadLearner
 from raycomp.continual.results import Result, measure
 from raycomp.continual.runs import StreamRun, make_config
-from raycomp.data.folder import Folder
+from raycomp.data.files import Folder
 from tests.continual.streams import NAMES, make_split, make_stream
 
 SMALL = {"head.steps": 12, "head.batch_size": 8, "head.hidden": 4, "trust.first": 3, "checkpoint_steps": 5}

@@ -6,10 +6,10 @@ import shutil
 import pytest
 
 from raycomp.config import ModelConfig, UserError
-from raycomp.continual.maker import find_maker, find_variant
+from raycomp.continual.method import find_maker, find_variant
 from raycomp.continual.streams.place import MadeVariant
 from raycomp.continual.streams.store import read_stream
-from raycomp.data.folder import Folder
+from raycomp.data.files import Folder
 from raycomp.data.tar import write_tar
 from tests.continual.test_stream_leaks import find, task, write
 

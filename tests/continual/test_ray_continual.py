@@ -17,7 +17,7 @@ import torch
 from raycomp.config import override_all
 from raycomp.continual.command import continual
 from raycomp.continual.config import ContinualConfig
-from raycomp.data.folder import Folder
+from raycomp.data.files import Folder
 from raycomp.data.tar import write_tar
 from tests.conftest import without_ray
 from tests.drawn import world_shards

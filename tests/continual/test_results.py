@@ -14,18 +14,24 @@ from hypothesis import strategies as st
 from raycomp.config import override_all
 from raycomp.continual.config import ContinualConfig
 from raycomp.continual.data import Stream
-from raycomp.continual.head_tables import report_margin_gaps
 from raycomp.continual.judge import BEFORE, METHOD, TASK, ZERO_SHOT
 from raycomp.continual.loop import summarise_steps
-from raycomp.continual.means import Runs
 from raycomp.continual.method import METHODS
 from raycomp.continual.results import Result, is_done, measure, read_result
 from raycomp.continual.runs import StreamRun
 from raycomp.continual.streams.place import find_place
 from raycomp.continual.streams.store import read_stream, write_stream
-from raycomp.continual.tables import list_plots, make_tables, report_samples, say_main, write_long
-from raycomp.core.contrasts import contrast
-from raycomp.data.folder import Folder
+from raycomp.continual.tables import (
+    Runs,
+    list_plots,
+    make_tables,
+    report_margin_gaps,
+    report_samples,
+    say_main,
+    write_long,
+)
+from raycomp.core.intervals import contrast
+from raycomp.data.files import Folder
 from raycomp.data.parquet import write_table
 from raycomp.schema import CONTINUAL_SCHEMA
 from raycomp.sweep.metric import read_stream_metrics

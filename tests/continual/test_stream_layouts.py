@@ -7,7 +7,7 @@ import pytest
 
 from raycomp.continual.layouts import clevr, clove, construct_vl, mit_states, vaw, vqacl
 from raycomp.continual.layouts.row import NUM_CANDIDATES, QuestionRow, Row, offer_answers
-from raycomp.data.folder import Folder
+from raycomp.data.files import Folder
 
 
 def read(layout, folder, content, half="train"):

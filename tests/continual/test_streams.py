@@ -14,12 +14,14 @@ from raycomp.continual.streams.samples import (
     StreamSamples,
     find_samples,
     list_unparsed,
+    make_split,
     name_primitives,
+    number_kinds,
     parse_all,
+    warn_repeats,
 )
 from raycomp.continual.streams.sources import Source, StreamSample, read_stream
-from raycomp.continual.streams.splits import make_split, number_kinds, warn_repeats
-from raycomp.core.uids import KEY
+from raycomp.core.selection import KEY
 from raycomp.data.tar import write_tar
 from raycomp.evaluation.evaluation import Picture, Texts
 from raycomp.models.parser import load_parser

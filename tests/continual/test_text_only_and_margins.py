@@ -5,9 +5,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from raycomp.continual.controls import answer_by_prior, judge_margins, judge_text_only, number_answers
 from raycomp.continual.data import Edits, Keys, Split
-from raycomp.continual.judge import gather_questions
+from raycomp.continual.judge import (
+    answer_by_prior,
+    gather_questions,
+    judge_margins,
+    judge_text_only,
+    number_answers,
+)
 from tests.continual.streams import unit
 
 

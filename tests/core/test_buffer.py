@@ -6,7 +6,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from raycomp.core.buffer import BufferEntry, MicroBuffer
+from raycomp.core.continual import BufferEntry, MicroBuffer
 
 
 def entries(num: int, task: int = 0) -> list[BufferEntry]:

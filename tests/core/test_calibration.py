@@ -5,8 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from raycomp.core import calibration
-from raycomp.core.calibration import (
+from raycomp.core import reliability
+from raycomp.core.reliability import (
     ALL,
     CONDITIONS,
     CROSS,
@@ -81,7 +81,7 @@ def test_targets_of_one_picture_are_no_new_evidence():
 
 def test_what_a_few_words_happen_to_cost_is_no_order(monkeypatch):
     """Conditions do not differ on the whole, but in each of them each of 25 words does, as it may happen."""
-    monkeypatch.setattr(calibration, "NUM_DRAWS", 200)
+    monkeypatch.setattr(reliability, "NUM_DRAWS", 200)
     found, of_pictures = [], []
     for seed in range(20):
         rng = np.random.default_rng(seed)
@@ -98,7 +98,7 @@ def test_what_a_few_words_happen_to_cost_is_no_order(monkeypatch):
 
 def test_what_a_few_nonces_happen_to_cost_is_no_order(monkeypatch):
     """300 words, but each of 14 nonces costs something of its own, and every word has two of them."""
-    monkeypatch.setattr(calibration, "NUM_DRAWS", 100)
+    monkeypatch.setattr(reliability, "NUM_DRAWS", 100)
     found, of_words = [], []
     for seed in range(20):
         rng = np.random.default_rng(seed)
@@ -178,7 +178,7 @@ def test_a_picture_whose_caption_says_the_target_is_no_wrong_one():
 
 
 def test_of_equal_pictures_no_more_than_a_bound_are_tried(monkeypatch):
-    monkeypatch.setattr(calibration, "MOST_TRIES", 3)
+    monkeypatch.setattr(reliability, "MOST_TRIES", 3)
     images, captions, none = [0] * 5 + [1], list("abcdef"), [()] * 6
     hash_N = np.arange(6, dtype=np.uint64)
     assert draw_others(images, captions, none, none, hash_N).tolist() == [-1, -1, 5, 5, 5, 0]

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from raycomp.core.composer import (
+from raycomp.core.compo_realign import (
     ATTENTION,
     CAYLEY,
     IDENTITY,

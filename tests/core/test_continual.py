@@ -7,7 +7,7 @@ import pytest
 import torch
 from test_composer import RAGGED, build, draw
 
-from raycomp.core.composer import LINEAR
+from raycomp.core.compo_realign import LINEAR
 from raycomp.core.continual import (
     average_precision,
     cycle_errors,

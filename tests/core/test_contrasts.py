@@ -6,13 +6,7 @@ import math
 import numpy as np
 import pytest
 
-from raycomp.core.contrasts import (
-    bootstrap_seeds,
-    contrast,
-    holm,
-    mean_by,
-    wilcoxon,
-)
+from raycomp.core.intervals import bootstrap_seeds, contrast, holm, mean_by, wilcoxon
 
 
 @pytest.mark.parametrize(

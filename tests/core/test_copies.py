@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 
-from raycomp.core import copies
-from raycomp.core.copies import HashIndex, list_boxes, measure_likeness
+from raycomp.core import near
+from raycomp.core.near import HashIndex, list_boxes, measure_likeness
 
 
 @pytest.mark.parametrize("bits", [0, 3, 4, 8, 11])
 def test_every_match_within_the_bits_is_found_once(bits, monkeypatch):
-    monkeypatch.setattr(copies, "_PAIRS", 20)
+    monkeypatch.setattr(near, "_PAIRS", 20)
     rng = np.random.default_rng(bits)
     views = rng.integers(0, 2**63, 60).astype(np.uint64)
     rows = [int(views[rng.integers(60)]) for _ in range(80)]

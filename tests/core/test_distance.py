@@ -5,11 +5,11 @@ import math
 import numpy as np
 import pytest
 
-from raycomp.core import distance
+from raycomp.core import probe
 
 
-def bound(first: np.ndarray, second: np.ndarray, refits: int = 2, num_null: int = 2) -> distance.ADistance:
-    return distance.bound_a_distance(first, second, np.random.default_rng(7), refits, num_null)
+def bound(first: np.ndarray, second: np.ndarray, refits: int = 2, num_null: int = 2) -> probe.ADistance:
+    return probe.bound_a_distance(first, second, np.random.default_rng(7), refits, num_null)
 
 
 def gaussians(num: int, dims: int, gap: float, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -93,9 +93,9 @@ def test_the_ridge_is_chosen_for_each_data_set(monkeypatch):
     for each, step in zip(narrow, (0, 0.15), strict=True):
         each[:, 0] = each[:, 0] / 20 + step
     chosen = [bound(*pair).value for pair in (plain, narrow)]
-    ridges = distance.RIDGES
+    ridges = probe.CLASSIFIER_RIDGES
     for place in (0, -1):
-        monkeypatch.setattr(distance, "RIDGES", (ridges[place],))
+        monkeypatch.setattr(probe, "RIDGES", (ridges[place],))
         fixed = bound(*(plain, narrow)[place + 1]).value
         assert fixed < chosen[place + 1] - 0.1
 
@@ -106,8 +106,8 @@ def test_copies_of_a_pair_stay_in_one_fold():
     step = rng.standard_normal((120, 400))
     first, second = (0.1 * rng.standard_normal((120, 400)) + sign * step for sign in (-1, 1))
     ones, thrice = np.ones((120, 1)), np.full(120, 3)
-    held = distance._bound(first, second, thrice, ones, np.random.default_rng(0))
-    once = distance._bound(first, second, ones[:, 0], ones, np.random.default_rng(0))
+    held = probe._bound(first, second, thrice, ones, np.random.default_rng(0))
+    once = probe._bound(first, second, ones[:, 0], ones, np.random.default_rng(0))
     np.testing.assert_allclose(held, once)
     assert abs(held[0]) < 0.4
     torn = (np.repeat(each, 3, axis=0) for each in (first, second))
@@ -120,10 +120,10 @@ def test_equals_a_slow_nested_ridge_of_repeated_rows():
     first, second = rng.standard_normal((2, 40, 4))
     second[:, 0] += 0.7
     times = rng.integers(0, 3, 40)
-    got = distance._bound(first, second, times, np.ones((40, 1)), np.random.default_rng(1))
+    got = probe._bound(first, second, times, np.ones((40, 1)), np.random.default_rng(1))
     seen = np.flatnonzero(times)
     fold = np.full(40, -1)
-    fold[seen] = distance.draw_folds(seen, 5, np.random.default_rng(1))
+    fold[seen] = probe.draw_folds(seen, 5, np.random.default_rng(1))
 
     def errors(train: np.ndarray, test: np.ndarray, ridge: float) -> float:
         rows = np.repeat(np.arange(40), times * train)
@@ -140,9 +140,9 @@ def test_equals_a_slow_nested_ridge_of_repeated_rows():
                 errors(~np.isin(fold, (-1, this, other)), fold == other, ridge)
                 for other in ((this + 1) % 5, (this - 1) % 5)
             )
-            for ridge in distance.RIDGES
+            for ridge in probe.CLASSIFIER_RIDGES
         ]
-        ridge = distance.RIDGES[int(np.argmin(choice))]
+        ridge = probe.CLASSIFIER_RIDGES[int(np.argmin(choice))]
         total += errors(~np.isin(fold, (-1, this)), fold == this, ridge)
     np.testing.assert_allclose(got, [2 * (1 - 2 * total / times.sum())])
 
@@ -150,25 +150,25 @@ def test_equals_a_slow_nested_ridge_of_repeated_rows():
 def test_no_text_is_drawn_twice_on_a_side():
     first, second = np.random.default_rng(1).integers(0, 40, (2, 300))
     for seed in range(20):
-        rows = distance.draw_pairs(first, second, np.random.default_rng(seed))
+        rows = probe.draw_pairs(first, second, np.random.default_rng(seed))
         assert len(rows) == len(set(first[rows])) == len(set(second[rows])) > 15
 
 
 def test_which_pair_is_drawn_of_each_text_is_even():
     first, rng = np.repeat([3, 5, 5, 8], 2), np.random.default_rng(0)
-    drawn = np.array([distance.draw_pairs(first, np.arange(8), rng) for _ in range(3000)])
+    drawn = np.array([probe.draw_pairs(first, np.arange(8), rng) for _ in range(3000)])
     share = np.bincount(drawn.ravel(), minlength=8) / 3000
     np.testing.assert_allclose(share, [1 / 2] * 2 + [1 / 4] * 4 + [1 / 2] * 2, atol=0.04)
     share = np.bincount(drawn[:, 0], minlength=8) / 3000
     np.testing.assert_allclose(share, [1 / 6] * 2 + [1 / 12] * 4 + [1 / 6] * 2, atol=0.04)
-    lone = [distance.draw_pairs(np.arange(4), np.zeros(4, int), rng).item() for _ in range(3000)]
+    lone = [probe.draw_pairs(np.arange(4), np.zeros(4, int), rng).item() for _ in range(3000)]
     np.testing.assert_allclose(np.bincount(lone) / 3000, [1 / 4] * 4, atol=0.04)
-    assert len(distance.draw_pairs(first[:0], first[:0], rng)) == 0
+    assert len(probe.draw_pairs(first[:0], first[:0], rng)) == 0
 
 
 def test_folds_keep_groups_whole_and_even():
     group_N = np.random.default_rng(3).integers(0, 53, 400)
-    fold_N = distance.draw_folds(group_N, 5, np.random.default_rng(4))
+    fold_N = probe.draw_folds(group_N, 5, np.random.default_rng(4))
     folds = [set(group_N[fold_N == fold]) for fold in range(5)]
     assert sum(len(fold) for fold in folds) == len(set(group_N)) == len(set.union(*folds))
     assert max(map(len, folds)) - min(map(len, folds)) <= 1
@@ -190,6 +190,6 @@ def test_a_resample_may_hold_next_to_nothing(drawn):
     """One pair ten times has no other to learn from: half of its texts are wrong."""
     first, second = gaussians(10, 3, 5.0)
     times = np.bincount(drawn, minlength=10)
-    value = distance._bound(first, second, times, np.ones((10, 1)), np.random.default_rng(0))[0]
+    value = probe._bound(first, second, times, np.ones((10, 1)), np.random.default_rng(0))[0]
     assert -2 <= value <= 2
     assert value == 0 or len(set(drawn)) > 1

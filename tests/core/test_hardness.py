@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from raycomp.core.hardness import Candidate, choose_hardest, compare_calls
+from raycomp.core.refine import Candidate, choose_hardest, compare_calls
 
 
 def candidate(text: str, op: str, similarity: float | None = None) -> Candidate:

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from raycomp.core.pas_profile import profile_pas
+from raycomp.core.attribution import profile_pas
 
 
 def test_correlations_and_the_share_that_text_explains():

@@ -7,7 +7,7 @@ import pytest
 from PIL import Image, ImageFilter
 from scipy.fft import dctn
 
-from raycomp.core.pictures import hash_view, measure_look, measure_sharpness
+from raycomp.core.near import hash_view, measure_look, measure_sharpness
 from raycomp.models.images import shrink
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from raycomp.core import probe
-from raycomp.core.distance import bound_a_distance
+from raycomp.core.probe import bound_a_distance
 
 
 def test_a_perfect_encoder_where_swapping_is_closed():

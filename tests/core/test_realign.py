@@ -9,9 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from raycomp.core.composer import Composer, turn
-from raycomp.core.losses import clip_loss
-from raycomp.core.realign import (
+from raycomp.core.compo_realign import (
     ANCHORED,
     JOINT,
     LITERAL,
@@ -19,11 +17,14 @@ from raycomp.core.realign import (
     OWN,
     QUERIES,
     READINGS,
+    Composer,
     Past,
     Views,
     compo_realign,
     contrast_views,
+    turn,
 )
+from raycomp.core.losses import clip_loss
 
 NUM, DIM, SCALE = 6, 5, 1 / 0.07
 APART = torch.arange(NUM)

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from raycomp.core.contrasts import holm
-from raycomp.core.shifts import BOTH, GAINED, LOST, find_shifts
+from raycomp.core.intervals import holm
+from raycomp.core.metrics import BOTH, GAINED, LOST, find_shifts
 
 
 def count(has_NV: np.ndarray, first_N: np.ndarray, second_N: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -10,12 +10,14 @@ import torch.nn.functional as F
 from test_composer import RAGGED, VARIANTS, build, draw
 from torch import Tensor
 
-from raycomp.core.composer import CAYLEY, MEAN, Composer
-from raycomp.core.trust_region import (
+from raycomp.core.compo_realign import (
+    CAYLEY,
     FIXED,
     GRADIENT,
+    MEAN,
     OFF,
     UPDATE,
+    Composer,
     TrustRegion,
     find_sigma,
     measure_step,

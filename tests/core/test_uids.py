@@ -3,13 +3,12 @@
 import numpy as np
 import pytest
 
-from raycomp.core.selection import format_uids
-from raycomp.core.uids import count_keys, drop_duplicates, find_keys, to_keys
+from raycomp.core.selection import count_keys, drop_duplicates, find_keys, format_uids, to_keys
 
 
 @pytest.mark.parametrize("rows_per_bucket", [1, 7, 1000])
 def test_the_first_of_every_uid_stays(rows_per_bucket, monkeypatch):
-    monkeypatch.setattr("raycomp.core.uids._BUCKET_ROWS", rows_per_bucket)
+    monkeypatch.setattr("raycomp.core.selection._BUCKET_ROWS", rows_per_bucket)
     rng = np.random.default_rng(0)
     shards = [rng.integers(0, 9, (size, 2)).astype(np.uint64) for size in (40, 0, 25, 1)]
     seen: set[str] = set()

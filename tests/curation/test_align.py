@@ -7,11 +7,11 @@ import pyarrow as pa
 import pytest
 
 from raycomp.config import ScorerConfig
-from raycomp.curation import prepare as prepare_module
-from raycomp.curation.align import Align, find_strangers
-from raycomp.curation.prepare import prepare
-from raycomp.data.arrow import SHUFFLED_ALIGNMENT, to_fixed_lists, to_matrix
+from raycomp.curation.score import prepare as prepare_module
+from raycomp.curation.score.prepare import prepare
+from raycomp.curation.score.scorers import Align, find_strangers
 from raycomp.data.inputs import expand_input
+from raycomp.data.parquet import SHUFFLED_ALIGNMENT, to_fixed_lists, to_matrix
 from raycomp.data.reader import read_shard
 from raycomp.data.tar import write_tar
 from raycomp.models.clip import Clip, load_tokenizer
@@ -139,8 +139,8 @@ def test_where_all_is_one_photo_or_one_caption_nothing_is_compared(table, tiny_s
 
 
 def test_the_check_counts_only_pairs_that_have_a_shuffled_one(table, tiny_scorer, tmp_path):
-    from raycomp.curation.publish import check_scorer
-    from raycomp.run.parts import Part, Stats, stage_part
+    from raycomp.curation.command import check_scorer
+    from raycomp.run.passes import Part, Stats, stage_part
 
     part = Part(pa.schema([(UID, pa.string())]), sampled=(ALIGNMENT, SHUFFLED_ALIGNMENT))
     bad = table.slice(0, 3).set_column(

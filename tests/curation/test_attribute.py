@@ -9,15 +9,15 @@ import pytest
 
 from raycomp.config import ParserConfig, ScorerConfig
 from raycomp.core.attribution import drop_per_displacement
-from raycomp.curation.attribute import Attribute
 from raycomp.curation.config import (
     NonceConfig,
     find_selection,
 )
-from raycomp.curation.measures import read_corpus
-from raycomp.curation.parse import parse
-from raycomp.curation.rules import PAS
-from raycomp.data.arrow import to_fixed_lists
+from raycomp.curation.score.prepare import parse
+from raycomp.curation.score.scorers import Attribute
+from raycomp.curation.select.measures import read_corpus
+from raycomp.curation.select.rules import PAS
+from raycomp.data.parquet import to_fixed_lists
 from raycomp.words import (
     ALIGNMENT,
     CAPTION,

@@ -9,12 +9,11 @@ import torch
 
 from raycomp.config import ModelConfig, ParserConfig, ScorerConfig, UserError
 from raycomp.core.alignment import has_unit_length, normalise
-from raycomp.curation.align import Align
-from raycomp.curation.attribute import Attribute
 from raycomp.curation.config import NonceConfig
-from raycomp.curation.parse import parse
-from raycomp.curation.prepare import prepare
-from raycomp.data.arrow import (
+from raycomp.curation.score.prepare import parse, prepare
+from raycomp.curation.score.scorers import Align, Attribute
+from raycomp.data.inputs import expand_input
+from raycomp.data.parquet import (
     COUNTERFACTUALS,
     FAULTS,
     SHUFFLED_ALIGNMENT,
@@ -23,15 +22,20 @@ from raycomp.data.arrow import (
     to_fixed_lists,
     to_matrix,
 )
-from raycomp.data.inputs import expand_input
 from raycomp.data.reader import read_shard
 from raycomp.data.tar import write_tar
-from raycomp.evaluation.embed_all import EmbedPictures, EmbedTexts
-from raycomp.evaluation.read import TEXT, TEXT_EMBEDDING, prepare_pixels, tokenize
+from raycomp.evaluation.embed_all import (
+    TEXT,
+    TEXT_EMBEDDING,
+    EmbedPictures,
+    EmbedTexts,
+    prepare_pixels,
+    tokenize,
+)
+from raycomp.models.architecture import ScorerSpec
 from raycomp.models.clip import Clip
 from raycomp.models.describe import describe_scorer
-from raycomp.models.spec import ScorerSpec
-from raycomp.models.weights_check import WeightsCheck, refuse_bad
+from raycomp.models.text import WeightsCheck, refuse_bad
 from raycomp.negatives.ranking import rank
 from raycomp.negatives.write import ADD_SIMILARITY, ADDITIONS
 from raycomp.schema import NEGATIVE_TYPE

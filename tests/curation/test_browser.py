@@ -12,11 +12,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from raycomp.curation.funnel import make_funnel
-from raycomp.curation.page import render_curate
+from raycomp.curation.page import make_funnel, render_curate
 from raycomp.curation.summary import choose_shown
-from raycomp.report.frame import POLICY, SCRIPT
-from raycomp.report.markup import escape
+from raycomp.report.charts import escape
+from raycomp.report.page import POLICY, SCRIPT
 from tests.curation.test_page import HOSTILE, hostile_page, photo, run_json, summarise_captions
 from tests.report.html_tree import read_html
 

@@ -10,17 +10,15 @@ import pytest
 
 from raycomp.config import LeaseLost, UserError, override_all, to_dict
 from raycomp.core.selection import Threshold
-from raycomp.curation import dedupe
-from raycomp.curation.choose import _load, commit_once
-from raycomp.curation.command import _fewer
+from raycomp.curation.command import _fewer, summarise_scores
 from raycomp.curation.config import SelectConfig, choose_config, find_selection
-from raycomp.curation.dedupe import mark_duplicates
-from raycomp.curation.publish import summarise_scores
-from raycomp.curation.rules import find_rule
-from raycomp.curation.scored import ScoresFile
-from raycomp.curation.select import Gates, choose_tables
+from raycomp.curation.score import dedupe
+from raycomp.curation.score.dedupe import mark_duplicates
+from raycomp.curation.select.measures import ScoresFile
+from raycomp.curation.select.rules import find_rule
+from raycomp.curation.select.select import Gates, _load, choose_tables, commit_once
 from raycomp.curation.summary import choose_shown
-from raycomp.data.folder import Folder
+from raycomp.data.files import Folder
 from raycomp.data.parquet import read_columns, write_table
 from raycomp.run.run import command_line
 from raycomp.words import (

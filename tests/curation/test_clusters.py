@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import raycomp
-from raycomp.curation.clusters import cap_clusters
 from raycomp.curation.config import NearConfig
+from raycomp.curation.select.near import cap_clusters
 from raycomp.words import ALIGNMENT, CLUSTER, CLUSTER_FULL, IMAGE_EMBEDDING, MARK, UID
 from tests.corpus import by_cpi, mean_drop, write_world_shards
 from tests.curation.test_near import NUM, draw_rows, read_marks, write_files

@@ -20,10 +20,10 @@ from raycomp.cli import main
 from raycomp.config import ScorerConfig, TooMuchBadData
 from raycomp.curation import command as curate_command
 from raycomp.curation.config import SelectConfig, find_selection
-from raycomp.curation.rules import RULES
-from raycomp.curation.select import choose_tables
+from raycomp.curation.select.rules import RULES
+from raycomp.curation.select.select import choose_tables
 from raycomp.data.tar import write_tar
-from raycomp.look.show.command import explain, show
+from raycomp.look.show import explain, show
 from raycomp.models.clip import Clip
 from raycomp.run import scorer
 from raycomp.words import ALIGNED_STATUSES

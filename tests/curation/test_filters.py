@@ -12,9 +12,8 @@ import raycomp
 from raycomp.cli import USER_ERROR, main
 from raycomp.config import UserError
 from raycomp.curation.config import FilterConfig
-from raycomp.curation.exclusion import load_exclusion
-from raycomp.curation.filters import load_condition, name_fields
-from raycomp.curation.scored import ScoresFile
+from raycomp.curation.select.filters import load_condition, load_exclusion, name_fields
+from raycomp.curation.select.measures import ScoresFile
 from raycomp.words import EXCLUDED, FILTER_NULL, FILTERED, FILTERED_AFTER, KEPT
 from tests.corpus import by_cpi, curate_with_metadata
 

@@ -10,12 +10,11 @@ import pytest
 import torch
 
 from raycomp.config import ScorerConfig
-from raycomp.curation.align import Align
-from raycomp.curation.attribute import Attribute
 from raycomp.curation.config import CurateConfig
-from raycomp.curation.stages import align_stages, attribute_stages
-from raycomp.data.arrow import SHUFFLED_ALIGNMENT, to_matrix
+from raycomp.curation.score.score import align_stages, attribute_stages
+from raycomp.curation.score.scorers import Align, Attribute
 from raycomp.data.inputs import expand_input
+from raycomp.data.parquet import SHUFFLED_ALIGNMENT, to_matrix
 from raycomp.data.reader import read_shard
 from raycomp.models.clip import Clip
 from raycomp.models.describe import describe_scorer

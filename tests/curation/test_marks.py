@@ -10,15 +10,14 @@ import pytest
 
 import raycomp
 from raycomp.config import UserError
-from raycomp.curation import marks
 from raycomp.curation.config import SelectConfig, find_selection
-from raycomp.curation.funnel import make_funnel
-from raycomp.curation.measures import take_columns
-from raycomp.curation.scored import Found, ScoresFile
-from raycomp.curation.select import choose_tables
-from raycomp.data.folder import Folder
+from raycomp.curation.page import make_funnel
+from raycomp.curation.select import marks
+from raycomp.curation.select.measures import Found, ScoresFile, take_columns
+from raycomp.curation.select.select import choose_tables
+from raycomp.data.files import Folder
 from raycomp.data.parquet import read_columns
-from raycomp.look.show.command import explain
+from raycomp.look.show import explain
 from raycomp.words import (
     CONTAMINATED,
     EXCLUDED,

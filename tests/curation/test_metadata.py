@@ -8,8 +8,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from raycomp.curation.metadata import Kinds, count_kinds, type_fields, write_metadata
-from raycomp.data.folder import Folder
+from raycomp.curation.score.metadata import Kinds, count_kinds, type_fields, write_metadata
+from raycomp.data.files import Folder
 from raycomp.data.rows import to_json
 from raycomp.words import JSON, STATUS, UID
 

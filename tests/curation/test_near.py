@@ -12,14 +12,14 @@ from PIL import Image
 
 import raycomp
 from raycomp.core.near import MOST_BITS
-from raycomp.curation import near as near_pass
 from raycomp.curation.config import NearConfig
-from raycomp.curation.near import find_groups
-from raycomp.curation.scored import ScoresFile
-from raycomp.curation.select import describe_duplicates
-from raycomp.data.folder import Folder
+from raycomp.curation.select import near as near_pass
+from raycomp.curation.select.measures import ScoresFile
+from raycomp.curation.select.near import find_groups
+from raycomp.curation.select.select import describe_duplicates
+from raycomp.data.files import Folder
 from raycomp.data.tar import write_tar
-from raycomp.language.sources import normalise_caption
+from raycomp.language.text_only import normalise_caption
 from raycomp.words import (
     ALIGNMENT,
     CAPTION,

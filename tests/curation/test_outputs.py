@@ -10,7 +10,7 @@ import pytest
 
 import raycomp
 from raycomp.config import ClusterConfig, override_all
-from raycomp.curation import materialize, outputs
+from raycomp.curation import outputs, write
 from raycomp.curation.outputs import count_pieces, cut_ranges, plan_outputs, split_rows
 from raycomp.data.tar import write_tar
 from tests.corpus import by_cpi, scenes, write_world_shards
@@ -121,7 +121,7 @@ def test_a_run_that_is_cut_resumes_with_the_outputs_that_are_left(
         return commit(*args)
 
     with monkeypatch.context() as patched:
-        patched.setattr(materialize, "commit_output", cut)
+        patched.setattr(write, "commit_output", cut)
         with pytest.raises(Cut):
             curate(tmp_path / "cut", source, tiny_scorer)
     assert not (tmp_path / "cut/subset/kept.parquet").exists()

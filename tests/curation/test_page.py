@@ -14,13 +14,10 @@ from PIL import Image
 
 from raycomp.config import ScorerConfig, override_all, to_dict
 from raycomp.curation.config import CurateConfig, SelectConfig
-from raycomp.curation.funnel import FunnelRow, make_funnel
-from raycomp.curation.page import find_warnings, render_curate, split_caption
-from raycomp.curation.samples import Sample
-from raycomp.curation.summary import Summary, choose_shown, summarise
-from raycomp.report.frame import SCRIPT
-from raycomp.report.markup import Html, tag
-from raycomp.report.page import make_thumbnail
+from raycomp.curation.page import FunnelRow, find_warnings, make_funnel, render_curate, split_caption
+from raycomp.curation.summary import Sample, Summary, choose_shown, summarise
+from raycomp.report.charts import Html, tag
+from raycomp.report.page import SCRIPT, make_thumbnail
 from raycomp.table import Column, Estimate, Table
 from raycomp.words import KEPT, UNSEEN
 from tests.corpus import by_cpi, mean_drop

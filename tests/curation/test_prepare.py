@@ -7,8 +7,8 @@ import pyarrow as pa
 from PIL import Image
 
 from raycomp import schema, words
-from raycomp.curation.prepare import prepare
-from raycomp.data.arrow import to_matrix
+from raycomp.curation.score.prepare import prepare
+from raycomp.data.parquet import to_matrix
 from raycomp.models.describe import describe_scorer
 
 

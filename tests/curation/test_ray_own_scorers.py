@@ -6,7 +6,7 @@ import pytest
 
 import raycomp
 from raycomp.config import ClusterConfig
-from raycomp.look.audit.config import AuditConfig
+from raycomp.look.config import AuditConfig
 from tests.corpus import by_cpi, write_world_shards
 from tests.curation.test_own_scorers import CODE
 

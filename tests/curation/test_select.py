@@ -11,9 +11,15 @@ import pytest
 from raycomp.config import UserError, exact_share, override, override_all
 from raycomp.core.selection import format_uids, parse_uids, random_scores
 from raycomp.curation.config import CurateConfig, SelectConfig, find_selection
-from raycomp.curation.measures import check_scores, corpus_columns, read_corpus
-from raycomp.curation.rules import PAS, RULES
-from raycomp.curation.select import EXPLAINING, Gates, choose_tables, describe_shortage, rank_attributed
+from raycomp.curation.select.measures import check_scores, corpus_columns, read_corpus
+from raycomp.curation.select.rules import PAS, RULES
+from raycomp.curation.select.select import (
+    EXPLAINING,
+    Gates,
+    choose_tables,
+    describe_shortage,
+    rank_attributed,
+)
 from raycomp.schema import PHRASE_TYPE
 from raycomp.words import (
     AGGREGATES,

@@ -12,15 +12,13 @@ import torch
 import torch.nn.functional as F
 
 from raycomp.config import ParserConfig, ScorerConfig
-from raycomp.curation.align import Align
-from raycomp.curation.attribute import Attribute
 from raycomp.curation.config import NonceConfig, PrepareConfig
-from raycomp.curation.parse import parse
-from raycomp.curation.prepare import prepare
-from raycomp.data.arrow import to_matrix
-from raycomp.data.embeddings import check_embeddings
+from raycomp.curation.score.prepare import parse, prepare
+from raycomp.curation.score.scorers import Align, Attribute
 from raycomp.data.inputs import expand_input
+from raycomp.data.parquet import to_matrix
 from raycomp.data.reader import read_shard
+from raycomp.data.table import check_embeddings
 from raycomp.data.tar import write_tar
 from raycomp.models.clip import Clip
 from raycomp.models.describe import describe_scorer

@@ -8,11 +8,11 @@ import pyarrow as pa
 import pytest
 
 from raycomp.core.metrics import pearson
-from raycomp.curation.rules import PAS
-from raycomp.curation.samples import MOST_CHARACTERS, WordCounts, find_leanings
+from raycomp.curation.select.rules import PAS
 from raycomp.curation.summary import (
     DROP,
     DROPPED,
+    MOST_CHARACTERS,
     NUM_NEAREST,
     NUM_POINTS,
     POOL,
@@ -20,7 +20,9 @@ from raycomp.curation.summary import (
     VALID,
     WORDS,
     Summary,
+    WordCounts,
     choose_shown,
+    find_leanings,
     merge,
     summarise,
 )

@@ -17,12 +17,11 @@ import pytest
 import raycomp
 from raycomp.cli import main
 from raycomp.config import ClusterConfig, ScorerConfig
-from raycomp.curation import score as scoring
 from raycomp.curation import update as updates
 from raycomp.curation.config import AlignConfig, NearConfig, read_config
+from raycomp.curation.score import score as scoring
 from raycomp.curation.update import update as update_run
-from raycomp.data.files import link_file
-from raycomp.data.folder import Folder
+from raycomp.data.files import Folder, link_file
 from raycomp.data.tar import write_tar
 from raycomp.run.lease import hold_lease
 from raycomp.training.config import TrainConfig

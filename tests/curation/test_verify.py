@@ -9,9 +9,9 @@ import pyarrow.parquet as pq
 
 from raycomp.cli import main
 from raycomp.curation.config import read_config
-from raycomp.curation.removal import list_shards
+from raycomp.curation.select.filters import list_shards
 from raycomp.curation.verify import Rescorer, compare_rows, read_and_count
-from raycomp.data.folder import Folder
+from raycomp.data.files import Folder
 from raycomp.data.manifest import write_manifest
 from raycomp.models.describe import describe_scorer
 from raycomp.words import ALIGNMENT, UID

@@ -9,10 +9,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from raycomp.config import UserError
-from raycomp.data.arrow import to_matrix
-from raycomp.data.embeddings import check_embeddings, check_stored
 from raycomp.data.inputs import expand_input
+from raycomp.data.parquet import to_matrix
 from raycomp.data.reader import extract, read_shard
+from raycomp.data.table import check_embeddings, check_stored
 from raycomp.words import IMAGE_EMBEDDING
 
 NUM, WIDTH = 50, 12

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from raycomp.data import model as module
-from raycomp.data.folder import Folder
-from raycomp.data.model import fetch
+from raycomp.data import runs as module
+from raycomp.data.files import Folder
+from raycomp.data.runs import fetch
 
 
 @pytest.fixture

@@ -5,8 +5,7 @@ import resource
 
 import pytest
 
-from raycomp.data.files import check_writable, new_file, remove_temporary_files
-from raycomp.data.folder import Folder
+from raycomp.data.files import Folder, check_writable, new_file, remove_temporary_files
 from raycomp.data.parquet import read_columns
 
 

@@ -8,9 +8,9 @@ import torch
 from safetensors.torch import save
 
 from raycomp.config import ModelConfig, to_dict
-from raycomp.data.folder import Folder
-from raycomp.data.model import fetch_model, find_model
-from raycomp.data.whole import with_absolute_paths
+from raycomp.data.files import Folder
+from raycomp.data.inputs import with_absolute_paths
+from raycomp.data.runs import fetch_model, find_model
 from raycomp.evaluation.config import EvaluateConfig
 from raycomp.models.clip import Clip
 from raycomp.models.describe import describe_scorer

@@ -3,8 +3,8 @@
 import pytest
 from pyarrow import fs
 
-from raycomp.data.folder import Folder
-from raycomp.data.image_folder import list_classes
+from raycomp.data.files import Folder
+from raycomp.data.inputs import list_classes
 
 FILES = (
     "b/2.jpg",

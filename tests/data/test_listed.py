@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 
 from raycomp.config.shared import ColumnsConfig
-from raycomp.data import image_inputs, listed
-from raycomp.data.image_inputs import check_tables
-from raycomp.data.inputs import expand_input
+from raycomp.data import inputs, listed
+from raycomp.data.inputs import check_tables, expand_input
 from raycomp.data.listed import choose_captions
 from raycomp.data.paths import fingerprint_shards, resolve
 from raycomp.data.reader import extract, read_shard
@@ -79,7 +78,7 @@ def test_texts_next_to_images(tmp_path):
 
 def test_uids_depend_on_paths_and_captions_alone(tmp_path, monkeypatch):
     """Not on the order of a list, on files that are added, on the parts of a folder or on its place."""
-    monkeypatch.setattr(image_inputs, "PART_IMAGES", 3)
+    monkeypatch.setattr(inputs, "PART_IMAGES", 3)
     write_images(tmp_path / "in", 8)
     for i in range(8):
         (tmp_path / f"in/{i}.txt").write_text("a dog")

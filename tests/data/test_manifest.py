@@ -13,12 +13,18 @@ import pyarrow.parquet as pq
 import pytest
 
 from raycomp.config import UserError
-from raycomp.data.files import copy_file, new_file
-from raycomp.data.folder import Folder
+from raycomp.data.files import (
+    Folder,
+    WrittenFiles,
+    call_watched,
+    copy_file,
+    new_file,
+    note_written,
+    watch_writes,
+)
 from raycomp.data.manifest import MANIFEST, check_results, verify_whole, write_manifest
 from raycomp.data.parquet import count_rows, read_columns, read_matching, write_table
 from raycomp.data.tar import write_tar
-from raycomp.data.written import WrittenFiles, call_watched, note_written, watch_writes
 
 SCHEMA = pa.schema([("uid", pa.string()), ("shard", pa.string())])
 OUTPUTS = ("scores", "shards", "table.csv", "none")

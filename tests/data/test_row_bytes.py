@@ -4,7 +4,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from raycomp.data.row_bytes import digest_rows, encode_rows
+from raycomp.data.parquet import digest_rows, encode_rows
 from raycomp.schema import PHRASE_TYPE
 
 PHRASE = {"text": "a dog", "start": 0, "end": 5, "drops": [0.5, -0.25], "nonces": ["blick"], "drop": None}

@@ -9,17 +9,11 @@ import pytest
 import raycomp
 from raycomp.config import find_config, list_kinds, list_options, to_dict
 from raycomp.curation.config import CurateConfig
-from raycomp.data.folder import Folder
+from raycomp.data.files import Folder
 from raycomp.data.inputs import expand_input
-from raycomp.data.runs import (
-    check_shards_of_runs,
-    identify,
-    list_scores,
-    read_finished,
-    read_run,
-)
-from raycomp.look.show import command as inspect
-from raycomp.look.show.command import explain
+from raycomp.data.runs import check_shards_of_runs, identify, list_scores, read_finished, read_run
+from raycomp.look import show as inspect
+from raycomp.look.show import explain
 from tests.corpus import by_cpi
 from tests.sealed import seal
 

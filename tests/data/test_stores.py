@@ -14,12 +14,11 @@ from fsspec.implementations.dirfs import DirFileSystem
 from fsspec.implementations.local import LocalFileOpener, LocalFileSystem
 
 from raycomp.data import stores
-from raycomp.data.files import check_writable, create_file, new_file
-from raycomp.data.folder import Folder
+from raycomp.data.files import Folder, check_writable, create_file, new_file
 from raycomp.data.inputs import check_output, expand_input
-from raycomp.data.model import fetch
 from raycomp.data.paths import resolve
 from raycomp.data.reader import read_shard
+from raycomp.data.runs import fetch
 from raycomp.data.stores import as_oserror
 from raycomp.data.tar import write_tar
 

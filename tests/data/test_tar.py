@@ -15,8 +15,8 @@ import pytest
 import webdataset
 
 from raycomp import schema, words
-from raycomp.data import headers
 from raycomp.data import rows as row_module
+from raycomp.data import tar as headers
 from raycomp.data import tar as tar_module
 from raycomp.data.datacomp import enrich
 from raycomp.data.paths import ShardPath

@@ -5,7 +5,7 @@ import pytest
 from raycomp.config import list_options, override_all
 from raycomp.config.change import flatten, to_dict
 from raycomp.curation.config import CurateConfig
-from raycomp.data.whole import with_absolute_paths
+from raycomp.data.inputs import with_absolute_paths
 from raycomp.negatives.config import NegativesConfig
 from raycomp.probe.config import ProbeConfig
 from tests.corpus import by_cpi

@@ -133,7 +133,7 @@ def test_every_pod_asks_for_its_disk_and_the_job_ends(job):
 
 def test_its_line_is_one_of_raycomp_that_grows_with_the_cluster(job, monkeypatch):
     """Nodes of KubeRay name their group and no limit; the line is taken there, with every GPU it may have."""
-    from raycomp.run import ray_gpus, ray_session
+    from raycomp.run import ray_cluster, ray_session
 
     python, flag, module, *line = shlex.split(job["spec"]["entrypoint"])
     assert (python, flag, module) == ("python", "-m", "raycomp.run.ray_job")
@@ -141,9 +141,9 @@ def test_its_line_is_one_of_raycomp_that_grows_with_the_cluster(job, monkeypatch
     assert args.command is find_command("curate") and args.out.startswith("s3://")
     node = {"Alive": True, "Labels": {"ray.io/node-group": "headgroup"}, "Resources": {}}
     node["NodeManagerHostname"] = "head"
-    monkeypatch.setattr(ray_gpus, "find_limits", lambda: None)
-    monkeypatch.setattr(ray_gpus.ray, "nodes", lambda: [node])
-    monkeypatch.setattr(ray_gpus.ray, "cluster_resources", lambda: {"GPU": 1.0})
+    monkeypatch.setattr(ray_cluster, "find_limits", lambda: None)
+    monkeypatch.setattr(ray_cluster.ray, "nodes", lambda: [node])
+    monkeypatch.setattr(ray_cluster.ray, "cluster_resources", lambda: {"GPU": 1.0})
     monkeypatch.setattr(ray_session, "await_gpu", lambda limit_s, where, share: {"name": "NVIDIA L4"})
     cluster = override_all(CurateConfig(), args.set).cluster
     session = ray_session._describe(cluster)

@@ -23,7 +23,7 @@ class {name}(Loss):
     def __call__(self, batch, config):
         return batch.image_ND.sum()
 """,
-    "method": "from raycomp.continual.methods.finetune import Finetune as {name}",
+    "method": "from raycomp.continual.methods.tuner import Finetune as {name}",
     "select.rule": "def {name}(alignment): return alignment",
     "benchmarks": "def {name}(folder): return []",
     "scorers": "class {name}: pass",

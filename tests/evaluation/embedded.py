@@ -9,18 +9,19 @@ import pyarrow as pa
 
 from raycomp.config import ModelConfig, ScorerConfig
 from raycomp.core.leaks import key_images
-from raycomp.core.uids import KEY
-from raycomp.data.arrow import to_matrix
-from raycomp.evaluation.embed_all import EmbedPictures, EmbedTexts
-from raycomp.evaluation.evaluation import Evaluation, Picture, Pictures, Texts, key_pictures
-from raycomp.evaluation.read import (
+from raycomp.core.selection import KEY
+from raycomp.data.parquet import to_matrix
+from raycomp.evaluation.embed_all import (
     TEXT,
     TEXT_EMBEDDING,
+    EmbedPictures,
+    EmbedTexts,
     Files,
     prepare_pixels,
     read_pictures,
     tokenize,
 )
+from raycomp.evaluation.evaluation import Evaluation, Picture, Pictures, Texts, key_pictures
 from raycomp.models.describe import describe_scorer
 from raycomp.words import IMAGE_EMBEDDING, STATUS
 

@@ -7,14 +7,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from raycomp.core.uids import KEY
-from raycomp.data.folder import Folder
+from raycomp.core.selection import KEY
+from raycomp.data.files import Folder
 from raycomp.evaluation.benchmarks.choice import UNCONFIRMED, Choice
 from raycomp.evaluation.choices import ChoiceEvaluation
 from raycomp.evaluation.compare import compare_tables, find_partings
 from raycomp.evaluation.evaluation import Picture, Pictures, Texts
-from raycomp.evaluation.outcomes import find_outcomes
-from raycomp.evaluation.table import Line, make_lines, report_lines
+from raycomp.evaluation.results import Line, find_outcomes, make_lines, report_lines
 from raycomp.sweep.metric import read_metrics
 from raycomp.table import write_csv
 

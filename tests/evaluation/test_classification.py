@@ -12,14 +12,12 @@ from PIL import Image
 
 from raycomp.core.logistic import fit_logistic
 from raycomp.data.tar import write_tar
+from raycomp.evaluation.classification import find_label, open_zeroshot
 from raycomp.evaluation.compare import check_same, compare_tables
 from raycomp.evaluation.config import LinearProbeConfig, ZeroshotConfig
 from raycomp.evaluation.evaluation import Picture
-from raycomp.evaluation.labelled import find_label
 from raycomp.evaluation.linear_probe import PENALTY, open_linear_probe
-from raycomp.evaluation.outcomes import find_outcomes
-from raycomp.evaluation.table import MEANINGS, make_lines
-from raycomp.evaluation.zeroshot import open_zeroshot
+from raycomp.evaluation.results import MEANINGS, find_outcomes, make_lines
 from tests.evaluation.embedded import draw, embed, invent, sit
 
 NAMES = ["alarm_clock", "bee", "cat", "dog", "emu", "fox", "goat"]

@@ -8,13 +8,11 @@ import pyarrow as pa
 import pytest
 
 import raycomp
-from raycomp.data.folder import Folder
+from raycomp.data.files import Folder
 from raycomp.data.parquet import write_table
-from raycomp.evaluation.answers import answer_evaluation
-from raycomp.evaluation.baselines import find_margins, say_margins, say_verdict
+from raycomp.evaluation.compare import answer_evaluation
 from raycomp.evaluation.compare_command import list_tails
-from raycomp.evaluation.outcomes import find_outcomes
-from raycomp.evaluation.table import make_lines
+from raycomp.evaluation.results import find_margins, find_outcomes, make_lines, say_margins, say_verdict
 from tests.drawn import WORLD
 from tests.evaluation.test_choice_evaluation import make_choices, make_evaluation, see
 from tests.report.html_tree import Element, read_html

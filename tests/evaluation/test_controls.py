@@ -6,7 +6,7 @@ import json
 import numpy as np
 import pytest
 
-from raycomp.data.folder import Folder
+from raycomp.data.files import Folder
 from raycomp.evaluation.benchmarks.read import read_benchmark
 from raycomp.evaluation.config import ControlsConfig
 from raycomp.evaluation.controls import fingerprint_controls, learn_captions, open_controls, read_captions

@@ -19,7 +19,7 @@ from PIL import Image
 import raycomp
 from raycomp.cli import main
 from raycomp.config import ModelConfig, TooMuchBadData
-from raycomp.data.folder import Folder
+from raycomp.data.files import Folder
 from raycomp.evaluation import command
 from raycomp.evaluation.config import (
     BenchmarkConfig,

@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 
 from raycomp.config import override_all
-from raycomp.data.folder import Folder
-from raycomp.data.image_folder import list_classes
+from raycomp.data.files import Folder
+from raycomp.data.inputs import list_classes
 from raycomp.evaluation.benchmarks.read import read_benchmark, read_own
 from raycomp.evaluation.config import BenchmarkConfig, EvaluateConfig, RetrievalConfig, ZeroshotConfig
 from raycomp.evaluation.images import find_images

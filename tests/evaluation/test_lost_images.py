@@ -7,14 +7,13 @@ import pytest
 
 from raycomp.config import TooMuchBadData, override_all
 from raycomp.data.tar import write_tar
+from raycomp.evaluation.classification import open_zeroshot
 from raycomp.evaluation.compare import compare_tables
 from raycomp.evaluation.config import EvaluateConfig, LinearProbeConfig, RetrievalConfig, ZeroshotConfig
 from raycomp.evaluation.images import check_images
 from raycomp.evaluation.linear_probe import open_linear_probe
-from raycomp.evaluation.outcomes import find_outcomes
+from raycomp.evaluation.results import find_outcomes, make_lines, report_lines
 from raycomp.evaluation.retrieval import open_retrieval
-from raycomp.evaluation.table import make_lines, report_lines
-from raycomp.evaluation.zeroshot import open_zeroshot
 from tests.drawn import world_shards
 from tests.evaluation.embedded import embed, invent
 from tests.evaluation.test_choice_evaluation import make_choices, make_evaluation, see

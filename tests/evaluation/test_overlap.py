@@ -14,11 +14,11 @@ import safetensors.torch
 from raycomp.cli import main
 from raycomp.config import ModelConfig, ScorerConfig
 from raycomp.core.leaks import Known, key_images, merge_keys
-from raycomp.data.folder import Folder
+from raycomp.data.files import Folder
 from raycomp.evaluation import command
 from raycomp.models.clip import load_start
-from raycomp.run.parts import Stats
-from raycomp.training.trained import TRAINED, write_trained
+from raycomp.run.passes import Stats
+from raycomp.training.publish import TRAINED, write_trained
 from tests.drawn import world_shards
 from tests.evaluation.embedded import embed
 from tests.sealed import seal

@@ -9,9 +9,8 @@ import pytest
 from raycomp.data.tar import write_tar
 from raycomp.evaluation.compare import check_same, warn_other_targets
 from raycomp.evaluation.config import RetrievalConfig
-from raycomp.evaluation.outcomes import find_outcomes
+from raycomp.evaluation.results import MEANINGS, find_outcomes
 from raycomp.evaluation.retrieval import find_captions, open_retrieval
-from raycomp.evaluation.table import MEANINGS
 from tests.drawn import world_shards
 from tests.evaluation.embedded import embed, invent, sit
 

@@ -8,7 +8,7 @@ import pytest
 
 import raycomp
 from raycomp.curation.config import CurateConfig
-from raycomp.data.folder import Folder
+from raycomp.data.files import Folder
 from tests.conftest import without_ray
 from tests.corpus import write_world_shards
 from tests.faults.harness import NUM_SHARDS, PER_SHARD, digests, mount

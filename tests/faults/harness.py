@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from raycomp.curation.config import CurateConfig
-from raycomp.data.folder import Folder
+from raycomp.data.files import Folder
 
 NUM_SHARDS, PER_SHARD, PER_WAVE = 8, 20, 2
 NUM_WAVES = NUM_SHARDS // PER_WAVE

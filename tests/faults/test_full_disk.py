@@ -2,7 +2,7 @@
 
 import pytest
 
-from raycomp.data.folder import Folder
+from raycomp.data.files import Folder
 from tests.faults.harness import finish, mount, report, report_progress, start
 
 pytestmark = [pytest.mark.ray, pytest.mark.chaos]

@@ -8,7 +8,7 @@ from itertools import cycle, product
 import pytest
 
 import raycomp
-from raycomp.data.folder import Folder
+from raycomp.data.files import Folder
 from tests.faults.harness import (
     NUM_SHARDS,
     NUM_WAVES,

@@ -16,7 +16,7 @@ from ray.cluster_utils import Cluster
 
 import raycomp
 from raycomp.config import override_all
-from raycomp.data.folder import Folder
+from raycomp.data.files import Folder
 from tests.faults.harness import (
     PATIENCE_S,
     Run,

@@ -8,7 +8,7 @@ import pytest
 
 from raycomp.cli import STORAGE_FAILED
 from raycomp.curation.config import CurateConfig
-from raycomp.data.folder import Folder
+from raycomp.data.files import Folder
 from tests.faults.harness import digests, report
 from tests.faults.proxy import FAULTS, Proxy
 

@@ -19,7 +19,7 @@ from ray.cluster_utils import Cluster
 import raycomp
 from raycomp.cli import STORAGE_FAILED
 from raycomp.config import ClusterFailed, override_all
-from raycomp.data.folder import Folder
+from raycomp.data.files import Folder
 from raycomp.negatives.config import NegativesConfig, WritingConfig
 from raycomp.training.config import TrainConfig
 from raycomp.training.journal import read_metrics

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raycomp.data.arrow import FAULTS, OTHERS, readable
+from raycomp.data.parquet import FAULTS, OTHERS, readable
 from raycomp.language.nonce import REASONS, make_counterfactual
 from raycomp.models.nonces import NonceMaker
 from raycomp.models.parser import Parser, load_parser

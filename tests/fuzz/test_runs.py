@@ -14,14 +14,14 @@ from hypothesis import strategies as st
 
 from raycomp.config import LeaseLost, to_dict
 from raycomp.core.selection import Threshold
-from raycomp.curation.select import Gates
-from raycomp.data.folder import Folder
+from raycomp.curation.select.select import Gates
+from raycomp.data.files import Folder
 from raycomp.data.parquet import write_table
 from raycomp.data.paths import RUN
 from raycomp.data.runs import read_finished
-from raycomp.look.show.command import explain, show
+from raycomp.look.show import explain, show
 from raycomp.run.lease import LEASE, find_pid_namespace, hold_lease, read_lease
-from raycomp.run.opening import find_run, refuse_other
+from raycomp.run.run import find_run, refuse_other
 from raycomp.schema import aligned_schema, scores_schema
 from tests.corpus import by_cpi
 from tests.fuzz.child import run

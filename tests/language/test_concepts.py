@@ -7,8 +7,7 @@ from test_phrases import read_tree
 
 from raycomp.language.concepts import Parsed, find_concepts, parse_concepts
 from raycomp.language.phrases import CLEAR_NLP, UD
-from raycomp.models.lexicon import load_lexicon
-from raycomp.models.parser import load_parser
+from raycomp.models.parser import load_lexicon, load_parser
 from raycomp.words import ATTRIBUTE, OBJECT, RELATION
 
 MAN_UD = (

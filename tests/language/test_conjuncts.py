@@ -2,7 +2,7 @@
 
 import pytest
 
-from raycomp.language.conjuncts import swap_conjuncts
+from raycomp.language.paraphrase import swap_conjuncts
 from raycomp.models.parser import Parser, load_parser
 
 

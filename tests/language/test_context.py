@@ -4,8 +4,11 @@ from collections import Counter
 
 import pytest
 
+from raycomp.language.changes import Case, Wording, race
 from raycomp.language.concepts import Parsed, parse_concepts
-from raycomp.language.context import (
+from raycomp.language.judge import judge_edit
+from raycomp.language.propose import MOST_LONGER, find_removals, propose
+from raycomp.language.text_only import (
     CONCEPT,
     DESCRIBED,
     LEFT,
@@ -16,18 +19,11 @@ from raycomp.language.context import (
     TOGETHER,
     Context,
     count_context,
+    count_words,
     keep_commonest,
     no_context,
 )
-from raycomp.language.edits.changes import Case
-from raycomp.language.edits.plausible import race
-from raycomp.language.edits.propose import propose
-from raycomp.language.edits.shorten import MOST_LONGER, find_removals
-from raycomp.language.edits.wording import Wording
-from raycomp.language.judge.validity import judge_edit
-from raycomp.language.text_only import count_words
-from raycomp.models.lexicon import load_lexicon
-from raycomp.models.parser import load_parser
+from raycomp.models.parser import load_lexicon, load_parser
 from raycomp.words import ADD, OBJECT, REPLACE, SWAP
 
 

@@ -8,10 +8,9 @@ from functools import cache
 import pytest
 
 from raycomp.language.concepts import Parsed, parse_concepts
-from raycomp.language.edits.propose import apply_calls, join_calls, propose
-from raycomp.language.inflection import choose_article
-from raycomp.models.lexicon import load_lexicon
-from raycomp.models.parser import load_parser
+from raycomp.language.propose import apply_calls, join_calls, propose
+from raycomp.language.tokens import choose_article
+from raycomp.models.parser import load_lexicon, load_parser
 from raycomp.words import (
     ADD,
     ATTRIBUTE,

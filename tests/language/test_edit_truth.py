@@ -16,11 +16,10 @@ import pytest
 from test_edits import AT_MOST, NUM_SCENES, can_show, holds
 
 from raycomp.language.concepts import Edit, Parsed, parse_concepts
-from raycomp.language.context import count_context
-from raycomp.language.edits.propose import propose
 from raycomp.language.lexicon import ABSTRACT, Lexicon, SynonymSet
-from raycomp.models.lexicon import load_lexicon
-from raycomp.models.parser import load_parser
+from raycomp.language.propose import propose
+from raycomp.language.text_only import count_context
+from raycomp.models.parser import load_lexicon, load_parser
 from raycomp.words import (
     ADD,
     ATTRIBUTE,

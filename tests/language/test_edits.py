@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 
 from raycomp.language.concepts import Parsed, parse_concepts
-from raycomp.language.edits.propose import apply_calls, propose
-from raycomp.models.lexicon import load_lexicon
-from raycomp.models.parser import load_parser
+from raycomp.language.propose import apply_calls, propose
+from raycomp.models.parser import load_lexicon, load_parser
 from raycomp.words import (
     ADD,
     ATTRIBUTE,

@@ -6,11 +6,9 @@ import re
 import pytest
 
 from raycomp.language.concepts import Parsed, parse_concepts
-from raycomp.language.edits.propose import propose
-from raycomp.language.gaps import EXAMPLES, GAP, ask_for_words
-from raycomp.language.prompts import FORMS, Request, read_reply
-from raycomp.models.lexicon import load_lexicon
-from raycomp.models.parser import load_parser
+from raycomp.language.prompts import FORMS, GAP, GAP_EXAMPLES, Request, ask_for_words, read_reply
+from raycomp.language.propose import propose
+from raycomp.models.parser import load_lexicon, load_parser
 from raycomp.words import ADD, OPERATIONS, REPLACE, SWAP
 
 CAPTIONS = [
@@ -52,7 +50,7 @@ def test_a_caption_is_a_string_on_a_line_of_its_own(ask, op, caption):
 
 
 def test_every_example_answers_what_it_asks():
-    for name, examples in EXAMPLES.items():
+    for name, examples in GAP_EXAMPLES.items():
         for text, said, words in examples:
             assert (GAP in text) == (not name.startswith(SWAP))
             assert len(words) == len(FORMS["pair" if name == SWAP else "word"])

@@ -1,9 +1,8 @@
 import pytest
 
 from raycomp.language.concepts import Edit
-from raycomp.language.inflection import find_base_form
 from raycomp.language.overlap import DELETION, POLARITY, REWORDED, SAME, explain, is_regenerated, is_same_edit
-from raycomp.language.tokens import Token
+from raycomp.language.tokens import Token, find_base_form
 from raycomp.words import (
     ADD,
     ATTRIBUTE,

@@ -4,7 +4,7 @@ import pytest
 
 from raycomp.language.phrases import CLEAR_NLP, UD, Phrase, find_labels, find_phrases
 from raycomp.language.tokens import Token
-from raycomp.models.lexicon import load_lexicon
+from raycomp.models.parser import load_lexicon
 from raycomp.words import (
     HEAD,
     OBJECT,

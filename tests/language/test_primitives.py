@@ -7,11 +7,9 @@ import pytest
 from test_concepts import MAN_UD
 from test_phrases import read_tree
 
-from raycomp.language.concepts import Parsed, parse_concepts
+from raycomp.language.concepts import PHRASE, PRIMITIVE_WORD, Parsed, find_primitives, parse_concepts
 from raycomp.language.phrases import UD
-from raycomp.language.primitives import PHRASE, WORD, find_primitives
-from raycomp.models.lexicon import load_lexicon
-from raycomp.models.parser import load_parser
+from raycomp.models.parser import load_lexicon, load_parser
 from tests.drawn import TEMPLATES, claim_of, describe, draw_scene, phrases
 
 
@@ -31,7 +29,7 @@ def test_objects_have_their_attributes_and_relations_are_left_out():
     parsed = parse_concepts(text, tokens, load_lexicon(), UD)
     assert find_primitives(parsed) == ("young man", "red hat", "two big traffic lights")
     words = ("young", "man", "red", "hat", "two", "big", "traffic light")
-    assert find_primitives(parsed, WORD) == words
+    assert find_primitives(parsed, PRIMITIVE_WORD) == words
 
 
 @pytest.mark.parametrize(
@@ -51,7 +49,7 @@ def test_phrases_of_captions(read_captions, caption: str, expected: tuple[str, .
 
 def test_swapped_attributes_show_in_phrases_alone(read_captions):
     first, second = read_captions(["a red cube above a blue ball", "a blue cube above a red ball"])
-    assert {*find_primitives(first, WORD)} == {*find_primitives(second, WORD)}
+    assert {*find_primitives(first, PRIMITIVE_WORD)} == {*find_primitives(second, PRIMITIVE_WORD)}
     assert {*find_primitives(first, PHRASE)} != {*find_primitives(second, PHRASE)}
 
 
@@ -61,7 +59,7 @@ def test_order_and_relations_show_in_neither(read_captions):
         "a blue ball below a red cube",
         "a red cube below a blue ball",
     ]
-    for form in (PHRASE, WORD):
+    for form in (PHRASE, PRIMITIVE_WORD):
         assert len({frozenset(find_primitives(one, form)) for one in read_captions(captions)}) == 1
 
 

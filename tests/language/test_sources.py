@@ -2,7 +2,7 @@
 
 import pytest
 
-from raycomp.language.sources import find_source_ids, list_grams
+from raycomp.language.text_only import find_source_ids, list_grams
 
 
 @pytest.mark.parametrize(

@@ -2,12 +2,11 @@
 
 import pytest
 
+from raycomp.language.changes import splice_tokens
 from raycomp.language.concepts import parse_concepts
-from raycomp.language.edits.propose import propose
-from raycomp.language.judge.validity import judge_edit
-from raycomp.language.splice import splice_tokens
-from raycomp.models.lexicon import load_lexicon
-from raycomp.models.parser import load_parser
+from raycomp.language.judge import judge_edit
+from raycomp.language.propose import propose
+from raycomp.models.parser import load_lexicon, load_parser
 from raycomp.words import ATTRIBUTE, OBJECT, REPLACE
 
 CAPTIONS = (

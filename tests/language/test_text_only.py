@@ -5,7 +5,7 @@ from math import exp, fsum, log
 
 import pytest
 
-from raycomp.data.folder import Folder
+from raycomp.data.files import Folder
 from raycomp.evaluation.benchmarks.read import read_benchmark
 from raycomp.language.text_only import (
     FLOOR,

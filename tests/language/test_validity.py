@@ -8,11 +8,9 @@ import numpy as np
 import pytest
 
 from raycomp.language.concepts import Parsed, parse_concepts
-from raycomp.language.edits.propose import propose
-from raycomp.language.judge.form import MAX_CHARACTERS
-from raycomp.language.judge.validity import REASONS, judge_edit, name_change
-from raycomp.models.lexicon import load_lexicon
-from raycomp.models.parser import load_parser
+from raycomp.language.judge import MAX_CHARACTERS, REASONS, judge_edit, name_change
+from raycomp.language.propose import propose
+from raycomp.models.parser import load_lexicon, load_parser
 from raycomp.words import (
     ADD,
     CONCEPT_KINDS,

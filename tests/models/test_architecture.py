@@ -14,7 +14,7 @@ from safetensors.torch import save_file
 
 from raycomp.config import ScorerConfig
 from raycomp.curation.config import CurateConfig
-from raycomp.data.whole import with_absolute_paths
+from raycomp.data.inputs import with_absolute_paths
 from raycomp.models.architecture import bound_parameters, find_preprocessing
 from raycomp.models.clip import Clip
 from raycomp.models.describe import describe_scorer, fingerprint_scorer

@@ -2,7 +2,7 @@
 
 import pytest
 
-from raycomp.models.blocks import find_blocks
+from raycomp.models.adapters import find_blocks
 from raycomp.models.clip import load_start
 from tests.training.fitting import ARCHITECTURE, write_model
 

@@ -7,9 +7,8 @@ import pytest
 from safetensors.torch import save_file
 
 from raycomp.config import ModelConfig, ScorerConfig
-from raycomp.models.architecture import HUB_CONFIG
+from raycomp.models.architecture import HUB_CONFIG, check_config_files
 from raycomp.models.clip import Clip, find_architecture
-from raycomp.models.config_files import check_config_files
 from raycomp.models.describe import describe_scorer
 
 

@@ -5,9 +5,8 @@ import copy
 import pytest
 import torch
 
-from raycomp.models.blocks import find_blocks
+from raycomp.models.adapters import ExpertLinear, Routes, add_experts, find_blocks
 from raycomp.models.clip import load_start
-from raycomp.models.experts import ExpertLinear, Routes, add_experts
 from tests.training.fitting import write_model
 
 ROWS, PLACES, WIDTH, OUT, EXPERTS, RANK = 2, 3, 5, 4, 3, 2

@@ -16,14 +16,7 @@ from torchvision.transforms import InterpolationMode, RandomResizedCrop
 from torchvision.transforms.functional import resized_crop
 
 from raycomp.models import images
-from raycomp.models.images import (
-    ImageFault,
-    ImageSpec,
-    crop_image,
-    decode_image,
-    draw_crop,
-    prepare_image,
-)
+from raycomp.models.images import ImageFault, ImageSpec, crop_image, decode_image, draw_crop, prepare_image
 from raycomp.words import CORRUPT_IMAGE, IMAGE_TOO_LARGE
 
 MEAN, STD = (0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)

@@ -12,7 +12,7 @@ from torch.nn.attention import SDPBackend
 from raycomp.config import ScorerConfig, UserError
 from raycomp.models.clip import Clip
 from raycomp.models.describe import fingerprint_scorer
-from raycomp.models.kernels import Graph, list_backends, pinned
+from raycomp.models.device import Graph, list_backends, pinned
 from tests.models.test_overlapping import at_once, draw_pixels, draw_texts
 
 WIDTHS = (16, 32, 64, 160)

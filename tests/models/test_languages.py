@@ -2,7 +2,7 @@
 
 import pytest
 
-from raycomp.models.languages import name_language
+from raycomp.models.parser import name_language
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import itertools
 import pytest
 
 from raycomp.language.lexicon import ABSTRACT, FIXED, OPPOSITE, RARE, VERB
-from raycomp.models.lexicon import load_lexicon
+from raycomp.models.parser import load_lexicon
 from raycomp.words import ATTRIBUTE, OBJECT, RELATION
 
 

@@ -6,9 +6,8 @@ import math
 import pytest
 import torch
 
-from raycomp.models.blocks import find_blocks
+from raycomp.models.adapters import PromptChoice, Prompts, add_prompts, find_blocks
 from raycomp.models.clip import load_start
-from raycomp.models.prompts import PromptChoice, Prompts, add_prompts
 from tests.training.fitting import write_model
 
 ROWS, PLACES, CONTEXTS = 3, 5, 2

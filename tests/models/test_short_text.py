@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from raycomp.models.clip import Clip
-from raycomp.models.short_text import encode_text
+from raycomp.models.text import encode_text
 
 
 def encode(model, token_BN, encode):

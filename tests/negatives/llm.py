@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from raycomp.language.prompts import CAPTION_FORM, make_messages, request_key
-from raycomp.negatives.replies import to_prompt_table
+from raycomp.negatives.ask import to_prompt_table
 from raycomp.words import OPERATIONS
 
 GOOD_REPLY = json.dumps({"negative": "A dog under a red car."})

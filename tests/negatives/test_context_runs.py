@@ -7,12 +7,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from raycomp.config import ParserConfig
-from raycomp.language.context import TABLES, count_context
+from raycomp.language.text_only import TABLES, count_context
 from raycomp.negatives.captions import CaptionFile, load_captions
 from raycomp.negatives.config import WritingConfig
-from raycomp.negatives.counting import load_context
 from raycomp.negatives.engines import apply_calls
-from raycomp.negatives.reading import load_reader
+from raycomp.negatives.judges import load_context, load_reader
 from tests.negatives.test_refined_runs import make_captions, run
 
 COUNTED = {"context": True, "rank": False, "candidates": 24, "per_caption": 1000, "judge": ()}

@@ -9,9 +9,9 @@ import pyarrow as pa
 import pytest
 
 from raycomp.config import override_all
-from raycomp.data.arrow import FAULTS, OTHERS
+from raycomp.data.parquet import FAULTS, OTHERS
+from raycomp.language import judge
 from raycomp.language.concepts import Parsed
-from raycomp.language.judge import validity
 from raycomp.negatives.config import LlmConfig, NegativesConfig, WritingConfig
 from raycomp.negatives.engines import (
     MOST_SEQUENCES,
@@ -182,13 +182,13 @@ def test_each_edit_of_a_caption_is_judged_once(llm, monkeypatch):
     for _ in range(2):
         replies |= {prompt.key: answer(prompt) for prompt in find_prompts(table, llm, replies)}
     judged: Counter[tuple[str, str]] = Counter()
-    find_same = validity._find_same
+    find_same = judge._find_same
 
     def count(before: Parsed, after: Parsed, *rest: Any) -> str | None:
         judged[before.text, after.text] += 1
         return find_same(before, after, *rest)
 
-    monkeypatch.setattr(validity, "_find_same", count)
+    monkeypatch.setattr(judge, "_find_same", count)
     write_by_replies(table, llm, replies)
     assert len(judged) > 3 and set(judged.values()) == {2}
 

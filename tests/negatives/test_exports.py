@@ -10,10 +10,9 @@ import pyarrow as pa
 import pytest
 
 from raycomp.config import UserError
-from raycomp.data.arrow import to_fixed_lists
 from raycomp.data.datacomp import write_shard
-from raycomp.data.folder import Folder
-from raycomp.data.parquet import write_table
+from raycomp.data.files import Folder
+from raycomp.data.parquet import to_fixed_lists, write_table
 from raycomp.negatives import exports
 from raycomp.negatives.captions import CaptionFile
 from raycomp.negatives.exports import write_negclip

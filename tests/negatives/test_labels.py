@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from bench.labels import find_kappa
-from raycomp.data.arrow import OTHERS
+from raycomp.data.parquet import OTHERS
 from raycomp.negatives.config import NegativesConfig, WritingConfig
 from raycomp.negatives.engines import write_by_rules
 from raycomp.words import OPERATIONS

@@ -3,7 +3,7 @@
 import pyarrow as pa
 
 from raycomp.negatives.page import NUM_CARDS, SHOWN, Tally, mark_changes, render_negatives, tally_negatives
-from raycomp.report.frame import SCRIPT
+from raycomp.report.page import SCRIPT
 from raycomp.schema import NEGATIVES_SCHEMA
 from tests.curation.test_page import photo
 from tests.report.html_tree import read_html

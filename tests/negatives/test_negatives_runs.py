@@ -16,10 +16,10 @@ import pytest
 import raycomp
 from raycomp.cli import main
 from raycomp.config import ScorerConfig, TooMuchBadData, WavesConfig
-from raycomp.look.show.command import show
+from raycomp.look.show import show
 from raycomp.models.clip import Clip, load_tokenizer
-from raycomp.negatives import asking
 from raycomp.negatives import command as cluster_negatives
+from raycomp.negatives import write_all
 from raycomp.negatives.config import LlmConfig, NegativesConfig, WritingConfig
 from raycomp.run.lease import Lease
 from raycomp.schema import NEGATIVES_SCHEMA
@@ -203,7 +203,7 @@ def test_bad_input_is_one_line(table, options, message, tmp_path):
 
 def test_no_one_is_asked_before_the_captions_are_known_to_be_sound(tmp_path, monkeypatch):
     pq.write_table(pa.table({"uid": ["a", None], "caption": ["a dog", "a cat"]}), tmp_path / "0.parquet")
-    monkeypatch.setattr(asking, "ask_all", lambda job: pytest.fail("asked"))
+    monkeypatch.setattr(write_all, "ask_all", lambda job: pytest.fail("asked"))
     writing = WritingConfig(engine="http", rank=False)
     llm = LlmConfig(url="http://127.0.0.1:9/v1", model="any")
     config = NegativesConfig(input=str(tmp_path / "0.parquet"), negatives=writing, llm=llm)

@@ -9,9 +9,9 @@ import pytest
 
 import raycomp
 from raycomp.config import ClusterConfig
-from raycomp.data.arrow import OTHERS
-from raycomp.data.folder import Folder
-from raycomp.negatives import others as shared_captions
+from raycomp.data.files import Folder
+from raycomp.data.parquet import OTHERS
+from raycomp.negatives import captions as shared_captions
 from raycomp.negatives.captions import MOST_OTHERS, CaptionFile, load_captions
 from raycomp.negatives.config import NegativesConfig, WritingConfig
 

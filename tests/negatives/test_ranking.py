@@ -9,11 +9,10 @@ import pytest
 import torch
 
 from raycomp.config import ScorerConfig
-from raycomp.core.hardness import Candidate, list_additions
-from raycomp.data.arrow import COUNTERFACTUALS, FAULTS, OTHERS, add_columns, to_fixed_lists
+from raycomp.core.refine import Candidate, list_additions
+from raycomp.data.parquet import COUNTERFACTUALS, FAULTS, OTHERS, add_columns, to_fixed_lists
 from raycomp.models.clip import Clip, load_tokenizer
-from raycomp.models.lexicon import load_lexicon
-from raycomp.models.parser import load_parser
+from raycomp.models.parser import load_lexicon, load_parser
 from raycomp.negatives.config import LlmConfig, NegativesConfig, WritingConfig
 from raycomp.negatives.engines import find_prompts, propose_by_rules, write_by_replies, write_by_rules
 from raycomp.negatives.ranking import Rank, rank

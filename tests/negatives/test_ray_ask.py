@@ -20,10 +20,19 @@ import ray
 
 from raycomp.config import ClusterConfig
 from raycomp.language.prompts import CAPTION_FORM, INVALID_JSON, NO_REPLY, SCHEMAS, read_reply
-from raycomp.negatives.ask import KEY_VARIABLE, Asked, PromptSource, ask, sampling
+from raycomp.negatives.ask import (
+    KEY,
+    KEY_VARIABLE,
+    MESSAGES,
+    Asked,
+    PromptSource,
+    ask,
+    read_replies,
+    sampling,
+    write_replies,
+)
 from raycomp.negatives.chat import Chat, Secret
 from raycomp.negatives.config import LlmConfig
-from raycomp.negatives.replies import KEY, MESSAGES, read_replies, write_replies
 from raycomp.run.session import connect
 from tests.negatives.llm import GOOD_REPLY, fake_server, make_prompts, write_tiny_model, write_tiny_tokenizer
 

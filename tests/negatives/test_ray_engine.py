@@ -15,8 +15,8 @@ import pytest
 from raycomp.config import override_all
 from raycomp.language.prompts import MAX_REPLY, SCHEMAS
 from raycomp.negatives import vllm as engine
+from raycomp.negatives.ask import ASKED_SCHEMA
 from raycomp.negatives.config import LlmConfig, NegativesConfig
-from raycomp.negatives.replies import ASKED_SCHEMA
 from raycomp.negatives.vllm import AskEngine, check_engine, engine_settings
 from raycomp.run.session import Session
 from tests.negatives.llm import write_tiny_tokenizer

@@ -20,7 +20,7 @@ from raycomp.language.text_only import bigram_likelihood, count_ngrams, unigram_
 from raycomp.models.language_model import LanguageModel
 from raycomp.negatives.captions import NUM_FOLDS, CaptionFile, draw_uid, load_captions
 from raycomp.negatives.config import NegativesConfig, WritingConfig
-from raycomp.negatives.tilting import fit, list_pairs, read_tiltings, write_tiltings
+from raycomp.negatives.refine import fit, list_pairs, read_tiltings, write_tiltings
 from raycomp.words import BIGRAM, LANGUAGE_MODEL, UNIGRAM
 from tests.negatives.llm import write_tiny_model
 

@@ -10,13 +10,12 @@ import pytest
 import raycomp
 from raycomp.config import ClusterConfig, ModelConfig, ParserConfig
 from raycomp.language.concepts import parse_concepts
-from raycomp.language.context import count_context
-from raycomp.language.new_phrases import count_phrase, find_new_phrase, say_phrase
+from raycomp.language.overlap import count_phrase, find_new_phrase, say_phrase
+from raycomp.language.text_only import count_context
 from raycomp.models.clip import Clip, load_tokenizer
-from raycomp.models.lexicon import load_lexicon
-from raycomp.models.parser import load_parser
+from raycomp.models.parser import load_lexicon, load_parser
 from raycomp.negatives.config import NegativesConfig, WritingConfig
-from raycomp.negatives.reading import load_reader
+from raycomp.negatives.judges import load_reader
 from raycomp.training.config import FitConfig, TrainConfig
 from raycomp.words import ADD, ATTRIBUTE, OBJECT, RELATION, REPLACE, SWAP
 

@@ -12,11 +12,10 @@ import torch
 
 import raycomp
 from raycomp.config import ClusterConfig
-from raycomp.data.arrow import OTHERS
+from raycomp.data.parquet import OTHERS
 from raycomp.models.language_model import LanguageModel
 from raycomp.negatives.config import LlmConfig, NegativesConfig, WritingConfig
-from raycomp.negatives.engines import write_by_rules
-from raycomp.negatives.suggest import MOST_PER_PLACE
+from raycomp.negatives.engines import MOST_PER_PLACE, write_by_rules
 from tests.negatives.llm import find_small_model, write_captions, write_small_model, write_tiny_model
 
 CAPTIONS = (

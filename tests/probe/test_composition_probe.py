@@ -6,10 +6,16 @@ from itertools import permutations
 import numpy as np
 import pytest
 
-from raycomp.probe import probe as probe_loop
-from raycomp.probe.probe import ProbeResult, probe_composition
-from raycomp.probe.probe_pairs import ANY, OTHER, PARAPHRASE, SHARES
-from raycomp.probe.probe_table import report_probe
+from raycomp.probe import composition as probe_loop
+from raycomp.probe.composition import (
+    ANY,
+    OTHER,
+    PARAPHRASE,
+    SHARES,
+    ProbeResult,
+    probe_composition,
+    report_probe,
+)
 from raycomp.table import join_text
 
 WORDS = "ant bee cat dog eel fox".split()

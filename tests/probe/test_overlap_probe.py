@@ -3,11 +3,10 @@ from xml.etree import ElementTree
 
 import pytest
 
-from raycomp.data.folder import Folder
+from raycomp.data.files import Folder
 from raycomp.evaluation.benchmarks.choice import EQUAL, Choice
 from raycomp.evaluation.benchmarks.read import read_benchmark
-from raycomp.models.lexicon import load_lexicon
-from raycomp.models.parser import load_parser
+from raycomp.models.parser import load_lexicon, load_parser
 from raycomp.probe.command import open_probe
 from raycomp.probe.config import ProbeConfig
 from raycomp.probe.overlap import (

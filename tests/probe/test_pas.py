@@ -12,13 +12,12 @@ import pytest
 from raycomp.cli import USER_ERROR, main
 from raycomp.config import ParserConfig, ScorerConfig, to_dict
 from raycomp.core.alignment import pair_cosine
-from raycomp.curation.attribute import Attribute
 from raycomp.curation.config import NonceConfig
-from raycomp.curation.parse import parse
-from raycomp.data.arrow import to_fixed_lists
-from raycomp.data.folder import Folder
-from raycomp.data.parquet import write_table
-from raycomp.look.show.command import explain
+from raycomp.curation.score.prepare import parse
+from raycomp.curation.score.scorers import Attribute
+from raycomp.data.files import Folder
+from raycomp.data.parquet import to_fixed_lists, write_table
+from raycomp.look.show import explain
 from raycomp.models.clip import Clip, load_tokenizer
 from raycomp.models.describe import fingerprint_scorer
 from raycomp.models.device import name_device

@@ -10,17 +10,23 @@ import pytest
 import torch
 
 from raycomp.config import ParserConfig
-from raycomp.core.calibration import CROSS, NONCE, SAME, WRONG
+from raycomp.core.reliability import CROSS, NONCE, SAME, WRONG
 from raycomp.curation.config import NonceConfig, find_selection
-from raycomp.curation.parse import parse
-from raycomp.language.control_words import NO_CATEGORY, NO_SAME, Controls, ControlWords, find_word_set
-from raycomp.language.inflection import is_plural
-from raycomp.language.nonce import find_article, make_counterfactual
-from raycomp.models.lexicon import load_lexicon
+from raycomp.curation.score.prepare import parse
+from raycomp.language.nonce import (
+    NO_CATEGORY,
+    NO_SAME,
+    Controls,
+    ControlWords,
+    find_article,
+    find_word_set,
+    make_counterfactual,
+)
+from raycomp.language.tokens import is_plural
 from raycomp.models.nonces import NonceMaker
-from raycomp.models.parser import load_parser
-from raycomp.probe import calibration
-from raycomp.probe.calibration import (
+from raycomp.models.parser import load_lexicon, load_parser
+from raycomp.probe import pas
+from raycomp.probe.pas import (
     COUNTS,
     NO_NONCE,
     NO_NOUN,
@@ -28,10 +34,10 @@ from raycomp.probe.calibration import (
     NUM_AGAIN,
     PasResult,
     Samples,
+    make_redraw,
     probe_samples,
+    report_pas,
 )
-from raycomp.probe.calibration_table import report_pas
-from raycomp.probe.pas import make_redraw
 from raycomp.table import join_text
 from raycomp.words import CONTENT, HEAD, UNSEEN
 from tests.corpus import by_cpi, mean_drop
@@ -219,7 +225,7 @@ def test_all_conditions_replace_the_same_target():
 def test_the_seed_decides_and_blocks_do_not(monkeypatch):
     samples = make_samples()
     first = asdict(probe(samples))
-    monkeypatch.setattr(calibration, "_SAMPLES_PER_PASS", 7)
+    monkeypatch.setattr(pas, "_SAMPLES_PER_PASS", 7)
     assert json.dumps(asdict(probe(samples))) == json.dumps(first)
     assert probe(samples, seed=1).targets != first["targets"]
 

@@ -12,13 +12,13 @@ import pytest
 
 from raycomp.cli import USER_ERROR, main
 from raycomp.config import ScorerConfig, to_dict
-from raycomp.data.folder import Folder
+from raycomp.data.files import Folder
 from raycomp.data.runs import identify, read_finished
 from raycomp.models.describe import fingerprint_scorer
 from raycomp.models.device import name_device
 from raycomp.negatives.config import NegativesConfig
 from raycomp.probe import command
-from raycomp.probe.probe import probe_composition
+from raycomp.probe.composition import probe_composition
 from raycomp.schema import NEGATIVES_SCHEMA
 from tests.corpus import by_cpi
 from tests.sealed import seal

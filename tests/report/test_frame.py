@@ -5,8 +5,7 @@ import hashlib
 
 import pytest
 
-from raycomp.report.frame import POLICY, SCRIPT, add_contents, link_index
-from raycomp.report.page import MOST_ROWS, load_templates
+from raycomp.report.page import MOST_ROWS, POLICY, SCRIPT, add_contents, link_index, load_templates
 from raycomp.table import PValue, Table, write_cell, write_csv
 from tests.report.html_tree import read_html
 

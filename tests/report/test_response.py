@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from raycomp.report.response import response
+from raycomp.report.charts import response
 from raycomp.table import Estimate
 
 NAN = float("nan")

@@ -9,14 +9,13 @@ from pathlib import Path
 import pyarrow as pa
 
 from raycomp.config import ClusterConfig
-from raycomp.data.folder import Folder
+from raycomp.data.files import Folder
 from raycomp.data.parquet import write_table
 from raycomp.data.paths import join_uri
-from raycomp.run.parts import Part, read_parts
-from raycomp.run.passes import Pass
-from raycomp.run.record import describe_phases
+from raycomp.run.executor import SCORERS, Stage
+from raycomp.run.passes import Part, Pass, read_parts
+from raycomp.run.run import describe_phases
 from raycomp.run.session import connect
-from raycomp.run.stage import SCORERS, Stage
 from raycomp.run.waves import Phase
 from raycomp.words import OK, POSITION, SHARD_ORDINAL, STATUS
 from tests.run.test_ray_passes import Clock

@@ -9,14 +9,14 @@ import time
 import pytest
 
 from raycomp.config import LeaseLost
-from raycomp.data.folder import Folder
-from raycomp.run import events
-from raycomp.run.events import EVENTS, keep_events, log_event
+from raycomp.data.files import Folder
+from raycomp.run import progress
+from raycomp.run.progress import EVENTS, keep_events, log_event
 
 
 @pytest.fixture
 def often(monkeypatch):
-    monkeypatch.setattr(events, "_UPLOAD_S", 0.05)
+    monkeypatch.setattr(progress, "_UPLOAD_S", 0.05)
 
 
 def read(out: Folder) -> list[str]:

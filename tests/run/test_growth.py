@@ -5,9 +5,9 @@ from itertools import chain, repeat
 
 import pytest
 
-from raycomp.run.growth import Growth, There, average
-from raycomp.run.parts import Stats
-from raycomp.run.record import describe_phases
+from raycomp.run.passes import Stats
+from raycomp.run.progress import Growth, There, average
+from raycomp.run.run import describe_phases
 
 MOST = There(0.0, 4, 16)
 

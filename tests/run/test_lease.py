@@ -14,7 +14,7 @@ import pytest
 
 from raycomp import cli
 from raycomp.config import LeaseLost
-from raycomp.data.folder import Folder
+from raycomp.data.files import Folder
 from raycomp.run.lease import LEASE, WAITING, find_pid_namespace, hold_lease, queue_lease
 
 
@@ -47,7 +47,7 @@ def test_who_is_refused_is_reported_in_a_line(tmp_path, monkeypatch, capsys):
         with hold_lease(Folder(source)):
             raise AssertionError("held twice")
 
-    monkeypatch.setattr("raycomp.look.show.command.show", hold)
+    monkeypatch.setattr("raycomp.look.show.show", hold)
     with hold_lease(Folder(str(tmp_path))):
         assert cli.main(["show", str(tmp_path)]) == 2
     said = capsys.readouterr().err
@@ -58,7 +58,7 @@ def test_of_many_at_once_one_gets_it(folder):
     code = (
         "import sys, time\n"
         "from raycomp.run.lease import hold_lease\n"
-        "from raycomp.data.folder import Folder\n"
+        "from raycomp.data.files import Folder\n"
         "sys.stdin.readline()\n"
         "try:\n"
         "    with hold_lease(Folder(sys.argv[1])):\n"
@@ -148,7 +148,7 @@ def test_a_container_of_the_same_host_name_cannot_take_the_lease_of_a_live_proce
     code = (
         "import sys\n"
         "from raycomp.run.lease import hold_lease\n"
-        "from raycomp.data.folder import Folder\n"
+        "from raycomp.data.files import Folder\n"
         "with hold_lease(Folder(sys.argv[1])):\n"
         "    print('held')\n"
     )

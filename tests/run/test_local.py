@@ -15,15 +15,13 @@ import pytest
 
 from raycomp.config import ClusterConfig, ClusterFailed, UserError
 from raycomp.core.ahead import ahead
-from raycomp.data import retries
+from raycomp.data import stores
 from raycomp.run import local, session
-from raycomp.run.executor import Session, current, find_current, use
+from raycomp.run.executor import CPUS, SCORERS, Session, Stage, current, find_current, use
 from raycomp.run.local import Later, Local, cut, regroup
-from raycomp.run.parts import Part, read_parts
-from raycomp.run.passes import Pass
+from raycomp.run.passes import Part, Pass, read_parts
 from raycomp.run.session import MOST_LOCAL_BYTES, choose_executor, connect
-from raycomp.run.stage import CPUS, SCORERS, Stage
-from raycomp.run.tasks import map_files, map_some, map_tasks
+from raycomp.run.waves import map_files, map_some, map_tasks
 from raycomp.words import IS_LAST, OK, POSITION, SHARD_ORDINAL, STATUS
 
 ROWS, BLOCK = 23, 4
@@ -258,7 +256,7 @@ class Flaky:
 @pytest.fixture(autouse=True)
 def no_pauses(monkeypatch) -> None:
     monkeypatch.setattr(local, "_PAUSE_S", 0.0)
-    monkeypatch.setattr(retries, "time", SimpleNamespace(sleep=lambda seconds: None))
+    monkeypatch.setattr(stores, "time", SimpleNamespace(sleep=lambda seconds: None))
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,7 @@ import pytest
 from raycomp.run import progress
 from raycomp.run.executor import Silent, use
 from raycomp.run.local import Local
-from raycomp.run.notebook import is_notebook
-from raycomp.run.progress import Progress, WorkerPool, name_bottleneck
+from raycomp.run.progress import Progress, WorkerPool, is_notebook, name_bottleneck
 
 WORKER_POOLS = {
     "read": WorkerPool("", 4, "cpus"),

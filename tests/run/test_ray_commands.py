@@ -7,7 +7,7 @@ import pytest
 
 import raycomp
 from raycomp.cli import main
-from raycomp.data.folder import Folder
+from raycomp.data.files import Folder
 
 pytestmark = pytest.mark.ray
 

@@ -12,7 +12,7 @@ import pytest
 import ray
 
 from raycomp.config import ClusterConfig
-from raycomp.data.folder import Folder
+from raycomp.data.files import Folder
 from raycomp.run.ray_executor import count_there
 from raycomp.run.session import connect
 from tests.run.growing import kill_node, start_growing

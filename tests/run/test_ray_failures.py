@@ -11,7 +11,7 @@ from ray import exceptions as rays
 
 from raycomp.config import ClusterConfig, ClusterFailed, TooMuchBadData, UserError
 from raycomp.run import ray_session
-from raycomp.run.ray_failures import as_failed_cluster
+from raycomp.run.ray_cluster import as_failed_cluster
 
 
 def wrapped(cause: Exception, times: int = 1) -> Exception:

@@ -6,7 +6,7 @@ import os
 import pytest
 
 from raycomp.models.deferred import IN_WORKER
-from raycomp.run.ray_forward import forward_environment
+from raycomp.run.ray_session import forward_environment
 
 OWN = {IN_WORKER: "1"}
 

@@ -15,19 +15,18 @@ from ray.core.generated.autoscaler_pb2 import ClusterConfig as Offer
 from ray.data import DataContext
 
 from raycomp.config import ClusterFailed, UserError
-from raycomp.data.folder import Folder
+from raycomp.data.files import Folder
 from raycomp.data.tar import write_tar
-from raycomp.run import ray_gpus, ray_private, waves
-from raycomp.run.executor import Session, use
+from raycomp.run import ray_cluster as ray_gpus
+from raycomp.run import ray_cluster as ray_private
+from raycomp.run import waves
+from raycomp.run.executor import GPU_KIND, SCORERS, Session, Stage, use
 from raycomp.run.local import Local
-from raycomp.run.parts import stage_part
-from raycomp.run.passes import Pass
+from raycomp.run.passes import Pass, stage_part
 from raycomp.run.progress import WorkerPool
-from raycomp.run.ray_gpus import MIXED, await_gpu, check_gpu, count_offered
-from raycomp.run.ray_passes import _Scorer
-from raycomp.run.record import describe_phases
-from raycomp.run.run import say_gpu
-from raycomp.run.stage import GPU_KIND, SCORERS, Stage
+from raycomp.run.ray_cluster import MIXED, await_gpu, check_gpu, count_offered
+from raycomp.run.ray_executor import _Scorer
+from raycomp.run.run import describe_phases, say_gpu
 from raycomp.run.waves import Phase
 from tests.run.head import start_head
 from tests.run.test_ray_passes import BLOCK, ROWS, STAGES, Clock, Score, make_pass

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from raycomp.run import ray_job
-from raycomp.run.ray_private import JOB_VARIABLE
+from raycomp.run.ray_cluster import JOB_VARIABLE
 from tests.run.head import start_head
 
 JOB = json.dumps({"metadata": {"job_submission_id": "night"}})

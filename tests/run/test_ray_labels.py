@@ -3,8 +3,8 @@
 import pytest
 
 from raycomp.config import ClusterConfig, override
-from raycomp.run import ray_labels, ray_private
-from raycomp.run.ray_labels import ask_labels, leave_head_alone
+from raycomp.run import ray_cluster
+from raycomp.run.ray_cluster import ask_labels, leave_head_alone
 
 SPOT, OTHER = {"ray.io/market-type": "spot", "zone": "a"}, {"ray.io/market-type": "on-demand"}
 
@@ -12,8 +12,8 @@ SPOT, OTHER = {"ray.io/market-type": "spot", "zone": "a"}, {"ray.io/market-type"
 def see(monkeypatch, *nodes: tuple[bool, dict[str, str]], offered: dict[str, int] | None = None) -> None:
     """Let the cluster have these nodes, each alive or not, and an autoscaler with something to offer."""
     found = [{"Alive": alive, "Labels": has} for alive, has in nodes]
-    monkeypatch.setattr(ray_labels.ray, "nodes", lambda: found)
-    monkeypatch.setattr(ray_private.state, "get_max_resources_from_cluster_config", lambda: offered)
+    monkeypatch.setattr(ray_cluster.ray, "nodes", lambda: found)
+    monkeypatch.setattr(ray_cluster.state, "get_max_resources_from_cluster_config", lambda: offered)
 
 
 def test_nothing_is_asked_where_no_label_is_named():
@@ -49,7 +49,7 @@ def test_what_asks_for_no_cpu_stays_off_a_head_without_any(monkeypatch):
     def see_head(cpus: dict[str, float]) -> None:
         head = {"Alive": True, "NodeID": "a", "Resources": {"node:__internal_head__": 1.0, **cpus}}
         other = {"Alive": True, "NodeID": "b", "Resources": {"CPU": 4.0}}
-        monkeypatch.setattr(ray_labels.ray, "nodes", lambda: [other, head])
+        monkeypatch.setattr(ray_cluster.ray, "nodes", lambda: [other, head])
 
     see_head({"CPU": 2.0})
     assert leave_head_alone() == {}

@@ -12,10 +12,9 @@ import ray
 from ray.util import metrics as ray_metrics
 
 import raycomp
-from raycomp.data.folder import Folder
-from raycomp.run.events import keep_events
-from raycomp.run.progress import Progress, WorkerPool
-from raycomp.run.ray_metrics import LABELS, METRICS, RayMeter
+from raycomp.data.files import Folder
+from raycomp.run.progress import Progress, WorkerPool, keep_events
+from raycomp.run.ray_executor import LABELS, METRICS, RayMeter
 
 DASHBOARD = Path(__file__).parents[2] / "docs/grafana.json"
 SAMPLE = re.compile(r"^ray_(raycomp_\w+?)(?:_total)?\{(.*)\} (\S+)$")

@@ -16,9 +16,8 @@ from ray.data import ActorPoolStrategy, DataContext
 from ray.data._internal.execution.execution_callback import ExecutionCallback
 from ray.job_config import JobConfig
 
-from raycomp.run import ray_private
-from raycomp.run.ray_executor import count_there
-from raycomp.run.ray_private import (
+from raycomp.run import ray_cluster as ray_private
+from raycomp.run.ray_cluster import (
     JOB_VARIABLE,
     ForgetBlocks,
     catch_notes,
@@ -27,6 +26,7 @@ from raycomp.run.ray_private import (
     drain_node,
     find_limits,
 )
+from raycomp.run.ray_executor import count_there
 
 PATIENCE_S = 120
 

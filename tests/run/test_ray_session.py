@@ -21,15 +21,14 @@ from ray._private import worker
 from ray.exceptions import AuthenticationError, RaySystemError
 
 from raycomp.config import ClusterConfig, ClusterFailed, LeaseLost, Terminated
-from raycomp.data.folder import Folder
-from raycomp.data.retries import STORAGE_ERRORS
-from raycomp.run import ray_cpus, ray_session
+from raycomp.data.files import Folder
+from raycomp.data.stores import STORAGE_ERRORS
+from raycomp.run import ray_cluster, ray_session
 from raycomp.run.executor import use
 from raycomp.run.progress import Progress
+from raycomp.run.ray_cluster import MIXED
 from raycomp.run.ray_executor import OnRay
-from raycomp.run.ray_gpus import MIXED
-from raycomp.run.ray_log import LOG, keep_log
-from raycomp.run.ray_session import check_temporary_folder
+from raycomp.run.ray_session import LOG, check_temporary_folder, keep_log
 from raycomp.run.session import connect
 
 Usage = namedtuple("Usage", "total used free")
@@ -351,7 +350,7 @@ def offer(monkeypatch):
         node = {"Resources": resources, "Alive": True, "NodeManagerHostname": "here", "Labels": {"zone": "a"}}
         monkeypatch.setattr(ray_session.ray, "cluster_resources", lambda: resources)
         monkeypatch.setattr(ray_session.ray, "nodes", lambda: [node])
-        for module in (ray_session, ray_cpus):
+        for module in (ray_session, ray_cluster):
             monkeypatch.setattr(module, "count_offered", lambda name: (offered or {}).get(name, 0))
         monkeypatch.setattr(
             ray_session, "await_gpu", lambda limit_s, where, share: awaited.append(limit_s) or L4

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from raycomp.curation.config import CurateConfig
-from raycomp.data.folder import Folder
-from raycomp.run import ray_cpus
+from raycomp.data.files import Folder
+from raycomp.run import ray_cluster
 from raycomp.run.executor import Session
-from raycomp.run.ray_cpus import share_cpus, split_cpu
+from raycomp.run.ray_cluster import share_cpus, split_cpu
 from tests.run.head import start_head
 from tests.run.test_ray_commands import digests
 from tests.run.test_ray_passes import BLOCK, make_pass
@@ -62,8 +62,8 @@ def see(
     """Let the cluster have nodes with so many CPUs, and an autoscaler with so many in all."""
     nodes = [{"Alive": True, "Resources": {"CPU": float(n)}, "Labels": labels or {}} for n in cpus]
     dead = {"Alive": False, "Resources": {"CPU": 64.0}, "Labels": labels or {}}
-    monkeypatch.setattr(ray_cpus.ray, "nodes", lambda: [*nodes, dead])
-    monkeypatch.setattr(ray_cpus, "count_offered", lambda resource: offered)
+    monkeypatch.setattr(ray_cluster.ray, "nodes", lambda: [*nodes, dead])
+    monkeypatch.setattr(ray_cluster, "count_offered", lambda resource: offered)
 
 
 @pytest.mark.parametrize(

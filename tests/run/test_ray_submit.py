@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import raycomp
-from raycomp.data.folder import Folder
+from raycomp.data.files import Folder
 from raycomp.data.tar import write_tar
 from tests.drawn import world_shards
 from tests.run.head import Head, join, start_head

@@ -9,9 +9,9 @@ import pytest
 from raycomp.config import UserError
 from raycomp.core.attribution import Moments
 from raycomp.curation.outputs import Output, OutputFolder
-from raycomp.data.folder import Folder
-from raycomp.run import tasks
-from raycomp.run.tasks import add_counts, map_files, map_some, map_tasks
+from raycomp.data.files import Folder
+from raycomp.run import waves
+from raycomp.run.waves import add_counts, map_files, map_some, map_tasks
 
 NUM = 100
 
@@ -43,8 +43,8 @@ def test_only_whole_numbers_are_added_up():
 @pytest.mark.parametrize("least", [1, 32])
 def test_results_come_in_the_order_of_the_items(ray_cluster, monkeypatch, least):
     """However many tasks wait and however many files each has."""
-    monkeypatch.setattr(tasks, "_LEAST_WAITING", least)
-    monkeypatch.setattr(tasks, "_WAITING_PER_CPU", 0)
+    monkeypatch.setattr(waves, "_LEAST_WAITING", least)
+    monkeypatch.setattr(waves, "_WAITING_PER_CPU", 0)
     expected = [item + 5 for item in range(NUM)]
     assert list(map_tasks(add, range(NUM), 5)) == expected
     assert list(map_files(add, range(NUM), 5)) == expected

@@ -15,14 +15,13 @@ from ray.data import DataContext
 from ray.data._internal.execution.execution_callback import ExecutionCallback
 
 from raycomp.config import ClusterFailed, LeaseLost
-from raycomp.data.folder import Folder
-from raycomp.run import parts
+from raycomp.data.files import Folder
+from raycomp.run import passes
 from raycomp.run.executor import use
 from raycomp.run.local import Local
-from raycomp.run.parts import Part, Stalled, read_parts, stage_part
+from raycomp.run.passes import Part, Stalled, read_parts, stage_part
 from raycomp.run.progress import WorkerPool
-from raycomp.run.ray_executor import OnRay
-from raycomp.run.ray_passes import read_metadata
+from raycomp.run.ray_executor import OnRay, read_metadata
 from raycomp.run.waves import Phase
 from raycomp.words import (
     IS_LAST,
@@ -52,7 +51,7 @@ def make_rows(ordinal: int) -> pa.Table:
 
 
 def test_staging_counts_the_time_it_writes(tmp_path, monkeypatch):
-    monkeypatch.setattr(parts, "write_table", lambda *_: time.sleep(0.05))
+    monkeypatch.setattr(passes, "write_table", lambda *_: time.sleep(0.05))
     started = time.perf_counter()
     all_metadata = stage_part(pa.concat_tables(map(make_rows, (0, 1))), str(tmp_path), PART).to_pylist()
     took = time.perf_counter() - started

@@ -156,7 +156,7 @@ class OfGpus:
 
 def test_four_trials_share_a_gpu(monkeypatch):
     monkeypatch.setattr(command, "current", OfGpus)
-    monkeypatch.setattr("raycomp.run.ray_gpus.count_offered", lambda resource: 0)
+    monkeypatch.setattr("raycomp.run.ray_cluster.count_offered", lambda resource: 0)
     session = Session(1, {}, None, 64, 2, 64)
     config = SweepConfig(space="a=1", train=FitConfig(gpus_per_worker=0.25))
     assert session.device == "gpu" and count_trials(config, session) == 8

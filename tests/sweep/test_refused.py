@@ -11,7 +11,7 @@ import pytest
 
 from raycomp.cli import main
 from raycomp.config import ModelConfig, as_setting, changed_options
-from raycomp.data.folder import Folder
+from raycomp.data.files import Folder
 from raycomp.run.run import Run, start_run
 from raycomp.sweep import command
 from raycomp.sweep.command import cpus_of, plan_alone

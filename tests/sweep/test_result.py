@@ -8,7 +8,7 @@ import pytest
 
 import raycomp
 from raycomp.config import override_all, to_dict
-from raycomp.data.folder import Folder
+from raycomp.data.files import Folder
 from raycomp.data.parquet import write_table
 from raycomp.sweep import result as finished
 from raycomp.sweep.choose import choose_best, climb, read_trials

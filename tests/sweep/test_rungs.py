@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from raycomp.data.folder import Folder
+from raycomp.data.files import Folder
 from raycomp.sweep.choose import (
     choose_best,
     climb,
@@ -42,7 +42,7 @@ from raycomp.sweep.result import make_rows
 from raycomp.sweep.seed_training import shorten
 from raycomp.table import Estimate
 from raycomp.training.config import FitConfig, TrainConfig
-from raycomp.training.schedule import learning_rate_at
+from raycomp.training.towers import learning_rate_at
 from tests.sweep.runs import SCORED
 
 METRIC = "sugarcrepe.accuracy.macro"

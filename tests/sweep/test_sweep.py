@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from raycomp.config import Domain, load_job, override_all
 from raycomp.config.space import CHOICE, LOGUNIFORM, UNIFORM
 from raycomp.continual.config import ContinualConfig
-from raycomp.data.folder import Folder
+from raycomp.data.files import Folder
 from raycomp.sweep.choose import choose_best, estimate_all
 from raycomp.sweep.config import SweepConfig
 from raycomp.sweep.job_file import fix, write_job

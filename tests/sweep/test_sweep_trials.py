@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from raycomp.config import read_space, write_space
-from raycomp.data.folder import Folder
+from raycomp.data.files import Folder
 from raycomp.sweep.config import SweepConfig
 from raycomp.sweep.job_file import name_functions
 from raycomp.sweep.journal import (

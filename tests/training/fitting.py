@@ -12,13 +12,12 @@ from torch import Tensor
 
 from raycomp.config import ModelConfig
 from raycomp.core.epochs import slice_of
-from raycomp.data.folder import Folder
+from raycomp.data.files import Folder
 from raycomp.models.clip import load_start
 from raycomp.training.config import FitConfig
-from raycomp.training.fit import Batch, Trainer
+from raycomp.training.loop import Batch, Trainer, copy_state, load_state, write_state
 from raycomp.training.losses import find_loss
-from raycomp.training.objective import PairsObjective
-from raycomp.training.state import copy_state, load_state, write_state
+from raycomp.training.towers import PairsObjective
 
 STEPS, BATCH, SLOTS, KINDS = 20, 12, 2, 3
 # Of 64 words the first begins a text and the last ends it.

@@ -5,12 +5,10 @@ from collections import Counter
 import pyarrow as pa
 
 from raycomp.config import override_all
-from raycomp.core.selection import parse_uids
-from raycomp.core.uids import drop_duplicates
+from raycomp.core.selection import drop_duplicates, parse_uids
 from raycomp.training.config import TrainConfig
 from raycomp.training.hard import HardImages
-from raycomp.training.pairs import Pairs, find_pairs, index_shard
-from raycomp.training.tally import check_pairs, tally_pairs
+from raycomp.training.pairs import Pairs, check_pairs, find_pairs, index_shard, tally_pairs
 from raycomp.words import DUPLICATE_UID
 
 

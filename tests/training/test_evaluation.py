@@ -10,12 +10,12 @@ import pytest
 import torch
 
 from raycomp.config import UserError
-from raycomp.data.folder import Folder
+from raycomp.data.files import Folder
 from raycomp.training.config import TrainConfig
-from raycomp.training.evaluation import read_results, try_evaluation
+from raycomp.training.evaluations import read_results, try_evaluation
 from raycomp.training.journal import read_metrics
-from raycomp.training.rank import Writer, train_rank
-from raycomp.training.training import OWN_COLUMNS
+from raycomp.training.loop import Writer, train_rank
+from raycomp.training.status import OWN_COLUMNS
 from tests.training.fitting import batches, start_trainer, write_model
 
 STEPS = 4

@@ -21,8 +21,7 @@ from raycomp.schema import PAIRS_SCHEMA
 from raycomp.training import feed
 from raycomp.training.config import FitConfig, TrainConfig
 from raycomp.training.feed import Drawing, make_batch, read_batches
-from raycomp.training.pairs import find_pairs, index_shard
-from raycomp.training.tally import count_most, tally_pairs
+from raycomp.training.pairs import count_most, find_pairs, index_shard, tally_pairs
 from raycomp.training.towers import to_batch
 
 SPEC = ImageSpec(24, 24, (0.48, 0.46, 0.41), (0.27, 0.26, 0.28))

@@ -11,11 +11,11 @@ from open_clip.push_to_hf_hub import save_for_hf
 
 from raycomp.cli import USER_ERROR, main
 from raycomp.config import ModelConfig, ScorerConfig
-from raycomp.data.folder import Folder
+from raycomp.data.files import Folder
 from raycomp.models.clip import Clip, describe_start, load_start
 from raycomp.models.describe import fingerprint_scorer
+from raycomp.training.loop import finish, interpolate
 from raycomp.training.publish import publish
-from raycomp.training.rank import finish, interpolate
 from tests.sealed import seal
 from tests.training.fitting import draw_images, draw_texts, run, start_trainer, write_model
 

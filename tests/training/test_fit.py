@@ -12,11 +12,9 @@ from open_clip_train.scheduler import cosine_lr
 from raycomp.config import ModelConfig, UserError
 from raycomp.models.clip import load_start
 from raycomp.training.config import FitConfig
-from raycomp.training.fit import Batch, Trainer
+from raycomp.training.loop import Batch, Trainer
 from raycomp.training.losses import find_loss
-from raycomp.training.objective import PairsObjective
-from raycomp.training.schedule import learning_rate_at
-from raycomp.training.towers import Embedded
+from raycomp.training.towers import Embedded, PairsObjective, learning_rate_at
 from tests.training.fitting import (
     BATCH,
     LOSSES,

@@ -14,14 +14,13 @@ import torch
 from raycomp.config import UserError
 from raycomp.core.leaks import Known, key_images
 from raycomp.core.losses import clip_loss
-from raycomp.data.folder import Folder
+from raycomp.data.files import Folder
 from raycomp.data.tar import write_tar
 from raycomp.training.command import train
 from raycomp.training.config import FitConfig
+from raycomp.training.evaluations import HeldOutEvaluation, measure
 from raycomp.training.held_out import find_held_input, index_pairs
-from raycomp.training.held_out_evaluation import HeldOutEvaluation, measure
-from raycomp.training.index import make_index
-from raycomp.training.pairs import find_pairs
+from raycomp.training.pairs import find_pairs, make_index
 from raycomp.words import HELD_OUT_LOSS, HELD_OUT_MEASURES
 from tests.conftest import without_ray
 from tests.corpus import scenes

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from tensorboardX.proto.event_pb2 import Event, SessionLog
 
-from raycomp.data.folder import Folder
+from raycomp.data.files import Folder
 from raycomp.training.journal import EVENTS, METRICS, MetricsLog, read_metrics
 
 

@@ -9,8 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from raycomp.core.epochs import EpochPlan, let_follow
-from raycomp.training.hard import find_neighbour_files
-from raycomp.training.mates import MOST, load_mates
+from raycomp.training.hard import MOST, find_neighbour_files, load_mates
 
 ROWS = (6, 0, 9, 4)
 

@@ -7,7 +7,7 @@ import pytest
 
 from raycomp.cli import main
 from raycomp.training.command import train
-from raycomp.training.rank import Writer
+from raycomp.training.loop import Writer
 from tests.training.little import read_losses, refuse
 
 OWN = """

@@ -16,18 +16,21 @@ from PIL import Image
 from raycomp.config import TooMuchBadData, UserError
 from raycomp.core.selection import parse_uids
 from raycomp.data.datacomp import write_subset
-from raycomp.data.folder import Folder
+from raycomp.data.files import Folder
 from raycomp.data.inputs import expand_input
 from raycomp.data.parquet import write_table
 from raycomp.data.tar import write_tar
 from raycomp.schema import NEGATIVES_SCHEMA, PAIRS_SCHEMA
 from raycomp.training.pairs import (
     Pairs,
+    check_pairs,
+    count_kinds,
+    describe_lost,
     find_pairs,
     index_shard,
     load_shard,
+    tally_pairs,
 )
-from raycomp.training.tally import check_pairs, count_kinds, describe_lost, tally_pairs
 from raycomp.words import DUPLICATE_UID, NOT_IN_SUBSET
 from tests.corpus import write_bad_shards
 from tests.sealed import seal

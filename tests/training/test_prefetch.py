@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from raycomp.models.images import ImageSpec
-from raycomp.training.prefetch import prefetch
+from raycomp.training.loop import prefetch
 from raycomp.training.towers import to_batch
 
 SPEC = ImageSpec(8, 8, (0.5,) * 3, (0.25,) * 3)

@@ -8,8 +8,7 @@ import pytest
 
 from raycomp.core.epochs import EpochPlan, slice_of
 from raycomp.training.feed import cut_shard
-from raycomp.training.ray_cache import ShardCache
-from raycomp.training.ray_feed import from_table, to_table
+from raycomp.training.ray_feed import ShardCache, from_table, to_table
 from raycomp.words import FIRST_ROW, UID
 
 Part = tuple[int, set[int]]

@@ -12,9 +12,8 @@ from raycomp.config import ScorerConfig
 from raycomp.core.losses import clip_loss
 from raycomp.models.clip import Clip
 from raycomp.training.config import FitConfig
-from raycomp.training.fit import MAX_LOGIT_SCALE, Batch, Trainer, make_optimizer
-from raycomp.training.objective import PairsObjective
-from raycomp.training.schedule import learning_rate_at
+from raycomp.training.loop import MAX_LOGIT_SCALE, Batch, Trainer, make_optimizer
+from raycomp.training.towers import PairsObjective, learning_rate_at
 
 
 class Towers(nn.Module):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from raycomp.config import override_all, to_dict
-from raycomp.report.frame import POLICY, SCRIPT
+from raycomp.report.page import POLICY, SCRIPT
 from raycomp.training.config import TrainConfig
 from raycomp.training.page import NUM_POINTS, list_uses, render_train, smooth, thin
 from tests.report.html_tree import Element, read_html

@@ -11,8 +11,7 @@ import pytest
 
 import raycomp
 from raycomp.negatives.config import NegativesConfig, WritingConfig
-from raycomp.training.pairs import find_pairs, load_shard
-from raycomp.training.tally import tally_pairs
+from raycomp.training.pairs import find_pairs, load_shard, tally_pairs
 from raycomp.words import NOT_IN_SUBSET
 from tests.corpus import write_world_shards
 from tests.training.pairs import check_all, list_uids, make_config

@@ -19,7 +19,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from raycomp.core.epochs import slice_of
 from raycomp.core.losses import ceclip_parts, clip_loss, negclip_loss, siglip_loss, triplet_loss
-from raycomp.training.ranks import add_up, gather, share_of
+from raycomp.training.towers import add_up, gather, share_of
 
 BATCH, SLOTS, DIM = 10, 2, 6  # neither 3 ranks nor 4 share 10 rows evenly
 LOSSES = ("clip", "negclip", "ceclip", "siglip", "triplet", "whole")

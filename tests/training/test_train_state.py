@@ -10,13 +10,11 @@ import pytest
 import torch
 
 from raycomp.config import ModelConfig
-from raycomp.data.files import new_path
-from raycomp.data.folder import Folder
-from raycomp.training import rank, state
+from raycomp.data.files import Folder, new_path
+from raycomp.training import loop
 from raycomp.training.config import FitConfig, TrainConfig
-from raycomp.training.rank import Writer
-from raycomp.training.state import StateWriter, copy_state, load_state, write_state
-from raycomp.training.states import keep_states, list_states
+from raycomp.training.loop import StateWriter, Writer, copy_state, load_state, write_state
+from raycomp.training.status import keep_states, list_states
 from tests.training.fitting import measure_resumed, on_ranks, run, start_trainer, write_model
 
 STEPS = 6
@@ -89,14 +87,14 @@ def test_a_state_cut_short_is_none_and_goes_with_the_old_ones(model, out):
 
 def test_a_training_leaves_no_half_written_state_of_any_step(model, out, monkeypatch):
     """Killed while it wrote one of a later step, and again once the last was written."""
-    monkeypatch.setattr(rank, "finish", lambda *_: None)
-    monkeypatch.setattr(rank, "fetch_model", lambda model: model)
+    monkeypatch.setattr(loop, "finish", lambda *_: None)
+    monkeypatch.setattr(loop, "fetch_model", lambda model: model)
     config = TrainConfig(input="x", model=model, train=FitConfig(keep_checkpoints=2, batch_size=2))
     for step in (1, 2, 6, 9):
         out.write_bytes(b"half", "checkpoints", f"{step:08d}", "model.safetensors")
     trainer = make_trainer(model, "clip")
     run(trainer, until=3)
-    monkeypatch.setattr(rank, "MetricsLog", MagicMock())
+    monkeypatch.setattr(loop, "MetricsLog", MagicMock())
     writer = Writer(trainer, config, out, lambda reported: None)
     writer.keep()
     writer.states.wait()
@@ -148,7 +146,7 @@ def slow_writes(monkeypatch, free: Event):
                 assert free.wait(60)
 
     with monkeypatch.context() as patched:
-        patched.setattr(state, "new_path", slow)
+        patched.setattr(loop, "new_path", slow)
         yield
 
 
@@ -179,7 +177,7 @@ def test_an_error_of_a_write_is_raised_at_the_next(model, out, monkeypatch):
         raise OSError(28, "No space left on device", uri)
 
     with monkeypatch.context() as patched:
-        patched.setattr(state, "new_path", fail)
+        patched.setattr(loop, "new_path", fail)
         states.write(trainer, lambda: None)
         with pytest.raises(OSError, match="No space left"):
             states.write(trainer, lambda: None)

@@ -11,11 +11,11 @@ from PIL import Image
 
 from raycomp.config import override_all
 from raycomp.core.leaks import Known, count_shared, key_images, key_texts, merge_keys
-from raycomp.data.folder import Folder
+from raycomp.data.files import Folder
 from raycomp.data.tar import write_tar
 from raycomp.training.config import TrainConfig
 from raycomp.training.pairs import find_pairs, index_shard
-from raycomp.training.trained import (
+from raycomp.training.publish import (
     TRAINED,
     identify_trained,
     merge_some,

@@ -8,7 +8,7 @@ the file's order, and they are the primitives, so the binding of attributes is k
 from collections.abc import Iterator
 
 from raycomp.continual.layouts.row import Row, add_article
-from raycomp.data.folder import Folder
+from raycomp.data.files import Folder
 from raycomp.evaluation.benchmarks.choice import read_json, take
 
 NAME = "clevr"

@@ -8,7 +8,7 @@ Outdoors; functions as object, attribute, relation, logical, knowledge, scenetex
 from collections.abc import Iterator
 
 from raycomp.continual.layouts.row import QuestionRow, Row, name_file, offer_answers
-from raycomp.data.folder import Folder
+from raycomp.data.files import Folder
 from raycomp.evaluation.benchmarks.choice import read_json, take
 
 NAME = "clove"

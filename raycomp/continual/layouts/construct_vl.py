@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from random import Random
 
 from raycomp.continual.layouts.row import Row
-from raycomp.data.folder import Folder
+from raycomp.data.files import Folder
 from raycomp.evaluation.benchmarks.choice import is_text, read_json, take_texts
 
 NAME = "construct_vl"

@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from raycomp.continual.layouts.row import EXTENSIONS, Row, add_article
-from raycomp.data.folder import Folder
+from raycomp.data.files import Folder
 
 NAME = "mit_states"
 _SPLIT = "compositional-split-natural/{}_pairs.txt"

@@ -8,7 +8,7 @@ attributes and the object, "a parked, red car"; they are the primitives.
 from collections.abc import Iterator
 
 from raycomp.continual.layouts.row import Row, add_article, name_file, take_words
-from raycomp.data.folder import Folder
+from raycomp.data.files import Folder
 from raycomp.evaluation.benchmarks.choice import read_json, take, take_pixels
 
 NAME = "vaw"

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from raycomp.continual.layouts.row import QuestionRow, Row, name_file, offer_answers
-from raycomp.data.folder import Folder
+from raycomp.data.files import Folder
 from raycomp.evaluation.benchmarks.choice import is_text, read_json, take
 
 NAME = "vqacl"

@@ -12,11 +12,10 @@ from torch import Tensor, nn
 from raycomp.continual.config import ContinualConfig
 from raycomp.continual.data import Keys, Split
 from raycomp.continual.methods.tuner import TEXTS_PER_PASS, TaskBatch, Tuner
-from raycomp.core.gaussian import Gaussian, fit_gaussian, log_density
-from raycomp.models.blocks import find_blocks
+from raycomp.core.retention import Gaussian, fit_gaussian, log_density
+from raycomp.models.adapters import PromptChoice, Prompts, add_prompts, find_blocks
+from raycomp.models.architecture import ScorerSpec
 from raycomp.models.clip import Clip
-from raycomp.models.prompts import PromptChoice, Prompts, add_prompts
-from raycomp.models.spec import ScorerSpec
 from raycomp.training.towers import Made, to_image
 
 TOWERS = ("image", "text")

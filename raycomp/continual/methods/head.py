@@ -1,4 +1,4 @@
-"""The composer on frozen embeddings, one task after another: COMPO-REALIGN and its ablations.
+"""Heads on frozen embeddings, one task after another: COMPO-REALIGN, its ablations, and no training.
 
 B samples of a step, C of them, K past entries, T texts, N samples, P primitives of each at most, V names, D
 dims.
@@ -6,7 +6,7 @@ dims.
 
 import math
 from collections.abc import Collection, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -16,19 +16,79 @@ from torch import Tensor
 from raycomp.config import UserError
 from raycomp.continual.config import ContinualConfig
 from raycomp.continual.data import Keys, Split, Stream
-from raycomp.core.buffer import BufferEntry, MicroBuffer
-from raycomp.core.composer import ATTENTION, LINEAR, Composed, Composer, make_layout
-from raycomp.core.continual import cycle_errors, judge_read_out
-from raycomp.core.realign import Past, compo_realign
-from raycomp.core.trust_region import (
+from raycomp.core.compo_realign import (
+    ATTENTION,
+    LINEAR,
+    Composed,
+    Composer,
+    Past,
     TrustRegion,
+    compo_realign,
     find_sigma,
     list_parameters,
+    make_layout,
     measure_step,
     power_sigma,
     shaped_sigma,
     take_step,
 )
+from raycomp.core.continual import BufferEntry, MicroBuffer, cycle_errors, judge_read_out
+
+
+class Learner(Protocol):
+    """A method during its training on tasks; its draws depend on its seed, the task and the step.
+
+    It is constructed from its config, its seed and the stream alone: a new one that is given an old one's
+    state continues bit for bit.
+    """
+
+    def start_task(self, number: int, train: Split) -> None:
+        """Prepare for task ``number``, from 0; called again, before ``restore``, when a run resumes within
+        it."""
+
+    def step(self, step: int, row_B: np.ndarray) -> dict[str, float]:
+        """Learn from these rows of the task; return step metrics, ``loss`` at least.
+
+        Raises UserError if the loss is not finite.
+        """
+
+    def end(self) -> None:
+        """Close the task: update the memory."""
+
+    def find_keys(self, split: Split) -> Keys:
+        """Return a split as embedded by the method now; the split's task is not given."""
+
+    def state(self) -> dict[str, Any]:
+        """Return the learned state: tensors, numbers, texts, and lists and dicts of them."""
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Resume from this state."""
+
+
+class Frozen:
+    """The unchanged model."""
+
+    def start_task(self, number: int, train: Split) -> None:
+        """Does nothing."""
+
+    def step(self, step: int, row_B: np.ndarray) -> dict[str, float]:
+        """Does nothing; the loop takes no steps."""
+        raise AssertionError("a frozen model takes no step")
+
+    def end(self) -> None:
+        """Does nothing."""
+
+    def find_keys(self, split: Split) -> Keys:
+        """Return the embeddings unchanged."""
+        return Keys(split.image_ND, split.text_TD)
+
+    def state(self) -> dict[str, Any]:
+        """No state."""
+        return {}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """No state to restore."""
+
 
 # Added to a seed, so that a head's weights, its steps and its buffer are drawn independently.
 _WEIGHTS, _STEPS, _BUFFER, _POWER = 11, 12, 13, 14

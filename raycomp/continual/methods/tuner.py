@@ -1,4 +1,4 @@
-"""Shared code of the methods that train the model itself: objective, evaluation, resumable state.
+"""Methods that train the model itself: objective, evaluation, resumable state; finetune as it is.
 
 N samples, T texts, R rows of a pass, B rows of a batch, L tokens of context, H x W pixels, D dims.
 """
@@ -16,15 +16,24 @@ from torch import Tensor, nn
 from raycomp.config import UserError
 from raycomp.continual.config import ContinualConfig, TuneConfig
 from raycomp.continual.data import Keys, Pixels, Split
-from raycomp.core.realign import Views, contrast_views
+from raycomp.core.compo_realign import Views, contrast_views
+from raycomp.models.architecture import ScorerSpec
 from raycomp.models.clip import Clip
-from raycomp.models.short_text import encode_text
-from raycomp.models.spec import ScorerSpec
+from raycomp.models.text import encode_text
 from raycomp.training.config import FitConfig
-from raycomp.training.fit import Trainer
-from raycomp.training.objective import Judged
-from raycomp.training.ranks import add_up, find_own, find_rank, gather, share_of
-from raycomp.training.towers import Batch, Made, to_batch, to_image
+from raycomp.training.loop import Trainer
+from raycomp.training.towers import (
+    Batch,
+    Judged,
+    Made,
+    add_up,
+    find_own,
+    find_rank,
+    gather,
+    share_of,
+    to_batch,
+    to_image,
+)
 
 # Share of a task's steps in which the learning rate rises.
 _WARMUP = 0.1
@@ -303,3 +312,7 @@ def _to_cpu(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_to_cpu(entry) for entry in value]
     return value
+
+
+class Finetune(Tuner):
+    """CLIP's loss of each task's own rows, all weights trained; on all tasks at once it is joint training."""

@@ -10,26 +10,37 @@ import numpy as np
 from raycomp.config import ModelConfig, UserError
 from raycomp.continual.config import ContinualConfig
 from raycomp.continual.data import Edits, Split, Task
-from raycomp.continual.streams.leaks import Repeat, drop_shared, find_leaks, find_repeats, warn_repeat
-from raycomp.continual.streams.pixels import load_pixels, make_tokens
-from raycomp.continual.streams.samples import StreamSamples, find_samples, parse_all, warn_conflicts
-from raycomp.continual.streams.sources import TEST, TRAIN, Source, StreamSource, TaskSource
-from raycomp.continual.streams.splits import (
+from raycomp.continual.streams.samples import (
+    Repeat,
+    StreamSamples,
+    drop_shared,
+    find_leaks,
+    find_repeats,
+    find_samples,
     list_texts,
     make_split,
     make_stream,
     number_kinds,
+    parse_all,
+    warn_conflicts,
     warn_lone_text,
+    warn_repeat,
     warn_repeats,
 )
-from raycomp.continual.streams.store import REFERENCE, name_split, pixels_of, write_stream
-from raycomp.data.folder import Folder
+from raycomp.continual.streams.sources import TEST, TRAIN, Source, StreamSource, TaskSource
+from raycomp.continual.streams.store import (
+    REFERENCE,
+    load_pixels,
+    make_tokens,
+    name_split,
+    pixels_of,
+    write_stream,
+)
+from raycomp.data.files import Folder
 from raycomp.evaluation.evaluation import Pictures, Texts
-from raycomp.models.faults import say_bad
+from raycomp.models.architecture import ScorerSpec, say_bad
 from raycomp.models.parser import load_parser
-from raycomp.models.spec import ScorerSpec
-from raycomp.run.bad_data import check_bad_rows
-from raycomp.run.leaks import Leak, check_left, warn_leak
+from raycomp.run.bad_data import Leak, check_bad_rows, check_left, warn_leak
 from raycomp.words import DROP
 
 Halves = Mapping[str, StreamSamples]

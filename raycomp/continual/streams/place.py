@@ -1,20 +1,18 @@
-"""The folder of a stream's arrays, and the model of its embeddings: the folder name has a digest of its
-inputs."""
+"""The folder of a stream's arrays and its model, and the input of the process that executes a run."""
 
 import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from raycomp.config import ModelConfig, UserError, to_dict
 from raycomp.config.own_code import call_own, is_own
 from raycomp.continual.config import ContinualConfig
-from raycomp.continual.maker import MadeStream, find_maker, find_variant
-from raycomp.continual.runs import StreamRun, name_stream
-from raycomp.data.folder import Folder
-from raycomp.data.model import find_model
-from raycomp.data.runs import TIMES, digest
+from raycomp.continual.method import MadeStream, find_maker, find_variant
+from raycomp.continual.runs import Choice, StreamRun, name_stream
+from raycomp.data.files import Folder
+from raycomp.data.runs import TIMES, digest, find_model
 
 _OF_STREAMS = ("overlap", "seed", "primitives", "parser", "max_pixels", "reference")
 _FACTS = "facts.json"
@@ -140,3 +138,22 @@ def find_place(
         content[TIMES] = times
     marks = digest([own, content, with_pixels, _FORMAT])[:12]
     return EmbeddedStream(stream, variant, folder.at(f"{name}-{marks}"), made)
+
+
+class RunJob(NamedTuple):
+    """A run, its settings, and the folders of its state and results."""
+
+    one_run: StreamRun
+    place: EmbeddedStream
+    model: ModelConfig
+    """The backbone."""
+    config: ContinualConfig
+    work: Folder
+    out: Folder
+    choice: Choice = Choice()
+    """Values selected in development."""
+
+    @property
+    def state(self) -> Folder:
+        """The folder of the state that the run resumes from."""
+        return Folder(self.work.at(self.one_run.name))

@@ -1,31 +1,46 @@
-"""From the data read from a source to its samples, each with a status and the primitives of its texts.
+"""A source's samples with status and primitives, as arrays; overlap between the halves of tasks.
 
 N samples, M pictures, D dims.
+
+N samples of a half.
+
+N samples, T texts, V names of primitives, K candidates, D dims.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from raycomp.config import UserError
+from raycomp.continual.data import Split, Stream, Task
 from raycomp.continual.layouts.row import Edit
 from raycomp.continual.streams.sources import Member, Source, StreamSample
-from raycomp.core.leaks import NO_KEY
-from raycomp.core.uids import KEY
-from raycomp.data.arrow import to_matrix
+from raycomp.core.leaks import (
+    NO_KEY,
+    Known,
+    count_shared,
+    find_shared,
+    join_keys,
+    key_texts,
+    merge_keys,
+    merge_known,
+)
+from raycomp.core.selection import KEY
+from raycomp.data.parquet import to_matrix
 from raycomp.data.paths import ShardPath
 from raycomp.data.rows import parse_object
 from raycomp.evaluation.benchmarks.choice import is_text
-from raycomp.evaluation.evaluation import Picture, Pictures, key_pictures
+from raycomp.evaluation.evaluation import Picture, Pictures, Texts, key_pictures
 from raycomp.evaluation.retrieval import find_captions
-from raycomp.language.concepts import parse_concepts
-from raycomp.language.primitives import find_primitives
-from raycomp.models.lexicon import load_lexicon
-from raycomp.models.parser import Parser
+from raycomp.language.concepts import find_primitives, parse_concepts
+from raycomp.models.parser import Parser, load_lexicon
+from raycomp.run.bad_data import Leak
 from raycomp.words import (
     BAD_FIELD,
     CAPTION,
+    CONTAMINATED,
     EMPTY_CAPTION,
     IMAGE_EMBEDDING,
     JSON,
@@ -259,3 +274,173 @@ def parse_all(samples: Sequence[StreamSamples], how: str, load: Callable[[], Par
     texts = list(dict.fromkeys(text for some in samples for text in list_unparsed(some, how)))
     parsed = dict(zip(texts, parse_primitives(texts, load()), strict=True)) if texts else {}
     return [name_primitives(some, how, parsed) for some in samples]
+
+
+Named = Mapping[str, StreamSamples]
+"""The train or the test halves of tasks, by their names."""
+
+
+class Repeat(NamedTuple):
+    """Samples of a half, image and text, that earlier tasks have in the same half."""
+
+    task: str
+    before: tuple[str, ...]
+    half: str
+    num_samples: int
+    samples: int
+
+    def describe(self) -> dict[str, Any]:
+        """Return the contents for run.json."""
+        return {**self._asdict(), "before": list(self.before)}
+
+
+def find_leaks(stream: str, trains: Named, tests: Named) -> list[Leak]:
+    """Return, for every test, its overlap with the training halves of all tasks.
+
+    A task's own training half counts like those of others: after all tasks the model has trained on all of
+    them.
+    """
+    known = {task: collect_known(samples) for task, samples in trains.items()}
+    everything = merge_known(list(known.values()))
+    leaks = []
+    for task, samples in tests.items():
+        image_N, text_N = key_samples(samples)
+        counts = {name: int(find_shared(one.image_K, image_N).sum()) for name, one in known.items()}
+        train = f"the training images of {_list_counts(counts)}"
+        leaks.append(Leak(f"{stream}, {task}", train, count_shared(everything, image_N, text_N)))
+    return leaks
+
+
+def _list_counts(counts: Mapping[str, int]) -> str:
+    """Return the tasks with an overlap, with the amount where there are several; all if none has one."""
+    own = {name: count for name, count in counts.items() if count}
+    return ", ".join(own if len(own) == 1 else (f"{name} ({own[name]:,})" for name in own)) or "all tasks"
+
+
+def key_samples(samples: StreamSamples) -> tuple[np.ndarray, np.ndarray]:
+    """Return the keys of the good samples' images and of their captions, (N,) each."""
+    return samples.key_N[samples.is_good_N], key_texts([one.caption for one in samples.good])
+
+
+def collect_known(samples: StreamSamples) -> Known:
+    """Return the images and captions of a training half."""
+    image_N, text_N = key_samples(samples)
+    return Known(merge_keys([image_N]), merge_keys([text_N]))
+
+
+def drop_shared(trains: Sequence[StreamSamples], test: StreamSamples) -> StreamSamples:
+    """Return a test whose good samples are contaminated if a training half has their image."""
+    known_K = merge_keys(one.key_N[one.is_good_N] for one in trains)
+    is_shared_N = find_shared(known_K, test.key_N)
+    statuses = np.where(is_shared_N & test.is_good_N, CONTAMINATED, np.array(test.status_N, object))
+    return replace(test, status_N=tuple(statuses.tolist()))
+
+
+def find_repeats(half: str, tasks: Named) -> list[Repeat]:
+    """Return, for every task, how many samples of earlier tasks it repeats: two tasks on one data set repeat
+    samples.
+
+    An image with another text is another sample, because tasks may ask different questions of one image.
+    """
+    pairs = {name: join_keys(*key_samples(samples)) for name, samples in tasks.items()}
+    before: dict[str, np.ndarray] = {}
+    repeats = []
+    for name, pair_N in pairs.items():
+        found = {other: find_shared(known, pair_N) for other, known in before.items()}
+        own = tuple(other for other, is_shared_N in found.items() if is_shared_N.any())
+        if own:
+            num = int(np.logical_or.reduce([found[other] for other in own]).sum())
+            repeats.append(Repeat(name, own, half, len(pair_N), num))
+        before[name] = merge_keys([pair_N])
+    return repeats
+
+
+def warn_repeat(stream: str, repeat: Repeat) -> str:
+    """Return a line."""
+    share = 100 * repeat.samples / repeat.num_samples
+    counts = f"{repeat.samples:,} of {repeat.num_samples:,} {repeat.half} samples"
+    others = ", ".join(repeat.before)
+    return f"{stream}, {repeat.task}: {counts} are {repeat.half} samples of {others}, too ({share:.1f} %)"
+
+
+def list_texts(samples: Iterable[StreamSamples]) -> list[str]:
+    """Return all texts to embed, each once: captions, candidates and the names of primitives."""
+    texts: dict[str, None] = {}
+    for some in samples:
+        for text, primitives in _find_texts(some).items():
+            texts |= dict.fromkeys((text, *primitives))
+    return list(texts)
+
+
+def _find_texts(samples: StreamSamples) -> dict[str, tuple[str, ...]]:
+    """Return the texts of good samples in order, each once, with its primitives."""
+    texts: dict[str, tuple[str, ...]] = {}
+    for one in samples.good:
+        assert one.primitives and one.caption is not None, "primitives are named first"
+        texts.setdefault(one.caption, one.primitives)
+        for text, primitives in zip(one.candidates, one.candidate_primitives or (), strict=True):
+            texts.setdefault(text, primitives)
+    return texts
+
+
+def number_kinds(samples: Iterable[StreamSamples]) -> dict[str, int]:
+    """Return an integer for every kind of question of a stream, from 0."""
+    return {kind: i for i, kind in enumerate(sorted({one.kind for some in samples for one in some.good}))}
+
+
+def make_split(samples: StreamSamples, texts: Texts, kinds: Mapping[str, int]) -> Split:
+    """Return the good samples as arrays. Raises ValueError if some have candidates and others none.
+
+    ``kinds`` are ``number_kinds`` of the whole stream. Pixels and tokens are left out: see ``pixels``.
+    """
+    good, found = samples.good, _find_texts(samples)
+    place = {text: i for i, text in enumerate(found)}
+    num_asked = sum(bool(one.candidates) for one in good)
+    if num_asked not in (0, len(good)):
+        raise UserError(
+            f"{samples.said}: {num_asked:,} of {len(good):,} samples have candidates; "
+            "give candidates to all or to none"
+        )
+    asked: dict[str, Any] = {}
+    if num_asked:
+        candidate_NK = np.full((len(good), max(len(one.candidates) for one in good)), -1, np.int64)
+        for i, one in enumerate(good):
+            candidate_NK[i, : len(one.candidates)] = [place[text] for text in one.candidates]
+        kind_N = np.array([kinds[one.kind] for one in good], np.int64)
+        asked = {"candidate_NK": candidate_NK, "kind_N": kind_N}
+    return Split(
+        image_ND=np.ascontiguousarray(samples.image_ND[samples.is_good_N], np.float32),
+        own_N=np.array([place[str(one.caption)] for one in good], np.int64),
+        texts=tuple(found),
+        text_TD=texts.take(tuple(found)),
+        primitives=tuple(found.values()),
+        **asked,
+    )
+
+
+def make_stream(name: str, tasks: Sequence[Task], zero_shot: Sequence[Task], texts: Texts) -> Stream:
+    """Return the stream of tasks, with all names of primitives of its texts and of their edits."""
+    splits = [split for task in (*tasks, *zero_shot) for split in (task.train, task.test)]
+    edited = [task.edits.split for task in tasks if task.edits is not None]
+    names = sorted({name for split in (*splits, *edited) for some in split.primitives for name in some})
+    return Stream(name, tuple(tasks), tuple(zero_shot), tuple(names), texts.take(names))
+
+
+def warn_repeats(split: Split, said: str) -> list[str]:
+    """Return a warning if texts of a gallery share a set of primitives: compositions cannot distinguish them.
+
+    Questions give no warning: candidates that differ only in a relation have the same primitives.
+    """
+    num = len({frozenset(some) for some in split.primitives})
+    if split.candidate_NK is not None or num == len(split.texts):
+        return []
+    least = f"so compositions can retrieve at most {num / len(split.texts):.0%} of them"
+    return [f"{said}: {len(split.texts):,} texts have {num:,} sets of primitives, {least}"]
+
+
+def warn_lone_text(split: Split, said: str) -> list[str]:
+    """Return a warning if a gallery has one text. Questions have at least two candidates."""
+    if split.candidate_NK is not None or len(split.texts) != 1:
+        return []
+    why = "so every method is right in 100 % of this test's own gallery; add samples with other texts"
+    return [f"{said}: has one text, {split.texts[0]!r}, {why}"]

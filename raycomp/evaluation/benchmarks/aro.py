@@ -6,7 +6,7 @@ lists of image_path, true_caption, false_caption, and a box that the image is cr
 
 from collections.abc import Iterator
 
-from raycomp.data.folder import Folder
+from raycomp.data.files import Folder
 from raycomp.evaluation.benchmarks.choice import Choice, read_json, take, take_pixels, take_texts
 from raycomp.words import ATTRIBUTE, OBJECT, SWAP
 

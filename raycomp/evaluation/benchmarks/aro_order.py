@@ -13,7 +13,7 @@ import random
 import re
 from collections.abc import Callable, Iterator, Sequence
 
-from raycomp.data.folder import Folder
+from raycomp.data.files import Folder
 from raycomp.evaluation.benchmarks.choice import Choice, read_json, take, take_texts
 from raycomp.language.tokens import ADJECTIVE_TAGS, NOUN_TAGS, Token
 

@@ -19,7 +19,7 @@ The ``datasets`` library writes it::
 
 from collections.abc import Iterator
 
-from raycomp.data.folder import Folder
+from raycomp.data.files import Folder
 from raycomp.evaluation.benchmarks.choice import Choice, pair_up, read_lines, take, take_texts
 from raycomp.evaluation.benchmarks.sugarcrepe import EDITS
 

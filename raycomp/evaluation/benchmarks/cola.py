@@ -6,7 +6,7 @@ image is a URL that ends in the name of a Visual Genome file.
 
 from collections.abc import Iterator
 
-from raycomp.data.folder import Folder
+from raycomp.data.files import Folder
 from raycomp.evaluation.benchmarks.choice import Choice, is_text, pair_up, read_json
 from raycomp.words import ATTRIBUTE, SWAP
 

@@ -6,7 +6,7 @@
 
 from collections.abc import Iterator
 
-from raycomp.data.folder import Folder
+from raycomp.data.files import Folder
 from raycomp.evaluation.benchmarks.choice import Choice, read_json, take, take_texts
 from raycomp.words import ATTRIBUTE, RELATION, REPLACE
 

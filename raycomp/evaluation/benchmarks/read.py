@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator
 from inspect import isfunction
 
 from raycomp.config.own_code import call_own, load_own, name_own
-from raycomp.data.folder import Folder
+from raycomp.data.files import Folder
 from raycomp.evaluation.benchmarks import (
     aro,
     aro_order,
@@ -18,8 +18,7 @@ from raycomp.evaluation.benchmarks import (
     vl_checklist,
     winoground,
 )
-from raycomp.evaluation.benchmarks.choice import Choice, mark_defects
-from raycomp.evaluation.benchmarks.defects import ALL
+from raycomp.evaluation.benchmarks.choice import ALL, Choice, mark_defects
 from raycomp.words import CONCEPT_KINDS, MACRO, MICRO, OPERATIONS
 
 READERS: dict[str, Callable[[Folder], Iterable[Choice]]] = {

@@ -5,7 +5,7 @@
 
 from collections.abc import Iterator
 
-from raycomp.data.folder import Folder
+from raycomp.data.files import Folder
 from raycomp.evaluation.benchmarks.choice import Choice, read_json, take, take_texts
 from raycomp.words import ADD, ATTRIBUTE, OBJECT, RELATION, REPLACE, SWAP
 

@@ -6,7 +6,7 @@ first captions were edited and differ from SugarCrepe's. Chance is 1/3: both pos
 
 from collections.abc import Iterator
 
-from raycomp.data.folder import Folder
+from raycomp.data.files import Folder
 from raycomp.evaluation.benchmarks.choice import Choice, read_json, take, take_texts
 from raycomp.evaluation.benchmarks.sugarcrepe import EDITS
 

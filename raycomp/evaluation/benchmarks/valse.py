@@ -7,7 +7,7 @@ others are read too, marked ``UNCONFIRMED``.
 
 from collections.abc import Iterator
 
-from raycomp.data.folder import Folder
+from raycomp.data.files import Folder
 from raycomp.evaluation.benchmarks.choice import UNCONFIRMED, Choice, read_json, take, take_texts
 from raycomp.words import OBJECT, RELATION, REPLACE, SWAP
 

@@ -6,7 +6,7 @@ The published test takes the first caption of each, and the first 1,000 rows of 
 
 from collections.abc import Iterator
 
-from raycomp.data.folder import Folder
+from raycomp.data.files import Folder
 from raycomp.evaluation.benchmarks.choice import Choice, is_text, read_json, take_texts
 from raycomp.words import CONCEPT_KINDS, REPLACE
 

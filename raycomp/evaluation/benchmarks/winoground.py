@@ -6,7 +6,7 @@ ending), caption_0, caption_1, collapsed_tag (Object, Relation or Both). Its ima
 
 from collections.abc import Iterator
 
-from raycomp.data.folder import Folder
+from raycomp.data.files import Folder
 from raycomp.evaluation.benchmarks.choice import Choice, pair_up, read_lines, take, take_texts
 from raycomp.words import OBJECT, RELATION, SWAP
 

@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from raycomp.data.folder import Folder
+from raycomp.data.files import Folder
 from raycomp.evaluation.benchmarks.aro_order import FILES, clean, shuffle
 from raycomp.evaluation.benchmarks.choice import EQUAL
 from raycomp.evaluation.benchmarks.read import read_benchmark

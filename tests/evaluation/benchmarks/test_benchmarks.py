@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from raycomp.data.folder import Folder
+from raycomp.data.files import Folder
 from raycomp.evaluation.benchmarks.choice import DEFECTS, DUPLICATE, EQUAL, UNCONFIRMED, Choice, read_json
 from raycomp.evaluation.benchmarks.read import NAMES, READERS, read_benchmark
 from raycomp.words import (

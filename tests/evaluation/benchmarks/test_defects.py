@@ -2,8 +2,14 @@
 
 import pytest
 
-from raycomp.evaluation.benchmarks.choice import DEFECTS, DUPLICATE, EQUAL, UNCONFIRMED
-from raycomp.evaluation.benchmarks.defects import report_defects, warn_other_counts
+from raycomp.evaluation.benchmarks.choice import (
+    DEFECTS,
+    DUPLICATE,
+    EQUAL,
+    UNCONFIRMED,
+    report_defects,
+    warn_other_counts,
+)
 from tests.evaluation.benchmarks.test_benchmarks import SUGARCREPE, VALSE, read_shared
 
 

@@ -4,9 +4,8 @@ import json
 
 import pytest
 
-from raycomp.data.folder import Folder
-from raycomp.evaluation.benchmarks.choice import DUPLICATE, EQUAL
-from raycomp.evaluation.benchmarks.defects import report_defects
+from raycomp.data.files import Folder
+from raycomp.evaluation.benchmarks.choice import DUPLICATE, EQUAL, report_defects
 from raycomp.evaluation.benchmarks.read import read_benchmark
 from raycomp.words import ADD, ATTRIBUTE, OBJECT, RELATION, REPLACE, SWAP
 from tests.evaluation.benchmarks.test_benchmarks import read_shared

@@ -15,7 +15,7 @@ from raycomp.continual.loop import TaskLoop
 from raycomp.continual.method import FULL, METHODS, find_method
 from raycomp.continual.methods.head import HeadLearner
 from raycomp.continual.runs import StreamRun, make_config
-from raycomp.data.folder import Folder
+from raycomp.data.files import Folder
 from tests.continual.streams import DIM, make_stream, unit
 from tests.continual.test_letter import figures
 from tests.continual.test_loop import SMALL, Deadly, Killed, show

@@ -16,10 +16,10 @@ from lab.continual.published import (
     report_published,
     write_published,
 )
-from raycomp.continual.means import Runs
 from raycomp.continual.results import measure
-from raycomp.core.contrasts import contrast
-from raycomp.data.folder import Folder
+from raycomp.continual.tables import Runs
+from raycomp.core.intervals import contrast
+from raycomp.data.files import Folder
 from raycomp.data.parquet import write_table
 from raycomp.schema import CONTINUAL_SCHEMA
 from tests.continual.test_results import make_result

@@ -12,9 +12,17 @@ from lab.worlds.tasks import backbone_pairs
 from raycomp.continual.config import ContinualConfig
 from raycomp.continual.data import Task, join_splits
 from raycomp.continual.streams.assemble import find_all_samples
-from raycomp.continual.streams.samples import find_samples, list_unparsed, parse_all, parse_primitives
+from raycomp.continual.streams.samples import (
+    find_samples,
+    list_unparsed,
+    make_split,
+    make_stream,
+    number_kinds,
+    parse_all,
+    parse_primitives,
+    warn_repeats,
+)
 from raycomp.continual.streams.sources import StreamSource, read_stream
-from raycomp.continual.streams.splits import make_split, make_stream, number_kinds, warn_repeats
 from raycomp.models.parser import load_parser
 from tests.continual.streaming import DIM, invent_texts, see
 

@@ -12,7 +12,7 @@ from lab.demo.config import DemoConfig
 from lab.demo.halves import NAMES
 from lab.worlds.shards import FIT, make_world
 from raycomp.config import ClusterConfig
-from raycomp.data.folder import Folder
+from raycomp.data.files import Folder
 from raycomp.data.runs import read_run
 
 RUNS = {

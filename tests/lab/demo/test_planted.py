@@ -9,7 +9,7 @@ import pytest
 from lab.demo.planted import Planted, read_planted, report_budget, report_separation, report_traits
 from raycomp.core.metrics import auc
 from raycomp.curation.config import AlignConfig, AttributeConfig, CurateConfig, SelectConfig, find_selection
-from raycomp.curation.select import choose_tables
+from raycomp.curation.select.select import choose_tables
 from raycomp.schema import PHRASE_TYPE
 from raycomp.words import KEPT
 

@@ -18,8 +18,8 @@ from lab.screen.judge import (
     standardise,
 )
 from raycomp.curation.config import AttributeConfig, CurateConfig, SelectConfig, find_selection
-from raycomp.curation.measures import read_corpus
-from raycomp.curation.rules import PAS
+from raycomp.curation.select.measures import read_corpus
+from raycomp.curation.select.rules import PAS
 from raycomp.words import ALIGNMENT as ALIGN
 from raycomp.words import KEPT, SHOWABLE
 from tests.curation.test_select import choose, make_table

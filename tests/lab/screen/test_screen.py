@@ -24,7 +24,7 @@ from lab.worlds.crowds import KINDS, MISSING_STAMP, WRONG_RELATION
 from lab.worlds.faults import NO_FAULT
 from raycomp.cli import main
 from raycomp.config import ClusterConfig
-from raycomp.data.folder import Folder
+from raycomp.data.files import Folder
 from tests.curation.test_curate_runs import digests
 
 CONFIG = ScreenConfig(

@@ -3,7 +3,7 @@
 import pytest
 
 from lab.worlds.benchmark import WORLD
-from raycomp.data.folder import Folder
+from raycomp.data.files import Folder
 from raycomp.evaluation.benchmarks.read import read_own
 
 

@@ -21,7 +21,7 @@ from lab.worlds.negative_images import (
 )
 from lab.worlds.negatives import hard_negatives
 from lab.worlds.scenes import Scene, draw_scene, is_true
-from raycomp.data.folder import Folder
+from raycomp.data.files import Folder
 from raycomp.schema import NEGATIVE_TYPE
 from raycomp.words import ADD, REPLACE, SWAP
 from tests.sealed import seal

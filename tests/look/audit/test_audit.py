@@ -13,8 +13,8 @@ from raycomp.cli import USER_ERROR, main
 from raycomp.config import override_all
 from raycomp.curation.config import CurateConfig
 from raycomp.data.tar import write_tar
-from raycomp.look.audit.checks import find_phrases, list_checks, write_phrase
-from raycomp.look.audit.config import AuditConfig
+from raycomp.look.audit import find_phrases, list_checks, write_phrase
+from raycomp.look.config import AuditConfig
 from raycomp.table import read_csv
 from tests.corpus import scenes
 

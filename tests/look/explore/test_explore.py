@@ -11,12 +11,11 @@ import pytest
 import raycomp
 from raycomp.cli import USER_ERROR, main
 from raycomp.core.near import EXACT_ROWS, find_nearest
-from raycomp.core.projection import project_pca
-from raycomp.curation.explain import explain_sample
+from raycomp.core.regression import project_pca
+from raycomp.curation.page import explain_sample
 from raycomp.data.runs import read_finished
-from raycomp.look.explore.cards import ROWS_PER_FILE, split_words
-from raycomp.look.explore.config import ExploreConfig
-from raycomp.look.explore.index import find_bucket
+from raycomp.look.cards import ROWS_PER_FILE, find_bucket, split_words
+from raycomp.look.config import ExploreConfig
 
 
 def read_script(folder: Path, name: str):

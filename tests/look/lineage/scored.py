@@ -9,9 +9,9 @@ import pyarrow as pa
 import raycomp
 from raycomp.config import ClusterConfig, override_all, to_dict
 from raycomp.curation.config import CurateConfig, find_selection
-from raycomp.curation.measures import corpus_columns
-from raycomp.curation.select import choose_tables
-from raycomp.data.folder import Folder
+from raycomp.curation.select.measures import corpus_columns
+from raycomp.curation.select.select import choose_tables
+from raycomp.data.files import Folder
 from raycomp.data.parquet import write_table
 from raycomp.schema import KEPT_SCHEMA, aligned_schema, scores_schema
 from raycomp.words import KEPT, OK

@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from raycomp.cli import USER_ERROR, main
-from raycomp.look.lineage.croissant import TODO
+from raycomp.look.card import TODO
 from raycomp.schema import KEPT_SCHEMA
 from tests.corpus import curate_with_metadata
 

@@ -10,10 +10,9 @@ from pyarrow import fs
 import raycomp
 from raycomp.cli import main
 from raycomp.config import find_config, to_dict
-from raycomp.data.folder import Folder
+from raycomp.data.files import Folder
 from raycomp.data.parquet import read_columns, write_table
-from raycomp.look.show.figures import Figure
-from raycomp.look.show.finished import FinishedRun
+from raycomp.look.show import Figure, FinishedRun
 from raycomp.table import write_csv
 from tests.sealed import seal
 

@@ -9,12 +9,12 @@ from raycomp.cli import USER_ERROR, main
 from raycomp.config import override_all, to_dict
 from raycomp.core.selection import Threshold
 from raycomp.curation.config import CurateConfig, describe_rule
-from raycomp.curation.select import Gates
-from raycomp.data.folder import Folder
+from raycomp.curation.select.select import Gates
+from raycomp.data.files import Folder
 from raycomp.data.parquet import read_columns, write_table
 from raycomp.data.runs import identify
-from raycomp.look.show import command as inspect
-from raycomp.look.show.command import explain
+from raycomp.look import show as inspect
+from raycomp.look.show import explain
 from raycomp.negatives.config import NegativesConfig
 from raycomp.schema import NEGATIVES_SCHEMA, aligned_schema, scores_schema
 from raycomp.training.config import TrainConfig

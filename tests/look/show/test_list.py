@@ -6,7 +6,7 @@ import shutil
 import pytest
 
 from raycomp import cli
-from raycomp.look.show.runs import list_runs
+from raycomp.look.show import list_runs
 
 
 def test_runs_are_listed_at_any_depth_with_their_results(curated, tmp_path, capsys):

@@ -1,0 +1,1 @@
+"""What is computed of every pair: pixels and tokens, alignment, phrases, drops."""

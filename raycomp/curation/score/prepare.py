@@ -1,0 +1,263 @@
+"""The stages on CPUs: pixels of one size and tokens; phrases, nonces and counterfactuals.
+
+Go et al. (arXiv 2605.22651), Eq. 2. Many processes do this on each machine. open_clip takes 5 s and 600 MB in
+each process, so it is not loaded.
+"""
+
+import hashlib
+import json
+from functools import lru_cache
+from typing import Any, TypeGuard
+
+import numpy as np
+import pyarrow as pa
+
+from raycomp.config import ParserConfig, ScorerConfig
+from raycomp.core.near import VIEW_SIDE, hash_view, measure_look
+from raycomp.curation.config import AttributeConfig, NonceConfig
+from raycomp.curation.select.filters import blank_removed, load_removed
+from raycomp.data.parquet import (
+    COUNTERFACTUALS,
+    FAULTS,
+    TOKENS,
+    add_columns,
+    hash_images,
+    nest,
+    readable,
+    to_fixed_lists,
+    to_matrix,
+)
+from raycomp.data.rows import to_json_value
+from raycomp.language.nonce import make_counterfactual
+from raycomp.language.phrases import Phrase
+from raycomp.models.architecture import ScorerSpec
+from raycomp.models.images import ImageFault, prepare_viewed
+from raycomp.models.nonces import NonceMaker, load_tokens
+from raycomp.models.parser import MAX_CHARACTERS, Parser, load_languages, load_parser, name_language
+from raycomp.schema import CAPTION_SCHEMA, PHRASE_TYPE, PICTURE_SCHEMA
+from raycomp.words import (
+    BAD_EMBEDDING,
+    CAPTION,
+    CONTENT,
+    IMAGE,
+    IMAGE_EMBEDDING,
+    IMAGE_SHA256,
+    JSON,
+    NO_PHRASE,
+    NO_SEEN_PHRASE,
+    NO_VALID_NONCE,
+    OK,
+    ORIGINAL_HEIGHT,
+    ORIGINAL_WIDTH,
+    PHRASES,
+    PIXELS,
+    STATUS,
+    UID,
+    UNSEEN,
+)
+
+# Of a SHA-256, enough for every corpus.
+_HASH_DIGITS = 32
+# The values of PICTURE_SCHEMA.
+Picture = tuple[float, float, float, int, str]
+
+
+def prepare(
+    table: pa.Table,
+    scorer: ScorerConfig,
+    spec: ScorerSpec,
+    max_pixels: int,
+    extra_columns: tuple[str, ...] = (),
+    fast_decode: bool = False,
+    removed: str | None = None,
+) -> pa.Table:
+    """Add pixels, tokens, image size and hash to rows of SAMPLE_SCHEMA; drop image bytes.
+
+    An unusable row stays, with its status and zero pixels. Rows with stored embeddings get no pixels; their
+    embeddings are scaled to length 1. Rows of the list ``removed`` lose their content.
+    """
+    table = blank_removed(hash_images(table), load_removed(removed))
+    statuses = table[STATUS].to_pylist()
+    images = table[IMAGE].to_pylist()
+    sizes: list[tuple[int | None, int | None]] = [(None, None)] * len(images)
+    looks: list[Picture | None] = [None] * len(images)
+    if IMAGE_EMBEDDING in table.column_names:
+        seen = {IMAGE_EMBEDDING: _prepare_embeddings(to_matrix(table[IMAGE_EMBEDDING]), statuses)}
+    else:
+        names = table[IMAGE_SHA256].to_pylist()
+        seen = {PIXELS: _prepare_images(images, names, statuses, sizes, looks, spec, max_pixels, fast_decode)}
+    fields = [json.loads(text) if text else {} for text in table[JSON].to_pylist()]
+    sizes = [_size_before_download(f) or size for f, size in zip(fields, sizes, strict=True)]
+    captions = [
+        readable(caption) if status == OK else ""
+        for caption, status in zip(table[CAPTION].to_pylist(), statuses, strict=True)
+    ]
+    columns = {
+        STATUS: pa.array(statuses, pa.string()),
+        ORIGINAL_WIDTH: pa.array([width for width, _ in sizes], pa.int32()),
+        ORIGINAL_HEIGHT: pa.array([height for _, height in sizes], pa.int32()),
+        **_describe_pictures(looks),
+        **_describe_captions(captions),
+        **{name: to_fixed_lists(value_NM) for name, value_NM in seen.items()},
+        TOKENS: to_fixed_lists(load_tokens(scorer)(captions)),
+        **{name: pa.array([_as_text(f.get(name)) for f in fields], pa.string()) for name in extra_columns},
+    }
+    return add_columns(table.drop_columns([IMAGE]), columns)
+
+
+def load_measures() -> None:
+    """Load what the columns of pictures and captions need, once in a process."""
+    load_languages()
+    hash_view(np.zeros((VIEW_SIDE, VIEW_SIDE, 3), np.uint8))
+
+
+def _prepare_images(
+    images: list[bytes | None],
+    names: list[str | None],
+    statuses: list[str],
+    sizes: list[tuple[int | None, int | None]],
+    looks: list[Picture | None],
+    spec: ScorerSpec,
+    max_pixels: int,
+    fast_decode: bool,
+) -> np.ndarray:
+    """Return pixels [rows, values]; writes faults into ``statuses``, (width, height) into ``sizes``, and the
+    columns of pictures into ``looks``. Images of one name, the hash of their bytes, are decoded once."""
+    first: dict[str | None, int] = {}
+    pixels_NM = np.zeros((len(images), spec.image.num_values), np.uint8)
+    for i, data in enumerate(images):
+        if data is None or statuses[i] != OK:
+            continue
+        same = first.setdefault(names[i], i)
+        if same != i:
+            pixels_NM[i], statuses[i] = pixels_NM[same], statuses[same]
+            sizes[i], looks[i] = sizes[same], looks[same]
+            continue
+        try:
+            pixels, sizes[i], view = prepare_viewed(data, spec.image, max_pixels, fast_decode)
+            pixels_NM[i] = pixels.reshape(-1)
+            looks[i] = _describe_picture(pixels, view)
+        except ImageFault as fault:
+            statuses[i] = fault.status
+    return pixels_NM
+
+
+def _describe_picture(pixels: np.ndarray, view: np.ndarray) -> Picture:
+    """Return the values of PICTURE_SCHEMA; ``pixels`` are the model's."""
+    same = hashlib.sha256(pixels.tobytes()).hexdigest()[:_HASH_DIGITS]
+    return *measure_look(view, pixels), hash_view(view), same
+
+
+def _describe_pictures(looks: list[Picture | None]) -> dict[str, pa.Array]:
+    values = zip(*(look or [None] * len(PICTURE_SCHEMA) for look in looks), strict=True)
+    return {one.name: pa.array(column, one.type) for one, column in zip(PICTURE_SCHEMA, values, strict=True)}
+
+
+def _describe_captions(captions: list[str]) -> dict[str, pa.Array]:
+    """Return the columns of CAPTION_SCHEMA; null for an empty text, which stands for a bad row."""
+    counts = [len(caption.split()) or None for caption in captions]
+    values = counts, list(map(name_language, captions))
+    return {one.name: pa.array(column, one.type) for one, column in zip(CAPTION_SCHEMA, values, strict=True)}
+
+
+def _prepare_embeddings(embedding_ND: np.ndarray, statuses: list[str]) -> np.ndarray:
+    """Return fp32 rows of length 1; writes into ``statuses`` if a row has length 0."""
+    import torch  # a process that decodes images does not need it
+
+    from raycomp.core.alignment import has_unit_length, normalise
+
+    unit_ND = normalise(torch.from_numpy(embedding_ND.copy()))
+    for i in np.flatnonzero(~has_unit_length(unit_ND).numpy()):
+        if statuses[i] == OK:
+            statuses[i] = BAD_EMBEDDING
+    return unit_ND.numpy()
+
+
+def _size_before_download(fields: dict[str, Any]) -> tuple[int, int] | None:
+    """Return the image size before a downloader resized it, if the json holds it."""
+    width, height = fields.get(ORIGINAL_WIDTH), fields.get(ORIGINAL_HEIGHT)
+    return (width, height) if _is_size(width) and _is_size(height) else None
+
+
+def _is_size(side: Any) -> TypeGuard[int]:
+    return type(side) is int and 0 < side < 2**31
+
+
+def _as_text(value: Any) -> str | None:
+    value = to_json_value(value)
+    if value is None:
+        return None
+    text = value if isinstance(value, str) else json.dumps(value)
+    return text.encode("utf-8", "replace").decode()  # json may hold half of a surrogate pair
+
+
+@lru_cache(maxsize=1)
+def _tools(parser: ParserConfig, nonce: NonceConfig, scorer: ScorerConfig) -> tuple[Parser, NonceMaker, Any]:
+    """The objects that parsing needs, loaded once per process."""
+    tokenizer = load_tokens(scorer)
+    return load_parser(parser.name), NonceMaker(tokenizer, nonce.seed, scorer.model), tokenizer
+
+
+def parse(
+    table: pa.Table,
+    parser: ParserConfig,
+    nonce: NonceConfig,
+    attribute: AttributeConfig,
+    scorer: ScorerConfig,
+) -> pa.Table:
+    """Add phrases with their nonces, and the tokens of caption and counterfactuals.
+
+    The counterfactual tokens of a row are ordered by phrase, then by nonce. A phrase without a valid nonce
+    stays, with an empty list; ``faults`` holds the reason. With ``attribute.targets=content`` adjectives,
+    verbs and relation words follow the phrases of their row, with class CONTENT; ``attribute`` separates
+    them.
+    """
+    find, maker, tokenize = _tools(parser, nonce, scorer)
+    captions = table[CAPTION].to_pylist()
+    keys = table[UID].to_pylist() if nonce.key == "sample" else [""] * len(captions)
+    rows, texts, faults = [], [], []
+    parsed = find.parse_content(captions, attribute.targets == CONTENT)
+    for caption, key, (phrases, content) in zip(captions, keys, parsed, strict=True):
+        made = [
+            nonces
+            for some in (phrases, content)
+            for nonces in maker.make(caption[:MAX_CHARACTERS], _targets(some), attribute.nonces, key)
+        ]
+        faults.append([nonce for nonce in made[: len(phrases)] if isinstance(nonce, str)])
+        nonces = [[] if isinstance(nonce, str) else nonce for nonce in made]
+        phrases += content
+        rows.append([_phrase_row(caption, p, n) for p, n in zip(phrases, nonces, strict=True)])
+        spans = _targets(phrases)
+        edits = [(*span, drawn) for span, several in zip(spans, nonces, strict=True) for drawn in several]
+        texts.append([readable(make_counterfactual(caption, *edit)) for edit in edits])
+    tokens_TL = tokenize([text for group in texts for text in group] or [""])
+    counts = [len(group) for group in texts]
+    columns = {
+        STATUS: pa.array([find_status(row) for row in rows], pa.string()),
+        PHRASES: pa.array(rows, pa.list_(PHRASE_TYPE)),
+        FAULTS: pa.array(faults, pa.list_(pa.string())),
+        TOKENS: to_fixed_lists(tokenize(list(map(readable, captions)))),
+        COUNTERFACTUALS: nest(tokens_TL, counts),
+    }
+    return add_columns(table, columns)
+
+
+def _targets(phrases: list[Phrase]) -> list[tuple[int, int]]:
+    return [(phrase.target_start, phrase.target_end) for phrase in phrases]
+
+
+def _phrase_row(caption: str, phrase: Any, nonces: list[str]) -> dict[str, Any]:
+    words = {
+        "text": caption[phrase.start : phrase.end],
+        "target": caption[phrase.target_start : phrase.target_end],
+    }
+    return {**phrase._asdict(), **words, "nonces": nonces, "drops": [], "drop": None, "displacement": None}
+
+
+def find_status(phrases: list[dict[str, Any]]) -> str:
+    """Return ok, or the reason why a caption with these phrases has no mean PAS. CONTENT does not count."""
+    phrases = [phrase for phrase in phrases if phrase["target_class"] != CONTENT]
+    if not phrases:
+        return NO_PHRASE
+    classes = {phrase["target_class"] for phrase in phrases if phrase["nonces"]}
+    return NO_VALID_NONCE if not classes else NO_SEEN_PHRASE if classes == {UNSEEN} else OK

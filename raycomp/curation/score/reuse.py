@@ -1,0 +1,337 @@
+"""Take rows of an earlier curation over, so that only what changed is scored; ``state/`` holds what that
+needs.
+
+``json`` is the text of the sample's own json. ``alignment`` and ``image_embedding`` are those of rows that
+lost them because an earlier row has their uid. Removed rows have none of these.
+
+A score is a pure function of a sample, a model and options. So a shard that is still the same keeps its
+scores file, and the file itself where no row of it changes. What depends on the whole corpus is computed
+anew: duplicates of uids, marks, gates, the subset.
+"""
+
+import posixpath
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from raycomp.curation.config import CurateConfig
+from raycomp.curation.select.filters import blank_rows, load_removed
+from raycomp.data.files import Folder, Written, link_file
+from raycomp.data.manifest import STATE, read_manifest
+from raycomp.data.parquet import add_columns, hash_images, read_columns, read_schema, write_table
+from raycomp.data.paths import ShardPath, describe_shards
+from raycomp.data.reader import read_shard
+from raycomp.data.runs import read_finished
+from raycomp.run.waves import map_files, map_tasks
+from raycomp.words import (
+    ALIGNED_STATUSES,
+    ALIGNMENT,
+    CAPTION,
+    CONTENT,
+    CONTENT_WORDS,
+    DUPLICATE_UID,
+    IMAGE_EMBEDDING,
+    IMAGE_SHA256,
+    JSON,
+    KEY,
+    MEAN_PAS,
+    OFFSET,
+    OK,
+    PHRASES,
+    POSITION,
+    REMOVED,
+    SHARD,
+    STATUS,
+    UID,
+    UID_CONFLICT,
+    URL,
+)
+
+SHARDS, OUTPUTS = "shards.json", "outputs.json"
+"""The input's shards, and the keys of the written ones."""
+LOST = "lost"
+"""Folder below ``work`` with what later occurrences of a uid lost, by the names of the scores files."""
+
+
+class StateFile(NamedTuple):
+    """The files that the state of one scores file is made of."""
+
+    scores: str
+    aligned: str
+    earlier: Written | None = None
+    """The state of the same rows in the curation that they are taken over from."""
+    is_whole: bool = False
+    """Whether all of these rows are as they were there."""
+
+
+def state_schema(scores: pa.Schema) -> pa.Schema:
+    """Return the columns of a state file; ``scores``: those of the scores file."""
+    return pa.schema(
+        [
+            (JSON, pa.string()),
+            *(scores.field(name) for name in (ALIGNMENT, IMAGE_EMBEDDING)),
+        ]
+    )
+
+
+def write_states(files: list[StateFile], out: Folder, work: Folder) -> None:
+    """Write ``state/``. Files of an earlier attempt stay."""
+    there = {*out.list_names(STATE)}
+    names = [posixpath.basename(file.scores) for file in files]
+    left = [file for file, name in zip(files, names, strict=True) if name not in there]
+    for _ in map_files(_write_state, left, out, work, label=STATE):
+        pass
+
+
+def _write_state(file: StateFile, out: Folder, work: Folder) -> None:
+    name = posixpath.basename(file.scores)
+    if file.earlier is not None and file.is_whole:
+        link_file(file.earlier, out.at(STATE, name))
+        return
+    schema = state_schema(read_schema(file.scores))
+    statuses = read_columns(file.scores, [STATUS])[STATUS].to_pylist()
+    is_removed_N = np.array([status == REMOVED for status in statuses], bool)
+    texts = read_columns(file.earlier.uri if file.earlier else file.aligned, [JSON])[JSON].to_pylist()
+    texts = [None if is_removed else text for text, is_removed in zip(texts, is_removed_N, strict=True)]
+    columns = [pa.array(texts, pa.string()), *_read_lost(work, name, len(texts), schema)]
+    write_table(pa.table(columns, schema=schema), out.at(STATE, name), schema)
+
+
+def _read_lost(work: Folder, name: str, num_rows: int, schema: pa.Schema) -> list[pa.Array]:
+    """Return alignment and embedding of the rows that lost them, null elsewhere."""
+    names = (ALIGNMENT, IMAGE_EMBEDDING)
+    if not work.exists(LOST, name):
+        return [pa.nulls(num_rows, schema.field(one).type) for one in names]
+    lost = read_columns(work.at(LOST, name))
+    row_N = np.full(num_rows, -1)
+    row_N[lost[POSITION].to_numpy()] = np.arange(len(lost))
+    places = pa.array(row_N, mask=row_N < 0)
+    return [lost[one].combine_chunks().take(places) for one in names]
+
+
+ALIGNED = "aligned"
+_REUSED = "reused"
+"""Folder below ``work``: the facts of the scores files that are taken over whole."""
+LATER = (DUPLICATE_UID, UID_CONFLICT)
+ATTRIBUTED = (MEAN_PAS, PHRASES, CONTENT_WORDS)
+KEPT_COLUMNS = (UID, SHARD, POSITION, OFFSET, STATUS)
+"""Columns that a removed row keeps."""
+# What a score depends on besides the options and the sample, as in the fingerprint of a curation.
+_SCORING = ("scorer", "scorers", "parser", "lexicon", "nonces")
+# Columns by which a shard whose files were touched is recognised.
+COMPARED = (UID, KEY, OFFSET, URL, IMAGE_SHA256, CAPTION)
+_BLOCK_ROWS = 256
+
+
+@dataclass(frozen=True)
+class Reuse:
+    """Files of an earlier curation, by shard numbers of the present one; empty = all is scored."""
+
+    scores: Mapping[int, Written] = field(default_factory=dict)
+    states: Mapping[int, Written] = field(default_factory=dict)
+    changed: tuple[str, ...] = ()
+    """Names of shards that hold other samples than when the earlier run scored them."""
+    shards: Mapping[str, Written] = field(default_factory=dict)
+    """The earlier run's own shards, and their statistics, by name."""
+    outputs: Written | None = None
+    """The earlier file of keys of these shards."""
+    touched: frozenset[int] = frozenset()
+    """Shards whose files were written again with the same samples; other members may differ."""
+    run: Mapping[str, Any] = field(default_factory=dict)
+    """The earlier run's record."""
+
+    def has_output(self, shards: Iterable[int]) -> bool:
+        """Whether a shard that was made of these input shards can be the earlier run's."""
+        return all(shard in self.scores and shard not in self.touched for shard in shards)
+
+    def find_output(self, number: int) -> tuple[Written, Written]:
+        """Return a shard of the earlier run, and its statistics."""
+        return self.shards[f"{number:08d}.tar"], self.shards[f"{number:08d}_stats.json"]
+
+    def check(self, record: Mapping[str, Any], source: str) -> list[str]:
+        """Raise ValueError where the run in ``record`` scores by something else; return warnings.
+
+        Models and the user's scorers must be the same, and so must the device.
+        """
+        for name in ("device", "gpu"):
+            if name in self.run and record.get(name) != self.run[name]:
+                raise ValueError(
+                    f"{source}: was scored on {self.run[name]}, this session has {record.get(name)}, whose "
+                    f"scores differ in the last bits; update it there, or curate into a new folder"
+                )
+        then, now = self.run.get("fingerprint", {}), record["fingerprint"]
+        others = [name for name in _SCORING if self.run and then.get(name) != now.get(name)]
+        if others:
+            raise ValueError(
+                f"{', '.join(others)}: changed since {source} was scored; curate into a new folder"
+            )
+        versions = self.run.get("versions", {})
+        other = [
+            f"{name} {versions[name]}" for name in versions if record["versions"].get(name) != versions[name]
+        ]
+        said = f"{source}: rows that are taken over were scored with {', '.join(other)}"
+        return [f"{said}; scores of this version may differ in the last bits"] if other else []
+
+
+def find_reuse(source: str, shards: Sequence[ShardPath]) -> Reuse:
+    """Return what a curation of ``shards`` can take over from the finished one in ``source``."""
+    run, files = read_finished(source), read_manifest(Folder(source))
+    listed = Folder(files[f"{STATE}/{SHARDS}"].uri).read_json()
+    earlier = {one["name"]: (number, one) for number, one in enumerate(listed)}
+    known = {shard: earlier[shard.name] for shard in shards if shard.name in earlier}
+    now = dict(zip(known, describe_shards(list(known)), strict=True))
+    resized = [shard for shard, (_, was) in known.items() if _drop_times(was) != _drop_times(now[shard])]
+    touched = [shard for shard, (_, was) in known.items() if was != now[shard] and shard not in resized]
+    items = [
+        (shard, *(files[_name(output, known[shard][0])].uri for output in ("scores", STATE)))
+        for shard in touched
+    ]
+    are_same = map_tasks(_compare_shard, items, label="compare input")
+    others = [*resized, *(shard for shard, is_same in zip(touched, are_same, strict=True) if not is_same)]
+    same = {shard.ordinal: number for shard, (number, _) in known.items() if shard not in others}
+    return Reuse(
+        {ordinal: files[_name("scores", number)] for ordinal, number in same.items()},
+        {ordinal: files[_name(STATE, number)] for ordinal, number in same.items()},
+        tuple(sorted(shard.name for shard in others)),
+        {posixpath.basename(name): file for name, file in files.items() if name.startswith("shards/")},
+        files.get(f"{STATE}/{OUTPUTS}"),
+        frozenset(shard.ordinal for shard in touched),
+        run,
+    )
+
+
+def describe_reuse(reuse: Reuse) -> dict[str, Any]:
+    """Return the section of run.json on what was taken over."""
+    return {"taken_over": {"shards": len(reuse.scores), "changed": list(reuse.changed)}}
+
+
+def _name(output: str, ordinal: int) -> str:
+    return f"{output}/{ordinal:05d}.parquet"
+
+
+def _drop_times(shard: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in shard.items() if name != "times"}
+
+
+def _compare_shard(item: tuple[ShardPath, str, str]) -> bool:
+    """Return whether a shard still holds the samples of its scores; stored embeddings count as changed."""
+    shard, scores, state = item
+    was = read_columns(scores, [*COMPARED, STATUS])
+    was = was.append_column(JSON, read_columns(state, [JSON])[JSON])
+    return shard.embeddings is None and is_same_shard(shard, was)
+
+
+def is_same_shard(shard: ShardPath, was: pa.Table) -> bool:
+    """Return whether a shard still holds the samples of a table, by COMPARED, and by json if that has it.
+
+    Removed rows have nothing to compare; their number counts.
+    """
+    names, start = [name for name in was.column_names if name != STATUS], 0
+    for table in read_shard(shard, _BLOCK_ROWS):
+        then, now = was.slice(start, len(table)), hash_images(table)
+        start += len(table)
+        if len(then) < len(table):
+            return False
+        is_there = pc.not_equal(then[STATUS], REMOVED)
+        then, now = then.filter(is_there), now.filter(is_there)
+        if not all(now[name].equals(then[name]) for name in names):
+            return False
+    return start == len(was)
+
+
+def place_reused(reuse: Reuse, config: CurateConfig, work: Folder) -> Counter[str]:
+    """Write the aligned rows of the shards that are taken over to ``work``; return their statuses as read.
+
+    Files of an earlier attempt stay: duplicates may be marked in them.
+    """
+    there = {*work.list_names(ALIGNED)}
+    jobs = [
+        (ordinal, file, reuse.states[ordinal].uri)
+        for ordinal, file in reuse.scores.items()
+        if f"{ordinal:05d}.parquet" not in there
+    ]
+    for _ in map_tasks(_place, jobs, config, reuse.run["config"], work, label="take over"):
+        pass
+    uris = [work.at(ALIGNED, f"{ordinal:05d}.parquet") for ordinal in reuse.scores]
+    return sum(map_files(_count_statuses, uris, label="take over"), Counter())
+
+
+def has_attribution(uri: str, then: Mapping[str, Any], config: CurateConfig) -> bool:
+    """Whether the attributed rows of a scores file have what ``config`` asks for; ``then``: their config."""
+    has_nonces = then["attribute"]["nonces"] == config.attribute.nonces
+    return has_nonces and (CONTENT_WORDS in read_schema(uri).names or config.attribute.targets != CONTENT)
+
+
+def _place(
+    job: tuple[int, Written, str], config: CurateConfig, then: Mapping[str, Any], work: Folder
+) -> None:
+    """Link a scores file whose rows may all stay as they are, else write it without what must change.
+
+    ``then``: the config of the earlier run.
+    """
+    ordinal, file, state = job
+    name = f"{ordinal:05d}.parquet"
+    removal, names = load_removed(config.removed), read_schema(file.uri).names
+    rows = read_columns(file.uri, [UID, STATUS, URL, IMAGE_SHA256])
+    statuses = np.array(rows[STATUS].to_pylist(), object)
+    is_removed_N = (statuses != REMOVED) & (removal.find_rows(rows) if removal else False)
+    is_later_N = np.isin(statuses, LATER)
+    is_attributed = has_attribution(file.uri, then, config)
+    has_more = CONTENT_WORDS in names and config.attribute.targets != CONTENT
+    if is_attributed and not has_more and not is_removed_N.any() and not is_later_N.any():
+        link_file(file, work.at(ALIGNED, name))
+        work.write_json(list(file), _REUSED, f"{name}.json")
+        return
+    table = restore(read_columns(file.uri), read_columns(state, [ALIGNMENT, IMAGE_EMBEDDING]), is_removed_N)
+    if not is_attributed:
+        table = drop_attribution(table)
+    elif has_more:
+        table = table.drop_columns([CONTENT_WORDS])
+    write_table(table, work.at(ALIGNED, name), table.schema.remove_metadata())
+
+
+def restore(table: pa.Table, lost: pa.Table, is_removed_N: np.ndarray) -> pa.Table:
+    """Return rows of a scores file as they were before duplicates were marked.
+
+    Removed rows lose their content. ``lost``: alignment and embedding of the rows that lost them.
+    """
+    is_later_N = np.isin(np.array(table[STATUS].to_pylist(), object), LATER)
+    columns: dict[str, Any] = {STATUS: pc.if_else(pa.array(is_later_N), OK, table[STATUS])}
+    row_N = np.arange(len(table)) + len(table) * is_later_N
+    for name in (ALIGNMENT, IMAGE_EMBEDDING):
+        both = pa.chunked_array([*table[name].chunks, *lost[name].cast(table[name].type).chunks])
+        columns[name] = both.combine_chunks().take(pa.array(row_N))
+    table = add_columns(table, columns)
+    if not is_removed_N.any():
+        return table
+    return blank_rows(table, is_removed_N, [name for name in table.column_names if name not in KEPT_COLUMNS])
+
+
+def drop_attribution(table: pa.Table) -> pa.Table:
+    """Return rows of a scores file as they were before any was attributed."""
+    is_aligned = pc.is_in(table[STATUS], pa.array(ALIGNED_STATUSES))
+    table = add_columns(table, {STATUS: pc.if_else(is_aligned, OK, table[STATUS])})
+    return table.drop_columns([name for name in ATTRIBUTED if name in table.column_names])
+
+
+def _count_statuses(uri: str) -> Counter[str]:
+    """Return the statuses with which the rows of a file were read."""
+    statuses = read_columns(uri, [STATUS])[STATUS].to_pylist()
+    sound = {*ALIGNED_STATUSES, *LATER}
+    return Counter(OK if status in sound else status for status in statuses)
+
+
+def find_whole(work: Folder, ordinal: int) -> Written | None:
+    """Return the facts of the scores file that is taken over whole, None where rows were changed since."""
+    name = f"{ordinal:05d}.parquet.json"
+    return Written(*work.read_json(_REUSED, name)) if work.exists(_REUSED, name) else None
+
+
+def forget_whole(work: Folder, name: str) -> None:
+    """Record that rows of an aligned file changed."""
+    work.remove(_REUSED, f"{name}.json")

@@ -1,0 +1,251 @@
+"""The stages on scorers: align image and caption, then measure the drop of each counterfactual.
+
+Go et al. (arXiv 2605.22651), Eqs. 3 to 5. Only the text tower runs: the image embedding is stored.
+"""
+
+from collections.abc import Hashable, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import torch
+
+from raycomp.config import ScorerConfig
+from raycomp.core.alignment import has_unit_length, pair_cosine
+from raycomp.core.attribution import aggregate_drops, pair_drop
+from raycomp.curation.score import own_scorers
+from raycomp.curation.score.own_scorers import OwnScorers
+from raycomp.curation.score.prepare import find_status
+from raycomp.data.parquet import (
+    COUNTERFACTUALS,
+    FAULTS,
+    SHUFFLED_ALIGNMENT,
+    TOKENS,
+    add_columns,
+    find_distinct,
+    to_fixed_lists,
+    to_matrix,
+)
+from raycomp.models.architecture import ScorerSpec
+from raycomp.run.scorer import load_clip
+from raycomp.schema import PHRASE_TYPE
+from raycomp.words import (
+    ALIGNMENT,
+    BAD_EMBEDDING,
+    CAPTION,
+    CONTENT,
+    CONTENT_WORDS,
+    HEAD,
+    IMAGE_EMBEDDING,
+    IMAGE_SHA256,
+    MEAN_PAS,
+    OK,
+    PHRASES,
+    PIXELS,
+    STATUS,
+)
+
+
+class Align:
+    """One actor: load CLIP once, then add ``alignment`` and the image embedding to every table."""
+
+    def __init__(
+        self,
+        config: ScorerConfig,
+        spec: ScorerSpec,
+        num_threads: int | None = None,
+        scorers: Sequence[str] = (),
+    ):
+        self.clip = load_clip(config, num_threads)
+        self.device = self.clip.device
+        self.spec = spec
+        self.embedding_dtype = np.dtype(config.embedding_dtype)
+        self.own = OwnScorers(scorers)
+
+    def __call__(self, table: pa.Table) -> pa.Table:
+        """Score the rows whose status is ok; the others get nulls.
+
+        A row whose image or caption has an embedding that is not finite or not of length 1 gets the status
+        bad_embedding. Raises UserError, naming the weights, if that holds for all of the first rows.
+        The image tower receives rows with pixels, each image of a table once. Stored embeddings, of length 1,
+        are used unchanged.
+        ``alignment`` is s(I, T), a cosine in fp32, -1 to 1. ``shuffled_alignment`` is the score of a
+        mismatched pair: the cosine with the caption of ``find_strangers``, null if there is none. It is the
+        only column that depends on the other rows, and it is written to no file. The user's scorers add
+        their columns.
+        """
+        valid_N = np.array([status == OK for status in table[STATUS].to_pylist()], dtype=bool)
+        image_BD = self._embed_images(table, valid_N)
+        text_BD, _ = self.clip.text.embed(to_matrix(table[TOKENS])[valid_N])
+        is_good_B = has_unit_length(image_BD) & has_unit_length(text_BD)
+        if not is_good_B.all():
+            image_BD, text_BD = image_BD[is_good_B], text_BD[is_good_B]
+            table, valid_N = _mark_bad(table, valid_N, is_good_B.numpy())
+        stranger_B = find_strangers(_name_images(table, image_BD, valid_N), _take(table[CAPTION], valid_N))
+        has_stranger_N = valid_N.copy()
+        has_stranger_N[valid_N] = stranger_B >= 0
+        shuffled_B = pair_cosine(image_BD, text_BD[stranger_B])[stranger_B >= 0]
+        columns = {
+            ALIGNMENT: _scatter(pair_cosine(image_BD, text_BD), valid_N),
+            SHUFFLED_ALIGNMENT: _scatter(shuffled_B, has_stranger_N),
+            IMAGE_EMBEDDING: self._scatter_embeddings(image_BD, valid_N),
+        }
+        columns |= self.own(self._list_arrays(table, valid_N, image_BD, text_BD), valid_N)
+        spent = [name for name in (PIXELS, TOKENS) if name in table.column_names]
+        return add_columns(table.drop_columns(spent), columns)
+
+    def _embed_images(self, table: pa.Table, valid_N: np.ndarray) -> torch.Tensor:
+        if IMAGE_EMBEDDING in table.column_names:
+            return torch.from_numpy(to_matrix(table[IMAGE_EMBEDDING])[valid_N])
+        if not valid_N.any():
+            return torch.empty(0, self.spec.embedding_dim)
+        first_U, which_B = find_distinct(_take(table[IMAGE_SHA256], valid_N))
+        image = self.spec.image
+        pixels_NHWC = to_matrix(table[PIXELS]).reshape(-1, image.height, image.width, 3)
+        return self.clip.embed_pixels(pixels_NHWC, np.flatnonzero(valid_N)[first_U])[which_B]
+
+    def _list_arrays(
+        self, table: pa.Table, valid_N: np.ndarray, image_BD: torch.Tensor, text_BD: torch.Tensor
+    ) -> dict[str, Any]:
+        """Return what the user's scorers need of the usable rows."""
+        arrays: dict[str, Any] = {}
+        if own_scorers.PIXELS in self.own.needs:
+            image = self.spec.image
+            pixels_BM = to_matrix(table[PIXELS])[valid_N]
+            arrays[own_scorers.PIXELS] = pixels_BM.reshape(-1, image.height, image.width, 3)
+        if self.own.needs:
+            arrays[own_scorers.CAPTIONS] = _take(table[CAPTION], valid_N)
+            arrays[own_scorers.IMAGE_EMBEDDINGS] = image_BD.float().numpy()
+            arrays[own_scorers.TEXT_EMBEDDINGS] = text_BD.float().numpy()
+        return arrays
+
+    def _scatter_embeddings(self, image_BD: torch.Tensor, valid_N: np.ndarray) -> pa.FixedSizeListArray:
+        embedding_ND = np.zeros((len(valid_N), self.spec.embedding_dim), self.embedding_dtype)
+        embedding_ND[valid_N] = image_BD.numpy()
+        return to_fixed_lists(embedding_ND, valid_N)
+
+
+def find_strangers(images: Sequence[Hashable], captions: Sequence[str]) -> np.ndarray:
+    """Return for each row the next row, cyclically, with another image and another caption.
+
+    int64 (B,), -1 if there is none. Captions of one photo are often adjacent, and a photo with another of its
+    own captions is a true pair.
+    """
+    size = len(images)
+    found_B = np.full(size, -1)
+    for i, (image, caption) in enumerate(zip(images, captions, strict=True)):
+        after = (j % size for j in range(i + 1, i + size))
+        found_B[i] = next((j for j in after if images[j] != image and captions[j] != caption), -1)
+    return found_B
+
+
+def _mark_bad(table: pa.Table, valid_N: np.ndarray, is_good_B: np.ndarray) -> tuple[pa.Table, np.ndarray]:
+    """Return the table with the status of badly embedded rows, and which rows are still usable."""
+    still_N = valid_N.copy()
+    still_N[valid_N] = is_good_B
+    statuses = pc.if_else(pa.array(valid_N & ~still_N), BAD_EMBEDDING, table[STATUS])
+    return add_columns(table, {STATUS: statuses}), still_N
+
+
+def _name_images(table: pa.Table, image_BD: torch.Tensor, valid_N: np.ndarray) -> list[Hashable]:
+    """Return a key of each usable row's image: the hash of its bytes, or a stored embedding."""
+    hashes = _take(table[IMAGE_SHA256], valid_N)
+    return [name or vector.numpy().tobytes() for name, vector in zip(hashes, image_BD, strict=True)]
+
+
+def _take(column: pa.ChunkedArray, valid_N: np.ndarray) -> list[Any]:
+    return column.filter(pa.array(valid_N)).to_pylist()
+
+
+def _scatter(value_B: torch.Tensor, valid_N: np.ndarray) -> pa.Array:
+    """Return values at the valid rows, null elsewhere."""
+    value_N = np.zeros(len(valid_N), np.float32)
+    value_N[valid_N] = value_B.numpy()
+    return pa.array(value_N, mask=~valid_N)
+
+
+class Attribute:
+    """One actor: load the text tower once, then fill in drops, displacements and mean PAS."""
+
+    def __init__(self, config: ScorerConfig, num_threads: int | None = None):
+        self.clip = load_clip(config, num_threads)
+        self.device = self.clip.device
+
+    def __call__(self, table: pa.Table) -> pa.Table:
+        """Take parsed rows. ``drop`` = s(I, T) - s(I, T~), where s(I, T) is the stored alignment (Eq. 3).
+
+        A nonce is invalid if its counterfactual's embedding is not finite or not of length 1. Raises
+        UserError, naming the weights, if all of the first embeddings are invalid.
+        Letters: N rows; P phrases and T counterfactuals of all rows, concatenated row by row.
+        """
+        others = table[COUNTERFACTUALS].combine_chunks()
+        count_N = others.value_lengths().to_numpy(zero_copy_only=False)
+        caption_ND, text_TD = self.clip.text.embed(
+            to_matrix(table[TOKENS]), to_matrix(others.flatten()), count_N
+        )
+        image_ND = torch.from_numpy(to_matrix(table[IMAGE_EMBEDDING]).astype(np.float32))
+        row_T = np.repeat(np.arange(len(table)), count_N)
+        is_good_T = has_unit_length(text_TD) & has_unit_length(caption_ND)[row_T]
+        if not is_good_T.all():
+            table = _drop_nonces(table, is_good_T.tolist())
+            text_TD, row_T = text_TD[is_good_T], row_T[is_good_T.numpy()]
+        alignment_N = table[ALIGNMENT].to_numpy()
+        drop_T = pair_drop(alignment_N[row_T], pair_cosine(image_ND[row_T], text_TD).numpy())
+        displacement_T = 1 - pair_cosine(caption_ND[row_T], text_TD).numpy()
+        columns = _fill(table[PHRASES].combine_chunks(), drop_T, displacement_T)
+        return add_columns(table.drop_columns([TOKENS, COUNTERFACTUALS]), columns)
+
+
+def _drop_nonces(table: pa.Table, is_good_T: list[bool]) -> pa.Table:
+    """Return the rows without the nonces of bad counterfactuals, as ``parse`` leaves invalid ones."""
+    rows, faults = table[PHRASES].to_pylist(), table[FAULTS].to_pylist()
+    is_good = iter(is_good_T)
+    for phrases, reasons in zip(rows, faults, strict=True):
+        for phrase in phrases:
+            made = phrase["nonces"]
+            phrase["nonces"] = [nonce for nonce in made if next(is_good)]
+            lost = bool(made) and not phrase["nonces"] and phrase["target_class"] != CONTENT
+            reasons += [BAD_EMBEDDING] * lost
+    columns = {
+        STATUS: pa.array(map(find_status, rows), pa.string()),
+        PHRASES: pa.array(rows, pa.list_(PHRASE_TYPE)),
+        FAULTS: pa.array(faults, pa.list_(pa.string())),
+    }
+    return add_columns(table, columns)
+
+
+def _fill(phrases: pa.ListArray, drop_T: np.ndarray, displacement_T: np.ndarray) -> dict[str, pa.Array]:
+    """Return the phrases with drops and displacements, those of class CONTENT separately, and mean PAS.
+
+    The mean (Eq. 5, mu) is over the phrases whose target a picture can show. It does not depend on
+    ``attribute.targets``, which takes effect at selection.
+    """
+    flat = dict(zip(PHRASE_TYPE.names, phrases.flatten().flatten(), strict=True))
+    offset_T = _offsets(flat["nonces"])
+    drop_P = aggregate_drops(drop_T, offset_T, "mean")
+    displacement_P = aggregate_drops(displacement_T, offset_T, "mean")
+    flat["drops"] = pa.ListArray.from_arrays(pa.array(offset_T), pa.array(drop_T))
+    flat["drop"] = pa.array(drop_P, mask=np.isnan(drop_P))
+    flat["displacement"] = pa.array(displacement_P, mask=np.isnan(displacement_P))
+    filled = pa.StructArray.from_arrays(list(flat.values()), fields=list(PHRASE_TYPE))
+    offset_P = _offsets(phrases)
+    shown_P = pc.equal(flat["target_class"], HEAD).to_numpy(zero_copy_only=False)
+    mean_N = aggregate_drops(np.where(shown_P, drop_P, np.float32(np.nan)), offset_P, "mean")
+    content_P = pc.equal(flat["target_class"], CONTENT).to_numpy(zero_copy_only=False)
+    return {
+        PHRASES: _keep(filled, offset_P, ~content_P),
+        CONTENT_WORDS: _keep(filled, offset_P, content_P),
+        MEAN_PAS: pa.array(mean_N, mask=np.isnan(mean_N)),
+    }
+
+
+def _keep(filled: pa.StructArray, offset_E: np.ndarray, keep_P: np.ndarray) -> pa.ListArray:
+    """Return the lists that the offsets mark, reduced to the selected phrases."""
+    before_P = np.concatenate([[0], np.cumsum(keep_P)]).astype(np.int32)
+    return pa.ListArray.from_arrays(pa.array(before_P[offset_E]), filled.filter(pa.array(keep_P)))
+
+
+def _offsets(lists: pa.ListArray) -> np.ndarray:
+    sizes = lists.value_lengths().to_numpy(zero_copy_only=False)
+    return np.concatenate([[0], np.cumsum(sizes)]).astype(np.int32)

@@ -1,0 +1,551 @@
+"""Conditions on columns, lists and tables of the user's, and the list of rows that must not be used.
+
+They are read once and shared with all tasks. Rows are found by sorted 128-bit hashes of their keys.
+
+A row of the list keeps its uid, shard and position, with the status ``removed``. Nothing of its content is
+scored or written. A shard of the list is not read.
+
+A list is kept by ``write_removed``, as hashes: the urls and SHA-256 of removed samples are content, too.
+
+It sees the columns of scores/ that hold one value, the input's metadata, and a table of the user's that is
+joined by uid, key, url or sha256.
+"""
+
+import hashlib
+import posixpath
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from urllib.parse import urlsplit
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import csv, fs
+
+from raycomp.config import UserError
+from raycomp.core.selection import find_keys, from_keys, parse_uids, to_keys
+from raycomp.curation.config import CurateConfig, FilterConfig
+from raycomp.curation.select.measures import Found, ScoresFile
+from raycomp.data.expression import evaluate, find_columns
+from raycomp.data.files import Folder, hash_file
+from raycomp.data.inputs import expand_input
+from raycomp.data.parquet import add_columns, read_columns, read_schema, write_table
+from raycomp.data.paths import ShardPath, find_stamp, resolve, resolve_file
+from raycomp.data.rows import parse_uid
+from raycomp.words import (
+    ALIGNMENT,
+    CAPTION,
+    CAPTION_LANGUAGE,
+    CAPTION_WORDS,
+    EXCLUDED,
+    EXCLUDED_AFTER,
+    FILTER_NULL,
+    FILTER_NULL_AFTER,
+    FILTERED,
+    FILTERED_AFTER,
+    IMAGE,
+    IMAGE_SHA256,
+    JSON,
+    KEY,
+    ORIGINAL_HEIGHT,
+    ORIGINAL_WIDTH,
+    REMOVED,
+    SHARD,
+    SHARD_STATUSES,
+    STATUS,
+    UID,
+    URL,
+)
+
+JOIN, EXCLUDE = "filter.join", "filter.exclude"
+SHA256, DOMAIN = "sha256", "domain"
+# The columns by which rows are found in a table, with those of scores/.
+KEYS = {UID: UID, SHA256: IMAGE_SHA256, URL: URL, KEY: KEY}
+_LISTED = (UID, SHA256, URL, DOMAIN)
+REMOVABLE = (*_LISTED, SHARD)
+_NAMES = {UID: "a uid", SHA256: "a SHA-256", URL: "a url", DOMAIN: "a domain", SHARD: "a shard's name"}
+MOST_ROWS = 50_000_000
+"""Rows of a table or a list: every worker holds them."""
+_HEX = re.compile(r"[0-9a-fA-F]+")
+
+
+def hash_keys(kind: str, values: Sequence[str | None]) -> np.ndarray:
+    """Return keys of values of a kind (uid, sha256, url, key, domain), to be compared; null has its own."""
+    texts = [value if value is None else _normalise(kind, value) for value in values]
+    hashes = b"".join(
+        hashlib.blake2b(b"\0" if text is None else f"\1{text}".encode(), digest_size=16).digest()
+        for text in texts
+    )
+    return to_keys(np.frombuffer(hashes, ">u8").astype(np.uint64).reshape(-1, 2))
+
+
+def _normalise(kind: str, value: str) -> str:
+    if kind == UID:
+        return parse_uid(value) or value
+    return value.lower() if kind in (SHA256, DOMAIN) else value
+
+
+@dataclass(frozen=True)
+class Exclusion:
+    """Finds the rows of a file that are in a list, by uid, sha256, url or domain."""
+
+    lists: dict[str, np.ndarray]
+    """Sorted keys by kind."""
+    is_after: bool
+
+    def __call__(self, file: ScoresFile) -> Found:
+        """Return the reason ``excluded`` for each row of the list."""
+        found_N = find_listed(self.lists, lambda name: read_columns(file.uri, [name])[name])
+        reason_N = np.full(len(found_N), None, object)
+        reason_N[found_N] = EXCLUDED_AFTER if self.is_after else EXCLUDED
+        return Found(reason_N, self.is_after)
+
+
+def find_listed(lists: Mapping[str, np.ndarray], read: Callable[[str], pa.ChunkedArray]) -> np.ndarray:
+    """Return which rows are in one of the lists, bool [N]; ``lists``: sorted keys by kind, at least one.
+
+    ``read(name)`` returns the column ``name`` of the rows: uid, image_sha256 or url.
+    """
+    found = []
+    for kind, key_M in lists.items():
+        values = read(URL if kind == DOMAIN else KEYS[kind]).to_pylist()
+        found.append(_find_domains(key_M, values) if kind == DOMAIN else _find(kind, key_M, values))
+    return np.logical_or.reduce(found)
+
+
+def _find(kind: str, key_M: np.ndarray, values: Sequence[str | None]) -> np.ndarray:
+    is_value_N = np.array([value is not None for value in values], bool)
+    return (find_keys(key_M, hash_keys(kind, values)) >= 0) & is_value_N
+
+
+def _find_domains(key_M: np.ndarray, urls: Sequence[str | None]) -> np.ndarray:
+    """Return which urls are of a listed domain or of one below it, bool [N]."""
+    names, owners = [], []
+    for row, url in enumerate(urls):
+        labels = _find_host(url).split(".")
+        names += [".".join(labels[i:]) for i in range(len(labels))]
+        owners += [row] * len(labels)
+    found_N = np.zeros(len(urls), bool)
+    found_N[np.array(owners, int)[_find(DOMAIN, key_M, names)]] = True
+    return found_N
+
+
+def _find_host(url: str | None) -> str:
+    try:
+        return (urlsplit(url or "").hostname or "").rstrip(".")
+    except ValueError:
+        return ""
+
+
+def load_exclusion(uri: str, is_after: bool) -> Exclusion:
+    """Return the marker of an exclusion list: a text with a value in each line, or a table.
+
+    A line is a uid (32 hex digits), a SHA-256 (64), a url or a domain; empty lines and those that start with
+    # are skipped. A table, CSV or Parquet, has one or more of these as columns. Raises ValueError where a
+    line is none of these, a table has no such column, or the list is empty.
+    """
+    lists = read_lists(EXCLUDE, uri, _LISTED)
+    return Exclusion({kind: sort_keys(kind, values) for kind, values in lists.items()}, is_after)
+
+
+def sort_keys(kind: str, values: Sequence[str]) -> np.ndarray:
+    """Return the sorted keys of a list's values of a kind."""
+    return np.sort(hash_keys(kind, values))
+
+
+def read_lists(option: str, uri: str, kinds: Sequence[str]) -> dict[str, list[str]]:
+    """Return the values of a list by kind, of those that the option ``option`` takes; see load_exclusion."""
+    is_text = posixpath.splitext(uri)[1].lower() in (".txt", "")
+    lists = _read_lines(option, uri, kinds) if is_text else _read_table(option, uri, kinds)
+    if not any(lists.values()):
+        raise ValueError(f"{option}={uri!r}: is empty; give one of {', '.join(kinds)} in each line")
+    return lists
+
+
+def _read_lines(option: str, uri: str, kinds: Sequence[str]) -> dict[str, list[str]]:
+    try:
+        lines = Folder(uri).read_bytes().decode("utf-8-sig").splitlines()
+    except FileNotFoundError as error:
+        raise ValueError(f"{option}={uri!r}: no such file") from error
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{option}={uri!r}: must be UTF-8 text, .csv or .parquet") from error
+    lists: dict[str, list[str]] = {}
+    for number, line in enumerate(lines, 1):
+        value = line.strip()
+        if value and not value.startswith("#"):
+            kind = _name_kind(value)
+            if kind is None or kind not in kinds:
+                *names, last = (_NAMES[one] for one in kinds)
+                wanted = f"must be {', '.join(names)} or {last}"
+                raise ValueError(f"{option}={uri!r}: line {number}, {value[:80]!r}: {wanted}")
+            lists.setdefault(kind, []).append(value)
+    return lists
+
+
+def _name_kind(value: str) -> str | None:
+    """Return what a line of a list is, None where it is nothing known."""
+    if parse_uid(value):
+        return UID
+    if len(value) == 64 and _HEX.fullmatch(value):
+        return SHA256
+    if "://" in value:
+        return URL
+    if posixpath.splitext(value)[1].lower() in (".tar", ".parquet"):
+        return SHARD
+    if "." in value and not re.search(r"[\s/@,;]", value):
+        return DOMAIN
+    return None
+
+
+def _read_table(option: str, uri: str, kinds: Sequence[str]) -> dict[str, list[str]]:
+    table = load_table(option, uri)
+    there = [kind for kind in kinds if kind in table.column_names]
+    if not there:
+        said = f"must have a column {', '.join(kinds)}, has {', '.join(table.column_names)}"
+        raise ValueError(f"{option}={uri!r}: {said}")
+    texts = {kind: table[kind].cast(pa.string()).drop_null().to_pylist() for kind in there}
+    return {kind: values for kind, values in texts.items() if values}
+
+
+def find_key(uri: str | None, on: str | None, names: Sequence[str]) -> str:
+    """Return the column that a table is joined by: ``on``, or the first of KEYS that it has."""
+    wanted = [on] if on else list(KEYS)
+    found = next((name for name in wanted if name in names), None)
+    if found is None:
+        said = f"must have a column {' or '.join(wanted)}, has {', '.join(names)}"
+        raise ValueError(f"{JOIN}={uri!r}: {said}")
+    return found
+
+
+def load_table(option: str, uri: str) -> pa.Table:
+    """Return a Parquet, CSV or TSV table in memory. Raises ValueError or UserError, naming the option."""
+    extension = posixpath.splitext(uri)[1].lower()
+    if extension not in (".parquet", ".csv", ".tsv"):
+        raise ValueError(f"{option}={uri!r}: must end in .parquet, .csv or .tsv")
+    try:
+        table = read_columns(uri) if extension == ".parquet" else _read_csv(uri, extension)
+    except FileNotFoundError as error:
+        raise ValueError(f"{option}={uri!r}: no such file") from error
+    except pa.ArrowException as error:
+        raise UserError(f"{option}={uri!r}: cannot be read: {' '.join(str(error).split())[:200]}") from error
+    if len(table) > MOST_ROWS:
+        raise ValueError(f"{option}={uri!r}: has {len(table):,} rows, must have at most {MOST_ROWS:,}")
+    return table
+
+
+def _read_csv(uri: str, extension: str) -> pa.Table:
+    """Keys are read as text: a uid of digits alone is not read as a number."""
+    filesystem, path = resolve_file(uri)
+    parse = csv.ParseOptions(delimiter="," if extension == ".csv" else "\t", newlines_in_values=True)
+    convert = csv.ConvertOptions(column_types=dict.fromkeys((*KEYS, DOMAIN), pa.string()))
+    with filesystem.open_input_stream(path) as file:
+        return csv.read_csv(file, parse_options=parse, convert_options=convert)
+
+
+def fingerprint_filter(config: FilterConfig) -> dict[str, str]:
+    """Return the SHA-256 of the files that a filter reads. Raises ValueError where one is missing."""
+    found = {}
+    for option, uri in ((JOIN, config.join), (EXCLUDE, config.exclude)):
+        if uri is not None:
+            found[option] = hash_uri(option, uri)
+    return found
+
+
+def hash_uri(option: str, uri: str) -> str:
+    """Return the SHA-256 of the file that an option names. Raises ValueError where it is missing."""
+    filesystem, path = resolve(uri)
+    if filesystem.get_file_info(path).type != fs.FileType.File:
+        raise ValueError(f"{option}={uri!r}: no such file")
+    with filesystem.open_input_file(path) as file:
+        return hash_file(uri, file).sha256
+
+
+OPTION = "removed"
+_HASHED = pa.schema([("kind", pa.string()), ("hash", pa.string())])
+_CONTENT = (KEY, URL, IMAGE_SHA256, CAPTION, IMAGE, JSON)
+
+
+@dataclass(frozen=True)
+class Removal:
+    """A list of rows and shards, as sorted keys by kind: uid, sha256, url, domain, shard."""
+
+    lists: Mapping[str, np.ndarray]
+
+    def merge(self, other: "Removal") -> "Removal":
+        """Return the entries of both."""
+        names = sorted({*self.lists, *other.lists})
+        parts = {name: [one.lists[name] for one in (self, other) if name in one.lists] for name in names}
+        return Removal({name: np.unique(np.concatenate(keys)) for name, keys in parts.items()})
+
+    def digest(self) -> str:
+        """Return the SHA-256 of all entries."""
+        found = hashlib.sha256()
+        for kind, keys in sorted(self.lists.items()):
+            found.update(f"{kind} {len(keys)}\0".encode() + keys.tobytes())
+        return found.hexdigest()
+
+    def find_rows(self, table: pa.Table) -> np.ndarray:
+        """Return which rows are in the list, bool [N]; rows that stand for a shard are not."""
+        lists = {kind: keys for kind, keys in self.lists.items() if kind != SHARD}
+        if not lists or not len(table):
+            return np.zeros(len(table), bool)
+        is_sample_N = ~np.isin(np.array(table[STATUS].to_pylist(), object), SHARD_STATUSES)
+        return find_listed(lists, lambda name: table[name]) & is_sample_N
+
+    def find_shards(self, names: Sequence[str]) -> np.ndarray:
+        """Return which shard names are in the list, bool [N]."""
+        if SHARD not in self.lists:
+            return np.zeros(len(names), bool)
+        return find_keys(self.lists[SHARD], hash_keys(SHARD, names)) >= 0
+
+    def drop_shards(self, shards: Sequence[ShardPath]) -> list[ShardPath]:
+        """Return the shards that are not in the list, numbered anew."""
+        found_N = self.find_shards([shard.name for shard in shards])
+        left = [shard for shard, is_found in zip(shards, found_N, strict=True) if not is_found]
+        return [replace(shard, ordinal=ordinal) for ordinal, shard in enumerate(left)]
+
+
+def load_removed(uri: str | None) -> Removal | None:
+    """Return the list in a file: a user's, as in the option's description, or one of ``write_removed``.
+
+    None without a file. Raises ValueError as ``read_lists``.
+    """
+    if uri is None:
+        return None
+    return _load(uri, find_stamp(uri))
+
+
+@lru_cache(maxsize=2)
+def _load(uri: str, stamp: tuple[int | None, int | None]) -> Removal:
+    if posixpath.splitext(uri)[1] == ".parquet" and read_schema(uri).names == _HASHED.names:
+        table = read_columns(uri)
+        return Removal({kind: _read_keys(table, kind) for kind in pc.unique(table["kind"]).to_pylist()})
+    return Removal(
+        {kind: sort_keys(kind, texts) for kind, texts in read_lists(OPTION, uri, REMOVABLE).items()}
+    )
+
+
+def _read_keys(table: pa.Table, kind: str) -> np.ndarray:
+    return np.sort(to_keys(parse_uids(table["hash"].filter(pc.equal(table["kind"], kind)))))
+
+
+def list_shards(config: CurateConfig) -> list[ShardPath]:
+    """Return the shards of a curation's input without those that are removed."""
+    shards = expand_input(config.input, config.prepare.stored_embeddings, config.columns)
+    removal = load_removed(config.removed)
+    left = shards if removal is None else removal.drop_shards(shards)
+    if not left:
+        raise ValueError(f"removed={config.removed!r}: names every shard of the input; name fewer")
+    return left
+
+
+def write_removed(removal: Removal, uri: str) -> None:
+    """Write a list as hashes of its values, sorted."""
+    kinds = [kind for kind, keys in sorted(removal.lists.items()) for _ in keys]
+    hashes = [text for _, keys in sorted(removal.lists.items()) for text in from_keys(keys)]
+    write_table(pa.table([pa.array(kinds, pa.string()), hashes], schema=_HASHED), uri, _HASHED)
+
+
+def blank_removed(table: pa.Table, removal: Removal | None) -> pa.Table:
+    """Return samples, with ``image_sha256``, of which those in the list have lost their content."""
+    if removal is None:
+        return table
+    is_removed_N = removal.find_rows(table)
+    return blank_rows(table, is_removed_N, _CONTENT) if is_removed_N.any() else table
+
+
+def blank_rows(table: pa.Table, is_removed_N: np.ndarray, columns: Iterable[str]) -> pa.Table:
+    """Return the table with the status ``removed`` and null in ``columns`` of some rows."""
+    mask = pa.array(is_removed_N)
+    blank = {name: blank_column(table[name], is_removed_N) for name in columns if name in table.column_names}
+    return add_columns(table, {**blank, STATUS: pc.if_else(mask, REMOVED, table[STATUS])})
+
+
+def blank_column(column: pa.ChunkedArray, is_removed_N: np.ndarray) -> pa.Array:
+    """Return a column of any type with null in some rows."""
+    keep_N = np.where(is_removed_N, -1, np.arange(len(column)))
+    return column.combine_chunks().take(pa.array(keep_N, mask=keep_N < 0))
+
+
+def fingerprint_removed(uri: str | None) -> dict[str, str]:
+    """Return the SHA-256 of the list, which results depend on. Raises ValueError where it is missing."""
+    return {} if uri is None else {OPTION: hash_uri(OPTION, uri)}
+
+
+WHERE = "filter.where"
+# Short names of columns of scores/, and the quotient of two.
+ALIASES = {
+    "width": ORIGINAL_WIDTH,
+    "height": ORIGINAL_HEIGHT,
+    "words": CAPTION_WORDS,
+    "lang": CAPTION_LANGUAGE,
+}
+ASPECT = "aspect"
+OWN_PREFIX = "meta_"
+"""Before the name of a metadata field that a column of scores/ or a short name has too."""
+_SCORES, _METADATA, _JOINED, _ALIAS = "scores/", "metadata", "joined", "short names"
+
+
+@dataclass(frozen=True)
+class Joined:
+    """A table of the user's: the columns that the condition uses, in the order of the sorted keys."""
+
+    on: str
+    key_M: np.ndarray
+    table: pa.Table
+
+
+@dataclass(frozen=True)
+class Condition:
+    """Finds the rows of a file for which the condition is not true, or which the joined table lacks."""
+
+    config: FilterConfig
+    columns: tuple[str, ...]
+    """The names that the condition uses."""
+    fields: dict[str, str]
+    """Each name that it may use, with the place of its column."""
+    joined: Joined | None = None
+
+    def __call__(self, file: ScoresFile) -> Found:
+        """Return a reason for each row to be dropped; null of the condition is a reason of its own."""
+        is_after = self.config.is_after
+        lost, null = (FILTERED_AFTER, FILTER_NULL_AFTER) if is_after else (FILTERED, FILTER_NULL)
+        row_N = self._find_rows(file)
+        value_N = self._evaluate(file, row_N)
+        reason_N = np.full(len(value_N), None, object)
+        reason_N[value_N == 0], reason_N[value_N < 0] = lost, null
+        reason_N[row_N < 0] = None if self.config.missing == "keep" else null
+        return Found(reason_N, is_after)
+
+    def _find_rows(self, file: ScoresFile) -> np.ndarray:
+        """Return each row's row of the joined table, -1 where that has none; 0 without a table."""
+        if self.joined is None:
+            return np.zeros(len(read_columns(file.uri, [UID])), int)
+        table = read_columns(file.uri, [KEYS[self.joined.on], ALIGNMENT])
+        values = table[0].to_pylist()
+        row_N = find_keys(self.joined.key_M, hash_keys(self.joined.on, values))
+        missing_N = (row_N < 0) & table[ALIGNMENT].is_valid().to_numpy()
+        if self.config.missing == "fail" and missing_N.any():
+            raise UserError(
+                f"{JOIN}={self.config.join!r}: has no row for {missing_N.sum():,} rows of one shard, such as "
+                f"{self.joined.on} {values[int(missing_N.argmax())]!r}; complete it, or set filter.missing"
+            )
+        return row_N
+
+    def _evaluate(self, file: ScoresFile, row_N: np.ndarray) -> np.ndarray:
+        """Return the condition's value of each row: 1, 0, or -1 for null."""
+        if self.config.where is None:
+            return np.ones(len(row_N), np.int8)
+        columns = {name: self._take(name, file, row_N) for name in self.columns}
+        table = pa.table(columns or {UID: read_columns(file.uri, [UID])[UID]})
+        return pc.fill_null(evaluate(WHERE, self.config.where, table).cast(pa.int8()), -1).to_numpy()
+
+    def _take(self, name: str, file: ScoresFile, row_N: np.ndarray) -> pa.ChunkedArray:
+        place = self.fields[name]
+        if place == _JOINED:
+            assert self.joined is not None
+            return self.joined.table[name].take(pa.array(row_N, mask=row_N < 0))
+        if place == _METADATA:
+            assert file.metadata is not None
+            has_own = name in read_schema(file.metadata).names
+            return read_columns(file.metadata, [name if has_own else name.removeprefix(OWN_PREFIX)])[0]
+        if name == ASPECT:
+            return _divide(*read_columns(file.uri, [ORIGINAL_WIDTH, ORIGINAL_HEIGHT]).columns)
+        return read_columns(file.uri, [ALIASES[name] if place == _ALIAS else name])[0]
+
+
+def _divide(width: pa.ChunkedArray, height: pa.ChunkedArray) -> pa.ChunkedArray:
+    return pc.divide(width.cast(pa.float64()), height.cast(pa.float64()))
+
+
+def add_short_names(columns: Mapping[str, pa.ChunkedArray]) -> dict[str, pa.ChunkedArray]:
+    """Return columns by name, also under the short names that a condition may use."""
+    found = {**columns}
+    found |= {alias: columns[name] for alias, name in ALIASES.items() if name in columns}
+    if {ORIGINAL_WIDTH, ORIGINAL_HEIGHT} <= {*columns}:
+        found[ASPECT] = _divide(columns[ORIGINAL_WIDTH], columns[ORIGINAL_HEIGHT])
+    return found
+
+
+def add_metadata(columns: Mapping[str, pa.ChunkedArray], file: ScoresFile) -> dict[str, pa.ChunkedArray]:
+    """Return columns by name with those of the file's metadata, under the names of a condition."""
+    found, taken = {**columns}, {*add_short_names(columns)}
+    for name in () if file.metadata is None else read_schema(file.metadata).names:
+        if name != UID:
+            assert file.metadata is not None
+            found[OWN_PREFIX + name if name in taken else name] = read_columns(file.metadata, [name])[0]
+    return found
+
+
+def name_fields(scores: pa.Schema, metadata: Iterable[str], joined: Iterable[str]) -> dict[str, str]:
+    """Return the names that a condition may use, each with the place of its column.
+
+    Raises ValueError where a joined column has the name of another column.
+    """
+    found = {one.name: _SCORES for one in scores if not pa.types.is_nested(one.type)}
+    short = {alias for alias, column in ALIASES.items() if column in found}
+    short |= {ASPECT} if {ORIGINAL_WIDTH, ORIGINAL_HEIGHT} <= {*found} else set()
+    found |= dict.fromkeys(short, _ALIAS)
+    for name in metadata:
+        if name != UID:
+            found[OWN_PREFIX + name if name in found else name] = _METADATA
+    for name in joined:
+        if name in found:
+            raise ValueError(
+                f"{JOIN}: its column {name} is also one of {found[name]}; rename it in the table"
+            )
+        found[name] = _JOINED
+    return found
+
+
+def load_condition(config: FilterConfig, scores: pa.Schema, metadata: Iterable[str]) -> Condition:
+    """Return the condition, checked against the columns; a joined table is read into memory.
+
+    Raises ValueError or UserError in the user's words.
+    """
+    table = None if config.join is None else load_table(JOIN, config.join)
+    on = None if table is None else find_key(config.join, config.on, table.column_names)
+    others = [] if table is None else [name for name in table.column_names if name != on]
+    fields = name_fields(scores, metadata, others)
+    columns = () if config.where is None else tuple(find_columns(WHERE, config.where, [*fields]))
+    if table is None or on is None:
+        return Condition(config, columns, fields)
+    used = [name for name in columns if fields[name] == _JOINED]
+    return Condition(config, columns, fields, _sort_table(table, on, used))
+
+
+def check_types(condition: Condition, scores: pa.Schema, metadata: Mapping[str, pa.DataType]) -> None:
+    """Raise UserError where the condition does not fit the types of its columns, or is not a condition."""
+    if condition.config.where is not None:
+        kinds = {name: _find_type(condition, name, scores, metadata) for name in condition.columns}
+        columns = {name: pa.nulls(0, kind) for name, kind in (kinds or {UID: pa.string()}).items()}
+        evaluate(WHERE, condition.config.where, pa.table(columns))
+
+
+def _find_type(
+    condition: Condition, name: str, scores: pa.Schema, metadata: Mapping[str, pa.DataType]
+) -> pa.DataType:
+    place = condition.fields[name]
+    if place == _JOINED:
+        assert condition.joined is not None
+        return condition.joined.table.schema.field(name).type
+    if place == _METADATA:
+        return metadata[name if name in metadata else name.removeprefix(OWN_PREFIX)]
+    return pa.float64() if name == ASPECT else scores.field(ALIASES.get(name, name)).type
+
+
+def _sort_table(table: pa.Table, on: str, columns: list[str]) -> Joined:
+    """Return the columns in the order of the sorted keys. Raises UserError where a key occurs twice."""
+    values = table[on].cast(pa.string()).to_pylist()
+    key_N = hash_keys(on, values)
+    order_N = np.argsort(key_N, kind="stable")
+    key_N = key_N[order_N]
+    again = np.flatnonzero(key_N[1:] == key_N[:-1])
+    if len(again):
+        example = values[order_N[again[0]]]
+        raise UserError(
+            f"{JOIN}: {len(again):,} rows repeat a {on}, such as {example!r}; keep one row of each"
+        )
+    return Joined(on, key_N, table.select(columns).take(pa.array(order_N)))

@@ -1,0 +1,234 @@
+"""The values that rules rank by: rows of scores with an alignment, their metadata and marks."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from raycomp.config import UserError
+from raycomp.config.options import check_choice
+from raycomp.config.own_code import call_own, is_own, load_own
+from raycomp.core.attribution import aggregate_drops, drop_per_displacement
+from raycomp.core.selection import parse_uids
+from raycomp.curation.config import CurateConfig, SelectionRule
+from raycomp.curation.score.own_scorers import list_own_columns
+from raycomp.curation.select.rules import (
+    DISPLACEMENT,
+    NUM_PHRASES,
+    NUM_WORDS,
+    OPTION,
+    PAS,
+    find_parameters,
+    find_rule,
+)
+from raycomp.data.parquet import count_caption_words, read_columns
+from raycomp.schema import aligned_schema, scores_schema
+from raycomp.words import (
+    ALIGNMENT,
+    CAPTION,
+    CONTENT,
+    CONTENT_WORDS,
+    MARK,
+    MARK_AFTER,
+    MEAN_PAS,
+    PER_TARGET,
+    PHRASES,
+    SHOWABLE,
+    STATUS,
+    UID,
+    UNSEEN,
+)
+
+
+class ScoresFile(NamedTuple):
+    """A scores file, or a file of aligned rows; ``marks`` and ``metadata`` where the run has any."""
+
+    uri: str
+    marks: str | None = None
+    metadata: str | None = None
+
+    def read(self, columns: Sequence[str]) -> pa.Table:
+        """Return columns of the scores file, and ``mark`` and ``mark_after`` if it has marks.
+
+        Raises as ``read_columns``, and UserError if the marks are of other rows.
+        """
+        table = read_columns(self.uri, columns)
+        if self.marks is None:
+            return table
+        marks = read_columns(self.marks, [MARK, MARK_AFTER])
+        if len(marks) != len(table):
+            said = f"{self.marks}: has {len(marks):,} rows, {self.uri} has {len(table):,}; run it again"
+            raise UserError(said)
+        return table.append_column(MARK, marks[MARK]).append_column(MARK_AFTER, marks[MARK_AFTER])
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a marker found in one file of N rows."""
+
+    reason_N: np.ndarray
+    """Reasons, object [N]; None = the row is not dropped."""
+    is_after: bool = False
+    """Whether the rows are dropped after the rule's gates."""
+    evidence: Mapping[str, pa.Array] = field(default_factory=dict)
+    """Columns of the marks file, [N]."""
+
+
+Marker = Callable[[ScoresFile], Found]
+"""Finds the marks of one file; a plain callable that tasks can pickle."""
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """The rows of one scores file that have an alignment and no mark: M of its N rows."""
+
+    row_M: np.ndarray
+    uid_M2: np.ndarray
+    measures: dict[str, np.ndarray]
+    """The measures, float32 [M], for which the table has columns; NaN where a value is missing.
+    PAS is always present. num_phrases counts the targets that PAS uses; displacement is their mean."""
+
+
+def corpus_columns(selection: SelectionRule, with_attribute: bool) -> list[str]:
+    """Return the columns that the rule's gates read. The align gate reads no column of a sample's content,
+    except for a measure of the user's."""
+    rule, columns = selection.rule, [UID, STATUS, ALIGNMENT]
+    if is_own(rule.align_by):
+        return list(dict.fromkeys([*columns, *rule.columns]))
+    if not (with_attribute and rule.attribute_by):
+        return columns
+    if PHRASES not in rule.columns:
+        is_stored = (selection.aggregate, selection.unit, selection.targets) == ("mean", PER_TARGET, SHOWABLE)
+        columns.append(MEAN_PAS if is_stored else PHRASES)
+    columns += rule.columns
+    columns += [CONTENT_WORDS] if selection.targets == CONTENT and PHRASES in columns else []
+    return list(dict.fromkeys(columns))
+
+
+def take_columns(table: pa.Table, selection: SelectionRule, with_attribute: bool) -> pa.Table:
+    """Return the columns that the rule's gates read, and the marks if the table has any.
+
+    Without attribution, as for the pool, rows with a mark after the gates count like others.
+    """
+    wanted = (MARK, MARK_AFTER) if with_attribute else (MARK,)
+    marks = [name for name in wanted if name in table.column_names]
+    return table.select([*corpus_columns(selection, with_attribute), *marks])
+
+
+def find_corpus(table: pa.Table) -> np.ndarray:
+    """Return which rows of a scores table have an alignment and no mark, bool [N]."""
+    counts_N = table[ALIGNMENT].is_valid().to_numpy()
+    return counts_N & table[MARK].is_null().to_numpy() if MARK in table.column_names else counts_N
+
+
+def check_scores(table: pa.Table, said: str) -> None:
+    """Raise UserError, naming the file ``said`` and the column, if a score is NaN or infinite.
+
+    A row without a score has null.
+    """
+    columns = {name: table[name] for name in (ALIGNMENT, MEAN_PAS) if name in table.column_names}
+    for nested in {PHRASES, CONTENT_WORDS} & {*table.column_names}:
+        flat = table[nested].combine_chunks().flatten()
+        columns |= {f"{nested}.{name}": pc.struct_field(flat, name) for name in ("drop", "displacement")}
+    for name, column in columns.items():
+        if not pc.all(pc.is_finite(column), min_count=0).as_py():
+            raise UserError(f"{said}: {name} must be finite numbers, holds NaN or infinity; curate again")
+
+
+def read_corpus(table: pa.Table, selection: SelectionRule) -> Corpus:
+    """Take the corpus rows out of a scores table with ``corpus_columns``, and its marks if it has any."""
+    row_M = np.flatnonzero(find_corpus(table))
+    taken = table.take(pa.array(row_M))
+    measures = {ALIGNMENT: taken[ALIGNMENT].to_numpy(), PAS: np.full(len(row_M), np.nan, np.float32)}
+    if PHRASES in table.column_names:
+        measures |= _measure_phrases(taken, selection)
+    elif MEAN_PAS in table.column_names:
+        measures[PAS] = taken[MEAN_PAS].to_numpy().astype(np.float32)
+    if CAPTION in table.column_names:
+        measures[NUM_WORDS] = count_caption_words(taken[CAPTION]).to_numpy().astype(np.float32)
+    has_attribute = not {PHRASES, MEAN_PAS}.isdisjoint(table.column_names)
+    own = selection.rule.attribute_by if has_attribute else selection.rule.align_by
+    if own and is_own(own):
+        measures[own] = _measure_own(own, taken, measures, has_attribute)
+    return Corpus(row_M, parse_uids(taken[UID]), measures)
+
+
+def _measure_own(
+    name: str, taken: pa.Table, measures: dict[str, np.ndarray], is_attributed: bool
+) -> np.ndarray:
+    """Return the values of the user's function for the corpus rows. Raises UserError where it returns
+    anything but a number for each row that is ranked."""
+    function = load_own(OPTION, name)
+    values = [
+        measures[one] if one in measures else _to_numbers(taken[one].combine_chunks())
+        for one in find_parameters(name)
+    ]
+    found = call_own(OPTION, name, function, *values)
+    try:
+        found_M = np.asarray(found, np.float32)
+    except (TypeError, ValueError) as error:
+        raise UserError(f"{OPTION}={name}: must return numbers, returned {found!r:.80}") from error
+    if found_M.shape != (len(taken),):
+        shape = [*found_M.shape]
+        raise UserError(f"{OPTION}={name}: must return a number for each of {len(taken)} rows, not {shape}")
+    is_bad = np.isnan(found_M) & ~(np.isnan(measures[PAS]) if is_attributed else False)
+    if is_bad.any():
+        uid = taken[UID][int(is_bad.argmax())]
+        raise UserError(f"{OPTION}={name}: must return numbers, returned NaN for uid {uid}")
+    return found_M
+
+
+def _to_numbers(column: pa.Array) -> np.ndarray | pa.Array:
+    """Return a column of numbers as an array, NaN for null; another column as it is."""
+    is_number = pa.types.is_floating(column.type) or pa.types.is_integer(column.type)
+    return column.to_numpy(zero_copy_only=False) if is_number else column
+
+
+def check_own_columns(config: CurateConfig) -> None:
+    """Raise ValueError if a parameter of the user's rule is not a column of scores/."""
+    if not is_own(config.select.rule):
+        return
+    own = list_own_columns(config.scorers)
+    aligned = aligned_schema(1, "float32", config.extra_columns, own)
+    known = [*scores_schema(aligned, with_content=True).names]
+    known += [PAS, NUM_WORDS, NUM_PHRASES, DISPLACEMENT]
+    for name in find_parameters(config.select.rule):
+        said = f"{OPTION}={config.select.rule}: parameter"
+        check_choice(said, name, known, "; other fields of the samples' json by extra_columns")
+    if CONTENT_WORDS in find_rule(config.select.rule).columns and config.attribute.targets != CONTENT:
+        raise ValueError(
+            f"attribute.targets={config.attribute.targets!r}: must be content for {CONTENT_WORDS}"
+        )
+
+
+def _measure_phrases(taken: pa.Table, selection: SelectionRule) -> dict[str, np.ndarray]:
+    """Return a value per target of each row, for targets that count and have a drop."""
+    columns = [PHRASES, CONTENT_WORDS] if selection.targets == CONTENT else [PHRASES]
+    parts = [_read_targets(taken[name].combine_chunks(), selection) for name in columns]
+    row_P, drop_P, displacement_P = (np.concatenate(values) for values in zip(*parts, strict=True))
+    order_P = np.argsort(row_P, kind="stable")
+    count_N = np.bincount(row_P, minlength=len(taken))
+    offset_E = np.concatenate([[0], np.cumsum(count_N)])
+    drop_P, displacement_P = drop_P[order_P], displacement_P[order_P]
+    value_P = drop_P if selection.unit == PER_TARGET else drop_per_displacement(drop_P, displacement_P)
+    return {
+        PAS: aggregate_drops(value_P, offset_E, selection.aggregate),
+        NUM_PHRASES: count_N.astype(np.float32),
+        DISPLACEMENT: aggregate_drops(displacement_P, offset_E, "mean"),
+    }
+
+
+def _read_targets(lists: pa.ListArray, selection: SelectionRule) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return row, drop and displacement of every target that counts and has a drop."""
+    sizes = pc.fill_null(pc.list_value_length(lists), 0).to_numpy()
+    flat = lists.flatten()
+    columns = (pc.struct_field(flat, name) for name in ("drop", "displacement"))
+    drop_P, displacement_P = (c.to_numpy(zero_copy_only=False).astype(np.float32) for c in columns)
+    counts_P = ~np.isnan(drop_P)
+    if selection.targets == SHOWABLE:
+        is_unseen = pc.fill_null(pc.equal(pc.struct_field(flat, "target_class"), UNSEEN), False)
+        counts_P &= ~is_unseen.to_numpy(zero_copy_only=False)
+    return np.repeat(np.arange(len(sizes)), sizes)[counts_P], drop_P[counts_P], displacement_P[counts_P]

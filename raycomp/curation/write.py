@@ -1,0 +1,241 @@
+"""Write the kept, scored samples as shards that open_clip reads: enriched json, DataComp layout.
+
+open_clip's reader (webdataset) takes one image named jpg, png, jpeg or webp, in this order. It skips a sample
+without an image. It decodes every member that it has a decoder for, and loses the sample if decoding fails.
+"""
+
+import hashlib
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from itertools import chain, groupby, islice
+from typing import Any
+
+from raycomp.config import UserError
+from raycomp.curation.outputs import (
+    Output,
+    OutputFolder,
+    commit_output,
+    link_output,
+    list_outputs,
+    plan_outputs,
+)
+from raycomp.curation.score.reuse import OUTPUTS, STATE, Reuse
+from raycomp.curation.select.select import SUBSET, Chosen, read_kept
+from raycomp.data.datacomp import enrich
+from raycomp.data.files import Folder, Written
+from raycomp.data.parquet import read_columns
+from raycomp.data.paths import ShardPath
+from raycomp.data.reader import extract, read_offsets
+from raycomp.data.rows import decode_text, parse_object
+from raycomp.data.tar import IMAGE_EXTENSIONS, find_caption, find_image
+from raycomp.models.images import decode_image, describe_image, encode_png
+from raycomp.words import (
+    ALIGNMENT,
+    CAPTION,
+    IMAGE_SHA256,
+    MEAN_PAS,
+    POSITION,
+    SCORE,
+    UID,
+)
+
+TRAINED_EXTENSIONS = ("jpg", "jpeg", "png", "webp")
+# Suffixes for the bytes of a format that were stored under another suffix.
+_NAMES = {"jpeg": "jpg", "mpo": "jpg", "png": "png", "webp": "webp"}
+# An image whose hash matches its scores has passed prepare.max_pixels.
+_NO_LIMIT = sys.maxsize
+
+# Suffixes (after the last dot) that webdataset decodes; the first ones as plain text.
+_READS: dict[str, Callable[[bytes], object]] = {
+    **dict.fromkeys(("txt", "text", "transcript"), bytes.decode),
+    **dict.fromkeys(("cls", "cls2", "index", "inx", "id"), int),
+}
+DECODED = frozenset(
+    (
+        "json jsn pkl pickle pyd pth ten tb mp msg npy npz cbor gz "
+        "blp bmp dib bufr cur pcx dcx dds ps eps fit fits fli flc ftc ftu gbr gif grib h5 hdf png apng jp2 "
+        "j2k jpc jpf jpx j2c icns ico im iim tif tiff jfif jpe jpg jpeg mpg mpeg msp pcd pxr pbm pgm ppm pnm "
+        "psd bw rgb rgba sgi ras tga icb vda vst webp wmf emf xbm xpm"
+    ).split()
+)
+
+
+def is_scored(members: Mapping[str, bytes], image_sha256: str | None, caption: str) -> bool:
+    """Return whether members hold the image (None = none) and the caption that were scored."""
+    return hash_image(members) == image_sha256 and read_caption(members) == caption
+
+
+def hash_image(members: Mapping[str, bytes]) -> str | None:
+    """Return the SHA-256 of the image that a reader of the members takes, None without one."""
+    name = find_image(members)
+    return None if name is None else hashlib.sha256(members[name]).hexdigest()
+
+
+def read_caption(members: Mapping[str, bytes]) -> str | None:
+    """Return the caption that a reader of the members scores, None without one."""
+    _, own = parse_object(members.get("json")) if "txt" not in members else (None, None)
+    return decode_text(find_caption(members, own or {}))
+
+
+def rewrite(members: Mapping[str, bytes]) -> tuple[dict[str, bytes], dict[str, Any]]:
+    """Return a scored sample's members as open_clip reads them, and the fields that its json gains.
+
+    The image keeps its bytes if open_clip decodes them to the scored picture, under a suffix that it accepts.
+    Else it becomes a PNG of that picture, and the json gains ``original_sha256`` and ``original_format``.
+    Other images are removed. Another member that open_clip would decode gets the suffix ``.bytes``, so that
+    decoding cannot fail, unless it is a readable text or whole number.
+    """
+    scored = find_image(members)
+    written: dict[str, bytes] = {}
+    fields: dict[str, Any] = {}
+    for name, data in members.items():
+        if name == scored:
+            name, data, fields = _to_trained(name, data)
+        elif name in IMAGE_EXTENSIONS:
+            continue
+        elif name != "json" and _may_fail(name, data):
+            name += ".bytes"
+        while name in written:
+            name += ".bytes"
+        written[name] = data
+    return written, fields
+
+
+def _to_trained(name: str, data: bytes) -> tuple[str, bytes, dict[str, Any]]:
+    """Return the name, bytes and json fields of a scored image."""
+    form, is_alike = describe_image(data, _NO_LIMIT)
+    if is_alike and (name in TRAINED_EXTENSIONS or form in _NAMES):
+        return name if name in TRAINED_EXTENSIONS else _NAMES[form], data, {}
+    fields = {"original_sha256": hashlib.sha256(data).hexdigest(), "original_format": form}
+    return "png", encode_png(decode_image(data, _NO_LIMIT)), fields
+
+
+def _may_fail(name: str, data: bytes) -> bool:
+    last = name.rpartition(".")[2]
+    try:
+        _READS.get(last, bytes)(data)
+    except ValueError:
+        return True
+    return last in DECODED or name.startswith("__")
+
+
+def materialize(
+    choice: Chosen,
+    shards: list[ShardPath],
+    scores: list[str],
+    out: Folder,
+    work: Folder,
+    reuse: Reuse | None = None,
+) -> bool:
+    """Write ``shards/``: the kept samples in the order of the input. Outputs of an earlier attempt stay.
+
+    Only shards that hold a kept sample are read again. An output of the run that ``reuse`` names is linked if
+    it is made of the same rows. Returns whether an image was written in another format. Raises UserError, and
+    leaves no ``shards/``, if an image or a caption differs from the scored one.
+    """
+    folder = OutputFolder(out, work, plan_outputs(choice.rows_S, choice.pieces_S))
+    # A score of a rule with a fit depends on all rows: it would change every output with every update.
+    fields = (ALIGNMENT, MEAN_PAS, *([SCORE] if choice.gates.fit is None else []))
+    jobs = [
+        (outputs, {shard: (shards[shard], scores[shard]) for one in outputs for shard, _, _ in one.reads})
+        for outputs in join_pieces(folder.left)
+    ]
+    folder.write(_write_outputs, jobs, out.at(*SUBSET), fields, reuse or Reuse())
+    if reuse is not None:
+        out.write_json(list_outputs(work), STATE, OUTPUTS)
+    return folder.rewritten > 0
+
+
+def join_pieces(outputs: Sequence[Output]) -> list[list[Output]]:
+    """Return the outputs by task: pieces of one shard are written by one task, which reads it once."""
+    groups = groupby(outputs, lambda output: (output.reads[0][0], output.reads[-1][0]))
+    return [list(group) for _, group in groups]
+
+
+def changed_error(shard: ShardPath, position: int) -> UserError:
+    """Return the error for a sample that differs from the scored one."""
+    return UserError(
+        f"input={shard.uri!r}: changed after it was scored: sample {position} differs from the scored "
+        f"one; curate it into a new folder"
+    )
+
+
+def _write_outputs(
+    job: tuple[list[Output], dict[int, tuple[ShardPath, str]]],
+    out: Folder,
+    work: Folder,
+    fields: Sequence[str],
+    reuse: Reuse,
+) -> tuple[int, int]:
+    """Return how many samples were written, and how many images in another format."""
+    outputs, files = job
+    earlier = {} if reuse.outputs is None else read_keys(reuse.outputs)
+    keys = {output.number: name_output(output, files, work, fields) for output in outputs}
+    count = num_images = 0
+    left = []
+    for output in outputs:
+        known = earlier.get(keys[output.number])
+        if known is None or not reuse.has_output(shard for shard, _, _ in output.reads):
+            left.append(output)
+            continue
+        files_of = reuse.find_output(known["number"])
+        link_output(out, work, output.number, files_of, known["images"], keys[output.number])
+        count, num_images = count + output.size, num_images + len(known["images"])
+    images: dict[str, str] = {}
+    samples = chain.from_iterable(
+        _read_samples(work, images, *files[ordinal], ordinal, [read[1:] for read in reads], fields)
+        for ordinal, reads in groupby(chain.from_iterable(one.reads for one in left), lambda read: read[0])
+    )
+    for output in left:
+        part = islice(samples, output.size)
+        count += commit_output(out, work, output.number, part, images, keys[output.number])
+        num_images += len(images)
+        images.clear()
+    return count, num_images
+
+
+def name_output(
+    output: Output, files: Mapping[int, tuple[ShardPath, str]], work: Folder, fields: Sequence[str]
+) -> str:
+    """Return a digest of the rows that an output is made of: their places, content and fields."""
+    digest = hashlib.sha256()
+    for ordinal, start, end in output.reads:
+        kept = read_kept(work, ordinal).select([POSITION, UID, IMAGE_SHA256, CAPTION, *fields])
+        rows = [row for row in kept.to_pylist() if start <= row[POSITION] < end]
+        digest.update(repr((files[ordinal][0].name, rows)).encode())
+    return digest.hexdigest()
+
+
+@lru_cache(maxsize=1)
+def read_keys(file: Written) -> dict[str, dict[str, Any]]:
+    """Return the outputs of an earlier run by what they are made of, as ``list_outputs`` gave them."""
+    return Folder(file.uri).read_json()
+
+
+def _read_samples(
+    work: Folder,
+    images: dict[str, str],
+    shard: ShardPath,
+    scores: str,
+    ordinal: int,
+    ranges: Sequence[tuple[int, int]],
+    names: Sequence[str],
+) -> Iterator[tuple[str, dict[str, bytes]]]:
+    """Yield (uid, members) of the kept rows of a shard with positions in ranges; add to ``images``."""
+    kept = read_kept(work, ordinal).to_pylist()
+    rows = {row[POSITION]: row for row in kept if any(start <= row[POSITION] < end for start, end in ranges)}
+    scored, offsets = read_columns(scores, [IMAGE_SHA256, CAPTION]), read_offsets(scores)
+    left = set(rows)
+    for position, members in extract(shard, rows, offsets):
+        row, caption = rows[position], scored[CAPTION][position].as_py()
+        if not is_scored(members, scored[IMAGE_SHA256][position].as_py(), caption):
+            raise changed_error(shard, position)
+        left.remove(position)
+        fields = {name: row[name] for name in names if row[name] is not None}
+        as_read, said = rewrite(members)
+        if "original_sha256" in said and (sha256 := hash_image(as_read)):
+            images[row[UID]] = sha256
+        yield row[UID], enrich(as_read, row[UID], caption, {**said, **fields})
+    if left:
+        raise changed_error(shard, min(left))

@@ -1,0 +1,342 @@
+"""Zero-shot classification, and images with classes from folders or shards.
+
+N examples, D embedding dims.
+
+CLIP_benchmark's protocol, except that ties count as wrong. C classes, K templates, G evaluated images.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from raycomp.config.shared import ColumnsConfig
+from raycomp.core.outcomes import mean_directions, rank_items
+from raycomp.data.files import Folder
+from raycomp.data.inputs import list_classes
+from raycomp.data.paths import ShardPath, absolute_uri, join_uri
+from raycomp.data.rows import parse_object
+from raycomp.data.tar import IMAGE_EXTENSIONS
+from raycomp.evaluation.benchmarks.choice import parse_text
+from raycomp.evaluation.config import ZeroshotConfig
+from raycomp.evaluation.evaluation import (
+    Picture,
+    Pictures,
+    Statuses,
+    Texts,
+    expand,
+    key_pictures,
+    read_samples,
+    read_text,
+)
+from raycomp.schema import CLASSIFIED_SCHEMA
+from raycomp.words import IMAGE, NO_LABEL, OK, STATUS, TEST, TRAIN
+
+# Fields of a sample's json; the first one that is present is its class.
+_FIELDS = ("cls", "label")
+
+
+@dataclass(frozen=True)
+class Examples:
+    """Images, readable or not, and their class labels."""
+
+    ids: Sequence[str]
+    statuses: Sequence[str]
+    labels: Sequence[str | None]
+    """The folder's name, or the shard's text or digits of a number; None where there is no label."""
+    image_ND: np.ndarray
+    """fp32, of length 1; 0 where the status is not ok."""
+    key_N: np.ndarray
+    """Keys of their images, see ``core.leaks``."""
+
+    @property
+    def good(self) -> list[int]:
+        """The numbers of the examples that can be evaluated."""
+        return [i for i, status in enumerate(self.statuses) if status == OK]
+
+
+@dataclass(frozen=True)
+class LabelledImages:
+    """The images of a labelled set: in a folder for each class, or in shards."""
+
+    option: str
+    """The option that names them and its value, as errors print it."""
+    folder: str
+    classes: Mapping[str, Sequence[str]]
+    """Class -> the names of its images in the folder; empty for shards."""
+    shards: Sequence[ShardPath]
+
+    @property
+    def names(self) -> list[str]:
+        """The image files, class by class."""
+        return [name for names in self.classes.values() for name in names]
+
+    @property
+    def pictures(self) -> list[Picture]:
+        """The image files as pictures."""
+        return [self._picture(name) for name in self.names]
+
+    def _picture(self, name: str) -> Picture:
+        return Picture(join_uri(self.folder, name))
+
+    def find_statuses(self, pictures: Pictures) -> Statuses:
+        """Return the status of every image. Raises ValueError where a shard is empty."""
+        examples = self._read(pictures)
+        return list(zip(examples.ids, examples.statuses, strict=True))
+
+    def find_examples(self, pictures: Pictures) -> Examples:
+        """Return all images. Raises ValueError where a shard is empty, or no image can be evaluated."""
+        examples = self._read(pictures)
+        if not examples.good:
+            found = ", ".join(sorted(set(examples.statuses)))
+            raise ValueError(f"{self.option}: none of its {len(examples.ids)} images can be scored: {found}")
+        return examples
+
+    def _read(self, pictures: Pictures) -> Examples:
+        return self._read_shards(pictures) if self.shards else self._read_folder(pictures)
+
+    def _read_folder(self, pictures: Pictures) -> Examples:
+        place_N = [pictures.place[self._picture(name)] for name in self.names]
+        labels = [label for label, names in self.classes.items() for _ in names]
+        statuses = [pictures.status_M[place] for place in place_N]
+        return Examples(self.names, statuses, labels, pictures.image_MD[place_N], pictures.key_M[place_N])
+
+    def _read_shards(self, pictures: Pictures) -> Examples:
+        samples, image_ND = read_samples(self.shards, pictures, self.option)
+        labels = [find_label(sample.json) for sample in samples]
+        statuses = [
+            NO_LABEL if sample.status == OK and label is None else sample.status
+            for sample, label in zip(samples, labels, strict=True)
+        ]
+        key_N = np.concatenate([key_pictures(pictures.shards[shard.place]) for shard in self.shards])
+        return Examples([sample.id for sample in samples], statuses, labels, image_ND, key_N)
+
+
+def open_labelled(spec: str, option: str, columns: ColumnsConfig | None = None) -> LabelledImages:
+    """Return the images that an option names; ``option`` is the option's name.
+
+    Raises ValueError, one line with that name, where there are no images, one class, or a class without any.
+    """
+    said = f"{option}={spec!r}"
+    if not spec:
+        raise ValueError(f"{said}: must name a folder with a folder of images for each class, or shards")
+    classes = None if "::" in spec else _list(spec, said)
+    if classes is None:
+        return LabelledImages(said, "", {}, expand(spec, option, columns, needs_captions=False))
+    if not classes:
+        raise ValueError(f"{said}: has no folders of images, one for each class, and no shards")
+    if len(classes) == 1:
+        raise ValueError(f"{said}: has one class, {next(iter(classes))!r}; must have at least 2")
+    empty = next((name for name, images in classes.items() if not images), None)
+    if empty is not None:
+        known = ", ".join(IMAGE_EXTENSIONS)
+        raise ValueError(f"{said}: class {empty!r} has no image; images end in one of {known}")
+    return LabelledImages(said, absolute_uri(spec), classes, ())
+
+
+def _list(spec: str, said: str) -> dict[str, list[str]] | None:
+    try:
+        return list_classes(spec)
+    except (OSError, ValueError) as error:
+        raise ValueError(f"{said}: cannot be read: {' '.join(str(error).split())}") from error
+
+
+def find_label(json: str | None) -> str | None:
+    """Return the class in a sample's json: digits of a whole number, or a text; None without one."""
+    fields = parse_object(json)[1] or {}
+    return next((label for name in _FIELDS if (label := _to_label(fields.get(name))) is not None), None)
+
+
+def _to_label(value: Any) -> str | None:
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        return None
+    if isinstance(value, float):  # pandas turns whole numbers into floats in a column with a null
+        return str(int(value)) if value.is_integer() else None
+    text = str(value).strip()
+    return (str(int(text)) if text.isdecimal() and len(text) < 10 else text) or None
+
+
+def classify_images(
+    benchmark: str,
+    examples: Examples,
+    label_G: np.ndarray,
+    feature_GD: np.ndarray,
+    weight_CD: np.ndarray,
+    names: Sequence[str],
+) -> pa.Table:
+    """Return a row for every example; those evaluated are ranked by ``feature_GD @ weight_CD.T``.
+
+    ``label_G`` are the indices of their classes in ``names``.
+    """
+    classes_C = np.arange(len(names))
+    ranks = rank_items(feature_GD, weight_CD, label_G, classes_C)
+    predicted_G = np.where(ranks.rank_Q == 1, label_G, ranks.rival_Q)
+    columns = _describe(benchmark, TEST, examples, range(len(examples.ids)))
+    for g, i in enumerate(examples.good):
+        columns["label"][i], columns["predicted"][i] = names[label_G[g]], names[predicted_G[g]]
+        columns["rank"][i], columns["ties"][i] = int(ranks.rank_Q[g]), int(ranks.ties_Q[g])
+        columns["margin"][i], columns["num_classes"][i] = float(ranks.margin_Q[g]), len(names)
+    return pa.table(columns, CLASSIFIED_SCHEMA)
+
+
+def list_unread(benchmark: str, examples: Examples) -> pa.Table:
+    """Return rows of the split ``train`` for the examples that training could not use."""
+    bad = [i for i, status in enumerate(examples.statuses) if status != OK]
+    return pa.table(_describe(benchmark, TRAIN, examples, bad), CLASSIFIED_SCHEMA)
+
+
+def _describe(benchmark: str, split: str, examples: Examples, which: Sequence[int]) -> dict[str, Any]:
+    """Return the columns of some examples; their result columns are null."""
+    ids = [examples.ids[i] for i in which]
+    return {name: [None] * len(which) for name in CLASSIFIED_SCHEMA.names} | {
+        "benchmark": [benchmark] * len(which),
+        "split": [split] * len(which),
+        "id": ids,
+        IMAGE: ids,
+        STATUS: [examples.statuses[i] for i in which],
+    }
+
+
+NAME = "zeroshot"
+TEMPLATE = "a photo of a {}."
+# Placeholders of the class name: Python's and CLIP_benchmark's.
+_PLACES = ("{}", "{c}")
+# Files in the folder of CLIP_benchmark's shards or in its parent.
+_CLASSES, _TEMPLATES = "classnames.txt", "zeroshot_classification_templates.txt"
+
+
+@dataclass(frozen=True)
+class Zeroshot:
+    """Labelled images, and the names of the classes."""
+
+    images: LabelledImages
+    classes: Sequence[str]
+    """In the order of their numbers, or of the sorted folders."""
+    templates: Sequence[str]
+    name: str = NAME
+
+    @property
+    def pictures(self) -> Sequence[Picture]:
+        return self.images.pictures
+
+    @property
+    def shards(self) -> Sequence[ShardPath]:
+        return self.images.shards
+
+    def list_texts(self, pictures: Pictures) -> list[str]:
+        """Return every class in every template, class by class."""
+        return [fill(template, name) for name in self.classes for template in self.templates]
+
+    def find_statuses(self, pictures: Pictures) -> dict[str, Statuses]:
+        return {NAME: self.images.find_statuses(pictures)}
+
+    def grade(self, pictures: Pictures, texts: Texts) -> pa.Table:
+        """Return CLASSIFIED_SCHEMA's rows.
+
+        Raises ValueError where a sample has an unknown class, or where a class's text, which every image is
+        compared with, has a bad embedding.
+        """
+        if texts.bad:
+            self._refuse_texts(texts.bad)
+        examples = self.images.find_examples(pictures.asked)
+        places = self._number_classes()
+        for i in examples.good:
+            if examples.labels[i] not in places:
+                wanted = f"a number from 0 to {len(self.classes) - 1}, or a name"
+                said = f"{examples.ids[i]} has class {examples.labels[i]!r}"
+                raise ValueError(f"{self.images.option}: {said}; must be {wanted}")
+        label_G = np.array([places[str(examples.labels[i])] for i in examples.good])
+        text_TD = texts.take(self.list_texts(pictures))
+        weight_CD = mean_directions(text_TD.reshape(len(self.classes), len(self.templates), -1))
+        image_GD = examples.image_ND[examples.good]
+        return classify_images(NAME, examples, label_G, image_GD, weight_CD, make_distinct(self.classes))
+
+    def _refuse_texts(self, bad: Collection[str]) -> None:
+        texts = [fill(template, name) for name in self.classes for template in self.templates]
+        found = next((text for text in texts if text in bad), None)
+        if found:
+            raise ValueError(
+                f"{NAME}.classes: {found!r} has an embedding that is not finite or not of length 1; "
+                "rename the class, or set other model.weights"
+            )
+
+    def _number_classes(self) -> dict[str, int]:
+        """Return the number of a class by each of its possible labels."""
+        if self.images.classes:
+            return {folder: number for number, folder in enumerate(self.images.classes)}
+        names = {name: number for number, name in enumerate(self.classes)}
+        return names | {str(number): number for number in range(len(self.classes))}
+
+
+def make_distinct(names: Sequence[str]) -> list[str]:
+    """Return the names; a name that several classes have gets the class number as a suffix."""
+    count = Counter(names)
+    return [name if count[name] == 1 else f"{name} #{i}" for i, name in enumerate(names)]
+
+
+def fill(template: str, name: str) -> str:
+    """Return the template with the name in its placeholders."""
+    for place in _PLACES:
+        template = template.replace(place, name)
+    return template
+
+
+def open_zeroshot(config: ZeroshotConfig, columns: ColumnsConfig | None = None) -> Zeroshot:
+    """Return the benchmark. Raises ValueError, one line that names the option, where a part is missing."""
+    images = open_labelled(config.input, f"{NAME}.input", columns)
+    return Zeroshot(images, _read_classes(config, images), _read_templates(config, images))
+
+
+def _read_classes(config: ZeroshotConfig, images: LabelledImages) -> list[str]:
+    option = f"{NAME}.classes"
+    names = (
+        _read_list(config.classes, option) if config.classes else _find_list(images.shards, _CLASSES, option)
+    )
+    said = f"{option}={config.classes!r}"
+    if names is None and images.shards:
+        raise ValueError(f"{said}: must be set: the shards come without {_CLASSES}")
+    names = [name.replace("_", " ") for name in images.classes] if names is None else names
+    if images.classes and len(names) != len(images.classes):
+        raise ValueError(f"{said}: has {len(names)} names, and {images.option} {len(images.classes)} classes")
+    if len(names) < 2:
+        raise ValueError(f"{said}: has {len(names)} class; must have at least 2")
+    return names
+
+
+def _read_templates(config: ZeroshotConfig, images: LabelledImages) -> list[str]:
+    option = f"{NAME}.templates"
+    found = _read_list(config.templates, option) if config.templates else None
+    templates = found or _find_list(images.shards, _TEMPLATES, option) or [TEMPLATE]
+    for template in templates:
+        if not any(place in template for place in _PLACES):
+            places = " or ".join(_PLACES)
+            raise ValueError(f"{option}={config.templates!r}: {template!r} must have {places} for the name")
+    return templates
+
+
+def _find_list(shards: Sequence[ShardPath], name: str, option: str) -> list[str] | None:
+    """Return the lines of a file in the folder of the first shard, or in its parent."""
+    for shard in shards[:1]:
+        for folder in (shard.uri.rpartition("/")[0], shard.uri.rpartition("/")[0].rpartition("/")[0]):
+            if folder and Folder(folder).exists(name):
+                return _read_list(f"{folder}/{name}", option)
+    return None
+
+
+def _read_list(uri: str, option: str) -> list[str]:
+    """Return the texts of a file, one per line or a JSON list; ValueError if it is empty."""
+    said = f"{option}={uri!r}"
+    text = read_text(uri, said)
+    if not uri.lower().endswith(".json"):
+        found = text.splitlines()
+    else:
+        found = parse_text(text, said)
+        if not isinstance(found, list) or not all(isinstance(item, str) for item in found):
+            raise ValueError(f"{said}: must hold a JSON list of texts")
+    found = [item.strip() for item in found if item.strip()]
+    if not found:
+        raise ValueError(f"{said}: is empty")
+    return found

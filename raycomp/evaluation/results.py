@@ -1,0 +1,502 @@
+"""From rows of scores to right and wrong answers, to metrics with intervals and baselines."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from raycomp.core.intervals import compare_paired, find_share
+from raycomp.core.outcomes import (
+    Pair,
+    Verdict,
+    chance_of_hit,
+    find_hits,
+    judge_choices,
+    judge_pairs,
+    judge_texts,
+)
+from raycomp.evaluation.benchmarks.choice import EQUAL, UNCONFIRMED
+from raycomp.table import Cell, Column, Columns, Estimate, Table, group_by, write_cell
+from raycomp.words import (
+    ACC1,
+    ACC5,
+    ACCURACY,
+    AUGMENTED_ACCURACY,
+    BRITTLENESS,
+    CONTROLS,
+    GROUP_SCORE,
+    IMAGE,
+    IMAGE_SCORE,
+    IMAGE_TO_TEXT,
+    MACRO,
+    MEAN_PER_CLASS_RECALL,
+    MICRO,
+    OK,
+    RECALLS,
+    SHORTER_CAPTION,
+    SHUFFLED_IMAGE,
+    STATUS,
+    TEST,
+    TEXT_SCORE,
+    TEXT_TO_IMAGE,
+    TOT,
+)
+
+# SugarCrepe++'s own name for it.
+ITT = "itt"
+# Rows with these defects are excluded; rows that annotators did not confirm always are. A row whose caption
+# is among its negatives stays, and is wrong, as in published scores; in ARO's orders those count it as right.
+_LEFT_OUT = {"aro_order": (EQUAL,)}
+_OWN_NAMES = {"sugarcrepe_pp": {AUGMENTED_ACCURACY: ITT}}
+CUTS = (1, 5, 10)
+
+
+class Outcome(NamedTuple):
+    """One metric of one split: N examples, each right or wrong."""
+
+    split: str
+    metric: str
+    control: str
+    """The baseline whose scores are evaluated; "" for the model's own."""
+    key_N: np.ndarray
+    """Keys of the split's examples, texts."""
+    unit_N: np.ndarray
+    """The image of each example: examples of one image are not independent. Texts."""
+    right_N: np.ndarray
+    """1, 0, or 1/2 where a tie counts half; float64."""
+    tie_N: np.ndarray
+    """Whether the example is a tie of equal scores; bool."""
+    chance: float
+    """The expected value of random scores; NaN where it is unknown."""
+    class_N: np.ndarray | None = None
+    """Group of each example, any values that compare equal. The groups' means have equal weight, as classes
+    do; None: all examples have equal weight."""
+    num_all: int = 0
+    """All examples of the split: N, and those left out because an image or a caption is missing."""
+
+
+def list_controls(table: pa.Table) -> list[str]:
+    """Return the baselines whose scores a table of choices holds."""
+    return [name for name in CONTROLS if f"{name}_positives" in table.column_names]
+
+
+def name_statuses(table: pa.Table) -> list[str]:
+    """Return for every row: ok, another status, or the defect that excludes it."""
+    rows = zip(table[STATUS].to_pylist(), _find_exclusions(table), strict=True)
+    return [defect or status if status == OK else status for status, defect in rows]
+
+
+def _find_exclusions(table: pa.Table) -> list[str | None]:
+    """Return for every row the defect that excludes it; None where there is none."""
+    benchmarks = table["benchmark"].to_pylist()
+    found = table["defects"].to_pylist() if "defects" in table.column_names else [()] * len(table)
+    return [
+        next((one for one in (UNCONFIRMED, *_LEFT_OUT.get(benchmark, ())) if one in defects), None)
+        for benchmark, defects in zip(benchmarks, found, strict=True)
+    ]
+
+
+def find_choice_outcomes(table: pa.Table) -> list[Outcome]:
+    """Return the outcomes of EXAMPLE_SCHEMA's rows, the model's and the baselines', split by split.
+
+    Only rows that ``name_statuses`` calls ok are used; for items of two images, both rows must be ok. A split
+    that has lost all its rows has the metrics of the first split, with no example.
+    """
+    asked = table.filter(pa.array([defect is None for defect in _find_exclusions(table)], pa.bool_()))
+    outcomes: list[Outcome] = []
+    lost = {}
+    for split in pc.unique(asked["split"]).to_pylist():
+        rows = asked.filter(pc.equal(asked["split"], split))
+        items, scored = rows["group"].to_pylist(), rows.filter(pc.equal(rows[STATUS], OK))
+        num_all = len(set(items)) if items[0] else len(rows)
+        if not len(scored):
+            lost[split] = num_all
+        for control in ("", *list_controls(table)) if len(scored) else ():
+            found = _judge_split(scored, split, control)
+            outcomes += [outcome._replace(num_all=num_all) for outcome in found]
+    return outcomes + [
+        take_examples(one, np.zeros(0, int))._replace(split=split, num_all=num_all, chance=float("nan"))
+        for split, num_all in lost.items()
+        for one in outcomes
+        if one.split == outcomes[0].split
+    ]
+
+
+def take_examples(outcome: Outcome, at_n: np.ndarray) -> Outcome:
+    """Return the outcome restricted to the examples at these places."""
+    return outcome._replace(
+        key_N=outcome.key_N[at_n],
+        unit_N=outcome.unit_N[at_n],
+        right_N=outcome.right_N[at_n],
+        tie_N=outcome.tie_N[at_n],
+        class_N=None if outcome.class_N is None else outcome.class_N[at_n],
+    )
+
+
+def _judge_split(rows: pa.Table, split: str, control: str) -> list[Outcome]:
+    positives, negatives = (
+        rows[f"{control}_{side}" if control else f"{side[:-1]}_scores"].to_pylist()
+        for side in ("positives", "negatives")
+    )
+    keys, units = rows["id"].to_pylist(), rows["image"].to_pylist()
+    is_of_items = bool(rows["group"][0].as_py())
+    verdicts: dict[str, Verdict]
+    if is_of_items:
+        pairs, keys = _find_pairs(rows)
+        units, verdicts = keys, judge_pairs(positives, negatives, pairs)
+    else:
+        verdicts = judge_choices(positives, negatives, half_ties=control == SHORTER_CAPTION)
+        num_true = {len(texts) for texts in rows["positives"].to_pylist()}
+        if not control and len(num_true) == 1 and min(num_true) > 1:
+            verdicts[TOT] = judge_texts(rows["text_scores"].to_pylist(), *num_true)
+    names = _OWN_NAMES.get(rows["benchmark"][0].as_py(), {})
+    return [
+        Outcome(
+            split,
+            names.get(metric, metric),
+            control,
+            np.array(keys),
+            np.array(units),
+            verdict.right_N,
+            verdict.tie_N,
+            float(verdict.chance_N.mean()) if len(keys) else float("nan"),
+        )
+        for metric, verdict in verdicts.items()
+    ]
+
+
+def _find_pairs(rows: pa.Table) -> tuple[list[Pair], list[str]]:
+    """Return the items of two images whose rows are both present, and their names."""
+    places: dict[str, list[int]] = {}
+    for place, group in enumerate(rows["group"].to_pylist()):
+        places.setdefault(group, []).append(place)
+    whole = {group: Pair(*found) for group, found in places.items() if len(found) == 2}
+    return list(whole.values()), list(whole)
+
+
+def join_splits(outcomes: Sequence[Outcome]) -> tuple[Outcome, np.ndarray]:
+    """Return the outcomes of a metric's splits as those of one split without a name, and each example's
+    split, int (N,). An example's key is SPLIT/KEY; an image in several splits is one unit. At least one split
+    has an example."""
+    own = [outcome for outcome in outcomes if len(outcome.key_N)]
+    first, counts = own[0], np.array([len(outcome.key_N) for outcome in own])
+    keys = [f"{outcome.split}/{key}" for outcome in own for key in outcome.key_N]
+    joined = Outcome(
+        split="",
+        metric=first.metric,
+        control=first.control,
+        key_N=np.array(keys),
+        unit_N=np.concatenate([outcome.unit_N for outcome in own]),
+        right_N=np.concatenate([outcome.right_N for outcome in own]),
+        tie_N=np.concatenate([outcome.tie_N for outcome in own]),
+        chance=float(np.array([outcome.chance for outcome in own]) @ counts / counts.sum()),
+        num_all=sum(outcome.num_all for outcome in outcomes),
+    )
+    return joined, np.repeat(np.arange(len(own)), counts)
+
+
+def find_class_outcomes(table: pa.Table) -> list[Outcome]:
+    """Return for CLASSIFIED_SCHEMA's rows acc1, with more than five classes acc5, and mean_per_class_recall.
+
+    The last is acc1 with equal weight for every class. Classes without an evaluated image are excluded.
+    """
+    tested = table.filter(pc.equal(table["split"], TEST))
+    rows = tested.filter(pc.equal(tested[STATUS], OK))
+    if not len(rows):
+        return []
+    key_N, unit_N, label_N = (np.array(rows[name].to_pylist()) for name in ("id", IMAGE, "label"))
+    num_classes = rows["num_classes"][0].as_py()
+    outcomes = []
+    for metric, k, class_N in ((ACC1, 1, None), (ACC5, 5, None), (MEAN_PER_CLASS_RECALL, 1, label_N)):
+        if k < num_classes:
+            right_N, tie_N = find_hits(rows["rank"].to_numpy(), rows["ties"].to_numpy(), k)
+            found = key_N, unit_N, right_N, tie_N, k / num_classes, class_N
+            outcomes.append(Outcome(TEST, metric, "", *found, len(tested)))
+    return outcomes
+
+
+def find_retrieval_outcomes(table: pa.Table) -> list[Outcome]:
+    """Return for RETRIEVED_SCHEMA's rows the recalls at 1, 5 and 10 of both directions.
+
+    Each is computed only where there are more targets than that. A caption's unit is its image: captions of
+    one image are not independent.
+    """
+    outcomes = []
+    for direction, metric in RECALLS.items():
+        asked = table.filter(pc.equal(table["direction"], direction))
+        rows = asked.filter(pc.equal(asked[STATUS], OK))
+        key_N, unit_N = (np.array(rows[name].to_pylist()) for name in ("id", IMAGE))
+        num_targets = rows["num_targets"][0].as_py() if len(rows) else 0
+        num_own = Counter(rows["num_own"].to_pylist()).items()
+        for k in (k for k in CUTS if k < num_targets):
+            right_N, tie_N = find_hits(rows["rank"].to_numpy(), rows["ties"].to_numpy(), k)
+            chance = sum(chance_of_hit(own, num_targets, k) * count for own, count in num_own) / len(rows)
+            found = key_N, unit_N, right_N, tie_N, chance
+            outcomes.append(Outcome(TEST, f"{metric}@{k}", "", *found, num_all=len(asked)))
+    return outcomes
+
+
+def find_outcomes(table: pa.Table) -> list[Outcome]:
+    """Return the outcomes of a scores file's rows, for any benchmark."""
+    table = _number_repeats(table)
+    if "num_classes" in table.column_names:
+        return find_class_outcomes(table)
+    if "num_targets" in table.column_names:
+        return find_retrieval_outcomes(table)
+    return find_choice_outcomes(table)
+
+
+def _number_repeats(table: pa.Table) -> pa.Table:
+    """Return the rows with unique ids: repetitions of an id get their number as a suffix.
+
+    All rows are numbered, whatever their status, so that two models' rows pair.
+    """
+    if "id" not in table.column_names:
+        return table
+    names = [name for name in ("split", "direction", "id") if name in table.column_names]
+    seen: Counter[tuple[str, ...]] = Counter()
+    ids = []
+    for row in zip(*(table[name].to_pylist() for name in names), strict=True):
+        ids.append(f"{row[-1]}\0{seen[row]}" if seen[row] else row[-1])
+        seen[row] += 1
+    return table.set_column(table.column_names.index("id"), "id", pa.array(ids, table["id"].type))
+
+
+BLIND = {SHORTER_CAPTION: "the shorter caption", SHUFFLED_IMAGE: "a shuffled image"}
+"""The baselines that decide, and their names in sentences."""
+
+
+class Margin(NamedTuple):
+    """A model minus one baseline, in the main metric of one split; shares."""
+
+    benchmark: str
+    split: str
+    metric: str
+    control: str
+    model: Estimate
+    baseline: Estimate
+    margin: Estimate
+    """The model minus the baseline, with its 95 % interval over images."""
+
+    @property
+    def is_above(self) -> bool:
+        """Whether the interval of the margin is above 0."""
+        return self.margin.low > 0
+
+
+def find_margins(benchmark: str, outcomes: Sequence[Outcome]) -> list[Margin]:
+    """Return the margins of every split, and of the mean over several splits; empty without a blind baseline.
+
+    The main metric is the first one: accuracy, or the text score of items of two images.
+    """
+    metric = next((one.metric for one in outcomes if not one.control), "")
+    own = {one.split: one for one in outcomes if (one.metric, one.control) == (metric, "")}
+    margins = []
+    for control in BLIND:
+        pairs = [
+            (own[one.split], one)
+            for one in outcomes
+            if (one.metric, one.control) == (metric, control) and len(one.key_N)
+        ]
+        margins += [_measure(benchmark, first.split, first, second) for first, second in pairs]
+        if len(pairs) > 1:
+            (first, split_N), (second, _) = (join_splits(some) for some in zip(*pairs, strict=True))
+            margins.append(_measure(benchmark, MACRO, first, second, split_N))
+    return margins
+
+
+def _measure(
+    benchmark: str, split: str, own: Outcome, other: Outcome, split_N: np.ndarray | None = None
+) -> Margin:
+    model, baseline = (
+        Estimate.of(find_share(one.right_N, one.unit_N, split_N), own.chance) for one in (own, other)
+    )
+    found = compare_paired(other.right_N, own.right_N, own.unit_N, split_N)
+    margin = Estimate(found.difference, found.low, found.high)
+    return Margin(benchmark, split, own.metric, other.control, model, baseline, margin)
+
+
+def choose_summary(margins: Sequence[Margin]) -> list[Margin]:
+    """Return the margins of the mean over splits, or of a benchmark's only split."""
+    with_mean = {one.benchmark for one in margins if one.split == MACRO}
+    return [one for one in margins if one.split == MACRO or one.benchmark not in with_mean]
+
+
+def say_verdict(margins: Sequence[Margin]) -> str:
+    """Return the verdict on one benchmark: "passes", or the baselines that the model is not above."""
+    below = [BLIND[one.control] for one in choose_summary(margins) if not one.is_above]
+    if not margins:
+        return "no blind baseline"
+    return f"not above {' or '.join(below)}" if below else "passes"
+
+
+def say_margins(margins: Sequence[Margin]) -> str:
+    """Return the verdict on one benchmark with each margin, and the splits without a significant margin."""
+    if not margins:
+        return say_verdict(margins)
+    reported = [f"{write_cell(one.margin, 3)} above {BLIND[one.control]}" for one in choose_summary(margins)]
+    said = f"{say_verdict(margins)} ({', '.join(reported)})"
+    for control, own in group_by(margins, lambda one: one.control).items():
+        splits = [one for one in own if one.split != MACRO]
+        below = [one.split.replace("_", " ") for one in splits if not one.is_above]
+        if below and len(splits) > 1:
+            said += (
+                f"; in {len(below)} of {len(splits)} splits not above {BLIND[control]}: {', '.join(below)}"
+            )
+    return said
+
+
+def report_margins(by_run: Mapping[str, Sequence[Margin]]) -> Table:
+    """Return the table of all margins: runs, benchmarks and splits, with the verdict."""
+    rows: list[tuple[Cell, ...]] = []
+    for name, margins in by_run.items():
+        for (benchmark, split), own in group_by(margins, lambda one: (one.benchmark, one.split)).items():
+            found = {one.control: one for one in own}
+            cells: list[Cell] = []
+            for control in BLIND:
+                one = found.get(control)
+                cells += [one.baseline.value, one.margin] if one else [None, None]
+            below = [BLIND[one.control] for one in own if not one.is_above]
+            verdict = f"not above {' or '.join(below)}" if below else "passes"
+            rows.append((name, f"{benchmark}: {split}", verdict, own[0].model.value, *cells))
+    heads = [control.replace("_", " ") for control in BLIND]
+    pairs = [(Column(head, digits=3), Column(f"minus {head}", digits=3)) for head in heads]
+    columns: Columns = (
+        "run",
+        "split",
+        "verdict",
+        Column("model", digits=3),
+        *(column for pair in pairs for column in pair),
+    )
+    note = (
+        "A margin is the model minus a baseline on the same examples, with its 95 % interval over "
+        "images. A model passes where the intervals of both margins are above 0: it then uses the image, and "
+        "not only the length of the caption."
+    )
+    return Table("Blind baselines", columns, rows, note)
+
+
+_FOUND = {IMAGE_TO_TEXT: "one of the image's captions", TEXT_TO_IMAGE: "the caption's image"}
+MEANINGS = {
+    ACCURACY: "the caption is nearer to the image than every negative; a tie is wrong",
+    AUGMENTED_ACCURACY: "the caption and every paraphrase are nearer to the image than every negative",
+    ITT: "both captions are nearer to the image than the negative",
+    BRITTLENESS: "the negative is scored between caption and paraphrase; lower is better",
+    TOT: "without the image: true captions are nearer to one another than to the negative",
+    TEXT_SCORE: "for both images of an item, the own caption is scored higher",
+    IMAGE_SCORE: "for both captions of an item, the own image is scored higher",
+    GROUP_SCORE: "text score and image score are both right",
+    ACC1: "the image is nearest to its own class; a tie is wrong",
+    ACC5: "fewer than five other classes are as near to the image; a tie is wrong",
+    MEAN_PER_CLASS_RECALL: "the mean over classes of each class's acc1",
+    **{
+        f"{RECALLS[direction]}@{k}": f"{what} is among the first {k}; a tie is wrong"
+        for direction, what in _FOUND.items()
+        for k in CUTS
+    },
+}
+
+
+class Line(NamedTuple):
+    """One row of table.csv. Figures are shares, 0 to 1; NaN, an empty cell, where not available."""
+
+    benchmark: str
+    split: str
+    """``micro``: equal weight for all examples; ``macro``: the mean of the splits."""
+    metric: str
+    value: float
+    n: int
+    """Examples that were evaluated."""
+    chance: float
+    ties: int
+    """Examples that are ties of equal scores."""
+    low: float
+    high: float
+    """Ends of the 95 % interval, with the examples of one image resampled together."""
+    detectable: float
+    """See ``core.intervals.Share``; NaN for baselines."""
+    control: str
+    """The baseline of these scores; "" for the model's own."""
+    num_all: int
+    """All examples: ``n``, and those left out because an image or a caption is missing."""
+
+
+def make_lines(benchmark: str, outcomes: Sequence[Outcome]) -> list[Line]:
+    """Return the lines of a benchmark: its splits in order, and for several splits their means."""
+    splits = list(dict.fromkeys(outcome.split for outcome in outcomes))
+    lines = [_make_line(benchmark, outcome.split, outcome) for outcome in outcomes]
+    if len(splits) < 2:
+        return lines
+    for metric, control in dict.fromkeys((outcome.metric, outcome.control) for outcome in outcomes):
+        every = [o for o in outcomes if (o.metric, o.control) == (metric, control)]
+        if not any(len(outcome.key_N) for outcome in every):
+            continue
+        joined, split_N = join_splits(every)
+        lines.append(_make_line(benchmark, MICRO, joined))
+        chance = float(np.mean([o.chance for o in every if len(o.key_N)]))
+        lines.append(_make_line(benchmark, MACRO, joined._replace(chance=chance), split_N))
+    return lines
+
+
+def _make_line(benchmark: str, split: str, outcome: Outcome, split_N: np.ndarray | None = None) -> Line:
+    part_N = outcome.class_N if split_N is None else split_N
+    share = find_share(outcome.right_N, outcome.unit_N, part_N)
+    return Line(
+        benchmark,
+        split,
+        outcome.metric,
+        share.value,
+        len(outcome.key_N),
+        outcome.chance,
+        int(outcome.tie_N.sum()),
+        share.low,
+        share.high,
+        share.detectable if not outcome.control else float("nan"),
+        outcome.control,
+        outcome.num_all,
+    )
+
+
+def choose_main(lines: Sequence[Line]) -> list[Line]:
+    """Return the model's own means, and for benchmarks with one split that split's lines."""
+    with_means = {line.benchmark for line in lines if line.split == MACRO}
+    return [
+        line
+        for line in lines
+        if not line.control and (line.split in (MICRO, MACRO) or line.benchmark not in with_means)
+    ]
+
+
+def report_lines(lines: Sequence[Line]) -> list[Table]:
+    """Return a table for every benchmark and metric: model and baselines, split by split."""
+    by_metric = group_by(lines, lambda line: (line.benchmark, line.metric))
+    return [_report_metric(*place, own) for place, own in by_metric.items()]
+
+
+def _report_metric(benchmark: str, metric: str, lines: Sequence[Line]) -> Table:
+    controls = [name for name in CONTROLS if any(line.control == name for line in lines)]
+    baselines = {(line.split, line.control): line.value for line in lines}
+    rows: list[list[Cell]] = [
+        [
+            line.split,
+            Estimate.of(line, line.chance),
+            line.n,
+            line.num_all,
+            line.ties,
+            line.detectable,
+            *(baselines.get((line.split, name), float("nan")) for name in controls),
+        ]
+        for line in lines
+        if not line.control
+    ]
+    columns = ("split", Column(metric), "n", "of", "ties", Column("detectable", digits=3))
+    names = [Column(name.replace("_", " "), digits=3) for name in controls]
+    chances = sorted(
+        {round(line.chance, 3) for line in lines if not line.control and line.chance == line.chance}
+    )
+    chance = f" Chance: {', '.join(f'{value:g}' for value in chances)}." if chances else ""
+    note = f"{MEANINGS.get(metric, '')}.{chance}".lstrip(".").strip()
+    return Table(f"{benchmark}: {metric}", (*columns, *names), rows, note[:1].upper() + note[1:])

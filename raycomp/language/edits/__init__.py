@@ -1,1 +1,0 @@
-"""SWAP, REPLACE and ADD by rules."""

@@ -1,1 +1,0 @@
-"""When an edited caption is a hard negative."""

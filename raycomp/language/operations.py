@@ -1,0 +1,486 @@
+"""SWAP, REPLACE and ADD by rules: the changes that each operation proposes.
+
+What is added has many alternatives, so that it is rarely true by chance: never "small" or "young", of which
+every second would be.
+
+The lexicon's siblings exclude synonyms, wider and narrower words. Opposites come first, where there are some.
+
+Refused is what says the same again: reordered conjuncts, the sides of a symmetric relation, synonyms, and
+what would undo an earlier call.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from itertools import combinations, islice
+
+from raycomp.language.changes import (
+    Case,
+    Change,
+    Piece,
+    State,
+    draw_rank,
+    weigh_between,
+    weigh_bonds,
+    weigh_guest,
+    weigh_word,
+)
+from raycomp.language.concepts import Concept
+from raycomp.language.lexicon import GUEST, NUMBER, VERB
+from raycomp.language.paraphrase import CONVERSE
+from raycomp.language.text_only import DESCRIBED
+from raycomp.language.tokens import OWNERS, choose_article
+from raycomp.words import ATTRIBUTE, OBJECT, RELATION, SWAP
+
+# Categories that are added, each with those that stand between it and the noun.
+AFTER = {
+    "colour": ("pattern", "material"),
+    "pattern": ("material",),
+    "material": (),
+    **dict.fromkeys(("hair", "look", "coat"), ("", "colour", "pattern", "material")),
+}
+CATEGORIES = tuple(AFTER)
+PHRASES = ("next to", "in front of", "behind")
+CARRIED = tuple("umbrella,basket,balloon,bucket,suitcase,skateboard,ladder,guitar,flag".split(","))
+HAD_BY_ANIMALS = tuple("tennis ball,stick,frisbee,ribbon,balloon,shoe,glove".split(","))
+
+
+def add_attributes(case: Case, state: State) -> Iterator[Change]:
+    """Put an attribute before a noun that has none of its category: "small [furry] brown [spotted] dog"."""
+    for place in case.free(OBJECT, state):
+        noun = case.concepts[place]
+        mine = [case.concepts[i] for i in case.words.attributes[place]]
+        if not noun.category or any(one.start > noun.start for one in mine):
+            continue
+        words = [
+            word
+            for name in CATEGORIES
+            if name not in {one.category for one in mine}
+            for word in case.lexicon.words(ATTRIBUTE, name)
+        ]
+        fitting = (
+            (rank, word)
+            for rank, word in case.pick(
+                words, partial(_weigh_attribute, case, place), state, ATTRIBUTE, place
+            )
+            if case.lexicon.fits(word, ATTRIBUTE, noun.word) and not case.carries(word, state)
+        )
+        for rank, word in islice(fitting, case.choices):
+            entry = case.lexicon.find(word, ATTRIBUTE)
+            later = AFTER[entry.category] if entry else ()
+            at = min([noun.start, *(one.start for one in mine if one.category in later)])
+            new = case.words.matching(at, noun.end, word) + " "
+            yield Change(ATTRIBUTE, (word,), frozenset({place}), (Piece(at, at, new),), rank=rank)
+
+
+def _weigh_attribute(case: Case, place: int, word: str) -> float:
+    noun, context = case.concepts[place], case.counted
+    around = weigh_between(context, case.parsed.text, noun.start, noun.start, word)
+    return context.share(ATTRIBUTE, word) * context.lift(DESCRIBED, noun.word, word) * around
+
+
+def add_objects(case: Case, state: State) -> Iterator[Change]:
+    """Put "and a ..." behind a noun, or "with a ..." where a verb behind it would no longer agree."""
+    for place in case.free(OBJECT, state):
+        noun = case.concepts[place]
+        if not case.words.can_follow(place) or case.is_listed(place):
+            continue
+        entry = case.lexicon.find(noun.word, OBJECT)
+        words: Sequence[str]
+        if case.words.agrees(place):
+            is_animal = case.lexicon.is_kind_of(noun.word, "animal")
+            joint, words = "with", HAD_BY_ANIMALS if is_animal else CARRIED
+        elif entry and case.realm(noun):
+            joint, words = "and", case.lexicon.siblings(entry)
+        else:
+            continue
+        for rank, word in _pick_new(case, words, state, joint, place):
+            phrase = f"{joint} {choose_article(word)} {word}"
+            yield _add_behind(case, place, OBJECT, (word,), phrase, int(joint == "with"), rank)
+
+
+def add_relations(case: Case, state: State) -> Iterator[Change]:
+    """Put "next to a ..." behind a noun."""
+    guests = case.lexicon.marked[GUEST]
+    for place in case.free(OBJECT, state):
+        noun = case.concepts[place]
+        if not noun.category or not case.words.can_follow(place) or case.is_listed(place):
+            continue
+        for number, (rank, word) in enumerate(_pick_new(case, guests, state, RELATION, place)):
+            relation = next(case.draw(PHRASES, RELATION, place, number))
+            tier = 0 if case.words.ends(place) else 1
+            phrase = f"{relation} {choose_article(word)} {word}"
+            yield _add_behind(case, place, RELATION, (relation, word), phrase, tier, rank)
+
+
+def _add_behind(
+    case: Case, place: int, kind: str, words: tuple[str, ...], phrase: str, tier: int, rank: float
+) -> Change:
+    end = case.concepts[place].end
+    phrase = phrase.upper() if case.parsed.text.isupper() else phrase
+    return Change(kind, words, frozenset({place}), (Piece(end, end, " " + phrase),), tier, rank=rank)
+
+
+def _pick_new(
+    case: Case, words: Iterable[str], state: State, joint: str, place: int
+) -> Iterator[tuple[float, str]]:
+    """Yield a few single things that the caption does not carry, with their ranks."""
+    new = (
+        (rank, word)
+        for rank, word in case.pick(words, partial(weigh_guest, case), state, joint, place)
+        if _is_single(case, word) and not case.carries(word, state)
+    )
+    return islice(new, case.choices)
+
+
+def _is_single(case: Case, word: str) -> bool:
+    return not case.lexicon.is_mass(word) and not case.lexicon.is_plural(word)
+
+
+def replace_objects(case: Case, state: State) -> Iterator[Change]:
+    """Put another noun of its category in place of one; "his" and "her" of the caption stay right."""
+    for place in case.free(OBJECT, state):
+        old = case.concepts[place]
+        entry = case.lexicon.find(old.word, OBJECT)
+        if entry is None or not old.category:
+            continue
+        words = (
+            (rank, word)
+            for rank, word in _pick(case, place, case.lexicon.siblings(entry), state, case.words.inflect)
+            if case.words.accepts(place, word) and not case.carries(word, state) and not case.is_barred(word)
+        )
+        for rank, word in islice(words, case.choices):
+            new = case.words.matching(old.start, old.end, case.words.inflect(place, word))
+            yield _replace(case, place, word, new, rank=rank)
+
+
+def replace_attributes(case: Case, state: State) -> Iterator[Change]:
+    """Put another attribute of its category in place of one, fitting its noun where the old one did."""
+    for place in case.free(ATTRIBUTE, state):
+        old = case.concepts[place]
+        entry = case.lexicon.find(old.word, ATTRIBUTE)
+        owner = case.concepts[old.owner] if old.owner is not None else None
+        if entry is None or (owner and old.category == "colour" and case.is_person(owner)):
+            continue
+        if old.category == NUMBER and owner and not owner.is_plural:
+            continue  # the singular does not fit: "one dog", "two dogs"
+        siblings = [word for word in case.lexicon.siblings(entry) if not case.carries(word, state)]
+        if owner and case.lexicon.fits(old.word, ATTRIBUTE, owner.word):
+            siblings = [word for word in siblings if case.lexicon.fits(word, ATTRIBUTE, owner.word)]
+        opposite = case.lexicon.opposite(old.word)
+        picked = _pick(case, place, siblings, state, lambda _, word: word)
+        ranked = sorted(picked, key=lambda one: one[1] != opposite)
+        for rank, word in ranked[: case.choices]:
+            new = case.words.matching(old.start, old.end, word)
+            yield _replace(case, place, word, new, int(opposite is not None and word != opposite), rank)
+
+
+def replace_relations(case: Case, state: State) -> Iterator[Change]:
+    """Put the opposite in place of a preposition, or another deed in place of a verb."""
+    for place in case.free(RELATION, state):
+        old = case.concepts[place]
+        entry = case.lexicon.find(old.word, RELATION)
+        if entry is None or (old.sides and all(side in state.used for side in old.sides)):
+            continue
+        right = case.concepts[old.sides[1]].word if old.sides else ""
+        if not case.lexicon.fits(old.word, RELATION, right):
+            continue
+        turned = _turned(case, old, entry.group, state)
+        words = [word for word in case.lexicon.siblings(entry) if case.lexicon.fits(word, RELATION, right)]
+        words = [word for word in words if word not in turned]
+        tag = case.parsed.tokens[case.words.first(place)].tag
+        forms = {word: case.lexicon.inflect(word, tag) if entry.category == VERB else word for word in words}
+        picked = [(0.0, word) for word in words]
+        if case.context is not None:
+            picked = list(case.pick(words, partial(_weigh, case, place, forms), state, RELATION, old.start))
+        for tier, (rank, word) in enumerate(picked[: case.choices]):
+            new = case.words.matching(old.start, old.end, forms[word])
+            yield _replace(case, place, word, new, tier if case.context is None else 0, rank)
+
+
+def _weigh(case: Case, place: int, forms: Mapping[str, str], word: str) -> float:
+    return weigh_word(case, place, word, forms[word])
+
+
+def _pick(
+    case: Case, place: int, words: Sequence[str], state: State, write: Callable[[int, str], str]
+) -> Iterator[tuple[float, str]]:
+    """Yield words for a place with their ranks; ``write`` returns a word's form there."""
+    old = case.concepts[place]
+    return case.pick(
+        words, lambda word: weigh_word(case, place, word, write(place, word)), state, old.kind, old.start
+    )
+
+
+def _turned(case: Case, relation: Concept, group: str, state: State) -> tuple[str, ...]:
+    """Return what is true as well, as the sides are alike or were swapped: "a dog behind a dog"."""
+    if relation.sides is None:
+        return ()
+    right = relation.sides[1]
+    exchanged = any(case.are_exchanged(left, right, state) for left in case.lefts(relation))
+    return CONVERSE.get(group, ()) if exchanged else ()
+
+
+def _replace(case: Case, place: int, word: str, new: str, tier: int = 0, rank: float = 0.0) -> Change:
+    old = case.concepts[place]
+    pieces = (Piece(old.start, old.end, new),)
+    return Change(old.kind, (old.word, word), frozenset({place}), pieces, tier, rank=rank)
+
+
+MIXED = frozenset(["colour", "material", "pattern", "size", "age"])
+"""Categories whose attributes also change places with those of another one."""
+_ARTICLE = {"an": "a"}
+POSSESSIVES = OWNERS | {"her", "'s"}
+
+
+def _is_symmetric(case: Case, first: int, second: int) -> bool:
+    """Report whether the caption says the same of two objects: conjuncts, "next to"."""
+    if case.words.coordination(first) == case.words.coordination(second):
+        return True
+    return any(
+        one.sides is not None and {*one.sides} == {first, second} and case.lexicon.is_symmetric(one.word)
+        for one in case.concepts
+    )
+
+
+def _was_swapped(case: Case, first: int, second: int, state: State) -> bool:
+    """Report whether an earlier call acted on both objects, their attributes, or how they relate."""
+    sides = {first, second}
+    if any(one.sides and {*one.sides} == sides and i in state.used for i, one in enumerate(case.concepts)):
+        return True
+    return all(
+        place in state.used or any(one in state.used for one in case.words.attributes[place])
+        for place in sides
+    )
+
+
+def _turns_back(case: Case, first: int, second: int, state: State) -> bool:
+    """Report whether swapping two concepts exchanges the sides of a relation that an earlier call turned."""
+    after = state._replace(swapped=(*state.swapped, (first, second)))
+    return any(
+        case.are_exchanged(left, one.sides[1], after)
+        for place, one in enumerate(case.concepts)
+        if one.sides is not None and place in state.used and _is_turned(case, one, state)
+        for left in case.lefts(one)
+    )
+
+
+def _is_turned(case: Case, relation: Concept, state: State) -> bool:
+    entry = case.lexicon.find(relation.word, RELATION)
+    return entry is not None and any(word in state.brought for word in CONVERSE.get(entry.group, ()))
+
+
+def _shares(case: Case, first: int, second: int) -> bool:
+    """Return whether a modifier of the first of two conjuncts applies to both: "a red hat and scarf"."""
+    between = case.parsed.text[case.concepts[first].end : case.concepts[second].start].strip().lower()
+    return (
+        between in ("and", "or", ",")
+        and not case.words.determiner(second)
+        and not case.words.attributes[second]
+    )
+
+
+def _distance(case: Case, first: int, second: int) -> int:
+    """Return how far apart two objects are in kind: 0 the same category, 3 unknown."""
+    one, two = case.concepts[first], case.concepts[second]
+    if not (one.category and two.category):
+        return 3
+    if one.category == two.category:
+        return 0
+    return 1 if case.realm(one) & case.realm(two) else 2
+
+
+def _are_of_one_sort(case: Case, first: int, second: int) -> bool:
+    """Report whether two objects are both living, both things, or both places of things."""
+    one, two = case.concepts[first], case.concepts[second]
+    realms = case.realm(one), case.realm(two)
+    living = ["living" in realm for realm in realms]
+    is_known = bool(one.category and two.category)
+    return is_known and living[0] == living[1] and bool(realms[0]) == bool(realms[1])
+
+
+def swap_objects(case: Case, state: State) -> Iterator[Change]:
+    """Exchange the nouns of two noun phrases; number, articles and attributes stay in place.
+
+    See ``_exchange_nouns`` for what the counts of a corpus change.
+    """
+    for i, j in combinations(case.free(OBJECT, state), 2):
+        if case.are_alike(i, j) or _was_swapped(case, i, j, state) or _turns_back(case, i, j, state):
+            continue
+        if (_is_symmetric(case, i, j) and case.said_of(i) == case.said_of(j)) or _shares(case, i, j):
+            continue
+        one, two = case.concepts[i], case.concepts[j]
+        if not (case.words.accepts(i, two.word) and case.words.accepts(j, one.word)):
+            continue
+        if case.words.is_bare(i) != case.words.is_bare(j) and not (
+            case.words.is_headline and one.is_plural == two.is_plural
+        ):
+            continue
+        if (
+            case.is_barred(one.word) != case.is_barred(two.word)
+            and case.is_person(one)
+            and case.is_person(two)
+        ):
+            continue
+        if case.context is not None and not _are_of_one_sort(case, i, j):
+            continue
+        pieces = _exchange_nouns(case, i, j)
+        if pieces is None:
+            continue
+        rank = _rank(case, i, j, state)
+        yield Change(
+            OBJECT, (one.word, two.word), frozenset({i, j}), pieces, _distance(case, i, j), (i, j), rank
+        )
+
+
+def _exchange_nouns(case: Case, first: int, second: int) -> tuple[Piece, Piece] | None:
+    """Return pieces that put two nouns in each other's place; None where one does not fit there.
+
+    By the counts of a corpus only nouns of the same number and determiner change places, where attributes
+    fit; others take their determiners along if they have no attributes.
+    """
+    if case.context is None or _agree(case, first, second):
+        return _noun(case, first, second), _noun(case, second, first)
+    if case.words.attributes[first] or case.words.attributes[second]:
+        return None
+    return _exchange_phrases(case, first, second)
+
+
+def _agree(case: Case, first: int, second: int) -> bool:
+    one, two = case.concepts[first], case.concepts[second]
+    determiners = {_ARTICLE.get(word, word) for word in map(case.words.determiner, (first, second))}
+    return (
+        one.is_plural == two.is_plural
+        and len(determiners) == 1
+        and _fits_attributes(case, first, two.word)
+        and _fits_attributes(case, second, one.word)
+    )
+
+
+def _fits_attributes(case: Case, place: int, word: str) -> bool:
+    said = [case.concepts[i].word for i in case.words.attributes[place]]
+    return all(case.lexicon.fits(attribute, ATTRIBUTE, word) for attribute in said)
+
+
+def _rank(case: Case, first: int, second: int, state: State) -> float:
+    """Return the rank of a swap of two concepts by what stands around their places."""
+
+    def weigh(place: int, one: int) -> float:
+        return weigh_word(case, place, case.concepts[one].word, case.words.plain(*_span(case, one)))
+
+    return _compare(case, weigh, first, second, state)
+
+
+def _compare(case: Case, weigh: Callable[[int, int], float], first: int, second: int, state: State) -> float:
+    """Return a rank by the weights of both in the other's place, against those of both in their own."""
+    if case.context is None:
+        return 0.0
+    new, old = weigh(first, second) * weigh(second, first), weigh(first, first) * weigh(second, second)
+    return draw_rank(case, new / old, *state.pieces, SWAP, first, second)
+
+
+def _span(case: Case, place: int) -> tuple[int, int]:
+    return case.concepts[place].start, case.concepts[place].end
+
+
+def _noun(case: Case, place: int, other: int) -> Piece:
+    """Return the words of object ``other`` in the number of object ``place``."""
+    slot, new = case.concepts[place], case.concepts[other]
+    if slot.is_plural == new.is_plural:
+        return Piece(slot.start, slot.end, case.words.plain(new.start, new.end))
+    return Piece(slot.start, slot.end, case.words.inflect(place, case.words.base(other)))
+
+
+def swap_attributes(case: Case, state: State) -> Iterator[Change]:
+    """Exchange attributes of two nouns."""
+    for i, j in combinations(case.free(ATTRIBUTE, state), 2):
+        one, two = case.concepts[i], case.concepts[j]
+        if one.owner is None or two.owner is None or one.owner == two.owner or case.are_alike(i, j):
+            continue
+        if _was_swapped(case, one.owner, two.owner, state) or not _may_exchange(case, i, j):
+            continue
+        if _turns_back(case, i, j, state):
+            continue
+        said = case.said_of(one.owner, i), case.said_of(two.owner, j)
+        if two.word in said[0] or one.word in said[1]:
+            continue
+        alike = case.are_alike(one.owner, two.owner)
+        if alike and said[0] == said[1] and _is_symmetric(case, one.owner, two.owner):
+            continue
+        pieces = (
+            Piece(one.start, one.end, case.words.plain(two.start, two.end)),
+            Piece(two.start, two.end, case.words.plain(one.start, one.end)),
+        )
+        tier, rank = int(one.category != two.category), _rank(case, i, j, state)
+        yield Change(ATTRIBUTE, (one.word, two.word), frozenset({i, j}), pieces, tier, (i, j), rank)
+
+
+def _may_exchange(case: Case, first: int, second: int) -> bool:
+    """Report whether each of two attributes may describe the other's noun."""
+    one, two = case.concepts[first], case.concepts[second]
+    if not (one.category and two.category) or one.owner is None or two.owner is None:
+        return False
+    nouns = case.concepts[one.owner], case.concepts[two.owner]
+    if NUMBER in (one.category, two.category):
+        return one.category == two.category and nouns[0].is_plural and nouns[1].is_plural
+    if "colour" in (one.category, two.category) and any(case.is_person(noun) for noun in nouns):
+        return False
+    if one.category == two.category:
+        return True
+    return (
+        {one.category, two.category} <= MIXED
+        and case.lexicon.fits(one.word, ATTRIBUTE, nouns[1].word)
+        and case.lexicon.fits(two.word, ATTRIBUTE, nouns[0].word)
+        and two.category not in _categories(case, one.owner)
+        and one.category not in _categories(case, two.owner)
+    )
+
+
+def _categories(case: Case, place: int) -> set[str]:
+    return {case.concepts[i].category for i in case.words.attributes[place]}
+
+
+def swap_sides(case: Case, state: State) -> Iterator[Change]:
+    """Exchange the whole noun phrases on the two sides of a relation."""
+    for place in case.free(RELATION, state):
+        relation = case.concepts[place]
+        if relation.sides is None or _was_swapped(case, *relation.sides, state):
+            continue
+        i, j = relation.sides
+        inside = {place, i, j, *case.words.attributes[i], *case.words.attributes[j]}
+        if inside & state.used or _is_symmetric(case, i, j) or case.are_alike(i, j):
+            continue
+        if case.context is not None and not _are_of_one_sort(case, i, j):
+            continue
+        pieces = _exchange_phrases(case, i, j)
+        if pieces is None:
+            continue
+        words = case.concepts[i].word, case.concepts[j].word
+        rank = _compare(case, partial(_weigh_side, case), i, j, state)
+        yield Change(RELATION, words, frozenset(inside), pieces, _distance(case, i, j), rank=rank)
+
+
+def _exchange_phrases(case: Case, first: int, second: int) -> tuple[Piece, Piece] | None:
+    """Return pieces that put two whole noun phrases in each other's place; None where one does not fit."""
+    places = first, second
+    finite = any(token.tag in ("VBZ", "VBP") for token in case.parsed.tokens)
+    if finite and case.concepts[first].is_plural != case.concepts[second].is_plural:
+        return None
+    if any(case.is_listed(place) or case.words.determiner(place) in POSSESSIVES for place in places):
+        return None
+    if any(not case.words.stands_alone(place) for place in places):
+        return None
+    spans = [_phrase(case, place) for place in places]
+    if spans[0][1] > spans[1][0]:
+        return None
+    texts = [case.words.plain(*span) for span in spans]
+    return Piece(*spans[0], texts[1]), Piece(*spans[1], texts[0])
+
+
+def _weigh_side(case: Case, place: int, other: int) -> float:
+    """Return the lift of the relations of a place for another object, which brings its attributes along."""
+    return weigh_bonds(case, place, case.concepts[other].word, with_attributes=False)
+
+
+def _phrase(case: Case, place: int) -> tuple[int, int]:
+    first = case.parsed.tokens[case.words.phrase_starts[place]]
+    return first.start, case.concepts[place].end

@@ -1,0 +1,399 @@
+"""``raycomp audit``: what is odd about a data set, and the option that drops it, before any model runs.
+
+Most are conditions on the columns that curate writes: a row is odd where its ``filter.where`` is false.
+Kinds of pictures as in CleanVision (github.com/cleanlab/cleanvision).
+
+N rows of a file.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from raycomp.core.selection import hash_uids, parse_uids
+from raycomp.curation.command import read_photos
+from raycomp.curation.score.prepare import load_measures, prepare
+from raycomp.curation.select.filters import add_short_names
+from raycomp.curation.select.near import name_key
+from raycomp.data.expression import evaluate, find_columns
+from raycomp.data.files import Folder, check_writable
+from raycomp.data.inputs import check_output, check_tables, expand_input, with_absolute_paths
+from raycomp.data.parquet import TOKENS, new_groups, read_columns
+from raycomp.data.paths import ShardPath, absolute_uri, count_bytes, fingerprint_shards
+from raycomp.data.reader import read_shard
+from raycomp.data.runs import digest
+from raycomp.look.config import AuditConfig
+from raycomp.models.architecture import ScorerSpec
+from raycomp.models.describe import describe_scorer
+from raycomp.report.page import render_page
+from raycomp.run.bad_data import check_bad_rows, describe_dropped
+from raycomp.run.run import Run, Say, start_run
+from raycomp.run.session import connect
+from raycomp.run.waves import map_files, map_tasks
+from raycomp.schema import aligned_schema
+from raycomp.table import percent, write_csv
+from raycomp.words import (
+    ALIGNMENT,
+    CAPTION,
+    CAPTION_LANGUAGE,
+    IMAGE_EMBEDDING,
+    IMAGE_SHA256,
+    OK,
+    PIXELS,
+    PIXELS_HASH,
+    POSITION,
+    SHARD,
+    STATUS,
+    UID,
+)
+
+LEAST_CAPTIONS = 10
+_PHRASE = "phrase: "
+_LENGTHS = range(2, 7)
+_WITHIN = 0.8
+
+
+class Check(NamedTuple):
+    """One kind of oddity; either ``where`` or ``rule`` is set."""
+
+    name: str
+    where: str | None = None
+    """Rows for which it is true are not odd."""
+    rule: str | None = None
+    """A rule of ``near.rules``: one row of each group is not odd."""
+
+    @property
+    def is_phrase(self) -> bool:
+        """Whether it is a frequent phrase, which need not be odd."""
+        return self.name.startswith(_PHRASE)
+
+    @property
+    def option(self) -> str:
+        """The option that drops the odd rows."""
+        return f"near.rules={self.rule}" if self.where is None else f"filter.where={self.where}"
+
+
+def list_checks(config: AuditConfig, language: str | None, phrases: Sequence[str]) -> list[Check]:
+    """Return the checks; ``language``: the captions' main one; ``phrases``: their boilerplate, lower case."""
+    low, high = f"1.0 / {config.aspect:g}", f"{config.aspect:g}"
+    found = [
+        Check("dark pictures", f"brightness >= {config.dark:g}"),
+        Check("bright pictures", f"brightness <= {config.bright:g}"),
+        Check("pictures of one colour", f"sharpness >= {config.flat:g}"),
+        Check("blurred pictures", f"sharpness < {config.flat:g} OR sharpness >= {config.blurred:g}"),
+        Check("grey pictures", f"colourfulness >= {config.grey:g}"),
+        Check("small pictures", f"least(width, height) >= {config.side}"),
+        Check("long pictures", f"aspect >= {low} AND aspect <= {high}"),
+        Check("images that repeat, byte by byte", rule="exact"),
+        Check("images that repeat in the model's pixels", rule="pixels"),
+        Check("captions that repeat", rule="captions"),
+        Check("short captions", f"words >= {config.least_words}"),
+        Check("long captions", f"words <= {config.most_words}"),
+    ]
+    if language is not None:
+        found.append(Check(f"captions not in {language}", f"lang IS NULL OR lang = {quote(language)}"))
+    return [*found, *(Check(_PHRASE + text, write_phrase(text)) for text in phrases)]
+
+
+def quote(text: str) -> str:
+    """Return a text as SQL writes it."""
+    return "'" + text.replace("'", "''") + "'"
+
+
+def write_phrase(text: str) -> str:
+    """Return the condition that a caption does not have a phrase."""
+    return f"NOT contains(lower(caption), {quote(text)})"
+
+
+def find_phrases(captions: Iterable[str], share: float, most: int) -> list[str]:
+    """Return the phrases of two to six words that most captions have, the most frequent first.
+
+    A phrase is of words between white space, in lower case. It must be in ``share`` of the captions and in at
+    least ten, start and end with a word of four letters or more, and not be a part of a longer one that at
+    least 80 % of its captions have.
+    """
+    counts: Counter[str] = Counter()
+    num = 0
+    for caption in captions:
+        words = caption.lower().split()
+        num += 1
+        counts.update(_list_parts(words))
+    least = max(LEAST_CAPTIONS, share * num)
+    frequent = {text: count for text, count in counts.items() if count >= least and _says_something(text)}
+    within: set[str] = set()
+    for text, count in frequent.items():
+        parts = (_list_parts(text.split()) - {text}) & frequent.keys()
+        within.update(part for part in parts if count >= _WITHIN * frequent[part])
+    ranked = sorted(frequent.items(), key=lambda item: (-item[1], -len(item[0]), item[0]))
+    return [text for text, _ in ranked if text not in within][:most]
+
+
+def _list_parts(words: Sequence[str]) -> set[str]:
+    """Return the phrases of two to six words."""
+    return {" ".join(words[at : at + size]) for size in _LENGTHS for at in range(len(words) - size + 1)}
+
+
+def _says_something(text: str) -> bool:
+    words = text.split()
+    return all(len(word) >= 4 and word.isalpha() for word in (words[0], words[-1]))
+
+
+ROWS = "rows"
+_SAMPLED_CAPTIONS = 100_000
+_BLOCK_ROWS = 256
+# The columns of scores/ that need no model.
+SCHEMA = pa.schema(
+    [one for one in aligned_schema(1, "float32") if one.name not in (ALIGNMENT, IMAGE_EMBEDDING)]
+)
+KEYS = {"exact": IMAGE_SHA256, "pixels": PIXELS_HASH, "captions": CAPTION}
+
+
+def name_rows(ordinal: int) -> str:
+    """Return the name of a shard's file of rows."""
+    return f"{ordinal:05d}.parquet"
+
+
+def measure_shard(
+    shard: ShardPath, config: AuditConfig, spec: ScorerSpec, folder: Folder
+) -> tuple[Counter[str], Counter[str | None]]:
+    """Write the rows of a shard; return their statuses and the usable captions' languages."""
+    load_measures()
+    work = partial(
+        prepare,
+        scorer=config.scorer,
+        spec=spec,
+        max_pixels=config.prepare.max_pixels,
+        fast_decode=config.prepare.fast_decode,
+    )
+    statuses: Counter[str] = Counter()
+    languages: Counter[str | None] = Counter()
+    with new_groups(folder.at(ROWS, name_rows(shard.ordinal)), SCHEMA) as write:
+        for block in read_shard(shard, _BLOCK_ROWS):
+            table = work(block).drop_columns([PIXELS, TOKENS]).select(SCHEMA.names)
+            write(table)
+            statuses.update(table[STATUS].to_pylist())
+            languages.update(_usable(table)[CAPTION_LANGUAGE].to_pylist())
+    return statuses, languages
+
+
+def _usable(table: pa.Table) -> pa.Table:
+    return table.filter(pc.equal(table[STATUS], OK))
+
+
+def read_usable(uri: str, columns: Sequence[str] | None = None) -> pa.Table:
+    """Return the rows of a file that can be used, or some columns of them."""
+    wanted = None if columns is None else list(dict.fromkeys([*columns, STATUS]))
+    return _usable(read_columns(uri, wanted))
+
+
+def sample_captions(uri: str, seed: int) -> tuple[np.ndarray, list[str]]:
+    """Return the captions of the smallest seeded hashes of uids, with the hashes."""
+    table = read_usable(uri, [UID, CAPTION])
+    hash_N = hash_uids(parse_uids(table[UID]), seed) if len(table) else np.zeros(0, np.uint64)
+    row_M = np.argsort(hash_N, kind="stable")[:_SAMPLED_CAPTIONS]
+    return hash_N[row_M], table[CAPTION].take(pa.array(row_M)).to_pylist()
+
+
+def merge_captions(parts: Sequence[tuple[np.ndarray, list[str]]]) -> list[str]:
+    """Return the captions of the smallest hashes of all parts."""
+    hash_N = np.concatenate([np.zeros(0, np.uint64), *(hashes for hashes, _ in parts)])
+    captions = [caption for _, found in parts for caption in found]
+    return [captions[row] for row in np.argsort(hash_N, kind="stable")[:_SAMPLED_CAPTIONS]]
+
+
+def read_keys(uri: str, rule: str) -> list[bytes | None]:
+    """Return what a rule of near-duplicates compares, of the usable rows of a file."""
+    values = read_usable(uri, [KEYS[rule]])[KEYS[rule]].to_pylist()
+    return [None if value is None else name_key(rule, value) for value in values]
+
+
+def find_odd(uri: str, checks: Sequence[Check]) -> dict[str, np.ndarray]:
+    """Return for each check with a condition which usable rows of a file are odd, bool [N]."""
+    table = read_usable(uri)
+    columns = add_short_names({name: table[name] for name in table.column_names})
+    found = {}
+    for check in checks:
+        if check.where is not None:
+            used = find_columns(check.name, check.where, list(columns))
+            value = evaluate(check.name, check.where, pa.table({name: columns[name] for name in used}))
+            found[check.name] = ~pc.fill_null(value, False).to_numpy()
+    return found
+
+
+def find_repeats(files: Sequence[Sequence[bytes | None]]) -> list[np.ndarray]:
+    """Return of each file which rows have a key that an earlier row has; ``files``: keys, None for none.
+
+    One process holds every key, some 80 bytes each.
+    """
+    known: set[bytes] = set()
+    found = []
+    for keys in files:
+        odd_N = np.zeros(len(keys), bool)
+        for row, key in enumerate(keys):
+            if key is not None:
+                odd_N[row] = key in known
+                known.add(key)
+        found.append(odd_N)
+    return found
+
+
+FINDINGS = "findings.csv"
+ODD, PLAIN = "odd", "not_odd"
+_MAIN_SHARE = 0.5
+_NO_WEIGHTS = "random:0"
+
+
+@dataclass
+class Finding:
+    """What a check found."""
+
+    check: Check
+    rows: int
+    of: int
+    shown: list[tuple[str, str | None]]
+    """Uid and caption of the rows that are shown."""
+
+    @property
+    def share(self) -> str:
+        """The share of the usable rows."""
+        return percent(self.rows, self.of)
+
+
+def audit(config: AuditConfig, out: str, say: Say = print) -> dict[str, Any]:
+    """Audit ``config.input`` into the folder or uri ``out``; return what run.json holds.
+
+    ``rows/`` has every row with the columns that curate writes before its model runs, ``findings.csv`` a row
+    for each check. Raises ValueError for errors the user can fix, UserError where no row can be used.
+    """
+    out, config = absolute_uri(str(out)), with_absolute_paths(config)
+    check_output(config.input, out)
+    shards = expand_input(config.input, None, config.columns)
+    check_writable(out)
+    check_tables(shards)
+    spec = describe_scorer(replace(config.scorer, weights=_NO_WEIGHTS))
+
+    def fingerprint() -> dict[str, Any]:
+        return {"input": digest(fingerprint_shards(shards)), "shards": len(shards)}
+
+    with start_run("audit", config, fingerprint, out, say, outputs=(ROWS, FINDINGS)) as run:
+        if run.is_finished:
+            return run.record
+        run.bind("cpu")
+        size = partial(count_bytes, shards)
+        with connect(config.cluster, run.folder, run.lease.check, scores=False, say=say, num_bytes=size):
+            statuses: Counter[str] = Counter()
+            languages: Counter[str | None] = Counter()
+            for found, spoken in map_tasks(measure_shard, shards, config, spec, run.folder, label="measure"):
+                statuses.update(found)
+                languages.update(spoken)
+            check_bad_rows("input", statuses, config.max_bad_fraction)
+            _report(run, config, shards, statuses, _find_main(languages), say)
+    return run.record
+
+
+def _find_main(languages: Counter[str | None]) -> str | None:
+    """Return the language of more than half of the captions, None where there is none."""
+    known = Counter({name: count for name, count in languages.items() if name is not None})
+    name, count = known.most_common(1)[0] if known else (None, 0)
+    return name if count > _MAIN_SHARE * known.total() else None
+
+
+def _report(
+    run: Run,
+    config: AuditConfig,
+    shards: list[ShardPath],
+    statuses: Counter[str],
+    language: str | None,
+    say: Say,
+) -> None:
+    uris = [run.folder.at(ROWS, name_rows(shard.ordinal)) for shard in shards]
+    captions = merge_captions(list(map_files(sample_captions, uris, config.seed, label="phrases")))
+    phrases = find_phrases(captions, config.boilerplate, config.most_phrases)
+    checks = list_checks(config, language, phrases)
+    odd = _find_all(uris, checks)
+    findings = _list_findings(uris, checks, odd, config, statuses[OK])
+    photos = _fetch_photos(shards, uris, findings)
+    rows = [(one.check.name, one.rows, one.rows / max(one.of, 1), one.check.option) for one in findings]
+    run.folder.write_bytes(write_csv([("check", "rows", "share", "option"), *rows]).encode(), FINDINGS)
+    names = [check.name for check in checks if not check.is_phrase]
+    num_odd = int(sum(np.any([by_check[name] for name in names], axis=0).sum() for by_check in odd))
+    bad = {status: count for status, count in statuses.items() if status != OK}
+    run.close(statuses, {**bad, ODD: num_odd, PLAIN: statuses[OK] - num_odd}, PLAIN, statuses[OK])
+    run.record["warnings"] = describe_dropped("input", statuses)
+    for warning in run.record["warnings"]:
+        say(warning)
+    found = [one for one in findings if one.rows and not one.check.is_phrase]
+    most = f"; the largest: {found[0].check.name}, {found[0].rows:,}" if found else ""
+    number = sum(not one.check.is_phrase for one in findings)
+    headline = (
+        f"{len(found)} of {number} checks found something, in {num_odd:,} of {statuses[OK]:,} rows{most}"
+    )
+    page = render_page(
+        "look/audit.html.jinja",
+        run=run.record,
+        headline=headline,
+        found=found,
+        phrases=[one for one in findings if one.check.is_phrase],
+        nothing=[one.check.name for one in findings if not one.rows],
+        statuses=sorted(statuses.items(), key=lambda item: (-item[1], item[0])),
+        photos=photos,
+    )
+    run.report(headline, page)
+
+
+def _find_all(uris: list[str], checks: list[Check]) -> list[dict[str, np.ndarray]]:
+    """Return of each file which usable rows each check finds odd."""
+    odd = list(map_files(find_odd, uris, checks, label="checks"))
+    for check in checks:
+        if check.rule is not None:
+            keys = list(map_files(read_keys, uris, check.rule, label="repeats"))
+            for by_check, odd_N in zip(odd, find_repeats(keys), strict=True):
+                by_check[check.name] = odd_N
+    return odd
+
+
+def _list_findings(
+    uris: list[str],
+    checks: list[Check],
+    odd: list[dict[str, np.ndarray]],
+    config: AuditConfig,
+    num_usable: int,
+) -> list[Finding]:
+    """Return what each check found, the most frequent first, with the rows to show, drawn by seed."""
+    drawn: dict[str, list[tuple[int, str, str | None]]] = defaultdict(list)
+    counts: Counter[str] = Counter()
+    for uri, by_check in zip(uris, odd, strict=True):
+        table = read_usable(uri, [UID, CAPTION])
+        if not len(table):
+            continue
+        hash_N = hash_uids(parse_uids(table[UID]), config.seed)
+        for name, odd_N in by_check.items():
+            counts[name] += int(odd_N.sum())
+            rows = np.flatnonzero(odd_N)
+            for row in rows[np.argsort(hash_N[rows], kind="stable")[: config.pictures]].tolist():
+                drawn[name].append((int(hash_N[row]), table[UID][row].as_py(), table[CAPTION][row].as_py()))
+            drawn[name] = sorted(drawn[name])[: config.pictures]
+    found = [
+        Finding(one, counts[one.name], num_usable, [row[1:] for row in drawn[one.name]]) for one in checks
+    ]
+    return sorted(found, key=lambda one: -one.rows)
+
+
+def _fetch_photos(shards: list[ShardPath], uris: list[str], findings: list[Finding]) -> dict[str, bytes]:
+    """Return the image bytes of the rows that are shown, by uid."""
+    wanted = {uid for one in findings for uid, _ in one.shown}
+    jobs = []
+    for shard, uri in zip(shards, uris, strict=True):
+        table = read_columns(uri, [UID, STATUS, POSITION, SHARD])
+        table = table.filter(pc.equal(table[STATUS], OK))
+        uids = dict(zip(table[POSITION].to_pylist(), table[UID].to_pylist(), strict=True))
+        own = {position: uid for position, uid in uids.items() if uid in wanted}
+        if own:
+            jobs.append((shard, uri, own))
+    return {uid: image for found in map_tasks(read_photos, jobs, label="photos") for uid, image in found}

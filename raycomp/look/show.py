@@ -1,0 +1,534 @@
+"""A finished run from its files alone: its result, its tables, one row, the runs below a folder."""
+
+import os
+import posixpath
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.json
+
+from raycomp.config import find_config, flatten, from_dict
+from raycomp.config.own_code import is_own
+from raycomp.curation.config import describe_rule, read_config
+from raycomp.curation.page import explain_sample
+from raycomp.curation.select.marks import list_marked
+from raycomp.curation.select.rules import Rule, find_rule
+from raycomp.data.files import Folder, ResultFile
+from raycomp.data.manifest import STATE, check_results, read_result
+from raycomp.data.parquet import read_columns, read_schema
+from raycomp.data.paths import REPORT, RUN, absolute_uri
+from raycomp.data.rows import parse_uid
+from raycomp.data.runs import FINISHED, SUBSET_KINDS, list_negatives, list_scores, read_finished, read_run
+from raycomp.language.text_only import normalise_caption
+from raycomp.negatives.page import explain_caption
+from raycomp.probe.pas import explain_targets
+from raycomp.report.charts import join, tag
+from raycomp.table import Column, Estimate, Table, format_facts, read_csv, write_cell
+from raycomp.words import CAPTION, KEY, MACRO, MICRO, UID, URL
+
+MOST_LISTED = 20
+_COLUMNS = (UID, KEY, URL, CAPTION)
+_LETTERS = 80
+
+
+def find_samples(run: dict[str, Any], source: str, text: str) -> pa.Table:
+    """Return uid, key, url and caption, as far as a run has them, of the samples that ``text`` names.
+
+    The first of these that names any counts: a key or url, the file name of a key, with or without its
+    extension, a whole caption, whatever its case and spaces, a part of a caption.
+    """
+    files = list_negatives(run, source) if run["kind"] == "negatives" else []
+    uris = [file.uri for file in list_marked(run, source)] if run["kind"] in SUBSET_KINDS else files
+    tables = [_read(uri) for uri in uris]
+    for fits in _list_ways(text):
+        found = [table.filter(fits(table)) for table in tables]
+        if any(map(len, found)):
+            return pa.concat_tables(found)
+    return pa.table({UID: pa.array([], pa.string())})
+
+
+def _read(uri: str) -> pa.Table:
+    names = read_schema(uri).names
+    return read_columns(uri, [name for name in _COLUMNS if name in names])
+
+
+def _list_ways(text: str) -> Sequence[Callable[[pa.Table], pa.ChunkedArray | pa.Array]]:
+    """Return the ways in which a text names rows, the strictest first; each is a mask over a table."""
+    name, caption = posixpath.basename(text), normalise_caption(text)
+
+    def has_name(key: str) -> bool:
+        own = re.sub(r"#\d+$", "", posixpath.basename(key))  # a further caption of an image
+        return name in (own, posixpath.splitext(own)[0]) or posixpath.splitext(name)[0] == own
+
+    return (
+        lambda table: _mask(table, (KEY, URL), lambda value: value == text),
+        lambda table: _mask(table, (KEY,), lambda value: bool(name) and has_name(value)),
+        lambda table: _mask(table, (CAPTION,), lambda value: normalise_caption(value) == caption != ""),
+        lambda table: _mask(
+            table, (CAPTION,), lambda value: bool(caption) and caption in normalise_caption(value)
+        ),
+    )
+
+
+def _mask(table: pa.Table, columns: Sequence[str], fits: Callable[[str], bool]) -> pa.Array:
+    """Return whether one of the columns fits, null does not; bool [N]."""
+    found = pa.array([False] * len(table))
+    for name in columns:
+        if name in table.column_names:
+            values = table[name].to_pylist()
+            found = pc.or_(
+                found, pa.array([value is not None and fits(value) for value in values], pa.bool_())
+            )
+    return found
+
+
+def list_samples(found: pa.Table, text: str) -> str:
+    """Return the samples that a text names, when they are several."""
+    names = [name for name in (UID, KEY, CAPTION) if name in found.column_names]
+    rows = [
+        tuple(value if value is None else value[:_LETTERS] for value in row.values())
+        for row in found.select(names).slice(0, MOST_LISTED).to_pylist()
+    ]
+    shown = f"the first {MOST_LISTED} of {len(found):,}" if len(found) > MOST_LISTED else f"{len(found)}"
+    return f"{shown} samples fit {text!r}; name one by its uid\n\n{Table('', tuple(names), rows).to_text()}"
+
+
+_DEPTH = 6
+
+
+def list_runs(parent: str) -> str:
+    """Return a table of the runs at or below ``parent``: folder, kind, status, when, and its result.
+
+    A run's own folders are not searched. Raises ValueError where there is no run.
+    """
+    top = absolute_uri(parent).rstrip("/")
+    rows = [_describe_run(folder, top) for folder in _find_runs(Folder(top), _DEPTH)]
+    if not rows:
+        raise ValueError(f"{parent}: holds no run of raycomp; name a folder above runs")
+    return Table("", ("folder", "run", "status", "finished", "result"), rows).to_text()
+
+
+def _find_runs(folder: Folder, depth: int) -> Iterator[Folder]:
+    if folder.exists(RUN):
+        yield folder
+    elif depth:
+        for name in folder.list_folders():
+            yield from _find_runs(Folder(folder.at(name)), depth - 1)
+
+
+def _describe_run(folder: Folder, top: str) -> tuple[str, ...]:
+    name = folder.uri.removeprefix(top).lstrip("/") or "."
+    try:
+        run: dict[str, Any] = read_run(folder) or {}
+    except ValueError:
+        return name, "-", "unreadable", "-", "-"
+    result = run.get("headline") if run["status"] == FINISHED else run.get("failed")
+    return (
+        name,
+        run["kind"],
+        run["status"],
+        str(run.get("finished", "-")),
+        " ".join(str(result or "-").split()),
+    )
+
+
+# Folders whose Parquet files are not result tables: the input's samples, and what updates and proofs need.
+_OTHERS = ("shards", STATE)
+
+
+def name_tables(files: Mapping[str, ResultFile]) -> dict[str, list[ResultFile]]:
+    """Return the files of each table, in order, by its name; the tables in the order of their names.
+
+    Numbered files, such as scores/00000.parquet, form one table named after their folder; another file is
+    named by its stem.
+    """
+    found: dict[str, list[ResultFile]] = {}
+    for name in sorted(files):
+        folder, base = posixpath.split(name)
+        stem, suffix = posixpath.splitext(base)
+        if suffix in _READERS and folder.partition("/")[0] not in _OTHERS:
+            own = posixpath.basename(folder) if stem.isdecimal() and folder else stem
+            found.setdefault(own, []).append(files[name])
+    return dict(sorted(found.items()))
+
+
+def read_tables(files: Iterable[ResultFile]) -> pa.Table:
+    """Return the rows of one table's files. Raises ValueError if one differs from the file the run wrote."""
+    tables = [_READERS[posixpath.splitext(file)[1]](file) for file in files]
+    return pa.concat_tables(tables).combine_chunks()
+
+
+def _read_csv(file: ResultFile) -> pa.Table:
+    rows = read_csv(read_result(file).decode())
+    names = list(rows[0]) if rows else []
+    return pa.table({name: _type_column([row[name] for row in rows]) for name in names})
+
+
+def _type_column(texts: Sequence[str]) -> pa.Array:
+    """Return whole numbers, else numbers, with null for an empty text; else the texts unchanged."""
+    kinds: tuple[tuple[Callable[[str], Any], pa.DataType], ...] = (int, pa.int64()), (float, pa.float64())
+    for read, kind in kinds if any(texts) else ():
+        try:
+            return pa.array([read(text) if text else None for text in texts], kind)
+        except (ValueError, OverflowError):
+            continue
+    return pa.array(texts, pa.string())
+
+
+def _read_lines(file: ResultFile) -> pa.Table:
+    try:
+        return pyarrow.json.read_json(pa.BufferReader(read_result(file)))
+    except pa.ArrowException as error:
+        line = " ".join(str(error).split())[:200]
+        raise ValueError(f"{file}: holds no lines of JSON ({line})") from error
+
+
+_READERS: dict[str, Callable[[ResultFile], pa.Table]] = {
+    ".parquet": read_columns,
+    ".csv": _read_csv,
+    ".jsonl": _read_lines,
+}
+
+
+SHARE, PERCENT, POINTS = "share", "percent", "points"
+Row = Mapping[str, Any]
+
+
+class Figure(NamedTuple):
+    """A value with its 95 % interval, None where there is none.
+
+    ``unit``: the counted things ("rows"); share, 0 to 1; percent; points, a difference of percents; "" for
+    values without a unit.
+    """
+
+    value: float
+    low: float | None = None
+    high: float | None = None
+    unit: str = ""
+
+
+def find_figures(run: Mapping[str, Any], read_main: Callable[[], Sequence[Row]]) -> dict[str, Figure]:
+    """Return the figures of a run by name: the counts of its rows, then the figures of its kind.
+
+    ``read_main`` returns the rows of its main table; it is called only if figures come from that table.
+    """
+    funnel = run["funnel"]
+    found = {f"rows {name}": Figure(funnel[name], unit="rows") for name in ("read", "kept")}
+    kind = run["kind"]
+    if kind in _OF_RECORD:
+        return found | _OF_RECORD[kind](run)
+    return found | (_OF_TABLE[kind](read_main()) if kind in _OF_TABLE else {})
+
+
+def _of_curation(run: Mapping[str, Any]) -> dict[str, Figure]:
+    funnel, scorer = run["funnel"], run.get("scorer_check") or {}
+    found = {}
+    if funnel["corpus"]:
+        found["kept of the corpus"] = Figure(funnel["kept"] / funnel["corpus"], unit=SHARE)
+    return found | ({"scorer's AUC": Figure(scorer["auc"], unit=SHARE)} if "auc" in scorer else {})
+
+
+def _of_negatives(run: Mapping[str, Any]) -> dict[str, Figure]:
+    counts = {"negatives": run["written"]}
+    counts |= {f"negatives, {op}": count for op, count in run["negatives"].items()}
+    return {name: Figure(count, unit="negatives") for name, count in counts.items()}
+
+
+def _of_training(run: Mapping[str, Any]) -> dict[str, Figure]:
+    units = {"steps": "steps", "epochs": "epochs", "pairs": "pairs", "first_loss": "", "last_loss": ""}
+    found = {name.replace("_", " "): Figure(run[name], unit=unit) for name, unit in units.items()}
+    last = (run.get("evaluations") or [{}])[-1]
+    return found | {name: Figure(value) for name, value in last.items() if name != "step"}
+
+
+def _of_sweep(run: Mapping[str, Any]) -> dict[str, Figure]:
+    found = {}
+    for one in run["best"]:
+        group = "".join(f"{name}={value}: " for name, value in one["group"].items())
+        for split in ("development", "report"):
+            figure = _figure(one[split], "value")
+            if figure is not None:
+                found[f"{group}{run['metric']}, {split} seeds"] = figure
+    return found
+
+
+def _of_evaluation(rows: Sequence[Row]) -> dict[str, Figure]:
+    names = (f"{row['benchmark']}: {row['metric']}, {row['split']}" for row in _choose_means(rows))
+    return _name(names, _choose_means(rows), "value", SHARE)
+
+
+def _of_comparison(rows: Sequence[Row]) -> dict[str, Figure]:
+    rows = _choose_means(rows)
+    names = (f"{row['benchmark']}: {row['metric']}, {row['split']}, {_name_difference(row)}" for row in rows)
+    return _name(names, rows, "difference", SHARE)
+
+
+def _name_difference(row: Row) -> str:
+    return f"{row['run']} minus {row['reference']}" if "run" in row else "second minus first"
+
+
+def _choose_means(rows: Sequence[Row]) -> list[Row]:
+    """Return the model's own means, and of benchmarks with one split that split's rows."""
+    with_means = {row["benchmark"] for row in rows if row["split"] == MACRO}
+    return [
+        row
+        for row in rows
+        if not row.get("control") and (row["split"] in (MICRO, MACRO) or row["benchmark"] not in with_means)
+    ]
+
+
+def _of_stream(rows: Sequence[Row]) -> dict[str, Figure]:
+    main = [row for row in rows if row["metric"] in ("last", "forgetting_best", "last minus frozen")]
+    found: dict[str, Figure] = {}
+    for row in main:
+        unit = PERCENT if row["metric"] == "last" else POINTS
+        names = [f"{row['track']}, {row['method']}: {row['metric'].replace('_', ' ')}"]
+        found |= _name(names, [row], "mean", unit)
+    return found
+
+
+def _name(names: Any, rows: Sequence[Row], value: str, unit: str) -> dict[str, Figure]:
+    found = {name: _figure(row, value, unit) for name, row in zip(names, rows, strict=True)}
+    return {name: figure for name, figure in found.items() if figure is not None}
+
+
+def _figure(row: Row, value: str, unit: str = "") -> Figure | None:
+    """Return the figure of a row whose interval is ``low`` and ``high``; None if there is none."""
+    found, low, high = (_number(row.get(name)) for name in (value, "low", "high"))
+    return None if found is None else Figure(found, low, high, unit)
+
+
+def _number(value: Any) -> float | None:
+    return None if value is None or value != value else value
+
+
+_OF_RECORD: dict[str, Callable[[Mapping[str, Any]], dict[str, Figure]]] = {
+    "curate": _of_curation,
+    "select": _of_curation,
+    "negatives": _of_negatives,
+    "train": _of_training,
+    "sweep": _of_sweep,
+}
+_OF_TABLE: dict[str, Callable[[Sequence[Row]], dict[str, Figure]]] = {
+    "evaluate": _of_evaluation,
+    "compare": _of_comparison,
+    "continual": _of_stream,
+}
+
+
+# The main table of a run by kind; for other kinds it is the first.
+_MAIN = {
+    "curate": "kept",
+    "select": "kept",
+    "negatives": "negatives",
+    "train": "metrics",
+    "evaluate": "table",
+    "compare": "table",
+    "continual": "continual",
+    "sweep": "trials",
+    "diff": "concepts",
+}
+_MOST_SHOWN = 20
+
+
+class FinishedRun:
+    """A finished run, read from its folder alone. Made by ``raycomp.open``.
+
+    Shown in a notebook, it is a summary of its counts and figures.
+    """
+
+    def __init__(self, source: str):
+        self.record: dict[str, Any] = read_finished(source)
+        """The content of run.json."""
+        self.folder = Folder(absolute_uri(source))
+        self.uri = self.folder.uri
+        """The folder: an absolute path, or the uri of a store."""
+
+    @property
+    def kind(self) -> str:
+        """The command that wrote it ("curate"); for a probe with its name ("probe pas")."""
+        return self.record["kind"]
+
+    @cached_property
+    def config(self) -> Any:
+        """The config of the run, an object of the command's class; ``record["config"]`` is plain.
+
+        Raises ValueError if another version wrote the run and its options are unknown to this version.
+        """
+        values = self.record["config"]
+        if self.kind in SUBSET_KINDS:
+            return read_config(values)
+        kind = find_config(self.kind)
+        return values if kind is None else from_dict(kind(), values)
+
+    @cached_property
+    def _tables(self) -> dict[str, list[ResultFile]]:
+        return name_tables(check_results(self.folder, self.record))
+
+    @property
+    def tables(self) -> list[str]:
+        """The names that ``table`` takes, the main one first."""
+        names = [*self._tables, *(["scores"] if self.kind == "select" else [])]
+        main = _MAIN.get(self.kind, names[0] if names else "")
+        return sorted(names, key=lambda name: (name != main, name))
+
+    def table(self, name: str | None = None) -> pa.Table:
+        """Return a table of the run, whole in memory; by default its main one, ``tables[0]``.
+
+        The tables of curate and select are kept (the chosen samples) and scores (all samples). Raises
+        ValueError if there is no table of that name, or a file differs from the one that the run wrote.
+        """
+        names = self.tables
+        if not names or name not in (None, *names):
+            said = f"its tables are {', '.join(names)}" if names else "the run has no tables"
+            raise ValueError(f"table={name!r}: not in {self.uri}; {said}")
+        name = name or names[0]
+        if name == "scores" and self.kind in SUBSET_KINDS:
+            return read_tables(ResultFile(uri) for uri in list_scores(self.record, self.uri))
+        return read_tables(self._tables[name])
+
+    def figures(self) -> dict[str, Figure]:
+        """Return the figures of the run's headline by name, each (value, low, high, unit).
+
+        ``low`` and ``high`` are the ends of the 95 % interval, None where the run has none.
+        """
+        return find_figures(self.record, self._read_main)
+
+    def _read_main(self) -> list[dict[str, Any]]:
+        """Return the rows of the main table of the kind; none of a run that wrote no such table."""
+        main = _MAIN.get(self.kind)
+        return self.table(main).to_pylist() if main in self.tables else []
+
+    def __repr__(self) -> str:
+        return f"<raycomp run: {self.kind} in {self.uri}>"
+
+    def _repr_html_(self) -> str:
+        """Return a short summary as HTML; text from the run is escaped."""
+        facts = [(name, self.record.get(name)) for name in ("started", "finished")]
+        dropped = self.record["funnel"]["dropped"].items()
+        rows = [
+            *((name, value) for name, value in facts if value),
+            *((name, _write(figure)) for name, figure in list(self.figures().items())[:_MOST_SHOWN]),
+            *((f"dropped: {reason}", f"{count:,} rows") for reason, count in dropped),
+            ("tables", ", ".join(self.tables)),
+            *([("report", self.folder.at(REPORT))] if self.folder.exists(REPORT) else []),
+            *(("warning", warning) for warning in self.record["warnings"]),
+        ]
+        cells = (tag("tr", tag("th", name), tag("td", value)) for name, value in rows)
+        return tag("div", tag("b", f"{self.kind} in {self.uri}"), tag("table", join(cells)))
+
+
+def _write(figure: Figure) -> str:
+    """Return the text of a figure: "0.7123 [0.6801, 0.7432] share"."""
+    nan = float("nan")
+    low, high = (nan if end is None else end for end in (figure.low, figure.high))
+    return f"{write_cell(Estimate(figure.value, low, high))} {figure.unit}".strip()
+
+
+_EXPLAIN = {"curate": explain_sample, "select": explain_sample, "negatives": explain_caption}
+_EXPLAIN |= {"probe pas": explain_targets}
+
+
+def show(source: str) -> Iterator[str]:
+    """Yield a summary of the run in ``source``: its result, options, counts, phases, warnings, report's path.
+
+    Raises ValueError if there is no finished run, and at the end if its files differ from those it wrote.
+    """
+    run, folder = read_finished(source), Folder(source)
+    yield _describe(run, folder)
+    check_results(folder, run)
+
+
+def _describe(run: dict[str, Any], folder: Folder) -> str:
+    report = folder.at(REPORT) if folder.exists(REPORT) else None
+    facts = {"run": run["kind"], "input": run["config"].get("input"), "rule": _describe_rule(run)}
+    facts |= _describe_training(run, folder)
+    facts |= {"started": run.get("started"), "finished": run.get("finished"), "report": report}
+    lead = [run.get("headline"), format_facts({name: value for name, value in facts.items() if value})]
+    phases = [_report_phases(run["phases"])] if run.get("phases") else []
+    warnings = "\n".join(f"warning: {warning}" for warning in run["warnings"])
+    parts = [
+        *lead,
+        _report_funnel(run["funnel"]).to_text(),
+        *(table.to_text() for table in phases),
+        warnings,
+    ]
+    return "\n\n".join(part for part in parts if part)
+
+
+def _describe_rule(run: dict[str, Any]) -> str | None:
+    """Return rule and reading of a curation or selection, and its shares; None for other runs."""
+    options = dict(flatten(run["config"]))
+    if "select.rule" not in options:
+        return None
+    name = str(options["select.rule"])
+    # The file of the user's own rule may be gone.
+    rule = Rule(attribute_by=(run.get("gates") or {}).get("attribute")) if is_own(name) else find_rule(name)
+    shares = ["align.keep"] * bool(rule.attribute_by) + ["attribute.keep"] * (not rule.keeps_all)
+    kept = ", ".join(f"{path} {options.get(path)}" for path in shares)
+    said = run.get("rule") or (name if is_own(name) else describe_rule(read_config(run["config"])))
+    return "; ".join(filter(None, (said, kept)))
+
+
+def _describe_training(run: dict[str, Any], folder: Folder) -> dict[str, str]:
+    """Return a training's model, first and last loss and model path; empty for other runs."""
+    if run["kind"] != "train":
+        return {}
+    options = dict(flatten(run["config"]))
+    return {
+        "model": f"{options.get('model.name')}, trained from {options.get('model.weights')}",
+        "steps": f"{run['steps']:,}, {run['epochs']:.2f} epochs of {run['pairs']:,} pairs",
+        "loss": f"{options.get('train.loss')}, {run['first_loss']:.4f} to {run['last_loss']:.4f}",
+        "checkpoint": folder.at("checkpoint"),
+    }
+
+
+def _report_funnel(funnel: dict[str, Any]) -> Table:
+    share = f"{100 * funnel['kept'] / funnel['corpus']:.1f} %" if funnel["corpus"] else "none"
+    kept = f"kept ({share} of the corpus of {funnel['corpus']:,})"
+    dropped = [(-count, reason) for reason, count in funnel["dropped"].items()]
+    return Table("", ("", ""), [(funnel["read"], "read"), *dropped, (funnel["kept"], kept)])
+
+
+def _report_phases(phases: list[dict[str, Any]]) -> Table:
+    columns = ("phase", "rows", Column("time", "s", 1), Column("rate", "rows/s", 1), "bottleneck")
+    rows = [
+        (
+            phase["phase"],
+            phase["rows"],
+            phase["wall_s"],
+            phase["rows"] / phase["wall_s"] if phase["wall_s"] else None,
+            phase["bottleneck"] or "-",
+        )
+        for phase in phases
+    ]
+    return Table("", columns, rows)
+
+
+def explain(source: str, uid: str) -> str:
+    """Return the results of one sample in ``source``: its scores and gates, its negatives, its targets.
+
+    ``uid`` may also be a key, a file name, a url or a caption; where several samples have it, they are
+    listed. Raises ValueError if there is no finished run, or none of its samples has it.
+    """
+    try:
+        uid.encode()
+    except UnicodeEncodeError:
+        raise ValueError(f"{os.fsencode(uid)!r}: no such uid in {source}, which is UTF-8") from None
+    run = read_finished(source)
+    find = _EXPLAIN.get(run["kind"])
+    if find is None:
+        raise ValueError(f"{source}: holds {run['kind']}, which says nothing of single samples")
+    # A user's own uids stay unchanged; uids that raycomp treats as equal are written in one spelling.
+    reported = find(run, source, uid) or find(run, source, parse_uid(uid) or uid.lower())
+    if reported is not None:
+        return reported
+    named = find_samples(run, source, uid)
+    if not len(named):
+        raise ValueError(f"{uid}: no such uid, key, file name, url or caption in {source}")
+    uids = list(dict.fromkeys(named[UID].to_pylist()))
+    return list_samples(named, uid) if len(uids) > 1 else find(run, source, uids[0]) or ""

@@ -1,0 +1,641 @@
+"""The training loop, the same for one rank and many: steps, the state that resumes them, the final model.
+
+A state lies in ``checkpoints/STEP/``: tensors as safetensors, and ``state.json``, which comes last: without
+it there is no state.
+"""
+
+import json
+import math
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack, nullcontext
+from dataclasses import fields
+from functools import cached_property
+from typing import Any, Generic, NamedTuple, TypeVar
+
+import numpy as np
+import safetensors.torch
+import torch
+from safetensors import SafetensorError
+from torch import Tensor, nn
+
+from raycomp.config import ModelConfig, UserError
+from raycomp.core.ahead import ahead
+from raycomp.data.files import Folder, new_path
+from raycomp.data.paths import ARCHITECTURE, CHECKPOINT, WEIGHTS, WORK
+from raycomp.data.runs import fetch_model
+from raycomp.models.architecture import HUB_CONFIG, say_bad
+from raycomp.models.clip import describe_preprocessing, describe_start, load_start, pack_tokenizer
+from raycomp.models.images import ImageSpec
+from raycomp.training.config import TrainConfig
+from raycomp.training.evaluations import HeldOutEvaluation, evaluate_model, try_evaluation
+from raycomp.training.journal import MetricsLog, Trackers
+from raycomp.training.losses import find_loss
+from raycomp.training.status import CHECKPOINTS, STATE, STEP, Evaluate, keep_states, list_states
+from raycomp.training.towers import (
+    OF_ALL,
+    Batch,
+    Judged,
+    Made,
+    Objective,
+    PairsObjective,
+    add_up,
+    find_rank,
+    join_parts,
+    make_optimizer,
+    share,
+    to_batch,
+)
+
+
+def prefetch(
+    arrays: Iterable[Mapping[str, np.ndarray]], device: torch.device, spec: ImageSpec
+) -> Iterator[Batch]:
+    """Yield ``to_batch`` of each, one made ahead by a thread. On a CPU nothing is pinned."""
+    if device.type != "cuda":
+        yield from ahead((to_batch(one, device, spec) for one in arrays), 1)
+        return
+    stream = torch.cuda.Stream(device)
+    for batch, copied in ahead(_copy_all(arrays, device, spec, stream), 1):
+        current = torch.cuda.current_stream(device)
+        current.wait_event(copied)
+        for value in (getattr(batch, one.name) for one in fields(batch)):
+            if isinstance(value, Tensor) and value.is_cuda:
+                value.record_stream(current)  # its memory is free again once this stream has used it
+        yield batch
+
+
+def _copy_all(
+    arrays: Iterable[Mapping[str, np.ndarray]], device: torch.device, spec: ImageSpec, stream: Any
+) -> Iterator[tuple[Batch, Any]]:
+    for one in arrays:
+        pinned = {name: torch.from_numpy(np.array(value)).pin_memory().numpy() for name, value in one.items()}
+        copied = torch.cuda.Event()
+        with torch.cuda.stream(stream):
+            batch = to_batch(pinned, device, spec)
+            copied.record(stream)
+        # The pinned arrays must live until they are copied; this thread has time to wait.
+        copied.synchronize()
+        yield batch, copied
+
+
+MAX_LOGIT_SCALE = math.log(100)
+LOSS = "loss"
+Goal = TypeVar("Goal", bound=Objective)
+
+
+class StepReport:
+    """The metrics of a step. They are read from the device when they are first asked for, so that the next
+    step can be queued before."""
+
+    def __init__(self, step: int, learning_rate: float, read: Callable[[], Mapping[str, float]]):
+        """``read`` returns the loss and its parts, or raises UserError where the step was bad."""
+        self.step, self.learning_rate = step, learning_rate
+        self._read = read
+
+    @cached_property
+    def _values(self) -> Mapping[str, float]:
+        return self._read()
+
+    @property
+    def loss(self) -> float:
+        """The loss of the global batch, before the step."""
+        return self._values[LOSS]
+
+    @property
+    def parts(self) -> dict[str, float]:
+        """The loss's summands by name, if it is a sum."""
+        return {name: value for name, value in self._values.items() if name != LOSS}
+
+
+class Trainer(Generic[Goal]):
+    """Trains an objective: holds the next step and the optimizer.
+
+    The model is behind DistributedDataParallel where there are several ranks.
+    """
+
+    def __init__(self, objective: Goal, num_steps: int):
+        """Raise UserError where there are more ranks than rows, or the model does not support parts of a
+        batch."""
+        self.objective, self.num_steps = objective, num_steps
+        self.config, self.batch_size = objective.fit, objective.batch_size
+        self.rank, num_ranks = find_rank()
+        if num_ranks > self.batch_size:
+            raise UserError(
+                f"{objective.group}.batch_size={self.batch_size}: must be at least the {num_ranks} workers"
+            )
+        # All ranks have the same number of parts, whatever their number of rows.
+        self.num_parts = min(self.config.accumulate, self.batch_size // num_ranks)
+        self.clip, self.trained = objective.clip, objective.trained
+        _check_norms(self.trained, self.num_parts, objective.group)
+        self.towers = share(objective.towers)
+        self.optimizer = make_optimizer(self.trained, self.config)
+        self.step, self.is_settled = 0, False
+        self._last: StepReport | None = None
+
+    def run(self, batches: Iterable[Batch]) -> Iterator[StepReport]:
+        """Yield the report of each step, up to ``num_steps``; raises as ``take`` and ``check``."""
+        for batch in batches:
+            if self.step == self.num_steps:
+                break
+            yield self.take(batch)
+        self.check()
+
+    def take(self, batch: Batch) -> StepReport:
+        """Take the next step with this rank's rows of its batch.
+
+        Raises UserError where the GPU's memory is too small, or the step before this one was bad. This step
+        is judged by its report, by the next step or by ``check``, whichever comes first: until then a GPU
+        may still work on it.
+        """
+        if not self.is_settled:
+            self._settle(batch.cut(slice(1)))
+        rate, group = self.objective.rate_at(self.step), self.objective.group
+        try:
+            judged = self._take(batch, rate)
+            report = StepReport(self.step, rate, self._send(judged))
+        except torch.OutOfMemoryError as error:
+            line = " ".join(str(error).split())[:200]
+            raise UserError(
+                f"step {self.step}{self.objective.where}: needs more memory than the GPU has; lower "
+                f"{group}.batch_size, raise {group}.accumulate or use more workers ({line})"
+            ) from error
+        self.step += 1
+        self.check()
+        self._last = report
+        return report
+
+    def check(self) -> None:
+        """Raise UserError where a loss or an embedding of the last step is not finite, or an embedding is not
+        of length 1. Then the weights are those after that step, and must not be kept."""
+        if self._last is not None:
+            _ = self._last.loss
+
+    def _send(self, judged: Judged) -> Callable[[], Mapping[str, float]]:
+        """Return what waits for a step's numbers, of all ranks, and judges them."""
+        named = {LOSS: judged.loss, **judged.parts}
+        shares = torch.stack([value.detach().float() for value in named.values()])
+        bad_2 = shares.new_zeros(2) if judged.counts is None else judged.counts.to(shares)
+        numbers = add_up(torch.cat([shares, bad_2]))
+        step, where = self.step, self.objective.where
+        weights = self.objective.said_weights if step == 0 else None
+        read = start_copy(numbers)
+
+        def judge() -> Mapping[str, float]:
+            *values, num_bad, num = read().tolist()
+            self._judge(f"{step}{where}", weights, values[0], int(num_bad), int(num))
+            return dict(zip(named, values, strict=True))
+
+        return judge
+
+    def _settle(self, batch: Batch) -> None:
+        """Run one backward pass from a loss of zero, which does not change the model.
+
+        After its first backward pass DistributedDataParallel rebuilds its buckets and then sums in another
+        order. So the first pass of every start, resumed or not, must not be a training step.
+        """
+        self.trained.eval()
+        made = self._embed(batch).values()
+        torch.stack([value.sum() * 0 for value in made if value.requires_grad]).sum().backward()
+        self.optimizer.zero_grad()
+        self.is_settled = True
+
+    def _take(self, batch: Batch, rate: float) -> Judged:
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate
+        _set_training(self.trained)
+        self.optimizer.zero_grad()
+        judged = self._find_gradients(batch)
+        if self.config.clip_norm is not None:
+            nn.utils.clip_grad_norm_(self.trained.parameters(), self.config.clip_norm)
+        self.optimizer.step()
+        with torch.no_grad():
+            self.clip.logit_scale.clamp_(0, MAX_LOGIT_SCALE)
+        return judged
+
+    def _judge(self, step: str, weights: str | None, loss: float, num_bad: int, num: int) -> None:
+        """Raise UserError where a step was bad; at the first step the message names the initial
+        ``weights``."""
+        rate = self.objective.said_rate
+        if num_bad and weights:
+            raise UserError(say_bad(weights, num_bad, num, "rows of the first step"))
+        if not math.isfinite(loss):
+            why = f"check {weights} and the loss" if weights else f"{rate} may be too high"
+            raise UserError(f"loss={loss} at step {step}: must be finite; {why}")
+        if num_bad:
+            raise UserError(say_bad(rate, num_bad, num, f"rows of step {step}", "lower it"))
+
+    def _find_gradients(self, batch: Batch) -> Judged:
+        """Compute the gradients of all weights; return the loss. With several parts: embed all without
+        activations; compute the gradient of the whole batch's loss by each embedding; embed each part again
+        and backpropagate it. The gradients equal those of a single part. Gao et al. 2021 (arXiv:2101.06983).
+        """
+        if self.num_parts == 1:
+            judged = self.objective.judge(self._embed(batch), batch)
+            self._spread(judged.loss).backward()
+            return judged
+        parts = batch.split(self.num_parts)
+        with torch.no_grad():
+            made = [self._embed(part, number) for number, part in enumerate(parts)]
+        leaves = {name: value.detach().requires_grad_() for name, value in join_parts(made).items()}
+        judged = self.objective.judge(leaves, batch)
+        self._spread(judged.loss).backward()
+        wanted = {name: leaf.grad for name, leaf in leaves.items() if leaf.grad is not None}
+        for number, part in enumerate(parts):
+            is_last = number == self.num_parts - 1
+            with nullcontext() if is_last else getattr(self.towers, "no_sync", nullcontext)():
+                again = self._embed(part, number)
+                names = [name for name in wanted if again[name].requires_grad]
+                names = [name for name in names if is_last or name not in OF_ALL]
+                grads = [_cut(wanted[name], name, made[:number], again) for name in names]
+                torch.autograd.backward([again[name] for name in names], grads)
+        return judged
+
+    def _spread(self, share: Tensor) -> Tensor:
+        """Return the share whose gradients' mean over ranks, which DistributedDataParallel takes, is the
+        gradient of the sum of shares."""
+        return share * find_rank()[1]
+
+    def _embed(self, batch: Batch, part: int = 0) -> Made:
+        """Embed a part of this rank's rows; the model's random draws depend on key, step, rank and part
+        alone."""
+        key = np.random.SeedSequence((*self.objective.key, self.step, self.rank, part))
+        torch.manual_seed(int(key.generate_state(1)[0]))
+        device = batch.image_RCHW.device.type
+        with torch.autocast(device, torch.bfloat16, enabled=self.config.autocast):
+            made: Made = self.towers(batch)
+            return made
+
+
+def start_copy(values: Tensor) -> Callable[[], Tensor]:
+    """Start to copy a tensor to the CPU; return what waits for it alone and returns it."""
+    if values.device.type != "cuda":
+        return values.cpu
+    copied = torch.empty(values.shape, dtype=values.dtype, pin_memory=True)
+    copied.copy_(values, non_blocking=True)
+    done = torch.cuda.Event()
+    done.record()
+
+    def wait() -> Tensor:
+        done.synchronize()
+        return copied
+
+    return wait
+
+
+def _cut(wanted: Tensor, name: str, before: list[Made], part: Made) -> Tensor:
+    """Return the embeddings' gradients of a part, whose rows follow those of the parts ``before``."""
+    if name in OF_ALL:
+        return wanted
+    start = sum(len(made[name]) for made in before)
+    return wanted[start : start + len(part[name])]
+
+
+def _set_training(trained: nn.Module) -> None:
+    """Set training mode, except for batch norms with frozen weights, whose statistics stay frozen, too."""
+    trained.train()
+    for module in trained.modules():
+        own = list(module.parameters()) if _is_batch_norm(module) else []
+        if own and not any(parameter.requires_grad for parameter in own):
+            module.eval()
+
+
+def _is_batch_norm(module: nn.Module) -> bool:
+    return isinstance(module, nn.modules.batchnorm._BatchNorm)
+
+
+def _check_norms(trained: nn.Module, num_parts: int, group: str) -> None:
+    if num_parts > 1 and any(map(_is_batch_norm, trained.modules())):
+        raise UserError(
+            f"{group}.accumulate={num_parts}: must be 1 for a model with batch norm (it needs whole batches)"
+        )
+
+
+_MODEL, _OPTIMIZER = "model.safetensors", "optimizer.safetensors"
+
+
+class State(NamedTuple):
+    """A copy of what a trainer needs to resume exactly, in the CPU's memory."""
+
+    facts: dict[str, Any]
+    """The content of ``state.json``."""
+    tensors: dict[str, dict[str, Tensor]]
+    """By the name of their file."""
+
+
+class StateWriter:
+    """Writes states in a thread, one at a time, so that training does not wait for the disk or the store."""
+
+    def __init__(self, out: Folder, num_kept: int):
+        self.out, self.num_kept = out, num_kept
+        self._pool = ThreadPoolExecutor(1, "states")
+        self._last: Future[None] | None = None
+        self._copy: State | None = None
+        """Of the last write; its memory is used again."""
+
+    def write(self, trainer: Trainer[PairsObjective], before: Callable[[], None]) -> None:
+        """Copy the trainer's state and start to write it, after ``before()``; the oldest states go once it is
+        complete.
+
+        Waits for the write before this one, and raises its error.
+        """
+        self.wait()
+        self._copy = copy_state(trainer, self._copy)
+        self._last = self._pool.submit(self._write, self._copy, before)
+
+    def wait(self) -> None:
+        """Wait for the last write, and raise its error."""
+        last, self._last = self._last, None
+        if last is not None:
+            last.result()
+
+    def stop(self) -> None:
+        """Wait for the last write, whatever its end: another start may write here next."""
+        self._pool.shutdown()
+
+    def _write(self, state: State, before: Callable[[], None]) -> None:
+        before()
+        write_state(state, self.out)
+        keep_states(self.out, self.num_kept)
+
+
+def copy_state(trainer: Trainer[PairsObjective], old: State | None = None) -> State:
+    """Return a copy of what a trainer needs to resume exactly, in the memory of an ``old`` copy if there is
+    one."""
+    used = old.tensors if old else {}
+    return State(
+        {
+            "step": trainer.step,
+            "margins": trainer.objective.loss.margin_S.tolist(),
+            "run": _describe_run(trainer),
+        },
+        {
+            _MODEL: _copy(trainer.clip.state_dict(), used.get(_MODEL, {})),
+            _OPTIMIZER: _copy(_flatten(trainer.optimizer.state_dict()["state"]), used.get(_OPTIMIZER, {})),
+        },
+    )
+
+
+def write_state(state: State, out: Folder) -> None:
+    """Write a state's files, ``state.json`` last."""
+    place = (CHECKPOINTS, f"{state.facts['step']:08d}")
+    for name, tensors in state.tensors.items():
+        # safetensors writes a file without Python's lock, unlike bytes in memory.
+        with new_path(out.at(*place, name)) as path:
+            safetensors.torch.save_file(tensors, path)
+    out.write_json(state.facts, *place, STATE)
+
+
+def load_state(trainer: Trainer[PairsObjective], out: Folder, step: int) -> None:
+    """Load the state of ``step`` into a new trainer of the same config.
+
+    Raises UserError, one line, where the state is damaged or of another model or run.
+    """
+    place = (CHECKPOINTS, f"{step:08d}")
+    where = out.at(*place)
+    try:
+        state = out.read_json(*place, STATE)
+        _check_run(state["run"], _describe_run(trainer))
+        weights, moments = (
+            safetensors.torch.load(out.read_bytes(*place, name)) for name in (_MODEL, _OPTIMIZER)
+        )
+        trainer.clip.load_state_dict(weights)
+        known = trainer.optimizer.state_dict()
+        trainer.optimizer.load_state_dict({**known, "state": _nest(moments)})
+        margin_S = torch.tensor(state["margins"], dtype=trainer.objective.loss.margin_S.dtype)
+        if margin_S.shape != trainer.objective.loss.margin_S.shape or state["step"] != step:
+            raise ValueError("it has another step or other kinds of negatives")
+    except torch.OutOfMemoryError:
+        raise
+    except (ValueError, KeyError, TypeError, RuntimeError, SafetensorError, FileNotFoundError) as error:
+        line = " ".join(str(error).split())[:200]
+        raise UserError(
+            f"{where}: belongs to another training ({line}); remove it to resume from an earlier step"
+        ) from error
+    trainer.objective.loss.margin_S, trainer.step = margin_S, step
+
+
+def _describe_run(trainer: Trainer[PairsObjective]) -> dict[str, Any]:
+    """Return, as JSON values, what the remaining steps depend on in addition to data and weights."""
+    options = {
+        f"train.{field.name}": getattr(trainer.config, field.name)
+        for field in fields(trainer.config)
+        if not field.metadata.get("free")
+    }
+    sizes = {"train.batch_size": trainer.batch_size, "train.steps": trainer.num_steps, "train.epochs": None}
+    return json.loads(json.dumps({**options, **sizes}))
+
+
+def _check_run(found: dict[str, Any], wanted: dict[str, Any]) -> None:
+    for name, value in wanted.items():
+        if found[name] != value:
+            raise ValueError(f"its run has {name}={found[name]!r}, not {value!r}")
+
+
+def _copy(tensors: dict[str, Tensor], used: dict[str, Tensor]) -> dict[str, Tensor]:
+    found = {}
+    for name, value in tensors.items():
+        to = used[name] if name in used else torch.empty(value.shape, dtype=value.dtype)
+        found[name] = to.copy_(value.detach())
+    return found
+
+
+def _flatten(state: dict[int, dict[str, Any]]) -> dict[str, Tensor]:
+    return {f"{number}.{name}": value for number, entry in state.items() for name, value in entry.items()}
+
+
+def _nest(tensors: dict[str, Tensor]) -> dict[int, dict[str, Tensor]]:
+    state: dict[int, dict[str, Tensor]] = {}
+    for name, value in tensors.items():
+        number, _, kind = name.partition(".")
+        state.setdefault(int(number), {})[kind] = value
+    return state
+
+
+class Writer:
+    """Writes, on one rank for all: a line for each step, checkpoints, the model."""
+
+    def __init__(
+        self,
+        trainer: Trainer[PairsObjective],
+        config: TrainConfig,
+        folder: Folder,
+        report: Callable[[dict[str, Any]], None],
+        evaluate: Evaluate | None = None,
+        held_out: HeldOutEvaluation | None = None,
+        trackers: Trackers | None = None,
+    ):
+        self.held_out, self.trackers = held_out, trackers or Trackers()
+        self.trainer, self.config, self.folder = trainer, config, folder
+        self.report, self.evaluate = report, evaluate
+        self.journal = MetricsLog(folder, trainer.step)
+        self.states = StateWriter(folder, config.train.keep_checkpoints)
+        self.started = time.perf_counter()
+        self._last: StepReport | None = None
+
+    def take(self, step: StepReport) -> None:
+        """Record the step before this one; this one, too, where the model is evaluated after it."""
+        self.settle()
+        self._last = step
+        if self._is_due(step.step + 1):
+            self.settle()
+
+    def settle(self) -> None:
+        """Record the last step, unless it is recorded; waits until the GPU has finished it."""
+        last, self._last = self._last, None
+        if last is not None:
+            self._record(last)
+
+    def _is_due(self, step: int) -> bool:
+        """Return whether the model is evaluated after so many steps."""
+        return self._evaluates(step) or (self.held_out is not None and self.held_out.is_due(step))
+
+    def _evaluates(self, step: int) -> bool:
+        every = self.config.train.evaluate_steps
+        is_due = every is not None and step % every == 0
+        return self.evaluate is not None and (is_due or step == self.trainer.num_steps)
+
+    def _record(self, step: StepReport) -> None:
+        num_steps = step.step + 1
+        spent = time.perf_counter() - self.started
+        row: dict[str, Any] = {"step": step.step, "loss": step.loss, "learning_rate": step.learning_rate}
+        row |= {**step.parts, "samples_per_s": self.trainer.batch_size / spent}
+        if self.evaluate and self._evaluates(num_steps):
+            row |= evaluate_model(self.evaluate, self._make_final(), num_steps)
+        if self.held_out and self.held_out.is_due(num_steps):
+            row |= self.held_out.run(self._make_final(), num_steps, row)
+        self.journal.write(row)
+        self.trackers.log(row)
+        self.report(row)
+        self.started = time.perf_counter()
+
+    def try_evaluation(self) -> None:
+        """Evaluate once before the first step. Raises UserError where that fails."""
+        tried: dict[str, float] = {}
+        if self.evaluate and self.trainer.step == 0:
+            tried = try_evaluation(self.evaluate, self._make_final())
+        if self.held_out and self.trainer.step == 0:
+            found = self.held_out.run_before(self._make_final(), Folder(self.folder.at(WORK)), tried)
+            self.journal.note_start(found)
+            self.trackers.log({STEP: 0, **found})
+        self.started = time.perf_counter()
+
+    def _make_final(self) -> Any:
+        """Return the model as it would be written now."""
+        with torch.inference_mode():
+            return make_final(self.trainer, self.config.model)
+
+    def keep(self) -> None:
+        """Start to write a checkpoint: all lines so far, then the state to resume from. Training resumes once
+        the state is copied. Raises the error of the checkpoint before this one."""
+        self.settle()
+        self.states.write(self.trainer, self.journal.keep())
+        self.started = time.perf_counter()
+
+    def close(self) -> None:
+        """Write a checkpoint of the last step, unless it exists, and the model, which is checked before it is
+        published."""
+        self.settle()
+        self.states.wait()
+        if self.trainer.step not in list_states(self.folder):
+            self.keep()
+            self.states.wait()
+        # The last start may have been killed while it removed states.
+        keep_states(self.folder, self.config.train.keep_checkpoints)
+        self.journal.close()
+        finish(self.trainer, fetch_model(self.config.model), Folder(self.folder.at(WORK)))
+
+
+def start_rank(
+    config: TrainConfig, num_steps: int, num_kinds: int, device: str, num_threads: int | None
+) -> Trainer[PairsObjective]:
+    """Return the trainer of a rank at step 0; ``num_threads`` are torch's on CPUs."""
+    if num_threads is not None:
+        torch.set_num_threads(num_threads)
+    clip = load_start(fetch_model(config.model), find_loss(config.train.loss).bias).to(device)
+    size, said = config.train.batch_size, config.model.said_weights
+    return Trainer(PairsObjective(clip, config.train, num_steps, size, num_kinds, said), num_steps)
+
+
+def train_rank(
+    trainer: Trainer[PairsObjective],
+    batches: Iterable[Batch],
+    checkpoint_steps: int,
+    writer: Writer | None = None,
+    is_warned: Callable[[], bool] = lambda: False,
+) -> None:
+    """Take the remaining steps; the rank with the ``writer`` writes a checkpoint every ``checkpoint_steps``.
+    It writes one more, and waits for it, when ``is_warned``, which all ranks call after every step, first
+    reports that a rank will soon be lost. Before the first step it tries its evaluation."""
+    was_warned = False
+    with ExitStack() as stack:
+        if writer:
+            stack.enter_context(writer.trackers)
+            stack.callback(writer.states.stop)
+            writer.try_evaluation()
+        for reported in trainer.run(batches):
+            warned = is_warned()
+            if writer:
+                writer.take(reported)
+                if trainer.step % checkpoint_steps == 0 or warned > was_warned:
+                    writer.keep()
+                if warned > was_warned:
+                    writer.states.wait()
+            was_warned = warned
+        assert trainer.step == trainer.num_steps, (
+            f"batches end after {trainer.step} of {trainer.num_steps} steps"
+        )
+        if writer:
+            writer.close()
+
+
+def finish(trainer: Trainer[PairsObjective], model: ModelConfig, out: Folder) -> None:
+    """Write the trained ``model`` to ``checkpoint/`` in ``out``, on one rank. It writes the weights,
+    preprocessing and tokenizer, so that open_clip also loads ``local-dir:DIR/checkpoint``, and open_clip's
+    config of the model last: without the config the checkpoint does not count. Raises UserError, and writes
+    nothing, where a weight is not finite."""
+    clip = make_final(trainer, model)
+    weights = clip.state_dict()
+    for name, value in weights.items():
+        if value.is_floating_point() and not torch.isfinite(value).all():
+            raise UserError(
+                f"{name} after step {trainer.step}: must be finite; "
+                f"train.learning_rate={trainer.config.learning_rate} may be too high"
+            )
+    architecture = describe_start(model, trainer.objective.loss.bias)
+    hub = {"model_cfg": architecture, "preprocess_cfg": describe_preprocessing(clip)}
+    files = {
+        WEIGHTS: safetensors.torch.save({name: value.cpu().contiguous() for name, value in weights.items()}),
+        **pack_tokenizer(model),
+        HUB_CONFIG: _to_json(hub),
+        ARCHITECTURE: _to_json(architecture),
+    }
+    for name, content in files.items():
+        out.write_bytes(content, CHECKPOINT, name)
+
+
+def make_final(trainer: Trainer[PairsObjective], model: ModelConfig) -> Any:
+    """Return the trainer's current model: without adapters, interpolated with its initial weights."""
+    clip, share = trainer.objective.plain_model(), trainer.config.keep_start
+    if not share:
+        return clip
+    start = load_start(model, trainer.objective.loss.bias)
+    weights = interpolate(clip.state_dict(), start.state_dict(), share)
+    start.load_state_dict(weights)
+    return start.to(trainer.clip.logit_scale.device)
+
+
+def interpolate(trained: dict[str, Tensor], start: dict[str, Tensor], share: float) -> dict[str, Tensor]:
+    """Return (1 - share) * trained + share * start, exactly one of them at 0 and 1.
+
+    Wortsman et al. 2021 (arXiv:2109.01903), whose alpha is 1 - share. Counts stay as trained.
+    """
+    return {
+        name: value.lerp(start[name].to(value), share) if value.is_floating_point() else value
+        for name, value in trained.items()
+    }
+
+
+def _to_json(content: dict) -> bytes:
+    return (json.dumps(content, indent=2) + "\n").encode()
