@@ -20,7 +20,6 @@ import numpy as np
 import torch
 
 from lab.worlds.negatives import Negative, hard_negatives
-from lab.worlds.scenes import scene_from_dict
 from lab.worlds.tiny_clip import recall_at_1
 from raycomp.config import ModelConfig
 from raycomp.core.alignment import normalise
@@ -31,6 +30,7 @@ from raycomp.models.clip import Clip, load_tokenizer
 from raycomp.models.describe import describe_scorer
 from raycomp.models.images import prepare_image
 from raycomp.words import CAPTION, IMAGE, JSON
+from tests.corpus import scene_from_dict
 
 MAX_PIXELS = 1_000_000
 BLOCK_ROWS = 512

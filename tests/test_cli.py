@@ -153,7 +153,7 @@ def test_sigterm_ends_a_command_like_an_interrupt(tmp_path):
     code = (
         "import os, signal, sys, time\n"
         "from raycomp import cli\n"
-        "from raycomp.look.show import command as inspect\n"
+        "from raycomp.look import show as inspect\n"
         "def wait(source):\n"
         "    os.kill(os.getpid(), signal.SIGTERM)\n"
         "    time.sleep(60)\n"
@@ -213,7 +213,7 @@ def test_what_a_terminal_would_obey_is_shown(monkeypatch, capsys):
 def test_a_reader_that_has_enough_is_no_error():
     code = (
         "from raycomp import cli\n"
-        "from raycomp.look.show import command as inspect\n"
+        "from raycomp.look import show as inspect\n"
         "inspect.show = lambda source: 'line\\n' * 100_000\n"
         "raise SystemExit(cli.main(['show', 'x']))\n"
     )
@@ -226,7 +226,7 @@ def test_a_reader_that_has_enough_is_no_error():
 _SIGNALLED = (
     "import os, signal, sys, time\n"
     "from raycomp import cli\n"
-    "from raycomp.look.show import command as inspect\n"
+    "from raycomp.look import show as inspect\n"
     "def wait(source):\n"
     "    try:\n"
     "        os.kill(os.getpid(), signal.SIGTERM)\n"
@@ -262,7 +262,7 @@ def test_a_second_signal_does_not_break_off_the_end(tmp_path):
 def test_a_terminal_of_ascii_can_show_anything():
     code = (
         "from raycomp import cli\n"
-        "from raycomp.look.show import command as inspect\n"
+        "from raycomp.look import show as inspect\n"
         "inspect.show = lambda source: 'caf\\u00e9 \\u72d7'\n"
         "cli.main(['show', 'x'])\n"
     )

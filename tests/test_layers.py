@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from raycomp.config import load_job, override_all
-from raycomp.config.commands import FOLDERS
+from raycomp.config.commands import FOLDERS, RAYCOMP
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "raycomp"
@@ -203,11 +203,11 @@ def test_help_imports_nothing_heavy(command):
     ("modules", "heavy"),
     [
         (
-            "run.parts run.waves run.passes curation.choose curation.score "
-            "training.index training.ray_cache evaluation.read curation.parse",
+            "run.waves run.passes curation.select.select curation.score.score "
+            "training.pairs training.ray_feed evaluation.embed_all curation.score.prepare",
             {"torch", "open_clip"},
         ),
-        ("curation.prepare models.tokens models.nonces", {"open_clip"}),
+        ("curation.score.prepare models.nonces", {"open_clip"}),
     ],
 )
 def test_what_reads_prepares_and_merges_loads_no_model_library(modules, heavy):
@@ -230,8 +230,8 @@ def test_commands_and_their_options_load_nothing_heavy_and_hide_no_function():
 
 def test_commands_that_can_do_without_ray_do_not_load_it():
     """It is a second of imports. A sweep searches with Ray Tune."""
-    modules = [f"raycomp.{one}.command" for one in COMMAND_FOLDERS - {"sweep"}]
-    modules = [one for one in modules if (ROOT / f"{one.replace('.', '/')}.py").is_file()]
+    commands = [one for name, one in RAYCOMP.commands.items() if name != "sweep"]
+    modules = sorted({one.function.partition(":")[0] for one in commands})
     assert len(modules) > 6
     code = "import sys\n" + "".join(f"import {module}\n" for module in modules)
     code += "assert 'ray' not in sys.modules\n"

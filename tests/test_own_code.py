@@ -142,8 +142,8 @@ def test_a_changed_rule_is_another_run(curated, rules, tmp_path, capsys):
 
 
 METHODS = """
-from raycomp.continual.methods.finetune import Finetune
-from raycomp.continual.methods.frozen import Frozen
+from raycomp.continual.methods.tuner import Finetune
+from raycomp.continual.methods.head import Frozen
 
 
 class Plain(Finetune):

@@ -24,9 +24,9 @@ from raycomp.data.inputs import expand_input
 from raycomp.data.parquet import TOKENS, to_matrix
 from raycomp.data.paths import resolve
 from raycomp.data.tar import read_tar
-from raycomp.models.architecture import ScorerSpec
 from raycomp.models.clip import Clip
 from raycomp.models.describe import describe_scorer
+from raycomp.models.spec import ScorerSpec
 from raycomp.training.config import FitConfig
 from raycomp.training.loop import Trainer
 from raycomp.training.towers import Batch, PairsObjective

@@ -23,9 +23,9 @@ from raycomp.continual.streams.place import RunJob
 from raycomp.continual.streams.store import read_stream
 from raycomp.data.parquet import write_table
 from raycomp.data.runs import fetch_model
-from raycomp.models.architecture import ScorerSpec
 from raycomp.models.clip import Clip
 from raycomp.models.describe import describe_scorer
+from raycomp.models.spec import ScorerSpec
 from raycomp.run.progress import Progress
 from raycomp.schema import CONTINUAL_SCHEMA
 from raycomp.training.towers import find_rank

@@ -1,5 +1,5 @@
-"""Choice of a caption's negatives: the hardest, and those that text-only judges cannot tell from
-captions.
+"""Choice of a caption's negatives: the hardest, and those that text-only judges cannot
+distinguish from captions.
 
 A judge of text alone sees a pair of a caption and its negative through features: differences, caption minus
 negative, of word counts, of likelihoods, of lengths. A linear judge learns nothing from a set of pairs if

@@ -55,10 +55,10 @@ from raycomp.data.runs import TIMES, check_shards_of_runs, digest, identify, lis
 from raycomp.data.table import check_embeddings
 from raycomp.data.tar import find_image
 from raycomp.language.nonce import REASONS
-from raycomp.models.architecture import ScorerSpec
 from raycomp.models.describe import describe_scorer, fingerprint_scorer
 from raycomp.models.nonces import NonceMaker, load_nonce_pools, load_tokens
 from raycomp.models.parser import PACKAGED, fingerprint_folder, fingerprint_parser
+from raycomp.models.spec import ScorerSpec
 from raycomp.run.bad_data import describe_dropped
 from raycomp.run.passes import Stats
 from raycomp.run.run import Run, Say, command_line, describe_phases, describe_stages, refuse_early, start_run

@@ -29,8 +29,8 @@ from raycomp.data.parquet import add_columns, count_rows, encode_rows, read_colu
 from raycomp.data.paths import KEPT_FILE, ShardPath, fingerprint_shards
 from raycomp.data.reader import read_shard
 from raycomp.data.runs import digest, list_scores, read_finished
-from raycomp.models.architecture import ScorerSpec
 from raycomp.models.describe import describe_scorer, fingerprint_scorer
+from raycomp.models.spec import ScorerSpec
 from raycomp.run.executor import use
 from raycomp.run.local import Local
 from raycomp.words import (

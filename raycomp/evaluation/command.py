@@ -39,8 +39,8 @@ from raycomp.evaluation.results import (
     report_lines,
     report_margins,
 )
-from raycomp.models.architecture import ScorerSpec
 from raycomp.models.describe import describe_scorer, fingerprint_scorer
+from raycomp.models.spec import ScorerSpec
 from raycomp.report.page import render_page
 from raycomp.run.bad_data import Leak, check_left, warn_leak
 from raycomp.run.run import (

@@ -31,9 +31,9 @@ from raycomp.data.reader import read_shard
 from raycomp.data.runs import fetch_model
 from raycomp.evaluation.config import EvaluateConfig
 from raycomp.evaluation.evaluation import Needs, Picture, Pictures, Texts, key_pictures
-from raycomp.models.architecture import ScorerSpec
 from raycomp.models.images import ImageFault, prepare_image
 from raycomp.models.nonces import load_tokens
+from raycomp.models.spec import ScorerSpec
 from raycomp.run.executor import CPUS, SCORERS, Stage
 from raycomp.run.passes import Part, Pass, Stats, merge_parts
 from raycomp.run.session import Session

@@ -29,8 +29,8 @@ from raycomp.data.paths import ShardPath, absolute_uri, count_bytes, fingerprint
 from raycomp.data.reader import read_shard
 from raycomp.data.runs import digest
 from raycomp.look.config import AuditConfig
-from raycomp.models.architecture import ScorerSpec
 from raycomp.models.describe import describe_scorer
+from raycomp.models.spec import ScorerSpec
 from raycomp.report.page import render_page
 from raycomp.run.bad_data import check_bad_rows, describe_dropped
 from raycomp.run.run import Run, Say, start_run

@@ -12,7 +12,6 @@ import os
 import posixpath
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any
@@ -21,7 +20,6 @@ from safetensors import SafetensorError
 
 from raycomp.config import ModelConfig, ScorerConfig
 from raycomp.config.change import parse_json
-from raycomp.models.images import ImageSpec
 
 LIBRARIES_FAIL = (
     ArithmeticError,
@@ -55,20 +53,6 @@ def say_bad(said: str, num_bad: int, num: int, noun: str, remedy: str = "name ot
     """Return the error message for a number of bad embeddings; ``said``: an option and its value."""
     bad = f"gives embeddings that are not finite or not of length 1 ({num_bad:,} of {num:,} {noun})"
     return f"{said}: {bad}; {remedy}"
-
-
-ClipConfig = ModelConfig | ScorerConfig
-
-
-@dataclass(frozen=True)
-class ScorerSpec:
-    """The facts on a model that the other stages need, without loading it."""
-
-    image: ImageSpec
-    context_length: int
-    embedding_dim: int
-    shares_prefixes: bool
-    """Whether its text tower encodes a caption and its counterfactuals together; else each by itself."""
 
 
 # The largest models that open_clip knows have images of 512 pixels, 77 tokens, 56 layers, 901,629 words.

@@ -17,14 +17,13 @@ from typing import Any
 
 from raycomp.models.architecture import (
     HUB_CONFIG,
-    ClipConfig,
-    ScorerSpec,
     find_preprocessing,
     list_config_files,
 )
 from raycomp.models.images import ImageSpec
 from raycomp.models.nonces import read_config
 from raycomp.models.parser import fingerprint_folder
+from raycomp.models.spec import ClipConfig, ScorerSpec
 
 # Increase it when ScorerSpec, or how it is measured, changes.
 _FORMAT = 1

@@ -5,15 +5,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import lru_cache, partial
+from typing import TYPE_CHECKING
 
 from raycomp.config import ClusterConfig, ModelConfig, ScorerConfig
 from raycomp.data.files import Folder
 from raycomp.data.paths import ARCHITECTURE, RUN
 from raycomp.data.runs import fetch_model, find_model
-from raycomp.models.architecture import ClipConfig
-from raycomp.models.clip import Clip
+from raycomp.models.spec import ClipConfig
 from raycomp.run.executor import find_current, use
 from raycomp.run.local import Local
+
+if TYPE_CHECKING:
+    from raycomp.models.clip import Clip
 
 Name = str | os.PathLike[str]
 
@@ -65,8 +68,10 @@ def _stamp(name: str) -> tuple[int, int] | None:
     return found.st_mtime_ns, found.st_size
 
 
-def load_clip(config: ClipConfig, num_threads: int | None) -> Clip:
+def load_clip(config: ClipConfig, num_threads: int | None) -> "Clip":
     """Load a CLIP. On the local executor a later phase reuses the model of the phase before it."""
+    from raycomp.models.clip import Clip
+
     load = partial(Clip, config, num_threads=num_threads)
     executor = find_current()
     return executor.keep((config, num_threads), load) if isinstance(executor, Local) else load()

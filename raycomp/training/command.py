@@ -17,8 +17,8 @@ from raycomp.data.files import Folder, check_writable
 from raycomp.data.inputs import check_output, with_absolute_paths
 from raycomp.data.paths import CHECKPOINT, RUN, WORK, absolute_uri, count_bytes
 from raycomp.data.runs import fetch_model, find_model
-from raycomp.models.architecture import ScorerSpec
 from raycomp.models.describe import describe_scorer, fingerprint_scorer
+from raycomp.models.spec import ScorerSpec
 from raycomp.run.run import Run, Say, refuse_early, start_run
 from raycomp.run.session import Session, connect
 from raycomp.run.waves import map_files

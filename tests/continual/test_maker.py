@@ -17,7 +17,7 @@ MAKERS = """
 from pathlib import Path
 
 from raycomp.config import ModelConfig
-from raycomp.continual.maker import MadeStream, StreamMaker
+from raycomp.continual.method import MadeStream, StreamMaker
 
 
 def draw(folder, variant, seed):

@@ -32,9 +32,9 @@ from raycomp.evaluation.embed_all import (
     prepare_pixels,
     tokenize,
 )
-from raycomp.models.architecture import ScorerSpec
 from raycomp.models.clip import Clip
 from raycomp.models.describe import describe_scorer
+from raycomp.models.spec import ScorerSpec
 from raycomp.models.text import WeightsCheck, refuse_bad
 from raycomp.negatives.ranking import rank
 from raycomp.negatives.write import ADD_SIMILARITY, ADDITIONS

@@ -6,7 +6,7 @@ import sys
 _CODE = """
 import sys
 import pyarrow as pa
-from raycomp.data.no_pandas import keep_pandas_out, let_pandas_in
+from raycomp.data.parquet import keep_pandas_out, let_pandas_in
 keep_pandas_out()
 assert pa.array([1, None]).null_count == 1
 assert "pandas" not in sys.modules

@@ -381,7 +381,7 @@ def test_names_are_cut_as_webdatasets_pattern_cuts_them():
 
 IN_LITTLE_TIME = """
 import io, resource
-from raycomp.data.headers import _parse_pax
+from raycomp.data.tar import _parse_pax
 from raycomp.data.paths import ShardPath
 from raycomp.data.tar import _split
 used = int(sum(resource.getrusage(resource.RUSAGE_SELF)[:2]))

@@ -16,8 +16,8 @@ from raycomp.data.datacomp import enrich
 from raycomp.data.paths import ShardPath
 from raycomp.data.rows import parse_object
 from raycomp.data.tar import extract_tar, read_tar
-from raycomp.models.architecture import ScorerSpec
 from raycomp.models.images import ImageSpec
+from raycomp.models.spec import ScorerSpec
 from tests.fuzz.child import run
 from tests.fuzz.inputs import EDITS, JSON_VALUES, ODD_JSON, check_strict, damage
 

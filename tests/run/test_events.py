@@ -48,8 +48,8 @@ def test_events_reach_a_bucket_while_the_run_lives(bucket, often):
 
 KILLED = """
 import os, sys, time
-from raycomp.data.folder import Folder
-from raycomp.run import events
+from raycomp.data.files import Folder
+from raycomp.run import progress as events
 events._UPLOAD_S = 0.2
 out = Folder(sys.argv[1])
 with events.keep_events(out, "a"):

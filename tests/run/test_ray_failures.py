@@ -98,7 +98,7 @@ def test_a_run_on_a_cluster_that_fails_ends_with_its_failure(monkeypatch, is_joi
 
 WATCH = """
 import sys, time
-from raycomp.run.ray_failures import watch_head
+from raycomp.run.ray_cluster import watch_head
 with watch_head(sys.argv[1]):
     time.sleep(float(sys.argv[2]))
 time.sleep(1.5)

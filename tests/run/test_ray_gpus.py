@@ -129,7 +129,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 import ray
 from ray.cluster_utils import Cluster
-from raycomp.run.ray_gpus import await_gpu
+from raycomp.run.ray_cluster import await_gpu
 from tests.run.test_ray_gpus import L4, find
 
 cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "num_gpus": 0})

@@ -103,7 +103,7 @@ def test_what_rays_nodes_report_is_caught_and_its_printer_comes_back(capsys):
 NAMED = """
 import os, sys
 import ray
-from raycomp.run.ray_private import JOB_VARIABLE
+from raycomp.run.ray_cluster import JOB_VARIABLE
 ray.init(address=sys.argv[1], log_to_driver=False)
 print(ray.get_runtime_context().runtime_env.get("env_vars"))
 """

@@ -193,8 +193,8 @@ import sys, time
 from contextlib import contextmanager
 from pathlib import Path
 import torch
-from raycomp.data.folder import Folder
-from raycomp.training import state
+from raycomp.data.files import Folder
+from raycomp.training import loop as state
 from tests.training.fitting import run, start_trainer, write_model
 torch.set_num_threads(int(sys.argv[2]))
 folder = Path(sys.argv[1])

@@ -15,8 +15,8 @@ from raycomp.continual.data import Keys, Split
 from raycomp.continual.methods.tuner import TEXTS_PER_PASS, Tuner
 from raycomp.core.retention import expert_momentum
 from raycomp.models.adapters import ExpertLinear, Routes, add_experts, find_blocks
-from raycomp.models.architecture import ScorerSpec
 from raycomp.models.clip import Clip
+from raycomp.models.spec import ScorerSpec
 from raycomp.training.towers import add_up, to_image
 
 TOWERS = ("image", "text")

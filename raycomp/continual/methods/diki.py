@@ -14,8 +14,8 @@ from raycomp.continual.data import Keys, Split
 from raycomp.continual.methods.tuner import TEXTS_PER_PASS, TaskBatch, Tuner
 from raycomp.core.retention import Gaussian, fit_gaussian, log_density
 from raycomp.models.adapters import PromptChoice, Prompts, add_prompts, find_blocks
-from raycomp.models.architecture import ScorerSpec
 from raycomp.models.clip import Clip
+from raycomp.models.spec import ScorerSpec
 from raycomp.training.towers import Made, to_image
 
 TOWERS = ("image", "text")

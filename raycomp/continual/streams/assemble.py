@@ -38,8 +38,9 @@ from raycomp.continual.streams.store import (
 )
 from raycomp.data.files import Folder
 from raycomp.evaluation.evaluation import Pictures, Texts
-from raycomp.models.architecture import ScorerSpec, say_bad
+from raycomp.models.architecture import say_bad
 from raycomp.models.parser import load_parser
+from raycomp.models.spec import ScorerSpec
 from raycomp.run.bad_data import Leak, check_bad_rows, check_left, warn_leak
 from raycomp.words import DROP
 

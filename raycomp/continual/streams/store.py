@@ -24,7 +24,7 @@ from raycomp.data.parquet import TOKENS, to_matrix
 from raycomp.data.paths import ShardPath, resolve
 from raycomp.evaluation.embed_all import TEXT, Files, prepare_pixels, read_pictures, tokenize
 from raycomp.evaluation.evaluation import Picture
-from raycomp.models.architecture import ScorerSpec
+from raycomp.models.spec import ScorerSpec
 from raycomp.words import OK, PIXELS, POSITION, STATUS
 
 # Number of pictures in memory at a time.

@@ -18,8 +18,8 @@ from raycomp.data.parquet import check_extra_columns
 from raycomp.data.paths import ShardPath, fingerprint_shards
 from raycomp.data.reader import read_shard
 from raycomp.data.table import check_embeddings
-from raycomp.models.architecture import ScorerSpec
 from raycomp.models.describe import describe_scorer
+from raycomp.models.spec import ScorerSpec
 from raycomp.run.executor import READ, SCORERS, Work
 from raycomp.table import Column, Table, format_facts
 from raycomp.words import OK, SHARD_STATUSES, STATUS

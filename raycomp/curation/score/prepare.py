@@ -30,10 +30,10 @@ from raycomp.data.parquet import (
 from raycomp.data.rows import to_json_value
 from raycomp.language.nonce import make_counterfactual
 from raycomp.language.phrases import Phrase
-from raycomp.models.architecture import ScorerSpec
 from raycomp.models.images import ImageFault, prepare_viewed
 from raycomp.models.nonces import NonceMaker, load_tokens
 from raycomp.models.parser import MAX_CHARACTERS, Parser, load_languages, load_parser, name_language
+from raycomp.models.spec import ScorerSpec
 from raycomp.schema import CAPTION_SCHEMA, PHRASE_TYPE, PICTURE_SCHEMA
 from raycomp.words import (
     BAD_EMBEDDING,

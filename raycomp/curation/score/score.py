@@ -40,7 +40,7 @@ from raycomp.data.parquet import FAULTS, SHUFFLED_ALIGNMENT, add_columns, read_c
 from raycomp.data.paths import ShardPath, describe_shards, join_uri
 from raycomp.data.reader import read_shard
 from raycomp.data.table import check_stored
-from raycomp.models.architecture import ScorerSpec
+from raycomp.models.spec import ScorerSpec
 from raycomp.run.bad_data import check_bad_rows
 from raycomp.run.executor import CPUS, SCORERS, Stage
 from raycomp.run.passes import Part, Pass, Stats, read_parts

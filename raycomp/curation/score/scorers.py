@@ -27,7 +27,7 @@ from raycomp.data.parquet import (
     to_fixed_lists,
     to_matrix,
 )
-from raycomp.models.architecture import ScorerSpec
+from raycomp.models.spec import ScorerSpec
 from raycomp.run.scorer import load_clip
 from raycomp.schema import PHRASE_TYPE
 from raycomp.words import (

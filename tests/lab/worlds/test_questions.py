@@ -6,12 +6,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from lab.words import FUNCTION, SCENE
 from lab.worlds.captions import name_thing, read, say_thing
 from lab.worlds.questions import ASKED, RELATION, THERE, draw_question
 from lab.worlds.scenes import Claim, Scene, Thing, diagonal, is_true
 from lab.worlds.tasks import WorldTask, draw_scenes, list_tasks
 from raycomp.core.continual import score_by_prior
-from raycomp.words import FUNCTION, SCENE
 
 
 def is_right(text: str, scene: Scene) -> bool:

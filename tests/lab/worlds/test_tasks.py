@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from lab.words import DOMAINS, FUNCTION, SCENE, STREAMS, WORLD
 from lab.worlds.captions import phrases, read
 from lab.worlds.render import RGB
 from lab.worlds.scenes import ALL_PAIRS, COLOURS, SHAPES, is_true, is_within
 from lab.worlds.styles import PLAIN, STYLES, change_style
 from lab.worlds.tasks import WorldTask, backbone_pairs, count_sets, draw_scenes, list_tasks, to_sample
-from raycomp.words import DOMAINS, FUNCTION, SCENE, WORLD, WORLD_STREAMS
 from tests.corpus import scene_from_dict
 
 
@@ -112,7 +112,7 @@ def test_the_picture_of_a_scene_is_in_its_tasks_style():
     assert light[0] < 190 < light[1]
 
 
-@pytest.mark.parametrize("stream", WORLD_STREAMS)
+@pytest.mark.parametrize("stream", STREAMS)
 def test_galleries_have_one_row_for_a_set_and_questions_their_own_candidates(stream):
     for task in [task for tasks in list_tasks(stream) for task in tasks]:
         drawn = list(draw_scenes(task, 12, [3], is_gallery=True))
