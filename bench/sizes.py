@@ -3,7 +3,7 @@
     python -m bench.sizes before=99f0179 now=HEAD --csv bench/results/sizes.csv
 
 Statements are those of the syntax tree without imports and docstrings; lines of imports are those that an
-import statement covers. Each package of ``raycomp/`` has a line; ``lab``, ``tests`` and ``tests/lab`` one each.
+import statement covers. Each package of ``raycomp/`` has a line; ``lab``, ``tests``, ``tests/lab`` one each.
 """
 
 import argparse
