@@ -95,7 +95,7 @@ def test_the_ridge_is_chosen_for_each_data_set(monkeypatch):
     chosen = [bound(*pair).value for pair in (plain, narrow)]
     ridges = probe.CLASSIFIER_RIDGES
     for place in (0, -1):
-        monkeypatch.setattr(probe, "RIDGES", (ridges[place],))
+        monkeypatch.setattr(probe, "CLASSIFIER_RIDGES", (ridges[place],))
         fixed = bound(*(plain, narrow)[place + 1]).value
         assert fixed < chosen[place + 1] - 0.1
 

@@ -25,7 +25,6 @@ from raycomp.curation.select.select import choose_tables
 from raycomp.data.tar import write_tar
 from raycomp.look.show import explain, show
 from raycomp.models.clip import Clip
-from raycomp.run import scorer
 from raycomp.words import ALIGNED_STATUSES
 from raycomp.words import DROPPED_CONTROL as CONTROL
 from tests.corpus import NUM, by_cpi, mean_drop, scenes, write_bad_shards
@@ -536,7 +535,7 @@ def test_a_run_in_this_process_loads_its_scorer_once(curated, tmp_path, monkeypa
         made.append(Clip(*args, **options))
         return made[-1]
 
-    monkeypatch.setattr(scorer, "Clip", load)
+    monkeypatch.setattr("raycomp.models.clip.Clip", load)
     raycomp.curate(config, str(tmp_path / "out"))
     assert len(made) == 1
     outputs = "scores", "subset"

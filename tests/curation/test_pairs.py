@@ -169,16 +169,16 @@ def test_no_pair_is_no_row(tiny_scorer):
 
 
 def test_a_model_is_loaded_again_only_for_another_one(pairs, tiny_scorer, monkeypatch):
-    from raycomp.run import scorer
+    from raycomp.models import clip
 
     loaded: list[str] = []
 
-    class Clip(scorer.Clip):
+    class Clip(clip.Clip):
         def __init__(self, config, **options):
             loaded.append(config.weights)
             super().__init__(config, **options)
 
-    monkeypatch.setattr(scorer, "Clip", Clip)
+    monkeypatch.setattr(clip, "Clip", Clip)
     one, other = (dataclasses.replace(tiny_scorer, weights=f"random:{seed}") for seed in (11, 12))
     tables = [
         raycomp.score(pairs[0][:2], pairs[1][:2], config=CurateConfig(scorer=config))

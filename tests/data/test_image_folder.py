@@ -63,7 +63,7 @@ def test_a_store_is_asked_once(tmp_path, monkeypatch):
             asked.append(what)
             return super().get_file_info(what)
 
-    for place in ("image_folder", "files"):
+    for place in ("inputs", "files"):
         store = Store(str(tmp_path), fs.LocalFileSystem())
         monkeypatch.setattr(f"raycomp.data.{place}.resolve", lambda uri, store=store: (store, "top"))
     assert list_classes("s3://bucket/top")

@@ -65,7 +65,7 @@ class Terminal(Log):
 @pytest.fixture
 def log(monkeypatch) -> Log:
     log = Log()
-    monkeypatch.setattr(progress, "sys", SimpleNamespace(stderr=log))
+    monkeypatch.setattr(progress, "sys", SimpleNamespace(stderr=log, modules=sys.modules))
     return log
 
 
@@ -191,7 +191,7 @@ def test_short_phases_do_not_add_up_to_a_long_silence(log, monkeypatch):
 def test_on_a_terminal_a_bar_is_drawn(monkeypatch):
     before = set(threading.enumerate())
     terminal = Terminal()
-    monkeypatch.setattr(progress, "sys", SimpleNamespace(stderr=terminal))
+    monkeypatch.setattr(progress, "sys", SimpleNamespace(stderr=terminal, modules=sys.modules))
     with Progress("align", 4, WORKER_POOLS) as shown:
         shown.add(50, {"decode": 12.0})
         shown.finish_one()
