@@ -232,7 +232,7 @@ _STORAGE_FAILED = re.compile(
     r"The above exception was the direct cause of the following exception:$",
     re.MULTILINE,
 )
-_OWN_FAILED = re.compile(r"^raycomp\.config\.check\.(UserError|ClusterFailed): (.+)$", re.MULTILINE)
+_OWN_FAILED = re.compile(r"^raycomp\.config\.\w+\.(UserError|ClusterFailed): (.+)$", re.MULTILINE)
 _RAISED = {"UserError": ValueError, "ClusterFailed": ClusterFailed}
 
 
