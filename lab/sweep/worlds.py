@@ -68,7 +68,7 @@ def make_worlds(config: WorldsConfig, out: str, say: Any = print) -> None:
         raise ValueError(f"out={out!r}: little worlds need a local folder")
     check_writable(out)
     if is_dry_run():
-        raise DryRun(f"{config.count} worlds; all checks passed, nothing was written")
+        raise DryRun(f"dry run of worlds: all checks passed, nothing was written; {config.count} worlds")
     folder, sizes = Folder(out), {**to_dict(config), "count": None}
     if folder.exists(_CONFIG) and folder.read_json(_CONFIG) != sizes:
         raise ValueError(f"out={out!r}: holds worlds of other options; name another folder")

@@ -15,6 +15,7 @@ from raycomp.config import find_config, list_options, load_config, save_config
 from raycomp.config.commands import RAYCOMP, find_name
 
 ROOT = Path(__file__).parents[2]
+WITH_CONFIG = [name for name, command in LAB.commands.items() if command.config_class]
 HEAVY = {"torch", "open_clip", "spacy", "ray", "pandas", "transformers", "torchvision", "scipy"}
 
 
@@ -24,14 +25,18 @@ def test_help_lists_the_options_that_a_command_has(name, capsys):
         main([name, "--help"], LAB)
     text = capsys.readouterr().out
     assert end.value.code == 0 and text.startswith(f"usage: python -m lab {name} ")
-    known = [option.path for option in list_options(LAB.commands[name].config)]
-    assert known and all(f"  {path} (" in text for path in known)
+    if name in WITH_CONFIG:
+        known = [option.path for option in list_options(LAB.commands[name].config)]
+        assert known and all(f"  {path} (" in text for path in known)
 
 
 @pytest.mark.parametrize("command", LAB.commands.values(), ids=LAB.folders)
 def test_every_command_takes_what_the_table_says(command, tmp_path):
     given = [argument for argument in command.arguments.split() if argument != "job"]
-    inspect.signature(find_name(command.function)).bind(*given, say=print)
+    says = {"say": print} if "--out" in given else {}
+    inspect.signature(find_name(command.function)).bind(*given, **says)
+    if command.config is None:
+        return
     save_config(command.config(), str(tmp_path / "all.yaml"))
     assert load_config(str(tmp_path / "all.yaml"), command.config) == command.config()
 
@@ -69,7 +74,7 @@ def test_refusals_are_one_line(tmp_path):
     assert len(said) == len(REFUSED) and all(line.startswith("python -m lab: ") for line in said)
 
 
-@pytest.mark.parametrize("name", LAB.folders)
+@pytest.mark.parametrize("name", WITH_CONFIG)
 def test_a_dry_run_writes_nothing(name, tmp_path, capsys):
     assert main([name, "--out", str(tmp_path / "out"), "--dry-run"], LAB) == 0
     assert capsys.readouterr().out.startswith("dry run of ") and not list(tmp_path.iterdir())

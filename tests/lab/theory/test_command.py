@@ -11,7 +11,9 @@ from lab.theory import command
 from lab.theory.config import TheoryConfig
 from raycomp.cli import USER_ERROR, main
 from raycomp.config import to_dict
+from raycomp.data.files import Folder
 from raycomp.data.runs import read_finished
+from tests.sealed import seal
 
 
 def test_finished_results_are_left_as_they_are_and_others_are_refused(tmp_path, capsys):
@@ -20,6 +22,7 @@ def test_finished_results_are_left_as_they_are_and_others_are_refused(tmp_path, 
     done |= {"fingerprint": {}, "versions": {}, "warnings": []}
     done["funnel"] = {"read": 1, "corpus": 1, "kept": 1, "dropped": {}}
     (tmp_path / "run.json").write_text(json.dumps(done))
+    seal(Folder(str(tmp_path)))
     assert main(line, LAB) == 0
     assert "finished already" in capsys.readouterr().out and not (tmp_path / "theory.json").exists()
     assert main([*line[:-1], "seeds=2"], LAB) == USER_ERROR
