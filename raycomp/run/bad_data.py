@@ -26,6 +26,10 @@ from raycomp.words import (
     UID_CONFLICT,
 )
 
+# Sound samples that cannot be used.
+_UNUSED = (CONTAMINATED, NO_PRIMITIVE)
+_MEANINGS = {**STATUSES, **CONTINUAL_STATUSES, **PICTURE_STATUSES}
+
 
 class Leak(NamedTuple):
     """The overlap between one test set and one training set."""
@@ -34,6 +38,11 @@ class Leak(NamedTuple):
     train: str
     """The training set as a sentence names it: "the training images of a"."""
     shared: Shared
+
+    def __str__(self) -> str:
+        num, num_images = self.shared.images, self.shared.num_images
+        share = f"{100 * self.shared.share:.1f} %"
+        return f"{self.test}: {num:,} of {num_images:,} test images are among {self.train} ({share})"
 
     def describe(self) -> dict[str, Any]:
         """Return the fields for run.json."""
@@ -45,26 +54,20 @@ def warn_leak(leak: Leak, overlap: str) -> list[str]:
     if not leak.shared.images:
         return []
     then = "they are left out (overlap=drop)" if overlap == DROP else "overlap=drop leaves them out"
-    return [f"{_say(leak)}; {then}"]
+    return [f"{leak}; {then}"]
 
 
 def check_left(leak: Leak, overlap: str) -> None:
     """Raise UserError where the test set would have no image left."""
     if overlap == DROP and leak.shared.images and leak.shared.images == leak.shared.num_images:
         raise UserError(
-            f"overlap=drop: {_say(leak)}, which empties the test set; name other images, or set overlap=warn"
+            f"overlap=drop: {leak}, which empties the test set; name other images, or set overlap=warn"
         )
 
 
-def _say(leak: Leak) -> str:
-    shared = leak.shared
-    counts = f"{shared.images:,} of {shared.num_images:,} test images"
-    return f"{leak.test}: {counts} are among {leak.train} ({100 * shared.share:.1f} %)"
-
-
-# Sound samples that cannot be used.
-_UNUSED = (CONTAMINATED, NO_PRIMITIVE)
-_MEANINGS = {**STATUSES, **CONTINUAL_STATUSES, **PICTURE_STATUSES}
+def list_counts(counts: Mapping[str, int]) -> str:
+    """Return counts by status as words: "2 corrupt_image, 1 no_image"."""
+    return ", ".join(f"{count:,} {status}" for status, count in counts.items())
 
 
 def check_bad_rows(said: str, counts: Mapping[str, int], most_bad: float, what: str = "rows") -> None:
@@ -75,7 +78,7 @@ def check_bad_rows(said: str, counts: Mapping[str, int], most_bad: float, what: 
     num_rows, bad = _count_rows(counts), _find_bad(counts)
     sound = {status: counts[status] for status in _UNUSED if counts.get(status)}
     if sum(bad.values()) == num_rows - sum(sound.values()):
-        reasons = _list_counts(bad | sound) or "no rows"
+        reasons = list_counts(bad | sound) or "no rows"
         raise UserError(f"{said}: none of {num_rows:,} {what} can be used ({reasons})")
     _refuse(said, bad, num_rows, what, "max_bad_fraction", most_bad)
 
@@ -85,7 +88,7 @@ def check_bad_pictures(
 ) -> None:
     """Raise TooMuchBadData where more than the share ``most_missing`` of the pictures is missing, or more
     than the share ``most_bad`` of the present ones is bad."""
-    missing = {status: counts.get(status, 0) for status in MISSING_STATUSES if counts.get(status)}
+    missing = {status: counts[status] for status in MISSING_STATUSES if counts.get(status)}
     there = {status: count for status, count in counts.items() if status not in MISSING_STATUSES}
     _refuse(said, missing, sum(counts.values()), what, "max_missing_fraction", most_missing)
     what = f"present {what}"
@@ -120,16 +123,12 @@ def _find_bad(counts: Mapping[str, int]) -> dict[str, int]:
     return {status: count for status, count in sorted(counts.items()) if count and status not in sound}
 
 
-def _list_counts(bad: Mapping[str, int]) -> str:
-    return ", ".join(f"{count:,} {status}" for status, count in bad.items())
-
-
 def _refuse(said: str, bad: Mapping[str, int], num_rows: int, what: str, option: str, most: float) -> None:
     """Raise TooMuchBadData where the share of bad rows exceeds what the option allows."""
     num_bad = sum(bad.values())
     if num_bad > exact_share(most, num_rows):
         hint = f"; {UID_CONFLICT}: {STATUSES[UID_CONFLICT]}" if UID_CONFLICT in bad else ""
         raise TooMuchBadData(
-            f"{said}: {num_bad / num_rows:.1%} of {num_rows:,} {what} cannot be used ({_list_counts(bad)}), "
+            f"{said}: {num_bad / num_rows:.1%} of {num_rows:,} {what} cannot be used ({list_counts(bad)}), "
             f"more than {option}={most}; repair them, or set a higher limit{hint}"
         )

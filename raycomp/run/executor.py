@@ -12,7 +12,6 @@ import pyarrow as pa
 if TYPE_CHECKING:
     from raycomp.run.passes import Pass
 
-
 # Timed in addition to the stages: the work before and after them, and the time of scorers' GPUs within them.
 READ, WRITE, DEVICE = "read", "write", "device"
 GPU_KIND = "gpu_kind"
@@ -116,8 +115,8 @@ class Session:
         return rows[self.device] * (self.num_threads or 1)
 
 
-class Meter(Protocol):
-    """The metrics of one phase."""
+class Silent:
+    """The metrics of one phase; without a cluster that collects them all values are discarded."""
 
     def add(self, name: str, value: float = 1, **labels: str) -> None:
         """Add to a counter."""
@@ -162,21 +161,8 @@ class Executor(Protocol):
     def watch_growth(self) -> AbstractContextManager[Any]:
         """Return a context that records the number of scorers and CPUs over time on an elastic cluster."""
 
-    def open_meter(self, phase: str) -> Meter:
+    def open_meter(self, phase: str) -> Silent:
         """Return the metrics of a phase."""
-
-
-class Silent:
-    """Metrics without a cluster that collects them: all values are discarded."""
-
-    def add(self, name: str, value: float = 1, **labels: str) -> None:
-        """Discard it."""
-
-    def put(self, name: str, value: float, **labels: str) -> None:
-        """Discard it."""
-
-    def add_rows(self, statuses: Any) -> None:
-        """Discard them."""
 
 
 _used: list[Executor] = []
@@ -200,4 +186,5 @@ def current() -> Executor:
 
 
 def find_current() -> Executor | None:
+    """Return the executor of the run, None outside of ``connect``."""
     return _used[-1] if _used else None

@@ -187,14 +187,13 @@ def read_lease(folder: Folder) -> dict[str, Any] | None:
 def _is_over(found: dict[str, Any]) -> bool:
     if datetime.fromisoformat(found["expires"]) < _now():
         return True
-    if found["place"] != find_pid_namespace():
-        return False
-    try:
-        os.kill(found["process"], 0)
-    except (ProcessLookupError, OverflowError):
-        return True
-    except PermissionError:
-        return False
+    if found["place"] == find_pid_namespace():
+        try:
+            os.kill(found["process"], 0)
+        except (ProcessLookupError, OverflowError):
+            return True
+        except PermissionError:
+            return False
     return False
 
 

@@ -73,7 +73,8 @@ class Local:
                 tables = self._on_cpus(stage, cut(tables, steps.rows))
             else:
                 rows = steps.scorer_rows
-                tables = self._on_scorer(stage, regroup(tables, rows))
+                scorer = partial(run_stage, stage.name, again(partial(stage.start, self.num_threads)))
+                tables = map(scorer, regroup(tables, rows))
         for table in regroup(tables, rows):
             yield again(partial(stage_part, table, parts_uri, steps.part)).to_pylist()
 
@@ -93,11 +94,6 @@ class Local:
                     yield waiting.popleft().result()
             finally:
                 pool.shutdown(wait=False, cancel_futures=True)
-
-    def _on_scorer(self, stage: Stage, tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
-        scorer = again(partial(stage.start, self.num_threads))
-        for table in tables:
-            yield run_stage(stage.name, scorer, table)
 
     def submit(self, function: Callable[..., Any], *args: Any, **options: Any) -> Later:
         """Return the task, which runs when its result is requested."""
@@ -149,6 +145,7 @@ def _blamed(name: str) -> Iterator[None]:
 
 
 def run_stage(name: str, work: Callable[[pa.Table], pa.Table], table: pa.Table) -> pa.Table:
+    """Return the result of a stage on the rows; repeat it after a storage error that may be temporary."""
     with _blamed(name):
         return again(partial(run_timed, name, work, table))
 

@@ -1,7 +1,7 @@
 """A pass over shards: read, stages on CPUs, a stage on scorers, parts; every stage timed the same way.
 
-The executor of the run does the work (``local.py``, ``ray_passes.py``). Scores do not depend on how rows are
-cut into blocks.
+The executor of the run does the work (``local.py``, ``ray_executor.py``). Scores do not depend on how rows
+are cut into blocks.
 """
 
 import json
@@ -26,7 +26,6 @@ from raycomp.words import IS_LAST, POSITION, SHARD_ORDINAL, STATUS
 _SAMPLED_PER_PART = 32
 _SAMPLED_AT_MOST = 4096
 _READ_AT_ONCE = 8
-_COUNTERS = ("seconds", "offered")
 _PART_METADATA = pa.schema(
     [
         (SHARD_ORDINAL, pa.int32()),
@@ -69,8 +68,8 @@ class Stats:
 
     def add(self, other: dict[str, Any]) -> None:
         """Add another's ``to_dict``, which may have passed through json."""
-        for name in _COUNTERS:
-            getattr(self, name).update(other[name])
+        self.seconds.update(other["seconds"])
+        self.offered.update(other["offered"])
         for since, *there in other["growth"]:
             if not self.growth or [*self.growth[-1][1:]] != there:
                 self.growth.append(There(since + self.wall_s, *there))
@@ -128,19 +127,15 @@ def stage_part(table: pa.Table, parts_uri: str, part: Part) -> pa.Table:
         write_table(rows.select(part.schema.names), join_uri(parts_uri, name), part.schema)
         stats = _measure(rows, part)
         stats.seconds[WRITE] = time.perf_counter() - started
-        all_metadata.append((ordinal, name, len(rows), _total(rows), json.dumps(stats.to_dict())))
+        # The number of rows of the shard, if its last row is here.
+        total = None
+        if IS_LAST in rows.column_names and len(last := rows[POSITION].filter(rows[IS_LAST])):
+            total = last[0].as_py() + 1
+        all_metadata.append((ordinal, name, len(rows), total, json.dumps(stats.to_dict())))
     columns = list(zip(*all_metadata, strict=True)) or [()] * len(_PART_METADATA)
     return pa.table(
         [pa.array(c, f.type) for c, f in zip(columns, _PART_METADATA, strict=True)], schema=_PART_METADATA
     )
-
-
-def _total(rows: pa.Table) -> int | None:
-    """Return the number of rows of the shard if its last row is here."""
-    if IS_LAST not in rows.column_names:
-        return None
-    last = rows[POSITION].filter(rows[IS_LAST])
-    return last[0].as_py() + 1 if len(last) else None
 
 
 def _measure(rows: pa.Table, part: Part) -> Stats:

@@ -63,51 +63,42 @@ def open_log(out: Folder, names: tuple[str, ...], check: Callable[[], None]) -> 
         finally:
             file.close()
         return
-    with tempfile.TemporaryDirectory() as temporary:
-        file = LogFile(Path(temporary, names[-1]), delay=True)
-        with _Upload(file, out, names, check):
-            yield file
+    before: bytes | None = None
+    uploaded = 0
 
+    def upload() -> None:
+        """Write what earlier starts and this one logged, in whole lines, unless nothing was added.
 
-class _Upload:
-    """Writes a log to a store while a block runs, and at its end. Errors do not end the run.
-
-    A failed upload is repeated with the next; a run that fails by the same error reports it.
-    """
-
-    def __init__(self, file: LogFile, out: Folder, names: tuple[str, ...], check: Callable[[], None]):
-        self.file, self.out, self.names, self.check = file, out, names, check
-        self.before: bytes | None = None
-        self.uploaded = 0
-        self.ended = threading.Event()
-        self.uploader = threading.Thread(target=self._upload_on, name=f"upload {names[-1]}", daemon=True)
-
-    def __enter__(self) -> None:
-        self.uploader.start()
-
-    def __exit__(self, *_: object) -> None:
-        self.ended.set()
-        self.uploader.join()
-        self.file.close()
-        self._upload()
-
-    def _upload_on(self) -> None:
-        while not self.ended.wait(_UPLOAD_S):
-            self._upload()
-
-    def _upload(self) -> None:
-        """Write what earlier starts and this one logged, in whole lines, unless nothing was added."""
-        path = Path(self.file.baseFilename)
-        with self.file.lock or nullcontext():
+        A failed upload is repeated with the next; a run that fails by the same error reports it.
+        """
+        nonlocal before, uploaded
+        with file.lock or nullcontext():
             added = path.read_bytes() if path.exists() else b""
-        if len(added) == self.uploaded:
+        if len(added) == uploaded:
             return
         with suppress(OSError, LeaseLost):
-            self.check()
-            if self.before is None:
-                self.before = self.out.read_bytes(*self.names) if self.out.exists(*self.names) else b""
-            self.out.write_bytes(self.before + added, *self.names)
-            self.uploaded = len(added)
+            check()
+            if before is None:
+                before = out.read_bytes(*names) if out.exists(*names) else b""
+            out.write_bytes(before + added, *names)
+            uploaded = len(added)
+
+    def keep_uploading() -> None:
+        while not ended.wait(_UPLOAD_S):
+            upload()
+
+    with tempfile.TemporaryDirectory() as temporary:
+        path, ended = Path(temporary, names[-1]), threading.Event()
+        file = LogFile(path, delay=True)
+        uploader = threading.Thread(target=keep_uploading, name=f"upload {names[-1]}", daemon=True)
+        uploader.start()
+        try:
+            yield file
+        finally:
+            ended.set()
+            uploader.join()
+            file.close()
+            upload()
 
 
 class _AsJson(logging.Formatter):
@@ -213,7 +204,10 @@ class Progress:
         self.seconds: dict[str, float] = {}
         self.started = self.status_at = time.monotonic()
         self.stream: TextIO = sys.stderr
-        self.bar = self._open_bar() if self.stream.isatty() or is_notebook() else None
+        self.bar: _Bar | None = None
+        if self.stream.isatty() or is_notebook():
+            _, total, noun = self._measure()
+            self.bar = _Bar(desc=phase, total=total, unit=noun, file=self.stream, bar_format=_BAR)
         self.every_s = every_s or (_BAR_EVERY_S if self.bar is not None else _LINE_EVERY_S)
         self.has_reported = False
         self.counts = threading.Lock()
@@ -234,10 +228,6 @@ class Progress:
     def forget(cls) -> None:
         """Reset the log timer between runs: an earlier run in this process does not count."""
         cls._reported_at = None
-
-    def _open_bar(self) -> _Bar:
-        _, total, unit = self._measure()
-        return _Bar(desc=self.phase, total=total, unit=unit, file=self.stream, bar_format=_BAR)
 
     def _measure(self) -> tuple[int, int, str]:
         """Return the amount done, the total and the unit: rows where their number is known."""
@@ -319,11 +309,9 @@ class Progress:
             self.bar.refresh()
         else:
             own = done - self.started_at
-            left = (
-                f"{_Bar.format_interval(spent * (total - done) / own)} left"
-                if own > 0
-                else "time left unknown"
-            )
+            left = "time left unknown"
+            if own > 0:
+                left = f"{_Bar.format_interval(spent * (total - done) / own)} left"
             facts = filter(None, (count, rows, speed, left, wait))
             log_event("progress", **self._facts(spent), waits=wait)
             with suppress(OSError, ValueError):  # the output is closed; the work continues
@@ -348,9 +336,8 @@ class Progress:
             which = "next" if self.rows or self.shards else "first"
         if idle_s < _IDLE_S and which == "next":
             return None, idle_s
-        return _name_lack(
-            self.worker_pools
-        ) or f"the {which} {'block' if self.worker_pools else self.unit}", idle_s
+        what = f"the {which} {'block' if self.worker_pools else self.unit}"
+        return _name_lack(self.worker_pools) or what, idle_s
 
     def _facts(self, spent_s: float) -> dict[str, Any]:
         return {
@@ -399,9 +386,6 @@ def name_bottleneck(busy: Mapping[str, float], worker_pools: WorkerPools) -> str
     return max(busiest, key=busiest.__getitem__, default=None)
 
 
-_EVERY_S = 2.0
-
-
 class There(NamedTuple):
     """The number of both from a given second on."""
 
@@ -413,7 +397,7 @@ class There(NamedTuple):
 class Growth:
     """Count both every few seconds. Used as a context, whose end stops the counting thread."""
 
-    def __init__(self, count: Callable[[], tuple[int, int]], every_s: float = _EVERY_S):
+    def __init__(self, count: Callable[[], tuple[int, int]], every_s: float = 2.0):
         self.count, self.every_s = count, every_s
         self.started = time.monotonic()
         self.steps = [There(0.0, 0, 0)]
@@ -430,13 +414,11 @@ class Growth:
     def _count_on(self) -> None:
         while not self.ended.is_set():
             with suppress(ConnectionError):  # the driver reports it where it waits for the cluster
-                self._note(*self.count())
+                counted = self.count()
+                with self.lock:
+                    if counted != self.steps[-1][1:]:
+                        self.steps.append(There(time.monotonic() - self.started, *counted))
             self.ended.wait(self.every_s)
-
-    def _note(self, scorers: int, cpus: int) -> None:
-        with self.lock:
-            if (scorers, cpus) != self.steps[-1][1:]:
-                self.steps.append(There(time.monotonic() - self.started, scorers, cpus))
 
     def take(self) -> list[There]:
         """Return the counts since the last call: the initial state, then every change, in seconds."""

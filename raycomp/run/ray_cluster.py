@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import count
-from math import isinf
 from pathlib import Path
 from typing import Any
 
@@ -119,10 +118,13 @@ def as_failed_cluster() -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        cause = find_lost(error)
-        if cause is None:
+        cause = unwrap(error)
+        # An actor whose constructor raised, and an object that cannot be unpickled, are errors in raycomp.
+        is_ours = getattr(cause, "actor_init_failed", False) or getattr(cause, "traceback_str", None)
+        if is_ours or not isinstance(cause, _LOST):
             raise
-        failed = ClusterFailed(say_lost(cause))
+        said = " ".join(str(cause).split())[:_LONGEST]
+        failed = ClusterFailed(f"Ray failed: {type(cause).__name__}: {said}")
         for note in getattr(error, "__notes__", ()):
             failed.add_note(note)
         raise failed from error
@@ -136,27 +138,26 @@ def watch_head(address: str) -> Iterator[None]:
     """
     patience_s = _PATIENCE * float(os.environ.get(_RAYS_PATIENCE) or 60)
     stop = threading.Event()
-    watching = threading.Thread(target=_watch, args=(address, patience_s, stop), daemon=True)
-    watching.start()
+
+    def watch() -> None:
+        host, _, port = address.rpartition(":")
+        answered = time.monotonic()
+        while not stop.wait(patience_s / 8):
+            try:
+                socket.create_connection((host.strip("[]"), int(port)), patience_s / 8).close()
+                answered = time.monotonic()
+            except OSError as error:
+                if time.monotonic() - answered > patience_s:
+                    said = f"Ray's head at {address} has not answered for {patience_s:.0f} s ({error})"
+                    rest = "the same command resumes the run"
+                    print(f"raycomp: {said}; once that is fixed: {rest}", file=sys.stderr, flush=True)
+                    os._exit(ClusterFailed.exit_code)
+
+    threading.Thread(target=watch, daemon=True).start()
     try:
         yield
     finally:
         stop.set()
-
-
-def _watch(address: str, patience_s: float, stop: threading.Event) -> None:
-    host, _, port = address.rpartition(":")
-    answered = time.monotonic()
-    while not stop.wait(patience_s / 8):
-        try:
-            socket.create_connection((host.strip("[]"), int(port)), patience_s / 8).close()
-            answered = time.monotonic()
-        except OSError as error:
-            if time.monotonic() - answered > patience_s:
-                said = f"Ray's head at {address} has not answered for {patience_s:.0f} s ({error})"
-                rest = "the same command resumes the run"
-                print(f"raycomp: {said}; once that is fixed: {rest}", file=sys.stderr, flush=True)
-                os._exit(ClusterFailed.exit_code)
 
 
 def unwrap(error: Exception) -> Exception:
@@ -164,20 +165,6 @@ def unwrap(error: Exception) -> Exception:
     while isinstance(getattr(error, "cause", None), Exception):
         error = error.cause  # type: ignore[attr-defined]
     return error
-
-
-def find_lost(error: Exception) -> Exception | None:
-    """Return Ray's own failure, without the wrappers of tasks; None where Ray did its work."""
-    cause = unwrap(error)
-    # An actor whose constructor raised, and an object that cannot be unpickled, are errors in raycomp.
-    is_ours = getattr(cause, "actor_init_failed", False) or getattr(cause, "traceback_str", None)
-    return cause if isinstance(cause, _LOST) and not is_ours else None
-
-
-def say_lost(error: BaseException) -> str:
-    """Return Ray's failure in one line."""
-    said = " ".join(str(error).split())[:_LONGEST]
-    return f"Ray failed: {type(error).__name__}: {said}"
 
 
 def is_refused(error: BaseException | None) -> bool:
@@ -210,7 +197,6 @@ _CLUSTER_CONFIG = Path("~/ray_bootstrap_config.yaml")
 _GROUP = "ray.io/node-group"
 MIXED: Mapping[str, Any] = {"name": "GPUs of several kinds"}
 """In place of a kind of GPU: any, each recorded with the rows that it computed."""
-_ANYWHERE: Mapping[str, Any] = {}
 
 
 def count_offered(resource: str) -> float:
@@ -224,18 +210,10 @@ def count_offered(resource: str) -> float:
         most = reported.get(resource, 0)
         return math.inf if most >= 2**31 else most
     path = _CLUSTER_CONFIG.expanduser()
-    if path.is_file():
-        return _count_in_file(json.loads(path.read_text()), resource)
-    return math.inf if _has_groups() else 0
-
-
-def _has_groups() -> bool:
-    """Whether a node says which group of nodes it was started from; nodes started by hand belong to none."""
-    return any(node["Alive"] and _GROUP in node["Labels"] for node in ray.nodes())
-
-
-def _count_in_file(config: Mapping[str, Any], resource: str) -> float:
-    """Return the maximum of a resource of the workers and the head of a cluster.yaml."""
+    if not path.is_file():
+        has_groups = any(node["Alive"] and _GROUP in node["Labels"] for node in ray.nodes())
+        return math.inf if has_groups else 0
+    config = json.loads(path.read_text())
     types: Mapping[str, Any] = config.get("available_node_types", {})
     head, left = config.get("head_node_type", ""), config.get("max_workers", math.inf)
     has = {name: one.get("resources", {}).get(resource, 0) for name, one in types.items()}
@@ -260,7 +238,7 @@ def _probe_gpu() -> tuple[str, dict[str, Any] | None]:
 
 def await_gpu(
     limit_s: float | None,
-    where: Mapping[str, Any] = _ANYWHERE,
+    where: Mapping[str, Any] | None = None,
     probe: Callable[[], Any] = _probe_gpu,
     share: float = 1.0,
 ) -> dict[str, Any]:
@@ -271,7 +249,7 @@ def await_gpu(
     Raises ValueError where no GPU came within ``limit_s``, or where torch finds none on a node with a GPU.
     """
     asked_at = time.strftime("%H:%M:%S")
-    asked = ray.remote(num_cpus=0, num_gpus=share, **where)(probe).remote()
+    asked = ray.remote(num_cpus=0, num_gpus=share, **(where or {}))(probe).remote()
     try:
         with Progress("start", 1, unit="GPU"):
             ready, _ = ray.wait([asked], timeout=limit_s)
@@ -329,7 +307,7 @@ def share_cpus(workers: int, tasks_each: int, selector: Mapping[str, str]) -> fl
     cpus = [int(node["Resources"].get("CPU", 0)) for node in alive]
     own = [n for n, node in zip(cpus, alive, strict=True) if selector.items() <= node["Labels"].items()]
     offered = count_offered("CPU")
-    if sum(cpus) < offered and not isinf(offered):
+    if sum(cpus) < offered and not math.isinf(offered):
         cpus = own = [int(offered)]
     if not sum(own):
         if offered:

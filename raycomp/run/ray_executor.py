@@ -14,7 +14,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cache, partial
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import ray
@@ -28,7 +28,7 @@ from ray.util.metrics import Counter, Gauge, Metric
 from raycomp.config import ClusterFailed
 from raycomp.data.stores import TASK_RETRIES, Item, read_again
 from raycomp.models.architecture import one_line
-from raycomp.run.executor import CPUS, DEVICE, GPU_KIND, Scorer, Stage
+from raycomp.run.executor import CPUS, DEVICE, GPU_KIND, Scorer, Silent, Stage
 from raycomp.run.passes import CPUS_PER_READER, Pass, Stalled, add_seconds, read_timed, run_timed, stage_part
 from raycomp.run.progress import Growth, name_run
 from raycomp.run.ray_cluster import MIXED, check_gpu, count_pool, count_restarts, leave_head_alone
@@ -63,8 +63,8 @@ def _make(name: str) -> Metric:
     return kind.make(name, kind.says, (*LABELS, *kind.labels))
 
 
-class RayMeter:
-    """The metrics of one phase. Without a cluster the values are discarded."""
+class RayMeter(Silent):
+    """Metrics that Ray collects. Without a cluster the values are discarded."""
 
     def __init__(self, phase: str):
         self.labels = {**name_run(), "phase": phase}
@@ -113,16 +113,13 @@ def build(steps: Pass, ordinals: list[int], parts_uri: str) -> Dataset:
     each = steps.session.cpus_per_task
     dataset = ray.data.read_datasource(source, override_num_blocks=pieces, num_cpus=CPUS_PER_READER * each)
     for stage in steps.stages:
-        on_cpus = stage.where == CPUS
-        dataset = _on_cpus(dataset, stage, steps) if on_cpus else _on_scorers(dataset, stage, steps)
+        if stage.where == CPUS:
+            run = _in_slices(stage, steps.rows)
+            dataset = dataset.map_batches(run, batch_size=None, batch_format="pyarrow", num_cpus=each)
+        else:
+            dataset = _on_scorers(dataset, stage, steps)
     write = partial(stage_part, parts_uri=parts_uri, part=steps.part)
     return dataset.map_batches(write, batch_size=None, batch_format="pyarrow", num_cpus=each)
-
-
-def _on_cpus(dataset: Dataset, stage: Stage, steps: Pass) -> Dataset:
-    run = _in_slices(stage, steps.rows)
-    each = steps.session.cpus_per_task
-    return dataset.map_batches(run, batch_size=None, batch_format="pyarrow", num_cpus=each)
 
 
 def _on_scorers(dataset: Dataset, stage: Stage, steps: Pass) -> Dataset:
@@ -179,28 +176,21 @@ class _Scorer:
             table = run_timed(self.name, self.work, table)
         except Exception as error:
             if self.work.device.is_broken():
-                _start_again(error)
+                # Its context is broken: Ray restarts this actor in another process and repeats its rows.
+                restarts = count_restarts()
+                if restarts >= _RESTARTS:
+                    node = ray.util.get_node_ip_address()
+                    raise ClusterFailed(
+                        f"a scorer was restarted {restarts} times and its GPU on node {node} failed again "
+                        f"({one_line(error)}); remove the node; the same command resumes the run"
+                    ) from error
+                print(f"GPU failed, restarting this scorer: {one_line(error)}", file=sys.stderr, flush=True)
+                os._exit(1)
             raise
         if self.kind is not None:
             table = table.append_column(GPU_KIND, pa.repeat(self.kind, len(table)))
         seconds = self.work.device.take_busy_seconds() if self.is_on_gpu else None
         return table if seconds is None else add_seconds(table, DEVICE, seconds)
-
-
-def _start_again(error: Exception) -> NoReturn:
-    """End this process, whose GPU context is broken: Ray restarts the actor and repeats its rows.
-
-    Raises ClusterFailed after too many restarts.
-    """
-    restarts = count_restarts()
-    if restarts >= _RESTARTS:
-        node = ray.util.get_node_ip_address()
-        said = f"a scorer was restarted {restarts} times and its GPU on node {node} failed again"
-        raise ClusterFailed(
-            f"{said} ({one_line(error)}); remove the node; the same command resumes the run"
-        ) from error
-    print(f"GPU failed, restarting this scorer: {one_line(error)}", file=sys.stderr, flush=True)
-    os._exit(1)
 
 
 class ItemSource(Datasource):

@@ -20,26 +20,18 @@ _STOPPED_WITHIN_S = 60.0
 
 def main(arguments: Sequence[str], stop: Callable[[str], None] | None = None) -> int:
     """Run the command and return its exit code; ``stop`` ends a job that need not be repeated."""
-    signal.signal(signal.SIGTERM, _leave_to_command)
+    # Ray sends SIGTERM to the command, too, which reports how it resumes.
+    signal.signal(signal.SIGTERM, lambda number, frame: None)
     code = subprocess.Popen([sys.executable, "-m", "raycomp", *arguments]).wait()
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    job = _name_job()
+    from raycomp.run.ray_cluster import JOB_VARIABLE  # Ray takes a second, and most runs end well
+
+    config = json.loads(os.environ.get(JOB_VARIABLE, "{}"))
+    job = (config.get("metadata") or {}).get("job_submission_id")  # none outside of a submitted job
     if code in FINAL and job:
         print(f"raycomp: exit code {code}: {job} is stopped and not repeated", file=sys.stderr, flush=True)
         (stop or _stop)(job)
     return 128 - code if code < 0 else code
-
-
-def _leave_to_command(number: int, frame: object) -> None:
-    """Do nothing: Ray sends SIGTERM to the command too, which reports how it resumes."""
-
-
-def _name_job() -> str | None:
-    """Return the id of the submitted job whose process this is, None outside of a job."""
-    from raycomp.run.ray_cluster import JOB_VARIABLE  # Ray takes a second, and most runs end well
-
-    job = json.loads(os.environ.get(JOB_VARIABLE, "{}"))
-    return (job.get("metadata") or {}).get("job_submission_id")
 
 
 def _stop(job: str) -> None:

@@ -57,7 +57,12 @@ def keep_log(out: Folder | None, check: Callable[[], None] = lambda: None) -> It
     In a store the file is written each minute and at the end, also after a failure, unless ``check`` raises
     LeaseLost: the folder then belongs to another run. Without a folder the messages are discarded.
     """
-    _quieten()
+    # Send warnings to files, and only errors to a terminal.
+    for logger in _LOGGERS:
+        logger.setLevel(logging.WARNING)
+        for handler in logger.handlers:
+            if isinstance(handler, logging.StreamHandler) and not isinstance(handler, logging.FileHandler):
+                handler.setLevel(logging.ERROR)
     if out is None:
         with catch_notes(_LOGGERS[0].warning):
             yield
@@ -72,15 +77,6 @@ def keep_log(out: Folder | None, check: Callable[[], None] = lambda: None) -> It
         finally:
             for logger in _LOGGERS:
                 logger.removeHandler(log)
-
-
-def _quieten() -> None:
-    """Send warnings to files, and only errors to a terminal."""
-    for logger in _LOGGERS:
-        logger.setLevel(logging.WARNING)
-        for handler in logger.handlers:
-            if isinstance(handler, logging.StreamHandler) and not isinstance(handler, logging.FileHandler):
-                handler.setLevel(logging.ERROR)
 
 
 _NAMES = {

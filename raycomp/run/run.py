@@ -57,216 +57,6 @@ from raycomp.run.progress import GPUS, keep_events, log_event, name_bottleneck
 from raycomp.words import OK
 
 PACKAGES = ("raycomp", "ray", "torch", "open_clip_torch", "spacy", "pyarrow", "numpy")
-
-
-def refuse_inside(folder: Folder, own: Collection[str]) -> None:
-    """Raise ValueError where one of two runs would write in, or remove, files of the other."""
-    if folder.exists(WORK, RUN):
-        raise ValueError(f"out={folder.uri!r}: its folder {WORK} holds another run; name another folder")
-    above, name = posixpath.split(folder.uri.rstrip("/"))
-    if name in own and Folder(above).exists(RUN):
-        raise ValueError(
-            f"out={folder.uri!r}: is the folder {name} of the run in {above}; name another folder"
-        )
-
-
-def open_run(folder: Folder, record: dict[str, Any]) -> dict[str, Any] | None:
-    """Start in the folder; return the record of the same run if it was started there before."""
-    previous = find_run(folder)
-    if previous is None:
-        folder.write_json(record, RUN)
-        return None
-    refuse_other(previous, record, folder)
-    if previous["status"] == FINISHED:
-        _check_finished(folder, previous)
-        tidy(folder)  # the run may have been killed just before it did so
-    return previous
-
-
-def check_run(folder: Folder, record: dict[str, Any]) -> dict[str, Any] | None:
-    """Return the record of the same run if it was started in the folder before; write nothing.
-
-    Raises ValueError where the folder is held by another process or holds another run.
-    """
-    check_free(folder)
-    previous = find_run(folder)
-    if previous is not None:
-        refuse_other(previous, record, folder)
-        if previous["status"] == FINISHED:
-            _check_finished(folder, previous)
-    return previous
-
-
-def report_dry_run(kind: str, previous: dict[str, Any] | None, cost: Callable[[], str]) -> str:
-    """Return what a dry run prints: that nothing is wrong, what the command would do, and its cost."""
-    passed = f"dry run of {kind}: all checks passed, nothing was written"
-    if previous is not None and previous["status"] == FINISHED:
-        return f"{passed}; the run is finished already, the command would do nothing"
-    how = "it would start" if previous is None else f"it would resume the run of {previous.get('started')}"
-    return "\n\n".join(filter(None, (f"{passed}; {how}", cost())))
-
-
-def say_count(count: int, what: str) -> str:
-    """Return the cost of a command that runs many alike, for ``report_dry_run``."""
-    return f"{count:,} {what}"
-
-
-def refuse_early(kind: str, config: Any, out: str) -> None:
-    """Raise ValueError where ``out`` holds something else than a run of this kind and config.
-
-    A command calls it before it loads a model; ``start_run`` also compares inputs and versions.
-    """
-    folder = Folder(out)
-    previous = find_run(folder)
-    if previous is not None:
-        run = {"kind": kind, "config": to_dict(config), "fingerprint": previous["fingerprint"]}
-        refuse_other(previous, run | {"versions": previous.get("versions", {})}, folder)
-
-
-def find_run(folder: Folder) -> dict[str, Any] | None:
-    """Return the folder's run.json, None where it is empty.
-
-    Raises ValueError where the folder holds something else.
-    """
-    try:
-        run = read_run(folder)
-        names = [name for name in folder.list_names() if name != LEASE]
-    except OSError as error:
-        line = " ".join(str(error).split())
-        raise ValueError(f"out={folder.uri!r}: cannot be read: {line}") from error
-    if run is not None:
-        check_resumable(run, folder.uri, f"out={folder.uri!r}")
-    if names and run is None:
-        raise ValueError(f"out={folder.uri!r}: holds files but no {RUN}; name an empty or new folder")
-    return run
-
-
-def refuse_other(previous: dict[str, Any], run: dict[str, Any], folder: Folder) -> None:
-    """Raise ValueError naming the difference if the folder holds the results of another run."""
-    if previous["kind"] != run["kind"]:
-        raise ValueError(
-            f"out={folder.uri!r}: holds a {previous['kind']} run, this is {run['kind']}; name another folder"
-        )
-    names = []
-    # A finished run is only read; an unfinished one must resume with the options it was started with.
-    versions = {} if previous["status"] == FINISHED else previous["versions"]
-    for read in (
-        bound_inputs,
-        bound_options,
-        lambda r: {name: r["versions"].get(name) for name in versions},
-    ):
-        a, b = read(previous), read(json.loads(json.dumps(run)))
-        names += [name for name in {**a, **b} if a.get(name) != b.get(name)]
-    if names:
-        differing = ", ".join(dict.fromkeys(names))
-        raise ValueError(f"out={folder.uri!r}: holds a run that differs in {differing}; name another folder")
-
-
-def _check_finished(folder: Folder, run: dict[str, Any]) -> None:
-    """Raise ValueError where a result of a finished run is missing or changed."""
-    try:
-        check_results(folder, run)
-    except ValueError as error:
-        raise ValueError(
-            f"out={folder.uri!r}: the run there was finished, but {error}; remove the folder or name another "
-            f"one, and run again"
-        ) from error
-
-
-def describe_run(
-    kind: str, config: Any, fingerprint: dict[str, Any], commands: dict[str, str]
-) -> dict[str, Any]:
-    """Return the description of a run before it starts."""
-    return {
-        "id": uuid.uuid4().hex[:12],
-        "kind": kind,
-        "format": FORMAT,
-        "status": RUNNING,
-        "commands": commands,
-        "started": now(),
-        "config": to_dict(config),
-        "fingerprint": fingerprint,
-        "versions": {"python": platform.python_version(), **{name: version(name) for name in PACKAGES}},
-        "machine": {
-            "system": platform.platform(),
-            "processor": platform.processor() or platform.machine(),
-            "cores": os.cpu_count(),
-        },
-    }
-
-
-def now() -> str:
-    """Return the time in UTC, to the second."""
-    return datetime.now(UTC).isoformat(timespec="seconds")
-
-
-def tidy(folder: Folder) -> None:
-    """Remove files that only an unfinished run needs, and files that killed writers left in the results."""
-    if not folder.exists(WORK, RUN):  # else a user has made another run there since
-        folder.remove(WORK)
-    remove_temporary_files(folder.uri)
-
-
-def describe_phases(stats: dict[str, Stats]) -> list[dict[str, Any]]:
-    """Return the wall time, the busy share of scorers (and their GPUs) and the bottleneck of every phase.
-
-    Shares are of the wall time, 0 to 1; ``waves.py`` defines it after a restart. ``growth``, on an elastic
-    cluster: [second of the wall time, scorers, CPUs] at every change. ``gpu_rows``, where a run may have
-    GPUs of several kinds: the rows that each kind computed.
-    """
-    phases = []
-    for name, part in stats.items():
-        shares = part.busy_shares()
-        on_scorers, on_gpus = (
-            [share for stage, share in shares.items() if part.worker_pools[stage].where == where]
-            for where in (SCORERS, GPUS)
-        )
-        phases.append(
-            {
-                "phase": name,
-                "rows": part.statuses.total(),
-                "wall_s": part.wall_s,
-                "commit_s": part.commit_s,
-                "commit_share": part.commit_s / part.wall_s if part.wall_s else 0.0,
-                **({"scorer_busy_share": min(1.0, sum(on_scorers))} if on_scorers else {}),
-                **({"gpu_busy_share": sum(on_gpus)} if on_gpus else {}),
-                **({"gpu_rows": dict(part.counts[GPU_KIND])} if GPU_KIND in part.counts else {}),
-                **({"growth": [list(step) for step in part.growth]} if part.growth else {}),
-                "bottleneck": name_bottleneck(shares, part.worker_pools),
-            }
-        )
-    return phases
-
-
-def describe_stages(stats: dict[str, Stats]) -> list[dict[str, Any]]:
-    """Return rows, busy seconds (of all workers), maximum workers and busy share of every stage.
-
-    ``rows_per_s`` is the throughput of one worker while it is busy. After a restart with other workers,
-    ``busy_share`` uses each attempt's workers, ``workers`` the last one's.
-    """
-    rows = []
-    for phase, part in stats.items():
-        shares, num_rows = part.busy_shares(), part.statuses.total()
-        for stage, place in part.worker_pools.items():
-            if stage not in shares or place.where == GPUS:
-                continue
-            seconds = part.seconds[stage]
-            rows.append(
-                {
-                    "phase": phase,
-                    "stage": stage,
-                    "rows": num_rows,
-                    "seconds": seconds,
-                    "workers": place.workers,
-                    "busy_share": shares[stage],
-                    "rows_per_s": num_rows / seconds if seconds else None,
-                    "says": place.says,
-                }
-            )
-    return rows
-
-
-Say = Callable[[str], None]
 OUTPUTS = (
     "scores",
     "metadata",
@@ -281,6 +71,7 @@ OUTPUTS = (
 )
 """The results of a command that names no others: sub-folders, and files at the top."""
 _LONGEST_LINE = 2000
+Say = Callable[[str], None]
 
 
 class Run:
@@ -404,16 +195,7 @@ class Run:
         """Set the one-line result and the page (report.html) that are shown once the run is published."""
         self._said, self._page = said, page
 
-    def _link_index(self, page: str) -> str:
-        """Return the page with a link to the index of sibling runs, one or two folders up."""
-        if not self.folder.is_local:
-            return page
-        for up in ("..", "../.."):
-            if (Path(self.folder.uri) / up / INDEX).is_file():
-                return link_index(page, f"{up}/{INDEX}")
-        return page
-
-    def publish(self, say: Say) -> None:
+    def publish(self) -> None:
         """Write report.html and run.json, tidy up. ``start_run`` calls it where its block ends well."""
         if "funnel" not in self.record:
             raise RuntimeError(f"{self.record['kind']}: ended without its row counts")
@@ -426,13 +208,18 @@ class Run:
             names = self.work.list_names(output)
             for name in sorted(names, key=lambda name: name == ARCHITECTURE):  # without it there is no model
                 copy_file(self.work.at(output, name), self.folder.at(output, name))
-        if self._page is not None:
-            self.folder.write_bytes(self._link_index(self._page).encode(), REPORT)
+        page = self._page
+        if page is not None:
+            for up in ("..", "../..") if self.folder.is_local else ():
+                if (Path(self.folder.uri) / up / INDEX).is_file():  # the index of sibling runs
+                    page = link_index(page, f"{up}/{INDEX}")
+                    break
+            self.folder.write_bytes(page.encode(), REPORT)
         manifest = write_manifest(self.folder, self.outputs, self.watch.files)
         self.record |= {"status": FINISHED, "headline": self._said, "manifest": manifest}
         self.folder.write_json(self.record, RUN)
         tidy(self.folder)
-        say(self._said + (f"; report: {self.folder.at(REPORT)}" if self._page is not None else ""))
+        self._say(self._said + (f"; report: {self.folder.at(REPORT)}" if page is not None else ""))
 
 
 @contextmanager
@@ -465,9 +252,14 @@ def start_run(
     rerun = rerun or command_line(name_command(kind), changed_options(config), folder.uri)
     record = describe_run(kind, config, fingerprint(), {"Rerun": rerun, **(commands or {})})
     if is_dry_run():
+        check_free(folder)
         raise DryRun(report_dry_run(kind, check_run(folder, record), cost))
     with hold_lease(folder) as lease:
-        previous = open_run(folder, record)
+        previous = check_run(folder, record)
+        if previous is None:
+            folder.write_json(record, RUN)
+        elif previous["status"] == FINISHED:
+            tidy(folder)  # the run may have been killed just before it did so
         record["id"] = (previous or record).get("id", record["id"])
         run = Run(record, previous, fingerprint, folder, lease, outputs, say)
         if run.is_finished:
@@ -476,7 +268,7 @@ def start_run(
             return
         with _watched(run, "begin" if previous is None else "go_on", rerun), watch_writes(run.watch):
             yield run
-            run.publish(say)
+            run.publish()
 
 
 @contextmanager
@@ -498,8 +290,11 @@ def _watched(run: Run, first_event: str, rerun: str) -> Iterator[None]:
             yield
         except BaseException as error:
             error.add_note(f"to resume: {rerun}")
-            if isinstance(error, ValueError) and first_event == "begin" and "funnel" not in run.record:
-                _leave_no_start(run)
+            is_first = first_event == "begin" and "funnel" not in run.record
+            if isinstance(error, ValueError) and is_first and _holds_nothing(folder):
+                run.lease.check()  # corrected, it may be another run
+                folder.remove("logs")
+                folder.remove(RUN)
             if not folder.is_local or folder.exists(RUN):
                 says = " ".join(str(error).split())
                 log_event("fail", error=type(error).__name__, says=says)
@@ -508,12 +303,9 @@ def _watched(run: Run, first_event: str, rerun: str) -> Iterator[None]:
         log_event("finish", funnel=run.record["funnel"])
 
 
-def _leave_no_start(run: Run) -> None:
-    """Remove all files of a run that was refused before it wrote anything; corrected, it may be another."""
-    if all(name in (RUN, LEASE) or name.startswith("logs/") for name in run.folder.find_names()):
-        run.lease.check()
-        for name in ("logs", RUN):
-            run.folder.remove(name)
+def _holds_nothing(folder: Folder) -> bool:
+    """Whether a run in the folder has written no more than its start."""
+    return all(name in (RUN, LEASE) or name.startswith("logs/") for name in folder.find_names())
 
 
 def _keep_failure(run: Run, error: BaseException, says: str) -> None:
@@ -531,6 +323,137 @@ def _keep_failure(run: Run, error: BaseException, says: str) -> None:
             run.folder.write_json({**record, "status": FAILED, "failed": says[:_LONGEST_LINE]}, RUN)
 
 
+def command_line(start: str, settings: Mapping[str, Any], out: str) -> str:
+    """Return the command that sets these options."""
+    sets = (f"{path}={as_setting(value)}" for path, value in settings.items())
+    return " ".join([start, *(f"--set {shlex.quote(text)}" for text in sets), "--out", shlex.quote(out)])
+
+
+def describe_run(
+    kind: str, config: Any, fingerprint: dict[str, Any], commands: dict[str, str]
+) -> dict[str, Any]:
+    """Return the description of a run before it starts."""
+    return {
+        "id": uuid.uuid4().hex[:12],
+        "kind": kind,
+        "format": FORMAT,
+        "status": RUNNING,
+        "commands": commands,
+        "started": now(),
+        "config": to_dict(config),
+        "fingerprint": fingerprint,
+        "versions": {"python": platform.python_version(), **{name: version(name) for name in PACKAGES}},
+        "machine": {
+            "system": platform.platform(),
+            "processor": platform.processor() or platform.machine(),
+            "cores": os.cpu_count(),
+        },
+    }
+
+
+def now() -> str:
+    """Return the time in UTC, to the second."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def tidy(folder: Folder) -> None:
+    """Remove files that only an unfinished run needs, and files that killed writers left in the results."""
+    if not folder.exists(WORK, RUN):  # else a user has made another run there since
+        folder.remove(WORK)
+    remove_temporary_files(folder.uri)
+
+
+def _wrong_folder(folder: Folder, problem: str) -> ValueError:
+    return ValueError(f"out={folder.uri!r}: {problem}; name another folder")
+
+
+def refuse_inside(folder: Folder, own: Collection[str]) -> None:
+    """Raise ValueError where one of two runs would write in, or remove, files of the other."""
+    if folder.exists(WORK, RUN):
+        raise _wrong_folder(folder, f"its folder {WORK} holds another run")
+    above, name = posixpath.split(folder.uri.rstrip("/"))
+    if name in own and Folder(above).exists(RUN):
+        raise _wrong_folder(folder, f"is the folder {name} of the run in {above}")
+
+
+def refuse_early(kind: str, config: Any, out: str) -> None:
+    """Raise ValueError where ``out`` holds something else than a run of this kind and config.
+
+    A command calls it before it loads a model; ``start_run`` also compares inputs and versions.
+    """
+    folder = Folder(out)
+    previous = find_run(folder)
+    if previous is not None:
+        run = {"kind": kind, "config": to_dict(config), "fingerprint": previous["fingerprint"]}
+        refuse_other(previous, run | {"versions": previous.get("versions", {})}, folder)
+
+
+def check_run(folder: Folder, record: dict[str, Any]) -> dict[str, Any] | None:
+    """Return the record of the same run if it was started in the folder before; write nothing.
+
+    Raises ValueError where the folder holds another run, or a result of a finished run is missing or changed.
+    """
+    previous = find_run(folder)
+    if previous is None:
+        return None
+    refuse_other(previous, record, folder)
+    if previous["status"] == FINISHED:
+        try:
+            check_results(folder, previous)
+        except ValueError as error:
+            raise ValueError(
+                f"out={folder.uri!r}: the run there was finished, but {error}; remove the folder or name "
+                f"another one, and run again"
+            ) from error
+    return previous
+
+
+def find_run(folder: Folder) -> dict[str, Any] | None:
+    """Return the folder's run.json, None where it is empty.
+
+    Raises ValueError where the folder holds something else.
+    """
+    try:
+        run = read_run(folder)
+        names = [name for name in folder.list_names() if name != LEASE]
+    except OSError as error:
+        line = " ".join(str(error).split())
+        raise ValueError(f"out={folder.uri!r}: cannot be read: {line}") from error
+    if run is not None:
+        check_resumable(run, folder.uri, f"out={folder.uri!r}")
+    if names and run is None:
+        raise ValueError(f"out={folder.uri!r}: holds files but no {RUN}; name an empty or new folder")
+    return run
+
+
+def refuse_other(previous: dict[str, Any], run: dict[str, Any], folder: Folder) -> None:
+    """Raise ValueError naming the difference if the folder holds the results of another run."""
+    if previous["kind"] != run["kind"]:
+        raise _wrong_folder(folder, f"holds a {previous['kind']} run, this is {run['kind']}")
+    own = json.loads(json.dumps(run))
+    bound = [(read(previous), read(own)) for read in (bound_inputs, bound_options)]
+    # A finished run is only read; an unfinished one must resume with the versions it was started with.
+    versions = {} if previous["status"] == FINISHED else previous["versions"]
+    bound.append((versions, {name: own["versions"].get(name) for name in versions}))
+    names = [name for a, b in bound for name in {**a, **b} if a.get(name) != b.get(name)]
+    if names:
+        raise _wrong_folder(folder, f"holds a run that differs in {', '.join(dict.fromkeys(names))}")
+
+
+def report_dry_run(kind: str, previous: dict[str, Any] | None, cost: Callable[[], str]) -> str:
+    """Return what a dry run prints: that nothing is wrong, what the command would do, and its cost."""
+    passed = f"dry run of {kind}: all checks passed, nothing was written"
+    if previous is not None and previous["status"] == FINISHED:
+        return f"{passed}; the run is finished already, the command would do nothing"
+    how = "it would start" if previous is None else f"it would resume the run of {previous.get('started')}"
+    return "\n\n".join(filter(None, (f"{passed}; {how}", cost())))
+
+
+def say_count(count: int, what: str) -> str:
+    """Return the cost of a command that runs many alike, for ``report_dry_run``."""
+    return f"{count:,} {what}"
+
+
 def say_gpu(gpu: Mapping[str, Any]) -> str:
     """Return what ``describe_gpu`` found, in words."""
     name, *others = gpu.items()
@@ -538,7 +461,60 @@ def say_gpu(gpu: Mapping[str, Any]) -> str:
     return f"{name[1]} ({details})" if details else f"{name[1]}"
 
 
-def command_line(start: str, settings: Mapping[str, Any], out: str) -> str:
-    """Return the command that sets these options."""
-    sets = (f"{path}={as_setting(value)}" for path, value in settings.items())
-    return " ".join([start, *(f"--set {shlex.quote(text)}" for text in sets), "--out", shlex.quote(out)])
+def describe_phases(stats: dict[str, Stats]) -> list[dict[str, Any]]:
+    """Return the wall time, the busy share of scorers (and their GPUs) and the bottleneck of every phase.
+
+    Shares are of the wall time, 0 to 1; ``waves.py`` defines it after a restart. ``growth``, on an elastic
+    cluster: [second of the wall time, scorers, CPUs] at every change. ``gpu_rows``, where a run may have
+    GPUs of several kinds: the rows that each kind computed.
+    """
+    phases = []
+    for name, part in stats.items():
+        shares = part.busy_shares()
+        on_scorers, on_gpus = (
+            [share for stage, share in shares.items() if part.worker_pools[stage].where == where]
+            for where in (SCORERS, GPUS)
+        )
+        phases.append(
+            {
+                "phase": name,
+                "rows": part.statuses.total(),
+                "wall_s": part.wall_s,
+                "commit_s": part.commit_s,
+                "commit_share": part.commit_s / part.wall_s if part.wall_s else 0.0,
+                **({"scorer_busy_share": min(1.0, sum(on_scorers))} if on_scorers else {}),
+                **({"gpu_busy_share": sum(on_gpus)} if on_gpus else {}),
+                **({"gpu_rows": dict(part.counts[GPU_KIND])} if GPU_KIND in part.counts else {}),
+                **({"growth": [list(step) for step in part.growth]} if part.growth else {}),
+                "bottleneck": name_bottleneck(shares, part.worker_pools),
+            }
+        )
+    return phases
+
+
+def describe_stages(stats: dict[str, Stats]) -> list[dict[str, Any]]:
+    """Return rows, busy seconds (of all workers), maximum workers and busy share of every stage.
+
+    ``rows_per_s`` is the throughput of one worker while it is busy. After a restart with other workers,
+    ``busy_share`` uses each attempt's workers, ``workers`` the last one's.
+    """
+    rows = []
+    for phase, part in stats.items():
+        shares, num_rows = part.busy_shares(), part.statuses.total()
+        for stage, place in part.worker_pools.items():
+            if stage not in shares or place.where == GPUS:
+                continue
+            seconds = part.seconds[stage]
+            rows.append(
+                {
+                    "phase": phase,
+                    "stage": stage,
+                    "rows": num_rows,
+                    "seconds": seconds,
+                    "workers": place.workers,
+                    "busy_share": shares[stage],
+                    "rows_per_s": num_rows / seconds if seconds else None,
+                    "says": place.says,
+                }
+            )
+    return rows

@@ -33,8 +33,7 @@ def find_scorer(scorer: ScorerConfig, model: Name | None, weights: Name | None) 
             raise ValueError(f"weights={path!r}: {name} holds a model with its weights; leave weights out")
         name, path = None, name
     own = ModelConfig().name if path is not None and _holds_model(path) else scorer.model
-    found = find_model(ModelConfig(name or own, path or scorer.weights))
-    found = fetch_model(found)
+    found = fetch_model(find_model(ModelConfig(name or own, path or scorer.weights)))
     return replace(scorer, model=found.name, weights=found.weights)
 
 
@@ -50,7 +49,9 @@ def keep_model(scorer: ScorerConfig | None, cluster: ClusterConfig) -> Iterator[
     A model is loaded again after another one was used, or after its files on the disk changed.
     """
     num_threads = cluster.num_cpus or len(os.sched_getaffinity(0))
-    files = () if scorer is None else tuple(map(_stamp, (scorer.model, scorer.weights)))
+    names = () if scorer is None else (scorer.model, scorer.weights)
+    stats = [os.stat(name) for name in names if os.path.isfile(name)]
+    files = tuple((stat.st_mtime_ns, stat.st_size) for stat in stats)  # these change with the content
     with use(_make_executor(num_threads, files)):
         yield num_threads
 
@@ -58,14 +59,6 @@ def keep_model(scorer: ScorerConfig | None, cluster: ClusterConfig) -> Iterator[
 @lru_cache(maxsize=1)
 def _make_executor(num_threads: int, files: tuple[object, ...]) -> Local:
     return Local(num_threads)
-
-
-def _stamp(name: str) -> tuple[int, int] | None:
-    """Return the version of a file (changes with its content); None where the name is not a file's."""
-    if not os.path.isfile(name):
-        return None
-    found = os.stat(name)
-    return found.st_mtime_ns, found.st_size
 
 
 def load_clip(config: ClipConfig, num_threads: int | None) -> "Clip":

@@ -46,9 +46,10 @@ def connect(
     if find_current() is None:
         say(f"executor: {'local, in this process' if is_local else 'ray'} ({why})")
     if is_local:
-        executor, session = _start_local(config)
+        cores, outer = config.num_cpus or len(os.sched_getaffinity(0)), find_current()
+        executor = outer if isinstance(outer, Local) and outer.num_threads == cores else Local(cores)
         with use(executor):
-            yield session
+            yield Session(1, {}, cores, cores, 1, config.block_rows, is_local=True)
         return
     from raycomp.run import ray_session  # a second of imports
 
@@ -64,42 +65,34 @@ def choose_executor(
     if config.executor == "ray":
         return False, "cluster.executor=ray"
     is_within = isinstance(find_current(), Local)  # the outer run has checked whether a cluster is named
-    reason = ray_for or (None if is_within else _find_cluster(config)) or _find_more(config)
+    reason = ray_for or _find_need(config, is_within)
     if config.executor == "local":
         if reason:
             raise ValueError(f"cluster.executor=local: {reason}; set cluster.executor=ray")
         return True, "cluster.executor=local"
     if reason is None and is_within:
         return True, "same as the outer run"
-    reason = reason or better or _find_ray(config) or _find_size(num_bytes)
-    if reason:
-        return False, reason
+    if reason or better:
+        return False, reason or better or ""
+    if is_connected():
+        return False, "this process is connected to a cluster"
+    if config.gpu is not False and os.path.exists(_DRIVER):
+        return False, "this machine has a GPU"
+    size, most = num_bytes() / 1e9, MOST_LOCAL_BYTES / 1e9
+    if size > most:
+        return False, f"the input has {size:,.1f} GB, more than {most:g}"
     return True, "no cluster named, no GPU found, small input; set cluster.executor=ray for Ray"
 
 
-def _find_ray(config: ClusterConfig) -> str | None:
-    if is_connected():
-        return "this process is connected to a cluster"
-    has_gpu = config.gpu is not False and os.path.exists(_DRIVER)
-    return "this machine has a GPU" if has_gpu else None
-
-
-def _find_size(num_bytes: Callable[[], int]) -> str | None:
-    size, most = num_bytes() / 1e9, MOST_LOCAL_BYTES / 1e9
-    return f"the input has {size:,.1f} GB, more than {most:g}" if size > most else None
-
-
-def _find_cluster(config: ClusterConfig) -> str | None:
-    if config.address:
-        return f"cluster.address={config.address!r} names a cluster"
-    if config.labels:
-        return f"cluster.labels={','.join(config.labels)!r} asks for nodes of a cluster"
-    named = os.environ.get("RAY_ADDRESS")
-    return f"RAY_ADDRESS={named!r} names a cluster" if named else None
-
-
-def _find_more(config: ClusterConfig) -> str | None:
-    """Return the option that requires more than one process on CPUs."""
+def _find_need(config: ClusterConfig, is_within: bool) -> str | None:
+    """Return what names a cluster (not ``is_within`` another run), or needs more than one process on CPUs."""
+    if not is_within:
+        if config.address:
+            return f"cluster.address={config.address!r} names a cluster"
+        if config.labels:
+            return f"cluster.labels={','.join(config.labels)!r} asks for nodes of a cluster"
+        if named := os.environ.get("RAY_ADDRESS"):
+            return f"RAY_ADDRESS={named!r} names a cluster"
     _, most = config.span or (1, 1)
     if most > 1:
         return f"cluster.scorers or train.workers={most} needs several processes"
@@ -110,13 +103,6 @@ def is_connected() -> bool:
     """Whether this process is connected to a Ray cluster."""
     ray = sys.modules.get("ray")
     return ray is not None and ray.is_initialized()
-
-
-def _start_local(config: ClusterConfig) -> tuple[Local, Session]:
-    cores = config.num_cpus or len(os.sched_getaffinity(0))
-    outer = find_current()
-    executor = outer if isinstance(outer, Local) and outer.num_threads == cores else Local(cores)
-    return executor, Session(1, {}, cores, cores, 1, config.block_rows, is_local=True)
 
 
 def say_many(count: int) -> str | None:

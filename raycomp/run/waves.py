@@ -1,5 +1,4 @@
-"""Tasks over many files, and phases over many shards: parts, merged into one file per shard, committed in
-waves.
+"""Phases over many shards: parts, merged into one file per shard, committed in waves; tasks over many files.
 
 On Ray they are distributed over the cluster; in this process they run one after the other.
 
@@ -36,7 +35,6 @@ from raycomp.words import SHARD_ORDINAL, STATUS
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
-
 # Minimum number of waiting tasks, which an autoscaler sees; on a large cluster twice the number of its CPUs.
 _LEAST_WAITING = 32
 _WAITING_PER_CPU = 2
@@ -44,6 +42,268 @@ _WAITING_PER_CPU = 2
 _FILES_PER_TASK = 16
 _FILES_AT_ONCE = 8
 _TASKS_PER_CPU = 4
+MakeParts = Callable[[list[int], str], Iterator[list[dict[str, Any]]]]
+# Merges run during a phase, as many as the cluster has CPUs; each may need a new process.
+_LEAST_MERGES = 4
+_POLL_EVERY_S = 0.1
+# Manifests and folders of parts that are requested at a time.
+_AT_ONCE = 16
+# Number of consecutive stalls of a phase without a commit in between.
+_MOST_STALLS = 3
+
+
+@dataclass
+class Phase:
+    """A named pass over shards whose results are one file per shard."""
+
+    name: str
+    work: Folder
+    shards_per_wave: int
+    merge: Callable[..., int]
+    """``merge(ordinal, parts_uri, part_names, *merge_args)``: writes the shard's file, returns its rows."""
+    merge_args: tuple
+    worker_pools: WorkerPools
+    """The worker pool of each stage."""
+    check: Callable[[], None] = lambda: None
+    """Called before every commit; raises where this run may not commit."""
+    most: There | None = None
+    """Maximum number of scorers and CPUs, on an elastic cluster."""
+
+    @property
+    def above(self) -> str:
+        """The common prefix of the uris of a run's results."""
+        return posixpath.dirname(self.work.uri) + "/"
+
+    def run(self, ordinals: list[int], make: MakeParts, totals: dict[int, int] | None) -> Stats:
+        """Process all uncommitted shards; return the stats of the whole phase, committed waves included.
+
+        ``make(ordinals, parts_uri)`` yields the metadata of parts. ``totals`` gives the expected rows per
+        shard where the caller knows them (else a shard's last row gives them).
+        """
+        num_stalls, num_before = 0, -1
+        while True:
+            stats, done = self._read_manifests()
+            todo = [ordinal for ordinal in ordinals if ordinal not in done]
+            self.work.remove("parts", self.name)
+            if not todo:
+                return stats
+            try:
+                stats.add(self._run_once(ordinals, todo, make, totals).to_dict())
+                self.work.remove("parts", self.name)
+                return stats
+            except Stalled as stall:
+                num_stalls = num_stalls + 1 if len(done) == num_before else 1
+                num_before = len(done)
+                stood = f"{self.name}: {stall} for {current().stall_s:,.0f} s"
+                if num_stalls > _MOST_STALLS:
+                    raise ClusterFailed(
+                        f"{stood}, {num_stalls} times without a commit in between; commits are kept, the "
+                        f"same command resumes it"
+                    ) from stall
+                print(f"{stood}; restarted from its commits", file=sys.stderr, flush=True)
+                log_event("stall", phase=self.name, stalls=num_stalls)
+
+    def _run_once(
+        self, ordinals: list[int], todo: list[int], make: MakeParts, totals: dict[int, int] | None
+    ) -> Stats:
+        """Process the shards ``todo``; return the stats of the committed work."""
+        missing, size = set(todo), self.shards_per_wave
+        waves = [ordinals[start : start + size] for start in range(0, len(ordinals), size)]
+        left = [[ordinal for ordinal in wave if ordinal in missing] for wave in waves]
+        num_rows = sum(totals[ordinal] for ordinal in todo) if totals else None
+        watch = current().watch_growth() if self.most else nullcontext()
+        with (
+            Progress(self.name, len(todo), self.worker_pools, num_rows=num_rows) as progress,
+            watch as growth,
+        ):
+            attempt = _Attempt(self, self.work.at("parts", self.name), left, totals, progress, growth)
+            try:
+                return attempt.consume(make, todo)
+            except BaseException as error:
+                error.add_note(attempt.name_rest())
+                raise
+
+    def _read_manifests(self) -> tuple[Stats, set[int]]:
+        stats, done = Stats(), set()
+        names = [name for name in self.work.list_names("waves") if name.startswith(f"{self.name}-")]
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            for manifest in pool.map(lambda name: self.work.read_json("waves", name), names):
+                done.update(manifest["shards"])
+                stats.add(manifest["stats"])
+                written = manifest["written"].items()
+                note_written(Written(self.above + name, *facts) for name, facts in written)
+        return stats, done
+
+
+class _Attempt:
+    """The driver's view of a running phase: parts of each shard, merged shards, committed waves."""
+
+    def __init__(
+        self,
+        phase: Phase,
+        parts_uri: str,
+        waves: list[list[int]],
+        totals: dict[int, int] | None,
+        progress: Progress,
+        growth: Growth | None,
+    ):
+        self.phase, self.parts_uri, self.waves = phase, parts_uri, waves
+        self.wave_of = {ordinal: w for w, wave in enumerate(waves) for ordinal in wave}
+        self.missing = {w: set(wave) for w, wave in enumerate(waves)}
+        self.committed = {w for w, wave in enumerate(waves) if not wave}
+        self.wave_stats = {w: Stats() for w in self.missing}
+        self.written: dict[int, list[Written]] = {w: [] for w in self.missing}
+        self.totals = dict(totals or {})
+        self.files: dict[int, list[str]] = {ordinal: [] for ordinal in self.wave_of}
+        self.rows: Counter = Counter()
+        self.kinds: dict[int, Counter] = {ordinal: Counter() for ordinal in self.wave_of}
+        self.merging: dict[Any, int] = {}
+        self.removing: list[Any] = []
+        self.polled_at = 0.0
+        self.stats = Stats()
+        self.commit_s = 0.0
+        self.counted_until = time.monotonic()
+        self.progress, self.growth = progress, growth
+        # Merging is light and must not wait for CPUs that the phase itself holds.
+        self.executor, self.light = current(), current().merge_options()
+        self.places = watched_places()
+
+    def consume(self, make: MakeParts, todo: list[int]) -> Stats:
+        """Stream the dataset's part metadata; merge and commit as shards complete."""
+        for ordinal in todo:
+            self._merge_if_complete(ordinal)
+        pending = [ordinal for ordinal in todo if ordinal in self.files]
+        if pending:
+            try:
+                for all_metadata in make(pending, self.parts_uri):
+                    for metadata in all_metadata:
+                        self._take(metadata)
+                    if time.monotonic() - self.polled_at > _POLL_EVERY_S:
+                        self._collect(wait=False)
+            except Stalled:
+                self._finish_merges()  # complete shards need not be done again
+                raise
+        self._finish_merges()
+        if any(self.missing.values()):
+            short = sorted(ordinal for wave in self.missing.values() for ordinal in wave)
+            raise RuntimeError(f"{self.phase.name}: shards {short[:10]} ended short of their rows")
+        for removing in self.removing:
+            self.executor.get(removing)
+        self.stats.add(self._count_wall().to_dict())
+        return self.stats
+
+    def name_rest(self) -> str:
+        """Return how many waves are committed, and at which the phase resumes."""
+        rest = min(set(range(len(self.waves))) - self.committed, default=len(self.waves))
+        return (
+            f"{self.phase.name}: {len(self.committed):,} of {len(self.waves):,} waves are committed, "
+            f"wave {rest + 1:,} is next"
+        )
+
+    def _take(self, metadata: dict[str, Any]) -> None:
+        ordinal = metadata[SHARD_ORDINAL]
+        self.files[ordinal].append(metadata["file"])
+        self.rows[ordinal] += metadata["rows"]
+        if metadata["total"] is not None:
+            self.totals[ordinal] = metadata["total"]
+        stats = json.loads(metadata["stats"])
+        self.wave_stats[self.wave_of[ordinal]].add(stats)
+        self.kinds[ordinal].update(stats["counts"].get(GPU_KIND, {}))
+        self.progress.add(metadata["rows"], stats["seconds"], stats["counts"].get(STATUS))
+        self._merge_if_complete(ordinal)
+
+    def _merge_if_complete(self, ordinal: int) -> None:
+        if self.rows[ordinal] == self.totals.get(ordinal):
+            while (num := len(self.merging)) >= _LEAST_MERGES and num >= self.executor.count("CPU"):
+                self._collect(wait=True)
+            names = sorted(self.files.pop(ordinal))
+            task = self.phase.merge, self.places, ordinal, self.parts_uri, names
+            ref = self.executor.submit(_merge_timed, *task, *self.phase.merge_args, **self.light)
+            self.merging[ref] = ordinal
+
+    def _finish_merges(self) -> None:
+        while self.merging:
+            self._collect(wait=True)
+
+    def _collect(self, wait: bool) -> None:
+        """Commit the waves whose last shard is merged; with ``wait`` until a merge has ended."""
+        self.polled_at = time.monotonic()
+        if not self.merging:
+            return
+        refs = list(self.merging)
+        stall_s = self.executor.stall_s if wait else 0
+        done = self.executor.wait(refs, 1 if wait else len(refs), stall_s)
+        if wait and not done:
+            raise Stalled("no merge ended")
+        for ref in done:
+            seconds, written = self.executor.get(ref)
+            ordinal = self.merging.pop(ref)
+            wave = self.wave_of[ordinal]
+            self.written[wave] += written
+            self.wave_stats[wave].seconds[WRITE] += seconds
+            self.progress.add(0, {WRITE: seconds})
+            self.missing[wave].remove(ordinal)
+            if kinds := self.kinds.pop(ordinal):
+                log_event("gpus", phase=self.phase.name, shard=ordinal, rows=dict(kinds))
+            self.progress.finish_one()
+            if not self.missing[wave]:
+                self._commit(wave)
+
+    def _commit(self, wave: int) -> None:
+        """Write the wave's manifest. Its duration is recorded in the next manifest."""
+        self.phase.check()
+        shards, stats = sorted(self.waves[wave]), self.wave_stats.pop(wave)
+        stats.add(self._count_wall().to_dict())
+        written = self.written.pop(wave)
+        note_written(written)
+        files = {file.uri.removeprefix(self.phase.above): file[1:] for file in sorted(written)}
+        manifest: dict[str, Any] = {"shards": shards, "written": files, "stats": stats.to_dict()}
+        started = time.monotonic()
+        self.phase.work.write_json(manifest, "waves", f"{self.phase.name}-{shards[0]:08d}.json")
+        self.commit_s += time.monotonic() - started
+        self.stats.add(manifest["stats"])
+        removing = self.executor.submit(_remove_parts, self.phase.work, self.phase.name, shards, **self.light)
+        self.executor.wait([removing], 1, 0)  # on Ray it continues meanwhile, locally it is done now
+        self.removing.append(removing)
+        self.committed.add(wave)
+        log_event(
+            "wave",
+            phase=self.phase.name,
+            wave=wave + 1,
+            waves=len(self.waves),
+            wall_s=round(stats.wall_s, 3),
+            statuses=dict(stats.statuses),
+            busy_seconds={stage: round(value, 3) for stage, value in stats.seconds.items()},
+        )
+        self.progress.meter.add("raycomp_waves")
+
+    def _count_wall(self) -> Stats:
+        """Return the time since the last count: wall, available time of every stage, commits within it."""
+        now = time.monotonic()
+        wall_s, self.counted_until = now - self.counted_until, now
+        commit_s, self.commit_s = self.commit_s, 0.0
+        worker_pools = dict(self.phase.worker_pools)
+        offered = Counter({stage: place.workers * wall_s for stage, place in worker_pools.items()})
+        stats = Stats(offered=offered, wall_s=wall_s, commit_s=commit_s, worker_pools=worker_pools)
+        if self.growth and self.phase.most:
+            stats.growth = self.growth.take()
+            shares = average(stats.growth, wall_s, self.phase.most)
+            stats.offered = Counter(
+                {stage: offered[stage] * shares[worker_pools[stage].where] for stage in worker_pools}
+            )
+        return stats
+
+
+def _merge_timed(merge: Callable[..., int], places: Sequence[str], *args: Any) -> tuple[float, list[Written]]:
+    """Run a merge; return its duration in seconds, and the results that it wrote."""
+    started = time.perf_counter()
+    _, written = call_watched(merge, places, *args)
+    return time.perf_counter() - started, written
+
+
+def _remove_parts(work: Folder, name: str, ordinals: list[int]) -> None:
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        list(pool.map(lambda ordinal: work.remove("parts", name, name_parts(ordinal)), ordinals))
 
 
 def map_tasks(
@@ -132,21 +392,21 @@ def map_some(
     jobs: Sequence[tuple[Any, ...]],
     num_tasks: int,
     check: Callable[[], None],
-    label: str | None,
+    label: str,
     unit: str,
     with_gpu: bool = False,
 ) -> Iterator[tuple[Any, ...]]:
     """Yield each job once ``function(*job)`` has ended: a limited number at a time, started in order.
 
-    ``check`` is called after each job; it raises LeaseLost where this run must stop. ``label``: None = the
-    caller reports progress. ``with_gpu``: each job has its own GPU; without it jobs see none. An early end
-    also ends the running jobs: nothing is written after the run has ended.
+    ``check`` is called after each job; it raises LeaseLost where this run must stop. ``with_gpu``: each job
+    has its own GPU; without it jobs see none. An early end also ends the running jobs: nothing is written
+    after the run has ended.
     """
     executor, task = current(), _watched(function)
     waiting: dict[Any, tuple[Any, ...]] = {}
     queue = iter(jobs)
     try:
-        with Progress(label, len(jobs), unit=unit) if label else nullcontext() as progress:
+        with Progress(label, len(jobs), unit=unit) as progress:
             while True:
                 for job in queue:
                     waiting[executor.submit(task, *job, num_gpus=int(with_gpu))] = job
@@ -157,8 +417,7 @@ def map_some(
                 (ended,) = executor.wait(list(waiting), 1)
                 note_written(executor.get(ended)[1])
                 check()
-                if progress is not None:
-                    progress.finish_one()
+                progress.finish_one()
                 yield waiting.pop(ended)
     finally:
         executor.stop(list(waiting))
@@ -166,278 +425,3 @@ def map_some(
 
 def _count_cpus() -> int:
     return max(1, int(current().count("CPU")))
-
-
-Run = Callable[[list[int], str], Iterator[list[dict[str, Any]]]]
-# Merges run during a phase, as many as the cluster has CPUs; each may need a new process.
-_LEAST_MERGES = 4
-_POLL_EVERY_S = 0.1
-# Manifests and folders of parts that are requested at a time.
-_AT_ONCE = 16
-# Number of consecutive stalls of a phase without a commit in between.
-_MOST_STALLS = 3
-
-
-def _report_wave(stats: Stats) -> dict[str, Any]:
-    seconds = {stage: round(value, 3) for stage, value in stats.seconds.items()}
-    return {"wall_s": round(stats.wall_s, 3), "statuses": dict(stats.statuses), "busy_seconds": seconds}
-
-
-def _merge_timed(merge: Callable[..., int], places: Sequence[str], *args: Any) -> tuple[float, list[Written]]:
-    """Run a merge; return its duration in seconds, and the results that it wrote."""
-    started = time.perf_counter()
-    _, written = call_watched(merge, places, *args)
-    return time.perf_counter() - started, written
-
-
-def _above(work: Folder) -> str:
-    """Return the common prefix of the uris of a run's results."""
-    return posixpath.dirname(work.uri) + "/"
-
-
-def _remove_parts(work: Folder, name: str, ordinals: list[int]) -> None:
-    with ThreadPoolExecutor(_AT_ONCE) as pool:
-        list(pool.map(lambda ordinal: work.remove("parts", name, name_parts(ordinal)), ordinals))
-
-
-@dataclass
-class Phase:
-    """A named pass over shards whose results are one file per shard."""
-
-    name: str
-    work: Folder
-    shards_per_wave: int
-    merge: Callable[..., int]
-    """``merge(ordinal, parts_uri, part_names, *merge_args)``: writes the shard's file, returns its rows."""
-    merge_args: tuple
-    worker_pools: WorkerPools
-    """The worker pool of each stage."""
-    check: Callable[[], None] = lambda: None
-    """Called before every commit; raises where this run may not commit."""
-    most: There | None = None
-    """Maximum number of scorers and CPUs, on an elastic cluster."""
-
-    def run(self, ordinals: list[int], make: Run, totals: dict[int, int] | None) -> Stats:
-        """Process all uncommitted shards; return the stats of the whole phase, committed waves included.
-
-        ``make(ordinals, parts_uri)`` yields the metadata of parts. ``totals`` gives the expected rows per
-        shard where the caller knows them (else a shard's last row gives them).
-        """
-        num_stalls, num_before = 0, -1
-        while True:
-            stats, done = self._read_manifests()
-            todo = [ordinal for ordinal in ordinals if ordinal not in done]
-            self.work.remove("parts", self.name)
-            if not todo:
-                return stats
-            try:
-                stats.add(self._run_once(ordinals, todo, make, totals).to_dict())
-                self.work.remove("parts", self.name)
-                return stats
-            except Stalled as stall:
-                num_stalls = num_stalls + 1 if len(done) == num_before else 1
-                num_before = len(done)
-                self._report_stall(stall, num_stalls)
-
-    def _run_once(
-        self,
-        ordinals: list[int],
-        todo: list[int],
-        make: Run,
-        totals: dict[int, int] | None,
-    ) -> Stats:
-        """Process the shards ``todo``; return the stats of the committed work."""
-        starts = range(0, len(ordinals), self.shards_per_wave)
-        waves = [ordinals[start : start + self.shards_per_wave] for start in starts]
-        missing = set(todo)
-        left = [[ordinal for ordinal in wave if ordinal in missing] for wave in waves]
-        num_rows = sum(totals[ordinal] for ordinal in todo) if totals else None
-        watch = current().watch_growth() if self.most else nullcontext()
-        with (
-            Progress(self.name, len(todo), self.worker_pools, num_rows=num_rows) as progress,
-            watch as growth,
-        ):
-            run = _Run(self, self.work.at("parts", self.name), left, totals, progress, growth)
-            try:
-                return run.consume(make, todo)
-            except BaseException as error:
-                error.add_note(run.name_rest())
-                raise
-
-    def _report_stall(self, stall: Stalled, num_stalls: int) -> None:
-        """Report that the phase restarts from its commits; raise after too many stalls without a commit."""
-        stood = f"{self.name}: {stall} for {current().stall_s:,.0f} s"
-        if num_stalls > _MOST_STALLS:
-            raise ClusterFailed(
-                f"{stood}, {num_stalls} times without a commit in between; commits are kept, the same "
-                f"command resumes it"
-            ) from stall
-        print(f"{stood}; restarted from its commits", file=sys.stderr, flush=True)
-        log_event("stall", phase=self.name, stalls=num_stalls)
-
-    def _read_manifests(self) -> tuple[Stats, set[int]]:
-        stats, done, above = Stats(), set(), _above(self.work)
-        names = [name for name in self.work.list_names("waves") if name.startswith(f"{self.name}-")]
-        with ThreadPoolExecutor(_AT_ONCE) as pool:
-            for manifest in pool.map(lambda name: self.work.read_json("waves", name), names):
-                done.update(manifest["shards"])
-                stats.add(manifest["stats"])
-                note_written(Written(above + name, *facts) for name, facts in manifest["written"].items())
-        return stats, done
-
-
-class _Run:
-    """The driver's view of a running phase: parts of each shard, merged shards, committed waves."""
-
-    def __init__(
-        self,
-        phase: Phase,
-        parts_uri: str,
-        waves: list[list[int]],
-        totals: dict[int, int] | None,
-        progress: Progress,
-        growth: Growth | None,
-    ):
-        self.phase = phase
-        self.parts_uri = parts_uri
-        self.waves = waves
-        self.wave_of = {ordinal: w for w, wave in enumerate(waves) for ordinal in wave}
-        self.missing = {w: set(wave) for w, wave in enumerate(waves)}
-        self.committed = {w for w, wave in enumerate(waves) if not wave}
-        self.wave_stats = {w: Stats() for w in self.missing}
-        self.written: dict[int, list[Written]] = {w: [] for w in self.missing}
-        self.totals = dict(totals or {})
-        self.files: dict[int, list[str]] = {ordinal: [] for ordinal in self.wave_of}
-        self.rows: Counter = Counter()
-        self.kinds: dict[int, Counter] = {ordinal: Counter() for ordinal in self.wave_of}
-        self.merging: dict[Any, int] = {}
-        self.removing: list[Any] = []
-        self.polled_at = 0.0
-        self.stats = Stats()
-        self.commit_s = 0.0
-        self.counted_until = time.monotonic()
-        self.progress, self.growth = progress, growth
-        # Merging is light and must not wait for CPUs that the phase itself holds.
-        self.executor, self.light = current(), current().merge_options()
-        self.places = watched_places()
-
-    def consume(self, make: Run, todo: list[int]) -> Stats:
-        """Stream the dataset's part metadata; merge and commit as shards complete."""
-        for ordinal in todo:
-            self._merge_if_complete(ordinal)
-        pending = [ordinal for ordinal in todo if ordinal in self.files]
-        if pending:
-            try:
-                for all_metadata in make(pending, self.parts_uri):
-                    for metadata in all_metadata:
-                        self._take(metadata)
-                    if time.monotonic() - self.polled_at > _POLL_EVERY_S:
-                        self._collect(wait=False)
-            except Stalled:
-                self._finish_merges()  # complete shards need not be done again
-                raise
-        self._finish_merges()
-        if any(self.missing.values()):
-            short = sorted(ordinal for wave in self.missing.values() for ordinal in wave)
-            raise RuntimeError(f"{self.phase.name}: shards {short[:10]} ended short of their rows")
-        for removing in self.removing:
-            self.executor.get(removing)
-        self.stats.add(self._count_wall().to_dict())
-        return self.stats
-
-    def name_rest(self) -> str:
-        """Return how many waves are committed, and at which the phase resumes."""
-        rest = min(set(range(len(self.waves))) - self.committed, default=len(self.waves))
-        return (
-            f"{self.phase.name}: {len(self.committed):,} of {len(self.waves):,} waves are committed, "
-            f"wave {rest + 1:,} is next"
-        )
-
-    def _take(self, metadata: dict[str, Any]) -> None:
-        ordinal = metadata[SHARD_ORDINAL]
-        self.files[ordinal].append(metadata["file"])
-        self.rows[ordinal] += metadata["rows"]
-        if metadata["total"] is not None:
-            self.totals[ordinal] = metadata["total"]
-        stats = json.loads(metadata["stats"])
-        self.wave_stats[self.wave_of[ordinal]].add(stats)
-        self.kinds[ordinal].update(stats["counts"].get(GPU_KIND, {}))
-        self.progress.add(metadata["rows"], stats["seconds"], stats["counts"].get(STATUS))
-        self._merge_if_complete(ordinal)
-
-    def _merge_if_complete(self, ordinal: int) -> None:
-        if self.rows[ordinal] == self.totals.get(ordinal):
-            while self._has_enough_merges():
-                self._collect(wait=True)
-            names = sorted(self.files.pop(ordinal))
-            task = self.phase.merge, self.places, ordinal, self.parts_uri, names
-            ref = self.executor.submit(_merge_timed, *task, *self.phase.merge_args, **self.light)
-            self.merging[ref] = ordinal
-
-    def _has_enough_merges(self) -> bool:
-        num = len(self.merging)
-        return num >= _LEAST_MERGES and num >= self.executor.count("CPU")
-
-    def _finish_merges(self) -> None:
-        while self.merging:
-            self._collect(wait=True)
-
-    def _collect(self, wait: bool) -> None:
-        """Commit the waves whose last shard is merged; with ``wait`` until a merge has ended."""
-        self.polled_at = time.monotonic()
-        if not self.merging:
-            return
-        refs = list(self.merging)
-        stall_s = self.executor.stall_s if wait else 0
-        done = self.executor.wait(refs, 1 if wait else len(refs), stall_s)
-        if wait and not done:
-            raise Stalled("no merge ended")
-        for ref in done:
-            seconds, written = self.executor.get(ref)
-            ordinal = self.merging.pop(ref)
-            wave = self.wave_of[ordinal]
-            self.written[wave] += written
-            self.wave_stats[wave].seconds[WRITE] += seconds
-            self.progress.add(0, {WRITE: seconds})
-            self.missing[wave].remove(ordinal)
-            if kinds := self.kinds.pop(ordinal):
-                log_event("gpus", phase=self.phase.name, shard=ordinal, rows=dict(kinds))
-            self.progress.finish_one()
-            if not self.missing[wave]:
-                self._commit(wave)
-
-    def _commit(self, wave: int) -> None:
-        """Write the wave's manifest. Its duration is recorded in the next manifest."""
-        self.phase.check()
-        shards, stats = sorted(self.waves[wave]), self.wave_stats.pop(wave)
-        stats.add(self._count_wall().to_dict())
-        written, above = self.written.pop(wave), len(_above(self.phase.work))
-        note_written(written)
-        files = {file.uri[above:]: file[1:] for file in sorted(written)}
-        manifest: dict[str, Any] = {"shards": shards, "written": files, "stats": stats.to_dict()}
-        started = time.monotonic()
-        self.phase.work.write_json(manifest, "waves", f"{self.phase.name}-{shards[0]:08d}.json")
-        self.commit_s += time.monotonic() - started
-        self.stats.add(manifest["stats"])
-        removing = self.executor.submit(_remove_parts, self.phase.work, self.phase.name, shards, **self.light)
-        self.executor.wait([removing], 1, 0)  # on Ray it continues meanwhile, locally it is done now
-        self.removing.append(removing)
-        self.committed.add(wave)
-        log_event("wave", phase=self.phase.name, wave=wave + 1, waves=len(self.waves), **_report_wave(stats))
-        self.progress.meter.add("raycomp_waves")
-
-    def _count_wall(self) -> Stats:
-        """Return the time since the last count: wall, available time of every stage, commits within it."""
-        now = time.monotonic()
-        wall_s, self.counted_until = now - self.counted_until, now
-        commit_s, self.commit_s = self.commit_s, 0.0
-        worker_pools = dict(self.phase.worker_pools)
-        offered = Counter({stage: place.workers * wall_s for stage, place in worker_pools.items()})
-        stats = Stats(offered=offered, wall_s=wall_s, commit_s=commit_s, worker_pools=worker_pools)
-        if self.growth and self.phase.most:
-            stats.growth = self.growth.take()
-            shares = average(stats.growth, wall_s, self.phase.most)
-            stats.offered = Counter(
-                {stage: offered[stage] * shares[worker_pools[stage].where] for stage in worker_pools}
-            )
-        return stats

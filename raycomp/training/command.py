@@ -1,7 +1,7 @@
 """``raycomp train``: pairs in, a model out, on any number of workers."""
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -111,7 +111,16 @@ def train(
                 index = replace(index, warnings=(*index.warnings, *held.warn(known)))
             for warning in index.warnings:
                 say(warning)
-            status = _fit(training, session, run, say)
+            if session.is_local:
+                from raycomp.training.local_fit import fit_here
+
+                status = fit_here(training, run.lease.check, say)
+            else:
+                from raycomp.training.ray_fit import TrainWorkers, fit
+
+                on_gpus, share = session.device == "gpu", config.train.gpus_per_worker
+                ranks = TrainWorkers(session.num_scorers, on_gpus, share)
+                status = fit(training, ranks, run.lease.check, say)
             held_section = {"held_out": held.describe(known)} if held else {}
         _close(run, training, session, index, status, held_section)
     return run.record
@@ -122,19 +131,6 @@ def _describe_cost(config: TrainConfig, pairs: Pairs) -> str:
     steps = f"{options.steps:,} steps" if options.steps else f"{options.epochs or _EPOCHS} epochs in steps"
     size = f"{len(pairs.shards):,}, {count_bytes(pairs.shards) / 1e9:,.3f} GB"
     return format_facts({"shards": size, "training": f"{steps} of {options.batch_size:,} pairs"})
-
-
-def _fit(training: Training, session: Session, run: Run, say: Say) -> TrainingStatus:
-    if session.is_local:
-        from raycomp.training.local_fit import fit_here
-
-        return fit_here(training, run.lease.check, say)
-    from raycomp.training.ray_fit import TrainWorkers, fit
-
-    workers = TrainWorkers(
-        session.num_scorers, session.device == "gpu", training.config.train.gpus_per_worker
-    )
-    return fit(training, workers, run.lease.check, say)
 
 
 def _fingerprint(config: TrainConfig) -> dict[str, Any]:
@@ -178,7 +174,6 @@ def _plan(
         source=ShardSource(pairs, index.uris),
         course=Course(plan, draw),
         num_steps=options.steps or (options.epochs or _EPOCHS) * plan.steps_per_epoch,
-        steps_per_epoch=plan.steps_per_epoch,
         num_kinds=len(kinds),
         image=spec.image,
         threads=session.num_threads,
@@ -212,9 +207,14 @@ def _close(
     metrics = read_metrics(run.folder)
     num_steps, num_pairs = len(metrics["step"]), training.config.train.batch_size
     seconds = float(np.sum(num_pairs / metrics["samples_per_s"]))
+    # The results of each evaluation with the number of steps before it, as passed to ``evaluate``.
+    found: dict[int, dict[str, float]] = {}
+    for name in [name for name in metrics if name not in OWN_COLUMNS]:
+        for step in np.flatnonzero(np.isfinite(metrics[name])).tolist():
+            found.setdefault(step, {"step": step + 1})[name] = float(metrics[name][step])
     sections: dict[str, Any] = {
         "steps": num_steps,
-        "epochs": num_steps / training.steps_per_epoch,
+        "epochs": num_steps / training.course.plan.steps_per_epoch,
         "batch_size": num_pairs,
         "workers": session.num_scorers,
         **{name: index.tally[name] for name in ("pairs", "copies", "captions")},
@@ -225,7 +225,7 @@ def _close(
         "train_s": seconds,
         "samples_per_s": num_steps * num_pairs / seconds,
         "resumed": status.resumed,
-        "evaluations": [*read_start(run.work), *_list_evaluations(metrics)],
+        "evaluations": [*read_start(run.work), *(found[step] for step in sorted(found))],
         **more,
     }
     read = dict(index.reasons)
@@ -247,13 +247,3 @@ def gather_keys(index: Index, before: Known | None) -> Known:
     """Return the keys of all pairs, and of those that the model had been trained on ``before``."""
     found = list(map_files(read_keys, index.uris, label="key pairs", fold=merge_some))
     return merge_known([*found, *([before] if before else [])])
-
-
-def _list_evaluations(metrics: Mapping[str, np.ndarray]) -> list[dict[str, float]]:
-    """Return the results of each evaluation with the number of steps before it, as passed to ``evaluate``."""
-    names = [name for name in metrics if name not in OWN_COLUMNS]
-    found: dict[int, dict[str, float]] = {}
-    for name in names:
-        for step in np.flatnonzero(np.isfinite(metrics[name])).tolist():
-            found.setdefault(step, {"step": step + 1})[name] = float(metrics[name][step])
-    return [found[step] for step in sorted(found)]

@@ -110,12 +110,11 @@ class FitConfig:
         check(is_one, "train.num_negatives", self.num_negatives, f"1 with train.loss={self.loss}")
         both = self.steps is None or self.epochs is None
         check(both, "train.epochs", self.epochs, f"none with train.steps={self.steps}")
-        for name in ("steps", "epochs", "workers", "lora_rank", "evaluate_steps"):
+        may_be_none = "steps epochs workers lora_rank evaluate_steps"
+        counts = "window checkpoint_steps keep_checkpoints accumulate num_negatives"
+        for name in f"{may_be_none} {counts}".split():
             value = getattr(self, name)
             check(value is None or value >= 1, f"train.{name}", value, "at least 1")
-        counts = "window checkpoint_steps keep_checkpoints accumulate num_negatives"
-        for name in counts.split():
-            check(getattr(self, name) >= 1, f"train.{name}", getattr(self, name), "at least 1")
         check(self.batch_size >= 2, "train.batch_size", self.batch_size, "at least 2")
         most = f"at most train.batch_size={self.batch_size}, a pair for each"
         check((self.workers or 1) <= self.batch_size, "train.workers", self.workers, most)
@@ -134,7 +133,10 @@ class FitConfig:
             value = getattr(self, name)
             check(0 <= value < 1, f"train.{name}", value, "from 0 to below 1")
         check_share("train.keep_start", self.keep_start)
-        _check_held_out(self.held_out)
+        held = read_share_or_none(self.held_out)
+        fits = self.held_out is None or (bool(str(self.held_out)) if held is None else 0 < held <= 0.5)
+        wanted = "a share above 0 and at most 0.5, or an input (a path that is a number as ./NAME)"
+        check(fits, "train.held_out", self.held_out, wanted)
         for name in self.log_to:
             check_choice("train.log_to", name, TRACKERS)
         check(len(set(self.log_to)) == len(self.log_to), "train.log_to", self.log_to, "each tracker once")
@@ -153,13 +155,6 @@ class FitConfig:
     def num_workers(self) -> int | None:
         """The workers that are set; one where a GPU is shared."""
         return 1 if self.gpus_per_worker < 1 else self.workers
-
-
-def _check_held_out(value: str | float | None) -> None:
-    share = read_share_or_none(value)
-    wanted = "a share above 0 and at most 0.5, or an input (a path that is a number as ./NAME)"
-    fits = value is None or (bool(str(value)) if share is None else 0 < share <= 0.5)
-    check(fits, "train.held_out", value, wanted)
 
 
 @dataclass(frozen=True)

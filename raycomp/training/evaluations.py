@@ -4,8 +4,7 @@ E evaluated pairs, N tokens of context, H x W x C pixels, D embedding dims.
 """
 
 import random
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -14,15 +13,17 @@ from torch import Tensor
 
 from raycomp.config import ModelConfig, UserError
 from raycomp.core.losses import clip_loss
-from raycomp.data.files import Folder
 from raycomp.data.parquet import read_columns, readable
 from raycomp.data.runs import fetch_model
 from raycomp.models.images import ImageFault, ImageSpec, prepare_image
 from raycomp.models.nonces import load_tokens
-from raycomp.training.held_out import OPTION, write_start
+from raycomp.training.held_out import OPTION
 from raycomp.training.status import OWN_COLUMNS, Evaluate, HeldOutTables, Training
 from raycomp.training.towers import Towers, to_batch
 from raycomp.words import CAPTION, HELD_OUT_MEASURES, IMAGE, UID
+
+_EVALUATIONS = 10
+_ROWS = 64
 
 
 def evaluate_model(evaluate: Evaluate, clip: Any, step: int) -> dict[str, float]:
@@ -30,9 +31,13 @@ def evaluate_model(evaluate: Evaluate, clip: Any, step: int) -> dict[str, float]
 
     Raises UserError as ``read_results``, and whatever ``evaluate`` raises.
     """
-    with _keep_random_states(clip.logit_scale.device), torch.inference_mode():
-        found = evaluate(clip.eval(), step)
-        return read_results(found)
+    device, of_python, of_numpy = clip.logit_scale.device, random.getstate(), np.random.get_state()
+    try:
+        with torch.random.fork_rng([device] if device.type == "cuda" else []), torch.inference_mode():
+            return read_results(evaluate(clip.eval(), step))
+    finally:
+        random.setstate(of_python)
+        np.random.set_state(of_numpy)
 
 
 def try_evaluation(evaluate: Evaluate, clip: Any) -> dict[str, float]:
@@ -67,17 +72,6 @@ def _is_same(one: torch.Tensor, other: Any) -> bool:
     return torch.equal(one, other)
 
 
-@contextmanager
-def _keep_random_states(device: torch.device) -> Iterator[None]:
-    of_python, of_numpy = random.getstate(), np.random.get_state()
-    try:
-        with torch.random.fork_rng([device] if device.type == "cuda" else []):
-            yield
-    finally:
-        random.setstate(of_python)
-        np.random.set_state(of_numpy)
-
-
 def read_results(found: Any) -> dict[str, float]:
     """Return an evaluation's results as floats by name. A value is any single number: of Python, NumPy or
     torch, a Decimal, a bool (0 or 1); NaN and infinities too. Raises UserError, one line, for anything else,
@@ -94,23 +88,15 @@ def read_results(found: Any) -> dict[str, float]:
             raise UserError(
                 f"evaluate: returned {name!r}, a column of every step; use a name other than {own}"
             )
-        results[str(name)] = _to_float(name, value)
+        num_axes = getattr(value, "ndim", 0)
+        try:
+            if isinstance(value, (str, bytes)) or num_axes != 0:
+                raise TypeError(f"{num_axes} axes")
+            results[str(name)] = float(getattr(value, "detach", lambda value=value: value)())
+        except (TypeError, ValueError, OverflowError, RuntimeError) as error:
+            kind = type(value).__name__ + (f" of shape {tuple(value.shape)}" if num_axes else "")
+            raise UserError(f"evaluate: returned {name!r} as {kind}; it must be one number") from error
     return results
-
-
-def _to_float(name: str, value: Any) -> float:
-    is_text, num_axes = isinstance(value, (str, bytes)), getattr(value, "ndim", 0)
-    try:
-        if is_text or num_axes != 0:
-            raise TypeError(f"{num_axes} axes")
-        return float(getattr(value, "detach", lambda: value)())
-    except (TypeError, ValueError, OverflowError, RuntimeError) as error:
-        kind = f"{type(value).__name__} of shape {tuple(value.shape)}" if num_axes else type(value).__name__
-        raise UserError(f"evaluate: returned {name!r} as {kind}; it must be one number") from error
-
-
-_EVALUATIONS = 10
-_ROWS = 64
 
 
 class HeldOutEvaluation:
@@ -130,9 +116,17 @@ class HeldOutEvaluation:
         """
         self.spec, self.num_steps = spec, num_steps
         self.interval = interval or -(-num_steps // _EVALUATIONS)
-        rows = list(_read_rows(held.uris))
-        self.pixels_EHWC = np.stack([_prepare(uid, image, spec, held.max_pixels) for uid, image, _ in rows])
-        texts = [readable(caption) for _, _, caption in rows]
+        pixels, texts = [], []
+        for uri in held.uris:
+            for row in read_columns(uri, [UID, IMAGE, CAPTION]).to_pylist():
+                try:
+                    pixels.append(prepare_image(row[IMAGE], spec, held.max_pixels)[0])
+                except ImageFault as fault:
+                    raise UserError(
+                        f"{OPTION}: the image of uid {row[UID]} cannot be evaluated: {fault.status} ({fault})"
+                    ) from fault
+                texts.append(readable(row[CAPTION]))
+        self.pixels_EHWC = np.stack(pixels)
         self.token_EN = load_tokens(fetch_model(model))(texts)
 
     def is_due(self, step: int) -> bool:
@@ -148,15 +142,6 @@ class HeldOutEvaluation:
             if name in row:
                 raise UserError(f"evaluate: returned {name!r}, a measure of {OPTION}; use another name")
         return evaluate_model(self, clip, step)
-
-    def run_before(self, clip: Any, work: Folder, tried: Mapping[str, float]) -> dict[str, float]:
-        """Return the figures before the first step, and store them in ``work``.
-
-        ``tried``: what another evaluation returned; raises as ``run``.
-        """
-        found = self.run(clip, 0, tried)
-        write_start(found, work)
-        return found
 
     def __call__(self, clip: Any, step: int) -> dict[str, float]:
         """Return the figures of a model in evaluation mode."""
@@ -174,9 +159,8 @@ def load_held_out(training: Training) -> HeldOutEvaluation | None:
     """Return the evaluation of a training's held-out pairs; none without such pairs."""
     if training.held_out is None:
         return None
-    config, steps = training.config, training.num_steps
-    interval = config.train.evaluate_steps
-    return HeldOutEvaluation(training.held_out, config.model, training.image, steps, interval)
+    model, interval = training.config.model, training.config.train.evaluate_steps
+    return HeldOutEvaluation(training.held_out, model, training.image, training.num_steps, interval)
 
 
 def measure(image_ED: Tensor, text_ED: Tensor, scale: Tensor | float) -> dict[str, float]:
@@ -192,18 +176,3 @@ def _recall_at_1(query_ED: Tensor, target_ED: Tensor) -> float:
     own_E = score_EE.diagonal().clone()
     score_EE.fill_diagonal_(-torch.inf)
     return float((own_E > score_EE.amax(dim=1)).float().mean())
-
-
-def _read_rows(uris: Sequence[str]) -> Iterator[tuple[str, bytes, str]]:
-    for uri in uris:
-        table = read_columns(uri, [UID, IMAGE, CAPTION])
-        yield from zip(*(table[name].to_pylist() for name in (UID, IMAGE, CAPTION)), strict=True)
-
-
-def _prepare(uid: str, image: bytes, spec: ImageSpec, max_pixels: int) -> np.ndarray:
-    try:
-        return prepare_image(image, spec, max_pixels)[0]
-    except ImageFault as fault:
-        raise UserError(
-            f"{OPTION}: the image of uid {uid} cannot be evaluated: {fault.status} ({fault})"
-        ) from fault

@@ -9,7 +9,7 @@ pixels, C channels.
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -57,15 +57,6 @@ class Drawing:
         return asked if self.most_negatives is None else max(1, min(asked, self.most_negatives))
 
 
-class _Drawn(NamedTuple):
-    """The caption, crops and negatives of a pair in an epoch."""
-
-    pixels: np.ndarray
-    caption: str
-    negatives: list[dict[str, Any]]
-    negative_pixels: np.ndarray | None
-
-
 def make_batch(
     tables: Mapping[int, pa.Table], shard_R: np.ndarray, row_R: np.ndarray, epoch: int, draw: Drawing
 ) -> dict[str, np.ndarray]:
@@ -77,27 +68,22 @@ def make_batch(
     where an image does not decode.
     """
     drawn = [_draw(row, epoch, draw) for row in _take(tables, shard_R, row_R, draw)]
-    batch = {"image": np.stack([one.pixels for one in drawn])}
+    pixels, captions, negatives, shown = map(list, zip(*drawn, strict=True))
+    batch = {"image": np.stack(pixels)}
     if not draw.loss.negatives:
-        return batch | {"token": _tokenize([one.caption for one in drawn], draw)}
-    num_slots = draw.num_slots
-    texts = [one.caption for one in drawn]
-    for one in drawn:
-        texts += [negative["text"] for negative in one.negatives]
-    token_TN = _tokenize(texts, draw)
+        return batch | {"token": _tokenize(captions, draw)}
+    flat, num_slots = [negative for own in negatives for negative in own], draw.num_slots
+    token_TN = _tokenize([*captions, *(negative["text"] for negative in flat)], draw)
     batch["token"] = token_TN[: len(drawn)]
     batch["negative"] = np.repeat(batch["token"][:, None], num_slots, 1)
-    batch["valid"] = np.arange(num_slots) < np.array([[len(one.negatives)] for one in drawn])
+    batch["valid"] = np.arange(num_slots) < np.array([[len(own)] for own in negatives])
     batch["negative"][batch["valid"]] = token_TN[len(drawn) :]
     batch["kind"] = np.zeros((len(drawn), num_slots), np.int64)
     number = {kind: i for i, kind in enumerate(draw.kinds)}
-    batch["kind"][batch["valid"]] = [
-        number[negative["op"], negative["kind"]] for one in drawn for negative in one.negatives
-    ]
+    batch["kind"][batch["valid"]] = [number[negative["op"], negative["kind"]] for negative in flat]
     if draw.loss.negative_images:
         blank = np.zeros_like(batch["image"][0])
-        found = [one.negative_pixels for one in drawn]
-        batch["negative_image"] = np.stack([blank if pixels is None else pixels for pixels in found])
+        batch["negative_image"] = np.stack([blank if one is None else one for one in shown])
     return batch
 
 
@@ -126,23 +112,22 @@ def _take(
     return rows
 
 
-def _draw(row: dict[str, Any], epoch: int, draw: Drawing) -> _Drawn:
-    """Draw caption, crops and negatives of one pair from separate generators, so the loss does not change the
-    caption or crops. The first copy equals the pair's draw without copies."""
+def _draw(
+    row: dict[str, Any], epoch: int, draw: Drawing
+) -> tuple[np.ndarray, str, list[dict[str, Any]], np.ndarray | None]:
+    """Draw pixels, caption, negatives and the first negative's pixels of a pair from separate generators, so
+    the loss does not change the caption or crops. The first copy equals the pair's draw without copies."""
     copy = [row[_COPY]] if row[_COPY] else []
     of_caption, of_crop, of_negatives = (
         np.random.default_rng((draw.fit.seed, epoch, int(row[UID], 16), what, *copy)) for what in range(3)
     )
     captions = row[CAPTIONS]
     caption = captions[of_caption.integers(len(captions))]
-    pixels = _make_pixels(row[IMAGE], row[UID], draw, of_crop)
-    shown = None
-    chosen: list[int] = []
-    if draw.loss.negatives:
-        chosen = _choose(row[NEGATIVES], draw, of_negatives)
+    pixels, shown = _make_pixels(row[IMAGE], row[UID], draw, of_crop), None
+    chosen = _choose(row[NEGATIVES], draw, of_negatives) if draw.loss.negatives else []
     if chosen and draw.loss.negative_images:
         shown = _make_pixels(row[NEGATIVE_IMAGES][chosen[0]], row[UID], draw, of_crop)
-    return _Drawn(pixels, caption, [row[NEGATIVES][place] for place in chosen], shown)
+    return pixels, caption, [row[NEGATIVES][place] for place in chosen], shown
 
 
 def _choose(negatives: list[dict[str, Any]], draw: Drawing, rng: np.random.Generator) -> list[int]:

@@ -8,6 +8,7 @@ or image takes 24 bytes in every process that joins them. N pairs, F negatives o
 import hashlib
 import posixpath
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -30,6 +31,7 @@ from raycomp.words import CAPTION, IMAGE, NEGATIVE, NEGATIVES, NEIGHBOURS, NUM_R
 
 MOST = 3
 """Neighbours of a pair that are used, as in NegCLIP."""
+PATH = "path"
 
 
 def load_mates(files: Sequence[str], pairs: Sequence[str]) -> tuple[np.ndarray, ...]:
@@ -45,9 +47,20 @@ def load_mates(files: Sequence[str], pairs: Sequence[str]) -> tuple[np.ndarray, 
     first_N = np.concatenate([*firsts, np.zeros(0, np.int64)])
     key_N = np.concatenate([to_keys(parse_uids(table[UID])) for table in tables if len(table)])
     order_N = np.argsort(key_N, kind="stable")
+    sorted_N = key_N[order_N]
     mate_NK = np.full((len(key_N), MOST), -1, np.int32)
     for uri in files:
-        own_E, other_E = _read_edges(uri, key_N[order_N], order_N)
+        # The rows of pairs and of their neighbours, of those that both are trained on.
+        table = read_columns(uri, [UID, NEIGHBOURS])
+        lists = table[NEIGHBOURS].combine_chunks()
+        try:
+            own_M = find_keys(sorted_N, to_keys(parse_uids(table[UID])))
+            other_E = find_keys(sorted_N, to_keys(parse_uids(lists.flatten())))
+        except ValueError as error:
+            raise ValueError(f"hard_images={uri!r}: {error}") from error
+        own_E = np.repeat(own_M, lists.value_lengths().fill_null(0).to_numpy())
+        is_here_E = (own_E >= 0) & (other_E >= 0)
+        own_E, other_E = order_N[own_E[is_here_E]], order_N[other_E[is_here_E]]
         is_near_E = (own_E != other_E) & (shard_N[own_E] == shard_N[other_E])
         own_E, other_E = own_E[is_near_E], other_E[is_near_E]
         starts = np.flatnonzero(np.diff(own_E, prepend=-1))
@@ -56,23 +69,6 @@ def load_mates(files: Sequence[str], pairs: Sequence[str]) -> tuple[np.ndarray, 
         mate_NK[own_E[kept_E], rank_E[kept_E]] = first_N[other_E[kept_E]]
     parts = np.split(mate_NK, np.cumsum([len(table) for table in tables])[:-1])
     return tuple(np.repeat(part_nK, count_n, 0) for part_nK, count_n in zip(parts, counts, strict=True))
-
-
-def _read_edges(uri: str, key_N: np.ndarray, order_N: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the places of pairs and of their neighbours, of those that both are trained on."""
-    table = read_columns(uri, [UID, NEIGHBOURS])
-    lists = table[NEIGHBOURS].combine_chunks()
-    try:
-        own_M = find_keys(key_N, to_keys(parse_uids(table[UID])))
-        other_E = find_keys(key_N, to_keys(parse_uids(lists.flatten())))
-    except ValueError as error:
-        raise ValueError(f"hard_images={uri!r}: {error}") from error
-    own_E = np.repeat(own_M, lists.value_lengths().fill_null(0).to_numpy())
-    is_here_E = (own_E >= 0) & (other_E >= 0)
-    return order_N[own_E[is_here_E]], order_N[other_E[is_here_E]]
-
-
-PATH = "path"
 
 
 def find_negatives(uri: str, run: dict[str, Any] | None, source: str) -> tuple[str, ...]:
@@ -109,11 +105,9 @@ def _is_of(written: dict[str, Any], run: dict[str, Any], source: str) -> bool:
         return True
     try:
         folder, other = read_curation(str(written["config"].get("input")))
-        return (
-            other is not None
-            and known == identify(other)
-            and curated == identify(find_curation(other, folder.uri))
-        )
+        if other is None or known != identify(other):
+            return False
+        return curated == identify(find_curation(other, folder.uri))
     except ValueError:
         return False
 
@@ -163,27 +157,21 @@ def _place(uris: tuple[str, ...], columns: tuple[str, ...], token: str) -> _Plac
     keys, files, rows = [np.empty(0, KEY)], [np.empty(0, np.int32)], [np.empty(0, np.int32)]
     for number, uri in enumerate(uris):
         table = read_columns(uri, columns)
-        key_n, row_n = _to_keys(table)
+        try:
+            uid_n2, row_n = parse_uids(table[UID]), np.arange(len(table), dtype=np.int32)
+        except ValueError:  # a row without a uid has no key
+            own = [parse_uid(uid) for uid in table[UID].to_pylist()]
+            row_n = np.flatnonzero([uid is not None for uid in own]).astype(np.int32)
+            uid_n2 = parse_uids([uid for uid in own if uid])
+        key_n = to_keys(uid_n2)
+        if NEGATIVE in columns:
+            key_n = _to_text_keys(key_n, table[NEGATIVE].take(row_n).to_pylist())
         keys.append(key_n)
         files.append(np.full(len(key_n), number, np.int32))
         rows.append(row_n)
     key_M = np.concatenate(keys)
     order_M = np.argsort(key_M, kind="stable")
     return _Places(key_M[order_M], np.concatenate(files)[order_M], np.concatenate(rows)[order_M])
-
-
-def _to_keys(table: pa.Table) -> tuple[np.ndarray, np.ndarray]:
-    """Return the keys of a table's rows and their indices; a row without a uid has no key."""
-    try:
-        uids, rows = table[UID], np.arange(len(table), dtype=np.int32)
-        uid_N2 = parse_uids(uids)
-    except (ValueError, KeyError):
-        own = [parse_uid(uid) for uid in table[UID].to_pylist()]
-        rows = np.flatnonzero([uid is not None for uid in own]).astype(np.int32)
-        uid_N2 = parse_uids([uid for uid in own if uid])
-    if NEGATIVE not in table.column_names:
-        return to_keys(uid_N2), rows
-    return _to_text_keys(to_keys(uid_N2), table[NEGATIVE].take(rows).to_pylist()), rows
 
 
 def _to_text_keys(key_N: np.ndarray, texts: Sequence[str | None]) -> np.ndarray:
@@ -210,7 +198,12 @@ def join_negatives(
         mine = np.flatnonzero(file_N == file)
         found = read_columns(uris[file], [NEGATIVES, CAPTION]).take(pa.array(row_N[mine]))
         _check_captions(uris[file], found[CAPTION], uids.take(pa.array(mine)), captions.take(pa.array(mine)))
-        parts.append(_to_hard(found[NEGATIVES].combine_chunks()))
+        lists = found[NEGATIVES].combine_chunks()
+        flat = lists.flatten()
+        fields = [pc.struct_field(flat, name) for name in ("text", "op", "kind")]
+        fields.append(pa.array(np.zeros(len(flat), bool)))
+        hard = pa.StructArray.from_arrays(fields, fields=list(HARD_TYPE))
+        parts.append(_to_lists(pc.fill_null(pc.list_value_length(lists), 0).to_numpy(), hard))
         order_N[mine] = count + np.arange(len(mine))
         count += len(mine)
     return pa.concat_arrays(parts).take(pa.array(order_N))
@@ -220,25 +213,12 @@ def _check_captions(
     uri: str, written: pa.ChunkedArray, uids: pa.ChunkedArray, captions: pa.ChunkedArray
 ) -> None:
     rows = zip(written.to_pylist(), uids.to_pylist(), captions.to_pylist(), strict=True)
-    others = [uid for text, uid, own in rows if text and _plain(text) not in map(_plain, own)]
+    others = [uid for text, uid, own in rows if text and text.split() not in map(str.split, own)]
     if others:
         raise UserError(
             f"negatives: {len(others):,} of {len(written):,} captions in {uri} differ from the pair with the "
             f"same uid, such as {others[0]}; name the negatives of these pairs"
         )
-
-
-def _plain(text: str) -> str:
-    return " ".join(text.split())
-
-
-def _to_hard(lists: pa.ListArray) -> pa.ListArray:
-    """Return lists of NEGATIVE_TYPE as lists of HARD_TYPE."""
-    length_N = pc.fill_null(pc.list_value_length(lists), 0).to_numpy()
-    flat = lists.flatten()
-    fields = [pc.struct_field(flat, name) for name in ("text", "op", "kind")]
-    without = pa.array(np.zeros(len(flat), bool))
-    return _to_lists(length_N, pa.StructArray.from_arrays([*fields, without], fields=list(HARD_TYPE)))
 
 
 def _to_lists(length_N: np.ndarray, flat: pa.Array) -> pa.ListArray:
@@ -258,7 +238,10 @@ class HardImages:
         flat, file_F, row_F = self._find(uids, negatives)
         shown_F = np.zeros(len(flat), bool)
         for place, data in _read_images(self.uris, file_F, row_F):
-            shown_F[place] = data is not None and _decodes(data, max_pixels)
+            with suppress(ImageFault):
+                if data is not None:
+                    decode_image(data, max_pixels)
+                    shown_F[place] = True
         fields = [*flat.flatten()[:-1], pa.array(shown_F)]
         marked = pa.StructArray.from_arrays(fields, fields=list(HARD_TYPE))
         return _to_lists(pc.list_value_length(negatives).to_numpy(), marked)
@@ -308,11 +291,3 @@ def _load(path: str, uri: str) -> bytes | None:
         return None
     with filesystem.open_input_stream(place) as stream:
         return stream.read()
-
-
-def _decodes(data: bytes, max_pixels: int) -> bool:
-    try:
-        decode_image(data, max_pixels)
-    except ImageFault:
-        return False
-    return True

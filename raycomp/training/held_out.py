@@ -11,7 +11,6 @@ import io
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -26,7 +25,15 @@ from raycomp.data.parquet import read_columns, write_table
 from raycomp.run.waves import map_files, map_tasks
 from raycomp.schema import PAIRS_SCHEMA
 from raycomp.training.config import TrainConfig
-from raycomp.training.pairs import Index, Pairs, find_pairs, fingerprint_pairs, load_shard, make_index
+from raycomp.training.pairs import (
+    Index,
+    Pairs,
+    find_pairs,
+    fingerprint_pairs,
+    load_shard,
+    make_index,
+    uids_in,
+)
 from raycomp.training.status import HeldOutTables
 from raycomp.words import CAPTION, CAPTIONS, IMAGE, IMAGE_SHA256, UID
 
@@ -75,23 +82,27 @@ class HeldOut:
 
 def find_held_input(config: TrainConfig) -> Pairs | None:
     """Return the place of the held-out pairs if they are an input. Raises ValueError as ``find_pairs``."""
-    value = config.train.held_out
-    if value is None or read_share_or_none(value) is not None:
+    own = _as_input(config)
+    if own is None:
         return None
     with _named_option():
-        return find_pairs(_as_input(config, value))
+        return find_pairs(own)
 
 
 def fingerprint_held_out(config: TrainConfig) -> dict[str, str]:
     """Return the digest of the held-out pairs if they are an input."""
-    value = config.train.held_out
-    if value is None or read_share_or_none(value) is not None:
+    own = _as_input(config)
+    if own is None:
         return {}
     with _named_option():
-        return {_FOLDER: fingerprint_pairs(_as_input(config, value))["input"]}
+        return {_FOLDER: fingerprint_pairs(own)["input"]}
 
 
-def _as_input(config: TrainConfig, value: str) -> TrainConfig:
+def _as_input(config: TrainConfig) -> TrainConfig | None:
+    """Return the config by which the held-out pairs are training pairs, none where they are no input."""
+    value = config.train.held_out
+    if value is None or read_share_or_none(value) is not None:
+        return None
     fit = replace(config.train, loss="clip", held_out=None)
     return replace(config, input=value, subset=None, negatives=None, negative_images=None, train=fit)
 
@@ -102,9 +113,8 @@ def _named_option() -> Iterator[None]:
     try:
         yield
     except (ValueError, TooMuchBadData) as error:
-        line = str(error)
         kind = type(error) if isinstance(error, UserError | TooMuchBadData) else ValueError
-        raise kind(_rename(line)) from error
+        raise kind(_rename(str(error))) from error
 
 
 def _rename(line: str) -> str:
@@ -120,32 +130,26 @@ def index_pairs(
     ``make_index``, and ValueError where fewer than two pairs would be held out.
     """
     share, seed = read_share_or_none(config.train.held_out), config.train.seed
-    if share is None:
-        index = make_index(pairs, work)
-        return index, _index_input(held, config, work) if held else None
-    index = make_index(pairs, work, partial(_hold_out, share=share, seed=seed, pairs=pairs, work=work))
-    return index, _open(index, len(_read(work, _DRAWN)), pairs, work)
 
+    def hold_out(uris: Sequence[str]) -> np.ndarray:
+        """Take the share out of the tables. A second call, also after a kill, takes out the same pairs."""
+        _draw(uris, share, seed, work)
+        for _ in map_tasks(_load_and_drop, list(enumerate(uris)), pairs, work, label="hold out pairs"):
+            pass
+        return _read(work, _DRAWN)
 
-def _index_input(pairs: Pairs, config: TrainConfig, work: Folder) -> HeldOut:
+    index = make_index(pairs, work, None if share is None else hold_out)
+    if share is not None:
+        return index, _open(index, len(_read(work, _DRAWN)), pairs, work)
+    if held is None:
+        return index, None
     with _named_option():
-        index = make_index(pairs, Folder(work.at(_FOLDER)))
-    _draw(index.uris, None, config.train.seed, work)
-    for _ in map_tasks(_load, list(enumerate(index.uris)), pairs, work, label="load held-out pairs"):
+        own = make_index(held, Folder(work.at(_FOLDER)))
+    _draw(own.uris, None, seed, work)
+    for _ in map_tasks(_load, list(enumerate(own.uris)), held, work, label="load held-out pairs"):
         pass
-    found = _open(index, index.tally["samples"], pairs, work)
-    return replace(found, warnings=tuple(map(_rename, index.warnings)))
-
-
-def _hold_out(uris: Sequence[str], share: float, seed: int, pairs: Pairs, work: Folder) -> np.ndarray:
-    """Take a share of the pairs out of the tables; return their uids, uint64 (H, 2).
-
-    A second call, also after a kill, takes out the same pairs.
-    """
-    _draw(uris, share, seed, work)
-    for _ in map_tasks(_load_and_drop, list(enumerate(uris)), pairs, work, label="hold out pairs"):
-        pass
-    return _read(work, _DRAWN)
+    found = _open(own, own.tally["samples"], held, work)
+    return index, replace(found, warnings=tuple(map(_rename, own.warnings)))
 
 
 def _draw(uris: Sequence[str], share: float | None, seed: int, work: Folder) -> None:
@@ -154,7 +158,7 @@ def _draw(uris: Sequence[str], share: float | None, seed: int, work: Folder) -> 
     A second call changes nothing: by then the tables may lack the drawn pairs."""
     if work.exists(_FOLDER, _EVALUATED):
         return
-    parts = list(map_files(_read_uids, uris, label="draw held-out pairs"))
+    parts = list(map_files(uids_in, uris, label="draw held-out pairs"))
     uid_N2 = np.concatenate([np.empty((0, 2), np.uint64), *parts])
     num = len(uid_N2) if share is None else exact_share(share, len(uid_N2))
     if num < _LEAST:
@@ -236,10 +240,6 @@ def _open(index: Index, num_pairs: int, pairs: Pairs, work: Folder) -> HeldOut:
 
 def _part(ordinal: int) -> str:
     return f"{ordinal:05d}.parquet"
-
-
-def _read_uids(uri: str) -> np.ndarray:
-    return parse_uids(read_columns(uri, [UID])[UID])
 
 
 def write_start(values: Mapping[str, float], work: Folder) -> None:

@@ -1,7 +1,7 @@
 """The metrics of every training step: in ``metrics.jsonl``, for TensorBoard, and for experiment trackers.
 
-A tracker is opened by the one process that writes metrics: here without Ray, in ``ray_trackers.py`` by Ray's
-own integrations. Results do not depend on trackers: one that fails later is reported and dropped.
+A tracker is opened by the one process that writes metrics: here without Ray, in ``ray_fit.py`` by Ray's own
+integrations. Results do not depend on trackers: one that fails later is reported and dropped.
 
 The file holds step s in line s + 1, each step once, also after kills: a run that resumes from the checkpoint
 of step s keeps the first s lines. On a disk the file grows by a line per step, which ``tail -f`` follows. S3
@@ -19,7 +19,6 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Protocol, Self
@@ -34,6 +33,8 @@ from raycomp.data.files import Folder, forget_written, name_place
 from raycomp.data.paths import resolve
 from raycomp.training.status import STEP, Training
 
+METRICS = "metrics.jsonl"
+EVENTS = "tensorboard"
 PROJECT = "raycomp"
 RUN_TAG = "raycomp.run"
 # By the module's name. The package mlflow asks for an older PyArrow than raycomp; this one has its client.
@@ -180,10 +181,6 @@ def _describe(error: Exception) -> str:
     return " ".join(f"{type(error).__name__}: {error}".split())[:_LONGEST]
 
 
-METRICS = "metrics.jsonl"
-EVENTS = "tensorboard"
-
-
 class MetricsLog:
     """The lines and curves of a training from ``first_step`` on; one process writes them.
 
@@ -192,7 +189,6 @@ class MetricsLog:
 
     def __init__(self, folder: Folder, first_step: int):
         self._folder, self._next = folder, first_step
-
         written = _read_lines(folder, first_step)
         self._spool = None if folder.is_local else tempfile.TemporaryDirectory(prefix="raycomp-")
         self._near = folder if self._spool is None else Folder(self._spool.name)
@@ -228,15 +224,17 @@ class MetricsLog:
         if self._spool is None:
             return self._sync
         names = ((METRICS,), (EVENTS, self._events.name))
-        return partial(self._upload, {name: self._near.read_bytes(*name) for name in names})
+        files = {name: self._near.read_bytes(*name) for name in names}
+
+        def upload() -> None:
+            for name, content in files.items():
+                self._folder.write_bytes(content, *name)
+
+        return upload
 
     def _sync(self) -> None:
         with name_place(self._near.uri):
             os.fsync(self._lines.fileno())
-
-    def _upload(self, files: Mapping[tuple[str, ...], bytes]) -> None:
-        for names, content in files.items():
-            self._folder.write_bytes(content, *names)
 
     def close(self) -> None:
         """Flush all steps and close."""

@@ -1,7 +1,7 @@
 """A training in this process, as its only rank; a thread makes a few batches in advance."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
@@ -16,7 +16,7 @@ from raycomp.training.feed import read_batches
 from raycomp.training.journal import open_trackers
 from raycomp.training.loop import Writer, load_state, start_rank, train_rank
 from raycomp.training.status import StatusTracker, Training, TrainingStatus, list_states, say_start
-from raycomp.training.towers import Batch, to_batch
+from raycomp.training.towers import to_batch
 
 _AHEAD = 2
 _CHECK_S = 10.0
@@ -29,7 +29,10 @@ def fit_here(training: Training, check: Callable[[], None], say: Say) -> Trainin
     ``check`` raises LeaseLost where the folder is another run's. The batches and the weights are those of one
     rank of Ray Train.
     """
-    trainer, folder, tracker = _start(training), Folder(training.out), StatusTracker()
+    config, folder, tracker = training.config, Folder(training.out), StatusTracker()
+    trainer = start_rank(config, training.num_steps, training.num_kinds, _CPU, training.threads)
+    for step in list_states(folder)[-1:]:
+        load_state(trainer, folder, step)
     tracker.start(trainer.step)
     status = tracker.status()
     say_start(status.starts[0], say)
@@ -40,35 +43,21 @@ def fit_here(training: Training, check: Callable[[], None], say: Say) -> Trainin
         def report(row: dict[str, Any]) -> None:
             nonlocal checked_at
             tracker.report(row)
-            progress.reach(status.step, training.config.train.batch_size)
+            progress.reach(status.step, config.train.batch_size)
             if time.monotonic() - checked_at > _CHECK_S:
                 check()
                 checked_at = time.monotonic()
 
         held_out = load_held_out(training)
         trackers = open_trackers(training)
-        writer = Writer(trainer, training.config, folder, report, training.evaluate, held_out, trackers)
-        train_rank(
-            trainer, _make_batches(training, trainer.step), training.config.train.checkpoint_steps, writer
-        )
+        writer = Writer(trainer, config, folder, report, training.evaluate, held_out, trackers)
+        source, course = training.source, training.course
+        indices: Any = _Indices(source.index)
+        steps = trainer.step, training.num_steps - trainer.step
+        made = read_batches(source.pairs, indices, course.plan, course.draw, *steps)
+        batches = (to_batch(arrays, _CPU, training.image) for arrays in ahead(made, _AHEAD))
+        train_rank(trainer, batches, config.train.checkpoint_steps, writer)
     return status
-
-
-def _start(training: Training) -> Any:
-    trainer = start_rank(training.config, training.num_steps, training.num_kinds, _CPU, training.threads)
-    folder = Folder(training.out)
-    for step in list_states(folder)[-1:]:
-        load_state(trainer, folder, step)
-    return trainer
-
-
-def _make_batches(training: Training, first_step: int) -> Iterator[Batch]:
-    source, course = training.source, training.course
-    steps = first_step, training.num_steps - first_step
-    indices: Any = _Indices(source.index)
-    made = read_batches(source.pairs, indices, course.plan, course.draw, *steps)
-    for arrays in ahead(made, _AHEAD):
-        yield to_batch(arrays, _CPU, training.image)
 
 
 class _Indices:

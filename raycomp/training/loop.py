@@ -30,6 +30,7 @@ from raycomp.models.clip import describe_preprocessing, describe_start, load_sta
 from raycomp.models.images import ImageSpec
 from raycomp.training.config import TrainConfig
 from raycomp.training.evaluations import HeldOutEvaluation, evaluate_model, try_evaluation
+from raycomp.training.held_out import write_start
 from raycomp.training.journal import MetricsLog, Trackers
 from raycomp.training.losses import find_loss
 from raycomp.training.status import CHECKPOINTS, STATE, STEP, Evaluate, keep_states, list_states
@@ -48,41 +49,10 @@ from raycomp.training.towers import (
     to_batch,
 )
 
-
-def prefetch(
-    arrays: Iterable[Mapping[str, np.ndarray]], device: torch.device, spec: ImageSpec
-) -> Iterator[Batch]:
-    """Yield ``to_batch`` of each, one made ahead by a thread. On a CPU nothing is pinned."""
-    if device.type != "cuda":
-        yield from ahead((to_batch(one, device, spec) for one in arrays), 1)
-        return
-    stream = torch.cuda.Stream(device)
-    for batch, copied in ahead(_copy_all(arrays, device, spec, stream), 1):
-        current = torch.cuda.current_stream(device)
-        current.wait_event(copied)
-        for value in (getattr(batch, one.name) for one in fields(batch)):
-            if isinstance(value, Tensor) and value.is_cuda:
-                value.record_stream(current)  # its memory is free again once this stream has used it
-        yield batch
-
-
-def _copy_all(
-    arrays: Iterable[Mapping[str, np.ndarray]], device: torch.device, spec: ImageSpec, stream: Any
-) -> Iterator[tuple[Batch, Any]]:
-    for one in arrays:
-        pinned = {name: torch.from_numpy(np.array(value)).pin_memory().numpy() for name, value in one.items()}
-        copied = torch.cuda.Event()
-        with torch.cuda.stream(stream):
-            batch = to_batch(pinned, device, spec)
-            copied.record(stream)
-        # The pinned arrays must live until they are copied; this thread has time to wait.
-        copied.synchronize()
-        yield batch, copied
-
-
 MAX_LOGIT_SCALE = math.log(100)
 LOSS = "loss"
 Goal = TypeVar("Goal", bound=Objective)
+_MODEL, _OPTIMIZER = "model.safetensors", "optimizer.safetensors"
 
 
 class StepReport:
@@ -128,7 +98,11 @@ class Trainer(Generic[Goal]):
         # All ranks have the same number of parts, whatever their number of rows.
         self.num_parts = min(self.config.accumulate, self.batch_size // num_ranks)
         self.clip, self.trained = objective.clip, objective.trained
-        _check_norms(self.trained, self.num_parts, objective.group)
+        if self.num_parts > 1 and any(map(_is_batch_norm, self.trained.modules())):
+            raise UserError(
+                f"{objective.group}.accumulate={self.num_parts}: must be 1 for a model with batch norm (it "
+                f"needs whole batches)"
+            )
         self.towers = share(objective.towers)
         self.optimizer = make_optimizer(self.trained, self.config)
         self.step, self.is_settled = 0, False
@@ -184,7 +158,16 @@ class Trainer(Generic[Goal]):
 
         def judge() -> Mapping[str, float]:
             *values, num_bad, num = read().tolist()
-            self._judge(f"{step}{where}", weights, values[0], int(num_bad), int(num))
+            rate = self.objective.said_rate
+            if num_bad and weights:
+                raise UserError(say_bad(weights, int(num_bad), int(num), "rows of the first step"))
+            if not math.isfinite(values[0]):
+                why = f"check {weights} and the loss" if weights else f"{rate} may be too high"
+                raise UserError(f"loss={values[0]} at step {step}{where}: must be finite; {why}")
+            if num_bad:
+                raise UserError(
+                    say_bad(rate, int(num_bad), int(num), f"rows of step {step}{where}", "lower it")
+                )
             return dict(zip(named, values, strict=True))
 
         return judge
@@ -204,7 +187,11 @@ class Trainer(Generic[Goal]):
     def _take(self, batch: Batch, rate: float) -> Judged:
         for group in self.optimizer.param_groups:
             group["lr"] = rate
-        _set_training(self.trained)
+        self.trained.train()
+        for module in filter(_is_batch_norm, self.trained.modules()):
+            weights = list(module.parameters())
+            if weights and not any(weight.requires_grad for weight in weights):
+                module.eval()  # the statistics of a batch norm with frozen weights stay frozen, too
         self.optimizer.zero_grad()
         judged = self._find_gradients(batch)
         if self.config.clip_norm is not None:
@@ -214,33 +201,23 @@ class Trainer(Generic[Goal]):
             self.clip.logit_scale.clamp_(0, MAX_LOGIT_SCALE)
         return judged
 
-    def _judge(self, step: str, weights: str | None, loss: float, num_bad: int, num: int) -> None:
-        """Raise UserError where a step was bad; at the first step the message names the initial
-        ``weights``."""
-        rate = self.objective.said_rate
-        if num_bad and weights:
-            raise UserError(say_bad(weights, num_bad, num, "rows of the first step"))
-        if not math.isfinite(loss):
-            why = f"check {weights} and the loss" if weights else f"{rate} may be too high"
-            raise UserError(f"loss={loss} at step {step}: must be finite; {why}")
-        if num_bad:
-            raise UserError(say_bad(rate, num_bad, num, f"rows of step {step}", "lower it"))
-
     def _find_gradients(self, batch: Batch) -> Judged:
         """Compute the gradients of all weights; return the loss. With several parts: embed all without
         activations; compute the gradient of the whole batch's loss by each embedding; embed each part again
         and backpropagate it. The gradients equal those of a single part. Gao et al. 2021 (arXiv:2101.06983).
         """
+        # DistributedDataParallel takes the mean over ranks of gradients; the loss is the sum of their shares.
+        num_ranks = find_rank()[1]
         if self.num_parts == 1:
             judged = self.objective.judge(self._embed(batch), batch)
-            self._spread(judged.loss).backward()
+            (judged.loss * num_ranks).backward()
             return judged
         parts = batch.split(self.num_parts)
         with torch.no_grad():
             made = [self._embed(part, number) for number, part in enumerate(parts)]
         leaves = {name: value.detach().requires_grad_() for name, value in join_parts(made).items()}
         judged = self.objective.judge(leaves, batch)
-        self._spread(judged.loss).backward()
+        (judged.loss * num_ranks).backward()
         wanted = {name: leaf.grad for name, leaf in leaves.items() if leaf.grad is not None}
         for number, part in enumerate(parts):
             is_last = number == self.num_parts - 1
@@ -251,11 +228,6 @@ class Trainer(Generic[Goal]):
                 grads = [_cut(wanted[name], name, made[:number], again) for name in names]
                 torch.autograd.backward([again[name] for name in names], grads)
         return judged
-
-    def _spread(self, share: Tensor) -> Tensor:
-        """Return the share whose gradients' mean over ranks, which DistributedDataParallel takes, is the
-        gradient of the sum of shares."""
-        return share * find_rank()[1]
 
     def _embed(self, batch: Batch, part: int = 0) -> Made:
         """Embed a part of this rank's rows; the model's random draws depend on key, step, rank and part
@@ -292,27 +264,8 @@ def _cut(wanted: Tensor, name: str, before: list[Made], part: Made) -> Tensor:
     return wanted[start : start + len(part[name])]
 
 
-def _set_training(trained: nn.Module) -> None:
-    """Set training mode, except for batch norms with frozen weights, whose statistics stay frozen, too."""
-    trained.train()
-    for module in trained.modules():
-        own = list(module.parameters()) if _is_batch_norm(module) else []
-        if own and not any(parameter.requires_grad for parameter in own):
-            module.eval()
-
-
 def _is_batch_norm(module: nn.Module) -> bool:
     return isinstance(module, nn.modules.batchnorm._BatchNorm)
-
-
-def _check_norms(trained: nn.Module, num_parts: int, group: str) -> None:
-    if num_parts > 1 and any(map(_is_batch_norm, trained.modules())):
-        raise UserError(
-            f"{group}.accumulate={num_parts}: must be 1 for a model with batch norm (it needs whole batches)"
-        )
-
-
-_MODEL, _OPTIMIZER = "model.safetensors", "optimizer.safetensors"
 
 
 class State(NamedTuple):
@@ -341,8 +294,14 @@ class StateWriter:
         Waits for the write before this one, and raises its error.
         """
         self.wait()
-        self._copy = copy_state(trainer, self._copy)
-        self._last = self._pool.submit(self._write, self._copy, before)
+        state = self._copy = copy_state(trainer, self._copy)
+
+        def write() -> None:
+            before()
+            write_state(state, self.out)
+            keep_states(self.out, self.num_kept)
+
+        self._last = self._pool.submit(write)
 
     def wait(self) -> None:
         """Wait for the last write, and raise its error."""
@@ -354,25 +313,19 @@ class StateWriter:
         """Wait for the last write, whatever its end: another start may write here next."""
         self._pool.shutdown()
 
-    def _write(self, state: State, before: Callable[[], None]) -> None:
-        before()
-        write_state(state, self.out)
-        keep_states(self.out, self.num_kept)
-
 
 def copy_state(trainer: Trainer[PairsObjective], old: State | None = None) -> State:
     """Return a copy of what a trainer needs to resume exactly, in the memory of an ``old`` copy if there is
     one."""
     used = old.tensors if old else {}
+    moments = trainer.optimizer.state_dict()["state"].items()
+    flat = {f"{number}.{name}": value for number, entry in moments for name, value in entry.items()}
+    margins = trainer.objective.loss.margin_S.tolist()
     return State(
-        {
-            "step": trainer.step,
-            "margins": trainer.objective.loss.margin_S.tolist(),
-            "run": _describe_run(trainer),
-        },
+        {"step": trainer.step, "margins": margins, "run": _describe_run(trainer)},
         {
             _MODEL: _copy(trainer.clip.state_dict(), used.get(_MODEL, {})),
-            _OPTIMIZER: _copy(_flatten(trainer.optimizer.state_dict()["state"]), used.get(_OPTIMIZER, {})),
+            _OPTIMIZER: _copy(flat, used.get(_OPTIMIZER, {})),
         },
     )
 
@@ -396,13 +349,19 @@ def load_state(trainer: Trainer[PairsObjective], out: Folder, step: int) -> None
     where = out.at(*place)
     try:
         state = out.read_json(*place, STATE)
-        _check_run(state["run"], _describe_run(trainer))
-        weights, moments = (
+        for name, value in _describe_run(trainer).items():
+            if state["run"][name] != value:
+                raise ValueError(f"its run has {name}={state['run'][name]!r}, not {value!r}")
+        weights, flat = (
             safetensors.torch.load(out.read_bytes(*place, name)) for name in (_MODEL, _OPTIMIZER)
         )
         trainer.clip.load_state_dict(weights)
+        moments: dict[int, dict[str, Tensor]] = {}
+        for name, value in flat.items():
+            number, _, kind = name.partition(".")
+            moments.setdefault(int(number), {})[kind] = value
         known = trainer.optimizer.state_dict()
-        trainer.optimizer.load_state_dict({**known, "state": _nest(moments)})
+        trainer.optimizer.load_state_dict({**known, "state": moments})
         margin_S = torch.tensor(state["margins"], dtype=trainer.objective.loss.margin_S.dtype)
         if margin_S.shape != trainer.objective.loss.margin_S.shape or state["step"] != step:
             raise ValueError("it has another step or other kinds of negatives")
@@ -427,30 +386,12 @@ def _describe_run(trainer: Trainer[PairsObjective]) -> dict[str, Any]:
     return json.loads(json.dumps({**options, **sizes}))
 
 
-def _check_run(found: dict[str, Any], wanted: dict[str, Any]) -> None:
-    for name, value in wanted.items():
-        if found[name] != value:
-            raise ValueError(f"its run has {name}={found[name]!r}, not {value!r}")
-
-
 def _copy(tensors: dict[str, Tensor], used: dict[str, Tensor]) -> dict[str, Tensor]:
     found = {}
     for name, value in tensors.items():
         to = used[name] if name in used else torch.empty(value.shape, dtype=value.dtype)
         found[name] = to.copy_(value.detach())
     return found
-
-
-def _flatten(state: dict[int, dict[str, Any]]) -> dict[str, Tensor]:
-    return {f"{number}.{name}": value for number, entry in state.items() for name, value in entry.items()}
-
-
-def _nest(tensors: dict[str, Tensor]) -> dict[int, dict[str, Tensor]]:
-    state: dict[int, dict[str, Tensor]] = {}
-    for name, value in tensors.items():
-        number, _, kind = name.partition(".")
-        state.setdefault(int(number), {})[kind] = value
-    return state
 
 
 class Writer:
@@ -478,25 +419,15 @@ class Writer:
         """Record the step before this one; this one, too, where the model is evaluated after it."""
         self.settle()
         self._last = step
-        if self._is_due(step.step + 1):
+        num_steps = step.step + 1
+        if self._evaluates(num_steps) or (self.held_out and self.held_out.is_due(num_steps)):
             self.settle()
 
     def settle(self) -> None:
         """Record the last step, unless it is recorded; waits until the GPU has finished it."""
-        last, self._last = self._last, None
-        if last is not None:
-            self._record(last)
-
-    def _is_due(self, step: int) -> bool:
-        """Return whether the model is evaluated after so many steps."""
-        return self._evaluates(step) or (self.held_out is not None and self.held_out.is_due(step))
-
-    def _evaluates(self, step: int) -> bool:
-        every = self.config.train.evaluate_steps
-        is_due = every is not None and step % every == 0
-        return self.evaluate is not None and (is_due or step == self.trainer.num_steps)
-
-    def _record(self, step: StepReport) -> None:
+        step, self._last = self._last, None
+        if step is None:
+            return
         num_steps = step.step + 1
         spent = time.perf_counter() - self.started
         row: dict[str, Any] = {"step": step.step, "loss": step.loss, "learning_rate": step.learning_rate}
@@ -510,13 +441,19 @@ class Writer:
         self.report(row)
         self.started = time.perf_counter()
 
+    def _evaluates(self, step: int) -> bool:
+        every = self.config.train.evaluate_steps
+        is_due = every is not None and step % every == 0
+        return self.evaluate is not None and (is_due or step == self.trainer.num_steps)
+
     def try_evaluation(self) -> None:
         """Evaluate once before the first step. Raises UserError where that fails."""
         tried: dict[str, float] = {}
         if self.evaluate and self.trainer.step == 0:
             tried = try_evaluation(self.evaluate, self._make_final())
         if self.held_out and self.trainer.step == 0:
-            found = self.held_out.run_before(self._make_final(), Folder(self.folder.at(WORK)), tried)
+            found = self.held_out.run(self._make_final(), 0, tried)
+            write_start(found, Folder(self.folder.at(WORK)))
             self.journal.note_start(found)
             self.trackers.log({STEP: 0, **found})
         self.started = time.perf_counter()
@@ -639,3 +576,34 @@ def interpolate(trained: dict[str, Tensor], start: dict[str, Tensor], share: flo
 
 def _to_json(content: dict) -> bytes:
     return (json.dumps(content, indent=2) + "\n").encode()
+
+
+def prefetch(
+    arrays: Iterable[Mapping[str, np.ndarray]], device: torch.device, spec: ImageSpec
+) -> Iterator[Batch]:
+    """Yield ``to_batch`` of each, one made ahead by a thread. On a CPU nothing is pinned."""
+    if device.type != "cuda":
+        yield from ahead((to_batch(one, device, spec) for one in arrays), 1)
+        return
+    stream = torch.cuda.Stream(device)
+    for batch, copied in ahead(_copy_all(arrays, device, spec, stream), 1):
+        current = torch.cuda.current_stream(device)
+        current.wait_event(copied)
+        for value in (getattr(batch, one.name) for one in fields(batch)):
+            if isinstance(value, Tensor) and value.is_cuda:
+                value.record_stream(current)  # its memory is free again once this stream has used it
+        yield batch
+
+
+def _copy_all(
+    arrays: Iterable[Mapping[str, np.ndarray]], device: torch.device, spec: ImageSpec, stream: Any
+) -> Iterator[tuple[Batch, Any]]:
+    for one in arrays:
+        pinned = {name: torch.from_numpy(np.array(value)).pin_memory().numpy() for name, value in one.items()}
+        copied = torch.cuda.Event()
+        with torch.cuda.stream(stream):
+            batch = to_batch(pinned, device, spec)
+            copied.record(stream)
+        # The pinned arrays must live until they are copied; this thread has time to wait.
+        copied.synchronize()
+        yield batch, copied

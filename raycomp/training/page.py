@@ -39,8 +39,14 @@ def render_train(run: Mapping[str, Any], metrics: Metrics) -> str:
     there is none, as ``read_metrics`` returns them.
     """
     marks = [Mark(entry[STEP]) for entry in run["resumed"]]
-    rate, unit = _scale(metrics)
+    # Learning rates in units that leave no row of zeros at the axis.
+    top = np.nanmax(metrics[RATE], initial=0.0)
+    power = math.floor(math.log10(top)) if top > 0 else 0
+    rate = {**metrics, RATE: metrics[RATE] / 10.0**power}
     negatives = [_report_negatives(run)] if run["negatives_by_kind"] else []
+    names = _list_measures(run["evaluations"])
+    shown = run["evaluations"][-NUM_REPORTED:]
+    rows = [(entry[STEP], *(entry.get(name) for name in names)) for entry in shown]
     loss = LOSSES.get(run["config"]["train"]["loss"])
     has_chance = loss is not None and not loss.bias  # a sum of sigmoids has none
     return render_page(
@@ -50,10 +56,10 @@ def render_train(run: Mapping[str, Any], metrics: Metrics) -> str:
         chance=math.log(run["batch_size"]) if has_chance else None,
         loss=draw_metric("Loss", "", metrics, LOSS, marks, TALL),
         plots=[
-            draw_metric("Learning rate", unit, rate, RATE, marks),
+            draw_metric("Learning rate", f"in units of 1e{power}", rate, RATE, marks),
             draw_metric("Speed", "samples/s", metrics, SPEED, marks),
         ],
-        evaluated=_report_evaluations(run["evaluations"]),
+        evaluated=Table("Evaluation", ("Step", *names), rows),
         held_out=_draw_held_out(run["evaluations"]),
         held_chance=math.log(run["held_out"]["evaluated"]) if "held_out" in run else None,
         measures=_draw_evaluations(run["evaluations"]),
@@ -79,13 +85,6 @@ def list_uses(out: str) -> dict[str, str]:
         "Load it in Python": "\n".join(lines),
         "Publish it": f"raycomp publish {shlex.quote(out)} --out FOLDER",
     }
-
-
-def _scale(metrics: Metrics) -> tuple[Metrics, str]:
-    """Return learning rates in units that leave no row of zeros at the axis, and the unit."""
-    top = np.nanmax(metrics[RATE], initial=0.0)
-    power = math.floor(math.log10(top)) if top > 0 else 0
-    return {**metrics, RATE: metrics[RATE] / 10.0**power}, f"in units of 1e{power}"
 
 
 def draw_metric(
@@ -135,22 +134,14 @@ def _list_measures(evaluations: Evaluations) -> list[str]:
     return list(dict.fromkeys(name for entry in evaluations for name in entry if name != STEP))
 
 
-def _report_evaluations(evaluations: Evaluations) -> Table:
-    names = _list_measures(evaluations)
-    rows = [(entry[STEP], *(entry.get(name) for name in names)) for entry in evaluations[-NUM_REPORTED:]]
-    return Table("Evaluation", ("Step", *names), rows)
-
-
 def _draw_evaluations(evaluations: Evaluations) -> list[Html]:
     """Return a chart of each measure that has a finite value; one evaluation gives no curve."""
     if len(evaluations) < 2:
         return []
     step_N = np.array([entry[STEP] for entry in evaluations])
-    charts = []
-    for name in _list_measures(evaluations):
-        if not name.startswith(_HELD_OUT):
-            charts.append(draw_metric(name, "", {STEP: step_N, name: _read_measure(evaluations, name)}, name))
-    return [chart for chart in charts if chart]
+    names = [name for name in _list_measures(evaluations) if not name.startswith(_HELD_OUT)]
+    by_name = {name: {STEP: step_N, name: _read_measure(evaluations, name)} for name in names}
+    return [chart for name, values in by_name.items() if (chart := draw_metric(name, "", values, name))]
 
 
 def _read_measure(evaluations: Evaluations, name: str) -> np.ndarray:
@@ -193,29 +184,16 @@ def _report_training(run: Mapping[str, Any]) -> Table:
 def _report_pairs(funnel: Mapping[str, Any], copies: int) -> Table:
     read, kept = funnel["read"], funnel["kept"]
     dropped = sorted(funnel["dropped"].items(), key=lambda item: (-item[1], item[0]))
-    rows = [
-        ("read", read, Numeral(percent(read, read)), ""),
-        *((_name(why), -count, Numeral(percent(count, read)), _explain(why)) for why, count in dropped),
-        ("used for training", kept, Numeral(percent(kept, read)), ""),
-    ]
+    meanings = {**STATUSES, **NEGATIVE_STATUSES, **_OTHER_REASONS}
+    rows = [("read", read, Numeral(percent(read, read)), "")]
+    for why, count in dropped:
+        name, meaning = why.replace("_", " "), meanings.get(why, "")
+        rows.append((name, -count, Numeral(percent(count, read)), meaning))
+    rows.append(("used for training", kept, Numeral(percent(kept, read)), ""))
     if copies:
-        rows.append(
-            (
-                "copies",
-                copies,
-                Numeral(""),
-                "the subset lists these pairs more than once; an epoch repeats them",
-            )
-        )
+        meaning = "the subset lists these pairs more than once; an epoch repeats them"
+        rows.append(("copies", copies, Numeral(""), meaning))
     return Table("Pairs read and pairs used", ("Pairs", "rows", "of read", "meaning"), rows)
-
-
-def _name(reason: str) -> str:
-    return reason.replace("_", " ")
-
-
-def _explain(reason: str) -> str:
-    return {**STATUSES, **NEGATIVE_STATUSES, **_OTHER_REASONS}.get(reason, "")
 
 
 def _report_negatives(run: Mapping[str, Any]) -> Table:

@@ -45,7 +45,7 @@ from raycomp.data.runs import (
     read_finished,
 )
 from raycomp.models.images import ImageFault, decode_image
-from raycomp.run.bad_data import check_bad_rows, describe_dropped
+from raycomp.run.bad_data import check_bad_rows, describe_dropped, list_counts
 from raycomp.run.waves import map_files, map_tasks
 from raycomp.schema import HARD_TYPE, PAIRS_SCHEMA
 from raycomp.training.config import TrainConfig
@@ -79,81 +79,9 @@ from raycomp.words import (
     UNREADABLE_PICTURE,
 )
 
-
-@lru_cache(maxsize=1)
-def load_keys(uri: str, token: str) -> np.ndarray:
-    """Return the sorted keys of a subset, (N,), repeated ones too, cached for the next call with ``token``.
-
-    Raises as ``read_uids``.
-    """
-    return np.sort(to_keys(read_uids(uri)))
-
-
-def read_uids(uri: str) -> np.ndarray:
-    """Return the uids of a subset, repeated ones too, uint64 (N, 2).
-
-    Raises ValueError, one line, where the file cannot be read or has another form.
-    """
-    try:
-        if uri.endswith(".npy"):
-            return read_subset(uri)
-        uids = read_columns(uri, [UID])[UID]
-        if pa.types.is_dictionary(uids.type) or pa.types.is_string_view(uids.type):
-            uids = uids.cast(pa.string())  # as pandas and newer writers store text
-        if not (pa.types.is_string(uids.type) or pa.types.is_large_string(uids.type)):
-            raise ValueError(f"its column uid must be text, is {uids.type}")
-        return parse_uids(uids)
-    except OSError as error:
-        line = " ".join(str(error).split())
-        raise ValueError(f"subset={uri!r}: cannot be read; name a .npy or Parquet file ({line})") from error
-    except ValueError as error:
-        raise ValueError(f"subset={uri!r}: {error}") from error
-
-
-def refuse_unknown(uri: str, source: str, uid_N2: np.ndarray, key_M: np.ndarray, num_bad: int) -> None:
-    """Raise ValueError where more uids of a subset have no pair than ``num_bad``, the number of its samples
-    that are bad and therefore have none."""
-    key_N = np.unique(to_keys(uid_N2))
-    lost_n = np.flatnonzero(find_keys(key_M, key_N) < 0)
-    if len(lost_n) > num_bad:
-        example = key_N[lost_n[0]].ljust(16, b"\0").hex()
-        of_these = f", {num_bad:,} of them bad samples of it" if num_bad else ""
-        raise ValueError(
-            f"subset={uri!r}: {len(lost_n):,} of the {len(key_N):,} uids that it names have no pair in "
-            f"{source}{of_these}; one is {example}"
-        )
-
-
-class WrittenSamples:
-    """Compares a shard, block by block, with the samples that the run wrote."""
-
-    def __init__(self, uri: str, written: pa.Table | None):
-        """``written``: uid, caption and image_sha256 of each in their order; none where that is unknown."""
-        self._uri, self._written = uri, written
-
-    def check(self, table: pa.Table, start: int) -> None:
-        """Raise UserError unless a block, whose first row is sample ``start``, is unchanged."""
-        if self._written is None:
-            return
-        written = self._written.slice(start, len(table))
-        if len(written) == len(table):
-            names = [name for name in (UID, CAPTION, IMAGE_SHA256) if not table[name].equals(written[name])]
-            bad = next((status for status in table[STATUS].to_pylist() if status != OK), None)
-            if not names and bad is None:
-                return
-            what = f"a sample has status {bad}" if bad else f"{names[0]} of a sample is another"
-            raise UserError(f"{self._uri}: differs from what the run wrote: {what}")
-        raise UserError(f"{self._uri}: holds more than the {len(self._written):,} samples that the run wrote")
-
-    def check_end(self, count: int) -> None:
-        """Raise UserError unless the shard has as many samples as were written."""
-        if self._written is not None and count != len(self._written):
-            raise UserError(
-                f"{self._uri}: holds {count:,} of the {len(self._written):,} samples that the run wrote"
-            )
-
-
+_FOLDER = "pairs"
 _BLOCK_ROWS = 256
+_SOUND = (OK, NOT_IN_SUBSET, HELD_OUT)
 _LOADED_SCHEMA = pa.schema(
     [(UID, pa.string()), (IMAGE, pa.large_binary()), (CAPTION, pa.string()), (IMAGE_SHA256, pa.string())]
 )
@@ -188,6 +116,25 @@ class Pairs:
     """Maximum share of bad rows, unless a curation checked them; also of negatives' images."""
     token: str = field(default_factory=lambda: uuid.uuid4().hex, compare=False)
     """Identifies this object: what a process caches of files is read again for another token."""
+
+
+@dataclass(frozen=True)
+class Index:
+    """The pairs of a run, shard by shard."""
+
+    uris: tuple[str, ...]
+    rows_S: tuple[int, ...]
+    """Rows of every shard in an epoch: a sample that the subset repeats has several."""
+    reasons: Counter[str]
+    """All samples of the input by status: ok is trained on."""
+    tally: Counter[str]
+    """Counts as ``tally_pairs`` returns them."""
+    kinds: Counter[tuple[str, str]]
+    """Negatives by operation and kind."""
+    most_negatives: int
+    """That a pair has."""
+    warnings: tuple[str, ...] = ()
+    """A warning for every status whose rows are left out."""
 
 
 def find_pairs(config: TrainConfig) -> Pairs:
@@ -262,6 +209,74 @@ def _find_curated(source: str, folder: Folder, run: dict[str, Any]) -> Pairs:
     return replace(pairs, shards=tuple(shards), scores=tuple(scores))
 
 
+def make_index(
+    pairs: Pairs, work: Folder, hold_out: Callable[[Sequence[str]], np.ndarray] | None = None
+) -> Index:
+    """List the pairs of every shard in ``work``, or those that are not listed there yet.
+
+    ``hold_out`` takes pairs out of the tables and returns their uids, uint64 (H, 2). Raises ValueError where
+    there is none, and for whatever else only all shards together show; TooMuchBadData where more of it is bad
+    than may be.
+    """
+    ordinals = list(range(len(pairs.shards)))
+    reasons: Counter[str] = Counter()
+    for found in map_tasks(_list_pairs, ordinals, pairs, work, label="list pairs"):
+        reasons.update(found)
+    uris = tuple(_at(work, ordinal) for ordinal in ordinals)
+    uids = [] if pairs.is_curated else list(map_files(uids_in, uris, label="compare uids"))
+    repeated = [~keep_n for keep_n in drop_duplicates(uids)]
+    again = [(uri, rows_n) for uri, rows_n in zip(uris, repeated, strict=False) if rows_n.any()]
+    for _ in map_tasks(_drop_rows, again, label="drop duplicates"):
+        pass
+    held_H2 = np.empty((0, 2), np.uint64) if hold_out is None else hold_out(uris)
+    rows, tally, kinds, most = [], Counter[str](), Counter[tuple[str, str]](), 0
+    for one, of_kinds, of_one in map_files(_tally, uris, pairs, label="count pairs"):
+        rows.append(one["pairs"])
+        tally.update(one)
+        kinds.update(of_kinds)
+        most = max(most, of_one)
+    # An interrupted run may have dropped some before.
+    num_found = tally["samples"] + len(held_H2)
+    if reasons[OK] > num_found:
+        reasons[DUPLICATE_UID] += reasons[OK] - num_found
+    reasons[OK] = tally["samples"]
+    if len(held_H2):
+        reasons[HELD_OUT] = len(held_H2)
+    check_pairs(pairs, reasons, tally, [*uids, held_H2] if pairs.subset else ())
+    lost = tuple(describe_lost(pairs, reasons, tally))
+    return Index(uris, tuple(rows), reasons, tally, kinds, most, lost)
+
+
+def _at(work: Folder, ordinal: int) -> str:
+    return work.at(_FOLDER, f"{ordinal:05d}.parquet")
+
+
+def _list_pairs(ordinal: int, pairs: Pairs, work: Folder) -> Counter[str]:
+    """Write the table of a shard's pairs, then how many rows it has by reason; return that."""
+    name = f"{ordinal:05d}.json"
+    if not work.exists(_FOLDER, name):
+        table, reasons = index_shard(pairs, ordinal)
+        write_table(table, _at(work, ordinal), PAIRS_SCHEMA)
+        work.write_json(reasons, _FOLDER, name)
+    return Counter(work.read_json(_FOLDER, name))
+
+
+def uids_in(uri: str) -> np.ndarray:
+    """Return the uids of an index, uint64 (N, 2)."""
+    return parse_uids(read_columns(uri, [UID])[UID])
+
+
+def _drop_rows(item: tuple[str, np.ndarray]) -> None:
+    uri, rows_n = item
+    write_table(read_columns(uri).filter(pa.array(~rows_n)), uri, PAIRS_SCHEMA)
+
+
+def _tally(uri: str, pairs: Pairs) -> tuple[Counter[str], Counter[tuple[str, str]], int]:
+    table = read_columns(uri)
+    pictures = HardImages(pairs.negative_images, pairs.token) if pairs.negative_images else None
+    return tally_pairs(table, pictures), count_kinds(table), count_most(table)
+
+
 def index_shard(pairs: Pairs, ordinal: int) -> tuple[pa.Table, Counter[str]]:
     """Return the pairs of a shard that are trained on (PAIRS_SCHEMA), and how many rows it has by reason.
 
@@ -295,7 +310,7 @@ def _index_scores(pairs: Pairs, ordinal: int) -> tuple[pa.Table, list[str]]:
             f"{pairs.scores[ordinal]}: has {stays_N.sum():,} of the {len(kept):,} pairs that the run kept of "
             f"{pairs.shards[ordinal].name}"
         )
-    stays_N &= _are_named(pairs, table)
+    stays_N &= _count_rows(pairs, table) > 0
     reason_N = np.where(aligned_N, NOT_IN_SUBSET, np.array(table[STATUS].to_pylist(), object))
     reason_N[stays_N] = OK
     table = table.filter(pa.array(stays_N))
@@ -307,15 +322,15 @@ def _index_samples(pairs: Pairs, ordinal: int) -> tuple[pa.Table, list[str]]:
     shard = pairs.shards[ordinal]
     columns: dict[str, list[Any]] = {POSITION: [], UID: [], IMAGE_SHA256: [], CAPTIONS: []}
     reasons: list[str] = []
-    written = WrittenSamples(pairs.shards[ordinal].uri, _list_written(pairs, ordinal))
+    written = _list_written(pairs, ordinal)
     for table in read_shard(shard, _BLOCK_ROWS):
         table = hash_images(table)
-        written.check(table, len(reasons))
+        if written is not None:
+            _check_written(shard.uri, table, len(reasons), written)
         found = _judge(pairs, table)
         kept = table.filter(pa.array([reason == OK for reason in found]))
-        columns[IMAGE_SHA256] += kept[IMAGE_SHA256].to_pylist()
-        columns[POSITION] += kept[POSITION].to_pylist()
-        columns[UID] += kept[UID].to_pylist()
+        for name in (POSITION, UID, IMAGE_SHA256):
+            columns[name] += kept[name].to_pylist()
         texts = zip(kept[CAPTION].to_pylist(), kept[JSON].to_pylist(), strict=True)
         columns[CAPTIONS] += [
             # A run keeps the caption that it scored; the image's other captions have no score.
@@ -323,7 +338,10 @@ def _index_samples(pairs: Pairs, ordinal: int) -> tuple[pa.Table, list[str]]:
             for caption, text in texts
         ]
         reasons += found
-    written.check_end(len(reasons))
+    if written is not None and len(reasons) != len(written):
+        raise UserError(
+            f"{shard.uri}: holds {len(reasons):,} of the {len(written):,} samples that the run wrote"
+        )
     schema = pa.schema([PAIRS_SCHEMA.field(name) for name in columns])
     return pa.table(columns, schema=schema), reasons
 
@@ -340,11 +358,23 @@ def _list_written(pairs: Pairs, ordinal: int) -> pa.Table | None:
     return pa.concat_tables(read_rows(pairs.kept, [UID, CAPTION, IMAGE_SHA256], row_N))
 
 
+def _check_written(uri: str, table: pa.Table, start: int, written: pa.Table) -> None:
+    """Raise UserError unless a block, whose first row is sample ``start``, is as the run wrote it."""
+    own = written.slice(start, len(table))
+    if len(own) < len(table):
+        raise UserError(f"{uri}: holds more than the {len(written):,} samples that the run wrote")
+    names = [name for name in (UID, CAPTION, IMAGE_SHA256) if not table[name].equals(own[name])]
+    bad = next((status for status in table[STATUS].to_pylist() if status != OK), None)
+    if names or bad:
+        what = f"a sample has status {bad}" if bad else f"{names[0]} of a sample is another"
+        raise UserError(f"{uri}: differs from what the run wrote: {what}")
+
+
 def _judge(pairs: Pairs, table: pa.Table) -> list[str]:
     """Return the reason why each sample is not a training pair, OK for training pairs."""
     reasons = table[STATUS].to_pylist()
     images = table[IMAGE].combine_chunks()
-    for i, is_named in enumerate(_are_named(pairs, table).tolist()):
+    for i, is_named in enumerate((_count_rows(pairs, table) > 0).tolist()):
         if reasons[i] in SHARD_STATUSES:
             continue
         if not is_named:
@@ -378,11 +408,6 @@ def _list_captions(caption: str, text: str | None, shard: ShardPath) -> list[str
     return [caption]
 
 
-def _are_named(pairs: Pairs, table: pa.Table) -> np.ndarray:
-    """Return whether the subset names each row, bool (N,)."""
-    return _count_rows(pairs, table) > 0
-
-
 def _count_rows(pairs: Pairs, table: pa.Table) -> np.ndarray:
     """Return how often an epoch trains on each row, int64 (N,): as often as the subset names its uid.
     DataComp upsamples the same way: its resharder writes a sample once for every occurrence of the uid in the
@@ -390,6 +415,50 @@ def _count_rows(pairs: Pairs, table: pa.Table) -> np.ndarray:
     if pairs.subset is None:
         return np.ones(len(table), np.int64)
     return count_keys(load_keys(pairs.subset, pairs.token), to_keys(parse_uids(table[UID])))
+
+
+@lru_cache(maxsize=1)
+def load_keys(uri: str, token: str) -> np.ndarray:
+    """Return the sorted keys of a subset, (N,), repeated ones too, cached for the next call with ``token``.
+
+    Raises as ``read_uids``.
+    """
+    return np.sort(to_keys(read_uids(uri)))
+
+
+def read_uids(uri: str) -> np.ndarray:
+    """Return the uids of a subset, repeated ones too, uint64 (N, 2).
+
+    Raises ValueError, one line, where the file cannot be read or has another form.
+    """
+    try:
+        if uri.endswith(".npy"):
+            return read_subset(uri)
+        uids = read_columns(uri, [UID])[UID]
+        if pa.types.is_dictionary(uids.type) or pa.types.is_string_view(uids.type):
+            uids = uids.cast(pa.string())  # as pandas and newer writers store text
+        if not (pa.types.is_string(uids.type) or pa.types.is_large_string(uids.type)):
+            raise ValueError(f"its column uid must be text, is {uids.type}")
+        return parse_uids(uids)
+    except OSError as error:
+        line = " ".join(str(error).split())
+        raise ValueError(f"subset={uri!r}: cannot be read; name a .npy or Parquet file ({line})") from error
+    except ValueError as error:
+        raise ValueError(f"subset={uri!r}: {error}") from error
+
+
+def refuse_unknown(uri: str, source: str, uid_N2: np.ndarray, key_M: np.ndarray, num_bad: int) -> None:
+    """Raise ValueError where more uids of a subset have no pair than ``num_bad``, the number of its samples
+    that are bad and therefore have none."""
+    key_N = np.unique(to_keys(uid_N2))
+    lost_n = np.flatnonzero(find_keys(key_M, key_N) < 0)
+    if len(lost_n) > num_bad:
+        example = key_N[lost_n[0]].ljust(16, b"\0").hex()
+        of_these = f", {num_bad:,} of them bad samples of it" if num_bad else ""
+        raise ValueError(
+            f"subset={uri!r}: {len(lost_n):,} of the {len(key_N):,} uids that it names have no pair in "
+            f"{source}{of_these}; one is {example}"
+        )
 
 
 def load_shard(pairs: Pairs, ordinal: int, index: pa.Table) -> pa.Table:
@@ -476,14 +545,20 @@ def check_pairs(
     are bad.
     """
     if pairs.is_curated and not pairs.scores:
-        _check_carried(pairs, reasons)
+        bad = {why: count for why, count in sorted(reasons.items()) if count and why not in _SOUND}
+        if bad or reasons.total() != pairs.num_kept:
+            said = list_counts(bad) or "all ok"
+            raise ValueError(
+                f"input={pairs.source!r}: its shards hold {reasons.total():,} samples ({said}), the run kept "
+                f"{pairs.num_kept:,}"
+            )
     if pairs.subset is not None and not pairs.is_curated:
-        others = (OK, NOT_IN_SUBSET, HELD_OUT, DUPLICATE_UID, *SHARD_STATUSES)
+        others = (*_SOUND, DUPLICATE_UID, *SHARD_STATUSES)
         named_bad = sum(count for reason, count in reasons.items() if reason not in others)
         key_M = np.sort(to_keys(np.concatenate([np.empty((0, 2), np.uint64), *uids])))
         refuse_unknown(pairs.subset, pairs.source, read_uids(pairs.subset), key_M, named_bad)
     if not tally["pairs"]:
-        said = ", ".join(f"{count:,} {reason}" for reason, count in sorted(reasons.items()) if count)
+        said = list_counts({reason: count for reason, count in sorted(reasons.items()) if count})
         raise ValueError(f"input={pairs.source!r}: no pairs to train on ({said or 'no rows'})")
     if pairs.negatives and not tally["negatives"]:
         raise ValueError(
@@ -517,104 +592,3 @@ def _count_judged(
         bad = {UNREADABLE_PICTURE: tally["bad_pictures"]}
         found["negative_images", "pictures"] = {OK: tally["negative_images"], **bad}
     return found
-
-
-def _check_carried(pairs: Pairs, reasons: Counter[str]) -> None:
-    """Raise ValueError unless the shards of a run hold as many pairs as it kept, and nothing else."""
-    sound = (OK, NOT_IN_SUBSET, HELD_OUT)
-    bad = {why: count for why, count in sorted(reasons.items()) if count and why not in sound}
-    if bad or reasons.total() != pairs.num_kept:
-        said = ", ".join(f"{count:,} {why}" for why, count in bad.items()) or "all ok"
-        raise ValueError(
-            f"input={pairs.source!r}: its shards hold {reasons.total():,} samples ({said}), the run kept "
-            f"{pairs.num_kept:,}"
-        )
-
-
-_FOLDER = "pairs"
-
-
-@dataclass(frozen=True)
-class Index:
-    """The pairs of a run, shard by shard."""
-
-    uris: tuple[str, ...]
-    rows_S: tuple[int, ...]
-    """Rows of every shard in an epoch: a sample that the subset repeats has several."""
-    reasons: Counter[str]
-    """All samples of the input by status: ok is trained on."""
-    tally: Counter[str]
-    """Counts as ``tally_pairs`` returns them."""
-    kinds: Counter[tuple[str, str]]
-    """Negatives by operation and kind."""
-    most_negatives: int
-    """That a pair has."""
-    warnings: tuple[str, ...] = ()
-    """A warning for every status whose rows are left out."""
-
-
-def make_index(
-    pairs: Pairs, work: Folder, hold_out: Callable[[Sequence[str]], np.ndarray] | None = None
-) -> Index:
-    """List the pairs of every shard in ``work``, or those that are not listed there yet.
-
-    ``hold_out`` takes pairs out of the tables and returns their uids, uint64 (H, 2). Raises ValueError where
-    there is none, and for whatever else only all shards together show; TooMuchBadData where more of it is bad
-    than may be.
-    """
-    ordinals = list(range(len(pairs.shards)))
-    reasons: Counter[str] = Counter()
-    for found in map_tasks(_list_pairs, ordinals, pairs, work, label="list pairs"):
-        reasons.update(found)
-    uris = tuple(_at(work, ordinal) for ordinal in ordinals)
-    uids = [] if pairs.is_curated else list(map_files(_read_uids, uris, label="compare uids"))
-    repeated = [~keep_n for keep_n in drop_duplicates(uids)]
-    again = [(uri, rows_n) for uri, rows_n in zip(uris, repeated, strict=False) if rows_n.any()]
-    for _ in map_tasks(_drop_rows, again, label="drop duplicates"):
-        pass
-    held_H2 = np.empty((0, 2), np.uint64) if hold_out is None else hold_out(uris)
-    rows, tally, kinds, most = [], Counter[str](), Counter[tuple[str, str]](), 0
-    for one, of_kinds, of_one in map_files(_tally, uris, pairs, label="count pairs"):
-        rows.append(one["pairs"])
-        tally.update(one)
-        kinds.update(of_kinds)
-        most = max(most, of_one)
-    # An interrupted run may have dropped some before.
-    num_found = tally["samples"] + len(held_H2)
-    if reasons[OK] > num_found:
-        reasons[DUPLICATE_UID] += reasons[OK] - num_found
-    reasons[OK] = tally["samples"]
-    if len(held_H2):
-        reasons[HELD_OUT] = len(held_H2)
-    check_pairs(pairs, reasons, tally, [*uids, held_H2] if pairs.subset else ())
-    lost = tuple(describe_lost(pairs, reasons, tally))
-    return Index(uris, tuple(rows), reasons, tally, kinds, most, lost)
-
-
-def _at(work: Folder, ordinal: int, suffix: str = "parquet") -> str:
-    return work.at(_FOLDER, f"{ordinal:05d}.{suffix}")
-
-
-def _list_pairs(ordinal: int, pairs: Pairs, work: Folder) -> Counter[str]:
-    """Write the table of a shard's pairs, then how many rows it has by reason; return that."""
-    name = f"{ordinal:05d}.json"
-    if not work.exists(_FOLDER, name):
-        table, reasons = index_shard(pairs, ordinal)
-        write_table(table, _at(work, ordinal), PAIRS_SCHEMA)
-        work.write_json(reasons, _FOLDER, name)
-    return Counter(work.read_json(_FOLDER, name))
-
-
-def _read_uids(uri: str) -> np.ndarray:
-    return parse_uids(read_columns(uri, [UID])[UID])
-
-
-def _drop_rows(item: tuple[str, np.ndarray]) -> None:
-    uri, rows_n = item
-    write_table(read_columns(uri).filter(pa.array(~rows_n)), uri, PAIRS_SCHEMA)
-
-
-def _tally(uri: str, pairs: Pairs) -> tuple[Counter[str], Counter[tuple[str, str]], int]:
-    table = read_columns(uri)
-    pictures = HardImages(pairs.negative_images, pairs.token) if pairs.negative_images else None
-    return tally_pairs(table, pictures), count_kinds(table), count_most(table)

@@ -27,6 +27,10 @@ from raycomp.words import CAPTIONS, IMAGE_SHA256
 TRAINED = ("trained_images.npy", "trained_texts.npy")
 """At the top of a training's folder, in the order of ``Known``."""
 
+# The files of a model and its tokenizer.
+_PUBLISHED = (".safetensors", ".json", ".jsonl", ".txt", ".model", ".jinja")
+PUBLISHED_WEIGHTS = "open_clip_model.safetensors"
+
 
 def read_keys(uri: str) -> Known:
     """Return the keys of the pairs in an index (PAIRS_SCHEMA)."""
@@ -61,29 +65,24 @@ def read_trained(weights: str) -> Known | None:
     files = check_results(folder, read_finished(folder.uri), *TRAINED)
     if not all(name in files for name in TRAINED):
         return None
-    images, texts = (_read_array(files[name]) for name in TRAINED)
-    return Known(images, texts)
-
-
-def _read_array(uri: ResultFile) -> np.ndarray:
-    try:
-        key_K = np.load(io.BytesIO(read_result(uri)), allow_pickle=False)
-    except (ValueError, EOFError) as error:
-        line = " ".join(str(error).split())[:200]
-        raise ValueError(f"{uri}: does not hold the keys of a training ({line})") from error
-    if key_K.dtype != KEY or key_K.ndim != 1 or (key_K[1:] <= key_K[:-1]).any():
-        raise ValueError(f"{uri}: does not hold the keys of a training: must be sorted, without duplicates")
-    return key_K
+    found_keys = []
+    for uri in (files[name] for name in TRAINED):
+        try:
+            key_K = np.load(io.BytesIO(read_result(uri)), allow_pickle=False)
+        except (ValueError, EOFError) as error:
+            line = " ".join(str(error).split())[:200]
+            raise ValueError(f"{uri}: does not hold the keys of a training ({line})") from error
+        if key_K.dtype != KEY or key_K.ndim != 1 or (key_K[1:] <= key_K[:-1]).any():
+            raise ValueError(
+                f"{uri}: does not hold the keys of a training: must be sorted, without duplicates"
+            )
+        found_keys.append(key_K)
+    return Known(*found_keys)
 
 
 def identify_trained(known: Known) -> str:
     """Return a digest of the keys."""
     return hashlib.sha256(b"".join(key_K.tobytes() for key_K in known)).hexdigest()
-
-
-# The files of a model and its tokenizer.
-_PUBLISHED = (".safetensors", ".json", ".jsonl", ".txt", ".model", ".jinja")
-PUBLISHED_WEIGHTS = "open_clip_model.safetensors"
 
 
 def publish(source: str, out: str, say: Callable[[str], object] = print) -> None:

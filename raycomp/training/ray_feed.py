@@ -35,6 +35,11 @@ _APART = 16
 _SHARE = 0.3
 # Files whose size is asked for to estimate the size of all.
 _SIZED = 64
+# Steps that one dataset spans: each has a task made for it in advance.
+_STEPS = 1000
+# Bytes of batches that wait for a rank: enough for one to be made while another is trained on.
+_WAITING_BYTES = 256 << 20
+_BATCHES = 4
 
 
 class ShardCache:
@@ -74,7 +79,9 @@ class ShardCache:
         windows = self.plan.windows_of(step)
         for window in range(windows.start, self.end):
             if window not in self.held:
-                if window > windows.stop and not self._fits(window):
+                shards = (shard for one in {*self.held, window} for shard in self.plan.shards_of(one))
+                num_bytes = self.bytes_per_row * sum(self.plan.rows_S[shard] for shard in shards)
+                if window > windows.stop and num_bytes > self.most_bytes:
                     break
                 self.held[window] = self._hold(window)
         taken = {shard: parts[rank] for window in windows for shard, parts in self.held[window].items()}
@@ -82,13 +89,6 @@ class ShardCache:
         first = self.plan.windows_of(max(0, min(self.steps.values()) - _APART)).start
         self.held = {window: tables for window, tables in self.held.items() if window >= first}
         return taken
-
-    def _fits(self, window: int) -> bool:
-        """Whether there is memory for one more window."""
-        return sum(map(self._size, {*self.held, window})) <= self.most_bytes
-
-    def _size(self, window: int) -> float:
-        return self.bytes_per_row * sum(self.plan.rows_S[shard] for shard in self.plan.shards_of(window))
 
     def _hold(self, window: int) -> dict[int, Sequence[Any]]:
         """Start to load a window; return the references to come."""
@@ -111,18 +111,13 @@ class ShardCache:
 def start_cache(source: Any, plan: EpochPlan, num_steps: int, num_ranks: int, cpus: float) -> Any:
     """Start the actor that holds the pairs of a ShardSource, given by a reference, for the ranks."""
     most_bytes = _SHARE * ray.cluster_resources().get("object_store_memory", 0.0)
-    found = ray.get(source)
-    bytes_per_row = estimate_row(found, plan)
-    cache = ray.remote(num_cpus=0)(ShardCache)
-    return cache.remote([source], plan, num_steps, num_ranks, bytes_per_row, most_bytes, cpus)
-
-
-def estimate_row(source: ShardSource, plan: EpochPlan) -> float:
-    """Return the bytes of a pair, from the sizes of some shards: at most those that a pair has there."""
-    shards = source.pairs.shards
+    # The bytes of a pair, from the sizes of some shards: at most those that a pair has there.
+    shards = ray.get(source).pairs.shards
     chosen = range(0, len(shards), -(-len(shards) // _SIZED))
     num_rows = sum(plan.rows_S[shard] for shard in chosen)
-    return count_bytes(shards[shard] for shard in chosen) / max(1, num_rows)
+    bytes_per_row = count_bytes(shards[shard] for shard in chosen) / max(1, num_rows)
+    cache = ray.remote(num_cpus=0)(ShardCache)
+    return cache.remote([source], plan, num_steps, num_ranks, bytes_per_row, most_bytes, cpus)
 
 
 def _load(source: ShardSource, shard: int) -> pa.Table:
@@ -137,13 +132,6 @@ def _cut(table: pa.Table, rows: Sequence[np.ndarray]) -> list[pa.Table] | pa.Tab
 
 def _load_and_cut(source: ShardSource, shard: int, rows: Sequence[np.ndarray]) -> list[pa.Table] | pa.Table:
     return _cut(_load(source, shard), rows)
-
-
-# Steps that one dataset spans: each has a task made for it in advance.
-_STEPS = 1000
-# Bytes of batches that wait for a rank: enough for one to be made while another is trained on.
-_WAITING_BYTES = 256 << 20
-_BATCHES = 4
 
 
 @lru_cache(maxsize=1)
@@ -166,7 +154,18 @@ class Feed:
 
     def batches(self, first_step: int, num_steps: int) -> Iterator[dict[str, np.ndarray]]:
         """Yield the rank's part of every batch from ``first_step`` on, up to ``num_steps``."""
-        _settle(self._count_bytes())
+        course = get_course(self.course)
+        num_rows = -(-course.plan.batch_size // self.num_ranks)
+        num_images = 2 if course.draw.loss.negative_images else 1
+        batch_bytes = num_rows * num_images * course.draw.image.num_values
+        # Ray Data makes whole batches in order, and few in advance.
+        settle_data_context()
+        context = DataContext.get_current()
+        context.target_max_block_size = None
+        options = context.execution_options
+        options.preserve_order = True
+        waiting = max(_WAITING_BYTES, _BATCHES * batch_bytes)
+        options.resource_limits = ExecutionResources.for_limits(object_store_memory=waiting)
         step = first_step
         for start in range(first_step, num_steps, _STEPS):
             steps = list(range(start, min(start + _STEPS, num_steps)))
@@ -179,12 +178,6 @@ class Feed:
                 assert found == _mark(step), f"of {step} came {found}"
                 yield from_table(table)
                 step += 1
-
-    def _count_bytes(self) -> int:
-        course = get_course(self.course)
-        num_rows = -(-course.plan.batch_size // self.num_ranks)
-        num_images = 2 if course.draw.loss.negative_images else 1
-        return num_rows * num_images * course.draw.image.num_values
 
 
 def _make(feed: Feed, step: int) -> Iterator[pa.Table]:
@@ -202,16 +195,6 @@ def _make(feed: Feed, step: int) -> Iterator[pa.Table]:
 
 def _mark(step: int) -> dict[bytes, bytes]:
     return {b"step": str(step).encode()}
-
-
-def _settle(batch_bytes: int) -> None:
-    """Configure Ray Data to make whole batches in order, and few in advance."""
-    settle_data_context()
-    context = DataContext.get_current()
-    context.target_max_block_size = None
-    context.execution_options.preserve_order = True
-    waiting = max(_WAITING_BYTES, _BATCHES * batch_bytes)
-    context.execution_options.resource_limits = ExecutionResources.for_limits(object_store_memory=waiting)
 
 
 def to_table(batch: dict[str, np.ndarray]) -> pa.Table:

@@ -50,8 +50,6 @@ def open_mlflow(run: TrackedRun) -> Tracker:
 
 
 OPENERS: Openers = {"wandb": open_wandb, "mlflow": open_mlflow}
-
-
 _POLL_S = 0.5
 _CHECK_S = 10.0
 # Starting a rank imports torch and loads the model; a busy machine needs longer than Ray Train's own minute.
@@ -120,7 +118,9 @@ def run_ranks(job: RankJob, ranks: TrainWorkers, check: Callable[[], None], say:
     ClusterFailed where workers were lost repeatedly, RuntimeError with a rank's traceback for a bug in
     raycomp.
     """
-    tracker = _make_tracker()
+    # The tracker lives on this machine as long as the driver.
+    here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
+    tracker: Any = ray.remote(num_cpus=0)(StatusTracker).options(scheduling_strategy=here).remote()
     os.environ.setdefault("RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S", str(_START_S))
     ended: list[BaseException | None] = []
 
@@ -149,12 +149,6 @@ def run_ranks(job: RankJob, ranks: TrainWorkers, check: Callable[[], None], say:
     if ended[0] is not None:
         raise ended[0]
     return status
-
-
-def _make_tracker() -> Any:
-    """Return the status tracker, an actor on this machine that lives as long as the driver."""
-    here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
-    return ray.remote(num_cpus=0)(StatusTracker).options(scheduling_strategy=here).remote()
 
 
 def _make_trainer(job: RankJob, tracker: Any, ranks: TrainWorkers, temporary: str) -> TorchTrainer:

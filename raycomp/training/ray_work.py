@@ -13,6 +13,7 @@ from ray.train.torch import get_device
 
 from raycomp.config import UserError
 from raycomp.data.files import Folder
+from raycomp.run.ray_cluster import unwrap
 from raycomp.training.evaluations import load_held_out
 from raycomp.training.journal import open_trackers
 from raycomp.training.loop import Writer, load_state, prefetch, start_rank, train_rank
@@ -31,12 +32,6 @@ class Stopped(Exception):
     """The tracker has ended the training."""
 
 
-def train_as_rank(training: Training) -> None:
-    """Train as one rank."""
-    with reporting_failures(training.tracker):
-        _train(training)
-
-
 @contextmanager
 def reporting_failures(tracker: Any) -> Iterator[None]:
     """Report the error that ends a rank's block to the tracker; one that a restart cannot fix ends the
@@ -45,7 +40,7 @@ def reporting_failures(tracker: Any) -> Iterator[None]:
         yield
     except Exception as error:
         why, final = judge_failure(error)
-        ray.get(tracker.fail.remote(why, final, isinstance(find_cause(error), OSError)))
+        ray.get(tracker.fail.remote(why, final, isinstance(unwrap(error), OSError)))
         raise
 
 
@@ -53,7 +48,7 @@ def judge_failure(error: Exception) -> tuple[str, Exception | None]:
     """Return the reason why a rank ended, in a line (empty where another rank failed first), and the error
     that ends the run, if any. A restart can fix a failed storage, machine or rank, but not an error of the
     user or a bug."""
-    cause = find_cause(error)
+    cause = unwrap(error)
     why = " ".join(str(cause).split())[:_LONGEST]
     # A library's own subclass of ValueError is a bug in raycomp.
     if isinstance(cause, UserError) or type(cause) is ValueError:
@@ -72,14 +67,6 @@ def judge_failure(error: Exception) -> tuple[str, Exception | None]:
     return why, RuntimeError("".join(traceback.format_exception(error)))
 
 
-def find_cause(error: Exception) -> BaseException:
-    """Return the error that ended a rank, without the wrappers of tasks."""
-    cause: BaseException = error
-    while isinstance(getattr(cause, "cause", None), BaseException):
-        cause = cause.cause  # type: ignore[attr-defined]
-    return cause
-
-
 class Line:
     """Sends a rank's reports to the tracker, each during the next step."""
 
@@ -92,6 +79,12 @@ class Line:
         if not ray.get(self.may_continue):
             raise Stopped
         self.may_continue = self.tracker.report.remote(reported)
+
+
+def train_as_rank(training: Training) -> None:
+    """Train as one rank: load the model, resume from the last checkpoint, take the remaining steps."""
+    with reporting_failures(training.tracker):
+        _train(training)
 
 
 def _train(training: Training) -> None:

@@ -16,8 +16,15 @@ if TYPE_CHECKING:
     from raycomp.training.feed import Drawing
     from raycomp.training.pairs import Pairs
 
-
+STEP = "step"
+OWN_COLUMNS = (STEP, "loss", "learning_rate", "samples_per_s")
+"""The columns of metrics.jsonl that every step has. An evaluation must choose other names."""
+Evaluate = Callable[[Any, int], Mapping[str, Any]]
+"""Takes the model, in evaluation mode, and its number of steps; returns numbers by name."""
 CHECKPOINTS, STATE = "checkpoints", "state.json"
+# Failed starts from the same step after which the training ends.
+_MOST_STARTS = 4
+_LOST = "a worker was lost"
 
 
 def list_states(out: Folder) -> list[int]:
@@ -36,12 +43,6 @@ def keep_states(out: Folder, count: int) -> None:
     for name in _list_names(out):
         if int(name) not in steps:
             out.remove(CHECKPOINTS, name)
-
-
-# Failed starts from the same step after which the training ends.
-_MOST_STARTS = 4
-_LOST = "a worker was lost"
-_STARTED_BEFORE = "started earlier"
 
 
 @dataclass
@@ -86,7 +87,7 @@ class StatusTracker:
         self._end_after(_MOST_STARTS)
         if known.error is None:
             lost = f"{_LOST} ({self.why})" if self.why else _LOST
-            why = lost if known.starts else _STARTED_BEFORE * (step > 0)
+            why = lost if known.starts else "started earlier" * (step > 0)
             known.starts.append({"step": step, "why": why})
             known.step, self.why, self.is_storage = step, "", False
         return known.error is None
@@ -121,15 +122,6 @@ def say_start(start: Mapping[str, Any], say: Callable[[str], None], label: str =
     """Report the step at which training resumed, and the reason; nothing for the first start."""
     if start["why"]:
         say(f"{label}: {start['why']}; resumed from step {start['step']:,}")
-
-
-STEP = "step"
-Evaluate = Callable[[Any, int], Mapping[str, Any]]
-"""Takes the model, in evaluation mode, and its number of steps; returns numbers by name."""
-
-
-OWN_COLUMNS = (STEP, "loss", "learning_rate", "samples_per_s")
-"""The columns of metrics.jsonl that every step has. An evaluation must choose other names."""
 
 
 @dataclass(frozen=True)
@@ -169,7 +161,6 @@ class Training:
     source: Any
     course: Any
     num_steps: int
-    steps_per_epoch: int
     num_kinds: int
     image: ImageSpec
     threads: int | None

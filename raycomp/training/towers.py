@@ -1,16 +1,15 @@
 """Both towers on a rank's rows, the global batch over ranks, and the objectives: a loss and its trained
 weights.
 
-B pairs of the global batch, R those of this rank, W ranks, D embedding dims. A loss is computed in shares:
-each rank computes that of its own rows, against the rows of all, and the shares sum to the loss. The gradient
-of an embedding is the sum of what every share gives it.
+A loss is computed in shares: each rank computes that of its own rows, against the rows of all, and the shares
+sum to the loss. The gradient of an embedding is the sum of what every share gives it.
 
-N pairs of the global batch (and tokens of context), R rows of a rank, of I images and T texts in all, K hard
-negatives per caption, C x H x W pixels, D embedding dims.
+B or N pairs of the global batch (N also tokens of context), R rows of a rank, of I images and T texts in all,
+K hard negatives per caption, C x H x W pixels, D embedding dims.
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, NamedTuple, Protocol, Self
 
@@ -126,19 +125,20 @@ class Batch:
 
     def cut(self, rows: slice) -> Self:
         """Return some of the rows."""
-        return self._take(lambda _: rows)
+        return replace(self, **{name: value[rows] for name, value in self._tensors().items()})
 
     def split(self, num_parts: int) -> list[Self]:
         """Return the rows in so many parts."""
-        return [
-            self._take(lambda num, part=part: slice_of(part, num_parts, num))  # type: ignore[misc]
-            for part in range(num_parts)
-        ]
+        parts = []
+        for part in range(num_parts):
+            tensors = self._tensors().items()
+            cut = {name: value[slice_of(part, num_parts, len(value))] for name, value in tensors}
+            parts.append(replace(self, **cut))
+        return parts
 
-    def _take(self, choose: Callable[[int], slice]) -> Self:
+    def _tensors(self) -> dict[str, Tensor]:
         values = {one.name: getattr(self, one.name) for one in fields(self)}
-        rows = {name: value for name, value in values.items() if isinstance(value, Tensor)}
-        return replace(self, **{name: value[choose(len(value))] for name, value in rows.items()})
+        return {name: value for name, value in values.items() if isinstance(value, Tensor)}
 
 
 @dataclass(frozen=True)
