@@ -7,18 +7,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from raycomp.api import (
-    Place,
-    card,
-    explain,
-    negatives_of,
-    open,
-    probe,
-    publish,
-    read_place,
-    score,
-    show,
-)
+from raycomp.api import Place, card, explain, negatives_of, open, probe, publish, read_place, score, show
 from raycomp.config import ScorerConfig, override, override_all
 from raycomp.continual.config import ContinualConfig
 from raycomp.curation.config import AttributeConfig, CurateConfig

@@ -13,29 +13,22 @@ from raycomp.config.commands import Command, Program
 
 
 class _Set(argparse.Action):
-    """Collects values by the path of their option; errors at once, as a space starts another argument."""
+    """Collects values by the path of their option; errors at once, as a space starts another argument.
 
-    def __call__(self, parser: Any, namespace: Any, pair: Any, option: str | None = None) -> None:
-        path, equals, value = pair.partition("=")
-        if not equals:
-            raise ValueError(f"--set {pair!r}: must be --set OPTION=VALUE, with = and no space")
-        namespace.set = {**namespace.set, path: value}
-
-
-class _Space(argparse.Action):
-    """Collects entries of the space, which replace those of the config file."""
-
-    def __call__(self, parser: Any, namespace: Any, entry: Any, option: str | None = None) -> None:
-        read_space(entry)  # an invalid entry is reported as it was typed
-        before = namespace.set.get("space", "")
-        namespace.set = {**namespace.set, "space": f"{before} {entry}".strip()}
-
-
-class _Where(argparse.Action):
-    """Sets the option ``where``, which has an argument of its own."""
+    ``--where`` sets the option of this name, each ``--space`` adds an entry to the option ``space``.
+    """
 
     def __call__(self, parser: Any, namespace: Any, value: Any, option: str | None = None) -> None:
-        namespace.set = {**namespace.set, "where": value}
+        path = str(option).removeprefix("--")
+        if path == "set":
+            path, equals, rest = value.partition("=")
+            if not equals:
+                raise ValueError(f"--set {value!r}: must be --set OPTION=VALUE, with = and no space")
+            value = rest
+        elif path == "space":
+            read_space(value)  # an invalid entry is reported as it was typed
+            value = f"{namespace.set.get('space', '')} {value}".strip()
+        namespace.set = {**namespace.set, path: value}
 
 
 class _ReportVersion(argparse.Action):
@@ -66,14 +59,14 @@ _ARGUMENTS: dict[str, dict[str, Any]] = {
     "uid": {"metavar": "UID", "help": "or a key, a file name, a url or a caption"},
     "--set": {"action": _Set, "default": {}, "metavar": "OPTION=VALUE", "help": "an option, as listed below"},
     "--space": {
-        "action": _Space,
+        "action": _Set,
         "dest": "set",
         "default": {},
         "metavar": "OPTION=VALUES",
         "help": "what is tried: grid(A,B,...), choice(A,B,...), uniform(A,B) or loguniform(A,B); or a value",
     },
     "--where": {
-        "action": _Where,
+        "action": _Set,
         "dest": "set",
         "default": {},
         "metavar": "CONDITION",
@@ -87,10 +80,7 @@ _ARGUMENTS: dict[str, dict[str, Any]] = {
         "action": "store_true",
         "help": "compare the SHA-256 of every file of the finished runs that are read, not only their sizes",
     },
-    "--add": {
-        "metavar": "SHARDS",
-        "help": "another input to take up: paths, globs, uris, optionally NAME=",
-    },
+    "--add": {"metavar": "SHARDS", "help": "another input to take up: paths, globs, uris, optionally NAME="},
     "--remove": {
         "metavar": "FILE",
         "help": "rows and shards that must not be used any more: a uid, SHA-256, url, domain or shard name "
@@ -120,7 +110,12 @@ def parse_arguments(argv: Sequence[str], program: Program) -> argparse.Namespace
     if name is not None and name not in program.folders:
         nearest = _name_nearest(name, program.folders)
         raise ValueError(f"{name!r}: must be a command{nearest}; see {program.name} --help")
-    parser = _build_parser(program)
+    parser = argparse.ArgumentParser(prog=program.name, description=program.text)
+    parser.add_argument("--version", action=_ReportVersion, nargs=0, help="print the version and end")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND", parser_class=_CommandParser)
+    for known, command in program.commands.items():
+        own = commands.add_parser(known, help=command.text, description=command.text, allow_abbrev=False)
+        own.take(command)
     if "_ARGCOMPLETE" in os.environ:
         import argcomplete  # only a shell that completes a word needs it
 
@@ -161,17 +156,6 @@ def _list_arguments(command: Command) -> Iterator[str]:
         yield "--dry-run"
     if "job" in command.arguments:
         yield "--save-config"
-
-
-def _build_parser(program: Program) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog=program.name, description=program.text)
-    parser.add_argument("--version", action=_ReportVersion, nargs=0, help="print the version and end")
-    commands = parser.add_subparsers(required=True, metavar="COMMAND", parser_class=_CommandParser)
-    for name, command in program.commands.items():
-        commands.add_parser(name, help=command.text, description=command.text, allow_abbrev=False).take(
-            command
-        )
-    return parser
 
 
 class _CommandParser(argparse.ArgumentParser):

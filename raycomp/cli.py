@@ -148,11 +148,10 @@ def _read_values(command: Command, args: argparse.Namespace) -> Iterator[Any]:
     """Yield the arguments of the command's function."""
     for name in command.arguments.split():
         if name == "--set":
-            yield args.set if command.mark else override_all(_start_config(command, args), args.set)
+            if command.mark:
+                yield args.set
+                continue
+            named = getattr(args, "job", None)
+            yield override_all(load_config(named, command.config) if named else command.config(), args.set)
         elif name not in ("job", "--space", "--where", "--verify", "--dry-run"):
             yield getattr(args, name.removeprefix("--"))
-
-
-def _start_config(command: Command, args: argparse.Namespace) -> Any:
-    """Return the config of the config file, or the defaults where none is named."""
-    return load_config(args.job, command.config) if getattr(args, "job", None) else command.config()

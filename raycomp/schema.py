@@ -4,46 +4,7 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from raycomp.words import (
-    ALIGNMENT,
-    BIGRAM,
-    BRIGHTNESS,
-    CAPTION,
-    CAPTION_LANGUAGE,
-    CAPTION_WORDS,
-    CAPTIONS,
-    COLOURFULNESS,
-    CONTENT_WORDS,
-    IMAGE,
-    IMAGE_EMBEDDING,
-    IMAGE_SHA256,
-    IS_LAST,
-    JSON,
-    KEY,
-    LANGUAGE_MODEL,
-    MEAN_PAS,
-    NEGATIVE,
-    NEGATIVES,
-    NUM_ROWS,
-    OFFSET,
-    ORIGINAL_HEIGHT,
-    ORIGINAL_WIDTH,
-    PERCEPTUAL_HASH,
-    PHRASE_RANK,
-    PHRASE_RATE,
-    PHRASES,
-    PIXELS_HASH,
-    POSITION,
-    SCORE,
-    SHARD,
-    SHARD_ORDINAL,
-    SHARPNESS,
-    STATUS,
-    SUSPECT,
-    UID,
-    UNIGRAM,
-    URL,
-)
+from raycomp import words
 
 # One sample as a reader yields it. ``image`` is null where there is none; ``json`` is the sample's own
 # json member as text (null where there is none); ``offset`` is the byte of a tar at which the
@@ -51,18 +12,18 @@ from raycomp.words import (
 # stored embeddings has an additional column ``image_embedding``, and no image.
 SAMPLE_SCHEMA = pa.schema(
     [
-        (SHARD_ORDINAL, pa.int32()),
-        (POSITION, pa.int32()),
-        (OFFSET, pa.int64()),
-        (UID, pa.string()),
-        (KEY, pa.string()),
-        (SHARD, pa.string()),
-        (URL, pa.string()),
-        (CAPTION, pa.string()),
-        (IMAGE, pa.large_binary()),
-        (JSON, pa.string()),
-        (STATUS, pa.string()),
-        (IS_LAST, pa.bool_()),
+        (words.SHARD_ORDINAL, pa.int32()),
+        (words.POSITION, pa.int32()),
+        (words.OFFSET, pa.int64()),
+        (words.UID, pa.string()),
+        (words.KEY, pa.string()),
+        (words.SHARD, pa.string()),
+        (words.URL, pa.string()),
+        (words.CAPTION, pa.string()),
+        (words.IMAGE, pa.large_binary()),
+        (words.JSON, pa.string()),
+        (words.STATUS, pa.string()),
+        (words.IS_LAST, pa.bool_()),
     ]
 )
 
@@ -91,14 +52,14 @@ PHRASE_TYPE = pa.struct(
 # Columns of a picture and of a caption that are computed while they are prepared; null on bad rows.
 PICTURE_SCHEMA = pa.schema(
     [
-        (BRIGHTNESS, pa.float32()),
-        (COLOURFULNESS, pa.float32()),
-        (SHARPNESS, pa.float32()),
-        (PERCEPTUAL_HASH, pa.uint64()),
-        (PIXELS_HASH, pa.string()),
+        (words.BRIGHTNESS, pa.float32()),
+        (words.COLOURFULNESS, pa.float32()),
+        (words.SHARPNESS, pa.float32()),
+        (words.PERCEPTUAL_HASH, pa.uint64()),
+        (words.PIXELS_HASH, pa.string()),
     ]
 )
-CAPTION_SCHEMA = pa.schema([(CAPTION_WORDS, pa.int32()), (CAPTION_LANGUAGE, pa.string())])
+CAPTION_SCHEMA = pa.schema([(words.CAPTION_WORDS, pa.int32()), (words.CAPTION_LANGUAGE, pa.string())])
 
 
 def aligned_schema(
@@ -115,21 +76,21 @@ def aligned_schema(
     value = {"float32": pa.float32(), "float16": pa.float16()}[embedding_dtype]
     return pa.schema(
         [
-            (UID, pa.string()),
-            (KEY, pa.string()),
-            (SHARD, pa.string()),
-            (POSITION, pa.int32()),
-            (OFFSET, pa.int64()),
-            (URL, pa.string()),
-            (IMAGE_SHA256, pa.string()),
-            (ORIGINAL_WIDTH, pa.int32()),
-            (ORIGINAL_HEIGHT, pa.int32()),
+            (words.UID, pa.string()),
+            (words.KEY, pa.string()),
+            (words.SHARD, pa.string()),
+            (words.POSITION, pa.int32()),
+            (words.OFFSET, pa.int64()),
+            (words.URL, pa.string()),
+            (words.IMAGE_SHA256, pa.string()),
+            (words.ORIGINAL_WIDTH, pa.int32()),
+            (words.ORIGINAL_HEIGHT, pa.int32()),
             *PICTURE_SCHEMA,
-            (CAPTION, pa.string()),
+            (words.CAPTION, pa.string()),
             *CAPTION_SCHEMA,
-            (STATUS, pa.string()),
-            (ALIGNMENT, pa.float32()),
-            (IMAGE_EMBEDDING, pa.list_(value, embedding_dim)),
+            (words.STATUS, pa.string()),
+            (words.ALIGNMENT, pa.float32()),
+            (words.IMAGE_EMBEDDING, pa.list_(value, embedding_dim)),
             *((name, pa.string()) for name in extra_columns),
             *own_columns,
         ]
@@ -141,9 +102,9 @@ def attributed_schema(with_content: bool = False) -> pa.Schema:
 
     The latter, as ``content_words``, only where they are measured.
     """
-    content = [(CONTENT_WORDS, pa.list_(PHRASE_TYPE))] if with_content else []
-    scores = [(MEAN_PAS, pa.float32()), (PHRASES, pa.list_(PHRASE_TYPE))]
-    return pa.schema([(POSITION, pa.int32()), (STATUS, pa.string()), *scores, *content])
+    content = [(words.CONTENT_WORDS, pa.list_(PHRASE_TYPE))] if with_content else []
+    scores = [(words.MEAN_PAS, pa.float32()), (words.PHRASES, pa.list_(PHRASE_TYPE))]
+    return pa.schema([(words.POSITION, pa.int32()), (words.STATUS, pa.string()), *scores, *content])
 
 
 def scores_schema(aligned: pa.Schema, with_content: bool = False) -> pa.Schema:
@@ -152,8 +113,8 @@ def scores_schema(aligned: pa.Schema, with_content: bool = False) -> pa.Schema:
     ``phrases`` and ``mean_pas`` are null on rows that were not attributed. ``mean_pas`` is over the phrases
     of class HEAD, null where none of them has a valid nonce.
     """
-    at = aligned.get_field_index(ALIGNMENT) + 1
-    added = [one for one in attributed_schema(with_content) if one.name not in (POSITION, STATUS)]
+    at = aligned.get_field_index(words.ALIGNMENT) + 1
+    added = [one for one in attributed_schema(with_content) if one.name not in (words.POSITION, words.STATUS)]
     return pa.schema([*list(aligned)[:at], *added, *list(aligned)[at:]])
 
 
@@ -175,12 +136,12 @@ NEGATIVE_TYPE = pa.struct(
         ("similarity", pa.float32()),
         ("concepts", pa.list_(pa.string())),
         ("image_drop", pa.float32()),
-        (UNIGRAM, pa.float32()),
-        (BIGRAM, pa.float32()),
-        (LANGUAGE_MODEL, pa.float32()),
-        (PHRASE_RANK, pa.float32()),
-        (PHRASE_RATE, pa.float32()),
-        (SUSPECT, pa.bool_()),
+        (words.UNIGRAM, pa.float32()),
+        (words.BIGRAM, pa.float32()),
+        (words.LANGUAGE_MODEL, pa.float32()),
+        (words.PHRASE_RANK, pa.float32()),
+        (words.PHRASE_RATE, pa.float32()),
+        (words.SUSPECT, pa.bool_()),
     ]
 )
 # How often captions of the corpus have two words in a relation, by the tables of ``language.context``.
@@ -188,7 +149,9 @@ CONTEXT_SCHEMA = pa.schema(
     [("table", pa.string()), ("first", pa.string()), ("second", pa.string()), ("count", pa.int64())]
 )
 # The picture of a hard negative, by the uid of its caption and its text.
-NEGATIVE_IMAGE_SCHEMA = pa.schema([(UID, pa.string()), (NEGATIVE, pa.string()), (IMAGE, pa.binary())])
+NEGATIVE_IMAGE_SCHEMA = pa.schema(
+    [(words.UID, pa.string()), (words.NEGATIVE, pa.string()), (words.IMAGE, pa.binary())]
+)
 # Three ways to apply the same two operations to a caption, each with two texts: the hardest text of each
 # operation; the hardest texts of one after the other, in any order; the two edits of the first of these, each
 # made alone.
@@ -202,10 +165,10 @@ COMPARISON_TYPE = pa.struct(
 )
 NEGATIVES_SCHEMA = pa.schema(
     [
-        (UID, pa.string()),
-        (CAPTION, pa.string()),
-        (NEGATIVES, pa.list_(NEGATIVE_TYPE)),
-        (STATUS, pa.string()),
+        (words.UID, pa.string()),
+        (words.CAPTION, pa.string()),
+        (words.NEGATIVES, pa.list_(NEGATIVE_TYPE)),
+        (words.STATUS, pa.string()),
     ]
 )
 
@@ -217,12 +180,12 @@ HARD_TYPE = pa.struct(
 )
 PAIRS_SCHEMA = pa.schema(
     [
-        (POSITION, pa.int32()),
-        (UID, pa.string()),
-        (IMAGE_SHA256, pa.string()),
-        (CAPTIONS, pa.list_(pa.string())),
-        (NUM_ROWS, pa.int64()),
-        (NEGATIVES, pa.list_(HARD_TYPE)),
+        (words.POSITION, pa.int32()),
+        (words.UID, pa.string()),
+        (words.IMAGE_SHA256, pa.string()),
+        (words.CAPTIONS, pa.list_(pa.string())),
+        (words.NUM_ROWS, pa.int64()),
+        (words.NEGATIVES, pa.list_(HARD_TYPE)),
     ]
 )
 
@@ -232,14 +195,14 @@ PAIRS_SCHEMA = pa.schema(
 # the input's; without shards, of the input's own. Null where there is no image.
 KEPT_SCHEMA = pa.schema(
     [
-        (UID, pa.string()),
-        (KEY, pa.string()),
-        (SHARD, pa.string()),
-        (IMAGE_SHA256, pa.string()),
-        (CAPTION, pa.string()),
-        (ALIGNMENT, pa.float32()),
-        (MEAN_PAS, pa.float32()),
-        (SCORE, pa.float32()),
+        (words.UID, pa.string()),
+        (words.KEY, pa.string()),
+        (words.SHARD, pa.string()),
+        (words.IMAGE_SHA256, pa.string()),
+        (words.CAPTION, pa.string()),
+        (words.ALIGNMENT, pa.float32()),
+        (words.MEAN_PAS, pa.float32()),
+        (words.SCORE, pa.float32()),
     ]
 )
 
@@ -263,11 +226,11 @@ EXAMPLE_SCHEMA = pa.schema(
         ("benchmark", pa.string()),
         ("split", pa.string()),
         ("id", pa.string()),
-        (IMAGE, pa.string()),
+        (words.IMAGE, pa.string()),
         ("group", pa.string()),
         ("op", pa.string()),
         ("kind", pa.string()),
-        (STATUS, pa.string()),
+        (words.STATUS, pa.string()),
         ("defects", pa.list_(pa.string())),
         ("positives", pa.list_(pa.string())),
         ("negatives", pa.list_(pa.string())),
@@ -292,8 +255,8 @@ CLASSIFIED_SCHEMA = pa.schema(
         ("benchmark", pa.string()),
         ("split", pa.string()),
         ("id", pa.string()),
-        (IMAGE, pa.string()),
-        (STATUS, pa.string()),
+        (words.IMAGE, pa.string()),
+        (words.STATUS, pa.string()),
         ("label", pa.string()),
         ("predicted", pa.string()),
         ("rank", pa.int32()),
@@ -310,10 +273,10 @@ RETRIEVED_SCHEMA = pa.schema(
         ("benchmark", pa.string()),
         ("split", pa.string()),
         ("id", pa.string()),
-        (IMAGE, pa.string()),
+        (words.IMAGE, pa.string()),
         ("direction", pa.string()),
         ("query", pa.string()),
-        (STATUS, pa.string()),
+        (words.STATUS, pa.string()),
         ("defects", pa.list_(pa.string())),
         ("rank", pa.int32()),
         ("ties", pa.int32()),

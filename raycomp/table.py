@@ -119,7 +119,10 @@ class Table:
     def to_csv(self) -> str:
         """Return the numbers in full; an estimate gets two more columns with its interval ends."""
         columns = as_columns(self.columns)
-        ends = [("", " low", " high") if self._has_ends(i) else ("",) for i in range(len(columns))]
+        ends = [
+            ("", " low", " high") if any(isinstance(row[i], Estimate) for row in self.rows) else ("",)
+            for i in range(len(columns))
+        ]
         lines: list[list[object]] = [
             [column.head + end for column, some in zip(columns, ends, strict=True) for end in some]
         ]
@@ -127,9 +130,6 @@ class Table:
             cells = (_split(cell)[: len(some)] for cell, some in zip(row, ends, strict=True))
             lines.append([value for some in cells for value in some])
         return write_csv(lines)
-
-    def _has_ends(self, place: int) -> bool:
-        return any(isinstance(row[place], Estimate) for row in self.rows)
 
     def list_sides(self) -> list[bool]:
         """Return which columns are aligned to the right: those that have a number in the first row."""
@@ -145,14 +145,10 @@ def write_csv(lines: Iterable[Iterable[object]], delimiter: str = ",") -> str:
     """
     out = io.StringIO()
     writer = csv.writer(out, delimiter=delimiter, lineterminator="\n")
-    writer.writerows(map(_write, line) for line in lines)
+    for line in lines:
+        cells = [_guard(cell) if isinstance(cell, str) else cell for cell in line]
+        writer.writerow([None if cell != cell else cell for cell in cells])
     return out.getvalue()
-
-
-def _write(cell: object) -> object:
-    if isinstance(cell, str):
-        return _guard(cell)
-    return None if cell != cell else cell
 
 
 def _guard(text: str) -> str:

@@ -13,7 +13,7 @@ import json
 import os
 import shutil
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,7 @@ from lab.worlds.tasks import to_sample as to_plain_sample
 from lab.worlds.tiny_clip import train_scorer
 from lab.worlds.training import draw_lessons, take_apart
 from raycomp.config import ModelConfig
-from raycomp.config.options import check_count
+from raycomp.config.options import OptionGroup, count_from
 from raycomp.continual.method import MadeStream, StreamMaker
 from raycomp.data.runs import digest
 from raycomp.data.tar import write_tar
@@ -45,20 +45,16 @@ _NUM_HELD_OUT = 500
 
 
 @dataclass(frozen=True)
-class Sizes:
+class Sizes(OptionGroup):
     """The size of a stream and of its backbone."""
 
-    backbone_pairs: int = 6000
+    backbone_pairs: int = field(default=6000, metadata=count_from(64))
     """Training scenes of the tiny CLIP, of 24 of the 64 pairs of colour and shape."""
-    backbone_steps: int = 500
-    train: int = 400
+    backbone_steps: int = field(default=500, metadata=count_from(1))
+    train: int = field(default=400, metadata=count_from(2))
     """Training scenes per task."""
-    test: int = 250
+    test: int = field(default=250, metadata=count_from(2))
     """Test scenes per task, each with different contents."""
-
-    def __post_init__(self) -> None:
-        for name, least in (("backbone_pairs", 64), ("backbone_steps", 1), ("train", 2), ("test", 2)):
-            check_count(name, getattr(self, name), least)
 
 
 def draw_stream(name: str, sizes: Sizes = Sizes(), variants: int = NUM_VARIANTS) -> StreamMaker:

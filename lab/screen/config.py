@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from lab.words import NOUN, PARTICIPLE
-from raycomp.config.options import FREE, check, check_choice, check_count
+from raycomp.config.options import FREE, OptionGroup, check, count_from, one_of, within
 from raycomp.config.shared import ClusterConfig
 
 TEXT_VISIBLE = "text-visible"
@@ -39,44 +39,34 @@ CUES = {
 
 
 @dataclass(frozen=True)
-class ScreenConfig:
+class ScreenConfig(OptionGroup):
     """The number of worlds, and their sizes."""
 
-    worlds: int = 4
+    worlds: int = field(default=4, metadata=count_from(1, 100))
     """Number of worlds, each with its own scorer and pairs for every cue: the unit of all intervals."""
-    first_world: int = 0
+    first_world: int = field(default=0, metadata=count_from(0, 10_000))
     """The number of the first world; exploration and confirmation use different worlds."""
-    cues: tuple[str, ...] = ()
+    cues: tuple[str, ...] = field(default=(), metadata=one_of(tuple(CUES)))
     """Names of cues; none = all."""
-    sound: int = 800
+    sound: int = field(default=800, metadata=count_from(1))
     """Correct pairs of a world; as many more have a stamp."""
-    faulty: int = 400
+    faulty: int = field(default=400, metadata=count_from(1))
     """Faulty pairs of each kind: a third of a corpus of correct pairs and those of one kind."""
     scorer_pairs: int = 6000
     """Training pairs of a scorer, a third of them faulty, half of the captions with junk words."""
-    scorer_steps: int = 300
+    scorer_steps: int = field(default=300, metadata=count_from(1))
     """Steps of the scorer's training."""
-    batch_size: int = 64
-    captions: int = 20_000
+    batch_size: int = field(default=64, metadata=count_from(2))
+    captions: int = field(default=20_000, metadata=count_from(100))
     """Training captions of a text-only classifier, with as many others for its test; the rule that adds one
     to alignment is fitted to a tenth as many, in each world."""
-    side_by_side: int | None = field(default=None, metadata=FREE)
+    side_by_side: int | None = field(default=None, metadata=FREE | count_from(1))
     """Number of concurrent runs, each on one CPU; none = the number of cores. No result depends on it."""
-    seed: int = 0
+    seed: int = field(default=0, metadata=within("from 0 to 9999"))
     """Draws the worlds."""
     cluster: ClusterConfig = field(default_factory=ClusterConfig, metadata=FREE)
 
     def __post_init__(self) -> None:
-        check_count("worlds", self.worlds, 1, 100)
-        check_count("first_world", self.first_world, 0, 10_000)
-        check_count("batch_size", self.batch_size, 2)
-        if self.side_by_side is not None:
-            check_count("side_by_side", self.side_by_side, 1)
-        check(0 <= self.seed < 10_000, "seed", self.seed, "from 0 to 9999")
-        for name in ("sound", "faulty", "scorer_steps"):
-            check_count(name, getattr(self, name), 1)
+        super().__post_init__()
         least = self.batch_size
         check(self.scorer_pairs >= least, "scorer_pairs", self.scorer_pairs, f"at least {least}, a batch")
-        check_count("captions", self.captions, 100)
-        for name in self.cues:
-            check_choice("cues", name, tuple(CUES))

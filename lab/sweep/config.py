@@ -1,38 +1,31 @@
 """The options of a sweep's little worlds."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from raycomp.config.options import check_count
+from raycomp.config.options import MOST, OptionGroup, check, count_from
 
 
 @dataclass(frozen=True)
-class WorldsConfig:
+class WorldsConfig(OptionGroup):
     """The number of worlds and their sizes."""
 
-    count: int = 4
+    count: int = field(default=4, metadata=count_from(1, 100))
     """Number of worlds: the seeds and report_seeds of the sweep."""
-    seed: int = 0
+    seed: int = field(default=0, metadata=count_from(0, 9999))
     """Draws the worlds."""
     pairs: int = 4000
     """Pairs to select from, a third of them with a planted fault."""
     scorer_pairs: int = 10_000
     """Clean training pairs of a world's scorer."""
-    scorer_steps: int = 500
+    scorer_steps: int = field(default=500, metadata=count_from(1))
     """Steps of the scorer's training."""
-    batch_size: int = 64
+    batch_size: int = field(default=64, metadata=count_from(2))
     """Pairs per step of the scorer's training."""
-    scenes: int = 800
+    scenes: int = field(default=800, metadata=count_from(2))
     """Scenes of a world's test set."""
 
     def __post_init__(self) -> None:
-        check_count("count", self.count, 1, 100)
-        check_count("seed", self.seed, 0, 9999)
-        check_count("batch_size", self.batch_size, 2)
-        batch = self.batch_size
-        for name, least in {
-            "pairs": 2 * batch,
-            "scorer_pairs": batch,
-            "scorer_steps": 1,
-            "scenes": 2,
-        }.items():
-            check_count(name, getattr(self, name), least)
+        super().__post_init__()
+        for name, least in (("pairs", 2 * self.batch_size), ("scorer_pairs", self.batch_size)):
+            value = getattr(self, name)
+            check(least <= value <= MOST, name, value, f"between {least:,} and {MOST:,}")

@@ -1,16 +1,13 @@
 """The options of the theory."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from raycomp.config.options import check
+from raycomp.config.options import OptionGroup, within
 
 
 @dataclass(frozen=True)
-class TheoryConfig:
+class TheoryConfig(OptionGroup):
     """How often the theory is measured."""
 
-    seeds: int = 5
+    seeds: int = field(default=5, metadata=within("between 1 and 100"))
     """Number of worlds."""
-
-    def __post_init__(self) -> None:
-        check(1 <= self.seeds <= 100, "seeds", self.seeds, "between 1 and 100")

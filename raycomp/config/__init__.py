@@ -1,5 +1,8 @@
 """How options are declared, checked, changed (``override``) and described; each command defines its own."""
 
+# This file hands out what it imports.
+# ruff: noqa: F401
+
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -39,42 +42,6 @@ from raycomp.config.shared import (
     WavesConfig,
 )
 from raycomp.config.space import Domain, read_space, write_space
-
-__all__ = [
-    "PRECISIONS",
-    "ClusterConfig",
-    "ClusterFailed",
-    "Domain",
-    "DryRun",
-    "LeaseLost",
-    "ModelConfig",
-    "ParserConfig",
-    "ScorerConfig",
-    "Terminated",
-    "TooMuchBadData",
-    "UserError",
-    "WavesConfig",
-    "as_setting",
-    "changed_options",
-    "check_path",
-    "describe_options",
-    "exact_share",
-    "find_config",
-    "flatten",
-    "from_dict",
-    "is_marked",
-    "list_kinds",
-    "list_options",
-    "load_config",
-    "load_job",
-    "override",
-    "override_all",
-    "read_space",
-    "read_value",
-    "save_config",
-    "to_dict",
-    "write_space",
-]
 
 if not TYPE_CHECKING:
 

@@ -92,16 +92,12 @@ def override_all(config: Any, values: Mapping[str, Any], prefix: str = "") -> An
         group = changes.get(name, getattr(config, name)) or find_group(hints[name])()
         changes[name] = override_all(group, inner, f"{prefix}{name}.")
     changed = dataclasses.replace(config, **changes)
+    # An option's own range may have no limit.
     for name, value in changes.items():
-        _check_whole(prefix + name, value)
+        numbers = [one for one in (value if isinstance(value, tuple) else (value,)) if isinstance(one, int)]
+        fits = all(abs(one) <= MOST_WHOLE for one in numbers)
+        check(fits, prefix + name, value, f"between -{MOST_WHOLE:,} and {MOST_WHOLE:,}")
     return changed
-
-
-def _check_whole(path: str, value: Any) -> None:
-    """Raise ValueError for whole numbers beyond the limit, where an option's own range has no limit."""
-    numbers = [one for one in (value if isinstance(value, tuple) else (value,)) if isinstance(one, int)]
-    fits = all(abs(one) <= MOST_WHOLE for one in numbers)
-    check(fits, path, value, f"between -{MOST_WHOLE:,} and {MOST_WHOLE:,}")
 
 
 def check_path(kind: Any, path: str, prefix: str = "") -> None:
@@ -111,21 +107,17 @@ def check_path(kind: Any, path: str, prefix: str = "") -> None:
     if name in hints and hints[name] == Arguments:
         return
     if name not in hints:
-        raise ValueError(f"{prefix + path!r}: unknown option{_name_closest(kind, path, prefix)}")
+        paths = [option.path for option in list_options(kind)]
+        within = [known for known in paths if known.endswith(f".{path}")]
+        closest = [*get_close_matches(path, paths, 1), *within][:1]
+        hint = "".join(f"; the closest is {prefix}{known}" for known in closest)
+        valid = ", ".join(one.name for one in dataclasses.fields(kind))
+        raise ValueError(f"{prefix + path!r}: unknown option{hint}; valid here: {valid}")
     group = find_group(hints[name])
     if below and not group:
         raise ValueError(f"{prefix + path!r}: {prefix}{name} is one value; it has no option {below!r}")
     if below:
         check_path(group, below, f"{prefix}{name}.")
-
-
-def _name_closest(kind: Any, path: str, prefix: str) -> str:
-    """Return the option that was probably meant, and the existing options and groups."""
-    paths = [option.path for option in list_options(kind)]
-    within = [known for known in paths if known.endswith(f".{path}")]
-    closest = [*get_close_matches(path, paths, 1), *within][:1]
-    hint = "".join(f"; the closest is {prefix}{known}" for known in closest)
-    return f"{hint}; valid here: {', '.join(one.name for one in dataclasses.fields(kind))}"
 
 
 def read_value(kind: Any, path: str, text: str) -> Any:
@@ -237,13 +229,13 @@ def describe_options(kind: Any, mark: str | None = None, width: int = 100) -> st
     With a mark, return only options that have it, without defaults: they start with the values of a run.
     """
     shown = [option.path for option in list_options(kind, mark)]
-    options = [option for option in iterate_options(kind) if _holds(option, shown)]
+    options = [
+        option
+        for option in iterate_options(kind)
+        if any(f"{path}.".startswith(f"{option.path}.") for path in shown)
+    ]
     options.sort(key=lambda option: bool(option.group) or "." in option.path)
     return "\n".join(line for option in options for line in _describe(option, width, mark is None))
-
-
-def _holds(option: Option, shown: list[str]) -> bool:
-    return option.path in shown or any(path.startswith(f"{option.path}.") for path in shown)
 
 
 def _describe(option: Option, width: int, shows_default: bool) -> list[str]:

@@ -1,23 +1,24 @@
 """The description of an option, and the checks of user input: an error names field, value and range.
 
-A mark is metadata of a dataclass field; the mark of a group applies to all its options.
+A mark is metadata of a dataclass field; the mark of a group applies to all its options. The check of a value
+is metadata too: ``field(default=1, metadata=FREE | within("between 1 and 16"))``.
 """
 
 import ast
 import inspect
+import operator
+import re
 import sys
 import typing
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from difflib import get_close_matches
-from functools import lru_cache
+from functools import lru_cache, partial
 from math import copysign, inf
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, ClassVar, NamedTuple
 
 MOST = 10_000_000
 """Maximum of options that count rows, scenes or steps: a larger value is a typing error."""
-MOST_RATE, MOST_WEIGHT = 1e30, 1e6
-"""Maximum of learning rates, weight decays and weights of losses: their products stay within fp32."""
 MOST_WHOLE = 2**53 - 1
 """Maximum magnitude of whole-number options: every json reader and every array can hold these."""
 _MOST_DIGITS = len(str(MOST_WHOLE))
@@ -95,16 +96,6 @@ def check(condition: bool, name: str, value: Any, wanted: str) -> None:
         raise ValueError(f"{name}={value!r}: must be {wanted}")
 
 
-def check_count(name: str, value: int, least: int, most: int = MOST) -> None:
-    """Raise ValueError, with the range, unless a number is from ``least`` to ``most``."""
-    check(least <= value <= most, name, value, f"between {least:,} and {most:,}")
-
-
-def check_rate(name: str, value: float) -> None:
-    """Raise ValueError unless fp32 weights can take a step with the learning rate."""
-    check(0 < value <= MOST_RATE, name, value, f"above 0, and at most {MOST_RATE:.0e}")
-
-
 class Machine(NamedTuple):
     """A kind of machine and what an hour of it costs."""
 
@@ -132,6 +123,75 @@ def read_label(name: str, value: str) -> tuple[str, str]:
     key, equals, label = value.partition("=")
     check(bool(key and equals and label), name, value, "KEY=VALUE, as in ray.io/market-type=on-demand")
     return key, label
+
+
+def checked_by(function: Callable[[str, Any], object]) -> dict[str, Any]:
+    """Return the metadata of a field whose value ``function`` checks, given the option's name and the value.
+
+    A tuple is checked entry by entry; none is not checked.
+    """
+    return {"check": function}
+
+
+_BOUND = re.compile(r"(at least|at most|above|below|between|from|and|to|) ?(-?\d[\d.e+-]*|inf)")
+_HOLDS = {
+    **dict.fromkeys(("at least", "between", "from", ""), operator.ge),
+    **dict.fromkeys(("at most", "and", "to"), operator.le),
+    "above": operator.gt,
+    "below": operator.lt,
+}
+
+
+def within(wanted: str) -> dict[str, Any]:
+    """Return the metadata of a number with a range, in the words of its error.
+
+    "between 1 and 64", "0 to 100", "from 0 to below 1", "at least 1", "above 0, and finite".
+    """
+    found = _BOUND.findall(wanted.replace(",", "").replace("finite", "below inf"))
+    bounds = [(_HOLDS[word], float(number)) for word, number in found]
+
+    def check_range(name: str, value: float) -> None:
+        check(all(holds(value, bound) for holds, bound in bounds), name, value, wanted)
+
+    return checked_by(check_range)
+
+
+def count_from(least: int, most: int = MOST) -> dict[str, Any]:
+    """Return the metadata of a whole number from ``least`` to ``most``."""
+    return within(f"between {least:,} and {most:,}")
+
+
+def one_of(choices: Sequence[str]) -> dict[str, Any]:
+    """Return the metadata of a text with few valid values."""
+    return checked_by(partial(check_choice, choices=choices))
+
+
+SHARE = checked_by(check_share)
+NUM_PIXELS = within("between 1 and 178,956,970")
+"""Pillow refuses larger images."""
+RATE, WEIGHT = within("above 0, and at most 1e+30"), within("between 0 and 1,000,000")
+"""Learning rates; weight decays and weights of losses: their products stay within fp32."""
+
+
+@dataclass(frozen=True)
+class OptionGroup:
+    """The base of config dataclasses: a new one checks the fields whose metadata have a check.
+
+    ``class AlignConfig(OptionGroup, name="align")`` is named in errors as align.keep.
+    """
+
+    _prefix: ClassVar[str] = ""
+
+    def __init_subclass__(cls, name: str = "") -> None:
+        cls._prefix = f"{name}." if name else ""
+
+    def __post_init__(self) -> None:
+        for one in fields(self):
+            if check_value := one.metadata.get("check"):
+                value = getattr(self, one.name)
+                for entry in value if isinstance(one.default, tuple) else (value,):
+                    if entry is not None:
+                        check_value(self._prefix + one.name, entry)
 
 
 # Results do not depend on it: a run resumes with any value, and the value is not part of a run's identity.

@@ -36,7 +36,11 @@ def load_job(name: str) -> Any:
         make = getattr(module, variant, None)
         config = make() if callable(make) else None
     if not callable(make):
-        raise ValueError(f"{name}: {path} has no function {variant!r}, it has {_list_functions(module)}")
+        # The file's own functions without parameters, in their order.
+        own = [one for one in vars(module).values() if getattr(one, "__module__", None) == module.__name__]
+        names = [one.__name__ for one in own if isfunction(one) and not signature(one).parameters]
+        known = ", ".join(names) or "none"
+        raise ValueError(f"{name}: {path} has no function {variant!r}, it has {known}")
     return config
 
 
@@ -63,13 +67,6 @@ def in_one_line(name: str, instead: str) -> Iterator[None]:
         if type(error) is ValueError:
             raise
         raise ValueError(f"{name}: {type(error).__name__}: {error}") from error
-
-
-def _list_functions(module: ModuleType) -> str:
-    """Return the names of a config file's own functions without parameters, in their order."""
-    own = [value for value in vars(module).values() if getattr(value, "__module__", None) == module.__name__]
-    names = (value.__name__ for value in own if isfunction(value) and not signature(value).parameters)
-    return ", ".join(names) or "none"
 
 
 def is_own(value: str) -> bool:

@@ -1,7 +1,6 @@
 """The groups of options that several commands share."""
 
 from dataclasses import dataclass, field
-from math import inf
 from typing import ClassVar
 
 from raycomp.config.options import (
@@ -10,29 +9,38 @@ from raycomp.config.options import (
     FREE,
     PLACE,
     Machine,
+    OptionGroup,
     Seconds,
     Span,
     check,
-    check_choice,
+    checked_by,
+    one_of,
     read_label,
     read_machine,
     read_span,
+    within,
 )
 
 PRECISIONS = ("fp32", "tf32", "bf16")
 ATTENTIONS = ("flash", "efficient", "math", "cudnn")
 
 
+def _check_weights(name: str, weights: str) -> None:
+    start, _, seed = weights.partition(":")
+    fits = seed.isdecimal() and len(seed) <= 20 and int(seed) < 2**64
+    check(fits or start != "random", name, weights, "random:WHOLE_NUMBER, a number below 2^64")
+
+
 @dataclass(frozen=True)
-class ModelConfig:
+class ModelConfig(OptionGroup, name="model"):
     """The CLIP model that is trained or evaluated. The scoring model is set by scorer.model."""
 
     name: str = field(default="ViT-B-32", metadata=FILE)
     """An open_clip architecture name, or a path or s3:// uri of an open_clip model config (json)."""
-    weights: str = field(default="openai", metadata=FILE)
+    weights: str = field(default="openai", metadata=FILE | checked_by(_check_weights))
     """An open_clip tag, a checkpoint's path or s3:// uri, a folder that ``raycomp train`` wrote, which then
     also sets the name, or ``random:SEED``."""
-    precision: str = "fp32"
+    precision: str = field(default="fp32", metadata=one_of(PRECISIONS))
     """fp32, tf32 or bf16, as in ``scorer.precision``; a model is trained in fp32."""
     pass_size: ClassVar[int | None] = None
     overlap: ClassVar[bool] = False
@@ -40,9 +48,6 @@ class ModelConfig:
     graph: ClassVar[bool] = False
     attention: ClassVar[str | None] = None
     text_widths: ClassVar[tuple[int, ...]] = ()
-
-    def __post_init__(self) -> None:
-        _check_model("model", self.weights, self.precision)
 
     @property
     def model(self) -> str:
@@ -61,22 +66,22 @@ class ModelConfig:
 
 
 @dataclass(frozen=True)
-class ScorerConfig:
+class ScorerConfig(OptionGroup, name="scorer"):
     """The CLIP model that scores. Defaults: Go et al. (arXiv 2605.22651), section 5.2."""
 
     model: str = field(default="ViT-B-16", metadata=FILE)
     """An open_clip architecture name, or a path to an open_clip model config (json)."""
-    weights: str = field(default="openai", metadata=FILE)
+    weights: str = field(default="openai", metadata=FILE | checked_by(_check_weights))
     """An open_clip tag, a checkpoint path, or ``random:SEED`` for test runs."""
-    precision: str = "fp32"
+    precision: str = field(default="fp32", metadata=one_of(PRECISIONS))
     """fp32, tf32 or bf16; normalisation and the cosine are always fp32. tf32 rounds the factors of matrix
     products and convolutions on a GPU to 10 bits; fp32 rounds neither. On CPUs tf32 and fp32 are the same."""
-    batch_size: int | None = field(default=None, metadata=FREE)
+    batch_size: int | None = field(default=None, metadata=FREE | within("between 1 and 65536"))
     """Pairs that a scorer takes at a time; none = 32 per thread on CPUs, 512 on GPUs. Scores do not depend
     on it: the shape of a forward pass is fixed."""
-    embedding_dtype: str = "float32"
+    embedding_dtype: str = field(default="float32", metadata=one_of(("float32", "float16")))
     """float32 or float16: the type of stored image embeddings. With float16, drops are not exact."""
-    pass_size: int | None = None
+    pass_size: int | None = field(default=None, metadata=within("between 1 and 4096"))
     """Images of a forward pass, a fixed number: the last pass is filled up. none = 8 on CPUs, 64 on GPUs;
     256 is expected to be faster on a large GPU. The last bits of scores depend on it, so scores of another
     size are those of another scorer."""
@@ -90,7 +95,7 @@ class ScorerConfig:
     graph: bool = False
     """Whether a GPU launches all kernels of a pass of images together, as one CUDA graph. It needs a GPU, and
     memory for a second pass. Such scores are those of another scorer."""
-    attention: str | None = None
+    attention: str | None = field(default=None, metadata=one_of(ATTENTIONS))
     """flash, efficient, math or cudnn: the only backend that torch may take for attention; none = torch
     chooses. flash and cudnn need precision bf16. Texts whose attention has a mask take efficient in place of
     flash and cudnn: all texts without ``text_widths``, with it those that are encoded with counterfactuals.
@@ -102,20 +107,10 @@ class ScorerConfig:
     CPUs texts take longer. Such scores are those of another scorer."""
 
     def __post_init__(self) -> None:
-        _check_model("scorer", self.weights, self.precision)
-        size = self.batch_size
-        check(size is None or 1 <= size <= 65536, "scorer.batch_size", size, "between 1 and 65536")
-        images = self.pass_size
-        check(images is None or 1 <= images <= 4096, "scorer.pass_size", images, "between 1 and 4096")
-        check_choice("scorer.embedding_dtype", self.embedding_dtype, ("float32", "float16"))
-        self._check_attention()
-
-    def _check_attention(self) -> None:
+        super().__post_init__()
         name, widths = self.attention, self.text_widths
-        if name is not None:
-            check_choice("scorer.attention", name, ATTENTIONS)
-            fits = name in ("efficient", "math") or self.precision == "bf16"
-            check(fits, "scorer.attention", name, "efficient or math, or scorer.precision bf16")
+        fits = name in (None, "efficient", "math") or self.precision == "bf16"
+        check(fits, "scorer.attention", name, "efficient or math, or scorer.precision bf16")
         fits = all(8 <= width <= 8192 and width % 8 == 0 for width in widths) and len(widths) <= 16
         ascends = list(widths) == sorted(set(widths))
         said = ",".join(map(str, widths))
@@ -132,16 +127,8 @@ class ScorerConfig:
         return f"scorer.weights={self.weights!r}"
 
 
-def _check_model(group: str, weights: str, precision: str) -> None:
-    check_choice(f"{group}.precision", precision, PRECISIONS)
-    if weights.startswith("random:"):
-        seed = weights[7:]
-        fits = seed.isdecimal() and len(seed) <= 20 and int(seed) < 2**64
-        check(fits, f"{group}.weights", weights, "random:WHOLE_NUMBER, a number below 2^64")
-
-
 @dataclass(frozen=True)
-class ParserConfig:
+class ParserConfig(OptionGroup):
     """The English parser that finds phrases."""
 
     name: str = field(default="raycomp", metadata=FOLDER)
@@ -149,18 +136,15 @@ class ParserConfig:
 
 
 @dataclass(frozen=True)
-class WavesConfig:
+class WavesConfig(OptionGroup, name="waves"):
     """How work is split into commits; results do not depend on it."""
 
-    shards_per_wave: int = 64
+    shards_per_wave: int = field(default=64, metadata=within("at least 1"))
     """Input shards committed together."""
-
-    def __post_init__(self) -> None:
-        check(self.shards_per_wave >= 1, "waves.shards_per_wave", self.shards_per_wave, "at least 1")
 
 
 @dataclass(frozen=True)
-class ColumnsConfig:
+class ColumnsConfig(OptionGroup, name="columns"):
     """How tables of pairs are read: Parquet, CSV, TSV, JSON lines."""
 
     image: str | None = None
@@ -169,31 +153,28 @@ class ColumnsConfig:
     caption: str | None = None
     """The column of captions, a text or a list of texts; none = the first of caption, text, txt, TEXT,
     captions, title."""
-    captions: str = "first"
+    captions: str = field(default="first", metadata=one_of(("first", "longest", "all")))
     """Which of several captions of an image make a pair: first, longest, or all, each with a uid of its
     own (not with Parquet and tars)."""
     root: str | None = field(default=None, metadata=PLACE)
     """A folder that images may lie below, in addition to the folder of the table; paths are then relative to
     it, or absolute."""
 
-    def __post_init__(self) -> None:
-        check_choice("columns.captions", self.captions, ("first", "longest", "all"))
-
 
 @dataclass(frozen=True)
-class ClusterConfig:
+class ClusterConfig(OptionGroup, name="cluster"):
     """Where the work runs, and on how many resources; results do not depend on it."""
 
-    executor: str = "auto"
+    executor: str = field(default="auto", metadata=one_of(("auto", "local", "ray")))
     """local: in this process, on CPUs, without Ray. ray: on a cluster, or on Ray started here. auto: local if
     no cluster is named, there is no GPU and the input is small. The first line reports the choice and its
     reason. Results are the same, and either executor resumes a run that the other started."""
     address: str | None = None
     """Ray address; none = RAY_ADDRESS or the cluster of a submitted job, else this machine."""
-    num_cpus: int | None = None
+    num_cpus: int | None = field(default=None, metadata=within("at least 1"))
     """Threads of the local executor; none = one per core. Logical CPUs of Ray started here; none = as many as
     the stages need."""
-    scorers: Span | None = None
+    scorers: Span | None = field(default=None, metadata=checked_by(read_span))
     """Scoring actors: N, or MIN..MAX of a pool that grows with the work and with the cluster. none = one per
     GPU, including GPUs that the cluster's autoscaler may start; one without GPUs. Training has
     ``train.workers``."""
@@ -204,36 +185,20 @@ class ClusterConfig:
     """Whether scorers may have GPUs of several kinds. Scores of two kinds differ in the last bits, so such a
     run does not repeat to the same bytes. run.json counts the rows of each kind, logs/events.jsonl those of
     each shard."""
-    wait_s: Seconds = 900.0
+    wait_s: Seconds = field(default=900.0, metadata=within("at least 0, and finite"))
     """How long a run waits for the first GPU if ``cluster.gpu`` is none."""
-    block_rows: int = 64
+    block_rows: int = field(default=64, metadata=within("between 1 and 1000000"))
     """Rows of a block between stages."""
-    stall_s: float = 1800.0
+    stall_s: float = field(default=1800.0, metadata=within("at least 1, and finite"))
     """Seconds without progress after which a phase is ended and restarted from its commits, at most three
     times in a row. Loading a model or reading up to a first block must take less."""
-    price_per_hour: float | None = None
+    price_per_hour: float | None = field(default=None, metadata=within("at least 0, and finite"))
     """Price of an hour of one worker, for ``--dry-run``; in any currency."""
-    machines: tuple[str, ...] = ()
+    machines: tuple[str, ...] = field(default=(), metadata=checked_by(read_machine))
     """Kinds of machines that ``--dry-run`` compares, each NAME:CPUS:GPUS:PRICE; PRICE is per hour."""
-    labels: tuple[str, ...] = ()
+    labels: tuple[str, ...] = field(default=(), metadata=checked_by(read_label))
     """Labels, each KEY=VALUE, of the nodes that run scorers, training workers and language models; none
     = any node. cluster.yaml labels its nodes ray.io/market-type=spot or on-demand."""
-
-    def __post_init__(self) -> None:
-        check_choice("cluster.executor", self.executor, ("auto", "local", "ray"))
-        if self.scorers is not None:
-            read_span("cluster.scorers", self.scorers)
-        check(0 <= self.wait_s < inf, "cluster.wait_s", self.wait_s, "at least 0, and finite")
-        check(self.num_cpus is None or self.num_cpus >= 1, "cluster.num_cpus", self.num_cpus, "at least 1")
-        check(1 <= self.stall_s < inf, "cluster.stall_s", self.stall_s, "at least 1, and finite")
-        rows, price = self.block_rows, self.price_per_hour
-        check(1 <= rows <= 1_000_000, "cluster.block_rows", rows, "between 1 and 1000000")
-        is_price = price is None or 0 <= price < inf
-        check(is_price, "cluster.price_per_hour", price, "at least 0, and finite")
-        for machine in self.machines:
-            read_machine("cluster.machines", machine)
-        for label in self.labels:
-            read_label("cluster.labels", label)
 
     @property
     def priced(self) -> list[Machine]:

@@ -104,17 +104,14 @@ def _read_domain(entry: re.Match[str]) -> Domain:
         raise ValueError(f"{said}: must have a value before and after each {between!r}")
     if len({*domain.values}) < len(domain.values):
         raise ValueError(f"{said}: must have different values")
-    if domain.is_range:
-        _check_range(domain, said)
-    return domain
-
-
-def _check_range(domain: Domain, said: str) -> None:
+    if not domain.is_range:
+        return domain
     try:
         low, high = map(float, domain.values)
-        fits = isfinite(low) and isfinite(high) and low < high and (domain.kind == UNIFORM or low > 0)
+        fits = isfinite(low) and isfinite(high) and low < high and (kind == UNIFORM or low > 0)
     except ValueError:
         fits = False
     if not fits:
-        above = ", above 0" if domain.kind == LOGUNIFORM else ""
+        above = ", above 0" if kind == LOGUNIFORM else ""
         raise ValueError(f"{said}: must have two finite numbers{above}, the larger one last")
+    return domain

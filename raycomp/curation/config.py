@@ -11,13 +11,16 @@ from raycomp.config.options import (
     CODE,
     FREE,
     INPUT,
+    NUM_PIXELS,
     PLACE,
     SELECT,
+    SHARE,
     UPDATE,
+    OptionGroup,
     check,
-    check_choice,
-    check_count,
-    check_share,
+    checked_by,
+    one_of,
+    within,
 )
 from raycomp.config.own_code import is_own, name_own
 from raycomp.config.shared import ClusterConfig, ColumnsConfig, ParserConfig, ScorerConfig, WavesConfig
@@ -55,10 +58,10 @@ MOST_BITS = 7
 
 
 @dataclass(frozen=True)
-class PrepareConfig:
+class PrepareConfig(OptionGroup, name="prepare"):
     """The images that the scorer reads: prepared on CPU tasks, or stored embeddings."""
 
-    max_pixels: int = 100_000_000
+    max_pixels: int = field(default=100_000_000, metadata=NUM_PIXELS)
     """Images of more pixels (width x height as declared) are refused before decoding. At most 178,956,970:
     Pillow refuses larger images, so a training on them would fail."""
     fast_decode: bool = False
@@ -71,76 +74,59 @@ class PrepareConfig:
     array in ``STEM.npz`` next to ``STEM.parquet`` (DataComp has ``b32_img`` and ``l14_img``)."""
 
     def __post_init__(self) -> None:
-        fits = 1 <= self.max_pixels <= 178_956_970
-        check(fits, "prepare.max_pixels", self.max_pixels, "between 1 and 178,956,970")
+        super().__post_init__()
         stored = self.stored_embeddings
         check(stored != "", "prepare.stored_embeddings", stored, "clip_retrieval or an array's name")
 
 
 @dataclass(frozen=True)
-class AlignConfig:
+class AlignConfig(OptionGroup, name="align"):
     """Gate 1, rho_1 of the paper's Eq. 6."""
 
-    keep: float = field(default=0.70, metadata=SELECT | UPDATE)
+    keep: float = field(default=0.70, metadata=SELECT | UPDATE | SHARE)
     """Share of the corpus that is kept: exactly floor(keep * N), read as a decimal, 0 to 1."""
-
-    def __post_init__(self) -> None:
-        check_share("align.keep", self.keep)
 
 
 @dataclass(frozen=True)
-class AttributeConfig:
+class AttributeConfig(OptionGroup, name="attribute"):
     """Phrase attribution (Eqs. 2, 3 and 5) and gate 2, rho_2."""
 
-    keep: float = field(default=0.50, metadata=SELECT | UPDATE)
+    keep: float = field(default=0.50, metadata=SELECT | UPDATE | SHARE)
     """Share of the corpus (not of the pool) that is kept, 0 to 1."""
-    pool: float | None = field(default=None, metadata=UPDATE)
+    pool: float | None = field(default=None, metadata=UPDATE | SHARE)
     """Share of the corpus that is attributed, best aligned first; none = the share that the rule needs. 1
     attributes every row with an alignment, those that a filter drops too."""
-    aggregate: str = field(default="mean", metadata=SELECT | UPDATE)
+    aggregate: str = field(default="mean", metadata=SELECT | UPDATE | one_of(AGGREGATES))
     """How the PAS of a sample is computed from its targets: mean (the paper, Eq. 5), min, max, or
     fraction_supported (share with drop > 0)."""
-    unit: str = field(default=PER_TARGET, metadata=SELECT | UPDATE)
+    unit: str = field(default=PER_TARGET, metadata=SELECT | UPDATE | one_of(UNITS))
     """The value that is aggregated: each target's drop (the paper, Eq. 3), or per_displacement: the drop
     divided by its displacement, the distance by which the nonces moved the text embedding."""
-    targets: str = field(default=NOUNS, metadata=SELECT | UPDATE)
+    targets: str = field(default=NOUNS, metadata=SELECT | UPDATE | one_of(TARGETS))
     """The words that count. nouns: one target in each phrase (the paper). showable: the nouns that an image
     can show, so without "background", "day", "view". content: the nouns, adjectives, verbs and relation
     words; costs about twice as many counterfactuals. Nouns are always measured, so ``select`` can change to
     nouns or showable. It can change to content only if curate measured content. The column mean_pas is the
     mean drop of the showable nouns."""
-    nonces: int = field(default=1, metadata=UPDATE)
+    nonces: int = field(default=1, metadata=UPDATE | within("between 1 and 16"))
     """Counterfactuals per target, 1 to 16; fewer where few nonces exist (7 are plurals of one token)."""
 
-    def __post_init__(self) -> None:
-        check_share("attribute.keep", self.keep)
-        if self.pool is not None:
-            check_share("attribute.pool", self.pool)
-        check_choice("attribute.aggregate", self.aggregate, AGGREGATES)
-        check_choice("attribute.unit", self.unit, UNITS)
-        check_choice("attribute.targets", self.targets, TARGETS)
-        check(1 <= self.nonces <= 16, "attribute.nonces", self.nonces, "between 1 and 16")
-
 
 @dataclass(frozen=True)
-class NonceConfig:
+class NonceConfig(OptionGroup, name="nonce"):
     """How nonces are drawn (section 4.3). The first nonces do not depend on attribute.nonces."""
 
-    seed: int = 0
+    seed: int = field(default=0, metadata=within("at least 0"))
     """Changes every nonce."""
-    key: str = "target"
+    key: str = field(default="target", metadata=one_of(("target", "sample")))
     """target: a target has the same nonces in every caption; sample: each sample has its own nonces."""
-
-    def __post_init__(self) -> None:
-        check(self.seed >= 0, "nonce.seed", self.seed, "at least 0")
-        check_choice("nonce.key", self.key, ("target", "sample"))
 
 
 @dataclass(frozen=True)
-class SelectConfig:
+class SelectConfig(OptionGroup, name="select"):
     """The rule that selects the subset."""
 
-    rule: str = field(default="cpi", metadata=CODE)
+    rule: str = field(default="cpi", metadata=CODE | checked_by(lambda _, rule: find_rule(rule)))
     """cpi, the paper's rule, ranks the rows past the align gate by PAS. align_pas, for drawn worlds only
     (docs/study_pas.md), ranks them by the sum of alignment and PAS, each divided by its standard deviation.
     The other rules are controls. On the whole corpus: align_only and random keep attribute.keep, full keeps
@@ -153,9 +139,6 @@ class SelectConfig:
     datacomp_compat: bool = False
     """Keep the rows of DataComp's threshold rule (k + 1 rows and ties) instead of exactly k."""
 
-    def __post_init__(self) -> None:
-        find_rule(self.rule)
-
 
 def _say_shares(rule: str) -> str:
     """Return the options that the name of a draw within the pool asks for, where it can have them."""
@@ -165,7 +148,7 @@ def _say_shares(rule: str) -> str:
 
 
 @dataclass(frozen=True)
-class FilterConfig:
+class FilterConfig(OptionGroup, name="filter"):
     """Rows that are dropped by their own columns, by a table, or by a list."""
 
     where: str | None = None
@@ -175,26 +158,22 @@ class FilterConfig:
     of ``filter.join``. Null is a reason of its own."""
     join: str | None = field(default=None, metadata=PLACE)
     """A Parquet, CSV or TSV table with more columns for ``filter.where``, one row for each key."""
-    on: str | None = None
+    on: str | None = field(default=None, metadata=one_of(("uid", "sha256", "url", "key")))
     """Its key: uid, sha256, url or key; none = the first of these that it has."""
-    missing: str = "fail"
+    missing: str = field(default="fail", metadata=one_of(("fail", "drop", "keep")))
     """Rows that the table lacks: fail stops the run, drop drops them, keep keeps them whatever the
     condition."""
     exclude: str | None = field(default=None, metadata=PLACE)
     """A list of rows to leave out: text with a uid, SHA-256, url or domain in each line, or a CSV or Parquet
     table with such columns."""
-    when: str = "before"
+    when: str = field(default="before", metadata=one_of(("before", "after")))
     """before: shares are fractions of the rows that remain; after: the rule selects from all rows, then these
     are dropped."""
 
     def __post_init__(self) -> None:
-        if self.on is not None:
-            check_choice("filter.on", self.on, ("uid", "sha256", "url", "key"))
-            check(self.join is not None, "filter.on", self.on, "none without filter.join")
-        check_choice("filter.missing", self.missing, ("fail", "drop", "keep"))
-        check_choice("filter.when", self.when, ("before", "after"))
-        if self.where is not None:
-            check(bool(self.where.strip()), "filter.where", self.where, "a condition")
+        super().__post_init__()
+        check(self.on is None or self.join is not None, "filter.on", self.on, "none without filter.join")
+        check(self.where is None or bool(self.where.strip()), "filter.where", self.where, "a condition")
 
     @property
     def is_after(self) -> bool:
@@ -203,68 +182,53 @@ class FilterConfig:
 
 
 @dataclass(frozen=True)
-class NearConfig:
+class NearConfig(OptionGroup, name="near"):
     """Groups of near-duplicates: one row of each stays."""
 
-    rules: tuple[str, ...] = ()
+    rules: tuple[str, ...] = field(default=(), metadata=one_of(NEAR_RULES))
     """What makes two rows near-duplicates, one or more of: exact (the image's bytes), pixels (the model's
     pixels), perceptual (perceptual hashes), semantic (image embeddings), captions (the text without case,
     punctuation and spacing). Groups are those of all the rules together."""
-    bits: int = 6
+    bits: int = field(default=6, metadata=within(f"between 0 and {MOST_BITS}"))
     """perceptual: largest number of the 64 bits in which the hashes differ, 0 to 7."""
-    cosine: float = 0.95
+    cosine: float = field(default=0.95, metadata=within("above 0, at most 1"))
     """semantic: smallest cosine of the image embeddings, above 0, at most 1."""
-    probes: int = 2
+    probes: int = field(default=2, metadata=within("between 1 and 64"))
     """semantic: rows are compared within clusters, each row in so many of them; more finds more pairs."""
-    clusters: int | None = None
+    clusters: int | None = field(default=None, metadata=within("between 1 and 65,536"))
     """Number of clusters of the image embeddings, by k-means; each row's is written to marks/. none = without
     clusters."""
-    cap: int | None = None
+    cap: int | None = field(default=None, metadata=within("between 1 and 1,000,000"))
     """Most rows of a cluster that stay, of those that are not near-duplicates; none = all."""
-    prefer: str = "best"
+    prefer: str = field(default="best", metadata=one_of(("best", "first")))
     """The rows of a group or cluster that stay: best (the highest alignment, ties to the smaller uid) or
     first (the smallest uid)."""
-    action: str = "drop"
+    action: str = field(default="drop", metadata=one_of(("drop", "flag")))
     """drop: the others are dropped before the shares are counted; flag: groups and clusters are only written
     to marks/."""
 
     def __post_init__(self) -> None:
-        for rule in self.rules:
-            check_choice("near.rules", rule, NEAR_RULES)
-        check(0 <= self.bits <= MOST_BITS, "near.bits", self.bits, f"between 0 and {MOST_BITS}")
-        check(0 < self.cosine <= 1, "near.cosine", self.cosine, "above 0, at most 1")
-        check_count("near.probes", self.probes, 1, 64)
-        if self.clusters is not None:
-            check_count("near.clusters", self.clusters, 1, 65_536)
-        if self.cap is not None:
-            check_count("near.cap", self.cap, 1, 1_000_000)
-        check(
-            self.cap is None or self.clusters is not None, "near.cap", self.cap, "none without near.clusters"
-        )
-        check_choice("near.prefer", self.prefer, ("best", "first"))
-        check_choice("near.action", self.action, ("drop", "flag"))
+        super().__post_init__()
+        fits = self.cap is None or self.clusters is not None
+        check(fits, "near.cap", self.cap, "none without near.clusters")
 
 
 @dataclass(frozen=True)
-class DecontaminateConfig:
+class DecontaminateConfig(OptionGroup, name="decontaminate"):
     """Samples that are also in a test set."""
 
     index: str | None = field(default=None, metadata=PLACE)
     """A folder that ``raycomp index-eval`` wrote; none = no search."""
-    bits: int = 8
+    bits: int = field(default=8, metadata=within("between 0 and 11"))
     """Largest number of the 64 bits in which the hashes of an image and of a test image's view differ, 0 to
     11; a match is confirmed by the pixels."""
-    action: str = "drop"
+    action: str = field(default="drop", metadata=one_of(("drop", "flag")))
     """drop: such rows are dropped before the shares are counted; flag: ``contaminated_by`` in marks/ names
     the test sets, and the rows stay."""
 
-    def __post_init__(self) -> None:
-        check(0 <= self.bits <= 11, "decontaminate.bits", self.bits, "between 0 and 11")
-        check_choice("decontaminate.action", self.action, ("drop", "flag"))
-
 
 @dataclass(frozen=True)
-class CurateConfig:
+class CurateConfig(OptionGroup):
     """Score shards, select a subset and explain each decision (arXiv 2605.22651, section 5)."""
 
     input: str = field(default="", metadata=INPUT)
@@ -295,15 +259,14 @@ class CurateConfig:
     materialize: bool | None = field(default=None, metadata=SELECT | UPDATE)
     """Write the kept samples as shards; none = yes for local output, no for output in a store and for stored
     embeddings."""
-    max_bad_fraction: float = field(default=0.05, metadata=FREE)
+    max_bad_fraction: float = field(default=0.05, metadata=FREE | SHARE)
     """Share of the rows read that may be bad, 0 to 1; above it the run stops with exit code 3. Duplicates do
     not count as bad."""
-    seed: int = field(default=0, metadata=SELECT | UPDATE)
+    seed: int = field(default=0, metadata=SELECT | UPDATE | within("at least 0"))
     """Seed of the random rules and of the samples shown in the report."""
 
     def __post_init__(self) -> None:
-        check_share("max_bad_fraction", self.max_bad_fraction)
-        check(self.seed >= 0, "seed", self.seed, "at least 0")
+        super().__post_init__()
         if self.prepare.stored_embeddings is not None:
             wanted = "false or none with prepare.stored_embeddings, which comes without images"
             check(not self.materialize, "materialize", self.materialize, wanted)

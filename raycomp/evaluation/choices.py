@@ -13,7 +13,7 @@ from raycomp.data.paths import ShardPath
 from raycomp.evaluation.benchmarks.choice import Choice
 from raycomp.evaluation.evaluation import Picture, Pictures, Statuses, Texts
 from raycomp.schema import example_schema
-from raycomp.words import AMBIGUOUS_IMAGE, BAD_EMBEDDING, IMAGE_CONTROLS, NO_IMAGE, OK
+from raycomp.words import AMBIGUOUS_IMAGE, BAD_EMBEDDING, IMAGE_CONTROLS, NO_IMAGE, OK, STATUS
 
 # Rows of two matrices whose cosines are computed at once.
 _BLOCK = 65_536
@@ -37,39 +37,34 @@ class ChoiceEvaluation:
 
     @property
     def pictures(self) -> list[Picture]:
-        return [picture for picture in map(self._find_picture, self.choices) if picture]
-
-    def _find_picture(self, choice: Choice) -> Picture | None:
-        uri = self.uris.get(choice.image)
-        return None if uri is None else Picture(uri, choice.box)
+        named = ((self.uris.get(choice.image), choice.box) for choice in self.choices)
+        return [Picture(uri, box) for uri, box in named if uri is not None]
 
     def list_texts(self, pictures: Pictures) -> list[str]:
         """Return the captions of the rows that have a picture."""
-        return [text for i, _ in self._list_seen(pictures) for text in _list_captions(self.choices[i])]
+        judged = zip(self.choices, self._list_statuses(pictures), strict=True)
+        return [text for choice, status in judged if status == OK for text in _list_captions(choice)]
 
-    def _list_seen(self, pictures: Pictures, bad: Collection[str] = ()) -> list[tuple[int, int]]:
-        """Return the numbers of the rows with a picture and no ``bad`` text, and their pictures' rows."""
-        found = ((i, self._find_picture(choice)) for i, choice in enumerate(self.choices))
-        return [
-            (i, pictures.place[picture])
-            for i, picture in found
-            if picture and self._find_status(self.choices[i], pictures, bad) == OK
-        ]
-
-    def _find_status(self, choice: Choice, pictures: Pictures, bad: Collection[str]) -> str:
-        picture = self._find_picture(choice)
-        if picture is None:
-            return AMBIGUOUS_IMAGE if choice.image in self.ambiguous else NO_IMAGE
-        status = pictures.status_M[pictures.place[picture]]
-        is_bad = status == OK and any(text in bad for text in _list_captions(choice))
-        return BAD_EMBEDDING if is_bad else status
+    def _list_statuses(self, pictures: Pictures, bad: Collection[str] = ()) -> list[str]:
+        """Return the status of every row; one with a ``bad`` text has the status bad_embedding."""
+        statuses = []
+        for choice in self.choices:
+            uri = self.uris.get(choice.image)
+            if uri is None:
+                status = AMBIGUOUS_IMAGE if choice.image in self.ambiguous else NO_IMAGE
+            else:
+                status = pictures.status_M[pictures.place[Picture(uri, choice.box)]]
+                if status == OK and any(text in bad for text in _list_captions(choice)):
+                    status = BAD_EMBEDDING
+            statuses.append(status)
+        return statuses
 
     def find_statuses(self, pictures: Pictures) -> dict[str, Statuses]:
         """Return the status of every image; of one that is used in several boxes, the first fault."""
         found: dict[str, str] = {}
-        for choice in self.choices:
+        for choice, status in zip(self.choices, self._list_statuses(pictures), strict=True):
             if found.get(choice.image, OK) == OK:
-                found[choice.image] = self._find_status(choice, pictures, ())
+                found[choice.image] = status
         return {self.name: list(found.items())}
 
     def grade(self, pictures: Pictures, texts: Texts) -> pa.Table:
@@ -78,9 +73,10 @@ class ChoiceEvaluation:
         With a single image there are no baselines that use another image.
         """
         pictures = pictures.asked
-        seen = self._list_seen(pictures, texts.bad)
-        rows = [self.choices[i] for i, _ in seen]
-        place_N = np.array([place for _, place in seen], int)
+        statuses = self._list_statuses(pictures, texts.bad)
+        is_ok = [status == OK for status in statuses]
+        rows = [choice for choice, has in zip(self.choices, is_ok, strict=True) if has]
+        place_N = np.array([pictures.place[Picture(self.uris[row.image], row.box)] for row in rows], int)
         row_K = np.repeat(np.arange(len(rows)), [len(_list_captions(choice)) for choice in rows])
         text_K = np.array([texts.place[text] for choice in rows for text in _list_captions(choice)], int)
         score_K = {"": _find_cosines(pictures.image_MD, place_N[row_K], texts.text_TD, text_K)}
@@ -91,31 +87,16 @@ class ChoiceEvaluation:
         for name, image_ND in self._show_others(rows, pictures.image_MD[place_N]).items():
             score_K[name] = _find_cosines(image_ND, row_K, texts.text_TD, text_K)
         controls = [name for name in score_K if name]
-        columns = self._describe(pictures, texts.bad)
-        of_all = np.zeros(len(self.choices), bool)
-        of_all[[i for i, _ in seen]] = True
+        columns: dict[str, list] = {
+            name: [getattr(choice, name) for choice in self.choices] for name in Choice._fields
+        }
+        columns[STATUS] = statuses
         for name in ("", *controls):
-            sides = _split(score_K[name], rows, of_all)
+            sides = _split(score_K[name], rows, is_ok)
             columns |= {f"{name}_{side}s" if name else f"{side}_scores": sides[side] for side in sides}
-        columns["text_scores"] = _nest(list(_compare_texts(rows, texts)), of_all)
+        columns["text_scores"] = _nest(list(_compare_texts(rows, texts)), is_ok)
         schema = example_schema(controls)
         return pa.table({field.name: pa.array(columns[field.name], field.type) for field in schema}, schema)
-
-    def _describe(self, pictures: Pictures, bad: Collection[str]) -> dict[str, list]:
-        names = (
-            "benchmark",
-            "split",
-            "id",
-            "image",
-            "group",
-            "op",
-            "kind",
-            "defects",
-            "positives",
-            "negatives",
-        )
-        columns = {name: [getattr(choice, name) for choice in self.choices] for name in names}
-        return {**columns, "status": [self._find_status(choice, pictures, bad) for choice in self.choices]}
 
     def _show_others(self, rows: Sequence[Choice], image_ND: np.ndarray) -> dict[str, np.ndarray]:
         """Return each row's embedding of another image of the benchmark, and the mean of all images."""
@@ -166,7 +147,9 @@ def _compare_texts(rows: Sequence[Choice], texts: Texts) -> Iterator[list[float]
         yield _find_cosines(text_CD, first, text_CD, second).tolist()
 
 
-def _split(score_K: np.ndarray, rows: Sequence[Choice], of_all: np.ndarray) -> dict[str, list[list[float]]]:
+def _split(
+    score_K: np.ndarray, rows: Sequence[Choice], is_ok: Sequence[bool]
+) -> dict[str, list[list[float]]]:
     """Return the scores of each row's positives and negatives, empty for a row that has no picture."""
     ends = np.cumsum([0, *(len(_list_captions(choice)) for choice in rows)])
     scores = score_K.tolist()
@@ -175,10 +158,10 @@ def _split(score_K: np.ndarray, rows: Sequence[Choice], of_all: np.ndarray) -> d
         middle = start + len(choice.positives)
         sides["positive"].append(scores[start:middle])
         sides["negative"].append(scores[middle:end])
-    return {side: _nest(found, of_all) for side, found in sides.items()}
+    return {side: _nest(found, is_ok) for side, found in sides.items()}
 
 
-def _nest(found: list[list[float]], of_all: np.ndarray) -> list[list[float]]:
+def _nest(found: list[list[float]], is_ok: Sequence[bool]) -> list[list[float]]:
     """Return the lists of the rows that have them, and empty lists for the others."""
     left = iter(found)
-    return [next(left) if has else [] for has in of_all]
+    return [next(left) if has else [] for has in is_ok]

@@ -1,12 +1,11 @@
 """Zero-shot classification, and images with classes from folders or shards.
 
-N examples, D embedding dims.
-
-CLIP_benchmark's protocol, except that ties count as wrong. C classes, K templates, G evaluated images.
+CLIP_benchmark's protocol, except that ties count as wrong. N examples, G of them evaluated, C classes, K
+templates, D embedding dims.
 """
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -77,10 +76,7 @@ class LabelledImages:
     @property
     def pictures(self) -> list[Picture]:
         """The image files as pictures."""
-        return [self._picture(name) for name in self.names]
-
-    def _picture(self, name: str) -> Picture:
-        return Picture(join_uri(self.folder, name))
+        return [Picture(join_uri(self.folder, name)) for name in self.names]
 
     def find_statuses(self, pictures: Pictures) -> Statuses:
         """Return the status of every image. Raises ValueError where a shard is empty."""
@@ -96,23 +92,20 @@ class LabelledImages:
         return examples
 
     def _read(self, pictures: Pictures) -> Examples:
-        return self._read_shards(pictures) if self.shards else self._read_folder(pictures)
-
-    def _read_folder(self, pictures: Pictures) -> Examples:
-        place_N = [pictures.place[self._picture(name)] for name in self.names]
-        labels = [label for label, names in self.classes.items() for _ in names]
-        statuses = [pictures.status_M[place] for place in place_N]
-        return Examples(self.names, statuses, labels, pictures.image_MD[place_N], pictures.key_M[place_N])
-
-    def _read_shards(self, pictures: Pictures) -> Examples:
+        if not self.shards:
+            place_N = [pictures.place[picture] for picture in self.pictures]
+            labels = [label for label, names in self.classes.items() for _ in names]
+            statuses = [pictures.status_M[place] for place in place_N]
+            image_ND, key_N = pictures.image_MD[place_N], pictures.key_M[place_N]
+            return Examples(self.names, statuses, labels, image_ND, key_N)
         samples, image_ND = read_samples(self.shards, pictures, self.option)
-        labels = [find_label(sample.json) for sample in samples]
+        found = [find_label(sample.json) for sample in samples]
         statuses = [
             NO_LABEL if sample.status == OK and label is None else sample.status
-            for sample, label in zip(samples, labels, strict=True)
+            for sample, label in zip(samples, found, strict=True)
         ]
         key_N = np.concatenate([key_pictures(pictures.shards[shard.place]) for shard in self.shards])
-        return Examples([sample.id for sample in samples], statuses, labels, image_ND, key_N)
+        return Examples([sample.id for sample in samples], statuses, found, image_ND, key_N)
 
 
 def open_labelled(spec: str, option: str, columns: ColumnsConfig | None = None) -> LabelledImages:
@@ -123,7 +116,10 @@ def open_labelled(spec: str, option: str, columns: ColumnsConfig | None = None) 
     said = f"{option}={spec!r}"
     if not spec:
         raise ValueError(f"{said}: must name a folder with a folder of images for each class, or shards")
-    classes = None if "::" in spec else _list(spec, said)
+    try:
+        classes = None if "::" in spec else list_classes(spec)
+    except (OSError, ValueError) as error:
+        raise ValueError(f"{said}: cannot be read: {' '.join(str(error).split())}") from error
     if classes is None:
         return LabelledImages(said, "", {}, expand(spec, option, columns, needs_captions=False))
     if not classes:
@@ -135,13 +131,6 @@ def open_labelled(spec: str, option: str, columns: ColumnsConfig | None = None) 
         known = ", ".join(IMAGE_EXTENSIONS)
         raise ValueError(f"{said}: class {empty!r} has no image; images end in one of {known}")
     return LabelledImages(said, absolute_uri(spec), classes, ())
-
-
-def _list(spec: str, said: str) -> dict[str, list[str]] | None:
-    try:
-        return list_classes(spec)
-    except (OSError, ValueError) as error:
-        raise ValueError(f"{said}: cannot be read: {' '.join(str(error).split())}") from error
 
 
 def find_label(json: str | None) -> str | None:
@@ -228,7 +217,7 @@ class Zeroshot:
 
     def list_texts(self, pictures: Pictures) -> list[str]:
         """Return every class in every template, class by class."""
-        return [fill(template, name) for name in self.classes for template in self.templates]
+        return [t.replace("{}", name).replace("{c}", name) for name in self.classes for t in self.templates]
 
     def find_statuses(self, pictures: Pictures) -> dict[str, Statuses]:
         return {NAME: self.images.find_statuses(pictures)}
@@ -239,74 +228,47 @@ class Zeroshot:
         Raises ValueError where a sample has an unknown class, or where a class's text, which every image is
         compared with, has a bad embedding.
         """
-        if texts.bad:
-            self._refuse_texts(texts.bad)
-        examples = self.images.find_examples(pictures.asked)
-        places = self._number_classes()
-        for i in examples.good:
-            if examples.labels[i] not in places:
-                wanted = f"a number from 0 to {len(self.classes) - 1}, or a name"
-                said = f"{examples.ids[i]} has class {examples.labels[i]!r}"
-                raise ValueError(f"{self.images.option}: {said}; must be {wanted}")
-        label_G = np.array([places[str(examples.labels[i])] for i in examples.good])
-        text_TD = texts.take(self.list_texts(pictures))
-        weight_CD = mean_directions(text_TD.reshape(len(self.classes), len(self.templates), -1))
-        image_GD = examples.image_ND[examples.good]
-        return classify_images(NAME, examples, label_G, image_GD, weight_CD, make_distinct(self.classes))
-
-    def _refuse_texts(self, bad: Collection[str]) -> None:
-        texts = [fill(template, name) for name in self.classes for template in self.templates]
-        found = next((text for text in texts if text in bad), None)
-        if found:
+        wanted = self.list_texts(pictures)
+        bad = next((text for text in wanted if text in texts.bad), None)
+        if bad is not None:
             raise ValueError(
-                f"{NAME}.classes: {found!r} has an embedding that is not finite or not of length 1; "
+                f"{NAME}.classes: {bad!r} has an embedding that is not finite or not of length 1; "
                 "rename the class, or set other model.weights"
             )
-
-    def _number_classes(self) -> dict[str, int]:
-        """Return the number of a class by each of its possible labels."""
-        if self.images.classes:
-            return {folder: number for number, folder in enumerate(self.images.classes)}
-        names = {name: number for number, name in enumerate(self.classes)}
-        return names | {str(number): number for number in range(len(self.classes))}
-
-
-def make_distinct(names: Sequence[str]) -> list[str]:
-    """Return the names; a name that several classes have gets the class number as a suffix."""
-    count = Counter(names)
-    return [name if count[name] == 1 else f"{name} #{i}" for i, name in enumerate(names)]
-
-
-def fill(template: str, name: str) -> str:
-    """Return the template with the name in its placeholders."""
-    for place in _PLACES:
-        template = template.replace(place, name)
-    return template
+        examples = self.images.find_examples(pictures.asked)
+        # A class by each of its possible labels: its folder, or its name and its number.
+        places = {name: number for number, name in enumerate(self.images.classes or self.classes)}
+        if not self.images.classes:
+            places |= {str(number): number for number in range(len(self.classes))}
+        for i in examples.good:
+            if examples.labels[i] not in places:
+                said = f"{examples.ids[i]} has class {examples.labels[i]!r}"
+                valid = f"a number from 0 to {len(self.classes) - 1}, or a name"
+                raise ValueError(f"{self.images.option}: {said}; must be {valid}")
+        label_G = np.array([places[str(examples.labels[i])] for i in examples.good])
+        text_TD = texts.take(wanted)
+        weight_CD = mean_directions(text_TD.reshape(len(self.classes), len(self.templates), -1))
+        count = Counter(self.classes)
+        names = [name if count[name] == 1 else f"{name} #{i}" for i, name in enumerate(self.classes)]
+        return classify_images(NAME, examples, label_G, examples.image_ND[examples.good], weight_CD, names)
 
 
 def open_zeroshot(config: ZeroshotConfig, columns: ColumnsConfig | None = None) -> Zeroshot:
     """Return the benchmark. Raises ValueError, one line that names the option, where a part is missing."""
     images = open_labelled(config.input, f"{NAME}.input", columns)
-    return Zeroshot(images, _read_classes(config, images), _read_templates(config, images))
-
-
-def _read_classes(config: ZeroshotConfig, images: LabelledImages) -> list[str]:
-    option = f"{NAME}.classes"
-    names = (
-        _read_list(config.classes, option) if config.classes else _find_list(images.shards, _CLASSES, option)
-    )
-    said = f"{option}={config.classes!r}"
-    if names is None and images.shards:
-        raise ValueError(f"{said}: must be set: the shards come without {_CLASSES}")
-    names = [name.replace("_", " ") for name in images.classes] if names is None else names
+    option, said = f"{NAME}.classes", f"{NAME}.classes={config.classes!r}"
+    if config.classes:
+        names = _read_list(config.classes, option)
+    elif images.classes:
+        names = [name.replace("_", " ") for name in images.classes]
+    else:
+        names = _find_list(images.shards, _CLASSES, option)
+        if not names:
+            raise ValueError(f"{said}: must be set: the shards come without {_CLASSES}")
     if images.classes and len(names) != len(images.classes):
         raise ValueError(f"{said}: has {len(names)} names, and {images.option} {len(images.classes)} classes")
     if len(names) < 2:
         raise ValueError(f"{said}: has {len(names)} class; must have at least 2")
-    return names
-
-
-def _read_templates(config: ZeroshotConfig, images: LabelledImages) -> list[str]:
     option = f"{NAME}.templates"
     found = _read_list(config.templates, option) if config.templates else None
     templates = found or _find_list(images.shards, _TEMPLATES, option) or [TEMPLATE]
@@ -314,16 +276,16 @@ def _read_templates(config: ZeroshotConfig, images: LabelledImages) -> list[str]
         if not any(place in template for place in _PLACES):
             places = " or ".join(_PLACES)
             raise ValueError(f"{option}={config.templates!r}: {template!r} must have {places} for the name")
-    return templates
+    return Zeroshot(images, names, templates)
 
 
-def _find_list(shards: Sequence[ShardPath], name: str, option: str) -> list[str] | None:
-    """Return the lines of a file in the folder of the first shard, or in its parent."""
+def _find_list(shards: Sequence[ShardPath], name: str, option: str) -> list[str]:
+    """Return the lines of a file in the folder of the first shard, or in its parent; empty without it."""
     for shard in shards[:1]:
         for folder in (shard.uri.rpartition("/")[0], shard.uri.rpartition("/")[0].rpartition("/")[0]):
             if folder and Folder(folder).exists(name):
                 return _read_list(f"{folder}/{name}", option)
-    return None
+    return []
 
 
 def _read_list(uri: str, option: str) -> list[str]:

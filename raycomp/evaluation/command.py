@@ -22,7 +22,7 @@ from raycomp.evaluation.classification import LabelledImages
 from raycomp.evaluation.compare import answer_evaluation
 from raycomp.evaluation.config import EvaluateConfig
 from raycomp.evaluation.controls import fingerprint_controls
-from raycomp.evaluation.embed_all import Embedder, describe_stats, embed_pictures, embed_texts
+from raycomp.evaluation.embed_all import Embedder, embed_pictures, embed_texts
 from raycomp.evaluation.evaluation import Evaluation, Pictures, key_pictures
 from raycomp.evaluation.images import check_images
 from raycomp.evaluation.index import Touched, Untouched, find_touched, grade_untouched
@@ -71,23 +71,26 @@ def evaluate(
     """Evaluate ``config.model`` into the folder ``out``; return what run.json holds.
 
     ``gpus_per_scorer``: share of a GPU that each scorer reserves. A finished run of the same config is
-    unchanged; an unfinished one resumes. Raises ValueError for errors
-    that the user can fix, and TooMuchBadData.
+    unchanged; an unfinished one resumes. Raises ValueError for errors that the user can fix, and
+    TooMuchBadData.
     """
     out = absolute_uri(str(out))
     asked = with_absolute_paths(config)
     check_outside(asked, out)
     check_writable(out)  # before anything is read
     config = replace(asked, model=find_model(asked.model))
+    warnings: list[str] = []
+
+    def warn(lines: Iterable[str]) -> None:
+        for line in lines:
+            warnings.append(line)
+            say(line)
+
     opened = open_evaluations(config, say)
-    warnings = [line for one in opened for line in one.warnings]
-    for line in warnings:
-        say(line)
+    warn(line for one in opened for line in one.warnings)
     refuse_early("evaluate", config, out)
     touched, lost = find_touched(config)
-    for line in lost:
-        say(line)
-    warnings += lost
+    warn(lost)
     spec = describe_scorer(fetch_model(config.model))
     fingerprint = partial(_fingerprint, config, spec, touched)
     rerun = command_line("raycomp evaluate", changed_options(asked), out)
@@ -103,44 +106,23 @@ def evaluate(
             evaluations = [one.evaluation for one in opened]
             pictures, seen = embed_pictures(embedder, evaluations)
             warnings += check_images(evaluations, pictures, config, say)
-            leaks, pictures = _compare(evaluations, pictures, config, say)
+            trained = read_trained(config.model.weights)
+            leaks = find_leaks(evaluations, pictures, trained)
+            for leak in leaks:
+                check_left(leak, config.overlap)
+                warn(warn_leak(leak, config.overlap))
+            if config.overlap == DROP and trained is not None:
+                pictures = pictures.bar(trained.image_K)
             texts, read = embed_texts(embedder, evaluations, pictures)
         tables = {evaluation.name: evaluation.grade(pictures, texts) for evaluation in evaluations}
         untouched = None if touched is None else grade_untouched(touched, evaluations, pictures, texts)
-        stats = describe_stats(pictures=seen, texts=read)
-        warnings += [line for leak in leaks for line in warn_leak(leak, config.overlap)]
-        for line in (unknown := _warn_unknown(config)):
-            say(line)
-        warnings += unknown
+        stats = {name: one for name, one in (("pictures", seen), ("texts", read)) if one.statuses.total()}
+        is_known = trained is not None or config.model.weights.startswith("random:")
+        if config.overlap == DROP and not is_known:
+            said = "its training images are unknown, so overlap=drop drops none of them"
+            warn([f"{config.model.said_weights}: {said}"])
         _close(run, opened, tables, untouched, leaks, stats, spec, warnings, say)
     return run.record
-
-
-def _compare(
-    evaluations: Sequence[Evaluation], pictures: Pictures, config: EvaluateConfig, say: Say
-) -> tuple[list[Leak], Pictures]:
-    """Return the overlap of test sets with training data, which is reported, and the pictures, some barred.
-
-    Raises UserError where ``overlap=drop`` would leave a test set without images.
-    """
-    trained = read_trained(config.model.weights)
-    leaks = find_leaks(evaluations, pictures, trained)
-    for leak in leaks:
-        check_left(leak, config.overlap)
-        for line in warn_leak(leak, config.overlap):
-            say(line)
-    if config.overlap == DROP and trained is not None:
-        pictures = pictures.bar(trained.image_K)
-    return leaks, pictures
-
-
-def _warn_unknown(config: EvaluateConfig) -> list[str]:
-    """Return a line where training images should be left out, but the training images are unknown."""
-    weights = config.model.weights
-    if config.overlap != DROP or weights.startswith("random:") or read_trained(weights) is not None:
-        return []
-    said = "its training images are unknown, so overlap=drop drops none of them"
-    return [f"{config.model.said_weights}: {said}"]
 
 
 def _fingerprint(config: EvaluateConfig, spec: ScorerSpec, touched: Touched | None) -> dict[str, Any]:
@@ -180,7 +162,8 @@ def _close(
     run.folder.write_bytes(write_csv([Line._fields, *lines]).encode(), TABLE)
     if untouched is not None:
         run.folder.write_bytes(write_csv([Line._fields, *untouched.lines]).encode(), UNTOUCHED)
-    read, came = _count(tables.values())
+    read = Counter(status for table in tables.values() for status in table[STATUS].to_pylist())
+    came = Counter(status for table in tables.values() for status in name_statuses(table))
     run.close(
         read,
         came,
@@ -231,16 +214,6 @@ def read_losses(weights: str) -> dict[str, np.ndarray] | None:
         return None
 
 
-def _count(tables: Iterable[pa.Table]) -> tuple[Counter[str], Counter[str]]:
-    """Return rows by input status, and by final status."""
-    read: Counter[str] = Counter()
-    came: Counter[str] = Counter()
-    for table in tables:
-        read.update(table[STATUS].to_pylist())
-        came.update(name_statuses(table))
-    return read, came
-
-
 def find_leaks(evaluations: Iterable[Evaluation], pictures: Pictures, trained: Known | None) -> list[Leak]:
     """Return each test set's overlap with ``trained``, where that is known, and the probe's own overlap.
 
@@ -254,7 +227,9 @@ def find_leaks(evaluations: Iterable[Evaluation], pictures: Pictures, trained: K
             learned = Known(merge_keys([_list_labelled(evaluation.train, pictures)]), no_texts)
             leaks.append(Leak(evaluation.name, OF_PROBE, count_shared(learned, image_N, no_texts)))
         else:
-            image_N = list_keys(evaluation, pictures)
+            place_N = np.array([pictures.place[picture] for picture in evaluation.pictures], np.int64)
+            of_shards = [key_pictures(pictures.shards[shard.place]) for shard in evaluation.shards]
+            image_N = np.concatenate([pictures.key_M[place_N], *of_shards])
         if trained is not None:
             text_T = key_texts(evaluation.list_texts(pictures))
             leaks.append(Leak(evaluation.name, OF_MODEL, count_shared(trained, image_N, text_T)))
@@ -265,10 +240,3 @@ def _list_labelled(images: LabelledImages, pictures: Pictures) -> np.ndarray:
     """Return the keys of images that can be used for training or testing."""
     examples = images.find_examples(pictures)
     return examples.key_N[examples.good]
-
-
-def list_keys(evaluation: Evaluation, pictures: Pictures) -> np.ndarray:
-    """Return the keys of a test set's images, each repeated once per example."""
-    place_N = np.array([pictures.place[picture] for picture in evaluation.pictures], np.int64)
-    of_shards = [key_pictures(pictures.shards[shard.place]) for shard in evaluation.shards]
-    return np.concatenate([pictures.key_M[place_N], *of_shards])

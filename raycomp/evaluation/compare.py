@@ -1,7 +1,7 @@
 """A model against a reference on the same examples, and the sentences that head the pages."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -88,14 +88,9 @@ def compare_tables(
     Examples that only one of them has scores for are excluded. Raises ValueError where the two tables have
     different rows.
     """
-    lines = _list_lines(benchmark, first, second)
-    return [line._replace(reference=names[0], run=names[1]) for line in lines]
-
-
-def _list_lines(benchmark: str, first: pa.Table, second: pa.Table) -> list[Compared]:
     check_same(benchmark, first, second)
     pairs = list(_pair_outcomes(find_outcomes(first), find_outcomes(second)))
-    lines = [_make_line(benchmark, one.split, one, other) for one, other in pairs]
+    lines = [_make_line(benchmark, one.split, names, one, other) for one, other in pairs]
     if len({one.split for one, _ in pairs}) < 2:
         return lines
     for metric in dict.fromkeys(one.metric for one, _ in pairs):
@@ -103,8 +98,8 @@ def _list_lines(benchmark: str, first: pa.Table, second: pa.Table) -> list[Compa
         if not any(len(one.key_N) for one, _ in every):
             continue
         (joined, split_N), (other, _) = (join_splits(some) for some in zip(*every, strict=True))
-        lines.append(_make_line(benchmark, MICRO, joined, other))
-        lines.append(_make_line(benchmark, MACRO, joined, other, split_N))
+        lines.append(_make_line(benchmark, MICRO, names, joined, other))
+        lines.append(_make_line(benchmark, MACRO, names, joined, other, split_N))
     return lines
 
 
@@ -115,12 +110,9 @@ def check_same(benchmark: str, first: pa.Table, second: pa.Table) -> None:
     if not same:
         counts = f"{len(first):,} and {len(second):,} rows"
         raise ValueError(f"{benchmark}: the two evaluations have different examples ({counts})")
-    if "num_classes" in first.column_names:
-        _check_classes(benchmark, first, second)
-
-
-def _check_classes(benchmark: str, first: pa.Table, second: pa.Table) -> None:
-    """Raise ValueError where the sets of classes differ; the names of the classes may differ."""
+    if "num_classes" not in first.column_names:
+        return
+    # The sets of classes must be the same; the names of the classes may differ.
     numbers = [_list_numbers(table, "num_classes") for table in (first, second)]
     labels = zip(first["label"].to_pylist(), second["label"].to_pylist(), strict=True)
     pairs = {(one, other) for one, other in labels if one is not None and other is not None}
@@ -157,7 +149,12 @@ def _pair_outcomes(first: Sequence[Outcome], second: Sequence[Outcome]) -> Itera
 
 
 def _make_line(
-    benchmark: str, split: str, first: Outcome, second: Outcome, split_N: np.ndarray | None = None
+    benchmark: str,
+    split: str,
+    names: tuple[str, str],
+    first: Outcome,
+    second: Outcome,
+    split_N: np.ndarray | None = None,
 ) -> Compared:
     split_N = first.class_N if split_N is None else split_N
     found = compare_paired(first.right_N, second.right_N, first.unit_N, split_N)
@@ -167,8 +164,8 @@ def _make_line(
         benchmark=benchmark,
         split=split,
         metric=first.metric,
-        reference=NAMES[0],
-        run=NAMES[1],
+        reference=names[0],
+        run=names[1],
         reference_value=find_share(first.right_N, first.unit_N, split_N).value,
         run_value=find_share(second.right_N, second.unit_N, split_N).value,
         difference=found.difference,
@@ -196,14 +193,16 @@ def find_partings(
     found = [
         parting
         for one, other in zip(first.to_pylist(), second.to_pylist(), strict=True)
-        if (parting := _compare_rows(benchmark, one, other))
+        if (parting := _compare_rows(benchmark, one, other, names))
     ]
     found.sort(key=lambda parting: -abs(parting.first - parting.second))
     sides = [[p for p in found if (p.first > 0) == is_first] for is_first in (False, True)]
-    return [replace(parting, names=names) for side in sides for parting in side[:count]]
+    return [parting for side in sides for parting in side[:count]]
 
 
-def _compare_rows(benchmark: str, first: Mapping[str, Any], second: Mapping[str, Any]) -> Parting | None:
+def _compare_rows(
+    benchmark: str, first: Mapping[str, Any], second: Mapping[str, Any], names: tuple[str, str]
+) -> Parting | None:
     """Return the example where exactly one model scores the first true caption above all false ones."""
     rows = first, second
     if not all(row["positive_scores"] for row in rows):
@@ -214,7 +213,7 @@ def _compare_rows(benchmark: str, first: Mapping[str, Any], second: Mapping[str,
     wrong = rows[int(leads[0] > 0)]["negative_scores"]
     negative = first["negatives"][wrong.index(max(wrong))]
     place = benchmark, first["split"], first["id"], first["image"]
-    return Parting(*place, first["positives"][0], negative, *leads)
+    return Parting(*place, first["positives"][0], negative, leads[0], leads[1], names)
 
 
 def report_lines(lines: Sequence[Compared]) -> list[Table]:
@@ -286,19 +285,18 @@ def answer_evaluation(name: str, lines: Sequence[Line], margins: Sequence[Margin
         over = f", mean of {num} splits" if num > 1 else ""
         value = write_cell(Estimate.of(best), DIGITS)
         of_own = [one for one in margins if one.benchmark == benchmark]
-        verdict = _say_head(of_own)
+        verdict = say_verdict(of_own)
+        if not of_own:
+            said = ""
+        elif verdict == "passes":
+            said = f"; it {verdict} its blind baselines"
+        else:
+            said = f"; it is {verdict}"
         details = [f"Blind baselines: {say_margins(of_own)}."] if of_own else []
         details += [f"Chance is {number(best.chance, DIGITS)}."] if best.chance == best.chance else []
-        head = f"{name}: {_name(metric)} {value} on {benchmark}{over}{verdict}."
+        head = f"{name}: {_name(metric)} {value} on {benchmark}{over}{said}."
         answers.append(Answer(head, details))
     return answers
-
-
-def _say_head(margins: Sequence[Margin]) -> str:
-    verdict = say_verdict(margins)
-    if not margins:
-        return ""
-    return f"; it {verdict} its blind baselines" if verdict == "passes" else f"; it is {verdict}"
 
 
 def answer_comparison(lines: Sequence[Compared], margins: Mapping[str, Sequence[Margin]]) -> list[Answer]:

@@ -40,7 +40,6 @@ from raycomp.evaluation.results import (
     name_statuses,
     report_margins,
 )
-from raycomp.report.charts import Html
 from raycomp.report.page import render_page
 from raycomp.run.run import Run, Say, command_line, start_run
 from raycomp.schema import CLASSIFIED_SCHEMA, RETRIEVED_SCHEMA, example_schema
@@ -60,7 +59,7 @@ class _Compared(NamedTuple):
     lines: list[Compared]
     partings: list[Parting]
     came: Counter[str]
-    """Rows by their status in the comparison."""
+    """Rows that both models have scores for, and the others by the reason of exclusion."""
     warnings: list[str]
 
 
@@ -102,7 +101,11 @@ def _list_benchmarks(record: Mapping[str, Any]) -> list[str]:
 
 def _read_runs(runs: Sequence[str]) -> CompareConfig:
     """Return the folders, absolute, and a name for each. Raises ValueError where two have the same."""
-    found = [_split_name(str(text)) for text in runs]
+    found = []
+    for text in map(str, runs):
+        # An existing folder is not read as NAME=FOLDER.
+        match = None if os.path.isdir(text) else _NAMED.fullmatch(text)
+        found.append((match[1], match[2]) if match else ("", text))
     folders = tuple(absolute_uri(folder) for _, folder in found)
     if len(folders) < 2:
         raise ValueError(f"runs: must be two evaluations or more, are {len(folders)}")
@@ -116,17 +119,8 @@ def _read_runs(runs: Sequence[str]) -> CompareConfig:
     return CompareConfig(folders, names)
 
 
-def _split_name(text: str) -> tuple[str, str]:
-    """Return name and folder of NAME=FOLDER, else no name; an existing folder is not read as that."""
-    match = _NAMED.fullmatch(text)
-    return (match[1], match[2]) if match and not os.path.isdir(text) else ("", text)
-
-
 def list_tails(folders: Sequence[str]) -> list[str]:
-    """Return the shortest ends of the paths, by whole folders, that differ; the whole paths if none do.
-
-    A version is named DIR@3.
-    """
+    """Return the shortest ends of the paths, by whole folders, that differ; the whole paths if none do."""
     parts = [folder.rstrip("/").split("/") for folder in folders]
     for num in range(1, max(map(len, parts), default=0) + 1):
         tails = ["/".join(one[-num:]) for one in parts]
@@ -153,8 +147,9 @@ def _compare_scores(benchmark: str, config: CompareConfig, place: int) -> _Compa
     first, second = (_read_scores(source, benchmark) for source in (config.runs[0], config.runs[place]))
     lines = compare_tables(benchmark, first, second, names)
     partings = find_partings(benchmark, first, second, config.examples, names)
-    warnings = warn_other_targets(benchmark, first, second, names)
-    return _Compared(lines, partings, _count(first, second), warnings)
+    statuses = zip(name_statuses(first), name_statuses(second), strict=True)
+    came = Counter(one if one == other else "not_in_both" for one, other in statuses)
+    return _Compared(lines, partings, came, warn_other_targets(benchmark, first, second, names))
 
 
 def _find_margins(source: str, benchmarks: Sequence[str]) -> list[Margin]:
@@ -172,12 +167,6 @@ def _read_scores(source: str, name: str) -> pa.Table:
     return table
 
 
-def _count(first: pa.Table, second: pa.Table) -> Counter[str]:
-    """Return how many rows both models have scores for, and the other rows by the reason of exclusion."""
-    parts = zip(name_statuses(first), name_statuses(second), strict=True)
-    return Counter(one if one == other else "not_in_both" for one, other in parts)
-
-
 def _close(
     run: Run,
     config: CompareConfig,
@@ -193,14 +182,17 @@ def _close(
     run.folder.write_bytes(write_csv([Compared._fields, *lines]).encode(), TABLE)
     run.close({OK: came.total()}, came, OK)
     photos, lost = _read_photos(records[0], partings)
+    every = sorted({name for one in records for name in _list_benchmarks(one)})
     run.record["warnings"] = [
-        *_warn_alone(records),
+        *(f"{name}: not every run was evaluated on it" for name in every if not _has_all(records, name)),
         *(warning for one in found for warning in one.warnings),
         *lost,
     ]
     answers = answer_comparison(lines, margins)
     for answer in answers:
         say(plain("\n  ".join([answer.head, *answer.details])))
+    losses = [read_losses(one["config"]["model"]["weights"]) for one in records]
+    named = zip(config.names, losses, strict=True)
     apart, num = count_apart(lines)
     some = "" if came[OK] == came.total() else f" of {came.total():,}"
     page = render_page(
@@ -213,29 +205,16 @@ def _close(
         figures=report_lines(lines),
         partings=group_by(partings, _name_side),
         photos=photos,
-        losses=_draw_losses(config.names, records),
+        losses=[draw_metric(f"Loss of {name}", "", loss, LOSS) for name, loss in named if loss],
     )
     reported = f"in {apart} of {num} splits the difference's interval excludes 0"
     run.report(f"{came[OK]:,}{some} common examples; {reported}", page)
-
-
-def _warn_alone(records: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return a line for every benchmark that is left out because a run lacks it."""
-    every = sorted({name for one in records for name in _list_benchmarks(one)})
-    return [f"{name}: not every run was evaluated on it" for name in every if not _has_all(records, name)]
 
 
 def _name_side(parting: Parting) -> str:
     """Return the benchmark and the model that is right."""
     right, wrong = parting.names if parting.first > 0 else parting.names[::-1]
     return f"{parting.benchmark}: {right} is right, {wrong} is wrong"
-
-
-def _draw_losses(names: Sequence[str], records: Sequence[dict[str, Any]]) -> list[Html]:
-    """Return the losses of each model's own training, where they are known."""
-    losses = [read_losses(one["config"]["model"]["weights"]) for one in records]
-    named = zip(names, losses, strict=True)
-    return [draw_metric(f"Loss of {name}", "", loss, LOSS) for name, loss in named if loss]
 
 
 def _read_photos(
@@ -259,7 +238,12 @@ def _read_photos(
 
 def check_table(table: pa.Table, said: str) -> None:
     """Raise ValueError naming the file ``said`` unless ``find_outcomes`` can evaluate its rows."""
-    schema = _find_schema(table)
+    if "num_classes" in table.column_names:
+        schema = CLASSIFIED_SCHEMA
+    elif "num_targets" in table.column_names:
+        schema = RETRIEVED_SCHEMA
+    else:
+        schema = example_schema(list_controls(table))
     for field in schema:
         if field.name not in table.column_names or table.schema.field(field.name).type != field.type:
             raise ValueError(f"{said}: has no column {field.name} of {field.type}; {_AGAIN}")
@@ -274,12 +258,6 @@ def check_table(table: pa.Table, said: str) -> None:
         for name in (f"{side[:-1]}_scores", *(f"{control}_{side}" for control in list_controls(table))):
             if not _is_one_each(scored[name], scored[side]):
                 raise ValueError(f"{said}: {name} must have a number for each of {side}; {_AGAIN}")
-
-
-def _find_schema(table: pa.Table) -> pa.Schema:
-    if "num_classes" in table.column_names:
-        return CLASSIFIED_SCHEMA
-    return RETRIEVED_SCHEMA if "num_targets" in table.column_names else example_schema(list_controls(table))
 
 
 def _is_finite(column: pa.ChunkedArray) -> bool:

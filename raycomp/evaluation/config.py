@@ -2,14 +2,25 @@
 
 from dataclasses import dataclass, field
 
-from raycomp.config.options import CODE, FREE, INPUT, PLACE, check, check_choice, check_share
+from raycomp.config.options import (
+    CODE,
+    FREE,
+    INPUT,
+    NUM_PIXELS,
+    PLACE,
+    SHARE,
+    OptionGroup,
+    check,
+    one_of,
+    within,
+)
 from raycomp.config.own_code import name_own
 from raycomp.config.shared import ClusterConfig, ColumnsConfig, ModelConfig, ParserConfig, WavesConfig
 from raycomp.words import OVERLAPS, WARN
 
 
 @dataclass(frozen=True)
-class ZeroshotConfig:
+class ZeroshotConfig(OptionGroup, name="zeroshot"):
     """Zero-shot classification: whether an image is nearest to the texts of its own class."""
 
     input: str = field(default="", metadata=INPUT)
@@ -27,7 +38,7 @@ class ZeroshotConfig:
 
 
 @dataclass(frozen=True)
-class RetrievalConfig:
+class RetrievalConfig(OptionGroup, name="retrieval"):
     """Retrieval: whether an image retrieves one of its captions among all, and a caption its image."""
 
     input: str = field(default="", metadata=INPUT)
@@ -38,22 +49,19 @@ class RetrievalConfig:
 
 
 @dataclass(frozen=True)
-class LinearProbeConfig:
+class LinearProbeConfig(OptionGroup, name="linear_probe"):
     """A linear classifier on image embeddings: fitted on one set of images, tested on another."""
 
     train: str = field(default="", metadata=INPUT)
     """Images with classes, as for ``zeroshot.input``; a fifth of every class selects the penalty."""
     test: str = field(default="", metadata=INPUT)
     """Other images of these classes."""
-    seed: int = 0
+    seed: int = field(default=0, metadata=within("at least 0"))
     """Seed of the draw of the fifth."""
-
-    def __post_init__(self) -> None:
-        check(self.seed >= 0, "linear_probe.seed", self.seed, "at least 0")
 
 
 @dataclass(frozen=True)
-class BenchmarkConfig:
+class BenchmarkConfig(OptionGroup):
     """A benchmark's files, as its authors publish them."""
 
     annotations: str | None = field(default=None, metadata=PLACE)
@@ -63,7 +71,7 @@ class BenchmarkConfig:
 
 
 @dataclass(frozen=True)
-class ControlsConfig:
+class ControlsConfig(OptionGroup, name="controls"):
     """Baselines in addition to the model: text-only baselines show what is solvable without the image."""
 
     captions: str | None = field(default=None, metadata=PLACE)
@@ -72,15 +80,12 @@ class ControlsConfig:
     set, are left out. none = without these baselines."""
     language_model: str | None = field(default=None, metadata=PLACE)
     """A folder with a causal language model, as transformers saves it; none = without this baseline."""
-    precision: str = "fp32"
+    precision: str = field(default="fp32", metadata=one_of(("fp32", "bf16")))
     """fp32 or bf16: the precision of the language model."""
-
-    def __post_init__(self) -> None:
-        check_choice("controls.precision", self.precision, ("fp32", "bf16"))
 
 
 @dataclass(frozen=True)
-class EvaluateConfig:
+class EvaluateConfig(OptionGroup):
     """Input: a model and benchmarks. Output: a row for every example, and a table."""
 
     model: ModelConfig = field(default_factory=ModelConfig)
@@ -116,7 +121,7 @@ class EvaluateConfig:
     retrieval: RetrievalConfig = field(default_factory=RetrievalConfig)
     linear_probe: LinearProbeConfig = field(default_factory=LinearProbeConfig)
     controls: ControlsConfig = field(default_factory=ControlsConfig)
-    overlap: str = WARN
+    overlap: str = field(default=WARN, metadata=one_of(OVERLAPS))
     """Test images that were training images of the linear probe or of a model that ``raycomp train`` made.
     warn: counted and reported; drop: also left out of the test set, with the status contaminated. Images are
     the same if their bytes are the same."""
@@ -124,45 +129,36 @@ class EvaluateConfig:
     """A curation or selection with ``decontaminate.index`` that the model was trained on: each score is also
     given without the test examples that its kept samples contain. none = the input of the training that wrote
     the weights, where that is such a run."""
-    rows: int | None = None
+    rows: int | None = field(default=None, metadata=within("at least 1"))
     """Maximum rows of each split, from the first; none = all. VL-CheckList's own test uses 1000."""
-    max_pixels: int = 100_000_000
+    max_pixels: int = field(default=100_000_000, metadata=NUM_PIXELS)
     """Images with more pixels are not decoded, and counted."""
-    max_bad_fraction: float = field(default=0.05, metadata=FREE)
+    max_bad_fraction: float = field(default=0.05, metadata=FREE | SHARE)
     """Maximum share of bad images among the images that are present, 0 to 1: they do not decode, are too
     large, or lack caption or class. Above it, in any set of images, the run stops with exit code 3."""
-    max_missing_fraction: float = field(default=1.0, metadata=FREE)
+    max_missing_fraction: float = field(default=1.0, metadata=FREE | SHARE)
     """Maximum share of missing images among the named ones, 0 to 1; above it, in any set of images, the run
     stops with exit code 3. The default accepts a part of a benchmark's images."""
     parser: ParserConfig = field(default_factory=ParserConfig)
     """aro_order: the parser that finds nouns and adjectives."""
-    seed: int = 0
+    seed: int = field(default=0, metadata=within("at least 0"))
     """Seed of the draw of another image for the shuffled-image baseline, and of aro_order's orders."""
     waves: WavesConfig = field(default_factory=WavesConfig, metadata=FREE)
     cluster: ClusterConfig = field(default_factory=ClusterConfig, metadata=FREE)
 
     def __post_init__(self) -> None:
-        check(self.rows is None or self.rows >= 1, "rows", self.rows, "at least 1")
-        fits = 1 <= self.max_pixels <= 178_956_970
-        check(fits, "max_pixels", self.max_pixels, "between 1 and 178,956,970")
-        check(self.seed >= 0, "seed", self.seed, "at least 0")
-        for name in ("max_bad_fraction", "max_missing_fraction"):
-            check_share(name, getattr(self, name))
-        check_choice("overlap", self.overlap, OVERLAPS)
+        super().__post_init__()
         twice = len({*map(name_own, self.benchmarks)}) < len(self.benchmarks)
         check(not twice, "benchmarks", ",".join(self.benchmarks), "different names")
 
 
 @dataclass(frozen=True)
-class CompareConfig:
+class CompareConfig(OptionGroup):
     """Input: two or more evaluations of the same examples. Output: paired comparisons with the first."""
 
     runs: tuple[str, ...] = ()
     """Folders that ``raycomp evaluate`` wrote. The first is the reference."""
     names: tuple[str, ...] = ()
     """A name for each run."""
-    examples: int = 12
+    examples: int = field(default=12, metadata=within("between 0 and 1000"))
     """Maximum examples on the page that one model alone has right, per benchmark and model."""
-
-    def __post_init__(self) -> None:
-        check(0 <= self.examples <= 1000, "examples", self.examples, "between 0 and 1000")

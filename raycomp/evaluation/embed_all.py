@@ -1,8 +1,6 @@
 """Embed the pictures and texts that the benchmarks of an evaluation need, each once.
 
-M pictures, T texts, H x W pixels, V values of a picture, N tokens of context.
-
-M pictures, T texts, V values of a picture, D embedding dims.
+M pictures, T texts, V values of a picture, N tokens of context, D embedding dims.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -14,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from raycomp import words
 from raycomp.config import ModelConfig
 from raycomp.continual.config import ContinualConfig
 from raycomp.data.files import Folder
@@ -38,25 +37,6 @@ from raycomp.run.executor import CPUS, SCORERS, Stage
 from raycomp.run.passes import Part, Pass, Stats, merge_parts
 from raycomp.run.session import Session
 from raycomp.run.waves import Phase
-from raycomp.words import (
-    BAD_EMBEDDING,
-    CAPTION,
-    EMPTY_CAPTION,
-    IMAGE,
-    IMAGE_EMBEDDING,
-    IMAGE_SHA256,
-    IS_LAST,
-    JSON,
-    KEY,
-    NO_CAPTION,
-    NO_IMAGE,
-    OK,
-    PIXELS,
-    POSITION,
-    SHARD_ORDINAL,
-    STATUS,
-    UID,
-)
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -65,9 +45,9 @@ if TYPE_CHECKING:
 _fetch = lru_cache(maxsize=2)(fetch_model)
 TEXT, TEXT_EMBEDDING, BOX = "text", "text_embedding", "box"
 _BOX_TYPE = pa.list_(pa.int32())
-_OF_SAMPLES = (UID, KEY, CAPTION, JSON)
+_OF_SAMPLES = (words.UID, words.KEY, words.CAPTION, words.JSON)
 # Captions without text do not exclude their image.
-_WITH_IMAGE = (OK, NO_CAPTION, EMPTY_CAPTION)
+_WITH_IMAGE = (words.OK, words.NO_CAPTION, words.EMPTY_CAPTION)
 
 
 @dataclass(frozen=True)
@@ -92,13 +72,13 @@ def read_pictures(item: Files | ShardPath, block_rows: int) -> Iterator[pa.Table
         positions = range(start, start + len(some))
         yield pa.table(
             {
-                SHARD_ORDINAL: pa.array([item.ordinal] * len(some), pa.int32()),
-                POSITION: pa.array(positions, pa.int32()),
-                IMAGE: pa.array(images, pa.large_binary()),
+                words.SHARD_ORDINAL: pa.array([item.ordinal] * len(some), pa.int32()),
+                words.POSITION: pa.array(positions, pa.int32()),
+                words.IMAGE: pa.array(images, pa.large_binary()),
                 BOX: pa.array([picture.box for picture in some], _BOX_TYPE),
                 **{name: pa.nulls(len(some), pa.string()) for name in _OF_SAMPLES},
-                STATUS: [NO_IMAGE if image is None else OK for image in images],
-                IS_LAST: [position == len(item.pictures) - 1 for position in positions],
+                words.STATUS: [words.NO_IMAGE if image is None else words.OK for image in images],
+                words.IS_LAST: [position == len(item.pictures) - 1 for position in positions],
             }
         )
 
@@ -117,19 +97,19 @@ def prepare_pixels(table: pa.Table, spec: ScorerSpec, max_pixels: int) -> pa.Tab
 
     The SHA-256 is of the whole file, for any box.
     """
-    statuses = [OK if status in _WITH_IMAGE else status for status in table[STATUS].to_pylist()]
+    statuses = [words.OK if status in _WITH_IMAGE else status for status in table[words.STATUS].to_pylist()]
     boxes = table[BOX].to_pylist() if BOX in table.column_names else [None] * len(table)
     pixels_MV = np.zeros((len(table), spec.image.num_values), np.uint8)
-    for row, (data, box) in enumerate(zip(table[IMAGE].to_pylist(), boxes, strict=True)):
-        if statuses[row] != OK:
+    for row, (data, box) in enumerate(zip(table[words.IMAGE].to_pylist(), boxes, strict=True)):
+        if statuses[row] != words.OK:
             continue
         try:
             found = prepare_image(data, spec.image, max_pixels, box=tuple(box) if box else None)
             pixels_MV[row] = found[0].reshape(-1)
         except ImageFault as fault:
             statuses[row] = fault.status
-    columns = {STATUS: pa.array(statuses, pa.string()), PIXELS: to_fixed_lists(pixels_MV)}
-    return add_columns(hash_images(table).drop_columns([IMAGE]), columns)
+    columns = {words.STATUS: pa.array(statuses, pa.string()), words.PIXELS: to_fixed_lists(pixels_MV)}
+    return add_columns(hash_images(table).drop_columns([words.IMAGE]), columns)
 
 
 def read_texts(item: tuple[int, Sequence[str]], block_rows: int) -> Iterator[pa.Table]:
@@ -140,11 +120,11 @@ def read_texts(item: tuple[int, Sequence[str]], block_rows: int) -> Iterator[pa.
         positions = range(start, start + len(some))
         yield pa.table(
             {
-                SHARD_ORDINAL: pa.array([ordinal] * len(some), pa.int32()),
-                POSITION: pa.array(positions, pa.int32()),
+                words.SHARD_ORDINAL: pa.array([ordinal] * len(some), pa.int32()),
+                words.POSITION: pa.array(positions, pa.int32()),
                 TEXT: pa.array(some, pa.string()),
-                STATUS: [OK] * len(some),
-                IS_LAST: [position == len(texts) - 1 for position in positions],
+                words.STATUS: [words.OK] * len(some),
+                words.IS_LAST: [position == len(texts) - 1 for position in positions],
             }
         )
 
@@ -158,20 +138,9 @@ def tokenize(table: pa.Table, config: ModelConfig) -> pa.Table:
 
 def pictures_schema(spec: ScorerSpec) -> pa.Schema:
     """Return the columns of embedded pictures: those of samples, null for image files."""
-    embedding = (IMAGE_EMBEDDING, pa.list_(pa.float32(), spec.embedding_dim))
-    texts = [(name, pa.string()) for name in (*_OF_SAMPLES, STATUS, IMAGE_SHA256)]
-    return pa.schema([(POSITION, pa.int32()), *texts, embedding])
-
-
-def texts_schema(spec: ScorerSpec) -> pa.Schema:
-    """Return the columns of embedded texts."""
-    return pa.schema(
-        [
-            (POSITION, pa.int32()),
-            (STATUS, pa.string()),
-            (TEXT_EMBEDDING, pa.list_(pa.float32(), spec.embedding_dim)),
-        ]
-    )
+    embedding = (words.IMAGE_EMBEDDING, pa.list_(pa.float32(), spec.embedding_dim))
+    texts = [(name, pa.string()) for name in (*_OF_SAMPLES, words.STATUS, words.IMAGE_SHA256)]
+    return pa.schema([(words.POSITION, pa.int32()), *texts, embedding])
 
 
 # Files, and texts, that are committed together.
@@ -198,48 +167,27 @@ def embed_pictures(embedder: Embedder, evaluations: Iterable[Needs]) -> tuple[Pi
     evaluations = list(evaluations)
     pictures = list(dict.fromkeys(picture for evaluation in evaluations for picture in evaluation.pictures))
     shards = list(dict.fromkeys(shard for evaluation in evaluations for shard in evaluation.shards))
-    items = _number(pictures, shards)
-    schema, session = pictures_schema(embedder.spec), embedder.session
-    steps = Pass(
-        session,
-        items=items,
-        read=partial(read_pictures, block_rows=session.block_rows),
-        stages=picture_stages(embedder.config.model, embedder.spec, embedder.config.max_pixels),
-        part=Part(schema),
-        rows=session.block_rows,
-        scorer_rows=session.rows_per_call(_PICTURES_PER_CALL),
-    )
-    stats = _run(embedder, "pictures", steps, schema)
-    return _gather(embedder, items, pictures, shards), stats
-
-
-def _number(pictures: list[Picture], shards: list[ShardPath]) -> dict[int, Files | ShardPath]:
-    """Return the items to read by the number of their file of embeddings: files, then shards."""
     starts = range(0, len(pictures), _FILES_PER_ITEM)
     chunks = [tuple(pictures[start : start + _FILES_PER_ITEM]) for start in starts]
-    items: list[Files | ShardPath] = [Files(ordinal, chunk) for ordinal, chunk in enumerate(chunks)]
-    items += [replace(shard, ordinal=ordinal) for ordinal, shard in enumerate(shards, len(items))]
-    return dict(enumerate(items))
-
-
-def _gather(
-    embedder: Embedder,
-    items: Mapping[int, Files | ShardPath],
-    pictures: list[Picture],
-    shards: list[ShardPath],
-) -> Pictures:
-    """Read the embeddings back: those of files as one matrix, those of shards as tables."""
-    tables = {ordinal: read_columns(_uri(embedder, "pictures", ordinal)) for ordinal in items}
-    of_files = [tables[ordinal] for ordinal, item in items.items() if isinstance(item, Files)]
-    by_name = zip(shards, list(items)[len(of_files) :], strict=True)
-    table = pa.concat_tables(of_files) if of_files else pictures_schema(embedder.spec).empty_table()
+    files = {ordinal: Files(ordinal, chunk) for ordinal, chunk in enumerate(chunks)}
+    of_shards = {ordinal: replace(shard, ordinal=ordinal) for ordinal, shard in enumerate(shards, len(files))}
+    model, spec = embedder.config.model, embedder.spec
+    decode = partial(prepare_pixels, spec=spec, max_pixels=embedder.config.max_pixels)
+    embed = partial(EmbedPictures, model, spec)
+    stages = (
+        Stage("decode", "makes pixels", CPUS, decode),
+        Stage("embed_pictures", "embeds pictures, on the scorers", SCORERS, embed),
+    )
+    items, schema = files | of_shards, pictures_schema(spec)
+    tables, stats = _embed(embedder, "pictures", items, read_pictures, stages, schema, _PICTURES_PER_CALL)
+    table = pa.concat_tables(tables[: len(files)] or [schema.empty_table()])
     return Pictures(
         place={picture: place for place, picture in enumerate(pictures)},
-        status_M=table[STATUS].to_pylist(),
-        image_MD=to_matrix(table[IMAGE_EMBEDDING]),
-        shards={shard.place: tables[ordinal] for shard, ordinal in by_name},
+        status_M=table[words.STATUS].to_pylist(),
+        image_MD=to_matrix(table[words.IMAGE_EMBEDDING]),
+        shards={shard.place: one for shard, one in zip(shards, tables[len(files) :], strict=True)},
         key_M=key_pictures(table),
-    )
+    ), stats
 
 
 def embed_texts(embedder: Embedder, evaluations: Iterable[Needs], pictures: Pictures) -> tuple[Texts, Stats]:
@@ -249,68 +197,59 @@ def embed_texts(embedder: Embedder, evaluations: Iterable[Needs], pictures: Pict
     )
     starts = range(0, len(texts), _TEXTS_PER_ITEM)
     items = {i: (i, texts[start : start + _TEXTS_PER_ITEM]) for i, start in enumerate(starts)}
-    schema, session = texts_schema(embedder.spec), embedder.session
-    steps = Pass(
-        session,
-        items=items,
-        read=partial(read_texts, block_rows=session.block_rows),
-        stages=text_stages(embedder.config.model),
-        part=Part(schema),
-        rows=session.block_rows,
-        scorer_rows=session.rows_per_call(_TEXTS_PER_CALL),
+    model = embedder.config.model
+    stages = (
+        Stage("tokenize", "makes tokens", CPUS, partial(tokenize, config=model)),
+        Stage("embed_texts", "embeds texts, on the scorers", SCORERS, partial(EmbedTexts, model)),
     )
-    stats = _run(embedder, "texts", steps, schema)
-    tables = [read_columns(_uri(embedder, "texts", ordinal)) for ordinal in items]
+    embedding = (TEXT_EMBEDDING, pa.list_(pa.float32(), embedder.spec.embedding_dim))
+    schema = pa.schema([(words.POSITION, pa.int32()), (words.STATUS, pa.string()), embedding])
+    tables, stats = _embed(embedder, "texts", items, read_texts, stages, schema, _TEXTS_PER_CALL)
     text_TD = np.concatenate(
         [
             np.zeros((0, embedder.spec.embedding_dim), np.float32),
             *(to_matrix(t[TEXT_EMBEDDING]) for t in tables),
         ]
     )
-    status_T = [status for table in tables for status in table[STATUS].to_pylist()]
-    bad = frozenset(text for text, status in zip(texts, status_T, strict=True) if status != OK)
+    status_T = [status for table in tables for status in table[words.STATUS].to_pylist()]
+    bad = frozenset(text for text, status in zip(texts, status_T, strict=True) if status != words.OK)
     return Texts({text: place for place, text in enumerate(texts)}, text_TD, bad), stats
 
 
-def _run(embedder: Embedder, name: str, steps: Pass, schema: pa.Schema) -> Stats:
+def _embed(
+    embedder: Embedder,
+    name: str,
+    items: Mapping[int, Any],
+    read: Callable[..., Iterator[pa.Table]],
+    stages: tuple[Stage, ...],
+    schema: pa.Schema,
+    rows_per_call: Mapping[str, int],
+) -> tuple[list[pa.Table], Stats]:
+    """Run the phase ``name`` over the items; return the table of each and the phase's stats."""
+    if not items:
+        return [], Stats()
+    session, work = embedder.session, embedder.work
+    steps = Pass(
+        session,
+        items=items,
+        read=partial(read, block_rows=session.block_rows),
+        stages=stages,
+        part=Part(schema),
+        rows=session.block_rows,
+        scorer_rows=session.rows_per_call(rows_per_call),
+    )
     phase = Phase(
         name,
-        embedder.work,
+        work,
         embedder.config.waves.shards_per_wave,
         merge_parts,
-        (embedder.work.at(name), schema),
+        (work.at(name), schema),
         steps.worker_pools,
         embedder.check_lease,
         steps.most,
     )
-    return phase.run(list(steps.items), steps.run, None) if steps.items else Stats()
-
-
-def _uri(embedder: Embedder, name: str, ordinal: int) -> str:
-    return embedder.work.at(name, f"{ordinal:05d}.parquet")
-
-
-def describe_stats(**stats: Stats) -> dict[str, Any]:
-    """Return the phases that did any work."""
-    return {name: part for name, part in stats.items() if part.statuses.total()}
-
-
-def picture_stages(config: ModelConfig, spec: ScorerSpec, max_pixels: int) -> tuple[Stage, Stage]:
-    """Return the stages of every picture."""
-    decode = partial(prepare_pixels, spec=spec, max_pixels=max_pixels)
-    embed = partial(EmbedPictures, config, spec)
-    return (
-        Stage("decode", "makes pixels", CPUS, decode),
-        Stage("embed_pictures", "embeds pictures, on the scorers", SCORERS, embed),
-    )
-
-
-def text_stages(config: ModelConfig) -> tuple[Stage, Stage]:
-    """Return the stages of every text."""
-    return (
-        Stage("tokenize", "makes tokens", CPUS, partial(tokenize, config=config)),
-        Stage("embed_texts", "embeds texts, on the scorers", SCORERS, partial(EmbedTexts, config)),
-    )
+    stats = phase.run(list(items), steps.run, None)
+    return [read_columns(work.at(name, f"{ordinal:05d}.parquet")) for ordinal in items], stats
 
 
 class EmbedPictures:
@@ -329,18 +268,18 @@ class EmbedPictures:
         A picture whose embedding is not finite or not of length 1 gets the status bad_embedding. Raises
         UserError, naming the weights, where the embeddings of all of the first pictures are bad.
         """
-        is_ok_M = np.array([status == OK for status in table[STATUS].to_pylist()], bool)
+        is_ok_M = np.array([status == words.OK for status in table[words.STATUS].to_pylist()], bool)
         image_MD = np.zeros((len(table), self.spec.embedding_dim), np.float32)
         is_bad_M = np.zeros(len(table), bool)
         if is_ok_M.any():
-            pixels_MV = to_matrix(table[PIXELS])[is_ok_M]
+            pixels_MV = to_matrix(table[words.PIXELS])[is_ok_M]
             shape = (-1, self.spec.image.height, self.spec.image.width, 3)
             image_MD[is_ok_M], is_bad_M[is_ok_M] = clear_bad(self.clip.embed_pixels(pixels_MV.reshape(shape)))
         columns = {
-            STATUS: pc.if_else(pa.array(is_bad_M), BAD_EMBEDDING, table[STATUS]),
-            IMAGE_EMBEDDING: to_fixed_lists(image_MD),
+            words.STATUS: pc.if_else(pa.array(is_bad_M), words.BAD_EMBEDDING, table[words.STATUS]),
+            words.IMAGE_EMBEDDING: to_fixed_lists(image_MD),
         }
-        return add_columns(table.drop_columns([PIXELS]), columns)
+        return add_columns(table.drop_columns([words.PIXELS]), columns)
 
 
 class EmbedTexts:
@@ -357,8 +296,8 @@ class EmbedTexts:
         where the embedding was bad and is now 0. Raises UserError as ``EmbedPictures``.
         """
         text_TD, is_bad_T = clear_bad(self.clip.text.embed(to_matrix(table[TOKENS]))[0])
-        statuses = pc.if_else(pa.array(is_bad_T), BAD_EMBEDDING, OK)
-        columns = {STATUS: statuses, TEXT_EMBEDDING: to_fixed_lists(text_TD)}
+        statuses = pc.if_else(pa.array(is_bad_T), words.BAD_EMBEDDING, words.OK)
+        columns = {words.STATUS: statuses, TEXT_EMBEDDING: to_fixed_lists(text_TD)}
         return add_columns(table.drop_columns([TOKENS]), columns)
 
 

@@ -10,6 +10,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 import pyarrow as pa
 
+from raycomp import words
 from raycomp.config.shared import ColumnsConfig
 from raycomp.core import selection
 from raycomp.core.leaks import find_shared, key_images, merge_keys
@@ -18,18 +19,6 @@ from raycomp.data.inputs import check_tables, expand_input
 from raycomp.data.parquet import add_columns, to_matrix
 from raycomp.data.paths import ShardPath
 from raycomp.data.runs import check_shards_of_runs
-from raycomp.words import (
-    CAPTION,
-    CONTAMINATED,
-    EMPTY_SHARD,
-    IMAGE_EMBEDDING,
-    IMAGE_SHA256,
-    JSON,
-    KEY,
-    OK,
-    STATUS,
-    UNREADABLE_SHARD,
-)
 
 
 class Picture(NamedTuple):
@@ -67,25 +56,25 @@ class Pictures:
         """The pictures with the status contaminated for barred ones, as a test uses them."""
         if not len(self.barred_K):
             return self
-        return replace(
-            self,
-            status_M=_mark(self.status_M, find_shared(self.barred_K, self.key_M)),
-            shards={uri: self._mark_shard(table) for uri, table in self.shards.items()},
-        )
-
-    def _mark_shard(self, table: pa.Table) -> pa.Table:
-        statuses = _mark(table[STATUS].to_pylist(), find_shared(self.barred_K, key_pictures(table)))
-        return add_columns(table, {STATUS: pa.array(statuses, pa.string())})
+        shards = {}
+        for uri, table in self.shards.items():
+            is_shared_N = find_shared(self.barred_K, key_pictures(table))
+            statuses = pa.array(_mark(table[words.STATUS].to_pylist(), is_shared_N), pa.string())
+            shards[uri] = add_columns(table, {words.STATUS: statuses})
+        status_M = _mark(self.status_M, find_shared(self.barred_K, self.key_M))
+        return replace(self, status_M=status_M, shards=shards)
 
 
 def _mark(statuses: Sequence[str], is_shared_M: np.ndarray) -> list[str]:
-    return [CONTAMINATED if shared else own for own, shared in zip(statuses, is_shared_M, strict=True)]
+    return [words.CONTAMINATED if shared else own for own, shared in zip(statuses, is_shared_M, strict=True)]
 
 
 def key_pictures(table: pa.Table) -> np.ndarray:
     """Return the keys of embedded pictures, as ``core.leaks`` makes them; none where the status is not ok."""
-    columns = (table[name].to_pylist() for name in (IMAGE_SHA256, STATUS))
-    return key_images([sha256 if status == OK else None for sha256, status in zip(*columns, strict=True)])
+    columns = (table[name].to_pylist() for name in (words.IMAGE_SHA256, words.STATUS))
+    return key_images(
+        [sha256 if status == words.OK else None for sha256, status in zip(*columns, strict=True)]
+    )
 
 
 @dataclass(frozen=True)
@@ -173,13 +162,13 @@ def read_samples(
     image = []
     for shard in shards:
         table = pictures.shards[shard.place]
-        columns = [table[name].to_pylist() for name in (KEY, STATUS, CAPTION, JSON)]
+        columns = [table[name].to_pylist() for name in (words.KEY, words.STATUS, words.CAPTION, words.JSON)]
         found = [ShardRow(f"{shard.name}/{key}", *rest) for key, *rest in zip(*columns, strict=True)]
         for sample in found:
-            if sample.status in (EMPTY_SHARD, UNREADABLE_SHARD):
+            if sample.status in (words.EMPTY_SHARD, words.UNREADABLE_SHARD):
                 raise ValueError(f"{option}: {shard.name} is an {sample.status}")
         samples += found
-        image.append(to_matrix(table[IMAGE_EMBEDDING]))
+        image.append(to_matrix(table[words.IMAGE_EMBEDDING]))
     return samples, np.concatenate(image)
 
 

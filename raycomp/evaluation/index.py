@@ -63,14 +63,6 @@ class Touched:
     identity: Mapping[str, str]
     """Identifies the curation and the index in a fingerprint."""
 
-    def grade(self, evaluation: Evaluation, pictures: Pictures, texts: Texts) -> list[Line]:
-        """Return the lines of the untouched examples; ValueError where too few are left."""
-        own = self.texts[evaluation.name]
-        bad = frozenset(text for text in texts.place if normalise_caption(text) in own)
-        left = replace(texts, bad=texts.bad | bad)
-        table = evaluation.grade(pictures.bar(self.image_K), left)
-        return make_lines(evaluation.name, find_outcomes(table))
-
 
 def find_touched(config: EvaluateConfig) -> tuple[Touched | None, list[str]]:
     """Return what the samples behind the model contain of test sets, None where it is unknown; and warnings.
@@ -103,12 +95,22 @@ def read_touched(source: str) -> Touched:
     samples with test sets.
     """
     try:
-        run = _read_run(source)
+        run = read_finished(source)
+        if run["kind"] not in SUBSET_KINDS:
+            raise ValueError(f"holds {run['kind']}, must hold a curation or a selection")
+        if not _find_index(run):
+            raise ValueError(f"its samples were not compared with test sets; select again with {OPTION}")
         keys = to_keys(read_subset(check_results(Folder(source), run, SUBSET[0])["/".join(SUBSET)]))
         marked = [file.marks for file in list_marked(run, source)]
     except ValueError as error:
         raise ValueError(f"{TRAINED_ON}={source!r}: {error}") from error
-    hits = {hit for marks in marked if marks is not None for hit in _list_hits(marks, keys)}
+    hits: set[tuple[str, str]] = set()  # benchmark and row of all evidence on the kept rows
+    for marks in filter(None, marked):
+        table = read_columns(marks, [UID, CONTAMINATED_BY])
+        table = table.filter(table[CONTAMINATED_BY].is_valid())
+        kept_N = find_keys(keys, to_keys(parse_uids(table[UID]))) >= 0
+        found_N = table[CONTAMINATED_BY].filter(pa.array(kept_N)).to_pylist()
+        hits |= {(hit["benchmark"], hit["row"]) for found in found_N for hit in found}
     index = read_index(_find_index(run))
     sha256s = [row["sha256"] for row in _take(index.images, "image", hits)]
     found: dict[str, set[str]] = {name: set() for name in index.benchmarks}
@@ -119,26 +121,8 @@ def read_touched(source: str) -> Touched:
     return Touched(source, merge_keys([key_images(sha256s)]), texts, identity)
 
 
-def _read_run(source: str) -> dict[str, Any]:
-    run = read_finished(source)
-    if run["kind"] not in SUBSET_KINDS:
-        raise ValueError(f"holds {run['kind']}, must hold a curation or a selection")
-    if not _find_index(run):
-        raise ValueError(f"its samples were not compared with test sets; select again with {OPTION}")
-    return run
-
-
 def _find_index(run: Mapping[str, Any]) -> str:
     return run["config"].get("decontaminate", {}).get("index") or ""
-
-
-def _list_hits(marks: str, keys: np.ndarray) -> set[tuple[str, str]]:
-    """Return the benchmark and the row of all evidence on the kept rows of a marks file."""
-    table = read_columns(marks, [UID, CONTAMINATED_BY])
-    table = table.filter(table[CONTAMINATED_BY].is_valid())
-    kept_N = find_keys(keys, to_keys(parse_uids(table[UID]))) >= 0
-    found = table[CONTAMINATED_BY].filter(pa.array(kept_N)).to_pylist()
-    return {(hit["benchmark"], hit["row"]) for hits in found for hit in hits}
 
 
 def _take(table: pa.Table, name: str, hits: set[tuple[str, str]]) -> list[dict[str, Any]]:
@@ -196,8 +180,11 @@ def grade_untouched(
             said = f"the index of {touched.source} lacks it, so its touched examples are unknown"
             warnings.append(f"{evaluation.name}: {said}")
             continue
+        own = touched.texts[evaluation.name]
+        bad = frozenset(text for text in texts.place if normalise_caption(text) in own)
         try:
-            lines += touched.grade(evaluation, pictures, texts)
+            table = evaluation.grade(pictures.bar(touched.image_K), replace(texts, bad=texts.bad | bad))
+            lines += make_lines(evaluation.name, find_outcomes(table))
         except ValueError as error:
             warnings.append(f"{evaluation.name}: has no score of untouched examples ({error})")
     return Untouched(touched.source, lines, warnings)
@@ -282,9 +269,7 @@ def _index_some(job: Any, benchmark: str, max_pixels: int) -> tuple[pa.Table, Co
         for view in list_views(image):
             thumbnail = view.thumbnail.tobytes()
             rows.append((benchmark, name, sha256, ids, view.name, view.hash, thumbnail))
-    columns = zip(*rows, strict=True) if rows else [[]] * len(IMAGES_SCHEMA)
-    arrays = [pa.array(column, one.type) for column, one in zip(columns, IMAGES_SCHEMA, strict=True)]
-    return pa.table(arrays, schema=IMAGES_SCHEMA), statuses
+    return _make_table(rows, IMAGES_SCHEMA), statuses
 
 
 def _read_images(job: Any) -> Iterator[tuple[str, bytes | None]]:
@@ -303,13 +288,15 @@ def _read_images(job: Any) -> Iterator[tuple[str, bytes | None]]:
 
 def _list_texts(opened: Opened) -> pa.Table:
     """Return the normalised texts of a benchmark: of its rows, its retrieval items, or its shards."""
-    rows = [(str(row), text, is_negative) for row, text, is_negative in _iterate_texts(opened)]
-    found = [(row, normalise_caption(text), is_negative) for row, text, is_negative in rows]
-    found = [one for one in dict.fromkeys(found) if one[1]]
-    names = [opened.evaluation.name] * len(found)
-    columns = [names, *(list(column) for column in zip(*found, strict=True))] if found else [[]] * 4
-    arrays = [pa.array(column, one.type) for column, one in zip(columns, TEXTS_SCHEMA, strict=True)]
-    return pa.table(arrays, schema=TEXTS_SCHEMA)
+    name = opened.evaluation.name
+    found = [(name, row, normalise_caption(text), is_bad) for row, text, is_bad in _iterate_texts(opened)]
+    return _make_table([one for one in dict.fromkeys(found) if one[2]], TEXTS_SCHEMA)
+
+
+def _make_table(rows: Sequence[tuple], schema: pa.Schema) -> pa.Table:
+    columns = zip(*rows, strict=True) if rows else [[]] * len(schema)
+    arrays = [pa.array(column, one.type) for column, one in zip(columns, schema, strict=True)]
+    return pa.table(arrays, schema=schema)
 
 
 def _iterate_texts(opened: Opened) -> Iterator[tuple[str, str, bool]]:
@@ -321,7 +308,7 @@ def _iterate_texts(opened: Opened) -> Iterator[tuple[str, str, bool]]:
     if isinstance(evaluation, Retrieval):
         yield from ((item.image, text, False) for item in evaluation.items for text in item.captions)
     for shard in () if opened.choices else evaluation.shards:
-        for table in read_shard(replace(shard), _ROWS):
+        for table in read_shard(shard, _ROWS):
             good = table.filter(pa.array(np.equal(table[STATUS].to_pylist(), OK)))
             for key, text in zip(good[KEY].to_pylist(), good[CAPTION].to_pylist(), strict=True):
                 yield f"{shard.name}/{key}", text, False

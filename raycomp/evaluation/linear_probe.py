@@ -64,7 +64,12 @@ class LinearProbe:
         asked = self.test.find_examples(seen.asked)
         names = sorted({str(known.labels[i]) for i in known.good})
         number = {name: i for i, name in enumerate(names)}
-        self._check_classes(names, {str(asked.labels[i]) for i in asked.good})
+        if len(names) < 2:
+            raise ValueError(f"{self.train.option}: has one class, {names[0]!r}; must have at least 2")
+        unknown = sorted({str(asked.labels[i]) for i in asked.good} - set(names))
+        if unknown:
+            said = f"{len(unknown)} of its classes are not in {self.train.option}, such as {unknown[0]!r}"
+            raise ValueError(f"{self.test.option}: {said}")
         label_M = np.array([number[str(known.labels[i])] for i in known.good])
         image_MD = known.image_ND[known.good]
         is_held_M = hold_out_fifth(label_M, find_duplicates(image_MD), np.random.default_rng(self.seed))
@@ -80,14 +85,6 @@ class LinearProbe:
         tested = classify_images(NAME, asked, label_G, feature_GD, weight_CD, names)
         found = {PENALTY: str(penalty).encode(), VALIDATION: str(max(shares)).encode()}
         return pa.concat_tables([tested, list_unread(NAME, known)]).replace_schema_metadata(found)
-
-    def _check_classes(self, names: list[str], asked: set[str]) -> None:
-        if len(names) < 2:
-            raise ValueError(f"{self.train.option}: has one class, {names[0]!r}; must have at least 2")
-        unknown = sorted(asked - set(names))
-        if unknown:
-            said = f"{len(unknown)} of its classes are not in {self.train.option}, such as {unknown[0]!r}"
-            raise ValueError(f"{self.test.option}: {said}")
 
 
 def open_linear_probe(

@@ -18,7 +18,7 @@ from raycomp.evaluation.classification import open_zeroshot
 from raycomp.evaluation.config import BenchmarkConfig, EvaluateConfig
 from raycomp.evaluation.controls import open_controls
 from raycomp.evaluation.evaluation import Evaluation
-from raycomp.evaluation.images import FoundImages, find_images
+from raycomp.evaluation.images import find_images
 from raycomp.evaluation.linear_probe import open_linear_probe
 from raycomp.evaluation.retrieval import Retrieval, open_retrieval
 from raycomp.models.parser import load_parser
@@ -84,18 +84,29 @@ def _open_other(name: str, config: EvaluateConfig) -> Opened:
 
 
 def _open_choices(named: str, config: EvaluateConfig, say: Say) -> Opened:
-    choices, name = read_choices(named, config), name_own(named)
+    name, options = name_own(named), find_options(named, config)
+    if is_own(named):
+        group, where = "own", f"benchmarks={named}"
+        choices = read_own(named, Folder(options.annotations or "."), config.rows)
+    elif options.annotations:
+        group, where = name, f"{name}.annotations"
+        tag: Any = load_parser(config.parser.name).tokens if name in TAGGED else None
+        choices = read_benchmark(name, Folder(options.annotations), config.rows, tag, config.seed)
+    else:
+        raise ValueError(f"{name}.annotations: must name the folder of its annotation files")
     if not choices:
-        where = f"benchmarks={named}" if is_own(named) else f"{name}.annotations"
         raise ValueError(f"{where}: holds no row")
-    found = find_choice_images(named, config, choices)
+    place = options.images or options.annotations or "."
+    try:
+        found = find_images(Folder(place), [choice.image for choice in choices])
+    except ValueError as error:
+        raise ValueError(f"{group}.images={place!r}: {error}") from error
     names = sorted({choice.image for choice in choices})
     texts = {text for choice in choices for text in choice.positives + choice.negatives}
     text_only = open_controls(config.controls, texts, names, say)
-    evaluation = ChoiceEvaluation(
-        name, choices, found.uris, text_only, config.seed, ambiguous=found.ambiguous
-    )
-    read = digest([[repr(choice) for choice in choices], sorted(found.uris), _size_pictures(evaluation)])
+    uris, ambiguous = found.uris, found.ambiguous
+    evaluation = ChoiceEvaluation(name, choices, uris, text_only, config.seed, ambiguous=ambiguous)
+    read = digest([[repr(choice) for choice in choices], sorted(uris), _size_pictures(evaluation)])
     return Opened(evaluation, read, tuple(choices), tuple(found.warn_by_base_name(name)))
 
 
@@ -112,31 +123,8 @@ def list_evaluation_times(opened: Sequence[Opened]) -> list[int | None]:
     )
 
 
-def read_choices(name: str, config: EvaluateConfig) -> list[Choice]:
-    """Return a benchmark's rows. Raises ValueError where its files have another form."""
-    options = find_options(name, config)
-    if is_own(name):
-        assert options.annotations is not None, "the folder of the file"
-        return read_own(name, Folder(options.annotations), config.rows)
-    if not options.annotations:
-        raise ValueError(f"{name}.annotations: must name the folder of its annotation files")
-    tag: Any = load_parser(config.parser.name).tokens if name in TAGGED else None
-    return read_benchmark(name, Folder(options.annotations), config.rows, tag, config.seed)
-
-
 def find_options(name: str, config: EvaluateConfig) -> BenchmarkConfig:
     """Return the options of a benchmark. Annotations of the user's own are next to its file by default."""
     if not is_own(name):
         return getattr(config, name)
     return replace(config.own, annotations=config.own.annotations or os.path.dirname(find_file(name)) or ".")
-
-
-def find_choice_images(name: str, config: EvaluateConfig, choices: Sequence[Choice]) -> FoundImages:
-    """Return the places of the images of a benchmark's rows. Raises ValueError where all are missing."""
-    options, group = find_options(name, config), "own" if is_own(name) else name
-    place = options.images or options.annotations
-    assert place is not None, "rows were read"
-    try:
-        return find_images(Folder(place), [choice.image for choice in choices])
-    except ValueError as error:
-        raise ValueError(f"{group}.images={place!r}: {error}") from error

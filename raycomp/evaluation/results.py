@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from raycomp import words
 from raycomp.core.intervals import compare_paired, find_share
 from raycomp.core.outcomes import (
     Pair,
@@ -20,37 +21,13 @@ from raycomp.core.outcomes import (
 )
 from raycomp.evaluation.benchmarks.choice import EQUAL, UNCONFIRMED
 from raycomp.table import Cell, Column, Columns, Estimate, Table, group_by, write_cell
-from raycomp.words import (
-    ACC1,
-    ACC5,
-    ACCURACY,
-    AUGMENTED_ACCURACY,
-    BRITTLENESS,
-    CONTROLS,
-    GROUP_SCORE,
-    IMAGE,
-    IMAGE_SCORE,
-    IMAGE_TO_TEXT,
-    MACRO,
-    MEAN_PER_CLASS_RECALL,
-    MICRO,
-    OK,
-    RECALLS,
-    SHORTER_CAPTION,
-    SHUFFLED_IMAGE,
-    STATUS,
-    TEST,
-    TEXT_SCORE,
-    TEXT_TO_IMAGE,
-    TOT,
-)
 
 # SugarCrepe++'s own name for it.
 ITT = "itt"
 # Rows with these defects are excluded; rows that annotators did not confirm always are. A row whose caption
 # is among its negatives stays, and is wrong, as in published scores; in ARO's orders those count it as right.
 _LEFT_OUT = {"aro_order": (EQUAL,)}
-_OWN_NAMES = {"sugarcrepe_pp": {AUGMENTED_ACCURACY: ITT}}
+_OWN_NAMES = {"sugarcrepe_pp": {words.AUGMENTED_ACCURACY: ITT}}
 CUTS = (1, 5, 10)
 
 
@@ -80,13 +57,13 @@ class Outcome(NamedTuple):
 
 def list_controls(table: pa.Table) -> list[str]:
     """Return the baselines whose scores a table of choices holds."""
-    return [name for name in CONTROLS if f"{name}_positives" in table.column_names]
+    return [name for name in words.CONTROLS if f"{name}_positives" in table.column_names]
 
 
 def name_statuses(table: pa.Table) -> list[str]:
     """Return for every row: ok, another status, or the defect that excludes it."""
-    rows = zip(table[STATUS].to_pylist(), _find_exclusions(table), strict=True)
-    return [defect or status if status == OK else status for status, defect in rows]
+    rows = zip(table[words.STATUS].to_pylist(), _find_exclusions(table), strict=True)
+    return [defect or status if status == words.OK else status for status, defect in rows]
 
 
 def _find_exclusions(table: pa.Table) -> list[str | None]:
@@ -110,7 +87,7 @@ def find_choice_outcomes(table: pa.Table) -> list[Outcome]:
     lost = {}
     for split in pc.unique(asked["split"]).to_pylist():
         rows = asked.filter(pc.equal(asked["split"], split))
-        items, scored = rows["group"].to_pylist(), rows.filter(pc.equal(rows[STATUS], OK))
+        items, scored = rows["group"].to_pylist(), rows.filter(pc.equal(rows[words.STATUS], words.OK))
         num_all = len(set(items)) if items[0] else len(rows)
         if not len(scored):
             lost[split] = num_all
@@ -148,10 +125,10 @@ def _judge_split(rows: pa.Table, split: str, control: str) -> list[Outcome]:
         pairs, keys = _find_pairs(rows)
         units, verdicts = keys, judge_pairs(positives, negatives, pairs)
     else:
-        verdicts = judge_choices(positives, negatives, half_ties=control == SHORTER_CAPTION)
+        verdicts = judge_choices(positives, negatives, half_ties=control == words.SHORTER_CAPTION)
         num_true = {len(texts) for texts in rows["positives"].to_pylist()}
         if not control and len(num_true) == 1 and min(num_true) > 1:
-            verdicts[TOT] = judge_texts(rows["text_scores"].to_pylist(), *num_true)
+            verdicts[words.TOT] = judge_texts(rows["text_scores"].to_pylist(), *num_true)
     names = _OWN_NAMES.get(rows["benchmark"][0].as_py(), {})
     return [
         Outcome(
@@ -203,18 +180,22 @@ def find_class_outcomes(table: pa.Table) -> list[Outcome]:
 
     The last is acc1 with equal weight for every class. Classes without an evaluated image are excluded.
     """
-    tested = table.filter(pc.equal(table["split"], TEST))
-    rows = tested.filter(pc.equal(tested[STATUS], OK))
+    tested = table.filter(pc.equal(table["split"], words.TEST))
+    rows = tested.filter(pc.equal(tested[words.STATUS], words.OK))
     if not len(rows):
         return []
-    key_N, unit_N, label_N = (np.array(rows[name].to_pylist()) for name in ("id", IMAGE, "label"))
+    key_N, unit_N, label_N = (np.array(rows[name].to_pylist()) for name in ("id", words.IMAGE, "label"))
     num_classes = rows["num_classes"][0].as_py()
     outcomes = []
-    for metric, k, class_N in ((ACC1, 1, None), (ACC5, 5, None), (MEAN_PER_CLASS_RECALL, 1, label_N)):
+    for metric, k, class_N in (
+        (words.ACC1, 1, None),
+        (words.ACC5, 5, None),
+        (words.MEAN_PER_CLASS_RECALL, 1, label_N),
+    ):
         if k < num_classes:
             right_N, tie_N = find_hits(rows["rank"].to_numpy(), rows["ties"].to_numpy(), k)
             found = key_N, unit_N, right_N, tie_N, k / num_classes, class_N
-            outcomes.append(Outcome(TEST, metric, "", *found, len(tested)))
+            outcomes.append(Outcome(words.TEST, metric, "", *found, len(tested)))
     return outcomes
 
 
@@ -225,23 +206,24 @@ def find_retrieval_outcomes(table: pa.Table) -> list[Outcome]:
     one image are not independent.
     """
     outcomes = []
-    for direction, metric in RECALLS.items():
+    for direction, metric in words.RECALLS.items():
         asked = table.filter(pc.equal(table["direction"], direction))
-        rows = asked.filter(pc.equal(asked[STATUS], OK))
-        key_N, unit_N = (np.array(rows[name].to_pylist()) for name in ("id", IMAGE))
+        rows = asked.filter(pc.equal(asked[words.STATUS], words.OK))
+        key_N, unit_N = (np.array(rows[name].to_pylist()) for name in ("id", words.IMAGE))
         num_targets = rows["num_targets"][0].as_py() if len(rows) else 0
         num_own = Counter(rows["num_own"].to_pylist()).items()
         for k in (k for k in CUTS if k < num_targets):
             right_N, tie_N = find_hits(rows["rank"].to_numpy(), rows["ties"].to_numpy(), k)
             chance = sum(chance_of_hit(own, num_targets, k) * count for own, count in num_own) / len(rows)
             found = key_N, unit_N, right_N, tie_N, chance
-            outcomes.append(Outcome(TEST, f"{metric}@{k}", "", *found, num_all=len(asked)))
+            outcomes.append(Outcome(words.TEST, f"{metric}@{k}", "", *found, num_all=len(asked)))
     return outcomes
 
 
 def find_outcomes(table: pa.Table) -> list[Outcome]:
     """Return the outcomes of a scores file's rows, for any benchmark."""
-    table = _number_repeats(table)
+    if "id" in table.column_names:
+        table = _number_repeats(table)
     if "num_classes" in table.column_names:
         return find_class_outcomes(table)
     if "num_targets" in table.column_names:
@@ -254,8 +236,6 @@ def _number_repeats(table: pa.Table) -> pa.Table:
 
     All rows are numbered, whatever their status, so that two models' rows pair.
     """
-    if "id" not in table.column_names:
-        return table
     names = [name for name in ("split", "direction", "id") if name in table.column_names]
     seen: Counter[tuple[str, ...]] = Counter()
     ids = []
@@ -265,7 +245,7 @@ def _number_repeats(table: pa.Table) -> pa.Table:
     return table.set_column(table.column_names.index("id"), "id", pa.array(ids, table["id"].type))
 
 
-BLIND = {SHORTER_CAPTION: "the shorter caption", SHUFFLED_IMAGE: "a shuffled image"}
+BLIND = {words.SHORTER_CAPTION: "the shorter caption", words.SHUFFLED_IMAGE: "a shuffled image"}
 """The baselines that decide, and their names in sentences."""
 
 
@@ -304,7 +284,7 @@ def find_margins(benchmark: str, outcomes: Sequence[Outcome]) -> list[Margin]:
         margins += [_measure(benchmark, first.split, first, second) for first, second in pairs]
         if len(pairs) > 1:
             (first, split_N), (second, _) = (join_splits(some) for some in zip(*pairs, strict=True))
-            margins.append(_measure(benchmark, MACRO, first, second, split_N))
+            margins.append(_measure(benchmark, words.MACRO, first, second, split_N))
     return margins
 
 
@@ -321,8 +301,8 @@ def _measure(
 
 def choose_summary(margins: Sequence[Margin]) -> list[Margin]:
     """Return the margins of the mean over splits, or of a benchmark's only split."""
-    with_mean = {one.benchmark for one in margins if one.split == MACRO}
-    return [one for one in margins if one.split == MACRO or one.benchmark not in with_mean]
+    with_mean = {one.benchmark for one in margins if one.split == words.MACRO}
+    return [one for one in margins if one.split == words.MACRO or one.benchmark not in with_mean]
 
 
 def say_verdict(margins: Sequence[Margin]) -> str:
@@ -340,7 +320,7 @@ def say_margins(margins: Sequence[Margin]) -> str:
     reported = [f"{write_cell(one.margin, 3)} above {BLIND[one.control]}" for one in choose_summary(margins)]
     said = f"{say_verdict(margins)} ({', '.join(reported)})"
     for control, own in group_by(margins, lambda one: one.control).items():
-        splits = [one for one in own if one.split != MACRO]
+        splits = [one for one in own if one.split != words.MACRO]
         below = [one.split.replace("_", " ") for one in splits if not one.is_above]
         if below and len(splits) > 1:
             said += (
@@ -379,21 +359,21 @@ def report_margins(by_run: Mapping[str, Sequence[Margin]]) -> Table:
     return Table("Blind baselines", columns, rows, note)
 
 
-_FOUND = {IMAGE_TO_TEXT: "one of the image's captions", TEXT_TO_IMAGE: "the caption's image"}
+_FOUND = {words.IMAGE_TO_TEXT: "one of the image's captions", words.TEXT_TO_IMAGE: "the caption's image"}
 MEANINGS = {
-    ACCURACY: "the caption is nearer to the image than every negative; a tie is wrong",
-    AUGMENTED_ACCURACY: "the caption and every paraphrase are nearer to the image than every negative",
+    words.ACCURACY: "the caption is nearer to the image than every negative; a tie is wrong",
+    words.AUGMENTED_ACCURACY: "the caption and every paraphrase are nearer to the image than every negative",
     ITT: "both captions are nearer to the image than the negative",
-    BRITTLENESS: "the negative is scored between caption and paraphrase; lower is better",
-    TOT: "without the image: true captions are nearer to one another than to the negative",
-    TEXT_SCORE: "for both images of an item, the own caption is scored higher",
-    IMAGE_SCORE: "for both captions of an item, the own image is scored higher",
-    GROUP_SCORE: "text score and image score are both right",
-    ACC1: "the image is nearest to its own class; a tie is wrong",
-    ACC5: "fewer than five other classes are as near to the image; a tie is wrong",
-    MEAN_PER_CLASS_RECALL: "the mean over classes of each class's acc1",
+    words.BRITTLENESS: "the negative is scored between caption and paraphrase; lower is better",
+    words.TOT: "without the image: true captions are nearer to one another than to the negative",
+    words.TEXT_SCORE: "for both images of an item, the own caption is scored higher",
+    words.IMAGE_SCORE: "for both captions of an item, the own image is scored higher",
+    words.GROUP_SCORE: "text score and image score are both right",
+    words.ACC1: "the image is nearest to its own class; a tie is wrong",
+    words.ACC5: "fewer than five other classes are as near to the image; a tie is wrong",
+    words.MEAN_PER_CLASS_RECALL: "the mean over classes of each class's acc1",
     **{
-        f"{RECALLS[direction]}@{k}": f"{what} is among the first {k}; a tie is wrong"
+        f"{words.RECALLS[direction]}@{k}": f"{what} is among the first {k}; a tie is wrong"
         for direction, what in _FOUND.items()
         for k in CUTS
     },
@@ -435,9 +415,9 @@ def make_lines(benchmark: str, outcomes: Sequence[Outcome]) -> list[Line]:
         if not any(len(outcome.key_N) for outcome in every):
             continue
         joined, split_N = join_splits(every)
-        lines.append(_make_line(benchmark, MICRO, joined))
+        lines.append(_make_line(benchmark, words.MICRO, joined))
         chance = float(np.mean([o.chance for o in every if len(o.key_N)]))
-        lines.append(_make_line(benchmark, MACRO, joined._replace(chance=chance), split_N))
+        lines.append(_make_line(benchmark, words.MACRO, joined._replace(chance=chance), split_N))
     return lines
 
 
@@ -462,41 +442,38 @@ def _make_line(benchmark: str, split: str, outcome: Outcome, split_N: np.ndarray
 
 def choose_main(lines: Sequence[Line]) -> list[Line]:
     """Return the model's own means, and for benchmarks with one split that split's lines."""
-    with_means = {line.benchmark for line in lines if line.split == MACRO}
+    with_means = {line.benchmark for line in lines if line.split == words.MACRO}
     return [
         line
         for line in lines
-        if not line.control and (line.split in (MICRO, MACRO) or line.benchmark not in with_means)
+        if not line.control and (line.split in (words.MICRO, words.MACRO) or line.benchmark not in with_means)
     ]
 
 
 def report_lines(lines: Sequence[Line]) -> list[Table]:
     """Return a table for every benchmark and metric: model and baselines, split by split."""
-    by_metric = group_by(lines, lambda line: (line.benchmark, line.metric))
-    return [_report_metric(*place, own) for place, own in by_metric.items()]
-
-
-def _report_metric(benchmark: str, metric: str, lines: Sequence[Line]) -> Table:
-    controls = [name for name in CONTROLS if any(line.control == name for line in lines)]
-    baselines = {(line.split, line.control): line.value for line in lines}
-    rows: list[list[Cell]] = [
-        [
-            line.split,
-            Estimate.of(line, line.chance),
-            line.n,
-            line.num_all,
-            line.ties,
-            line.detectable,
-            *(baselines.get((line.split, name), float("nan")) for name in controls),
+    tables = []
+    for (benchmark, metric), own in group_by(lines, lambda line: (line.benchmark, line.metric)).items():
+        controls = [name for name in words.CONTROLS if any(line.control == name for line in own)]
+        baselines = {(line.split, line.control): line.value for line in own}
+        models = [line for line in own if not line.control]
+        rows: list[list[Cell]] = [
+            [
+                line.split,
+                Estimate.of(line, line.chance),
+                line.n,
+                line.num_all,
+                line.ties,
+                line.detectable,
+                *(baselines.get((line.split, name), float("nan")) for name in controls),
+            ]
+            for line in models
         ]
-        for line in lines
-        if not line.control
-    ]
-    columns = ("split", Column(metric), "n", "of", "ties", Column("detectable", digits=3))
-    names = [Column(name.replace("_", " "), digits=3) for name in controls]
-    chances = sorted(
-        {round(line.chance, 3) for line in lines if not line.control and line.chance == line.chance}
-    )
-    chance = f" Chance: {', '.join(f'{value:g}' for value in chances)}." if chances else ""
-    note = f"{MEANINGS.get(metric, '')}.{chance}".lstrip(".").strip()
-    return Table(f"{benchmark}: {metric}", (*columns, *names), rows, note[:1].upper() + note[1:])
+        columns = ("split", Column(metric), "n", "of", "ties", Column("detectable", digits=3))
+        names = [Column(name.replace("_", " "), digits=3) for name in controls]
+        chances = sorted({round(line.chance, 3) for line in models if line.chance == line.chance})
+        chance = f" Chance: {', '.join(f'{value:g}' for value in chances)}." if chances else ""
+        note = f"{MEANINGS.get(metric, '')}.{chance}".lstrip(".").strip()
+        note = note[:1].upper() + note[1:]
+        tables.append(Table(f"{benchmark}: {metric}", (*columns, *names), rows, note))
+    return tables

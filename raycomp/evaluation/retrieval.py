@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from raycomp import words
 from raycomp.config.shared import ColumnsConfig
 from raycomp.core.outcomes import Ranks, find_duplicates, rank_items
 from raycomp.data.files import Folder
@@ -23,20 +24,6 @@ from raycomp.evaluation.config import RetrievalConfig
 from raycomp.evaluation.evaluation import Picture, Pictures, Statuses, Texts, expand, read_samples, read_text
 from raycomp.evaluation.images import find_images
 from raycomp.schema import RETRIEVED_SCHEMA
-from raycomp.words import (
-    AMBIGUOUS_IMAGE,
-    BAD_EMBEDDING,
-    DUPLICATE_IMAGE,
-    IMAGE,
-    IMAGE_TO_TEXT,
-    NO_CAPTION,
-    NO_IMAGE,
-    OK,
-    SHARED_CAPTION,
-    STATUS,
-    TEST,
-    TEXT_TO_IMAGE,
-)
 
 NAME = "retrieval"
 _FILES = ("captions.jsonl", "captions.json")
@@ -60,7 +47,7 @@ class _Found(NamedTuple):
 
     @property
     def good(self) -> list[Item]:
-        return [item for item, status in zip(self.items, self.statuses, strict=True) if status == OK]
+        return [item for item, status in zip(self.items, self.statuses, strict=True) if status == words.OK]
 
 
 @dataclass(frozen=True)
@@ -108,8 +95,8 @@ class Retrieval:
         images, captions = _list_queries(found)
         return pa.concat_tables(
             [
-                _make_rows(IMAGE_TO_TEXT, images, by_image, len(own_T)),
-                _make_rows(TEXT_TO_IMAGE, captions, by_text, len(item_M)),
+                _make_rows(words.IMAGE_TO_TEXT, images, by_image, len(own_T)),
+                _make_rows(words.TEXT_TO_IMAGE, captions, by_text, len(item_M)),
             ]
         )
 
@@ -119,9 +106,9 @@ class Retrieval:
         """
         items, statuses, image_ND = self._judge(pictures.asked)
         for i, item in enumerate(items):
-            if statuses[i] == OK and any(text in bad for text in item.captions):
-                statuses[i] = BAD_EMBEDDING
-        is_good_N = np.array([status == OK for status in statuses])
+            if statuses[i] == words.OK and any(text in bad for text in item.captions):
+                statuses[i] = words.BAD_EMBEDDING
+        is_good_N = np.array([status == words.OK for status in statuses])
         num = int(is_good_N.sum())
         if num < 2:
             raise ValueError(
@@ -131,10 +118,19 @@ class Retrieval:
 
     def _judge(self, pictures: Pictures) -> tuple[list[Item], list[str], np.ndarray]:
         """Return all images, their statuses and embeddings."""
-        items, statuses, image_ND = (self._read_shards if self.shards else self._read_files)(pictures)
+        if self.shards:
+            items, statuses, image_ND = self._read_shards(pictures)
+        else:
+            items, statuses, place_N = list(self.items), [], []
+            for item in items:
+                uri = self.uris.get(item.image)
+                lost = words.AMBIGUOUS_IMAGE if item.image in self.ambiguous else words.NO_IMAGE
+                place_N.append(0 if uri is None else pictures.place[Picture(uri)])
+                statuses.append(lost if uri is None else pictures.status_M[place_N[-1]])
+            image_ND = pictures.image_MD[place_N]
         for i, item in enumerate(items):
-            if statuses[i] == OK and not item.captions:
-                statuses[i] = NO_CAPTION
+            if statuses[i] == words.OK and not item.captions:
+                statuses[i] = words.NO_CAPTION
         return items, statuses, image_ND
 
     def _read_shards(self, pictures: Pictures) -> tuple[list[Item], list[str], np.ndarray]:
@@ -145,18 +141,6 @@ class Retrieval:
         if not any(shard.format == LIST for shard in self.shards):
             return items, statuses, image_ND
         return _join_rows(items, statuses, image_ND)
-
-    def _read_files(self, pictures: Pictures) -> tuple[list[Item], list[str], np.ndarray]:
-        uris = [self.uris.get(item.image) for item in self.items]
-        place_N = [0 if uri is None else pictures.place[Picture(uri)] for uri in uris]
-        statuses = [
-            self._find_lost_status(item) if uri is None else pictures.status_M[place]
-            for item, uri, place in zip(self.items, uris, place_N, strict=True)
-        ]
-        return list(self.items), statuses, pictures.image_MD[place_N]
-
-    def _find_lost_status(self, item: Item) -> str:
-        return AMBIGUOUS_IMAGE if item.image in self.ambiguous else NO_IMAGE
 
 
 def _join_rows(
@@ -170,12 +154,12 @@ def _join_rows(
     for i, item in enumerate(items):
         name, _, number = item.image.rpartition("#")
         place = places.get(name) if number.isdecimal() else None
-        if place is None or OK not in (statuses[i], statuses[chosen[place]]):
+        if place is None or words.OK not in (statuses[i], statuses[chosen[place]]):
             places[item.image] = len(chosen)
             chosen.append(i)
             captions.append(list(item.captions))
-        elif statuses[i] == OK:
-            is_first = statuses[chosen[place]] == OK
+        elif statuses[i] == words.OK:
+            is_first = statuses[chosen[place]] == words.OK
             captions[place] = [*(captions[place] if is_first else ()), *item.captions]
             chosen[place] = chosen[place] if is_first else i
     joined = [Item(items[i].image, tuple(own)) for i, own in zip(chosen, captions, strict=True)]
@@ -190,13 +174,13 @@ def _list_queries(found: _Found) -> tuple[list[dict[str, Any]], list[dict[str, A
     owners = Counter(text for item in found.good for text in set(item.captions))
     images, captions = [], []
     for (image, own), status in zip(found.items, found.statuses, strict=True):
-        is_good = status == OK
-        defects = [DUPLICATE_IMAGE] if is_good and next(is_duplicate) else []
-        same = {IMAGE: image, STATUS: status}
+        is_good = status == words.OK
+        defects = [words.DUPLICATE_IMAGE] if is_good and next(is_duplicate) else []
+        same = {words.IMAGE: image, words.STATUS: status}
         num_own = len(own) if is_good else None
         images.append({**same, "id": image, "query": image, "defects": defects, "num_own": num_own})
         for place, text in enumerate(own):
-            shared = [SHARED_CAPTION] if owners[text] > 1 else []
+            shared = [words.SHARED_CAPTION] if owners[text] > 1 else []
             asked = {"id": f"{image}#{place}", "query": text, "num_own": 1 if is_good else None}
             captions.append({**same, **asked, "defects": defects + shared})
     return images, captions
@@ -207,8 +191,8 @@ def _make_rows(direction: str, queries: list[dict[str, Any]], ranks: Ranks, num_
     found = zip(ranks.rank_Q.tolist(), ranks.ties_Q.tolist(), strict=True)
     rows = []
     for query in queries:
-        row = {**query, "benchmark": NAME, "split": TEST, "direction": direction}
-        if query[STATUS] == OK:
+        row = {**query, "benchmark": NAME, "split": words.TEST, "direction": direction}
+        if query[words.STATUS] == words.OK:
             row["rank"], row["ties"] = next(found)
             row["num_targets"] = num_targets
         rows.append(row)
@@ -261,26 +245,26 @@ def _find_file(spec: str) -> str | None:
 
 
 def _read_items(file: str, said: str, columns: ColumnsConfig) -> list[Item]:
-    """Return the images of a file, each once, with all of its captions."""
+    """Return the images of a file, each once, with all of its captions.
+
+    The file is a JSON list, or holds one JSON object per line (.jsonl).
+    """
+    text = read_text(file, said)
+    records: list[Any] | None
+    if file.lower().endswith(".jsonl"):
+        # Not splitlines: a caption may contain Unicode line separators.
+        records = [parse_text(line, said) for line in text.split("\n") if line.strip()]
+    else:
+        records = list_records(parse_text(text, said))
+    if records is None:
+        raise ValueError(f"{said}: must hold a JSON list, or an object of captions by image")
     captions: dict[str, list[str]] = {}
-    for place, record in enumerate(_read_records(file, said)):
+    for place, record in enumerate(records):
         where = f"{said}: row {place}"
         names = record if isinstance(record, dict) else ()
-        image = take(record, find_column(names, columns.image, IMAGE_COLUMNS) or IMAGE, str, where)
+        image = take(record, find_column(names, columns.image, IMAGE_COLUMNS) or words.IMAGE, str, where)
         name = find_column(names, columns.caption, (*_FIELDS, *CAPTION_COLUMNS)) or _FIELDS[0]
         captions.setdefault(image, []).extend(take_texts(record, name, where))
     if not captions:
         raise ValueError(f"{said}: has no image with captions")
     return [Item(image, tuple(texts)) for image, texts in captions.items()]
-
-
-def _read_records(file: str, said: str) -> list[Any]:
-    """Return the rows of a file: a JSON list, or one JSON object per line (.jsonl)."""
-    text = read_text(file, said)
-    if file.lower().endswith(".jsonl"):
-        # Not splitlines: a caption may contain Unicode line separators.
-        return [parse_text(line, said) for line in text.split("\n") if line.strip()]
-    records = list_records(parse_text(text, said))
-    if records is None:
-        raise ValueError(f"{said}: must hold a JSON list, or an object of captions by image")
-    return records

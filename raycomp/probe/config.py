@@ -2,12 +2,12 @@
 
 from dataclasses import dataclass, field
 
-from raycomp.config.options import PLACE, check
+from raycomp.config.options import PLACE, OptionGroup, within
 from raycomp.config.shared import ParserConfig, ScorerConfig
 
 
 @dataclass(frozen=True)
-class ProbeConfig:
+class ProbeConfig(OptionGroup):
     """The input and settings of ``raycomp probe``."""
 
     input: str = field(default="", metadata=PLACE)
@@ -16,7 +16,7 @@ class ProbeConfig:
     benchmarks: tuple[str, ...] = ("sugarcrepe", "sugarcrepe_pp", "valse")
     """overlap: folders of ``input``: these, vl_checklist or aro. composition: sugarcrepe_pp alone uses its
     captions, paraphrases and negatives, without images; any other value uses the negatives in ``input``."""
-    sample: int | None = None
+    sample: int | None = field(default=None, metadata=within("at least 1"))
     """Maximum rows of each split, captions, or samples; none = all."""
     scorer: ScorerConfig | None = None
     """composition: the scoring model whose text encoder is probed; none = the one that scored ``images``,
@@ -26,15 +26,10 @@ class ProbeConfig:
     """composition: a curation of the same images and captions by ``scorer``, which supplies the image
     embeddings; none = the one behind the negatives, if ``scorer`` scored it. So a model can be compared
     before and after training: same negatives, same seed, one probe each."""
-    pairs: int | None = None
+    pairs: int | None = field(default=None, metadata=within("at least 10"))
     """composition: N, the number of pairs in every A-distance of the table, one for each of N captions, no
     caption and no edit twice; lines with fewer pairs have no A-distance. none = the size of the smallest line
     of one call with at least 100 pairs, at most 2,000; without such a line, of the smallest line of all."""
     parser: ParserConfig = field(default_factory=ParserConfig)
-    seed: int = 0
+    seed: int = field(default=0, metadata=within("at least 0"))
     """Seed of samples, pairs, folds, resamples and, for pas, words; the same draws for every scorer."""
-
-    def __post_init__(self) -> None:
-        check(self.sample is None or self.sample >= 1, "sample", self.sample, "at least 1")
-        check(self.pairs is None or self.pairs >= 10, "pairs", self.pairs, "at least 10")
-        check(self.seed >= 0, "seed", self.seed, "at least 0")

@@ -162,10 +162,13 @@ def histogram(
     digits = max(0, -math.floor(math.log10(edges[1] - edges[0]) + 1e-9))
     bars = []
     for b in range(counts_LB.shape[1]):
-        said = ", ".join(
-            f"{number(int(n))} {layer.name}" for n, layer in zip(counts_LB[:, b], layers, strict=True)
-        )
-        name = f"{_name_bar(edges[b], edges[b + 1], digits, whole)}: {said}"
+        low, high = float(edges[b]), float(edges[b + 1])
+        if whole:
+            first, last = round(low + 0.5), round(high - 0.5)
+            name = number(first) if first == last else f"{number(first)} to {number(last)}"
+        else:
+            name = f"{number(low, digits)} to {number(high, digits)}"
+        name = f"{name}: {_describe(layers, counts_LB[:, b])}"
         left, right = xs.pixel(edges[b]), xs.pixel(edges[b + 1])
         under, parts = 0, []
         for layer, count in zip(layers, counts_LB[:, b], strict=True):
@@ -179,14 +182,7 @@ def histogram(
     counts = [(at, name) for at, name in ticks(0, ys.high, 5) if at == int(at)]
     drawn = join([draw_grid(ys, counts, y_name), draw_x_axis(xs, shown, x_name), *bars])
     lines = join(_mark(xs, mark) for mark in marks if xs.low <= mark.at <= xs.high)
-    return draw_figure(title, _describe(layers, counts_LB), join([drawn, lines]), layers)
-
-
-def _name_bar(low: float, high: float, digits: int, whole: bool) -> str:
-    if not whole:
-        return f"{number(float(low), digits)} to {number(float(high), digits)}"
-    first, last = round(low + 0.5), round(high - 0.5)
-    return number(first) if first == last else f"{number(first)} to {number(last)}"
+    return draw_figure(title, _describe(layers, counts_LB.sum(1)), join([drawn, lines]), layers)
 
 
 def scatter(
@@ -292,17 +288,8 @@ def draw_text(text: str, x: float, y: float, anchor: str, style: str | None = No
 
 def draw_x_axis(xs: Axis, values: list[tuple[float, str]], name: str, base: float = HEIGHT - BOTTOM) -> Html:
     labels = [draw_text(text, xs.pixel(value), base + 18, "middle") for value, text in values]
-    feet = [
-        tag(
-            "line",
-            x1=f"{xs.pixel(value):.1f}",
-            x2=f"{xs.pixel(value):.1f}",
-            y1=base,
-            y2=base + 4,
-            class_="axis",
-        )
-        for value, _ in values
-    ]
+    places = [f"{xs.pixel(value):.1f}" for value, _ in values]
+    feet = [tag("line", x1=x, x2=x, y1=base, y2=base + 4, class_="axis") for x in places]
     line = tag("line", x1=xs.start, x2=xs.end, y1=base, y2=base, class_="axis")
     return join([line, *feet, *labels, draw_text(name, (xs.start + xs.end) / 2, base + 40, "middle", "name")])
 
@@ -326,17 +313,13 @@ def _mark(xs: Axis, mark: Mark, base: float = HEIGHT - BOTTOM) -> Html:
     return join([line, name])
 
 
-def _describe(layers: Sequence[Layer], counts_LB: np.ndarray) -> str:
-    return ", ".join(
-        f"{number(int(n))} {layer.name}" for n, layer in zip(counts_LB.sum(1), layers, strict=True)
-    )
+def _describe(layers: Sequence[Layer], count_L: np.ndarray) -> str:
+    return ", ".join(f"{number(int(n))} {layer.name}" for n, layer in zip(count_L, layers, strict=True))
 
 
 def draw_figure(title: str, said: str, drawn: Html, layers: Sequence[Layer], height: float = HEIGHT) -> Html:
     legend = tag(
-        "p",
-        *(tag("span", tag("i", class_=layer.style), layer.name) for layer in layers),
-        class_="legend",
+        "p", *(tag("span", tag("i", class_=layer.style), layer.name) for layer in layers), class_="legend"
     )
     svg = tag(
         "svg",
@@ -357,24 +340,23 @@ def intervals(plot: Plot) -> Html:
     start = min(max(NAMES, 12 + LETTER * longest), 0.7 * WIDTH)
     xs = span(np.array([*ends, *([] if plot.mark is None else [plot.mark])] or [0.0]), start, WIDTH - RIGHT)
     bottom = TOP + ROW * len(plot.rows)
-    parts = [_draw_row(xs, TOP + ROW * i + ROW / 2, name, one) for i, (name, one) in enumerate(plot.rows)]
+    parts = []
+    for i, (name, one) in enumerate(plot.rows):
+        y = TOP + ROW * i + ROW / 2
+        row = [
+            tag("title", f"{name}: {write_cell(one, 2)}"),
+            draw_text(name, xs.start - 12, y + 4, "end", "word"),
+        ]
+        if one.low <= one.high:
+            low, high = (f"{xs.pixel(end):.1f}" for end in (one.low, one.high))
+            row.append(tag("line", x1=low, x2=high, y1=y, y2=y, class_="interval"))
+        if one.value == one.value:
+            row.append(tag("circle", cx=f"{xs.pixel(one.value):.1f}", cy=y, r=3.5, class_="estimate"))
+        parts.append(tag("g", *row))
     said = "; ".join(f"{name} {write_cell(one, 2)}" for name, one in plot.rows)
     upright = None if plot.mark is None else _mark(xs, Mark(plot.mark), bottom)
     axis = draw_x_axis(xs, ticks(xs.low, xs.high), plot.unit, bottom)
     return draw_figure(plot.title, said, join([axis, upright, *parts]), (), bottom + BOTTOM)
-
-
-def _draw_row(xs: Axis, y: float, name: str, one: Estimate) -> Html:
-    parts = [
-        tag("title", f"{name}: {write_cell(one, 2)}"),
-        draw_text(name, xs.start - 12, y + 4, "end", "word"),
-    ]
-    if one.low <= one.high:
-        low, high = (f"{xs.pixel(end):.1f}" for end in (one.low, one.high))
-        parts.append(tag("line", x1=low, x2=high, y1=y, y2=y, class_="interval"))
-    if one.value == one.value:
-        parts.append(tag("circle", cx=f"{xs.pixel(one.value):.1f}", cy=y, r=3.5, class_="estimate"))
-    return tag("g", *parts)
 
 
 def cut_out(figure: Html) -> str:
@@ -407,10 +389,14 @@ def response(
     Values that are not finite are left out. ``is_log``: log axis of the option, whose values must be above 0;
     ``is_apart``: whether series at one value are drawn at a small horizontal distance.
     """
-    shown = [(name, sorted(_finite(points), key=lambda point: point[0])) for name, points in series]
-    shown = [(name, points) for name, points in shown if points]
+    shown = []
+    for name, points in series:
+        finite = [(x, one) for x, one in points if math.isfinite(x) and math.isfinite(one.value)]
+        if finite:
+            shown.append((name, sorted(finite, key=lambda point: point[0])))
     at = np.array([_place(x, is_log) for _, points in shown for x, _ in points] or [0.0])
-    ends = [end for _, points in shown for _, one in points for end in _list_ends(one)]
+    estimates = [one for _, points in shown for _, one in points]
+    ends = [end for one in estimates for end in (one.value, one.low, one.high) if math.isfinite(end)]
     xs = span(at, LEFT + 2 * _OFFSET, WIDTH - RIGHT - 2 * _OFFSET)
     ys = span(np.array(ends or [0.0]), HEIGHT - BOTTOM, TOP)
     layers = [Layer(name, STYLES[min(i, len(STYLES) - 1)]) for i, (name, _) in enumerate(shown)]
@@ -429,16 +415,8 @@ def response(
     return draw_figure(title, said, join([*frame, *drawn]), layers)
 
 
-def _finite(points: Points) -> list[tuple[float, Estimate]]:
-    return [(x, one) for x, one in points if math.isfinite(x) and math.isfinite(one.value)]
-
-
 def _place(x: float, is_log: bool) -> float:
     return math.log10(x) if is_log else x
-
-
-def _list_ends(one: Estimate) -> list[float]:
-    return [end for end in (one.value, one.low, one.high) if math.isfinite(end)]
 
 
 def _mark_values(shown: Sequence[tuple[str, Points]], xs: Axis, is_log: bool) -> list[tuple[float, str]]:
@@ -459,14 +437,13 @@ def _mark_values(shown: Sequence[tuple[str, Points]], xs: Axis, is_log: bool) ->
 def _draw_series(xs: Axis, ys: Axis, layer: Layer, points: Points, is_log: bool, offset: float) -> Html:
     at = [(xs.pixel(_place(x, is_log)) + offset, ys.pixel(one.value)) for x, one in points]
     line = tag("path", d="M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in at), class_=f"line {layer.style}")
-    marks = [_draw_point(ys, layer, x, y, *point) for (x, y), point in zip(at, points, strict=True)]
+    marks = []
+    for (x, y), (value, one) in zip(at, points, strict=True):
+        parts = [tag("title", f"{layer.name}: {write_cell(one, 4)} at {value:g}")]
+        if one.low <= one.high:
+            low, high = (f"{ys.pixel(end):.1f}" for end in (one.low, one.high))
+            places = {"x1": f"{x:.1f}", "x2": f"{x:.1f}", "y1": low, "y2": high}
+            parts.append(tag("line", **places, class_=f"line {layer.style}"))
+        parts.append(tag("path", d=f"M{x:.1f} {y:.1f}h0", class_=f"dots {layer.style}"))
+        marks.append(tag("g", *parts))
     return join([line, *marks])
-
-
-def _draw_point(ys: Axis, layer: Layer, x: float, y: float, value: float, one: Estimate) -> Html:
-    parts = [tag("title", f"{layer.name}: {write_cell(one, 4)} at {value:g}")]
-    if one.low <= one.high:
-        low, high = (f"{ys.pixel(end):.1f}" for end in (one.low, one.high))
-        parts.append(tag("line", x1=f"{x:.1f}", x2=f"{x:.1f}", y1=low, y2=high, class_=f"line {layer.style}"))
-    parts.append(tag("path", d=f"M{x:.1f} {y:.1f}h0", class_=f"dots {layer.style}"))
-    return tag("g", *parts)

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from raycomp.config.change import flatten, from_dict, to_dict
-from raycomp.config.options import FREE, PLACE, SELECT, check, check_choice, check_count
+from raycomp.config.options import FREE, PLACE, SELECT, OptionGroup, check, count_from, one_of, within
 from raycomp.config.shared import ClusterConfig
 from raycomp.continual.config import ContinualConfig
 from raycomp.curation.config import CurateConfig
@@ -43,10 +43,10 @@ OWN_OPTIONS = (
 
 
 @dataclass(frozen=True)
-class SearchConfig:
+class SearchConfig(OptionGroup):
     """The space, the search, the seeds, the metric."""
 
-    command: str = "train"
+    command: str = field(default="train", metadata=one_of(tuple(SWEPT)))
     """What a trial runs. train: select from one table of scores, train, evaluate; continual: train a method
     on streams that are embedded once."""
     space: str = ""
@@ -56,17 +56,17 @@ class SearchConfig:
     metric: str = ""
     """The selection metric, which must be set: BENCHMARK.METRIC of the evaluation, its macro mean where it
     has splits, or BENCHMARK.METRIC.SPLIT; for continual STREAM.METRIC, as photos.last of photos.json."""
-    mode: str = "max"
+    mode: str = field(default="max", metadata=one_of(("max", "min")))
     """max or min: whether higher or lower is better."""
-    search: str = "grid"
+    search: str = field(default="grid", metadata=one_of(SEARCHES))
     """grid: every point of the grids; random: with draws from choices and ranges; optuna: its TPE, which uses
     the results of earlier trials."""
-    num_samples: int = 8
+    num_samples: int = field(default=8, metadata=count_from(1, 10_000))
     """random: draws for every point of the grids; optuna: number of trials."""
-    scheduler: str = "none"
+    scheduler: str = field(default="none", metadata=one_of(SCHEDULERS))
     """none, or asha: trials that are behind are stopped at the rungs that ``rungs`` sets. A rung consists of
     complete trainings, because metrics during a training depend on a learning rate that is still high."""
-    rungs: str = "seeds"
+    rungs: str = field(default="seeds", metadata=one_of(RUNGS))
     """With scheduler=asha. seeds: trials that are behind half of the others after 1, 2, 4, ... seeds are
     stopped there. steps: all trials are trained for 1/9 of their steps, the best third of them for 1/3, the
     best third of those for all steps, each time from step 0 with a schedule of that length, on all
@@ -74,17 +74,17 @@ class SearchConfig:
     per: str | None = None
     """An option of the space with a grid. For each of its values (methods, for example) the other options are
     tuned alike, with as many trials over the same space, and the best trial of each value is reported."""
-    seeds: int = 2
+    seeds: int = field(default=2, metadata=count_from(1, 100))
     """Development seeds: trainings of a trial, numbered from 0. The number stands in for {seed} in
     ``curated``, ``input``, ``negatives``, ``model.weights``, ``evaluate.*`` and every other option that names
     data: each seed then has data of its own."""
-    report_seeds: int = 2
+    report_seeds: int = field(default=2, metadata=count_from(0, 100))
     """Report seeds: further trainings that select nothing and measure the best trial; 0 = none. Their numbers
     follow those of the development seeds."""
-    report: str = "best"
+    report: str = field(default="best", metadata=one_of(REPORTS))
     """Trials trained on the report seeds. best: the best trial (of each value of ``per``); all: every trial
     that finished."""
-    seed: int = 0
+    seed: int = field(default=0, metadata=within("from 0 to 9999"))
     """Draws the seeds of all trainings and the random parts of the search."""
     curated: str | None = field(default=None, metadata=PLACE)
     """A curation whose scores every trial selects from; none = the pairs of ``input`` as they are."""
@@ -95,7 +95,7 @@ class SearchConfig:
     continual: ContinualConfig = field(default_factory=ContinualConfig)
     """With command=continual, the options of ``raycomp continual`` that the space does not set; one
     method."""
-    max_concurrent: int | None = field(default=None, metadata=FREE)
+    max_concurrent: int | None = field(default=None, metadata=FREE | count_from(1))
     """Number of concurrent trials, each with ``train.workers`` processes; none = as many as fit. No result
     depends on it."""
 
@@ -112,19 +112,8 @@ class SweepConfig(TrainConfig, SearchConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_choice("command", self.command, tuple(SWEPT))
-        check_choice("mode", self.mode, ("max", "min"))
-        check_choice("search", self.search, SEARCHES)
-        check_choice("scheduler", self.scheduler, SCHEDULERS)
-        check_choice("rungs", self.rungs, RUNGS)
-        check_choice("report", self.report, REPORTS)
-        for name, least, limit in (("num_samples", 1, 10_000), ("seeds", 1, 100), ("report_seeds", 0, 100)):
-            check_count(name, getattr(self, name), least, limit)
         most = "at most 100 together with seeds"
         check(self.seeds + self.report_seeds <= 100, "report_seeds", self.report_seeds, most)
-        check(0 <= self.seed < 10_000, "seed", self.seed, "from 0 to 9999")
-        if self.max_concurrent is not None:
-            check_count("max_concurrent", self.max_concurrent, 1)
         if self.rungs == "steps":
             check(self.scheduler == "asha", "rungs", self.rungs, f"seeds with scheduler={self.scheduler}")
             check(self.command == "train", "rungs", self.rungs, f"seeds with command={self.command}")

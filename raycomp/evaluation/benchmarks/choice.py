@@ -152,23 +152,10 @@ def mark_defects(choices: Iterable[Choice]) -> Iterator[Choice]:
 ALL = "all"
 # Rows of a benchmark's splits as published, where that is known; two for each item of two images. Counted
 # from the files; BiVLC's README states 2,933 items, Winoground's paper 400.
+_REPLACED = {"replace_att": 788, "replace_obj": 1652, "replace_rel": 1406, "swap_att": 666, "swap_obj": 245}
 ROWS: dict[str, dict[str, int]] = {
-    "sugarcrepe": {
-        "add_att": 692,
-        "add_obj": 2062,
-        "replace_att": 788,
-        "replace_obj": 1652,
-        "replace_rel": 1406,
-        "swap_att": 666,
-        "swap_obj": 245,
-    },
-    "sugarcrepe_pp": {
-        "replace_att": 788,
-        "replace_obj": 1652,
-        "replace_rel": 1406,
-        "swap_att": 666,
-        "swap_obj": 245,
-    },
+    "sugarcrepe": {"add_att": 692, "add_obj": 2062, **_REPLACED},
+    "sugarcrepe_pp": _REPLACED,
     "valse": {
         "actant-swap": 1042,
         "action-replacement": 779,

@@ -79,8 +79,18 @@ def read_own(name: str, folder: Folder, limit: int | None = None) -> list[Choice
 
 
 def _finish_rows(rows: Iterable[Choice], limit: int | None) -> list[Choice]:
-    choices = mark_defects(_check_rows(rows))
-    return list(choices if limit is None else _keep_first(choices, limit))
+    """Return the rows, defects marked; with a ``limit`` those of the first items of each split."""
+    choices = list(mark_defects(_check_rows(rows)))
+    if limit is None:
+        return choices
+    items: defaultdict[str, set[str]] = defaultdict(set)
+    first = []
+    for choice in choices:
+        kept, item = items[choice.split], choice.group or choice.id
+        if item in kept or len(kept) < limit:
+            kept.add(item)
+            first.append(choice)
+    return first
 
 
 def _check_rows(choices: Iterable[Choice]) -> Iterator[Choice]:
@@ -97,13 +107,3 @@ def _check_rows(choices: Iterable[Choice]) -> Iterator[Choice]:
             if value not in ("", *known):
                 raise ValueError(f"{where}: {name}={value!r}: must be one of {', '.join(known)}, or empty")
         yield choice
-
-
-def _keep_first(choices: Iterable[Choice], limit: int) -> Iterator[Choice]:
-    """Yield the rows of the first ``limit`` items of each split."""
-    items: defaultdict[str, set[str]] = defaultdict(set)
-    for choice in choices:
-        kept, item = items[choice.split], choice.group or choice.id
-        if item in kept or len(kept) < limit:
-            kept.add(item)
-            yield choice
