@@ -3,8 +3,7 @@
 Letters: B samples; P phrases of all samples, concatenated sample by sample; offset_E with E = B + 1 marks
 them, as in an Arrow list column: sample i has the phrases ``offset_E[i]:offset_E[i + 1]``.
 A sample's K is the number of its phrases with a valid nonce; the drop of a phrase without one is NaN.
-
-N pairs that have a PAS, P targets that have a drop.
+For the correlates of PAS, N pairs that have one, P targets that have a drop.
 """
 
 from dataclasses import dataclass
@@ -114,7 +113,6 @@ class Moments:
 PAPER_ALIGNMENT, PAPER_DISPLACEMENT = 0.084, -0.215
 """Pearson correlations of Go et al. (arXiv 2605.22651, section 7): CC3M, ViT-B/16, inside the pool."""
 _LEAST = 4
-_TEXT = ("num_words", "num_targets", "displacement")
 
 
 class Agreement(NamedTuple):
@@ -151,8 +149,8 @@ def profile_pas(
 
     ``text_N3``: words of the caption, targets with a drop, their mean displacement.
     """
-    nan = float("nan")
-    fit = LinearFit.of(_TEXT, CrossMoments.of([*text_N3.T, pas_N])) if len(pas_N) >= 2 * _LEAST else None
+    nan, names = float("nan"), ("num_words", "num_targets", "displacement")
+    fit = LinearFit.of(names, CrossMoments.of([*text_N3.T, pas_N])) if len(pas_N) >= 2 * _LEAST else None
     explained = nan if fit is None or fit.explained is None else fit.explained
     return PasProfile(
         _correlate(alignment_N, pas_N, len(pas_N)),

@@ -1,18 +1,14 @@
 """COMPO-REALIGN: the reversible composer, the multi-positive loss, the spectral trust region.
 
-COMPO-REALIGN (ICLR 2026, openreview.net/forum?id=eiTy6AYeQi), first key design. B samples, P primitives of
-each at most, N of all samples, V names, D dims, H hidden units. Primitives are frozen text embeddings, of
-length 1. Entries where ``valid_BP`` is False are padding and are ignored.
+COMPO-REALIGN (ICLR 2026, openreview.net/forum?id=eiTy6AYeQi). Readings that the paper leaves open have names
+here. B samples, P primitives of each at most, N of all samples, V names, D dims, H hidden units, M views of
+all samples, K entries of the buffer.
 
-COMPO-REALIGN (ICLR 2026, openreview.net/forum?id=eiTy6AYeQi), second and third key design. Readings that the
-paper leaves open have names here. B samples, M views of all of them, K entries of the buffer, D dims.
-Embeddings have length 1; ``scale`` is 1 / tau. Samples with the same number in ``group_B`` have the same
-composition: they are neither positive nor negative for each other.
-
-COMPO-REALIGN (ICLR 2026, openreview.net/forum?id=eiTy6AYeQi), fourth key design: J_p = d s(z_v, e^_c) / d
-vec(U_p), U_p the primitives of a sample, and alpha = min(1, gamma / sigma_max(J_p)). J_p is one row, so its
-singular value is its length. U_p are the primitives before the shaper (raw) or after it (shaped). B samples,
-P primitives of each at most, D dims.
+First key design: primitives are frozen text embeddings; entries where ``valid_BP`` is False are padding.
+Second and third: embeddings have length 1, ``scale`` is 1 / tau. Samples with the same number in ``group_B``
+have the same composition: they are neither positive nor negative for each other. Fourth: J_p = d s(z_v,
+e^_c) / d vec(U_p), U_p the primitives before the shaper (raw) or after it (shaped), and alpha =
+min(1, gamma / sigma_max(J_p)). J_p is one row, so its singular value is its length.
 """
 
 import copy
@@ -91,7 +87,13 @@ class Composer(nn.Module):
 
     def forward(self, primitive_BPD: Tensor, valid_BP: Tensor) -> Composed:
         """Compose every sample. Raises ValueError for one without a primitive, and for other shapes."""
-        self._check(primitive_BPD, valid_BP)
+        if primitive_BPD.shape != (*valid_BP.shape, self.dim):
+            raise ValueError(
+                f"primitives {tuple(primitive_BPD.shape)}: must be {(*valid_BP.shape, self.dim)}, as valid is"
+            )
+        has_B = valid_BP.any(1)
+        if not has_B.all():
+            raise ValueError(f"primitives of sample {int((~has_B).nonzero()[0])}: must be at least 1, are 0")
         shaped_ND = self.shape(primitive_BPD[valid_BP])
         return self.combine(
             shaped_ND.new_zeros(primitive_BPD.shape).index_put((valid_BP,), shaped_ND), valid_BP
@@ -126,7 +128,8 @@ class Composer(nn.Module):
     @torch.no_grad()
     def matrix(self) -> Tensor:
         """Return R, float64 (D, D)."""
-        return self.turn(torch.eye(self.dim, dtype=torch.float64, device=self._device())).T
+        device = next((parameter.device for parameter in self.parameters()), None)
+        return self.turn(torch.eye(self.dim, dtype=torch.float64, device=device)).T
 
     @torch.no_grad()
     def decompose(self, composed_BD: Tensor, by_solve: bool = False) -> Tensor:
@@ -157,18 +160,6 @@ class Composer(nn.Module):
             return valid_BP.to(shaped_BPD.dtype) / valid_BP.sum(1, keepdim=True)
         logit_BP = shaped_BPD @ self.query_D / self.dim**0.5
         return logit_BP.masked_fill(~valid_BP, -torch.inf).softmax(1)
-
-    def _device(self) -> torch.device | None:
-        return next((parameter.device for parameter in self.parameters()), None)
-
-    def _check(self, primitive_BPD: Tensor, valid_BP: Tensor) -> None:
-        if primitive_BPD.shape != (*valid_BP.shape, self.dim):
-            raise ValueError(
-                f"primitives {tuple(primitive_BPD.shape)}: must be {(*valid_BP.shape, self.dim)}, as valid is"
-            )
-        has_B = valid_BP.any(1)
-        if not has_B.all():
-            raise ValueError(f"primitives of sample {int((~has_B).nonzero()[0])}: must be at least 1, are 0")
 
 
 class Layout(NamedTuple):
@@ -372,6 +363,8 @@ class TrustRegion:
     always ``alpha``, for example the mean of another run. ``off``: 1.
     """
 
+    _STATE = ("gamma", "first", "num_steps", "num_short", "sum_alpha")
+
     def __init__(
         self,
         mode: str = SPECTRAL,
@@ -421,14 +414,13 @@ class TrustRegion:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the state that changes from step to step, for json."""
-        counts = {"num_steps": self.num_steps, "num_short": self.num_short, "sum_alpha": self.sum_alpha}
-        return {"gamma": self.gamma, "first": [*self.first], **counts}
+        return {name: getattr(self, name) for name in self._STATE} | {"first": [*self.first]}
 
     def restore(self, values: dict[str, Any]) -> None:
         """Resume from the result of ``to_dict``."""
-        self.gamma, self.first = values["gamma"], [*values["first"]]
-        self.num_steps, self.num_short = values["num_steps"], values["num_short"]
-        self.sum_alpha = values["sum_alpha"]
+        for name in self._STATE:
+            setattr(self, name, values[name])
+        self.first = [*values["first"]]
 
 
 def take_step(optimizer: torch.optim.Optimizer, alpha: float, apply: str = GRADIENT) -> None:

@@ -57,7 +57,11 @@ class MicroBuffer:
     def add(self, task: int, entries: Iterable[BufferEntry]) -> None:
         """Add entries of a task."""
         most = float("inf") if self.max_bytes is None else self.max_bytes
-        fitting = {self._hash(task, entry): entry for entry in entries if entry.num_bytes <= most}
+        fitting = {}
+        for entry in entries:
+            if entry.num_bytes <= most:
+                named = json.dumps([self.seed, task, entry.text, entry.primitives]).encode()
+                fitting[hashlib.blake2b(named + entry.image, digest_size=16).digest()] = entry
         nearest = sorted((self._tasks.get(task, {}) | fitting).items())[: self.per_task]
         num_fit = sum(total <= most for total in accumulate(entry.num_bytes for _, entry in nearest))
         self._tasks[task] = dict(nearest[:num_fit])
@@ -97,10 +101,6 @@ class MicroBuffer:
         for task, entries in by_task.items():
             buffer.add(task, entries)
         return buffer
-
-    def _hash(self, task: int, entry: BufferEntry) -> bytes:
-        named = json.dumps([self.seed, task, entry.text, entry.primitives])
-        return hashlib.blake2b(named.encode() + entry.image, digest_size=16).digest()
 
 
 class MatrixSummary(NamedTuple):

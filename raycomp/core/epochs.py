@@ -85,7 +85,7 @@ class EpochPlan:
 @lru_cache(maxsize=4)
 def _order(plan: EpochPlan, epoch: int) -> tuple[int, ...]:
     """Return the shards in the order of an epoch."""
-    return tuple(_draw(plan.seed, epoch, 0).permutation(len(plan.rows_S)).tolist())
+    return tuple(np.random.default_rng((plan.seed, epoch, 0)).permutation(len(plan.rows_S)).tolist())
 
 
 @lru_cache(maxsize=4)
@@ -100,15 +100,13 @@ def _bounds(plan: EpochPlan, epoch: int) -> np.ndarray:
 def _shuffle(plan: EpochPlan, window: int) -> np.ndarray:
     """Return the rows of a window in their order, int64 (2, n): shard and row."""
     shards = plan.shards_of(window)
-    shard_n = np.repeat(shards, [plan.rows_S[shard] for shard in shards])
-    row_n = np.concatenate([np.arange(plan.rows_S[shard]) for shard in shards])
-    draw = _draw(plan.seed, window // plan._windows_per_epoch, 1 + shards[0])
+    sizes = [plan.rows_S[shard] for shard in shards]
+    shard_n = np.repeat(shards, sizes)
+    row_n = np.concatenate([np.arange(size) for size in sizes])
+    draw = np.random.default_rng((plan.seed, window // plan._windows_per_epoch, 1 + shards[0]))
     order_n = draw.permutation(len(row_n))
     if plan.mates_S:
-        starts_n = np.repeat(
-            np.cumsum([0, *(plan.rows_S[shard] for shard in shards[:-1])]),
-            [plan.rows_S[shard] for shard in shards],
-        )
+        starts_n = np.repeat(np.cumsum([0, *sizes[:-1]]), sizes)
         mate_nK = np.concatenate([plan.mates_S[shard] for shard in shards])
         order_n = let_follow(order_n, np.where(mate_nK < 0, -1, mate_nK + starts_n[:, None]), draw)
     return np.stack([shard_n, row_n])[:, order_n]
@@ -148,7 +146,3 @@ def locate_rows(first_N: np.ndarray, row_R: np.ndarray) -> tuple[np.ndarray, np.
 def slice_of(rank: int, num_ranks: int, batch_size: int) -> slice:
     """Return the rows of a global batch that belong to a rank: contiguous, counts differ by at most one."""
     return slice(rank * batch_size // num_ranks, (rank + 1) * batch_size // num_ranks)
-
-
-def _draw(*key: int) -> np.random.Generator:
-    return np.random.default_rng(key)

@@ -1,9 +1,7 @@
 """Intervals of scores whose examples are correlated, and contrasts of trainings paired by seed.
 
-N examples, ``unit_N`` the unit of each (its image), as any values that can be compared for equality; S
-splits.
-
-S seeds, G units (test images) that all seeds of a block share, C categories, R draws, N differences.
+N examples or differences, ``unit_N`` the unit of each (its image), as any values that can be compared for
+equality; S splits or seeds, G units.
 """
 
 import math
@@ -125,44 +123,31 @@ def compare_paired(
     """
     from scipy import stats  # slow to import
 
-    moved_N = np.asarray(second_N, np.float64) - np.asarray(first_N, np.float64)
+    moved_N, nan = np.asarray(second_N, np.float64) - np.asarray(first_N, np.float64), float("nan")
     if not len(moved_N):
-        nan = float("nan")
         return Paired(nan, nan, nan, 0, 0, nan, nan, nan)
     at_S = _list_splits(len(moved_N), split_N)
     difference = float(np.mean([moved_N[at].mean() for at in at_S]))
     only_first, only_second = int((moved_N < 0).sum()), int((moved_N > 0).sum())
     num_units = len(np.unique(unit_N))
-    p = mcnemar(only_first, only_second) if num_units == len(moved_N) else float("nan")
+    p = mcnemar(only_first, only_second) if num_units == len(moved_N) else nan
     if num_units == 1 or not only_first + only_second:
-        nan = float("nan")
         return Paired(difference, nan, nan, only_first, only_second, p, 1.0, nan)
-    parts = sum(_vary_paired(moved_N[at], unit_N[at], difference) for at in at_S) / len(at_S) ** 2
+    parts = 0.0
+    for moved_M, unit_M in ((moved_N[at], unit_N[at]) for at in at_S):
+        num, mean = len(moved_M), float(moved_M.mean())
+        apart = (float((moved_M**2).sum()) + 2) / (num + 2)
+        least = (apart - (mean * num / (num + 2)) ** 2) / (num + 2)
+        is_one = len(np.unique(unit_M)) == 1
+        own = (mean - difference) ** 2 if is_one else clustered_variance((moved_M - mean) / num, unit_M)
+        parts += max(least, own)
+    parts /= len(at_S) ** 2
     error, freedom = math.sqrt(parts + _find_common(moved_N, unit_N, at_S)), num_units - 1
     reach = float(stats.t.ppf(0.975, freedom)) * error
-    return Paired(
-        difference,
-        max(-1.0, difference - reach),
-        min(1.0, difference + reach),
-        only_first,
-        only_second,
-        p,
-        float(2 * stats.t.sf(abs(difference) / error, freedom)),
-        min(1.0, reach + float(stats.t.ppf(0.8, freedom)) * error),
-    )
-
-
-def _vary_paired(moved_N: np.ndarray, unit_N: np.ndarray, difference: float) -> float:
-    """Return the variance of a split's mean, at least that of independent examples with two more.
-
-    For a single unit it is its squared distance from ``difference``, the mean of all splits.
-    """
-    num, mean = len(moved_N), float(moved_N.mean())
-    apart = (float((moved_N**2).sum()) + 2) / (num + 2)
-    least = (apart - (mean * num / (num + 2)) ** 2) / (num + 2)
-    is_one = len(np.unique(unit_N)) == 1
-    own = (mean - difference) ** 2 if is_one else clustered_variance((moved_N - mean) / num, unit_N)
-    return max(least, own)
+    low, high = max(-1.0, difference - reach), min(1.0, difference + reach)
+    p_units = float(2 * stats.t.sf(abs(difference) / error, freedom))
+    detectable = min(1.0, reach + float(stats.t.ppf(0.8, freedom)) * error)
+    return Paired(difference, low, high, only_first, only_second, p, p_units, detectable)
 
 
 def mcnemar(only_first: int, only_second: int) -> float:
@@ -227,30 +212,6 @@ def holm(p_M: Sequence[float]) -> list[float]:
         most = max(most, min(1.0, (len(p_M) - place) * p_M[i]))
         adjusted[i] = most
     return adjusted
-
-
-def bootstrap_seeds(
-    blocks: Sequence[tuple[np.ndarray, np.ndarray]], rng: np.random.Generator, num_draws: int = 2000
-) -> tuple[float, float, float]:
-    """Return the mean over all seeds of the mean over categories, and the ends of its 95 % interval.
-
-    A block is (sum_SGC, count_GC): the sums of S seeds that share their test images, by image and category,
-    and the number of examples. Every draw resamples with replacement all seeds, from any block, and, crossed
-    with them, the images of each block. The ends are percentiles of ``num_draws``.
-    """
-    parts, drawn = [], []
-    for sum_SGC, count_GC in blocks:
-        num = len(count_GC)
-        parts.append((sum_SGC.sum(1) / count_GC.sum(0)).mean(1))
-        unit_RG = rng.multinomial(num, np.full(num, 1 / num), num_draws).astype(np.float64)
-        count_RC = unit_RG @ count_GC
-        shares = [(unit_RG @ sum_GC / np.maximum(count_RC, 1)).mean(1) for sum_GC in sum_SGC]
-        drawn.append(np.stack(shares, axis=1))
-    value_S, drawn_RS = np.concatenate(parts), np.concatenate(drawn, axis=1)
-    num_seeds = len(value_S)
-    seed_RS = rng.multinomial(num_seeds, np.full(num_seeds, 1 / num_seeds), num_draws)
-    low, high = np.percentile((drawn_RS * seed_RS).sum(1) / num_seeds, [2.5, 97.5])
-    return float(value_S.mean()), float(low), float(high)
 
 
 def wilcoxon(difference_N: Sequence[float] | np.ndarray) -> float:

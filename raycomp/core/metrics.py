@@ -2,7 +2,6 @@
 
 NaN is an error everywhere: the caller removes and counts rows without a score.
 Mergeable statistics can be computed on pieces of any size and merged.
-
 V concepts; three groups of rows: kept in both, only in the first (lost), only in the second (gained). A row
 has a concept or not.
 """
@@ -14,6 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from raycomp.config.options import check
 from raycomp.core.selection import hash_uids
 
 Z_95 = 1.959964
@@ -152,8 +152,7 @@ def correlation_interval(r: float, num_rows: int, ranks: bool = False) -> tuple[
 
 def student_95(freedom: int) -> float:
     """Return Student's t for a two-sided 95 % interval."""
-    if freedom < 1:
-        raise ValueError(f"freedom={freedom}: must be at least 1")
+    check(freedom >= 1, "freedom", freedom, "at least 1")
     from scipy.special import stdtrit  # slow to import
 
     return float(stdtrit(freedom, 0.975))
@@ -161,9 +160,7 @@ def student_95(freedom: int) -> float:
 
 def share_interval(part: int, whole: int) -> tuple[float, float]:
     """Return the 95 % interval of a share by Wilson's score; (0, 1) without rows."""
-    if not whole:
-        return 0.0, 1.0
-    return wilson(part / whole, whole)
+    return wilson(part / whole, whole) if whole else (0.0, 1.0)
 
 
 def wilson(share: float, whole: float) -> tuple[float, float]:
@@ -182,8 +179,7 @@ def drawn_interval(num_rows: int, num_marked: int, num_drawn: int) -> tuple[floa
     more rows are marked or drawn than exist.
     """
     for name, value in (("num_marked", num_marked), ("num_drawn", num_drawn)):
-        if not 0 <= value <= num_rows:
-            raise ValueError(f"{name}={value}: must be between 0 and num_rows={num_rows}")
+        check(0 <= value <= num_rows, name, value, f"between 0 and num_rows={num_rows}")
     # scipy's quantile is wrong if a tail is exactly 1 / 40.
     least, most = max(0, num_drawn + num_marked - num_rows), min(num_marked, num_drawn)
     ways = [
@@ -212,8 +208,7 @@ def log_odds(
     total_V = kept_V + dropped_V
     if (np.minimum(kept_V, dropped_V) < 0).any() or (total_V == 0).any():
         raise ValueError("counts: must be at least 0, and at least 1 on one side for every word")
-    if not prior_words > 0:
-        raise ValueError(f"prior_words={prior_words}: must be above 0")
+    check(prior_words > 0, "prior_words", prior_words, "above 0")
     if len(total_V) < 2:
         return np.zeros_like(total_V), np.zeros_like(total_V)
     prior_V = prior_words * total_V / total_V.sum()
@@ -239,9 +234,8 @@ class Histogram:
     def of(cls, value_N: np.ndarray, low: float, high: float, num_bins: int) -> "Histogram":
         """Count ``value_N``; infinities count as under or over. ValueError on NaN, low >= high, no bins."""
         if not (low < high and num_bins >= 1):
-            raise ValueError(
-                f"histogram from {low} to {high} in {num_bins} bins: must rise and have at least 1"
-            )
+            said = f"histogram from {low} to {high} in {num_bins} bins"
+            raise ValueError(f"{said}: must rise and have at least 1")
         value_N = np.asarray(value_N, dtype=np.float64)
         if np.isnan(value_N).any():
             raise ValueError("histogram of NaN: drop rows without a value")
@@ -255,11 +249,9 @@ class Histogram:
 
     def merge(self, other: "Histogram") -> "Histogram":
         """Return both counts together; ValueError if the bins differ."""
-        bins = (self.low, self.high, len(self.counts))
-        if bins != (other.low, other.high, len(other.counts)):
-            raise ValueError(
-                f"histograms of bins {bins} and {(other.low, other.high, len(other.counts))}: must be equal"
-            )
+        bins, others = ((one.low, one.high, len(one.counts)) for one in (self, other))
+        if bins != others:
+            raise ValueError(f"histograms of bins {bins} and {others}: must be equal")
         counts = tuple(a + b for a, b in zip(self.counts, other.counts, strict=True))
         return Histogram(self.low, self.high, counts, self.under + other.under, self.over + other.over)
 
@@ -283,8 +275,7 @@ class Reservoir:
     @classmethod
     def of(cls, capacity: int, seed: int, uid_N2: np.ndarray, columns: dict[str, np.ndarray]) -> "Reservoir":
         """Draw from one piece. ValueError on a column of another length or a negative capacity."""
-        if capacity < 0:
-            raise ValueError(f"capacity={capacity}: must be at least 0")
+        check(capacity >= 0, "capacity", capacity, "at least 0")
         for name, column in columns.items():
             if len(column) != len(uid_N2):
                 raise ValueError(f"column {name} has {len(column)} rows: must be {len(uid_N2)}, one per uid")
@@ -299,9 +290,8 @@ class Reservoir:
         if not other.num_seen or not self.num_seen:
             return self if self.num_seen else other
         uid_N2 = np.concatenate([self.uid_M2, other.uid_M2])
-        columns = {
-            name: np.concatenate([column, other.columns[name]]) for name, column in self.columns.items()
-        }
+        pairs = ((name, column, other.columns[name]) for name, column in self.columns.items())
+        columns = {name: np.concatenate(both) for name, *both in pairs}
         drawn = Reservoir.of(self.capacity, self.seed, uid_N2, columns)
         seen = self.num_seen + other.num_seen
         return Reservoir(self.capacity, self.seed, drawn.uid_M2, drawn.columns, seen)
@@ -350,14 +340,8 @@ def find_shifts(count_3V: np.ndarray, size_3: np.ndarray) -> Shifts:
     found_V = weight_3**2 @ (count_3V * (1 - common_V) ** 2 + without_3V * common_V**2)
     expected_V = float(weight_3**2 @ np.array([both, lost, gained])) * common_V * (1 - common_V)
     error_V = np.sqrt(np.maximum(found_V, expected_V))
-    has_error_V = error_V > 0
-    z_V = np.divide(difference_V, error_V, out=np.zeros_like(error_V), where=has_error_V)
+    z_V = np.divide(difference_V, error_V, out=np.zeros_like(error_V), where=error_V > 0)
     reach_V = Z_95 * error_V
-    return Shifts(
-        in_first_V / num_first,
-        in_second_V / num_second,
-        difference_V,
-        np.maximum(difference_V - reach_V, -1.0),
-        np.minimum(difference_V + reach_V, 1.0),
-        2 * ndtr(-np.abs(z_V)),
-    )
+    low_V, high_V = np.maximum(difference_V - reach_V, -1.0), np.minimum(difference_V + reach_V, 1.0)
+    p_V = 2 * ndtr(-np.abs(z_V))
+    return Shifts(in_first_V / num_first, in_second_V / num_second, difference_V, low_V, high_V, p_V)

@@ -1,13 +1,12 @@
 """Near-duplicates: what a picture is like, copies of pictures, pairs of rows and the groups they make.
 
-A view is the whole upright picture averaged to 32 x 32 pixels, uint8 [32, 32, 3], RGB.
+A view is the whole upright picture averaged to 32 x 32 pixels, uint8 [32, 32, 3], RGB; a thumbnail is a
+grey picture of 16 x 16 pixels, uint8 [256]. All results depend on the set of rows alone.
 
-V views of an index, N rows, E matches. A thumbnail is a grey picture of 16 x 16 pixels, uint8 [256].
-
-U distinct hashes, N rows, D dimensions, E pairs. All results depend on the set of rows alone.
+V views of an index, U distinct hashes, N rows, D dimensions, E pairs.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -68,7 +67,6 @@ LEAST_LIKENESS = 0.95
 """Smallest correlation of two thumbnails of one picture."""
 MOST_MATCH_BITS = 11
 _CUTS = (0.05, 0.1, 0.15)
-_VIEW_PAIRS = 1 << 22
 
 
 def list_boxes() -> dict[str, tuple[float, float, float, float]]:
@@ -88,6 +86,33 @@ def list_boxes() -> dict[str, tuple[float, float, float, float]]:
     return boxes
 
 
+def _take_band(hash_N: np.ndarray, band: int) -> np.ndarray:
+    return ((hash_N >> np.uint64(BAND_BITS * band)) & np.uint64(0xFFFF)).astype(np.int64)
+
+
+def _match(
+    hash_N: np.ndarray, start_N: np.ndarray, count_N: np.ndarray, other_V: np.ndarray, bits: int
+) -> np.ndarray:
+    """Return each row with those of the ``count_N`` places from ``start_N`` on that are within ``bits``.
+
+    int64 [E, 2]; about _PAIRS pairs are compared at a time.
+    """
+    found = [np.empty((0, 2), np.int64)]
+    total_N = np.cumsum(count_N)
+    start = 0
+    while start < len(count_N):
+        done = total_N[start - 1] if start else 0
+        end = max(start + 1, int(np.searchsorted(total_N, done + _PAIRS, side="right")))
+        count_R = count_N[start:end]
+        row_E = np.repeat(np.arange(start, start + len(count_R)), count_R)
+        within_E = np.arange(len(row_E)) - np.repeat(np.cumsum(count_R) - count_R, count_R)
+        other_E = start_N[row_E] + within_E
+        near_E = np.bitwise_count(hash_N[row_E] ^ other_V[other_E]) <= bits
+        found.append(np.stack([row_E[near_E], other_E[near_E]], axis=1))
+        start = end
+    return np.concatenate(found)
+
+
 class HashIndex:
     """Hashes that are found by any hash within some bits."""
 
@@ -105,38 +130,15 @@ class HashIndex:
         Exact: two such hashes differ in some band by at most a fourth of the bits.
         """
         found = [np.empty((0, 2), np.int64)]
+        masks = [mask for mask in range(1 << BAND_BITS) if mask.bit_count() <= bits // BANDS]
         for band, (value_V, order_V) in enumerate(self._bands):
-            value_N = _take_band(hash_N, band)
-            for mask in _list_masks(bits // BANDS):
+            value_N, sorted_V = _take_band(hash_N, band), self.hash_V[order_V]
+            for mask in masks:
                 start_N = np.searchsorted(value_V, value_N ^ mask)
                 count_N = np.searchsorted(value_V, value_N ^ mask, side="right") - start_N
-                found += self._compare(hash_N, start_N, count_N, order_V, bits)
+                row_E, place_E = _match(hash_N, start_N, count_N, sorted_V, bits).T
+                found.append(np.stack([row_E, order_V[place_E]], axis=1))
         return np.unique(np.concatenate(found), axis=0)
-
-    def _compare(
-        self, hash_N: np.ndarray, start_N: np.ndarray, count_N: np.ndarray, order_V: np.ndarray, bits: int
-    ) -> list[np.ndarray]:
-        found = []
-        row_M = np.flatnonzero(count_N)
-        step = max(1, _VIEW_PAIRS // max(1, int(count_N.max(initial=1))))
-        for start in range(0, len(row_M), step):
-            some = row_M[start : start + step]
-            count_R = count_N[some]
-            row_E = np.repeat(some, count_R)
-            within_E = np.arange(len(row_E)) - np.repeat(np.cumsum(count_R) - count_R, count_R)
-            view_E = order_V[start_N[row_E] + within_E]
-            near_E = np.bitwise_count(hash_N[row_E] ^ self.hash_V[view_E]) <= bits
-            found.append(np.stack([row_E[near_E], view_E[near_E]], axis=1))
-        return found
-
-
-def _take_band(hash_N: np.ndarray, band: int) -> np.ndarray:
-    return ((hash_N >> np.uint64(BAND_BITS * band)) & np.uint64(0xFFFF)).astype(np.int64)
-
-
-def _list_masks(most: int) -> list[int]:
-    """Return the values of a band that have at most ``most`` bits."""
-    return [mask for mask in range(1 << BAND_BITS) if mask.bit_count() <= most]
 
 
 def measure_likeness(one_ET: np.ndarray, other_ET: np.ndarray) -> np.ndarray:
@@ -168,7 +170,7 @@ def find_hash_pairs(hash_U: np.ndarray, bits: int, band: int, mask: int) -> np.n
     ``hash_U``: uint64, distinct. Over all BANDS and MASKS this finds every pair within ``bits`` (at most
     MOST_BITS), some more than once.
     """
-    value_U = ((hash_U >> np.uint64(BAND_BITS * band)) & np.uint64(0xFFFF)).astype(np.int64)
+    value_U = _take_band(hash_U, band)
     order_U = np.argsort(value_U, kind="stable")
     value_U = value_U[order_U]
     sorted_U = hash_U[order_U]
@@ -177,33 +179,7 @@ def find_hash_pairs(hash_U: np.ndarray, bits: int, band: int, mask: int) -> np.n
     # Each pair once: within a band's group later rows alone, between two groups from the smaller value.
     start_U = np.maximum(start_U, np.arange(len(hash_U)) + 1) if mask == 0 else start_U
     count_U = np.where((value_U < (value_U ^ mask)) | (mask == 0), np.maximum(end_U - start_U, 0), 0)
-    found = [
-        _compare(sorted_U, start_U, count_U, rows, bits) for rows in _cut(count_U) if count_U[rows].any()
-    ]
-    pairs = np.concatenate(found) if found else np.empty((0, 2), np.int64)
-    return order_U[pairs]
-
-
-def _cut(count_U: np.ndarray) -> Iterator[slice]:
-    """Yield ranges of rows with about _PAIRS pairs."""
-    total_U = np.cumsum(count_U)
-    start = 0
-    while start < len(count_U):
-        done = total_U[start - 1] if start else 0
-        end = max(start + 1, int(np.searchsorted(total_U, done + _PAIRS, side="right")))
-        yield slice(start, end)
-        start = end
-
-
-def _compare(
-    hash_U: np.ndarray, start_U: np.ndarray, count_U: np.ndarray, rows: slice, bits: int
-) -> np.ndarray:
-    count_R = count_U[rows]
-    row_E = np.repeat(np.arange(rows.start, rows.stop), count_R)
-    within_E = np.arange(len(row_E)) - np.repeat(np.cumsum(count_R) - count_R, count_R)
-    other_E = start_U[row_E] + within_E
-    near_E = np.bitwise_count(hash_U[row_E] ^ hash_U[other_E]) <= bits
-    return np.stack([row_E[near_E], other_E[near_E]], axis=1)
+    return order_U[_match(sorted_U, start_U, count_U, sorted_U, bits)]
 
 
 def find_cosine_pairs(embedding_ND: np.ndarray, cosine: float) -> np.ndarray:
@@ -279,10 +255,13 @@ def find_nearest(embedding_ND: np.ndarray, most: int, seed: int) -> tuple[np.nda
     if not most:
         return np.zeros((num, 0), np.int32), np.zeros((num, 0), np.float32)
     search = _search_exactly if num <= EXACT_ROWS else _open_lists(embedding_ND, seed)
-    found = [
-        _leave_out_self(*search(embedding_ND, slice(start, start + _ROWS), most + 1), start)
-        for start in range(0, num, _ROWS)
-    ]
+    found = []
+    for start in range(0, num, _ROWS):
+        row_RK, cosine_RK = search(embedding_ND, slice(start, start + _ROWS), most + 1)
+        # A row's own number goes to the end of its list.
+        is_self_RK = row_RK == start + np.arange(len(row_RK))[:, None]
+        order_RK = np.argsort(is_self_RK, axis=1, kind="stable")
+        found.append([np.take_along_axis(side_RK, order_RK, axis=1) for side_RK in (row_RK, cosine_RK)])
     row_NK, cosine_NK = (np.concatenate(side)[:, :most] for side in zip(*found, strict=True))
     return row_NK.astype(np.int32), cosine_NK.astype(np.float32)
 
@@ -315,10 +294,3 @@ def _open_lists(embedding_ND: np.ndarray, seed: int) -> Callable[..., tuple[np.n
         return row_RK, cosine_RK
 
     return search
-
-
-def _leave_out_self(row_RK: np.ndarray, cosine_RK: np.ndarray, start: int) -> tuple[np.ndarray, np.ndarray]:
-    """Move each row's own number to the end of its list."""
-    is_self_RK = row_RK == start + np.arange(len(row_RK))[:, None]
-    order_RK = np.argsort(is_self_RK, axis=1, kind="stable")
-    return np.take_along_axis(row_RK, order_RK, axis=1), np.take_along_axis(cosine_RK, order_RK, axis=1)

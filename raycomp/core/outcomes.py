@@ -13,14 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from raycomp.words import (
-    ACCURACY,
-    AUGMENTED_ACCURACY,
-    BRITTLENESS,
-    GROUP_SCORE,
-    IMAGE_SCORE,
-    TEXT_SCORE,
-)
+from raycomp import words
 
 # Scores held in memory at once.
 _TILE = 1 << 22
@@ -47,26 +40,19 @@ def rank_items(query_QD: np.ndarray, target_KD: np.ndarray, item_Q: np.ndarray, 
     """
     target_DK = np.asarray(target_KD, np.float64).T
     num_rows = max(1, _TILE // max(1, len(item_K)))
-    parts = [
-        _rank_tile(
-            (np.asarray(query_QD[start : start + num_rows], np.float64) @ target_DK).astype(np.float32),
-            item_Q[start : start + num_rows, None] == item_K,
-        )
-        for start in range(0, max(1, len(item_Q)), num_rows)
-    ]
+    parts = []
+    for start in range(0, max(1, len(item_Q)), num_rows):
+        rows = slice(start, start + num_rows)
+        score_BK = (np.asarray(query_QD[rows], np.float64) @ target_DK).astype(np.float32)
+        is_own_BK = item_Q[rows, None] == item_K
+        best_B1 = np.where(is_own_BK, score_BK, -np.inf).max(1, keepdims=True)
+        score_BK[is_own_BK] = -np.inf
+        not_below_B = np.count_nonzero(~(score_BK < best_B1), axis=1).astype(np.int32)
+        above_B = np.count_nonzero(score_BK > best_B1, axis=1).astype(np.int32)
+        rival_B = score_BK.argmax(1)
+        margin_B = best_B1[:, 0] - np.take_along_axis(score_BK, rival_B[:, None], 1)[:, 0]
+        parts.append((1 + not_below_B, not_below_B - above_B, margin_B, rival_B))
     return Ranks(*map(np.concatenate, zip(*parts, strict=True)))
-
-
-def _rank_tile(score_BK: np.ndarray, is_own_BK: np.ndarray) -> Ranks:
-    best_B1 = np.where(is_own_BK, score_BK, -np.inf).max(1, keepdims=True)
-    score_BK[is_own_BK] = -np.inf
-    not_below_B = np.count_nonzero(~(score_BK < best_B1), axis=1)
-    above_B = np.count_nonzero(score_BK > best_B1, axis=1)
-    rival_B = score_BK.argmax(1)
-    margin_B = best_B1[:, 0] - np.take_along_axis(score_BK, rival_B[:, None], 1)[:, 0]
-    return Ranks(
-        (1 + not_below_B).astype(np.int32), (not_below_B - above_B).astype(np.int32), margin_B, rival_B
-    )
 
 
 def find_hits(rank_Q: np.ndarray, ties_Q: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
@@ -128,17 +114,16 @@ def judge_choices(positives: Scores, negatives: Scores, half_ties: bool = False)
     """
     first_N = np.array([scores[0] for scores in positives], np.float64)
     least_N = np.array([min(scores) for scores in positives], np.float64)
-    most_N = np.array([max(scores) for scores in positives], np.float64)
     false_N = np.array([max(scores) for scores in negatives], np.float64)
     num_true_N = np.array([len(scores) for scores in positives])
     num_false_N = np.array([len(scores) for scores in negatives])
-    found = {ACCURACY: _compare(first_N, false_N, 1 / (1 + num_false_N), half_ties)}
+    found = {words.ACCURACY: _compare(first_N, false_N, 1 / (1 + num_false_N), half_ties)}
     if len(num_true_N) and (num_true_N > 1).all():
-        chance_N = np.array(
-            [_chance_of_order(*counts) for counts in zip(num_true_N, num_false_N, strict=True)]
-        )
-        found[AUGMENTED_ACCURACY] = _compare(least_N, false_N, chance_N, half_ties)
-        found[BRITTLENESS] = _find_between(least_N, most_N, negatives, num_true_N, num_false_N)
+        # How often all true captions rank before all false ones.
+        counts = zip(num_true_N + num_false_N, num_true_N, strict=True)
+        chance_N = np.array([1 / math.comb(num_texts, num_true) for num_texts, num_true in counts])
+        found[words.AUGMENTED_ACCURACY] = _compare(least_N, false_N, chance_N, half_ties)
+        found[words.BRITTLENESS] = _find_between(positives, negatives)
     return found
 
 
@@ -147,27 +132,16 @@ def _compare(true_N: np.ndarray, false_N: np.ndarray, chance_N: np.ndarray, half
     return Verdict((true_N > false_N) + tie_N * (0.5 * half_ties), tie_N, chance_N)
 
 
-def _chance_of_order(num_true: int, num_false: int) -> float:
-    """Return how often all true captions rank before all false ones."""
-    return 1 / math.comb(num_true + num_false, num_true)
-
-
-def _find_between(
-    least_N: np.ndarray,
-    most_N: np.ndarray,
-    negatives: Scores,
-    num_true_N: np.ndarray,
-    num_false_N: np.ndarray,
-) -> Verdict:
-    rows = list(zip(least_N, most_N, negatives, strict=True))
-    between = [any(low < score < high for score in scores) for low, high, scores in rows]
-    tie = [
-        not is_between and bool({low, high} & {*scores})
-        for is_between, (low, high, scores) in zip(between, rows, strict=True)
-    ]
-    # No negative is between them if all positives are adjacent in the joint order.
-    orders = [math.comb(*counts) for counts in zip(num_true_N + num_false_N, num_true_N, strict=True)]
-    return Verdict(np.array(between, np.float64), np.array(tie), 1 - (1 + num_false_N) / np.array(orders))
+def _find_between(positives: Scores, negatives: Scores) -> Verdict:
+    right, tie, chance = [], [], []
+    for true, false in zip(positives, negatives, strict=True):
+        low, high = min(true), max(true)
+        is_between = any(low < score < high for score in false)
+        right.append(float(is_between))
+        tie.append(not is_between and bool({low, high} & {*false}))
+        # No negative is between them if all positives are adjacent in the joint order.
+        chance.append(1 - (1 + len(false)) / math.comb(len(true) + len(false), len(true)))
+    return Verdict(np.array(right), np.array(tie), np.array(chance))
 
 
 def judge_texts(text_scores: Scores, num_positives: int) -> Verdict:
@@ -178,19 +152,15 @@ def judge_texts(text_scores: Scores, num_positives: int) -> Verdict:
     """
     right, tie, chance = [], [], []
     for scores in text_scores:
-        num_texts = _count_texts(len(scores))
+        num_texts = round((1 + math.sqrt(1 + 8 * len(scores))) / 2)
         pairs = zip(*np.triu_indices(num_texts, 1), strict=True)
         kinds = [int(i < num_positives) + int(j < num_positives) for i, j in pairs]
         own = [score for score, kind in zip(scores, kinds, strict=True) if kind == 2]
         other = [score for score, kind in zip(scores, kinds, strict=True) if kind == 1]
         right.append(float(min(own) > max(other)))
         tie.append(min(own) == max(other))
-        chance.append(_chance_of_order(len(own), len(other)))
+        chance.append(1 / math.comb(len(own) + len(other), len(own)))
     return Verdict(np.array(right), np.array(tie, bool), np.array(chance))
-
-
-def _count_texts(num_pairs: int) -> int:
-    return round((1 + math.sqrt(1 + 8 * num_pairs)) / 2)
 
 
 def judge_pairs(positives: Scores, negatives: Scores, pairs: Sequence[Pair]) -> dict[str, Verdict]:
@@ -203,22 +173,14 @@ def judge_pairs(positives: Scores, negatives: Scores, pairs: Sequence[Pair]) -> 
     own = np.array([[positives[i][0], positives[j][0]] for i, j in pairs], np.float64).reshape(-1, 2)
     # For each image the other caption; reversed, for each caption the other image.
     other = np.array([[negatives[i][0], negatives[j][0]] for i, j in pairs], np.float64).reshape(-1, 2)
-    won = {TEXT_SCORE: own > other, IMAGE_SCORE: own > other[:, ::-1]}
-    tied = {TEXT_SCORE: own == other, IMAGE_SCORE: own == other[:, ::-1]}
-    won[GROUP_SCORE], tied[GROUP_SCORE] = (
-        np.concatenate([found[TEXT_SCORE], found[IMAGE_SCORE]], 1) for found in (won, tied)
+    won = {words.TEXT_SCORE: own > other, words.IMAGE_SCORE: own > other[:, ::-1]}
+    tied = {words.TEXT_SCORE: own == other, words.IMAGE_SCORE: own == other[:, ::-1]}
+    won[words.GROUP_SCORE], tied[words.GROUP_SCORE] = (
+        np.concatenate([found[words.TEXT_SCORE], found[words.IMAGE_SCORE]], 1) for found in (won, tied)
     )
-    chances = {TEXT_SCORE: 1 / 4, IMAGE_SCORE: 1 / 4, GROUP_SCORE: 1 / 6}
-    return {
-        name: Verdict(
-            np.asarray(won[name].all(1), np.float64),
-            _decided_by_tie(won[name], tied[name]),
-            np.full(len(pairs), chance),
-        )
-        for name, chance in chances.items()
-    }
-
-
-def _decided_by_tie(won_N: np.ndarray, tied_N: np.ndarray) -> np.ndarray:
-    """Return where only ties prevent a correct result."""
-    return (won_N | tied_N).all(1) & tied_N.any(1)
+    verdicts = {}
+    for name, chance in ((words.TEXT_SCORE, 1 / 4), (words.IMAGE_SCORE, 1 / 4), (words.GROUP_SCORE, 1 / 6)):
+        only_tie_N = (won[name] | tied[name]).all(1) & tied[name].any(1)
+        right_N = np.asarray(won[name].all(1), np.float64)
+        verdicts[name] = Verdict(right_N, only_tie_N, np.full(len(pairs), chance))
+    return verdicts

@@ -1,14 +1,11 @@
 """How far an edit moves an encoder's embeddings, and the A-distance of two sets of embeddings.
 
-The paper takes the A-distance (``core/probe.py``) between embeddings of captions T and of edited captions
+The paper takes the A-distance (``bound_a_distance``) between embeddings of captions T and of edited captions
 T~: near 0 means that a classifier cannot separate the two sets. But no classifier can if the two sets have
 one distribution. SWAP is its own inverse: if T~ is as likely a caption as T ("a cube on a ball", "a ball on a
 cube") the sets are equal, and the A-distance of even a perfect encoder is 0. It compares sets, not pairs. The
 paired distance |g(T) - g(T~)| measures whether a caption is separated from its own edit. It is compared with
 that of paraphrases and, with the image, by which of the two texts is nearer to the image.
-
-Letters: N pairs of a text and its edit, row i with row i; D dims, R draws. ``group_N`` holds each pair's uid,
-as any values that can be compared for equality; a uid may have several pairs, which stay together.
 
 The A-distance is 2 (1 - 2 err), err the least error of any classifier that separates the sets. Finitely many
 texts do not determine the best classifier. They give the error of a fitted one on texts that it did not see.
@@ -16,8 +13,9 @@ No classifier has a smaller error than the best, so in expectation the held-out 
 gap depends on the number of pairs N and of dims D (N = 1,476 of D = 512 can hide a third of the A-distance).
 So values of different N cannot be compared, and if the learning curve still rises the bound is loose.
 
-Letters: N pairs of a text and its edit, row i with row i, no text repeated on one side; D dims,
-R labellings, L ridges.
+Letters: N pairs of a text and its edit, row i with row i, for the A-distance no text repeated on one side;
+D dims, R draws or labellings, L ridges. ``group_N`` holds each pair's uid, as any values that can be compared
+for equality; a uid may have several pairs, which stay together.
 """
 
 from collections.abc import Iterable
@@ -45,8 +43,8 @@ class Interval(NamedTuple):
         return {name: self.value, f"{name}{over}_low": self.low, f"{name}{over}_high": self.high}
 
 
-_NO_ENDS = (float("nan"), float("nan"))
-NO_INTERVAL = Interval(float("nan"), *_NO_ENDS)
+_NAN = float("nan")
+NO_INTERVAL = Interval(_NAN, _NAN, _NAN)
 
 
 def pair_distance(first_ND: np.ndarray, second_ND: np.ndarray) -> np.ndarray:
@@ -96,7 +94,7 @@ def bootstrap_ratio(
     above_R, below_R = times_RG @ above_G, times_RG @ below_G
     drawn_R = above_R[below_R > 0] / below_R[below_R > 0]
     value = float(above_G.sum() / below_G.sum())
-    ends = np.percentile(drawn_R, [2.5, 97.5]).tolist() if np.ptp(drawn_R) > 1e-9 else _NO_ENDS
+    ends = np.percentile(drawn_R, [2.5, 97.5]).tolist() if np.ptp(drawn_R) > 1e-9 else (_NAN, _NAN)
     return Interval(value, *ends)
 
 
@@ -155,7 +153,6 @@ PARTS = (8, 4, 2)
 # Relative to the mean variance over D: the ridge added to the variance of each direction.
 CLASSIFIER_RIDGES = (10.0, 1.0, 0.1, 0.01)
 LEAST_PAIRS = 2 * NUM_FOLDS
-_NAN = float("nan")
 
 
 class ADistance(NamedTuple):
@@ -246,7 +243,15 @@ def bound_a_distance(
     once_N, order_N = np.ones(num), rng.permutation(num)
     coin_NR = np.concatenate([np.ones((num, 1)), rng.choice([-1.0, 1.0], (num, num_null))], axis=1)
     value, *null = _bound(first_ND, second_ND, once_N, coin_NR, rng).tolist()
-    curve = tuple(_mean_of_parts(first_ND, second_ND, np.array_split(order_N, size), rng) for size in PARTS)
+    curve = []
+    for size in PARTS:
+        parts = np.array_split(order_N, size)
+        is_enough = min(map(len, parts)) >= LEAST_PAIRS
+        values = [
+            _bound(first_ND[rows], second_ND[rows], once_N[rows], once_N[rows, None], rng)[0]
+            for rows in (parts if is_enough else ())
+        ]
+        curve.append(float(np.mean(values)) if is_enough else _NAN)
     drawn = [
         _bound(first_ND, second_ND, rng.multinomial(num, once_N / num), once_N[:, None], rng)[0]
         for _ in range(num_refits)
@@ -254,21 +259,7 @@ def bound_a_distance(
     reach = 1.96 * float(np.std(drawn, ddof=1)) if np.ptp(drawn) > 1e-9 else _NAN
     low, high = np.clip([value - reach, value + reach], -2, 2).tolist()
     null_low, null_high = np.percentile(null, [2.5, 97.5]).tolist()
-    return ADistance(value, low, high, float(np.mean(null)), null_low, null_high, curve)
-
-
-def _mean_of_parts(
-    first_ND: np.ndarray, second_ND: np.ndarray, parts: list[np.ndarray], rng: np.random.Generator
-) -> float:
-    """Return the mean value of parts of the pairs, given by their rows; NaN if they are too small."""
-    if min(map(len, parts)) < LEAST_PAIRS:
-        return _NAN
-    once = [np.ones(len(rows)) for rows in parts]
-    values = [
-        _bound(first_ND[rows], second_ND[rows], ones, ones[:, None], rng)[0]
-        for rows, ones in zip(parts, once, strict=True)
-    ]
-    return float(np.mean(values))
+    return ADistance(value, low, high, float(np.mean(null)), null_low, null_high, tuple(curve))
 
 
 def _bound(
@@ -281,10 +272,8 @@ def _bound(
     """Return the value of each labelling (R,), each pair counted ``times_N`` times and in one fold."""
     seen = np.flatnonzero(times_N)
     fold_S = draw_folds(seen, NUM_FOLDS, rng)
-    folds = []
-    for fold in range(NUM_FOLDS):
-        rows = seen[fold_S == fold]
-        folds.append(_Fold(first_ND[rows], second_ND[rows], times_N[rows].astype(np.float64), label_NR[rows]))
+    arrays = (first_ND, second_ND, times_N.astype(np.float64), label_NR)
+    folds = [_Fold(*(array[seen[fold_S == fold]] for array in arrays)) for fold in range(NUM_FOLDS)]
     return 2 * (1 - 2 * _held_out_errors(folds))
 
 
@@ -293,7 +282,13 @@ def _held_out_errors(folds: list[_Fold]) -> np.ndarray:
     moments = [_gather(fold) for fold in folds]
     sums: Iterable[Any] = zip(*moments, strict=True)
     whole = _Moments(*(sum(parts) for parts in sums))
-    wrong_FLR = _choose_errors(folds, moments, whole)
+    # The error on its two neighbours for each fold, ridge and labelling.
+    wrong_FLR = np.zeros((len(folds), len(CLASSIFIER_RIDGES), folds[0].label_MR.shape[1]))
+    for this, other in pairwise([*range(len(folds)), 0]):
+        rest = _without(_without(whole, moments[this]), moments[other])
+        for place, weight_DR in enumerate(_solve(rest, CLASSIFIER_RIDGES)):
+            wrong_FLR[this, place] += _count_wrong(folds[other], rest, weight_DR)
+            wrong_FLR[other, place] += _count_wrong(folds[this], rest, weight_DR)
     wrong_R = np.zeros(folds[0].label_MR.shape[1])
     for fold, own, choice_LR in zip(folds, moments, wrong_FLR, strict=True):
         rest, best_R = _without(whole, own), choice_LR.argmin(axis=0)
@@ -303,18 +298,6 @@ def _held_out_errors(folds: list[_Fold]) -> np.ndarray:
             (weight_DR,) = _solve(one, CLASSIFIER_RIDGES[place : place + 1])
             wrong_R[at_R] += _count_wrong(fold._replace(label_MR=fold.label_MR[:, at_R]), one, weight_DR)
     return wrong_R / (whole.num / 2)
-
-
-def _choose_errors(folds: list[_Fold], moments: list[_Moments], whole: _Moments) -> np.ndarray:
-    """Return the error on its two neighbours for each fold, ridge and labelling (F, L, R)."""
-    wrong_FLR = np.zeros((len(folds), len(CLASSIFIER_RIDGES), folds[0].label_MR.shape[1]))
-    ring = [*range(len(folds)), 0]
-    for this, other in pairwise(ring):
-        rest = _without(_without(whole, moments[this]), moments[other])
-        for place, weight_DR in enumerate(_solve(rest, CLASSIFIER_RIDGES)):
-            wrong_FLR[this, place] += _count_wrong(folds[other], rest, weight_DR)
-            wrong_FLR[other, place] += _count_wrong(folds[this], rest, weight_DR)
-    return wrong_FLR
 
 
 def _gather(fold: _Fold) -> _Moments:

@@ -80,15 +80,10 @@ def choose_hardest(candidates: Sequence[Candidate], per_calls: int) -> list[Cand
             if candidate.text not in seen:
                 new.setdefault(candidate.text, candidate)
         seen.update(new)
-        chosen += _take_turns(list(new.values()))[:per_calls]
+        by_op = group_by(sorted(new.values(), key=_by_hardness), lambda candidate: candidate.op)
+        turns = [(turn, _by_hardness(c), c) for own in by_op.values() for turn, c in enumerate(own)]
+        chosen += [candidate for *_, candidate in sorted(turns, key=lambda entry: entry[:2])][:per_calls]
     return chosen
-
-
-def _take_turns(candidates: Sequence[Candidate]) -> list[Candidate]:
-    """Order candidates so that every op's hardest come before any op's second."""
-    by_op = group_by(sorted(candidates, key=_by_hardness), lambda candidate: candidate.op)
-    turns = [(turn, _by_hardness(c), c) for group in by_op.values() for turn, c in enumerate(group)]
-    return [candidate for *_, candidate in sorted(turns, key=lambda entry: entry[:2])]
 
 
 class Comparison(NamedTuple):
@@ -161,10 +156,9 @@ def fit_tilting(
         share_T, log_total = _share(feature_TF @ weight_U + prior_T, row_T, coverage)
         return log_total + ridge / 2 * weight_U @ weight_U, transposed_UT @ share_T + ridge * weight_U
 
-    start_U = np.zeros(len(used_U))
-    weight_F[used_U] = minimize(
-        evaluate, start_U, jac=True, method="L-BFGS-B", options={"maxiter": _MOST_STEPS}
-    ).x
+    options = {"maxiter": _MOST_STEPS}
+    found = minimize(evaluate, np.zeros(len(used_U)), jac=True, method="L-BFGS-B", options=options)
+    weight_F[used_U] = found.x
     return weight_F
 
 
@@ -199,11 +193,11 @@ def draw_one(share_T: np.ndarray, row_T: np.ndarray, uniform_N: np.ndarray) -> n
     ``uniform_N``: a number in [0, 1) of each caption, as from ``selection.random_scores``: the draw of a
     caption does not depend on the others.
     """
+    if not len(row_T):
+        return np.zeros(0, bool)
     end_T = np.cumsum(share_T)
-    first_T = np.searchsorted(row_T, row_T)
     before_T = end_T - share_T
-    base_T = before_T[first_T] if len(row_T) else before_T
-    drawn_T = uniform_N[row_T] if len(row_T) else np.zeros(0)
+    base_T, drawn_T = before_T[np.searchsorted(row_T, row_T)], uniform_N[row_T]
     return (before_T - base_T <= drawn_T) & (drawn_T < end_T - base_T)
 
 
@@ -246,32 +240,6 @@ def balance(group_T: np.ndarray, bin_T: np.ndarray, order_T: np.ndarray) -> np.n
     rank_T = np.empty(len(order_T), np.int64)
     rank_T[sorted_T] = np.arange(len(order_T)) - np.repeat(start_K, count_K)
     return rank_T < quota_K[which_T.ravel()]
-
-
-def refine(
-    feature_TF: Any,
-    row_T: np.ndarray,
-    group_T: np.ndarray,
-    gap_T: np.ndarray,
-    longer_T: np.ndarray,
-    prior_T: np.ndarray,
-    uniform_N2: np.ndarray,
-    coverage: float = 2.0,
-    penalty: float = PENALTY,
-) -> np.ndarray:
-    """Return which candidates stay, bool (T,), at most one of each caption: tilting, draw, grid.
-
-    The whole refinement of one operation in one memory. ``group_T`` is each candidate's kind, within which
-    the grid of ``gap_T`` (ten bins on each side of 0, equally full) and ``longer_T`` is balanced.
-    ``uniform_N2``: two independent numbers in [0, 1) of each caption, for the draw and for the grid.
-    """
-    weight_F = fit_tilting(feature_TF, row_T, prior_T, coverage, penalty)
-    drawn_T = draw_one(tilt(feature_TF, row_T, prior_T, coverage, weight_F), row_T, uniform_N2[:, 0])
-    place_K = np.flatnonzero(drawn_T)
-    bin_K = find_bins(gap_T[place_K], longer_T[place_K], find_edges(gap_T), MOST_LONGER)
-    kept_K = balance(group_T[place_K], bin_K, uniform_N2[row_T[place_K], 1])
-    drawn_T[place_K[~kept_K]] = False
-    return drawn_T
 
 
 NUM_SIZES = 10

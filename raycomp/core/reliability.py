@@ -3,16 +3,16 @@
 Go et al. (arXiv 2605.22651, section 7) find the mean drop of nonces between those of words of the same and of
 another category. They read this as a sign that PAS measures the replaced word, not the strangeness of nonces.
 
-Letters: N samples; P targets, each with one drop of every condition; G groups. Targets are not independent.
+Targets are not independent.
 Targets of a picture share its embedding. A word has the same nonces and control words everywhere, and a few
 nonces serve all words. Even an encoder of random weights shifts with a few frequent words and nonces. So a
 difference counts only if its intervals over pictures, over words and over nonces all exclude 0, and if there
 are ``LEAST_WORDS`` words.
 
-Letters: B samples; P phrases of all samples, ``offset_E`` marking them as in ``core.attribution``; T nonces
-of a phrase, drawn alike, so that all pairs of columns are equivalent; S splits into two halves.
-PAS of a sample is its true score plus an error of the drawn nonces. The reliability is the true score's
-share of the variance over samples: the correlation of two scores from separate draws of nonces.
+Letters: N or B samples; P targets or phrases of all samples, ``offset_E`` marking them as in
+``core.attribution``; G groups; T nonces of a phrase, drawn alike, so all pairs of columns are equivalent; S
+splits into two halves. PAS of a sample is its true score plus an error of the drawn nonces. The reliability
+is the true score's share of the variance over samples: the correlation of two scores from separate draws.
 """
 
 import math
@@ -91,15 +91,13 @@ def calibrate(
         if not in_P.any():
             continue
         picture_Q, word_Q = picture_P[in_P], word_P[in_P]
-        nonces_Q = [nonces_P[i] for i in np.flatnonzero(in_P).tolist()]
-        members: dict[str, Sequence[Sequence[Any]]] = {
-            WORDS: [[word] for word in word_Q.tolist()],
-            NONCES: nonces_Q,
-        }
+        members: dict[str, Sequence[Sequence[Any]]] = {WORDS: [[word] for word in word_Q.tolist()]}
+        members[NONCES] = [nonces_P[i] for i in np.flatnonzero(in_P).tolist()]
         line: dict[str, Any] = {"kind": kind, "num_targets": int(in_P.sum())}
         line |= {"num_pictures": len(np.unique(picture_Q)), "num_words": len(np.unique(word_Q))}
         for name, value_P in values.items():
-            found = _mean(value_P[in_P], picture_Q, seed)
+            value_Q, rng = value_P[in_P].astype(np.float64), np.random.default_rng(seed)
+            found = bootstrap_ratio(value_Q, np.ones(len(value_Q)), picture_Q, rng, NUM_DRAWS)
             line |= found.under(name)
             if name in DIFFERENCES:
                 for over, groups in members.items():
@@ -127,11 +125,6 @@ def spread_over(value_P: np.ndarray, groups_P: Sequence[Sequence[Any]]) -> tuple
     return mean - half, mean + half
 
 
-def _mean(value_P: np.ndarray, group_P: np.ndarray, seed: int) -> Interval:
-    rng = np.random.default_rng(seed)
-    return bootstrap_ratio(value_P.astype(np.float64), np.ones(len(value_P)), group_P, rng, NUM_DRAWS)
-
-
 def find_sign(line: Mapping[str, Any], name: str) -> int:
     """Return 1 or -1 if all intervals of a difference are above or below 0, else 0, also without intervals.
 
@@ -145,27 +138,26 @@ def find_sign(line: Mapping[str, Any], name: str) -> int:
 
 def describe_order(line: Mapping[str, Any]) -> str:
     """Return one sentence on the order of the means of a line, and whether the intervals support it."""
-    few = line["num_words"] < LEAST_WORDS
     order = sorted(PAPER, key=lambda name: line[name])
     means = " < ".join(f"{name.replace('_', ' ')} {line[name]:.4f}" for name in order)
     held = "the paper's order" if order == [*PAPER] else "not the paper's order"
     words = {1: "more than", -1: "less than", 0: "not measurably more or less than"}
     same, cross = (words[find_sign(line, name)] for name in ("nonce_over_same", "cross_over_nonce"))
-    reported = (
-        f"by the intervals a nonce costs {same} a word of the same category, and a word of another category "
-        f"costs {cross} a nonce."
-    )
-    if few:
-        reported = f"the {line['num_words']} words that take part are too few to say more."
+    reported = f"the {line['num_words']} words that take part are too few to say more."
+    if line["num_words"] >= LEAST_WORDS:
+        reported = (
+            f"by the intervals a nonce costs {same} a word of the same category, and a word of another "
+            f"category costs {cross} a nonce."
+        )
     return f"Ordering: {means} by the means, {held}; {reported}"
 
 
 def describe_picture(line: Mapping[str, Any]) -> str:
     """Return one sentence on the share of a nonce's drop that a wrong picture also gives."""
-    words = {1: "is above", -1: "is below", 0: "does not differ measurably from"}
-    found = words[find_sign(line, "right_over_wrong")]
-    if line["num_words"] < LEAST_WORDS:
-        found = f"(too few words, {line['num_words']}, to judge) compared with"
+    found = f"(too few words, {line['num_words']}, to judge) compared with"
+    if line["num_words"] >= LEAST_WORDS:
+        words = {1: "is above", -1: "is below", 0: "does not differ measurably from"}
+        found = words[find_sign(line, "right_over_wrong")]
     return (
         f"Picture: a nonce's drop {found} what it costs with a wrong "
         f"picture, {line[WRONG]:.4f}; the difference is {line['right_over_wrong']:.4f}."
@@ -288,9 +280,7 @@ def kept_in_common(half_BS2: np.ndarray, keep: float) -> float:
     """
     scored_BS2 = half_BS2[~np.isnan(half_BS2).any(axis=(1, 2))]
     num_kept = int(keep * len(scored_BS2))
-    if not num_kept:
-        return float("nan")
-    if (np.ptp(scored_BS2, axis=0) == 0).any():
+    if not num_kept or (np.ptp(scored_BS2, axis=0) == 0).any():
         return float("nan")
     rank_BS2 = np.argsort(np.argsort(-scored_BS2, axis=0, kind="stable"), axis=0)
     return float(((rank_BS2 < num_kept).all(axis=2).sum(axis=0) / num_kept).mean())

@@ -1,9 +1,7 @@
 """Losses and merges that keep a model near an earlier one, and a normal distribution that identifies a
 task.
 
-N samples, D dims.
-
-B samples, M keys, D dims.
+N or B samples, M keys, D dims.
 """
 
 from typing import NamedTuple

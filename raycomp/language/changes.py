@@ -15,20 +15,10 @@ from hashlib import blake2b
 from math import exp, log
 from typing import NamedTuple
 
+from raycomp.language import text_only
 from raycomp.language.concepts import Concept, Parsed
 from raycomp.language.lexicon import Lexicon
-from raycomp.language.text_only import (
-    DESCRIBED,
-    END,
-    LEFT,
-    NEAR,
-    RIGHT,
-    START,
-    TOGETHER,
-    Context,
-    as_neighbour,
-    find_words,
-)
+from raycomp.language.text_only import Context
 from raycomp.language.tokens import (
     MODIFIER_TAGS,
     ONE,
@@ -65,6 +55,7 @@ class Wording:
         self.children = find_children(self.tokens)
         self.attributes: list[list[int]] = [[] for _ in self.concepts]
         """Of every concept that is an object, its attributes."""
+        self.nouns = [place for place, concept in enumerate(self.concepts) if concept.kind == OBJECT]
         for place, concept in enumerate(self.concepts):
             if concept.kind == ATTRIBUTE and concept.owner is not None:
                 self.attributes[concept.owner].append(place)
@@ -80,26 +71,22 @@ class Wording:
     @cached_property
     def phrase_starts(self) -> dict[int, int]:
         """Map every object to the position of the first token of its noun phrase."""
-        return {
-            place: self._extend_left(place) for place, one in enumerate(self.concepts) if one.kind == OBJECT
-        }
-
-    def _extend_left(self, place: int) -> int:
-        own = {
-            token for one in self.attributes[place] for token in range(self.first(one), self.last(one) + 1)
-        }
-        head, first = self.last(place), self.first(place)
-        start = first
-        while start > 0:
-            token = self.tokens[start - 1]
-            if token.tag in DETERMINERS and self.text[token.end : self.tokens[start].start] == " ":
-                return start - 1
-            is_joined = token.text.lower() in (",", "and", "or") and start - 2 in own
-            is_modifier = token.tag in INSIDE and start - 1 <= token.head <= head and token.head >= start
-            if not (start - 1 in own or is_joined or is_modifier):
-                break
-            start -= 1
-        return start
+        found = {}
+        for place in self.nouns:
+            own = {at for one in self.attributes[place] for at in range(self.first(one), self.last(one) + 1)}
+            head, start = self.last(place), self.first(place)
+            while start > 0:
+                token = self.tokens[start - 1]
+                if token.tag in DETERMINERS and self.text[token.end : self.tokens[start].start] == " ":
+                    start -= 1
+                    break
+                is_joined = token.text.lower() in (",", "and", "or") and start - 2 in own
+                is_modifier = token.tag in INSIDE and start - 1 <= token.head <= head and token.head >= start
+                if not (start - 1 in own or is_joined or is_modifier):
+                    break
+                start -= 1
+            found[place] = start
+        return found
 
     def determiner(self, place: int) -> str:
         """Return the lower-case determiner of the object ``place``; "" where it has none."""
@@ -132,8 +119,7 @@ class Wording:
     @cached_property
     def is_headline(self) -> bool:
         """Whether the caption leaves articles out from its first noun on: "dog in front of church"."""
-        first = next((place for place, one in enumerate(self.concepts) if one.kind == OBJECT), None)
-        return first is not None and self.is_bare(first)
+        return bool(self.nouns) and self.is_bare(self.nouns[0])
 
     def inflect(self, place: int, noun: str) -> str:
         """Return a noun, given in its base form, in the number of object ``place``."""
@@ -199,10 +185,8 @@ class Wording:
         head = self.tokens[last].head
         if self.concepts[place].is_plural or head <= last or "subj" not in self.tokens[last].dep:
             return False
-        verbs = [head, *self.children[head]]
-        return any(
-            self.tokens[verb].tag == "VBZ" or self.tokens[verb].text.lower() == "was" for verb in verbs
-        )
+        verbs = [self.tokens[verb] for verb in (head, *self.children[head])]
+        return any(verb.tag == "VBZ" or verb.text.lower() == "was" for verb in verbs)
 
     def coordination(self, place: int) -> int:
         """Return the position of the first conjunct of the list that object ``place`` is in."""
@@ -226,7 +210,9 @@ class Wording:
         done = length = 0
         for piece in sorted([*ordered, *articles], key=lambda piece: (piece.start, piece.end)):
             is_first = not out or piece.start > done
-            new = self._capital(piece) if is_first else piece.text
+            new = piece.text
+            if is_first and self._starts_sentence(piece.start) and self.text[piece.start].isupper():
+                new = new[:1].upper() + new[1:]
             kept = self.text[done : piece.start]
             start, end = length + len(kept), length + len(kept) + len(new)
             done = piece.end
@@ -255,10 +241,6 @@ class Wording:
                 found[token.start] = Piece(token.start, token.end, article)
         return list(found.values())
 
-    def _capital(self, piece: Piece) -> str:
-        is_first = self._starts_sentence(piece.start) and self.text[piece.start : piece.start + 1].isupper()
-        return piece.text[:1].upper() + piece.text[1:] if is_first else piece.text
-
 
 CHOICES = 3
 """Different words that one concept is replaced by, and phrases that are added at one place."""
@@ -283,7 +265,7 @@ class Change(NamedTuple):
     swapped: tuple[int, int] | None = None
     """The two concepts that take each other's place."""
     rank: float = 0.0
-    """Of changes of one tier the smallest is taken first, else a hash decides; see ``plausible.race``."""
+    """Of changes of one tier the smallest is taken first, else a hash decides; see ``race``."""
     removed: tuple[Piece, ...] = ()
     """Of an ADD: what the caption loses, so that it is no longer than before."""
 
@@ -318,8 +300,13 @@ class Case:
         self.concepts = parsed.concepts
         said = {token.text.lower() for token in parsed.tokens}
         self.barred = [sex for sex, words in (("female", HIS), ("male", HER)) if said & words]
-        nouns = (i for i, one in enumerate(self.concepts) if one.kind == OBJECT)
-        self.denied = {i for i in nouns if self._is_denied(i)}
+        # What the caption says is not there: "no hat", "without a hat".
+        self.denied = set()
+        for place in self.words.nouns:
+            before = self.words.phrase_starts[place] - 1
+            is_without = before >= 0 and parsed.tokens[before].text.lower() in ("without", "no", "not")
+            if is_without or self.words.determiner(place) == "no":
+                self.denied.add(place)
 
     def hash(self, *parts: object) -> bytes:
         """Return the rank of a choice: the same for the same key and seed, everywhere."""
@@ -351,20 +338,8 @@ class Case:
 
     def free(self, kind: str, state: State) -> list[int]:
         """Return the concepts of a kind that no call has used; what is denied cannot be made false."""
-        return [
-            i
-            for i, one in enumerate(self.concepts)
-            if one.kind == kind
-            and i not in state.used
-            and not self.denied & {i, one.owner, *(one.sides or ())}
-        ]
-
-    def _is_denied(self, place: int) -> bool:
-        """Report whether the caption says that an object is not there: "no hat", "without a hat"."""
-        if self.words.determiner(place) == "no":
-            return True
-        before = self.words.phrase_starts[place] - 1
-        return before >= 0 and self.parsed.tokens[before].text.lower() in ("without", "no", "not")
+        left = [(i, one) for i, one in enumerate(self.concepts) if one.kind == kind and i not in state.used]
+        return [i for i, one in left if not self.denied & {i, one.owner, *(one.sides or ())}]
 
     def carries(self, word: str, state: State) -> bool:
         """Report whether the caption, or an earlier call, already says a word or one close in meaning."""
@@ -389,9 +364,7 @@ class Case:
         """
         if relation.sides is None:
             return ()
-        before = [
-            i for i, one in enumerate(self.concepts) if one.kind == OBJECT and one.end <= relation.start
-        ]
+        before = [i for i in self.words.nouns if self.concepts[i].end <= relation.start]
         return (relation.sides[0], *before[-1:])
 
     def are_exchanged(self, first: int, second: int, state: State) -> bool:
@@ -411,8 +384,7 @@ class Case:
     def is_listed(self, place: int) -> bool:
         """Report whether another object stands in one list with the object ``place``."""
         mine = self.words.coordination(place)
-        others = (i for i, one in enumerate(self.concepts) if one.kind == OBJECT and i != place)
-        return any(self.words.coordination(i) == mine for i in others)
+        return any(self.words.coordination(i) == mine for i in self.words.nouns if i != place)
 
     def is_person(self, noun: Concept) -> bool:
         """Report whether an object is a person: colours of persons are left alone."""
@@ -424,9 +396,7 @@ class Case:
 
     def realm(self, noun: Concept) -> set[str]:
         """Return the realms of an object; persons and animals are one."""
-        realms = {
-            name for name in LISTED if self.lexicon.is_kind_of(noun.word, name) or noun.category == name
-        }
+        realms = {one for one in LISTED if self.lexicon.is_kind_of(noun.word, one) or noun.category == one}
         return realms - LIVING | {"living"} if realms & LIVING else realms
 
 
@@ -449,12 +419,12 @@ def draw_rank(case: "Case", weight: float, *parts: object) -> float:
 
 def weigh_between(context: Context, text: str, start: int, end: int, new: str) -> float:
     """Return the lift of both neighbours of the characters [start, end) for new words in their place."""
-    words = list(map(as_neighbour, find_words(new)))
-    before = as_neighbour((find_words(text[:start]) or [START])[-1])
-    after = as_neighbour((find_words(text[end:]) or [END])[0])
+    words = list(map(text_only.as_neighbour, text_only.find_words(new)))
+    before = text_only.as_neighbour((text_only.find_words(text[:start]) or [text_only.START])[-1])
+    after = text_only.as_neighbour((text_only.find_words(text[end:]) or [text_only.END])[0])
     if not words:
         return 1.0
-    return context.lift(NEAR, before, words[0]) * context.lift(NEAR, words[-1], after)
+    return context.lift(text_only.NEAR, before, words[0]) * context.lift(text_only.NEAR, words[-1], after)
 
 
 def weigh_word(case: "Case", place: int, word: str, new: str) -> float:
@@ -474,29 +444,38 @@ def weigh_bonds(case: "Case", place: int, word: str, with_attributes: bool = Tru
 def _list_bonds(case: "Case", place: int, word: str, with_attributes: bool) -> Iterator[tuple[str, str, str]]:
     concepts, one = case.concepts, case.concepts[place]
     if one.kind == ATTRIBUTE and one.owner is not None:
-        yield DESCRIBED, concepts[one.owner].word, word
+        yield text_only.DESCRIBED, concepts[one.owner].word, word
     if one.kind == RELATION and one.sides is not None:
-        yield LEFT, concepts[one.sides[0]].word, word
-        yield RIGHT, word, concepts[one.sides[1]].word
+        yield text_only.LEFT, concepts[one.sides[0]].word, word
+        yield text_only.RIGHT, word, concepts[one.sides[1]].word
     if one.kind == OBJECT:
         for attribute in case.words.attributes[place] if with_attributes else ():
-            yield DESCRIBED, word, concepts[attribute].word
+            yield text_only.DESCRIBED, word, concepts[attribute].word
         for relation in concepts:
             if relation.sides and relation.sides[0] == place:
-                yield LEFT, word, relation.word
+                yield text_only.LEFT, word, relation.word
             if relation.sides and relation.sides[1] == place:
-                yield RIGHT, relation.word, word
+                yield text_only.RIGHT, relation.word, word
 
 
 def weigh_guest(case: "Case", word: str) -> float:
     """Return the weight of one more object: P(word) times the geometric mean of its lifts with the others."""
     others = {one.word for one in case.concepts if one.kind == OBJECT}
-    lifts = [case.counted.lift(TOGETHER, other, word) for other in sorted(others)]
+    lifts = [case.counted.lift(text_only.TOGETHER, other, word) for other in sorted(others)]
     mean = exp(sum(map(log, lifts)) / len(lifts)) if lifts else 1.0
     return case.counted.share(OBJECT, word) * mean
 
 
 _WORD = re.compile(r"[^\s-]+|-")
+
+
+def _keeps_end(old: str, new: str, at: int, moved: int) -> bool:
+    """Report whether a place between two words of ``old`` is one in ``new``."""
+    is_inside = [
+        0 < place < len(text) and text[place - 1].isalnum() and text[place].isalnum()
+        for text, place in ((old, at), (new, at + moved))
+    ]
+    return is_inside[0] or not is_inside[1]
 
 
 def splice_tokens(tokens: Sequence[Token], old: str, new: str) -> list[Token] | None:
@@ -521,13 +500,3 @@ def splice_tokens(tokens: Sequence[Token], old: str, new: str) -> list[Token] | 
     ]
     moved = [token._replace(start=token.start + grown, end=token.end + grown) for token in tokens[last:]]
     return [*tokens[:first], *changed, *moved]
-
-
-def _keeps_end(old: str, new: str, at: int, moved: int) -> bool:
-    """Report whether a place between two words of ``old`` is one in ``new``."""
-    return _is_apart(new, at + moved) or not _is_apart(old, at)
-
-
-def _is_apart(text: str, at: int) -> bool:
-    """Report whether no word runs over a place of the text."""
-    return not (0 < at < len(text) and text[at - 1].isalnum() and text[at].isalnum())

@@ -92,7 +92,10 @@ def classify_words(tokens: Sequence[Token], joined: Sequence[bool]) -> list[str]
             letters[i] = letters[i + 1]
     for last in range(len(words)):
         for first in range(max(0, last - 3), last):
-            if _is_long_link(tuple(word for word in words[first : last + 1] if word not in ("a", "the"))):
+            said = tuple(word for word in words[first : last + 1] if word not in ("a", "the"))
+            # "In front of", "on left of".
+            is_of_place = len(said) == 3 and said[0] in ("on", "at", "in", "to") and said[1] in PLACES
+            if said in LINKS or said in RECIPROCAL or (is_of_place and said[2] == "of"):
                 letters[first : last + 1] = [LINK] * (last + 1 - first)
         if words[last] == "of" and last and words[last - 1] in QUANTITIES:
             letters[last - 1 : last + 1] = [MODIFIER] * 2
@@ -116,20 +119,6 @@ def _classify_word(word: str, tag: str, is_named: bool, is_before_noun: bool) ->
     if tag.startswith("RB"):
         return ADVERB
     return NOUN if tag in ("PRP", "FW", "WP") or (tag.startswith("VB") and not is_before_noun) else MODIFIER
-
-
-def _is_long_link(words: tuple[str, ...]) -> bool:
-    """Report whether words without articles are a relation together: "in front of", "on left of"."""
-    return (
-        words in LINKS
-        or words in RECIPROCAL
-        or (
-            len(words) == 3
-            and words[0] in ("on", "at", "in", "to")
-            and words[1] in PLACES
-            and words[2] == "of"
-        )
-    )
 
 
 def name_concepts(words: Sequence[Word]) -> list[str]:
@@ -160,7 +149,7 @@ class Concept(NamedTuple):
     start: int
     end: int
     kind: str
-    """object, attribute or relation (``schema.CONCEPT_KINDS``)."""
+    """object, attribute or relation (``words.CONCEPT_KINDS``)."""
     word: str
     """Lower-cased, in the base form that the lexicon knows: "dog" for "Dogs", "in front of"."""
     category: str
@@ -236,32 +225,32 @@ class _Reader:
         starts = {token.start: place for place, token in enumerate(tokens)}
         targets = [starts[phrase.target_start] for phrase in find_phrases(tokens, lexicon, labels)]
         self.nouns = {target: self._read_noun(target) for target in targets if target not in taken}
-        self.objects = {noun.last: noun for noun in self.nouns.values() if self._is_object(noun)}
+        self.objects: dict[int, _Found] = {}
+        for noun in self.nouns.values():
+            is_object = not lexicon.find(self.words[noun.last], ATTRIBUTE)
+            if noun.category:
+                is_crowd = noun.category == CROWD and self.words[noun.last + 1 : noun.last + 2] == ["of"]
+                is_object = noun.category not in (ABSTRACT, FIXED) and not is_crowd
+            if is_object:
+                self.objects[noun.last] = noun
 
     def read(self) -> list[Concept]:
         """Return all concepts, references turned into places in the list."""
         attributes = [*self._modifiers(), *self._predicates()]
         found = [*self.objects.values(), *attributes, *self._spatial_relations(), *self._verbs()]
-        unique: dict[int, _Found] = {}
+        kept: list[_Found] = []
         for one in sorted(found, key=lambda one: (one.first, -one.last)):
-            if not unique or one.first > next(reversed(unique.values())).last:
-                unique[one.first] = one
-        kept = list(unique.values())
+            if not kept or one.first > kept[-1].last:
+                kept.append(one)
         places = {one.last: place for place, one in enumerate(kept) if one.kind == OBJECT}
-        return [self._finish(one, places) for one in kept]
-
-    def _finish(self, one: _Found, places: dict[int, int]) -> Concept:
-        sides = tuple(places[side] for side in one.sides or () if side in places)
-        return Concept(
-            start=self.tokens[one.first].start,
-            end=self.tokens[one.last].end,
-            kind=one.kind,
-            word=one.word,
-            category=one.category,
-            is_plural=one.is_plural,
-            owner=places.get(one.owner) if one.owner is not None else None,
-            sides=(sides[0], sides[1]) if len(sides) == 2 else None,
-        )
+        concepts = []
+        for one in kept:
+            sides = [places[side] for side in one.sides or () if side in places]
+            start, end = self.tokens[one.first].start, self.tokens[one.last].end
+            owner = places.get(one.owner) if one.owner is not None else None
+            both = (sides[0], sides[1]) if len(sides) == 2 else None
+            concepts.append(Concept(start, end, one.kind, one.word, one.category, one.is_plural, owner, both))
+        return concepts
 
     def _find_prepositions(self) -> dict[int, tuple[int, Entry]]:
         """Map the first position of every preposition of the lexicon to its last one and its entry."""
@@ -269,51 +258,35 @@ class _Reader:
         taken = {place for first, (last, _) in found.items() for place in range(first, last + 1)}
         for place, word in enumerate(self.words):
             entry = self.lexicon.find(word, RELATION) if place not in taken else None
-            if entry and entry.category != VERB and self._leads(place):
+            # "Inside a car", not "goes inside".
+            is_used = self.tokens[place].tag in ("IN", "TO", "RP", "RB") and place + 1 < len(self.tokens)
+            if entry and entry.category != VERB and is_used:
                 found[place] = place, entry
         return dict(sorted(found.items()))
 
-    def _leads(self, place: int) -> bool:
-        """Report whether a single word is used as a preposition: "inside a car", not "goes inside"."""
-        token = self.tokens[place]
-        return token.tag in ("IN", "TO", "RP", "RB") and place + 1 < len(self.tokens)
-
-    def _read_noun(self, target: int) -> _Found:
-        """Return the noun at ``target`` with its compound, as far as the lexicon or the tree shows one."""
-        if found := find_longest(self.tokens, target, OBJECT, self.lexicon):
-            first, entry = found
-            if first == target:
-                first = self._first_of_compound(target)
-            return self._object(first, target, entry.word, entry.category)
-        first = self._first_of_compound(target)
-        return self._object(first, target, self.lexicon.singular(self.words[target]), "")
-
-    def _object(self, first: int, last: int, word: str, category: str) -> _Found:
+    def _read_noun(self, last: int) -> _Found:
+        """Return the noun at ``last`` with its compound, as far as the lexicon or the tree shows one."""
+        first, entry = find_longest(self.tokens, last, OBJECT, self.lexicon) or (last, None)
+        if first == last:
+            # Nouns on the left name its kind; materials and colours do not.
+            while first and self._is_compound(first - 1, last):
+                first -= 1
+        word, category = self.lexicon.singular(self.words[last]), ""
+        if entry:
+            word, category = entry.word, entry.category
         while (
             first and self.words[first - 1] == "-" and self.tokens[first - 1].end == self.tokens[first].start
         ):
             first -= 2 if first > 1 else 1
-        is_tagged = self.tokens[last].tag in ("NNS", "NNPS")
-        if not category:
-            is_plural = is_tagged
-        elif self.lexicon.plural(word) == word and not self.lexicon.is_plural(word):
-            is_plural = is_tagged and not self._is_counted_once(first)
-        else:
+        is_plural = self.tokens[last].tag in ("NNS", "NNPS")
+        if category and self.lexicon.plural(word) == word and not self.lexicon.is_plural(word):
+            before = first  # "a" leads to a noun over modifiers: "a blue fish"
+            while before and self.tokens[before - 1].tag in MODIFIER_TAGS[:-1]:
+                before -= 1
+            is_plural = is_plural and not (before and self.words[before - 1] in ("a", "an", "one"))
+        elif category:
             is_plural = self.lexicon.is_plural(join_words(self.tokens, first, last))
         return _Found(first, last, OBJECT, word, category, is_plural)
-
-    def _is_counted_once(self, first: int) -> bool:
-        """Report whether "a" leads to a noun, over modifiers: "a blue fish"."""
-        while first and self.tokens[first - 1].tag in MODIFIER_TAGS[:-1]:
-            first -= 1
-        return first > 0 and self.words[first - 1] in ("a", "an", "one")
-
-    def _first_of_compound(self, target: int) -> int:
-        """Move left over nouns that name the kind of the noun at ``target``; materials and colours do not."""
-        first = target
-        while first and self._is_compound(first - 1, target):
-            first -= 1
-        return first
 
     def _is_compound(self, place: int, target: int) -> bool:
         token = self.tokens[place]
@@ -322,12 +295,6 @@ class _Reader:
         if token.dep not in ("compound", "flat", "nn", "goeswith", "nmod:desc"):
             return False
         return not self.lexicon.find(self.words[place], ATTRIBUTE) and self.words[place] not in SHADES
-
-    def _is_object(self, noun: _Found) -> bool:
-        behind = self.words[noun.last + 1 : noun.last + 2]
-        if noun.category:
-            return noun.category not in (ABSTRACT, FIXED) and (noun.category, behind) != (CROWD, ["of"])
-        return not self.lexicon.find(self.words[noun.last], ATTRIBUTE)
 
     def _modifiers(self) -> Iterator[_Found]:
         """Yield the attributes before every noun."""
@@ -339,18 +306,16 @@ class _Reader:
                     if one.category or owner is not None:
                         yield one
                     place = one.first - 1
-                elif self._is_between_modifiers(place):
-                    place -= 1
+                    continue
+                # Attributes may stand on both sides of a comma, "and", "very"; also of "other".
+                if self.words[place] in NO_ATTRIBUTES or self.tokens[place].tag == "RB":
+                    is_between = self.tokens[place].dep in (*self.labels.inside, "advmod")
                 else:
+                    is_between = self.words[place] in (",", "and", "or", "-") and place > 0
+                    is_between = is_between and self._read_attribute(place - 1, None) is not None
+                if not is_between:
                     break
-
-    def _is_between_modifiers(self, place: int) -> bool:
-        """Report whether attributes may stand on both sides: a comma, "and", "very"; also "other"."""
-        if self.words[place] in NO_ATTRIBUTES or self.tokens[place].tag == "RB":
-            return self.tokens[place].dep in (*self.labels.inside, "advmod")
-        if self.words[place] not in (",", "and", "or", "-"):
-            return False
-        return place > 0 and self._read_attribute(place - 1, None) is not None
+                place -= 1
 
     def _read_attribute(self, last: int, owner: int | None) -> _Found | None:
         """Return the attribute that ends at ``last``, the longest that the lexicon knows."""
@@ -382,21 +347,18 @@ class _Reader:
 
     def _spatial_relations(self) -> Iterator[_Found]:
         for first, (last, entry) in self.prepositions.items():
-            right = self._object_behind(last) if entry.category != ABSTRACT else None
-            if right is None:
+            # The object that it leads to.
+            behind = (
+                i
+                for i in range(last + 1, len(self.tokens))
+                if i in self.nouns or self.tokens[i].tag not in LEADING
+            )
+            right = next(behind, None)
+            if right is None or right not in self.objects or entry.category == ABSTRACT:
                 continue
             left = self._find_left(self.tokens[right].head, first, right)
             sides = (left, right) if left is not None else None
             yield _Found(first, last, RELATION, entry.word, entry.category, sides=sides)
-
-    def _object_behind(self, last: int) -> int | None:
-        """Return the object that a preposition ending at ``last`` leads to."""
-        for place in range(last + 1, len(self.tokens)):
-            if place in self.objects:
-                return place
-            if place in self.nouns or self.tokens[place].tag not in LEADING:
-                return None
-        return None
 
     def _find_left(self, place: int, before: int, right: int) -> int | None:
         """Climb from ``place`` to an object, or to a verb with a subject, that stands left of ``before``."""
@@ -415,7 +377,8 @@ class _Reader:
     def _verbs(self) -> Iterator[_Found]:
         """Yield verbs with an object that the picture can show, or a passive verb's agent."""
         for place, token in enumerate(self.tokens):
-            if not token.tag.startswith("VB") or self._has_particle(place):
+            has_particle = any(self.tokens[i].dep in ("compound:prt", "prt") for i in self.children[place])
+            if not token.tag.startswith("VB") or has_particle:
                 continue
             behind = [i for i in self.children[place] if i > place and i in self.objects]
             rights = [i for i in behind if self.tokens[i].dep in self.labels.objects]
@@ -426,9 +389,6 @@ class _Reader:
             if left is not None:
                 word, category = (entry.word, entry.category) if entry else (self.words[place], "")
                 yield _Found(place, place, RELATION, word, category, sides=(left, rights[0]))
-
-    def _has_particle(self, place: int) -> bool:
-        return any(self.tokens[child].dep in ("compound:prt", "prt") for child in self.children[place])
 
 
 PHRASE, PRIMITIVE_WORD = "phrase", "word"

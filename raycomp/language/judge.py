@@ -66,11 +66,6 @@ FOREIGN = {
 LATIN = re.compile(r"[A-Za-z\u00c0-\u024f]")
 
 
-def strip(text: str) -> str:
-    """Return the text without case, needless white space and final stop."""
-    return " ".join(text.casefold().split()).rstrip(" .!")
-
-
 def find_form_fault(text: str, known_text: str) -> str | None:
     """Return why ``text`` cannot be a caption edited from ``known_text``; what ``known_text`` also has is
     allowed."""
@@ -136,38 +131,28 @@ def count_grammar_faults(tokens: tuple[Token, ...], lexicon: Lexicon) -> Counter
     """Count the faults of a text, by kind."""
     # A tokenizer may take "a." at the end for one word.
     words = [token.text.lower().rstrip(".") or "." for token in tokens]
-    faults = Counter({NO_SENTENCE: _count_breaks(tokens), CUT_OFF: _is_cut_off(tokens, words)})
+    # What is too much for one sentence with a noun: stops inside, and the lack of a noun.
+    has_noun = any(token.tag.startswith(("NN", "PRP")) or token.dep in SUBJECTS for token in tokens)
+    stops = sum(token.text in (*STOPS, ";") for token in tokens[:-1])
+    said = [word for word in words if word[0].isalnum()]
+    is_cut_off = bool(said) and (said[-1] in LAST_NEVER or tokens[-1].text in (",", "-", "&"))
+    faults = Counter({NO_SENTENCE: stops + (not has_noun), CUT_OFF: is_cut_off})
     for place, (word, token) in enumerate(zip(words, tokens, strict=True)):
         behind = tokens[place + 1] if place + 1 < len(tokens) else None
         if behind is not None and word == words[place + 1] and word[0].isalpha():
             faults[DOUBLED_WORD] += 1
-        if word in ("a", "an") and behind is not None and _is_wrong_article(word, behind):
-            faults[WRONG_ARTICLE] += 1
+        if word in ("a", "an") and behind is not None:
+            # Letters and digits are spelt out.
+            is_plain = behind.text.isalpha() and len(behind.text) > 1 and not behind.text.isupper()
+            faults[WRONG_ARTICLE] += is_plain and choose_article(behind.text) != word
         if word in NEED_NOUN and token.tag != "NNP" and not _reaches_noun(tokens, place, lexicon):
             faults[NO_NOUN] += 1
-        if word in PREPOSITIONS and _ends_phrase(behind):
-            faults[NO_OBJECT] += 1
+        if word in PREPOSITIONS:
+            ends = behind is None or behind.text in (*STOPS, ",", ";") or behind.tag in FINITE | {"CC"}
+            faults[NO_OBJECT] += ends
         if word in ONE | PLURAL and _disagrees(tokens, words, place, lexicon):
             faults[DISAGREEMENT] += 1
     return faults
-
-
-def _count_breaks(tokens: Sequence[Token]) -> int:
-    """Count what is too much for one sentence with a noun: its stops inside, and the lack of a noun."""
-    is_nominal = [token.tag.startswith(("NN", "PRP")) or token.dep in SUBJECTS for token in tokens]
-    stops = sum(token.text in (*STOPS, ";") for token in tokens[:-1])
-    return stops + (not any(is_nominal))
-
-
-def _is_cut_off(tokens: Sequence[Token], words: Sequence[str]) -> bool:
-    said = [word for word in words if word[0].isalnum()]
-    return bool(said) and (said[-1] in LAST_NEVER or tokens[-1].text in (",", "-", "&"))
-
-
-def _is_wrong_article(word: str, behind: Token) -> bool:
-    """Report whether the article clashes with a plain word behind it; letters and digits are spelt out."""
-    text = behind.text
-    return text.isalpha() and len(text) > 1 and not text.isupper() and choose_article(text) != word
 
 
 def _reaches_noun(tokens: Sequence[Token], place: int, lexicon: Lexicon) -> bool:
@@ -187,10 +172,6 @@ def _reaches_noun(tokens: Sequence[Token], place: int, lexicon: Lexicon) -> bool
         if token.tag == "CC" and step == place + 1:
             return False
     return False
-
-
-def _ends_phrase(behind: Token | None) -> bool:
-    return behind is None or behind.text in (*STOPS, ",", ";") or behind.tag in FINITE | {"CC"}
 
 
 def _disagrees(tokens: Sequence[Token], words: Sequence[str], place: int, lexicon: Lexicon) -> bool:
@@ -217,11 +198,13 @@ def _disagrees(tokens: Sequence[Token], words: Sequence[str], place: int, lexico
         first -= 1
     if (first and words[first - 1] in NEED_NOUN | {"one", "number"}) or words[place + 1] in UNITS | {"-"}:
         return False
-    return not any(_may_be_many(words[step], tokens[step].tag, lexicon) for step in nouns)
-
-
-def _may_be_many(word: str, tag: str, lexicon: Lexicon) -> bool:
-    return tag == "NNS" or lexicon.is_plural(word) or lexicon.plural(word) == word
+    may_be_many = (
+        tokens[step].tag == "NNS"
+        or lexicon.is_plural(words[step])
+        or lexicon.plural(words[step]) == words[step]
+        for step in nouns
+    )
+    return not any(may_be_many)
 
 
 UNCHANGED, RESTORED, COPY = "unchanged", "restored", "copy"
@@ -274,7 +257,12 @@ def judge_edit(
     if reason:
         return reason
     after = after._replace(tokens=_keep_tags(before.tokens, after.tokens))
-    fault = _find_fault(before, after, original, lexicon)
+    # The first fault that neither the input nor the original has as often.
+    fault, faults = None, count_grammar_faults(after.tokens, lexicon)
+    if +faults:
+        own, first = (count_grammar_faults(tuple(text.tokens), lexicon) for text in (before, original))
+        excused = own | first
+        fault = next((fault for fault in FAULTS if faults[fault] > excused[fault]), None)
     if fault == CUT_OFF:
         return fault
     old, new = _read_words(before.text, lexicon), _read_words(after.text, lexicon)
@@ -298,18 +286,15 @@ def name_change(op: str, before: Parsed, after: Parsed, lexicon: Lexicon) -> tup
     lost, gained = cut_ends(old, new)
     gone, come = _find_concepts(before, lost, lexicon), _find_concepts(after, gained, lexicon)
     if op == ADD:
-        return _name_added(_find_added(after, old, new, lexicon))
+        come = _find_added(after, old, new, lexicon)
+        # A relation with what it leads to, but "with a hat" is just one more object.
+        relations = [one.word for one in come if one.kind == RELATION and one.word != "with"]
+        others = [one for one in come if one.kind != RELATION]
+        words = (*sorted(relations, key=len)[-1:], *(one.word for one in others))
+        return (RELATION if relations else others[0].kind if others else OBJECT), words
     if op == REPLACE:
         return (gone[0].kind, (gone[0].word, come[0].word)) if gone and come else (OBJECT, ())
     return _name_swap(gone, old, new) if len(gone) > 1 else (OBJECT, ())
-
-
-def _name_added(come: Sequence[Concept]) -> tuple[str, tuple[str, ...]]:
-    """Name what came in: a relation with what it leads to, but "with a hat" is just one more object."""
-    relations = [one.word for one in come if one.kind == RELATION and one.word != "with"]
-    others = [one for one in come if one.kind != RELATION]
-    words = (*sorted(relations, key=len)[-1:], *(one.word for one in others))
-    return (RELATION if relations else others[0].kind if others else OBJECT), words
 
 
 def _name_swap(
@@ -330,6 +315,10 @@ def _name_swap(
 
 def _find_same(before: Parsed, after: Parsed, original: Parsed, others: Sequence[Parsed]) -> str | None:
     """Return which known text it equals, but for case, white space and final stop."""
+
+    def strip(text: str) -> str:
+        return " ".join(text.casefold().split()).rstrip(" .!")
+
     plain = strip(after.text)
     for reason, texts in ((UNCHANGED, [before]), (RESTORED, [original]), (COPY, others)):
         if any(plain == strip(text.text) for text in texts):
@@ -359,7 +348,14 @@ def _judge_swap(call: _Call) -> str | None:
     old, new = ([base for base in find_bases(words) if base not in LOOSE] for words in (call.old, call.new))
     if old == new or sorted(old) != sorted(new):
         return NOT_SWAP
-    tags = {token.start: token.tag[:2] for token in call.before.tokens if not _modifies(call.before, token)}
+    tags = {}
+    attributes = [one for one in call.before.concepts if one.kind == ATTRIBUTE]
+    for token in call.before.tokens:
+        # What describes a noun, whatever its tag: "a [parked] car", "a row [of] houses".
+        is_known = any(one.start <= token.start < one.end for one in attributes)
+        is_participle = token.tag in ("VBN", "VBG") and token.dep == "amod"
+        if not (is_known or is_participle or token.text == "of"):
+            tags[token.start] = token.tag[:2]
     sorts = {word.base: tags.get(word.start, "") for word in call.old}
     old_sorts, new_sorts = (
         [sort for sort, _ in groupby(sorts[base] for base in bases if sorts[base] in SORTS)]
@@ -368,25 +364,26 @@ def _judge_swap(call: _Call) -> str | None:
     return None if old_sorts == new_sorts else NOT_SWAP
 
 
-def _modifies(parsed: Parsed, token: Token) -> bool:
-    """Report whether a token, whatever its tag, describes a noun: "a [parked] car", "a row [of] houses"."""
-    is_known = any(one.start <= token.start < one.end for one in parsed.concepts if one.kind == ATTRIBUTE)
-    is_participle = token.tag in ("VBN", "VBG") and token.dep == "amod"
-    return is_known or is_participle or token.text == "of"
-
-
 def _judge_replace(call: _Call) -> str | None:
     """Judge that one concept gave way to another of its class, which is not true as well."""
     lexicon = call.lexicon
     lost, gained = cut_ends(call.old, call.new)
     gone, come = _find_concepts(call.before, lost, lexicon), _find_concepts(call.after, gained, lexicon)
-    if len(gone) != 1 or len(come) != 1 or not _are_of_one_class(gone[0], come[0], lexicon):
+    if len(gone) != 1 or len(come) != 1:
         return NOT_REPLACE
-    if lexicon.are_synonyms(gone[0].word, come[0].word):
+    (one,), (other,) = gone, come
+    if one.kind != other.kind and not lexicon.find(other.word, one.kind):
+        return NOT_REPLACE
+    if one.kind == ATTRIBUTE and one.category and other.category not in ("", one.category):
+        # Categories of attributes exclude each other only where the lexicon says so.
+        entry = lexicon.find(one.word, ATTRIBUTE)
+        if entry is None or other.word not in lexicon.siblings(entry):
+            return NOT_REPLACE
+    if lexicon.are_synonyms(one.word, other.word):
         return PARAPHRASE
-    if any(lexicon.is_kind_of(*pair) for pair in pairwise((gone[0].word, come[0].word, gone[0].word))):
+    if lexicon.is_kind_of(one.word, other.word) or lexicon.is_kind_of(other.word, one.word):
         return KIND_OF
-    return _find_in_others(call, come[0])
+    return IN_OTHER if _is_said(call.others, other, lexicon) else None
 
 
 def _judge_add(call: _Call) -> str | None:
@@ -397,8 +394,9 @@ def _judge_add(call: _Call) -> str | None:
     come = _find_added(call.after, call.old, call.new, call.lexicon)
     if not come:
         return NOT_ADD
-    is_known = any(_says(text, come[0], call.lexicon) for text in (call.before, call.original))
-    return IN_ORIGINAL if is_known else _find_in_others(call, come[0])
+    if _is_said((call.before, call.original), come[0], call.lexicon):
+        return IN_ORIGINAL
+    return IN_OTHER if _is_said(call.others, come[0], call.lexicon) else None
 
 
 def _find_added(after: Parsed, old: Sequence[Word], new: Sequence[Word], lexicon: Lexicon) -> list[Concept]:
@@ -413,10 +411,6 @@ def _find_added(after: Parsed, old: Sequence[Word], new: Sequence[Word], lexicon
 
 
 _JUDGES = {SWAP: _judge_swap, REPLACE: _judge_replace, ADD: _judge_add}
-
-
-def _find_in_others(call: _Call, concept: Concept) -> str | None:
-    return IN_OTHER if any(_says(text, concept, call.lexicon) for text in call.others) else None
 
 
 def _find_concepts(parsed: Parsed, words: Sequence[Word], lexicon: Lexicon) -> list[Concept]:
@@ -450,46 +444,23 @@ def _find_concepts(parsed: Parsed, words: Sequence[Word], lexicon: Lexicon) -> l
 def _make_concept(text: str, start: int, end: int, tag: str, lexicon: Lexicon) -> Concept:
     word = text[start:end].lower()
     entry = lexicon.find(word)
-    kind = entry.kind if entry else _kind_of_tag(tag)
-    return Concept(
-        start, end, kind, entry.word if entry else word, entry.category if entry else "", False, None, None
-    )
+    if entry:
+        return Concept(start, end, entry.kind, entry.word, entry.category, False, None, None)
+    kind = RELATION if tag.startswith(("VB", "IN", "TO", "RP")) else ATTRIBUTE
+    kind = OBJECT if tag.startswith(("NN", "PRP")) else kind
+    return Concept(start, end, kind, word, "", False, None, None)
 
 
-def _kind_of_tag(tag: str) -> str:
-    if tag.startswith(("NN", "PRP")):
-        return OBJECT
-    return RELATION if tag.startswith(("VB", "IN", "TO", "RP")) else ATTRIBUTE
-
-
-def _are_of_one_class(old: Concept, new: Concept, lexicon: Lexicon) -> bool:
-    """Say whether the new concept excludes the old one by its class: kinds, and categories of attributes."""
-    if old.kind != new.kind and not lexicon.find(new.word, old.kind):
-        return False
-    if old.kind != ATTRIBUTE or not old.category or not new.category or old.category == new.category:
-        return True
-    entry = lexicon.find(old.word, ATTRIBUTE)
-    return entry is not None and new.word in lexicon.siblings(entry)
-
-
-def _says(parsed: Parsed, concept: Concept, lexicon: Lexicon) -> bool:
-    """Report whether a text has the concept, a synonym or a kind of it."""
-    for one in parsed.concepts:
-        # The parse may join an object with a neighbouring word: "a [bike stops]".
-        names = (one.word,) if one.category else (one.word, *one.word.split())
-        if any(lexicon.is_kind_of(name, concept.word) for name in names):
-            return True
+def _is_said(texts: Sequence[Parsed], concept: Concept, lexicon: Lexicon) -> bool:
+    """Report whether one of the texts has the concept, a synonym or a kind of it."""
     wanted = [lexicon.stem(word) for word in concept.word.split()]
-    said = find_bases(_read_words(parsed.text, lexicon))
-    return any(said[i : i + len(wanted)] == wanted for i in range(len(said) - len(wanted) + 1))
-
-
-def _find_fault(before: Parsed, after: Parsed, original: Parsed, lexicon: Lexicon) -> str | None:
-    """Return the first fault that neither the input nor the original has as often."""
-    faults = count_grammar_faults(after.tokens, lexicon)
-    if not +faults:
-        return None
-    excused = count_grammar_faults(tuple(before.tokens), lexicon) | count_grammar_faults(
-        tuple(original.tokens), lexicon
-    )
-    return next((fault for fault in FAULTS if faults[fault] > excused[fault]), None)
+    for parsed in texts:
+        for one in parsed.concepts:
+            # The parse may join an object with a neighbouring word: "a [bike stops]".
+            names = (one.word,) if one.category else (one.word, *one.word.split())
+            if any(lexicon.is_kind_of(name, concept.word) for name in names):
+                return True
+        said = find_bases(_read_words(parsed.text, lexicon))
+        if any(said[i : i + len(wanted)] == wanted for i in range(len(said) - len(wanted) + 1)):
+            return True
+    return False

@@ -76,7 +76,19 @@ class Lexicon:
         self._by_category: dict[tuple[str, str], list[SynonymSet]] = {}
         for row in rows:
             self._add(row)
-        self._wider = {key: self._find_wider(row) for key, row in self.rows.items()}
+        self._wider: dict[tuple[str, str], frozenset[str]] = {}
+        """The groups that each row is a kind of, itself among them; words without a row stand alone."""
+        for kind, first in self.rows:
+            wider: set[str] = set()
+            todo = [first]
+            while todo:
+                word = todo.pop()
+                entry = self._entries[kind].get(word)
+                group = entry.group if entry else word
+                if group not in wider:
+                    wider.add(group)
+                    todo += self.rows[kind, group].parents if entry else ()
+            self._wider[kind, first] = frozenset(wider)
         self.find = lru_cache(1 << 16)(self._find)
         """Return what the lexicon has for a text, in any case, number or tense; of a kind, or the first."""
         self.siblings = lru_cache(1 << 16)(self._find_siblings)
@@ -101,19 +113,6 @@ class Lexicon:
             entry = Entry(word, row.kind, row.category, row.words[0])
             if self._entries[row.kind].setdefault(word, entry) != entry:
                 raise ValueError(f"lexicon: {word!r} is in two synonym sets")
-
-    def _find_wider(self, row: SynonymSet) -> frozenset[str]:
-        """Return the groups that ``row`` is a kind of, itself among them; words without a row stand alone."""
-        found: set[str] = set()
-        todo = [row.words[0]]
-        while todo:
-            word = todo.pop()
-            entry = self._entries[row.kind].get(word)
-            group = entry.group if entry else word
-            if group not in found:
-                found.add(group)
-                todo += self.rows[row.kind, group].parents if entry else ()
-        return frozenset(found)
 
     @cached_property
     def _bases(self) -> dict[str, dict[str, str]]:
@@ -178,12 +177,13 @@ class Lexicon:
         else:
             others = self._by_category[entry.kind, entry.category]
             found = tuple(other.words[0] for other in others if RARE not in other.marks)
-        return tuple(word for word in found if not self._overlap(entry, word))
-
-    def _overlap(self, entry: Entry, word: str) -> bool:
-        other = self._entries[entry.kind].get(word)
-        wider = self._wider[entry.kind, entry.group]
-        return word in wider or (other is not None and entry.group in self._wider[other.kind, other.group])
+        kept, wider = [], self._wider[entry.kind, entry.group]
+        for word in found:
+            other = self._entries[entry.kind].get(word)
+            is_wider = other is not None and entry.group in self._wider[other.kind, other.group]
+            if word not in wider and not is_wider:
+                kept.append(word)
+        return tuple(kept)
 
     def opposite(self, word: str) -> str | None:
         """Return the opposite of a relation, size or other word on a scale; None where there is none."""
@@ -229,9 +229,7 @@ class Lexicon:
         if not wanted:
             return True
         noun = self.find(owner, OBJECT)
-        return noun is not None and (
-            noun.category in wanted or not self._wider[OBJECT, noun.group].isdisjoint(wanted)
-        )
+        return noun is not None and not {noun.category, *self._wider[OBJECT, noun.group]}.isdisjoint(wanted)
 
     def words(self, kind: str, category: str) -> tuple[str, ...]:
         """Return the words of a category that may be brought in."""

@@ -9,27 +9,18 @@ Refused is what says the same again: reordered conjuncts, the sides of a symmetr
 what would undo an earlier call.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import combinations, islice
 
-from raycomp.language.changes import (
-    Case,
-    Change,
-    Piece,
-    State,
-    draw_rank,
-    weigh_between,
-    weigh_bonds,
-    weigh_guest,
-    weigh_word,
-)
+from raycomp.language import changes
+from raycomp.language.changes import Case, Change, Piece, State
 from raycomp.language.concepts import Concept
 from raycomp.language.lexicon import GUEST, NUMBER, VERB
 from raycomp.language.paraphrase import CONVERSE
-from raycomp.language.text_only import DESCRIBED
+from raycomp.language.text_only import DESCRIBED, as_neighbour
 from raycomp.language.tokens import OWNERS, choose_article
-from raycomp.words import ATTRIBUTE, OBJECT, RELATION, SWAP
+from raycomp.words import ADD, ATTRIBUTE, OBJECT, RELATION, REPLACE, SWAP
 
 # Categories that are added, each with those that stand between it and the noun.
 AFTER = {
@@ -38,7 +29,6 @@ AFTER = {
     "material": (),
     **dict.fromkeys(("hair", "look", "coat"), ("", "colour", "pattern", "material")),
 }
-CATEGORIES = tuple(AFTER)
 PHRASES = ("next to", "in front of", "behind")
 CARRIED = tuple("umbrella,basket,balloon,bucket,suitcase,skateboard,ladder,guitar,flag".split(","))
 HAD_BY_ANIMALS = tuple("tennis ball,stick,frisbee,ribbon,balloon,shoe,glove".split(","))
@@ -53,15 +43,20 @@ def add_attributes(case: Case, state: State) -> Iterator[Change]:
             continue
         words = [
             word
-            for name in CATEGORIES
+            for name in AFTER
             if name not in {one.category for one in mine}
             for word in case.lexicon.words(ATTRIBUTE, name)
         ]
+
+        def weigh(word: str, noun: Concept = noun) -> float:
+            around = changes.weigh_between(case.counted, case.parsed.text, noun.start, noun.start, word)
+            return (
+                case.counted.share(ATTRIBUTE, word) * case.counted.lift(DESCRIBED, noun.word, word) * around
+            )
+
         fitting = (
             (rank, word)
-            for rank, word in case.pick(
-                words, partial(_weigh_attribute, case, place), state, ATTRIBUTE, place
-            )
+            for rank, word in case.pick(words, weigh, state, ATTRIBUTE, place)
             if case.lexicon.fits(word, ATTRIBUTE, noun.word) and not case.carries(word, state)
         )
         for rank, word in islice(fitting, case.choices):
@@ -70,12 +65,6 @@ def add_attributes(case: Case, state: State) -> Iterator[Change]:
             at = min([noun.start, *(one.start for one in mine if one.category in later)])
             new = case.words.matching(at, noun.end, word) + " "
             yield Change(ATTRIBUTE, (word,), frozenset({place}), (Piece(at, at, new),), rank=rank)
-
-
-def _weigh_attribute(case: Case, place: int, word: str) -> float:
-    noun, context = case.concepts[place], case.counted
-    around = weigh_between(context, case.parsed.text, noun.start, noun.start, word)
-    return context.share(ATTRIBUTE, word) * context.lift(DESCRIBED, noun.word, word) * around
 
 
 def add_objects(case: Case, state: State) -> Iterator[Change]:
@@ -126,14 +115,10 @@ def _pick_new(
     """Yield a few single things that the caption does not carry, with their ranks."""
     new = (
         (rank, word)
-        for rank, word in case.pick(words, partial(weigh_guest, case), state, joint, place)
-        if _is_single(case, word) and not case.carries(word, state)
+        for rank, word in case.pick(words, partial(changes.weigh_guest, case), state, joint, place)
+        if not (case.lexicon.is_mass(word) or case.lexicon.is_plural(word) or case.carries(word, state))
     )
     return islice(new, case.choices)
-
-
-def _is_single(case: Case, word: str) -> bool:
-    return not case.lexicon.is_mass(word) and not case.lexicon.is_plural(word)
 
 
 def replace_objects(case: Case, state: State) -> Iterator[Change]:
@@ -184,21 +169,23 @@ def replace_relations(case: Case, state: State) -> Iterator[Change]:
         right = case.concepts[old.sides[1]].word if old.sides else ""
         if not case.lexicon.fits(old.word, RELATION, right):
             continue
-        turned = _turned(case, old, entry.group, state)
+        # What is true as well, as the sides are alike or were swapped: "a dog behind a dog".
+        exchanged = old.sides and any(
+            case.are_exchanged(left, old.sides[1], state) for left in case.lefts(old)
+        )
+        turned = CONVERSE.get(entry.group, ()) if exchanged else ()
         words = [word for word in case.lexicon.siblings(entry) if case.lexicon.fits(word, RELATION, right)]
         words = [word for word in words if word not in turned]
         tag = case.parsed.tokens[case.words.first(place)].tag
         forms = {word: case.lexicon.inflect(word, tag) if entry.category == VERB else word for word in words}
         picked = [(0.0, word) for word in words]
         if case.context is not None:
-            picked = list(case.pick(words, partial(_weigh, case, place, forms), state, RELATION, old.start))
+            picked = list(
+                _pick(case, place, words, state, partial(lambda forms, _, word: forms[word], forms))
+            )
         for tier, (rank, word) in enumerate(picked[: case.choices]):
             new = case.words.matching(old.start, old.end, forms[word])
             yield _replace(case, place, word, new, tier if case.context is None else 0, rank)
-
-
-def _weigh(case: Case, place: int, forms: Mapping[str, str], word: str) -> float:
-    return weigh_word(case, place, word, forms[word])
 
 
 def _pick(
@@ -207,17 +194,12 @@ def _pick(
     """Yield words for a place with their ranks; ``write`` returns a word's form there."""
     old = case.concepts[place]
     return case.pick(
-        words, lambda word: weigh_word(case, place, word, write(place, word)), state, old.kind, old.start
+        words,
+        lambda word: changes.weigh_word(case, place, word, write(place, word)),
+        state,
+        old.kind,
+        old.start,
     )
-
-
-def _turned(case: Case, relation: Concept, group: str, state: State) -> tuple[str, ...]:
-    """Return what is true as well, as the sides are alike or were swapped: "a dog behind a dog"."""
-    if relation.sides is None:
-        return ()
-    right = relation.sides[1]
-    exchanged = any(case.are_exchanged(left, right, state) for left in case.lefts(relation))
-    return CONVERSE.get(group, ()) if exchanged else ()
 
 
 def _replace(case: Case, place: int, word: str, new: str, tier: int = 0, rank: float = 0.0) -> Change:
@@ -228,7 +210,6 @@ def _replace(case: Case, place: int, word: str, new: str, tier: int = 0, rank: f
 
 MIXED = frozenset(["colour", "material", "pattern", "size", "age"])
 """Categories whose attributes also change places with those of another one."""
-_ARTICLE = {"an": "a"}
 POSSESSIVES = OWNERS | {"her", "'s"}
 
 
@@ -256,26 +237,16 @@ def _was_swapped(case: Case, first: int, second: int, state: State) -> bool:
 def _turns_back(case: Case, first: int, second: int, state: State) -> bool:
     """Report whether swapping two concepts exchanges the sides of a relation that an earlier call turned."""
     after = state._replace(swapped=(*state.swapped, (first, second)))
+
+    def is_turned(relation: Concept) -> bool:
+        entry = case.lexicon.find(relation.word, RELATION)
+        return entry is not None and any(word in state.brought for word in CONVERSE.get(entry.group, ()))
+
     return any(
         case.are_exchanged(left, one.sides[1], after)
         for place, one in enumerate(case.concepts)
-        if one.sides is not None and place in state.used and _is_turned(case, one, state)
+        if one.sides is not None and place in state.used and is_turned(one)
         for left in case.lefts(one)
-    )
-
-
-def _is_turned(case: Case, relation: Concept, state: State) -> bool:
-    entry = case.lexicon.find(relation.word, RELATION)
-    return entry is not None and any(word in state.brought for word in CONVERSE.get(entry.group, ()))
-
-
-def _shares(case: Case, first: int, second: int) -> bool:
-    """Return whether a modifier of the first of two conjuncts applies to both: "a red hat and scarf"."""
-    between = case.parsed.text[case.concepts[first].end : case.concepts[second].start].strip().lower()
-    return (
-        between in ("and", "or", ",")
-        and not case.words.determiner(second)
-        and not case.words.attributes[second]
     )
 
 
@@ -306,30 +277,28 @@ def swap_objects(case: Case, state: State) -> Iterator[Change]:
     for i, j in combinations(case.free(OBJECT, state), 2):
         if case.are_alike(i, j) or _was_swapped(case, i, j, state) or _turns_back(case, i, j, state):
             continue
-        if (_is_symmetric(case, i, j) and case.said_of(i) == case.said_of(j)) or _shares(case, i, j):
+        if _is_symmetric(case, i, j) and case.said_of(i) == case.said_of(j):
             continue
         one, two = case.concepts[i], case.concepts[j]
+        # A modifier of the first of two conjuncts may apply to both: "a red hat and scarf".
+        are_joined = case.parsed.text[one.end : two.start].strip().lower() in ("and", "or", ",")
+        if are_joined and not case.words.determiner(j) and not case.words.attributes[j]:
+            continue
         if not (case.words.accepts(i, two.word) and case.words.accepts(j, one.word)):
             continue
-        if case.words.is_bare(i) != case.words.is_bare(j) and not (
-            case.words.is_headline and one.is_plural == two.is_plural
-        ):
+        is_level = case.words.is_headline and one.is_plural == two.is_plural
+        if case.words.is_bare(i) != case.words.is_bare(j) and not is_level:
             continue
-        if (
-            case.is_barred(one.word) != case.is_barred(two.word)
-            and case.is_person(one)
-            and case.is_person(two)
-        ):
+        are_persons = case.is_person(one) and case.is_person(two)
+        if case.is_barred(one.word) != case.is_barred(two.word) and are_persons:
             continue
         if case.context is not None and not _are_of_one_sort(case, i, j):
             continue
         pieces = _exchange_nouns(case, i, j)
         if pieces is None:
             continue
-        rank = _rank(case, i, j, state)
-        yield Change(
-            OBJECT, (one.word, two.word), frozenset({i, j}), pieces, _distance(case, i, j), (i, j), rank
-        )
+        words, tier, rank = (one.word, two.word), _distance(case, i, j), _rank(case, i, j, state)
+        yield Change(OBJECT, words, frozenset({i, j}), pieces, tier, (i, j), rank)
 
 
 def _exchange_nouns(case: Case, first: int, second: int) -> tuple[Piece, Piece] | None:
@@ -338,48 +307,38 @@ def _exchange_nouns(case: Case, first: int, second: int) -> tuple[Piece, Piece] 
     By the counts of a corpus only nouns of the same number and determiner change places, where attributes
     fit; others take their determiners along if they have no attributes.
     """
-    if case.context is None or _agree(case, first, second):
+    one, two = case.concepts[first], case.concepts[second]
+    determiners = {as_neighbour(case.words.determiner(place)) for place in (first, second)}
+    agree = case.context is None or (
+        one.is_plural == two.is_plural
+        and len(determiners) == 1
+        and all(case.lexicon.fits(said, ATTRIBUTE, two.word) for said in case.said_of(first))
+        and all(case.lexicon.fits(said, ATTRIBUTE, one.word) for said in case.said_of(second))
+    )
+    if agree:
         return _noun(case, first, second), _noun(case, second, first)
     if case.words.attributes[first] or case.words.attributes[second]:
         return None
     return _exchange_phrases(case, first, second)
 
 
-def _agree(case: Case, first: int, second: int) -> bool:
-    one, two = case.concepts[first], case.concepts[second]
-    determiners = {_ARTICLE.get(word, word) for word in map(case.words.determiner, (first, second))}
-    return (
-        one.is_plural == two.is_plural
-        and len(determiners) == 1
-        and _fits_attributes(case, first, two.word)
-        and _fits_attributes(case, second, one.word)
-    )
+def _rank(
+    case: Case, first: int, second: int, state: State, weigh: Callable[[int, int], float] | None = None
+) -> float:
+    """Return the rank of a swap by the weights of both in the other's place, against those in their own.
 
-
-def _fits_attributes(case: Case, place: int, word: str) -> bool:
-    said = [case.concepts[i].word for i in case.words.attributes[place]]
-    return all(case.lexicon.fits(attribute, ATTRIBUTE, word) for attribute in said)
-
-
-def _rank(case: Case, first: int, second: int, state: State) -> float:
-    """Return the rank of a swap of two concepts by what stands around their places."""
-
-    def weigh(place: int, one: int) -> float:
-        return weigh_word(case, place, case.concepts[one].word, case.words.plain(*_span(case, one)))
-
-    return _compare(case, weigh, first, second, state)
-
-
-def _compare(case: Case, weigh: Callable[[int, int], float], first: int, second: int, state: State) -> float:
-    """Return a rank by the weights of both in the other's place, against those of both in their own."""
+    By default a weight is that of a concept's words by what stands around a place.
+    """
     if case.context is None:
         return 0.0
+
+    def weigh_one(place: int, other: int) -> float:
+        one = case.concepts[other]
+        return changes.weigh_word(case, place, one.word, case.words.plain(one.start, one.end))
+
+    weigh = weigh or weigh_one
     new, old = weigh(first, second) * weigh(second, first), weigh(first, first) * weigh(second, second)
-    return draw_rank(case, new / old, *state.pieces, SWAP, first, second)
-
-
-def _span(case: Case, place: int) -> tuple[int, int]:
-    return case.concepts[place].start, case.concepts[place].end
+    return changes.draw_rank(case, new / old, *state.pieces, SWAP, first, second)
 
 
 def _noun(case: Case, place: int, other: int) -> Piece:
@@ -430,13 +389,9 @@ def _may_exchange(case: Case, first: int, second: int) -> bool:
         {one.category, two.category} <= MIXED
         and case.lexicon.fits(one.word, ATTRIBUTE, nouns[1].word)
         and case.lexicon.fits(two.word, ATTRIBUTE, nouns[0].word)
-        and two.category not in _categories(case, one.owner)
-        and one.category not in _categories(case, two.owner)
+        and two.category not in {case.concepts[i].category for i in case.words.attributes[one.owner]}
+        and one.category not in {case.concepts[i].category for i in case.words.attributes[two.owner]}
     )
-
-
-def _categories(case: Case, place: int) -> set[str]:
-    return {case.concepts[i].category for i in case.words.attributes[place]}
 
 
 def swap_sides(case: Case, state: State) -> Iterator[Change]:
@@ -455,7 +410,12 @@ def swap_sides(case: Case, state: State) -> Iterator[Change]:
         if pieces is None:
             continue
         words = case.concepts[i].word, case.concepts[j].word
-        rank = _compare(case, partial(_weigh_side, case), i, j, state)
+
+        def weigh(place: int, other: int) -> float:
+            """The lift of a place's relations for another object, which brings its attributes along."""
+            return changes.weigh_bonds(case, place, case.concepts[other].word, with_attributes=False)
+
+        rank = _rank(case, i, j, state, weigh)
         yield Change(RELATION, words, frozenset(inside), pieces, _distance(case, i, j), rank=rank)
 
 
@@ -469,18 +429,17 @@ def _exchange_phrases(case: Case, first: int, second: int) -> tuple[Piece, Piece
         return None
     if any(not case.words.stands_alone(place) for place in places):
         return None
-    spans = [_phrase(case, place) for place in places]
+    firsts = [case.parsed.tokens[case.words.phrase_starts[place]].start for place in places]
+    spans = [(start, case.concepts[place].end) for start, place in zip(firsts, places, strict=True)]
     if spans[0][1] > spans[1][0]:
         return None
     texts = [case.words.plain(*span) for span in spans]
     return Piece(*spans[0], texts[1]), Piece(*spans[1], texts[0])
 
 
-def _weigh_side(case: Case, place: int, other: int) -> float:
-    """Return the lift of the relations of a place for another object, which brings its attributes along."""
-    return weigh_bonds(case, place, case.concepts[other].word, with_attributes=False)
-
-
-def _phrase(case: Case, place: int) -> tuple[int, int]:
-    first = case.parsed.tokens[case.words.phrase_starts[place]]
-    return first.start, case.concepts[place].end
+RULES: dict[str, tuple[Callable[[Case, State], Iterator[Change]], ...]] = {
+    SWAP: (swap_objects, swap_attributes, swap_sides),
+    REPLACE: (replace_objects, replace_attributes, replace_relations),
+    ADD: (add_objects, add_attributes, add_relations),
+}
+"""The changes that each operation proposes."""

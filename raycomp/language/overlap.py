@@ -1,11 +1,10 @@
 """Which operations explain a hard negative: SWAP, REPLACE, ADD, one call or two, or none of them.
 
-Exchanging the two changes the sign of every difference. ``core.refine`` makes their sums 0.
-
 The definition is over words alone, so it holds for negatives of any origin. Of each caption the words count
-that ``word_classes`` reads: not articles, possessives, "and", forms of "be", modal verbs, relative pronouns;
-inflection and punctuation aside. Pronouns count only where nothing else differs: else they agree with it.
-A run of words is made of concepts (``word_classes.name_concepts``):
+that ``concepts.read_words`` reads: not articles, possessives, "and", forms of "be", modal verbs, relative
+pronouns; inflection and punctuation aside. Pronouns count only where nothing else differs: else they agree
+with it.
+A run of words is made of concepts (``concepts.name_concepts``):
 
 - object: a noun or pronoun with all that stands before it in the phrase ("two small dogs", "cup of tea");
 - relation: verbs, prepositions, particles ("is walking down", "in front of", "on the left of");
@@ -32,32 +31,10 @@ from difflib import SequenceMatcher
 from itertools import pairwise
 from typing import NamedTuple
 
-from raycomp.language.concepts import (
-    ACTION,
-    ADVERB,
-    DENIAL,
-    GLUE,
-    LINK,
-    MODIFIER,
-    NOUN,
-    PRONOUNS,
-    WORD,
-    Edit,
-    Parsed,
-    name_concepts,
-    read_words,
-)
-from raycomp.language.text_only import CONCEPT, DESCRIBED, NEAR, START, Context, find_words
-from raycomp.language.tokens import (
-    ARTICLES,
-    Token,
-    Word,
-    choose_article,
-    cut_ends,
-    find_base_form,
-    find_bases,
-    measure_ends,
-)
+from raycomp.language import concepts, tokens
+from raycomp.language.concepts import Edit, Parsed
+from raycomp.language.text_only import CONCEPT, DESCRIBED, END, NEAR, START, Context, find_words
+from raycomp.language.tokens import Token, Word
 from raycomp.words import ADD, ATTRIBUTE, OBJECT, RELATION, REPLACE, SWAP
 
 Phrase = tuple[str, ...]
@@ -79,7 +56,7 @@ def find_new_phrase(op: str, kind: str, concepts: Sequence[str], parsed: Parsed)
 def say_phrase(phrase: Phrase) -> str:
     """Return the text whose embedding stands for a phrase."""
     said = " ".join(reversed(phrase))
-    return f"a photo of {choose_article(said)} {said}"
+    return f"a photo of {tokens.choose_article(said)} {said}"
 
 
 def count_captions(context: Context) -> int:
@@ -96,25 +73,22 @@ def count_phrase(phrase: Phrase, context: Context) -> int:
 
 # Ends of the classes of a difference in words or letters: 1, 2, 3 to 4, 5 to 8, more.
 _SIZES = (1, 2, 4, 8)
-_START, _END = "<", ">"
 
 
 def list_differences(caption: str, negative: str) -> Iterator[tuple[str, int]]:
     """Yield the words, and pairs of neighbours, that occur more often in one of the two: (name, caption's
-    count minus negative's); then the sign of the difference in words and in letters, by its size."""
-    first, second = _count(caption), _count(negative)
+    count minus negative's); then the sign of the difference in words and in letters, by its size.
+
+    Exchanging the two changes the sign of every difference. ``core.refine`` makes their sums 0.
+    """
+    words = find_words(caption), find_words(negative)
+    first, second = (Counter([*own, *map(" ".join, pairwise([START, *own, END]))]) for own in words)
     for name in sorted(first.keys() | second.keys()):
         if first[name] != second[name]:
             yield name, first[name] - second[name]
-    sizes = (("words", len(find_words(caption)), len(find_words(negative))),)
-    for unit, one, two in (*sizes, ("letters", len(caption), len(negative))):
+    for unit, (one, two) in (("words", map(len, words)), ("letters", map(len, (caption, negative)))):
         if one != two:
             yield f"#{unit} {sum(abs(one - two) > end for end in _SIZES)}", 1 if one > two else -1
-
-
-def _count(text: str) -> Counter[str]:
-    words = find_words(text)
-    return Counter([*words, *map(" ".join, pairwise([_START, *words, _END]))])
 
 
 SAME, POLARITY, DELETION, REWORDED = "same", "polarity", "deletion", "reworded"
@@ -158,14 +132,14 @@ def explain(positive: Sequence[Token], negative: Sequence[Token]) -> Explanation
 
     Between equally few, one run that differs goes before several, and both before a SWAP with a rest.
     """
-    old, new = read_words(positive), read_words(negative)
-    if find_bases(old) == find_bases(new):
+    old, new = concepts.read_words(positive), concepts.read_words(negative)
+    if tokens.find_bases(old) == tokens.find_bases(new):
         return Explanation((), SAME)
-    nouns = [[word for word in words if word.base not in PRONOUNS] for words in (old, new)]
-    if find_bases(nouns[0]) != find_bases(nouns[1]):
+    nouns = [[word for word in words if word.base not in concepts.PRONOUNS] for words in (old, new)]
+    if tokens.find_bases(nouns[0]) != tokens.find_bases(nouns[1]):
         old, new = nouns
-    hunk, hunks = Hunk(*cut_ends(old, new)), find_hunks(old, new)
-    if {word.letter for word in (*hunk.old, *hunk.new)} == {DENIAL}:
+    hunk, hunks = Hunk(*tokens.cut_ends(old, new)), find_hunks(old, new)
+    if {word.letter for word in (*hunk.old, *hunk.new)} == {concepts.DENIAL}:
         return Explanation((), POLARITY)
     if kind := _find_swap(old, new):
         return Explanation((Call(SWAP, kind),))
@@ -182,7 +156,7 @@ def find_hunks(old: Sequence[Word], new: Sequence[Word]) -> list[Hunk]:
 
     Of equally long runs the first one counts (Ratcliff and Obershelp's alignment).
     """
-    match = SequenceMatcher(None, find_bases(old), find_bases(new), autojunk=False)
+    match = SequenceMatcher(None, tokens.find_bases(old), tokens.find_bases(new), autojunk=False)
     return [Hunk(old[a:b], new[c:d]) for tag, a, b, c, d in match.get_opcodes() if tag != "equal"]
 
 
@@ -192,11 +166,11 @@ def _find_swap(old: Sequence[Word], new: Sequence[Word]) -> str:
     Links that only come or only go are the verb's ("[at] a child a woman nags"), no concept of their own.
     """
     lost, gained = _count_apart(old, new), _count_apart(new, old)
-    if (lost and gained) or any(word.letter != LINK for word in (*lost, *gained)):
+    if (lost and gained) or any(word.letter != concepts.LINK for word in (*lost, *gained)):
         return ""
     kept, kept_new = [word for word in old if word not in lost], [word for word in new if word not in gained]
-    span = Hunk(*cut_ends(kept, kept_new))
-    size, old_bases, new_bases = len(span.old), find_bases(span.old), find_bases(span.new)
+    span = Hunk(*tokens.cut_ends(kept, kept_new))
+    size, old_bases, new_bases = len(span.old), tokens.find_bases(span.old), tokens.find_bases(span.new)
     for total in range(2, size + 1):  # the shortest blocks A, B: A x B before, B x A after
         for a in range(1, total):
             rest = size - total + a
@@ -205,13 +179,11 @@ def _find_swap(old: Sequence[Word], new: Sequence[Word]) -> str:
                     _kind_of([word.letter for word in block]) for block in (span.old[:a], span.old[rest:])
                 ]
                 is_move = total == size  # an attribute that moves past its noun
-                return ATTRIBUTE if is_move and ATTRIBUTE in kinds else _join_kinds(kinds)
+                if is_move and ATTRIBUTE in kinds:
+                    return ATTRIBUTE
+                return next(kind for kind in (OBJECT, RELATION, ATTRIBUTE) if kind in kinds)
     pairs = zip(span.old, new_bases, strict=True)
     return _kind_of([word.letter for word, base in pairs if word.base != base])
-
-
-def _join_kinds(kinds: Sequence[str]) -> str:
-    return next(kind for kind in (OBJECT, RELATION, ATTRIBUTE) if kind in kinds)
 
 
 def _count_apart(words: Sequence[Word], others: Sequence[Word]) -> list[Word]:
@@ -229,20 +201,17 @@ def _count_calls(hunks: Sequence[Hunk]) -> tuple[Call, ...] | None:
     """Return one call per concept replaced or added; None where a concept is deleted."""
     calls: list[Call] = []
     for hunk in hunks:
-        old, new = name_concepts(hunk.old), name_concepts(hunk.new)
+        old, new = concepts.name_concepts(hunk.old), concepts.name_concepts(hunk.new)
         if len(new) < len(old) or (hunk.old and not new):
             return None
         if hunk.old and not old:
             old = [new[0]]
         calls += [Call(REPLACE, kind) for kind in old]
-        calls += [Call(ADD, kind) for kind in _group_added(new[len(old) :])]
+        # A run adds its objects, which bring their relations along, and its other attributes.
+        added = new[len(old) :]
+        calls += [Call(ADD, kind) for kind in added if kind != RELATION]
+        calls += [Call(ADD, kind) for kind in added[:1] if {*added} == {RELATION}]
     return tuple(calls)
-
-
-def _group_added(kinds: Sequence[str]) -> list[str]:
-    """Return what a run adds: its objects, which bring their relations along, and its other attributes."""
-    named = [kind for kind in kinds if kind != RELATION]
-    return named or [*kinds[:1]]
 
 
 def _count_calls_after_swap(hunks: Sequence[Hunk]) -> tuple[Call, ...] | None:
@@ -251,32 +220,30 @@ def _count_calls_after_swap(hunks: Sequence[Hunk]) -> tuple[Call, ...] | None:
     gained = [word for hunk in hunks for word in hunk.new]
     left, left_new = _count_apart(lost, gained), _count_apart(gained, lost)
     kind = _kind_of([word.letter for word in lost if word not in left and word.letter in "NAV"])
-    old_runs, new_runs = _cut_into_runs(left, hunks, 0), _cut_into_runs(left_new, hunks, 1)
+    old_runs = [run for hunk in hunks if (run := [word for word in hunk.old if word in left])]
+    new_runs = [run for hunk in hunks if (run := [word for word in hunk.new if word in left_new])]
     if not kind or len(old_runs) > 1 or len(new_runs) != 1:
         return None
     rest = _count_calls([Hunk(old_runs[0] if old_runs else [], new_runs[0])])
     return None if rest is None else (Call(SWAP, kind), *rest)
 
 
-def _cut_into_runs(words: Sequence[Word], hunks: Sequence[Hunk], side: int) -> list[list[Word]]:
-    """Return the words that each hunk holds on one side, where it holds any."""
-    runs = [[word for word in hunk[side] if word in words] for hunk in hunks]
-    return [run for run in runs if run]
-
-
 def _kind_of(letters: Sequence[str]) -> str:
     """Return the kind of words together: an object if one is a noun, else a relation if one is a verb, ..."""
-    if NOUN in letters:
+    if concepts.NOUN in letters:
         return OBJECT
-    if ACTION in letters or not {*letters} & {MODIFIER, ADVERB, DENIAL}:
+    if concepts.ACTION in letters or not {*letters} & {concepts.MODIFIER, concepts.ADVERB, concepts.DENIAL}:
         return RELATION if letters else ""
     return ATTRIBUTE
 
 
 def is_regenerated(negative: str, edits: Sequence[Edit]) -> bool:
     """Report whether one of ``edits`` is the negative, but for case, punctuation and articles."""
-    wanted = _spell(negative)
-    return any(_spell(edit.text) == wanted for edit in edits)
+    texts = (negative, *(edit.text for edit in edits))
+    wanted, *said = (
+        [one for one in concepts.WORD.findall(text.lower()) if one not in tokens.ARTICLES] for text in texts
+    )
+    return wanted in said
 
 
 def is_same_edit(positive: str, negative: str, op: str, edits: Sequence[Edit]) -> bool:
@@ -289,13 +256,10 @@ def is_same_edit(positive: str, negative: str, op: str, edits: Sequence[Edit]) -
     return any(edit.op == op and _locate(positive, edit.text) == place for edit in edits)
 
 
-def _spell(text: str) -> list[str]:
-    return [word for word in WORD.findall(text.lower()) if word not in ARTICLES]
-
-
 def _locate(positive: str, negative: str) -> tuple[int, int]:
     old, new = (
-        [find_base_form(w) for w in WORD.findall(t.lower()) if w not in GLUE] for t in (positive, negative)
+        [tokens.find_base_form(w) for w in concepts.WORD.findall(t.lower()) if w not in concepts.GLUE]
+        for t in (positive, negative)
     )
-    first, behind = measure_ends(old, new)
+    first, behind = tokens.measure_ends(old, new)
     return first, len(old) - behind

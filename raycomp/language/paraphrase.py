@@ -47,9 +47,22 @@ def swap_conjuncts(text: str, tokens: Sequence[Token]) -> str | None:
         return None
     # "Each other" is of both.
     alone = [word for before, word in zip(["", *words], words, strict=False) if before != "each"]
-    if BOUND & {*alone} or not _goes_on_with_both(tokens, words, end):
+    if BOUND & {*alone}:
         return None
-    return _exchange(text, tokens, middle, end)
+    if end == len(tokens) or words[end] in (".", "!"):
+        # At the end a noun behind a noun may be a verb that the parser mistook: "a tan dog fighting".
+        goes_on = end + 1 >= len(tokens) and tokens[end - 2].tag not in NOUNS
+    else:
+        is_present = tokens[end].tag == "VBP" and not words[end].endswith(NO_PRESENT)
+        goes_on = words[end] in PLURAL_VERBS or is_present
+    if not goes_on:
+        return None
+    spans = [(tokens[a].start, tokens[b].end) for a, b in ((0, middle - 1), (middle + 1, end - 1))]
+    first, second = (text[start:stop] for start, stop in spans)
+    if first[0].isupper():
+        first, second = first[0].lower() + first[1:], second[0].upper() + second[1:]
+    (start, before), (behind, stop) = spans
+    return text[:start] + second + text[before:behind] + first + text[stop:]
 
 
 def _is_own(token: Token) -> bool:
@@ -62,26 +75,6 @@ def _end_of_conjunct(tokens: Sequence[Token], words: Sequence[str], start: int) 
     while end < len(tokens) and tokens[end].tag in INSIDE and words[end] not in DETERMINERS:
         end += 1
     return end if end > start and tokens[end - 1].tag in NOUNS else 0
-
-
-def _goes_on_with_both(tokens: Sequence[Token], words: Sequence[str], end: int) -> bool:
-    """Report whether the text ends here, or a plural verb in the present says something of both.
-
-    At the end of the text a noun behind a noun may be a verb that the parser mistook: "a tan dog fighting".
-    """
-    if end == len(tokens) or words[end] in (".", "!"):
-        return end + 1 >= len(tokens) and tokens[end - 2].tag not in NOUNS
-    return words[end] in PLURAL_VERBS or (tokens[end].tag == "VBP" and not words[end].endswith(NO_PRESENT))
-
-
-def _exchange(text: str, tokens: Sequence[Token], middle: int, end: int) -> str:
-    """Return the text with the tokens before ``middle`` and those behind it, up to ``end``, exchanged."""
-    spans = [(tokens[a].start, tokens[b].end) for a, b in ((0, middle - 1), (middle + 1, end - 1))]
-    first, second = (text[start:stop] for start, stop in spans)
-    if first[0].isupper():
-        first, second = first[0].lower() + first[1:], second[0].upper() + second[1:]
-    (start, before), (behind, stop) = spans
-    return text[:start] + second + text[before:behind] + first + text[stop:]
 
 
 # A relation and those that say the same from the other side, by the lexicon's first words.
@@ -150,44 +143,36 @@ def _find_things(tokens: Sequence[Token], lexicon: Lexicon) -> list[CaptionPart]
     place = 0
     while place < len(tokens):
         end = _end_of_thing(tokens, words, place)
-        relation = None if end > place else _find_relation(words, place, lexicon)
         if end > place:
             parts.append(_read_thing(tokens[place:end], words[place:end], lexicon))
-        elif relation:
-            end, group = relation
-            parts.append(CaptionPart("relation", (group,)))
-        elif words[place][0].isalnum() or words[place] in AND:
-            parts.append(CaptionPart("word", (lexicon.stem(words[place]),)))
-        place = max(end, place + 1)
+            place = end
+            continue
+        for end in range(min(place + MAX_WORDS, len(words)), place, -1):
+            entry = lexicon.find(" ".join(words[place:end]), RELATION)
+            if entry and entry.category != VERB:
+                parts.append(CaptionPart("relation", (entry.group,)))
+                break
+        else:
+            end = place + 1
+            if words[place][0].isalnum() or words[place] in AND:
+                parts.append(CaptionPart("word", (lexicon.stem(words[place]),)))
+        place = end
     return parts
 
 
 def _end_of_thing(tokens: Sequence[Token], words: Sequence[str], place: int) -> int:
     """Return the end of the noun phrase that starts at ``place``; ``place`` if there is none."""
     step = place + (words[place] in LOOSE)
-    while step < len(tokens) and (
-        tokens[step].tag in MODIFIERS
-        or (words[step] in AND and step > place and _joins_modifiers(tokens, step))
-    ):
+    is_modifier = [token.tag in MODIFIERS for token in tokens]
+    while step < len(tokens):
+        joins = words[step] in AND and step > place and all(is_modifier[step - 1 : step + 2 : 2])
+        if not (is_modifier[step] or (joins and step + 1 < len(tokens))):
+            break
         step += 1
     end = step
     while end < len(tokens) and tokens[end].tag in NOUN_TAGS:
         end += 1
     return end if end > step else place
-
-
-def _joins_modifiers(tokens: Sequence[Token], place: int) -> bool:
-    around = tokens[place - 1 : place + 2]
-    return len(around) == 3 and around[0].tag in MODIFIERS and around[2].tag in MODIFIERS
-
-
-def _find_relation(words: Sequence[str], place: int, lexicon: Lexicon) -> tuple[int, str] | None:
-    """Return the end of the longest preposition of the lexicon that starts at ``place``, and its group."""
-    for end in range(min(place + MAX_WORDS, len(words)), place, -1):
-        entry = lexicon.find(" ".join(words[place:end]), RELATION)
-        if entry and entry.category != VERB:
-            return end, entry.group
-    return None
 
 
 def _read_thing(tokens: Sequence[Token], words: Sequence[str], lexicon: Lexicon) -> CaptionPart:
@@ -200,15 +185,11 @@ def _read_thing(tokens: Sequence[Token], words: Sequence[str], lexicon: Lexicon)
             entry = lexicon.find(word, ATTRIBUTE)
             modifiers.append(entry.group if entry else lexicon.stem(word))
     entry = lexicon.find(" ".join(nouns), OBJECT)
-    names = (entry.group,) if entry else tuple(_name(noun, lexicon) for noun in nouns)
+    known = [(lexicon.find(noun, OBJECT), lexicon.stem(noun)) for noun in nouns]
+    names = (entry.group,) if entry else tuple(one.group if one else stem for one, stem in known)
     clothes = entry is not None and lexicon.is_kind_of(entry.word, "clothing")
     many = (lexicon.is_plural(nouns[-1]),)
     return CaptionPart("thing", (tuple(sorted(modifiers)), names, many), clothes)
-
-
-def _name(noun: str, lexicon: Lexicon) -> str:
-    entry = lexicon.find(noun, OBJECT)
-    return entry.group if entry else lexicon.stem(noun)
 
 
 def _join_lists(parts: Sequence[CaptionPart]) -> list[CaptionPart]:

@@ -30,7 +30,7 @@ identify the scheme. Tags are the Penn Treebank's in both.
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -155,32 +155,34 @@ class _Tree:
         first_free = 0
         groups = self._group_heads()
         for target, heads in groups.items():
-            kind, start = self._find_start(heads, target, first_free)
-            end = self._end(heads[-1], target, groups)
-            place, last = self.tokens[target], self.tokens[end]
-            first = self.tokens[start]
-            found.append(Phrase(first.start, last.end, kind, place.start, place.end, self._class_of(target)))
-            first_free = end + 1
+            kind, first = self._find_start(heads, target, first_free)
+            first_free = target + 1
+            while first_free < len(self.tokens) and first_free not in groups:
+                behind = self.tokens[first_free]  # numerals and names behind the target are inside
+                if behind.head != heads[-1] or behind.dep not in {"nummod", *self.labels.names}:
+                    break
+                first_free += 1
+            target_class = HEAD
+            if self.words[target] in self.lexicon.abstract_ends:
+                longest = find_longest(self.tokens, target, OBJECT, self.lexicon)
+                target_class = UNSEEN if longest and longest[1].category == ABSTRACT else HEAD
+            start, end, place = self.tokens[first].start, self.tokens[first_free - 1].end, self.tokens[target]
+            found.append(Phrase(start, end, kind, place.start, place.end, target_class))
         return found
 
     def content(self) -> list[Phrase]:
         """Return what describes and relates the targets of phrases."""
         found, targets = [], self._group_heads()
-        for first, last in self._list_words():
+        # A preposition of several words is one.
+        ends = {first: last for last, first in self.long_prepositions.items()}
+        inside = {i for first, last in ends.items() for i in range(first + 1, last + 1)}
+        for first in (i for i in range(len(self.tokens)) if i not in inside):
+            last = ends.get(first, first)
             kind = None if last in targets else self._classify_content(first, last)
             if kind:
                 start, end = self.tokens[first].start, self.tokens[last].end
                 found.append(Phrase(start, end, kind, start, end, CONTENT))
         return found
-
-    def _list_words(self) -> Iterator[tuple[int, int]]:
-        """Yield the first and last position of every word, a preposition of several words being one."""
-        ends = {first: last for last, first in self.long_prepositions.items()}
-        place = 0
-        while place < len(self.tokens):
-            last = ends.get(place, place)
-            yield place, last
-            place = last + 1
 
     def _classify_content(self, first: int, last: int) -> str | None:
         """Return the kind of a word that is not a target; None where it describes nothing visible."""
@@ -199,19 +201,16 @@ class _Tree:
             return PREDICATE if self._is_verb(last) else ATTRIBUTE if self._is_inside(last) else None
         return None
 
-    def _class_of(self, target: int) -> str:
-        """Return HEAD, or UNSEEN where no picture can show the longest noun of the lexicon that ends here."""
-        if self.words[target] not in self.lexicon.abstract_ends:
-            return HEAD
-        found = find_longest(self.tokens, target, OBJECT, self.lexicon)
-        return UNSEEN if found and found[1].category == ABSTRACT else HEAD
-
     def _group_heads(self) -> dict[int, list[int]]:
         """Map every target, in order, to its nouns in the tree: several if they are adjacent."""
         functional = {i for last, first in self.long_prepositions.items() for i in range(first, last + 1)}
         nouns = [i for i in range(len(self.tokens)) if i not in functional and self._heads(i)]
         groups: dict[int, list[int]] = {}
-        for target, head in sorted({self._target(noun): noun for noun in nouns}.items()):
+        targets = {}
+        for noun in nouns:  # of a name its last noun
+            names = [i for i in self.children[noun] if i > noun and self.tokens[i].dep in self.labels.names]
+            targets[max([noun, *(i for i in names if self.tokens[i].tag in NOUN_TAGS)])] = noun
+        for target, head in sorted(targets.items()):
             groups[target] = [*groups.pop(target - 1, []), head]
         return groups
 
@@ -229,11 +228,8 @@ class _Tree:
         below = {self.tokens[child].dep for child in self.children[place] if child < place}
         if below & self.labels.subjects:
             return "cop" not in below
-        return self.tokens[place].dep in self.labels.clauses and not below & {
-            "cop",
-            "case",
-            *self.labels.inside,
-        }
+        nominal = {"cop", "case", *self.labels.inside}
+        return self.tokens[place].dep in self.labels.clauses and not below & nominal
 
     def _stands_for_noun(self, place: int) -> bool:
         """Say whether another word is used as a noun: "a man in [white]", "the [making] of", "a [pose]"."""
@@ -249,20 +245,11 @@ class _Tree:
         while (head := self.tokens[place].head) != place:
             dep = self.tokens[place].dep
             if dep in self.labels.names or (
-                dep in self.labels.inside and place < head and not self._is_parted(place, head)
+                dep in self.labels.inside and place < head and MARKS.isdisjoint(self.words[place:head])
             ):
                 return True
             place = head
         return False
-
-    def _is_parted(self, first: int, last: int) -> bool:
-        """Report whether a mark that no noun phrase spans stands between two positions."""
-        return any(word in MARKS for word in self.words[first:last])
-
-    def _target(self, head: int) -> int:
-        """Return the position of the last noun of a name, else ``head``."""
-        names = [i for i in self.children[head] if i > head and self.tokens[i].dep in self.labels.names]
-        return max([head, *(i for i in names if self.tokens[i].tag in NOUN_TAGS)])
 
     def _preposition(self, head: int) -> int | None:
         """Return the first position of the preposition of the noun at ``head``; None where it has none."""
@@ -285,35 +272,17 @@ class _Tree:
             is_object = self.tokens[head].dep in self.labels.objects
             if is_object and self.tokens[verb].tag.startswith("VB") and first_free <= verb < target:
                 return PREDICATE, verb
-        start = self._first_modifier(heads, target, first_free)
-        first = self.tokens[start]
-        return (RELATION if first.tag == "IN" and first.dep != "mark" else OBJECT), start
-
-    def _first_modifier(self, heads: list[int], target: int, first_free: int) -> int:
-        """Move left from ``target`` as long as words belong to the phrase of ``heads``."""
-        start = target
-        while start > first_free and self.words[start - 1] not in MARKS and self._belongs(start - 1, heads):
+        # Words on the left belong to the phrase that are heads of it, or hang below a modifier of one.
+        start, inner = target, self.labels.inside | self.labels.loose
+        while start > first_free and self.words[start - 1] not in MARKS:
+            step = start - 1
+            while self.tokens[step].head != step and self.tokens[step].head not in heads:
+                step = self.tokens[step].head
+            is_below = self.tokens[step].head in heads and step not in heads
+            if start - 1 not in heads and not (is_below and self.tokens[step].dep in inner):
+                break
             start -= 1
         while not any(letter.isalnum() for letter in self.tokens[start].text):
             start += 1
-        return start
-
-    def _belongs(self, place: int, heads: list[int]) -> bool:
-        """Report whether the token is one of ``heads`` or hangs below a modifier of one."""
-        step = place
-        while self.tokens[step].head != step and self.tokens[step].head not in heads:
-            step = self.tokens[step].head
-        is_below = self.tokens[step].head in heads and step not in heads
-        return place in heads or (
-            is_below and self.tokens[step].dep in self.labels.inside | self.labels.loose
-        )
-
-    def _end(self, head: int, target: int, groups: dict[int, list[int]]) -> int:
-        """Return the position of the last token: numerals and names behind the target are inside."""
-        end = target
-        while end + 1 < len(self.tokens) and end + 1 not in groups:
-            behind = self.tokens[end + 1]
-            if behind.head != head or behind.dep not in {"nummod", *self.labels.names}:
-                break
-            end += 1
-        return end
+        first = self.tokens[start]
+        return (RELATION if first.tag == "IN" and first.dep != "mark" else OBJECT), start

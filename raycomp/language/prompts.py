@@ -1,7 +1,7 @@
 """Prompts that ask a language model for a hard negative or a word, and the replies that are accepted.
 
-One prompt per operator (token-aware causal lens on CLIP, Algorithm 1, lines 1-3; the wording is ours). These
-ask for the whole negative; ``gaps`` asks for a word of it.
+One prompt per operator (token-aware causal lens on CLIP, Algorithm 1, lines 1-3; the wording is ours). Full
+prompts ask for the whole negative, short ones for a word of it.
 A caption comes from anyone: it is written as a JSON string without angle brackets between two marks, in a
 message of its own, so that no caption can close its marks, and the system text says that what stands between
 them is data.
@@ -15,13 +15,12 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import Any, NamedTuple
 
-from raycomp.language.changes import Case, Change, Piece, State
-from raycomp.language.concepts import Concept, Parsed
+from raycomp.language.changes import Case, Piece, State
+from raycomp.language.concepts import Parsed
 from raycomp.language.lexicon import Lexicon
-from raycomp.language.propose import RULES
+from raycomp.language.operations import RULES
 from raycomp.words import ADD, ATTRIBUTE, CONCEPT_KINDS, OBJECT, RELATION, REPLACE, SWAP
 
 MAX_NEGATIVE = 300
@@ -49,12 +48,8 @@ SCHEMAS: dict[str, dict[str, Any]] = {
 # No string in the schemas' limits makes a reply longer.
 MAX_REPLY = 4 * MAX_NEGATIVE + 200
 
-NO_REPLY = "no_reply"
-NOT_ANSWERED = "not_answered"
-INVALID_JSON = "invalid_json"
-WRONG_FIELDS = "wrong_fields"
-NOT_THERE = "not_there"
-NOTHING_LEFT = "nothing_left"
+NO_REPLY, NOT_ANSWERED, INVALID_JSON = "no_reply", "not_answered", "invalid_json"
+WRONG_FIELDS, NOT_THERE, NOTHING_LEFT = "wrong_fields", "not_there", "nothing_left"
 REPLY_REASONS = {
     NO_REPLY: "the model wrote nothing",
     NOT_ANSWERED: "the engine or server gave no answer; its error stands in replies/",
@@ -123,23 +118,13 @@ EXAMPLES = {
         ),
     ),
     REPLACE: (
+        Example("An old woman is knitting by the stove.", (), "An old woman is knitting by the piano."),
         Example(
-            "An old woman is knitting by the stove.",
-            (),
-            "An old woman is knitting by the piano.",
-        ),
-        Example(
-            "Ladders and ropes lie below the bridge",
-            ("ropes",),
-            "Ladders and ropes lie above the bridge",
+            "Ladders and ropes lie below the bridge", ("ropes",), "Ladders and ropes lie above the bridge"
         ),
     ),
     ADD: (
-        Example(
-            "A goose crosses the parking lot.",
-            (),
-            "A goose and a hedgehog cross the parking lot.",
-        ),
+        Example("A goose crosses the parking lot.", (), "A goose and a hedgehog cross the parking lot."),
         Example(
             "Three girls carry an armchair up the stairs.",
             ("girls",),
@@ -174,8 +159,12 @@ def make_messages(op: str, caption: str, taken: Sequence[str]) -> list[dict[str,
 
     ``taken`` are concepts that earlier calls changed. Half surrogates, which no request carries, become "?".
     """
-    turns = [(_ask(one.caption, one.taken), {"negative": one.negative}) for one in EXAMPLES[op]]
-    return make_chat(COMMON.format(task=TASKS[op]), turns, _ask(caption, taken))
+
+    def ask(caption: str, taken: Sequence[str]) -> str:
+        return f"<caption>{quote(caption)}</caption>\n<taken>{quote(list(taken))}</taken>"
+
+    turns = [(ask(one.caption, one.taken), {"negative": one.negative}) for one in EXAMPLES[op]]
+    return make_chat(COMMON.format(task=TASKS[op]), turns, ask(caption, taken))
 
 
 def make_chat(system: str, turns: Sequence[tuple[str, Mapping[str, str]]], last: str) -> list[dict[str, str]]:
@@ -200,9 +189,11 @@ def read_reply(text: str | None, form: str) -> tuple[str, ...] | str:
     names = FORMS[form]
     if not isinstance(fields, dict) or fields.keys() != {*names}:
         return WRONG_FIELDS
-    if not all(_matches(PATTERNS[name], fields[name]) for name in names):
-        return WRONG_FIELDS
-    return tuple(fields[name] for name in names)
+    found = tuple(fields[name] for name in names)
+    for name, value in zip(names, found, strict=True):
+        if not (isinstance(value, str) and re.fullmatch(PATTERNS[name], value) and value.strip()):
+            return WRONG_FIELDS
+    return found
 
 
 def request_key(
@@ -213,18 +204,10 @@ def request_key(
     return hashlib.sha256(whole.encode()).hexdigest()
 
 
-def _ask(caption: str, taken: Sequence[str]) -> str:
-    return f"<caption>{quote(caption)}</caption>\n<taken>{quote(list(taken))}</taken>"
-
-
 def quote(value: str | list[str]) -> str:
     """Write JSON on one line that holds no mark and no half surrogate."""
     line = json.dumps(value, ensure_ascii=False).replace("<", "\\u003c").replace(">", "\\u003e")
     return line.encode("utf-8", "replace").decode("utf-8")
-
-
-def _matches(pattern: str, value: Any) -> bool:
-    return isinstance(value, str) and re.fullmatch(pattern, value) is not None and bool(value.strip())
 
 
 GAP = "___"
@@ -288,12 +271,12 @@ def ask_for_words(
     text = f"{parsed.text[: gap[0]]}{GAP}{' ' * (op == ADD)}{parsed.text[gap[1] :]}"
     said = "" if op == ADD else parsed.text[one.start : one.end]
     examples = GAP_EXAMPLES[ADD if op == ADD else f"{REPLACE} {one.kind}"]
-    return Request(_chat(op, examples, text, said), WORD_FORM, partial(_fill, case, gap, one))
 
+    def fill(words: Sequence[str]) -> str:
+        new = case.words.matching(one.start, one.end, words[0]) + " " * (op == ADD)
+        return case.words.render([Piece(*gap, new)])[0]
 
-def _fill(case: Case, gap: tuple[int, int], one: Concept, words: Sequence[str]) -> str:
-    new = case.words.matching(one.start, one.end, words[0]) + " " * (gap[0] == gap[1])
-    return case.words.render([Piece(*gap, new)])[0]
+    return Request(_chat(op, examples, WORD_FORM, text, said), WORD_FORM, fill)
 
 
 def _ask_for_pair(case: Case, barred: set[str]) -> Request | None:
@@ -307,29 +290,25 @@ def _ask_for_pair(case: Case, barred: set[str]) -> Request | None:
     words = {word for change in changes for word in change.concepts}
     named = [one for one in case.concepts if one.word in words]
     said = {case.parsed.text[one.start : one.end].lower(): one.word for one in named}
-    messages = _chat(SWAP, GAP_EXAMPLES[SWAP], case.parsed.text, ", ".join(said))
-    return Request(messages, PAIR_FORM, partial(_exchange, case, changes, said))
 
+    def exchange(fields: Sequence[str]) -> str | None:
+        """Put the two in each other's place; None where they are not there or may not."""
+        wanted = sorted(said.get(word.lower(), word.lower()) for word in fields)
+        found = next((change for change in changes if sorted(change.concepts) == wanted), None)
+        return case.words.render(found.pieces)[0] if found else None
 
-def _exchange(
-    case: Case, changes: Sequence[Change], said: dict[str, str], words: Sequence[str]
-) -> str | None:
-    """Return the caption with the two in each other's place; None where they are not there or may not."""
-    wanted = sorted(said.get(word.lower(), word.lower()) for word in words)
-    found = next((change for change in changes if sorted(change.concepts) == wanted), None)
-    return case.words.render(found.pieces)[0] if found else None
+    messages = _chat(SWAP, GAP_EXAMPLES[SWAP], PAIR_FORM, case.parsed.text, ", ".join(said))
+    return Request(messages, PAIR_FORM, exchange)
 
 
 def _chat(
-    op: str, examples: Sequence[tuple[str, str, tuple[str, ...]]], text: str, said: str
+    op: str, examples: Sequence[tuple[str, str, tuple[str, ...]]], form: str, text: str, said: str
 ) -> list[dict[str, str]]:
-    names = FORMS[PAIR_FORM if op == SWAP else WORD_FORM]
+    def ask(text: str, said: str) -> str:
+        return f"{quote(text)}\n{_BESIDES[op]}{quote(said)}" if said else quote(text)
+
     turns = [
-        (_ask_at(op, shown, context), dict(zip(names, words, strict=True)))
+        (ask(shown, context), dict(zip(FORMS[form], words, strict=True)))
         for shown, context, words in examples
     ]
-    return make_chat(SYSTEMS[op], turns, _ask_at(op, text, said))
-
-
-def _ask_at(op: str, text: str, said: str) -> str:
-    return f"{quote(text)}\n{_BESIDES[op]}{quote(said)}" if said else quote(text)
+    return make_chat(SYSTEMS[op], turns, ask(text, said))

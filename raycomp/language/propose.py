@@ -7,23 +7,13 @@ Everything is a function of (parsed caption, operator, seed, key): where several
 these chooses. Several calls are composed in the original parse, whose spans shift; nothing is parsed again.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from raycomp.language.changes import Case, Change, Piece, State, Wording
 from raycomp.language.concepts import Edit, Parsed
 from raycomp.language.lexicon import NUMBER, VERB, Lexicon
-from raycomp.language.operations import (
-    add_attributes,
-    add_objects,
-    add_relations,
-    replace_attributes,
-    replace_objects,
-    replace_relations,
-    swap_attributes,
-    swap_objects,
-    swap_sides,
-)
+from raycomp.language.operations import RULES
 from raycomp.language.text_only import Context, count_words
 from raycomp.words import ADD, ATTRIBUTE, CONCEPT_KINDS, OPERATIONS, RELATION, REPLACE, SWAP
 
@@ -43,27 +33,23 @@ class Removal(NamedTuple):
 
 def match_lengths(case: Case, changes: Sequence[Change]) -> Iterator[Change]:
     """Yield the changes that add with each removal elsewhere that makes up for their length."""
+    num_words = count_words(case.parsed.text)
     removals = [
-        (one, count_words(case.parsed.text) - _count_left(case, one)) for one in find_removals(case.words)
+        (one, num_words - count_words(case.words.render([one.piece])[0])) for one in find_removals(case.words)
     ]
     for change in changes:
         longer = sum(count_words(piece.text) for piece in change.pieces)
         for one, lost in removals:
             places = {*one.concepts, *one.about}
-            if abs(longer - lost) > MOST_LONGER or places & change.used or _touch(one.piece, change.pieces):
+            touches = any(
+                one.piece.start <= other.end and other.start <= one.piece.end for other in change.pieces
+            )
+            if abs(longer - lost) > MOST_LONGER or places & change.used or touches:
                 continue
             names = tuple("-" + case.concepts[place].word for place in one.concepts)
             yield change._replace(
                 concepts=(*change.concepts, *names), used=change.used | places, removed=(one.piece,)
             )
-
-
-def _count_left(case: Case, removal: Removal) -> int:
-    return count_words(case.words.render([removal.piece])[0])
-
-
-def _touch(piece: Piece, others: Sequence[Piece]) -> bool:
-    return any(piece.start <= other.end and other.start <= piece.end for other in others)
 
 
 def find_removals(words: Wording) -> Iterator[Removal]:
@@ -81,16 +67,14 @@ def find_removals(words: Wording) -> Iterator[Removal]:
 def _drop_attribute(words: Wording, place: int, owner: int) -> Removal | None:
     """Drop an attribute right before its noun or another attribute; not a number, which counts the things."""
     one, noun = words.concepts[place], words.concepts[owner]
-    behind = words.last(place) + 1
-    if not one.category or one.category == NUMBER or not one.end < noun.start or words.first(place) == 0:
+    if one.category in ("", NUMBER) or not one.end < noun.start or words.first(place) == 0:
         return None
-    before, after = words.tokens[words.first(place) - 1], words.tokens[behind]
-    inside = {words.concepts[i].start for i in (owner, *words.attributes[owner])}
-    if after.start not in inside or words.text[one.end : after.start] != " ":
+    before, after = words.tokens[words.first(place) - 1], words.tokens[words.last(place) + 1]
+    others = [words.concepts[i] for i in words.attributes[owner]]
+    if after.start not in {noun.start, *(other.start for other in others)}:
         return None
-    if not (
-        before.tag in ("DT", "PRP$") or before.end in {words.concepts[i].end for i in words.attributes[owner]}
-    ):
+    is_first = before.tag in ("DT", "PRP$") or before.end in {other.end for other in others}
+    if words.text[one.end : after.start] != " " or not is_first:
         return None
     return Removal(Piece(one.start, after.end, after.text), (place,), (owner,))
 
@@ -110,13 +94,6 @@ def _drop_phrase(words: Wording, place: int, sides: tuple[int, int]) -> Removal 
         i for i, one in enumerate(words.concepts) if words.concepts[place].start <= one.start < end
     )
     return Removal(Piece(before.end, words.tokens[last].end, ""), inside, (left,))
-
-
-RULES: dict[str, tuple[Callable[[Case, State], Iterator[Change]], ...]] = {
-    SWAP: (swap_objects, swap_attributes, swap_sides),
-    REPLACE: (replace_objects, replace_attributes, replace_relations),
-    ADD: (add_objects, add_attributes, add_relations),
-}
 
 
 def propose(
@@ -188,10 +165,16 @@ def _steps(case: Case, op: str, state: State, at_most: int, turn: int = 0) -> li
     for change in _in_turns(case, op, changes, turn):
         if len(found) == at_most:
             break
-        edit, after = _apply(case, op, change, state)
-        if edit.text.lower() not in texts:
-            texts.add(edit.text.lower())
-            found.append((edit, after))
+        pieces = (*state.pieces, *change.removed, *change.pieces)
+        text, spans = case.words.render(pieces)
+        if text.lower() in texts:
+            continue
+        texts.add(text.lower())
+        base = case.words.render((*state.pieces, *change.removed))[0] if change.removed else None
+        brought = {SWAP: (), REPLACE: change.concepts[1:], ADD: change.concepts}[op]
+        swapped = (*state.swapped, change.swapped) if change.swapped else state.swapped
+        after = State(pieces, state.used | change.used, (*state.brought, *brought), swapped)
+        found.append((Edit(text, op, change.kind, change.concepts, tuple(spans), base), after))
     return found
 
 
@@ -206,13 +189,3 @@ def _in_turns(case: Case, op: str, changes: list[Change], turn: int) -> list[Cha
         first = case.hash(op, turn, kind)
         rows += [(place, change.tier, first, change) for place, change in enumerate(ranked)]
     return [row[-1] for row in sorted(rows, key=lambda row: row[:3])]
-
-
-def _apply(case: Case, op: str, change: Change, state: State) -> tuple[Edit, State]:
-    pieces = (*state.pieces, *change.removed, *change.pieces)
-    text, spans = case.words.render(pieces)
-    base = case.words.render((*state.pieces, *change.removed))[0] if change.removed else None
-    brought = {SWAP: (), REPLACE: change.concepts[1:], ADD: change.concepts}[op]
-    swapped = (*state.swapped, change.swapped) if change.swapped else state.swapped
-    after = State(pieces, state.used | change.used, (*state.brought, *brought), swapped)
-    return Edit(text, op, change.kind, change.concepts, tuple(spans), base), after

@@ -116,9 +116,8 @@ def as_neighbour(word: str) -> str:
 
 def keep_commonest(context: Context, most: int = MOST_ENTRIES) -> Context:
     """Return the counts with the ``most`` commonest pairs of each table, ties by name."""
-    kept = {}
-    for name, table in context.tables.items():
-        kept[name] = table
+    kept = dict(context.tables)
+    for name, table in kept.items():
         if len(table) > most:
             ranked = sorted(table.items(), key=lambda one: (-one[1], one[0]))
             kept[name] = Counter(dict(ranked[:most]))
@@ -149,17 +148,11 @@ def list_grams(normalised: str) -> list[str]:
 
 def find_source_ids(name: str | None) -> list[str]:
     """Return the ids of COCO, Flickr and Visual Genome in a file name or url, such as ``coco:397133``."""
-    found = {
-        f"{source}:{int(next(filter(None, match.groups())))}"
-        for source, pattern in _IDS.items()
-        for match in pattern.finditer(name or "")
-    }
-    return sorted(found)
+    matches = ((source, one) for source, pattern in _IDS.items() for one in pattern.finditer(name or ""))
+    return sorted({f"{source}:{int(next(filter(None, match.groups())))}" for source, match in matches})
 
 
 _WORD = re.compile(r"[a-z']+")
-# No words: marks of a caption's start and end.
-_START, _END = "<", ">"
 # Shares of the uniform floor in words, and of pairs: of 1/256 to 1/4 and 1/4 to 7/8 those by which 3,000
 # captions of Flickr8k make 1,000 of other images likeliest.
 FLOOR, PAIRS = 1 / 8, 3 / 4
@@ -244,23 +237,22 @@ def bigram_likelihood(caption: str, counts: Ngrams) -> float:
     Jelinek-Mercer: P2(w | v) = PAIRS n(v w) / n(v) + (1 - PAIRS) P1(w); P1(w) alone after an unknown v.
     Raises ValueError where nothing was counted.
     """
-    return sum(log(_pair_share(*pair, counts)) for pair in pairwise(_mark(caption)))
+    logs = []
+    for before, word in pairwise(_mark(caption)):
+        share = _word_share(word, counts)
+        # Every caption has one start and one end.
+        num_before = counts.words[END if before == START else before]
+        if num_before:
+            share = PAIRS * counts.pairs[before, word] / num_before + (1 - PAIRS) * share
+        logs.append(log(share))
+    return sum(logs)
 
 
 def _mark(caption: str) -> list[str]:
-    return [_START, *find_words(caption), _END]
+    return [START, *find_words(caption), END]
 
 
 def _word_share(word: str, counts: Ngrams) -> float:
     if not counts.total:
         raise ValueError("no captions to learn words from")
     return (1 - FLOOR) * counts.words[word] / counts.total + FLOOR / (len(counts.words) + 1)
-
-
-def _pair_share(before: str, word: str, counts: Ngrams) -> float:
-    alone = _word_share(word, counts)
-    # Every caption has one start and one end.
-    num_before = counts.words[_END if before == _START else before]
-    if not num_before:
-        return alone
-    return PAIRS * counts.pairs[before, word] / num_before + (1 - PAIRS) * alone

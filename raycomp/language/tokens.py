@@ -98,9 +98,7 @@ _SINGULARS_IN_S = frozenset(
 def choose_article(following: str) -> str:
     """Return "a" or "an" for the words that follow it, by their sound."""
     word = following.lower()
-    if word.startswith(VOWEL_SOUNDS) or VOWEL_NUMBERS.match(word):
-        return "an"
-    if word.startswith(UN_PREFIX):
+    if word.startswith((*VOWEL_SOUNDS, *UN_PREFIX)) or VOWEL_NUMBERS.match(word):
         return "an"
     return "an" if word[:1] in tuple("aeiou") and not word.startswith(CONSONANT_SOUNDS) else "a"
 

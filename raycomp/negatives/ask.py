@@ -84,16 +84,10 @@ def write_replies(table: pa.Table, uri: str) -> pa.Table:
         rows = table.filter(pc.equal(table[SHARD_ORDINAL], ordinal))
         name = _name_file(rows[KEY].to_pylist())
         write_table(rows.select(REPLIES_SCHEMA.names), _folder(uri, ordinal).at(name), REPLIES_SCHEMA)
-        errors = rows[ERROR].drop_null().to_pylist()
-        away = pc.sum(rows[AWAY]).as_py() or 0
-        all_metadata.append(
-            {
-                "answered": len(rows) - rows[REPLY].null_count,
-                "failed": rows[REPLY].null_count,
-                AWAY: away,
-                ERROR: (errors or [None])[-1],
-            }
-        )
+        failed, away = rows[REPLY].null_count, pc.sum(rows[AWAY]).as_py() or 0
+        errors = [None, *rows[ERROR].drop_null().to_pylist()]
+        counts = {"answered": len(rows) - failed, "failed": failed}
+        all_metadata.append({**counts, AWAY: away, ERROR: errors[-1]})
     return pa.Table.from_pylist(all_metadata, METADATA_SCHEMA)
 
 
@@ -144,11 +138,6 @@ def _name_file(keys: Sequence[str]) -> str:
     return f"{zlib.crc32(repr(list(keys)).encode()):08x}-{len(keys)}.parquet"
 
 
-def has_replies(uri: str) -> bool:
-    """Whether any prompt was answered."""
-    return any(read_replies(uri, int(name)) for name in Folder(uri).list_names() if name.isdigit())
-
-
 def _folder(uri: str, ordinal: int) -> Folder:
     return Folder(Folder(uri).at(f"{ordinal:05d}"))
 
@@ -185,9 +174,6 @@ class PromptSource:
     count: int
 
 
-Take = Callable[[dict[str, Any]], None]
-
-
 def ask(prompts: PromptSource, config: LlmConfig, engine: str, replies_uri: str, session: Session) -> Asked:
     """Ask the prompts once; write replies and errors under ``replies_uri`` block by block.
 
@@ -200,7 +186,13 @@ def ask(prompts: PromptSource, config: LlmConfig, engine: str, replies_uri: str,
     for _ in range(config.tries):
         with Progress(f"ask {engine}", count, unit="prompt") as progress:
             tally = _Tally(progress)
-            died = _run(prompts, config, engine, replies_uri, session, tally.add)
+            died = None
+            if session.is_local:
+                asyncio.run(_ask_here(prompts, config, replies_uri, tally))
+            else:
+                from raycomp.negatives.vllm import ask_on_ray
+
+                died = ask_on_ray(prompts, config, engine, replies_uri, session, tally.add)
         if died is None:
             if not tally.answered and tally.is_server_gone(replies_uri):
                 raise OSError(f"{name} answered none of {count:,} prompts: {tally.last_error}")
@@ -215,24 +207,12 @@ def ask(prompts: PromptSource, config: LlmConfig, engine: str, replies_uri: str,
     raise OSError(f"{name} failed repeatedly; its answers are kept: {died.why}") from died.error
 
 
-def _run(
-    prompts: PromptSource, config: LlmConfig, engine: str, replies_uri: str, session: Session, take: Take
-) -> Died | None:
-    """Ask all prompts and pass on the results of each block; return the engine's error if it died."""
-    if session.is_local:
-        asyncio.run(_ask_here(prompts, config, replies_uri, take))
-        return None
-    from raycomp.negatives.vllm import ask_on_ray
-
-    return ask_on_ray(prompts, config, engine, replies_uri, session, take)
-
-
-async def _ask_here(prompts: PromptSource, config: LlmConfig, replies_uri: str, take: Take) -> None:
+async def _ask_here(prompts: PromptSource, config: LlmConfig, replies_uri: str, tally: "_Tally") -> None:
     """Ask a server from this process, several blocks at a time."""
     server = AskServer(config, read_key())
 
     async def ask_block(table: pa.Table) -> list[dict[str, Any]]:
-        return keep(await server(table), replies_uri).to_pylist()
+        return write_replies(await server(table), replies_uri).to_pylist()
 
     blocks = cut(chain.from_iterable(map(prompts.load, prompts.items)), ROWS_PER_BLOCK)
     asked: set[asyncio.Task[list[dict[str, Any]]]] = set()
@@ -243,7 +223,7 @@ async def _ask_here(prompts: PromptSource, config: LlmConfig, replies_uri: str, 
             done, asked = await asyncio.wait(asked, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
                 for metadata in task.result():
-                    take(metadata)
+                    tally.add(metadata)
 
 
 class _Tally:
@@ -267,7 +247,10 @@ class _Tally:
 
         Prompts that fail by themselves, when all others are answered, do not stop a run.
         """
-        return bool(self.failed) and (self.away > 0 or not has_replies(replies_uri))
+        if self.away or not self.failed:
+            return bool(self.failed)
+        files = (int(name) for name in Folder(replies_uri).list_names() if name.isdigit())
+        return not any(read_replies(replies_uri, ordinal) for ordinal in files)
 
 
 class AskServer:
@@ -285,7 +268,14 @@ class AskServer:
 
     async def __call__(self, table: pa.Table) -> pa.Table:
         """Ask all prompts of a block."""
-        answers = await self.chat.ask([_to_body(row, self.config) for row in table.to_pylist()])
+        bodies = []
+        for row in table.to_pylist():
+            schema = {"name": "negative", "schema": SCHEMAS[row[FORM]], "strict": True}
+            body = {"model": self.config.model, "messages": json.loads(row[MESSAGES])}
+            body |= sampling(self.config, row[KEY])
+            body["response_format"] = {"type": "json_schema", "json_schema": schema}
+            bodies.append(json.dumps(body))
+        answers = await self.chat.ask(bodies)
         for name in (REPLY, ERROR, AWAY):
             values = [getattr(answer, name) for answer in answers]
             table = table.append_column(name, pa.array(values, ASKED_SCHEMA.field(name).type))
@@ -304,21 +294,3 @@ def sampling(config: LlmConfig, key: str) -> dict[str, Any]:
     """Return the sampling parameters of a prompt. Its own seed makes its reply independent of the batch."""
     seed = (int(key[:8], 16) + config.seed) % 2**31
     return {"temperature": config.temperature, "max_tokens": config.max_tokens, "seed": seed}
-
-
-def _to_body(row: dict[str, Any], config: LlmConfig) -> str:
-    schema = {"name": "negative", "schema": SCHEMAS[row[FORM]], "strict": True}
-    body = {
-        "model": config.model,
-        "messages": json.loads(row[MESSAGES]),
-        **sampling(config, row[KEY]),
-        "response_format": {"type": "json_schema", "json_schema": schema},
-    }
-    return json.dumps(body)
-
-
-def keep(table: pa.Table, uri: str) -> pa.Table:
-    """Write a block of results; return its part metadata."""
-    if not len(table):
-        return METADATA_SCHEMA.empty_table()
-    return write_replies(table.select(ASKED_SCHEMA.names), uri)

@@ -66,11 +66,6 @@ class Answer(NamedTuple):
     wait_s: float = 0.0
     """The server's Retry-After."""
 
-    @property
-    def blames_server(self) -> bool:
-        """Whether the server, rather than the prompt, is at fault."""
-        return self.away or self.may_pass or self.is_garbage
-
 
 class Chat:
     """One server with the chat endpoint ``url``; its state persists between calls of ``ask``.
@@ -88,21 +83,18 @@ class Chat:
 
     async def ask(self, bodies: Sequence[str]) -> list[Answer]:
         """Send requests, JSON texts, and return the result of each."""
-        async with self._open() as http:
-            return await asyncio.gather(*(self._ask(http, body) for body in bodies))
-
-    def _open(self) -> aiohttp.ClientSession:
         headers = {"Content-Type": "application/json", "Accept-Encoding": "identity"}
         if self.key is not None:
             headers["Authorization"] = f"Bearer {self.key.text}"
-        return aiohttp.ClientSession(
+        async with aiohttp.ClientSession(
             headers=headers,
             # The gate limits the number of connections.
             connector=aiohttp.TCPConnector(limit=0),
             timeout=aiohttp.ClientTimeout(total=self.timeout_s, sock_connect=_CONNECT_S),
             # A megabyte can unpack to a thousand: ``_unpack`` limits the size.
             auto_decompress=False,
-        )
+        ) as http:
+            return await asyncio.gather(*(self._ask(http, body) for body in bodies))
 
     async def _ask(self, http: aiohttp.ClientSession, body: str) -> Answer:
         """Retry a request until it is answered, or the patience or the server's Retry-After is exceeded.
@@ -116,7 +108,9 @@ class Chat:
                 answer = await self._post(http, body)
                 left_s = deadline - time.monotonic()
                 if not answer.may_pass or left_s <= 0 or answer.wait_s > left_s:
-                    self.faults_in_row = self.faults_in_row + 1 if answer.blames_server else 0
+                    # The server, rather than the prompt, is at fault.
+                    is_its_fault = answer.away or answer.may_pass or answer.is_garbage
+                    self.faults_in_row = self.faults_in_row + 1 if is_its_fault else 0
                     self.last_fault = answer.error or ""
                     return answer
                 await asyncio.sleep(max(answer.wait_s, min(pause_s, left_s)))
@@ -128,10 +122,15 @@ class Chat:
         """Send a request once."""
         try:
             async with http.post(self.url, data=body.encode(), allow_redirects=False) as response:
-                data = await _read_bounded(response.content)
-                wait_s = _read_seconds(response.headers.get("Retry-After", ""))
-                packed_as = response.headers.get("Content-Encoding", "")
-                return self._judge(response.status, wait_s, _unpack(data, packed_as))
+                data = b""  # up to one byte past the limit, which shows that it is too long
+                while len(data) <= _MAX_BODY and (
+                    part := await response.content.read(_MAX_BODY + 1 - len(data))
+                ):
+                    data += part
+                data = _unpack(data, response.headers.get("Content-Encoding", ""))
+                after = response.headers.get("Retry-After", "")  # for a date the growing pauses apply
+                wait_s = min(float(after), 86_400.0) if after.strip().isdecimal() and after.isascii() else 0.0
+                return self._judge(response.status, wait_s, data)
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
             return self._fault(f"{type(error).__name__}: {error}", away=True, may_pass=True)
         except TimeoutError:
@@ -152,9 +151,10 @@ class Chat:
             return self._fault(f"the answer is longer than {_MAX_BODY:,} bytes: {beginning}")
         try:
             reply = json.loads(data)["choices"][0]["message"]["content"]
+            is_chat = reply is None or isinstance(reply, str)
         except (ValueError, LookupError, TypeError, RecursionError):
-            return self._fault(f"no chat completion: {_show(data)}", is_garbage=True)
-        if reply is not None and not isinstance(reply, str):
+            is_chat = False
+        if not is_chat:
             return self._fault(f"no chat completion: {_show(data)}", is_garbage=True)
         # One letter more than a correct reply can have is as wrong as any longer reply.
         return Answer(reply=self._clean(reply or "", MAX_REPLY + 1))
@@ -178,16 +178,6 @@ def _show(data: bytes) -> str:
     return data.decode("utf-8", "replace").replace("\0", "") or "nothing"
 
 
-async def _read_bounded(stream: aiohttp.StreamReader) -> bytes:
-    """Read a body up to one byte past the limit, which shows that it is too long."""
-    parts: list[bytes] = []
-    left = _MAX_BODY + 1
-    while left and (part := await stream.read(left)):
-        parts.append(part)
-        left -= len(part)
-    return b"".join(parts)
-
-
 def _unpack(data: bytes, packed_as: str) -> bytes:
     """Unpack a body that a server compressed against the request; at most one byte past the limit.
 
@@ -203,8 +193,3 @@ def _unpack(data: bytes, packed_as: str) -> bytes:
         return zlib.decompressobj(_RAW if is_raw else _GZIP_OR_ZLIB).decompress(data, _MAX_BODY + 1)
     except zlib.error as error:
         return f"the server's {kind} data cannot be decompressed ({error})".encode()
-
-
-def _read_seconds(text: str) -> float:
-    """Read Retry-After in seconds; for a date the growing pauses apply."""
-    return min(float(text), 86_400.0) if text.strip().isdecimal() and text.isascii() else 0.0

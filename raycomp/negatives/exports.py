@@ -16,7 +16,15 @@ from raycomp.curation.outputs import Output, OutputFolder, commit_output, split_
 from raycomp.curation.write import changed_error, hash_image, read_caption
 from raycomp.data.datacomp import SIZES, enrich, read_sizes
 from raycomp.data.files import Folder, new_file
-from raycomp.data.parquet import from_rows, read_columns, read_rows, read_schema, to_matrix, write_table
+from raycomp.data.parquet import (
+    count_rows,
+    from_rows,
+    read_columns,
+    read_rows,
+    read_schema,
+    to_matrix,
+    write_table,
+)
 from raycomp.data.paths import ShardPath, join_uri, resolve
 from raycomp.data.reader import extract
 from raycomp.data.rows import parse_object
@@ -45,7 +53,7 @@ def write_shards(
     negatives. Raises UserError, and leaves no ``shards/``, if a sample is not the one that its negatives were
     written for, or its image is not the one that the curation wrote.
     """
-    counts = list(map_files(_count, negatives, label="count"))
+    counts = list(map_files(count_rows, negatives, label="count"))
     sizes = find_sizes(dirname(shards[0].uri), len(shards), sum(counts)) if shards else []
     if sum(sizes) != sum(counts):
         raise UserError(f"{len(shards)} shards cannot hold {sum(counts)} samples in the layout of curate")
@@ -67,10 +75,6 @@ def find_sizes(folder: str, num_shards: int, num_samples: int) -> list[int]:
     return [max(0, min(size, num_samples - start)) for size, start in zip(sizes, before, strict=False)]
 
 
-def _count(uri: str) -> int:
-    return len(read_columns(uri, [UID]))
-
-
 def _read_uids(uri: str) -> np.ndarray:
     return parse_uids(read_columns(uri, [UID])[UID])
 
@@ -80,22 +84,14 @@ def _write_shard(
 ) -> tuple[int, int]:
     """Return the number of samples written; images stay unchanged."""
     shard, parts, first = job
-    rows = [row for part in parts for row in _read_rows(*part)]
-    images = _read_images(kept, first, len(rows))
+    rows: list[dict[str, Any]] = []
+    for uri, start, end in parts:
+        rows += read_columns(uri, [UID, CAPTION, NEGATIVES]).slice(start, end - start).to_pylist()
+    images = None  # a curation need not store the SHA-256 of the images that it wrote
+    if kept is not None and IMAGE_SHA256 in read_schema(kept).names:
+        tables = read_rows(kept, [IMAGE_SHA256], first + np.arange(len(rows)))
+        images = [image for table in tables for image in table[IMAGE_SHA256].to_pylist()]
     return commit_output(out, work, shard.ordinal, _enrich(shard, rows, images), {}), 0
-
-
-def _read_images(kept: str | None, first: int, count: int) -> list[str] | None:
-    """Return the SHA-256 of the images that a curation wrote to a shard; none if it did not store them."""
-    if kept is None or IMAGE_SHA256 not in read_schema(kept).names:
-        return None
-    row_N = first + np.arange(count)
-    tables = read_rows(kept, [IMAGE_SHA256], row_N)
-    return [image for table in tables for image in table[IMAGE_SHA256].to_pylist()]
-
-
-def _read_rows(uri: str, start: int, end: int) -> list[dict[str, Any]]:
-    return read_columns(uri, [UID, CAPTION, NEGATIVES]).slice(start, end - start).to_pylist()
 
 
 def _enrich(
@@ -104,9 +100,8 @@ def _enrich(
     left = set(range(len(rows)))
     for position, members in extract(shard, set(left)):
         row, (_, own) = rows[position], parse_object(members.get("json"))
-        if ((own or {}).get(UID), read_caption(members)) != (row[UID], row[CAPTION]):
-            raise changed_error(shard, position)
-        if images is not None and hash_image(members) != images[position]:
+        is_same = ((own or {}).get(UID), read_caption(members)) == (row[UID], row[CAPTION])
+        if not is_same or (images is not None and hash_image(members) != images[position]):
             raise changed_error(shard, position)
         left.remove(position)
         yield row[UID], enrich(members, row[UID], row[CAPTION], {NEGATIVES: row[NEGATIVES]})
@@ -126,7 +121,7 @@ def write_negclip(
     folder ``shards_uri``. Raises ValueError where they do not hold the images of all captions.
     """
     tars = [name for name in Folder(shards_uri).list_names() if _SHARD.fullmatch(name)]
-    counts = list(map_files(_count, negatives, label="count"))
+    counts = list(map_files(count_rows, negatives, label="count"))
     # The samples of a curation's shards have the order of its scores, and so do negatives.
     sizes = find_sizes(shards_uri, len(tars), sum(counts))
     jobs = [
@@ -185,21 +180,16 @@ def _read_negclip(job: tuple[CaptionFile, str, list[str]]) -> list[tuple[str, st
     rows = [row for row in read_columns(uri, [UID, CAPTION, NEGATIVES]).to_pylist() if row[NEGATIVES]]
     image_ND = _load_embeddings(source, [row[UID] for row in rows])
     names = {uid: name for shard in shards for uid, name in _read_image_names(shard)}
-    lost = next((row[UID] for row in rows if row[UID] not in names), None)
-    if lost:
-        raise UserError(
-            f"negatives.export=negclip: the curation's shards lack the image of {lost}; they are incomplete "
-            f"or belong to another run; curate or select again"
-        )
-    return [
-        (
-            to_title(row[CAPTION]),
-            names[row[UID]],
-            [negative["text"] for negative in row[NEGATIVES]],
-            near,
-        )
-        for row, near in zip(rows, find_nearest(image_ND, NUM_NEIGHBOURS), strict=True)
-    ]
+    found = []
+    for row, near in zip(rows, find_nearest(image_ND, NUM_NEIGHBOURS), strict=True):
+        if row[UID] not in names:
+            raise UserError(
+                f"negatives.export=negclip: the curation's shards lack the image of {row[UID]}; they are "
+                f"incomplete or belong to another run; curate or select again"
+            )
+        texts = [negative["text"] for negative in row[NEGATIVES]]
+        found.append((to_title(row[CAPTION]), names[row[UID]], texts, near))
+    return found
 
 
 def _read_image_names(uri: str) -> list[tuple[str, str]]:

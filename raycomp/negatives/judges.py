@@ -1,7 +1,7 @@
 """Text-only judges of negatives, and what a corpus says in which context.
 
-These are the counts of the n-gram judge, of contexts and of photos, and what the refinement fitted. With them
-the negatives of a caption depend on its own inputs alone. They are copied, so that a run is complete.
+With the counts of the n-gram judge, of contexts and of photos, and with what the refinement fitted, the
+negatives of a caption depend on its own inputs alone. They are copied, so that a run is complete.
 
 A judge scores a negative by its gap: the log-likelihood of the caption minus that of the negative, in nats.
 Above 0 the judge takes the caption for the true one of the two, without the photo. N-gram models are
@@ -17,46 +17,24 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from raycomp import words
 from raycomp.config import ParserConfig
 from raycomp.data.files import Folder, copy_file
 from raycomp.data.manifest import check_results
 from raycomp.data.parquet import add_columns, from_rows, read_columns, readable, write_table
 from raycomp.data.paths import find_stamp
 from raycomp.data.runs import digest, read_finished
+from raycomp.language import text_only
 from raycomp.language.changes import splice_tokens
 from raycomp.language.concepts import Edit, Parsed, parse_concepts
 from raycomp.language.judge import LONGEST_EDITED
 from raycomp.language.lexicon import Lexicon
-from raycomp.language.text_only import (
-    MOST_ENTRIES,
-    TABLES,
-    Context,
-    Ngrams,
-    bigram_likelihood,
-    count_context,
-    count_ngrams,
-    keep_commonest,
-    leave_out,
-    no_context,
-    unigram_likelihood,
-)
+from raycomp.language.text_only import Context, Ngrams
 from raycomp.models.parser import Parser, load_lexicon, load_parser
 from raycomp.negatives.captions import FOLD, NUM_FOLDS, CaptionFile, draw_uid, load_captions
 from raycomp.negatives.config import WritingConfig
 from raycomp.run.waves import map_files
 from raycomp.schema import CONTEXT_SCHEMA, NEGATIVE_TYPE
-from raycomp.words import (
-    ADD,
-    BIGRAM,
-    CAPTION,
-    IMAGE_EMBEDDING,
-    LANGUAGE_MODEL,
-    NEGATIVES,
-    RELATION,
-    REPLACE,
-    UID,
-    UNIGRAM,
-)
 
 Chain = Sequence[Edit]
 """Calls in order: each edit's text is the input of the next."""
@@ -86,14 +64,12 @@ class Reader:
         return tokens is not None
 
 
-@lru_cache(maxsize=1)
-def _load_tools(parser: ParserConfig) -> tuple[Parser, Lexicon]:
-    return load_parser(parser.name), load_lexicon()
+_load_parser = lru_cache(maxsize=1)(load_parser)
 
 
 def load_reader(parser: ParserConfig) -> Reader:
     """Return a new reader; what it needs is loaded once per process."""
-    return Reader(*_load_tools(parser))
+    return Reader(_load_parser(parser.name), load_lexicon())
 
 
 def read_by_form(reader: Reader, captions: Sequence[str], proposed: Sequence[Sequence[Chain]]) -> None:
@@ -108,9 +84,13 @@ def read_by_form(reader: Reader, captions: Sequence[str], proposed: Sequence[Seq
         for first, *later in chains:
             parsed += [text for edit in (first, *later) for text in (edit.base,) if text]
             parsed += [edit.text for edit in later]
-            form = _find_form(first)
-            text = caption if first.op == REPLACE else known.setdefault(form, first.text)
-            is_alike = first.op == ADD or (first.op == REPLACE and first.kind != RELATION)
+            text, is_alike = (
+                caption,
+                first.op == words.ADD or (first.op == words.REPLACE and first.kind != words.RELATION),
+            )
+            if first.op != words.REPLACE:
+                form = first.op, first.kind, first.base, first.touched[0][0], len(first.text.split())
+                text = known.setdefault(form, first.text)
             if is_alike and text != first.text:
                 alike.append((text, first.text))
             else:
@@ -119,42 +99,38 @@ def read_by_form(reader: Reader, captions: Sequence[str], proposed: Sequence[Seq
     reader.read([text for known_text, text in alike if not reader.splice(known_text, text)])
 
 
-def _find_form(edit: Edit) -> tuple:
-    return edit.op, edit.kind, edit.base, edit.touched[0][0], len(edit.text.split())
-
-
 MOST_CONTEXT = 1_000_000
 """Captions that are counted, about; of more, some are drawn by their uids."""
 # While files are merged, tables are cut where they have this many times the entries that are kept.
 _SLACK = 8
 NUM_PHOTOS = 1_000
 """Photos of the corpus that a photo is compared with, drawn by their uids."""
-_PHOTOS = pa.schema([(IMAGE_EMBEDDING, pa.list_(pa.float32()))])
+_PHOTOS = pa.schema([(words.IMAGE_EMBEDDING, pa.list_(pa.float32()))])
 _CONTEXT_ROWS = 1_000
 
 
 def write_context(sources: Sequence[CaptionFile], num_captions: int, parser: ParserConfig, uri: str) -> None:
     """Count the captions of all files and write the commonest pairs of each table."""
     limit = min(1.0, MOST_CONTEXT / max(num_captions, 1))
-    context = no_context()
+    context = text_only.no_context()
     for counted in map_files(_count_context, sources, limit, parser, label="count contexts"):
         context.add(counted)
-        if max(map(len, context.tables.values())) > _SLACK * MOST_ENTRIES:
-            context = keep_commonest(context, _SLACK // 2 * MOST_ENTRIES)
-    tables = keep_commonest(context).tables
-    rows = [(name, *pair, count) for name in TABLES for pair, count in sorted(tables[name].items())]
+        if max(map(len, context.tables.values())) > _SLACK * text_only.MOST_ENTRIES:
+            context = text_only.keep_commonest(context, _SLACK // 2 * text_only.MOST_ENTRIES)
+    tables = text_only.keep_commonest(context).tables
+    rows = [(name, *pair, count) for name in text_only.TABLES for pair, count in sorted(tables[name].items())]
     write_table(from_rows(rows, CONTEXT_SCHEMA), uri, CONTEXT_SCHEMA)
 
 
 def _count_context(source: CaptionFile, limit: float, parser: ParserConfig) -> Context:
-    context = no_context()
+    context = text_only.no_context()
     for table in load_captions(source, _CONTEXT_ROWS):
-        rows = zip(table[UID].to_pylist(), table[CAPTION].to_pylist(), strict=True)
+        rows = zip(table[words.UID].to_pylist(), table[words.CAPTION].to_pylist(), strict=True)
         texts = [readable(text) for uid, text in rows if text and draw_uid(uid, "context") < limit]
         texts = [text for text in texts if text.strip() and len(text) <= LONGEST_EDITED]
         reader = load_reader(parser)
         reader.read(texts)
-        context.add(count_context(reader.parsed[text] for text in texts))
+        context.add(text_only.count_context(reader.parsed[text] for text in texts))
     return context
 
 
@@ -165,7 +141,7 @@ def load_context(uri: str) -> Context:
 
 @lru_cache(maxsize=1)
 def _load_context(uri: str, stamp: tuple[int | None, int | None]) -> Context:
-    context = no_context()
+    context = text_only.no_context()
     for row in read_columns(uri).to_pylist():
         context.tables[row["table"]][row["first"], row["second"]] = row["count"]
     return context
@@ -175,16 +151,18 @@ def write_photos(sources: Sequence[CaptionFile], uri: str) -> None:
     """Write the embeddings of the photos that all are compared with."""
     found = [row for rows in map_files(_draw_photos, sources, label="draw photos") for row in rows]
     vectors = [vector for *_, vector in nsmallest(NUM_PHOTOS, found, key=lambda row: row[:2])]
-    table = pa.table({IMAGE_EMBEDDING: pa.array(vectors, _PHOTOS.field(0).type)})
+    table = pa.table({words.IMAGE_EMBEDDING: pa.array(vectors, _PHOTOS.field(0).type)})
     write_table(table, uri, _PHOTOS)
 
 
 def _draw_photos(source: CaptionFile) -> list[tuple[float, str, list[float]]]:
     kept: list[tuple[float, str, list[float]]] = []
     for table in load_captions(source, 10 * _CONTEXT_ROWS):
-        drawn = ((draw_uid(uid, "screen"), uid, place) for place, uid in enumerate(table[UID].to_pylist()))
+        drawn = (
+            (draw_uid(uid, "screen"), uid, place) for place, uid in enumerate(table[words.UID].to_pylist())
+        )
         first = nsmallest(NUM_PHOTOS, drawn)
-        vectors = table[IMAGE_EMBEDDING]
+        vectors = table[words.IMAGE_EMBEDDING]
         kept = nsmallest(
             NUM_PHOTOS, [*kept, *((draw, uid, vectors[place].as_py()) for draw, uid, place in first)]
         )
@@ -224,9 +202,8 @@ def find_models(config: WritingConfig) -> dict[str, Any]:
     lacking = [name for name in list_models(config) if name not in files]
     if run["kind"] != "negatives" or lacking:
         what = f"has no {', '.join(lacking)}" if lacking else f"holds {run['kind']}"
-        raise ValueError(
-            f"negatives.frozen={config.frozen!r}: {what}; name a run of negatives with the same options"
-        )
+        said = "name a run of negatives with the same options"
+        raise ValueError(f"negatives.frozen={config.frozen!r}: {what}; {said}")
     return {name: files[name] for name in list_models(config)}
 
 
@@ -243,7 +220,7 @@ def take_models(config: WritingConfig, out: Folder) -> None:
 
 
 NGRAMS, MODEL = "ngrams", "model"
-GAPS = (UNIGRAM, BIGRAM, LANGUAGE_MODEL)
+GAPS = (words.UNIGRAM, words.BIGRAM, words.LANGUAGE_MODEL)
 """Fields of a negative, null without that judge."""
 MOST_COUNTED = 200_000
 """Captions that n-grams are counted in, about; of more, some are drawn by their uids."""
@@ -273,11 +250,11 @@ def write_ngrams(sources: Sequence[CaptionFile], num_captions: int, uri: str) ->
 def _count_file(source: CaptionFile, limit: float) -> list[Ngrams]:
     texts: list[list[str]] = [[] for _ in range(NUM_FOLDS)]
     for table in load_captions(source, _ROWS):
-        columns = (table[name].to_pylist() for name in (UID, FOLD, CAPTION))
+        columns = (table[name].to_pylist() for name in (words.UID, FOLD, words.CAPTION))
         for uid, fold, caption in zip(*columns, strict=True):
             if caption and draw_uid(uid, "words") < limit:
                 texts[fold].append(caption)
-    return [count_ngrams(captions) for captions in texts]
+    return [text_only.count_ngrams(captions) for captions in texts]
 
 
 class NgramJudge:
@@ -292,13 +269,13 @@ class NgramJudge:
             else:
                 counts.pairs[row["before"], row["word"]] = row["count"]
         whole = sum(folds, Ngrams(Counter(), Counter()))
-        self.others = [leave_out(whole, counts) for counts in folds]
+        self.others = [text_only.leave_out(whole, counts) for counts in folds]
 
     def __call__(self, table: pa.Table) -> pa.Table:
         """Set ``unigram`` and ``bigram`` of every negative; null if no other image has a caption."""
-        judges = {UNIGRAM: unigram_likelihood, BIGRAM: bigram_likelihood}
+        judges = {words.UNIGRAM: text_only.unigram_likelihood, words.BIGRAM: text_only.bigram_likelihood}
         gaps: dict[str, list[float | None]] = {name: [] for name in judges}
-        columns = (table[name].to_pylist() for name in (CAPTION, FOLD, NEGATIVES))
+        columns = (table[name].to_pylist() for name in (words.CAPTION, FOLD, words.NEGATIVES))
         for caption, fold, negatives in zip(*columns, strict=True):
             counts = self.others[fold]
             for name, judge in judges.items():
@@ -310,23 +287,23 @@ class NgramJudge:
         return set_fields(table, gaps)
 
 
-def load_ngrams(uri: str) -> NgramJudge:
-    """Return the judge, loaded once per process."""
-    return _load_ngrams(uri, find_stamp(uri))
-
-
 @lru_cache(maxsize=1)
 def _load_ngrams(uri: str, stamp: tuple[int | None, int | None]) -> NgramJudge:
     return NgramJudge(uri)
 
 
+def load_ngrams(uri: str) -> NgramJudge:
+    """Return the judge, loaded once per process."""
+    return _load_ngrams(uri, find_stamp(uri))
+
+
 def judge_by_model(table: pa.Table, find_likelihoods: Callable[[Sequence[str]], Any]) -> pa.Table:
     """Set ``language_model`` of every negative; a score does not depend on the other rows."""
     gaps: list[float | None] = []
-    columns = (table[name].to_pylist() for name in (CAPTION, NEGATIVES))
+    columns = (table[name].to_pylist() for name in (words.CAPTION, words.NEGATIVES))
     for caption, negatives in zip(*columns, strict=True):
         gaps += find_gaps(caption, negatives, find_likelihoods)
-    return set_fields(table, {LANGUAGE_MODEL: gaps})
+    return set_fields(table, {words.LANGUAGE_MODEL: gaps})
 
 
 def find_gaps(
@@ -341,10 +318,10 @@ def find_gaps(
 
 def set_fields(table: pa.Table, values: Mapping[str, Sequence[Any]]) -> pa.Table:
     """Return the table with fields of its negatives replaced, in the order of all negatives."""
-    lists = table[NEGATIVES].combine_chunks()
+    lists = table[words.NEGATIVES].combine_chunks()
     fields = dict(zip(NEGATIVE_TYPE.names, lists.flatten().flatten(), strict=True))
     fields |= {name: pa.array(found, NEGATIVE_TYPE.field(name).type) for name, found in values.items()}
     filled = pa.StructArray.from_arrays(list(fields.values()), fields=list(NEGATIVE_TYPE))
     counts = pa.array([0, *lists.value_lengths().to_pylist()], pa.int32())
     offsets = pc.cumulative_sum(counts).cast(pa.int32())
-    return add_columns(table, {NEGATIVES: pa.ListArray.from_arrays(offsets, filled)})
+    return add_columns(table, {words.NEGATIVES: pa.ListArray.from_arrays(offsets, filled)})

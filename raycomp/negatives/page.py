@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from raycomp import words
 from raycomp.config.shared import ColumnsConfig
 from raycomp.core.metrics import share_interval
 from raycomp.core.refine import LOW_SIMILARITY
@@ -29,20 +30,6 @@ from raycomp.negatives.write import TRUE_OF_PHOTO
 from raycomp.report.page import render_page
 from raycomp.run.waves import map_files
 from raycomp.table import Numeral, Table, format_facts, number, percent
-from raycomp.words import (
-    CAPTION,
-    NEGATIVE_STATUSES,
-    NEGATIVES,
-    POSITION,
-    SHARD,
-    STATUS,
-    STATUSES,
-    SUSPECT,
-    UID,
-)
-
-Place = tuple[str, str, int, str]
-"""uid, shard, position, scores file."""
 
 
 def fetch_photos(
@@ -53,7 +40,7 @@ def fetch_photos(
     ``scores``: its scores files. A photo whose shard is missing or has changed is left out: the page shows a
     grey tile instead.
     """
-    places = [place for some in map_files(find_places, scores, uids, label="photos") for place in some]
+    places = [place for some in map_files(_find_places, scores, uids, label="photos") for place in some]
     try:
         config = find_curation(run, source)["config"]
         columns = ColumnsConfig(**config.get("columns", {}))
@@ -68,15 +55,17 @@ def fetch_photos(
         return {}
 
 
-def find_places(scores: str, uids: Sequence[str]) -> list[Place]:
-    """Return where a scores file has these samples."""
-    rows = read_columns(scores, [UID, SHARD, POSITION])
-    rows = rows.filter(pc.is_in(rows[UID], value_set=pa.array(uids, rows[UID].type)))
-    found = (tuple(row[name] for name in (UID, SHARD, POSITION)) for row in rows.to_pylist())
+def _find_places(scores: str, uids: Sequence[str]) -> list[tuple[str, str, int, str]]:
+    """Return uid, shard, position and scores file of the samples that a scores file has."""
+    rows = read_columns(scores, [words.UID, words.SHARD, words.POSITION])
+    rows = rows.filter(pc.is_in(rows[words.UID], value_set=pa.array(uids, rows[words.UID].type)))
+    found = (
+        tuple(row[name] for name in (words.UID, words.SHARD, words.POSITION)) for row in rows.to_pylist()
+    )
     return [(uid, shard, position, scores) for uid, shard, position in found if position is not None]
 
 
-_STATUSES = STATUSES | NEGATIVE_STATUSES | {"ok": "has at least one negative"}
+_STATUSES = words.STATUSES | words.NEGATIVE_STATUSES | {"ok": "has at least one negative"}
 _COLUMNS = ("operations", "calls", "similarity", "image drop", "kind", "concepts", "by", "negative")
 
 
@@ -86,7 +75,9 @@ def explain_caption(run: dict[str, Any], source: str, uid: str) -> str | None:
     Also return its curation's explanation, if the curation is still at its path and readable.
     """
     tables = list_negatives(run, source)
-    rows = [row for uri in tables for at in find_rows(uri, UID, uid) for row in _read(uri, at)]
+    columns = [words.UID, words.CAPTION, words.STATUS, words.NEGATIVES]
+    places = [(uri, at) for uri in tables for at in find_rows(uri, words.UID, uid)]
+    rows = [row for uri, at in places for row in read_columns(uri, columns).slice(at, 1).to_pylist()]
     if not rows:
         return None
     origin = Folder(absolute_uri(run["config"]["input"]))
@@ -98,22 +89,20 @@ def explain_caption(run: dict[str, Any], source: str, uid: str) -> str | None:
     return "\n\n".join(reported)
 
 
-def _read(uri: str, at: int) -> list[dict[str, Any]]:
-    return read_columns(uri, [UID, CAPTION, STATUS, NEGATIVES]).slice(at, 1).to_pylist()
-
-
 def _report(row: dict[str, Any]) -> str:
     """Return one row's facts and its negatives, in the order in which they were written."""
-    status = row[STATUS]
-    facts = format_facts({UID: row[UID], CAPTION: row[CAPTION], STATUS: f"{status} ({_STATUSES[status]})"})
+    status = row[words.STATUS]
+    facts = format_facts(
+        {
+            words.UID: row[words.UID],
+            words.CAPTION: row[words.CAPTION],
+            words.STATUS: f"{status} ({_STATUSES[status]})",
+        }
+    )
+    fields = ("op", "calls", "similarity", "image_drop", "kind")
     negatives = [
-        (
-            *(one[name] for name in ("op", "calls", "similarity", "image_drop", "kind")),
-            " -> ".join(one["concepts"]),
-            one["source"],
-            one["text"],
-        )
-        for one in row[NEGATIVES]
+        (*(one[name] for name in fields), " -> ".join(one["concepts"]), one["source"], one["text"])
+        for one in row[words.NEGATIVES]
     ]
     return "\n\n".join([facts, *([Table("", _COLUMNS, negatives).to_text()] if negatives else [])])
 
@@ -122,11 +111,10 @@ SHOWN = 50
 NUM_CARDS = 12
 """Negatives of each sequence that are shown with their photo."""
 _SUSPECT = ", may be true of the photo"
-_FAR = "an ADD is less similar to its input than add_similarity requires"
 _MEANINGS = {
     **REASONS,
     **REPLY_REASONS,
-    LOW_SIMILARITY: _FAR,
+    LOW_SIMILARITY: "an ADD is less similar to its input than add_similarity requires",
     UNLIKELY: "other words are likelier there",
     TRUE_OF_PHOTO: "may be true of the photo",
 }
@@ -167,24 +155,24 @@ class Tally:
 def tally_negatives(rows: pa.Table) -> Tally:
     """Count and sample one file. Only the first negative of a caption and sequence is shown."""
     tally = Tally()
-    tally.statuses.update(rows[STATUS].to_pylist())
-    columns = (rows[name].to_pylist() for name in (UID, CAPTION, NEGATIVES))
+    tally.statuses.update(rows[words.STATUS].to_pylist())
+    columns = (rows[name].to_pylist() for name in (words.UID, words.CAPTION, words.NEGATIVES))
     found: dict[str, list[Sample]] = {}
     for uid, caption, negatives in zip(*columns, strict=True):
         for negative in negatives:
-            tally.negatives[negative["op"]] += 1
-            tally.similarity[negative["op"]] += negative["similarity"] or 0.0
-            drop = negative["image_drop"]
-            tally.seen[negative["op"]] += drop is not None
-            tally.nearer[negative["op"]] += drop is not None and drop <= 0
-            if (suspect := negative[SUSPECT]) is not None:
-                tally.screened[negative["op"], negative["kind"], suspect] += 1
+            op, kind, drop = (negative[name] for name in ("op", "kind", "image_drop"))
+            tally.negatives[op] += 1
+            tally.similarity[op] += negative["similarity"] or 0.0
+            tally.seen[op] += drop is not None
+            tally.nearer[op] += drop is not None and drop <= 0
+            if (suspect := negative[words.SUSPECT]) is not None:
+                tally.screened[op, kind, suspect] += 1
             for judge in GAPS:
                 if (gap := negative[judge]) is not None:
-                    tally.gaps[negative["op"], negative["kind"], judge, (gap > 0) - (gap < 0)] += 1
+                    tally.gaps[op, kind, judge, (gap > 0) - (gap < 0)] += 1
         ops = {negative["op"]: negative for negative in reversed(negatives)}
         tally.captions.update(ops.keys())
-        ops |= {f"{one['op']}{_SUSPECT}": one for one in reversed(negatives) if one[SUSPECT]}
+        ops |= {f"{one['op']}{_SUSPECT}": one for one in reversed(negatives) if one[words.SUSPECT]}
         for op, negative in ops.items():
             said = " \u2192 ".join(negative["concepts"])
             sample = (uid, caption, negative["text"], negative["kind"], said, negative["similarity"])
@@ -211,6 +199,12 @@ def render_negatives(run: Mapping[str, Any], tally: Tally, photos: Mapping[str, 
     ``run``: the content of run.json. ``photos``: image bytes by uid; a missing one is a grey tile.
     """
     by_op = sorted(tally.samples.items(), key=_by_calls)
+    note = "captions drawn by uid, with the first negative of each."
+    columns = ("Caption", "negative", "kind", "concepts", "similarity")
+    samples = {
+        op: Table(f"{op}: samples", columns, [one[1:] for one in drawn], f"{len(drawn)} {note}")
+        for op, drawn in by_op
+    }
     return render_page(
         "negatives/page.html.jinja",
         run=run,
@@ -224,7 +218,7 @@ def render_negatives(run: Mapping[str, Any], tally: Tally, photos: Mapping[str, 
             _report_rejections(run["rejected"]),
         ],
         cards={op: samples[:NUM_CARDS] for op, samples in by_op},
-        samples={op: _report_samples(op, samples) for op, samples in by_op},
+        samples=samples,
         photos=photos or {},
         mark_changes=mark_changes,
     )
@@ -232,11 +226,11 @@ def render_negatives(run: Mapping[str, Any], tally: Tally, photos: Mapping[str, 
 
 def mark_changes(text: str, other: str) -> list[tuple[str, bool]]:
     """Return the words of a text and whether each is absent from, or moved in, the other text."""
-    words, others = text.split(), other.split()
+    own, others = text.split(), other.split()
     same: set[int] = set()
-    for start, _, size in SequenceMatcher(None, words, others, autojunk=False).get_matching_blocks():
+    for start, _, size in SequenceMatcher(None, own, others, autojunk=False).get_matching_blocks():
         same.update(range(start, start + size))
-    return [(word, i not in same) for i, word in enumerate(words)]
+    return [(word, i not in same) for i, word in enumerate(own)]
 
 
 def _say_answer(run: Mapping[str, Any], tally: Tally) -> str:
@@ -265,17 +259,13 @@ def _by_calls(entry: tuple[str, Any]) -> tuple[int, str]:
 
 def _report_operations(tally: Tally) -> Table:
     total = tally.statuses.total()
-    rows = [
-        (
-            op,
-            count,
-            tally.captions[op],
-            Numeral(percent(tally.captions[op], total)),
-            _mean(tally, op),
-            _near(tally, op),
-        )
-        for op, count in sorted(tally.negatives.items(), key=_by_calls)
-    ]
+    rows = []
+    for op, count in sorted(tally.negatives.items(), key=_by_calls):
+        captions, near = tally.captions[op], "not compared"
+        if tally.seen[op]:
+            near = percent(tally.nearer[op], tally.seen[op])
+        mean = tally.similarity[op] / count if tally.similarity[op] else None
+        rows.append((op, count, captions, Numeral(percent(captions, total)), mean, Numeral(near)))
     note = (
         "A sequence such as SWAP+ADD is two calls: the second edits words that the first left unchanged. "
         "Similarity is the cosine of caption and negative in the scoring model's text encoder. The judge "
@@ -287,14 +277,6 @@ def _report_operations(tally: Tally) -> Table:
     )
     columns = ("Operations", "negatives", "captions with a negative", "of all captions", "mean similarity")
     return Table("Operations", (*columns, "as near as the caption"), rows, note)
-
-
-def _near(tally: Tally, op: str) -> Numeral:
-    return Numeral(percent(tally.nearer[op], tally.seen[op]) if tally.seen[op] else "not compared")
-
-
-def _mean(tally: Tally, op: str) -> float | None:
-    return tally.similarity[op] / tally.negatives[op] if tally.similarity[op] else None
 
 
 def _report_gaps(tally: Tally) -> Table:
@@ -335,10 +317,9 @@ def _report_screened(tally: Tally) -> Table:
 
 
 def _report_statuses(tally: Tally) -> Table:
-    meanings = {**STATUSES, **NEGATIVE_STATUSES, "ok": "has at least one negative"}
     total = tally.statuses.total()
     rows = [
-        (status, count, Numeral(percent(count, total)), meanings[status])
+        (status, count, Numeral(percent(count, total)), _STATUSES[status])
         for status, count in tally.statuses.most_common()
     ]
     return Table("Captions by status", ("Status", "captions", "share", "meaning"), rows)
@@ -352,9 +333,3 @@ def _report_rejections(rejected: Mapping[str, int]) -> Table:
     ]
     note = "The judge checks each call against its input, the caption and the other captions of the image."
     return Table("Rejected candidates", ("Operation", "reason", "candidates", "share"), rows, note)
-
-
-def _report_samples(op: str, samples: list[Sample]) -> Table:
-    note = f"{len(samples)} captions drawn by uid, with the first negative of each."
-    columns = ("Caption", "negative", "kind", "concepts", "similarity")
-    return Table(f"{op}: samples", columns, [sample[1:] for sample in samples], note)

@@ -7,7 +7,6 @@ image-text model orders these pairs little better than by chance.
 """
 
 from collections.abc import Callable, Sequence
-from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -20,16 +19,14 @@ from raycomp.core.screening import find_ranks, is_suspect
 from raycomp.data.parquet import COUNTERFACTUALS, TOKENS, add_columns, read_columns, to_matrix
 from raycomp.language.overlap import Phrase, count_captions, count_phrase, say_phrase
 from raycomp.language.text_only import Context
-from raycomp.models.clip import Clip
 from raycomp.models.device import Device
 from raycomp.models.language_model import LanguageModel
-from raycomp.models.nonces import Tokenizer, load_tokens
+from raycomp.models.nonces import load_tokens
 from raycomp.negatives.config import SUGGEST, NegativesConfig
 from raycomp.negatives.engines import SUGGESTION, suggest
 from raycomp.negatives.judges import judge_by_model, load_context, set_fields
 from raycomp.negatives.write import ADD_SIMILARITY, ADDITIONS, NEW_PHRASES
 from raycomp.run.scorer import load_clip
-from raycomp.schema import NEGATIVE_TYPE
 from raycomp.words import IMAGE_EMBEDDING, LANGUAGE_MODEL, NEGATIVES, PHRASE_RANK, PHRASE_RATE, SUSPECT
 
 
@@ -91,8 +88,9 @@ class Rank:
         self.screen = None
         if self.clip and screened_by:
             photos_uri, counts_uri = screened_by
-            embed = partial(_embed_texts, self.clip, load_tokens(config.ranker))
-            self.screen = Screen(photos_uri, load_context(counts_uri), writing.screen, embed)
+            text, tokenize = self.clip.text, load_tokens(config.ranker)
+            context = load_context(counts_uri)
+            self.screen = Screen(photos_uri, context, writing.screen, lambda x: text.embed(tokenize(x))[0])
         place, folder = self.device.place, writing.judge_model
         self.suggests = self.judge = None
         if writing.engine == SUGGEST:
@@ -116,10 +114,6 @@ class Rank:
         return judge_by_model(table, self.judge.find_likelihoods) if self.judge else table
 
 
-def _embed_texts(clip: Clip, tokenize: Tokenizer, texts: list[str]) -> Tensor:
-    return clip.text.embed(tokenize(texts))[0]
-
-
 def rank(table: pa.Table, embed: Callable[[np.ndarray], Tensor]) -> pa.Table:
     """Set ``similarity`` = cos(g(caption), g(candidate)); for ADDs also the minimum cos(g(input), g(output)).
 
@@ -138,17 +132,14 @@ def rank(table: pa.Table, embed: Callable[[np.ndarray], Tensor]) -> pa.Table:
     similarity_T = pair_cosine(text_KD[row_T], text_KD[at_T]).numpy()
     is_good_K = has_unit_length(text_KD).numpy()
     is_bad_T = ~(is_good_K[row_T] & is_good_K[at_T])
-    fields = dict(zip(NEGATIVE_TYPE.names, lists.flatten().flatten(), strict=True))
-    fields["similarity"] = pa.array(similarity_T, mask=is_bad_T)
+    fields = {"similarity": pa.array(similarity_T, mask=is_bad_T)}
     if IMAGE_EMBEDDING in table.column_names:
         image_ND = torch.from_numpy(to_matrix(table[IMAGE_EMBEDDING]).astype(np.float32))
         alignment_N = pair_cosine(image_ND, text_KD[: len(table)])
         drop_T = alignment_N[row_T] - pair_cosine(image_ND[row_T], text_KD[at_T])
         fields["image_drop"] = pa.array(drop_T.numpy(), mask=is_bad_T)
         table = table.drop_columns([IMAGE_EMBEDDING])
-    filled = pa.StructArray.from_arrays(list(fields.values()), fields=list(NEGATIVE_TYPE))
-    offsets = pa.array(np.concatenate([[0], np.cumsum(count_N)]).astype(np.int32))
-    columns = {NEGATIVES: pa.ListArray.from_arrays(offsets, filled)}
+    table, columns = set_fields(table, fields), {}
     if ADDITIONS in table.column_names:
         least = _least_similarity(table[ADDITIONS].to_pylist(), first_N, text_KD)
         columns[ADD_SIMILARITY] = pa.array(least, pa.list_(pa.float32()))

@@ -18,28 +18,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from raycomp.core.refine import (
-    MOST_LONGER,
-    draw_one,
-    find_bins,
-    find_edges,
-    fit_tilting,
-    join_columns,
-    quotas,
-    sparse_rows,
-    spread_gaps,
-    stack_rows,
-    tilt,
-)
-from raycomp.core.selection import (
-    NUM_BINS,
-    KthSearch,
-    Threshold,
-    count_digit,
-    keep_mask,
-    parse_uids,
-    random_scores,
-)
+from raycomp.core import refine as core
+from raycomp.core import selection
+from raycomp.core.selection import KthSearch, Threshold
 from raycomp.data.files import Folder
 from raycomp.data.parquet import from_rows, read_columns, read_groups, write_table
 from raycomp.language.overlap import list_differences
@@ -91,8 +72,8 @@ class Tilting:
     def features(self, pairs: Pairs) -> Any:
         """Return the features, sparse (T, F): differences of words, then gaps by kind, judge and size."""
         own = [(pairs.kind_T == kind)[:, None] for kind in self.kinds]
-        gaps = [spread_gaps(*both) for both in zip(pairs.gap_TJ.T, self.edges, strict=True)]
-        return join_columns(pairs.text_TF, [gap_TB * is_own_T for is_own_T in own for gap_TB in gaps])
+        gaps = [core.spread_gaps(*both) for both in zip(pairs.gap_TJ.T, self.edges, strict=True)]
+        return core.join_columns(pairs.text_TF, [gap_TB * is_own_T for is_own_T in own for gap_TB in gaps])
 
     def mean_gap(self, pairs: Pairs) -> np.ndarray:
         """Return the mean over the judges of the gap in units of its scale, float64 (T,)."""
@@ -113,14 +94,11 @@ def list_pairs(table: pa.Table) -> dict[str, Pairs]:
                 text[column] = text.get(column, 0) + count
             prior = _HARDNESS * (one["similarity"] or 0.0)
             found[one["op"]].append((row, place, one["kind"], gaps, longer, prior, text))
-    return {op: _to_pairs(rows) for op, rows in sorted(found.items())}
-
-
-def _to_pairs(rows: Sequence[tuple]) -> Pairs:
-    row, place, kind, gaps, longer, prior, text = zip(*rows, strict=True)
-    text_TF = sparse_rows(text, NUM_COLUMNS)
-    arrays = np.array(row), np.array(place), np.array(kind), np.array(gaps, np.float64)
-    return Pairs(*arrays, np.array(longer), np.array(prior, np.float64), text_TF)
+    pairs = {}
+    for op, rows in sorted(found.items()):
+        *arrays, texts = zip(*rows, strict=True)
+        pairs[op] = Pairs._make([*map(np.array, arrays), core.sparse_rows(texts, NUM_COLUMNS)])
+    return pairs
 
 
 def join_pairs(parts: Sequence[Pairs]) -> Pairs:
@@ -128,18 +106,18 @@ def join_pairs(parts: Sequence[Pairs]) -> Pairs:
     firsts = np.cumsum([0, *(int(part.row_T[-1]) + 1 for part in parts)])
     moved = [part._replace(row_T=part.row_T + first) for part, first in zip(parts, firsts[:-1], strict=True)]
     *columns, texts = zip(*moved, strict=True)
-    return Pairs._make([*map(np.concatenate, columns), stack_rows(texts)])
+    return Pairs._make([*map(np.concatenate, columns), core.stack_rows(texts)])
 
 
 def fit(pairs: Pairs, coverage: float) -> Tilting:
     """Return the tilting that balances the pairs' features."""
     scale_J = np.sqrt(np.square(pairs.gap_TJ).mean(axis=0))
-    edges = [find_edges(gap_T) for gap_T in pairs.gap_TJ.T]
+    edges = [core.find_edges(gap_T) for gap_T in pairs.gap_TJ.T]
     fitted = Tilting(
         np.zeros(0), sorted(set(pairs.kind_T.tolist())), edges, np.where(scale_J > 0, scale_J, 1.0)
     )
-    fitted.weight_F = fit_tilting(fitted.features(pairs), pairs.row_T, pairs.prior_T, coverage)
-    fitted.grid = find_edges(fitted.mean_gap(pairs))
+    fitted.weight_F = core.fit_tilting(fitted.features(pairs), pairs.row_T, pairs.prior_T, coverage)
+    fitted.grid = core.find_edges(fitted.mean_gap(pairs))
     return fitted
 
 
@@ -163,20 +141,19 @@ def read_tiltings(uri: str) -> dict[str, Tilting]:
     named: dict[str, dict[str, list[tuple[int, float]]]] = defaultdict(lambda: defaultdict(list))
     for row in read_columns(uri).to_pylist():
         named[row["op"]][row["name"]].append((row["place"], row["value"]))
+
+    def array(values: Sequence[tuple[int, float]]) -> np.ndarray:
+        return np.array([value for _, value in sorted(values)])
+
     found = {}
     for op, values in named.items():
         kinds = [name.partition(" ")[2] for name in values if name.startswith("kind ")]
-        edges = [_array(values[f"edge {name}"]) for name in (*GAPS, "grid")]
-        num = NUM_COLUMNS + len(kinds) * sum(len(one) + 1 for one in edges[:-1])
-        weight_F = np.zeros(num)
+        edges = [array(values[f"edge {name}"]) for name in (*GAPS, "grid")]
+        weight_F = np.zeros(NUM_COLUMNS + len(kinds) * sum(len(one) + 1 for one in edges[:-1]))
         for place, value in values["weight"]:
             weight_F[place] = value
-        found[op] = Tilting(weight_F, kinds, edges[:-1], _array(values["scale"]), edges[-1])
+        found[op] = Tilting(weight_F, kinds, edges[:-1], array(values["scale"]), edges[-1])
     return found
-
-
-def _array(values: Sequence[tuple[int, float]]) -> np.ndarray:
-    return np.array([value for _, value in sorted(values)])
 
 
 MOST_FITTED = 20_000
@@ -239,10 +216,10 @@ def _draw_rows(table: pa.Table, fitted: Mapping[str, Tilting], coverage: float, 
         if op not in fitted:
             continue
         one = fitted[op]
-        share_T = tilt(one.features(pairs), pairs.row_T, pairs.prior_T, coverage, one.weight_F)
+        share_T = core.tilt(one.features(pairs), pairs.row_T, pairs.prior_T, coverage, one.weight_F)
         uniform_N = np.array([draw_uid(uid, f"draw {seed} {op}") for uid in uids])
-        bin_T = find_bins(one.mean_gap(pairs), pairs.longer_T, one.grid, MOST_LONGER)
-        for place in np.flatnonzero(draw_one(share_T, pairs.row_T, uniform_N)):
+        bin_T = core.find_bins(one.mean_gap(pairs), pairs.longer_T, one.grid, core.MOST_LONGER)
+        for place in np.flatnonzero(core.draw_one(share_T, pairs.row_T, uniform_N)):
             row, candidate = int(pairs.row_T[place]), int(pairs.candidate_T[place])
             key = blake2b(uids[row].encode(), digest_size=16).hexdigest()
             yield key, positions[row], candidate, op, str(pairs.kind_T[place]), int(bin_T[place])
@@ -250,10 +227,10 @@ def _draw_rows(table: pa.Table, fitted: Mapping[str, Tilting], coverage: float, 
 
 def find_thresholds(counts: Mapping[Bin, int], uris: Sequence[str], seed: int) -> dict[Bin, Threshold]:
     """Return which of the drawn stay in each bin that has more than its quota: exactly as many as that."""
-    wanted = quotas(dict(counts))
+    wanted = core.quotas(dict(counts))
     searches = {bin: KthSearch(wanted[bin]) for bin in sorted(counts) if wanted[bin] < counts[bin]}
     while open_bins := {bin: search for bin, search in searches.items() if not search.done}:
-        histograms = {bin: np.zeros(NUM_BINS, np.int64) for bin in open_bins}
+        histograms = {bin: np.zeros(selection.NUM_BINS, np.int64) for bin in open_bins}
         for counted in map_files(_count_bins, uris, open_bins, seed, label="balance"):
             for bin, (digits, numbers) in counted.items():
                 histograms[bin][digits] += numbers
@@ -281,7 +258,7 @@ def _count_bins(
     found = {}
     for bin, place_K, uid_N2, score_N in _read_bins(uri, seed):
         if bin in searches:
-            counted = count_digit(searches[bin], score_N[place_K], uid_N2[place_K])
+            counted = selection.count_digit(searches[bin], score_N[place_K], uid_N2[place_K])
             digits = np.flatnonzero(counted)
             found[bin] = digits, counted[digits]
     return found
@@ -290,8 +267,8 @@ def _count_bins(
 def _read_bins(uri: str, seed: int) -> Iterator[tuple[Bin, np.ndarray, np.ndarray, np.ndarray]]:
     """Yield each bin of a file of drawn candidates: its places, uids and scores of the whole file."""
     table = read_columns(uri)
-    uid_N2 = parse_uids(table[UID])
-    score_N = random_scores(uid_N2, seed)
+    uid_N2 = selection.parse_uids(table[UID])
+    score_N = selection.random_scores(uid_N2, seed)
     places: dict[Bin, list[int]] = defaultdict(list)
     columns = (table[name].to_pylist() for name in ("op", "kind", "bin"))
     for place, (op, kind, bin) in enumerate(zip(*columns, strict=True)):
@@ -305,7 +282,13 @@ def load_refined(
 ) -> Iterator[pa.Table]:
     """Yield a file's captions with the candidates that were drawn and stay."""
     uri, drawn_uri = files
-    stays = _find_kept(drawn_uri, thresholds, seed)
+    drawn: Any = read_columns(drawn_uri)
+    is_kept_N = np.ones(len(drawn), bool)
+    for bin, place_K, uid_N2, score_N in _read_bins(drawn_uri, seed):
+        if bin in thresholds:
+            is_kept_N[place_K] = selection.keep_mask(thresholds[bin], score_N[place_K], uid_N2[place_K])
+    rows = drawn.filter(pa.array(is_kept_N))
+    stays = {*zip(rows[POSITION].to_pylist(), rows["candidate"].to_pylist(), strict=True)}
     for group in read_groups(uri):
         for start in range(0, len(group), block_rows):
             table = group.slice(start, block_rows)
@@ -316,14 +299,3 @@ def load_refined(
             ]
             at = table.schema.get_field_index(NEGATIVES)
             yield table.set_column(at, NEGATIVES, pa.array(kept, table.schema.field(at).type))
-
-
-def _find_kept(drawn_uri: str, thresholds: Mapping[Bin, Threshold], seed: int) -> set[tuple[int, int]]:
-    """Return (position, place) of the candidates that stay."""
-    table: Any = read_columns(drawn_uri)
-    is_kept_N = np.ones(len(table), bool)
-    for bin, place_K, uid_N2, score_N in _read_bins(drawn_uri, seed):
-        if bin in thresholds:
-            is_kept_N[place_K] = keep_mask(thresholds[bin], score_N[place_K], uid_N2[place_K])
-    rows = table.filter(pa.array(is_kept_N))
-    return set(zip(rows[POSITION].to_pylist(), rows["candidate"].to_pylist(), strict=True))

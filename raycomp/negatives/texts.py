@@ -3,7 +3,6 @@
 import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any
 
 import pyarrow as pa
 
@@ -45,35 +44,6 @@ def write_negatives_of(
 ) -> pa.Table:
     """Return a row per negative; ``raycomp.negatives_of`` describes arguments, columns and errors."""
     config = config or NegativesConfig()
-    _check_captions(captions, uids)
-    check(config.negatives.engine == "rules", "negatives.engine", config.negatives.engine, "rules")
-    check(not config.negatives.judge, "negatives.judge", config.negatives.judge, "none: it needs a corpus")
-    check(not config.negatives.screen, "negatives.screen", config.negatives.screen, "0: it needs a corpus")
-    check(not config.negatives.context, "negatives.context", True, "false: it needs a corpus")
-    if not config.negatives.rank:
-        for name, value in (("model", model), ("weights", weights)):
-            check(value is None, name, value, "none with negatives.rank=false, which needs no model")
-    else:
-        config = replace(config, scorer=find_scorer(config.ranker, model, weights))
-        describe_scorer(config.ranker)
-    names = [name_caption(caption) for caption in captions] if uids is None else uids
-    with keep_model(config.scorer if config.negatives.rank else None, config.cluster) as num_threads:
-        work = _make_work(config, num_threads)
-        tables, done = [_SCHEMA.empty_table()], 0
-        with Progress("negatives", len(captions), unit="caption") as progress:
-            for block in _to_blocks(captions, names, _ROWS * num_threads):
-                tables.append(_list_negatives(work(block), done))
-                done += len(block)
-                progress.reach(done, 1)
-    return pa.concat_tables(tables).combine_chunks()
-
-
-def name_caption(caption: str | None) -> str:
-    """Return the default uid of a caption: 32 hex digits of its SHA-256 in UTF-8."""
-    return hashlib.sha256((caption or "").encode("utf-8", "surrogatepass")).hexdigest()[:32]
-
-
-def _check_captions(captions: Sequence[str | None], uids: Sequence[str] | None) -> None:
     if isinstance(captions, str | bytes) or not hasattr(captions, "__len__"):
         kind = type(captions).__name__
         raise ValueError(f"captions: must be a list, is {kind}; put one value in brackets")
@@ -84,6 +54,39 @@ def _check_captions(captions: Sequence[str | None], uids: Sequence[str] | None) 
         raise ValueError(
             f"captions and uids: must have equal lengths, have {len(captions):,} and {len(uids):,}"
         )
+    check(config.negatives.engine == "rules", "negatives.engine", config.negatives.engine, "rules")
+    for name, none in {"judge": "none", "screen": "0", "context": "false"}.items():
+        value = getattr(config.negatives, name)
+        check(not value, f"negatives.{name}", value, f"{none}: it needs a corpus")
+    if not config.negatives.rank:
+        for name, value in (("model", model), ("weights", weights)):
+            check(value is None, name, value, "none with negatives.rank=false, which needs no model")
+    else:
+        config = replace(config, scorer=find_scorer(config.ranker, model, weights))
+        describe_scorer(config.ranker)
+    names = [name_caption(caption) for caption in captions] if uids is None else uids
+    with keep_model(config.scorer if config.negatives.rank else None, config.cluster) as num_threads:
+        rank = None
+        if config.negatives.rank:
+            from raycomp.negatives.ranking import Rank  # torch, only needed for ranking
+
+            rank = Rank(config, num_threads)
+        tables, done = [_SCHEMA.empty_table()], 0
+        with Progress("negatives", len(captions), unit="caption") as progress:
+            for block in _to_blocks(captions, names, _ROWS * num_threads):
+                written = write_by_rules(block, config)
+                if rank is not None:
+                    written = drop_far(rank(written), config.negatives)
+                written = choose_negatives(written, config.negatives)
+                tables.append(_list_negatives(written, done))
+                done += len(block)
+                progress.reach(done, 1)
+    return pa.concat_tables(tables).combine_chunks()
+
+
+def name_caption(caption: str | None) -> str:
+    """Return the default uid of a caption: 32 hex digits of its SHA-256 in UTF-8."""
+    return hashlib.sha256((caption or "").encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
 def _to_blocks(captions: Sequence[str | None], uids: Sequence[str], rows: int) -> Iterator[pa.Table]:
@@ -103,17 +106,6 @@ def _to_blocks(captions: Sequence[str | None], uids: Sequence[str], rows: int) -
                 STATUS: pa.array(statuses, pa.string()),
             }
         )
-
-
-def _make_work(config: NegativesConfig, num_threads: int) -> Any:
-    """Return the function that makes a block's negatives."""
-    writing = config.negatives
-    if not writing.rank:
-        return lambda block: choose_negatives(write_by_rules(block, config), writing)
-    from raycomp.negatives.ranking import Rank  # torch, only needed for ranking
-
-    rank = Rank(config, num_threads)
-    return lambda block: choose_negatives(drop_far(rank(write_by_rules(block, config)), writing), writing)
 
 
 def _list_negatives(written: pa.Table, start: int) -> pa.Table:

@@ -10,7 +10,7 @@ import importlib.util
 import json
 import os
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from functools import partial
 from itertools import count
@@ -19,7 +19,7 @@ from typing import Any, NoReturn
 import pyarrow as pa
 import ray
 from ray.data import ActorPoolStrategy, Dataset, read_datasource
-from ray.exceptions import RayActorError, RayError, RaySystemError
+from ray.exceptions import RayActorError, RaySystemError
 from ray.util.annotations import RayDeprecationWarning
 
 from raycomp.config.options import check_choice
@@ -27,69 +27,52 @@ from raycomp.data.parquet import TOKENS
 from raycomp.language.prompts import MAX_REPLY, SCHEMAS
 from raycomp.models.architecture import one_line
 from raycomp.models.chat_template import render_chats
-from raycomp.negatives.ask import (
-    ASKED_SCHEMA,
-    AWAY,
-    ERROR,
-    FORM,
-    MESSAGES,
-    REPLY,
-    ROWS_PER_BLOCK,
-    SERVER_BLOCKS_AT_ONCE,
-    AskServer,
-    Died,
-    PromptSource,
-    Take,
-    keep,
-    read_key,
-    sampling,
-)
+from raycomp.negatives import ask
+from raycomp.negatives.ask import AskServer, Died, PromptSource
 from raycomp.negatives.config import LlmConfig
 from raycomp.run.ray_cluster import count_offered
 from raycomp.run.ray_executor import ItemSource, read_metadata
 from raycomp.run.session import Session
 from raycomp.words import KEY, SHARD_ORDINAL
 
-_LONGEST_ERROR = 300
-
 
 def ask_on_ray(
-    prompts: PromptSource, config: LlmConfig, engine: str, replies_uri: str, session: Session, take: Take
+    prompts: PromptSource,
+    config: LlmConfig,
+    engine: str,
+    replies_uri: str,
+    session: Session,
+    take: Callable[[dict[str, Any]], None],
 ) -> Died | None:
     """Ask all prompts; return the engine's final error if it failed for good."""
     items = list(prompts.items)
     source = ItemSource(items, prompts.load)
     rows = read_datasource(source, override_num_blocks=len(items), num_cpus=1)
-    build = {"vllm": build_engines, "http": _build_server}[engine]
-    asked = build(rows.repartition(target_num_rows_per_block=ROWS_PER_BLOCK), config, session)
-    write = partial(keep, uri=replies_uri)
+    blocks = rows.repartition(target_num_rows_per_block=ask.ROWS_PER_BLOCK)
+    if engine == "vllm":
+        asked = build_engines(blocks, config, session)
+    else:
+        at_once = ask.SERVER_BLOCKS_AT_ONCE * config.span[1]
+        asked = blocks.map_batches(
+            AskServer,
+            fn_constructor_args=(config, ask.read_key()),
+            batch_size=ask.ROWS_PER_BLOCK,
+            batch_format="pyarrow",
+            num_cpus=int(session.most_cpus > 1),  # tasks need a CPU, too
+            compute=ActorPoolStrategy(size=1, max_concurrent_calls_per_actor=at_once),
+        )
+    write = partial(ask.write_replies, uri=replies_uri)
     kept = asked.map_batches(write, batch_size=None, batch_format="pyarrow", num_cpus=1)
     try:
         for all_metadata in read_metadata(kept):
             for metadata in all_metadata:
                 take(metadata)
     except (RayActorError, RaySystemError) as error:
-        return Died(_last_line(error), bool(getattr(error, "actor_init_failed", False)), error)
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        last = next((line for line in reversed(lines) if "Error: " in line), lines[-1] if lines else "")
+        said = f"{type(error).__name__}: {last}"[:_MAX_ERROR]
+        return Died(said, bool(getattr(error, "actor_init_failed", False)), error)
     return None
-
-
-def _last_line(error: RayError) -> str:
-    """Return the last line of a traceback inside an error."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    said = next((line for line in reversed(lines) if "Error: " in line), lines[-1] if lines else "")
-    return f"{type(error).__name__}: {said}"[:_LONGEST_ERROR]
-
-
-def _build_server(prompts: Dataset, config: LlmConfig, session: Session) -> Dataset:
-    _, most = config.span
-    return prompts.map_batches(
-        AskServer,
-        fn_constructor_args=(config, read_key()),
-        batch_size=ROWS_PER_BLOCK,
-        batch_format="pyarrow",
-        num_cpus=int(session.most_cpus > 1),  # tasks need a CPU, too
-        compute=ActorPoolStrategy(size=1, max_concurrent_calls_per_actor=SERVER_BLOCKS_AT_ONCE * most),
-    )
 
 
 _BLOCKS_AT_ONCE = 20
@@ -141,7 +124,11 @@ def _read_arguments(config: LlmConfig) -> dict[str, Any]:
     if config.quantization is not None:
         check_choice("llm.quantization", config.quantization, QUANTIZATION_METHODS)
     parser = AsyncEngineArgs.add_cli_args(FlexibleArgumentParser(exit_on_error=False, allow_abbrev=False))
-    parser.error = _refuse  # type: ignore[method-assign]
+
+    def refuse(message: str) -> NoReturn:
+        raise ValueError(message)
+
+    parser.error = refuse  # type: ignore[method-assign]
     known = {action.dest: action for action in parser._actions if action.dest != "help"}
     found: dict[str, Any] = {}
     for name, text in config.engine.items():
@@ -153,25 +140,18 @@ def _read_arguments(config: LlmConfig) -> dict[str, Any]:
         if dest not in known:
             closest = "".join(f"; the closest is {one}" for one in get_close_matches(dest, known, 1))
             raise ValueError(f"{said}: unknown argument of vLLM's engine{closest}")
+        flag = dest.replace("_", "-") + name.removeprefix(dest)
         is_switch = isinstance(known[dest], argparse.BooleanOptionalAction)
+        if is_switch and text.lower() in ("true", "false"):
+            argument = f"--{flag}" if text.lower() == "true" else f"--no-{flag}"
+        else:
+            argument = f"--{flag}={text}"
         try:
-            value = getattr(parser.parse_args([_to_flag(name, text, is_switch)]), dest)
+            value = getattr(parser.parse_args([argument]), dest)
         except (argparse.ArgumentError, ValueError, TypeError, AttributeError) as error:
             raise ValueError(f"{said}: vLLM refuses it ({one_line(error)})") from error
         found[dest] = {**found.get(dest, {}), **value} if "." in name else value
     return found
-
-
-def _refuse(message: str) -> NoReturn:
-    raise ValueError(message)
-
-
-def _to_flag(name: str, text: str, is_switch: bool) -> str:
-    head, dot, below = name.partition(".")
-    option = head.replace("_", "-") + dot + below
-    if is_switch and text.lower() in ("true", "false"):
-        return f"--{option}" if text.lower() == "true" else f"--no-{option}"
-    return f"--{option}={text}"
 
 
 def engine_settings(config: LlmConfig, session: Session) -> dict[str, Any]:
@@ -205,8 +185,13 @@ def build_engines(prompts: Dataset, config: LlmConfig, session: Session) -> Data
     """
     least, most = config.span
     resources = _find_resources(config, session)
-    render = partial(_render, model=config.model, options=_rendering(config))
-    render.__name__ = "render"  # type: ignore[attr-defined]
+    options = _rendering(config)
+
+    def render(table: pa.Table) -> pa.Table:
+        tokens = render_chats(table[ask.MESSAGES].to_pylist(), config.model, **options)
+        kept = table.select([KEY, ask.FORM, SHARD_ORDINAL])
+        return kept.append_column(TOKENS, pa.array(tokens, pa.list_(pa.int32())))
+
     tokens = prompts.map_batches(render, batch_size=None, batch_format="pyarrow", num_cpus=_CPUS_PER_RENDERER)
     pool = ActorPoolStrategy(
         min_size=least,
@@ -220,7 +205,7 @@ def build_engines(prompts: Dataset, config: LlmConfig, session: Session) -> Data
         return tokens.map_batches(
             AskEngine,
             fn_constructor_args=(config, engine_settings(config, session)),
-            batch_size=ROWS_PER_BLOCK,
+            batch_size=ask.ROWS_PER_BLOCK,
             batch_format="pyarrow",
             compute=pool,
             # A lost node or engine is replaced; a prompt that kills every engine is given up.
@@ -252,13 +237,11 @@ def _find_resources(config: LlmConfig, session: Session) -> dict[str, Any]:
     if session.device == "cpu" and session.most_cpus < needed:
         raise ValueError(f"{said}: needs {needed} CPUs, the cluster has {session.num_cpus}")
     if max(sum(nodes), offered) < least * each:
-        raise ValueError(
-            f"{said}: needs {least * each} {kind}s, the cluster has {sum(nodes)} and can have {offered}"
-        )
+        can = f"the cluster has {sum(nodes)} and can have {offered}"
+        raise ValueError(f"{said}: needs {least * each} {kind}s, {can}")
     if each > max(nodes) and not offered:
-        raise ValueError(
-            f"{said}: all {kind}s of an engine must be on one node; the largest node has {max(nodes)}"
-        )
+        here = f"the largest node has {max(nodes)}"
+        raise ValueError(f"{said}: all {kind}s of an engine must be on one node; {here}")
     if session.device == "cpu":
         return {"num_cpus": each, **where}
     # Ray Data requests a CPU for each engine; where that leaves none for tasks, an engine requests none.
@@ -270,12 +253,6 @@ def _rendering(config: LlmConfig) -> dict[str, Any]:
     """Return the engine's arguments that affect the prompts' tokens."""
     trusts = config.engine.get("trust_remote_code", "").lower() == "true"
     return {"revision": config.engine.get("revision"), "trust_remote_code": trusts}
-
-
-def _render(table: pa.Table, model: str, options: Mapping[str, Any]) -> pa.Table:
-    tokens = render_chats(table[MESSAGES].to_pylist(), model, **options)
-    kept = table.select([KEY, FORM, SHARD_ORDINAL])
-    return kept.append_column(TOKENS, pa.array(tokens, pa.list_(pa.int32())))
 
 
 class AskEngine:
@@ -292,13 +269,12 @@ class AskEngine:
 
     async def __call__(self, table: pa.Table) -> pa.Table:
         """Ask all prompts of a block."""
-        rows = zip(*(table[name].to_pylist() for name in (KEY, FORM, TOKENS)), strict=True)
+        rows = zip(*(table[name].to_pylist() for name in (KEY, ask.FORM, TOKENS)), strict=True)
         answers = await asyncio.gather(*(self._ask(*row) for row in rows))
         replies, errors = zip(*answers, strict=True) if answers else ((), ())
-        columns = {REPLY: replies, ERROR: errors, AWAY: [False] * len(table)}
         asked = table.select([KEY, SHARD_ORDINAL])
-        for name, values in columns.items():
-            asked = asked.append_column(name, pa.array(values, ASKED_SCHEMA.field(name).type))
+        for name, values in ((ask.REPLY, replies), (ask.ERROR, errors), (ask.AWAY, [False] * len(table))):
+            asked = asked.append_column(name, pa.array(values, ask.ASKED_SCHEMA.field(name).type))
         return asked
 
     async def _ask(self, key: str, form: str, tokens: list[int]) -> tuple[str | None, str | None]:
@@ -308,8 +284,8 @@ class AskEngine:
         from vllm.v1.engine.exceptions import EngineDeadError, EngineGenerateError
 
         params = SamplingParams(
-            **sampling(self.config, key),
-            structured_outputs=StructuredOutputsParams(json=_SCHEMAS[form]),
+            **ask.sampling(self.config, key),
+            structured_outputs=StructuredOutputsParams(json=json.dumps(SCHEMAS[form])),
             output_kind=RequestOutputKind.FINAL_ONLY,
         )
         try:
@@ -321,6 +297,3 @@ class AskEngine:
         except (VLLMClientError, EngineGenerateError, ValueError) as error:
             return None, f"{type(error).__name__}: {' '.join(str(error).split())}"[:_MAX_ERROR]
         return reply[: MAX_REPLY + 1], None
-
-
-_SCHEMAS = {form: json.dumps(schema) for form, schema in SCHEMAS.items()}

@@ -15,50 +15,18 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from raycomp import words
+from raycomp.data import parquet
 from raycomp.data.files import Folder
 from raycomp.data.manifest import read_manifest
-from raycomp.data.parquet import (
-    FAULTS,
-    OTHERS,
-    digest_rows,
-    read_columns,
-    read_groups,
-    read_schema,
-    write_groups,
-    write_table,
-)
 from raycomp.data.paths import join_uri
 from raycomp.data.runs import TIMES, read_finished
-from raycomp.negatives.ask import (
-    PROMPT_SCHEMA,
-    PromptSource,
-    ask,
-    compact_replies,
-    read_replies,
-    to_prompt_table,
-)
+from raycomp.negatives import ask, judges, refine
+from raycomp.negatives.ask import PromptSource
 from raycomp.negatives.captions import FOLD, CaptionFile, load_captions
-from raycomp.negatives.config import SUGGEST, NegativesConfig, WritingConfig
+from raycomp.negatives.config import SUGGEST, NegativesConfig
 from raycomp.negatives.engines import find_prompts, keep_likeliest, write_by_replies, write_by_rules
-from raycomp.negatives.judges import (
-    NGRAMS,
-    TILTING_FILE,
-    load_ngrams,
-    take_models,
-    write_context,
-    write_ngrams,
-    write_photos,
-)
-from raycomp.negatives.refine import (
-    Bin,
-    draw_file,
-    find_thresholds,
-    fit_all,
-    load_refined,
-    read_thresholds,
-    write_thresholds,
-    write_tiltings,
-)
+from raycomp.negatives.refine import Bin
 from raycomp.negatives.write import choose_negatives, drop_far, drop_suspects
 from raycomp.run.executor import CPUS, SCORERS, Stage
 from raycomp.run.lease import Lease
@@ -66,17 +34,6 @@ from raycomp.run.passes import Part, Pass, Stats, read_parts
 from raycomp.run.session import Session
 from raycomp.run.waves import Phase, map_files, map_tasks
 from raycomp.schema import COMPARISON_TYPE, NEGATIVES_SCHEMA
-from raycomp.words import (
-    CAPTION,
-    COMPARISON,
-    IMAGE_EMBEDDING,
-    KEY,
-    POSITION,
-    SHARD,
-    SHARD_ORDINAL,
-    STATUS,
-    UID,
-)
 
 if TYPE_CHECKING:
     from raycomp.negatives.ranking import Rank
@@ -88,10 +45,8 @@ _OTHERS = ("input", TIMES, "frozen")
 """Entries of a fingerprint that a caption's negatives do not depend on: each row's inputs are compared."""
 _DIGEST_BYTES = 16
 _ROWS = 10_000
-_STATE_SCHEMA = pa.schema([(UID, pa.string()), (INPUTS, pa.binary(_DIGEST_BYTES))])
-_WRITTEN = [name for name in NEGATIVES_SCHEMA.names if name != UID]
-Earlier = Mapping[str, tuple[str, str]]
-"""Negatives and state of an earlier run, by the name of the file of captions."""
+_STATE_SCHEMA = pa.schema([(words.UID, pa.string()), (INPUTS, pa.binary(_DIGEST_BYTES))])
+_WRITTEN = [name for name in NEGATIVES_SCHEMA.names if name != words.UID]
 
 
 class Plan(NamedTuple):
@@ -104,8 +59,13 @@ class Plan(NamedTuple):
     """Of the rows that are taken over."""
 
 
-def find_earlier(previous: str | None, fingerprint: Mapping[str, Any]) -> Earlier:
-    """Return the files of a finished run; empty without one, and if it has other models.
+def name_parquet(ordinal: int) -> str:
+    """Return the name of a file's results in each folder."""
+    return f"{ordinal:05d}.parquet"
+
+
+def find_earlier(previous: str | None, fingerprint: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
+    """Return negatives and state of a finished run by file; empty without one, and if it has other models.
 
     ``fingerprint``: what the present run depends on.
     """
@@ -118,12 +78,14 @@ def find_earlier(previous: str | None, fingerprint: Mapping[str, Any]) -> Earlie
     files = read_manifest(Folder(previous))
     names = Folder(files[f"{STATE}/{FILES}"].uri).read_json()
     return {
-        name: (files[f"negatives/{i:05d}.parquet"].uri, files[f"{STATE}/{i:05d}.parquet"].uri)
+        name: (files[f"negatives/{name_parquet(i)}"].uri, files[f"{STATE}/{name_parquet(i)}"].uri)
         for i, name in enumerate(names)
     }
 
 
-def plan_rows(sources: list[CaptionFile], earlier: Earlier, out: Folder, work: Folder) -> Plan:
+def plan_rows(
+    sources: list[CaptionFile], earlier: Mapping[str, tuple[str, str]], out: Folder, work: Folder
+) -> Plan:
     """Compare the inputs of all captions with those of an earlier run; write ``state/``, and to ``work`` the
     earlier negatives of each row, null where it is written anew.
 
@@ -131,64 +93,54 @@ def plan_rows(sources: list[CaptionFile], earlier: Earlier, out: Folder, work: F
     """
     found = list(map_files(_compare_file, sources, earlier, out, work, label="compare"))
     out.write_json([name for name, _, _ in found], STATE, FILES)
-    named = [replace(source, rows=_name_rows(work, source.ordinal)) for source in sources]
+    named = [replace(source, rows=work.at("rows", name_parquet(source.ordinal))) for source in sources]
     totals = {source.ordinal: count for source, (_, count, _) in zip(sources, found, strict=True)}
     return Plan(named, totals, sum((counted for _, _, counted in found), Counter()))
 
 
-def _name_rows(work: Folder, ordinal: int) -> str:
-    return work.at("rows", f"{ordinal:05d}.parquet")
-
-
 def _compare_file(
-    source: CaptionFile, earlier: Earlier, out: Folder, work: Folder
+    source: CaptionFile, earlier: Mapping[str, tuple[str, str]], out: Folder, work: Folder
 ) -> tuple[str, int, Counter[str]]:
     """Return a file's name, how many of its captions are written, and the statuses of the others."""
-    tables = list(load_captions(source, _ROWS))
-    digests = [one for table in tables for one in _digest(table)]
-    uids = [uid for table in tables for uid in table[UID].to_pylist()]
-    columns = [pa.array(uids, pa.string()), pa.array(digests, pa.binary(_DIGEST_BYTES))]
-    state = pa.table(columns, schema=_STATE_SCHEMA)
-    write_table(state, out.at(STATE, f"{source.ordinal:05d}.parquet"), _STATE_SCHEMA)
-    name = _name_file(source)
-    known = _find_known(digests, *earlier[name]) if name in earlier else _no_rows(len(digests))
-    rows = known.add_column(0, UID, state[UID])
-    write_table(rows, _name_rows(work, source.ordinal), NEGATIVES_SCHEMA)
-    counted = Counter(known[STATUS].drop_null().to_pylist())
-    return name, len(digests) - counted.total(), counted
-
-
-def _digest(table: pa.Table) -> list[bytes]:
-    names = [UID, CAPTION, OTHERS, STATUS, FOLD]
-    names += [IMAGE_EMBEDDING] if IMAGE_EMBEDDING in table.column_names else []
-    return [one[:_DIGEST_BYTES] for one in digest_rows([table[name] for name in names], len(table))]
-
-
-def _name_file(source: CaptionFile) -> str:
-    """Return the name by which a file is found again: its shard's, or its own."""
-    if SHARD in read_schema(source.uri).names:
-        return read_columns(source.uri, [SHARD])[SHARD][0].as_py()
-    return posixpath.basename(source.uri)
-
-
-def _find_known(digests: list[bytes], negatives: str, state: str) -> pa.Table:
-    """Return the earlier results of rows with the same inputs, null for others."""
-    place = {one: row for row, one in enumerate(read_columns(state, [INPUTS])[INPUTS].to_pylist())}
-    row_N = np.array([place.get(one, -1) for one in digests], np.int64)
-    return read_columns(negatives).select(_WRITTEN).take(pa.array(row_N, mask=row_N < 0))
-
-
-def _no_rows(num_rows: int) -> pa.Table:
-    fields = [NEGATIVES_SCHEMA.field(name) for name in _WRITTEN]
-    return pa.table([pa.nulls(num_rows, field.type) for field in fields], schema=pa.schema(fields))
+    uids: list[str] = []
+    digests: list[bytes] = []
+    for table in load_captions(source, _ROWS):
+        here = [words.IMAGE_EMBEDDING] if words.IMAGE_EMBEDDING in table.column_names else []
+        columns = [
+            table[name] for name in (words.UID, words.CAPTION, parquet.OTHERS, words.STATUS, FOLD, *here)
+        ]
+        digests += [one[:_DIGEST_BYTES] for one in parquet.digest_rows(columns, len(table))]
+        uids += table[words.UID].to_pylist()
+    state = pa.table(
+        [pa.array(uids, pa.string()), pa.array(digests, pa.binary(_DIGEST_BYTES))], _STATE_SCHEMA
+    )
+    parquet.write_table(state, out.at(STATE, name_parquet(source.ordinal)), _STATE_SCHEMA)
+    # A file is found again by the name of its shard, or else its own.
+    name = posixpath.basename(source.uri)
+    if words.SHARD in parquet.read_schema(source.uri).names:
+        name = parquet.read_columns(source.uri, [words.SHARD])[words.SHARD][0].as_py()
+    known = NEGATIVES_SCHEMA.empty_table()
+    row_N = np.full(len(uids), -1)
+    if name in earlier:
+        negatives, inputs = (parquet.read_columns(uri) for uri in earlier[name])
+        place = {one: row for row, one in enumerate(inputs[INPUTS].to_pylist())}
+        known, row_N = negatives, np.array([place.get(one, -1) for one in digests], np.int64)
+    known = known.select(_WRITTEN).take(pa.array(row_N, mask=row_N < 0))
+    parquet.write_table(
+        known.add_column(0, words.UID, state[words.UID]),
+        work.at("rows", name_parquet(source.ordinal)),
+        NEGATIVES_SCHEMA,
+    )
+    counted = Counter(known[words.STATUS].drop_null().to_pylist())
+    return name, len(uids) - counted.total(), counted
 
 
 def join_earlier(rows_uri: str, written: pa.Table) -> pa.Table:
     """Return all rows of a file: those that are taken over, and those written anew, by their positions."""
-    rows = read_columns(rows_uri)
+    rows = parquet.read_columns(rows_uri)
     new = written.select(NEGATIVES_SCHEMA.names).cast(NEGATIVES_SCHEMA)
     row_N = np.arange(len(rows))
-    row_N[written[POSITION].to_numpy()] = len(rows) + np.arange(len(written))
+    row_N[written[words.POSITION].to_numpy()] = len(rows) + np.arange(len(written))
     return pa.concat_tables([rows, new]).take(pa.array(row_N))
 
 
@@ -196,11 +148,15 @@ def join_earlier(rows_uri: str, written: pa.Table) -> pa.Table:
 _CAPTIONS_PER_CALL = {"cpu": 64, "gpu": 512}
 # Captions whose replies are read together.
 ROWS_WITH_REPLIES = 10_000
-_PART_SCHEMA = NEGATIVES_SCHEMA.append(pa.field(POSITION, pa.int32())).append(
-    pa.field(COMPARISON, COMPARISON_TYPE)
+_PART_SCHEMA = NEGATIVES_SCHEMA.append(pa.field(words.POSITION, pa.int32())).append(
+    pa.field(words.COMPARISON, COMPARISON_TYPE)
 )
-_CANDIDATES_SCHEMA = pa.schema([(SHARD_ORDINAL, pa.int32()), (POSITION, pa.int32()), *NEGATIVES_SCHEMA])
-_CALLS_SCHEMA = pa.schema([NEGATIVES_SCHEMA.field(UID), NEGATIVES_SCHEMA.field(CAPTION), *COMPARISON_TYPE])
+_CANDIDATES_SCHEMA = pa.schema(
+    [(words.SHARD_ORDINAL, pa.int32()), (words.POSITION, pa.int32()), *NEGATIVES_SCHEMA]
+)
+_CALLS_SCHEMA = pa.schema(
+    [NEGATIVES_SCHEMA.field(words.UID), NEGATIVES_SCHEMA.field(words.CAPTION), *COMPARISON_TYPE]
+)
 
 
 @dataclass(frozen=True)
@@ -224,77 +180,66 @@ class Writing:
         return self.out.at("replies")
 
     @property
-    def ngrams_uri(self) -> str:
-        """Path of the counts that the n-gram judge reads."""
-        return self.out.at("judges", "ngrams.parquet")
-
-    @property
-    def context_uri(self) -> str:
-        """Path of the counts that the rules draw by."""
-        return self.out.at("context.parquet")
-
-    @property
-    def photos_uri(self) -> str:
-        """Path of the photos that all are compared with."""
-        return self.out.at("judges", "photos.parquet")
-
-    @property
     def written(self) -> list[str]:
         """Path of each file's negatives."""
-        return [self.out.at("negatives", f"{source.ordinal:05d}.parquet") for source in self.sources]
+        return [self.out.at("negatives", name_parquet(source.ordinal)) for source in self.sources]
 
 
 def write_all(writing: Writing, totals: dict[int, int]) -> dict[str, Stats]:
     """Write ``negatives/``: one file per file of captions. Returns the stats of each phase."""
-    config, folder = writing.config.negatives, writing.out.at("negatives")
+    config, sources, folder = writing.config.negatives, writing.sources, writing.out.at("negatives")
+    num_captions = sum(totals.values())
     if config.frozen:
-        take_models(config, writing.out)
-    else:
-        _count_corpus(writing, sum(totals.values()))
+        judges.take_models(config, writing.out)
+    else:  # what the rules and judges need to know of all captions
+        if judges.NGRAMS in config.judge:
+            judges.write_ngrams(sources, num_captions, writing.out.at(judges.NGRAMS_FILE))
+        if config.screen:
+            judges.write_photos(sources, writing.out.at(judges.PHOTOS_FILE))
+        if config.context or config.screen:
+            judges.write_context(
+                sources, num_captions, writing.config.parser, writing.out.at(judges.CONTEXT_FILE)
+            )
     calls = writing.out.at("exports", "calls") if writing.exports("calls") else None
     if config.refine == "none":
         return {"negatives": _run_phase("negatives", writing, totals, _first_pass(writing), folder, calls)}
     candidates = writing.work.at("candidates")
     found = _run_phase("candidates", writing, totals, _first_pass(writing), candidates)
-    load = refine_files(writing, candidates, sum(totals.values()))
-    kept = _run_phase("negatives", writing, totals, _second_pass(writing, load), folder)
-    return {"candidates": found, "negatives": kept}
-
-
-def _count_corpus(writing: Writing, num_captions: int) -> None:
-    """Count what the rules and judges need to know of all captions."""
-    config = writing.config.negatives
-    if NGRAMS in config.judge:
-        write_ngrams(writing.sources, num_captions, writing.ngrams_uri)
-    if config.screen:
-        write_photos(writing.sources, writing.photos_uri)
-    if config.context or config.screen:
-        write_context(writing.sources, num_captions, writing.config.parser, writing.context_uri)
+    rows = writing.session.block_rows
+    choose = partial(choose_negatives, config=config)
+    second = Pass(
+        writing.session,
+        items={source.ordinal: source for source in sources},
+        read=partial(refine_files(writing, candidates, num_captions), block_rows=rows),
+        stages=(Stage("choose", "keeps the hardest negatives", CPUS, choose),),
+        part=Part(_PART_SCHEMA),
+        rows=rows,
+    )
+    return {"candidates": found, "negatives": _run_phase("negatives", writing, totals, second, folder)}
 
 
 def refine_files(writing: Writing, candidates: str, num_captions: int) -> Callable[..., Iterator[pa.Table]]:
     """Fit, draw and balance; return the function that loads a file's captions with what stays."""
-    config = writing.config.negatives
-    names = [f"{source.ordinal:05d}.parquet" for source in writing.sources]
+    config, out = writing.config.negatives, writing.out
+    names = [name_parquet(source.ordinal) for source in writing.sources]
     files = [(join_uri(candidates, name), join_uri(writing.work.at("drawn"), name)) for name in names]
-    fitted_uri = writing.out.at(TILTING_FILE)
+    fitted_uri = out.at(judges.TILTING_FILE)
     if not config.frozen:
-        write_tiltings(fit_all([uri for uri, _ in files], num_captions, config), fitted_uri)
+        refine.write_tiltings(refine.fit_all([uri for uri, _ in files], num_captions, config), fitted_uri)
     counts: Counter[Bin] = Counter()
-    for counted in map_files(draw_file, files, fitted_uri, config, label="draw"):
+    for counted in map_files(refine.draw_file, files, fitted_uri, config, label="draw"):
         counts.update(counted)
-    drawn = [uri for _, uri in files]
     thresholds = {}
     if config.refine == "balance":
         if not config.frozen:
-            write_thresholds(find_thresholds(counts, drawn, config.seed), writing.out)
-        thresholds = read_thresholds(writing.out)
+            refine.write_thresholds(
+                refine.find_thresholds(counts, [uri for _, uri in files], config.seed), out
+            )
+        thresholds = refine.read_thresholds(out)
     places = {source.ordinal: both for source, both in zip(writing.sources, files, strict=True)}
-    return partial(_load_refined, places=places, thresholds=thresholds, seed=config.seed)
-
-
-def _load_refined(source: CaptionFile, places: dict, **options: Any) -> Iterator[pa.Table]:
-    return load_refined(places[source.ordinal], **options)
+    return lambda source, block_rows: refine.load_refined(
+        places[source.ordinal], thresholds, config.seed, block_rows
+    )
 
 
 def _run_phase(
@@ -318,16 +263,35 @@ def _first_pass(writing: Writing) -> Pass:
     config, session = writing.config, writing.session
     by_rules, refines = config.negatives.by_rules, config.negatives.refine != "none"
     rows = session.block_rows if by_rules else ROWS_WITH_REPLIES
-    if by_rules:
-        uri = writing.context_uri if config.negatives.context else None
-        write = partial(write_by_rules, config=config, context_uri=uri)
-    else:
-        write = partial(_write_by_replies, config=config, replies_uri=writing.replies_uri)
-    ngrams_uri = writing.ngrams_uri if NGRAMS in config.negatives.judge else None
-    edit = partial(_edit, write=write, ngrams_uri=ngrams_uri)
-    keep = partial(_keep, config=config.negatives)
-    screened_by = (writing.photos_uri, writing.context_uri) if config.negatives.screen else None
-    load = partial(_load_ranker, config, screened_by)
+    context_uri = writing.out.at(judges.CONTEXT_FILE) if config.negatives.context else None
+    ngrams_uri = writing.out.at(judges.NGRAMS_FILE) if judges.NGRAMS in config.negatives.judge else None
+    replies_uri = writing.replies_uri
+
+    def edit(table: pa.Table) -> pa.Table:
+        if by_rules:
+            table = write_by_rules(table, config, context_uri)
+        else:
+            replies = ask.read_replies(replies_uri, table[words.SHARD_ORDINAL][0].as_py())
+            table = write_by_replies(table, config, replies)
+        return judges.load_ngrams(ngrams_uri)(table) if ngrams_uri else table
+
+    def keep(table: pa.Table) -> pa.Table:
+        if config.negatives.engine == SUGGEST:
+            table = keep_likeliest(table)
+        near = drop_suspects(drop_far(table, config.negatives), config.negatives)
+        return near if refines else choose_negatives(near, config.negatives)
+
+    screened_by = (
+        (writing.out.at(judges.PHOTOS_FILE), writing.out.at(judges.CONTEXT_FILE))
+        if config.negatives.screen
+        else None
+    )
+
+    def load(num_threads: int | None = None) -> "Rank":
+        from raycomp.negatives.ranking import Rank  # torch, imported only by processes that rank
+
+        return Rank(config, num_threads, screened_by)
+
     stages = (
         Stage("edit", "proposes negatives and judges them", CPUS, edit),
         Stage("rank", "embeds captions and negatives, on the scorers", SCORERS, load),
@@ -338,49 +302,11 @@ def _first_pass(writing: Writing) -> Pass:
         items={source.ordinal: source for source in writing.sources},
         read=partial(load_captions, block_rows=rows),
         stages=stages if config.negatives.scores else (stages[0], stages[2]),
-        part=Part(_CANDIDATES_SCHEMA if refines else _PART_SCHEMA, counted=(FAULTS,)),
+        part=Part(_CANDIDATES_SCHEMA if refines else _PART_SCHEMA, counted=(parquet.FAULTS,)),
         rows=rows,
         scorer_rows=session.rows_per_call(_CAPTIONS_PER_CALL),
         is_cut=by_rules,  # every piece would read the file's replies again
     )
-
-
-def _second_pass(writing: Writing, load: Callable[..., Iterator[pa.Table]]) -> Pass:
-    """Return the pass that chooses among what the refinement left."""
-    session = writing.session
-    choose = partial(choose_negatives, config=writing.config.negatives)
-    return Pass(
-        session,
-        items={source.ordinal: source for source in writing.sources},
-        read=partial(load, block_rows=session.block_rows),
-        stages=(Stage("choose", "keeps the hardest negatives", CPUS, choose),),
-        part=Part(_PART_SCHEMA),
-        rows=session.block_rows,
-    )
-
-
-def _edit(table: pa.Table, write: Callable[[pa.Table], pa.Table], ngrams_uri: str | None) -> pa.Table:
-    table = write(table)
-    return load_ngrams(ngrams_uri)(table) if ngrams_uri else table
-
-
-def _keep(table: pa.Table, config: WritingConfig) -> pa.Table:
-    near = drop_far(keep_likeliest(table) if config.engine == SUGGEST else table, config)
-    near = drop_suspects(near, config)
-    return choose_negatives(near, config) if config.refine == "none" else near
-
-
-def _load_ranker(
-    config: NegativesConfig, screened_by: tuple[str, str] | None, num_threads: int | None = None
-) -> "Rank":
-    from raycomp.negatives.ranking import Rank  # torch, imported only by processes that rank
-
-    return Rank(config, num_threads, screened_by)
-
-
-def _write_by_replies(table: pa.Table, config: NegativesConfig, replies_uri: str) -> pa.Table:
-    replies = read_replies(replies_uri, table[SHARD_ORDINAL][0].as_py())
-    return write_by_replies(table, config, replies)
 
 
 def merge_negatives(
@@ -398,18 +324,17 @@ def merge_negatives(
     over.
     """
     table = read_parts(parts_uri, names) or schema.empty_table()
-    name = f"{ordinal:05d}.parquet"
+    name = name_parquet(ordinal)
     if schema == _PART_SCHEMA:
-        write_table(
-            join_earlier(join_uri(rows_uri, name), table), join_uri(target_uri, name), NEGATIVES_SCHEMA
-        )
+        rows = join_earlier(join_uri(rows_uri, name), table)
+        parquet.write_table(rows, join_uri(target_uri, name), NEGATIVES_SCHEMA)
     else:
-        write_table(table.select(schema.names), join_uri(target_uri, name), schema)
+        parquet.write_table(table.select(schema.names), join_uri(target_uri, name), schema)
     if calls_uri:
-        compared = table.filter(table[COMPARISON].is_valid()).combine_chunks()
-        fields = compared[COMPARISON].combine_chunks().flatten()
-        columns = [compared[UID], compared[CAPTION], *fields]
-        write_table(pa.table(columns, schema=_CALLS_SCHEMA), join_uri(calls_uri, name), _CALLS_SCHEMA)
+        compared = table.filter(table[words.COMPARISON].is_valid()).combine_chunks()
+        fields = compared[words.COMPARISON].combine_chunks().flatten()
+        columns = [compared[words.UID], compared[words.CAPTION], *fields]
+        parquet.write_table(pa.table(columns, schema=_CALLS_SCHEMA), join_uri(calls_uri, name), _CALLS_SCHEMA)
     return len(table)
 
 
@@ -431,7 +356,7 @@ def ask_all(writing: Writing) -> None:
         load = partial(load_prompts, replies_uri=writing.replies_uri, prompts_uri=prompts_uri)
         prompts = PromptSource(asked, load, sum(counts))
         try:
-            ask(prompts, config.llm, config.negatives.engine, writing.replies_uri, writing.session)
+            ask.ask(prompts, config.llm, config.negatives.engine, writing.replies_uri, writing.session)
         except OSError:
             if not _still_answers(writing):
                 raise
@@ -442,46 +367,40 @@ def _still_answers(writing: Writing) -> bool:
     """Ask again for a prompt that was answered before: if it succeeds, the remaining prompts are at fault."""
     config = writing.config
     for source in writing.sources:
-        replies = read_replies(writing.replies_uri, source.ordinal)
+        replies = ask.read_replies(writing.replies_uri, source.ordinal)
         for table in load_captions(source, ROWS_WITH_REPLIES) if replies else ():
             known = [prompt for prompt in find_prompts(table, config, {}) if prompt.key in replies][:1]
             if known:
-                prompts = PromptSource([to_prompt_table(known, source.ordinal)], _yield_it, 1)
+                prompts = PromptSource(
+                    [ask.to_prompt_table(known, source.ordinal)], lambda rows: iter([rows]), 1
+                )
                 uri = writing.work.at("asked-again")
                 try:
-                    asked = ask(prompts, config.llm, config.negatives.engine, uri, writing.session)
+                    asked = ask.ask(prompts, config.llm, config.negatives.engine, uri, writing.session)
                 except OSError:
                     return False
                 return asked.answered == 1
     return False
 
 
-def _yield_it(table: pa.Table) -> Iterator[pa.Table]:
-    yield table
-
-
 def write_prompts(source: CaptionFile, config: NegativesConfig, replies_uri: str, prompts_uri: str) -> int:
     """Write one file's prompts that are not answered yet; return their number."""
-    compact_replies(replies_uri, source.ordinal)
-    return write_groups(
-        _find_blocks(source, config, replies_uri), _file(prompts_uri, source.ordinal), PROMPT_SCHEMA
+    ask.compact_replies(replies_uri, source.ordinal)
+    replies, rows = ask.read_replies(replies_uri, source.ordinal), config.cluster.block_rows
+
+    def find_blocks() -> Iterator[pa.Table]:
+        for table in load_captions(replace(source, with_images=False), ROWS_WITH_REPLIES):
+            prompts = find_prompts(table, config, replies)
+            for start in range(0, len(prompts), rows):
+                yield ask.to_prompt_table(prompts[start : start + rows], source.ordinal)
+
+    return parquet.write_groups(
+        find_blocks(), join_uri(prompts_uri, name_parquet(source.ordinal)), ask.PROMPT_SCHEMA
     )
 
 
 def load_prompts(ordinal: int, replies_uri: str, prompts_uri: str) -> Iterator[pa.Table]:
     """Yield the written prompts in blocks, without those answered since: the engine may have failed."""
-    replies = read_replies(replies_uri, ordinal)
-    for table in read_groups(_file(prompts_uri, ordinal)):
-        yield table.filter(pa.array([key not in replies for key in table[KEY].to_pylist()]))
-
-
-def _file(prompts_uri: str, ordinal: int) -> str:
-    return join_uri(prompts_uri, f"{ordinal:05d}.parquet")
-
-
-def _find_blocks(source: CaptionFile, config: NegativesConfig, replies_uri: str) -> Iterator[pa.Table]:
-    replies = read_replies(replies_uri, source.ordinal)
-    for table in load_captions(replace(source, with_images=False), ROWS_WITH_REPLIES):
-        prompts = find_prompts(table, config, replies)
-        for start in range(0, len(prompts), config.cluster.block_rows):
-            yield to_prompt_table(prompts[start : start + config.cluster.block_rows], source.ordinal)
+    replies = ask.read_replies(replies_uri, ordinal)
+    for table in parquet.read_groups(join_uri(prompts_uri, name_parquet(ordinal))):
+        yield table.filter(pa.array([key not in replies for key in table[words.KEY].to_pylist()]))

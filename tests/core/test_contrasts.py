@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 
-from raycomp.core.intervals import bootstrap_seeds, contrast, holm, mean_by, wilcoxon
+from raycomp.core.intervals import contrast, holm, mean_by, wilcoxon
 
 
 @pytest.mark.parametrize(
@@ -62,34 +62,6 @@ def test_holm_by_hand() -> None:
 
 def test_means_of_blocks() -> None:
     assert mean_by(np.array([1.0, 5.0, 3.0, 7.0]), np.array([2, 0, 2, 0])).tolist() == [6.0, 2.0]
-
-
-def _draw_blocks(rng: np.random.Generator, num_seeds: int, sd_seed: float, sd_unit: float) -> list:
-    """Two blocks of seeds on 60 images, one example each in two categories."""
-    blocks = []
-    for _ in range(2):
-        unit_G2 = rng.normal(0, sd_unit, (60, 2))
-        seed_S = rng.normal(0, sd_seed, num_seeds)
-        blocks.append((seed_S[:, None, None] + unit_G2[None], np.ones((60, 2))))
-    return blocks
-
-
-def test_the_bootstrap_in_its_limits() -> None:
-    rng = np.random.default_rng(1)
-    # Nothing varies between images: the interval is that of a plain mean of 40 seeds.
-    value, low, high = bootstrap_seeds(_draw_blocks(rng, 20, 1.0, 0.0), rng)
-    assert low < value < high and high - low == pytest.approx(2 * 1.96 / math.sqrt(40), rel=0.35)
-    # Nothing varies between seeds: that of the images, 120 of two examples each.
-    value, low, high = bootstrap_seeds(_draw_blocks(rng, 20, 0.0, 1.0), rng)
-    assert high - low == pytest.approx(2 * 1.96 / math.sqrt(240), rel=0.35)
-    # Nothing varies at all.
-    assert bootstrap_seeds([(np.full((3, 5, 2), 0.25), np.ones((5, 2)))], rng) == pytest.approx((0.25,) * 3)
-
-
-def test_the_bootstrap_weighs_categories_alike_whatever_their_size() -> None:
-    count_GC = np.array([[1, 1], [1, 0], [1, 0], [1, 0]], float)
-    value, *_ = bootstrap_seeds([(count_GC[None] * [1.0, 0.0], count_GC)], np.random.default_rng(0))
-    assert value == 0.5
 
 
 def slow_wilcoxon(moved: list[float]) -> float:

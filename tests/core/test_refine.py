@@ -11,7 +11,6 @@ from raycomp.core.refine import (
     find_edges,
     fit_tilting,
     quotas,
-    refine,
     spread_gaps,
     tilt,
 )
@@ -70,7 +69,9 @@ def test_a_draw_takes_at_most_one_by_its_probability():
 def test_no_candidates():
     empty = csr_array((0, 4))
     none = np.zeros(0)
-    assert refine(empty, none.astype(int), none, none, none, none, np.zeros((3, 2))).shape == (0,)
+    weight_F = fit_tilting(empty, none.astype(int), none, 2.0)
+    assert tilt(empty, none.astype(int), none, 2.0, weight_F).shape == (0,)
+    assert draw_one(none, none.astype(int), np.zeros(3)).shape == (0,)
 
 
 def test_exchanging_caption_and_negative_mirrors_the_cell():
@@ -124,7 +125,13 @@ def test_refined_pairs_hide_the_word_that_told_them():
     gap_T = word_T + rng.normal(0, 1, len(row_T))
     feature_TF = csr_array(np.column_stack([word_T, spread_gaps(gap_T, find_edges(gap_T))]))
     zero_T = np.zeros(len(row_T))
-    kept_T = refine(feature_TF, row_T, zero_T, gap_T, zero_T, zero_T, rng.random((captions, 2)))
+    uniform_N2 = rng.random((captions, 2))
+    weight_F = fit_tilting(feature_TF, row_T, zero_T, 2.0)
+    kept_T = draw_one(tilt(feature_TF, row_T, zero_T, 2.0, weight_F), row_T, uniform_N2[:, 0])
+    place_K = np.flatnonzero(kept_T)
+    bin_K = find_bins(gap_T[place_K], zero_T[place_K], find_edges(gap_T), 3)
+    kept_K = balance(zero_T[place_K], bin_K, uniform_N2[row_T[place_K], 1])
+    kept_T[place_K[~kept_K]] = False
     assert kept_T.sum() > 0.8 * captions
     assert np.bincount(row_T[kept_T]).max() == 1
     assert abs((word_T[kept_T] > 0).mean() - 0.5) < 0.03
