@@ -6,15 +6,14 @@ The report: summaries are mapped over scores files, a few photos are fetched, on
 import hashlib
 import shlex
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial, reduce
 from itertools import chain
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from raycomp.config.own_code import fingerprint_own
-from raycomp.core.attribution import Moments
 from raycomp.core.metrics import auc
 from raycomp.curation.config import (
     CurateConfig,
@@ -27,7 +26,7 @@ from raycomp.curation.config import (
 from raycomp.curation.page import make_funnel, render_curate
 from raycomp.curation.score.own_scorers import check_scorers, fingerprint_scorers
 from raycomp.curation.score.plan import plan
-from raycomp.curation.score.reuse import Reuse, describe_reuse, find_reuse
+from raycomp.curation.score.reuse import Reuse, find_reuse
 from raycomp.curation.score.score import Scoring, check_aligned, score
 from raycomp.curation.select.filters import fingerprint_filter, fingerprint_removed, list_shards
 from raycomp.curation.select.marks import MARKS, check_markers, fingerprint_index, mark_rows, pair_marks
@@ -84,141 +83,22 @@ from raycomp.words import (
     URL,
 )
 
-_COLUMNS = (UID, KEY, SHARD, POSITION, URL, CAPTION, STATUS, ALIGNMENT, PHRASES)
-
-
-def draw_report(
-    run: dict[str, Any],
-    selection: SelectionRule,
-    choice: Chosen,
-    scores: list[ScoresFile],
-    shards: list[ShardPath],
-    extra_tables: list[Table],
-) -> str:
-    """Return the page of the run with record ``run``. Without ``shards`` the photos are grey tiles."""
-    parts = map_files(summarise_scores, scores, selection, choice.gates, label="report", fold=_merge_all)
-    summary = reduce(merge, parts, Summary())
-    photos = _fetch_photos(summary, shards, [file.uri for file in scores])
-    fingerprint = ", ".join(f"{name} {value}" for name, value in run["fingerprint"].items())
-    # The page derives the rows that a gate lacked from the summary.
-    warnings = [
-        *describe_dropped("input", choice.faults),
-        *describe_duplicates(choice.reasons, choice.gates.num_corpus),
-    ]
-    shown = {**run, "fingerprint": fingerprint, "warnings": warnings}
-    tables = [*extra_tables, *([_report_coverage(run["coverage"])] if "coverage" in run else [])]
-    if "near_duplicates" in run:
-        tables.append(_report_near(run["near_duplicates"], choice.gates.num_corpus, choice.reasons))
-    return render_curate(summary, photos, shown, make_funnel(summary.reasons), tables)
-
-
-def _report_coverage(coverage: dict[str, Any]) -> Table:
-    """Return a table of captions with a valid counterfactual, by both denominators, and phrases by reason."""
-    captions, found = coverage["captions"], coverage["with_nonce"]
-    rows = [
-        ("captions attributed", captions, None),
-        ("of these, with a phrase", coverage["with_phrase"], None),
-        ("of these, with a valid nonce", found, None),
-        ("share of all captions", None, coverage["of_captions"]),
-        ("share of captions with a phrase", None, coverage["of_captions_with_phrase"]),
-        *(
-            (f"phrases without: {REASONS[why]}", n, None)
-            for why, n in coverage["phrases_without_nonce"].items()
-        ),
-    ]
-    note = "The paper reports 0.9979 of the captions processed (Go et al., arXiv 2605.22651)."
-    return Table("Counterfactual coverage", ("What", "number", "share"), rows, note)
-
-
-def _report_near(near: dict[str, Any], num_corpus: int, reasons: Mapping[str, int]) -> Table:
-    """Return a table of the groups of near-duplicates by rule, in rows that no filter dropped."""
-    rows = num_corpus + reasons.get(NEAR_DUPLICATE, 0)
-    lines = [
-        (
-            "all rules" if name == DUPLICATE_GROUP else name,
-            one["groups"],
-            one["rows"],
-            one["rows"] / max(rows, 1),
-        )
-        for name, one in near.items()
-    ]
-    note = "Rows in a group of two or more, of those that have an alignment and pass the filters."
-    return Table("Near-duplicates", ("Rule", "groups", "rows", Column("share", digits=4)), lines, note)
-
-
-def describe_coverage(stats: Stats) -> dict[str, Any]:
-    """Return the share of the pool's captions with a valid counterfactual, and the phrases without by reason.
-
-    ``of_captions`` compares with the paper's 99.79 %.
-    """
-    captions, covered = stats.statuses.total(), stats.statuses[OK] + stats.statuses[NO_SEEN_PHRASE]
-    with_phrase = captions - stats.statuses[NO_PHRASE]
-    return {
-        "captions": captions,
-        "with_phrase": with_phrase,
-        "with_nonce": covered,
-        "of_captions": covered / captions if captions else None,
-        "of_captions_with_phrase": covered / with_phrase if with_phrase else None,
-        "phrases_without_nonce": dict(stats.counts.get(FAULTS, {})),
-    }
-
-
-def check_scorer(stats: Stats) -> dict[str, Any] | None:
-    """Return how well alignments separate a sample of pairs from the same images with other captions."""
-    matched, shuffled = (np.array(stats.samples.get(name, ())) for name in (ALIGNMENT, SHUFFLED_ALIGNMENT))
-    if not len(matched):
-        return None
-    return {
-        "n": len(matched),
-        "matched_mean": float(matched.mean()),
-        "shuffled_mean": float(shuffled.mean()),
-        "auc": float(auc(matched, shuffled)),
-    }
-
-
-def summarise_scores(file: ScoresFile, selection: SelectionRule, gates: Gates) -> Summary:
-    """Return the summary of one scores file; its samples are drawn independently of those of a rule."""
-    columns = [*_COLUMNS, *corpus_columns(selection.by_pas, with_attribute=True)]
-    table, reason_N, score_N = judge_file(file, selection, gates, columns)
-    table = table.append_column(PAS, rank_attributed(table, selection, gates))
-    return summarise(table, reason_N, score_N, ~selection.seed)
-
-
-def _merge_all(summaries: list[Summary]) -> list[Summary]:
-    return [reduce(merge, summaries, Summary())]
-
-
-def _fetch_photos(summary: Summary, shards: list[ShardPath], scores: list[str]) -> dict[str, bytes]:
-    """Return the image bytes of the samples that the page shows, by uid, if the image is the scored one."""
-    by_name = {shard.name: shard for shard in shards}
-    wanted: dict[str, dict[int, str]] = defaultdict(dict)
-    for sample in choose_shown(summary).samples:
-        if sample.shard in by_name and sample.position is not None:
-            wanted[sample.shard][sample.position] = sample.uid
-    jobs = [(by_name[name], scores[by_name[name].ordinal], uids) for name, uids in sorted(wanted.items())]
-    return {uid: image for found in map_tasks(read_photos, jobs, label="photos") for uid, image in found}
-
-
-def read_photos(job: tuple[ShardPath, str, dict[int, str]]) -> list[tuple[str, bytes]]:
-    """Return (uid, image bytes) of samples of a shard by position, if the image is the scored one."""
-    shard, uri, uids = job
-    return [(uids[position], image) for position, image in stream_photos(shard, uri, uids)]
-
-
-def stream_photos(shard: ShardPath, uri: str, positions: Collection[int]) -> Iterator[tuple[int, bytes]]:
-    """Yield (position, image bytes) of samples of a shard, in order, if the image is the scored one.
-
-    ``uri``: the shard's scores file.
-    """
-    hashes = read_columns(uri, [IMAGE_SHA256])[IMAGE_SHA256]
-    for position, members in extract(shard, positions, read_offsets(uri)):
-        name = find_image(members)
-        image = members[name] if name else None
-        if image is not None and hashlib.sha256(image).hexdigest() == hashes[position].as_py():
-            yield position, image
-
-
 MakeTables = Callable[[list[str]], list[Table]]
+
+
+class Scored(NamedTuple):
+    """Scored rows to choose from."""
+
+    files: list[ScoresFile]
+    shards: list[ShardPath]
+    """The input's, for photos and for shards of the subset; none where the input is gone."""
+    read: Mapping[str, int]
+    """Rows of the input by status."""
+    sections: dict[str, Any]
+    """Sections of run.json on the scores."""
+    tables: Sequence[Table] = ()
+    """Further sections of the report."""
+    reuse: Reuse | None = None
 
 
 def curate(
@@ -271,11 +151,12 @@ def curate(
                 "scorer_check": check_scorer(stats["align"]),
                 "scores": run.folder.at("scores"),
                 **facts,
-                **({} if earlier is None else describe_reuse(reuse)),
+                **({} if earlier is None else {"taken_over": reuse.describe()}),
             }
             tables = extra_tables(scores) if extra_tables else []
             files = pair_marks(scores, config, run.folder)
-            _choose(run, config, shards, files, stats["align"].statuses, sections, tables, say, reuse)
+            scored = Scored(files, shards, stats["align"].statuses, sections, tables, reuse)
+            _choose(run, config, scored, say)
     return run.record
 
 
@@ -341,70 +222,22 @@ def select(source: str, settings: Mapping[str, Any], out: str, say: Say = print)
             known = [name for name in ("scorer_check", "coverage") if name in curated]
             sections: dict[str, Any] = {name: curated[name] for name in known}
             sections |= {"scores": origin.at("scores"), **facts}
-            _choose(run, config, shards, files, {OK: curated["funnel"]["read"]}, sections, [], say)
+            _choose(run, config, Scored(files, shards, {OK: curated["funnel"]["read"]}, sections), say)
     return run.record
-
-
-def _choose(
-    run: Run,
-    config: CurateConfig,
-    shards: list[ShardPath],
-    scores: list[ScoresFile],
-    read: Mapping[str, int],
-    sections: dict[str, Any],
-    tables: list[Table],
-    say: Say,
-    reuse: Reuse | None = None,
-) -> None:
-    """Do the shared part of curate and select: cut the gates over ``scores``, write the kept rows, report."""
-    selection = find_selection(config)
-    choice = choose(scores, selection, run.folder, run.work, run.lease.check)
-    warnings = [
-        *describe_dropped("input", choice.faults),
-        *describe_shortage(selection, choice.gates),
-        *describe_duplicates(choice.reasons, choice.gates.num_corpus),
-    ]
-    for warning in warnings:
-        say(warning)
-    run.close(
-        read,
-        choice.reasons,
-        KEPT,
-        choice.gates.num_corpus,
-        rule=describe_rule(config),
-        gates=choice.gates.to_dict(),
-        **describe_moments(choice.moments),
-        warnings=warnings,
-        **sections,
-    )
-    has_images = False
-    if wants_shards(config, run.folder):
-        has_images = materialize(choice, shards, [file.uri for file in scores], run.folder, run.work, reuse)
-    write_kept(choice, run.folder, run.work, has_images)
-    page = draw_report(run.record, selection, choice, scores, shards, tables)
-    run.report(f"kept {choice.num_kept:,} of {sum(read.values()):,} rows", page)
-
-
-def describe_moments(moments: Moments | None) -> dict[str, Any]:
-    """Return the pool's PAS: Score = (score - mean) / std is Eq. 5 of Go et al. (arXiv 2605.22651)."""
-    if moments is None:
-        return {}
-    return {"pool_pas": {"count": moments.count, "mean": moments.mean, "std": moments.std}}
 
 
 def _fewer(config: CurateConfig) -> dict[str, Any]:
     """Return the options of a choice of 4/5 of the config's kept share; a draw's name holds its share."""
     keep = round(0.8 * config.attribute.keep, 4)
-    if find_rule(config.select.rule).attribute_by != DRAW:
-        return {"attribute.keep": keep}
-    return {"attribute.keep": keep, "select.rule": name_draw(config.align.keep, keep)}
+    is_draw = find_rule(config.select.rule).attribute_by == DRAW
+    return {"attribute.keep": keep} | ({"select.rule": name_draw(config.align.keep, keep)} if is_draw else {})
 
 
 def _point_at(curated: dict[str, Any], config: CurateConfig) -> dict[str, Any]:
     """Return the dependencies of a selection besides its options: the curation that scored, and own code."""
-    scored = {"scores": identify(curated), "shards": curated["fingerprint"]["shards"]}
     return {
-        **scored,
+        "scores": identify(curated),
+        "shards": curated["fingerprint"]["shards"],
         **fingerprint_own("rule", config.select.rule),
         **fingerprint_filter(config.filter),
         **fingerprint_index(config.decontaminate),
@@ -449,3 +282,152 @@ def _same_shards(config: CurateConfig, curated: dict[str, Any]) -> list[ShardPat
     except ValueError:
         return []
     return shards if found == curated["fingerprint"]["input"] else []
+
+
+def describe_coverage(stats: Stats) -> dict[str, Any]:
+    """Return the share of the pool's captions with a valid counterfactual, and the phrases without by reason.
+
+    ``of_captions`` compares with the paper's 99.79 %.
+    """
+    captions, covered = stats.statuses.total(), stats.statuses[OK] + stats.statuses[NO_SEEN_PHRASE]
+    with_phrase = captions - stats.statuses[NO_PHRASE]
+    return {
+        "captions": captions,
+        "with_phrase": with_phrase,
+        "with_nonce": covered,
+        "of_captions": covered / captions if captions else None,
+        "of_captions_with_phrase": covered / with_phrase if with_phrase else None,
+        "phrases_without_nonce": dict(stats.counts.get(FAULTS, {})),
+    }
+
+
+def check_scorer(stats: Stats) -> dict[str, Any] | None:
+    """Return how well alignments separate a sample of pairs from the same images with other captions."""
+    matched, shuffled = (np.array(stats.samples.get(name, ())) for name in (ALIGNMENT, SHUFFLED_ALIGNMENT))
+    if not len(matched):
+        return None
+    return {
+        "n": len(matched),
+        "matched_mean": float(matched.mean()),
+        "shuffled_mean": float(shuffled.mean()),
+        "auc": float(auc(matched, shuffled)),
+    }
+
+
+def _choose(run: Run, config: CurateConfig, source: Scored, say: Say) -> None:
+    """Cut the gates over the scores, write the kept rows, report: the part that curate and select share."""
+    selection = find_selection(config)
+    choice = choose(source.files, selection, run.folder, run.work, run.lease.check)
+    faults = describe_dropped("input", choice.faults)
+    shortage = describe_shortage(selection, choice.gates)  # the page derives it from its summary
+    duplicates = describe_duplicates(choice.reasons, choice.gates.num_corpus)
+    warnings = [*faults, *shortage, *duplicates]
+    for warning in warnings:
+        say(warning)
+    pas = choice.moments  # Score = (score - mean) / std is Eq. 5 of Go et al. (arXiv 2605.22651)
+    moments = {} if pas is None else {"count": pas.count, "mean": pas.mean, "std": pas.std}
+    run.close(
+        source.read,
+        choice.reasons,
+        KEPT,
+        choice.gates.num_corpus,
+        rule=describe_rule(config),
+        gates=choice.gates.to_dict(),
+        **({"pool_pas": moments} if moments else {}),
+        warnings=warnings,
+        **source.sections,
+    )
+    has_images = False
+    if wants_shards(config, run.folder):
+        uris = [file.uri for file in source.files]
+        has_images = materialize(choice, source.shards, uris, run.folder, run.work, source.reuse)
+    write_kept(choice, run.folder, run.work, has_images)
+    page = draw_report(run.record, selection, choice, source, [*faults, *duplicates])
+    run.report(f"kept {choice.num_kept:,} of {sum(source.read.values()):,} rows", page)
+
+
+def draw_report(
+    run: dict[str, Any], selection: SelectionRule, choice: Chosen, source: Scored, warnings: list[str]
+) -> str:
+    """Return the page of the run with record ``run``. Without shards the photos are grey tiles."""
+    parts = map_files(
+        summarise_scores,
+        source.files,
+        selection,
+        choice.gates,
+        label="report",
+        fold=lambda found: [reduce(merge, found, Summary())],
+    )
+    summary = reduce(merge, parts, Summary())
+    fingerprint = ", ".join(f"{name} {value}" for name, value in run["fingerprint"].items())
+    tables = [*source.tables]
+    if "coverage" in run:
+        coverage = run["coverage"]
+        rows = [
+            ("captions attributed", coverage["captions"], None),
+            ("of these, with a phrase", coverage["with_phrase"], None),
+            ("of these, with a valid nonce", coverage["with_nonce"], None),
+            ("share of all captions", None, coverage["of_captions"]),
+            ("share of captions with a phrase", None, coverage["of_captions_with_phrase"]),
+        ]
+        lost = coverage["phrases_without_nonce"].items()
+        rows += [(f"phrases without: {REASONS[why]}", n, None) for why, n in lost]
+        note = "The paper reports 0.9979 of the captions processed (Go et al., arXiv 2605.22651)."
+        tables.append(Table("Counterfactual coverage", ("What", "number", "share"), rows, note))
+    if "near_duplicates" in run:
+        total = max(choice.gates.num_corpus + choice.reasons[NEAR_DUPLICATE], 1)
+        groups = [
+            (
+                "all rules" if name == DUPLICATE_GROUP else name,
+                one["groups"],
+                one["rows"],
+                one["rows"] / total,
+            )
+            for name, one in run["near_duplicates"].items()
+        ]
+        note = "Rows in a group of two or more, of those that have an alignment and pass the filters."
+        columns = ("Rule", "groups", "rows", Column("share", digits=4))
+        tables.append(Table("Near-duplicates", columns, groups, note))
+    shown = {**run, "fingerprint": fingerprint, "warnings": warnings}
+    photos = _fetch_photos(summary, source)
+    return render_curate(summary, photos, shown, make_funnel(summary.reasons), tables)
+
+
+def summarise_scores(file: ScoresFile, selection: SelectionRule, gates: Gates) -> Summary:
+    """Return the summary of one scores file; its samples are drawn independently of those of a rule."""
+    shown = (UID, KEY, SHARD, POSITION, URL, CAPTION, STATUS, ALIGNMENT, PHRASES)
+    columns = [*shown, *corpus_columns(selection.by_pas, with_attribute=True)]
+    table, reason_N, score_N = judge_file(file, selection, gates, columns)
+    table = table.append_column(PAS, rank_attributed(table, selection, gates))
+    return summarise(table, reason_N, score_N, ~selection.seed)
+
+
+def _fetch_photos(summary: Summary, source: Scored) -> dict[str, bytes]:
+    """Return the image bytes of the samples that the page shows, by uid."""
+    by_name = {shard.name: shard for shard in source.shards}
+    wanted: dict[str, dict[int, str]] = defaultdict(dict)
+    for sample in choose_shown(summary).samples:
+        if sample.shard in by_name and sample.position is not None:
+            wanted[sample.shard][sample.position] = sample.uid
+    shards = [(by_name[name], uids) for name, uids in sorted(wanted.items())]
+    jobs = [(shard, source.files[shard.ordinal].uri, uids) for shard, uids in shards]
+    return {uid: image for found in map_tasks(read_photos, jobs, label="photos") for uid, image in found}
+
+
+def read_photos(job: tuple[ShardPath, str, dict[int, str]]) -> list[tuple[str, bytes]]:
+    """Return (uid, image bytes) of samples of a shard by position, if the image is the scored one."""
+    shard, uri, uids = job
+    return [(uids[position], image) for position, image in stream_photos(shard, uri, uids)]
+
+
+def stream_photos(shard: ShardPath, uri: str, positions: Collection[int]) -> Iterator[tuple[int, bytes]]:
+    """Yield (position, image bytes) of samples of a shard, in order, if the image is the scored one.
+
+    ``uri``: the shard's scores file.
+    """
+    hashes = read_columns(uri, [IMAGE_SHA256])[IMAGE_SHA256]
+    for position, members in extract(shard, positions, read_offsets(uri)):
+        name = find_image(members)
+        image = members[name] if name else None
+        if image is not None and hashlib.sha256(image).hexdigest() == hashes[position].as_py():
+            yield position, image

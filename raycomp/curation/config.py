@@ -140,13 +140,6 @@ class SelectConfig(OptionGroup, name="select"):
     """Keep the rows of DataComp's threshold rule (k + 1 rows and ties) instead of exactly k."""
 
 
-def _say_shares(rule: str) -> str:
-    """Return the options that the name of a draw within the pool asks for, where it can have them."""
-    first, second = read_draw(rule)
-    fits = second <= first <= 1 and name_draw(first, second) == rule
-    return f"; or set align.keep={first} and attribute.keep={second} too" if fits else ""
-
-
 @dataclass(frozen=True)
 class FilterConfig(OptionGroup, name="filter"):
     """Rows that are dropped by their own columns, by a table, or by a list."""
@@ -276,19 +269,19 @@ class CurateConfig(OptionGroup):
             for path, keep in {**keeps, "attribute.keep": self.attribute.keep}.items():
                 check(keep < 1, path, keep, "below 1 with select.datacomp_compat")
             check(not rule.keeps_all, "select.rule", self.select.rule, "no full with datacomp_compat")
-        if rule.attribute_by:
-            self._check_gates(rule)
-
-    def _check_gates(self, rule: Rule) -> None:
+        if not rule.attribute_by:
+            return
         first, second = self.align.keep, self.attribute.keep
         most = f"at most align.keep={first}; both are shares of the corpus"
         check(second <= first, "attribute.keep", second, most)
         check(self.pool >= first, "attribute.pool", self.pool, f"at least align.keep={first}")
-        if rule.attribute_by == DRAW:
-            name = name_draw(first, second)
+        name = name_draw(first, second)
+        if rule.attribute_by == DRAW and self.select.rule != name:
             wanted = f"{name}, which stands for align.keep={first} and attribute.keep={second}"
-            wanted += _say_shares(self.select.rule)
-            check(self.select.rule == name, "select.rule", self.select.rule, wanted)
+            named_first, named_second = read_draw(self.select.rule)
+            if named_second <= named_first <= 1 and name_draw(named_first, named_second) == self.select.rule:
+                wanted += f"; or set align.keep={named_first} and attribute.keep={named_second} too"
+            check(False, "select.rule", self.select.rule, wanted)
 
     @property
     def pool(self) -> float:
@@ -352,12 +345,11 @@ class SelectionRule:
 def find_selection(config: CurateConfig) -> SelectionRule:
     """Return the selection rule that the options describe."""
     rule, how = find_rule(config.select.rule), config.attribute
-    if rule.attribute_by:
-        shares: tuple[float, float | None] = config.align.keep, how.keep
-    else:
-        shares = 1.0 if rule.keeps_all else how.keep, None
+    first, second = config.align.keep, how.keep if rule.attribute_by else None
+    if second is None:
+        first = 1.0 if rule.keeps_all else how.keep
     reading = how.aggregate, how.unit, how.targets
-    return SelectionRule(rule, *shares, config.select.datacomp_compat, *reading, config.seed)
+    return SelectionRule(rule, first, second, config.select.datacomp_compat, *reading, config.seed)
 
 
 def describe_rule(config: CurateConfig) -> str:
@@ -386,28 +378,24 @@ def choose_config(
     """
     for path, value in settings.items():
         check_path(CurateConfig, path)
-        if not is_marked(CurateConfig, path, "select"):
-            if is_marked(CurateConfig, path, "update"):
-                raise ValueError(
-                    f"{path}: the scores have {path}={as_setting(dict(flatten(curated))[path])}; change "
-                    f"them: {update_line(source, path, value)}"
-                )
-            allowed = ", ".join(option.path for option in list_options(CurateConfig, "select"))
-            raise ValueError(
-                f"{path}: select cannot change it, its options are {allowed}; run curate instead"
-            )
+        if is_marked(CurateConfig, path, "select"):
+            continue
+        if is_marked(CurateConfig, path, "update"):
+            has, line = as_setting(dict(flatten(curated))[path]), update_line(source, path, value)
+            raise ValueError(f"{path}: the scores have {path}={has}; change them: {line}")
+        allowed = ", ".join(option.path for option in list_options(CurateConfig, "select"))
+        raise ValueError(f"{path}: select cannot change it, its options are {allowed}; run curate instead")
     scored = read_config(curated)
     config = override_all(scored, {"attribute.pool": None, **settings})
-    if find_rule(config.select.rule).attribute_by and config.align.keep > scored.pool:
-        raise ValueError(
-            f"align.keep={config.align.keep}: must be at most {scored.pool}, the share of the corpus that "
-            f"was attributed; attribute more: {update_line(source, 'attribute.pool', config.align.keep)}"
-        )
-    if config.attribute.targets == CONTENT != scored.attribute.targets:
-        raise ValueError(
-            "attribute.targets='content': the scores have no adjectives, verbs, relation words; measure "
-            f"them: {update_line(source, 'attribute.targets', CONTENT)}"
-        )
+    keep, targets = config.align.keep, config.attribute.targets
+    if find_rule(config.select.rule).attribute_by and keep > scored.pool:
+        most = f"at most {scored.pool}, the share of the corpus that was attributed"
+        line = update_line(source, "attribute.pool", keep)
+        raise ValueError(f"align.keep={keep}: must be {most}; attribute more: {line}")
+    if targets == CONTENT != scored.attribute.targets:
+        said = "the scores have no adjectives, verbs, relation words"
+        line = update_line(source, "attribute.targets", CONTENT)
+        raise ValueError(f"attribute.targets={targets!r}: {said}; measure them: {line}")
     return config
 
 

@@ -115,7 +115,7 @@ class OutputFolder:
         for number, manifest in _read_manifests(work, manifests):
             self.done.add(number)
             self.rewritten += len(manifest["images"])
-            above = _above(out)
+            above = dirname(out.uri) + "/"
             note_written(Written(above + name, *facts) for name, facts in manifest["written"].items())
 
     @property
@@ -188,8 +188,8 @@ def _write_manifest(
     written: Iterable[Written],
     key: str | None,
 ) -> None:
-    above = len(_above(out))
-    files = {file.uri[above:]: file[1:] for file in sorted(written)}
+    # Relative to what changes when the folder moves.
+    files = {file.uri.removeprefix(f"{dirname(out.uri)}/"): file[1:] for file in sorted(written)}
     facts = {"images": images, "written": files, "key": key}
     work.write_json(facts, _OUTPUTS, f"{number:08d}.json")
 
@@ -202,19 +202,12 @@ def list_outputs(work: Folder) -> dict[str, dict[str, Any]]:
 
 def read_images(work: Folder) -> dict[str, str]:
     """Return the SHA-256 by uid of all images that were written in another format."""
-    found: dict[str, str] = {}
-    for _, manifest in _read_manifests(work, work.list_names(_OUTPUTS)):
-        found |= manifest["images"]
-    return found
+    manifests = _read_manifests(work, work.list_names(_OUTPUTS))
+    return {uid: sha256 for _, manifest in manifests for uid, sha256 in manifest["images"].items()}
 
 
 def _read_manifests(work: Folder, names: Sequence[str]) -> Iterator[tuple[int, dict[str, Any]]]:
-    with ThreadPoolExecutor(_AT_ONCE) as pool:
-        read = pool.map(lambda name: work.read_json(_OUTPUTS, name), names)
+    with ThreadPoolExecutor(_AT_ONCE) as threads:
+        read = threads.map(lambda name: work.read_json(_OUTPUTS, name), names)
         for name, manifest in zip(names, read, strict=True):
             yield int(name.partition(".")[0]), manifest
-
-
-def _above(out: Folder) -> str:
-    """Return the start of the uris of a run's files that changes when its folder moves."""
-    return dirname(out.uri) + "/"

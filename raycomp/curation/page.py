@@ -12,12 +12,11 @@ import numpy as np
 import pyarrow as pa
 
 from raycomp.config import exact_share
-from raycomp.core.metrics import Histogram
 from raycomp.core.selection import Threshold
-from raycomp.curation.config import CurateConfig, SelectionRule, describe_rule, find_selection, read_config
+from raycomp.curation.config import CurateConfig, describe_rule, find_selection, read_config
 from raycomp.curation.select.marks import list_marked
-from raycomp.curation.select.measures import ScoresFile, corpus_columns, take_columns
-from raycomp.curation.select.rules import DRAW, PAS, find_rule
+from raycomp.curation.select.measures import corpus_columns, take_columns
+from raycomp.curation.select.rules import DRAW, PAS
 from raycomp.curation.select.select import Gates, judge_table
 from raycomp.curation.summary import (
     BOTH_SIDES,
@@ -124,13 +123,11 @@ def make_funnel(reasons: Mapping[str, int]) -> list[FunnelRow]:
     """
     known = {KEPT, *GATE_REASONS, *MARK_REASONS, *AFTER_REASONS}
     statuses = sorted(set(reasons) - known, key=lambda r: (-reasons[r], r))
-    marked = [(name, lost) for name, lost in _MARK_STEPS if any(reasons.get(reason) for reason in lost)]
-    stages: list[tuple[str, Sequence[str]]] = [(ALIGNED, statuses), *marked]
-    *before, (last, lost_by) = stages
-    corpus = f"{last}{_IS_CORPUS}"
-    steps: list[tuple[str, Sequence[str]]] = [
-        *before,
-        (corpus, lost_by),
+    steps: list[tuple[str, Sequence[str]]] = [(ALIGNED, statuses)]
+    steps += [(name, lost) for name, lost in _MARK_STEPS if any(reasons.get(reason) for reason in lost)]
+    corpus = f"{steps[-1][0]}{_IS_CORPUS}"
+    steps[-1] = corpus, steps[-1][1]
+    steps += [
         ("pass the alignment gate", [DROPPED_ALIGNMENT]),
         ("have a score", [DROPPED_UNSCORED]),
         (KEPT, [DROPPED_RANDOM, DROPPED_ATTRIBUTION, DROPPED_CONTROL, *AFTER_REASONS]),
@@ -141,18 +138,6 @@ def make_funnel(reasons: Mapping[str, int]) -> list[FunnelRow]:
         if lost or name in (ALIGNED, corpus, KEPT):
             rows.append(FunnelRow(name, rows[-1].rows - sum(n for _, n in lost), lost))
     return rows
-
-
-def check_funnel(rows: Sequence[FunnelRow], read: int, kept: int) -> None:
-    """Raise ValueError where the steps do not add up from ``read`` to ``kept`` rows."""
-    for before, after in pairwise(rows):
-        lost = sum(n for _, n in after.lost)
-        if before.rows != after.rows + lost:
-            raise ValueError(
-                f"funnel: {before.rows} {before.name} != {after.rows} {after.name} + {lost} lost"
-            )
-    if not rows or (rows[0].rows, rows[-1].rows) != (read, kept):
-        raise ValueError(f"funnel: must lead from {read} rows read to {kept} kept, not {rows}")
 
 
 def reason_words(reason: str) -> str:
@@ -170,26 +155,22 @@ def explain_sample(run: dict[str, Any], source: str, uid: str) -> str | None:
     others in one line.
     """
     config, gates = read_config(run["config"]), Gates.from_dict(run["gates"])
-    found = [(file, row) for file in list_marked(run, source) for row in find_rows(file.uri, UID, uid)]
-    if not found:
-        return None
-    tables = [_read_whole(file, config).slice(row, 1) for file, row in found]
-    reported = next((table for table in tables if table[STATUS][0].as_py() in ALIGNED_STATUSES), tables[0])
-    others = [table for table in tables if table is not reported]
-    return "\n".join([*_report(reported, config, gates), *map(_report_other, others)])
-
-
-def _read_whole(file: ScoresFile, config: CurateConfig) -> pa.Table:
-    """Return all columns of a scores file; UserError if a column that explains a sample is missing."""
     columns = corpus_columns(find_selection(config), with_attribute=True)
     wanted = [SHARD, POSITION, CAPTION, PHRASES, IMAGE_EMBEDDING, *columns]
-    return file.read(list(dict.fromkeys([*read_schema(file.uri).names, *wanted])))
-
-
-def _report_other(table: pa.Table) -> str:
-    """Return the location of another row with the same uid; ``table`` has one row."""
-    shard, position, status = (table[name][0].as_py() for name in (SHARD, POSITION, STATUS))
-    return f"the same uid again: {shard}, row {position}: {status}"
+    tables = []
+    for file in list_marked(run, source):
+        if rows := find_rows(file.uri, UID, uid):
+            table = file.read(list(dict.fromkeys([*read_schema(file.uri).names, *wanted])))
+            tables += [table.slice(row, 1) for row in rows]
+    if not tables:
+        return None
+    reported = next((table for table in tables if table[STATUS][0].as_py() in ALIGNED_STATUSES), tables[0])
+    lines = _report(reported, config, gates)
+    for table in tables:
+        if table is not reported:
+            shard, position, status = (table[name][0].as_py() for name in (SHARD, POSITION, STATUS))
+            lines.append(f"the same uid again: {shard}, row {position}: {status}")
+    return "\n".join(lines)
 
 
 def _report(table: pa.Table, config: CurateConfig, gates: Gates) -> list[str]:
@@ -201,12 +182,17 @@ def _report(table: pa.Table, config: CurateConfig, gates: Gates) -> list[str]:
             lines += _describe_phrase(row[CAPTION], phrase)
     selection = find_selection(config)
     reason_N, score_N = judge_table(take_columns(table, selection, with_attribute=True), selection, gates)
-    lines += ["", *_describe_gates(row, float(score_N[0]), config, gates)]
+    score, align_by = float(score_N[0]), selection.rule.align_by
+    first = score if align_by == DRAW else row[ALIGNMENT]
+    lines += ["", f"rule {describe_rule(config)}; corpus of {gates.num_corpus:,}"]
+    lines.append(f"gate 1: {align_by} {_number(first)} against {_describe_threshold(gates.align)}")
+    if gates.attribute is not None:
+        threshold = _describe_threshold(gates.attribute)
+        lines.append(f"gate 2: {selection.ranking} {_number(score)} against {threshold}")
     reason = reason_N[0]
-    lines.append(f"kept: {'yes' if reason == KEPT else 'no, ' + reason}")
     why = row[STATUS] if reason == DROPPED_UNSCORED else reason
-    if why in STATUSES:
-        lines[-1] += f" ({STATUSES[why]})"
+    meaning = f" ({STATUSES[why]})" if why in STATUSES else ""
+    lines.append(f"kept: {'yes' if reason == KEPT else 'no, ' + reason}{meaning}")
     return lines
 
 
@@ -219,18 +205,6 @@ def _describe_phrase(caption: str, phrase: dict[str, Any]) -> list[str]:
     for nonce, drop in zip(phrase["nonces"], phrase["drops"], strict=True):
         text = make_counterfactual(caption, phrase["target_start"], phrase["target_end"], nonce)
         lines.append(f"    drop {drop:+.6f}  {text!r}")
-    return lines
-
-
-def _describe_gates(row: dict[str, Any], score: float, config: CurateConfig, gates: Gates) -> list[str]:
-    """``score`` is what the last gate ranked the row by, NaN where it did not."""
-    rule = find_rule(config.select.rule)
-    first = score if rule.align_by == DRAW else row[ALIGNMENT]
-    lines = [f"rule {describe_rule(config)}; corpus of {gates.num_corpus:,}"]
-    lines.append(f"gate 1: {rule.align_by} {_number(first)} against {_describe_threshold(gates.align)}")
-    if gates.attribute is not None:
-        ranking = find_selection(config).ranking
-        lines.append(f"gate 2: {ranking} {_number(score)} against {_describe_threshold(gates.attribute)}")
     return lines
 
 
@@ -271,9 +245,19 @@ def render_curate(
     - ``scorer_check``: {matched_mean, shuffled_mean, auc, n}: cosines of pairs against shuffled pairs;
     - ``warnings``: additional warnings.
     """
-    check_funnel(funnel, summary.rows, summary.reasons[KEPT])
-    config = run.get("config", {})
-    selection = find_selection(read_config(config))
+    for before, after in pairwise(funnel):
+        lost = sum(n for _, n in after.lost)
+        if before.rows != after.rows + lost:
+            raise ValueError(
+                f"funnel: {before.rows} {before.name} != {after.rows} {after.name} + {lost} lost"
+            )
+    read, kept = summary.rows, summary.reasons[KEPT]
+    if not funnel or (funnel[0].rows, funnel[-1].rows) != (read, kept):
+        raise ValueError(f"funnel: must lead from {read} rows read to {kept} kept, not {funnel}")
+    selection = find_selection(read_config(run.get("config", {})))
+    pas = selection.by_pas.ranking
+    lowest = summary.lowest.get(ALIGNMENT) if summary.reasons[DROPPED_ALIGNMENT] else None
+    lowest_score = summary.lowest.get(SCORE) if selection.by_pas is selection else None
     statuses = _by_count(summary.statuses)
     faults = [name for name, _ in statuses if name in summary.picks]
     return render_page(
@@ -287,20 +271,32 @@ def render_curate(
         dropped=_by_count(summary.reasons - Counter({KEPT: summary.reasons[KEPT]})),
         warnings=find_warnings(summary, run),
         score=selection.ranking,
-        pas=selection.by_pas.ranking,
+        pas=pas,
         scale=shade_scale(summary),
         shade=shade,
         split_caption=split_caption,
         reason_words=reason_words,
         num_nearest=NUM_NEAREST,
         extra_tables=extra_tables,
-        scores=_draw_scores(summary, selection),
-        has_pool=selection.attribute_share is not None,
+        scores=[
+            _draw_sides(summary, ALIGNMENT, "Alignment", "cosine of image and caption", lowest),
+            _draw_sides(summary, PAS, "PAS", pas, lowest_score),
+        ],
+        has_gate=selection.attribute_share is not None,
         paper=PAPER,
-        correlations=report_correlations(correlate(summary, selection), selection.by_pas.ranking),
-        scatters=draw_points(summary, selection.by_pas.ranking),
+        correlations=report_correlations(correlate(summary, selection), pas),
+        scatters=draw_points(summary, pas),
         kinds=_report_kinds(summary),
-        drops=_draw_drops(summary) if summary.kinds else None,
+        drops=_draw_bars(
+            summary,
+            [(DROP, kind) for kind in KINDS],
+            "Drops by kind of phrase",
+            "drop of cosine",
+            [Layer(kind, f"kind-{kind}") for kind in KINDS],
+            y_name="phrases",
+        )
+        if summary.kinds
+        else None,
         leaning=_draw_leaning(summary),
         lengths=[
             _draw_sides(summary, WORDS, "Caption length", "words", whole=True),
@@ -335,21 +331,16 @@ def find_warnings(summary: Summary, run: Mapping[str, Any]) -> list[str]:
             f"({percent(summary.num_bad, summary.rows)}) have no alignment"
             + (f"; the run stops above {100 * limit:g} %." if limit is not None else ".")
         )
-    asked = _rows_asked(summary, config)
-    if asked is not None and summary.reasons[KEPT] < asked:
+    keep, asked = config.get("attribute", {}).get("keep"), summary.num_aligned
+    if config.get("select", {}).get("rule", "cpi") != "full":
+        asked = 0 if keep is None else exact_share(keep, asked)
+    if summary.reasons[KEPT] < asked:
         found.append(
             f"Fewer rows than requested: the options ask for {number(asked)} of "
             f"{number(summary.num_aligned)}, {number(summary.reasons[KEPT])} have a score."
         )
     selection = find_selection(read_config(config))
     return [*found, *warn_of_displacement(summary, selection), *map(str, run.get("warnings", ()))]
-
-
-def _rows_asked(summary: Summary, config: Mapping[str, Any]) -> int | None:
-    keep, rule = config.get("attribute", {}).get("keep"), config.get("select", {}).get("rule", "cpi")
-    if rule == "full":
-        return summary.num_aligned
-    return None if keep is None else exact_share(keep, summary.num_aligned)
 
 
 def shade(drop: float | None, scale: float) -> str:
@@ -387,35 +378,34 @@ def shade_scale(summary: Summary) -> float:
     return float(f"{size_B[order][np.searchsorted(total_B, 0.95 * total_B[-1])]:.1e}")
 
 
-def _rows_and_edges(parts: list[Histogram]) -> tuple[np.ndarray, np.ndarray]:
-    """Merge the histograms' bins into bars; values out of range count in the end bins."""
+def _draw_bars(
+    summary: Summary,
+    names: Sequence[tuple[str, str]],
+    title: str,
+    x_name: str,
+    layers: Sequence[Layer],
+    marks: Sequence[Mark] = (),
+    **how: Any,
+) -> Html:
+    """Return the histograms of these names as bars; values out of range count in the end bins."""
+    parts = [summary.histograms[name] for name in names]
     count_LF = np.array([part.counts for part in parts])
     count_LF[:, 0] += [part.under for part in parts]
     count_LF[:, -1] += [part.over for part in parts]
     low, high = parts[0].low, parts[0].high
-    return rebin(count_LF, low, (high - low) / count_LF.shape[1])
+    counts, edges = rebin(count_LF, low, (high - low) / count_LF.shape[1])
+    return histogram(title, x_name, layers, counts, edges, marks, **how)
 
 
 def _draw_sides(
-    summary: Summary, measure: str, title: str, x_name: str, marks: Sequence[Mark] = (), whole: bool = False
+    summary: Summary, measure: str, title: str, x_name: str, gate: float | None = None, whole: bool = False
 ) -> Html:
+    """Return the histograms of kept and dropped rows, with the threshold of a gate."""
     if (measure, KEPT) not in summary.histograms:
         return tag("figure", tag("figcaption", title), tag("p", "No rows.", class_="quiet"), class_="chart")
-    counts, edges = _rows_and_edges([summary.histograms[measure, side] for side in SIDES])
-    return histogram(title, x_name, BOTH_SIDES, counts, edges, marks, whole=whole)
-
-
-def _draw_scores(summary: Summary, selection: SelectionRule) -> list[Html]:
-    """Return the histograms of alignment and PAS, kept against dropped, with the gates."""
-    cuts = {
-        ALIGNMENT: summary.lowest.get(ALIGNMENT) if summary.reasons[DROPPED_ALIGNMENT] else None,
-        PAS: summary.lowest.get(SCORE) if selection.by_pas is selection else None,
-    }
-    marks = {name: () if at is None else (Mark(at, f"gate {number(at)}"),) for name, at in cuts.items()}
-    return [
-        _draw_sides(summary, ALIGNMENT, "Alignment", "cosine of image and caption", marks[ALIGNMENT]),
-        _draw_sides(summary, PAS, "PAS", selection.by_pas.ranking, marks[PAS]),
-    ]
+    marks = () if gate is None else (Mark(gate, f"gate {number(gate)}"),)
+    names = [(measure, side) for side in SIDES]
+    return _draw_bars(summary, names, title, x_name, BOTH_SIDES, marks, whole=whole)
 
 
 def _report_kinds(summary: Summary) -> Table:
@@ -430,12 +420,6 @@ def _report_kinds(summary: Summary) -> Table:
         rows.append((name, kept + dropped, kept, dropped, valid, mean, Numeral(percent(supported, valid))))
     columns = ("Kind", "phrases", "kept", "dropped", "with nonce", "mean drop", "drop > 0")
     return Table("Phrases", columns, rows)
-
-
-def _draw_drops(summary: Summary) -> Html:
-    counts, edges = _rows_and_edges([summary.histograms[DROP, kind] for kind in KINDS])
-    layers = [Layer(kind, f"kind-{kind}") for kind in KINDS]
-    return histogram("Drops by kind of phrase", "drop of cosine", layers, counts, edges, y_name="phrases")
 
 
 def _draw_leaning(summary: Summary) -> Html:

@@ -7,12 +7,12 @@ Letters: N rows of one file, P phrases of them. The corpus is the rows that have
 those of them whose phrases are known, even if there are none.
 
 PAS is the value by which the run's own rule and reading rank; under a rule without PAS it is what cpi would
-rank by. The paper measures both inside the pool that passed its alignment gate, so that value is shown first.
-Over all rows the value differs, because the gate restricts the range of alignment.
+rank by. The paper measures both over the rows past its alignment gate (its pool, as the page calls them), so
+that value is shown first. Over all rows the value differs, because the gate restricts the range of alignment.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
 from functools import reduce
 from typing import Any
@@ -210,7 +210,7 @@ DROPPED = "dropped"
 SIDES = (KEPT, DROPPED)
 VALID, SUPPORTED = "valid", "supported"
 WORDS, DROP, DISPLACEMENT = "words", "drop", "displacement"
-POOL = "pool"
+PASSED = "passed"
 ABOVE, BELOW, TOP, BOTTOM, ANY = "above", "below", "top", "bottom", "any"
 NUM_AROUND = 12
 NUM_NEAREST = 48
@@ -239,13 +239,13 @@ class Summary:
     """Alignment, PAS, words and number of phrases by side; drops by kind of phrase."""
     moments: dict[str, PairMoments] = field(default_factory=dict)
     """(alignment, PAS) over pairs; (displacement, drop) over phrases by kind, and ``UNSEEN``."""
-    pool: dict[str, PairMoments] = field(default_factory=dict)
-    """The same inside the pool, the rows that no gate by alignment dropped: (alignment, PAS) of pairs as
-    ``pas``, (displacement, drop) of the phrases of all kinds as ``drop``."""
+    passed: dict[str, PairMoments] = field(default_factory=dict)
+    """The same over the rows past the alignment gate: (alignment, PAS) of pairs as ``pas``, (displacement,
+    drop) of the phrases of all kinds as ``drop``."""
     with_drop: Counter[str] = field(default_factory=Counter)
-    """Pairs that have a phrase with a drop: all as ``drop``, those inside the pool as ``pool``."""
+    """Pairs that have a phrase with a drop: all as ``drop``, those past the alignment gate as ``passed``."""
     points: dict[str, Reservoir] = field(default_factory=dict)
-    """(alignment, PAS, kept) of pairs; (displacement, drop) of phrases; both with ``pool``."""
+    """(alignment, PAS, kept) of pairs; (displacement, drop) of phrases; both with ``passed``."""
     kinds: Counter[tuple[str, str]] = field(default_factory=Counter)
     """Phrases by kind and side; by kind also those that have a drop, and those whose drop is above 0. Those
     whose target no picture can show also count under ``UNSEEN``."""
@@ -297,46 +297,49 @@ def summarise(table: pa.Table, reason_N: np.ndarray, score_N: np.ndarray, seed: 
     Raises ValueError if a reason does not fit its row's status.
     """
     status_N, reason_N = table[STATUS].to_numpy(), np.asarray(reason_N, dtype=object)
-    _check_reasons(table, status_N, reason_N)
-    uid_N2, kept_N = parse_uids(table[UID]), reason_N == KEPT
-    outside = (DROPPED_ALIGNMENT, *MARK_REASONS)
-    pool_N = table[ALIGNMENT].is_valid().to_numpy() & ~np.isin(reason_N, outside)
-    score_N = np.asarray(score_N, dtype=np.float64)
-    ranked_N = ~np.isnan(score_N)
-    chooser = Chooser(table, reason_N, score_N, hash_uids(uid_N2, seed))
-    counts = Summary(
-        statuses=Counter(status_N.tolist()),
-        reasons=Counter(reason_N.tolist()),
-        lowest=_lowest({SCORE: score_N[ranked_N & kept_N]}),
-        picks=_pick(chooser, status_N, kept_N, ranked_N),
-    )
-    pairs = _summarise_pairs(table, kept_N, pool_N, uid_N2, seed)
-    return merge(merge(counts, pairs), _summarise_phrases(table, kept_N, pool_N, uid_N2, seed))
-
-
-def _check_reasons(table: pa.Table, status_N: np.ndarray, reason_N: np.ndarray) -> None:
     gated_N = np.isin(reason_N, (KEPT, *GATE_REASONS, *MARK_REASONS, *AFTER_REASONS))
     wrong_N = np.where(np.isin(status_N, ALIGNED_STATUSES), ~gated_N, reason_N != status_N)
     if wrong_N.any():
         row = int(wrong_N.argmax())
-        raise ValueError(
-            f"uid {table[UID][row]}: reason {reason_N[row]!r} does not go with status {status_N[row]!r}"
-        )
+        said = f"reason {reason_N[row]!r} does not go with status {status_N[row]!r}"
+        raise ValueError(f"uid {table[UID][row]}: {said}")
+    uid_N2, kept_N = parse_uids(table[UID]), reason_N == KEPT
+    outside = (DROPPED_ALIGNMENT, *MARK_REASONS)
+    passed_N = table[ALIGNMENT].is_valid().to_numpy() & ~np.isin(reason_N, outside)
+    score_N = np.asarray(score_N, dtype=np.float64)
+    ranked_N = ~np.isnan(score_N)
+    chooser = Chooser(table, reason_N, score_N, hash_uids(uid_N2, seed))
+    faults = sorted({*status_N.tolist()} - {OK})
+    counts = Summary(
+        statuses=Counter(status_N.tolist()),
+        reasons=Counter(reason_N.tolist()),
+        lowest=_lowest(SCORE, score_N[ranked_N & kept_N]),
+        picks={
+            ABOVE: chooser.first(NUM_NEAREST, ranked_N & kept_N, score_N),
+            BELOW: chooser.first(NUM_NEAREST, ranked_N & ~kept_N, -score_N),
+            TOP: chooser.first(NUM_EXTREMES, ranked_N, -score_N),
+            BOTTOM: chooser.first(NUM_EXTREMES, ranked_N, score_N),
+            ANY: chooser.first(NUM_AROUND, np.isin(status_N, ALIGNED_STATUSES)),
+            **{status: chooser.first(NUM_EXAMPLES, status_N == status) for status in faults},
+        },
+    )
+    pairs = _summarise_pairs(table, kept_N, passed_N, uid_N2, seed)
+    return merge(merge(counts, pairs), _summarise_phrases(table, kept_N, passed_N, uid_N2, seed))
 
 
 def _summarise_pairs(
-    table: pa.Table, kept_N: np.ndarray, pool_N: np.ndarray, uid_N2: np.ndarray, seed: int
+    table: pa.Table, kept_N: np.ndarray, passed_N: np.ndarray, uid_N2: np.ndarray, seed: int
 ) -> Summary:
     """Summarise the values that a pair has once: alignment, PAS, caption length, number of phrases."""
     alignment_N, pas_N = _floats(table[ALIGNMENT]), _floats(table[PAS])
     words_N = np.where(np.isnan(alignment_N), np.nan, _floats(count_caption_words(table[CAPTION])))
     phrases_N = _floats(pc.list_value_length(table[PHRASES]))
     both_N = ~np.isnan(alignment_N + pas_N)
-    inside_N = both_N & pool_N
-    columns = {ALIGNMENT: alignment_N, PAS: pas_N, KEPT: kept_N, POOL: pool_N}
+    inside_N = both_N & passed_N
+    columns = {ALIGNMENT: alignment_N, PAS: pas_N, KEPT: kept_N, PASSED: passed_N}
     columns = {name: column_N[both_N] for name, column_N in columns.items()}
     return Summary(
-        lowest=_lowest({ALIGNMENT: alignment_N[pool_N]}),
+        lowest=_lowest(ALIGNMENT, alignment_N[passed_N]),
         histograms={
             **_by_side(ALIGNMENT, alignment_N, kept_N, FINE),
             **_by_side(PAS, pas_N, kept_N, FINE),
@@ -344,30 +347,30 @@ def _summarise_pairs(
             **_by_side(PHRASES, phrases_N, kept_N, LENGTHS),
         },
         moments={PAS: PairMoments.of(columns[ALIGNMENT], columns[PAS])},
-        pool={PAS: PairMoments.of(alignment_N[inside_N], pas_N[inside_N])},
+        passed={PAS: PairMoments.of(alignment_N[inside_N], pas_N[inside_N])},
         points={PAS: Reservoir.of(NUM_POINTS, seed, uid_N2[both_N], columns)},
     )
 
 
 def _summarise_phrases(
-    table: pa.Table, kept_N: np.ndarray, pool_N: np.ndarray, uid_N2: np.ndarray, seed: int
+    table: pa.Table, kept_N: np.ndarray, passed_N: np.ndarray, uid_N2: np.ndarray, seed: int
 ) -> Summary:
     """Summarise the values of every phrase: kind, head noun, drop and displacement."""
     lists = table[PHRASES].combine_chunks()
-    row_P, phrase_P = pc.list_parent_indices(lists).to_numpy(), lists.flatten()
-    drop_P = _floats(pc.struct_field(phrase_P, DROP))
-    displacement_P = _floats(pc.struct_field(phrase_P, DISPLACEMENT))
-    kind_P = pc.struct_field(phrase_P, "kind").to_numpy(zero_copy_only=False)
-    target_P = pc.utf8_slice_codeunits(pc.struct_field(phrase_P, "target"), 0, MOST_LETTERS)
+    row_P, phrases = pc.list_parent_indices(lists).to_numpy(), lists.flatten()
+    drop_P, displacement_P = (_floats(pc.struct_field(phrases, name)) for name in (DROP, DISPLACEMENT))
+    kind_P, class_P = (
+        pc.struct_field(phrases, name).to_numpy(zero_copy_only=False) for name in ("kind", "target_class")
+    )
+    target_P = pc.utf8_slice_codeunits(pc.struct_field(phrases, "target"), 0, MOST_LETTERS)
     head_P = pc.utf8_lower(target_P).to_numpy(zero_copy_only=False)
     side_P = np.where(kept_N[row_P], KEPT, DROPPED)
     valid_P = ~np.isnan(drop_P + displacement_P)
-    groups = {kind: kind_P == kind for kind in KINDS}
-    groups[UNSEEN] = pc.struct_field(phrase_P, "target_class").to_numpy(zero_copy_only=False) == UNSEEN
-    counted = {KEPT: side_P == KEPT, DROPPED: side_P == DROPPED, VALID: valid_P}
-    counted[SUPPORTED] = valid_P & (drop_P > 0)
-    inside_P = valid_P & pool_N[row_P]
-    columns = {DISPLACEMENT: displacement_P, DROP: drop_P, POOL: pool_N[row_P]}
+    groups = {**{kind: kind_P == kind for kind in KINDS}, UNSEEN: class_P == UNSEEN}
+    supported_P = valid_P & (drop_P > 0)
+    counted = {KEPT: side_P == KEPT, DROPPED: side_P == DROPPED, VALID: valid_P, SUPPORTED: supported_P}
+    inside_P = valid_P & passed_N[row_P]
+    columns = {DISPLACEMENT: displacement_P, DROP: drop_P, PASSED: passed_N[row_P]}
     columns = {name: column_P[valid_P] for name, column_P in columns.items()}
     return Summary(
         histograms={(DROP, kind): Histogram.of(drop_P[groups[kind] & valid_P], *FINE) for kind in KINDS},
@@ -375,8 +378,8 @@ def _summarise_phrases(
             name: PairMoments.of(displacement_P[at_P & valid_P], drop_P[at_P & valid_P])
             for name, at_P in groups.items()
         },
-        with_drop=Counter({DROP: len(set(row_P[valid_P])), POOL: len(set(row_P[inside_P]))}),
-        pool={DROP: PairMoments.of(displacement_P[inside_P], drop_P[inside_P])},
+        with_drop=Counter({DROP: len(set(row_P[valid_P])), PASSED: len(set(row_P[inside_P]))}),
+        passed={DROP: PairMoments.of(displacement_P[inside_P], drop_P[inside_P])},
         points={DROP: Reservoir.of(NUM_POINTS, seed, _phrase_uids(uid_N2, row_P)[valid_P], columns)},
         kinds=Counter(
             {
@@ -395,25 +398,6 @@ def _phrase_uids(uid_N2: np.ndarray, row_P: np.ndarray) -> np.ndarray:
     return np.stack([hash_uids(uid_N2, 0)[row_P], place_P.astype(np.uint64)], axis=1)
 
 
-def _pick(
-    chooser: Chooser, status_N: np.ndarray, kept_N: np.ndarray, ranked_N: np.ndarray
-) -> dict[str, Picks]:
-    score_N = chooser.score_N
-    faults = sorted(set(status_N.tolist()) - {OK})
-    return {
-        ABOVE: chooser.first(NUM_NEAREST, ranked_N & kept_N, score_N),
-        BELOW: chooser.first(NUM_NEAREST, ranked_N & ~kept_N, -score_N),
-        TOP: chooser.first(NUM_EXTREMES, ranked_N, -score_N),
-        BOTTOM: chooser.first(NUM_EXTREMES, ranked_N, score_N),
-        ANY: chooser.first(NUM_AROUND, np.isin(status_N, ALIGNED_STATUSES)),
-        **{status: chooser.first(NUM_EXAMPLES, status_N == status) for status in faults},
-    }
-
-
-def _lowest(values: Mapping[str, np.ndarray]) -> dict[str, float]:
-    return {name: float(value_N.min()) for name, value_N in values.items() if len(value_N)}
-
-
 def _by_side(
     measure: str, value_N: np.ndarray, kept_N: np.ndarray, bins: tuple[float, float, int]
 ) -> dict[tuple[str, str], Histogram]:
@@ -421,6 +405,10 @@ def _by_side(
         (measure, side): Histogram.of(value_N[at_N & ~np.isnan(value_N)], *bins)
         for side, at_N in ((KEPT, kept_N), (DROPPED, ~kept_N))
     }
+
+
+def _lowest(name: str, value_N: np.ndarray) -> dict[str, float]:
+    return {name: float(value_N.min())} if len(value_N) else {}
 
 
 def _floats(column: pa.ChunkedArray | pa.Array) -> np.ndarray:
@@ -467,8 +455,8 @@ def choose_shown(summary: Summary) -> Shown:
 
 PAPER = "Go et al., arXiv 2605.22651, section 7"
 PAPER_CORRELATIONS = {PAS: (0.084, 0.088), DROP: (-0.215, -0.204)}
-"""(Pearson, Spearman): CC3M, ViT-B/16. pas: mean drop of nouns inside the pool D_align70. drop: drops over
-50,000 interventions; the paper does not state whether they are in the pool."""
+"""(Pearson, Spearman): CC3M, ViT-B/16. pas: mean drop of nouns past the gate, D_align70. drop: drops over
+50,000 interventions; the paper does not state whether they are past the gate."""
 MOST_DRIVEN = 0.3
 """Cohen's medium correlation: displacement alone then explains a tenth of the variance of drops."""
 BOTH_SIDES = (Layer("kept", "kept"), Layer("dropped", "dropped"))
@@ -484,7 +472,7 @@ class Correlation:
     """``pas`` with alignment, or ``drop`` with displacement."""
     over: str
     inside: bool
-    """Whether it is measured over the pool, as in the paper."""
+    """Whether it is measured over the rows past the alignment gate, as in the paper."""
     count: int
     """Pairs, or phrases."""
     num_apart: int
@@ -498,34 +486,25 @@ class Correlation:
 
 
 def correlate(summary: Summary, selection: SelectionRule) -> list[Correlation]:
-    """Return each correlation inside the pool, then over all rows if there are more."""
-    found, pooled = [], selection.attribute_share is not None
+    """Return each correlation over the rows past the alignment gate, then over all rows if there are more."""
+    found, is_gated = [], selection.attribute_share is not None
+    targets = {word for words in summary.heads.values() for word in words.counts}  # not all may be stored
     for what, unit in UNITS.items():
         points = summary.points.get(what)
         if points is None or points.num_seen < 2:
             continue
-        inside, whole = summary.pool[what], _all(summary, what)
-        most = whole.count if what == PAS else _count_targets(summary)
-        if pooled:
-            pairs = inside.count if what == PAS else summary.with_drop[POOL]
-            over, at_M = f"{unit} inside the pool", points.columns[POOL]
-            found.append(_correlate(what, over, True, inside, min(pairs, most), points, at_M))
-        if not pooled or inside.count < whole.count:
-            pairs = whole.count if what == PAS else summary.with_drop[DROP]
-            over = f"all {unit}" if pooled else f"all {unit}, no pool"
-            at_M = np.ones(len(points.uid_M2), bool)
-            found.append(_correlate(what, over, False, whole, min(pairs, most), points, at_M))
+        kinds = (summary.moments[kind] for kind in ([PAS] if what == PAS else KINDS))
+        inside, whole = summary.passed[what], reduce(PairMoments.merge, kinds)
+        parts = []
+        if is_gated:
+            parts.append((f"{unit} inside the pool", True, inside, PASSED, points.columns[PASSED]))
+        if not is_gated or inside.count < whole.count:
+            over = f"all {unit}" if is_gated else f"all {unit}, no pool"
+            parts.append((over, False, whole, DROP, np.ones(len(points.uid_M2), bool)))
+        for over, is_inside, moments, key, at_M in parts:
+            apart = moments.count if what == PAS else min(summary.with_drop[key], len(targets))
+            found.append(_correlate(what, over, is_inside, moments, apart, points, at_M))
     return found
-
-
-def _count_targets(summary: Summary) -> int:
-    """Return the number of different targets; a lower bound if not all of them are stored."""
-    return len({word for words in summary.heads.values() for word in words.counts})
-
-
-def _all(summary: Summary, what: str) -> PairMoments:
-    kinds = [PAS] if what == PAS else KINDS
-    return reduce(PairMoments.merge, (summary.moments[kind] for kind in kinds))
 
 
 def _correlate(
@@ -560,14 +539,13 @@ def warn_of_displacement(summary: Summary, selection: SelectionRule) -> list[str
         return []
     one = found[0]
     over = f"{number(one.count)} {one.over} (n of the interval {number(one.num_apart)})"
-    line = (
+    return [
         "Displacement explains drops: Pearson's r of the shift of the text embedding (displacement) and the "
         f"drop is {write_cell(one.pearson, 3)} over {over}, above {MOST_DRIVEN}; the paper has "
         f"{number(PAPER_CORRELATIONS[DROP][0], 3)}. PAS here partly measures how far a nonsense word moves "
         "the text. Compare with the baselines select.rule=displacement and select.rule=pas_residual; raycomp "
         "probe pas measures the drops with a wrong picture."
-    )
-    return [line]
+    ]
 
 
 def report_correlations(found: list[Correlation], pas: str) -> Table:
@@ -575,28 +553,27 @@ def report_correlations(found: list[Correlation], pas: str) -> Table:
     ours = Column("Pearson r", digits=3), Column("Spearman rho", digits=3)
     theirs = Column("r in paper", digits=3), Column("rho in paper", digits=3)
     columns = ("Correlation of", "over", "n", *ours, "points", *theirs)
-    return Table("Correlates of PAS", columns, [_report(one, pas) for one in found])
-
-
-def _report(one: Correlation, pas: str) -> tuple[Cell, ...]:
-    is_theirs = one.inside and (one.what == DROP or pas == PAPER_READING)
-    theirs = PAPER_CORRELATIONS[one.what] if is_theirs else (None, None)
-    what = "displacement, drop" if one.what == DROP else f"alignment, {pas}"
-    return (what, one.over, one.count, one.pearson, one.spearman, one.num_points, *theirs)
+    rows: list[tuple[Cell, ...]] = []
+    for one in found:
+        what = "displacement, drop" if one.what == DROP else f"alignment, {pas}"
+        is_theirs = one.inside and (one.what == DROP or pas == PAPER_READING)
+        paper = PAPER_CORRELATIONS[one.what] if is_theirs else (None, None)
+        rows.append((what, one.over, one.count, one.pearson, one.spearman, one.num_points, *paper))
+    return Table("Correlates of PAS", columns, rows)
 
 
 def draw_points(summary: Summary, pas: str) -> list[Html]:
     """Return both scatters; ``pas`` names PAS."""
     charts = []
-    pairs, phrases = summary.points.get(PAS), summary.points.get(DROP)
-    if pairs and pairs.num_seen > 1:
-        x_M, y_M, kept_M = (pairs.columns[name] for name in (ALIGNMENT, PAS, KEPT))
+    points = {what: found for what, found in summary.points.items() if found.num_seen > 1}
+    if PAS in points:
+        x_M, y_M, kept_M = (points[PAS].columns[name] for name in (ALIGNMENT, PAS, KEPT))
         sides = zip(BOTH_SIDES, (kept_M, ~kept_M), strict=True)
-        points = [(layer, x_M[at_M], y_M[at_M]) for layer, at_M in sides]
-        charts.append(scatter("PAS by alignment, pairs", "alignment", pas, points))
-    if phrases and phrases.num_seen > 1:
-        x_M, y_M = (phrases.columns[name] for name in (DISPLACEMENT, DROP))
-        points = [(Layer("phrase", "kind-object"), x_M, y_M)]
+        layers = [(layer, x_M[at_M], y_M[at_M]) for layer, at_M in sides]
+        charts.append(scatter("PAS by alignment, pairs", "alignment", pas, layers))
+    if DROP in points:
+        x_M, y_M = (points[DROP].columns[name] for name in AXES[DROP])
+        layers = [(Layer("phrase", "kind-object"), x_M, y_M)]
         title = "Drop by displacement of the text embedding, phrases"
-        charts.append(scatter(title, "displacement of the text embedding, 1 - cosine", "drop", points))
+        charts.append(scatter(title, "displacement of the text embedding, 1 - cosine", "drop", layers))
     return charts

@@ -13,7 +13,6 @@ from dataclasses import replace
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import numpy as np
 import pyarrow.compute as pc
 
 from raycomp.config import DryRun, check_path, exact_share, is_marked, override_all, to_dict
@@ -28,7 +27,7 @@ from raycomp.data.files import Folder, Written, check_writable, is_dry_run, link
 from raycomp.data.inputs import absolute_input, add_input, expand_input
 from raycomp.data.manifest import FORMAT, MANIFEST, check_results, read_manifest
 from raycomp.data.parquet import count_rows, read_columns, write_table
-from raycomp.data.paths import KEPT_FILE, REPORT, RUN, WORK, ShardPath, absolute_uri
+from raycomp.data.paths import KEPT_FILE, REPORT, RUN, WORK, absolute_uri
 from raycomp.data.reader import read_shard
 from raycomp.data.runs import FINISHED, UPDATING, list_negatives, read_curation, read_finished, read_run
 from raycomp.run.executor import use
@@ -62,7 +61,12 @@ def update(
     where another process works in the folder; DryRun in a dry run.
     """
     folder = Folder(absolute_uri(source))
-    run = _read(folder)
+    found = read_run(folder)
+    run = found if found and found["status"] == UPDATING else read_finished(folder.uri)
+    if run["status"] == UPDATING and not folder.exists(WORK, NEXT, RUN):
+        raise ValueError(f"{folder.uri}: its folder {WORK} is gone, which the update needs; curate it anew")
+    if run["format"] != FORMAT:
+        raise ValueError(f"{folder.uri}: was written by an older version; curate it anew in another folder")
     if run["kind"] not in ("curate", "negatives"):
         raise ValueError(f"{source}: holds {run['kind']}; a curation or negatives can be updated")
     if run["kind"] == "negatives" and (add or remove or settings):
@@ -70,8 +74,8 @@ def update(
     check_writable(folder.uri)
     if is_dry_run():
         check_free(folder)
-        found = _plan(folder, run, add, remove, settings or {})
-        raise DryRun(f"dry run of update: all checks passed, nothing was written; it {found}")
+        plan = _plan(folder, run, add, remove, settings or {})
+        raise DryRun(f"dry run of update: all checks passed, nothing was written; it {plan}")
     with hold_lease(folder) as lease:
         staged = Folder(folder.at(WORK, NEXT))
         staged_run = read_run(staged)
@@ -93,18 +97,6 @@ def update(
             tidy(folder)
             return f"{folder.uri}: {run['headline'] if is_cut_off else 'nothing has changed'}"
         return f"{folder.uri}: {publish(folder, lease.check)['headline']}"
-
-
-def _read(folder: Folder) -> dict[str, Any]:
-    """Return run.json of a run that can be updated, or whose update can be finished."""
-    run = read_run(folder)
-    if run is None or run["status"] != UPDATING:
-        run = read_finished(folder.uri)
-    elif not folder.exists(WORK, NEXT, RUN):
-        raise ValueError(f"{folder.uri}: its folder {WORK} is gone, which the update needs; curate it anew")
-    if run["format"] != FORMAT:
-        raise ValueError(f"{folder.uri}: was written by an older version; curate it anew in another folder")
-    return run
 
 
 def _next_config(
@@ -148,8 +140,7 @@ def _stage(folder: Folder, config: Any, removal: Removal | None) -> None:
 def _move(folder: Folder, record: Any) -> Any:
     """Return a staged run's record with the places that its files will have."""
     text = json.dumps(record)
-    for name in (NEXT, REMOVED_LIST):
-        target = folder.uri if name == NEXT else folder.at(name)
+    for name, target in ((NEXT, folder.uri), (REMOVED_LIST, folder.at(REMOVED_LIST))):
         text = text.replace(json.dumps(folder.at(WORK, name))[1:-1], json.dumps(target)[1:-1])
     return json.loads(text)
 
@@ -211,7 +202,7 @@ def _plan(
         lost = sum(map_files(_reduce, jobs, config, run["config"], place, label="count"))
         stays = sum(count_rows(file.uri) for file in reuse.scores.values())
         new = [shard for shard in shards if shard.ordinal not in reuse.scores]
-        added = sum(map_files(_count_samples, new, label="count"))
+        added = sum(map_files(lambda one: sum(map(len, read_shard(one, _BLOCK_ROWS))), new, label="count"))
         files = [ScoresFile(place.at(f"{ordinal:05d}.parquet")) for ordinal in reuse.scores]
         pool = find_pool_selection(config.pool, config.select.datacomp_compat)
         num = sum(cut_pool(files, pool)["sizes"]) if files else 0
@@ -225,16 +216,10 @@ def _reduce(job: tuple[int, Written], config: CurateConfig, then: Mapping[str, A
     are removed."""
     ordinal, file = job
     table = read_columns(file.uri, [UID, STATUS, URL, IMAGE_SHA256, ALIGNMENT, PHRASES])
-    removal = load_removed(config.removed)
-    is_removed_N = np.zeros(len(table), bool)
-    if removal is not None:
-        is_removed_N = removal.find_rows(table) & pc.not_equal(table[STATUS], REMOVED).to_numpy()
+    removal = load_removed(config.removed) or Removal({})
+    is_removed_N = removal.find_rows(table) & pc.not_equal(table[STATUS], REMOVED).to_numpy()
     has_phrases = pc.and_(table[PHRASES].is_valid(), has_attribution(file.uri, then, config))
     table = table.select([UID, STATUS, ALIGNMENT]).append_column(PHRASES, pc.if_else(has_phrases, True, None))
     table = blank_rows(table, is_removed_N, [ALIGNMENT, PHRASES])
     write_table(table, place.at(f"{ordinal:05d}.parquet"), table.schema.remove_metadata())
     return int(is_removed_N.sum())
-
-
-def _count_samples(shard: ShardPath) -> int:
-    return sum(map(len, read_shard(shard, _BLOCK_ROWS)))

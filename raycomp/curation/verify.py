@@ -118,10 +118,15 @@ def _check_input(run: dict[str, Any], scores: Sequence[str], rows: int, seed: in
         raise ValueError(f"input={config.input!r}: is not what was scored; restore it to verify scores")
     if fingerprint_scorer(config.scorer) != run["fingerprint"]["scorer"]:
         raise ValueError(f"scorer.weights={config.scorer.weights!r}: is not the model that scored")
-    drawable = [list_drawable(uri) for uri in scores]
+    statuses = (read_columns(uri, [STATUS])[STATUS].to_pylist() for uri in scores)
+    drawable = [np.flatnonzero([one != REMOVED for one in own]) for own in statuses]
     drawn = draw_rows(drawable, rows, seed)
     rescorer = Rescorer(config, describe_scorer(config.scorer))
-    bound = _find_bound(run, str(rescorer.align[1].device.place), config.scorer.precision)
+    from raycomp.models.device import describe_gpu  # torch
+
+    device = "cpu" if str(rescorer.align[1].device.place) == "cpu" else "gpu"
+    is_alike = device == run.get("device") and (device == "cpu" or describe_gpu() == run.get("gpu"))
+    bound = None if is_alike else BOUNDS.get(config.scorer.precision, OTHER_BOUND)
     differences: list[Difference] = []
     count = 0
     for shard, uri, positions in zip(shards, scores, drawn, strict=True):
@@ -135,10 +140,10 @@ def _check_input(run: dict[str, Any], scores: Sequence[str], rows: int, seed: in
     yield f"count: {count:,} rows in {len(shards):,} shards, as in scores/"
     total, num_drawn = sum(map(len, drawable)), sum(map(len, drawn))
     if differences:
-        uids = dict.fromkeys(one.uid for one in differences)
+        uids = {uid for uid, *_ in differences}
         shown = "; ".join(
-            f"{one.uid} {one.column} is {one.recorded!r:.40}, scored again {one.found!r:.40}"
-            for one in differences[:_MOST_SHOWN]
+            f"{uid} {column} is {then!r:.40}, scored again {now!r:.40}"
+            for uid, column, then, now in differences[:_MOST_SHOWN]
         )
         raise ValueError(f"scores: {len(uids):,} of {num_drawn:,} random rows differ: {shown}")
     how = "bit for bit" if bound is None else f"alignments within {bound:g}, on another kind of device"
@@ -146,12 +151,6 @@ def _check_input(run: dict[str, Any], scores: Sequence[str], rows: int, seed: in
         f"scores: {num_drawn:,} random rows of {total:,} scored again, {how}; at 95 % confidence less than "
         f"{bound_share(num_drawn, total):.2%} of the rows are false"
     )
-
-
-def list_drawable(scores: str) -> np.ndarray:
-    """Return the positions of the rows of a scores file that can be scored again: all but removed ones."""
-    statuses = read_columns(scores, [STATUS])[STATUS].to_pylist()
-    return np.flatnonzero([status != REMOVED for status in statuses])
 
 
 def draw_rows(rows_S: Sequence[np.ndarray], count: int, seed: int) -> list[np.ndarray]:
@@ -196,14 +195,13 @@ class Rescorer:
             usable = pc.and_(flags, table[ALIGNMENT].combine_chunks().is_valid())
             yield table.filter(pc.invert(usable))
             if pc.any(usable).as_py():
-                yield self._attribute(table.filter(usable))
-
-    def _attribute(self, table: pa.Table) -> pa.Table:
-        found = table.select([SHARD_ORDINAL, POSITION, UID, STATUS, CAPTION, ALIGNMENT, IMAGE_EMBEDDING])
-        for stage in self.attribute:
-            found = stage(found)
-        names = [name for name in (STATUS, *ATTRIBUTED) if name in found.column_names]
-        return add_columns(table, {name: found[name] for name in names})
+                table = table.filter(usable)
+                wanted = [SHARD_ORDINAL, POSITION, UID, STATUS, CAPTION, ALIGNMENT, IMAGE_EMBEDDING]
+                found = table.select(wanted)
+                for stage in self.attribute:
+                    found = stage(found)
+                names = [name for name in (STATUS, *ATTRIBUTED) if name in found.column_names]
+                yield add_columns(table, {name: found[name] for name in names})
 
 
 def compare_rows(scores: str, found: pa.Table, bound: float | None) -> list[Difference]:
@@ -219,21 +217,18 @@ def compare_rows(scores: str, found: pa.Table, bound: float | None) -> list[Diff
         # Rows that are not attributed have nothing there.
         scored = found[name] if name in found.column_names else pa.chunked_array([pa.nulls(len(found))])
         now = scored.cast(then.type)
-        is_other_N = _differ(then, now, bound)
+        if bound is None:
+            pairs = zip(encode_rows(then), encode_rows(now), strict=True)
+            is_other_N = np.array([a != b for a, b in pairs], bool)
+        else:
+            first, second = (column.to_numpy().astype(np.float64) for column in (then, now))
+            is_other_N = ~((np.abs(first - second) <= bound) | (np.isnan(first) & np.isnan(second)))
         if name in _LOST:
             is_other_N &= ~is_later_N
         for row in np.flatnonzero(is_other_N).tolist():
-            uid = recorded[UID][row].as_py()
-            differences.append(Difference(uid, name, then[row].as_py(), now[row].as_py()))
+            values = then[row].as_py(), now[row].as_py()
+            differences.append(Difference(recorded[UID][row].as_py(), name, *values))
     return differences
-
-
-def _differ(then: pa.ChunkedArray, now: pa.ChunkedArray, bound: float | None) -> np.ndarray:
-    if bound is None:
-        pairs = zip(encode_rows(then), encode_rows(now), strict=True)
-        return np.array([a != b for a, b in pairs], bool)
-    first, second = (column.to_numpy().astype(np.float64) for column in (then, now))
-    return ~((np.abs(first - second) <= bound) | (np.isnan(first) & np.isnan(second)))
 
 
 def bound_share(num_drawn: int, num_rows: int) -> float:
@@ -244,13 +239,3 @@ def bound_share(num_drawn: int, num_rows: int) -> float:
     if not num_drawn:
         return 1.0
     return 0.0 if num_drawn == num_rows else 1 - 0.05 ** (1 / num_drawn)
-
-
-def _find_bound(run: dict[str, Any], place: str, precision: str) -> float | None:
-    """Return the bound on differences of alignments, None where the device is of the kind that scored."""
-    from raycomp.models.device import describe_gpu  # torch
-
-    device = "cpu" if place == "cpu" else "gpu"
-    if device == run.get("device") and (device == "cpu" or describe_gpu() == run.get("gpu")):
-        return None
-    return BOUNDS.get(precision, OTHER_BOUND)

@@ -94,8 +94,14 @@ def rewrite(members: Mapping[str, bytes]) -> tuple[dict[str, bytes], dict[str, A
             name, data, fields = _to_trained(name, data)
         elif name in IMAGE_EXTENSIONS:
             continue
-        elif name != "json" and _may_fail(name, data):
-            name += ".bytes"
+        elif name != "json":
+            last = name.rpartition(".")[2]
+            may_fail = last in DECODED or name.startswith("__")
+            try:
+                _READS.get(last, bytes)(data)
+            except ValueError:
+                may_fail = True
+            name += ".bytes" * may_fail
         while name in written:
             name += ".bytes"
         written[name] = data
@@ -109,15 +115,6 @@ def _to_trained(name: str, data: bytes) -> tuple[str, bytes, dict[str, Any]]:
         return name if name in TRAINED_EXTENSIONS else _NAMES[form], data, {}
     fields = {"original_sha256": hashlib.sha256(data).hexdigest(), "original_format": form}
     return "png", encode_png(decode_image(data, _NO_LIMIT)), fields
-
-
-def _may_fail(name: str, data: bytes) -> bool:
-    last = name.rpartition(".")[2]
-    try:
-        _READS.get(last, bytes)(data)
-    except ValueError:
-        return True
-    return last in DECODED or name.startswith("__")
 
 
 def materialize(
@@ -137,20 +134,16 @@ def materialize(
     folder = OutputFolder(out, work, plan_outputs(choice.rows_S, choice.pieces_S))
     # A score of a rule with a fit depends on all rows: it would change every output with every update.
     fields = (ALIGNMENT, MEAN_PAS, *([SCORE] if choice.gates.fit is None else []))
-    jobs = [
-        (outputs, {shard: (shards[shard], scores[shard]) for one in outputs for shard, _, _ in one.reads})
-        for outputs in join_pieces(folder.left)
-    ]
+    jobs = []
+    # Pieces of one shard are written by one task, which reads it once.
+    for _, group in groupby(folder.left, lambda output: (output.reads[0][0], output.reads[-1][0])):
+        outputs = list(group)
+        named = {shard for one in outputs for shard, _, _ in one.reads}
+        jobs.append((outputs, {shard: (shards[shard], scores[shard]) for shard in sorted(named)}))
     folder.write(_write_outputs, jobs, out.at(*SUBSET), fields, reuse or Reuse())
     if reuse is not None:
         out.write_json(list_outputs(work), STATE, OUTPUTS)
     return folder.rewritten > 0
-
-
-def join_pieces(outputs: Sequence[Output]) -> list[list[Output]]:
-    """Return the outputs by task: pieces of one shard are written by one task, which reads it once."""
-    groups = groupby(outputs, lambda output: (output.reads[0][0], output.reads[-1][0]))
-    return [list(group) for _, group in groups]
 
 
 def changed_error(shard: ShardPath, position: int) -> UserError:

@@ -3,7 +3,7 @@
 Most are conditions on the columns that curate writes: a row is odd where its ``filter.where`` is false.
 Kinds of pictures as in CleanVision (github.com/cleanlab/cleanvision).
 
-N rows of a file.
+Letters: N rows of a file, M of them drawn.
 """
 
 from collections import Counter, defaultdict
@@ -22,9 +22,9 @@ from raycomp.curation.score.prepare import load_measures, prepare
 from raycomp.curation.select.filters import add_short_names
 from raycomp.curation.select.near import name_key
 from raycomp.data.expression import evaluate, find_columns
-from raycomp.data.files import Folder, check_writable
+from raycomp.data.files import check_writable
 from raycomp.data.inputs import check_output, check_tables, expand_input, with_absolute_paths
-from raycomp.data.parquet import TOKENS, new_groups, read_columns
+from raycomp.data.parquet import new_groups, read_columns
 from raycomp.data.paths import ShardPath, absolute_uri, count_bytes, fingerprint_shards
 from raycomp.data.reader import read_shard
 from raycomp.data.runs import digest
@@ -45,10 +45,8 @@ from raycomp.words import (
     IMAGE_EMBEDDING,
     IMAGE_SHA256,
     OK,
-    PIXELS,
     PIXELS_HASH,
     POSITION,
-    SHARD,
     STATUS,
     UID,
 )
@@ -121,11 +119,13 @@ def find_phrases(captions: Iterable[str], share: float, most: int) -> list[str]:
     counts: Counter[str] = Counter()
     num = 0
     for caption in captions:
-        words = caption.lower().split()
+        counts.update(_list_parts(caption.lower().split()))
         num += 1
-        counts.update(_list_parts(words))
-    least = max(LEAST_CAPTIONS, share * num)
-    frequent = {text: count for text, count in counts.items() if count >= least and _says_something(text)}
+    least, frequent = max(LEAST_CAPTIONS, share * num), dict[str, int]()
+    for text, count in counts.items():
+        first, *_, last = text.split()
+        if count >= least and all(len(word) >= 4 and word.isalpha() for word in (first, last)):
+            frequent[text] = count
     within: set[str] = set()
     for text, count in frequent.items():
         parts = (_list_parts(text.split()) - {text}) & frequent.keys()
@@ -139,11 +139,6 @@ def _list_parts(words: Sequence[str]) -> set[str]:
     return {" ".join(words[at : at + size]) for size in _LENGTHS for at in range(len(words) - size + 1)}
 
 
-def _says_something(text: str) -> bool:
-    words = text.split()
-    return all(len(word) >= 4 and word.isalpha() for word in (words[0], words[-1]))
-
-
 ROWS = "rows"
 _SAMPLED_CAPTIONS = 100_000
 _BLOCK_ROWS = 256
@@ -154,42 +149,29 @@ SCHEMA = pa.schema(
 KEYS = {"exact": IMAGE_SHA256, "pixels": PIXELS_HASH, "captions": CAPTION}
 
 
-def name_rows(ordinal: int) -> str:
-    """Return the name of a shard's file of rows."""
-    return f"{ordinal:05d}.parquet"
-
-
 def measure_shard(
-    shard: ShardPath, config: AuditConfig, spec: ScorerSpec, folder: Folder
-) -> tuple[Counter[str], Counter[str | None]]:
-    """Write the rows of a shard; return their statuses and the usable captions' languages."""
+    job: tuple[ShardPath, str], config: AuditConfig, spec: ScorerSpec
+) -> tuple[Counter[str], Counter[str]]:
+    """Write the rows of a shard to a file; return their statuses and the usable captions' languages."""
     load_measures()
-    work = partial(
-        prepare,
-        scorer=config.scorer,
-        spec=spec,
-        max_pixels=config.prepare.max_pixels,
-        fast_decode=config.prepare.fast_decode,
-    )
+    shard, uri = job
+    limit, is_fast = config.prepare.max_pixels, config.prepare.fast_decode
     statuses: Counter[str] = Counter()
-    languages: Counter[str | None] = Counter()
-    with new_groups(folder.at(ROWS, name_rows(shard.ordinal)), SCHEMA) as write:
+    languages: Counter[str] = Counter()
+    with new_groups(uri, SCHEMA) as write:
         for block in read_shard(shard, _BLOCK_ROWS):
-            table = work(block).drop_columns([PIXELS, TOKENS]).select(SCHEMA.names)
+            table = prepare(block, config.scorer, spec, limit, fast_decode=is_fast).select(SCHEMA.names)
             write(table)
             statuses.update(table[STATUS].to_pylist())
-            languages.update(_usable(table)[CAPTION_LANGUAGE].to_pylist())
+            usable = table.filter(pc.equal(table[STATUS], OK))
+            languages.update(usable[CAPTION_LANGUAGE].drop_null().to_pylist())
     return statuses, languages
-
-
-def _usable(table: pa.Table) -> pa.Table:
-    return table.filter(pc.equal(table[STATUS], OK))
 
 
 def read_usable(uri: str, columns: Sequence[str] | None = None) -> pa.Table:
     """Return the rows of a file that can be used, or some columns of them."""
-    wanted = None if columns is None else list(dict.fromkeys([*columns, STATUS]))
-    return _usable(read_columns(uri, wanted))
+    table = read_columns(uri, None if columns is None else [*columns, STATUS])
+    return table.filter(pc.equal(table[STATUS], OK))
 
 
 def sample_captions(uri: str, seed: int) -> tuple[np.ndarray, list[str]]:
@@ -198,13 +180,6 @@ def sample_captions(uri: str, seed: int) -> tuple[np.ndarray, list[str]]:
     hash_N = hash_uids(parse_uids(table[UID]), seed) if len(table) else np.zeros(0, np.uint64)
     row_M = np.argsort(hash_N, kind="stable")[:_SAMPLED_CAPTIONS]
     return hash_N[row_M], table[CAPTION].take(pa.array(row_M)).to_pylist()
-
-
-def merge_captions(parts: Sequence[tuple[np.ndarray, list[str]]]) -> list[str]:
-    """Return the captions of the smallest hashes of all parts."""
-    hash_N = np.concatenate([np.zeros(0, np.uint64), *(hashes for hashes, _ in parts)])
-    captions = [caption for _, found in parts for caption in found]
-    return [captions[row] for row in np.argsort(hash_N, kind="stable")[:_SAMPLED_CAPTIONS]]
 
 
 def read_keys(uri: str, rule: str) -> list[bytes | None]:
@@ -287,38 +262,39 @@ def audit(config: AuditConfig, out: str, say: Say = print) -> dict[str, Any]:
         run.bind("cpu")
         size = partial(count_bytes, shards)
         with connect(config.cluster, run.folder, run.lease.check, scores=False, say=say, num_bytes=size):
+            uris = [run.folder.at(ROWS, f"{shard.ordinal:05d}.parquet") for shard in shards]
+            jobs = list(zip(shards, uris, strict=True))
             statuses: Counter[str] = Counter()
-            languages: Counter[str | None] = Counter()
-            for found, spoken in map_tasks(measure_shard, shards, config, spec, run.folder, label="measure"):
+            languages: Counter[str] = Counter()
+            for found, spoken in map_tasks(measure_shard, jobs, config, spec, label="measure"):
                 statuses.update(found)
                 languages.update(spoken)
             check_bad_rows("input", statuses, config.max_bad_fraction)
-            _report(run, config, shards, statuses, _find_main(languages), say)
+            name, count = (*languages.most_common(1), (None, 0))[0]
+            main = name if count > _MAIN_SHARE * languages.total() else None
+            _report(run, config, jobs, statuses, main, say)
     return run.record
-
-
-def _find_main(languages: Counter[str | None]) -> str | None:
-    """Return the language of more than half of the captions, None where there is none."""
-    known = Counter({name: count for name, count in languages.items() if name is not None})
-    name, count = known.most_common(1)[0] if known else (None, 0)
-    return name if count > _MAIN_SHARE * known.total() else None
 
 
 def _report(
     run: Run,
     config: AuditConfig,
-    shards: list[ShardPath],
+    files: list[tuple[ShardPath, str]],
     statuses: Counter[str],
     language: str | None,
     say: Say,
 ) -> None:
-    uris = [run.folder.at(ROWS, name_rows(shard.ordinal)) for shard in shards]
-    captions = merge_captions(list(map_files(sample_captions, uris, config.seed, label="phrases")))
-    phrases = find_phrases(captions, config.boilerplate, config.most_phrases)
-    checks = list_checks(config, language, phrases)
-    odd = _find_all(uris, checks)
+    """Run the checks over the files of rows; write the table and the page."""
+    uris = [uri for _, uri in files]
+    checks = list_checks(config, language, _sample_phrases(uris, config))
+    odd = list(map_files(find_odd, uris, checks, label="checks"))
+    for check in checks:
+        if check.rule is not None:
+            keys = list(map_files(read_keys, uris, check.rule, label="repeats"))
+            for by_check, odd_N in zip(odd, find_repeats(keys), strict=True):
+                by_check[check.name] = odd_N
     findings = _list_findings(uris, checks, odd, config, statuses[OK])
-    photos = _fetch_photos(shards, uris, findings)
+    photos = _fetch_photos(files, findings)
     rows = [(one.check.name, one.rows, one.rows / max(one.of, 1), one.check.option) for one in findings]
     run.folder.write_bytes(write_csv([("check", "rows", "share", "option"), *rows]).encode(), FINDINGS)
     names = [check.name for check in checks if not check.is_phrase]
@@ -330,10 +306,8 @@ def _report(
         say(warning)
     found = [one for one in findings if one.rows and not one.check.is_phrase]
     most = f"; the largest: {found[0].check.name}, {found[0].rows:,}" if found else ""
-    number = sum(not one.check.is_phrase for one in findings)
-    headline = (
-        f"{len(found)} of {number} checks found something, in {num_odd:,} of {statuses[OK]:,} rows{most}"
-    )
+    something = f"{len(found)} of {len(names)} checks found something"
+    headline = f"{something}, in {num_odd:,} of {statuses[OK]:,} rows{most}"
     page = render_page(
         "look/audit.html.jinja",
         run=run.record,
@@ -347,15 +321,13 @@ def _report(
     run.report(headline, page)
 
 
-def _find_all(uris: list[str], checks: list[Check]) -> list[dict[str, np.ndarray]]:
-    """Return of each file which usable rows each check finds odd."""
-    odd = list(map_files(find_odd, uris, checks, label="checks"))
-    for check in checks:
-        if check.rule is not None:
-            keys = list(map_files(read_keys, uris, check.rule, label="repeats"))
-            for by_check, odd_N in zip(odd, find_repeats(keys), strict=True):
-                by_check[check.name] = odd_N
-    return odd
+def _sample_phrases(uris: list[str], config: AuditConfig) -> list[str]:
+    """Return the boilerplate of the captions, of more than 100,000 those of the smallest hashes."""
+    parts = list(map_files(sample_captions, uris, config.seed, label="phrases"))
+    hash_N = np.concatenate([np.zeros(0, np.uint64), *(hashes for hashes, _ in parts)])
+    captions = [caption for _, found in parts for caption in found]
+    rows = np.argsort(hash_N, kind="stable")[:_SAMPLED_CAPTIONS]
+    return find_phrases((captions[row] for row in rows), config.boilerplate, config.most_phrases)
 
 
 def _list_findings(
@@ -379,21 +351,19 @@ def _list_findings(
             for row in rows[np.argsort(hash_N[rows], kind="stable")[: config.pictures]].tolist():
                 drawn[name].append((int(hash_N[row]), table[UID][row].as_py(), table[CAPTION][row].as_py()))
             drawn[name] = sorted(drawn[name])[: config.pictures]
-    found = [
-        Finding(one, counts[one.name], num_usable, [row[1:] for row in drawn[one.name]]) for one in checks
-    ]
+    shown = {name: [row[1:] for row in rows] for name, rows in drawn.items()}
+    found = (Finding(one, counts[one.name], num_usable, shown.get(one.name, [])) for one in checks)
     return sorted(found, key=lambda one: -one.rows)
 
 
-def _fetch_photos(shards: list[ShardPath], uris: list[str], findings: list[Finding]) -> dict[str, bytes]:
+def _fetch_photos(files: list[tuple[ShardPath, str]], findings: list[Finding]) -> dict[str, bytes]:
     """Return the image bytes of the rows that are shown, by uid."""
     wanted = {uid for one in findings for uid, _ in one.shown}
     jobs = []
-    for shard, uri in zip(shards, uris, strict=True):
-        table = read_columns(uri, [UID, STATUS, POSITION, SHARD])
-        table = table.filter(pc.equal(table[STATUS], OK))
-        uids = dict(zip(table[POSITION].to_pylist(), table[UID].to_pylist(), strict=True))
-        own = {position: uid for position, uid in uids.items() if uid in wanted}
+    for shard, uri in files:
+        table = read_usable(uri, [UID, POSITION])
+        uids = zip(table[POSITION].to_pylist(), table[UID].to_pylist(), strict=True)
+        own = {position: uid for position, uid in uids if uid in wanted}
         if own:
             jobs.append((shard, uri, own))
     return {uid: image for found in map_tasks(read_photos, jobs, label="photos") for uid, image in found}

@@ -6,6 +6,7 @@ Format 1.0, http://mlcommons.org/croissant/1.0. Links are relative to the run's 
 import json
 import posixpath
 import re
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -19,9 +20,9 @@ from raycomp.curation.config import CurateConfig, describe_rule
 from raycomp.curation.page import LOWEST_AUC, make_funnel, reason_words
 from raycomp.curation.select.rules import find_rule
 from raycomp.curation.summary import WordCounts
-from raycomp.data.files import Folder, ResultFile, check_writable, hash_file, is_dry_run
+from raycomp.data.files import Folder, ResultFile, check_writable, is_dry_run
 from raycomp.data.manifest import check_results
-from raycomp.data.paths import KEPT_FILE, absolute_uri, resolve_file, size_files
+from raycomp.data.paths import KEPT_FILE, absolute_uri, size_files
 from raycomp.look.changes import MOST_CONCEPTS, NOUN, Side, judge_files, list_concepts, open_side
 from raycomp.schema import KEPT_SCHEMA
 from raycomp.words import CAPTION, CAPTION_LANGUAGE, CAPTION_WORDS, KEPT, KEY, PHRASES, UID
@@ -67,19 +68,10 @@ _CLIP = (
     "Supervision}, author={Alec Radford and Jong Wook Kim and Chris Hallacy and others}, "
     "booktitle={ICML}, year={2021}, eprint={2103.00020}, archivePrefix={arXiv}}"
 )
-# Upper ends of Hugging Face's size categories, in rows.
+# Hugging Face's size categories, each ten times the one before, in rows.
 _SIZES = (
-    (10**3, "n<1K"),
-    (10**4, "1K<n<10K"),
-    (10**5, "10K<n<100K"),
-    (10**6, "100K<n<1M"),
-    (10**7, "1M<n<10M"),
-    (10**8, "10M<n<100M"),
-    (10**9, "100M<n<1B"),
-    (10**10, "1B<n<10B"),
-    (10**11, "10B<n<100B"),
-    (10**12, "100B<n<1T"),
-)
+    "n<1K 1K<n<10K 10K<n<100K 100K<n<1M 1M<n<10M 10M<n<100M 100M<n<1B 1B<n<10B 10B<n<100B 100B<n<1T n>1T"
+).split()
 _LEAST_LANGUAGE = 0.01
 _MOST_LANGUAGES, _MOST_CONCEPTS = 10, 30
 _LANGUAGE = re.compile(r"[a-z]{2,3}")
@@ -90,11 +82,6 @@ _TODOS = (
     "Personal data, consent and how a person can ask for removal",
     "Creator and contact",
 )
-
-
-def name_size(count: int) -> str:
-    """Return Hugging Face's size category of a number of rows."""
-    return next((name for end, name in _SIZES if count < end), "n>1T")
 
 
 def describe_in_a_line(side: Side) -> str:
@@ -146,18 +133,14 @@ def _write_front(name: str, side: Side, rows: Rows, has_shards: bool) -> str:
     if languages:
         lines += ["language:", *(f"- {json.dumps(code)}" for code in languages)]
     lines += ["task_categories:", "- image-to-text", "- text-to-image", "- zero-shot-image-classification"]
-    lines += ["size_categories:", f"- {json.dumps(name_size(side.run['funnel']['kept']))}"]
+    size = bisect_right([10**power for power in range(3, 13)], side.run["funnel"]["kept"])
+    lines += ["size_categories:", f"- {json.dumps(_SIZES[size])}"]
     lines += ["tags:", "- clip", "- image-text", "- raycomp", *(["- webdataset"] if has_shards else [])]
     places = {"subset": "subset/kept.parquet", **({"shards": "shards/*.tar"} if has_shards else {})}
     lines.append("configs:")
     for config, path in places.items():
-        lines += [
-            f"- config_name: {config}",
-            "  data_files:",
-            "  - split: train",
-            f"    path: {json.dumps(path)}",
-        ]
-        lines += ["  default: true"] if config == "subset" else []
+        lines += [f"- config_name: {config}", "  data_files:", "  - split: train"]
+        lines += [f"    path: {json.dumps(path)}", *(["  default: true"] if config == "subset" else [])]
     return "\n".join([*lines, "---"])
 
 
@@ -169,27 +152,25 @@ def _list_languages(rows: Rows) -> list[tuple[str, int]]:
 
 def _say_files(side: Side, kept_bytes: int, shard_bytes: Sequence[int]) -> list[str]:
     kept = side.run["funnel"]["kept"]
-    lines = [
-        f"- `subset/kept.parquet`: a row per pair, {kept:,} rows, {kept_bytes:,} bytes. Columns: uid, key, "
-        "shard, image_sha256, caption, alignment, mean_pas, score."
-    ]
+    images = "- No images: the table names them by `image_sha256`, `shard` and `key` of the input."
     if shard_bytes:
-        lines.append(
-            f"- `shards/`: images and captions as WebDataset tars, {len(shard_bytes):,} of them, "
-            f"{sum(shard_bytes):,} bytes."
-        )
-    else:
-        lines.append("- No images: the table names them by `image_sha256`, `shard` and `key` of the input.")
-    return [*lines, "- `croissant.json`: the same files with their SHA-256, in MLCommons' Croissant format."]
+        number, size = len(shard_bytes), sum(shard_bytes)
+        images = f"- `shards/`: images and captions as WebDataset tars, {number:,} of them, {size:,} bytes."
+    return [
+        f"- `subset/kept.parquet`: a row per pair, {kept:,} rows, {kept_bytes:,} bytes. Columns: uid, key, "
+        "shard, image_sha256, caption, alignment, mean_pas, score.",
+        images,
+        "- `croissant.json`: the same files with their SHA-256, in MLCommons' Croissant format.",
+    ]
 
 
 def _list_steps(side: Side) -> Iterator[str]:
     """Yield what was done, in the order of the pipeline."""
     config, funnel, prints = side.config, side.run["funnel"], side.curated["fingerprint"]
+    scorer, keep = config.scorer, f"attribute.keep={config.attribute.keep}"
     yield (
         f"Read {funnel['read']:,} samples of {_code(config.input)}, fingerprint {_code(prints.get('input'))}."
     )
-    scorer = config.scorer
     yield (
         f"Scored the cosine of image and caption with {_code(scorer.model)}, weights "
         f"{_code(scorer.weights)}, fingerprint {_code(prints.get('scorer'))}."
@@ -200,7 +181,12 @@ def _list_steps(side: Side) -> Iterator[str]:
         f"{_code(prints.get('parser'))}, replaced their words by {config.attribute.nonces} nonsense words "
         f"each (nonces {_code(prints.get('nonces'))}), and measured the drop of the cosine (PAS)."
     )
-    yield from _list_gates(config, side.run)
+    yield f"Selected by rule {_code(describe_rule(config))}, seed {config.seed}."
+    corpus, rule = f"a corpus of {funnel['corpus']:,} pairs", config.select.rule
+    if (side.run.get("gates") or {}).get("attribute"):
+        yield f"Gates: align.keep={config.align.keep}, {keep}, shares of {corpus}."
+    elif is_own(rule) or not find_rule(rule).keeps_all:
+        yield f"Kept the share {keep} of {corpus}."
 
 
 def _list_drops(config: CurateConfig) -> Iterator[str]:
@@ -224,43 +210,28 @@ def _list_drops(config: CurateConfig) -> Iterator[str]:
         yield f"Kept at most {near.cap:,} rows of each of {near.clusters:,} clusters of image embeddings."
 
 
-def _list_gates(config: CurateConfig, run: dict[str, Any]) -> Iterator[str]:
-    rule = config.select.rule
-    yield f"Selected by rule {_code(describe_rule(config))}, seed {config.seed}."
-    keeps_all = not is_own(rule) and find_rule(rule).keeps_all
-    corpus, keep = f"a corpus of {run['funnel']['corpus']:,} pairs", f"attribute.keep={config.attribute.keep}"
-    if (run.get("gates") or {}).get("attribute"):
-        yield f"Gates: align.keep={config.align.keep}, {keep}, shares of {corpus}."
-    elif not keeps_all:
-        yield f"Kept the share {keep} of {corpus}."
-
-
 def _list_counts(side: Side) -> list[str]:
     funnel = side.run["funnel"]
-    steps = make_funnel({KEPT: funnel["kept"], **funnel["dropped"]})
     lines = ["| step | rows | dropped in this step |", "| --- | ---: | --- |"]
-    for step in steps:
+    for step in make_funnel({KEPT: funnel["kept"], **funnel["dropped"]}):
         lost = ", ".join(f"{count:,} {reason_words(reason)}" for reason, count in step.lost)
         lines.append(f"| {step.name} | {step.rows:,} | {lost} |")
     return lines
 
 
 def _list_content(rows: Rows) -> list[str]:
-    lines = []
+    lines = [f"- Languages: {TODO} (the scores have none)"]
     total = rows.languages.total()
     if total:
         said = ", ".join(f"{code} {100 * n / total:.1f} %" for code, n in _list_languages(rows))
-        lines.append(f"- Languages, by py3langid, which is often wrong for short captions: {_text(said)}.")
-    else:
-        lines.append(f"- Languages: {TODO} (the scores have none)")
+        lines = [f"- Languages, by py3langid, which is often wrong for short captions: {_text(said)}."]
     if rows.counted:
         lines.append(f"- Words of a caption: {rows.words / rows.counted:.1f} on average.")
     top = sorted(rows.concepts.counts.items(), key=lambda one: (-one[1], one[0]))[:_MOST_CONCEPTS]
     if top:
         said = ", ".join(f"{_code(word)} {count:,}" for word, count in top)
-        lines.append(
-            f"- Most frequent nouns, in rows, of {rows.parsed:,} rows whose phrases are known: {said}."
-        )
+        of = f"in rows, of {rows.parsed:,} rows whose phrases are known"
+        lines.append(f"- Most frequent nouns, {of}: {said}.")
     return lines
 
 
@@ -290,53 +261,34 @@ def _list_commands(side: Side) -> list[str]:
     """Return the command lines, the curation that scored first."""
     runs = [side.curated, side.run] if side.curated is not side.run else [side.run]
     lines = [run.get("commands", {}).get("Rerun", "") for run in runs]
-    version = side.curated["versions"].get("raycomp")
     fence = "```" if "```" not in "".join(lines) else "~~~~"
     shown = [" ".join(line.split()) for line in lines if line]
+    version = side.curated["versions"].get("raycomp")
     return [f"With raycomp {version}; the paths are those of the run.", "", f"{fence}sh", *shown, fence]
 
 
 TODO = "TODO by the publisher"
 TABLE, ROWS = "kept.parquet", "rows"
 IMAGES, CAPTIONS = "image-files", "caption-files"
-_CONTEXT = {
+# The names that Croissant's specification prescribes; those without an entry of their own are "cr:NAME".
+_OWN_NAMES: dict[str, Any] = {
     "@language": "en",
     "@vocab": "https://schema.org/",
-    "citeAs": "cr:citeAs",
-    "column": "cr:column",
     "conformsTo": "dct:conformsTo",
     "cr": "http://mlcommons.org/croissant/",
     "rai": "http://mlcommons.org/croissant/RAI/",
     "data": {"@id": "cr:data", "@type": "@json"},
     "dataType": {"@id": "cr:dataType", "@type": "@vocab"},
     "dct": "http://purl.org/dc/terms/",
-    "equivalentProperty": "cr:equivalentProperty",
     "examples": {"@id": "cr:examples", "@type": "@json"},
-    "extract": "cr:extract",
-    "field": "cr:field",
-    "fileProperty": "cr:fileProperty",
-    "fileObject": "cr:fileObject",
-    "fileSet": "cr:fileSet",
-    "format": "cr:format",
-    "includes": "cr:includes",
-    "isLiveDataset": "cr:isLiveDataset",
-    "jsonPath": "cr:jsonPath",
-    "key": "cr:key",
-    "md5": "cr:md5",
-    "parentField": "cr:parentField",
-    "path": "cr:path",
-    "recordSet": "cr:recordSet",
-    "references": "cr:references",
-    "regex": "cr:regex",
-    "repeated": "cr:repeated",
-    "replace": "cr:replace",
-    "samplingRate": "cr:samplingRate",
     "sc": "https://schema.org/",
-    "separator": "cr:separator",
-    "source": "cr:source",
-    "subField": "cr:subField",
-    "transform": "cr:transform",
 }
+_NAMES = (
+    "@language @vocab citeAs column conformsTo cr rai data dataType dct equivalentProperty examples extract "
+    "field fileProperty fileObject fileSet format includes isLiveDataset jsonPath key md5 parentField path "
+    "recordSet references regex repeated replace samplingRate sc separator source subField transform"
+)
+_CONTEXT = {name: _OWN_NAMES.get(name, f"cr:{name}") for name in _NAMES.split()}
 _TYPES = {"string": "sc:Text", "float": "sc:Float"}
 _COLUMNS = {
     "uid": "Identifier of the row, 32 hex digits.",
@@ -356,18 +308,43 @@ def describe(
     description: str,
     cite_as: str,
     created: str | None,
-    kept: tuple[str, ResultFile],
+    kept: ResultFile,
     shards: Sequence[tuple[str, ResultFile]],
 ) -> dict[str, Any]:
-    """Return the description of a subset: its table ``kept``, and its ``shards``, by their relative names.
+    """Return the description of a subset: its table ``kept``, and its ``shards`` by their relative names.
 
     Licence and creator are left to the publisher, as text that says so.
     """
-    files = [_describe_file(TABLE, *kept, "application/x-parquet")]
-    sets = [_describe_kept()]
+    files = [_describe_file(TABLE, KEPT_FILE, kept, "application/x-parquet")]
+    columns = [
+        _describe_field(
+            ROWS,
+            column.name,
+            _COLUMNS[column.name],
+            _TYPES[str(column.type)],
+            {"fileObject": {"@id": TABLE}, "extract": {"column": column.name}},
+        )
+        for column in KEPT_SCHEMA
+    ]
+    sets = [_describe_set(ROWS, "The rows of the subset, one per image-text pair.", UID, columns)]
     if shards:
         tars = [_describe_file(posixpath.basename(n), n, file, "application/x-tar") for n, file in shards]
-        files += [*tars, *_describe_members([tar["@id"] for tar in tars])]
+        within = [{"@id": tar["@id"]} for tar in tars]
+        files += tars
+        for part, form, patterns in (
+            (IMAGES, "image/*", [f"*.{end}" for end in _IMAGES]),
+            (CAPTIONS, "text/plain", "*.txt"),
+        ):
+            files.append(
+                {
+                    "@type": "cr:FileSet",
+                    "@id": part,
+                    "name": part,
+                    "containedIn": within if len(within) > 1 else within[0],
+                    "encodingFormat": form,
+                    "includes": patterns,
+                }
+            )
         sets += _describe_samples()
     return {
         "@context": _CONTEXT,
@@ -397,51 +374,12 @@ def _describe_file(identity: str, name: str, file: ResultFile, form: str) -> dic
     }
 
 
-def _describe_kept() -> dict[str, Any]:
-    fields = [
-        _describe_field(
-            ROWS,
-            column.name,
-            _COLUMNS[column.name],
-            _TYPES[str(column.type)],
-            {"fileObject": {"@id": TABLE}, "extract": {"column": column.name}},
-        )
-        for column in KEPT_SCHEMA
-    ]
-    return {
-        "@type": "cr:RecordSet",
-        "@id": ROWS,
-        "name": ROWS,
-        "description": "The rows of the subset, one per image-text pair.",
-        "key": {"@id": f"{ROWS}/{UID}"},
-        "field": fields,
-    }
-
-
-def _describe_members(tars: Sequence[str]) -> list[dict[str, Any]]:
-    """Return the sets of files in the shards: images, and texts."""
-    within = [{"@id": tar} for tar in tars]
-    sets = {IMAGES: ("image/*", [f"*.{end}" for end in _IMAGES]), CAPTIONS: ("text/plain", ["*.txt"])}
-    return [
-        {
-            "@type": "cr:FileSet",
-            "@id": name,
-            "name": name,
-            "containedIn": within if len(within) > 1 else within[0],
-            "encodingFormat": form,
-            "includes": patterns if len(patterns) > 1 else patterns[0],
-        }
-        for name, (form, patterns) in sets.items()
-    ]
-
-
-def _describe_samples() -> list[dict[str, Any]]:
-    """Return the record sets of the shards' images and captions, each with the key of its sample.
+def _describe_samples() -> Iterator[dict[str, Any]]:
+    """Yield the record sets of the shards' images and captions, each with the key of its sample.
 
     They are two, to be joined by key: mlcroissant 1.1 does not join two sets of files by parts of names.
     """
     said = "The name of the sample in its shard: the row's uid, a hyphen and a number."
-    found = []
     for name, files, column, kind in (
         ("images", IMAGES, "image", "sc:ImageObject"),
         ("captions", CAPTIONS, CAPTION, "sc:Text"),
@@ -454,17 +392,18 @@ def _describe_samples() -> list[dict[str, Any]]:
             _describe_field(name, KEY, said, "sc:Text", key),
             _describe_field(name, column, f"The {column} of the sample.", kind, content),
         ]
-        found.append(
-            {
-                "@type": "cr:RecordSet",
-                "@id": name,
-                "name": name,
-                "description": f"The {name} of the shards.",
-                "key": {"@id": f"{name}/{KEY}"},
-                "field": fields,
-            }
-        )
-    return found
+        yield _describe_set(name, f"The {name} of the shards.", KEY, fields)
+
+
+def _describe_set(name: str, said: str, key: str, fields: list[dict[str, Any]]) -> dict[str, Any]:
+    return {
+        "@type": "cr:RecordSet",
+        "@id": name,
+        "name": name,
+        "description": said,
+        "key": {"@id": f"{name}/{key}"},
+        "field": fields,
+    }
 
 
 def _describe_field(within: str, name: str, said: str, kind: str, source: dict[str, Any]) -> dict[str, Any]:
@@ -493,41 +432,18 @@ def card(source: str, out: str, say: Callable[[str], object] = print) -> None:
     there = [name for name in (CARD, CROISSANT) if folder.exists(name)]
     if there:
         raise ValueError(f"--out {out}: has {there[0]} already; move it, or name another folder")
-    kept, shards = _list_files(side)
+    files = check_results(Folder(side.uri), side.run, "subset", "shards")
+    if KEPT_FILE not in files:
+        raise ValueError(f"{side.uri}: has no {KEPT_FILE}; run it again")
+    kept, shards = files[KEPT_FILE], [one for one in sorted(files.items()) if one[0].endswith(".tar")]
     check_writable(folder.uri)
     if is_dry_run():
         raise DryRun("dry run of card: all checks passed, nothing was written; 2 files would be")
     rows = describe_rows(side)
     sizes = {str(uri): size or 0 for uri, size in size_files([kept, *(file for _, file in shards)])}
-    name = posixpath.basename(side.uri)
-    described = describe(
-        name,
-        describe_in_a_line(side),
-        CITATION,
-        str(side.run["finished"])[:10] if "finished" in side.run else None,
-        (KEPT_FILE, kept),
-        shards,
-    )
-    folder.write_json(described, CROISSANT)
-    folder.write_bytes(
-        write_card(name, side, rows, sizes[kept], [sizes[file] for _, file in shards]).encode(), CARD
-    )
+    name, line = posixpath.basename(side.uri), describe_in_a_line(side)
+    created = str(side.run["finished"])[:10] if "finished" in side.run else None
+    folder.write_json(describe(name, line, CITATION, created, kept, shards), CROISSANT)
+    text = write_card(name, side, rows, sizes[kept], [sizes[file] for _, file in shards])
+    folder.write_bytes(text.encode(), CARD)
     say(f"{folder.at(CARD)}, {folder.at(CROISSANT)}: complete the lines with TODO before you publish")
-
-
-def _list_files(side: Side) -> tuple[ResultFile, list[tuple[str, ResultFile]]]:
-    """Return the table of kept rows, and the shards by name, each with its SHA-256."""
-    files = check_results(Folder(side.uri), side.run, "subset", "shards")
-    if KEPT_FILE not in files:
-        raise ValueError(f"{side.uri}: has no {KEPT_FILE}; run it again")
-    shards = [(name, _with_hash(file)) for name, file in sorted(files.items()) if name.endswith(".tar")]
-    return _with_hash(files[KEPT_FILE]), shards
-
-
-def _with_hash(file: ResultFile) -> ResultFile:
-    """Return a file with its SHA-256, which runs without a manifest did not record."""
-    if file.sha256 is None:
-        filesystem, path = resolve_file(file)
-        with filesystem.open_input_file(path) as source:
-            file.sha256 = hash_file(str(file), source).sha256
-    return file

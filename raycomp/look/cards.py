@@ -1,18 +1,16 @@
 """The rows that ``raycomp explore`` shows: their cards, their index, and one Parquet file of them.
 
-N rows of a scores file, M of them shown.
+Cards and index are scripts rather than JSON: a page opened from a disk may load scripts, and nothing else,
+from next to it. The page holds the index's columns in memory, 18 bytes a row; orders and words are loaded
+when they are used. Numbers are written as little-endian arrays in base64.
 
-M rows are shown, E of them have an embedding; D dimensions, K nearest rows.
+Letters: N rows of a scores file, M rows that are shown, E entries of these: rows with an embedding, or words
+of rows; D dimensions, K nearest rows, P phrases, V words.
 
-A script rather than JSON: a page opened from a disk may load scripts, and nothing else, from next to it.
-
-M rows. The page holds the columns in memory, 18 bytes a row; orders and words are loaded when they are used.
-Numbers are written as little-endian arrays in base64.
-
-Columns: all that hold one value a row; ``phrase_texts``; ``thumbnail``, a struct of bytes and path, as
-Hugging Face writes images; ``projection_x`` and ``projection_y``; ``neighbors``, a struct of ids, which are
-numbers of rows in the file from 0, and distances, 1 - cosine, equally many in every row: embedding-atlas asks
-for that.
+Columns of the Parquet file: all that hold one value a row; ``phrase_texts``; ``thumbnail``, a struct of bytes
+and path, as Hugging Face writes images; ``projection_x`` and ``projection_y``; ``neighbors``, a struct of
+ids, which are numbers of rows in the file from 0, and distances, 1 - cosine, equally many in every row:
+embedding-atlas asks for that.
 """
 
 import base64
@@ -24,10 +22,9 @@ import posixpath
 import re
 import shlex
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import reduce
-from itertools import accumulate, chain
+from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -39,9 +36,8 @@ from raycomp.core.regression import project_pca
 from raycomp.core.selection import hash_uids, parse_uids
 from raycomp.curation.command import stream_photos
 from raycomp.curation.config import SelectionRule, find_selection, read_config
-from raycomp.curation.score.metadata import METADATA
 from raycomp.curation.select.filters import add_metadata, add_short_names
-from raycomp.curation.select.marks import list_marked
+from raycomp.curation.select.marks import add_metadata_files, list_marked
 from raycomp.curation.select.measures import ScoresFile
 from raycomp.curation.select.select import Gates, judge_file
 from raycomp.curation.summary import MOST_CHARACTERS
@@ -82,7 +78,6 @@ _SLACK = 4
 class Shown(NamedTuple):
     """The rows of a file that are shown: ``row_M``, ascending, and the number ``first`` of the first one."""
 
-    ordinal: int
     file: ScoresFile
     row_M: np.ndarray
     first: int
@@ -140,18 +135,11 @@ def open_source(run: dict[str, Any], source: str, config: ExploreConfig) -> tupl
     Raises as ``list_marked``.
     """
     curation = posixpath.dirname(run["scores"]) if run["kind"] == "select" else source
-    names = {*Folder(curation).list_names(METADATA)}
-    files = []
-    for file in list_marked(run, source):
-        name = posixpath.basename(file.uri)
-        metadata = Folder(curation).at(METADATA, name) if name in names else None
-        files.append(file._replace(metadata=metadata))
+    files = add_metadata_files(list_marked(run, source), Folder(curation))
     selection = find_selection(read_config(run["config"]))
     found = Source(selection, Gates.from_dict(run["gates"]), config.where, config.seed)
-    if config.where is not None:
-        found.find(
-            found.read(files[0], with_nested=False).slice(0, 0)
-        )  # an error now, not after half the files
+    if config.where is not None:  # an error now, not after half the files
+        found.find(found.read(files[0], with_nested=False).slice(0, 0))
     return found, files
 
 
@@ -162,25 +150,23 @@ def list_flat(table: pa.Table) -> list[str]:
 
 def draw_rows(source: Source, files: list[ScoresFile], most: int) -> Drawn:
     """Return the rows for which the condition is true; of more than ``most``, those of the smallest seeded
-    hash of their uid."""
+    hash of their uid. Memory is bounded by a multiple of ``most``."""
     outcomes: Counter[str] = Counter()
     counts: Counter[str] = Counter()
-
-    def gather() -> Iterator[np.ndarray]:
-        jobs = list(enumerate(files))
-        for found, drawn, num in map_files(_draw_file, jobs, source, most, label="rows"):
-            outcomes.update(found)
-            counts.update({NOT_SHOWN: found.total() - num, SHOWN: num})
-            yield drawn
-
-    drawn = _keep_smallest(gather(), most)
-    counts[NOT_DRAWN] = counts[SHOWN] - len(drawn)
-    counts[SHOWN] = len(drawn)
+    kept = np.empty(0, _DRAWN)
+    for found, drawn, num in map_files(_draw_file, list(enumerate(files)), source, most, label="rows"):
+        outcomes.update(found)
+        counts.update({NOT_SHOWN: found.total() - num, SHOWN: num})
+        kept = np.concatenate([kept, drawn])
+        kept = _cut(kept, most) if len(kept) > _SLACK * most else kept
+    kept = _cut(kept, most)
+    counts[NOT_DRAWN] = counts[SHOWN] - len(kept)
+    counts[SHOWN] = len(kept)
     shown, first = [], 0
     for ordinal, file in enumerate(files):
-        row_M = np.sort(drawn["row"][drawn["file"] == ordinal])
+        row_M = np.sort(kept["row"][kept["file"] == ordinal])
         if len(row_M):
-            shown.append(Shown(ordinal, file, row_M, first))
+            shown.append(Shown(file, row_M, first))
             first += len(row_M)
     return Drawn(shown, outcomes, counts)
 
@@ -197,16 +183,6 @@ def _draw_file(
     drawn["hash"] = hash_uids(parse_uids(uids), source.seed) if len(row_M) else 0
     drawn["file"], drawn["row"] = ordinal, row_M
     return Counter(table[OUTCOME].to_pylist()), _cut(drawn, most), len(row_M)
-
-
-def _keep_smallest(parts: Iterable[np.ndarray], most: int) -> np.ndarray:
-    """Return the ``most`` smallest rows; memory is bounded by a multiple of them."""
-
-    def add(kept: np.ndarray, part: np.ndarray) -> np.ndarray:
-        both = np.concatenate([kept, part])
-        return _cut(both, most) if len(both) > _SLACK * most else both
-
-    return _cut(reduce(add, parts, np.empty(0, _DRAWN)), most)
 
 
 def _cut(drawn: np.ndarray, most: int) -> np.ndarray:
@@ -231,6 +207,8 @@ class Job(NamedTuple):
     """Rows of one file, with the numbers of their nearest rows, -1 for none, and the cosines."""
 
     shown: Shown
+    first_file: int
+    """The number of the first file of their cards."""
     near_MK: np.ndarray
     cosine_MK: np.ndarray
 
@@ -238,10 +216,9 @@ class Job(NamedTuple):
 def load_embeddings(shown: Sequence[Shown]) -> Embeddings:
     """Return the embeddings of all rows that are shown, in the precision of the scores files."""
     found = list(map_tasks(_load_embeddings, shown, label="embeddings"))
-    num_rows = sum(len(one.row_M) for one in shown)
     row_E = np.concatenate([np.zeros(0, np.int64), *(rows for rows, _ in found)])
-    values = [value_ED for _, value_ED in found if len(value_ED)]
-    return Embeddings(num_rows, row_E, np.concatenate(values) if values else np.zeros((0, 1), np.float32))
+    values = [value_ED for _, value_ED in found if len(value_ED)] or [np.zeros((0, 1), np.float32)]
+    return Embeddings(sum(len(one.row_M) for one in shown), row_E, np.concatenate(values))
 
 
 def _load_embeddings(shown: Shown) -> tuple[np.ndarray, np.ndarray]:
@@ -257,12 +234,14 @@ def plan_jobs(shown: Sequence[Shown], embeddings: Embeddings, config: ExploreCon
     if near_MK.size:
         near_MK[embeddings.row_E] = np.where(near_EK < 0, -1, embeddings.row_E[near_EK])
         cosine_MK[embeddings.row_E] = found_EK
-    jobs = []
+    jobs, num_files = [], 0
     for one in shown:
         for start in range(0, len(one.row_M), _ROWS_PER_JOB):
             row_M, first = one.row_M[start : start + _ROWS_PER_JOB], one.first + start
             rows = slice(first, first + len(row_M))
-            jobs.append(Job(one._replace(row_M=row_M, first=first), near_MK[rows], cosine_MK[rows]))
+            part = one._replace(row_M=row_M, first=first)
+            jobs.append(Job(part, num_files, near_MK[rows], cosine_MK[rows]))
+            num_files += -(-len(row_M) // ROWS_PER_FILE)
     return jobs
 
 
@@ -316,43 +295,34 @@ def split_words(text: str) -> list[str]:
     return _WORD.findall(text.lower())
 
 
-def write_cards(
-    numbered: tuple[int, Job], source: Source, config: ExploreConfig, shards: Shards, folder: Folder
-) -> Indexed:
-    """Write the cards of a job's rows to ``data/cards`` of the folder, from the file of this number on."""
-    first_file, job = numbered
+def write_cards(job: Job, source: Source, config: ExploreConfig, shards: Shards, folder: Folder) -> Indexed:
+    """Write the cards of a job's rows to ``data/cards`` of the folder."""
     table, photos = read_rows(job, source, config, shards)
     names = [name for name in list_flat(table) if name != CAPTION]
     values = [map(_to_value, table[name].to_pylist()) for name in names]
+    captions = table[CAPTION].to_pylist()
     phrases, words = (list_targets(table, name) for name in (PHRASES, CONTENT_WORDS))
-    cards = [
-        _make_card(caption, one, others, [*row], near, photos.get(place))
-        for caption, one, others, row, near, place in zip(
-            table[CAPTION].to_pylist(),
-            phrases,
-            words,
-            zip(*values, strict=True),
-            _list_near(job),
-            job.shown.row_M.tolist(),
-            strict=True,
-        )
-    ]
-    for number, start in enumerate(range(0, len(cards), ROWS_PER_FILE), first_file):
+    nearest = zip(job.near_MK.tolist(), job.cosine_MK.tolist(), strict=True)
+    parts = zip(captions, phrases, words, zip(*values, strict=True), nearest, strict=True)
+    cards = []
+    for place, (caption, own, others, row, (near, cosines)) in zip(
+        job.shown.row_M.tolist(), parts, strict=True
+    ):
+        card: dict[str, Any] = {"caption": caption and caption[:MOST_CHARACTERS], "values": [*row]}
+        if caption and len(caption) > MOST_CHARACTERS:
+            card["cut"] = len(caption) - MOST_CHARACTERS
+        card["phrases"] = _make_phrases(own)
+        if others:
+            card["words"] = _make_phrases(others)
+        known = zip(near, cosines, strict=True)
+        card["near"] = [(number, round(cosine, 4)) for number, cosine in known if number >= 0]
+        if place in photos:
+            card["photo"] = base64.b64encode(photos[place]).decode("ascii")
+        cards.append(card)
+    for number, start in enumerate(range(0, len(cards), ROWS_PER_FILE), job.first_file):
         put(folder, f"cards/{number:05d}", cards[start : start + ROWS_PER_FILE])
     indexed = table.select([name for name in INDEXED if name in table.column_names])
-    return _index(indexed, table[CAPTION].to_pylist(), phrases, job.shown.first, names)
-
-
-def number_files(jobs: Sequence[Job]) -> list[tuple[int, Job]]:
-    """Return each job with the number of its first file of cards."""
-    sizes = [-(-len(job.shown.row_M) // ROWS_PER_FILE) for job in jobs]
-    return list(zip(accumulate(sizes, initial=0), jobs, strict=False))
-
-
-def list_starts(jobs: Sequence[Job]) -> list[int]:
-    """Return the number of the first row of each file of cards."""
-    rows = (range(job.shown.first, job.shown.first + len(job.shown.row_M), ROWS_PER_FILE) for job in jobs)
-    return [start for starts in rows for start in starts]
+    return _index(indexed, captions, phrases, job.shown.first, names)
 
 
 def put(folder: Folder, name: str, content: Any) -> None:
@@ -361,31 +331,17 @@ def put(folder: Folder, name: str, content: Any) -> None:
     folder.write_bytes(f'raycomp.put("{name}",{text});\n'.encode("ascii"), DATA, f"{name}.js")
 
 
-def _make_card(
-    caption: str | None,
-    phrases: list[dict[str, Any]] | None,
-    words: list[dict[str, Any]] | None,
-    values: list[Any],
-    near: list[tuple[int, float]],
-    photo: bytes | None,
-) -> dict[str, Any]:
-    card: dict[str, Any] = {"caption": caption and caption[:MOST_CHARACTERS], "values": values}
-    if caption is not None and len(caption) > MOST_CHARACTERS:
-        card["cut"] = len(caption) - MOST_CHARACTERS
-    card["phrases"] = [_make_phrase(one) for one in phrases or () if one["end"] <= MOST_CHARACTERS]
-    if words:
-        card["words"] = [_make_phrase(one) for one in words if one["end"] <= MOST_CHARACTERS]
-    card["near"] = near
-    if photo is not None:
-        card["photo"] = base64.b64encode(photo).decode("ascii")
-    return card
-
-
-def _make_phrase(phrase: dict[str, Any]) -> list[Any]:
-    places = [phrase[name] for name in ("start", "target_start", "target_end", "end")]
-    drop = phrase["drop"]
-    shown = None if drop is None or not math.isfinite(drop) else round(drop, 6)
-    return [*places, phrase["kind"], phrase["target"], phrase["target_class"], shown, phrase["nonces"]]
+def _make_phrases(phrases: list[dict[str, Any]] | None) -> list[list[Any]]:
+    """Return places, kind, target, drop and nonces of the phrases that end within the shown caption."""
+    found = []
+    for phrase in phrases or ():
+        if phrase["end"] <= MOST_CHARACTERS:
+            places = [phrase[name] for name in ("start", "target_start", "target_end", "end")]
+            drop = phrase["drop"]
+            shown = None if drop is None or not math.isfinite(drop) else round(drop, 6)
+            words = phrase["kind"], phrase["target"], phrase["target_class"]
+            found.append([*places, *words, shown, phrase["nonces"]])
+    return found
 
 
 def _to_value(value: Any) -> Any:
@@ -395,11 +351,6 @@ def _to_value(value: Any) -> Any:
     if isinstance(value, float):
         return float(f"{value:.7g}") if math.isfinite(value) else str(value)
     return to_json_value(value)
-
-
-def _list_near(job: Job) -> Iterator[list[tuple[int, float]]]:
-    for rows, cosines in zip(job.near_MK.tolist(), job.cosine_MK.tolist(), strict=True):
-        yield [(row, round(cosine, 4)) for row, cosine in zip(rows, cosines, strict=True) if row >= 0]
 
 
 def _index(
@@ -433,14 +384,17 @@ def write_index(parts: Sequence[Indexed], folder: Folder) -> dict[str, Any]:
     columns: dict[str, Any] = {"kinds": encode(np.concatenate([part.kinds_M for part in parts]))}
     names = {}
     for name in (OUTCOME, STATUS):
-        names[name], code_M = _encode_names(table[name])
-        columns[name] = encode(code_M)
+        counts = {one["values"]: one["counts"] for one in pc.value_counts(table[name]).to_pylist()}
+        ranked = sorted(counts, key=lambda one: (one != KEPT, -counts[one], one))
+        columns[name] = encode(pc.index_in(table[name], pa.array(ranked)).to_numpy().astype(np.uint8))
+        names[name] = [[one, counts[one]] for one in ranked]
     for name in SCORES:
         value_M = table[name].to_numpy().astype("<f4")
         columns[name] = encode(value_M)
         put(folder, f"index/by_{name}", encode(np.argsort(value_M, kind="stable").astype("<u4")))
     if DUPLICATE_GROUP in table.column_names:
-        columns["group"] = encode(_number_groups(table[DUPLICATE_GROUP]))
+        group_M = table[DUPLICATE_GROUP].combine_chunks().dictionary_encode().indices
+        columns["group"] = encode((pc.fill_null(group_M, -1).to_numpy() + 1).astype("<u4"))  # 0 for none
     put(folder, "index/columns", columns)
     put(folder, "index/uids", table[UID].to_pylist())
     drop_P = np.concatenate([part.drop_P for part in parts])
@@ -462,20 +416,6 @@ def encode(array_M: np.ndarray) -> str:
 def find_bucket(word: str, num_buckets: int) -> int:
     """Return the number of the script that holds a word's rows; the page computes the same."""
     return sum(word.encode()) % num_buckets
-
-
-def _encode_names(column: pa.ChunkedArray) -> tuple[list[list[Any]], np.ndarray]:
-    """Return each name with its count, kept first, then by count, and each row's number of its name."""
-    counts = {one["values"]: one["counts"] for one in pc.value_counts(column).to_pylist()}
-    names = sorted(counts, key=lambda name: (name != KEPT, -counts[name], name))
-    code_M = pc.index_in(column, pa.array(names, pa.string())).to_numpy().astype(np.uint8)
-    return [[name, counts[name]] for name in names], code_M
-
-
-def _number_groups(column: pa.ChunkedArray) -> np.ndarray:
-    """Return the number of each row's group of near-duplicates, from 1; 0 for none, uint32 [M]."""
-    number = column.combine_chunks().dictionary_encode().indices
-    return (pc.fill_null(number, -1).to_numpy() + 1).astype("<u4")
 
 
 def _write_words(parts: Sequence[Indexed], folder: Folder) -> int:
@@ -521,11 +461,14 @@ def write_atlas(
 ) -> str:
     """Write the rows of the jobs to the file; return the line that opens it."""
     place_M2 = np.full((embeddings.num_rows, 2), np.nan, np.float32)
-    place_M2[embeddings.row_E] = _project(embeddings.value_ED, config)
+    if config.projection == UMAP:
+        model = importlib.import_module("umap").UMAP(metric="cosine", random_state=config.seed)
+        place_M2[embeddings.row_E] = model.fit_transform(embeddings.value_ED.astype(np.float32))
+    else:
+        place_M2[embeddings.row_E] = project_pca(embeddings.value_ED)
     places = [place_M2[job.shown.first :][: len(job.shown.row_M)] for job in jobs]
-    tables = map_tasks(
-        _make_table, list(zip(jobs, places, strict=True)), source, config, shards, label="atlas"
-    )
+    placed = list(zip(jobs, places, strict=True))
+    tables = map_tasks(_make_table, placed, source, config, shards, label="atlas")
     first = next(tables)
     write_groups(chain([first], tables), uri, first.schema)
     return (
@@ -533,14 +476,6 @@ def write_atlas(
         f"embedding-atlas {shlex.quote(uri)} --duckdb server --x projection_x --y projection_y "
         "--neighbors neighbors --image thumbnail --text caption"
     )
-
-
-def _project(value_ED: np.ndarray, config: ExploreConfig) -> np.ndarray:
-    if config.projection != UMAP:
-        return project_pca(value_ED)
-    umap = importlib.import_module("umap")
-    model = umap.UMAP(metric="cosine", random_state=config.seed)
-    return model.fit_transform(value_ED.astype(np.float32))
 
 
 def _make_table(
@@ -557,14 +492,9 @@ def _make_table(
     for axis, name in enumerate(("projection_x", "projection_y")):
         value_M = place_M2[:, axis]
         found = found.append_column(name, pa.array(value_M, mask=np.isnan(value_M)))
-    return found.append_column("neighbors", pa.array(_list_neighbours(job), _NEIGHBORS))
-
-
-def _list_neighbours(job: Job) -> list[dict[str, list[float]]]:
-    """Return the nearest rows of each row; where fewer are known, the row itself fills their places."""
-    own_M = job.shown.first + np.arange(len(job.near_MK))
-    near_MK = np.where(job.near_MK < 0, own_M[:, None], job.near_MK)
-    far_MK = np.where(job.near_MK < 0, 0, 1 - job.cosine_MK)
-    return [
-        {"ids": ids, "distances": far} for ids, far in zip(near_MK.tolist(), far_MK.tolist(), strict=True)
-    ]
+    # Where fewer rows are near, the row itself fills their places.
+    own_M1 = (job.shown.first + np.arange(len(job.near_MK)))[:, None]
+    near_MK = np.where(job.near_MK < 0, own_M1, job.near_MK).tolist()
+    far_MK = np.where(job.near_MK < 0, 0, 1 - job.cosine_MK).tolist()
+    nearest = [{"ids": ids, "distances": far} for ids, far in zip(near_MK, far_MK, strict=True)]
+    return found.append_column("neighbors", pa.array(nearest, _NEIGHBORS))

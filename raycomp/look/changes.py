@@ -1,11 +1,10 @@
 """How two runs' rows differ: joined by uid, gained and lost rows, their photos and concepts.
 
-N rows of one side, in the order of its files.
+The files are read twice, one in memory at a time: for the outcomes of all rows, then for the kept rows. Rows
+that the first keeps are read from its files, gained rows from those of the second.
 
-N and M rows of the first and the second side, J uids that both have.
-
-The files are read a second time, one in memory at a time. Rows that the first keeps are read from its files,
-gained rows from those of the second. N rows of one file, P phrases of them.
+Letters: N rows of one side or file, M rows of the second side; F and S distinct uids of the first and second
+side, J uids of both; P phrases; V concepts.
 """
 
 from collections import Counter, defaultdict
@@ -29,7 +28,7 @@ from raycomp.curation.select.measures import ScoresFile
 from raycomp.curation.select.select import Gates, judge_file
 from raycomp.curation.summary import MOST_LETTERS, Chooser, Picks, Sample, WordCounts
 from raycomp.data.parquet import count_caption_words
-from raycomp.data.paths import ShardPath, absolute_uri, fingerprint_shards
+from raycomp.data.paths import absolute_uri, fingerprint_shards
 from raycomp.data.runs import SUBSET_KINDS, digest, find_curation, read_finished
 from raycomp.words import (
     ALIGNED_STATUSES,
@@ -85,8 +84,6 @@ class Outcomes:
     alignment_N: np.ndarray
     """float32, NaN where there is none."""
     names: tuple[str, ...]
-    sizes: tuple[int, ...]
-    """Rows of each file."""
 
 
 def read_outcomes(side: Side) -> Outcomes:
@@ -99,9 +96,8 @@ def read_outcomes(side: Side) -> Outcomes:
         keys.append(to_keys(parse_uids(table[UID])))
         codes.append(code_V[which_N])
         alignments.append(table[ALIGNMENT].to_numpy().astype(np.float32))
-    sizes = tuple(map(len, keys[1:]))
     key_N, code_N, alignment_N = map(np.concatenate, (keys, codes, alignments))
-    return Outcomes(key_N, code_N, alignment_N, tuple(places), sizes)
+    return Outcomes(key_N, code_N, alignment_N, tuple(places))
 
 
 def judge_files(side: Side, columns: tuple[str, ...] = ()) -> Iterator[tuple[np.ndarray, pa.Table]]:
@@ -167,8 +163,11 @@ def join_outcomes(first: Outcomes, second: Outcomes) -> Joined:
     repeats = len(first.key_N) - len(at_F), len(second.key_N) - len(at_S)
     place_F = find_keys(second.key_N[at_S], first.key_N[at_F])
     both_F = place_F >= 0
-    alignments = first.alignment_N[at_F[both_F]], second.alignment_N[at_S[place_F[both_F]]]
-    return Joined(moves, names, other_N, other_M, repeats, *_compare_scores(*alignments))
+    first_J, second_J = first.alignment_N[at_F[both_F]], second.alignment_N[at_S[place_F[both_F]]]
+    step_J = np.abs(first_J.astype(np.float64) - second_J)
+    differs_J = (np.isnan(first_J) != np.isnan(second_J)) | (step_J > 0)
+    largest = float(np.nanmax(step_J)) if (~np.isnan(step_J)).any() else 0.0
+    return Joined(moves, names, other_N, other_M, repeats, int(differs_J.sum()), largest)
 
 
 def _look_up(own: Outcomes, at_F: np.ndarray, other: Outcomes, at_S: np.ndarray) -> np.ndarray:
@@ -190,14 +189,6 @@ def _list_distinct(side: Outcomes) -> np.ndarray:
     return order_N[is_first_N]
 
 
-def _compare_scores(first_J: np.ndarray, second_J: np.ndarray) -> tuple[int, float]:
-    missing_J = np.isnan(first_J), np.isnan(second_J)
-    step_J = np.abs(first_J.astype(np.float64) - second_J)
-    differs_J = (missing_J[0] != missing_J[1]) | (step_J > 0)
-    largest = float(np.nanmax(step_J)) if (~np.isnan(step_J)).any() else 0.0
-    return int(differs_J.sum()), largest
-
-
 def fetch_photos(side: Side, samples: Iterable[Sample]) -> tuple[dict[str, bytes], list[str]]:
     """Return image bytes by uid, and a line on why others cannot be shown.
 
@@ -207,27 +198,20 @@ def fetch_photos(side: Side, samples: Iterable[Sample]) -> tuple[dict[str, bytes
     for sample in samples:
         if sample.position is not None:
             wanted[sample.shard][sample.position] = sample.uid
-    if not wanted or side.config.prepare.stored_embeddings is not None:
+    config, photos = side.config, dict[str, bytes]()
+    if not wanted or config.prepare.stored_embeddings is not None:
         return {}, []
-    photos: dict[str, bytes] = {}
     try:
-        shards = {shard.name: shard for shard in _find_shards(side)}
-        for name, uids in sorted(wanted.items()):
-            if name in shards:
-                job = shards[name], side.files[shards[name].ordinal].uri, uids
+        shards = list_shards(config)
+        if digest(fingerprint_shards(shards)) != side.curated["fingerprint"].get("input"):
+            raise ValueError(f"input={config.input!r}: was changed after scoring")
+        for shard in sorted(shards, key=lambda shard: shard.name):
+            if shard.name in wanted:
+                job = shard, side.files[shard.ordinal].uri, wanted[shard.name]
                 photos |= dict(read_photos(job))
     except (ValueError, OSError) as error:
         return photos, [f"{side.uri}: pictures cannot be shown: {' '.join(str(error).split())}"]
     return photos, []
-
-
-def _find_shards(side: Side) -> list[ShardPath]:
-    """Return the shards of the input. Raises ValueError where they are not the scored ones."""
-    config = side.config
-    shards = list_shards(config)
-    if digest(fingerprint_shards(shards)) != side.curated["fingerprint"].get("input"):
-        raise ValueError(f"input={config.input!r}: was changed after scoring")
-    return shards
 
 
 GROUPS = (BOTH, LOST, GAINED)
@@ -311,34 +295,25 @@ def find_changes(
     ``count`` and ``seed`` are of the samples.
     """
     changes = Changes()
-    sides = (first, joined.other_N, joined.names[1]), (second, joined.other_M, joined.names[0])
-    for side, other_N, names in sides:
+    sides = (first, joined.other_N, joined.names[1], LOST), (second, joined.other_M, joined.names[0], GAINED)
+    for side, other_N, names, group in sides:
         start = 0
         for reason_N, table in judge_files(side, _COLUMNS):
             code_N = other_N[start : start + len(table)]
             start += len(table)
+            table = table.select(_COLUMNS)
             is_mine_N = (reason_N == KEPT) & (code_N != REPEAT)
             kept_N = code_N == (names.index(KEPT) if KEPT in names else REPEAT)
-            if side is first:
-                changes.add(BOTH, _take(table, is_mine_N & kept_N))
-            group, moved_N = LOST if side is first else GAINED, is_mine_N & ~kept_N
-            moved = _take(table, moved_N)
-            others = [names[code] for code in code_N[moved_N]]
+            if group == LOST:  # rows that both keep are read once, from the first
+                changes.add(BOTH, table.filter(pa.array(is_mine_N & kept_N)))
+            moved_N = is_mine_N & ~kept_N
+            moved, others = table.filter(pa.array(moved_N)), [names[code] for code in code_N[moved_N]]
             changes.add(group, moved)
             changes.pick(group, moved, others, count, seed)
-            write(_add_outcomes(moved, group, others))
+            kept, other = pa.array([KEPT] * len(moved)), pa.array(others, pa.string())
+            own, theirs = (FIRST, SECOND) if group == LOST else (SECOND, FIRST)
+            write(moved.append_column(own, kept).append_column(theirs, other).select(MOVED_SCHEMA.names))
     return changes
-
-
-def _take(table: pa.Table, at_N: np.ndarray) -> pa.Table:
-    return table.select(_COLUMNS).take(pa.array(np.flatnonzero(at_N)))
-
-
-def _add_outcomes(table: pa.Table, group: int, others: list[str]) -> pa.Table:
-    kept, other = pa.array([KEPT] * len(table)), pa.array(others, pa.string())
-    first, second = (kept, other) if group == LOST else (other, kept)
-    whole = table.append_column(FIRST, first).append_column(SECOND, second)
-    return whole.select(MOVED_SCHEMA.names)
 
 
 LEAST = 10
@@ -375,9 +350,10 @@ class Moved(NamedTuple):
 def rank_concepts(changes: Changes) -> list[Moved]:
     """Return the tested concepts, the smallest p first, ties by the size of the difference.
 
-    Holm's correction (1979): the chance that any concept is called moved which is not is at most 5 %, however
-    the concepts depend on each other, and words of one caption do. A rate of false discoveries would allow
-    some false ones in the list, and a reader looks at single words.
+    A concept is tested if enough changed rows have it, or would if it were as frequent there as in the kept
+    rows. Holm's correction (1979): the chance that any concept is called moved which is not is at most 5 %,
+    however the concepts depend on each other, and words of one caption do. A rate of false discoveries would
+    allow some false ones in the list, and a reader looks at single words.
     """
     counts = [changes.concepts[group].counts if group in changes.concepts else {} for group in GROUPS]
     names = sorted(set().union(*counts))
@@ -385,7 +361,9 @@ def rank_concepts(changes: Changes) -> list[Moved]:
         return []
     count_3V = np.array([[own.get(name, 0) for name in names] for own in counts])
     size_3 = np.array([changes.parsed[group] for group in GROUPS])
-    at_V = np.flatnonzero(_has_enough(count_3V, size_3))
+    num_changed, changed_V = size_3[LOST] + size_3[GAINED], count_3V[LOST] + count_3V[GAINED]
+    common_V = (2 * count_3V[BOTH] + changed_V) / max(1, 2 * size_3[BOTH] + num_changed)
+    at_V = np.flatnonzero(np.maximum(changed_V, common_V * num_changed) >= LEAST)
     found = find_shifts(count_3V[:, at_V], size_3)
     p_V = [float(p) for p in found.p]
     lines = []
@@ -396,13 +374,3 @@ def rank_concepts(changes: Changes) -> list[Moved]:
         counted = both, lost, gained, p_V[i], adjusted
         lines.append(Moved(concept, kind, first, second, difference, low, high, *counted))
     return sorted(lines, key=lambda line: (line.p, -abs(line.difference), line.type, line.concept))
-
-
-def _has_enough(count_3V: np.ndarray, size_3: np.ndarray) -> np.ndarray:
-    """Return which concepts are tested: enough changed rows have them, or would if they were as frequent
-    there as in the kept rows."""
-    num_changed = size_3[LOST] + size_3[GAINED]
-    common_V = (2 * count_3V[BOTH] + count_3V[LOST] + count_3V[GAINED]) / max(
-        1, 2 * size_3[BOTH] + num_changed
-    )
-    return np.maximum(count_3V[LOST] + count_3V[GAINED], common_V * num_changed) >= LEAST

@@ -2,8 +2,8 @@
 
 import posixpath
 import shlex
-from collections.abc import Mapping
-from dataclasses import dataclass
+from contextlib import suppress
+from functools import partial
 from importlib.resources import files
 from typing import Any
 
@@ -11,7 +11,6 @@ from raycomp.config import DryRun, as_setting, changed_options, flatten, list_op
 from raycomp.curation.config import CurateConfig, read_config
 from raycomp.curation.page import REASON_WORDS, reason_words
 from raycomp.curation.select.filters import EXCLUDE
-from raycomp.curation.select.measures import ScoresFile
 from raycomp.data.files import Folder, is_dry_run
 from raycomp.data.inputs import check_output, expand_input
 from raycomp.data.paths import ShardPath, absolute_uri, count_bytes
@@ -20,16 +19,14 @@ from raycomp.look.cards import (
     DATA,
     NOT_DRAWN,
     NOT_SHOWN,
+    ROWS_PER_FILE,
     SHOWN,
     Drawn,
     Indexed,
     Job,
-    Source,
     check_atlas,
     draw_rows,
-    list_starts,
     load_embeddings,
-    number_files,
     open_source,
     plan_jobs,
     put,
@@ -45,34 +42,8 @@ from raycomp.run.session import connect
 from raycomp.run.waves import map_tasks
 from raycomp.words import OK
 
-_SCRIPT = "explore.js"
 # Scripts of the page's own folder run as well: 'self' is for a server, file: for a disk.
 _POLICY = f"{POLICY} 'self' file:"
-
-
-def write_assets(folder: Folder, about: Mapping[str, Any]) -> None:
-    """Write the script, and what it must know, to ``data/`` of the folder."""
-    folder.write_bytes(files("raycomp.look").joinpath(_SCRIPT).read_bytes(), DATA, _SCRIPT)
-    put(folder, "index/about", {**about, "words": REASON_WORDS})
-
-
-def draw_page(run: Mapping[str, Any], about: Mapping[str, Any]) -> str:
-    """Return the page of a run of ``explore`` with its row counts; ``about`` as in ``write_assets``."""
-    funnel, config = run["funnel"], run["config"]
-    drawn = funnel["read"] - funnel["dropped"].get(NOT_SHOWN, 0)
-    outcomes = sorted(about["all"].items(), key=lambda item: (-item[1], item[0]))
-    return render_page(
-        "look/explore.html.jinja",
-        run={**run, "fingerprint": f"run {run['fingerprint']['run']}"},
-        about=about,
-        read=funnel["read"],
-        where=config["where"],
-        drawn=drawn if NOT_DRAWN in funnel["dropped"] else None,
-        seed=config["seed"],
-        outcomes=[(reason_words(name), count) for name, count in outcomes],
-        policy=_POLICY,
-        index_mark=Html(INDEX_MARK),
-    )
 
 
 def explore(
@@ -86,19 +57,37 @@ def explore(
     """
     source = absolute_uri(str(source))
     made = _read_source(source)
-    found, files = open_source(made, source, config)
-    shards = _find_shards(made)
-    work = _Work(found, files, config, shards, atlas and absolute_uri(atlas))
-    if work.atlas is not None:
-        check_atlas(work.atlas, config)
+    found, scores = open_source(made, source, config)
+    curated, shards = read_config(made["config"]), dict[str, ShardPath]()
+    if curated.prepare.stored_embeddings is None:
+        with suppress(ValueError):  # the input may be gone
+            shards = {one.name: one for one in expand_input(curated.input, None, curated.columns)}
+    if atlas is not None:
+        atlas = absolute_uri(atlas)
+        check_atlas(atlas, config)
+
+    size = partial(count_bytes, [*shards.values()] if config.thumbnails else [])
+    connected = partial(connect, config.cluster, scores=False, say=say, num_bytes=size)
+
+    def work(folder: Folder | None) -> tuple[Drawn, list[Job], list[Indexed]]:
+        """Draw the rows; write their cards to the folder, if there is one, and the atlas."""
+        drawn = draw_rows(found, scores, config.rows)
+        embeddings = load_embeddings(drawn.shown)
+        jobs, parts = plan_jobs(drawn.shown, embeddings, config), list[Indexed]()
+        if folder is not None:
+            parts += map_tasks(write_cards, jobs, found, config, shards, folder, label="cards")
+        if atlas is not None:
+            say(write_atlas(jobs, found, config, shards, embeddings, atlas))
+        return drawn, jobs, parts
+
     if out is None:
         if is_dry_run():
             raise DryRun("dry run of explore: all checks passed, nothing was written")
-        with connect(config.cluster, scores=False, say=say, num_bytes=work.count_bytes):
-            work.run(None, say)
+        with connected():
+            work(None)
         return None
     out = absolute_uri(str(out))
-    check_output(str(made["config"]["input"]), out)
+    check_output(curated.input, out)
     rerun = command_line(f"raycomp explore {shlex.quote(source)}", changed_options(config), out)
 
     def identify_source() -> dict[str, Any]:
@@ -107,43 +96,11 @@ def explore(
     with start_run("explore", config, identify_source, out, say, rerun, outputs=(DATA,)) as run:
         if not run.is_finished:
             run.bind("cpu")
-            with connect(
-                config.cluster, run.folder, run.lease.check, scores=False, say=say, num_bytes=work.count_bytes
-            ):
-                drawn, jobs, parts = work.run(run.folder, say)
-            _close(
-                run, made, source, drawn, jobs, write_index(parts, run.folder) if parts else {}, bool(shards)
-            )
+            with connected(run.folder, run.lease.check):
+                drawn, jobs, parts = work(run.folder)
+            facts = write_index(parts, run.folder) if parts else {}
+            _close(run, made, source, drawn, jobs, facts, bool(shards))
     return run.record
-
-
-@dataclass(frozen=True)
-class _Work:
-    """What is computed on the executor."""
-
-    source: Source
-    files: list[ScoresFile]
-    config: ExploreConfig
-    shards: dict[str, ShardPath]
-    atlas: str | None
-
-    def count_bytes(self) -> int:
-        """Return the size of the photos' shards, where photos are read."""
-        return count_bytes([*self.shards.values()]) if self.config.thumbnails else 0
-
-    def run(self, folder: Folder | None, say: Say) -> tuple[Drawn, list[Job], list[Indexed]]:
-        """Draw the rows; write their cards to the folder, if there is one, and the atlas."""
-        config = self.config
-        drawn = draw_rows(self.source, self.files, config.rows)
-        embeddings = load_embeddings(drawn.shown)
-        jobs = plan_jobs(drawn.shown, embeddings, config)
-        parts: list[Indexed] = []
-        if folder is not None:
-            shared = (self.source, config, self.shards, folder)
-            parts += map_tasks(write_cards, number_files(jobs), *shared, label="cards")
-        if self.atlas is not None:
-            say(write_atlas(jobs, self.source, config, self.shards, embeddings, self.atlas))
-        return drawn, jobs, parts
 
 
 def _read_source(source: str) -> dict[str, Any]:
@@ -151,16 +108,6 @@ def _read_source(source: str) -> dict[str, Any]:
     if run["kind"] not in SUBSET_KINDS:
         raise ValueError(f"{source}: holds {run['kind']}; name a curation or selection")
     return run
-
-
-def _find_shards(run: dict[str, Any]) -> dict[str, ShardPath]:
-    config = read_config(run["config"])
-    if config.prepare.stored_embeddings is not None:
-        return {}
-    try:
-        return {shard.name: shard for shard in expand_input(config.input, None, config.columns)}
-    except ValueError:
-        return {}
 
 
 def _close(
@@ -172,23 +119,44 @@ def _close(
     facts: dict[str, Any],
     has_photos: bool,
 ) -> None:
-    """Count the rows and draw the page."""
+    """Count the rows; write the script, what it must know, and the page."""
     counts = {name: count for name, count in drawn.counts.items() if count or name == SHOWN}
     num, read = counts[SHOWN], sum(counts.values())
     run.close({OK: read}, counts, SHOWN)
+    record, config, first_rows = run.record, run.record["config"], list[int]()
+    for job in jobs:
+        first = job.shown.first
+        first_rows += range(first, first + len(job.shown.row_M), ROWS_PER_FILE)
     about = {
         **facts,
-        "id": run.record["id"],
+        "id": record["id"],
         "rows": num,
-        "cards": list_starts(jobs),
+        "cards": first_rows,
         "all": dict(drawn.outcomes),
         "has_photos": has_photos,
         "source": source,
         "select": _write_select(made, source),
         "explain": f"raycomp explain {shlex.quote(source)}",
     }
-    write_assets(run.folder, about)
-    run.report(f"pages of {num:,} of {read:,} rows", draw_page(run.record, about))
+    script = files("raycomp.look").joinpath("explore.js").read_bytes()
+    run.folder.write_bytes(script, DATA, "explore.js")
+    put(run.folder, "index/about", {**about, "words": REASON_WORDS})
+    page = render_page(
+        "look/explore.html.jinja",
+        run={**record, "fingerprint": f"run {record['fingerprint']['run']}"},
+        about=about,
+        read=read,
+        where=config["where"],
+        drawn=read - counts.get(NOT_SHOWN, 0) if NOT_DRAWN in counts else None,
+        seed=config["seed"],
+        outcomes=[
+            (reason_words(name), count)
+            for name, count in sorted(drawn.outcomes.items(), key=lambda item: (-item[1], item[0]))
+        ],
+        policy=_POLICY,
+        index_mark=Html(INDEX_MARK),
+    )
+    run.report(f"pages of {num:,} of {read:,} rows", page)
 
 
 def _write_select(made: dict[str, Any], source: str) -> dict[str, str | None]:

@@ -4,11 +4,12 @@ import os
 import posixpath
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import cached_property
 from typing import Any, NamedTuple
 
+import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.json
 
 from raycomp.config import find_config, flatten, from_dict
@@ -31,7 +32,6 @@ from raycomp.table import Column, Estimate, Table, format_facts, read_csv, write
 from raycomp.words import CAPTION, KEY, MACRO, MICRO, UID, URL
 
 MOST_LISTED = 20
-_COLUMNS = (UID, KEY, URL, CAPTION)
 _LETTERS = 80
 
 
@@ -41,60 +41,40 @@ def find_samples(run: dict[str, Any], source: str, text: str) -> pa.Table:
     The first of these that names any counts: a key or url, the file name of a key, with or without its
     extension, a whole caption, whatever its case and spaces, a part of a caption.
     """
+    name, caption = posixpath.basename(text), normalise_caption(text)
+
+    def has_name(key: str) -> bool:
+        own = re.sub(r"#\d+$", "", posixpath.basename(key))  # a further caption of an image
+        return bool(name) and (
+            name in (own, posixpath.splitext(own)[0]) or posixpath.splitext(name)[0] == own
+        )
+
+    ways: tuple[tuple[tuple[str, ...], Callable[[str], bool]], ...] = (
+        ((KEY, URL), lambda value: value == text),
+        ((KEY,), has_name),
+        ((CAPTION,), lambda value: normalise_caption(value) == caption != ""),
+        ((CAPTION,), lambda value: bool(caption) and caption in normalise_caption(value)),
+    )
     files = list_negatives(run, source) if run["kind"] == "negatives" else []
     uris = [file.uri for file in list_marked(run, source)] if run["kind"] in SUBSET_KINDS else files
-    tables = [_read(uri) for uri in uris]
-    for fits in _list_ways(text):
-        found = [table.filter(fits(table)) for table in tables]
+    tables = []
+    for uri in uris:
+        known = read_schema(uri).names
+        tables.append(read_columns(uri, [one for one in (UID, KEY, URL, CAPTION) if one in known]))
+    for columns, fits in ways:
+        found = [table.filter(_find_rows(table, columns, fits)) for table in tables]
         if any(map(len, found)):
             return pa.concat_tables(found)
     return pa.table({UID: pa.array([], pa.string())})
 
 
-def _read(uri: str) -> pa.Table:
-    names = read_schema(uri).names
-    return read_columns(uri, [name for name in _COLUMNS if name in names])
-
-
-def _list_ways(text: str) -> Sequence[Callable[[pa.Table], pa.ChunkedArray | pa.Array]]:
-    """Return the ways in which a text names rows, the strictest first; each is a mask over a table."""
-    name, caption = posixpath.basename(text), normalise_caption(text)
-
-    def has_name(key: str) -> bool:
-        own = re.sub(r"#\d+$", "", posixpath.basename(key))  # a further caption of an image
-        return name in (own, posixpath.splitext(own)[0]) or posixpath.splitext(name)[0] == own
-
-    return (
-        lambda table: _mask(table, (KEY, URL), lambda value: value == text),
-        lambda table: _mask(table, (KEY,), lambda value: bool(name) and has_name(value)),
-        lambda table: _mask(table, (CAPTION,), lambda value: normalise_caption(value) == caption != ""),
-        lambda table: _mask(
-            table, (CAPTION,), lambda value: bool(caption) and caption in normalise_caption(value)
-        ),
-    )
-
-
-def _mask(table: pa.Table, columns: Sequence[str], fits: Callable[[str], bool]) -> pa.Array:
-    """Return whether one of the columns fits, null does not; bool [N]."""
-    found = pa.array([False] * len(table))
+def _find_rows(table: pa.Table, columns: Sequence[str], fits: Callable[[str], bool]) -> pa.Array:
+    """Return whether a value of one of the columns fits; null does not; bool [N]."""
+    found_N = np.zeros(len(table), bool)
     for name in columns:
         if name in table.column_names:
-            values = table[name].to_pylist()
-            found = pc.or_(
-                found, pa.array([value is not None and fits(value) for value in values], pa.bool_())
-            )
-    return found
-
-
-def list_samples(found: pa.Table, text: str) -> str:
-    """Return the samples that a text names, when they are several."""
-    names = [name for name in (UID, KEY, CAPTION) if name in found.column_names]
-    rows = [
-        tuple(value if value is None else value[:_LETTERS] for value in row.values())
-        for row in found.select(names).slice(0, MOST_LISTED).to_pylist()
-    ]
-    shown = f"the first {MOST_LISTED} of {len(found):,}" if len(found) > MOST_LISTED else f"{len(found)}"
-    return f"{shown} samples fit {text!r}; name one by its uid\n\n{Table('', tuple(names), rows).to_text()}"
+            found_N |= [value is not None and fits(value) for value in table[name].to_pylist()]
+    return pa.array(found_N)
 
 
 _DEPTH = 6
@@ -106,7 +86,17 @@ def list_runs(parent: str) -> str:
     A run's own folders are not searched. Raises ValueError where there is no run.
     """
     top = absolute_uri(parent).rstrip("/")
-    rows = [_describe_run(folder, top) for folder in _find_runs(Folder(top), _DEPTH)]
+    rows: list[tuple[str, ...]] = []
+    for folder in _find_runs(Folder(top), _DEPTH):
+        name = folder.uri.removeprefix(top).lstrip("/") or "."
+        try:
+            run = read_run(folder) or {}
+        except ValueError:
+            rows.append((name, "-", "unreadable", "-", "-"))
+            continue
+        result = run.get("headline") if run["status"] == FINISHED else run.get("failed")
+        when, line = str(run.get("finished", "-")), " ".join(str(result or "-").split())
+        rows.append((name, run["kind"], run["status"], when, line))
     if not rows:
         raise ValueError(f"{parent}: holds no run of raycomp; name a folder above runs")
     return Table("", ("folder", "run", "status", "finished", "result"), rows).to_text()
@@ -118,22 +108,6 @@ def _find_runs(folder: Folder, depth: int) -> Iterator[Folder]:
     elif depth:
         for name in folder.list_folders():
             yield from _find_runs(Folder(folder.at(name)), depth - 1)
-
-
-def _describe_run(folder: Folder, top: str) -> tuple[str, ...]:
-    name = folder.uri.removeprefix(top).lstrip("/") or "."
-    try:
-        run: dict[str, Any] = read_run(folder) or {}
-    except ValueError:
-        return name, "-", "unreadable", "-", "-"
-    result = run.get("headline") if run["status"] == FINISHED else run.get("failed")
-    return (
-        name,
-        run["kind"],
-        run["status"],
-        str(run.get("finished", "-")),
-        " ".join(str(result or "-").split()),
-    )
 
 
 # Folders whose Parquet files are not result tables: the input's samples, and what updates and proofs need.
@@ -163,20 +137,16 @@ def read_tables(files: Iterable[ResultFile]) -> pa.Table:
 
 
 def _read_csv(file: ResultFile) -> pa.Table:
+    """Return a column of whole numbers, else numbers, with null for an empty text; else the texts."""
     rows = read_csv(read_result(file).decode())
-    names = list(rows[0]) if rows else []
-    return pa.table({name: _type_column([row[name] for row in rows]) for name in names})
-
-
-def _type_column(texts: Sequence[str]) -> pa.Array:
-    """Return whole numbers, else numbers, with null for an empty text; else the texts unchanged."""
-    kinds: tuple[tuple[Callable[[str], Any], pa.DataType], ...] = (int, pa.int64()), (float, pa.float64())
-    for read, kind in kinds if any(texts) else ():
-        try:
-            return pa.array([read(text) if text else None for text in texts], kind)
-        except (ValueError, OverflowError):
-            continue
-    return pa.array(texts, pa.string())
+    columns: dict[str, pa.Array] = {}
+    for name in list(rows[0]) if rows else []:
+        texts = [row[name] for row in rows]
+        columns[name] = pa.array(texts, pa.string())
+        for read, kind in ((float, pa.float64()), (int, pa.int64())) if any(texts) else ():
+            with suppress(ValueError, OverflowError):
+                columns[name] = pa.array([read(text) if text else None for text in texts], kind)
+    return pa.table(columns)
 
 
 def _read_lines(file: ResultFile) -> pa.Table:
@@ -246,64 +216,47 @@ def _of_training(run: Mapping[str, Any]) -> dict[str, Figure]:
 
 
 def _of_sweep(run: Mapping[str, Any]) -> dict[str, Figure]:
-    found = {}
+    found: dict[str, Figure] = {}
     for one in run["best"]:
         group = "".join(f"{name}={value}: " for name, value in one["group"].items())
         for split in ("development", "report"):
-            figure = _figure(one[split], "value")
-            if figure is not None:
-                found[f"{group}{run['metric']}, {split} seeds"] = figure
+            found |= _figure(f"{group}{run['metric']}, {split} seeds", one[split], "value")
     return found
 
 
-def _of_evaluation(rows: Sequence[Row]) -> dict[str, Figure]:
-    names = (f"{row['benchmark']}: {row['metric']}, {row['split']}" for row in _choose_means(rows))
-    return _name(names, _choose_means(rows), "value", SHARE)
+def _of_benchmarks(rows: Sequence[Row]) -> dict[str, Figure]:
+    """Return the model's own means, and of benchmarks with one split that split's rows.
 
-
-def _of_comparison(rows: Sequence[Row]) -> dict[str, Figure]:
-    rows = _choose_means(rows)
-    names = (f"{row['benchmark']}: {row['metric']}, {row['split']}, {_name_difference(row)}" for row in rows)
-    return _name(names, rows, "difference", SHARE)
-
-
-def _name_difference(row: Row) -> str:
-    return f"{row['run']} minus {row['reference']}" if "run" in row else "second minus first"
-
-
-def _choose_means(rows: Sequence[Row]) -> list[Row]:
-    """Return the model's own means, and of benchmarks with one split that split's rows."""
+    A row of an evaluation has a value; one of a comparison the difference of two runs.
+    """
     with_means = {row["benchmark"] for row in rows if row["split"] == MACRO}
-    return [
-        row
-        for row in rows
-        if not row.get("control") and (row["split"] in (MICRO, MACRO) or row["benchmark"] not in with_means)
-    ]
+    found: dict[str, Figure] = {}
+    for row in rows:
+        is_mean = row["split"] in (MICRO, MACRO) or row["benchmark"] not in with_means
+        if is_mean and not row.get("control"):
+            name = f"{row['benchmark']}: {row['metric']}, {row['split']}"
+            if "difference" in row:
+                two = f"{row['run']} minus {row['reference']}" if "run" in row else "second minus first"
+                found |= _figure(f"{name}, {two}", row, "difference", SHARE)
+            else:
+                found |= _figure(name, row, "value", SHARE)
+    return found
 
 
 def _of_stream(rows: Sequence[Row]) -> dict[str, Figure]:
-    main = [row for row in rows if row["metric"] in ("last", "forgetting_best", "last minus frozen")]
     found: dict[str, Figure] = {}
-    for row in main:
-        unit = PERCENT if row["metric"] == "last" else POINTS
-        names = [f"{row['track']}, {row['method']}: {row['metric'].replace('_', ' ')}"]
-        found |= _name(names, [row], "mean", unit)
+    for row in rows:
+        if row["metric"] in ("last", "forgetting_best", "last minus frozen"):
+            name = f"{row['track']}, {row['method']}: {row['metric'].replace('_', ' ')}"
+            found |= _figure(name, row, "mean", PERCENT if row["metric"] == "last" else POINTS)
     return found
 
 
-def _name(names: Any, rows: Sequence[Row], value: str, unit: str) -> dict[str, Figure]:
-    found = {name: _figure(row, value, unit) for name, row in zip(names, rows, strict=True)}
-    return {name: figure for name, figure in found.items() if figure is not None}
-
-
-def _figure(row: Row, value: str, unit: str = "") -> Figure | None:
-    """Return the figure of a row whose interval is ``low`` and ``high``; None if there is none."""
-    found, low, high = (_number(row.get(name)) for name in (value, "low", "high"))
-    return None if found is None else Figure(found, low, high, unit)
-
-
-def _number(value: Any) -> float | None:
-    return None if value is None or value != value else value
+def _figure(name: str, row: Row, value: str, unit: str = "") -> dict[str, Figure]:
+    """Return the figure of a row whose interval is ``low`` and ``high``, under its name; none for NaN."""
+    numbers = (row.get(column) for column in (value, "low", "high"))
+    found, low, high = (None if one is None or one != one else one for one in numbers)
+    return {} if found is None else {name: Figure(found, low, high, unit)}
 
 
 _OF_RECORD: dict[str, Callable[[Mapping[str, Any]], dict[str, Figure]]] = {
@@ -314,8 +267,8 @@ _OF_RECORD: dict[str, Callable[[Mapping[str, Any]], dict[str, Figure]]] = {
     "sweep": _of_sweep,
 }
 _OF_TABLE: dict[str, Callable[[Sequence[Row]], dict[str, Figure]]] = {
-    "evaluate": _of_evaluation,
-    "compare": _of_comparison,
+    "evaluate": _of_benchmarks,
+    "compare": _of_benchmarks,
     "continual": _of_stream,
 }
 
@@ -439,25 +392,35 @@ def show(source: str) -> Iterator[str]:
     Raises ValueError if there is no finished run, and at the end if its files differ from those it wrote.
     """
     run, folder = read_finished(source), Folder(source)
-    yield _describe(run, folder)
-    check_results(folder, run)
-
-
-def _describe(run: dict[str, Any], folder: Folder) -> str:
     report = folder.at(REPORT) if folder.exists(REPORT) else None
     facts = {"run": run["kind"], "input": run["config"].get("input"), "rule": _describe_rule(run)}
-    facts |= _describe_training(run, folder)
+    if run["kind"] == "train":
+        options = dict(flatten(run["config"]))
+        facts |= {
+            "model": f"{options.get('model.name')}, trained from {options.get('model.weights')}",
+            "steps": f"{run['steps']:,}, {run['epochs']:.2f} epochs of {run['pairs']:,} pairs",
+            "loss": f"{options.get('train.loss')}, {run['first_loss']:.4f} to {run['last_loss']:.4f}",
+            "checkpoint": folder.at("checkpoint"),
+        }
     facts |= {"started": run.get("started"), "finished": run.get("finished"), "report": report}
-    lead = [run.get("headline"), format_facts({name: value for name, value in facts.items() if value})]
-    phases = [_report_phases(run["phases"])] if run.get("phases") else []
-    warnings = "\n".join(f"warning: {warning}" for warning in run["warnings"])
-    parts = [
-        *lead,
-        _report_funnel(run["funnel"]).to_text(),
-        *(table.to_text() for table in phases),
-        warnings,
-    ]
-    return "\n\n".join(part for part in parts if part)
+    parts = [run.get("headline"), format_facts({name: value for name, value in facts.items() if value})]
+    funnel = run["funnel"]
+    share = f"{100 * funnel['kept'] / funnel['corpus']:.1f} %" if funnel["corpus"] else "none"
+    kept = f"kept ({share} of the corpus of {funnel['corpus']:,})"
+    dropped = [(-count, reason) for reason, count in funnel["dropped"].items()]
+    counts = [(funnel["read"], "read"), *dropped, (funnel["kept"], kept)]
+    parts.append(Table("", ("", ""), counts).to_text())
+    if run.get("phases"):
+        columns = ("phase", "rows", Column("time", "s", 1), Column("rate", "rows/s", 1), "bottleneck")
+        rows = []
+        for phase in run["phases"]:
+            num, wall_s = phase["rows"], phase["wall_s"]
+            rate = num / wall_s if wall_s else None
+            rows.append((phase["phase"], num, wall_s, rate, phase["bottleneck"] or "-"))
+        parts.append(Table("", columns, rows).to_text())
+    parts.append("\n".join(f"warning: {warning}" for warning in run["warnings"]))
+    yield "\n\n".join(part for part in parts if part)
+    check_results(folder, run)
 
 
 def _describe_rule(run: dict[str, Any]) -> str | None:
@@ -472,41 +435,6 @@ def _describe_rule(run: dict[str, Any]) -> str | None:
     kept = ", ".join(f"{path} {options.get(path)}" for path in shares)
     said = run.get("rule") or (name if is_own(name) else describe_rule(read_config(run["config"])))
     return "; ".join(filter(None, (said, kept)))
-
-
-def _describe_training(run: dict[str, Any], folder: Folder) -> dict[str, str]:
-    """Return a training's model, first and last loss and model path; empty for other runs."""
-    if run["kind"] != "train":
-        return {}
-    options = dict(flatten(run["config"]))
-    return {
-        "model": f"{options.get('model.name')}, trained from {options.get('model.weights')}",
-        "steps": f"{run['steps']:,}, {run['epochs']:.2f} epochs of {run['pairs']:,} pairs",
-        "loss": f"{options.get('train.loss')}, {run['first_loss']:.4f} to {run['last_loss']:.4f}",
-        "checkpoint": folder.at("checkpoint"),
-    }
-
-
-def _report_funnel(funnel: dict[str, Any]) -> Table:
-    share = f"{100 * funnel['kept'] / funnel['corpus']:.1f} %" if funnel["corpus"] else "none"
-    kept = f"kept ({share} of the corpus of {funnel['corpus']:,})"
-    dropped = [(-count, reason) for reason, count in funnel["dropped"].items()]
-    return Table("", ("", ""), [(funnel["read"], "read"), *dropped, (funnel["kept"], kept)])
-
-
-def _report_phases(phases: list[dict[str, Any]]) -> Table:
-    columns = ("phase", "rows", Column("time", "s", 1), Column("rate", "rows/s", 1), "bottleneck")
-    rows = [
-        (
-            phase["phase"],
-            phase["rows"],
-            phase["wall_s"],
-            phase["rows"] / phase["wall_s"] if phase["wall_s"] else None,
-            phase["bottleneck"] or "-",
-        )
-        for phase in phases
-    ]
-    return Table("", columns, rows)
 
 
 def explain(source: str, uid: str) -> str:
@@ -531,4 +459,12 @@ def explain(source: str, uid: str) -> str:
     if not len(named):
         raise ValueError(f"{uid}: no such uid, key, file name, url or caption in {source}")
     uids = list(dict.fromkeys(named[UID].to_pylist()))
-    return list_samples(named, uid) if len(uids) > 1 else find(run, source, uids[0]) or ""
+    if len(uids) == 1:
+        return find(run, source, uids[0]) or ""
+    names = tuple(name for name in (UID, KEY, CAPTION) if name in named.column_names)
+    rows = [
+        tuple(value if value is None else value[:_LETTERS] for value in row.values())
+        for row in named.select(names).slice(0, MOST_LISTED).to_pylist()
+    ]
+    shown = f"the first {MOST_LISTED} of {len(named):,}" if len(named) > MOST_LISTED else f"{len(named)}"
+    return f"{shown} samples fit {uid!r}; name one by its uid\n\n{Table('', names, rows).to_text()}"

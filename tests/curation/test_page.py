@@ -134,7 +134,7 @@ def test_tables_say_what_the_summary_holds(summary, page):
     statuses = {row[0]: int(row[2]) for row in section(page, "Rows by status").all("table")[0].rows()}
     assert statuses == dict(summary.statuses)
     inside, whole, *_ = section(page, "Correlates of PAS").all("table")[0].rows()
-    for row, moments in ((inside, summary.pool["pas"]), (whole, summary.moments["pas"])):
+    for row, moments in ((inside, summary.passed["pas"]), (whole, summary.moments["pas"])):
         reported = f"{moments.pearson:z.3f} [".replace("-", "\u2212")
         assert row[2] == str(moments.count) and row[3].startswith(reported)
     assert inside[0] == "alignment, mean drop of nouns"
@@ -209,7 +209,7 @@ def test_displacement_that_drives_drops_is_warned_of(slope, warns):
     """r = slope / sqrt(slope^2 + 1): 0.71, 0, -0.71 and 0.36, whose interval holds 0.3."""
     planted = plant_displacement(slope)
     reported = find_warnings(planted, run_json())
-    assert (planted.pool["drop"].pearson > 0.3) == (slope > 0)
+    assert (planted.passed["drop"].pearson > 0.3) == (slope > 0)
     assert [text.partition(":")[0] for text in reported] == ["Displacement explains drops"] * warns
     assert all("inside the pool (" in text and "select.rule=pas_residual" in text for text in reported)
     divided = run_json(config=to_dict(by_cpi(attribute=mean_drop(unit="per_displacement"))))

@@ -15,7 +15,7 @@ from raycomp.curation.summary import (
     MOST_CHARACTERS,
     NUM_NEAREST,
     NUM_POINTS,
-    POOL,
+    PASSED,
     SUPPORTED,
     VALID,
     WORDS,
@@ -111,14 +111,14 @@ def test_the_pool_is_what_no_gate_by_alignment_dropped(corpus, whole):
     phrases = [p for r in rows for p in r["phrases"] or () if p["drop"] is not None]
     phrases = [(p["displacement"], p["drop"]) for p in phrases]
     for name, known in ((PAS, pairs), (DROP, phrases)):
-        assert 2 < whole.pool[name].count == len(known)
-        assert whole.pool[name].pearson == pytest.approx(pearson(*np.array(known).T), abs=1e-12)
+        assert 2 < whole.passed[name].count == len(known)
+        assert whole.passed[name].pearson == pytest.approx(pearson(*np.array(known).T), abs=1e-12)
     with_drop = [r for r in rows if any(p["drop"] is not None for p in r["phrases"] or ())]
-    assert whole.with_drop[POOL] == len(with_drop) < whole.with_drop[DROP] == whole.moments[PAS].count
+    assert whole.with_drop[PASSED] == len(with_drop) < whole.with_drop[DROP] == whole.moments[PAS].count
     drawn = whole.points[PAS].columns
-    inside = set(zip(drawn[ALIGNMENT][drawn[POOL]], drawn[PAS][drawn[POOL]], strict=True))
+    inside = set(zip(drawn[ALIGNMENT][drawn[PASSED]], drawn[PAS][drawn[PASSED]], strict=True))
     assert inside == {(np.float64(a), np.float64(p)) for a, p in pairs}
-    assert whole.points[DROP].columns[POOL].sum() < len(whole.points[DROP].columns[POOL])
+    assert whole.points[DROP].columns[PASSED].sum() < len(whole.points[DROP].columns[PASSED])
 
 
 @pytest.mark.parametrize("order", [(0, 1, 2, 3), (3, 1, 0, 2)])
@@ -129,7 +129,7 @@ def test_parts_merged_in_any_order_equal_the_whole(corpus, whole, order):
         merged = merge(merged, pieces[i])
     for name in ("statuses", "reasons", "lowest", "histograms", "kinds", "heads", "picks", "with_drop"):
         assert getattr(merged, name) == getattr(whole, name), name
-    for part in ("moments", "pool"):
+    for part in ("moments", "passed"):
         for name, moments in getattr(whole, part).items():
             assert getattr(merged, part)[name].count == moments.count
             assert getattr(merged, part)[name].pearson == pytest.approx(moments.pearson, abs=1e-12)

@@ -17,10 +17,10 @@ from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from raycomp.core.selection import bucket_of, find_firsts, parse_uids
 from raycomp.curation.score.reuse import LOST, forget_whole
+from raycomp.curation.select.filters import blank_column
 from raycomp.data.files import Folder
 from raycomp.data.parquet import add_columns, read_columns, write_table
 from raycomp.run.waves import map_tasks
@@ -53,11 +53,6 @@ class Stretch(NamedTuple):
     first: int
     """Ordinal of the first file."""
     uris: Sequence[str]
-
-    @property
-    def rows(self) -> str:
-        """Prefix of the names of its row files by bucket."""
-        return f"rows-{self.number:05d}"
 
 
 def mark_duplicates(
@@ -92,21 +87,21 @@ def _part_rows(stretch: Stretch, num_buckets: int, work: Folder) -> tuple[np.nda
 
     Returns its edges, [B + 1], and the number of rows marked before.
     """
-    with ThreadPoolExecutor(_AT_ONCE) as pool:
-        read = list(pool.map(_read_entries, enumerate(stretch.uris, stretch.first)))
+    with ThreadPoolExecutor(_AT_ONCE) as threads:
+        read = list(threads.map(_read_entries, enumerate(stretch.uris, stretch.first)))
     entries = np.concatenate([entries for entries, _ in read])
     bucket_N = bucket_of(entries["uid"], num_buckets)
     order_N = np.argsort(bucket_N, kind="stable")
-    work.write_bytes(entries[order_N].tobytes(), _FOLDER, stretch.rows)
+    work.write_bytes(entries[order_N].tobytes(), _FOLDER, f"rows-{stretch.number:05d}")
     edge_B = np.searchsorted(bucket_N[order_N], np.arange(num_buckets + 1))
     return edge_B, sum((earlier for _, earlier in read), Counter())
 
 
 def _find_later(bucket: int, stretches: list[Stretch], edge_SB: np.ndarray, work: Folder) -> np.ndarray:
     """Write the rows of a bucket that are not the first of their uid, by range; return edges, [S + 1]."""
-    with ThreadPoolExecutor(_AT_ONCE) as pool:
-        names = [stretch.rows for stretch in stretches]
-        parts = pool.map(lambda name, edges: _read(work, name, edges, bucket, _ENTRY), names, edge_SB)
+    with ThreadPoolExecutor(_AT_ONCE) as threads:
+        names = [f"rows-{stretch.number:05d}" for stretch in stretches]
+        parts = threads.map(lambda name, edges: _read(work, name, edges, bucket, _ENTRY), names, edge_SB)
         entries = np.concatenate(list(parts))
     first_N = find_firsts(entries["uid"], entries["ordinal"], entries["position"])
     row_M = np.flatnonzero(first_N != np.arange(len(entries)))
@@ -115,16 +110,18 @@ def _find_later(bucket: int, stretches: list[Stretch], edge_SB: np.ndarray, work
     later["is_conflict"] = entries["content"][row_M] != entries["content"][first_N[row_M]]
     later = np.sort(later, order=("ordinal", "position"))
     if len(later):
-        work.write_bytes(later.tobytes(), _FOLDER, _name_later(bucket))
+        work.write_bytes(later.tobytes(), _FOLDER, f"later-{bucket:05d}")
     firsts = [stretch.first for stretch in stretches]
     return np.append(np.searchsorted(later["ordinal"], firsts), len(later))
 
 
 def _mark_stretch(stretch: Stretch, edge_BS: np.ndarray, work: Folder) -> Counter[str]:
     """Mark the later rows of a range's files; return the number of rows per status."""
-    with ThreadPoolExecutor(_AT_ONCE) as pool:
-        names = map(_name_later, range(len(edge_BS)))
-        parts = pool.map(lambda name, edges: _read(work, name, edges, stretch.number, _FOUND), names, edge_BS)
+    with ThreadPoolExecutor(_AT_ONCE) as threads:
+        names = [f"later-{bucket:05d}" for bucket in range(len(edge_BS))]
+        parts = threads.map(
+            lambda name, edges: _read(work, name, edges, stretch.number, _FOUND), names, edge_BS
+        )
         later = np.sort(np.concatenate(list(parts)), order=("ordinal", "position"))
     ordinals, starts = np.unique(later["ordinal"], return_index=True)
     by_file = zip(ordinals, np.split(later, starts[1:]), strict=True)
@@ -140,10 +137,6 @@ def _read(work: Folder, name: str, edges: np.ndarray, number: int, dtype: np.dty
     return np.frombuffer(work.read_range(start * dtype.itemsize, end * dtype.itemsize, _FOLDER, name), dtype)
 
 
-def _name_later(bucket: int) -> str:
-    return f"later-{bucket:05d}"
-
-
 def _read_entries(numbered: tuple[int, str]) -> tuple[np.ndarray, Counter[str]]:
     """Return entries of the rows of a file that have an alignment, and the number marked before."""
     ordinal, uri = numbered
@@ -153,40 +146,26 @@ def _read_entries(numbered: tuple[int, str]) -> tuple[np.ndarray, Counter[str]]:
     table = table.take(pa.array(row_M))
     entries = np.empty(len(table), _ENTRY)
     entries["uid"], entries["ordinal"], entries["position"] = parse_uids(table[UID]), ordinal, row_M
-    entries["content"] = _hash_content(table)
-    return entries, earlier
-
-
-def _hash_content(table: pa.Table) -> np.ndarray:
-    """Return uint64 of each row's image, where its hash is known, and caption."""
+    # The image, where its hash is known, and the caption.
     pairs = zip(table[IMAGE_SHA256].to_pylist(), table[CAPTION].to_pylist(), strict=True)
     hashes = (hashlib.blake2b(f"{image}\0{text}".encode(), digest_size=8).digest() for image, text in pairs)
-    return np.frombuffer(b"".join(hashes), "<u8")
+    entries["content"] = np.frombuffer(b"".join(hashes), "<u8")
+    return entries, earlier
 
 
 def _blank(uri: str, later: np.ndarray, work: Folder) -> Counter[str]:
     """Mark rows of one file, and write what they lose; return the number of rows per status."""
     table, name = read_columns(uri), posixpath.basename(uri)
-    lost = table.select([ALIGNMENT, IMAGE_EMBEDDING]).take(pa.array(later["position"]))
-    lost = lost.append_column(POSITION, pa.array(later["position"]))
+    positions = pa.array(later["position"])
+    lost = table.select([ALIGNMENT, IMAGE_EMBEDDING]).take(positions).append_column(POSITION, positions)
     write_table(lost, work.at(LOST, name), lost.schema.remove_metadata())
     forget_whole(work, name)
-    is_later = np.zeros(len(table), bool)
-    is_later[later["position"]] = True
-    mask = pa.array(is_later)
-    statuses = table[STATUS].to_pylist()
-    marks = [UID_CONFLICT if is_conflict else DUPLICATE_UID for is_conflict in later["is_conflict"]]
-    for position, mark in zip(later["position"], marks, strict=True):
-        statuses[position] = mark
-    columns = {
-        STATUS: pa.array(statuses, pa.string()),
-        ALIGNMENT: pc.if_else(mask, pa.scalar(None, pa.float32()), table[ALIGNMENT]),
-        IMAGE_EMBEDDING: _blank_lists(table[IMAGE_EMBEDDING].combine_chunks(), is_later),
-    }
+    marks = np.where(later["is_conflict"], UID_CONFLICT, DUPLICATE_UID).tolist()
+    is_later_N = np.zeros(len(table), bool)
+    is_later_N[later["position"]] = True
+    statuses = np.array(table[STATUS].to_pylist(), object)
+    statuses[later["position"]] = marks
+    blank = {column: blank_column(table[column], is_later_N) for column in (ALIGNMENT, IMAGE_EMBEDDING)}
+    columns = {STATUS: pa.array(statuses, pa.string()), **blank}
     write_table(add_columns(table, columns), uri, table.schema.remove_metadata())
     return Counter(marks)
-
-
-def _blank_lists(lists: pa.FixedSizeListArray, is_later: np.ndarray) -> pa.Array:
-    keep = np.where(is_later, -1, np.arange(len(lists)))
-    return lists.take(pa.array(keep, mask=keep < 0))

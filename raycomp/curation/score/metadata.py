@@ -49,16 +49,16 @@ class Kinds:
         The most frequent kind counts, whole and fractional numbers together; of equals, text.
         """
         ranked = sorted(self.counts, key=lambda name: (-self.counts[name].total(), name))[:MOST_FIELDS]
-        return {name: _choose_kind(self.counts[name]) for name in sorted(ranked)}
-
-
-def _choose_kind(counts: Counter[str]) -> str:
-    numbers = counts[WHOLE] + counts[NUMBER]
-    if counts[TEXT] >= max(numbers, counts[BOOL]):
-        return TEXT
-    if counts[BOOL] > numbers:
-        return BOOL
-    return NUMBER if counts[NUMBER] else WHOLE
+        kinds = {}
+        for name in sorted(ranked):
+            counts = self.counts[name]
+            numbers = counts[WHOLE] + counts[NUMBER]
+            kinds[name] = NUMBER if counts[NUMBER] else WHOLE
+            if counts[TEXT] >= max(numbers, counts[BOOL]):
+                kinds[name] = TEXT
+            elif counts[BOOL] > numbers:
+                kinds[name] = BOOL
+        return kinds
 
 
 Source = tuple[str, str]
@@ -70,8 +70,14 @@ def write_metadata(sources: Sequence[Source], out: Folder) -> dict[str, Any]:
 
     Two passes over the files: types depend on all of them. No file is written where no row has a field.
     """
-    counted = map_files(_count_kinds, sources, label="metadata", fold=_merge_kinds)
-    kinds = reduce(Kinds.merge, counted, Kinds())
+
+    def merge(found: Iterable[Kinds]) -> list[Kinds]:
+        return [reduce(Kinds.merge, found, Kinds())]
+
+    def count(source: Source) -> Kinds:
+        return count_kinds(_read_fields(source))
+
+    (kinds,) = merge(map_files(count, sources, label="metadata", fold=merge))
     types = kinds.choose()
     if not types:
         return {}
@@ -79,14 +85,6 @@ def write_metadata(sources: Sequence[Source], out: Folder) -> dict[str, Any]:
     misfits = sum(map_files(_write_file, jobs, types, label="metadata"), Counter())
     found = {name: {"type": str(_TYPES[kind]), "misfits": misfits[name]} for name, kind in types.items()}
     return {"fields": found, "left_out": len(kinds.counts) - len(types)}
-
-
-def _merge_kinds(found: list[Kinds]) -> list[Kinds]:
-    return [reduce(Kinds.merge, found, Kinds())]
-
-
-def _count_kinds(source: Source) -> Kinds:
-    return count_kinds(_read_fields(source))
 
 
 def count_kinds(rows: Iterable[Mapping[str, Any]]) -> Kinds:
@@ -146,8 +144,7 @@ def _convert(value: Any, kind: str) -> Any:
     if own is None or (kind != TEXT and (kind == BOOL) != (own == BOOL)):
         return None
     if kind == TEXT:
-        text = value if isinstance(value, str) else json.dumps(to_json_value(value))
-        return text.encode("utf-8", "replace").decode()
+        return to_text(value)
     if kind == BOOL:
         return value
     try:
@@ -156,6 +153,15 @@ def _convert(value: Any, kind: str) -> Any:
         return None
     fits = abs(number) <= _LARGEST if kind == WHOLE else math.isfinite(number)
     return number if fits and (kind != WHOLE or number == int(number)) else None
+
+
+def to_text(value: Any) -> str | None:
+    """Return a value of a sample's json as text; one that is not text as json."""
+    value = to_json_value(value)
+    if value is None:
+        return None
+    text = value if isinstance(value, str) else json.dumps(value)
+    return text.encode("utf-8", "replace").decode()  # json may hold half of a surrogate pair
 
 
 def _read_fields(source: Source) -> list[dict[str, Any]]:

@@ -59,18 +59,19 @@ def _load(value: str) -> tuple[dict[str, str], tuple[str, ...], Any]:
     if not is_own(value):
         raise ValueError(f"{OPTION}={value!r}: must be a class in a file, FILE.py:CLASS")
     found = load_own(OPTION, value)
-    if not isinstance(found, type):
-        raise ValueError(f"{OPTION}={value}: the file defines no such class")
     columns, needs = getattr(found, "columns", None), getattr(found, "needs", None)
-    if not isinstance(columns, Mapping) or not columns or not {*columns.values()} <= {*TYPES}:
+    said = ""
+    if not isinstance(found, type):
+        said = "the file defines no such class"
+    elif not isinstance(columns, Mapping) or not columns or not {*columns.values()} <= {*TYPES}:
         said = f"its attribute columns must be {{name: type}}, of the types {', '.join(TYPES)}"
-        raise ValueError(f"{OPTION}={value}: {said}")
-    if not all(isinstance(name, str) and name.isidentifier() for name in columns):
-        raise ValueError(f"{OPTION}={value}: names in columns must be letters, digits and _")
-    if not isinstance(needs, list | tuple) or not needs or not {*needs} <= {*NEEDS}:
+    elif not all(isinstance(name, str) and name.isidentifier() for name in columns):
+        said = "names in columns must be letters, digits and _"
+    elif not isinstance(needs, list | tuple) or not needs or not {*needs} <= {*NEEDS}:
         said = f"its attribute needs must be a tuple of {', '.join(NEEDS)}"
+    if said:
         raise ValueError(f"{OPTION}={value}: {said}")
-    return dict(columns), tuple(needs), found
+    return dict(columns or {}), tuple(needs or ()), found
 
 
 def fingerprint_scorers(names: Sequence[str]) -> dict[str, list[str]]:
@@ -95,27 +96,23 @@ class OwnScorers:
         Raises UserError, naming the scorer, where its code fails or returns anything but its columns, a value
         a row. NaN and None become null.
         """
-        found = {}
+        found, num = {}, int(valid_N.sum())
+        place_N = pa.array(np.cumsum(valid_N) - 1, mask=~valid_N)
         for value, columns, needs, scorer in self.scorers:
             parts: dict[str, list[pa.Array]] = {name: [] for name in columns}
-            num = int(valid_N.sum())
             for start in range(0, num, ROWS):
-                given = {need: _cut(arrays[need], start) for need in needs}
+                rows = [min(row, num - 1) for row in range(start, start + ROWS)]  # the last one is repeated
+                given = {need: _take(arrays[need], rows) for need in needs}
                 result = call_own(OPTION, value, lambda given=given, scorer=scorer: scorer(**given))
                 for name, array in _check(value, columns, result).items():
                     parts[name].append(array.slice(0, min(ROWS, num - start)))
             for name, kind in columns.items():
-                found[name] = _scatter(pa.chunked_array(parts[name], TYPES[kind]), valid_N)
+                found[name] = pa.chunked_array(parts[name], TYPES[kind]).combine_chunks().take(place_N)
         return found
 
 
-def _cut(array: Any, start: int) -> Any:
-    """Return ROWS rows from ``start`` on; the last one is repeated where there are fewer."""
-    part = array[start : start + ROWS]
-    missing = ROWS - len(part)
-    if isinstance(part, list):
-        return [*part, *[part[-1]] * missing]
-    return np.concatenate([part, np.repeat(part[-1:], missing, axis=0)]) if missing else part
+def _take(array: Any, rows: list[int]) -> Any:
+    return [array[row] for row in rows] if isinstance(array, list) else array[rows]
 
 
 def _check(value: str, columns: Mapping[str, str], result: Any) -> dict[str, pa.Array]:
@@ -136,9 +133,3 @@ def _check(value: str, columns: Mapping[str, str], result: Any) -> dict[str, pa.
             said = f"column {name} must have {ROWS} values, one a row, has {len(found[name])}"
             raise UserError(f"{OPTION}={value}: {said}")
     return found
-
-
-def _scatter(column: pa.ChunkedArray, valid_N: np.ndarray) -> pa.Array:
-    """Return values at the valid rows, null elsewhere."""
-    row_N = np.cumsum(valid_N) - 1
-    return column.combine_chunks().take(pa.array(row_N, mask=~valid_N))

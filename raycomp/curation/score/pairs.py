@@ -68,13 +68,12 @@ def score_pairs(
     """Return a row per pair; ``raycomp.score`` describes arguments, columns and errors."""
     config = config or CurateConfig()
     _check_pairs(images, captions)
-    _check_options(config)
+    stored, key = config.prepare.stored_embeddings, config.nonce.key
+    check(stored is None, "prepare.stored_embeddings", stored, "none, as images are given")
+    check(key == "target", "nonce.key", key, "target, as pairs have no uid")
     config = replace(config, scorer=find_scorer(config.scorer, model, weights))
     spec = describe_scorer(config.scorer)
-    from raycomp.curation.score.scorers import (
-        Align,  # torch, after all checks
-        Attribute,
-    )
+    from raycomp.curation.score.scorers import Align, Attribute  # torch, after all checks
 
     with keep_model(config.scorer, config.cluster) as num_threads:
         align, attribute = Align(config.scorer, spec, num_threads), Attribute(config.scorer, num_threads)
@@ -108,42 +107,32 @@ def _check_pairs(images: Sequence[Any], captions: Sequence[Any]) -> None:
             raise ValueError(f"images[{i}]: must be {wanted}, is {type(image).__name__}")
 
 
-def _check_options(config: CurateConfig) -> None:
-    stored = config.prepare.stored_embeddings
-    check(stored is None, "prepare.stored_embeddings", stored, "none, as images are given")
-    check(config.nonce.key == "target", "nonce.key", config.nonce.key, "target, as pairs have no uid")
-
-
 def _read_pairs(
     images: Sequence[Any], captions: Sequence[Any], rows: int, max_pixels: int
 ) -> Iterator[pa.Table]:
     """Yield the pairs in blocks of SAMPLE_SCHEMA; each image is read when its block is needed."""
     for start in range(0, len(images), rows):
         block = range(start, min(start + rows, len(images)))
-        yield _to_samples(block, [images[i] for i in block], [captions[i] for i in block], max_pixels)
-
-
-def _to_samples(block: range, images: list[Any], captions: list[str | None], max_pixels: int) -> pa.Table:
-    read = [_read_image(i, image, max_pixels) for i, image in zip(block, images, strict=True)]
-    texts = list(map(decode_text, captions))
-    statuses = [
-        fault or find_sample_status(data is not None, caption is not None, text, bad_json=False)
-        for (data, fault), caption, text in zip(read, captions, texts, strict=True)
-    ]
-    columns = {
-        SHARD_ORDINAL: [0] * len(block),
-        POSITION: list(block),
-        UID: [f"{i:032x}" for i in block],
-        KEY: [str(i) for i in block],
-        SHARD: [""] * len(block),
-        CAPTION: texts,
-        IMAGE: [data for data, _ in read],
-        STATUS: statuses,
-        IS_LAST: [False] * len(block),
-    }
-    none = [None] * len(block)
-    arrays = [pa.array(columns.get(field.name, none), field.type) for field in SAMPLE_SCHEMA]
-    return pa.table(arrays, schema=SAMPLE_SCHEMA)
+        read = [_read_image(i, images[i], max_pixels) for i in block]
+        texts = [decode_text(captions[i]) for i in block]
+        statuses = [
+            fault or find_sample_status(data is not None, captions[i] is not None, text, bad_json=False)
+            for i, (data, fault), text in zip(block, read, texts, strict=True)
+        ]
+        columns = {
+            SHARD_ORDINAL: [0] * len(block),
+            POSITION: list(block),
+            UID: [f"{i:032x}" for i in block],
+            KEY: [str(i) for i in block],
+            SHARD: [""] * len(block),
+            CAPTION: texts,
+            IMAGE: [data for data, _ in read],
+            STATUS: statuses,
+            IS_LAST: [False] * len(block),
+        }
+        none = [None] * len(block)
+        arrays = [pa.array(columns.get(field.name, none), field.type) for field in SAMPLE_SCHEMA]
+        yield pa.table(arrays, schema=SAMPLE_SCHEMA)
 
 
 def _read_image(i: int, image: Any, max_pixels: int) -> tuple[bytes | None, str | None]:
@@ -154,7 +143,11 @@ def _read_image(i: int, image: Any, max_pixels: int) -> tuple[bytes | None, str 
     if image is None or isinstance(image, bytes):
         return image, None
     if isinstance(image, str | os.PathLike):
-        return _read_file(os.fspath(image))
+        filesystem, path = resolve(os.fspath(image))
+        if filesystem.get_file_info(path).type != fs.FileType.File:
+            return None, NO_IMAGE
+        with filesystem.open_input_file(path) as file:
+            return (file.read(), None) if file.size() <= MAX_MEMBER_BYTES else (None, IMAGE_TOO_LARGE)
     try:
         return encode_picture(image, max_pixels), None
     except ImageFault as fault:
@@ -163,46 +156,34 @@ def _read_image(i: int, image: Any, max_pixels: int) -> tuple[bytes | None, str 
         raise ValueError(f"images[{i}]: {error}") from error
 
 
-def _read_file(name: str) -> tuple[bytes | None, str | None]:
-    filesystem, path = resolve(name)
-    if filesystem.get_file_info(path).type != fs.FileType.File:
-        return None, NO_IMAGE
-    with filesystem.open_input_file(path) as file:
-        return (file.read(), None) if file.size() <= MAX_MEMBER_BYTES else (None, IMAGE_TOO_LARGE)
-
-
 def _score_block(block: pa.Table, config: CurateConfig, align: "Align", attribute: "Attribute") -> pa.Table:
-    """Return the rows of a block that ``prepare`` made, with their scores."""
-    aligned = align(block)
-    pool = aligned.filter(aligned[ALIGNMENT].is_valid())
-    found = attributed_schema(_with_content(config)).empty_table()
-    if len(pool):
-        found = attribute(parse(pool, config.parser, config.nonce, config.attribute, config.scorer))
+    """Return the rows of a block that ``prepare`` made, with their scores.
+
+    ``pas`` is what the attribute gate of cpi ranks by, float32, null where there is none.
+    """
+    aligned, schema = align(block), _find_schema(config)
+    usable = aligned.filter(aligned[ALIGNMENT].is_valid())
+    found = attributed_schema(CONTENT_WORDS in schema.names).empty_table()
+    if len(usable):
+        found = attribute(parse(usable, config.parser, config.nonce, config.attribute, config.scorer))
     row_N = np.full(len(aligned), -1)
     row_N[pc.index_in(found[POSITION], aligned[POSITION]).to_numpy()] = np.arange(len(found))
-    names = [MEAN_PAS, PHRASES, *([CONTENT_WORDS] if _with_content(config) else [])]
-    added = found.select([STATUS, *names]).take(pa.array(row_N, mask=row_N < 0))
+    names = [name for name in (STATUS, MEAN_PAS, PHRASES, CONTENT_WORDS) if name in schema.names]
+    added = found.select(names).take(pa.array(row_N, mask=row_N < 0))
     columns = {name: added[name] for name in names}
     columns[STATUS] = pc.coalesce(added[STATUS], aligned[STATUS])
-    scored = _add_pas(add_columns(aligned, columns), config)
-    return scored.select(_find_schema(config).names).cast(_find_schema(config))
-
-
-def _add_pas(scored: pa.Table, config: CurateConfig) -> pa.Table:
-    """Add the PAS that the attribute gate ranks by, float32, null where there is none."""
+    scored = add_columns(aligned, columns)
     rule = replace(find_selection(config), rule=find_rule("cpi"))
     corpus = read_corpus(scored.select(corpus_columns(rule, with_attribute=True)), rule)
     pas_N = np.full(len(scored), np.nan, np.float32)
     pas_N[corpus.row_M] = corpus.measures[PAS]
-    return add_columns(scored, {PAS: pa.array(pas_N, mask=np.isnan(pas_N))})
-
-
-def _with_content(config: CurateConfig) -> bool:
-    return config.attribute.targets == CONTENT
+    scored = add_columns(scored, {PAS: pa.array(pas_N, mask=np.isnan(pas_N))})
+    return scored.select(schema.names).cast(schema)
 
 
 def _find_schema(config: CurateConfig) -> pa.Schema:
-    content = [(CONTENT_WORDS, pa.list_(PHRASE_TYPE))] if _with_content(config) else []
+    has_content = config.attribute.targets == CONTENT
+    content = [(CONTENT_WORDS, pa.list_(PHRASE_TYPE))] if has_content else []
     values = [(name, pa.float32()) for name in (ALIGNMENT, PAS, MEAN_PAS)]
     texts = [(name, pa.string()) for name in (CAPTION, STATUS)]
     return pa.schema([*texts, *values, (PHRASES, pa.list_(PHRASE_TYPE)), *content])

@@ -21,7 +21,7 @@ from raycomp.data.table import check_embeddings
 from raycomp.models.describe import describe_scorer
 from raycomp.models.spec import ScorerSpec
 from raycomp.run.executor import READ, SCORERS, Work
-from raycomp.table import Column, Table, format_facts
+from raycomp.table import Cell, Column, Table, format_facts
 from raycomp.words import OK, SHARD_STATUSES, STATUS
 
 NUM_ROWS = 256
@@ -31,9 +31,6 @@ _MOST_EXAMINED = 64
 _BYTES = {"float32": 4, "float16": 2}
 # A row of scores without its embedding: caption, uid, phrases, compressed.
 _OTHER_BYTES = 600
-
-
-_CPUS, _GPUS = "its CPUs", "its GPUs"
 
 
 class Measured(NamedTuple):
@@ -75,33 +72,40 @@ def plan(config: CurateConfig) -> str:
     sample = take_sample(shards, sizes, config.input)
     seconds, device = _measure(config, spec, sample)
     samples = round(sample.num_rows * sum(sizes) / sample.num_bytes)
+    names, passed_over = (
+        part[0] if len(part) == 1 else f"{len(part):,} shards ({', '.join(part[:1])}, ...)"
+        for part in (sample.names, sample.passed_over)
+    )
     stored = samples * (spec.embedding_dim * _BYTES[config.scorer.embedding_dtype] + _OTHER_BYTES)
     facts = {
         "shards": f"{len(sizes):,}, {sum(sizes) / 1e9:,.3f} GB",
         "samples": f"about {samples:,}, by bytes: {sample.num_rows:,} in {sample.num_bytes / 1e6:,.3f} MB "
-        f"of {_name_shards(sample.names)}",
+        f"of {names}",
         "scores": f"about {stored / 1e9:,.3f} GB",
         "measured": f"{len(sample.table):,} rows of these, one worker on {device}, files read once before",
     }
     if sample.passed_over:
-        facts["passed"] = f"over {_name_shards(sample.passed_over)}: incomplete, or without a usable row"
+        facts["passed"] = f"over {passed_over}: incomplete, or without a usable row"
     million = {stage: value / len(sample.table) * 1e6 for stage, value in seconds.items()}
-    facts |= _describe_cost(config, samples, sum(million.values()) / 3600)
-    stages = Table("", ("stage", Column("time", "s per million pairs", 0)), [*million.items()])
-    tables = [stages]
+    hours, millions = sum(million.values()) / 3600, samples / 1e6  # of one worker, per million pairs
+    facts["cost"] = f"{hours:,.1f} worker hours per million pairs, {hours * millions:,.3f} in all"
+    if config.cluster.price_per_hour is not None:
+        price = hours * config.cluster.price_per_hour
+        facts["price"] = f"{price:,.2f} per million pairs, {price * millions:,.2f} in all"
+    _, workers = config.cluster.span or (1, 1)
+    total = hours * millions / workers
+    took = f"{total:,.1f} hours" if total >= 1 else f"{60 * total:.1f} minutes"
+    facts["time"] = f"about {took} on {workers} worker{'s' * (workers > 1)} like this one"
+    tables = [Table("", ("stage", Column("time", "s per million pairs", 0)), [*million.items()])]
     if config.cluster.machines:
-        tables.append(price_machines(_sum_up(config, spec, million, device), config.cluster.priced))
+        import torch  # after all checks
+
+        stages = [*align_stages(config, spec), *attribute_stages(config)]
+        scorer_s = sum(million[stage.name] for stage in stages if stage.where == SCORERS)
+        cores = torch.get_num_threads() if device == "cpu" else 0
+        measured = Measured(sum(million.values()) - scorer_s, scorer_s, cores)
+        tables.append(price_machines(measured, config.cluster.priced))
     return "\n\n".join([format_facts(facts), *(table.to_text() for table in tables)])
-
-
-def _sum_up(config: CurateConfig, spec: ScorerSpec, million: dict[str, float], device: str) -> Measured:
-    """Return the seconds per million pairs, by the kind of worker that runs the stages."""
-    stages = [*align_stages(config, spec), *attribute_stages(config)]
-    scorer_s = sum(million[stage.name] for stage in stages if stage.where == SCORERS)
-    import torch  # after all checks
-
-    cores = torch.get_num_threads() if device == "cpu" else 0
-    return Measured(sum(million.values()) - scorer_s, scorer_s, cores)
 
 
 def take_sample(shards: Sequence[ShardPath], sizes: Sequence[int], spec: str) -> TimedRows:
@@ -121,7 +125,9 @@ def take_sample(shards: Sequence[ShardPath], sizes: Sequence[int], spec: str) ->
         if len(whole) == _MOST_SHARDS or sum(whole.values()) >= NUM_ROWS:
             break
         examined.append(index)
-        found = _count_statuses(shards[index])
+        found = Counter[str]()
+        for block in read_shard(shards[index], _BLOCK_ROWS):  # completely
+            found.update(block[STATUS].to_pylist())
         statuses += found
         rows = sum(number for status, number in found.items() if status not in SHARD_STATUSES)
         if found[OK]:
@@ -141,19 +147,6 @@ def take_sample(shards: Sequence[ShardPath], sizes: Sequence[int], spec: str) ->
     return TimedRows(table, read_s, sum(chosen.values()), num_bytes, names, passed_over)
 
 
-def _count_statuses(shard: ShardPath) -> Counter[str]:
-    """Read a shard completely; return the number of rows per status."""
-    counts: Counter[str] = Counter()
-    for block in read_shard(shard, _BLOCK_ROWS):
-        counts.update(block[STATUS].to_pylist())
-    return counts
-
-
-def _name_shards(names: Sequence[str]) -> str:
-    """Return one shard's name, or their number and the first name."""
-    return names[0] if len(names) == 1 else f"{len(names):,} shards ({names[0]}, ...)"
-
-
 def _measure(config: CurateConfig, spec: ScorerSpec, sample: TimedRows) -> tuple[dict[str, float], str]:
     """Run every stage over the sample in this process; return seconds by stage, and the device."""
     seconds = {READ: sample.read_s}
@@ -165,7 +158,9 @@ def _measure(config: CurateConfig, spec: ScorerSpec, sample: TimedRows) -> tuple
         raise ValueError(f"input={config.input!r}: no usable row among {len(prepared):,} ({said})")
     scorer = align.start()
     table, seconds[align.name] = _time(scorer, prepared)
-    table = _take_pool(table, config.pool)
+    # As many usable rows as are attributed; the choice of rows does not affect time.
+    usable = np.flatnonzero([status == OK for status in table[STATUS].to_pylist()])
+    table = table.take(pa.array(usable[: max(1, round(config.pool * len(usable)))]))
     for stage in attribute_stages(config):
         table, seconds[stage.name] = _time(stage.start(), table)
     return seconds, str(scorer.device.place)
@@ -179,25 +174,6 @@ def _time(stage: Work, table: pa.Table) -> tuple[pa.Table, float]:
     return result, time.perf_counter() - started
 
 
-def _take_pool(aligned: pa.Table, share: float) -> pa.Table:
-    """Return as many usable rows as the pool's share; the choice of rows does not affect time."""
-    usable = np.flatnonzero([status == OK for status in aligned[STATUS].to_pylist()])
-    return aligned.take(pa.array(usable[: max(1, round(share * len(usable)))]))
-
-
-def _describe_cost(config: CurateConfig, samples: int, hours: float) -> dict[str, str]:
-    """``hours``: of one worker, per million pairs."""
-    facts = {"cost": f"{hours:,.1f} worker hours per million pairs, {hours * samples / 1e6:,.3f} in all"}
-    if config.cluster.price_per_hour is not None:
-        price = hours * config.cluster.price_per_hour
-        facts["price"] = f"{price:,.2f} per million pairs, {price * samples / 1e6:,.2f} in all"
-    _, workers = config.cluster.span or (1, 1)
-    total = hours * samples / 1e6 / workers
-    took = f"{total:,.1f} hours" if total >= 1 else f"{60 * total:.1f} minutes"
-    pool = "1 worker" if workers == 1 else f"{workers} workers"
-    return facts | {"time": f"about {took} on {pool} like this one"}
-
-
 def price_machines(measured: Measured, machines: Sequence[Machine]) -> Table:
     """Return hours and cost of a million pairs on one of each kind of machine, and the bottleneck there.
 
@@ -205,18 +181,19 @@ def price_machines(measured: Measured, machines: Sequence[Machine]) -> Table:
     count as equal to those measured. A machine whose scorers were not measured here gets no estimate.
     """
     per_million = (Column("hours", "per million pairs", 2), Column("cost", "per million pairs", 2))
-    rows = [_price(measured, machine) for machine in machines]
-    return Table("", ("machine", *per_million, "bound by"), rows)
-
-
-def _price(measured: Measured, machine: Machine) -> tuple[str, float | None, float | None, str]:
     on_gpus = measured.scorer_cores == 0
-    if on_gpus != (machine.gpus > 0):
-        return machine.name, None, None, f"not known: measured {'with' if on_gpus else 'without'} a GPU"
-    cpu_s, gpu_s = measured.cpu_s / machine.cpus, 0.0
-    if on_gpus:
-        gpu_s = measured.scorer_s / machine.gpus
-    else:
-        cpu_s += measured.scorer_s * measured.scorer_cores / machine.cpus
-    hours = max(cpu_s, gpu_s) / 3600
-    return machine.name, hours, hours * machine.price_per_hour, _GPUS if gpu_s > cpu_s else _CPUS
+    rows: list[tuple[Cell, ...]] = []
+    for machine in machines:
+        if on_gpus != (machine.gpus > 0):
+            how = "with" if on_gpus else "without"
+            rows.append((machine.name, None, None, f"not known: measured {how} a GPU"))
+            continue
+        cpu_s, gpu_s = measured.cpu_s / machine.cpus, 0.0
+        if on_gpus:
+            gpu_s = measured.scorer_s / machine.gpus
+        else:
+            cpu_s += measured.scorer_s * measured.scorer_cores / machine.cpus
+        hours = max(cpu_s, gpu_s) / 3600
+        bound = "its GPUs" if gpu_s > cpu_s else "its CPUs"
+        rows.append((machine.name, hours, hours * machine.price_per_hour, bound))
+    return Table("", ("machine", *per_million, "bound by"), rows)

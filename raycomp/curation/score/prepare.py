@@ -6,8 +6,9 @@ each process, so it is not loaded.
 
 import hashlib
 import json
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from typing import Any, TypeGuard
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -15,7 +16,8 @@ import pyarrow as pa
 from raycomp.config import ParserConfig, ScorerConfig
 from raycomp.core.near import VIEW_SIDE, hash_view, measure_look
 from raycomp.curation.config import AttributeConfig, NonceConfig
-from raycomp.curation.select.filters import blank_removed, load_removed
+from raycomp.curation.score.metadata import to_text
+from raycomp.curation.select.filters import REMOVED_CONTENT, blank_rows, load_removed
 from raycomp.data.parquet import (
     COUNTERFACTUALS,
     FAULTS,
@@ -27,9 +29,7 @@ from raycomp.data.parquet import (
     to_fixed_lists,
     to_matrix,
 )
-from raycomp.data.rows import to_json_value
 from raycomp.language.nonce import make_counterfactual
-from raycomp.language.phrases import Phrase
 from raycomp.models.images import ImageFault, prepare_viewed
 from raycomp.models.nonces import NonceMaker, load_tokens
 from raycomp.models.parser import MAX_CHARACTERS, Parser, load_languages, load_parser, name_language
@@ -76,7 +76,9 @@ def prepare(
     An unusable row stays, with its status and zero pixels. Rows with stored embeddings get no pixels; their
     embeddings are scaled to length 1. Rows of the list ``removed`` lose their content.
     """
-    table = blank_removed(hash_images(table), load_removed(removed))
+    table, removal = hash_images(table), load_removed(removed)
+    if removal is not None:
+        table = blank_rows(table, removal.find_rows(table), REMOVED_CONTENT)
     statuses = table[STATUS].to_pylist()
     images = table[IMAGE].to_pylist()
     sizes: list[tuple[int | None, int | None]] = [(None, None)] * len(images)
@@ -87,20 +89,26 @@ def prepare(
         names = table[IMAGE_SHA256].to_pylist()
         seen = {PIXELS: _prepare_images(images, names, statuses, sizes, looks, spec, max_pixels, fast_decode)}
     fields = [json.loads(text) if text else {} for text in table[JSON].to_pylist()]
-    sizes = [_size_before_download(f) or size for f, size in zip(fields, sizes, strict=True)]
+    for row, one in enumerate(fields):
+        width, height = (one.get(name) for name in (ORIGINAL_WIDTH, ORIGINAL_HEIGHT))
+        if all(type(side) is int and 0 < side < 2**31 for side in (width, height)):
+            sizes[row] = width, height  # of the image before a downloader resized it
     captions = [
         readable(caption) if status == OK else ""
         for caption, status in zip(table[CAPTION].to_pylist(), statuses, strict=True)
     ]
+    # Null for an empty text, which stands for a bad row.
+    words = [len(caption.split()) or None for caption in captions]
+    pictures = zip(*(look or [None] * len(PICTURE_SCHEMA) for look in looks), strict=True)
     columns = {
         STATUS: pa.array(statuses, pa.string()),
         ORIGINAL_WIDTH: pa.array([width for width, _ in sizes], pa.int32()),
         ORIGINAL_HEIGHT: pa.array([height for _, height in sizes], pa.int32()),
-        **_describe_pictures(looks),
-        **_describe_captions(captions),
+        **_make_columns(PICTURE_SCHEMA, pictures),
+        **_make_columns(CAPTION_SCHEMA, (words, [*map(name_language, captions)])),
         **{name: to_fixed_lists(value_NM) for name, value_NM in seen.items()},
         TOKENS: to_fixed_lists(load_tokens(scorer)(captions)),
-        **{name: pa.array([_as_text(f.get(name)) for f in fields], pa.string()) for name in extra_columns},
+        **{name: pa.array([to_text(f.get(name)) for f in fields], pa.string()) for name in extra_columns},
     }
     return add_columns(table.drop_columns([IMAGE]), columns)
 
@@ -136,28 +144,15 @@ def _prepare_images(
         try:
             pixels, sizes[i], view = prepare_viewed(data, spec.image, max_pixels, fast_decode)
             pixels_NM[i] = pixels.reshape(-1)
-            looks[i] = _describe_picture(pixels, view)
+            digest = hashlib.sha256(pixels.tobytes()).hexdigest()[:_HASH_DIGITS]
+            looks[i] = *measure_look(view, pixels), hash_view(view), digest
         except ImageFault as fault:
             statuses[i] = fault.status
     return pixels_NM
 
 
-def _describe_picture(pixels: np.ndarray, view: np.ndarray) -> Picture:
-    """Return the values of PICTURE_SCHEMA; ``pixels`` are the model's."""
-    same = hashlib.sha256(pixels.tobytes()).hexdigest()[:_HASH_DIGITS]
-    return *measure_look(view, pixels), hash_view(view), same
-
-
-def _describe_pictures(looks: list[Picture | None]) -> dict[str, pa.Array]:
-    values = zip(*(look or [None] * len(PICTURE_SCHEMA) for look in looks), strict=True)
-    return {one.name: pa.array(column, one.type) for one, column in zip(PICTURE_SCHEMA, values, strict=True)}
-
-
-def _describe_captions(captions: list[str]) -> dict[str, pa.Array]:
-    """Return the columns of CAPTION_SCHEMA; null for an empty text, which stands for a bad row."""
-    counts = [len(caption.split()) or None for caption in captions]
-    values = counts, list(map(name_language, captions))
-    return {one.name: pa.array(column, one.type) for one, column in zip(CAPTION_SCHEMA, values, strict=True)}
+def _make_columns(schema: pa.Schema, values: Iterable[Sequence[Any]]) -> dict[str, pa.Array]:
+    return {one.name: pa.array(column, one.type) for one, column in zip(schema, values, strict=True)}
 
 
 def _prepare_embeddings(embedding_ND: np.ndarray, statuses: list[str]) -> np.ndarray:
@@ -171,24 +166,6 @@ def _prepare_embeddings(embedding_ND: np.ndarray, statuses: list[str]) -> np.nda
         if statuses[i] == OK:
             statuses[i] = BAD_EMBEDDING
     return unit_ND.numpy()
-
-
-def _size_before_download(fields: dict[str, Any]) -> tuple[int, int] | None:
-    """Return the image size before a downloader resized it, if the json holds it."""
-    width, height = fields.get(ORIGINAL_WIDTH), fields.get(ORIGINAL_HEIGHT)
-    return (width, height) if _is_size(width) and _is_size(height) else None
-
-
-def _is_size(side: Any) -> TypeGuard[int]:
-    return type(side) is int and 0 < side < 2**31
-
-
-def _as_text(value: Any) -> str | None:
-    value = to_json_value(value)
-    if value is None:
-        return None
-    text = value if isinstance(value, str) else json.dumps(value)
-    return text.encode("utf-8", "replace").decode()  # json may hold half of a surrogate pair
 
 
 @lru_cache(maxsize=1)
@@ -218,18 +195,21 @@ def parse(
     rows, texts, faults = [], [], []
     parsed = find.parse_content(captions, attribute.targets == CONTENT)
     for caption, key, (phrases, content) in zip(captions, keys, parsed, strict=True):
-        made = [
-            nonces
-            for some in (phrases, content)
-            for nonces in maker.make(caption[:MAX_CHARACTERS], _targets(some), attribute.nonces, key)
-        ]
+        made: list[Any] = []
+        for some in (phrases, content):
+            spans = [(phrase.target_start, phrase.target_end) for phrase in some]
+            made += maker.make(caption[:MAX_CHARACTERS], spans, attribute.nonces, key)
         faults.append([nonce for nonce in made[: len(phrases)] if isinstance(nonce, str)])
         nonces = [[] if isinstance(nonce, str) else nonce for nonce in made]
         phrases += content
         rows.append([_phrase_row(caption, p, n) for p, n in zip(phrases, nonces, strict=True)])
-        spans = _targets(phrases)
-        edits = [(*span, drawn) for span, several in zip(spans, nonces, strict=True) for drawn in several]
-        texts.append([readable(make_counterfactual(caption, *edit)) for edit in edits])
+        texts.append(
+            [
+                readable(make_counterfactual(caption, phrase.target_start, phrase.target_end, drawn))
+                for phrase, several in zip(phrases, nonces, strict=True)
+                for drawn in several
+            ]
+        )
     tokens_TL = tokenize([text for group in texts for text in group] or [""])
     counts = [len(group) for group in texts]
     columns = {
@@ -240,10 +220,6 @@ def parse(
         COUNTERFACTUALS: nest(tokens_TL, counts),
     }
     return add_columns(table, columns)
-
-
-def _targets(phrases: list[Phrase]) -> list[tuple[int, int]]:
-    return [(phrase.target_start, phrase.target_end) for phrase in phrases]
 
 
 def _phrase_row(caption: str, phrase: Any, nonces: list[str]) -> dict[str, Any]:

@@ -69,21 +69,10 @@ class StateFile(NamedTuple):
     """Whether all of these rows are as they were there."""
 
 
-def state_schema(scores: pa.Schema) -> pa.Schema:
-    """Return the columns of a state file; ``scores``: those of the scores file."""
-    return pa.schema(
-        [
-            (JSON, pa.string()),
-            *(scores.field(name) for name in (ALIGNMENT, IMAGE_EMBEDDING)),
-        ]
-    )
-
-
 def write_states(files: list[StateFile], out: Folder, work: Folder) -> None:
     """Write ``state/``. Files of an earlier attempt stay."""
     there = {*out.list_names(STATE)}
-    names = [posixpath.basename(file.scores) for file in files]
-    left = [file for file, name in zip(files, names, strict=True) if name not in there]
+    left = [file for file in files if posixpath.basename(file.scores) not in there]
     for _ in map_files(_write_state, left, out, work, label=STATE):
         pass
 
@@ -93,25 +82,24 @@ def _write_state(file: StateFile, out: Folder, work: Folder) -> None:
     if file.earlier is not None and file.is_whole:
         link_file(file.earlier, out.at(STATE, name))
         return
-    schema = state_schema(read_schema(file.scores))
+    scores = read_schema(file.scores)
+    lost_fields = [scores.field(one) for one in (ALIGNMENT, IMAGE_EMBEDDING)]
     statuses = read_columns(file.scores, [STATUS])[STATUS].to_pylist()
-    is_removed_N = np.array([status == REMOVED for status in statuses], bool)
     texts = read_columns(file.earlier.uri if file.earlier else file.aligned, [JSON])[JSON].to_pylist()
-    texts = [None if is_removed else text for text, is_removed in zip(texts, is_removed_N, strict=True)]
-    columns = [pa.array(texts, pa.string()), *_read_lost(work, name, len(texts), schema)]
-    write_table(pa.table(columns, schema=schema), out.at(STATE, name), schema)
-
-
-def _read_lost(work: Folder, name: str, num_rows: int, schema: pa.Schema) -> list[pa.Array]:
-    """Return alignment and embedding of the rows that lost them, null elsewhere."""
-    names = (ALIGNMENT, IMAGE_EMBEDDING)
-    if not work.exists(LOST, name):
-        return [pa.nulls(num_rows, schema.field(one).type) for one in names]
-    lost = read_columns(work.at(LOST, name))
-    row_N = np.full(num_rows, -1)
-    row_N[lost[POSITION].to_numpy()] = np.arange(len(lost))
-    places = pa.array(row_N, mask=row_N < 0)
-    return [lost[one].combine_chunks().take(places) for one in names]
+    pairs = zip(texts, statuses, strict=True)
+    texts = [None if status == REMOVED else text for text, status in pairs]
+    # Alignment and embedding of the rows that lost them, null elsewhere.
+    columns = [pa.nulls(len(texts), one.type) for one in lost_fields]
+    if work.exists(LOST, name):
+        lost = read_columns(work.at(LOST, name))
+        row_N = np.full(len(texts), -1)
+        row_N[lost[POSITION].to_numpy()] = np.arange(len(lost))
+        places = pa.array(row_N, mask=row_N < 0)
+        columns = [lost[one.name].combine_chunks().take(places) for one in lost_fields]
+    schema = pa.schema([(JSON, pa.string()), *lost_fields])
+    write_table(
+        pa.table([pa.array(texts, pa.string()), *columns], schema=schema), out.at(STATE, name), schema
+    )
 
 
 ALIGNED = "aligned"
@@ -144,6 +132,10 @@ class Reuse:
     """Shards whose files were written again with the same samples; other members may differ."""
     run: Mapping[str, Any] = field(default_factory=dict)
     """The earlier run's record."""
+
+    def describe(self) -> dict[str, Any]:
+        """Return the section of run.json on what was taken over."""
+        return {"shards": len(self.scores), "changed": list(self.changed)}
 
     def has_output(self, shards: Iterable[int]) -> bool:
         """Whether a shard that was made of these input shards can be the earlier run's."""
@@ -183,39 +175,33 @@ def find_reuse(source: str, shards: Sequence[ShardPath]) -> Reuse:
     run, files = read_finished(source), read_manifest(Folder(source))
     listed = Folder(files[f"{STATE}/{SHARDS}"].uri).read_json()
     earlier = {one["name"]: (number, one) for number, one in enumerate(listed)}
-    known = {shard: earlier[shard.name] for shard in shards if shard.name in earlier}
-    now = dict(zip(known, describe_shards(list(known)), strict=True))
-    resized = [shard for shard, (_, was) in known.items() if _drop_times(was) != _drop_times(now[shard])]
-    touched = [shard for shard, (_, was) in known.items() if was != now[shard] and shard not in resized]
-    items = [
-        (shard, *(files[_name(output, known[shard][0])].uri for output in ("scores", STATE)))
-        for shard in touched
-    ]
-    are_same = map_tasks(_compare_shard, items, label="compare input")
-    others = [*resized, *(shard for shard, is_same in zip(touched, are_same, strict=True) if not is_same)]
-    same = {shard.ordinal: number for shard, (number, _) in known.items() if shard not in others}
+    known = [shard for shard in shards if shard.name in earlier]
+    scores, states, items = dict[int, Written](), dict[int, Written](), []
+    changed = []
+    for shard, now in zip(known, describe_shards(known), strict=True):
+        number, was = earlier[shard.name]
+        if {**was, "times": None} != {**now, "times": None}:
+            changed.append(shard)
+            continue
+        scores[shard.ordinal] = files[f"scores/{number:05d}.parquet"]
+        states[shard.ordinal] = files[f"{STATE}/{number:05d}.parquet"]
+        if was != now:
+            items.append((shard, scores[shard.ordinal].uri, states[shard.ordinal].uri))
+    for (shard, *_), is_same in zip(
+        items, map_tasks(_compare_shard, items, label="compare input"), strict=True
+    ):
+        if not is_same:
+            changed.append(shard)
+            del scores[shard.ordinal], states[shard.ordinal]
     return Reuse(
-        {ordinal: files[_name("scores", number)] for ordinal, number in same.items()},
-        {ordinal: files[_name(STATE, number)] for ordinal, number in same.items()},
-        tuple(sorted(shard.name for shard in others)),
+        scores,
+        states,
+        tuple(sorted(shard.name for shard in changed)),
         {posixpath.basename(name): file for name, file in files.items() if name.startswith("shards/")},
         files.get(f"{STATE}/{OUTPUTS}"),
-        frozenset(shard.ordinal for shard in touched),
+        frozenset(shard.ordinal for shard, *_ in items),
         run,
     )
-
-
-def describe_reuse(reuse: Reuse) -> dict[str, Any]:
-    """Return the section of run.json on what was taken over."""
-    return {"taken_over": {"shards": len(reuse.scores), "changed": list(reuse.changed)}}
-
-
-def _name(output: str, ordinal: int) -> str:
-    return f"{output}/{ordinal:05d}.parquet"
-
-
-def _drop_times(shard: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in shard.items() if name != "times"}
 
 
 def _compare_shard(item: tuple[ShardPath, str, str]) -> bool:
@@ -307,8 +293,6 @@ def restore(table: pa.Table, lost: pa.Table, is_removed_N: np.ndarray) -> pa.Tab
         both = pa.chunked_array([*table[name].chunks, *lost[name].cast(table[name].type).chunks])
         columns[name] = both.combine_chunks().take(pa.array(row_N))
     table = add_columns(table, columns)
-    if not is_removed_N.any():
-        return table
     return blank_rows(table, is_removed_N, [name for name in table.column_names if name not in KEPT_COLUMNS])
 
 

@@ -1,7 +1,7 @@
 """Score shards: align them all, mark duplicates, then attribute the best aligned.
 
 A gate is global, so each phase finishes all shards before the next starts. Plain functions and callables of
-``curate/`` do the work; this module schedules them over shards and commits the results.
+this package do the work; this module schedules them over shards and commits the results.
 """
 
 from collections import Counter
@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from raycomp.config import ScorerConfig, UserError
+from raycomp.config import UserError
 from raycomp.curation.config import CurateConfig, SelectionRule, find_pool_selection
 from raycomp.curation.score.dedupe import mark_duplicates
 from raycomp.curation.score.metadata import write_metadata
@@ -61,7 +61,7 @@ from raycomp.words import (
 )
 
 if TYPE_CHECKING:
-    from raycomp.curation.score.scorers import Align, Attribute
+    pass
 
 
 def align_stages(config: CurateConfig, spec: ScorerSpec) -> tuple[Stage, Stage]:
@@ -75,7 +75,7 @@ def align_stages(config: CurateConfig, spec: ScorerSpec) -> tuple[Stage, Stage]:
         fast_decode=config.prepare.fast_decode,
         removed=config.removed,
     )
-    align = partial(_load_align, config.scorer, spec, config.scorers)
+    align = partial(_load_scorer, "Align", config.scorer, spec, scorers=config.scorers)
     return (
         Stage("decode", "makes pixels and tokens", CPUS, decode, in_threads=True),
         Stage("align", "embeds images and captions, on the scorers", SCORERS, align, _overlaps(config)),
@@ -85,13 +85,9 @@ def align_stages(config: CurateConfig, spec: ScorerSpec) -> tuple[Stage, Stage]:
 def attribute_stages(config: CurateConfig) -> tuple[Stage, Stage]:
     """Return the stages that the pool's rows pass through."""
     find = partial(
-        parse,
-        parser=config.parser,
-        nonce=config.nonce,
-        attribute=config.attribute,
-        scorer=config.scorer,
+        parse, parser=config.parser, nonce=config.nonce, attribute=config.attribute, scorer=config.scorer
     )
-    attribute = partial(_load_attribute, config.scorer)
+    attribute = partial(_load_scorer, "Attribute", config.scorer)
     return (
         Stage("parse", "finds phrases and edits captions", CPUS, find),
         Stage("attribute", "embeds edited captions, on the scorers", SCORERS, attribute, _overlaps(config)),
@@ -103,19 +99,11 @@ def _overlaps(config: CurateConfig) -> bool:
     return config.scorer.overlap and not config.scorers
 
 
-# Only a process that scores imports torch.
-def _load_align(
-    config: ScorerConfig, spec: ScorerSpec, scorers: tuple[str, ...], num_threads: int | None = None
-) -> "Align":
-    from raycomp.curation.score.scorers import Align
+def _load_scorer(name: str, *args: Any, **options: Any) -> Any:
+    """Return an object of ``scorers``; only a process that scores imports torch."""
+    from raycomp.curation.score import scorers
 
-    return Align(config, spec, num_threads, scorers)
-
-
-def _load_attribute(config: ScorerConfig, num_threads: int | None = None) -> "Attribute":
-    from raycomp.curation.score.scorers import Attribute
-
-    return Attribute(config, num_threads)
+    return getattr(scorers, name)(*args, **options)
 
 
 # Rows that a scorer takes at a time, per thread of a CPU or for a GPU: enough to fill its passes, and few
@@ -144,12 +132,6 @@ class Scoring:
         """Every shard's number."""
         return [shard.ordinal for shard in self.shards]
 
-    def find_state(self, ordinal: int) -> StateFile:
-        """Return what a shard's state is made of."""
-        is_whole = find_whole(self.work, ordinal) is not None
-        earlier = self.reuse.states.get(ordinal)
-        return StateFile(self.scores_uri(ordinal), self.aligned_uri(ordinal), earlier, is_whole)
-
     @property
     def pool(self) -> SelectionRule:
         """The selection rule for the rows to be attributed."""
@@ -164,13 +146,10 @@ class Scoring:
     @property
     def aligned_schema(self) -> pa.Schema:
         """Columns of a shard's rows after alignment, and the samples' json, which metadata/ is made of."""
-        return self._scored_schema.append(pa.field(JSON, pa.string()))
-
-    @property
-    def _scored_schema(self) -> pa.Schema:
-        scorer = self.config.scorer
-        own = list_own_columns(self.config.scorers)
-        return aligned_schema(self.spec.embedding_dim, scorer.embedding_dtype, self.config.extra_columns, own)
+        config = self.config
+        own, kind = list_own_columns(config.scorers), config.scorer.embedding_dtype
+        scored = aligned_schema(self.spec.embedding_dim, kind, config.extra_columns, own)
+        return scored.append(pa.field(JSON, pa.string()))
 
     @property
     def with_content(self) -> bool:
@@ -180,7 +159,8 @@ class Scoring:
     @property
     def scores_schema(self) -> pa.Schema:
         """Columns of a shard's final scores."""
-        return scores_schema(self._scored_schema, self.with_content)
+        aligned = self.aligned_schema
+        return scores_schema(aligned.remove(aligned.get_field_index(JSON)), self.with_content)
 
     def aligned_uri(self, ordinal: int) -> str:
         """Path of a shard's rows after alignment."""
@@ -190,11 +170,6 @@ class Scoring:
         """Path of a shard's final scores."""
         return self.out.at("scores", f"{ordinal:05d}.parquet")
 
-    def json_uri(self, ordinal: int) -> str:
-        """Path of the file that holds the json of a shard's samples."""
-        state = self.reuse.states.get(ordinal)
-        return self.aligned_uri(ordinal) if state is None else state.uri
-
 
 def score(scoring: Scoring) -> tuple[dict[str, Stats], dict[str, Any]]:
     """Write ``scores/`` and ``metadata/``: one file per shard. Returns each phase's stats, and facts of the
@@ -202,26 +177,34 @@ def score(scoring: Scoring) -> tuple[dict[str, Stats], dict[str, Any]]:
 
     Raises TooMuchBadData, and ValueError where no row is usable.
     """
+    config, out, work, ordinals = scoring.config, scoring.out, scoring.work, scoring.ordinals
     stats = {"align": align_all(scoring)}
-    aligned = [scoring.aligned_uri(ordinal) for ordinal in scoring.ordinals]
+    aligned = [scoring.aligned_uri(ordinal) for ordinal in ordinals]
+    states = scoring.reuse.states
     statuses = stats["align"].statuses
-    check_bad_rows("input", statuses, scoring.config.max_bad_fraction)
+    check_bad_rows("input", statuses, config.max_bad_fraction)
 
     def cut() -> dict[str, Any]:
-        conflicts = mark_duplicates(aligned, sum(statuses.values()), scoring.work)[UID_CONFLICT]
+        conflicts = mark_duplicates(aligned, sum(statuses.values()), work)[UID_CONFLICT]
         unlike = {OK: statuses[OK] - conflicts, UID_CONFLICT: conflicts} if conflicts else {}
-        check_bad_rows("input", {**statuses, **unlike}, scoring.config.max_bad_fraction)
-        sources = [(scoring.aligned_uri(ordinal), scoring.json_uri(ordinal)) for ordinal in scoring.ordinals]
-        metadata = write_metadata(sources, scoring.out)
-        places = scoring.out, scoring.out, scoring.work
-        facts = mark_rows(aligned, scoring.config, *places, scoring.shards)
+        check_bad_rows("input", {**statuses, **unlike}, config.max_bad_fraction)
+        json_uris = [
+            states[ordinal].uri if ordinal in states else uri
+            for ordinal, uri in zip(ordinals, aligned, strict=True)
+        ]
+        metadata = write_metadata(list(zip(aligned, json_uris, strict=True)), out)
+        facts = mark_rows(aligned, config, out, out, work, scoring.shards)
         marked = scoring.pair_pool(aligned)
         return {"sections": {"metadata": metadata, **facts}} | cut_pool(marked, scoring.pool)
 
-    pool = commit_once(scoring.work, "pool", cut, scoring.check_lease)
+    pool = commit_once(work, "pool", cut, scoring.check_lease)
     stats["attribute"] = attribute_pool(scoring, Gates.from_dict(pool["gates"]), pool["sizes"])
-    write_states([scoring.find_state(ordinal) for ordinal in scoring.ordinals], scoring.out, scoring.work)
-    scoring.out.write_json(describe_shards(scoring.shards), STATE, SHARDS)
+    files = [
+        StateFile(scoring.scores_uri(i), uri, states.get(i), find_whole(work, i) is not None)
+        for i, uri in zip(ordinals, aligned, strict=True)
+    ]
+    write_states(files, out, work)
+    out.write_json(describe_shards(scoring.shards), STATE, SHARDS)
     return stats, pool.get("sections", {})
 
 
@@ -248,39 +231,38 @@ def _compare_shard(item: tuple[ShardPath, str]) -> None:
 
 def align_all(scoring: Scoring) -> Stats:
     """Phase 1: every sample of every shard gets a row with a status and, if possible, an alignment."""
-    reused = place_reused(scoring.reuse, scoring.config, scoring.work) if scoring.reuse.scores else Counter()
-    shards = [shard for shard in scoring.shards if shard.ordinal not in scoring.reuse.scores]
-    stats = _align_shards(scoring, shards) if shards else Stats()
+    config, session, work, reuse = scoring.config, scoring.session, scoring.work, scoring.reuse
+    reused = place_reused(reuse, config, work) if reuse.scores else Counter()
+    shards = {shard.ordinal: shard for shard in scoring.shards if shard.ordinal not in reuse.scores}
+    stats = Stats()
+    if shards:
+        load_measures()  # before the stage that would count it as decoding
+        stored = [shard for shard in shards.values() if shard.embeddings is not None]
+        dim, model = scoring.spec.embedding_dim, config.scorer.model
+        for _ in map_files(check_stored, stored, model, dim, label="check"):
+            pass
+        steps = Pass(
+            session,
+            items=shards,
+            read=partial(read_shard, block_rows=session.block_rows),
+            stages=align_stages(config, scoring.spec),
+            part=Part(scoring.aligned_schema, sampled=(ALIGNMENT, SHUFFLED_ALIGNMENT)),
+            rows=session.block_rows,
+            scorer_rows=config.scorer.batch_size or session.rows_per_call(_PAIRS_PER_CALL),
+        )
+        phase = Phase(
+            "align",
+            work,
+            config.waves.shards_per_wave,
+            merge_aligned,
+            (work.at(ALIGNED), scoring.aligned_schema),
+            steps.worker_pools,
+            scoring.check_lease,
+            steps.most,
+        )
+        stats = phase.run([*shards], steps.run, None)
     stats.counts[STATUS] = stats.statuses + reused
     return stats
-
-
-def _align_shards(scoring: Scoring, shards: list[ShardPath]) -> Stats:
-    config, session = scoring.config, scoring.session
-    load_measures()  # before the stage that would count it as decoding
-    stored = [shard for shard in shards if shard.embeddings is not None]
-    for _ in map_files(check_stored, stored, config.scorer.model, scoring.spec.embedding_dim, label="check"):
-        pass
-    steps = Pass(
-        session,
-        items={shard.ordinal: shard for shard in shards},
-        read=partial(read_shard, block_rows=session.block_rows),
-        stages=align_stages(config, scoring.spec),
-        part=Part(scoring.aligned_schema, sampled=(ALIGNMENT, SHUFFLED_ALIGNMENT)),
-        rows=session.block_rows,
-        scorer_rows=config.scorer.batch_size or session.rows_per_call(_PAIRS_PER_CALL),
-    )
-    phase = Phase(
-        "align",
-        scoring.work,
-        config.waves.shards_per_wave,
-        merge_aligned,
-        (scoring.work.at(ALIGNED), scoring.aligned_schema),
-        steps.worker_pools,
-        scoring.check_lease,
-        steps.most,
-    )
-    return phase.run([shard.ordinal for shard in shards], steps.run, None)
 
 
 def attribute_pool(scoring: Scoring, pool: Gates, pool_sizes: list[int]) -> Stats:

@@ -1,20 +1,21 @@
-"""Conditions on columns, lists and tables of the user's, and the list of rows that must not be used.
+"""The user's lists and tables, the list of rows that must not be used, and conditions on columns.
 
-They are read once and shared with all tasks. Rows are found by sorted 128-bit hashes of their keys.
+Lists and tables are read once and shared with all tasks. Rows are found by sorted 128-bit hashes of their
+keys.
 
-A row of the list keeps its uid, shard and position, with the status ``removed``. Nothing of its content is
-scored or written. A shard of the list is not read.
+A row of the list ``removed`` keeps its uid, shard and position, with the status ``removed``. Nothing of its
+content is scored or written. A shard of the list is not read. The list is kept by ``write_removed``, as
+hashes: the urls and SHA-256 of removed samples are content, too.
 
-A list is kept by ``write_removed``, as hashes: the urls and SHA-256 of removed samples are content, too.
-
-It sees the columns of scores/ that hold one value, the input's metadata, and a table of the user's that is
-joined by uid, key, url or sha256.
+A condition sees the columns of scores/ that hold one value, the input's metadata, and a table of the user's
+that is joined by uid, key, url or sha256.
 """
 
 import hashlib
 import posixpath
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from urllib.parse import urlsplit
@@ -31,7 +32,7 @@ from raycomp.curation.select.measures import Found, ScoresFile
 from raycomp.data.expression import evaluate, find_columns
 from raycomp.data.files import Folder, hash_file
 from raycomp.data.inputs import expand_input
-from raycomp.data.parquet import add_columns, read_columns, read_schema, write_table
+from raycomp.data.parquet import add_columns, from_rows, read_columns, read_schema, write_table
 from raycomp.data.paths import ShardPath, find_stamp, resolve, resolve_file
 from raycomp.data.rows import parse_uid
 from raycomp.words import (
@@ -106,62 +107,55 @@ class Exclusion:
 def find_listed(lists: Mapping[str, np.ndarray], read: Callable[[str], pa.ChunkedArray]) -> np.ndarray:
     """Return which rows are in one of the lists, bool [N]; ``lists``: sorted keys by kind, at least one.
 
-    ``read(name)`` returns the column ``name`` of the rows: uid, image_sha256 or url.
+    ``read(name)`` returns the column ``name`` of the rows: uid, image_sha256 or url. A url is of a listed
+    domain if its host is, or is below it.
     """
     found = []
     for kind, key_M in lists.items():
         values = read(URL if kind == DOMAIN else KEYS[kind]).to_pylist()
-        found.append(_find_domains(key_M, values) if kind == DOMAIN else _find(kind, key_M, values))
+        names, owners = values, [*range(len(values))]
+        if kind == DOMAIN:
+            names, owners = [], []
+            for row, url in enumerate(values):
+                host = ""
+                with suppress(ValueError):
+                    host = (urlsplit(url or "").hostname or "").rstrip(".")
+                labels = host.split(".")
+                names += [".".join(labels[i:]) for i in range(len(labels))]
+                owners += [row] * len(labels)
+        is_listed = find_keys(key_M, hash_keys(kind, names)) >= 0
+        is_listed &= np.array([name is not None for name in names], bool)
+        found_N = np.zeros(len(values), bool)
+        found_N[np.array(owners, int)[is_listed]] = True
+        found.append(found_N)
     return np.logical_or.reduce(found)
 
 
-def _find(kind: str, key_M: np.ndarray, values: Sequence[str | None]) -> np.ndarray:
-    is_value_N = np.array([value is not None for value in values], bool)
-    return (find_keys(key_M, hash_keys(kind, values)) >= 0) & is_value_N
-
-
-def _find_domains(key_M: np.ndarray, urls: Sequence[str | None]) -> np.ndarray:
-    """Return which urls are of a listed domain or of one below it, bool [N]."""
-    names, owners = [], []
-    for row, url in enumerate(urls):
-        labels = _find_host(url).split(".")
-        names += [".".join(labels[i:]) for i in range(len(labels))]
-        owners += [row] * len(labels)
-    found_N = np.zeros(len(urls), bool)
-    found_N[np.array(owners, int)[_find(DOMAIN, key_M, names)]] = True
-    return found_N
-
-
-def _find_host(url: str | None) -> str:
-    try:
-        return (urlsplit(url or "").hostname or "").rstrip(".")
-    except ValueError:
-        return ""
-
-
 def load_exclusion(uri: str, is_after: bool) -> Exclusion:
-    """Return the marker of an exclusion list: a text with a value in each line, or a table.
+    """Return the marker of an exclusion list; see ``read_lists``."""
+    return Exclusion(read_lists(EXCLUDE, uri, _LISTED), is_after)
 
-    A line is a uid (32 hex digits), a SHA-256 (64), a url or a domain; empty lines and those that start with
-    # are skipped. A table, CSV or Parquet, has one or more of these as columns. Raises ValueError where a
-    line is none of these, a table has no such column, or the list is empty.
+
+def read_lists(option: str, uri: str, kinds: Sequence[str]) -> dict[str, np.ndarray]:
+    """Return the sorted keys of a list by kind, of those that the option ``option`` takes.
+
+    The list is a text with a value in each line, or a table. A line is a uid (32 hex digits), a SHA-256 (64),
+    a url, a domain or a shard's name; empty lines and those that start with # are skipped. A table, CSV or
+    Parquet, has one or more of these as columns. Raises ValueError where a line is none of these, a table has
+    no such column, or the list is empty.
     """
-    lists = read_lists(EXCLUDE, uri, _LISTED)
-    return Exclusion({kind: sort_keys(kind, values) for kind, values in lists.items()}, is_after)
-
-
-def sort_keys(kind: str, values: Sequence[str]) -> np.ndarray:
-    """Return the sorted keys of a list's values of a kind."""
-    return np.sort(hash_keys(kind, values))
-
-
-def read_lists(option: str, uri: str, kinds: Sequence[str]) -> dict[str, list[str]]:
-    """Return the values of a list by kind, of those that the option ``option`` takes; see load_exclusion."""
-    is_text = posixpath.splitext(uri)[1].lower() in (".txt", "")
-    lists = _read_lines(option, uri, kinds) if is_text else _read_table(option, uri, kinds)
+    if posixpath.splitext(uri)[1].lower() in (".txt", ""):
+        lists = _read_lines(option, uri, kinds)
+    else:
+        table = load_table(option, uri)
+        there = [kind for kind in kinds if kind in table.column_names]
+        if not there:
+            said = f"must have a column {', '.join(kinds)}, has {', '.join(table.column_names)}"
+            raise ValueError(f"{option}={uri!r}: {said}")
+        lists = {kind: table[kind].cast(pa.string()).drop_null().to_pylist() for kind in there}
     if not any(lists.values()):
         raise ValueError(f"{option}={uri!r}: is empty; give one of {', '.join(kinds)} in each line")
-    return lists
+    return {kind: np.sort(hash_keys(kind, values)) for kind, values in lists.items() if values}
 
 
 def _read_lines(option: str, uri: str, kinds: Sequence[str]) -> dict[str, list[str]]:
@@ -199,33 +193,23 @@ def _name_kind(value: str) -> str | None:
     return None
 
 
-def _read_table(option: str, uri: str, kinds: Sequence[str]) -> dict[str, list[str]]:
-    table = load_table(option, uri)
-    there = [kind for kind in kinds if kind in table.column_names]
-    if not there:
-        said = f"must have a column {', '.join(kinds)}, has {', '.join(table.column_names)}"
-        raise ValueError(f"{option}={uri!r}: {said}")
-    texts = {kind: table[kind].cast(pa.string()).drop_null().to_pylist() for kind in there}
-    return {kind: values for kind, values in texts.items() if values}
-
-
-def find_key(uri: str | None, on: str | None, names: Sequence[str]) -> str:
-    """Return the column that a table is joined by: ``on``, or the first of KEYS that it has."""
-    wanted = [on] if on else list(KEYS)
-    found = next((name for name in wanted if name in names), None)
-    if found is None:
-        said = f"must have a column {' or '.join(wanted)}, has {', '.join(names)}"
-        raise ValueError(f"{JOIN}={uri!r}: {said}")
-    return found
-
-
 def load_table(option: str, uri: str) -> pa.Table:
-    """Return a Parquet, CSV or TSV table in memory. Raises ValueError or UserError, naming the option."""
+    """Return a Parquet, CSV or TSV table in memory. Raises ValueError or UserError, naming the option.
+
+    Keys are read as text: a uid of digits alone is not read as a number.
+    """
     extension = posixpath.splitext(uri)[1].lower()
     if extension not in (".parquet", ".csv", ".tsv"):
         raise ValueError(f"{option}={uri!r}: must end in .parquet, .csv or .tsv")
+    parse = csv.ParseOptions(delimiter="\t" if extension == ".tsv" else ",", newlines_in_values=True)
+    convert = csv.ConvertOptions(column_types=dict.fromkeys((*KEYS, DOMAIN), pa.string()))
     try:
-        table = read_columns(uri) if extension == ".parquet" else _read_csv(uri, extension)
+        if extension == ".parquet":
+            table = read_columns(uri)
+        else:
+            filesystem, path = resolve_file(uri)
+            with filesystem.open_input_stream(path) as file:
+                table = csv.read_csv(file, parse_options=parse, convert_options=convert)
     except FileNotFoundError as error:
         raise ValueError(f"{option}={uri!r}: no such file") from error
     except pa.ArrowException as error:
@@ -235,22 +219,10 @@ def load_table(option: str, uri: str) -> pa.Table:
     return table
 
 
-def _read_csv(uri: str, extension: str) -> pa.Table:
-    """Keys are read as text: a uid of digits alone is not read as a number."""
-    filesystem, path = resolve_file(uri)
-    parse = csv.ParseOptions(delimiter="," if extension == ".csv" else "\t", newlines_in_values=True)
-    convert = csv.ConvertOptions(column_types=dict.fromkeys((*KEYS, DOMAIN), pa.string()))
-    with filesystem.open_input_stream(path) as file:
-        return csv.read_csv(file, parse_options=parse, convert_options=convert)
-
-
 def fingerprint_filter(config: FilterConfig) -> dict[str, str]:
     """Return the SHA-256 of the files that a filter reads. Raises ValueError where one is missing."""
-    found = {}
-    for option, uri in ((JOIN, config.join), (EXCLUDE, config.exclude)):
-        if uri is not None:
-            found[option] = hash_uri(option, uri)
-    return found
+    files = {JOIN: config.join, EXCLUDE: config.exclude}
+    return {option: hash_uri(option, uri) for option, uri in files.items() if uri is not None}
 
 
 def hash_uri(option: str, uri: str) -> str:
@@ -264,7 +236,7 @@ def hash_uri(option: str, uri: str) -> str:
 
 OPTION = "removed"
 _HASHED = pa.schema([("kind", pa.string()), ("hash", pa.string())])
-_CONTENT = (KEY, URL, IMAGE_SHA256, CAPTION, IMAGE, JSON)
+REMOVED_CONTENT = (KEY, URL, IMAGE_SHA256, CAPTION, IMAGE, JSON)
 
 
 @dataclass(frozen=True)
@@ -319,16 +291,13 @@ def load_removed(uri: str | None) -> Removal | None:
 
 @lru_cache(maxsize=2)
 def _load(uri: str, stamp: tuple[int | None, int | None]) -> Removal:
-    if posixpath.splitext(uri)[1] == ".parquet" and read_schema(uri).names == _HASHED.names:
-        table = read_columns(uri)
-        return Removal({kind: _read_keys(table, kind) for kind in pc.unique(table["kind"]).to_pylist()})
-    return Removal(
-        {kind: sort_keys(kind, texts) for kind, texts in read_lists(OPTION, uri, REMOVABLE).items()}
-    )
-
-
-def _read_keys(table: pa.Table, kind: str) -> np.ndarray:
-    return np.sort(to_keys(parse_uids(table["hash"].filter(pc.equal(table["kind"], kind)))))
+    if posixpath.splitext(uri)[1] != ".parquet" or read_schema(uri).names != _HASHED.names:
+        return Removal(read_lists(OPTION, uri, REMOVABLE))
+    lists, table = dict[str, np.ndarray](), read_columns(uri)
+    for kind in pc.unique(table["kind"]).to_pylist():
+        hashes = table["hash"].filter(pc.equal(table["kind"], kind))
+        lists[kind] = np.sort(to_keys(parse_uids(hashes)))
+    return Removal(lists)
 
 
 def list_shards(config: CurateConfig) -> list[ShardPath]:
@@ -343,24 +312,16 @@ def list_shards(config: CurateConfig) -> list[ShardPath]:
 
 def write_removed(removal: Removal, uri: str) -> None:
     """Write a list as hashes of its values, sorted."""
-    kinds = [kind for kind, keys in sorted(removal.lists.items()) for _ in keys]
-    hashes = [text for _, keys in sorted(removal.lists.items()) for text in from_keys(keys)]
-    write_table(pa.table([pa.array(kinds, pa.string()), hashes], schema=_HASHED), uri, _HASHED)
-
-
-def blank_removed(table: pa.Table, removal: Removal | None) -> pa.Table:
-    """Return samples, with ``image_sha256``, of which those in the list have lost their content."""
-    if removal is None:
-        return table
-    is_removed_N = removal.find_rows(table)
-    return blank_rows(table, is_removed_N, _CONTENT) if is_removed_N.any() else table
+    rows = [(kind, text) for kind, keys in sorted(removal.lists.items()) for text in from_keys(keys)]
+    write_table(from_rows(rows, _HASHED), uri, _HASHED)
 
 
 def blank_rows(table: pa.Table, is_removed_N: np.ndarray, columns: Iterable[str]) -> pa.Table:
     """Return the table with the status ``removed`` and null in ``columns`` of some rows."""
-    mask = pa.array(is_removed_N)
+    if not is_removed_N.any():
+        return table
     blank = {name: blank_column(table[name], is_removed_N) for name in columns if name in table.column_names}
-    return add_columns(table, {**blank, STATUS: pc.if_else(mask, REMOVED, table[STATUS])})
+    return add_columns(table, {**blank, STATUS: pc.if_else(pa.array(is_removed_N), REMOVED, table[STATUS])})
 
 
 def blank_column(column: pa.ChunkedArray, is_removed_N: np.ndarray) -> pa.Array:
@@ -472,10 +433,10 @@ def add_short_names(columns: Mapping[str, pa.ChunkedArray]) -> dict[str, pa.Chun
 def add_metadata(columns: Mapping[str, pa.ChunkedArray], file: ScoresFile) -> dict[str, pa.ChunkedArray]:
     """Return columns by name with those of the file's metadata, under the names of a condition."""
     found, taken = {**columns}, {*add_short_names(columns)}
-    for name in () if file.metadata is None else read_schema(file.metadata).names:
-        if name != UID:
-            assert file.metadata is not None
-            found[OWN_PREFIX + name if name in taken else name] = read_columns(file.metadata, [name])[0]
+    if file.metadata is not None:
+        table = read_columns(file.metadata)
+        names = [name for name in table.column_names if name != UID]
+        found |= {OWN_PREFIX + name if name in taken else name: table[name] for name in names}
     return found
 
 
@@ -505,12 +466,17 @@ def load_condition(config: FilterConfig, scores: pa.Schema, metadata: Iterable[s
 
     Raises ValueError or UserError in the user's words.
     """
-    table = None if config.join is None else load_table(JOIN, config.join)
-    on = None if table is None else find_key(config.join, config.on, table.column_names)
-    others = [] if table is None else [name for name in table.column_names if name != on]
-    fields = name_fields(scores, metadata, others)
+    on, table = "", pa.table({})
+    if config.join is not None:
+        table = load_table(JOIN, config.join)
+        wanted = [config.on] if config.on else list(KEYS)
+        on = next((name for name in wanted if name in table.column_names), "")
+        if not on:
+            said = f"must have a column {' or '.join(wanted)}, has {', '.join(table.column_names)}"
+            raise ValueError(f"{JOIN}={config.join!r}: {said}")
+    fields = name_fields(scores, metadata, [name for name in table.column_names if name != on])
     columns = () if config.where is None else tuple(find_columns(WHERE, config.where, [*fields]))
-    if table is None or on is None:
+    if config.join is None:
         return Condition(config, columns, fields)
     used = [name for name in columns if fields[name] == _JOINED]
     return Condition(config, columns, fields, _sort_table(table, on, used))
@@ -518,22 +484,21 @@ def load_condition(config: FilterConfig, scores: pa.Schema, metadata: Iterable[s
 
 def check_types(condition: Condition, scores: pa.Schema, metadata: Mapping[str, pa.DataType]) -> None:
     """Raise UserError where the condition does not fit the types of its columns, or is not a condition."""
-    if condition.config.where is not None:
-        kinds = {name: _find_type(condition, name, scores, metadata) for name in condition.columns}
-        columns = {name: pa.nulls(0, kind) for name, kind in (kinds or {UID: pa.string()}).items()}
-        evaluate(WHERE, condition.config.where, pa.table(columns))
-
-
-def _find_type(
-    condition: Condition, name: str, scores: pa.Schema, metadata: Mapping[str, pa.DataType]
-) -> pa.DataType:
-    place = condition.fields[name]
-    if place == _JOINED:
-        assert condition.joined is not None
-        return condition.joined.table.schema.field(name).type
-    if place == _METADATA:
-        return metadata[name if name in metadata else name.removeprefix(OWN_PREFIX)]
-    return pa.float64() if name == ASPECT else scores.field(ALIASES.get(name, name)).type
+    if condition.config.where is None:
+        return
+    kinds: dict[str, pa.DataType] = {}
+    for name in condition.columns:
+        place = condition.fields[name]
+        if place == _JOINED:
+            assert condition.joined is not None
+            kinds[name] = condition.joined.table.schema.field(name).type
+        elif place == _METADATA:
+            kinds[name] = metadata[name if name in metadata else name.removeprefix(OWN_PREFIX)]
+        else:
+            is_aspect = name == ASPECT
+            kinds[name] = pa.float64() if is_aspect else scores.field(ALIASES.get(name, name)).type
+    columns = {name: pa.nulls(0, kind) for name, kind in (kinds or {UID: pa.string()}).items()}
+    evaluate(WHERE, condition.config.where, pa.table(columns))
 
 
 def _sort_table(table: pa.Table, on: str, columns: list[str]) -> Joined:

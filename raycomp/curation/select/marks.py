@@ -221,10 +221,9 @@ def read_index(folder: str) -> Index:
 def load_contamination(config: DecontaminateConfig, shards: Sequence[ShardPath]) -> Contamination:
     """Return the marker of an index. Raises ValueError where the folder holds none."""
     assert config.index is not None
-    index = read_index(config.index)
+    images, texts, _ = read_index(config.index)
     by_name = {f"{shard.ordinal:05d}.parquet": shard for shard in shards}
-    hashes = HashIndex(index.images["hash"].to_numpy())
-    return Contamination(index.images, hashes, TestTexts.of(index.texts), config, by_name)
+    return Contamination(images, HashIndex(images["hash"].to_numpy()), TestTexts.of(texts), config, by_name)
 
 
 def _read_run(index: str) -> dict[str, Any]:
@@ -313,8 +312,7 @@ def mark_rows(
     files = pair_marks(scores, config, out)
     if not files or not has_markers(config):
         return {}
-    names = {*origin.list_names(METADATA)}
-    jobs = [_add_metadata(file, origin, names) for file in files]
+    jobs = add_metadata_files(files, origin)
     for _ in map_files(_mark_file, jobs, list_markers(config, jobs[0], shards), label="mark"):
         pass
     facts: dict[str, Any] = {}
@@ -325,9 +323,13 @@ def mark_rows(
     return facts
 
 
-def _add_metadata(file: ScoresFile, origin: Folder, names: set[str]) -> ScoresFile:
-    name = posixpath.basename(file.uri)
-    return file._replace(metadata=origin.at(METADATA, name) if name in names else None)
+def add_metadata_files(files: Sequence[ScoresFile], curation: Folder) -> list[ScoresFile]:
+    """Return the files with the metadata of the curation that scored, where it has any."""
+    names = {*curation.list_names(METADATA)}
+    named = [(file, posixpath.basename(file.uri)) for file in files]
+    return [
+        file._replace(metadata=curation.at(METADATA, name) if name in names else None) for file, name in named
+    ]
 
 
 def pair_marks(scores: Sequence[str], config: CurateConfig, out: Folder) -> list[ScoresFile]:

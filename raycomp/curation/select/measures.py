@@ -2,14 +2,14 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from raycomp.config import UserError
-from raycomp.config.options import check_choice
+from raycomp.config.options import check, check_choice
 from raycomp.config.own_code import call_own, is_own, load_own
 from raycomp.core.attribution import aggregate_drops, drop_per_displacement
 from raycomp.core.selection import parse_uids
@@ -161,12 +161,13 @@ def _measure_own(
 ) -> np.ndarray:
     """Return the values of the user's function for the corpus rows. Raises UserError where it returns
     anything but a number for each row that is ranked."""
-    function = load_own(OPTION, name)
-    values = [
-        measures[one] if one in measures else _to_numbers(taken[one].combine_chunks())
-        for one in find_parameters(name)
-    ]
-    found = call_own(OPTION, name, function, *values)
+    values = []
+    for one in find_parameters(name):
+        value: Any = measures[one] if one in measures else taken[one].combine_chunks()
+        if one not in measures and (pa.types.is_floating(value.type) or pa.types.is_integer(value.type)):
+            value = value.to_numpy(zero_copy_only=False)  # NaN for null
+        values.append(value)
+    found = call_own(OPTION, name, load_own(OPTION, name), *values)
     try:
         found_M = np.asarray(found, np.float32)
     except (TypeError, ValueError) as error:
@@ -181,27 +182,19 @@ def _measure_own(
     return found_M
 
 
-def _to_numbers(column: pa.Array) -> np.ndarray | pa.Array:
-    """Return a column of numbers as an array, NaN for null; another column as it is."""
-    is_number = pa.types.is_floating(column.type) or pa.types.is_integer(column.type)
-    return column.to_numpy(zero_copy_only=False) if is_number else column
-
-
 def check_own_columns(config: CurateConfig) -> None:
     """Raise ValueError if a parameter of the user's rule is not a column of scores/."""
-    if not is_own(config.select.rule):
+    rule = config.select.rule
+    if not is_own(rule):
         return
-    own = list_own_columns(config.scorers)
-    aligned = aligned_schema(1, "float32", config.extra_columns, own)
-    known = [*scores_schema(aligned, with_content=True).names]
-    known += [PAS, NUM_WORDS, NUM_PHRASES, DISPLACEMENT]
-    for name in find_parameters(config.select.rule):
-        said = f"{OPTION}={config.select.rule}: parameter"
-        check_choice(said, name, known, "; other fields of the samples' json by extra_columns")
-    if CONTENT_WORDS in find_rule(config.select.rule).columns and config.attribute.targets != CONTENT:
-        raise ValueError(
-            f"attribute.targets={config.attribute.targets!r}: must be content for {CONTENT_WORDS}"
-        )
+    aligned = aligned_schema(1, "float32", config.extra_columns, list_own_columns(config.scorers))
+    known = [*scores_schema(aligned, with_content=True).names, PAS, NUM_WORDS, NUM_PHRASES, DISPLACEMENT]
+    for name in find_parameters(rule):
+        others = "; other fields of the samples' json by extra_columns"
+        check_choice(f"{OPTION}={rule}: parameter", name, known, others)
+    needs_content = CONTENT_WORDS in find_rule(rule).columns
+    targets, wanted = config.attribute.targets, f"content for {CONTENT_WORDS}"
+    check(not needs_content or targets == CONTENT, "attribute.targets", targets, wanted)
 
 
 def _measure_phrases(taken: pa.Table, selection: SelectionRule) -> dict[str, np.ndarray]:

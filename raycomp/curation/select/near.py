@@ -28,7 +28,7 @@ from raycomp.core.selection import KEY, find_keys, from_keys, hash_uids, parse_u
 from raycomp.curation.config import NearConfig
 from raycomp.curation.select.measures import ScoresFile, find_corpus
 from raycomp.data.files import Folder
-from raycomp.data.parquet import read_columns, to_matrix, write_table
+from raycomp.data.parquet import add_columns, read_columns, to_matrix, write_table
 from raycomp.language.text_only import normalise_caption
 from raycomp.run.waves import map_files, map_tasks
 from raycomp.words import (
@@ -51,6 +51,8 @@ from raycomp.words import (
     UID,
 )
 
+Span = tuple[int, int]
+"""The first row of a part of a file, and the row after its last."""
 _SAMPLE_PER_CENTRE = 64
 _ROW = np.dtype([("cluster", "<i4"), ("alignment", "<f4"), ("uid", KEY)])
 
@@ -131,10 +133,7 @@ def _write_clusters(file: ScoresFile, centre_LD: np.ndarray, keepers: np.ndarray
     cluster_N[row_M] = _assign(table.take(pa.array(row_M)), centre_LD)
     marks = marks.append_column(CLUSTER, pa.array(cluster_N, pa.int32(), mask=cluster_N < 0))
     is_lost_N = (cluster_N >= 0) & (find_keys(keepers, to_keys(parse_uids(table[UID]))) < 0) & drops
-    reasons = np.where(is_lost_N, CLUSTER_FULL, marks[MARK].to_numpy(zero_copy_only=False))
-    place = marks.schema.get_field_index(MARK)
-    marks = marks.set_column(place, MARK, pa.array(reasons.tolist(), pa.string()))
-    write_table(marks, file.marks, marks.schema)
+    _write_marks(file, marks, is_lost_N, CLUSTER_FULL)
     return int(is_lost_N.sum())
 
 
@@ -162,16 +161,14 @@ def find_groups(
     The marks of the files are complete but for near-duplicates. Safe to repeat.
     """
     work.remove(_FOLDER)
-    counts = list(map_files(_count_rows, files, label="near-duplicates"))
-    num_buckets = max(1, -(-sum(counts) // rows_per_bucket))
-    links = {rule: _link_rule(rule, files, config, work, num_buckets, sum(counts)) for rule in config.rules}
+    num_rows = sum(map_files(lambda file: len(load_rows(file, [])), files, label="near-duplicates"))
+    num_buckets = max(1, -(-num_rows // rows_per_bucket))
+    links = {rule: _link_rule(rule, files, config, work, num_buckets, num_rows) for rule in config.rules}
     groups = {rule: _join(found) for rule, found in links.items()}
     groups[DUPLICATE_GROUP] = _join(np.concatenate(list(links.values())))
     keepers = _find_keepers(files, groups[DUPLICATE_GROUP], config.prefer)
-    for _ in map_files(
-        _write_groups, files, groups, keepers, config.action == "drop", label="near-duplicates"
-    ):
-        pass
+    drops = config.action == "drop"
+    list(map_files(_write_groups, files, groups, keepers, drops, label="near-duplicates"))
     work.remove(_FOLDER)
     return {
         name: {"groups": len(np.unique(found["first"])), "rows": len(found)} for name, found in groups.items()
@@ -193,10 +190,6 @@ def _link_rule(
         masks = [(band, mask) for band in range(near.BANDS) for mask in near.MASKS]
         found += map_tasks(_link_hashes, masks, num_buckets, config.bits, work, label=rule)
     return np.concatenate(found)
-
-
-def _count_rows(file: ScoresFile) -> int:
-    return len(load_rows(file, []))
 
 
 def _write_keys(numbered: tuple[int, ScoresFile], rule: str, num_buckets: int, work: Folder) -> np.ndarray:
@@ -231,16 +224,10 @@ def _halves(key_N: np.ndarray) -> np.ndarray:
     return np.frombuffer(key_N.astype(KEY).tobytes(), ">u8").astype(np.uint64).reshape(-1, 2)
 
 
-def _link_equal(job: tuple[int, np.ndarray], rule: str, work: Folder) -> np.ndarray:
+def _link_equal(job: tuple[int, list[Span]], rule: str, work: Folder) -> np.ndarray:
     """Return a link from the smallest uid of each key to its other rows; write the distinct hashes."""
     bucket, edges = job
-    size = _ENTRY.itemsize
-    parts = [
-        np.frombuffer(work.read_range(start * size, end * size, _FOLDER, f"{rule}-{ordinal:05d}"), _ENTRY)
-        for ordinal, (start, end) in enumerate(edges)
-        if start < end
-    ]
-    entries = np.sort(np.concatenate([np.empty(0, _ENTRY), *parts]), order=("key", "uid"))
+    entries = np.sort(_read_all(work, rule, edges, _ENTRY, 1)[:, 0], order=("key", "uid"))
     is_first_N = np.ones(len(entries), bool)
     is_first_N[1:] = entries["key"][1:] != entries["key"][:-1]
     first_N = entries["uid"][is_first_N][np.cumsum(is_first_N) - 1] if len(entries) else entries["uid"]
@@ -275,11 +262,8 @@ def _link_embeddings(
     centre_LD = find_corpus_centres(files, num_lists, SEMANTIC) if num_lists > 1 else None
     numbered = list(enumerate(files))
     edges = list(map_tasks(_write_lists, numbered, centre_LD, config.probes, work, label=SEMANTIC))
-    ranges = [
-        range(start, min(start + _LISTS_PER_TASK, num_lists))
-        for start in range(0, num_lists, _LISTS_PER_TASK)
-    ]
-    jobs = [(lists, [edge_L[lists.start : lists.stop + 1] for edge_L, _ in edges]) for lists in ranges]
+    starts = range(0, num_lists, _LISTS_PER_TASK)
+    jobs = [[edge_L[start : start + _LISTS_PER_TASK + 1] for edge_L, _ in edges] for start in starts]
     dim = max((dim for _, dim in edges), default=0)
     found = map_tasks(_link_lists, jobs, dim, config.cosine, work, label=SEMANTIC)
     return np.concatenate([np.empty(0, _LINK), *found])
@@ -293,12 +277,9 @@ def _write_lists(
     table = load_rows(file, [IMAGE_EMBEDDING])
     embedding_ND = to_matrix(table[IMAGE_EMBEDDING]).astype(np.float32)
     uid_N = to_keys(parse_uids(table[UID]))
-    num_lists = 1 if centre_LD is None else len(centre_LD)
-    list_NP = (
-        np.zeros((len(table), 1), int)
-        if centre_LD is None
-        else near.assign_lists(embedding_ND, centre_LD, probes)
-    )
+    num_lists, list_NP = 1, np.zeros((len(table), 1), int)
+    if centre_LD is not None:
+        num_lists, list_NP = len(centre_LD), near.assign_lists(embedding_ND, centre_LD, probes)
     row_M = np.repeat(np.arange(len(table)), list_NP.shape[1])
     order_M = np.argsort(list_NP.reshape(-1), kind="stable")
     row_M, list_M = row_M[order_M], list_NP.reshape(-1)[order_M]
@@ -307,12 +288,11 @@ def _write_lists(
     return np.searchsorted(list_M, np.arange(num_lists + 1)), embedding_ND.shape[1] if len(table) else 0
 
 
-def _link_lists(job: tuple[range, list[np.ndarray]], dim: int, cosine: float, work: Folder) -> np.ndarray:
+def _link_lists(edges: list[np.ndarray], dim: int, cosine: float, work: Folder) -> np.ndarray:
     """Return the links within some clusters."""
-    lists, edges = job
     found = [np.empty(0, _LINK)]
-    for place in range(len(lists)):
-        spans = [(ordinal, edge[place], edge[place + 1]) for ordinal, edge in enumerate(edges)]
+    for place in range(len(edges[0]) - 1):
+        spans = [(edge[place], edge[place + 1]) for edge in edges]
         uid_N = _read_all(work, "uids", spans, KEY, 1).reshape(-1)
         order_N = np.argsort(uid_N, kind="stable")  # so that a pair's cosine is summed in one order
         embedding_ND = _read_all(work, "rows", spans, np.dtype("<f4"), dim)[order_N]
@@ -322,13 +302,12 @@ def _link_lists(job: tuple[range, list[np.ndarray]], dim: int, cosine: float, wo
     return np.concatenate(found)
 
 
-def _read_all(
-    work: Folder, name: str, spans: list[tuple[int, int, int]], dtype: np.dtype, width: int
-) -> np.ndarray:
+def _read_all(work: Folder, name: str, spans: list[Span], dtype: np.dtype, width: int) -> np.ndarray:
+    """Return the rows that each file of this name has from one number to another, [rows, width]."""
     size = dtype.itemsize * width
     parts = [
         work.read_range(start * size, end * size, _FOLDER, f"{name}-{ordinal:05d}")
-        for ordinal, start, end in spans
+        for ordinal, (start, end) in enumerate(spans)
         if start < end
     ]
     return np.frombuffer(b"".join(parts), dtype).reshape(-1, width)
@@ -346,14 +325,11 @@ def _find_keepers(files: Sequence[ScoresFile], groups: np.ndarray, prefer: str) 
     """Return the uid of each group that stays, sorted."""
     if prefer == "first":
         return np.unique(groups["first"])
-    found = np.concatenate(
-        [np.empty(0, _RANKED), *map_files(_rank_rows, files, groups, label="near-duplicates")]
-    )
-    order = np.lexsort((found["uid"], -found["alignment"], found["group"]))
-    found = found[order]
-    is_first = np.ones(len(found), bool)
-    is_first[1:] = found["group"][1:] != found["group"][:-1]
-    return np.sort(found["uid"][is_first])
+    ranked = map_files(_rank_rows, files, groups, label="near-duplicates")
+    found = np.concatenate([np.empty(0, _RANKED), *ranked])
+    found = found[np.lexsort((found["uid"], -found["alignment"], found["group"]))]
+    _, first = np.unique(found["group"], return_index=True)
+    return np.sort(found["uid"][first])
 
 
 def _rank_rows(file: ScoresFile, groups: np.ndarray) -> np.ndarray:
@@ -378,10 +354,14 @@ def _write_groups(file: ScoresFile, groups: dict[str, np.ndarray], keepers: np.n
         names = from_keys(found["first"][place_N]) if len(found) else [""] * len(marks)
         name = rule if rule == DUPLICATE_GROUP else f"{rule}_group"
         marks = marks.append_column(name, pa.array(names, pa.string(), mask=place_N < 0))
-    if drops:
-        is_grouped_N = marks[DUPLICATE_GROUP].is_valid().to_numpy()
-        is_lost_N = is_grouped_N & (find_keys(keepers, uid_N) < 0)
-        reasons = np.where(is_lost_N, NEAR_DUPLICATE, marks[MARK].to_numpy(zero_copy_only=False))
-        place = marks.schema.get_field_index(MARK)
-        marks = marks.set_column(place, MARK, pa.array(reasons.tolist(), pa.string()))
+    is_grouped_N = marks[DUPLICATE_GROUP].is_valid().to_numpy()
+    is_lost_N = is_grouped_N & (find_keys(keepers, uid_N) < 0) & drops
+    _write_marks(file, marks, is_lost_N, NEAR_DUPLICATE)
+
+
+def _write_marks(file: ScoresFile, marks: pa.Table, is_lost_N: np.ndarray, reason: str) -> None:
+    """Write the marks of a file, with a reason for the rows that do not stay."""
+    assert file.marks is not None
+    reasons = np.where(is_lost_N, reason, marks[MARK].to_numpy(zero_copy_only=False))
+    marks = add_columns(marks, {MARK: pa.array(reasons.tolist(), pa.string())})
     write_table(marks, file.marks, marks.schema)

@@ -49,34 +49,27 @@ RULES = {
 }
 # The column that a measure is computed from, for measures that are no columns.
 _COLUMN_OF = {NUM_WORDS: CAPTION, NUM_PHRASES: PHRASES, DISPLACEMENT: PHRASES}
-_DRAWN_IN_POOL = re.compile(r"align(\d{1,9}(?:\.\d{1,9})?)_random(\d{1,9}(?:\.\d{1,9})?)", re.ASCII)
+_DRAWN = re.compile(r"align(\d{1,9}(?:\.\d{1,9})?)_random(\d{1,9}(?:\.\d{1,9})?)", re.ASCII)
 
 
 def find_rule(name: str) -> Rule:
     """Return the measures that a rule ranks by. Raises ValueError if there is no such rule.
 
-    FILE.py:NAME names a function of the user's, which is the rule's measure. Only ``CurateConfig`` knows the
-    shares that the name of a draw within the pool must hold.
+    FILE.py:NAME names a function of the user's, which is the rule's measure. With a parameter that only
+    attributed rows have it ranks at the attribute gate, else the whole corpus. Only ``CurateConfig`` knows
+    the shares that the name of a draw past the align gate must hold.
     """
     if is_own(name):
-        return _find_own(name)
-    key = "align70_random50" if _DRAWN_IN_POOL.fullmatch(name) else name
+        wanted = find_parameters(name)
+        columns = tuple(dict.fromkeys(_COLUMN_OF.get(one, one) for one in wanted if one != PAS))
+        if {PAS, MEAN_PAS, PHRASES, CONTENT_WORDS} & {*wanted, *columns}:
+            return Rule(attribute_by=name, columns=columns)
+        return Rule(align_by=name, columns=columns)
+    key = "align70_random50" if _DRAWN.fullmatch(name) else name
     if key not in RULES:
         own = "; or alignA_randomB with your own shares, as in align70_random50; or FILE.py:NAME"
         check_choice(OPTION, name, tuple(RULES), own)
     return RULES[key]
-
-
-def _find_own(name: str) -> Rule:
-    """Return the rule whose measure is a function of the user's file.
-
-    With a parameter that only attributed rows have it ranks at the attribute gate, else the whole corpus.
-    """
-    wanted = find_parameters(name)
-    columns = tuple(dict.fromkeys(_COLUMN_OF.get(one, one) for one in wanted if one != PAS))
-    if {PAS, MEAN_PAS, PHRASES, CONTENT_WORDS} & {*wanted, *columns}:
-        return Rule(attribute_by=name, columns=columns)
-    return Rule(align_by=name, columns=columns)
 
 
 def find_parameters(name: str) -> tuple[str, ...]:
@@ -94,17 +87,14 @@ def find_parameters(name: str) -> tuple[str, ...]:
 
 
 def read_draw(name: str) -> tuple[float, float]:
-    """Return the ``align.keep`` and ``attribute.keep`` in the name of a draw within the pool."""
-    match = _DRAWN_IN_POOL.fullmatch(name)
+    """Return the ``align.keep`` and ``attribute.keep`` in the name of a draw past the align gate."""
+    match = _DRAWN.fullmatch(name)
     assert match, name
     align_keep, attribute_keep = (float(Decimal(percent) / 100) for percent in match.groups())
     return align_keep, attribute_keep
 
 
 def name_draw(align_keep: float, attribute_keep: float) -> str:
-    """Return the name of a draw within the pool: align70.5_random50 of 0.705 and 0.5."""
-    return f"align{_percent(align_keep)}_random{_percent(attribute_keep)}"
-
-
-def _percent(share: float) -> str:
-    return f"{(100 * Decimal(str(share))).normalize():f}"
+    """Return the name of a draw past the align gate: align70.5_random50 of 0.705 and 0.5."""
+    shares = (f"{(100 * Decimal(str(share))).normalize():f}" for share in (align_keep, attribute_keep))
+    return "align{}_random{}".format(*shares)

@@ -125,12 +125,13 @@ class Gates:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values for json."""
-        cuts = {
-            name: cut and cut.to_dict()
-            for name, cut in (("align", self.align), ("attribute", self.attribute))
+        return {
+            "num_corpus": self.num_corpus,
+            "align": self.align and self.align.to_dict(),
+            "attribute": self.attribute and self.attribute.to_dict(),
+            "num_scored": self.num_scored,
+            "fit": self.fit and self.fit.to_dict(),
         }
-        fit = self.fit and self.fit.to_dict()
-        return {"num_corpus": self.num_corpus, **cuts, "num_scored": self.num_scored, "fit": fit}
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> "Gates":
@@ -191,8 +192,7 @@ def cut_gates(selection: SelectionRule, over: Callable[..., Iterable[Any]]) -> G
     order, with its corpus read from ``corpus_columns(selection, with_attribute)``. ``measure`` is a plain
     function.
     """
-    rule = selection.rule
-    num_corpus = sum(over(_count_rows, False))
+    num_corpus = sum(over(lambda corpus, _: len(corpus.row_M), False))
     gates = Gates(num_corpus)
     search = make_search(selection, num_corpus, num_corpus, selection.align_share)
     while not search.done:
@@ -200,39 +200,30 @@ def cut_gates(selection: SelectionRule, over: Callable[..., Iterable[Any]]) -> G
     gates = replace(gates, align=search.threshold)
     if selection.attribute_share is None:
         return gates
-    num_scored = sum(over(_count_scored, True, gates))
+    num_scored = sum(over(lambda *entered: int(enters_attribute(*entered).sum()), True, gates))
     gates = replace(gates, num_scored=num_scored)
-    if rule.attribute_by == RESIDUAL:
-        moments = reduce(CrossMoments.merge, over(_explaining_moments, True, gates))
+    if selection.rule.attribute_by == RESIDUAL:
+        moments = reduce(CrossMoments.merge, over(_cross_moments, True, gates, EXPLAINING))
         gates = replace(gates, fit=LinearFit.of(EXPLAINING, moments))
-    if rule.attribute_by == ALIGN_PAS:
-        gates = replace(gates, fit=weigh_alike(reduce(CrossMoments.merge, over(_both_moments, True, gates))))
+    if selection.rule.attribute_by == ALIGN_PAS:
+        moments = reduce(CrossMoments.merge, over(_cross_moments, True, gates, (ALIGNMENT,)))
+        gates = replace(gates, fit=weigh_alike(moments))
     search = make_search(selection, num_corpus, num_scored, selection.attribute_share)
     while not search.done:
         search.advance(sum(over(_count_attribute, True, gates, search)))
     return replace(gates, attribute=search.threshold)
 
 
-def _count_rows(corpus: Corpus, selection: SelectionRule) -> int:
-    return len(corpus.row_M)
-
-
 def _count_align(corpus: Corpus, selection: SelectionRule, search: KthSearch) -> np.ndarray:
     return count_digit(search, align_scores(corpus, selection), corpus.uid_M2)
 
 
-def _count_scored(corpus: Corpus, selection: SelectionRule, gates: Gates) -> int:
-    return int(enters_attribute(corpus, selection, gates).sum())
-
-
-def _explaining_moments(corpus: Corpus, selection: SelectionRule, gates: Gates) -> CrossMoments:
+def _cross_moments(
+    corpus: Corpus, selection: SelectionRule, gates: Gates, names: Sequence[str]
+) -> CrossMoments:
+    """Return the moments of some measures and PAS over the rows that the attribute gate ranks."""
     enters_M = enters_attribute(corpus, selection, gates)
-    return CrossMoments.of([corpus.measures[name][enters_M] for name in (*EXPLAINING, PAS)])
-
-
-def _both_moments(corpus: Corpus, selection: SelectionRule, gates: Gates) -> CrossMoments:
-    enters_M = enters_attribute(corpus, selection, gates)
-    return CrossMoments.of([corpus.measures[name][enters_M] for name in (ALIGNMENT, PAS)])
+    return CrossMoments.of([corpus.measures[name][enters_M] for name in (*names, PAS)])
 
 
 def weigh_alike(moments: CrossMoments) -> LinearFit:
@@ -287,7 +278,12 @@ def judge_table(table: pa.Table, selection: SelectionRule, gates: Gates) -> Judg
         reason_M[passes_M & ~enters_M] = DROPPED_UNSCORED
         reason_M[enters_M & ~kept_M] = _LOST.get(str(rule.attribute_by), DROPPED_CONTROL)
     if MARK in table.column_names:
-        _judge_marks(table, reason_N, reason_M, corpus.row_M)
+        is_marked_N = table[ALIGNMENT].is_valid().to_numpy() & table[MARK].is_valid().to_numpy()
+        reason_N[is_marked_N] = table[MARK].to_numpy()[is_marked_N]
+    if MARK_AFTER in table.column_names:  # of rows that would be kept
+        after_M = table[MARK_AFTER].to_numpy()[corpus.row_M]
+        is_lost_M = (reason_M == KEPT) & np.array([after is not None for after in after_M], bool)
+        reason_M[is_lost_M] = after_M[is_lost_M]
     reason_N[corpus.row_M] = reason_M
     score_N[corpus.row_M] = score_M
     return reason_N, score_N
@@ -299,17 +295,6 @@ def judge_file(
     """Return a scores file with ``columns`` and those of the gates, and each row's reason and score."""
     table = file.read(list(dict.fromkeys([*columns, *corpus_columns(selection, with_attribute=True)])))
     return table, *judge_table(take_columns(table, selection, with_attribute=True), selection, gates)
-
-
-def _judge_marks(table: pa.Table, reason_N: np.ndarray, reason_M: np.ndarray, row_M: np.ndarray) -> None:
-    """Set the marks of rows outside the corpus, and the marks after the gates of rows that would be kept."""
-    is_marked_N = table[ALIGNMENT].is_valid().to_numpy() & table[MARK].is_valid().to_numpy()
-    reason_N[is_marked_N] = table[MARK].to_numpy()[is_marked_N]
-    if MARK_AFTER not in table.column_names:
-        return
-    after_M = table[MARK_AFTER].to_numpy()[row_M]
-    is_lost_M = (reason_M == KEPT) & np.array([after is not None for after in after_M], bool)
-    reason_M[is_lost_M] = after_M[is_lost_M]
 
 
 def choose_tables(tables: Sequence[pa.Table], selection: SelectionRule) -> tuple[Gates, list[Judged]]:
@@ -329,15 +314,13 @@ def choose_tables(tables: Sequence[pa.Table], selection: SelectionRule) -> tuple
 
 def describe_shortage(selection: SelectionRule, gates: Gates) -> list[str]:
     """Return a warning if the attribute gate had fewer rows to rank than it should keep."""
-    if selection.attribute_share is None or gates.num_scored is None:
+    share, num_scored = selection.attribute_share, gates.num_scored
+    if share is None or num_scored is None or num_scored >= (wanted := exact_share(share, gates.num_corpus)):
         return []
-    wanted = exact_share(selection.attribute_share, gates.num_corpus)
-    if gates.num_scored < wanted:
-        return [
-            f"attribute.keep={selection.attribute_share} asks for {wanted:,} pairs, but only "
-            f"{gates.num_scored:,} past the first gate have a PAS; all of them were kept"
-        ]
-    return []
+    return [
+        f"attribute.keep={share} asks for {wanted:,} pairs, but only {num_scored:,} past the first gate have "
+        "a PAS; all of them were kept"
+    ]
 
 
 def describe_duplicates(reasons: Mapping[str, int], num_corpus: int) -> list[str]:
@@ -393,10 +376,11 @@ def choose(
     gates = Gates.from_dict(committed["gates"])
     moments = None
     if selection.rule.attribute_by == PAS:
-        moments = reduce(Moments.merge, map_files(_pool_moments, scores, selection, gates))
+        moments = reduce(Moments.merge, map_files(_attribute_moments, scores, selection, gates))
     jobs = [(file, _kept_part(work, ordinal)) for ordinal, file in enumerate(scores)]
     found = list(map_files(_write_kept, jobs, selection, gates))
-    list(map_tasks(_write_subset, [len(scores)], out, work, label="subset"))
+    parts = [part for _, part in jobs]
+    list(map_tasks(_write_subset, [parts], out.at(*SUBSET), label="subset"))
     return Chosen(
         gates,
         [counted.total() for counted, _ in found],
@@ -404,6 +388,10 @@ def choose(
         sum((counted for counted, _ in found), Counter()),
         moments,
     )
+
+
+def _write_subset(parts: list[str], uri: str) -> None:
+    write_subset((parse_uids(kept[UID]) for kept in read_in_order(parts, [UID])), uri)
 
 
 def write_kept(choice: Chosen, out: Folder, work: Folder, has_images: bool = False) -> None:
@@ -414,25 +402,16 @@ def write_kept(choice: Chosen, out: Folder, work: Folder, has_images: bool = Fal
     list(map_tasks(_join_kept, [len(choice.rows_S)], out, work, has_images, label="subset"))
 
 
-def _write_subset(num_shards: int, out: Folder, work: Folder) -> None:
-    parts = [_kept_part(work, ordinal) for ordinal in range(num_shards)]
-    write_subset((parse_uids(kept[UID]) for kept in read_in_order(parts, [UID])), out.at(*SUBSET))
-
-
 def _join_kept(num_shards: int, out: Folder, work: Folder, has_images: bool) -> None:
     images = read_images(work) if has_images else {}
     parts = [_kept_part(work, ordinal) for ordinal in range(num_shards)]
     with new_groups(out.at("subset", "kept.parquet"), KEPT_SCHEMA) as write:
         for kept in read_in_order(parts, KEPT_SCHEMA.names):
-            write(_set_images(kept, images) if images else kept)
-
-
-def _set_images(kept: pa.Table, images: Mapping[str, str]) -> pa.Table:
-    """Return kept rows with new SHA-256 values for the images of some uids."""
-    uids, known = (kept[name].to_pylist() for name in (UID, IMAGE_SHA256))
-    found = [images.get(uid, image) for uid, image in zip(uids, known, strict=True)]
-    place = kept.schema.get_field_index(IMAGE_SHA256)
-    return kept.set_column(place, IMAGE_SHA256, pa.array(found, pa.string()))
+            if images:
+                uids, known = (kept[name].to_pylist() for name in (UID, IMAGE_SHA256))
+                found = [images.get(uid, image) for uid, image in zip(uids, known, strict=True)]
+                kept = add_columns(kept, {IMAGE_SHA256: pa.array(found, pa.string())})
+            write(kept)
 
 
 def commit_once(
@@ -451,7 +430,7 @@ def cut_pool(scores: list[ScoresFile], pool: SelectionRule) -> dict[str, Any]:
     """Return the gate of the pool that is attributed, and the number of its rows in each file that have not
     been attributed yet."""
     gates = cut_all(scores, pool)
-    return {"gates": gates.to_dict(), "sizes": list(map_files(count_unattributed, scores, pool, gates))}
+    return {"gates": gates.to_dict(), "sizes": list(map_files(_count_pool, scores, pool, gates, False))}
 
 
 def load_pool(
@@ -494,23 +473,18 @@ def find_pool(file: ScoresFile, selection: SelectionRule, gates: Gates) -> np.nd
 
 def is_attributed(uri: str) -> np.ndarray:
     """Return which rows of a file have phrases, if only an empty list, bool [N]."""
-    name = PHRASES if PHRASES in read_schema(uri).names else None
-    if name is None:
+    if PHRASES not in read_schema(uri).names:
         return np.zeros(count_rows(uri), bool)
     return read_columns(uri, [PHRASES])[PHRASES].is_valid().to_numpy()
 
 
-def count_unattributed(file: ScoresFile, selection: SelectionRule, gates: Gates) -> int:
-    """Return how many rows of a file are in the pool and have no attribution."""
-    return int((find_pool(file, selection, gates) & ~is_attributed(file.uri)).sum())
+def _count_pool(file: ScoresFile, selection: SelectionRule, gates: Gates, with_attributed: bool) -> int:
+    """Return how many rows of a file are in the pool, with or without those that have an attribution."""
+    in_pool_N = find_pool(file, selection, gates)
+    return int((in_pool_N if with_attributed else in_pool_N & ~is_attributed(file.uri)).sum())
 
 
-def count_pool(file: ScoresFile, selection: SelectionRule, gates: Gates) -> int:
-    """Return how many rows of a file are in the pool."""
-    return int(find_pool(file, selection, gates).sum())
-
-
-def _pool_moments(file: ScoresFile, selection: SelectionRule, gates: Gates) -> Moments:
+def _attribute_moments(file: ScoresFile, selection: SelectionRule, gates: Gates) -> Moments:
     corpus = _load(file, selection, True)
     return Moments.of(corpus.measures[PAS][enters_attribute(corpus, selection, gates)])
 
@@ -544,21 +518,19 @@ def check_pool(files: list[ScoresFile], config: CurateConfig, scored: CurateConf
     folder; the error names the update of it that attributes them.
     """
     compat = config.select.datacomp_compat and not scored.select.datacomp_compat
-    if not find_rule(config.select.rule).attribute_by:
-        return
-    if not (has_markers(config) or has_markers(scored) or (compat and scored.pool < 1)):
+    is_marked = has_markers(config) or has_markers(scored)
+    if not find_rule(config.select.rule).attribute_by or not (is_marked or (compat and scored.pool < 1)):
         return
     pool = find_pool_selection(config.align.keep, config.select.datacomp_compat)
     gates = cut_pool(files, pool)
     missing = sum(gates["sizes"])
     if not missing:
         return
+    line = update_line(source, "attribute.pool", 1)
     if compat and not has_markers(config):
         attributed = exact_share(scored.pool, gates["gates"]["num_corpus"])
-        passing = sum(map_files(count_pool, files, pool, Gates.from_dict(gates["gates"]), fold=add_counts))
-        said = f"select.datacomp_compat=true: gate 1 keeps {passing:,} pairs with their ties, {attributed:,}"
-        raise ValueError(f"{said} were attributed; attribute all: {update_line(source, 'attribute.pool', 1)}")
-    raise ValueError(
-        f"filter: {missing:,} rows past gate 1 were never attributed, because rows before them are dropped; "
-        f"attribute them: {update_line(source, 'attribute.pool', 1)}"
-    )
+        passing = sum(map_files(_count_pool, files, pool, Gates.from_dict(gates["gates"]), True))
+        said = f"gate 1 keeps {passing:,} pairs with their ties, {attributed:,} were attributed"
+        raise ValueError(f"select.datacomp_compat=true: {said}; attribute all: {line}")
+    said = f"{missing:,} rows past gate 1 were never attributed, because rows before them are dropped"
+    raise ValueError(f"filter: {said}; attribute them: {line}")
