@@ -101,11 +101,8 @@ def write_subset(uid_chunks: Iterable[np.ndarray], uri: str) -> int:
         everything = Path(folder) / "uids"
         with everything.open("wb") as file:
             count = sum(_append(file, chunk) for chunk in uid_chunks)
-        header = {
-            "descr": np.lib.format.dtype_to_descr(SUBSET_DTYPE),
-            "fortran_order": False,
-            "shape": (count,),
-        }
+        descr = np.lib.format.dtype_to_descr(SUBSET_DTYPE)
+        header = {"descr": descr, "fortran_order": False, "shape": (count,)}
         np.lib.format.write_array_header_1_0(target, header)
         for uid_N2 in _in_order(everything, 0):
             target.write(uid_N2.astype("<u8").tobytes())

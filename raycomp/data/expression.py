@@ -46,17 +46,15 @@ _CLASSES = frozenset(
 def find_columns(option: str, expression: str, known: Sequence[str]) -> list[str]:
     """Return the columns that an expression uses, as they are written in ``known``.
 
-    Raises ValueError, naming ``option``, where it is not one expression, uses anything but the allowed
+    Raises UserError, naming ``option``, where it is not one expression, uses anything but the allowed
     syntax, or a column that is not ``known``; columns' names are compared without case.
     """
     by_name = {name.lower(): name for name in reversed(known)}
     found: dict[str, None] = {}
     for node in _list_nodes(_parse(option, expression)):
         if node["class"] not in _CLASSES:
-            kind = node["class"].lower().replace("_", " ")
-            raise _refuse(
-                option, expression, f"{kind} is not allowed; write one condition on the row's columns"
-            )
+            said = f"{node['class'].lower().replace('_', ' ')} is not allowed"
+            raise _refuse(option, expression, f"{said}; write one condition on the row's columns")
         if node["class"] == "FUNCTION" and node["function_name"].lower() not in FUNCTIONS:
             names = ", ".join(sorted(name for name in FUNCTIONS if name[0].isalpha()))
             said = f"unknown function {node['function_name']}; the functions are {names}"
@@ -92,12 +90,12 @@ def evaluate(option: str, expression: str, table: pa.Table, seconds: float = SEC
             if isinstance(error, MemoryError):
                 raise
             line = f"takes more than {seconds:g} s" if late.is_set() else " ".join(str(error).split())[:200]
-            raise UserError(f"{option}={_short(expression)!r}: {line}") from error
+            raise _refuse(option, expression, line) from error
         finally:
             timer.cancel()
     if result.type != pa.bool_() and not pa.types.is_null(result.type):
         said = f"must be true or false, is {result.type}; compare it with a value"
-        raise UserError(f"{option}={_short(expression)!r}: {said}")
+        raise _refuse(option, expression, said)
     return pc.cast(result, pa.bool_())
 
 
@@ -148,11 +146,7 @@ def _connect() -> Iterator["duckdb.DuckDBPyConnection"]:
         con = duckdb.connect(":memory:", config={"threads": 1, "memory_limit": _MEMORY})
         try:
             con.execute("SET temp_directory = ?", [folder])
-            for setting in (
-                "python_enable_replacements",
-                "autoload_known_extensions",
-                "enable_external_access",
-            ):
+            for setting in _OFF:
                 con.execute(f"SET {setting} = false")
             con.execute("SET lock_configuration = true")
             yield con
@@ -160,9 +154,6 @@ def _connect() -> Iterator["duckdb.DuckDBPyConnection"]:
             con.close()
 
 
-def _refuse(option: str, expression: str, said: str) -> ValueError:
-    return ValueError(f"{option}={_short(expression)!r}: {said}")
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= 200 else f"{text[:200]}..."
+def _refuse(option: str, expression: str, said: str) -> UserError:
+    text = expression if len(expression) <= 200 else f"{expression[:200]}..."
+    return UserError(f"{option}={text!r}: {said}")

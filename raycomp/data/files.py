@@ -26,6 +26,10 @@ from raycomp.data.stores import GCS, READ_ONLY, as_oserror, create_object, open_
 
 _MAGIC = b"PAR1"
 _TAIL_BYTES = len(_MAGIC) + 4
+_PIECE_BYTES = 8 << 20
+_TEMPORARY = re.compile(r"\.[0-9a-f]{32}\.tmp$")
+_lock = threading.Lock()
+_is_dry = False
 
 
 class Written(NamedTuple):
@@ -70,7 +74,6 @@ class WrittenFiles:
 
 
 _watches: list[WrittenFiles] = []
-_lock = threading.Lock()
 
 
 @contextmanager
@@ -107,9 +110,8 @@ def forget_written(uri: str) -> None:
     """Forget a file, or all below a folder, that is removed."""
     with _lock:
         for watch in _watches:
-            gone = [one for one in watch.files if one == uri or one.startswith(f"{uri}/")]
-            for one in gone:
-                del watch.files[one]
+            below = WrittenFiles([uri])
+            watch.files = {one: file for one, file in watch.files.items() if not below.covers(one)}
 
 
 def call_watched(
@@ -123,7 +125,7 @@ def call_watched(
 def hash_file(uri: str, file: IO[bytes]) -> Written:
     """Return the facts of a whole file, open for reading at its start."""
     digest, size = hashlib.sha256(), 0
-    while data := file.read(8 << 20):
+    while data := file.read(_PIECE_BYTES):
         digest.update(data)
         size += len(data)
     return Written(uri, size, digest.hexdigest(), find_footer(file, size))
@@ -131,7 +133,7 @@ def hash_file(uri: str, file: IO[bytes]) -> Written:
 
 def find_footer(file: Any, size: int) -> str | None:
     """Return the SHA-256 of the footer of a seekable Parquet file of ``size`` bytes; None for others."""
-    if size < 2 * len(_MAGIC) + 4:
+    if size < len(_MAGIC) + _TAIL_BYTES:
         return None
     file.seek(size - _TAIL_BYTES)
     tail = file.read(_TAIL_BYTES)
@@ -139,17 +141,7 @@ def find_footer(file: Any, size: int) -> str | None:
     if tail[4:] != _MAGIC or length > size - _TAIL_BYTES - len(_MAGIC):
         return None
     file.seek(size - _TAIL_BYTES - length)
-    return hash_footer(file.read(length))
-
-
-def hash_footer(footer: bytes) -> str:
-    """Return the SHA-256 of a Parquet file's footer."""
-    return hashlib.sha256(footer).hexdigest()
-
-
-# Names in a run's own folder.
-_RUNS = {RUN, LEASE}
-_TEMPORARY = re.compile(r"\.[0-9a-f]{32}\.tmp$")
+    return hashlib.sha256(file.read(length)).hexdigest()
 
 
 @contextmanager
@@ -208,16 +200,13 @@ def new_file(uri: str) -> Iterator[IO[bytes]]:
             _upload(file, uri)
         note_written(found)
         return
-    folder, name = os.path.split(path)
-    os.makedirs(folder, exist_ok=True)
-    temporary = os.path.join(folder, f".{name}.{uuid.uuid4().hex}.tmp")
+    temporary = _name_temporary(*os.path.split(path))
     try:
-        with _open_new(temporary, temporary, uri) as (file, found):
+        with _open_new(str(temporary), str(temporary), uri) as (file, found):
             yield file
-        os.replace(temporary, path)
+        temporary.replace(path)
     except BaseException:
-        if os.path.exists(temporary):
-            os.remove(temporary)
+        temporary.unlink(missing_ok=True)
         raise
     note_written(found)
 
@@ -228,11 +217,9 @@ def new_path(uri: str) -> Iterator[str]:
     ends without an error, as with ``new_file``. Its name ends in ``.tmp``."""
     filesystem, path = resolve(uri)
     is_local = isinstance(filesystem, fs.LocalFileSystem)
-    folder, name = os.path.split(path) if is_local else (tempfile.gettempdir(), "raycomp")
-    os.makedirs(folder, exist_ok=True)
-    temporary = Path(folder, f".{name}.{uuid.uuid4().hex}.tmp")
+    temporary = _name_temporary(*(os.path.split(path) if is_local else (tempfile.gettempdir(), "raycomp")))
     try:
-        with name_place(str(temporary) if is_local else folder):
+        with name_place(str(temporary if is_local else temporary.parent)):
             yield str(temporary)
         with temporary.open("rb") as file:
             found = [hash_file(uri, file)] if is_watched(uri) else []
@@ -244,6 +231,12 @@ def new_path(uri: str) -> Iterator[str]:
     finally:
         temporary.unlink(missing_ok=True)
     note_written(found)
+
+
+def _name_temporary(folder: str, name: str) -> Path:
+    """Return a new name for a file that will be renamed to ``name``, in a folder that is made if needed."""
+    os.makedirs(folder, exist_ok=True)
+    return Path(folder, f".{name}.{uuid.uuid4().hex}.tmp")
 
 
 @contextmanager
@@ -262,7 +255,7 @@ def _upload(file: IO[bytes], uri: str) -> None:
     filesystem, path = resolve(uri)
     with as_oserror(), open_output(split_uri(uri)[0], filesystem, path) as target:
         try:
-            shutil.copyfileobj(file, target, 8 << 20)
+            shutil.copyfileobj(file, target, _PIECE_BYTES)
         except BaseException:
             # Closing assembles the uploaded parts; no client can skip that.
             target.close()
@@ -274,7 +267,7 @@ def copy_file(source: str, target: str) -> None:
     """Copy a file, which appears whole or not at all."""
     filesystem, path = resolve(source)
     with filesystem.open_input_stream(path) as stream, new_file(target) as file:
-        shutil.copyfileobj(stream, file, 8 << 20)
+        shutil.copyfileobj(stream, file, _PIECE_BYTES)
 
 
 def link_file(file: Written, target: str) -> None:
@@ -288,24 +281,18 @@ def link_file(file: Written, target: str) -> None:
         with as_oserror():
             filesystem.copy_file(source, path)
     elif isinstance(filesystem, fs.LocalFileSystem) and isinstance(source_filesystem, fs.LocalFileSystem):
-        _link(source, path)
+        temporary = _name_temporary(*os.path.split(path))
+        try:
+            os.link(source, temporary)
+        except OSError:  # another disk, or one without hard links
+            shutil.copyfile(source, temporary)
+        try:
+            temporary.replace(path)
+        finally:
+            temporary.unlink(missing_ok=True)  # of two names of one file, replace leaves both
     else:
         copy_file(file.uri, target)
     note_written([file._replace(uri=target)] if is_watched(target) else [])
-
-
-def _link(source: str, target: str) -> None:
-    folder, name = os.path.split(target)
-    os.makedirs(folder, exist_ok=True)
-    temporary = os.path.join(folder, f".{name}.{uuid.uuid4().hex}.tmp")
-    try:
-        os.link(source, temporary)
-    except OSError:  # another disk, or one without hard links
-        shutil.copyfile(source, temporary)
-    try:
-        os.replace(temporary, target)
-    finally:
-        Path(temporary).unlink(missing_ok=True)  # of two names of one file, replace leaves both
 
 
 def create_file(uri: str, data: bytes) -> bool:
@@ -342,7 +329,7 @@ def remove_temporary_files(folder: str) -> None:
     if not isinstance(filesystem, fs.LocalFileSystem):
         return
     for here, folders, names in os.walk(path):
-        folders[:] = [name for name in folders if not (_RUNS & set(os.listdir(os.path.join(here, name))))]
+        folders[:] = [name for name in folders if not {RUN, LEASE} & {*os.listdir(os.path.join(here, name))}]
         for name in filter(_TEMPORARY.search, names):
             Path(here, name).unlink(missing_ok=True)
 
@@ -387,9 +374,6 @@ def _list_disk(
             yield from _list_disk(filesystem, info.path, f"{name}/", (*above, real))
 
 
-_is_dry = False
-
-
 @contextmanager
 def dry_run(is_dry: bool) -> Iterator[None]:
     """Let commands in the block check everything and then raise ``DryRun`` instead of writing."""
@@ -406,30 +390,26 @@ def is_dry_run() -> bool:
     return _is_dry
 
 
-def _check_disk(folder: str) -> None:
-    """Raise ValueError where the nearest existing folder above a local one refuses files; stores: nothing."""
-    if split_uri(folder)[0]:
-        return
-    path = Path(folder)
-    above = next(one for one in (path, *path.parents) if one.exists())
-    if not (above.is_dir() and os.access(above, os.W_OK | os.X_OK)):
-        raise ValueError(f"out={folder!r}: cannot be written: {above} is not a folder that takes files")
-
-
 def check_writable(folder: str) -> None:
-    """Raise ValueError, one line, unless files can be written in ``folder`` (made if needed)."""
+    """Raise ValueError, one line, unless files can be written in ``folder`` (made if needed).
+
+    In a dry run nothing is written: only the nearest folder above a local one is checked.
+    """
     scheme = split_uri(folder)[0]
     if scheme in READ_ONLY:
         raise ValueError(f"out={folder!r}: {scheme}:// is only read; name a folder or another store")
-    if is_dry_run():
-        _check_disk(folder)
+    if _is_dry:
+        path = Path(folder)
+        above = next(one for one in (path, *path.parents) if one.exists())
+        if not scheme and not (above.is_dir() and os.access(above, os.W_OK | os.X_OK)):
+            raise ValueError(f"out={folder!r}: cannot be written: {above} is not a folder that takes files")
         return
     probe = join_uri(folder, f".probe-{uuid.uuid4().hex}")
     try:
         with new_file(probe) as file:
             file.write(b"probe")
-        filesystem, path = resolve(probe)
-        filesystem.delete_file(path)
+        filesystem, name = resolve(probe)
+        filesystem.delete_file(name)
     except OSError as error:
         raise ValueError(f"out={folder!r}: cannot be written: {' '.join(str(error).split())}") from error
 

@@ -1,16 +1,14 @@
-"""The input files of a spec: shards, lists and folders of images, by globs and brace lists, as absolute
-paths.
-"""
+"""The input files of a spec: shards, lists and folders of images, by globs and brace lists."""
 
 import dataclasses
 import os
 import posixpath
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -36,53 +34,26 @@ PART_IMAGES = 1000
 """Images of a folder that make a shard."""
 _TEXTS = (".txt", ".json")
 _ROWS = 16
+FORMATS = {".tar": "tar", ".parquet": "parquet"}
+_LAYOUTS = "; docs/reference/inputs.md has the layouts that can be read"
+CLIP_RETRIEVAL = "clip_retrieval"
+_NAMED = re.compile(r"([A-Za-z0-9_-]*)=(.+)", re.DOTALL)
+_UNNAMED = "="
+_PATTERN = re.compile(r"[*?\[{]")
+_METADATA = re.compile(r"(.*/)metadata/metadata_([^/]*)\.parquet", re.DOTALL)
+_BRACES = re.compile(r"\{([^{}]*,[^{}]*|-?\d+\.\.-?\d+)\}")
+_COMPRESSED = re.compile(r"\.(?:tar\.(?:gz|bz2|xz|zst|lz4|Z)|t[gbx]z2?|tzst)$", re.IGNORECASE)
+# Where a run writes files that end in .tar or .parquet, and its folders that hold no samples.
+_TABLES = ("scores", "metadata", "marks", "negatives")
+_OUTPUTS = ("shards/0.tar", "subset/kept.parquet", *(f"{folder}/0.parquet" for folder in _TABLES))
+_RESULTS = (*_TABLES, "subset")
+Config = TypeVar("Config")
 
 
 def is_list(uri: str) -> bool:
     """Return whether a file lists images by its name; other json files may be anything."""
     stem, extension = posixpath.splitext(posixpath.basename(uri).lower())
     return extension in LISTS and (extension != ".json" or stem.startswith(("captions", "metadata")))
-
-
-def list_images(files: Iterable[str]) -> list[str]:
-    """Return the files that have the extension of an image."""
-    return [file for file in files if posixpath.splitext(file)[1].lower()[1:] in IMAGE_EXTENSIONS]
-
-
-def describe_files(item: str, files: Sequence[str], wanted: Iterable[str]) -> str:
-    """Return what lies in ``item`` instead of files that end in one of ``wanted``."""
-    kinds = Counter(posixpath.splitext(file)[1].lower() or "no extension" for file in files)
-    there = ", ".join(f"{count:,} of {kind}" for kind, count in kinds.most_common(4))
-    found = f"there are {there}" if there else "it is empty"
-    return f"{item} names no file that ends in one of {', '.join([*wanted, *LISTS[:-1]])}; {found}"
-
-
-def part_images(
-    pattern: str, uri: str, files: Iterable[str], prefix: str, columns: ColumnsConfig
-) -> list[ShardPath]:
-    """Return shards of the images among ``files``, names below the folder ``uri``, by sub-folder.
-
-    Uids are made of the input's name and the image's path; they do not depend on the other files. Raises
-    ValueError where no image has a text of its own name.
-    """
-    names = sorted(files)
-    images = list_images(names)
-    texts = {name for name in names if name.endswith(_TEXTS)}
-    if not any(f"{posixpath.splitext(name)[0]}.txt" in texts for name in images):
-        raise ValueError(
-            f"input={pattern!r}: holds {len(images):,} images and no captions; write captions.csv with the "
-            f"columns file_name and caption, or a .txt of the same name next to each image"
-        )
-    shards = []
-    for folder, inside in group_by(images, posixpath.dirname).items():
-        for start in range(0, len(inside), PART_IMAGES):
-            name = posixpath.join(prefix + folder, f"images-{start // PART_IMAGES:05d}")
-            members = tuple(inside[start : start + PART_IMAGES])
-            stems = dict.fromkeys(posixpath.splitext(member)[0] for member in members)
-            own = tuple(f"{stem}{kind}" for stem in stems for kind in _TEXTS if f"{stem}{kind}" in texts)
-            base = f"{prefix}images"
-            shards.append(ShardPath(0, uri, name, FOLDER, None, None, columns, members, own, base))
-    return shards
 
 
 def check_tables(shards: Sequence[ShardPath], needs_captions: bool = True) -> None:
@@ -99,45 +70,35 @@ def check_tables(shards: Sequence[ShardPath], needs_captions: bool = True) -> No
         if not names:
             continue  # an empty or unreadable table has a status of its own
         known = listed if shard.format == LIST else table
-        _check_column(shard, "image", shard.columns.image, known.IMAGE_COLUMNS, names)
+        columns = {"image": (shard.columns.image, known.IMAGE_COLUMNS)}
         if needs_captions:
-            _check_column(shard, "caption", shard.columns.caption, known.CAPTION_COLUMNS, names)
+            columns["caption"] = shard.columns.caption, known.CAPTION_COLUMNS
+        for what, (own, usual) in columns.items():
+            if find_column(names, own, usual) is None:
+                missing = f"no column {own}" if own else f"none of the columns {', '.join(usual)}"
+                raise ValueError(
+                    f"input={shard.uri!r}: has {missing}; name the {what} column by columns.{what}, its "
+                    f"columns are {', '.join(names)[:300]}"
+                )
         url = next((image for image in images if image.startswith(("http://", "https://"))), None)
         if url is not None:
             said = f"its images are urls, such as {url[:80]!r}"
             raise ValueError(f"input={shard.uri!r}: {said}; download first, for instance with img2dataset")
-        _check_paths(shard, images)
-
-
-def _check_paths(shard: ShardPath, images: Sequence[str]) -> None:
-    """Raise ValueError where none of the images is there."""
-    filesystem, path = resolve(shard.uri)
-    folder, root = posixpath.dirname(path), shard.columns.root
-    opened = (open_image(filesystem, folder, image, root) for image in images)
-    if images and not any(isinstance(one, bytes) for one in opened):
-        raise ValueError(
-            f"input={shard.uri!r}: none of its first images is there, such as {images[0][:80]!r} below "
-            f"{root or folder}; set columns.root to their folder"
-        )
-
-
-def _check_column(
-    shard: ShardPath, what: str, own: str | None, known: Sequence[str], names: Sequence[str]
-) -> None:
-    if find_column(names, own, known) is None:
-        missing = f"no column {own}" if own else f"none of the columns {', '.join(known)}"
-        raise ValueError(
-            f"input={shard.uri!r}: has {missing}; name the {what} column by columns.{what}, its columns are "
-            f"{', '.join(names)[:300]}"
-        )
+        filesystem, path = resolve(shard.uri)
+        folder, root = posixpath.dirname(path), shard.columns.root
+        opened = (open_image(filesystem, folder, image, root) for image in images)
+        if images and not any(isinstance(one, bytes) for one in opened):
+            raise ValueError(
+                f"input={shard.uri!r}: none of its first images is there, such as {images[0][:80]!r} below "
+                f"{root or folder}; set columns.root to their folder"
+            )
 
 
 def _read_list(shard: ShardPath) -> tuple[list[str], list[str]]:
     """Return the columns of the first rows of a list, and the paths of their images."""
     entries = [entry for entry in islice(list_entries(shard), _ROWS) if entry.fault is None]
-    return list(dict.fromkeys(name for entry in entries for name in entry.names)), [
-        entry.path for entry in entries if entry.path
-    ]
+    names = dict.fromkeys(name for entry in entries for name in entry.names)
+    return list(names), [entry.path for entry in entries if entry.path]
 
 
 def _read_parquet(shard: ShardPath) -> tuple[list[str], list[str]]:
@@ -155,42 +116,18 @@ def _read_parquet(shard: ShardPath) -> tuple[list[str], list[str]]:
     return names, [] if first is None else [path for path in first.column(0).to_pylist() if path]
 
 
-FORMATS = {".tar": "tar", ".parquet": "parquet"}
-_LAYOUTS = "; docs/reference/inputs.md has the layouts that can be read"
-CLIP_RETRIEVAL = "clip_retrieval"
-
-_NAMED = re.compile(r"([A-Za-z0-9_-]*)=(.+)", re.DOTALL)
-_UNNAMED = "="
-_PATTERN = re.compile(r"[*?\[{]")
-_METADATA = re.compile(r"(.*/)metadata/metadata_([^/]*)\.parquet", re.DOTALL)
-_BRACES = re.compile(r"\{([^{}]*,[^{}]*|-?\d+\.\.-?\d+)\}")
-_COMPRESSED = re.compile(r"\.(?:tar\.(?:gz|bz2|xz|zst|lz4|Z)|t[gbx]z2?|tzst)$", re.IGNORECASE)
-# Where a run writes files that end in .tar or .parquet, and which of these folders hold no samples.
-_OUTPUTS = (
-    "scores/0.parquet",
-    "metadata/0.parquet",
-    "marks/0.parquet",
-    "subset/kept.parquet",
-    "shards/0.tar",
-    "negatives/0.parquet",
-)
-_RESULTS = ("scores", "metadata", "marks", "subset", "negatives")
-
-
 def absolute_input(spec: str) -> str:
     """Return an input spec with every relative path made absolute; it is then valid in any folder."""
-    parts = map(_part, spec.split("::"))
-    return "::".join(name + (pattern and absolute_uri(pattern)) for name, pattern in parts)
+    return place_input(spec, "")
 
 
 def place_input(spec: str, folder: str) -> str:
     """Return an input spec with every relative path taken from ``folder``, as in a file of that folder."""
-
-    def place(pattern: str) -> str:
-        return absolute_uri(pattern if not pattern or "://" in pattern else join_uri(folder, pattern))
-
-    parts = map(_part, spec.split("::"))
-    return "::".join(name + (pattern and place(pattern)) for name, pattern in parts)
+    placed = []
+    for name, pattern in map(_part, spec.split("::")):
+        path = pattern if "://" in pattern else join_uri(folder, pattern)
+        placed.append(name + absolute_uri(path) if pattern else name)
+    return "::".join(placed)
 
 
 def _part(part: str) -> tuple[str, str]:
@@ -236,22 +173,18 @@ def expand_input(
             shards += [] if files else _part_folder(pattern, prefix, columns)
         except OSError as error:
             raise ValueError(f"input={pattern!r}: cannot be read: {' '.join(str(error).split())}") from error
-    _refuse_twice(found)
-    shards += [ShardPath(0, uri, name, str(_format(uri)), columns=columns) for name, uri in found]
-    packed = next((shard for shard in shards if shard.format not in (LIST, FOLDER)), None)
-    if packed is not None and columns.captions == "all":
-        said = f"not with {packed.format} shards such as {packed.name}; list the captions in a CSV or json"
-        raise ValueError(f"columns.captions='all': {said}")
-    shards = [replace(shard, ordinal=i) for i, shard in enumerate(sorted(shards, key=lambda one: one.name))]
-    return shards if stored_embeddings is None else [_pair(shard, stored_embeddings) for shard in shards]
-
-
-def _refuse_twice(found: list[tuple[str, str]]) -> None:
     seen: dict[str, str] = {}
     for name, uri in found:
         other = seen.setdefault(uri if "://" in uri else os.path.realpath(uri), name)
         if other != name:
             raise ValueError(f"input: {other} and {name} are the same file, {uri}; name it once")
+    shards += [ShardPath(0, uri, name, str(_format(uri)), columns=columns) for name, uri in found]
+    packed = next((shard for shard in shards if shard.format not in (LIST, FOLDER)), None)
+    if packed and columns.captions == "all":
+        said = f"not with {packed.format} shards such as {packed.name}; list the captions in a CSV or json"
+        raise ValueError(f"columns.captions='all': {said}")
+    shards = [replace(shard, ordinal=i) for i, shard in enumerate(sorted(shards, key=lambda one: one.name))]
+    return shards if stored_embeddings is None else [_pair(shard, stored_embeddings) for shard in shards]
 
 
 def add_input(spec: str, more: str) -> str:
@@ -354,7 +287,13 @@ def _find(pattern: str) -> list[tuple[str, str]]:
     infos = find_infos([scheme + item for item in items if _PATTERN.search(item) is None])
     files = [file for item in items for file in _list(filesystem, item, infos.get(scheme + item), pattern)]
     if not scheme:
-        files = _drop_links(files, root)
+        # Every file once, by its own name where that is below the root, else by the first name.
+        by_file: dict[str, str] = {}
+        for file in sorted(files):
+            real = os.path.realpath(file)
+            is_own = real == os.path.join(os.path.realpath(root), os.path.relpath(file, root))
+            by_file[real] = file if is_own else by_file.get(real, file)
+        files = list(by_file.values())
     return [(posixpath.relpath(file, root), scheme + file) for file in dict.fromkeys(files)]
 
 
@@ -411,10 +350,15 @@ def _list(filesystem: fs.FileSystem, item: str, info: fs.FileInfo | None, patter
     tars = {posixpath.splitext(file)[0] for file in shards if _format(file) == "tar"}
     shards = [file for file in shards if _format(file) == "tar" or posixpath.splitext(file)[0] not in tars]
     _refuse_files(pattern, listed, files, shards)
-    if not shards and info.type == fs.FileType.Directory and start is None and list_images(files):
+    if not shards and info.type == fs.FileType.Directory and start is None and _list_images(files):
         return []
     if not shards:
-        raise ValueError(f"input={pattern!r}: {describe_files(item, files, FORMATS)}{_LAYOUTS}")
+        kinds = Counter(posixpath.splitext(file)[1].lower() or "no extension" for file in files)
+        there = ", ".join(f"{count:,} of {kind}" for kind, count in kinds.most_common(4))
+        found = f"there are {there}" if there else "it is empty"
+        wanted = ", ".join([*FORMATS, *LISTS[:-1]])
+        said = f"{item} names no file that ends in one of {wanted}; {found}"
+        raise ValueError(f"input={pattern!r}: {said}{_LAYOUTS}")
     if isinstance(filesystem, fs.LocalFileSystem):
         for file in shards:
             _check_file(file, pattern)
@@ -422,12 +366,36 @@ def _list(filesystem: fs.FileSystem, item: str, info: fs.FileInfo | None, patter
 
 
 def _part_folder(pattern: str, prefix: str, columns: ColumnsConfig) -> list[ShardPath]:
+    """Return shards of the images in a folder, by sub-folder.
+
+    Uids are made of the input's name and the image's path; they do not depend on the other files. Raises
+    ValueError where no image has a text of its own name.
+    """
     filesystem, root = resolve(pattern)
     scheme = f"{name}://" if (name := split_uri(pattern)[0]) else ""
-    files = [posixpath.relpath(file, root) for file in _list_files(filesystem, root, True)]
-    return part_images(
-        pattern, scheme + root, [file for file in files if not _is_hidden(file)], prefix, columns
-    )
+    files = (posixpath.relpath(file, root) for file in _list_files(filesystem, root, True))
+    names = sorted(file for file in files if not _is_hidden(file))
+    images = _list_images(names)
+    texts = {name for name in names if name.endswith(_TEXTS)}
+    if not any(f"{posixpath.splitext(name)[0]}.txt" in texts for name in images):
+        raise ValueError(
+            f"input={pattern!r}: holds {len(images):,} images and no captions; write captions.csv with the "
+            f"columns file_name and caption, or a .txt of the same name next to each image"
+        )
+    shards = []
+    for folder, inside in group_by(images, posixpath.dirname).items():
+        for start in range(0, len(inside), PART_IMAGES):
+            name = posixpath.join(prefix + folder, f"images-{start // PART_IMAGES:05d}")
+            members = tuple(inside[start : start + PART_IMAGES])
+            stems = dict.fromkeys(posixpath.splitext(member)[0] for member in members)
+            own = tuple(f"{stem}{kind}" for stem in stems for kind in _TEXTS if f"{stem}{kind}" in texts)
+            base, uri = f"{prefix}images", scheme + root
+            shards.append(ShardPath(0, uri, name, FOLDER, None, None, columns, members, own, base))
+    return shards
+
+
+def _list_images(files: Iterable[str]) -> list[str]:
+    return [file for file in files if posixpath.splitext(file)[1].lower()[1:] in IMAGE_EXTENSIONS]
 
 
 def _refuse_files(pattern: str, listed: Iterable[str], files: Iterable[str], shards: list[str]) -> None:
@@ -448,58 +416,44 @@ def _refuse_files(pattern: str, listed: Iterable[str], files: Iterable[str], sha
             )
 
 
-def _drop_links(files: list[str], root: str) -> list[str]:
-    """Return every file once, by its own name where that is below the root, else by the first name."""
-    real_root = os.path.realpath(root)
-    by_file: dict[str, str] = {}
-    for file in sorted(files):
-        real = os.path.realpath(file)
-        is_own = real == os.path.join(real_root, os.path.relpath(file, root))
-        by_file[real] = file if is_own else by_file.get(real, file)
-    return list(by_file.values())
-
-
 def _list_files(filesystem: fs.FileSystem, folder: str, recursive: bool) -> list[str]:
-    """Return the files in a folder, hidden ones too; links are followed, each folder once."""
-    if isinstance(filesystem, fs.LocalFileSystem):
-        return list(_list_disk(folder, recursive))
-    selector = fs.FileSelector(folder, recursive=recursive, allow_not_found=True)
-    return [info.path for info in filesystem.get_file_info(selector) if info.type == fs.FileType.File]
+    """Return the files in a folder, hidden ones too; links are followed, each folder once.
 
-
-def _list_disk(folder: str, recursive: bool) -> Iterator[str]:
-    """Raises OSError where a folder cannot be read."""
+    Raises OSError where a folder cannot be read.
+    """
+    if not isinstance(filesystem, fs.LocalFileSystem):
+        selector = fs.FileSelector(folder, recursive=recursive, allow_not_found=True)
+        return [info.path for info in filesystem.get_file_info(selector) if info.type == fs.FileType.File]
 
     def fail(error: OSError) -> None:
         raise error
 
+    found: list[str] = []
     seen: set[str] = set()
     # Links last, so that files below the root keep their own name.
     todo = [folder]
     while todo:
         for here, folders, names in os.walk(todo.pop(0), onerror=fail):
-            if not recursive or os.path.realpath(here) in seen:
+            real = os.path.realpath(here)
+            if not recursive or real in seen:
                 folders.clear()
-            if os.path.realpath(here) not in seen:
-                seen.add(os.path.realpath(here))
+            if real not in seen:
+                seen.add(real)
                 below = [os.path.join(here, name) for name in sorted(folders)]
                 todo += [path for path in below if os.path.islink(path)]
-                yield from (os.path.join(here, name) for name in sorted(names))
+                found += [os.path.join(here, name) for name in sorted(names)]
+    return found
 
 
 def _check_file(file: str, pattern: str) -> None:
     """Raise ValueError unless a shard on a disk can be named, found and read."""
-    if not _is_utf8(file):
+    if any("\ud800" <= letter <= "\udfff" for letter in file):
         raise ValueError(f"input: {os.fsencode(file)!r}: names must be UTF-8; rename it")
     if not os.path.isfile(file):
         what = f"a link to {os.readlink(file)}, where there is no file" if os.path.islink(file) else "no file"
         raise ValueError(f"input={pattern!r}: {file} is {what}")
     if not os.access(file, os.R_OK):
         raise ValueError(f"input={pattern!r}: no permission to read {file}")
-
-
-def _is_utf8(name: str) -> bool:
-    return name.isascii() or not any("\ud800" <= letter <= "\udfff" for letter in name)
 
 
 def _is_hidden(relative: str) -> bool:
@@ -550,51 +504,33 @@ def list_classes(folder: str) -> dict[str, list[str]] | None:
     return {own: sorted(classes[own]) for own in sorted(classes)}
 
 
-Config = TypeVar("Config")
-
-
 def with_absolute_paths(config: Config) -> Config:
     """Return the config with absolute paths in every option that names a file or folder."""
     config = from_dict(config, to_dict(config))  # every option is read as --set reads it
     values = dict(flatten(to_dict(config)))
     named = [option for option in list_options(type(config), "path") if values.get(option.path)]
-    return override_all(
-        config, {option.path: _WHOLE[option.marks["path"]](values[option.path]) for option in named}
-    )
+    whole = {one.path: _make_whole(one.marks["path"], values[one.path]) for one in named}
+    return override_all(config, whole)
 
 
-def _whole_file(name: str) -> str:
-    """Return the whole path of a file or a model's folder, also in ``local-dir:FOLDER``; another name as is.
-
-    A folder that only shares the name of a model is not a model's folder.
-    """
-    schema, _, place = name.partition(":")
+def _make_whole(kind: str, value: Any) -> Any:
+    """Return the value of an option with absolute paths; ``kind`` is the option's mark "path"."""
+    if isinstance(value, tuple):
+        return tuple(_make_whole(kind, one) for one in value)
+    if kind == "input":
+        return absolute_input(value)
+    if kind == "place":
+        return absolute_uri(value)
+    if kind == "folder":
+        return absolute_uri(value) if os.sep in value else value
+    if kind == "share_or_input":
+        return absolute_input(value) if read_share_or_none(value) is None else value
+    if kind == "code":
+        return f"{absolute_uri(find_file(value))}:{name_own(value)}" if is_own(value) else value
+    assert kind == "file", kind
+    schema, _, place = value.partition(":")
     if schema == "local-dir" and place:
         return f"{schema}:{absolute_uri(place)}"
-    files = (name, *(os.path.join(name, one) for one in (RUN, ARCHITECTURE)))
-    return absolute_uri(name) if any(map(os.path.isfile, files)) else name
-
-
-def _whole_folder(name: str) -> str:
-    return absolute_uri(name) if os.sep in name else name
-
-
-def _whole_code(value: str | tuple[str, ...]) -> str | tuple[str, ...]:
-    if isinstance(value, tuple):
-        return tuple(str(_whole_code(name)) for name in value)
-    return f"{absolute_uri(find_file(value))}:{name_own(value)}" if is_own(value) else value
-
-
-def _whole_held_out(value: str) -> str:
-    return absolute_input(value) if read_share_or_none(value) is None else value
-
-
-# By the metadata of an option, config/options.py.
-_WHOLE = {
-    "input": absolute_input,
-    "file": _whole_file,
-    "folder": _whole_folder,
-    "place": absolute_uri,
-    "code": _whole_code,
-    "share_or_input": _whole_held_out,
-}
+    # A folder that only shares the name of a model is not a model's folder.
+    files = (value, *(os.path.join(value, one) for one in (RUN, ARCHITECTURE)))
+    return absolute_uri(value) if any(map(os.path.isfile, files)) else value

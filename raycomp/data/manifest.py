@@ -25,15 +25,11 @@ FORMAT = 2
 READ_FORMATS = (1, FORMAT)
 """The formats of finished runs that are read. A run of format 1 had it only at its end."""
 _AT_ONCE = 16
-# File types that readers take from a listed folder, by its name; other folders' files are opened by name.
-_TAKEN = {
-    "scores": re.compile(r"/\d+\.parquet$"),
-    "metadata": re.compile(r"/\d+\.parquet$"),
-    "marks": re.compile(r"/\d+\.parquet$"),
-    "negatives": re.compile(r"/\d+\.parquet$"),
-    "shards": re.compile(r"\.(tar|parquet)$", re.IGNORECASE),
-    "trials": re.compile(r"\.json$"),
-}
+# Files that readers take from a listed folder, by name; other folders' files are opened by name.
+_TAKEN = re.compile(
+    r"(scores|metadata|marks|negatives)/(.*/)?\d+\.parquet$|shards/.*(?i:\.(tar|parquet))$|trials/.*\.json$",
+    re.DOTALL,
+)
 _is_whole = False
 
 
@@ -41,8 +37,12 @@ def read_result(file: ResultFile) -> bytes:
     """Return the whole of a run's file. Raises ValueError where it differs from what the run wrote."""
     data = Folder(file).read_bytes()
     if file.sha256 is not None and hashlib.sha256(data).hexdigest() != file.sha256:
-        raise ValueError(f"{file}: was changed; its SHA-256 is not the one that the run wrote")
+        raise ValueError(_say_changed(file))
     return data
+
+
+def _say_changed(uri: str) -> str:
+    return f"{uri}: was changed; its SHA-256 is not the one that the run wrote"
 
 
 @contextmanager
@@ -72,26 +72,16 @@ def write_manifest(folder: Folder, outputs: Sequence[str], written: Mapping[str,
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         names = [name for name in sizes if name not in known]
         known |= dict(zip(names, pool.map(lambda name: _hash(folder.at(name)), names), strict=True))
-    data, facts = describe_manifest(known)
+    lines = {name: f"{json.dumps(name)}: {json.dumps(known[name][1:])}" for name in sorted(known)}
+    results = [line for name, line in lines.items() if _output_of(name) != STATE]
+    data, about = (("{\n" + ",\n".join(some) + "\n}\n").encode() for some in (lines.values(), results))
     folder.write_bytes(data, MANIFEST)
-    return facts
-
-
-def describe_manifest(files: Mapping[str, Written]) -> tuple[bytes, dict[str, Any]]:
-    """Return the manifest of files by name, and its entries for run.json."""
-    data = _to_bytes(files)
-    results = _to_bytes({name: file for name, file in files.items() if _output_of(name) != STATE})
-    return data, {
+    return {
         "sha256": hashlib.sha256(data).hexdigest(),
-        "files": len(files),
-        "bytes": sum(file.size for file in files.values()),
-        "results": hashlib.sha256(results).hexdigest(),
+        "files": len(known),
+        "bytes": sum(file.size for file in known.values()),
+        "results": hashlib.sha256(about).hexdigest(),
     }
-
-
-def _to_bytes(files: Mapping[str, Written]) -> bytes:
-    lines = [f"{json.dumps(name)}: {json.dumps(files[name][1:])}" for name in sorted(files)]
-    return ("{\n" + ",\n".join(lines) + "\n}\n").encode()
 
 
 def check_results(
@@ -112,14 +102,17 @@ def check_results(
             raise ValueError(f"{file.uri}: is missing; the run wrote it with {file.size:,} bytes")
         if found[name] != file.size:
             how = "shorter" if found[name] < file.size else "longer"
-            raise ValueError(
-                f"{file.uri}: is {how} than the run wrote it, {found[name]:,} bytes for {file.size:,}"
-            )
-    extra = next((name for name in found if name not in known and _is_taken(name)), None)
+            said = f"is {how} than the run wrote it, {found[name]:,} bytes for {file.size:,}"
+            raise ValueError(f"{file.uri}: {said}")
+    extra = next((name for name in found if name not in known and _TAKEN.match(name)), None)
     if extra:
         raise ValueError(f"{folder.at(extra)}: was not written by the run; move it out of the folder")
     if is_whole or _is_whole:
-        _compare(known.values())
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            there_now = pool.map(lambda file: _hash(file.uri), known.values())
+            for file, now in zip(known.values(), there_now, strict=True):
+                if now != file:
+                    raise ValueError(_say_changed(file.uri))
     return {name: make_result(file) for name, file in known.items()}
 
 
@@ -133,11 +126,6 @@ def read_manifest(folder: Folder) -> dict[str, Written]:
 
 def _output_of(name: str) -> str:
     return name.partition("/")[0]
-
-
-def _is_taken(name: str) -> bool:
-    """Whether a reader that lists the folder would read a file."""
-    return any(_output_of(name) == output and taken.search(name) for output, taken in _TAKEN.items())
 
 
 def _list_outputs(folder: Folder, outputs: Iterable[str]) -> Iterator[tuple[str, int]]:
@@ -166,15 +154,6 @@ def _hash(uri: str) -> Written:
     filesystem, path = resolve_file(uri)
     with filesystem.open_input_file(path) as file:
         return hash_file(uri, file)
-
-
-def _compare(files: Iterable[Written]) -> None:
-    """Raise ValueError naming the first file whose bytes differ from what was written."""
-    with ThreadPoolExecutor(_AT_ONCE) as pool:
-        files = list(files)
-        for file, found in zip(files, pool.map(lambda file: _hash(file.uri), files), strict=True):
-            if found != file:
-                raise ValueError(f"{file.uri}: was changed; its SHA-256 is not the one that the run wrote")
 
 
 def _read(folder: Folder, run: Mapping[str, Any]) -> dict[str, Written]:

@@ -3,8 +3,8 @@
 A command of one process passes no pandas objects to PyArrow. Ray Data does, so a process that connects to a
 cluster restores the import.
 
-Texts and lists are preceded by their length, values by whether they are null; so different rows never have
-the same bytes. Columns are read from their buffers, not turned into Python objects.
+Digests of rows: texts and lists are preceded by their length, values by whether they are null; so different
+rows never have the same bytes. Columns are read from their buffers, not turned into Python objects.
 """
 
 import hashlib
@@ -12,7 +12,7 @@ import sys
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib.abc import MetaPathFinder
 from itertools import islice
 from typing import Any
@@ -24,41 +24,11 @@ import pyarrow.parquet as pq
 from pyarrow.lib import _pandas_api
 
 from raycomp.config import UserError
-from raycomp.data.files import hash_footer, new_file
+from raycomp.data.files import new_file
 from raycomp.data.paths import resolve, resolve_file
 from raycomp.models.parser import MAX_CHARACTERS
 from raycomp.schema import SAMPLE_SCHEMA, aligned_schema, scores_schema
 from raycomp.words import IMAGE, IMAGE_SHA256, PIXELS, SCORE, SHARD, STATUS
-
-_PANDAS = "pandas"
-
-
-class _Refuse(MetaPathFinder):
-    def find_spec(self, name: str, path: Sequence[str] | None, target: object = None) -> None:
-        if name == _PANDAS:
-            raise ImportError(name)
-        return None
-
-
-def keep_pandas_out() -> None:
-    """Make PyArrow's check for pandas fail once and for all, unless this process has imported pandas."""
-    if _PANDAS in sys.modules:
-        return
-    refuse = _Refuse()
-    sys.meta_path.insert(0, refuse)
-    try:
-        pa.array([""])
-    finally:
-        sys.meta_path.remove(refuse)
-
-
-def let_pandas_in() -> None:
-    """Restore PyArrow's knowledge of pandas, where it is installed."""
-    try:
-        _ = _pandas_api.pd
-    except ImportError:
-        return
-
 
 # Columns that only stages of curation exchange; they are written to no file.
 TOKENS = "tokens"
@@ -67,13 +37,42 @@ FAULTS = "faults"
 OTHERS = "others"
 SHUFFLED_ALIGNMENT = "shuffled_alignment"
 SECONDS = "seconds_"
-_TRAVELLING = (TOKENS, COUNTERFACTUALS, FAULTS, OTHERS, SHUFFLED_ALIGNMENT)
+
+ROW_GROUP_ROWS = 16_384
+_FILES_AHEAD = 8
+_PIECE_BYTES = 8 << 20
+# Bytes of a file's end, as Arrow reads it first.
+_FOOTER_BYTES = 64 << 10
+
+
+class _Refuse(MetaPathFinder):
+    def find_spec(self, name: str, path: Sequence[str] | None, target: object = None) -> None:
+        if name == "pandas":
+            raise ImportError(name)
+
+
+def keep_pandas_out() -> None:
+    """Make PyArrow's check for pandas fail once and for all, unless this process has imported pandas."""
+    if "pandas" in sys.modules:
+        return
+    sys.meta_path.insert(0, refuse := _Refuse())
+    try:
+        pa.array([""])
+    finally:
+        sys.meta_path.remove(refuse)
+
+
+def let_pandas_in() -> None:
+    """Restore PyArrow's knowledge of pandas, where it is installed."""
+    with suppress(ImportError):
+        _ = _pandas_api.pd
 
 
 def check_extra_columns(names: tuple[str, ...]) -> None:
     """Raise ValueError where an extra column has the name of a column that every row has."""
     columns = scores_schema(aligned_schema(1, "float32", ()), with_content=True).names
-    taken = dict.fromkeys([*columns, *SAMPLE_SCHEMA.names, PIXELS, SCORE, *_TRAVELLING])
+    passing = TOKENS, COUNTERFACTUALS, FAULTS, OTHERS, SHUFFLED_ALIGNMENT
+    taken = dict.fromkeys([*columns, *SAMPLE_SCHEMA.names, PIXELS, SCORE, *passing])
     for name in names:
         if name in taken or name.startswith(SECONDS) or names.count(name) > 1:
             raise ValueError(
@@ -98,10 +97,9 @@ def to_matrix(column: pa.ChunkedArray | pa.FixedSizeListArray) -> np.ndarray:
     """
     if isinstance(column, pa.ChunkedArray):  # joining a single chunk would copy it
         column = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
-    array = column
-    size = array.type.list_size
-    values = array.values.slice(array.offset * size, len(array) * size)
-    return values.to_numpy(zero_copy_only=False).reshape(len(array), size)
+    size = column.type.list_size
+    values = column.values.slice(column.offset * size, len(column) * size)
+    return values.to_numpy(zero_copy_only=False).reshape(len(column), size)
 
 
 def to_fixed_lists(value_NM: np.ndarray, valid_N: np.ndarray | None = None) -> pa.FixedSizeListArray:
@@ -150,9 +148,6 @@ def from_rows(rows: Sequence[Sequence[Any]], schema: pa.Schema) -> pa.Table:
     return pa.table(arrays, schema=schema)
 
 
-_NULL, _VALUE = b"\0", b"\1"
-
-
 def digest_rows(columns: Iterable[pa.ChunkedArray | pa.Array], num_rows: int) -> list[bytes]:
     """Return the SHA-256 of the values of each row, [N], 32 bytes each."""
     hashes = [hashlib.sha256() for _ in range(num_rows)]
@@ -170,17 +165,27 @@ def encode_rows(column: pa.ChunkedArray | pa.Array) -> list[bytes]:
         fields = [encode_rows(field) for field in array.flatten()]
         values = list(map(b"".join, zip(*fields, strict=True)))
     elif pa.types.is_fixed_size_list(kind):
-        values = _encode_vectors(array)
+        size = kind.list_size
+        inner = _encode_numbers(array.values.slice(array.offset * size, len(array) * size))
+        values = [b"".join(inner[start : start + size]) for start in range(0, len(inner), size)]
     elif pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        values = _encode_lists(array)
+        count_N = np.nan_to_num(array.value_lengths().to_numpy(zero_copy_only=False)).astype(np.int64)
+        inner = encode_rows(array.flatten())
+        ends = np.cumsum(count_N).tolist()
+        counts = count_N.tolist()
+        values = [
+            count.to_bytes(8) + b"".join(inner[end - count : end])
+            for count, end in zip(counts, ends, strict=True)
+        ]
     elif pa.types.is_string(kind) or pa.types.is_binary(kind) or pa.types.is_large_string(kind):
-        values = _encode_texts(array)
+        texts = array.cast(pa.large_binary()).to_pylist()
+        values = [b"" if text is None else len(text).to_bytes(8) + text for text in texts]
     else:
         values = _encode_numbers(array)
     if not array.null_count:
-        return [_VALUE + value for value in values]
+        return [b"\1" + value for value in values]
     valid_N = array.is_valid().to_numpy(zero_copy_only=False)
-    return [_VALUE + value if valid else _NULL for value, valid in zip(values, valid_N, strict=True)]
+    return [b"\1" + value if valid else b"\0" for value, valid in zip(values, valid_N, strict=True)]
 
 
 def _encode_numbers(array: pa.Array) -> list[bytes]:
@@ -192,34 +197,6 @@ def _encode_numbers(array: pa.Array) -> list[bytes]:
     data = array.buffers()[1]
     raw = bytes(len(array) * width) if data is None else data.to_pybytes()[array.offset * width :]
     return [raw[start : start + width] for start in range(0, len(array) * width, width)]
-
-
-def _encode_texts(array: pa.Array) -> list[bytes]:
-    values = array.cast(pa.large_binary()).to_pylist()
-    return [b"" if value is None else len(value).to_bytes(8) + value for value in values]
-
-
-def _encode_lists(array: pa.Array) -> list[bytes]:
-    count_N = np.nan_to_num(array.value_lengths().to_numpy(zero_copy_only=False)).astype(np.int64)
-    parts = encode_rows(array.flatten())
-    edges = np.concatenate([[0], np.cumsum(count_N)]).tolist()
-    counts = [int(count).to_bytes(8) for count in count_N]
-    return [counts[i] + b"".join(parts[edges[i] : edges[i + 1]]) for i in range(len(array))]
-
-
-def _encode_vectors(array: pa.FixedSizeListArray) -> list[bytes]:
-    size = array.type.list_size
-    values = array.values.slice(array.offset * size, len(array) * size)
-    width = values.type.bit_width // 8 * size
-    raw = b"".join(_encode_numbers(values))
-    return [raw[start : start + width] for start in range(0, len(array) * width, width)]
-
-
-ROW_GROUP_ROWS = 16_384
-_FILES_AHEAD = 8
-_PIECE_BYTES = 8 << 20
-# Bytes of a file's end, as Arrow reads it first.
-_FOOTER_BYTES = 64 << 10
 
 
 def write_table(table: pa.Table, uri: str, schema: pa.Schema) -> None:
@@ -351,13 +328,8 @@ def read_matching(uri: str, columns: Sequence[str], column: str, value: str) -> 
     with _open_parquet(uri) as file:
         _check_columns(uri, file, [*columns, column])
         filters = [(column, "==", value)]
-        return pq.read_table(
-            path,
-            columns=list(columns),
-            filesystem=filesystem,
-            filters=filters,
-            page_checksum_verification=True,
-        )
+        more: dict[str, Any] = {"filesystem": filesystem, "page_checksum_verification": True}
+        return pq.read_table(path, columns=list(columns), filters=filters, **more)
 
 
 def _check_columns(uri: str, file: pq.ParquetFile, columns: Sequence[str]) -> None:
@@ -370,7 +342,7 @@ def _check_columns(uri: str, file: pq.ParquetFile, columns: Sequence[str]) -> No
 def _open_parquet(uri: str) -> Iterator[pq.ParquetFile]:
     """Open a file; Arrow's own errors and OSError for damaged files become one line for the user.
 
-    A ``Result`` must have the footer that its run wrote. Pages that raycomp wrote have checksums.
+    A ``ResultFile`` must have the footer that its run wrote. Pages that raycomp wrote have checksums.
     """
     filesystem, path = resolve_file(uri)
     with filesystem.open_input_file(path) as source:
@@ -379,8 +351,10 @@ def _open_parquet(uri: str) -> Iterator[pq.ParquetFile]:
             metadata = None if known is None else _read_footer(uri, source, known)
             yield pq.ParquetFile(source, metadata=metadata, page_checksum_verification=True)
         except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-            if isinstance(error, OSError) and not _can_be_read(source):
-                raise
+            if isinstance(error, OSError):
+                source.seek(0)  # where the storage returns all bytes, the fault is in the bytes
+                while source.read(_PIECE_BYTES):
+                    pass
             line = " ".join(str(error).split())[:200]
             raise UserError(f"{uri}: is damaged or no Parquet file ({line})") from error
 
@@ -395,17 +369,6 @@ def _read_footer(uri: str, source: pa.NativeFile, known: str) -> pq.FileMetaData
     length = int.from_bytes(tail[-8:-4], "little")
     if len(tail) < length + 8 <= size:
         tail = source.read_at(length + 8, size - length - 8)
-    if len(tail) < length + 8 or hash_footer(tail[-8 - length : -8]) != known:
+    if len(tail) < length + 8 or hashlib.sha256(tail[-8 - length : -8]).hexdigest() != known:
         raise UserError(f"{uri}: was changed; it is not the file that the run wrote")
     return pq.read_metadata(pa.BufferReader(tail[-4:] + tail[-8 - length :]))
-
-
-def _can_be_read(source: pa.NativeFile) -> bool:
-    """Whether the storage returns all bytes of a file; the fault is then in the bytes."""
-    try:
-        source.seek(0)
-        while source.read(_PIECE_BYTES):
-            pass
-    except OSError:
-        return False
-    return True

@@ -3,7 +3,7 @@
 import dataclasses
 import os
 import posixpath
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -126,23 +126,25 @@ def fingerprint_shards(shards: list[ShardPath]) -> list[dict[str, str | int]]:
     A copy has the same fingerprint, independent of times and place; a different content of the same size is
     detected where samples are read. Raises ValueError where a file is missing.
     """
-    found = find_infos(_list_files(shards))
-    return [
-        {
-            "name": shard.name,
-            "size": sum(_size(uri, found) for uri in _name_files(shard)),
-            **({} if shard.embeddings is None else {"embeddings_size": _size(shard.embeddings, found)}),
-        }
-        for shard in shards
-    ]
+    described = describe_shards(shards)
+    return [{name: value for name, value in one.items() if name != "times"} for one in described]
 
 
 def describe_shards(shards: list[ShardPath]) -> list[dict[str, Any]]:
     """Return name, size and times of every shard's files, in order; see ``fingerprint_shards``."""
-    files = [[*_name_files(shard), *([shard.embeddings] if shard.embeddings else [])] for shard in shards]
-    found = find_infos(uri for uris in files for uri in uris)
-    times = [[_read_time(uri, found[uri]) for uri in uris] for uris in files]
-    return [one | {"times": own} for one, own in zip(fingerprint_shards(shards), times, strict=True)]
+    found = find_infos(_list_files(shards))
+    missing = next((uri for uri, info in found.items() if info.type != fs.FileType.File), None)
+    if missing is not None:
+        raise ValueError(f"input={missing!r}: no such file")
+    return [
+        {
+            "name": shard.name,
+            "size": sum(found[uri].size for uri in _name_files(shard)),
+            **({} if shard.embeddings is None else {"embeddings_size": found[shard.embeddings].size}),
+            "times": [_read_time(uri, found[uri]) for uri in _list_files([shard])],
+        }
+        for shard in shards
+    ]
 
 
 def list_times(shards: Iterable[ShardPath], uris: Iterable[str] = ()) -> list[int | None]:
@@ -188,28 +190,19 @@ def find_infos(uris: Iterable[str]) -> dict[str, fs.FileInfo]:
     found: dict[str, fs.FileInfo] = {}
     with ThreadPoolExecutor(_ASKED_AT_ONCE) as pool:
         for folder, files in by_folder.items():
-            is_listed = "://" in folder and len(files) > _ASKED_AT_ONCE
-            there = _list_folder(folder) if is_listed else {}
+            there: dict[str, fs.FileInfo] = {}
+            if "://" in folder and len(files) > _ASKED_AT_ONCE:
+                filesystem, path = resolve(folder)
+                infos = filesystem.get_file_info(fs.FileSelector(path, allow_not_found=True))
+                there = {join_uri(folder, info.base_name): info for info in infos}
             left = [file for file in files if file not in there]
             found |= there | dict(zip(left, pool.map(_ask, left), strict=True))
     return {uri: found[uri] for uri in wanted}
 
 
-def _list_folder(uri: str) -> dict[str, fs.FileInfo]:
-    filesystem, path = resolve(uri)
-    infos = filesystem.get_file_info(fs.FileSelector(path, allow_not_found=True))
-    return {join_uri(uri, info.base_name): info for info in infos}
-
-
 def _ask(uri: str) -> fs.FileInfo:
     filesystem, path = resolve(uri)
     return filesystem.get_file_info(path)
-
-
-def _size(uri: str, found: Mapping[str, fs.FileInfo]) -> int:
-    if found[uri].type != fs.FileType.File:
-        raise ValueError(f"input={uri!r}: no such file")
-    return found[uri].size
 
 
 def _read_time(uri: str, info: fs.FileInfo) -> int | None:

@@ -34,7 +34,7 @@ def read_shard(shard: ShardPath, block_rows: int) -> Iterator[pa.Table]:
         return
     filesystem, path = resolve(shard.uri)
     if shard.format == "tar":
-        with _open_stream(filesystem, path) as stream:
+        with filesystem.open_input_stream(path, buffer_size=_buffer_bytes(filesystem)) as stream:
             yield from read_tar(stream, shard, block_rows)
     else:
         with filesystem.open_input_file(path) as file:
@@ -59,7 +59,7 @@ def extract(
         with filesystem.open_input_file(path) as file:
             yield from _extract_ranges(file, positions, offsets, _buffer_bytes(filesystem))
     elif shard.format == "tar":
-        with _open_stream(filesystem, path) as stream:
+        with filesystem.open_input_stream(path, buffer_size=_buffer_bytes(filesystem)) as stream:
             yield from extract_tar(stream, positions)
     else:
         with filesystem.open_input_file(path) as file:
@@ -122,10 +122,6 @@ class _Ended:
         if len(data) < num_bytes:
             data, self.end = data + self.end[: num_bytes - len(data)], self.end[num_bytes - len(data) :]
         return data
-
-
-def _open_stream(filesystem: fs.FileSystem, path: str) -> pa.NativeFile:
-    return filesystem.open_input_stream(path, buffer_size=_buffer_bytes(filesystem))
 
 
 def _buffer_bytes(filesystem: fs.FileSystem) -> int:

@@ -38,6 +38,14 @@ class SampleRow(NamedTuple):
     """Of a tar: the byte at which the sample's headers begin."""
 
 
+class BrokenShard(Exception):
+    """A shard cannot be read further; ``status`` is that of the row which takes the place of the rest."""
+
+    def __init__(self, status: str):
+        super().__init__(status)
+        self.status = status
+
+
 def sample_uid(shard_name: str, key: str, own: Any = None) -> str:
     """Return the uid of a sample: 32 hex digits.
 
@@ -58,10 +66,6 @@ def parse_uid(own: Any) -> str | None:
         return own.hex()
     text = decode_text(own) if own else None
     return text.replace("-", "").lower() if text and _UID.fullmatch(text) else None
-
-
-def shard_row(shard: ShardPath, status: str) -> SampleRow:
-    return SampleRow("", status, sample_uid(shard.name, ""))
 
 
 def parse_object(text: bytes | str | None) -> tuple[str | None, dict[str, Any] | None]:
@@ -143,21 +147,56 @@ def find_sample_status(has_image: bool, has_caption: bool, caption: str | None, 
     return words.BAD_JSON if bad_json else words.OK
 
 
+def make_row(
+    shard: ShardPath, key: str, fields: dict[str, Any], found: Any, image: bytes | str | None, bad_json: bool
+) -> SampleRow:
+    """Return the row of a list or table: its ``fields``, its caption as it was ``found``, its image.
+
+    ``image`` is a text, the sample's status, where it cannot be read. Where the shard's embeddings are stored
+    none is needed.
+    """
+    caption = decode_text(found)
+    has_image = image is not None or shard.embeddings is not None
+    status = find_sample_status(has_image, found is not None, caption, bad_json)
+    return SampleRow(
+        key,
+        image if isinstance(image, str) else status,
+        sample_uid(shard.base or shard.name, key, fields.get("uid")),
+        decode_text(fields.get("url", fields.get("URL"))),
+        caption,
+        image if isinstance(image, bytes) else None,
+        to_json(fields),
+    )
+
+
 def cut_blocks(rows: Iterable[SampleRow], shard: ShardPath, block_rows: int) -> Iterator[pa.Table]:
     """Yield the rows of one shard as tables of SAMPLE_SCHEMA, numbered from 0, the last one marked.
 
     A block ends at ``block_rows`` rows or BLOCK_BYTES, never by time: a restarted reader yields equal blocks.
-    A shard without rows gets one row with the status empty_shard.
+    Where ``rows`` raise BrokenShard a row of its status is the last one. A shard without rows gets one row
+    with the status empty_shard.
     """
     block: list[SampleRow] = []
     position, size = 0, 0
-    for row in rows:
+    for row in _read_whole(rows, shard):
         if len(block) >= block_rows or size >= BLOCK_BYTES:
             yield _to_table(block, shard, position, False)
             position, size, block = position + len(block), 0, []
         block.append(row)
         size += len(row.image or b"") + len(row.json or "") + len(row.caption or "")
-    yield _to_table(block or [shard_row(shard, words.EMPTY_SHARD)], shard, position, True)
+    yield _to_table(block, shard, position, True)
+
+
+def _read_whole(rows: Iterable[SampleRow], shard: ShardPath) -> Iterator[SampleRow]:
+    status: str | None = words.EMPTY_SHARD
+    try:
+        for row in rows:
+            status = None
+            yield row
+    except BrokenShard as broken:
+        status = broken.status
+    if status:
+        yield SampleRow("", status, sample_uid(shard.name, ""))
 
 
 def _to_table(rows: list[SampleRow], shard: ShardPath, position: int, ends_shard: bool) -> pa.Table:

@@ -23,10 +23,7 @@ from raycomp.data.stores import split_uri
 
 _CUT = {"count": int, "bits": (int, NoneType), "uid": (str, NoneType)}
 _STARTED = {"kind": str, "status": str, "config": dict, "fingerprint": dict, "versions": dict}
-_FINISHED = {
-    "funnel": {"read": int, "corpus": int, "kept": int, "dropped": {str: int}},
-    "warnings": list,
-}
+_FINISHED = {"funnel": {"read": int, "corpus": int, "kept": int, "dropped": {str: int}}, "warnings": list}
 _PHASE = {"phase": str, "rows": int, "wall_s": (int, float), "bottleneck": (str, NoneType)}
 _CHOSEN = {
     "scores": str,
@@ -77,10 +74,10 @@ def read_run(folder: Folder) -> dict[str, Any] | None:
     if not lacks and run["status"] == FAILED:
         lacks = _find_lack(run, {"failed": str})
     if not lacks and run["status"] == FINISHED:
-        shapes = (_FINISHED, _MANIFEST, _READ.get(run["kind"], {}))
-        lacks = next(filter(None, (_find_lack(run, shape) for shape in shapes)), None)
+        for shape in (_FINISHED, _MANIFEST, _READ.get(run["kind"], {})):
+            lacks = lacks or _find_lack(run, shape)
         phases = run.get("phases") or []
-        lacks = lacks or (_find_lack(phases, list) and "phases")
+        lacks = lacks or _find_lack(phases, list, "phases")
         lacks = lacks or next(filter(None, (_find_lack(one, _PHASE, "phases") for one in phases)), None)
     if lacks or run["status"] not in (RUNNING, FINISHED, FAILED, UPDATING):
         raise ValueError(
@@ -120,7 +117,10 @@ def read_finished(source: str) -> dict[str, Any]:
         raise ValueError("input: must name the folder of a finished run")
     run = read_run(Folder(source))
     if run is None:
-        raise ValueError(f"{source}: holds no finished run: no {_say_lack(Folder(source))}")
+        folder = Folder(source)
+        below = ", ".join(name for name in folder.list_folders() if folder.exists(name, RUN))
+        found = f"{RUN}; runs below it: {below}" if below else RUN if folder.exists() else "such folder"
+        raise ValueError(f"{source}: holds no finished run: no {found}")
     if run["status"] == FAILED:
         raise ValueError(f"{source}: the run has failed: {run['failed']}")
     check_resumable(run, source, source)
@@ -173,14 +173,6 @@ def check_files_of_run(folder: str) -> None:
         check_results(Folder(above), run, output)
 
 
-def _say_lack(folder: Folder) -> str:
-    """Return what is missing in the place of a run, and the runs below it."""
-    if not folder.exists():
-        return "such folder"
-    below = [name for name in folder.list_folders() if folder.exists(name, RUN)]
-    return f"{RUN}; runs below it: {', '.join(below)}" if below else RUN
-
-
 def find_curation(run: dict[str, Any], source: str) -> dict[str, Any]:
     """Return run.json of the scoring curation: the run in ``source``, or the one that the selection used.
 
@@ -223,11 +215,6 @@ def list_negatives(run: dict[str, Any], source: str) -> list[ResultFile]:
     if not tables or sorted(tables) != list(range(len(tables))):
         raise ValueError(f"{source}: files are missing in its folder negatives")
     return [tables[number] for number in range(len(tables))]
-
-
-def list_output(files: Mapping[str, ResultFile], output: str) -> dict[int, ResultFile]:
-    """Return the tables of one sub-folder among a run's files, by number of their shard."""
-    return list_tables({name: file for name, file in files.items() if name.startswith(f"{output}/")})
 
 
 def list_tables(files: Mapping[str, ResultFile]) -> dict[int, ResultFile]:
@@ -290,7 +277,8 @@ def find_model(config: ModelConfig) -> ModelConfig:
     if lacks:
         raise ValueError(f"{config.said_weights}: holds no whole model, {folder.at(lacks)} is not there")
     name = folder.at(ARCHITECTURE)
-    if _plain(config.name) not in map(_plain, (ModelConfig().name, name, own or name)):
+    named, *known = (one.replace("/", "-") for one in (config.name, ModelConfig().name, name, own or name))
+    if named not in known:
         raise ValueError(
             f"{config.said_model}: {config.said_weights} holds a model of its own"
             f"{f', trained from {own!r}' if own else ''}; leave model.name out"
@@ -323,37 +311,25 @@ def _check_training(folder: Folder, said: str) -> str:
     return run["config"].get("model", {}).get("name", "")
 
 
-def _plain(name: str) -> str:
-    return name.replace("/", "-")
-
-
 def fetch_model(config: ModelConfig) -> ModelConfig:
     """Return the config with local paths for files that are in a store, after copying them.
 
     Raises ValueError where there is no such file, OSError where the storage fails.
     """
-    if not any(map(_is_stored, (config.name, config.weights))):
+    stored = [name for name in ("name", "weights") if split_uri(getattr(config, name))[0]]
+    if not stored:
         return config
-    # open_clip takes seconds to import, and processes that only tokenise do not need it.
-    from raycomp.models.architecture import HUB_CONFIG, list_config_files
+    from raycomp.models.architecture import HUB_CONFIG, list_config_files  # which only a stored model needs
 
-    companions = [posixpath.join(posixpath.dirname(config.name), HUB_CONFIG)]
-    name = _fetch(config.name, companions, config.said_model)
-    weights = _fetch(config.weights, list_config_files(config.weights), config.said_weights)
-    return replace(config, name=name, weights=weights)
-
-
-def _is_stored(uri: str) -> bool:
-    return bool(split_uri(uri)[0])
-
-
-def _fetch(uri: str, companions: list[str], said: str) -> str:
-    if not _is_stored(uri):
-        return uri
-    try:
-        return fetch(uri, companions)
-    except FileNotFoundError:
-        raise ValueError(f"{said}: no such file") from None
+    companion = posixpath.join(posixpath.dirname(config.name), HUB_CONFIG)
+    companions = {"name": [companion], "weights": list_config_files(config.weights)}
+    for name in stored:
+        try:
+            config = replace(config, **{name: fetch(getattr(config, name), companions[name])})
+        except FileNotFoundError:
+            said = config.said_model if name == "name" else config.said_weights
+            raise ValueError(f"{said}: no such file") from None
+    return config
 
 
 def fetch(uri: str, companions: Sequence[str] = ()) -> str:

@@ -62,22 +62,24 @@ STORAGE_ERRORS = (
 )
 # For a task over one file. Lost workers count here too, and spot machines are lost one after the other.
 TASK_RETRIES = {"max_retries": 5, "retry_exceptions": [OSError]}
-
-
-def gcs_patience() -> dict[str, Any]:
-    """Return the retry options of ``fs.GcsFileSystem``."""
-    return {"retry_time_limit": timedelta(seconds=_GCS_RETRY_S)}
-
-
-def s3_patience() -> dict[str, object]:
-    """Return the timeout and retry options of ``fs.S3FileSystem``."""
-    return {
-        # The standard strategy, pyarrow's default, has a quota of 100 retries for the life of a file system.
-        # Arrow never reports a success to it, so the quota is never refilled; a long run fails in the end.
-        "retry_strategy": fs.AwsDefaultS3RetryStrategy(max_attempts=_S3_RETRIES),
-        "request_timeout": _S3_SILENCE_S,
-        "connect_timeout": _S3_CONNECT_S,
-    }
+S3, GCS, AZURE, HUB = "s3", "gs", "az", "hf"
+SCHEMES = (S3, GCS, AZURE, HUB)
+READ_ONLY = (HUB,)
+_ALIASES = {"gcs": GCS, "abfs": AZURE}
+_AZURE_BLOCK_BYTES = 8 << 20
+# Query parameters of a signed address.
+_SIGNATURE = re.compile(r"[?&](?:sig|[xX]-\w+-[sS]ignature)=")
+_ENVIRONMENT = {
+    S3: ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_REGION", "AWS_DEFAULT_REGION"),
+    GCS: ("STORAGE_EMULATOR_HOST",),
+    AZURE: (
+        "AZURE_STORAGE_CONNECTION_STRING",
+        "AZURE_STORAGE_ACCOUNT_NAME",
+        "AZURE_STORAGE_ACCOUNT_KEY",
+        "AZURE_STORAGE_SAS_TOKEN",
+    ),
+    HUB: ("HF_TOKEN",),
+}
 
 
 def read_again(
@@ -98,15 +100,6 @@ def read_again(
             if attempt == READ_ATTEMPTS - 1:
                 raise
             time.sleep(first_pause_s * 2**attempt)
-
-
-S3, GCS, AZURE, HUB = "s3", "gs", "az", "hf"
-SCHEMES = (S3, GCS, AZURE, HUB)
-READ_ONLY = (HUB,)
-_ALIASES = {"gcs": GCS, "abfs": AZURE}
-_AZURE_BLOCK_BYTES = 8 << 20
-# Query parameters of a signed address.
-_SIGNATURE = re.compile(r"[?&](?:sig|[xX]-\w+-[sS]ignature)=")
 
 
 def split_uri(uri: str) -> tuple[str, str]:
@@ -133,9 +126,8 @@ def open_store(scheme: str, path: str) -> fs.FileSystem:
         raise ValueError(f"{scheme}:// uri: must be a path, file:// or one of {named}")
     bucket = path.partition("/")[0]
     if not bucket or "@" in bucket or _SIGNATURE.search(path):
-        raise ValueError(
-            f"{scheme}:// uri: must begin with a bucket; credentials come from the environment only"
-        )
+        said = "must begin with a bucket; credentials come from the environment only"
+        raise ValueError(f"{scheme}:// uri: {said}")
     names = _ENVIRONMENT[scheme]
     found = tuple(os.environ.get(name) or None for name in names)
     return _OPEN[scheme](bucket, *found) if scheme == S3 else _OPEN[scheme](*found)
@@ -144,9 +136,16 @@ def open_store(scheme: str, path: str) -> fs.FileSystem:
 @lru_cache(maxsize=64)
 def _open_s3(bucket: str, *found: str | None) -> fs.S3FileSystem:
     endpoint, region = found[0] or found[1], found[2] or found[3]
-    # An object of less than 10 MB is then uploaded in one request, not three. An interrupted upload leaves no
-    # parts that cost money. A missing bucket is detected when the file is closed.
-    options = {"allow_delayed_open": True, **s3_patience()}
+    options = {
+        # An object of less than 10 MB is then uploaded in one request, not three. An interrupted upload
+        # leaves no parts that cost money. A missing bucket is detected when the file is closed.
+        "allow_delayed_open": True,
+        # The standard strategy, pyarrow's default, has a quota of 100 retries for the life of a file system.
+        # Arrow never reports a success to it, so the quota is never refilled; a long run fails in the end.
+        "retry_strategy": fs.AwsDefaultS3RetryStrategy(max_attempts=_S3_RETRIES),
+        "request_timeout": _S3_SILENCE_S,
+        "connect_timeout": _S3_CONNECT_S,
+    }
     if not endpoint:
         return fs.S3FileSystem(region=region or fs.resolve_s3_region(bucket), **options)
     parts = urlsplit(endpoint if "://" in endpoint else f"https://{endpoint}")
@@ -156,7 +155,7 @@ def _open_s3(bucket: str, *found: str | None) -> fs.S3FileSystem:
 
 @lru_cache(maxsize=1)
 def _open_gcs(emulator: str | None) -> fs.FileSystem:
-    options = gcs_patience()
+    options: dict[str, Any] = {"retry_time_limit": timedelta(seconds=_GCS_RETRY_S)}
     if emulator:
         parts = urlsplit(emulator if "://" in emulator else f"http://{emulator}")
         options |= {"anonymous": True, "endpoint_override": parts.netloc, "scheme": parts.scheme}
@@ -223,17 +222,6 @@ class _HubFile:
 
 
 _OPEN: dict[str, Any] = {S3: _open_s3, GCS: _open_gcs, AZURE: _open_azure, HUB: _open_hub}
-_ENVIRONMENT = {
-    S3: ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_REGION", "AWS_DEFAULT_REGION"),
-    GCS: ("STORAGE_EMULATOR_HOST",),
-    AZURE: (
-        "AZURE_STORAGE_CONNECTION_STRING",
-        "AZURE_STORAGE_ACCOUNT_NAME",
-        "AZURE_STORAGE_ACCOUNT_KEY",
-        "AZURE_STORAGE_SAS_TOKEN",
-    ),
-    HUB: ("HF_TOKEN",),
-}
 
 
 def create_object(scheme: str, path: str, data: bytes) -> None:
@@ -271,9 +259,8 @@ def _needing(package: str, scheme: str) -> Iterator[None]:
     try:
         yield
     except (ImportError, AttributeError) as error:
-        raise ValueError(
-            f"{scheme}://: needs {package}; install it: pip install {package.split()[0]}"
-        ) from error
+        said = f"needs {package}; install it: pip install {package.split()[0]}"
+        raise ValueError(f"{scheme}://: {said}") from error
 
 
 @contextmanager

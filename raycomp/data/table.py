@@ -23,20 +23,10 @@ from pyarrow import fs, types
 
 from raycomp import words
 from raycomp.config import UserError
-from raycomp.data.listed import MISSING, REFUSED, TOO_LARGE, Fault, Opened, find_column, open_image, sniff
+from raycomp.data import rows
+from raycomp.data.listed import find_column, make_members, open_image
+from raycomp.data.parquet import to_fixed_lists
 from raycomp.data.paths import ShardPath, resolve
-from raycomp.data.rows import (
-    BLOCK_BYTES,
-    SampleRow,
-    cut_blocks,
-    decode_text,
-    find_sample_status,
-    first_text,
-    sample_uid,
-    shard_row,
-    to_json,
-)
-from raycomp.words import IMAGE_EMBEDDING
 
 # Of each list the first column that a file has is used. An image column holds bytes, text (a path) or
 # Hugging Face's struct of bytes and path.
@@ -44,21 +34,16 @@ IMAGE_COLUMNS = ("image", "jpg", "jpeg", "png", "webp", "image_path", "filepath"
 CAPTION_COLUMNS = ("caption", "text", "txt", "TEXT", "captions")
 
 _UNDECODABLE = b"\xff"
-_FAULTS = {
-    TOO_LARGE: words.IMAGE_TOO_LARGE,
-    MISSING: words.IMAGE_FILE_MISSING,
-    REFUSED: words.IMAGE_PATH_REFUSED,
-}
 # What Arrow raises on values that Python cannot represent: text that is not UTF-8, times out of range or of
 # an unknown zone, structs with two fields of one name.
 _UNSPEAKABLE = (ValueError, ArithmeticError, LookupError, TypeError, NotImplementedError, pa.ArrowException)
 _EXTRACT_ROWS = 64
-
-
-class _BrokenTable(Exception):
-    def __init__(self, status: str):
-        super().__init__(status)
-        self.status = status
+_CHECKS_AT_ONCE = 16
+# Bytes requested from the storage at once, to read a header and to read all rows.
+_HEADER_BYTES = 64 << 10
+_ROWS_BYTES = 8 << 20
+# What zipfile and numpy raise on damaged bytes.
+_BROKEN = (ValueError, RuntimeError, EOFError, zipfile.BadZipFile, zlib.error, struct.error)
 
 
 class Watched:
@@ -103,7 +88,9 @@ def read_table(file: Any, shard: ShardPath, block_rows: int, filesystem: fs.File
     file that is not Parquet gives one unreadable_shard row, one that is damaged inside a truncated_shard row
     after the rows before the damage. Errors of the file system pass through.
     """
-    return cut_blocks(_rows(file, shard, block_rows, filesystem), shard, block_rows)
+    batches = _batches(file, block_rows, None)
+    found = (row for start, batch in batches for row in _read_batch(batch, start, shard, filesystem))
+    return rows.cut_blocks(found, shard, block_rows)
 
 
 def extract_table(
@@ -118,20 +105,9 @@ def extract_table(
         for start, batch in _batches(file, _EXTRACT_ROWS, wanted):
             for i in (i for i in range(len(batch)) if start + i in wanted):
                 row = next(_read_batch(batch.slice(i, 1), start + i, shard, filesystem))
-                members = {} if row.image is None else {sniff(row.image): row.image}
-                if row.caption is not None:
-                    members["txt"] = row.caption.encode()
-                yield start + i, {**members, "json": (row.json or "{}").encode()}
-    except _BrokenTable:
+                yield start + i, make_members(row)
+    except rows.BrokenShard:
         return
-
-
-def _rows(file: Any, shard: ShardPath, block_rows: int, filesystem: fs.FileSystem) -> Iterator[SampleRow]:
-    try:
-        for start, batch in _batches(file, block_rows, None):
-            yield from _read_batch(batch, start, shard, filesystem)
-    except _BrokenTable as broken:
-        yield shard_row(shard, broken.status)
 
 
 def _batches(file: Any, num_rows: int, wanted: set[int] | None) -> Iterator[tuple[int, pa.RecordBatch]]:
@@ -147,34 +123,27 @@ def _batches(file: Any, num_rows: int, wanted: set[int] | None) -> Iterator[tupl
             start, end = end, end + parquet.metadata.row_group(group).num_rows
             if wanted is not None and not any(start <= position < end for position in wanted):
                 continue
-            most = min(num_rows, _rows_at_once(parquet.metadata.row_group(group)))
+            # A row takes its share of the group. A value from a dictionary, which is stored once however
+            # often it occurs, may take up to all of its column.
+            facts = parquet.metadata.row_group(group)
+            chunks = [facts.column(i) for i in range(facts.num_columns)]
+            share = sum(chunk.total_uncompressed_size for chunk in chunks) // max(1, facts.num_rows)
+            largest = sum(chunk.total_uncompressed_size for chunk in chunks if chunk.has_dictionary_page)
+            most = min(num_rows, max(1, rows.BLOCK_BYTES // max(1, share, largest)))
             for batch in parquet.iter_batches(most, row_groups=[group], use_threads=False):
                 yield start, batch
                 start += len(batch)
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         if watched.failed or isinstance(error, MemoryError):
             raise
-        raise _BrokenTable(status) from error
-
-
-def _rows_at_once(group: pq.RowGroupMetaData) -> int:
-    """Return how many rows of a group may be in memory together.
-
-    A row takes its share of the group. A value from a dictionary, which is stored once however often it
-    occurs, may take up to all of its column.
-    """
-    chunks = [group.column(i) for i in range(group.num_columns)]
-    share = sum(chunk.total_uncompressed_size for chunk in chunks) // max(1, group.num_rows)
-    largest = sum(chunk.total_uncompressed_size for chunk in chunks if chunk.has_dictionary_page)
-    return max(1, BLOCK_BYTES // max(1, share, largest))
+        raise rows.BrokenShard(status) from error
 
 
 def _read_batch(
     batch: pa.RecordBatch, start: int, shard: ShardPath, filesystem: fs.FileSystem
-) -> Iterator[SampleRow]:
+) -> Iterator[rows.SampleRow]:
     names = batch.schema.names
-    is_stored = shard.embeddings is not None
-    images = None if is_stored else find_column(names, shard.columns.image, IMAGE_COLUMNS)
+    images = None if shard.embeddings else find_column(names, shard.columns.image, IMAGE_COLUMNS)
     captions = find_column(names, shard.columns.caption, CAPTION_COLUMNS)
     folder = posixpath.dirname(resolve(shard.uri)[1])
     columns = {name: _values(batch.column(i)) for i, name in enumerate(names) if name != images}
@@ -182,28 +151,18 @@ def _read_batch(
         fields = {name: values[i] for name, values in columns.items()}
         # One image at a time: in Python it takes as much memory again as in Arrow.
         value = None if images is None else _values(batch.column(names.index(images)).slice(i, 1))[0]
-        image = _load_image(value, shard, filesystem, folder)
+        if isinstance(value, dict):
+            value = value.get("path") if value.get("bytes") is None else value["bytes"]
+        is_image = isinstance(value, bytes) and value is not _UNDECODABLE
+        image: bytes | str | None = value if is_image else None
+        if isinstance(value, str) and value:
+            image = open_image(filesystem, folder, value, shard.columns.root)
         bad_json = any(value is _UNDECODABLE for value in fields.values())
-        found = _choose_caption(fields.get(captions), shard.columns.captions)
-        caption = decode_text(found)
-        key = _name(fields, start + i)
-        status = find_sample_status(is_stored or image is not None, found is not None, caption, bad_json)
-        yield SampleRow(
-            key,
-            _FAULTS[image] if isinstance(image, Fault) else status,
-            sample_uid(shard.name, key, fields.get("uid")),
-            decode_text(fields.get("url", fields.get("URL"))),
-            caption,
-            image if isinstance(image, bytes) else None,
-            to_json(fields),
-        )
-
-
-def _choose_caption(value: Any, how: str) -> str | bytes | None:
-    """Return a text, of a list the first or the longest."""
-    if how == "longest" and isinstance(value, list):
-        return max((text for text in value if isinstance(text, str)), key=len, default=None)
-    return first_text(value)
+        found = fields.get(captions)
+        if shard.columns.captions == "longest" and isinstance(found, list):
+            found = max((text for text in found if isinstance(text, str)), key=len, default=None)
+        found = rows.first_text(found)
+        yield rows.make_row(shard, _name(fields, start + i), fields, found, image, bad_json)
 
 
 def _name(fields: dict[str, Any], position: int) -> str:
@@ -211,7 +170,7 @@ def _name(fields: dict[str, Any], position: int) -> str:
     own = fields.get("key")
     if isinstance(own, float) and own.is_integer():
         own = int(own)
-    own = str(own) if isinstance(own, int) else decode_text(own)
+    own = str(own) if isinstance(own, int) else rows.decode_text(own)
     return own or f"{'row-' if 'key' in fields else ''}{position:09d}"
 
 
@@ -228,23 +187,6 @@ def _values(column: pa.Array) -> list[Any]:
         if len(column) == 1:
             return [_UNDECODABLE]
         return [value for i in range(len(column)) for value in _values(column.slice(i, 1))]
-
-
-def _load_image(value: Any, shard: ShardPath, filesystem: fs.FileSystem, folder: str) -> Opened | None:
-    """Return an image given as bytes, path or struct of both, or why there is none; None without a value."""
-    if isinstance(value, dict):
-        value = value.get("bytes") if value.get("bytes") is not None else value.get("path")
-    if not isinstance(value, str) or not value:
-        return value if isinstance(value, bytes) and value is not _UNDECODABLE else None
-    return open_image(filesystem, folder, value, shard.columns.root)
-
-
-_CHECKS_AT_ONCE = 16
-# Bytes requested from the storage at once, to read a header and to read all rows.
-_HEADER_BYTES = 64 << 10
-_ROWS_BYTES = 8 << 20
-# What zipfile and numpy raise on damaged bytes.
-_BROKEN = (ValueError, RuntimeError, EOFError, zipfile.BadZipFile, zlib.error, struct.error)
 
 
 class _Array(NamedTuple):
@@ -270,10 +212,18 @@ def check_embeddings(shards: Sequence[ShardPath], model: str, width: int) -> Non
 
 def check_stored(shard: ShardPath, model: str, width: int) -> None:
     """Check one shard. A Parquet file without a footer is left to its reader. Raises UserError."""
+    filesystem, path = resolve(shard.uri)
     try:
         with _open_array(shard, _HEADER_BYTES) as array:
             pass
-        num_rows = _count_rows(shard)
+        with filesystem.open_input_file(path) as file:
+            watched = Watched(file)
+            try:
+                num_rows = pq.read_metadata(pa.PythonFile(watched, "r")).num_rows
+            except (pa.ArrowException, OSError):
+                if watched.failed:
+                    raise
+                num_rows = array.num_rows
     except OSError as error:
         line = " ".join(str(error).split())
         raise UserError(f"{shard.uri} or {shard.embeddings}: cannot be read: {line}") from error
@@ -282,23 +232,10 @@ def check_stored(shard: ShardPath, model: str, width: int) -> None:
             f"scorer.model={model!r}: its embeddings have {width} values, those in {shard.embeddings} "
             f"{array.width}; name the model that made them"
         )
-    if num_rows not in (None, array.num_rows):
+    if num_rows != array.num_rows:
         raise UserError(
             f"input={shard.uri!r}: has {num_rows} rows, {shard.embeddings} {array.num_rows}; must be as many"
         )
-
-
-def _count_rows(shard: ShardPath) -> int | None:
-    """Return the footer's row count, None where the Parquet is damaged; OSError where the storage fails."""
-    filesystem, path = resolve(shard.uri)
-    with filesystem.open_input_file(path) as file:
-        watched = Watched(file)
-        try:
-            return pq.read_metadata(pa.PythonFile(watched, "r")).num_rows
-        except (pa.ArrowException, OSError):
-            if watched.failed:
-                raise
-            return None
 
 
 def add_embeddings(tables: Iterable[pa.Table], shard: ShardPath) -> Iterator[pa.Table]:
@@ -318,8 +255,7 @@ def add_embeddings(tables: Iterable[pa.Table], shard: ShardPath) -> Iterator[pa.
             embedding_ND = np.full((len(table), array.width), np.nan, np.float32)
             with np.errstate(over="ignore"):
                 embedding_ND[:num_read] = value_N.reshape(num_read, array.width)
-            lists = pa.FixedSizeListArray.from_arrays(pa.array(embedding_ND.reshape(-1)), array.width)
-            yield table.append_column(IMAGE_EMBEDDING, lists)
+            yield table.append_column(words.IMAGE_EMBEDDING, to_fixed_lists(embedding_ND))
 
 
 @contextmanager
@@ -336,22 +272,17 @@ def _open_array(shard: ShardPath, buffer_bytes: int) -> Iterator[_Array]:
             num_bytes = source.size()
             if shard.array is not None:
                 archive = stack.enter_context(zipfile.ZipFile(file))
-                file, num_bytes = _open_member(archive, shard.array)
-                stack.enter_context(file)
+                names = [one.removesuffix(".npy") for one in archive.namelist() if one.endswith(".npy")]
+                if shard.array not in names:
+                    named = ", ".join(names) or "none"
+                    raise ValueError(f"holds no array {shard.array!r}, its arrays are {named}")
+                file = stack.enter_context(archive.open(f"{shard.array}.npy"))
+                num_bytes = archive.getinfo(f"{shard.array}.npy").file_size
             array = _read_header(file, num_bytes)
         except _BROKEN as error:
-            raise UserError(
-                f"prepare.stored_embeddings: {shard.embeddings} cannot be used: {error}"
-            ) from error
+            said = f"{shard.embeddings} cannot be used: {error}"
+            raise UserError(f"prepare.stored_embeddings: {said}") from error
         yield array
-
-
-def _open_member(archive: zipfile.ZipFile, name: str) -> tuple[IO[bytes], int]:
-    """Return an array of an npz as a file, and its size."""
-    names = [member.removesuffix(".npy") for member in archive.namelist() if member.endswith(".npy")]
-    if name not in names:
-        raise ValueError(f"holds no array {name!r}, its arrays are {', '.join(names) or 'none'}")
-    return archive.open(f"{name}.npy"), archive.getinfo(f"{name}.npy").file_size
 
 
 def _read_header(file: IO[bytes], num_bytes: int) -> _Array:

@@ -15,19 +15,9 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from raycomp import words
+from raycomp.data import rows
 from raycomp.data.files import new_file
 from raycomp.data.paths import ShardPath
-from raycomp.data.rows import (
-    SampleRow,
-    cut_blocks,
-    decode_text,
-    find_sample_status,
-    first_text,
-    parse_object,
-    sample_uid,
-    shard_row,
-    to_json,
-)
 from raycomp.words import TRUNCATED_SHARD, UNREADABLE_SHARD
 
 # A larger member is skipped and counts as broken: no file may exhaust the memory of a worker.
@@ -44,9 +34,11 @@ _LINKS = _HARD_LINK, _SYMBOLIC_LINK = (b"1", b"2")
 _LONG_NAME, _LONG_LINK, _PAX, _PAX_GLOBAL, _PAX_SOLARIS = b"L", b"K", b"x", b"g", b"X"
 _ABOUT_NEXT = (_LONG_NAME, _LONG_LINK, _PAX, _PAX_GLOBAL, _PAX_SOLARIS)
 _PAX_LENGTH = re.compile(rb"(\d{1,9}) ")
+# The first of these extensions that a sample has is its image.
+IMAGE_EXTENSIONS = ("jpg", "jpeg", "png", "webp", "gif", "bmp", "tif", "tiff", "avif", "jfif")
 
 
-class BrokenTar(Exception):
+class BrokenTar(rows.BrokenShard):
     """The stream is not a tar, or is damaged from some point on.
 
     ``cut_member`` names the member whose data ends early, None where the cut is between members (or in a
@@ -55,9 +47,7 @@ class BrokenTar(Exception):
 
     def __init__(self, status: str, cut_member: str | None = None, ended: bool = False):
         super().__init__(status)
-        self.status = status
-        self.cut_member = cut_member
-        self.ended = ended
+        self.cut_member, self.ended = cut_member, ended
 
 
 class Link(NamedTuple):
@@ -101,7 +91,10 @@ def iter_members(stream: Any) -> Iterator[tuple[str, bytes | Link | None, int]]:
             if kind in _REGULAR:
                 yield name, data, end
             elif kind in _LINKS:
-                yield name, _find_target(kind, name, long_link or _decode(own_header[157:257])), end
+                target = long_link or _decode(own_header[157:257])
+                if kind == _SYMBOLIC_LINK:
+                    target = posixpath.normpath(posixpath.join(posixpath.dirname(name), target))
+                yield name, Link(target), end
             long_name = long_link = long_size = None
     _check_tail(stream)
 
@@ -153,12 +146,6 @@ def _read_data(stream: Any, name: str, size: int, kind: bytes) -> tuple[bytes | 
     return None, _read(stream, _BLOCK)
 
 
-def _find_target(kind: bytes, name: str, target: str) -> Link:
-    if kind == _SYMBOLIC_LINK:
-        target = posixpath.normpath(posixpath.join(posixpath.dirname(name), target))
-    return Link(target)
-
-
 def _parse_pax(data: bytes, name: str | None, link: str | None) -> tuple[str | None, str | None, int | None]:
     """Return the path (else ``name``), link (else ``link``) and size that pax sets for the next member."""
     found, position = {}, 0
@@ -205,9 +192,6 @@ def _read(stream: Any, size: int) -> bytes:
     return b"".join(pieces)
 
 
-# The first of these extensions that a sample has is its image.
-IMAGE_EXTENSIONS = ("jpg", "jpeg", "png", "webp", "gif", "bmp", "tif", "tiff", "avif", "jfif")
-
 # Members of a sample by lower-case extension; None where a member is too large to load, a Link where it
 # refers to another sample.
 Members = dict[str, bytes | Link | None]
@@ -224,7 +208,9 @@ def read_tar(stream: Any, shard: ShardPath, block_rows: int) -> Iterator[pa.Tabl
     truncated_shard row. A file that is not a tar gives one unreadable_shard row, a tar without samples one
     empty_shard row. Errors of the file system pass through.
     """
-    return cut_blocks(_rows(stream, shard), shard, block_rows)
+    samples = _samples(stream)
+    found = (_to_row(key, members, shard)._replace(offset=offset) for key, members, offset in samples)
+    return rows.cut_blocks(found, shard, block_rows)
 
 
 def extract_tar(
@@ -264,14 +250,6 @@ def write_tar(uri: str, samples: Iterable[tuple[str, dict[str, bytes]]]) -> int:
     return count
 
 
-def _rows(stream: Any, shard: ShardPath) -> Iterator[SampleRow]:
-    try:
-        for key, members, offset in _samples(stream):
-            yield _to_row(key, members, shard)._replace(offset=offset)
-    except BrokenTar as broken:
-        yield shard_row(shard, broken.status)
-
-
 def find_image(members: Mapping[str, Any]) -> str | None:
     """Return the extension of the image that is scored, None without one."""
     return next((name for name in IMAGE_EXTENSIONS if name in members), None)
@@ -279,33 +257,33 @@ def find_image(members: Mapping[str, Any]) -> str | None:
 
 def find_caption(members: Mapping[str, Any], own: Mapping[str, Any]) -> str | bytes | None:
     """Return the caption that is scored: the ``txt`` member, else what the sample's json ``own`` says."""
-    found = members["txt"] if "txt" in members else first_text(own.get("caption"))
+    found = members["txt"] if "txt" in members else rows.first_text(own.get("caption"))
     return found if isinstance(found, str | bytes) else None
 
 
-def _to_row(key: str, members: Members, shard: ShardPath) -> SampleRow:
+def _to_row(key: str, members: Members, shard: ShardPath) -> rows.SampleRow:
     extension = find_image(members)
     image, about = members[extension] if extension else None, members.get("json")
     if isinstance(image, Link) or isinstance(about, Link) or isinstance(members.get("txt"), Link):
-        return SampleRow(key, words.LINKED_MEMBER, sample_uid(shard.name, key))
-    text, fields = parse_object(about)
+        return rows.SampleRow(key, words.LINKED_MEMBER, rows.sample_uid(shard.name, key))
+    text, fields = rows.parse_object(about)
     own = fields or {}
     found = find_caption(members, own)
-    caption = decode_text(found)
+    caption = rows.decode_text(found)
     if extension and image is None:
         status = words.IMAGE_TOO_LARGE
     else:
         has_caption = "txt" in members or found is not None
-        status = find_sample_status(
+        status = rows.find_sample_status(
             image is not None, has_caption, caption, "json" in members and fields is None
         )
     if status == words.NO_IMAGE and any(name.rpartition(".")[2] in IMAGE_EXTENSIONS for name in members):
         status = words.AMBIGUOUS_KEY
-    uid = sample_uid(shard.name, key, own.get("uid"))
-    label = decode_text(members.get("cls"))
+    uid = rows.sample_uid(shard.name, key, own.get("uid"))
+    label = rows.decode_text(members.get("cls"))
     if label is not None:
-        text = to_json({**own, "cls": label.strip()})
-    return SampleRow(key, status, uid, decode_text(own.get("url")), caption, image, text)
+        text = rows.to_json({**own, "cls": label.strip()})
+    return rows.SampleRow(key, status, uid, rows.decode_text(own.get("url")), caption, image, text)
 
 
 def _samples(stream: Any) -> Iterator[tuple[str, Members, int]]:
@@ -324,14 +302,19 @@ def _samples(stream: Any) -> Iterator[tuple[str, Members, int]]:
             split = _split(name)
             if split is None:
                 continue
-            if _starts_sample(split, key, members):
+            if split[0] != key or split[1] in members:
                 if key is not None:
                     yield key, members, offset
                 key, members, previous, offset = split[0], {}, members, start
-            members[split[1]] = _follow(data, key, members) if isinstance(data, Link) else data
+            if isinstance(data, Link):
+                target = _split(data.target)
+                if target and target[0] == key and target[1] in members:
+                    data = members[target[1]]
+            members[split[1]] = data
     except BrokenTar as broken:
         cut = _split(broken.cut_member or "")
-        is_whole = _starts_sample(cut, key, members) if cut else members.keys() == previous.keys()
+        is_next = cut is not None and (cut[0] != key or cut[1] in members)
+        is_whole = is_next if cut else members.keys() == previous.keys()
         if key is not None and (broken.ended or is_whole):
             yield key, members, offset
         raise
@@ -352,13 +335,3 @@ def _split(name: str) -> tuple[str, str] | None:
     if not dot or not (stem or (slash and "." not in folder.rpartition("/")[2])):
         return None
     return f"{folder}{slash}{stem}", extension.lower()
-
-
-def _follow(link: Link, key: str | None, members: Members) -> bytes | Link | None:
-    """Return the member of this sample that a link refers to, else the link."""
-    target = _split(link.target)
-    return members[target[1]] if target and target[0] == key and target[1] in members else link
-
-
-def _starts_sample(split: tuple[str, str], key: str | None, members: Members) -> bool:
-    return split[0] != key or split[1] in members

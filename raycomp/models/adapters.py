@@ -1,8 +1,7 @@
 """Trained parts of a frozen model: low-rank adapters, prompts, experts; or all of it but frozen towers.
 
-E experts of K dims each, R rows of N positions, I and O values into and out of a layer, G tasks so far.
-
-R rows of N positions, C prompts of a layer, W width, of H heads; G sets of prompts, one of each task.
+R rows of N positions, I and O values into and out of a layer, W width, of H heads; E experts of K dims each,
+C prompts of a layer, G tasks so far, each with a set of prompts.
 """
 
 import copy
@@ -20,6 +19,11 @@ from raycomp.config import UserError
 from raycomp.models.architecture import LIBRARIES_FAIL, one_line
 from raycomp.words import TOWERS
 
+# Exceeds the number of layer groups of any tower.
+_ALL = 1_000_000
+# alpha / r of LoRA; the factor of a position's own weights; experts that are noted.
+_SCALE, _BETA, _TOP = 2.0, 0.5, 2
+
 
 def find_blocks(clip: Any, said: str) -> dict[str, list[Any]]:
     """Return the blocks of each tower, image and text, from the first.
@@ -27,31 +31,26 @@ def find_blocks(clip: Any, said: str) -> dict[str, list[Any]]:
     Raises UserError, which starts with ``said``, where a tower is not made of open_clip's plain blocks: one
     ``nn.MultiheadAttention`` with rows first, and an MLP of two linear layers.
     """
+
+    def is_plain(block: Any) -> bool:
+        attention, mlp = getattr(block, "attn", None), getattr(block, "mlp", None)
+        return (
+            isinstance(attention, nn.MultiheadAttention)
+            and attention.batch_first
+            and attention.in_proj_weight is not None
+            and all(isinstance(getattr(mlp, name, None), nn.Linear) for name in ("c_fc", "c_proj"))
+        )
+
     found = {}
     for name, tower in (("image", clip.visual), ("text", getattr(clip, "text", clip))):
         blocks = list(getattr(getattr(tower, "transformer", None), "resblocks", ()))
-        if not blocks or not all(map(_is_plain, blocks)):
+        if not blocks or not all(map(is_plain, blocks)):
             raise UserError(
                 f"{said}: the {name} tower of the model is not made of open_clip's plain transformer blocks; "
                 "take a model such as ViT-B-32, or leave the method out"
             )
         found[name] = blocks
     return found
-
-
-def _is_plain(block: Any) -> bool:
-    attention, mlp = getattr(block, "attn", None), getattr(block, "mlp", None)
-    return (
-        isinstance(attention, nn.MultiheadAttention)
-        and attention.batch_first
-        and attention.in_proj_weight is not None
-        and all(isinstance(getattr(mlp, name, None), nn.Linear) for name in ("c_fc", "c_proj"))
-    )
-
-
-# Exceeds the number of layer groups of any tower.
-_ALL = 1_000_000
-_WEIGHT = "in_proj_weight"
 
 
 def freeze(clip: Any, entries: Sequence[str]) -> None:
@@ -62,30 +61,26 @@ def freeze(clip: Any, entries: Sequence[str]) -> None:
     """
     for entry in entries:
         tower, _, count = entry.partition(":")
-        if int(count or 0):
-            _freeze_beginning(clip, tower, int(count), f"train.freeze={entry!r}")
-        else:
-            for parameter in _list_weights(clip, tower):
+        weights, said = _list_weights(clip, tower), f"train.freeze={entry!r}"
+        if not int(count or 0):
+            for parameter in weights:
                 parameter.requires_grad_(False)
+            continue
+        lock = clip.lock_image_tower if tower == "image" else clip.lock_text_tower
+        try:
+            with redirect_stdout(io.StringIO()):  # some of them print
+                lock(_ALL)
+                # Weights that are still locked here belong to no group.
+                has_rest = not all(parameter.requires_grad for parameter in weights)
+                lock(int(count))
+        except LIBRARIES_FAIL as error:
+            raise UserError(f"{said}: this tower can only be frozen whole ({one_line(error)})") from error
+        if has_rest:
+            raise UserError(f"{said}: this tower can only be frozen whole, as its groups do not cover it")
+        if all(parameter.requires_grad for parameter in weights):
+            raise UserError(f"{said}: freezes nothing; the {tower} tower has fewer groups of layers")
     if not any(p.requires_grad for tower in TOWERS for p in _list_weights(clip, tower)):
         raise UserError(f"train.freeze={tuple(entries)}: freezes all weights; leave some to train")
-
-
-def _freeze_beginning(clip: Any, tower: str, count: int, said: str) -> None:
-    lock = clip.lock_image_tower if tower == "image" else clip.lock_text_tower
-    weights = _list_weights(clip, tower)
-    try:
-        with redirect_stdout(io.StringIO()):  # some of them print
-            lock(_ALL)
-            # Weights that are still locked here belong to no group.
-            has_rest = not all(parameter.requires_grad for parameter in weights)
-            lock(count)
-    except LIBRARIES_FAIL as error:
-        raise UserError(f"{said}: this tower can only be frozen whole ({one_line(error)})") from error
-    if has_rest:
-        raise UserError(f"{said}: this tower can only be frozen whole, as its groups do not cover it")
-    if all(parameter.requires_grad for parameter in weights):
-        raise UserError(f"{said}: freezes nothing; the {tower} tower has fewer groups of layers")
 
 
 def _list_weights(clip: Any, tower: str) -> list[nn.Parameter]:
@@ -102,7 +97,13 @@ def add_adapters(clip: Any, rank: int, seed: int) -> Any:
     where a trained tower has no such matrix.
     """
     # peft matches the ends of names: a full name is unique because all share a prefix.
-    names = [f"clip.{name}.{_WEIGHT}" for name in _find_attention(clip)]
+    names = [
+        f"clip.{name}.in_proj_weight"
+        for name, module in clip.named_modules()
+        if isinstance(module, nn.MultiheadAttention)
+        and module.in_proj_weight is not None
+        and module.in_proj_weight.requires_grad
+    ]
     for tower in TOWERS:
         is_adapted = any(name.startswith("clip.visual.") == (tower == "image") for name in names)
         if not is_adapted and any(p.requires_grad for p in _list_weights(clip, tower)):
@@ -126,23 +127,9 @@ def add_adapters(clip: Any, rank: int, seed: int) -> Any:
     return tuner
 
 
-def _find_attention(clip: Any) -> Iterator[str]:
-    """Yield the names of modules with one trained matrix for queries, keys and values."""
-    for name, module in clip.named_modules():
-        weight = getattr(module, _WEIGHT, None) if isinstance(module, nn.MultiheadAttention) else None
-        if weight is not None and weight.requires_grad:
-            yield name
-
-
 def merge_adapters(tuner: Any) -> Any:
     """Return a copy of the model with its adapters added to its weights: its modules are as before them."""
     return copy.deepcopy(tuner).merge_and_unload()["clip"]
-
-
-# alpha / r of LoRA, as in raycomp.models.adapters.
-_SCALE = 2.0
-_BETA = 0.5
-_TOP = 2
 
 
 @dataclass
@@ -207,11 +194,9 @@ class ExpertLinear(nn.Module):
     def share(self) -> Tensor:
         """Return the share of each expert's count, (E,), of sum 1; uniform where none was counted."""
         total = self.count_E.sum()
-        return (
-            self.count_E / total
-            if total
-            else torch.full_like(self.router[:, 0], 1 / len(self.count_E)).detach()
-        )
+        if total:
+            return self.count_E / total
+        return torch.full_like(self.router[:, 0], 1 / len(self.count_E)).detach()
 
 
 def add_experts(
@@ -255,35 +240,33 @@ class PromptedAttention(nn.Module):
         self.attention, self.layer, self.choice = attention, layer, choice
 
     def forward(self, query_RNW: Tensor, *others: Tensor, **more: Any) -> tuple[Tensor, None]:
-        """Return the attention's output plus the prompts' residual."""
-        plain_RNW = self.attention(query_RNW, *others, **more)[0]
-        return (plain_RNW + self._attend(query_RNW) if self.choice.sets else plain_RNW), None
+        """Return the attention's output plus the prompts' residual.
 
-    def _attend(self, x_RNW: Tensor) -> Tensor:
-        """Return the residual: the block's queries against the prompts, by the block's output projection.
-
-        The projection is linear, so the residual may be added before or after it.
+        That is the block's queries against the prompts, by the block's output projection, which is linear: so
+        the residual may be added before or after it.
         """
         attention, choice = self.attention, self.choice
+        plain_RNW = attention(query_RNW, *others, **more)[0]
+        if not choice.sets:
+            return plain_RNW, None
+
+        def choose(part: str) -> Tensor:
+            if choice.set_R is None:
+                return getattr(choice.sets[-1], part)[self.layer].expand(len(query_RNW), -1, -1)
+            return torch.stack([getattr(one, part)[self.layer] for one in choice.sets])[choice.set_R]
+
         width = attention.embed_dim
         bias = None if attention.in_proj_bias is None else attention.in_proj_bias[:width]
-        query_RNW = F.linear(x_RNW, attention.in_proj_weight[:width], bias)
-        key_RCW, value_RCW = self._choose("key", len(x_RNW)), self._choose("value", len(x_RNW))
-        query, key, value = (self._split(part) for part in (query_RNW, key_RCW, value_RCW))
+        own_RNW = F.linear(query_RNW, attention.in_proj_weight[:width], bias)
+        # Heads before positions, (R, H, M, W / H).
+        query, key, value = (
+            part_RMW.unflatten(-1, (attention.num_heads, -1)).transpose(1, 2)
+            for part_RMW in (own_RNW, choose("key"), choose("value"))
+        )
         mixed_RNW = F.scaled_dot_product_attention(query, key, value).transpose(1, 2).flatten(2)
         if choice.share_R is not None:
             mixed_RNW = mixed_RNW * choice.share_R[:, None, None]
-        return F.linear(mixed_RNW, attention.out_proj.weight)
-
-    def _choose(self, part: str, num_rows: int) -> Tensor:
-        sets = self.choice.sets
-        if self.choice.set_R is None:
-            return getattr(sets[-1], part)[self.layer].expand(num_rows, -1, -1)
-        return torch.stack([getattr(one, part)[self.layer] for one in sets])[self.choice.set_R]
-
-    def _split(self, part_RMW: Tensor) -> Tensor:
-        """Return it with heads before positions, (R, H, M, W / H)."""
-        return part_RMW.unflatten(-1, (self.attention.num_heads, -1)).transpose(1, 2)
+        return plain_RNW + F.linear(mixed_RNW, attention.out_proj.weight), None
 
 
 def add_prompts(blocks: list[Any], depth: int, choice: PromptChoice) -> None:

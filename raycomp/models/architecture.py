@@ -11,7 +11,6 @@ import json
 import os
 import posixpath
 import struct
-from collections.abc import Iterator
 from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any
@@ -38,23 +37,6 @@ LIBRARIES_FAIL = (
     struct.error,
 )
 """What open_clip, torch, timm, transformers and spaCy raise over files that they cannot read."""
-
-
-_LONGEST = 200
-
-
-def one_line(error: BaseException) -> str:
-    """Return the start of an error's message, without line breaks; its type where the message is empty."""
-    said = " ".join(str(error).split()) or type(error).__name__
-    return said if len(said) <= _LONGEST else f"{said[:_LONGEST].rpartition(' ')[0] or said[:_LONGEST]} ..."
-
-
-def say_bad(said: str, num_bad: int, num: int, noun: str, remedy: str = "name other weights") -> str:
-    """Return the error message for a number of bad embeddings; ``said``: an option and its value."""
-    bad = f"gives embeddings that are not finite or not of length 1 ({num_bad:,} of {num:,} {noun})"
-    return f"{said}: {bad}; {remedy}"
-
-
 # The largest models that open_clip knows have images of 512 pixels, 77 tokens, 56 layers, 901,629 words.
 _MOST = {"image_size": 4096, "context_length": 8192, "layers": 1000, "vocab_size": 10_000_000}
 _SIZES = (*_MOST, "embed_dim", "width", "heads", "head_width", "patch_size", "mlp_ratio")
@@ -66,8 +48,24 @@ _DEFAULTS: dict[str, dict[str, Any]] = {
     "text_cfg": {"layers": 12, "width": 512, "mlp_ratio": 4.0, "context_length": 77, "vocab_size": 49408},
 }
 _PLAIN = set("embed_dim vision_cfg text_cfg quick_gelu custom_text init_logit_scale init_logit_bias".split())
-_BYTES = 4
 HUB_CONFIG = "open_clip_config.json"
+_QUICK, _SUFFIX = "quick_gelu", "-quickgelu"
+# open_clip interpolates positions where these differ.
+_STRETCHED = {"image_size", "context_length"}
+# open_clip_train's file, in the folder above its checkpoints.
+_PARAMS = "params.txt"
+
+
+def one_line(error: BaseException) -> str:
+    """Return the start of an error's message, without line breaks; its type where the message is empty."""
+    said = " ".join(str(error).split()) or type(error).__name__
+    return said if len(said) <= 200 else f"{said[:200].rpartition(' ')[0] or said[:200]} ..."
+
+
+def say_bad(said: str, num_bad: int, num: int, noun: str, remedy: str = "name other weights") -> str:
+    """Return the error message for a number of bad embeddings; ``said``: an option and its value."""
+    bad = f"gives embeddings that are not finite or not of length 1 ({num_bad:,} of {num:,} {noun})"
+    return f"{said}: {bad}; {remedy}"
 
 
 def register_file(model: str, said: str) -> str:
@@ -127,27 +125,19 @@ def check_schema(model: str, said: str) -> None:
 
 
 def check_config(said: str, content: Any) -> None:
-    """Raise ValueError unless ``content`` describes a model that this machine can hold."""
+    """Raise ValueError unless ``content`` describes a model, of sizes that models have."""
     if not isinstance(content, dict) or not {*_NEEDED} <= {*content}:
         raise ValueError(f"{said}: must be a json object with {', '.join(_NEEDED)}")
     for tower in _NEEDED[1:]:
         if not isinstance(content[tower], dict):
             raise ValueError(f"{said}: {tower} must be an object, is {content[tower]!r}")
-    for name, value in _find_sizes(content):
+    parts = (content, content["vision_cfg"], content["text_cfg"], content.get("multimodal_cfg"))
+    stated = [(name, part.get(name)) for part in parts if isinstance(part, dict) for name in _SIZES]
+    for name, value in [(name, value) for name, size in stated if size is not None for value in _sides(size)]:
         most = _MOST.get(name, _MOST_OF_OTHERS)
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
         if not is_number or not 0 < value <= most or (name != "mlp_ratio" and value != int(value)):
             raise ValueError(f"{said}: {name} is {str(value)[:40]!r}, must be a number from 1 to {most:,}")
-
-
-def _find_sizes(content: dict[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Yield name and value of the sizes that a config and its towers state; for a list, every member."""
-    for part in (content, content["vision_cfg"], content["text_cfg"], content.get("multimodal_cfg")):
-        for name in _SIZES:
-            value = part.get(name) if isinstance(part, dict) else None
-            if value is not None:
-                for one in value if isinstance(value, list) else [value]:
-                    yield name, one
 
 
 def check_memory(name: str, said: str) -> None:
@@ -165,7 +155,7 @@ def check_memory(name: str, said: str) -> None:
         return
     there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     most = bound_parameters(content)
-    if most is not None and most * _BYTES < there / 10:
+    if most is not None and most * 4 < there / 10:
         return  # building it without memory imports torch._dynamo, which takes half as long as torch
     try:
         with torch.device("meta"):
@@ -174,10 +164,8 @@ def check_memory(name: str, said: str) -> None:
         raise ValueError(f"{said}: no model can be built from it ({one_line(error)})") from error
     needed = sum(value.nbytes for value in (*built.parameters(), *built.buffers()))
     if needed > there:
-        raise ValueError(
-            f"{said}: needs {needed / 1e9:,.1f} GB for its weights, this machine has "
-            f"{there / 1e9:,.1f} GB of memory"
-        )
+        memory = f"this machine has {there / 1e9:,.1f} GB of memory"
+        raise ValueError(f"{said}: needs {needed / 1e9:,.1f} GB for its weights, {memory}")
 
 
 def bound_parameters(content: dict[str, Any]) -> int | None:
@@ -207,14 +195,6 @@ def _sides(size: Any) -> list[int]:
     return size if isinstance(size, list) else [size]
 
 
-_QUICK, _SUFFIX = "quick_gelu", "-quickgelu"
-_PARTS = ("", "vision_cfg", "text_cfg")
-# open_clip interpolates positions where these differ.
-_STRETCHED = {"image_size", "context_length"}
-# open_clip_train's file, in the folder above its checkpoints.
-_PARAMS, _CHECKPOINTS = "params.txt", "checkpoints"
-
-
 def check_config_files(config: ModelConfig | ScorerConfig, own: dict[str, Any]) -> None:
     """Raise ValueError where a config next to the weights names another model than the one to load.
 
@@ -227,12 +207,17 @@ def check_config_files(config: ModelConfig | ScorerConfig, own: dict[str, Any]) 
     if reported is None:
         return
     path, theirs, name = reported
-    for what, value, ours in _find_differences(theirs, own):
-        option = config.said_model.partition("=")[0]
-        raise ValueError(
-            f"{config.said_weights}: was trained with {what}={value} ({path}), {config.said_model} has "
-            f"{what}={ours}; set {option}={name or _name_variant(config.model, theirs)}"
-        )
+    theirs, own = ({**one, _QUICK: bool(one.get(_QUICK))} for one in (theirs, own))
+    for part in ("", *_NEEDED[1:]):
+        one, other = (whole[part] if part else whole for whole in (theirs, own))
+        for field in sorted(({*one} & {*other}) - _STRETCHED):
+            value, ours = one[field], other[field]
+            if isinstance(value, int) and isinstance(ours, int) and value != ours:
+                what, option = f"{part}.{field}".strip("."), config.said_model.partition("=")[0]
+                raise ValueError(
+                    f"{config.said_weights}: was trained with {what}={value} ({path}), {config.said_model} "
+                    f"has {what}={ours}; set {option}={name or _name_variant(config.model, theirs[_QUICK])}"
+                )
 
 
 def list_config_files(weights: str) -> list[str]:
@@ -240,7 +225,7 @@ def list_config_files(weights: str) -> list[str]:
     folder, name = posixpath.split(weights)
     stem = posixpath.splitext(name)[0]
     above, last = posixpath.split(folder)
-    log = [posixpath.join(above, _PARAMS)] if last == _CHECKPOINTS else []
+    log = [posixpath.join(above, _PARAMS)] if last == "checkpoints" else []
     return [posixpath.join(folder, f"{stem}.json"), posixpath.join(folder, HUB_CONFIG), *log]
 
 
@@ -255,8 +240,7 @@ def _read(path: Path, own: dict[str, Any]) -> tuple[Path, dict[str, Any], str] |
         return None  # not a file of open_clip's
     is_hub = path.name == HUB_CONFIG
     theirs: Any = found.get("model_cfg") if is_hub and isinstance(found, dict) else found
-    is_config = isinstance(theirs, dict) and all(isinstance(theirs.get(part), dict) for part in _PARTS[1:])
-    if not is_config:
+    if not isinstance(theirs, dict) or not all(isinstance(theirs.get(part), dict) for part in _NEEDED[1:]):
         return None
     try:
         parse_json(text)
@@ -282,20 +266,9 @@ def _read_params(path: Path, own: dict[str, Any]) -> tuple[Path, dict[str, Any],
     return path, theirs, name if theirs == get_model_config(name) else ""
 
 
-def _find_differences(theirs: dict[str, Any], own: dict[str, Any]) -> Iterator[tuple[str, Any, Any]]:
-    """Yield names and both values of the fields that differ between two configs."""
-    theirs, own = ({**config, _QUICK: bool(config.get(_QUICK))} for config in (theirs, own))
-    for part in _PARTS:
-        one, other = (config[part] if part else config for config in (theirs, own))
-        for name in sorted(({*one} & {*other}) - _STRETCHED):
-            if isinstance(one[name], int) and isinstance(other[name], int) and one[name] != other[name]:
-                yield f"{part}.{name}".strip("."), one[name], other[name]
-
-
-def _name_variant(model: str, theirs: dict[str, Any]) -> str:
+def _name_variant(model: str, is_quick: bool) -> str:
     """Return the name to use: the model with the other activation if open_clip has it, else a json."""
     import open_clip
 
-    is_quick = bool(theirs.get(_QUICK))
     variant = model.replace("/", "-").removesuffix(_SUFFIX) + _SUFFIX * is_quick
     return variant if variant in open_clip.list_models() else "FILE.json, with the config of that model"

@@ -17,6 +17,8 @@ def render_chats(
     Start tokens are those of the template alone. The tokenizer of ``model``, a hub name or a folder, is
     loaded once per process. Raises UserError where there is none, or its template rejects the chat.
     """
+    from jinja2 import TemplateError
+
     said = f"llm.model={model!r}"
     try:
         tokenizer = _load(model, revision, trust_remote_code)
@@ -27,7 +29,7 @@ def render_chats(
             tokenizer.apply_chat_template(json.loads(chat), tokenize=False, add_generation_prompt=True)
             for chat in chats
         ]
-    except (_template_error(), *LIBRARIES_FAIL) as error:
+    except (TemplateError, *LIBRARIES_FAIL) as error:
         raise UserError(f"{said}: its chat template does not take the prompts: {one_line(error)}") from error
     return tokenizer(texts, add_special_tokens=False)["input_ids"] if texts else []
 
@@ -37,9 +39,3 @@ def _load(model: str, revision: str | None, trust_remote_code: bool) -> Any:
     from transformers import AutoTokenizer
 
     return AutoTokenizer.from_pretrained(model, revision=revision, trust_remote_code=trust_remote_code)
-
-
-def _template_error() -> type[Exception]:
-    from jinja2 import TemplateError
-
-    return TemplateError

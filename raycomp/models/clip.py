@@ -49,33 +49,20 @@ def measure_scorer(config: ClipConfig) -> ScorerSpec:
     """
     model: Any = _create(config)
     cfg = open_clip.get_model_preprocess_cfg(model)
-    height, width = _find_size(cfg)
+    size = cfg["size"]
+    height, width = (size, size) if isinstance(size, int) else size
     text = getattr(model, "text", model)
     tokens = load_tokenizer(config)(["a photo"])
     try:
         with torch.inference_mode():
             text_1D = model.encode_text(tokens)
     except LIBRARIES_FAIL as error:
-        raise ValueError(
-            f"{config.said_model}: its text tower does not take what its tokenizer makes ({one_line(error)})"
-        ) from error
+        said = "its text tower does not take what its tokenizer makes"
+        raise ValueError(f"{config.said_model}: {said} ({one_line(error)})") from error
     refuse_bad(normalise(text_1D), config.said_weights, "texts")
-    image = ImageSpec(
-        height=height,
-        width=width,
-        mean=tuple(cfg["mean"]),
-        std=tuple(cfg["std"]),
-        interpolation=cfg["interpolation"],
-        resize_mode=cfg["resize_mode"],
-        fill_color=cfg["fill_color"],
-    )
+    how = {name: cfg[name] for name in ("interpolation", "resize_mode", "fill_color")}
+    image = ImageSpec(height, width, tuple(cfg["mean"]), tuple(cfg["std"]), **how)
     return ScorerSpec(image, text.context_length, text_1D.shape[-1], find_tower(model) is not None)
-
-
-def _find_size(cfg: dict[str, Any]) -> tuple[int, int]:
-    """Return height and width of open_clip's config of preprocessing."""
-    size = cfg["size"]
-    return (size, size) if isinstance(size, int) else tuple(size)
 
 
 @contextmanager
@@ -109,19 +96,17 @@ def load_start(config: ModelConfig, with_bias: bool = False) -> Any:
     values: weights that were trained without bias do not determine the scale of logits. Raises ValueError
     with a user message.
     """
-    model: Any = _create(config, with_bias and _lacks_bias(config))
+    is_added = with_bias and find_architecture(config).get("init_logit_bias") is None
+    model: Any = _create(config, is_added)
     if hasattr(model, "text_decoder"):
         raise ValueError(f"{config.said_model}: captioning models cannot be trained here; name a CLIP model")
     return model
 
 
-def _lacks_bias(config: ModelConfig) -> bool:
-    return find_architecture(config).get("init_logit_bias") is None
-
-
 def describe_start(config: ModelConfig, with_bias: bool = False) -> dict[str, Any]:
     """Return open_clip's config of the model that ``load_start`` returns."""
-    return {**find_architecture(config), **(SIGLIP if with_bias and _lacks_bias(config) else {})}
+    found = find_architecture(config)
+    return {**found, **SIGLIP} if with_bias and found.get("init_logit_bias") is None else found
 
 
 def find_architecture(config: ClipConfig) -> dict[str, Any]:
@@ -177,23 +162,15 @@ def _create(config: ClipConfig, with_bias: bool = False) -> torch.nn.Module:
                 f"{blamed}: cannot be loaded; name a checkpoint of this model, or connect to the "
                 f"model hub ({one_line(error)})"
             ) from error
-    if not is_random:
-        _check_finite(model, config)
+    for key, value in [] if is_random else model.state_dict().items():
+        if value.is_floating_point() and not torch.isfinite(value).all():
+            said = f"{key} must be finite numbers, holds NaN or infinity"
+            raise ValueError(f"{config.said_weights} of {config.model}: {said}")
     if with_bias:
         # Where weights have no bias, open_clip sets it to 0.
         torch.nn.init.constant_(model.logit_scale, SIGLIP["init_logit_scale"])
         torch.nn.init.constant_(model.logit_bias, SIGLIP["init_logit_bias"])
     return model.eval()
-
-
-def _check_finite(model: torch.nn.Module, config: ClipConfig) -> None:
-    """Raise ValueError where a weight is NaN or infinite: every score would be NaN or infinite."""
-    for name, value in model.state_dict().items():
-        if value.is_floating_point() and not torch.isfinite(value).all():
-            raise ValueError(
-                f"{config.said_weights} of {config.model}: {name} must be finite numbers, "
-                "holds NaN or infinity"
-            )
 
 
 class Clip:
@@ -213,7 +190,7 @@ class Clip:
         self._compiled: Callable[[Tensor], Tensor] | None = None
         self._graph: Graph | None = None
         if config.compile or config.graph or config.attention:
-            self._prepare(config, *_find_size(cfg))
+            self._prepare(config, cfg["size"])
 
     @torch.inference_mode()
     def embed_pixels(self, pixels_NHWC: np.ndarray, row_B: np.ndarray | None = None) -> Tensor:
@@ -245,14 +222,14 @@ class Clip:
         return normalise(encode(image_BCHW).float())
 
     @torch.inference_mode()
-    def _prepare(self, config: ClipConfig, height: int, width: int) -> None:
+    def _prepare(self, config: ClipConfig, size: int | tuple[int, int]) -> None:
         """Make the kernels of a pass as the options ask, and try them. Raises UserError if torch cannot."""
         if config.graph and not self.device.is_gpu:
             raise UserError("scorer.graph=true: needs a GPU, and torch finds none here; set it to false")
         if config.compile:
             self._compiled = compile_tower(self.model.encode_image)
-        pixels_1HWC = np.zeros((1, height, width, 3), np.uint8)
-        sent = self.device.gather(pixels_1HWC, np.arange(1), self.images_per_pass)
+        sides = [size, size] if isinstance(size, int) else size
+        sent = self.device.gather(np.zeros((1, *sides, 3), np.uint8), np.arange(1), self.images_per_pass)
         with self.device.launch(), compiling() if config.compile else nullcontext():
             self.device.map(self._embed_pass, [sent])
         if config.graph:

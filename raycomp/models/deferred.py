@@ -133,7 +133,10 @@ class _Finder(MetaPathFinder):
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         make = LOADERS.get(name)
-        if make is None or (name == _THINC and _may_have_gpu()):
+        if make is None:
+            return None
+        has_gpu = sys.platform != "linux" or os.path.exists("/dev/nvidiactl")
+        if name == _THINC and (has_gpu or find_spec("torch") is None):
             return None
         spec = PathFinder.find_spec(name, path, target)
         if spec and spec.loader:
@@ -149,10 +152,6 @@ LOADERS: dict[str, Callable[[Any], Loader]] = {
     "open_clip.timm_model": partial(_DeferringLoader, libraries=("timm",)),
     _THINC: partial(_ThincLoader, libraries=("torch",)),
 }
-
-
-def _may_have_gpu() -> bool:
-    return sys.platform != "linux" or os.path.exists("/dev/nvidiactl") or find_spec("torch") is None
 
 
 def install() -> None:

@@ -15,11 +15,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from raycomp.models.architecture import (
-    HUB_CONFIG,
-    find_preprocessing,
-    list_config_files,
-)
+from raycomp.models.architecture import HUB_CONFIG, find_preprocessing, list_config_files
 from raycomp.models.images import ImageSpec
 from raycomp.models.nonces import read_config
 from raycomp.models.parser import fingerprint_folder
@@ -60,8 +56,7 @@ def fingerprint_scorer(config: ClipConfig) -> str:
         schema, _, place = value.partition(":")
         path = Path(value)
         if path.is_file():
-            with path.open("rb") as file:
-                digest = hashlib.file_digest(file, "sha256").hexdigest()
+            digest = _hash(path)
             companions = find_preprocessing(value) if path.suffix == ".json" else None
             parts.append(f"{digest}+{json.dumps(companions, sort_keys=True)}" if companions else digest)
         elif schema == "local-dir":
@@ -87,6 +82,11 @@ def fingerprint_scorer(config: ClipConfig) -> str:
     return ":".join(parts)
 
 
+def _hash(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
 def _find_version(package: str) -> str:
     try:
         return version(package)
@@ -96,8 +96,11 @@ def _find_version(package: str) -> str:
 
 def _find_key(config: ClipConfig) -> str | None:
     """Return a SHA-256 of everything that the description depends on; None where that is unknown."""
+    weights = Path(config.weights)
+    # The fingerprint covers weights of a seed, of the model's folder, or of a file; a tag has no suffix.
+    is_known = config.model.startswith("local-dir:") or config.weights.startswith("random:")
     try:
-        if not (_has_known_model(config.model) and _has_known_weights(config)):
+        if not (is_known or (weights.suffix and weights.is_file())) or not _has_known_model(config.model):
             return None
         companions = [*list_config_files(config.weights), str(Path(config.model).with_name(HUB_CONFIG))]
         found = {
@@ -105,7 +108,7 @@ def _find_key(config: ClipConfig) -> str | None:
             "fingerprint": fingerprint_scorer(config),
             "model": Path(config.model).name,
             "precision": config.precision,
-            "companions": [_hash_file(Path(path)) for path in companions],
+            "companions": [_hash(Path(path)) if Path(path).is_file() else None for path in companions],
             "versions": [version(name) for name in ("open_clip_torch", "torch")],
         }
     except (ValueError, OSError, RecursionError):
@@ -122,17 +125,6 @@ def _has_known_model(name: str) -> bool:
     return len(towers) == 2 and all(isinstance(one, dict) and not _FOREIGN & {*one} for one in towers)
 
 
-def _has_known_weights(config: ClipConfig) -> bool:
-    """Whether the fingerprint covers the weights: a seed's or a file's. A tag has no suffix."""
-    path = Path(config.weights)
-    is_folder = config.model.startswith("local-dir:")  # the weights are in it
-    return is_folder or config.weights.startswith("random:") or bool(path.suffix and path.is_file())
-
-
-def _hash_file(path: Path) -> str | None:
-    return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else None
-
-
 def _place(key: str) -> Path:
     home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     return Path(os.environ.get("RAYCOMP_CACHE") or Path(home, "raycomp"), "scorers", f"{key}.json")
@@ -144,8 +136,8 @@ def _read(key: str) -> ScorerSpec | None:
         found = json.loads(_place(key).read_text())
         if found["sha256"] != _digest(key, found["spec"]):
             return None
-        sides: dict[str, Any] = found["spec"]["image"]
-        image: dict[str, Any] = {name: tuple(x) if isinstance(x, list) else x for name, x in sides.items()}
+        fields = found["spec"]["image"].items()
+        image: dict[str, Any] = {name: tuple(x) if isinstance(x, list) else x for name, x in fields}
         return ScorerSpec(**found["spec"] | {"image": ImageSpec(**image)})
     except (OSError, ValueError, TypeError, LookupError, AttributeError, RecursionError):
         return None

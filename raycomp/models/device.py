@@ -26,6 +26,9 @@ _BACKENDS = {
 }
 # Libraries make their handles and workspaces in the first calls, which a capture does not allow.
 _WARM_UPS = 3
+Result = TypeVar("Result")
+# Passes that are sent ahead.
+_AHEAD = 2
 
 
 def list_backends(attention: str, has_mask: bool) -> list[SDPBackend]:
@@ -113,11 +116,6 @@ class Graph:
         self._input.copy_(x)
         self._graph.replay()
         return self._output.clone()
-
-
-Result = TypeVar("Result")
-# Passes that are sent ahead.
-_AHEAD = 2
 
 
 def name_device() -> str:

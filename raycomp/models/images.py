@@ -111,8 +111,9 @@ def describe_image(data: bytes, max_pixels: int) -> tuple[str, bool]:
     open_clip's loader neither applies EXIF orientation nor scales 16-bit grey. ``data`` must decode.
     """
     with _guard(max_pixels):
-        image = _open(data)
-        return str(image.format).lower(), not _is_wide(image) and _read_orientation(image) == 1
+        image = Image.open(io.BytesIO(data), formats=FORMATS)
+        is_alike = not image.mode.startswith("I") and _read_orientation(image) == 1
+        return str(image.format).lower(), is_alike
 
 
 def encode_png(image: Image.Image) -> bytes:
@@ -138,7 +139,12 @@ class _Guard:
         with self.changed:
             self.changed.wait_for(lambda: not self.inside or self.limit == max_pixels)
             if not self.inside:
-                self._set(max_pixels)
+                self.limit, before = max_pixels, Image.MAX_IMAGE_PIXELS
+                Image.MAX_IMAGE_PIXELS = max_pixels
+                self.undo.callback(setattr, Image, "MAX_IMAGE_PIXELS", before)
+                self.undo.enter_context(warnings.catch_warnings())
+                warnings.simplefilter("ignore")
+                warnings.simplefilter("error", Image.DecompressionBombWarning)
             self.inside += 1
         try:
             yield
@@ -149,20 +155,8 @@ class _Guard:
                     self.undo.close()
                     self.changed.notify_all()
 
-    def _set(self, max_pixels: int) -> None:
-        self.limit, before = max_pixels, Image.MAX_IMAGE_PIXELS
-        Image.MAX_IMAGE_PIXELS = max_pixels
-        self.undo.callback(setattr, Image, "MAX_IMAGE_PIXELS", before)
-        self.undo.enter_context(warnings.catch_warnings())
-        warnings.simplefilter("ignore")
-        warnings.simplefilter("error", Image.DecompressionBombWarning)
-
 
 _guard = _Guard()
-
-
-def _open(data: bytes) -> Image.Image:
-    return Image.open(io.BytesIO(data), formats=FORMATS)
 
 
 def _decode(
@@ -174,7 +168,7 @@ def _decode(
     """
     try:
         with _guard(max_pixels):
-            image = _open(data)
+            image = Image.open(io.BytesIO(data), formats=FORMATS)
             width, height = image.size
             if image.format in ("JPEG", "MPO"):
                 _check_scans(data)
@@ -183,7 +177,13 @@ def _decode(
             image.load()
             orientation = _read_orientation(image)
             size = (height, width) if orientation >= _ON_THEIR_SIDE else (width, height)
-            return _turn_upright(_to_rgb(image), orientation), size
+            if image.mode.startswith("I"):
+                # Pillow clips 16-bit grey to 255; its upper byte is the picture.
+                upper = np.clip(np.asarray(image) >> 8, 0, 255).astype(np.uint8)
+                rgb = Image.fromarray(upper).convert("RGB")
+            else:
+                rgb = image if image.mode == "RGB" else image.convert("RGB")  # which would copy it
+            return rgb.transpose(_TURNS[orientation]) if orientation in _TURNS else rgb, size
     except _TOO_LARGE as error:
         raise ImageFault(IMAGE_TOO_LARGE, f"more than {max_pixels} pixels: {error}") from error
     except (UnidentifiedImageError, *_BROKEN) as error:
@@ -202,18 +202,6 @@ def _check_scans(data: bytes) -> None:
         raise ValueError(f"{count} scans: must be at most {_MOST_SCANS}")
 
 
-def _is_wide(image: Image.Image) -> bool:
-    return image.mode.startswith("I")
-
-
-def _to_rgb(image: Image.Image) -> Image.Image:
-    if _is_wide(image):
-        # Pillow clips 16-bit grey to 255; its upper byte is the picture.
-        upper = np.clip(np.asarray(image) >> 8, 0, 255).astype(np.uint8)
-        return Image.fromarray(upper).convert("RGB")
-    return image if image.mode == "RGB" else image.convert("RGB")  # which would copy it
-
-
 def _read_orientation(image: Image.Image) -> int:
     """Return 1 to 8; 1, upright, where there is no readable value."""
     try:
@@ -221,42 +209,6 @@ def _read_orientation(image: Image.Image) -> int:
     except _BROKEN:
         return 1
     return found if type(found) is int and found in _TURNS else 1
-
-
-def _turn_upright(rgb: Image.Image, orientation: int) -> Image.Image:
-    return rgb.transpose(_TURNS[orientation]) if orientation in _TURNS else rgb
-
-
-def _fit(rgb: Image.Image, spec: ImageSpec) -> Image.Image:
-    """Resize and crop to the model's size as open_clip's evaluation transform does, to the bit."""
-    side = spec.height if spec.height == spec.width else None
-    # open_clip's "random" is for training; where a shorter side must fit it always uses bicubic.
-    is_bilinear = spec.interpolation == "bilinear" and (spec.resize_mode != "shortest" or side is not None)
-    how = Image.Resampling.BILINEAR if is_bilinear else Image.Resampling.BICUBIC
-    if spec.resize_mode == "squash":
-        return rgb.resize((spec.width, spec.height), how)
-    if spec.resize_mode == "shortest" and side is not None:
-        longer = int(side * max(rgb.size) / min(rgb.size))
-        size = (side, longer) if rgb.width <= rgb.height else (longer, side)
-    else:
-        ratios = rgb.height / spec.height, rgb.width / spec.width
-        ratio = max(ratios) if spec.resize_mode == "longest" else min(ratios)
-        size = round(rgb.width / ratio), round(rgb.height / ratio)
-    if min(size) == 0:
-        raise ImageFault(CORRUPT_IMAGE, f"{rgb.width} x {rgb.height}: too thin to be resized")
-    return _crop_middle(rgb.resize(size, how), spec)
-
-
-def _crop_middle(rgb: Image.Image, spec: ImageSpec) -> Image.Image:
-    """Return the centre in the model's size; the margin around a smaller picture has the fill colour."""
-    across, down = max(0, spec.width - rgb.width), max(0, spec.height - rgb.height)
-    if across or down:
-        size = rgb.width + across, rgb.height + down
-        padded = Image.new("RGB", size, (spec.fill_color,) * 3)
-        padded.paste(rgb, (across // 2, down // 2))
-        rgb = padded
-    left, top = round((rgb.width - spec.width) / 2), round((rgb.height - spec.height) / 2)
-    return rgb.crop((left, top, left + spec.width, top + spec.height))
 
 
 def draw_crop(
@@ -321,16 +273,22 @@ def prepare_image(
     least_side = max(spec.height, spec.width) if fast and box is None else None
     image, size = _decode(data, max_pixels, least_side)
     if box is not None:
-        image, size = _cut(image, box)
-    return _fit_within(image, size, spec, max_pixels), size
+        left, top, across, down = box
+        within = max(0, left), max(0, top), min(image.width, left + across), min(image.height, top + down)
+        if within[0] >= within[2] or within[1] >= within[3]:
+            said = f"{image.width} x {image.height}: does not overlap the box {box}"
+            raise ImageFault(CORRUPT_IMAGE, said)
+        image = image.crop(within)
+        size = image.size
+    return _fit(image, size, spec, max_pixels), size
 
 
 def prepare_viewed(
     data: bytes, spec: ImageSpec, max_pixels: int, fast: bool = False
 ) -> tuple[np.ndarray, tuple[int, int], np.ndarray]:
-    """Return the result of ``prepare_image``, and the view of the whole picture (``core.pictures``)."""
+    """Return the result of ``prepare_image``, and the view of the whole picture (``core.near``)."""
     image, size = _decode(data, max_pixels, max(spec.height, spec.width) if fast else None)
-    return _fit_within(image, size, spec, max_pixels), size, shrink(image)
+    return _fit(image, size, spec, max_pixels), size, shrink(image)
 
 
 def shrink(image: Image.Image) -> np.ndarray:
@@ -339,27 +297,40 @@ def shrink(image: Image.Image) -> np.ndarray:
     return np.asarray(image.resize(side, Image.Resampling.BOX, reducing_gap=2.0), dtype=np.uint8)
 
 
-def _fit_within(image: Image.Image, size: tuple[int, int], spec: ImageSpec, max_pixels: int) -> np.ndarray:
-    """Return the model's pixels of a picture; ``size`` is (width, height) of the upright original."""
+def _fit(rgb: Image.Image, whole: tuple[int, int], spec: ImageSpec, max_pixels: int) -> np.ndarray:
+    """Resize and crop to the model's size as open_clip's evaluation transform does, to the bit.
+
+    ``whole`` is (width, height) of the upright original. The margin around a smaller picture has the fill
+    colour.
+    """
     # A thin picture resized by its shorter side grows by the square of its aspect ratio.
-    enlarged = spec.height * spec.width * max(size) // min(size)
+    enlarged = spec.height * spec.width * max(whole) // min(whole)
     if spec.resize_mode == "shortest" and enlarged > max_pixels:
-        said = f"{size[0]} x {size[1]} would become {enlarged} pixels when resized"
+        said = f"{whole[0]} x {whole[1]} would become {enlarged} pixels when resized"
         raise ImageFault(IMAGE_TOO_LARGE, said)
-    return np.asarray(_fit(image, spec), dtype=np.uint8)
-
-
-def _cut(image: Image.Image, box: tuple[int, int, int, int]) -> tuple[Image.Image, tuple[int, int]]:
-    """Return the part of a picture within (left, top, width, height), and its (width, height)."""
-    left, top, across, down = box
-    within = max(0, left), max(0, top), min(image.width, left + across), min(image.height, top + down)
-    if within[0] >= within[2] or within[1] >= within[3]:
-        raise ImageFault(CORRUPT_IMAGE, f"{image.width} x {image.height}: does not overlap the box {box}")
-    part = image.crop(within)
-    return part, part.size
-
-
-MIRROR = "mirror"
+    side = spec.height if spec.height == spec.width else None
+    # open_clip's "random" is for training; where a shorter side must fit it always uses bicubic.
+    is_bilinear = spec.interpolation == "bilinear" and (spec.resize_mode != "shortest" or side is not None)
+    how = Image.Resampling.BILINEAR if is_bilinear else Image.Resampling.BICUBIC
+    if spec.resize_mode == "squash":
+        return np.asarray(rgb.resize((spec.width, spec.height), how), np.uint8)
+    if spec.resize_mode == "shortest" and side is not None:
+        longer = int(side * max(rgb.size) / min(rgb.size))
+        size = (side, longer) if rgb.width <= rgb.height else (longer, side)
+    else:
+        ratios = rgb.height / spec.height, rgb.width / spec.width
+        ratio = max(ratios) if spec.resize_mode == "longest" else min(ratios)
+        size = round(rgb.width / ratio), round(rgb.height / ratio)
+    if min(size) == 0:
+        raise ImageFault(CORRUPT_IMAGE, f"{rgb.width} x {rgb.height}: too thin to be resized")
+    rgb = rgb.resize(size, how)
+    across, down = max(0, spec.width - rgb.width), max(0, spec.height - rgb.height)
+    if across or down:
+        padded = Image.new("RGB", (rgb.width + across, rgb.height + down), (spec.fill_color,) * 3)
+        padded.paste(rgb, (across // 2, down // 2))
+        rgb = padded
+    left, top = round((rgb.width - spec.width) / 2), round((rgb.height - spec.height) / 2)
+    return np.asarray(rgb.crop((left, top, left + spec.width, top + spec.height)), np.uint8)
 
 
 class View(NamedTuple):
@@ -380,19 +351,16 @@ def make_thumbnail(image: Image.Image) -> np.ndarray:
 
 def list_views(image: Image.Image) -> Iterator[View]:
     """Yield the views of an RGB picture: the whole, its parts, and its mirror."""
-    for name, (left, top, right, bottom) in list_boxes().items():
-        sides = left * image.width, top * image.height, right * image.width, bottom * image.height
-        x, y, end_x, end_y = map(round, sides)
-        part = image if name == "whole" else image.crop((x, y, end_x, end_y))
-        yield _view(name, part)
-    yield _view(MIRROR, ImageOps.mirror(image))
-
-
-def _view(name: str, image: Image.Image) -> View:
-    return View(name, hash_view(shrink(image)), make_thumbnail(image))
-
-
-_CHANNELS = (1, 3, 4)
+    width, height = image.size
+    for name, (left, top, right, bottom) in [*list_boxes().items(), ("mirror", (0, 0, 1, 1))]:
+        if name == "mirror":
+            part = ImageOps.mirror(image)
+        elif name == "whole":
+            part = image
+        else:
+            x, y, end_x, end_y = map(round, (left * width, top * height, right * width, bottom * height))
+            part = image.crop((x, y, end_x, end_y))
+        yield View(name, hash_view(shrink(part)), make_thumbnail(part))
 
 
 def is_picture(value: Any) -> bool:
@@ -407,24 +375,26 @@ def encode_picture(picture: Image.Image | np.ndarray, max_pixels: int) -> bytes:
     another array; ImageFault for a picture of more than ``max_pixels``, of none, or one that Pillow cannot
     load.
     """
-    image = _from_array(picture, max_pixels) if isinstance(picture, np.ndarray) else picture
-    _check_size(image.width, image.height, max_pixels)
+    if isinstance(picture, np.ndarray):
+        shape, kind = picture.shape, picture.dtype
+        if kind != np.uint8 or not (len(shape) == 2 or (len(shape) == 3 and shape[2] in (1, 3, 4))):
+            said = "must be uint8 [height, width] or [height, width, 1, 3 or 4]"
+            raise ValueError(f"{kind} array of shape {shape}: {said}")
+        _check_size(shape[1], shape[0], max_pixels)
+        picture = Image.fromarray(picture[..., 0] if shape[2:] == (1,) else picture)
+    _check_size(picture.width, picture.height, max_pixels)
+    buffer = io.BytesIO()
     try:
-        image.load()
-        return _write_png(image)
+        picture.load()
+        exif = picture.info.get("exif") or b""
+        try:
+            picture.save(buffer, "PNG", compress_level=1, exif=exif)
+        except OSError:  # a mode that PNG does not support
+            buffer = io.BytesIO()
+            picture.convert("RGB").save(buffer, "PNG", compress_level=1, exif=exif)
     except (OSError, ValueError, SyntaxError) as error:
         raise ImageFault(CORRUPT_IMAGE, f"{type(error).__name__}: {error}") from error
-
-
-def _from_array(array: np.ndarray, max_pixels: int) -> Image.Image:
-    is_colour = array.ndim == 3 and array.shape[2] in _CHANNELS
-    if array.dtype != np.uint8 or not (array.ndim == 2 or is_colour):
-        raise ValueError(
-            f"{array.dtype} array of shape {array.shape}: must be uint8 [height, width] or "
-            f"[height, width, 1, 3 or 4]"
-        )
-    _check_size(array.shape[1], array.shape[0], max_pixels)
-    return Image.fromarray(array[..., 0] if array.shape[2:] == (1,) else array)
+    return buffer.getvalue()
 
 
 def _check_size(width: int, height: int, max_pixels: int) -> None:
@@ -432,14 +402,3 @@ def _check_size(width: int, height: int, max_pixels: int) -> None:
         raise ImageFault(IMAGE_TOO_LARGE, f"{width} x {height}: more than {max_pixels} pixels")
     if not width * height:
         raise ImageFault(CORRUPT_IMAGE, f"{width} x {height}: has no pixels")
-
-
-def _write_png(image: Image.Image) -> bytes:
-    buffer = io.BytesIO()
-    exif = image.info.get("exif") or b""
-    try:
-        image.save(buffer, "PNG", compress_level=1, exif=exif)
-    except OSError:  # a mode that PNG does not support
-        buffer = io.BytesIO()
-        image.convert("RGB").save(buffer, "PNG", compress_level=1, exif=exif)
-    return buffer.getvalue()

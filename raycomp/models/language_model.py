@@ -3,7 +3,8 @@
 B texts of a batch, N tokens of the longest, M = B x (N - 1) of them, V words of the vocabulary.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -60,12 +61,18 @@ def check_language_model(folder: str, option: str) -> None:
     """Raise ValueError where a folder holds no config and tokenizer of a language model; loads no weights."""
     from transformers import AutoConfig, AutoTokenizer
 
-    said = f"{option}={folder!r}"
+    with _reading(folder, f"{option}={folder!r}"):
+        for kind in (AutoConfig, AutoTokenizer):
+            kind.from_pretrained(folder, **_OWN)
+
+
+@contextmanager
+def _reading(folder: str, said: str) -> Iterator[None]:
+    """Raise ValueError where the block finds no language model in a folder."""
     if not Path(folder).is_dir():
         raise ValueError(f"{said}: must be a folder of this machine, with a causal language model")
     try:
-        for kind in (AutoConfig, AutoTokenizer):
-            kind.from_pretrained(folder, **_OWN)
+        yield
     except LIBRARIES_FAIL as error:
         raise ValueError(f"{said}: no causal language model can be loaded ({one_line(error)})") from error
 
@@ -74,23 +81,18 @@ def _load(folder: str, precision: str, said: str) -> tuple[Any, Any]:
     from transformers import AutoModelForCausalLM, AutoTokenizer
     from transformers.utils import logging
 
-    if not Path(folder).is_dir():
-        raise ValueError(f"{said}: must be a folder of this machine, with a causal language model")
     logging.set_verbosity_error()
     logging.disable_progress_bar()
     options = {"use_safetensors": True, "dtype": _DTYPES[precision], "output_loading_info": True}
     loaded: Any
-    try:
+    with _reading(folder, said):
         tokenizer = AutoTokenizer.from_pretrained(folder, **_OWN)
         loaded = AutoModelForCausalLM.from_pretrained(folder, **options, **_OWN)
-    except LIBRARIES_FAIL as error:
-        raise ValueError(f"{said}: no causal language model can be loaded ({one_line(error)})") from error
     model, reported = loaded
     lacks = [*reported["missing_keys"], *reported["mismatched_keys"]]
     if lacks:
-        raise ValueError(
-            f"{said}: its weights belong to another model: {len(lacks)} are missing, such as {lacks[0]}"
-        )
+        found = f"{len(lacks)} are missing, such as {lacks[0]}"
+        raise ValueError(f"{said}: its weights belong to another model: {found}")
     for name, value in model.state_dict().items():
         if not torch.isfinite(value).all():
             raise ValueError(f"{said}: {name} must be finite numbers, holds NaN or infinity")

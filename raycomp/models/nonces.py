@@ -27,6 +27,10 @@ from raycomp.language.nonce import (
 from raycomp.models.deferred import load_without
 
 _CONTEXT_LENGTH = 77
+SPARE_NONCES = 7
+"""Nonces drawn beyond the requested count, in case some would change other tokens."""
+_PLAIN = re.compile("[ -%'-~]*")
+"""Printable ASCII without "&": the tokenizer's cleaning only lower-cases it."""
 
 
 class Tokenizer(Protocol):
@@ -45,8 +49,9 @@ def load_tokens(config: ModelConfig | ScorerConfig) -> Tokenizer:
 
     CLIP's own tokenizer is loaded from its file alone; another one needs open_clip.
     """
-    text = _read_text_config(config.model)
-    if text is None or {"hf_tokenizer_name", "tokenizer_kwargs"} & set(text):
+    own = None if "siglip" in config.model.lower() else read_config(config.model)
+    text = {} if own is None else own.get("text_cfg", {})
+    if own is None or {"hf_tokenizer_name", "tokenizer_kwargs"} & set(text):
         from raycomp.models.clip import load_tokenizer  # which imports open_clip
 
         return _Tensors(load_tokenizer(config))
@@ -64,12 +69,6 @@ class _Tensors:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.tokenizer, name)
-
-
-def _read_text_config(name: str) -> dict[str, Any] | None:
-    """Return the text part of a model's config; None for a hub's model and for a SigLIP name."""
-    config = None if "siglip" in name.lower() else read_config(name)
-    return None if config is None else config.get("text_cfg", {})
 
 
 def read_config(name: str) -> dict[str, Any] | None:
@@ -107,15 +106,6 @@ def _load_class() -> Any:
             return ids_BN
 
     return SimpleTokenizer
-
-
-_BPE = "SimpleTokenizer"
-"""The name of CLIP's tokenizer in open_clip; drawing nonces does not need to load all of open_clip."""
-SPARE_NONCES = 7
-"""Nonces drawn beyond the requested count, in case some would change other tokens."""
-
-_PLAIN = re.compile("[ -%'-~]*")
-"""Printable ASCII without "&": the tokenizer's cleaning only lower-cases it."""
 
 
 class Nonce(NamedTuple):
@@ -158,7 +148,16 @@ class NonceMaker:
     """
 
     def __init__(self, tokenizer: Any, seed: int = 0, model: str = "the model"):
-        _check_tokenizer(tokenizer, model)
+        # CLIP's tokenizer by its name in open_clip, which need not be loaded for this.
+        kind = type(getattr(tokenizer, "tokenizer", tokenizer)).__name__
+        if kind != "SimpleTokenizer":
+            said = f"nonces need CLIP's BPE tokenizer; this model has {kind}"
+            raise ValueError(f"scorer.model={model!r}: {said}")
+        if tokenizer.reduction_fn is not None or tokenizer.clean_fn(" A-b,  C ") != "a-b, c":
+            raise ValueError(
+                f"scorer.model={model!r}: nonces need a tokenizer that lower-cases and truncates as CLIP "
+                "does; name a model with CLIP's own tokenizer"
+            )
         self.tokenizer = tokenizer
         self.seed = seed
         self._word_ids = lru_cache(1 << 16)(self._find_word_ids)
@@ -219,19 +218,5 @@ class NonceMaker:
         return valid or TOKENS_CHANGE
 
     def _draw_nonces(self, target: str, count: int, key: str, article: str) -> list[str]:
-        return draw_nonces(target, self._count_tokens, count, key, self.seed, load_nonce_pools(), article)
-
-    def _count_tokens(self, word: str) -> int:
-        return len(self.encode(word))
-
-
-def _check_tokenizer(tokenizer: Any, model: str) -> None:
-    """Raise ValueError unless the tokenizer is CLIP's BPE, lower-casing and truncating as CLIP does."""
-    kind = type(getattr(tokenizer, "tokenizer", tokenizer)).__name__
-    if kind != _BPE:
-        raise ValueError(f"scorer.model={model!r}: nonces need CLIP's BPE tokenizer; this model has {kind}")
-    if tokenizer.reduction_fn is not None or tokenizer.clean_fn(" A-b,  C ") != "a-b, c":
-        raise ValueError(
-            f"scorer.model={model!r}: nonces need a tokenizer that lower-cases and truncates as CLIP does; "
-            "name a model with CLIP's own tokenizer"
-        )
+        pools = load_nonce_pools()
+        return draw_nonces(target, lambda word: len(self.encode(word)), count, key, self.seed, pools, article)

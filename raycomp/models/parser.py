@@ -16,24 +16,34 @@ from raycomp.models.architecture import LIBRARIES_FAIL, one_line
 from raycomp.words import ATTRIBUTE, OBJECT, RELATION
 
 TABLES = {OBJECT: "objects.tsv", ATTRIBUTE: "attributes.tsv", RELATION: "relations.tsv"}
+_lock = Lock()
+MOST_LETTERS = 500
+"""Characters that are read of a text."""
+PACKAGED = Path(__file__).parent / "data" / "parser"
+# Maximum characters of a caption that are parsed, up to a space: CLIP reads 77 tokens, some 400 characters.
+MAX_CHARACTERS = 2000
+BATCH_SIZE = 256
+# Not words: tags and entities of HTML, URLs, and halves of surrogate pairs, which spaCy cannot encode. A
+# pattern that fails at one place of a run of characters fails at its later ones too. So URLs are tried only
+# at the start of a run or after an earlier match; dashes before a host stay.
+NO_WORDS = re.compile(
+    r"</?[A-Za-z][^<>]*+>|<!--.*?-->|&#?\w{1,8};|(?:https?://|www\.)\S++"
+    r"|(?:(?<!\S)|(?<=[>;\ud800-\udfff]))\S[^\s@]*+@\S+\.\w++"
+    r"|(?<![\w-])(?<![\w-]\.)(?P<lead>(?:-++\.)*+-*+)"
+    r"\w[\w-]*+\.(?:[\w-]++\.)*?(?:com|net|org|jpe?g|png)\b\S*+"
+    r"|[\ud800-\udfff]"
+)
+NEEDED = ("tok2vec", "transformer", "tagger", "parser", "attribute_ruler", "morphologizer")
 
 
 @cache
 def load_lexicon() -> Lexicon:
     """Return the lexicon of ``data/lexicon``; its NOTICE describes the columns."""
-    rows = [
-        SynonymSet(
-            kind,
-            category,
-            _split(words),
-            _split(parents),
-            frozenset(_split(marks)),
-            _split(instead),
-            _split(fits),
-        )
-        for kind, name in TABLES.items()
-        for category, words, parents, marks, instead, fits in _read(name)
-    ]
+    rows = []
+    for kind, name in TABLES.items():
+        for category, *cells in _read(name):
+            words, parents, marks, instead, fits = map(_split, cells)
+            rows.append(SynonymSet(kind, category, words, parents, frozenset(marks), instead, fits))
     forms: dict[str, dict[str, str]] = {"plural": {}, "past": {}, "participle": {}, "double": {}}
     for form, word, inflected in _read("forms.tsv"):
         forms[form][word] = inflected
@@ -49,11 +59,6 @@ def _read(name: str) -> list[list[str]]:
 
 def _split(cell: str) -> tuple[str, ...]:
     return tuple(cell.split(", ")) if cell else ()
-
-
-_lock = Lock()
-MOST_LETTERS = 500
-"""Characters that are read of a text."""
 
 
 def name_language(text: str) -> str | None:
@@ -80,23 +85,6 @@ def _load() -> None:
     import py3langid
 
     py3langid.classify("a")
-
-
-PACKAGED = Path(__file__).parent / "data" / "parser"
-# Maximum characters of a caption that are parsed, up to a space: CLIP reads 77 tokens, some 400 characters.
-MAX_CHARACTERS = 2000
-BATCH_SIZE = 256
-# Not words: tags and entities of HTML, URLs, and halves of surrogate pairs, which spaCy cannot encode. A
-# pattern that fails at one place of a run of characters fails at its later ones too. So URLs are tried only
-# at the start of a run or after an earlier match; dashes before a host stay.
-NO_WORDS = re.compile(
-    r"</?[A-Za-z][^<>]*+>|<!--.*?-->|&#?\w{1,8};|(?:https?://|www\.)\S++"
-    r"|(?:(?<!\S)|(?<=[>;\ud800-\udfff]))\S[^\s@]*+@\S+\.\w++"
-    r"|(?<![\w-])(?<![\w-]\.)(?P<lead>(?:-++\.)*+-*+)"
-    r"\w[\w-]*+\.(?:[\w-]++\.)*?(?:com|net|org|jpe?g|png)\b\S*+"
-    r"|[\ud800-\udfff]"
-)
-NEEDED = ("tok2vec", "transformer", "tagger", "parser", "attribute_ruler", "morphologizer")
 
 
 def load_parser(name: str = "raycomp") -> "Parser":
@@ -132,11 +120,10 @@ def fingerprint_parser(name: str) -> str:
 def fingerprint_folder(folder: Path) -> str:
     """Return the SHA-256, as hex digits, of the relative names and bytes of all files below ``folder``."""
     digest = hashlib.sha256()
-    for path in sorted(
-        path for path in folder.rglob("*") if path.is_file() and "__pycache__" not in path.parts
-    ):
-        digest.update(f"{path.relative_to(folder).as_posix()}\0{path.stat().st_size}\0".encode())
-        digest.update(path.read_bytes())
+    for path in sorted(folder.rglob("*")):
+        if path.is_file() and "__pycache__" not in path.parts:
+            digest.update(f"{path.relative_to(folder).as_posix()}\0{path.stat().st_size}\0".encode())
+            digest.update(path.read_bytes())
     return digest.hexdigest()
 
 
@@ -166,11 +153,20 @@ class Parser:
         return found
 
     def tokens(self, captions: Sequence[str]) -> list[list[Token]]:
-        """Return the parsed tokens of every caption, without HTML, URLs and white space."""
+        """Return the parsed tokens of every caption, without HTML, URLs and white space.
+
+        Their places are those in the caption before this clean-up.
+        """
         texts, places = zip(*map(squeeze_spaces, captions), strict=True) if captions else ((), ())
         with self.nlp.memory_zone():
             docs = self.nlp.pipe(texts, batch_size=BATCH_SIZE)
-            return [_read_tokens(doc, place) for doc, place in zip(docs, places, strict=True)]
+            found: list[list[Token]] = []
+            for doc, place in zip(docs, places, strict=True):
+                found.append([])
+                for word in doc:
+                    start, end = place[word.idx], place[word.idx + len(word) - 1] + 1
+                    found[-1].append(Token(word.text, start, end, word.tag_, word.dep_, word.head.i))
+            return found
 
 
 def squeeze_spaces(caption: str) -> tuple[str, list[int]]:
@@ -186,12 +182,3 @@ def squeeze_spaces(caption: str) -> tuple[str, list[int]]:
 def _blank(found: re.Match[str]) -> str:
     lead = found["lead"] or ""
     return lead + " " * (len(found.group()) - len(lead))
-
-
-def _read_tokens(doc: Any, places: list[int]) -> list[Token]:
-    """Read spaCy's tokens, with their places in the caption before the clean-up."""
-    tokens = []
-    for word in doc:
-        start, end = places[word.idx], places[word.idx + len(word) - 1] + 1
-        tokens.append(Token(word.text, start, end, word.tag_, word.dep_, word.head.i))
-    return tokens

@@ -1,7 +1,4 @@
-"""The text tower: captions and counterfactuals that share prefixes, texts up to their end, broken
-weights.
-
-B rows of a part, D dims.
+"""The text tower: captions and counterfactuals that share prefixes, texts up to their end, broken weights.
 
 A causal tower reads its result at the end-of-text token, and a counterfactual shares every position before
 its target with its caption. So a caption is encoded once, and of a counterfactual only the suffix from the
@@ -13,14 +10,11 @@ finishes the end-of-text positions only. Nothing is approximated.
 Everything but attention runs on passes of a fixed number of positions, attention on rows as wide as their own
 part needs. A text's result then depends on its caption's group alone, not on the rest of its batch.
 
-G captions, T counterfactuals, S segments of them, M positions of a pass, R rows of W positions, U distinct
-pairs of token and place, N tokens of context, D dims.
-
-B texts, N tokens of context; in a part P texts of W positions, those up to its last end-of-text token; M
-positions of all parts, D embedding dims, E = 3 D.
+B texts, G captions, T counterfactuals, S segments of them, M positions of a pass, R rows of W positions, P
+texts of a part, U distinct pairs of token and place, N tokens of context, D dims, E = 3 D.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from functools import partial
 from itertools import pairwise
@@ -40,6 +34,12 @@ from raycomp.models.device import Device, Sent
 
 # A single row may be an unusual sample, in any table.
 _ENOUGH = 2
+_POSITIONS_PER_PASS = {"cpu": 512, "cuda": 8192}
+_TEXTS_PER_CHUNK = 128
+# A text tower, or one of its blocks, as open_clip builds it: nn.Module's type lacks its parts.
+Tower = Any
+# Half of a batch's texts are a third as long as the longest: in four parts, captions have half the positions.
+_PARTS = 4
 
 
 class WeightsCheck:
@@ -70,13 +70,6 @@ def refuse_bad(x_BD: Tensor, said: str, noun: str, remedy: str = "name other wei
     num_bad = int((~has_unit_length(x_BD)).sum())
     if num_bad:
         raise UserError(say_bad(said, num_bad, len(x_BD), noun, remedy))
-
-
-_POSITIONS_PER_PASS = {"cpu": 512, "cuda": 8192}
-_TEXTS_PER_CHUNK = 128
-
-# A text tower, or one of its blocks, as open_clip builds it: nn.Module's type lacks its parts.
-Tower = Any
 
 
 def find_tower(model: nn.Module) -> Tower | None:
@@ -110,11 +103,7 @@ class TextEncoder:
     """
 
     def __init__(
-        self,
-        model: Tower,
-        device: Device,
-        said_weights: str = "model.weights",
-        widths: tuple[int, ...] = (),
+        self, model: Tower, device: Device, said_weights: str = "model.weights", widths: tuple[int, ...] = ()
     ):
         self.model = model
         self.device = device
@@ -125,14 +114,11 @@ class TextEncoder:
             _POSITIONS_PER_PASS[device.place.type], 2 * whole.context_length, *widths[-1:]
         )
         self.widths = widths
-        if widths:
-            self._check_widths(2 * whole.context_length)
-
-    def _check_widths(self, least: int) -> None:
-        said = f"scorer.text_widths={','.join(map(str, self.widths))}"
-        if self.tower is None:
+        said = f"scorer.text_widths={','.join(map(str, widths))}"
+        if widths and self.tower is None:
             raise UserError(f"{said}: this model's text tower encodes each text by itself; leave it out")
-        if self.widths[-1] < least:
+        if widths and widths[-1] < 2 * whole.context_length:
+            least = 2 * whole.context_length
             raise UserError(f"{said}: the last must be at least twice the model's context, {least}")
 
     @torch.inference_mode()
@@ -189,27 +175,29 @@ class TextEncoder:
         token_K = np.concatenate([token_KN[packed.text_M, packed.place_M] for packed in passes])
         *pair_U, inverse = _find_pairs(token_K, np.concatenate([packed.place_M for packed in passes]))
         token_U, place_U = map(self.device.move, pair_U)
+        tower, blocks = self.tower, self.tower.transformer.resblocks
         with self.device.computing():
-            x_UD, qkv_UE = self._start(token_U, place_U)
+            # Embeddings, and the first block's queries, keys and values, of pairs of token and place.
+            dtype = tower.transformer.get_cast_dtype()
+            x_UD = tower.token_embedding(token_U).to(dtype) + tower.positional_embedding.to(dtype)[place_U]
+            qkv_UE = self._in_chunks(lambda x: project(blocks[0], x), self.num_positions, x_UD)
         run = partial(self._run, x_UD, qkv_UE, is_causal)
-        with closing(self.device.feed(self._send_pass, passes, np.split(inverse, len(passes)))) as sent:
+
+        def send(packed: PackedPass, index_M: np.ndarray) -> Sent:
+            """Send the numbers of a pass together; ``index_M``: the pair of token and place of each."""
+            ids = (packed.source_M, packed.last_S, packed.prefix_M, packed.begin_M, *packed.rows)
+            return self.device.send(np.concatenate([index_M, *(part.reshape(-1) for part in ids)]))
+
+        with closing(self.device.feed(send, passes, np.split(inverse, len(passes)))) as sent:
             pooled = self.device.map(run, passes, sent)
+
+        def finish(x_SD: Tensor, mixed_SD: Tensor) -> Tensor:
+            return normalise(_project_out(tower, mix_block(blocks[-1], x_SD, mixed_SD)).float())
+
         with self.device.computing():
             x_SD, mixed_SD = (torch.cat(parts) for parts in zip(*pooled, strict=True))
-            embedded = self._in_chunks(self._finish, _TEXTS_PER_CHUNK, x_SD, mixed_SD)
+            embedded = self._in_chunks(finish, _TEXTS_PER_CHUNK, x_SD, mixed_SD)
         return self.device.fetch(embedded)
-
-    def _send_pass(self, packed: PackedPass, index_M: np.ndarray) -> Sent:
-        """Send the numbers of a pass together; ``index_M``: the pair of token and place of each position."""
-        ids = (packed.source_M, packed.last_S, packed.prefix_M, packed.begin_M, *packed.rows)
-        return self.device.send(np.concatenate([index_M, *(part.reshape(-1) for part in ids)]))
-
-    def _start(self, token_U: Tensor, place_U: Tensor) -> tuple[Tensor, Tensor]:
-        """Return embeddings and the first block's queries, keys and values of pairs of token and place."""
-        tower, first = self.tower, self.tower.transformer.resblocks[0]
-        dtype = tower.transformer.get_cast_dtype()
-        x_UD = tower.token_embedding(token_U).to(dtype) + tower.positional_embedding.to(dtype)[place_U]
-        return x_UD, self._in_chunks(lambda x: project(first, x), self.num_positions, x_UD)
 
     def _run(
         self, x_UD: Tensor, qkv_UE: Tensor, is_causal: bool, packed: PackedPass, sent: Sent
@@ -232,16 +220,6 @@ class TextEncoder:
                 x_MD = mix_block(block, x_MD, _attend(block.attn, qkv_ME, rows)[source_M])
                 qkv_ME = project(after, x_MD)
             return x_MD[last_S], _attend(blocks[-1].attn, qkv_ME, rows)[source_M[last_S]]
-
-    def _finish(self, x_SD: Tensor, mixed_SD: Tensor) -> Tensor:
-        """The rest of the last block, final norm, projection and unit length."""
-        tower = self.tower
-        x = tower.ln_final(mix_block(tower.transformer.resblocks[-1], x_SD, mixed_SD))
-        if isinstance(tower.text_projection, nn.Linear):
-            x = tower.text_projection(x)
-        elif tower.text_projection is not None:
-            x = x @ tower.text_projection
-        return normalise(x.float())
 
     def _in_chunks(self, run: Callable[..., Tensor], size: int, *tensors: Tensor) -> Tensor:
         """Return ``run(*tensors)`` on rows padded to chunks of one size: a row depends on itself alone."""
@@ -301,23 +279,23 @@ def _attend(
 
     Rows without a mask are causal.
     """
-    mixed = []
-    for index_RW, mask in rows:
-        heads = (*index_RW.shape, 3, attention.num_heads, attention.head_dim)
-        q, k, v = qkv_ME[index_RW].view(heads).permute(2, 0, 3, 1, 4)
-        mixed_RHWd = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=mask is None)
-        mixed.append(mixed_RHWd.transpose(1, 2).reshape(index_RW.numel(), -1))
+    mixed = [_attend_rows(attention, qkv_ME[index_RW], index_RW.shape, mask) for index_RW, mask in rows]
     return torch.cat(mixed)
+
+
+def _attend_rows(
+    attention: nn.MultiheadAttention, qkv: Tensor, shape: Sequence[int], mask: Tensor | None = None
+) -> Tensor:
+    """Return the attention output of rows of equal width, (R, W), rows joined; causal without a mask."""
+    q, k, v = qkv.view(*shape, 3, attention.num_heads, attention.head_dim).permute(2, 0, 3, 1, 4)
+    mixed_RHWd = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=mask is None)
+    return mixed_RHWd.transpose(1, 2).reshape(shape[0] * shape[1], -1)
 
 
 def mix_block(block: Tower, x_MD: Tensor, mixed_MD: Tensor) -> Tensor:
     """Return the block's output from its input and its attention output."""
     x_MD = x_MD + block.ls_1(block.attn.out_proj(mixed_MD))
     return x_MD + block.ls_2(block.mlp(block.ln_2(x_MD)))
-
-
-# Half of a batch's texts are a third as long as the longest: in four parts, captions have half the positions.
-_PARTS = 4
 
 
 def encode_text(model: Any, token_BN: Tensor) -> Tensor:
@@ -333,7 +311,13 @@ def encode_text(model: Any, token_BN: Tensor) -> Tensor:
     tower = find_causal_tower(model)
     if tower is None:
         return model.encode_text(token_BN)
-    x_BD = tower.ln_final((_run_cut if find_tower(model) is None else _run_parts)(tower, token_BN))
+    run = _run_cut if find_tower(model) is None else _run_parts
+    return _project_out(tower, run(tower, token_BN))
+
+
+def _project_out(tower: Tower, x_BD: Tensor) -> Tensor:
+    """Return the final norm and projection of the last block's output."""
+    x_BD = tower.ln_final(x_BD)
     if isinstance(tower.text_projection, nn.Linear):
         return tower.text_projection(x_BD)
     return x_BD if tower.text_projection is None else x_BD @ tower.text_projection
@@ -360,10 +344,16 @@ def _run_parts(tower: Any, token_BN: Tensor) -> Tensor:
     last_B = end_B[order_B] + (width_B.cumsum(0) - width_B).to(end_B.device)
     x_MD = _embed(tower, torch.cat(tokens), place_M)
     last_B = last_B.to(x_MD.device, non_blocking=True)
+
+    def attend(block: Tower, x_MD: Tensor) -> Tensor:
+        parts = project(block, x_MD).split([num * width for num, width in shapes])
+        pairs = zip(parts, shapes, strict=True)
+        return torch.cat([_attend_rows(block.attn, part_ME, shape) for part_ME, shape in pairs])
+
     *blocks, last = tower.transformer.resblocks
     for block in blocks:
-        x_MD = mix_block(block, x_MD, _attend_short(block.attn, project(block, x_MD), shapes))
-    mixed_MD = _attend_short(last.attn, project(last, x_MD), shapes)
+        x_MD = mix_block(block, x_MD, attend(block, x_MD))
+    mixed_MD = attend(last, x_MD)
     x_BD = mix_block(last, x_MD[last_B], mixed_MD[last_B])
     return x_BD[order_B.argsort().to(x_BD.device, non_blocking=True)]
 
@@ -374,14 +364,3 @@ def _embed(tower: Any, token: Tensor, place: Tensor) -> Tensor:
     # Indexing would sum gradients in another order each time.
     place_MD = F.embedding(place, tower.positional_embedding)
     return tower.token_embedding(token).to(dtype) + place_MD.to(dtype)
-
-
-def _attend_short(attention: nn.MultiheadAttention, qkv_ME: Tensor, shapes: list[tuple[int, int]]) -> Tensor:
-    """Return the attention output at the positions of all texts, (M, D), before the output projection."""
-    mixed = []
-    for part_ME, shape in zip(qkv_ME.split([num * width for num, width in shapes]), shapes, strict=True):
-        heads = (*shape, 3, attention.num_heads, attention.head_dim)
-        q, k, v = part_ME.view(heads).permute(2, 0, 3, 1, 4)
-        mixed_PHWd = F.scaled_dot_product_attention(q, k, v, is_causal=True)
-        mixed.append(mixed_PHWd.transpose(1, 2).reshape(len(part_ME), -1))
-    return torch.cat(mixed)

@@ -151,7 +151,9 @@ assert before == after, {name for name in before if before[name] != after[name]}
 """
 
 
-COMMANDS = sorted({find_command(name).function.partition(":")[0] for name in FOLDERS})
+COMMANDS = sorted(
+    {find_command(name).function.partition(":")[0].removeprefix("raycomp.") for name in FOLDERS}
+)
 
 
 @pytest.mark.parametrize(
