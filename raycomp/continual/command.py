@@ -10,7 +10,7 @@ from raycomp.config import ModelConfig, changed_options
 from raycomp.config.options import check
 from raycomp.config.own_code import fingerprint_own, is_own
 from raycomp.continual.config import ContinualConfig
-from raycomp.continual.method import METHODS, TUNE, find_method
+from raycomp.continual.method import METHODS, find_method
 from raycomp.continual.prepare import (
     describe_places,
     find_backbone,
@@ -66,26 +66,29 @@ def continual(config: ContinualConfig, out: str, say: Say = print) -> dict[str, 
     with start_run("continual", config, fingerprint, out, say, rerun, outputs=outputs, cost=cost) as run:
         if run.is_finished:
             return run.record
-        workers = _count_workers(config, runs)
+        workers = (config.tune.workers or 1) if any(one_run.is_tuned for one_run in runs) else 1
+        _, scorers = config.cluster.span or (1, 1)
         with connect(
             config.cluster,
             run.folder,
             run.lease.check,
-            _count_cpus(workers, config),
+            max(_CPUS_OF_SCORER * scorers, workers) + _OTHER_CPUS,
             say=say,
             better=say_many(len(runs) + len(trials)),
             ray_for=f"tune.workers={workers} needs several processes" if workers > 1 else None,
         ) as session:
-            _check_workers(workers, session)
+            # Ray Train would wait for workers that the cluster can never hold.
+            on_gpus = session.device == "gpu"
+            most = min(session.most_cpus, session.num_scorers) if on_gpus else session.most_cpus
+            said = f"at most {most}, the {'GPUs' if on_gpus else 'CPUs'} that the cluster has"
+            check(workers <= most, "tune.workers", workers, said)
             run.bind(session.device, session.gpu)
             prepared = Folder(config.prepared or run.work.at(STREAMS))
             places = prepare_streams(config, [*trials, *runs], prepared, run, session, say)
             models = {place: find_backbone(place, config).model for place in places}
-            for part in _part(trials):
-                _run_all(part, models, config, {}, session, run, say)
+            _run_all(trials, models, config, {}, session, run, say)
             chosen = choose({one_run: read_result(run.folder, one_run) for one_run in trials}, config)
-            for part in _part(runs):
-                _run_all(part, models, config, chosen, session, run, say)
+            _run_all(runs, models, config, chosen, session, run, say)
             streams = describe_places(places)
         _close(run, config, runs, trials, chosen, streams)
     return run.record
@@ -97,9 +100,10 @@ def check_streams(asked: ContinualConfig) -> ContinualConfig:
     Raises ValueError otherwise, before anything is written or Ray starts.
     """
     list_runs(asked)
-    config = replace(asked, model=find_model(asked.model)) if _has_files(asked) else asked
+    has_files = not all(map(is_own, asked.stream))  # such streams use the config's model
+    config = replace(asked, model=find_model(asked.model)) if has_files else asked
     fingerprint_streams(config)
-    if _has_files(config):
+    if has_files:
         describe_scorer(fetch_model(config.model))
     return config
 
@@ -114,11 +118,6 @@ def check_prepared(config: ContinualConfig, out: str) -> None:
         check(found.is_dir(), "prepared", prepared, f"a folder; {found} is a file")
 
 
-def _has_files(config: ContinualConfig) -> bool:
-    """Whether a stream is a json file; such streams use ``config.model``."""
-    return not all(map(is_own, config.stream))
-
-
 def fingerprint_streams(config: ContinualConfig) -> dict[str, Any]:
     """Return the inputs, other than options, that results depend on. Raises ValueError where a stream cannot
     be built."""
@@ -129,11 +128,13 @@ def fingerprint_streams(config: ContinualConfig) -> dict[str, Any]:
             found |= fingerprint_own(stream, stream)
         else:
             sources[stream] = read_stream(stream)
-    if _has_files(config):
+    if not all(map(is_own, config.stream)):
         found["model"] = fingerprint_scorer(fetch_model(config.model))
     if config.reference is not None:
         sources["reference"] = open_reference(config.reference)
-    found |= {name: _identify(source) for name, source in sources.items()}
+    for name, source in sources.items():
+        sizes = size_files([picture.uri for picture in source.pictures])
+        found[name] = digest([repr(source), fingerprint_shards(list(source.shards)), sizes])
     if sources:
         found[TIMES] = {
             name: digest(list_times(source.shards, [picture.uri for picture in source.pictures]))
@@ -158,39 +159,6 @@ def fingerprint_methods(names: Collection[str] = tuple(METHODS)) -> str:
     )
 
 
-def _identify(source: StreamSource | Source) -> str:
-    """Return a digest that differs between inputs, and changes when an input changes."""
-    sizes = size_files([picture.uri for picture in source.pictures])
-    return digest([repr(source), fingerprint_shards(list(source.shards)), sizes])
-
-
-def _count_workers(config: ContinualConfig, runs: Sequence[StreamRun]) -> int:
-    """Return the number of processes that share a run: 1 if no method trains the model."""
-    is_tuned = any(find_method(one_run.method).trains == TUNE for one_run in runs)
-    return (config.tune.workers or 1) if is_tuned else 1
-
-
-def _count_cpus(workers: int, config: ContinualConfig) -> int:
-    """Return the CPUs of a local cluster: for embedding, then for the workers."""
-    _, scorers = config.cluster.span or (1, 1)
-    return max(_CPUS_OF_SCORER * scorers, workers) + _OTHER_CPUS
-
-
-def _check_workers(workers: int, session: Session) -> None:
-    """Raise ValueError if the cluster can never hold so many workers; Ray Train would wait for them."""
-    on_gpus, most = session.device == "gpu", session.most_cpus
-    if on_gpus:
-        most = min(most, session.num_scorers)
-    said = f"at most {most}, the {'GPUs' if on_gpus else 'CPUs'} that the cluster has"
-    check(workers <= most, "tune.workers", workers, said)
-
-
-def _part(runs: Sequence[StreamRun]) -> tuple[list[StreamRun], ...]:
-    """Return the runs in two groups, run in this order: heads, and methods that train the model."""
-    tuned = [one_run for one_run in runs if find_method(one_run.method).trains == TUNE]
-    return [one_run for one_run in runs if one_run not in tuned], tuned
-
-
 def _run_all(
     runs: Sequence[StreamRun],
     models: Mapping[EmbeddedStream, ModelConfig],
@@ -200,40 +168,39 @@ def _run_all(
     run: Run,
     say: Say,
 ) -> None:
-    """Run the runs that have not ended, started in their order."""
-    work, jobs = Folder(run.work.at(RUNS)), []
-    for one_run in (one_run for one_run in runs if not is_done(run.folder, one_run)):
-        place = next(place for place in models if place.has(one_run))
-        choice = chosen.get(one_run.method, Choice()) if one_run.rate is None else Choice(one_run.rate)
-        jobs.append(RunJob(one_run, place, models[place], config, work, run.folder, choice))
-    is_tuned = any(find_method(one_run.method).trains == TUNE for one_run in runs)
-    is_shared = is_tuned and config.tune.workers is not None and not session.is_local
-    ended = _on_workers(jobs, session, run, say) if is_shared else _side_by_side(jobs, is_tuned, session, run)
-    for one_run in ended:
-        found = measure(read_result(run.folder, one_run))
-        lost = found.get("forgetting_best")
-        say(
-            f"{one_run.name}: last {found['last']:.1f}" + ("" if lost is None else f", forgetting {lost:.1f}")
-        )
+    """Run those that have not ended, started in their order: heads, then methods that train the model."""
+    work = Folder(run.work.at(RUNS))
+    for is_tuned in (False, True):
+        jobs = []
+        for one_run in runs:
+            if one_run.is_tuned == is_tuned and not is_done(run.folder, one_run):
+                place = next(place for place in models if place.has(one_run))
+                choice = Choice(one_run.rate) if one_run.rate else chosen.get(one_run.method, Choice())
+                jobs.append(RunJob(one_run, place, models[place], config, work, run.folder, choice))
+        for one_run in _run_jobs(jobs, is_tuned, session, run, say) if jobs else ():
+            found = measure(read_result(run.folder, one_run))
+            lost = found.get("forgetting_best")
+            ended = "" if lost is None else f", forgetting {lost:.1f}"
+            say(f"{one_run.name}: last {found['last']:.1f}{ended}")
 
 
-def _on_workers(jobs: Sequence[RunJob], session: Session, run: Run, say: Say) -> Iterator[StreamRun]:
-    """Yield runs as they end, one at a time, each on all of its workers."""
-    from raycomp.continual.ray_run import fit_one
+def _run_jobs(
+    jobs: Sequence[RunJob], is_tuned: bool, session: Session, run: Run, say: Say
+) -> Iterator[StreamRun]:
+    """Yield runs as they end: one at a time, each on all of its workers; or several at a time, each in one
+    process, with a GPU if it trains the model."""
+    config, with_gpu = jobs[0].config, is_tuned and session.device == "gpu"
+    if is_tuned and config.tune.workers is not None and not session.is_local:
+        from raycomp.continual.ray_run import fit_one
 
-    for job in jobs:
-        fit_one(job, session.device == "gpu", run.lease.check, say)
-        yield job.one_run
-
-
-def _side_by_side(jobs: Sequence[RunJob], is_tuned: bool, session: Session, run: Run) -> Iterator[StreamRun]:
-    """Yield runs as they end, several at a time, each in one process, with a GPU if it trains the model."""
+        for job in jobs:
+            fit_one(job, with_gpu, run.lease.check, say)
+            yield job.one_run
+        return
     from raycomp.continual.run import run_one
 
-    num_tasks = jobs[0].config.side_by_side or session.count_cores() if jobs else 1
-    with_gpu = is_tuned and session.device == "gpu"
-    tasks, check_lease = [(job,) for job in jobs], run.lease.check
-    for (job,) in map_some(run_one, tasks, num_tasks, check_lease, "continual", "run", with_gpu):
+    num_tasks, tasks = config.side_by_side or session.count_cores(), [(job,) for job in jobs]
+    for (job,) in map_some(run_one, tasks, num_tasks, run.lease.check, "continual", "run", with_gpu):
         yield job.one_run
 
 

@@ -139,43 +139,32 @@ def join_splits(splits: Sequence[Split]) -> Split:
                 first.append((number, place))
         moved.append(np.array([places[text] for text in split.texts], np.int64))
 
-    def of_texts(name: str) -> np.ndarray | None:
-        parts = [getattr(split, name) for split in splits]
-        if any(part is None for part in parts):
-            return None
-        return np.stack([parts[number][place] for number, place in first])
-
-    def of_samples(name: str) -> np.ndarray | None:
-        parts = [getattr(split, name) for split in splits]
-        return None if any(part is None for part in parts) else np.concatenate(parts)
-
     pixels = [split.pixels for split in splits if split.pixels is not None]
-    primitives = tuple(splits[number].primitives[place] for number, place in first)
-    text_TD = of_texts("text_TD")
-    assert text_TD is not None
+    kinds = [split.kind_N for split in splits if split.kind_N is not None]
+    tokens = [split.token_TL for split in splits if split.token_TL is not None]
+    num = len(splits)
     return Split(
         image_ND=np.concatenate([split.image_ND for split in splits]),
         own_N=np.concatenate([move[split.own_N] for move, split in zip(moved, splits, strict=True)]),
         texts=tuple(places),
-        text_TD=text_TD,
-        primitives=primitives,
+        text_TD=np.stack([splits[number].text_TD[place] for number, place in first]),
+        primitives=tuple(splits[number].primitives[place] for number, place in first),
         candidate_NK=_join_candidates(splits, moved),
-        kind_N=of_samples("kind_N"),
-        pixels=join_pixels(pixels) if len(pixels) == len(splits) else None,
-        token_TL=of_texts("token_TL"),
+        kind_N=np.concatenate(kinds) if len(kinds) == num else None,
+        pixels=join_pixels(pixels) if len(pixels) == num else None,
+        token_TL=np.stack([tokens[number][place] for number, place in first]) if len(tokens) == num else None,
     )
 
 
 def _join_candidates(splits: Sequence[Split], moved: Sequence[np.ndarray]) -> np.ndarray | None:
-    some = [split.candidate_NK for split in splits]
-    if all(one is None for one in some):
+    some = [split.candidate_NK for split in splits if split.candidate_NK is not None]
+    if not some:
         return None
-    if any(one is None for one in some):
+    if len(some) < len(splits):
         raise ValueError("tasks: must all have candidates or none of them")
-    width = max(one.shape[1] for one in some if one is not None)
+    width = max(one.shape[1] for one in some)
     parts = []
     for one, move in zip(some, moved, strict=True):
-        assert one is not None
         wide_NK = np.full((len(one), width), -1, np.int64)
         wide_NK[:, : one.shape[1]] = np.where(one >= 0, move[one], -1)
         parts.append(wide_NK)

@@ -1,8 +1,6 @@
 """Evaluation of a method after each task, with baselines and margins to edited captions.
 
-N samples, T texts, K candidates, E heads, D dims.
-
-N samples, M edits, T texts, D dims.
+N samples, T texts, K candidates, M edits, E heads, D dims.
 """
 
 from collections.abc import Iterator, Sequence
@@ -64,41 +62,44 @@ class Figure(NamedTuple):
 
 def judge_tasks(asked: Questions, keys: Keys, weight: float) -> Iterator[Figure]:
     """Yield the accuracies of every task, each as a share, 0 to 1."""
+    split = asked.split
     for score in SCORES:
         own_weight = weigh(score, weight)
-        if asked.split.candidate_NK is not None:
-            right_N = answer(asked.split, keys, own_weight)
-            for task, sample_N in enumerate(asked.sample_IN):
-                yield Figure(task, f"{score} {ANSWERS}", float(right_N[sample_N].mean()))
+        if split.candidate_NK is not None:
+            yield from _report_answers(asked, f"{score} {ANSWERS}", answer(split, keys, own_weight))
             continue
-        everything = np.arange(len(asked.split)), np.arange(len(asked.split.texts))
-        merged = search(asked.split, keys, own_weight, *everything)
+        merged = search(split, keys, own_weight, np.arange(len(split)), np.arange(len(split.texts)))
         for task, (sample_N, text_T) in enumerate(zip(asked.sample_IN, asked.text_IT, strict=True)):
-            own = search(asked.split, keys, own_weight, sample_N, text_T)
-            has_T = np.isin(text_T, asked.split.own_N[sample_N])
-            yield from _report(task, f"{score} {OWN}", own.right_N, own.right_T[has_T])
-            right_T = merged.right_T[text_T[has_T]]
-            yield from _report(task, f"{score} {MERGED}", merged.right_N[sample_N], right_T)
-            yield from _report_binding(task, score, asked.split, sample_N, merged.first_N[sample_N])
+            own = search(split, keys, own_weight, sample_N, text_T)
+            has_T = np.isin(text_T, split.own_N[sample_N])
+            for gallery, right_N, right_T in (
+                (OWN, own.right_N, own.right_T),
+                (MERGED, merged.right_N[sample_N], merged.right_T[text_T]),
+            ):
+                to_text, to_image = float(right_N.mean()), float(right_T[has_T].mean())
+                yield Figure(task, f"{score} {gallery} {TO_TEXT}", to_text)
+                yield Figure(task, f"{score} {gallery} {TO_IMAGE}", to_image)
+                yield Figure(task, f"{score} {gallery} {BOTH}", (to_text + to_image) / 2)
+            yield from _report_binding(task, score, split, sample_N, merged.first_N[sample_N])
 
 
 def judge_weights(asked: Questions, keys: Keys, weights: Sequence[float]) -> Iterator[Figure]:
     """Yield the main figure of every task by each weight w, as a share; nothing without compositions."""
-    if keys.composed_ETD is None:
-        return
-    for weight in weights:
-        if asked.split.candidate_NK is not None:
-            right_N = answer(asked.split, keys, weight)
-            for task, sample_N in enumerate(asked.sample_IN):
-                yield Figure(task, name_weighed(weight, ANSWERS), float(right_N[sample_N].mean()))
+    split = asked.split
+    for weight in weights if keys.composed_ETD is not None else ():
+        if split.candidate_NK is not None:
+            yield from _report_answers(asked, name_weighed(weight, ANSWERS), answer(split, keys, weight))
             continue
-        found = search(
-            asked.split, keys, weight, np.arange(len(asked.split)), np.arange(len(asked.split.texts))
-        )
+        found = search(split, keys, weight, np.arange(len(split)), np.arange(len(split.texts)))
         for task, (sample_N, text_T) in enumerate(zip(asked.sample_IN, asked.text_IT, strict=True)):
-            right_T = found.right_T[text_T[np.isin(text_T, asked.split.own_N[sample_N])]]
+            right_T = found.right_T[text_T[np.isin(text_T, split.own_N[sample_N])]]
             both = float(found.right_N[sample_N].mean() + right_T.mean()) / 2
             yield Figure(task, name_weighed(weight, f"{MERGED} {BOTH}"), both)
+
+
+def _report_answers(asked: Questions, name: str, right_N: np.ndarray) -> Iterator[Figure]:
+    for task, sample_N in enumerate(asked.sample_IN):
+        yield Figure(task, name, float(right_N[sample_N].mean()))
 
 
 def name_weighed(weight: float, figure: str) -> str:
@@ -109,13 +110,6 @@ def name_weighed(weight: float, figure: str) -> str:
 def weigh(score: str, weight: float) -> float:
     """Return the weight of the composition in a score."""
     return {TEXT: 0.0, COMPOSED: 1.0, FUSED: weight}[score]
-
-
-def _report(task: int, name: str, right_N: np.ndarray, right_T: np.ndarray) -> Iterator[Figure]:
-    to_text, to_image = float(right_N.mean()), float(right_T.mean())
-    yield Figure(task, f"{name} {TO_TEXT}", to_text)
-    yield Figure(task, f"{name} {TO_IMAGE}", to_image)
-    yield Figure(task, f"{name} {BOTH}", (to_text + to_image) / 2)
 
 
 class SearchResult(NamedTuple):
@@ -223,15 +217,13 @@ def judge_text_only(
         order_N[sample_N] = rng.permutation(sample_N)
     expert_N = None if keys.expert_N is None else keys.expert_N[order_N]
     others = keys._replace(image_ND=keys.image_ND[order_N], expert_N=expert_N)
-    num_N = (split.candidate_NK >= 0).sum(1)
     found = {
         PRIOR: answer_by_prior(split, trainings),
         SHUFFLED: answer(split, others, weight),
-        CHANCE: 1 / num_N,
+        CHANCE: 1 / (split.candidate_NK >= 0).sum(1),
     }
     for name, right_N in found.items():
-        for task, sample_N in enumerate(asked.sample_IN):
-            yield Figure(task, f"{name} {ANSWERS}", float(right_N[sample_N].mean()))
+        yield from _report_answers(asked, f"{name} {ANSWERS}", right_N)
 
 
 def answer_by_prior(split: Split, trainings: Sequence[Split]) -> np.ndarray:
@@ -240,11 +232,11 @@ def answer_by_prior(split: Split, trainings: Sequence[Split]) -> np.ndarray:
     0."""
     assert split.candidate_NK is not None and split.kind_N is not None
     places: dict[str, int] = {}
-    seen = [number_answers(one, places)[_is_own(one)] for one in trainings]
+    seen = [number_answers(one, places)[one.candidate_NK == one.own_N[:, None]] for one in trainings]
     kinds = [one.kind_N for one in trainings if one.kind_N is not None]
     asked_NK = number_answers(split, places)
     score_NK = score_by_prior(np.concatenate(seen), np.concatenate(kinds), split.kind_N, asked_NK)
-    is_own_NK = _is_own(split)
+    is_own_NK = split.candidate_NK == split.own_N[:, None]
     own_N, best_N = np.where(is_own_NK, score_NK, -np.inf).max(1), score_NK.max(1)
     return np.where(own_N == best_N, 1 / (score_NK == best_N[:, None]).sum(1), 0.0)
 
@@ -265,12 +257,6 @@ def number_answers(split: Split, places: dict[str, int]) -> np.ndarray:
         answers = [" ".join(words[max(asked, default=0) :]) for words in said]
         number_NK[row, candidate_K >= 0] = [places.setdefault(answer, len(places)) for answer in answers]
     return number_NK
-
-
-def _is_own(split: Split) -> np.ndarray:
-    """Return whether each candidate is the right one, bool (N, K)."""
-    assert split.candidate_NK is not None
-    return split.candidate_NK == split.own_N[:, None]
 
 
 def judge_margins(
@@ -302,10 +288,7 @@ def _find_margins(test: Split, edits: Edits, keys: tuple[Keys, Keys], weight: fl
     for row, text in zip(edits.row_M.tolist(), edits.text_M.tolist(), strict=True):
         row_1 = np.array([row])
         rights.append(score_pairs(of_test, weight, row_1, test.own_N[row_1])[0, 0])
-        seen = of_edits._replace(image_ND=of_test.image_ND[row_1], expert_N=_take(of_test.expert_N, row_1))
+        expert_1 = None if of_test.expert_N is None else of_test.expert_N[row_1]
+        seen = of_edits._replace(image_ND=of_test.image_ND[row_1], expert_N=expert_1)
         wrongs.append(score_pairs(seen, weight, np.zeros(1, np.int64), np.array([text]))[0, 0])
     return np.array(rights) - np.array(wrongs)
-
-
-def _take(expert_N: np.ndarray | None, row_1: np.ndarray) -> np.ndarray | None:
-    return None if expert_N is None else expert_N[row_1]

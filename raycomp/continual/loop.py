@@ -27,7 +27,7 @@ from raycomp.continual.judge import (
     judge_text_only,
     judge_weights,
 )
-from raycomp.continual.method import JOINT, TUNE, Method, find_method
+from raycomp.continual.method import HEAD, JOINT, TUNE, find_method
 from raycomp.continual.methods.head import HeadLearner, Learner
 from raycomp.continual.runs import StreamRun, count_steps
 from raycomp.data.files import Folder
@@ -78,7 +78,8 @@ class TaskLoop:
         self.asked = gather_questions([task.test for task in tasks])
         self.edited = [(task.test, task.edits) for task in tasks if task.edits is not None]
         self.unlearned = [gather_questions([task.test]) for task in stream.zero_shot]
-        self.said_rate = _say_rate(find_method(one_run.method), config)
+        group = config.tune if one_run.is_tuned else config.head
+        self.said_rate = f"{TUNE if one_run.is_tuned else HEAD}.learning_rate={group.learning_rate}"
         self.number, self.step, self.is_started = 0, 0, False
         self.rows: list[dict[str, Any]] = []
         self.reported: list[dict[str, float]] = []
@@ -121,7 +122,10 @@ class TaskLoop:
         was_warned = False
         while True:
             while self.step < self.steps:
-                self._learn()
+                key = (self.config.seed, self.seed, self.number)
+                row_B = draw_rows(len(self.trainings[self.number]), self.batch_size, key, self.step)
+                self.reported.append(self.learner.step(self.step, row_B))
+                self.step += 1
                 report({**self.reported[-1], "step": self.taken - 1})
                 warned = is_warned()
                 is_due = self.step % self.config.checkpoint_steps == 0 or warned > was_warned
@@ -139,12 +143,6 @@ class TaskLoop:
     def _start_task(self) -> None:
         self.learner.start_task(self.number, self.trainings[self.number])
 
-    def _learn(self) -> None:
-        key = (self.config.seed, self.seed, self.number)
-        row_B = draw_rows(len(self.trainings[self.number]), self.batch_size, key, self.step)
-        self.reported.append(self.learner.step(self.step, row_B))
-        self.step += 1
-
     def _ask(self, after: int) -> None:
         """Evaluate on all tasks, learned or not, and on the zero-shot sets."""
         keys = self._find_keys(self.asked.split)
@@ -160,7 +158,11 @@ class TaskLoop:
         if after == len(self.order) - 1:
             text_only = judge_text_only(self.asked, keys, self.config.weight, self.trainings)
             found += [(TASK, one) for one in text_only]
-            found += [(METHOD, one) for one in self._judge_margins()]
+            if self.edited:
+                tests, edits = zip(*self.edited, strict=True)
+                pairs = [(self._find_keys(test), self._find_keys(one.split)) for test, one in self.edited]
+                margins = judge_margins(tests, edits, pairs, self.config.weight)
+                found += [(METHOD, one) for one in margins]
         self.rows += [
             {"after": after, "of": of, "number": one.task, "figure": one.name, "value": one.value}
             for of, one in found
@@ -176,45 +178,25 @@ class TaskLoop:
                 refuse_bad(flat_RD, self.said_rate, "rows", "lower it")
         return keys
 
-    def _judge_margins(self) -> list[Figure]:
-        if not self.edited:
-            return []
-        keys = [(self._find_keys(test), self._find_keys(one.split)) for test, one in self.edited]
-        tests, edits = zip(*self.edited, strict=True)
-        return list(judge_margins(tests, edits, keys, self.config.weight))
-
     def _save(self, work: Folder) -> None:
         if find_rank()[0]:
             return
-        state = {
-            "number": self.number,
-            "step": self.step,
-            "rows": self.rows,
-            "reported": self.reported,
-            "learner": self.learner.state(),
-        }
+        names = ("number", "step", "rows", "reported")
         stream = io.BytesIO()
-        torch.save(state, stream)
+        torch.save({**{name: getattr(self, name) for name in names}, "learner": self.learner.state()}, stream)
         work.write_bytes(stream.getvalue(), _STATE)
 
     def _restore(self, work: Folder) -> None:
         data = work.read_bytes(_STATE)  # a storage failure is not damage
         try:
             state = torch.load(io.BytesIO(data), weights_only=True)
+            for name in ("number", "step", "rows", "reported"):
+                setattr(self, name, state[name])
         except (RuntimeError, ValueError, LookupError, EOFError, UnpicklingError) as error:
             line = " ".join(str(error).split())[:200]
             raise UserError(f"{work.at(_STATE)}: does not belong to this run ({line}); remove it") from error
-        self.number, self.step, self.rows = (state[name] for name in ("number", "step", "rows"))
-        self.reported = state["reported"] if "reported" in state else state["told"]  # its former name
         self._start_task()
         self.learner.restore(state["learner"])
-
-
-def _say_rate(method: Method, config: ContinualConfig) -> str:
-    """Return the method's hyperparameters for a message."""
-    if method.trains == TUNE:
-        return f"tune.learning_rate={config.tune.learning_rate}"
-    return f"head.learning_rate={config.head.learning_rate}"
 
 
 def summarise_steps(reported: Sequence[dict[str, float]]) -> dict[str, float]:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from raycomp.config import UserError
 from raycomp.continual.config import ContinualConfig
-from raycomp.continual.method import TUNE, find_method
+from raycomp.continual.method import find_method
 from raycomp.continual.runs import StreamRun, name_stream
 from raycomp.continual.streams.assemble import (
     Maker,
@@ -45,7 +45,7 @@ class Needed:
 
 
 class Making(NamedTuple):
-    """Shared context for building streams."""
+    """Shared context for embedding streams."""
 
     config: ContinualConfig
     folder: Folder
@@ -62,13 +62,13 @@ def prepare_streams(
     config: ContinualConfig, runs: Sequence[StreamRun], folder: Folder, run: Run, session: Session, say: Say
 ) -> list[EmbeddedStream]:
     """Return the places of runs below ``folder``; build the missing ones, one run at a time."""
-    tuned = {one_run.stream for one_run in runs if find_method(one_run.method).trains == TUNE}
-    known = run.record["fingerprint"]
-    gpu = session.gpu
+    tuned = {one_run.stream for one_run in runs if one_run.is_tuned}
+    known, gpu = run.record["fingerprint"], session.gpu
     found = (find_place(one_run, config, folder, known, one_run.stream in tuned, gpu) for one_run in runs)
     places = list(dict.fromkeys(found))
-    variants = [place.made for place in places if place.made]
-    if not all(place.is_made and (place.made is None or place.made.is_made) for place in places):
+    if all(place.is_made and (place.made is None or place.made.is_made) for place in places):
+        _check_references(runs, places, config)
+    else:
         with queue_lease(folder, say, run.lease.check) as lease:
 
             def check() -> None:
@@ -77,12 +77,20 @@ def prepare_streams(
 
             for name in folder.list_folders():  # not at the top: other runs ask for the lease there
                 remove_temporary_files(folder.at(name))
-            making = Making(config, folder, tuned, session, check, say)
-            _make_variants(variants, making)
+            made = [place.made for place in places if place.made]
+            jobs = [(one, config.seed) for one in made if not one.is_made]
+            cores = session.count_cores()  # each variant is made on one of them
+            for one, _ in (
+                map_some(MadeVariant.make, jobs, cores, check, "streams", "variant") if jobs else ()
+            ):
+                say(f"{one.name}: made")
             _check_references(runs, places, config)
-            _make_places(places, making)
-    else:
-        _check_references(runs, places, config)
+            making = Making(config, folder, tuned, session, check, say)
+            # Those of one made backbone are embedded together.
+            groups = group_by(places, lambda one: one.made.read()[1:] if one.made else one.name)
+            for group in groups.values():
+                if not all(place.is_made for place in group):
+                    _make_together(group, making)
     for place in places:  # an existing one may have been built with another limit
         for said, counts in place.facts["samples"].items():
             check_bad_rows(said, counts, config.max_bad_fraction, "samples")
@@ -90,20 +98,6 @@ def prepare_streams(
     for line in dict.fromkeys([*list_dropped(describe_places(places)), *shared]):
         say(line)
     return places
-
-
-def list_dropped(streams: Mapping[str, Any]) -> list[str]:
-    """Return a line for every status of dropped samples, for each half of every task."""
-    halves = {said: counts for facts in streams.values() for said, counts in facts["samples"].items()}
-    return [line for said, counts in halves.items() for line in describe_dropped(said, counts, "samples")]
-
-
-def _make_variants(variants: Sequence[MadeVariant], making: Making) -> None:
-    """Make the missing variants, each on one CPU."""
-    jobs = [(one, making.config.seed) for one in variants if not one.is_made]
-    cores = making.session.count_cores()
-    for one, _ in map_some(MadeVariant.make, jobs, cores, making.check, "streams", "variant") if jobs else ():
-        making.say(f"{one.name}: made")
 
 
 def _check_references(
@@ -118,23 +112,18 @@ def _check_references(
             )
 
 
-def _make_places(places: Sequence[EmbeddedStream], making: Making) -> None:
-    """Embed the missing places, those of one made backbone together, and write their arrays."""
-
-    def find_clip(place: EmbeddedStream) -> Any:
-        return place.name if place.made is None else place.made.read()[1:]
-
-    for group in group_by(places, find_clip).values():
-        if not all(place.is_made for place in group):
-            _make_together(group, making)
-
-
 def find_backbone(place: EmbeddedStream, config: ContinualConfig) -> ContinualConfig:
     """Return the config with the model and the reference of a place."""
     if place.made is None:
         return config
     made = place.made.read()
     return replace(config, model=made.model, reference=config.reference or made.reference)
+
+
+def list_dropped(streams: Mapping[str, Any]) -> list[str]:
+    """Return a line for every status of dropped samples, for each half of every task."""
+    halves = {said: counts for facts in streams.values() for said, counts in facts["samples"].items()}
+    return [line for said, counts in halves.items() for line in describe_dropped(said, counts, "samples")]
 
 
 def _make_together(places: Sequence[EmbeddedStream], making: Making) -> None:
@@ -146,13 +135,9 @@ def _make_together(places: Sequence[EmbeddedStream], making: Making) -> None:
     spec = describe_scorer(fetch_model(config.model))
     embedded = Folder(making.folder.at(f"embedded-{digest([place.name for place in places])[:12]}"))
     embedder = Embedder(config, spec, embedded, making.session, making.check)
-    sources = [
-        replace(
-            read_stream(place.made.read().file if place.made else place.stream),
-            name=name_stream(place.stream),
-        )
-        for place in places
-    ]
+    files = [place.made.read().file if place.made else place.stream for place in places]
+    names = [name_stream(place.stream) for place in places]
+    sources = [replace(read_stream(file), name=name) for file, name in zip(files, names, strict=True)]
     kept = open_reference(config.reference) if config.reference else None
     references = [kept if place.stream in making.tuned else None for place in places]
     halves = [half for source in sources for half in source.halves] + [one for one in references if one]

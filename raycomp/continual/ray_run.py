@@ -5,6 +5,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from raycomp.continual.results import is_done
 from raycomp.continual.streams.place import RunJob
 from raycomp.continual.streams.store import count_tasks
 from raycomp.run.run import Say
@@ -14,19 +15,33 @@ from raycomp.training.ray_fit import RankJob, TrainWorkers, run_ranks
 def fit_one(job: RunJob, on_gpus: bool, check: Callable[[], None], say: Say) -> None:
     """Execute a run of a method that trains the model on ``tune.workers`` workers; raises as
     ``run_ranks``."""
-    tune, one_run = job.config.tune, job.one_run
+    tune = job.config.tune
     assert tune.workers is not None, "a run of one process does not use Ray Train"
     ranks = RankJob(
         partial(_work, job),
         num_steps=tune.steps * count_tasks(job.place.files),
         batch_size=tune.batch_size,
         selector=job.config.cluster.selector,
-        label=one_run.name,
+        label=job.one_run.name,
     )
     run_ranks(ranks, TrainWorkers(tune.workers, on_gpus), check, say)
 
 
 def _work(job: RunJob, tracker: Any) -> None:
-    from raycomp.continual.ray_run_work import run_as_rank  # timeout in seconds, used by the ranks alone
+    """Open the run as one rank, resume from its last state, learn to the end."""
+    import ray.train  # these take seconds to import, and only the ranks use them
+    from ray.train.torch import get_device
 
-    run_as_rank(job, tracker)
+    from raycomp.continual.run import finish_one, open_one
+    from raycomp.training.ray_work import Line, Preemption, may_arrive, may_start, reporting_failures
+
+    with reporting_failures(tracker):
+        # If a start was lost while it wrote its last file, all ranks of the next start find the run done.
+        if not may_arrive(tracker) or is_done(job.out, job.one_run):
+            return
+        opened = open_one(job, str(get_device()))
+        opened.loop.start(job.state)
+        if may_start(tracker, opened.loop.taken):
+            is_first = ray.train.get_context().get_world_rank() == 0
+            report = Line(tracker).report if is_first else lambda reported: None
+            finish_one(job, opened, report, Preemption())

@@ -31,8 +31,7 @@ from raycomp.continual.runs import Choice, StreamRun, list_methods, name_stream
 from raycomp.core.continual import summarise, zero_shot_drift
 from raycomp.data.files import Folder
 from raycomp.data.parquet import read_columns
-from raycomp.table import Cell as Shown
-from raycomp.table import Column, Columns, Table
+from raycomp.table import Cell, Column, Columns, Table
 
 RUNS = "cells"
 _BOUND = ("crr", "a_pair", "a_attribute", "a_object")
@@ -80,11 +79,9 @@ def read_result(folder: Folder, one_run: StreamRun) -> Result:
     read."""
     facts = _read_facts(folder, one_run)
     if facts is None:
+        own = f"{name_stream(one_run.stream)}, {one_run.method}, seed {one_run.seed}"
         where = folder.at(RUNS, f"{one_run.name}.json")
-        raise ValueError(
-            f"{where}: belongs to another run than {name_stream(one_run.stream)}, {one_run.method}, "
-            f"seed {one_run.seed}; remove it"
-        )
+        raise ValueError(f"{where}: belongs to another run than {own}; remove it")
     table = read_columns(folder.at(RUNS, f"{one_run.name}.parquet"))
     values: dict[tuple[str, str], dict[tuple[int, int], float]] = {}
     for row in table.to_pylist():
@@ -110,10 +107,10 @@ def _read_facts(folder: Folder, one_run: StreamRun) -> dict[str, Any] | None:
 def measure(result: Result) -> dict[str, float]:
     """Return the metrics of one run, shares in percent, by name: score, gallery and direction, then the
     metric, as ``core.continual.MatrixSummary`` names them. The main figure's metrics have no such prefix."""
-    found: dict[str, float] = dict(_measure_matrix(result, result.main))
+    found = _measure_matrix(result, result.main)
     for of, figure in result.values:
         if of == TASK and not figure.endswith(_BOUND):
-            found |= {f"{figure} {name}": value for name, value in _measure_matrix(result, figure)}
+            found |= {f"{figure} {name}": value for name, value in _measure_matrix(result, figure).items()}
     for score in SCORES:
         if (TASK, f"{score} crr") in result.values:
             last = {name: result.matrix(f"{score} {name}")[-1] / 100 for name in _BOUND}
@@ -132,12 +129,12 @@ def measure(result: Result) -> dict[str, float]:
     return {name: value for name, value in found.items() if np.isfinite(value)}
 
 
-def _measure_matrix(result: Result, figure: str) -> Iterator[tuple[str, float]]:
-    """Yield the figures of a matrix; the figure before training is by captions alone, for all methods the
+def _measure_matrix(result: Result, figure: str) -> dict[str, float]:
+    """Return the figures of a matrix; the figure before training is by captions alone, for all methods the
     frozen model, not by an untrained composer."""
     score, _, rest = figure.partition(" ")
     text_figure = f"{TEXT} {rest}" if score in SCORES else figure
-    return iter(summarise(result.matrix(figure), result.before(text_figure))._asdict().items())
+    return summarise(result.matrix(figure), result.before(text_figure))._asdict()
 
 
 def _find_drift(result: Result, score: str) -> float | None:
@@ -201,7 +198,7 @@ def report_trials(
     results: Mapping[StreamRun, Result], chosen: Mapping[str, Choice], config: ContinualConfig
 ) -> Table:
     """Return a table of learning and forgetting at each rate and weight, with the selected ones."""
-    rows: list[tuple[Shown, ...]] = []
+    rows: list[tuple[Cell, ...]] = []
     for method in dict.fromkeys(one_run.method for one_run in results):
         stream = next(one_run.stream for one_run in results if one_run.method == method)
         for choice, means in _score(results, method, config):
@@ -210,13 +207,8 @@ def report_trials(
             weight = choice.weight
             rows.append((name_method(method), name_stream(stream), f"{choice.rate:g}", weight, *found, mark))
     columns: Columns = (
-        "Method",
-        "stream",
-        "rate x",
-        Column("w", digits=2),
-        Column("last", digits=1),
-        Column("learned", digits=1),
-        Column("forgotten", digits=1),
+        *("Method", "stream", "rate x", Column("w", digits=2)),
+        *(Column(name, digits=1) for name in ("last", "learned", "forgotten")),
         "",
     )
     note = (

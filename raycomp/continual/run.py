@@ -118,11 +118,7 @@ def finish_one(
 
 
 def _make_learner(
-    method: Method,
-    stream: Stream,
-    config: ContinualConfig,
-    seed: int,
-    device: str | None,
+    method: Method, stream: Stream, config: ContinualConfig, seed: int, device: str | None
 ) -> Learner:
     """Return a new learner; ``config.model`` is the stream's backbone."""
     own_seed = 1000 * config.seed + seed

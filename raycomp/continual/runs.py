@@ -24,6 +24,11 @@ class StreamRun:
     """In development, the multiple of the learning rate to try; none for reported runs."""
 
     @property
+    def is_tuned(self) -> bool:
+        """Whether its method trains the model."""
+        return find_method(self.method).trains == TUNE
+
+    @property
     def name(self) -> str:
         """stream-method-seed, in development followed by -xRATE. Names are unique: a name is read from its
         end with the longest method that fits. If that would be another method, a dot, which no method has,

@@ -9,9 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from raycomp import table
 from raycomp.config.own_code import name_own
-from raycomp.continual.judge import ANSWERS, CHANCE, PRIOR, SCORES, SHUFFLED, TASK, ZERO_SHOT
+from raycomp.continual.judge import ANSWERS, CHANCE, METHOD, PRIOR, SCORES, SHUFFLED, TASK
 from raycomp.continual.method import FULL, name_method
 from raycomp.continual.results import Result
 from raycomp.continual.runs import StreamRun, name_stream
@@ -33,7 +32,10 @@ from raycomp.words import OK
 
 Results = Mapping[StreamRun, Result]
 Measured = Mapping[StreamRun, Mapping[str, float]]
-_SMALL = ("CRR", "sigma", "step taken", "gamma")
+FROZEN = "frozen"
+_RETENTION = "fused crr"
+# Heads of columns that have three decimals.
+_SMALL, _STARTS_SMALL = ("CRR", "sigma", "step taken", "gamma"), ("alpha", "CCE", "PR", "ROC")
 
 
 @dataclass(frozen=True)
@@ -70,14 +72,12 @@ class Runs:
 
     def list_gaps(self, method: str, other: str, metric: str) -> dict[StreamRun, float]:
         """Return one method's metric minus another's in runs of the same seed, by the first method's runs."""
-        pairs = {
-            one_run: (found, self.measured.get(replace(one_run, method=other), {}))
-            for one_run, found in self.measured.items()
-            if one_run.method == method
-        }
-        return {
-            one_run: a[metric] - b[metric] for one_run, (a, b) in pairs.items() if metric in a and metric in b
-        }
+        gaps = {}
+        for one_run, found in self.measured.items():
+            base = self.measured.get(replace(one_run, method=other), {})
+            if one_run.method == method and metric in found and metric in base:
+                gaps[one_run] = found[metric] - base[metric]
+        return gaps
 
     def count_blocks(self, method: str) -> int:
         """Return the number of independent units of a method's interval: backbones if there are several, else
@@ -89,12 +89,20 @@ class Runs:
     def are_equal(self, method: str, other: str) -> bool:
         """Whether two methods have runs of the same seeds and bit-identical evaluation figures; the methods'
         own figures are not compared."""
+
+        def list_figures(result: Result) -> list[tuple[object, ...]]:
+            own = {name: found for name, found in result.values.items() if name[0] != METHOD}
+            # As text, NaN equals NaN.
+            return sorted(
+                (*name, *at, repr(value)) for name, found in own.items() for at, value in found.items()
+            )
+
         pairs = [
             (result, self.results.get(replace(one_run, method=other)))
             for one_run, result in self.results.items()
             if one_run.method == method
         ]
-        return bool(pairs) and all(b is not None and _ask(a) == _ask(b) for a, b in pairs)
+        return bool(pairs) and all(b is not None and list_figures(a) == list_figures(b) for a, b in pairs)
 
     def _spread(self, value: Mapping[StreamRun, float]) -> Contrast | None:
         if not value:
@@ -106,51 +114,28 @@ class Runs:
 
     def tabulate(self, title: str, metrics: Mapping[str, str], note: str, digits: int | None = None) -> Table:
         """Return a row for each method that has any of the metrics, by column header."""
-        rows: list[tuple[table.Cell, ...]] = []
+        rows: list[tuple[Cell, ...]] = []
         for method in self.methods:
             found = [self.estimate(method, metric) for metric in metrics.values()]
             if any(found):
                 runs = max(one.num for one in found if one is not None)
                 rows.append((name_method(method), runs, *map(as_estimate, found)))
-        heads = (Column(head, digits=digits or _choose_digits(head)) for head in metrics)
-        columns: Columns = ("Method", "runs", *heads)
-        return Table(self.title(title), columns, rows, note)
-
-
-def _ask(result: Result) -> dict[tuple[str, str], dict[tuple[int, int], str]]:
-    """Return the evaluation figures of a run as text, so that NaN equals NaN."""
-    return {
-        name: {place: repr(value) for place, value in found.items()}
-        for name, found in result.values.items()
-        if name[0] in (TASK, ZERO_SHOT)
-    }
+        small = {head for head in metrics if head in _SMALL or head.startswith(_STARTS_SMALL)}
+        heads = (Column(head, digits=digits or (3 if head in small else 1)) for head in metrics)
+        return Table(self.title(title), ("Method", "runs", *heads), rows, note)
 
 
 def by_stream(results: Results, measured: Measured) -> dict[str, Runs]:
     """Return the runs of each stream, in their order."""
-    parts = group_by(results, lambda one_run: one_run.stream)
     return {
-        stream: Runs(
-            stream,
-            {one_run: results[one_run] for one_run in own},
-            {one_run: measured[one_run] for one_run in own},
-        )
-        for stream, own in parts.items()
+        stream: Runs(stream, {one: results[one] for one in own}, {one: measured[one] for one in own})
+        for stream, own in group_by(results, lambda one_run: one_run.stream).items()
     }
-
-
-def list_groups(results: Results) -> list[tuple[str, str]]:
-    """Return streams and methods that have a run, in their order."""
-    return list(dict.fromkeys((one_run.stream, one_run.method) for one_run in results))
 
 
 def as_estimate(found: Contrast | None) -> Estimate | None:
     """Return a table cell; none for none."""
     return None if found is None else Estimate.of(found)
-
-
-def _choose_digits(head: str) -> int:
-    return 3 if head in _SMALL or head.startswith(("alpha", "CCE", "PR", "ROC")) else 1
 
 
 def report_head(runs: Runs) -> Table:
@@ -186,31 +171,23 @@ def report_margins(runs: Runs) -> Table:
     rows: list[tuple[Cell, ...]] = []
     for method in runs.methods:
         for category in _list_categories(runs):
-            metrics = [
-                f"{score} margin {category}{end}"
-                for score in ("composed", "fused")
-                for end in ("", " above", " zero", " p")
-            ]
-            found = [runs.estimate(method, metric) for metric in metrics]
-            if any(found):
-                cells = [
-                    PValue(one.value) if one is not None and name.endswith(" p") else as_estimate(one)
-                    for name, one in zip(metrics, found, strict=True)
-                ]
+            cells: list[Cell] = []
+            for score in ("composed", "fused"):
+                names = [f"{score} margin {category}{end}" for end in ("", " above", " zero", " p")]
+                *found, p = (runs.estimate(method, name) for name in names)
+                cells += [*map(as_estimate, found), None if p is None else PValue(p.value)]
+            if any(cell is not None for cell in cells):
                 rows.append((name_method(method), category, *cells))
+
     ends = ("margin", "above 0", "exactly 0", "p")
-    columns: Columns = (
-        "Method",
-        "Edit",
-        *(Column(f"{score}, {end}", digits=3) for score in ("composed", "fused") for end in ends),
-    )
+    heads = [Column(f"{score}, {end}", digits=3) for score in ("composed", "fused") for end in ends]
     note = (
         "s(image, caption) - s(image, edited caption) on the tests of all tasks after the last one: mean, "
         "shares, and Wilcoxon's p, each a mean over runs. Primitives are phrases: an edited relation leaves "
         "the composition unchanged, so the composed margin is exactly 0. A method without a head has e_c for "
         "both."
     )
-    return Table(runs.title("margins"), columns, rows, note)
+    return Table(runs.title("margins"), ("Method", "Edit", *heads), rows, note)
 
 
 def report_margin_gaps(runs: Runs) -> Table:
@@ -225,22 +202,16 @@ def report_margin_gaps(runs: Runs) -> Table:
                 for name, gap in zip(names, gaps, strict=True):
                     reported += [as_estimate(runs.compare(FULL, method, name)), PValue(wilcoxon(gap))]
                 rows.append((name_method(method), category, len(gaps[0]), *reported))
-    columns: Columns = (
-        "Than",
-        "Edit",
-        "runs",
-        *(
-            Column(f"{score}, {end}", digits=3)
-            for score in ("composed", "fused")
-            for end in ("wider by", "p")
-        ),
-    )
+    ends = ("wider by", "p")
+    heads = [Column(f"{score}, {end}", digits=3) for score in ("composed", "fused") for end in ends]
     note = (
         f"Mean margins of {FULL} minus those of another method, paired by seed; p by Wilcoxon's signed ranks "
         "over runs, at least 2 / 2^runs. Runs that share a backbone are correlated. A method without a head "
         "has e_c for both. Published: wider than the ablations', p < .01."
     )
-    return Table(runs.title(f"margins, {FULL} minus other methods"), columns, rows, note)
+    return Table(
+        runs.title(f"margins, {FULL} minus other methods"), ("Than", "Edit", "runs", *heads), rows, note
+    )
 
 
 def _list_categories(runs: Runs) -> list[str]:
@@ -255,46 +226,34 @@ def report_correlations(runs: Runs) -> Table:
     every = runs.results.values()
     own = [one for one in every if one.num_tasks > 1 and np.isfinite(one.of_method("sigma_max")).all()]
     rows: list[tuple[Cell, ...]] = []
-    for name, values in (("recall, or answers, so far", _list_recall), ("CRR so far", _list_retention)):
-        found = [(one.of_method("sigma_max"), values(one)) for one in own]
+    for name, figure in (("recall, or answers, so far", runs.main), ("CRR so far", _RETENTION)):
+        found = [(one.of_method("sigma_max"), _average_so_far(one, figure)) for one in own]
         found = [pair for pair in found if np.isfinite(pair[1]).all()]
         if not found:
             continue
         sigma, value = (np.concatenate(part) for part in zip(*found, strict=True))
         run = np.repeat(np.arange(len(found)), [len(pair[0]) for pair in found])
         step = np.concatenate([np.arange(len(pair[0]), dtype=np.float64) for pair in found])
-        for head, controls in (("runs", []), ("runs and tasks seen", [step])):
+        for controlled, controls in (("runs", []), ("runs and tasks seen", [step])):
             one = correlate_within(sigma, value, controls, run)
-            rows.append((name, head, Estimate(one.r, one.low, one.high), one.freedom))
-    columns: Columns = (
-        "The largest sigma of a task with",
-        "controlled for",
-        Column("r", digits=2),
-        "freedom",
-    )
+            rows.append((name, controlled, Estimate(one.r, one.low, one.high), one.freedom))
+    heads = ("The largest sigma of a task with", "controlled for", Column("r", digits=2), "freedom")
     note = (
         "Partial correlations over the tasks of all runs together; one run has too few tasks. Runs that "
         "share a backbone are correlated, so the intervals are too narrow. Sigma and recall share s(image, "
         "composition), so they are correlated by construction. Published: -.82 and -.81."
     )
-    return Table(runs.title("sigma and recall"), columns, rows, note)
+    return Table(runs.title("sigma and recall"), heads, rows, note)
 
 
-def _list_recall(result: Result) -> np.ndarray:
-    matrix = result.matrix(result.main)
-    return np.array([matrix[t, : t + 1].mean() for t in range(len(matrix))])
-
-
-def _list_retention(result: Result) -> np.ndarray:
-    if (TASK, "fused crr") not in result.values:
+def _average_so_far(result: Result, figure: str) -> np.ndarray:
+    """Return after each task the mean over the tasks learned so far, (T,); NaN without the figure."""
+    if (TASK, figure) not in result.values:
         return np.full(result.num_tasks, np.nan)
-    matrix = result.matrix("fused crr") / 100
+    matrix = result.matrix(figure) / (100 if figure == _RETENTION else 1)
     return np.array([matrix[t, : t + 1].mean() for t in range(len(matrix))])
 
 
-FROZEN = "frozen"
-MINUS_FROZEN = " minus frozen"
-MINUS_FULL = f" minus {FULL}"
 _SAID = "In percent; 95 % intervals by Student's t, over backbones where there are several, else over seeds."
 MAIN = ("last", "learned", "forgetting_best", "transfer", "average")
 
@@ -359,13 +318,8 @@ def report_against(runs: Runs, other: str) -> Table:
             rows.append(
                 (name_method(method), found[0].num, *map(as_estimate, found), found[0].detectable, equal)
             )
-    columns: Columns = (
-        "Method",
-        "runs",
-        *(Column(name.replace("_", " "), "points", 1) for name in metrics),
-        Column("detectable, last", "points", 1),
-        "",
-    )
+    heads = [*(name.replace("_", " ") for name in metrics), "detectable, last"]
+    columns: Columns = ("Method", "runs", *(Column(head, "points", 1) for head in heads), "")
     note = (
         "Paired by seed, which draws the order of tasks. Detectable: the smallest difference that as many "
         "runs would show in 80 % of studies, at 5 % two-sided. Not adjusted for the number of rows. Equal: "
@@ -424,38 +378,36 @@ def report_matrices(runs: Runs) -> Iterator[Table]:
 def write_long(results: Results, measured: Measured) -> str:
     """Return all metrics as CSV: track, method, metric, mean, low, high, seeds."""
     lines: list[tuple[object, ...]] = [("track", "method", "metric", "mean", "low", "high", "seeds")]
-    streams = by_stream(results, measured)
-    for stream, method in list_groups(results):
-        runs = streams[stream]
-        own = [found for one_run, found in runs.measured.items() if one_run.method == method]
-        names = dict.fromkeys(name for found in own for name in found)
-        figures = {name: runs.estimate(method, name) for name in names}
-        if method != FROZEN:
-            figures |= {f"{name}{MINUS_FROZEN}": runs.compare(method, FROZEN, name) for name in MAIN}
-        if method != FULL:
-            figures |= {f"{name}{MINUS_FULL}": runs.compare(method, FULL, name) for name in MAIN}
-        lines += [
-            (name_stream(stream), name_own(method), metric, found.value, found.low, found.high, found.num)
-            for metric, found in figures.items()
-            if found is not None
-        ]
+    for stream, runs in by_stream(results, measured).items():
+        for method in runs.methods:
+            own = [found for one_run, found in runs.measured.items() if one_run.method == method]
+            names = dict.fromkeys(name for found in own for name in found)
+            figures = {name: runs.estimate(method, name) for name in names}
+            for other in (FROZEN, FULL):
+                if method != other:
+                    figures |= {f"{name} minus {other}": runs.compare(method, other, name) for name in MAIN}
+            lines += [
+                (name_stream(stream), name_own(method), metric, found.value, found.low, found.high, found.num)
+                for metric, found in figures.items()
+                if found is not None
+            ]
     return write_csv(lines)
 
 
 def say_main(results: Results, measured: Measured) -> list[str]:
     """Return a sentence for each method of each stream: the main figure, minus frozen's if that was run."""
-    lines, streams = [], by_stream(results, measured)
-    for stream, method in list_groups(results):
-        runs = streams[stream]
-        last, lost = (as_estimate(runs.estimate(method, name)) for name in ("last", "forgetting_best"))
-        against = as_estimate(runs.compare(method, FROZEN, "last"))
-        if last is None:
-            continue
-        said = f"{name_stream(stream)}, {name_method(method)}: last {write_cell(last, 1)}"
-        said += f", forgetting {write_cell(lost, 1)}" if lost is not None else ""
-        if against is not None and method != FROZEN:
-            said += f", last minus frozen {write_cell(against, 1)}"
-        lines.append(said)
+    lines = []
+    for stream, runs in by_stream(results, measured).items():
+        for method in runs.methods:
+            last, lost = (as_estimate(runs.estimate(method, name)) for name in ("last", "forgetting_best"))
+            against = as_estimate(runs.compare(method, FROZEN, "last"))
+            if last is None:
+                continue
+            said = f"{name_stream(stream)}, {name_method(method)}: last {write_cell(last, 1)}"
+            said += f", forgetting {write_cell(lost, 1)}" if lost is not None else ""
+            if against is not None and method != FROZEN:
+                said += f", last minus frozen {write_cell(against, 1)}"
+            lines.append(said)
     return lines
 
 

@@ -6,7 +6,6 @@ A probe has two steps. ``open_probe`` reads and checks the input, so that all er
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from functools import partial
 from hashlib import sha256
 from typing import Any
 
@@ -25,7 +24,6 @@ from raycomp.evaluation.benchmarks.read import read_benchmark
 from raycomp.models.describe import fingerprint_scorer
 from raycomp.models.parser import PACKAGED, fingerprint_folder, fingerprint_parser, load_lexicon, load_parser
 from raycomp.probe.composition import (
-    Material,
     probe_composition,
     read_negatives,
     read_sugarcrepe_pp,
@@ -34,7 +32,7 @@ from raycomp.probe.composition import (
 )
 from raycomp.probe.config import ProbeConfig
 from raycomp.probe.overlap import draw_overlap, measure_overlap, report_overlap, say_overlap
-from raycomp.probe.pas import OpenedPas, measure_pas, open_pas, report_pas, say_pas
+from raycomp.probe.pas import measure_pas, open_pas, report_pas, say_pas
 from raycomp.report.page import render_page
 from raycomp.run.run import Say, start_run
 from raycomp.table import Table, join_text
@@ -102,20 +100,13 @@ def _open_overlap(config: ProbeConfig) -> Probe:
         lexicon = fingerprint_folder(PACKAGED.with_name("lexicon"))
         return {"input": read, "parser": fingerprint_parser(config.parser.name), "lexicon": lexicon}
 
-    return Probe(fingerprint, partial(_measure_overlap, config, choices))
+    def measure() -> ProbeOutput:
+        rows = measure_overlap(choices, load_parser(config.parser.name), load_lexicon(), config.seed)
+        came = {OK: sum(row.count for row in rows), DEFECTIVE: sum(row.left_out for row in rows)}
+        shown = (draw_overlap(rows), say_overlap(rows))
+        return ProbeOutput([vars(row) for row in rows], report_overlap(rows), len(choices), came, *shown)
 
-
-def _measure_overlap(config: ProbeConfig, choices: list[Choice]) -> ProbeOutput:
-    rows = measure_overlap(choices, load_parser(config.parser.name), load_lexicon(), config.seed)
-    came = {OK: sum(row.count for row in rows), DEFECTIVE: sum(row.left_out for row in rows)}
-    return ProbeOutput(
-        [vars(row) for row in rows],
-        report_overlap(rows),
-        len(choices),
-        came,
-        draw_overlap(rows),
-        say_overlap(rows),
-    )
+    return Probe(fingerprint, measure)
 
 
 def _draw(name: str, config: ProbeConfig) -> list[Choice]:
@@ -144,44 +135,42 @@ def _open_composition(config: ProbeConfig) -> Probe:
     if found.images is not None:
         read["images"] = sha256(found.images.tobytes()).hexdigest()
 
-    def fingerprint() -> dict[str, str]:
-        return {**read, "scorer": fingerprint_scorer(found.scorer)}
+    def measure() -> ProbeOutput:
+        encode = _load_encoder(found.scorer)
+        result = probe_composition(encode, found.rows, found.images, config.seed, config.pairs)
+        rows, blocks = asdict(result) | {"notes": found.notes}, report_probe(result, found.notes)
+        came = {OK: len(found.rows), **found.left_out}
+        return ProbeOutput(rows, blocks, found.num_read, came, headline=say_probe(result))
 
-    return Probe(fingerprint, partial(_measure_composition, config, found), _name_device())
+    return Probe(lambda: {**read, "scorer": fingerprint_scorer(found.scorer)}, measure, _name_device())
 
 
-def _measure_composition(config: ProbeConfig, found: Material) -> ProbeOutput:
+def _load_encoder(scorer: ScorerConfig) -> Callable[[list[str]], np.ndarray]:
+    """Return the scorer's text encoder: texts -> fp32 (texts, dims)."""
     from raycomp.models.clip import Clip, load_tokenizer
     from raycomp.models.text import refuse_bad
 
-    clip, tokenize = Clip(found.scorer), load_tokenizer(found.scorer)
+    clip, tokenize = Clip(scorer), load_tokenizer(scorer)
 
     def encode(texts: list[str]) -> np.ndarray:
         tokens_TN = tokenize([readable(text) for text in texts]).numpy().astype(np.int32)
         text_TD = clip.text.embed(tokens_TN)[0]
-        refuse_bad(text_TD, found.scorer.said_weights, "texts")
+        refuse_bad(text_TD, scorer.said_weights, "texts")
         return text_TD.numpy()
 
-    result = probe_composition(encode, found.rows, found.images, config.seed, config.pairs)
-    rows = asdict(result) | {"notes": found.notes}
-    came = {OK: len(found.rows), **found.left_out}
-    return ProbeOutput(
-        rows, report_probe(result, found.notes), found.num_read, came, headline=say_probe(result)
-    )
+    return encode
 
 
 def _open_pas(config: ProbeConfig) -> Probe:
     """Open the curation in ``config.input`` on which phrase attribution is calibrated."""
     opened = open_pas(config)
-    return Probe(opened.fingerprint, partial(_measure_pas, config, opened), _name_device())
 
+    def measure() -> ProbeOutput:
+        result = measure_pas(opened, config.seed)
+        blocks, came = report_pas(result, opened.name), {OK: len(result.targets), **result.left_out}
+        return ProbeOutput(asdict(result), blocks, result.num_targets, came, headline=say_pas(result))
 
-def _measure_pas(config: ProbeConfig, opened: OpenedPas) -> ProbeOutput:
-    result = measure_pas(opened, config.seed)
-    came = {OK: len(result.targets), **result.left_out}
-    return ProbeOutput(
-        asdict(result), report_pas(result, opened.name), result.num_targets, came, headline=say_pas(result)
-    )
+    return Probe(opened.fingerprint, measure, _name_device())
 
 
 def _name_device() -> str:
@@ -205,21 +194,15 @@ def probe(name: str, config: ProbeConfig, out: str, say: Say = print) -> dict[st
         if opened.device is not None:
             run.bind(opened.device)
         found = opened.measure()
-        _write(run.folder, name, config, found)
+        run.folder.write_json({"config": to_dict(config), "rows": found.rows}, f"{name}.json")
+        run.folder.write_bytes((join_text(found.blocks) + "\n").encode(), f"{name}.txt")
+        for i, table in enumerate((block for block in found.blocks if isinstance(block, Table)), 1):
+            run.folder.write_bytes(table.to_csv().encode(), "tables", f"{name}-{i}.csv")
+        if found.plot is not None:
+            run.folder.write_bytes(found.plot.encode(), f"{name}.svg")
         run.close({OK: found.num_read}, {why: num for why, num in found.came.items() if num}, OK)
         say(join_text(found.blocks))
         shown = {"blocks": found.blocks, "plot": found.plot, "headline": found.headline}
         page = render_page("probe/page.html.jinja", run=run.record, **shown)
         run.report(f"{found.came[OK]:,} of {found.num_read:,} took part", page)
     return run.record
-
-
-def _write(folder: Folder, name: str, config: ProbeConfig, found: ProbeOutput) -> None:
-    """Write rows, tables and plot of a probe."""
-    folder.write_json({"config": to_dict(config), "rows": found.rows}, f"{name}.json")
-    folder.write_bytes((join_text(found.blocks) + "\n").encode(), f"{name}.txt")
-    tables = [block for block in found.blocks if isinstance(block, Table)]
-    for i, table in enumerate(tables, 1):
-        folder.write_bytes(table.to_csv().encode(), "tables", f"{name}-{i}.csv")
-    if found.plot is not None:
-        folder.write_bytes(found.plot.encode(), f"{name}.svg")

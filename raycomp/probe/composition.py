@@ -12,7 +12,6 @@ from raycomp.core.probe import (
     LEAST_PAIRS,
     NO_DISTANCE,
     NO_INTERVAL,
-    ADistance,
     Interval,
     bootstrap_ratio,
     bound_a_distance,
@@ -160,20 +159,22 @@ def list_pairs(
     for name, text_B in ((PARAPHRASE, embeddings.paraphrase_B), (OTHER, embeddings.other_B)):
         row_N = np.flatnonzero(text_B >= 0)
         lines.append(EditedPairs(name, 0, row_N, text_B[row_N]))
-    for calls, op in sorted(found, key=_place):
+
+    def place(key: tuple[int, str]) -> tuple[bool, int, list[int], str]:
+        calls, op = key
+        known = [OPERATIONS.index(part) if part in OPERATIONS else len(OPERATIONS) for part in op.split("+")]
+        return op == ANY, calls, known, op
+
+    for calls, op in sorted(found, key=place):
         lines.append(EditedPairs(op, calls, *np.array(found[calls, op]).T))
     return lines
-
-
-def _place(key: tuple[int, str]) -> tuple[bool, int, list[int], str]:
-    calls, op = key
-    known = [OPERATIONS.index(part) if part in OPERATIONS else len(OPERATIONS) for part in op.split("+")]
-    return op == ANY, calls, known, op
 
 
 # A row of fewer pairs does not lower the common number of pairs of all A-distances, where others have more.
 FEWEST_PAIRS = 100
 MOST_PAIRS = 2000
+_CURVE = {"a_eighth": "N/8", "a_quarter": "N/4", "a_half": "N/2"}
+"""The learning curve of the A-distance: its values and their columns."""
 _NUM_DRAWS = 200
 _NUM_REFITS = 50
 
@@ -229,7 +230,11 @@ def probe_composition(
     index = index_texts(rows, shuffled)
     embeddings = embed(encode, rows, index, image_embeddings)
     lines = list_pairs(rows, index, embeddings)
-    drawn = [_draw(pairs, embeddings, np.random.default_rng([seed, 3])) for pairs in lines]
+    same_B = embeddings.same_T[embeddings.caption_B]
+    drawn = [  # the pairs of each line that its A-distance may use, in drawn order
+        draw_pairs(same_B[one.row_N], embeddings.same_T[one.edit_N], np.random.default_rng([seed, 3]))
+        for one in lines
+    ]
     num_compared = num_compared or _choose_number([pairs.calls for pairs in lines], list(map(len, drawn)))
     return ProbeResult(
         operations=[
@@ -239,21 +244,11 @@ def probe_composition(
         ],
         permutation=_measure_shuffles(shuffled, index, embeddings, np.random.default_rng([seed, 2])),
         num_uids=len(np.unique(embeddings.uid_B)),
-        num_paraphrased=_count_uids(lines[0], embeddings),
-        num_with_other=_count_uids(lines[1], embeddings),
+        num_paraphrased=len(np.unique(embeddings.uid_B[lines[0].row_N])),
+        num_with_other=len(np.unique(embeddings.uid_B[lines[1].row_N])),
         num_compared=num_compared,
         has_images=embeddings.image_BD is not None,
     )
-
-
-def _draw(pairs: EditedPairs, embeddings: Embeddings, rng: np.random.Generator) -> np.ndarray:
-    """Return the pairs of a line that its A-distance may use, in drawn order."""
-    caption_N = embeddings.caption_B[pairs.row_N]
-    return draw_pairs(embeddings.same_T[caption_N], embeddings.same_T[pairs.edit_N], rng)
-
-
-def _count_uids(pairs: EditedPairs, embeddings: Embeddings) -> int:
-    return len(np.unique(embeddings.uid_B[pairs.row_N]))
 
 
 def _choose_number(calls: Sequence[int], num_pairs: Sequence[int]) -> int:
@@ -321,12 +316,9 @@ def _measure_sets(
         first_MD = embeddings.text_TD[embeddings.caption_B[pairs.row_N[drawn]]]
         second_MD = embeddings.text_TD[pairs.edit_N[drawn]]
         a = bound_a_distance(first_MD, second_MD, rng, _NUM_REFITS, _NUM_DRAWS)
-    return Interval(a.value, a.low, a.high).under("a_distance") | _describe(a)
-
-
-def _describe(a: ADistance) -> dict[str, float]:
     null = {"a_null_mean": a.null_mean, "a_null_low": a.null_low, "a_null_high": a.null_high}
-    return null | dict(zip(("a_eighth", "a_quarter", "a_half"), a.curve, strict=True))
+    curve = dict(zip(_CURVE, a.curve, strict=True))
+    return Interval(a.value, a.low, a.high).under("a_distance") | null | curve
 
 
 def _mean(value_N: np.ndarray, uid_N: np.ndarray, rng: np.random.Generator) -> Interval:
@@ -369,13 +361,9 @@ def report_probe(result: ProbeResult, notes: Sequence[str] = ()) -> list[Table |
         f"{result.num_uids:,} uids, {result.num_paraphrased:,} with a paraphrase, "
         f"{result.num_with_other:,} with another caption; in brackets 95 % intervals"
     )
-    tables = [
-        _report_distances(result),
-        _report_drops(result),
-        _report_sets(result),
-        _report_shuffles(result),
-    ]
-    return [lead, *tables, *([] if result.has_images else [_NO_IMAGES]), *notes]
+    reports = (_report_distances, _report_drops, _report_sets, _report_shuffles)
+    no_images = [] if result.has_images else [_NO_IMAGES]
+    return [lead, *(report(result) for report in reports), *no_images, *notes]
 
 
 def say_probe(result: ProbeResult) -> str:
@@ -406,23 +394,21 @@ def _report_drops(result: ProbeResult) -> Table:
 
 
 def _report_sets(result: ProbeResult) -> Table:
-    curve = {"a_eighth": "N/8", "a_quarter": "N/4", "a_half": "N/2"}
-    columns: Columns = (
-        *(Column(name, digits=2) for name in (*curve.values(), "N")),
-        "labels at random",
-    )
-    rows = [
-        (*_name(line), *(line[name] for name in curve), take_estimate(line, "a_distance"), _report_null(line))
-        for line in result.operations
-    ]
+    heads = (Column(name, digits=2) for name in (*_CURVE.values(), "N"))
+    columns: Columns = (*_FIRST, *heads, "labels at random")
+    rows = []
+    for line in result.operations:
+        low, high = (line[f"a_null_{end}"] for end in ("low", "high"))
+        null = Numeral(f"{number(low, 2)} to {number(high, 2)}") if low == low else None
+        rows.append((*_name(line), *(line[name] for name in _CURVE), take_estimate(line, "a_distance"), null))
     note = (
         f"A lower bound from one pair of each of N = {result.num_compared:,} captions (- where a row has "
         f"fewer). Labels at random: the middle 95 % of values if original and edit are swapped at random. "
         f"{_SETS}"
     )
     if not result.num_compared:
-        return Table("A-distance", (*_FIRST, *columns), [], "Not measured: too few captions have an edit.")
-    return Table("A-distance", (*_FIRST, *columns), rows, note)
+        return Table("A-distance", columns, [], "Not measured: too few captions have an edit.")
+    return Table("A-distance", columns, rows, note)
 
 
 def _report_shuffles(result: ProbeResult) -> Table:
@@ -433,11 +419,6 @@ def _report_shuffles(result: ProbeResult) -> Table:
 
 def _name(line: dict[str, Any]) -> tuple[str, int | None]:
     return line["op"], line["calls"] or None
-
-
-def _report_null(line: dict[str, Any]) -> Numeral | None:
-    low, high = (line[f"a_null_{end}"] for end in ("low", "high"))
-    return Numeral(f"{number(low, 2)} to {number(high, 2)}") if low == low else None
 
 
 Row = dict[str, Any]
@@ -473,7 +454,11 @@ def read_negatives(config: ProbeConfig) -> Material:
     if run["kind"] != "negatives":
         raise ValueError(f"input={config.input!r}: holds {run['kind']}, must hold negatives")
     written = from_dict(NegativesConfig(), run["config"])
-    found = _read_rows(run, config.input)
+    uris = list_negatives(run, absolute_uri(config.input))
+    found = [row for uri in uris for row in read_columns(uri, [UID, CAPTION, NEGATIVES]).to_pylist()]
+    num_written = run["funnel"]["read"]
+    if len(found) != num_written:
+        raise ValueError(f"input={config.input!r}: holds {len(found)} rows, the run wrote {num_written}")
     rows = [row for row in found if row[CAPTION]]
     left_out = {NO_CAPTION: len(found) - len(rows)}
     if config.sample is not None:
@@ -481,27 +466,32 @@ def read_negatives(config: ProbeConfig) -> Material:
         left_out[_NOT_DRAWN] = len(rows) - len(drawn)
         rows = [rows[i] for i in sorted(drawn)]
     add_paraphrases(rows, load_parser(written.parser.name))
-    other = _open_images(config.images) if config.images else None
-    behind = _find_behind(written, run, other)
+    other = None
+    if config.images:
+        scored = read_finished(config.images)
+        if scored["kind"] not in SUBSET_KINDS:
+            raise ValueError(f"images={config.images!r}: holds {scored['kind']}, must hold a curation")
+        other = _Curation(scored, absolute_uri(config.images))
+    # Behind the negatives is the curation that they were written from: at its old place, or moved to images.
+    folder = Folder(absolute_uri(written.input))
+    places = [_Curation(found_run, folder.uri)] if (found_run := read_run(folder)) else []
+    places += [other] if other else []
+    wanted = run["fingerprint"]["input"]
+    behind = next((place for place in places if identify(place.run) == wanted), None)
     if behind:
         _add_others(rows, behind)
-    scorer = _choose_scorer(config, written, other)
+    ranker = read_config(other.run["config"]).scorer if other else written.ranker
+    scorer = config.scorer or ranker
     notes = [_describe_ranking(written, run, scorer)]
     if other:
-        num_compared = _check_images(rows, config, scorer, behind, other)
-        notes += _describe_compared(num_compared, len({row[UID] for row in rows}))
+        num_uids = len({row[UID] for row in rows})
+        if lost := num_uids - _check_images(rows, config, scorer, behind, other):
+            of_uids = f"For {lost:,} of {num_uids:,} captions the image could not be compared"
+            notes.append(f"{of_uids} with the negatives' image.")
     elif behind and is_scored_by(scorer, behind.run, behind.uri):
         other = behind
     images = _take_images(rows, other) if other else None
     return Material(rows, images, scorer, tuple(notes), len(found), left_out)
-
-
-def _read_rows(run: dict[str, Any], source: str) -> list[Row]:
-    uris = list_negatives(run, absolute_uri(source))
-    rows = [row for uri in uris for row in read_columns(uri, [UID, CAPTION, NEGATIVES]).to_pylist()]
-    if len(rows) != run["funnel"]["read"]:
-        raise ValueError(f"input={source!r}: holds {len(rows)} rows, the run wrote {run['funnel']['read']}")
-    return rows
 
 
 def add_paraphrases(rows: Sequence[Row], parser: Parser) -> None:
@@ -516,15 +506,6 @@ def add_paraphrases(rows: Sequence[Row], parser: Parser) -> None:
             rows[i][PARAPHRASE] = swapped[i]
 
 
-def _find_behind(written: NegativesConfig, run: dict[str, Any], other: _Curation | None) -> _Curation | None:
-    """Return the curation that the negatives were written from: its old place, or ``other`` after a move."""
-    folder = Folder(absolute_uri(written.input))
-    behind = read_run(folder)
-    places = [_Curation(behind, folder.uri)] if behind else []
-    places += [other] if other else []
-    return next((place for place in places if identify(place.run) == run["fingerprint"]["input"]), None)
-
-
 def _add_others(rows: Sequence[Row], behind: _Curation) -> None:
     """Add to rows another caption of their image, where there is one."""
     others = {
@@ -536,20 +517,6 @@ def _add_others(rows: Sequence[Row], behind: _Curation) -> None:
     }
     for row in rows:
         row[OTHER] = others.get(row[UID])
-
-
-def _open_images(source: str) -> _Curation:
-    run = read_finished(source)
-    if run["kind"] not in SUBSET_KINDS:
-        raise ValueError(f"images={source!r}: holds {run['kind']}, must hold a curation")
-    return _Curation(run, absolute_uri(source))
-
-
-def _choose_scorer(config: ProbeConfig, written: NegativesConfig, images: _Curation | None) -> ScorerConfig:
-    """Return the requested scorer, else the one behind ``images``, else the one that ranked the negatives."""
-    if config.scorer is not None:
-        return config.scorer
-    return read_config(images.run["config"]).scorer if images else written.ranker
 
 
 def _check_images(
@@ -588,7 +555,8 @@ def _read_by_uid(curation: _Curation, name: str, wanted: set[str]) -> dict[str, 
     found: dict[str, Any] = {}
     for uri in list_scores(curation.run, curation.uri):
         table = read_aligned(uri, [UID, name])
-        pairs = zip(table[UID].to_pylist(), table[name].to_pylist(), strict=True)
+        values = to_matrix(table[name]) if name == IMAGE_EMBEDDING else table[name].to_pylist()
+        pairs = zip(table[UID].to_pylist(), values, strict=True)
         found |= {uid: value for uid, value in pairs if uid in wanted}
     return found
 
@@ -596,12 +564,7 @@ def _read_by_uid(curation: _Curation, name: str, wanted: set[str]) -> dict[str, 
 def _take_images(rows: Sequence[Row], curation: _Curation) -> np.ndarray:
     """Return the embedding of each row's image, fp32."""
     wanted = {row[UID] for row in rows}
-    found: dict[str, np.ndarray] = {}
-    for uri in list_scores(curation.run, curation.uri):
-        table = read_aligned(uri, [UID, IMAGE_EMBEDDING])
-        image_ND = to_matrix(table[IMAGE_EMBEDDING])
-        places = enumerate(table[UID].to_pylist())
-        found |= {uid: image_ND[place] for place, uid in places if uid in wanted}
+    found = _read_by_uid(curation, IMAGE_EMBEDDING, wanted)
     if len(found) < len(wanted):
         raise ValueError(f"{curation.uri}: the curation no longer holds all captions of the negatives")
     return np.stack([found[row[UID]] for row in rows]).astype(np.float32)
@@ -611,20 +574,11 @@ def _describe_ranking(written: NegativesConfig, run: dict[str, Any], scorer: Sco
     """Name the model that ranked the negatives; models are compared by the weights' bytes, not by name."""
     if not written.negatives.rank:
         return "No model ranked the negatives."
-    ranker = f"{written.ranker.model} with {written.ranker.weights}"
-    if fingerprint_scorer(scorer) == run["fingerprint"].get("scorer"):
-        return f"The negatives were ranked by the probed model, {ranker}: its accuracies are low by choice."
-    return f"The negatives were ranked by another model, {ranker}: its accuracies are low by choice."
-
-
-def _describe_compared(num_compared: int, num_uids: int) -> list[str]:
-    """Describe how many pictures could not be verified as those of the negatives."""
-    if num_compared == num_uids:
-        return []
-    lost = num_uids - num_compared
-    return [
-        f"For {lost:,} of {num_uids:,} captions the image could not be compared with the negatives' image."
-    ]
+    is_own = fingerprint_scorer(scorer) == run["fingerprint"].get("scorer")
+    ranker = f"{'the probed' if is_own else 'another'} model, {written.ranker.model} with"
+    return (
+        f"The negatives were ranked by {ranker} {written.ranker.weights}: its accuracies are low by choice."
+    )
 
 
 def read_sugarcrepe_pp(choices: Sequence[Choice], scorer: ScorerConfig) -> Material:

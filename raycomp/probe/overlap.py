@@ -19,7 +19,7 @@ from typing import Any
 
 from raycomp.core.metrics import share_interval
 from raycomp.evaluation.benchmarks.choice import Choice
-from raycomp.language.concepts import Edit, parse_concepts
+from raycomp.language.concepts import parse_concepts
 from raycomp.language.lexicon import Lexicon
 from raycomp.language.overlap import Explanation, explain, is_regenerated, is_same_edit
 from raycomp.language.propose import propose
@@ -75,10 +75,8 @@ def measure_overlap(
     With a ``lexicon`` the rules engine makes all its edits of every positive; ``seed`` draws its choice of
     words.
     """
-    rows = []
-    for _, group in groupby(choices, key=lambda choice: (choice.benchmark, choice.split)):
-        rows.append(_measure_split(list(group), parser, lexicon, seed))
-    return rows
+    groups = groupby(choices, key=lambda choice: (choice.benchmark, choice.split))
+    return [_measure_split(list(group), parser, lexicon, seed) for _, group in groups]
 
 
 def _measure_split(rows: list[Choice], parser: Parser, lexicon: Lexicon | None, seed: int) -> Overlap:
@@ -127,20 +125,13 @@ def _count_repeats(
     """Return how many negatives the rules engine writes word for word, and how many by the same edit."""
     num_exact = num_same = 0
     for choice, tokens, answer in zip(choices, positives, found, strict=True):
-        edits = _write_all(choice, tokens, parser, lexicon, seed)
+        parsed = parse_concepts(choice.positives[0], tokens, lexicon, parser.labels)
+        key = f"{choice.benchmark}/{choice.split}/{choice.id}"
+        edits = [edit for op in OPERATIONS for edit in propose(parsed, op, lexicon, seed, key, MOST_EDITS)]
         is_exact = is_regenerated(choice.negatives[0], edits)
         num_exact += is_exact
         num_same += is_exact or is_same_edit(choice.positives[0], choice.negatives[0], answer.name, edits)
     return num_exact, num_same
-
-
-def _write_all(
-    choice: Choice, tokens: Sequence[Token], parser: Parser, lexicon: Lexicon, seed: int
-) -> list[Edit]:
-    """Return every edit of the choice's first caption that the rules engine makes in one call."""
-    parsed = parse_concepts(choice.positives[0], tokens, lexicon, parser.labels)
-    key = f"{choice.benchmark}/{choice.split}/{choice.id}"
-    return [edit for op in OPERATIONS for edit in propose(parsed, op, lexicon, seed, key, MOST_EDITS)]
 
 
 def _answer(explanation: Explanation) -> str:
@@ -158,15 +149,12 @@ def sum_rows(rows: Sequence[Overlap]) -> list[Overlap]:
     totals = []
     for benchmark, group in groupby(rows, key=lambda row: row.benchmark):
         ours = list(group)
-        names = [one.name for one in fields(Overlap)[2:]]
-        sums = {name: _add_all([getattr(row, name) for row in ours]) for name in names}
+        sums: dict[str, Any] = {}
+        for name in (one.name for one in fields(Overlap)[2:]):
+            values = [getattr(row, name) for row in ours]
+            sums[name] = None if None in values else reduce(add, values)
         totals.append(Overlap(benchmark, "all", **sums))
     return totals
-
-
-def _add_all(values: Sequence[Any]) -> Any:
-    """Return the sum; None where one of the values is unknown."""
-    return None if None in values else reduce(add, values)
 
 
 def report_overlap(rows: Sequence[Overlap]) -> list[Table | str]:
@@ -180,29 +168,22 @@ def report_overlap(rows: Sequence[Overlap]) -> list[Table | str]:
     shares = [Column(name, "%", 1) for name in (*ANSWERS, "one call", "one or two")]
     null = [Column(name, "%", 1) for name in ("theirs, one call", "theirs, one or two")]
     columns: Columns = (
-        "benchmark",
-        "split",
-        "rows",
-        "left out",
+        *("benchmark", "split", "rows", "left out"),
         *shares,
-        "paper",
-        "paraphrases",
+        *("paper", "paraphrases"),
         *null,
     )
+    # Paraphrases are a reference for the negatives; where a benchmark has none, which ones to read.
+    lead = "Paraphrases: second true captions, explained in the same way, as a reference for the negatives."
+    lacking = [row.benchmark for row in totals if not row.paraphrased]
+    paraphrases = [lead, *(f"{name}: no paraphrases; {_NULLS.get(name, _HINT)}." for name in lacking)]
     agreed = ("benchmark", "split", "its op", "its op and kind", "rules: same edit", "rules: word for word")
+    counts = [(t.benchmark, ", ".join(f"{why} {n}" for why, n in t.reasons.most_common())) for t in totals]
+    unexplained = [f"{name}: unexplained because of {said}." for name, said in counts if said]
+    explained_rows, agreed_rows = list(map(_report_explained, shown)), list(map(_report_agreed, shown))
     return [
-        Table(
-            "Explanations of the negatives",
-            columns,
-            list(map(_report_explained, shown)),
-            _report_null(totals),
-        ),
-        Table(
-            "Agreement with the benchmark and with the rules",
-            agreed,
-            list(map(_report_agreed, shown)),
-            _describe_reasons(totals),
-        ),
+        Table("Explanations of the negatives", columns, explained_rows, " ".join(paraphrases)),
+        Table("Agreement with the benchmark and with the rules", agreed, agreed_rows, " ".join(unexplained)),
     ]
 
 
@@ -233,18 +214,6 @@ def _report_agreed(row: Overlap) -> list[Cell]:
     parts = ((row.agreed, row.named), (row.agreed_kind, row.named))
     repeats = ((row.same_edit, row.count), (row.regenerated, row.count))
     return [row.benchmark, row.split, *(_of(*pair) for pair in (*parts, *repeats))]
-
-
-def _report_null(totals: Sequence[Overlap]) -> str:
-    """Describe the use of the paraphrases, and which ones to read where a benchmark has none."""
-    lead = "Paraphrases: second true captions, explained in the same way, as a reference for the negatives."
-    lacking = [row.benchmark for row in totals if not row.paraphrased]
-    return " ".join([lead, *(f"{name}: no paraphrases; {_NULLS.get(name, _HINT)}." for name in lacking)])
-
-
-def _describe_reasons(totals: Sequence[Overlap]) -> str:
-    counts = [(t.benchmark, ", ".join(f"{why} {n}" for why, n in t.reasons.most_common())) for t in totals]
-    return " ".join(f"{name}: unexplained because of {said}." for name, said in counts if said)
 
 
 def _estimate(part: int, whole: int) -> Estimate | None:

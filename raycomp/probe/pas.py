@@ -36,7 +36,6 @@ from raycomp.core.reliability import (
     PAPER,
     SAME,
     WRONG,
-    Retest,
     calibrate,
     describe_order,
     describe_picture,
@@ -47,7 +46,6 @@ from raycomp.core.reliability import (
 from raycomp.core.selection import Threshold, hash_uids, keep_mask, parse_uids
 from raycomp.curation.config import (
     PAPER_READING,
-    CurateConfig,
     NonceConfig,
     SelectionRule,
     find_selection,
@@ -199,15 +197,17 @@ def probe_samples(
     picture_N = _name_pictures(samples)
     other_N = _pair_pictures(samples, targets, picture_N, seed)
     drops = _measure(samples, targets, other_N, encode)
-    left_out = Counter(reason for target in targets if (reason := _find_lack(target, other_N)))
-    paired = [target for target in targets if not _find_lack(target, other_N)]
+    lacks = [_find_lack(target, other_N) for target in targets]
+    left_out = Counter(lacks)
+    paired = [target for target, lack in zip(targets, lacks, strict=True) if lack is None]
     rows = [_compare(samples, target, drops, other_N) for target in paired]
     drop_P = {name: np.array([row[name] for row in rows]) for name in CONDITIONS}
     kind_P = np.array([target.kind for target in paired])
     picture_P = np.array([picture_N[target.row] for target in paired])
     word_P = np.array([row["target"].lower() for row in rows])
     nonces_P = [[nonce.lower() for nonce in target.nonces] for target in paired]
-    others = [target for target in targets if _find_lack(target, other_N) not in (None, NO_NONCE, NO_NOUN)]
+    unpaired = zip(targets, lacks, strict=True)
+    others = [target for target, lack in unpaired if lack not in (None, NO_NONCE, NO_NOUN)]
     other_drops = [float(drops.own_T[drops.find(x, x.nonces)].mean(dtype=np.float64)) for x in others]
     return PasResult(
         score=samples.score,
@@ -302,22 +302,18 @@ def _measure(samples: Samples, targets: list[_Target], other_N: np.ndarray, enco
             number[target.row, target.start, word] = len(number)
             variants[target.row].append(make_counterfactual(caption, target.start, target.end, word))
     image_ND = torch.from_numpy(samples.image_ND)
-    own, other, moved = [], [], []
+    own: list[np.ndarray] = []
+    other: list[np.ndarray] = []
+    moved = []
     for start in range(0, len(variants), _SAMPLES_PER_PASS):
         rows = slice(start, start + _SAMPLES_PER_PASS)
         caption_ND, text_TD = encode(samples.captions[rows], variants[rows])
         row_T = np.repeat(np.arange(len(caption_ND)), [len(some) for some in variants[rows]])
-        own.append(_drop(image_ND[rows], caption_ND, text_TD, row_T))
-        other.append(_drop(image_ND[other_N[rows]], caption_ND, text_TD, row_T))
+        for drops, seen_ND in ((own, image_ND[rows]), (other, image_ND[other_N[rows]])):
+            alignment_N = pair_cosine(seen_ND, caption_ND).numpy()
+            drops.append(pair_drop(alignment_N[row_T], pair_cosine(seen_ND[row_T], text_TD).numpy()))
         moved.append(1 - pair_cosine(caption_ND[row_T], text_TD).numpy())
     return _Drops(np.concatenate(own), np.concatenate(other), np.concatenate(moved), number)
-
-
-def _drop(image_ND: "Tensor", caption_ND: "Tensor", text_TD: "Tensor", row_T: np.ndarray) -> np.ndarray:
-    from raycomp.core.alignment import pair_cosine
-
-    alignment_N = pair_cosine(image_ND, caption_ND).numpy()
-    return pair_drop(alignment_N[row_T], pair_cosine(image_ND[row_T], text_TD).numpy())
 
 
 def _compare(samples: Samples, target: _Target, drops: _Drops, other_N: np.ndarray) -> dict[str, Any]:
@@ -358,19 +354,14 @@ def _measure_again(
     reading: dict[str, Any] = {"how": how.aggregate}
     reading["displacement_PT"] = moved_PA if how.unit == PER_DISPLACEMENT else None
     how_many = COUNTS, keep, picture_N, rng, NUM_DRAWS
-    found = measure_retest(drop_PA, offset_E, *how_many, samples.base_N, **reading)
+    retest = [
+        {"count": one.count, "in_common": one.in_common}
+        | one.reliability.under("reliability")
+        | one.predicted.under("predicted")
+        for one in measure_retest(drop_PA, offset_E, *how_many, samples.base_N, **reading)
+    ]
     between, within = split_variance(drop_PA)
-    return {
-        "num_again": num_again,
-        "retest": [_name_retest(retest) for retest in found],
-        "between": between,
-        "within": within,
-    }
-
-
-def _name_retest(retest: Retest) -> dict[str, Any]:
-    ends = retest.reliability.under("reliability") | retest.predicted.under("predicted")
-    return {"count": retest.count, "in_common": retest.in_common, **ends}
+    return {"num_again": num_again, "retest": retest, "between": between, "within": within}
 
 
 _PAPER_SAYS = "Paper: CC3M, CLIP ViT-B/16 of OpenAI, 100,000 interventions."
@@ -401,14 +392,11 @@ def say_pas(result: PasResult) -> str:
     found = take_estimate(total, "right_over_wrong")
     value, low, high = found.value, found.low, found.high
     if low <= 0 <= high:
-        reported = write_cell(found, 4)
-        return f"A nonce's drop does not differ visibly between its own and a wrong image: {reported}"
-    more = found if value > 0 else Estimate(-value, -high, -low)
-    side = "more" if value > 0 else "less"
-    reported = write_cell(more, 4)
-    return (
-        f"A nonce lowers the cosine by {reported} {side} with the caption's own image than with a wrong one"
-    )
+        alike = "A nonce's drop does not differ visibly between its own and a wrong image"
+        return f"{alike}: {write_cell(found, 4)}"
+    more, side = (found, "more") if value > 0 else (Estimate(-value, -high, -low), "less")
+    than = "with the caption's own image than with a wrong one"
+    return f"A nonce lowers the cosine by {write_cell(more, 4)} {side} {than}"
 
 
 def _table_profile(result: PasResult) -> Table:
@@ -443,8 +431,10 @@ def _report_calibration(result: PasResult) -> list[Table]:
     total = next(line for line in lines if line["kind"] == ALL)
     means = _report_lines("Mean drop s(I, T) - s(I, T~)", lines, CONDITIONS)
     paper = ("paper", None, *(PAPER.get(name) for name in CONDITIONS))
-    note = "95 % intervals over pictures, with the words as drawn. "
-    note += f"{_PAPER_SAYS}{_describe_others(result, total)}"
+    note = f"95 % intervals over pictures, with the words as drawn. {_PAPER_SAYS}"
+    if result.num_others:  # the compared ones are no random sample of all
+        note += f" Mean drop of a nonce: {total[NONCE]:.4f} in the targets compared, "
+        note += f"{result.others_nonce:.4f} in the {result.num_others:,} others with a nonce."
     over = {"_words": f"the {total['num_words']:,} target words, by Student's t"}
     over |= {"_nonces": "nonces, by Student's t"}
     reported = f"{describe_order(total)} {describe_picture(total)}"
@@ -462,16 +452,6 @@ def _report_lines(
     columns = ("kind", "targets", *(name.replace("_", " ") for name in names))
     rows = [(x["kind"], x["num_targets"], *(take_estimate(x, name, over) for name in names)) for x in lines]
     return Table(title, columns, rows, note)
-
-
-def _describe_others(result: PasResult, total: dict[str, Any]) -> str:
-    """Describe the drops of targets without a comparison: the compared ones are no random sample of all."""
-    if not result.num_others:
-        return ""
-    return (
-        f" Mean drop of a nonce: {total[NONCE]:.4f} in the targets compared, {result.others_nonce:.4f} in "
-        f"the {result.num_others:,} others with a nonce."
-    )
 
 
 def _report_retest(result: PasResult) -> Table:
@@ -526,7 +506,12 @@ def open_pas(config: ProbeConfig) -> OpenedPas:
     fingerprint()
     said = name + ", untrained: its drops are noise" * scorer.weights.startswith("random:")
     samples = read_samples(run, config.input, config.sample, config.seed)
-    return OpenedPas(samples, scorer, said, written.nonce, _kept_share(run, written), fingerprint)
+    # The share of samples with a PAS that the run keeps, or would keep by the rule cpi.
+    gates = run["gates"]
+    kept = min(1.0, written.attribute.keep / max(written.align.keep, written.pool, 1e-9))
+    if gates["attribute"] and gates["num_scored"]:
+        kept = gates["attribute"]["count"] / gates["num_scored"]
+    return OpenedPas(samples, scorer, said, written.nonce, kept, fingerprint)
 
 
 def measure_pas(opened: OpenedPas, seed: int) -> PasResult:
@@ -548,16 +533,23 @@ def read_samples(run: dict[str, Any], source: str, count: int | None, seed: int)
     """
     words: set[str] = set()
     pool: list[pa.Table] = []
-    selection = find_selection(read_config(run["config"]))
+    written = read_config(run["config"])
+    has_second = find_rule(written.select.rule).attribute_by is not None
+    align = Threshold.from_dict(run["gates"]["align"]) if has_second else None
+    selection = find_selection(written)
     names = [PHRASES, CONTENT_WORDS] if selection.targets == CONTENT else [PHRASES]
     for file in list_marked(run, source):
         table = file.read([UID, CAPTION, ALIGNMENT, IMAGE_SHA256, *names, IMAGE_EMBEDDING])
         table = table.filter(pa.array(find_corpus(table)))
         words.update(*map(find_word_set, table[CAPTION].to_pylist()))
-        table = table.filter(pa.array(_passes_align(table, run)))
+        if align is not None:
+            is_kept_N = keep_mask(align, table[ALIGNMENT].to_numpy(), parse_uids(table[UID]))
+            table = table.filter(pa.array(is_kept_N))
         pool.append(table.filter(pc.greater(pc.list_value_length(table[PHRASES]), 0)))
         if count is not None:
-            pool = [_draw(pa.concat_tables(pool), count, seed)]
+            every = pa.concat_tables(pool)
+            drawn_N = np.argsort(hash_uids(parse_uids(every[UID]), seed), kind="stable")[:count]
+            pool = [every.take(np.sort(drawn_N))]
     table = pa.concat_tables(pool) if pool else None
     if not table:
         raise ValueError(f"input={source!r}: no sample has phrases; curate with select.rule=cpi")
@@ -572,20 +564,6 @@ def read_samples(run: dict[str, Any], source: str, count: int | None, seed: int)
         return Samples(*scores, selection.reading)
     base_N = fit.residuals({ALIGNMENT: alignment_N}, np.zeros(len(alignment_N)))
     return Samples(*scores, selection.ranking, base_N)
-
-
-def _passes_align(table: pa.Table, run: dict[str, Any]) -> np.ndarray:
-    """Return which rows passed the gate by alignment, bool (N,); all rows where it is the only gate."""
-    written = read_config(run["config"])
-    if find_rule(written.select.rule).attribute_by is None:
-        return np.ones(len(table), bool)
-    gate = Threshold.from_dict(run["gates"]["align"])
-    return keep_mask(gate, table[ALIGNMENT].to_numpy(), parse_uids(table[UID]))
-
-
-def _draw(table: pa.Table, count: int, seed: int) -> pa.Table:
-    drawn = np.argsort(hash_uids(parse_uids(table[UID]), seed), kind="stable")[:count]
-    return table.take(np.sort(drawn))
 
 
 def _make_encode(scorer: ScorerConfig) -> Encode:
@@ -616,14 +594,6 @@ def make_redraw(maker: NonceMaker, config: NonceConfig) -> Redraw:
         return [[] if isinstance(nonces, str) else nonces for nonces in made]
 
     return redraw
-
-
-def _kept_share(run: dict[str, Any], written: CurateConfig) -> float:
-    """Return the share of samples with a PAS that the run keeps, or would keep by the rule cpi."""
-    gates = run["gates"]
-    if gates["attribute"] and gates["num_scored"]:
-        return gates["attribute"]["count"] / gates["num_scored"]
-    return min(1.0, written.attribute.keep / max(written.align.keep, written.pool, 1e-9))
 
 
 _COLUMNS = ("target", "kind", "nonces", "same category", "cross category")

@@ -136,12 +136,12 @@ def read_trials(plan: Plan, journal: Journal) -> list[Trial]:
     trials = journal.read()
     if plan.config.search == "optuna":
         return trials
-    numbers = {tuple(point.items()): n for n, point in enumerate(list_points(plan))}
-    return sorted(trials, key=lambda trial: numbers.get(_order(plan, trial.options), len(numbers)))
+    numbers = {tuple(point[option] for option in plan.space): n for n, point in enumerate(list_points(plan))}
 
+    def find_number(trial: Trial) -> int:
+        return numbers.get(tuple(trial.options[option] for option in plan.space), len(numbers))
 
-def _order(plan: Plan, options: Options) -> tuple[tuple[str, str], ...]:
-    return tuple((option, options[option]) for option in plan.space)
+    return sorted(trials, key=find_number)
 
 
 def climb(

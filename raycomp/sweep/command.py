@@ -92,7 +92,8 @@ def sweep(config: SweepConfig, out: str, say: Say = print, callbacks: Sequence[A
     at_seeds = _list_seeds(config)
     plan, metric = _check(config, at_seeds)
     check_packages(config.train.log_to)
-    needed = plan_alone(config) if is_alone(config) else None
+    has_cluster = is_connected() or config.cluster.address or os.environ.get("RAY_ADDRESS")
+    needed = None if has_cluster else plan_alone(config)
     fingerprint, cost = partial(_fingerprint, plan, at_seeds), partial(_describe_cost, plan)
     if config.command == "train":
         fingerprint()  # what a seed lacks is reported before anything is written
@@ -123,9 +124,8 @@ def sweep(config: SweepConfig, out: str, say: Say = print, callbacks: Sequence[A
 
 def _describe_cost(plan: Plan) -> str:
     config, trials = plan.config, count_planned(plan)
-    reported = f"; {config.report} of them again on {config.report_seeds} report seeds" * bool(
-        config.report_seeds
-    )
+    reported = f"; {config.report} of them again on {config.report_seeds} report seeds"
+    reported = reported if config.report_seeds else ""
     facts = {"trials": f"{trials:,}, each on {config.seeds} seeds{reported}"}
     if config.rungs == "steps":
         num = trials // len(list(list_groups(plan)))
@@ -155,7 +155,8 @@ def _check(config: SweepConfig, at_seeds: Sequence[SweepConfig]) -> tuple[Plan, 
     check(bool(config.evaluate.benchmarks), "evaluate.benchmarks", "", "set: trials are evaluated on them")
     scored = [_read_scored(one) for one in dict.fromkeys(one.curated for one in at_seeds) if one]
     # Trials are checked once for all curations with the same options of selection.
-    unlike = {_digest_selection(one): one for one in scored}.values()
+    paths = [one.path for one in list_options(CurateConfig, *SELECT)]
+    unlike = {digest({path: dict(flatten(one)).get(path) for path in paths}): one for one in scored}.values()
     plan, *_ = [make_plan(config, one) for one in unlike] or [make_plan(config, None)]
     metric = config.metric
     for asked in dict.fromkeys((at_seeds[0].evaluate, at_seeds[-1].evaluate)):
@@ -170,11 +171,6 @@ def _read_scored(curated: str) -> dict[str, Any]:
         raise ValueError(f"curated={curated!r}: holds {run['kind']}; name the curation that scored")
     list_scores(run, curated)
     return run["config"]
-
-
-def _digest_selection(scored: Mapping[str, Any]) -> str:
-    values = dict(flatten(scored))
-    return digest({one.path: values.get(one.path) for one in list_options(CurateConfig, *SELECT)})
 
 
 def _check_streams(plan: Plan) -> None:
@@ -197,7 +193,8 @@ def _fingerprint(plan: Plan, at_seeds: Sequence[SweepConfig]) -> dict[str, Any]:
     if config.command == "continual":
         methods = dict.fromkeys((*METHODS, *config.continual.method))
         return {**fingerprint_streams(config.continual), "methods": fingerprint_methods(methods)}
-    own = [fingerprint_own("loss", loss) for loss in _list_losses(plan)]
+    tried = plan.space["train.loss"].values if "train.loss" in plan.space else [config.train.loss]
+    own = [fingerprint_own("loss", loss) for loss in tried]
     losses = {"losses": digest(own)} if any(own) else {}
     first, *others = [_fingerprint_data(one) for one in dict.fromkeys(at_seeds)]
     return {**losses, **first, **({"seeds": digest(others)} if others else {})}
@@ -229,10 +226,6 @@ def _leave_no_start(folder: Folder) -> Iterator[None]:
         raise
 
 
-def _list_losses(plan: Plan) -> Sequence[str]:
-    return plan.space["train.loss"].values if "train.loss" in plan.space else [plan.config.train.loss]
-
-
 def _try_all(
     job: Job, metric: str, at_once: int, run: Run, say: Say, callbacks: Sequence[Any]
 ) -> list[Winner]:
@@ -241,17 +234,15 @@ def _try_all(
     from raycomp.sweep.ray_tune import Watch, train_points, tune_group
 
     config, journal = job.config, job.journal
-    report = list_report(config)
     watch = Watch(run.lease.check, say, metric, at_once, callbacks)
     groups = list(list_groups(job.plan))
     for group in groups:
         tune_group(job, group, list_rungs(config), watch)
-    chosen = _choose(read_trials(job.plan, journal), groups, config, metric)
-    reported = [one.trial for one in chosen]
+    trials = read_trials(job.plan, journal)
+    reported = [one.trial for one in _choose(trials, groups, config, metric)]
     if config.report == "all":
-        trials = read_trials(job.plan, journal)
         reported = [trial for trial in trials if is_whole(trial, metric, config.seeds)]
-    if report:
+    if report := list_report(config):
         train_points(job, [trial.options for trial in reported], report, watch)
     return _choose(read_trials(job.plan, journal), groups, config, metric)
 
@@ -284,15 +275,13 @@ def _close(run: Run, plan: Plan, winners: Sequence[Winner], metric: str) -> None
     run.close({OK: sum(came.values())}, came, OK, reasons=(FAILED, STOPPED), metric=metric, best=best)
     run.record["warnings"] = list_warnings(plan, trials, winners, metric)
     tables = make_tables(plan, trials, winners, metric)
-    charts = {f"over-{name}": chart for name, chart in _draw(plan, trials, metric)}
+    charts = dict(_draw(plan, trials, metric))
     for name, chart in charts.items():
-        run.folder.write_bytes(cut_out(chart).encode(), _FIGURES, f"{name}.svg")
-    said = f"{len(trials):,} trials; " + "; ".join(say_winner(one, plan, metric) for one in winners)
-    lines = [say_winner(one, plan, metric) for one in winners]
-    page = render_page(
-        "sweep/page.html.jinja", run=run.record, said=lines, tables=tables, charts=list(charts.values())
-    )
-    run.report(said, page)
+        run.folder.write_bytes(cut_out(chart).encode(), _FIGURES, f"over-{name}.svg")
+    said = [say_winner(one, plan, metric) for one in winners]
+    shown = {"said": said, "tables": tables, "charts": list(charts.values())}
+    page = render_page("sweep/page.html.jinja", run=run.record, **shown)
+    run.report(f"{len(trials):,} trials; {'; '.join(said)}", page)
 
 
 def _draw(plan: Plan, trials: Sequence[Trial], metric: str) -> Iterator[tuple[str, Html]]:
@@ -319,11 +308,6 @@ def count_on_gpus(gpus: float, workers: int, gpus_per_worker: float) -> float:
     return int(gpus) * (_UNITS // round(gpus_per_worker * _UNITS)) // workers
 
 
-def is_alone(config: SweepConfig) -> bool:
-    """Whether the sweep will start Ray on this machine."""
-    return not (is_connected() or config.cluster.address or os.environ.get("RAY_ADDRESS"))
-
-
 def plan_alone(config: SweepConfig) -> int:
     """Return the CPUs to start local Ray with. Raises ValueError for workers that can never fit."""
     cores = config.cluster.num_cpus or os.cpu_count() or 1
@@ -342,7 +326,9 @@ def count_trials(config: SweepConfig, session: Session) -> int:
     if the cluster can never hold the GPUs of one trial, or the workers of ``max_concurrent``.
     """
     workers = config.workers
-    most = on_cpus = max(1, _fit(session.most_cpus - OF_TASKS, max(workers, OF_SCORER)))
+    there = session.most_cpus - OF_TASKS
+    # inf // 1 would be nan.
+    most = on_cpus = max(1, there if math.isinf(there) else there // max(workers, OF_SCORER))
     if session.device == "gpu":
         from raycomp.run.ray_cluster import count_offered
 
@@ -358,8 +344,3 @@ def count_trials(config: SweepConfig, session: Session) -> int:
             why = f"no more fit on the cluster's GPUs at train.gpus_per_worker={share:g}"
         raise ValueError(f"max_concurrent={asked}: must be at most {most:.0f}; {why}")
     return asked or max(1, int(min(most, session.count_cores() // workers)))
-
-
-def _fit(there: float, each: int) -> float:
-    """Return how many times ``each`` fits, inf where there is no limit; inf // 1 would be nan."""
-    return there if math.isinf(there) else there // each

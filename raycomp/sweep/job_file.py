@@ -39,8 +39,6 @@ def write_job(plan: Plan, winners: Sequence[Winner], file: str) -> str:
     """Return the text of the file: ``config`` is the best of all, further functions are the best of each
     group."""
     best = winners[0]
-    names = name_functions([one.name for one in winners])
-    others = [(names[one.name], one) for one in winners] if len(winners) > 1 else []
     reported = [f"- {one.name}: {_say(one.development)}, report {_say(one.report)}" for one in winners]
     lines = _list_lines(plan, best, file)
     head = _HEAD.format(
@@ -53,7 +51,9 @@ def write_job(plan: Plan, winners: Sequence[Winner], file: str) -> str:
         kinds=", ".join(sorted(["SweepConfig", _find_kind(plan)])),
     )
     functions = [_write_sweep("config", plan, best)]
-    functions += [_write_sweep(name, plan, one) for name, one in others]
+    if len(winners) > 1:
+        names = name_functions([one.name for one in winners])
+        functions += [_write_sweep(names[one.name], plan, one) for one in winners]
     functions.append(_write_training(plan, best))
     return head + "".join(functions)
 
@@ -76,15 +76,8 @@ def name_functions(values: Sequence[str]) -> dict[str, str]:
 def fix(plan: Plan, winner: Winner) -> SweepConfig:
     """Return the sweep with only a winner's options."""
     space = {option: Domain(FIXED, (value,)) for option, value in winner.trial.options.items()}
-    return replace(
-        plan.config,
-        space=write_space(space),
-        search="grid",
-        scheduler="none",
-        rungs="seeds",
-        per=None,
-        report="best",
-    )
+    alone = replace(plan.config, space=write_space(space), search="grid", scheduler="none")
+    return replace(alone, rungs="seeds", per=None, report="best")
 
 
 def _write_sweep(name: str, plan: Plan, winner: Winner) -> str:

@@ -24,9 +24,9 @@ _OPTIONS = "options.json"
 _NAME_LETTERS = 12
 _SEED_TRAINING = re.compile(r"(.+?)-(\d+)(?:-1of([1-9]\d*))?\.json", re.ASCII)
 DEVELOPMENT, REPORT = "development", "report"
-# Outcomes of a training: finished, failed (with the reason), or not started because its trial was stopped.
 DIVISORS = (9, 3, 1)
 """The schedules of the rungs have 1/9, 1/3 and all of the steps."""
+# Outcomes of a training: finished, failed (with the reason), or not started because its trial was stopped.
 FINISHED, FAILED, STOPPED = "finished", "failed", "stopped"
 _OUTCOME = {
     "status": (str,),
@@ -88,7 +88,8 @@ class Outcome:
 
     def to_dict(self) -> dict[str, Any]:
         """Return values that json can hold; NaN becomes null."""
-        metrics = {name: _write(one) for name, one in self.metrics.items()}
+        ends = {name: (one.value, one.low, one.high) for name, one in self.metrics.items()}
+        metrics = {name: [None if end != end else end for end in some] for name, some in ends.items()}
         return {**vars(self), "metrics": metrics}
 
     @staticmethod
@@ -99,10 +100,6 @@ class Outcome:
             raise ValueError(f"status={values['status']!r}: must be {FINISHED} or {FAILED}")
         metrics = {name: _read_ends(name, ends) for name, ends in values["metrics"].items()}
         return Outcome(**{**values, "metrics": metrics})
-
-
-def _write(one: Estimate) -> list[float | None]:
-    return [None if end != end else end for end in (one.value, one.low, one.high)]
 
 
 def _read_ends(name: str, ends: Any) -> Estimate:
@@ -183,7 +180,11 @@ class Journal:
 
     def read(self) -> list[Trial]:
         """Return all trials, in the order of their start."""
-        trials = [self._read_trial(name) for name in self.list_trials()]
+        trials = []
+        for name in self.list_trials():
+            found = {training: self.find(name, training) for training in self.list_seed_trainings(name)}
+            ended = {training: outcome for training, outcome in found.items() if outcome}
+            trials.append(Trial(name, *self.read_options(name), ended))
         return sorted(trials, key=lambda trial: (trial.started, trial.name))
 
     def list_trials(self) -> list[str]:
@@ -206,12 +207,6 @@ class Journal:
     def remove(self, *file: str) -> None:
         """Delete a trial, or one of its files."""
         self.folder.remove(TRIALS, *file)
-
-    def _read_trial(self, name: str) -> Trial:
-        found = {training: self.find(name, training) for training in self.list_seed_trainings(name)}
-        return Trial(
-            name, *self.read_options(name), {training: one for training, one in found.items() if one}
-        )
 
     def _read_json(self, *file: str) -> Any:
         try:
@@ -261,8 +256,10 @@ def _list_damaged(plan: Plan, journal: Journal) -> Iterator[tuple[str, str, str]
         for training in journal.list_seed_trainings(name):
             if training not in own:
                 raise _refuse(journal, f"{name}/{training.name}.json", "this sweep has no such training")
-            if why := _find_damage(journal, name, training):
-                yield name, f"{training.name}.json", why
+            try:
+                journal.find(name, training)
+            except ValueError as error:
+                yield name, f"{training.name}.json", str(error)
 
 
 def _check_options(plan: Plan, journal: Journal, name: str, options: dict[str, str]) -> None:
@@ -275,15 +272,6 @@ def _check_options(plan: Plan, journal: Journal, name: str, options: dict[str, s
     for option, text in spelled.items():
         if options[option] != text:
             raise _refuse(journal, name, f"it has {option}={options[option]} in place of {text}")
-
-
-def _find_damage(journal: Journal, name: str, training: SeedTraining) -> str:
-    """Return the problem with the outcome file of a training; nothing if it can be read."""
-    try:
-        journal.find(name, training)
-    except ValueError as error:
-        return str(error)
-    return ""
 
 
 def _refuse(journal: Journal, name: str, why: str) -> ValueError:

@@ -1,18 +1,18 @@
 """Metrics by name, BENCHMARK.METRIC.SPLIT: those an evaluation can give, and the values it gave."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from raycomp.config.options import check_choice
 from raycomp.continual.config import ContinualConfig
 from raycomp.continual.runs import name_stream
-from raycomp.continual.tables import FROZEN, MAIN, MINUS_FROZEN
+from raycomp.continual.tables import FROZEN, MAIN
 from raycomp.core.selection import KEY
 from raycomp.data.files import Folder
 from raycomp.evaluation.choices import ChoiceEvaluation
 from raycomp.evaluation.config import EvaluateConfig
-from raycomp.evaluation.evaluation import Evaluation, Pictures, Texts
+from raycomp.evaluation.evaluation import Pictures, Texts
 from raycomp.evaluation.open import open_evaluations
 from raycomp.evaluation.results import CUTS, find_outcomes, make_lines
 from raycomp.table import Estimate, group_by, read_csv
@@ -47,14 +47,31 @@ def list_metrics(config: EvaluateConfig) -> list[str]:
     """Return all metrics that an evaluation may give. Raises ValueError if the evaluation cannot be built."""
     found = []
     for opened in open_evaluations(config, say=lambda line: None):
-        found += _list_of_evaluation(opened.evaluation)
+        one = opened.evaluation
+        if isinstance(one, ChoiceEvaluation):
+            found += _list_of_choices(one)
+        else:
+            metrics = _RETRIEVED if one.name == "retrieval" else _CLASSIFIED
+            found += [f"{one.name}.{metric}.{TEST}" for metric in metrics]
     return found
+
+
+def _list_of_choices(evaluation: ChoiceEvaluation) -> list[str]:
+    # Any model's scores could have these names; here they belong to a text-only baseline.
+    pictures = list(dict.fromkeys(evaluation.pictures))
+    blank = np.zeros((len(pictures), 1), np.float32)
+    keys = np.zeros(len(pictures), KEY)
+    seen = Pictures({one: i for i, one in enumerate(pictures)}, [OK] * len(pictures), blank, {}, keys)
+    texts = list(dict.fromkeys(evaluation.list_texts(seen)))
+    read = Texts({text: i for i, text in enumerate(texts)}, np.zeros((len(texts), 1), np.float32))
+    lines = make_lines(evaluation.name, find_outcomes(evaluation.grade(seen, read)))
+    return [f"{evaluation.name}.{line.metric}.{line.split}" for line in lines if not line.control]
 
 
 def list_stream_metrics(config: ContinualConfig) -> list[str]:
     """Return the metrics of a method on its streams: those of the main figure, alone and minus the frozen
     model's, and a few more."""
-    return _name_ends(config, [*MAIN, *(f"{name}{MINUS_FROZEN}" for name in MAIN), *_FURTHER, "seconds"])
+    return _name_ends(config, [*MAIN, *(f"{name} minus {FROZEN}" for name in MAIN), *_FURTHER, "seconds"])
 
 
 def list_main_metrics(config: ContinualConfig) -> list[str]:
@@ -73,36 +90,20 @@ def read_stream_metrics(folder: Folder, table: str) -> dict[str, Estimate]:
     rows = read_csv(folder.read_bytes(table).decode())
     method = next((row["method"] for row in rows if row["method"] != FROZEN), FROZEN)
     return {
-        f"{row['track']}.{row['metric'].replace(' ', '_')}.{ALL}": Estimate(
-            *(float(row[name] or "nan") for name in ("mean", "low", "high"))
-        )
+        f"{row['track']}.{row['metric'].replace(' ', '_')}.{ALL}": _read_estimate(row, "mean")
         for row in rows
         if row["method"] == method
     }
 
 
-def _list_of_evaluation(evaluation: Evaluation) -> list[str]:
-    if not isinstance(evaluation, ChoiceEvaluation):
-        metrics = _RETRIEVED if evaluation.name == "retrieval" else _CLASSIFIED
-        return [f"{evaluation.name}.{metric}.{TEST}" for metric in metrics]
-    # Any model's scores could have these names; here they belong to a text-only baseline.
-    pictures = list(dict.fromkeys(evaluation.pictures))
-    blank = np.zeros((len(pictures), 1), np.float32)
-    keys = np.zeros(len(pictures), KEY)
-    seen = Pictures({one: i for i, one in enumerate(pictures)}, [OK] * len(pictures), blank, {}, keys)
-    texts = list(dict.fromkeys(evaluation.list_texts(seen)))
-    read = Texts({text: i for i, text in enumerate(texts)}, np.zeros((len(texts), 1), np.float32))
-    lines = make_lines(evaluation.name, find_outcomes(evaluation.grade(seen, read)))
-    return [f"{evaluation.name}.{line.metric}.{line.split}" for line in lines if not line.control]
-
-
 def read_metrics(folder: Folder, table: str) -> dict[str, Estimate]:
     """Return the model's own figures of a finished evaluation by name."""
-    rows = read_csv(folder.read_bytes(table).decode())
     return {
-        f"{row['benchmark']}.{row['metric']}.{row['split']}": Estimate(
-            *(float(row[name] or "nan") for name in ("value", "low", "high"))
-        )
-        for row in rows
+        f"{row['benchmark']}.{row['metric']}.{row['split']}": _read_estimate(row, "value")
+        for row in read_csv(folder.read_bytes(table).decode())
         if not row["control"]
     }
+
+
+def _read_estimate(row: Mapping[str, str], value: str) -> Estimate:
+    return Estimate(*(float(row[name] or "nan") for name in (value, "low", "high")))

@@ -79,42 +79,31 @@ def _report_winners(plan: Plan, winners: Sequence[Winner], metric: str) -> Table
 def _say_seeds(plan: Plan) -> str:
     config = plan.config
     first, last = config.seeds, config.seeds + config.report_seeds - 1
-    chosen = f"Selected by the mean over development {_say_range(0, first - 1)}"
+
+    def say(first: int, last: int) -> str:
+        return f"seed {first}" if first == last else f"seeds {first} to {last}"
+
+    chosen = f"Selected by the mean over development {say(0, first - 1)}"
     if config.rungs == "steps":
         chosen += ", among the trials of the last rung"
     if not config.report_seeds:
         return f"{chosen}; there are no report seeds, so every value here is biased by the selection."
-    reported = f"reported on held-out {_say_range(first, last)}."
+    reported = f"reported on held-out {say(first, last)}."
     is_same = config.at_seed(0).evaluate == config.at_seed(first).evaluate
     test_set = "the same test set, which favours options that fit it" if is_same else "another test set"
     return f"{chosen}; {reported} Report seeds use {test_set}."
-
-
-def _say_range(first: int, last: int) -> str:
-    return f"seed {first}" if first == last else f"seeds {first} to {last}"
 
 
 def _report_trials(plan: Plan, trials: Sequence[Trial], winners: Sequence[Winner], metric: str) -> Table:
     rows: list[tuple[Cell, ...]] = []
     for trial in trials:
         best = next(one.trial for one in winners if one.group.items() <= trial.options.items())
-        own = [trial.list_values(metric, split) for split in (DEVELOPMENT, REPORT)]
-        rows.append(
-            (
-                *(trial.options[option] for option in plan.space),
-                *(estimate(values) for values in own),
-                "the best" if trial.name == best.name else estimate_apart(trial, best, metric),
-                sum(one.seconds for one in trial.outcomes.values()),
-            )
-        )
-    name = name_metric(metric)
-    columns: Columns = (
-        *plan.space,
-        Column(f"{name}, development"),
-        Column("report"),
-        Column("minus the best, paired by seed"),
-        Column("training and evaluation", "s", 0),
-    )
+        own = [estimate(trial.list_values(metric, split)) for split in (DEVELOPMENT, REPORT)]
+        apart = "the best" if trial.name == best.name else estimate_apart(trial, best, metric)
+        seconds = sum(one.seconds for one in trial.outcomes.values())
+        rows.append((*(trial.options[option] for option in plan.space), *own, apart, seconds))
+    heads = (f"{name_metric(metric)}, development", "report", "minus the best, paired by seed")
+    columns: Columns = (*plan.space, *heads, Column("training and evaluation", "s", 0))
     best_of = f"the best of its {plan.config.per}" if plan.config.per else "the best"
     note = (
         "By number, with search=optuna in order of their start; trials.parquet has a row per training. Minus "
@@ -137,13 +126,13 @@ def _report_rungs(plan: Plan, trials: Sequence[Trial], metric: str) -> Table:
         )
         for trial in trials
     ]
-    columns: Columns = (
+    heads = (
         "Trial",
         "rung reached",
-        *(Column(f"1/{rung[0].divisor} of the steps") for rung in rungs[:-1]),
-        Column("all steps"),
-        Column("steps, report seeds included", "", 0),
+        *(f"1/{rung[0].divisor} of the steps" for rung in rungs[:-1]),
+        "all steps",
     )
+    columns: Columns = (*heads, Column("steps, report seeds included", "", 0))
     note = (
         f"{name_metric(metric)}, mean over development seeds. Each rung is a complete training from step 0 "
         "with a schedule of its own. The best third of a rung, rounded up, advances; ties go to the smaller "
@@ -158,16 +147,12 @@ def _report_unfinished(plan: Plan, trials: Sequence[Trial], metric: str) -> Tabl
     for trial in trials:
         ended = len(trial.list_values(metric, DEVELOPMENT))
         failed = next((one.why for one in trial.outcomes.values() if one.status == FAILED), "")
+        stopped = f"stopped after {ended} of {plan.config.seeds} seeds"
+        if plan.config.rungs == "steps":
+            stopped = f"stopped at rung {find_reached(trial, plan.config)} of {len(list_rungs(plan.config))}"
         if failed or ended < plan.config.seeds:
-            why = failed or _say_stop(plan, trial, ended)
-            rows.append((say_options(plan, trial), why))
+            rows.append((say_options(plan, trial), failed or stopped))
     return Table("Unfinished trials", ("Trial", "reason"), rows)
-
-
-def _say_stop(plan: Plan, trial: Trial, ended: int) -> str:
-    if plan.config.rungs == "steps":
-        return f"stopped at rung {find_reached(trial, plan.config)} of {len(list_rungs(plan.config))}"
-    return f"stopped after {ended} of {plan.config.seeds} seeds"
 
 
 def _report_more(plan: Plan, trials: Sequence[Trial], metric: str) -> Table:
@@ -181,13 +166,9 @@ def _report_more(plan: Plan, trials: Sequence[Trial], metric: str) -> Table:
         (say_options(plan, trial), *(estimate(trial.list_values(name, DEVELOPMENT)) for name in names))
         for trial in whole
     ]
-    columns: Columns = ("Trial", *(Column(name_metric(name)) for name in names))
-    return Table(
-        "Other metrics, development seeds",
-        columns,
-        rows if names else [],
-        "Secondary: not used for the selection.",
-    )
+    heads: Columns = ("Trial", *(Column(name_metric(name)) for name in names))
+    note = "Secondary: not used for the selection."
+    return Table("Other metrics, development seeds", heads, rows if names else [], note)
 
 
 def list_warnings(plan: Plan, trials: Sequence[Trial], winners: Sequence[Winner], metric: str) -> list[str]:
@@ -231,9 +212,13 @@ def _is_at_end(value: str, domain: Domain) -> bool:
 _LEARNED, _LOST = ".learned.", ".forgetting_best."
 
 
+Series = tuple[str, Sequence[tuple[float, Estimate]]]
+"""A name, and points (value of the x axis, estimate)."""
+
+
 @dataclass(frozen=True)
 class Curve:
-    """A figure's content: series of (value of the option, estimate)."""
+    """A figure's content."""
 
     name: str
     """Name of the x axis, for a file."""
@@ -241,7 +226,7 @@ class Curve:
     option: str
     """The x axis: an option, or another metric."""
     unit: str
-    series: Sequence[tuple[str, Sequence[tuple[float, Estimate]]]]
+    series: Sequence[Series]
     is_log: bool = False
     is_measured: bool = False
     """Whether the x axis is a result: series are then not shifted along it to avoid overlap."""
@@ -299,20 +284,13 @@ def list_trade_offs(plan: Plan, trials: Sequence[Trial], metric: str) -> list[Cu
     for learned in sorted({name for trial in whole for name in trial.list_metrics() if _LEARNED in name}):
         stream, _, split = learned.partition(_LEARNED)
         lost = f"{stream}{_LOST}{split}"
-        series = [
-            (
-                ", ".join(group.values()) or "trials",
-                [
-                    (
-                        round(estimate(trial.list_values(lost, DEVELOPMENT)).value, 1),
-                        estimate(trial.list_values(learned, DEVELOPMENT)),
-                    )
-                    for trial in of_group(whole, group)
-                    if lost in trial.list_metrics()
-                ],
-            )
-            for group in list_groups(plan)
-        ]
+        series: list[Series] = []
+        for group in list_groups(plan):
+            own = [trial for trial in of_group(whole, group) if lost in trial.list_metrics()]
+            lost_T = [round(estimate(trial.list_values(lost, DEVELOPMENT)).value, 1) for trial in own]
+            learned_T = [estimate(trial.list_values(learned, DEVELOPMENT)) for trial in own]
+            points = list(zip(lost_T, learned_T, strict=True))
+            series.append((", ".join(group.values()) or "trials", points))
         title = f"{stream}: learned and forgotten, one point per trial"
         along = "forgotten, points"
         if any(points for _, points in series):
@@ -320,27 +298,23 @@ def list_trade_offs(plan: Plan, trials: Sequence[Trial], metric: str) -> list[Cu
     return found
 
 
-def _list_series(
-    plan: Plan, trials: Sequence[Trial], option: str, metric: str
-) -> list[tuple[str, list[tuple[float, Estimate]]]]:
-    splits = (
-        [DEVELOPMENT, REPORT] if plan.config.report == "all" and plan.config.report_seeds else [DEVELOPMENT]
-    )
-    found = []
-    for group in list_groups(plan):
-        own = of_group(trials, group)
-        for split in splits:
-            name = ", ".join([*group.values(), f"{split} seeds"])
-            found.append((name, _list_points(own, option, metric, split)))
-    return found
+def _list_series(plan: Plan, trials: Sequence[Trial], option: str, metric: str) -> list[Series]:
+    has_report = plan.config.report == "all" and plan.config.report_seeds
+    return [
+        (
+            ", ".join([*group.values(), f"{split} seeds"]),
+            _list_points(of_group(trials, group), option, metric, split),
+        )
+        for group in list_groups(plan)
+        for split in ([DEVELOPMENT, REPORT] if has_report else [DEVELOPMENT])
+    ]
 
 
 def _list_points(
     trials: Sequence[Trial], option: str, metric: str, split: str
 ) -> list[tuple[float, Estimate]]:
-    found = [
-        (float(value), estimate_all(own, metric, split)) for value, own in _group(trials, option).items()
-    ]
+    groups = _group(trials, option)
+    found = [(float(value), estimate_all(own, metric, split)) for value, own in groups.items()]
     return [(value, one) for value, one in found if one.value == one.value]
 
 
@@ -352,8 +326,9 @@ def list_plots(plan: Plan, trials: Sequence[Trial], metric: str) -> list[Plot]:
     """Return the estimates of each value of every non-numeric option, one row per value."""
     whole = [trial for trial in trials if is_whole(trial, metric, plan.config.seeds)]
     found = []
-    for option in (option for option in list_varied(plan) if not is_number(plan, option)):
-        groups = _group(whole, option)
-        rows = [(value, estimate_all(own, metric, DEVELOPMENT)) for value, own in groups.items()]
-        found.append(Plot(f"{name_metric(metric)} over {option}", "95 % intervals over seeds", rows))
+    for option in list_varied(plan):
+        if not is_number(plan, option):
+            groups = _group(whole, option)
+            rows = [(value, estimate_all(own, metric, DEVELOPMENT)) for value, own in groups.items()]
+            found.append(Plot(f"{name_metric(metric)} over {option}", "95 % intervals over seeds", rows))
     return found

@@ -59,7 +59,9 @@ class Plan:
             elif self.scored is not None:
                 choose_config(self.scored, self.split(options)[part])
         except ValueError as error:
-            raise ValueError(f"{error}; the space has the trial {_say(options)}") from error
+            said = " ".join(f"{option}={value}" for option, value in options.items())
+            said = said if len(said) <= _MOST_SAID else f"{said[:_MOST_SAID]}..."
+            raise ValueError(f"{error}; the space has the trial {said}") from error
 
     def find_trial(self, options: Options) -> Any:
         """Return the config of a trial's own command, except its seed and its inputs.
@@ -87,17 +89,16 @@ class Plan:
         trial."""
         if set(options) != set(self.space):
             raise ValueError(f"the options are {', '.join(options)}, the space has {', '.join(self.space)}")
-        return {option: self._spell_value(option, text) for option, text in options.items()}
-
-    def _spell_value(self, option: str, text: str) -> str:
-        domain, value = self.space[option], read_value(self.parts[option].config, option, text)
-        spelled = spell_value(text, value)
-        is_within = spelled in domain.values
-        if domain.is_range and value is not None:
-            low, high = domain.ends
-            is_within = low <= value <= high
-        if not is_within:
-            raise ValueError(f"{option}={text} is not in {domain}")
+        spelled = {}
+        for option, text in options.items():
+            domain, value = self.space[option], read_value(self.parts[option].config, option, text)
+            spelled[option] = spell_value(text, value)
+            is_within = spelled[option] in domain.values
+            if domain.is_range and value is not None:
+                low, high = domain.ends
+                is_within = low <= value <= high
+            if not is_within:
+                raise ValueError(f"{option}={text} is not in {domain}")
         return spelled
 
 
@@ -132,47 +133,33 @@ def make_plan(config: SweepConfig, scored: Mapping[str, Any] | None) -> Plan:
     num = count_planned(plan)
     if num > _MOST_TRIALS:
         raise ValueError(f"space: has {num:,} trials, must have at most {_MOST_TRIALS:,}")
-    _check_trials(plan)
+    checked: set[tuple[str, ...]] = set()
+    for options in list_checked(plan):
+        for part, own in plan.split(options).items():
+            key = (part, *own.values())
+            if key not in checked:  # many trials share the options of a part
+                checked.add(key)
+                plan.check_part(part, options)
     return plan
 
 
 def count_planned(plan: Plan) -> int:
     """Return the number of trials; of optuna's with a grid, as many for each of its points."""
-    return _count_points(plan.space) * (plan.config.num_samples if _list_drawn(plan.space) else 1)
-
-
-def _check_trials(plan: Plan) -> None:
-    """Raise ValueError if a trial is invalid; options of a part that many trials share are checked once."""
-    checked: set[tuple[str, ...]] = set()
-    for options in list_checked(plan):
-        for part, own in plan.split(options).items():
-            key = (part, *own.values())
-            if key not in checked:
-                checked.add(key)
-                plan.check_part(part, options)
-
-
-def _say(options: Options) -> str:
-    text = " ".join(f"{option}={value}" for option, value in options.items())
-    return text if len(text) <= _MOST_SAID else f"{text[:_MOST_SAID]}..."
+    grids = [float(len(domain.values)) for domain in plan.space.values() if domain.kind == GRID]
+    return int(np.prod(grids)) * (plan.config.num_samples if _list_drawn(plan.space) else 1)
 
 
 def list_checked(plan: Plan) -> Iterator[dict[str, str]]:
-    """Yield the trials to check before anything starts: every value and both ends of every range, then their
-    combinations up to a limit, then all trials if they are known."""
-    yield from _list_corners(plan.space)
+    """Yield the trials to check before anything starts: every value and both ends of every range, with the
+    first values of the other options; then their combinations up to a limit; then all trials if they are
+    known."""
+    first = {option: domain.values[0] for option, domain in plan.space.items()}
+    for option, domain in plan.space.items():
+        yield from ({**first, option: value} for value in domain.values)
+    for values in islice(product(*(domain.values for domain in plan.space.values())), _MOST_CHECKED):
+        yield dict(zip(plan.space, values, strict=True))
     if plan.config.search != "optuna":
         yield from list_points(plan)
-
-
-def _list_corners(space: Mapping[str, Domain]) -> Iterator[dict[str, str]]:
-    """Yield every value, and both ends of ranges, with the first values of the other options; then
-    combinations."""
-    first = {option: domain.values[0] for option, domain in space.items()}
-    for option, domain in space.items():
-        yield from ({**first, option: value} for value in domain.values)
-    for values in islice(product(*(domain.values for domain in space.values())), _MOST_CHECKED):
-        yield dict(zip(space, values, strict=True))
 
 
 def _find_part(config: SweepConfig, option: str, can_choose: bool) -> SweptCommand:
@@ -184,7 +171,9 @@ def _find_part(config: SweepConfig, option: str, can_choose: bool) -> SweptComma
         except ValueError as error:
             errors.append(str(error).replace(": unknown option", f": unknown option of {part.name}", 1))
             continue
-        allowed = _list_swept(part)
+        # Those that results depend on and a trial does not set.
+        options = [one.path for one in list_options(part.config, part.mark) if "free" not in one.marks]
+        allowed = [one for one in options if one not in OWN_OPTIONS]
         if option not in allowed:
             raise ValueError(
                 f"space: {option} cannot be swept; of {part.name}, sweep one of {', '.join(allowed)}"
@@ -200,19 +189,8 @@ def _find_type(part: SweptCommand, option: str) -> Any:
     return split_none({one.path: one.hint for one in list_options(part.config)}[option])[0]
 
 
-def _list_swept(part: SweptCommand) -> list[str]:
-    """Return the options of a part that may be swept: those that results depend on and a trial does not
-    set."""
-    options = [one.path for one in list_options(part.config, part.mark) if "free" not in one.marks]
-    return [option for option in options if option not in OWN_OPTIONS]
-
-
 def _list_drawn(space: Mapping[str, Domain]) -> list[str]:
     return [option for option, domain in space.items() if domain.kind not in (GRID, FIXED)]
-
-
-def _count_points(space: Mapping[str, Domain]) -> int:
-    return int(np.prod([float(len(domain.values)) for domain in space.values() if domain.kind == GRID]))
 
 
 def list_points(plan: Plan) -> list[dict[str, str]]:

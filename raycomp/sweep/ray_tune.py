@@ -36,14 +36,13 @@ from raycomp.sweep.seed_training import Job, run_seed_training
 # The share that Tune reserves for a trial, which only waits for its trainings: almost nothing, of the head
 # node.
 _OF_TRIAL = {"CPU": 0, "node:__internal_head__": 0.001}
-_METRIC, _POINT = "metric", "point"
+_METRIC, _POINT, _SAID = "metric", "point", "said"
 # No files besides the journal, no table on the terminal, no own handling of Ctrl-C.
 _QUIET = {
     "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
     "RAY_AIR_NEW_OUTPUT": "0",
     "TUNE_DISABLE_SIGINT_HANDLER": "1",
 }
-_REPORTED = "reported"
 # Number of consecutive duplicate suggestions after which a search is exhausted.
 _MOST_REPEATS = 50
 
@@ -66,18 +65,6 @@ def check_callbacks(callbacks: Sequence[Any]) -> None:
     for one in callbacks:
         if not isinstance(one, tune.Callback):
             raise TypeError(f"callbacks={one!r}: must be objects of ray.tune.Callback")
-
-
-@dataclass(frozen=True)
-class _Round:
-    """Trials that Tune is given together."""
-
-    trainings: Sequence[SeedTraining]
-    space: Mapping[str, Any]
-    num: int
-    group: Mapping[str, str]
-    search: Searcher | None = None
-    scheduler: TrialScheduler | None = None
 
 
 def tune_group(
@@ -103,61 +90,59 @@ def _search(job: Job, group: Mapping[str, str], trainings: Sequence[SeedTraining
     if config.search == "optuna":
         started = [trial.options for trial in job.journal.read()]
         search, space = _make_search(plan, group, started), _to_tune(plan, group)
-        _run(job, _Round(trainings, space, config.num_samples, group, search, scheduler), watch)
+        _run(job, trainings, watch, space, config.num_samples, group, search, scheduler)
         return
     points = [point for point in list_points(plan) if group.items() <= point.items()]
     if scheduler is None:
         train_points(job, points, trainings, watch)
     else:
-        _run(job, _list_round(points, trainings, scheduler), watch)
+        _run(job, trainings, watch, _as_grid(points), len(points), scheduler=scheduler)
 
 
 def train_points(
     job: Job, points: Sequence[Mapping[str, str]], trainings: Sequence[SeedTraining], watch: Watch
 ) -> None:
     """Train trials on all of these seeds; existing outcomes are not reported again."""
-    left = [point for point in points if not _is_over(job, name_trial(point), trainings)]
+    left = []
+    for point in points:
+        outcomes = [job.journal.find(name_trial(point), training) for training in trainings]
+        has_failed = any(one is not None and one.status != FINISHED for one in outcomes)
+        if not all(outcomes) and not has_failed:
+            left.append(point)
     if left:
-        _run(job, _list_round(left, trainings), watch)
+        _run(job, trainings, watch, _as_grid(left), len(left))
 
 
-def _is_over(job: Job, name: str, trainings: Sequence[SeedTraining]) -> bool:
-    """Whether a trial was trained on all seeds, or failed on one."""
-    outcomes = [job.journal.find(name, training) for training in trainings]
-    return all(outcomes) or any(one is not None and one.status != FINISHED for one in outcomes)
+def _as_grid(points: Sequence[Mapping[str, str]]) -> dict[str, Any]:
+    return {_POINT: tune.grid_search([dict(point) for point in points])}
 
 
-def _list_round(
-    points: Sequence[Mapping[str, str]],
+def _run(
+    job: Job,
     trainings: Sequence[SeedTraining],
+    watch: Watch,
+    space: Mapping[str, Any],
+    num: int,
+    group: Mapping[str, str] | None = None,
+    search: Searcher | None = None,
     scheduler: TrialScheduler | None = None,
-) -> _Round:
-    space = {_POINT: tune.grid_search([dict(point) for point in points])}
-    return _Round(trainings, space, len(points), {}, None, scheduler)
-
-
-def _run(job: Job, round_: _Round, watch: Watch) -> None:
-    """Run trials in Tune until all have ended. Raises the cause if a trial ended for a reason other than its
-    own failure."""
+) -> None:
+    """Run ``num`` trials in Tune until all have ended. Raises the cause if a trial ended for a reason other
+    than its own failure."""
     os.environ.update(_QUIET)
     optuna.logging.set_verbosity(optuna.logging.ERROR)
-    what = {
-        "job": job,
-        "group": dict(round_.group),
-        "trainings": list(round_.trainings),
-        "metric": watch.metric,
-    }
+    what = {"job": job, "group": dict(group or {}), "trainings": list(trainings), "metric": watch.metric}
     trial = tune.with_resources(tune.with_parameters(_try, **what), _OF_TRIAL)
     how = tune.TuneConfig(
         metric=_METRIC,
         mode=job.config.mode,
-        search_alg=round_.search,
-        scheduler=round_.scheduler,
-        num_samples=round_.num if round_.search else 1,
+        search_alg=search,
+        scheduler=scheduler,
+        num_samples=num if search else 1,
         max_concurrent_trials=watch.at_once,
         reuse_actors=True,
     )
-    total = round_.num * len(round_.trainings)
+    total = num * len(trainings)
     with TemporaryDirectory() as temporary, Progress("sweep", total, unit="training") as progress:
         run_config = tune.RunConfig(
             name="sweep",
@@ -166,7 +151,7 @@ def _run(job: Job, round_: _Round, watch: Watch) -> None:
             callbacks=[_Teller(watch, progress), *watch.callbacks],
             failure_config=tune.FailureConfig(max_failures=0, fail_fast="raise"),
         )
-        tuner = tune.Tuner(trial, param_space=dict(round_.space), tune_config=how, run_config=run_config)
+        tuner = tune.Tuner(trial, param_space=dict(space), tune_config=how, run_config=run_config)
         try:
             with warnings.catch_warnings():
                 # A trial's resources are released when its process ends.
@@ -198,21 +183,13 @@ def _try(
     name = journal.start(options, datetime.now(UTC).isoformat())
     done: list[Outcome] = []
     for training in trainings:
-        outcome = journal.find(name, training)
-        is_new = outcome is None
-        if outcome is None:
-            outcome = ray.get(_start_seed_training(job, name, options, training))
+        ended = journal.find(name, training)
+        outcome = ended or ray.get(_start_seed_training(job, name, options, training))
         done.append(outcome)
         mean = mean_so_far(done, metric)
         worst = float("-inf") if job.config.mode == "max" else float("inf")
-        reported = {
-            "name": name,
-            "options": dict(options),
-            "training": training,
-            "outcome": outcome,
-            "is_new": is_new,
-        }
-        tune.report({_METRIC: mean if mean == mean else worst, _REPORTED: reported})
+        said = None if ended else _say_outcome(options, training, outcome, metric)
+        tune.report({_METRIC: mean if mean == mean else worst, _SAID: said})
         if outcome.status != FINISHED:
             return
 
@@ -246,25 +223,22 @@ class _Teller(tune.Callback):
     def on_trial_result(self, iteration: int, trials: Any, trial: Any, result: dict, **info: Any) -> None:
         self._watch.check()
         self._progress.finish_one()
-        reported = result[_REPORTED]
-        if reported["is_new"]:
-            self._watch.say(_say_outcome(reported, self._watch.metric))
+        if result[_SAID]:
+            self._watch.say(result[_SAID])
 
 
-def _say_outcome(reported: Mapping[str, Any], metric: str) -> str:
-    outcome, training = reported["outcome"], reported["training"]
-    options = ", ".join(f"{option}={value}" for option, value in reported["options"].items())
+def _say_outcome(options: Mapping[str, str], training: SeedTraining, outcome: Outcome, metric: str) -> str:
+    said = ", ".join(f"{option}={value}" for option, value in options.items())
     figure = f"{metric} {outcome.value(metric):.4f}" if outcome.status == FINISHED else outcome.why
     share = f", 1/{training.divisor} of the steps" if training.divisor > 1 else ""
-    return f"{options}: {training.split} seed {training.number}{share}: {figure} ({outcome.seconds:.0f} s)"
+    return f"{said}: {training.split} seed {training.number}{share}: {figure} ({outcome.seconds:.0f} s)"
 
 
 def _to_tune(plan: Plan, group: Mapping[str, str]) -> dict[str, Any]:
-    drawn = {option: domain for option, domain in plan.space.items() if option not in group}
     return {
         option: _to_domain(domain, plan.is_whole(option))
-        for option, domain in drawn.items()
-        if domain.kind != FIXED
+        for option, domain in plan.space.items()
+        if option not in group and domain.kind != FIXED
     }
 
 
@@ -292,17 +266,12 @@ def _to_options(plan: Plan, point: Mapping[str, Any], group: Mapping[str, str]) 
 
 def _to_point(plan: Plan, options: Mapping[str, str], group: Mapping[str, str]) -> dict[str, Any]:
     """Return the search's draw for a trial with these options."""
-    return {
-        option: _read(options[option], domain, plan.is_whole(option))
-        for option, domain in plan.space.items()
-        if domain.kind != FIXED and option not in group
-    }
-
-
-def _read(value: str, domain: Domain, is_whole: bool) -> Any:
-    if not domain.is_range:
-        return value
-    return int(value) if is_whole else float(value)
+    point: dict[str, Any] = {}
+    for option, domain in plan.space.items():
+        if domain.kind != FIXED and option not in group:
+            read = (int if plan.is_whole(option) else float) if domain.is_range else str
+            point[option] = read(options[option])
+    return point
 
 
 def _make_search(plan: Plan, group: Mapping[str, str], started: Sequence[Mapping[str, str]]) -> Searcher:

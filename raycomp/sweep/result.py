@@ -84,10 +84,7 @@ def _list_rows(
             "seconds": outcome.seconds,
             "starts": outcome.starts,
             "why": outcome.why or None,
-            **{
-                option: float(value) if option in numbers else value
-                for option, value in trial.options.items()
-            },
+            **{name: float(value) if name in numbers else value for name, value in trial.options.items()},
         }
 
 
@@ -176,9 +173,14 @@ def _describe(config: SweepConfig, trial: Trial, metric: str) -> TrialResult:
     values = trial.list_values(metric, DEVELOPMENT) if is_finished else []
     rungs = list_rungs(config) if config.rungs == "steps" else []
     steps = [one.steps for one in trial.outcomes.values() if one.steps is not None]
+    values_of = {}
+    for option, text in trial.options.items():  # an option belongs to the first part of a trial that has it
+        parts = (part.config for part in SWEPT[config.command])
+        owner = next(part for part in parts if option in {one.path for one in list_options(part)})
+        values_of[option] = read_value(owner, option, text)
     return TrialResult(
         name=trial.name,
-        config={option: _read(config, option, text) for option, text in trial.options.items()},
+        config=values_of,
         status=FINISHED if is_finished else FAILED if why else STOPPED,
         metric=estimate(values).value,
         report=estimate(trial.list_values(metric, REPORT)).value,
@@ -190,20 +192,11 @@ def _describe(config: SweepConfig, trial: Trial, metric: str) -> TrialResult:
     )
 
 
-def _read(config: SweepConfig, option: str, text: str) -> Any:
-    """Return the value of an option, which belongs to the first part of a trial that has it."""
-    parts = SWEPT[config.command]
-    owner = next(part for part in parts if option in {one.path for one in list_options(part.config)})
-    return read_value(owner.config, option, text)
-
-
 def _flatten(row: TrialResult) -> dict[str, Any]:
     own = {name: value for name, value in vars(row).items() if name not in ("config", "rungs")}
     rungs = {f"rung_{n}": value for n, value in enumerate(row.rungs, 1)}
-    config = {option: _plain(value) for option, value in row.config.items()}
+    config = {  # a column cannot hold a tuple
+        option: ",".join(map(str, value)) if isinstance(value, tuple | list) else value
+        for option, value in row.config.items()
+    }
     return {"trial": own.pop("name"), **config, **own, **rungs}
-
-
-def _plain(value: Any) -> Any:
-    """Return a value that a column can hold."""
-    return ",".join(map(str, value)) if isinstance(value, Sequence) and not isinstance(value, str) else value

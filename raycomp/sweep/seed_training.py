@@ -1,7 +1,7 @@
 """One training of a trial: the commands that it runs, each in a folder of its own, and its outcome."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 
@@ -26,9 +26,8 @@ from raycomp.table import Estimate
 from raycomp.training.command import train
 from raycomp.training.config import TrainConfig
 
-_SELECTED, _TRAINED, _EVALUATED, _STARTS = "selected", "trained", "evaluated", "starts.json"
-_RAN = "ran"
-_STREAMS, _MAKING = "streams", "making"
+_SELECTED, _TRAINED, _EVALUATED, _RAN = "selected", "trained", "evaluated", "ran"
+_STARTS, _STREAMS, _MAKING = "starts.json", "streams", "making"
 
 
 @dataclass(frozen=True)
@@ -41,8 +40,8 @@ class Result:
     """Optimizer steps; None if the command does not report them."""
 
 
-Run = Callable[["Job", Mapping[str, str], SeedTraining, Folder], Result]
-"""Takes the shared context, a trial's options, the seed's training and a folder."""
+RunCommands = Callable[["Job", Mapping[str, str], SeedTraining, Folder], Result]
+"""Runs the commands of a training; takes what all trials share, the trial's options, the seed, a folder."""
 # A trial's initial weights are drawn by its seed.
 _DRAWN = "random:"
 # For a training that runs in one process; others run concurrently.
@@ -59,8 +58,8 @@ class Job:
     work: str
     at_seeds: tuple[SweepConfig, ...]
     """The sweep as each seed has it, by number."""
-    run: Run
-    """Kind of training, of COMMANDS."""
+    run: RunCommands
+    """Of COMMANDS."""
     is_local: bool = False
     """Whether a training runs in one process: one worker, no GPU."""
 
@@ -86,28 +85,23 @@ def run_seed_training(job: Job, name: str, options: Mapping[str, str], training:
     folder = Folder(Folder(job.work).at(name, training.name))
     await_lease(folder)
     with hold_lease(folder):
-        return job.journal.find(name, training) or _run_held(job, name, options, training, folder)
-
-
-def _run_held(
-    job: Job, name: str, options: Mapping[str, str], training: SeedTraining, folder: Folder
-) -> Outcome:
-    starts = 1 + _count_starts(folder)
-    folder.write_json(starts, _STARTS)
-    started = time.perf_counter()
-    try:
-        found = job.run(job, options, training, folder)
-        seconds = time.perf_counter() - started
-        outcome = Outcome(FINISHED, found.metrics, seconds, starts, steps=found.steps)
-    except (ValueError, TooMuchBadData) as error:
-        cause = getattr(error, "cause", error)
-        if type(error) is not ValueError and not isinstance(cause, UserError | TooMuchBadData):
-            raise
-        why = " ".join(str(cause).split())
-        outcome = Outcome(FAILED, {}, time.perf_counter() - started, starts, why)
-    job.journal.write(name, training, outcome)
-    folder.remove()
-    return outcome
+        if ended := job.journal.find(name, training):
+            return ended
+        starts, started = 1 + _count_starts(folder), time.perf_counter()
+        folder.write_json(starts, _STARTS)
+        try:
+            found = job.run(job, options, training, folder)
+            seconds = time.perf_counter() - started
+            outcome = Outcome(FINISHED, found.metrics, seconds, starts, steps=found.steps)
+        except (ValueError, TooMuchBadData) as error:
+            cause = getattr(error, "cause", error)
+            if type(error) is not ValueError and not isinstance(cause, UserError | TooMuchBadData):
+                raise
+            why = " ".join(str(cause).split())
+            outcome = Outcome(FAILED, {}, time.perf_counter() - started, starts, why)
+        job.journal.write(name, training, outcome)
+        folder.remove()
+        return outcome
 
 
 def _count_starts(folder: Folder) -> int:
@@ -117,6 +111,18 @@ def _count_starts(folder: Folder) -> int:
     except (ValueError, RecursionError):
         return 0
     return found if type(found) is int else 0
+
+
+Command = tuple[str, Callable[[str], object]]
+"""The name of a folder, and a command that is run into it."""
+
+
+def _run_all(job: Job, folder: Folder, commands: Sequence[Command]) -> None:
+    """Run commands in their order, each in a folder of its own, once its previous process has ended."""
+    with use(Local(1)) if job.is_local else nullcontext():
+        for name, command in commands:
+            await_lease(Folder(folder.at(name)))
+            command(folder.at(name))
 
 
 def run_train(job: Job, options: Mapping[str, str], training: SeedTraining, folder: Folder) -> Result:
@@ -133,22 +139,21 @@ def run_train(job: Job, options: Mapping[str, str], training: SeedTraining, fold
     cluster = _ONE_PROCESS if job.is_local else config.cluster
     config = replace(shorten(config, training.divisor), cluster=cluster)
     chosen, trained, evaluated = (folder.at(name) for name in (_SELECTED, _TRAINED, _EVALUATED))
-    with use(Local(1)) if job.is_local else nullcontext():
-        if asked.curated:
-            settings = {"materialize": False, "seed": seed, **split["select"]}
-            if job.is_local:
-                settings |= {f"cluster.{name}": value for name, value in vars(cluster).items()}
-            await_lease(Folder(chosen))
-            select(asked.curated, settings, chosen, say_nothing)
-            config = replace(config, input=chosen)
-        await_lease(Folder(trained))
-        # One thread for any number of concurrent trials: no result depends on that number.
-        train(config, trained, say_nothing, num_threads=1)
-        await_lease(Folder(evaluated))
-        # One scorer in every case: its resources are counted (capacity.py).
-        model, one_scorer = replace(asked.evaluate.model, weights=trained), replace(cluster, scorers=1)
-        evaluation = replace(asked.evaluate, model=model, cluster=one_scorer)
-        evaluate(evaluation, evaluated, say_nothing, config.train.gpus_per_worker)
+    commands: list[Command] = []
+    if asked.curated:
+        settings = {"materialize": False, "seed": seed, **split["select"]}
+        if job.is_local:
+            settings |= {f"cluster.{name}": value for name, value in vars(cluster).items()}
+        curated = asked.curated
+        commands.append((_SELECTED, lambda out: select(curated, settings, out, say_nothing)))
+        config = replace(config, input=chosen)
+    # One thread for any number of concurrent trials: no result depends on that number.
+    commands.append((_TRAINED, lambda out: train(config, out, say_nothing, num_threads=1)))
+    # One scorer in every case: its resources are counted in command.py.
+    model, one_scorer = replace(asked.evaluate.model, weights=trained), replace(cluster, scorers=1)
+    evaluation, share = replace(asked.evaluate, model=model, cluster=one_scorer), config.train.gpus_per_worker
+    commands.append((_EVALUATED, lambda out: evaluate(evaluation, out, say_nothing, share)))
+    _run_all(job, folder, commands)
     return Result(read_metrics(Folder(evaluated), TABLE), read_finished(trained)["steps"])
 
 
@@ -185,10 +190,8 @@ def run_continual(job: Job, options: Mapping[str, str], training: SeedTraining, 
     """Train the method, and evaluate the frozen model, on the streams that all trials share."""
     config = override_all(describe_continual(job.config, job.work), options)
     config = replace(config, method=(*config.method, FROZEN), first_seed=training.number)
-    ran = folder.at(_RAN)
-    await_lease(Folder(ran))
-    continual(config, ran, say_nothing)
-    return Result(read_stream_metrics(Folder(ran), CONTINUAL_TABLE))
+    _run_all(job, folder, [(_RAN, lambda out: continual(config, out, say_nothing))])
+    return Result(read_stream_metrics(Folder(folder.at(_RAN)), CONTINUAL_TABLE))
 
 
-COMMANDS: Mapping[str, Run] = {"train": run_train, "continual": run_continual}
+COMMANDS: Mapping[str, RunCommands] = {"train": run_train, "continual": run_continual}

@@ -12,12 +12,12 @@ from torch import Tensor
 
 from raycomp.continual.config import ContinualConfig
 from raycomp.continual.data import Keys, Split
-from raycomp.continual.methods.tuner import TEXTS_PER_PASS, Tuner
+from raycomp.continual.methods.tuner import Tuner
 from raycomp.core.retention import expert_momentum
 from raycomp.models.adapters import ExpertLinear, Routes, add_experts, find_blocks
 from raycomp.models.clip import Clip
 from raycomp.models.spec import ScorerSpec
-from raycomp.training.towers import add_up, to_image
+from raycomp.training.towers import add_up
 
 TOWERS = ("image", "text")
 
@@ -64,7 +64,7 @@ class ClMoe(Tuner):
         assert self.train is not None
         for layer in self.layers:
             layer.count_E.zero_()
-        self.before = [[value.detach().clone() for value in _experts(layer)] for layer in self.layers]
+        self.before = [[value.detach().clone() for value in (layer.down, layer.up)] for layer in self.layers]
         features = {"image": self.train.image_ND, "text": self.train.text_TD}
         for tower, centres in self.centres.items():
             del centres[self.number :]
@@ -83,43 +83,34 @@ class ClMoe(Tuner):
         for number, (layer, before) in enumerate(zip(self.layers, self.before, strict=True)):
             keep_E = expert_momentum(torch.stack([shares[number] for shares in self.shares]))
             keep_E11 = keep_E[:, None, None].to(self.device)
-            for value, old in zip(_experts(layer), before, strict=True):
+            for value, old in zip((layer.down, layer.up), before, strict=True):
                 value.copy_(keep_E11 * old + (1 - keep_E11) * value)
         self.before = []
 
     def find_keys(self, split: Split) -> Keys:
         """Embed all pixels and tokens; each row is routed as a row of the task with the nearest mean."""
-        if not self.centres["image"]:
-            return super().find_keys(split)
-        assert split.pixels is not None and split.token_TL is not None
-        self.model.eval()
-        of_open = [[layer.share() for layer in self.layers]] if self.train is not None else []
-        for number, layer in enumerate(self.layers):
-            layer.task_GE = torch.stack([shares[number] for shares in (*self.shares, *of_open)])
-
-        def encode_image(pixel_RHWC: Tensor, task_R: Tensor) -> Tensor:
-            self.routes["image"].task_R = task_R
-            return self.model.encode_image(to_image(pixel_RHWC, self.spec.image))
-
-        def encode_text(token_RL: Tensor, task_R: Tensor) -> Tensor:
-            self.routes["text"].task_R = task_R
-            return self.model.encode_text(token_RL.long())
-
-        images = (split.pixels, self.choose("image", split.image_ND))
-        texts = (split.token_TL, self.choose("text", split.text_TD))
+        shares = [*self.shares]
+        if self.train is not None:
+            shares.append([layer.share() for layer in self.layers])
+        for number, layer in enumerate(self.layers if shares else ()):
+            layer.task_GE = torch.stack([one[number] for one in shares])
         try:
-            return Keys(
-                self.embed(encode_image, self.images_per_pass, *images),
-                self.embed(encode_text, TEXTS_PER_PASS, *texts),
-            )
+            return super().find_keys(split)
         finally:
-            for routes in self.routes.values():
-                routes.task_R = None
+            for tower in TOWERS:
+                self.route(tower)
 
-    def choose(self, tower: str, feature_ND: np.ndarray) -> np.ndarray:
-        """Return the index of the task with the nearest mean for each row, int64 (N,)."""
+    def choose(self, tower: str, feature_ND: np.ndarray) -> tuple[np.ndarray, ...]:
+        """Return the index of the task with the nearest mean for each row, int64 (N,); nothing before the
+        first task."""
+        if not self.centres[tower]:
+            return ()
         centre_GD = torch.stack(self.centres[tower])
-        return torch.cdist(torch.from_numpy(np.array(feature_ND)), centre_GD).argmin(1).numpy()
+        return (torch.cdist(torch.from_numpy(np.array(feature_ND)), centre_GD).argmin(1).numpy(),)
+
+    def route(self, tower: str, *chosen_R: Tensor) -> None:
+        """Set the task of each row; none: the instance router alone."""
+        (self.routes[tower].task_R,) = chosen_R or (None,)
 
     def learned(self) -> dict[str, Any]:
         """Return experts, routers and counts of all layers, and the tasks' statistics."""
@@ -140,7 +131,3 @@ class ClMoe(Tuner):
             for part in ("shares", "before")
         )
         self.centres = learned["centres"]
-
-
-def _experts(layer: ExpertLinear) -> tuple[Tensor, Tensor]:
-    return layer.down, layer.up

@@ -10,13 +10,12 @@ import torch
 from torch import Tensor, nn
 
 from raycomp.continual.config import ContinualConfig
-from raycomp.continual.data import Keys, Split
-from raycomp.continual.methods.tuner import TEXTS_PER_PASS, TaskBatch, Tuner
+from raycomp.continual.methods.tuner import TaskBatch, Tuner
 from raycomp.core.retention import Gaussian, fit_gaussian, log_density
 from raycomp.models.adapters import PromptChoice, Prompts, add_prompts, find_blocks
 from raycomp.models.clip import Clip
 from raycomp.models.spec import ScorerSpec
-from raycomp.training.towers import Made, to_image
+from raycomp.training.towers import Made
 
 TOWERS = ("image", "text")
 
@@ -73,8 +72,8 @@ class Diki(Tuner):
 
     def embed_batch(self, batch: TaskBatch) -> Made:
         """Embed the task's rows by the task's prompts, at full weight."""
-        for choice in self.choices.values():
-            choice.set_R, choice.share_R = None, None
+        for tower in TOWERS:
+            self.route(tower)
         return super().embed_batch(batch)
 
     @property
@@ -82,34 +81,20 @@ class Diki(Tuner):
         """The prompts of the open task."""
         return nn.ModuleDict({tower: choice.sets[-1] for tower, choice in self.choices.items()})
 
-    def choose(self, tower: str, feature_ND: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the prompt index of each row, int64 (N,), and the weight of its residual, fp32 (N,)."""
+    def choose(self, tower: str, feature_ND: np.ndarray) -> tuple[np.ndarray, ...]:
+        """Return the prompt index of each row, int64 (N,), and the weight of its residual, fp32 (N,); nothing
+        before the first task, which has no prompts."""
+        if not self.gaussians[tower]:
+            return ()
         features = torch.from_numpy(np.array(feature_ND))
         log_GN = torch.stack([log_density(features, gaussian) for gaussian in self.gaussians[tower]])
         best_N, set_N = log_GN.max(0)
         return set_N.numpy(), torch.sigmoid(best_N / feature_ND.shape[1] - 1).float().numpy()
 
-    def find_keys(self, split: Split) -> Keys:
-        """Embed all pixels and tokens, each by its chosen prompts; before the first task without prompts."""
-        if not self.gaussians["image"]:
-            return super().find_keys(split)
-        assert split.pixels is not None and split.token_TL is not None
-        self.model.eval()
-
-        def encode_image(pixel_RHWC: Tensor, set_R: Tensor, share_R: Tensor) -> Tensor:
-            self.choices["image"].set_R, self.choices["image"].share_R = set_R, share_R
-            return self.model.encode_image(to_image(pixel_RHWC, self.spec.image))
-
-        def encode_text(token_RL: Tensor, set_R: Tensor, share_R: Tensor) -> Tensor:
-            self.choices["text"].set_R, self.choices["text"].share_R = set_R, share_R
-            return self.model.encode_text(token_RL.long())
-
-        images = (split.pixels, *self.choose("image", split.image_ND))
-        texts = (split.token_TL, *self.choose("text", split.text_TD))
-        return Keys(
-            self.embed(encode_image, self.images_per_pass, *images),
-            self.embed(encode_text, TEXTS_PER_PASS, *texts),
-        )
+    def route(self, tower: str, *chosen_R: Tensor) -> None:
+        """Give each row its prompts; without any, the prompts of the open task at full weight."""
+        choice = self.choices[tower]
+        choice.set_R, choice.share_R = chosen_R or (None, None)
 
     def learned(self) -> dict[str, Any]:
         """Return the prompts and Gaussians of all tasks."""

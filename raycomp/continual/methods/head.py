@@ -114,16 +114,12 @@ class Rows(NamedTuple):
 def join_rows(first: Rows, second: Rows) -> Rows:
     """Return the rows of both, padded to the wider one."""
     width = max(first.index_BP.shape[1], second.index_BP.shape[1])
-
-    def widen(value_BP: Tensor) -> Tensor:
-        return F.pad(value_BP, (0, width - value_BP.shape[1]))
-
-    return Rows(
-        torch.cat([first.text_BD, second.text_BD]),
-        torch.cat([widen(first.index_BP), widen(second.index_BP)]),
-        torch.cat([widen(first.valid_BP), widen(second.valid_BP)]),
-        torch.cat([first.group_B, second.group_B]),
-    )
+    wide = [
+        rows._replace(index_BP=F.pad(rows.index_BP, (0, more)), valid_BP=F.pad(rows.valid_BP, (0, more)))
+        for rows in (first, second)
+        for more in (width - rows.index_BP.shape[1],)
+    ]
+    return Rows(*(torch.cat(pair) for pair in zip(*wide, strict=True)))
 
 
 class HeadLearner:
@@ -196,20 +192,15 @@ class HeadLearner:
             sigma_B = self._find_sigma(step, image_BD, similarity_B, raw_BPD, made, rows.valid_BP)
             reported["sigma"] = float(sigma_B.max())
         reported["alpha"] = alpha = self.trust.take_alpha(sigma_B)
-        return {**reported, **self._descend(loss, alpha, is_reported)}
-
-    def _descend(self, loss: Tensor, alpha: float, is_reported: bool) -> dict[str, float]:
-        """Take the step; return the gradient's length and, where reported, the fraction of a whole step
-        taken."""
         parameters = list_parameters(self.optimizer)
         self.optimizer.zero_grad()
         loss.backward(inputs=parameters)
-        length = math.hypot(*(float(p.grad.norm()) for p in parameters if p.grad is not None))
-        trust = self.config.trust
+        reported["gradient"] = math.hypot(*(float(p.grad.norm()) for p in parameters if p.grad is not None))
         if trust.mode == "off" or not is_reported:
             take_step(self.optimizer, alpha, trust.apply)
-            return {"gradient": length}
-        return {"gradient": length, "realised": measure_step(self.optimizer, alpha, trust.apply)}
+        else:
+            reported["realised"] = measure_step(self.optimizer, alpha, trust.apply)
+        return reported
 
     def end(self) -> None:
         """Add the task to the buffer."""

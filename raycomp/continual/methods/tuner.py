@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from raycomp.config import UserError
-from raycomp.continual.config import ContinualConfig, TuneConfig
+from raycomp.continual.config import ContinualConfig
 from raycomp.continual.data import Keys, Pixels, Split
 from raycomp.core.compo_realign import Views, contrast_views
 from raycomp.models.clip import Clip
@@ -37,7 +37,7 @@ from raycomp.training.towers import (
 
 # Share of a task's steps in which the learning rate rises.
 _WARMUP = 0.1
-TEXTS_PER_PASS = 64
+_TEXTS_PER_PASS = 64
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,14 @@ class Tuner:
         if clip.dtype != torch.float32:
             raise UserError(f"model.precision={config.model.precision!r}: must be fp32 or tf32 to be trained")
         self.spec, self.config, self.seed = spec, config.tune, seed
-        self.fit = describe_fit(self.config, self.times)
+        tune = self.config
+        self.fit = FitConfig(
+            batch_size=tune.batch_size,
+            learning_rate=tune.learning_rate * self.times,
+            weight_decay=tune.weight_decay,
+            autocast=tune.autocast,
+            accumulate=tune.accumulate,
+        )
         self.device, self.images_per_pass = clip.device.place, clip.images_per_pass
         self.model: Any = copy.deepcopy(clip.model)
         if getattr(self.model, "logit_bias", None) is not None:
@@ -157,12 +164,12 @@ class Tuner:
         self.train, self.trainer = None, None
 
     def find_keys(self, split: Split) -> Keys:
-        """Embed all pixels and tokens of a split by the current model."""
+        """Embed all pixels and tokens of a split by the current model, each as ``choose`` routes it."""
         assert split.pixels is not None and split.token_TL is not None, "a tuner needs pixels and tokens"
         model = self.seen_model().eval()
         return Keys(
-            self.embed_images(model, split.pixels),
-            self.embed_texts(model, split.token_TL),
+            self.embed_images(model, split.pixels, *self.choose("image", split.image_ND)),
+            self.embed_texts(model, split.token_TL, *self.choose("text", split.text_TD)),
         )
 
     def state(self) -> dict[str, Any]:
@@ -237,25 +244,35 @@ class Tuner:
         train = self.train
         assert train is not None and train.pixels is not None and train.token_TL is not None
         row_R = row_B[find_own(len(row_B))]
-        arrays = {
-            "image": train.pixels[row_R],
-            "token": np.asarray(train.token_TL)[train.own_N[row_R]],
-        }
+        arrays = {"image": train.pixels[row_R], "token": np.asarray(train.token_TL)[train.own_N[row_R]]}
         plain = to_batch(arrays, self.device, self.spec.image)
         group_R = torch.from_numpy(train.own_N[row_R]).to(self.device)
         return TaskBatch(plain.image_RCHW, plain.token_RN, group_R=group_R, num_rows=len(row_B))
 
-    def embed_images(self, model: Any, pixels: Pixels) -> np.ndarray:
+    def choose(self, tower: str, feature_ND: np.ndarray) -> tuple[np.ndarray, ...]:
+        """Return what a method with routes chooses for rows by the frozen model's features, (N,) each."""
+        return ()
+
+    def route(self, tower: str, *chosen_R: Tensor) -> None:
+        """Set a tower's routes for the rows of a pass."""
+
+    def embed_images(self, model: Any, pixels: Pixels, *chosen_N: np.ndarray) -> np.ndarray:
         """Return (N, D) of length 1."""
 
-        def encode(pixel_RHWC: Tensor) -> Tensor:
+        def encode(pixel_RHWC: Tensor, *chosen_R: Tensor) -> Tensor:
+            self.route("image", *chosen_R)
             return model.encode_image(to_image(pixel_RHWC, self.spec.image))
 
-        return self.embed(encode, self.images_per_pass, pixels)
+        return self.embed(encode, self.images_per_pass, pixels, *chosen_N)
 
-    def embed_texts(self, model: Any, token_TL: np.ndarray) -> np.ndarray:
+    def embed_texts(self, model: Any, token_TL: np.ndarray, *chosen_T: np.ndarray) -> np.ndarray:
         """Return (T, D) of length 1."""
-        return self.embed(lambda token_RL: model.encode_text(token_RL.long()), TEXTS_PER_PASS, token_TL)
+
+        def encode(token_RL: Tensor, *chosen_R: Tensor) -> Tensor:
+            self.route("text", *chosen_R)
+            return model.encode_text(token_RL.long())
+
+        return self.embed(encode, _TEXTS_PER_PASS, token_TL, *chosen_T)
 
     @torch.inference_mode()
     def embed(self, encode: Callable[..., Tensor], size: int, *arrays: np.ndarray | Pixels) -> np.ndarray:
@@ -268,23 +285,11 @@ class Tuner:
         for start in range(rank * size, len(arrays[0]), num_ranks * size):
             parts = [np.array(array[start : start + size]) for array in arrays]
             num = len(parts[0])
-            padded = [
-                np.concatenate([part, np.zeros((size - num, *part.shape[1:]), part.dtype)]) for part in parts
-            ]
+            blanks = [np.zeros((size - num, *part.shape[1:]), part.dtype) for part in parts]
+            padded = [np.concatenate(pair) for pair in zip(parts, blanks, strict=True)]
             made = encode(*(torch.from_numpy(part).to(self.device) for part in padded))
             found_ND[start : start + num] = F.normalize(made.float(), dim=-1)[:num].cpu()
         return found_ND.numpy() if num_ranks == 1 else add_up(found_ND.to(self.device)).cpu().numpy()
-
-
-def describe_fit(config: TuneConfig, times: float) -> FitConfig:
-    """Return the trainer's settings for a task, from the options of the group."""
-    return FitConfig(
-        batch_size=config.batch_size,
-        learning_rate=config.learning_rate * times,
-        weight_decay=config.weight_decay,
-        autocast=config.autocast,
-        accumulate=config.accumulate,
-    )
 
 
 def encode(model: Any, batch: Batch) -> tuple[Tensor, Tensor]:

@@ -85,8 +85,9 @@ class Zscl(Tuner):
             return plain
         assert self.reference is not None
         rng = np.random.default_rng([self.seed, self.number, step])
-        image_B = _draw(rng, len(self.image_ND), self.config.batch_size)
-        text_T = _draw(rng, len(self.text_TD), _MOST_TEXTS)
+        # Distinct rows, all of them if there are no more than a step takes.
+        image_B = np.sort(rng.permutation(len(self.image_ND))[: self.config.batch_size])
+        text_T = np.sort(rng.permutation(len(self.text_TD))[:_MOST_TEXTS])
         pixels = torch.from_numpy(self.reference.pixels[image_B[find_own(len(image_B))]]).to(self.device)
         return HeldBatch(
             **vars(plain), reference_RCHW=to_image(pixels, self.spec.image), drawn=(image_B, text_T)
@@ -106,18 +107,15 @@ class Zscl(Tuner):
         """Return CLIP's loss and the regularization losses; a part of weight 0 is left out."""
         parts = super().losses(made, batch)
         if isinstance(batch, HeldBatch):
-            images, texts = self._distil(made["reference"], batch.drawn)
-            parts |= {"images": self.config.distil * images, "texts": self.config.distil * texts}
+            image_B, text_T = batch.drawn
+            image_BD, text_TD = gather(made["reference"], len(image_B)), self.text_TD[text_T]
+            student_BT = self.scale * image_BD @ text_TD.T
+            teacher_BT = self.scale * self.image_ND[image_B] @ text_TD.T
+            parts["images"] = self.config.distil * distil(student_BT, teacher_BT)
+            parts["texts"] = self.config.distil * distil(student_BT.T, teacher_BT.T)
         if self.config.l2:
             parts["l2"] = self.config.l2 * made["l2"]
         return parts
-
-    def _distil(self, image_RD: Tensor, drawn: tuple[np.ndarray, np.ndarray]) -> tuple[Tensor, Tensor]:
-        image_B, text_T = drawn
-        image_BD, text_TD = gather(image_RD, len(image_B)), self.text_TD[text_T]
-        student_BT = self.scale * image_BD @ text_TD.T
-        teacher_BT = self.scale * self.image_ND[image_B] @ text_TD.T
-        return distil(student_BT, teacher_BT), distil(student_BT.T, teacher_BT.T)
 
     def after(self, step: int) -> None:
         """Add these weights to the mean at every ``tune.ensemble``-th step."""
@@ -147,8 +145,3 @@ class Zscl(Tuner):
             for part in ("start", "mean")
         )
         self.count = learned["count"]
-
-
-def _draw(rng: np.random.Generator, num: int, most: int) -> np.ndarray:
-    """Return distinct numbers below ``num``, sorted; all of them if there are no more than requested."""
-    return np.sort(rng.permutation(num)[:most])

@@ -1,7 +1,7 @@
 """A stream's sources and the model's embeddings to the arrays that methods train on."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -101,30 +101,25 @@ def find_all_samples(
     for samples in [*everything.halves, *([references] if references else [])]:
         counts = Counter(samples.status_N)
         check_bad_rows(samples.said, counts, config.max_bad_fraction, "samples")
-    _check_gallery(everything)
-    return everything
-
-
-def _check_gallery(found: FoundStream) -> None:
-    """Raise UserError if the tests of all tasks together have only one text: every method would retrieve it.
-    For a single task's test it is a warning (``warn_lone_text``), because the other tasks' texts are
-    candidates, too."""
-    asked = [one for halves in found.tasks for one in halves[TEST].good]
+    # For a single task's test this is a warning, because the other tasks' texts are candidates, too.
+    asked = [one for halves in everything.tasks for one in halves[TEST].good]
     texts = {str(one.caption) for one in asked}
     if len(texts) == 1 and not any(one.candidates for one in asked):
         raise UserError(
-            f"stream={found.source.name!r}: all tests together have one text, {texts.pop()!r}, so every "
+            f"stream={source.name!r}: all tests together have one text, {texts.pop()!r}, so every "
             f"method retrieves it; add samples with other texts"
         )
+    return everything
 
 
 def _compare(found: FoundStream, overlap: str) -> FoundStream:
     """Return the samples with what their halves share. Raises UserError if no test image would be left."""
-    name, tasks = found.source.name, dict(zip(_list_tasks(found.source.tasks), found.tasks, strict=True))
-    asked = tasks | dict(zip(_list_tasks(found.source.zero_shot), found.zero_shot, strict=True))
-    trains = {task: halves[TRAIN] for task, halves in tasks.items()}
-    tests = {task: halves[TEST] for task, halves in asked.items()}
-    leaks = find_leaks(name, trains, tests)
+    source = found.source
+    sources = [task.name for task in (*source.tasks, *source.zero_shot)]
+    trains = {name: halves[TRAIN] for name, halves in zip(sources, found.tasks, strict=False)}
+    every = (*found.tasks, *found.zero_shot)
+    tests = {name: halves[TEST] for name, halves in zip(sources, every, strict=True)}
+    leaks = find_leaks(source.name, trains, tests)
     repeats = (*find_repeats(TRAIN, trains), *find_repeats(TEST, tests))
     for leak in leaks:
         check_left(leak, overlap)
@@ -137,10 +132,6 @@ def _compare(found: FoundStream, overlap: str) -> FoundStream:
         for some in (found.tasks, found.zero_shot)
     ]
     return replace(found, tasks=kept[0], zero_shot=kept[1])
-
-
-def _list_tasks(tasks: Sequence[TaskSource]) -> list[str]:
-    return [task.name for task in tasks]
 
 
 def _name_parts(task: TaskSource) -> tuple[str, ...]:
@@ -158,15 +149,11 @@ def check_texts(texts: Texts, model: ModelConfig) -> None:
     """Raise UserError if a text has no embedding: many samples share primitives and candidates."""
     if texts.bad:
         first = next(text for text in texts.place if text in texts.bad)
-        raise UserError(
-            say_bad(
-                model.said_weights,
-                len(texts.bad),
-                len(texts.place),
-                f"texts, the first {first!r}",
-                "name other weights, or leave these texts out of the stream",
-            )
+        what, to_do = (
+            f"texts, the first {first!r}",
+            "name other weights, or leave these texts out of the stream",
         )
+        raise UserError(say_bad(model.said_weights, len(texts.bad), len(texts.place), what, to_do))
 
 
 class Maker(NamedTuple):

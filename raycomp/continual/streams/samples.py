@@ -1,10 +1,6 @@
 """A source's samples with status and primitives, as arrays; overlap between the halves of tasks.
 
-N samples, M pictures, D dims.
-
-N samples of a half.
-
-N samples, T texts, V names of primitives, K candidates, D dims.
+N samples of a half, M pictures, T texts, V names of primitives, K candidates, D dims.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -56,6 +52,8 @@ Primitives = Mapping[str, tuple[str, ...]]
 """Primitives found by the parser, by text."""
 _Row = tuple[StreamSample, str, np.ndarray, bytes]
 """A sample, its status, its picture's embedding (D,) and its key."""
+_OF_ONE_CAPTION = {"primitives", "candidates", "edits"}
+"""Fields of a json that can be true of one caption alone."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +87,13 @@ def find_samples(source: Source, pictures: Pictures) -> StreamSamples:
     and more captions than the txt. Primitives are those that a source names: see ``name_primitives``.
     """
     rows = [row for shard in source.shards for row in _read_shard(shard, pictures, source.is_test)]
-    rows += [_find_file(sample, pictures) for sample in source.samples]
+    blank_D = np.zeros(pictures.image_MD.shape[1], np.float32)
+    for sample in source.samples:
+        if isinstance(sample.picture, Picture):
+            place = pictures.place[sample.picture]
+            rows.append((sample, pictures.status_M[place], pictures.image_MD[place], pictures.key_M[place]))
+        else:
+            rows.append((sample, NO_IMAGE, blank_D, NO_KEY))
     return StreamSamples(
         source.said,
         tuple(sample for sample, *_ in rows),
@@ -106,25 +110,16 @@ def _read_shard(shard: ShardPath, pictures: Pictures, is_test: bool) -> Iterator
     for place, (caption, text, status) in enumerate(zip(*columns, strict=True)):
         fields = parse_object(text)[1] or {}
         captions: Sequence[str | None] = find_captions(caption, text, shard.columns) or (caption,)
-        for one in captions[:1] if is_test or _has_own(fields) else captions:
-            sample, is_sound = _read_fields(StreamSample(Member(shard.place, place), one), fields)
-            yield sample, status if is_sound or status != OK else BAD_FIELD, image_MD[place], key_M[place]
+        is_of_one = is_test or not _OF_ONE_CAPTION.isdisjoint(fields)
+        for one in captions[:1] if is_of_one else captions:
+            plain = StreamSample(Member(shard.place, place), one)
+            sample = _read_fields(plain, fields)
+            fault = BAD_FIELD if sample is None and status == OK else status
+            yield sample or plain, fault, image_MD[place], key_M[place]
 
 
-def _find_file(sample: StreamSample, pictures: Pictures) -> _Row:
-    if not isinstance(sample.picture, Picture):
-        return sample, NO_IMAGE, np.zeros(pictures.image_MD.shape[1], np.float32), NO_KEY
-    place = pictures.place[sample.picture]
-    return sample, pictures.status_M[place], pictures.image_MD[place], pictures.key_M[place]
-
-
-def _has_own(fields: Mapping[str, Any]) -> bool:
-    """Return whether a json has fields that can be true of one caption alone."""
-    return not {"primitives", "candidates", "edits"}.isdisjoint(fields)
-
-
-def _read_fields(sample: StreamSample, fields: Mapping[str, Any]) -> tuple[StreamSample, bool]:
-    """Return the sample with the fields of its json, and whether all of them are valid."""
+def _read_fields(sample: StreamSample, fields: Mapping[str, Any]) -> StreamSample | None:
+    """Return the sample with the fields of its json; none if one of them is not valid."""
     named, offered, behind, kind, edits = (
         fields.get(name) for name in ("primitives", "candidates", "candidate_primitives", "kind", "edits")
     )
@@ -137,16 +132,13 @@ def _read_fields(sample: StreamSample, fields: Mapping[str, Any]) -> tuple[Strea
         and (edits is None or (isinstance(edits, list) and all(map(_is_edit, edits))))
     )
     if not is_sound:
-        return sample, False
-    return (
-        sample._replace(
-            primitives=_tidy(named) or None,
-            candidates=_tidy(offered),
-            candidate_primitives=None if behind is None else tuple(map(_tidy, behind)),
-            kind=kind or "",
-            edits=tuple(Edit(**{**one, "primitives": _tidy(one["primitives"])}) for one in edits or ()),
-        ),
-        True,
+        return None
+    return sample._replace(
+        primitives=_tidy(named) or None,
+        candidates=_tidy(offered),
+        candidate_primitives=None if behind is None else tuple(map(_tidy, behind)),
+        kind=kind or "",
+        edits=tuple(Edit(**{**one, "primitives": _tidy(one["primitives"])}) for one in edits or ()),
     )
 
 
@@ -209,19 +201,17 @@ def name_primitives(samples: StreamSamples, how: str, parsed: Primitives) -> Str
     found, statuses = [], []
     for sample, status in zip(samples.samples, samples.status_N, strict=True):
         if status == OK:
-            own = {text: known[text] for text in _list_texts(sample)}
-            behind = tuple(own[text] for text in sample.candidates)
-            sample = sample._replace(primitives=own[str(sample.caption)], candidate_primitives=behind)
-            status = OK if all(own.values()) else NO_PRIMITIVE
+            first, *behind = (known[text] for text in _list_texts(sample))
+            sample = sample._replace(primitives=first, candidate_primitives=tuple(behind))
+            status = OK if all((first, *behind)) else NO_PRIMITIVE
         found.append(sample)
         statuses.append(status)
     return replace(samples, samples=tuple(found), status_N=tuple(statuses))
 
 
-def _list_texts(sample: StreamSample) -> Iterator[str]:
-    assert sample.caption is not None, "a good sample has one"
-    yield sample.caption
-    yield from sample.candidates
+def _list_texts(sample: StreamSample) -> tuple[str, ...]:
+    """Return the caption and the candidates of a good sample."""
+    return str(sample.caption), *sample.candidates
 
 
 def _list_known(samples: StreamSamples, how: str) -> dict[str, tuple[str, ...]]:
@@ -300,32 +290,25 @@ def find_leaks(stream: str, trains: Named, tests: Named) -> list[Leak]:
     A task's own training half counts like those of others: after all tasks the model has trained on all of
     them.
     """
-    known = {task: collect_known(samples) for task, samples in trains.items()}
+    known = {}
+    for task, samples in trains.items():
+        image_N, text_N = key_samples(samples)
+        known[task] = Known(merge_keys([image_N]), merge_keys([text_N]))
     everything = merge_known(list(known.values()))
     leaks = []
     for task, samples in tests.items():
         image_N, text_N = key_samples(samples)
         counts = {name: int(find_shared(one.image_K, image_N).sum()) for name, one in known.items()}
-        train = f"the training images of {_list_counts(counts)}"
+        own = {name: count for name, count in counts.items() if count}
+        shared = [*own] if len(own) == 1 else [f"{name} ({count:,})" for name, count in own.items()]
+        train = f"the training images of {', '.join(shared) or 'all tasks'}"
         leaks.append(Leak(f"{stream}, {task}", train, count_shared(everything, image_N, text_N)))
     return leaks
-
-
-def _list_counts(counts: Mapping[str, int]) -> str:
-    """Return the tasks with an overlap, with the amount where there are several; all if none has one."""
-    own = {name: count for name, count in counts.items() if count}
-    return ", ".join(own if len(own) == 1 else (f"{name} ({own[name]:,})" for name in own)) or "all tasks"
 
 
 def key_samples(samples: StreamSamples) -> tuple[np.ndarray, np.ndarray]:
     """Return the keys of the good samples' images and of their captions, (N,) each."""
     return samples.key_N[samples.is_good_N], key_texts([one.caption for one in samples.good])
-
-
-def collect_known(samples: StreamSamples) -> Known:
-    """Return the images and captions of a training half."""
-    image_N, text_N = key_samples(samples)
-    return Known(merge_keys([image_N]), merge_keys([text_N]))
 
 
 def drop_shared(trains: Sequence[StreamSamples], test: StreamSamples) -> StreamSamples:

@@ -35,16 +35,15 @@ PAIRS, CLASSES = "pairs", "classes"
 TEMPLATE = "a photo of a {}."
 OPTIONS = ("layout", "images", "part", "template")
 """Optional fields of a json file's task, in addition to its name and inputs."""
+_OF_FILE = ("images", "part")
 LAYOUTS: dict[str, tuple[str, ...]] = {
     CLASSES: ("template", "part"),
-    **dict.fromkeys(OF_FILES, ("images", "part")),
+    **dict.fromkeys(OF_FILES, _OF_FILE),
     **dict.fromkeys(OF_FOLDERS, ("part",)),
 }
 """By the name of a layout, its own fields. ``images``: the folder of the images; by default the folder of the
 file. ``template``: the caption of a class, where {} stands for its name. ``part``: I/N, the I-th of N tasks
 into which one data set is split by its objects."""
-OF_OWN = ("images", "part")
-"""Fields of a layout of the user's own, FILE.py:NAME."""
 _PART = re.compile(r"([1-9]\d{0,3})/([1-9]\d{0,3})", re.ASCII)
 Placed = tuple[Row, str | None]
 """A row and its image file; None if the file is missing."""
@@ -71,16 +70,16 @@ def read_layout(
         placed = _place(list(OF_FOLDERS[layout](folder, "", half)), folder)
     else:
         folder, name = Folder(posixpath.dirname(spec)), posixpath.basename(spec)
-        rows = (_read_own if is_own(layout) else _read_file)(layout, folder, name, half)
+        rows = (
+            _read_own(layout, folder, name, half)
+            if is_own(layout)
+            else list(OF_FILES[layout](folder, name, half))
+        )
         placed = _place(rows, Folder(images or folder.uri))
     chosen = placed if part is None else _choose(placed, part)
     if not chosen:
         raise ValueError(f"has no {half} row" + (f" in part={part}" if part else ""))
     return chosen
-
-
-def _read_file(layout: str, folder: Folder, name: str, half: str) -> list[Row]:
-    return list(OF_FILES[layout](folder, name, half))
 
 
 def _read_own(layout: str, folder: Folder, name: str, half: str) -> list[Row]:
@@ -137,7 +136,6 @@ def _choose(placed: list[Placed], part: str) -> list[Placed]:
 
 _FIELDS = ("tasks", "zero_shot")
 _COLUMNS = "columns"
-_TASK_FIELDS = ("name", TRAIN, TEST, _COLUMNS, *OPTIONS)
 
 
 class Member(NamedTuple):
@@ -228,7 +226,11 @@ def read_stream(file: str) -> StreamSource:
     start at the file's own folder. Raises ValueError, one line, with the location.
     """
     said = f"stream={file!r}"
-    content = _parse(read_text(absolute_uri(file), said), said)
+    text = read_text(absolute_uri(file), said)
+    try:
+        content = parse_json(text)
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{said}: cannot be read as JSON: {error}") from error
     _check_fields(content, _FIELDS, said)
     folder = posixpath.dirname(absolute_uri(file))
     tasks, zero_shot = (_read_tasks(content, name, folder, said) for name in _FIELDS)
@@ -246,13 +248,6 @@ def open_reference(spec: str) -> Source:
     return _open_pairs(spec, "reference", False)
 
 
-def _parse(text: str, said: str) -> Any:
-    try:
-        return parse_json(text)
-    except (ValueError, RecursionError) as error:
-        raise UserError(f"{said}: cannot be read as JSON: {error}") from error
-
-
 def _check_fields(record: Any, known: Sequence[str], where: str) -> None:
     if not isinstance(record, dict):
         raise UserError(f"{where}: must be a JSON object, is a {type(record).__name__}")
@@ -261,31 +256,30 @@ def _check_fields(record: Any, known: Sequence[str], where: str) -> None:
 
 
 def _read_tasks(content: Mapping[str, Any], field: str, folder: str, said: str) -> tuple[TaskSource, ...]:
-    if field not in content:
-        return ()
-    records = take(content, field, list, said)
-    return tuple(_read_task(one, field, folder, f"{said}: {field}[{i}]") for i, one in enumerate(records))
-
-
-def _read_task(record: Any, field: str, folder: str, where: str) -> TaskSource:
-    _check_fields(record, [name for name in _TASK_FIELDS if field == "tasks" or name != TRAIN], where)
-    name = take(record, "name", str, where)
-    halves = {}
-    for half in (TRAIN, TEST) if field == "tasks" else (TEST,):
-        halves[half] = _open(record, half, folder, where)
-    return TaskSource(name, halves.get(TRAIN), halves[TEST])
+    records = take(content, field, list, said) if field in content else []
+    parts = (TRAIN, TEST) if field == "tasks" else (TEST,)
+    tasks = []
+    for number, record in enumerate(records):
+        where = f"{said}: {field}[{number}]"
+        _check_fields(record, ("name", *parts, _COLUMNS, *OPTIONS), where)
+        name = take(record, "name", str, where)
+        halves = {half: _open(record, half, folder, where) for half in parts}
+        tasks.append(TaskSource(name, halves.get(TRAIN), halves[TEST]))
+    return tuple(tasks)
 
 
 def _open(record: Mapping[str, Any], half: str, folder: str, where: str) -> Source:
     spec = place_input(take(record, half, str, where), folder)
     options = {name: take(record, name, str, where) for name in OPTIONS if name in record}
     layout = options.pop("layout", PAIRS)
+    known: tuple[str, ...]
     if is_own(layout):
-        layout = f"{place_input(find_file(layout), folder)}:{name_own(layout)}"
+        layout, known = f"{place_input(find_file(layout), folder)}:{name_own(layout)}", _OF_FILE
     else:
         check_choice(f"{where}: layout", layout, (PAIRS, *LAYOUTS), ", or FILE.py:NAME")
+        known = LAYOUTS.get(layout, ())
     for name in options:
-        if name not in (OF_OWN if is_own(layout) else LAYOUTS.get(layout, ())):
+        if name not in known:
             raise UserError(f"{where}: {name}: unknown for layout={layout}")
     if layout == PAIRS:
         return _open_pairs(spec, f"{where}: {half}", half == TEST, _read_columns(record, folder, where))

@@ -1,8 +1,6 @@
 """A stream's arrays in a folder, with the pixels and tokens of methods that train the model.
 
-N samples, V values of a picture, T texts, L tokens of context.
-
-Pixels are memory-mapped.
+N samples, V values of a picture, T texts, L tokens of context. Pixels are memory-mapped.
 """
 
 import io
@@ -119,7 +117,10 @@ def write_stream(stream: Stream, folder: Folder) -> None:
             for part in _PARTS:
                 _write_split(getattr(task, part), folder, name_split(kind, number, part))
             if task.edits is not None:
-                _write_edits(task.edits, folder, name_split(kind, number, _EDITS))
+                name = name_split(kind, number, _EDITS)
+                _write_split(task.edits.split, folder, name)
+                rows = {key: getattr(task.edits, key) for key in _OF_EDITS}
+                _write_arrays(folder, f"{name}-rows.npz", rows)
     if stream.reference is not None:
         _write_split(stream.reference, folder, REFERENCE)
     buffer = io.BytesIO()
@@ -137,14 +138,17 @@ def write_stream(stream: Stream, folder: Folder) -> None:
 def read_stream(folder: Folder, with_pixels: bool) -> Stream:
     """Return the stream in a folder."""
     facts = folder.read_json(_STREAM)
-    tasks, zero_shot = (
-        tuple(_read_task(folder, kind, number, name, with_pixels) for number, name in enumerate(facts[kind]))
-        for kind in ("tasks", "zero_shot")
-    )
+    found: dict[str, list[Task]] = {"tasks": [], "zero_shot": []}
+    for kind, tasks in found.items():
+        for number, name in enumerate(facts[kind]):
+            parts = (_read_split(folder, name_split(kind, number, part), with_pixels) for part in _PARTS)
+            train, test = parts
+            tasks.append(Task(name, train, test, _read_edits(folder, name_split(kind, number, _EDITS), test)))
     name_VD = np.load(io.BytesIO(folder.read_bytes(_NAMES)), allow_pickle=False)
     has_reference = with_pixels and folder.exists(f"{REFERENCE}.npz")
     reference = _read_split(folder, REFERENCE, with_pixels) if has_reference else None
-    return Stream(facts["name"], tasks, zero_shot, tuple(facts["names"]), name_VD, reference)
+    kinds = tuple(found["tasks"]), tuple(found["zero_shot"])
+    return Stream(facts["name"], *kinds, tuple(facts["names"]), name_VD, reference)
 
 
 def count_tasks(folder: Folder) -> int:
@@ -166,23 +170,15 @@ def _write_split(split: Split, folder: Folder, name: str) -> None:
     arrays = {key: getattr(split, key) for key in _ARRAYS if getattr(split, key) is not None}
     if split.pixels is not None:
         arrays[_PICTURE] = split.pixels.row_N
-    buffer = io.BytesIO()
-    np.savez(buffer, **arrays)
-    folder.write_bytes(buffer.getvalue(), f"{name}.npz")
+    _write_arrays(folder, f"{name}.npz", arrays)
     words = {"texts": list(split.texts), "primitives": [list(names) for names in split.primitives]}
     folder.write_bytes(json.dumps(words).encode(), f"{name}.json")
 
 
-def _write_edits(edits: Edits, folder: Folder, name: str) -> None:
-    _write_split(edits.split, folder, name)
+def _write_arrays(folder: Folder, file: str, arrays: Mapping[str, Any]) -> None:
     buffer = io.BytesIO()
-    np.savez(buffer, **{key: getattr(edits, key) for key in _OF_EDITS})
-    folder.write_bytes(buffer.getvalue(), f"{name}-rows.npz")
-
-
-def _read_task(folder: Folder, kind: str, number: int, name: str, with_pixels: bool) -> Task:
-    train, test = (_read_split(folder, name_split(kind, number, part), with_pixels) for part in _PARTS)
-    return Task(name, train, test, _read_edits(folder, name_split(kind, number, _EDITS), test))
+    np.savez(buffer, **arrays)
+    folder.write_bytes(buffer.getvalue(), file)
 
 
 def _read_edits(folder: Folder, name: str, test: Split) -> Edits | None:
