@@ -51,7 +51,7 @@ from raycomp.data.files import Folder
 from raycomp.models.clip import Clip
 from raycomp.models.describe import describe_scorer
 from raycomp.models.spec import ScorerSpec
-from raycomp.sweep.choose import choose_best, climb, count_rungs, find_reached, read_trials
+from raycomp.sweep.choose import choose_best, climb, count_rungs, get_reached, read_trials
 from raycomp.sweep.config import SweepConfig
 from raycomp.sweep.journal import (
     DIVISORS,
@@ -115,7 +115,7 @@ class Trainings:
         """Return the outcome of a trial with 1 / divisor of the steps."""
         key = (name_trial(point), divisor)
         if key not in self.found:
-            fit = shorten(plan.find_trial(point), divisor).train
+            fit = shorten(plan.make_trial(point), divisor).train
             started = time.perf_counter()
             try:
                 metrics = {name: Estimate(value) for name, value in self._train(fit).items()}
@@ -195,7 +195,7 @@ def list_rows(
                 "metric": metric,
                 "trial": number,
                 **{option.removeprefix("train."): trial.options[option] for option in plan.space},
-                "rung": find_reached(trial, plan.config),
+                "rung": get_reached(trial, plan.config),
                 "is_selected": int(trial.name == chosen.name),
                 "steps": sum(one.steps or 0 for one in trial.outcomes.values()),
                 **{f"1/{divisor}": own.get(divisor, "") for divisor in DIVISORS[:-1]},

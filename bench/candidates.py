@@ -26,7 +26,7 @@ import pyarrow.parquet as pq
 import raycomp
 from bench.refinement import write_captions
 from raycomp.config import ClusterConfig
-from raycomp.core.intervals import find_share
+from raycomp.core.intervals import compute_share
 from raycomp.data.parquet import OTHERS
 from raycomp.language.text_only import count_context
 from raycomp.negatives.config import NegativesConfig, WritingConfig
@@ -128,7 +128,7 @@ def report(out: Path, setting: tuple[bool, int], costs: dict) -> Iterator[dict]:
         drawn = [own[int(rng.integers(len(own)))] for own in gaps]
         for name, values in (("random", drawn), ("likeliest", [min(own) for own in gaps])):
             right = (np.sign(values) + 1) / 2
-            share = find_share(right, np.arange(len(right)))
+            share = compute_share(right, np.arange(len(right)))
             row |= {name: round(share.value, 3), f"{name}_low": round(share.low, 3)}
             row[f"{name}_high"] = round(share.high, 3)
         yield row

@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 from lab.worlds.faults import NO_FAULT, group_traits
 from raycomp.config import from_dict, override
 from raycomp.core.metrics import share_interval, spearman
-from raycomp.curation.config import CurateConfig, find_selection
+from raycomp.curation.config import CurateConfig, make_selection
 from raycomp.curation.select.rules import RULES, name_draw
 from raycomp.curation.select.select import choose_tables
 from raycomp.words import (
@@ -44,7 +44,7 @@ def name_rules(config: CurateConfig) -> list[str]:
 
 def choose(tables: list[pa.Table], config: CurateConfig, rule: str) -> tuple[np.ndarray, np.ndarray, Any]:
     """Return the reason and the score of every row under a rule, and its fit."""
-    gates, judged = choose_tables(tables, find_selection(override(config, "select.rule", rule)))
+    gates, judged = choose_tables(tables, make_selection(override(config, "select.rule", rule)))
     reason_N, score_N = (np.concatenate(parts) for parts in zip(*judged, strict=True))
     return reason_N, score_N, gates.fit and gates.fit.to_dict()
 

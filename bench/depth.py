@@ -32,7 +32,7 @@ from lab.worlds.scenes import draw_scene
 from lab.worlds.tiny_clip import _normalise
 from raycomp.config import ClusterConfig
 from raycomp.core.alignment import normalise
-from raycomp.core.intervals import find_share
+from raycomp.core.intervals import compute_share
 from raycomp.negatives.config import NegativesConfig, WritingConfig
 
 DEPTHS = (1, 2, 3)
@@ -113,7 +113,7 @@ def report(name: str, rows: list[dict]) -> list[dict]:
             gaps["with_image"] = [one["with_image"] for *_, one in pairs]
             row["similarity"] = round(float(np.mean([one["similarity"] for *_, one in pairs])), 4)
         for judge, values in gaps.items():
-            share = find_share((np.sign(values) + 1) / 2, place_P)
+            share = compute_share((np.sign(values) + 1) / 2, place_P)
             row |= {judge: round(share.value, 3), f"{judge}_low": round(share.low, 3)}
             row[f"{judge}_high"] = round(share.high, 3)
         found.append(row)

@@ -296,9 +296,9 @@ SWEPT = {"sweep": {"attribute.keep", "train.learning_rate", "trust.quantile"}}
 def freeze_options() -> dict[str, dict[str, Any]]:
     """Return the default of every option of every command that takes a config file."""
     from raycomp.config import flatten, to_dict
-    from raycomp.config.commands import FOLDERS, find_command
+    from raycomp.config.commands import FOLDERS, import_command
 
-    commands = {name: find_command(name) for name in FOLDERS}
+    commands = {name: import_command(name) for name in FOLDERS}
     return {
         name: dict(flatten(to_dict(command.config())))
         for name, command in commands.items()

@@ -21,7 +21,7 @@ from pathlib import Path
 
 import numpy as np
 
-from raycomp.core.intervals import find_share
+from raycomp.core.intervals import compute_share
 from raycomp.words import OPERATIONS
 
 PASSES = ("1", "2")
@@ -66,7 +66,7 @@ def report(context: str, op: str, rows: Sequence[dict]) -> dict:
         "plausible": _collect(own, "plausible", "y"),
     }
     for name, values in shares.items():
-        share = find_share(np.array([is_so for _, is_so in values]), np.array([i for i, _ in values]))
+        share = compute_share(np.array([is_so for _, is_so in values]), np.array([i for i, _ in values]))
         found |= {name: round(share.value, 3), f"{name}_low": round(share.low, 3)}
         found[f"{name}_high"] = round(share.high, 3)
     for name in ("false", "grammatical", "plausible"):

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import open_clip
 
-from raycomp.language.nonce import find_word_spans
+from raycomp.language.nonce import list_word_spans
 from raycomp.language.phrases import Phrase
 from raycomp.models.nonces import NonceMaker, load_nonces
 from raycomp.models.parser import load_parser
@@ -78,7 +78,7 @@ def measure(
 def describe_hosts(replacements: list[str]) -> dict[str, Any]:
     """Return the spread of ``host_share`` over the one-token words of what was put in place of targets."""
     share_of = {nonce.word: nonce.host_share for nonce in load_nonces() if nonce.num_tokens == 1}
-    words = (text[start:last].lower() for text in replacements for start, last in find_word_spans(text))
+    words = (text[start:last].lower() for text in replacements for start, last in list_word_spans(text))
     shares = np.array([share_of[word] for word in words if word in share_of])
     return {
         "words": len(shares),

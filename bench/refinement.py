@@ -35,8 +35,8 @@ import pyarrow.parquet as pq
 import raycomp
 from lab.pair_judge import judge_pairs, list_text_features
 from raycomp.config import override_all
-from raycomp.core.intervals import find_share
-from raycomp.core.refine import MOST_LONGER, balance, draw_one, find_bins, tilt
+from raycomp.core.intervals import compute_share
+from raycomp.core.refine import MOST_LONGER, balance, draw_one, assign_bins, tilt
 from raycomp.negatives.config import NegativesConfig
 from raycomp.negatives.judges import GAPS
 from raycomp.negatives.refine import Pairs, fit, list_pairs
@@ -216,7 +216,7 @@ def weigh(pairs: Pairs, choice: str) -> tuple[np.ndarray, np.ndarray | None]:
     share_T = tilt(fitted.features(pairs), pairs.row_T, pairs.prior_T, coverage, fitted.weight_F)
     if choice == "draw":
         return share_T, None
-    return share_T, find_bins(fitted.mean_gap(pairs), pairs.longer_T, fitted.grid, MOST_LONGER)
+    return share_T, assign_bins(fitted.mean_gap(pairs), pairs.longer_T, fitted.grid, MOST_LONGER)
 
 
 def draw(
@@ -256,7 +256,7 @@ def report(
             found.setdefault((kind, "coverage"), []).append([is_own_K.sum() / num_captions])
             for judge, margin_K in margins.items():
                 right_K = ((margin_K > 0) + (margin_K == 0) / 2)[is_own_K]
-                share = find_share(right_K, row_K[is_own_K])
+                share = compute_share(right_K, row_K[is_own_K])
                 found.setdefault((kind, judge), []).append(list(share[:3]))
     for kind in kinds:
         row = {"op": op, "kind": kind, "choice": choice}

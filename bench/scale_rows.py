@@ -31,8 +31,8 @@ from raycomp.curation.config import (
     AttributeConfig,
     CurateConfig,
     SelectConfig,
-    find_pool_selection,
-    find_selection,
+    make_pool_selection,
+    make_selection,
 )
 from raycomp.curation.outputs import plan_outputs
 from raycomp.curation.score.dedupe import mark_duplicates
@@ -100,9 +100,9 @@ def measure(rows: int, per_file: int, place: str | None) -> dict[str, Any]:
         later = (len(uris) - 1) * -(-per_file // TWICE)
         assert marked[DUPLICATE_UID] + marked[UID_CONFLICT] == later, f"{marked}, made {later}"
         files = [ScoresFile(uri) for uri in uris]
-        pool = find_pool_selection(config.pool, config.select.datacomp_compat)
+        pool = make_pool_selection(config.pool, config.select.datacomp_compat)
         time_step("pool", lambda: cut_pool(files, pool))
-        chosen = time_step("choose", lambda: choose(files, find_selection(config), out, work, lambda: None))
+        chosen = time_step("choose", lambda: choose(files, make_selection(config), out, work, lambda: None))
         outputs = time_step("outputs", lambda: plan_outputs(chosen.rows_S, chosen.pieces_S))
         assert sum(output.size for output in outputs) == chosen.num_kept
         time_step("kept", lambda: write_kept(chosen, out, work))

@@ -25,7 +25,7 @@ from lab.worlds.samples import SIDE
 from lab.worlds.scenes import COLOURS, SHAPES, Scene, draw_scene
 from lab.worlds.tiny_clip import _normalise
 from raycomp.core.alignment import normalise
-from raycomp.core.intervals import find_share
+from raycomp.core.intervals import compute_share
 from raycomp.core.screening import find_ranks, is_suspect
 from raycomp.language.overlap import say_phrase
 
@@ -113,8 +113,8 @@ def screen(model: Any, tokenize: Any, spec: Any, seed: int, num: int) -> list[di
         close_P = (embed([row[3] for row in own]) * embed([row[4] for row in own])).sum(1).numpy()
         for times in TIMES:
             flag_P = is_suspect(rank_P, rate_P, times)
-            precision = find_share(true_P[flag_P], scene_P[flag_P])
-            recall = find_share(flag_P[true_P], scene_P[true_P])
+            precision = compute_share(true_P[flag_P], scene_P[flag_P])
+            recall = compute_share(flag_P[true_P], scene_P[true_P])
             row = {"kind": kind, "times": times, "pairs": len(own), "true": round(float(true_P.mean()), 4)}
             row |= {"flagged": round(float(flag_P.mean()), 4)}
             for name, share in (("precision", precision), ("recall", recall)):

@@ -27,7 +27,7 @@ import torch
 
 import raycomp
 from raycomp.config import ClusterConfig
-from raycomp.core.intervals import find_share
+from raycomp.core.intervals import compute_share
 from raycomp.language.text_only import bigram_likelihood, count_ngrams, leave_out
 from raycomp.models.language_model import LanguageModel
 from raycomp.negatives.config import LlmConfig, NegativesConfig, WritingConfig
@@ -137,7 +137,7 @@ def judge(rows: list[dict], op: str) -> dict:
     report: dict = {"kept": len(found)}
     for name in JUDGES:
         right = (np.sign([one[name] for _, one in found]) + 1) / 2
-        share = find_share(right, np.array([i for i, _ in found]))
+        share = compute_share(right, np.array([i for i, _ in found]))
         report |= {name: round(share.value, 3), f"{name}_low": round(share.low, 3)}
         report[f"{name}_high"] = round(share.high, 3)
     return report

@@ -26,7 +26,7 @@ from raycomp.config import (
     override_all,
     save_config,
 )
-from raycomp.config.commands import RAYCOMP, Command, Program, find_name
+from raycomp.config.commands import RAYCOMP, Command, Program, import_object
 from raycomp.models import deferred
 
 USER_ERROR, BAD_DATA, STORAGE_FAILED, INTERRUPTED = 2, 3, 4, 130
@@ -129,7 +129,7 @@ def _run(program: Program, command: Command, args: argparse.Namespace) -> None:
         again = f"{program.name} {args.name} {args.save_config} --out DIR"
         _print(f"{args.save_config}: holds every option; run {again}")
         return
-    function = find_name(command.function)
+    function = import_object(command.function)
     from raycomp.data.files import dry_run
     from raycomp.data.manifest import verify_whole  # PyArrow, which the command needs anyway
     from raycomp.data.parquet import keep_pandas_out

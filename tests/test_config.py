@@ -14,7 +14,7 @@ from raycomp.config import (
     changed_options,
     describe_options,
     exact_share,
-    find_config,
+    get_config,
     from_dict,
     is_marked,
     list_kinds,
@@ -401,7 +401,7 @@ def test_seeds_of_two_runs_do_not_meet():
 
 def _list_whole() -> list[tuple[type, str, object]]:
     """Return every option of every command that holds whole numbers."""
-    kinds = dict.fromkeys(map(find_config, list_kinds()))
+    kinds = dict.fromkeys(map(get_config, list_kinds()))
     options = ((kind, option, split_none(option.hint)[0]) for kind in kinds for option in list_options(kind))
     return [(kind, option.path, hint) for kind, option, hint in options if hint in (int, Span)]
 

@@ -6,15 +6,15 @@ import pytest
 
 from raycomp import cli
 from raycomp.config import list_kinds, load_config, override_all, save_config
-from raycomp.config.commands import find_command
+from raycomp.config.commands import import_command
 from raycomp.curation.config import CurateConfig
 from raycomp.negatives.config import NegativesConfig
 
 
 @pytest.mark.parametrize("suffix", [".yaml", ".yml", ".json"])
-@pytest.mark.parametrize("kind", [kind for kind in list_kinds() if "job" in find_command(kind).arguments])
+@pytest.mark.parametrize("kind", [kind for kind in list_kinds() if "job" in import_command(kind).arguments])
 def test_a_saved_config_is_read_as_it_was(kind, suffix, tmp_path):
-    config = find_command(kind).config()
+    config = import_command(kind).config()
     save_config(config, str(tmp_path / f"a{suffix}"))
     assert load_config(str(tmp_path / f"a{suffix}"), type(config)) == config
 

@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 
 from raycomp.config import ClusterConfig, ScorerConfig
-from raycomp.config.commands import FOLDERS, find_command
+from raycomp.config.commands import FOLDERS, import_command
 from raycomp.curation.command import curate
 from raycomp.curation.config import AttributeConfig, CurateConfig
 from tests.corpus import write_world_shards
 
 ROOT = Path(__file__).parents[1]
 HEAVY = {"torch", "open_clip", "spacy", "ray", "pandas", "transformers", "torchvision", "scipy"}
-MODULES = sorted({find_command(name).function.partition(":")[0] for name in FOLDERS})
+MODULES = sorted({import_command(name).function.partition(":")[0] for name in FOLDERS})
 # Prints one line per refusal: exit code, heavy modules, what was said.
 _RUN = """
 import contextlib, io, json, sys

@@ -161,16 +161,16 @@ def find_phrases(name: str, text: str) -> Iterator[str]:
 def find_parts(name: str, text: str) -> Iterator[str]:
     """Yield the private words in the name of a file of code and in the names that it uses."""
     names = [(1, Path(name).stem)]
-    if any(_find_part(one) for one in set(re.findall(r"[A-Za-z_]\w*", text))):
+    if any(_get_part(one) for one in set(re.findall(r"[A-Za-z_]\w*", text))):
         tokens = tokenize.generate_tokens(io.StringIO(text).readline)
         names += [(token.start[0], token.string) for token in tokens if token.type == tokenize.NAME]
     for number, one in names:
-        if part := _find_part(one):
+        if part := _get_part(one):
             yield f"{name}:{number}: {one} -> {NAME_PARTS[part]}"
 
 
 @cache
-def _find_part(name: str) -> str | None:
+def _get_part(name: str) -> str | None:
     if name in LIBRARIES or not _ANY_PART.search(name):
         return None
     return next((part.lower() for part in _PART.findall(name) if part.lower() in NAME_PARTS), None)

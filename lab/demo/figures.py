@@ -11,7 +11,7 @@ from raycomp.data.parquet import read_columns
 from raycomp.data.paths import join_uri
 from raycomp.evaluation import retrieval
 from raycomp.evaluation.compare import compare_tables
-from raycomp.evaluation.results import find_outcomes, make_lines
+from raycomp.evaluation.results import compute_outcomes, make_lines
 from raycomp.table import Cell, Column, Columns, Estimate, Numeral, Table, number, write_cell
 from raycomp.words import (
     ACCURACY,
@@ -103,7 +103,7 @@ def find_figures(reference: str, other: str) -> Figures:
 def _pair(benchmark: str, reference: pa.Table, other: pa.Table) -> Iterator[tuple[tuple[str, str], Paired]]:
     """Yield the figures of a benchmark by split and metric."""
     known = [
-        {(line.split, line.metric, line.control): line for line in make_lines(benchmark, find_outcomes(one))}
+        {(line.split, line.metric, line.control): line for line in make_lines(benchmark, compute_outcomes(one))}
         for one in (reference, other)
     ]
     for line in compare_tables(benchmark, reference, other):

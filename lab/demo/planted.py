@@ -20,7 +20,7 @@ from lab.worlds.faults import (
 from lab.worlds.scenes import ABOVE, BELOW, COLOURS, SHAPES, SIZES
 from raycomp.config import override
 from raycomp.core.metrics import correlation_interval, spearman
-from raycomp.curation.config import CurateConfig, find_selection
+from raycomp.curation.config import CurateConfig, make_selection
 from raycomp.curation.select.measures import corpus_columns, read_corpus
 from raycomp.curation.select.rules import DISPLACEMENT, NUM_PHRASES, PAS
 from raycomp.curation.select.select import choose_tables
@@ -90,7 +90,7 @@ def read_planted(table: pa.Table, config: CurateConfig) -> Planted:
     """Select by the config's rule and by align_only; ``fault`` is null or "none" where a row has none."""
     rule = config.select.rule
     reasons = {name: _choose(table, config, name) for name in (rule, ALIGN_ONLY)}
-    corpus = read_corpus(table, find_selection(config))
+    corpus = read_corpus(table, make_selection(config))
     measures = {name: np.full(len(table), np.nan) for name in (PAS, NUM_PHRASES, DISPLACEMENT)}
     for name, value_N in measures.items():
         value_N[corpus.row_M] = corpus.measures[name]
@@ -110,7 +110,7 @@ def read_planted(table: pa.Table, config: CurateConfig) -> Planted:
 
 
 def _choose(table: pa.Table, config: CurateConfig, rule: str) -> np.ndarray:
-    selection = find_selection(override(config, "select.rule", rule))
+    selection = make_selection(override(config, "select.rule", rule))
     _, judged = choose_tables([table.select(corpus_columns(selection, with_attribute=True))], selection)
     return judged[0][0]
 

@@ -18,7 +18,7 @@ from mkdocs.structure.files import File, Files
 import raycomp
 from raycomp import words
 from raycomp.config import as_setting, list_options
-from raycomp.config.commands import FOLDERS, Command, find_command
+from raycomp.config.commands import FOLDERS, Command, import_command
 from raycomp.config.options import iterate_options, name_type
 
 ROOT = Path(__file__).parents[2]
@@ -82,7 +82,7 @@ def find_foreign(folder: Path) -> Iterator[str]:
 
 def write_options(name: str) -> str | None:
     """Return the page of a command's options, None where it has none."""
-    command = find_command(name)
+    command = import_command(name)
     if "--set" not in command.arguments.split():
         return None
     shown = {one.path for one in list_options(command.config, command.mark)}
@@ -128,7 +128,7 @@ def list_commands() -> str:
     """Return a table of all commands: what each does, and its page of options."""
     lines = ["| command | purpose | options |", "| --- | --- | --- |"]
     for name in FOLDERS:
-        command = find_command(name)
+        command = import_command(name)
         has_options = "--set" in command.arguments.split()
         link = f"[options](options/{name}.md)" if has_options else "none"
         lines.append(f"| `raycomp {name}` | {command.text} | {link} |")

@@ -30,7 +30,7 @@ from lab.worlds.shards import FIT, TrainedScorer, World
 from raycomp.config import ClusterConfig, override_all
 from raycomp.core.selection import parse_uids
 from raycomp.curation.command import curate
-from raycomp.curation.config import AlignConfig, AttributeConfig, CurateConfig, find_selection
+from raycomp.curation.config import AlignConfig, AttributeConfig, CurateConfig, make_selection
 from raycomp.curation.select.measures import read_corpus
 from raycomp.curation.select.rules import NUM_PHRASES, PAS
 from raycomp.data.files import Folder
@@ -155,7 +155,7 @@ def _read_kind(table: pa.Table, kind: str, score_text: Any) -> Corpus:
     readings, num_targets_N = {}, None
     for name, (targets, unit, how, rows) in variants.items():
         settings = {"attribute.targets": targets, "attribute.unit": unit, "attribute.aggregate": how}
-        corpus = read_corpus(rows, find_selection(override_all(CurateConfig(), settings)))
+        corpus = read_corpus(rows, make_selection(override_all(CurateConfig(), settings)))
         assert len(corpus.row_M) == len(own), "every pair has an alignment"
         readings[name] = corpus.measures[PAS].astype(np.float64)
         if targets == NOUNS:

@@ -21,7 +21,7 @@ from raycomp.config.change import (
     save_config,
     to_dict,
 )
-from raycomp.config.commands import find_command, find_config, list_kinds
+from raycomp.config.commands import import_command, get_config, list_kinds
 from raycomp.config.options import (
     ClusterFailed,
     DryRun,
@@ -48,7 +48,7 @@ if not TYPE_CHECKING:
     def __getattr__(name: str) -> Any:
         """Return a config class of a command by name: earlier config files import it from here."""
         if name.endswith("Config"):
-            for place in dict.fromkeys(find_command(kind).config_class for kind in list_kinds()):
+            for place in dict.fromkeys(import_command(kind).config_class for kind in list_kinds()):
                 module = import_module(place.partition(":")[0])
                 if hasattr(module, name):
                     return getattr(module, name)

@@ -19,7 +19,7 @@ from raycomp.config.options import (
     Seconds,
     Span,
     check,
-    find_group,
+    get_group,
     iterate_options,
     list_options,
     name_type,
@@ -89,7 +89,7 @@ def override_all(config: Any, values: Mapping[str, Any], prefix: str = "") -> An
         else:
             changes[name] = _read(prefix + path, hints[name], value)
     for name, inner in groups.items():
-        group = changes.get(name, getattr(config, name)) or find_group(hints[name])()
+        group = changes.get(name, getattr(config, name)) or get_group(hints[name])()
         changes[name] = override_all(group, inner, f"{prefix}{name}.")
     changed = dataclasses.replace(config, **changes)
     # An option's own range may have no limit.
@@ -113,7 +113,7 @@ def check_path(kind: Any, path: str, prefix: str = "") -> None:
         hint = "".join(f"; the closest is {prefix}{known}" for known in closest)
         valid = ", ".join(one.name for one in dataclasses.fields(kind))
         raise ValueError(f"{prefix + path!r}: unknown option{hint}; valid here: {valid}")
-    group = find_group(hints[name])
+    group = get_group(hints[name])
     if below and not group:
         raise ValueError(f"{prefix + path!r}: {prefix}{name} is one value; it has no option {below!r}")
     if below:
@@ -139,7 +139,7 @@ def _read(path: str, hint: Any, value: Any) -> Any:
     kind, is_optional = split_none(hint)
     if is_optional and (value is None or value in ("none", "None", "null")):
         return None
-    if group := find_group(kind):
+    if group := get_group(kind):
         names = ", ".join(f"{path}.{one.name}" for one in dataclasses.fields(group))
         raise ValueError(f"{path!r}: is a group of options; set one of {names}")
     try:

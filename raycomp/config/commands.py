@@ -53,7 +53,7 @@ class Command:
     @property
     def config(self) -> Any:
         """The class of its config, None if it has none."""
-        return self.config_class and find_name(self.config_class)
+        return self.config_class and import_object(self.config_class)
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class Program:
     @property
     def commands(self) -> dict[str, Command]:
         """The commands by name."""
-        return {name: find_command(name) for name in self.folders}
+        return {name: import_command(name) for name in self.folders}
 
 
 RAYCOMP = Program("raycomp", "Curate image-text data for composition on Ray, and train on it.", FOLDERS)
@@ -89,20 +89,20 @@ def add_program(program: Program) -> Program:
     return program
 
 
-def find_program(name: str) -> Program | None:
+def get_program(name: str) -> Program | None:
     """Return the program that has a command of this name."""
     return next((program for program in _PROGRAMS if name in program.folders), None)
 
 
-def find_name(place: str) -> Any:
+def import_object(place: str) -> Any:
     """Return the object that MODULE:NAME names."""
     module, _, name = place.partition(":")
     return getattr(importlib.import_module(module), name)
 
 
-def find_command(name: str) -> Command:
+def import_command(name: str) -> Command:
     """Return a command of any known program. Raises KeyError if there is none."""
-    program = find_program(name)
+    program = get_program(name)
     if program is None:
         raise KeyError(name)
     return importlib.import_module(program.folders[name]).COMMANDS[name]
@@ -113,16 +113,16 @@ def list_kinds() -> list[str]:
     return [name for name, one in RAYCOMP.commands.items() if one.config_class and "--out" in one.arguments]
 
 
-def find_config(kind: str) -> Any:
+def get_config(kind: str) -> Any:
     """Return the config class for the run.json of a kind of run ("probe pas" is a probe), None for no kind.
 
     For an unknown kind no option is free.
     """
     name = kind.partition(" ")[0]
-    return find_command(name).config if find_program(name) else None
+    return import_command(name).config if get_program(name) else None
 
 
 def name_command(kind: str) -> str:
     """Return how the command for a kind of run is typed, "raycomp probe pas"."""
-    program = find_program(kind.partition(" ")[0])
+    program = get_program(kind.partition(" ")[0])
     return f"{(program or RAYCOMP).name} {kind}"

@@ -240,7 +240,7 @@ class Option:
     @property
     def group(self) -> Any:
         """The dataclass of a group, None of a single option."""
-        return find_group(self.hint)
+        return get_group(self.hint)
 
     @property
     def text(self) -> str:
@@ -277,7 +277,7 @@ def is_marked(kind: Any, path: str, mark: str) -> bool:
     found = next((one for one in fields(kind) if one.name == name), None)
     if found is None or mark in found.metadata:
         return found is not None
-    group = find_group(typing.get_type_hints(kind)[name])
+    group = get_group(typing.get_type_hints(kind)[name])
     return bool(group) and is_marked(group, below, mark)
 
 
@@ -289,7 +289,7 @@ def split_none(hint: Any) -> tuple[Any, bool]:
     return next(one for one in choices if one is not type(None)), True
 
 
-def find_group(hint: Any) -> Any:
+def get_group(hint: Any) -> Any:
     """Return the dataclass that a field of this type holds, None if it holds a value."""
     kind, _ = split_none(hint)
     return kind if is_dataclass(kind) else None

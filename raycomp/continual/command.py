@@ -10,7 +10,7 @@ from raycomp.config import ModelConfig, changed_options
 from raycomp.config.options import check
 from raycomp.config.own_code import fingerprint_own, is_own
 from raycomp.continual.config import ContinualConfig
-from raycomp.continual.method import METHODS, find_method
+from raycomp.continual.method import METHODS, get_method
 from raycomp.continual.prepare import (
     describe_places,
     find_backbone,
@@ -147,7 +147,7 @@ def fingerprint_streams(config: ContinualConfig) -> dict[str, Any]:
 def fingerprint_methods(names: Collection[str] = tuple(METHODS)) -> str:
     """Return a digest of the methods' definitions, which are not options: their learners and the options they
     set."""
-    own = {name: find_method(name) for name in names}
+    own = {name: get_method(name) for name in names}
     return digest(
         {
             name: one._asdict()

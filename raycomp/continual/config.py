@@ -20,7 +20,7 @@ from raycomp.config.options import (
 )
 from raycomp.config.own_code import is_own, name_own
 from raycomp.config.shared import ClusterConfig, ModelConfig, ParserConfig, WavesConfig
-from raycomp.continual.method import FULL, METHODS, find_maker, find_method
+from raycomp.continual.method import FULL, METHODS, find_maker, get_method
 from raycomp.words import OVERLAPS, WARN
 
 GIVEN, RANDOM = "given", "random"
@@ -177,7 +177,7 @@ def _check_stream(name: str, value: str) -> None:
 
 def _check_method(_: str, value: str) -> None:
     if value != "all":
-        find_method(value)
+        get_method(value)
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from raycomp.continual.data import Edits, Keys, Split, join_splits
-from raycomp.core.continual import find_retention, fuse, score_by_prior
+from raycomp.core.continual import compute_retention, fuse, score_by_prior
 from raycomp.core.intervals import wilcoxon
 
 TEXT, COMPOSED, FUSED = "text", "composed", "fused"
@@ -181,7 +181,7 @@ def _report_binding(
         np.array([kind(a) == kind(b) for a, b in zip(own, found, strict=True)])
         for kind in (sorted, list_attributes, list_objects)
     ]
-    kept = find_retention(*rights)
+    kept = compute_retention(*rights)
     for name, value in zip(("crr", "a_pair", "a_attribute", "a_object"), kept, strict=True):
         yield Figure(task, f"{score} {name}", value)
 
@@ -270,7 +270,7 @@ def judge_margins(
     for score in SCORES:
         own = weigh(score, weight)
         margin_M = np.concatenate(
-            [_find_margins(test, one, pair, own) for test, one, pair in zip(tests, edits, keys, strict=True)]
+            [_compute_margins(test, one, pair, own) for test, one, pair in zip(tests, edits, keys, strict=True)]
         )
         for category in np.unique(category_M).tolist():
             some = margin_M[category_M == category].astype(np.float64)
@@ -281,7 +281,7 @@ def judge_margins(
             yield Figure(0, f"{name} p", wilcoxon(some))
 
 
-def _find_margins(test: Split, edits: Edits, keys: tuple[Keys, Keys], weight: float) -> np.ndarray:
+def _compute_margins(test: Split, edits: Edits, keys: tuple[Keys, Keys], weight: float) -> np.ndarray:
     """Return the margin of every edit, fp32 (M,)."""
     of_test, of_edits = keys
     rights, wrongs = [], []

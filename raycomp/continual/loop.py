@@ -27,7 +27,7 @@ from raycomp.continual.judge import (
     judge_text_only,
     judge_weights,
 )
-from raycomp.continual.method import HEAD, JOINT, TUNE, find_method
+from raycomp.continual.method import HEAD, JOINT, TUNE, get_method
 from raycomp.continual.methods.head import HeadLearner, Learner
 from raycomp.continual.runs import StreamRun, count_steps
 from raycomp.data.files import Folder
@@ -71,7 +71,7 @@ class TaskLoop:
         self.order = order_tasks(len(stream.tasks), config, one_run.seed)
         tasks = [stream.tasks[number] for number in self.order]
         trainings = [task.train for task in tasks]
-        steps, self.batch_size = count_steps(config, find_method(one_run.method))
+        steps, self.batch_size = count_steps(config, get_method(one_run.method))
         self.is_joint = one_run.method in JOINT
         self.trainings = [join_splits(trainings)] if self.is_joint else trainings
         self.steps = steps * len(tasks) if self.is_joint else steps

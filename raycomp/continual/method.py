@@ -96,7 +96,7 @@ _LEARNER = ("start_task", "step", "end", "find_keys", "state", "restore")
 _SHOWN = {"cl-moe": "cl-moe (adapted)"}
 
 
-def find_method(name: str) -> Method:
+def get_method(name: str) -> Method:
     """Return a method of ``METHODS``, or the user's FILE.py:NAME: a ``Method``, or the class of a learner.
 
     A class with ``group = "tune"``, as every ``Tuner``, trains the model; another class trains a head. Raises

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from raycomp.config import UserError
 from raycomp.continual.config import ContinualConfig
-from raycomp.continual.method import find_method
+from raycomp.continual.method import get_method
 from raycomp.continual.runs import StreamRun, name_stream
 from raycomp.continual.streams.assemble import (
     Maker,
@@ -104,7 +104,7 @@ def _check_references(
     runs: Sequence[StreamRun], places: Sequence[EmbeddedStream], config: ContinualConfig
 ) -> None:
     """Raise UserError if zscl has no reference on a made stream."""
-    needed = {one_run.stream for one_run in runs if find_method(one_run.method).learner == "zscl"}
+    needed = {one_run.stream for one_run in runs if get_method(one_run.method).learner == "zscl"}
     for place in places:
         if place.made and place.stream in needed and not (config.reference or place.made.read().reference):
             raise UserError(

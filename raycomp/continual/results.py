@@ -26,7 +26,7 @@ from raycomp.continual.judge import (
     ZERO_SHOT,
     name_weighed,
 )
-from raycomp.continual.method import find_method, name_method
+from raycomp.continual.method import get_method, name_method
 from raycomp.continual.runs import Choice, StreamRun, list_methods, name_stream
 from raycomp.core.continual import summarise, zero_shot_drift
 from raycomp.data.files import Folder
@@ -116,7 +116,7 @@ def measure(result: Result) -> dict[str, float]:
             last = {name: result.matrix(f"{score} {name}")[-1] / 100 for name in _BOUND}
             found |= {f"{score} {name}": float(value.mean()) for name, value in last.items()}
     for score in SCORES:
-        drift = _find_drift(result, score)
+        drift = _compute_drift(result, score)
         if drift is not None:
             found[f"{score} zstd"] = drift
     found |= {
@@ -137,7 +137,7 @@ def _measure_matrix(result: Result, figure: str) -> dict[str, float]:
     return summarise(result.matrix(figure), result.before(text_figure))._asdict()
 
 
-def _find_drift(result: Result, score: str) -> float | None:
+def _compute_drift(result: Result, score: str) -> float | None:
     """Return ZSTD in points, of zero-shot sets' own galleries: by the score after the last task, minus the
     frozen model's; none without a set."""
     rest = ANSWERS if result.main.endswith(ANSWERS) else f"{OWN} {BOTH}"
@@ -157,7 +157,7 @@ def list_trials(config: ContinualConfig) -> list[StreamRun]:
     """Return the development runs, all methods of a seed in sequence; none if nothing is selected."""
     first, made = config.first_seed + max(config.seeds, config.tune_seeds or 0), []
     for name in list_methods(config):
-        method = find_method(name)
+        method = get_method(name)
         if method.trains is None:
             continue
         takes_steps = method.settings.get("head.steps") != 0

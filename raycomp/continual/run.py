@@ -10,7 +10,7 @@ from raycomp.config.options import check_choice
 from raycomp.continual.config import ContinualConfig
 from raycomp.continual.data import Stream
 from raycomp.continual.loop import IsWarned, Report, TaskLoop
-from raycomp.continual.method import TUNE, Method, find_method
+from raycomp.continual.method import TUNE, Method, get_method
 from raycomp.continual.methods.c_clip import CClip
 from raycomp.continual.methods.cl_moe import ClMoe
 from raycomp.continual.methods.diki import Diki
@@ -76,7 +76,7 @@ def open_one(job: RunJob, device: str | None = None) -> OpenedRun:
     """Return a run's training loop, on one thread. ``device``: of methods that train the model; none = the
     visible GPU, or the CPU."""
     torch.set_num_threads(1)
-    started, method = time.perf_counter(), find_method(job.one_run.method)
+    started, method = time.perf_counter(), get_method(job.one_run.method)
     own = replace(make_config(job.config, method, job.choice), model=job.model)
     stream = read_stream(job.place.files, method.trains == TUNE)
     learner = _make_learner(method, stream, own, job.one_run.seed, device)

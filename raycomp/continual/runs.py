@@ -7,7 +7,7 @@ from typing import NamedTuple
 from raycomp.config import override_all
 from raycomp.config.own_code import is_own, name_own
 from raycomp.continual.config import STREAMS, ContinualConfig
-from raycomp.continual.method import HEAD, METHODS, TUNE, Method, find_method
+from raycomp.continual.method import HEAD, METHODS, TUNE, Method, get_method
 
 # A language model's method, here adapted to ranking answers.
 _OF_QUESTIONS = "cl-moe"
@@ -26,7 +26,7 @@ class StreamRun:
     @property
     def is_tuned(self) -> bool:
         """Whether its method trains the model."""
-        return find_method(self.method).trains == TUNE
+        return get_method(self.method).trains == TUNE
 
     @property
     def name(self) -> str:
@@ -70,7 +70,7 @@ def list_runs(config: ContinualConfig) -> list[StreamRun]:
     runs, files = [], [stream for stream in config.stream if not is_own(stream)]
     for stream in config.stream:
         for name in list_methods(config):
-            method = find_method(name)
+            method = get_method(name)
             if method.learner == "zscl" and files and config.reference is None:
                 raise ValueError(
                     f"reference=None: must be set for zscl on stream={files[0]}; name image-text pairs"

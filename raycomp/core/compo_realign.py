@@ -315,7 +315,7 @@ APPLIES = (UPDATE, GRADIENT)
 gradient."""
 
 
-def find_sigma(similarity_B: Tensor, primitive_BPD: Tensor) -> Tensor:
+def compute_sigma(similarity_B: Tensor, primitive_BPD: Tensor) -> Tensor:
     """Return the length of each sample's J_p, 0 or more: exact, for any head, by one backward pass.
 
     ``similarity_B`` is s(z_v, e^_c) with its graph, which is retained for the loss; a sample's similarity
@@ -388,13 +388,13 @@ class TrustRegion:
 
     def take_alpha(self, sigma_B: Tensor) -> float:
         """Return alpha of this step, above 0 to 1, and count it. Raises ValueError on a sigma that is NaN."""
-        alpha = self._find_alpha(sigma_B)
+        alpha = self._compute_alpha(sigma_B)
         self.num_steps += 1
         self.num_short += alpha < 1
         self.sum_alpha += alpha
         return alpha
 
-    def _find_alpha(self, sigma_B: Tensor) -> float:
+    def _compute_alpha(self, sigma_B: Tensor) -> float:
         if self.mode != SPECTRAL:
             return self.alpha if self.mode == FIXED else 1.0
         sigma = float(sigma_B.max() if self.reduce == MAX else sigma_B.mean())

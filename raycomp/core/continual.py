@@ -162,7 +162,7 @@ class Retention(NamedTuple):
     object: float
 
 
-def find_retention(
+def compute_retention(
     right_pair_N: np.ndarray, right_attribute_N: np.ndarray, right_object_N: np.ndarray
 ) -> Retention:
     """Return the compositional retention ratio of N samples; NaN without any, or if a part is never right."""

@@ -28,7 +28,7 @@ class Share(NamedTuple):
     together, so smaller differences are found."""
 
 
-def find_share(right_N: np.ndarray, unit_N: np.ndarray, split_N: np.ndarray | None = None) -> Share:
+def compute_share(right_N: np.ndarray, unit_N: np.ndarray, split_N: np.ndarray | None = None) -> Share:
     """Return the mean of ``right_N``, or with ``split_N`` the mean of the splits' means.
 
     The interval is Wilson's, with the number of independent examples whose mean would vary as much as that of
@@ -43,7 +43,7 @@ def find_share(right_N: np.ndarray, unit_N: np.ndarray, split_N: np.ndarray | No
     effective_S = np.array([_count_effective(right_N[at], unit_N[at]) for at in at_S])
     smooth_S = (value_S * effective_S + 2) / (effective_S + 4)
     parts = float((smooth_S * (1 - smooth_S) / effective_S).sum()) / len(at_S) ** 2
-    variance = parts + _find_common(right_N, unit_N, at_S)
+    variance = parts + _compute_common(right_N, unit_N, at_S)
     value, half = float(value_S.mean()), Z_95 * math.sqrt(variance)
     ends = max(0.0, value - half), min(1.0, value + half)
     if len(at_S) == 1:
@@ -71,7 +71,7 @@ def _count_effective(right_N: np.ndarray, unit_N: np.ndarray) -> float:
     return max(1.0, value * (1 - value) / variance)
 
 
-def _find_common(value_N: np.ndarray, unit_N: np.ndarray, at_S: Sequence[np.ndarray]) -> float:
+def _compute_common(value_N: np.ndarray, unit_N: np.ndarray, at_S: Sequence[np.ndarray]) -> float:
     """Return the additional variance of the mean of splits, because units are in several splits at once."""
     if len(at_S) == 1:
         return 0.0
@@ -142,7 +142,7 @@ def compare_paired(
         own = (mean - difference) ** 2 if is_one else clustered_variance((moved_M - mean) / num, unit_M)
         parts += max(least, own)
     parts /= len(at_S) ** 2
-    error, freedom = math.sqrt(parts + _find_common(moved_N, unit_N, at_S)), num_units - 1
+    error, freedom = math.sqrt(parts + _compute_common(moved_N, unit_N, at_S)), num_units - 1
     reach = float(stats.t.ppf(0.975, freedom)) * error
     low, high = max(-1.0, difference - reach), min(1.0, difference + reach)
     p_units = float(2 * stats.t.sf(abs(difference) / error, freedom))

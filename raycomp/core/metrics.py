@@ -313,7 +313,7 @@ class Shifts(NamedTuple):
     """Two-sided, of the hypothesis that both subsets have the same share; 1 without a changed row."""
 
 
-def find_shifts(count_3V: np.ndarray, size_3: np.ndarray) -> Shifts:
+def measure_shifts(count_3V: np.ndarray, size_3: np.ndarray) -> Shifts:
     """Test whether concepts are as frequent in the second subset as in the first.
 
     ``count_3V``: rows that have the concept, by group; ``size_3``: rows of each group. A score test for

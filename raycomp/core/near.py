@@ -218,7 +218,7 @@ def label_groups(pair_E2: np.ndarray, count: int) -> np.ndarray:
     return first_L[label_N]
 
 
-def find_centres(embedding_SD: np.ndarray, num: int, seed: int) -> np.ndarray:
+def compute_centres(embedding_SD: np.ndarray, num: int, seed: int) -> np.ndarray:
     """Return ``num`` centres of rows of length 1 by spherical k-means, fp32 [num, D], each of length 1.
 
     One thread: the sums of several would depend on their number.
@@ -281,7 +281,7 @@ def _open_lists(embedding_ND: np.ndarray, seed: int) -> Callable[..., tuple[np.n
     lists = int(np.sqrt(num))
     sample_S = np.random.default_rng(seed).permutation(num)[: lists * _TRAINED_PER_LIST]
     quantizer = faiss.IndexFlatIP(dim)
-    quantizer.add(find_centres(embedding_ND[np.sort(sample_S)].astype(np.float32), lists, seed))
+    quantizer.add(compute_centres(embedding_ND[np.sort(sample_S)].astype(np.float32), lists, seed))
     kind, metric = faiss.ScalarQuantizer.QT_fp16, faiss.METRIC_INNER_PRODUCT
     index = faiss.IndexIVFScalarQuantizer(quantizer, dim, lists, kind, metric, False)
     index.train(np.zeros((1, dim), np.float32))

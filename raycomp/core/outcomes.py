@@ -55,7 +55,7 @@ def rank_items(query_QD: np.ndarray, target_KD: np.ndarray, item_Q: np.ndarray, 
     return Ranks(*map(np.concatenate, zip(*parts, strict=True)))
 
 
-def find_hits(rank_Q: np.ndarray, ties_Q: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+def count_hits(rank_Q: np.ndarray, ties_Q: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
     """Return which queries rank their own among the first k (1, 0; float64), and which only ties prevent."""
     right_Q = rank_Q <= k
     return right_Q.astype(np.float64), ~right_Q & (rank_Q - ties_Q <= k)
@@ -76,7 +76,7 @@ def mean_directions(text_CKD: np.ndarray) -> np.ndarray:
     return mean_CD / np.maximum(np.linalg.norm(mean_CD, axis=1, keepdims=True), np.finfo(np.float64).tiny)
 
 
-def find_duplicates(row_ND: np.ndarray) -> np.ndarray:
+def number_duplicates(row_ND: np.ndarray) -> np.ndarray:
     """Return a number from 0 for each row; rows that are equal, bit by bit, share it; int64 (N,)."""
     numbers: dict[bytes, int] = {}
     return np.array([numbers.setdefault(row.tobytes(), len(numbers)) for row in row_ND], np.int64)

@@ -201,7 +201,7 @@ def draw_one(share_T: np.ndarray, row_T: np.ndarray, uniform_N: np.ndarray) -> n
     return (before_T - base_T <= drawn_T) & (drawn_T < end_T - base_T)
 
 
-def find_bins(gap_T: np.ndarray, longer_T: np.ndarray, edge_B: np.ndarray, most_longer: int) -> np.ndarray:
+def assign_bins(gap_T: np.ndarray, longer_T: np.ndarray, edge_B: np.ndarray, most_longer: int) -> np.ndarray:
     """Return each pair's bin, int64 (T,): -c is the bin of the pair with caption and negative exchanged.
 
     Bins are products of the size of ``gap_T`` (caption minus negative, by the ascending positive ``edge_B``)
@@ -248,7 +248,7 @@ MOST_LONGER = 3
 """Words by which caption and negative may differ before they share a bin with all longer differences."""
 
 
-def find_edges(gap_T: np.ndarray, num_sizes: int = NUM_SIZES) -> np.ndarray:
+def compute_edges(gap_T: np.ndarray, num_sizes: int = NUM_SIZES) -> np.ndarray:
     """Return the edges between equally full bins of |gap|, ascending, without repetition."""
     size_T = np.abs(gap_T[gap_T != 0])
     if not len(size_T):

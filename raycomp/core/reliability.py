@@ -125,7 +125,7 @@ def spread_over(value_P: np.ndarray, groups_P: Sequence[Sequence[Any]]) -> tuple
     return mean - half, mean + half
 
 
-def find_sign(line: Mapping[str, Any], name: str) -> int:
+def get_sign(line: Mapping[str, Any], name: str) -> int:
     """Return 1 or -1 if all intervals of a difference are above or below 0, else 0, also without intervals.
 
     Below ``LEAST_WORDS`` words it is 0.
@@ -142,7 +142,7 @@ def describe_order(line: Mapping[str, Any]) -> str:
     means = " < ".join(f"{name.replace('_', ' ')} {line[name]:.4f}" for name in order)
     held = "the paper's order" if order == [*PAPER] else "not the paper's order"
     words = {1: "more than", -1: "less than", 0: "not measurably more or less than"}
-    same, cross = (words[find_sign(line, name)] for name in ("nonce_over_same", "cross_over_nonce"))
+    same, cross = (words[get_sign(line, name)] for name in ("nonce_over_same", "cross_over_nonce"))
     reported = f"the {line['num_words']} words that take part are too few to say more."
     if line["num_words"] >= LEAST_WORDS:
         reported = (
@@ -157,7 +157,7 @@ def describe_picture(line: Mapping[str, Any]) -> str:
     found = f"(too few words, {line['num_words']}, to judge) compared with"
     if line["num_words"] >= LEAST_WORDS:
         words = {1: "is above", -1: "is below", 0: "does not differ measurably from"}
-        found = words[find_sign(line, "right_over_wrong")]
+        found = words[get_sign(line, "right_over_wrong")]
     return (
         f"Picture: a nonce's drop {found} what it costs with a wrong "
         f"picture, {line[WRONG]:.4f}; the difference is {line['right_over_wrong']:.4f}."

@@ -20,7 +20,7 @@ from raycomp.curation.config import (
     SelectionRule,
     choose_config,
     describe_rule,
-    find_selection,
+    make_selection,
     read_config,
 )
 from raycomp.curation.page import make_funnel, render_curate
@@ -31,7 +31,7 @@ from raycomp.curation.score.score import Scoring, check_aligned, score
 from raycomp.curation.select.filters import fingerprint_filter, fingerprint_removed, list_shards
 from raycomp.curation.select.marks import MARKS, check_markers, fingerprint_index, mark_rows, pair_marks
 from raycomp.curation.select.measures import ScoresFile, check_own_columns, corpus_columns
-from raycomp.curation.select.rules import DRAW, PAS, find_rule, name_draw
+from raycomp.curation.select.rules import DRAW, PAS, get_rule, name_draw
 from raycomp.curation.select.select import (
     Chosen,
     Gates,
@@ -229,7 +229,7 @@ def select(source: str, settings: Mapping[str, Any], out: str, say: Say = print)
 def _fewer(config: CurateConfig) -> dict[str, Any]:
     """Return the options of a choice of 4/5 of the config's kept share; a draw's name holds its share."""
     keep = round(0.8 * config.attribute.keep, 4)
-    is_draw = find_rule(config.select.rule).attribute_by == DRAW
+    is_draw = get_rule(config.select.rule).attribute_by == DRAW
     return {"attribute.keep": keep} | ({"select.rule": name_draw(config.align.keep, keep)} if is_draw else {})
 
 
@@ -316,7 +316,7 @@ def check_scorer(stats: Stats) -> dict[str, Any] | None:
 
 def _choose(run: Run, config: CurateConfig, source: Scored, say: Say) -> None:
     """Cut the gates over the scores, write the kept rows, report: the part that curate and select share."""
-    selection = find_selection(config)
+    selection = make_selection(config)
     choice = choose(source.files, selection, run.folder, run.work, run.lease.check)
     faults = describe_dropped("input", choice.faults)
     shortage = describe_shortage(selection, choice.gates)  # the page derives it from its summary

@@ -35,7 +35,7 @@ from raycomp.curation.select.rules import (
     PAS_MEASURES,
     RESIDUAL,
     Rule,
-    find_rule,
+    get_rule,
     name_draw,
     read_draw,
 )
@@ -126,7 +126,7 @@ class NonceConfig(OptionGroup, name="nonce"):
 class SelectConfig(OptionGroup, name="select"):
     """The rule that selects the subset."""
 
-    rule: str = field(default="cpi", metadata=CODE | checked_by(lambda _, rule: find_rule(rule)))
+    rule: str = field(default="cpi", metadata=CODE | checked_by(lambda _, rule: get_rule(rule)))
     """cpi, the paper's rule, ranks the rows past the align gate by PAS. align_pas, for drawn worlds only
     (docs/study_pas.md), ranks them by the sum of alignment and PAS, each divided by its standard deviation.
     The other rules are controls. On the whole corpus: align_only and random keep attribute.keep, full keeps
@@ -263,7 +263,7 @@ class CurateConfig(OptionGroup):
         if self.prepare.stored_embeddings is not None:
             wanted = "false or none with prepare.stored_embeddings, which comes without images"
             check(not self.materialize, "materialize", self.materialize, wanted)
-        rule = find_rule(self.select.rule)
+        rule = get_rule(self.select.rule)
         if self.select.datacomp_compat:
             keeps = {"align.keep": self.align.keep} if rule.attribute_by else {}
             for path, keep in {**keeps, "attribute.keep": self.attribute.keep}.items():
@@ -288,7 +288,7 @@ class CurateConfig(OptionGroup):
         """Share of the corpus that is attributed; by default 0 for a rule without an attribute gate."""
         if self.attribute.pool is not None:
             return self.attribute.pool
-        return self.align.keep if find_rule(self.select.rule).attribute_by else 0.0
+        return self.align.keep if get_rule(self.select.rule).attribute_by else 0.0
 
 
 def read_config(values: Mapping[str, Any]) -> CurateConfig:
@@ -339,12 +339,12 @@ class SelectionRule:
     @property
     def by_pas(self) -> "SelectionRule":
         """This rule if PAS is in what it ranks by, else cpi with the same reading."""
-        return self if self.rule.attribute_by in PAS_MEASURES else replace(self, rule=find_rule("cpi"))
+        return self if self.rule.attribute_by in PAS_MEASURES else replace(self, rule=get_rule("cpi"))
 
 
-def find_selection(config: CurateConfig) -> SelectionRule:
+def make_selection(config: CurateConfig) -> SelectionRule:
     """Return the selection rule that the options describe."""
-    rule, how = find_rule(config.select.rule), config.attribute
+    rule, how = get_rule(config.select.rule), config.attribute
     first, second = config.align.keep, how.keep if rule.attribute_by else None
     if second is None:
         first = 1.0 if rule.keeps_all else how.keep
@@ -354,7 +354,7 @@ def find_selection(config: CurateConfig) -> SelectionRule:
 
 def describe_rule(config: CurateConfig) -> str:
     """Return rule and reading in a phrase: "cpi: mean drop of nouns, 1 nonce"."""
-    name, selection, nonces = config.select.rule, find_selection(config), config.attribute.nonces
+    name, selection, nonces = config.select.rule, make_selection(config), config.attribute.nonces
     if selection.rule.keeps_all:
         return f"{name}: all pairs"
     if selection.by_pas is selection or (selection.rule.attribute_by and is_own(name)):
@@ -362,7 +362,7 @@ def describe_rule(config: CurateConfig) -> str:
     return name if is_own(name) else f"{name}: {selection.ranking}"
 
 
-def find_pool_selection(share: float, datacomp_compat: bool) -> SelectionRule:
+def make_pool_selection(share: float, datacomp_compat: bool) -> SelectionRule:
     """Return the selection rule for the rows to be attributed: a share of the corpus, best aligned first."""
     # DataComp's rule also keeps ties, so only a pool cut by that rule holds all rows that its gate keeps.
     return SelectionRule(Rule(), share, datacomp_compat=datacomp_compat and share < 1)
@@ -388,7 +388,7 @@ def choose_config(
     scored = read_config(curated)
     config = override_all(scored, {"attribute.pool": None, **settings})
     keep, targets = config.align.keep, config.attribute.targets
-    if find_rule(config.select.rule).attribute_by and keep > scored.pool:
+    if get_rule(config.select.rule).attribute_by and keep > scored.pool:
         most = f"at most {scored.pool}, the share of the corpus that was attributed"
         line = update_line(source, "attribute.pool", keep)
         raise ValueError(f"align.keep={keep}: must be {most}; attribute more: {line}")

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from raycomp.config import exact_share
 from raycomp.core.selection import Threshold
-from raycomp.curation.config import CurateConfig, describe_rule, find_selection, read_config
+from raycomp.curation.config import CurateConfig, describe_rule, make_selection, read_config
 from raycomp.curation.select.marks import list_marked
 from raycomp.curation.select.measures import corpus_columns, take_columns
 from raycomp.curation.select.rules import DRAW, PAS
@@ -33,7 +33,7 @@ from raycomp.curation.summary import (
     choose_shown,
     correlate,
     draw_points,
-    find_leanings,
+    rank_leanings,
     report_correlations,
     warn_of_displacement,
 )
@@ -155,7 +155,7 @@ def explain_sample(run: dict[str, Any], source: str, uid: str) -> str | None:
     others in one line.
     """
     config, gates = read_config(run["config"]), Gates.from_dict(run["gates"])
-    columns = corpus_columns(find_selection(config), with_attribute=True)
+    columns = corpus_columns(make_selection(config), with_attribute=True)
     wanted = [SHARD, POSITION, CAPTION, PHRASES, IMAGE_EMBEDDING, *columns]
     tables = []
     for file in list_marked(run, source):
@@ -180,7 +180,7 @@ def _report(table: pa.Table, config: CurateConfig, gates: Gates) -> list[str]:
     for column in (PHRASES, CONTENT_WORDS):
         for phrase in (column in table.column_names and table[column].to_pylist()[0]) or []:
             lines += _describe_phrase(row[CAPTION], phrase)
-    selection = find_selection(config)
+    selection = make_selection(config)
     reason_N, score_N = judge_table(take_columns(table, selection, with_attribute=True), selection, gates)
     score, align_by = float(score_N[0]), selection.rule.align_by
     first = score if align_by == DRAW else row[ALIGNMENT]
@@ -254,7 +254,7 @@ def render_curate(
     read, kept = summary.rows, summary.reasons[KEPT]
     if not funnel or (funnel[0].rows, funnel[-1].rows) != (read, kept):
         raise ValueError(f"funnel: must lead from {read} rows read to {kept} kept, not {funnel}")
-    selection = find_selection(read_config(run.get("config", {})))
+    selection = make_selection(read_config(run.get("config", {})))
     pas = selection.by_pas.ranking
     lowest = summary.lowest.get(ALIGNMENT) if summary.reasons[DROPPED_ALIGNMENT] else None
     lowest_score = summary.lowest.get(SCORE) if selection.by_pas is selection else None
@@ -339,7 +339,7 @@ def find_warnings(summary: Summary, run: Mapping[str, Any]) -> list[str]:
             f"Fewer rows than requested: the options ask for {number(asked)} of "
             f"{number(summary.num_aligned)}, {number(summary.reasons[KEPT])} have a score."
         )
-    selection = find_selection(read_config(config))
+    selection = make_selection(read_config(config))
     return [*found, *warn_of_displacement(summary, selection), *map(str, run.get("warnings", ()))]
 
 
@@ -428,6 +428,6 @@ def _draw_leaning(summary: Summary) -> Html:
         return Html()
     rows = [
         (lean.word, lean.z, f"{number(lean.kept)} kept, {number(lean.dropped)} dropped")
-        for lean in find_leanings(summary.heads[KEPT], summary.heads[DROPPED], NUM_LEANING)
+        for lean in rank_leanings(summary.heads[KEPT], summary.heads[DROPPED], NUM_LEANING)
     ]
     return bars("Most over-represented head nouns", rows, "z score of the log-odds") if rows else Html()

@@ -188,7 +188,7 @@ class Leaning:
     z: float
 
 
-def find_leanings(kept: WordCounts, dropped: WordCounts, most: int) -> list[Leaning]:
+def rank_leanings(kept: WordCounts, dropped: WordCounts, most: int) -> list[Leaning]:
     """Return up to ``most`` words over-represented in kept and as many in dropped, by falling z.
 
     Words are ranked by the z score of Monroe et al. 2008, so that a rare word does not rank high by chance.

@@ -17,8 +17,8 @@ import pyarrow.compute as pc
 
 from raycomp.config import DryRun, check_path, exact_share, is_marked, override_all, to_dict
 from raycomp.config.change import from_dict
-from raycomp.config.commands import find_command, find_name
-from raycomp.curation.config import CurateConfig, find_pool_selection, read_config
+from raycomp.config.commands import import_command, import_object
+from raycomp.curation.config import CurateConfig, make_pool_selection, read_config
 from raycomp.curation.score.reuse import find_reuse, has_attribution
 from raycomp.curation.select.filters import Removal, blank_rows, list_shards, load_removed, write_removed
 from raycomp.curation.select.measures import ScoresFile
@@ -91,7 +91,7 @@ def update(
 
         config, removal = _next_config(folder, run, add, remove, settings or {})
         _stage(folder, config, removal)
-        find_name(find_command(run["kind"]).function)(config, staged.uri, tell, earlier=folder.uri)
+        import_object(import_command(run["kind"]).function)(config, staged.uri, tell, earlier=folder.uri)
         record = _move(folder, staged.read_json(RUN))
         if record["manifest"]["sha256"] == run["manifest"]["sha256"] and record["config"] == run["config"]:
             tidy(folder)
@@ -104,7 +104,7 @@ def _next_config(
 ) -> tuple[Any, Removal | None]:
     """Return the config of the run from scratch that the update equals, and the list to be written for it."""
     if run["kind"] == "negatives":
-        return from_dict(find_command("negatives").config(), run["config"]), None
+        return from_dict(import_command("negatives").config(), run["config"]), None
     for path in settings:
         check_path(CurateConfig, path)
         if not is_marked(CurateConfig, path, "update"):
@@ -204,7 +204,7 @@ def _plan(
         new = [shard for shard in shards if shard.ordinal not in reuse.scores]
         added = sum(map_files(lambda one: sum(map(len, read_shard(one, _BLOCK_ROWS))), new, label="count"))
         files = [ScoresFile(place.at(f"{ordinal:05d}.parquet")) for ordinal in reuse.scores]
-        pool = find_pool_selection(config.pool, config.select.datacomp_compat)
+        pool = make_pool_selection(config.pool, config.select.datacomp_compat)
         num = sum(cut_pool(files, pool)["sizes"]) if files else 0
     removed = run["funnel"]["read"] - stays + lost
     num += exact_share(config.pool, added)

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from raycomp.core.selection import parse_uids, to_keys
-from raycomp.curation.config import CurateConfig, find_selection, read_config
+from raycomp.curation.config import CurateConfig, make_selection, read_config
 from raycomp.curation.score.reuse import ATTRIBUTED, LATER
 from raycomp.curation.score.score import align_stages, attribute_stages
 from raycomp.curation.select.filters import list_shards
@@ -85,7 +85,7 @@ def verify(source: str, rows: int = 300, seed: int = 0) -> Iterator[str]:
 
 def _check_gates(run: dict[str, Any], marked: list[ScoresFile], files: dict[str, Any]) -> str:
     """Cut the gates anew from all scores; compare the decisions with the counts and the subset."""
-    selection = find_selection(read_config(run["config"]))
+    selection = make_selection(read_config(run["config"]))
     gates = Gates.from_dict(run["gates"])
     if cut_all(marked, selection) != gates:
         raise ValueError("gates: are not those that the scores give; a score, a mark or run.json was changed")

@@ -128,10 +128,10 @@ def hash_file(uri: str, file: IO[bytes]) -> Written:
     while data := file.read(_PIECE_BYTES):
         digest.update(data)
         size += len(data)
-    return Written(uri, size, digest.hexdigest(), find_footer(file, size))
+    return Written(uri, size, digest.hexdigest(), hash_footer(file, size))
 
 
-def find_footer(file: Any, size: int) -> str | None:
+def hash_footer(file: Any, size: int) -> str | None:
     """Return the SHA-256 of the footer of a seekable Parquet file of ``size`` bytes; None for others."""
     if size < len(_MAGIC) + _TAIL_BYTES:
         return None
@@ -180,7 +180,7 @@ class _NamedFile(io.FileIO):
         if self._digest is None:
             super().seek(0)
             return hash_file(uri, self)
-        return Written(uri, self._size, self._digest.hexdigest(), find_footer(super(), self._size))
+        return Written(uri, self._size, self._digest.hexdigest(), hash_footer(super(), self._size))
 
 
 @contextmanager

@@ -23,7 +23,7 @@ from raycomp.config.shared import ColumnsConfig
 from raycomp.data import listed, table
 from raycomp.data.files import list_below
 from raycomp.data.listed import LISTS, find_column, list_entries, open_image
-from raycomp.data.paths import ARCHITECTURE, RUN, ShardPath, absolute_uri, find_infos, join_uri, resolve
+from raycomp.data.paths import ARCHITECTURE, RUN, ShardPath, absolute_uri, read_infos, join_uri, resolve
 from raycomp.data.stores import split_uri
 from raycomp.data.tar import IMAGE_EXTENSIONS
 from raycomp.table import group_by
@@ -284,7 +284,7 @@ def _find(pattern: str) -> list[tuple[str, str]]:
         root = path if is_folder else posixpath.dirname(path)
     scheme = f"{name}://" if (name := split_uri(pattern)[0]) else ""
     items = _items(filesystem, path)
-    infos = find_infos([scheme + item for item in items if _PATTERN.search(item) is None])
+    infos = read_infos([scheme + item for item in items if _PATTERN.search(item) is None])
     files = [file for item in items for file in _list(filesystem, item, infos.get(scheme + item), pattern)]
     if not scheme:
         # Every file once, by its own name where that is below the root, else by the first name.

@@ -15,7 +15,7 @@ from functools import lru_cache
 from typing import Any
 
 from raycomp.data.files import Folder, ResultFile, Written, hash_file, list_below, make_result
-from raycomp.data.paths import RUN, find_infos, resolve_file
+from raycomp.data.paths import RUN, read_infos, resolve_file
 
 MANIFEST = "manifest.json"
 STATE = "state"
@@ -131,7 +131,7 @@ def _output_of(name: str) -> str:
 def _list_outputs(folder: Folder, outputs: Iterable[str]) -> Iterator[tuple[str, int]]:
     """Yield name and size of the files in sub-folders, and of files at the top; hidden ones are skipped."""
     top = [output for output in outputs if "." in output]
-    infos = find_infos(folder.at(name) for name in top)
+    infos = read_infos(folder.at(name) for name in top)
     yield from ((name, infos[folder.at(name)].size) for name in top if infos[folder.at(name)].is_file)
     for output in (output for output in outputs if "." not in output):
         try:

@@ -132,7 +132,7 @@ def fingerprint_shards(shards: list[ShardPath]) -> list[dict[str, str | int]]:
 
 def describe_shards(shards: list[ShardPath]) -> list[dict[str, Any]]:
     """Return name, size and times of every shard's files, in order; see ``fingerprint_shards``."""
-    found = find_infos(_list_files(shards))
+    found = read_infos(_list_files(shards))
     missing = next((uri for uri, info in found.items() if info.type != fs.FileType.File), None)
     if missing is not None:
         raise ValueError(f"input={missing!r}: no such file")
@@ -152,7 +152,7 @@ def list_times(shards: Iterable[ShardPath], uris: Iterable[str] = ()) -> list[in
 
     An object's time is cut to seconds: a list may report more digits than a HEAD.
     """
-    return [_read_time(uri, info) for uri, info in find_infos([*_list_files(shards), *uris]).items()]
+    return [_read_time(uri, info) for uri, info in read_infos([*_list_files(shards), *uris]).items()]
 
 
 def _list_files(shards: Iterable[ShardPath]) -> list[str]:
@@ -166,7 +166,7 @@ def _name_files(shard: ShardPath) -> list[str]:
 
 def size_files(uris: Iterable[str]) -> list[tuple[str, int | None]]:
     """Return every file with its size in bytes, None where it is missing."""
-    return [(uri, info.size) for uri, info in find_infos(uris).items()]
+    return [(uri, info.size) for uri, info in read_infos(uris).items()]
 
 
 def count_bytes(shards: Iterable[ShardPath]) -> int:
@@ -174,13 +174,13 @@ def count_bytes(shards: Iterable[ShardPath]) -> int:
     return sum(size or 0 for _, size in size_files(uri for shard in shards for uri in _name_files(shard)))
 
 
-def find_stamp(uri: str) -> tuple[int | None, int | None]:
+def read_stamp(uri: str) -> tuple[int | None, int | None]:
     """Return size and time of a file: what is kept of it in memory is read again once they change."""
     info = _ask(uri)
     return info.size, info.mtime_ns
 
 
-def find_infos(uris: Iterable[str]) -> dict[str, fs.FileInfo]:
+def read_infos(uris: Iterable[str]) -> dict[str, fs.FileInfo]:
     """Return the storage's info on files, in their order.
 
     A store's folder with many of them is listed, which is one request for a thousand files there.

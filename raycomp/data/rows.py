@@ -134,7 +134,7 @@ def first_text(value: Any) -> str | bytes | None:
     return next((item for item in values if isinstance(item, str | bytes)), None)
 
 
-def find_sample_status(has_image: bool, has_caption: bool, caption: str | None, bad_json: bool) -> str:
+def check_sample(has_image: bool, has_caption: bool, caption: str | None, bad_json: bool) -> str:
     """Return the first fault of a sample: of its image, then its caption (None if undecodable), its json."""
     if not has_image:
         return words.NO_IMAGE
@@ -157,7 +157,7 @@ def make_row(
     """
     caption = decode_text(found)
     has_image = image is not None or shard.embeddings is not None
-    status = find_sample_status(has_image, found is not None, caption, bad_json)
+    status = check_sample(has_image, found is not None, caption, bad_json)
     return SampleRow(
         key,
         image if isinstance(image, str) else status,

@@ -15,7 +15,7 @@ from typing import Any
 
 from pyarrow import fs
 
-from raycomp.config import ModelConfig, find_config, flatten, is_marked
+from raycomp.config import ModelConfig, get_config, flatten, is_marked
 from raycomp.data.files import Folder, ResultFile, copy_file
 from raycomp.data.manifest import FORMAT, READ_FORMATS, check_results
 from raycomp.data.paths import ARCHITECTURE, CHECKPOINT, RUN, WEIGHTS, ShardPath, resolve
@@ -70,15 +70,15 @@ def read_run(folder: Folder) -> dict[str, Any] | None:
         if error.errno == errno.ENAMETOOLONG:
             raise ValueError(f"{folder.uri[:60]}...: is too long for a folder name") from error
         raise
-    lacks = _find_lack(run, _STARTED)
+    lacks = _describe_lack(run, _STARTED)
     if not lacks and run["status"] == FAILED:
-        lacks = _find_lack(run, {"failed": str})
+        lacks = _describe_lack(run, {"failed": str})
     if not lacks and run["status"] == FINISHED:
         for shape in (_FINISHED, _MANIFEST, _READ.get(run["kind"], {})):
-            lacks = lacks or _find_lack(run, shape)
+            lacks = lacks or _describe_lack(run, shape)
         phases = run.get("phases") or []
-        lacks = lacks or _find_lack(phases, list, "phases")
-        lacks = lacks or next(filter(None, (_find_lack(one, _PHASE, "phases") for one in phases)), None)
+        lacks = lacks or _describe_lack(phases, list, "phases")
+        lacks = lacks or next(filter(None, (_describe_lack(one, _PHASE, "phases") for one in phases)), None)
     if lacks or run["status"] not in (RUNNING, FINISHED, FAILED, UPDATING):
         raise ValueError(
             f"{folder.at(RUN)}: not the record of a raycomp run: {lacks or 'status'} is missing or wrong"
@@ -90,13 +90,13 @@ def read_run(folder: Folder) -> dict[str, Any] | None:
     return run
 
 
-def _find_lack(value: Any, shape: Any, path: str = "it") -> str | None:
+def _describe_lack(value: Any, shape: Any, path: str = "it") -> str | None:
     """Return where ``value`` differs from a shape: a type, several, shapes by name, or [a shape or None].
 
     The name ``str`` stands for all names.
     """
     if isinstance(shape, list):
-        return None if value is None else _find_lack(value, shape[0], path)
+        return None if value is None else _describe_lack(value, shape[0], path)
     if not isinstance(shape, dict):
         return None if isinstance(value, shape) else path
     if not isinstance(value, dict):
@@ -105,7 +105,7 @@ def _find_lack(value: Any, shape: Any, path: str = "it") -> str | None:
         shape = dict.fromkeys(value, shape[str])
     prefix = "" if path == "it" else f"{path}."
     found = (
-        _find_lack(value[name], inner, prefix + name) if name in value else prefix + name
+        _describe_lack(value[name], inner, prefix + name) if name in value else prefix + name
         for name, inner in shape.items()
     )
     return next((lack for lack in found if lack), None)
@@ -240,7 +240,7 @@ def bound_inputs(run: dict[str, Any]) -> dict[str, Any]:
 
 def bound_options(run: dict[str, Any]) -> dict[str, Any]:
     """Return the options, by path, that a run's results depend on."""
-    kind = find_config(run["kind"])
+    kind = get_config(run["kind"])
     options = flatten(run["config"])
     return {path: value for path, value in options if not (kind and is_marked(kind, path, "free"))}
 
@@ -343,7 +343,7 @@ def fetch(uri: str, companions: Sequence[str] = ()) -> str:
     filesystem, path = resolve(uri)
     if isinstance(filesystem, fs.LocalFileSystem):
         return path
-    found = {one: _find_version(one) for one in (*companions, uri)}
+    found = {one: _read_version(one) for one in (*companions, uri)}
     if found[uri] is None:
         raise FileNotFoundError(f"{uri}: no such file")
     versions = json.dumps(found, sort_keys=True)
@@ -363,7 +363,7 @@ def _place(copies: Path, uri: str) -> Path:
     return copies / uri.replace("://", "/")
 
 
-def _find_version(uri: str) -> list[str] | None:
+def _read_version(uri: str) -> list[str] | None:
     """Return the version of an object, which changes with it; None where there is none."""
     filesystem, path = resolve(uri)
     info = filesystem.get_file_info(path)

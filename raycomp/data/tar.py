@@ -274,7 +274,7 @@ def _to_row(key: str, members: Members, shard: ShardPath) -> rows.SampleRow:
         status = words.IMAGE_TOO_LARGE
     else:
         has_caption = "txt" in members or found is not None
-        status = rows.find_sample_status(
+        status = rows.check_sample(
             image is not None, has_caption, caption, "json" in members and fields is None
         )
     if status == words.NO_IMAGE and any(name.rpartition(".")[2] in IMAGE_EXTENSIONS for name in members):

@@ -79,13 +79,13 @@ class ChoiceEvaluation:
         place_N = np.array([pictures.place[Picture(self.uris[row.image], row.box)] for row in rows], int)
         row_K = np.repeat(np.arange(len(rows)), [len(_list_captions(choice)) for choice in rows])
         text_K = np.array([texts.place[text] for choice in rows for text in _list_captions(choice)], int)
-        score_K = {"": _find_cosines(pictures.image_MD, place_N[row_K], texts.text_TD, text_K)}
+        score_K = {"": _compute_cosines(pictures.image_MD, place_N[row_K], texts.text_TD, text_K)}
         own, own_K = np.unique(text_K, return_inverse=True)
         names = np.array(list(texts.place), object)[own].tolist()
         text_only = self.score_texts(names) if names else {}
         score_K |= {name: score_T[own_K] for name, score_T in text_only.items()}
         for name, image_ND in self._show_others(rows, pictures.image_MD[place_N]).items():
-            score_K[name] = _find_cosines(image_ND, row_K, texts.text_TD, text_K)
+            score_K[name] = _compute_cosines(image_ND, row_K, texts.text_TD, text_K)
         controls = [name for name in score_K if name]
         columns: dict[str, list] = {
             name: [getattr(choice, name) for choice in self.choices] for name in Choice._fields
@@ -120,7 +120,7 @@ def _list_captions(choice: Choice) -> tuple[str, ...]:
     return choice.positives + choice.negatives
 
 
-def _find_cosines(
+def _compute_cosines(
     first_MD: np.ndarray, first_K: np.ndarray, second_TD: np.ndarray, second_K: np.ndarray
 ) -> np.ndarray:
     """Return the cosines of K pairs of rows, fp32 (K,)."""
@@ -144,7 +144,7 @@ def _compare_texts(rows: Sequence[Choice], texts: Texts) -> Iterator[list[float]
             continue
         text_CD = texts.take(_list_captions(choice))
         first, second = np.triu_indices(len(text_CD), 1)
-        yield _find_cosines(text_CD, first, text_CD, second).tolist()
+        yield _compute_cosines(text_CD, first, text_CD, second).tolist()
 
 
 def _split(

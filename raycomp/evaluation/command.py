@@ -32,8 +32,8 @@ from raycomp.evaluation.results import (
     Line,
     Margin,
     choose_main,
-    find_margins,
-    find_outcomes,
+    compute_margins,
+    compute_outcomes,
     make_lines,
     name_statuses,
     report_lines,
@@ -156,9 +156,9 @@ def _close(
     margins: list[Margin] = []
     for name, table in tables.items():
         write_table(table, run.folder.at("scores", f"{name}.parquet"), table.schema)
-        outcomes = find_outcomes(table)
+        outcomes = compute_outcomes(table)
         lines += make_lines(name, outcomes)
-        margins += find_margins(name, outcomes)
+        margins += compute_margins(name, outcomes)
     run.folder.write_bytes(write_csv([Line._fields, *lines]).encode(), TABLE)
     if untouched is not None:
         run.folder.write_bytes(write_csv([Line._fields, *untouched.lines]).encode(), UNTOUCHED)

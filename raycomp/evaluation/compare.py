@@ -7,13 +7,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from raycomp.core.intervals import compare_paired, find_share
+from raycomp.core.intervals import compare_paired, compute_share
 from raycomp.evaluation.results import (
     MEANINGS,
     Line,
     Margin,
     Outcome,
-    find_outcomes,
+    compute_outcomes,
     join_splits,
     say_margins,
     say_verdict,
@@ -89,7 +89,7 @@ def compare_tables(
     different rows.
     """
     check_same(benchmark, first, second)
-    pairs = list(_pair_outcomes(find_outcomes(first), find_outcomes(second)))
+    pairs = list(_pair_outcomes(compute_outcomes(first), compute_outcomes(second)))
     lines = [_make_line(benchmark, one.split, names, one, other) for one, other in pairs]
     if len({one.split for one, _ in pairs}) < 2:
         return lines
@@ -166,8 +166,8 @@ def _make_line(
         metric=first.metric,
         reference=names[0],
         run=names[1],
-        reference_value=find_share(first.right_N, first.unit_N, split_N).value,
-        run_value=find_share(second.right_N, second.unit_N, split_N).value,
+        reference_value=compute_share(first.right_N, first.unit_N, split_N).value,
+        run_value=compute_share(second.right_N, second.unit_N, split_N).value,
         difference=found.difference,
         low=found.low,
         high=found.high,

@@ -34,8 +34,8 @@ from raycomp.evaluation.images import find_images
 from raycomp.evaluation.open import find_options
 from raycomp.evaluation.results import (
     Margin,
-    find_margins,
-    find_outcomes,
+    compute_margins,
+    compute_outcomes,
     list_controls,
     name_statuses,
     report_margins,
@@ -79,7 +79,7 @@ def compare(runs: Sequence[str], out: str, say: Say = print) -> dict[str, Any]:
     # All scores are read before anything is written to the folder.
     found = [_compare_scores(one, config, i) for i in range(1, len(records)) for one in benchmarks]
     named = list(zip(config.names, config.runs, strict=True))
-    margins = {name: _find_margins(source, benchmarks) for name, source in named}
+    margins = {name: _compute_margins(source, benchmarks) for name, source in named}
     again = (source if source.endswith(f"/{name}") else f"{name}={source}" for name, source in named)
     start = shlex.join(["raycomp", "compare", *again])
     rerun = command_line(start, {}, out)
@@ -152,9 +152,9 @@ def _compare_scores(benchmark: str, config: CompareConfig, place: int) -> _Compa
     return _Compared(lines, partings, came, warn_other_targets(benchmark, first, second, names))
 
 
-def _find_margins(source: str, benchmarks: Sequence[str]) -> list[Margin]:
+def _compute_margins(source: str, benchmarks: Sequence[str]) -> list[Margin]:
     tables = ((name, _read_scores(source, name)) for name in benchmarks)
-    return [margin for name, table in tables for margin in find_margins(name, find_outcomes(table))]
+    return [margin for name, table in tables for margin in compute_margins(name, compute_outcomes(table))]
 
 
 def _read_scores(source: str, name: str) -> pa.Table:
@@ -237,7 +237,7 @@ def _read_photos(
 
 
 def check_table(table: pa.Table, said: str) -> None:
-    """Raise ValueError naming the file ``said`` unless ``find_outcomes`` can evaluate its rows."""
+    """Raise ValueError naming the file ``said`` unless ``compute_outcomes`` can evaluate its rows."""
     if "num_classes" in table.column_names:
         schema = CLASSIFIED_SCHEMA
     elif "num_targets" in table.column_names:

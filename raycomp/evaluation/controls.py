@@ -95,7 +95,7 @@ def score_texts(texts: Sequence[str], config: ControlsConfig, counts: Ngrams | N
         from raycomp.models.language_model import LanguageModel
 
         model = LanguageModel(config.language_model, _OPTION, torch.device("cpu"), config.precision)
-        scores[LANGUAGE_MODEL] = model.find_likelihoods(texts)
+        scores[LANGUAGE_MODEL] = model.compute_likelihoods(texts)
     return scores
 
 

@@ -36,7 +36,7 @@ from raycomp.data.runs import SUBSET_KINDS, identify, read_finished, read_run
 from raycomp.evaluation.config import EvaluateConfig
 from raycomp.evaluation.evaluation import Evaluation, Pictures, Texts
 from raycomp.evaluation.open import Opened, open_evaluations
-from raycomp.evaluation.results import Line, choose_main, find_outcomes, make_lines
+from raycomp.evaluation.results import Line, choose_main, compute_outcomes, make_lines
 from raycomp.evaluation.retrieval import Retrieval
 from raycomp.language.text_only import find_source_ids, normalise_caption
 from raycomp.models.images import ImageFault, decode_image, list_views
@@ -184,7 +184,7 @@ def grade_untouched(
         bad = frozenset(text for text in texts.place if normalise_caption(text) in own)
         try:
             table = evaluation.grade(pictures.bar(touched.image_K), replace(texts, bad=texts.bad | bad))
-            lines += make_lines(evaluation.name, find_outcomes(table))
+            lines += make_lines(evaluation.name, compute_outcomes(table))
         except ValueError as error:
             warnings.append(f"{evaluation.name}: has no score of untouched examples ({error})")
     return Untouched(touched.source, lines, warnings)

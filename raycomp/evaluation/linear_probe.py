@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from raycomp.config.shared import ColumnsConfig
-from raycomp.core.outcomes import find_duplicates
+from raycomp.core.outcomes import number_duplicates
 from raycomp.data.paths import ShardPath
 from raycomp.evaluation.classification import LabelledImages, classify_images, list_unread, open_labelled
 from raycomp.evaluation.config import LinearProbeConfig
@@ -72,7 +72,7 @@ class LinearProbe:
             raise ValueError(f"{self.test.option}: {said}")
         label_M = np.array([number[str(known.labels[i])] for i in known.good])
         image_MD = known.image_ND[known.good]
-        is_held_M = hold_out_fifth(label_M, find_duplicates(image_MD), np.random.default_rng(self.seed))
+        is_held_M = hold_out_fifth(label_M, number_duplicates(image_MD), np.random.default_rng(self.seed))
         if not is_held_M.any():
             raise ValueError(f"{self.train.option}: must have a class with at least two different images")
         penalty, shares = choose_penalty(image_MD, label_M, len(names), is_held_M)

@@ -9,12 +9,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from raycomp import words
-from raycomp.core.intervals import compare_paired, find_share
+from raycomp.core.intervals import compare_paired, compute_share
 from raycomp.core.outcomes import (
     Pair,
     Verdict,
     chance_of_hit,
-    find_hits,
+    count_hits,
     judge_choices,
     judge_pairs,
     judge_texts,
@@ -76,7 +76,7 @@ def _find_exclusions(table: pa.Table) -> list[str | None]:
     ]
 
 
-def find_choice_outcomes(table: pa.Table) -> list[Outcome]:
+def compute_choice_outcomes(table: pa.Table) -> list[Outcome]:
     """Return the outcomes of EXAMPLE_SCHEMA's rows, the model's and the baselines', split by split.
 
     Only rows that ``name_statuses`` calls ok are used; for items of two images, both rows must be ok. A split
@@ -175,7 +175,7 @@ def join_splits(outcomes: Sequence[Outcome]) -> tuple[Outcome, np.ndarray]:
     return joined, np.repeat(np.arange(len(own)), counts)
 
 
-def find_class_outcomes(table: pa.Table) -> list[Outcome]:
+def compute_class_outcomes(table: pa.Table) -> list[Outcome]:
     """Return for CLASSIFIED_SCHEMA's rows acc1, with more than five classes acc5, and mean_per_class_recall.
 
     The last is acc1 with equal weight for every class. Classes without an evaluated image are excluded.
@@ -193,13 +193,13 @@ def find_class_outcomes(table: pa.Table) -> list[Outcome]:
         (words.MEAN_PER_CLASS_RECALL, 1, label_N),
     ):
         if k < num_classes:
-            right_N, tie_N = find_hits(rows["rank"].to_numpy(), rows["ties"].to_numpy(), k)
+            right_N, tie_N = count_hits(rows["rank"].to_numpy(), rows["ties"].to_numpy(), k)
             found = key_N, unit_N, right_N, tie_N, k / num_classes, class_N
             outcomes.append(Outcome(words.TEST, metric, "", *found, len(tested)))
     return outcomes
 
 
-def find_retrieval_outcomes(table: pa.Table) -> list[Outcome]:
+def compute_retrieval_outcomes(table: pa.Table) -> list[Outcome]:
     """Return for RETRIEVED_SCHEMA's rows the recalls at 1, 5 and 10 of both directions.
 
     Each is computed only where there are more targets than that. A caption's unit is its image: captions of
@@ -213,22 +213,22 @@ def find_retrieval_outcomes(table: pa.Table) -> list[Outcome]:
         num_targets = rows["num_targets"][0].as_py() if len(rows) else 0
         num_own = Counter(rows["num_own"].to_pylist()).items()
         for k in (k for k in CUTS if k < num_targets):
-            right_N, tie_N = find_hits(rows["rank"].to_numpy(), rows["ties"].to_numpy(), k)
+            right_N, tie_N = count_hits(rows["rank"].to_numpy(), rows["ties"].to_numpy(), k)
             chance = sum(chance_of_hit(own, num_targets, k) * count for own, count in num_own) / len(rows)
             found = key_N, unit_N, right_N, tie_N, chance
             outcomes.append(Outcome(words.TEST, f"{metric}@{k}", "", *found, num_all=len(asked)))
     return outcomes
 
 
-def find_outcomes(table: pa.Table) -> list[Outcome]:
+def compute_outcomes(table: pa.Table) -> list[Outcome]:
     """Return the outcomes of a scores file's rows, for any benchmark."""
     if "id" in table.column_names:
         table = _number_repeats(table)
     if "num_classes" in table.column_names:
-        return find_class_outcomes(table)
+        return compute_class_outcomes(table)
     if "num_targets" in table.column_names:
-        return find_retrieval_outcomes(table)
-    return find_choice_outcomes(table)
+        return compute_retrieval_outcomes(table)
+    return compute_choice_outcomes(table)
 
 
 def _number_repeats(table: pa.Table) -> pa.Table:
@@ -267,7 +267,7 @@ class Margin(NamedTuple):
         return self.margin.low > 0
 
 
-def find_margins(benchmark: str, outcomes: Sequence[Outcome]) -> list[Margin]:
+def compute_margins(benchmark: str, outcomes: Sequence[Outcome]) -> list[Margin]:
     """Return the margins of every split, and of the mean over several splits; empty without a blind baseline.
 
     The main metric is the first one: accuracy, or the text score of items of two images.
@@ -292,7 +292,7 @@ def _measure(
     benchmark: str, split: str, own: Outcome, other: Outcome, split_N: np.ndarray | None = None
 ) -> Margin:
     model, baseline = (
-        Estimate.of(find_share(one.right_N, one.unit_N, split_N), own.chance) for one in (own, other)
+        Estimate.of(compute_share(one.right_N, one.unit_N, split_N), own.chance) for one in (own, other)
     )
     found = compare_paired(other.right_N, own.right_N, own.unit_N, split_N)
     margin = Estimate(found.difference, found.low, found.high)
@@ -423,7 +423,7 @@ def make_lines(benchmark: str, outcomes: Sequence[Outcome]) -> list[Line]:
 
 def _make_line(benchmark: str, split: str, outcome: Outcome, split_N: np.ndarray | None = None) -> Line:
     part_N = outcome.class_N if split_N is None else split_N
-    share = find_share(outcome.right_N, outcome.unit_N, part_N)
+    share = compute_share(outcome.right_N, outcome.unit_N, part_N)
     return Line(
         benchmark,
         split,

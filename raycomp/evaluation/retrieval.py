@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from raycomp import words
 from raycomp.config.shared import ColumnsConfig
-from raycomp.core.outcomes import Ranks, find_duplicates, rank_items
+from raycomp.core.outcomes import Ranks, number_duplicates, rank_items
 from raycomp.data.files import Folder
 from raycomp.data.inputs import LIST
 from raycomp.data.listed import CAPTION_COLUMNS, IMAGE_COLUMNS, find_column, list_records
@@ -168,7 +168,7 @@ def _join_rows(
 
 def _list_queries(found: _Found) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Return the images as queries, and all their captions, with RETRIEVED_SCHEMA's descriptive columns."""
-    numbers = find_duplicates(found.image_MD).tolist()
+    numbers = number_duplicates(found.image_MD).tolist()
     count = Counter(numbers)
     is_duplicate = iter(count[number] > 1 for number in numbers)
     owners = Counter(text for item in found.good for text in set(item.captions))

@@ -25,7 +25,7 @@ from raycomp.language.tokens import (
     STOPS,
     Token,
     choose_article,
-    find_children,
+    list_children,
     measure_ends,
 )
 from raycomp.words import ATTRIBUTE, OBJECT, RELATION
@@ -52,7 +52,7 @@ class Wording:
         self.lexicon = lexicon
         self._at = {token.start: place for place, token in enumerate(self.tokens)}
         self._ends = {token.end: place for place, token in enumerate(self.tokens)}
-        self.children = find_children(self.tokens)
+        self.children = list_children(self.tokens)
         self.attributes: list[list[int]] = [[] for _ in self.concepts]
         """Of every concept that is an object, its attributes."""
         self.nouns = [place for place, concept in enumerate(self.concepts) if concept.kind == OBJECT]

@@ -20,11 +20,11 @@ from raycomp.language.lexicon import (
     Entry,
     Lexicon,
     find_long_prepositions,
-    find_longest,
+    match_longest,
     join_words,
 )
-from raycomp.language.phrases import Labels, find_labels, find_phrases
-from raycomp.language.tokens import MODIFIER_TAGS, NOUN_TAGS, Token, Word, find_base_form, find_children
+from raycomp.language.phrases import Labels, detect_labels, find_phrases
+from raycomp.language.tokens import MODIFIER_TAGS, NOUN_TAGS, Token, Word, get_base_form, list_children
 from raycomp.words import ATTRIBUTE, OBJECT, RELATION
 
 WORD = re.compile(r"[^\W_]+")
@@ -70,7 +70,7 @@ def read_words(tokens: Sequence[Token]) -> list[Word]:
             if piece.group() not in GLUE:
                 start = tokens[i].start + piece.start()
                 words.append(
-                    Word(find_base_form(piece.group()), start, start + len(piece.group()), letters[i])
+                    Word(get_base_form(piece.group()), start, start + len(piece.group()), letters[i])
                 )
     return words
 
@@ -197,7 +197,7 @@ def find_concepts(tokens: Sequence[Token], lexicon: Lexicon, labels: Labels | No
     noun have no owner. Relations are prepositions of the lexicon and verbs with a direct object, but not what
     no picture can show ("because of"). ``labels`` as in ``find_phrases``.
     """
-    return _Reader(tokens, lexicon, labels or find_labels([token.dep for token in tokens])).read()
+    return _Reader(tokens, lexicon, labels or detect_labels([token.dep for token in tokens])).read()
 
 
 class _Found(NamedTuple):
@@ -219,7 +219,7 @@ class _Reader:
     def __init__(self, tokens: Sequence[Token], lexicon: Lexicon, labels: Labels):
         self.tokens, self.lexicon, self.labels = tokens, lexicon, labels
         self.words = [token.text.lower() for token in tokens]
-        self.children = find_children(tokens)
+        self.children = list_children(tokens)
         self.prepositions = self._find_prepositions()
         taken = {i for first, (last, _) in self.prepositions.items() for i in range(first, last + 1)}
         starts = {token.start: place for place, token in enumerate(tokens)}
@@ -266,7 +266,7 @@ class _Reader:
 
     def _read_noun(self, last: int) -> _Found:
         """Return the noun at ``last`` with its compound, as far as the lexicon or the tree shows one."""
-        first, entry = find_longest(self.tokens, last, OBJECT, self.lexicon) or (last, None)
+        first, entry = match_longest(self.tokens, last, OBJECT, self.lexicon) or (last, None)
         if first == last:
             # Nouns on the left name its kind; materials and colours do not.
             while first and self._is_compound(first - 1, last):
@@ -321,7 +321,7 @@ class _Reader:
         """Return the attribute that ends at ``last``, the longest that the lexicon knows."""
         if self.words[last] in NO_ATTRIBUTES or last in self.objects:
             return None
-        if found := find_longest(self.tokens, last, ATTRIBUTE, self.lexicon):
+        if found := match_longest(self.tokens, last, ATTRIBUTE, self.lexicon):
             first, entry = found
             if entry.category == "colour" and first and self.words[first - 1] in SHADES:
                 first -= 1

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from raycomp.language.concepts import Concept, Parsed
 from raycomp.language.lexicon import Lexicon
-from raycomp.language.paraphrase import find_readings
+from raycomp.language.paraphrase import list_readings
 from raycomp.language.tokens import (
     ADJECTIVE_TAGS,
     ARTICLES,
@@ -30,7 +30,7 @@ from raycomp.language.tokens import (
     Word,
     choose_article,
     cut_ends,
-    find_bases,
+    list_bases,
 )
 from raycomp.words import ADD, ATTRIBUTE, OBJECT, RELATION, REPLACE, SWAP
 
@@ -66,7 +66,7 @@ FOREIGN = {
 LATIN = re.compile(r"[A-Za-z\u00c0-\u024f]")
 
 
-def find_form_fault(text: str, known_text: str) -> str | None:
+def check_form(text: str, known_text: str) -> str | None:
     """Return why ``text`` cannot be a caption edited from ``known_text``; what ``known_text`` also has is
     allowed."""
     if not WORD.search(text):
@@ -253,7 +253,7 @@ def judge_edit(
     ``original`` is the image's caption, ``others`` the image's further captions. Any text will do: reasons of
     form come first, then the operator, the meaning, and the grammar, where a fault of the input is none.
     """
-    reason = _find_same(before, after, original, others) or find_form_fault(after.text, before.text)
+    reason = _find_same(before, after, original, others) or check_form(after.text, before.text)
     if reason:
         return reason
     after = after._replace(tokens=_keep_tags(before.tokens, after.tokens))
@@ -269,9 +269,9 @@ def judge_edit(
     reason = _JUDGES[op](_Call(before, after, old, new, original, others, lexicon))
     if reason or fault:
         return reason or fault
-    _, readings = find_readings(after.tokens, lexicon)
+    _, readings = list_readings(after.tokens, lexicon)
     known = (before, original, *others)
-    same = any(find_readings(tuple(text.tokens), lexicon)[0] in readings for text in known)
+    same = any(list_readings(tuple(text.tokens), lexicon)[0] in readings for text in known)
     return PARAPHRASE if same else None
 
 
@@ -307,7 +307,7 @@ def _name_swap(
         for start, end in pairwise((0, first.start, first.end, last.start, last.end, old[-1].end + 1))
     ]
     exchanged = [base for part in (0, 3, 2, 1, 4) for base in parts[part]]
-    if first.kind == last.kind and exchanged == [base for base in find_bases(new) if base not in LOOSE]:
+    if first.kind == last.kind and exchanged == [base for base in list_bases(new) if base not in LOOSE]:
         return first.kind, (first.word, last.word)
     objects = [one for one in gone if one.kind == OBJECT] or gone
     return RELATION, (objects[0].word, objects[-1].word)
@@ -345,7 +345,7 @@ def _judge_swap(call: _Call) -> str | None:
     So the sequence of nouns, verbs and prepositions, by their tags in the input, stays; nouns side by side
     count as one, and attributes go where their nouns go.
     """
-    old, new = ([base for base in find_bases(words) if base not in LOOSE] for words in (call.old, call.new))
+    old, new = ([base for base in list_bases(words) if base not in LOOSE] for words in (call.old, call.new))
     if old == new or sorted(old) != sorted(new):
         return NOT_SWAP
     tags = {}
@@ -460,7 +460,7 @@ def _is_said(texts: Sequence[Parsed], concept: Concept, lexicon: Lexicon) -> boo
             names = (one.word,) if one.category else (one.word, *one.word.split())
             if any(lexicon.is_kind_of(name, concept.word) for name in names):
                 return True
-        said = find_bases(_read_words(parsed.text, lexicon))
+        said = list_bases(_read_words(parsed.text, lexicon))
         if any(said[i : i + len(wanted)] == wanted for i in range(len(said) - len(wanted) + 1)):
             return True
     return False

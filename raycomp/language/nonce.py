@@ -51,7 +51,7 @@ _AFTER_AN = re.compile("[aeio]|u(?!ni|s|t)", re.IGNORECASE)
 _ARTICLE = re.compile("(?:^|[^\\w'\u2019-])(an?)\\s+[\"'(\u2018\u201c]?$", re.IGNORECASE)
 
 
-def find_word_spans(target: str) -> list[tuple[int, int]]:
+def list_word_spans(target: str) -> list[tuple[int, int]]:
     """Return the (start, end) of the words of a target that are replaced; none if it has no Latin letter.
 
     They are its runs of Latin letters, a possessive 's apart; single letters ("T-shirt", "F16") only where
@@ -69,7 +69,7 @@ def form_of(word: str) -> str:
     return VOWEL if _AFTER_AN.match(word) else CONSONANT
 
 
-def find_article(caption: str, start: int) -> str:
+def read_article(caption: str, start: int) -> str:
     """Return the "a" or "an" that stands right before the character ``start``, in lower case; "" for none."""
     found = _ARTICLE.search(caption[max(0, start - 8) : start])
     return found[1].lower() if found else ""
@@ -102,20 +102,20 @@ def draw_nonces(
     a sample's own key changes them from sample to sample. Fewer come back where a pool is small, none where
     a word is longer than any nonce or the target has no word.
     """
-    spans = find_word_spans(target)
+    spans = list_word_spans(target)
     if not spans:
         return []
     draws = []
     for start, end in spans:
         word = target[start:end]
         asked = article if start == 0 else ""
-        pool = _find_pool(pools, count_tokens(word), form_of(word), asked)
+        pool = _list_fitting(pools, count_tokens(word), form_of(word), asked)
         name = "\0".join((str(seed), key, target.lower(), str(start)))
         draws.append([copy_case(nonce, word) for nonce in _shuffle(pool, name, count, word.lower())])
     return [_replace(target, spans, words) for words in zip(*draws, strict=False)]
 
 
-def _find_pool(pools: Pools, num_tokens: int, form: str, article: str) -> Sequence[str]:
+def _list_fitting(pools: Pools, num_tokens: int, form: str, article: str) -> Sequence[str]:
     """Return the nonces of a form; where an article asks for another sound, those of that sound."""
     if form == PLURAL:
         return [nonce for nonce in pools.get((num_tokens, form), ()) if _suits(nonce, article)]
@@ -142,7 +142,7 @@ def make_counterfactual(caption: str, start: int, end: int, nonce: str) -> str:
     return caption[:start] + nonce + caption[end:]
 
 
-def find_fault(
+def check_nonce(
     caption_tokens: Sequence[int],
     counterfactual_tokens: Sequence[int],
     target_tokens: Sequence[int],
@@ -196,7 +196,7 @@ class Controls(NamedTuple):
     cross: str
 
 
-def find_word_set(text: str) -> set[str]:
+def list_distinct_words(text: str) -> set[str]:
     """Return the words of a text, in lower case."""
     return {*WORD.findall(text.lower())}
 
@@ -294,12 +294,12 @@ class ControlWords:
         return blake2b(f"{self.seed}\0{target}\0{form}".encode(), digest_size=8).digest()
 
     def _fits(self, caption: str, start: int, end: int, word: str) -> bool:
-        article = find_article(caption, start)
+        article = read_article(caption, start)
         if article and choose_article(word) != article:
             return False
-        others = find_word_set(caption[:start]) | find_word_set(caption[end:])
+        others = list_distinct_words(caption[:start]) | list_distinct_words(caption[end:])
         if any(self.lexicon.is_kind_of(other, word) for other in others):
             return False
         texts = (caption, make_counterfactual(caption, start, end, word), caption[start:end], word)
         before, after, target, new = map(self.encode, texts)
-        return find_fault(before, after, target, new, self.context_length) is None
+        return check_nonce(before, after, target, new, self.context_length) is None

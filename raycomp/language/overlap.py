@@ -41,7 +41,7 @@ Phrase = tuple[str, ...]
 """(noun,) or (noun, attribute)."""
 
 
-def find_new_phrase(op: str, kind: str, concepts: Sequence[str], parsed: Parsed) -> Phrase:
+def get_new_phrase(op: str, kind: str, concepts: Sequence[str], parsed: Parsed) -> Phrase:
     """Return what a REPLACE or an ADD brings in; () for other edits, and for relations of what is there."""
     own = [concept for concept in concepts if not concept.startswith("-")]
     if op not in (REPLACE, ADD) or not own or (op, kind) == (REPLACE, RELATION):
@@ -133,10 +133,10 @@ def explain(positive: Sequence[Token], negative: Sequence[Token]) -> Explanation
     Between equally few, one run that differs goes before several, and both before a SWAP with a rest.
     """
     old, new = concepts.read_words(positive), concepts.read_words(negative)
-    if tokens.find_bases(old) == tokens.find_bases(new):
+    if tokens.list_bases(old) == tokens.list_bases(new):
         return Explanation((), SAME)
     nouns = [[word for word in words if word.base not in concepts.PRONOUNS] for words in (old, new)]
-    if tokens.find_bases(nouns[0]) != tokens.find_bases(nouns[1]):
+    if tokens.list_bases(nouns[0]) != tokens.list_bases(nouns[1]):
         old, new = nouns
     hunk, hunks = Hunk(*tokens.cut_ends(old, new)), find_hunks(old, new)
     if {word.letter for word in (*hunk.old, *hunk.new)} == {concepts.DENIAL}:
@@ -156,7 +156,7 @@ def find_hunks(old: Sequence[Word], new: Sequence[Word]) -> list[Hunk]:
 
     Of equally long runs the first one counts (Ratcliff and Obershelp's alignment).
     """
-    match = SequenceMatcher(None, tokens.find_bases(old), tokens.find_bases(new), autojunk=False)
+    match = SequenceMatcher(None, tokens.list_bases(old), tokens.list_bases(new), autojunk=False)
     return [Hunk(old[a:b], new[c:d]) for tag, a, b, c, d in match.get_opcodes() if tag != "equal"]
 
 
@@ -170,7 +170,7 @@ def _find_swap(old: Sequence[Word], new: Sequence[Word]) -> str:
         return ""
     kept, kept_new = [word for word in old if word not in lost], [word for word in new if word not in gained]
     span = Hunk(*tokens.cut_ends(kept, kept_new))
-    size, old_bases, new_bases = len(span.old), tokens.find_bases(span.old), tokens.find_bases(span.new)
+    size, old_bases, new_bases = len(span.old), tokens.list_bases(span.old), tokens.list_bases(span.new)
     for total in range(2, size + 1):  # the shortest blocks A, B: A x B before, B x A after
         for a in range(1, total):
             rest = size - total + a
@@ -258,7 +258,7 @@ def is_same_edit(positive: str, negative: str, op: str, edits: Sequence[Edit]) -
 
 def _locate(positive: str, negative: str) -> tuple[int, int]:
     old, new = (
-        [tokens.find_base_form(w) for w in concepts.WORD.findall(t.lower()) if w not in concepts.GLUE]
+        [tokens.get_base_form(w) for w in concepts.WORD.findall(t.lower()) if w not in concepts.GLUE]
         for t in (positive, negative)
     )
     first, behind = tokens.measure_ends(old, new)

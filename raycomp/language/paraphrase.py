@@ -112,7 +112,7 @@ class CaptionPart(NamedTuple):
 
 
 @lru_cache(maxsize=64)
-def find_readings(tokens: tuple[Token, ...], lexicon: Lexicon) -> tuple[Value, set[Value]]:
+def list_readings(tokens: tuple[Token, ...], lexicon: Lexicon) -> tuple[Value, set[Value]]:
     """Return the reading of a text, and all readings of texts that say the same, its own among them."""
     parts = _join_lists(_find_things(tokens, lexicon))
     own = _read(parts, lexicon)

@@ -34,8 +34,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from raycomp.language.lexicon import ABSTRACT, Lexicon, find_long_prepositions, find_longest, join_words
-from raycomp.language.tokens import ADJECTIVE_TAGS, NOUN_TAGS, Token, find_children
+from raycomp.language.lexicon import ABSTRACT, Lexicon, find_long_prepositions, match_longest, join_words
+from raycomp.language.tokens import ADJECTIVE_TAGS, NOUN_TAGS, Token, list_children
 from raycomp.words import ATTRIBUTE, CONTENT, HEAD, OBJECT, PREDICATE, RELATION, UNSEEN
 
 PRONOUNS = {
@@ -115,7 +115,7 @@ CLEAR_NLP = Labels(
 )
 
 
-def find_labels(labels: Sequence[str]) -> Labels:
+def detect_labels(labels: Sequence[str]) -> Labels:
     """Return the scheme of ``labels``, those of a tree or of a whole parser; UD if unclear."""
     return CLEAR_NLP if len(CLEAR_NLP.distinctive & {*labels}) > len(UD.distinctive & {*labels}) else UD
 
@@ -125,7 +125,7 @@ def find_phrases(tokens: Sequence[Token], lexicon: Lexicon, labels: Labels | Non
 
     ``labels`` is UD or CLEAR_NLP; by default what the caption's own labels say. A root is its own head.
     """
-    return _Tree(tokens, lexicon, labels or find_labels([token.dep for token in tokens])).phrases()
+    return _Tree(tokens, lexicon, labels or detect_labels([token.dep for token in tokens])).phrases()
 
 
 def find_content(tokens: Sequence[Token], lexicon: Lexicon, labels: Labels | None = None) -> list[Phrase]:
@@ -133,7 +133,7 @@ def find_content(tokens: Sequence[Token], lexicon: Lexicon, labels: Labels | Non
 
     Their kinds are attribute, predicate and relation; a preposition of several words is one target.
     """
-    return _Tree(tokens, lexicon, labels or find_labels([token.dep for token in tokens])).content()
+    return _Tree(tokens, lexicon, labels or detect_labels([token.dep for token in tokens])).content()
 
 
 class _Tree:
@@ -144,7 +144,7 @@ class _Tree:
         self.lexicon = lexicon
         self.labels = labels
         self.words = [token.text.lower() for token in tokens]
-        self.children = find_children(tokens)
+        self.children = list_children(tokens)
         spans = find_long_prepositions(self.words, lexicon)
         # By the last word, which is what the parser attaches.
         self.long_prepositions = {last: first for first, (last, _) in spans.items()}
@@ -164,7 +164,7 @@ class _Tree:
                 first_free += 1
             target_class = HEAD
             if self.words[target] in self.lexicon.abstract_ends:
-                longest = find_longest(self.tokens, target, OBJECT, self.lexicon)
+                longest = match_longest(self.tokens, target, OBJECT, self.lexicon)
                 target_class = UNSEEN if longest and longest[1].category == ABSTRACT else HEAD
             start, end, place = self.tokens[first].start, self.tokens[first_free - 1].end, self.tokens[target]
             found.append(Phrase(start, end, kind, place.start, place.end, target_class))

@@ -35,7 +35,7 @@ def match_lengths(case: Case, changes: Sequence[Change]) -> Iterator[Change]:
     """Yield the changes that add with each removal elsewhere that makes up for their length."""
     num_words = count_words(case.parsed.text)
     removals = [
-        (one, num_words - count_words(case.words.render([one.piece])[0])) for one in find_removals(case.words)
+        (one, num_words - count_words(case.words.render([one.piece])[0])) for one in list_removals(case.words)
     ]
     for change in changes:
         longer = sum(count_words(piece.text) for piece in change.pieces)
@@ -52,7 +52,7 @@ def match_lengths(case: Case, changes: Sequence[Change]) -> Iterator[Change]:
             )
 
 
-def find_removals(words: Wording) -> Iterator[Removal]:
+def list_removals(words: Wording) -> Iterator[Removal]:
     """Yield what a caption can lose, from its start to its end."""
     for place, one in enumerate(words.concepts):
         found = None

@@ -31,7 +31,7 @@ class Token(NamedTuple):
     head: int
 
 
-def find_children(tokens: Sequence[Token]) -> list[list[int]]:
+def list_children(tokens: Sequence[Token]) -> list[list[int]]:
     """Return the positions that hang below each token, in order. A root is its own head."""
     children: list[list[int]] = [[] for _ in tokens]
     for place, token in enumerate(tokens):
@@ -49,7 +49,7 @@ class Word(NamedTuple):
     letter: str = ""
 
 
-def find_bases(words: Sequence[Word]) -> list[str]:
+def list_bases(words: Sequence[Word]) -> list[str]:
     """Return what words are compared by."""
     return [word.base for word in words]
 
@@ -64,7 +64,7 @@ def measure_ends(old: Sequence[str], new: Sequence[str]) -> tuple[int, int]:
 
 def cut_ends(old: Sequence[Word], new: Sequence[Word]) -> tuple[Sequence[Word], Sequence[Word]]:
     """Return the difference between the longest common start and, of the rest, the longest common end."""
-    first, behind = measure_ends(find_bases(old), find_bases(new))
+    first, behind = measure_ends(list_bases(old), list_bases(new))
     return old[first : len(old) - behind], new[first : len(new) - behind]
 
 
@@ -123,7 +123,7 @@ def drop_s(word: str) -> str:
     return word[:-1]
 
 
-def find_base_form(word: str) -> str:
+def get_base_form(word: str) -> str:
     """Return a lower-case word without inflection. One for all forms; not always a word: "rid" for "ride"."""
     word = BASES.get(word, word)
     if len(word) > 4 and word.endswith(("ies", "ied")):

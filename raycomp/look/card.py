@@ -18,7 +18,7 @@ from raycomp.config import DryRun
 from raycomp.config.own_code import is_own
 from raycomp.curation.config import CurateConfig, describe_rule
 from raycomp.curation.page import LOWEST_AUC, make_funnel, reason_words
-from raycomp.curation.select.rules import find_rule
+from raycomp.curation.select.rules import get_rule
 from raycomp.curation.summary import WordCounts
 from raycomp.data.files import Folder, ResultFile, check_writable, is_dry_run
 from raycomp.data.manifest import check_results
@@ -185,7 +185,7 @@ def _list_steps(side: Side) -> Iterator[str]:
     corpus, rule = f"a corpus of {funnel['corpus']:,} pairs", config.select.rule
     if (side.run.get("gates") or {}).get("attribute"):
         yield f"Gates: align.keep={config.align.keep}, {keep}, shares of {corpus}."
-    elif is_own(rule) or not find_rule(rule).keeps_all:
+    elif is_own(rule) or not get_rule(rule).keeps_all:
         yield f"Kept the share {keep} of {corpus}."
 
 

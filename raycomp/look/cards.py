@@ -35,7 +35,7 @@ from raycomp.core.near import find_nearest
 from raycomp.core.regression import project_pca
 from raycomp.core.selection import hash_uids, parse_uids
 from raycomp.curation.command import stream_photos
-from raycomp.curation.config import SelectionRule, find_selection, read_config
+from raycomp.curation.config import SelectionRule, make_selection, read_config
 from raycomp.curation.select.filters import add_metadata, add_short_names
 from raycomp.curation.select.marks import add_metadata_files, list_marked
 from raycomp.curation.select.measures import ScoresFile
@@ -136,7 +136,7 @@ def open_source(run: dict[str, Any], source: str, config: ExploreConfig) -> tupl
     """
     curation = posixpath.dirname(run["scores"]) if run["kind"] == "select" else source
     files = add_metadata_files(list_marked(run, source), Folder(curation))
-    selection = find_selection(read_config(run["config"]))
+    selection = make_selection(read_config(run["config"]))
     found = Source(selection, Gates.from_dict(run["gates"]), config.where, config.seed)
     if config.where is not None:  # an error now, not after half the files
         found.find(found.read(files[0], with_nested=False).slice(0, 0))
@@ -413,7 +413,7 @@ def encode(array_M: np.ndarray) -> str:
     return base64.b64encode(array_M.tobytes()).decode("ascii")
 
 
-def find_bucket(word: str, num_buckets: int) -> int:
+def get_bucket(word: str, num_buckets: int) -> int:
     """Return the number of the script that holds a word's rows; the page computes the same."""
     return sum(word.encode()) % num_buckets
 
@@ -433,7 +433,7 @@ def _write_words(parts: Sequence[Indexed], folder: Folder) -> int:
     buckets: list[list[list[str]]] = [[] for _ in range(num_buckets)]
     for word, number in vocabulary.items():
         codes = encode(code_E[edges[number] : edges[number + 1]])
-        buckets[find_bucket(word, num_buckets)].append([word, codes])
+        buckets[get_bucket(word, num_buckets)].append([word, codes])
     for number, content in enumerate(buckets):
         put(folder, f"index/words_{number:03d}", content)
     return num_buckets

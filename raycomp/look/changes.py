@@ -18,10 +18,10 @@ import pyarrow.compute as pc
 
 from raycomp.core.attribution import Moments
 from raycomp.core.intervals import holm
-from raycomp.core.metrics import BOTH, GAINED, LOST, find_shifts
+from raycomp.core.metrics import BOTH, GAINED, LOST, measure_shifts
 from raycomp.core.selection import find_keys, hash_uids, parse_uids, to_keys
 from raycomp.curation.command import read_photos
-from raycomp.curation.config import CurateConfig, find_selection, read_config
+from raycomp.curation.config import CurateConfig, make_selection, read_config
 from raycomp.curation.select.filters import list_shards
 from raycomp.curation.select.marks import list_marked
 from raycomp.curation.select.measures import ScoresFile
@@ -102,7 +102,7 @@ def read_outcomes(side: Side) -> Outcomes:
 
 def judge_files(side: Side, columns: tuple[str, ...] = ()) -> Iterator[tuple[np.ndarray, pa.Table]]:
     """Yield the reasons of each file's rows, and its table with ``columns`` in addition to the gates'."""
-    selection, gates = find_selection(side.config), Gates.from_dict(side.run["gates"])
+    selection, gates = make_selection(side.config), Gates.from_dict(side.run["gates"])
     for file in side.files:
         table, reason_N, _ = judge_file(file, selection, gates, columns)
         yield reason_N, table
@@ -364,7 +364,7 @@ def rank_concepts(changes: Changes) -> list[Moved]:
     num_changed, changed_V = size_3[LOST] + size_3[GAINED], count_3V[LOST] + count_3V[GAINED]
     common_V = (2 * count_3V[BOTH] + changed_V) / max(1, 2 * size_3[BOTH] + num_changed)
     at_V = np.flatnonzero(np.maximum(changed_V, common_V * num_changed) >= LEAST)
-    found = find_shifts(count_3V[:, at_V], size_3)
+    found = measure_shifts(count_3V[:, at_V], size_3)
     p_V = [float(p) for p in found.p]
     lines = []
     for i, (v, adjusted) in enumerate(zip(at_V.tolist(), holm(p_V), strict=True)):

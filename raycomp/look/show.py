@@ -12,12 +12,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.json
 
-from raycomp.config import find_config, flatten, from_dict
+from raycomp.config import get_config, flatten, from_dict
 from raycomp.config.own_code import is_own
 from raycomp.curation.config import describe_rule, read_config
 from raycomp.curation.page import explain_sample
 from raycomp.curation.select.marks import list_marked
-from raycomp.curation.select.rules import Rule, find_rule
+from raycomp.curation.select.rules import Rule, get_rule
 from raycomp.data.files import Folder, ResultFile
 from raycomp.data.manifest import STATE, check_results, read_result
 from raycomp.data.parquet import read_columns, read_schema
@@ -315,7 +315,7 @@ class FinishedRun:
         values = self.record["config"]
         if self.kind in SUBSET_KINDS:
             return read_config(values)
-        kind = find_config(self.kind)
+        kind = get_config(self.kind)
         return values if kind is None else from_dict(kind(), values)
 
     @cached_property
@@ -430,7 +430,7 @@ def _describe_rule(run: dict[str, Any]) -> str | None:
         return None
     name = str(options["select.rule"])
     # The file of the user's own rule may be gone.
-    rule = Rule(attribute_by=(run.get("gates") or {}).get("attribute")) if is_own(name) else find_rule(name)
+    rule = Rule(attribute_by=(run.get("gates") or {}).get("attribute")) if is_own(name) else get_rule(name)
     shares = ["align.keep"] * bool(rule.attribute_by) + ["attribute.keep"] * (not rule.keeps_all)
     kept = ", ".join(f"{path} {options.get(path)}" for path in shares)
     said = run.get("rule") or (name if is_own(name) else describe_rule(read_config(run["config"])))

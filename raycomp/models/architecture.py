@@ -84,7 +84,7 @@ def register_file(model: str, said: str) -> str:
     return path.stem
 
 
-def find_preprocessing(model: str) -> dict[str, Any] | None:
+def read_preprocessing(model: str) -> dict[str, Any] | None:
     """Return the image preprocessing of a model given as a json file, if a file next to it states it.
 
     That file is ``open_clip_config.json``, which a training writes too; the file of another model is ignored.

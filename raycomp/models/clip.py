@@ -26,7 +26,7 @@ from raycomp.models.architecture import (
     check_config_files,
     check_memory,
     check_schema,
-    find_preprocessing,
+    read_preprocessing,
     one_line,
     register_file,
 )
@@ -96,7 +96,7 @@ def load_start(config: ModelConfig, with_bias: bool = False) -> Any:
     values: weights that were trained without bias do not determine the scale of logits. Raises ValueError
     with a user message.
     """
-    is_added = with_bias and find_architecture(config).get("init_logit_bias") is None
+    is_added = with_bias and read_architecture(config).get("init_logit_bias") is None
     model: Any = _create(config, is_added)
     if hasattr(model, "text_decoder"):
         raise ValueError(f"{config.said_model}: captioning models cannot be trained here; name a CLIP model")
@@ -105,11 +105,11 @@ def load_start(config: ModelConfig, with_bias: bool = False) -> Any:
 
 def describe_start(config: ModelConfig, with_bias: bool = False) -> dict[str, Any]:
     """Return open_clip's config of the model that ``load_start`` returns."""
-    found = find_architecture(config)
+    found = read_architecture(config)
     return {**found, **SIGLIP} if with_bias and found.get("init_logit_bias") is None else found
 
 
-def find_architecture(config: ClipConfig) -> dict[str, Any]:
+def read_architecture(config: ClipConfig) -> dict[str, Any]:
     """Return open_clip's config of a model, with QuickGELU where a tag's weights need it.
 
     open_clip itself derives that from the tag. A model that was trained from the weights and is loaded by its
@@ -152,7 +152,7 @@ def _create(config: ClipConfig, with_bias: bool = False) -> torch.nn.Module:
                 force_quick_gelu=bool(tag and tag.get("quick_gelu")),
                 pretrained_text=False,
                 weights_only=True,
-                force_preprocess_cfg=None if has_schema else find_preprocessing(config.model),
+                force_preprocess_cfg=None if has_schema else read_preprocessing(config.model),
                 **(SIGLIP if with_bias else {}),
             )
         except LIBRARIES_FAIL as error:

@@ -15,7 +15,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from raycomp.models.architecture import HUB_CONFIG, find_preprocessing, list_config_files
+from raycomp.models.architecture import HUB_CONFIG, read_preprocessing, list_config_files
 from raycomp.models.images import ImageSpec
 from raycomp.models.nonces import read_config
 from raycomp.models.parser import fingerprint_folder
@@ -33,7 +33,7 @@ def describe_scorer(config: ClipConfig) -> ScorerSpec:
     Raises ValueError with a user message: unknown model, unknown tag, weights that are missing, cannot be
     downloaded, or embed a text as zeros or NaN.
     """
-    key = _find_key(config)
+    key = _make_key(config)
     spec = key and _read(key)
     if spec:
         return spec
@@ -57,7 +57,7 @@ def fingerprint_scorer(config: ClipConfig) -> str:
         path = Path(value)
         if path.is_file():
             digest = _hash(path)
-            companions = find_preprocessing(value) if path.suffix == ".json" else None
+            companions = read_preprocessing(value) if path.suffix == ".json" else None
             parts.append(f"{digest}+{json.dumps(companions, sort_keys=True)}" if companions else digest)
         elif schema == "local-dir":
             parts.append(fingerprint_folder(Path(place)))
@@ -72,7 +72,7 @@ def fingerprint_scorer(config: ClipConfig) -> str:
     if config.pass_size is not None:
         parts.append(f"pass_size={config.pass_size}")
     if config.compile:
-        parts.append("compile=" + " ".join(f"{name}-{_find_version(name)}" for name in ("torch", "triton")))
+        parts.append("compile=" + " ".join(f"{name}-{_read_version(name)}" for name in ("torch", "triton")))
     if config.graph:
         parts.append("graph")
     if config.attention:
@@ -87,14 +87,14 @@ def _hash(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _find_version(package: str) -> str:
+def _read_version(package: str) -> str:
     try:
         return version(package)
     except PackageNotFoundError:
         return "none"
 
 
-def _find_key(config: ClipConfig) -> str | None:
+def _make_key(config: ClipConfig) -> str | None:
     """Return a SHA-256 of everything that the description depends on; None where that is unknown."""
     weights = Path(config.weights)
     # The fingerprint covers weights of a seed, of the model's folder, or of a file; a tag has no suffix.

@@ -36,7 +36,7 @@ class LanguageModel:
         model, self.tokenizer = _load(folder, precision, self.said)
         self.model = model.to(place)
 
-    def find_likelihoods(self, texts: Sequence[str]) -> np.ndarray:
+    def compute_likelihoods(self, texts: Sequence[str]) -> np.ndarray:
         """Return the log-likelihood of every text in nats, summed over its tokens, float64 (T,).
 
         With a start token every token counts, given that token and those before. Without one the first token

@@ -19,9 +19,9 @@ from raycomp.language.nonce import (
     TOKENS_CHANGE,
     Pools,
     draw_nonces,
-    find_article,
-    find_fault,
-    find_word_spans,
+    read_article,
+    check_nonce,
+    list_word_spans,
     make_counterfactual,
 )
 from raycomp.models.deferred import load_without
@@ -195,14 +195,14 @@ class NonceMaker:
         self, caption: str, tokens: list[int], start: int, end: int, count: int, key: str
     ) -> list[str] | str:
         target = caption[start:end]
-        if not find_word_spans(target):
+        if not list_word_spans(target):
             return NOT_A_WORD
-        drawn = self._draw(target, count + SPARE_NONCES, key, find_article(caption, start))
+        drawn = self._draw(target, count + SPARE_NONCES, key, read_article(caption, start))
         if not drawn:
             return NO_NONCE_OF_LENGTH
         valid: list[str] = []
         for nonce in drawn:
-            fault = find_fault(
+            fault = check_nonce(
                 tokens,
                 self.encode(make_counterfactual(caption, start, end, nonce)),
                 self.encode(target),

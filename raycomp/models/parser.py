@@ -10,7 +10,7 @@ from threading import Lock
 from typing import Any
 
 from raycomp.language.lexicon import Forms, Lexicon, SynonymSet
-from raycomp.language.phrases import Phrase, find_content, find_labels, find_phrases
+from raycomp.language.phrases import Phrase, find_content, detect_labels, find_phrases
 from raycomp.language.tokens import Token
 from raycomp.models.architecture import LIBRARIES_FAIL, one_line
 from raycomp.words import ATTRIBUTE, OBJECT, RELATION
@@ -132,7 +132,7 @@ class Parser:
 
     def __init__(self, nlp: Any):
         self.nlp = nlp
-        self.labels = find_labels(nlp.get_pipe("parser").labels)
+        self.labels = detect_labels(nlp.get_pipe("parser").labels)
         self.fingerprint = fingerprint_folder(Path(nlp.path))
 
     def parse(self, captions: Sequence[str]) -> list[list[Phrase]]:

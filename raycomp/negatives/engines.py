@@ -32,7 +32,7 @@ from raycomp.language.prompts import GAP_WORDING as SHORT_WORDING
 from raycomp.language.propose import apply_calls
 from raycomp.language.text_only import Context, no_context
 from raycomp.negatives.config import NegativesConfig, WritingConfig
-from raycomp.negatives.judges import Chain, Reader, find_gaps, load_context, load_reader
+from raycomp.negatives.judges import Chain, Reader, compute_gaps, load_context, load_reader
 from raycomp.negatives.write import Caption, drop_candidates, read_captions, write
 from raycomp.words import CAPTION, NEGATIVES, REPLACE
 
@@ -190,7 +190,7 @@ def write_by_replies(table: pa.Table, config: NegativesConfig, replies: Mapping[
     return write(table, config, reader, lambda caption: tree.grow(caption)[:2])
 
 
-def find_prompts(table: pa.Table, config: NegativesConfig, replies: Mapping[str, str]) -> list[Prompt]:
+def list_prompts(table: pa.Table, config: NegativesConfig, replies: Mapping[str, str]) -> list[Prompt]:
     """Return the prompts of these captions that ``replies`` do not answer."""
     reader = load_reader(config.parser)
     tree = ReplyTree(reader, config, replies)
@@ -198,10 +198,10 @@ def find_prompts(table: pa.Table, config: NegativesConfig, replies: Mapping[str,
     return [prompt for caption in captions for prompt in tree.grow(caption)[2]]
 
 
-def suggest(table: pa.Table, find_likelihoods: Callable[[Sequence[str]], Any]) -> pa.Table:
+def suggest(table: pa.Table, compute_likelihoods: Callable[[Sequence[str]], Any]) -> pa.Table:
     """Add the gaps of all candidates; a score does not depend on the other rows."""
     rows = zip(table[CAPTION].to_pylist(), table[NEGATIVES].to_pylist(), strict=True)
-    gaps = [find_gaps(caption, negatives, find_likelihoods) for caption, negatives in rows]
+    gaps = [compute_gaps(caption, negatives, compute_likelihoods) for caption, negatives in rows]
     return add_columns(table, {SUGGESTION: pa.array(gaps, pa.list_(pa.float64()))})
 
 

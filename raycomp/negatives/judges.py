@@ -22,7 +22,7 @@ from raycomp.config import ParserConfig
 from raycomp.data.files import Folder, copy_file
 from raycomp.data.manifest import check_results
 from raycomp.data.parquet import add_columns, from_rows, read_columns, readable, write_table
-from raycomp.data.paths import find_stamp
+from raycomp.data.paths import read_stamp
 from raycomp.data.runs import digest, read_finished
 from raycomp.language import text_only
 from raycomp.language.changes import splice_tokens
@@ -136,7 +136,7 @@ def _count_context(source: CaptionFile, limit: float, parser: ParserConfig) -> C
 
 def load_context(uri: str) -> Context:
     """Return the counts of a file that ``write_context`` wrote, loaded once per process."""
-    return _load_context(uri, find_stamp(uri))
+    return _load_context(uri, read_stamp(uri))
 
 
 @lru_cache(maxsize=1)
@@ -294,25 +294,25 @@ def _load_ngrams(uri: str, stamp: tuple[int | None, int | None]) -> NgramJudge:
 
 def load_ngrams(uri: str) -> NgramJudge:
     """Return the judge, loaded once per process."""
-    return _load_ngrams(uri, find_stamp(uri))
+    return _load_ngrams(uri, read_stamp(uri))
 
 
-def judge_by_model(table: pa.Table, find_likelihoods: Callable[[Sequence[str]], Any]) -> pa.Table:
+def judge_by_model(table: pa.Table, compute_likelihoods: Callable[[Sequence[str]], Any]) -> pa.Table:
     """Set ``language_model`` of every negative; a score does not depend on the other rows."""
     gaps: list[float | None] = []
     columns = (table[name].to_pylist() for name in (words.CAPTION, words.NEGATIVES))
     for caption, negatives in zip(*columns, strict=True):
-        gaps += find_gaps(caption, negatives, find_likelihoods)
+        gaps += compute_gaps(caption, negatives, compute_likelihoods)
     return set_fields(table, {words.LANGUAGE_MODEL: gaps})
 
 
-def find_gaps(
-    caption: str, negatives: Sequence[dict], find_likelihoods: Callable[[Sequence[str]], Any]
+def compute_gaps(
+    caption: str, negatives: Sequence[dict], compute_likelihoods: Callable[[Sequence[str]], Any]
 ) -> list[float]:
     """Return the gap of each negative of a caption; its texts are judged together and without others."""
     if not negatives:
         return []
-    own, *others = find_likelihoods([caption, *(negative["text"] for negative in negatives)])
+    own, *others = compute_likelihoods([caption, *(negative["text"] for negative in negatives)])
     return [float(own - other) for other in others]
 
 

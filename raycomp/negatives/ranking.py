@@ -108,10 +108,10 @@ class Rank:
             # Candidates differ from their caption in length, so each text is encoded by itself.
             table = rank(table, lambda token_KL: text.embed(token_KL)[0])
         if self.suggests:
-            table = suggest(table, self.suggests.find_likelihoods)
+            table = suggest(table, self.suggests.compute_likelihoods)
         if self.judge and self.judge is self.suggests:
             return set_fields(table, {LANGUAGE_MODEL: pc.list_flatten(table[SUGGESTION]).to_pylist()})
-        return judge_by_model(table, self.judge.find_likelihoods) if self.judge else table
+        return judge_by_model(table, self.judge.compute_likelihoods) if self.judge else table
 
 
 def rank(table: pa.Table, embed: Callable[[np.ndarray], Tensor]) -> pa.Table:

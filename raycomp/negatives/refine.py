@@ -112,12 +112,12 @@ def join_pairs(parts: Sequence[Pairs]) -> Pairs:
 def fit(pairs: Pairs, coverage: float) -> Tilting:
     """Return the tilting that balances the pairs' features."""
     scale_J = np.sqrt(np.square(pairs.gap_TJ).mean(axis=0))
-    edges = [core.find_edges(gap_T) for gap_T in pairs.gap_TJ.T]
+    edges = [core.compute_edges(gap_T) for gap_T in pairs.gap_TJ.T]
     fitted = Tilting(
         np.zeros(0), sorted(set(pairs.kind_T.tolist())), edges, np.where(scale_J > 0, scale_J, 1.0)
     )
     fitted.weight_F = core.fit_tilting(fitted.features(pairs), pairs.row_T, pairs.prior_T, coverage)
-    fitted.grid = core.find_edges(fitted.mean_gap(pairs))
+    fitted.grid = core.compute_edges(fitted.mean_gap(pairs))
     return fitted
 
 
@@ -170,7 +170,7 @@ _DRAWN = pa.schema(
     ]
 )
 Bin = tuple[tuple[str, str], int]
-"""(sequence of operations, kind), and the bin of ``find_bins``."""
+"""(sequence of operations, kind), and the bin of ``assign_bins``."""
 
 
 def fit_all(uris: Sequence[str], num_captions: int, config: WritingConfig) -> dict[str, Tilting]:
@@ -180,7 +180,7 @@ def fit_all(uris: Sequence[str], num_captions: int, config: WritingConfig) -> di
     for sampled in map_files(_sample_pairs, uris, limit, label="fit"):
         for op, pairs in sampled.items():
             parts[op].append(pairs)
-    return {op: fit(join_pairs(found), _find_coverage(config)) for op, found in sorted(parts.items())}
+    return {op: fit(join_pairs(found), _compute_coverage(config)) for op, found in sorted(parts.items())}
 
 
 def _sample_pairs(uri: str, limit: float) -> dict[str, Pairs]:
@@ -191,7 +191,7 @@ def _sample_pairs(uri: str, limit: float) -> dict[str, Pairs]:
     return list_pairs(pa.concat_tables(parts)) if parts else {}
 
 
-def _find_coverage(config: WritingConfig) -> float:
+def _compute_coverage(config: WritingConfig) -> float:
     return inf if config.refine == "draw" else config.coverage
 
 
@@ -201,7 +201,7 @@ def draw_file(files: tuple[str, str], fitted_uri: str, config: WritingConfig) ->
     ``files``: a file of candidates, and the file of those drawn, which is written.
     """
     uri, drawn_uri = files
-    fitted, coverage = read_tiltings(fitted_uri), _find_coverage(config)
+    fitted, coverage = read_tiltings(fitted_uri), _compute_coverage(config)
     drawn: list[tuple] = []
     for group in read_groups(uri):
         for start in range(0, len(group), _ROWS):
@@ -218,14 +218,14 @@ def _draw_rows(table: pa.Table, fitted: Mapping[str, Tilting], coverage: float, 
         one = fitted[op]
         share_T = core.tilt(one.features(pairs), pairs.row_T, pairs.prior_T, coverage, one.weight_F)
         uniform_N = np.array([draw_uid(uid, f"draw {seed} {op}") for uid in uids])
-        bin_T = core.find_bins(one.mean_gap(pairs), pairs.longer_T, one.grid, core.MOST_LONGER)
+        bin_T = core.assign_bins(one.mean_gap(pairs), pairs.longer_T, one.grid, core.MOST_LONGER)
         for place in np.flatnonzero(core.draw_one(share_T, pairs.row_T, uniform_N)):
             row, candidate = int(pairs.row_T[place]), int(pairs.candidate_T[place])
             key = blake2b(uids[row].encode(), digest_size=16).hexdigest()
             yield key, positions[row], candidate, op, str(pairs.kind_T[place]), int(bin_T[place])
 
 
-def find_thresholds(counts: Mapping[Bin, int], uris: Sequence[str], seed: int) -> dict[Bin, Threshold]:
+def compute_thresholds(counts: Mapping[Bin, int], uris: Sequence[str], seed: int) -> dict[Bin, Threshold]:
     """Return which of the drawn stay in each bin that has more than its quota: exactly as many as that."""
     wanted = core.quotas(dict(counts))
     searches = {bin: KthSearch(wanted[bin]) for bin in sorted(counts) if wanted[bin] < counts[bin]}

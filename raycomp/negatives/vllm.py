@@ -184,7 +184,7 @@ def build_engines(prompts: Dataset, config: LlmConfig, session: Session) -> Data
     Raises ValueError if the cluster has no room for the minimum number of engines.
     """
     least, most = config.span
-    resources = _find_resources(config, session)
+    resources = _describe_resources(config, session)
     options = _rendering(config)
 
     def render(table: pa.Table) -> pa.Table:
@@ -225,7 +225,7 @@ def _count_first(config: LlmConfig, session: Session) -> int:
     return least if session.device == "cpu" else min(most, max(least, there))
 
 
-def _find_resources(config: LlmConfig, session: Session) -> dict[str, Any]:
+def _describe_resources(config: LlmConfig, session: Session) -> dict[str, Any]:
     """Return an engine's resource request to Ray. Raises ValueError if the cluster can never fulfil it."""
     (least, _), each = config.span, _count_processors(config)
     where = {name: value for name, value in session.scorer_resources.items() if not name.startswith("num_")}

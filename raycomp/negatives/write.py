@@ -15,7 +15,7 @@ from raycomp.config import ScorerConfig
 from raycomp.core.refine import LOW_SIMILARITY, Candidate, choose_hardest, compare_calls, list_additions
 from raycomp.data import parquet
 from raycomp.language.judge import LONGEST_EDITED, TOO_LONG, judge_edit
-from raycomp.language.overlap import find_new_phrase
+from raycomp.language.overlap import get_new_phrase
 from raycomp.language.prompts import NOTHING_LEFT
 from raycomp.language.propose import join_calls
 from raycomp.models.nonces import load_tokens
@@ -96,7 +96,7 @@ def write(table: pa.Table, config: NegativesConfig, reader: Reader, propose: Pro
     if config.negatives.screen:
         # A negative of several calls is false if one of its edits is, so these bring in nothing.
         phrases = [
-            [find_new_phrase(one.op, one.kind, one.concepts, reader.parsed[one.text]) for one in valid]
+            [get_new_phrase(one.op, one.kind, one.concepts, reader.parsed[one.text]) for one in valid]
             for valid in candidates
         ]
         columns[NEW_PHRASES] = pa.array(phrases, _PHRASES_TYPE)
@@ -197,7 +197,7 @@ def drop_suspects(table: pa.Table, config: WritingConfig) -> pa.Table:
 
 
 def drop_candidates(
-    table: pa.Table, stays: Sequence[Sequence[bool]], find_fault: Callable[[dict[str, Any]], str]
+    table: pa.Table, stays: Sequence[Sequence[bool]], check_nonce: Callable[[dict[str, Any]], str]
 ) -> pa.Table:
     """Return the table with the candidates that stay; each other one is counted by its fault."""
     names = [name for name in (words.NEGATIVES, ADD_SIMILARITY) if name in table.column_names]
@@ -207,7 +207,7 @@ def drop_candidates(
         columns[name] = pa.array(kept, table[name].type)
     rows = zip(table[words.NEGATIVES].to_pylist(), stays, table[parquet.FAULTS].to_pylist(), strict=True)
     faults = [
-        [*known, *(find_fault(one) for one, stay in zip(row, own, strict=True) if not stay)]
+        [*known, *(check_nonce(one) for one, stay in zip(row, own, strict=True) if not stay)]
         for row, own, known in rows
     ]
     return parquet.add_columns(table, columns | {parquet.FAULTS: pa.array(faults, pa.list_(pa.string()))})

@@ -25,7 +25,7 @@ from raycomp.negatives import ask, judges, refine
 from raycomp.negatives.ask import PromptSource
 from raycomp.negatives.captions import FOLD, CaptionFile, load_captions
 from raycomp.negatives.config import SUGGEST, NegativesConfig
-from raycomp.negatives.engines import find_prompts, keep_likeliest, write_by_replies, write_by_rules
+from raycomp.negatives.engines import list_prompts, keep_likeliest, write_by_replies, write_by_rules
 from raycomp.negatives.refine import Bin
 from raycomp.negatives.write import choose_negatives, drop_far, drop_suspects
 from raycomp.run.executor import CPUS, SCORERS, Stage
@@ -233,7 +233,7 @@ def refine_files(writing: Writing, candidates: str, num_captions: int) -> Callab
     if config.refine == "balance":
         if not config.frozen:
             refine.write_thresholds(
-                refine.find_thresholds(counts, [uri for _, uri in files], config.seed), out
+                refine.compute_thresholds(counts, [uri for _, uri in files], config.seed), out
             )
         thresholds = refine.read_thresholds(out)
     places = {source.ordinal: both for source, both in zip(writing.sources, files, strict=True)}
@@ -369,7 +369,7 @@ def _still_answers(writing: Writing) -> bool:
     for source in writing.sources:
         replies = ask.read_replies(writing.replies_uri, source.ordinal)
         for table in load_captions(source, ROWS_WITH_REPLIES) if replies else ():
-            known = [prompt for prompt in find_prompts(table, config, {}) if prompt.key in replies][:1]
+            known = [prompt for prompt in list_prompts(table, config, {}) if prompt.key in replies][:1]
             if known:
                 prompts = PromptSource(
                     [ask.to_prompt_table(known, source.ordinal)], lambda rows: iter([rows]), 1
@@ -390,7 +390,7 @@ def write_prompts(source: CaptionFile, config: NegativesConfig, replies_uri: str
 
     def find_blocks() -> Iterator[pa.Table]:
         for table in load_captions(replace(source, with_images=False), ROWS_WITH_REPLIES):
-            prompts = find_prompts(table, config, replies)
+            prompts = list_prompts(table, config, replies)
             for start in range(0, len(prompts), rows):
                 yield ask.to_prompt_table(prompts[start : start + rows], source.ordinal)
 

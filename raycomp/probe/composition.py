@@ -28,7 +28,7 @@ from raycomp.data.parquet import OTHERS, read_columns, to_matrix
 from raycomp.data.paths import absolute_uri
 from raycomp.data.runs import SUBSET_KINDS, identify, list_negatives, list_scores, read_finished, read_run
 from raycomp.evaluation.benchmarks.choice import Choice
-from raycomp.language.paraphrase import find_readings, swap_conjuncts
+from raycomp.language.paraphrase import list_readings, swap_conjuncts
 from raycomp.models.describe import fingerprint_scorer
 from raycomp.models.parser import Parser, load_lexicon, load_parser
 from raycomp.negatives.captions import is_scored_by, list_curated, load_captions, read_aligned
@@ -501,8 +501,8 @@ def add_paraphrases(rows: Sequence[Row], parser: Parser) -> None:
     swapped = [swap_conjuncts(row[CAPTION], tokens) for row, tokens in zip(rows, parsed, strict=True)]
     found = {i: text for i, text in enumerate(swapped) if text}
     for i, again in zip(found, parser.tokens(list(found.values())), strict=True):
-        own, _ = find_readings(tuple(again), lexicon)
-        if own in find_readings(tuple(parsed[i]), lexicon)[1]:
+        own, _ = list_readings(tuple(again), lexicon)
+        if own in list_readings(tuple(parsed[i]), lexicon)[1]:
             rows[i][PARAPHRASE] = swapped[i]
 
 

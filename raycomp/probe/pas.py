@@ -48,18 +48,18 @@ from raycomp.curation.config import (
     PAPER_READING,
     NonceConfig,
     SelectionRule,
-    find_selection,
+    make_selection,
     read_config,
 )
 from raycomp.curation.select.marks import list_marked
-from raycomp.curation.select.measures import find_corpus
-from raycomp.curation.select.rules import ALIGN_PAS, find_rule
+from raycomp.curation.select.measures import mask_corpus
+from raycomp.curation.select.rules import ALIGN_PAS, get_rule
 from raycomp.curation.select.select import Gates
 from raycomp.data.files import Folder
 from raycomp.data.manifest import check_results
 from raycomp.data.parquet import readable, to_matrix
 from raycomp.data.runs import SUBSET_KINDS, identify, read_finished
-from raycomp.language.nonce import CONTROL_REASONS, Controls, ControlWords, find_word_set, make_counterfactual
+from raycomp.language.nonce import CONTROL_REASONS, Controls, ControlWords, list_distinct_words, make_counterfactual
 from raycomp.models.nonces import NonceMaker
 from raycomp.models.parser import MAX_CHARACTERS, PACKAGED, fingerprint_folder, load_lexicon
 from raycomp.negatives.captions import is_scored_by
@@ -197,7 +197,7 @@ def probe_samples(
     picture_N = _name_pictures(samples)
     other_N = _pair_pictures(samples, targets, picture_N, seed)
     drops = _measure(samples, targets, other_N, encode)
-    lacks = [_find_lack(target, other_N) for target in targets]
+    lacks = [_describe_lack(target, other_N) for target in targets]
     left_out = Counter(lacks)
     paired = [target for target, lack in zip(targets, lacks, strict=True) if lack is None]
     rows = [_compare(samples, target, drops, other_N) for target in paired]
@@ -272,13 +272,13 @@ def _pair_pictures(samples: Samples, targets: list[_Target], picture_N: np.ndarr
     for target in targets:
         if isinstance(target.controls, str):
             continue
-        replaced[target.row] |= find_word_set(samples.captions[target.row][target.start : target.end])
-    said = [find_word_set(caption) for caption in captions]
+        replaced[target.row] |= list_distinct_words(samples.captions[target.row][target.start : target.end])
+    said = [list_distinct_words(caption) for caption in captions]
     order_N = hash_uids(parse_uids(samples.uids), seed)
     return draw_others(picture_N.tolist(), captions, replaced, said, order_N)
 
 
-def _find_lack(target: _Target, other_N: np.ndarray) -> str | None:
+def _describe_lack(target: _Target, other_N: np.ndarray) -> str | None:
     """Return why a target cannot be compared, None where it can."""
     if not target.nonces:
         return NO_NONCE
@@ -534,14 +534,14 @@ def read_samples(run: dict[str, Any], source: str, count: int | None, seed: int)
     words: set[str] = set()
     pool: list[pa.Table] = []
     written = read_config(run["config"])
-    has_second = find_rule(written.select.rule).attribute_by is not None
+    has_second = get_rule(written.select.rule).attribute_by is not None
     align = Threshold.from_dict(run["gates"]["align"]) if has_second else None
-    selection = find_selection(written)
+    selection = make_selection(written)
     names = [PHRASES, CONTENT_WORDS] if selection.targets == CONTENT else [PHRASES]
     for file in list_marked(run, source):
         table = file.read([UID, CAPTION, ALIGNMENT, IMAGE_SHA256, *names, IMAGE_EMBEDDING])
-        table = table.filter(pa.array(find_corpus(table)))
-        words.update(*map(find_word_set, table[CAPTION].to_pylist()))
+        table = table.filter(pa.array(mask_corpus(table)))
+        words.update(*map(list_distinct_words, table[CAPTION].to_pylist()))
         if align is not None:
             is_kept_N = keep_mask(align, table[ALIGNMENT].to_numpy(), parse_uids(table[UID]))
             table = table.filter(pa.array(is_kept_N))

@@ -75,7 +75,7 @@ def check_bad_rows(said: str, counts: Mapping[str, int], most_bad: float, what: 
 
     ``said``: the input, as errors name it.
     """
-    num_rows, bad = _count_rows(counts), _find_bad(counts)
+    num_rows, bad = _count_rows(counts), _count_bad(counts)
     sound = {status: counts[status] for status in _UNUSED if counts.get(status)}
     if sum(bad.values()) == num_rows - sum(sound.values()):
         reasons = list_counts(bad | sound) or "no rows"
@@ -92,7 +92,7 @@ def check_bad_pictures(
     there = {status: count for status, count in counts.items() if status not in MISSING_STATUSES}
     _refuse(said, missing, sum(counts.values()), what, "max_missing_fraction", most_missing)
     what = f"present {what}"
-    _refuse(said, _find_bad(there), sum(there.values()), what, "max_bad_fraction", most_bad)
+    _refuse(said, _count_bad(there), sum(there.values()), what, "max_bad_fraction", most_bad)
 
 
 def describe_dropped(
@@ -118,7 +118,7 @@ def _count_rows(counts: Mapping[str, int]) -> int:
     return sum(counts.values()) - counts.get(NOT_IN_SUBSET, 0)
 
 
-def _find_bad(counts: Mapping[str, int]) -> dict[str, int]:
+def _count_bad(counts: Mapping[str, int]) -> dict[str, int]:
     sound = (*ALIGNED_STATUSES, DUPLICATE_UID, REMOVED, NOT_IN_SUBSET, HELD_OUT, *_UNUSED)
     return {status: count for status, count in sorted(counts.items()) if count and status not in sound}
 

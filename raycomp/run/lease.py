@@ -40,7 +40,7 @@ class Lease:
         return {
             "holder": self.holder,
             "host": socket.gethostname(),
-            "place": find_pid_namespace(),
+            "place": read_pid_namespace(),
             "process": os.getpid(),
             "started": self.started.isoformat(timespec="seconds"),
             "expires": (_now() + timedelta(seconds=self.seconds)).isoformat(timespec="seconds"),
@@ -151,7 +151,7 @@ def _name_holder(folder: Folder, found: dict[str, Any]) -> HeldError:
     )
 
 
-def find_pid_namespace() -> str:
+def read_pid_namespace() -> str:
     """Return an id of this process's PID namespace: containers may share a host name.
 
     Without ``/proc`` it is the host name.
@@ -187,7 +187,7 @@ def read_lease(folder: Folder) -> dict[str, Any] | None:
 def _is_over(found: dict[str, Any]) -> bool:
     if datetime.fromisoformat(found["expires"]) < _now():
         return True
-    if found["place"] == find_pid_namespace():
+    if found["place"] == read_pid_namespace():
         try:
             os.kill(found["process"], 0)
         except (ProcessLookupError, OverflowError):

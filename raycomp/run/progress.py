@@ -284,7 +284,7 @@ class Progress:
         self.meter.put("raycomp_done", self.shards, unit=self.unit)
         for stage, place in self.worker_pools.items():
             self.meter.put("raycomp_workers", place.workers, stage=stage, where=place.where)
-        what, idle_s = self._find_wait()
+        what, idle_s = self._describe_wait()
         if what:
             self.meter.put("raycomp_waiting_seconds", idle_s, what=what)
 
@@ -321,7 +321,7 @@ class Progress:
 
     def name_wait(self) -> str:
         """Return the bottleneck stage or, without progress, the cause of the wait."""
-        what, idle_s = self._find_wait()
+        what, idle_s = self._describe_wait()
         if what:
             return f"waiting for {what} for {idle_s:,.0f} s"
         with self.counts:
@@ -329,7 +329,7 @@ class Progress:
         slowest = name_bottleneck(busy, self.worker_pools)
         return f"bottleneck {slowest}" if slowest else ""
 
-    def _find_wait(self) -> tuple[str | None, float]:
+    def _describe_wait(self) -> tuple[str | None, float]:
         """Return the cause of the wait (None where blocks arrive), and the seconds without a block."""
         with self.counts:
             idle_s = time.monotonic() - self.status_at

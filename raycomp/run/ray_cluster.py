@@ -43,7 +43,7 @@ def count_pool() -> int:
     return sum(one["ActorClassName"].startswith(_POOL_CLASS) for one in alive.values())
 
 
-def find_limits() -> dict[str, int] | None:
+def read_limits() -> dict[str, int] | None:
     """Return the maximum of each resource that the autoscaler reports; None where it reports none."""
     return state.get_max_resources_from_cluster_config()
 
@@ -205,7 +205,7 @@ def count_offered(resource: str) -> float:
     inf where the autoscaler has no limit, or where nodes are started in groups of unknown limits, as KubeRay
     does; 0 where nothing starts nodes.
     """
-    reported = find_limits()
+    reported = read_limits()
     if reported is not None:
         most = reported.get(resource, 0)
         return math.inf if most >= 2**31 else most

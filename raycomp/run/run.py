@@ -26,7 +26,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from raycomp.config import ClusterFailed, DryRun, LeaseLost, as_setting, changed_options, find_config, to_dict
+from raycomp.config import ClusterFailed, DryRun, LeaseLost, as_setting, changed_options, get_config, to_dict
 from raycomp.config.commands import name_command
 from raycomp.data.files import (
     Folder,
@@ -245,7 +245,7 @@ def start_run(
     where results of a finished run are missing or changed.
     """
     # Readers of a run look up there, by its kind, which of its options may change.
-    assert find_config(kind) is type(config), f"{kind}: no known program has this command"
+    assert get_config(kind) is type(config), f"{kind}: no known program has this command"
     folder = Folder(absolute_uri(str(out)))
     refuse_inside(folder, (WORK, "logs", *(output for output in outputs if "." not in output)))
     check_writable(folder.uri)
@@ -382,7 +382,7 @@ def refuse_early(kind: str, config: Any, out: str) -> None:
     A command calls it before it loads a model; ``start_run`` also compares inputs and versions.
     """
     folder = Folder(out)
-    previous = find_run(folder)
+    previous = read_own_run(folder)
     if previous is not None:
         run = {"kind": kind, "config": to_dict(config), "fingerprint": previous["fingerprint"]}
         refuse_other(previous, run | {"versions": previous.get("versions", {})}, folder)
@@ -393,7 +393,7 @@ def check_run(folder: Folder, record: dict[str, Any]) -> dict[str, Any] | None:
 
     Raises ValueError where the folder holds another run, or a result of a finished run is missing or changed.
     """
-    previous = find_run(folder)
+    previous = read_own_run(folder)
     if previous is None:
         return None
     refuse_other(previous, record, folder)
@@ -408,7 +408,7 @@ def check_run(folder: Folder, record: dict[str, Any]) -> dict[str, Any] | None:
     return previous
 
 
-def find_run(folder: Folder) -> dict[str, Any] | None:
+def read_own_run(folder: Folder) -> dict[str, Any] | None:
     """Return the folder's run.json, None where it is empty.
 
     Raises ValueError where the folder holds something else.

@@ -111,7 +111,7 @@ Train = Callable[[Sequence[Options], Sequence[SeedTraining]], None]
 """Trains these trials on these seeds; outcomes go to the journal, those that are there are kept."""
 
 
-def find_rung(config: SweepConfig, training: SeedTraining) -> int | None:
+def get_rung(config: SweepConfig, training: SeedTraining) -> int | None:
     """Return the rung of a training, from 1; None on report seeds and without ``rungs=steps``."""
     is_rung = config.rungs == "steps" and training.split == DEVELOPMENT
     return DIVISORS.index(training.divisor) + 1 if is_rung else None
@@ -177,7 +177,7 @@ def mean_of_rung(trial: Trial, rung: Sequence[SeedTraining], metric: str) -> flo
     return fmean(one.value(metric) if one else float("nan") for one in outcomes)
 
 
-def find_reached(trial: Trial, config: SweepConfig) -> int:
+def get_reached(trial: Trial, config: SweepConfig) -> int:
     """Return the last rung, from 1, that a trial was trained on; 0 for none."""
     rungs = enumerate(list_rungs(config), 1)
     return max((n for n, rung in rungs if any(one in trial.outcomes for one in rung)), default=0)

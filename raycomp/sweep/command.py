@@ -178,7 +178,7 @@ def _check_streams(plan: Plan) -> None:
     if a trial would itself select what the sweep tries."""
     seen: set[tuple[Any, ...]] = set()
     for options in list_checked(plan):
-        trial = plan.find_trial(options)
+        trial = plan.make_trial(options)
         check(trial.develop.seeds == 0, "develop.seeds", trial.develop.seeds, "0 in a sweep, which chooses")
         key = (trial.model, trial.reference, trial.parser, trial.primitives)
         if key not in seen:

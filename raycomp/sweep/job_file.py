@@ -10,7 +10,7 @@ from raycomp.config import Domain, changed_options, write_space
 from raycomp.config.space import FIXED
 from raycomp.sweep.choose import Winner
 from raycomp.sweep.config import SweepConfig
-from raycomp.sweep.plan import Plan, find_base
+from raycomp.sweep.plan import Plan, make_base
 from raycomp.table import Estimate, is_numeral, plain, write_cell
 
 BEST = "best.py"
@@ -89,7 +89,7 @@ def _write_sweep(name: str, plan: Plan, winner: Winner) -> str:
 def _write_training(plan: Plan, winner: Winner) -> str:
     """Return the function that has the command alone; for a training the command line names the input."""
     command = plan.config.command
-    base = changed_options(find_base(plan.config))
+    base = changed_options(make_base(plan.config))
     options = {path: value for path, value in base.items() if not path.startswith("cluster.")}
     options |= plan.split(winner.trial.options)[command]
     of_train = "The training's options, without a trial's seed and pairs."
@@ -98,7 +98,7 @@ def _write_training(plan: Plan, winner: Winner) -> str:
 
 
 def _find_kind(plan: Plan) -> str:
-    return type(find_base(plan.config)).__name__
+    return type(make_base(plan.config)).__name__
 
 
 def _list_lines(plan: Plan, winner: Winner, file: str) -> list[str]:

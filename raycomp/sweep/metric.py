@@ -14,7 +14,7 @@ from raycomp.evaluation.choices import ChoiceEvaluation
 from raycomp.evaluation.config import EvaluateConfig
 from raycomp.evaluation.evaluation import Pictures, Texts
 from raycomp.evaluation.open import open_evaluations
-from raycomp.evaluation.results import CUTS, find_outcomes, make_lines
+from raycomp.evaluation.results import CUTS, compute_outcomes, make_lines
 from raycomp.table import Estimate, group_by, read_csv
 from raycomp.words import ACC1, ACC5, MACRO, MEAN_PER_CLASS_RECALL, OK, RECALLS, TEST
 
@@ -64,7 +64,7 @@ def _list_of_choices(evaluation: ChoiceEvaluation) -> list[str]:
     seen = Pictures({one: i for i, one in enumerate(pictures)}, [OK] * len(pictures), blank, {}, keys)
     texts = list(dict.fromkeys(evaluation.list_texts(seen)))
     read = Texts({text: i for i, text in enumerate(texts)}, np.zeros((len(texts), 1), np.float32))
-    lines = make_lines(evaluation.name, find_outcomes(evaluation.grade(seen, read)))
+    lines = make_lines(evaluation.name, compute_outcomes(evaluation.grade(seen, read)))
     return [f"{evaluation.name}.{line.metric}.{line.split}" for line in lines if not line.control]
 
 

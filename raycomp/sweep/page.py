@@ -11,7 +11,7 @@ from raycomp.sweep.choose import (
     estimate,
     estimate_all,
     estimate_apart,
-    find_reached,
+    get_reached,
     is_whole,
     mean_of_rung,
     of_group,
@@ -120,7 +120,7 @@ def _report_rungs(plan: Plan, trials: Sequence[Trial], metric: str) -> Table:
     rows: list[tuple[Cell, ...]] = [
         (
             say_options(plan, trial),
-            f"{find_reached(trial, plan.config)} of {len(rungs)}",
+            f"{get_reached(trial, plan.config)} of {len(rungs)}",
             *(Estimate(mean_of_rung(trial, rung, metric)) for rung in rungs),
             sum(one.steps or 0 for one in trial.outcomes.values()),
         )
@@ -149,7 +149,7 @@ def _report_unfinished(plan: Plan, trials: Sequence[Trial], metric: str) -> Tabl
         failed = next((one.why for one in trial.outcomes.values() if one.status == FAILED), "")
         stopped = f"stopped after {ended} of {plan.config.seeds} seeds"
         if plan.config.rungs == "steps":
-            stopped = f"stopped at rung {find_reached(trial, plan.config)} of {len(list_rungs(plan.config))}"
+            stopped = f"stopped at rung {get_reached(trial, plan.config)} of {len(list_rungs(plan.config))}"
         if failed or ended < plan.config.seeds:
             rows.append((say_options(plan, trial), failed or stopped))
     return Table("Unfinished trials", ("Trial", "reason"), rows)

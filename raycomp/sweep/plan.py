@@ -55,7 +55,7 @@ class Plan:
         """Check the options of one part in the same way."""
         try:
             if part != "select":
-                self.find_trial(options)
+                self.make_trial(options)
             elif self.scored is not None:
                 choose_config(self.scored, self.split(options)[part])
         except ValueError as error:
@@ -63,14 +63,14 @@ class Plan:
             said = said if len(said) <= _MOST_SAID else f"{said[:_MOST_SAID]}..."
             raise ValueError(f"{error}; the space has the trial {said}") from error
 
-    def find_trial(self, options: Options) -> Any:
+    def make_trial(self, options: Options) -> Any:
         """Return the config of a trial's own command, except its seed and its inputs.
 
         Raises ValueError if the options are invalid together, or the sweep itself refuses them: its
         conditions on ``continual`` hold for every trial.
         """
         command = self.config.command
-        trial = override_all(find_base(self.config), self.split(options)[command])
+        trial = override_all(make_base(self.config), self.split(options)[command])
         if self.config.rungs == "steps":
             steps = trial.train.steps
             check(steps is not None, "train.steps", steps, "set with rungs=steps, which trains for 1/9 of it")
@@ -82,7 +82,7 @@ class Plan:
 
     def is_whole(self, option: str) -> bool:
         """Whether an option takes only integers."""
-        return _find_type(self.parts[option], option) is int
+        return _get_type(self.parts[option], option) is int
 
     def spell(self, options: Options) -> dict[str, str]:
         """Return the options of a trial in normalized form. Raises ValueError if the space has no such
@@ -102,7 +102,7 @@ class Plan:
         return spelled
 
 
-def find_base(config: SweepConfig) -> Any:
+def make_base(config: SweepConfig) -> Any:
     """Return the trials' defaults for the sweep's command, for options that the space does not set."""
     if config.command == "train":
         return config.trained
@@ -115,7 +115,7 @@ def make_plan(config: SweepConfig, scored: Mapping[str, Any] | None) -> Plan:
     ``scored``: the config of the curation to select from, from its run.json; none = there is none.
     """
     space = read_space(config.space)
-    parts = {option: _find_part(config, option, scored is not None) for option in space}
+    parts = {option: _get_part(config, option, scored is not None) for option in space}
     for option, domain in space.items():
         space[option] = spell_values(option, domain, partial(read_value, parts[option].config, option))
     plan = Plan(config, space, parts, scored)
@@ -124,7 +124,7 @@ def make_plan(config: SweepConfig, scored: Mapping[str, Any] | None) -> Plan:
             raise ValueError(f"space={option}={domain}: must be choice(...) with search=optuna")
         if domain.kind not in (GRID, FIXED) and config.search == "grid":
             raise ValueError(f"space={option}={domain}: must be grid(...), or set search=random or optuna")
-        if domain.is_range and _find_type(parts[option], option) not in (int, float, Seconds):
+        if domain.is_range and _get_type(parts[option], option) not in (int, float, Seconds):
             raise ValueError(f"space={option}={domain}: must be choice(...), for {option} is not a number")
     if config.per is not None and (config.per not in space or space[config.per].kind != GRID):
         raise ValueError(f"per={config.per!r}: must be an option with a grid in the space")
@@ -162,7 +162,7 @@ def list_checked(plan: Plan) -> Iterator[dict[str, str]]:
         yield from list_points(plan)
 
 
-def _find_part(config: SweepConfig, option: str, can_choose: bool) -> SweptCommand:
+def _get_part(config: SweepConfig, option: str, can_choose: bool) -> SweptCommand:
     """Return the part that has an option. Raises ValueError if none has it, or it may not be swept."""
     errors = []
     for part in SWEPT[config.command]:
@@ -184,7 +184,7 @@ def _find_part(config: SweepConfig, option: str, can_choose: bool) -> SweptComma
     raise ValueError(f"space: {'; '.join(errors)}")
 
 
-def _find_type(part: SweptCommand, option: str) -> Any:
+def _get_type(part: SweptCommand, option: str) -> Any:
     """Return the type of an option's values, without None."""
     return split_none({one.path: one.hint for one in list_options(part.config)}[option])[0]
 

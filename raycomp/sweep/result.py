@@ -13,7 +13,7 @@ import pyarrow as pa
 from raycomp.config import from_dict, list_options, read_value
 from raycomp.data.files import Folder
 from raycomp.data.parquet import let_pandas_in, read_columns
-from raycomp.sweep.choose import estimate, find_reached, find_rung, is_whole, mean_of_rung
+from raycomp.sweep.choose import estimate, get_reached, get_rung, is_whole, mean_of_rung
 from raycomp.sweep.config import SWEPT, SweepConfig
 from raycomp.sweep.journal import (
     DEVELOPMENT,
@@ -79,7 +79,7 @@ def _list_rows(
             "metric": figures["value"],
             "low": figures["low"],
             "high": figures["high"],
-            "rung": find_rung(plan.config, training),
+            "rung": get_rung(plan.config, training),
             "steps": outcome.steps,
             "seconds": outcome.seconds,
             "starts": outcome.starts,
@@ -184,7 +184,7 @@ def _describe(config: SweepConfig, trial: Trial, metric: str) -> TrialResult:
         status=FINISHED if is_finished else FAILED if why else STOPPED,
         metric=estimate(values).value,
         report=estimate(trial.list_values(metric, REPORT)).value,
-        rung=find_reached(trial, config) if rungs else len(trial.list_values(metric, DEVELOPMENT)),
+        rung=get_reached(trial, config) if rungs else len(trial.list_values(metric, DEVELOPMENT)),
         rungs=tuple(mean_of_rung(trial, rung, metric) for rung in rungs),
         steps=sum(steps) if steps else None,
         seconds=sum(one.seconds for one in trial.outcomes.values()),

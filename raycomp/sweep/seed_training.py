@@ -161,7 +161,7 @@ def shorten(config: TrainConfig, divisor: int) -> TrainConfig:
     """Return a training with 1 / divisor of the steps, rounded up; its schedule is complete."""
     if divisor == 1:
         return config
-    assert config.train.steps, "Plan.find_trial checks this"
+    assert config.train.steps, "Plan.make_trial checks this"
     return replace(config, train=replace(config.train, steps=-(-config.train.steps // divisor)))
 
 

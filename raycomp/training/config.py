@@ -18,7 +18,7 @@ from raycomp.config.options import (
     within,
 )
 from raycomp.config.shared import ClusterConfig, ColumnsConfig, ModelConfig
-from raycomp.training.losses import find_loss
+from raycomp.training.losses import get_loss
 from raycomp.words import TOWERS
 
 TRACKERS = ("wandb", "mlflow")
@@ -123,7 +123,7 @@ class FitConfig(OptionGroup, name="train"):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        is_one = not find_loss(self.loss).negative_images or self.num_negatives == 1
+        is_one = not get_loss(self.loss).negative_images or self.num_negatives == 1
         check(is_one, "train.num_negatives", self.num_negatives, f"1 with train.loss={self.loss}")
         both = self.steps is None or self.epochs is None
         check(both, "train.epochs", self.epochs, f"none with train.steps={self.steps}")
@@ -178,7 +178,7 @@ class TrainConfig(OptionGroup):
         super().__post_init__()
         precision = self.model.precision
         check(precision == "fp32", "model.precision", precision, "fp32; train.autocast=true computes in bf16")
-        name, loss = self.train.loss, find_loss(self.train.loss)
+        name, loss = self.train.loss, get_loss(self.train.loss)
         folder = f"a folder that raycomp negatives wrote, which train.loss={name} needs"
         check(bool(self.negatives) or not loss.negatives, "negatives", self.negatives, folder)
         files = f"Parquet with images of negatives, which train.loss={name} needs; without take negclip"

@@ -21,7 +21,7 @@ from raycomp.data.runs import fetch_model
 from raycomp.models.images import ImageFault, ImageSpec, crop_image, prepare_image
 from raycomp.models.nonces import load_tokens
 from raycomp.training.config import FitConfig
-from raycomp.training.losses import Loss, find_loss
+from raycomp.training.losses import Loss, get_loss
 from raycomp.training.pairs import Pairs, load_shard
 from raycomp.words import CAPTIONS, FIRST_ROW, IMAGE, NEGATIVE_IMAGES, NEGATIVES, UID
 
@@ -48,7 +48,7 @@ class Drawing:
     @property
     def loss(self) -> type[Loss]:
         """The loss that the batches are for."""
-        return find_loss(self.fit.loss)
+        return get_loss(self.fit.loss)
 
     @property
     def num_slots(self) -> int:

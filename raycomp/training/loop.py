@@ -32,7 +32,7 @@ from raycomp.training.config import TrainConfig
 from raycomp.training.evaluations import HeldOutEvaluation, evaluate_model, try_evaluation
 from raycomp.training.held_out import write_start
 from raycomp.training.journal import MetricsLog, Trackers
-from raycomp.training.losses import find_loss
+from raycomp.training.losses import get_loss
 from raycomp.training.status import CHECKPOINTS, STATE, STEP, Evaluate, keep_states, list_states
 from raycomp.training.towers import (
     OF_ALL,
@@ -193,7 +193,7 @@ class Trainer(Generic[Goal]):
             if weights and not any(weight.requires_grad for weight in weights):
                 module.eval()  # the statistics of a batch norm with frozen weights stay frozen, too
         self.optimizer.zero_grad()
-        judged = self._find_gradients(batch)
+        judged = self._compute_gradients(batch)
         if self.config.clip_norm is not None:
             nn.utils.clip_grad_norm_(self.trained.parameters(), self.config.clip_norm)
         self.optimizer.step()
@@ -201,7 +201,7 @@ class Trainer(Generic[Goal]):
             self.clip.logit_scale.clamp_(0, MAX_LOGIT_SCALE)
         return judged
 
-    def _find_gradients(self, batch: Batch) -> Judged:
+    def _compute_gradients(self, batch: Batch) -> Judged:
         """Compute the gradients of all weights; return the loss. With several parts: embed all without
         activations; compute the gradient of the whole batch's loss by each embedding; embed each part again
         and backpropagate it. The gradients equal those of a single part. Gao et al. 2021 (arXiv:2101.06983).
@@ -490,7 +490,7 @@ def start_rank(
     """Return the trainer of a rank at step 0; ``num_threads`` are torch's on CPUs."""
     if num_threads is not None:
         torch.set_num_threads(num_threads)
-    clip = load_start(fetch_model(config.model), find_loss(config.train.loss).bias).to(device)
+    clip = load_start(fetch_model(config.model), get_loss(config.train.loss).bias).to(device)
     size, said = config.train.batch_size, config.model.said_weights
     return Trainer(PairsObjective(clip, config.train, num_steps, size, num_kinds, said), num_steps)
 

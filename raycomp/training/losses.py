@@ -129,7 +129,7 @@ LOSSES: dict[str, type[Loss]] = {
 }
 
 
-def find_loss(name: str) -> type[Loss]:
+def get_loss(name: str) -> type[Loss]:
     """Return the loss that ``train.loss`` names, of ``LOSSES`` or of the user's own file. Raises ValueError,
     one line, for an unknown loss."""
     if not is_own(name):

@@ -26,7 +26,7 @@ from raycomp.models.adapters import add_adapters, freeze, merge_adapters
 from raycomp.models.images import ImageSpec
 from raycomp.models.text import encode_text
 from raycomp.training.config import FitConfig
-from raycomp.training.losses import compute_loss, find_loss
+from raycomp.training.losses import compute_loss, get_loss
 
 
 def find_rank() -> tuple[int, int]:
@@ -34,7 +34,7 @@ def find_rank() -> tuple[int, int]:
     return (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
 
 
-def find_own(num_rows: int) -> slice:
+def slice_own(num_rows: int) -> slice:
     """Return the slice of this rank in a global batch of that many rows."""
     return slice_of(*find_rank(), num_rows)
 
@@ -62,7 +62,7 @@ def gather(local_RD: Tensor, batch_size: int) -> Tensor:
     find for them, in the order of the ranks, so its bits depend on the number of ranks alone. Without a
     process group these are the rows of the one rank.
     """
-    own = find_own(batch_size)
+    own = slice_own(batch_size)
     assert len(local_RD) == own.stop - own.start, f"{len(local_RD)} rows of {own} came"
     if find_rank()[1] == 1:
         return local_RD
@@ -348,7 +348,7 @@ class PairsObjective:
         self.clip = self.trained = clip
         self.fit, self.num_steps, self.batch_size = config, num_steps, batch_size
         self.key, self.said_weights = (config.seed,), said_weights
-        self.loss = find_loss(config.loss)(torch.zeros(num_kinds))
+        self.loss = get_loss(config.loss)(torch.zeros(num_kinds))
         if not self.loss.bias and getattr(clip, "logit_bias", None) is not None:
             # A bias on all logits, as in open_clip's loss, changes no softmax.
             clip.logit_bias.requires_grad_(False)
@@ -379,7 +379,7 @@ class PairsObjective:
             valid_NK=self._gather(batch.valid_RK),
             kind_NK=self._gather(batch.kind_RK),
             negative_image_ND=self._gather(made.get("negative_image")),
-            own=find_own(self.batch_size),
+            own=slice_own(self.batch_size),
         )
         loss = compute_loss(self.loss, embedded, self.fit)
         return Judged(loss if self.loss.in_shares else share_of(loss), counts=embedded.count_bad())

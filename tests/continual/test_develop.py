@@ -8,7 +8,7 @@ from raycomp.config import override_all
 from raycomp.continual.command import fingerprint_methods
 from raycomp.continual.config import ContinualConfig
 from raycomp.continual.judge import MERGED, TASK
-from raycomp.continual.method import FULL, METHODS, TUNE, Method, find_method
+from raycomp.continual.method import FULL, METHODS, TUNE, Method, get_method
 from raycomp.continual.results import Result, choose, list_trials, measure, report_trials
 from raycomp.continual.run import PLAIN
 from raycomp.continual.runs import Choice, StreamRun, list_runs, make_config
@@ -80,7 +80,7 @@ def test_development_seeds_come_after_the_reported_ones_and_are_none_of_them():
 def test_a_choice_multiplies_the_learning_rate_that_the_method_has():
     config = ContinualConfig()
     assert make_config(
-        config, find_method(f"{OWN}:sgd"), Choice(3.0, 0.25)
+        config, get_method(f"{OWN}:sgd"), Choice(3.0, 0.25)
     ).head.learning_rate == pytest.approx(0.9)
     assert make_config(config, METHODS["zscl"], Choice(3.0)).tune.learning_rate == pytest.approx(3e-4)
     assert make_config(config, METHODS[FULL], Choice(1.0, 0.25)).weight == 0.25
@@ -130,10 +130,10 @@ def test_what_cannot_be_tried_is_refused_in_a_line(settings, said):
 
 
 def test_an_own_method_may_be_a_learner_with_settings():
-    own = find_method(f"{OWN}:merged")
+    own = get_method(f"{OWN}:merged")
     assert (own.learner, own.trains) == ("c-clip", TUNE)
     assert make_config(ContinualConfig(), own).tune.merge == 1
     with pytest.raises(ValueError, match=r"own_methods.py:unknown: learner='heads': must be one of frozen"):
-        find_method(f"{OWN}:unknown")
+        get_method(f"{OWN}:unknown")
     with pytest.raises(ValueError, match=r"method=.*own_methods.py:misnamed: .*head.stesp"):
         list_runs(ContinualConfig(stream=("a.json",), method=(f"{OWN}:misnamed",)))

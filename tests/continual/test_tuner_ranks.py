@@ -160,8 +160,8 @@ def test_a_batch_has_the_rows_of_its_rank(tmp_path, monkeypatch):
     parts = []
     for rank in range(2):
         own = slice(0, 2) if rank == 0 else slice(2, 5)
-        monkeypatch.setattr(tuner, "find_own", lambda num, own=own: own)
-        monkeypatch.setattr(zscl, "find_own", lambda num, own=own: own)
+        monkeypatch.setattr(tuner, "slice_own", lambda num, own=own: own)
+        monkeypatch.setattr(zscl, "slice_own", lambda num, own=own: own)
         parts.append(learner.batch(0, row_B))
     for name in ("image_RCHW", "token_RN", "group_R", "reference_RCHW"):
         assert torch.equal(torch.cat([getattr(part, name) for part in parts]), getattr(whole, name)), name

@@ -18,7 +18,7 @@ from raycomp.core.reliability import (
     describe_order,
     describe_picture,
     draw_others,
-    find_sign,
+    get_sign,
     spread_over,
 )
 from raycomp.words import OBJECT, RELATION
@@ -59,7 +59,7 @@ def test_pairing_takes_out_what_the_conditions_share():
     [line, *_] = calibrate(*make(400, (1.0, 1.1, 1.2, 1.0), 0.1), seed=0)
     widths = {name: line[f"{name}_high"] - line[f"{name}_low"] for name in (NONCE, "nonce_over_same")}
     assert widths["nonce_over_same"] < 0.25 * widths[NONCE]
-    assert find_sign(line, "nonce_over_same") == find_sign(line, "cross_over_nonce") == 1
+    assert get_sign(line, "nonce_over_same") == get_sign(line, "cross_over_nonce") == 1
     # The mean of 400 differences of variance 2 * 0.1^2, twice 1.96 standard errors.
     assert widths["nonce_over_same"] == pytest.approx(2 * 1.96 * 0.1 * math.sqrt(2 / 400), rel=0.2)
 
@@ -91,7 +91,7 @@ def test_what_a_few_words_happen_to_cost_is_no_order(monkeypatch):
         }
         nonces_P = [(word,) for word in word_P.tolist()]
         [total, *_] = calibrate(drops, np.full(600, OBJECT), np.arange(600), word_P, nonces_P, seed)
-        found.append(find_sign(total, "nonce_over_same"))
+        found.append(get_sign(total, "nonce_over_same"))
         of_pictures.append(total["nonce_over_same_low"] > 0 or total["nonce_over_same_high"] < 0)
     assert sum(map(abs, found)) <= 3 and sum(of_pictures) >= 10
 
@@ -109,7 +109,7 @@ def test_what_a_few_nonces_happen_to_cost_is_no_order(monkeypatch):
         [total, *_] = calibrate(
             drops, np.full(1500, OBJECT), np.arange(1500), word_P, pair_W2[word_P].tolist(), seed
         )
-        found.append(find_sign(total, "nonce_over_same"))
+        found.append(get_sign(total, "nonce_over_same"))
         of_words.append(total["nonce_over_same_words_low"] > 0 or total["nonce_over_same_words_high"] < 0)
     assert sum(map(abs, found)) <= 3 < 8 <= sum(of_words)
 

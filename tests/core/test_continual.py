@@ -11,7 +11,7 @@ from raycomp.core.compo_realign import LINEAR
 from raycomp.core.continual import (
     average_precision,
     cycle_errors,
-    find_retention,
+    compute_retention,
     fuse,
     judge_read_out,
     score_by_prior,
@@ -81,12 +81,12 @@ def test_a_matrix_is_square(wrong: np.ndarray):
 
 def test_retention_is_one_for_parts_that_are_right_by_chance():
     attribute_N, object_N = np.array([1, 1, 0, 0]), np.array([1, 0, 1, 0])
-    found = find_retention(attribute_N * object_N, attribute_N, object_N)
+    found = compute_retention(attribute_N * object_N, attribute_N, object_N)
     assert found == (1.0, 0.25, 0.5, 0.5)
-    together = find_retention(attribute_N, attribute_N, attribute_N)
+    together = compute_retention(attribute_N, attribute_N, attribute_N)
     assert together == (2.0, 0.5, 0.5, 0.5)
-    assert math.isnan(find_retention(attribute_N * 0, attribute_N * 0, object_N).ratio)
-    assert all(map(math.isnan, find_retention(*[np.zeros(0)] * 3)))
+    assert math.isnan(compute_retention(attribute_N * 0, attribute_N * 0, object_N).ratio)
+    assert all(map(math.isnan, compute_retention(*[np.zeros(0)] * 3)))
 
 
 def test_zero_shot_drift_is_the_mean_over_data_sets():

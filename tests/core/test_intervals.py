@@ -5,13 +5,13 @@ import math
 import numpy as np
 import pytest
 
-from raycomp.core.intervals import compare_paired, find_share, mcnemar
+from raycomp.core.intervals import compare_paired, compute_share, mcnemar
 from raycomp.core.metrics import share_interval
 
 
 def test_examples_of_their_own_images_have_wilsons_interval():
     right_N = np.array([1.0] * 30 + [0.0] * 10)
-    found = find_share(right_N, np.arange(40))
+    found = compute_share(right_N, np.arange(40))
     low, high = share_interval(30, 40)
     assert found.value == 0.75
     assert (found.low, found.high) == pytest.approx((low, high), abs=0.005)
@@ -19,15 +19,15 @@ def test_examples_of_their_own_images_have_wilsons_interval():
 
 def test_repeating_every_image_adds_no_information():
     right_N = np.array([1.0] * 30 + [0.0] * 10)
-    once = find_share(right_N, np.arange(40))
-    often = find_share(np.repeat(right_N, 5), np.repeat(np.arange(40), 5))
+    once = compute_share(right_N, np.arange(40))
+    often = compute_share(np.repeat(right_N, 5), np.repeat(np.arange(40), 5))
     assert (often.low, often.high) == pytest.approx((once.low, once.high), abs=0.01)
     assert often.detectable == pytest.approx(once.detectable, abs=0.02)
 
 
 @pytest.mark.parametrize("value", [0.0, 1.0])
 def test_all_right_or_all_wrong_still_has_an_interval_of_its_images(value: float):
-    found = find_share(np.full(50, value), np.repeat(np.arange(10), 5))
+    found = compute_share(np.full(50, value), np.repeat(np.arange(10), 5))
     assert (found.low, found.high) == pytest.approx(share_interval(int(10 * value), 10))
     assert 0 < found.detectable <= 1
 
@@ -38,15 +38,15 @@ def test_intervals_of_clustered_examples_cover_the_truth():
         image_G = rng.beta(2, 2, 60)
         unit_N = np.repeat(np.arange(60), rng.integers(1, 9, 60))
         right_N = (rng.random(len(unit_N)) < image_G[unit_N]).astype(float)
-        found = find_share(right_N, unit_N)
+        found = compute_share(right_N, unit_N)
         covered += found.low <= 0.5 <= found.high
     assert 0.92 <= covered / 300 <= 0.98
 
 
 def test_macro_is_the_mean_of_splits_and_micro_of_examples():
     right_N, split_N = np.array([1.0] * 10 + [0.0] * 90), np.array(["a"] * 10 + ["b"] * 90)
-    assert find_share(right_N, np.arange(100), split_N).value == 0.5
-    assert find_share(right_N, np.arange(100)).value == pytest.approx(0.1)
+    assert compute_share(right_N, np.arange(100), split_N).value == 0.5
+    assert compute_share(right_N, np.arange(100)).value == pytest.approx(0.1)
 
 
 def test_macro_intervals_cover_the_truth():
@@ -54,14 +54,14 @@ def test_macro_intervals_cover_the_truth():
     split_N = np.repeat(["few", "many"], [40, 400])
     truth_N = np.repeat([0.9, 0.5], [40, 400])
     for _ in range(300):
-        found = find_share((rng.random(440) < truth_N).astype(float), np.arange(440), split_N)
+        found = compute_share((rng.random(440) < truth_N).astype(float), np.arange(440), split_N)
         covered += found.low <= 0.7 <= found.high
     assert 0.92 <= covered / 300 <= 0.98
 
 
 def test_what_is_detectable_is_found_in_four_of_five_cases():
     rng, num, found = np.random.default_rng(2), 400, 0
-    detectable = find_share((np.arange(num) < 0.6 * num).astype(float), np.arange(num)).detectable
+    detectable = compute_share((np.arange(num) < 0.6 * num).astype(float), np.arange(num)).detectable
     for _ in range(400):
         first_N, second_N = rng.random(num) < 0.6, rng.random(num) < 0.6 + detectable
         found += compare_paired(first_N, second_N, np.arange(num)).p_units < 0.05
@@ -69,7 +69,7 @@ def test_what_is_detectable_is_found_in_four_of_five_cases():
 
 
 def test_no_examples_have_no_share():
-    assert all(math.isnan(value) for value in find_share(np.zeros(0), np.zeros(0)))
+    assert all(math.isnan(value) for value in compute_share(np.zeros(0), np.zeros(0)))
 
 
 @pytest.mark.parametrize(
@@ -115,7 +115,7 @@ def test_a_small_split_all_right_is_not_taken_for_sure(num_few: int, share: floa
     truth_N = np.repeat([share, 0.5], [num_few, 1000])
     split_N = np.repeat([0, 1], [num_few, 1000])
     for _ in range(200):
-        found = find_share(
+        found = compute_share(
             (rng.random(len(truth_N)) < truth_N).astype(float), np.arange(len(truth_N)), split_N
         )
         covered += found.low <= (share + 0.5) / 2 <= found.high
@@ -130,7 +130,7 @@ def test_means_over_classes_of_few_examples_are_covered_and_not_distinguished_by
     units = np.arange(len(class_N))
     for _ in range(200):
         first_N, second_N = (rng.random((2, len(class_N))) < share_C[class_N]).astype(float)
-        found = find_share(first_N, units, class_N)
+        found = compute_share(first_N, units, class_N)
         covered += found.low <= share_C.mean() <= found.high
         found_apart += compare_paired(first_N, second_N, units, class_N).p_units < 0.05
     assert covered / 200 >= 0.93
@@ -140,7 +140,7 @@ def test_means_over_classes_of_few_examples_are_covered_and_not_distinguished_by
 def test_what_splits_share_an_image_is_counted_together():
     right_N, unit_N = np.tile(np.repeat([1.0, 0.0], 50), 2), np.tile(np.arange(100), 2)
     split_N = np.repeat([0, 1], 100)
-    shared, apart = find_share(right_N, unit_N, split_N), find_share(right_N, np.arange(200), split_N)
+    shared, apart = compute_share(right_N, unit_N, split_N), compute_share(right_N, np.arange(200), split_N)
     assert shared.high - shared.low == pytest.approx(math.sqrt(2) * (apart.high - apart.low), rel=0.02)
 
 
@@ -148,10 +148,10 @@ def test_few_images_of_many_examples_are_little():
     rng, covered = np.random.default_rng(6), 0
     for _ in range(300):
         right_N = (rng.random(500) < np.repeat(rng.beta(2, 2, 5), 100)).astype(float)
-        found = find_share(right_N, np.repeat(np.arange(5), 100))
+        found = compute_share(right_N, np.repeat(np.arange(5), 100))
         covered += found.low <= 0.5 <= found.high
     assert 0.9 <= covered / 300 <= 0.99
-    assert find_share(np.tile([1.0, 0.0], 50), np.zeros(100)).high > 0.9
+    assert compute_share(np.tile([1.0, 0.0], 50), np.zeros(100)).high > 0.9
 
 
 def test_mcnemar_is_left_out_where_examples_share_an_image():

@@ -89,8 +89,8 @@ def test_centres_and_lists_are_a_function_of_the_rows():
     rng = np.random.default_rng(0)
     embedding = rng.normal(size=(400, 16)).astype(np.float32)
     embedding /= np.linalg.norm(embedding, axis=1, keepdims=True)
-    centres = near.find_centres(embedding, 8, seed=3)
-    assert np.array_equal(centres, near.find_centres(embedding, 8, seed=3))
+    centres = near.compute_centres(embedding, 8, seed=3)
+    assert np.array_equal(centres, near.compute_centres(embedding, 8, seed=3))
     lists = near.assign_lists(embedding, centres, 2)
     nearest = np.argsort(-(embedding @ centres.T), axis=1)[:, :2]
     assert np.array_equal(np.sort(lists, axis=1), np.sort(nearest, axis=1))

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from raycomp.core import outcomes
-from raycomp.core.outcomes import chance_of_hit, find_duplicates, find_hits, mean_directions, rank_items
+from raycomp.core.outcomes import chance_of_hit, number_duplicates, count_hits, mean_directions, rank_items
 
 
 def slow_ranks(score_QK, item_Q, item_K):
@@ -61,8 +61,8 @@ def test_recalls_are_those_of_clip_benchmark_where_nothing_ties():
         image_retrieval = clip_benchmark_recall(text_TD @ image_MD.T, positive_TM, k)
         text_retrieval = clip_benchmark_recall(image_MD @ text_TD.T, positive_TM.T, k)
         assert 0.05 < image_retrieval < 1
-        assert find_hits(by_text.rank_Q, by_text.ties_Q, k)[0].mean() == image_retrieval
-        assert find_hits(by_image.rank_Q, by_image.ties_Q, k)[0].mean() == text_retrieval
+        assert count_hits(by_text.rank_Q, by_text.ties_Q, k)[0].mean() == image_retrieval
+        assert count_hits(by_image.rank_Q, by_image.ties_Q, k)[0].mean() == text_retrieval
 
 
 @pytest.mark.parametrize("num_targets", [5, 13, 37, 53])
@@ -82,7 +82,7 @@ def test_a_model_that_says_the_same_of_all_is_never_right(value):
     same = np.full((6, 3), value, np.float32)
     found = rank_items(same, same, np.arange(6), np.arange(6))
     for k in (1, 5):
-        right_Q, tie_Q = find_hits(found.rank_Q, found.ties_Q, k)
+        right_Q, tie_Q = count_hits(found.rank_Q, found.ties_Q, k)
         assert not right_Q.any()
         assert tie_Q.all() or np.isnan(value)
 
@@ -98,7 +98,7 @@ def test_random_scores_hit_as_often_as_chance_says():
     rng = np.random.default_rng(3)
     own_T = np.repeat(np.arange(300), 3)
     found = rank_items(rng.normal(size=(300, 16)), rng.normal(size=(900, 16)), np.arange(300), own_T)
-    share = find_hits(found.rank_Q, found.ties_Q, 90)[0].mean()
+    share = count_hits(found.rank_Q, found.ties_Q, 90)[0].mean()
     assert share == pytest.approx(chance_of_hit(3, 900, 90), abs=0.08)
 
 
@@ -112,4 +112,4 @@ def test_weights_of_classes_are_means_of_templates_on_the_sphere():
 
 def test_equal_inputs_are_equal_to_the_last_bit():
     row_ND = np.array([[1, 2], [1, 2 + 2e-7], [1, 2], [3, 4]], np.float32)
-    assert find_duplicates(row_ND).tolist() == [0, 1, 0, 2]
+    assert number_duplicates(row_ND).tolist() == [0, 1, 0, 2]

@@ -7,8 +7,8 @@ from scipy.sparse import csr_array
 from raycomp.core.refine import (
     balance,
     draw_one,
-    find_bins,
-    find_edges,
+    assign_bins,
+    compute_edges,
     fit_tilting,
     quotas,
     spread_gaps,
@@ -77,9 +77,9 @@ def test_no_candidates():
 def test_exchanging_caption_and_negative_mirrors_the_cell():
     rng = np.random.default_rng(1)
     gap_T, longer_T = np.append(rng.normal(size=200), 0), np.append(rng.integers(-6, 7, 200), 0)
-    edge_B = find_edges(gap_T)
-    bin_T = find_bins(gap_T, longer_T, edge_B, 3)
-    np.testing.assert_array_equal(find_bins(-gap_T, -longer_T, edge_B, 3), -bin_T)
+    edge_B = compute_edges(gap_T)
+    bin_T = assign_bins(gap_T, longer_T, edge_B, 3)
+    np.testing.assert_array_equal(assign_bins(-gap_T, -longer_T, edge_B, 3), -bin_T)
     assert bin_T[-1] == 0
     whole = {(abs(g), min(abs(n), 3)) for g, n in zip(np.digitize(gap_T, edge_B), longer_T, strict=True)}
     assert len(np.unique(bin_T)) >= len(whole)
@@ -123,13 +123,13 @@ def test_refined_pairs_hide_the_word_that_told_them():
     row_T = np.repeat(np.arange(captions), each)
     word_T = np.where(rng.random(len(row_T)) < 5 / 6, -1.0, 1.0)
     gap_T = word_T + rng.normal(0, 1, len(row_T))
-    feature_TF = csr_array(np.column_stack([word_T, spread_gaps(gap_T, find_edges(gap_T))]))
+    feature_TF = csr_array(np.column_stack([word_T, spread_gaps(gap_T, compute_edges(gap_T))]))
     zero_T = np.zeros(len(row_T))
     uniform_N2 = rng.random((captions, 2))
     weight_F = fit_tilting(feature_TF, row_T, zero_T, 2.0)
     kept_T = draw_one(tilt(feature_TF, row_T, zero_T, 2.0, weight_F), row_T, uniform_N2[:, 0])
     place_K = np.flatnonzero(kept_T)
-    bin_K = find_bins(gap_T[place_K], zero_T[place_K], find_edges(gap_T), 3)
+    bin_K = assign_bins(gap_T[place_K], zero_T[place_K], compute_edges(gap_T), 3)
     kept_K = balance(zero_T[place_K], bin_K, uniform_N2[row_T[place_K], 1])
     kept_T[place_K[~kept_K]] = False
     assert kept_T.sum() > 0.8 * captions

@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 from raycomp.core.intervals import holm
-from raycomp.core.metrics import BOTH, GAINED, LOST, find_shifts
+from raycomp.core.metrics import BOTH, GAINED, LOST, measure_shifts
 
 
 def count(has_NV: np.ndarray, first_N: np.ndarray, second_N: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -23,7 +23,7 @@ def test_it_is_the_sum_over_rows(seed):
     rng = np.random.default_rng(seed)
     has_NV = rng.random((300, 5)) < rng.random(5)
     first_N, second_N = rng.random(300) < 0.6, rng.random(300) < 0.3 + 0.1 * seed
-    found = find_shifts(*count(has_NV, first_N, second_N))
+    found = measure_shifts(*count(has_NV, first_N, second_N))
     for v in range(5):
         first = has_NV[first_N, v].mean()
         second = has_NV[second_N, v].mean()
@@ -42,22 +42,22 @@ def test_it_is_the_sum_over_rows(seed):
 
 def test_a_rare_word_in_subsets_of_one_size_is_mcnemars():
     count_3V = np.array([[50], [12], [30]])
-    found = find_shifts(count_3V, np.array([10**7, 10**5, 10**5]))
+    found = measure_shifts(count_3V, np.array([10**7, 10**5, 10**5]))
     assert found.p[0] == pytest.approx(2 * stats.norm.sf(18 / math.sqrt(42)), rel=1e-3)
 
 
 def test_a_part_of_the_first_compares_lost_rows_with_kept_ones():
     """Where half is dropped, z is that of two proportions with a pooled variance."""
-    found = find_shifts(np.array([[300], [200], [0]]), np.array([1000, 1000, 0]))
+    found = measure_shifts(np.array([[300], [200], [0]]), np.array([1000, 1000, 0]))
     z = (0.3 - 0.2) / math.sqrt(0.25 * 0.75 * 2 / 1000)
     assert -stats.norm.ppf(found.p[0] / 2) == pytest.approx(z, rel=0.06)
     assert found.difference[0] == pytest.approx(0.05)
 
 
 def test_no_changed_row_is_no_change():
-    found = find_shifts(np.array([[5, 0], [0, 0], [0, 0]]), np.array([9, 0, 0]))
+    found = measure_shifts(np.array([[5, 0], [0, 0], [0, 0]]), np.array([9, 0, 0]))
     assert (found.p == 1).all() and (found.difference == 0).all()
-    empty = find_shifts(np.array([[0], [3], [0]]), np.array([0, 9, 0]))
+    empty = measure_shifts(np.array([[0], [3], [0]]), np.array([0, 9, 0]))
     assert np.isnan(empty.difference).all() and (empty.p == 1).all()
 
 
@@ -69,7 +69,7 @@ def test_random_subsets_give_about_alpha_before_the_correction_and_none_after(sh
     for _ in range(20):
         has_NV = rng.random((2000, 200)) < rng.uniform(0.02, 0.5, 200)
         first_N, second_N = (rng.random(2000) < share for share in shares)
-        p = find_shifts(*count(has_NV, first_N, second_N)).p
+        p = measure_shifts(*count(has_NV, first_N, second_N)).p
         below, tested = below + int((p < 0.05).sum()), tested + len(p)
         left += any(one < 0.05 for one in holm(p.tolist()))
     assert 0.035 < below / tested < 0.06
@@ -82,11 +82,11 @@ def test_rows_kept_in_both_do_not_make_a_changed_word_significant():
     p = []
     for _ in range(400):
         lost, gained = rng.binomial(200, 0.3, 2)
-        p.append(find_shifts(np.array([[0], [lost], [gained]]), np.array([20_000, 200, 200])).p[0])
+        p.append(measure_shifts(np.array([[0], [lost], [gained]]), np.array([20_000, 200, 200])).p[0])
     assert np.mean(np.array(p) < 0.05) < 0.07
 
 
 def test_planted_few_rows_give_no_smaller_p_than_an_exact_test():
     """A word of which none of ten is left: not below Fisher's p by more than rounding."""
-    found = find_shifts(np.array([[0], [10], [0]]), np.array([500, 500, 0]))
+    found = measure_shifts(np.array([[0], [10], [0]]), np.array([500, 500, 0]))
     assert found.p[0] >= stats.fisher_exact([[10, 490], [0, 500]]).pvalue * 0.5

@@ -19,7 +19,7 @@ from raycomp.core.compo_realign import (
     UPDATE,
     Composer,
     TrustRegion,
-    find_sigma,
+    compute_sigma,
     measure_step,
     power_sigma,
     shaped_sigma,
@@ -50,8 +50,8 @@ def autograd_norms(composer: Composer) -> dict[str, Tensor]:
     composed = composer(leaf_BPD, RAGGED)
     similarity_B = (IMAGE_BD * composed.composed_BD).sum(-1)
     return {
-        "shaped": find_sigma(similarity_B, composed.shaped_BPD),
-        "raw": find_sigma(similarity_B, leaf_BPD),
+        "shaped": compute_sigma(similarity_B, composed.shaped_BPD),
+        "raw": compute_sigma(similarity_B, leaf_BPD),
     }
 
 
@@ -114,7 +114,7 @@ def test_sigma_leaves_the_loss_its_gradients():
         composer, leaf_BPD = build(6, noise=0.3), PRIMITIVE_BPD.clone().requires_grad_()
         similarity_B = (IMAGE_BD * composer(leaf_BPD, RAGGED).composed_BD).sum(-1)
         if is_measured:
-            find_sigma(similarity_B, leaf_BPD)
+            compute_sigma(similarity_B, leaf_BPD)
             assert leaf_BPD.grad is None and composer.theta_DD.grad is None
         torch.autograd.backward(similarity_B.sum(), inputs=list(composer.parameters()))
         slopes.append([parameter.grad for parameter in composer.parameters()])

@@ -9,7 +9,7 @@ import pytest
 from raycomp.config import ScorerConfig
 from raycomp.curation.score import prepare as prepare_module
 from raycomp.curation.score.prepare import prepare
-from raycomp.curation.score.scorers import Align, find_strangers
+from raycomp.curation.score.scorers import Align, pair_strangers
 from raycomp.data.inputs import expand_input
 from raycomp.data.parquet import SHUFFLED_ALIGNMENT, to_fixed_lists, to_matrix
 from raycomp.data.reader import read_shard
@@ -122,7 +122,7 @@ def test_strangers_are_as_a_slow_search_finds_them():
     generator = np.random.default_rng(0)
     for size in (0, 1, 2, 3, 10, 40):
         images, captions = generator.integers(0, 4, (2, size)).tolist()
-        found = find_strangers(images, captions).tolist()
+        found = pair_strangers(images, captions).tolist()
         for i in range(size):
             fit = [j for j in range(size) if images[j] != images[i] and captions[j] != captions[i]]
             assert found[i] == min(fit, key=lambda j: (j - i) % size, default=-1)

@@ -11,7 +11,7 @@ from raycomp.config import ParserConfig, ScorerConfig
 from raycomp.core.attribution import drop_per_displacement
 from raycomp.curation.config import (
     NonceConfig,
-    find_selection,
+    make_selection,
 )
 from raycomp.curation.score.prepare import parse
 from raycomp.curation.score.scorers import Attribute
@@ -104,10 +104,10 @@ def test_unseen_targets_have_drops_and_are_out_of_mean_pas(attributed):
 
 def test_all_nouns_take_unseen_targets_in(attributed):
     config = by_cpi(attribute=mean_drop(targets="nouns"))
-    found = read_corpus(attributed.drop_columns([MEAN_PAS]), find_selection(config)).measures[PAS]
+    found = read_corpus(attributed.drop_columns([MEAN_PAS]), make_selection(config)).measures[PAS]
     want = np.array([mean_of(row[PHRASES]) for row in attributed.to_pylist()], np.float32)
     assert np.array_equal(found, want, equal_nan=True)
-    default = read_corpus(attributed.drop_columns([PHRASES]), find_selection(by_cpi())).measures[PAS]
+    default = read_corpus(attributed.drop_columns([PHRASES]), make_selection(by_cpi())).measures[PAS]
     differs = ~((found == default) | (np.isnan(found) & np.isnan(default)))
     assert differs.tolist() == [True, True, False, True, True, False]
 
@@ -134,7 +134,7 @@ def test_content_words_are_measured_next_to_the_phrases_and_change_nothing_else(
 def test_every_reading_is_that_of_a_loop_over_its_targets(with_content, targets, unit, how):
     config = by_cpi(attribute=mean_drop(targets=targets, unit=unit, aggregate=how))
     table = with_content.drop_columns([MEAN_PAS])
-    found = read_corpus(table, find_selection(config)).measures[PAS]
+    found = read_corpus(table, make_selection(config)).measures[PAS]
     want = []
     for row in table.to_pylist():
         phrases = [p for p in row[PHRASES] if targets != "showable" or p["target_class"] == HEAD]

@@ -11,11 +11,11 @@ import pytest
 from raycomp.config import LeaseLost, UserError, override_all, to_dict
 from raycomp.core.selection import Threshold
 from raycomp.curation.command import _fewer, summarise_scores
-from raycomp.curation.config import SelectConfig, choose_config, find_selection
+from raycomp.curation.config import SelectConfig, choose_config, make_selection
 from raycomp.curation.score import dedupe
 from raycomp.curation.score.dedupe import mark_duplicates
 from raycomp.curation.select.measures import ScoresFile
-from raycomp.curation.select.rules import find_rule
+from raycomp.curation.select.rules import get_rule
 from raycomp.curation.select.select import Gates, _load, choose_tables, commit_once
 from raycomp.curation.summary import choose_shown
 from raycomp.data.files import Folder
@@ -54,7 +54,7 @@ def test_the_printed_command_chooses_again(rule, align_keep, keep):
     printed = dict(word.split("=") for word in words if "=" in word)
     chosen = choose_config(to_dict(config), printed)
     assert chosen.attribute.keep == round(0.8 * keep, 4) < keep
-    assert find_rule(chosen.select.rule) == find_rule(rule) and chosen.align.keep == align_keep
+    assert get_rule(chosen.select.rule) == get_rule(rule) and chosen.align.keep == align_keep
 
 
 def test_scores_that_are_not_finite_are_refused_where_a_gate_reads_them(tmp_path):
@@ -63,7 +63,7 @@ def test_scores_that_are_not_finite_are_refused_where_a_gate_reads_them(tmp_path
     rows[3][ALIGNMENT] = math.inf
     write_table(pa.Table.from_pylist(rows, table.schema), uri, table.schema)
     with pytest.raises(UserError, match=rf"^{re.escape(uri)}: alignment must be finite numbers"):
-        _load(ScoresFile(uri), find_selection(by_cpi()), with_attribute=True)
+        _load(ScoresFile(uri), make_selection(by_cpi()), with_attribute=True)
 
 
 def test_committed_gates_are_not_cut_again(tmp_path):
@@ -98,8 +98,8 @@ def test_the_page_of_a_draw_shows_rows_drawn_apart_from_it(tmp_path, rule):
     table, config = make_table(captions), by_cpi(select=SelectConfig(rule))
     uri = str(tmp_path / "0.parquet")
     write_table(table, uri, table.schema)
-    gates, _ = choose_tables([table], find_selection(config))
-    summary = summarise_scores(ScoresFile(uri), find_selection(config), gates)
+    gates, _ = choose_tables([table], make_selection(config))
+    summary = summarise_scores(ScoresFile(uri), make_selection(config), gates)
     shown = choose_shown(summary)
     assert summary.reasons[KEPT] == 195 and not shown.has_threshold
     assert {sample.reason == KEPT for sample in shown.around} == {True, False}

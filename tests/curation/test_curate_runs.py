@@ -19,7 +19,7 @@ import raycomp
 from raycomp.cli import main
 from raycomp.config import ScorerConfig, TooMuchBadData
 from raycomp.curation import command as curate_command
-from raycomp.curation.config import SelectConfig, find_selection
+from raycomp.curation.config import SelectConfig, make_selection
 from raycomp.curation.select.rules import RULES
 from raycomp.curation.select.select import choose_tables
 from raycomp.data.tar import write_tar
@@ -250,7 +250,7 @@ def test_rules_of_two_gates_choose_over_files_what_they_choose_in_memory(curated
     run = raycomp.select(str(out), {"select.rule": rule, "materialize": "false"}, str(tmp_path / "out"))
     assert (run["funnel"]["kept"], run["funnel"]["dropped"]["below_alignment_gate"]) == (45, 27)
     tables = [pq.read_table(path) for path in sorted((out / "scores").iterdir())]
-    gates, judged = choose_tables(tables, find_selection(raycomp.override(config, "select.rule", rule)))
+    gates, judged = choose_tables(tables, make_selection(raycomp.override(config, "select.rule", rule)))
     assert run["gates"] == gates.to_dict()
     uids = [uid for table in tables for uid in table["uid"].to_pylist()]
     reasons, scores = (np.concatenate(parts).tolist() for parts in zip(*judged, strict=True))

@@ -10,7 +10,7 @@ import pytest
 
 import raycomp
 from raycomp.config import UserError
-from raycomp.curation.config import SelectConfig, find_selection
+from raycomp.curation.config import SelectConfig, make_selection
 from raycomp.curation.page import make_funnel
 from raycomp.curation.select import marks
 from raycomp.curation.select.measures import Found, ScoresFile, take_columns
@@ -57,7 +57,7 @@ def test_marked_rows_are_as_if_they_were_not_in_the_table(rule):
     table, rng = make_table(400, 1), np.random.default_rng(2)
     before_N = [FILTERED if draw < 0.3 else None for draw in rng.random(400)]
     after_N = [FILTERED_AFTER if draw < 0.2 else None for draw in rng.random(400)]
-    selection = find_selection(by_cpi(select=SelectConfig(rule)))
+    selection = make_selection(by_cpi(select=SelectConfig(rule)))
     marked = take_columns(with_marks(table, before_N, after_N), selection, with_attribute=True)
     gates, [(reason_N, score_N)] = choose_tables([marked], selection)
     left_N = np.array([before is None for before in before_N])

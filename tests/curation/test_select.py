@@ -10,7 +10,7 @@ import pytest
 
 from raycomp.config import UserError, exact_share, override, override_all
 from raycomp.core.selection import format_uids, parse_uids, random_scores
-from raycomp.curation.config import CurateConfig, SelectConfig, find_selection
+from raycomp.curation.config import CurateConfig, SelectConfig, make_selection
 from raycomp.curation.select.measures import check_scores, corpus_columns, read_corpus
 from raycomp.curation.select.rules import PAS, RULES
 from raycomp.curation.select.select import (
@@ -81,13 +81,13 @@ def make_table(num: int, seed: int, unscored: float = 0.1) -> pa.Table:
 
 def choose(table: pa.Table, config: CurateConfig) -> tuple[np.ndarray, np.ndarray]:
     """Reasons and scores, from the columns that the rule says it needs."""
-    selection = find_selection(config)
+    selection = make_selection(config)
     _, [judged] = choose_tables([table.select(corpus_columns(selection, True))], selection)
     return judged
 
 
 def cut(table: pa.Table, config: CurateConfig) -> Gates:
-    selection = find_selection(config)
+    selection = make_selection(config)
     return choose_tables([table.select(corpus_columns(selection, True))], selection)[0]
 
 
@@ -116,8 +116,8 @@ def test_cpi_keeps_what_two_plain_sorts_keep(num, seed):
 def test_other_aggregates_read_the_drops(how, shift):
     config = by_cpi(attribute=mean_drop(aggregate=how))
     table = make_table(200, 0)
-    corpus = read_corpus(table.drop_columns([MEAN_PAS]), find_selection(config))
-    mean = read_corpus(table.drop_columns([PHRASES]), find_selection(by_cpi()))
+    corpus = read_corpus(table.drop_columns([MEAN_PAS]), make_selection(config))
+    mean = read_corpus(table.drop_columns([PHRASES]), make_selection(by_cpi()))
     assert np.array_equal(corpus.measures[PAS], mean.measures[PAS] + np.float32(shift), equal_nan=True)
 
 
@@ -149,7 +149,7 @@ def slow_mean(phrases: list[dict]) -> float | None:
 def test_unseen_targets_count_where_all_nouns_do(how, targets):
     config = by_cpi(attribute=mean_drop(aggregate=how, targets=targets))
     table = draw_classes(300, 4)
-    selection = find_selection(config)
+    selection = make_selection(config)
     corpus = read_corpus(table.select(corpus_columns(selection, with_attribute=True)), selection)
     loop = {
         "mean": lambda drops: math.fsum(drops) / len(drops),
@@ -166,12 +166,12 @@ def test_unseen_targets_count_where_all_nouns_do(how, targets):
 
 
 def test_the_default_mean_is_read_from_its_column_alone():
-    assert corpus_columns(find_selection(by_cpi()), with_attribute=True)[-1] == MEAN_PAS
+    assert corpus_columns(make_selection(by_cpi()), with_attribute=True)[-1] == MEAN_PAS
     table = draw_classes(200, 5)
-    stored = read_corpus(table.drop_columns([PHRASES]), find_selection(by_cpi()))
+    stored = read_corpus(table.drop_columns([PHRASES]), make_selection(by_cpi()))
     assert np.array_equal(
         stored.measures[PAS],
-        read_corpus(table.drop_columns([MEAN_PAS]), find_selection(by_cpi())).measures[PAS],
+        read_corpus(table.drop_columns([MEAN_PAS]), make_selection(by_cpi())).measures[PAS],
         equal_nan=True,
     )
 
@@ -191,8 +191,8 @@ def test_too_few_scored_rows_are_all_kept_and_it_is_said():
     table, config = make_table(100, 2, unscored=0.8), by_cpi()
     gates = cut(table, config)
     assert (choose(table, config)[0] == KEPT).sum() == gates.num_scored
-    assert "all of them were kept" in describe_shortage(find_selection(config), gates)[0]
-    assert describe_shortage(find_selection(config), cut(make_table(100, 2), config)) == []
+    assert "all of them were kept" in describe_shortage(make_selection(config), gates)[0]
+    assert describe_shortage(make_selection(config), cut(make_table(100, 2), config)) == []
 
 
 CONTROLS = [name for name, rule in RULES.items() if rule.attribute_by and name != "cpi"]
@@ -305,11 +305,11 @@ def test_what_cpi_keeps_least_its_reverse_keeps_first():
 @pytest.mark.parametrize("rule", CONTROLS)
 def test_files_and_their_order_of_rows_change_no_choice(rule):
     table, config = make_table(300, 7), by_cpi(select=SelectConfig(rule))
-    table = table.select(corpus_columns(find_selection(config), True))
+    table = table.select(corpus_columns(make_selection(config), True))
     whole = dict(zip(table[UID].to_pylist(), choose(table, config)[0], strict=True))
     mixed = table.take(pa.array(np.random.default_rng(0).permutation(300)))
     pieces = [mixed.slice(0, 7), mixed.slice(7, 0), mixed.slice(7, 200), mixed.slice(207)]
-    gates, judged = choose_tables(pieces, find_selection(config))
+    gates, judged = choose_tables(pieces, make_selection(config))
     reasons = np.concatenate([reason_N for reason_N, _ in judged])
     assert dict(zip(mixed[UID].to_pylist(), reasons, strict=True)) == whole
     assert gates.attribute.count == sum(reason == KEPT for reason in whole.values())
@@ -328,7 +328,7 @@ def test_what_the_regressors_explain_leaves_nothing_to_rank_by():
     """PAS that is a sum of them: every residual is 0 but for rounding, and R^2 is 1."""
     config = by_cpi(select=SelectConfig("pas_residual"))
     table = make_table(300, 9)
-    measures = read_corpus(table, find_selection(config)).measures
+    measures = read_corpus(table, make_selection(config)).measures
     exact = sum(np.float64(1 + i) / 64 * measures[name] for i, name in enumerate(EXPLAINING))
     rows, at = table.to_pylist(), 0
     for row in rows:
@@ -366,10 +366,10 @@ def test_where_one_of_alignment_and_pas_does_not_vary_the_other_ranks(what):
 def test_the_report_is_of_the_score_that_ranks_and_of_pas_where_none_of_pas_does(rule, how):
     """Also of rows that no gate ranked."""
     table, config = make_table(300, 4), by_cpi(select=SelectConfig(rule), attribute=mean_drop(aggregate=how))
-    selection = find_selection(config)
+    selection = make_selection(config)
     found = rank_attributed(table, selection, cut(table, config)).to_numpy(zero_copy_only=False)
     ranked = choose(table, config)[1]
-    pas = read_corpus(table, find_selection(by_cpi(attribute=mean_drop(aggregate=how)))).measures["pas"]
+    pas = read_corpus(table, make_selection(by_cpi(attribute=mean_drop(aggregate=how)))).measures["pas"]
     assert len(found[~np.isnan(found)]) == len(pas[~np.isnan(pas)])
     if rule in ("cpi", "align_pas", "cpi_reverse", "pas_residual"):
         in_pool = ~np.isnan(ranked)

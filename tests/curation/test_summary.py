@@ -22,7 +22,7 @@ from raycomp.curation.summary import (
     Summary,
     WordCounts,
     choose_shown,
-    find_leanings,
+    rank_leanings,
     merge,
     summarise,
 )
@@ -231,7 +231,7 @@ def test_word_counts_forget_the_rarest_and_say_how_much():
 def test_planted_words_lean_most():
     kept = WordCounts.of(99, ["dog"] * 200 + ["sail"] * 40 + ["cup"] * 50 + ["once"])
     dropped = WordCounts.of(99, ["dog"] * 200 + ["logo"] * 30 + ["cup"] * 50)
-    leanings = find_leanings(kept, dropped, 1)
+    leanings = rank_leanings(kept, dropped, 1)
     assert [(w.word, w.kept, w.dropped) for w in leanings] == [("sail", 40, 0), ("logo", 0, 30)]
     assert leanings[0].z > 0 > leanings[1].z
-    assert find_leanings(kept, WordCounts.of(99, []), 5) == []
+    assert rank_leanings(kept, WordCounts.of(99, []), 5) == []

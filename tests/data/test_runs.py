@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import raycomp
-from raycomp.config import find_config, list_kinds, list_options, to_dict
+from raycomp.config import get_config, list_kinds, list_options, to_dict
 from raycomp.curation.config import CurateConfig
 from raycomp.data.files import Folder
 from raycomp.data.inputs import expand_input
@@ -97,13 +97,13 @@ def override_in(config: dict, path: str, value: str) -> dict:
     return {**config, name: override_in(config.get(name, {}), below, value) if below else value}
 
 
-OPTIONS = [(kind, option) for kind in list_kinds() for option in list_options(find_config(kind))]
+OPTIONS = [(kind, option) for kind in list_kinds() for option in list_options(get_config(kind))]
 
 
 @pytest.mark.parametrize(("kind", "option"), OPTIONS, ids=lambda value: getattr(value, "path", value))
 def test_two_runs_are_one_where_they_differ_in_free_options_alone(kind, option):
     config: dict = {}
-    for known in list_options(find_config(kind)):
+    for known in list_options(get_config(kind)):
         config = override_in(config, known.path, "one")
     one, other = (
         {**CURATED, "kind": kind, "config": override_in(config, option.path, value)}

@@ -12,7 +12,7 @@ import yaml
 
 from raycomp.arguments import parse_arguments
 from raycomp.config import override, override_all
-from raycomp.config.commands import RAYCOMP, find_command
+from raycomp.config.commands import RAYCOMP, import_command
 from raycomp.curation.config import CurateConfig
 
 ROOT = Path(__file__).parents[2]
@@ -138,10 +138,10 @@ def test_its_line_is_one_of_raycomp_that_grows_with_the_cluster(job, monkeypatch
     python, flag, module, *line = shlex.split(job["spec"]["entrypoint"])
     assert (python, flag, module) == ("python", "-m", "raycomp.run.ray_job")
     args = parse_arguments(line, RAYCOMP)
-    assert args.command is find_command("curate") and args.out.startswith("s3://")
+    assert args.command is import_command("curate") and args.out.startswith("s3://")
     node = {"Alive": True, "Labels": {"ray.io/node-group": "headgroup"}, "Resources": {}}
     node["NodeManagerHostname"] = "head"
-    monkeypatch.setattr(ray_cluster, "find_limits", lambda: None)
+    monkeypatch.setattr(ray_cluster, "read_limits", lambda: None)
     monkeypatch.setattr(ray_cluster.ray, "nodes", lambda: [node])
     monkeypatch.setattr(ray_cluster.ray, "cluster_resources", lambda: {"GPU": 1.0})
     monkeypatch.setattr(ray_session, "await_gpu", lambda limit_s, where, share: {"name": "NVIDIA L4"})

@@ -7,7 +7,7 @@ import pytest
 
 from raycomp import cli
 from raycomp.config import check_path, read_space, to_dict
-from raycomp.config.commands import RAYCOMP, find_program
+from raycomp.config.commands import RAYCOMP, get_program
 from raycomp.curation.config import CurateConfig, choose_config
 from raycomp.sweep.config import SWEPT, SweepConfig
 from tests.docs.documents import DOCUMENTS, ROOT, find_arguments, list_commands, list_inline
@@ -49,7 +49,7 @@ def parse(tmp_path, monkeypatch, capsys):
                 choose_config(to_dict(CurateConfig()), value)
         return ""
 
-    monkeypatch.setattr(cli, "find_name", lambda place: check_values)
+    monkeypatch.setattr(cli, "import_object", lambda place: check_values)
 
     def parse(arguments: list[str]) -> str | None:
         """Return the error, None where there is none."""
@@ -59,7 +59,7 @@ def parse(tmp_path, monkeypatch, capsys):
         # A job that a command writes, as DIR/best.py, has the options of the defaults.
         arguments = [one for one in arguments if not re.match(r"(DIR|out)/.*\.py", one)]
         try:
-            code = cli.main(arguments, find_program(arguments[0]) or RAYCOMP)
+            code = cli.main(arguments, get_program(arguments[0]) or RAYCOMP)
         except SystemExit as stop:
             code = stop.code
         return capsys.readouterr().err if code else None
@@ -93,7 +93,7 @@ def test_commands_in_sentences_are_taken(path, parse):
     errors = []
     for arguments in list_inline(path):
         name, *rest = arguments
-        program = find_program(name)
+        program = get_program(name)
         assert program, arguments
         if "--set" not in rest or any(name in " ".join(rest) for name in NAMES):
             continue

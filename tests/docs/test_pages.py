@@ -19,7 +19,7 @@ import pytest
 
 from raycomp.cli import main
 from raycomp.config import ScorerConfig
-from raycomp.config.commands import RAYCOMP, find_program
+from raycomp.config.commands import RAYCOMP, get_program
 from raycomp.data.paths import resolve
 from raycomp.data.tar import write_tar
 from tests.conftest import without_ray
@@ -57,7 +57,7 @@ def runner(tiny_scorer: ScorerConfig) -> SimpleNamespace:
         named = "".join(arguments)
         own = options.get(arguments[0], {}).items()
         sets = [f"--set={path}={value}" for path, value in own if f"{path}=" not in named]
-        assert main([*arguments, *sets], find_program(arguments[0]) or RAYCOMP) == 0, arguments
+        assert main([*arguments, *sets], get_program(arguments[0]) or RAYCOMP) == 0, arguments
 
     return SimpleNamespace(run=run)
 

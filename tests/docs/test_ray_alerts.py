@@ -24,7 +24,7 @@ def find_metrics(expression: str) -> set[str]:
     return set(re.findall(r"\bray_\w+", expression))
 
 
-def find_labels(expression: str, word: str) -> set[str]:
+def detect_labels(expression: str, word: str) -> set[str]:
     return {one for names in re.findall(rf"\b{word} \(([^)]*)\)", expression) for one in names.split(", ")}
 
 
@@ -32,8 +32,8 @@ def find_labels(expression: str, word: str) -> set[str]:
 def test_an_alert_asks_for_metrics_that_exist_by_labels_that_they_have(rule):
     metrics = find_metrics(rule["expr"])
     assert metrics and metrics <= set(HAVE)
-    grouped = find_labels(rule["expr"], "by")
-    asked = grouped | find_labels(rule["expr"], "on") | set(re.findall(r'(\w+)!?="', rule["expr"]))
+    grouped = detect_labels(rule["expr"], "by")
+    asked = grouped | detect_labels(rule["expr"], "on") | set(re.findall(r'(\w+)!?="', rule["expr"]))
     # A condition on one of two metrics may use a label that the other lacks.
     assert all(grouped <= HAVE[name] for name in metrics)
     assert asked <= set().union(*(HAVE[name] for name in metrics))

@@ -13,7 +13,7 @@ from raycomp.evaluation.benchmarks.choice import UNCONFIRMED, Choice
 from raycomp.evaluation.choices import ChoiceEvaluation
 from raycomp.evaluation.compare import compare_tables, find_partings
 from raycomp.evaluation.evaluation import Picture, Pictures, Texts
-from raycomp.evaluation.results import Line, find_outcomes, make_lines, report_lines
+from raycomp.evaluation.results import Line, compute_outcomes, make_lines, report_lines
 from raycomp.sweep.metric import read_metrics
 from raycomp.table import write_csv
 
@@ -90,7 +90,7 @@ def test_with_one_image_there_is_no_other():
     evaluation = make_evaluation(make_choices(2))
     table = evaluation.grade(*see(evaluation))
     assert "shuffled_image_positives" not in table.column_names
-    assert {outcome.control for outcome in find_outcomes(table)} == {"", "shorter_caption"}
+    assert {outcome.control for outcome in compute_outcomes(table)} == {"", "shorter_caption"}
 
 
 def test_rows_without_a_picture_stay_and_say_why():
@@ -99,7 +99,7 @@ def test_rows_without_a_picture_stay_and_say_why():
     table = evaluation.grade(*see(evaluation, bad=(1,)))
     assert table["status"].to_pylist() == ["ok"] * 2 + ["corrupt_image"] * 2 + ["no_image"] * 2
     assert [bool(scores) for scores in table["positive_scores"].to_pylist()] == [True] * 2 + [False] * 4
-    assert len(find_outcomes(table)[0].key_N) == 2
+    assert len(compute_outcomes(table)[0].key_N) == 2
 
 
 def test_a_row_with_a_text_that_has_no_embedding_is_left_out_and_moves_no_other():
@@ -120,27 +120,27 @@ def test_a_row_with_a_text_that_has_no_embedding_is_left_out_and_moves_no_other(
     for row in (0, 2, 3, 5):
         for name in ("positive_scores", "negative_scores", "text_scores", "shorter_caption_negatives"):
             assert table[name][row] == whole[name][row]
-    assert {len(outcome.key_N) for outcome in find_outcomes(table)} == {4}
+    assert {len(outcome.key_N) for outcome in compute_outcomes(table)} == {4}
 
 
 def test_a_benchmark_of_unreadable_images_has_rows_and_no_figures():
     evaluation = make_evaluation(make_choices(4))
     table = evaluation.grade(*see(evaluation, bad=(0, 1)))
-    assert (len(table), find_outcomes(table), make_lines("made", [])) == (4, [], [])
+    assert (len(table), compute_outcomes(table), make_lines("made", [])) == (4, [], [])
 
 
 def test_what_annotators_did_not_confirm_takes_no_part():
     choices = make_choices(4)
     choices[0] = choices[0]._replace(defects=(UNCONFIRMED,))
     evaluation = make_evaluation(choices)
-    assert all(len(outcome.key_N) == 3 for outcome in find_outcomes(evaluation.grade(*see(evaluation))))
+    assert all(len(outcome.key_N) == 3 for outcome in compute_outcomes(evaluation.grade(*see(evaluation))))
 
 
 def test_a_constant_model_scores_nothing_with_a_tie_in_every_row():
     evaluation = make_evaluation(make_choices(10) + make_choices(10, "swap_obj"))
     pictures, texts = see(evaluation)
     same = Texts(texts.place, np.repeat(texts.text_TD[:1], len(texts.place), axis=0))
-    lines = make_lines("made", find_outcomes(evaluation.grade(pictures, same)))
+    lines = make_lines("made", compute_outcomes(evaluation.grade(pictures, same)))
     own = [line for line in lines if not line.control]
     assert {line.split for line in own} == {"swap_att", "swap_obj", "micro", "macro"}
     assert all((line.value, line.ties) == (0, line.n) for line in own)
@@ -164,7 +164,7 @@ def test_items_of_two_images_are_judged_together():
             )
     evaluation = make_evaluation(rows)
     pictures, texts = see(evaluation)
-    outcomes = {o.metric: o for o in find_outcomes(evaluation.grade(pictures, texts)) if not o.control}
+    outcomes = {o.metric: o for o in compute_outcomes(evaluation.grade(pictures, texts)) if not o.control}
     assert set(outcomes) == {"text", "image", "group"}
     assert outcomes["group"].key_N.tolist() == ["a", "b"]
     cosine_MT = pictures.image_MD @ texts.text_TD.T
@@ -177,12 +177,12 @@ def test_items_of_two_images_are_judged_together():
 def test_an_item_whose_other_image_is_missing_takes_no_part():
     rows = [Choice("made", "all", str(i), f"{i}.jpg", (str(i),), (str(1 - i),), group="a") for i in (0, 1)]
     evaluation = make_evaluation(rows, uris={"0.jpg": "/pictures/0.jpg"})
-    assert all(len(outcome.key_N) == 0 for outcome in find_outcomes(evaluation.grade(*see(evaluation))))
+    assert all(len(outcome.key_N) == 0 for outcome in compute_outcomes(evaluation.grade(*see(evaluation))))
 
 
 def test_the_table_is_a_line_for_every_split_metric_and_control():
     evaluation = make_evaluation(make_choices(12, positives=2) + make_choices(30, "swap_obj", positives=2))
-    lines = make_lines("made", find_outcomes(evaluation.grade(*see(evaluation))))
+    lines = make_lines("made", compute_outcomes(evaluation.grade(*see(evaluation))))
     rows = list(csv.DictReader(io.StringIO(write_csv([Line._fields, *lines]))))
     metrics = {(row["metric"], row["control"]) for row in rows if row["split"] == "swap_att"}
     controls = ("", "shorter_caption", "shuffled_image", "mean_image")
@@ -201,7 +201,7 @@ def test_the_table_is_a_line_for_every_split_metric_and_control():
 
 def test_a_split_named_as_a_formula_is_text_in_the_table_and_read_back(tmp_path):
     evaluation = make_evaluation(make_choices(12, "=cmd|' /C calc'!A0"))
-    lines = make_lines("made", find_outcomes(evaluation.grade(*see(evaluation))))
+    lines = make_lines("made", compute_outcomes(evaluation.grade(*see(evaluation))))
     data = write_csv([Line._fields, *lines]).encode()
     rows = list(csv.DictReader(io.StringIO(data.decode())))
     assert rows and not any(cell.startswith("=") for row in rows for cell in row.values())

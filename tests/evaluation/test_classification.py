@@ -17,7 +17,7 @@ from raycomp.evaluation.compare import check_same, compare_tables
 from raycomp.evaluation.config import LinearProbeConfig, ZeroshotConfig
 from raycomp.evaluation.evaluation import Picture
 from raycomp.evaluation.linear_probe import PENALTY, open_linear_probe
-from raycomp.evaluation.results import MEANINGS, find_outcomes, make_lines
+from raycomp.evaluation.results import MEANINGS, compute_outcomes, make_lines
 from tests.evaluation.embedded import draw, embed, invent, sit
 
 NAMES = ["alarm_clock", "bee", "cat", "dog", "emu", "fox", "goat"]
@@ -39,7 +39,7 @@ def flat_png(value: int) -> bytes:
 
 
 def outcomes_of(table):
-    return {outcome.metric: outcome for outcome in find_outcomes(table)}
+    return {outcome.metric: outcome for outcome in compute_outcomes(table)}
 
 
 def put(table, name, values):
@@ -48,7 +48,7 @@ def put(table, name, values):
 
 
 def values_of(table):
-    return {line.metric: line for line in make_lines("x", find_outcomes(table))}
+    return {line.metric: line for line in make_lines("x", compute_outcomes(table))}
 
 
 def test_zeroshot_is_a_slow_loop_over_classes_and_templates(tmp_path):
@@ -145,7 +145,7 @@ def test_a_model_that_says_the_same_of_all_is_never_right(tmp_path):
     evaluation = open_zeroshot(ZeroshotConfig(make_folder(tmp_path, counts)))
     pictures, texts = invent(evaluation)
     pictures.image_MD[:] = texts.text_TD[:] = texts.text_TD[0]
-    for outcome in find_outcomes(evaluation.grade(pictures, texts)):
+    for outcome in compute_outcomes(evaluation.grade(pictures, texts)):
         assert not outcome.right_N.any() and outcome.tie_N.all()
 
 
@@ -155,7 +155,7 @@ def test_an_image_that_cannot_be_read_is_a_row_without_judgement(tmp_path):
     lost = table.to_pylist()[3]
     assert (lost["id"], lost["status"]) == ("b/1.jpg", "corrupt_image")
     assert lost["rank"] is lost["predicted"] is lost["label"] is None
-    assert [len(outcome.key_N) for outcome in find_outcomes(table)] == [3, 3]
+    assert [len(outcome.key_N) for outcome in compute_outcomes(table)] == [3, 3]
 
 
 def write_shards(folder, kind, labels):

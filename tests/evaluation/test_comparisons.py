@@ -12,7 +12,7 @@ from raycomp.data.files import Folder
 from raycomp.data.parquet import write_table
 from raycomp.evaluation.compare import answer_evaluation
 from raycomp.evaluation.compare_command import list_tails
-from raycomp.evaluation.results import find_margins, find_outcomes, make_lines, say_margins, say_verdict
+from raycomp.evaluation.results import compute_margins, compute_outcomes, make_lines, say_margins, say_verdict
 from tests.drawn import WORLD
 from tests.evaluation.test_choice_evaluation import make_choices, make_evaluation, see
 from tests.report.html_tree import Element, read_html
@@ -87,8 +87,8 @@ def test_a_worse_run_is_called_worse_and_a_tie_no_difference(tmp_path):
     [(0.9, 0.5, "passes"), (0.5, 0.5, "not above the shorter caption"), (0.4, 0.9, "not above")],
 )
 def test_a_model_passes_where_it_is_above_its_blind_baselines(share, shorter, verdict):
-    outcomes = find_outcomes(make_table(share, shorter))
-    margins = find_margins("made", outcomes)
+    outcomes = compute_outcomes(make_table(share, shorter))
+    margins = compute_margins("made", outcomes)
     assert {one.control for one in margins} >= {"shorter_caption"}
     assert say_verdict(margins).startswith(verdict)
     mean = next(one for one in margins if (one.split, one.control) == ("macro", "shorter_caption"))
@@ -100,8 +100,8 @@ def test_a_model_passes_where_it_is_above_its_blind_baselines(share, shorter, ve
 
 
 def test_a_benchmark_without_blind_baselines_has_no_verdict():
-    outcomes = [one for one in find_outcomes(make_table(0.9)) if not one.control]
-    assert find_margins("made", outcomes) == [] and say_verdict([]) == "no blind baseline"
+    outcomes = [one for one in compute_outcomes(make_table(0.9)) if not one.control]
+    assert compute_margins("made", outcomes) == [] and say_verdict([]) == "no blind baseline"
     (answer,) = answer_evaluation("x", make_lines("made", outcomes), [])
     assert "baseline" not in answer.head and answer.details == ["Chance is 0.500."]
 
@@ -128,7 +128,7 @@ def test_margins_are_paired(tmp_path):
         {**row, "shorter_caption_positives": row[scores[0]], "shorter_caption_negatives": row[scores[1]]}
         for row in table.to_pylist()
     ]
-    margins = find_margins("made", find_outcomes(pa.Table.from_pylist(rows, table.schema)))
+    margins = compute_margins("made", compute_outcomes(pa.Table.from_pylist(rows, table.schema)))
     own = [one for one in margins if one.control == "shorter_caption"]
     assert [one.margin.value for one in own] == [0, 0, 0] and all(np.isnan(one.margin.low) for one in own)
     assert not any(one.is_above for one in own)

@@ -14,7 +14,7 @@ from raycomp.evaluation.classification import open_zeroshot
 from raycomp.evaluation.command import find_leaks
 from raycomp.evaluation.config import LinearProbeConfig, RetrievalConfig, ZeroshotConfig
 from raycomp.evaluation.linear_probe import open_linear_probe
-from raycomp.evaluation.results import find_outcomes, name_statuses
+from raycomp.evaluation.results import compute_outcomes, name_statuses
 from raycomp.evaluation.retrieval import open_retrieval
 from raycomp.run.bad_data import check_left, warn_leak
 from tests.evaluation.embedded import invent
@@ -89,7 +89,7 @@ def test_dropped_test_images_are_those_of_a_slow_loop_and_the_rest_stays(tmp_pat
             assert row == other
     table = drop.grade(pictures, texts)
     assert [part for part in name_statuses(table) if part == "contaminated"] == ["contaminated"] * 2
-    assert {len(one.key_N) for one in find_outcomes(table)} == {10}
+    assert {len(one.key_N) for one in compute_outcomes(table)} == {10}
 
 
 def test_images_that_the_model_was_trained_on_are_found_and_left_out_of_every_test(tmp_path):

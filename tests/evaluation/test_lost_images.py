@@ -12,7 +12,7 @@ from raycomp.evaluation.compare import compare_tables
 from raycomp.evaluation.config import EvaluateConfig, LinearProbeConfig, RetrievalConfig, ZeroshotConfig
 from raycomp.evaluation.images import check_images
 from raycomp.evaluation.linear_probe import open_linear_probe
-from raycomp.evaluation.results import find_outcomes, make_lines, report_lines
+from raycomp.evaluation.results import compute_outcomes, make_lines, report_lines
 from raycomp.evaluation.retrieval import open_retrieval
 from tests.drawn import world_shards
 from tests.evaluation.embedded import embed, invent
@@ -56,7 +56,7 @@ def test_retrieval_over_the_few_images_that_are_left_is_refused(tmp_path, tiny_s
     error = check(evaluation, pictures, max_bad_fraction=0.8, max_missing_fraction=0.5)[-1]
     assert "60.0% of 200 images" in error and "max_missing_fraction=0.5" in error
     assert check(evaluation, pictures, max_bad_fraction=0.8) == lines
-    found = make_lines("retrieval", find_outcomes(evaluation.grade(pictures, texts)))
+    found = make_lines("retrieval", compute_outcomes(evaluation.grade(pictures, texts)))
     assert {(line.n, line.num_all) for line in found} == {(20, 200)}
     assert all(row[2:4] == [20, 200] for table in report_lines(found) for row in table.rows)
 
@@ -120,7 +120,7 @@ def test_a_split_that_is_lost_stays_in_the_table_and_in_the_means():
     pictures, texts = see(some)
     lines = {
         line.split: line
-        for line in make_lines("made", find_outcomes(some.grade(pictures, texts)))
+        for line in make_lines("made", compute_outcomes(some.grade(pictures, texts)))
         if not line.control
     }
     counts = {split: (line.n, line.num_all) for split, line in lines.items()}
@@ -135,7 +135,7 @@ def test_items_count_as_one_example():
     rows = [one._replace(group=f"{i // 2}") for i, one in enumerate(make_choices(8))]
     rows = [one._replace(image=f"{i}.jpg") for i, one in enumerate(rows)]
     evaluation = make_evaluation(rows, uris={f"{i}.jpg": f"/{i}.jpg" for i in range(7)})
-    found = find_outcomes(evaluation.grade(*see(evaluation)))
+    found = compute_outcomes(evaluation.grade(*see(evaluation)))
     assert {(len(outcome.key_N), outcome.num_all) for outcome in found} == {(3, 4)}
 
 

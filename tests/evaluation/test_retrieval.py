@@ -9,7 +9,7 @@ import pytest
 from raycomp.data.tar import write_tar
 from raycomp.evaluation.compare import check_same, warn_other_targets
 from raycomp.evaluation.config import RetrievalConfig
-from raycomp.evaluation.results import MEANINGS, find_outcomes
+from raycomp.evaluation.results import MEANINGS, compute_outcomes
 from raycomp.evaluation.retrieval import find_captions, open_retrieval
 from tests.drawn import world_shards
 from tests.evaluation.embedded import embed, invent, sit
@@ -31,7 +31,7 @@ def make_rows(num=12):
 
 
 def outcomes_of(table):
-    return {outcome.metric: outcome for outcome in find_outcomes(table)}
+    return {outcome.metric: outcome for outcome in compute_outcomes(table)}
 
 
 def test_ranks_on_real_photos_are_those_of_brute_force(shared, tmp_path, tiny_scorer):

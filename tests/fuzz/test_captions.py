@@ -12,7 +12,7 @@ from raycomp.language.nonce import REASONS, make_counterfactual
 from raycomp.models.nonces import NonceMaker
 from raycomp.models.parser import Parser, load_parser
 from raycomp.negatives.config import LlmConfig, NegativesConfig, WritingConfig
-from raycomp.negatives.engines import find_prompts, write_by_replies, write_by_rules
+from raycomp.negatives.engines import list_prompts, write_by_replies, write_by_rules
 from raycomp.negatives.write import choose_negatives
 from raycomp.words import (
     CAPTION,
@@ -94,7 +94,7 @@ def written(texts, captions):
     )
     known: dict[str, str] = {}
     for _ in range(2):
-        asked = find_prompts(table, config, known)
+        asked = list_prompts(table, config, known)
         known |= {prompt.key: texts[i % len(texts)] for i, prompt in enumerate(asked)}
     found = write_by_replies(table, config, known)
     assert found[UID].to_pylist() == table[UID].to_pylist() and found[CAPTION].equals(table[CAPTION])

@@ -20,8 +20,8 @@ from raycomp.data.parquet import write_table
 from raycomp.data.paths import RUN
 from raycomp.data.runs import read_finished
 from raycomp.look.show import explain, show
-from raycomp.run.lease import LEASE, find_pid_namespace, hold_lease, read_lease
-from raycomp.run.run import find_run, refuse_other
+from raycomp.run.lease import LEASE, read_pid_namespace, hold_lease, read_lease
+from raycomp.run.run import read_own_run, refuse_other
 from raycomp.schema import aligned_schema, scores_schema
 from tests.corpus import by_cpi
 from tests.fuzz.child import run
@@ -72,7 +72,7 @@ def check_reads(data: bytes) -> None:
     uri = folder.uri
     readers = [lambda: read_finished(uri), lambda: "".join(show(uri)).encode()]
     readers += [lambda uid=uid: explain(uri, uid).encode() for uid in (*UIDS[:2], "none")]
-    readers.append(lambda: refuse_other(find_run(folder) or whole, whole, folder))
+    readers.append(lambda: refuse_other(read_own_run(folder) or whole, whole, folder))
     for read in readers:
         line = refused(read)
         named = line is None or uri in line or "none: no such uid" in line or re.match(r"[\w.']+=?", line)
@@ -102,7 +102,7 @@ def leases(data, is_lease, changes, seconds, edits):
     if is_lease:
         expires = (datetime.now(UTC) + timedelta(seconds=seconds)).isoformat(timespec="seconds")
         content = {"holder": "0", "host": os.uname().nodename, "process": os.getpid(), "expires": expires}
-        content = {**content, "started": expires, "place": find_pid_namespace()}
+        content = {**content, "started": expires, "place": read_pid_namespace()}
         for path, new in changes:
             content = replace_within(content, path, new)
         data = damage(json.dumps(content).encode(), edits[:1])

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from raycomp.config import find_config, flatten, load_job, override_all, to_dict
+from raycomp.config import get_config, flatten, load_job, override_all, to_dict
 from raycomp.training.config import TrainConfig
 
 ROOT = Path(__file__).parents[2]
@@ -46,8 +46,8 @@ def test_a_command_of_a_docstring_can_be_built(words, monkeypatch):
         assert Path(words[1]).is_file()
     else:
         is_job = words[2].startswith("jobs/")
-        built = load_job(words[2]) if is_job else find_config(words[1])()
-        assert type(built) is find_config(words[1])
+        built = load_job(words[2]) if is_job else get_config(words[1])()
+        assert type(built) is get_config(words[1])
         override_all(built, dict(text.split("=", 1) for text in named(words, "--set")))
 
 

@@ -11,8 +11,8 @@ import pytest
 
 from lab import LAB
 from raycomp.cli import main
-from raycomp.config import find_config, list_options, load_config, save_config
-from raycomp.config.commands import RAYCOMP, find_name
+from raycomp.config import get_config, list_options, load_config, save_config
+from raycomp.config.commands import RAYCOMP, import_object
 
 ROOT = Path(__file__).parents[2]
 WITH_CONFIG = [name for name, command in LAB.commands.items() if command.config_class]
@@ -34,7 +34,7 @@ def test_help_lists_the_options_that_a_command_has(name, capsys):
 def test_every_command_takes_what_the_table_says(command, tmp_path):
     given = [argument for argument in command.arguments.split() if argument != "job"]
     says = {"say": print} if "--out" in given else {}
-    inspect.signature(find_name(command.function)).bind(*given, **says)
+    inspect.signature(import_object(command.function)).bind(*given, **says)
     if command.config is None:
         return
     save_config(command.config(), str(tmp_path / "all.yaml"))
@@ -45,7 +45,7 @@ def test_its_commands_are_not_raycomps(capsys):
     assert not LAB.folders.keys() & RAYCOMP.folders.keys()
     assert main(["demo", "--out", "out"]) == 2
     assert "'demo': must be a command" in capsys.readouterr().err
-    assert find_config("demo") is LAB.commands["demo"].config
+    assert get_config("demo") is LAB.commands["demo"].config
 
 
 REFUSED = [

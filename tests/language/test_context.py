@@ -7,7 +7,7 @@ import pytest
 from raycomp.language.changes import Case, Wording, race
 from raycomp.language.concepts import Parsed, parse_concepts
 from raycomp.language.judge import judge_edit
-from raycomp.language.propose import MOST_LONGER, find_removals, propose
+from raycomp.language.propose import MOST_LONGER, list_removals, propose
 from raycomp.language.text_only import (
     CONCEPT,
     DESCRIBED,
@@ -105,7 +105,7 @@ def test_true_parts_of_a_caption(caption, parts):
     words = Wording(parse(caption)[0], load_lexicon())
     found = {
         (words.render([one.piece])[0], tuple(words.concepts[place].word for place in one.concepts))
-        for one in find_removals(words)
+        for one in list_removals(words)
     }
     assert found == parts
 

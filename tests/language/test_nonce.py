@@ -13,8 +13,8 @@ from raycomp.language.nonce import (
     VOWEL,
     copy_case,
     draw_nonces,
-    find_fault,
-    find_word_spans,
+    check_nonce,
+    list_word_spans,
     form_of,
     make_counterfactual,
 )
@@ -94,7 +94,7 @@ def test_capitals_are_copied(nonce, word, expected):
     ],
 )
 def test_words_of_a_target(target, words):
-    assert [target[start:end] for start, end in find_word_spans(target)] == words
+    assert [target[start:end] for start, end in list_word_spans(target)] == words
 
 
 @pytest.mark.parametrize(
@@ -178,15 +178,15 @@ A, B, DOG, TWO = [1, 2], [3, 4, 5], [9], [9, 8]
     ],
 )
 def test_faults_of_a_counterfactual(counterfactual, target, nonce, length, fault):
-    assert find_fault([*A, *DOG, *B], counterfactual, target, nonce, length) == fault
+    assert check_nonce([*A, *DOG, *B], counterfactual, target, nonce, length) == fault
 
 
 @pytest.mark.parametrize(("nonce", "length", "fault"), [([9, 6], 6, None), ([9, 6], 5, PAST_CONTEXT)])
 def test_a_shared_first_token_belongs_to_the_target(nonce, length, fault):
-    assert find_fault([*A, *TWO, *B], [*A, *nonce, *B], TWO, nonce, length) == fault
+    assert check_nonce([*A, *TWO, *B], [*A, *nonce, *B], TWO, nonce, length) == fault
 
 
 def test_the_replaced_one_of_two_equal_targets_is_found():
-    assert find_fault([9, 1, 9], [9, 1, 7], [9], [7], 5) is None
-    assert find_fault([9, 1, 9], [9, 1, 7], [9], [7], 4) == PAST_CONTEXT
-    assert find_fault([9, 1, 9], [7, 1, 9], [9], [7], 4) is None
+    assert check_nonce([9, 1, 9], [9, 1, 7], [9], [7], 5) is None
+    assert check_nonce([9, 1, 9], [9, 1, 7], [9], [7], 4) == PAST_CONTEXT
+    assert check_nonce([9, 1, 9], [7, 1, 9], [9], [7], 4) is None

@@ -2,7 +2,7 @@ import pytest
 
 from raycomp.language.concepts import Edit
 from raycomp.language.overlap import DELETION, POLARITY, REWORDED, SAME, explain, is_regenerated, is_same_edit
-from raycomp.language.tokens import Token, find_base_form
+from raycomp.language.tokens import Token, get_base_form
 from raycomp.words import (
     ADD,
     ATTRIBUTE,
@@ -90,12 +90,12 @@ def test_swapping_is_symmetric_and_deleting_is_what_adding_undoes():
     ["ride rides riding rode", "sit sits sitting sat", "dog dogs", "bus buses", "lady ladies", "man men"],
 )
 def test_forms_of_a_word_have_one_base(forms):
-    assert len({find_base_form(form) for form in forms.split()}) == 1
+    assert len({get_base_form(form) for form in forms.split()}) == 1
 
 
 def test_other_words_keep_their_own_base():
     words = "string ring red bed glass grass wing sing car cat bear beer tennis leash lead".split()
-    assert len({find_base_form(word) for word in words}) == len(words)
+    assert len({get_base_form(word) for word in words}) == len(words)
 
 
 def edit(text, op):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from raycomp.language.phrases import CLEAR_NLP, UD, Phrase, find_labels, find_phrases
+from raycomp.language.phrases import CLEAR_NLP, UD, Phrase, detect_labels, find_phrases
 from raycomp.language.tokens import Token
 from raycomp.models.parser import load_lexicon
 from raycomp.words import (
@@ -121,8 +121,8 @@ def test_both_label_schemes_give_the_same_phrases(universal, clear, phrases):
 
 def test_the_scheme_is_found_from_the_labels_of_a_tree():
     for universal, clear in [(MAN_UD, MAN_CLEAR), (LEG_UD, LEG_CLEAR), (DOG_UD, DOG_CLEAR)]:
-        assert find_labels([token.dep for token in read_tree(universal)[1]]) is UD
-        assert find_labels([token.dep for token in read_tree(clear)[1]]) is CLEAR_NLP
+        assert detect_labels([token.dep for token in read_tree(universal)[1]]) is UD
+        assert detect_labels([token.dep for token in read_tree(clear)[1]]) is CLEAR_NLP
         assert words_of(universal) == words_of(clear)
 
 

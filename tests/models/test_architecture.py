@@ -15,7 +15,7 @@ from safetensors.torch import save_file
 from raycomp.config import ScorerConfig
 from raycomp.curation.config import CurateConfig
 from raycomp.data.inputs import with_absolute_paths
-from raycomp.models.architecture import bound_parameters, find_preprocessing
+from raycomp.models.architecture import bound_parameters, read_preprocessing
 from raycomp.models.clip import Clip
 from raycomp.models.describe import describe_scorer, fingerprint_scorer
 
@@ -106,7 +106,7 @@ def test_a_model_that_says_something_twice_is_refused(tmp_path):
     say_no(ScorerConfig(model=place, weights="random:0"), "'embed_dim' occurs twice in one object")
     (tmp_path / "good.json").write_text(json.dumps(TINY))
     with pytest.raises(ValueError, match=r"_config\.json: cannot be read as JSON \('embed_dim' occurs"):
-        find_preprocessing(str(tmp_path / "good.json"))
+        read_preprocessing(str(tmp_path / "good.json"))
 
 
 def most_kilobytes() -> int:

@@ -8,7 +8,7 @@ from safetensors.torch import save_file
 
 from raycomp.config import ModelConfig, ScorerConfig
 from raycomp.models.architecture import HUB_CONFIG, check_config_files
-from raycomp.models.clip import Clip, find_architecture
+from raycomp.models.clip import Clip, read_architecture
 from raycomp.models.describe import describe_scorer
 
 
@@ -26,7 +26,7 @@ def write(folder: Path, name: str, content) -> str:
 
 def check(name: str, weights: str, kind: type = ModelConfig) -> None:
     config = kind(name, weights=weights)
-    check_config_files(config, find_architecture(config))
+    check_config_files(config, read_architecture(config))
 
 
 def test_weights_go_into_their_own_model_and_into_no_other(tiny_scorer, plain, tmp_path):
@@ -123,7 +123,7 @@ def test_the_log_of_open_clip_train_reports(tmp_path, log, name, advice):
 def test_a_json_can_say_that_openai_s_weights_went_on_without_quickgelu(tmp_path):
     write(tmp_path, "params.txt", params("ViT-B-32", "openai"))
     weights = write(tmp_path, "checkpoints/epoch_1.pt", "")
-    own = find_architecture(ModelConfig("ViT-B-32", "random:0"))
+    own = read_architecture(ModelConfig("ViT-B-32", "random:0"))
     check(write(tmp_path, "mine.json", {**own, "quick_gelu": False}), weights)
     with pytest.raises(ValueError, match="quick_gelu=True"):
         check(write(tmp_path, "mine.json", own), weights)

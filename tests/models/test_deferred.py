@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from raycomp.config.commands import FOLDERS, find_command
+from raycomp.config.commands import FOLDERS, import_command
 
 TINY = {
     "embed_dim": 8,
@@ -152,7 +152,7 @@ assert before == after, {name for name in before if before[name] != after[name]}
 
 
 COMMANDS = sorted(
-    {find_command(name).function.partition(":")[0].removeprefix("raycomp.") for name in FOLDERS}
+    {import_command(name).function.partition(":")[0].removeprefix("raycomp.") for name in FOLDERS}
 )
 
 

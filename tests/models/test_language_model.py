@@ -15,9 +15,9 @@ from tests.negatives.llm import write_tiny_model
 TEXTS = ["A dog runs on the grass.", "", "cat", "A cat " * 40, "a dog", "\u00e9t\u00e9 \u4e2d", "A dog runs."]
 
 
-def find_likelihoods(texts, folder, precision="fp32"):
+def compute_likelihoods(texts, folder, precision="fp32"):
     model = LanguageModel(folder, "controls.language_model", torch.device("cpu"), precision)
-    return model.find_likelihoods(texts)
+    return model.compute_likelihoods(texts)
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +58,7 @@ def likelihood(folder: str, text: str) -> float:
 @pytest.mark.parametrize("kind", ["tiny", "initial"])
 def test_batches_say_what_one_text_at_a_time_does(kind, request):
     folder = request.getfixturevalue(kind)
-    found = find_likelihoods(TEXTS, folder)
+    found = compute_likelihoods(TEXTS, folder)
     assert found.dtype == np.float64
     np.testing.assert_allclose(found, [likelihood(folder, text) for text in TEXTS], atol=1e-4, rtol=0)
     assert found[1] == 0 and (found[[0, 3, 4, 5, 6]] < 0).all()
@@ -66,18 +66,18 @@ def test_batches_say_what_one_text_at_a_time_does(kind, request):
 
 def test_the_first_token_counts_where_a_text_has_a_beginning(tiny, initial):
     letter = "x"  # one token
-    assert find_likelihoods([letter], tiny)[0] == 0 > find_likelihoods([letter], initial)[0]
+    assert compute_likelihoods([letter], tiny)[0] == 0 > compute_likelihoods([letter], initial)[0]
 
 
 def test_many_batches_keep_the_order_of_texts(tiny):
     texts = [f"{'a dog ' * (i % 9)}{i}" for i in range(150)]
-    found = find_likelihoods(texts, tiny)
+    found = compute_likelihoods(texts, tiny)
     some = [149, 0, 75, 8]
-    np.testing.assert_allclose(found[some], find_likelihoods([texts[i] for i in some], tiny), atol=1e-4)
+    np.testing.assert_allclose(found[some], compute_likelihoods([texts[i] for i in some], tiny), atol=1e-4)
 
 
 def test_bf16_is_close(tiny):
-    exact, coarse = (find_likelihoods(TEXTS, tiny, precision) for precision in ("fp32", "bf16"))
+    exact, coarse = (compute_likelihoods(TEXTS, tiny, precision) for precision in ("fp32", "bf16"))
     np.testing.assert_allclose(coarse, exact, rtol=0.02)
     assert not np.array_equal(coarse, exact)
 
@@ -85,7 +85,7 @@ def test_bf16_is_close(tiny):
 def test_so_many_tokens_of_a_text_count(tiny):
     # Every letter of a language of another script is some tokens.
     long = "\u4e2d" * MAX_TOKENS
-    one, same = find_likelihoods([long, long + "a dog"], tiny)
+    one, same = compute_likelihoods([long, long + "a dog"], tiny)
     assert one == pytest.approx(same, abs=1e-2)
 
 
@@ -100,10 +100,10 @@ def test_weights_that_lack_or_are_no_numbers_are_named(tiny, tmp_path):
     name = "model.layers.1.mlp.up_proj.weight"
     rewrite(tmp_path, tiny, **{name: torch.empty(0)})
     with pytest.raises(ValueError, match=rf"^controls\.language_model=.*another model.*{name}"):
-        find_likelihoods(TEXTS, str(tmp_path))
+        compute_likelihoods(TEXTS, str(tmp_path))
     rewrite(tmp_path, tiny, **{name: torch.full((256, 128), torch.nan)})
     with pytest.raises(ValueError, match=rf"^controls\.language_model=.*{name} must be finite"):
-        find_likelihoods(TEXTS, str(tmp_path))
+        compute_likelihoods(TEXTS, str(tmp_path))
 
 
 def test_finite_weights_whose_scores_are_not_are_named(tiny, tmp_path):
@@ -112,7 +112,7 @@ def test_finite_weights_whose_scores_are_not_are_named(tiny, tmp_path):
     with pytest.raises(
         ValueError, match=r"^controls\.language_model=.*gives scores of NaN or infinity; name ano"
     ):
-        find_likelihoods(TEXTS, str(tmp_path))
+        compute_likelihoods(TEXTS, str(tmp_path))
 
 
 def break_nothing_there(folder: Path) -> None:
@@ -142,13 +142,13 @@ def test_a_folder_that_holds_no_model_is_one_line(tiny, tmp_path, damage):
     rewrite(tmp_path, tiny)
     damage(tmp_path)
     with pytest.raises(ValueError, match=r"^controls\.language_model=.*no causal language model") as error:
-        find_likelihoods(TEXTS, str(tmp_path))
+        compute_likelihoods(TEXTS, str(tmp_path))
     assert "\n" not in str(error.value) and not (tmp_path / "owned").exists()
 
 
 def test_a_name_is_never_searched_elsewhere():
     with pytest.raises(ValueError, match=r"^controls\.language_model='gpt2': must be a folder"):
-        find_likelihoods(TEXTS, "gpt2")
+        compute_likelihoods(TEXTS, "gpt2")
 
 
 @pytest.mark.slow
@@ -159,7 +159,7 @@ def test_a_real_model_distinguishes_a_caption_from_its_words_backwards(shared, t
     lines = (shared / "data/flickr8k_800/captions.jsonl").read_text().splitlines()[:60]
     captions = [json.loads(line)["captions"][0].rstrip(" .") for line in lines]
     backwards = [" ".join(reversed(caption.split())) for caption in captions]
-    found = find_likelihoods([*captions, *backwards], str(tmp_path)).reshape(2, -1)
+    found = compute_likelihoods([*captions, *backwards], str(tmp_path)).reshape(2, -1)
     assert (found[0] > found[1]).mean() >= 0.95
     np.testing.assert_allclose(found[0][:3], [likelihood(str(tmp_path), c) for c in captions[:3]], atol=1e-3)
 

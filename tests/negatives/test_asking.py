@@ -35,7 +35,7 @@ def test_prompts_are_found_once_and_read_without_what_was_answered_since(tmp_pat
     )
     folders = {"replies_uri": str(tmp_path / "replies"), "prompts_uri": str(tmp_path / "prompts")}
     assert write_all.write_prompts(source, config, **folders) == 6
-    monkeypatch.delattr(write_all, "find_prompts")
+    monkeypatch.delattr(write_all, "list_prompts")
     first, second = (table.to_pylist() for table in write_all.load_prompts(0, **folders))
     assert [len(first), len(second)] == [4, 2]
     answered = pa.table({KEY: [first[1][KEY]], REPLY: ["yes"], ERROR: pa.nulls(1, pa.string())})

@@ -17,7 +17,7 @@ from raycomp.negatives.engines import (
     MOST_SEQUENCES,
     Prompt,
     draw_sequences,
-    find_prompts,
+    list_prompts,
     write_by_replies,
     write_by_rules,
 )
@@ -101,7 +101,7 @@ def test_a_caption_too_long_for_any_edit_is_not_tried():
     rows = write(["dog, cat, " * 200, "dog, cat, " * 61], config)
     assert {row[STATUS] for row in rows} == {NO_NEGATIVE}
     assert {*rows[0][FAULTS], *rows[1][FAULTS]} == {"SWAP: too_long", "REPLACE: too_long", "ADD: too_long"}
-    assert find_prompts(make_table(["dog, cat, " * 200]), config, {}) == []
+    assert list_prompts(make_table(["dog, cat, " * 200]), config, {}) == []
 
 
 def test_a_row_does_not_depend_on_its_company():
@@ -157,14 +157,14 @@ def llm() -> NegativesConfig:
 
 def test_prompts_of_a_second_call_follow_from_valid_replies_to_the_first(llm):
     table = make_table(CAPTIONS[:1])
-    first = find_prompts(table, llm, {})
+    first = list_prompts(table, llm, {})
     assert len(first) == 3 and len({prompt.key for prompt in first}) == 3
     replies = {prompt.key: answer(prompt) for prompt in first}
-    second = find_prompts(table, llm, replies)
+    second = list_prompts(table, llm, replies)
     # SWAP and REPLACE gave valid texts, ADD gave the caption back: two texts, three operations each.
     assert len(second) == 6 and not {prompt.key for prompt in second} & replies.keys()
     replies |= {prompt.key: "" for prompt in second}
-    assert find_prompts(table, llm, replies) == []
+    assert list_prompts(table, llm, replies) == []
     (row,) = choose_negatives(write_by_replies(table, llm, replies), llm.negatives).to_pylist()
     assert {negative["op"] for negative in row[NEGATIVES]} == {"SWAP", "REPLACE"}
     assert {(one["op"], one["kind"], *one["concepts"]) for one in row[NEGATIVES]} == {
@@ -180,7 +180,7 @@ def test_each_edit_of_a_caption_is_judged_once(llm, monkeypatch):
     table = make_table(CAPTIONS[:1] * 2)
     replies: dict[str, str] = {}
     for _ in range(2):
-        replies |= {prompt.key: answer(prompt) for prompt in find_prompts(table, llm, replies)}
+        replies |= {prompt.key: answer(prompt) for prompt in list_prompts(table, llm, replies)}
     judged: Counter[tuple[str, str]] = Counter()
     find_same = judge._find_same
 
@@ -208,7 +208,7 @@ def test_nonsense_replies_are_counted(llm):
         json.dumps({"negative": "x"}),
         "[" * 9999,
     ]
-    prompts = find_prompts(table, llm, {})
+    prompts = list_prompts(table, llm, {})
     replies = {prompt.key: nonsense[i % len(nonsense)] for i, prompt in enumerate(prompts)}
     rows = write_by_replies(table, llm, replies).to_pylist()
     assert not any(row[NEGATIVES] for row in rows)
@@ -229,7 +229,7 @@ def fill(prompt: Prompt) -> str:
 def test_short_prompts_ask_for_words_and_the_edit_is_made_here(llm):
     config = override_all(llm, {"llm.prompts": "short", "negatives.calls": 1})
     table = make_table(CAPTIONS)
-    prompts = find_prompts(table, config, {})
+    prompts = list_prompts(table, config, {})
     assert {prompt.form for prompt in prompts} == {"word", "pair"}
     rows = write_by_replies(table, config, {prompt.key: fill(prompt) for prompt in prompts}).to_pylist()
     made = [(row[CAPTION], one) for row in rows for one in row[NEGATIVES]]
@@ -241,7 +241,7 @@ def test_short_prompts_ask_for_words_and_the_edit_is_made_here(llm):
     # Where there is nothing to ask about nothing is asked.
     assert rows[3][FAULTS].count("SWAP: nothing_left") == 1
     swaps = override_all(config, {"negatives.operations": "SWAP"})
-    assert find_prompts(table.slice(3, 1), swaps, {}) == []
+    assert list_prompts(table.slice(3, 1), swaps, {}) == []
     (row,) = write_by_replies(table.slice(3, 1), swaps, {}).to_pylist()
     assert row[STATUS] == NO_CONCEPT
 
@@ -249,9 +249,9 @@ def test_short_prompts_ask_for_words_and_the_edit_is_made_here(llm):
 def test_prompts_of_a_second_call_leave_alone_what_the_first_changed(llm):
     config = override_all(llm, {"llm.prompts": "short"})
     table = make_table(CAPTIONS[:1])
-    first = find_prompts(table, config, {})
+    first = list_prompts(table, config, {})
     replies = {prompt.key: fill(prompt) for prompt in first}
-    second = find_prompts(table, config, replies)
+    second = list_prompts(table, config, replies)
     assert second and not {prompt.key for prompt in second} & replies.keys()
     replies |= {prompt.key: fill(prompt) for prompt in second}
     (row,) = write_by_replies(table, config, replies).to_pylist()

@@ -14,7 +14,7 @@ from raycomp.data.parquet import COUNTERFACTUALS, FAULTS, OTHERS, add_columns, t
 from raycomp.models.clip import Clip, load_tokenizer
 from raycomp.models.parser import load_lexicon, load_parser
 from raycomp.negatives.config import LlmConfig, NegativesConfig, WritingConfig
-from raycomp.negatives.engines import find_prompts, propose_by_rules, write_by_replies, write_by_rules
+from raycomp.negatives.engines import list_prompts, propose_by_rules, write_by_replies, write_by_rules
 from raycomp.negatives.ranking import Rank, rank
 from raycomp.negatives.write import ADD_SIMILARITY, ADDITIONS, Caption, Reader, choose_negatives, drop_far
 from raycomp.words import (
@@ -75,7 +75,7 @@ def write_replies(config: NegativesConfig) -> pa.Table:
     table = make_table([CAPTION_TEXT])
     replies: dict[str, str] = {}
     for _ in range(2):
-        for prompt in find_prompts(table, config, replies):
+        for prompt in list_prompts(table, config, replies):
             op = next(op for op in (REPLACE, ADD, SWAP) if op in prompt.messages[0]["content"])
             text = max((text for text in DEGREES if text in prompt.messages[-1]["content"]), key=len)
             reply = REPLIES.get((op, text))

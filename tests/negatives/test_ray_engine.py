@@ -124,7 +124,7 @@ def node(gpus: int, alive: bool = True) -> dict:
 def test_an_engine_asks_for_all_its_gpus(monkeypatch, options, offered, asked):
     monkeypatch.setattr(engine.ray, "nodes", lambda: [node(8), node(8), node(8, alive=False)])
     monkeypatch.setattr(engine, "count_offered", lambda resource: offered)
-    assert engine._find_resources(make(**options), ON_GPU) == asked
+    assert engine._describe_resources(make(**options), ON_GPU) == asked
 
 
 @pytest.mark.parametrize(
@@ -141,27 +141,27 @@ def test_more_gpus_than_there_can_be_are_refused(monkeypatch, options, said):
     monkeypatch.setattr(engine.ray, "nodes", lambda: [node(8), node(8), node(8, alive=False)])
     monkeypatch.setattr(engine, "count_offered", lambda resource: 0)
     with pytest.raises(ValueError, match=said):
-        engine._find_resources(make(**options), ON_GPU)
+        engine._describe_resources(make(**options), ON_GPU)
 
 
 def test_engines_on_gpus_leave_a_cpu_for_tasks(monkeypatch):
     monkeypatch.setattr(engine.ray, "nodes", lambda: [node(8)])
     monkeypatch.setattr(engine, "count_offered", lambda resource: 0)
     for cpus, asked in ((9, {"num_gpus": 1}), (8, {"num_gpus": 1, "num_cpus": 0})):
-        assert engine._find_resources(make(), replace(ON_GPU, num_cpus=cpus)) == asked
+        assert engine._describe_resources(make(), replace(ON_GPU, num_cpus=cpus)) == asked
 
 
 def test_engines_on_cpus_leave_some_for_tasks(monkeypatch):
     monkeypatch.setattr(engine.ray, "nodes", lambda: [{"Alive": True, "Resources": {"CPU": 4}}] * 2)
     monkeypatch.setattr(engine, "count_offered", lambda resource: 0)
-    asked = engine._find_resources(make(engines="2..9"), ON_CPU)
+    asked = engine._describe_resources(make(engines="2..9"), ON_CPU)
     assert asked == {"num_cpus": 1, "label_selector": {"a": "b"}}
     said = "llm.engines=6..9 of 1 CPUs each: needs 9 CPUs, the cluster has 8"
     with pytest.raises(ValueError, match=re.escape(said)):
-        engine._find_resources(make(engines="6..9"), ON_CPU)
+        engine._describe_resources(make(engines="6..9"), ON_CPU)
     said = "llm.engines=1 of 5 CPUs each: all CPUs of an engine must be on one node; the largest node has 4"
     with pytest.raises(ValueError, match=re.escape(said)):
-        engine._find_resources(make(tensor_parallel=5), ON_CPU)
+        engine._describe_resources(make(tensor_parallel=5), ON_CPU)
 
 
 @pytest.mark.parametrize(("there", "first"), [(0, 1), (3, 1), (9, 2), (64, 6)])

@@ -14,7 +14,7 @@ import torch
 
 import raycomp
 from raycomp.config import ClusterConfig
-from raycomp.core.refine import MOST_LONGER, balance, draw_one, find_bins, tilt
+from raycomp.core.refine import MOST_LONGER, balance, draw_one, assign_bins, tilt
 from raycomp.core.selection import parse_uids, random_scores
 from raycomp.language.text_only import bigram_likelihood, count_ngrams, unigram_likelihood
 from raycomp.models.language_model import LanguageModel
@@ -112,7 +112,7 @@ def test_the_same_rows_stay_as_in_one_memory(candidates, refined):
         )
         uniform_N = np.array([draw_uid(uid, f"draw 0 {op}") for uid in uids])
         place_K = np.flatnonzero(draw_one(share_T, pairs.row_T, uniform_N))
-        bin_T = find_bins(fitted.mean_gap(pairs), pairs.longer_T, fitted.grid, MOST_LONGER)
+        bin_T = assign_bins(fitted.mean_gap(pairs), pairs.longer_T, fitted.grid, MOST_LONGER)
         _, kind_T = np.unique(pairs.kind_T, return_inverse=True)
         stays_K = balance(kind_T[place_K], bin_T[place_K], order_N[pairs.row_T[place_K]])
         for place in place_K[stays_K]:
@@ -173,7 +173,7 @@ def test_a_language_model_judges(source, tmp_path):
     assert any(row["negatives"] for row in rows)
     for row in rows:
         for negative in row["negatives"]:
-            own, other = model.find_likelihoods([row["caption"], negative["text"]])
+            own, other = model.compute_likelihoods([row["caption"], negative["text"]])
             assert negative[LANGUAGE_MODEL] == pytest.approx(own - other, abs=1e-4)
             assert negative[UNIGRAM] is None
 

@@ -10,7 +10,7 @@ import pytest
 import raycomp
 from raycomp.config import ClusterConfig, ModelConfig, ParserConfig
 from raycomp.language.concepts import parse_concepts
-from raycomp.language.overlap import count_phrase, find_new_phrase, say_phrase
+from raycomp.language.overlap import count_phrase, get_new_phrase, say_phrase
 from raycomp.language.text_only import count_context
 from raycomp.models.clip import Clip, load_tokenizer
 from raycomp.models.parser import load_lexicon, load_parser
@@ -56,7 +56,7 @@ def test_ranks_and_rates_of_a_plain_loop(curated, screened, tiny_scorer):
     for row in rows[::3]:
         for one in row["negatives"]:
             reader.read([one["text"]])
-            phrase = find_new_phrase(one["op"], one["kind"], one["concepts"], reader.parsed[one["text"]])
+            phrase = get_new_phrase(one["op"], one["kind"], one["concepts"], reader.parsed[one["text"]])
             if not phrase:
                 assert one["phrase_rank"] is one["phrase_rate"] is one["suspect"] is None
                 continue
@@ -107,7 +107,7 @@ def test_flagged_negatives_are_dropped_only_on_request(curated, screened, tmp_pa
 def test_what_an_edit_brings_in(op, kind, concepts, text, phrase):
     parser, lexicon = load_parser(), load_lexicon()
     parsed = parse_concepts(text, parser.tokens([text])[0], lexicon, parser.labels)
-    assert find_new_phrase(op, kind, concepts, parsed) == phrase
+    assert get_new_phrase(op, kind, concepts, parsed) == phrase
 
 
 def test_phrases_are_said_with_their_article():

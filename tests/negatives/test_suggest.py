@@ -65,7 +65,7 @@ def test_of_each_place_the_likeliest_words_stay(model, tmp_path):
     for row, candidates in zip(rows, every, strict=True):
         places: dict[tuple, list] = {}
         for one in candidates["negatives"]:
-            gap = -judge.find_likelihoods([one["text"]])[0]
+            gap = -judge.compute_likelihoods([one["text"]])[0]
             places.setdefault(place_of(one), []).append((gap, one["text"]))
         want = {text for found in places.values() for _, text in sorted(found)[:MOST_PER_PLACE]}
         assert {one["text"] for one in row["negatives"]} == want

@@ -11,15 +11,15 @@ import torch
 
 from raycomp.config import ParserConfig
 from raycomp.core.reliability import CROSS, NONCE, SAME, WRONG
-from raycomp.curation.config import NonceConfig, find_selection
+from raycomp.curation.config import NonceConfig, make_selection
 from raycomp.curation.score.prepare import parse
 from raycomp.language.nonce import (
     NO_CATEGORY,
     NO_SAME,
     Controls,
     ControlWords,
-    find_article,
-    find_word_set,
+    read_article,
+    list_distinct_words,
     make_counterfactual,
 )
 from raycomp.language.tokens import is_plural
@@ -65,7 +65,7 @@ def make_samples(num: int = NUM) -> Samples:
     image_ND[:, num] = 0.6
     uids = [f"{i:032x}" for i in range(num)]
     alignment_N = np.random.default_rng(0).normal(size=num)
-    words, reading = frozenset([*ANIMALS, *THINGS]), find_selection(by_cpi())
+    words, reading = frozenset([*ANIMALS, *THINGS]), make_selection(by_cpi())
     return Samples(uids, captions, phrases, [None] * num, image_ND, alignment_N, words, reading, "the score")
 
 
@@ -262,7 +262,7 @@ def test_real_captions_keep_their_length_form_and_article(shared):
         for line in (shared / "data" / name / "captions.jsonl").read_text().splitlines()[:300]
         for caption in json.loads(line)["captions"][:1]
     ]
-    controls = ControlWords(LEXICON, MAKER.encode, 77, set().union(*map(find_word_set, captions)))
+    controls = ControlWords(LEXICON, MAKER.encode, 77, set().union(*map(list_distinct_words, captions)))
     num_found = 0
     for caption, phrases in zip(captions, load_parser().parse(captions), strict=True):
         tokens = MAKER.tokenizer.encode(caption)
@@ -272,7 +272,7 @@ def test_real_captions_keep_their_length_form_and_article(shared):
             if not isinstance(words, Controls):
                 continue
             num_found += 1
-            target, article = caption[start:end], find_article(caption, start)
+            target, article = caption[start:end], read_article(caption, start)
             for word in words:
                 replaced = MAKER.tokenizer.encode(make_counterfactual(caption, start, end, word))
                 assert len(replaced) == len(tokens)

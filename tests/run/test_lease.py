@@ -15,7 +15,7 @@ import pytest
 from raycomp import cli
 from raycomp.config import LeaseLost
 from raycomp.data.files import Folder
-from raycomp.run.lease import LEASE, WAITING, find_pid_namespace, hold_lease, queue_lease
+from raycomp.run.lease import LEASE, WAITING, read_pid_namespace, hold_lease, queue_lease
 
 
 @pytest.fixture(params=["disk", "s3"])
@@ -135,7 +135,7 @@ def test_a_lease_that_expired_is_taken_over(folder):
 def test_the_lease_of_a_dead_process_here_is_taken_over_at_once_elsewhere_it_is_not(folder):
     gone = subprocess.Popen([sys.executable, "-c", ""])
     gone.wait()
-    plant(folder, gone.pid, find_pid_namespace(), 60)
+    plant(folder, gone.pid, read_pid_namespace(), 60)
     with hold_lease(folder) as lease:
         lease.check()
     plant(folder, gone.pid, "elsewhere", 60)

@@ -24,7 +24,7 @@ from raycomp.run.ray_cluster import (
     count_pool,
     count_restarts,
     drain_node,
-    find_limits,
+    read_limits,
 )
 from raycomp.run.ray_executor import count_there
 
@@ -80,7 +80,7 @@ def test_actors_of_a_pool_are_counted_and_know_how_often_they_were_started_again
 
 @pytest.mark.ray
 def test_a_cluster_without_an_autoscaler_has_no_limits(ray_cluster):
-    assert find_limits() is None
+    assert read_limits() is None
 
 
 def test_what_rays_nodes_report_is_caught_and_its_printer_comes_back(capsys):

@@ -15,7 +15,7 @@ from raycomp.sweep.choose import (
     choose_best,
     climb,
     count_rungs,
-    find_reached,
+    get_reached,
     is_whole,
     read_trials,
     share_of_steps,
@@ -163,7 +163,7 @@ def test_groups_climb_on_their_own(tmp_path):
     fake.train(list_points(plan), list_rungs(plan.config)[0])
     for loss in ("clip", "siglip"):
         climb(plan, fake.journal, {"train.loss": loss}, METRIC, fake.train, [].append)
-    reached = [find_reached(trial, plan.config) for trial in read_trials(plan, fake.journal)]
+    reached = [get_reached(trial, plan.config) for trial in read_trials(plan, fake.journal)]
     assert reached == [1, 1, 2, 3] * 2
 
 

@@ -16,7 +16,7 @@ from raycomp.data.files import Folder
 from raycomp.models.clip import load_start
 from raycomp.training.config import FitConfig
 from raycomp.training.loop import Batch, Trainer, copy_state, load_state, write_state
-from raycomp.training.losses import find_loss
+from raycomp.training.losses import get_loss
 from raycomp.training.towers import PairsObjective
 
 STEPS, BATCH, SLOTS, KINDS = 20, 12, 2, 3
@@ -70,7 +70,7 @@ def start_trainer(
 ) -> Trainer:
     """Return a trainer of a rank before its first step."""
     config = FitConfig(loss=loss, **{"learning_rate": 3e-4, "warmup": 0.25, **options})
-    clip = load_start(model, find_loss(loss).bias)
+    clip = load_start(model, get_loss(loss).bias)
     return Trainer(PairsObjective(clip, config, num_steps, BATCH, num_kinds=KINDS), num_steps)
 
 

@@ -13,7 +13,7 @@ from raycomp.config import ModelConfig, UserError
 from raycomp.models.clip import load_start
 from raycomp.training.config import FitConfig
 from raycomp.training.loop import Batch, Trainer
-from raycomp.training.losses import find_loss
+from raycomp.training.losses import get_loss
 from raycomp.training.towers import Embedded, PairsObjective, learning_rate_at
 from tests.training.fitting import (
     BATCH,
@@ -42,7 +42,7 @@ def model(tmp_path_factory) -> ModelConfig:
 @pytest.mark.parametrize("loss", ["clip", "siglip"])
 def test_twenty_steps_have_the_losses_of_open_clips_own_parts(model, loss):
     found = run(start_trainer(model, loss))
-    clip = load_start(model, find_loss(loss).bias).train()
+    clip = load_start(model, get_loss(loss).bias).train()
     named = list(clip.named_parameters())
     free = [p for n, p in named if p.ndim < 2 or any(w in n for w in ("bn", "ln", "bias", "logit_scale"))]
     decayed = [p for _, p in named if all(p is not q for q in free)]
@@ -171,7 +171,7 @@ def test_slots_without_a_negative_are_no_bad_rows():
 
 def find_gap(model: ModelConfig, loss: str) -> float:
     """Return how much nearer images are to their texts than to those with another word, after some steps."""
-    clip = load_start(model, find_loss(loss).bias)
+    clip = load_start(model, get_loss(loss).bias)
     generator = torch.Generator().manual_seed(1)
     image_RCHW, token_RN = draw_images(generator), draw_texts(generator, BATCH)
     other_RN = token_RN.clone()

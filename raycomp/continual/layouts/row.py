@@ -58,13 +58,13 @@ def offer_answers(asked: Sequence[QuestionRow]) -> list[Row]:
     known: dict[str, Counter[str]] = defaultdict(Counter)
     for one in asked:
         if one.answer is not None:
-            known[find_kind(one.question)][one.answer] += 1
+            known[read_kind(one.question)][one.answer] += 1
     commonest = {
         kind: sorted(counts, key=lambda answer: (-counts[answer], answer)) for kind, counts in known.items()
     }
     rows = []
     for one in asked:
-        kind = find_kind(one.question)
+        kind = read_kind(one.question)
         if one.answer is None:
             rows.append(Row(one.image, "", kind=kind))
             continue
@@ -75,7 +75,7 @@ def offer_answers(asked: Sequence[QuestionRow]) -> list[Row]:
     return rows
 
 
-def find_kind(question: str) -> str:
+def read_kind(question: str) -> str:
     """Return the first words of a question."""
     return " ".join(question.lower().split()[:_WORDS_OF_KIND])
 

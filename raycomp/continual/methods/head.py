@@ -24,7 +24,7 @@ from raycomp.core.compo_realign import (
     Past,
     TrustRegion,
     compo_realign,
-    find_sigma,
+    compute_sigma,
     list_parameters,
     make_layout,
     measure_step,
@@ -189,7 +189,7 @@ class HeadLearner:
             return {**reported, "gradient": 0.0}
         sigma_B = similarity_B.detach()
         if is_bound or is_reported:
-            sigma_B = self._find_sigma(step, image_BD, similarity_B, raw_BPD, made, rows.valid_BP)
+            sigma_B = self._compute_sigma(step, image_BD, similarity_B, raw_BPD, made, rows.valid_BP)
             reported["sigma"] = float(sigma_B.max())
         reported["alpha"] = alpha = self.trust.take_alpha(sigma_B)
         parameters = list_parameters(self.optimizer)
@@ -310,7 +310,7 @@ class HeadLearner:
     def _compose(self, rows: Rows) -> Tensor:
         return self.composer(self.name_VD[rows.index_BP], rows.valid_BP).composed_BD
 
-    def _find_sigma(
+    def _compute_sigma(
         self,
         step: int,
         image_BD: Tensor,
@@ -333,9 +333,9 @@ class HeadLearner:
                 generator = torch.Generator().manual_seed(int(key))
                 return power_sigma(similarity, start_BPD, trust.power_steps, generator)
         if is_raw:
-            return find_sigma(similarity_B, raw_BPD)
+            return compute_sigma(similarity_B, raw_BPD)
         if head.mix == LINEAR or head.pool == ATTENTION:
-            return find_sigma(similarity_B, made.shaped_BPD)
+            return compute_sigma(similarity_B, made.shaped_BPD)
         return shaped_sigma(similarity_B.detach(), made.mean_BD.detach(), valid_BP.sum(1))
 
 

@@ -27,7 +27,7 @@ from raycomp.training.towers import (
     Judged,
     Made,
     add_up,
-    find_own,
+    slice_own,
     find_rank,
     gather,
     share_of,
@@ -243,7 +243,7 @@ class Tuner:
         """Return this rank's rows of a batch of the task, as model inputs."""
         train = self.train
         assert train is not None and train.pixels is not None and train.token_TL is not None
-        row_R = row_B[find_own(len(row_B))]
+        row_R = row_B[slice_own(len(row_B))]
         arrays = {"image": train.pixels[row_R], "token": np.asarray(train.token_TL)[train.own_N[row_R]]}
         plain = to_batch(arrays, self.device, self.spec.image)
         group_R = torch.from_numpy(train.own_N[row_R]).to(self.device)

@@ -18,7 +18,7 @@ from raycomp.continual.methods.tuner import TaskBatch, Tuner
 from raycomp.core.retention import distil
 from raycomp.models.clip import Clip
 from raycomp.models.spec import ScorerSpec
-from raycomp.training.towers import Made, find_own, gather, to_image
+from raycomp.training.towers import Made, slice_own, gather, to_image
 
 # Largest number of reference texts that a step's images are compared with.
 _MOST_TEXTS = 1024
@@ -88,7 +88,7 @@ class Zscl(Tuner):
         # Distinct rows, all of them if there are no more than a step takes.
         image_B = np.sort(rng.permutation(len(self.image_ND))[: self.config.batch_size])
         text_T = np.sort(rng.permutation(len(self.text_TD))[:_MOST_TEXTS])
-        pixels = torch.from_numpy(self.reference.pixels[image_B[find_own(len(image_B))]]).to(self.device)
+        pixels = torch.from_numpy(self.reference.pixels[image_B[slice_own(len(image_B))]]).to(self.device)
         return HeldBatch(
             **vars(plain), reference_RCHW=to_image(pixels, self.spec.image), drawn=(image_B, text_T)
         )

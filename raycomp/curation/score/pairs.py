@@ -16,13 +16,13 @@ from pyarrow import fs
 
 from raycomp.config.options import check
 from raycomp.core.ahead import ahead
-from raycomp.curation.config import CurateConfig, find_selection
+from raycomp.curation.config import CurateConfig, make_selection
 from raycomp.curation.score.prepare import parse, prepare
 from raycomp.curation.select.measures import corpus_columns, read_corpus
-from raycomp.curation.select.rules import PAS, find_rule
+from raycomp.curation.select.rules import PAS, get_rule
 from raycomp.data.parquet import add_columns
 from raycomp.data.paths import resolve
-from raycomp.data.rows import decode_text, find_sample_status
+from raycomp.data.rows import decode_text, check_sample
 from raycomp.data.tar import MAX_MEMBER_BYTES
 from raycomp.models.describe import describe_scorer
 from raycomp.models.images import ImageFault, encode_picture, is_picture
@@ -116,7 +116,7 @@ def _read_pairs(
         read = [_read_image(i, images[i], max_pixels) for i in block]
         texts = [decode_text(captions[i]) for i in block]
         statuses = [
-            fault or find_sample_status(data is not None, captions[i] is not None, text, bad_json=False)
+            fault or check_sample(data is not None, captions[i] is not None, text, bad_json=False)
             for i, (data, fault), text in zip(block, read, texts, strict=True)
         ]
         columns = {
@@ -173,7 +173,7 @@ def _score_block(block: pa.Table, config: CurateConfig, align: "Align", attribut
     columns = {name: added[name] for name in names}
     columns[STATUS] = pc.coalesce(added[STATUS], aligned[STATUS])
     scored = add_columns(aligned, columns)
-    rule = replace(find_selection(config), rule=find_rule("cpi"))
+    rule = replace(make_selection(config), rule=get_rule("cpi"))
     corpus = read_corpus(scored.select(corpus_columns(rule, with_attribute=True)), rule)
     pas_N = np.full(len(scored), np.nan, np.float32)
     pas_N[corpus.row_M] = corpus.measures[PAS]

@@ -213,7 +213,7 @@ def parse(
     tokens_TL = tokenize([text for group in texts for text in group] or [""])
     counts = [len(group) for group in texts]
     columns = {
-        STATUS: pa.array([find_status(row) for row in rows], pa.string()),
+        STATUS: pa.array([get_phrase_status(row) for row in rows], pa.string()),
         PHRASES: pa.array(rows, pa.list_(PHRASE_TYPE)),
         FAULTS: pa.array(faults, pa.list_(pa.string())),
         TOKENS: to_fixed_lists(tokenize(list(map(readable, captions)))),
@@ -230,7 +230,7 @@ def _phrase_row(caption: str, phrase: Any, nonces: list[str]) -> dict[str, Any]:
     return {**phrase._asdict(), **words, "nonces": nonces, "drops": [], "drop": None, "displacement": None}
 
 
-def find_status(phrases: list[dict[str, Any]]) -> str:
+def get_phrase_status(phrases: list[dict[str, Any]]) -> str:
     """Return ok, or the reason why a caption with these phrases has no mean PAS. CONTENT does not count."""
     phrases = [phrase for phrase in phrases if phrase["target_class"] != CONTENT]
     if not phrases:

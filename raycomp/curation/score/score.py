@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from raycomp.config import UserError
-from raycomp.curation.config import CurateConfig, SelectionRule, find_pool_selection
+from raycomp.curation.config import CurateConfig, SelectionRule, make_pool_selection
 from raycomp.curation.score.dedupe import mark_duplicates
 from raycomp.curation.score.metadata import write_metadata
 from raycomp.curation.score.own_scorers import list_own_columns
@@ -135,7 +135,7 @@ class Scoring:
     @property
     def pool(self) -> SelectionRule:
         """The selection rule for the rows to be attributed."""
-        return find_pool_selection(self.config.pool, self.config.select.datacomp_compat)
+        return make_pool_selection(self.config.pool, self.config.select.datacomp_compat)
 
     def pair_pool(self, aligned: Sequence[str]) -> list[ScoresFile]:
         """Return the files that the pool is taken from; marked rows are in it only if it is everything."""

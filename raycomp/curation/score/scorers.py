@@ -16,7 +16,7 @@ from raycomp.core.alignment import has_unit_length, pair_cosine
 from raycomp.core.attribution import aggregate_drops, pair_drop
 from raycomp.curation.score import own_scorers
 from raycomp.curation.score.own_scorers import OwnScorers
-from raycomp.curation.score.prepare import find_status
+from raycomp.curation.score.prepare import get_phrase_status
 from raycomp.data.parquet import (
     COUNTERFACTUALS,
     FAULTS,
@@ -71,7 +71,7 @@ class Align:
         The image tower receives rows with pixels, each image of a table once. Stored embeddings, of length 1,
         are used unchanged.
         ``alignment`` is s(I, T), a cosine in fp32, -1 to 1. ``shuffled_alignment`` is the score of a
-        mismatched pair: the cosine with the caption of ``find_strangers``, null if there is none. It is the
+        mismatched pair: the cosine with the caption of ``pair_strangers``, null if there is none. It is the
         only column that depends on the other rows, and it is written to no file. The user's scorers add
         their columns.
         """
@@ -82,7 +82,7 @@ class Align:
         if not is_good_B.all():
             image_BD, text_BD = image_BD[is_good_B], text_BD[is_good_B]
             table, valid_N = _mark_bad(table, valid_N, is_good_B.numpy())
-        stranger_B = find_strangers(_name_images(table, image_BD, valid_N), _take(table[CAPTION], valid_N))
+        stranger_B = pair_strangers(_name_images(table, image_BD, valid_N), _take(table[CAPTION], valid_N))
         has_stranger_N = valid_N.copy()
         has_stranger_N[valid_N] = stranger_B >= 0
         shuffled_B = pair_cosine(image_BD, text_BD[stranger_B])[stranger_B >= 0]
@@ -126,7 +126,7 @@ class Align:
         return to_fixed_lists(embedding_ND, valid_N)
 
 
-def find_strangers(images: Sequence[Hashable], captions: Sequence[str]) -> np.ndarray:
+def pair_strangers(images: Sequence[Hashable], captions: Sequence[str]) -> np.ndarray:
     """Return for each row the next row, cyclically, with another image and another caption.
 
     int64 (B,), -1 if there is none. Captions of one photo are often adjacent, and a photo with another of its
@@ -208,7 +208,7 @@ def _drop_nonces(table: pa.Table, is_good_T: list[bool]) -> pa.Table:
             lost = bool(made) and not phrase["nonces"] and phrase["target_class"] != CONTENT
             reasons += [BAD_EMBEDDING] * lost
     columns = {
-        STATUS: pa.array(map(find_status, rows), pa.string()),
+        STATUS: pa.array(map(get_phrase_status, rows), pa.string()),
         PHRASES: pa.array(rows, pa.list_(PHRASE_TYPE)),
         FAULTS: pa.array(faults, pa.list_(pa.string())),
     }

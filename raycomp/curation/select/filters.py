@@ -33,7 +33,7 @@ from raycomp.data.expression import evaluate, find_columns
 from raycomp.data.files import Folder, hash_file
 from raycomp.data.inputs import expand_input
 from raycomp.data.parquet import add_columns, from_rows, read_columns, read_schema, write_table
-from raycomp.data.paths import ShardPath, find_stamp, resolve, resolve_file
+from raycomp.data.paths import ShardPath, read_stamp, resolve, resolve_file
 from raycomp.data.rows import parse_uid
 from raycomp.words import (
     ALIGNMENT,
@@ -286,7 +286,7 @@ def load_removed(uri: str | None) -> Removal | None:
     """
     if uri is None:
         return None
-    return _load(uri, find_stamp(uri))
+    return _load(uri, read_stamp(uri))
 
 
 @lru_cache(maxsize=2)

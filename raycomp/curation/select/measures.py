@@ -22,7 +22,7 @@ from raycomp.curation.select.rules import (
     OPTION,
     PAS,
     find_parameters,
-    find_rule,
+    get_rule,
 )
 from raycomp.data.parquet import count_caption_words, read_columns
 from raycomp.schema import aligned_schema, scores_schema
@@ -118,7 +118,7 @@ def take_columns(table: pa.Table, selection: SelectionRule, with_attribute: bool
     return table.select([*corpus_columns(selection, with_attribute), *marks])
 
 
-def find_corpus(table: pa.Table) -> np.ndarray:
+def mask_corpus(table: pa.Table) -> np.ndarray:
     """Return which rows of a scores table have an alignment and no mark, bool [N]."""
     counts_N = table[ALIGNMENT].is_valid().to_numpy()
     return counts_N & table[MARK].is_null().to_numpy() if MARK in table.column_names else counts_N
@@ -140,7 +140,7 @@ def check_scores(table: pa.Table, said: str) -> None:
 
 def read_corpus(table: pa.Table, selection: SelectionRule) -> Corpus:
     """Take the corpus rows out of a scores table with ``corpus_columns``, and its marks if it has any."""
-    row_M = np.flatnonzero(find_corpus(table))
+    row_M = np.flatnonzero(mask_corpus(table))
     taken = table.take(pa.array(row_M))
     measures = {ALIGNMENT: taken[ALIGNMENT].to_numpy(), PAS: np.full(len(row_M), np.nan, np.float32)}
     if PHRASES in table.column_names:
@@ -192,7 +192,7 @@ def check_own_columns(config: CurateConfig) -> None:
     for name in find_parameters(rule):
         others = "; other fields of the samples' json by extra_columns"
         check_choice(f"{OPTION}={rule}: parameter", name, known, others)
-    needs_content = CONTENT_WORDS in find_rule(rule).columns
+    needs_content = CONTENT_WORDS in get_rule(rule).columns
     targets, wanted = config.attribute.targets, f"content for {CONTENT_WORDS}"
     check(not needs_content or targets == CONTENT, "attribute.targets", targets, wanted)
 

@@ -26,7 +26,7 @@ import pyarrow as pa
 from raycomp.core import near
 from raycomp.core.selection import KEY, find_keys, from_keys, hash_uids, parse_uids, to_keys
 from raycomp.curation.config import NearConfig
-from raycomp.curation.select.measures import ScoresFile, find_corpus
+from raycomp.curation.select.measures import ScoresFile, mask_corpus
 from raycomp.data.files import Folder
 from raycomp.data.parquet import add_columns, read_columns, to_matrix, write_table
 from raycomp.language.text_only import normalise_caption
@@ -60,10 +60,10 @@ _ROW = np.dtype([("cluster", "<i4"), ("alignment", "<f4"), ("uid", KEY)])
 def load_rows(file: ScoresFile, columns: Sequence[str]) -> pa.Table:
     """Return columns of the rows with an alignment and without a mark, with their uids."""
     table = file.read([UID, ALIGNMENT, *columns])
-    return table.filter(pa.array(find_corpus(table)))
+    return table.filter(pa.array(mask_corpus(table)))
 
 
-def find_corpus_centres(files: Sequence[ScoresFile], num: int, label: str) -> np.ndarray:
+def compute_corpus_centres(files: Sequence[ScoresFile], num: int, label: str) -> np.ndarray:
     """Return the centres of ``num`` clusters of the rows' image embeddings, fp32 [num, D]; fewer if there are
     fewer rows."""
     most = num * _SAMPLE_PER_CENTRE
@@ -71,7 +71,7 @@ def find_corpus_centres(files: Sequence[ScoresFile], num: int, label: str) -> np
     hash_N = np.concatenate([hashes for hashes, _ in samples])
     embedding_ND = np.concatenate([embeddings for _, embeddings in samples])
     sample = embedding_ND[np.argsort(hash_N, kind="stable")[:most]]
-    return near.find_centres(sample, min(num, len(sample)), seed=0) if len(sample) else sample
+    return near.compute_centres(sample, min(num, len(sample)), seed=0) if len(sample) else sample
 
 
 def _sample(file: ScoresFile, most: int) -> tuple[np.ndarray, np.ndarray]:
@@ -88,7 +88,7 @@ def cap_clusters(files: Sequence[ScoresFile], config: NearConfig) -> dict[str, i
     The marks of the files are complete but for the cap.
     """
     assert config.clusters is not None
-    centre_LD = find_corpus_centres(files, config.clusters, CLUSTER)
+    centre_LD = compute_corpus_centres(files, config.clusters, CLUSTER)
     found = map_files(_rank_in_cluster, files, centre_LD, config, label=CLUSTER)
     first = reduce(lambda a, b: _take_first(np.concatenate([a, b]), config), found, np.empty(0, _ROW))
     keepers = np.sort(first["uid"])
@@ -128,7 +128,7 @@ def _write_clusters(file: ScoresFile, centre_LD: np.ndarray, keepers: np.ndarray
     """Add the column ``cluster`` and the mark of dropped rows to the marks of a file; return their number."""
     assert file.marks is not None
     marks, table = read_columns(file.marks), file.read([UID, ALIGNMENT, IMAGE_EMBEDDING])
-    row_M = np.flatnonzero(find_corpus(table))
+    row_M = np.flatnonzero(mask_corpus(table))
     cluster_N = np.full(len(table), -1)
     cluster_N[row_M] = _assign(table.take(pa.array(row_M)), centre_LD)
     marks = marks.append_column(CLUSTER, pa.array(cluster_N, pa.int32(), mask=cluster_N < 0))
@@ -259,7 +259,7 @@ def _link_embeddings(
 ) -> np.ndarray:
     """Return links between rows whose embeddings are near, within clusters."""
     num_lists = int(min(max(1, num_rows // _ROWS_PER_LIST), _MOST_LISTS))
-    centre_LD = find_corpus_centres(files, num_lists, SEMANTIC) if num_lists > 1 else None
+    centre_LD = compute_corpus_centres(files, num_lists, SEMANTIC) if num_lists > 1 else None
     numbered = list(enumerate(files))
     edges = list(map_tasks(_write_lists, numbered, centre_LD, config.probes, work, label=SEMANTIC))
     starts = range(0, num_lists, _LISTS_PER_TASK)
@@ -347,7 +347,7 @@ def _write_groups(file: ScoresFile, groups: dict[str, np.ndarray], keepers: np.n
     """Add the columns of groups to the marks of a file, and the mark of the rows that do not stay."""
     assert file.marks is not None
     marks = read_columns(file.marks)
-    takes_N = find_corpus(file.read([ALIGNMENT]))
+    takes_N = mask_corpus(file.read([ALIGNMENT]))
     uid_N = to_keys(parse_uids(marks[UID]))
     for rule, found in groups.items():
         place_N = np.where(takes_N, find_keys(found["second"], uid_N), -1)

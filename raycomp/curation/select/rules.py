@@ -52,7 +52,7 @@ _COLUMN_OF = {NUM_WORDS: CAPTION, NUM_PHRASES: PHRASES, DISPLACEMENT: PHRASES}
 _DRAWN = re.compile(r"align(\d{1,9}(?:\.\d{1,9})?)_random(\d{1,9}(?:\.\d{1,9})?)", re.ASCII)
 
 
-def find_rule(name: str) -> Rule:
+def get_rule(name: str) -> Rule:
     """Return the measures that a rule ranks by. Raises ValueError if there is no such rule.
 
     FILE.py:NAME names a function of the user's, which is the rule's measure. With a parameter that only

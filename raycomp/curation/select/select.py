@@ -39,7 +39,7 @@ from raycomp.core.selection import (
     parse_uids,
     random_scores,
 )
-from raycomp.curation.config import CurateConfig, SelectionRule, find_pool_selection, update_line
+from raycomp.curation.config import CurateConfig, SelectionRule, make_pool_selection, update_line
 from raycomp.curation.outputs import count_pieces, read_images
 from raycomp.curation.select.marks import has_markers
 from raycomp.curation.select.measures import (
@@ -59,7 +59,7 @@ from raycomp.curation.select.rules import (
     NUM_WORDS,
     PAS,
     RESIDUAL,
-    find_rule,
+    get_rule,
 )
 from raycomp.data.datacomp import write_subset
 from raycomp.data.files import Folder
@@ -519,9 +519,9 @@ def check_pool(files: list[ScoresFile], config: CurateConfig, scored: CurateConf
     """
     compat = config.select.datacomp_compat and not scored.select.datacomp_compat
     is_marked = has_markers(config) or has_markers(scored)
-    if not find_rule(config.select.rule).attribute_by or not (is_marked or (compat and scored.pool < 1)):
+    if not get_rule(config.select.rule).attribute_by or not (is_marked or (compat and scored.pool < 1)):
         return
-    pool = find_pool_selection(config.align.keep, config.select.datacomp_compat)
+    pool = make_pool_selection(config.align.keep, config.select.datacomp_compat)
     gates = cut_pool(files, pool)
     missing = sum(gates["sizes"])
     if not missing:

@@ -12,7 +12,7 @@ from raycomp.config import override_all
 from raycomp.continual.config import ContinualConfig
 from raycomp.continual.data import Stream
 from raycomp.continual.loop import TaskLoop
-from raycomp.continual.method import FULL, METHODS, find_method
+from raycomp.continual.method import FULL, METHODS, get_method
 from raycomp.continual.methods.head import HeadLearner
 from raycomp.continual.runs import StreamRun, make_config
 from raycomp.data.files import Folder
@@ -31,7 +31,7 @@ class Drawn(RandomTexts):
 
 def make_loop(name: str, stream: Stream | None = None, **options: object) -> TaskLoop:
     stream, one_run = stream or make_stream(), StreamRun("world", name_ablation(name), 7)
-    method = find_method(one_run.method)
+    method = get_method(one_run.method)
     config = make_config(override_all(ContinualConfig(), {**SMALL, **options}), method)
     kind = {"random_texts": Drawn}.get(name, HeadLearner if method.learner == "head" else method.learner)
     return TaskLoop(one_run, stream, config, kind(config, stream, 7))

@@ -8,7 +8,7 @@ import pytest
 
 from lab.demo.planted import Planted, read_planted, report_budget, report_separation, report_traits
 from raycomp.core.metrics import auc
-from raycomp.curation.config import AlignConfig, AttributeConfig, CurateConfig, SelectConfig, find_selection
+from raycomp.curation.config import AlignConfig, AttributeConfig, CurateConfig, SelectConfig, make_selection
 from raycomp.curation.select.select import choose_tables
 from raycomp.schema import PHRASE_TYPE
 from raycomp.words import KEPT
@@ -101,7 +101,7 @@ def test_budget_is_reported_by_rule_and_the_draw_is_the_mean_of_the_rules_own_dr
     draws = []
     for seed in range(150):
         config = replace(CONFIG, seed=seed, select=SelectConfig(rule="align70_random50"))
-        draws.append(choose_tables([table], find_selection(config))[1][0][0] == KEPT)
+        draws.append(choose_tables([table], make_selection(config))[1][0][0] == KEPT)
     drawn = np.array(draws)
     for fault in ("quiet", "hidden", "all faults"):
         mine = faults == fault if fault != "all faults" else faults != "none"

@@ -7,7 +7,7 @@ import pytest
 pytest.importorskip("mkdocs", reason="the extra docs is not installed")
 
 from lab.makers.pages import find_foreign, list_functions, on_page_markdown, write_options
-from raycomp.config.commands import FOLDERS, find_command
+from raycomp.config.commands import FOLDERS, import_command
 
 
 @pytest.mark.parametrize(
@@ -43,7 +43,7 @@ def test_a_link_leads_to_the_built_page(page, link, built):
 
 @pytest.mark.parametrize("name", FOLDERS)
 def test_every_option_is_on_its_page(name):
-    command, text = find_command(name), write_options(name)
+    command, text = import_command(name), write_options(name)
     assert (text is not None) == ("--set" in command.arguments.split())
     if name == "select":
         assert text and "`align.keep`" in text and "`scorer.model`" not in text

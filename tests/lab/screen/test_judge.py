@@ -17,7 +17,7 @@ from lab.screen.judge import (
     list_rules,
     standardise,
 )
-from raycomp.curation.config import AttributeConfig, CurateConfig, SelectConfig, find_selection
+from raycomp.curation.config import AttributeConfig, CurateConfig, SelectConfig, make_selection
 from raycomp.curation.select.measures import read_corpus
 from raycomp.curation.select.rules import PAS
 from raycomp.words import ALIGNMENT as ALIGN
@@ -110,7 +110,7 @@ def test_the_sum_of_the_screen_is_the_rule_align_pas():
     config = CurateConfig(select=SelectConfig("align_pas"), attribute=AttributeConfig(targets=SHOWABLE))
     table = make_table(700, 5, unscored=0.0)
     kept_N = choose(table, config)[0] == KEPT
-    found = read_corpus(table, find_selection(config))
+    found = read_corpus(table, make_selection(config))
     num = len(found.row_M)
     corpus = replace(
         make_corpus(),

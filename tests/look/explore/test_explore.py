@@ -14,7 +14,7 @@ from raycomp.core.near import EXACT_ROWS, find_nearest
 from raycomp.core.regression import project_pca
 from raycomp.curation.page import explain_sample
 from raycomp.data.runs import read_finished
-from raycomp.look.cards import ROWS_PER_FILE, find_bucket, split_words
+from raycomp.look.cards import ROWS_PER_FILE, get_bucket, split_words
 from raycomp.look.config import ExploreConfig
 
 
@@ -97,7 +97,7 @@ def test_the_index_is_that_of_plain_loops(pages):
         for word in {*split_words(card["caption"])}:
             words[word].append(2 * row + (word in phrases))
     for word, codes in words.items():
-        bucket = dict(read_script(pages, f"index/words_{find_bucket(word, about['buckets']):03d}"))
+        bucket = dict(read_script(pages, f"index/words_{get_bucket(word, about['buckets']):03d}"))
         assert decode(bucket[word], "<u4").tolist() == codes
     assert read_script(pages, "index/uids") == [card["uid"] for card in cards]
 

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 import raycomp
 from raycomp.config import ClusterConfig, override_all, to_dict
-from raycomp.curation.config import CurateConfig, find_selection
+from raycomp.curation.config import CurateConfig, make_selection
 from raycomp.curation.select.measures import corpus_columns
 from raycomp.curation.select.select import choose_tables
 from raycomp.data.files import Folder
@@ -62,7 +62,7 @@ def write_curation(
         ]
         tables.append(pa.Table.from_pylist(own, SCHEMA))
         write_table(tables[-1], folder.at("scores", f"{ordinal:05d}.parquet"), SCHEMA)
-    selection = find_selection(config)
+    selection = make_selection(config)
     columns = corpus_columns(selection, with_attribute=True)
     gates, judged = choose_tables([table.select(columns) for table in tables], selection)
     reasons = [reason_N for reason_N, _ in judged]

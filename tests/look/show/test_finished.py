@@ -9,7 +9,7 @@ from pyarrow import fs
 
 import raycomp
 from raycomp.cli import main
-from raycomp.config import find_config, to_dict
+from raycomp.config import get_config, to_dict
 from raycomp.data.files import Folder
 from raycomp.data.parquet import read_columns, write_table
 from raycomp.look.show import Figure, FinishedRun
@@ -19,7 +19,7 @@ from tests.sealed import seal
 
 def write_run(folder: Path, kind: str, outputs: tuple[str, ...], **sections: object) -> FinishedRun:
     """Write a finished run of a kind around the files that lie in the folder; return it opened."""
-    config = find_config(kind)
+    config = get_config(kind)
     record = {"kind": kind, "status": "finished", "started": "2026-01-01T00:00:00+00:00", "versions": {}}
     record |= {"config": to_dict(config()), "fingerprint": {}, "warnings": []}
     record |= {"funnel": {"read": 4, "corpus": 4, "kept": 3, "dropped": {"no_image": 1}}, **sections}
