@@ -53,7 +53,9 @@ from raycomp.models.describe import describe_scorer
 from raycomp.models.spec import ScorerSpec
 from raycomp.sweep.choose import choose_best, climb, count_rungs, get_reached, read_trials
 from raycomp.sweep.config import SweepConfig
-from raycomp.sweep.journal import (
+from raycomp.sweep.plan import Options, Plan, list_points, make_plan
+from raycomp.sweep.seed_training import shorten
+from raycomp.sweep.trials import (
     DIVISORS,
     FAILED,
     FINISHED,
@@ -63,8 +65,6 @@ from raycomp.sweep.journal import (
     list_rungs,
     name_trial,
 )
-from raycomp.sweep.plan import Options, Plan, list_points, make_plan
-from raycomp.sweep.seed_training import shorten
 from raycomp.table import Estimate, write_csv
 from raycomp.training.config import FitConfig
 from raycomp.training.loop import Trainer

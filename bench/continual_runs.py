@@ -10,8 +10,8 @@ import argparse
 from pathlib import Path
 
 from raycomp.config.own_code import name_own
-from raycomp.continual.results import RUNS, measure, read_result
-from raycomp.continual.runs import StreamRun, name_stream
+from raycomp.continual.matrices import RUNS, measure, read_result
+from raycomp.continual.schedule import StreamRun, name_stream
 from raycomp.data.files import Folder
 from raycomp.table import write_csv
 

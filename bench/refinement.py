@@ -36,7 +36,7 @@ import raycomp
 from lab.pair_judge import judge_pairs, list_text_features
 from raycomp.config import override_all
 from raycomp.core.intervals import compute_share
-from raycomp.core.refine import MOST_LONGER, balance, draw_one, assign_bins, tilt
+from raycomp.core.refine import MOST_LONGER, assign_bins, balance, draw_one, tilt
 from raycomp.negatives.config import NegativesConfig
 from raycomp.negatives.judges import GAPS
 from raycomp.negatives.refine import Pairs, fit, list_pairs

@@ -55,7 +55,7 @@ def score(
     The last model stays loaded for the next call. Raises ValueError for lists of different lengths, values of
     other types, and a model that is not available.
     """
-    from raycomp.curation.score.pairs import score_pairs
+    from raycomp.curation.score.in_memory import score_pairs
 
     return score_pairs(images, captions, model, weights, config)
 

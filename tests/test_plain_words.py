@@ -104,7 +104,7 @@ ALLOWED = {
     "docs/commands/studies.md": ("cells/",),
     "docs/continual.md": ("cells/",),
     "raycomp/continual/tables.py": ("table cell",),
-    "raycomp/continual/run.py": ("cells/",),
+    "raycomp/continual/work.py": ("cells/",),
     "raycomp/evaluation/results.py": ("empty cell",),
     "raycomp/models/parser.py": ("cells of a table",),
     "raycomp/report/parts.html.jinja": ("cell",),

@@ -11,10 +11,10 @@ from typing import NamedTuple
 
 from lab.words import FUNCTION, SCENE
 from raycomp.config.own_code import name_own
-from raycomp.continual.judge import ANSWERS
+from raycomp.continual.matrices import RUNS, measure, read_result
 from raycomp.continual.method import FULL, METHODS, name_method
-from raycomp.continual.results import RUNS, measure, read_result
-from raycomp.continual.runs import StreamRun, name_stream
+from raycomp.continual.schedule import StreamRun, name_stream
+from raycomp.continual.scoring import ANSWERS
 from raycomp.continual.tables import Runs, by_stream
 from raycomp.core.intervals import Contrast
 from raycomp.data.files import Folder

@@ -103,7 +103,10 @@ def find_figures(reference: str, other: str) -> Figures:
 def _pair(benchmark: str, reference: pa.Table, other: pa.Table) -> Iterator[tuple[tuple[str, str], Paired]]:
     """Yield the figures of a benchmark by split and metric."""
     known = [
-        {(line.split, line.metric, line.control): line for line in make_lines(benchmark, compute_outcomes(one))}
+        {
+            (line.split, line.metric, line.control): line
+            for line in make_lines(benchmark, compute_outcomes(one))
+        }
         for one in (reference, other)
     ]
     for line in compare_tables(benchmark, reference, other):

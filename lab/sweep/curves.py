@@ -14,9 +14,9 @@ from raycomp.data.files import Folder
 from raycomp.data.paths import absolute_uri
 from raycomp.data.runs import read_finished
 from raycomp.sweep.choose import estimate
-from raycomp.sweep.journal import DEVELOPMENT, FINISHED
 from raycomp.sweep.page import name_metric
 from raycomp.sweep.result import TABLE
+from raycomp.sweep.trials import DEVELOPMENT, FINISHED
 from raycomp.table import Column, Estimate, Table
 
 SOURCE = "Go et al. (arXiv 2605.22651), Table 1: CC3M, ViT-B/32, one seed"

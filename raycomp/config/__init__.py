@@ -21,7 +21,7 @@ from raycomp.config.change import (
     save_config,
     to_dict,
 )
-from raycomp.config.commands import import_command, get_config, list_kinds
+from raycomp.config.commands import get_config, import_command, list_kinds
 from raycomp.config.options import (
     ClusterFailed,
     DryRun,

@@ -10,15 +10,10 @@ from raycomp.config import ModelConfig, changed_options
 from raycomp.config.options import check
 from raycomp.config.own_code import fingerprint_own, is_own
 from raycomp.continual.config import ContinualConfig
+from raycomp.continual.embed import describe_places, find_backbone, list_dropped, prepare_streams
+from raycomp.continual.matrices import RUNS, choose, is_done, list_trials, measure, read_result, report_trials
 from raycomp.continual.method import METHODS, get_method
-from raycomp.continual.prepare import (
-    describe_places,
-    find_backbone,
-    list_dropped,
-    prepare_streams,
-)
-from raycomp.continual.results import RUNS, choose, is_done, list_trials, measure, read_result, report_trials
-from raycomp.continual.runs import Choice, StreamRun, list_methods, list_runs
+from raycomp.continual.schedule import Choice, StreamRun, list_methods, list_runs
 from raycomp.continual.streams.place import EmbeddedStream, RunJob
 from raycomp.continual.streams.sources import Source, StreamSource, open_reference, read_stream
 from raycomp.continual.tables import (
@@ -197,7 +192,7 @@ def _run_jobs(
             fit_one(job, with_gpu, run.lease.check, say)
             yield job.one_run
         return
-    from raycomp.continual.run import run_one
+    from raycomp.continual.work import run_one
 
     num_tasks, tasks = config.side_by_side or session.count_cores(), [(job,) for job in jobs]
     for (job,) in map_some(run_one, tasks, num_tasks, run.lease.check, "continual", "run", with_gpu):

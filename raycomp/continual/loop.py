@@ -15,7 +15,10 @@ import torch
 from raycomp.config import UserError
 from raycomp.continual.config import RANDOM, ContinualConfig
 from raycomp.continual.data import Keys, Split, Stream, join_splits
-from raycomp.continual.judge import (
+from raycomp.continual.method import HEAD, JOINT, TUNE, get_method
+from raycomp.continual.methods.head import HeadLearner, Learner
+from raycomp.continual.schedule import StreamRun, count_steps
+from raycomp.continual.scoring import (
     BEFORE,
     METHOD,
     TASK,
@@ -27,9 +30,6 @@ from raycomp.continual.judge import (
     judge_text_only,
     judge_weights,
 )
-from raycomp.continual.method import HEAD, JOINT, TUNE, get_method
-from raycomp.continual.methods.head import HeadLearner, Learner
-from raycomp.continual.runs import StreamRun, count_steps
 from raycomp.data.files import Folder
 from raycomp.models.text import refuse_bad
 from raycomp.schema import CONTINUAL_SCHEMA

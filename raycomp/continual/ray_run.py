@@ -5,7 +5,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from raycomp.continual.results import is_done
+from raycomp.continual.matrices import is_done
 from raycomp.continual.streams.place import RunJob
 from raycomp.continual.streams.store import count_tasks
 from raycomp.run.run import Say
@@ -32,7 +32,7 @@ def _work(job: RunJob, tracker: Any) -> None:
     import ray.train  # these take seconds to import, and only the ranks use them
     from ray.train.torch import get_device
 
-    from raycomp.continual.run import finish_one, open_one
+    from raycomp.continual.work import finish_one, open_one
     from raycomp.training.ray_work import Line, Preemption, may_arrive, may_start, reporting_failures
 
     with reporting_failures(tracker):

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 from raycomp.config.own_code import name_own
-from raycomp.continual.judge import ANSWERS, CHANCE, METHOD, PRIOR, SCORES, SHUFFLED, TASK
+from raycomp.continual.matrices import Result
 from raycomp.continual.method import FULL, name_method
-from raycomp.continual.results import Result
-from raycomp.continual.runs import StreamRun, name_stream
+from raycomp.continual.schedule import StreamRun, name_stream
+from raycomp.continual.scoring import ANSWERS, CHANCE, METHOD, PRIOR, SCORES, SHUFFLED, TASK
 from raycomp.core.intervals import Contrast, contrast, mean_by, wilcoxon
 from raycomp.core.regression import correlate_within
 from raycomp.table import (

@@ -24,8 +24,8 @@ from raycomp.curation.config import (
     read_config,
 )
 from raycomp.curation.page import make_funnel, render_curate
+from raycomp.curation.score.cost import plan
 from raycomp.curation.score.own_scorers import check_scorers, fingerprint_scorers
-from raycomp.curation.score.plan import plan
 from raycomp.curation.score.reuse import Reuse, find_reuse
 from raycomp.curation.score.score import Scoring, check_aligned, score
 from raycomp.curation.select.filters import fingerprint_filter, fingerprint_removed, list_shards
@@ -48,10 +48,10 @@ from raycomp.curation.write import materialize
 from raycomp.data.files import Folder, check_writable
 from raycomp.data.inputs import check_output, check_tables, with_absolute_paths
 from raycomp.data.parquet import FAULTS, SHUFFLED_ALIGNMENT, check_extra_columns, read_columns
+from raycomp.data.parquet_input import check_embeddings
 from raycomp.data.paths import WORK, ShardPath, absolute_uri, count_bytes, fingerprint_shards, list_times
 from raycomp.data.reader import extract, read_offsets
 from raycomp.data.runs import TIMES, check_shards_of_runs, digest, identify, list_scores, read_finished
-from raycomp.data.table import check_embeddings
 from raycomp.data.tar import find_image
 from raycomp.language.nonce import REASONS
 from raycomp.models.describe import describe_scorer, fingerprint_scorer

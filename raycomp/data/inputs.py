@@ -20,10 +20,10 @@ from raycomp.config.change import flatten
 from raycomp.config.options import read_share_or_none
 from raycomp.config.own_code import find_file, is_own, name_own
 from raycomp.config.shared import ColumnsConfig
-from raycomp.data import listed, table
+from raycomp.data import listed, parquet_input
 from raycomp.data.files import list_below
 from raycomp.data.listed import LISTS, find_column, list_entries, open_image
-from raycomp.data.paths import ARCHITECTURE, RUN, ShardPath, absolute_uri, read_infos, join_uri, resolve
+from raycomp.data.paths import ARCHITECTURE, RUN, ShardPath, absolute_uri, join_uri, read_infos, resolve
 from raycomp.data.stores import split_uri
 from raycomp.data.tar import IMAGE_EXTENSIONS
 from raycomp.table import group_by
@@ -69,7 +69,7 @@ def check_tables(shards: Sequence[ShardPath], needs_captions: bool = True) -> No
         names, images = _read_list(shard) if shard.format == LIST else _read_parquet(shard)
         if not names:
             continue  # an empty or unreadable table has a status of its own
-        known = listed if shard.format == LIST else table
+        known = listed if shard.format == LIST else parquet_input
         columns = {"image": (shard.columns.image, known.IMAGE_COLUMNS)}
         if needs_captions:
             columns["caption"] = shard.columns.caption, known.CAPTION_COLUMNS
@@ -108,7 +108,7 @@ def _read_parquet(shard: ShardPath) -> tuple[list[str], list[str]]:
         with filesystem.open_input_file(path) as file:
             parquet = pq.ParquetFile(file)
             names = parquet.schema_arrow.names
-            image = find_column(names, shard.columns.image, table.IMAGE_COLUMNS)
+            image = find_column(names, shard.columns.image, parquet_input.IMAGE_COLUMNS)
             is_text = image and pa.types.is_string(parquet.schema_arrow.field(image).type)
             first = next(parquet.iter_batches(_ROWS, columns=[image]), None) if is_text else None
     except (pa.ArrowException, OSError, UnicodeDecodeError):

@@ -9,8 +9,8 @@ from pyarrow import fs
 from raycomp.data.inputs import FOLDER, LIST
 from raycomp.data.listed import extract_listed, read_listed
 from raycomp.data.parquet import read_columns
+from raycomp.data.parquet_input import add_embeddings, extract_table, read_table
 from raycomp.data.paths import ShardPath, resolve
-from raycomp.data.table import add_embeddings, extract_table, read_table
 from raycomp.data.tar import extract_tar, read_tar
 from raycomp.words import OFFSET
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from pyarrow import fs
 
-from raycomp.config import ModelConfig, get_config, flatten, is_marked
+from raycomp.config import ModelConfig, flatten, get_config, is_marked
 from raycomp.data.files import Folder, ResultFile, copy_file
 from raycomp.data.manifest import FORMAT, READ_FORMATS, check_results
 from raycomp.data.paths import ARCHITECTURE, CHECKPOINT, RUN, WEIGHTS, ShardPath, resolve

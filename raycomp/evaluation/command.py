@@ -24,7 +24,7 @@ from raycomp.evaluation.config import EvaluateConfig
 from raycomp.evaluation.controls import fingerprint_controls
 from raycomp.evaluation.embed_all import Embedder, embed_pictures, embed_texts
 from raycomp.evaluation.evaluation import Evaluation, Pictures, key_pictures
-from raycomp.evaluation.images import check_images
+from raycomp.evaluation.find_images import check_images
 from raycomp.evaluation.index import Touched, Untouched, find_touched, grade_untouched
 from raycomp.evaluation.linear_probe import LinearProbe
 from raycomp.evaluation.open import Opened, check_outside, list_evaluation_times, open_evaluations

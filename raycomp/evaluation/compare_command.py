@@ -30,7 +30,7 @@ from raycomp.evaluation.compare import (
     warn_other_targets,
 )
 from raycomp.evaluation.config import CompareConfig, EvaluateConfig
-from raycomp.evaluation.images import find_images
+from raycomp.evaluation.find_images import find_images
 from raycomp.evaluation.open import find_options
 from raycomp.evaluation.results import (
     Margin,

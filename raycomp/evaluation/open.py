@@ -18,7 +18,7 @@ from raycomp.evaluation.classification import open_zeroshot
 from raycomp.evaluation.config import BenchmarkConfig, EvaluateConfig
 from raycomp.evaluation.controls import open_controls
 from raycomp.evaluation.evaluation import Evaluation
-from raycomp.evaluation.images import find_images
+from raycomp.evaluation.find_images import find_images
 from raycomp.evaluation.linear_probe import open_linear_probe
 from raycomp.evaluation.retrieval import Retrieval, open_retrieval
 from raycomp.models.parser import load_parser

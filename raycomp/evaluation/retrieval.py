@@ -22,7 +22,7 @@ from raycomp.data.rows import parse_object
 from raycomp.evaluation.benchmarks.choice import is_text, parse_text, take, take_texts
 from raycomp.evaluation.config import RetrievalConfig
 from raycomp.evaluation.evaluation import Picture, Pictures, Statuses, Texts, expand, read_samples, read_text
-from raycomp.evaluation.images import find_images
+from raycomp.evaluation.find_images import find_images
 from raycomp.schema import RETRIEVED_SCHEMA
 
 NAME = "retrieval"

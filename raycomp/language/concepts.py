@@ -20,8 +20,8 @@ from raycomp.language.lexicon import (
     Entry,
     Lexicon,
     find_long_prepositions,
-    match_longest,
     join_words,
+    match_longest,
 )
 from raycomp.language.phrases import Labels, detect_labels, find_phrases
 from raycomp.language.tokens import MODIFIER_TAGS, NOUN_TAGS, Token, Word, get_base_form, list_children

@@ -313,7 +313,9 @@ def join_words(tokens: Sequence[Token], first: int, last: int) -> str:
     return said.lower()
 
 
-def match_longest(tokens: Sequence[Token], last: int, kind: str, lexicon: Lexicon) -> tuple[int, Entry] | None:
+def match_longest(
+    tokens: Sequence[Token], last: int, kind: str, lexicon: Lexicon
+) -> tuple[int, Entry] | None:
     """Return the longest entry of a kind that ends at ``last``, after its start position."""
     found, said = None, ""
     for first in range(last, max(-1, last - LONGEST), -1):

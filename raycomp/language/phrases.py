@@ -34,7 +34,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from raycomp.language.lexicon import ABSTRACT, Lexicon, find_long_prepositions, match_longest, join_words
+from raycomp.language.lexicon import ABSTRACT, Lexicon, find_long_prepositions, join_words, match_longest
 from raycomp.language.tokens import ADJECTIVE_TAGS, NOUN_TAGS, Token, list_children
 from raycomp.words import ATTRIBUTE, CONTENT, HEAD, OBJECT, PREDICATE, RELATION, UNSEEN
 

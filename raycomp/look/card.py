@@ -23,7 +23,7 @@ from raycomp.curation.summary import WordCounts
 from raycomp.data.files import Folder, ResultFile, check_writable, is_dry_run
 from raycomp.data.manifest import check_results
 from raycomp.data.paths import KEPT_FILE, absolute_uri, size_files
-from raycomp.look.changes import MOST_CONCEPTS, NOUN, Side, judge_files, list_concepts, open_side
+from raycomp.look.differences import MOST_CONCEPTS, NOUN, Side, judge_files, list_concepts, open_side
 from raycomp.schema import KEPT_SCHEMA
 from raycomp.words import CAPTION, CAPTION_LANGUAGE, CAPTION_WORDS, KEPT, KEY, PHRASES, UID
 

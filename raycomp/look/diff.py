@@ -12,7 +12,8 @@ from raycomp.data.parquet import new_groups
 from raycomp.data.paths import absolute_uri
 from raycomp.data.runs import TIMES, identify
 from raycomp.evaluation.compare_command import list_tails
-from raycomp.look.changes import (
+from raycomp.look.config import DiffConfig
+from raycomp.look.differences import (
     ABSENT,
     LEAST,
     MEASURES,
@@ -30,7 +31,6 @@ from raycomp.look.changes import (
     rank_concepts,
     read_outcomes,
 )
-from raycomp.look.config import DiffConfig
 from raycomp.report.page import render_page
 from raycomp.run.run import Run, Say, command_line, start_run
 from raycomp.table import (

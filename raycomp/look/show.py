@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.json
 
-from raycomp.config import get_config, flatten, from_dict
+from raycomp.config import flatten, from_dict, get_config
 from raycomp.config.own_code import is_own
 from raycomp.curation.config import describe_rule, read_config
 from raycomp.curation.page import explain_sample

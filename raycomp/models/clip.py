@@ -26,8 +26,8 @@ from raycomp.models.architecture import (
     check_config_files,
     check_memory,
     check_schema,
-    read_preprocessing,
     one_line,
+    read_preprocessing,
     register_file,
 )
 from raycomp.models.device import Device, Graph, Sent, compile_tower, compiling

@@ -15,7 +15,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from raycomp.models.architecture import HUB_CONFIG, read_preprocessing, list_config_files
+from raycomp.models.architecture import HUB_CONFIG, list_config_files, read_preprocessing
 from raycomp.models.images import ImageSpec
 from raycomp.models.nonces import read_config
 from raycomp.models.parser import fingerprint_folder

@@ -18,11 +18,11 @@ from raycomp.language.nonce import (
     PAST_CONTEXT,
     TOKENS_CHANGE,
     Pools,
-    draw_nonces,
-    read_article,
     check_nonce,
+    draw_nonces,
     list_word_spans,
     make_counterfactual,
+    read_article,
 )
 from raycomp.models.deferred import load_without
 

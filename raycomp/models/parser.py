@@ -10,7 +10,7 @@ from threading import Lock
 from typing import Any
 
 from raycomp.language.lexicon import Forms, Lexicon, SynonymSet
-from raycomp.language.phrases import Phrase, find_content, detect_labels, find_phrases
+from raycomp.language.phrases import Phrase, detect_labels, find_content, find_phrases
 from raycomp.language.tokens import Token
 from raycomp.models.architecture import LIBRARIES_FAIL, one_line
 from raycomp.words import ATTRIBUTE, OBJECT, RELATION

@@ -25,7 +25,7 @@ from raycomp.negatives import ask, judges, refine
 from raycomp.negatives.ask import PromptSource
 from raycomp.negatives.captions import FOLD, CaptionFile, load_captions
 from raycomp.negatives.config import SUGGEST, NegativesConfig
-from raycomp.negatives.engines import list_prompts, keep_likeliest, write_by_replies, write_by_rules
+from raycomp.negatives.engines import keep_likeliest, list_prompts, write_by_replies, write_by_rules
 from raycomp.negatives.refine import Bin
 from raycomp.negatives.write import choose_negatives, drop_far, drop_suspects
 from raycomp.run.executor import CPUS, SCORERS, Stage

@@ -59,7 +59,13 @@ from raycomp.data.files import Folder
 from raycomp.data.manifest import check_results
 from raycomp.data.parquet import readable, to_matrix
 from raycomp.data.runs import SUBSET_KINDS, identify, read_finished
-from raycomp.language.nonce import CONTROL_REASONS, Controls, ControlWords, list_distinct_words, make_counterfactual
+from raycomp.language.nonce import (
+    CONTROL_REASONS,
+    Controls,
+    ControlWords,
+    list_distinct_words,
+    make_counterfactual,
+)
 from raycomp.models.nonces import NonceMaker
 from raycomp.models.parser import MAX_CHARACTERS, PACKAGED, fingerprint_folder, load_lexicon
 from raycomp.negatives.captions import is_scored_by

@@ -15,7 +15,8 @@ from statistics import fmean
 from raycomp.core.intervals import contrast
 from raycomp.run.run import Say
 from raycomp.sweep.config import SweepConfig
-from raycomp.sweep.journal import (
+from raycomp.sweep.plan import Options, Plan, list_points
+from raycomp.sweep.trials import (
     DEVELOPMENT,
     DIVISORS,
     FAILED,
@@ -26,7 +27,6 @@ from raycomp.sweep.journal import (
     Trial,
     list_rungs,
 )
-from raycomp.sweep.plan import Options, Plan, list_points
 from raycomp.table import Estimate
 
 

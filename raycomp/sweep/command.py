@@ -31,18 +31,6 @@ from raycomp.run.session import connect, is_connected
 from raycomp.sweep.choose import Winner, choose_best, count_rungs, is_whole, read_trials, share_of_steps
 from raycomp.sweep.config import SweepConfig
 from raycomp.sweep.job_file import BEST, write_job
-from raycomp.sweep.journal import (
-    FAILED,
-    FINISHED,
-    STOPPED,
-    TRIALS,
-    Journal,
-    Trial,
-    check_trials,
-    list_report,
-    list_rungs,
-    repair_trials,
-)
 from raycomp.sweep.metric import check_metric, list_metrics, list_stream_metrics
 from raycomp.sweep.page import (
     list_curves,
@@ -56,6 +44,18 @@ from raycomp.sweep.page import (
 from raycomp.sweep.plan import Plan, count_planned, list_checked, list_groups, make_plan
 from raycomp.sweep.result import TABLE, make_rows
 from raycomp.sweep.seed_training import COMMANDS, Job, make_streams, say_nothing
+from raycomp.sweep.trials import (
+    FAILED,
+    FINISHED,
+    STOPPED,
+    TRIALS,
+    Journal,
+    Trial,
+    check_trials,
+    list_report,
+    list_rungs,
+    repair_trials,
+)
 from raycomp.table import format_facts
 from raycomp.training.config import LEAST_GPU
 from raycomp.training.held_out import fingerprint_held_out

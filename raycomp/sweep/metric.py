@@ -6,7 +6,7 @@ import numpy as np
 
 from raycomp.config.options import check_choice
 from raycomp.continual.config import ContinualConfig
-from raycomp.continual.runs import name_stream
+from raycomp.continual.schedule import name_stream
 from raycomp.continual.tables import FROZEN, MAIN
 from raycomp.core.selection import KEY
 from raycomp.data.files import Folder

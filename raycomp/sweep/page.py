@@ -16,10 +16,10 @@ from raycomp.sweep.choose import (
     mean_of_rung,
     of_group,
 )
-from raycomp.sweep.journal import DEVELOPMENT, FAILED, REPORT, Trial, list_rungs
 from raycomp.sweep.metric import ALL, list_main_metrics
 from raycomp.sweep.plan import Plan, list_groups
 from raycomp.sweep.result import is_number
+from raycomp.sweep.trials import DEVELOPMENT, FAILED, REPORT, Trial, list_rungs
 from raycomp.table import Cell, Column, Columns, Estimate, Plot, Table, group_by, plain, write_cell
 from raycomp.words import MACRO
 

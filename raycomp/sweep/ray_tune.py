@@ -29,9 +29,9 @@ from raycomp.run.ray_cluster import unwrap
 from raycomp.run.run import Say
 from raycomp.sweep.choose import climb, mean_so_far
 from raycomp.sweep.config import SweepConfig
-from raycomp.sweep.journal import FINISHED, Outcome, SeedTraining, name_trial
 from raycomp.sweep.plan import Plan, list_points, write_number
 from raycomp.sweep.seed_training import Job, run_seed_training
+from raycomp.sweep.trials import FINISHED, Outcome, SeedTraining, name_trial
 
 # The share that Tune reserves for a trial, which only waits for its trainings: almost nothing, of the head
 # node.

@@ -15,7 +15,8 @@ from raycomp.data.files import Folder
 from raycomp.data.parquet import let_pandas_in, read_columns
 from raycomp.sweep.choose import estimate, get_reached, get_rung, is_whole, mean_of_rung
 from raycomp.sweep.config import SWEPT, SweepConfig
-from raycomp.sweep.journal import (
+from raycomp.sweep.plan import Plan
+from raycomp.sweep.trials import (
     DEVELOPMENT,
     FAILED,
     FINISHED,
@@ -27,7 +28,6 @@ from raycomp.sweep.journal import (
     Trial,
     list_rungs,
 )
-from raycomp.sweep.plan import Plan
 from raycomp.table import Estimate, is_numeral
 
 TABLE = "trials.parquet"

@@ -19,9 +19,9 @@ from raycomp.run.lease import WAITING, await_lease, hold_lease
 from raycomp.run.local import Local
 from raycomp.run.run import Say
 from raycomp.sweep.config import SweepConfig
-from raycomp.sweep.journal import FAILED, FINISHED, Journal, Outcome, SeedTraining
 from raycomp.sweep.metric import read_metrics, read_stream_metrics
 from raycomp.sweep.plan import Plan
+from raycomp.sweep.trials import FAILED, FINISHED, Journal, Outcome, SeedTraining
 from raycomp.table import Estimate
 from raycomp.training.command import train
 from raycomp.training.config import TrainConfig

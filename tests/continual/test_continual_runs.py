@@ -13,7 +13,7 @@ import pytest
 
 from raycomp.cli import main
 from raycomp.config import TooMuchBadData, override_all
-from raycomp.continual import command, prepare
+from raycomp.continual import command, embed
 from raycomp.continual.command import continual
 from raycomp.continual.config import ContinualConfig
 from raycomp.continual.method import METHODS
@@ -131,7 +131,7 @@ def test_a_stream_embedded_alone_and_after_a_cut_is_that_embedded_next_to_anothe
         raise Cut
 
     with monkeypatch.context() as patch, pytest.raises(Cut):
-        patch.setattr(prepare, "embed_texts", cut)
+        patch.setattr(embed, "embed_texts", cut)
         continual(config, str(tmp_path / "out"), lambda line: None)
     heard: list[str] = []
     continual(config, str(tmp_path / "out"), heard.append)

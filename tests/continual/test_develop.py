@@ -7,11 +7,11 @@ import pytest
 from raycomp.config import override_all
 from raycomp.continual.command import fingerprint_methods
 from raycomp.continual.config import ContinualConfig
-from raycomp.continual.judge import MERGED, TASK
+from raycomp.continual.matrices import Result, choose, list_trials, measure, report_trials
 from raycomp.continual.method import FULL, METHODS, TUNE, Method, get_method
-from raycomp.continual.results import Result, choose, list_trials, measure, report_trials
-from raycomp.continual.run import PLAIN
-from raycomp.continual.runs import Choice, StreamRun, list_runs, make_config
+from raycomp.continual.schedule import Choice, StreamRun, list_runs, make_config
+from raycomp.continual.scoring import MERGED, TASK
+from raycomp.continual.work import PLAIN
 from raycomp.data.files import Folder
 from tests.continual.test_loop import make_loop
 from tests.continual.test_loop import read as read_loop

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from raycomp.continual.data import Keys, Split, join_splits
-from raycomp.continual.judge import (
+from raycomp.continual.scoring import (
     answer,
     gather_questions,
     judge_tasks,
@@ -52,7 +52,7 @@ def test_the_score_is_that_of_a_loop_over_pairs(weight, experts):
 
 @pytest.mark.parametrize("seed", range(5))
 def test_a_search_is_that_of_a_loop(seed, monkeypatch):
-    monkeypatch.setattr(sys.modules["raycomp.continual.judge"], "_IMAGES_AT_ONCE", 4)
+    monkeypatch.setattr(sys.modules["raycomp.continual.scoring"], "_IMAGES_AT_ONCE", 4)
     rng = np.random.default_rng(seed)
     own = rng.integers(6, size=11).tolist()
     keys, split = make_keys(11, 6, seed=seed), make_asked(own, 6)

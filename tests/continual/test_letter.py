@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from raycomp.continual.data import Stream
-from raycomp.continual.judge import TASK, ZERO_SHOT
 from raycomp.continual.method import FULL
+from raycomp.continual.scoring import TASK, ZERO_SHOT
 from tests.continual.streams import DIM, NAMES, make_split, make_stream, unit
 from tests.continual.test_loop import make_loop, run
 

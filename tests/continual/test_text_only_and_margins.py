@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from raycomp.continual.data import Edits, Keys, Split
-from raycomp.continual.judge import (
+from raycomp.continual.scoring import (
     answer_by_prior,
     gather_questions,
     judge_margins,

@@ -7,7 +7,7 @@ import pytest
 
 from raycomp.config import ModelConfig
 from raycomp.continual.method import METHODS, TUNE
-from raycomp.continual.run import TUNERS, make_tuner
+from raycomp.continual.work import TUNERS, make_tuner
 from tests.continual.tuning import CONFIG, STEPS, Few, learn, on_disk, same, through, to_pixels
 
 ALL = sorted(TUNERS)

@@ -11,7 +11,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from raycomp.continual.methods import tuner, zscl
-from raycomp.continual.run import TUNERS
+from raycomp.continual.work import TUNERS
 from tests.continual.tuning import Few, learn, on_disk
 from tests.training.fitting import on_ranks
 

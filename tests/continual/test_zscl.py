@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from raycomp.continual.run import make_tuner
+from raycomp.continual.work import make_tuner
 from raycomp.core.retention import distil
 from tests.continual.tuning import CONFIG, STEPS, Few, learn, rows, same
 

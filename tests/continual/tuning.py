@@ -11,7 +11,7 @@ import torch
 from raycomp.continual.config import ContinualConfig, TuneConfig
 from raycomp.continual.data import Keys, Pixels, Split
 from raycomp.continual.methods.zscl import Reference
-from raycomp.continual.run import make_tuner
+from raycomp.continual.work import make_tuner
 from raycomp.models.clip import Clip
 from raycomp.models.images import ImageSpec
 from raycomp.models.spec import ScorerSpec

@@ -10,8 +10,8 @@ from test_composer import RAGGED, build, draw
 from raycomp.core.compo_realign import LINEAR
 from raycomp.core.continual import (
     average_precision,
-    cycle_errors,
     compute_retention,
+    cycle_errors,
     fuse,
     judge_read_out,
     score_by_prior,

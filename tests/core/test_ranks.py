@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from raycomp.core import outcomes
-from raycomp.core.outcomes import chance_of_hit, number_duplicates, count_hits, mean_directions, rank_items
+from raycomp.core.outcomes import chance_of_hit, count_hits, mean_directions, number_duplicates, rank_items
 
 
 def slow_ranks(score_QK, item_Q, item_K):

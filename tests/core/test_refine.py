@@ -5,10 +5,10 @@ import pytest
 from scipy.sparse import csr_array
 
 from raycomp.core.refine import (
-    balance,
-    draw_one,
     assign_bins,
+    balance,
     compute_edges,
+    draw_one,
     fit_tilting,
     quotas,
     spread_gaps,

@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 
 from raycomp.cli import main
-from raycomp.curation.score import plan as plans
-from raycomp.curation.score.plan import plan, take_sample
+from raycomp.curation.score import cost as plans
+from raycomp.curation.score.cost import plan, take_sample
 from raycomp.data.inputs import expand_input
 from raycomp.data.paths import fingerprint_shards
 from raycomp.data.reader import read_shard

@@ -17,8 +17,8 @@ from raycomp.curation.score.prepare import parse, prepare
 from raycomp.curation.score.scorers import Align, Attribute
 from raycomp.data.inputs import expand_input
 from raycomp.data.parquet import to_matrix
+from raycomp.data.parquet_input import check_embeddings
 from raycomp.data.reader import read_shard
-from raycomp.data.table import check_embeddings
 from raycomp.data.tar import write_tar
 from raycomp.models.clip import Clip
 from raycomp.models.describe import describe_scorer

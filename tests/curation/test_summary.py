@@ -22,8 +22,8 @@ from raycomp.curation.summary import (
     Summary,
     WordCounts,
     choose_shown,
-    rank_leanings,
     merge,
+    rank_leanings,
     summarise,
 )
 from raycomp.words import (

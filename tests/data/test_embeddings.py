@@ -11,8 +11,8 @@ import pytest
 from raycomp.config import UserError
 from raycomp.data.inputs import expand_input
 from raycomp.data.parquet import to_matrix
+from raycomp.data.parquet_input import check_embeddings, check_stored
 from raycomp.data.reader import extract, read_shard
-from raycomp.data.table import check_embeddings, check_stored
 from raycomp.words import IMAGE_EMBEDDING
 
 NUM, WIDTH = 50, 12

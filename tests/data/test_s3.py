@@ -16,9 +16,9 @@ from raycomp.data.datacomp import enrich, write_index, write_shard
 from raycomp.data.files import check_writable, new_file
 from raycomp.data.inputs import expand_input
 from raycomp.data.parquet import read_columns, to_matrix, write_table
+from raycomp.data.parquet_input import check_embeddings
 from raycomp.data.paths import fingerprint_shards, resolve
 from raycomp.data.reader import extract, read_shard
-from raycomp.data.table import check_embeddings
 from raycomp.data.tar import write_tar
 from tests.faults.proxy import run_proxy
 

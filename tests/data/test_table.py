@@ -21,9 +21,9 @@ from pyarrow import fs
 from raycomp import schema, words
 from raycomp.data import listed
 from raycomp.data.inputs import expand_input
+from raycomp.data.parquet_input import read_table
 from raycomp.data.reader import extract, read_shard
 from raycomp.data.rows import sample_uid
-from raycomp.data.table import read_table
 
 UID = "0123456789abcdef0123456789abcdef"
 

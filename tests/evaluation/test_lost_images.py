@@ -10,7 +10,7 @@ from raycomp.data.tar import write_tar
 from raycomp.evaluation.classification import open_zeroshot
 from raycomp.evaluation.compare import compare_tables
 from raycomp.evaluation.config import EvaluateConfig, LinearProbeConfig, RetrievalConfig, ZeroshotConfig
-from raycomp.evaluation.images import check_images
+from raycomp.evaluation.find_images import check_images
 from raycomp.evaluation.linear_probe import open_linear_probe
 from raycomp.evaluation.results import compute_outcomes, make_lines, report_lines
 from raycomp.evaluation.retrieval import open_retrieval

@@ -20,7 +20,7 @@ from raycomp.data.parquet import write_table
 from raycomp.data.paths import RUN
 from raycomp.data.runs import read_finished
 from raycomp.look.show import explain, show
-from raycomp.run.lease import LEASE, read_pid_namespace, hold_lease, read_lease
+from raycomp.run.lease import LEASE, hold_lease, read_lease, read_pid_namespace
 from raycomp.run.run import read_own_run, refuse_other
 from raycomp.schema import aligned_schema, scores_schema
 from tests.corpus import by_cpi

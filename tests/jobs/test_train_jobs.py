@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from raycomp.config import get_config, flatten, load_job, override_all, to_dict
+from raycomp.config import flatten, get_config, load_job, override_all, to_dict
 from raycomp.training.config import TrainConfig
 
 ROOT = Path(__file__).parents[2]

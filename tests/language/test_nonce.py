@@ -11,11 +11,11 @@ from raycomp.language.nonce import (
     PLURAL,
     TOKENS_CHANGE,
     VOWEL,
+    check_nonce,
     copy_case,
     draw_nonces,
-    check_nonce,
-    list_word_spans,
     form_of,
+    list_word_spans,
     make_counterfactual,
 )
 

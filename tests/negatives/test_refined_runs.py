@@ -14,7 +14,7 @@ import torch
 
 import raycomp
 from raycomp.config import ClusterConfig
-from raycomp.core.refine import MOST_LONGER, balance, draw_one, assign_bins, tilt
+from raycomp.core.refine import MOST_LONGER, assign_bins, balance, draw_one, tilt
 from raycomp.core.selection import parse_uids, random_scores
 from raycomp.language.text_only import bigram_likelihood, count_ngrams, unigram_likelihood
 from raycomp.models.language_model import LanguageModel

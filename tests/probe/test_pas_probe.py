@@ -18,9 +18,9 @@ from raycomp.language.nonce import (
     NO_SAME,
     Controls,
     ControlWords,
-    read_article,
     list_distinct_words,
     make_counterfactual,
+    read_article,
 )
 from raycomp.language.tokens import is_plural
 from raycomp.models.nonces import NonceMaker

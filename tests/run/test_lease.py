@@ -15,7 +15,7 @@ import pytest
 from raycomp import cli
 from raycomp.config import LeaseLost
 from raycomp.data.files import Folder
-from raycomp.run.lease import LEASE, WAITING, read_pid_namespace, hold_lease, queue_lease
+from raycomp.run.lease import LEASE, WAITING, hold_lease, queue_lease, read_pid_namespace
 
 
 @pytest.fixture(params=["disk", "s3"])

@@ -16,7 +16,7 @@ from raycomp.run.run import Run, start_run
 from raycomp.sweep import command
 from raycomp.sweep.command import cpus_of, plan_alone
 from raycomp.sweep.config import SweepConfig
-from raycomp.sweep.journal import DEVELOPMENT, FINISHED, Journal, Outcome, SeedTraining
+from raycomp.sweep.trials import DEVELOPMENT, FINISHED, Journal, Outcome, SeedTraining
 from raycomp.table import Estimate
 from raycomp.training.config import FitConfig
 from raycomp.words import OK

@@ -22,7 +22,11 @@ from raycomp.sweep.choose import (
 )
 from raycomp.sweep.config import SweepConfig
 from raycomp.sweep.job_file import fix
-from raycomp.sweep.journal import (
+from raycomp.sweep.page import list_warnings, make_tables
+from raycomp.sweep.plan import Plan, list_points, make_plan
+from raycomp.sweep.result import make_rows
+from raycomp.sweep.seed_training import shorten
+from raycomp.sweep.trials import (
     DEVELOPMENT,
     DIVISORS,
     FAILED,
@@ -36,10 +40,6 @@ from raycomp.sweep.journal import (
     name_trial,
     repair_trials,
 )
-from raycomp.sweep.page import list_warnings, make_tables
-from raycomp.sweep.plan import Plan, list_points, make_plan
-from raycomp.sweep.result import make_rows
-from raycomp.sweep.seed_training import shorten
 from raycomp.table import Estimate
 from raycomp.training.config import FitConfig, TrainConfig
 from raycomp.training.towers import learning_rate_at

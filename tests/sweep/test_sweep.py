@@ -15,18 +15,6 @@ from raycomp.data.files import Folder
 from raycomp.sweep.choose import choose_best, estimate_all
 from raycomp.sweep.config import SweepConfig
 from raycomp.sweep.job_file import fix, write_job
-from raycomp.sweep.journal import (
-    DEVELOPMENT,
-    FAILED,
-    FINISHED,
-    REPORT,
-    Journal,
-    Outcome,
-    SeedTraining,
-    Trial,
-    list_rungs,
-    name_trial,
-)
 from raycomp.sweep.metric import check_metric
 from raycomp.sweep.page import (
     list_curves,
@@ -38,6 +26,18 @@ from raycomp.sweep.page import (
 )
 from raycomp.sweep.plan import draw, list_groups, list_points, make_plan, write_number
 from raycomp.sweep.result import make_rows
+from raycomp.sweep.trials import (
+    DEVELOPMENT,
+    FAILED,
+    FINISHED,
+    REPORT,
+    Journal,
+    Outcome,
+    SeedTraining,
+    Trial,
+    list_rungs,
+    name_trial,
+)
 from raycomp.table import Estimate
 from tests.sweep.runs import SCORED
 

@@ -10,7 +10,8 @@ from raycomp.config import read_space, write_space
 from raycomp.data.files import Folder
 from raycomp.sweep.config import SweepConfig
 from raycomp.sweep.job_file import name_functions
-from raycomp.sweep.journal import (
+from raycomp.sweep.plan import Plan, list_points, make_plan
+from raycomp.sweep.trials import (
     DEVELOPMENT,
     FINISHED,
     Journal,
@@ -20,7 +21,6 @@ from raycomp.sweep.journal import (
     name_trial,
     repair_trials,
 )
-from raycomp.sweep.plan import Plan, list_points, make_plan
 from raycomp.table import Estimate
 from tests.sweep.runs import SCORED
 

@@ -27,10 +27,10 @@ from raycomp.training.towers import (
     Judged,
     Made,
     add_up,
-    slice_own,
     find_rank,
     gather,
     share_of,
+    slice_own,
     to_batch,
     to_image,
 )

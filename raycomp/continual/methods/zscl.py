@@ -18,7 +18,7 @@ from raycomp.continual.methods.tuner import TaskBatch, Tuner
 from raycomp.core.retention import distil
 from raycomp.models.clip import Clip
 from raycomp.models.spec import ScorerSpec
-from raycomp.training.towers import Made, slice_own, gather, to_image
+from raycomp.training.towers import Made, gather, slice_own, to_image
 
 # Largest number of reference texts that a step's images are compared with.
 _MOST_TEXTS = 1024

@@ -10,7 +10,7 @@ from raycomp.config import ModelConfig, UserError, to_dict
 from raycomp.config.own_code import call_own, is_own
 from raycomp.continual.config import ContinualConfig
 from raycomp.continual.method import MadeStream, find_maker, find_variant
-from raycomp.continual.runs import Choice, StreamRun, name_stream
+from raycomp.continual.schedule import Choice, StreamRun, name_stream
 from raycomp.data.files import Folder
 from raycomp.data.runs import TIMES, digest, find_model
 

@@ -22,7 +22,7 @@ from raycomp.data.paths import ShardPath, absolute_uri, join_uri
 from raycomp.evaluation.benchmarks.choice import take
 from raycomp.evaluation.config import RetrievalConfig
 from raycomp.evaluation.evaluation import Picture, read_text
-from raycomp.evaluation.images import find_images
+from raycomp.evaluation.find_images import find_images
 from raycomp.evaluation.retrieval import open_retrieval
 from raycomp.words import TEST, TRAIN
 

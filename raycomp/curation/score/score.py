@@ -37,9 +37,9 @@ from raycomp.curation.select.measures import ScoresFile
 from raycomp.curation.select.select import Gates, commit_once, cut_pool, find_pool, is_attributed, load_pool
 from raycomp.data.files import Folder, link_file
 from raycomp.data.parquet import FAULTS, SHUFFLED_ALIGNMENT, add_columns, read_columns, write_table
+from raycomp.data.parquet_input import check_stored
 from raycomp.data.paths import ShardPath, describe_shards, join_uri
 from raycomp.data.reader import read_shard
-from raycomp.data.table import check_stored
 from raycomp.models.spec import ScorerSpec
 from raycomp.run.bad_data import check_bad_rows
 from raycomp.run.executor import CPUS, SCORERS, Stage

@@ -14,7 +14,7 @@ from raycomp.continual.data import Stream
 from raycomp.continual.loop import TaskLoop
 from raycomp.continual.method import FULL, METHODS, get_method
 from raycomp.continual.methods.head import HeadLearner
-from raycomp.continual.runs import StreamRun, make_config
+from raycomp.continual.schedule import StreamRun, make_config
 from raycomp.data.files import Folder
 from tests.continual.streams import DIM, make_stream, unit
 from tests.continual.test_letter import figures

@@ -10,6 +10,7 @@ from raycomp.config.options import check_choice
 from raycomp.continual.config import ContinualConfig
 from raycomp.continual.data import Stream
 from raycomp.continual.loop import IsWarned, Report, TaskLoop
+from raycomp.continual.matrices import RUNS
 from raycomp.continual.method import TUNE, Method, get_method
 from raycomp.continual.methods.c_clip import CClip
 from raycomp.continual.methods.cl_moe import ClMoe
@@ -17,8 +18,7 @@ from raycomp.continual.methods.diki import Diki
 from raycomp.continual.methods.head import Frozen, HeadLearner, Learner
 from raycomp.continual.methods.tuner import Finetune, Tuner
 from raycomp.continual.methods.zscl import Reference, Zscl
-from raycomp.continual.results import RUNS
-from raycomp.continual.runs import make_config
+from raycomp.continual.schedule import make_config
 from raycomp.continual.streams.place import RunJob
 from raycomp.continual.streams.store import read_stream
 from raycomp.data.parquet import write_table

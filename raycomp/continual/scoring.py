@@ -270,7 +270,10 @@ def judge_margins(
     for score in SCORES:
         own = weigh(score, weight)
         margin_M = np.concatenate(
-            [_compute_margins(test, one, pair, own) for test, one, pair in zip(tests, edits, keys, strict=True)]
+            [
+                _compute_margins(test, one, pair, own)
+                for test, one, pair in zip(tests, edits, keys, strict=True)
+            ]
         )
         for category in np.unique(category_M).tolist():
             some = margin_M[category_M == category].astype(np.float64)

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from raycomp.config import UserError
 from raycomp.continual.config import ContinualConfig
 from raycomp.continual.method import get_method
-from raycomp.continual.runs import StreamRun, name_stream
+from raycomp.continual.schedule import StreamRun, name_stream
 from raycomp.continual.streams.assemble import (
     Maker,
     check_texts,

@@ -22,7 +22,7 @@ from raycomp.curation.select.measures import corpus_columns, read_corpus
 from raycomp.curation.select.rules import PAS, get_rule
 from raycomp.data.parquet import add_columns
 from raycomp.data.paths import resolve
-from raycomp.data.rows import decode_text, check_sample
+from raycomp.data.rows import check_sample, decode_text
 from raycomp.data.tar import MAX_MEMBER_BYTES
 from raycomp.models.describe import describe_scorer
 from raycomp.models.images import ImageFault, encode_picture, is_picture

@@ -12,7 +12,9 @@ from typing import Any
 import numpy as np
 
 from raycomp.continual.config import ContinualConfig
-from raycomp.continual.judge import (
+from raycomp.continual.method import get_method, name_method
+from raycomp.continual.schedule import Choice, StreamRun, list_methods, name_stream
+from raycomp.continual.scoring import (
     ANSWERS,
     BEFORE,
     BOTH,
@@ -26,8 +28,6 @@ from raycomp.continual.judge import (
     ZERO_SHOT,
     name_weighed,
 )
-from raycomp.continual.method import get_method, name_method
-from raycomp.continual.runs import Choice, StreamRun, list_methods, name_stream
 from raycomp.core.continual import summarise, zero_shot_drift
 from raycomp.data.files import Folder
 from raycomp.data.parquet import read_columns

@@ -15,9 +15,9 @@ from raycomp.curation.config import CurateConfig
 from raycomp.curation.score.score import align_stages, attribute_stages
 from raycomp.curation.select.filters import list_shards
 from raycomp.data.parquet import check_extra_columns
+from raycomp.data.parquet_input import check_embeddings
 from raycomp.data.paths import ShardPath, fingerprint_shards
 from raycomp.data.reader import read_shard
-from raycomp.data.table import check_embeddings
 from raycomp.models.describe import describe_scorer
 from raycomp.models.spec import ScorerSpec
 from raycomp.run.executor import READ, SCORERS, Work
