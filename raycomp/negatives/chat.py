@@ -128,8 +128,7 @@ class Chat:
                 ):
                     data += part
                 data = _unpack(data, response.headers.get("Content-Encoding", ""))
-                after = response.headers.get("Retry-After", "")  # for a date the growing pauses apply
-                wait_s = min(float(after), 86_400.0) if after.strip().isdecimal() and after.isascii() else 0.0
+                wait_s = _read_seconds(response.headers.get("Retry-After", ""))
                 return self._judge(response.status, wait_s, data)
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
             return self._fault(f"{type(error).__name__}: {error}", away=True, may_pass=True)
@@ -193,3 +192,8 @@ def _unpack(data: bytes, packed_as: str) -> bytes:
         return zlib.decompressobj(_RAW if is_raw else _GZIP_OR_ZLIB).decompress(data, _MAX_BODY + 1)
     except zlib.error as error:
         return f"the server's {kind} data cannot be decompressed ({error})".encode()
+
+
+def _read_seconds(text: str) -> float:
+    """Read Retry-After in seconds; for a date the growing pauses apply."""
+    return min(float(text), 86_400.0) if text.strip().isdecimal() and text.isascii() else 0.0

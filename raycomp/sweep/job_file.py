@@ -76,8 +76,8 @@ def name_functions(values: Sequence[str]) -> dict[str, str]:
 def fix(plan: Plan, winner: Winner) -> SweepConfig:
     """Return the sweep with only a winner's options."""
     space = {option: Domain(FIXED, (value,)) for option, value in winner.trial.options.items()}
-    alone = replace(plan.config, space=write_space(space), search="grid", scheduler="none")
-    return replace(alone, rungs="seeds", per=None, report="best")
+    alone = {"search": "grid", "scheduler": "none", "rungs": "seeds", "per": None, "report": "best"}
+    return replace(plan.config, space=write_space(space), **alone)
 
 
 def _write_sweep(name: str, plan: Plan, winner: Winner) -> str:

@@ -151,9 +151,7 @@ assert before == after, {name for name in before if before[name] != after[name]}
 """
 
 
-COMMANDS = sorted(
-    {import_command(name).function.partition(":")[0].removeprefix("raycomp.") for name in FOLDERS}
-)
+COMMANDS = sorted({import_command(name).function.partition(":")[0] for name in FOLDERS})
 
 
 @pytest.mark.parametrize(

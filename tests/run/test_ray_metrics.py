@@ -62,7 +62,7 @@ def test_the_page_names_every_metric_and_event():
         for name in re.findall(r"`(\w+)`", row)
     ]
     code = "".join(path.read_text() for path in Path(raycomp.__file__).parent.rglob("*.py"))
-    events = {*re.findall(r'log_event\("(\w+)"', code), "begin", "go_on"}
+    events = {*re.findall(r'log_event\(\s*"(\w+)"', code), "begin", "go_on"}
     assert sorted(named) == sorted([*map(reported, METRICS), *events])
 
 
