@@ -76,7 +76,13 @@ def name_functions(values: Sequence[str]) -> dict[str, str]:
 def fix(plan: Plan, winner: Winner) -> SweepConfig:
     """Return the sweep with only a winner's options."""
     space = {option: Domain(FIXED, (value,)) for option, value in winner.trial.options.items()}
-    alone = {"search": "grid", "scheduler": "none", "rungs": "seeds", "per": None, "report": "best"}
+    alone: dict[str, Any] = {
+        "search": "grid",
+        "scheduler": "none",
+        "rungs": "seeds",
+        "per": None,
+        "report": "best",
+    }
     return replace(plan.config, space=write_space(space), **alone)
 
 
