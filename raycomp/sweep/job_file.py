@@ -5,6 +5,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import chain, count
+from typing import Any
 
 from raycomp.config import Domain, changed_options, write_space
 from raycomp.config.space import FIXED
