@@ -18,7 +18,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from bench.digest_cases import PHOTO_SET, write_shards
+from bench.digest_inputs import PHOTO_SET, write_shards
 from bench.digests import ROOT, CpuMeter, Place
 
 COLUMNS = ("model", "photos", "megabytes", "executor", "seconds", "cpu_seconds")

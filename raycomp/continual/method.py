@@ -91,7 +91,7 @@ METHODS = {
 }
 JOINT = ("joint", "joint-finetune")
 """Methods that train on all tasks jointly, for as many steps as the others take over all tasks."""
-# The interface of every method, methods/learner.py.
+# The interface of every method: ``Learner`` of methods/head.py.
 _LEARNER = ("start_task", "step", "end", "find_keys", "state", "restore")
 _SHOWN = {"cl-moe": "cl-moe (adapted)"}
 

@@ -77,29 +77,31 @@ def write_states(files: list[StateFile], out: Folder, work: Folder) -> None:
         pass
 
 
+def state_schema(scores: pa.Schema) -> pa.Schema:
+    """Return the columns of a state file; ``scores``: those of the scores file."""
+    return pa.schema([(JSON, pa.string()), *(scores.field(name) for name in (ALIGNMENT, IMAGE_EMBEDDING))])
+
+
 def _write_state(file: StateFile, out: Folder, work: Folder) -> None:
     name = posixpath.basename(file.scores)
     if file.earlier is not None and file.is_whole:
         link_file(file.earlier, out.at(STATE, name))
         return
-    scores = read_schema(file.scores)
-    lost_fields = [scores.field(one) for one in (ALIGNMENT, IMAGE_EMBEDDING)]
+    schema = state_schema(read_schema(file.scores))
     statuses = read_columns(file.scores, [STATUS])[STATUS].to_pylist()
     texts = read_columns(file.earlier.uri if file.earlier else file.aligned, [JSON])[JSON].to_pylist()
     pairs = zip(texts, statuses, strict=True)
     texts = [None if status == REMOVED else text for text, status in pairs]
     # Alignment and embedding of the rows that lost them, null elsewhere.
-    columns = [pa.nulls(len(texts), one.type) for one in lost_fields]
+    columns = [pa.nulls(len(texts), schema.field(one).type) for one in (ALIGNMENT, IMAGE_EMBEDDING)]
     if work.exists(LOST, name):
         lost = read_columns(work.at(LOST, name))
         row_N = np.full(len(texts), -1)
         row_N[lost[POSITION].to_numpy()] = np.arange(len(lost))
         places = pa.array(row_N, mask=row_N < 0)
-        columns = [lost[one.name].combine_chunks().take(places) for one in lost_fields]
-    schema = pa.schema([(JSON, pa.string()), *lost_fields])
-    write_table(
-        pa.table([pa.array(texts, pa.string()), *columns], schema=schema), out.at(STATE, name), schema
-    )
+        columns = [lost[one].combine_chunks().take(places) for one in (ALIGNMENT, IMAGE_EMBEDDING)]
+    table = pa.table([pa.array(texts, pa.string()), *columns], schema=schema)
+    write_table(table, out.at(STATE, name), schema)
 
 
 ALIGNED = "aligned"
