@@ -81,7 +81,7 @@ LEFT_OUT = re.compile(
 )
 NOT_AGAIN = re.compile(rb'(fingerprint\s+`|root: |"id":")[0-9a-f]{12,64}| in [\d.,]+ (s|min)\b')
 """What text holds of a run's own: digests with times or salts in them, and how long it took."""
-UNSTEADY = {"seconds", "train_s", "samples_per_s", "begun", "config"}
+UNSTEADY = {"seconds", "train_s", "samples_per_s", "started", "config"}
 FINGERPRINTS = set("shards scorer model parser lexicon nonces preprocessing architecture".split())
 SKIPPED = re.compile(r"(?i)\btimes?\b|commands?\b|versions|\bruns?\b|speed|check of the scoring model")
 WITHOUT_OUT = ("update", "show", "list", "explain", "verify")
@@ -362,7 +362,8 @@ def write_json(content: Any) -> bytes:
 def drop_unsteady(content: Any) -> Any:
     """Return what json holds without UNSTEADY keys, at any depth."""
     if isinstance(content, dict):
-        return {key: drop_unsteady(value) for key, value in content.items() if key not in UNSTEADY}
+        kept = {key: value for key, value in content.items() if UNSTEADY.isdisjoint(key.split("."))}
+        return {key: drop_unsteady(value) for key, value in kept.items()}
     return [drop_unsteady(one) for one in content] if isinstance(content, list) else content
 
 
