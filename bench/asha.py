@@ -48,13 +48,12 @@ from lab.worlds.tiny_clip import draw_batches, load_pairs, recall_at_1
 from raycomp.config import ScorerConfig, UserError
 from raycomp.core.alignment import normalise
 from raycomp.data.files import Folder
+from raycomp.models.architecture import ScorerSpec
 from raycomp.models.clip import Clip
 from raycomp.models.describe import describe_scorer
-from raycomp.models.spec import ScorerSpec
 from raycomp.sweep.choose import choose_best, climb, count_rungs, get_reached, read_trials
 from raycomp.sweep.config import SweepConfig
 from raycomp.sweep.plan import Options, Plan, list_points, make_plan
-from raycomp.sweep.seed_training import shorten
 from raycomp.sweep.trials import (
     DIVISORS,
     FAILED,
@@ -64,6 +63,7 @@ from raycomp.sweep.trials import (
     SeedTraining,
     list_rungs,
     name_trial,
+    shorten,
 )
 from raycomp.table import Estimate, write_csv
 from raycomp.training.config import FitConfig

@@ -28,7 +28,7 @@ from bench.refinement import write_captions
 from raycomp.config import ClusterConfig
 from raycomp.core.intervals import compute_share
 from raycomp.data.parquet import OTHERS
-from raycomp.language.text_only import count_context
+from raycomp.language.overlap import count_context
 from raycomp.negatives.config import NegativesConfig, WritingConfig
 from raycomp.negatives.engines import write_by_rules
 from raycomp.negatives.judges import load_reader

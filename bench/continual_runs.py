@@ -9,9 +9,9 @@ selected one in ``rate`` and the selected weight of the fused score in ``weight`
 import argparse
 from pathlib import Path
 
-from raycomp.config.own_code import name_own
-from raycomp.continual.matrices import RUNS, measure, read_result
-from raycomp.continual.schedule import StreamRun, name_stream
+from raycomp.config.change import name_own
+from raycomp.continual.data import StreamRun, name_stream
+from raycomp.continual.scoring import RUNS, measure, read_result
 from raycomp.data.files import Folder
 from raycomp.table import write_csv
 

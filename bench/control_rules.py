@@ -21,8 +21,7 @@ import pyarrow.parquet as pq
 from lab.worlds.faults import NO_FAULT, group_traits
 from raycomp.config import from_dict, override
 from raycomp.core.metrics import share_interval, spearman
-from raycomp.curation.config import CurateConfig, make_selection
-from raycomp.curation.select.rules import RULES, name_draw
+from raycomp.curation.config import RULES, CurateConfig, make_selection, name_draw
 from raycomp.curation.select.select import choose_tables
 from raycomp.words import (
     ALIGNMENT,

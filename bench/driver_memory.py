@@ -17,7 +17,7 @@ import raycomp
 from lab.worlds.samples import world_shards
 from raycomp.config import ClusterConfig, ScorerConfig
 from raycomp.curation.config import CurateConfig
-from raycomp.data.tar import write_tar
+from raycomp.data.samples import write_tar
 
 PER_SHARD = 500
 TINY = {

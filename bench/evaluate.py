@@ -26,8 +26,8 @@ from PIL import Image
 from raycomp.config import ModelConfig
 from raycomp.data.parquet import to_matrix
 from raycomp.evaluation.benchmarks.choice import Choice
-from raycomp.evaluation.choices import ChoiceEvaluation
-from raycomp.evaluation.embed_all import (
+from raycomp.evaluation.choices import ChoiceEvaluation, Pictures, Texts
+from raycomp.evaluation.embed import (
     TEXT_EMBEDDING,
     EmbedPictures,
     EmbedTexts,
@@ -37,7 +37,6 @@ from raycomp.evaluation.embed_all import (
     read_texts,
     tokenize,
 )
-from raycomp.evaluation.evaluation import Pictures, Texts
 from raycomp.models.describe import describe_scorer
 from raycomp.words import IMAGE_EMBEDDING, STATUS
 

@@ -31,9 +31,9 @@ from raycomp.config import override_all
 from raycomp.core.selection import format_uids
 from raycomp.curation.config import CurateConfig
 from raycomp.data.files import Folder
-from raycomp.data.manifest import write_manifest
 from raycomp.data.parquet import write_table
-from raycomp.data.tar import write_tar
+from raycomp.data.runs import write_manifest
+from raycomp.data.samples import write_tar
 from raycomp.look.config import ExploreConfig
 from raycomp.schema import aligned_schema, scores_schema
 

@@ -31,14 +31,14 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from raycomp.config import ClusterConfig, ModelConfig
 from raycomp.core.epochs import EpochPlan
 from raycomp.data.files import Folder
-from raycomp.data.tar import write_tar
+from raycomp.data.samples import write_tar
 from raycomp.models.images import ImageSpec
-from raycomp.run.session import connect
+from raycomp.run.local import connect
 from raycomp.training.config import FitConfig, TrainConfig
 from raycomp.training.feed import Drawing
+from raycomp.training.journal import Course, ShardSource
 from raycomp.training.pairs import find_pairs, make_index
 from raycomp.training.ray_feed import Feed, ShardCache
-from raycomp.training.status import Course, ShardSource
 
 SHARDS, ROWS, WINDOW, PER_RANK = 24, 256, 4, 16
 REQUEST_S = 0.03

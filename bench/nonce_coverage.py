@@ -21,8 +21,7 @@ from typing import Any
 import numpy as np
 import open_clip
 
-from raycomp.language.nonce import list_word_spans
-from raycomp.language.phrases import Phrase
+from raycomp.language.phrases import Phrase, list_word_spans
 from raycomp.models.nonces import NonceMaker, load_nonces
 from raycomp.models.parser import load_parser
 

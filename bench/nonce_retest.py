@@ -39,7 +39,7 @@ from raycomp.core.reliability import measure_retest, spearman_brown, split_varia
 from raycomp.curation.config import CurateConfig
 from raycomp.curation.score.prepare import parse
 from raycomp.curation.score.scorers import Attribute
-from raycomp.data.tar import write_tar
+from raycomp.data.samples import write_tar
 from raycomp.words import ALIGNMENT, IMAGE_SHA256, PHRASES, UID
 
 DRAWN = 16

@@ -34,9 +34,9 @@ from raycomp.curation.score.scorers import Align, Attribute
 from raycomp.data.files import Folder
 from raycomp.data.inputs import expand_input
 from raycomp.data.reader import read_shard
+from raycomp.models.architecture import ScorerSpec
 from raycomp.models.describe import describe_scorer
-from raycomp.models.spec import ScorerSpec
-from raycomp.run.session import connect
+from raycomp.run.local import connect
 from raycomp.words import ALIGNMENT, OK, STATUS, UID
 
 BLOCK_ROWS = 64

@@ -20,7 +20,7 @@ from pathlib import Path
 from raycomp.data import reader
 from raycomp.data.inputs import expand_input
 from raycomp.data.reader import extract, plan_ranges, read_shard
-from raycomp.data.tar import write_tar
+from raycomp.data.samples import write_tar
 
 REPEATS = 3
 

@@ -20,7 +20,7 @@ import pyarrow as pa
 from bench.parsing import SETS, read_captions
 from raycomp.data.parquet import OTHERS
 from raycomp.language.concepts import Edit, Parsed, parse_concepts
-from raycomp.language.propose import apply_calls, propose
+from raycomp.language.prompts import apply_calls, propose
 from raycomp.models.parser import load_lexicon, load_parser
 from raycomp.negatives.config import NegativesConfig, WritingConfig
 from raycomp.negatives.engines import write_by_rules

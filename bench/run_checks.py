@@ -24,8 +24,8 @@ from pyarrow import fs
 
 from bench.s3_requests import ENVIRONMENT, run_server
 from raycomp.data.files import Folder, hash_file
-from raycomp.data.manifest import MANIFEST, check_results, write_manifest
 from raycomp.data.parquet import read_columns
+from raycomp.data.runs import MANIFEST, check_results, write_manifest
 from raycomp.table import Table
 from tests.faults.proxy import Proxy, run_proxy
 

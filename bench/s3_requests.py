@@ -32,7 +32,7 @@ import numpy as np
 from lab.worlds.samples import world_shards
 from raycomp.curation.config import CurateConfig
 from raycomp.data.files import Folder
-from raycomp.data.tar import write_tar
+from raycomp.data.samples import write_tar
 from raycomp.table import Table
 from tests.faults.proxy import Proxy, Request, run_proxy
 

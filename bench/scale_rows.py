@@ -35,13 +35,13 @@ from raycomp.curation.config import (
     make_selection,
 )
 from raycomp.curation.outputs import plan_outputs
-from raycomp.curation.score.dedupe import mark_duplicates
+from raycomp.curation.score.score import mark_duplicates
 from raycomp.curation.select.measures import ScoresFile
 from raycomp.curation.select.select import choose, cut_pool, write_kept
 from raycomp.data.files import Folder
 from raycomp.data.parquet import write_table
-from raycomp.run.session import connect
-from raycomp.run.waves import map_tasks
+from raycomp.run.local import connect
+from raycomp.run.work import map_tasks
 from raycomp.schema import aligned_schema, scores_schema
 from raycomp.words import DUPLICATE_UID, OK, UID_CONFLICT
 

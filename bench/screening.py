@@ -24,9 +24,8 @@ from lab.worlds.render import encode_jpeg, render
 from lab.worlds.samples import SIDE
 from lab.worlds.scenes import COLOURS, SHAPES, Scene, draw_scene
 from lab.worlds.tiny_clip import _normalise
-from raycomp.core.alignment import normalise
+from raycomp.core.alignment import find_ranks, is_suspect, normalise
 from raycomp.core.intervals import compute_share
-from raycomp.core.screening import find_ranks, is_suspect
 from raycomp.language.overlap import say_phrase
 
 TIMES = (1.0, 2.0, 4.0)

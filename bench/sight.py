@@ -43,13 +43,12 @@ from lab.worlds.scenes import Scene
 from lab.worlds.test_set import EvaluationScene, draw_test_set
 from lab.worlds.tiny_clip import _normalise, _write_architecture, draw_batches, recall_at_1
 from raycomp.core.alignment import normalise
-from raycomp.core.intervals import contrast, holm
-from raycomp.core.outcomes import judge_choices
-from raycomp.language.text_only import Ngrams, bigram_likelihood, count_ngrams, leave_out, unigram_likelihood
+from raycomp.core.intervals import contrast, holm, judge_choices
+from raycomp.language.overlap import Ngrams, bigram_likelihood, count_ngrams, leave_out, unigram_likelihood
+from raycomp.models.architecture import ScorerSpec
 from raycomp.models.clip import Clip, load_tokenizer
 from raycomp.models.describe import describe_scorer
 from raycomp.models.images import prepare_image
-from raycomp.models.spec import ScorerSpec
 from raycomp.negatives.refine import Pairs, list_pairs
 from raycomp.schema import NEGATIVE_TYPE
 from raycomp.training.config import FitConfig

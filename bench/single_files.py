@@ -18,7 +18,7 @@ from pathlib import Path
 
 from raycomp.data.inputs import expand_input
 from raycomp.data.reader import read_shard
-from raycomp.data.tar import write_tar
+from raycomp.data.samples import write_tar
 
 PER_SHARD = 1000
 DECODE_S = 0.0057

@@ -209,10 +209,10 @@ class Checkout:
     def _curate(self) -> str:
         """Make a curation of 40 scenes, without Ray where the checkout can."""
         code = (
-            "from raycomp.data.tar import write_tar\nfrom lab.worlds.samples import world_shards\n"
+            "from raycomp.data.samples import write_tar\nfrom lab.worlds.samples import world_shards\n"
             "for name, samples in world_shards(40, 0, 0, per_shard=20): write_tar(f'in/{name}', samples)"
         )
-        self.run(["-c", _FIND + code.replace("from raycomp.data.tar import write_tar", _WRITE)])
+        self.run(["-c", _FIND + code.replace("from raycomp.data.samples import write_tar", _WRITE)])
         line = ["-m", "raycomp", "curate"]
         for option in ("input=in", "scorer.model=tiny.json", "scorer.weights=random:0", *self._local()):
             line += ["--set", option]
@@ -287,7 +287,7 @@ deferred.install()
 for name in {off!r}:
     deferred.LOADERS.pop(name)
 """
-_WRITE = "write_tar = find('raycomp.data.tar', 'raycomp.shards.tar').write_tar"
+_WRITE = "write_tar = find('raycomp.data.samples', 'raycomp.shards.tar').write_tar"
 Row = tuple[str, float | None, float | None, float | None, float | None, float | None, float | None]
 COLUMNS = (
     "measure",

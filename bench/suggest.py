@@ -28,7 +28,7 @@ import torch
 import raycomp
 from raycomp.config import ClusterConfig
 from raycomp.core.intervals import compute_share
-from raycomp.language.text_only import bigram_likelihood, count_ngrams, leave_out
+from raycomp.language.overlap import bigram_likelihood, count_ngrams, leave_out
 from raycomp.models.language_model import LanguageModel
 from raycomp.negatives.config import LlmConfig, NegativesConfig, WritingConfig
 from raycomp.negatives.engines import UNLIKELY

@@ -28,9 +28,9 @@ import ray
 import webdataset
 
 from raycomp.data.inputs import expand_input
-from raycomp.data.paths import ShardPath
 from raycomp.data.reader import read_shard
-from raycomp.data.tar import write_tar
+from raycomp.data.samples import write_tar
+from raycomp.data.stores import ShardPath
 from raycomp.run.ray_executor import ItemSource
 
 # Ray Data spends about a millisecond of its own on every table that a read task hands over.

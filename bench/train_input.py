@@ -34,12 +34,12 @@ from raycomp.config import ClusterConfig, ModelConfig
 from raycomp.core.epochs import EpochPlan, slice_of
 from raycomp.data.files import Folder
 from raycomp.models.images import ImageSpec
-from raycomp.run.session import connect
+from raycomp.run.local import connect
 from raycomp.training.config import FitConfig, TrainConfig
 from raycomp.training.feed import Drawing, read_batches
+from raycomp.training.journal import Course, ShardSource
 from raycomp.training.pairs import Pairs, find_pairs, index_shard, make_index
 from raycomp.training.ray_feed import Feed, start_cache
-from raycomp.training.status import Course, ShardSource
 from raycomp.training.towers import to_batch
 
 MODEL = "ViT-B-32"

@@ -21,7 +21,7 @@ from raycomp.config import ModelConfig
 from raycomp.continual.config import BufferConfig, ContinualConfig, HeadConfig, TrustConfig
 from raycomp.continual.data import Split, Stream, Task
 from raycomp.continual.methods.head import HeadLearner
-from raycomp.continual.streams.store import make_tokens
+from raycomp.continual.streams.build import make_tokens
 from raycomp.data.runs import fetch_model
 from raycomp.models.clip import Clip
 from raycomp.models.describe import describe_scorer

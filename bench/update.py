@@ -43,10 +43,10 @@ from raycomp.curation.select.measures import ScoresFile
 from raycomp.curation.update import update
 from raycomp.data.files import Folder
 from raycomp.data.parquet import write_table
-from raycomp.data.paths import describe_shards
-from raycomp.data.tar import write_tar
+from raycomp.data.samples import write_tar
+from raycomp.data.stores import describe_shards
+from raycomp.run.local import connect
 from raycomp.run.run import start_run
-from raycomp.run.session import connect
 from raycomp.schema import aligned_schema, scores_schema
 
 SCHEMA = scores_schema(aligned_schema(1, "float16"))

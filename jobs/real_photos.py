@@ -16,7 +16,7 @@ from pathlib import Path
 
 from raycomp.config import ScorerConfig
 from raycomp.curation.config import CurateConfig
-from raycomp.data.tar import write_tar
+from raycomp.data.samples import write_tar
 
 SETS = ("flickr8k_800", "cc_web_400")
 PER_SHARD = 200

@@ -55,7 +55,7 @@ def score(
     The last model stays loaded for the next call. Raises ValueError for lists of different lengths, values of
     other types, and a model that is not available.
     """
-    from raycomp.curation.score.in_memory import score_pairs
+    from raycomp.curation.score.reuse import score_pairs
 
     return score_pairs(images, captions, model, weights, config)
 
@@ -128,7 +128,7 @@ def probe(name: str, config: ProbeConfig, out: Place) -> dict[str, Any]:
 
     Returns what run.json holds. Raises ValueError for an unknown name and for errors that the caller can fix.
     """
-    from raycomp.probe.command import probe as run
+    from raycomp.probe.overlap import probe as run
 
     return run(name, config, read_place("out", out))
 
@@ -139,7 +139,7 @@ def publish(source: Place, out: Place) -> None:
     As ``raycomp publish`` does. Raises ValueError where ``source`` holds no finished training, its model
     differs from what was written, or ``out`` holds something.
     """
-    from raycomp.training.publish import publish as run
+    from raycomp.training.command import publish as run
 
     run(read_place("source", source), read_place("out", out))
 

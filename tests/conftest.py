@@ -19,7 +19,8 @@ import raycomp
 from raycomp.config import ClusterConfig, ScorerConfig
 from raycomp.curation.config import CurateConfig
 from raycomp.models import deferred
-from raycomp.run import executor, session
+from raycomp.run import executor
+from raycomp.run import local as local_executor
 from raycomp.run.local import Local
 from tests.corpus import NUM, PER_SHARD, by_cpi, mean_drop, write_world_shards
 from tests.faults.proxy import Proxy, run_proxy
@@ -66,8 +67,8 @@ def _ray_group(file: Path) -> int:
 def without_ray() -> Iterator[None]:
     """Run the block as a process without a cluster: its commands run on the local executor."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(session, "is_connected", lambda: False)
-        patch.setattr(session, "MOST_ONE_BY_ONE", 1_000)
+        patch.setattr(local_executor, "is_connected", lambda: False)
+        patch.setattr(local_executor, "MOST_ONE_BY_ONE", 1_000)
         patch.setattr(executor, "_used", [])
         yield
 
@@ -112,7 +113,7 @@ def ray_cluster(s3_store) -> Iterator[str]:
     """The address of a real Ray cluster on this machine, for all tests that need one; workers reach S3."""
     import ray
 
-    from raycomp.run.session import connect
+    from raycomp.run.local import connect
 
     # As many as a run with one scorer needs: each may become a process that loads torch.
     with pytest.MonkeyPatch.context() as patch:

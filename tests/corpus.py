@@ -15,7 +15,7 @@ from lab.worlds.samples import world_shards
 from lab.worlds.scenes import Scene, Thing
 from raycomp.config import ScorerConfig
 from raycomp.curation.config import AttributeConfig, CurateConfig, SelectConfig
-from raycomp.data.tar import write_tar
+from raycomp.data.samples import write_tar
 from raycomp.words import PER_TARGET, SHOWABLE
 
 # Of the world that many tests share.

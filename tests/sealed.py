@@ -1,7 +1,7 @@
 """Finished runs made by hand, with the manifest that a run writes."""
 
 from raycomp.data.files import Folder
-from raycomp.data.manifest import FORMAT, write_manifest
+from raycomp.data.runs import FORMAT, write_manifest
 
 OUTPUTS = ("scores", "subset", "shards", "negatives", "checkpoint")
 

@@ -26,7 +26,7 @@ from raycomp.config import (
 )
 from raycomp.config.commands import RAYCOMP
 from raycomp.curation.config import CurateConfig
-from raycomp.data.tar import write_tar
+from raycomp.data.samples import write_tar
 from tests.curation.broken import break_tower
 from tests.drawn import world_shards
 

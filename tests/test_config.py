@@ -25,8 +25,7 @@ from raycomp.config import (
 )
 from raycomp.config.options import Seconds, Span, split_none
 from raycomp.continual.config import ContinualConfig
-from raycomp.curation.config import AlignConfig, AttributeConfig, CurateConfig, SelectConfig
-from raycomp.curation.select.rules import RULES
+from raycomp.curation.config import RULES, AlignConfig, AttributeConfig, CurateConfig, SelectConfig
 from raycomp.negatives.config import NegativesConfig, WritingConfig
 from raycomp.probe.config import ProbeConfig
 from raycomp.sweep.config import SweepConfig

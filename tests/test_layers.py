@@ -30,7 +30,6 @@ LAYERS = {
     "run": 5,
     **dict.fromkeys(COMMANDS, 6),
     "api": 7,
-    "arguments": 7,
     "cli": 7,
     "__main__": 7,
     "__init__": 7,
@@ -40,7 +39,6 @@ NEIGHBOURS: dict[str, set[str]] = {
     "schema": {"words"},
     "config": {"words"},
     "__main__": {"cli"},
-    "cli": {"arguments"},
     "__init__": {"api"},
 }
 # A command imports another's ``__init__`` and ``config``. These import more, so far.
@@ -56,7 +54,7 @@ EXCEPTIONS = {
 # Every library of others, and the packages that know it; "commands" are all folders of commands.
 HOMES = {
     "PIL": {"models"},
-    "argcomplete": {"arguments"},
+    "argcomplete": {"cli"},
     "yaml": {"config"},
     "aiohttp": {"negatives"},
     "duckdb": {"data"},
@@ -203,8 +201,8 @@ def test_help_imports_nothing_heavy(command):
     ("modules", "heavy"),
     [
         (
-            "run.waves run.passes curation.select.select curation.score.score "
-            "training.pairs training.ray_feed evaluation.embed_all curation.score.prepare",
+            "run.work curation.select.select curation.score.score "
+            "training.pairs training.ray_feed evaluation.embed curation.score.prepare",
             {"torch", "open_clip"},
         ),
         ("curation.score.prepare models.nonces", {"open_clip"}),

@@ -104,11 +104,11 @@ ALLOWED = {
     "docs/commands/studies.md": ("cells/",),
     "docs/continual.md": ("cells/",),
     "raycomp/continual/tables.py": ("table cell",),
-    "raycomp/continual/work.py": ("cells/",),
+    "raycomp/continual/loop.py": ("cells/",),
     "raycomp/evaluation/results.py": ("empty cell",),
     "raycomp/models/parser.py": ("cells of a table",),
     "raycomp/report/parts.html.jinja": ("cell",),
-    "raycomp/run/passes.py": ("``crew``",),
+    "raycomp/run/work.py": ("``crew``",),
     "lab/screen/": ("cells/NAME.json",),
     "raycomp/table.py": ("cells", "cell"),
 }

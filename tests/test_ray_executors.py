@@ -14,7 +14,7 @@ from raycomp.continual.config import ContinualConfig
 from raycomp.curation.config import CurateConfig
 from raycomp.evaluation.config import EvaluateConfig
 from raycomp.negatives.config import NegativesConfig
-from raycomp.run import waves
+from raycomp.run import work
 from raycomp.training import loop
 from raycomp.training.config import TrainConfig
 from tests.continual.drawn_streams import STREAM
@@ -148,7 +148,7 @@ def test_what_one_started_the_other_finishes(command, first, then, inputs, monke
     """Cut off after the first wave, so that the other one has one to skip and others to do."""
     inputs.by_ray(command)
     name = f"{command}-{'local' if first else 'ray'}-first"
-    commit, done = waves._Attempt._commit, []
+    commit, done = work._Attempt._commit, []
 
     def cut(self: Any, wave: int) -> None:
         commit(self, wave)
@@ -156,7 +156,7 @@ def test_what_one_started_the_other_finishes(command, first, then, inputs, monke
         raise Cut
 
     with monkeypatch.context() as patch, pytest.raises(Cut):
-        patch.setattr(waves._Attempt, "_commit", cut)
+        patch.setattr(work._Attempt, "_commit", cut)
         inputs.run(command, name, first)
     assert len(done) == 1 and list((inputs.folder / name / "work" / "waves").iterdir())
     assert inputs.run(command, name, then) == inputs.by_ray(command)

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from raycomp.config import Domain, read_space, write_space
-from raycomp.config.space import CHOICE, FIXED, GRID, LOGUNIFORM, UNIFORM
+from raycomp.config.shared import CHOICE, FIXED, GRID, LOGUNIFORM, UNIFORM
 
 WORDS = st.from_regex(r"[a-z0-9_.+-]{1,8}", fullmatch=True)
 VALUES = st.lists(

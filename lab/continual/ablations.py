@@ -14,7 +14,7 @@ from raycomp.continual.config import ContinualConfig
 from raycomp.continual.data import Keys, Split, Stream
 from raycomp.continual.method import Method
 from raycomp.continual.methods.head import HeadLearner, Rows
-from raycomp.continual.streams.store import make_tokens
+from raycomp.continual.streams.build import make_tokens
 from raycomp.core.continual import BufferEntry
 from raycomp.data.runs import fetch_model
 from raycomp.models.clip import Clip

@@ -10,15 +10,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from lab.words import FUNCTION, SCENE
-from raycomp.config.own_code import name_own
-from raycomp.continual.matrices import RUNS, measure, read_result
+from raycomp.config.change import name_own
+from raycomp.continual.data import StreamRun, name_stream
 from raycomp.continual.method import FULL, METHODS, name_method
-from raycomp.continual.schedule import StreamRun, name_stream
-from raycomp.continual.scoring import ANSWERS
+from raycomp.continual.scoring import ANSWERS, RUNS, measure, read_result
 from raycomp.continual.tables import Runs, by_stream
 from raycomp.core.intervals import Contrast
 from raycomp.data.files import Folder
-from raycomp.data.paths import absolute_uri
+from raycomp.data.stores import absolute_uri
 from raycomp.table import Cell, Column, Columns, Estimate, Table, write_csv
 
 REAPPEARS, REVERSED, UNDECIDED = "reappears", "reversed", "undecided"

@@ -33,7 +33,7 @@ from raycomp.config import ModelConfig
 from raycomp.config.options import OptionGroup, count_from
 from raycomp.continual.method import MadeStream, StreamMaker
 from raycomp.data.runs import digest
-from raycomp.data.tar import write_tar
+from raycomp.data.samples import write_tar
 from raycomp.run.progress import Progress
 
 NUM_VARIANTS = 12

@@ -40,7 +40,7 @@ from raycomp.config import ClusterConfig, DryRun, ModelConfig, ScorerConfig, Wav
 from raycomp.curation.command import curate, select
 from raycomp.curation.config import AlignConfig, AttributeConfig, CurateConfig, describe_rule
 from raycomp.data.files import check_writable, is_dry_run
-from raycomp.data.paths import absolute_uri
+from raycomp.data.stores import absolute_uri
 from raycomp.evaluation import retrieval
 from raycomp.evaluation.command import evaluate
 from raycomp.evaluation.compare_command import compare

@@ -20,9 +20,8 @@ from lab.worlds.faults import (
 from lab.worlds.scenes import ABOVE, BELOW, COLOURS, SHAPES, SIZES
 from raycomp.config import override
 from raycomp.core.metrics import correlation_interval, spearman
-from raycomp.curation.config import CurateConfig, make_selection
+from raycomp.curation.config import DISPLACEMENT, NUM_PHRASES, PAS, CurateConfig, make_selection
 from raycomp.curation.select.measures import corpus_columns, read_corpus
-from raycomp.curation.select.rules import DISPLACEMENT, NUM_PHRASES, PAS
 from raycomp.curation.select.select import choose_tables
 from raycomp.data.parquet import read_columns
 from raycomp.table import Cell, Column, Columns, Estimate, Numeral, Table, number, write_cell

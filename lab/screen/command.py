@@ -16,13 +16,13 @@ from lab.screen.tables import (
     write_traits,
 )
 from raycomp.data.files import Folder, check_writable
-from raycomp.data.paths import absolute_uri
 from raycomp.data.runs import digest
+from raycomp.data.stores import absolute_uri
 from raycomp.report.charts import cut_out, intervals
 from raycomp.report.page import render_page
+from raycomp.run.local import connect, say_many
 from raycomp.run.run import Run, Say, say_count, start_run
-from raycomp.run.session import connect, say_many
-from raycomp.run.waves import map_some
+from raycomp.run.work import map_some
 from raycomp.words import OK
 
 _RUNS, _CAPTIONS, _FIGURES = "cells", "captions", "figures"

@@ -15,7 +15,7 @@ from lab.worlds.faults import NO_FAULT
 from lab.worlds.render import encode_jpeg
 from raycomp.core.metrics import auc, auc_interval
 from raycomp.data.files import Folder
-from raycomp.data.tar import write_tar
+from raycomp.data.samples import write_tar
 
 FACTS = ("fault", "stamped", "things", "template")
 """Fields of a sample's json."""

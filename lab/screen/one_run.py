@@ -30,9 +30,15 @@ from lab.worlds.shards import FIT, TrainedScorer, World
 from raycomp.config import ClusterConfig, override_all
 from raycomp.core.selection import parse_uids
 from raycomp.curation.command import curate
-from raycomp.curation.config import AlignConfig, AttributeConfig, CurateConfig, make_selection
+from raycomp.curation.config import (
+    NUM_PHRASES,
+    PAS,
+    AlignConfig,
+    AttributeConfig,
+    CurateConfig,
+    make_selection,
+)
 from raycomp.curation.select.measures import read_corpus
-from raycomp.curation.select.rules import NUM_PHRASES, PAS
 from raycomp.data.files import Folder
 from raycomp.data.parquet import read_columns
 from raycomp.data.runs import list_scores, read_finished

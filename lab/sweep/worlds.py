@@ -23,7 +23,7 @@ from lab.worlds.write_test_set import write_test_set
 from raycomp.config import ClusterConfig, DryRun, ModelConfig, ScorerConfig, WavesConfig, from_dict, to_dict
 from raycomp.curation.config import AlignConfig, AttributeConfig, CurateConfig
 from raycomp.data.files import Folder, check_writable, is_dry_run
-from raycomp.data.paths import absolute_uri
+from raycomp.data.stores import absolute_uri
 from raycomp.evaluation.config import BenchmarkConfig, EvaluateConfig
 from raycomp.negatives.config import NegativesConfig
 from raycomp.sweep.config import SEED

@@ -14,8 +14,8 @@ from lab.worlds.render import encode_jpeg, render
 from lab.worlds.samples import SIDE
 from lab.worlds.scenes import Scene, is_true, show
 from raycomp.data.parquet import read_columns, write_table
-from raycomp.data.paths import join_uri
 from raycomp.data.runs import list_negatives, read_finished
+from raycomp.data.stores import join_uri
 from raycomp.schema import NEGATIVE_IMAGE_SCHEMA
 from raycomp.words import CAPTION, IMAGE, NEGATIVE, NEGATIVES, UID
 

@@ -8,7 +8,7 @@ from lab.worlds.faults import DEFAULT_MIX
 from lab.worlds.samples import world_shards
 from lab.worlds.scenes import Pairs
 from raycomp.config import ScorerConfig
-from raycomp.data.tar import write_tar
+from raycomp.data.samples import write_tar
 from raycomp.training.config import FitConfig
 
 TINY_CLIP = {

@@ -22,11 +22,11 @@ from raycomp.curation.config import PrepareConfig
 from raycomp.curation.score.prepare import prepare
 from raycomp.data.inputs import expand_input
 from raycomp.data.parquet import TOKENS, to_matrix
-from raycomp.data.paths import resolve
-from raycomp.data.tar import read_tar
+from raycomp.data.samples import read_tar
+from raycomp.data.stores import resolve
+from raycomp.models.architecture import ScorerSpec
 from raycomp.models.clip import Clip
 from raycomp.models.describe import describe_scorer
-from raycomp.models.spec import ScorerSpec
 from raycomp.training.config import FitConfig
 from raycomp.training.loop import Trainer
 from raycomp.training.towers import Batch, PairsObjective

@@ -15,6 +15,7 @@ from raycomp.config.change import (
     flatten,
     from_dict,
     load_config,
+    load_job,
     override,
     override_all,
     read_value,
@@ -32,16 +33,17 @@ from raycomp.config.options import (
     is_marked,
     list_options,
 )
-from raycomp.config.own_code import load_job
 from raycomp.config.shared import (
     PRECISIONS,
     ClusterConfig,
+    Domain,
     ModelConfig,
     ParserConfig,
     ScorerConfig,
     WavesConfig,
+    read_space,
+    write_space,
 )
-from raycomp.config.space import Domain, read_space, write_space
 
 if not TYPE_CHECKING:
 

@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import Any
 
 from raycomp.config import ModelConfig, changed_options
+from raycomp.config.change import fingerprint_own, is_own
 from raycomp.config.options import check
-from raycomp.config.own_code import fingerprint_own, is_own
 from raycomp.continual.config import ContinualConfig
+from raycomp.continual.data import Choice, StreamRun, list_methods, list_runs
 from raycomp.continual.embed import describe_places, find_backbone, list_dropped, prepare_streams
-from raycomp.continual.matrices import RUNS, choose, is_done, list_trials, measure, read_result, report_trials
 from raycomp.continual.method import METHODS, get_method
-from raycomp.continual.schedule import Choice, StreamRun, list_methods, list_runs
-from raycomp.continual.streams.place import EmbeddedStream, RunJob
+from raycomp.continual.scoring import RUNS, choose, is_done, list_trials, measure, read_result, report_trials
+from raycomp.continual.streams.samples import EmbeddedStream, RunJob
 from raycomp.continual.streams.sources import Source, StreamSource, open_reference, read_stream
 from raycomp.continual.tables import (
     choose_headline,
@@ -26,15 +26,15 @@ from raycomp.continual.tables import (
 )
 from raycomp.data.files import Folder, check_writable
 from raycomp.data.inputs import with_absolute_paths
-from raycomp.data.paths import absolute_uri, fingerprint_shards, list_times, size_files
 from raycomp.data.runs import TIMES, digest, fetch_model, find_model
+from raycomp.data.stores import absolute_uri, fingerprint_shards, list_times, size_files
 from raycomp.models.describe import describe_scorer, fingerprint_scorer
 from raycomp.models.parser import fingerprint_parser
 from raycomp.report.charts import cut_out, intervals
 from raycomp.report.page import render_page
+from raycomp.run.local import Session, connect, say_many
 from raycomp.run.run import Run, Say, command_line, say_count, start_run
-from raycomp.run.session import Session, connect, say_many
-from raycomp.run.waves import map_some
+from raycomp.run.work import map_some
 from raycomp.words import OK
 
 TABLE, _FIGURES, STREAMS = "continual.csv", "figures", "streams"
@@ -192,7 +192,7 @@ def _run_jobs(
             fit_one(job, with_gpu, run.lease.check, say)
             yield job.one_run
         return
-    from raycomp.continual.work import run_one
+    from raycomp.continual.loop import run_one
 
     num_tasks, tasks = config.side_by_side or session.count_cores(), [(job,) for job in jobs]
     for (job,) in map_some(run_one, tasks, num_tasks, run.lease.check, "continual", "run", with_gpu):

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 
+from raycomp.config.change import is_own, name_own
 from raycomp.config.options import (
     CODE,
     FREE,
@@ -18,7 +19,6 @@ from raycomp.config.options import (
     one_of,
     within,
 )
-from raycomp.config.own_code import is_own, name_own
 from raycomp.config.shared import ClusterConfig, ModelConfig, ParserConfig, WavesConfig
 from raycomp.continual.method import FULL, METHODS, find_maker, get_method
 from raycomp.words import OVERLAPS, WARN

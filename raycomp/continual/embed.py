@@ -7,28 +7,21 @@ from typing import Any, NamedTuple
 
 from raycomp.config import UserError
 from raycomp.continual.config import ContinualConfig
+from raycomp.continual.data import StreamRun, name_stream
 from raycomp.continual.method import get_method
-from raycomp.continual.schedule import StreamRun, name_stream
-from raycomp.continual.streams.assemble import (
-    Maker,
-    check_texts,
-    find_all_samples,
-    list_needed,
-    make_arrays,
-)
-from raycomp.continual.streams.place import EmbeddedStream, MadeVariant, find_place
+from raycomp.continual.streams.build import Maker, check_texts, find_all_samples, list_needed, make_arrays
+from raycomp.continual.streams.samples import EmbeddedStream, MadeVariant, find_place
 from raycomp.continual.streams.sources import open_reference, read_stream
 from raycomp.data.files import Folder, remove_temporary_files
-from raycomp.data.paths import ShardPath
 from raycomp.data.runs import digest, fetch_model
-from raycomp.evaluation.embed_all import Embedder, embed_pictures, embed_texts
-from raycomp.evaluation.evaluation import Picture, Pictures
+from raycomp.data.stores import ShardPath
+from raycomp.evaluation.choices import Picture, Pictures
+from raycomp.evaluation.embed import Embedder, embed_pictures, embed_texts
 from raycomp.models.describe import describe_scorer
-from raycomp.run.bad_data import check_bad_rows, describe_dropped
 from raycomp.run.lease import queue_lease
-from raycomp.run.run import Run, Say
-from raycomp.run.session import Session
-from raycomp.run.waves import map_some
+from raycomp.run.local import Session
+from raycomp.run.run import Run, Say, check_bad_rows, describe_dropped
+from raycomp.run.work import map_some
 from raycomp.table import group_by
 
 

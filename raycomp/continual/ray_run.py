@@ -5,11 +5,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from raycomp.continual.matrices import is_done
-from raycomp.continual.streams.place import RunJob
-from raycomp.continual.streams.store import count_tasks
+from raycomp.continual.scoring import is_done
+from raycomp.continual.streams.build import count_tasks
+from raycomp.continual.streams.samples import RunJob
 from raycomp.run.run import Say
-from raycomp.training.ray_fit import RankJob, TrainWorkers, run_ranks
+from raycomp.training.ray_train import RankJob, TrainWorkers, run_ranks
 
 
 def fit_one(job: RunJob, on_gpus: bool, check: Callable[[], None], say: Say) -> None:
@@ -32,8 +32,8 @@ def _work(job: RunJob, tracker: Any) -> None:
     import ray.train  # these take seconds to import, and only the ranks use them
     from ray.train.torch import get_device
 
-    from raycomp.continual.work import finish_one, open_one
-    from raycomp.training.ray_work import Line, Preemption, may_arrive, may_start, reporting_failures
+    from raycomp.continual.loop import finish_one, open_one
+    from raycomp.training.ray_train import Line, Preemption, may_arrive, may_start, reporting_failures
 
     with reporting_failures(tracker):
         # If a start was lost while it wrote its last file, all ranks of the next start find the run done.

@@ -9,13 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from raycomp.config.own_code import name_own
-from raycomp.continual.matrices import Result
+from raycomp.config.change import name_own
+from raycomp.continual.data import StreamRun, name_stream
 from raycomp.continual.method import FULL, name_method
-from raycomp.continual.schedule import StreamRun, name_stream
-from raycomp.continual.scoring import ANSWERS, CHANCE, METHOD, PRIOR, SCORES, SHUFFLED, TASK
+from raycomp.continual.scoring import ANSWERS, CHANCE, METHOD, PRIOR, SCORES, SHUFFLED, TASK, Result
 from raycomp.core.intervals import Contrast, contrast, mean_by, wilcoxon
-from raycomp.core.regression import correlate_within
+from raycomp.core.metrics import correlate_within
 from raycomp.table import (
     Cell,
     Column,

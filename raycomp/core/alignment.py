@@ -4,8 +4,11 @@ Letters: B pairs, D dimensions. torch's reductions choose their order of additio
 device (on CPU an einsum of the same rows gives other bits in another batch, a sum does in another layout).
 Here a row is summed by halving, in elementwise additions only, whose order depends only on D; the rest is
 elementwise too and correctly rounded.
-"""
 
+Is a new phrase true of a photo? Where the photo stands among others for it, against the phrase's rate."""
+
+import numpy as np
+import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
@@ -46,3 +49,22 @@ def pair_cosine(image_BD: Tensor, text_BD: Tensor) -> Tensor:
             f"images {tuple(image_BD.shape)} and texts {tuple(text_BD.shape)}: must have equal shapes"
         )
     return _row_sum(normalise(image_BD) * normalise(text_BD))
+
+
+def find_ranks(image_PD: Tensor, phrase_PD: Tensor, sample_SD: Tensor) -> np.ndarray:
+    """Return for each of P pairs of photo and phrase the share of S sample photos with a higher cosine to the
+    phrase, float32 (P,), 0 to 1; a photo of the sample is not higher than itself. NaN without a sample, and
+    for an embedding that is not finite."""
+    image_PD, phrase_PD, sample_SD = (normalise(one.double()) for one in (image_PD, phrase_PD, sample_SD))
+    own_P = (image_PD * phrase_PD).sum(1)
+    rank_P = (phrase_PD @ sample_SD.T > own_P[:, None] + 1e-9).double().mean(1)
+    return torch.where(own_P.isfinite(), rank_P, torch.nan).float().numpy()
+
+
+def is_suspect(rank_P: np.ndarray, rate_P: np.ndarray, times: float) -> np.ndarray:
+    """Report for each phrase whether the photo is among the ``times`` x rate of all photos that fit it best.
+
+    If the captions of a share ``rate`` of the photos say a phrase, and cosines order photos by how well it
+    fits, then the first ``rate`` of them show it. Captions do not say all there is, hence ``times``.
+    """
+    return rank_P < times * rate_P

@@ -11,8 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from raycomp.core.metrics import correlation_interval, pearson
-from raycomp.core.regression import CrossMoments, LinearFit
+from raycomp.core.metrics import CrossMoments, LinearFit, correlation_interval, pearson
 from raycomp.words import AGGREGATES
 
 # Cosines in float32 are off by some 1e-7.

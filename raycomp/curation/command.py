@@ -13,25 +13,27 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from raycomp.config.own_code import fingerprint_own
+from raycomp.config.change import fingerprint_own
 from raycomp.core.metrics import auc
 from raycomp.curation.config import (
+    DRAW,
+    PAS,
     CurateConfig,
     SelectionRule,
     choose_config,
     describe_rule,
+    get_rule,
     make_selection,
+    name_draw,
     read_config,
 )
 from raycomp.curation.page import make_funnel, render_curate
-from raycomp.curation.score.cost import plan
-from raycomp.curation.score.own_scorers import check_scorers, fingerprint_scorers
+from raycomp.curation.score.columns import check_scorers, fingerprint_scorers
 from raycomp.curation.score.reuse import Reuse, find_reuse
-from raycomp.curation.score.score import Scoring, check_aligned, score
+from raycomp.curation.score.score import Scoring, check_aligned, plan, score
 from raycomp.curation.select.filters import fingerprint_filter, fingerprint_removed, list_shards
 from raycomp.curation.select.marks import MARKS, check_markers, fingerprint_index, mark_rows, pair_marks
 from raycomp.curation.select.measures import ScoresFile, check_own_columns, corpus_columns
-from raycomp.curation.select.rules import DRAW, PAS, get_rule, name_draw
 from raycomp.curation.select.select import (
     Chosen,
     Gates,
@@ -49,20 +51,27 @@ from raycomp.data.files import Folder, check_writable
 from raycomp.data.inputs import check_output, check_tables, with_absolute_paths
 from raycomp.data.parquet import FAULTS, SHUFFLED_ALIGNMENT, check_extra_columns, read_columns
 from raycomp.data.parquet_input import check_embeddings
-from raycomp.data.paths import WORK, ShardPath, absolute_uri, count_bytes, fingerprint_shards, list_times
 from raycomp.data.reader import extract, read_offsets
 from raycomp.data.runs import TIMES, check_shards_of_runs, digest, identify, list_scores, read_finished
-from raycomp.data.tar import find_image
-from raycomp.language.nonce import REASONS
+from raycomp.data.samples import find_image
+from raycomp.data.stores import WORK, ShardPath, absolute_uri, count_bytes, fingerprint_shards, list_times
+from raycomp.language.phrases import REASONS
+from raycomp.models.architecture import ScorerSpec
 from raycomp.models.describe import describe_scorer, fingerprint_scorer
 from raycomp.models.nonces import NonceMaker, load_nonce_pools, load_tokens
 from raycomp.models.parser import PACKAGED, fingerprint_folder, fingerprint_parser
-from raycomp.models.spec import ScorerSpec
-from raycomp.run.bad_data import describe_dropped
-from raycomp.run.passes import Stats
-from raycomp.run.run import Run, Say, command_line, describe_phases, describe_stages, refuse_early, start_run
-from raycomp.run.session import connect
-from raycomp.run.waves import map_files, map_tasks
+from raycomp.run.local import connect
+from raycomp.run.run import (
+    Run,
+    Say,
+    command_line,
+    describe_dropped,
+    describe_phases,
+    describe_stages,
+    refuse_early,
+    start_run,
+)
+from raycomp.run.work import Stats, map_files, map_tasks
 from raycomp.table import Column, Table
 from raycomp.words import (
     ALIGNMENT,

@@ -13,10 +13,9 @@ import pyarrow as pa
 
 from raycomp.config import exact_share
 from raycomp.core.selection import Threshold
-from raycomp.curation.config import CurateConfig, describe_rule, make_selection, read_config
+from raycomp.curation.config import DRAW, PAS, CurateConfig, describe_rule, make_selection, read_config
 from raycomp.curation.select.marks import list_marked
 from raycomp.curation.select.measures import corpus_columns, take_columns
-from raycomp.curation.select.rules import DRAW, PAS
 from raycomp.curation.select.select import Gates, judge_table
 from raycomp.curation.summary import (
     BOTH_SIDES,
@@ -38,7 +37,7 @@ from raycomp.curation.summary import (
     warn_of_displacement,
 )
 from raycomp.data.parquet import find_rows, read_schema
-from raycomp.language.nonce import make_counterfactual
+from raycomp.language.phrases import make_counterfactual
 from raycomp.report.charts import Html, Layer, Mark, bars, histogram, rebin, tag
 from raycomp.report.page import render_page
 from raycomp.table import Numeral, Table, format_facts, number, percent

@@ -23,8 +23,7 @@ import pyarrow.compute as pc
 
 from raycomp.core.metrics import Histogram, PairMoments, Reservoir, correlation_interval, log_odds, spearman
 from raycomp.core.selection import hash_uids, parse_uids
-from raycomp.curation.config import PAPER_READING, SelectionRule
-from raycomp.curation.select.rules import PAS
+from raycomp.curation.config import PAPER_READING, PAS, SelectionRule
 from raycomp.data.parquet import count_caption_words
 from raycomp.report.charts import Html, Layer, scatter
 from raycomp.table import Cell, Column, Estimate, Table, number, write_cell

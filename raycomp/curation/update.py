@@ -25,16 +25,26 @@ from raycomp.curation.select.measures import ScoresFile
 from raycomp.curation.select.select import cut_pool
 from raycomp.data.files import Folder, Written, check_writable, is_dry_run, link_file
 from raycomp.data.inputs import absolute_input, add_input, expand_input
-from raycomp.data.manifest import FORMAT, MANIFEST, check_results, read_manifest
 from raycomp.data.parquet import count_rows, read_columns, write_table
-from raycomp.data.paths import KEPT_FILE, REPORT, RUN, WORK, absolute_uri
 from raycomp.data.reader import read_shard
-from raycomp.data.runs import FINISHED, UPDATING, list_negatives, read_curation, read_finished, read_run
+from raycomp.data.runs import (
+    FINISHED,
+    FORMAT,
+    MANIFEST,
+    UPDATING,
+    check_results,
+    list_negatives,
+    read_curation,
+    read_finished,
+    read_manifest,
+    read_run,
+)
+from raycomp.data.stores import KEPT_FILE, REPORT, RUN, WORK, absolute_uri
 from raycomp.run.executor import use
 from raycomp.run.lease import check_free, hold_lease
 from raycomp.run.local import Local
 from raycomp.run.run import OUTPUTS, tidy
-from raycomp.run.waves import map_files
+from raycomp.run.work import map_files
 from raycomp.words import ALIGNMENT, IMAGE_SHA256, PHRASES, REMOVED, STATUS, UID, URL
 
 Say = Callable[[str], None]

@@ -16,21 +16,20 @@ import pyarrow.compute as pc
 
 from raycomp.core.selection import parse_uids, to_keys
 from raycomp.curation.config import CurateConfig, make_selection, read_config
+from raycomp.curation.outputs import read_subset
 from raycomp.curation.score.reuse import ATTRIBUTED, LATER
 from raycomp.curation.score.score import align_stages, attribute_stages
 from raycomp.curation.select.filters import list_shards
 from raycomp.curation.select.marks import list_marked
 from raycomp.curation.select.measures import ScoresFile
 from raycomp.curation.select.select import Gates, cut_all, is_attributed, judge_file
-from raycomp.data.datacomp import read_subset
 from raycomp.data.files import Folder
-from raycomp.data.manifest import check_results
 from raycomp.data.parquet import add_columns, count_rows, encode_rows, read_columns
-from raycomp.data.paths import KEPT_FILE, ShardPath, fingerprint_shards
 from raycomp.data.reader import read_shard
-from raycomp.data.runs import digest, list_scores, read_finished
+from raycomp.data.runs import check_results, digest, list_scores, read_finished
+from raycomp.data.stores import KEPT_FILE, ShardPath, fingerprint_shards
+from raycomp.models.architecture import ScorerSpec
 from raycomp.models.describe import describe_scorer, fingerprint_scorer
-from raycomp.models.spec import ScorerSpec
 from raycomp.run.executor import use
 from raycomp.run.local import Local
 from raycomp.words import (

@@ -16,19 +16,18 @@ from raycomp.curation.outputs import (
     Output,
     OutputFolder,
     commit_output,
+    enrich,
     link_output,
     list_outputs,
     plan_outputs,
 )
 from raycomp.curation.score.reuse import OUTPUTS, STATE, Reuse
 from raycomp.curation.select.select import SUBSET, Chosen, read_kept
-from raycomp.data.datacomp import enrich
 from raycomp.data.files import Folder, Written
 from raycomp.data.parquet import read_columns
-from raycomp.data.paths import ShardPath
 from raycomp.data.reader import extract, read_offsets
-from raycomp.data.rows import decode_text, parse_object
-from raycomp.data.tar import IMAGE_EXTENSIONS, find_caption, find_image
+from raycomp.data.samples import IMAGE_EXTENSIONS, decode_text, find_caption, find_image, parse_object
+from raycomp.data.stores import ShardPath
 from raycomp.models.images import decode_image, describe_image, encode_png
 from raycomp.words import (
     ALIGNMENT,

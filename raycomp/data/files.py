@@ -21,8 +21,20 @@ from typing import IO, Any, NamedTuple
 
 from pyarrow import fs
 
-from raycomp.data.paths import LEASE, RUN, join_uri, resolve, resolve_file, strip_slash
-from raycomp.data.stores import GCS, READ_ONLY, as_oserror, create_object, open_output, split_uri
+from raycomp.data.stores import (
+    GCS,
+    LEASE,
+    READ_ONLY,
+    RUN,
+    as_oserror,
+    create_object,
+    join_uri,
+    open_output,
+    resolve,
+    resolve_file,
+    split_uri,
+    strip_slash,
+)
 
 _MAGIC = b"PAR1"
 _TAIL_BYTES = len(_MAGIC) + 4

@@ -16,16 +16,23 @@ from fsspec.utils import glob_translate
 from pyarrow import fs
 
 from raycomp.config import from_dict, list_options, override_all, to_dict
-from raycomp.config.change import flatten
+from raycomp.config.change import find_file, flatten, is_own, name_own
 from raycomp.config.options import read_share_or_none
-from raycomp.config.own_code import find_file, is_own, name_own
 from raycomp.config.shared import ColumnsConfig
 from raycomp.data import listed, parquet_input
 from raycomp.data.files import list_below
 from raycomp.data.listed import LISTS, find_column, list_entries, open_image
-from raycomp.data.paths import ARCHITECTURE, RUN, ShardPath, absolute_uri, join_uri, read_infos, resolve
-from raycomp.data.stores import split_uri
-from raycomp.data.tar import IMAGE_EXTENSIONS
+from raycomp.data.samples import IMAGE_EXTENSIONS
+from raycomp.data.stores import (
+    ARCHITECTURE,
+    RUN,
+    ShardPath,
+    absolute_uri,
+    join_uri,
+    read_infos,
+    resolve,
+    split_uri,
+)
 from raycomp.table import group_by
 
 # Formats of shards: a list of images, or a part of a folder whose images have texts of their own names.

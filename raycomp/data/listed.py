@@ -24,10 +24,10 @@ import pyarrow as pa
 from pyarrow import fs
 
 from raycomp import words
-from raycomp.data import rows
+from raycomp.data import samples
 from raycomp.data.files import list_folder
-from raycomp.data.paths import ShardPath, join_uri, resolve
-from raycomp.data.tar import MAX_MEMBER_BYTES
+from raycomp.data.samples import MAX_MEMBER_BYTES
+from raycomp.data.stores import ShardPath, join_uri, resolve
 
 _NO_FILE = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.ELOOP, errno.EINVAL)
 _MAGIC = {
@@ -100,7 +100,7 @@ def _resolve_folder(folder: str) -> str:
     return os.path.realpath(folder)
 
 
-def make_members(row: rows.SampleRow) -> dict[str, bytes]:
+def make_members(row: samples.SampleRow) -> dict[str, bytes]:
     """Return the members {extension: bytes} of a row in a tar: image, txt and json."""
     members = {} if row.image is None else {_sniff(row.image): row.image}
     if row.caption is not None:
@@ -136,7 +136,7 @@ def read_listed(shard: ShardPath, block_rows: int) -> Iterator[pa.Table]:
     CSV are text, or numbers where they are written as json writes them. A list that is not text, or json of
     another form, gives one unreadable_shard row. Errors of the file system pass through.
     """
-    return rows.cut_blocks(_read_rows(shard), shard, block_rows)
+    return samples.cut_blocks(_read_rows(shard), shard, block_rows)
 
 
 def extract_listed(shard: ShardPath, positions: Collection[int]) -> Iterator[tuple[int, dict[str, bytes]]]:
@@ -146,7 +146,7 @@ def extract_listed(shard: ShardPath, positions: Collection[int]) -> Iterator[tup
             yield position, make_members(row)
 
 
-def _read_rows(shard: ShardPath, wanted: set[int] | None = None) -> Iterator[rows.SampleRow]:
+def _read_rows(shard: ShardPath, wanted: set[int] | None = None) -> Iterator[samples.SampleRow]:
     """Yield the samples; with ``wanted``, images of other positions are not opened."""
     folders = dict.fromkeys(map(posixpath.dirname, shard.members))
     # The files next to the images, relative to the shard's folder: one listing of each folder.
@@ -204,18 +204,18 @@ def _open(
         for name in (f"{stem}.txt", f"{stem}.json")
     ]
     text, own = (one if isinstance(one, bytes) else None for one in found)
-    return image, [text], rows.parse_object(own)[1] or {}
+    return image, [text], samples.parse_object(own)[1] or {}
 
 
-def _make_row(shard: ShardPath, key: str, caption: Any, entry: Entry, opened: Any) -> rows.SampleRow:
+def _make_row(shard: ShardPath, key: str, caption: Any, entry: Entry, opened: Any) -> samples.SampleRow:
     fields, image = entry.fields, entry.fault
     if opened is not None:
         found, own, fields = opened.result()
         image = image or found
         caption = caption if own is None else own[0]
     if entry.path is not None and not shard.members:
-        fields = {words.IMAGE_ID: rows.sample_uid(shard.base or shard.name, entry.path), **fields}
-    return rows.make_row(shard, key, fields, caption, image, False)
+        fields = {words.IMAGE_ID: samples.sample_uid(shard.base or shard.name, entry.path), **fields}
+    return samples.make_row(shard, key, fields, caption, image, False)
 
 
 def list_entries(shard: ShardPath) -> Iterator[Entry]:
@@ -255,7 +255,7 @@ def _read_value(text: str | None) -> Any:
 def _read_lines(stream: Any, shard: ShardPath) -> Iterator[Entry]:
     for line in io.BufferedReader(stream):
         if line.strip():
-            yield _to_entry(rows.parse_object(line.removeprefix(b"\xef\xbb\xbf"))[1], shard)
+            yield _to_entry(samples.parse_object(line.removeprefix(b"\xef\xbb\xbf"))[1], shard)
 
 
 def _read_json(stream: Any, shard: ShardPath) -> Iterator[Entry]:

@@ -23,10 +23,10 @@ from pyarrow import fs, types
 
 from raycomp import words
 from raycomp.config import UserError
-from raycomp.data import rows
+from raycomp.data import samples
 from raycomp.data.listed import find_column, make_members, open_image
 from raycomp.data.parquet import to_fixed_lists
-from raycomp.data.paths import ShardPath, resolve
+from raycomp.data.stores import ShardPath, resolve
 
 # Of each list the first column that a file has is used. An image column holds bytes, text (a path) or
 # Hugging Face's struct of bytes and path.
@@ -90,7 +90,7 @@ def read_table(file: Any, shard: ShardPath, block_rows: int, filesystem: fs.File
     """
     batches = _batches(file, block_rows, None)
     found = (row for start, batch in batches for row in _read_batch(batch, start, shard, filesystem))
-    return rows.cut_blocks(found, shard, block_rows)
+    return samples.cut_blocks(found, shard, block_rows)
 
 
 def extract_table(
@@ -106,7 +106,7 @@ def extract_table(
             for i in (i for i in range(len(batch)) if start + i in wanted):
                 row = next(_read_batch(batch.slice(i, 1), start + i, shard, filesystem))
                 yield start + i, make_members(row)
-    except rows.BrokenShard:
+    except samples.BrokenShard:
         return
 
 
@@ -129,19 +129,19 @@ def _batches(file: Any, num_rows: int, wanted: set[int] | None) -> Iterator[tupl
             chunks = [facts.column(i) for i in range(facts.num_columns)]
             share = sum(chunk.total_uncompressed_size for chunk in chunks) // max(1, facts.num_rows)
             largest = sum(chunk.total_uncompressed_size for chunk in chunks if chunk.has_dictionary_page)
-            most = min(num_rows, max(1, rows.BLOCK_BYTES // max(1, share, largest)))
+            most = min(num_rows, max(1, samples.BLOCK_BYTES // max(1, share, largest)))
             for batch in parquet.iter_batches(most, row_groups=[group], use_threads=False):
                 yield start, batch
                 start += len(batch)
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         if watched.failed or isinstance(error, MemoryError):
             raise
-        raise rows.BrokenShard(status) from error
+        raise samples.BrokenShard(status) from error
 
 
 def _read_batch(
     batch: pa.RecordBatch, start: int, shard: ShardPath, filesystem: fs.FileSystem
-) -> Iterator[rows.SampleRow]:
+) -> Iterator[samples.SampleRow]:
     names = batch.schema.names
     images = None if shard.embeddings else find_column(names, shard.columns.image, IMAGE_COLUMNS)
     captions = find_column(names, shard.columns.caption, CAPTION_COLUMNS)
@@ -161,8 +161,8 @@ def _read_batch(
         found = fields.get(captions)
         if shard.columns.captions == "longest" and isinstance(found, list):
             found = max((text for text in found if isinstance(text, str)), key=len, default=None)
-        found = rows.first_text(found)
-        yield rows.make_row(shard, _name(fields, start + i), fields, found, image, bad_json)
+        found = samples.first_text(found)
+        yield samples.make_row(shard, _name(fields, start + i), fields, found, image, bad_json)
 
 
 def _name(fields: dict[str, Any], position: int) -> str:
@@ -170,7 +170,7 @@ def _name(fields: dict[str, Any], position: int) -> str:
     own = fields.get("key")
     if isinstance(own, float) and own.is_integer():
         own = int(own)
-    own = str(own) if isinstance(own, int) else rows.decode_text(own)
+    own = str(own) if isinstance(own, int) else samples.decode_text(own)
     return own or f"{'row-' if 'key' in fields else ''}{position:09d}"
 
 

@@ -10,8 +10,8 @@ from raycomp.data.inputs import FOLDER, LIST
 from raycomp.data.listed import extract_listed, read_listed
 from raycomp.data.parquet import read_columns
 from raycomp.data.parquet_input import add_embeddings, extract_table, read_table
-from raycomp.data.paths import ShardPath, resolve
-from raycomp.data.tar import extract_tar, read_tar
+from raycomp.data.samples import extract_tar, read_tar
+from raycomp.data.stores import ShardPath, resolve
 from raycomp.words import OFFSET
 
 # Bytes requested from the storage at once while a tar is streamed: requests to S3 cost time; on a disk memory

@@ -1,19 +1,223 @@
-"""Benchmarks of choices: is the image closer to its true captions than to its false ones?
+"""The interface of a benchmark for the embedding pass. Embeddings are shared across benchmarks.
+
+M pictures, T texts, D embedding dims.
+
+Benchmarks of choices: is the image closer to its true captions than to its false ones?
 
 M pictures, T texts, N rows that have a picture, K captions of them all, D embedding dims.
+
+Text-only baselines of a benchmark's captions, and the captions that they are trained on.
+
+T texts.
 """
 
+import hashlib
+import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
 
-from raycomp.data.paths import ShardPath
-from raycomp.evaluation.benchmarks.choice import Choice
-from raycomp.evaluation.evaluation import Picture, Pictures, Statuses, Texts
+from raycomp import words
+from raycomp.config.shared import ColumnsConfig
+from raycomp.core import selection
+from raycomp.core.epochs import find_shared, key_images, merge_keys
+from raycomp.data.files import Folder
+from raycomp.data.inputs import check_tables, expand_input
+from raycomp.data.parquet import add_columns, to_matrix
+from raycomp.data.runs import check_shards_of_runs
+from raycomp.data.stores import ShardPath
+from raycomp.evaluation.benchmarks.choice import Choice, parse_text, take, take_texts
+from raycomp.evaluation.config import ControlsConfig
+from raycomp.language.overlap import (
+    Ngrams,
+    bigram_likelihood,
+    count_ngrams,
+    count_words,
+    find_words,
+    unigram_likelihood,
+)
+from raycomp.models.parser import fingerprint_folder
 from raycomp.schema import example_schema
-from raycomp.words import AMBIGUOUS_IMAGE, BAD_EMBEDDING, IMAGE_CONTROLS, NO_IMAGE, OK, STATUS
+from raycomp.words import (
+    AMBIGUOUS_IMAGE,
+    BAD_EMBEDDING,
+    BIGRAM,
+    CAPTION,
+    CAPTIONS,
+    IMAGE,
+    IMAGE_CONTROLS,
+    LANGUAGE_MODEL,
+    NO_IMAGE,
+    OK,
+    SHORTER_CAPTION,
+    STATUS,
+    UNIGRAM,
+)
+
+
+class Picture(NamedTuple):
+    """An image file, or a part of it."""
+
+    uri: str
+    box: tuple[int, int, int, int] | None = None
+    """Left, top, width, height in pixels; None for the whole image."""
+
+
+@dataclass(frozen=True)
+class Pictures:
+    """The embeddings and statuses of pictures."""
+
+    place: Mapping[Picture, int]
+    """File -> its row."""
+    status_M: Sequence[str]
+    """ok, or the reason why there is no embedding."""
+    image_MD: np.ndarray
+    """fp32, of length 1; 0 where the status is not ok."""
+    shards: Mapping[str, pa.Table]
+    """Uri of a shard -> its rows, in order: uid, key, caption, json, status, image_sha256 and
+    image_embedding."""
+    key_M: np.ndarray
+    """Keys of the files, see ``core.leaks``; none where the status is not ok."""
+    barred_K: np.ndarray = field(default_factory=lambda: np.zeros(0, selection.KEY))
+    """Sorted keys of images that are barred from tests."""
+
+    def bar(self, key_N: np.ndarray) -> "Pictures":
+        """Return the pictures with these keys barred from tests, too."""
+        return replace(self, barred_K=merge_keys([self.barred_K, key_N]))
+
+    @property
+    def asked(self) -> "Pictures":
+        """The pictures with the status contaminated for barred ones, as a test uses them."""
+        if not len(self.barred_K):
+            return self
+        shards = {}
+        for uri, table in self.shards.items():
+            is_shared_N = find_shared(self.barred_K, key_pictures(table))
+            statuses = pa.array(_mark(table[words.STATUS].to_pylist(), is_shared_N), pa.string())
+            shards[uri] = add_columns(table, {words.STATUS: statuses})
+        status_M = _mark(self.status_M, find_shared(self.barred_K, self.key_M))
+        return replace(self, status_M=status_M, shards=shards)
+
+
+def _mark(statuses: Sequence[str], is_shared_M: np.ndarray) -> list[str]:
+    return [words.CONTAMINATED if shared else own for own, shared in zip(statuses, is_shared_M, strict=True)]
+
+
+def key_pictures(table: pa.Table) -> np.ndarray:
+    """Return the keys of embedded pictures, as ``core.leaks`` makes them; none where the status is not ok."""
+    columns = (table[name].to_pylist() for name in (words.IMAGE_SHA256, words.STATUS))
+    return key_images(
+        [sha256 if status == words.OK else None for sha256, status in zip(*columns, strict=True)]
+    )
+
+
+@dataclass(frozen=True)
+class Texts:
+    """The embeddings of texts."""
+
+    place: Mapping[str, int]
+    """Text -> its row."""
+    text_TD: np.ndarray
+    """fp32, of length 1; 0 for bad texts."""
+    bad: frozenset[str] = frozenset()
+    """Texts without an embedding: every example with one of them has the status bad_embedding."""
+
+    def take(self, texts: Sequence[str]) -> np.ndarray:
+        """Return the rows of these texts."""
+        return self.text_TD[[self.place[text] for text in texts]]
+
+
+Statuses = Sequence[tuple[str, str]]
+"""The name and the status of every image."""
+
+
+class Needs(Protocol):
+    """Pictures and texts to embed."""
+
+    @property
+    def pictures(self) -> Sequence[Picture]:
+        """The image files that it needs; may repeat."""
+
+    @property
+    def shards(self) -> Sequence[ShardPath]:
+        """The shards whose pictures it needs, all of them."""
+
+    def list_texts(self, pictures: Pictures) -> list[str]:
+        """Return the texts that it needs; may repeat."""
+
+
+class Evaluation(Needs, Protocol):
+    """A benchmark: its inputs, and the results that follow from their embeddings."""
+
+    @property
+    def name(self) -> str:
+        """The name of its file of scores."""
+
+    def find_statuses(self, pictures: Pictures) -> Mapping[str, Statuses]:
+        """Return the statuses of every set of images, by the set's name in messages."""
+
+    def grade(self, pictures: Pictures, texts: Texts) -> pa.Table:
+        """Return a row for every example: at least benchmark, split, id and status."""
+
+
+class ShardRow(NamedTuple):
+    """One row of a shard."""
+
+    id: str
+    """The shard's name and the sample's key."""
+    status: str
+    caption: str | None
+    json: str | None
+
+
+def expand(
+    spec: str, option: str, columns: ColumnsConfig | None = None, needs_captions: bool = True
+) -> list[ShardPath]:
+    """Return the shards that an option names; ValueError as ``expand_input``, naming the option."""
+    try:
+        shards = expand_input(spec, columns=columns)
+        check_shards_of_runs(shards)
+        check_tables(shards, needs_captions)
+        return shards
+    except ValueError as error:
+        said = str(error)
+        said = option + said.removeprefix("input") if said.startswith("input") else f"{option}: {said}"
+        raise ValueError(said) from error
+
+
+def read_samples(
+    shards: Sequence[ShardPath], pictures: Pictures, option: str
+) -> tuple[list[ShardRow], np.ndarray]:
+    """Return all samples of the shards, and their embeddings, fp32 (N, D), 0 where the status is not ok.
+
+    Raises ValueError, naming the option, where a shard is none or has no sample.
+    """
+    samples: list[ShardRow] = []
+    image = []
+    for shard in shards:
+        table = pictures.shards[shard.place]
+        columns = [table[name].to_pylist() for name in (words.KEY, words.STATUS, words.CAPTION, words.JSON)]
+        found = [ShardRow(f"{shard.name}/{key}", *rest) for key, *rest in zip(*columns, strict=True)]
+        for sample in found:
+            if sample.status in (words.EMPTY_SHARD, words.UNREADABLE_SHARD):
+                raise ValueError(f"{option}: {shard.name} is an {sample.status}")
+        samples += found
+        image.append(to_matrix(table[words.IMAGE_EMBEDDING]))
+    return samples, np.concatenate(image)
+
+
+def read_text(uri: str, option: str) -> str:
+    """Return a text file; ValueError, starting with ``option``, where it cannot be read or is not UTF-8."""
+    try:
+        return Folder(uri).read_bytes().decode("utf-8-sig")
+    except (OSError, ValueError) as error:
+        raise ValueError(f"{option}: cannot be read: {' '.join(str(error).split())}") from error
+
 
 # Rows of two matrices whose cosines are computed at once.
 _BLOCK = 65_536
@@ -165,3 +369,139 @@ def _nest(found: list[list[float]], is_ok: Sequence[bool]) -> list[list[float]]:
     """Return the lists of the rows that have them, and empty lists for the others."""
     left = iter(found)
     return [next(left) if has else [] for has in is_ok]
+
+
+_OPTION = "controls.language_model"
+# COCO's image files are named COCO_val2014_000000000042.jpg in 2014 and 000000000042.jpg in 2017.
+_COCO = re.compile(r"^coco_(?:train|val|test)\d{4}_")
+
+
+@dataclass(frozen=True)
+class Learned:
+    """The statistics of captions, and the number of captions left out."""
+
+    counts: Ngrams
+    num_used: int
+    num_same_image: int
+    """Left out: captions of an image that a test set uses."""
+    num_same_words: int
+    """Left out: other captions that occur word for word in a test set, ignoring case and punctuation."""
+
+
+def open_controls(
+    config: ControlsConfig, texts: Collection[str], test_images: Collection[str], say: Callable[[str], None]
+) -> Callable[[Sequence[str]], dict[str, np.ndarray]]:
+    """Return a function that scores texts of a test set, given all its ``texts`` and images; ``score_texts``.
+
+    Reads the training captions; those of ``test_images`` and those among ``texts`` are left out, which is
+    reported. Raises ValueError where an option names a file that cannot be used.
+    """
+    counts = None
+    if config.captions:
+        learned = learn_captions(config.captions, texts, test_images)
+        counts = learned.counts
+        say(
+            f"unigram and bigram: fitted to {learned.num_used:,} captions of {config.captions}; left out: "
+            f"{learned.num_same_image:,} captions of test images, {learned.num_same_words:,} captions that "
+            "equal a test caption"
+        )
+    if config.language_model:
+        # transformers takes seconds to import.
+        from raycomp.models.language_model import check_language_model
+
+        check_language_model(config.language_model, _OPTION)
+    return partial(score_texts, config=config, counts=counts)
+
+
+def fingerprint_controls(config: ControlsConfig) -> dict[str, str]:
+    """Return by option a digest of each file and folder that baselines are trained on."""
+    found = {}
+    if config.captions:
+        found["controls.captions"] = hashlib.sha256(Folder(config.captions).read_bytes()).hexdigest()
+    if config.language_model:
+        found["controls.language_model"] = fingerprint_folder(Path(config.language_model))
+    return found
+
+
+def score_texts(texts: Sequence[str], config: ControlsConfig, counts: Ngrams | None) -> dict[str, np.ndarray]:
+    """Return by baseline a score for every text, float64 (T,); a larger score is more likely.
+
+    ``shorter_caption``: minus the number of words. ``unigram``, ``bigram``: nats, by the captions behind
+    ``counts``; without ``counts`` these two are absent. ``language_model``: nats, where one is given.
+    """
+    scores = {SHORTER_CAPTION: np.array([-count_words(text) for text in texts], np.float64)}
+    if counts is not None:
+        for name, judge in ((UNIGRAM, unigram_likelihood), (BIGRAM, bigram_likelihood)):
+            scores[name] = np.array([judge(text, counts) for text in texts], np.float64)
+    if config.language_model:
+        import torch
+
+        from raycomp.models.language_model import LanguageModel
+
+        model = LanguageModel(config.language_model, _OPTION, torch.device("cpu"), config.precision)
+        scores[LANGUAGE_MODEL] = model.compute_likelihoods(texts)
+    return scores
+
+
+def learn_captions(captions: str, texts: Collection[str], test_images: Collection[str]) -> Learned:
+    """Return the statistics of a file's captions that share neither image nor words with a test set.
+
+    Images are equal where their names are, without folders, extension and the 2014 prefix of COCO. Raises
+    ValueError where the file cannot be read or no caption is left.
+    """
+    images = {_name_image(image) for image in test_images}
+    words = {tuple(find_words(text)) for text in texts}
+    used = []
+    num_same_image = num_same_words = 0
+    for image, caption in read_captions(captions):
+        if image is not None and _name_image(image) in images:
+            num_same_image += 1
+        elif tuple(find_words(caption)) in words:
+            num_same_words += 1
+        else:
+            used.append(caption)
+    if not used:
+        num = num_same_image + num_same_words
+        problem = f"all {num} captions are of test images or equal test captions" if num else "has no caption"
+        raise ValueError(f"controls.captions={captions!r}: {problem}; add other captions")
+    return Learned(count_ngrams(used), len(used), num_same_image, num_same_words)
+
+
+def _name_image(path: str) -> str:
+    name = path.rpartition("/")[2].lower()
+    return _COCO.sub("", name.rpartition(".")[0] or name)
+
+
+def read_captions(source: str) -> Iterator[tuple[str | None, str]]:
+    """Yield image (None where it is not given) and caption of a file on a disk or on S3.
+
+    The extension gives the format: .jsonl, an object per line; .json, a list of objects; else a caption per
+    line. Objects have ``image`` and ``caption`` or ``captions``, a text or a list of texts. Raises ValueError
+    with the first place that has another form.
+    """
+    said = f"controls.captions={source!r}"
+    try:
+        text = Folder(source).read_bytes().decode("utf-8-sig")
+    except FileNotFoundError:
+        raise ValueError(f"{said}: no such file") from None
+    except (OSError, ValueError) as error:
+        raise ValueError(f"{said}: cannot be read as UTF-8 ({' '.join(str(error).split())})") from error
+    # Not splitlines: a caption may contain Unicode line separators.
+    lines = [(f"{said}: line {i}", line) for i, line in enumerate(text.split("\n"), 1) if line.strip()]
+    if source.endswith(".jsonl"):
+        for where, line in lines:
+            yield from _read_row(parse_text(line, where), where)
+    elif source.endswith(".json"):
+        found = parse_text(text, said)
+        if not isinstance(found, list):
+            raise ValueError(f"{said}: must hold a JSON list, holds a {type(found).__name__}")
+        for i, row in enumerate(found):
+            yield from _read_row(row, f"{said}: entry {i}")
+    else:
+        yield from ((None, line.strip()) for _, line in lines)
+
+
+def _read_row(row: Any, where: str) -> Iterator[tuple[str, str]]:
+    name = CAPTIONS if isinstance(row, dict) and CAPTIONS in row else CAPTION
+    image = take(row, IMAGE, str, where)
+    yield from ((image, caption) for caption in take_texts(row, name, where))

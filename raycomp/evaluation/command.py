@@ -10,23 +10,20 @@ import numpy as np
 import pyarrow as pa
 
 from raycomp.config import changed_options
-from raycomp.core.leaks import Known, count_shared, key_texts, merge_keys
+from raycomp.core.epochs import Known, count_shared, key_texts, merge_keys
 from raycomp.core.selection import KEY
 from raycomp.data.files import Folder, check_writable
 from raycomp.data.inputs import with_absolute_paths
 from raycomp.data.parquet import write_table
-from raycomp.data.paths import CHECKPOINT, WEIGHTS, absolute_uri
 from raycomp.data.runs import TIMES, digest, fetch_model, find_model
+from raycomp.data.stores import CHECKPOINT, WEIGHTS, absolute_uri
 from raycomp.evaluation.benchmarks.choice import DEFECTS, report_defects
-from raycomp.evaluation.classification import LabelledImages
+from raycomp.evaluation.choices import Evaluation, Pictures, fingerprint_controls, key_pictures
+from raycomp.evaluation.classification import LabelledImages, LinearProbe
 from raycomp.evaluation.compare import answer_evaluation
 from raycomp.evaluation.config import EvaluateConfig
-from raycomp.evaluation.controls import fingerprint_controls
-from raycomp.evaluation.embed_all import Embedder, embed_pictures, embed_texts
-from raycomp.evaluation.evaluation import Evaluation, Pictures, key_pictures
-from raycomp.evaluation.find_images import check_images
+from raycomp.evaluation.embed import Embedder, check_images, embed_pictures, embed_texts
 from raycomp.evaluation.index import Touched, Untouched, find_touched, grade_untouched
-from raycomp.evaluation.linear_probe import LinearProbe
 from raycomp.evaluation.open import Opened, check_outside, list_evaluation_times, open_evaluations
 from raycomp.evaluation.results import (
     Line,
@@ -39,25 +36,27 @@ from raycomp.evaluation.results import (
     report_lines,
     report_margins,
 )
+from raycomp.models.architecture import ScorerSpec
 from raycomp.models.describe import describe_scorer, fingerprint_scorer
-from raycomp.models.spec import ScorerSpec
 from raycomp.report.page import render_page
-from raycomp.run.bad_data import Leak, check_left, warn_leak
+from raycomp.run.local import connect
 from raycomp.run.run import (
+    Leak,
     Run,
     Say,
+    check_left,
     command_line,
     describe_phases,
     describe_stages,
     refuse_early,
     say_count,
     start_run,
+    warn_leak,
 )
-from raycomp.run.session import connect
 from raycomp.table import Estimate, plain, write_cell, write_csv
+from raycomp.training.command import identify_trained, read_trained
 from raycomp.training.journal import METRICS, read_metrics
 from raycomp.training.page import LOSS, draw_metric
-from raycomp.training.publish import identify_trained, read_trained
 from raycomp.words import DROP, OK, STATUS
 
 TABLE, UNTOUCHED = "table.csv", "untouched.csv"

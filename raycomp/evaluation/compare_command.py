@@ -12,12 +12,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from raycomp.config import from_dict
-from raycomp.config.own_code import name_own
+from raycomp.config.change import name_own
 from raycomp.data.files import Folder, check_writable
-from raycomp.data.manifest import check_results
 from raycomp.data.parquet import read_columns
-from raycomp.data.paths import absolute_uri
-from raycomp.data.runs import identify, read_finished
+from raycomp.data.runs import check_results, identify, read_finished
+from raycomp.data.stores import absolute_uri
 from raycomp.evaluation.command import TABLE, read_losses
 from raycomp.evaluation.compare import (
     Compared,
@@ -30,7 +29,7 @@ from raycomp.evaluation.compare import (
     warn_other_targets,
 )
 from raycomp.evaluation.config import CompareConfig, EvaluateConfig
-from raycomp.evaluation.find_images import find_images
+from raycomp.evaluation.embed import find_images
 from raycomp.evaluation.open import find_options
 from raycomp.evaluation.results import (
     Margin,

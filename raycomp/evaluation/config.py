@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 
+from raycomp.config.change import name_own
 from raycomp.config.options import (
     CODE,
     FREE,
@@ -14,7 +15,6 @@ from raycomp.config.options import (
     one_of,
     within,
 )
-from raycomp.config.own_code import name_own
 from raycomp.config.shared import ClusterConfig, ColumnsConfig, ModelConfig, ParserConfig, WavesConfig
 from raycomp.words import OVERLAPS, WARN
 

@@ -19,31 +19,29 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from raycomp.core.leaks import key_images, merge_keys
+from raycomp.core.epochs import key_images, merge_keys
 from raycomp.core.near import THUMBNAIL
 from raycomp.core.selection import find_keys, parse_uids, to_keys
 from raycomp.curation.config import DecontaminateConfig
+from raycomp.curation.outputs import read_subset
 from raycomp.curation.select.marks import OPTION, fingerprint_index, list_marked, read_index
 from raycomp.curation.select.select import SUBSET
-from raycomp.data.datacomp import read_subset
 from raycomp.data.files import Folder, check_writable
 from raycomp.data.inputs import with_absolute_paths
-from raycomp.data.manifest import check_results
 from raycomp.data.parquet import read_columns, write_groups
-from raycomp.data.paths import CHECKPOINT, WEIGHTS, absolute_uri
 from raycomp.data.reader import read_shard
-from raycomp.data.runs import SUBSET_KINDS, identify, read_finished, read_run
+from raycomp.data.runs import SUBSET_KINDS, check_results, identify, read_finished, read_run
+from raycomp.data.stores import CHECKPOINT, WEIGHTS, absolute_uri
+from raycomp.evaluation.choices import Evaluation, Pictures, Texts
 from raycomp.evaluation.config import EvaluateConfig
-from raycomp.evaluation.evaluation import Evaluation, Pictures, Texts
 from raycomp.evaluation.open import Opened, open_evaluations
 from raycomp.evaluation.results import Line, choose_main, compute_outcomes, make_lines
 from raycomp.evaluation.retrieval import Retrieval
-from raycomp.language.text_only import find_source_ids, normalise_caption
+from raycomp.language.overlap import find_source_ids, normalise_caption
 from raycomp.models.images import ImageFault, decode_image, list_views
-from raycomp.run.bad_data import check_bad_pictures
-from raycomp.run.run import Say, refuse_early, say_count, start_run
-from raycomp.run.session import connect
-from raycomp.run.waves import map_tasks
+from raycomp.run.local import connect
+from raycomp.run.run import Say, check_bad_pictures, refuse_early, say_count, start_run
+from raycomp.run.work import map_tasks
 from raycomp.table import Cell, Column, Estimate, Table, plain, write_cell
 from raycomp.words import CAPTION, CONTAMINATED_BY, IMAGE, KEY, NO_IMAGE, OK, STATUS, UID
 

@@ -5,21 +5,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from raycomp.config.change import find_file, is_own, name_own
 from raycomp.config.options import check_choice
-from raycomp.config.own_code import find_file, is_own, name_own
 from raycomp.data.files import Folder
 from raycomp.data.inputs import check_output
-from raycomp.data.paths import fingerprint_shards, list_times, size_files
 from raycomp.data.runs import digest
+from raycomp.data.stores import fingerprint_shards, list_times, size_files
 from raycomp.evaluation.benchmarks.choice import Choice
 from raycomp.evaluation.benchmarks.read import NAMES, TAGGED, read_benchmark, read_own
-from raycomp.evaluation.choices import ChoiceEvaluation
-from raycomp.evaluation.classification import open_zeroshot
+from raycomp.evaluation.choices import ChoiceEvaluation, Evaluation, open_controls
+from raycomp.evaluation.classification import open_linear_probe, open_zeroshot
 from raycomp.evaluation.config import BenchmarkConfig, EvaluateConfig
-from raycomp.evaluation.controls import open_controls
-from raycomp.evaluation.evaluation import Evaluation
-from raycomp.evaluation.find_images import find_images
-from raycomp.evaluation.linear_probe import open_linear_probe
+from raycomp.evaluation.embed import find_images
 from raycomp.evaluation.retrieval import Retrieval, open_retrieval
 from raycomp.models.parser import load_parser
 

@@ -9,11 +9,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from raycomp import words
-from raycomp.core.intervals import compare_paired, compute_share
-from raycomp.core.outcomes import (
+from raycomp.core.intervals import (
     Pair,
     Verdict,
     chance_of_hit,
+    compare_paired,
+    compute_share,
     count_hits,
     judge_choices,
     judge_pairs,

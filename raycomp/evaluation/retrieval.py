@@ -13,16 +13,16 @@ import pyarrow as pa
 
 from raycomp import words
 from raycomp.config.shared import ColumnsConfig
-from raycomp.core.outcomes import Ranks, number_duplicates, rank_items
+from raycomp.core.intervals import Ranks, number_duplicates, rank_items
 from raycomp.data.files import Folder
 from raycomp.data.inputs import LIST
 from raycomp.data.listed import CAPTION_COLUMNS, IMAGE_COLUMNS, find_column, list_records
-from raycomp.data.paths import ShardPath, absolute_uri, join_uri
-from raycomp.data.rows import parse_object
+from raycomp.data.samples import parse_object
+from raycomp.data.stores import ShardPath, absolute_uri, join_uri
 from raycomp.evaluation.benchmarks.choice import is_text, parse_text, take, take_texts
+from raycomp.evaluation.choices import Picture, Pictures, Statuses, Texts, expand, read_samples, read_text
 from raycomp.evaluation.config import RetrievalConfig
-from raycomp.evaluation.evaluation import Picture, Pictures, Statuses, Texts, expand, read_samples, read_text
-from raycomp.evaluation.find_images import find_images
+from raycomp.evaluation.embed import find_images
 from raycomp.schema import RETRIEVED_SCHEMA
 
 NAME = "retrieval"

@@ -15,19 +15,19 @@ from hashlib import blake2b
 from math import exp, log
 from typing import NamedTuple
 
-from raycomp.language import text_only
+from raycomp.language import overlap
 from raycomp.language.concepts import Concept, Parsed
-from raycomp.language.lexicon import Lexicon
-from raycomp.language.text_only import Context
-from raycomp.language.tokens import (
+from raycomp.language.lexicon import (
     MODIFIER_TAGS,
     ONE,
     STOPS,
+    Lexicon,
     Token,
     choose_article,
     list_children,
     measure_ends,
 )
+from raycomp.language.overlap import Context
 from raycomp.words import ATTRIBUTE, OBJECT, RELATION
 
 SINGULAR_DETERMINERS = ONE | {"this", "that"}
@@ -419,12 +419,12 @@ def draw_rank(case: "Case", weight: float, *parts: object) -> float:
 
 def weigh_between(context: Context, text: str, start: int, end: int, new: str) -> float:
     """Return the lift of both neighbours of the characters [start, end) for new words in their place."""
-    words = list(map(text_only.as_neighbour, text_only.find_words(new)))
-    before = text_only.as_neighbour((text_only.find_words(text[:start]) or [text_only.START])[-1])
-    after = text_only.as_neighbour((text_only.find_words(text[end:]) or [text_only.END])[0])
+    words = list(map(overlap.as_neighbour, overlap.find_words(new)))
+    before = overlap.as_neighbour((overlap.find_words(text[:start]) or [overlap.START])[-1])
+    after = overlap.as_neighbour((overlap.find_words(text[end:]) or [overlap.END])[0])
     if not words:
         return 1.0
-    return context.lift(text_only.NEAR, before, words[0]) * context.lift(text_only.NEAR, words[-1], after)
+    return context.lift(overlap.NEAR, before, words[0]) * context.lift(overlap.NEAR, words[-1], after)
 
 
 def weigh_word(case: "Case", place: int, word: str, new: str) -> float:
@@ -444,24 +444,24 @@ def weigh_bonds(case: "Case", place: int, word: str, with_attributes: bool = Tru
 def _list_bonds(case: "Case", place: int, word: str, with_attributes: bool) -> Iterator[tuple[str, str, str]]:
     concepts, one = case.concepts, case.concepts[place]
     if one.kind == ATTRIBUTE and one.owner is not None:
-        yield text_only.DESCRIBED, concepts[one.owner].word, word
+        yield overlap.DESCRIBED, concepts[one.owner].word, word
     if one.kind == RELATION and one.sides is not None:
-        yield text_only.LEFT, concepts[one.sides[0]].word, word
-        yield text_only.RIGHT, word, concepts[one.sides[1]].word
+        yield overlap.LEFT, concepts[one.sides[0]].word, word
+        yield overlap.RIGHT, word, concepts[one.sides[1]].word
     if one.kind == OBJECT:
         for attribute in case.words.attributes[place] if with_attributes else ():
-            yield text_only.DESCRIBED, word, concepts[attribute].word
+            yield overlap.DESCRIBED, word, concepts[attribute].word
         for relation in concepts:
             if relation.sides and relation.sides[0] == place:
-                yield text_only.LEFT, word, relation.word
+                yield overlap.LEFT, word, relation.word
             if relation.sides and relation.sides[1] == place:
-                yield text_only.RIGHT, relation.word, word
+                yield overlap.RIGHT, relation.word, word
 
 
 def weigh_guest(case: "Case", word: str) -> float:
     """Return the weight of one more object: P(word) times the geometric mean of its lifts with the others."""
     others = {one.word for one in case.concepts if one.kind == OBJECT}
-    lifts = [case.counted.lift(text_only.TOGETHER, other, word) for other in sorted(others)]
+    lifts = [case.counted.lift(overlap.TOGETHER, other, word) for other in sorted(others)]
     mean = exp(sum(map(log, lifts)) / len(lifts)) if lifts else 1.0
     return case.counted.share(OBJECT, word) * mean
 

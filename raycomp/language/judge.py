@@ -16,16 +16,15 @@ from functools import lru_cache
 from itertools import groupby, pairwise
 from typing import NamedTuple
 
-from raycomp.language.concepts import Concept, Parsed
-from raycomp.language.lexicon import Lexicon
-from raycomp.language.paraphrase import list_readings
-from raycomp.language.tokens import (
+from raycomp.language.concepts import Concept, Parsed, list_readings
+from raycomp.language.lexicon import (
     ADJECTIVE_TAGS,
     ARTICLES,
     ONE,
     OWNERS,
     STOPS,
     SUBJECTS,
+    Lexicon,
     Token,
     Word,
     choose_article,

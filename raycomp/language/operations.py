@@ -15,11 +15,9 @@ from itertools import combinations, islice
 
 from raycomp.language import changes
 from raycomp.language.changes import Case, Change, Piece, State
-from raycomp.language.concepts import Concept
-from raycomp.language.lexicon import GUEST, NUMBER, VERB
-from raycomp.language.paraphrase import CONVERSE
-from raycomp.language.text_only import DESCRIBED, as_neighbour
-from raycomp.language.tokens import OWNERS, choose_article
+from raycomp.language.concepts import CONVERSE, Concept
+from raycomp.language.lexicon import GUEST, NUMBER, OWNERS, VERB, choose_article
+from raycomp.language.overlap import DESCRIBED, as_neighbour
 from raycomp.words import ADD, ATTRIBUTE, OBJECT, RELATION, REPLACE, SWAP
 
 # Categories that are added, each with those that stand between it and the noun.

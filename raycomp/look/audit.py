@@ -25,17 +25,16 @@ from raycomp.data.expression import evaluate, find_columns
 from raycomp.data.files import check_writable
 from raycomp.data.inputs import check_output, check_tables, expand_input, with_absolute_paths
 from raycomp.data.parquet import new_groups, read_columns
-from raycomp.data.paths import ShardPath, absolute_uri, count_bytes, fingerprint_shards
 from raycomp.data.reader import read_shard
 from raycomp.data.runs import digest
+from raycomp.data.stores import ShardPath, absolute_uri, count_bytes, fingerprint_shards
 from raycomp.look.config import AuditConfig
+from raycomp.models.architecture import ScorerSpec
 from raycomp.models.describe import describe_scorer
-from raycomp.models.spec import ScorerSpec
 from raycomp.report.page import render_page
-from raycomp.run.bad_data import check_bad_rows, describe_dropped
-from raycomp.run.run import Run, Say, start_run
-from raycomp.run.session import connect
-from raycomp.run.waves import map_files, map_tasks
+from raycomp.run.local import connect
+from raycomp.run.run import Run, Say, check_bad_rows, describe_dropped, start_run
+from raycomp.run.work import map_files, map_tasks
 from raycomp.schema import aligned_schema
 from raycomp.table import percent, write_csv
 from raycomp.words import (

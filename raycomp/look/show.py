@@ -13,18 +13,26 @@ import pyarrow as pa
 import pyarrow.json
 
 from raycomp.config import flatten, from_dict, get_config
-from raycomp.config.own_code import is_own
-from raycomp.curation.config import describe_rule, read_config
+from raycomp.config.change import is_own
+from raycomp.curation.config import Rule, describe_rule, get_rule, read_config
 from raycomp.curation.page import explain_sample
 from raycomp.curation.select.marks import list_marked
-from raycomp.curation.select.rules import Rule, get_rule
 from raycomp.data.files import Folder, ResultFile
-from raycomp.data.manifest import STATE, check_results, read_result
 from raycomp.data.parquet import read_columns, read_schema
-from raycomp.data.paths import REPORT, RUN, absolute_uri
-from raycomp.data.rows import parse_uid
-from raycomp.data.runs import FINISHED, SUBSET_KINDS, list_negatives, list_scores, read_finished, read_run
-from raycomp.language.text_only import normalise_caption
+from raycomp.data.runs import (
+    FINISHED,
+    STATE,
+    SUBSET_KINDS,
+    check_results,
+    list_negatives,
+    list_scores,
+    read_finished,
+    read_result,
+    read_run,
+)
+from raycomp.data.samples import parse_uid
+from raycomp.data.stores import REPORT, RUN, absolute_uri
+from raycomp.language.overlap import normalise_caption
 from raycomp.negatives.page import explain_caption
 from raycomp.probe.pas import explain_targets
 from raycomp.report.charts import join, tag

@@ -1,4 +1,5 @@
-"""A model's json config, checked before anything of its size is allocated or its weights are read.
+"""The description of a scorer for other stages; a process that only prepares inputs needs no torch for it.
+A model's json config, checked before anything of its size is allocated or its weights are read.
 
 A name that open_clip knows is trusted. A json file, and the ``open_clip_config.json`` of ``local-dir:`` and
 ``hf-hub:`` models, are untrusted input: numbers have ranges, and the model is first built without memory.
@@ -11,6 +12,7 @@ import json
 import os
 import posixpath
 import struct
+from dataclasses import dataclass
 from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any
@@ -19,6 +21,21 @@ from safetensors import SafetensorError
 
 from raycomp.config import ModelConfig, ScorerConfig
 from raycomp.config.change import parse_json
+from raycomp.models.images import ImageSpec
+
+ClipConfig = ModelConfig | ScorerConfig
+
+
+@dataclass(frozen=True)
+class ScorerSpec:
+    """The facts on a model that the other stages need, without loading it."""
+
+    image: ImageSpec
+    context_length: int
+    embedding_dim: int
+    shares_prefixes: bool
+    """Whether its text tower encodes a caption and its counterfactuals together; else each by itself."""
+
 
 LIBRARIES_FAIL = (
     ArithmeticError,

@@ -23,6 +23,8 @@ from raycomp.config import ModelConfig, UserError
 from raycomp.core.alignment import normalise
 from raycomp.models.architecture import (
     LIBRARIES_FAIL,
+    ClipConfig,
+    ScorerSpec,
     check_config_files,
     check_memory,
     check_schema,
@@ -32,7 +34,6 @@ from raycomp.models.architecture import (
 )
 from raycomp.models.device import Device, Graph, Sent, compile_tower, compiling
 from raycomp.models.images import ImageSpec
-from raycomp.models.spec import ClipConfig, ScorerSpec
 from raycomp.models.text import TextEncoder, WeightsCheck, find_tower, refuse_bad
 
 # open_clip_train's initial values for its siglip loss; Zhai et al. 2023 (arXiv:2303.15343).

@@ -15,11 +15,16 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from raycomp.models.architecture import HUB_CONFIG, list_config_files, read_preprocessing
+from raycomp.models.architecture import (
+    HUB_CONFIG,
+    ClipConfig,
+    ScorerSpec,
+    list_config_files,
+    read_preprocessing,
+)
 from raycomp.models.images import ImageSpec
 from raycomp.models.nonces import read_config
 from raycomp.models.parser import fingerprint_folder
-from raycomp.models.spec import ClipConfig, ScorerSpec
 
 # Increase it when ScorerSpec, or how it is measured, changes.
 _FORMAT = 1

@@ -12,7 +12,7 @@ import numpy as np
 
 from raycomp.config import ModelConfig, ScorerConfig
 from raycomp.config.change import parse_json
-from raycomp.language.nonce import (
+from raycomp.language.phrases import (
     NO_NONCE_OF_LENGTH,
     NOT_A_WORD,
     PAST_CONTEXT,

@@ -9,9 +9,8 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
-from raycomp.language.lexicon import Forms, Lexicon, SynonymSet
+from raycomp.language.lexicon import Forms, Lexicon, SynonymSet, Token
 from raycomp.language.phrases import Phrase, detect_labels, find_content, find_phrases
-from raycomp.language.tokens import Token
 from raycomp.models.architecture import LIBRARIES_FAIL, one_line
 from raycomp.words import ATTRIBUTE, OBJECT, RELATION
 

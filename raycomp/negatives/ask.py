@@ -28,9 +28,8 @@ from raycomp.data.parquet import read_columns, write_table
 from raycomp.language.prompts import SCHEMAS
 from raycomp.negatives.chat import AT_ONCE_PER_ENGINE, Chat, Secret
 from raycomp.negatives.config import LlmConfig
-from raycomp.run.local import cut
+from raycomp.run.local import Session, cut
 from raycomp.run.progress import Progress
-from raycomp.run.session import Session
 from raycomp.words import KEY, SHARD_ORDINAL, UID
 
 # Files of replies that are read at a time.

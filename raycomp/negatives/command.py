@@ -12,10 +12,9 @@ from raycomp.config import changed_options, override
 from raycomp.curation.config import read_config
 from raycomp.data.files import check_writable
 from raycomp.data.inputs import check_output, expand_input, with_absolute_paths
-from raycomp.data.manifest import check_results
 from raycomp.data.parquet import FAULTS, read_columns
-from raycomp.data.paths import absolute_uri, fingerprint_shards, join_uri, list_times
-from raycomp.data.runs import TIMES, digest, identify, read_curation
+from raycomp.data.runs import TIMES, check_results, digest, identify, read_curation
+from raycomp.data.stores import absolute_uri, fingerprint_shards, join_uri, list_times
 from raycomp.models.describe import describe_scorer, fingerprint_scorer
 from raycomp.models.parser import PACKAGED, fingerprint_folder, fingerprint_parser
 from raycomp.negatives import captions, page
@@ -26,19 +25,19 @@ from raycomp.negatives.exports import write_negclip, write_neighbours, write_sha
 from raycomp.negatives.judges import fingerprint_frozen, is_by_row
 from raycomp.negatives.page import Tally, tally_negatives
 from raycomp.negatives.write_all import Plan, Writing, find_earlier, plan_rows, write_all
-from raycomp.run.bad_data import check_bad_rows, describe_dropped
-from raycomp.run.passes import Stats
+from raycomp.run.local import connect
 from raycomp.run.run import (
     Say,
+    check_bad_rows,
     command_line,
+    describe_dropped,
     describe_phases,
     describe_stages,
     refuse_early,
     say_count,
     start_run,
 )
-from raycomp.run.session import connect
-from raycomp.run.waves import map_files
+from raycomp.run.work import Stats, map_files
 from raycomp.words import OK
 
 

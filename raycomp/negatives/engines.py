@@ -17,20 +17,20 @@ import pyarrow as pa
 from raycomp.data.parquet import add_columns
 from raycomp.language.concepts import Edit
 from raycomp.language.judge import name_change
+from raycomp.language.overlap import Context, no_context
 from raycomp.language.prompts import (
     CAPTION_FORM,
     NOT_ANSWERED,
     NOT_THERE,
     NOTHING_LEFT,
     WORDING,
+    apply_calls,
     ask_for_caption,
     ask_for_words,
     read_reply,
     request_key,
 )
 from raycomp.language.prompts import GAP_WORDING as SHORT_WORDING
-from raycomp.language.propose import apply_calls
-from raycomp.language.text_only import Context, no_context
 from raycomp.negatives.config import NegativesConfig, WritingConfig
 from raycomp.negatives.judges import Chain, Reader, compute_gaps, load_context, load_reader
 from raycomp.negatives.write import Caption, drop_candidates, read_captions, write

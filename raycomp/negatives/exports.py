@@ -12,9 +12,16 @@ import pyarrow as pa
 
 from raycomp.config import UserError
 from raycomp.core.selection import parse_uids
-from raycomp.curation.outputs import Output, OutputFolder, commit_output, split_rows
+from raycomp.curation.outputs import (
+    SIZES,
+    Output,
+    OutputFolder,
+    commit_output,
+    enrich,
+    read_sizes,
+    split_rows,
+)
 from raycomp.curation.write import changed_error, hash_image, read_caption
-from raycomp.data.datacomp import SIZES, enrich, read_sizes
 from raycomp.data.files import Folder, new_file
 from raycomp.data.parquet import (
     count_rows,
@@ -25,12 +32,11 @@ from raycomp.data.parquet import (
     to_matrix,
     write_table,
 )
-from raycomp.data.paths import ShardPath, join_uri, resolve
 from raycomp.data.reader import extract
-from raycomp.data.rows import parse_object
-from raycomp.data.tar import IMAGE_EXTENSIONS
+from raycomp.data.samples import IMAGE_EXTENSIONS, parse_object
+from raycomp.data.stores import ShardPath, join_uri, resolve
 from raycomp.negatives.captions import CaptionFile, read_aligned
-from raycomp.run.waves import map_files, map_tasks
+from raycomp.run.work import map_files, map_tasks
 from raycomp.table import FORMULA_STARTS, write_csv
 from raycomp.words import CAPTION, IMAGE_EMBEDDING, IMAGE_SHA256, NEGATIVES, NEIGHBOURS, UID
 

@@ -20,20 +20,19 @@ import pyarrow.compute as pc
 from raycomp import words
 from raycomp.config import ParserConfig
 from raycomp.data.files import Folder, copy_file
-from raycomp.data.manifest import check_results
 from raycomp.data.parquet import add_columns, from_rows, read_columns, readable, write_table
-from raycomp.data.paths import read_stamp
-from raycomp.data.runs import digest, read_finished
-from raycomp.language import text_only
+from raycomp.data.runs import check_results, digest, read_finished
+from raycomp.data.stores import read_stamp
+from raycomp.language import overlap
 from raycomp.language.changes import splice_tokens
 from raycomp.language.concepts import Edit, Parsed, parse_concepts
 from raycomp.language.judge import LONGEST_EDITED
 from raycomp.language.lexicon import Lexicon
-from raycomp.language.text_only import Context, Ngrams
+from raycomp.language.overlap import Context, Ngrams
 from raycomp.models.parser import Parser, load_lexicon, load_parser
 from raycomp.negatives.captions import FOLD, NUM_FOLDS, CaptionFile, draw_uid, load_captions
 from raycomp.negatives.config import WritingConfig
-from raycomp.run.waves import map_files
+from raycomp.run.work import map_files
 from raycomp.schema import CONTEXT_SCHEMA, NEGATIVE_TYPE
 
 Chain = Sequence[Edit]
@@ -112,25 +111,25 @@ _CONTEXT_ROWS = 1_000
 def write_context(sources: Sequence[CaptionFile], num_captions: int, parser: ParserConfig, uri: str) -> None:
     """Count the captions of all files and write the commonest pairs of each table."""
     limit = min(1.0, MOST_CONTEXT / max(num_captions, 1))
-    context = text_only.no_context()
+    context = overlap.no_context()
     for counted in map_files(_count_context, sources, limit, parser, label="count contexts"):
         context.add(counted)
-        if max(map(len, context.tables.values())) > _SLACK * text_only.MOST_ENTRIES:
-            context = text_only.keep_commonest(context, _SLACK // 2 * text_only.MOST_ENTRIES)
-    tables = text_only.keep_commonest(context).tables
-    rows = [(name, *pair, count) for name in text_only.TABLES for pair, count in sorted(tables[name].items())]
+        if max(map(len, context.tables.values())) > _SLACK * overlap.MOST_ENTRIES:
+            context = overlap.keep_commonest(context, _SLACK // 2 * overlap.MOST_ENTRIES)
+    tables = overlap.keep_commonest(context).tables
+    rows = [(name, *pair, count) for name in overlap.TABLES for pair, count in sorted(tables[name].items())]
     write_table(from_rows(rows, CONTEXT_SCHEMA), uri, CONTEXT_SCHEMA)
 
 
 def _count_context(source: CaptionFile, limit: float, parser: ParserConfig) -> Context:
-    context = text_only.no_context()
+    context = overlap.no_context()
     for table in load_captions(source, _CONTEXT_ROWS):
         rows = zip(table[words.UID].to_pylist(), table[words.CAPTION].to_pylist(), strict=True)
         texts = [readable(text) for uid, text in rows if text and draw_uid(uid, "context") < limit]
         texts = [text for text in texts if text.strip() and len(text) <= LONGEST_EDITED]
         reader = load_reader(parser)
         reader.read(texts)
-        context.add(text_only.count_context(reader.parsed[text] for text in texts))
+        context.add(overlap.count_context(reader.parsed[text] for text in texts))
     return context
 
 
@@ -141,7 +140,7 @@ def load_context(uri: str) -> Context:
 
 @lru_cache(maxsize=1)
 def _load_context(uri: str, stamp: tuple[int | None, int | None]) -> Context:
-    context = text_only.no_context()
+    context = overlap.no_context()
     for row in read_columns(uri).to_pylist():
         context.tables[row["table"]][row["first"], row["second"]] = row["count"]
     return context
@@ -254,7 +253,7 @@ def _count_file(source: CaptionFile, limit: float) -> list[Ngrams]:
         for uid, fold, caption in zip(*columns, strict=True):
             if caption and draw_uid(uid, "words") < limit:
                 texts[fold].append(caption)
-    return [text_only.count_ngrams(captions) for captions in texts]
+    return [overlap.count_ngrams(captions) for captions in texts]
 
 
 class NgramJudge:
@@ -269,11 +268,11 @@ class NgramJudge:
             else:
                 counts.pairs[row["before"], row["word"]] = row["count"]
         whole = sum(folds, Ngrams(Counter(), Counter()))
-        self.others = [text_only.leave_out(whole, counts) for counts in folds]
+        self.others = [overlap.leave_out(whole, counts) for counts in folds]
 
     def __call__(self, table: pa.Table) -> pa.Table:
         """Set ``unigram`` and ``bigram`` of every negative; null if no other image has a caption."""
-        judges = {words.UNIGRAM: text_only.unigram_likelihood, words.BIGRAM: text_only.bigram_likelihood}
+        judges = {words.UNIGRAM: overlap.unigram_likelihood, words.BIGRAM: overlap.bigram_likelihood}
         gaps: dict[str, list[float | None]] = {name: [] for name in judges}
         columns = (table[name].to_pylist() for name in (words.CAPTION, FOLD, words.NEGATIVES))
         for caption, fold, negatives in zip(*columns, strict=True):

@@ -20,15 +20,15 @@ from raycomp.curation.command import read_photos
 from raycomp.data.files import Folder
 from raycomp.data.inputs import expand_input
 from raycomp.data.parquet import find_rows, read_columns
-from raycomp.data.paths import absolute_uri
 from raycomp.data.runs import find_curation, identify, list_negatives, read_run
+from raycomp.data.stores import absolute_uri
 from raycomp.language.judge import REASONS
 from raycomp.language.prompts import REPLY_REASONS
 from raycomp.negatives.engines import UNLIKELY
 from raycomp.negatives.judges import GAPS
 from raycomp.negatives.write import TRUE_OF_PHOTO
 from raycomp.report.page import render_page
-from raycomp.run.waves import map_files
+from raycomp.run.work import map_files
 from raycomp.table import Numeral, Table, format_facts, number, percent
 
 

@@ -14,11 +14,9 @@ import pyarrow.compute as pc
 import torch
 from torch import Tensor
 
-from raycomp.core.alignment import has_unit_length, pair_cosine
-from raycomp.core.screening import find_ranks, is_suspect
+from raycomp.core.alignment import find_ranks, has_unit_length, is_suspect, pair_cosine
 from raycomp.data.parquet import COUNTERFACTUALS, TOKENS, add_columns, read_columns, to_matrix
-from raycomp.language.overlap import Phrase, count_captions, count_phrase, say_phrase
-from raycomp.language.text_only import Context
+from raycomp.language.overlap import Context, Phrase, count_captions, count_phrase, say_phrase
 from raycomp.models.device import Device
 from raycomp.models.language_model import LanguageModel
 from raycomp.models.nonces import load_tokens
@@ -26,7 +24,7 @@ from raycomp.negatives.config import SUGGEST, NegativesConfig
 from raycomp.negatives.engines import SUGGESTION, suggest
 from raycomp.negatives.judges import judge_by_model, load_context, set_fields
 from raycomp.negatives.write import ADD_SIMILARITY, ADDITIONS, NEW_PHRASES
-from raycomp.run.scorer import load_clip
+from raycomp.run.local import load_clip
 from raycomp.words import IMAGE_EMBEDDING, LANGUAGE_MODEL, NEGATIVES, PHRASE_RANK, PHRASE_RATE, SUSPECT
 
 

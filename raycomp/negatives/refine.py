@@ -23,12 +23,11 @@ from raycomp.core import selection
 from raycomp.core.selection import KthSearch, Threshold
 from raycomp.data.files import Folder
 from raycomp.data.parquet import from_rows, read_columns, read_groups, write_table
-from raycomp.language.overlap import list_differences
-from raycomp.language.text_only import count_words
+from raycomp.language.overlap import count_words, list_differences
 from raycomp.negatives.captions import draw_uid
 from raycomp.negatives.config import WritingConfig
 from raycomp.negatives.judges import GAPS, THRESHOLDS_FILE
-from raycomp.run.waves import map_files
+from raycomp.run.work import map_files
 from raycomp.words import CAPTION, NEGATIVES, POSITION, UID
 
 NUM_COLUMNS = 1 << 18

@@ -8,13 +8,13 @@ import pyarrow as pa
 
 from raycomp.config.options import check
 from raycomp.data.parquet import FAULTS, OTHERS
-from raycomp.data.rows import decode_text
+from raycomp.data.samples import decode_text
 from raycomp.models.describe import describe_scorer
 from raycomp.negatives.config import NegativesConfig
 from raycomp.negatives.engines import write_by_rules
 from raycomp.negatives.write import choose_negatives, drop_far
+from raycomp.run.local import Name, find_scorer, keep_model
 from raycomp.run.progress import Progress
-from raycomp.run.scorer import Name, find_scorer, keep_model
 from raycomp.schema import NEGATIVE_TYPE
 from raycomp.words import BAD_ENCODING, CAPTION, NEGATIVE, NEGATIVES, STATUS, UID
 

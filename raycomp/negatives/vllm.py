@@ -26,13 +26,13 @@ from raycomp.config.options import check_choice
 from raycomp.data.parquet import TOKENS
 from raycomp.language.prompts import MAX_REPLY, SCHEMAS
 from raycomp.models.architecture import one_line
-from raycomp.models.chat_template import render_chats
+from raycomp.models.language_model import render_chats
 from raycomp.negatives import ask
 from raycomp.negatives.ask import AskServer, Died, PromptSource
 from raycomp.negatives.config import LlmConfig
+from raycomp.run.local import Session
 from raycomp.run.ray_cluster import count_offered
 from raycomp.run.ray_executor import ItemSource, read_metadata
-from raycomp.run.session import Session
 from raycomp.words import KEY, SHARD_ORDINAL
 
 

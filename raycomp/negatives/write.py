@@ -16,8 +16,7 @@ from raycomp.core.refine import LOW_SIMILARITY, Candidate, choose_hardest, compa
 from raycomp.data import parquet
 from raycomp.language.judge import LONGEST_EDITED, TOO_LONG, judge_edit
 from raycomp.language.overlap import get_new_phrase
-from raycomp.language.prompts import NOTHING_LEFT
-from raycomp.language.propose import join_calls
+from raycomp.language.prompts import NOTHING_LEFT, join_calls
 from raycomp.models.nonces import load_tokens
 from raycomp.negatives.config import NegativesConfig, WritingConfig
 from raycomp.negatives.judges import Chain, Reader, read_by_form

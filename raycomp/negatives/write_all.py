@@ -18,9 +18,8 @@ import pyarrow as pa
 from raycomp import words
 from raycomp.data import parquet
 from raycomp.data.files import Folder
-from raycomp.data.manifest import read_manifest
-from raycomp.data.paths import join_uri
-from raycomp.data.runs import TIMES, read_finished
+from raycomp.data.runs import TIMES, read_finished, read_manifest
+from raycomp.data.stores import join_uri
 from raycomp.negatives import ask, judges, refine
 from raycomp.negatives.ask import PromptSource
 from raycomp.negatives.captions import FOLD, CaptionFile, load_captions
@@ -30,9 +29,8 @@ from raycomp.negatives.refine import Bin
 from raycomp.negatives.write import choose_negatives, drop_far, drop_suspects
 from raycomp.run.executor import CPUS, SCORERS, Stage
 from raycomp.run.lease import Lease
-from raycomp.run.passes import Part, Pass, Stats, read_parts
-from raycomp.run.session import Session
-from raycomp.run.waves import Phase, map_files, map_tasks
+from raycomp.run.local import Session
+from raycomp.run.work import Part, Pass, Phase, Stats, map_files, map_tasks, read_parts
 from raycomp.schema import COMPARISON_TYPE, NEGATIVES_SCHEMA
 
 if TYPE_CHECKING:

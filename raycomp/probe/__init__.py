@@ -5,7 +5,7 @@ from raycomp.config.commands import Command
 COMMANDS = {
     "probe": Command(
         "measure composition: overlap, composition; or PAS: pas",
-        "raycomp.probe.command:probe",
+        "raycomp.probe.overlap:probe",
         "probe job --set --out --verify",
         "raycomp.probe.config:ProbeConfig",
     ),

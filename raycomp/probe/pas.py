@@ -45,21 +45,21 @@ from raycomp.core.reliability import (
 )
 from raycomp.core.selection import Threshold, hash_uids, keep_mask, parse_uids
 from raycomp.curation.config import (
+    ALIGN_PAS,
     PAPER_READING,
     NonceConfig,
     SelectionRule,
+    get_rule,
     make_selection,
     read_config,
 )
 from raycomp.curation.select.marks import list_marked
 from raycomp.curation.select.measures import mask_corpus
-from raycomp.curation.select.rules import ALIGN_PAS, get_rule
 from raycomp.curation.select.select import Gates
 from raycomp.data.files import Folder
-from raycomp.data.manifest import check_results
 from raycomp.data.parquet import readable, to_matrix
-from raycomp.data.runs import SUBSET_KINDS, identify, read_finished
-from raycomp.language.nonce import (
+from raycomp.data.runs import SUBSET_KINDS, check_results, identify, read_finished
+from raycomp.language.phrases import (
     CONTROL_REASONS,
     Controls,
     ControlWords,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 import pyarrow as pa
 
 if TYPE_CHECKING:
-    from raycomp.run.passes import Pass
+    from raycomp.run.work import Pass
 
 # Timed in addition to the stages: the work before and after them, and the time of scorers' GPUs within them.
 READ, WRITE, DEVICE = "read", "write", "device"
@@ -181,7 +181,7 @@ def use(executor: Executor) -> Iterator[None]:
 def current() -> Executor:
     """Return the executor of the run. Raises RuntimeError outside of ``connect``."""
     if not _used:
-        raise RuntimeError("no executor: work is done within raycomp.run.session.connect")
+        raise RuntimeError("no executor: work is done within raycomp.run.local.connect")
     return _used[-1]
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from raycomp.config import LeaseLost, UserError
 from raycomp.data.files import Folder
-from raycomp.data.paths import LEASE
+from raycomp.data.stores import LEASE
 
 LEASE_S = 60.0
 WAITING = "waiting:"

@@ -17,7 +17,7 @@ from tqdm import tqdm
 
 from raycomp.config import LeaseLost
 from raycomp.data.files import Folder
-from raycomp.data.paths import resolve
+from raycomp.data.stores import resolve
 from raycomp.run.executor import CPUS, SCORERS, Silent, find_current
 
 

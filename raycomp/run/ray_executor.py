@@ -29,9 +29,9 @@ from raycomp.config import ClusterFailed
 from raycomp.data.stores import TASK_RETRIES, Item, read_again
 from raycomp.models.architecture import one_line
 from raycomp.run.executor import CPUS, DEVICE, GPU_KIND, Scorer, Silent, Stage
-from raycomp.run.passes import CPUS_PER_READER, Pass, Stalled, add_seconds, read_timed, run_timed, stage_part
 from raycomp.run.progress import Growth, name_run
 from raycomp.run.ray_cluster import MIXED, check_gpu, count_pool, count_restarts, leave_head_alone
+from raycomp.run.work import CPUS_PER_READER, Pass, Stalled, add_seconds, read_timed, run_timed, stage_part
 
 
 class Kind(NamedTuple):

@@ -27,6 +27,7 @@ from raycomp.data.files import Folder
 from raycomp.data.stores import MAP_RETRIES, STORAGE_ERRORS
 from raycomp.models.deferred import IN_WORKER
 from raycomp.run.executor import use
+from raycomp.run.local import Session
 from raycomp.run.progress import open_log
 from raycomp.run.ray_cluster import (
     JOB_VARIABLE,
@@ -43,7 +44,6 @@ from raycomp.run.ray_cluster import (
     watch_head,
 )
 from raycomp.run.ray_executor import OnRay
-from raycomp.run.session import Session
 
 LOG = ("logs", "ray.log")
 # Ray Data's logger does not propagate to Ray's.

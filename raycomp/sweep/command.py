@@ -11,26 +11,25 @@ from itertools import chain
 from typing import Any
 
 from raycomp.config import flatten, list_options
+from raycomp.config.change import fingerprint_own
 from raycomp.config.options import SELECT, check
-from raycomp.config.own_code import fingerprint_own
 from raycomp.continual.command import check_prepared, check_streams, fingerprint_methods, fingerprint_streams
 from raycomp.continual.method import METHODS
 from raycomp.curation.config import CurateConfig
 from raycomp.data.files import Folder, check_writable
 from raycomp.data.inputs import with_absolute_paths
 from raycomp.data.parquet import write_table
-from raycomp.data.paths import RUN, absolute_uri
 from raycomp.data.runs import digest, fetch_model, find_model, list_scores, read_finished
+from raycomp.data.stores import RUN, absolute_uri
 from raycomp.evaluation.open import open_evaluations
 from raycomp.models.describe import describe_scorer, fingerprint_scorer
 from raycomp.report.charts import Html, cut_out, intervals, response
 from raycomp.report.page import render_page
 from raycomp.run.executor import Session, current
+from raycomp.run.local import connect, is_connected
 from raycomp.run.run import Run, Say, start_run
-from raycomp.run.session import connect, is_connected
 from raycomp.sweep.choose import Winner, choose_best, count_rungs, is_whole, read_trials, share_of_steps
 from raycomp.sweep.config import SweepConfig
-from raycomp.sweep.job_file import BEST, write_job
 from raycomp.sweep.metric import check_metric, list_metrics, list_stream_metrics
 from raycomp.sweep.page import (
     list_curves,
@@ -42,19 +41,22 @@ from raycomp.sweep.page import (
     say_winner,
 )
 from raycomp.sweep.plan import Plan, count_planned, list_checked, list_groups, make_plan
-from raycomp.sweep.result import TABLE, make_rows
-from raycomp.sweep.seed_training import COMMANDS, Job, make_streams, say_nothing
+from raycomp.sweep.result import BEST, TABLE, make_rows, write_job
 from raycomp.sweep.trials import (
+    COMMANDS,
     FAILED,
     FINISHED,
     STOPPED,
     TRIALS,
+    Job,
     Journal,
     Trial,
     check_trials,
     list_report,
     list_rungs,
+    make_streams,
     repair_trials,
+    say_nothing,
 )
 from raycomp.table import format_facts
 from raycomp.training.config import LEAST_GPU

@@ -29,7 +29,7 @@ class SweptCommand:
     """Only options with this prefix; none = all except those that no result depends on."""
 
 
-# By command, the parts that its trials run, in their order; sweep/seed_training.py runs them. An option
+# By command, the parts that its trials run, in their order; sweep/trials.py runs them. An option
 # belongs to the first part that has it.
 SWEPT = {
     "train": (SweptCommand("select", CurateConfig, *SELECT), SweptCommand("train", TrainConfig)),

@@ -6,13 +6,12 @@ import numpy as np
 
 from raycomp.config.options import check_choice
 from raycomp.continual.config import ContinualConfig
-from raycomp.continual.schedule import name_stream
+from raycomp.continual.data import name_stream
 from raycomp.continual.tables import FROZEN, MAIN
 from raycomp.core.selection import KEY
 from raycomp.data.files import Folder
-from raycomp.evaluation.choices import ChoiceEvaluation
+from raycomp.evaluation.choices import ChoiceEvaluation, Pictures, Texts
 from raycomp.evaluation.config import EvaluateConfig
-from raycomp.evaluation.evaluation import Pictures, Texts
 from raycomp.evaluation.open import open_evaluations
 from raycomp.evaluation.results import CUTS, compute_outcomes, make_lines
 from raycomp.table import Estimate, group_by, read_csv

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from raycomp.config import Domain
-from raycomp.config.space import GRID, LOGUNIFORM
+from raycomp.config.shared import GRID, LOGUNIFORM
 from raycomp.sweep.choose import (
     Winner,
     estimate,

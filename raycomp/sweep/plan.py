@@ -10,8 +10,8 @@ import numpy as np
 
 from raycomp.config import Domain, check_path, list_options, override_all, read_space, read_value
 from raycomp.config.options import Seconds, check, split_none
-from raycomp.config.space import CHOICE, FIXED, GRID, LOGUNIFORM, spell_value, spell_values
-from raycomp.continual.schedule import list_runs
+from raycomp.config.shared import CHOICE, FIXED, GRID, LOGUNIFORM, spell_value, spell_values
+from raycomp.continual.data import list_runs
 from raycomp.continual.tables import FROZEN
 from raycomp.curation.config import choose_config
 from raycomp.sweep.config import OWN_OPTIONS, SWEPT, SweepConfig, SweptCommand

@@ -22,7 +22,7 @@ from ray.tune.search import Searcher
 from ray.tune.search.optuna import OptunaSearch
 
 from raycomp.config import ClusterFailed, Domain, LeaseLost, UserError
-from raycomp.config.space import CHOICE, FIXED, LOGUNIFORM
+from raycomp.config.shared import CHOICE, FIXED, LOGUNIFORM
 from raycomp.data.stores import TASK_RETRIES
 from raycomp.run.progress import Progress
 from raycomp.run.ray_cluster import unwrap
@@ -30,8 +30,7 @@ from raycomp.run.run import Say
 from raycomp.sweep.choose import climb, mean_so_far
 from raycomp.sweep.config import SweepConfig
 from raycomp.sweep.plan import Plan, list_points, write_number
-from raycomp.sweep.seed_training import Job, run_seed_training
-from raycomp.sweep.trials import FINISHED, Outcome, SeedTraining, name_trial
+from raycomp.sweep.trials import FINISHED, Job, Outcome, SeedTraining, name_trial, run_seed_training
 
 # The share that Tune reserves for a trial, which only waits for its trainings: almost nothing, of the head
 # node.

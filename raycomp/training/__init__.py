@@ -11,7 +11,7 @@ COMMANDS = {
     ),
     "publish": Command(
         "write a trained model in the layout of open_clip's hub models",
-        "raycomp.training.publish:publish",
+        "raycomp.training.command:publish",
         "source --out --verify",
     ),
 }

@@ -1,46 +1,175 @@
-"""``raycomp train``: pairs in, a model out, on any number of workers."""
+"""A trained model in the layout of open_clip's hub, and the keys of its training pairs.
 
+Two sorted arrays of 16-byte keys, see ``core.leaks``: of images, and of all their captions. Hard negatives
+and their images are not among them.
+
+``raycomp train``: pairs in, a model out, on any number of workers."""
+
+import hashlib
+import io
 import os
-from collections.abc import Iterator
+import posixpath
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 
-from raycomp.config import TooMuchBadData
-from raycomp.config.own_code import fingerprint_own
-from raycomp.core.epochs import EpochPlan
-from raycomp.core.leaks import Known, merge_known
-from raycomp.data.files import Folder, check_writable
+from raycomp.config import DryRun, ModelConfig, TooMuchBadData
+from raycomp.config.change import fingerprint_own
+from raycomp.core.epochs import EpochPlan, Known, key_images, key_texts, merge_keys, merge_known
+from raycomp.core.selection import KEY
+from raycomp.data.files import Folder, ResultFile, check_writable, is_dry_run
 from raycomp.data.inputs import check_output, with_absolute_paths
-from raycomp.data.paths import CHECKPOINT, RUN, WORK, absolute_uri, count_bytes
-from raycomp.data.runs import fetch_model, find_model
+from raycomp.data.parquet import read_columns
+from raycomp.data.runs import check_results, fetch_model, find_model, read_finished, read_result
+from raycomp.data.stores import ARCHITECTURE, CHECKPOINT, RUN, WEIGHTS, WORK, absolute_uri, count_bytes
+from raycomp.models.architecture import HUB_CONFIG, ScorerSpec
 from raycomp.models.describe import describe_scorer, fingerprint_scorer
-from raycomp.models.spec import ScorerSpec
+from raycomp.run.local import Session, connect
 from raycomp.run.run import Run, Say, refuse_early, start_run
-from raycomp.run.session import Session, connect
-from raycomp.run.waves import map_files
+from raycomp.run.work import map_files
 from raycomp.table import format_facts
 from raycomp.training.config import TrainConfig
 from raycomp.training.feed import Drawing
 from raycomp.training.hard import load_mates
 from raycomp.training.held_out import OPTION, find_held_input, fingerprint_held_out, index_pairs, read_start
-from raycomp.training.journal import EVENTS, METRICS, check_packages, read_metrics
-from raycomp.training.page import list_uses, render_train
-from raycomp.training.pairs import Index, Pairs, find_pairs, fingerprint_pairs
-from raycomp.training.publish import TRAINED, merge_some, read_keys, read_trained, write_trained
-from raycomp.training.status import (
+from raycomp.training.journal import (
+    EVENTS,
+    METRICS,
     OWN_COLUMNS,
     Course,
     Evaluate,
     ShardSource,
     Training,
     TrainingStatus,
+    check_packages,
     list_states,
+    read_metrics,
 )
-from raycomp.words import DUPLICATE_UID, HELD_OUT, NOT_IN_SUBSET, OK
+from raycomp.training.page import list_uses, render_train
+from raycomp.training.pairs import Index, Pairs, find_pairs, fingerprint_pairs
+from raycomp.words import CAPTIONS, DUPLICATE_UID, HELD_OUT, IMAGE_SHA256, NOT_IN_SUBSET, OK
+
+TRAINED = ("trained_images.npy", "trained_texts.npy")
+"""At the top of a training's folder, in the order of ``Known``."""
+
+# The files of a model and its tokenizer.
+_PUBLISHED = (".safetensors", ".json", ".jsonl", ".txt", ".model", ".jinja")
+PUBLISHED_WEIGHTS = "open_clip_model.safetensors"
+
+
+def read_keys(uri: str) -> Known:
+    """Return the keys of the pairs in an index (PAIRS_SCHEMA)."""
+    table = read_columns(uri, [IMAGE_SHA256, CAPTIONS])
+    image_N = key_images(table[IMAGE_SHA256].to_pylist())
+    texts = [text for captions in table[CAPTIONS].to_pylist() for text in captions or ()]
+    return Known(merge_keys([image_N]), merge_keys([key_texts(texts)]))
+
+
+def merge_some(parts: list[Known]) -> list[Known]:
+    """Return the union of several, in a list."""
+    return [merge_known(parts)]
+
+
+def write_trained(known: Known, folder: Folder) -> None:
+    """Write the keys to the top of a training's folder."""
+    for name, key_K in zip(TRAINED, known, strict=True):
+        buffer = io.BytesIO()
+        np.save(buffer, key_K, allow_pickle=False)
+        folder.write_bytes(buffer.getvalue(), name)
+
+
+def read_trained(weights: str) -> Known | None:
+    """Return the keys of the training that wrote ``weights``; none where the file has none.
+
+    ``weights``: the file, as ``find_model`` names it. Raises ValueError where an array has changed.
+    """
+    start, found, _ = weights.partition(f"/{CHECKPOINT}/{WEIGHTS}")
+    folder = Folder(start)
+    if not found or not folder.exists(RUN):
+        return None
+    files = check_results(folder, read_finished(folder.uri), *TRAINED)
+    if not all(name in files for name in TRAINED):
+        return None
+    found_keys = []
+    for uri in (files[name] for name in TRAINED):
+        try:
+            key_K = np.load(io.BytesIO(read_result(uri)), allow_pickle=False)
+        except (ValueError, EOFError) as error:
+            line = " ".join(str(error).split())[:200]
+            raise ValueError(f"{uri}: does not hold the keys of a training ({line})") from error
+        if key_K.dtype != KEY or key_K.ndim != 1 or (key_K[1:] <= key_K[:-1]).any():
+            raise ValueError(
+                f"{uri}: does not hold the keys of a training: must be sorted, without duplicates"
+            )
+        found_keys.append(key_K)
+    return Known(*found_keys)
+
+
+def identify_trained(known: Known) -> str:
+    """Return a digest of the keys."""
+    return hashlib.sha256(b"".join(key_K.tobytes() for key_K in known)).hexdigest()
+
+
+def publish(source: str, out: str, say: Callable[[str], object] = print) -> None:
+    """Write the model of the training in ``source`` to ``out``, after loading it as a test.
+
+    ``open_clip.create_model_and_transforms("local-dir:OUT")`` loads it; uploaded as it is, ``hf-hub:`` does.
+    Only files that the training wrote are copied, and of these no pickle. Raises ValueError where ``source``
+    holds no finished training, its model has changed, or ``out`` is not empty or cannot be written.
+    """
+    found, folder = Folder(source), Folder(out)
+    files = _list_files(found)
+    check_writable(out)
+    if folder.list_names():
+        raise ValueError(f"--out {out}: holds other files; name a folder that is empty or new")
+    if is_dry_run():
+        raise DryRun(
+            f"dry run of publish: all checks passed, nothing was written; {len(files)} files would be"
+        )
+    from raycomp.models.clip import load_start, load_tokenizer  # behind all checks
+
+    with TemporaryDirectory() as local:
+        for name, file in files.items():
+            (Path(local) / name).write_bytes(read_result(file))
+        try:
+            published = ModelConfig(name=f"local-dir:{local}")
+            load_start(published)
+            load_tokenizer(published)
+        except ValueError as error:
+            raise ValueError(f"{found.at(CHECKPOINT)}: the model is incomplete ({error})") from error
+        for name in files:
+            folder.write_bytes((Path(local) / name).read_bytes(), name)
+    say(f'{out}: load it with open_clip.create_model_and_transforms("local-dir:{out}")')
+
+
+def _list_files(source: Folder) -> dict[str, ResultFile]:
+    """Return the files that are published by their new names, the one that describes the model last."""
+    above, name = posixpath.split(source.uri.rstrip("/"))
+    if name == CHECKPOINT and Folder(above).exists(RUN):
+        raise ValueError(f"{source.uri}: is part of a training; name the training's folder, {above}")
+    run = read_finished(source.uri)
+    if run["kind"] != "train":
+        raise ValueError(f"{source.uri}: holds {run['kind']}, must hold a training")
+    written = {posixpath.basename(file): file for file in check_results(source, run, CHECKPOINT).values()}
+    folders = Folder(source.at(CHECKPOINT)).list_folders()
+    if folders:
+        raise ValueError(
+            f"{source.at(CHECKPOINT, folders[0])}: is a folder; a model has files only; move it out"
+        )
+    if ARCHITECTURE not in written or WEIGHTS not in written:
+        raise ValueError(
+            f"{source.at(CHECKPOINT)}: the model is incomplete: {ARCHITECTURE} or {WEIGHTS} is missing"
+        )
+    names = [name for name in written if name != ARCHITECTURE and name.endswith(_PUBLISHED)]
+    names.sort(key=lambda name: name == HUB_CONFIG)
+    return {PUBLISHED_WEIGHTS if name == WEIGHTS else name: written[name] for name in names}
+
 
 _EPOCHS = 5
 # CPUs that make batches, in addition to the trainers' CPUs, on a machine without a cluster.
@@ -116,7 +245,7 @@ def train(
 
                 status = fit_here(training, run.lease.check, say)
             else:
-                from raycomp.training.ray_fit import TrainWorkers, fit
+                from raycomp.training.ray_train import TrainWorkers, fit
 
                 on_gpus, share = session.device == "gpu", config.train.gpus_per_worker
                 ranks = TrainWorkers(session.num_scorers, on_gpus, share)

@@ -18,7 +18,7 @@ from raycomp.data.runs import fetch_model
 from raycomp.models.images import ImageFault, ImageSpec, prepare_image
 from raycomp.models.nonces import load_tokens
 from raycomp.training.held_out import OPTION
-from raycomp.training.status import OWN_COLUMNS, Evaluate, HeldOutTables, Training
+from raycomp.training.journal import OWN_COLUMNS, Evaluate, HeldOutTables, Training
 from raycomp.training.towers import Towers, to_batch
 from raycomp.words import CAPTION, HELD_OUT_MEASURES, IMAGE, UID
 

@@ -21,10 +21,9 @@ from raycomp.config import UserError
 from raycomp.core.selection import KEY, find_keys, parse_uids, to_keys
 from raycomp.data.inputs import expand_input
 from raycomp.data.parquet import count_rows, read_columns, read_rows, read_schema
-from raycomp.data.paths import join_uri, resolve
-from raycomp.data.rows import parse_uid
 from raycomp.data.runs import find_curation, identify, list_negatives, read_curation, read_finished
-from raycomp.data.tar import MAX_MEMBER_BYTES
+from raycomp.data.samples import MAX_MEMBER_BYTES, parse_uid
+from raycomp.data.stores import join_uri, resolve
 from raycomp.models.images import ImageFault, decode_image
 from raycomp.schema import HARD_TYPE
 from raycomp.words import CAPTION, IMAGE, NEGATIVE, NEGATIVES, NEIGHBOURS, NUM_ROWS, UID

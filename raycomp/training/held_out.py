@@ -18,13 +18,14 @@ import pyarrow.compute as pc
 
 from raycomp.config import TooMuchBadData, UserError, exact_share
 from raycomp.config.options import read_share_or_none
-from raycomp.core.leaks import Known, find_shared, key_images, key_texts
+from raycomp.core.epochs import Known, find_shared, key_images, key_texts
 from raycomp.core.selection import find_keys, hash_uids, parse_uids, to_keys
 from raycomp.data.files import Folder
 from raycomp.data.parquet import read_columns, write_table
-from raycomp.run.waves import map_files, map_tasks
+from raycomp.run.work import map_files, map_tasks
 from raycomp.schema import PAIRS_SCHEMA
 from raycomp.training.config import TrainConfig
+from raycomp.training.journal import HeldOutTables
 from raycomp.training.pairs import (
     Index,
     Pairs,
@@ -34,7 +35,6 @@ from raycomp.training.pairs import (
     make_index,
     uids_in,
 )
-from raycomp.training.status import HeldOutTables
 from raycomp.words import CAPTION, CAPTIONS, IMAGE, IMAGE_SHA256, UID
 
 OPTION = "train.held_out"

@@ -6,16 +6,22 @@ from typing import Any
 
 import pyarrow as pa
 
-from raycomp.core.ahead import ahead
+from raycomp.core.epochs import ahead
 from raycomp.data.files import Folder
 from raycomp.data.parquet import read_columns
 from raycomp.run.progress import Progress
 from raycomp.run.run import Say
 from raycomp.training.evaluations import load_held_out
 from raycomp.training.feed import read_batches
-from raycomp.training.journal import open_trackers
+from raycomp.training.journal import (
+    StatusTracker,
+    Training,
+    TrainingStatus,
+    list_states,
+    open_trackers,
+    say_start,
+)
 from raycomp.training.loop import Writer, load_state, start_rank, train_rank
-from raycomp.training.status import StatusTracker, Training, TrainingStatus, list_states, say_start
 from raycomp.training.towers import to_batch
 
 _AHEAD = 2

@@ -21,19 +21,27 @@ from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from raycomp.config import ModelConfig, UserError
-from raycomp.core.ahead import ahead
+from raycomp.core.epochs import ahead
 from raycomp.data.files import Folder, new_path
-from raycomp.data.paths import ARCHITECTURE, CHECKPOINT, WEIGHTS, WORK
 from raycomp.data.runs import fetch_model
+from raycomp.data.stores import ARCHITECTURE, CHECKPOINT, WEIGHTS, WORK
 from raycomp.models.architecture import HUB_CONFIG, say_bad
 from raycomp.models.clip import describe_preprocessing, describe_start, load_start, pack_tokenizer
 from raycomp.models.images import ImageSpec
 from raycomp.training.config import TrainConfig
 from raycomp.training.evaluations import HeldOutEvaluation, evaluate_model, try_evaluation
 from raycomp.training.held_out import write_start
-from raycomp.training.journal import MetricsLog, Trackers
+from raycomp.training.journal import (
+    CHECKPOINTS,
+    STATE,
+    STEP,
+    Evaluate,
+    MetricsLog,
+    Trackers,
+    keep_states,
+    list_states,
+)
 from raycomp.training.losses import get_loss
-from raycomp.training.status import CHECKPOINTS, STATE, STEP, Evaluate, keep_states, list_states
 from raycomp.training.towers import (
     OF_ALL,
     Batch,

@@ -24,18 +24,16 @@ import pyarrow.compute as pc
 from raycomp.config import UserError
 from raycomp.core.selection import count_keys, drop_duplicates, find_keys, parse_uids, to_keys
 from raycomp.curation.config import read_config
+from raycomp.curation.outputs import SIZES, read_sizes, read_subset
 from raycomp.curation.select.filters import list_shards
-from raycomp.data.datacomp import SIZES, read_sizes, read_subset
 from raycomp.data.files import Folder
 from raycomp.data.inputs import LIST, check_tables, expand_input, list_written_shards
 from raycomp.data.listed import CAPTION_COLUMNS, find_column
-from raycomp.data.manifest import check_results
 from raycomp.data.parquet import count_rows, hash_images, read_columns, read_matching, read_rows, write_table
-from raycomp.data.paths import KEPT_FILE, ShardPath, fingerprint_shards
 from raycomp.data.reader import read_shard
-from raycomp.data.rows import decode_text, parse_object
 from raycomp.data.runs import (
     check_files_of_run,
+    check_results,
     check_shards_of_runs,
     digest,
     find_curation,
@@ -44,9 +42,11 @@ from raycomp.data.runs import (
     read_curation,
     read_finished,
 )
+from raycomp.data.samples import decode_text, parse_object
+from raycomp.data.stores import KEPT_FILE, ShardPath, fingerprint_shards
 from raycomp.models.images import ImageFault, decode_image
-from raycomp.run.bad_data import check_bad_rows, describe_dropped, list_counts
-from raycomp.run.waves import map_files, map_tasks
+from raycomp.run.run import check_bad_rows, describe_dropped, list_counts
+from raycomp.run.work import map_files, map_tasks
 from raycomp.schema import HARD_TYPE, PAIRS_SCHEMA
 from raycomp.training.config import TrainConfig
 from raycomp.training.hard import (

@@ -19,13 +19,12 @@ from ray.data import DataContext, ExecutionResources
 
 from raycomp.core.epochs import EpochPlan, slice_of
 from raycomp.data.parquet import read_columns, to_fixed_lists, to_matrix
-from raycomp.data.paths import count_bytes
-from raycomp.data.stores import TASK_RETRIES
+from raycomp.data.stores import TASK_RETRIES, count_bytes
 from raycomp.run.ray_executor import ItemSource
 from raycomp.run.ray_session import settle_data_context
 from raycomp.training.feed import cut_shard, make_batch
+from raycomp.training.journal import Course, ShardSource
 from raycomp.training.pairs import load_shard
-from raycomp.training.status import Course, ShardSource
 
 _LOADER: dict[str, Any] = {"scheduling_strategy": "SPREAD", **TASK_RETRIES}
 # Tasks of one rank run in parallel, so their steps arrive out of order, rarely further apart than this.

@@ -8,7 +8,7 @@ from tensorboardX import RecordWriter
 from tensorboardX.proto.event_pb2 import Event, SessionLog
 from tensorboardX.proto.summary_pb2 import Summary
 
-from raycomp.training.status import STEP
+from raycomp.training.journal import STEP
 
 _FLUSH_S = 30.0
 

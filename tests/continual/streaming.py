@@ -9,9 +9,9 @@ import pyarrow as pa
 from raycomp.continual.streams.samples import StreamSamples, list_texts
 from raycomp.continual.streams.sources import StreamSource
 from raycomp.data.parquet import to_fixed_lists
-from raycomp.data.paths import ShardPath
-from raycomp.evaluation.embed_all import Files, read_pictures
-from raycomp.evaluation.evaluation import Picture, Pictures, Texts
+from raycomp.data.stores import ShardPath
+from raycomp.evaluation.choices import Picture, Pictures, Texts
+from raycomp.evaluation.embed import Files, read_pictures
 from raycomp.words import EMPTY_CAPTION, IMAGE_EMBEDDING, IMAGE_SHA256, NO_CAPTION, OK, STATUS
 from tests.evaluation.embedded import draw, key_files
 

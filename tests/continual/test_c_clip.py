@@ -6,7 +6,7 @@ import torch
 from torch.nn import functional as F
 
 from raycomp.continual.methods.c_clip import mix_weights
-from raycomp.core.retention import consolidate
+from raycomp.core.losses import consolidate
 from raycomp.models.adapters import merge_adapters
 from tests.continual.tuning import Few, learn, on_disk, rows, same
 

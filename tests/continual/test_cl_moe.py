@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from raycomp.core.retention import expert_momentum
+from raycomp.core.losses import expert_momentum
 from tests.continual.tuning import Few, learn, rows, through
 
 

@@ -17,7 +17,7 @@ from raycomp.continual import command, embed
 from raycomp.continual.command import continual
 from raycomp.continual.config import ContinualConfig
 from raycomp.continual.method import METHODS
-from raycomp.data.tar import write_tar
+from raycomp.data.samples import write_tar
 from raycomp.sweep.command import sweep
 from raycomp.sweep.config import SweepConfig
 from tests.continual.drawn_streams import QUESTIONS, STREAM

@@ -7,11 +7,10 @@ import pytest
 from raycomp.config import override_all
 from raycomp.continual.command import fingerprint_methods
 from raycomp.continual.config import ContinualConfig
-from raycomp.continual.matrices import Result, choose, list_trials, measure, report_trials
+from raycomp.continual.data import Choice, StreamRun, list_runs, make_config
+from raycomp.continual.loop import PLAIN
 from raycomp.continual.method import FULL, METHODS, TUNE, Method, get_method
-from raycomp.continual.schedule import Choice, StreamRun, list_runs, make_config
-from raycomp.continual.scoring import MERGED, TASK
-from raycomp.continual.work import PLAIN
+from raycomp.continual.scoring import MERGED, TASK, Result, choose, list_trials, measure, report_trials
 from raycomp.data.files import Folder
 from tests.continual.test_loop import make_loop
 from tests.continual.test_loop import read as read_loop

@@ -13,7 +13,7 @@ from raycomp.continual.streams.samples import (
     warn_repeats,
 )
 from raycomp.continual.streams.sources import read_stream
-from raycomp.evaluation.evaluation import Picture
+from raycomp.evaluation.choices import Picture
 from tests.continual.streaming import invent_texts, see
 
 

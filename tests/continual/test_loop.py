@@ -13,13 +13,11 @@ import torch
 
 from raycomp.config import UserError, override_all
 from raycomp.continual.config import ContinualConfig
-from raycomp.continual.data import Keys, Split, Stream
+from raycomp.continual.data import Keys, Split, Stream, StreamRun, make_config
 from raycomp.continual.loop import TaskLoop, draw_rows, order_tasks
-from raycomp.continual.matrices import Result, measure
 from raycomp.continual.method import METHODS
 from raycomp.continual.methods.head import Frozen, HeadLearner
-from raycomp.continual.schedule import StreamRun, make_config
-from raycomp.continual.scoring import MERGED, TEXT, gather_questions
+from raycomp.continual.scoring import MERGED, TEXT, Result, gather_questions, measure
 from raycomp.data.files import Folder
 from tests.continual.streams import NAMES, make_split, make_stream
 

@@ -7,10 +7,10 @@ import pytest
 
 from raycomp.config import ModelConfig, UserError
 from raycomp.continual.method import find_maker, find_variant
-from raycomp.continual.streams.place import MadeVariant
-from raycomp.continual.streams.store import read_stream
+from raycomp.continual.streams.build import read_stream
+from raycomp.continual.streams.samples import MadeVariant
 from raycomp.data.files import Folder
-from raycomp.data.tar import write_tar
+from raycomp.data.samples import write_tar
 from tests.continual.test_stream_leaks import find, task, write
 
 MAKERS = """

@@ -9,10 +9,10 @@ from PIL import Image
 
 from raycomp.config import ModelConfig, UserError
 from raycomp.continual.data import join_pixels
+from raycomp.continual.streams.build import load_pixels, make_tokens
 from raycomp.continual.streams.samples import find_samples, make_split, name_primitives, number_kinds
 from raycomp.continual.streams.sources import read_stream
-from raycomp.continual.streams.store import load_pixels, make_tokens
-from raycomp.data.tar import write_tar
+from raycomp.data.samples import write_tar
 from raycomp.models.describe import describe_scorer
 from raycomp.models.images import prepare_image
 from raycomp.models.nonces import load_tokens

@@ -18,7 +18,7 @@ from raycomp.config import override_all
 from raycomp.continual.command import continual
 from raycomp.continual.config import ContinualConfig
 from raycomp.data.files import Folder
-from raycomp.data.tar import write_tar
+from raycomp.data.samples import write_tar
 from tests.conftest import without_ray
 from tests.drawn import world_shards
 from tests.faults.harness import find_parent, processes

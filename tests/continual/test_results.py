@@ -13,14 +13,12 @@ from hypothesis import strategies as st
 
 from raycomp.config import override_all
 from raycomp.continual.config import ContinualConfig
-from raycomp.continual.data import Stream
+from raycomp.continual.data import Stream, StreamRun
 from raycomp.continual.loop import summarise_steps
-from raycomp.continual.matrices import Result, is_done, measure, read_result
 from raycomp.continual.method import METHODS
-from raycomp.continual.schedule import StreamRun
-from raycomp.continual.scoring import BEFORE, METHOD, TASK, ZERO_SHOT
-from raycomp.continual.streams.place import find_place
-from raycomp.continual.streams.store import read_stream, write_stream
+from raycomp.continual.scoring import BEFORE, METHOD, TASK, ZERO_SHOT, Result, is_done, measure, read_result
+from raycomp.continual.streams.build import read_stream, write_stream
+from raycomp.continual.streams.samples import find_place
 from raycomp.continual.tables import (
     Runs,
     list_plots,
@@ -101,7 +99,7 @@ def test_no_two_runs_share_a_file_whatever_streams_are_called():
     st.lists(st.sampled_from(["b", "a-b", "b-a-b", "a"]), min_size=2, max_size=2),
 )
 def test_names_of_runs_stay_apart_with_any_methods(streams, methods):
-    with mock.patch("raycomp.continual.schedule.METHODS", ("a", "b", "a-b", "b-a-b")):
+    with mock.patch("raycomp.continual.data.METHODS", ("a", "b", "a-b", "b-a-b")):
         first, second = (
             StreamRun(stream, method, 0).name for stream, method in zip(streams, methods, strict=True)
         )

@@ -7,13 +7,13 @@ import pytest
 
 from raycomp.config import TooMuchBadData, UserError
 from raycomp.continual.config import ContinualConfig
-from raycomp.continual.streams.assemble import FoundStream, Maker, find_all_samples, list_needed, make_arrays
+from raycomp.continual.streams.build import FoundStream, Maker, find_all_samples, list_needed, make_arrays
 from raycomp.continual.streams.samples import warn_repeat
 from raycomp.continual.streams.sources import read_stream
 from raycomp.data.files import Folder
-from raycomp.data.tar import write_tar
-from raycomp.evaluation.evaluation import Texts
-from raycomp.run.bad_data import check_bad_rows, warn_leak
+from raycomp.data.samples import write_tar
+from raycomp.evaluation.choices import Texts
+from raycomp.run.run import check_bad_rows, warn_leak
 from tests.continual.streaming import DIM, see
 from tests.evaluation.embedded import draw
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from raycomp.config import ModelConfig, TooMuchBadData, UserError
-from raycomp.continual.streams.assemble import check_texts
+from raycomp.continual.streams.build import check_texts
 from raycomp.continual.streams.samples import (
     StreamSamples,
     find_samples,
@@ -22,10 +22,10 @@ from raycomp.continual.streams.samples import (
 )
 from raycomp.continual.streams.sources import Source, StreamSample, read_stream
 from raycomp.core.selection import KEY
-from raycomp.data.tar import write_tar
-from raycomp.evaluation.evaluation import Picture, Texts
+from raycomp.data.samples import write_tar
+from raycomp.evaluation.choices import Picture, Texts
 from raycomp.models.parser import load_parser
-from raycomp.run.bad_data import check_bad_rows
+from raycomp.run.run import check_bad_rows
 from tests.continual.photos import write_photos
 from tests.continual.streaming import DIM, invent_texts, see
 from tests.evaluation.embedded import draw

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from raycomp.config import ModelConfig
+from raycomp.continual.loop import TUNERS, make_tuner
 from raycomp.continual.method import METHODS, TUNE
-from raycomp.continual.work import TUNERS, make_tuner
 from tests.continual.tuning import CONFIG, STEPS, Few, learn, on_disk, same, through, to_pixels
 
 ALL = sorted(TUNERS)

@@ -10,8 +10,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from raycomp.continual.loop import TUNERS
 from raycomp.continual.methods import tuner, zscl
-from raycomp.continual.work import TUNERS
 from tests.continual.tuning import Few, learn, on_disk
 from tests.training.fitting import on_ranks
 

@@ -6,8 +6,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from raycomp.continual.work import make_tuner
-from raycomp.core.retention import distil
+from raycomp.continual.loop import make_tuner
+from raycomp.core.losses import distil
 from tests.continual.tuning import CONFIG, STEPS, Few, learn, rows, same
 
 

@@ -10,11 +10,11 @@ import torch
 
 from raycomp.continual.config import ContinualConfig, TuneConfig
 from raycomp.continual.data import Keys, Pixels, Split
+from raycomp.continual.loop import make_tuner
 from raycomp.continual.methods.zscl import Reference
-from raycomp.continual.work import make_tuner
+from raycomp.models.architecture import ScorerSpec
 from raycomp.models.clip import Clip
 from raycomp.models.images import ImageSpec
-from raycomp.models.spec import ScorerSpec
 from tests.training.fitting import CONTEXT, draw_texts, write_model
 
 TEXTS, SAMPLES, STEPS, BATCH = 5, 12, 4, 6

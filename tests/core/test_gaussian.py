@@ -4,7 +4,7 @@ import pytest
 import torch
 from scipy.stats import multivariate_normal
 
-from raycomp.core.retention import RIDGE, fit_gaussian, log_density
+from raycomp.core.losses import RIDGE, fit_gaussian, log_density
 
 
 def draw(num: int, dim: int = 4) -> torch.Tensor:

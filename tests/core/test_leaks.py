@@ -5,7 +5,7 @@ import hashlib
 import numpy as np
 import pytest
 
-from raycomp.core.leaks import (
+from raycomp.core.epochs import (
     NO_KEY,
     Known,
     count_shared,

@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from raycomp.core.outcomes import Pair, judge_choices, judge_pairs, judge_texts
+from raycomp.core.intervals import Pair, judge_choices, judge_pairs, judge_texts
 
 
 def test_only_a_strictly_better_caption_is_right():

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from raycomp.core import outcomes
-from raycomp.core.outcomes import chance_of_hit, count_hits, mean_directions, number_duplicates, rank_items
+from raycomp.core import intervals
+from raycomp.core.intervals import chance_of_hit, count_hits, mean_directions, number_duplicates, rank_items
 
 
 def slow_ranks(score_QK, item_Q, item_K):
@@ -25,7 +25,7 @@ def slow_ranks(score_QK, item_Q, item_K):
 
 @pytest.mark.parametrize("tile", [1, 40, 1 << 22])
 def test_ranks_are_those_of_a_slow_loop(monkeypatch, tile):
-    monkeypatch.setattr(outcomes, "_TILE", tile)
+    monkeypatch.setattr(intervals, "_TILE", tile)
     rng = np.random.default_rng(0)
     # Whole numbers: exact products and many ties. Three to six texts an image.
     image_QD = rng.integers(-2, 3, (23, 4)).astype(np.float32)

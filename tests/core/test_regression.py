@@ -7,8 +7,7 @@ from functools import reduce
 import numpy as np
 import pytest
 
-from raycomp.core.metrics import correlation_interval, pearson
-from raycomp.core.regression import CrossMoments, LinearFit, correlate_within
+from raycomp.core.metrics import CrossMoments, LinearFit, correlate_within, correlation_interval, pearson
 
 NAMES = ("a", "b", "c")
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from raycomp.core.retention import consolidate, distil, expert_momentum
+from raycomp.core.losses import consolidate, distil, expert_momentum
 
 
 def draw(seed: int, *shape: int) -> torch.Tensor:

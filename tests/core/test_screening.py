@@ -3,7 +3,7 @@
 import numpy as np
 import torch
 
-from raycomp.core.screening import find_ranks, is_suspect
+from raycomp.core.alignment import find_ranks, is_suspect
 
 
 def test_ranks_are_plain_counts():

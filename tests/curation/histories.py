@@ -14,7 +14,7 @@ import raycomp
 from raycomp.config import ClusterConfig, ScorerConfig, override_all
 from raycomp.curation.config import CurateConfig, read_config
 from raycomp.curation.update import update
-from raycomp.data.tar import write_tar
+from raycomp.data.samples import write_tar
 from tests.corpus import scenes
 
 COMPARED = ("scores", "subset", "shards", "metadata", "marks", "state")

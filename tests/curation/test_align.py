@@ -13,7 +13,7 @@ from raycomp.curation.score.scorers import Align, pair_strangers
 from raycomp.data.inputs import expand_input
 from raycomp.data.parquet import SHUFFLED_ALIGNMENT, to_fixed_lists, to_matrix
 from raycomp.data.reader import read_shard
-from raycomp.data.tar import write_tar
+from raycomp.data.samples import write_tar
 from raycomp.models.clip import Clip, load_tokenizer
 from raycomp.models.describe import describe_scorer
 from raycomp.words import (
@@ -140,7 +140,7 @@ def test_where_all_is_one_photo_or_one_caption_nothing_is_compared(table, tiny_s
 
 def test_the_check_counts_only_pairs_that_have_a_shuffled_one(table, tiny_scorer, tmp_path):
     from raycomp.curation.command import check_scorer
-    from raycomp.run.passes import Part, Stats, stage_part
+    from raycomp.run.work import Part, Stats, stage_part
 
     part = Part(pa.schema([(UID, pa.string())]), sampled=(ALIGNMENT, SHUFFLED_ALIGNMENT))
     bad = table.slice(0, 3).set_column(

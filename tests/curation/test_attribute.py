@@ -9,14 +9,10 @@ import pytest
 
 from raycomp.config import ParserConfig, ScorerConfig
 from raycomp.core.attribution import drop_per_displacement
-from raycomp.curation.config import (
-    NonceConfig,
-    make_selection,
-)
+from raycomp.curation.config import PAS, NonceConfig, make_selection
 from raycomp.curation.score.prepare import parse
 from raycomp.curation.score.scorers import Attribute
 from raycomp.curation.select.measures import read_corpus
-from raycomp.curation.select.rules import PAS
 from raycomp.data.parquet import to_fixed_lists
 from raycomp.words import (
     ALIGNMENT,

@@ -23,18 +23,11 @@ from raycomp.data.parquet import (
     to_matrix,
 )
 from raycomp.data.reader import read_shard
-from raycomp.data.tar import write_tar
-from raycomp.evaluation.embed_all import (
-    TEXT,
-    TEXT_EMBEDDING,
-    EmbedPictures,
-    EmbedTexts,
-    prepare_pixels,
-    tokenize,
-)
+from raycomp.data.samples import write_tar
+from raycomp.evaluation.embed import TEXT, TEXT_EMBEDDING, EmbedPictures, EmbedTexts, prepare_pixels, tokenize
+from raycomp.models.architecture import ScorerSpec
 from raycomp.models.clip import Clip
 from raycomp.models.describe import describe_scorer
-from raycomp.models.spec import ScorerSpec
 from raycomp.models.text import WeightsCheck, refuse_bad
 from raycomp.negatives.ranking import rank
 from raycomp.negatives.write import ADD_SIMILARITY, ADDITIONS

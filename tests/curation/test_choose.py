@@ -11,11 +11,10 @@ import pytest
 from raycomp.config import LeaseLost, UserError, override_all, to_dict
 from raycomp.core.selection import Threshold
 from raycomp.curation.command import _fewer, summarise_scores
-from raycomp.curation.config import SelectConfig, choose_config, make_selection
-from raycomp.curation.score import dedupe
-from raycomp.curation.score.dedupe import mark_duplicates
+from raycomp.curation.config import SelectConfig, choose_config, get_rule, make_selection
+from raycomp.curation.score import score
+from raycomp.curation.score.score import mark_duplicates
 from raycomp.curation.select.measures import ScoresFile
-from raycomp.curation.select.rules import get_rule
 from raycomp.curation.select.select import Gates, _load, choose_tables, commit_once
 from raycomp.curation.summary import choose_shown
 from raycomp.data.files import Folder
@@ -118,7 +117,7 @@ def test_the_first_of_every_uid_stays_and_marking_twice_changes_nothing(tmp_path
         ]
     )
     seen, expected, uris = {}, [], []
-    monkeypatch.setattr(dedupe, "_FILES_PER_STRETCH", 2)
+    monkeypatch.setattr(score, "_FILES_PER_STRETCH", 2)
     for shard in range(5):
         rows = []
         for _ in range(200):

@@ -11,7 +11,7 @@ from PIL import Image
 import raycomp
 from bench.decontaminate import COPIES, encode
 from raycomp.cli import USER_ERROR, main
-from raycomp.data.tar import write_tar
+from raycomp.data.samples import write_tar
 from raycomp.words import CONTAMINATED, CONTAMINATED_BY
 from tests.corpus import by_cpi, mean_drop
 

@@ -19,10 +19,9 @@ import raycomp
 from raycomp.cli import main
 from raycomp.config import ScorerConfig, TooMuchBadData
 from raycomp.curation import command as curate_command
-from raycomp.curation.config import SelectConfig, make_selection
-from raycomp.curation.select.rules import RULES
+from raycomp.curation.config import RULES, SelectConfig, make_selection
 from raycomp.curation.select.select import choose_tables
-from raycomp.data.tar import write_tar
+from raycomp.data.samples import write_tar
 from raycomp.look.show import explain, show
 from raycomp.models.clip import Clip
 from raycomp.words import ALIGNED_STATUSES

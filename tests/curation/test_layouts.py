@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import raycomp
-from raycomp.data.tar import write_tar
+from raycomp.data.samples import write_tar
 from tests.corpus import by_cpi
 
 NUM = 16

@@ -8,9 +8,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from raycomp.curation.score.metadata import Kinds, count_kinds, type_fields, write_metadata
+from raycomp.curation.score.columns import Kinds, count_kinds, type_fields, write_metadata
 from raycomp.data.files import Folder
-from raycomp.data.rows import to_json
+from raycomp.data.samples import to_json
 from raycomp.words import JSON, STATUS, UID
 
 

@@ -18,8 +18,8 @@ from raycomp.curation.select.measures import ScoresFile
 from raycomp.curation.select.near import find_groups
 from raycomp.curation.select.select import describe_duplicates
 from raycomp.data.files import Folder
-from raycomp.data.tar import write_tar
-from raycomp.language.text_only import normalise_caption
+from raycomp.data.samples import write_tar
+from raycomp.language.overlap import normalise_caption
 from raycomp.words import (
     ALIGNMENT,
     CAPTION,

@@ -10,7 +10,7 @@ import raycomp
 from raycomp.curation.config import SelectConfig
 from raycomp.data.inputs import expand_input
 from raycomp.data.reader import read_shard
-from raycomp.data.tar import write_tar
+from raycomp.data.samples import write_tar
 from raycomp.models.images import decode_image
 from raycomp.training.pairs import load_shard
 from tests.corpus import by_cpi

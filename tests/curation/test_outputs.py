@@ -12,7 +12,7 @@ import raycomp
 from raycomp.config import ClusterConfig, override_all
 from raycomp.curation import outputs, write
 from raycomp.curation.outputs import count_pieces, cut_ranges, plan_outputs, split_rows
-from raycomp.data.tar import write_tar
+from raycomp.data.samples import write_tar
 from tests.corpus import by_cpi, scenes, write_world_shards
 
 SPAN = 20

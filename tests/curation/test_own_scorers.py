@@ -10,8 +10,8 @@ import pytest
 import raycomp
 from raycomp.cli import USER_ERROR, main
 from raycomp.curation.config import FilterConfig
-from raycomp.curation.score.own_scorers import ROWS, OwnScorers
-from raycomp.data.tar import write_tar
+from raycomp.curation.score.columns import ROWS, OwnScorers
+from raycomp.data.samples import write_tar
 from tests.corpus import by_cpi, mean_drop, scenes
 
 CODE = """

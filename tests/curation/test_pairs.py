@@ -13,7 +13,7 @@ import raycomp
 from raycomp.core.attribution import aggregate_drops
 from raycomp.curation.config import AttributeConfig, CurateConfig, PrepareConfig
 from raycomp.data.parquet import read_columns
-from raycomp.data.tar import find_image
+from raycomp.data.samples import find_image
 from raycomp.words import (
     ALIGNMENT,
     CAPTION,

@@ -8,12 +8,12 @@ import pyarrow as pa
 import pytest
 
 from raycomp.cli import main
-from raycomp.curation.score import cost as plans
-from raycomp.curation.score.cost import plan, take_sample
+from raycomp.curation.score import score as plans
+from raycomp.curation.score.score import plan, take_sample
 from raycomp.data.inputs import expand_input
-from raycomp.data.paths import fingerprint_shards
 from raycomp.data.reader import read_shard
-from raycomp.data.tar import write_tar
+from raycomp.data.samples import write_tar
+from raycomp.data.stores import fingerprint_shards
 from tests.corpus import by_cpi
 from tests.drawn import world_shards
 

@@ -4,7 +4,7 @@ import pytest
 
 from raycomp.config import ClusterConfig, override
 from raycomp.config.options import Machine
-from raycomp.curation.score.cost import Measured, price_machines
+from raycomp.curation.score.score import Measured, price_machines
 
 # An hour of a GPU for a million pairs, and 48 hours of a core to feed it.
 ON_GPU = Measured(cpu_s=48 * 3600, scorer_s=3600, scorer_cores=0)

@@ -20,11 +20,11 @@ from PIL import Image
 from webdataset import autodecode
 from webdataset.tariterators import tar_file_expander, url_opener
 
+from raycomp.curation.outputs import enrich, write_index, write_shard
 from raycomp.curation.write import DECODED, is_scored, read_caption, rewrite
-from raycomp.data.datacomp import enrich, write_index, write_shard
 from raycomp.data.inputs import expand_input
 from raycomp.data.reader import extract, read_shard
-from raycomp.data.tar import write_tar
+from raycomp.data.samples import write_tar
 from raycomp.models.images import decode_image
 
 ORIENTATION = 0x0112

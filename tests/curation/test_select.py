@@ -10,9 +10,8 @@ import pytest
 
 from raycomp.config import UserError, exact_share, override, override_all
 from raycomp.core.selection import format_uids, parse_uids, random_scores
-from raycomp.curation.config import CurateConfig, SelectConfig, make_selection
+from raycomp.curation.config import PAS, RULES, CurateConfig, SelectConfig, make_selection
 from raycomp.curation.select.measures import check_scores, corpus_columns, read_corpus
-from raycomp.curation.select.rules import PAS, RULES
 from raycomp.curation.select.select import (
     EXPLAINING,
     Gates,

@@ -19,7 +19,7 @@ from raycomp.data.inputs import expand_input
 from raycomp.data.parquet import to_matrix
 from raycomp.data.parquet_input import check_embeddings
 from raycomp.data.reader import read_shard
-from raycomp.data.tar import write_tar
+from raycomp.data.samples import write_tar
 from raycomp.models.clip import Clip
 from raycomp.models.describe import describe_scorer
 from raycomp.models.images import prepare_image

@@ -11,7 +11,7 @@ import pytest
 import raycomp
 from raycomp.config import ScorerConfig
 from raycomp.curation.config import CurateConfig, PrepareConfig
-from raycomp.curation.score.cost import plan
+from raycomp.curation.score.score import plan
 from raycomp.models.clip import Clip
 from raycomp.models.describe import describe_scorer
 from raycomp.models.images import prepare_image

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from raycomp.core.metrics import pearson
-from raycomp.curation.select.rules import PAS
+from raycomp.curation.config import PAS
 from raycomp.curation.summary import (
     DROP,
     DROPPED,

@@ -22,7 +22,7 @@ from raycomp.curation.config import AlignConfig, NearConfig, read_config
 from raycomp.curation.score import score as scoring
 from raycomp.curation.update import update as update_run
 from raycomp.data.files import Folder, link_file
-from raycomp.data.tar import write_tar
+from raycomp.data.samples import write_tar
 from raycomp.run.lease import hold_lease
 from raycomp.training.config import TrainConfig
 from raycomp.training.pairs import find_pairs

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from raycomp.data.paths import ShardPath
-from raycomp.data.tar import read_tar
+from raycomp.data.samples import read_tar
+from raycomp.data.stores import ShardPath
 
 RawTar = Callable[..., bytes]
 

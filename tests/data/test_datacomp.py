@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 import webdataset
 
-from raycomp.data import datacomp
-from raycomp.data.datacomp import SUBSET_DTYPE, enrich, write_index, write_shard, write_subset
+from raycomp.curation import outputs
+from raycomp.curation.outputs import SUBSET_DTYPE, enrich, write_index, write_shard, write_subset
 from raycomp.data.inputs import expand_input
 from raycomp.data.reader import extract
 
@@ -39,7 +39,7 @@ SPREADS = {
 @pytest.mark.parametrize("spread", SPREADS)
 @pytest.mark.parametrize("sort_rows", [7, 64, 100_000])
 def test_subset_equals_sort(spread, sort_rows, tmp_path, monkeypatch):
-    monkeypatch.setattr(datacomp, "_SORT_ROWS", sort_rows)
+    monkeypatch.setattr(outputs, "_SORT_ROWS", sort_rows)
     rng = np.random.default_rng(0)
     uid_N2 = rng.permutation(SPREADS[spread](rng))
     path = tmp_path / "subset.npy"
@@ -68,7 +68,7 @@ def test_datacomp_finds_every_uid(tmp_path):
 
 
 def test_subset_memory_does_not_grow(tmp_path, monkeypatch):
-    monkeypatch.setattr(datacomp, "_SORT_ROWS", 10_000)
+    monkeypatch.setattr(outputs, "_SORT_ROWS", 10_000)
 
     def peak(num_chunks: int) -> int:
         tracemalloc.start()

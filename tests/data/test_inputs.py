@@ -8,8 +8,8 @@ import pytest
 from pyarrow import fs
 
 from raycomp.data.inputs import absolute_input, check_output, expand_braces, expand_input, place_input
-from raycomp.data.paths import fingerprint_shards, list_times, resolve
-from raycomp.data.rows import sample_uid
+from raycomp.data.samples import sample_uid
+from raycomp.data.stores import fingerprint_shards, list_times, resolve
 
 
 @pytest.fixture

@@ -12,8 +12,8 @@ from raycomp.config.shared import ColumnsConfig
 from raycomp.data import inputs, listed
 from raycomp.data.inputs import check_tables, expand_input
 from raycomp.data.listed import choose_captions
-from raycomp.data.paths import fingerprint_shards, resolve
 from raycomp.data.reader import extract, read_shard
+from raycomp.data.stores import fingerprint_shards, resolve
 
 CAPTIONS = ["a dog", "two cats", "a red ball"]
 

@@ -22,9 +22,9 @@ from raycomp.data.files import (
     note_written,
     watch_writes,
 )
-from raycomp.data.manifest import MANIFEST, check_results, verify_whole, write_manifest
 from raycomp.data.parquet import count_rows, read_columns, read_matching, write_table
-from raycomp.data.tar import write_tar
+from raycomp.data.runs import MANIFEST, check_results, verify_whole, write_manifest
+from raycomp.data.samples import write_tar
 
 SCHEMA = pa.schema([("uid", pa.string()), ("shard", pa.string())])
 OUTPUTS = ("scores", "shards", "table.csv", "none")

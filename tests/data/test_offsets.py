@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from raycomp.data.inputs import expand_input
-from raycomp.data.paths import ShardPath
 from raycomp.data.reader import extract, plan_ranges, read_shard
+from raycomp.data.stores import ShardPath
 
 
 def add(tar: tarfile.TarFile, name: str, data: bytes = b"", **fields: object) -> None:

@@ -23,7 +23,7 @@ from raycomp.data import listed
 from raycomp.data.inputs import expand_input
 from raycomp.data.parquet_input import read_table
 from raycomp.data.reader import extract, read_shard
-from raycomp.data.rows import sample_uid
+from raycomp.data.samples import sample_uid
 
 UID = "0123456789abcdef0123456789abcdef"
 

@@ -15,12 +15,12 @@ import pytest
 import webdataset
 
 from raycomp import schema, words
-from raycomp.data import rows as row_module
-from raycomp.data import tar as headers
-from raycomp.data import tar as tar_module
-from raycomp.data.datacomp import enrich
-from raycomp.data.paths import ShardPath
-from raycomp.data.tar import extract_tar, read_tar, write_tar
+from raycomp.curation.outputs import enrich
+from raycomp.data import samples as headers
+from raycomp.data import samples as row_module
+from raycomp.data import samples as tar_module
+from raycomp.data.samples import extract_tar, read_tar, write_tar
+from raycomp.data.stores import ShardPath
 
 UID = "0123456789abcdef0123456789abcdef"
 

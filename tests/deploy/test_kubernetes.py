@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from raycomp.arguments import parse_arguments
+from raycomp.cli import parse_arguments
 from raycomp.config import override, override_all
 from raycomp.config.commands import RAYCOMP, import_command
 from raycomp.curation.config import CurateConfig

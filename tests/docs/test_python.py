@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 import raycomp
-from raycomp.data.tar import find_image
+from raycomp.data.samples import find_image
 from tests.corpus import scenes, write_world_shards
 from tests.docs.documents import ROOT, list_blocks
 

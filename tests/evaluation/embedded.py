@@ -8,10 +8,11 @@ import numpy as np
 import pyarrow as pa
 
 from raycomp.config import ModelConfig, ScorerConfig
-from raycomp.core.leaks import key_images
+from raycomp.core.epochs import key_images
 from raycomp.core.selection import KEY
 from raycomp.data.parquet import to_matrix
-from raycomp.evaluation.embed_all import (
+from raycomp.evaluation.choices import Evaluation, Picture, Pictures, Texts, key_pictures
+from raycomp.evaluation.embed import (
     TEXT,
     TEXT_EMBEDDING,
     EmbedPictures,
@@ -21,7 +22,6 @@ from raycomp.evaluation.embed_all import (
     read_pictures,
     tokenize,
 )
-from raycomp.evaluation.evaluation import Evaluation, Picture, Pictures, Texts, key_pictures
 from raycomp.models.describe import describe_scorer
 from raycomp.words import IMAGE_EMBEDDING, STATUS
 

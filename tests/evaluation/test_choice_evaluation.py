@@ -10,9 +10,8 @@ import pytest
 from raycomp.core.selection import KEY
 from raycomp.data.files import Folder
 from raycomp.evaluation.benchmarks.choice import UNCONFIRMED, Choice
-from raycomp.evaluation.choices import ChoiceEvaluation
+from raycomp.evaluation.choices import ChoiceEvaluation, Picture, Pictures, Texts
 from raycomp.evaluation.compare import compare_tables, find_partings
-from raycomp.evaluation.evaluation import Picture, Pictures, Texts
 from raycomp.evaluation.results import Line, compute_outcomes, make_lines, report_lines
 from raycomp.sweep.metric import read_metrics
 from raycomp.table import write_csv

@@ -11,12 +11,11 @@ import pytest
 from PIL import Image
 
 from raycomp.core.logistic import fit_logistic
-from raycomp.data.tar import write_tar
-from raycomp.evaluation.classification import find_label, open_zeroshot
+from raycomp.data.samples import write_tar
+from raycomp.evaluation.choices import Picture
+from raycomp.evaluation.classification import PENALTY, find_label, open_linear_probe, open_zeroshot
 from raycomp.evaluation.compare import check_same, compare_tables
 from raycomp.evaluation.config import LinearProbeConfig, ZeroshotConfig
-from raycomp.evaluation.evaluation import Picture
-from raycomp.evaluation.linear_probe import PENALTY, open_linear_probe
 from raycomp.evaluation.results import MEANINGS, compute_outcomes, make_lines
 from tests.evaluation.embedded import draw, embed, invent, sit
 

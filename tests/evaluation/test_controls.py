@@ -8,9 +8,9 @@ import pytest
 
 from raycomp.data.files import Folder
 from raycomp.evaluation.benchmarks.read import read_benchmark
+from raycomp.evaluation.choices import fingerprint_controls, learn_captions, open_controls, read_captions
 from raycomp.evaluation.config import ControlsConfig
-from raycomp.evaluation.controls import fingerprint_controls, learn_captions, open_controls, read_captions
-from raycomp.language.text_only import bigram_likelihood, count_ngrams
+from raycomp.language.overlap import bigram_likelihood, count_ngrams
 from raycomp.words import BIGRAM, SHORTER_CAPTION, UNIGRAM
 
 ROWS = [

@@ -29,7 +29,7 @@ from raycomp.evaluation.config import (
     RetrievalConfig,
     ZeroshotConfig,
 )
-from raycomp.evaluation.embed_all import embed_texts
+from raycomp.evaluation.embed import embed_texts
 from raycomp.models.clip import Clip
 from tests.corpus import write_world_shards
 from tests.drawn import WORLD, write_test_set

@@ -8,15 +8,14 @@ import numpy as np
 import pytest
 
 from raycomp.config import UserError
-from raycomp.core.leaks import Known, key_images, key_texts, merge_keys
+from raycomp.core.epochs import Known, key_images, key_texts, merge_keys
 from raycomp.core.selection import KEY
-from raycomp.evaluation.classification import open_zeroshot
+from raycomp.evaluation.classification import open_linear_probe, open_zeroshot
 from raycomp.evaluation.command import find_leaks
 from raycomp.evaluation.config import LinearProbeConfig, RetrievalConfig, ZeroshotConfig
-from raycomp.evaluation.linear_probe import open_linear_probe
 from raycomp.evaluation.results import compute_outcomes, name_statuses
 from raycomp.evaluation.retrieval import open_retrieval
-from raycomp.run.bad_data import check_left, warn_leak
+from raycomp.run.run import check_left, warn_leak
 from tests.evaluation.embedded import invent
 
 NOTHING = np.zeros(0, KEY)

@@ -10,7 +10,7 @@ from raycomp.data.files import Folder
 from raycomp.data.inputs import list_classes
 from raycomp.evaluation.benchmarks.read import read_benchmark, read_own
 from raycomp.evaluation.config import BenchmarkConfig, EvaluateConfig, RetrievalConfig, ZeroshotConfig
-from raycomp.evaluation.find_images import find_images
+from raycomp.evaluation.embed import find_images
 from raycomp.evaluation.open import check_outside, open_evaluations
 from raycomp.words import OPERATIONS
 from tests.drawn import CATEGORIES, WORLD, write_test_set

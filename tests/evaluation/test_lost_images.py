@@ -6,12 +6,11 @@ import numpy as np
 import pytest
 
 from raycomp.config import TooMuchBadData, override_all
-from raycomp.data.tar import write_tar
-from raycomp.evaluation.classification import open_zeroshot
+from raycomp.data.samples import write_tar
+from raycomp.evaluation.classification import open_linear_probe, open_zeroshot
 from raycomp.evaluation.compare import compare_tables
 from raycomp.evaluation.config import EvaluateConfig, LinearProbeConfig, RetrievalConfig, ZeroshotConfig
-from raycomp.evaluation.find_images import check_images
-from raycomp.evaluation.linear_probe import open_linear_probe
+from raycomp.evaluation.embed import check_images
 from raycomp.evaluation.results import compute_outcomes, make_lines, report_lines
 from raycomp.evaluation.retrieval import open_retrieval
 from tests.drawn import world_shards

@@ -13,12 +13,12 @@ import safetensors.torch
 
 from raycomp.cli import main
 from raycomp.config import ModelConfig, ScorerConfig
-from raycomp.core.leaks import Known, key_images, merge_keys
+from raycomp.core.epochs import Known, key_images, merge_keys
 from raycomp.data.files import Folder
 from raycomp.evaluation import command
 from raycomp.models.clip import load_start
-from raycomp.run.passes import Stats
-from raycomp.training.publish import TRAINED, write_trained
+from raycomp.run.work import Stats
+from raycomp.training.command import TRAINED, write_trained
 from tests.drawn import world_shards
 from tests.evaluation.embedded import embed
 from tests.sealed import seal

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from raycomp.data.tar import write_tar
+from raycomp.data.samples import write_tar
 from raycomp.evaluation.compare import check_same, warn_other_targets
 from raycomp.evaluation.config import RetrievalConfig
 from raycomp.evaluation.results import MEANINGS, compute_outcomes

@@ -10,7 +10,7 @@ import raycomp
 from bench.decontaminate import encode
 from raycomp.cli import main
 from raycomp.config import ScorerConfig
-from raycomp.data.tar import write_tar
+from raycomp.data.samples import write_tar
 from tests.corpus import by_cpi, mean_drop
 from tests.curation.test_contamination import photos  # noqa: F401, a fixture
 from tests.drawn import WORLD, write_test_set

@@ -22,7 +22,7 @@ from urllib.parse import parse_qs, urlsplit
 # Fault -> what the server would say, with S3's own words in the body.
 STATUSES = {"500": (500, "InternalError"), "503": (503, "SlowDown")}
 FAULTS = (*STATUSES, "timeout", "reset_get", "reset_put", "slow")
-# Longer than the client waits, see _TIMEOUT_S in raycomp/data/paths.py.
+# Longer than the client waits, see _TIMEOUT_S in raycomp/data/stores.py.
 _SILENCE_S = 60.0
 _SLOW_BYTES_PER_S = 200_000
 _CHUNK_BYTES = 10_000

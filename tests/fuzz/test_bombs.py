@@ -14,9 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from raycomp.data.paths import ShardPath
-from raycomp.data.rows import parse_object
-from raycomp.data.tar import read_tar
+from raycomp.data.samples import parse_object, read_tar
+from raycomp.data.stores import ShardPath
 from raycomp.words import BAD_JSON, IMAGE_TOO_LARGE, STATUSES
 from tests.fuzz.child import run
 from tests.fuzz.inputs import refused

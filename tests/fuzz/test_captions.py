@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from raycomp.data.parquet import FAULTS, OTHERS, readable
-from raycomp.language.nonce import REASONS, make_counterfactual
+from raycomp.language.phrases import REASONS, make_counterfactual
 from raycomp.models.nonces import NonceMaker
 from raycomp.models.parser import Parser, load_parser
 from raycomp.negatives.config import LlmConfig, NegativesConfig, WritingConfig

@@ -11,13 +11,12 @@ from hypothesis import strategies as st
 
 from raycomp import words
 from raycomp.config import ScorerConfig
+from raycomp.curation.outputs import enrich
 from raycomp.curation.score.prepare import prepare
-from raycomp.data.datacomp import enrich
-from raycomp.data.paths import ShardPath
-from raycomp.data.rows import parse_object
-from raycomp.data.tar import extract_tar, read_tar
+from raycomp.data.samples import extract_tar, parse_object, read_tar
+from raycomp.data.stores import ShardPath
+from raycomp.models.architecture import ScorerSpec
 from raycomp.models.images import ImageSpec
-from raycomp.models.spec import ScorerSpec
 from tests.fuzz.child import run
 from tests.fuzz.inputs import EDITS, JSON_VALUES, ODD_JSON, check_strict, damage
 

@@ -17,8 +17,8 @@ from raycomp.core.selection import Threshold
 from raycomp.curation.select.select import Gates
 from raycomp.data.files import Folder
 from raycomp.data.parquet import write_table
-from raycomp.data.paths import RUN
 from raycomp.data.runs import read_finished
+from raycomp.data.stores import RUN
 from raycomp.look.show import explain, show
 from raycomp.run.lease import LEASE, hold_lease, read_lease, read_pid_namespace
 from raycomp.run.run import read_own_run, refuse_other

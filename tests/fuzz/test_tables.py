@@ -15,7 +15,7 @@ from pyarrow import fs
 
 from raycomp import schema, words
 from raycomp.data.parquet_input import extract_table, read_table
-from raycomp.data.paths import ShardPath
+from raycomp.data.stores import ShardPath
 from tests.fuzz.child import run
 from tests.fuzz.inputs import EDITS, check_strict, damage
 

@@ -19,7 +19,7 @@ from PIL import Image
 import raycomp
 from jobs.real_photos import config, write_shards
 from raycomp.config import ScorerConfig
-from raycomp.curation.score.cost import plan
+from raycomp.curation.score.score import plan
 from raycomp.data.inputs import expand_input
 from raycomp.data.reader import extract
 from raycomp.models.clip import Clip

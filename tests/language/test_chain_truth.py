@@ -14,7 +14,7 @@ from test_edits import holds
 from raycomp.language.changes import Case, State
 from raycomp.language.concepts import Edit, Parsed, parse_concepts
 from raycomp.language.judge import judge_edit
-from raycomp.language.propose import _steps
+from raycomp.language.prompts import _steps
 from raycomp.models.parser import load_lexicon, load_parser
 from raycomp.words import OPERATIONS, REPLACE, SWAP
 from tests.drawn import SIZES, TEMPLATES, Scene, describe, draw_scene

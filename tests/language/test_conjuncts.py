@@ -2,7 +2,7 @@
 
 import pytest
 
-from raycomp.language.paraphrase import swap_conjuncts
+from raycomp.language.concepts import swap_conjuncts
 from raycomp.models.parser import Parser, load_parser
 
 

@@ -7,8 +7,7 @@ import pytest
 from raycomp.language.changes import Case, Wording, race
 from raycomp.language.concepts import Parsed, parse_concepts
 from raycomp.language.judge import judge_edit
-from raycomp.language.propose import MOST_LONGER, list_removals, propose
-from raycomp.language.text_only import (
+from raycomp.language.overlap import (
     CONCEPT,
     DESCRIBED,
     LEFT,
@@ -23,6 +22,7 @@ from raycomp.language.text_only import (
     keep_commonest,
     no_context,
 )
+from raycomp.language.prompts import MOST_LONGER, list_removals, propose
 from raycomp.models.parser import load_lexicon, load_parser
 from raycomp.words import ADD, OBJECT, REPLACE, SWAP
 

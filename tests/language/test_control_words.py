@@ -3,7 +3,7 @@
 import pytest
 
 from raycomp.language.lexicon import ABSTRACT, CROWD, FIXED, MASS, PLURAL, RARE, Forms, Lexicon, SynonymSet
-from raycomp.language.nonce import NO_CATEGORY, NO_CROSS, NO_SAME, Controls, ControlWords, find_sense
+from raycomp.language.phrases import NO_CATEGORY, NO_CROSS, NO_SAME, Controls, ControlWords, find_sense
 from raycomp.words import OBJECT
 
 

@@ -8,8 +8,8 @@ from functools import cache
 import pytest
 
 from raycomp.language.concepts import Parsed, parse_concepts
-from raycomp.language.propose import apply_calls, join_calls, propose
-from raycomp.language.tokens import choose_article
+from raycomp.language.lexicon import choose_article
+from raycomp.language.prompts import apply_calls, join_calls, propose
 from raycomp.models.parser import load_lexicon, load_parser
 from raycomp.words import (
     ADD,

@@ -17,8 +17,8 @@ from test_edits import AT_MOST, NUM_SCENES, can_show, holds
 
 from raycomp.language.concepts import Edit, Parsed, parse_concepts
 from raycomp.language.lexicon import ABSTRACT, Lexicon, SynonymSet
-from raycomp.language.propose import propose
-from raycomp.language.text_only import count_context
+from raycomp.language.overlap import count_context
+from raycomp.language.prompts import propose
 from raycomp.models.parser import load_lexicon, load_parser
 from raycomp.words import (
     ADD,

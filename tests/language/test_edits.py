@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from raycomp.language.concepts import Parsed, parse_concepts
-from raycomp.language.propose import apply_calls, propose
+from raycomp.language.prompts import apply_calls, propose
 from raycomp.models.parser import load_lexicon, load_parser
 from raycomp.words import (
     ADD,

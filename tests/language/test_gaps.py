@@ -6,8 +6,7 @@ import re
 import pytest
 
 from raycomp.language.concepts import Parsed, parse_concepts
-from raycomp.language.prompts import FORMS, GAP, GAP_EXAMPLES, Request, ask_for_words, read_reply
-from raycomp.language.propose import propose
+from raycomp.language.prompts import FORMS, GAP, GAP_EXAMPLES, Request, ask_for_words, propose, read_reply
 from raycomp.models.parser import load_lexicon, load_parser
 from raycomp.words import ADD, OPERATIONS, REPLACE, SWAP
 

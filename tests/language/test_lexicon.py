@@ -2,8 +2,18 @@
 
 import pytest
 
-from raycomp.language.lexicon import MASS, OPPOSITE, PLURAL, RARE, Forms, Lexicon, SynonymSet
-from raycomp.language.tokens import choose_article, drop_s, get_base_form
+from raycomp.language.lexicon import (
+    MASS,
+    OPPOSITE,
+    PLURAL,
+    RARE,
+    Forms,
+    Lexicon,
+    SynonymSet,
+    choose_article,
+    drop_s,
+    get_base_form,
+)
 from raycomp.words import ATTRIBUTE, OBJECT, RELATION
 
 

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from raycomp.language.nonce import (
+from raycomp.language.phrases import (
     CONSONANT,
     PAST_CONTEXT,
     PLURAL,
@@ -136,7 +136,7 @@ def test_nonce_depends_on_target_length_key_and_seed_alone():
 def test_nonces_are_the_same_in_every_process():
     targets = [f"w{letter}g" for letter in "abcdefghijklmnop"]
     code = (
-        "from raycomp.language.nonce import draw_nonces; "
+        "from raycomp.language.phrases import draw_nonces; "
         f"print([draw_nonces(target, lambda word: 1, 2, 'uid', 3, {POOLS!r}) for target in {targets!r}])"
     )
     here = [draw(target, count=2, key="uid", seed=3) for target in targets]

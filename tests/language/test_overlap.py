@@ -1,8 +1,8 @@
 import pytest
 
 from raycomp.language.concepts import Edit
+from raycomp.language.lexicon import Token, get_base_form
 from raycomp.language.overlap import DELETION, POLARITY, REWORDED, SAME, explain, is_regenerated, is_same_edit
-from raycomp.language.tokens import Token, get_base_form
 from raycomp.words import (
     ADD,
     ATTRIBUTE,

@@ -2,8 +2,8 @@
 
 import pytest
 
+from raycomp.language.lexicon import Token
 from raycomp.language.phrases import CLEAR_NLP, UD, Phrase, detect_labels, find_phrases
-from raycomp.language.tokens import Token
 from raycomp.models.parser import load_lexicon
 from raycomp.words import (
     HEAD,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from raycomp.language.text_only import find_source_ids, list_grams
+from raycomp.language.overlap import find_source_ids, list_grams
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import pytest
 from raycomp.language.changes import splice_tokens
 from raycomp.language.concepts import parse_concepts
 from raycomp.language.judge import judge_edit
-from raycomp.language.propose import propose
+from raycomp.language.prompts import propose
 from raycomp.models.parser import load_lexicon, load_parser
 from raycomp.words import ATTRIBUTE, OBJECT, REPLACE
 

@@ -7,7 +7,7 @@ import pytest
 
 from raycomp.data.files import Folder
 from raycomp.evaluation.benchmarks.read import read_benchmark
-from raycomp.language.text_only import (
+from raycomp.language.overlap import (
     FLOOR,
     PAIRS,
     bigram_likelihood,

@@ -9,7 +9,7 @@ import pytest
 
 from raycomp.language.concepts import Parsed, parse_concepts
 from raycomp.language.judge import MAX_CHARACTERS, REASONS, judge_edit, name_change
-from raycomp.language.propose import propose
+from raycomp.language.prompts import propose
 from raycomp.models.parser import load_lexicon, load_parser
 from raycomp.words import (
     ADD,

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from raycomp.config import UserError
-from raycomp.models.chat_template import render_chats
+from raycomp.models.language_model import render_chats
 from tests.negatives.llm import TEMPLATE, write_tiny_tokenizer
 
 CHATS = [

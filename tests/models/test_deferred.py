@@ -155,7 +155,7 @@ COMMANDS = sorted({import_command(name).function.partition(":")[0] for name in F
 
 
 @pytest.mark.parametrize(
-    "modules", [[], ["raycomp.cli", "raycomp.run.session", *COMMANDS]], ids=["raycomp", "commands"]
+    "modules", [[], ["raycomp.cli", "raycomp.run.local", *COMMANDS]], ids=["raycomp", "commands"]
 )
 def test_an_import_of_raycomp_changes_nothing_in_a_session(modules, folder):
     imports = "\n".join(["import raycomp", *(f"import {module}" for module in modules)])

@@ -6,7 +6,7 @@ from pathlib import Path
 import open_clip
 import pytest
 
-from raycomp.language.nonce import (
+from raycomp.language.phrases import (
     CONSONANT,
     NO_NONCE_OF_LENGTH,
     NOT_A_WORD,

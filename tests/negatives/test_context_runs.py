@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from raycomp.config import ParserConfig
-from raycomp.language.text_only import TABLES, count_context
+from raycomp.language.overlap import TABLES, count_context
 from raycomp.negatives.captions import CaptionFile, load_captions
 from raycomp.negatives.config import WritingConfig
 from raycomp.negatives.engines import apply_calls

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from raycomp.config import UserError
-from raycomp.data.datacomp import write_shard
+from raycomp.curation.outputs import write_shard
 from raycomp.data.files import Folder
 from raycomp.data.parquet import to_fixed_lists, write_table
 from raycomp.negatives import exports

@@ -33,7 +33,7 @@ from raycomp.negatives.ask import (
 )
 from raycomp.negatives.chat import Chat, Secret
 from raycomp.negatives.config import LlmConfig
-from raycomp.run.session import connect
+from raycomp.run.local import connect
 from tests.negatives.llm import GOOD_REPLY, fake_server, make_prompts, write_tiny_model, write_tiny_tokenizer
 
 SECRET = "sk-never-to-be-seen-4711"

@@ -18,7 +18,7 @@ from raycomp.negatives import vllm as engine
 from raycomp.negatives.ask import ASKED_SCHEMA
 from raycomp.negatives.config import LlmConfig, NegativesConfig
 from raycomp.negatives.vllm import AskEngine, check_engine, engine_settings
-from raycomp.run.session import Session
+from raycomp.run.local import Session
 from tests.negatives.llm import write_tiny_tokenizer
 
 ON_CPU = Session(1, {"num_cpus": 2, "label_selector": {"a": "b"}}, 2, 8, 1, 64)

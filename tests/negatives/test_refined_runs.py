@@ -16,7 +16,7 @@ import raycomp
 from raycomp.config import ClusterConfig
 from raycomp.core.refine import MOST_LONGER, assign_bins, balance, draw_one, tilt
 from raycomp.core.selection import parse_uids, random_scores
-from raycomp.language.text_only import bigram_likelihood, count_ngrams, unigram_likelihood
+from raycomp.language.overlap import bigram_likelihood, count_ngrams, unigram_likelihood
 from raycomp.models.language_model import LanguageModel
 from raycomp.negatives.captions import NUM_FOLDS, CaptionFile, draw_uid, load_captions
 from raycomp.negatives.config import NegativesConfig, WritingConfig

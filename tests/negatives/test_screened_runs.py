@@ -10,8 +10,7 @@ import pytest
 import raycomp
 from raycomp.config import ClusterConfig, ModelConfig, ParserConfig
 from raycomp.language.concepts import parse_concepts
-from raycomp.language.overlap import count_phrase, get_new_phrase, say_phrase
-from raycomp.language.text_only import count_context
+from raycomp.language.overlap import count_context, count_phrase, get_new_phrase, say_phrase
 from raycomp.models.clip import Clip, load_tokenizer
 from raycomp.models.parser import load_lexicon, load_parser
 from raycomp.negatives.config import NegativesConfig, WritingConfig

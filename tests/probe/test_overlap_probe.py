@@ -7,7 +7,6 @@ from raycomp.data.files import Folder
 from raycomp.evaluation.benchmarks.choice import EQUAL, Choice
 from raycomp.evaluation.benchmarks.read import read_benchmark
 from raycomp.models.parser import load_lexicon, load_parser
-from raycomp.probe.command import open_probe
 from raycomp.probe.config import ProbeConfig
 from raycomp.probe.overlap import (
     NONE,
@@ -16,6 +15,7 @@ from raycomp.probe.overlap import (
     count_calls,
     draw_overlap,
     measure_overlap,
+    open_probe,
     report_overlap,
     sum_rows,
 )

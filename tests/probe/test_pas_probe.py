@@ -13,7 +13,8 @@ from raycomp.config import ParserConfig
 from raycomp.core.reliability import CROSS, NONCE, SAME, WRONG
 from raycomp.curation.config import NonceConfig, make_selection
 from raycomp.curation.score.prepare import parse
-from raycomp.language.nonce import (
+from raycomp.language.lexicon import is_plural
+from raycomp.language.phrases import (
     NO_CATEGORY,
     NO_SAME,
     Controls,
@@ -22,7 +23,6 @@ from raycomp.language.nonce import (
     make_counterfactual,
     read_article,
 )
-from raycomp.language.tokens import is_plural
 from raycomp.models.nonces import NonceMaker
 from raycomp.models.parser import load_lexicon, load_parser
 from raycomp.probe import pas

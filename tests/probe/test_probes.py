@@ -17,7 +17,7 @@ from raycomp.data.runs import identify, read_finished
 from raycomp.models.describe import fingerprint_scorer
 from raycomp.models.device import name_device
 from raycomp.negatives.config import NegativesConfig
-from raycomp.probe import command
+from raycomp.probe import overlap
 from raycomp.probe.composition import probe_composition
 from raycomp.schema import NEGATIVES_SCHEMA
 from tests.corpus import by_cpi
@@ -269,7 +269,7 @@ def test_a_folder_that_cannot_be_written_is_reported_before_anything_is_read(tmp
     def refuse(name, config):
         raise AssertionError("read first")
 
-    monkeypatch.setattr(command, "open_probe", refuse)
+    monkeypatch.setattr(overlap, "open_probe", refuse)
     (tmp_path / "file").touch()
     assert main(["probe", "pas", "--out", str(tmp_path / "file" / "out")]) == USER_ERROR
     assert "cannot be written" in capsys.readouterr().err
@@ -295,7 +295,7 @@ def test_weights_that_were_exchanged_meanwhile_are_seen(tiny_scorer, tmp_path, m
         model.write_text(model.read_text() + " ")
         return probe_composition(*args)
 
-    monkeypatch.setattr(command, "probe_composition", exchange)
+    monkeypatch.setattr(overlap, "probe_composition", exchange)
     line = ["probe", "composition", "--set", f"input={source}", "--out", str(tmp_path / "out")]
     assert main(line) == USER_ERROR
     assert "scorer: changed during the run" in capsys.readouterr().err

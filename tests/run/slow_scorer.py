@@ -11,12 +11,11 @@ import pyarrow as pa
 from raycomp.config import ClusterConfig
 from raycomp.data.files import Folder
 from raycomp.data.parquet import write_table
-from raycomp.data.paths import join_uri
+from raycomp.data.stores import join_uri
 from raycomp.run.executor import SCORERS, Stage
-from raycomp.run.passes import Part, Pass, read_parts
+from raycomp.run.local import connect
 from raycomp.run.run import describe_phases
-from raycomp.run.session import connect
-from raycomp.run.waves import Phase
+from raycomp.run.work import Part, Pass, Phase, read_parts
 from raycomp.words import OK, POSITION, SHARD_ORDINAL, STATUS
 from tests.run.test_ray_passes import Clock
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from raycomp.config import TooMuchBadData, UserError
-from raycomp.run.bad_data import check_bad_pictures, check_bad_rows, describe_dropped
+from raycomp.run.run import check_bad_pictures, check_bad_rows, describe_dropped
 from raycomp.words import (
     ALIGNED_STATUSES,
     CONTAMINATED,

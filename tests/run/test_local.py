@@ -14,14 +14,13 @@ import pyarrow as pa
 import pytest
 
 from raycomp.config import ClusterConfig, ClusterFailed, UserError
-from raycomp.core.ahead import ahead
+from raycomp.core.epochs import ahead
 from raycomp.data import stores
-from raycomp.run import local, session
+from raycomp.run import local
+from raycomp.run import local as session
 from raycomp.run.executor import CPUS, SCORERS, Session, Stage, current, find_current, use
-from raycomp.run.local import Later, Local, cut, regroup
-from raycomp.run.passes import Part, Pass, read_parts
-from raycomp.run.session import MOST_LOCAL_BYTES, choose_executor, connect
-from raycomp.run.waves import map_files, map_some, map_tasks
+from raycomp.run.local import MOST_LOCAL_BYTES, Later, Local, choose_executor, connect, cut, regroup
+from raycomp.run.work import Part, Pass, map_files, map_some, map_tasks, read_parts
 from raycomp.words import IS_LAST, OK, POSITION, SHARD_ORDINAL, STATUS
 
 ROWS, BLOCK = 23, 4

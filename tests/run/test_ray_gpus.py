@@ -16,18 +16,17 @@ from ray.data import DataContext
 
 from raycomp.config import ClusterFailed, UserError
 from raycomp.data.files import Folder
-from raycomp.data.tar import write_tar
+from raycomp.data.samples import write_tar
 from raycomp.run import ray_cluster as ray_gpus
 from raycomp.run import ray_cluster as ray_private
-from raycomp.run import waves
+from raycomp.run import work
 from raycomp.run.executor import GPU_KIND, SCORERS, Session, Stage, use
 from raycomp.run.local import Local
-from raycomp.run.passes import Pass, stage_part
 from raycomp.run.progress import WorkerPool
 from raycomp.run.ray_cluster import MIXED, await_gpu, check_gpu, count_offered
 from raycomp.run.ray_executor import _Scorer
 from raycomp.run.run import describe_phases, say_gpu
-from raycomp.run.waves import Phase
+from raycomp.run.work import Pass, Phase, stage_part
 from tests.run.head import start_head
 from tests.run.test_ray_passes import BLOCK, ROWS, STAGES, Clock, Score, make_pass
 from tests.run.test_ray_waves import PART, make_rows
@@ -194,7 +193,7 @@ def test_rows_of_several_kinds_of_gpu_are_counted_by_shard(tmp_path, monkeypatch
     pools = {name: WorkerPool(name, 2, where) for name, where in POOLS.items()}
     phase = Phase("score", Folder(str(tmp_path)), 2, lambda *_: 5, (), pools)
     logged: list[tuple[str, dict]] = []
-    monkeypatch.setattr(waves, "log_event", lambda event, **facts: logged.append((event, facts)))
+    monkeypatch.setattr(work, "log_event", lambda event, **facts: logged.append((event, facts)))
     with use(Local(1)):
         stats = phase.run([0, 1, 2], lambda *_: all_metadata, None)
         again = phase.run([0, 1, 2], lambda *_: [], None)

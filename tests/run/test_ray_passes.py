@@ -14,9 +14,9 @@ import ray
 
 from raycomp.run import ray_executor
 from raycomp.run.executor import CPUS, SCORERS, Session, Stage
-from raycomp.run.passes import Part, Pass, Stats, read_parts
 from raycomp.run.progress import WorkerPool
 from raycomp.run.ray_executor import _Scorer
+from raycomp.run.work import Part, Pass, Stats, read_parts
 from raycomp.words import OK, POSITION, SHARD_ORDINAL, STATUS
 
 ROWS, BLOCK = 64, 4

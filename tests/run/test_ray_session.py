@@ -25,11 +25,11 @@ from raycomp.data.files import Folder
 from raycomp.data.stores import STORAGE_ERRORS
 from raycomp.run import ray_cluster, ray_session
 from raycomp.run.executor import use
+from raycomp.run.local import connect
 from raycomp.run.progress import Progress
 from raycomp.run.ray_cluster import MIXED
 from raycomp.run.ray_executor import OnRay
 from raycomp.run.ray_session import LOG, check_temporary_folder, keep_log
-from raycomp.run.session import connect
 
 Usage = namedtuple("Usage", "total used free")
 
@@ -228,7 +228,7 @@ def test_ray_starts_where_its_agent_is_late(tmp_path):
     (tmp_path / "sitecustomize.py").write_text(SLOW_AGENT)
     path = os.pathsep.join([str(tmp_path), *sys.path])
     code = (
-        "from raycomp.run.session import connect\n"
+        "from raycomp.run.local import connect\n"
         "from raycomp.config import ClusterConfig\n"
         "with connect(ClusterConfig(executor='ray', num_cpus=5)) as session:\n"
         "    print(session.num_cpus)\n"

@@ -12,7 +12,7 @@ import pytest
 
 import raycomp
 from raycomp.data.files import Folder
-from raycomp.data.tar import write_tar
+from raycomp.data.samples import write_tar
 from tests.drawn import world_shards
 from tests.run.head import Head, join, start_head
 from tests.run.test_spot import Metadata

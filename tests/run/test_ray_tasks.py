@@ -10,8 +10,8 @@ from raycomp.config import UserError
 from raycomp.core.attribution import Moments
 from raycomp.curation.outputs import Output, OutputFolder
 from raycomp.data.files import Folder
-from raycomp.run import waves
-from raycomp.run.waves import add_counts, map_files, map_some, map_tasks
+from raycomp.run import work as waves
+from raycomp.run.work import add_counts, map_files, map_some, map_tasks
 
 NUM = 100
 

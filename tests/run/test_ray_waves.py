@@ -16,13 +16,12 @@ from ray.data._internal.execution.execution_callback import ExecutionCallback
 
 from raycomp.config import ClusterFailed, LeaseLost
 from raycomp.data.files import Folder
-from raycomp.run import passes
+from raycomp.run import work as passes
 from raycomp.run.executor import use
 from raycomp.run.local import Local
-from raycomp.run.passes import Part, Stalled, read_parts, stage_part
 from raycomp.run.progress import WorkerPool
 from raycomp.run.ray_executor import OnRay, read_metadata
-from raycomp.run.waves import Phase
+from raycomp.run.work import Part, Phase, Stalled, read_parts, stage_part
 from raycomp.words import (
     IS_LAST,
     OK,

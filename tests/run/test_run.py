@@ -21,8 +21,8 @@ from raycomp.config.commands import FOLDERS
 from raycomp.curation import command
 from raycomp.curation.config import CurateConfig
 from raycomp.data.files import Folder
-from raycomp.data.paths import RUN
 from raycomp.data.runs import TIMES, identify
+from raycomp.data.stores import RUN
 from raycomp.negatives import command as negatives_command
 from raycomp.negatives.config import NegativesConfig, WritingConfig
 from raycomp.negatives.page import Tally
@@ -30,8 +30,8 @@ from raycomp.negatives.write_all import Plan
 from raycomp.probe import COMMANDS as PROBES
 from raycomp.probe.config import ProbeConfig
 from raycomp.run.lease import LEASE, hold_lease
-from raycomp.run.passes import Stats
 from raycomp.run.run import describe_run, refuse_other, start_run
+from raycomp.run.work import Stats
 
 WORDS = ("a dog", "", "a red cube", "two cats")
 

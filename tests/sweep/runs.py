@@ -5,7 +5,7 @@ import time
 
 from raycomp.config import to_dict
 from raycomp.curation.config import AlignConfig, AttributeConfig, CurateConfig
-from raycomp.sweep.seed_training import Result
+from raycomp.sweep.trials import Result
 from raycomp.table import Estimate
 
 METRIC = "sugarcrepe.accuracy.macro"

@@ -8,14 +8,14 @@ from ray import tune
 from ray.exceptions import RayTaskError
 from ray.tune.search import Searcher
 
-from raycomp.run.session import Session
+from raycomp.run.local import Session
 from raycomp.sweep import command
 from raycomp.sweep.command import count_on_gpus, count_trials, cpus_of
 from raycomp.sweep.config import SweepConfig
 from raycomp.sweep.plan import make_plan
 from raycomp.sweep.ray_tune import _make_search, _Once, _to_options, _to_point, _to_tune, find_cause
 from raycomp.training.config import FitConfig
-from raycomp.training.ray_fit import TrainWorkers
+from raycomp.training.ray_train import TrainWorkers
 from tests.sweep.runs import SCORED
 from tests.sweep.test_refused import of_workers
 

@@ -21,11 +21,9 @@ from raycomp.sweep.choose import (
     share_of_steps,
 )
 from raycomp.sweep.config import SweepConfig
-from raycomp.sweep.job_file import fix
 from raycomp.sweep.page import list_warnings, make_tables
 from raycomp.sweep.plan import Plan, list_points, make_plan
-from raycomp.sweep.result import make_rows
-from raycomp.sweep.seed_training import shorten
+from raycomp.sweep.result import fix, make_rows
 from raycomp.sweep.trials import (
     DEVELOPMENT,
     DIVISORS,
@@ -39,6 +37,7 @@ from raycomp.sweep.trials import (
     list_rungs,
     name_trial,
     repair_trials,
+    shorten,
 )
 from raycomp.table import Estimate
 from raycomp.training.config import FitConfig, TrainConfig

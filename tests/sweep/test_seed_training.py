@@ -5,8 +5,7 @@ import pytest
 from raycomp.config import TooMuchBadData, UserError
 from raycomp.sweep.config import SweepConfig
 from raycomp.sweep.plan import make_plan
-from raycomp.sweep.seed_training import Job, run_seed_training
-from raycomp.sweep.trials import DEVELOPMENT, FAILED, SeedTraining
+from raycomp.sweep.trials import DEVELOPMENT, FAILED, Job, SeedTraining, run_seed_training
 from tests.sweep.runs import SCORED
 
 

@@ -9,12 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from raycomp.config import Domain, load_job, override_all
-from raycomp.config.space import CHOICE, LOGUNIFORM, UNIFORM
+from raycomp.config.shared import CHOICE, LOGUNIFORM, UNIFORM
 from raycomp.continual.config import ContinualConfig
 from raycomp.data.files import Folder
 from raycomp.sweep.choose import choose_best, estimate_all
 from raycomp.sweep.config import SweepConfig
-from raycomp.sweep.job_file import fix, write_job
 from raycomp.sweep.metric import check_metric
 from raycomp.sweep.page import (
     list_curves,
@@ -25,7 +24,7 @@ from raycomp.sweep.page import (
     make_tables,
 )
 from raycomp.sweep.plan import draw, list_groups, list_points, make_plan, write_number
-from raycomp.sweep.result import make_rows
+from raycomp.sweep.result import fix, make_rows, write_job
 from raycomp.sweep.trials import (
     DEVELOPMENT,
     FAILED,

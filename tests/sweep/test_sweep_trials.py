@@ -9,8 +9,8 @@ import pytest
 from raycomp.config import read_space, write_space
 from raycomp.data.files import Folder
 from raycomp.sweep.config import SweepConfig
-from raycomp.sweep.job_file import name_functions
 from raycomp.sweep.plan import Plan, list_points, make_plan
+from raycomp.sweep.result import name_functions
 from raycomp.sweep.trials import (
     DEVELOPMENT,
     FINISHED,

@@ -9,7 +9,7 @@ import numpy as np
 
 from raycomp.cli import main
 from raycomp.config import override_all
-from raycomp.data.tar import write_tar
+from raycomp.data.samples import write_tar
 from raycomp.training.config import TrainConfig
 from tests.corpus import scenes
 

@@ -13,9 +13,8 @@ from raycomp.config import UserError
 from raycomp.data.files import Folder
 from raycomp.training.config import TrainConfig
 from raycomp.training.evaluations import read_results, try_evaluation
-from raycomp.training.journal import read_metrics
+from raycomp.training.journal import OWN_COLUMNS, read_metrics
 from raycomp.training.loop import Writer, train_rank
-from raycomp.training.status import OWN_COLUMNS
 from tests.training.fitting import batches, start_trainer, write_model
 
 STEPS = 4

@@ -14,8 +14,8 @@ from raycomp.config import ModelConfig, ScorerConfig
 from raycomp.data.files import Folder
 from raycomp.models.clip import Clip, describe_start, load_start
 from raycomp.models.describe import fingerprint_scorer
+from raycomp.training.command import publish
 from raycomp.training.loop import finish, interpolate
-from raycomp.training.publish import publish
 from tests.sealed import seal
 from tests.training.fitting import draw_images, draw_texts, run, start_trainer, write_model
 

@@ -12,10 +12,10 @@ import pytest
 import torch
 
 from raycomp.config import UserError
-from raycomp.core.leaks import Known, key_images
+from raycomp.core.epochs import Known, key_images
 from raycomp.core.losses import clip_loss
 from raycomp.data.files import Folder
-from raycomp.data.tar import write_tar
+from raycomp.data.samples import write_tar
 from raycomp.training.command import train
 from raycomp.training.config import FitConfig
 from raycomp.training.evaluations import HeldOutEvaluation, measure

@@ -15,11 +15,11 @@ from PIL import Image
 
 from raycomp.config import TooMuchBadData, UserError
 from raycomp.core.selection import parse_uids
-from raycomp.data.datacomp import write_subset
+from raycomp.curation.outputs import write_subset
 from raycomp.data.files import Folder
 from raycomp.data.inputs import expand_input
 from raycomp.data.parquet import write_table
-from raycomp.data.tar import write_tar
+from raycomp.data.samples import write_tar
 from raycomp.schema import NEGATIVES_SCHEMA, PAIRS_SCHEMA
 from raycomp.training.pairs import (
     Pairs,

@@ -9,8 +9,8 @@ import torch
 from raycomp.config import UserError
 from raycomp.data.files import Folder
 from raycomp.training.config import TrainConfig
+from raycomp.training.journal import list_states
 from raycomp.training.loop import Writer, train_rank
-from raycomp.training.status import list_states
 from tests.training.fitting import batches, start_trainer, write_model
 
 STEPS = 7

@@ -7,7 +7,7 @@ import pytest
 
 from raycomp.config import UserError
 from raycomp.data.files import Folder
-from raycomp.training import journal, ray_fit
+from raycomp.training import journal, ray_train
 from raycomp.training.command import train
 from raycomp.training.config import FitConfig, TrainConfig
 from raycomp.training.journal import Trackers, open_trackers, read_metrics
@@ -155,7 +155,7 @@ def test_ray_opens_them_by_its_own_integrations(fakes, tmp_path, monkeypatch):
     for module in (ModuleType("mlflow.utils"), tags):
         monkeypatch.setitem(sys.modules, module.__name__, module)
     monkeypatch.setenv("WANDB_MODE", "offline")
-    with open_trackers(make_training(tmp_path, "wandb", "mlflow"), ray_fit.OPENERS) as opened:
+    with open_trackers(make_training(tmp_path, "wandb", "mlflow"), ray_train.OPENERS) as opened:
         opened.log({"step": 4, "loss": 2.0})
     (started,) = fakes["wandb"].list_calls("init")
     assert (started["id"], started["name"], started["project"]) == ("ab12", "mine", "raycomp")
@@ -169,7 +169,7 @@ def test_ray_opens_them_by_its_own_integrations(fakes, tmp_path, monkeypatch):
     assert fakes["wandb"].list_calls("finish") == [{"exit_code": 0}]
 
 
-@pytest.mark.parametrize("openers", [journal.OPENERS, ray_fit.OPENERS], ids=["local", "ray"])
+@pytest.mark.parametrize("openers", [journal.OPENERS, ray_train.OPENERS], ids=["local", "ray"])
 def test_mlflow_stores_the_curve(tmp_path, monkeypatch, openers):
     """The package itself, with a store in a file."""
     pytest.importorskip("mlflow")

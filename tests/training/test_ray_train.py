@@ -7,7 +7,7 @@ import pytest
 from raycomp.config import UserError
 from raycomp.core.selection import parse_uids
 from raycomp.training.command import train
-from raycomp.training.ray_work import Stopped, judge_failure
+from raycomp.training.ray_train import Stopped, judge_failure
 from tests.training.little import as_datacomp, count_heads, read_losses, refuse
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_cluster")]

@@ -17,20 +17,19 @@ import torch
 import raycomp
 from raycomp.cli import main
 from raycomp.config import ClusterFailed, ScorerConfig, UserError, override_all
-from raycomp.core.leaks import Known, key_images, key_texts, merge_keys
+from raycomp.core.epochs import Known, key_images, key_texts, merge_keys
 from raycomp.data.files import Folder
 from raycomp.data.inputs import expand_input
 from raycomp.data.reader import read_shard
-from raycomp.data.tar import write_tar
+from raycomp.data.samples import write_tar
 from raycomp.evaluation.command import evaluate
 from raycomp.evaluation.config import EvaluateConfig
 from raycomp.look.show import show
 from raycomp.models.clip import Clip
-from raycomp.training.command import gather_keys, train
+from raycomp.training.command import gather_keys, read_trained, train
 from raycomp.training.config import TrainConfig
+from raycomp.training.journal import StatusTracker
 from raycomp.training.pairs import find_pairs, make_index
-from raycomp.training.publish import read_trained
-from raycomp.training.status import StatusTracker
 from tests.corpus import scenes
 from tests.training.little import OPTIONS, STEPS, as_datacomp, describe_model, read_losses, refuse
 

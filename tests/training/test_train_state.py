@@ -13,8 +13,8 @@ from raycomp.config import ModelConfig
 from raycomp.data.files import Folder, new_path
 from raycomp.training import loop
 from raycomp.training.config import FitConfig, TrainConfig
+from raycomp.training.journal import keep_states, list_states
 from raycomp.training.loop import StateWriter, Writer, copy_state, load_state, write_state
-from raycomp.training.status import keep_states, list_states
 from tests.training.fitting import measure_resumed, on_ranks, run, start_trainer, write_model
 
 STEPS = 6

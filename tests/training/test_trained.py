@@ -10,12 +10,10 @@ import pytest
 from PIL import Image
 
 from raycomp.config import override_all
-from raycomp.core.leaks import Known, count_shared, key_images, key_texts, merge_keys
+from raycomp.core.epochs import Known, count_shared, key_images, key_texts, merge_keys
 from raycomp.data.files import Folder
-from raycomp.data.tar import write_tar
-from raycomp.training.config import TrainConfig
-from raycomp.training.pairs import find_pairs, index_shard
-from raycomp.training.publish import (
+from raycomp.data.samples import write_tar
+from raycomp.training.command import (
     TRAINED,
     identify_trained,
     merge_some,
@@ -23,6 +21,8 @@ from raycomp.training.publish import (
     read_trained,
     write_trained,
 )
+from raycomp.training.config import TrainConfig
+from raycomp.training.pairs import find_pairs, index_shard
 from tests.sealed import seal
 
 

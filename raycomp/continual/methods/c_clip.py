@@ -14,10 +14,10 @@ from torch import Tensor, nn
 
 from raycomp.continual.config import ContinualConfig
 from raycomp.continual.methods.tuner import TaskBatch, Tuner, encode
-from raycomp.core.retention import consolidate
+from raycomp.core.losses import consolidate
 from raycomp.models.adapters import add_adapters, find_blocks, merge_adapters
+from raycomp.models.architecture import ScorerSpec
 from raycomp.models.clip import Clip
-from raycomp.models.spec import ScorerSpec
 from raycomp.training.towers import Made, gather
 
 

@@ -13,10 +13,10 @@ from torch import Tensor
 from raycomp.continual.config import ContinualConfig
 from raycomp.continual.data import Keys, Split
 from raycomp.continual.methods.tuner import Tuner
-from raycomp.core.retention import expert_momentum
+from raycomp.core.losses import expert_momentum
 from raycomp.models.adapters import ExpertLinear, Routes, add_experts, find_blocks
+from raycomp.models.architecture import ScorerSpec
 from raycomp.models.clip import Clip
-from raycomp.models.spec import ScorerSpec
 from raycomp.training.towers import add_up
 
 TOWERS = ("image", "text")

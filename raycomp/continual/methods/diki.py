@@ -11,10 +11,10 @@ from torch import Tensor, nn
 
 from raycomp.continual.config import ContinualConfig
 from raycomp.continual.methods.tuner import TaskBatch, Tuner
-from raycomp.core.retention import Gaussian, fit_gaussian, log_density
+from raycomp.core.losses import Gaussian, fit_gaussian, log_density
 from raycomp.models.adapters import PromptChoice, Prompts, add_prompts, find_blocks
+from raycomp.models.architecture import ScorerSpec
 from raycomp.models.clip import Clip
-from raycomp.models.spec import ScorerSpec
 from raycomp.training.towers import Made
 
 TOWERS = ("image", "text")

@@ -17,8 +17,8 @@ from raycomp.config import UserError
 from raycomp.continual.config import ContinualConfig
 from raycomp.continual.data import Keys, Pixels, Split
 from raycomp.core.compo_realign import Views, contrast_views
+from raycomp.models.architecture import ScorerSpec
 from raycomp.models.clip import Clip
-from raycomp.models.spec import ScorerSpec
 from raycomp.models.text import encode_text
 from raycomp.training.config import FitConfig
 from raycomp.training.loop import Trainer

@@ -15,9 +15,9 @@ from torch import Tensor
 from raycomp.continual.config import ContinualConfig
 from raycomp.continual.data import Pixels
 from raycomp.continual.methods.tuner import TaskBatch, Tuner
-from raycomp.core.retention import distil
+from raycomp.core.losses import distil
+from raycomp.models.architecture import ScorerSpec
 from raycomp.models.clip import Clip
-from raycomp.models.spec import ScorerSpec
 from raycomp.training.towers import Made, gather, slice_own, to_image
 
 # Largest number of reference texts that a step's images are compared with.

@@ -10,19 +10,18 @@ from typing import Any, NamedTuple
 from zlib import crc32
 
 from raycomp.config import UserError
-from raycomp.config.change import parse_json
+from raycomp.config.change import call_own, find_file, is_own, load_own, name_own, parse_json
 from raycomp.config.options import check_choice
-from raycomp.config.own_code import call_own, find_file, is_own, load_own, name_own
 from raycomp.config.shared import ColumnsConfig
 from raycomp.continual.layouts import clevr, clove, construct_vl, mit_states, vaw, vqacl
 from raycomp.continual.layouts.row import Edit, Row
 from raycomp.data.files import Folder
 from raycomp.data.inputs import list_classes, place_input
-from raycomp.data.paths import ShardPath, absolute_uri, join_uri
+from raycomp.data.stores import ShardPath, absolute_uri, join_uri
 from raycomp.evaluation.benchmarks.choice import take
+from raycomp.evaluation.choices import Picture, read_text
 from raycomp.evaluation.config import RetrievalConfig
-from raycomp.evaluation.evaluation import Picture, read_text
-from raycomp.evaluation.find_images import find_images
+from raycomp.evaluation.embed import find_images
 from raycomp.evaluation.retrieval import open_retrieval
 from raycomp.words import TEST, TRAIN
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 from raycomp.config import ParserConfig, ScorerConfig
 from raycomp.core.near import VIEW_SIDE, hash_view, measure_look
 from raycomp.curation.config import AttributeConfig, NonceConfig
-from raycomp.curation.score.metadata import to_text
+from raycomp.curation.score.columns import to_text
 from raycomp.curation.select.filters import REMOVED_CONTENT, blank_rows, load_removed
 from raycomp.data.parquet import (
     COUNTERFACTUALS,
@@ -29,11 +29,11 @@ from raycomp.data.parquet import (
     to_fixed_lists,
     to_matrix,
 )
-from raycomp.language.nonce import make_counterfactual
+from raycomp.language.phrases import make_counterfactual
+from raycomp.models.architecture import ScorerSpec
 from raycomp.models.images import ImageFault, prepare_viewed
 from raycomp.models.nonces import NonceMaker, load_tokens
 from raycomp.models.parser import MAX_CHARACTERS, Parser, load_languages, load_parser, name_language
-from raycomp.models.spec import ScorerSpec
 from raycomp.schema import CAPTION_SCHEMA, PHRASE_TYPE, PICTURE_SCHEMA
 from raycomp.words import (
     BAD_EMBEDDING,

@@ -2,61 +2,93 @@
 
 A gate is global, so each phase finishes all shards before the next starts. Plain functions and callables of
 this package do the work; this module schedules them over shards and commits the results.
-"""
 
+Find rows with repeated uids over the whole corpus: tasks over ranges of files and buckets of uids.
+
+A row counts if it has an alignment. The first by (sorted shard, position) stays. Later ones lose alignment
+and embedding, so they are not part of the corpus. A later row with the first row's image and caption gets the
+status ``duplicate_uid``; any other gets ``uid_conflict``: it is a separate sample without a unique name.
+
+Letters: S ranges of files, B buckets of uids, N rows. Edges are the starts of the parts of a file, and its
+end.
+
+Estimate the cost of a curation from a part of a few shards, measured in this process; writes nothing."""
+
+import hashlib
+import posixpath
+import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from itertools import chain, islice
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from raycomp.config import UserError
+from raycomp.config.options import Machine
+from raycomp.core.selection import bucket_of, find_firsts, parse_uids
 from raycomp.curation.config import CurateConfig, SelectionRule, make_pool_selection
-from raycomp.curation.score.dedupe import mark_duplicates
-from raycomp.curation.score.metadata import write_metadata
-from raycomp.curation.score.own_scorers import list_own_columns
+from raycomp.curation.score.columns import list_own_columns, write_metadata
 from raycomp.curation.score.prepare import load_measures, parse, prepare
 from raycomp.curation.score.reuse import (
     ALIGNED,
     COMPARED,
+    LOST,
     SHARDS,
     STATE,
     Reuse,
     StateFile,
     find_whole,
+    forget_whole,
     is_same_shard,
     place_reused,
     write_states,
 )
+from raycomp.curation.select.filters import blank_column, list_shards
 from raycomp.curation.select.marks import MARKS, mark_rows, pair_marks
 from raycomp.curation.select.measures import ScoresFile
 from raycomp.curation.select.select import Gates, commit_once, cut_pool, find_pool, is_attributed, load_pool
 from raycomp.data.files import Folder, link_file
-from raycomp.data.parquet import FAULTS, SHUFFLED_ALIGNMENT, add_columns, read_columns, write_table
-from raycomp.data.parquet_input import check_stored
-from raycomp.data.paths import ShardPath, describe_shards, join_uri
+from raycomp.data.parquet import (
+    FAULTS,
+    SHUFFLED_ALIGNMENT,
+    add_columns,
+    check_extra_columns,
+    read_columns,
+    write_table,
+)
+from raycomp.data.parquet_input import check_embeddings, check_stored
 from raycomp.data.reader import read_shard
-from raycomp.models.spec import ScorerSpec
-from raycomp.run.bad_data import check_bad_rows
-from raycomp.run.executor import CPUS, SCORERS, Stage
-from raycomp.run.passes import Part, Pass, Stats, read_parts
-from raycomp.run.session import Session
-from raycomp.run.waves import Phase, map_files, map_tasks
+from raycomp.data.stores import ShardPath, describe_shards, fingerprint_shards, join_uri
+from raycomp.models.architecture import ScorerSpec
+from raycomp.models.describe import describe_scorer
+from raycomp.run.executor import CPUS, READ, SCORERS, Stage, Work
+from raycomp.run.local import Session
+from raycomp.run.run import check_bad_rows
+from raycomp.run.work import Part, Pass, Phase, Stats, map_files, map_tasks, read_parts
 from raycomp.schema import aligned_schema, attributed_schema, scores_schema
+from raycomp.table import Cell, Column, Table, format_facts
 from raycomp.words import (
     ALIGNED_STATUSES,
     ALIGNMENT,
+    CAPTION,
     CONTENT,
     CONTENT_WORDS,
+    DUPLICATE_UID,
+    IMAGE_EMBEDDING,
+    IMAGE_SHA256,
     JSON,
     OK,
     PHRASES,
     POSITION,
+    SHARD_STATUSES,
     STATUS,
+    UID,
     UID_CONFLICT,
 )
 
@@ -344,3 +376,313 @@ def join_attribution(aligned: pa.Table, found: pa.Table, stays_N: np.ndarray) ->
     added = both.take(pa.array(row_N, mask=row_N < 0))
     columns = {name: added[name] for name in names}
     return add_columns(aligned, columns | {STATUS: pc.coalesce(added[STATUS], before)})
+
+
+_ROWS_PER_BUCKET = 4_000_000
+# Files of a range: few enough for one task, many enough that a bucket reads few ranges.
+_FILES_PER_STRETCH = 16
+_MOST_STRETCHES = 1024
+_AT_ONCE = 8
+_FOLDER = "dedupe"
+_ENTRY = np.dtype([("uid", "<u8", 2), ("content", "<u8"), ("ordinal", "<i4"), ("position", "<i4")])
+_FOUND = np.dtype([("ordinal", "<i4"), ("position", "<i4"), ("is_conflict", "?")])
+
+
+class Stretch(NamedTuple):
+    """Consecutive files."""
+
+    number: int
+    first: int
+    """Ordinal of the first file."""
+    uris: Sequence[str]
+
+
+def mark_duplicates(
+    aligned: list[str], num_rows: int, work: Folder, rows_per_bucket: int = _ROWS_PER_BUCKET
+) -> Counter[str]:
+    """Rewrite the files that hold later occurrences; return how many rows have either status.
+
+    Safe to repeat: marks of an earlier attempt are counted. Ranges of files partition their rows by bucket of
+    uids, 32 bytes a row below ``work``. Buckets find later rows and partition them by range. Ranges mark
+    them. The driver receives only the offsets of the parts in each file. ``num_rows`` sizes the buckets.
+    """
+    num_buckets = max(1, -(-num_rows // rows_per_bucket))
+    size = max(_FILES_PER_STRETCH, -(-len(aligned) // _MOST_STRETCHES))
+    starts = range(0, len(aligned), size)
+    stretches = [Stretch(number, start, aligned[start : start + size]) for number, start in enumerate(starts)]
+    marked: Counter[str] = Counter()
+    edges = []
+    for edge_B, earlier in map_tasks(_part_rows, stretches, num_buckets, work, label="deduplicate"):
+        edges.append(edge_B)
+        marked.update(earlier)
+    edge_SB, buckets = np.stack(edges), range(num_buckets)
+    found = map_tasks(_find_later, buckets, stretches, edge_SB, work, label="deduplicate")
+    edge_BS = np.stack(list(found))
+    again = [stretches[i] for i in np.flatnonzero(np.diff(edge_BS).any(axis=0))]
+    marked = sum(map_tasks(_mark_stretch, again, edge_BS, work, label="deduplicate"), marked)
+    work.remove(_FOLDER)
+    return marked
+
+
+def _part_rows(stretch: Stretch, num_buckets: int, work: Folder) -> tuple[np.ndarray, Counter[str]]:
+    """Write entries of a range's rows that have an alignment, by bucket.
+
+    Returns its edges, [B + 1], and the number of rows marked before.
+    """
+    with ThreadPoolExecutor(_AT_ONCE) as threads:
+        read = list(threads.map(_read_entries, enumerate(stretch.uris, stretch.first)))
+    entries = np.concatenate([entries for entries, _ in read])
+    bucket_N = bucket_of(entries["uid"], num_buckets)
+    order_N = np.argsort(bucket_N, kind="stable")
+    work.write_bytes(entries[order_N].tobytes(), _FOLDER, f"rows-{stretch.number:05d}")
+    edge_B = np.searchsorted(bucket_N[order_N], np.arange(num_buckets + 1))
+    return edge_B, sum((earlier for _, earlier in read), Counter())
+
+
+def _find_later(bucket: int, stretches: list[Stretch], edge_SB: np.ndarray, work: Folder) -> np.ndarray:
+    """Write the rows of a bucket that are not the first of their uid, by range; return edges, [S + 1]."""
+    with ThreadPoolExecutor(_AT_ONCE) as threads:
+        names = [f"rows-{stretch.number:05d}" for stretch in stretches]
+        parts = threads.map(lambda name, edges: _read(work, name, edges, bucket, _ENTRY), names, edge_SB)
+        entries = np.concatenate(list(parts))
+    first_N = find_firsts(entries["uid"], entries["ordinal"], entries["position"])
+    row_M = np.flatnonzero(first_N != np.arange(len(entries)))
+    later = np.empty(len(row_M), _FOUND)
+    later["ordinal"], later["position"] = entries["ordinal"][row_M], entries["position"][row_M]
+    later["is_conflict"] = entries["content"][row_M] != entries["content"][first_N[row_M]]
+    later = np.sort(later, order=("ordinal", "position"))
+    if len(later):
+        work.write_bytes(later.tobytes(), _FOLDER, f"later-{bucket:05d}")
+    firsts = [stretch.first for stretch in stretches]
+    return np.append(np.searchsorted(later["ordinal"], firsts), len(later))
+
+
+def _mark_stretch(stretch: Stretch, edge_BS: np.ndarray, work: Folder) -> Counter[str]:
+    """Mark the later rows of a range's files; return the number of rows per status."""
+    with ThreadPoolExecutor(_AT_ONCE) as threads:
+        names = [f"later-{bucket:05d}" for bucket in range(len(edge_BS))]
+        parts = threads.map(
+            lambda name, edges: _read(work, name, edges, stretch.number, _FOUND), names, edge_BS
+        )
+        later = np.sort(np.concatenate(list(parts)), order=("ordinal", "position"))
+    ordinals, starts = np.unique(later["ordinal"], return_index=True)
+    by_file = zip(ordinals, np.split(later, starts[1:]), strict=True)
+    files = ((stretch.uris[ordinal - stretch.first], rows) for ordinal, rows in by_file)
+    return sum((_blank(uri, rows, work) for uri, rows in files), Counter())
+
+
+def _read(work: Folder, name: str, edges: np.ndarray, number: int, dtype: np.dtype) -> np.ndarray:
+    """Return the content of a file between two of its edges."""
+    start, end = edges[number], edges[number + 1]
+    if start == end:
+        return np.empty(0, dtype)
+    return np.frombuffer(work.read_range(start * dtype.itemsize, end * dtype.itemsize, _FOLDER, name), dtype)
+
+
+def _read_entries(numbered: tuple[int, str]) -> tuple[np.ndarray, Counter[str]]:
+    """Return entries of the rows of a file that have an alignment, and the number marked before."""
+    ordinal, uri = numbered
+    table = read_columns(uri, [UID, STATUS, ALIGNMENT, IMAGE_SHA256, CAPTION])
+    earlier = Counter(s for s in table[STATUS].to_pylist() if s in (DUPLICATE_UID, UID_CONFLICT))
+    row_M = np.flatnonzero(table[ALIGNMENT].is_valid().to_numpy())
+    table = table.take(pa.array(row_M))
+    entries = np.empty(len(table), _ENTRY)
+    entries["uid"], entries["ordinal"], entries["position"] = parse_uids(table[UID]), ordinal, row_M
+    # The image, where its hash is known, and the caption.
+    pairs = zip(table[IMAGE_SHA256].to_pylist(), table[CAPTION].to_pylist(), strict=True)
+    hashes = (hashlib.blake2b(f"{image}\0{text}".encode(), digest_size=8).digest() for image, text in pairs)
+    entries["content"] = np.frombuffer(b"".join(hashes), "<u8")
+    return entries, earlier
+
+
+def _blank(uri: str, later: np.ndarray, work: Folder) -> Counter[str]:
+    """Mark rows of one file, and write what they lose; return the number of rows per status."""
+    table, name = read_columns(uri), posixpath.basename(uri)
+    positions = pa.array(later["position"])
+    lost = table.select([ALIGNMENT, IMAGE_EMBEDDING]).take(positions).append_column(POSITION, positions)
+    write_table(lost, work.at(LOST, name), lost.schema.remove_metadata())
+    forget_whole(work, name)
+    marks = np.where(later["is_conflict"], UID_CONFLICT, DUPLICATE_UID).tolist()
+    is_later_N = np.zeros(len(table), bool)
+    is_later_N[later["position"]] = True
+    statuses = np.array(table[STATUS].to_pylist(), object)
+    statuses[later["position"]] = marks
+    blank = {column: blank_column(table[column], is_later_N) for column in (ALIGNMENT, IMAGE_EMBEDDING)}
+    columns = {STATUS: pa.array(statuses, pa.string()), **blank}
+    write_table(add_columns(table, columns), uri, table.schema.remove_metadata())
+    return Counter(marks)
+
+
+NUM_ROWS = 256
+_BLOCK_ROWS = 64
+_MOST_SHARDS = 16
+_MOST_EXAMINED = 64
+_BYTES = {"float32": 4, "float16": 2}
+# A row of scores without its embedding: caption, uid, phrases, compressed.
+_OTHER_BYTES = 600
+
+
+class Measured(NamedTuple):
+    """Seconds for a million pairs."""
+
+    cpu_s: float
+    """Of one core: reading, and the stages on CPUs."""
+    scorer_s: float
+    """Of one GPU, or of ``scorer_cores`` cores: the stages of scorers."""
+    scorer_cores: int
+    """0 where scorers had a GPU."""
+
+
+class TimedRows(NamedTuple):
+    """Rows to measure on, and the shards they represent, each read completely once before it was timed."""
+
+    table: pa.Table
+    read_s: float
+    num_rows: int
+    """Samples in all of these shards."""
+    num_bytes: int
+    names: list[str]
+    passed_over: list[str]
+    """Shards that were read and are damaged, or hold no usable row."""
+
+
+def plan(config: CurateConfig) -> str:
+    """Return shards, samples, time, bytes and cost per million pairs, from up to 256 rows of a few shards.
+
+    The shards are undamaged and of medium size; the number of samples is estimated by bytes. Cost is in
+    worker hours, in money if ``cluster.price_per_hour`` is set, and for each of ``cluster.machines``. Raises
+    ValueError for the checks that ``curate`` makes before it starts, and if no usable row is found.
+    """
+    shards = list_shards(config)
+    check_extra_columns(config.extra_columns)
+    sizes = [int(shard["size"]) for shard in fingerprint_shards(shards)]
+    spec = describe_scorer(config.scorer)
+    check_embeddings(shards, config.scorer.model, spec.embedding_dim)
+    sample = take_sample(shards, sizes, config.input)
+    seconds, device = _measure(config, spec, sample)
+    samples = round(sample.num_rows * sum(sizes) / sample.num_bytes)
+    names, passed_over = (
+        part[0] if len(part) == 1 else f"{len(part):,} shards ({', '.join(part[:1])}, ...)"
+        for part in (sample.names, sample.passed_over)
+    )
+    stored = samples * (spec.embedding_dim * _BYTES[config.scorer.embedding_dtype] + _OTHER_BYTES)
+    facts = {
+        "shards": f"{len(sizes):,}, {sum(sizes) / 1e9:,.3f} GB",
+        "samples": f"about {samples:,}, by bytes: {sample.num_rows:,} in {sample.num_bytes / 1e6:,.3f} MB "
+        f"of {names}",
+        "scores": f"about {stored / 1e9:,.3f} GB",
+        "measured": f"{len(sample.table):,} rows of these, one worker on {device}, files read once before",
+    }
+    if sample.passed_over:
+        facts["passed"] = f"over {passed_over}: incomplete, or without a usable row"
+    million = {stage: value / len(sample.table) * 1e6 for stage, value in seconds.items()}
+    hours, millions = sum(million.values()) / 3600, samples / 1e6  # of one worker, per million pairs
+    facts["cost"] = f"{hours:,.1f} worker hours per million pairs, {hours * millions:,.3f} in all"
+    if config.cluster.price_per_hour is not None:
+        price = hours * config.cluster.price_per_hour
+        facts["price"] = f"{price:,.2f} per million pairs, {price * millions:,.2f} in all"
+    _, workers = config.cluster.span or (1, 1)
+    total = hours * millions / workers
+    took = f"{total:,.1f} hours" if total >= 1 else f"{60 * total:.1f} minutes"
+    facts["time"] = f"about {took} on {workers} worker{'s' * (workers > 1)} like this one"
+    tables = [Table("", ("stage", Column("time", "s per million pairs", 0)), [*million.items()])]
+    if config.cluster.machines:
+        import torch  # after all checks
+
+        stages = [*align_stages(config, spec), *attribute_stages(config)]
+        scorer_s = sum(million[stage.name] for stage in stages if stage.where == SCORERS)
+        cores = torch.get_num_threads() if device == "cpu" else 0
+        measured = Measured(sum(million.values()) - scorer_s, scorer_s, cores)
+        tables.append(price_machines(measured, config.cluster.priced))
+    return "\n\n".join([format_facts(facts), *(table.to_text() for table in tables)])
+
+
+def take_sample(shards: Sequence[ShardPath], sizes: Sequence[int], spec: str) -> TimedRows:
+    """Read undamaged shards from the medium size outwards until there are 256 rows or 16 shards.
+
+    Damaged shards are used only if there are no others. Raises ValueError naming the input ``spec`` if 64
+    shards hold no usable row.
+    """
+    by_size = sorted(range(len(shards)), key=lambda i: (sizes[i], i))
+    middle = (len(by_size) - 1) // 2
+    outwards = sorted(range(len(by_size)), key=lambda rank: (abs(rank - middle), rank))[:_MOST_EXAMINED]
+    whole: dict[int, int] = {}
+    partial: dict[int, int] = {}
+    statuses: Counter[str] = Counter()
+    examined = []
+    for index in (by_size[rank] for rank in outwards):
+        if len(whole) == _MOST_SHARDS or sum(whole.values()) >= NUM_ROWS:
+            break
+        examined.append(index)
+        found = Counter[str]()
+        for block in read_shard(shards[index], _BLOCK_ROWS):  # completely
+            found.update(block[STATUS].to_pylist())
+        statuses += found
+        rows = sum(number for status, number in found.items() if status not in SHARD_STATUSES)
+        if found[OK]:
+            (whole if rows == found.total() else partial)[index] = rows
+    chosen = whole or dict(list(partial.items())[:1])
+    if not chosen:
+        said = ", ".join(f"{number:,} {status}" for status, number in statuses.most_common(3))
+        raise ValueError(f"input={spec!r}: no usable row in {len(examined):,} of its shards ({said})")
+    started = time.perf_counter()
+    blocks = (islice(read_shard(shards[index], _BLOCK_ROWS), NUM_ROWS // _BLOCK_ROWS) for index in chosen)
+    table = pa.concat_tables(chain.from_iterable(blocks))
+    read_s = time.perf_counter() - started
+    table = table.filter(pc.invert(pc.is_in(table[STATUS], pa.array(SHARD_STATUSES)))).slice(0, NUM_ROWS)
+    passed_over = [shards[index].name for index in examined if index not in chosen]
+    names = [shards[index].name for index in chosen]
+    num_bytes = sum(sizes[index] for index in chosen)
+    return TimedRows(table, read_s, sum(chosen.values()), num_bytes, names, passed_over)
+
+
+def _measure(config: CurateConfig, spec: ScorerSpec, sample: TimedRows) -> tuple[dict[str, float], str]:
+    """Run every stage over the sample in this process; return seconds by stage, and the device."""
+    seconds = {READ: sample.read_s}
+    decode, align = align_stages(config, spec)
+    prepared, seconds[decode.name] = _time(decode.start(), sample.table)
+    if OK not in prepared[STATUS].to_pylist():
+        counts = Counter(prepared[STATUS].to_pylist()).most_common(3)
+        said = ", ".join(f"{number:,} {status}" for status, number in counts)
+        raise ValueError(f"input={config.input!r}: no usable row among {len(prepared):,} ({said})")
+    scorer = align.start()
+    table, seconds[align.name] = _time(scorer, prepared)
+    # As many usable rows as are attributed; the choice of rows does not affect time.
+    usable = np.flatnonzero([status == OK for status in table[STATUS].to_pylist()])
+    table = table.take(pa.array(usable[: max(1, round(config.pool * len(usable)))]))
+    for stage in attribute_stages(config):
+        table, seconds[stage.name] = _time(stage.start(), table)
+    return seconds, str(scorer.device.place)
+
+
+def _time(stage: Work, table: pa.Table) -> tuple[pa.Table, float]:
+    """Return a stage's result on a table, and its seconds; the first call, which sets up, is not timed."""
+    stage(table.filter(pc.equal(table[STATUS], OK)).slice(0, 1))
+    started = time.perf_counter()
+    result = stage(table)
+    return result, time.perf_counter() - started
+
+
+def price_machines(measured: Measured, machines: Sequence[Machine]) -> Table:
+    """Return hours and cost of a million pairs on one of each kind of machine, and the bottleneck there.
+
+    Stages run in parallel, so the slower of CPUs and GPUs determines the time of a machine. GPUs, and cores,
+    count as equal to those measured. A machine whose scorers were not measured here gets no estimate.
+    """
+    per_million = (Column("hours", "per million pairs", 2), Column("cost", "per million pairs", 2))
+    on_gpus = measured.scorer_cores == 0
+    rows: list[tuple[Cell, ...]] = []
+    for machine in machines:
+        if on_gpus != (machine.gpus > 0):
+            how = "with" if on_gpus else "without"
+            rows.append((machine.name, None, None, f"not known: measured {how} a GPU"))
+            continue
+        cpu_s, gpu_s = measured.cpu_s / machine.cpus, 0.0
+        if on_gpus:
+            gpu_s = measured.scorer_s / machine.gpus
+        else:
+            cpu_s += measured.scorer_s * measured.scorer_cores / machine.cpus
+        hours = max(cpu_s, gpu_s) / 3600
+        bound = "its GPUs" if gpu_s > cpu_s else "its CPUs"
+        rows.append((machine.name, hours, hours * machine.price_per_hour, bound))
+    return Table("", ("machine", *per_million, "bound by"), rows)

@@ -14,8 +14,8 @@ import torch
 from raycomp.config import ScorerConfig
 from raycomp.core.alignment import has_unit_length, pair_cosine
 from raycomp.core.attribution import aggregate_drops, pair_drop
-from raycomp.curation.score import own_scorers
-from raycomp.curation.score.own_scorers import OwnScorers
+from raycomp.curation.score import columns as own_scorers
+from raycomp.curation.score.columns import OwnScorers
 from raycomp.curation.score.prepare import get_phrase_status
 from raycomp.data.parquet import (
     COUNTERFACTUALS,
@@ -27,8 +27,8 @@ from raycomp.data.parquet import (
     to_fixed_lists,
     to_matrix,
 )
-from raycomp.models.spec import ScorerSpec
-from raycomp.run.scorer import load_clip
+from raycomp.models.architecture import ScorerSpec
+from raycomp.run.local import load_clip
 from raycomp.schema import PHRASE_TYPE
 from raycomp.words import (
     ALIGNMENT,

@@ -33,8 +33,8 @@ from raycomp.data.expression import evaluate, find_columns
 from raycomp.data.files import Folder, hash_file
 from raycomp.data.inputs import expand_input
 from raycomp.data.parquet import add_columns, from_rows, read_columns, read_schema, write_table
-from raycomp.data.paths import ShardPath, read_stamp, resolve, resolve_file
-from raycomp.data.rows import parse_uid
+from raycomp.data.samples import parse_uid
+from raycomp.data.stores import ShardPath, read_stamp, resolve, resolve_file
 from raycomp.words import (
     ALIGNMENT,
     CAPTION,

@@ -26,21 +26,19 @@ from raycomp.config import UserError
 from raycomp.core.near import LEAST_LIKENESS, HashIndex, measure_likeness
 from raycomp.core.selection import find_keys
 from raycomp.curation.config import CurateConfig, DecontaminateConfig
-from raycomp.curation.score.metadata import METADATA, name_types
-from raycomp.curation.score.own_scorers import list_own_columns
+from raycomp.curation.score.columns import METADATA, list_own_columns, name_types
 from raycomp.curation.select.filters import check_types, hash_keys, load_condition, load_exclusion
 from raycomp.curation.select.measures import Found, Marker, ScoresFile
 from raycomp.curation.select.near import cap_clusters, find_groups
 from raycomp.data.files import Folder
-from raycomp.data.manifest import check_results
 from raycomp.data.parquet import read_columns, read_schema, write_table
-from raycomp.data.paths import ShardPath, join_uri
 from raycomp.data.reader import extract, read_shard
-from raycomp.data.runs import list_scores, list_tables, read_finished
-from raycomp.data.tar import find_image
-from raycomp.language.text_only import GRAM_WORDS, find_source_ids, list_grams, normalise_caption
+from raycomp.data.runs import check_results, list_scores, list_tables, read_finished
+from raycomp.data.samples import find_image
+from raycomp.data.stores import ShardPath, join_uri
+from raycomp.language.overlap import GRAM_WORDS, find_source_ids, list_grams, normalise_caption
 from raycomp.models.images import ImageFault, decode_image, make_thumbnail
-from raycomp.run.waves import map_files
+from raycomp.run.work import map_files
 from raycomp.schema import aligned_schema, scores_schema
 from raycomp.words import (
     ALIGNMENT,

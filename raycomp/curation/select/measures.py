@@ -9,21 +9,22 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from raycomp.config import UserError
+from raycomp.config.change import call_own, is_own, load_own
 from raycomp.config.options import check, check_choice
-from raycomp.config.own_code import call_own, is_own, load_own
 from raycomp.core.attribution import aggregate_drops, drop_per_displacement
 from raycomp.core.selection import parse_uids
-from raycomp.curation.config import CurateConfig, SelectionRule
-from raycomp.curation.score.own_scorers import list_own_columns
-from raycomp.curation.select.rules import (
+from raycomp.curation.config import (
     DISPLACEMENT,
     NUM_PHRASES,
     NUM_WORDS,
     OPTION,
     PAS,
+    CurateConfig,
+    SelectionRule,
     find_parameters,
     get_rule,
 )
+from raycomp.curation.score.columns import list_own_columns
 from raycomp.data.parquet import count_caption_words, read_columns
 from raycomp.schema import aligned_schema, scores_schema
 from raycomp.words import (

@@ -29,8 +29,8 @@ from raycomp.curation.config import NearConfig
 from raycomp.curation.select.measures import ScoresFile, mask_corpus
 from raycomp.data.files import Folder
 from raycomp.data.parquet import add_columns, read_columns, to_matrix, write_table
-from raycomp.language.text_only import normalise_caption
-from raycomp.run.waves import map_files, map_tasks
+from raycomp.language.overlap import normalise_caption
+from raycomp.run.work import map_files, map_tasks
 from raycomp.words import (
     ALIGNMENT,
     CAPTION,

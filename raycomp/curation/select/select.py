@@ -29,7 +29,7 @@ import pyarrow as pa
 from raycomp.config import exact_share
 from raycomp.config.options import check
 from raycomp.core.attribution import Moments
-from raycomp.core.regression import CrossMoments, LinearFit
+from raycomp.core.metrics import CrossMoments, LinearFit
 from raycomp.core.selection import (
     KthSearch,
     Threshold,
@@ -39,8 +39,22 @@ from raycomp.core.selection import (
     parse_uids,
     random_scores,
 )
-from raycomp.curation.config import CurateConfig, SelectionRule, make_pool_selection, update_line
-from raycomp.curation.outputs import count_pieces, read_images
+from raycomp.curation.config import (
+    ALIGN_PAS,
+    DISPLACEMENT,
+    DRAW,
+    MINUS_PAS,
+    NUM_PHRASES,
+    NUM_WORDS,
+    PAS,
+    RESIDUAL,
+    CurateConfig,
+    SelectionRule,
+    get_rule,
+    make_pool_selection,
+    update_line,
+)
+from raycomp.curation.outputs import count_pieces, read_images, write_subset
 from raycomp.curation.select.marks import has_markers
 from raycomp.curation.select.measures import (
     Corpus,
@@ -50,18 +64,6 @@ from raycomp.curation.select.measures import (
     read_corpus,
     take_columns,
 )
-from raycomp.curation.select.rules import (
-    ALIGN_PAS,
-    DISPLACEMENT,
-    DRAW,
-    MINUS_PAS,
-    NUM_PHRASES,
-    NUM_WORDS,
-    PAS,
-    RESIDUAL,
-    get_rule,
-)
-from raycomp.data.datacomp import write_subset
 from raycomp.data.files import Folder
 from raycomp.data.parquet import (
     add_columns,
@@ -72,7 +74,7 @@ from raycomp.data.parquet import (
     read_schema,
     write_table,
 )
-from raycomp.run.waves import add_counts, map_files, map_tasks
+from raycomp.run.work import add_counts, map_files, map_tasks
 from raycomp.schema import KEPT_SCHEMA
 from raycomp.words import (
     ALIGNMENT,

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from raycomp.data.files import Folder
 from raycomp.evaluation.benchmarks.choice import Choice, read_json, take, take_texts
-from raycomp.language.tokens import ADJECTIVE_TAGS, NOUN_TAGS, Token
+from raycomp.language.lexicon import ADJECTIVE_TAGS, NOUN_TAGS, Token
 
 NAME = "aro_order"
 FILES = {"coco": "coco_karpathy_test.json", "flickr30k": "flickr30k_test.json"}

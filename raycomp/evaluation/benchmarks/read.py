@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from inspect import isfunction
 
-from raycomp.config.own_code import call_own, load_own, name_own
+from raycomp.config.change import call_own, load_own, name_own
 from raycomp.data.files import Folder
 from raycomp.evaluation.benchmarks import (
     aro,

@@ -10,7 +10,7 @@ from raycomp.data.files import Folder
 from raycomp.evaluation.benchmarks.aro_order import FILES, clean, shuffle
 from raycomp.evaluation.benchmarks.choice import EQUAL
 from raycomp.evaluation.benchmarks.read import read_benchmark
-from raycomp.language.tokens import ADJECTIVE_TAGS, NOUN_TAGS, Token
+from raycomp.language.lexicon import ADJECTIVE_TAGS, NOUN_TAGS, Token
 from raycomp.models.parser import load_parser
 
 TAGS = {"dog": "NN", "cats": "NNS", "mat": "NN", "park": "NN", "red": "JJ", "old": "JJ", "large": "JJR"}

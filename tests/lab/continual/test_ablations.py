@@ -10,11 +10,10 @@ import torch
 from lab.continual.ablations import ABLATIONS, RandomTexts, draw_texts, name_ablation
 from raycomp.config import override_all
 from raycomp.continual.config import ContinualConfig
-from raycomp.continual.data import Stream
+from raycomp.continual.data import Stream, StreamRun, make_config
 from raycomp.continual.loop import TaskLoop
 from raycomp.continual.method import FULL, METHODS, get_method
 from raycomp.continual.methods.head import HeadLearner
-from raycomp.continual.schedule import StreamRun, make_config
 from raycomp.data.files import Folder
 from tests.continual.streams import DIM, make_stream, unit
 from tests.continual.test_letter import figures

@@ -16,7 +16,7 @@ from lab.continual.published import (
     report_published,
     write_published,
 )
-from raycomp.continual.matrices import measure
+from raycomp.continual.scoring import measure
 from raycomp.continual.tables import Runs
 from raycomp.core.intervals import contrast
 from raycomp.data.files import Folder

@@ -11,7 +11,7 @@ from lab.words import DOMAINS, FUNCTION, SCENE, WORLD
 from lab.worlds.tasks import backbone_pairs
 from raycomp.continual.config import ContinualConfig
 from raycomp.continual.data import Task, join_splits
-from raycomp.continual.streams.assemble import find_all_samples
+from raycomp.continual.streams.build import find_all_samples
 from raycomp.continual.streams.samples import (
     find_samples,
     list_unparsed,

@@ -17,9 +17,8 @@ from lab.screen.judge import (
     list_rules,
     standardise,
 )
-from raycomp.curation.config import AttributeConfig, CurateConfig, SelectConfig, make_selection
+from raycomp.curation.config import PAS, AttributeConfig, CurateConfig, SelectConfig, make_selection
 from raycomp.curation.select.measures import read_corpus
-from raycomp.curation.select.rules import PAS
 from raycomp.words import ALIGNMENT as ALIGN
 from raycomp.words import KEPT, SHOWABLE
 from tests.curation.test_select import choose, make_table

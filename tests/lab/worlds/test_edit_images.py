@@ -8,7 +8,7 @@ from lab.worlds.captions import TEMPLATES, describe
 from lab.worlds.negative_images import ALSO_TRUE, OUTSIDE, SHOWN, show_negative
 from lab.worlds.scenes import Scene, draw_scene
 from raycomp.language.concepts import parse_concepts
-from raycomp.language.propose import propose
+from raycomp.language.prompts import propose
 from raycomp.models.parser import load_lexicon, load_parser
 from raycomp.words import ADD, OPERATIONS, SWAP
 from tests.language.test_edits import AT_MOST, LINK, can_show, holds

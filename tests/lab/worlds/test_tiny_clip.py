@@ -21,7 +21,7 @@ from lab.worlds.tiny_clip import (
     train_scorer,
 )
 from raycomp.data.inputs import expand_input
-from raycomp.data.tar import read_tar
+from raycomp.data.samples import read_tar
 from raycomp.models.clip import Clip
 from raycomp.models.describe import describe_scorer
 

@@ -12,7 +12,7 @@ import raycomp
 from raycomp.cli import USER_ERROR, main
 from raycomp.config import override_all
 from raycomp.curation.config import CurateConfig
-from raycomp.data.tar import write_tar
+from raycomp.data.samples import write_tar
 from raycomp.look.audit import find_phrases, list_checks, write_phrase
 from raycomp.look.config import AuditConfig
 from raycomp.table import read_csv

@@ -16,9 +16,9 @@ import pytest
 
 import raycomp
 from raycomp.cli import main
-from raycomp.data.tar import write_tar
-from raycomp.look.cards import split_words
+from raycomp.data.samples import write_tar
 from raycomp.look.config import ExploreConfig
+from raycomp.look.explore import split_words
 from tests.corpus import by_cpi, mean_drop, scenes
 from tests.look.explore.test_explore import read_cards, read_script
 

@@ -10,12 +10,12 @@ import pytest
 
 import raycomp
 from raycomp.cli import USER_ERROR, main
+from raycomp.core.metrics import project_pca
 from raycomp.core.near import EXACT_ROWS, find_nearest
-from raycomp.core.regression import project_pca
 from raycomp.curation.page import explain_sample
 from raycomp.data.runs import read_finished
-from raycomp.look.cards import ROWS_PER_FILE, get_bucket, split_words
 from raycomp.look.config import ExploreConfig
+from raycomp.look.explore import ROWS_PER_FILE, get_bucket, split_words
 
 
 def read_script(folder: Path, name: str):

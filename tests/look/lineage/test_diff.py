@@ -13,7 +13,7 @@ import pytest
 import raycomp
 from raycomp.cli import USER_ERROR, main
 from raycomp.data.files import Folder
-from raycomp.look.differences import ABSENT
+from raycomp.look.diff import ABSENT
 from raycomp.table import read_csv
 from raycomp.words import EMPTY_CAPTION
 from tests.look.lineage.scored import make_phrase, make_rows, select, write_curation
