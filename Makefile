@@ -5,25 +5,45 @@ OUT ?= out/demo
 # Real photos and captions, which are no part of the project.
 SHARED ?= $(or $(RAYCOMP_SHARED),../shared)
 
-.PHONY: demo test test-lab test-engine test-all test-gpu gpu-kit digests chaos breaks mutants check docs clean
+.PHONY: demo test test-more test-gpu chromium nightly gpu-kit digests chaos breaks mutants check docs clean
 
 demo: .venv/demo
 	$(BIN)/python -m lab demo --out $(OUT)
 
-# In three processes: two begin with the tests that need Ray, for these take longest.
+# Everything that needs neither a store, a browser nor real photos. The third process has the Ray cluster, and waits.
 test: .venv/dev
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 3 --no-loadscope-reorder --ignore tests/lab
 
+# The other tests, by what they need: a group is a mark of pyproject.toml.
+GROUPS = ray faults stores docs deploy browser data engine lab
+test-more: $(GROUPS:%=test-%)
+
+test-%: .venv/dev
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --no-loadscope-reorder -m "$* and not slow"
+
+test-browser: chromium
+test-docs: .venv/docs .venv/bin/promtool
+
+# The engine takes all cores.
+test-engine: .venv/dev
+	$(BIN)/python -m pytest -q -m "engine and not slow"
+
 # The drawn worlds, and what is measured in them: no part of the product.
 test-lab: .venv/dev
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --no-loadscope-reorder tests/lab
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --no-loadscope-reorder -m "not slow and not gpu" tests/lab
 
-# The real vLLM engine on CPUs, with a tiny model.
-test-engine: .venv/dev
-	$(BIN)/python -m pytest -q -m engine
+chromium:
+	command -v chromium > /dev/null || (apt-get update -qq && apt-get install -y -qq chromium) > /dev/null
 
-test-all: .venv/dev
-	$(BIN)/python -m pytest -q -m "not gpu and not chaos"
+# The program of Prometheus that evaluates alerts.
+.venv/bin/promtool: | .venv/dev
+	apt-get update -qq
+	cd .venv && apt-get download -qq prometheus && dpkg -x prometheus_*.deb prometheus
+	ln -s ../prometheus/usr/bin/promtool $@
+
+# Every test but those of a GPU, with the long draws and every fault there is: hours.
+nightly: test test-more
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --no-loadscope-reorder -m "slow and not gpu"
 
 # What only a CUDA device can show.
 test-gpu: .venv/dev
@@ -35,7 +55,7 @@ gpu-kit: .venv/dev
 
 # Every fault there is, with a line of bench/RESULTS.md for each; about an hour on two cores.
 chaos: .venv/dev
-	$(BIN)/python -m pytest -q -s -m "not gpu" tests/faults
+	$(BIN)/python -m pytest -q -s -m "faults and not gpu" tests/faults
 
 # The bytes that every command writes, against the committed table: before and after each change of structure.
 digests: .venv/dev

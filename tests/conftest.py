@@ -31,8 +31,10 @@ os.environ.setdefault("RAY_worker_niceness", "0")
 # As a command does; what is not deferred takes seconds in every test process.
 deferred.install()
 
-# The tests of this folder need Ray; so do all files that are named test_ray_*.py, wherever they lie.
-_RAY_FOLDER = "faults"
+# A test's group is what it needs, by the folder it lies in or the fixture it asks for. `make test` runs those
+# without a group; a file test_ray_*.py is in the group ray, and tests/lab is a group of its own.
+_BY_FOLDER = {"faults": "faults", "docs": "docs", "deploy": "deploy"}
+_BY_FIXTURE = {"s3_store": "stores", "shared": "data"}
 # Tests with Ray are two groups that take about as long, each with a cluster of its own: these, and the rest.
 _FIRST_GROUP = {"run", "negatives"}
 
@@ -50,13 +52,29 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     return ByFolder(config, log)
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Take the tests that need Ray first, group by group: those who run them are the last to end."""
+    """Mark tests by group, before any is chosen, and take first those that need Ray: they take longest."""
+    for item in items:
+        if (group := _find_group(item)) is not None:
+            item.add_marker(group)
     items.sort(key=lambda item: _ray_group(item.path) if _needs_ray(item.path) else 2)
 
 
+def _find_group(item: pytest.Item) -> str | None:
+    if "lab" in item.path.relative_to(Path(__file__).parent).parts:
+        return None
+    if (folder := item.path.parent.name) in _BY_FOLDER:
+        return _BY_FOLDER[folder]
+    if item.path.name.startswith("test_ray_"):
+        return "ray"
+    return next(
+        (_BY_FIXTURE[name] for name in getattr(item, "fixturenames", ()) if name in _BY_FIXTURE), None
+    )
+
+
 def _needs_ray(file: Path) -> bool:
-    return file.parent.name == _RAY_FOLDER or file.name.startswith("test_ray_")
+    return file.parent.name == "faults" or file.name == "test_ray.py" or file.name.startswith("test_ray_")
 
 
 def _ray_group(file: Path) -> int:

@@ -83,6 +83,5 @@ def test_a_break_says_what_it_breaks_and_who_catches_it():
     breaks = read_breaks()
     assert len({one.find for one in breaks}) == len(breaks) and all(one.contract for one in breaks)
     assert all(one.find.strip() != one.replace.strip() and one.caught_by for one in breaks)
-    assert {one.marked for one in breaks} <= {"", "slow", "chaos"}
     with pytest.raises(ValueError, match="no_such"):
         read_breaks(["no_such"])

@@ -38,7 +38,7 @@ def test_retries_do_not_run_out(proxy, bucket):
     assert proxy.faults()["503"] > 120
 
 
-@pytest.mark.chaos
+@pytest.mark.slow
 def test_a_whole_outage_is_an_error_of_the_storage(proxy, bucket):
     filesystem, path = resolve(f"{bucket}/down")
     proxy.start(DOWN)

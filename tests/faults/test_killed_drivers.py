@@ -110,7 +110,7 @@ def refuse_second(calm, out: Folder, first: Run, *more: str) -> None:
     report("second start in the same folder", report_progress(out), f"exit 2: {said.strip()}")
 
 
-@pytest.mark.parametrize("executor", ["local", pytest.param("ray", marks=pytest.mark.chaos)])
+@pytest.mark.parametrize("executor", ["local", pytest.param("ray", marks=pytest.mark.slow)])
 def test_an_interrupted_a_terminated_and_a_killed_run_go_on_to_the_same_bytes(calm, out, request, executor):
     """On Ray the killed driver had a cluster of its own, the others have one that lives on."""
     config, expected = calm
@@ -131,7 +131,7 @@ def test_an_interrupted_a_terminated_and_a_killed_run_go_on_to_the_same_bytes(ca
     check_promise(out, expected)
 
 
-@pytest.mark.chaos
+@pytest.mark.slow
 def test_the_first_ends_well_where_a_second_is_refused(calm, out, joined):
     config, expected = calm
     with start(config, out.uri, joined) as first:
@@ -141,7 +141,7 @@ def test_the_first_ends_well_where_a_second_is_refused(calm, out, joined):
     check_promise(out, expected)
 
 
-@pytest.mark.chaos
+@pytest.mark.slow
 def test_signals_at_any_time_change_no_byte(calm, out, joined):
     """The two signals in turn, with a cluster of their own and without."""
     random = seeded(4)
@@ -151,22 +151,22 @@ def test_signals_at_any_time_change_no_byte(calm, out, joined):
     finish(calm[0], out, calm[1], joined)
 
 
-@pytest.mark.chaos
+@pytest.mark.slow
 def test_kills_in_every_phase_change_no_byte(calm, out):
     assert kill_in_turn(calm, out, list(MOMENTS), 1) >= len(MOMENTS) - 1
 
 
-@pytest.mark.chaos
+@pytest.mark.slow
 def test_kills_in_every_phase_without_ray_change_no_byte(calm, out):
     assert kill_in_turn(calm, out, list(MOMENTS), 5, "cluster.executor=local") >= len(MOMENTS) - 1
 
 
-@pytest.mark.chaos
+@pytest.mark.slow
 def test_kills_in_every_phase_of_runs_in_one_cluster_change_no_byte(calm, out, joined):
     assert kill_in_turn(calm, out, list(MOMENTS), 2, joined) >= len(MOMENTS) - 1
 
 
-@pytest.mark.chaos
+@pytest.mark.slow
 def test_kills_at_any_time_change_no_byte(calm, out, joined):
     config, expected = calm
     random = seeded(3)
@@ -187,7 +187,7 @@ def test_kills_at_any_time_change_no_byte(calm, out, joined):
     finish(config, out, expected, joined)
 
 
-@pytest.mark.chaos
+@pytest.mark.slow
 def test_another_size_after_a_kill_changes_no_byte(calm, out, joined):
     config, expected = calm
     with start(config, out.uri, joined) as run:

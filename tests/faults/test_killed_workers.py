@@ -100,13 +100,13 @@ def test_a_killed_scorer_is_replaced(calm, out, ray_cluster):
     check_promise(out, expected)
 
 
-@pytest.mark.chaos
+@pytest.mark.slow
 def test_a_killed_attributing_scorer_is_replaced(calm, out):
     with start(calm[0], out.uri, "cluster.block_rows=5") as run:
         kill_while_it_works(calm, run, ATTRIBUTE, "attribute")
 
 
-@pytest.mark.chaos
+@pytest.mark.slow
 @pytest.mark.parametrize("name", WORKERS)
 def test_a_killed_worker_is_replaced(calm, out, name):
     with start(calm[0], out.uri) as run:
@@ -146,7 +146,7 @@ def full_store() -> Iterator[Cluster]:
         cluster.shutdown()
 
 
-@pytest.mark.chaos
+@pytest.mark.slow
 def test_a_full_object_store_changes_no_byte(calm, out, full_store):
     config, expected = calm
     finish(config, out, expected, f"cluster.address={full_store.address}")
@@ -163,7 +163,7 @@ def kill_node_of(nodes: Cluster, name: str) -> bool:
     return False
 
 
-@pytest.mark.chaos
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "phase"), [(ALIGN, "align"), (ATTRIBUTE, "attribute")])
 def test_a_lost_node_loses_nothing(calm, out, nodes, name, phase):
     config, expected = calm

@@ -59,7 +59,7 @@ def report_faults(proxy: Proxy, fault: str, happened: str) -> None:
 
 
 @pytest.mark.ray
-@pytest.mark.chaos
+@pytest.mark.slow
 def test_all_faults_at_once_change_no_byte(proxy, calm, world):
     config, expected = calm
     out = Folder(f"{world}-mixed")
@@ -74,7 +74,7 @@ def test_all_faults_at_once_change_no_byte(proxy, calm, world):
 
 
 @pytest.mark.ray
-@pytest.mark.chaos
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", FAULTS)
 def test_one_fault_changes_no_byte(fault, proxy, calm, world):
     config, expected = calm
@@ -89,7 +89,7 @@ def test_one_fault_changes_no_byte(fault, proxy, calm, world):
 
 
 @pytest.mark.ray
-@pytest.mark.chaos
+@pytest.mark.slow
 @pytest.mark.parametrize("start", [30, 80, 400])
 def test_a_storage_that_stays_down_ends_the_run_and_a_restart_finishes_it(start, proxy, calm, world):
     config, expected = calm

@@ -164,7 +164,7 @@ def kill_drivers(calm: Calm, out: Folder, joined: str, seed: int, count: int) ->
     report(f"{count} such kills", "the end", f"losses and weights as undisturbed; {resumed}")
 
 
-@pytest.mark.chaos
+@pytest.mark.slow
 def test_a_killed_worker_and_a_killed_driver_change_no_bit(trained, out, raylet, joined):
     random = seeded(0)
     first, second = random.randrange(EVERY + 1, 16), random.randrange(20, STEPS - 2)
@@ -184,17 +184,17 @@ def test_a_killed_worker_and_a_killed_driver_change_no_bit(trained, out, raylet,
     report("rank killed, then the driver", f"steps {first}, {second}", "losses and weights as undisturbed")
 
 
-@pytest.mark.chaos
+@pytest.mark.slow
 def test_workers_killed_at_random_steps_change_no_bit(trained, out, raylet, joined):
     kill_workers(trained, out, raylet, joined, 1, 5)
 
 
-@pytest.mark.chaos
+@pytest.mark.slow
 def test_drivers_killed_at_random_steps_change_no_bit(trained, out, joined):
     kill_drivers(trained, out, joined, 2, 5)
 
 
-@pytest.mark.chaos
+@pytest.mark.slow
 def test_kills_change_no_bit_of_a_training_on_s3(trained, bucket, joined, raylet):
     """Shards, negatives and output on S3; a checkpoint at every step, for which the storage needs a while."""
     near = {name: trained.options[name] for name in ("input", "negatives")}
@@ -225,7 +225,7 @@ def test_kills_change_no_bit_of_a_training_on_s3(trained, bucket, joined, raylet
     trained.check(out)
 
 
-@pytest.mark.chaos
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_a_training_in_one_line(trained, out, joined, raylet, number):
     """And what ran for it in a cluster that lives on ends with it."""
@@ -245,7 +245,7 @@ def test_a_signal_ends_a_training_in_one_line(trained, out, joined, raylet, numb
     assert not left, left
 
 
-@pytest.mark.chaos
+@pytest.mark.slow
 def test_only_our_lines_reach_the_terminal_and_no_process_is_left(trained, out):
     """Of a run with a cluster of its own."""
     with trained.start(out, **{"train.steps": "6"}) as run:
@@ -259,7 +259,7 @@ def test_only_our_lines_reach_the_terminal_and_no_process_is_left(trained, out):
     assert not left, left
 
 
-@pytest.mark.chaos
+@pytest.mark.slow
 def test_a_lost_controller_is_one_line_and_a_restart_goes_on(trained, out, joined, raylet):
     with trained.start(out, joined) as run:
         run.reach(lambda: has_kept(out, EVERY))
@@ -273,7 +273,7 @@ def test_a_lost_controller_is_one_line_and_a_restart_goes_on(trained, out, joine
     trained.check(out)
 
 
-@pytest.mark.chaos
+@pytest.mark.slow
 def test_a_full_disk_is_one_line_and_a_restart_goes_on(trained, disk, joined):
     """A checkpoint takes 10 MB; one more is written than are kept."""
     out = Folder(str(disk / "out"))
@@ -304,7 +304,7 @@ def nodes() -> Iterator[Cluster]:
         cluster.shutdown()
 
 
-@pytest.mark.chaos
+@pytest.mark.slow
 def test_a_notice_of_preemption_keeps_a_checkpoint(trained, out, nodes):
     options = {"train.steps": "100000", "train.checkpoint_steps": "90000"}
     with trained.start(out, f"cluster.address={nodes.address}", **options) as run:
