@@ -140,13 +140,13 @@ def test_help_lists_the_options_that_a_command_has(name, columns, monkeypatch, c
     assert bool(below) == bool(known) and all(len(line) <= 110 for line in below)
 
 
-@pytest.mark.parametrize("command", RAYCOMP.commands.values(), ids=RAYCOMP.folders)
-def test_every_command_takes_what_the_table_says(command):
-    module, _, name = command.function.partition(":")
-    function = getattr(importlib.import_module(module), name)
-    unbound = ("job", "--space", "--where", "--verify")
-    given = [argument for argument in command.arguments.split() if argument not in unbound]
-    inspect.signature(function).bind(*given, **({"say": print} if "--out" in given else {}))
+def test_every_command_takes_what_the_table_says():
+    for command in RAYCOMP.commands.values():
+        module, _, name = command.function.partition(":")
+        function = getattr(importlib.import_module(module), name)
+        unbound = ("job", "--space", "--where", "--verify")
+        given = [argument for argument in command.arguments.split() if argument not in unbound]
+        inspect.signature(function).bind(*given, **({"say": print} if "--out" in given else {}))
 
 
 def test_sigterm_ends_a_command_like_an_interrupt(tmp_path):

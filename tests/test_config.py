@@ -42,36 +42,32 @@ class Odd:
     wait_s: Seconds | None = None
 
 
-@pytest.mark.parametrize("count", [0, 1, 9, 10, 90, 1001, 2_222_261])
-@pytest.mark.parametrize("share", [0.0, 0.05, 0.1, 0.29, 0.5, 0.57, 0.7, 1.0])
-def test_a_share_is_read_as_the_decimal_it_prints_as(share, count):
-    assert exact_share(share, count) == Fraction(str(share)) * count // 1
+def test_a_share_is_read_as_the_decimal_it_prints_as():
+    for count in [0, 1, 9, 10, 90, 1001, 2_222_261]:
+        for share in [0.0, 0.05, 0.1, 0.29, 0.5, 0.57, 0.7, 1.0]:
+            assert exact_share(share, count) == Fraction(str(share)) * count // 1
 
 
-@pytest.mark.parametrize(
-    ("kind", "path", "value"),
-    [
+def test_what_only_fails_later_is_named_at_birth():
+    for kind, path, value in [
         *((NegativesConfig, f"llm.{name}", "inf") for name in ("temperature", "timeout_s", "patience_s")),
         *((NegativesConfig, path, "-1") for path in ("llm.seed", "negatives.seed")),
         (NegativesConfig, "llm.url", "http://[::1"),
         (NegativesConfig, "llm.url", "http://host:99999/v1"),
         (NegativesConfig, "llm.url", "http://me:secret\u2100@host"),
         (ProbeConfig, "seed", "-1"),
-    ],
-)
-def test_what_only_fails_later_is_named_at_birth(kind, path, value):
-    with pytest.raises(ValueError, match=path) as error:
-        override(kind(), path, value)
-    assert type(error.value) is ValueError and "secret" not in str(error.value)
+    ]:
+        with pytest.raises(ValueError, match=path) as error:
+            override(kind(), path, value)
+        assert type(error.value) is ValueError and "secret" not in str(error.value)
 
 
 def test_a_binary_product_would_be_one_short():
     assert int(0.7 * 90) == 62 and exact_share(0.7, 90) == 63
 
 
-@pytest.mark.parametrize(
-    ("path", "text", "value"),
-    [
+def test_override_reads_text_as_the_fields_type():
+    for path, text, value in [
         ("align.keep", "0.8", 0.8),
         ("scorer.batch_size", "16", 16),
         ("select.datacomp_compat", "true", True),
@@ -87,18 +83,15 @@ def test_a_binary_product_would_be_one_short():
         ("prepare.stored_embeddings", "none", None),
         ("extra_columns", "url,license", ("url", "license")),
         ("scorer.weights", "random:7", "random:7"),
-    ],
-)
-def test_override_reads_text_as_the_fields_type(path, text, value):
-    config = override(CurateConfig(), path, text)
-    for name in path.split("."):
-        config = getattr(config, name)
-    assert config == value and type(config) is type(value)
+    ]:
+        config = override(CurateConfig(), path, text)
+        for name in path.split("."):
+            config = getattr(config, name)
+        assert config == value and type(config) is type(value)
 
 
-@pytest.mark.parametrize(
-    ("path", "value", "words"),
-    [
+def test_a_mistake_is_named_in_one_line():
+    for path, value, words in [
         ("align.kep", "0.5", ["'align.kep': unknown option; the closest is align.keep; valid here: keep"]),
         ("alinement.keep", "0.5", ["alinement.keep", "the closest is align.keep;", "attribute"]),
         (
@@ -161,13 +154,11 @@ def test_override_reads_text_as_the_fields_type(path, text, value):
         ("prepare.max_pixels", "200000000", ["prepare.max_pixels=200000000", "178,956,970"]),
         ("cluster.price_per_hour", "nan", ["cluster.price_per_hour=nan", "finite"]),
         ("cluster.block_rows", "9" * 20, ["cluster.block_rows", "between 1 and 1000000"]),
-    ],
-)
-def test_a_mistake_is_named_in_one_line(path, value, words):
-    with pytest.raises(ValueError) as error:
-        override(CurateConfig(), path, value)
-    assert type(error.value) is ValueError and len(str(error.value).splitlines()) == 1
-    assert all(word in str(error.value) for word in words), error.value
+    ]:
+        with pytest.raises(ValueError) as error:
+            override(CurateConfig(), path, value)
+        assert type(error.value) is ValueError and len(str(error.value).splitlines()) == 1
+        assert all(word in str(error.value) for word in words), error.value
 
 
 def test_options_that_bound_each_other_move_together_in_any_order():
@@ -191,9 +182,8 @@ def test_configs_are_frozen_and_survive_a_round_trip():
     assert changed_options(CurateConfig()) == {}
 
 
-@pytest.mark.parametrize(
-    ("path", "text", "value"),
-    [
+def test_numbers_in_a_row_and_durations_are_read():
+    for path, text, value in [
         ("ratios", "0.1,1,1e-3", (0.1, 1.0, 0.001)),
         ("ratios", "", ()),
         ("ratios", [0.5, "1"], (0.5, 1.0)),
@@ -205,61 +195,58 @@ def test_configs_are_frozen_and_survive_a_round_trip():
         ("wait_s", "1.5m", 90.0),
         ("wait_s", "2h", 7200.0),
         ("wait_s", "none", None),
-    ],
-)
-def test_numbers_in_a_row_and_durations_are_read(path, text, value):
-    found = getattr(override(Odd(), path, text), path)
-    assert found == value and repr(found) == repr(value)
+    ]:
+        found = getattr(override(Odd(), path, text), path)
+        assert found == value and repr(found) == repr(value)
 
 
-@pytest.mark.parametrize(
-    ("path", "text", "said"),
-    [
+def test_what_is_no_number_or_duration_is_said():
+    for path, text, said in [
         ("ratios", "0.1,much", "ratios='0.1,much': must be of type tuple of float"),
         ("sizes", "1,2.5", "sizes='1,2.5': must be of type tuple of int"),
         ("wait_s", "10min", "wait_s='10min': must be seconds, as in 90, 30s, 10m or 2h"),
         ("wait_s", "s", "wait_s='s': must be seconds"),
-    ],
-)
-def test_what_is_no_number_or_duration_is_said(path, text, said):
-    with pytest.raises(ValueError) as error:
-        override(Odd(), path, text)
-    assert str(error.value).startswith(said)
+    ]:
+        with pytest.raises(ValueError) as error:
+            override(Odd(), path, text)
+        assert str(error.value).startswith(said)
 
 
-@pytest.mark.parametrize("kind", [NegativesConfig, ProbeConfig])
-def test_a_group_that_is_none_starts_as_its_defaults_where_an_option_of_it_is_set(kind):
-    assert kind().scorer is None
-    bf16 = override(kind(), "scorer.precision", "bf16")
-    assert bf16.scorer == ScorerConfig(precision="bf16")
-    assert override(bf16, "scorer.batch_size", "8").scorer == ScorerConfig(precision="bf16", batch_size=8)
-    assert override(bf16, "scorer", "none") == kind()
-    assert override_all(bf16, {"scorer": None, "scorer.batch_size": 8}).scorer == ScorerConfig(batch_size=8)
+def test_a_group_that_is_none_starts_as_its_defaults_where_an_option_of_it_is_set():
+    for kind in [NegativesConfig, ProbeConfig]:
+        assert kind().scorer is None
+        bf16 = override(kind(), "scorer.precision", "bf16")
+        assert bf16.scorer == ScorerConfig(precision="bf16")
+        assert override(bf16, "scorer.batch_size", "8").scorer == ScorerConfig(precision="bf16", batch_size=8)
+        assert override(bf16, "scorer", "none") == kind()
+        assert override_all(bf16, {"scorer": None, "scorer.batch_size": 8}).scorer == ScorerConfig(
+            batch_size=8
+        )
 
 
-@pytest.mark.parametrize("scorer", [None, ScorerConfig(), ScorerConfig(weights="random:1")])
-@pytest.mark.parametrize("kind", [NegativesConfig, ProbeConfig])
-def test_what_a_command_line_must_say_distinguishes_a_chosen_group_from_none(kind, scorer):
-    config = replace(kind(), scorer=scorer)
-    assert override_all(kind(), changed_options(config)) == config
-    assert from_dict(kind(), to_dict(config)) == config
+def test_what_a_command_line_must_say_distinguishes_a_chosen_group_from_none():
+    for scorer in [None, ScorerConfig(), ScorerConfig(weights="random:1")]:
+        for kind in [NegativesConfig, ProbeConfig]:
+            config = replace(kind(), scorer=scorer)
+            assert override_all(kind(), changed_options(config)) == config
+            assert from_dict(kind(), to_dict(config)) == config
 
 
-@pytest.mark.parametrize("kind", CONFIGS)
-def test_every_option_has_a_sentence(kind):
-    options = list_options(kind)
-    assert len(options) > 10 and all(option.text for option in options)
+def test_every_option_has_a_sentence():
+    for kind in CONFIGS:
+        options = list_options(kind)
+        assert len(options) > 10 and all(option.text for option in options)
 
 
-@pytest.mark.parametrize("width", [80, 110])
-@pytest.mark.parametrize("kind", CONFIGS)
-def test_options_are_listed_with_what_is_known_of_them(kind, width):
-    lines = describe_options(kind, width=width).splitlines()
-    assert max(map(len, lines)) <= width
-    for option in list_options(kind):
-        (at,) = (i for i, line in enumerate(lines) if line.strip().startswith(f"{option.path} ("))
-        assert lines[at + 1].split()[0] == option.text.replace("``", "").split()[0]
-    assert len([line for line in lines if "(seconds) = 120.0" in line]) == (kind is NegativesConfig)
+def test_options_are_listed_with_what_is_known_of_them():
+    for width in [80, 110]:
+        for kind in CONFIGS:
+            lines = describe_options(kind, width=width).splitlines()
+            assert max(map(len, lines)) <= width
+            for option in list_options(kind):
+                (at,) = (i for i, line in enumerate(lines) if line.strip().startswith(f"{option.path} ("))
+                assert lines[at + 1].split()[0] == option.text.replace("``", "").split()[0]
+            assert len([line for line in lines if "(seconds) = 120.0" in line]) == (kind is NegativesConfig)
 
 
 def test_without_a_source_options_are_listed_without_their_sentences(monkeypatch):
@@ -277,37 +264,34 @@ def test_controls_need_no_attribution_and_may_keep_more_than_the_first_gate():
     assert CurateConfig().pool == 0.7
 
 
-@pytest.mark.parametrize("rule", [name for name, rule in RULES.items() if rule.attribute_by])
-def test_rules_of_two_gates_are_checked_alike_and_need_what_cpi_needs(rule):
-    assert override(CurateConfig(), "select.rule", rule).pool == 0.7
-    refused = [
-        ({"attribute.keep": 0.8}, r"attribute\.keep=0\.8: must be at most align\.keep=0\.7"),
-        ({"attribute.pool": 0.6}, r"attribute\.pool=0\.6: must be at least align\.keep=0\.7"),
-        ({"select.datacomp_compat": True, "align.keep": 1}, r"align\.keep=1\.0: must be below 1 with"),
-    ]
-    for settings, said in refused:
-        with pytest.raises(ValueError, match=said):
-            override_all(CurateConfig(), {"select.rule": rule, **settings})
+def test_rules_of_two_gates_are_checked_alike_and_need_what_cpi_needs():
+    for rule in [name for name, rule in RULES.items() if rule.attribute_by]:
+        assert override(CurateConfig(), "select.rule", rule).pool == 0.7
+        refused = [
+            ({"attribute.keep": 0.8}, r"attribute\.keep=0\.8: must be at most align\.keep=0\.7"),
+            ({"attribute.pool": 0.6}, r"attribute\.pool=0\.6: must be at least align\.keep=0\.7"),
+            ({"select.datacomp_compat": True, "align.keep": 1}, r"align\.keep=1\.0: must be below 1 with"),
+        ]
+        for settings, said in refused:
+            with pytest.raises(ValueError, match=said):
+                override_all(CurateConfig(), {"select.rule": rule, **settings})
 
 
-@pytest.mark.parametrize(
-    ("align", "attribute", "name"),
-    [
+def test_a_draw_in_the_pool_must_be_named_by_its_shares():
+    for align, attribute, name in [
         (0.6, 0.4, "align60_random40"),
         (0.705, 0.5, "align70.5_random50"),
         (1.0, 0.1, "align100_random10"),
         (0.07, 0.0, "align7_random0"),
         (1e-05, 1e-05, "align0.001_random0.001"),
-    ],
-)
-def test_a_draw_in_the_pool_must_be_named_by_its_shares(align, attribute, name):
-    shares = {"align.keep": align, "attribute.keep": attribute}
-    assert override_all(CurateConfig(), {**shares, "select.rule": name}).select.rule == name
-    other = "align70_random50"
-    with pytest.raises(
-        ValueError, match=f"select.rule='{other}': must be {re.escape(name)}, which stands for"
-    ):
-        override_all(CurateConfig(), {**shares, "select.rule": other})
+    ]:
+        shares = {"align.keep": align, "attribute.keep": attribute}
+        assert override_all(CurateConfig(), {**shares, "select.rule": name}).select.rule == name
+        other = "align70_random50"
+        with pytest.raises(
+            ValueError, match=f"select.rule='{other}': must be {re.escape(name)}, which stands for"
+        ):
+            override_all(CurateConfig(), {**shares, "select.rule": other})
 
 
 def test_columns_of_rules_are_those_of_the_schema():
@@ -315,19 +299,17 @@ def test_columns_of_rules_are_those_of_the_schema():
     assert {name for rule in RULES.values() for name in rule.columns} <= names
 
 
-@pytest.mark.parametrize(
-    "settings", [{"select.rule": "full"}, {"attribute.keep": 1, "align.keep": 1}, {"align.keep": 1}]
-)
-def test_datacomps_rule_cannot_keep_everything_and_says_so_at_birth(settings):
-    with pytest.raises(ValueError, match="datacomp_compat"):
-        override_all(CurateConfig(), {"select.datacomp_compat": True, **settings})
+def test_datacomps_rule_cannot_keep_everything_and_says_so_at_birth():
+    for settings in [{"select.rule": "full"}, {"attribute.keep": 1, "align.keep": 1}, {"align.keep": 1}]:
+        with pytest.raises(ValueError, match="datacomp_compat"):
+            override_all(CurateConfig(), {"select.datacomp_compat": True, **settings})
 
 
-@pytest.mark.parametrize("path", ["align.keep", "attribute.keep", "attribute.pool", "max_bad_fraction"])
-@pytest.mark.parametrize("value", [-0.0, -0.1, 1.1, float("nan")])
-def test_a_share_lies_between_nought_and_one_and_is_never_minus_nought(path, value):
-    with pytest.raises(ValueError, match=f"{re.escape(path)}={value}: must be between 0 and 1"):
-        override(CurateConfig(select=SelectConfig("align_only")), path, value)
+def test_a_share_lies_between_nought_and_one_and_is_never_minus_nought():
+    for path in ["align.keep", "attribute.keep", "attribute.pool", "max_bad_fraction"]:
+        for value in [-0.0, -0.1, 1.1, float("nan")]:
+            with pytest.raises(ValueError, match=f"{re.escape(path)}={value}: must be between 0 and 1"):
+                override(CurateConfig(select=SelectConfig("align_only")), path, value)
 
 
 def test_an_operation_that_is_not_there_names_the_closest():
@@ -356,9 +338,8 @@ def test_arguments_of_a_library_are_set_by_name_and_found_again():
     assert is_marked(NegativesConfig, "llm.engines", "free")
 
 
-@pytest.mark.parametrize(
-    ("path", "value", "said"),
-    [
+def test_options_of_engines_are_checked_at_birth():
+    for path, value, said in [
         ("llm.engine", "64", "llm.engine='64': must be arguments, each set by its name"),
         ("llm.engines", "4..2", "llm.engines='4..2': must be N or MIN..MAX"),
         ("llm.context", "160", "llm.context=160: must be above llm.max_tokens=160"),
@@ -366,16 +347,13 @@ def test_arguments_of_a_library_are_set_by_name_and_found_again():
         ("llm.memory_share", "nan", "llm.memory_share=nan: must be above 0"),
         ("llm.tensor_parallel", "0", "llm.tensor_parallel=0: must be at least 1"),
         ("llm.prompts", "tiny", "llm.prompts='tiny': must be one of full, short"),
-    ],
-)
-def test_options_of_engines_are_checked_at_birth(path, value, said):
-    with pytest.raises(ValueError, match=re.escape(said)):
-        override(NegativesConfig(), path, value)
+    ]:
+        with pytest.raises(ValueError, match=re.escape(said)):
+            override(NegativesConfig(), path, value)
 
 
-@pytest.mark.parametrize(
-    ("kind", "path"),
-    [
+def test_what_no_machine_holds_is_refused_with_the_range():
+    for kind, path in [
         *((ContinualConfig, name) for name in "seeds first_seed tune_seeds checkpoint_steps".split()),
         *((ContinualConfig, f"head.{name}") for name in "hidden steps batch_size learning_rate".split()),
         *((ContinualConfig, f"head.{name}") for name in "temperature weight_decay".split()),
@@ -384,12 +362,12 @@ def test_options_of_engines_are_checked_at_birth(path, value, said):
         *((ContinualConfig, f"tune.{name}") for name in "experts learning_rate weight_decay distil".split()),
         *((ContinualConfig, f"tune.{name}") for name in "l2 ensemble".split()),
         *((SweepConfig, name) for name in "seeds report_seeds num_samples max_concurrent".split()),
-    ],
-)
-def test_what_no_machine_holds_is_refused_with_the_range(kind, path):
-    with pytest.raises(ValueError, match=rf"^{path}=(9{{40}}|1e\+40): must be .*(and|most) [\d,]+") as error:
-        override(kind(), path, "9" * 40)
-    assert "\n" not in str(error.value)
+    ]:
+        with pytest.raises(
+            ValueError, match=rf"^{path}=(9{{40}}|1e\+40): must be .*(and|most) [\d,]+"
+        ) as error:
+            override(kind(), path, "9" * 40)
+        assert "\n" not in str(error.value)
 
 
 def test_seeds_of_two_runs_do_not_meet():
@@ -405,17 +383,17 @@ def _list_whole() -> list[tuple[type, str, object]]:
     return [(kind, option.path, hint) for kind, option, hint in options if hint in (int, Span)]
 
 
-@pytest.mark.parametrize(("kind", "path", "hint"), _list_whole())
-def test_whole_numbers_beyond_what_arrays_hold_are_refused(kind, path, hint):
-    for value in (
-        2**53,
-        2**63,
-        10**26,
-        -(2**63),
-        -1,
-        "9" * 30,
-        *(["1.." + "9" * 5000] if hint == Span else []),
-    ):
-        with pytest.raises(ValueError, match=r"=.*: must be [^\n]*$") as caught:
-            override_all(kind(), {path: value})
-        assert type(caught.value) is ValueError
+def test_whole_numbers_beyond_what_arrays_hold_are_refused():
+    for kind, path, hint in _list_whole():
+        for value in (
+            2**53,
+            2**63,
+            10**26,
+            -(2**63),
+            -1,
+            "9" * 30,
+            *(["1.." + "9" * 5000] if hint == Span else []),
+        ):
+            with pytest.raises(ValueError, match=r"=.*: must be [^\n]*$") as caught:
+                override_all(kind(), {path: value})
+            assert type(caught.value) is ValueError

@@ -6,8 +6,6 @@ import sys
 from functools import cache
 from pathlib import Path
 
-import pytest
-
 from raycomp.config import load_job, override_all
 from raycomp.config.commands import FOLDERS, RAYCOMP
 
@@ -111,15 +109,17 @@ def test_every_package_is_on_a_layer():
     assert {package_of(path) for path in FILES} == set(LAYERS)
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_imports_go_down(path):
-    own = package_of(path)
-    for name in imported(path):
-        if name.startswith("raycomp."):
-            other = name.split(".")[1]
-            if other in LAYERS and other != own and not {own, other} <= COMMANDS:
-                allowed = LAYERS[other] < LAYERS[own] or other in NEIGHBOURS.get(own, set())
-                assert allowed, f"{path.name} on layer {LAYERS[own]} imports {name} of layer {LAYERS[other]}"
+def test_imports_go_down():
+    for path in FILES:
+        own = package_of(path)
+        for name in imported(path):
+            if name.startswith("raycomp."):
+                other = name.split(".")[1]
+                if other in LAYERS and other != own and not {own, other} <= COMMANDS:
+                    allowed = LAYERS[other] < LAYERS[own] or other in NEIGHBOURS.get(own, set())
+                    assert allowed, (
+                        f"{path.name} on layer {LAYERS[own]} imports {name} of layer {LAYERS[other]}"
+                    )
 
 
 def of_lab(path: Path) -> set[str]:
@@ -168,51 +168,48 @@ def test_a_command_imports_what_another_hands_out():
     assert pairs_of_commands() == EXCEPTIONS
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_ray_is_imported_where_the_name_says_so(path):
-    if "ray" in {name.split(".")[0] for name in imported(path)}:
-        place = path.relative_to(PACKAGE)
-        assert path.name.startswith("ray_") or str(place) in WITH_RAY
+def test_ray_is_imported_where_the_name_says_so():
+    for path in FILES:
+        if "ray" in {name.split(".")[0] for name in imported(path)}:
+            place = path.relative_to(PACKAGE)
+            assert path.name.startswith("ray_") or str(place) in WITH_RAY
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_each_foreign_library_has_its_home(path):
-    roots = {name.split(".")[0] for name in imported(path)}
-    for library in roots - sys.stdlib_module_names - {"raycomp"}:
-        homes = HOMES.get(library, set())
-        own = {package_of(path), *(["commands"] if package_of(path) in COMMANDS else [])}
-        assert own & homes, f"{library} has its home in {homes or 'no package: give it one'}"
-    if package_of(path) in ("core", "language"):
-        assert not roots & FORBIDDEN_ON_LAYER_1, "arrays and English only"
+def test_each_foreign_library_has_its_home():
+    for path in FILES:
+        roots = {name.split(".")[0] for name in imported(path)}
+        for library in roots - sys.stdlib_module_names - {"raycomp"}:
+            homes = HOMES.get(library, set())
+            own = {package_of(path), *(["commands"] if package_of(path) in COMMANDS else [])}
+            assert own & homes, f"{library} has its home in {homes or 'no package: give it one'}"
+        if package_of(path) in ("core", "language"):
+            assert not roots & FORBIDDEN_ON_LAYER_1, "arrays and English only"
 
 
-@pytest.mark.parametrize("command", [["--help"], ["curate", "--help"]])
-def test_help_imports_nothing_heavy(command):
-    code = (
-        "import sys\nfrom raycomp.cli import main\n"
-        f"try:\n    main({command!r})\nexcept SystemExit as stop:\n    assert stop.code == 0\n"
-        "heavy = {'ray', 'torch', 'open_clip', 'spacy', 'numpy', 'vllm'} & set(sys.modules)\n"
-        "assert not heavy, heavy\n"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, cwd=ROOT)
+def test_help_imports_nothing_heavy():
+    for command in [["--help"], ["curate", "--help"]]:
+        code = (
+            "import sys\nfrom raycomp.cli import main\n"
+            f"try:\n    main({command!r})\nexcept SystemExit as stop:\n    assert stop.code == 0\n"
+            "heavy = {'ray', 'torch', 'open_clip', 'spacy', 'numpy', 'vllm'} & set(sys.modules)\n"
+            "assert not heavy, heavy\n"
+        )
+        subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, cwd=ROOT)
 
 
-@pytest.mark.parametrize(
-    ("modules", "heavy"),
-    [
+def test_what_reads_prepares_and_merges_loads_no_model_library():
+    """Processes on CPUs import these: open_clip is 5 s and 600 MB in every one of them, torch 2 s."""
+    for modules, heavy in [
         (
             "run.work curation.select.select curation.score.score "
             "training.pairs training.ray_feed evaluation.embed curation.score.prepare",
             {"torch", "open_clip"},
         ),
         ("curation.score.prepare models.nonces", {"open_clip"}),
-    ],
-)
-def test_what_reads_prepares_and_merges_loads_no_model_library(modules, heavy):
-    """Processes on CPUs import these: open_clip is 5 s and 600 MB in every one of them, torch 2 s."""
-    code = "import sys\n" + "".join(f"import raycomp.{name}\n" for name in modules.split())
-    code += f"heavy = {heavy!r} & set(sys.modules)\nassert not heavy, heavy\n"
-    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, cwd=ROOT)
+    ]:
+        code = "import sys\n" + "".join(f"import raycomp.{name}\n" for name in modules.split())
+        code += f"heavy = {heavy!r} & set(sys.modules)\nassert not heavy, heavy\n"
+        subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, cwd=ROOT)
 
 
 def test_commands_and_their_options_load_nothing_heavy_and_hide_no_function():
@@ -259,24 +256,24 @@ def loads_ray(name: str) -> bool:
     return any(loads_ray(one) for one in modules | names_in(ast.Module(top, [])))
 
 
-@pytest.mark.parametrize("path", LIGHT, ids=lambda path: str(path.relative_to(ROOT)))
-def test_a_test_that_loads_ray_has_it_in_its_name(path):
+def test_a_test_that_loads_ray_has_it_in_its_name():
     """Tests of one name share a cluster (conftest.py), and the others start at once."""
-    assert not loads_ray(".".join(path.relative_to(ROOT).with_suffix("").parts))
+    for path in LIGHT:
+        assert not loads_ray(".".join(path.relative_to(ROOT).with_suffix("").parts))
 
 
 JOBS = sorted([*(ROOT / "jobs").glob("*.py"), *(ROOT / "lab/jobs").glob("*.py")])
 MAKERS = sorted((ROOT / "lab/makers").glob("[!_]*.py"))
 
 
-@pytest.mark.parametrize("path", [*JOBS, *MAKERS], ids=lambda path: str(path.relative_to(ROOT)))
-def test_a_job_or_maker_says_what_it_is(path):
-    text = ast.get_docstring(ast.parse(path.read_text()))
-    assert text and len(text) > 100, "what it is"
-    if "__main__" in path.read_text() or variants_of(path):
-        assert str(path.relative_to(ROOT)) in text, "the command"
-        assert "Cost: " in text, "the cost"
-        assert "Result: " in text or "Expected" in text, "the result"
+def test_a_job_or_maker_says_what_it_is():
+    for path in [*JOBS, *MAKERS]:
+        text = ast.get_docstring(ast.parse(path.read_text()))
+        assert text and len(text) > 100, "what it is"
+        if "__main__" in path.read_text() or variants_of(path):
+            assert str(path.relative_to(ROOT)) in text, "the command"
+            assert "Cost: " in text, "the cost"
+            assert "Result: " in text or "Expected" in text, "the result"
 
 
 def variants_of(path: Path) -> list[str]:
@@ -292,17 +289,17 @@ def variants_of(path: Path) -> list[str]:
 VARIANTS = [f"{path}:{name}" for path in JOBS for name in variants_of(path)]
 
 
-@pytest.mark.parametrize("job", VARIANTS, ids=lambda job: job.removeprefix(f"{ROOT}/"))
-def test_every_job_builds(job):
+def test_every_job_builds():
     """A config is checked at birth, so one that is returned is valid."""
-    built = load_job(job)
-    assert type(built).__module__.endswith(".config"), f"{job} returned {type(built).__name__}"
-    assert override_all(built, {}) == built
+    for job in VARIANTS:
+        built = load_job(job)
+        assert type(built).__module__.endswith(".config"), f"{job} returned {type(built).__name__}"
+        assert override_all(built, {}) == built
 
 
-@pytest.mark.parametrize("path", JOBS, ids=lambda path: path.name)
-def test_a_job_is_configs_or_a_program(path):
-    assert variants_of(path) or "__main__" in path.read_text()
+def test_a_job_is_configs_or_a_program():
+    for path in JOBS:
+        assert variants_of(path) or "__main__" in path.read_text()
 
 
 def test_sources_are_ascii():

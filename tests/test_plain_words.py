@@ -8,8 +8,6 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-import pytest
-
 ROOT = Path(__file__).parents[1]
 # A word or phrase -> what to write instead. Each is matched as whole words, whatever the case.
 PHRASES = {
@@ -205,30 +203,24 @@ def test_what_is_allowed_is_needed():
     assert not unused
 
 
-@pytest.mark.parametrize(
-    ("line", "phrases"),
-    [
+def test_private_words_are_found_as_whole_words():
+    for line, phrases in [
         ("The dial is told of.", ["dial", "told"]),
         ("It goes on; this is no run.", ["goes on", "is no"]),
         ("A keyboard, a harm, a tell-tale; there is no run.", []),
-    ],
-)
-def test_private_words_are_found_as_whole_words(line, phrases):
-    found = list(find_phrases("a.md", f"\n{line}\n"))
-    assert [one.partition(" -> ")[0] for one in found] == [f"a.md:2: {phrase}" for phrase in phrases]
+    ]:
+        found = list(find_phrases("a.md", f"\n{line}\n"))
+        assert [one.partition(" -> ")[0] for one in found] == [f"a.md:2: {phrase}" for phrase in phrases]
 
 
-@pytest.mark.parametrize(
-    ("code", "words"),
-    [
+def test_comments_docstrings_and_messages_of_code_are_read():
+    for code, words in [
         ('x = 1  # begun\n"""Laid out."""\n', ["1: begun", "2: Laid"]),
         ('def f() -> str:\n    """Tell."""\n    return "crew"\n', ["2: Tell"]),
         ('y = f"{x} is no number"\n', ["1: is no"]),
-    ],
-)
-def test_comments_docstrings_and_messages_of_code_are_read(code, words):
-    found = list(find_phrases("raycomp/a.py", code))
-    assert [one.partition(" -> ")[0] for one in found] == [f"raycomp/a.py:{word}" for word in words]
+    ]:
+        found = list(find_phrases("raycomp/a.py", code))
+        assert [one.partition(" -> ")[0] for one in found] == [f"raycomp/a.py:{word}" for word in words]
 
 
 def test_parts_of_names_are_found():

@@ -48,9 +48,8 @@ def test_spaces_within_brackets_and_between_entries_mean_nothing():
     assert one["c"].is_range and one["c"].ends == (0, 1) and not one["a.b"].is_range
 
 
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
+def test_what_is_no_space_is_reported_in_a_line():
+    for text, words in [
         ("", "space: is empty"),
         ("   ", "space: is empty"),
         ("a", "space='a': must be OPTION=VALUE"),
@@ -68,9 +67,7 @@ def test_spaces_within_brackets_and_between_entries_mean_nothing():
         ("a=loguniform(0,1)", "two finite numbers, above 0"),
         ("a=loguniform(x,1)", "two finite numbers"),
         ("a=1 a=grid(1,2)", "names a twice"),
-    ],
-)
-def test_what_is_no_space_is_reported_in_a_line(text, words):
-    with pytest.raises(ValueError, match="space") as error:
-        read_space(text)
-    assert words in str(error.value)
+    ]:
+        with pytest.raises(ValueError, match="space") as error:
+            read_space(text)
+        assert words in str(error.value)

@@ -35,33 +35,33 @@ def slow_aggregate(drops: list[float], how: str) -> float:
     }[how]
 
 
-@pytest.mark.parametrize("how", AGGREGATES)
-def test_aggregates_equal_a_loop_bit_by_bit(how):
-    drop, offset = draw_drops(0)
-    got = aggregate_drops(drop, offset, how)
-    want = [slow_aggregate(drop[a:b].tolist(), how) for a, b in itertools.pairwise(offset)]
-    assert got.dtype == np.float32
-    assert np.isnan(got).any()
-    np.testing.assert_array_equal(got, np.array(want, dtype=np.float32))
+def test_aggregates_equal_a_loop_bit_by_bit():
+    for how in AGGREGATES:
+        drop, offset = draw_drops(0)
+        got = aggregate_drops(drop, offset, how)
+        want = [slow_aggregate(drop[a:b].tolist(), how) for a, b in itertools.pairwise(offset)]
+        assert got.dtype == np.float32
+        assert np.isnan(got).any()
+        np.testing.assert_array_equal(got, np.array(want, dtype=np.float32))
 
 
-@pytest.mark.parametrize("how", AGGREGATES)
-def test_aggregates_do_not_depend_on_the_batch(how):
-    drop, offset = draw_drops(1)
-    whole = aggregate_drops(drop, offset, how)
-    for size in (1, 7, 64):
-        starts = range(0, len(offset) - 1, size)
-        parts = [aggregate_drops(drop, offset[start : start + size + 1], how) for start in starts]
-        np.testing.assert_array_equal(np.concatenate(parts), whole)
+def test_aggregates_do_not_depend_on_the_batch():
+    for how in AGGREGATES:
+        drop, offset = draw_drops(1)
+        whole = aggregate_drops(drop, offset, how)
+        for size in (1, 7, 64):
+            starts = range(0, len(offset) - 1, size)
+            parts = [aggregate_drops(drop, offset[start : start + size + 1], how) for start in starts]
+            np.testing.assert_array_equal(np.concatenate(parts), whole)
 
 
-@pytest.mark.parametrize("how", AGGREGATES)
-def test_one_phrase_or_none(how):
-    drop = np.array([0.25, -0.5, np.nan], dtype=np.float32)
-    got = aggregate_drops(drop, np.array([0, 1, 2, 3, 3]), how)
-    want = [1, 0] if how == "fraction_supported" else [0.25, -0.5]
-    np.testing.assert_array_equal(got, np.float32([*want, np.nan, np.nan]))
-    assert aggregate_drops(np.zeros(0, np.float32), np.array([0]), how).shape == (0,)
+def test_one_phrase_or_none():
+    for how in AGGREGATES:
+        drop = np.array([0.25, -0.5, np.nan], dtype=np.float32)
+        got = aggregate_drops(drop, np.array([0, 1, 2, 3, 3]), how)
+        want = [1, 0] if how == "fraction_supported" else [0.25, -0.5]
+        np.testing.assert_array_equal(got, np.float32([*want, np.nan, np.nan]))
+        assert aggregate_drops(np.zeros(0, np.float32), np.array([0]), how).shape == (0,)
 
 
 def test_a_drop_of_zero_supports_nothing():
@@ -88,24 +88,24 @@ def test_drop_is_positive_where_the_counterfactual_fits_worse():
     np.testing.assert_array_equal(drop, alignment - counterfactual)
 
 
-@pytest.mark.parametrize("shift", [0.0, 1e6])
-def test_moments_of_pieces_equal_the_whole(shift):
-    rng = np.random.default_rng(3)
-    value = rng.standard_normal(3000) + shift
-    whole = Moments.of(value)
-    np.testing.assert_allclose([whole.mean, whole.std], [value.mean(), value.std()], rtol=1e-12)
-    pieces = [Moments.of(piece) for piece in np.split(value, [0, 1, 17, 17, 2000])]
-    left = Moments()
-    for piece in pieces:
-        left = left.merge(piece)
-    right = pieces[0].merge(pieces[1]).merge(pieces[2].merge(pieces[3].merge(pieces[4]))).merge(pieces[5])
-    for merged in (left, right):
-        assert merged.count == 3000
-        np.testing.assert_allclose([merged.mean, merged.m2], [whole.mean, whole.m2], rtol=1e-9)
-    again = Moments()
-    for piece in pieces:
-        again = again.merge(piece)
-    assert again == left
+def test_moments_of_pieces_equal_the_whole():
+    for shift in [0.0, 1e6]:
+        rng = np.random.default_rng(3)
+        value = rng.standard_normal(3000) + shift
+        whole = Moments.of(value)
+        np.testing.assert_allclose([whole.mean, whole.std], [value.mean(), value.std()], rtol=1e-12)
+        pieces = [Moments.of(piece) for piece in np.split(value, [0, 1, 17, 17, 2000])]
+        left = Moments()
+        for piece in pieces:
+            left = left.merge(piece)
+        right = pieces[0].merge(pieces[1]).merge(pieces[2].merge(pieces[3].merge(pieces[4]))).merge(pieces[5])
+        for merged in (left, right):
+            assert merged.count == 3000
+            np.testing.assert_allclose([merged.mean, merged.m2], [whole.mean, whole.m2], rtol=1e-9)
+        again = Moments()
+        for piece in pieces:
+            again = again.merge(piece)
+        assert again == left
 
 
 def test_moments_of_nothing_and_of_equal_values():
@@ -117,28 +117,28 @@ def test_moments_of_nothing_and_of_equal_values():
             Moments.of(np.array([0.0, bad]))
 
 
-@pytest.mark.parametrize("num_dims", [1, 3, 512, 640, 768])
-def test_cosine_equals_torch(num_dims):
-    rng = torch.Generator().manual_seed(0)
-    image, text = torch.randn((2, 50, num_dims), generator=rng, dtype=torch.float64)
-    want = cosine_similarity(image, text)
-    got = pair_cosine(image.float(), text.float())
-    assert got.dtype == torch.float32
-    torch.testing.assert_close(got.double(), want, atol=5e-7, rtol=0)
-    torch.testing.assert_close(normalise(image).double(), normalize(image), atol=5e-7, rtol=0)
+def test_cosine_equals_torch():
+    for num_dims in [1, 3, 512, 640, 768]:
+        rng = torch.Generator().manual_seed(0)
+        image, text = torch.randn((2, 50, num_dims), generator=rng, dtype=torch.float64)
+        want = cosine_similarity(image, text)
+        got = pair_cosine(image.float(), text.float())
+        assert got.dtype == torch.float32
+        torch.testing.assert_close(got.double(), want, atol=5e-7, rtol=0)
+        torch.testing.assert_close(normalise(image).double(), normalize(image), atol=5e-7, rtol=0)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
-def test_a_row_does_not_depend_on_its_batch(dtype):
-    rng = torch.Generator().manual_seed(1)
-    image, text = torch.randn((2, 300, 512), generator=rng).to(dtype)
-    whole = pair_cosine(image, text)
-    assert whole.dtype == torch.float32
-    for size in (1, 2, 3, 31, 128):
-        parts = [pair_cosine(i, t) for i, t in zip(image.split(size), text.split(size), strict=True)]
-        assert torch.equal(torch.cat(parts), whole)
-    transposed = pair_cosine(image.T.contiguous().T, text)
-    assert torch.equal(transposed, whole)
+def test_a_row_does_not_depend_on_its_batch():
+    for dtype in [torch.float32, torch.bfloat16, torch.float16]:
+        rng = torch.Generator().manual_seed(1)
+        image, text = torch.randn((2, 300, 512), generator=rng).to(dtype)
+        whole = pair_cosine(image, text)
+        assert whole.dtype == torch.float32
+        for size in (1, 2, 3, 31, 128):
+            parts = [pair_cosine(i, t) for i, t in zip(image.split(size), text.split(size), strict=True)]
+            assert torch.equal(torch.cat(parts), whole)
+        transposed = pair_cosine(image.T.contiguous().T, text)
+        assert torch.equal(transposed, whole)
 
 
 def test_cosine_limits():

@@ -47,13 +47,13 @@ def test_tasks_have_a_budget_and_a_draw_of_their_own():
     assert {*buffer.entries(before=1)} != {*buffer.entries(before=2)[4:]}
 
 
-@pytest.mark.parametrize(("num", "kept"), [(3, 3), (8, 5), (0, 0)])
-def test_a_task_smaller_than_its_budget_is_kept_whole(num: int, kept: int):
-    buffer = MicroBuffer(5, seed=1)
-    buffer.add(0, entries(num))
-    assert len(buffer.entries()) == kept
-    if num <= 5:
-        assert {*buffer.entries()} == {*entries(num)}
+def test_a_task_smaller_than_its_budget_is_kept_whole():
+    for num, kept in [(3, 3), (8, 5), (0, 0)]:
+        buffer = MicroBuffer(5, seed=1)
+        buffer.add(0, entries(num))
+        assert len(buffer.entries()) == kept
+        if num <= 5:
+            assert {*buffer.entries()} == {*entries(num)}
 
 
 def test_without_a_budget_nothing_is_kept_or_drawn():

@@ -45,36 +45,36 @@ def build(dim: int, hidden: int = 8, noise: float = 0.0, **variant) -> Composer:
 RAGGED = torch.tensor([[1, 1, 1, 1], [1, 0, 0, 0], [0, 1, 1, 0], [1, 1, 0, 0], [1, 1, 1, 0]]).bool()
 
 
-@pytest.mark.parametrize("dim", [512, 768])
-def test_the_turn_is_orthogonal_after_training(dim: int):
-    composer = Composer(dim, 16, torch.Generator().manual_seed(0))
-    optimizer = torch.optim.AdamW(composer.parameters(), lr=0.05)
-    primitive_BPD, image_BD = (
-        draw(8, 2, dim, dtype=torch.float32),
-        draw(8, dim, seed=1, dtype=torch.float32),
-    )
-    for _ in range(4):
-        optimizer.zero_grad()
-        composed_BD = composer(primitive_BPD, torch.ones(8, 2).bool()).composed_BD
-        (-(composed_BD * image_BD).sum()).backward()
-        optimizer.step()
-    assert composer.theta_DD.abs().max() > 0.1
-    matrix_DD = composer.matrix()
-    assert matrix_DD.dtype == torch.float64
-    assert (matrix_DD.T @ matrix_DD - torch.eye(dim)).abs().max() < 1e-6
-    assert (matrix_DD - torch.eye(dim)).abs().max() > 0.1
+def test_the_turn_is_orthogonal_after_training():
+    for dim in [512, 768]:
+        composer = Composer(dim, 16, torch.Generator().manual_seed(0))
+        optimizer = torch.optim.AdamW(composer.parameters(), lr=0.05)
+        primitive_BPD, image_BD = (
+            draw(8, 2, dim, dtype=torch.float32),
+            draw(8, dim, seed=1, dtype=torch.float32),
+        )
+        for _ in range(4):
+            optimizer.zero_grad()
+            composed_BD = composer(primitive_BPD, torch.ones(8, 2).bool()).composed_BD
+            (-(composed_BD * image_BD).sum()).backward()
+            optimizer.step()
+        assert composer.theta_DD.abs().max() > 0.1
+        matrix_DD = composer.matrix()
+        assert matrix_DD.dtype == torch.float64
+        assert (matrix_DD.T @ matrix_DD - torch.eye(dim)).abs().max() < 1e-6
+        assert (matrix_DD - torch.eye(dim)).abs().max() > 0.1
 
 
-@pytest.mark.parametrize("size", [0.0, 1e-3, 1.0, 1e6])
-def test_turn_is_the_cayley_transform_and_keeps_lengths(size: float):
-    theta_DD, eye_DD = size * draw(7, 7, seed=2), torch.eye(7, dtype=torch.float64)
-    skew_DD = (theta_DD - theta_DD.T) / 2
-    expected = (eye_DD - skew_DD) @ torch.linalg.inv(eye_DD + skew_DD)
-    assert torch.allclose(turn(eye_DD, theta_DD).T, expected, atol=1e-8)
-    vector_BD = draw(5, 7, seed=3)
-    assert torch.allclose(turn(vector_BD, theta_DD).norm(dim=1), torch.ones(5, dtype=torch.float64))
-    assert torch.allclose(turn(turn(vector_BD, theta_DD), -theta_DD), vector_BD, atol=1e-8)
-    assert torch.equal(turn(vector_BD, theta_DD + theta_DD.T), turn(vector_BD, 0 * theta_DD))
+def test_turn_is_the_cayley_transform_and_keeps_lengths():
+    for size in [0.0, 1e-3, 1.0, 1e6]:
+        theta_DD, eye_DD = size * draw(7, 7, seed=2), torch.eye(7, dtype=torch.float64)
+        skew_DD = (theta_DD - theta_DD.T) / 2
+        expected = (eye_DD - skew_DD) @ torch.linalg.inv(eye_DD + skew_DD)
+        assert torch.allclose(turn(eye_DD, theta_DD).T, expected, atol=1e-8)
+        vector_BD = draw(5, 7, seed=3)
+        assert torch.allclose(turn(vector_BD, theta_DD).norm(dim=1), torch.ones(5, dtype=torch.float64))
+        assert torch.allclose(turn(turn(vector_BD, theta_DD), -theta_DD), vector_BD, atol=1e-8)
+        assert torch.equal(turn(vector_BD, theta_DD + theta_DD.T), turn(vector_BD, 0 * theta_DD))
 
 
 def test_gradients_of_the_turn_are_the_numerical_ones():
@@ -95,43 +95,45 @@ def test_gradients_of_every_variant_are_the_numerical_ones(variant: dict):
     assert torch.autograd.gradcheck(compose, [leaf.clone().requires_grad_() for leaf in leaves])
 
 
-@pytest.mark.parametrize("variant", VARIANTS, ids=str)
-def test_a_new_head_says_the_mean_of_raw_primitives(variant: dict):
-    primitive_BPD = draw(5, 4, 6, seed=7)
-    composed_BD = build(6, **variant)(primitive_BPD, RAGGED).composed_BD
-    for row, primitive_PD, valid_P in zip(composed_BD, primitive_BPD, RAGGED, strict=True):
-        expected = primitive_PD[valid_P].mean(0)
-        assert torch.allclose(row, expected / expected.norm(), atol=1e-12)
+def test_a_new_head_says_the_mean_of_raw_primitives():
+    for variant in VARIANTS:
+        primitive_BPD = draw(5, 4, 6, seed=7)
+        composed_BD = build(6, **variant)(primitive_BPD, RAGGED).composed_BD
+        for row, primitive_PD, valid_P in zip(composed_BD, primitive_BPD, RAGGED, strict=True):
+            expected = primitive_PD[valid_P].mean(0)
+            assert torch.allclose(row, expected / expected.norm(), atol=1e-12)
 
 
-@pytest.mark.parametrize("variant", VARIANTS, ids=str)
-def test_padding_takes_no_part_whatever_it_holds(variant: dict):
-    composer, primitive_BPD = build(6, noise=0.3, **variant), draw(5, 4, 6, seed=8)
-    wide_BPD = torch.cat([primitive_BPD, torch.zeros(5, 3, 6).double()], 1)
-    wide_BPD[~F.pad(RAGGED, (0, 3))] = math.nan
-    found = []
-    for given_BPD, valid_BP in ((primitive_BPD, RAGGED), (wide_BPD, F.pad(RAGGED, (0, 3)))):
-        composer.zero_grad()
-        leaf_BPD = given_BPD.clone().requires_grad_()
-        composed_BD = composer(leaf_BPD, valid_BP).composed_BD
-        (composed_BD[:, 0].sum()).backward()
-        assert leaf_BPD.grad[~valid_BP].eq(0).all()
-        slopes = [parameter.grad for parameter in composer.parameters()]
-        found.append([composed_BD.detach(), leaf_BPD.grad[valid_BP], *slopes])
-    for narrow, wide in zip(*found, strict=True):
-        torch.testing.assert_close(wide, narrow, rtol=1e-12, atol=1e-14)
+def test_padding_takes_no_part_whatever_it_holds():
+    for variant in VARIANTS:
+        composer, primitive_BPD = build(6, noise=0.3, **variant), draw(5, 4, 6, seed=8)
+        wide_BPD = torch.cat([primitive_BPD, torch.zeros(5, 3, 6).double()], 1)
+        wide_BPD[~F.pad(RAGGED, (0, 3))] = math.nan
+        found = []
+        for given_BPD, valid_BP in ((primitive_BPD, RAGGED), (wide_BPD, F.pad(RAGGED, (0, 3)))):
+            composer.zero_grad()
+            leaf_BPD = given_BPD.clone().requires_grad_()
+            composed_BD = composer(leaf_BPD, valid_BP).composed_BD
+            (composed_BD[:, 0].sum()).backward()
+            assert leaf_BPD.grad[~valid_BP].eq(0).all()
+            slopes = [parameter.grad for parameter in composer.parameters()]
+            found.append([composed_BD.detach(), leaf_BPD.grad[valid_BP], *slopes])
+        for narrow, wide in zip(*found, strict=True):
+            torch.testing.assert_close(wide, narrow, rtol=1e-12, atol=1e-14)
 
 
-@pytest.mark.parametrize("pool", POOLS)
-@pytest.mark.parametrize("mix", MIXES)
-def test_decomposing_gives_the_direction_that_was_composed(mix: str, pool: str):
-    composer = build(16, noise=0.2, mix=mix, pool=pool)
-    composed = composer(draw(5, 4, 16, seed=9), RAGGED)
-    expected = F.normalize(composed.mean_BD, dim=-1)
-    solved, transposed = (composer.decompose(composed.composed_BD, by_solve=on) for on in (True, False))
-    assert torch.allclose(solved, expected, atol=1e-9)
-    assert torch.allclose(transposed, expected, atol=1e-9) == (mix != LINEAR)
-    assert torch.allclose(transposed.norm(dim=1), torch.ones(5).double())
+def test_decomposing_gives_the_direction_that_was_composed():
+    for pool in POOLS:
+        for mix in MIXES:
+            composer = build(16, noise=0.2, mix=mix, pool=pool)
+            composed = composer(draw(5, 4, 16, seed=9), RAGGED)
+            expected = F.normalize(composed.mean_BD, dim=-1)
+            solved, transposed = (
+                composer.decompose(composed.composed_BD, by_solve=on) for on in (True, False)
+            )
+            assert torch.allclose(solved, expected, atol=1e-9)
+            assert torch.allclose(transposed, expected, atol=1e-9) == (mix != LINEAR)
+            assert torch.allclose(transposed.norm(dim=1), torch.ones(5).double())
 
 
 def test_a_mix_without_inverse_has_no_solution():
@@ -159,10 +161,10 @@ def test_captions_as_compositions_of_one():
     assert torch.allclose(build(6).adapt(text_BD), text_BD)
 
 
-@pytest.mark.parametrize("num", [1, 1000])
-def test_one_primitive_and_a_thousand(num: int):
-    composed_BD = build(6, noise=0.3)(draw(2, num, 6), torch.ones(2, num).bool()).composed_BD
-    assert torch.allclose(composed_BD.norm(dim=1), torch.ones(2).double())
+def test_one_primitive_and_a_thousand():
+    for num in [1, 1000]:
+        composed_BD = build(6, noise=0.3)(draw(2, num, 6), torch.ones(2, num).bool()).composed_BD
+        assert torch.allclose(composed_BD.norm(dim=1), torch.ones(2).double())
 
 
 def test_primitives_that_cancel_have_no_direction_but_a_finite_slope():

@@ -23,13 +23,13 @@ def truth(gap: float) -> float:
     return 2 * math.erf(gap / 2 / math.sqrt(2))
 
 
-@pytest.mark.parametrize("gap", (0.5, 1.0, 2.0))
-def test_gaussians_of_known_separation_where_pairs_are_many(gap):
-    got = bound(*gaussians(4000, 6, gap), refits=20, num_null=100)
-    assert got.value == pytest.approx(truth(gap), abs=0.07)
-    assert got.low < got.value < got.high
-    assert got.high - got.low < 0.2
-    assert got.null_high < 0.15 < got.low
+def test_gaussians_of_known_separation_where_pairs_are_many():
+    for gap in (0.5, 1.0, 2.0):
+        got = bound(*gaussians(4000, 6, gap), refits=20, num_null=100)
+        assert got.value == pytest.approx(truth(gap), abs=0.07)
+        assert got.low < got.value < got.high
+        assert got.high - got.low < 0.2
+        assert got.null_high < 0.15 < got.low
 
 
 def test_many_dims_hide_a_part_and_the_curve_says_so():
@@ -185,11 +185,11 @@ def test_too_few_pairs_have_none_and_shapes_must_fit():
         bound(x, x[1:])
 
 
-@pytest.mark.parametrize("drawn", [[0] * 10, [0, 1] * 5, [3, 5, 7]])
-def test_a_resample_may_hold_next_to_nothing(drawn):
+def test_a_resample_may_hold_next_to_nothing():
     """One pair ten times has no other to learn from: half of its texts are wrong."""
-    first, second = gaussians(10, 3, 5.0)
-    times = np.bincount(drawn, minlength=10)
-    value = probe._bound(first, second, times, np.ones((10, 1)), np.random.default_rng(0))[0]
-    assert -2 <= value <= 2
-    assert value == 0 or len(set(drawn)) > 1
+    for drawn in [[0] * 10, [0, 1] * 5, [3, 5, 7]]:
+        first, second = gaussians(10, 3, 5.0)
+        times = np.bincount(drawn, minlength=10)
+        value = probe._bound(first, second, times, np.ones((10, 1)), np.random.default_rng(0))[0]
+        assert -2 <= value <= 2
+        assert value == 0 or len(set(drawn)) > 1

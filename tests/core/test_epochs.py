@@ -14,17 +14,20 @@ def rows(plan: EpochPlan, steps: range) -> list[tuple[int, int]]:
     return [pair for step in steps for pair in zip(*map(np.ndarray.tolist, plan.batch(step)), strict=True)]
 
 
-@pytest.mark.parametrize("window", [1, 2, 3, 100])
-@pytest.mark.parametrize("batch_size", [1, 4, 31])
-def test_every_row_comes_once_an_epoch_but_for_a_rest(batch_size, window):
-    plan = EpochPlan(ROWS, batch_size, window, seed=0)
-    everything = {(shard, row) for shard, count in enumerate(ROWS) for row in range(count)}
-    left_out = Counter()
-    for epoch in range(30):
-        found = rows(plan, range(epoch * plan.steps_per_epoch, (epoch + 1) * plan.steps_per_epoch))
-        assert len(found) == len(set(found)) == 31 // batch_size * batch_size and set(found) <= everything
-        left_out.update(everything - set(found))
-    assert (len(left_out) > 15) == (31 % batch_size > 0)
+def test_every_row_comes_once_an_epoch_but_for_a_rest():
+    for window in [1, 2, 3, 100]:
+        for batch_size in [1, 4, 31]:
+            plan = EpochPlan(ROWS, batch_size, window, seed=0)
+            everything = {(shard, row) for shard, count in enumerate(ROWS) for row in range(count)}
+            left_out = Counter()
+            for epoch in range(30):
+                found = rows(plan, range(epoch * plan.steps_per_epoch, (epoch + 1) * plan.steps_per_epoch))
+                assert (
+                    len(found) == len(set(found)) == 31 // batch_size * batch_size
+                    and set(found) <= everything
+                )
+                left_out.update(everything - set(found))
+            assert (len(left_out) > 15) == (31 % batch_size > 0)
 
 
 def test_a_batch_is_that_of_its_step_alone():
@@ -47,14 +50,14 @@ def test_a_shard_is_read_within_its_window_and_windows_are_drawn_anew():
     assert set(windows[0]) != set(windows[1])
 
 
-@pytest.mark.parametrize("batch_size", [1, 4, 31])
-def test_a_step_names_the_windows_that_its_rows_lie_in(batch_size):
-    plan = EpochPlan(ROWS, batch_size, 2, seed=0)
-    for step in range(3 * plan.steps_per_epoch):
-        shards = {shard for window in plan.windows_of(step) for shard in plan.shards_of(window)}
-        assert {shard for shard, _ in rows(plan, range(step, step + 1))} <= shards
-    assert sorted(shard for window in range(4) for shard in plan.shards_of(4 + window)) == list(range(7))
-    assert plan.windows_of(plan.steps_per_epoch)[0] >= 4
+def test_a_step_names_the_windows_that_its_rows_lie_in():
+    for batch_size in [1, 4, 31]:
+        plan = EpochPlan(ROWS, batch_size, 2, seed=0)
+        for step in range(3 * plan.steps_per_epoch):
+            shards = {shard for window in plan.windows_of(step) for shard in plan.shards_of(window)}
+            assert {shard for shard, _ in rows(plan, range(step, step + 1))} <= shards
+        assert sorted(shard for window in range(4) for shard in plan.shards_of(4 + window)) == list(range(7))
+        assert plan.windows_of(plan.steps_per_epoch)[0] >= 4
 
 
 def test_orders_are_drawn_evenly():
@@ -64,12 +67,12 @@ def test_orders_are_drawn_evenly():
     assert len(orders) == 6 and all(400 < count < 600 for count in orders.values())
 
 
-@pytest.mark.parametrize("batch_size", [1, 7, 64])
-@pytest.mark.parametrize("num_ranks", [1, 2, 3, 5])
-def test_ranks_share_a_batch_without_a_rest(batch_size, num_ranks):
-    parts = [range(batch_size)[slice_of(rank, num_ranks, batch_size)] for rank in range(num_ranks)]
-    assert [row for part in parts for row in part] == list(range(batch_size))
-    assert max(map(len, parts)) - min(map(len, parts)) <= 1
+def test_ranks_share_a_batch_without_a_rest():
+    for batch_size in [1, 7, 64]:
+        for num_ranks in [1, 2, 3, 5]:
+            parts = [range(batch_size)[slice_of(rank, num_ranks, batch_size)] for rank in range(num_ranks)]
+            assert [row for part in parts for row in part] == list(range(batch_size))
+            assert max(map(len, parts)) - min(map(len, parts)) <= 1
 
 
 def test_more_rows_in_a_batch_than_there_are_is_said():
@@ -77,14 +80,14 @@ def test_more_rows_in_a_batch_than_there_are_is_said():
         EpochPlan(ROWS, 32, 1, 0)
 
 
-@pytest.mark.parametrize("window", [1, 2, 3, 100])
-def test_a_batch_takes_rows_of_the_shards_of_its_windows(window):
-    plan = EpochPlan(ROWS, 4, window, seed=0)
-    windows = [plan.shards(step) for step in range(30)]
-    for step, shards in enumerate(windows):
-        assert set(plan.batch(step)[0].tolist()) <= shards
-        assert window > 1 or len(shards) <= 1 + 4  # some shards have but a row, one has none
-    assert window < 100 or all(shards == set(range(len(ROWS))) for shards in windows)
+def test_a_batch_takes_rows_of_the_shards_of_its_windows():
+    for window in [1, 2, 3, 100]:
+        plan = EpochPlan(ROWS, 4, window, seed=0)
+        windows = [plan.shards(step) for step in range(30)]
+        for step, shards in enumerate(windows):
+            assert set(plan.batch(step)[0].tolist()) <= shards
+            assert window > 1 or len(shards) <= 1 + 4  # some shards have but a row, one has none
+        assert window < 100 or all(shards == set(range(len(ROWS))) for shards in windows)
 
 
 def test_every_copy_of_a_sample_has_a_row():
@@ -101,18 +104,20 @@ def test_every_copy_of_a_sample_has_a_row():
     assert found == [oracle[row] for row in some_R]
 
 
-@pytest.mark.parametrize("num_ranks", [1, 2, 3])
-@pytest.mark.parametrize("window", [1, 3, 100])
-def test_the_rows_of_windows_are_those_of_the_ranks_batches(window, num_ranks):
-    plan = EpochPlan(ROWS, 4, window, seed=0)
-    wanted = Counter()
-    for step in range(2 * plan.steps_per_epoch):
-        shard_B, row_B = plan.batch(step)
-        for rank in range(num_ranks):
-            own = slice_of(rank, num_ranks, 4)
-            rows = zip(shard_B[own].tolist(), row_B[own].tolist(), strict=True)
-            wanted.update((rank, *row) for row in rows)
-    windows = 2 * -(-len(ROWS) // window)
-    parts = [np.stack(plan.rows_of(number, num_ranks)) for number in range(windows)]
-    found = Counter((rank, shard, row) for part in parts for shard, row, rank in part.T.tolist() if rank >= 0)
-    assert found == wanted
+def test_the_rows_of_windows_are_those_of_the_ranks_batches():
+    for num_ranks in [1, 2, 3]:
+        for window in [1, 3, 100]:
+            plan = EpochPlan(ROWS, 4, window, seed=0)
+            wanted = Counter()
+            for step in range(2 * plan.steps_per_epoch):
+                shard_B, row_B = plan.batch(step)
+                for rank in range(num_ranks):
+                    own = slice_of(rank, num_ranks, 4)
+                    rows = zip(shard_B[own].tolist(), row_B[own].tolist(), strict=True)
+                    wanted.update((rank, *row) for row in rows)
+            windows = 2 * -(-len(ROWS) // window)
+            parts = [np.stack(plan.rows_of(number, num_ranks)) for number in range(windows)]
+            found = Counter(
+                (rank, shard, row) for part in parts for shard, row, rank in part.T.tolist() if rank >= 0
+            )
+            assert found == wanted

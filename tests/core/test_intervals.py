@@ -25,11 +25,11 @@ def test_repeating_every_image_adds_no_information():
     assert often.detectable == pytest.approx(once.detectable, abs=0.02)
 
 
-@pytest.mark.parametrize("value", [0.0, 1.0])
-def test_all_right_or_all_wrong_still_has_an_interval_of_its_images(value: float):
-    found = compute_share(np.full(50, value), np.repeat(np.arange(10), 5))
-    assert (found.low, found.high) == pytest.approx(share_interval(int(10 * value), 10))
-    assert 0 < found.detectable <= 1
+def test_all_right_or_all_wrong_still_has_an_interval_of_its_images():
+    for value in [0.0, 1.0]:
+        found = compute_share(np.full(50, value), np.repeat(np.arange(10), 5))
+        assert (found.low, found.high) == pytest.approx(share_interval(int(10 * value), 10))
+        assert 0 < found.detectable <= 1
 
 
 def test_intervals_of_clustered_examples_cover_the_truth():
@@ -72,19 +72,16 @@ def test_no_examples_have_no_share():
     assert all(math.isnan(value) for value in compute_share(np.zeros(0), np.zeros(0)))
 
 
-@pytest.mark.parametrize(
-    ("only_first", "only_second", "expected"),
-    [
+def test_mcnemar_against_binomial_tables():
+    for only_first, only_second, expected in [
         (0, 0, 1.0),
         (0, 5, 0.0625),
         (1, 9, 0.021484375),
         (5, 5, 1.0),
         (10, 3, 756 / 8192),
         (3, 10, 756 / 8192),
-    ],
-)
-def test_mcnemar_against_binomial_tables(only_first, only_second, expected):
-    assert mcnemar(only_first, only_second) == pytest.approx(expected, rel=1e-12)
+    ]:
+        assert mcnemar(only_first, only_second) == pytest.approx(expected, rel=1e-12)
 
 
 def test_mcnemar_of_many_examples_is_that_of_the_normal_limit():
@@ -109,32 +106,32 @@ def test_a_model_differs_from_itself_by_nothing():
     assert math.isnan(found.low)
 
 
-@pytest.mark.parametrize(("num_few", "share"), [(10, 0.95), (20, 0.99), (10, 0.9)])
-def test_a_small_split_all_right_is_not_taken_for_sure(num_few: int, share: float):
-    rng, covered = np.random.default_rng(4), 0
-    truth_N = np.repeat([share, 0.5], [num_few, 1000])
-    split_N = np.repeat([0, 1], [num_few, 1000])
-    for _ in range(200):
-        found = compute_share(
-            (rng.random(len(truth_N)) < truth_N).astype(float), np.arange(len(truth_N)), split_N
-        )
-        covered += found.low <= (share + 0.5) / 2 <= found.high
-    assert covered / 200 >= 0.93
+def test_a_small_split_all_right_is_not_taken_for_sure():
+    for num_few, share in [(10, 0.95), (20, 0.99), (10, 0.9)]:
+        rng, covered = np.random.default_rng(4), 0
+        truth_N = np.repeat([share, 0.5], [num_few, 1000])
+        split_N = np.repeat([0, 1], [num_few, 1000])
+        for _ in range(200):
+            found = compute_share(
+                (rng.random(len(truth_N)) < truth_N).astype(float), np.arange(len(truth_N)), split_N
+            )
+            covered += found.low <= (share + 0.5) / 2 <= found.high
+        assert covered / 200 >= 0.93
 
 
-@pytest.mark.parametrize("num", [1, 2, 5])
-def test_means_over_classes_of_few_examples_are_covered_and_not_distinguished_by_chance(num: int):
-    rng, covered, found_apart = np.random.default_rng(5), 0, 0
-    share_C = rng.beta(4, 2, 50)
-    class_N = np.repeat(np.arange(50), num)
-    units = np.arange(len(class_N))
-    for _ in range(200):
-        first_N, second_N = (rng.random((2, len(class_N))) < share_C[class_N]).astype(float)
-        found = compute_share(first_N, units, class_N)
-        covered += found.low <= share_C.mean() <= found.high
-        found_apart += compare_paired(first_N, second_N, units, class_N).p_units < 0.05
-    assert covered / 200 >= 0.93
-    assert found_apart / 200 <= 0.07
+def test_means_over_classes_of_few_examples_are_covered_and_not_distinguished_by_chance():
+    for num in [1, 2, 5]:
+        rng, covered, found_apart = np.random.default_rng(5), 0, 0
+        share_C = rng.beta(4, 2, 50)
+        class_N = np.repeat(np.arange(50), num)
+        units = np.arange(len(class_N))
+        for _ in range(200):
+            first_N, second_N = (rng.random((2, len(class_N))) < share_C[class_N]).astype(float)
+            found = compute_share(first_N, units, class_N)
+            covered += found.low <= share_C.mean() <= found.high
+            found_apart += compare_paired(first_N, second_N, units, class_N).p_units < 0.05
+        assert covered / 200 >= 0.93
+        assert found_apart / 200 <= 0.07
 
 
 def test_what_splits_share_an_image_is_counted_together():

@@ -38,13 +38,13 @@ def newton(feature_ND, label_N, num_classes, penalty):
     return weight_CE[:, :-1], weight_CE[:, -1]
 
 
-@pytest.mark.parametrize("penalty", [1.0, 1e-2, 1e-4])
-def test_the_fit_is_that_of_newtons_method(penalty):
-    feature_ND, label_N = make_classes(120, 0)
-    found = fit_logistic(feature_ND, label_N, 3, penalty)
-    weight_CD, bias_C = newton(feature_ND, label_N, 3, penalty)
-    assert found.weight_CD == pytest.approx(weight_CD, abs=2e-4 * np.abs(weight_CD).max())
-    assert found.bias_C - found.bias_C.mean() == pytest.approx(bias_C - bias_C.mean(), abs=1e-3)
+def test_the_fit_is_that_of_newtons_method():
+    for penalty in [1.0, 1e-2, 1e-4]:
+        feature_ND, label_N = make_classes(120, 0)
+        found = fit_logistic(feature_ND, label_N, 3, penalty)
+        weight_CD, bias_C = newton(feature_ND, label_N, 3, penalty)
+        assert found.weight_CD == pytest.approx(weight_CD, abs=2e-4 * np.abs(weight_CD).max())
+        assert found.bias_C - found.bias_C.mean() == pytest.approx(bias_C - bias_C.mean(), abs=1e-3)
 
 
 def test_another_start_ends_at_the_same_fit():

@@ -10,17 +10,17 @@ from raycomp.core import metrics
 from raycomp.core.metrics import Histogram, PairMoments, Reservoir
 
 
-@pytest.mark.parametrize("seed", range(8))
-def test_auc_equals_all_pairs(seed):
-    rng = np.random.default_rng(seed)
-    num_values = 3 if seed % 2 else 10**6
-    positive, negative = (
-        rng.integers(0, num_values, 40) + seed / 10,
-        rng.integers(0, num_values, 60) + seed / 10,
-    )
-    won = sum((p > n) + (p == n) / 2 for p, n in itertools.product(positive, negative))
-    assert metrics.auc(positive, negative) == pytest.approx(won / 2400, abs=1e-12)
-    assert metrics.auc(negative, positive) == pytest.approx(1 - won / 2400, abs=1e-12)
+def test_auc_equals_all_pairs():
+    for seed in range(8):
+        rng = np.random.default_rng(seed)
+        num_values = 3 if seed % 2 else 10**6
+        positive, negative = (
+            rng.integers(0, num_values, 40) + seed / 10,
+            rng.integers(0, num_values, 60) + seed / 10,
+        )
+        won = sum((p > n) + (p == n) / 2 for p, n in itertools.product(positive, negative))
+        assert metrics.auc(positive, negative) == pytest.approx(won / 2400, abs=1e-12)
+        assert metrics.auc(negative, positive) == pytest.approx(1 - won / 2400, abs=1e-12)
 
 
 def test_auc_limits():
@@ -58,15 +58,15 @@ def test_auc_interval_covers_the_truth_95_times_of_100():
     assert abs(hits / 1000 - 0.95) < 0.034
 
 
-@pytest.mark.parametrize("seed", range(5))
-def test_correlations_equal_numpy(seed):
-    rng = np.random.default_rng(seed)
-    x = rng.integers(0, 20, 300) if seed % 2 else rng.standard_normal(300) + 100
-    y = x * (seed - 2) + rng.standard_normal(300) * 5
-    assert metrics.pearson(x, y) == pytest.approx(np.corrcoef(x, y)[0, 1], abs=1e-12)
-    rank = [[((v < c).sum() + (v <= c).sum() + 1) / 2 for c in v] for v in (x, y)]
-    np.testing.assert_array_equal(metrics.average_ranks(x), rank[0])
-    assert metrics.spearman(x, y) == pytest.approx(np.corrcoef(*rank)[0, 1], abs=1e-12)
+def test_correlations_equal_numpy():
+    for seed in range(5):
+        rng = np.random.default_rng(seed)
+        x = rng.integers(0, 20, 300) if seed % 2 else rng.standard_normal(300) + 100
+        y = x * (seed - 2) + rng.standard_normal(300) * 5
+        assert metrics.pearson(x, y) == pytest.approx(np.corrcoef(x, y)[0, 1], abs=1e-12)
+        rank = [[((v < c).sum() + (v <= c).sum() + 1) / 2 for c in v] for v in (x, y)]
+        np.testing.assert_array_equal(metrics.average_ranks(x), rank[0])
+        assert metrics.spearman(x, y) == pytest.approx(np.corrcoef(*rank)[0, 1], abs=1e-12)
 
 
 def test_correlation_limits():
@@ -128,16 +128,14 @@ def test_share_interval_against_published_values():
     assert metrics.share_interval(0, 0) == (0.0, 1.0)
 
 
-@pytest.mark.parametrize(
-    ("num_rows", "num_marked", "num_drawn"), [(9, 4, 5), (8, 7, 6), (6, 0, 3), (5, 5, 5)]
-)
-def test_drawn_interval_equals_every_draw(num_rows, num_marked, num_drawn):
-    draws = itertools.combinations(range(num_rows), num_drawn)
-    counts = sorted(sum(row < num_marked for row in draw) for draw in draws)
-    mean, low, high = metrics.drawn_interval(num_rows, num_marked, num_drawn)
-    assert mean == pytest.approx(np.mean(counts))
-    assert low == min(c for c in counts if sum(d <= c for d in counts) >= 0.025 * len(counts))
-    assert high == min(c for c in counts if sum(d <= c for d in counts) >= 0.975 * len(counts))
+def test_drawn_interval_equals_every_draw():
+    for num_rows, num_marked, num_drawn in [(9, 4, 5), (8, 7, 6), (6, 0, 3), (5, 5, 5)]:
+        draws = itertools.combinations(range(num_rows), num_drawn)
+        counts = sorted(sum(row < num_marked for row in draw) for draw in draws)
+        mean, low, high = metrics.drawn_interval(num_rows, num_marked, num_drawn)
+        assert mean == pytest.approx(np.mean(counts))
+        assert low == min(c for c in counts if sum(d <= c for d in counts) >= 0.025 * len(counts))
+        assert high == min(c for c in counts if sum(d <= c for d in counts) >= 0.975 * len(counts))
 
 
 def test_drawn_interval_of_thousands_is_near_the_normal():
@@ -225,27 +223,27 @@ def take(columns: dict[str, np.ndarray], rows: np.ndarray) -> dict[str, np.ndarr
     return {name: column[rows] for name, column in columns.items()}
 
 
-@pytest.mark.parametrize("capacity", [0, 1, 20, 500])
-def test_reservoir_does_not_depend_on_order_or_cutting(capacity):
-    uid, columns = draw_rows(300)
-    whole = Reservoir.of(capacity, 3, uid, columns)
-    assert len(whole.uid_M2) == min(capacity, 300)
-    mixed = np.random.default_rng(11).permutation(300)
-    pieces = [
-        Reservoir.of(capacity, 3, uid[rows], take(columns, rows)) for rows in np.split(mixed, [0, 5, 150])
-    ]
-    a, b, c, d = pieces
-    for merged in (
-        a.merge(b).merge(c).merge(d),
-        d.merge(c.merge(b.merge(a))),
-        Reservoir(capacity, 3).merge(b.merge(c)).merge(d),
-    ):
-        np.testing.assert_array_equal(merged.uid_M2, whole.uid_M2)
-        np.testing.assert_array_equal(merged.columns["row"], whole.columns["row"])
-        assert merged.num_seen == 300
-    for row, text in zip(whole.columns["row"], whole.columns["text"], strict=True):
-        assert text == f"caption {row}"
-    np.testing.assert_array_equal(uid[whole.columns["row"]], whole.uid_M2)
+def test_reservoir_does_not_depend_on_order_or_cutting():
+    for capacity in [0, 1, 20, 500]:
+        uid, columns = draw_rows(300)
+        whole = Reservoir.of(capacity, 3, uid, columns)
+        assert len(whole.uid_M2) == min(capacity, 300)
+        mixed = np.random.default_rng(11).permutation(300)
+        pieces = [
+            Reservoir.of(capacity, 3, uid[rows], take(columns, rows)) for rows in np.split(mixed, [0, 5, 150])
+        ]
+        a, b, c, d = pieces
+        for merged in (
+            a.merge(b).merge(c).merge(d),
+            d.merge(c.merge(b.merge(a))),
+            Reservoir(capacity, 3).merge(b.merge(c)).merge(d),
+        ):
+            np.testing.assert_array_equal(merged.uid_M2, whole.uid_M2)
+            np.testing.assert_array_equal(merged.columns["row"], whole.columns["row"])
+            assert merged.num_seen == 300
+        for row, text in zip(whole.columns["row"], whole.columns["text"], strict=True):
+            assert text == f"caption {row}"
+        np.testing.assert_array_equal(uid[whole.columns["row"]], whole.uid_M2)
 
 
 def test_a_smaller_reservoir_is_the_start_of_a_larger():

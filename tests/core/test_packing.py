@@ -1,7 +1,6 @@
 """Packing against a slow layout that writes every rule down one position at a time."""
 
 import numpy as np
-import pytest
 import torch
 
 from raycomp.core.packing import PackedPass, Segments, cut_segments, may_attend, pack
@@ -54,21 +53,21 @@ def see_packed(packed: PackedPass, segments: Segments) -> dict:
     return seen
 
 
-@pytest.mark.parametrize("widths", [(), (8, 16, 40, 64)])
-@pytest.mark.parametrize("seed", range(5))
-def test_every_position_sees_what_its_own_text_shows_it(seed, widths):
-    length_G, count_G, first_T = draw(30, seed)
-    segments = cut_segments(length_G, count_G, first_T, M)
-    owner_T = np.repeat(np.arange(30), count_G)
-    seen = {}
-    for packed in pack(segments, M, widths):
-        found = see_packed(packed, segments)
-        assert not found.keys() & seen.keys()
-        seen |= found
-        sizes = segments.size_S[packed.segment_S]
-        assert (packed.last_S == np.cumsum(sizes)).all()
-        assert packed.last_S[-1] < M
-    assert seen == see_slowly(segments, 30, owner_T)
+def test_every_position_sees_what_its_own_text_shows_it():
+    for widths in [(), (8, 16, 40, 64)]:
+        for seed in range(5):
+            length_G, count_G, first_T = draw(30, seed)
+            segments = cut_segments(length_G, count_G, first_T, M)
+            owner_T = np.repeat(np.arange(30), count_G)
+            seen = {}
+            for packed in pack(segments, M, widths):
+                found = see_packed(packed, segments)
+                assert not found.keys() & seen.keys()
+                seen |= found
+                sizes = segments.size_S[packed.segment_S]
+                assert (packed.last_S == np.cumsum(sizes)).all()
+                assert packed.last_S[-1] < M
+            assert seen == see_slowly(segments, 30, owner_T)
 
 
 def test_every_text_is_listed_once_and_a_caption_in_each_of_its_parts():

@@ -24,11 +24,11 @@ def test_correlations_and_the_share_that_text_explains():
     assert width == pytest.approx(2 * 1.96 * 0.5 / math.sqrt(1997), rel=0.1)
 
 
-@pytest.mark.parametrize("num", [0, 1, 3])
-def test_too_few_pairs_have_no_figures(num):
-    some_N = np.arange(num, dtype=float)
-    found = profile_pas(some_N, some_N, np.ones((num, 3)), some_N, some_N)
-    assert all(math.isnan(one.value) for one in found)
+def test_too_few_pairs_have_no_figures():
+    for num in [0, 1, 3]:
+        some_N = np.arange(num, dtype=float)
+        found = profile_pas(some_N, some_N, np.ones((num, 3)), some_N, some_N)
+        assert all(math.isnan(one.value) for one in found)
 
 
 def test_what_does_not_vary_has_no_correlation():

@@ -64,12 +64,12 @@ def test_bootstrap_limits():
     assert 1 <= half_empty.low <= half_empty.high <= 3
 
 
-@pytest.mark.parametrize("share", (0.25, 0.5, 0.75, 1.0))
-def test_shuffling_moves_its_share_of_the_words(share):
-    words = [f"w{i}" for i in range(20)]
-    moved = probe.shuffle_words(" ".join(words), share, np.random.default_rng(0)).split()
-    assert sorted(moved) == sorted(words)
-    assert sum(a != b for a, b in zip(words, moved, strict=True)) == 20 * share
+def test_shuffling_moves_its_share_of_the_words():
+    for share in (0.25, 0.5, 0.75, 1.0):
+        words = [f"w{i}" for i in range(20)]
+        moved = probe.shuffle_words(" ".join(words), share, np.random.default_rng(0)).split()
+        assert sorted(moved) == sorted(words)
+        assert sum(a != b for a, b in zip(words, moved, strict=True)) == 20 * share
 
 
 def test_shuffling_limits():

@@ -38,24 +38,24 @@ def design(columns: list[np.ndarray]) -> np.ndarray:
     return np.column_stack([np.ones(len(columns[0])), *columns[:-1]])
 
 
-@pytest.mark.parametrize("num", [5, 100, 3000])
-def test_the_fit_is_numpys(num):
-    columns = make_columns(num, num)
-    slope, rest, _, _ = np.linalg.lstsq(design(columns), columns[-1], rcond=None)
-    found = fit(columns)
-    assert np.allclose([found.intercept, *found.coefficients.values()], slope, rtol=1e-6, atol=1e-8)
-    assert found.explained == pytest.approx(1 - rest[0] / columns[-1].var() / num, abs=1e-9)
-    assert np.allclose(residuals(found, columns), columns[-1] - design(columns) @ slope, atol=1e-7)
+def test_the_fit_is_numpys():
+    for num in [5, 100, 3000]:
+        columns = make_columns(num, num)
+        slope, rest, _, _ = np.linalg.lstsq(design(columns), columns[-1], rcond=None)
+        found = fit(columns)
+        assert np.allclose([found.intercept, *found.coefficients.values()], slope, rtol=1e-6, atol=1e-8)
+        assert found.explained == pytest.approx(1 - rest[0] / columns[-1].var() / num, abs=1e-9)
+        assert np.allclose(residuals(found, columns), columns[-1] - design(columns) @ slope, atol=1e-7)
 
 
-@pytest.mark.parametrize("cuts", [[0, 1], [500], [3, 3, 998], list(range(0, 1000, 37))])
-def test_pieces_merged_are_the_whole_and_merged_again_the_same_bits(cuts):
-    columns = make_columns(1000, 1)
-    merged, whole = merge_pieces(columns, cuts), CrossMoments.of(columns)
-    assert merged.count == whole.count == 1000
-    assert np.allclose(merged.mean_C, whole.mean_C, rtol=1e-13)
-    assert np.allclose(merged.product_CC, whole.product_CC, rtol=1e-9, atol=1e-9)
-    assert LinearFit.of(NAMES, merged) == LinearFit.of(NAMES, merge_pieces(columns, cuts))
+def test_pieces_merged_are_the_whole_and_merged_again_the_same_bits():
+    for cuts in [[0, 1], [500], [3, 3, 998], list(range(0, 1000, 37))]:
+        columns = make_columns(1000, 1)
+        merged, whole = merge_pieces(columns, cuts), CrossMoments.of(columns)
+        assert merged.count == whole.count == 1000
+        assert np.allclose(merged.mean_C, whole.mean_C, rtol=1e-13)
+        assert np.allclose(merged.product_CC, whole.product_CC, rtol=1e-9, atol=1e-9)
+        assert LinearFit.of(NAMES, merged) == LinearFit.of(NAMES, merge_pieces(columns, cuts))
 
 
 def test_products_are_numpys_covariances():
@@ -63,17 +63,17 @@ def test_products_are_numpys_covariances():
     assert np.allclose(CrossMoments.of(columns).product_CC, np.cov(columns) * 399, rtol=1e-9)
 
 
-@pytest.mark.parametrize("cuts", [[], [0, 1], [250], list(range(0, 500, 37))])
-def test_what_is_explained_wholly_leaves_ties(cuts):
-    a, b, c, _ = make_columns(500, 3)
-    columns = [a, b, c, 7 - 2 * a + 300 * b + 0.01 * c]
-    found = LinearFit.of(NAMES, merge_pieces(columns, cuts))
-    assert found.explained == pytest.approx(1, abs=1e-12)
-    slope = [found.intercept, *found.coefficients.values()]
-    assert np.allclose(slope, [7, -2, 300, 0.01], rtol=1e-6)
-    assert residuals(found, columns).tobytes() == bytes(4 * 500)
-    columns[-1][7] = np.nan
-    assert np.flatnonzero(np.isnan(residuals(found, columns))).tolist() == [7]
+def test_what_is_explained_wholly_leaves_ties():
+    for cuts in [[], [0, 1], [250], list(range(0, 500, 37))]:
+        a, b, c, _ = make_columns(500, 3)
+        columns = [a, b, c, 7 - 2 * a + 300 * b + 0.01 * c]
+        found = LinearFit.of(NAMES, merge_pieces(columns, cuts))
+        assert found.explained == pytest.approx(1, abs=1e-12)
+        slope = [found.intercept, *found.coefficients.values()]
+        assert np.allclose(slope, [7, -2, 300, 0.01], rtol=1e-6)
+        assert residuals(found, columns).tobytes() == bytes(4 * 500)
+        columns[-1][7] = np.nan
+        assert np.flatnonzero(np.isnan(residuals(found, columns))).tolist() == [7]
 
 
 def test_what_is_not_explained_is_no_tie():
@@ -83,31 +83,31 @@ def test_what_is_not_explained_is_no_tie():
     assert found.explained > 1 - 1e-8 and len(set(residuals(found, columns))) > 490
 
 
-@pytest.mark.parametrize("what", ["constant", "twice", "sum", "all constant"])
-def test_a_column_that_says_nothing_new_changes_no_residual(what):
-    a, b, c, y = make_columns(600, 4)
-    less = {"constant": [a, b, y], "twice": [a, b, y], "sum": [a, c, y], "all constant": [y * 0 + 3, y]}
-    more = {
-        "constant": [a, b, np.full(600, 0.1), y],
-        "twice": [a, b, 1000 * a, y],
-        "sum": [a, c, a + 1e-3 * c, y],
-        "all constant": [y * 0 + 3, y * 0, y * 0 - 1e9, y],
-    }
-    found = fit(more[what])
-    assert np.isfinite([found.intercept, *found.coefficients.values()]).all()
-    assert np.allclose(residuals(found, more[what]), residuals(fit(less[what]), less[what]), atol=1e-7)
+def test_a_column_that_says_nothing_new_changes_no_residual():
+    for what in ["constant", "twice", "sum", "all constant"]:
+        a, b, c, y = make_columns(600, 4)
+        less = {"constant": [a, b, y], "twice": [a, b, y], "sum": [a, c, y], "all constant": [y * 0 + 3, y]}
+        more = {
+            "constant": [a, b, np.full(600, 0.1), y],
+            "twice": [a, b, 1000 * a, y],
+            "sum": [a, c, a + 1e-3 * c, y],
+            "all constant": [y * 0 + 3, y * 0, y * 0 - 1e9, y],
+        }
+        found = fit(more[what])
+        assert np.isfinite([found.intercept, *found.coefficients.values()]).all()
+        assert np.allclose(residuals(found, more[what]), residuals(fit(less[what]), less[what]), atol=1e-7)
 
 
-@pytest.mark.parametrize("cuts", [[], [1, 7, 50], [0, 3], [0, 7, 7, 50], [90]])
-@pytest.mark.parametrize("seed", range(20))
-def test_a_column_that_does_not_vary_has_no_coefficient_in_any_pieces(cuts, seed):
-    a, b, _, y = make_columns(90, seed)
-    for place, name in enumerate(NAMES):
-        columns = [a, b, y]
-        columns.insert(place, np.full(90, 0.1))
-        merged = merge_pieces(columns, cuts)
-        assert not merged.product_CC[place].any() and merged.mean_C[place] == 0.1
-        assert LinearFit.of(NAMES, merged).coefficients[name] == 0.0
+def test_a_column_that_does_not_vary_has_no_coefficient_in_any_pieces():
+    for cuts in [[], [1, 7, 50], [0, 3], [0, 7, 7, 50], [90]]:
+        for seed in range(20):
+            a, b, _, y = make_columns(90, seed)
+            for place, name in enumerate(NAMES):
+                columns = [a, b, y]
+                columns.insert(place, np.full(90, 0.1))
+                merged = merge_pieces(columns, cuts)
+                assert not merged.product_CC[place].any() and merged.mean_C[place] == 0.1
+                assert LinearFit.of(NAMES, merged).coefficients[name] == 0.0
 
 
 def test_what_does_not_vary_is_its_mean_and_nothing_is_explained():
@@ -117,10 +117,10 @@ def test_what_does_not_vary_is_its_mean_and_nothing_is_explained():
     assert not residuals(found, [a, b, c, np.full(50, 0.3)]).any()
 
 
-@pytest.mark.parametrize("num", [0, 1, 2])
-def test_too_few_rows_are_fitted_exactly(num):
-    columns = make_columns(num, 7)
-    assert np.abs(residuals(fit(columns), columns)).max(initial=0) < 1e-9
+def test_too_few_rows_are_fitted_exactly():
+    for num in [0, 1, 2]:
+        columns = make_columns(num, 7)
+        assert np.abs(residuals(fit(columns), columns)).max(initial=0) < 1e-9
 
 
 def test_a_rows_residual_does_not_depend_on_the_rows_next_to_it():

@@ -25,11 +25,11 @@ def correlate_halves(
     return reliability._correlate(half_BS2, np.ones((1, len(half_BS2)))).item()
 
 
-@pytest.mark.parametrize("count", [1, 2, 4, 8])
-def test_known_reliability(count):
+def test_known_reliability():
     """Errors of 3 phrases and ``count`` nonces average to a variance of 9 / 3 / count beside 1."""
-    got = correlate_halves(simulate(1, 3), OFFSETS, count, np.random.default_rng(1))
-    assert got == pytest.approx(1 / (1 + 3 / count), abs=0.02)
+    for count in [1, 2, 4, 8]:
+        got = correlate_halves(simulate(1, 3), OFFSETS, count, np.random.default_rng(1))
+        assert got == pytest.approx(1 / (1 + 3 / count), abs=0.02)
 
 
 def test_spearman_brown_takes_one_count_to_another():

@@ -96,27 +96,27 @@ def test_other_dtypes_are_refused():
         selection.sortable_bits(np.zeros(3))
 
 
-@pytest.mark.parametrize("seed", range(60))
-def test_random_trials_equal_a_full_sort(seed):
-    rng = np.random.default_rng(seed)
-    num = int(rng.integers(1, 300))
-    pools = [CORNERS, CORNERS[5:7], np.float32([0.25]), rng.standard_normal(num).astype(np.float32)]
-    score = rng.choice(pools[seed % len(pools)], num)
-    if seed % 3:
-        uid = draw_uids(rng, num)
-    else:  # uids that agree in their first 112 bits or more
-        uid = np.stack([np.full(num, 7), rng.permutation(num)], axis=1).astype(np.uint64)
-    for k in {0, 1, num // 3, num - 1, num}:
-        cuts = sorted(rng.integers(0, num + 1, int(rng.integers(0, 6))).tolist())
-        threshold = find(KthSearch(k), score, uid, cuts)
-        want = best_rows(score, uid, k)
-        assert threshold == find(KthSearch(k), score, uid, [])
-        assert threshold.count == k
-        assert threshold.value == (score[want].min() if k else None)
-        again = Threshold.from_dict(json.loads(json.dumps(threshold.to_dict())))
-        pieces = zip(np.split(score, cuts), np.split(uid, cuts), strict=True)
-        kept = [keep_mask(again, *piece) for piece in pieces]
-        np.testing.assert_array_equal(np.concatenate(kept), want)
+def test_random_trials_equal_a_full_sort():
+    for seed in range(60):
+        rng = np.random.default_rng(seed)
+        num = int(rng.integers(1, 300))
+        pools = [CORNERS, CORNERS[5:7], np.float32([0.25]), rng.standard_normal(num).astype(np.float32)]
+        score = rng.choice(pools[seed % len(pools)], num)
+        if seed % 3:
+            uid = draw_uids(rng, num)
+        else:  # uids that agree in their first 112 bits or more
+            uid = np.stack([np.full(num, 7), rng.permutation(num)], axis=1).astype(np.uint64)
+        for k in {0, 1, num // 3, num - 1, num}:
+            cuts = sorted(rng.integers(0, num + 1, int(rng.integers(0, 6))).tolist())
+            threshold = find(KthSearch(k), score, uid, cuts)
+            want = best_rows(score, uid, k)
+            assert threshold == find(KthSearch(k), score, uid, [])
+            assert threshold.count == k
+            assert threshold.value == (score[want].min() if k else None)
+            again = Threshold.from_dict(json.loads(json.dumps(threshold.to_dict())))
+            pieces = zip(np.split(score, cuts), np.split(uid, cuts), strict=True)
+            kept = [keep_mask(again, *piece) for piece in pieces]
+            np.testing.assert_array_equal(np.concatenate(kept), want)
 
 
 def test_all_tied_keeps_the_smaller_uids():
@@ -167,16 +167,16 @@ def test_rows_that_change_between_passes_are_noticed():
         search.advance(count_digit(search, np.float32([1, 1, 1])))
 
 
-@pytest.mark.parametrize("fraction", [0.0, 0.1, 0.29, 0.3, 0.57, 0.7, 0.99])
-@pytest.mark.parametrize("num_values", [1, 7, 100_000])
-def test_datacomp_rule(fraction, num_values):
-    rng = np.random.default_rng(3)
-    score = rng.integers(0, num_values, 997).astype(np.float32)
-    uid = draw_uids(rng, len(score))
-    value = -np.sort(-score)[int(len(score) * fraction)]
-    threshold = find(selection.kth_datacomp(len(score), fraction), score, uid, [100, 500])
-    np.testing.assert_array_equal(keep_mask(threshold, score), score >= value)
-    assert (threshold.value, threshold.count) == (value, (score >= value).sum())
+def test_datacomp_rule():
+    for fraction in [0.0, 0.1, 0.29, 0.3, 0.57, 0.7, 0.99]:
+        for num_values in [1, 7, 100_000]:
+            rng = np.random.default_rng(3)
+            score = rng.integers(0, num_values, 997).astype(np.float32)
+            uid = draw_uids(rng, len(score))
+            value = -np.sort(-score)[int(len(score) * fraction)]
+            threshold = find(selection.kth_datacomp(len(score), fraction), score, uid, [100, 500])
+            np.testing.assert_array_equal(keep_mask(threshold, score), score >= value)
+            assert (threshold.value, threshold.count) == (value, (score >= value).sum())
 
 
 def test_datacomp_rule_has_no_threshold_for_everything():
@@ -205,13 +205,13 @@ def test_uids_both_ways():
         assert selection.format_uids(selection.parse_uids(nothing)) == []
 
 
-@pytest.mark.parametrize("bad", ["", "12", "g" * 32, "0" * 33, "0" * 31 + "\u00e9", "0" * 30 + " 0", None])
-def test_a_bad_uid_is_named(bad):
-    good = "0" * 32
-    with pytest.raises(ValueError, match=f"uid={bad!r}: must be 32 hex digits"):
-        selection.parse_uids([good, bad, good])
-    with pytest.raises(ValueError, match=f"uid={bad!r}: must be 32 hex digits"):
-        selection.parse_uids(pa.array([good, bad, good]))
+def test_a_bad_uid_is_named():
+    for bad in ["", "12", "g" * 32, "0" * 33, "0" * 31 + "\u00e9", "0" * 30 + " 0", None]:
+        good = "0" * 32
+        with pytest.raises(ValueError, match=f"uid={bad!r}: must be 32 hex digits"):
+            selection.parse_uids([good, bad, good])
+        with pytest.raises(ValueError, match=f"uid={bad!r}: must be 32 hex digits"):
+            selection.parse_uids(pa.array([good, bad, good]))
 
 
 def splitmix64(state: int) -> int:
@@ -231,22 +231,22 @@ def test_hash_is_splitmix64_chained():
         assert selection.hash_uids(uid, seed).tolist() == want
 
 
-@pytest.mark.parametrize("kind", ["drawn", "counted", "counted in the first half"])
-def test_random_scores_are_uniform_and_seeds_independent(kind):
-    num = 100_000
-    count = np.stack([np.zeros(num, np.uint64), np.arange(num, dtype=np.uint64)], axis=1)
-    uid = {"drawn": draw_uids(np.random.default_rng(5), num), "counted": count}.get(kind, count[:, ::-1])
-    score = selection.random_scores(uid, 0)
-    assert score.dtype == np.float32
-    assert (score >= 0).all() and (score < 1).all()
-    grid = np.arange(num) / num
-    distance = np.abs(np.sort(score) - grid).max() + 1 / num
-    assert distance < 1.95 / np.sqrt(num)  # Kolmogorov-Smirnov at p = 0.001
-    for seed in (1, 2, 2**40):
-        other = selection.random_scores(uid, seed)
-        cells = np.histogram2d(score, other, bins=16, range=((0, 1), (0, 1)))[0]
-        chi2 = ((cells - num / 256) ** 2 / (num / 256)).sum()
-        assert 255 - 5 * np.sqrt(510) < chi2 < 255 + 5 * np.sqrt(510)
+def test_random_scores_are_uniform_and_seeds_independent():
+    for kind in ["drawn", "counted", "counted in the first half"]:
+        num = 100_000
+        count = np.stack([np.zeros(num, np.uint64), np.arange(num, dtype=np.uint64)], axis=1)
+        uid = {"drawn": draw_uids(np.random.default_rng(5), num), "counted": count}.get(kind, count[:, ::-1])
+        score = selection.random_scores(uid, 0)
+        assert score.dtype == np.float32
+        assert (score >= 0).all() and (score < 1).all()
+        grid = np.arange(num) / num
+        distance = np.abs(np.sort(score) - grid).max() + 1 / num
+        assert distance < 1.95 / np.sqrt(num)  # Kolmogorov-Smirnov at p = 0.001
+        for seed in (1, 2, 2**40):
+            other = selection.random_scores(uid, seed)
+            cells = np.histogram2d(score, other, bins=16, range=((0, 1), (0, 1)))[0]
+            chi2 = ((cells - num / 256) ** 2 / (num / 256)).sum()
+            assert 255 - 5 * np.sqrt(510) < chi2 < 255 + 5 * np.sqrt(510)
 
 
 def test_random_scores_do_not_depend_on_the_batch():

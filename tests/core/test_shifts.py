@@ -18,26 +18,26 @@ def count(has_NV: np.ndarray, first_N: np.ndarray, second_N: np.ndarray) -> tupl
     )
 
 
-@pytest.mark.parametrize("seed", range(4))
-def test_it_is_the_sum_over_rows(seed):
-    rng = np.random.default_rng(seed)
-    has_NV = rng.random((300, 5)) < rng.random(5)
-    first_N, second_N = rng.random(300) < 0.6, rng.random(300) < 0.3 + 0.1 * seed
-    found = measure_shifts(*count(has_NV, first_N, second_N))
-    for v in range(5):
-        first = has_NV[first_N, v].mean()
-        second = has_NV[second_N, v].mean()
-        common = (has_NV[first_N, v].sum() + has_NV[second_N, v].sum()) / (first_N.sum() + second_N.sum())
-        squares = expected = 0.0
-        for row in range(300):
-            weight = second_N[row] / second_N.sum() - first_N[row] / first_N.sum()
-            squares += weight**2 * (has_NV[row, v] - common) ** 2
-            expected += weight**2 * common * (1 - common)
-        error = math.sqrt(max(squares, expected))
-        assert found.first[v] == pytest.approx(first) and found.second[v] == pytest.approx(second)
-        assert found.difference[v] == pytest.approx(second - first)
-        assert found.high[v] - found.low[v] == pytest.approx(2 * 1.959963984540054 * error)
-        assert found.p[v] == pytest.approx(2 * stats.norm.sf(abs(second - first) / error))
+def test_it_is_the_sum_over_rows():
+    for seed in range(4):
+        rng = np.random.default_rng(seed)
+        has_NV = rng.random((300, 5)) < rng.random(5)
+        first_N, second_N = rng.random(300) < 0.6, rng.random(300) < 0.3 + 0.1 * seed
+        found = measure_shifts(*count(has_NV, first_N, second_N))
+        for v in range(5):
+            first = has_NV[first_N, v].mean()
+            second = has_NV[second_N, v].mean()
+            common = (has_NV[first_N, v].sum() + has_NV[second_N, v].sum()) / (first_N.sum() + second_N.sum())
+            squares = expected = 0.0
+            for row in range(300):
+                weight = second_N[row] / second_N.sum() - first_N[row] / first_N.sum()
+                squares += weight**2 * (has_NV[row, v] - common) ** 2
+                expected += weight**2 * common * (1 - common)
+            error = math.sqrt(max(squares, expected))
+            assert found.first[v] == pytest.approx(first) and found.second[v] == pytest.approx(second)
+            assert found.difference[v] == pytest.approx(second - first)
+            assert found.high[v] - found.low[v] == pytest.approx(2 * 1.959963984540054 * error)
+            assert found.p[v] == pytest.approx(2 * stats.norm.sf(abs(second - first) / error))
 
 
 def test_a_rare_word_in_subsets_of_one_size_is_mcnemars():
@@ -61,19 +61,19 @@ def test_no_changed_row_is_no_change():
     assert np.isnan(empty.difference).all() and (empty.p == 1).all()
 
 
-@pytest.mark.parametrize("shares", [(0.5, 0.5), (0.6, 0.3)])
-def test_random_subsets_give_about_alpha_before_the_correction_and_none_after(shares):
+def test_random_subsets_give_about_alpha_before_the_correction_and_none_after():
     """Words of all frequencies; about 5 % have p < 0.05, and Holm's correction leaves none."""
-    rng = np.random.default_rng(3)
-    below, tested, left = 0, 0, 0
-    for _ in range(20):
-        has_NV = rng.random((2000, 200)) < rng.uniform(0.02, 0.5, 200)
-        first_N, second_N = (rng.random(2000) < share for share in shares)
-        p = measure_shifts(*count(has_NV, first_N, second_N)).p
-        below, tested = below + int((p < 0.05).sum()), tested + len(p)
-        left += any(one < 0.05 for one in holm(p.tolist()))
-    assert 0.035 < below / tested < 0.06
-    assert left <= 3
+    for shares in [(0.5, 0.5), (0.6, 0.3)]:
+        rng = np.random.default_rng(3)
+        below, tested, left = 0, 0, 0
+        for _ in range(20):
+            has_NV = rng.random((2000, 200)) < rng.uniform(0.02, 0.5, 200)
+            first_N, second_N = (rng.random(2000) < share for share in shares)
+            p = measure_shifts(*count(has_NV, first_N, second_N)).p
+            below, tested = below + int((p < 0.05).sum()), tested + len(p)
+            left += any(one < 0.05 for one in holm(p.tolist()))
+        assert 0.035 < below / tested < 0.06
+        assert left <= 3
 
 
 def test_rows_kept_in_both_do_not_make_a_changed_word_significant():

@@ -72,26 +72,26 @@ def power_norms(composer: Composer, num_steps: int) -> dict[str, Tensor]:
         }
 
 
-@pytest.mark.parametrize("num_steps", [1, 2])
-def test_sigma_by_formula_by_autograd_and_by_power_iteration(num_steps: int):
-    composer = build(6, noise=0.3, mix=CAYLEY, pool=MEAN)
-    ways = jacobian_norms(composer), autograd_norms(composer), power_norms(composer, num_steps)
-    for first, second in itertools.pairwise(ways):
+def test_sigma_by_formula_by_autograd_and_by_power_iteration():
+    for num_steps in [1, 2]:
+        composer = build(6, noise=0.3, mix=CAYLEY, pool=MEAN)
+        ways = jacobian_norms(composer), autograd_norms(composer), power_norms(composer, num_steps)
+        for first, second in itertools.pairwise(ways):
+            for of in ("shaped", "raw"):
+                torch.testing.assert_close(first[of], second[of], rtol=1e-9, atol=1e-12)
+        assert not torch.allclose(ways[0]["raw"], ways[0]["shaped"], rtol=0.05)
+        composed = composer(PRIMITIVE_BPD, RAGGED)
+        similarity_B = (IMAGE_BD * composed.composed_BD).sum(-1)
+        closed_B = shaped_sigma(similarity_B, composed.mean_BD, RAGGED.sum(1))
+        torch.testing.assert_close(closed_B, ways[1]["shaped"], rtol=1e-9, atol=1e-12)
+
+
+def test_autograd_and_power_iteration_agree_for_every_variant():
+    for variant in VARIANTS:
+        composer = build(6, noise=0.3, **variant)
+        exact, iterated = autograd_norms(composer), power_norms(composer, 1)
         for of in ("shaped", "raw"):
-            torch.testing.assert_close(first[of], second[of], rtol=1e-9, atol=1e-12)
-    assert not torch.allclose(ways[0]["raw"], ways[0]["shaped"], rtol=0.05)
-    composed = composer(PRIMITIVE_BPD, RAGGED)
-    similarity_B = (IMAGE_BD * composed.composed_BD).sum(-1)
-    closed_B = shaped_sigma(similarity_B, composed.mean_BD, RAGGED.sum(1))
-    torch.testing.assert_close(closed_B, ways[1]["shaped"], rtol=1e-9, atol=1e-12)
-
-
-@pytest.mark.parametrize("variant", VARIANTS, ids=str)
-def test_autograd_and_power_iteration_agree_for_every_variant(variant: dict):
-    composer = build(6, noise=0.3, **variant)
-    exact, iterated = autograd_norms(composer), power_norms(composer, 1)
-    for of in ("shaped", "raw"):
-        torch.testing.assert_close(iterated[of], exact[of], rtol=1e-9, atol=1e-12)
+            torch.testing.assert_close(iterated[of], exact[of], rtol=1e-9, atol=1e-12)
 
 
 def test_a_random_direction_alone_is_far_too_low():
@@ -127,13 +127,11 @@ def test_alignment_without_slack_has_no_sigma():
     assert found.tolist() == pytest.approx([0, 0], abs=1e-6)
 
 
-@pytest.mark.parametrize(
-    ("sigma", "alpha"), [(0.0, 1.0), (0.5, 1.0), (1.0, 1.0), (2.0, 0.5), (8.0, 0.125), (math.inf, 0.0)]
-)
-def test_alpha_is_gamma_over_the_largest_sigma(sigma: float, alpha: float):
-    region = TrustRegion(gamma=1.0)
-    assert region.take_alpha(torch.tensor([sigma / 3, sigma, 0.0])) == alpha
-    assert region.num_short == (alpha < 1)
+def test_alpha_is_gamma_over_the_largest_sigma():
+    for sigma, alpha in [(0.0, 1.0), (0.5, 1.0), (1.0, 1.0), (2.0, 0.5), (8.0, 0.125), (math.inf, 0.0)]:
+        region = TrustRegion(gamma=1.0)
+        assert region.take_alpha(torch.tensor([sigma / 3, sigma, 0.0])) == alpha
+        assert region.num_short == (alpha < 1)
 
 
 def test_the_mean_of_the_batch_may_stand_for_its_largest():
@@ -178,9 +176,8 @@ def test_a_region_goes_on_from_what_was_saved():
     assert found == expected and broken.to_dict() == straight.to_dict()
 
 
-@pytest.mark.parametrize(
-    ("wrong", "message"),
-    [
+def test_what_a_region_cannot_be_is_named():
+    for wrong, message in [
         (dict(gamma=0.0), r"trust.gamma=0.0: must be above 0"),
         (dict(gamma=-1.0), r"trust.gamma=-1.0: must be above 0"),
         (dict(gamma=math.nan), r"trust.gamma=nan: must be above 0"),
@@ -190,11 +187,9 @@ def test_a_region_goes_on_from_what_was_saved():
         (dict(alpha=0.0), r"trust.alpha=0.0: must be above 0"),
         (dict(mode="clip"), r"trust.mode='clip': must be one of spectral, fixed, off"),
         (dict(reduce="min"), r"trust.reduce='min': must be one of max, mean"),
-    ],
-)
-def test_what_a_region_cannot_be_is_named(wrong: dict, message: str):
-    with pytest.raises(ValueError, match=message):
-        TrustRegion(**wrong)
+    ]:
+        with pytest.raises(ValueError, match=message):
+            TrustRegion(**wrong)
 
 
 def test_a_sigma_that_is_no_number_ends_the_training():
@@ -216,15 +211,15 @@ def make(kind: str) -> tuple[torch.nn.Parameter, torch.optim.Optimizer]:
     return weight, optimizer
 
 
-@pytest.mark.parametrize("kind", ["sgd", "adamw"])
-@pytest.mark.parametrize("alpha", [0.25, 1.0])
-def test_an_update_goes_alpha_times_as_far(kind: str, alpha: float):
-    (weight, optimizer), (counterpart, plain) = make(kind), make(kind)
-    before = weight.detach().clone()
-    take_step(optimizer, alpha, UPDATE)
-    plain.step()
-    torch.testing.assert_close(weight - before, alpha * (counterpart - before), rtol=1e-12, atol=0)
-    assert alpha != 1 or weight.equal(counterpart)
+def test_an_update_goes_alpha_times_as_far():
+    for kind in ["sgd", "adamw"]:
+        for alpha in [0.25, 1.0]:
+            (weight, optimizer), (counterpart, plain) = make(kind), make(kind)
+            before = weight.detach().clone()
+            take_step(optimizer, alpha, UPDATE)
+            plain.step()
+            torch.testing.assert_close(weight - before, alpha * (counterpart - before), rtol=1e-12, atol=0)
+            assert alpha != 1 or weight.equal(counterpart)
 
 
 def test_a_scaled_gradient_shortens_sgd_but_hardly_adam():

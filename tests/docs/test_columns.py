@@ -3,7 +3,6 @@
 import re
 
 import pyarrow as pa
-import pytest
 
 from raycomp.schema import (
     KEPT_SCHEMA,
@@ -33,8 +32,8 @@ def name_type(kind: pa.DataType) -> str:
     return "struct" if pa.types.is_struct(kind) else str(kind)
 
 
-@pytest.mark.parametrize("name", SCHEMAS)
-def test_every_column_is_in_its_table(name):
-    found = re.search(f"<!-- columns {name} -->\n(.*?)<!-- end -->", PAGE, re.DOTALL)
-    rows = re.findall(r"^\| `(\w+)` \| ([^|]+) \| ([^|]+) \|$", found[1], re.MULTILINE)
-    assert [row[:2] for row in rows] == [(one.name, name_type(one.type)) for one in SCHEMAS[name]]
+def test_every_column_is_in_its_table():
+    for name in SCHEMAS:
+        found = re.search(f"<!-- columns {name} -->\n(.*?)<!-- end -->", PAGE, re.DOTALL)
+        rows = re.findall(r"^\| `(\w+)` \| ([^|]+) \| ([^|]+) \|$", found[1], re.MULTILINE)
+        assert [row[:2] for row in rows] == [(one.name, name_type(one.type)) for one in SCHEMAS[name]]

@@ -110,18 +110,15 @@ def test_the_documents_have_commands():
     assert found["README.md"] > 10 and found["cluster.md"] > 2 and found["quickstart.md"] > 3
 
 
-@pytest.mark.parametrize(
-    ("line", "arguments"),
-    [
+def test_a_command_is_found_in_a_line():
+    for line, arguments in [
         ("raycomp show out  # a comment", ["show", "out"]),
         ("RAY_AUTH_MODE=token ray job submit -- python -m raycomp show out", ["show", "out"]),
         (".venv/bin/raycomp show 'a b' | head", ["show", "a b"]),
         ("python -m lab theory --out a", ["theory", "--out", "a"]),
         ("ray up cluster.yaml", None),
-    ],
-)
-def test_a_command_is_found_in_a_line(line, arguments):
-    assert find_arguments(line) == arguments
+    ]:
+        assert find_arguments(line) == arguments
 
 
 @pytest.mark.parametrize(
