@@ -48,9 +48,8 @@ from lab.worlds.tiny_clip import draw_batches, load_pairs, recall_at_1
 from raycomp.config import ScorerConfig, UserError
 from raycomp.core.alignment import normalise
 from raycomp.data.files import Folder
-from raycomp.models.architecture import ScorerSpec
+from raycomp.models.architecture import ScorerSpec, describe_scorer
 from raycomp.models.clip import Clip
-from raycomp.models.describe import describe_scorer
 from raycomp.sweep.choose import choose_best, climb, count_rungs, get_reached, read_trials
 from raycomp.sweep.config import SweepConfig
 from raycomp.sweep.plan import Options, Plan, list_points, make_plan

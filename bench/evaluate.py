@@ -37,7 +37,7 @@ from raycomp.evaluation.embed import (
     read_texts,
     tokenize,
 )
-from raycomp.models.describe import describe_scorer
+from raycomp.models.architecture import describe_scorer
 from raycomp.words import IMAGE_EMBEDDING, STATUS
 
 MODEL = ModelConfig("ViT-B-32", "random:0")

@@ -23,8 +23,8 @@ from raycomp.config import ScorerConfig
 from raycomp.core.alignment import pair_cosine
 from raycomp.core.metrics import pearson, spearman
 from raycomp.curation.config import PrepareConfig
+from raycomp.models.architecture import describe_scorer
 from raycomp.models.clip import Clip, load_tokenizer
-from raycomp.models.describe import describe_scorer
 from raycomp.models.images import ImageSpec, decode_image, prepare_image
 
 SETS = ("cc_web_400", "flickr8k_800", "coco_val_40")

@@ -29,7 +29,7 @@ from raycomp.curation.select.filters import list_shards
 from raycomp.curation.select.select import is_attributed
 from raycomp.curation.verify import Rescorer, compare_rows, draw_rows, list_drawable, read_and_count
 from raycomp.data.parquet import add_columns
-from raycomp.models.describe import describe_scorer
+from raycomp.models.architecture import describe_scorer
 from raycomp.run.executor import use
 from raycomp.run.local import Local
 from raycomp.words import ALIGNMENT

@@ -34,8 +34,8 @@ from raycomp.config import ScorerConfig
 from raycomp.core.alignment import normalise, pair_cosine
 from raycomp.curation.score.scorers import Align, Attribute
 from raycomp.data.parquet import COUNTERFACTUALS, TOKENS, add_columns, to_fixed_lists, to_matrix
+from raycomp.models.architecture import describe_scorer
 from raycomp.models.clip import Clip
-from raycomp.models.describe import describe_scorer
 from raycomp.words import (
     ALIGNMENT,
     CAPTION,

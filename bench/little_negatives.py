@@ -26,8 +26,8 @@ from raycomp.core.alignment import normalise
 from raycomp.core.probe import Interval, bootstrap_ratio, two_way_choice
 from raycomp.data.inputs import expand_input
 from raycomp.data.reader import read_shard
+from raycomp.models.architecture import describe_scorer
 from raycomp.models.clip import Clip, load_tokenizer
-from raycomp.models.describe import describe_scorer
 from raycomp.models.images import prepare_image
 from raycomp.words import CAPTION, IMAGE, JSON
 from tests.corpus import scene_from_dict

@@ -6,8 +6,8 @@ of its phrases has a valid nonce. Two denominators: all captions processed, whic
 et al., arXiv 2605.22651, section 1), and captions with a phrase. Every phrase without a nonce is counted
 under its reason. Everything for 1, 2 and 4 nonces per target, with the phrases that have so many. ``hosts``
 is over the words put in place of words of one token: the share of a nonce's host in the mass of all words
-that hold its token (``models.nonces.Nonce``), its mean, its deciles and how often it is above half. The last
-line is one JSON object.
+that hold its token (``models.architecture.Nonce``), its mean, its deciles and how often it is above half.
+The last line is one JSON object.
 """
 
 import json
@@ -22,7 +22,7 @@ import numpy as np
 import open_clip
 
 from raycomp.language.phrases import Phrase, list_word_spans
-from raycomp.models.nonces import NonceMaker, load_nonces
+from raycomp.models.architecture import NonceMaker, load_nonces
 from raycomp.models.parser import load_parser
 
 SHARED = Path(os.environ.get("RAYCOMP_SHARED", Path(__file__).parents[2] / "shared"))

@@ -34,8 +34,7 @@ from raycomp.curation.score.scorers import Align, Attribute
 from raycomp.data.files import Folder
 from raycomp.data.inputs import expand_input
 from raycomp.data.reader import read_shard
-from raycomp.models.architecture import ScorerSpec
-from raycomp.models.describe import describe_scorer
+from raycomp.models.architecture import ScorerSpec, describe_scorer
 from raycomp.run.local import connect
 from raycomp.words import ALIGNMENT, OK, STATUS, UID
 

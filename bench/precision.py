@@ -23,7 +23,7 @@ from raycomp.curation.config import CurateConfig
 from raycomp.curation.score.prepare import parse
 from raycomp.curation.score.scorers import Align, Attribute
 from raycomp.data.parquet import add_columns
-from raycomp.models.describe import describe_scorer
+from raycomp.models.architecture import describe_scorer
 from raycomp.words import (
     ALIGNMENT,
     IMAGE_EMBEDDING,

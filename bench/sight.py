@@ -45,9 +45,8 @@ from lab.worlds.tiny_clip import _normalise, _write_architecture, draw_batches, 
 from raycomp.core.alignment import normalise
 from raycomp.core.intervals import contrast, holm, judge_choices
 from raycomp.language.overlap import Ngrams, bigram_likelihood, count_ngrams, leave_out, unigram_likelihood
-from raycomp.models.architecture import ScorerSpec
+from raycomp.models.architecture import ScorerSpec, describe_scorer
 from raycomp.models.clip import Clip, load_tokenizer
-from raycomp.models.describe import describe_scorer
 from raycomp.models.images import prepare_image
 from raycomp.negatives.refine import Pairs, list_pairs
 from raycomp.schema import NEGATIVE_TYPE

@@ -27,10 +27,9 @@ import pyarrow as pa
 import ray
 import webdataset
 
-from raycomp.data.inputs import expand_input
+from raycomp.data.inputs import ShardPath, expand_input
 from raycomp.data.reader import read_shard
 from raycomp.data.samples import write_tar
-from raycomp.data.stores import ShardPath
 from raycomp.run.ray_executor import ItemSource
 
 # Ray Data spends about a millisecond of its own on every table that a read task hands over.

@@ -23,8 +23,8 @@ from raycomp.continual.data import Split, Stream, Task
 from raycomp.continual.methods.head import HeadLearner
 from raycomp.continual.streams.build import make_tokens
 from raycomp.data.runs import fetch_model
+from raycomp.models.architecture import describe_scorer
 from raycomp.models.clip import Clip
-from raycomp.models.describe import describe_scorer
 
 _PER_TEXT, _NAMES, _UNTIMED = 3, 200, 5
 

@@ -42,9 +42,9 @@ from raycomp.curation.select.filters import list_shards
 from raycomp.curation.select.measures import ScoresFile
 from raycomp.curation.update import update
 from raycomp.data.files import Folder
+from raycomp.data.inputs import describe_shards
 from raycomp.data.parquet import write_table
 from raycomp.data.samples import write_tar
-from raycomp.data.stores import describe_shards
 from raycomp.run.local import connect
 from raycomp.run.run import start_run
 from raycomp.schema import aligned_schema, scores_schema

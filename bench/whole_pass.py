@@ -33,9 +33,8 @@ from raycomp.config import ScorerConfig
 from raycomp.core.alignment import normalise, pair_cosine
 from raycomp.curation.config import CurateConfig
 from raycomp.curation.score.scorers import Align, Attribute
-from raycomp.models.architecture import ScorerSpec
+from raycomp.models.architecture import ScorerSpec, describe_scorer
 from raycomp.models.clip import Clip, load_tokenizer
-from raycomp.models.describe import describe_scorer
 from raycomp.words import ALIGNMENT
 
 PAIRS_PER_BATCH = 64

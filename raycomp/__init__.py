@@ -180,7 +180,7 @@ def sweep(config: SweepConfig, out: Place, callbacks: Sequence[Any] = ()) -> "Sw
     reported again, except with search=optuna, or scheduler=asha and rungs=seeds. Raises ValueError for errors
     that the caller can fix, TypeError for another kind of callback.
     """
-    from raycomp.data.stores import absolute_uri
+    from raycomp.data.files import absolute_uri
     from raycomp.sweep.command import sweep as run
     from raycomp.sweep.result import SweepResult
 

@@ -205,7 +205,7 @@ def test_what_reads_prepares_and_merges_loads_no_model_library():
             "training.pairs training.ray_feed evaluation.embed curation.score.prepare",
             {"torch", "open_clip"},
         ),
-        ("curation.score.prepare models.nonces", {"open_clip"}),
+        ("curation.score.prepare models.architecture", {"open_clip"}),
     ]:
         code = "import sys\n" + "".join(f"import raycomp.{name}\n" for name in modules.split())
         code += f"heavy = {heavy!r} & set(sys.modules)\nassert not heavy, heavy\n"

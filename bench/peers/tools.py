@@ -25,7 +25,7 @@ from raycomp.curation.score.prepare import prepare
 from raycomp.curation.score.scorers import Align
 from raycomp.data.inputs import expand_input
 from raycomp.data.reader import read_shard
-from raycomp.models.describe import describe_scorer
+from raycomp.models.architecture import describe_scorer
 from raycomp.words import ALIGNMENT, KEY, OK, STATUS
 
 MODEL = "ViT-B-32"

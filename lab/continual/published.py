@@ -16,8 +16,7 @@ from raycomp.continual.method import FULL, METHODS, name_method
 from raycomp.continual.scoring import ANSWERS, RUNS, measure, read_result
 from raycomp.continual.tables import Runs, by_stream
 from raycomp.core.intervals import Contrast
-from raycomp.data.files import Folder
-from raycomp.data.stores import absolute_uri
+from raycomp.data.files import Folder, absolute_uri
 from raycomp.table import Cell, Column, Columns, Estimate, Table, write_csv
 
 REAPPEARS, REVERSED, UNDECIDED = "reappears", "reversed", "undecided"

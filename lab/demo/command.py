@@ -39,8 +39,7 @@ from lab.worlds.write_test_set import write_test_set
 from raycomp.config import ClusterConfig, DryRun, ModelConfig, ScorerConfig, WavesConfig, from_dict
 from raycomp.curation.command import curate, select
 from raycomp.curation.config import AlignConfig, AttributeConfig, CurateConfig, describe_rule
-from raycomp.data.files import check_writable, is_dry_run
-from raycomp.data.stores import absolute_uri
+from raycomp.data.files import absolute_uri, check_writable, is_dry_run
 from raycomp.evaluation import retrieval
 from raycomp.evaluation.command import evaluate
 from raycomp.evaluation.compare_command import compare

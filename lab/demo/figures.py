@@ -7,8 +7,8 @@ import pyarrow as pa
 
 from lab.worlds.benchmark import NAME
 from lab.worlds.test_set import CATEGORIES
+from raycomp.data.files import join_uri
 from raycomp.data.parquet import read_columns
-from raycomp.data.stores import join_uri
 from raycomp.evaluation import retrieval
 from raycomp.evaluation.compare import compare_tables
 from raycomp.evaluation.results import compute_outcomes, make_lines

@@ -10,13 +10,12 @@ import pyarrow.compute as pc
 from lab.demo.figures import Figures
 from lab.demo.planted import FAULT
 from lab.worlds.faults import NO_FAULT
-from raycomp.data.files import Folder
+from raycomp.data.files import KEPT_FILE, Folder
 from raycomp.data.inputs import expand_input
 from raycomp.data.parquet import read_columns
 from raycomp.data.reader import extract
 from raycomp.data.runs import list_scores, read_finished
 from raycomp.data.samples import find_image
-from raycomp.data.stores import KEPT_FILE
 from raycomp.table import Cell, Column, Columns, Estimate, Plot, Table, write_cell
 from raycomp.words import CAPTION, OK, POSITION, STATUS, UID
 

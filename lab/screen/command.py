@@ -15,9 +15,8 @@ from lab.screen.tables import (
     write_text,
     write_traits,
 )
-from raycomp.data.files import Folder, check_writable
+from raycomp.data.files import Folder, absolute_uri, check_writable
 from raycomp.data.runs import digest
-from raycomp.data.stores import absolute_uri
 from raycomp.report.charts import cut_out, intervals
 from raycomp.report.page import render_page
 from raycomp.run.local import connect, say_many

@@ -10,9 +10,8 @@ from typing import NamedTuple
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from raycomp.data.files import Folder
+from raycomp.data.files import Folder, absolute_uri
 from raycomp.data.runs import read_finished
-from raycomp.data.stores import absolute_uri
 from raycomp.sweep.choose import estimate
 from raycomp.sweep.page import name_metric
 from raycomp.sweep.result import TABLE

@@ -22,8 +22,7 @@ from lab.worlds.shards import FIT, TEST_SEED, TINY_CLIP, World, make_world
 from lab.worlds.write_test_set import write_test_set
 from raycomp.config import ClusterConfig, DryRun, ModelConfig, ScorerConfig, WavesConfig, from_dict, to_dict
 from raycomp.curation.config import AlignConfig, AttributeConfig, CurateConfig
-from raycomp.data.files import Folder, check_writable, is_dry_run
-from raycomp.data.stores import absolute_uri
+from raycomp.data.files import Folder, absolute_uri, check_writable, is_dry_run
 from raycomp.evaluation.config import BenchmarkConfig, EvaluateConfig
 from raycomp.negatives.config import NegativesConfig
 from raycomp.sweep.config import SEED

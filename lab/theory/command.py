@@ -27,8 +27,7 @@ from raycomp.config import to_dict
 from raycomp.core.losses import clip_loss
 from raycomp.core.metrics import student_95
 from raycomp.core.probe import Interval, held_out_r2, pair_distance, two_way_choice
-from raycomp.data.files import check_writable
-from raycomp.data.stores import absolute_uri
+from raycomp.data.files import absolute_uri, check_writable
 from raycomp.report.page import render_page
 from raycomp.run.run import Say, start_run
 from raycomp.table import Column, Columns, Numeral, Table, join_text, plain, take_estimate, write_cell

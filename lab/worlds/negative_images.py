@@ -13,9 +13,9 @@ from lab.worlds.captions import read
 from lab.worlds.render import encode_jpeg, render
 from lab.worlds.samples import SIDE
 from lab.worlds.scenes import Scene, is_true, show
+from raycomp.data.files import join_uri
 from raycomp.data.parquet import read_columns, write_table
 from raycomp.data.runs import list_negatives, read_finished
-from raycomp.data.stores import join_uri
 from raycomp.schema import NEGATIVE_IMAGE_SCHEMA
 from raycomp.words import CAPTION, IMAGE, NEGATIVE, NEGATIVES, UID
 

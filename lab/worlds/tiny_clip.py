@@ -20,13 +20,12 @@ from raycomp.config import ScorerConfig
 from raycomp.core.alignment import normalise
 from raycomp.curation.config import PrepareConfig
 from raycomp.curation.score.prepare import prepare
+from raycomp.data.files import resolve
 from raycomp.data.inputs import expand_input
 from raycomp.data.parquet import TOKENS, to_matrix
 from raycomp.data.samples import read_tar
-from raycomp.data.stores import resolve
-from raycomp.models.architecture import ScorerSpec
+from raycomp.models.architecture import ScorerSpec, describe_scorer
 from raycomp.models.clip import Clip
-from raycomp.models.describe import describe_scorer
 from raycomp.training.config import FitConfig
 from raycomp.training.loop import Trainer
 from raycomp.training.towers import Batch, PairsObjective

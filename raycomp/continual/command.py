@@ -24,11 +24,10 @@ from raycomp.continual.tables import (
     say_main,
     write_long,
 )
-from raycomp.data.files import Folder, check_writable
-from raycomp.data.inputs import with_absolute_paths
+from raycomp.data.files import Folder, absolute_uri, check_writable, size_files
+from raycomp.data.inputs import fingerprint_shards, list_times, with_absolute_paths
 from raycomp.data.runs import TIMES, digest, fetch_model, find_model
-from raycomp.data.stores import absolute_uri, fingerprint_shards, list_times, size_files
-from raycomp.models.describe import describe_scorer, fingerprint_scorer
+from raycomp.models.architecture import describe_scorer, fingerprint_scorer
 from raycomp.models.parser import fingerprint_parser
 from raycomp.report.charts import cut_out, intervals
 from raycomp.report.page import render_page

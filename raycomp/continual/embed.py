@@ -13,11 +13,11 @@ from raycomp.continual.streams.build import Maker, check_texts, find_all_samples
 from raycomp.continual.streams.samples import EmbeddedStream, MadeVariant, find_place
 from raycomp.continual.streams.sources import open_reference, read_stream
 from raycomp.data.files import Folder, remove_temporary_files
+from raycomp.data.inputs import ShardPath
 from raycomp.data.runs import digest, fetch_model
-from raycomp.data.stores import ShardPath
 from raycomp.evaluation.choices import Picture, Pictures
 from raycomp.evaluation.embed import Embedder, embed_pictures, embed_texts
-from raycomp.models.describe import describe_scorer
+from raycomp.models.architecture import describe_scorer
 from raycomp.run.lease import queue_lease
 from raycomp.run.local import Session
 from raycomp.run.run import Run, Say, check_bad_rows, describe_dropped

@@ -44,10 +44,8 @@ from raycomp.continual.streams.samples import RunJob
 from raycomp.data.files import Folder
 from raycomp.data.parquet import write_table
 from raycomp.data.runs import fetch_model
-from raycomp.models.architecture import ScorerSpec
-from raycomp.models.clip import Clip
-from raycomp.models.describe import describe_scorer
-from raycomp.models.text import refuse_bad
+from raycomp.models.architecture import ScorerSpec, describe_scorer
+from raycomp.models.clip import Clip, refuse_bad
 from raycomp.run.progress import Progress
 from raycomp.schema import CONTINUAL_SCHEMA
 from raycomp.training.towers import find_rank

@@ -47,19 +47,31 @@ from raycomp.curation.select.select import (
 )
 from raycomp.curation.summary import Summary, choose_shown, merge, summarise
 from raycomp.curation.write import materialize
-from raycomp.data.files import Folder, check_writable
-from raycomp.data.inputs import check_output, check_tables, with_absolute_paths
+from raycomp.data.files import WORK, Folder, absolute_uri, check_writable
+from raycomp.data.inputs import (
+    ShardPath,
+    check_output,
+    count_bytes,
+    fingerprint_shards,
+    list_times,
+    with_absolute_paths,
+)
 from raycomp.data.parquet import FAULTS, SHUFFLED_ALIGNMENT, check_extra_columns, read_columns
 from raycomp.data.parquet_input import check_embeddings
-from raycomp.data.reader import extract, read_offsets
+from raycomp.data.reader import check_tables, extract, read_offsets
 from raycomp.data.runs import TIMES, check_shards_of_runs, digest, identify, list_scores, read_finished
 from raycomp.data.samples import find_image
-from raycomp.data.stores import WORK, ShardPath, absolute_uri, count_bytes, fingerprint_shards, list_times
 from raycomp.language.phrases import REASONS
-from raycomp.models.architecture import ScorerSpec
-from raycomp.models.describe import describe_scorer, fingerprint_scorer
-from raycomp.models.nonces import NonceMaker, load_nonce_pools, load_tokens
-from raycomp.models.parser import PACKAGED, fingerprint_folder, fingerprint_parser
+from raycomp.models.architecture import (
+    NonceMaker,
+    ScorerSpec,
+    describe_scorer,
+    fingerprint_folder,
+    fingerprint_scorer,
+    load_nonce_pools,
+    load_tokens,
+)
+from raycomp.models.parser import PACKAGED, fingerprint_parser
 from raycomp.run.local import connect
 from raycomp.run.run import (
     Run,

@@ -25,13 +25,14 @@ from raycomp.data.files import (
     Written,
     call_watched,
     copy_file,
+    join_uri,
     link_file,
     new_file,
     note_written,
+    resolve,
     watched_places,
 )
 from raycomp.data.samples import parse_object, parse_uid, to_json, write_tar
-from raycomp.data.stores import join_uri, resolve
 from raycomp.run.work import map_tasks
 
 SAMPLES_PER_SHARD = 10_000

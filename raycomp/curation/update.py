@@ -23,7 +23,18 @@ from raycomp.curation.score.reuse import find_reuse, has_attribution
 from raycomp.curation.select.filters import Removal, blank_rows, list_shards, load_removed, write_removed
 from raycomp.curation.select.measures import ScoresFile
 from raycomp.curation.select.select import cut_pool
-from raycomp.data.files import Folder, Written, check_writable, is_dry_run, link_file
+from raycomp.data.files import (
+    KEPT_FILE,
+    REPORT,
+    RUN,
+    WORK,
+    Folder,
+    Written,
+    absolute_uri,
+    check_writable,
+    is_dry_run,
+    link_file,
+)
 from raycomp.data.inputs import absolute_input, add_input, expand_input
 from raycomp.data.parquet import count_rows, read_columns, write_table
 from raycomp.data.reader import read_shard
@@ -39,7 +50,6 @@ from raycomp.data.runs import (
     read_manifest,
     read_run,
 )
-from raycomp.data.stores import KEPT_FILE, REPORT, RUN, WORK, absolute_uri
 from raycomp.run.executor import use
 from raycomp.run.lease import check_free, hold_lease
 from raycomp.run.local import Local

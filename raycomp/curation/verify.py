@@ -23,13 +23,12 @@ from raycomp.curation.select.filters import list_shards
 from raycomp.curation.select.marks import list_marked
 from raycomp.curation.select.measures import ScoresFile
 from raycomp.curation.select.select import Gates, cut_all, is_attributed, judge_file
-from raycomp.data.files import Folder
+from raycomp.data.files import KEPT_FILE, Folder
+from raycomp.data.inputs import ShardPath, fingerprint_shards
 from raycomp.data.parquet import add_columns, count_rows, encode_rows, read_columns
 from raycomp.data.reader import read_shard
 from raycomp.data.runs import check_results, digest, list_scores, read_finished
-from raycomp.data.stores import KEPT_FILE, ShardPath, fingerprint_shards
-from raycomp.models.architecture import ScorerSpec
-from raycomp.models.describe import describe_scorer, fingerprint_scorer
+from raycomp.models.architecture import ScorerSpec, describe_scorer, fingerprint_scorer
 from raycomp.run.executor import use
 from raycomp.run.local import Local
 from raycomp.words import (

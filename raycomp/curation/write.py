@@ -24,10 +24,10 @@ from raycomp.curation.outputs import (
 from raycomp.curation.score.reuse import OUTPUTS, STATE, Reuse
 from raycomp.curation.select.select import SUBSET, Chosen, read_kept
 from raycomp.data.files import Folder, Written
+from raycomp.data.inputs import IMAGE_EXTENSIONS, ShardPath
 from raycomp.data.parquet import read_columns
 from raycomp.data.reader import extract, read_offsets
-from raycomp.data.samples import IMAGE_EXTENSIONS, decode_text, find_caption, find_image, parse_object
-from raycomp.data.stores import ShardPath
+from raycomp.data.samples import decode_text, find_caption, find_image, parse_object
 from raycomp.models.images import decode_image, describe_image, encode_png
 from raycomp.words import (
     ALIGNMENT,

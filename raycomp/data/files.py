@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all, hashed while they are written; folders of results.
+"""Paths and uris; files that appear whole or not at all, hashed while they are written; folders of results.
 
 The process that runs a command watches the places of its results. What tasks write elsewhere is hashed there,
 is returned with their results, and is recorded here.
@@ -8,12 +8,14 @@ import hashlib
 import io
 import json
 import os
+import posixpath
 import re
 import shutil
 import tempfile
 import threading
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,27 +23,139 @@ from typing import IO, Any, NamedTuple
 
 from pyarrow import fs
 
-from raycomp.data.stores import (
-    GCS,
-    LEASE,
-    READ_ONLY,
-    RUN,
-    as_oserror,
-    create_object,
-    join_uri,
-    open_output,
-    resolve,
-    resolve_file,
-    split_uri,
-    strip_slash,
-)
+from raycomp.data.stores import AZURE, GCS, READ_ONLY, as_oserror, create_object, open_output, open_store
+from raycomp.table import group_by
 
+_ALIASES = {"gcs": GCS, "abfs": AZURE}
+# A run's record, in its folder.
+RUN = "run.json"
+REPORT = "report.html"
+LEASE = "lease.json"
+# The subset that a curation or selection chose.
+KEPT_FILE = "subset/kept.parquet"
+# Files that only an unfinished run needs.
+WORK = "work"
+# The model that a training writes: its folder, its weights, and open_clip's config of it.
+CHECKPOINT, WEIGHTS, ARCHITECTURE = "checkpoint", "model.safetensors", "model.json"
+# Number of files whose info is requested one by one; a folder with more of them is listed.
+_ASKED_AT_ONCE = 16
 _MAGIC = b"PAR1"
 _TAIL_BYTES = len(_MAGIC) + 4
 _PIECE_BYTES = 8 << 20
 _TEMPORARY = re.compile(r"\.[0-9a-f]{32}\.tmp$")
 _lock = threading.Lock()
 _is_dry = False
+
+
+def split_uri(uri: str) -> tuple[str, str]:
+    """Return the scheme of a uri, by its first name, and the rest; "" and the whole for a path.
+
+    A path may also be a ``file://`` uri.
+    """
+    scheme, separator, path = uri.partition("://")
+    if not separator:
+        return "", uri
+    return ("", path) if scheme == "file" else (_ALIASES.get(scheme, scheme), path)
+
+
+def resolve(uri: str) -> tuple[fs.FileSystem, str]:
+    """Return the file system of a path, a ``file://`` uri or one of a store, and the path inside it.
+
+    Raises ValueError as ``open_store`` does, and where it is not UTF-8.
+    """
+    try:
+        uri.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(f"{os.fsencode(uri)!r}: names must be UTF-8; rename it") from error
+    scheme, path = split_uri(uri)
+    if not scheme:
+        return fs.LocalFileSystem(), _absolute(path)
+    return open_store(scheme, path), path.rstrip("/")
+
+
+def resolve_file(uri: str) -> tuple[fs.FileSystem, str]:
+    """Return the result of ``resolve``, for a file that is about to be read.
+
+    Raises ValueError where a disk has something else there: opening a pipe would wait forever.
+    """
+    filesystem, path = resolve(uri)
+    if isinstance(filesystem, fs.LocalFileSystem) and os.path.exists(path) and not os.path.isfile(path):
+        raise ValueError(
+            f"{uri}: is a {'folder' if os.path.isdir(path) else 'pipe or device'}, must be a file"
+        )
+    return filesystem, path
+
+
+def absolute_uri(uri: str) -> str:
+    """Return a path made absolute, one with ``file://`` too; any other uri unchanged.
+
+    Workers have other working folders than the driver. Raises ValueError for an empty text, which would mean
+    the working folder.
+    """
+    if not uri:
+        raise ValueError("a folder's name is empty; name one, as in --out out/mine")
+    path = strip_slash(uri.removeprefix("file://"))
+    return path if "://" in path else _absolute(path)
+
+
+def strip_slash(uri: str) -> str:
+    """Return the uri of a folder without a trailing slash, so that it has one name."""
+    return uri if uri.endswith("://") else uri.rstrip("/") or "/"
+
+
+def _absolute(path: str) -> str:
+    """Return a whole path. ``link/..`` is the parent of the link's target, as everywhere else."""
+    parts = path.split("/")
+    if ".." not in parts:
+        return os.path.abspath(path)
+    end = len(parts) - parts[::-1].index("..")
+    return os.path.abspath(os.path.join(os.path.realpath("/".join(parts[:end])), *parts[end:]))
+
+
+def join_uri(folder: str, *names: str) -> str:
+    """Return the path or uri of something inside ``folder``."""
+    return posixpath.join(folder, *names)
+
+
+def size_files(uris: Iterable[str]) -> list[tuple[str, int | None]]:
+    """Return every file with its size in bytes, None where it is missing."""
+    return [(uri, info.size) for uri, info in read_infos(uris).items()]
+
+
+def read_stamp(uri: str) -> tuple[int | None, int | None]:
+    """Return size and time of a file: what is kept of it in memory is read again once they change."""
+    info = _ask(uri)
+    return info.size, info.mtime_ns
+
+
+def read_infos(uris: Iterable[str]) -> dict[str, fs.FileInfo]:
+    """Return the storage's info on files, in their order.
+
+    A store's folder with many of them is listed, which is one request for a thousand files there.
+    """
+    wanted = list(dict.fromkeys(uris))
+    by_folder = group_by(wanted, posixpath.dirname)
+    found: dict[str, fs.FileInfo] = {}
+    with ThreadPoolExecutor(_ASKED_AT_ONCE) as pool:
+        for folder, files in by_folder.items():
+            there: dict[str, fs.FileInfo] = {}
+            if "://" in folder and len(files) > _ASKED_AT_ONCE:
+                filesystem, path = resolve(folder)
+                infos = filesystem.get_file_info(fs.FileSelector(path, allow_not_found=True))
+                there = {join_uri(folder, info.base_name): info for info in infos}
+            left = [file for file in files if file not in there]
+            found |= there | dict(zip(left, pool.map(_ask, left), strict=True))
+    return {uri: found[uri] for uri in wanted}
+
+
+def _ask(uri: str) -> fs.FileInfo:
+    filesystem, path = resolve(uri)
+    return filesystem.get_file_info(path)
+
+
+def read_time(uri: str, info: fs.FileInfo) -> int | None:
+    is_exact = "://" not in uri or info.mtime_ns is None
+    return info.mtime_ns if is_exact else info.mtime_ns // 10**9 * 10**9
 
 
 class Written(NamedTuple):

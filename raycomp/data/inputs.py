@@ -1,17 +1,14 @@
-"""The input files of a spec: shards, lists and folders of images, by globs and brace lists."""
+"""The input files of a spec, by globs and brace lists: shards, lists and folders of images."""
 
 import dataclasses
 import os
 import posixpath
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from itertools import islice
 from typing import Any, TypeVar
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 from fsspec.utils import glob_translate
 from pyarrow import fs
 
@@ -19,28 +16,28 @@ from raycomp.config import from_dict, list_options, override_all, to_dict
 from raycomp.config.change import find_file, flatten, is_own, name_own
 from raycomp.config.options import read_share_or_none
 from raycomp.config.shared import ColumnsConfig
-from raycomp.data import listed, parquet_input
-from raycomp.data.files import list_below
-from raycomp.data.listed import LISTS, find_column, list_entries, open_image
-from raycomp.data.samples import IMAGE_EXTENSIONS
-from raycomp.data.stores import (
+from raycomp.data.files import (
     ARCHITECTURE,
     RUN,
-    ShardPath,
     absolute_uri,
     join_uri,
+    list_below,
     read_infos,
+    read_time,
     resolve,
+    size_files,
     split_uri,
 )
 from raycomp.table import group_by
 
+LISTS = (".csv", ".tsv", ".jsonl", ".ndjson", ".json")
+# The first of these extensions that a sample has is its image.
+IMAGE_EXTENSIONS = ("jpg", "jpeg", "png", "webp", "gif", "bmp", "tif", "tiff", "avif", "jfif")
 # Formats of shards: a list of images, or a part of a folder whose images have texts of their own names.
 LIST, FOLDER = "list", "folder"
 PART_IMAGES = 1000
 """Images of a folder that make a shard."""
 _TEXTS = (".txt", ".json")
-_ROWS = 16
 FORMATS = {".tar": "tar", ".parquet": "parquet"}
 _LAYOUTS = "; docs/reference/inputs.md has the layouts that can be read"
 CLIP_RETRIEVAL = "clip_retrieval"
@@ -57,70 +54,43 @@ _RESULTS = (*_TABLES, "subset")
 Config = TypeVar("Config")
 
 
+@dataclasses.dataclass(frozen=True)
+class ShardPath:
+    """One input shard.
+
+    ``name`` is its path relative to the root of its input, prefixed ``NAME=`` where there are several inputs
+    or the input was given a name. It does not depend on the root's place, so that a corpus keeps its uids
+    when it moves. ``ordinal`` is its place among all shards sorted by ``name``. ``format`` is tar,
+    parquet, list (CSV, TSV, json) or folder.
+    ``embeddings`` is the npy or npz file that holds the image embeddings of its rows, None where they are to
+    be computed; ``array`` is the array's name in an npz.
+    """
+
+    ordinal: int
+    uri: str
+    name: str
+    format: str
+    embeddings: str | None = None
+    array: str | None = None
+    columns: ColumnsConfig = dataclasses.field(default_factory=ColumnsConfig)
+    """How a table is read."""
+    members: tuple[str, ...] = ()
+    """Names of the images of a shard that is a part of the folder ``uri``; empty for a file."""
+    texts: tuple[str, ...] = ()
+    """Names of the members' texts and json files."""
+    base: str | None = None
+    """What uids are made of instead of ``name``, which for a part of a folder depends on the other files."""
+
+    @property
+    def place(self) -> str:
+        """The uri, with the first image where the shard is a part of a folder: no two shards share it."""
+        return f"{self.uri}#{self.members[0]}" if self.members else self.uri
+
+
 def is_list(uri: str) -> bool:
     """Return whether a file lists images by its name; other json files may be anything."""
     stem, extension = posixpath.splitext(posixpath.basename(uri).lower())
     return extension in LISTS and (extension != ".json" or stem.startswith(("captions", "metadata")))
-
-
-def check_tables(shards: Sequence[ShardPath], needs_captions: bool = True) -> None:
-    """Raise ValueError where the first table of a kind lacks a column, or its images are urls.
-
-    It reads the first rows of one file of each kind.
-    """
-    tables: dict[str, ShardPath] = {}
-    for shard in shards:
-        if shard.format in (LIST, "parquet") and shard.embeddings is None:
-            tables.setdefault(posixpath.splitext(shard.uri)[1].lower(), shard)
-    for shard in tables.values():
-        names, images = _read_list(shard) if shard.format == LIST else _read_parquet(shard)
-        if not names:
-            continue  # an empty or unreadable table has a status of its own
-        known = listed if shard.format == LIST else parquet_input
-        columns = {"image": (shard.columns.image, known.IMAGE_COLUMNS)}
-        if needs_captions:
-            columns["caption"] = shard.columns.caption, known.CAPTION_COLUMNS
-        for what, (own, usual) in columns.items():
-            if find_column(names, own, usual) is None:
-                missing = f"no column {own}" if own else f"none of the columns {', '.join(usual)}"
-                raise ValueError(
-                    f"input={shard.uri!r}: has {missing}; name the {what} column by columns.{what}, its "
-                    f"columns are {', '.join(names)[:300]}"
-                )
-        url = next((image for image in images if image.startswith(("http://", "https://"))), None)
-        if url is not None:
-            said = f"its images are urls, such as {url[:80]!r}"
-            raise ValueError(f"input={shard.uri!r}: {said}; download first, for instance with img2dataset")
-        filesystem, path = resolve(shard.uri)
-        folder, root = posixpath.dirname(path), shard.columns.root
-        opened = (open_image(filesystem, folder, image, root) for image in images)
-        if images and not any(isinstance(one, bytes) for one in opened):
-            raise ValueError(
-                f"input={shard.uri!r}: none of its first images is there, such as {images[0][:80]!r} below "
-                f"{root or folder}; set columns.root to their folder"
-            )
-
-
-def _read_list(shard: ShardPath) -> tuple[list[str], list[str]]:
-    """Return the columns of the first rows of a list, and the paths of their images."""
-    entries = [entry for entry in islice(list_entries(shard), _ROWS) if entry.fault is None]
-    names = dict.fromkeys(name for entry in entries for name in entry.names)
-    return list(names), [entry.path for entry in entries if entry.path]
-
-
-def _read_parquet(shard: ShardPath) -> tuple[list[str], list[str]]:
-    """Return a file's columns, and the paths of its first images, if they are paths."""
-    filesystem, path = resolve(shard.uri)
-    try:
-        with filesystem.open_input_file(path) as file:
-            parquet = pq.ParquetFile(file)
-            names = parquet.schema_arrow.names
-            image = find_column(names, shard.columns.image, parquet_input.IMAGE_COLUMNS)
-            is_text = image and pa.types.is_string(parquet.schema_arrow.field(image).type)
-            first = next(parquet.iter_batches(_ROWS, columns=[image]), None) if is_text else None
-    except (pa.ArrowException, OSError, UnicodeDecodeError):
-        return [], []
-    return names, [] if first is None else [path for path in first.column(0).to_pylist() if path]
 
 
 def absolute_input(spec: str) -> str:
@@ -541,3 +511,52 @@ def _make_whole(kind: str, value: Any) -> Any:
     # A folder that only shares the name of a model is not a model's folder.
     files = (value, *(os.path.join(value, one) for one in (RUN, ARCHITECTURE)))
     return absolute_uri(value) if any(map(os.path.isfile, files)) else value
+
+
+def fingerprint_shards(shards: list[ShardPath]) -> list[dict[str, str | int]]:
+    """Return name and size in bytes of every shard, in order, and the size of its stored embeddings.
+
+    A copy has the same fingerprint, independent of times and place; a different content of the same size is
+    detected where samples are read. Raises ValueError where a file is missing.
+    """
+    described = describe_shards(shards)
+    return [{name: value for name, value in one.items() if name != "times"} for one in described]
+
+
+def describe_shards(shards: list[ShardPath]) -> list[dict[str, Any]]:
+    """Return name, size and times of every shard's files, in order; see ``fingerprint_shards``."""
+    found = read_infos(_list_shard_files(shards))
+    missing = next((uri for uri, info in found.items() if info.type != fs.FileType.File), None)
+    if missing is not None:
+        raise ValueError(f"input={missing!r}: no such file")
+    return [
+        {
+            "name": shard.name,
+            "size": sum(found[uri].size for uri in _name_files(shard)),
+            **({} if shard.embeddings is None else {"embeddings_size": found[shard.embeddings].size}),
+            "times": [read_time(uri, found[uri]) for uri in _list_shard_files([shard])],
+        }
+        for shard in shards
+    ]
+
+
+def list_times(shards: Iterable[ShardPath], uris: Iterable[str] = ()) -> list[int | None]:
+    """Return when the files of shards, and others, were last modified, in ns; None where one is missing.
+
+    An object's time is cut to seconds: a list may report more digits than a HEAD.
+    """
+    return [read_time(uri, info) for uri, info in read_infos([*_list_shard_files(shards), *uris]).items()]
+
+
+def _list_shard_files(shards: Iterable[ShardPath]) -> list[str]:
+    return [uri for shard in shards for uri in (*_name_files(shard), shard.embeddings) if uri is not None]
+
+
+def _name_files(shard: ShardPath) -> list[str]:
+    """Return the shard's file, or the images and texts of a part of a folder."""
+    return [join_uri(shard.uri, name) for name in (*shard.members, *shard.texts)] or [shard.uri]
+
+
+def count_bytes(shards: Iterable[ShardPath]) -> int:
+    """Return the total size of shards in bytes; a missing shard counts as 0."""
+    return sum(size or 0 for _, size in size_files(uri for shard in shards for uri in _name_files(shard)))

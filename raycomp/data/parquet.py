@@ -24,8 +24,7 @@ import pyarrow.parquet as pq
 from pyarrow.lib import _pandas_api
 
 from raycomp.config import UserError
-from raycomp.data.files import new_file
-from raycomp.data.stores import resolve, resolve_file
+from raycomp.data.files import new_file, resolve, resolve_file
 from raycomp.models.parser import MAX_CHARACTERS
 from raycomp.schema import SAMPLE_SCHEMA, aligned_schema, scores_schema
 from raycomp.words import IMAGE, IMAGE_SHA256, PIXELS, SCORE, SHARD, STATUS

@@ -24,9 +24,10 @@ from pyarrow import fs, types
 from raycomp import words
 from raycomp.config import UserError
 from raycomp.data import samples
-from raycomp.data.listed import find_column, make_members, open_image
+from raycomp.data.files import resolve
+from raycomp.data.inputs import ShardPath
 from raycomp.data.parquet import to_fixed_lists
-from raycomp.data.stores import ShardPath, resolve
+from raycomp.data.samples import find_column, make_members, open_image
 
 # Of each list the first column that a file has is used. An image column holds bytes, text (a path) or
 # Hugging Face's struct of bytes and path.

@@ -1,17 +1,48 @@
-"""Reads any input shard as rows, and the original members of chosen samples."""
+"""Reads any input shard as rows, and the original members of chosen samples.
 
-from collections.abc import Collection, Iterator, Sequence
-from typing import Any
+Single images as input: listed in a CSV, TSV or json file, or each with a text of its own name.
+
+A list is read row by row; images are opened by a few threads ahead of the reader. The key of a sample is its
+image's path as it is written, with ``#1`` and so on for further captions of the image, so that a uid depends
+neither on the order of the rows nor on the other files. Pairs of a list that have one image have one
+``image_id``, made of its path: a field of their json, unless the list has a column of this name.
+"""
+
+import csv
+import io
+import json
+import posixpath
+import re
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Collection, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
+from typing import Any, NamedTuple, TypeVar
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 from pyarrow import fs
 
-from raycomp.data.inputs import FOLDER, LIST
-from raycomp.data.listed import extract_listed, read_listed
+from raycomp import words
+from raycomp.data import parquet_input, samples
+from raycomp.data.files import (
+    join_uri,
+    list_folder,
+    resolve,
+)
+from raycomp.data.inputs import FOLDER, LIST, LISTS, ShardPath
 from raycomp.data.parquet import read_columns
 from raycomp.data.parquet_input import add_embeddings, extract_table, read_table
-from raycomp.data.samples import extract_tar, read_tar
-from raycomp.data.stores import ShardPath, resolve
+from raycomp.data.samples import (
+    CAPTION_COLUMNS,
+    IMAGE_COLUMNS,
+    extract_tar,
+    find_column,
+    make_members,
+    open_image,
+    read_tar,
+)
 from raycomp.words import OFFSET
 
 # Bytes requested from the storage at once while a tar is streamed: requests to S3 cost time; on a disk memory
@@ -21,6 +52,18 @@ _S3_BUFFER_BYTES = 8 << 20
 _END_OF_TAR = bytes(1024)
 Offsets = Sequence[int | None]
 """The column ``offset`` of a shard's rows."""
+Item = TypeVar("Item")
+# Two more attempts: an error arrives here only after the storage's own retries failed.
+READ_ATTEMPTS = 3
+# Doubled before the last attempt: a hung disk or mount is back within some seconds.
+READ_PAUSE_S = 5.0
+# Waiting does not fix these.
+_FINAL = (FileNotFoundError, PermissionError, NotADirectoryError, IsADirectoryError)
+_THREADS = 8
+_AHEAD = 64
+_LARGEST_LIST = 1 << 28
+_NUMBER = re.compile(r"-?(0|[1-9]\d{0,17})(\.\d+)?([eE][-+]?\d{1,3})?")
+_ROWS = 16
 
 
 def read_shard(shard: ShardPath, block_rows: int) -> Iterator[pa.Table]:
@@ -126,3 +169,267 @@ class _Ended:
 
 def _buffer_bytes(filesystem: fs.FileSystem) -> int:
     return _DISK_BUFFER_BYTES if isinstance(filesystem, fs.LocalFileSystem) else _S3_BUFFER_BYTES
+
+
+def read_again(
+    read: Callable[[Item], Iterator[pa.Table]], item: Item, first_pause_s: float = READ_PAUSE_S
+) -> Iterator[pa.Table]:
+    """Yield the tables of ``read(item)``; after an OSError read again, skipping the yielded tables."""
+    num_yielded = 0
+    for attempt in range(READ_ATTEMPTS):
+        try:
+            for i, table in enumerate(read(item)):
+                if i >= num_yielded:
+                    num_yielded += 1
+                    yield table
+            return
+        except _FINAL:
+            raise
+        except OSError:
+            if attempt == READ_ATTEMPTS - 1:
+                raise
+            time.sleep(first_pause_s * 2**attempt)
+
+
+class Entry(NamedTuple):
+    """A row of a list: an image's path, its captions, and all its fields. ``fault``: its status, if bad."""
+
+    path: str | None
+    captions: Sequence[Any]
+    fields: dict[str, Any]
+    fault: str | None = None
+    names: tuple[str, ...] = ()
+    """The columns of the row."""
+
+
+def read_listed(shard: ShardPath, block_rows: int) -> Iterator[pa.Table]:
+    """Yield the samples of a list, or of images with texts, as tables of SAMPLE_SCHEMA.
+
+    A row whose json does not parse is ``bad_json``; an image outside the folder of the list, and of
+    ``columns.root``, is ``image_path_refused``, one that is not there ``image_file_missing``. Columns of a
+    CSV are text, or numbers where they are written as json writes them. A list that is not text, or json of
+    another form, gives one unreadable_shard row. Errors of the file system pass through.
+    """
+    return samples.cut_blocks(_read_rows(shard), shard, block_rows)
+
+
+def extract_listed(shard: ShardPath, positions: Collection[int]) -> Iterator[tuple[int, dict[str, bytes]]]:
+    """Yield (position, {extension: bytes}) of the samples at ``positions``: image, txt and json members."""
+    for position, row in enumerate(_read_rows(shard, set(positions))):
+        if position in positions:
+            yield position, make_members(row)
+
+
+def _read_rows(shard: ShardPath, wanted: set[int] | None = None) -> Iterator[samples.SampleRow]:
+    """Yield the samples; with ``wanted``, images of other positions are not opened."""
+    folders = dict.fromkeys(map(posixpath.dirname, shard.members))
+    # The files next to the images, relative to the shard's folder: one listing of each folder.
+    names = {
+        posixpath.join(folder, name)
+        for folder in folders
+        for name in list_folder(join_uri(shard.uri, folder))
+    }
+    with ThreadPoolExecutor(_THREADS) as pool:
+        waiting: deque[tuple[Any, ...]] = deque()
+        opened: Any = (None, None)  # the last entry, and its image: further captions do not read it again
+        for position, (key, caption, entry) in enumerate(_list_samples(shard)):
+            is_read = wanted is None or position in wanted
+            if is_read and opened[0] is not entry:
+                opened = entry, pool.submit(_open, shard, entry, names)
+            waiting.append((key, caption, entry, opened[1] if is_read else None))
+            if len(waiting) > _AHEAD:
+                yield _make_row(shard, *waiting.popleft())
+        while waiting:
+            yield _make_row(shard, *waiting.popleft())
+
+
+def _list_samples(shard: ShardPath) -> Iterator[tuple[str, Any, Entry]]:
+    """Yield (key, caption, entry) of each caption that is used."""
+    seen: Counter[str] = Counter()
+    for number, entry in enumerate(list_entries(shard)):
+        name = entry.path or f"row-{number:09d}"
+        for caption in choose_captions(entry.captions, shard.columns.captions):
+            count, seen[name] = seen[name], seen[name] + 1
+            yield f"{name}#{count}" if count else name, caption, entry
+
+
+def choose_captions(captions: Sequence[Any], how: str) -> list[Any]:
+    """Return the captions that make pairs: the first, the longest or all; one None where there is none."""
+    texts: list[Any] = [text for text in captions if isinstance(text, str)] or [None]
+    if how == "all":
+        return texts
+    return [max(texts, key=lambda text: len(text or ""))] if how == "longest" else texts[:1]
+
+
+def _open(
+    shard: ShardPath, entry: Entry, names: set[str]
+) -> tuple[bytes | str, Sequence[Any] | None, dict[str, Any]]:
+    """Return the image, and for images with texts the caption and the fields of their own files."""
+    if entry.path is None:
+        return words.NO_IMAGE, None, entry.fields
+    filesystem, path = resolve(shard.uri)
+    folder = path if shard.members else posixpath.dirname(path)
+    image = open_image(filesystem, folder, entry.path, shard.columns.root)
+    if not shard.members:
+        return image, None, entry.fields
+    stem = posixpath.splitext(entry.path)[0]
+    found = [
+        open_image(filesystem, folder, name, None) if name in names else None
+        for name in (f"{stem}.txt", f"{stem}.json")
+    ]
+    text, own = (one if isinstance(one, bytes) else None for one in found)
+    return image, [text], samples.parse_object(own)[1] or {}
+
+
+def _make_row(shard: ShardPath, key: str, caption: Any, entry: Entry, opened: Any) -> samples.SampleRow:
+    fields, image = entry.fields, entry.fault
+    if opened is not None:
+        found, own, fields = opened.result()
+        image = image or found
+        caption = caption if own is None else own[0]
+    if entry.path is not None and not shard.members:
+        fields = {words.IMAGE_ID: samples.sample_uid(shard.base or shard.name, entry.path), **fields}
+    return samples.make_row(shard, key, fields, caption, image, False)
+
+
+def list_entries(shard: ShardPath) -> Iterator[Entry]:
+    """Yield the rows of a list, or an entry for every image with a text."""
+    if shard.members:
+        yield from (Entry(name, [None], {}) for name in shard.members)
+        return
+    filesystem, path = resolve(shard.uri)
+    extension = posixpath.splitext(path)[1].lower()
+    try:
+        with filesystem.open_input_stream(path) as stream:
+            yield from _READERS[extension](stream, shard)
+    except csv.Error:
+        yield Entry(None, [None], {}, words.UNREADABLE_SHARD)
+
+
+def _read_csv(stream: Any, shard: ShardPath) -> Iterator[Entry]:
+    """Bytes that are not UTF-8 stay in the text as halves of surrogate pairs, which no caption may have."""
+    delimiter = "," if shard.uri.lower().endswith(".csv") else "\t"
+    text = io.TextIOWrapper(stream, "utf-8-sig", "surrogateescape", newline="")
+    csv.field_size_limit(1 << 24)
+    for row in csv.DictReader(text, delimiter=delimiter, restkey="", restval=None):
+        row.pop("", None)
+        image = find_column(row, shard.columns.image, IMAGE_COLUMNS)
+        fields = {name: _read_value(value) for name, value in row.items() if name != image}
+        caption = find_column(row, shard.columns.caption, CAPTION_COLUMNS)
+        yield Entry(row.get(image or "") or None, [row.get(caption or "")], fields, names=tuple(row))
+
+
+def _read_value(text: str | None) -> Any:
+    """Return a number that is written as json writes it, None for an empty text, else the text."""
+    if not text:
+        return None
+    return json.loads(text) if _NUMBER.fullmatch(text) else text
+
+
+def _read_lines(stream: Any, shard: ShardPath) -> Iterator[Entry]:
+    for line in io.BufferedReader(stream):
+        if line.strip():
+            yield _to_entry(samples.parse_object(line.removeprefix(b"\xef\xbb\xbf"))[1], shard)
+
+
+def _read_json(stream: Any, shard: ShardPath) -> Iterator[Entry]:
+    """A list of objects, an object of captions by file, or COCO's images and annotations."""
+    data = stream.read(_LARGEST_LIST)
+    try:
+        records = list_records(json.loads(data))
+    except (ValueError, RecursionError):
+        records = None
+    if records is None:
+        yield Entry(None, [None], {}, words.UNREADABLE_SHARD)
+    yield from (_to_entry(fields, shard) for fields in records or ())
+
+
+def list_records(found: Any) -> list[Any] | None:
+    """Return the rows of a json file: a list, captions by image, or COCO's format; None for another form.
+
+    In COCO's format each image is a row with all its captions.
+    """
+    if not isinstance(found, dict):
+        return found if isinstance(found, list) else None
+    if not isinstance(found.get("annotations"), list):
+        return [{"file_name": name, "caption": value} for name, value in found.items()]
+    captions: dict[Any, list[Any]] = {}
+    for one in found["annotations"]:
+        if isinstance(one, dict):
+            captions.setdefault(one.get("image_id"), []).append(one.get("caption"))
+    images = [one for one in found.get("images", ()) if isinstance(one, dict)]
+    return [{**one, "caption": captions.get(one.get("id"), [])} for one in images]
+
+
+def _to_entry(fields: Any, shard: ShardPath) -> Entry:
+    if not isinstance(fields, dict):
+        return Entry(None, [None], {}, words.BAD_JSON)
+    image = find_column(fields, shard.columns.image, IMAGE_COLUMNS)
+    caption = fields.get(find_column(fields, shard.columns.caption, CAPTION_COLUMNS) or "")
+    path = fields.get(image or "")
+    own = {name: value for name, value in fields.items() if name != image}
+    captions = caption if isinstance(caption, list) else [caption]
+    return Entry(path if isinstance(path, str) else None, captions, own, names=tuple(fields))
+
+
+_READERS = dict(zip(LISTS, (_read_csv, _read_csv, _read_lines, _read_lines, _read_json), strict=True))
+
+
+def check_tables(shards: Sequence[ShardPath], needs_captions: bool = True) -> None:
+    """Raise ValueError where the first table of a kind lacks a column, or its images are urls.
+
+    It reads the first rows of one file of each kind.
+    """
+    tables: dict[str, ShardPath] = {}
+    for shard in shards:
+        if shard.format in (LIST, "parquet") and shard.embeddings is None:
+            tables.setdefault(posixpath.splitext(shard.uri)[1].lower(), shard)
+    for shard in tables.values():
+        names, images = _read_list(shard) if shard.format == LIST else _read_parquet(shard)
+        if not names:
+            continue  # an empty or unreadable table has a status of its own
+        known = samples if shard.format == LIST else parquet_input
+        columns = {"image": (shard.columns.image, known.IMAGE_COLUMNS)}
+        if needs_captions:
+            columns["caption"] = shard.columns.caption, known.CAPTION_COLUMNS
+        for what, (own, usual) in columns.items():
+            if find_column(names, own, usual) is None:
+                missing = f"no column {own}" if own else f"none of the columns {', '.join(usual)}"
+                raise ValueError(
+                    f"input={shard.uri!r}: has {missing}; name the {what} column by columns.{what}, its "
+                    f"columns are {', '.join(names)[:300]}"
+                )
+        url = next((image for image in images if image.startswith(("http://", "https://"))), None)
+        if url is not None:
+            said = f"its images are urls, such as {url[:80]!r}"
+            raise ValueError(f"input={shard.uri!r}: {said}; download first, for instance with img2dataset")
+        filesystem, path = resolve(shard.uri)
+        folder, root = posixpath.dirname(path), shard.columns.root
+        opened = (open_image(filesystem, folder, image, root) for image in images)
+        if images and not any(isinstance(one, bytes) for one in opened):
+            raise ValueError(
+                f"input={shard.uri!r}: none of its first images is there, such as {images[0][:80]!r} below "
+                f"{root or folder}; set columns.root to their folder"
+            )
+
+
+def _read_list(shard: ShardPath) -> tuple[list[str], list[str]]:
+    """Return the columns of the first rows of a list, and the paths of their images."""
+    entries = [entry for entry in islice(list_entries(shard), _ROWS) if entry.fault is None]
+    names = dict.fromkeys(name for entry in entries for name in entry.names)
+    return list(names), [entry.path for entry in entries if entry.path]
+
+
+def _read_parquet(shard: ShardPath) -> tuple[list[str], list[str]]:
+    """Return a file's columns, and the paths of its first images, if they are paths."""
+    filesystem, path = resolve(shard.uri)
+    try:
+        with filesystem.open_input_file(path) as file:
+            parquet = pq.ParquetFile(file)
+            names = parquet.schema_arrow.names
+            image = find_column(names, shard.columns.image, parquet_input.IMAGE_COLUMNS)
+            is_text = image and pa.types.is_string(parquet.schema_arrow.field(image).type)
+            first = next(parquet.iter_batches(_ROWS, columns=[image]), None) if is_text else None
+    except (pa.ArrowException, OSError, UnicodeDecodeError):
+        return [], []
+    return names, [] if first is None else [path for path in first.column(0).to_pylist() if path]

@@ -25,18 +25,24 @@ from typing import Any
 from pyarrow import fs
 
 from raycomp.config import ModelConfig, flatten, get_config, is_marked
-from raycomp.data.files import Folder, ResultFile, Written, copy_file, hash_file, list_below, make_result
-from raycomp.data.stores import (
+from raycomp.data.files import (
     ARCHITECTURE,
     CHECKPOINT,
     RUN,
     WEIGHTS,
-    ShardPath,
+    Folder,
+    ResultFile,
+    Written,
+    copy_file,
+    hash_file,
+    list_below,
+    make_result,
     read_infos,
     resolve,
     resolve_file,
     split_uri,
 )
+from raycomp.data.inputs import ShardPath
 
 MANIFEST = "manifest.json"
 STATE = "state"

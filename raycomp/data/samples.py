@@ -5,34 +5,61 @@ tarfile takes about five times as long for web-sized images, nearly all of it on
 plain headers; tarfile's own parser reads the others.
 """
 
+import errno
 import hashlib
 import io
 import json
 import math
+import os
 import posixpath
 import re
+import stat
 import tarfile
 import uuid
 import zlib
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import pyarrow as pa
+from pyarrow import fs
 
 from raycomp import schema, words
-from raycomp.data.files import new_file
-from raycomp.data.stores import ShardPath
+from raycomp.data.files import new_file, resolve
+from raycomp.data.inputs import IMAGE_EXTENSIONS, ShardPath
 from raycomp.words import TRUNCATED_SHARD, UNREADABLE_SHARD
 
 # A block ends at this many bytes, however few rows that is.
 BLOCK_BYTES = 64 << 20
-
 # Maximum nesting of lists and objects. Python's own json is limited by the stack, here and in every reader of
 # the output; a sample's json has three or four levels.
 MAX_DEPTH = 100
-
 _UID = re.compile(r"[0-9a-f]{32}|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.ASCII | re.IGNORECASE)
 _UID_BYTES = 16
+# A larger member is skipped and counts as broken: no file may exhaust the memory of a worker.
+MAX_MEMBER_BYTES = 1 << 30
+_BLOCK = 512
+_ZEROS = bytes(_BLOCK)
+_PIECE = 16 << 20
+_MAX_NAME_BYTES = 1 << 20
+_REGULAR = (b"0", b"\0", b"7")
+_WITHOUT_DATA = (b"1", b"2", b"3", b"4", b"5", b"6")
+_LINKS = _HARD_LINK, _SYMBOLIC_LINK = (b"1", b"2")
+_LONG_NAME, _LONG_LINK, _PAX, _PAX_GLOBAL, _PAX_SOLARIS = b"L", b"K", b"x", b"g", b"X"
+_ABOUT_NEXT = (_LONG_NAME, _LONG_LINK, _PAX, _PAX_GLOBAL, _PAX_SOLARIS)
+_PAX_LENGTH = re.compile(rb"(\d{1,9}) ")
+_NO_FILE = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.ELOOP, errno.EINVAL)
+_MAGIC = {
+    b"\xff\xd8\xff": "jpg",
+    b"\x89PNG": "png",
+    b"GIF8": "gif",
+    b"BM": "bmp",
+    b"II*\0": "tif",
+    b"MM\0*": "tif",
+}
+# Of each list the first column that a file has is used.
+IMAGE_COLUMNS = ("image", "image_path", "filepath", "file_name", "filename", "file", "path", "jpg", "png")
+CAPTION_COLUMNS = ("caption", "text", "txt", "TEXT", "captions", "title")
 
 
 class SampleRow(NamedTuple):
@@ -222,24 +249,6 @@ def _to_table(rows: list[SampleRow], shard: ShardPath, position: int, ends_shard
     )
 
 
-# A larger member is skipped and counts as broken: no file may exhaust the memory of a worker.
-MAX_MEMBER_BYTES = 1 << 30
-
-_BLOCK = 512
-_ZEROS = bytes(_BLOCK)
-_PIECE = 16 << 20
-_MAX_NAME_BYTES = 1 << 20
-
-_REGULAR = (b"0", b"\0", b"7")
-_WITHOUT_DATA = (b"1", b"2", b"3", b"4", b"5", b"6")
-_LINKS = _HARD_LINK, _SYMBOLIC_LINK = (b"1", b"2")
-_LONG_NAME, _LONG_LINK, _PAX, _PAX_GLOBAL, _PAX_SOLARIS = b"L", b"K", b"x", b"g", b"X"
-_ABOUT_NEXT = (_LONG_NAME, _LONG_LINK, _PAX, _PAX_GLOBAL, _PAX_SOLARIS)
-_PAX_LENGTH = re.compile(rb"(\d{1,9}) ")
-# The first of these extensions that a sample has is its image.
-IMAGE_EXTENSIONS = ("jpg", "jpeg", "png", "webp", "gif", "bmp", "tif", "tiff", "avif", "jfif")
-
-
 class BrokenTar(BrokenShard):
     """The stream is not a tar, or is damaged from some point on.
 
@@ -256,6 +265,11 @@ class Link(NamedTuple):
     """A link in the place of a member's data; ``target`` is the name of the member that it refers to."""
 
     target: str
+
+
+# Members of a sample by lower-case extension; None where a member is too large to load, a Link where it
+# refers to another sample.
+Members = dict[str, bytes | Link | None]
 
 
 def iter_members(stream: Any) -> Iterator[tuple[str, bytes | Link | None, int]]:
@@ -394,11 +408,6 @@ def _read(stream: Any, size: int) -> bytes:
     return b"".join(pieces)
 
 
-# Members of a sample by lower-case extension; None where a member is too large to load, a Link where it
-# refers to another sample.
-Members = dict[str, bytes | Link | None]
-
-
 def read_tar(stream: Any, shard: ShardPath, block_rows: int) -> Iterator[pa.Table]:
     """Yield the samples of a tar as tables of SAMPLE_SCHEMA, holding one block at a time.
 
@@ -535,3 +544,78 @@ def _split(name: str) -> tuple[str, str] | None:
     if not dot or not (stem or (slash and "." not in folder.rpartition("/")[2])):
         return None
     return f"{folder}{slash}{stem}", extension.lower()
+
+
+def open_image(filesystem: fs.FileSystem, folder: str, path: str, root: str | None) -> bytes | str:
+    """Return the bytes of a file, or the status of the sample where it cannot be read.
+
+    A relative ``path`` is taken from ``root`` if there is one, else from ``folder``. It must resolve, links
+    followed, to a regular file below ``folder`` or ``root``; larger than MAX_MEMBER_BYTES it is too large.
+    OSErrors of the storage pass through.
+    """
+    bases = [folder]
+    if root is not None:
+        filesystem, base = resolve(root)
+        bases = [base, folder]
+    whole = posixpath.normpath(posixpath.join(bases[0], path))
+    if "\0" in path or not any(_is_below(whole, base) for base in bases):
+        return words.IMAGE_PATH_REFUSED
+    try:
+        if isinstance(filesystem, fs.LocalFileSystem):
+            return _read_local(whole, bases)
+        with filesystem.open_input_file(whole) as file:
+            return file.read() if file.size() <= MAX_MEMBER_BYTES else words.IMAGE_TOO_LARGE
+    except OSError as error:
+        is_missing = isinstance(error, FileNotFoundError) or error.errno in _NO_FILE
+        if is_missing or filesystem.get_file_info(whole).type == fs.FileType.Directory:
+            return words.IMAGE_FILE_MISSING
+        raise
+
+
+def _is_below(path: str, folder: str) -> bool:
+    return path.startswith(folder.rstrip("/") + "/")
+
+
+def _read_local(path: str, bases: list[str]) -> bytes | str:
+    """Opening a pipe would wait forever; opening a device may have any effect."""
+    folder, name = posixpath.split(path)
+    # The real path of a folder is found once, as most files of a list share a few.
+    is_odd = name in ("", ".", "..") or os.path.islink(path)
+    real = os.path.realpath(path) if is_odd else posixpath.join(_resolve_folder(folder), name)
+    if not any(_is_below(real, _resolve_folder(base)) for base in bases):
+        return words.IMAGE_PATH_REFUSED if os.path.exists(real) else words.IMAGE_FILE_MISSING
+    info = os.stat(real)
+    if not stat.S_ISREG(info.st_mode):
+        return words.IMAGE_FILE_MISSING
+    if info.st_size > MAX_MEMBER_BYTES:
+        return words.IMAGE_TOO_LARGE
+    with open(real, "rb", buffering=0) as file:
+        return file.read()
+
+
+@lru_cache(maxsize=4096)
+def _resolve_folder(folder: str) -> str:
+    return os.path.realpath(folder)
+
+
+def make_members(row: SampleRow) -> dict[str, bytes]:
+    """Return the members {extension: bytes} of a row in a tar: image, txt and json."""
+    members = {} if row.image is None else {_sniff(row.image): row.image}
+    if row.caption is not None:
+        members["txt"] = row.caption.encode()
+    return {**members, "json": (row.json or "{}").encode()}
+
+
+def _sniff(image: bytes) -> str:
+    """Return the file extension of an image by its first bytes, else jpg."""
+    if image[:4] == b"RIFF" and image[8:12] == b"WEBP":
+        return "webp"
+    if image[4:12] in (b"ftypavif", b"ftypavis"):
+        return "avif"
+    return next((extension for magic, extension in _MAGIC.items() if image.startswith(magic)), "jpg")
+
+
+def find_column(names: Iterable[str], own: str | None, known: Sequence[str]) -> str | None:
+    """Return the column that an option names, or else the first known one; None where it is not there."""
+    there = set(names)
+    return next((name for name in ([own] if own else known) if name in there), None)

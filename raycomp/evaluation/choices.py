@@ -27,10 +27,10 @@ from raycomp.config.shared import ColumnsConfig
 from raycomp.core import selection
 from raycomp.core.epochs import find_shared, key_images, merge_keys
 from raycomp.data.files import Folder
-from raycomp.data.inputs import check_tables, expand_input
+from raycomp.data.inputs import ShardPath, expand_input
 from raycomp.data.parquet import add_columns, to_matrix
+from raycomp.data.reader import check_tables
 from raycomp.data.runs import check_shards_of_runs
-from raycomp.data.stores import ShardPath
 from raycomp.evaluation.benchmarks.choice import Choice, parse_text, take, take_texts
 from raycomp.evaluation.config import ControlsConfig
 from raycomp.language.overlap import (
@@ -41,7 +41,7 @@ from raycomp.language.overlap import (
     find_words,
     unigram_likelihood,
 )
-from raycomp.models.parser import fingerprint_folder
+from raycomp.models.architecture import fingerprint_folder
 from raycomp.schema import example_schema
 from raycomp.words import (
     AMBIGUOUS_IMAGE,

@@ -20,10 +20,9 @@ import pyarrow as pa
 
 from raycomp.config.shared import ColumnsConfig
 from raycomp.core.intervals import mean_directions, number_duplicates, rank_items
-from raycomp.data.files import Folder
-from raycomp.data.inputs import list_classes
-from raycomp.data.samples import IMAGE_EXTENSIONS, parse_object
-from raycomp.data.stores import ShardPath, absolute_uri, join_uri
+from raycomp.data.files import Folder, absolute_uri, join_uri
+from raycomp.data.inputs import IMAGE_EXTENSIONS, ShardPath, list_classes
+from raycomp.data.samples import parse_object
 from raycomp.evaluation.benchmarks.choice import parse_text
 from raycomp.evaluation.choices import (
     Picture,

@@ -12,11 +12,10 @@ import pyarrow as pa
 from raycomp.config import changed_options
 from raycomp.core.epochs import Known, count_shared, key_texts, merge_keys
 from raycomp.core.selection import KEY
-from raycomp.data.files import Folder, check_writable
+from raycomp.data.files import CHECKPOINT, WEIGHTS, Folder, absolute_uri, check_writable
 from raycomp.data.inputs import with_absolute_paths
 from raycomp.data.parquet import write_table
 from raycomp.data.runs import TIMES, digest, fetch_model, find_model
-from raycomp.data.stores import CHECKPOINT, WEIGHTS, absolute_uri
 from raycomp.evaluation.benchmarks.choice import DEFECTS, report_defects
 from raycomp.evaluation.choices import Evaluation, Pictures, fingerprint_controls, key_pictures
 from raycomp.evaluation.classification import LabelledImages, LinearProbe
@@ -36,8 +35,7 @@ from raycomp.evaluation.results import (
     report_lines,
     report_margins,
 )
-from raycomp.models.architecture import ScorerSpec
-from raycomp.models.describe import describe_scorer, fingerprint_scorer
+from raycomp.models.architecture import ScorerSpec, describe_scorer, fingerprint_scorer
 from raycomp.report.page import render_page
 from raycomp.run.local import connect
 from raycomp.run.run import (

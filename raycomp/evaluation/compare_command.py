@@ -13,10 +13,9 @@ import pyarrow.compute as pc
 
 from raycomp.config import from_dict
 from raycomp.config.change import name_own
-from raycomp.data.files import Folder, check_writable
+from raycomp.data.files import Folder, absolute_uri, check_writable
 from raycomp.data.parquet import read_columns
 from raycomp.data.runs import check_results, identify, read_finished
-from raycomp.data.stores import absolute_uri
 from raycomp.evaluation.command import TABLE, read_losses
 from raycomp.evaluation.compare import (
     Compared,

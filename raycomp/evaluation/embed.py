@@ -19,7 +19,8 @@ import pyarrow.compute as pc
 from raycomp import words
 from raycomp.config import ModelConfig
 from raycomp.continual.config import ContinualConfig
-from raycomp.data.files import Folder
+from raycomp.data.files import Folder, resolve
+from raycomp.data.inputs import ShardPath
 from raycomp.data.parquet import (
     TOKENS,
     add_columns,
@@ -31,12 +32,10 @@ from raycomp.data.parquet import (
 )
 from raycomp.data.reader import read_shard
 from raycomp.data.runs import fetch_model
-from raycomp.data.stores import ShardPath, resolve
 from raycomp.evaluation.choices import Evaluation, Needs, Picture, Pictures, Texts, key_pictures
 from raycomp.evaluation.config import EvaluateConfig
-from raycomp.models.architecture import ScorerSpec
+from raycomp.models.architecture import ScorerSpec, load_tokens
 from raycomp.models.images import ImageFault, prepare_image
-from raycomp.models.nonces import load_tokens
 from raycomp.run.executor import CPUS, SCORERS, Stage
 from raycomp.run.local import Session
 from raycomp.run.run import check_bad_pictures, describe_dropped

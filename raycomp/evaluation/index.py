@@ -26,12 +26,11 @@ from raycomp.curation.config import DecontaminateConfig
 from raycomp.curation.outputs import read_subset
 from raycomp.curation.select.marks import OPTION, fingerprint_index, list_marked, read_index
 from raycomp.curation.select.select import SUBSET
-from raycomp.data.files import Folder, check_writable
+from raycomp.data.files import CHECKPOINT, WEIGHTS, Folder, absolute_uri, check_writable
 from raycomp.data.inputs import with_absolute_paths
 from raycomp.data.parquet import read_columns, write_groups
 from raycomp.data.reader import read_shard
 from raycomp.data.runs import SUBSET_KINDS, check_results, identify, read_finished, read_run
-from raycomp.data.stores import CHECKPOINT, WEIGHTS, absolute_uri
 from raycomp.evaluation.choices import Evaluation, Pictures, Texts
 from raycomp.evaluation.config import EvaluateConfig
 from raycomp.evaluation.open import Opened, open_evaluations

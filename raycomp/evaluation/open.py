@@ -7,10 +7,9 @@ from typing import Any
 
 from raycomp.config.change import find_file, is_own, name_own
 from raycomp.config.options import check_choice
-from raycomp.data.files import Folder
-from raycomp.data.inputs import check_output
+from raycomp.data.files import Folder, size_files
+from raycomp.data.inputs import check_output, fingerprint_shards, list_times
 from raycomp.data.runs import digest
-from raycomp.data.stores import fingerprint_shards, list_times, size_files
 from raycomp.evaluation.benchmarks.choice import Choice
 from raycomp.evaluation.benchmarks.read import NAMES, TAGGED, read_benchmark, read_own
 from raycomp.evaluation.choices import ChoiceEvaluation, Evaluation, open_controls

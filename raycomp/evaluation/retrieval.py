@@ -14,11 +14,10 @@ import pyarrow as pa
 from raycomp import words
 from raycomp.config.shared import ColumnsConfig
 from raycomp.core.intervals import Ranks, number_duplicates, rank_items
-from raycomp.data.files import Folder
-from raycomp.data.inputs import LIST
-from raycomp.data.listed import CAPTION_COLUMNS, IMAGE_COLUMNS, find_column, list_records
-from raycomp.data.samples import parse_object
-from raycomp.data.stores import ShardPath, absolute_uri, join_uri
+from raycomp.data.files import Folder, absolute_uri, join_uri
+from raycomp.data.inputs import LIST, ShardPath
+from raycomp.data.reader import list_records
+from raycomp.data.samples import CAPTION_COLUMNS, IMAGE_COLUMNS, find_column, parse_object
 from raycomp.evaluation.benchmarks.choice import is_text, parse_text, take, take_texts
 from raycomp.evaluation.choices import Picture, Pictures, Statuses, Texts, expand, read_samples, read_text
 from raycomp.evaluation.config import RetrievalConfig

@@ -22,15 +22,20 @@ from raycomp.curation.score.prepare import load_measures, prepare
 from raycomp.curation.select.filters import add_short_names
 from raycomp.curation.select.near import name_key
 from raycomp.data.expression import evaluate, find_columns
-from raycomp.data.files import check_writable
-from raycomp.data.inputs import check_output, check_tables, expand_input, with_absolute_paths
+from raycomp.data.files import absolute_uri, check_writable
+from raycomp.data.inputs import (
+    ShardPath,
+    check_output,
+    count_bytes,
+    expand_input,
+    fingerprint_shards,
+    with_absolute_paths,
+)
 from raycomp.data.parquet import new_groups, read_columns
-from raycomp.data.reader import read_shard
+from raycomp.data.reader import check_tables, read_shard
 from raycomp.data.runs import digest
-from raycomp.data.stores import ShardPath, absolute_uri, count_bytes, fingerprint_shards
 from raycomp.look.config import AuditConfig
-from raycomp.models.architecture import ScorerSpec
-from raycomp.models.describe import describe_scorer
+from raycomp.models.architecture import ScorerSpec, describe_scorer
 from raycomp.report.page import render_page
 from raycomp.run.local import connect
 from raycomp.run.run import Run, Say, check_bad_rows, describe_dropped, start_run

@@ -19,9 +19,16 @@ from raycomp.config.change import is_own
 from raycomp.curation.config import CurateConfig, describe_rule, get_rule
 from raycomp.curation.page import LOWEST_AUC, make_funnel, reason_words
 from raycomp.curation.summary import WordCounts
-from raycomp.data.files import Folder, ResultFile, check_writable, is_dry_run
+from raycomp.data.files import (
+    KEPT_FILE,
+    Folder,
+    ResultFile,
+    absolute_uri,
+    check_writable,
+    is_dry_run,
+    size_files,
+)
 from raycomp.data.runs import check_results
-from raycomp.data.stores import KEPT_FILE, absolute_uri, size_files
 from raycomp.look.diff import MOST_CONCEPTS, NOUN, Side, judge_files, list_concepts, open_side
 from raycomp.schema import KEPT_SCHEMA
 from raycomp.words import CAPTION, CAPTION_LANGUAGE, CAPTION_WORDS, KEPT, KEY, PHRASES, UID

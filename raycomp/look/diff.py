@@ -32,9 +32,10 @@ from raycomp.curation.select.marks import list_marked
 from raycomp.curation.select.measures import ScoresFile
 from raycomp.curation.select.select import Gates, judge_file
 from raycomp.curation.summary import MOST_LETTERS, Chooser, Picks, Sample, WordCounts
+from raycomp.data.files import absolute_uri
+from raycomp.data.inputs import fingerprint_shards
 from raycomp.data.parquet import count_caption_words, new_groups
 from raycomp.data.runs import SUBSET_KINDS, TIMES, digest, find_curation, identify, read_finished
-from raycomp.data.stores import absolute_uri, fingerprint_shards
 from raycomp.evaluation.compare_command import list_tails
 from raycomp.look.config import DiffConfig
 from raycomp.report.page import render_page

@@ -48,12 +48,11 @@ from raycomp.curation.select.measures import ScoresFile
 from raycomp.curation.select.select import Gates, judge_file
 from raycomp.curation.summary import MOST_CHARACTERS
 from raycomp.data.expression import evaluate, find_columns
-from raycomp.data.files import Folder, is_dry_run
-from raycomp.data.inputs import check_output, expand_input
+from raycomp.data.files import Folder, absolute_uri, is_dry_run
+from raycomp.data.inputs import ShardPath, check_output, count_bytes, expand_input
 from raycomp.data.parquet import read_columns, read_schema, to_matrix, write_groups
 from raycomp.data.runs import SUBSET_KINDS, find_curation, identify, read_finished
 from raycomp.data.samples import to_json_value
-from raycomp.data.stores import ShardPath, absolute_uri, count_bytes
 from raycomp.look.config import UMAP, ExploreConfig
 from raycomp.report.charts import Html
 from raycomp.report.page import INDEX_MARK, POLICY, render_page, shrink_photo

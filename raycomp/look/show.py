@@ -17,7 +17,7 @@ from raycomp.config.change import is_own
 from raycomp.curation.config import Rule, describe_rule, get_rule, read_config
 from raycomp.curation.page import explain_sample
 from raycomp.curation.select.marks import list_marked
-from raycomp.data.files import Folder, ResultFile
+from raycomp.data.files import REPORT, RUN, Folder, ResultFile, absolute_uri
 from raycomp.data.parquet import read_columns, read_schema
 from raycomp.data.runs import (
     FINISHED,
@@ -31,7 +31,6 @@ from raycomp.data.runs import (
     read_run,
 )
 from raycomp.data.samples import parse_uid
-from raycomp.data.stores import REPORT, RUN, absolute_uri
 from raycomp.language.overlap import normalise_caption
 from raycomp.negatives.page import explain_caption
 from raycomp.probe.pas import explain_targets

@@ -6,37 +6,55 @@ A name that open_clip knows is trusted. A json file, and the ``open_clip_config.
 
 Weights also fit a model with another activation, which then scores worse without an error: so a fine-tuned
 OpenAI model loses points when it is loaded by its path (open_clip, issue 771).
+
+A scorer's fingerprint, without loading it, and its description, from an earlier run if possible.
+
+A description requires building the whole model. It is kept as a small file below ``RAYCOMP_CACHE`` (by
+default ``~/.cache/raycomp``), under a key of everything that it depends on. Without that file, or where it is
+damaged or the folder cannot be written, the model is built. This module imports neither torch nor open_clip.
+
+Texts to token ids without torch or open_clip, and nonces for the phrases of captions.
 """
 
+import hashlib
+import importlib.util
 import json
 import os
 import posixpath
+import re
 import struct
-from dataclasses import dataclass
+import tempfile
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from functools import cache, lru_cache
+from importlib.metadata import PackageNotFoundError, version
+from importlib.resources import files
 from pathlib import Path
 from pickle import UnpicklingError
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
+import numpy as np
 from safetensors import SafetensorError
 
 from raycomp.config import ModelConfig, ScorerConfig
 from raycomp.config.change import parse_json
+from raycomp.language.phrases import (
+    NO_NONCE_OF_LENGTH,
+    NOT_A_WORD,
+    PAST_CONTEXT,
+    TOKENS_CHANGE,
+    Pools,
+    check_nonce,
+    draw_nonces,
+    list_word_spans,
+    make_counterfactual,
+    read_article,
+)
+from raycomp.models.deferred import load_without
 from raycomp.models.images import ImageSpec
 
 ClipConfig = ModelConfig | ScorerConfig
-
-
-@dataclass(frozen=True)
-class ScorerSpec:
-    """The facts on a model that the other stages need, without loading it."""
-
-    image: ImageSpec
-    context_length: int
-    embedding_dim: int
-    shares_prefixes: bool
-    """Whether its text tower encodes a caption and its counterfactuals together; else each by itself."""
-
-
 LIBRARIES_FAIL = (
     ArithmeticError,
     AssertionError,
@@ -71,6 +89,26 @@ _QUICK, _SUFFIX = "quick_gelu", "-quickgelu"
 _STRETCHED = {"image_size", "context_length"}
 # open_clip_train's file, in the folder above its checkpoints.
 _PARAMS = "params.txt"
+# Increase it when ScorerSpec, or how it is measured, changes.
+_FORMAT = 1
+# Fields of a tower's config that name files of another library, which the fingerprint does not cover.
+_FOREIGN = {"timm_model_name", "hf_model_name", "hf_tokenizer_name", "tokenizer_kwargs"}
+_CONTEXT_LENGTH = 77
+SPARE_NONCES = 7
+"""Nonces drawn beyond the requested count, in case some would change other tokens."""
+_PLAIN_TEXT = re.compile("[ -%'-~]*")
+"""Printable ASCII without "&": the tokenizer's cleaning only lower-cases it."""
+
+
+@dataclass(frozen=True)
+class ScorerSpec:
+    """The facts on a model that the other stages need, without loading it."""
+
+    image: ImageSpec
+    context_length: int
+    embedding_dim: int
+    shares_prefixes: bool
+    """Whether its text tower encodes a caption and its counterfactuals together; else each by itself."""
 
 
 def one_line(error: BaseException) -> str:
@@ -289,3 +327,337 @@ def _name_variant(model: str, is_quick: bool) -> str:
 
     variant = model.replace("/", "-").removesuffix(_SUFFIX) + _SUFFIX * is_quick
     return variant if variant in open_clip.list_models() else "FILE.json, with the config of that model"
+
+
+def fingerprint_folder(folder: Path) -> str:
+    """Return the SHA-256, as hex digits, of the relative names and bytes of all files below ``folder``."""
+    digest = hashlib.sha256()
+    for path in sorted(folder.rglob("*")):
+        if path.is_file() and "__pycache__" not in path.parts:
+            digest.update(f"{path.relative_to(folder).as_posix()}\0{path.stat().st_size}\0".encode())
+            digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+def describe_scorer(config: ClipConfig) -> ScorerSpec:
+    """Check that the model and its weights are available, and describe it; from the cache if it is known.
+
+    Raises ValueError with a user message: unknown model, unknown tag, weights that are missing, cannot be
+    downloaded, or embed a text as zeros or NaN.
+    """
+    key = _make_key(config)
+    spec = key and _read_kept(key)
+    if spec:
+        return spec
+    from raycomp.models.clip import measure_scorer
+
+    spec = measure_scorer(config)
+    if key:
+        _write(key, spec)
+    return spec
+
+
+def fingerprint_scorer(config: ClipConfig) -> str:
+    """Return an id that distinguishes scorers, without loading one.
+
+    SHA-256 of a user's file or folder, name and revision of a hub's model, name of a tag or seed; then what
+    else the last bits depend on, where it is not the default: size of a pass, kernels, widths of texts.
+    """
+    parts = []
+    for value in (config.model, config.weights):
+        schema, _, place = value.partition(":")
+        path = Path(value)
+        if path.is_file():
+            digest = _hash(path)
+            companions = read_preprocessing(value) if path.suffix == ".json" else None
+            parts.append(f"{digest}+{json.dumps(companions, sort_keys=True)}" if companions else digest)
+        elif schema == "local-dir":
+            parts.append(fingerprint_folder(Path(place)))
+        elif schema == "hf-hub":
+            from huggingface_hub import try_to_load_from_cache
+
+            cached = try_to_load_from_cache(place, HUB_CONFIG)
+            revision = Path(cached).parent.name if isinstance(cached, str) else "unknown revision"
+            parts.append(f"{value}@{revision}")
+        else:
+            parts.append(value)
+    if config.pass_size is not None:
+        parts.append(f"pass_size={config.pass_size}")
+    if config.compile:
+        parts.append("compile=" + " ".join(f"{name}-{_read_version(name)}" for name in ("torch", "triton")))
+    if config.graph:
+        parts.append("graph")
+    if config.attention:
+        parts.append(f"attention={config.attention}")
+    if config.text_widths:
+        parts.append("text_widths=" + ",".join(map(str, config.text_widths)))
+    return ":".join(parts)
+
+
+def _hash(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _read_version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "none"
+
+
+def _make_key(config: ClipConfig) -> str | None:
+    """Return a SHA-256 of everything that the description depends on; None where that is unknown."""
+    weights = Path(config.weights)
+    # The fingerprint covers weights of a seed, of the model's folder, or of a file; a tag has no suffix.
+    is_known = config.model.startswith("local-dir:") or config.weights.startswith("random:")
+    try:
+        if not (is_known or (weights.suffix and weights.is_file())) or not _has_known_model(config.model):
+            return None
+        companions = [*list_config_files(config.weights), str(Path(config.model).with_name(HUB_CONFIG))]
+        found = {
+            "format": _FORMAT,
+            "fingerprint": fingerprint_scorer(config),
+            "model": Path(config.model).name,
+            "precision": config.precision,
+            "companions": [_hash(Path(path)) if Path(path).is_file() else None for path in companions],
+            "versions": [version(name) for name in ("open_clip_torch", "torch")],
+        }
+    except (ValueError, OSError, RecursionError):
+        return None  # building the model reports it
+    return hashlib.sha256(json.dumps(found).encode()).hexdigest()
+
+
+def _has_known_model(name: str) -> bool:
+    """Whether the fingerprint covers the model's config: a file's, a folder's, one that open_clip ships."""
+    if name.startswith("local-dir:"):  # a folder without a model may have any content, so it is not hashed
+        return Path(name.removeprefix("local-dir:"), HUB_CONFIG).is_file()
+    config = read_config(name)
+    towers = [config.get(part) for part in ("vision_cfg", "text_cfg")] if isinstance(config, dict) else []
+    return len(towers) == 2 and all(isinstance(one, dict) and not _FOREIGN & {*one} for one in towers)
+
+
+def _place(key: str) -> Path:
+    home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    return Path(os.environ.get("RAYCOMP_CACHE") or Path(home, "raycomp"), "scorers", f"{key}.json")
+
+
+def _read_kept(key: str) -> ScorerSpec | None:
+    """Return the cache entry of a key; None where it is missing or not as it was written."""
+    try:
+        found = json.loads(_place(key).read_text())
+        if found["sha256"] != _digest(key, found["spec"]):
+            return None
+        fields = found["spec"]["image"].items()
+        image: dict[str, Any] = {name: tuple(x) if isinstance(x, list) else x for name, x in fields}
+        return ScorerSpec(**found["spec"] | {"image": ImageSpec(**image)})
+    except (OSError, ValueError, TypeError, LookupError, AttributeError, RecursionError):
+        return None
+
+
+def _write(key: str, spec: ScorerSpec) -> None:
+    """Store a description under a key, whole or not at all; do nothing where the folder cannot be written."""
+    content = {"sha256": _digest(key, asdict(spec)), "spec": asdict(spec)}
+    path = _place(key)
+    with suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        number, name = tempfile.mkstemp(dir=path.parent, suffix=".tmp")
+        try:
+            with open(number, "w") as file:
+                json.dump(content, file)
+            os.replace(name, path)
+        except OSError:
+            os.unlink(name)
+
+
+def _digest(key: str, spec: dict[str, Any]) -> str:
+    return hashlib.sha256(f"{key} {json.dumps(spec, sort_keys=True)}".encode()).hexdigest()
+
+
+class Tokenizer(Protocol):
+    """Texts to token ids, int32 (B, N); other attributes are those of open_clip's tokenizer."""
+
+    def __call__(self, texts: list[str]) -> np.ndarray:
+        """Return the ids, zeros after the end of each text."""
+
+    def __getattr__(self, name: str) -> Any:
+        """Return an attribute of open_clip's tokenizer."""
+
+
+@lru_cache(maxsize=2)
+def load_tokens(config: ModelConfig | ScorerConfig) -> Tokenizer:
+    """Return the model's tokenizer, with the ids and the errors of ``load_tokenizer``.
+
+    CLIP's own tokenizer is loaded from its file alone; another one needs open_clip.
+    """
+    own = None if "siglip" in config.model.lower() else read_config(config.model)
+    text = {} if own is None else own.get("text_cfg", {})
+    if own is None or {"hf_tokenizer_name", "tokenizer_kwargs"} & set(text):
+        from raycomp.models.clip import load_tokenizer  # which imports open_clip
+
+        return _Tensors(load_tokenizer(config))
+    return _load_class()(context_length=text.get("context_length", _CONTEXT_LENGTH))
+
+
+class _Tensors:
+    """A tokenizer of open_clip's whose ids are an array."""
+
+    def __init__(self, tokenizer: Any):
+        self.tokenizer = tokenizer
+
+    def __call__(self, texts: list[str]) -> np.ndarray:
+        return self.tokenizer(texts).numpy().astype(np.int32)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.tokenizer, name)
+
+
+def read_config(name: str) -> dict[str, Any] | None:
+    """Return open_clip's config of a model; None for ``hf-hub:``, ``local-dir:`` and unknown names.
+
+    Raises ValueError where a json file cannot be read.
+    """
+    if ":" in name:
+        return None
+    is_file = Path(name).suffix == ".json"
+    path = Path(name) if is_file else _find_file("model_configs") / f"{name.replace('/', '-')}.json"
+    return parse_json(path.read_text("utf-8")) if path.is_file() else None
+
+
+def _find_file(name: str) -> Path:
+    """Return the path of a file in open_clip's package, which is not imported."""
+    spec = importlib.util.find_spec("open_clip")
+    assert spec and spec.origin
+    return Path(spec.origin).parent / name
+
+
+@cache
+def _load_class() -> Any:
+    """Return open_clip's ``SimpleTokenizer``, with its ids as an array."""
+    simple: Any = load_without("torch", _find_file("tokenizer.py")).SimpleTokenizer
+
+    class SimpleTokenizer(simple):
+        """CLIP's byte-pair encoding: lower case, cut at the end of the context."""
+
+        def __call__(self, texts: list[str]) -> np.ndarray:
+            ids_BN = np.zeros((len(texts), self.context_length), np.int32)
+            for row_N, text in zip(ids_BN, texts, strict=True):
+                ids = [self.sot_token_id, *self.encode(text)][: len(row_N) - 1]
+                row_N[: len(ids) + 1] = [*ids, self.eot_token_id]
+            return ids_BN
+
+    return SimpleTokenizer
+
+
+class Nonce(NamedTuple):
+    """A shipped nonce, in lower case, and the real words behind its BPE tokens.
+
+    ``host`` is the English word, singular and plural together, with the largest share of the frequency of
+    all words whose BPE holds the same token; for several tokens, of the token with the largest share.
+    ``host_share`` is that share, in [0, 1]: 0, with "-" for the host, where no word holds a token.
+    """
+
+    num_tokens: int
+    form: str
+    word: str
+    host_share: float
+    host: str
+
+
+@cache
+def load_nonces() -> list[Nonce]:
+    """Return the shipped nonces, num_tokens from 1 to 12; made by ``lab/makers/build_nonce_pool.py``."""
+    table = files("raycomp.models").joinpath("data/nonces/nonces.tsv").read_text(encoding="ascii")
+    rows = [line.split("\t") for line in table.splitlines()]
+    return [Nonce(int(length), form, word, float(share), host) for length, form, word, share, host in rows]
+
+
+@cache
+def load_nonce_pools() -> Pools:
+    """Return the shipped nonces by length and form, in the order of the file."""
+    pools: dict[tuple[int, str], list[str]] = {}
+    for nonce in load_nonces():
+        pools.setdefault((nonce.num_tokens, nonce.form), []).append(nonce.word)
+    return pools
+
+
+class NonceMaker:
+    """Finds the nonces of a caption's phrases and checks each on the whole caption.
+
+    For models that read text with CLIP's own BPE, as open_clip's ``SimpleTokenizer`` does; the shipped
+    nonces have their lengths under it alone. Raises ValueError naming the model for any other tokenizer.
+    """
+
+    def __init__(self, tokenizer: Any, seed: int = 0, model: str = "the model"):
+        # CLIP's tokenizer by its name in open_clip, which need not be loaded for this.
+        kind = type(getattr(tokenizer, "tokenizer", tokenizer)).__name__
+        if kind != "SimpleTokenizer":
+            said = f"nonces need CLIP's BPE tokenizer; this model has {kind}"
+            raise ValueError(f"scorer.model={model!r}: {said}")
+        if tokenizer.reduction_fn is not None or tokenizer.clean_fn(" A-b,  C ") != "a-b, c":
+            raise ValueError(
+                f"scorer.model={model!r}: nonces need a tokenizer that lower-cases and truncates as CLIP "
+                "does; name a model with CLIP's own tokenizer"
+            )
+        self.tokenizer = tokenizer
+        self.seed = seed
+        self._word_ids = lru_cache(1 << 16)(self._find_word_ids)
+        self._draw = lru_cache(1 << 16)(self._draw_nonces)
+
+    def encode(self, text: str) -> list[int]:
+        """Return what the tokenizer's own ``encode`` returns, several times as fast on plain text."""
+        clean = text.lower() if _PLAIN_TEXT.fullmatch(text) else self.tokenizer.clean_fn(text)
+        return [number for word in self.tokenizer.pat.findall(clean) for number in self._word_ids(word)]
+
+    def _find_word_ids(self, word: str) -> list[int]:
+        letters = "".join(self.tokenizer.byte_encoder[byte] for byte in word.encode())
+        return [self.tokenizer.encoder[piece] for piece in self.tokenizer.bpe(letters).split(" ")]
+
+    def make(
+        self, caption: str, targets: Sequence[tuple[int, int]], count: int, key: str = ""
+    ) -> list[list[str] | str]:
+        """Return for every (start, end) of ``targets`` its nonces, or why it has none (``language.nonce``).
+
+        Offsets count characters of ``caption``. There are ``count`` distinct nonces, fewer only where others
+        are invalid. ``key`` is "" for the same nonces in every caption, or a sample's own key for others in
+        each.
+        """
+        tokens = self.encode(caption) if targets else []
+        found: list[list[str] | str] = []
+        cut = len(caption)
+        for start, end in targets:
+            nonces = self._find(caption, tokens, start, end, count, key) if start < cut else PAST_CONTEXT
+            if nonces == PAST_CONTEXT:
+                cut = start
+            found.append(nonces)
+        return found
+
+    def _find(
+        self, caption: str, tokens: list[int], start: int, end: int, count: int, key: str
+    ) -> list[str] | str:
+        target = caption[start:end]
+        if not list_word_spans(target):
+            return NOT_A_WORD
+        drawn = self._draw(target, count + SPARE_NONCES, key, read_article(caption, start))
+        if not drawn:
+            return NO_NONCE_OF_LENGTH
+        valid: list[str] = []
+        for nonce in drawn:
+            fault = check_nonce(
+                tokens,
+                self.encode(make_counterfactual(caption, start, end, nonce)),
+                self.encode(target),
+                self.encode(nonce),
+                self.tokenizer.context_length,
+            )
+            if fault == PAST_CONTEXT:
+                return fault
+            if fault is None:
+                valid.append(nonce)
+                if len(valid) == count:
+                    break
+        return valid or TOKENS_CHANGE
+
+    def _draw_nonces(self, target: str, count: int, key: str, article: str) -> list[str]:
+        pools = load_nonce_pools()
+        return draw_nonces(target, lambda word: len(self.encode(word)), count, key, self.seed, pools, article)

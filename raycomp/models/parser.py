@@ -1,6 +1,5 @@
 """The English parser: captions in, noun phrases out; the packaged lexicon; the language of a caption."""
 
-import hashlib
 import re
 from collections.abc import Sequence
 from functools import cache
@@ -11,7 +10,7 @@ from typing import Any
 
 from raycomp.language.lexicon import Forms, Lexicon, SynonymSet, Token
 from raycomp.language.phrases import Phrase, detect_labels, find_content, find_phrases
-from raycomp.models.architecture import LIBRARIES_FAIL, one_line
+from raycomp.models.architecture import LIBRARIES_FAIL, fingerprint_folder, one_line
 from raycomp.words import ATTRIBUTE, OBJECT, RELATION
 
 TABLES = {OBJECT: "objects.tsv", ATTRIBUTE: "attributes.tsv", RELATION: "relations.tsv"}
@@ -114,16 +113,6 @@ def load_parser(name: str = "raycomp") -> "Parser":
 def fingerprint_parser(name: str) -> str:
     """Return a parser's fingerprint; the packaged one is not loaded. Raises as ``load_parser``."""
     return fingerprint_folder(PACKAGED) if name == "raycomp" else load_parser(name).fingerprint
-
-
-def fingerprint_folder(folder: Path) -> str:
-    """Return the SHA-256, as hex digits, of the relative names and bytes of all files below ``folder``."""
-    digest = hashlib.sha256()
-    for path in sorted(folder.rglob("*")):
-        if path.is_file() and "__pycache__" not in path.parts:
-            digest.update(f"{path.relative_to(folder).as_posix()}\0{path.stat().st_size}\0".encode())
-            digest.update(path.read_bytes())
-    return digest.hexdigest()
 
 
 class Parser:

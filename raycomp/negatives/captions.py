@@ -16,13 +16,12 @@ import pyarrow.compute as pc
 
 from raycomp import words
 from raycomp.config import ScorerConfig, UserError, flatten
-from raycomp.data.files import Folder
+from raycomp.data.files import KEPT_FILE, Folder, join_uri
 from raycomp.data.inputs import expand_input
 from raycomp.data.parquet import OTHERS, from_rows, read_columns, read_matching, read_schema, write_table
 from raycomp.data.runs import check_results, check_shards_of_runs, find_curation, list_scores
 from raycomp.data.samples import decode_text, parse_uid
-from raycomp.data.stores import KEPT_FILE, join_uri
-from raycomp.models.describe import fingerprint_scorer
+from raycomp.models.architecture import fingerprint_scorer
 from raycomp.run.work import map_files
 
 # A caption is compared with at most this many others of its image.

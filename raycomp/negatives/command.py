@@ -10,13 +10,18 @@ from typing import Any, NoReturn
 
 from raycomp.config import changed_options, override
 from raycomp.curation.config import read_config
-from raycomp.data.files import check_writable
-from raycomp.data.inputs import check_output, expand_input, with_absolute_paths
+from raycomp.data.files import absolute_uri, check_writable, join_uri
+from raycomp.data.inputs import (
+    check_output,
+    expand_input,
+    fingerprint_shards,
+    list_times,
+    with_absolute_paths,
+)
 from raycomp.data.parquet import FAULTS, read_columns
 from raycomp.data.runs import TIMES, check_results, digest, identify, read_curation
-from raycomp.data.stores import absolute_uri, fingerprint_shards, join_uri, list_times
-from raycomp.models.describe import describe_scorer, fingerprint_scorer
-from raycomp.models.parser import PACKAGED, fingerprint_folder, fingerprint_parser
+from raycomp.models.architecture import describe_scorer, fingerprint_folder, fingerprint_scorer
+from raycomp.models.parser import PACKAGED, fingerprint_parser
 from raycomp.negatives import captions, page
 from raycomp.negatives.captions import CaptionFile, count_captions, count_statuses
 from raycomp.negatives.config import SUGGEST, NegativesConfig

@@ -22,7 +22,8 @@ from raycomp.curation.outputs import (
     split_rows,
 )
 from raycomp.curation.write import changed_error, hash_image, read_caption
-from raycomp.data.files import Folder, new_file
+from raycomp.data.files import Folder, join_uri, new_file, resolve
+from raycomp.data.inputs import IMAGE_EXTENSIONS, ShardPath
 from raycomp.data.parquet import (
     count_rows,
     from_rows,
@@ -33,8 +34,7 @@ from raycomp.data.parquet import (
     write_table,
 )
 from raycomp.data.reader import extract
-from raycomp.data.samples import IMAGE_EXTENSIONS, parse_object
-from raycomp.data.stores import ShardPath, join_uri, resolve
+from raycomp.data.samples import parse_object
 from raycomp.negatives.captions import CaptionFile, read_aligned
 from raycomp.run.work import map_files, map_tasks
 from raycomp.table import FORMULA_STARTS, write_csv

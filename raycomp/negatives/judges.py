@@ -19,10 +19,9 @@ import pyarrow.compute as pc
 
 from raycomp import words
 from raycomp.config import ParserConfig
-from raycomp.data.files import Folder, copy_file
+from raycomp.data.files import Folder, copy_file, read_stamp
 from raycomp.data.parquet import add_columns, from_rows, read_columns, readable, write_table
 from raycomp.data.runs import check_results, digest, read_finished
-from raycomp.data.stores import read_stamp
 from raycomp.language import overlap
 from raycomp.language.changes import splice_tokens
 from raycomp.language.concepts import Edit, Parsed, parse_concepts

@@ -17,11 +17,10 @@ from raycomp.config.shared import ColumnsConfig
 from raycomp.core.metrics import share_interval
 from raycomp.core.refine import LOW_SIMILARITY
 from raycomp.curation.command import read_photos
-from raycomp.data.files import Folder
+from raycomp.data.files import Folder, absolute_uri
 from raycomp.data.inputs import expand_input
 from raycomp.data.parquet import find_rows, read_columns
 from raycomp.data.runs import find_curation, identify, list_negatives, read_run
-from raycomp.data.stores import absolute_uri
 from raycomp.language.judge import REASONS
 from raycomp.language.prompts import REPLY_REASONS
 from raycomp.negatives.engines import UNLIKELY

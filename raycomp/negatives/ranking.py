@@ -17,9 +17,9 @@ from torch import Tensor
 from raycomp.core.alignment import find_ranks, has_unit_length, is_suspect, pair_cosine
 from raycomp.data.parquet import COUNTERFACTUALS, TOKENS, add_columns, read_columns, to_matrix
 from raycomp.language.overlap import Context, Phrase, count_captions, count_phrase, say_phrase
+from raycomp.models.architecture import load_tokens
 from raycomp.models.device import Device
 from raycomp.models.language_model import LanguageModel
-from raycomp.models.nonces import load_tokens
 from raycomp.negatives.config import SUGGEST, NegativesConfig
 from raycomp.negatives.engines import SUGGESTION, suggest
 from raycomp.negatives.judges import judge_by_model, load_context, set_fields

@@ -9,7 +9,7 @@ import pyarrow as pa
 from raycomp.config.options import check
 from raycomp.data.parquet import FAULTS, OTHERS
 from raycomp.data.samples import decode_text
-from raycomp.models.describe import describe_scorer
+from raycomp.models.architecture import describe_scorer
 from raycomp.negatives.config import NegativesConfig
 from raycomp.negatives.engines import write_by_rules
 from raycomp.negatives.write import choose_negatives, drop_far

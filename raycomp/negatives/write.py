@@ -17,7 +17,7 @@ from raycomp.data import parquet
 from raycomp.language.judge import LONGEST_EDITED, TOO_LONG, judge_edit
 from raycomp.language.overlap import get_new_phrase
 from raycomp.language.prompts import NOTHING_LEFT, join_calls
-from raycomp.models.nonces import load_tokens
+from raycomp.models.architecture import load_tokens
 from raycomp.negatives.config import NegativesConfig, WritingConfig
 from raycomp.negatives.judges import Chain, Reader, read_by_form
 from raycomp.schema import COMPARISON_TYPE, NEGATIVE_TYPE

@@ -17,9 +17,8 @@ import pyarrow as pa
 
 from raycomp import words
 from raycomp.data import parquet
-from raycomp.data.files import Folder
+from raycomp.data.files import Folder, join_uri
 from raycomp.data.runs import TIMES, read_finished, read_manifest
-from raycomp.data.stores import join_uri
 from raycomp.negatives import ask, judges, refine
 from raycomp.negatives.ask import PromptSource
 from raycomp.negatives.captions import FOLD, CaptionFile, load_captions

@@ -23,13 +23,12 @@ from raycomp.core.probe import (
     two_way_choice,
 )
 from raycomp.curation.config import read_config
-from raycomp.data.files import Folder
+from raycomp.data.files import Folder, absolute_uri
 from raycomp.data.parquet import OTHERS, read_columns, to_matrix
 from raycomp.data.runs import SUBSET_KINDS, identify, list_negatives, list_scores, read_finished, read_run
-from raycomp.data.stores import absolute_uri
 from raycomp.evaluation.benchmarks.choice import Choice
 from raycomp.language.concepts import list_readings, swap_conjuncts
-from raycomp.models.describe import fingerprint_scorer
+from raycomp.models.architecture import fingerprint_scorer
 from raycomp.models.parser import Parser, load_lexicon, load_parser
 from raycomp.negatives.captions import is_scored_by, list_curated, load_captions, read_aligned
 from raycomp.negatives.config import NegativesConfig

@@ -28,11 +28,10 @@ import numpy as np
 from raycomp.config import ScorerConfig, as_setting, changed_options, to_dict
 from raycomp.config.options import check_choice
 from raycomp.core.metrics import share_interval
-from raycomp.data.files import Folder, check_writable
+from raycomp.data.files import Folder, absolute_uri, check_writable, join_uri
 from raycomp.data.inputs import with_absolute_paths
 from raycomp.data.parquet import readable
 from raycomp.data.runs import digest
-from raycomp.data.stores import absolute_uri, join_uri
 from raycomp.evaluation.benchmarks import sugarcrepe_pp
 from raycomp.evaluation.benchmarks.choice import Choice
 from raycomp.evaluation.benchmarks.read import read_benchmark
@@ -40,15 +39,8 @@ from raycomp.language.concepts import parse_concepts
 from raycomp.language.lexicon import Lexicon, Token
 from raycomp.language.overlap import Explanation, explain, is_regenerated, is_same_edit
 from raycomp.language.prompts import propose
-from raycomp.models.describe import fingerprint_scorer
-from raycomp.models.parser import (
-    PACKAGED,
-    Parser,
-    fingerprint_folder,
-    fingerprint_parser,
-    load_lexicon,
-    load_parser,
-)
+from raycomp.models.architecture import fingerprint_folder, fingerprint_scorer
+from raycomp.models.parser import PACKAGED, Parser, fingerprint_parser, load_lexicon, load_parser
 from raycomp.probe.composition import (
     probe_composition,
     read_negatives,
@@ -377,8 +369,7 @@ def _open_composition(config: ProbeConfig) -> Probe:
 
 def _load_encoder(scorer: ScorerConfig) -> Callable[[list[str]], np.ndarray]:
     """Return the scorer's text encoder: texts -> fp32 (texts, dims)."""
-    from raycomp.models.clip import Clip, load_tokenizer
-    from raycomp.models.text import refuse_bad
+    from raycomp.models.clip import Clip, load_tokenizer, refuse_bad
 
     clip, tokenize = Clip(scorer), load_tokenizer(scorer)
 

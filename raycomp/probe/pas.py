@@ -66,8 +66,8 @@ from raycomp.language.phrases import (
     list_distinct_words,
     make_counterfactual,
 )
-from raycomp.models.nonces import NonceMaker
-from raycomp.models.parser import MAX_CHARACTERS, PACKAGED, fingerprint_folder, load_lexicon
+from raycomp.models.architecture import NonceMaker, fingerprint_folder
+from raycomp.models.parser import MAX_CHARACTERS, PACKAGED, load_lexicon
 from raycomp.negatives.captions import is_scored_by
 from raycomp.probe.config import ProbeConfig
 from raycomp.table import Cell, Column, Columns, Estimate, Table, take_estimate, write_cell
@@ -574,8 +574,7 @@ def read_samples(run: dict[str, Any], source: str, count: int | None, seed: int)
 
 def _make_encode(scorer: ScorerConfig) -> Encode:
     """Load the scorer; its text tower shares the prefixes of a caption and its variants."""
-    from raycomp.models.clip import Clip, load_tokenizer
-    from raycomp.models.text import refuse_bad
+    from raycomp.models.clip import Clip, load_tokenizer, refuse_bad
 
     clip, tokenize = Clip(scorer), load_tokenizer(scorer)
 

@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from raycomp.config import LeaseLost, UserError
-from raycomp.data.files import Folder
-from raycomp.data.stores import LEASE
+from raycomp.data.files import LEASE, Folder
 
 LEASE_S = 60.0
 WAITING = "waiting:"

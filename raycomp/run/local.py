@@ -22,10 +22,11 @@ import pyarrow as pa
 
 from raycomp.config import ClusterConfig, ModelConfig, ScorerConfig, UserError
 from raycomp.core.epochs import ahead
-from raycomp.data.files import Folder
+from raycomp.data.files import ARCHITECTURE, RUN, Folder
 from raycomp.data.parquet import let_pandas_in
+from raycomp.data.reader import read_again
 from raycomp.data.runs import fetch_model, find_model
-from raycomp.data.stores import ARCHITECTURE, MAP_RETRIES, RUN, STORAGE_ERRORS, read_again
+from raycomp.data.stores import MAP_RETRIES, STORAGE_ERRORS
 from raycomp.models.architecture import ClipConfig
 from raycomp.run.executor import CPUS, Session, Silent, Stage, find_current, use
 from raycomp.run.progress import Progress

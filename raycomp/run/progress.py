@@ -16,8 +16,7 @@ from typing import Any, NamedTuple, Self, TextIO
 from tqdm import tqdm
 
 from raycomp.config import LeaseLost
-from raycomp.data.files import Folder
-from raycomp.data.stores import resolve
+from raycomp.data.files import Folder, resolve
 from raycomp.run.executor import CPUS, SCORERS, Silent, find_current
 
 

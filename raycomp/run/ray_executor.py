@@ -26,7 +26,8 @@ from ray.exceptions import ActorDiedError, RayError, UserCodeException
 from ray.util.metrics import Counter, Gauge, Metric
 
 from raycomp.config import ClusterFailed
-from raycomp.data.stores import TASK_RETRIES, Item, read_again
+from raycomp.data.reader import Item, read_again
+from raycomp.data.stores import TASK_RETRIES
 from raycomp.models.architecture import one_line
 from raycomp.run.executor import CPUS, DEVICE, GPU_KIND, Scorer, Silent, Stage
 from raycomp.run.progress import Growth, name_run

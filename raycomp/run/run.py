@@ -47,8 +47,14 @@ from raycomp.config import (
 from raycomp.config.commands import name_command
 from raycomp.core.epochs import Shared
 from raycomp.data.files import (
+    ARCHITECTURE,
+    LEASE,
+    REPORT,
+    RUN,
+    WORK,
     Folder,
     WrittenFiles,
+    absolute_uri,
     check_writable,
     copy_file,
     is_dry_run,
@@ -68,7 +74,6 @@ from raycomp.data.runs import (
     read_run,
     write_manifest,
 )
-from raycomp.data.stores import ARCHITECTURE, LEASE, REPORT, RUN, WORK, absolute_uri
 from raycomp.report.page import INDEX, link_index
 from raycomp.run.executor import GPU_KIND, SCORERS
 from raycomp.run.lease import Lease, check_free, hold_lease

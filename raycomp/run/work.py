@@ -37,9 +37,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from raycomp.config import ClusterFailed, UserError
-from raycomp.data.files import Folder, Written, call_watched, note_written, watched_places
+from raycomp.data.files import Folder, Written, call_watched, join_uri, note_written, watched_places
 from raycomp.data.parquet import SECONDS, read_columns, write_table
-from raycomp.data.stores import join_uri
 from raycomp.run.executor import CPUS, DEVICE, GPU_KIND, READ, SCORERS, WRITE, Session, Stage, Work, current
 from raycomp.run.progress import GPUS, Growth, Progress, There, WorkerPool, WorkerPools, average, log_event
 from raycomp.words import IS_LAST, POSITION, SHARD_ORDINAL, STATUS

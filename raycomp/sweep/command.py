@@ -16,13 +16,12 @@ from raycomp.config.options import SELECT, check
 from raycomp.continual.command import check_prepared, check_streams, fingerprint_methods, fingerprint_streams
 from raycomp.continual.method import METHODS
 from raycomp.curation.config import CurateConfig
-from raycomp.data.files import Folder, check_writable
+from raycomp.data.files import RUN, Folder, absolute_uri, check_writable
 from raycomp.data.inputs import with_absolute_paths
 from raycomp.data.parquet import write_table
 from raycomp.data.runs import digest, fetch_model, find_model, list_scores, read_finished
-from raycomp.data.stores import RUN, absolute_uri
 from raycomp.evaluation.open import open_evaluations
-from raycomp.models.describe import describe_scorer, fingerprint_scorer
+from raycomp.models.architecture import describe_scorer, fingerprint_scorer
 from raycomp.report.charts import Html, cut_out, intervals, response
 from raycomp.report.page import render_page
 from raycomp.run.executor import Session, current

@@ -23,13 +23,22 @@ from raycomp.config import DryRun, ModelConfig, TooMuchBadData
 from raycomp.config.change import fingerprint_own
 from raycomp.core.epochs import EpochPlan, Known, key_images, key_texts, merge_keys, merge_known
 from raycomp.core.selection import KEY
-from raycomp.data.files import Folder, ResultFile, check_writable, is_dry_run
-from raycomp.data.inputs import check_output, with_absolute_paths
+from raycomp.data.files import (
+    ARCHITECTURE,
+    CHECKPOINT,
+    RUN,
+    WEIGHTS,
+    WORK,
+    Folder,
+    ResultFile,
+    absolute_uri,
+    check_writable,
+    is_dry_run,
+)
+from raycomp.data.inputs import check_output, count_bytes, with_absolute_paths
 from raycomp.data.parquet import read_columns
 from raycomp.data.runs import check_results, fetch_model, find_model, read_finished, read_result
-from raycomp.data.stores import ARCHITECTURE, CHECKPOINT, RUN, WEIGHTS, WORK, absolute_uri, count_bytes
-from raycomp.models.architecture import HUB_CONFIG, ScorerSpec
-from raycomp.models.describe import describe_scorer, fingerprint_scorer
+from raycomp.models.architecture import HUB_CONFIG, ScorerSpec, describe_scorer, fingerprint_scorer
 from raycomp.run.local import Session, connect
 from raycomp.run.run import Run, Say, refuse_early, start_run
 from raycomp.run.work import map_files

@@ -15,8 +15,8 @@ from raycomp.config import ModelConfig, UserError
 from raycomp.core.losses import clip_loss
 from raycomp.data.parquet import read_columns, readable
 from raycomp.data.runs import fetch_model
+from raycomp.models.architecture import load_tokens
 from raycomp.models.images import ImageFault, ImageSpec, prepare_image
-from raycomp.models.nonces import load_tokens
 from raycomp.training.held_out import OPTION
 from raycomp.training.journal import OWN_COLUMNS, Evaluate, HeldOutTables, Training
 from raycomp.training.towers import Towers, to_batch

@@ -18,8 +18,8 @@ from raycomp.config import ModelConfig, UserError
 from raycomp.core.epochs import EpochPlan, locate_rows
 from raycomp.data.parquet import readable
 from raycomp.data.runs import fetch_model
+from raycomp.models.architecture import load_tokens
 from raycomp.models.images import ImageFault, ImageSpec, crop_image, prepare_image
-from raycomp.models.nonces import load_tokens
 from raycomp.training.config import FitConfig
 from raycomp.training.losses import Loss, get_loss
 from raycomp.training.pairs import Pairs, load_shard

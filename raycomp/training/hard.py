@@ -19,11 +19,11 @@ import pyarrow.compute as pc
 
 from raycomp.config import UserError
 from raycomp.core.selection import KEY, find_keys, parse_uids, to_keys
+from raycomp.data.files import join_uri, resolve
 from raycomp.data.inputs import expand_input
 from raycomp.data.parquet import count_rows, read_columns, read_rows, read_schema
 from raycomp.data.runs import find_curation, identify, list_negatives, read_curation, read_finished
 from raycomp.data.samples import MAX_MEMBER_BYTES, parse_uid
-from raycomp.data.stores import join_uri, resolve
 from raycomp.models.images import ImageFault, decode_image
 from raycomp.schema import HARD_TYPE
 from raycomp.words import CAPTION, IMAGE, NEGATIVE, NEGATIVES, NEIGHBOURS, NUM_ROWS, UID

@@ -33,8 +33,7 @@ import pyarrow.json
 from raycomp.config import ClusterFailed, UserError, to_dict
 from raycomp.config.change import as_setting, flatten
 from raycomp.core.epochs import EpochPlan
-from raycomp.data.files import Folder, forget_written, name_place
-from raycomp.data.stores import resolve
+from raycomp.data.files import Folder, forget_written, name_place, resolve
 from raycomp.models.images import ImageSpec
 from raycomp.training.config import TrainConfig
 

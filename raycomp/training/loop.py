@@ -22,9 +22,8 @@ from torch import Tensor, nn
 
 from raycomp.config import ModelConfig, UserError
 from raycomp.core.epochs import ahead
-from raycomp.data.files import Folder, new_path
+from raycomp.data.files import ARCHITECTURE, CHECKPOINT, WEIGHTS, WORK, Folder, new_path
 from raycomp.data.runs import fetch_model
-from raycomp.data.stores import ARCHITECTURE, CHECKPOINT, WEIGHTS, WORK
 from raycomp.models.architecture import HUB_CONFIG, say_bad
 from raycomp.models.clip import describe_preprocessing, describe_start, load_start, pack_tokenizer
 from raycomp.models.images import ImageSpec

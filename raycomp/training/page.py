@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from raycomp.data.stores import join_uri
+from raycomp.data.files import join_uri
 from raycomp.report.charts import LOW, TALL, Html, Layer, Mark, curves
 from raycomp.report.page import render_page
 from raycomp.table import Numeral, Table, number, percent

@@ -26,11 +26,10 @@ from raycomp.core.selection import count_keys, drop_duplicates, find_keys, parse
 from raycomp.curation.config import read_config
 from raycomp.curation.outputs import SIZES, read_sizes, read_subset
 from raycomp.curation.select.filters import list_shards
-from raycomp.data.files import Folder
-from raycomp.data.inputs import LIST, check_tables, expand_input, list_written_shards
-from raycomp.data.listed import CAPTION_COLUMNS, find_column
+from raycomp.data.files import KEPT_FILE, Folder
+from raycomp.data.inputs import LIST, ShardPath, expand_input, fingerprint_shards, list_written_shards
 from raycomp.data.parquet import count_rows, hash_images, read_columns, read_matching, read_rows, write_table
-from raycomp.data.reader import read_shard
+from raycomp.data.reader import check_tables, read_shard
 from raycomp.data.runs import (
     check_files_of_run,
     check_results,
@@ -42,8 +41,7 @@ from raycomp.data.runs import (
     read_curation,
     read_finished,
 )
-from raycomp.data.samples import decode_text, parse_object
-from raycomp.data.stores import KEPT_FILE, ShardPath, fingerprint_shards
+from raycomp.data.samples import CAPTION_COLUMNS, decode_text, find_column, parse_object
 from raycomp.models.images import ImageFault, decode_image
 from raycomp.run.run import check_bad_rows, describe_dropped, list_counts
 from raycomp.run.work import map_files, map_tasks

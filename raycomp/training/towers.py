@@ -23,8 +23,8 @@ from torch.nn.parallel import DistributedDataParallel
 from raycomp.core.alignment import has_unit_length
 from raycomp.core.epochs import slice_of
 from raycomp.models.adapters import add_adapters, freeze, merge_adapters
+from raycomp.models.clip import encode_text
 from raycomp.models.images import ImageSpec
-from raycomp.models.text import encode_text
 from raycomp.training.config import FitConfig
 from raycomp.training.losses import compute_loss, get_loss
 

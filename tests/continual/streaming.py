@@ -8,8 +8,8 @@ import pyarrow as pa
 
 from raycomp.continual.streams.samples import StreamSamples, list_texts
 from raycomp.continual.streams.sources import StreamSource
+from raycomp.data.inputs import ShardPath
 from raycomp.data.parquet import to_fixed_lists
-from raycomp.data.stores import ShardPath
 from raycomp.evaluation.choices import Picture, Pictures, Texts
 from raycomp.evaluation.embed import Files, read_pictures
 from raycomp.words import EMPTY_CAPTION, IMAGE_EMBEDDING, IMAGE_SHA256, NO_CAPTION, OK, STATUS

@@ -13,9 +13,8 @@ from raycomp.continual.streams.build import load_pixels, make_tokens
 from raycomp.continual.streams.samples import find_samples, make_split, name_primitives, number_kinds
 from raycomp.continual.streams.sources import read_stream
 from raycomp.data.samples import write_tar
-from raycomp.models.describe import describe_scorer
+from raycomp.models.architecture import describe_scorer, load_tokens
 from raycomp.models.images import prepare_image
-from raycomp.models.nonces import load_tokens
 from tests.continual.streaming import invent_texts, see
 
 

@@ -14,8 +14,8 @@ from raycomp.data.inputs import expand_input
 from raycomp.data.parquet import SHUFFLED_ALIGNMENT, to_fixed_lists, to_matrix
 from raycomp.data.reader import read_shard
 from raycomp.data.samples import write_tar
+from raycomp.models.architecture import describe_scorer
 from raycomp.models.clip import Clip, load_tokenizer
-from raycomp.models.describe import describe_scorer
 from raycomp.words import (
     ALIGNMENT,
     CAPTION,

@@ -25,10 +25,8 @@ from raycomp.data.parquet import (
 from raycomp.data.reader import read_shard
 from raycomp.data.samples import write_tar
 from raycomp.evaluation.embed import TEXT, TEXT_EMBEDDING, EmbedPictures, EmbedTexts, prepare_pixels, tokenize
-from raycomp.models.architecture import ScorerSpec
-from raycomp.models.clip import Clip
-from raycomp.models.describe import describe_scorer
-from raycomp.models.text import WeightsCheck, refuse_bad
+from raycomp.models.architecture import ScorerSpec, describe_scorer
+from raycomp.models.clip import Clip, WeightsCheck, refuse_bad
 from raycomp.negatives.ranking import rank
 from raycomp.negatives.write import ADD_SIMILARITY, ADDITIONS
 from raycomp.schema import NEGATIVE_TYPE

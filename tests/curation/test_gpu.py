@@ -16,8 +16,8 @@ from raycomp.curation.score.scorers import Align, Attribute
 from raycomp.data.inputs import expand_input
 from raycomp.data.parquet import SHUFFLED_ALIGNMENT, to_matrix
 from raycomp.data.reader import read_shard
+from raycomp.models.architecture import describe_scorer
 from raycomp.models.clip import Clip
-from raycomp.models.describe import describe_scorer
 from raycomp.words import ALIGNMENT, IMAGE_EMBEDDING, MEAN_PAS, PHRASES, UID
 from tests.corpus import by_cpi, write_world_shards
 

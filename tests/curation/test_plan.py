@@ -10,10 +10,9 @@ import pytest
 from raycomp.cli import main
 from raycomp.curation.score import score as plans
 from raycomp.curation.score.score import plan, take_sample
-from raycomp.data.inputs import expand_input
+from raycomp.data.inputs import expand_input, fingerprint_shards
 from raycomp.data.reader import read_shard
 from raycomp.data.samples import write_tar
-from raycomp.data.stores import fingerprint_shards
 from tests.corpus import by_cpi
 from tests.drawn import world_shards
 

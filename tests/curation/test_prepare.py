@@ -9,7 +9,7 @@ from PIL import Image
 from raycomp import schema, words
 from raycomp.curation.score.prepare import prepare
 from raycomp.data.parquet import to_matrix
-from raycomp.models.describe import describe_scorer
+from raycomp.models.architecture import describe_scorer
 
 
 def block_of(**columns: list) -> pa.Table:

@@ -20,8 +20,8 @@ from raycomp.data.parquet import to_matrix
 from raycomp.data.parquet_input import check_embeddings
 from raycomp.data.reader import read_shard
 from raycomp.data.samples import write_tar
+from raycomp.models.architecture import describe_scorer
 from raycomp.models.clip import Clip
-from raycomp.models.describe import describe_scorer
 from raycomp.models.images import prepare_image
 from raycomp.words import (
     ALIGNMENT,

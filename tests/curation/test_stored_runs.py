@@ -12,8 +12,8 @@ import raycomp
 from raycomp.config import ScorerConfig
 from raycomp.curation.config import CurateConfig, PrepareConfig
 from raycomp.curation.score.score import plan
+from raycomp.models.architecture import describe_scorer
 from raycomp.models.clip import Clip
-from raycomp.models.describe import describe_scorer
 from raycomp.models.images import prepare_image
 from tests.corpus import by_cpi, scenes
 

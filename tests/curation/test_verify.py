@@ -13,7 +13,7 @@ from raycomp.curation.select.filters import list_shards
 from raycomp.curation.verify import Rescorer, compare_rows, read_and_count
 from raycomp.data.files import Folder
 from raycomp.data.runs import write_manifest
-from raycomp.models.describe import describe_scorer
+from raycomp.models.architecture import describe_scorer
 from raycomp.words import ALIGNMENT, UID
 from tests.curation.test_update_runs import corpus, read_record, read_rows, update
 

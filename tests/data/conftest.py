@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from raycomp.data.inputs import ShardPath
 from raycomp.data.samples import read_tar
-from raycomp.data.stores import ShardPath
 
 RawTar = Callable[..., bytes]
 

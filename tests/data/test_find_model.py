@@ -12,8 +12,8 @@ from raycomp.data.files import Folder
 from raycomp.data.inputs import with_absolute_paths
 from raycomp.data.runs import fetch_model, find_model
 from raycomp.evaluation.config import EvaluateConfig
+from raycomp.models.architecture import describe_scorer
 from raycomp.models.clip import Clip
-from raycomp.models.describe import describe_scorer
 from raycomp.training.config import TrainConfig
 from tests.sealed import seal
 

@@ -7,9 +7,17 @@ import braceexpand
 import pytest
 from pyarrow import fs
 
-from raycomp.data.inputs import absolute_input, check_output, expand_braces, expand_input, place_input
+from raycomp.data.files import resolve
+from raycomp.data.inputs import (
+    absolute_input,
+    check_output,
+    expand_braces,
+    expand_input,
+    fingerprint_shards,
+    list_times,
+    place_input,
+)
 from raycomp.data.samples import sample_uid
-from raycomp.data.stores import fingerprint_shards, list_times, resolve
 
 
 @pytest.fixture

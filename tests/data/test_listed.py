@@ -9,11 +9,10 @@ from pathlib import Path
 import pytest
 
 from raycomp.config.shared import ColumnsConfig
-from raycomp.data import inputs, listed
-from raycomp.data.inputs import check_tables, expand_input
-from raycomp.data.listed import choose_captions
-from raycomp.data.reader import extract, read_shard
-from raycomp.data.stores import fingerprint_shards, resolve
+from raycomp.data import inputs, reader
+from raycomp.data.files import resolve
+from raycomp.data.inputs import expand_input, fingerprint_shards
+from raycomp.data.reader import check_tables, choose_captions, extract, read_shard
 
 CAPTIONS = ["a dog", "two cats", "a red ball"]
 
@@ -116,8 +115,8 @@ def test_several_captions_of_an_image(tmp_path, how, expected):
 
 def test_an_image_with_several_captions_is_read_once(tmp_path, monkeypatch):
     opened = []
-    real = listed.open_image
-    monkeypatch.setattr(listed, "open_image", lambda *place: opened.append(place[2]) or real(*place))
+    real = reader.open_image
+    monkeypatch.setattr(reader, "open_image", lambda *place: opened.append(place[2]) or real(*place))
     write_images(tmp_path)
     rows = [{"file_name": f"{i}.jpg", "captions": CAPTIONS, "image_id": i} for i in range(3)]
     (tmp_path / "captions.json").write_text(json.dumps(rows))

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from raycomp.data.inputs import expand_input
+from raycomp.data.inputs import ShardPath, expand_input
 from raycomp.data.reader import extract, plan_ranges, read_shard
-from raycomp.data.stores import ShardPath
 
 
 def add(tar: tarfile.TarFile, name: str, data: bytes = b"", **fields: object) -> None:

@@ -3,7 +3,7 @@
 import pyarrow as pa
 import pytest
 
-from raycomp.data.stores import read_again
+from raycomp.data.reader import read_again
 
 
 class Flaky:

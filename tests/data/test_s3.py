@@ -13,13 +13,12 @@ from pyarrow import fs
 
 from raycomp import words
 from raycomp.curation.outputs import enrich, write_index, write_shard
-from raycomp.data.files import check_writable, new_file
-from raycomp.data.inputs import expand_input
+from raycomp.data.files import check_writable, new_file, resolve
+from raycomp.data.inputs import expand_input, fingerprint_shards
 from raycomp.data.parquet import read_columns, to_matrix, write_table
 from raycomp.data.parquet_input import check_embeddings
 from raycomp.data.reader import extract, read_shard
 from raycomp.data.samples import write_tar
-from raycomp.data.stores import fingerprint_shards, resolve
 from tests.faults.proxy import run_proxy
 
 SAMPLES = [(f"{i:05d}", {"jpg": bytes([i]) * 40_000, "txt": f"dog {i}".encode()}) for i in range(30)]

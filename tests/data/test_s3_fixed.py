@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from pyarrow.fs import FileType
 
-from raycomp.data.stores import resolve
+from raycomp.data.files import resolve
 from tests.faults.proxy import FAULTS
 
 SECRET = "testing-secret"

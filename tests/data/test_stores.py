@@ -14,12 +14,12 @@ from fsspec.implementations.dirfs import DirFileSystem
 from fsspec.implementations.local import LocalFileOpener, LocalFileSystem
 
 from raycomp.data import stores
-from raycomp.data.files import Folder, check_writable, create_file, new_file
+from raycomp.data.files import Folder, check_writable, create_file, new_file, resolve
 from raycomp.data.inputs import check_output, expand_input
 from raycomp.data.reader import read_shard
 from raycomp.data.runs import fetch
 from raycomp.data.samples import write_tar
-from raycomp.data.stores import as_oserror, resolve
+from raycomp.data.stores import as_oserror
 
 SAMPLES = [(f"{i:05d}", {"jpg": bytes([i]) * 40_000, "txt": f"dog {i}".encode()}) for i in range(30)]
 # Azurite's, in its documentation.

@@ -19,7 +19,7 @@ import pytest
 from pyarrow import fs
 
 from raycomp import schema, words
-from raycomp.data import listed
+from raycomp.data import samples
 from raycomp.data.inputs import expand_input
 from raycomp.data.parquet_input import read_table
 from raycomp.data.reader import extract, read_shard
@@ -258,7 +258,7 @@ def test_only_regular_files_below_the_folder_are_opened(tmp_path, monkeypatch):
 
 
 def test_a_file_beyond_the_limit_is_not_read(tmp_path, monkeypatch):
-    monkeypatch.setattr(listed, "MAX_MEMBER_BYTES", 10)
+    monkeypatch.setattr(samples, "MAX_MEMBER_BYTES", 10)
     (tmp_path / "a.jpg").write_bytes(b"x" * 10)
     (tmp_path / "b.jpg").write_bytes(b"x" * 11)
     found = read(write(tmp_path, {"image_path": ["a.jpg", "b.jpg"], "caption": ["a", "b"]}))

@@ -19,8 +19,8 @@ from raycomp.curation.outputs import enrich
 from raycomp.data import samples as headers
 from raycomp.data import samples as row_module
 from raycomp.data import samples as tar_module
+from raycomp.data.inputs import ShardPath
 from raycomp.data.samples import extract_tar, read_tar, write_tar
-from raycomp.data.stores import ShardPath
 
 UID = "0123456789abcdef0123456789abcdef"
 
@@ -381,9 +381,7 @@ def test_names_are_cut_as_webdatasets_pattern_cuts_them():
 
 IN_LITTLE_TIME = """
 import io, resource
-from raycomp.data.tar import _parse_pax
-from raycomp.data.paths import ShardPath
-from raycomp.data.tar import _split
+from raycomp.data.samples import _parse_pax, _split
 used = int(sum(resource.getrusage(resource.RUSAGE_SELF)[:2]))
 resource.setrlimit(resource.RLIMIT_CPU, (used + 10,) * 2)
 for part in ("a/", "./", "a", ".", "/", "__", "a.b/", "__a", "_/"):

@@ -20,8 +20,8 @@ import pytest
 from raycomp.cli import main
 from raycomp.config import ScorerConfig
 from raycomp.config.commands import RAYCOMP, get_program
+from raycomp.data.files import resolve
 from raycomp.data.samples import write_tar
-from raycomp.data.stores import resolve
 from tests.conftest import without_ray
 from tests.corpus import scenes
 from tests.docs.documents import ROOT, find_arguments, list_blocks, list_lines

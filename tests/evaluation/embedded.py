@@ -22,7 +22,7 @@ from raycomp.evaluation.embed import (
     read_pictures,
     tokenize,
 )
-from raycomp.models.describe import describe_scorer
+from raycomp.models.architecture import describe_scorer
 from raycomp.words import IMAGE_EMBEDDING, STATUS
 
 

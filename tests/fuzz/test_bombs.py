@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from raycomp.data.inputs import ShardPath
 from raycomp.data.samples import parse_object, read_tar
-from raycomp.data.stores import ShardPath
 from raycomp.words import BAD_JSON, IMAGE_TOO_LARGE, STATUSES
 from tests.fuzz.child import run
 from tests.fuzz.inputs import refused
@@ -128,7 +128,7 @@ def negatives_of_a_long_caption():
 
 def model_of_width_a_billion():
     from raycomp.config import ScorerConfig
-    from raycomp.models.describe import describe_scorer
+    from raycomp.models.architecture import describe_scorer
 
     vision = {"image_size": 32, "layers": 1, "width": 64, "head_width": 32, "patch_size": 16}
     text = {"context_length": 77, "vocab_size": 49408, "width": 64, "heads": 2, "layers": 2}

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from raycomp.data.parquet import FAULTS, OTHERS, readable
 from raycomp.language.phrases import REASONS, make_counterfactual
-from raycomp.models.nonces import NonceMaker
+from raycomp.models.architecture import NonceMaker
 from raycomp.models.parser import Parser, load_parser
 from raycomp.negatives.config import LlmConfig, NegativesConfig, WritingConfig
 from raycomp.negatives.engines import list_prompts, write_by_replies, write_by_rules

@@ -13,8 +13,8 @@ from raycomp import words
 from raycomp.config import ScorerConfig
 from raycomp.curation.outputs import enrich
 from raycomp.curation.score.prepare import prepare
+from raycomp.data.inputs import ShardPath
 from raycomp.data.samples import extract_tar, parse_object, read_tar
-from raycomp.data.stores import ShardPath
 from raycomp.models.architecture import ScorerSpec
 from raycomp.models.images import ImageSpec
 from tests.fuzz.child import run

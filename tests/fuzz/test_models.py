@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from safetensors.torch import save
 
 from raycomp.config import ScorerConfig
+from raycomp.models.architecture import describe_scorer
 from raycomp.models.clip import Clip
-from raycomp.models.describe import describe_scorer
 from tests.fuzz.child import run
 from tests.fuzz.inputs import EDITS, JSON_VALUES, damage, refused, replace_within
 

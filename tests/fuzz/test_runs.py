@@ -15,10 +15,9 @@ from hypothesis import strategies as st
 from raycomp.config import LeaseLost, to_dict
 from raycomp.core.selection import Threshold
 from raycomp.curation.select.select import Gates
-from raycomp.data.files import Folder
+from raycomp.data.files import RUN, Folder
 from raycomp.data.parquet import write_table
 from raycomp.data.runs import read_finished
-from raycomp.data.stores import RUN
 from raycomp.look.show import explain, show
 from raycomp.run.lease import LEASE, hold_lease, read_lease, read_pid_namespace
 from raycomp.run.run import read_own_run, refuse_other

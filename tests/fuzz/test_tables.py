@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from pyarrow import fs
 
 from raycomp import schema, words
+from raycomp.data.inputs import ShardPath
 from raycomp.data.parquet_input import extract_table, read_table
-from raycomp.data.stores import ShardPath
 from tests.fuzz.child import run
 from tests.fuzz.inputs import EDITS, check_strict, damage
 

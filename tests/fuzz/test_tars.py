@@ -12,8 +12,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from raycomp import schema, words
-from raycomp.data.samples import IMAGE_EXTENSIONS, extract_tar, read_tar
-from raycomp.data.stores import ShardPath
+from raycomp.data.inputs import IMAGE_EXTENSIONS, ShardPath
+from raycomp.data.samples import extract_tar, read_tar
 from tests.fuzz.child import run
 from tests.fuzz.inputs import EDITS, damage
 

@@ -4,8 +4,7 @@ import pytest
 import torch
 
 from raycomp.models.adapters import add_adapters, freeze
-from raycomp.models.clip import load_start
-from raycomp.models.text import encode_text
+from raycomp.models.clip import encode_text, load_start
 from tests.training.fitting import draw_texts, run, start_trainer, write_model
 
 VISION = {"image_size": 32, "layers": 3, "width": 32, "head_width": 16, "patch_size": 16}

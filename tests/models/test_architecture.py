@@ -15,9 +15,13 @@ from safetensors.torch import save_file
 from raycomp.config import ScorerConfig
 from raycomp.curation.config import CurateConfig
 from raycomp.data.inputs import with_absolute_paths
-from raycomp.models.architecture import bound_parameters, read_preprocessing
+from raycomp.models.architecture import (
+    bound_parameters,
+    describe_scorer,
+    fingerprint_scorer,
+    read_preprocessing,
+)
 from raycomp.models.clip import Clip
-from raycomp.models.describe import describe_scorer, fingerprint_scorer
 
 TINY = {
     "embed_dim": 32,

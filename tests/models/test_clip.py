@@ -11,8 +11,8 @@ import torch
 from safetensors.torch import save_file
 
 from raycomp.config import ModelConfig, ScorerConfig
+from raycomp.models.architecture import describe_scorer, fingerprint_scorer
 from raycomp.models.clip import Clip, scale_pixels
-from raycomp.models.describe import describe_scorer, fingerprint_scorer
 
 
 def test_a_scorer_is_described_as_open_clip_would_prepare_for_it():

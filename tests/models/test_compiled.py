@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from raycomp.config import UserError
+from raycomp.models.architecture import fingerprint_scorer
 from raycomp.models.clip import Clip
-from raycomp.models.describe import fingerprint_scorer
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (50, 32, 32, 3), dtype=np.uint8)
 needs_compiler = pytest.mark.skipif(

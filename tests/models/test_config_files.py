@@ -7,9 +7,8 @@ import pytest
 from safetensors.torch import save_file
 
 from raycomp.config import ModelConfig, ScorerConfig
-from raycomp.models.architecture import HUB_CONFIG, check_config_files
+from raycomp.models.architecture import HUB_CONFIG, check_config_files, describe_scorer
 from raycomp.models.clip import Clip, read_architecture
-from raycomp.models.describe import describe_scorer
 
 
 @pytest.fixture

@@ -12,8 +12,8 @@ import torch
 from safetensors.torch import save_file
 
 from raycomp.config import ScorerConfig
+from raycomp.models.architecture import describe_scorer
 from raycomp.models.clip import Clip, measure_scorer
-from raycomp.models.describe import describe_scorer
 
 
 @pytest.fixture
@@ -47,7 +47,7 @@ def test_a_hit_is_the_built_description_and_loads_no_torch(scorer, cache):
     assert reported == measure_scorer(scorer)
     code = (
         "import sys\nfrom raycomp.config import ScorerConfig\n"
-        "from raycomp.models.describe import describe_scorer\n"
+        "from raycomp.models.architecture import describe_scorer\n"
         f"print(repr(describe_scorer({scorer!r})))\n"
         "assert not {'torch', 'open_clip'} & set(sys.modules)\n"
     )

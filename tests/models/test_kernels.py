@@ -10,8 +10,8 @@ import torch
 from torch.nn.attention import SDPBackend
 
 from raycomp.config import ScorerConfig, UserError
+from raycomp.models.architecture import fingerprint_scorer
 from raycomp.models.clip import Clip
-from raycomp.models.describe import fingerprint_scorer
 from raycomp.models.device import Graph, list_backends, pinned
 from tests.models.test_overlapping import at_once, draw_pixels, draw_texts
 

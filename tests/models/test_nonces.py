@@ -17,7 +17,7 @@ from raycomp.language.phrases import (
     form_of,
     make_counterfactual,
 )
-from raycomp.models.nonces import NonceMaker, load_nonce_pools, load_nonces
+from raycomp.models.architecture import NonceMaker, load_nonce_pools, load_nonces
 
 TOKENIZER = open_clip.get_tokenizer("ViT-B-32")
 

@@ -4,8 +4,7 @@ import open_clip
 import pytest
 import torch
 
-from raycomp.models.clip import Clip
-from raycomp.models.text import encode_text
+from raycomp.models.clip import Clip, encode_text
 
 
 def encode(model, token_BN, encode):

@@ -10,8 +10,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from raycomp.config import UserError
+from raycomp.models.clip import TextEncoder, _find_pairs, find_tower
 from raycomp.models.device import Device
-from raycomp.models.text import TextEncoder, _find_pairs, find_tower
 
 WORDS = "red dog cat on the a big small house tree photo of with sky umbrella skateboarding".split()
 

@@ -7,8 +7,8 @@ import sys
 import pytest
 
 from raycomp.config import ModelConfig, ScorerConfig
+from raycomp.models.architecture import NonceMaker, load_tokens
 from raycomp.models.clip import load_tokenizer
-from raycomp.models.nonces import NonceMaker, load_tokens
 
 TEXTS = ["a photo", "", "Zwei Hunde &amp; ein Kind, it's 12!", "caf\u00e9 \U0001f408 " * 60, "<end_of_text>"]
 

@@ -18,8 +18,8 @@ from raycomp.curation.score.scorers import Attribute
 from raycomp.data.files import Folder
 from raycomp.data.parquet import to_fixed_lists, write_table
 from raycomp.look.show import explain
+from raycomp.models.architecture import fingerprint_scorer
 from raycomp.models.clip import Clip, load_tokenizer
-from raycomp.models.describe import fingerprint_scorer
 from raycomp.models.device import name_device
 from raycomp.probe import overlap
 from raycomp.probe.pas import measure_pas

@@ -23,7 +23,7 @@ from raycomp.language.phrases import (
     make_counterfactual,
     read_article,
 )
-from raycomp.models.nonces import NonceMaker
+from raycomp.models.architecture import NonceMaker
 from raycomp.models.parser import load_lexicon, load_parser
 from raycomp.probe import pas
 from raycomp.probe.pas import (

@@ -14,7 +14,7 @@ from raycomp.cli import USER_ERROR, main
 from raycomp.config import ScorerConfig, to_dict
 from raycomp.data.files import Folder
 from raycomp.data.runs import identify, read_finished
-from raycomp.models.describe import fingerprint_scorer
+from raycomp.models.architecture import fingerprint_scorer
 from raycomp.models.device import name_device
 from raycomp.negatives.config import NegativesConfig
 from raycomp.probe import overlap

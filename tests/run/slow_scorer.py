@@ -9,9 +9,8 @@ from pathlib import Path
 import pyarrow as pa
 
 from raycomp.config import ClusterConfig
-from raycomp.data.files import Folder
+from raycomp.data.files import Folder, join_uri
 from raycomp.data.parquet import write_table
-from raycomp.data.stores import join_uri
 from raycomp.run.executor import SCORERS, Stage
 from raycomp.run.local import connect
 from raycomp.run.run import describe_phases

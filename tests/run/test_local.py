@@ -15,7 +15,7 @@ import pytest
 
 from raycomp.config import ClusterConfig, ClusterFailed, UserError
 from raycomp.core.epochs import ahead
-from raycomp.data import stores
+from raycomp.data import reader
 from raycomp.run import local
 from raycomp.run import local as session
 from raycomp.run.executor import CPUS, SCORERS, Session, Stage, current, find_current, use
@@ -255,7 +255,7 @@ class Flaky:
 @pytest.fixture(autouse=True)
 def no_pauses(monkeypatch) -> None:
     monkeypatch.setattr(local, "_PAUSE_S", 0.0)
-    monkeypatch.setattr(stores, "time", SimpleNamespace(sleep=lambda seconds: None))
+    monkeypatch.setattr(reader, "time", SimpleNamespace(sleep=lambda seconds: None))
 
 
 @pytest.mark.parametrize(

@@ -20,9 +20,8 @@ from raycomp.config import LeaseLost, ScorerConfig, override
 from raycomp.config.commands import FOLDERS
 from raycomp.curation import command
 from raycomp.curation.config import CurateConfig
-from raycomp.data.files import Folder
+from raycomp.data.files import RUN, Folder
 from raycomp.data.runs import TIMES, identify
-from raycomp.data.stores import RUN
 from raycomp.negatives import command as negatives_command
 from raycomp.negatives.config import NegativesConfig, WritingConfig
 from raycomp.negatives.page import Tally

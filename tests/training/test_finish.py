@@ -12,8 +12,8 @@ from open_clip.push_to_hf_hub import save_for_hf
 from raycomp.cli import USER_ERROR, main
 from raycomp.config import ModelConfig, ScorerConfig
 from raycomp.data.files import Folder
+from raycomp.models.architecture import fingerprint_scorer
 from raycomp.models.clip import Clip, describe_start, load_start
-from raycomp.models.describe import fingerprint_scorer
 from raycomp.training.command import publish
 from raycomp.training.loop import finish, interpolate
 from tests.sealed import seal

@@ -18,8 +18,7 @@ from raycomp.continual.config import ContinualConfig
 from raycomp.continual.data import Keys, Pixels, Split
 from raycomp.core.compo_realign import Views, contrast_views
 from raycomp.models.architecture import ScorerSpec
-from raycomp.models.clip import Clip
-from raycomp.models.text import encode_text
+from raycomp.models.clip import Clip, encode_text
 from raycomp.training.config import FitConfig
 from raycomp.training.loop import Trainer
 from raycomp.training.towers import (

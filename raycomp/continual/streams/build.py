@@ -35,9 +35,9 @@ from raycomp.continual.streams.samples import (
     warn_repeats,
 )
 from raycomp.continual.streams.sources import TEST, TRAIN, Member, Source, StreamSource, TaskSource
-from raycomp.data.files import Folder, new_file
+from raycomp.data.files import Folder, new_file, resolve
+from raycomp.data.inputs import ShardPath
 from raycomp.data.parquet import TOKENS, to_matrix
-from raycomp.data.stores import ShardPath, resolve
 from raycomp.evaluation.choices import Picture, Pictures, Texts
 from raycomp.evaluation.embed import TEXT, Files, prepare_pixels, read_pictures, tokenize
 from raycomp.models.architecture import ScorerSpec, say_bad

@@ -31,10 +31,10 @@ from raycomp.core.epochs import (
 )
 from raycomp.core.selection import KEY
 from raycomp.data.files import Folder
+from raycomp.data.inputs import ShardPath
 from raycomp.data.parquet import to_matrix
 from raycomp.data.runs import TIMES, digest, find_model
 from raycomp.data.samples import parse_object
-from raycomp.data.stores import ShardPath
 from raycomp.evaluation.benchmarks.choice import is_text
 from raycomp.evaluation.choices import Picture, Pictures, Texts, key_pictures
 from raycomp.evaluation.retrieval import find_captions

@@ -15,9 +15,8 @@ from raycomp.config.options import check_choice
 from raycomp.config.shared import ColumnsConfig
 from raycomp.continual.layouts import clevr, clove, construct_vl, mit_states, vaw, vqacl
 from raycomp.continual.layouts.row import Edit, Row
-from raycomp.data.files import Folder
-from raycomp.data.inputs import list_classes, place_input
-from raycomp.data.stores import ShardPath, absolute_uri, join_uri
+from raycomp.data.files import Folder, absolute_uri, join_uri
+from raycomp.data.inputs import ShardPath, list_classes, place_input
 from raycomp.evaluation.benchmarks.choice import take
 from raycomp.evaluation.choices import Picture, read_text
 from raycomp.evaluation.config import RetrievalConfig

@@ -30,9 +30,8 @@ from raycomp.data.parquet import (
     to_matrix,
 )
 from raycomp.language.phrases import make_counterfactual
-from raycomp.models.architecture import ScorerSpec
+from raycomp.models.architecture import NonceMaker, ScorerSpec, load_tokens
 from raycomp.models.images import ImageFault, prepare_viewed
-from raycomp.models.nonces import NonceMaker, load_tokens
 from raycomp.models.parser import MAX_CHARACTERS, Parser, load_languages, load_parser, name_language
 from raycomp.schema import CAPTION_SCHEMA, PHRASE_TYPE, PICTURE_SCHEMA
 from raycomp.words import (

@@ -32,13 +32,13 @@ from raycomp.curation.config import PAS, CurateConfig, get_rule, make_selection
 from raycomp.curation.score.prepare import parse, prepare
 from raycomp.curation.select.filters import blank_rows, load_removed
 from raycomp.curation.select.measures import corpus_columns, read_corpus
-from raycomp.data.files import Folder, Written, link_file
+from raycomp.data.files import Folder, Written, link_file, resolve
+from raycomp.data.inputs import ShardPath, describe_shards
 from raycomp.data.parquet import add_columns, hash_images, read_columns, read_schema, write_table
 from raycomp.data.reader import read_shard
 from raycomp.data.runs import STATE, read_finished, read_manifest
 from raycomp.data.samples import MAX_MEMBER_BYTES, check_sample, decode_text
-from raycomp.data.stores import ShardPath, describe_shards, resolve
-from raycomp.models.describe import describe_scorer
+from raycomp.models.architecture import describe_scorer
 from raycomp.models.images import ImageFault, encode_picture, is_picture
 from raycomp.run.local import Name, find_scorer, keep_model
 from raycomp.run.progress import Progress

@@ -53,7 +53,8 @@ from raycomp.curation.select.filters import blank_column, list_shards
 from raycomp.curation.select.marks import MARKS, mark_rows, pair_marks
 from raycomp.curation.select.measures import ScoresFile
 from raycomp.curation.select.select import Gates, commit_once, cut_pool, find_pool, is_attributed, load_pool
-from raycomp.data.files import Folder, link_file
+from raycomp.data.files import Folder, join_uri, link_file
+from raycomp.data.inputs import ShardPath, describe_shards, fingerprint_shards
 from raycomp.data.parquet import (
     FAULTS,
     SHUFFLED_ALIGNMENT,
@@ -64,9 +65,7 @@ from raycomp.data.parquet import (
 )
 from raycomp.data.parquet_input import check_embeddings, check_stored
 from raycomp.data.reader import read_shard
-from raycomp.data.stores import ShardPath, describe_shards, fingerprint_shards, join_uri
-from raycomp.models.architecture import ScorerSpec
-from raycomp.models.describe import describe_scorer
+from raycomp.models.architecture import ScorerSpec, describe_scorer
 from raycomp.run.executor import CPUS, READ, SCORERS, Stage, Work
 from raycomp.run.local import Session
 from raycomp.run.run import check_bad_rows

@@ -30,11 +30,10 @@ from raycomp.core.selection import find_keys, from_keys, parse_uids, to_keys
 from raycomp.curation.config import CurateConfig, FilterConfig
 from raycomp.curation.select.measures import Found, ScoresFile
 from raycomp.data.expression import evaluate, find_columns
-from raycomp.data.files import Folder, hash_file
-from raycomp.data.inputs import expand_input
+from raycomp.data.files import Folder, hash_file, read_stamp, resolve, resolve_file
+from raycomp.data.inputs import ShardPath, expand_input
 from raycomp.data.parquet import add_columns, from_rows, read_columns, read_schema, write_table
 from raycomp.data.samples import parse_uid
-from raycomp.data.stores import ShardPath, read_stamp, resolve, resolve_file
 from raycomp.words import (
     ALIGNMENT,
     CAPTION,

@@ -30,12 +30,12 @@ from raycomp.curation.score.columns import METADATA, list_own_columns, name_type
 from raycomp.curation.select.filters import check_types, hash_keys, load_condition, load_exclusion
 from raycomp.curation.select.measures import Found, Marker, ScoresFile
 from raycomp.curation.select.near import cap_clusters, find_groups
-from raycomp.data.files import Folder
+from raycomp.data.files import Folder, join_uri
+from raycomp.data.inputs import ShardPath
 from raycomp.data.parquet import read_columns, read_schema, write_table
 from raycomp.data.reader import extract, read_shard
 from raycomp.data.runs import check_results, list_scores, list_tables, read_finished
 from raycomp.data.samples import find_image
-from raycomp.data.stores import ShardPath, join_uri
 from raycomp.language.overlap import GRAM_WORDS, find_source_ids, list_grams, normalise_caption
 from raycomp.models.images import ImageFault, decode_image, make_thumbnail
 from raycomp.run.work import map_files

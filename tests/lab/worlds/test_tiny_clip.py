@@ -22,8 +22,8 @@ from lab.worlds.tiny_clip import (
 )
 from raycomp.data.inputs import expand_input
 from raycomp.data.samples import read_tar
+from raycomp.models.architecture import describe_scorer
 from raycomp.models.clip import Clip
-from raycomp.models.describe import describe_scorer
 
 
 def test_a_pass_shows_every_row_once_in_an_order_of_its_own() -> None:
