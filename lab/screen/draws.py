@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 
 from lab.screen.config import CUES, Cue, ScreenConfig
+from lab.statistics import auc_interval
 from lab.text_classifier import TextClassifier, fit_text_classifier
 from lab.worlds.crowds import KINDS, MISSING_STAMP, Pair, draw_pair, least_things, show_crowd
 from lab.worlds.faults import NO_FAULT
 from lab.worlds.render import encode_jpeg
-from raycomp.core.metrics import auc, auc_interval
+from raycomp.core.metrics import auc
 from raycomp.data.files import Folder
 from raycomp.data.samples import write_tar
 

@@ -20,13 +20,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from lab.statistics import held_out_r2
 from lab.theory import scm
 from lab.theory.config import TheoryConfig
 from lab.theory.premises import check_premises
 from raycomp.config import to_dict
 from raycomp.core.losses import clip_loss
 from raycomp.core.metrics import student_95
-from raycomp.core.probe import Interval, held_out_r2, pair_distance, two_way_choice
+from raycomp.core.probe import Interval, pair_distance, two_way_choice
 from raycomp.data.files import absolute_uri, check_writable
 from raycomp.report.page import render_page
 from raycomp.run.run import Say, start_run

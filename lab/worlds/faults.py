@@ -12,10 +12,11 @@ from functools import partial
 
 import numpy as np
 
+from lab.statistics import auc_interval, drawn_interval
 from lab.worlds.captions import claim_of, describe
 from lab.worlds.negatives import hard_negatives
 from lab.worlds.scenes import SHAPES, Pairs, Scene, draw_scene, is_true
-from raycomp.core.metrics import Z_95, auc, auc_interval, drawn_interval, share_interval
+from raycomp.core.metrics import Z_95, auc, share_interval
 from raycomp.table import Estimate
 from raycomp.words import ATTRIBUTE, OBJECT, RELATION, REPLACE
 

@@ -1,8 +1,8 @@
-"""The user's own Python: config files, and code as the value of an option, FILE.py:NAME.
+"""Change a config, the same way for ``--set``, config files and sweeps; read and write it as text.
 
-The file runs on every machine that needs it, which must find it at the same path.
-
-Change a config, the same way for ``--set``, config files and sweeps; read and write it as text."""
+The user's own Python is a config file, or code as the value of an option, FILE.py:NAME. The file runs on
+every machine that needs it, which must find it at the same path.
+"""
 
 import dataclasses
 import hashlib

@@ -1,11 +1,10 @@
-"""The groups of options that several commands share.
-Search spaces: the values that a sweep tries for each option, read from text.
+"""The groups of options that several commands share, and search spaces.
 
     attribute.keep=grid(1.0,0.8,0.7,0.5) train.learning_rate=loguniform(1e-4,1e-3) select.rule=align_only
 
-An entry is OPTION=grid(A,B,...), whose values are combined with those of all other grids; choice(A,B,...),
-uniform(A,B) or loguniform(A,B), which are drawn from; or OPTION=VALUE, which all trials share. Use ``;``
-between values that contain a comma.
+A search space has the values that a sweep tries for each option. An entry is OPTION=grid(A,B,...), whose
+values are combined with those of all other grids; choice(A,B,...), uniform(A,B) or loguniform(A,B), which are
+drawn from; or OPTION=VALUE, which all trials share. Use ``;`` between values that contain a comma.
 """
 
 import re

@@ -1,11 +1,10 @@
-"""Cosines in fp32 that are independent of the batch in which they are computed.
+"""Cosines in fp32 that are independent of the batch in which they are computed, and ranks among photos.
 
 Letters: B pairs, D dimensions. torch's reductions choose their order of addition by shape, memory layout and
 device (on CPU an einsum of the same rows gives other bits in another batch, a sum does in another layout).
 Here a row is summed by halving, in elementwise additions only, whose order depends only on D; the rest is
 elementwise too and correctly rounded.
-
-Is a new phrase true of a photo? Where the photo stands among others for it, against the phrase's rate."""
+"""
 
 import numpy as np
 import torch

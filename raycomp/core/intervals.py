@@ -1,15 +1,12 @@
-"""Intervals of scores whose examples are correlated, and contrasts of trainings paired by seed.
+"""Which examples are correct, the intervals of such scores, and contrasts of trainings paired by seed.
 
 N examples or differences, ``unit_N`` the unit of each (its image), as any values that can be compared for
-equality; S splits or seeds, G units.
+equality; S splits or seeds, G units. An example has the scores of P true captions (positives) and Q false
+ones (negatives); a larger score is a better fit. Strict: a tie is wrong, and is reported. Baselines are
+evaluated by the same functions.
 
-Correctness of each example: from the scores of captions, and from ranks among all targets.
-
-Q queries (images or texts), K targets (texts, images or classes), D dims; B queries of a tile. Every query
-and every target belongs to an item: the right targets of a query are those of its own item.
-
-N examples, each with the scores of P true captions (positives) and Q false ones (negatives); a larger score
-is a better fit. Strict: a tie is wrong, and is reported. Baselines are evaluated by the same functions.
+Ranks: Q queries (images or texts), K targets (texts, images or classes), D dims; B queries of a tile. Every
+query and every target belongs to an item: the right targets of a query are those of its own item.
 """
 
 import math

@@ -1,8 +1,8 @@
-"""Contrastive losses as functions of the global batch; the caller gathers it over ranks.
+"""Contrastive losses as functions of the global batch, and losses that keep a model near an earlier one.
 
 N pairs, K hard negatives per caption, S kinds of them, Q queries, M keys, D embedding dims. Embeddings have
 length 1; ``scale`` is the inverse temperature exp(logit_scale). A negative whose ``valid_NK`` is False is
-padding and is ignored.
+padding and is ignored. The caller gathers the global batch over ranks.
 
 ``own`` selects rows of the batch. A loss is a sum over rows, divided by a number of the whole batch, so its
 terms of the selected rows are a share of it: the shares of a batch's parts sum to the loss. A rank that
@@ -10,11 +10,6 @@ computes the share of its own Q rows does Q x N of the N x N work, as with open_
 
 Similarities are computed one tile of rows at a time, and again for the gradients, so that memory does not
 grow with Q x M (Cheng et al. 2024, arXiv:2410.17243).
-
-Losses and merges that keep a model near an earlier one, and a normal distribution that identifies a
-task.
-
-N or B samples, M keys, D dims.
 """
 
 from collections.abc import Callable

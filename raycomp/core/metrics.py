@@ -1,14 +1,11 @@
-"""Statistics of reports: separation by a score, agreement of scores, words and concepts a choice favours.
+"""Statistics of reports: separation by a score, agreement of scores, words and concepts a choice favours, and
+least squares at any size.
 
-NaN is an error everywhere: the caller removes and counts rows without a score.
-Mergeable statistics can be computed on pieces of any size and merged.
-V concepts; three groups of rows: kept in both, only in the first (lost), only in the second (gained). A row
-has a concept or not.
+NaN is an error everywhere: the caller removes and counts rows without a value. Mergeable statistics can be
+computed on pieces of any size and merged.
 
-Least squares at any size, and embeddings in two dimensions.
-
-Letters: N rows of a piece, C columns; the others explain the last.
-NaN is an error everywhere: the caller removes rows without a value.
+N rows of a piece; V concepts in three groups of rows: kept in both, only in the first (lost), only in the
+second (gained), and a row has a concept or not; C columns, of which the others explain the last.
 """
 
 import math
@@ -16,7 +13,6 @@ import operator
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
-from itertools import accumulate
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -36,42 +32,20 @@ def _check_finite(name: str, value_N: np.ndarray) -> np.ndarray:
     return value_N
 
 
-def _share_below(value_N: np.ndarray, other_M: np.ndarray) -> np.ndarray:
+def share_below(value_N: np.ndarray, other_M: np.ndarray) -> np.ndarray:
     """Return for each value the share of the others below it, equal ones counting half."""
     other_M = np.sort(other_M)
     below_N = np.searchsorted(other_M, value_N, "left") + np.searchsorted(other_M, value_N, "right")
     return below_N / (2 * len(other_M))
 
 
-def _check_groups(positive_N: np.ndarray, negative_M: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def auc(positive_N: np.ndarray, negative_M: np.ndarray) -> float:
+    """Return the chance that a positive scores above a negative, ties 1/2: Mann-Whitney U / NM, in [0, 1]."""
     for name, value in (("positive", positive_N), ("negative", negative_M)):
         if not len(value):
             raise ValueError(f"{name} scores: must be at least 1, are 0")
-    return _check_finite("positive", positive_N), _check_finite("negative", negative_M)
-
-
-def auc(positive_N: np.ndarray, negative_M: np.ndarray) -> float:
-    """Return the chance that a positive scores above a negative, ties 1/2: Mann-Whitney U / NM, in [0, 1]."""
-    positive_N, negative_M = _check_groups(positive_N, negative_M)
-    return float(_share_below(positive_N, negative_M).mean())
-
-
-def auc_interval(positive_N: np.ndarray, negative_M: np.ndarray) -> tuple[float, float]:
-    """Return the 95 % interval of ``auc`` by DeLong et al. 1988, cut to [0, 1].
-
-    (nan, nan) if there is none: with fewer than 2 of either kind, or if the estimated variance is 0 (perfect
-    separation, all scores equal), which gives no information on other samples.
-    """
-    positive_N, negative_M = _check_groups(positive_N, negative_M)
-    if min(len(positive_N), len(negative_M)) < 2:
-        return float("nan"), float("nan")
-    share_N = _share_below(positive_N, negative_M)
-    share_M = 1 - _share_below(negative_M, positive_N)
-    half = Z_95 * np.sqrt(share_N.var(ddof=1) / len(share_N) + share_M.var(ddof=1) / len(share_M))
-    if half == 0:
-        return float("nan"), float("nan")
-    middle = share_N.mean()
-    return float(max(middle - half, 0)), float(min(middle + half, 1))
+    positive_N, negative_M = _check_finite("positive", positive_N), _check_finite("negative", negative_M)
+    return float(share_below(positive_N, negative_M).mean())
 
 
 @dataclass(frozen=True)
@@ -177,27 +151,6 @@ def wilson(share: float, whole: float) -> tuple[float, float]:
     middle = share + square / 2
     half = math.sqrt(square * share * (1 - share) + square**2 / 4)
     return max(0.0, (middle - half) / (1 + square)), min(1.0, (middle + half) / (1 + square))
-
-
-def drawn_interval(num_rows: int, num_marked: int, num_drawn: int) -> tuple[float, int, int]:
-    """Return the number of marked rows in a draw without replacement: the mean, and the central 95 % of
-    draws.
-
-    The hypergeometric distribution in whole numbers, so exact; meant for thousands of rows. ValueError if
-    more rows are marked or drawn than exist.
-    """
-    for name, value in (("num_marked", num_marked), ("num_drawn", num_drawn)):
-        check(0 <= value <= num_rows, name, value, f"between 0 and num_rows={num_rows}")
-    # scipy's quantile is wrong if a tail is exactly 1 / 40.
-    least, most = max(0, num_drawn + num_marked - num_rows), min(num_marked, num_drawn)
-    ways = [
-        math.comb(num_marked, count) * math.comb(num_rows - num_marked, num_drawn - count)
-        for count in range(least, most + 1)
-    ]
-    below = list(accumulate(ways))
-    low = next(count for count, part in enumerate(below, least) if 40 * part >= below[-1])
-    high = next(count for count, part in enumerate(below, least) if 40 * part >= 39 * below[-1])
-    return num_drawn * num_marked / max(num_rows, 1), low, high
 
 
 def log_odds(

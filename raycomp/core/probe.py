@@ -26,8 +26,6 @@ import numpy as np
 
 # Similarities this close count as equal: another order of addition moves them by less.
 TIE = 1e-6
-# Relative to the sum of the kernel's eigenvalues, which is the number of rows.
-RIDGES = (1e-4, 1e-3, 1e-2, 1e-1, 1e0, 1e1, 1e2, 1e3)
 
 
 class Interval(NamedTuple):
@@ -115,43 +113,11 @@ def shuffle_words(caption: str, share: float, rng: np.random.Generator) -> str:
     return " ".join(moved)
 
 
-def held_out_r2(
-    embedding_ND: np.ndarray, latent_NM: np.ndarray, group_N: np.ndarray, rng: np.random.Generator
-) -> float:
-    """Return how much of a latent an embedding determines: R^2 of kernel regression on held-out groups.
-
-    Block identifiability allows any map, not only a linear one (Daunhawer et al., arXiv:2303.09166): the
-    kernel is Gaussian, as wide as the median distance. Half of the groups are for fitting, a quarter for
-    choosing the ridge and a quarter for testing. 1: determined; 0: no better than the mean; below 0 by
-    chance. Squares are summed over the M dims of the latent.
-    """
-    part_N = np.array([0, 0, 1, 2])[draw_folds(group_N, 4, rng)]
-    fit_N = part_N == 0
-    square_FF = _square_distance(embedding_ND[fit_N], embedding_ND[fit_N])
-    width = np.median(square_FF[square_FF > 0]) if (square_FF > 0).any() else 1.0
-    mean_M = latent_NM[fit_N].mean(axis=0)
-    value, vector_FF = np.linalg.eigh(np.exp(-square_FF / width))
-    turned_FM = vector_FF.T @ (latent_NM[fit_N] - mean_M)
-    kernel_RF = np.exp(-_square_distance(embedding_ND[~fit_N], embedding_ND[fit_N]) / width) @ vector_FF
-    rest_RM, is_test_R = latent_NM[~fit_N] - mean_M, part_N[~fit_N] == 2
-    scores = []
-    for ridge in RIDGES:
-        error_RM = rest_RM - kernel_RF @ (turned_FM / (np.maximum(value, 0) + ridge)[:, None])
-        parts = [(error_RM[at_R], rest_RM[at_R]) for at_R in (~is_test_R, is_test_R)]
-        scores.append([(error**2).sum() / (rest**2).sum() for error, rest in parts])
-    return float(1 - min(scores)[1])
-
-
-def _square_distance(a_ND: np.ndarray, b_MD: np.ndarray) -> np.ndarray:
-    square_NM = (a_ND**2).sum(axis=1)[:, None] + (b_MD**2).sum(axis=1) - 2 * a_ND @ b_MD.T
-    return np.maximum(square_NM, 0)
-
-
 NUM_FOLDS = 5
 PARTS = (8, 4, 2)
 """The learning curve uses 1/8, 1/4, 1/2 and all of the pairs."""
 # Relative to the mean variance over D: the ridge added to the variance of each direction.
-CLASSIFIER_RIDGES = (10.0, 1.0, 0.1, 0.01)
+RIDGES = (10.0, 1.0, 0.1, 0.01)
 LEAST_PAIRS = 2 * NUM_FOLDS
 
 
@@ -283,10 +249,10 @@ def _held_out_errors(folds: list[_Fold]) -> np.ndarray:
     sums: Iterable[Any] = zip(*moments, strict=True)
     whole = _Moments(*(sum(parts) for parts in sums))
     # The error on its two neighbours for each fold, ridge and labelling.
-    wrong_FLR = np.zeros((len(folds), len(CLASSIFIER_RIDGES), folds[0].label_MR.shape[1]))
+    wrong_FLR = np.zeros((len(folds), len(RIDGES), folds[0].label_MR.shape[1]))
     for this, other in pairwise([*range(len(folds)), 0]):
         rest = _without(_without(whole, moments[this]), moments[other])
-        for place, weight_DR in enumerate(_solve(rest, CLASSIFIER_RIDGES)):
+        for place, weight_DR in enumerate(_solve(rest, RIDGES)):
             wrong_FLR[this, place] += _count_wrong(folds[other], rest, weight_DR)
             wrong_FLR[other, place] += _count_wrong(folds[this], rest, weight_DR)
     wrong_R = np.zeros(folds[0].label_MR.shape[1])
@@ -295,7 +261,7 @@ def _held_out_errors(folds: list[_Fold]) -> np.ndarray:
         for place in np.unique(best_R):
             at_R = best_R == place
             one = rest._replace(lead_DR=rest.lead_DR[:, at_R])
-            (weight_DR,) = _solve(one, CLASSIFIER_RIDGES[place : place + 1])
+            (weight_DR,) = _solve(one, RIDGES[place : place + 1])
             wrong_R[at_R] += _count_wrong(fold._replace(label_MR=fold.label_MR[:, at_R]), one, weight_DR)
     return wrong_R / (whole.num / 2)
 

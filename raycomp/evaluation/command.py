@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from raycomp.config import changed_options
-from raycomp.core.epochs import Known, count_shared, key_texts, merge_keys
+from raycomp.core.near import Known, count_shared, key_texts, merge_keys
 from raycomp.core.selection import KEY
 from raycomp.data.files import CHECKPOINT, WEIGHTS, Folder, absolute_uri, check_writable
 from raycomp.data.inputs import with_absolute_paths

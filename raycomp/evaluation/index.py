@@ -19,8 +19,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from raycomp.core.epochs import key_images, merge_keys
-from raycomp.core.near import THUMBNAIL
+from raycomp.core.near import THUMBNAIL, key_images, merge_keys
 from raycomp.core.selection import find_keys, parse_uids, to_keys
 from raycomp.curation.config import DecontaminateConfig
 from raycomp.curation.outputs import read_subset

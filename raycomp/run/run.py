@@ -45,7 +45,7 @@ from raycomp.config import (
     to_dict,
 )
 from raycomp.config.commands import name_command
-from raycomp.core.epochs import Shared
+from raycomp.core.near import Shared
 from raycomp.data.files import (
     ARCHITECTURE,
     LEASE,

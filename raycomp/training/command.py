@@ -21,7 +21,8 @@ import numpy as np
 
 from raycomp.config import DryRun, ModelConfig, TooMuchBadData
 from raycomp.config.change import fingerprint_own
-from raycomp.core.epochs import EpochPlan, Known, key_images, key_texts, merge_keys, merge_known
+from raycomp.core.epochs import EpochPlan
+from raycomp.core.near import Known, key_images, key_texts, merge_keys, merge_known
 from raycomp.core.selection import KEY
 from raycomp.data.files import (
     ARCHITECTURE,

@@ -93,9 +93,9 @@ def test_the_ridge_is_chosen_for_each_data_set(monkeypatch):
     for each, step in zip(narrow, (0, 0.15), strict=True):
         each[:, 0] = each[:, 0] / 20 + step
     chosen = [bound(*pair).value for pair in (plain, narrow)]
-    ridges = probe.CLASSIFIER_RIDGES
+    ridges = probe.RIDGES
     for place in (0, -1):
-        monkeypatch.setattr(probe, "CLASSIFIER_RIDGES", (ridges[place],))
+        monkeypatch.setattr(probe, "RIDGES", (ridges[place],))
         fixed = bound(*(plain, narrow)[place + 1]).value
         assert fixed < chosen[place + 1] - 0.1
 
@@ -140,9 +140,9 @@ def test_equals_a_slow_nested_ridge_of_repeated_rows():
                 errors(~np.isin(fold, (-1, this, other)), fold == other, ridge)
                 for other in ((this + 1) % 5, (this - 1) % 5)
             )
-            for ridge in probe.CLASSIFIER_RIDGES
+            for ridge in probe.RIDGES
         ]
-        ridge = probe.CLASSIFIER_RIDGES[int(np.argmin(choice))]
+        ridge = probe.RIDGES[int(np.argmin(choice))]
         total += errors(~np.isin(fold, (-1, this)), fold == this, ridge)
     np.testing.assert_allclose(got, [2 * (1 - 2 * total / times.sum())])
 

@@ -4,7 +4,7 @@ import hashlib
 
 import numpy as np
 
-from raycomp.core.epochs import (
+from raycomp.core.near import (
     NO_KEY,
     Known,
     count_shared,

@@ -28,34 +28,10 @@ def test_auc_limits():
     assert metrics.auc(high, low) == 1
     assert metrics.auc(low, high) == 0
     assert metrics.auc(np.zeros(3), np.zeros(4)) == 0.5
-    for positive, negative in ((high, low), (np.zeros(3), np.zeros(4)), (low[:1], high)):
-        assert all(map(math.isnan, metrics.auc_interval(positive, negative)))
     with pytest.raises(ValueError, match="negative scores: must be at least 1"):
         metrics.auc(low, low[:0])
     with pytest.raises(ValueError, match=r"positive\[1\]=nan: must be finite"):
         metrics.auc([0, np.nan], low)
-
-
-def test_auc_interval_is_delong():
-    """DeLong's variance from its definition, pair by pair."""
-    rng = np.random.default_rng(0)
-    positive, negative = rng.integers(2, 9, 25), rng.integers(0, 7, 31)
-    kernel = (positive[:, None] > negative) + (positive[:, None] == negative) / 2
-    variance = kernel.mean(axis=1).var(ddof=1) / 25 + kernel.mean(axis=0).var(ddof=1) / 31
-    low, high = metrics.auc_interval(positive, negative)
-    assert (low + high) / 2 == pytest.approx(kernel.mean(), abs=1e-12)
-    assert high - low == pytest.approx(2 * 1.959964 * variance**0.5, abs=1e-12)
-
-
-def test_auc_interval_covers_the_truth_95_times_of_100():
-    """Two normals one apart: AUC = Phi(1 / sqrt 2). 5 standard errors of 1000 trials are 0.034."""
-    truth = 0.5 * (1 + math.erf(0.5))
-    rng = np.random.default_rng(1)
-    hits = 0
-    for _ in range(1000):
-        low, high = metrics.auc_interval(rng.standard_normal(80) + 1, rng.standard_normal(80))
-        hits += low <= truth <= high
-    assert abs(hits / 1000 - 0.95) < 0.034
 
 
 def test_correlations_equal_numpy():
@@ -126,25 +102,6 @@ def test_share_interval_against_published_values():
     assert [round(x, 4) for x in metrics.share_interval(15, 148)] == [0.0624, 0.1605]
     assert [round(x, 4) for x in metrics.share_interval(0, 20)] == [0.0, 0.1611]
     assert metrics.share_interval(0, 0) == (0.0, 1.0)
-
-
-def test_drawn_interval_equals_every_draw():
-    for num_rows, num_marked, num_drawn in [(9, 4, 5), (8, 7, 6), (6, 0, 3), (5, 5, 5)]:
-        draws = itertools.combinations(range(num_rows), num_drawn)
-        counts = sorted(sum(row < num_marked for row in draw) for draw in draws)
-        mean, low, high = metrics.drawn_interval(num_rows, num_marked, num_drawn)
-        assert mean == pytest.approx(np.mean(counts))
-        assert low == min(c for c in counts if sum(d <= c for d in counts) >= 0.025 * len(counts))
-        assert high == min(c for c in counts if sum(d <= c for d in counts) >= 0.975 * len(counts))
-
-
-def test_drawn_interval_of_thousands_is_near_the_normal():
-    mean, low, high = metrics.drawn_interval(3000, 400, 1500)
-    deviation = (1500 * (400 / 3000) * (2600 / 3000) * (1500 / 2999)) ** 0.5
-    assert mean == 200 and high - low == pytest.approx(2 * 1.96 * deviation, abs=1)
-    assert metrics.drawn_interval(0, 0, 0) == (0, 0, 0)
-    with pytest.raises(ValueError, match="num_drawn=4: must be between 0 and num_rows=3"):
-        metrics.drawn_interval(3, 1, 4)
 
 
 def test_log_odds_equal_the_written_formula():

@@ -80,22 +80,3 @@ def test_shuffling_limits():
         assert probe.shuffle_words(text, 1, rng) == text
     with pytest.raises(ValueError, match=r"share=1\.5"):
         probe.shuffle_words("a b", 1.5, rng)
-
-
-def test_r2_of_a_determined_and_of_a_foreign_latent():
-    rng = np.random.default_rng(10)
-    latent = rng.uniform(-1, 1, (600, 2))
-    embedding = np.stack([latent[:, 0], latent[:, 1] ** 3, latent[:, 0] * latent[:, 1]], axis=1)
-    assert probe.held_out_r2(embedding, latent, np.arange(600), rng) > 0.95
-    assert abs(probe.held_out_r2(embedding, rng.standard_normal((600, 3)), np.arange(600), rng)) < 0.05
-    half = np.concatenate([latent[:, :1], rng.uniform(-1, 1, (600, 1))], axis=1)
-    assert probe.held_out_r2(embedding[:, :1], half, np.arange(600), rng) == pytest.approx(0.5, abs=0.1)
-
-
-def test_r2_is_of_groups_not_seen():
-    """A latent that is a lookup of the group: known to whoever saw the group, nothing to say of others."""
-    rng = np.random.default_rng(11)
-    group_N = np.repeat(np.arange(60), 10)
-    embedding, latent = rng.standard_normal((60, 5))[group_N], rng.standard_normal((60, 2))[group_N]
-    assert probe.held_out_r2(embedding, latent, group_N, rng) < 0.15
-    assert probe.held_out_r2(embedding, latent, np.arange(600), rng) > 0.9

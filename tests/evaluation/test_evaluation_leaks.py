@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from raycomp.config import UserError
-from raycomp.core.epochs import Known, key_images, key_texts, merge_keys
+from raycomp.core.near import Known, key_images, key_texts, merge_keys
 from raycomp.core.selection import KEY
 from raycomp.evaluation.classification import open_linear_probe, open_zeroshot
 from raycomp.evaluation.command import find_leaks

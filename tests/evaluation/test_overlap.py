@@ -13,7 +13,7 @@ import safetensors.torch
 
 from raycomp.cli import main
 from raycomp.config import ModelConfig, ScorerConfig
-from raycomp.core.epochs import Known, key_images, merge_keys
+from raycomp.core.near import Known, key_images, merge_keys
 from raycomp.data.files import Folder
 from raycomp.evaluation import command
 from raycomp.models.clip import load_start

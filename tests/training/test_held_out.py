@@ -12,8 +12,8 @@ import pytest
 import torch
 
 from raycomp.config import UserError
-from raycomp.core.epochs import Known, key_images
 from raycomp.core.losses import clip_loss
+from raycomp.core.near import Known, key_images
 from raycomp.data.files import Folder
 from raycomp.data.samples import write_tar
 from raycomp.training.command import train

@@ -17,7 +17,7 @@ import torch
 import raycomp
 from raycomp.cli import main
 from raycomp.config import ClusterFailed, ScorerConfig, UserError, override_all
-from raycomp.core.epochs import Known, key_images, key_texts, merge_keys
+from raycomp.core.near import Known, key_images, key_texts, merge_keys
 from raycomp.data.files import Folder
 from raycomp.data.inputs import expand_input
 from raycomp.data.reader import read_shard

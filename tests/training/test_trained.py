@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from raycomp.config import override_all
-from raycomp.core.epochs import Known, count_shared, key_images, key_texts, merge_keys
+from raycomp.core.near import Known, count_shared, key_images, key_texts, merge_keys
 from raycomp.data.files import Folder
 from raycomp.data.samples import write_tar
 from raycomp.training.command import (

@@ -19,7 +19,7 @@ from raycomp.continual.data import Choice, Split, Stream, StreamRun, Task, name_
 from raycomp.continual.layouts.row import Edit
 from raycomp.continual.method import MadeStream, find_maker, find_variant
 from raycomp.continual.streams.sources import Member, Source, StreamSample
-from raycomp.core.epochs import (
+from raycomp.core.near import (
     NO_KEY,
     Known,
     count_shared,
