@@ -178,12 +178,11 @@ class ResultFile(str):
     sha256: str | None = None
     footer: str | None = None
 
-
-def make_result(file: Written) -> ResultFile:
-    """Return the uri of a file that carries what is known of it."""
-    result = ResultFile(file.uri)
-    result.sha256, result.footer = file.sha256, file.footer
-    return result
+    @classmethod
+    def of(cls, file: Written) -> "ResultFile":
+        result = cls(file.uri)
+        result.sha256, result.footer = file.sha256, file.footer
+        return result
 
 
 class WrittenFiles:
@@ -421,31 +420,6 @@ def link_file(file: Written, target: str) -> None:
     note_written([file._replace(uri=target)] if is_watched(target) else [])
 
 
-def create_file(uri: str, data: bytes) -> bool:
-    """Write a whole file unless there is one; return whether it was written.
-
-    Of several concurrent writers one succeeds: on a disk by a hard link, in a store by ``create_object``.
-    """
-    filesystem, path = resolve(uri)
-    if isinstance(filesystem, fs.LocalFileSystem):
-        temporary = f"{path}.{uuid.uuid4().hex}.tmp"
-        with new_file(temporary) as file:
-            file.write(data)
-        try:
-            os.link(temporary, path)
-        except FileExistsError:
-            return False
-        finally:
-            os.remove(temporary)
-            forget_written(temporary)
-        return True
-    try:
-        create_object(split_uri(uri)[0], path, data)
-    except FileExistsError:
-        return False
-    return True
-
-
 def remove_temporary_files(folder: str) -> None:
     """Remove the temporary files of killed writers below a run's folder on a local disk.
 
@@ -612,8 +586,27 @@ class Folder:
         self.write_bytes(_dump(content), *names)
 
     def create_json(self, content: Any, *names: str) -> bool:
-        """Write a json file unless the name exists; return whether it was written."""
-        return create_file(self.at(*names), _dump(content))
+        """Write a json file unless the name exists; return whether it was written.
+
+        Of several concurrent writers one succeeds: on a disk by a hard link, in a store by ``create_object``.
+        """
+        uri, data = self.at(*names), _dump(content)
+        try:
+            if not self.is_local:
+                create_object(split_uri(uri)[0], resolve(uri)[1], data)
+                return True
+            path = resolve(uri)[1]
+            temporary = f"{path}.{uuid.uuid4().hex}.tmp"
+            with new_file(temporary) as file:
+                file.write(data)
+            try:
+                os.link(temporary, path)
+            finally:
+                os.remove(temporary)
+                forget_written(temporary)
+        except FileExistsError:
+            return False
+        return True
 
     def remove(self, *names: str) -> None:
         """Remove a file, or a sub-folder with all its content; do nothing where it is missing."""

@@ -40,7 +40,6 @@ PART_IMAGES = 1000
 _TEXTS = (".txt", ".json")
 FORMATS = {".tar": "tar", ".parquet": "parquet"}
 _LAYOUTS = "; docs/reference/inputs.md has the layouts that can be read"
-CLIP_RETRIEVAL = "clip_retrieval"
 _NAMED = re.compile(r"([A-Za-z0-9_-]*)=(.+)", re.DOTALL)
 _UNNAMED = "="
 _PATTERN = re.compile(r"[*?\[{]")
@@ -93,13 +92,11 @@ def is_list(uri: str) -> bool:
     return extension in LISTS and (extension != ".json" or stem.startswith(("captions", "metadata")))
 
 
-def absolute_input(spec: str) -> str:
-    """Return an input spec with every relative path made absolute; it is then valid in any folder."""
-    return place_input(spec, "")
+def absolute_input(spec: str, folder: str = "") -> str:
+    """Return an input spec with every relative path made absolute; it is then valid in any folder.
 
-
-def place_input(spec: str, folder: str) -> str:
-    """Return an input spec with every relative path taken from ``folder``, as in a file of that folder."""
+    Paths are relative to ``folder``, as in a file of that folder; "" is the working folder.
+    """
     placed = []
     for name, pattern in map(_part, spec.split("::")):
         path = pattern if "://" in pattern else join_uri(folder, pattern)
@@ -183,10 +180,11 @@ def list_written_shards(files: Mapping[str, str]) -> list[ShardPath]:
 
     ``files``: uris by name in the run's folder.
     """
-    names = sorted(name for name in files if name.startswith("shards/") and _is_shard(name))
+    kinds = {name: FORMATS.get(posixpath.splitext(name)[1]) for name in sorted(files)}
+    shards = [(name, kind) for name, kind in kinds.items() if kind and name.startswith("shards/")]
     return [
-        ShardPath(i, str(files[name]), name.removeprefix("shards/"), FORMATS[posixpath.splitext(name)[1]])
-        for i, name in enumerate(names)
+        ShardPath(i, str(files[name]), name.removeprefix("shards/"), kind)
+        for i, (name, kind) in enumerate(shards)
     ]
 
 
@@ -226,7 +224,7 @@ def _pair(shard: ShardPath, stored: str) -> ShardPath:
     """Return the shard with the place of its embeddings in clip-retrieval's layout, or in DataComp's."""
     if shard.format != "parquet":
         raise ValueError(f"input={shard.uri!r}: must be .parquet with prepare.stored_embeddings={stored!r}")
-    if stored != CLIP_RETRIEVAL:
+    if stored != "clip_retrieval":
         npz = posixpath.splitext(shard.uri)[0] + ".npz"
         return dataclasses.replace(shard, embeddings=npz, array=stored)
     match = _METADATA.fullmatch(shard.uri)
@@ -242,10 +240,6 @@ def _format(uri: str) -> str | None:
     """Return the format of a file by its name, None where it is not one of input."""
     extension = posixpath.splitext(uri)[1].lower()
     return FORMATS.get(extension) or (LIST if is_list(uri) else None)
-
-
-def _is_shard(uri: str) -> bool:
-    return posixpath.splitext(uri)[1].lower() in FORMATS
 
 
 def _find(pattern: str) -> list[tuple[str, str]]:
@@ -323,9 +317,14 @@ def _list(filesystem: fs.FileSystem, item: str, info: fs.FileInfo | None, patter
         listed = files = [item]
     else:
         raise ValueError(f"input={pattern!r}: no such file or folder: {item}")
-    shards = [file for file in files if _is_shard(file)] or [file for file in files if is_list(file)]
-    tars = {posixpath.splitext(file)[0] for file in shards if _format(file) == "tar"}
-    shards = [file for file in shards if _format(file) == "tar" or posixpath.splitext(file)[0] not in tars]
+    known = {file: kind for file in files if (kind := _format(file))}
+    tars = {posixpath.splitext(file)[0] for file, kind in known.items() if kind == "tar"}
+    is_packed = any(kind != LIST for kind in known.values())
+    shards = [
+        file
+        for file, kind in known.items()
+        if kind == "tar" or ((kind == LIST) != is_packed and posixpath.splitext(file)[0] not in tars)
+    ]
     _refuse_files(pattern, listed, files, shards)
     if not shards and info.type == fs.FileType.Directory and start is None and _list_images(files):
         return []
@@ -336,9 +335,15 @@ def _list(filesystem: fs.FileSystem, item: str, info: fs.FileInfo | None, patter
         wanted = ", ".join([*FORMATS, *LISTS[:-1]])
         said = f"{item} names no file that ends in one of {wanted}; {found}"
         raise ValueError(f"input={pattern!r}: {said}{_LAYOUTS}")
-    if isinstance(filesystem, fs.LocalFileSystem):
-        for file in shards:
-            _check_file(file, pattern)
+    for file in shards if isinstance(filesystem, fs.LocalFileSystem) else ():
+        if any("\ud800" <= letter <= "\udfff" for letter in file):
+            raise ValueError(f"input: {os.fsencode(file)!r}: names must be UTF-8; rename it")
+        if not os.path.isfile(file):
+            is_link = os.path.islink(file)
+            what = f"a link to {os.readlink(file)}, where there is no file" if is_link else "no file"
+            raise ValueError(f"input={pattern!r}: {file} is {what}")
+        if not os.access(file, os.R_OK):
+            raise ValueError(f"input={pattern!r}: no permission to read {file}")
     return shards
 
 
@@ -420,17 +425,6 @@ def _list_files(filesystem: fs.FileSystem, folder: str, recursive: bool) -> list
                 todo += [path for path in below if os.path.islink(path)]
                 found += [os.path.join(here, name) for name in sorted(names)]
     return found
-
-
-def _check_file(file: str, pattern: str) -> None:
-    """Raise ValueError unless a shard on a disk can be named, found and read."""
-    if any("\ud800" <= letter <= "\udfff" for letter in file):
-        raise ValueError(f"input: {os.fsencode(file)!r}: names must be UTF-8; rename it")
-    if not os.path.isfile(file):
-        what = f"a link to {os.readlink(file)}, where there is no file" if os.path.islink(file) else "no file"
-        raise ValueError(f"input={pattern!r}: {file} is {what}")
-    if not os.access(file, os.R_OK):
-        raise ValueError(f"input={pattern!r}: no permission to read {file}")
 
 
 def _is_hidden(relative: str) -> bool:

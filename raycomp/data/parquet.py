@@ -14,7 +14,6 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from importlib.abc import MetaPathFinder
-from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -128,10 +127,7 @@ def find_distinct(names: Sequence[Hashable]) -> tuple[list[int], list[int]]:
     """Return the first row of each distinct name, in their order, and the place of each row's among these."""
     places: dict[Hashable, int] = {}
     which_N = [places.setdefault(name, len(places)) for name in names]
-    rows: dict[int, int] = {}
-    for row, place in enumerate(which_N):
-        rows.setdefault(place, row)
-    return list(rows.values()), which_N
+    return np.unique(which_N, return_index=True)[1].tolist(), which_N
 
 
 def nest(tokens_TL: np.ndarray, counts: list[int]) -> pa.ListArray:
@@ -147,13 +143,10 @@ def from_rows(rows: Sequence[Sequence[Any]], schema: pa.Schema) -> pa.Table:
     return pa.table(arrays, schema=schema)
 
 
-def digest_rows(columns: Iterable[pa.ChunkedArray | pa.Array], num_rows: int) -> list[bytes]:
+def digest_rows(columns: Iterable[pa.ChunkedArray | pa.Array]) -> list[bytes]:
     """Return the SHA-256 of the values of each row, [N], 32 bytes each."""
-    hashes = [hashlib.sha256() for _ in range(num_rows)]
-    for column in columns:
-        for one, data in zip(hashes, encode_rows(column), strict=True):
-            one.update(data)
-    return [one.digest() for one in hashes]
+    encoded = zip(*map(encode_rows, columns), strict=True)
+    return [hashlib.sha256(b"".join(row)).digest() for row in encoded]
 
 
 def encode_rows(column: pa.ChunkedArray | pa.Array) -> list[bytes]:
@@ -261,11 +254,12 @@ def read_groups(uri: str) -> Iterator[pa.Table]:
 def read_in_order(uris: Sequence[str], columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
     """Yield the named columns (none = all) of many Parquet files in order; a few are read ahead."""
     waiting: deque[Future[pa.Table]] = deque()
-    left = iter(uris)
     with ThreadPoolExecutor(_FILES_AHEAD) as pool:
-        for _ in uris:
-            for uri in islice(left, _FILES_AHEAD - len(waiting)):
-                waiting.append(pool.submit(read_columns, uri, columns))
+        for uri in uris:
+            if len(waiting) == _FILES_AHEAD:
+                yield waiting.popleft().result()
+            waiting.append(pool.submit(read_columns, uri, columns))
+        while waiting:
             yield waiting.popleft().result()
 
 
@@ -346,8 +340,16 @@ def _open_parquet(uri: str) -> Iterator[pq.ParquetFile]:
     filesystem, path = resolve_file(uri)
     with filesystem.open_input_file(path) as source:
         try:
-            known = getattr(uri, "footer", None)
-            metadata = None if known is None else _read_footer(uri, source, known)
+            known, metadata = getattr(uri, "footer", None), None
+            if known is not None:  # usually in the one read that Arrow would use
+                size = source.size()
+                tail = source.read_at(min(size, _FOOTER_BYTES), max(0, size - _FOOTER_BYTES))
+                length = int.from_bytes(tail[-8:-4], "little")
+                if len(tail) < length + 8 <= size:
+                    tail = source.read_at(length + 8, size - length - 8)
+                if len(tail) < length + 8 or hashlib.sha256(tail[-8 - length : -8]).hexdigest() != known:
+                    raise UserError(f"{uri}: was changed; it is not the file that the run wrote")
+                metadata = pq.read_metadata(pa.BufferReader(tail[-4:] + tail[-8 - length :]))
             yield pq.ParquetFile(source, metadata=metadata, page_checksum_verification=True)
         except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
             if isinstance(error, OSError):
@@ -356,18 +358,3 @@ def _open_parquet(uri: str) -> Iterator[pq.ParquetFile]:
                     pass
             line = " ".join(str(error).split())[:200]
             raise UserError(f"{uri}: is damaged or no Parquet file ({line})") from error
-
-
-def _read_footer(uri: str, source: pa.NativeFile, known: str) -> pq.FileMetaData:
-    """Return the metadata of a file, usually in the one read that Arrow would use.
-
-    Raises UserError unless the SHA-256 of its footer is ``known``.
-    """
-    size = source.size()
-    tail = source.read_at(min(size, _FOOTER_BYTES), max(0, size - _FOOTER_BYTES))
-    length = int.from_bytes(tail[-8:-4], "little")
-    if len(tail) < length + 8 <= size:
-        tail = source.read_at(length + 8, size - length - 8)
-    if len(tail) < length + 8 or hashlib.sha256(tail[-8 - length : -8]).hexdigest() != known:
-        raise UserError(f"{uri}: was changed; it is not the file that the run wrote")
-    return pq.read_metadata(pa.BufferReader(tail[-4:] + tail[-8 - length :]))

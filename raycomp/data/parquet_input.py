@@ -121,12 +121,12 @@ def _batches(file: Any, num_rows: int, wanted: set[int] | None) -> Iterator[tupl
         status = words.TRUNCATED_SHARD
         end = 0
         for group in range(parquet.num_row_groups):
-            start, end = end, end + parquet.metadata.row_group(group).num_rows
+            facts = parquet.metadata.row_group(group)
+            start, end = end, end + facts.num_rows
             if wanted is not None and not any(start <= position < end for position in wanted):
                 continue
             # A row takes its share of the group. A value from a dictionary, which is stored once however
             # often it occurs, may take up to all of its column.
-            facts = parquet.metadata.row_group(group)
             chunks = [facts.column(i) for i in range(facts.num_columns)]
             share = sum(chunk.total_uncompressed_size for chunk in chunks) // max(1, facts.num_rows)
             largest = sum(chunk.total_uncompressed_size for chunk in chunks if chunk.has_dictionary_page)
@@ -162,17 +162,12 @@ def _read_batch(
         found = fields.get(captions)
         if shard.columns.captions == "longest" and isinstance(found, list):
             found = max((text for text in found if isinstance(text, str)), key=len, default=None)
-        found = samples.first_text(found)
-        yield samples.make_row(shard, _name(fields, start + i), fields, found, image, bad_json)
-
-
-def _name(fields: dict[str, Any], position: int) -> str:
-    """Return a row's key; a whole float, which pandas makes of integers next to nulls, is an integer."""
-    own = fields.get("key")
-    if isinstance(own, float) and own.is_integer():
-        own = int(own)
-    own = str(own) if isinstance(own, int) else samples.decode_text(own)
-    return own or f"{'row-' if 'key' in fields else ''}{position:09d}"
+        key = fields.get("key")
+        if isinstance(key, float) and key.is_integer():  # which pandas makes of integers next to nulls
+            key = int(key)
+        key = str(key) if isinstance(key, int) else samples.decode_text(key)
+        key = key or f"{'row-' if 'key' in fields else ''}{start + i:09d}"
+        yield samples.make_row(shard, key, fields, samples.first_text(found), image, bad_json)
 
 
 def _values(column: pa.Array) -> list[Any]:
@@ -206,8 +201,8 @@ def check_embeddings(shards: Sequence[ShardPath], model: str, width: int) -> Non
     each.
     """
     stored = [shard for shard in shards if shard.embeddings is not None]
-    some = stored[:: -(-len(stored) // _CHECKS_AT_ONCE) or 1]
     with ThreadPoolExecutor(_CHECKS_AT_ONCE) as pool:
+        some = stored[:: -(-len(stored) // _CHECKS_AT_ONCE) or 1]
         list(pool.map(partial(check_stored, model=model, width=width), some))
 
 
@@ -279,24 +274,19 @@ def _open_array(shard: ShardPath, buffer_bytes: int) -> Iterator[_Array]:
                     raise ValueError(f"holds no array {shard.array!r}, its arrays are {named}")
                 file = stack.enter_context(archive.open(f"{shard.array}.npy"))
                 num_bytes = archive.getinfo(f"{shard.array}.npy").file_size
-            array = _read_header(file, num_bytes)
+            # N rows of D floats, of ``num_bytes`` in all.
+            read = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
+            version = npy.read_magic(file)
+            if version not in read:
+                raise ValueError(f"npy version {version} holds no plain floats")
+            shape, is_by_column, dtype = read[version](file)
+            if dtype.kind != "f" or len(shape) != 2 or shape[1] == 0 or is_by_column:
+                order = ", stored by column" if is_by_column else ""
+                raise ValueError(f"must be rows of floats, is {dtype} of shape {shape}{order}")
+            due = file.tell() + shape[0] * shape[1] * dtype.itemsize
+            if num_bytes < due:
+                raise ValueError(f"is cut: has {num_bytes:,} of {due:,} bytes")
         except _BROKEN as error:
             said = f"{shard.embeddings} cannot be used: {error}"
             raise UserError(f"prepare.stored_embeddings: {said}") from error
-        yield array
-
-
-def _read_header(file: IO[bytes], num_bytes: int) -> _Array:
-    """Return the array in an npy file of ``num_bytes``; raise ValueError unless it is N rows of D floats."""
-    read = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
-    version = npy.read_magic(file)
-    if version not in read:
-        raise ValueError(f"npy version {version} holds no plain floats")
-    shape, is_by_column, dtype = read[version](file)
-    if dtype.kind != "f" or len(shape) != 2 or shape[1] == 0 or is_by_column:
-        order = ", stored by column" if is_by_column else ""
-        raise ValueError(f"must be rows of floats, is {dtype} of shape {shape}{order}")
-    due = file.tell() + shape[0] * shape[1] * dtype.itemsize
-    if num_bytes < due:
-        raise ValueError(f"is cut: has {num_bytes:,} of {due:,} bytes")
-    return _Array(file, *shape, dtype)
+        yield _Array(file, *shape, dtype)

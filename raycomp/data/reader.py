@@ -1,8 +1,7 @@
 """Reads any input shard as rows, and the original members of chosen samples.
 
-Single images as input: listed in a CSV, TSV or json file, or each with a text of its own name.
-
-A list is read row by row; images are opened by a few threads ahead of the reader. The key of a sample is its
+Single images, listed in a CSV, TSV or json file or each with a text of its own name, are read here: a list
+row by row; images are opened by a few threads ahead of the reader. The key of a sample is its
 image's path as it is written, with ``#1`` and so on for further captions of the image, so that a uid depends
 neither on the order of the rows nor on the other files. Pairs of a list that have one image have one
 ``image_id``, made of its path: a field of their json, unless the list has a column of this name.
@@ -69,11 +68,14 @@ _ROWS = 16
 def read_shard(shard: ShardPath, block_rows: int) -> Iterator[pa.Table]:
     """Yield every sample of a shard, good or bad, as tables of SAMPLE_SCHEMA; see read_tar and read_table.
 
-    Stored embeddings add a column ``image_embedding``; see add_embeddings. Repeated calls yield equal tables.
-    Raises OSError where the storage fails.
+    Stored embeddings add a column ``image_embedding``; see add_embeddings. Of a list a row whose json does
+    not parse is ``bad_json``; an image outside the folder of the list, and of ``columns.root``, is
+    ``image_path_refused``, one that is not there ``image_file_missing``. Columns of a CSV are text, or
+    numbers where they are written as json writes them. A list that is not text, or json of another form,
+    gives one unreadable_shard row. Repeated calls yield equal tables. Raises OSError where the storage fails.
     """
     if shard.format in (LIST, FOLDER):
-        yield from read_listed(shard, block_rows)
+        yield from samples.cut_blocks(_read_rows(shard), shard, block_rows)
         return
     filesystem, path = resolve(shard.uri)
     if shard.format == "tar":
@@ -95,18 +97,24 @@ def extract(
     pass over; a tar of which more than half is wanted is read from its start.
     """
     if shard.format in (LIST, FOLDER):
-        yield from extract_listed(shard, positions)
+        rows = enumerate(_read_rows(shard, set(positions)))
+        yield from ((place, make_members(row)) for place, row in rows if place in positions)
         return
     filesystem, path = resolve(shard.uri)
-    if shard.format == "tar" and offsets is not None:
-        with filesystem.open_input_file(path) as file:
-            yield from _extract_ranges(file, positions, offsets, _buffer_bytes(filesystem))
-    elif shard.format == "tar":
-        with filesystem.open_input_stream(path, buffer_size=_buffer_bytes(filesystem)) as stream:
-            yield from extract_tar(stream, positions)
-    else:
-        with filesystem.open_input_file(path) as file:
+    with filesystem.open_input_file(path) as file:
+        if shard.format != "tar":
             yield from extract_table(file, shard, positions, filesystem)
+            return
+        size, buffer_bytes = file.size(), _buffer_bytes(filesystem)
+        ranges = [] if offsets is None else plan_ranges(positions, offsets, buffer_bytes // 2)
+        lengths = [(size if end is None else min(end, size)) - start for _, start, end, _ in ranges]
+        if offsets is None or sum(lengths) > size / 2:
+            yield from extract_tar(pa.BufferedInputStream(file.get_stream(0, size), buffer_bytes), positions)
+            return
+        for (first, start, end, wanted), length in zip(ranges, lengths, strict=True):
+            if length > 0:
+                part = pa.BufferedInputStream(file.get_stream(start, length), min(buffer_bytes, length))
+                yield from extract_tar(part if end is None else _Ended(part), wanted, first)
 
 
 def read_offsets(scores: str) -> Offsets | None:
@@ -136,22 +144,6 @@ def plan_ranges(
         else:
             found.append((first, start, end, [position]))
     return found
-
-
-def _extract_ranges(
-    file: pa.NativeFile, positions: Collection[int], offsets: Offsets, buffer_bytes: int
-) -> Iterator[tuple[int, dict[str, bytes]]]:
-    size = file.size()
-    ranges = plan_ranges(positions, offsets, buffer_bytes // 2)
-    lengths = [(size if end is None else min(end, size)) - start for _, start, end, _ in ranges]
-    if sum(lengths) > size / 2:
-        whole = pa.BufferedInputStream(file.get_stream(0, size), buffer_bytes)
-        yield from extract_tar(whole, positions)
-        return
-    for (first, start, end, wanted), length in zip(ranges, lengths, strict=True):
-        if length > 0:
-            part = pa.BufferedInputStream(file.get_stream(start, length), min(buffer_bytes, length))
-            yield from extract_tar(part if end is None else _Ended(part), wanted, first)
 
 
 class _Ended:
@@ -202,24 +194,6 @@ class Entry(NamedTuple):
     """The columns of the row."""
 
 
-def read_listed(shard: ShardPath, block_rows: int) -> Iterator[pa.Table]:
-    """Yield the samples of a list, or of images with texts, as tables of SAMPLE_SCHEMA.
-
-    A row whose json does not parse is ``bad_json``; an image outside the folder of the list, and of
-    ``columns.root``, is ``image_path_refused``, one that is not there ``image_file_missing``. Columns of a
-    CSV are text, or numbers where they are written as json writes them. A list that is not text, or json of
-    another form, gives one unreadable_shard row. Errors of the file system pass through.
-    """
-    return samples.cut_blocks(_read_rows(shard), shard, block_rows)
-
-
-def extract_listed(shard: ShardPath, positions: Collection[int]) -> Iterator[tuple[int, dict[str, bytes]]]:
-    """Yield (position, {extension: bytes}) of the samples at ``positions``: image, txt and json members."""
-    for position, row in enumerate(_read_rows(shard, set(positions))):
-        if position in positions:
-            yield position, make_members(row)
-
-
 def _read_rows(shard: ShardPath, wanted: set[int] | None = None) -> Iterator[samples.SampleRow]:
     """Yield the samples; with ``wanted``, images of other positions are not opened."""
     folders = dict.fromkeys(map(posixpath.dirname, shard.members))
@@ -246,19 +220,14 @@ def _read_rows(shard: ShardPath, wanted: set[int] | None = None) -> Iterator[sam
 def _list_samples(shard: ShardPath) -> Iterator[tuple[str, Any, Entry]]:
     """Yield (key, caption, entry) of each caption that is used."""
     seen: Counter[str] = Counter()
+    how = shard.columns.captions
     for number, entry in enumerate(list_entries(shard)):
         name = entry.path or f"row-{number:09d}"
-        for caption in choose_captions(entry.captions, shard.columns.captions):
+        texts: list[Any] = [text for text in entry.captions if isinstance(text, str)]
+        used = texts if how == "all" else [max(texts, key=len)] if how == "longest" and texts else texts[:1]
+        for caption in used or [None]:
             count, seen[name] = seen[name], seen[name] + 1
             yield f"{name}#{count}" if count else name, caption, entry
-
-
-def choose_captions(captions: Sequence[Any], how: str) -> list[Any]:
-    """Return the captions that make pairs: the first, the longest or all; one None where there is none."""
-    texts: list[Any] = [text for text in captions if isinstance(text, str)] or [None]
-    if how == "all":
-        return texts
-    return [max(texts, key=lambda text: len(text or ""))] if how == "longest" else texts[:1]
 
 
 def _open(
@@ -314,16 +283,12 @@ def _read_csv(stream: Any, shard: ShardPath) -> Iterator[Entry]:
     for row in csv.DictReader(text, delimiter=delimiter, restkey="", restval=None):
         row.pop("", None)
         image = find_column(row, shard.columns.image, IMAGE_COLUMNS)
-        fields = {name: _read_value(value) for name, value in row.items() if name != image}
+        fields: dict[str, Any] = {name: value or None for name, value in row.items() if name != image}
+        for name, value in fields.items():
+            if value and _NUMBER.fullmatch(value):
+                fields[name] = json.loads(value)
         caption = find_column(row, shard.columns.caption, CAPTION_COLUMNS)
         yield Entry(row.get(image or "") or None, [row.get(caption or "")], fields, names=tuple(row))
-
-
-def _read_value(text: str | None) -> Any:
-    """Return a number that is written as json writes it, None for an empty text, else the text."""
-    if not text:
-        return None
-    return json.loads(text) if _NUMBER.fullmatch(text) else text
 
 
 def _read_lines(stream: Any, shard: ShardPath) -> Iterator[Entry]:
@@ -385,7 +350,12 @@ def check_tables(shards: Sequence[ShardPath], needs_captions: bool = True) -> No
         if shard.format in (LIST, "parquet") and shard.embeddings is None:
             tables.setdefault(posixpath.splitext(shard.uri)[1].lower(), shard)
     for shard in tables.values():
-        names, images = _read_list(shard) if shard.format == LIST else _read_parquet(shard)
+        if shard.format == LIST:
+            entries = [entry for entry in islice(list_entries(shard), _ROWS) if entry.fault is None]
+            names = list(dict.fromkeys(name for entry in entries for name in entry.names))
+            images = [entry.path for entry in entries if entry.path]
+        else:
+            names, images = _read_parquet(shard)
         if not names:
             continue  # an empty or unreadable table has a status of its own
         known = samples if shard.format == LIST else parquet_input
@@ -411,13 +381,6 @@ def check_tables(shards: Sequence[ShardPath], needs_captions: bool = True) -> No
                 f"input={shard.uri!r}: none of its first images is there, such as {images[0][:80]!r} below "
                 f"{root or folder}; set columns.root to their folder"
             )
-
-
-def _read_list(shard: ShardPath) -> tuple[list[str], list[str]]:
-    """Return the columns of the first rows of a list, and the paths of their images."""
-    entries = [entry for entry in islice(list_entries(shard), _ROWS) if entry.fault is None]
-    names = dict.fromkeys(name for entry in entries for name in entry.names)
-    return list(names), [entry.path for entry in entries if entry.path]
 
 
 def _read_parquet(shard: ShardPath) -> tuple[list[str], list[str]]:

@@ -36,7 +36,6 @@ from raycomp.data.files import (
     copy_file,
     hash_file,
     list_below,
-    make_result,
     read_infos,
     resolve,
     resolve_file,
@@ -140,7 +139,7 @@ def check_results(
             for file, now in zip(known.values(), there_now, strict=True):
                 if now != file:
                     raise ValueError(_say_changed(file.uri))
-    return {name: make_result(file) for name, file in known.items()}
+    return {name: ResultFile.of(file) for name, file in known.items()}
 
 
 def read_manifest(folder: Folder) -> dict[str, Written]:

@@ -1,8 +1,8 @@
 """Samples as rows of SAMPLE_SCHEMA: each sample's status and uid, and blocks with deterministic cuts.
-WebDataset tars: read as rows with a status, and written so that equal samples give equal bytes.
 
-tarfile takes about five times as long for web-sized images, nearly all of it on headers. This module reads
-plain headers; tarfile's own parser reads the others.
+WebDataset tars are read as rows with a status, and written so that equal samples give equal bytes. tarfile
+takes about five times as long for web-sized images, nearly all of it on headers. This module reads plain
+headers; tarfile's own parser reads the others.
 """
 
 import errno
@@ -24,9 +24,10 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 from pyarrow import fs
 
-from raycomp import schema, words
+from raycomp import words
 from raycomp.data.files import new_file, resolve
 from raycomp.data.inputs import IMAGE_EXTENSIONS, ShardPath
+from raycomp.schema import SAMPLE_SCHEMA
 from raycomp.words import TRUNCATED_SHARD, UNREADABLE_SHARD
 
 # A block ends at this many bytes, however few rows that is.
@@ -49,14 +50,14 @@ _LONG_NAME, _LONG_LINK, _PAX, _PAX_GLOBAL, _PAX_SOLARIS = b"L", b"K", b"x", b"g"
 _ABOUT_NEXT = (_LONG_NAME, _LONG_LINK, _PAX, _PAX_GLOBAL, _PAX_SOLARIS)
 _PAX_LENGTH = re.compile(rb"(\d{1,9}) ")
 _NO_FILE = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.ELOOP, errno.EINVAL)
-_MAGIC = {
-    b"\xff\xd8\xff": "jpg",
-    b"\x89PNG": "png",
-    b"GIF8": "gif",
-    b"BM": "bmp",
-    b"II*\0": "tif",
-    b"MM\0*": "tif",
-}
+# The file extension of an image by its first bytes.
+_MAGIC = re.compile(
+    rb"(?P<webp>RIFF.{4}WEBP)|(?P<avif>.{4}ftypavi[fs])|(?P<jpg>\xff\xd8\xff)|(?P<png>\x89PNG)|(?P<gif>GIF8)"
+    rb"|(?P<bmp>BM)|(?P<tif>II\*\0|MM\0\*)",
+    re.DOTALL,
+)
+# The real path of a folder is found once, as most files of a list share a few.
+_resolve_folder = lru_cache(maxsize=4096)(os.path.realpath)
 # Of each list the first column that a file has is used.
 IMAGE_COLUMNS = ("image", "image_path", "filepath", "file_name", "filename", "file", "path", "jpg", "png")
 CAPTION_COLUMNS = ("caption", "text", "txt", "TEXT", "captions", "title")
@@ -77,11 +78,15 @@ class SampleRow(NamedTuple):
 
 
 class BrokenShard(Exception):
-    """A shard cannot be read further; ``status`` is that of the row which takes the place of the rest."""
+    """A shard cannot be read further; ``status`` is that of the row which takes the place of the rest.
 
-    def __init__(self, status: str):
+    Of a tar ``cut_member`` names the member whose data ends early, None where the cut is between members (or
+    in a header, or absent). ``ended``: the end marker was read, so every member before it is complete.
+    """
+
+    def __init__(self, status: str, cut_member: str | None = None, ended: bool = False):
         super().__init__(status)
-        self.status = status
+        self.status, self.cut_member, self.ended = status, cut_member, ended
 
 
 def sample_uid(shard_name: str, key: str, own: Any = None) -> str:
@@ -120,17 +125,16 @@ def parse_object(text: bytes | str | None) -> tuple[str | None, dict[str, Any] |
         fields = json.loads(text)
     except (ValueError, RecursionError):
         return None, None
-    return (text, fields) if isinstance(fields, dict) and _is_shallow(text, fields) else (None, None)
-
-
-def _is_shallow(text: str, value: Any) -> bool:
-    if text.count("[") + text.count("{") <= MAX_DEPTH:
-        return True
-    level = [value]
-    for _ in range(MAX_DEPTH):
-        nested = [inner for inner in level if isinstance(inner, dict | list)]
-        level = [v for inner in nested for v in (inner.values() if isinstance(inner, dict) else inner)]
-    return not any(isinstance(inner, dict | list) for inner in level)
+    if not isinstance(fields, dict):
+        return None, None
+    if text.count("[") + text.count("{") > MAX_DEPTH:
+        level: list[Any] = [fields]
+        for _ in range(MAX_DEPTH):
+            nested = [inner for inner in level if isinstance(inner, dict | list)]
+            level = [v for inner in nested for v in (inner.values() if isinstance(inner, dict) else inner)]
+        if any(isinstance(inner, dict | list) for inner in level):
+            return None, None
+    return text, fields
 
 
 def to_json(value: Any) -> str:
@@ -214,51 +218,35 @@ def cut_blocks(rows: Iterable[SampleRow], shard: ShardPath, block_rows: int) -> 
     Where ``rows`` raise BrokenShard a row of its status is the last one. A shard without rows gets one row
     with the status empty_shard.
     """
+
+    def read_whole() -> Iterator[SampleRow]:
+        status: str | None = words.EMPTY_SHARD
+        try:
+            for row in rows:
+                status = None
+                yield row
+        except BrokenShard as broken:
+            status = broken.status
+        if status:
+            yield SampleRow("", status, sample_uid(shard.name, ""))
+
+    def to_table(is_last: bool) -> pa.Table:
+        columns: dict[str, Any] = dict(zip(SampleRow._fields, zip(*block, strict=True), strict=True))
+        columns[words.SHARD] = [shard.name] * len(block)
+        columns[words.SHARD_ORDINAL] = [shard.ordinal] * len(block)
+        columns[words.POSITION] = range(position, position + len(block))
+        columns[words.IS_LAST] = [False] * (len(block) - 1) + [is_last]
+        return pa.table({field.name: columns[field.name] for field in SAMPLE_SCHEMA}, schema=SAMPLE_SCHEMA)
+
     block: list[SampleRow] = []
     position, size = 0, 0
-    for row in _read_whole(rows, shard):
+    for row in read_whole():
         if len(block) >= block_rows or size >= BLOCK_BYTES:
-            yield _to_table(block, shard, position, False)
+            yield to_table(False)
             position, size, block = position + len(block), 0, []
         block.append(row)
         size += len(row.image or b"") + len(row.json or "") + len(row.caption or "")
-    yield _to_table(block, shard, position, True)
-
-
-def _read_whole(rows: Iterable[SampleRow], shard: ShardPath) -> Iterator[SampleRow]:
-    status: str | None = words.EMPTY_SHARD
-    try:
-        for row in rows:
-            status = None
-            yield row
-    except BrokenShard as broken:
-        status = broken.status
-    if status:
-        yield SampleRow("", status, sample_uid(shard.name, ""))
-
-
-def _to_table(rows: list[SampleRow], shard: ShardPath, position: int, ends_shard: bool) -> pa.Table:
-    columns: dict[str, Any] = dict(zip(SampleRow._fields, zip(*rows, strict=True), strict=True))
-    columns[words.SHARD] = [shard.name] * len(rows)
-    columns[words.SHARD_ORDINAL] = [shard.ordinal] * len(rows)
-    columns[words.POSITION] = range(position, position + len(rows))
-    columns[words.IS_LAST] = [False] * (len(rows) - 1) + [ends_shard]
-    return pa.table(
-        [pa.array(columns[field.name], field.type) for field in schema.SAMPLE_SCHEMA],
-        schema=schema.SAMPLE_SCHEMA,
-    )
-
-
-class BrokenTar(BrokenShard):
-    """The stream is not a tar, or is damaged from some point on.
-
-    ``cut_member`` names the member whose data ends early, None where the cut is between members (or in a
-    header, or absent). ``ended``: the end marker was read, so every member before it is complete.
-    """
-
-    def __init__(self, status: str, cut_member: str | None = None, ended: bool = False):
-        super().__init__(status)
-        self.cut_member, self.ended = cut_member, ended
+    yield to_table(True)
 
 
 class Link(NamedTuple):
@@ -277,16 +265,14 @@ def iter_members(stream: Any) -> Iterator[tuple[str, bytes | Link | None, int]]:
 
     ``end``: the byte behind the data and its padding, where the next member's headers begin. ``stream``
     needs ``read(n)`` only. Bytes of a name that are not UTF-8 become ``\\xNN``. Folders, devices and GNU's
-    old sparse files are skipped. Raises BrokenTar unless the tar ends in two zero blocks (nothing else shows
-    a cut between two members) with only zeros after them. An empty stream counts as an empty tar.
+    old sparse files are skipped. Raises BrokenShard unless the tar ends in two zero blocks (nothing else
+    shows a cut between two members) with only zeros after them. An empty stream counts as an empty tar.
     """
     header = _read(stream, _BLOCK)
     if not header:
         return
     status = UNREADABLE_SHARD
-    long_name: str | None = None
-    long_link: str | None = None
-    long_size: int | None = None
+    long_name = long_link = long_size = None
     end = 0
     while header != _ZEROS:
         own_header = header
@@ -312,13 +298,19 @@ def iter_members(stream: Any) -> Iterator[tuple[str, bytes | Link | None, int]]:
                     target = posixpath.normpath(posixpath.join(posixpath.dirname(name), target))
                 yield name, Link(target), end
             long_name = long_link = long_size = None
-    _check_tail(stream)
+    # The rest after the first zero block: one more must follow, and only zeros.
+    num_zeros = num_others = 0
+    while not num_others and (piece := stream.read(_PIECE)):
+        num_zeros += piece.count(0)
+        num_others += len(piece) - piece.count(0)
+    if num_others or num_zeros < _BLOCK:
+        raise BrokenShard(TRUNCATED_SHARD, ended=True)
 
 
 def _parse_header(header: bytes, status: str) -> tuple[bytes, str, int]:
-    """Return (type flag, name, size in bytes); raise BrokenTar(status) where this is not a header."""
+    """Return (type flag, name, size in bytes); raise BrokenShard(status) where this is not a header."""
     if len(header) < _BLOCK:
-        raise BrokenTar(status)
+        raise BrokenShard(status)
     kind = header[156:157]
     # The usual form: no name prefix, and number fields that end as in ustar.
     if kind in _REGULAR and not header[345] and header[135] in b"\0 " and header[154] in b"\0 ":
@@ -335,9 +327,9 @@ def _parse_header(header: bytes, status: str) -> tuple[bytes, str, int]:
     try:
         info = tarfile.TarInfo.frombuf(header, "utf-8", "backslashreplace")
     except tarfile.HeaderError as error:
-        raise BrokenTar(status) from error
+        raise BrokenShard(status) from error
     if info.size < 0:
-        raise BrokenTar(status)
+        raise BrokenShard(status)
     return info.type, info.name, info.size
 
 
@@ -347,17 +339,17 @@ def _read_data(stream: Any, name: str, size: int, kind: bytes) -> tuple[bytes | 
     if size <= MAX_MEMBER_BYTES and kind not in _ABOUT_NEXT:
         both = _read(stream, padded + _BLOCK)
         if len(both) < size:
-            raise BrokenTar(TRUNCATED_SHARD, cut_member=name)
+            raise BrokenShard(TRUNCATED_SHARD, cut_member=name)
         return both[:size], both[padded:]
     if kind in _ABOUT_NEXT:
         data = _read(stream, padded) if size <= _MAX_NAME_BYTES else b""
         if len(data) < padded:
-            raise BrokenTar(TRUNCATED_SHARD)
+            raise BrokenShard(TRUNCATED_SHARD)
         return data[:size], _read(stream, _BLOCK)
     while padded:
         piece = stream.read(min(padded, _PIECE))
         if not piece:
-            raise BrokenTar(TRUNCATED_SHARD, cut_member=name)
+            raise BrokenShard(TRUNCATED_SHARD, cut_member=name)
         padded -= len(piece)
     return None, _read(stream, _BLOCK)
 
@@ -373,23 +365,12 @@ def _parse_pax(data: bytes, name: str | None, link: str | None) -> tuple[str | N
         position += int(match[1])
     size = found.get(b"size")
     if size is not None and not re.fullmatch(rb"\d{1,18}", size):
-        raise BrokenTar(TRUNCATED_SHARD)
+        raise BrokenShard(TRUNCATED_SHARD)
     name, link = (
         own if path is None else _decode(path)
         for own, path in ((name, found.get(b"path")), (link, found.get(b"linkpath")))
     )
     return name, link, None if size is None else int(size)
-
-
-def _check_tail(stream: Any) -> None:
-    """Read the rest after the first zero block: one more must follow, and only zeros."""
-    num_zeros = 0
-    while piece := stream.read(_PIECE):
-        num_zeros += piece.count(0)
-        if piece.count(0) < len(piece):
-            raise BrokenTar(TRUNCATED_SHARD, ended=True)
-    if num_zeros < _BLOCK:
-        raise BrokenTar(TRUNCATED_SHARD, ended=True)
 
 
 def _decode(name: bytes) -> str:
@@ -440,7 +421,7 @@ def extract_tar(
                 yield position, {name: data for name, data in members.items() if isinstance(data, bytes)}
             if position >= last:
                 return
-    except BrokenTar:
+    except BrokenShard:
         return
 
 
@@ -496,7 +477,7 @@ def _to_row(key: str, members: Members, shard: ShardPath) -> SampleRow:
 
 
 def _samples(stream: Any) -> Iterator[tuple[str, Members, int]]:
-    """Yield (key, members, offset) of every whole sample; raise BrokenTar after the last one of a broken tar.
+    """Yield (key, members, offset) of every whole sample; raise BrokenShard after the last of a broken tar.
 
     The last sample of a tar that is cut inside a member is whole if that member is not its own. After a cut
     between two members it is whole if it has exactly the extensions of the sample before it.
@@ -520,7 +501,7 @@ def _samples(stream: Any) -> Iterator[tuple[str, Members, int]]:
                 if target and target[0] == key and target[1] in members:
                     data = members[target[1]]
             members[split[1]] = data
-    except BrokenTar as broken:
+    except BrokenShard as broken:
         cut = _split(broken.cut_member or "")
         is_next = cut is not None and (cut[0] != key or cut[1] in members)
         is_whole = is_next if cut else members.keys() == previous.keys()
@@ -579,7 +560,6 @@ def _is_below(path: str, folder: str) -> bool:
 def _read_local(path: str, bases: list[str]) -> bytes | str:
     """Opening a pipe would wait forever; opening a device may have any effect."""
     folder, name = posixpath.split(path)
-    # The real path of a folder is found once, as most files of a list share a few.
     is_odd = name in ("", ".", "..") or os.path.islink(path)
     real = os.path.realpath(path) if is_odd else posixpath.join(_resolve_folder(folder), name)
     if not any(_is_below(real, _resolve_folder(base)) for base in bases):
@@ -593,26 +573,18 @@ def _read_local(path: str, bases: list[str]) -> bytes | str:
         return file.read()
 
 
-@lru_cache(maxsize=4096)
-def _resolve_folder(folder: str) -> str:
-    return os.path.realpath(folder)
-
-
 def make_members(row: SampleRow) -> dict[str, bytes]:
-    """Return the members {extension: bytes} of a row in a tar: image, txt and json."""
-    members = {} if row.image is None else {_sniff(row.image): row.image}
+    """Return the members {extension: bytes} of a row in a tar: image, txt and json.
+
+    The image's extension follows from its first bytes, else jpg.
+    """
+    members = {}
+    if row.image is not None:
+        kind = _MAGIC.match(row.image)
+        members[(kind and kind.lastgroup) or "jpg"] = row.image
     if row.caption is not None:
         members["txt"] = row.caption.encode()
     return {**members, "json": (row.json or "{}").encode()}
-
-
-def _sniff(image: bytes) -> str:
-    """Return the file extension of an image by its first bytes, else jpg."""
-    if image[:4] == b"RIFF" and image[8:12] == b"WEBP":
-        return "webp"
-    if image[4:12] in (b"ftypavif", b"ftypavis"):
-        return "avif"
-    return next((extension for magic, extension in _MAGIC.items() if image.startswith(magic)), "jpg")
 
 
 def find_column(names: Iterable[str], own: str | None, known: Sequence[str]) -> str | None:

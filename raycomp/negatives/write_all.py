@@ -106,7 +106,7 @@ def _compare_file(
         columns = [
             table[name] for name in (words.UID, words.CAPTION, parquet.OTHERS, words.STATUS, FOLD, *here)
         ]
-        digests += [one[:_DIGEST_BYTES] for one in parquet.digest_rows(columns, len(table))]
+        digests += [one[:_DIGEST_BYTES] for one in parquet.digest_rows(columns)]
         uids += table[words.UID].to_pylist()
     state = pa.table(
         [pa.array(uids, pa.string()), pa.array(digests, pa.binary(_DIGEST_BYTES))], _STATE_SCHEMA

@@ -15,7 +15,6 @@ from raycomp.data.inputs import (
     expand_input,
     fingerprint_shards,
     list_times,
-    place_input,
 )
 from raycomp.data.samples import sample_uid
 
@@ -235,7 +234,7 @@ def test_an_output_that_would_be_input_is_refused(corpus, tmp_path, monkeypatch)
 @pytest.mark.parametrize("folder", ["/far", "s3://bucket/far"])
 def test_an_input_of_a_file_starts_where_the_file_lies(folder):
     spec = "web=sub::*.tar::s3://other/a::/b/c.tar"
-    assert place_input(spec, folder) == f"web={folder}/sub::{folder}/*.tar::s3://other/a::/b/c.tar"
+    assert absolute_input(spec, folder) == f"web={folder}/sub::{folder}/*.tar::s3://other/a::/b/c.tar"
 
 
 def test_an_absolute_input_means_the_same_elsewhere(corpus, tmp_path, monkeypatch):

@@ -12,7 +12,7 @@ from raycomp.config.shared import ColumnsConfig
 from raycomp.data import inputs, reader
 from raycomp.data.files import resolve
 from raycomp.data.inputs import expand_input, fingerprint_shards
-from raycomp.data.reader import check_tables, choose_captions, extract, read_shard
+from raycomp.data.reader import check_tables, extract, read_shard
 
 CAPTIONS = ["a dog", "two cats", "a red ball"]
 
@@ -110,7 +110,6 @@ def test_several_captions_of_an_image(tmp_path, how, expected):
     assert [row["key"] for row in found] == ["0.jpg", "0.jpg#1", "0.jpg#2"][: len(expected)]
     assert len({row["uid"] for row in found}) == len(expected)
     assert [json.loads(row["json"])["image_id"] for row in found] == [found[0]["uid"]] * len(expected)
-    assert choose_captions([None, 3], how) == [None]
 
 
 def test_an_image_with_several_captions_is_read_once(tmp_path, monkeypatch):

@@ -39,8 +39,8 @@ def test_bytes_do_not_depend_on_slices_and_chunks(name):
 
 
 def test_a_digest_is_of_all_columns():
-    rows = digest_rows(COLUMNS.values(), 4)
+    rows = digest_rows(COLUMNS.values())
     assert len(set(rows)) == 4 and {len(one) for one in rows} == {32}
     changed = dict(COLUMNS, floats=pa.array(np.array([0.5, 1, -0.0, 1e-7], np.float32)))
-    again = digest_rows(changed.values(), 4)
+    again = digest_rows(changed.values())
     assert [a == b for a, b in zip(rows, again, strict=True)] == [True, False, True, False]

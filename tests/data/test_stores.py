@@ -14,7 +14,7 @@ from fsspec.implementations.dirfs import DirFileSystem
 from fsspec.implementations.local import LocalFileOpener, LocalFileSystem
 
 from raycomp.data import stores
-from raycomp.data.files import Folder, check_writable, create_file, new_file, resolve
+from raycomp.data.files import Folder, check_writable, new_file, resolve
 from raycomp.data.inputs import check_output, expand_input
 from raycomp.data.reader import read_shard
 from raycomp.data.runs import fetch
@@ -58,7 +58,7 @@ def test_a_missing_package_is_named(monkeypatch, scheme, package):
     with pytest.raises(
         ValueError, match=rf"^{scheme}://: needs {package}; install it: pip install {package}$"
     ):
-        create_file(f"{scheme}://bucket/lease.json", b"1")
+        Folder(f"{scheme}://bucket").create_json(1, "lease.json")
 
 
 def test_an_account_that_is_not_named_is_asked_for(monkeypatch):
@@ -204,9 +204,9 @@ def test_a_corpus_moved_to_a_store_gives_equal_rows(store, tmp_path):
 
 
 def test_of_two_writers_one_creates_a_file(store):
-    assert create_file(f"{store}/lease.json", b"first")
-    assert not create_file(f"{store}/lease.json", b"second")
-    assert Folder(store).read_bytes("lease.json") == b"first"
+    assert Folder(store).create_json("first", "lease.json")
+    assert not Folder(store).create_json("second", "lease.json")
+    assert Folder(store).read_json("lease.json") == "first"
 
 
 def test_a_large_object_is_whole_or_not_there(store, monkeypatch):

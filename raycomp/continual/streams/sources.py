@@ -16,7 +16,7 @@ from raycomp.config.shared import ColumnsConfig
 from raycomp.continual.layouts import clevr, clove, construct_vl, mit_states, vaw, vqacl
 from raycomp.continual.layouts.row import Edit, Row
 from raycomp.data.files import Folder, absolute_uri, join_uri
-from raycomp.data.inputs import ShardPath, list_classes, place_input
+from raycomp.data.inputs import ShardPath, absolute_input, list_classes
 from raycomp.evaluation.benchmarks.choice import take
 from raycomp.evaluation.choices import Picture, read_text
 from raycomp.evaluation.config import RetrievalConfig
@@ -267,12 +267,12 @@ def _read_tasks(content: Mapping[str, Any], field: str, folder: str, said: str) 
 
 
 def _open(record: Mapping[str, Any], half: str, folder: str, where: str) -> Source:
-    spec = place_input(take(record, half, str, where), folder)
+    spec = absolute_input(take(record, half, str, where), folder)
     options = {name: take(record, name, str, where) for name in OPTIONS if name in record}
     layout = options.pop("layout", PAIRS)
     known: tuple[str, ...]
     if is_own(layout):
-        layout, known = f"{place_input(find_file(layout), folder)}:{name_own(layout)}", _OF_FILE
+        layout, known = f"{absolute_input(find_file(layout), folder)}:{name_own(layout)}", _OF_FILE
     else:
         check_choice(f"{where}: layout", layout, (PAIRS, *LAYOUTS), ", or FILE.py:NAME")
         known = LAYOUTS.get(layout, ())
@@ -284,7 +284,7 @@ def _open(record: Mapping[str, Any], half: str, folder: str, where: str) -> Sour
     if _COLUMNS in record:
         raise UserError(f"{where}: {_COLUMNS}: unknown for layout={layout}")
     if "images" in options:
-        options["images"] = place_input(options["images"], folder)
+        options["images"] = absolute_input(options["images"], folder)
     said = f"{where}: {half}={spec!r}"
     try:
         rows = read_layout(layout, spec, half, **options)
@@ -312,7 +312,7 @@ def _read_columns(record: Mapping[str, Any], folder: str, where: str) -> Columns
     for name in fields:
         take(fields, name, str, f"{where}: {_COLUMNS}")
     if "root" in fields:
-        fields["root"] = place_input(fields["root"], folder)
+        fields["root"] = absolute_input(fields["root"], folder)
     try:
         return ColumnsConfig(**fields)
     except ValueError as error:
