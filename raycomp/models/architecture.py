@@ -1,19 +1,13 @@
-"""The description of a scorer for other stages; a process that only prepares inputs needs no torch for it.
-A model's json config, checked before anything of its size is allocated or its weights are read.
+"""A model without loading it: its config, checked; its description and fingerprint; its tokens and nonces.
 
 A name that open_clip knows is trusted. A json file, and the ``open_clip_config.json`` of ``local-dir:`` and
 ``hf-hub:`` models, are untrusted input: numbers have ranges, and the model is first built without memory.
-
 Weights also fit a model with another activation, which then scores worse without an error: so a fine-tuned
 OpenAI model loses points when it is loaded by its path (open_clip, issue 771).
-
-A scorer's fingerprint, without loading it, and its description, from an earlier run if possible.
 
 A description requires building the whole model. It is kept as a small file below ``RAYCOMP_CACHE`` (by
 default ``~/.cache/raycomp``), under a key of everything that it depends on. Without that file, or where it is
 damaged or the folder cannot be written, the model is built. This module imports neither torch nor open_clip.
-
-Texts to token ids without torch or open_clip, and nonces for the phrases of captions.
 """
 
 import hashlib
@@ -32,7 +26,7 @@ from importlib.metadata import PackageNotFoundError, version
 from importlib.resources import files
 from pathlib import Path
 from pickle import UnpicklingError
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 from safetensors import SafetensorError
@@ -250,7 +244,7 @@ def _sides(size: Any) -> list[int]:
     return size if isinstance(size, list) else [size]
 
 
-def check_config_files(config: ModelConfig | ScorerConfig, own: dict[str, Any]) -> None:
+def check_config_files(config: ClipConfig, own: dict[str, Any]) -> None:
     """Raise ValueError where a config next to the weights names another model than the one to load.
 
     ``own`` is open_clip's config of the model to load. These files are read: a json with the weights' name,
@@ -269,9 +263,15 @@ def check_config_files(config: ModelConfig | ScorerConfig, own: dict[str, Any]) 
             value, ours = one[field], other[field]
             if isinstance(value, int) and isinstance(ours, int) and value != ours:
                 what, option = f"{part}.{field}".strip("."), config.said_model.partition("=")[0]
+                if not name:  # the model with the other activation if open_clip has it, else a json
+                    import open_clip
+
+                    name = config.model.replace("/", "-").removesuffix(_SUFFIX) + _SUFFIX * theirs[_QUICK]
+                    known = name in open_clip.list_models()
+                    name = name if known else "FILE.json, with the config of that model"
                 raise ValueError(
                     f"{config.said_weights}: was trained with {what}={value} ({path}), {config.said_model} "
-                    f"has {what}={ours}; set {option}={name or _name_variant(config.model, theirs[_QUICK])}"
+                    f"has {what}={ours}; set {option}={name}"
                 )
 
 
@@ -319,14 +319,6 @@ def _read_params(path: Path, own: dict[str, Any]) -> tuple[Path, dict[str, Any],
         # Most versions trained OpenAI's weights with QuickGELU, the last ones without: a json may state it.
         theirs[_QUICK] = own.get(_QUICK, True)
     return path, theirs, name if theirs == get_model_config(name) else ""
-
-
-def _name_variant(model: str, is_quick: bool) -> str:
-    """Return the name to use: the model with the other activation if open_clip has it, else a json."""
-    import open_clip
-
-    variant = model.replace("/", "-").removesuffix(_SUFFIX) + _SUFFIX * is_quick
-    return variant if variant in open_clip.list_models() else "FILE.json, with the config of that model"
 
 
 def fingerprint_folder(folder: Path) -> str:
@@ -384,7 +376,11 @@ def fingerprint_scorer(config: ClipConfig) -> str:
     if config.pass_size is not None:
         parts.append(f"pass_size={config.pass_size}")
     if config.compile:
-        parts.append("compile=" + " ".join(f"{name}-{_read_version(name)}" for name in ("torch", "triton")))
+        versions = {"torch": "none", "triton": "none"}
+        for name in versions:
+            with suppress(PackageNotFoundError):
+                versions[name] = version(name)
+        parts.append("compile=" + " ".join(f"{name}-{number}" for name, number in versions.items()))
     if config.graph:
         parts.append("graph")
     if config.attention:
@@ -397,13 +393,6 @@ def fingerprint_scorer(config: ClipConfig) -> str:
 def _hash(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _read_version(package: str) -> str:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return "none"
 
 
 def _make_key(config: ClipConfig) -> str | None:
@@ -474,20 +463,11 @@ def _digest(key: str, spec: dict[str, Any]) -> str:
     return hashlib.sha256(f"{key} {json.dumps(spec, sort_keys=True)}".encode()).hexdigest()
 
 
-class Tokenizer(Protocol):
-    """Texts to token ids, int32 (B, N); other attributes are those of open_clip's tokenizer."""
-
-    def __call__(self, texts: list[str]) -> np.ndarray:
-        """Return the ids, zeros after the end of each text."""
-
-    def __getattr__(self, name: str) -> Any:
-        """Return an attribute of open_clip's tokenizer."""
-
-
 @lru_cache(maxsize=2)
-def load_tokens(config: ModelConfig | ScorerConfig) -> Tokenizer:
-    """Return the model's tokenizer, with the ids and the errors of ``load_tokenizer``.
+def load_tokens(config: ClipConfig) -> Any:
+    """Return the model's tokenizer: texts to token ids, int32 (B, N), zeros after the end of each text.
 
+    It has the other attributes of open_clip's, and raises as ``load_tokenizer`` does.
     CLIP's own tokenizer is loaded from its file alone; another one needs open_clip.
     """
     own = None if "siglip" in config.model.lower() else read_config(config.model)

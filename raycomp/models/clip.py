@@ -1,21 +1,18 @@
 """open_clip: load a model, embed pixels and token ids with shapes that never depend on Ray's blocks.
 
-B pairs, H x W pixels, N tokens of context, D embedding dims.
-
-The text tower: captions and counterfactuals that share prefixes, texts up to their end, broken weights.
-
-A causal tower reads its result at the end-of-text token, and a counterfactual shares every position before
-its target with its caption. So a caption is encoded once, and of a counterfactual only the suffix from the
-first changed token, which attends to the caption's prefix and to itself. Positions after end-of-text have no
-effect and are cut. The start token, the same in every text, occurs once in a pass. The first block's queries,
-keys and values depend on token and place alone and are computed once for each such pair. The last block
-finishes the end-of-text positions only. Nothing is approximated.
+The text tower: a causal tower reads its result at the end-of-text token, and a counterfactual shares every
+position before its target with its caption. So a caption is encoded once, and of a counterfactual only the
+suffix from the first changed token, which attends to the caption's prefix and to itself. Positions after
+end-of-text have no effect and are cut. The start token, the same in every text, occurs once in a pass. The
+first block's queries, keys and values depend on token and place alone and are computed once for each such
+pair. The last block finishes the end-of-text positions only. Nothing is approximated.
 
 Everything but attention runs on passes of a fixed number of positions, attention on rows as wide as their own
 part needs. A text's result then depends on its caption's group alone, not on the rest of its batch.
 
-B texts, G captions, T counterfactuals, S segments of them, M positions of a pass, R rows of W positions, P
-texts of a part, U distinct pairs of token and place, N tokens of context, D dims, E = 3 D.
+B pairs or texts, H x W pixels, G captions, T counterfactuals, S segments of them, M positions of a pass, R
+rows of W positions, P texts of a part, U distinct pairs of token and place, N tokens of context, D embedding
+dims, E = 3 D.
 """
 
 import logging
@@ -52,7 +49,7 @@ from raycomp.models.architecture import (
     register_file,
     say_bad,
 )
-from raycomp.models.device import Device, Graph, Sent, compile_tower, compiling
+from raycomp.models.device import Device, Graph, Sent, compiling
 from raycomp.models.images import ImageSpec
 
 # open_clip_train's initial values for its siglip loss; Zhai et al. 2023 (arXiv:2303.15343).
@@ -245,7 +242,9 @@ class Clip:
             return (self._graph or self._embed_bytes)(moved_BHWC)
 
     def _embed_bytes(self, byte_BHWC: Tensor) -> Tensor:
-        image_BCHW = scale_pixels(byte_BHWC, self.mean_3, self.std_3).to(self.dtype)
+        # open_clip's values, to the bit; rearranged while they are bytes, a quarter of what numbers are.
+        image_BCHW = byte_BHWC.permute(0, 3, 1, 2).contiguous().float()
+        image_BCHW = image_BCHW.div_(255).sub_(self.mean_3).div_(self.std_3).to(self.dtype)
         encode = self._compiled or self.model.encode_image
         return normalise(encode(image_BCHW).float())
 
@@ -255,7 +254,10 @@ class Clip:
         if config.graph and not self.device.is_gpu:
             raise UserError("scorer.graph=true: needs a GPU, and torch finds none here; set it to false")
         if config.compile:
-            self._compiled = compile_tower(self.model.encode_image)
+            # Compiled at its first call, for the shape of that call alone. Nothing is chosen by time, and
+            # another shape would be an error: bits must repeat.
+            how: dict[str, Any] = {"fullgraph": True, "dynamic": False, "options": {"deterministic": True}}
+            self._compiled = torch.compile(self.model.encode_image, **how)
         sides = [size, size] if isinstance(size, int) else size
         sent = self.device.gather(np.zeros((1, *sides, 3), np.uint8), np.arange(1), self.images_per_pass)
         with self.device.launch(), compiling() if config.compile else nullcontext():
@@ -263,14 +265,6 @@ class Clip:
         if config.graph:
             with self.device.launch(), self.device.computing():
                 self._graph = Graph(self._embed_bytes, sent.tensor)
-
-
-def scale_pixels(pixels_BHWC: Tensor, mean_3: Tensor, std_3: Tensor) -> Tensor:
-    """Return uint8 pixels as the model's input, fp32 [B, 3, H, W]: open_clip's values, to the bit.
-
-    Pixels are rearranged while they are bytes, a quarter of what numbers are.
-    """
-    return pixels_BHWC.permute(0, 3, 1, 2).contiguous().float().div_(255).sub_(mean_3).div_(std_3)
 
 
 def describe_preprocessing(model: Any) -> dict[str, Any]:
@@ -574,8 +568,13 @@ def encode_text(model: Any, token_BN: Tensor) -> Tensor:
     tower = find_causal_tower(model)
     if tower is None:
         return model.encode_text(token_BN)
-    run = _run_cut if find_tower(model) is None else _run_parts
-    return _project_out(tower, run(tower, token_BN))
+    if find_tower(model) is not None:
+        return _project_out(tower, _run_parts(tower, token_BN))
+    end_B = token_BN.argmax(1)
+    num = int(end_B.max()) + 1
+    x_BWD = _embed(tower, token_BN[:, :num], torch.arange(num))
+    x_BWD = tower.transformer(x_BWD, attn_mask=tower.attn_mask[:num, :num])
+    return _project_out(tower, x_BWD[torch.arange(len(x_BWD)), end_B])
 
 
 def _project_out(tower: Tower, x_BD: Tensor) -> Tensor:
@@ -586,17 +585,11 @@ def _project_out(tower: Tower, x_BD: Tensor) -> Tensor:
     return x_BD if tower.text_projection is None else x_BD @ tower.text_projection
 
 
-def _run_cut(tower: Any, token_BN: Tensor) -> Tensor:
-    """Return the output of the last block at the end-of-text positions, (B, D)."""
-    end_B = token_BN.argmax(1)
-    num = int(end_B.max()) + 1
-    x_BWD = _embed(tower, token_BN[:, :num], torch.arange(num))
-    x_BWD = tower.transformer(x_BWD, attn_mask=tower.attn_mask[:num, :num])
-    return x_BWD[torch.arange(len(x_BWD)), end_B]
-
-
 def _run_parts(tower: Any, token_BN: Tensor) -> Tensor:
-    """Return the same; only attention runs part by part, the last block finishes those positions alone."""
+    """Return the output of the last block at the end-of-text positions, (B, D).
+
+    Only attention runs part by part; the last block finishes those positions alone.
+    """
     end_B = token_BN.argmax(1)
     order_B = end_B.argsort(stable=True)
     orders = order_B.split(max(1, -(-len(token_BN) // _PARTS)))

@@ -31,17 +31,6 @@ Result = TypeVar("Result")
 _AHEAD = 2
 
 
-def list_backends(attention: str, has_mask: bool) -> list[SDPBackend]:
-    """Return the backends that torch may take.
-
-    No flash kernel of a GPU takes a mask, and cuDNN makes a plan for every number of rows, so with a mask the
-    efficient backend is allowed in their place. A CPU's flash kernel takes masks.
-    """
-    if not has_mask or attention in ("efficient", "math"):
-        return [_BACKENDS[attention]]
-    return [SDPBackend.EFFICIENT_ATTENTION] + [SDPBackend.FLASH_ATTENTION] * (attention == "flash")
-
-
 @contextmanager
 def pinned(attention: str | None, has_mask: bool) -> Iterator[None]:
     """Compute attention in the block with the backend that ``scorer.attention`` names; None = torch's choice.
@@ -55,8 +44,13 @@ def pinned(attention: str | None, has_mask: bool) -> Iterator[None]:
         return
     was_fast = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
+    allowed = [_BACKENDS[attention]]
+    if has_mask and attention not in ("efficient", "math"):
+        # No flash kernel of a GPU takes a mask, and cuDNN makes a plan for every number of rows, so the
+        # efficient backend is allowed in their place. A CPU's flash kernel takes masks.
+        allowed = [SDPBackend.EFFICIENT_ATTENTION] + [SDPBackend.FLASH_ATTENTION] * (attention == "flash")
     try:
-        with sdpa_kernel(list_backends(attention, has_mask)):
+        with sdpa_kernel(allowed):
             yield
     except RuntimeError as error:
         if "No available kernel" not in str(error) and "No viable backend" not in str(error):
@@ -67,14 +61,6 @@ def pinned(attention: str | None, has_mask: bool) -> Iterator[None]:
         ) from error
     finally:
         torch.backends.mha.set_fastpath_enabled(was_fast)
-
-
-def compile_tower(encode: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
-    """Return a tower, compiled at its first call, for the shape of that call alone.
-
-    Nothing is chosen by time, and another shape would be an error: bits must repeat.
-    """
-    return torch.compile(encode, fullgraph=True, dynamic=False, options={"deterministic": True})
 
 
 @contextmanager

@@ -21,9 +21,11 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 from raycomp.core.near import THUMBNAIL, VIEW_SIDE, hash_view, list_boxes
 from raycomp.words import CORRUPT_IMAGE, IMAGE_TOO_LARGE
 
-# open_clip's modes; its "random" is for training.
-INTERPOLATIONS = ("bicubic", "bilinear", "random")
-RESIZE_MODES = ("shortest", "longest", "squash")
+# open_clip's modes; its interpolation "random" is for training.
+_MODES = {
+    "interpolation": ("bicubic", "bilinear", "random"),
+    "resize_mode": ("shortest", "longest", "squash"),
+}
 FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "AVIF")
 # What Pillow's decoders raise on damaged bytes.
 _BROKEN = (
@@ -81,12 +83,10 @@ class ImageSpec:
     fill_color: int = 0
 
     def __post_init__(self) -> None:
-        for name, known in (("interpolation", INTERPOLATIONS), ("resize_mode", RESIZE_MODES)):
-            value = getattr(self, name)
-            if value not in known:
-                raise ValueError(
-                    f"the model's preprocess_cfg: {name}={value!r}: must be one of {', '.join(known)}"
-                )
+        for name, known in _MODES.items():
+            if (value := getattr(self, name)) not in known:
+                said = f"{name}={value!r}: must be one of {', '.join(known)}"
+                raise ValueError(f"the model's preprocess_cfg: {said}")
 
     @property
     def num_values(self) -> int:

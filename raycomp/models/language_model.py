@@ -1,5 +1,4 @@
-"""Chats as a language model's input tokens: its tokenizer and chat template, without its weights.
-Likelihoods of texts by a causal language model, which sees no image.
+"""A causal language model, which sees no image: chats as its input tokens, likelihoods of texts.
 
 B texts of a batch, N tokens of the longest, M = B x (N - 1) of them, V words of the vocabulary.
 """
@@ -69,9 +68,25 @@ class LanguageModel:
     """
 
     def __init__(self, folder: str, option: str, place: torch.device, precision: str = "fp32"):
-        self.said, self.place = f"{option}={folder!r}", place
-        model, self.tokenizer = _load(folder, precision, self.said)
-        self.model = model.to(place)
+        from transformers import AutoModelForCausalLM, AutoTokenizer
+        from transformers.utils import logging
+
+        logging.set_verbosity_error()
+        logging.disable_progress_bar()
+        said = f"{option}={folder!r}"
+        options = {"use_safetensors": True, "dtype": _DTYPES[precision], "output_loading_info": True}
+        with _reading(folder, said):
+            self.tokenizer: Any = AutoTokenizer.from_pretrained(folder, **_OWN)
+            loaded: Any = AutoModelForCausalLM.from_pretrained(folder, **options, **_OWN)
+        model, reported = loaded
+        lacks = [*reported["missing_keys"], *reported["mismatched_keys"]]
+        if lacks:
+            found = f"{len(lacks)} are missing, such as {lacks[0]}"
+            raise ValueError(f"{said}: its weights belong to another model: {found}")
+        for name, value in model.state_dict().items():
+            if not torch.isfinite(value).all():
+                raise ValueError(f"{said}: {name} must be finite numbers, holds NaN or infinity")
+        self.said, self.place, self.model = said, place, model.eval().to(place)
 
     def compute_likelihoods(self, texts: Sequence[str]) -> np.ndarray:
         """Return the log-likelihood of every text in nats, summed over its tokens, float64 (T,).
@@ -87,7 +102,15 @@ class LanguageModel:
             for text in texts
         ]
         found = np.zeros(len(texts))
-        for rows in _batch([len(one) for one in ids]):
+        # Batches of similar lengths; texts without a counted token are in none.
+        batches: list[list[int]] = []
+        for row in sorted(
+            (row for row, one in enumerate(ids) if len(one) > 1), key=lambda row: len(ids[row])
+        ):
+            if not batches or (len(batches[-1]) + 1) * len(ids[row]) > _TOKENS_PER_PASS:
+                batches.append([])
+            batches[-1].append(row)
+        for rows in batches:
             found[rows] = _find(self.model, [ids[row] for row in rows], self.place)
         if not np.isfinite(found).all():
             raise ValueError(f"{self.said}: gives scores of NaN or infinity; name another")
@@ -112,38 +135,6 @@ def _reading(folder: str, said: str) -> Iterator[None]:
         yield
     except LIBRARIES_FAIL as error:
         raise ValueError(f"{said}: no causal language model can be loaded ({one_line(error)})") from error
-
-
-def _load(folder: str, precision: str, said: str) -> tuple[Any, Any]:
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-    from transformers.utils import logging
-
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
-    options = {"use_safetensors": True, "dtype": _DTYPES[precision], "output_loading_info": True}
-    loaded: Any
-    with _reading(folder, said):
-        tokenizer = AutoTokenizer.from_pretrained(folder, **_OWN)
-        loaded = AutoModelForCausalLM.from_pretrained(folder, **options, **_OWN)
-    model, reported = loaded
-    lacks = [*reported["missing_keys"], *reported["mismatched_keys"]]
-    if lacks:
-        found = f"{len(lacks)} are missing, such as {lacks[0]}"
-        raise ValueError(f"{said}: its weights belong to another model: {found}")
-    for name, value in model.state_dict().items():
-        if not torch.isfinite(value).all():
-            raise ValueError(f"{said}: {name} must be finite numbers, holds NaN or infinity")
-    return model.eval(), tokenizer
-
-
-def _batch(lengths: Sequence[int]) -> list[list[int]]:
-    """Return the rows of every batch, of similar lengths; rows without a counted token are in none."""
-    batches: list[list[int]] = []
-    for row in sorted((row for row, length in enumerate(lengths) if length > 1), key=lengths.__getitem__):
-        if not batches or (len(batches[-1]) + 1) * lengths[row] > _TOKENS_PER_PASS:
-            batches.append([])
-        batches[-1].append(row)
-    return batches
 
 
 @torch.inference_mode()

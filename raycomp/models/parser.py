@@ -40,7 +40,8 @@ def load_lexicon() -> Lexicon:
     rows = []
     for kind, name in TABLES.items():
         for category, *cells in _read(name):
-            words, parents, marks, instead, fits = map(_split, cells)
+            lists = (tuple(cell.split(", ")) if cell else () for cell in cells)
+            words, parents, marks, instead, fits = lists
             rows.append(SynonymSet(kind, category, words, parents, frozenset(marks), instead, fits))
     forms: dict[str, dict[str, str]] = {"plural": {}, "past": {}, "participle": {}, "double": {}}
     for form, word, inflected in _read("forms.tsv"):
@@ -53,10 +54,6 @@ def _read(name: str) -> list[list[str]]:
     """Return the cells of a table without its first line, the names of the columns."""
     table = files("raycomp.models").joinpath("data/lexicon", name).read_text(encoding="ascii")
     return [line.split("\t") for line in table.splitlines()[1:]]
-
-
-def _split(cell: str) -> tuple[str, ...]:
-    return tuple(cell.split(", ")) if cell else ()
 
 
 def name_language(text: str) -> str | None:
@@ -161,12 +158,12 @@ def squeeze_spaces(caption: str) -> tuple[str, list[int]]:
     """Return the caption's words with one space between them, and every character's place in the caption."""
     if len(caption) > MAX_CHARACTERS:
         caption = caption[: caption.rfind(" ", 0, MAX_CHARACTERS + 1) + 1]
-    blank = NO_WORDS.sub(_blank, caption)
+
+    def blank_out(found: re.Match[str]) -> str:
+        lead = found["lead"] or ""
+        return lead + " " * (len(found.group()) - len(lead))
+
+    blank = NO_WORDS.sub(blank_out, caption)
     words = list(re.finditer(r"\S+", blank))
     places = [place for word in words for place in range(word.start(), word.end() + 1)]
     return " ".join(word.group() for word in words), places
-
-
-def _blank(found: re.Match[str]) -> str:
-    lead = found["lead"] or ""
-    return lead + " " * (len(found.group()) - len(lead))

@@ -12,7 +12,7 @@ from safetensors.torch import save_file
 
 from raycomp.config import ModelConfig, ScorerConfig
 from raycomp.models.architecture import describe_scorer, fingerprint_scorer
-from raycomp.models.clip import Clip, scale_pixels
+from raycomp.models.clip import Clip
 
 
 def test_a_scorer_is_described_as_open_clip_would_prepare_for_it():
@@ -140,17 +140,18 @@ def test_a_pictures_embedding_has_the_same_bits_in_any_batch(tiny_scorer, precis
     assert together.norm(dim=-1).sub(1).abs().max() < 1e-5
 
 
-def test_pixels_are_scaled_to_the_bits_of_open_clips_expression():
-    cfg = open_clip.get_model_preprocess_cfg(open_clip.create_model("ViT-B-32"))
+def test_pixels_are_scaled_to_the_bits_of_open_clips_expression(tiny_scorer, monkeypatch):
+    clip, seen = Clip(tiny_scorer, device="cpu"), []
+    encode = clip.model.encode_image
+    monkeypatch.setattr(clip.model, "encode_image", lambda x: seen.append(x) or encode(x), raising=False)
+    cfg = open_clip.get_model_preprocess_cfg(clip.model)
     mean_3, std_3 = (torch.tensor(cfg[name]).view(3, 1, 1) for name in ("mean", "std"))
-    every = torch.arange(256, dtype=torch.uint8)[:, None, None, None].expand(256, 1, 1, 3)
-    drawn = torch.from_numpy(np.random.default_rng(0).integers(0, 256, (5, 37, 41, 3), dtype=np.uint8))
-    for pixels_BHWC in (every, drawn):
-        before = pixels_BHWC.clone()
-        expected = pixels_BHWC.permute(0, 3, 1, 2).float().div(255).sub(mean_3).div(std_3)
-        found = scale_pixels(pixels_BHWC, mean_3, std_3)
-        assert found.is_contiguous() and torch.equal(found, expected)
-        assert torch.equal(pixels_BHWC, before)
+    pixels_BHWC = np.random.default_rng(0).integers(0, 256, (5, 32, 32, 3), dtype=np.uint8)
+    pixels_BHWC[0].reshape(-1)[:256] = np.arange(256)
+    before = pixels_BHWC.copy()
+    clip.embed_pixels(pixels_BHWC)
+    expected = torch.from_numpy(pixels_BHWC).permute(0, 3, 1, 2).float().div(255).sub(mean_3).div(std_3)
+    assert torch.equal(seen[-1][:5], expected) and (pixels_BHWC == before).all()
 
 
 def test_rows_of_pixels_are_embedded_in_the_order_asked_for(tiny_scorer):
