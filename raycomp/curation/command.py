@@ -194,7 +194,8 @@ def _open_input(config: CurateConfig, out: str) -> tuple[list[ShardPath], Scorer
     check_tables(shards)
     refuse_early("curate", config, out)
     spec = describe_scorer(config.scorer)
-    check_embeddings(shards, config.scorer.model, spec.embedding_dim)
+    if config.prepare.stored_embeddings is not None:
+        check_embeddings(shards, config.scorer.model, spec.embedding_dim)
     return shards, spec
 
 

@@ -80,9 +80,8 @@ def resolve_file(uri: str) -> tuple[fs.FileSystem, str]:
     """
     filesystem, path = resolve(uri)
     if isinstance(filesystem, fs.LocalFileSystem) and os.path.exists(path) and not os.path.isfile(path):
-        raise ValueError(
-            f"{uri}: is a {'folder' if os.path.isdir(path) else 'pipe or device'}, must be a file"
-        )
+        kind = "folder" if os.path.isdir(path) else "pipe or device"
+        raise ValueError(f"{uri}: is a {kind}, must be a file")
     return filesystem, path
 
 

@@ -86,6 +86,11 @@ class ShardPath:
         return f"{self.uri}#{self.members[0]}" if self.members else self.uri
 
 
+def refuse_input(spec: str, said: str) -> ValueError:
+    """Return the error that an input cannot be used, one line."""
+    return ValueError(f"input={spec!r}: {said}")
+
+
 def is_list(uri: str) -> bool:
     """Return whether a file lists images by its name; other json files may be anything."""
     stem, extension = posixpath.splitext(posixpath.basename(uri).lower())
@@ -135,7 +140,7 @@ def expand_input(
     names = [name or f"{i}=" for i, (name, _) in enumerate(parts)]
     if len(set(names)) < len(names):
         named = ", ".join(name[:-1] for name in names)
-        raise ValueError(f"input={spec!r}: two inputs have the same name; names are {named}")
+        raise refuse_input(spec, f"two inputs have the same name; names are {named}")
     found: list[tuple[str, str]] = []
     shards: list[ShardPath] = []
     columns = columns or ColumnsConfig()
@@ -146,7 +151,7 @@ def expand_input(
             found += [(prefix + relative, uri) for relative, uri in files]
             shards += [] if files else _part_folder(pattern, prefix, columns)
         except OSError as error:
-            raise ValueError(f"input={pattern!r}: cannot be read: {' '.join(str(error).split())}") from error
+            raise refuse_input(pattern, f"cannot be read: {' '.join(str(error).split())}") from error
     seen: dict[str, str] = {}
     for name, uri in found:
         other = seen.setdefault(uri if "://" in uri else os.path.realpath(uri), name)
@@ -202,10 +207,8 @@ def check_output(spec: str, out: str, option: str = "input") -> None:
             target = resolve(join_uri(out, name))[1]
             names = {target} if scheme else {target, os.path.realpath(target)}
             if any(_takes(filesystem, item, name) for item in _items(filesystem, path) for name in names):
-                raise ValueError(
-                    f"out={out!r}: lies inside {option}={pattern!r}, which would take what is written there "
-                    f"for samples; name a folder outside"
-                )
+                said = "which would take what is written there for samples; name a folder outside"
+                raise ValueError(f"out={out!r}: lies inside {option}={pattern!r}, {said}")
 
 
 def _takes(filesystem: fs.FileSystem, item: str, file: str) -> bool:
@@ -222,17 +225,15 @@ def _takes(filesystem: fs.FileSystem, item: str, file: str) -> bool:
 
 def _pair(shard: ShardPath, stored: str) -> ShardPath:
     """Return the shard with the place of its embeddings in clip-retrieval's layout, or in DataComp's."""
+    said = f"prepare.stored_embeddings={stored!r}"
     if shard.format != "parquet":
-        raise ValueError(f"input={shard.uri!r}: must be .parquet with prepare.stored_embeddings={stored!r}")
+        raise refuse_input(shard.uri, f"must be .parquet with {said}")
     if stored != "clip_retrieval":
         npz = posixpath.splitext(shard.uri)[0] + ".npz"
         return dataclasses.replace(shard, embeddings=npz, array=stored)
     match = _METADATA.fullmatch(shard.uri)
     if match is None:
-        raise ValueError(
-            f"input={shard.uri!r}: must be .../metadata/metadata_*.parquet with "
-            f"prepare.stored_embeddings={stored!r}"
-        )
+        raise refuse_input(shard.uri, f"must be .../metadata/metadata_*.parquet with {said}")
     return dataclasses.replace(shard, embeddings=f"{match[1]}img_emb/img_emb_{match[2]}.npy")
 
 
@@ -313,10 +314,10 @@ def _list(filesystem: fs.FileSystem, item: str, info: fs.FileInfo | None, patter
         ]
     elif info.type == fs.FileType.File:
         if _format(item) is None:
-            raise ValueError(f"input={pattern!r}: must end in one of {', '.join(FORMATS)}{_LAYOUTS}")
+            raise refuse_input(pattern, f"must end in one of {', '.join(FORMATS)}{_LAYOUTS}")
         listed = files = [item]
     else:
-        raise ValueError(f"input={pattern!r}: no such file or folder: {item}")
+        raise refuse_input(pattern, f"no such file or folder: {item}")
     known = {file: kind for file in files if (kind := _format(file))}
     tars = {posixpath.splitext(file)[0] for file, kind in known.items() if kind == "tar"}
     is_packed = any(kind != LIST for kind in known.values())
@@ -334,16 +335,16 @@ def _list(filesystem: fs.FileSystem, item: str, info: fs.FileInfo | None, patter
         found = f"there are {there}" if there else "it is empty"
         wanted = ", ".join([*FORMATS, *LISTS[:-1]])
         said = f"{item} names no file that ends in one of {wanted}; {found}"
-        raise ValueError(f"input={pattern!r}: {said}{_LAYOUTS}")
+        raise refuse_input(pattern, f"{said}{_LAYOUTS}")
     for file in shards if isinstance(filesystem, fs.LocalFileSystem) else ():
         if any("\ud800" <= letter <= "\udfff" for letter in file):
             raise ValueError(f"input: {os.fsencode(file)!r}: names must be UTF-8; rename it")
         if not os.path.isfile(file):
             is_link = os.path.islink(file)
             what = f"a link to {os.readlink(file)}, where there is no file" if is_link else "no file"
-            raise ValueError(f"input={pattern!r}: {file} is {what}")
+            raise refuse_input(pattern, f"{file} is {what}")
         if not os.access(file, os.R_OK):
-            raise ValueError(f"input={pattern!r}: no permission to read {file}")
+            raise refuse_input(pattern, f"no permission to read {file}")
     return shards
 
 
@@ -360,9 +361,9 @@ def _part_folder(pattern: str, prefix: str, columns: ColumnsConfig) -> list[Shar
     images = _list_images(names)
     texts = {name for name in names if name.endswith(_TEXTS)}
     if not any(f"{posixpath.splitext(name)[0]}.txt" in texts for name in images):
-        raise ValueError(
-            f"input={pattern!r}: holds {len(images):,} images and no captions; write captions.csv with the "
-            f"columns file_name and caption, or a .txt of the same name next to each image"
+        said = "write captions.csv with the columns file_name and caption, or a .txt of the same name"
+        raise refuse_input(
+            pattern, f"holds {len(images):,} images and no captions; {said} next to each image"
         )
     shards = []
     for folder, inside in group_by(images, posixpath.dirname).items():
@@ -384,18 +385,15 @@ def _refuse_files(pattern: str, listed: Iterable[str], files: Iterable[str], sha
     """Raise ValueError where a folder or glob holds samples in an unsupported form, or results."""
     packed = next((file for file in files if _COMPRESSED.search(posixpath.basename(file))), None)
     if packed:
-        raise ValueError(
-            f"input={pattern!r}: {packed} is compressed and cannot be read; unpack it to .tar, or name the "
-            f"other shards by a pattern"
-        )
+        said = "is compressed and cannot be read; unpack it to .tar, or name the other shards by a pattern"
+        raise refuse_input(pattern, f"{packed} {said}")
     runs = {posixpath.dirname(file) for file in listed if posixpath.basename(file) == RUN}
     for file in shards:
         folder, last = posixpath.split(posixpath.dirname(file))
         if folder in runs and last in _RESULTS:
-            raise ValueError(
-                f"input={pattern!r}: holds the results of a run in {folder}; name shards, as in "
-                f"{posixpath.join(folder, 'shards')}"
-            )
+            shards_place = posixpath.join(folder, "shards")
+            said = f"holds the results of a run in {folder}; name shards, as in {shards_place}"
+            raise refuse_input(pattern, said)
 
 
 def _list_files(filesystem: fs.FileSystem, folder: str, recursive: bool) -> list[str]:

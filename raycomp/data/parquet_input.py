@@ -61,18 +61,11 @@ class Watched:
             self.failed = True
             raise
 
-    def seek(self, offset: int, whence: int = 0) -> int:
-        return self.file.seek(offset, whence)
-
-    def tell(self) -> int:
-        return self.file.tell()
-
     def close(self) -> None:
         """Does not close the file."""
 
-    @property
-    def closed(self) -> bool:
-        return self.file.closed
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.file, name)
 
 
 def read_table(file: Any, shard: ShardPath, block_rows: int, filesystem: fs.FileSystem) -> Iterator[pa.Table]:
@@ -224,14 +217,11 @@ def check_stored(shard: ShardPath, model: str, width: int) -> None:
         line = " ".join(str(error).split())
         raise UserError(f"{shard.uri} or {shard.embeddings}: cannot be read: {line}") from error
     if array.width != width:
-        raise UserError(
-            f"scorer.model={model!r}: its embeddings have {width} values, those in {shard.embeddings} "
-            f"{array.width}; name the model that made them"
-        )
+        said = f"its embeddings have {width} values, those in {shard.embeddings} {array.width}"
+        raise UserError(f"scorer.model={model!r}: {said}; name the model that made them")
     if num_rows != array.num_rows:
-        raise UserError(
-            f"input={shard.uri!r}: has {num_rows} rows, {shard.embeddings} {array.num_rows}; must be as many"
-        )
+        said = f"has {num_rows} rows, {shard.embeddings} {array.num_rows}; must be as many"
+        raise UserError(f"input={shard.uri!r}: {said}")
 
 
 def add_embeddings(tables: Iterable[pa.Table], shard: ShardPath) -> Iterator[pa.Table]:

@@ -30,7 +30,7 @@ from raycomp.data.files import (
     list_folder,
     resolve,
 )
-from raycomp.data.inputs import FOLDER, LIST, LISTS, ShardPath
+from raycomp.data.inputs import FOLDER, LIST, LISTS, ShardPath, refuse_input
 from raycomp.data.parquet import read_columns
 from raycomp.data.parquet_input import add_embeddings, extract_table, read_table
 from raycomp.data.samples import (
@@ -365,22 +365,19 @@ def check_tables(shards: Sequence[ShardPath], needs_captions: bool = True) -> No
         for what, (own, usual) in columns.items():
             if find_column(names, own, usual) is None:
                 missing = f"no column {own}" if own else f"none of the columns {', '.join(usual)}"
-                raise ValueError(
-                    f"input={shard.uri!r}: has {missing}; name the {what} column by columns.{what}, its "
-                    f"columns are {', '.join(names)[:300]}"
-                )
+                there = ", ".join(names)[:300]
+                said = f"name the {what} column by columns.{what}, its columns are {there}"
+                raise refuse_input(shard.uri, f"has {missing}; {said}")
         url = next((image for image in images if image.startswith(("http://", "https://"))), None)
         if url is not None:
             said = f"its images are urls, such as {url[:80]!r}"
-            raise ValueError(f"input={shard.uri!r}: {said}; download first, for instance with img2dataset")
+            raise refuse_input(shard.uri, f"{said}; download first, for instance with img2dataset")
         filesystem, path = resolve(shard.uri)
         folder, root = posixpath.dirname(path), shard.columns.root
         opened = (open_image(filesystem, folder, image, root) for image in images)
         if images and not any(isinstance(one, bytes) for one in opened):
-            raise ValueError(
-                f"input={shard.uri!r}: none of its first images is there, such as {images[0][:80]!r} below "
-                f"{root or folder}; set columns.root to their folder"
-            )
+            said = f"such as {images[0][:80]!r} below {root or folder}; set columns.root to their folder"
+            raise refuse_input(shard.uri, f"none of its first images is there, {said}")
 
 
 def _read_parquet(shard: ShardPath) -> tuple[list[str], list[str]]:

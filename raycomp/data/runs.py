@@ -1,10 +1,10 @@
-"""The manifest of a finished run: size and SHA-256 of every result file, and the check of the files.
+"""The results of a run: its record, run.json, its manifest, the files and the model that readers take.
 
-``manifest.json`` is next to run.json, which holds its digest. A reader requests the manifest and a list of
-the folders that it will read, one request for a thousand files. A Parquet file's footer is checked where the
-file is opened, a sample where it is read. ``verify_whole`` makes the check read every byte.
-
-Reads the results of a run: run.json, checked before use; the scores and the model that a run names."""
+The manifest holds size and SHA-256 of every result file. It is next to run.json, which holds its digest. A
+reader requests the manifest and a list of the folders that it will read, one request for a thousand files. A
+Parquet file's footer is checked where the file is opened, a sample where it is read. ``verify_whole`` makes
+the check read every byte.
+"""
 
 import errno
 import fcntl
@@ -257,13 +257,11 @@ def read_run(folder: Folder) -> dict[str, Any] | None:
         lacks = lacks or _describe_lack(phases, list, "phases")
         lacks = lacks or next(filter(None, (_describe_lack(one, _PHASE, "phases") for one in phases)), None)
     if lacks or run["status"] not in (RUNNING, FINISHED, FAILED, UPDATING):
-        raise ValueError(
-            f"{folder.at(RUN)}: not the record of a raycomp run: {lacks or 'status'} is missing or wrong"
-        )
+        said = f"not the record of a raycomp run: {lacks or 'status'} is missing or wrong"
+        raise ValueError(f"{folder.at(RUN)}: {said}")
     if run["status"] == FINISHED and run["format"] not in READ_FORMATS:
-        raise ValueError(
-            f"{folder.at(RUN)}: has format {run['format']}, this version reads {FORMAT}; update raycomp"
-        )
+        said = f"has format {run['format']}, this version reads {FORMAT}; update raycomp"
+        raise ValueError(f"{folder.at(RUN)}: {said}")
     return run
 
 
@@ -438,8 +436,16 @@ def find_model(config: ModelConfig) -> ModelConfig:
     is_uri = "/" in config.weights
     if config.weights.startswith("random:"):
         return config
-    training = _find_training(folder)
-    own = None if training is None else _check_training(training, config.said_weights)
+    training, own = _find_training(folder), ""
+    if training is not None:
+        try:
+            run = read_finished(training.uri)
+            if run["kind"] != "train":
+                raise ValueError(f"holds {run['kind']}, must hold a training")
+            check_results(training, run, CHECKPOINT, is_whole=True)  # sizes do not distinguish weights
+        except ValueError as error:
+            raise ValueError(f"{config.said_weights}: {error}") from error
+        own = run["config"].get("model", {}).get("name", "")
     if not folder.is_folder():
         return config
     if folder == training:
@@ -456,10 +462,8 @@ def find_model(config: ModelConfig) -> ModelConfig:
     name = folder.at(ARCHITECTURE)
     named, *known = (one.replace("/", "-") for one in (config.name, ModelConfig().name, name, own or name))
     if named not in known:
-        raise ValueError(
-            f"{config.said_model}: {config.said_weights} holds a model of its own"
-            f"{f', trained from {own!r}' if own else ''}; leave model.name out"
-        )
+        said = f"holds a model of its own{f', trained from {own!r}' if own else ''}; leave model.name out"
+        raise ValueError(f"{config.said_model}: {config.said_weights} {said}")
     return replace(config, name=name, weights=folder.at(WEIGHTS))
 
 
@@ -471,21 +475,6 @@ def _find_training(named: Folder) -> Folder | None:
         return None
     folder = Folder("/".join(names[: len(names) - up]) or "/")
     return folder if (up or folder.is_folder()) and folder.exists(RUN) else None
-
-
-def _check_training(folder: Folder, said: str) -> str:
-    """Return the model that the training in a folder started from.
-
-    Raises ValueError where there is none, or its model differs from what was written.
-    """
-    try:
-        run = read_finished(folder.uri)
-        if run["kind"] != "train":
-            raise ValueError(f"holds {run['kind']}, must hold a training")
-        check_results(folder, run, CHECKPOINT, is_whole=True)  # sizes do not distinguish weights of one model
-    except ValueError as error:
-        raise ValueError(f"{said}: {error}") from error
-    return run["config"].get("model", {}).get("name", "")
 
 
 def fetch_model(config: ModelConfig) -> ModelConfig:

@@ -352,7 +352,8 @@ class PairsObjective:
         if not self.loss.bias and getattr(clip, "logit_bias", None) is not None:
             # A bias on all logits, as in open_clip's loss, changes no softmax.
             clip.logit_bias.requires_grad_(False)
-        freeze(clip, config.freeze)
+        if config.freeze:
+            freeze(clip, config.freeze)
         self.adapters = add_adapters(clip, config.lora_rank, config.seed) if config.lora_rank else None
         self.towers = Towers(clip)
 
