@@ -3,9 +3,9 @@
 import io
 import tarfile
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
+from PIL import Image
 
 from raycomp.data.inputs import ShardPath
 from raycomp.data.samples import read_tar
@@ -41,14 +41,12 @@ def rows() -> Callable[..., list[dict]]:
     return read
 
 
-@pytest.fixture
-def photos(shared: Path) -> list[tuple[bytes, str]]:
-    """Sixty real photos with their captions, of both sets."""
-    import json
-
+@pytest.fixture(scope="session")
+def photos() -> list[tuple[bytes, str]]:
+    """Sixty pictures as JPEG, each with a caption."""
     found = []
-    for folder in (shared / "data/flickr8k_800", shared / "data/cc_web_400"):
-        lines = (folder / "captions.jsonl").read_text().splitlines()[:30]
-        for record in map(json.loads, lines):
-            found.append(((folder / "images" / record["image"]).read_bytes(), record["captions"][0]))
+    for i in range(60):
+        file = io.BytesIO()
+        Image.effect_noise((40 + i, 60), 10 + i).convert("RGB").save(file, "JPEG")
+        found.append((file.getvalue(), f"a dog and {i} cats"))
     return found

@@ -8,7 +8,6 @@ import uuid
 from pathlib import Path
 
 import numpy as np
-import pytest
 import webdataset
 
 from raycomp.curation import outputs
@@ -36,18 +35,19 @@ SPREADS = {
 }
 
 
-@pytest.mark.parametrize("spread", SPREADS)
-@pytest.mark.parametrize("sort_rows", [7, 64, 100_000])
-def test_subset_equals_sort(spread, sort_rows, tmp_path, monkeypatch):
-    monkeypatch.setattr(outputs, "_SORT_ROWS", sort_rows)
-    rng = np.random.default_rng(0)
-    uid_N2 = rng.permutation(SPREADS[spread](rng))
-    path = tmp_path / "subset.npy"
-    chunks = [uid_N2[:13], uid_N2[13:13], uid_N2[13:]]
-    assert write_subset(chunks, str(path)) == len(uid_N2)
-    saved = io.BytesIO()
-    np.save(saved, oracle(uid_N2))
-    assert path.read_bytes() == saved.getvalue()
+def test_subset_equals_sort(tmp_path_factory, monkeypatch):
+    for spread in SPREADS:
+        for sort_rows in [7, 64, 100_000]:
+            tmp_path = tmp_path_factory.mktemp("case")
+            monkeypatch.setattr(outputs, "_SORT_ROWS", sort_rows)
+            rng = np.random.default_rng(0)
+            uid_N2 = rng.permutation(SPREADS[spread](rng))
+            path = tmp_path / "subset.npy"
+            chunks = [uid_N2[:13], uid_N2[13:13], uid_N2[13:]]
+            assert write_subset(chunks, str(path)) == len(uid_N2), (spread, sort_rows)
+            saved = io.BytesIO()
+            np.save(saved, oracle(uid_N2))
+            assert path.read_bytes() == saved.getvalue(), (spread, sort_rows)
 
 
 def test_datacomp_finds_every_uid(tmp_path):
@@ -173,11 +173,11 @@ OWN_UIDS = {
 }
 
 
-@pytest.mark.parametrize("own", OWN_UIDS)
-def test_an_own_uid_that_is_not_written_is_kept(own):
-    once = enrich({"json": own.encode()}, WRITTEN, "c", {})
-    assert json.loads(once["json"]) == {"uid": WRITTEN, **OWN_UIDS[own]}
-    assert enrich(once, WRITTEN, "c", {}) == once
+def test_an_own_uid_that_is_not_written_is_kept():
+    for own in OWN_UIDS:
+        once = enrich({"json": own.encode()}, WRITTEN, "c", {})
+        assert json.loads(once["json"]) == {"uid": WRITTEN, **OWN_UIDS[own]}, own
+        assert enrich(once, WRITTEN, "c", {}) == once, own
 
 
 def test_member_names_cannot_climb(tmp_path):

@@ -45,20 +45,19 @@ def read(folder: Path, layout: str, block_rows: int) -> pa.Table:
     return pa.concat_tables(read_shard(shard, block_rows))
 
 
-@pytest.mark.parametrize("block_rows", [7, 1000])
-@pytest.mark.parametrize("dtype", ["<f2", "<f4", ">f4", "<f8"])
-@pytest.mark.parametrize(
-    ("layout", "compressed"), [(LAYOUTS[0], False), (LAYOUTS[1], False), (LAYOUTS[1], True)]
-)
-def test_rows_and_embeddings_keep_step(tmp_path, layout, compressed, dtype, block_rows):
-    stored = STORED.astype(dtype)
-    write(tmp_path, layout, stored, compressed)
-    check(tmp_path, layout)
-    found = read(tmp_path, layout, block_rows)
-    assert np.array_equal(to_matrix(found[IMAGE_EMBEDDING]), stored.astype(np.float32))
-    assert found["caption"].to_pylist() == [f"a dog {i}" for i in range(NUM)]
-    assert set(found["status"].to_pylist()) == {"ok"} and found["image"].null_count == NUM
-    assert '"image_path": "gone.jpg"' in found["json"][0].as_py()
+def test_rows_and_embeddings_keep_step(tmp_path_factory):
+    for block_rows in [7, 1000]:
+        for dtype in ["<f2", "<f4", ">f4", "<f8"]:
+            for layout, compressed in [(LAYOUTS[0], False), (LAYOUTS[1], False), (LAYOUTS[1], True)]:
+                tmp_path = tmp_path_factory.mktemp("case")
+                stored = STORED.astype(dtype)
+                write(tmp_path, layout, stored, compressed)
+                check(tmp_path, layout)
+                found = read(tmp_path, layout, block_rows)
+                assert np.array_equal(to_matrix(found[IMAGE_EMBEDDING]), stored.astype(np.float32))
+                assert found["caption"].to_pylist() == [f"a dog {i}" for i in range(NUM)]
+                assert set(found["status"].to_pylist()) == {"ok"} and found["image"].null_count == NUM
+                assert '"image_path": "gone.jpg"' in found["json"][0].as_py()
 
 
 def test_no_image_is_read_even_where_there_is_one(tmp_path):
@@ -69,19 +68,20 @@ def test_no_image_is_read_even_where_there_is_one(tmp_path):
     assert [list(members) for _, members in extract(shard, {3})] == [["txt", "json"]]
 
 
-@pytest.mark.parametrize("compressed", [False, True])
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_memory_holds_a_block_not_the_array(tmp_path, layout, compressed):
-    stored = np.random.default_rng(0).normal(size=(NUM, 400_000)).astype(np.float16)  # 40 MB
-    write(tmp_path, layout, stored, compressed)
-    (shard,) = expand_input(str(tmp_path), layout)
-    tracemalloc.start()
-    before, most = pa.total_allocated_bytes(), 0
-    for i, table in enumerate(read_shard(shard, 1)):
-        most = max(most, pa.total_allocated_bytes() - before + tracemalloc.get_traced_memory()[1])
-        assert np.array_equal(to_matrix(table[IMAGE_EMBEDDING])[0], stored[i])
-    tracemalloc.stop()
-    assert i == NUM - 1 and most < 28e6
+def test_memory_holds_a_block_not_the_array(tmp_path_factory):
+    for compressed in [False, True]:
+        for layout in LAYOUTS:
+            tmp_path = tmp_path_factory.mktemp("case")
+            stored = np.random.default_rng(0).normal(size=(NUM, 400_000)).astype(np.float16)  # 40 MB
+            write(tmp_path, layout, stored, compressed)
+            (shard,) = expand_input(str(tmp_path), layout)
+            tracemalloc.start()
+            before, most = pa.total_allocated_bytes(), 0
+            for i, table in enumerate(read_shard(shard, 1)):
+                most = max(most, pa.total_allocated_bytes() - before + tracemalloc.get_traced_memory()[1])
+                assert np.array_equal(to_matrix(table[IMAGE_EMBEDDING])[0], stored[i]), (compressed, layout)
+            tracemalloc.stop()
+            assert i == NUM - 1 and most < 28e6, (compressed, layout)
 
 
 def test_damage_loses_the_rest_and_no_row(tmp_path):

@@ -58,10 +58,10 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("expression", CASES)
-def test_a_condition_is_what_a_loop_over_rows_finds(expression):
-    table = make_rows()
-    assert run(expression, table) == [CASES[expression](row) for row in table.to_pylist()]
+def test_a_condition_is_what_a_loop_over_rows_finds():
+    for expression in CASES:
+        table = make_rows()
+        assert run(expression, table) == [CASES[expression](row) for row in table.to_pylist()], expression
 
 
 HOSTILE = [
@@ -109,11 +109,11 @@ HOSTILE = [
 ]
 
 
-@pytest.mark.parametrize("expression", HOSTILE, ids=lambda text: text[:40])
-def test_anything_else_is_refused_in_one_line(expression):
-    with pytest.raises(ValueError, match=r"^filter\.where=.*: ") as error:
-        run(expression, make_rows(10))
-    assert "\n" not in str(error.value) and len(str(error.value)) < 900
+def test_anything_else_is_refused_in_one_line():
+    for expression in HOSTILE:
+        with pytest.raises(ValueError, match=r"^filter\.where=.*: ") as error:
+            run(expression, make_rows(10))
+        assert "\n" not in str(error.value) and len(str(error.value)) < 900, expression
 
 
 def test_a_misspelt_column_gets_the_nearest():
@@ -121,10 +121,10 @@ def test_a_misspelt_column_gets_the_nearest():
         find_columns("filter.where", "nswf < 0.3", NAMES)
 
 
-@pytest.mark.parametrize("expression", ["width", "lang || 'x'", "width + 1"])
-def test_a_value_is_no_condition(expression):
-    with pytest.raises(UserError, match="must be true or false"):
-        run(expression, make_rows(10))
+def test_a_value_is_no_condition():
+    for expression in ["width", "lang || 'x'", "width + 1"]:
+        with pytest.raises(UserError, match="must be true or false"):
+            run(expression, make_rows(10))
 
 
 def test_types_that_do_not_compare_are_refused():

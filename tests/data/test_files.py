@@ -17,13 +17,14 @@ def test_a_file_appears_at_the_end(tmp_path):
     assert path.read_bytes() == b"new" and os.listdir(path.parent) == ["x"]
 
 
-@pytest.mark.parametrize("stop", [RuntimeError, KeyboardInterrupt])
-def test_a_failed_write_keeps_what_was_there(tmp_path, stop):
-    (tmp_path / "x").write_bytes(b"old")
-    with pytest.raises(stop), new_file(str(tmp_path / "x")) as file:
-        file.write(b"new")
-        raise stop
-    assert (tmp_path / "x").read_bytes() == b"old" and os.listdir(tmp_path) == ["x"]
+def test_a_failed_write_keeps_what_was_there(tmp_path_factory):
+    for stop in [RuntimeError, KeyboardInterrupt]:
+        tmp_path = tmp_path_factory.mktemp("case")
+        (tmp_path / "x").write_bytes(b"old")
+        with pytest.raises(stop), new_file(str(tmp_path / "x")) as file:
+            file.write(b"new")
+            raise stop
+        assert (tmp_path / "x").read_bytes() == b"old" and os.listdir(tmp_path) == ["x"], stop
 
 
 def test_a_write_that_fails_names_its_file(tmp_path):

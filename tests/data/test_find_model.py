@@ -61,22 +61,22 @@ def trained(tmp_path, files) -> Folder:
     return write_files(Folder(str(tmp_path / "trained")), files)
 
 
-@pytest.mark.parametrize("name", ["ViT-B-32", "ViT-B-16", "own"])
-def test_a_training_or_its_checkpoint_is_its_model(trained, name):
-    own = trained.at("checkpoint", "model.json")
-    asked = ModelConfig(own if name == "own" else name, trained.uri)
-    found = find_model(asked)
-    assert found == ModelConfig(own, trained.at("checkpoint", "model.safetensors"))
-    assert find_model(found) == found == fetch_model(found)
-    assert find_model(ModelConfig(weights=trained.at("checkpoint"))) == found
-    spec = describe_scorer(found)
-    assert (spec.embedding_dim, spec.image.mean) == (32, (0.1, 0.1, 0.1))
+def test_a_training_or_its_checkpoint_is_its_model(trained):
+    for name in ["ViT-B-32", "ViT-B-16", "own"]:
+        own = trained.at("checkpoint", "model.json")
+        asked = ModelConfig(own if name == "own" else name, trained.uri)
+        found = find_model(asked)
+        assert found == ModelConfig(own, trained.at("checkpoint", "model.safetensors")), name
+        assert find_model(found) == found == fetch_model(found), name
+        assert find_model(ModelConfig(weights=trained.at("checkpoint"))) == found, name
+        spec = describe_scorer(found)
+        assert (spec.embedding_dim, spec.image.mean) == (32, (0.1, 0.1, 0.1)), name
 
 
-@pytest.mark.parametrize("weights", ["openai", "random:3", "laion2b_s34b_b79k", "no/such/file.pt"])
-def test_what_is_no_folder_is_left_alone(weights):
-    config = ModelConfig("RN50", weights)
-    assert find_model(config) == config == fetch_model(config)
+def test_what_is_no_folder_is_left_alone():
+    for weights in ["openai", "random:3", "laion2b_s34b_b79k", "no/such/file.pt"]:
+        config = ModelConfig("RN50", weights)
+        assert find_model(config) == config == fetch_model(config), weights
 
 
 def test_a_tag_stays_a_tag_where_a_folder_has_its_name(tmp_path, monkeypatch):
@@ -94,18 +94,16 @@ def test_a_folder_is_the_same_from_everywhere(trained, tmp_path, monkeypatch):
         assert find_model(whole).weights == trained.at("checkpoint", "model.safetensors")
 
 
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [
+def test_other_runs_are_refused(tmp_path_factory, files):
+    for changes, said in [
         ({"status": "running"}, ".*: the run has not finished; the same command resumes it"),
         ({"status": "failed", "failed": "no GPU"}, ".*: the run has failed: no GPU"),
         ({"kind": "negatives"}, "holds negatives, must hold a training"),
-    ],
-)
-def test_other_runs_are_refused(tmp_path, files, changes, said):
-    folder = write_files(Folder(str(tmp_path)), files, **changes)
-    with pytest.raises(ValueError, match=rf"^model\.weights='{folder.uri}': {said}"):
-        find_model(ModelConfig(weights=folder.uri))
+    ]:
+        tmp_path = tmp_path_factory.mktemp("case")
+        folder = write_files(Folder(str(tmp_path)), files, **changes)
+        with pytest.raises(ValueError, match=rf"^model\.weights='{folder.uri}': {said}"):
+            find_model(ModelConfig(weights=folder.uri))
 
 
 @pytest.mark.parametrize("lost", ["model.json", "model.safetensors"])
@@ -153,11 +151,11 @@ def test_weights_on_s3_are_guarded_by_what_lies_next_to_them(bucket, tmp_path, m
         describe_scorer(fetch_model(config))
 
 
-@pytest.mark.parametrize("option", ["name", "weights"])
-def test_what_is_not_on_s3_is_one_line(bucket, option):
-    config = ModelConfig(**{option: f"{bucket}/none.json"})
-    with pytest.raises(ValueError, match=rf"^model\.{option}='{bucket}/none\.json': no such file"):
-        fetch_model(find_model(config))
+def test_what_is_not_on_s3_is_one_line(bucket):
+    for option in ["name", "weights"]:
+        config = ModelConfig(**{option: f"{bucket}/none.json"})
+        with pytest.raises(ValueError, match=rf"^model\.{option}='{bucket}/none\.json': no such file"):
+            fetch_model(find_model(config))
 
 
 def test_weights_of_another_training_are_not_this_ones(trained):

@@ -48,17 +48,18 @@ LISTS = {
 }
 
 
-@pytest.mark.parametrize("name", LISTS)
-@pytest.mark.parametrize("how", ["file", "folder"])
-def test_lists_are_read(tmp_path, name, how):
-    write_images(tmp_path / "in")
-    (tmp_path / "in" / name).write_text(LISTS[name])
-    found = read(tmp_path / "in" / (name if how == "file" else ""))
-    assert [(row["key"], row["caption"], row["status"]) for row in found] == [
-        (f"{i}.jpg", text, "ok") for i, text in enumerate(CAPTIONS)
-    ]
-    assert [row["image"] for row in found] == [b"\xff\xd8\xff" + bytes([i]) for i in range(3)]
-    assert [row["position"] for row in found] == [0, 1, 2] and found[-1]["is_last"]
+def test_lists_are_read(tmp_path_factory):
+    for name in LISTS:
+        for how in ["file", "folder"]:
+            tmp_path = tmp_path_factory.mktemp("case")
+            write_images(tmp_path / "in")
+            (tmp_path / "in" / name).write_text(LISTS[name])
+            found = read(tmp_path / "in" / (name if how == "file" else ""))
+            assert [(row["key"], row["caption"], row["status"]) for row in found] == [
+                (f"{i}.jpg", text, "ok") for i, text in enumerate(CAPTIONS)
+            ]
+            assert [row["image"] for row in found] == [b"\xff\xd8\xff" + bytes([i]) for i in range(3)]
+            assert [row["position"] for row in found] == [0, 1, 2] and found[-1]["is_last"], (name, how)
 
 
 def test_texts_next_to_images(tmp_path):
@@ -97,19 +98,21 @@ def test_uids_depend_on_paths_and_captions_alone(tmp_path, monkeypatch):
     assert uids[0] == uids[1] and len(set(uids[0].values())) == 8
 
 
-@pytest.mark.parametrize(
-    ("how", "expected"),
-    [("first", ["a dog"]), ("longest", ["a brown dog"]), ("all", ["a dog", "a brown dog", "dog"])],
-)
-def test_several_captions_of_an_image(tmp_path, how, expected):
-    write_images(tmp_path)
-    row = {"file_name": "0.jpg", "captions": ["a dog", "a brown dog", None, "dog"]}
-    (tmp_path / "metadata.jsonl").write_text(json.dumps(row))
-    found = read(tmp_path, captions=how)
-    assert [row["caption"] for row in found] == expected
-    assert [row["key"] for row in found] == ["0.jpg", "0.jpg#1", "0.jpg#2"][: len(expected)]
-    assert len({row["uid"] for row in found}) == len(expected)
-    assert [json.loads(row["json"])["image_id"] for row in found] == [found[0]["uid"]] * len(expected)
+def test_several_captions_of_an_image(tmp_path_factory):
+    for how, expected in [
+        ("first", ["a dog"]),
+        ("longest", ["a brown dog"]),
+        ("all", ["a dog", "a brown dog", "dog"]),
+    ]:
+        tmp_path = tmp_path_factory.mktemp("case")
+        write_images(tmp_path)
+        row = {"file_name": "0.jpg", "captions": ["a dog", "a brown dog", None, "dog"]}
+        (tmp_path / "metadata.jsonl").write_text(json.dumps(row))
+        found = read(tmp_path, captions=how)
+        assert [row["caption"] for row in found] == expected, (how, expected)
+        assert [row["key"] for row in found] == ["0.jpg", "0.jpg#1", "0.jpg#2"][: len(expected)]
+        assert len({row["uid"] for row in found}) == len(expected), (how, expected)
+        assert [json.loads(row["json"])["image_id"] for row in found] == [found[0]["uid"]] * len(expected)
 
 
 def test_an_image_with_several_captions_is_read_once(tmp_path, monkeypatch):
@@ -194,9 +197,8 @@ def test_columns_and_root_are_named(tmp_path):
     assert [row["status"] for row in refused] == ["image_file_missing", "image_path_refused", "ok"]
 
 
-@pytest.mark.parametrize(
-    ("name", "text", "said"),
-    [
+def test_tables_that_cannot_be_right_are_refused_at_once(tmp_path_factory):
+    for name, text, said in [
         ("a.csv", "foto,said\n0.jpg,a\n", r"the image column by columns\.image, its columns are foto, said"),
         ("a.csv", "image,said\n0.jpg,a\n", r"name the caption column by columns\.caption"),
         (
@@ -209,14 +211,13 @@ def test_columns_and_root_are_named(tmp_path):
             "image,caption\nx/0.jpg,a\n",
             r"none of its first images is there, such as .*columns\.root",
         ),
-    ],
-)
-def test_tables_that_cannot_be_right_are_refused_at_once(tmp_path, name, text, said):
-    write_images(tmp_path)
-    (tmp_path / name).write_text(text)
-    with pytest.raises(ValueError, match=said) as error:
-        check_tables(expand_input(str(tmp_path / name)))
-    assert "\n" not in str(error.value)
+    ]:
+        tmp_path = tmp_path_factory.mktemp("case")
+        write_images(tmp_path)
+        (tmp_path / name).write_text(text)
+        with pytest.raises(ValueError, match=said) as error:
+            check_tables(expand_input(str(tmp_path / name)))
+        assert "\n" not in str(error.value), (name, text, said)
 
 
 def test_the_error_lists_what_lies_there(tmp_path):
@@ -250,16 +251,17 @@ def test_the_fingerprint_of_a_folder_counts_its_images_and_moves(tmp_path):
     assert fingerprint_shards(expand_input(str(tmp_path / "copy"))) == before
 
 
-@pytest.mark.parametrize("name", ["0.txt", "0.json"])
-def test_the_fingerprint_of_a_folder_counts_its_texts(tmp_path, name):
-    write_images(tmp_path)
-    for i in range(3):
-        (tmp_path / f"{i}.txt").write_text("a dog")
-    found = [fingerprint_shards(expand_input(str(tmp_path)))]
-    for text in ("{}", "{'a': 1}"):
-        (tmp_path / name).write_text(text)
-        found.append(fingerprint_shards(expand_input(str(tmp_path))))
-    assert found[0] != found[1] != found[2]
+def test_the_fingerprint_of_a_folder_counts_its_texts(tmp_path_factory):
+    for name in ["0.txt", "0.json"]:
+        tmp_path = tmp_path_factory.mktemp("case")
+        write_images(tmp_path)
+        for i in range(3):
+            (tmp_path / f"{i}.txt").write_text("a dog")
+        found = [fingerprint_shards(expand_input(str(tmp_path)))]
+        for text in ("{}", "{'a': 1}"):
+            (tmp_path / name).write_text(text)
+            found.append(fingerprint_shards(expand_input(str(tmp_path))))
+        assert found[0] != found[1] != found[2], name
 
 
 def test_lists_and_folders_on_s3(bucket, tmp_path):

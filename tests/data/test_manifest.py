@@ -100,14 +100,15 @@ BREAKS: dict[str, tuple[Callable[[Path], object], str]] = {
 }
 
 
-@pytest.mark.parametrize("how", BREAKS)
-def test_a_broken_run_names_its_file(tmp_path, how):
-    run = finish(Folder(str(tmp_path)))
-    apply, said = BREAKS[how]
-    apply(tmp_path)
-    with pytest.raises(ValueError, match=said) as error:
-        check_results(Folder(str(tmp_path)), run)
-    assert "\n" not in str(error.value)
+def test_a_broken_run_names_its_file(tmp_path_factory):
+    for how in BREAKS:
+        tmp_path = tmp_path_factory.mktemp("case")
+        run = finish(Folder(str(tmp_path)))
+        apply, said = BREAKS[how]
+        apply(tmp_path)
+        with pytest.raises(ValueError, match=said) as error:
+            check_results(Folder(str(tmp_path)), run)
+        assert "\n" not in str(error.value), how
 
 
 def test_only_the_folders_that_are_read_are_checked(tmp_path):
@@ -116,14 +117,15 @@ def test_only_the_folders_that_are_read_are_checked(tmp_path):
     assert list(check_results(Folder(str(tmp_path)), run, "shards", "table.csv")) == NAMES[2:]
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_a_changed_bit_is_found_by_its_hash(tmp_path, name):
-    folder = Folder(str(tmp_path))
-    run = finish(folder)
-    change(tmp_path / name)
-    check_results(folder, run)
-    with verify_whole(True), pytest.raises(ValueError, match=rf"/{name}: was changed"):
+def test_a_changed_bit_is_found_by_its_hash(tmp_path_factory):
+    for name in NAMES:
+        tmp_path = tmp_path_factory.mktemp("case")
+        folder = Folder(str(tmp_path))
+        run = finish(folder)
+        change(tmp_path / name)
         check_results(folder, run)
+        with verify_whole(True), pytest.raises(ValueError, match=rf"/{name}: was changed"):
+            check_results(folder, run)
 
 
 def test_a_parquet_file_is_known_by_its_footer_and_its_pages_where_it_is_opened(tmp_path):
@@ -157,14 +159,13 @@ def test_a_footer_larger_than_the_first_read_is_read_whole(tmp_path):
     assert read_columns(uri).equals(table) and pq.read_metadata(uri).serialized_size > 64 << 10
 
 
-@pytest.mark.parametrize(
-    "name", [".DS_Store", "._00000.parquet", "_SUCCESS", "notes.txt", "00000.parquet.bak"]
-)
-def test_what_no_reader_takes_may_lie_there(tmp_path, name):
-    run = finish(Folder(str(tmp_path)))
-    for output in ("scores", "shards"):
-        (tmp_path / output / name).write_bytes(b"x")
-    assert list(check_results(Folder(str(tmp_path)), run)) == NAMES
+def test_what_no_reader_takes_may_lie_there(tmp_path_factory):
+    for name in [".DS_Store", "._00000.parquet", "_SUCCESS", "notes.txt", "00000.parquet.bak"]:
+        tmp_path = tmp_path_factory.mktemp("case")
+        run = finish(Folder(str(tmp_path)))
+        for output in ("scores", "shards"):
+            (tmp_path / output / name).write_bytes(b"x")
+        assert list(check_results(Folder(str(tmp_path)), run)) == NAMES, name
 
 
 def test_a_stores_folder_marker_is_no_file(bucket, tmp_path):

@@ -5,8 +5,6 @@ import random
 import tarfile
 from pathlib import Path
 
-import pytest
-
 from raycomp.data.inputs import ShardPath, expand_input
 from raycomp.data.reader import extract, plan_ranges, read_shard
 
@@ -62,32 +60,34 @@ def some_picks(num: int, seed: int = 0) -> list[set[int]]:
     ]
 
 
-@pytest.mark.parametrize("gap", (0, 1 << 20))
-@pytest.mark.parametrize("form", (tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT))
-def test_ranges_give_what_the_whole_gives(tmp_path, monkeypatch, form, gap):
-    monkeypatch.setattr("raycomp.data.reader._DISK_BUFFER_BYTES", 2 * gap or 1)
-    path = tmp_path / "a.tar"
-    if form == tarfile.USTAR_FORMAT:
-        with tarfile.open(path, "w", format=form) as tar:
-            for i in range(14):
-                add(tar, f"{i}.jpg", bytes([i]) * 600 * i)
-                add(tar, f"{i}.json", b"{}")
-    else:
-        write_odd_tar(path, form)
-    assert check(path, some_picks(13)) >= 13
+def test_ranges_give_what_the_whole_gives(tmp_path_factory, monkeypatch):
+    for gap in (0, 1 << 20):
+        for form in (tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT):
+            tmp_path = tmp_path_factory.mktemp("case")
+            monkeypatch.setattr("raycomp.data.reader._DISK_BUFFER_BYTES", 2 * gap or 1)
+            path = tmp_path / "a.tar"
+            if form == tarfile.USTAR_FORMAT:
+                with tarfile.open(path, "w", format=form) as tar:
+                    for i in range(14):
+                        add(tar, f"{i}.jpg", bytes([i]) * 600 * i)
+                        add(tar, f"{i}.json", b"{}")
+            else:
+                write_odd_tar(path, form)
+            assert check(path, some_picks(13)) >= 13, (gap, form)
 
 
-@pytest.mark.parametrize("seed", range(20))
-def test_a_cut_tar_gives_the_same_samples(tmp_path, monkeypatch, seed):
+def test_a_cut_tar_gives_the_same_samples(tmp_path_factory, monkeypatch):
     """Whether the last sample is whole depends on the one before it."""
-    monkeypatch.setattr("raycomp.data.reader._DISK_BUFFER_BYTES", 1)
-    whole, path = tmp_path / "whole.tar", tmp_path / "cut.tar"
-    write_odd_tar(whole, tarfile.GNU_FORMAT)
-    data = whole.read_bytes()
-    rng = random.Random(seed)
-    cut = rng.choice([rng.randrange(len(data)), rng.randrange(0, len(data), 512)])
-    path.write_bytes(data[:cut])
-    check(path, some_picks(13, seed))
+    for seed in range(20):
+        tmp_path = tmp_path_factory.mktemp("case")
+        monkeypatch.setattr("raycomp.data.reader._DISK_BUFFER_BYTES", 1)
+        whole, path = tmp_path / "whole.tar", tmp_path / "cut.tar"
+        write_odd_tar(whole, tarfile.GNU_FORMAT)
+        data = whole.read_bytes()
+        rng = random.Random(seed)
+        cut = rng.choice([rng.randrange(len(data)), rng.randrange(0, len(data), 512)])
+        path.write_bytes(data[:cut])
+        check(path, some_picks(13, seed))
 
 
 def test_the_offset_is_where_the_headers_begin(tmp_path):

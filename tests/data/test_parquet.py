@@ -56,14 +56,15 @@ def test_equal_tables_give_equal_bytes(table, tmp_path):
     assert (tmp_path / "changed.parquet").read_bytes() not in written
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float16"])
-def test_round_trip(table, tmp_path, dtype):
-    uri = str(tmp_path / "deep" / "0.parquet")
-    schema = scores_schema(aligned_schema(8, dtype))
-    write_table(table.cast(schema), uri, schema)
-    back = read_columns(uri)
-    assert back.schema.equals(schema) and back.equals(table.cast(schema))
-    assert read_columns(uri, ["alignment", "uid"]).equals(table.select(["alignment", "uid"]))
+def test_round_trip(table, tmp_path_factory):
+    for dtype in ["float32", "float16"]:
+        tmp_path = tmp_path_factory.mktemp("case")
+        uri = str(tmp_path / "deep" / "0.parquet")
+        schema = scores_schema(aligned_schema(8, dtype))
+        write_table(table.cast(schema), uri, schema)
+        back = read_columns(uri)
+        assert back.schema.equals(schema) and back.equals(table.cast(schema)), dtype
+        assert read_columns(uri, ["alignment", "uid"]).equals(table.select(["alignment", "uid"])), dtype
 
 
 def test_an_empty_table(tmp_path):
@@ -94,16 +95,17 @@ def test_tables_in_one_file_are_the_rows_in_order_however_they_came(tmp_path):
     assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
 
 
-@pytest.mark.parametrize("cut", [0, 3, 100, -1, -5, -200])
-def test_a_damaged_file_is_said_in_one_line(table, tmp_path, cut):
-    uri = str(tmp_path / "0.parquet")
-    write_table(table, uri, SCHEMA)
-    whole = (tmp_path / "0.parquet").read_bytes()
-    (tmp_path / "0.parquet").write_bytes(whole[:cut])
-    for read in (read_columns, read_schema, lambda u: read_matching(u, ["uid"], "shard", "00000.tar")):
-        with pytest.raises(UserError, match=r"0\.parquet: is damaged or no Parquet file") as error:
-            read(uri)
-        assert "\n" not in str(error.value)
+def test_a_damaged_file_is_said_in_one_line(table, tmp_path_factory):
+    for cut in [0, 3, 100, -1, -5, -200]:
+        tmp_path = tmp_path_factory.mktemp("case")
+        uri = str(tmp_path / "0.parquet")
+        write_table(table, uri, SCHEMA)
+        whole = (tmp_path / "0.parquet").read_bytes()
+        (tmp_path / "0.parquet").write_bytes(whole[:cut])
+        for read in (read_columns, read_schema, lambda u: read_matching(u, ["uid"], "shard", "00000.tar")):
+            with pytest.raises(UserError, match=r"0\.parquet: is damaged or no Parquet file") as error:
+                read(uri)
+            assert "\n" not in str(error.value), cut
 
 
 def test_damage_inside_is_no_fault_of_the_storage(table, tmp_path):

@@ -97,24 +97,16 @@ def override_in(config: dict, path: str, value: str) -> dict:
     return {**config, name: override_in(config.get(name, {}), below, value) if below else value}
 
 
-OPTIONS = [(kind, option) for kind in list_kinds() for option in list_options(get_config(kind))]
+def test_two_runs_are_one_where_they_differ_in_free_options_alone():
+    for kind in list_kinds():
+        for option in list_options(get_config(kind)):
+            configs = [override_in({}, option.path, value) for value in ("one", "another")]
+            one, other = (identify({**CURATED, "kind": kind, "config": config}) for config in configs)
+            assert (one == other) == ("free" in option.marks), (kind, option.path)
 
 
-@pytest.mark.parametrize(("kind", "option"), OPTIONS, ids=lambda value: getattr(value, "path", value))
-def test_two_runs_are_one_where_they_differ_in_free_options_alone(kind, option):
-    config: dict = {}
-    for known in list_options(get_config(kind)):
-        config = override_in(config, known.path, "one")
-    one, other = (
-        {**CURATED, "kind": kind, "config": override_in(config, option.path, value)}
-        for value in ("one", "another")
-    )
-    assert (identify(one) == identify(other)) == ("free" in option.marks)
-
-
-@pytest.mark.parametrize(
-    ("path", "is_free"),
-    [
+def test_what_is_free_distinguishes_no_two_runs():
+    for path, is_free in [
         ("cluster.scorers", True),
         ("cluster.of_an_older_version", True),
         ("waves.shards_per_wave", True),
@@ -126,45 +118,44 @@ def test_two_runs_are_one_where_they_differ_in_free_options_alone(kind, option):
         ("align.keep", False),
         ("llm.patience_s", True),
         ("llm.seed", False),
-    ],
-)
-def test_what_is_free_distinguishes_no_two_runs(path, is_free):
-    run = {**CURATED, "kind": "negatives" if path.startswith("llm") else "curate"}
-    a, b = ({**run, "config": override_in(run["config"], path, value)} for value in "ab")
-    assert (identify(a) == identify(b)) == is_free
+    ]:
+        run = {**CURATED, "kind": "negatives" if path.startswith("llm") else "curate"}
+        a, b = ({**run, "config": override_in(run["config"], path, value)} for value in "ab")
+        assert (identify(a) == identify(b)) == is_free, (path, is_free)
 
 
-@pytest.mark.parametrize("option", list_options(CurateConfig), ids=lambda option: option.path)
-def test_select_changes_what_no_score_depends_on(option, tmp_path):
+def test_select_changes_what_no_score_depends_on(tmp_path_factory):
     """Its input is gone, so that an option that may be set is refused for that alone."""
-    config = to_dict(by_cpi(input=f"{tmp_path}/gone"))
-    fingerprint = {"input": "f", "shards": 3, "lexicon": "l"}
-    write_curation(tmp_path / "a", config=config, fingerprint=fingerprint)
-    value = {"materialize": True, "attribute.targets": "showable"}.get(option.path, option.default)
-    match = f"^{option.path}: select cannot change it, its options are align"
-    if "select" in option.marks:
-        match = "is gone or was changed after scoring"
-    elif "update" in option.marks:
-        match = f"^{option.path}: the scores have {option.path}=.*; change them: raycomp update {tmp_path}/a "
-    with pytest.raises(ValueError, match=match):
-        raycomp.select(str(tmp_path / "a"), {option.path: value}, str(tmp_path / "out"))
+    for option in list_options(CurateConfig):
+        tmp_path = tmp_path_factory.mktemp("case")
+        config = to_dict(by_cpi(input=f"{tmp_path}/gone"))
+        fingerprint = {"input": "f", "shards": 3, "lexicon": "l"}
+        write_curation(tmp_path / "a", config=config, fingerprint=fingerprint)
+        value = {"materialize": True, "attribute.targets": "showable"}.get(option.path, option.default)
+        match = f"^{option.path}: select cannot change it, its options are align"
+        if "select" in option.marks:
+            match = "is gone or was changed after scoring"
+        elif "update" in option.marks:
+            match = (
+                f"^{option.path}: the scores have {option.path}=.*; change them: raycomp update {tmp_path}/a "
+            )
+        with pytest.raises(ValueError, match=match):
+            raycomp.select(str(tmp_path / "a"), {option.path: value}, str(tmp_path / "out"))
 
 
-@pytest.mark.parametrize(
-    ("path", "said"),
-    [
+def test_an_option_that_is_not_there_is_not_one_that_select_cannot_change(tmp_path_factory):
+    for path, said in [
         ("keep", "'keep': unknown option; the closest is align.keep"),
         ("rule", "'rule': unknown option; the closest is select.rule"),
         ("aligh.keep", "'aligh.keep': unknown option; the closest is align.keep"),
         ("scorer.modl", "'scorer.modl': unknown option; the closest is scorer.model"),
-    ],
-)
-def test_an_option_that_is_not_there_is_not_one_that_select_cannot_change(path, said, tmp_path):
-    fingerprint = {"input": "f", "shards": 3, "lexicon": "l"}
-    config = to_dict(by_cpi(input=f"{tmp_path}/gone"))
-    write_curation(tmp_path / "a", config=config, fingerprint=fingerprint)
-    with pytest.raises(ValueError, match=f"^{said};"):
-        raycomp.select(str(tmp_path / "a"), {path: "0.5"}, str(tmp_path / "out"))
+    ]:
+        tmp_path = tmp_path_factory.mktemp("case")
+        fingerprint = {"input": "f", "shards": 3, "lexicon": "l"}
+        config = to_dict(by_cpi(input=f"{tmp_path}/gone"))
+        write_curation(tmp_path / "a", config=config, fingerprint=fingerprint)
+        with pytest.raises(ValueError, match=f"^{said};"):
+            raycomp.select(str(tmp_path / "a"), {path: "0.5"}, str(tmp_path / "out"))
 
 
 def test_scores_are_listed_in_the_order_of_shards_and_none_may_be_missing(tmp_path):
@@ -195,34 +186,36 @@ FOREIGN = [
 ]
 
 
-@pytest.mark.parametrize("content", FOREIGN)
-def test_what_is_no_run_is_said_in_one_line(tmp_path, content):
-    (tmp_path / "run.json").write_bytes(content)
-    for read in (read_finished, show, lambda source: explain(source, "0" * 32)):
-        with pytest.raises(ValueError, match=r"run\.json: ") as error:
-            read(str(tmp_path))
-        assert type(error.value) is ValueError and "\n" not in str(error.value)
+def test_what_is_no_run_is_said_in_one_line(tmp_path_factory):
+    for content in FOREIGN:
+        tmp_path = tmp_path_factory.mktemp("case")
+        (tmp_path / "run.json").write_bytes(content)
+        for read in (read_finished, show, lambda source: explain(source, "0" * 32)):
+            with pytest.raises(ValueError, match=r"run\.json: ") as error:
+                read(str(tmp_path))
+            assert type(error.value) is ValueError and "\n" not in str(error.value), content
 
 
 def test_no_run_is_none(tmp_path):
     assert read_run(Folder(str(tmp_path))) is None
 
 
-@pytest.mark.parametrize("name", ["shards", "shards/", "shards/*.tar", "{shards,none}/*.tar", "*/*.tar"])
-def test_shards_that_are_named_by_themselves_are_those_of_their_run(tmp_path, name):
-    folder = Folder(str(tmp_path))
-    run = write_curation(tmp_path)
-    for i in range(2):
-        folder.write_bytes(b"tar", "shards", f"{i:08d}.tar")
-    seal(folder)
-    shards = expand_input(f"{tmp_path}/shards/00000000.tar" if "none" in name else f"{tmp_path}/{name}")
-    check_shards_of_runs(shards)
-    folder.write_bytes(b"ta", "shards", "00000001.tar")
-    with pytest.raises(ValueError, match=r"00000001\.tar: is shorter"):
+def test_shards_that_are_named_by_themselves_are_those_of_their_run(tmp_path_factory):
+    for name in ["shards", "shards/", "shards/*.tar", "{shards,none}/*.tar", "*/*.tar"]:
+        tmp_path = tmp_path_factory.mktemp("case")
+        folder = Folder(str(tmp_path))
+        run = write_curation(tmp_path)
+        for i in range(2):
+            folder.write_bytes(b"tar", "shards", f"{i:08d}.tar")
+        seal(folder)
+        shards = expand_input(f"{tmp_path}/shards/00000000.tar" if "none" in name else f"{tmp_path}/{name}")
         check_shards_of_runs(shards)
-    folder.write_json(run | {"status": "running"}, "run.json")
-    with pytest.raises(ValueError, match="the run has not finished"):
-        check_shards_of_runs(shards)
+        folder.write_bytes(b"ta", "shards", "00000001.tar")
+        with pytest.raises(ValueError, match=r"00000001\.tar: is shorter"):
+            check_shards_of_runs(shards)
+        folder.write_json(run | {"status": "running"}, "run.json")
+        with pytest.raises(ValueError, match="the run has not finished"):
+            check_shards_of_runs(shards)
 
 
 def test_a_selection_is_not_followed_to_a_curation_that_has_not_finished(tmp_path):
@@ -245,25 +238,23 @@ def test_results_of_another_content_are_another_run(tmp_path):
     assert identify(folder.read_json("run.json")) != identify(first)
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
+def test_a_run_json_of_odd_results_is_one_line(tmp_path_factory):
+    for changes in [
         {"manifest": None},
         {"manifest": {}},
         {"manifest": "x"},
         {"manifest": {"sha256": "0", "files": 1, "bytes": 1}},
         {"format": "2"},
         {"format": 3},
-    ],
-)
-def test_a_run_json_of_odd_results_is_one_line(tmp_path, changes):
-    run = write_curation(tmp_path)
-    (tmp_path / "run.json").write_text(json.dumps(run | changes))
-    with pytest.raises(
-        ValueError, match=r"run\.json: (not the record of a raycomp run|has format 3)"
-    ) as error:
-        show(str(tmp_path))
-    assert "\n" not in str(error.value)
+    ]:
+        tmp_path = tmp_path_factory.mktemp("case")
+        run = write_curation(tmp_path)
+        (tmp_path / "run.json").write_text(json.dumps(run | changes))
+        with pytest.raises(
+            ValueError, match=r"run\.json: (not the record of a raycomp run|has format 3)"
+        ) as error:
+            show(str(tmp_path))
+        assert "\n" not in str(error.value), changes
 
 
 def test_a_file_in_the_place_of_a_folder_is_said(tmp_path):

@@ -153,28 +153,28 @@ def test_requests_for_a_brace_list_do_not_grow_with_it(bucket, monkeypatch):
     assert counts[0] == counts[1] <= 6
 
 
-@pytest.mark.parametrize("stored", ["clip_retrieval", "b32_img"])
-def test_stored_embeddings_on_s3(bucket, stored):
-    embedding_ND = np.random.default_rng(0).normal(size=(300, 64)).astype(np.float16)
-    is_npy = stored == "clip_retrieval"
-    table, array = (
-        ("metadata/metadata_0.parquet", "img_emb/img_emb_0.npy") if is_npy else ("0.parquet", "0.npz")
-    )
-    root = f"{bucket}/{stored}"
-    with new_file(f"{root}/{table}") as file:
-        pq.write_table(pa.table({"caption": ["a"] * 300}), file)
-    with new_file(f"{root}/{array}") as file:
-        np.save(file, embedding_ND) if is_npy else np.savez(file, b32_img=embedding_ND)
-    shards = expand_input(root, stored)
-    check_embeddings(shards, "some-model", 64)
-    found = np.concatenate([to_matrix(table["image_embedding"]) for table in read_shard(shards[0], 32)])
-    assert np.array_equal(found, embedding_ND.astype(np.float32))
-    with pytest.raises(ValueError, match=r"have 32 values, those in s3://.* 64;"):
-        check_embeddings(shards, "some-model", 32)
-    filesystem, path = resolve(f"{root}/{array}")
-    filesystem.delete_file(path)
-    with pytest.raises(ValueError, match="cannot be used: no such file"):
+def test_stored_embeddings_on_s3(bucket):
+    for stored in ["clip_retrieval", "b32_img"]:
+        embedding_ND = np.random.default_rng(0).normal(size=(300, 64)).astype(np.float16)
+        is_npy = stored == "clip_retrieval"
+        table, array = (
+            ("metadata/metadata_0.parquet", "img_emb/img_emb_0.npy") if is_npy else ("0.parquet", "0.npz")
+        )
+        root = f"{bucket}/{stored}"
+        with new_file(f"{root}/{table}") as file:
+            pq.write_table(pa.table({"caption": ["a"] * 300}), file)
+        with new_file(f"{root}/{array}") as file:
+            np.save(file, embedding_ND) if is_npy else np.savez(file, b32_img=embedding_ND)
+        shards = expand_input(root, stored)
         check_embeddings(shards, "some-model", 64)
+        found = np.concatenate([to_matrix(table["image_embedding"]) for table in read_shard(shards[0], 32)])
+        assert np.array_equal(found, embedding_ND.astype(np.float32)), stored
+        with pytest.raises(ValueError, match=r"have 32 values, those in s3://.* 64;"):
+            check_embeddings(shards, "some-model", 32)
+        filesystem, path = resolve(f"{root}/{array}")
+        filesystem.delete_file(path)
+        with pytest.raises(ValueError, match="cannot be used: no such file"):
+            check_embeddings(shards, "some-model", 64)
 
 
 def test_image_paths_on_s3(bucket):

@@ -13,19 +13,19 @@ SEED = 3
 DOWN = {"503": 1.0}
 
 
-@pytest.mark.parametrize("fault", FAULTS)
-def test_every_fault_is_fixed_by_the_client(fault, proxy, bucket):
-    filesystem, path = resolve(f"{bucket}/small")
-    data = bytes(range(256)) * 40
-    # The client waits in vain once, then asks again.
-    share, count = (0.1, 4) if fault == "timeout" else (0.3, 20)
-    proxy.start({fault: share}, SEED)
-    for i in range(count):
-        with filesystem.open_output_stream(f"{path}/{i}") as stream:
-            stream.write(data)
-        with filesystem.open_input_file(f"{path}/{i}") as file:
-            assert file.read() == data
-    assert proxy.faults()[fault] >= 1
+def test_every_fault_is_fixed_by_the_client(proxy, bucket):
+    for fault in FAULTS:
+        filesystem, path = resolve(f"{bucket}/small")
+        data = bytes(range(256)) * 40
+        # The client waits in vain once, then asks again.
+        share, count = (0.1, 4) if fault == "timeout" else (0.3, 20)
+        proxy.start({fault: share}, SEED)
+        for i in range(count):
+            with filesystem.open_output_stream(f"{path}/{i}") as stream:
+                stream.write(data)
+            with filesystem.open_input_file(f"{path}/{i}") as file:
+                assert file.read() == data, fault
+        assert proxy.faults()[fault] >= 1, fault
 
 
 def test_retries_do_not_run_out(proxy, bucket):

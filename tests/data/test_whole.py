@@ -1,7 +1,5 @@
 """Names of files are made whole before a run begins; other names stay as they are."""
 
-import pytest
-
 from raycomp.config import list_options, override_all
 from raycomp.config.change import flatten, to_dict
 from raycomp.curation.config import CurateConfig
@@ -11,9 +9,8 @@ from raycomp.probe.config import ProbeConfig
 from tests.corpus import by_cpi
 
 
-@pytest.mark.parametrize(
-    ("path", "name", "whole"),
-    [
+def test_a_name_of_a_file_is_made_whole(tmp_path_factory, monkeypatch):
+    for path, name, whole in [
         ("input", "in/*.tar::more=in", "{}/in/*.tar::more={}/in"),
         ("input", "s3://bucket/in", "s3://bucket/in"),
         ("scorer.model", "tiny.json", "{}/tiny.json"),
@@ -25,33 +22,30 @@ from tests.corpus import by_cpi
         ("scorer.weights", "in", "in"),
         ("parser.name", "raycomp", "raycomp"),
         ("parser.name", "./raycomp", "{}/raycomp"),
-    ],
-)
-@pytest.mark.parametrize("kind", [CurateConfig, NegativesConfig])
-def test_a_name_of_a_file_is_made_whole(kind, path, name, whole, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "tiny.json").touch()
-    for folder in ("in", "raycomp"):
-        (tmp_path / folder).mkdir()
-    values = dict(flatten(to_dict(with_absolute_paths(override_all(kind(), {path: name})))))
-    assert values[path] == whole.replace("{}", str(tmp_path))
+    ]:
+        for kind in [CurateConfig, NegativesConfig]:
+            tmp_path = tmp_path_factory.mktemp("case")
+            monkeypatch.chdir(tmp_path)
+            (tmp_path / "tiny.json").touch()
+            for folder in ("in", "raycomp"):
+                (tmp_path / folder).mkdir()
+            values = dict(flatten(to_dict(with_absolute_paths(override_all(kind(), {path: name})))))
+            assert values[path] == whole.replace("{}", str(tmp_path)), (path, name, whole, kind)
 
 
-@pytest.mark.parametrize(
-    ("path", "name", "whole"),
-    [
+def test_a_probe_reads_folders_whatever_they_are_called(tmp_path_factory, monkeypatch):
+    for path, name, whole in [
         ("input", "in", "{}/in"),
         ("input", "seed=3", "{}/seed=3"),
         ("images", "gone", "{}/gone"),
         ("images", "s3://bucket/a", "s3://bucket/a"),
         ("scorer.weights", "tiny.json", "{}/tiny.json"),
-    ],
-)
-def test_a_probe_reads_folders_whatever_they_are_called(path, name, whole, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "tiny.json").touch()
-    values = dict(flatten(to_dict(with_absolute_paths(override_all(ProbeConfig(), {path: name})))))
-    assert values[path] == whole.replace("{}", str(tmp_path))
+    ]:
+        tmp_path = tmp_path_factory.mktemp("case")
+        monkeypatch.chdir(tmp_path)
+        (tmp_path / "tiny.json").touch()
+        values = dict(flatten(to_dict(with_absolute_paths(override_all(ProbeConfig(), {path: name})))))
+        assert values[path] == whole.replace("{}", str(tmp_path)), (path, name, whole)
 
 
 def test_an_inherited_scorer_stays_one():

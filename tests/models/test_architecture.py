@@ -93,11 +93,12 @@ def say_no(scorer: ScorerConfig, match: str) -> str:
     return line
 
 
-@pytest.mark.parametrize("text", NOT_A_MODEL, ids=range(len(NOT_A_MODEL)))
-def test_a_json_that_is_no_model_is_one_line(text, tmp_path):
-    path = tmp_path / "bad.json"
-    path.write_bytes(text.encode("utf-8", "surrogateescape"))
-    say_no(ScorerConfig(model=str(path), weights="random:0"), r"scorer\.model=")
+def test_a_json_that_is_no_model_is_one_line(tmp_path_factory):
+    for text in NOT_A_MODEL:
+        tmp_path = tmp_path_factory.mktemp("case")
+        path = tmp_path / "bad.json"
+        path.write_bytes(text.encode("utf-8", "surrogateescape"))
+        say_no(ScorerConfig(model=str(path), weights="random:0"), r"scorer\.model=")
 
 
 def test_a_model_that_says_something_twice_is_refused(tmp_path):
@@ -118,17 +119,20 @@ def most_kilobytes() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
-@pytest.mark.parametrize("change", CHANGES, ids=json.dumps)
-def test_a_model_that_cannot_be_built_is_one_line_and_takes_no_memory(change, tmp_path):
-    content = deepcopy(TINY)
-    for name, value in change.items():
-        content[name] = content[name] | value if name.endswith("_cfg") and isinstance(value, dict) else value
-    (tmp_path / "bad.json").write_text(json.dumps(content))
-    (tmp_path / "open_clip_config.json").write_text(json.dumps({"model_cfg": content}))
-    before = most_kilobytes()
-    for place in (str(tmp_path / "bad.json"), f"local-dir:{tmp_path}"):
-        say_no(ScorerConfig(model=place, weights="random:0"), r"scorer\.model=")
-    assert most_kilobytes() - before < 256 << 10
+def test_a_model_that_cannot_be_built_is_one_line_and_takes_no_memory(tmp_path_factory):
+    for change in CHANGES:
+        tmp_path = tmp_path_factory.mktemp("case")
+        content = deepcopy(TINY)
+        for name, value in change.items():
+            content[name] = (
+                content[name] | value if name.endswith("_cfg") and isinstance(value, dict) else value
+            )
+        (tmp_path / "bad.json").write_text(json.dumps(content))
+        (tmp_path / "open_clip_config.json").write_text(json.dumps({"model_cfg": content}))
+        before = most_kilobytes()
+        for place in (str(tmp_path / "bad.json"), f"local-dir:{tmp_path}"):
+            say_no(ScorerConfig(model=place, weights="random:0"), r"scorer\.model=")
+        assert most_kilobytes() - before < 256 << 10, change
 
 
 def save(value: object, path: Path) -> str:
@@ -170,21 +174,21 @@ def test_weights_of_every_wrong_kind_are_one_line(tiny_scorer, tmp_path):
         assert name in line
 
 
-@pytest.mark.parametrize("weights", ["random:18446744073709551616", "random:\u00b2", "random:" + "9" * 5000])
-def test_a_seed_that_torch_cannot_take_is_one_line(weights):
-    with pytest.raises(ValueError, match=r"scorer\.weights="):
-        ScorerConfig(weights=weights)
+def test_a_seed_that_torch_cannot_take_is_one_line():
+    for weights in ["random:18446744073709551616", "random:\u00b2", "random:" + "9" * 5000]:
+        with pytest.raises(ValueError, match=r"scorer\.weights="):
+            ScorerConfig(weights=weights)
 
 
 def test_the_largest_seed_can_be_taken(tiny_scorer):
     Clip(ScorerConfig(model=tiny_scorer.model, weights=f"random:{2**64 - 1}"))
 
 
-@pytest.mark.parametrize("model", ["ViT-B-16-SigLIP", "hf-hub:no/such-model"])
-def test_what_only_a_hub_has_is_named(model, monkeypatch):
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    line = say_no(ScorerConfig(model=model, weights="random:0"), r"scorer\.model=")
-    assert ("tokenizer could not be downloaded" in line) == ("SigLIP" in model)
+def test_what_only_a_hub_has_is_named(monkeypatch):
+    for model in ["ViT-B-16-SigLIP", "hf-hub:no/such-model"]:
+        monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+        line = say_no(ScorerConfig(model=model, weights="random:0"), r"scorer\.model=")
+        assert ("tokenizer could not be downloaded" in line) == ("SigLIP" in model), model
 
 
 def test_a_text_tower_that_only_a_hub_has_is_named(tmp_path, monkeypatch):

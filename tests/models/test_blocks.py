@@ -9,23 +9,24 @@ from tests.training.fitting import ARCHITECTURE, write_model
 RESNET = {"layers": [1, 1, 1, 1], "width": 8, "image_size": 32, "head_width": 16}
 
 
-@pytest.mark.parametrize("custom", [False, True])
-def test_the_blocks_of_both_towers_are_found(tmp_path, custom):
-    towers = {name: {**ARCHITECTURE[name], "layers": n} for name, n in (("vision_cfg", 3), ("text_cfg", 2))}
-    clip = load_start(write_model(tmp_path, custom_text=custom, **towers))
-    found = find_blocks(clip, "method=diki")
-    assert {name: len(blocks) for name, blocks in found.items()} == {"image": 3, "text": 2}
-    assert found["image"][0] is clip.visual.transformer.resblocks[0]
+def test_the_blocks_of_both_towers_are_found(tmp_path_factory):
+    for custom in [False, True]:
+        tmp_path = tmp_path_factory.mktemp("case")
+        towers = {
+            name: {**ARCHITECTURE[name], "layers": n} for name, n in (("vision_cfg", 3), ("text_cfg", 2))
+        }
+        clip = load_start(write_model(tmp_path, custom_text=custom, **towers))
+        found = find_blocks(clip, "method=diki")
+        assert {name: len(blocks) for name, blocks in found.items()} == {"image": 3, "text": 2}, custom
+        assert found["image"][0] is clip.visual.transformer.resblocks[0], custom
 
 
-@pytest.mark.parametrize(
-    ("tower", "config"),
-    [
+def test_a_tower_of_others_is_refused(tmp_path_factory):
+    for tower, config in [
         ("image", {"vision_cfg": RESNET}),
         ("text", {"text_cfg": {**ARCHITECTURE["text_cfg"], "qk_norm": True}, "custom_text": True}),
-    ],
-)
-def test_a_tower_of_others_is_refused(tmp_path, tower, config):
-    clip = load_start(write_model(tmp_path, **config))
-    with pytest.raises(ValueError, match=f"^method=diki: the {tower} tower of the model is not made of"):
-        find_blocks(clip, "method=diki")
+    ]:
+        tmp_path = tmp_path_factory.mktemp("case")
+        clip = load_start(write_model(tmp_path, **config))
+        with pytest.raises(ValueError, match=f"^method=diki: the {tower} tower of the model is not made of"):
+            find_blocks(clip, "method=diki")

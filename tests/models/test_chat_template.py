@@ -26,23 +26,21 @@ def test_tokens_are_those_of_the_rendered_text(tmp_path):
     assert render_chats([], str(tmp_path)) == []
 
 
-@pytest.mark.parametrize(
-    ("template", "said"),
-    [
+def test_a_template_that_takes_no_chat_is_reported(tmp_path_factory):
+    for template, said in [
         (None, "does not take the prompts"),
         ("{{ raise_exception('System role not supported') }}", "System role not supported"),
         ("{% for m in messages %}", "does not take the prompts"),
-    ],
-)
-def test_a_template_that_takes_no_chat_is_reported(tmp_path, template, said):
-    tokenizer = write_tiny_tokenizer(tmp_path)
-    (tmp_path / "chat_template.jinja").unlink(missing_ok=True)
-    tokenizer.chat_template = template
-    tokenizer.save_pretrained(tmp_path)
-    with pytest.raises(UserError, match=f"llm.model=.*{said}") as error:
-        render_chats(CHATS, str(tmp_path))
-    assert "\n" not in str(error.value)
-    assert TEMPLATE
+    ]:
+        tmp_path = tmp_path_factory.mktemp("case")
+        tokenizer = write_tiny_tokenizer(tmp_path)
+        (tmp_path / "chat_template.jinja").unlink(missing_ok=True)
+        tokenizer.chat_template = template
+        tokenizer.save_pretrained(tmp_path)
+        with pytest.raises(UserError, match=f"llm.model=.*{said}") as error:
+            render_chats(CHATS, str(tmp_path))
+        assert "\n" not in str(error.value), (template, said)
+        assert TEMPLATE, (template, said)
 
 
 def test_a_folder_without_a_tokenizer_is_reported(tmp_path):

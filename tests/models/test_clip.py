@@ -32,22 +32,22 @@ def test_a_model_is_the_same_however_its_options_are_spelled(tiny_scorer):
     assert torch.equal(one, other)
 
 
-@pytest.mark.parametrize(
-    ("kind", "name", "spelled"),
-    [(ModelConfig, "name", r"model\.name"), (ScorerConfig, "model", r"scorer\.model")],
-)
-@pytest.mark.parametrize("model", ["ViT-Z-99", "nothing.json", "local-dir:/nowhere"])
-def test_a_model_that_cannot_be_had_is_named_by_its_option(kind, name, spelled, model):
-    with pytest.raises(ValueError, match=f"^{spelled}='{model}': "):
-        describe_scorer(kind(**{name: model, "weights": "random:0"}))
+def test_a_model_that_cannot_be_had_is_named_by_its_option():
+    for kind, name, spelled in [
+        (ModelConfig, "name", r"model\.name"),
+        (ScorerConfig, "model", r"scorer\.model"),
+    ]:
+        for model in ["ViT-Z-99", "nothing.json", "local-dir:/nowhere"]:
+            with pytest.raises(ValueError, match=f"^{spelled}='{model}': "):
+                describe_scorer(kind(**{name: model, "weights": "random:0"}))
 
 
-@pytest.mark.parametrize(("kind", "group"), [(ModelConfig, "model"), (ScorerConfig, "scorer")])
-def test_weights_that_cannot_be_had_are_named_by_their_option(kind, group, tiny_scorer):
-    with pytest.raises(ValueError, match=rf"^{group}\.weights='random:x': must be"):
-        kind(weights="random:x")
-    with pytest.raises(ValueError, match=rf"^{group}\.weights='nothing': must be a file"):
-        describe_scorer(dataclasses.replace(kind("ViT-B-32"), weights="nothing"))
+def test_weights_that_cannot_be_had_are_named_by_their_option(tiny_scorer):
+    for kind, group in [(ModelConfig, "model"), (ScorerConfig, "scorer")]:
+        with pytest.raises(ValueError, match=rf"^{group}\.weights='random:x': must be"):
+            kind(weights="random:x")
+        with pytest.raises(ValueError, match=rf"^{group}\.weights='nothing': must be a file"):
+            describe_scorer(dataclasses.replace(kind("ViT-B-32"), weights="nothing"))
 
 
 def test_random_weights_follow_from_the_seed_and_leave_the_generator_alone(tiny_scorer):
@@ -70,12 +70,13 @@ def test_a_checkpoint_is_loaded_and_fingerprinted(tiny_scorer, tmp_path):
     assert hashlib.sha256(path.read_bytes()).hexdigest() in fingerprint_scorer(scorer)
 
 
-@pytest.mark.parametrize("name", ["weights.safetensors", "weights.pt"])
-def test_a_file_that_is_no_checkpoint_is_one_line(tiny_scorer, tmp_path, name):
-    (tmp_path / name).write_bytes(b"no weights at all " * 100)
-    with pytest.raises(ValueError, match=r"scorer\.weights=") as error:
-        describe_scorer(dataclasses.replace(tiny_scorer, weights=str(tmp_path / name)))
-    assert "\n" not in str(error.value)
+def test_a_file_that_is_no_checkpoint_is_one_line(tiny_scorer, tmp_path_factory):
+    for name in ["weights.safetensors", "weights.pt"]:
+        tmp_path = tmp_path_factory.mktemp("case")
+        (tmp_path / name).write_bytes(b"no weights at all " * 100)
+        with pytest.raises(ValueError, match=r"scorer\.weights=") as error:
+            describe_scorer(dataclasses.replace(tiny_scorer, weights=str(tmp_path / name)))
+        assert "\n" not in str(error.value), name
 
 
 def test_a_checkpoint_that_runs_code_is_refused(tiny_scorer, tmp_path):
@@ -110,18 +111,21 @@ SPOILED = {
 }
 
 
-@pytest.mark.parametrize("kind", SPOILED)
-@pytest.mark.parametrize(("suffix", "save"), [("safetensors", save_file), ("pt", torch.save)])
-def test_what_are_no_weights_of_the_model_is_one_line(tiny_scorer, tmp_path, monkeypatch, kind, suffix, save):
-    monkeypatch.chdir(tmp_path)
-    path = tmp_path / f"weights.{suffix}"
-    path.write_bytes(SPOILED[kind](make_other(tmp_path, save)))
-    with pytest.raises(ValueError) as error:
-        describe_scorer(ModelConfig(tiny_scorer.model, str(path)))
-    said = str(error.value)
-    assert type(error.value) is ValueError and said.startswith(f"model.weights='{path}' of tiny: cannot be")
-    assert "\n" not in said and len(said) < 500
-    assert not (tmp_path / "owned").exists()
+def test_what_are_no_weights_of_the_model_is_one_line(tiny_scorer, tmp_path_factory, monkeypatch):
+    for kind in SPOILED:
+        for suffix, save in [("safetensors", save_file), ("pt", torch.save)]:
+            tmp_path = tmp_path_factory.mktemp("case")
+            monkeypatch.chdir(tmp_path)
+            path = tmp_path / f"weights.{suffix}"
+            path.write_bytes(SPOILED[kind](make_other(tmp_path, save)))
+            with pytest.raises(ValueError) as error:
+                describe_scorer(ModelConfig(tiny_scorer.model, str(path)))
+            said = str(error.value)
+            assert type(error.value) is ValueError and said.startswith(
+                f"model.weights='{path}' of tiny: cannot be"
+            )
+            assert "\n" not in said and len(said) < 500, (kind, suffix, save)
+            assert not (tmp_path / "owned").exists(), (kind, suffix, save)
 
 
 def test_a_folder_is_no_file_of_weights(tiny_scorer, tmp_path):
@@ -129,15 +133,15 @@ def test_a_folder_is_no_file_of_weights(tiny_scorer, tmp_path):
         describe_scorer(ModelConfig(tiny_scorer.model, str(tmp_path)))
 
 
-@pytest.mark.parametrize("precision", ["fp32", "bf16"])
-def test_a_pictures_embedding_has_the_same_bits_in_any_batch(tiny_scorer, precision):
-    clip = Clip(dataclasses.replace(tiny_scorer, precision=precision))
-    pixels = np.random.default_rng(0).integers(0, 256, (50, 32, 32, 3), dtype=np.uint8)
-    together = clip.embed_pixels(pixels)
-    for size in (1, 7, 33):
-        parts = torch.cat([clip.embed_pixels(pixels[i : i + size]) for i in range(0, 50, size)])
-        assert torch.equal(parts, together)
-    assert together.norm(dim=-1).sub(1).abs().max() < 1e-5
+def test_a_pictures_embedding_has_the_same_bits_in_any_batch(tiny_scorer):
+    for precision in ["fp32", "bf16"]:
+        clip = Clip(dataclasses.replace(tiny_scorer, precision=precision))
+        pixels = np.random.default_rng(0).integers(0, 256, (50, 32, 32, 3), dtype=np.uint8)
+        together = clip.embed_pixels(pixels)
+        for size in (1, 7, 33):
+            parts = torch.cat([clip.embed_pixels(pixels[i : i + size]) for i in range(0, 50, size)])
+            assert torch.equal(parts, together), precision
+        assert together.norm(dim=-1).sub(1).abs().max() < 1e-5, precision
 
 
 def test_pixels_are_scaled_to_the_bits_of_open_clips_expression(tiny_scorer, monkeypatch):

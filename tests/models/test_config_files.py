@@ -58,28 +58,28 @@ def test_other_heads_are_another_model_though_the_weights_fit(tiny_scorer, plain
         check(tiny_scorer.model, str(tmp_path / "a.pt"))
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
+def test_what_makes_no_other_model_is_no_difference(tiny_scorer, plain, tmp_path_factory):
+    for change in [
         {"quick_gelu": False},
         {"init_logit_bias": -10.0},
         {"vision_cfg": {"image_size": 64, "ls_init_value": None}},
         {"text_cfg": {"context_length": 32}},
-    ],
-)
-def test_what_makes_no_other_model_is_no_difference(tiny_scorer, plain, tmp_path, change):
-    mixed = {
-        name: {**plain[name], **value} if isinstance(value, dict) else value for name, value in change.items()
-    }
-    write(tmp_path, "a.json", {**plain, **mixed})
-    check(tiny_scorer.model, str(tmp_path / "a.pt"))
+    ]:
+        tmp_path = tmp_path_factory.mktemp("case")
+        mixed = {
+            name: {**plain[name], **value} if isinstance(value, dict) else value
+            for name, value in change.items()
+        }
+        write(tmp_path, "a.json", {**plain, **mixed})
+        check(tiny_scorer.model, str(tmp_path / "a.pt"))
 
 
-@pytest.mark.parametrize("content", ["", "no json", "[]", '{"vision_cfg": 3}', "[" * 100_000])
-def test_a_json_of_something_else_reports_nothing(tiny_scorer, tmp_path, content):
-    write(tmp_path, "a.json", content)
-    write(tmp_path, HUB_CONFIG, content)
-    check(tiny_scorer.model, str(tmp_path / "a.pt"))
+def test_a_json_of_something_else_reports_nothing(tiny_scorer, tmp_path_factory):
+    for content in ["", "no json", "[]", '{"vision_cfg": 3}', "[" * 100_000]:
+        tmp_path = tmp_path_factory.mktemp("case")
+        write(tmp_path, "a.json", content)
+        write(tmp_path, HUB_CONFIG, content)
+        check(tiny_scorer.model, str(tmp_path / "a.pt"))
 
 
 def test_what_is_said_twice_next_to_weights_is_refused(tiny_scorer, plain, tmp_path):
@@ -93,9 +93,8 @@ def params(model: str, pretrained: str = "", force: bool = False) -> str:
     return f"batch_size: 64\nforce_quick_gelu: {force}\nmodel: {model}\npretrained: {pretrained}\n"
 
 
-@pytest.mark.parametrize(
-    ("log", "name", "advice"),
-    [
+def test_the_log_of_open_clip_train_reports(tmp_path_factory):
+    for log, name, advice in [
         (params("ViT-B-32-quickgelu"), "ViT-B-32", "ViT-B-32-quickgelu"),
         (params("ViT-B-32", force=True), "ViT-B/32", "ViT-B-32-quickgelu"),
         (params("ViT-B-32", "openai"), "ViT-B-32", "ViT-B-32-quickgelu"),
@@ -107,16 +106,17 @@ def params(model: str, pretrained: str = "", force: bool = False) -> str:
         (params("ViT-B-32", force=True), "ViT-B-32-quickgelu", None),
         (params("my-own"), "ViT-B-32", None),
         ("", "ViT-B-32", None),
-    ],
-)
-def test_the_log_of_open_clip_train_reports(tmp_path, log, name, advice):
-    write(tmp_path, "params.txt", log)
-    weights = write(tmp_path, "checkpoints/epoch_1.pt", "")
-    if advice is None:
-        check(name, weights)
-        return
-    with pytest.raises(ValueError, match=rf"params\.txt\), model\.name='{name}' .*set model\.name={advice}$"):
-        check(name, weights)
+    ]:
+        tmp_path = tmp_path_factory.mktemp("case")
+        write(tmp_path, "params.txt", log)
+        weights = write(tmp_path, "checkpoints/epoch_1.pt", "")
+        if advice is None:
+            check(name, weights)
+            return
+        with pytest.raises(
+            ValueError, match=rf"params\.txt\), model\.name='{name}' .*set model\.name={advice}$"
+        ):
+            check(name, weights)
 
 
 def test_a_json_can_say_that_openai_s_weights_went_on_without_quickgelu(tmp_path):

@@ -74,23 +74,20 @@ def test_other_weights_config_or_neighbours_miss(scorer, cache, monkeypatch):
         describe_scorer(scorer)
 
 
-@pytest.mark.parametrize(
-    "damage",
-    [
+def test_a_damaged_or_foreign_file_is_made_again(scorer, cache, monkeypatch):
+    for damage in [
         lambda text: text[: len(text) // 2],
         lambda text: text.replace('"height": 32', '"height": 64'),
         lambda text: "[]",
         lambda text: '{"spec": null, "sha256": ""}',
         lambda text: "\0" * 9,
-    ],
-)
-def test_a_damaged_or_foreign_file_is_made_again(scorer, cache, monkeypatch, damage):
-    reported = describe_scorer(scorer)
-    (path,) = cache.iterdir()
-    path.write_text(damage(path.read_text()))
-    built = count_builds(monkeypatch)
-    assert describe_scorer(scorer) == reported == describe_scorer(scorer)
-    assert len(built) == 1
+    ]:
+        reported = describe_scorer(scorer)
+        (path,) = cache.iterdir()
+        path.write_text(damage(path.read_text()))
+        built = count_builds(monkeypatch)
+        assert describe_scorer(scorer) == reported == describe_scorer(scorer), damage
+        assert len(built) == 1, damage
 
 
 def test_a_folder_that_cannot_be_written_does_no_harm(scorer, tmp_path, monkeypatch):

@@ -26,22 +26,22 @@ def draw(*shape: int) -> torch.Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(1))
 
 
-@pytest.mark.parametrize("tasks", [None, [1, 0]])
 @torch.no_grad()
-def test_positions_and_tasks_weigh_the_experts(tasks):
-    layer, x_RNI = make(Routes(None if tasks is None else torch.tensor(tasks))), draw(ROWS, PLACES, WIDTH)
-    layer.task_GE = torch.tensor([[0.5, 0.5, 0.0], [0.1, 0.2, 0.7]])
-    found = layer(x_RNI)
-    for row in range(ROWS):
-        for place in range(PLACES):
-            x_I = x_RNI[row, place]
-            weights = torch.softmax(layer.router @ x_I, 0)
-            if tasks is not None:
-                weights = (weights + layer.task_GE[tasks[row]]) / 2
-            wanted = layer.linear(x_I)
-            for weight, down, up in zip(weights, layer.down, layer.up, strict=True):
-                wanted = wanted + 2 * weight * (up @ (down @ x_I))
-            torch.testing.assert_close(found[row, place], wanted)
+def test_positions_and_tasks_weigh_the_experts():
+    for tasks in [None, [1, 0]]:
+        layer, x_RNI = make(Routes(None if tasks is None else torch.tensor(tasks))), draw(ROWS, PLACES, WIDTH)
+        layer.task_GE = torch.tensor([[0.5, 0.5, 0.0], [0.1, 0.2, 0.7]])
+        found = layer(x_RNI)
+        for row in range(ROWS):
+            for place in range(PLACES):
+                x_I = x_RNI[row, place]
+                weights = torch.softmax(layer.router @ x_I, 0)
+                if tasks is not None:
+                    weights = (weights + layer.task_GE[tasks[row]]) / 2
+                wanted = layer.linear(x_I)
+                for weight, down, up in zip(weights, layer.down, layer.up, strict=True):
+                    wanted = wanted + 2 * weight * (up @ (down @ x_I))
+                torch.testing.assert_close(found[row, place], wanted)
 
 
 def test_training_counts_the_best_two_of_every_position():

@@ -82,31 +82,30 @@ def test_every_photo_in_every_mode_equals_open_clips_transform(shared):
         assert_photo(path, MODES)
 
 
-@pytest.mark.parametrize("spec", MODES, ids=lambda s: f"{s.height}-{s.resize_mode}-{s.interpolation}")
-def test_odd_sizes_equal_open_clips_transform_to_the_bit(spec):
-    sides = (1, 2, 47, 48, 49, 80, 81, 224, 225)
-    for width in sides:
-        for height in sides[::2] if width % 2 else sides[1::2]:
-            image = draw(size=(width, height))
-            try:
-                pixels, _ = prepare_image(encode(image, "PNG"), spec, 10**8)
-            except ImageFault as fault:
-                assert "too thin" in str(fault)
-                with pytest.raises(ValueError, match="must be > 0"):
-                    assert_open_clips(image, spec, np.zeros((spec.height, spec.width, 3), np.uint8))
-            else:
-                assert_open_clips(image, spec, pixels)
+def test_odd_sizes_equal_open_clips_transform_to_the_bit():
+    for spec in MODES:
+        sides = (1, 2, 47, 48, 49, 80, 81, 224, 225)
+        for width in sides:
+            for height in sides[::2] if width % 2 else sides[1::2]:
+                image = draw(size=(width, height))
+                try:
+                    pixels, _ = prepare_image(encode(image, "PNG"), spec, 10**8)
+                except ImageFault as fault:
+                    assert "too thin" in str(fault), spec
+                    with pytest.raises(ValueError, match="must be > 0"):
+                        assert_open_clips(image, spec, np.zeros((spec.height, spec.width, 3), np.uint8))
+                else:
+                    assert_open_clips(image, spec, pixels)
 
 
-@pytest.mark.parametrize(("name", "value"), [("interpolation", "nearest"), ("resize_mode", "stretch")])
-def test_another_preprocessing_is_refused(name, value):
-    with pytest.raises(ValueError, match=f"{name}='{value}': must be one of"):
-        ImageSpec(224, 224, MEAN, STD, **{name: value})
+def test_another_preprocessing_is_refused():
+    for name, value in [("interpolation", "nearest"), ("resize_mode", "stretch")]:
+        with pytest.raises(ValueError, match=f"{name}='{value}': must be one of"):
+            ImageSpec(224, 224, MEAN, STD, **{name: value})
 
 
-@pytest.mark.parametrize(
-    ("mode", "kind", "options"),
-    [
+def test_every_kind_of_picture_becomes_rgb():
+    for mode, kind, options in [
         ("RGB", "JPEG", {"quality": 95, "subsampling": 0}),
         ("CMYK", "JPEG", {"quality": 95}),
         ("L", "JPEG", {"quality": 95}),
@@ -121,14 +120,12 @@ def test_another_preprocessing_is_refused(name, value):
         ("RGB", "BMP", {}),
         ("RGB", "TIFF", {}),
         ("RGB", "AVIF", {"quality": 95, "subsampling": "4:4:4"}),
-    ],
-)
-def test_every_kind_of_picture_becomes_rgb(mode, kind, options):
-    image = draw(mode)
-    decoded = decode_image(encode(image, kind, **options), 10**6)
-    assert (decoded.mode, decoded.size) == ("RGB", image.size)
-    difference = np.asarray(decoded).astype(int) - np.asarray(image.convert("RGB")).astype(int)
-    assert np.abs(difference).mean() < 4
+    ]:
+        image = draw(mode)
+        decoded = decode_image(encode(image, kind, **options), 10**6)
+        assert (decoded.mode, decoded.size) == ("RGB", image.size), (mode, kind, options)
+        difference = np.asarray(decoded).astype(int) - np.asarray(image.convert("RGB")).astype(int)
+        assert np.abs(difference).mean() < 4, (mode, kind, options)
 
 
 def test_sixteen_bits_of_grey_are_scaled_not_clipped():
@@ -137,23 +134,23 @@ def test_sixteen_bits_of_grey_are_scaled_not_clipped():
     assert np.abs(decoded[..., 0].astype(int) - (ramp >> 8)).max() <= 1
 
 
-@pytest.mark.parametrize("orientation", range(1, 9))
-def test_pictures_are_turned_upright(orientation):
-    image = draw(size=(40, 20))
-    exif = Image.Exif()
-    exif[0x0112] = orientation
-    decoded = decode_image(encode(image, "PNG", exif=exif), 10**6)
-    turns = {
-        2: Image.Transpose.FLIP_LEFT_RIGHT,
-        3: Image.Transpose.ROTATE_180,
-        4: Image.Transpose.FLIP_TOP_BOTTOM,
-        5: Image.Transpose.TRANSPOSE,
-        6: Image.Transpose.ROTATE_270,
-        7: Image.Transpose.TRANSVERSE,
-        8: Image.Transpose.ROTATE_90,
-    }
-    expected = image.transpose(turns[orientation]) if orientation > 1 else image
-    assert np.array_equal(np.asarray(decoded), np.asarray(expected))
+def test_pictures_are_turned_upright():
+    for orientation in range(1, 9):
+        image = draw(size=(40, 20))
+        exif = Image.Exif()
+        exif[0x0112] = orientation
+        decoded = decode_image(encode(image, "PNG", exif=exif), 10**6)
+        turns = {
+            2: Image.Transpose.FLIP_LEFT_RIGHT,
+            3: Image.Transpose.ROTATE_180,
+            4: Image.Transpose.FLIP_TOP_BOTTOM,
+            5: Image.Transpose.TRANSPOSE,
+            6: Image.Transpose.ROTATE_270,
+            7: Image.Transpose.TRANSVERSE,
+            8: Image.Transpose.ROTATE_90,
+        }
+        expected = image.transpose(turns[orientation]) if orientation > 1 else image
+        assert np.array_equal(np.asarray(decoded), np.asarray(expected)), orientation
 
 
 def exif_of(kind: int, count: int, value: bytes) -> bytes:
@@ -177,12 +174,14 @@ ODD_ORIENTATIONS = {
 }
 
 
-@pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP"])
-@pytest.mark.parametrize("odd", ODD_ORIENTATIONS)
-def test_an_orientation_that_is_no_number_from_1_to_8_is_ignored(kind, odd):
-    data = encode(draw(), kind, exif=exif_of(*ODD_ORIENTATIONS[odd]))
-    plain = encode(draw(), kind)
-    assert np.array_equal(np.asarray(decode_image(data, 10**6)), np.asarray(decode_image(plain, 10**6)))
+def test_an_orientation_that_is_no_number_from_1_to_8_is_ignored():
+    for kind in ["JPEG", "PNG", "WEBP"]:
+        for odd in ODD_ORIENTATIONS:
+            data = encode(draw(), kind, exif=exif_of(*ODD_ORIENTATIONS[odd]))
+            plain = encode(draw(), kind)
+            assert np.array_equal(
+                np.asarray(decode_image(data, 10**6)), np.asarray(decode_image(plain, 10**6))
+            )
 
 
 def test_a_broken_exif_block_is_ignored():
@@ -332,48 +331,45 @@ def test_memory_that_runs_out_is_a_picture_too_large(monkeypatch):
     assert fault.value.status == IMAGE_TOO_LARGE
 
 
-@pytest.mark.parametrize("orientation", [1, 6])
-@pytest.mark.parametrize(
-    ("kind", "mode"),
-    [
-        *((kind, mode) for kind in ("JPEG", "MPO") for mode in ("RGB", "L", "CMYK")),
-        *((kind, mode) for kind in ("PNG", "TIFF") for mode in ("RGB", "L", "P", "RGBA", "I;16")),
-        *((kind, mode) for kind in ("WEBP", "AVIF") for mode in ("RGB", "RGBA")),
-    ],
-)
-def test_describing_says_whether_open_clip_decodes_alike(kind, mode, orientation):
-    from webdataset.autodecode import imagehandler
+def test_describing_says_whether_open_clip_decodes_alike():
+    for orientation in [1, 6]:
+        for kind, mode in [
+            *((kind, mode) for kind in ("JPEG", "MPO") for mode in ("RGB", "L", "CMYK")),
+            *((kind, mode) for kind in ("PNG", "TIFF") for mode in ("RGB", "L", "P", "RGBA", "I;16")),
+            *((kind, mode) for kind in ("WEBP", "AVIF") for mode in ("RGB", "RGBA")),
+        ]:
+            from webdataset.autodecode import imagehandler
 
-    ramp = np.linspace(0, 65535, 64 * 32).reshape(64, 32).astype(np.uint16)
-    image = Image.fromarray(ramp) if mode == "I;16" else draw(mode)
-    exif = Image.Exif()
-    exif[0x0112] = orientation
-    data = encode(image, kind, exif=exif)
-    theirs = np.asarray(imagehandler("pilrgb")(".jpg", data))
-    ours = decode_image(data, 10**6)
-    form, is_alike = images.describe_image(data, 10**6)
-    assert form == kind.lower() or (kind, form) == ("MPO", "jpeg")
-    assert not is_alike or np.array_equal(theirs, np.asarray(ours))
-    assert is_alike == (orientation == 1 and mode != "I;16")
-    again = np.asarray(imagehandler("pilrgb")(".png", images.encode_png(ours)))
-    assert np.array_equal(again, np.asarray(ours))
+            ramp = np.linspace(0, 65535, 64 * 32).reshape(64, 32).astype(np.uint16)
+            image = Image.fromarray(ramp) if mode == "I;16" else draw(mode)
+            exif = Image.Exif()
+            exif[0x0112] = orientation
+            data = encode(image, kind, exif=exif)
+            theirs = np.asarray(imagehandler("pilrgb")(".jpg", data))
+            ours = decode_image(data, 10**6)
+            form, is_alike = images.describe_image(data, 10**6)
+            assert form == kind.lower() or (kind, form) == ("MPO", "jpeg"), (orientation, kind, mode)
+            assert not is_alike or np.array_equal(theirs, np.asarray(ours)), (orientation, kind, mode)
+            assert is_alike == (orientation == 1 and mode != "I;16"), (orientation, kind, mode)
+            again = np.asarray(imagehandler("pilrgb")(".png", images.encode_png(ours)))
+            assert np.array_equal(again, np.asarray(ours)), (orientation, kind, mode)
 
 
-@pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP", "GIF", "TIFF", "AVIF"])
-def test_cut_and_damaged_pictures_are_faults_never_crashes(kind):
-    rng = np.random.default_rng(0)
-    whole = encode(draw(size=(200, 150)), kind)
-    with pytest.raises(ImageFault) as fault:
-        decode_image(whole[: len(whole) // 2], 10**6)
-    assert fault.value.status == CORRUPT_IMAGE
-    for _ in range(60):
-        damaged = bytearray(whole)
-        for at in rng.integers(0, len(damaged), 8):
-            damaged[at] = rng.integers(256)
-        try:
-            decode_image(bytes(damaged), 10**6)
-        except ImageFault as found:
-            assert found.status in (CORRUPT_IMAGE, IMAGE_TOO_LARGE)
+def test_cut_and_damaged_pictures_are_faults_never_crashes():
+    for kind in ["JPEG", "PNG", "WEBP", "GIF", "TIFF", "AVIF"]:
+        rng = np.random.default_rng(0)
+        whole = encode(draw(size=(200, 150)), kind)
+        with pytest.raises(ImageFault) as fault:
+            decode_image(whole[: len(whole) // 2], 10**6)
+        assert fault.value.status == CORRUPT_IMAGE, kind
+        for _ in range(60):
+            damaged = bytearray(whole)
+            for at in rng.integers(0, len(damaged), 8):
+                damaged[at] = rng.integers(256)
+            try:
+                decode_image(bytes(damaged), 10**6)
+            except ImageFault as found:
+                assert found.status in (CORRUPT_IMAGE, IMAGE_TOO_LARGE), kind
 
 
 def with_scans(count: int, comment: bytes = b"") -> bytes:
@@ -395,11 +391,11 @@ def test_a_jpeg_of_more_scans_than_any_encoder_writes_is_corrupt(monkeypatch):
     assert fault.value.status == CORRUPT_IMAGE
 
 
-@pytest.mark.parametrize("data", [b"", b"no picture", b"%!PS-Adobe-3.0 EPSF-3.0\n", b"<svg xmlns='x'/>"])
-def test_what_is_no_picture_is_corrupt(data):
-    with pytest.raises(ImageFault) as fault:
-        decode_image(data, 10**6)
-    assert fault.value.status == CORRUPT_IMAGE
+def test_what_is_no_picture_is_corrupt():
+    for data in [b"", b"no picture", b"%!PS-Adobe-3.0 EPSF-3.0\n", b"<svg xmlns='x'/>"]:
+        with pytest.raises(ImageFault) as fault:
+            decode_image(data, 10**6)
+        assert fault.value.status == CORRUPT_IMAGE, data
 
 
 def test_a_thin_picture_that_would_grow_beyond_the_limit_is_refused():
@@ -416,17 +412,17 @@ def photo(width: int, height: int) -> Image.Image:
     return Image.fromarray(rng.integers(0, 256, (12, 16, 3), dtype=np.uint8)).resize((width, height))
 
 
-@pytest.mark.parametrize("orientation", range(1, 9))
-@pytest.mark.parametrize(("width", "height"), [(450, 449), (1000, 2000), (3001, 1799)])
-def test_fast_decoding_comes_close_and_reports_the_true_size(width, height, orientation):
-    exif = Image.Exif()
-    exif[0x0112] = orientation
-    data = encode(photo(width, height), "JPEG", quality=92, exif=exif)
-    exact, size = prepare_image(data, SPEC, 10**8)
-    fast, same = prepare_image(data, SPEC, 10**8, fast=True)
-    assert same == size == ((height, width) if orientation > 4 else (width, height))
-    assert fast.shape == exact.shape and not np.array_equal(fast, exact)
-    assert np.abs(fast.astype(int) - exact).mean() < 5  # about half a pixel
+def test_fast_decoding_comes_close_and_reports_the_true_size():
+    for orientation in range(1, 9):
+        for width, height in [(450, 449), (1000, 2000), (3001, 1799)]:
+            exif = Image.Exif()
+            exif[0x0112] = orientation
+            data = encode(photo(width, height), "JPEG", quality=92, exif=exif)
+            exact, size = prepare_image(data, SPEC, 10**8)
+            fast, same = prepare_image(data, SPEC, 10**8, fast=True)
+            assert same == size == ((height, width) if orientation > 4 else (width, height))
+            assert fast.shape == exact.shape and not np.array_equal(fast, exact), (orientation, width, height)
+            assert np.abs(fast.astype(int) - exact).mean() < 5  # about half a pixel
 
 
 @pytest.mark.parametrize(
@@ -445,24 +441,28 @@ def test_fast_decoding_never_goes_below_the_models_size(monkeypatch, size, decod
     assert seen == [decoded]
 
 
-@pytest.mark.parametrize("mode", ["L", "CMYK"])
-def test_fast_decoding_of_grey_and_print_colours(mode):
-    data = encode(photo(1000, 800).convert(mode), "JPEG", quality=95)
-    exact, fast = (prepare_image(data, SPEC, 10**8, fast)[0].astype(int) for fast in (False, True))
-    assert 0 < np.abs(fast - exact).mean() < 3
+def test_fast_decoding_of_grey_and_print_colours():
+    for mode in ["L", "CMYK"]:
+        data = encode(photo(1000, 800).convert(mode), "JPEG", quality=95)
+        exact, fast = (prepare_image(data, SPEC, 10**8, fast)[0].astype(int) for fast in (False, True))
+        assert 0 < np.abs(fast - exact).mean() < 3, mode
 
 
-@pytest.mark.parametrize(
-    ("kind", "options"),
-    [("PNG", {}), ("WEBP", {}), ("GIF", {}), ("BMP", {}), ("TIFF", {}), ("TIFF", {"compression": "jpeg"})],
-)
-def test_fast_decoding_leaves_other_formats_alone(kind, options):
-    exif = Image.Exif()
-    exif[0x0112] = 6
-    data = encode(photo(1000, 800), kind, exif=exif, **options)
-    exact, fast = (prepare_image(data, SPEC, 10**8, fast) for fast in (False, True))
-    assert np.array_equal(exact[0], fast[0])
-    assert exact[1] == fast[1] == ((1000, 800) if kind in ("GIF", "BMP") else (800, 1000))
+def test_fast_decoding_leaves_other_formats_alone():
+    for kind, options in [
+        ("PNG", {}),
+        ("WEBP", {}),
+        ("GIF", {}),
+        ("BMP", {}),
+        ("TIFF", {}),
+        ("TIFF", {"compression": "jpeg"}),
+    ]:
+        exif = Image.Exif()
+        exif[0x0112] = 6
+        data = encode(photo(1000, 800), kind, exif=exif, **options)
+        exact, fast = (prepare_image(data, SPEC, 10**8, fast) for fast in (False, True))
+        assert np.array_equal(exact[0], fast[0]), (kind, options)
+        assert exact[1] == fast[1] == ((1000, 800) if kind in ("GIF", "BMP") else (800, 1000))
 
 
 def test_fast_decoding_refuses_by_the_declared_size_and_sees_damage():
@@ -490,34 +490,34 @@ def test_a_crop_is_torchvisions_to_the_bit(mode, box, monkeypatch):
         assert found.shape == (*size, 3) and np.array_equal(found, np.asarray(expected))
 
 
-@pytest.mark.parametrize("share", [(0.9, 1.0), (0.08, 1.0), (0.3, 0.3)])
-@pytest.mark.parametrize("size", [(640, 480), (300, 500), (120, 100)])
-def test_crops_are_drawn_as_torchvision_draws_them(size, share):
+def test_crops_are_drawn_as_torchvision_draws_them():
     """Means and spreads of 3,000 boxes: width, height and the share of the free place beside them."""
-    num, rng = 3000, np.random.default_rng(0)
-    own = np.array([draw_crop(*size, share, rng) for _ in range(num)], float)
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        image = Image.new("RGB", size)
-        tops = [RandomResizedCrop.get_params(image, list(share), [3 / 4, 4 / 3]) for _ in range(num)]
-    theirs = np.array([(left, top, left + w, top + h) for top, left, h, w in tops], float)
-    for boxes in (own, theirs):
-        assert boxes.min() >= 0 and (boxes[:, 2] <= size[0]).all() and (boxes[:, 3] <= size[1]).all()
-    for box in (own, theirs):
-        box[:, 2:] -= box[:, :2]
-    error = np.sqrt((own.var(0) + theirs.var(0)) / num)
-    assert (np.abs(own.mean(0) - theirs.mean(0)) <= 4 * error + 1e-9).all()
-    assert np.allclose(own.std(0), theirs.std(0), rtol=0.1, atol=0.2)
+    for share in [(0.9, 1.0), (0.08, 1.0), (0.3, 0.3)]:
+        for size in [(640, 480), (300, 500), (120, 100)]:
+            num, rng = 3000, np.random.default_rng(0)
+            own = np.array([draw_crop(*size, share, rng) for _ in range(num)], float)
+            with torch.random.fork_rng():
+                torch.manual_seed(0)
+                image = Image.new("RGB", size)
+                tops = [RandomResizedCrop.get_params(image, list(share), [3 / 4, 4 / 3]) for _ in range(num)]
+            theirs = np.array([(left, top, left + w, top + h) for top, left, h, w in tops], float)
+            for boxes in (own, theirs):
+                assert boxes.min() >= 0 and (boxes[:, 2] <= size[0]).all() and (boxes[:, 3] <= size[1]).all()
+            for box in (own, theirs):
+                box[:, 2:] -= box[:, :2]
+            error = np.sqrt((own.var(0) + theirs.var(0)) / num)
+            assert (np.abs(own.mean(0) - theirs.mean(0)) <= 4 * error + 1e-9).all(), (share, size)
+            assert np.allclose(own.std(0), theirs.std(0), rtol=0.1, atol=0.2), (share, size)
 
 
-@pytest.mark.parametrize("size", [(1000, 10), (10, 1000), (1, 1), (5, 1)])
-def test_a_picture_that_no_crop_fits_gives_its_middle(size):
-    share = (0.9, 1.0)
-    top, left, height, width = RandomResizedCrop.get_params(
-        Image.new("RGB", size), list(share), [3 / 4, 4 / 3]
-    )
-    found = draw_crop(*size, share, np.random.default_rng(0))
-    assert found == (left, top, left + width, top + height)
+def test_a_picture_that_no_crop_fits_gives_its_middle():
+    for size in [(1000, 10), (10, 1000), (1, 1), (5, 1)]:
+        share = (0.9, 1.0)
+        top, left, height, width = RandomResizedCrop.get_params(
+            Image.new("RGB", size), list(share), [3 / 4, 4 / 3]
+        )
+        found = draw_crop(*size, share, np.random.default_rng(0))
+        assert found == (left, top, left + width, top + height), size
 
 
 @pytest.mark.parametrize("share", [(0.9, 1.0), (0.08, 0.3)])

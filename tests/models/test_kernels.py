@@ -125,40 +125,40 @@ def embed(scorer: ScorerConfig, clip: Clip) -> torch.Tensor:
     return torch.cat([clip.embed_pixels(draw_pixels()), *texts])
 
 
-@pytest.mark.parametrize(
-    ("attention", "precision", "most"),
-    [("math", "fp32", 1e-6), ("math", "bf16", 2e-2), ("flash", "bf16", 2e-2)],
-)
-@pytest.mark.parametrize("widths", [(), WIDTHS])
-def test_a_pinned_backend_embeds_as_torchs_own_choice(tiny_scorer, attention, precision, most, widths):
-    scorer = replace(tiny_scorer, precision=precision, text_widths=widths)
-    own = Clip(replace(scorer, attention=attention), device="cpu")
-    found = embed(scorer, own)
-    assert (found - embed(scorer, Clip(scorer, device="cpu"))).abs().max() < most
-    assert torch.equal(embed(scorer, own), found)
+def test_a_pinned_backend_embeds_as_torchs_own_choice(tiny_scorer):
+    for attention, precision, most in [
+        ("math", "fp32", 1e-6),
+        ("math", "bf16", 2e-2),
+        ("flash", "bf16", 2e-2),
+    ]:
+        for widths in [(), WIDTHS]:
+            scorer = replace(tiny_scorer, precision=precision, text_widths=widths)
+            own = Clip(replace(scorer, attention=attention), device="cpu")
+            found = embed(scorer, own)
+            assert (found - embed(scorer, Clip(scorer, device="cpu"))).abs().max() < most
+            assert torch.equal(embed(scorer, own), found), (attention, precision, most, widths)
 
 
-@pytest.mark.parametrize(("attention", "precision"), [("efficient", "fp32"), ("cudnn", "bf16")])
-def test_a_backend_that_the_device_lacks_is_one_line_at_the_start(tiny_scorer, attention, precision):
-    with pytest.raises(UserError, match=f"^scorer.attention={attention}: torch has no such kernel") as error:
-        Clip(replace(tiny_scorer, attention=attention, precision=precision), device="cpu")
-    assert "\n" not in str(error.value)
+def test_a_backend_that_the_device_lacks_is_one_line_at_the_start(tiny_scorer):
+    for attention, precision in [("efficient", "fp32"), ("cudnn", "bf16")]:
+        with pytest.raises(
+            UserError, match=f"^scorer.attention={attention}: torch has no such kernel"
+        ) as error:
+            Clip(replace(tiny_scorer, attention=attention, precision=precision), device="cpu")
+        assert "\n" not in str(error.value), (attention, precision)
 
 
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
+def test_options_that_do_not_fit_are_refused(tiny_scorer):
+    for options, said in [
         ({"attention": "flash"}, "scorer.attention='flash': must be efficient or math, or scorer.precision"),
         ({"attention": "cudnn", "precision": "tf32"}, "scorer.attention='cudnn': must be efficient or math"),
         ({"attention": "flush"}, "scorer.attention='flush': must be one of .*closest is flash"),
         ({"text_widths": (32, 16)}, "scorer.text_widths='32,16': must be up to 16 ascending multiples of 8"),
         ({"text_widths": (30, 160)}, "scorer.text_widths='30,160': must be"),
         ({"text_widths": (0, 160)}, "scorer.text_widths='0,160': must be"),
-    ],
-)
-def test_options_that_do_not_fit_are_refused(tiny_scorer, options, said):
-    with pytest.raises(ValueError, match=f"^{said}"):
-        replace(tiny_scorer, **options)
+    ]:
+        with pytest.raises(ValueError, match=f"^{said}"):
+            replace(tiny_scorer, **options)
 
 
 def test_each_option_changes_the_fingerprint(tiny_scorer):

@@ -55,13 +55,13 @@ def likelihood(folder: str, text: str) -> float:
     return total
 
 
-@pytest.mark.parametrize("kind", ["tiny", "initial"])
-def test_batches_say_what_one_text_at_a_time_does(kind, request):
-    folder = request.getfixturevalue(kind)
-    found = compute_likelihoods(TEXTS, folder)
-    assert found.dtype == np.float64
-    np.testing.assert_allclose(found, [likelihood(folder, text) for text in TEXTS], atol=1e-4, rtol=0)
-    assert found[1] == 0 and (found[[0, 3, 4, 5, 6]] < 0).all()
+def test_batches_say_what_one_text_at_a_time_does(request):
+    for kind in ["tiny", "initial"]:
+        folder = request.getfixturevalue(kind)
+        found = compute_likelihoods(TEXTS, folder)
+        assert found.dtype == np.float64, kind
+        np.testing.assert_allclose(found, [likelihood(folder, text) for text in TEXTS], atol=1e-4, rtol=0)
+        assert found[1] == 0 and (found[[0, 3, 4, 5, 6]] < 0).all(), kind
 
 
 def test_the_first_token_counts_where_a_text_has_a_beginning(tiny, initial):
@@ -137,13 +137,16 @@ def break_code(folder: Path) -> None:
     (folder / "own.py").write_text(f"open({str(folder / 'owned')!r}, 'w')\n")
 
 
-@pytest.mark.parametrize("damage", [break_nothing_there, break_truncated, break_pickled, break_code])
-def test_a_folder_that_holds_no_model_is_one_line(tiny, tmp_path, damage):
-    rewrite(tmp_path, tiny)
-    damage(tmp_path)
-    with pytest.raises(ValueError, match=r"^controls\.language_model=.*no causal language model") as error:
-        compute_likelihoods(TEXTS, str(tmp_path))
-    assert "\n" not in str(error.value) and not (tmp_path / "owned").exists()
+def test_a_folder_that_holds_no_model_is_one_line(tiny, tmp_path_factory):
+    for damage in [break_nothing_there, break_truncated, break_pickled, break_code]:
+        tmp_path = tmp_path_factory.mktemp("case")
+        rewrite(tmp_path, tiny)
+        damage(tmp_path)
+        with pytest.raises(
+            ValueError, match=r"^controls\.language_model=.*no causal language model"
+        ) as error:
+            compute_likelihoods(TEXTS, str(tmp_path))
+        assert "\n" not in str(error.value) and not (tmp_path / "owned").exists(), damage
 
 
 def test_a_name_is_never_searched_elsewhere():

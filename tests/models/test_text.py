@@ -132,14 +132,14 @@ def test_a_gpu_encodes_as_plain_and_to_the_same_bits_in_any_company(precision, w
 
 
 @BOTH_WIDTHS
-@pytest.mark.parametrize("custom_text", [False, True])
-def test_equals_plain_encoding_at_full_context(custom_text, widths):
-    model = make_model(custom_text)
-    assert find_tower(model) is not None
-    texts = draw_texts(60, seed=1)
-    assert len(texts.other_TN) > 60
-    assert_equals_plain(model, texts, widths)
-    assert_equals_plain(model, draw_texts(5, seed=2, most=90), widths)  # some past the cut
+def test_equals_plain_encoding_at_full_context(widths):
+    for custom_text in [False, True]:
+        model = make_model(custom_text)
+        assert find_tower(model) is not None, custom_text
+        texts = draw_texts(60, seed=1)
+        assert len(texts.other_TN) > 60, custom_text
+        assert_equals_plain(model, texts, widths)
+        assert_equals_plain(model, draw_texts(5, seed=2, most=90), widths)  # some past the cut
 
 
 def test_equals_plain_encoding_in_a_tower_of_one_block():
@@ -162,44 +162,44 @@ def test_captions_alone_equal_plain_encoding(widths):
     assert (caption_GD - encode_plain(model, token_GN)).abs().max() < 1e-5
 
 
-@pytest.mark.parametrize("plain", [False, True])
-def test_nothing_embeds_to_nothing(plain):
-    encoder = TextEncoder(make_model(plain, no_causal_mask=True) if plain else make_model(), CPU)
-    assert [part.shape for part in encoder.embed(np.zeros((0, 77), np.int64))] == [(0, 48), (0, 48)]
+def test_nothing_embeds_to_nothing():
+    for plain in [False, True]:
+        encoder = TextEncoder(make_model(plain, no_causal_mask=True) if plain else make_model(), CPU)
+        assert [part.shape for part in encoder.embed(np.zeros((0, 77), np.int64))] == [(0, 48), (0, 48)]
 
 
 @BOTH_WIDTHS
-@pytest.mark.parametrize("precision", [torch.float32, torch.bfloat16])
-def test_a_caption_is_encoded_to_the_same_bits_in_any_company(precision, widths):
-    encoder = TextEncoder(make_model().to(precision), CPU, widths=widths)
-    texts = draw_texts(64, seed=3)
-    together = embed(encoder, texts)
-    alone_GD, _ = encoder.embed(texts.caption_GN)
-    parts = [encoder.embed(texts.caption_GN[start : start + 7])[0] for start in range(0, 64, 7)]
-    assert torch.equal(torch.cat(parts), alone_GD)
-    order = np.random.default_rng(0).permutation(64).tolist()
-    for size in (1, 7, 64):
-        for start in range(0, 64, size):
-            chosen = order[start : start + size]
-            for i, text_KD in zip(chosen, embed(encoder, texts.take(chosen)), strict=True):
-                assert torch.equal(text_KD, together[i])
+def test_a_caption_is_encoded_to_the_same_bits_in_any_company(widths):
+    for precision in [torch.float32, torch.bfloat16]:
+        encoder = TextEncoder(make_model().to(precision), CPU, widths=widths)
+        texts = draw_texts(64, seed=3)
+        together = embed(encoder, texts)
+        alone_GD, _ = encoder.embed(texts.caption_GN)
+        parts = [encoder.embed(texts.caption_GN[start : start + 7])[0] for start in range(0, 64, 7)]
+        assert torch.equal(torch.cat(parts), alone_GD), precision
+        order = np.random.default_rng(0).permutation(64).tolist()
+        for size in (1, 7, 64):
+            for start in range(0, 64, size):
+                chosen = order[start : start + size]
+                for i, text_KD in zip(chosen, embed(encoder, texts.take(chosen)), strict=True):
+                    assert torch.equal(text_KD, together[i]), precision
 
 
-@pytest.mark.parametrize("precision", [torch.float32, torch.bfloat16])
-def test_a_caption_is_encoded_to_the_same_bits_wherever_it_stands_in_a_pass(precision):
-    encoder = TextEncoder(make_model().to(precision), CPU)
-    encoder.num_positions = 200
-    longest = open_clip.tokenize(["a red dog on the big tree"]).numpy()
-    other = open_clip.tokenize(["a red dog on the house tree"]).numpy()
-    alone = torch.cat(encoder.embed(longest, other, np.array([1])))
-    for before in range(1, 170):  # the largest parts are laid out first
-        filler_GN = open_clip.tokenize(
-            [" ".join(["cat"] * min(60, before - at)) for at in range(0, before, 60)]
-        )
-        caption_GN = np.concatenate([filler_GN.numpy(), longest])
-        count_G = np.array([0] * len(filler_GN) + [1])
-        caption_GD, other_TD = encoder.embed(caption_GN, other, count_G)
-        assert torch.equal(torch.cat([caption_GD[-1:], other_TD]), alone)
+def test_a_caption_is_encoded_to_the_same_bits_wherever_it_stands_in_a_pass():
+    for precision in [torch.float32, torch.bfloat16]:
+        encoder = TextEncoder(make_model().to(precision), CPU)
+        encoder.num_positions = 200
+        longest = open_clip.tokenize(["a red dog on the big tree"]).numpy()
+        other = open_clip.tokenize(["a red dog on the house tree"]).numpy()
+        alone = torch.cat(encoder.embed(longest, other, np.array([1])))
+        for before in range(1, 170):  # the largest parts are laid out first
+            filler_GN = open_clip.tokenize(
+                [" ".join(["cat"] * min(60, before - at)) for at in range(0, before, 60)]
+            )
+            caption_GN = np.concatenate([filler_GN.numpy(), longest])
+            count_G = np.array([0] * len(filler_GN) + [1])
+            caption_GD, other_TD = encoder.embed(caption_GN, other, count_G)
+            assert torch.equal(torch.cat([caption_GD[-1:], other_TD]), alone), precision
 
 
 def test_an_end_of_text_inside_the_caption_ends_it():
