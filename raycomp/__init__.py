@@ -103,7 +103,7 @@ def compare(*runs: Place, out: Place) -> dict[str, Any]:
     ``runs``: folders, two or more; a text may be NAME=FOLDER. Returns what run.json holds. Raises ValueError
     where they are not of the same examples.
     """
-    from raycomp.evaluation.compare_command import compare as run
+    from raycomp.evaluation.compare import compare as run
 
     places = [read_place(f"run {i}", place) for i, place in enumerate(runs, 1)]
     return run(places, read_place("out", out))

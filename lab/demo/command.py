@@ -42,7 +42,7 @@ from raycomp.curation.config import AlignConfig, AttributeConfig, CurateConfig, 
 from raycomp.data.files import absolute_uri, check_writable, is_dry_run
 from raycomp.evaluation import retrieval
 from raycomp.evaluation.command import evaluate
-from raycomp.evaluation.compare_command import compare
+from raycomp.evaluation.compare import compare
 from raycomp.evaluation.config import BenchmarkConfig, EvaluateConfig, RetrievalConfig
 from raycomp.models import deferred
 from raycomp.negatives.command import negatives

@@ -17,7 +17,7 @@ COMMANDS = {
     ),
     "compare": Command(
         "compare evaluations with the first of them, example by example",
-        "raycomp.evaluation.compare_command:compare",
+        "raycomp.evaluation.compare:compare",
         "runs --out --verify",
         "raycomp.evaluation.config:CompareConfig",
     ),

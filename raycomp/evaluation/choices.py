@@ -1,14 +1,7 @@
-"""The interface of a benchmark for the embedding pass. Embeddings are shared across benchmarks.
+"""What the embedding pass needs to know of a benchmark, benchmarks of choices, and their text-only baselines.
 
-M pictures, T texts, D embedding dims.
-
-Benchmarks of choices: is the image closer to its true captions than to its false ones?
-
+Is the image closer to its true captions than to its false ones? Embeddings are shared across benchmarks.
 M pictures, T texts, N rows that have a picture, K captions of them all, D embedding dims.
-
-Text-only baselines of a benchmark's captions, and the captions that they are trained on.
-
-T texts.
 """
 
 import hashlib
@@ -33,31 +26,10 @@ from raycomp.data.reader import check_tables
 from raycomp.data.runs import check_shards_of_runs
 from raycomp.evaluation.benchmarks.choice import Choice, parse_text, take, take_texts
 from raycomp.evaluation.config import ControlsConfig
-from raycomp.language.overlap import (
-    Ngrams,
-    bigram_likelihood,
-    count_ngrams,
-    count_words,
-    find_words,
-    unigram_likelihood,
-)
+from raycomp.language import overlap
 from raycomp.models.architecture import fingerprint_folder
 from raycomp.schema import example_schema
-from raycomp.words import (
-    AMBIGUOUS_IMAGE,
-    BAD_EMBEDDING,
-    BIGRAM,
-    CAPTION,
-    CAPTIONS,
-    IMAGE,
-    IMAGE_CONTROLS,
-    LANGUAGE_MODEL,
-    NO_IMAGE,
-    OK,
-    SHORTER_CAPTION,
-    STATUS,
-    UNIGRAM,
-)
+from raycomp.words import OK, STATUS
 
 
 class Picture(NamedTuple):
@@ -98,8 +70,8 @@ class Pictures:
         shards = {}
         for uri, table in self.shards.items():
             is_shared_N = find_shared(self.barred_K, key_pictures(table))
-            statuses = pa.array(_mark(table[words.STATUS].to_pylist(), is_shared_N), pa.string())
-            shards[uri] = add_columns(table, {words.STATUS: statuses})
+            statuses = pa.array(_mark(table[STATUS].to_pylist(), is_shared_N), pa.string())
+            shards[uri] = add_columns(table, {STATUS: statuses})
         status_M = _mark(self.status_M, find_shared(self.barred_K, self.key_M))
         return replace(self, status_M=status_M, shards=shards)
 
@@ -110,10 +82,8 @@ def _mark(statuses: Sequence[str], is_shared_M: np.ndarray) -> list[str]:
 
 def key_pictures(table: pa.Table) -> np.ndarray:
     """Return the keys of embedded pictures, as ``core.leaks`` makes them; none where the status is not ok."""
-    columns = (table[name].to_pylist() for name in (words.IMAGE_SHA256, words.STATUS))
-    return key_images(
-        [sha256 if status == words.OK else None for sha256, status in zip(*columns, strict=True)]
-    )
+    columns = (table[name].to_pylist() for name in (words.IMAGE_SHA256, STATUS))
+    return key_images([sha256 if status == OK else None for sha256, status in zip(*columns, strict=True)])
 
 
 @dataclass(frozen=True)
@@ -201,7 +171,7 @@ def read_samples(
     image = []
     for shard in shards:
         table = pictures.shards[shard.place]
-        columns = [table[name].to_pylist() for name in (words.KEY, words.STATUS, words.CAPTION, words.JSON)]
+        columns = [table[name].to_pylist() for name in (words.KEY, STATUS, words.CAPTION, words.JSON)]
         found = [ShardRow(f"{shard.name}/{key}", *rest) for key, *rest in zip(*columns, strict=True)]
         for sample in found:
             if sample.status in (words.EMPTY_SHARD, words.UNREADABLE_SHARD):
@@ -255,11 +225,11 @@ class ChoiceEvaluation:
         for choice in self.choices:
             uri = self.uris.get(choice.image)
             if uri is None:
-                status = AMBIGUOUS_IMAGE if choice.image in self.ambiguous else NO_IMAGE
+                status = words.AMBIGUOUS_IMAGE if choice.image in self.ambiguous else words.NO_IMAGE
             else:
                 status = pictures.status_M[pictures.place[Picture(uri, choice.box)]]
                 if status == OK and any(text in bad for text in _list_captions(choice)):
-                    status = BAD_EMBEDDING
+                    status = words.BAD_EMBEDDING
             statuses.append(status)
         return statuses
 
@@ -276,6 +246,10 @@ class ChoiceEvaluation:
 
         With a single image there are no baselines that use another image.
         """
+        import torch
+
+        from raycomp.core.alignment import normalise
+
         pictures = pictures.asked
         statuses = self._list_statuses(pictures, texts.bad)
         is_ok = [status == OK for status in statuses]
@@ -288,36 +262,37 @@ class ChoiceEvaluation:
         names = np.array(list(texts.place), object)[own].tolist()
         text_only = self.score_texts(names) if names else {}
         score_K |= {name: score_T[own_K] for name, score_T in text_only.items()}
-        for name, image_ND in self._show_others(rows, pictures.image_MD[place_N]).items():
-            score_K[name] = _compute_cosines(image_ND, row_K, texts.text_TD, text_K)
+        images, first_U, which_N = np.unique(
+            [row.image for row in rows], return_index=True, return_inverse=True
+        )
+        if len(images) > 1:  # another image for each row, and the mean of all images
+            image_UD = pictures.image_MD[place_N[first_U]]
+            rng = np.random.default_rng(self.seed)
+            other_N = (which_N + rng.integers(1, len(images), len(rows))) % len(images)
+            mean_1D = normalise(torch.from_numpy(image_UD.mean(axis=0, keepdims=True))).numpy()
+            shown = (image_UD, other_N[row_K]), (mean_1D, np.zeros(len(row_K), int))
+            for name, (image_OD, other_K) in zip(words.IMAGE_CONTROLS, shown, strict=True):
+                score_K[name] = _compute_cosines(image_OD, other_K, texts.text_TD, text_K)
         controls = [name for name in score_K if name]
         columns: dict[str, list] = {
             name: [getattr(choice, name) for choice in self.choices] for name in Choice._fields
         }
         columns[STATUS] = statuses
+
+        def nest(found: Iterator[list[float]]) -> list[list[float]]:
+            """Return the lists of the rows that have a picture, and empty lists for the others."""
+            return [next(found) if has else [] for has in is_ok]
+
+        ends = np.cumsum([0, *(len(_list_captions(row)) for row in rows)]).tolist()
+        middles = [start + len(row.positives) for start, row in zip(ends, rows, strict=False)]
         for name in ("", *controls):
-            sides = _split(score_K[name], rows, is_ok)
-            columns |= {f"{name}_{side}s" if name else f"{side}_scores": sides[side] for side in sides}
-        columns["text_scores"] = _nest(list(_compare_texts(rows, texts)), is_ok)
+            scores = score_K[name].tolist()
+            for side, edges in (("positive", (ends, middles)), ("negative", (middles, ends[1:]))):
+                parts = (scores[start:end] for start, end in zip(*edges, strict=False))
+                columns[f"{name}_{side}s" if name else f"{side}_scores"] = nest(parts)
+        columns["text_scores"] = nest(_compare_texts(rows, texts))
         schema = example_schema(controls)
         return pa.table({field.name: pa.array(columns[field.name], field.type) for field in schema}, schema)
-
-    def _show_others(self, rows: Sequence[Choice], image_ND: np.ndarray) -> dict[str, np.ndarray]:
-        """Return each row's embedding of another image of the benchmark, and the mean of all images."""
-        import torch
-
-        from raycomp.core.alignment import normalise
-
-        names, first_U, which_N = np.unique(
-            [choice.image for choice in rows], return_index=True, return_inverse=True
-        )
-        if len(names) < 2:
-            return {}
-        rng = np.random.default_rng(self.seed)
-        other_N = (which_N + rng.integers(1, len(names), len(rows))) % len(names)
-        mean_1D = normalise(torch.from_numpy(image_ND[first_U].mean(axis=0, keepdims=True))).numpy()
-        shown = image_ND[first_U[other_N]], np.repeat(mean_1D, len(rows), axis=0)
-        return dict(zip(IMAGE_CONTROLS, shown, strict=True))
 
 
 def _list_captions(choice: Choice) -> tuple[str, ...]:
@@ -351,36 +326,15 @@ def _compare_texts(rows: Sequence[Choice], texts: Texts) -> Iterator[list[float]
         yield _compute_cosines(text_CD, first, text_CD, second).tolist()
 
 
-def _split(
-    score_K: np.ndarray, rows: Sequence[Choice], is_ok: Sequence[bool]
-) -> dict[str, list[list[float]]]:
-    """Return the scores of each row's positives and negatives, empty for a row that has no picture."""
-    ends = np.cumsum([0, *(len(_list_captions(choice)) for choice in rows)])
-    scores = score_K.tolist()
-    sides: dict[str, list[list[float]]] = {"positive": [], "negative": []}
-    for choice, start, end in zip(rows, ends, ends[1:], strict=False):
-        middle = start + len(choice.positives)
-        sides["positive"].append(scores[start:middle])
-        sides["negative"].append(scores[middle:end])
-    return {side: _nest(found, is_ok) for side, found in sides.items()}
-
-
-def _nest(found: list[list[float]], is_ok: Sequence[bool]) -> list[list[float]]:
-    """Return the lists of the rows that have them, and empty lists for the others."""
-    left = iter(found)
-    return [next(left) if has else [] for has in is_ok]
-
-
 _OPTION = "controls.language_model"
 # COCO's image files are named COCO_val2014_000000000042.jpg in 2014 and 000000000042.jpg in 2017.
 _COCO = re.compile(r"^coco_(?:train|val|test)\d{4}_")
 
 
-@dataclass(frozen=True)
-class Learned:
+class Learned(NamedTuple):
     """The statistics of captions, and the number of captions left out."""
 
-    counts: Ngrams
+    counts: overlap.Ngrams
     num_used: int
     num_same_image: int
     """Left out: captions of an image that a test set uses."""
@@ -423,15 +377,18 @@ def fingerprint_controls(config: ControlsConfig) -> dict[str, str]:
     return found
 
 
-def score_texts(texts: Sequence[str], config: ControlsConfig, counts: Ngrams | None) -> dict[str, np.ndarray]:
+def score_texts(
+    texts: Sequence[str], config: ControlsConfig, counts: overlap.Ngrams | None
+) -> dict[str, np.ndarray]:
     """Return by baseline a score for every text, float64 (T,); a larger score is more likely.
 
     ``shorter_caption``: minus the number of words. ``unigram``, ``bigram``: nats, by the captions behind
     ``counts``; without ``counts`` these two are absent. ``language_model``: nats, where one is given.
     """
-    scores = {SHORTER_CAPTION: np.array([-count_words(text) for text in texts], np.float64)}
+    scores = {words.SHORTER_CAPTION: np.array([-overlap.count_words(text) for text in texts], np.float64)}
     if counts is not None:
-        for name, judge in ((UNIGRAM, unigram_likelihood), (BIGRAM, bigram_likelihood)):
+        judges = {words.UNIGRAM: overlap.unigram_likelihood, words.BIGRAM: overlap.bigram_likelihood}
+        for name, judge in judges.items():
             scores[name] = np.array([judge(text, counts) for text in texts], np.float64)
     if config.language_model:
         import torch
@@ -439,7 +396,7 @@ def score_texts(texts: Sequence[str], config: ControlsConfig, counts: Ngrams | N
         from raycomp.models.language_model import LanguageModel
 
         model = LanguageModel(config.language_model, _OPTION, torch.device("cpu"), config.precision)
-        scores[LANGUAGE_MODEL] = model.compute_likelihoods(texts)
+        scores[words.LANGUAGE_MODEL] = model.compute_likelihoods(texts)
     return scores
 
 
@@ -450,13 +407,13 @@ def learn_captions(captions: str, texts: Collection[str], test_images: Collectio
     ValueError where the file cannot be read or no caption is left.
     """
     images = {_name_image(image) for image in test_images}
-    words = {tuple(find_words(text)) for text in texts}
+    known = {tuple(overlap.find_words(text)) for text in texts}
     used = []
     num_same_image = num_same_words = 0
     for image, caption in read_captions(captions):
         if image is not None and _name_image(image) in images:
             num_same_image += 1
-        elif tuple(find_words(caption)) in words:
+        elif tuple(overlap.find_words(caption)) in known:
             num_same_words += 1
         else:
             used.append(caption)
@@ -464,7 +421,7 @@ def learn_captions(captions: str, texts: Collection[str], test_images: Collectio
         num = num_same_image + num_same_words
         problem = f"all {num} captions are of test images or equal test captions" if num else "has no caption"
         raise ValueError(f"controls.captions={captions!r}: {problem}; add other captions")
-    return Learned(count_ngrams(used), len(used), num_same_image, num_same_words)
+    return Learned(overlap.count_ngrams(used), len(used), num_same_image, num_same_words)
 
 
 def _name_image(path: str) -> str:
@@ -502,6 +459,6 @@ def read_captions(source: str) -> Iterator[tuple[str | None, str]]:
 
 
 def _read_row(row: Any, where: str) -> Iterator[tuple[str, str]]:
-    name = CAPTIONS if isinstance(row, dict) and CAPTIONS in row else CAPTION
-    image = take(row, IMAGE, str, where)
+    has_several = isinstance(row, dict) and words.CAPTIONS in row
+    name, image = words.CAPTIONS if has_several else words.CAPTION, take(row, words.IMAGE, str, where)
     yield from ((image, caption) for caption in take_texts(row, name, where))

@@ -128,8 +128,7 @@ def open_labelled(spec: str, option: str, columns: ColumnsConfig | None = None) 
         return LabelledImages(said, "", {}, expand(spec, option, columns, needs_captions=False))
     if not classes:
         raise ValueError(f"{said}: has no folders of images, one for each class, and no shards")
-    if len(classes) == 1:
-        raise ValueError(f"{said}: has one class, {next(iter(classes))!r}; must have at least 2")
+    _check_several(said, list(classes))
     empty = next((name for name, images in classes.items() if not images), None)
     if empty is not None:
         known = ", ".join(IMAGE_EXTENSIONS)
@@ -137,19 +136,22 @@ def open_labelled(spec: str, option: str, columns: ColumnsConfig | None = None) 
     return LabelledImages(said, absolute_uri(spec), classes, ())
 
 
+def _check_several(said: str, names: Sequence[str]) -> None:
+    if len(names) == 1:
+        raise ValueError(f"{said}: has one class, {names[0]!r}; must have at least 2")
+
+
 def find_label(json: str | None) -> str | None:
     """Return the class in a sample's json: digits of a whole number, or a text; None without one."""
     fields = parse_object(json)[1] or {}
-    return next((label for name in _FIELDS if (label := _to_label(fields.get(name))) is not None), None)
-
-
-def _to_label(value: Any) -> str | None:
-    if isinstance(value, bool) or not isinstance(value, int | float | str):
-        return None
-    if isinstance(value, float):  # pandas turns whole numbers into floats in a column with a null
-        return str(int(value)) if value.is_integer() else None
-    text = str(value).strip()
-    return (str(int(text)) if text.isdecimal() and len(text) < 10 else text) or None
+    for value in (fields.get(name) for name in _FIELDS):
+        if isinstance(value, float) and value.is_integer():
+            return str(int(value))  # pandas turns whole numbers into floats in a column with a null
+        if isinstance(value, int | str) and not isinstance(value, bool):
+            text = str(value).strip()
+            if text:
+                return str(int(text)) if text.isdecimal() and len(text) < 10 else text
+    return None
 
 
 def classify_images(
@@ -354,8 +356,7 @@ class LinearProbe:
         asked = self.test.find_examples(seen.asked)
         names = sorted({str(known.labels[i]) for i in known.good})
         number = {name: i for i, name in enumerate(names)}
-        if len(names) < 2:
-            raise ValueError(f"{self.train.option}: has one class, {names[0]!r}; must have at least 2")
+        _check_several(self.train.option, names)
         unknown = sorted({str(asked.labels[i]) for i in asked.good} - set(names))
         if unknown:
             said = f"{len(unknown)} of its classes are not in {self.train.option}, such as {unknown[0]!r}"

@@ -16,41 +16,20 @@ from raycomp.data.files import CHECKPOINT, WEIGHTS, Folder, absolute_uri, check_
 from raycomp.data.inputs import with_absolute_paths
 from raycomp.data.parquet import write_table
 from raycomp.data.runs import TIMES, digest, fetch_model, find_model
+from raycomp.evaluation import results
 from raycomp.evaluation.benchmarks.choice import DEFECTS, report_defects
 from raycomp.evaluation.choices import Evaluation, Pictures, fingerprint_controls, key_pictures
 from raycomp.evaluation.classification import LabelledImages, LinearProbe
-from raycomp.evaluation.compare import answer_evaluation
 from raycomp.evaluation.config import EvaluateConfig
 from raycomp.evaluation.embed import Embedder, check_images, embed_pictures, embed_texts
 from raycomp.evaluation.index import Touched, Untouched, find_touched, grade_untouched
 from raycomp.evaluation.open import Opened, check_outside, list_evaluation_times, open_evaluations
-from raycomp.evaluation.results import (
-    Line,
-    Margin,
-    choose_main,
-    compute_margins,
-    compute_outcomes,
-    make_lines,
-    name_statuses,
-    report_lines,
-    report_margins,
-)
+from raycomp.evaluation.results import Line, Margin, compute_outcomes, make_lines, name_statuses
 from raycomp.models.architecture import ScorerSpec, describe_scorer, fingerprint_scorer
 from raycomp.report.page import render_page
+from raycomp.run import run as runs
 from raycomp.run.local import connect
-from raycomp.run.run import (
-    Leak,
-    Run,
-    Say,
-    check_left,
-    command_line,
-    describe_phases,
-    describe_stages,
-    refuse_early,
-    say_count,
-    start_run,
-    warn_leak,
-)
+from raycomp.run.run import Leak, Run, Say, say_count, start_run
 from raycomp.table import Estimate, plain, write_cell, write_csv
 from raycomp.training.command import identify_trained, read_trained
 from raycomp.training.journal import METRICS, read_metrics
@@ -85,12 +64,12 @@ def evaluate(
 
     opened = open_evaluations(config, say)
     warn(line for one in opened for line in one.warnings)
-    refuse_early("evaluate", config, out)
+    runs.refuse_early("evaluate", config, out)
     touched, lost = find_touched(config)
     warn(lost)
     spec = describe_scorer(fetch_model(config.model))
     fingerprint = partial(_fingerprint, config, spec, touched)
-    rerun = command_line("raycomp evaluate", changed_options(asked), out)
+    rerun = runs.command_line("raycomp evaluate", changed_options(asked), out)
     outputs, cost = ("scores", TABLE, UNTOUCHED), partial(say_count, len(opened), "benchmarks")
     with start_run("evaluate", config, fingerprint, out, say, rerun, outputs=outputs, cost=cost) as run:
         if run.is_finished:
@@ -106,8 +85,8 @@ def evaluate(
             trained = read_trained(config.model.weights)
             leaks = find_leaks(evaluations, pictures, trained)
             for leak in leaks:
-                check_left(leak, config.overlap)
-                warn(warn_leak(leak, config.overlap))
+                runs.check_left(leak, config.overlap)
+                warn(runs.warn_leak(leak, config.overlap))
             if config.overlap == DROP and trained is not None:
                 pictures = pictures.bar(trained.image_K)
             texts, read = embed_texts(embedder, evaluations, pictures)
@@ -155,7 +134,7 @@ def _close(
         write_table(table, run.folder.at("scores", f"{name}.parquet"), table.schema)
         outcomes = compute_outcomes(table)
         lines += make_lines(name, outcomes)
-        margins += compute_margins(name, outcomes)
+        margins += results.compute_margins(name, outcomes)
     run.folder.write_bytes(write_csv([Line._fields, *lines]).encode(), TABLE)
     if untouched is not None:
         run.folder.write_bytes(write_csv([Line._fields, *untouched.lines]).encode(), UNTOUCHED)
@@ -168,11 +147,11 @@ def _close(
         reasons=DEFECTS,
         preprocessing=vars(spec.image),
         overlap=[leak.describe() for leak in leaks],
-        phases=describe_phases(dict(stats)),
-        stages=describe_stages(dict(stats)),
+        phases=runs.describe_phases(dict(stats)),
+        stages=runs.describe_stages(dict(stats)),
         warnings=[*warnings, *(untouched.warnings if untouched else ())],
     )
-    for line in choose_main(lines):
+    for line in results.choose_main(lines):
         figure = plain(write_cell(Estimate.of(line)))
         some = "" if line.n == line.num_all else f" of {line.n:,} of {line.num_all:,} examples"
         say(f"{line.benchmark}: {line.metric}, {line.split} {figure}{some}")
@@ -187,10 +166,10 @@ def _close(
     page = render_page(
         "evaluation/page.html.jinja",
         run=run.record,
-        answers=answer_evaluation(name, lines, margins),
-        baselines=report_margins({name: margins}) if margins else None,
+        answers=results.answer_evaluation(name, lines, margins),
+        baselines=results.report_margins({name: margins}) if margins else None,
         untouched=untouched.report(lines) if untouched else None,
-        figures=report_lines(lines),
+        figures=results.report_lines(lines),
         before=before,
         loss=loss,
     )

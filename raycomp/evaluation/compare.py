@@ -1,26 +1,46 @@
-"""A model against a reference on the same examples, and the sentences that head the pages."""
+"""``raycomp compare``: paired comparisons of evaluations of the same examples. Does not start Ray."""
 
+import os
+import re
+import shlex
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from raycomp.config import from_dict
+from raycomp.config.change import name_own
 from raycomp.core.intervals import compare_paired, compute_share
-from raycomp.evaluation.results import (
-    MEANINGS,
-    Line,
-    Margin,
-    Outcome,
-    compute_outcomes,
-    join_splits,
-    say_margins,
-    say_verdict,
-    take_examples,
+from raycomp.data.files import Folder, absolute_uri, check_writable
+from raycomp.data.parquet import read_columns
+from raycomp.data.runs import check_results, identify, read_finished
+from raycomp.evaluation import results
+from raycomp.evaluation.command import TABLE, read_losses
+from raycomp.evaluation.config import CompareConfig, EvaluateConfig
+from raycomp.evaluation.embed import find_images
+from raycomp.evaluation.open import find_options
+from raycomp.evaluation.results import DIGITS, Answer, Margin, Outcome, compute_outcomes
+from raycomp.report.page import render_page
+from raycomp.run.run import Run, Say, command_line, start_run
+from raycomp.schema import CLASSIFIED_SCHEMA, RETRIEVED_SCHEMA, example_schema
+from raycomp.table import (
+    Cell,
+    Column,
+    Estimate,
+    PValue,
+    Table,
+    group_by,
+    number,
+    plain,
+    write_cell,
+    write_csv,
 )
-from raycomp.table import Cell, Column, Estimate, PValue, Table, group_by, number, write_cell
-from raycomp.words import ACCURACY, MACRO, MICRO
+from raycomp.training.page import LOSS, draw_metric
+from raycomp.words import ACCURACY, MACRO, MICRO, OK, STATUS
 
 NAMES = ("first", "second")
 """The names of the reference and the run where none are given."""
@@ -63,8 +83,7 @@ class Compared(NamedTuple):
         return int(self.low > 0) - int(self.high < 0)
 
 
-@dataclass(frozen=True)
-class Parting:
+class Parting(NamedTuple):
     """An example that exactly one of the two models has right."""
 
     benchmark: str
@@ -78,6 +97,11 @@ class Parting:
     second: float
     """Margin of the true caption for the reference and for the run, in cosines."""
     names: tuple[str, str] = NAMES
+
+    @property
+    def sides(self) -> tuple[str, str, str]:
+        """The benchmark, the model that is right, and the one that is wrong."""
+        return (self.benchmark, *(self.names if self.first > 0 else self.names[::-1]))
 
 
 def compare_tables(
@@ -97,7 +121,7 @@ def compare_tables(
         every = [pair for pair in pairs if pair[0].metric == metric]
         if not any(len(one.key_N) for one, _ in every):
             continue
-        (joined, split_N), (other, _) = (join_splits(some) for some in zip(*every, strict=True))
+        (joined, split_N), (other, _) = (results.join_splits(some) for some in zip(*every, strict=True))
         lines.append(_make_line(benchmark, MICRO, names, joined, other))
         lines.append(_make_line(benchmark, MACRO, names, joined, other, split_N))
     return lines
@@ -145,7 +169,7 @@ def _pair_outcomes(first: Sequence[Outcome], second: Sequence[Outcome]) -> Itera
         other = others.get((one.split, one.metric))
         if other is not None and not one.control:
             _, at, other_at = np.intersect1d(one.key_N, other.key_N, return_indices=True)
-            yield take_examples(one, at), take_examples(other, other_at)
+            yield results.take_examples(one, at), results.take_examples(other, other_at)
 
 
 def _make_line(
@@ -190,30 +214,19 @@ def find_partings(
     """
     if "positive_scores" not in first.column_names:
         return []
-    found = [
-        parting
-        for one, other in zip(first.to_pylist(), second.to_pylist(), strict=True)
-        if (parting := _compare_rows(benchmark, one, other, names))
-    ]
+    found = []
+    for rows in zip(first.to_pylist(), second.to_pylist(), strict=True):
+        if not all(row["positive_scores"] for row in rows):
+            continue
+        leads = [row["positive_scores"][0] - max(row["negative_scores"]) for row in rows]
+        if (leads[0] > 0) != (leads[1] > 0):
+            one, wrong = rows[0], rows[int(leads[0] > 0)]["negative_scores"]
+            place, negative = (benchmark, one["split"], one["id"], one["image"]), wrong.index(max(wrong))
+            texts = one["positives"][0], one["negatives"][negative]
+            found.append(Parting(*place, *texts, leads[0], leads[1], names))
     found.sort(key=lambda parting: -abs(parting.first - parting.second))
     sides = [[p for p in found if (p.first > 0) == is_first] for is_first in (False, True)]
     return [parting for side in sides for parting in side[:count]]
-
-
-def _compare_rows(
-    benchmark: str, first: Mapping[str, Any], second: Mapping[str, Any], names: tuple[str, str]
-) -> Parting | None:
-    """Return the example where exactly one model scores the first true caption above all false ones."""
-    rows = first, second
-    if not all(row["positive_scores"] for row in rows):
-        return None
-    leads = [row["positive_scores"][0] - max(row["negative_scores"]) for row in rows]
-    if (leads[0] > 0) == (leads[1] > 0):
-        return None
-    wrong = rows[int(leads[0] > 0)]["negative_scores"]
-    negative = first["negatives"][wrong.index(max(wrong))]
-    place = benchmark, first["split"], first["id"], first["image"]
-    return Parting(*place, first["positives"][0], negative, leads[0], leads[1], names)
 
 
 def report_lines(lines: Sequence[Compared]) -> list[Table]:
@@ -250,7 +263,7 @@ def report_lines(lines: Sequence[Compared]) -> list[Table]:
             ]
             for line in own
         ]
-        meaning = MEANINGS.get(metric, "")
+        meaning = results.MEANINGS.get(metric, "")
         title = f"{benchmark}: {metric}, {run} minus {reference}"
         tables.append(Table(title, columns, rows, f"{meaning[:1].upper()}{meaning[1:]}." if meaning else ""))
     return tables
@@ -259,44 +272,7 @@ def report_lines(lines: Sequence[Compared]) -> list[Table]:
 def count_apart(lines: Sequence[Compared]) -> tuple[int, int]:
     """Return the number of splits whose interval of the accuracy difference excludes 0, and of all splits."""
     own = [line for line in lines if line.metric == ACCURACY and line.split not in (MICRO, MACRO) and line.n]
-    return sum(line.low > 0 or line.high < 0 for line in own), len(own)
-
-
-DIGITS = 3
-
-
-class Answer(NamedTuple):
-    """The answer of a page to its question, for one benchmark."""
-
-    head: str
-    """One sentence with the value and its interval."""
-    details: Sequence[str] = ()
-    """Sentences on splits and baselines."""
-
-
-def answer_evaluation(name: str, lines: Sequence[Line], margins: Sequence[Margin]) -> list[Answer]:
-    """Return an answer for each benchmark of an evaluation; ``name`` is that of the model."""
-    answers = []
-    for benchmark, own in group_by(lines, lambda line: line.benchmark).items():
-        metric = own[0].metric
-        main = [line for line in own if not line.control and line.metric == metric]
-        best = next((line for line in main if line.split == MACRO), main[0])
-        num = sum(line.split not in (MACRO, MICRO) for line in main)
-        over = f", mean of {num} splits" if num > 1 else ""
-        value = write_cell(Estimate.of(best), DIGITS)
-        of_own = [one for one in margins if one.benchmark == benchmark]
-        verdict = say_verdict(of_own)
-        if not of_own:
-            said = ""
-        elif verdict == "passes":
-            said = f"; it {verdict} its blind baselines"
-        else:
-            said = f"; it is {verdict}"
-        details = [f"Blind baselines: {say_margins(of_own)}."] if of_own else []
-        details += [f"Chance is {number(best.chance, DIGITS)}."] if best.chance == best.chance else []
-        head = f"{name}: {_name(metric)} {value} on {benchmark}{over}{said}."
-        answers.append(Answer(head, details))
-    return answers
+    return sum(line.side != 0 for line in own), len(own)
 
 
 def answer_comparison(lines: Sequence[Compared], margins: Mapping[str, Sequence[Margin]]) -> list[Answer]:
@@ -309,20 +285,17 @@ def answer_comparison(lines: Sequence[Compared], margins: Mapping[str, Sequence[
         details = [_say_splits(splits)] if len(splits) > 1 else []
         for name in (best.reference, best.run):
             of_own = [one for one in margins.get(name, ()) if one.benchmark == benchmark]
-            details += [f"Blind baselines of {name}: {say_margins(of_own)}."] if of_own else []
-        answers.append(Answer(_say_difference(best, len(splits)), details))
+            details += [f"Blind baselines of {name}: {results.say_margins(of_own)}."] if of_own else []
+        values = f"{number(best.run_value, DIGITS)} against {number(best.reference_value, DIGITS)}"
+        difference = write_cell(Estimate(best.difference, best.low, best.high), DIGITS)
+        over = f" (mean of {len(splits)} splits)" if len(splits) > 1 else ""
+        what = f"{best.metric.replace('_', ' ')}{over} {values}, a difference of {difference}"
+        verb = "is better than" if best.side > 0 else "is worse than"
+        said = f"{best.run} {verb} {best.reference}"
+        if not best.side:
+            said = f"{best.run} and {best.reference} do not differ significantly"
+        answers.append(Answer(f"{said} on {benchmark}: {what}.", details))
     return answers
-
-
-def _say_difference(line: Compared, num_splits: int) -> str:
-    values = f"{number(line.run_value, DIGITS)} against {number(line.reference_value, DIGITS)}"
-    found = Estimate(line.difference, line.low, line.high)
-    over = f" (mean of {num_splits} splits)" if num_splits > 1 else ""
-    what = f"{_name(line.metric)}{over} {values}, a difference of {write_cell(found, DIGITS)}"
-    if line.side:
-        verb = "is better than" if line.side > 0 else "is worse than"
-        return f"{line.run} {verb} {line.reference} on {line.benchmark}: {what}."
-    return f"{line.run} and {line.reference} do not differ significantly on {line.benchmark}: {what}."
 
 
 def _say_splits(splits: Sequence[Compared]) -> str:
@@ -336,5 +309,210 @@ def _say_splits(splits: Sequence[Compared]) -> str:
     return " ".join(said)
 
 
-def _name(metric: str) -> str:
-    return metric.replace("_", " ")
+_NAMED = re.compile(r"([^=/]+)=(.+)", re.DOTALL)
+# Columns of a table of scores that every row with status ok must have.
+_NUMBERS = {"rank", "ties", "num_own", "num_targets", "num_classes"}
+_AGAIN = "evaluate again, into another folder"
+
+
+class _Compared(NamedTuple):
+    """A benchmark's part of a run's comparison with the reference."""
+
+    lines: list[Compared]
+    partings: list[Parting]
+    came: Counter[str]
+    """Rows that both models have scores for, and the others by the reason of exclusion."""
+    warnings: list[str]
+
+
+def compare(runs: Sequence[str], out: str, say: Say = print) -> dict[str, Any]:
+    """Compare evaluations with the first of them into the folder ``out``; return what run.json holds.
+
+    ``runs``: two folders or more, each as FOLDER or NAME=FOLDER; the default name is the folder's. Raises
+    ValueError for errors that the user can fix.
+    """
+    out = absolute_uri(str(out))
+    config = _read_runs(runs)
+    check_writable(out)
+    records = [_read_evaluation(source) for source in config.runs]
+    listed = [[name_own(name) for name in one["config"]["benchmarks"]] for one in records]
+    benchmarks = [one for one in listed[0] if all(one in names for names in listed)]
+    lost = [f"{one}: not every run was evaluated on it" for one in sorted({*chain(*listed)} - {*benchmarks})]
+    if not benchmarks:
+        raise ValueError(f"{' and '.join(config.runs)}: share no benchmark; evaluate all on one")
+    # All scores are read before anything is written to the folder.
+    found = [_compare_scores(one, config, i) for i in range(1, len(records)) for one in benchmarks]
+    named = list(zip(config.names, config.runs, strict=True))
+    margins = {
+        name: [
+            margin
+            for one in benchmarks
+            for margin in results.compute_margins(one, compute_outcomes(_read_scores(source, one)))
+        ]
+        for name, source in named
+    }
+    again = (source if source.endswith(f"/{name}") else f"{name}={source}" for name, source in named)
+    start = shlex.join(["raycomp", "compare", *again])
+    rerun = command_line(start, {}, out)
+
+    def fingerprint() -> dict[str, str]:
+        return {name: identify(_read_evaluation(source)) for name, source in named}
+
+    with start_run("compare", config, fingerprint, out, say, rerun, outputs=(TABLE,)) as run:
+        if not run.is_finished:
+            _close(run, config, records, found, margins, lost, say)
+    return run.record
+
+
+def _read_runs(runs: Sequence[str]) -> CompareConfig:
+    """Return the folders, absolute, and a name for each. Raises ValueError where two have the same."""
+    found = []
+    for text in map(str, runs):
+        # An existing folder is not read as NAME=FOLDER.
+        match = None if os.path.isdir(text) else _NAMED.fullmatch(text)
+        found.append((match[1], match[2]) if match else ("", text))
+    folders = tuple(absolute_uri(folder) for _, folder in found)
+    if len(folders) < 2:
+        raise ValueError(f"runs: must be two evaluations or more, are {len(folders)}")
+    for folder in folders:
+        _read_evaluation(folder)
+    tails = iter(list_tails([folder for (name, _), folder in zip(found, folders, strict=True) if not name]))
+    names = tuple(name or next(tails) for name, _ in found)
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise ValueError(f"runs: {twice!r} names two runs; name each, as in NAME=FOLDER")
+    return CompareConfig(folders, names)
+
+
+def list_tails(folders: Sequence[str]) -> list[str]:
+    """Return the shortest ends of the paths, by whole folders, that differ; the whole paths if none do."""
+    parts = [folder.rstrip("/").split("/") for folder in folders]
+    for num in range(1, max(map(len, parts), default=0) + 1):
+        tails = ["/".join(one[-num:]) for one in parts]
+        if len({*tails}) == len(tails):
+            return tails
+    return list(folders)
+
+
+def _read_evaluation(source: str) -> dict[str, Any]:
+    run = read_finished(source)
+    if run["kind"] != "evaluate":
+        raise ValueError(f"{source}: holds {run['kind']}, must hold an evaluation")
+    return run
+
+
+def _compare_scores(benchmark: str, config: CompareConfig, place: int) -> _Compared:
+    """Return the comparison of the run at ``place`` with the reference on one benchmark."""
+    names = config.names[0], config.names[place]
+    first, second = (_read_scores(source, benchmark) for source in (config.runs[0], config.runs[place]))
+    lines = compare_tables(benchmark, first, second, names)
+    partings = find_partings(benchmark, first, second, config.examples, names)
+    statuses = zip(results.name_statuses(first), results.name_statuses(second), strict=True)
+    came = Counter(one if one == other else "not_in_both" for one, other in statuses)
+    return _Compared(lines, partings, came, warn_other_targets(benchmark, first, second, names))
+
+
+def _read_scores(source: str, name: str) -> pa.Table:
+    files = check_results(Folder(source), _read_evaluation(source), "scores")
+    uri = files.get(f"scores/{name}.parquet")
+    if uri is None:
+        raise ValueError(f"{source}: has no scores of {name}; {_AGAIN}")
+    table = read_columns(uri)
+    check_table(table, uri)
+    return table
+
+
+def _close(
+    run: Run,
+    config: CompareConfig,
+    records: Sequence[dict[str, Any]],
+    found: Sequence[_Compared],
+    margins: Mapping[str, Sequence[Margin]],
+    warnings: Sequence[str],
+    say: Say,
+) -> None:
+    """Write the table; record the counts and the results."""
+    lines = [line for one in found for line in one.lines]
+    partings = [parting for one in found for parting in one.partings]
+    came = sum((one.came for one in found), Counter())
+    run.folder.write_bytes(write_csv([Compared._fields, *lines]).encode(), TABLE)
+    run.close({OK: came.total()}, came, OK)
+    photos, lost = _read_photos(records[0], partings)
+    run.record["warnings"] = [*warnings, *(warning for one in found for warning in one.warnings), *lost]
+    answers = answer_comparison(lines, margins)
+    for answer in answers:
+        say(plain("\n  ".join([answer.head, *answer.details])))
+    losses = [read_losses(one["config"]["model"]["weights"]) for one in records]
+    named = zip(config.names, losses, strict=True)
+    apart, num = count_apart(lines)
+    some = "" if came[OK] == came.total() else f" of {came.total():,}"
+    page = render_page(
+        "evaluation/compare_page.html.jinja",
+        run=run.record,
+        names=config.names,
+        models=[one["config"]["model"] for one in records],
+        answers=answers,
+        baselines=results.report_margins(margins),
+        figures=report_lines(lines),
+        partings=group_by(partings, lambda one: "{}: {} is right, {} is wrong".format(*one.sides)),
+        photos=photos,
+        losses=[draw_metric(f"Loss of {name}", "", loss, LOSS) for name, loss in named if loss],
+    )
+    reported = f"in {apart} of {num} splits the difference's interval excludes 0"
+    run.report(f"{came[OK]:,}{some} common examples; {reported}", page)
+
+
+def _read_photos(
+    run: dict[str, Any], partings: list[Parting]
+) -> tuple[dict[tuple[str, str], bytes], list[str]]:
+    """Return the images of examples by benchmark and name, and lines on why others cannot be shown."""
+    config = from_dict(EvaluateConfig(), run["config"])
+    named = {name_own(one): one for one in config.benchmarks}
+    photos, lost = {}, []
+    for benchmark in dict.fromkeys(parting.benchmark for parting in partings):
+        options = find_options(named[benchmark], config)
+        names = [parting.image for parting in partings if parting.benchmark == benchmark]
+        try:
+            folder = Folder(options.images or options.annotations or ".")
+            for name, uri in find_images(folder, names).uris.items():
+                photos[benchmark, name] = Folder(uri).read_bytes()
+        except (ValueError, OSError) as error:
+            lost.append(f"{benchmark}: images cannot be shown: {' '.join(str(error).split())}")
+    return photos, lost
+
+
+def check_table(table: pa.Table, said: str) -> None:
+    """Raise ValueError naming the file ``said`` unless ``compute_outcomes`` can evaluate its rows."""
+    if "num_classes" in table.column_names:
+        schema = CLASSIFIED_SCHEMA
+    elif "num_targets" in table.column_names:
+        schema = RETRIEVED_SCHEMA
+    else:
+        schema = example_schema(results.list_controls(table))
+    for field in schema:
+        if field.name not in table.column_names or table.schema.field(field.name).type != field.type:
+            raise ValueError(f"{said}: has no column {field.name} of {field.type}; {_AGAIN}")
+    scored = table.filter(pc.equal(table[STATUS], OK))
+    for name in _NUMBERS & {*schema.names}:
+        if scored[name].null_count:
+            raise ValueError(f"{said}: a row with status ok has no {name}; {_AGAIN}")
+    for field in schema:
+        column = scored[field.name]
+        values = pc.list_flatten(column) if pa.types.is_list(column.type) else column
+        is_number = pa.types.is_floating(values.type)
+        if is_number and not pc.all(pc.is_finite(values), min_count=0).as_py():
+            raise ValueError(f"{said}: {field.name} must be finite numbers, holds NaN or infinity; {_AGAIN}")
+    for side in {"positives", "negatives"} & {*schema.names}:
+        for name in (
+            f"{side[:-1]}_scores",
+            *(f"{control}_{side}" for control in results.list_controls(table)),
+        ):
+            if not _is_one_each(scored[name], scored[side]):
+                raise ValueError(f"{said}: {name} must have a number for each of {side}; {_AGAIN}")
+
+
+def _is_one_each(scores: pa.ChunkedArray, texts: pa.ChunkedArray) -> bool:
+    """Return whether every row has texts and as many scores."""
+    counts = pc.fill_null(pc.list_value_length(texts), 0)
+    is_same = pc.fill_null(pc.equal(pc.list_value_length(scores), counts), False)
+    return bool(pc.all(pc.and_(is_same, pc.greater(counts, 0)), min_count=0).as_py())

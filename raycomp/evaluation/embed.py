@@ -1,8 +1,7 @@
-"""Embed the pictures and texts that the benchmarks of an evaluation need, each once.
+"""Find the images of benchmarks below a folder; embed the pictures and texts of an evaluation, each once.
 
 M pictures, T texts, V values of a picture, N tokens of context, D embedding dims.
-
-Finds the images of a benchmark: published names, searched below one folder."""
+"""
 
 import os
 import posixpath
@@ -19,17 +18,10 @@ import pyarrow.compute as pc
 from raycomp import words
 from raycomp.config import ModelConfig
 from raycomp.continual.config import ContinualConfig
+from raycomp.data import parquet
 from raycomp.data.files import Folder, resolve
 from raycomp.data.inputs import ShardPath
-from raycomp.data.parquet import (
-    TOKENS,
-    add_columns,
-    hash_images,
-    read_columns,
-    readable,
-    to_fixed_lists,
-    to_matrix,
-)
+from raycomp.data.parquet import TOKENS, add_columns, to_fixed_lists, to_matrix
 from raycomp.data.reader import read_shard
 from raycomp.data.runs import fetch_model
 from raycomp.evaluation.choices import Evaluation, Needs, Picture, Pictures, Texts, key_pictures
@@ -69,30 +61,39 @@ def read_pictures(item: Files | ShardPath, block_rows: int) -> Iterator[pa.Table
     if isinstance(item, ShardPath):
         yield from read_shard(item, block_rows)
         return
-    for start in range(0, len(item.pictures), block_rows):
-        some = item.pictures[start : start + block_rows]
-        images = [_read_file(picture.uri) for picture in some]
+    for some, columns in _split_blocks(item.ordinal, item.pictures, block_rows):
+        images: list[bytes | None] = []
+        for picture in some:
+            filesystem, path = resolve(picture.uri)
+            try:
+                with filesystem.open_input_stream(path) as stream:
+                    images.append(stream.read())
+            except FileNotFoundError:
+                images.append(None)
+        columns |= {
+            words.IMAGE: pa.array(images, pa.large_binary()),
+            BOX: pa.array([picture.box for picture in some], _BOX_TYPE),
+            **{name: pa.nulls(len(some), pa.string()) for name in _OF_SAMPLES},
+            words.STATUS: [words.NO_IMAGE if image is None else words.OK for image in images],
+        }
+        yield pa.table(columns)
+
+
+def _split_blocks(
+    ordinal: int, entries: Sequence[Any], block_rows: int
+) -> Iterator[tuple[Sequence[Any], dict[str, Any]]]:
+    """Yield the entries of a block, and the columns that place them."""
+    for start in range(0, len(entries), block_rows):
+        some = entries[start : start + block_rows]
         positions = range(start, start + len(some))
-        yield pa.table(
+        yield (
+            some,
             {
-                words.SHARD_ORDINAL: pa.array([item.ordinal] * len(some), pa.int32()),
+                words.SHARD_ORDINAL: pa.array([ordinal] * len(some), pa.int32()),
                 words.POSITION: pa.array(positions, pa.int32()),
-                words.IMAGE: pa.array(images, pa.large_binary()),
-                BOX: pa.array([picture.box for picture in some], _BOX_TYPE),
-                **{name: pa.nulls(len(some), pa.string()) for name in _OF_SAMPLES},
-                words.STATUS: [words.NO_IMAGE if image is None else words.OK for image in images],
-                words.IS_LAST: [position == len(item.pictures) - 1 for position in positions],
-            }
+                words.IS_LAST: [position == len(entries) - 1 for position in positions],
+            },
         )
-
-
-def _read_file(uri: str) -> bytes | None:
-    filesystem, path = resolve(uri)
-    try:
-        with filesystem.open_input_stream(path) as stream:
-            return stream.read()
-    except FileNotFoundError:
-        return None
 
 
 def prepare_pixels(table: pa.Table, spec: ScorerSpec, max_pixels: int) -> pa.Table:
@@ -112,29 +113,18 @@ def prepare_pixels(table: pa.Table, spec: ScorerSpec, max_pixels: int) -> pa.Tab
         except ImageFault as fault:
             statuses[row] = fault.status
     columns = {words.STATUS: pa.array(statuses, pa.string()), words.PIXELS: to_fixed_lists(pixels_MV)}
-    return add_columns(hash_images(table).drop_columns([words.IMAGE]), columns)
+    return add_columns(parquet.hash_images(table).drop_columns([words.IMAGE]), columns)
 
 
 def read_texts(item: tuple[int, Sequence[str]], block_rows: int) -> Iterator[pa.Table]:
     """Yield texts as rows, in their order."""
-    ordinal, texts = item
-    for start in range(0, len(texts), block_rows):
-        some = texts[start : start + block_rows]
-        positions = range(start, start + len(some))
-        yield pa.table(
-            {
-                words.SHARD_ORDINAL: pa.array([ordinal] * len(some), pa.int32()),
-                words.POSITION: pa.array(positions, pa.int32()),
-                TEXT: pa.array(some, pa.string()),
-                words.STATUS: [words.OK] * len(some),
-                words.IS_LAST: [position == len(texts) - 1 for position in positions],
-            }
-        )
+    for some, columns in _split_blocks(*item, block_rows):
+        yield pa.table({**columns, TEXT: pa.array(some, pa.string()), words.STATUS: [words.OK] * len(some)})
 
 
 def tokenize(table: pa.Table, config: ModelConfig) -> pa.Table:
     """Turn texts into token ids."""
-    texts = [readable(text) for text in table[TEXT].to_pylist()]
+    texts = [parquet.readable(text) for text in table[TEXT].to_pylist()]
     tokens_TN = load_tokens(_fetch(config))(texts)
     return add_columns(table.drop_columns([TEXT]), {TOKENS: to_fixed_lists(tokens_TN)})
 
@@ -252,7 +242,7 @@ def _embed(
         steps.most,
     )
     stats = phase.run(list(items), steps.run, None)
-    return [read_columns(work.at(name, f"{ordinal:05d}.parquet")) for ordinal in items], stats
+    return [parquet.read_columns(work.at(name, f"{ordinal:05d}.parquet")) for ordinal in items], stats
 
 
 class EmbedPictures:
@@ -344,16 +334,41 @@ def find_images(folder: Folder, names: Iterable[str]) -> FoundImages:
     skipped, and several links to a file count as one file. Raises ValueError where the folder is missing,
     cannot be listed, or has none of the files.
     """
-    wanted = list(dict.fromkeys(names))
-    paths = _list_paths(folder)
-    named, alike = _match(folder, wanted, paths)
-    taken = {_find_file(folder, path) for found in named.values() if alike for path in found}
-    wants = Counter(_find_file(folder, found[0]) for found in alike.values() if len(found) == 1)
+    wanted, paths = list(dict.fromkeys(names)), _list_paths(folder)
+    by_name: dict[str, list[str]] = defaultdict(list)
+    for path in paths:
+        by_name[_fold(path).rpartition("/")[2]].append(path)
+
+    def find_file(path: str) -> str:
+        """Return the one file that a path leads to, through links on a disk."""
+        return os.path.realpath(folder.at(path)) if folder.is_local else path
+
+    def drop_links(paths: list[str]) -> list[str]:
+        """Return paths without those that link to the file of an earlier one."""
+        files: dict[str, str] = {}
+        for path in paths:
+            files.setdefault(find_file(path) if len(paths) > 1 else path, path)
+        return list(files.values())
+
+    # The files that names match by their whole path, and for other names those of the same base name.
+    exact, named, alike = set(paths), dict[str, list[str]](), dict[str, list[str]]()
+    for name in wanted:
+        place, is_bound = _place(folder, name)
+        others = [] if is_bound else by_name[_fold(place).rpartition("/")[2]]
+        ends = [path for path in others if f"/{_fold(path)}".endswith(f"/{_fold(place)}")]
+        if place in exact:
+            named[name] = [place]
+        elif ends:
+            named[name] = drop_links(ends)
+        elif others:
+            alike[name] = drop_links(others)
+    taken = {find_file(path) for found in named.values() if alike for path in found}
+    wants = Counter(find_file(found[0]) for found in alike.values() if len(found) == 1)
     uris: dict[str, str] = {}
     missing, ambiguous = [], []
     for name in wanted:
         found = named.get(name) or alike.get(name, [])
-        file = _find_file(folder, found[0]) if name in alike else ""
+        file = find_file(found[0]) if name in alike else ""
         if len(found) > 1 or wants[file] > 1:
             ambiguous.append(name)
         elif not found or file in taken:
@@ -368,29 +383,10 @@ def find_images(folder: Folder, names: Iterable[str]) -> FoundImages:
     return FoundImages(uris, tuple(missing), tuple(ambiguous), by_base_name)
 
 
-def _match(
-    folder: Folder, names: Sequence[str], paths: Sequence[str]
-) -> tuple[dict[str, list[str]], dict[str, list[str]]]:
-    """Return the files that names match by their whole path, and for other names those of the same base name.
-
-    A name without any match is in neither.
-    """
-    exact = set(paths)
-    by_name: dict[str, list[str]] = defaultdict(list)
-    for path in paths:
-        by_name[_fold(path).rpartition("/")[2]].append(path)
-    named, alike = {}, {}
-    for name in names:
-        place, is_bound = _place(folder, name)
-        others = [] if is_bound else by_name.get(_fold(place).rpartition("/")[2], [])
-        ends = [path for path in others if f"/{_fold(path)}".endswith(f"/{_fold(place)}")]
-        if place in exact:
-            named[name] = [place]
-        elif ends:
-            named[name] = _drop_links(folder, ends)
-        elif others:
-            alike[name] = _drop_links(folder, others)
-    return named, alike
+def _fold(path: str) -> str:
+    """Return the path with its extension in lower case."""
+    stem, extension = posixpath.splitext(path)
+    return stem + extension.lower()
 
 
 def _place(folder: Folder, name: str) -> tuple[str, bool]:
@@ -413,33 +409,11 @@ def _list_paths(folder: Folder) -> list[str]:
     except NotADirectoryError:
         raise ValueError(f"{folder.uri}: is a file; images are read from a folder, so unpack it") from None
     except UnicodeDecodeError as error:
-        raise ValueError(
-            f"{folder.uri}: holds a file whose name is not UTF-8: {error.object!r:.200}"
-        ) from error
+        said = f"holds a file whose name is not UTF-8: {error.object!r:.200}"
+        raise ValueError(f"{folder.uri}: {said}") from error
     except OSError as error:
         raise ValueError(f"{folder.uri}: cannot be listed: {error}") from error
     return [name for name in names if not any(part.startswith(".") for part in name.split("/"))]
-
-
-def _drop_links(folder: Folder, paths: list[str]) -> list[str]:
-    """Return paths without those that link to the file of an earlier one."""
-    if len(paths) < 2 or not folder.is_local:
-        return paths
-    files: dict[str, str] = {}
-    for path in paths:
-        files.setdefault(_find_file(folder, path), path)
-    return list(files.values())
-
-
-def _find_file(folder: Folder, path: str) -> str:
-    """Return the one file that a path leads to, through links on a disk."""
-    return os.path.realpath(folder.at(path)) if folder.is_local else path
-
-
-def _fold(path: str) -> str:
-    """Return the path with its extension in lower case."""
-    stem, extension = posixpath.splitext(path)
-    return stem + extension.lower()
 
 
 def check_images(

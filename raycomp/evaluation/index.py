@@ -12,6 +12,7 @@ ids in COCO, Flickr and Visual Genome, found in its name.
 import hashlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -137,13 +138,11 @@ class Untouched:
 
     def describe(self, every: Sequence[Line]) -> list[str]:
         """Return the lines that a command prints; ``every`` are the scores of all examples."""
-        said = []
-        for line, whole in self._pair(every):
-            value = plain(write_cell(Estimate.of(line)))
-            said.append(
-                f"{line.benchmark}: {line.metric}, {line.split} {value} on the {line.n:,} of {whole.n:,} "
-                "untouched examples"
-            )
+        said = (
+            f"{line.benchmark}: {line.metric}, {line.split} {plain(write_cell(Estimate.of(line)))} on the "
+            f"{line.n:,} of {whole.n:,} untouched examples"
+            for line, whole in self._pair(every)
+        )
         return [*said, *self.warnings]
 
     def report(self, every: Sequence[Line]) -> Table:
@@ -269,42 +268,38 @@ def _index_some(job: Any, benchmark: str, max_pixels: int) -> tuple[pa.Table, Co
 
 
 def _read_images(job: Any) -> Iterator[tuple[str, bytes | None]]:
-    if isinstance(job, list):
-        for uri in job:
-            name = "/".join(uri.split("/")[-2:])
-            try:
-                yield name, Folder(uri).read_bytes()
-            except (FileNotFoundError, ValueError):
-                yield name, None
+    if not isinstance(job, list):
+        for table in read_shard(job, _ROWS):
+            names = (f"{job.name}/{key}" for key in table[KEY].to_pylist())
+            yield from zip(names, table[IMAGE].to_pylist(), strict=True)
         return
-    for table in read_shard(job, _ROWS):
-        for key, image in zip(table[KEY].to_pylist(), table[IMAGE].to_pylist(), strict=True):
-            yield f"{job.name}/{key}", image
+    for uri in job:
+        name, data = "/".join(uri.split("/")[-2:]), None
+        with suppress(FileNotFoundError, ValueError):
+            data = Folder(uri).read_bytes()
+        yield name, data
 
 
 def _list_texts(opened: Opened) -> pa.Table:
     """Return the normalised texts of a benchmark: of its rows, its retrieval items, or its shards."""
-    name = opened.evaluation.name
-    found = [(name, row, normalise_caption(text), is_bad) for row, text, is_bad in _iterate_texts(opened)]
-    return _make_table([one for one in dict.fromkeys(found) if one[2]], TEXTS_SCHEMA)
+    evaluation: Evaluation = opened.evaluation
+    found: list[tuple[str, str, bool]] = []
+    for choice in opened.choices:
+        row = f"{choice.split}/{choice.id}"
+        found += [(row, text, False) for text in choice.positives]
+        found += [(row, text, True) for text in choice.negatives]
+    if isinstance(evaluation, Retrieval):
+        found += [(item.image, text, False) for item in evaluation.items for text in item.captions]
+    for shard in () if opened.choices else evaluation.shards:
+        for table in read_shard(shard, _ROWS):
+            good = table.filter(pa.array(np.equal(table[STATUS].to_pylist(), OK)))
+            names = zip(good[KEY].to_pylist(), good[CAPTION].to_pylist(), strict=True)
+            found += [(f"{shard.name}/{key}", text, False) for key, text in names]
+    rows = ((evaluation.name, row, normalise_caption(text), is_bad) for row, text, is_bad in found)
+    return _make_table([one for one in dict.fromkeys(rows) if one[2]], TEXTS_SCHEMA)
 
 
 def _make_table(rows: Sequence[tuple], schema: pa.Schema) -> pa.Table:
     columns = zip(*rows, strict=True) if rows else [[]] * len(schema)
     arrays = [pa.array(column, one.type) for column, one in zip(columns, schema, strict=True)]
     return pa.table(arrays, schema=schema)
-
-
-def _iterate_texts(opened: Opened) -> Iterator[tuple[str, str, bool]]:
-    for choice in opened.choices:
-        row = f"{choice.split}/{choice.id}"
-        yield from ((row, text, False) for text in choice.positives)
-        yield from ((row, text, True) for text in choice.negatives)
-    evaluation: Evaluation = opened.evaluation
-    if isinstance(evaluation, Retrieval):
-        yield from ((item.image, text, False) for item in evaluation.items for text in item.captions)
-    for shard in () if opened.choices else evaluation.shards:
-        for table in read_shard(shard, _ROWS):
-            good = table.filter(pa.array(np.equal(table[STATUS].to_pylist(), OK)))
-            for key, text in zip(good[KEY].to_pylist(), good[CAPTION].to_pylist(), strict=True):
-                yield f"{shard.name}/{key}", text, False

@@ -11,7 +11,7 @@ from raycomp.data.files import Folder, size_files
 from raycomp.data.inputs import check_output, fingerprint_shards, list_times
 from raycomp.data.runs import digest
 from raycomp.evaluation.benchmarks.choice import Choice
-from raycomp.evaluation.benchmarks.read import NAMES, TAGGED, read_benchmark, read_own
+from raycomp.evaluation.benchmarks.published import NAMES, TAGGED, read_benchmark, read_own
 from raycomp.evaluation.choices import ChoiceEvaluation, Evaluation, open_controls
 from raycomp.evaluation.classification import open_linear_probe, open_zeroshot
 from raycomp.evaluation.config import BenchmarkConfig, EvaluateConfig

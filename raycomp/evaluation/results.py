@@ -1,4 +1,4 @@
-"""From rows of scores to right and wrong answers, to metrics with intervals and baselines."""
+"""From rows of scores to right and wrong answers, to metrics with intervals and baselines, to sentences."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -21,7 +21,7 @@ from raycomp.core.intervals import (
     judge_texts,
 )
 from raycomp.evaluation.benchmarks.choice import EQUAL, UNCONFIRMED
-from raycomp.table import Cell, Column, Columns, Estimate, Table, group_by, write_cell
+from raycomp.table import Cell, Column, Columns, Estimate, Table, group_by, number, write_cell
 
 # SugarCrepe++'s own name for it.
 ITT = "itt"
@@ -105,13 +105,8 @@ def compute_choice_outcomes(table: pa.Table) -> list[Outcome]:
 
 def take_examples(outcome: Outcome, at_n: np.ndarray) -> Outcome:
     """Return the outcome restricted to the examples at these places."""
-    return outcome._replace(
-        key_N=outcome.key_N[at_n],
-        unit_N=outcome.unit_N[at_n],
-        right_N=outcome.right_N[at_n],
-        tie_N=outcome.tie_N[at_n],
-        class_N=None if outcome.class_N is None else outcome.class_N[at_n],
-    )
+    names = ("key_N", "unit_N", "right_N", "tie_N", *(() if outcome.class_N is None else ("class_N",)))
+    return outcome._replace(**{name: getattr(outcome, name)[at_n] for name in names})
 
 
 def _judge_split(rows: pa.Table, split: str, control: str) -> list[Outcome]:
@@ -123,8 +118,12 @@ def _judge_split(rows: pa.Table, split: str, control: str) -> list[Outcome]:
     is_of_items = bool(rows["group"][0].as_py())
     verdicts: dict[str, Verdict]
     if is_of_items:
-        pairs, keys = _find_pairs(rows)
-        units, verdicts = keys, judge_pairs(positives, negatives, pairs)
+        places: dict[str, list[int]] = {}
+        for place, group in enumerate(rows["group"].to_pylist()):
+            places.setdefault(group, []).append(place)
+        whole = {group: Pair(*found) for group, found in places.items() if len(found) == 2}
+        keys = units = list(whole)
+        verdicts = judge_pairs(positives, negatives, list(whole.values()))
     else:
         verdicts = judge_choices(positives, negatives, half_ties=control == words.SHORTER_CAPTION)
         num_true = {len(texts) for texts in rows["positives"].to_pylist()}
@@ -146,30 +145,19 @@ def _judge_split(rows: pa.Table, split: str, control: str) -> list[Outcome]:
     ]
 
 
-def _find_pairs(rows: pa.Table) -> tuple[list[Pair], list[str]]:
-    """Return the items of two images whose rows are both present, and their names."""
-    places: dict[str, list[int]] = {}
-    for place, group in enumerate(rows["group"].to_pylist()):
-        places.setdefault(group, []).append(place)
-    whole = {group: Pair(*found) for group, found in places.items() if len(found) == 2}
-    return list(whole.values()), list(whole)
-
-
 def join_splits(outcomes: Sequence[Outcome]) -> tuple[Outcome, np.ndarray]:
     """Return the outcomes of a metric's splits as those of one split without a name, and each example's
     split, int (N,). An example's key is SPLIT/KEY; an image in several splits is one unit. At least one split
     has an example."""
     own = [outcome for outcome in outcomes if len(outcome.key_N)]
     first, counts = own[0], np.array([len(outcome.key_N) for outcome in own])
-    keys = [f"{outcome.split}/{key}" for outcome in own for key in outcome.key_N]
+    names = ("unit_N", "right_N", "tie_N")
     joined = Outcome(
         split="",
         metric=first.metric,
         control=first.control,
-        key_N=np.array(keys),
-        unit_N=np.concatenate([outcome.unit_N for outcome in own]),
-        right_N=np.concatenate([outcome.right_N for outcome in own]),
-        tie_N=np.concatenate([outcome.tie_N for outcome in own]),
+        key_N=np.array([f"{outcome.split}/{key}" for outcome in own for key in outcome.key_N]),
+        **{name: np.concatenate([getattr(outcome, name) for outcome in own]) for name in names},
         chance=float(np.array([outcome.chance for outcome in own]) @ counts / counts.sum()),
         num_all=sum(outcome.num_all for outcome in outcomes),
     )
@@ -222,28 +210,25 @@ def compute_retrieval_outcomes(table: pa.Table) -> list[Outcome]:
 
 
 def compute_outcomes(table: pa.Table) -> list[Outcome]:
-    """Return the outcomes of a scores file's rows, for any benchmark."""
+    """Return the outcomes of a scores file's rows, for any benchmark.
+
+    Repetitions of an id get their number as a suffix: of all rows, whatever their status, so that two models'
+    rows pair.
+    """
     if "id" in table.column_names:
-        table = _number_repeats(table)
+        names = [name for name in ("split", "direction", "id") if name in table.column_names]
+        seen: Counter[tuple[str, ...]] = Counter()
+        ids = []
+        for row in zip(*(table[name].to_pylist() for name in names), strict=True):
+            ids.append(f"{row[-1]}\0{seen[row]}" if seen[row] else row[-1])
+            seen[row] += 1
+        place = table.column_names.index("id")
+        table = table.set_column(place, "id", pa.array(ids, table["id"].type))
     if "num_classes" in table.column_names:
         return compute_class_outcomes(table)
     if "num_targets" in table.column_names:
         return compute_retrieval_outcomes(table)
     return compute_choice_outcomes(table)
-
-
-def _number_repeats(table: pa.Table) -> pa.Table:
-    """Return the rows with unique ids: repetitions of an id get their number as a suffix.
-
-    All rows are numbered, whatever their status, so that two models' rows pair.
-    """
-    names = [name for name in ("split", "direction", "id") if name in table.column_names]
-    seen: Counter[tuple[str, ...]] = Counter()
-    ids = []
-    for row in zip(*(table[name].to_pylist() for name in names), strict=True):
-        ids.append(f"{row[-1]}\0{seen[row]}" if seen[row] else row[-1])
-        seen[row] += 1
-    return table.set_column(table.column_names.index("id"), "id", pa.array(ids, table["id"].type))
 
 
 BLIND = {words.SHORTER_CAPTION: "the shorter caption", words.SHUFFLED_IMAGE: "a shuffled image"}
@@ -266,6 +251,11 @@ class Margin(NamedTuple):
     def is_above(self) -> bool:
         """Whether the interval of the margin is above 0."""
         return self.margin.low > 0
+
+
+def _name_above(margins: Sequence[Margin]) -> str:
+    below = [BLIND[one.control] for one in margins if not one.is_above]
+    return f"not above {' or '.join(below)}" if below else "passes"
 
 
 def compute_margins(benchmark: str, outcomes: Sequence[Outcome]) -> list[Margin]:
@@ -308,10 +298,7 @@ def choose_summary(margins: Sequence[Margin]) -> list[Margin]:
 
 def say_verdict(margins: Sequence[Margin]) -> str:
     """Return the verdict on one benchmark: "passes", or the baselines that the model is not above."""
-    below = [BLIND[one.control] for one in choose_summary(margins) if not one.is_above]
-    if not margins:
-        return "no blind baseline"
-    return f"not above {' or '.join(below)}" if below else "passes"
+    return _name_above(choose_summary(margins)) if margins else "no blind baseline"
 
 
 def say_margins(margins: Sequence[Margin]) -> str:
@@ -324,9 +311,8 @@ def say_margins(margins: Sequence[Margin]) -> str:
         splits = [one for one in own if one.split != words.MACRO]
         below = [one.split.replace("_", " ") for one in splits if not one.is_above]
         if below and len(splits) > 1:
-            said += (
-                f"; in {len(below)} of {len(splits)} splits not above {BLIND[control]}: {', '.join(below)}"
-            )
+            some = f"in {len(below)} of {len(splits)} splits"
+            said += f"; {some} not above {BLIND[control]}: {', '.join(below)}"
     return said
 
 
@@ -340,18 +326,10 @@ def report_margins(by_run: Mapping[str, Sequence[Margin]]) -> Table:
             for control in BLIND:
                 one = found.get(control)
                 cells += [one.baseline.value, one.margin] if one else [None, None]
-            below = [BLIND[one.control] for one in own if not one.is_above]
-            verdict = f"not above {' or '.join(below)}" if below else "passes"
-            rows.append((name, f"{benchmark}: {split}", verdict, own[0].model.value, *cells))
+            rows.append((name, f"{benchmark}: {split}", _name_above(own), own[0].model.value, *cells))
     heads = [control.replace("_", " ") for control in BLIND]
-    pairs = [(Column(head, digits=3), Column(f"minus {head}", digits=3)) for head in heads]
-    columns: Columns = (
-        "run",
-        "split",
-        "verdict",
-        Column("model", digits=3),
-        *(column for pair in pairs for column in pair),
-    )
+    pairs = [Column(name, digits=3) for head in heads for name in (head, f"minus {head}")]
+    columns: Columns = ("run", "split", "verdict", Column("model", digits=3), *pairs)
     note = (
         "A margin is the model minus a baseline on the same examples, with its 95 % interval over "
         "images. A model passes where the intervals of both margins are above 0: it then uses the image, and "
@@ -478,3 +456,36 @@ def report_lines(lines: Sequence[Line]) -> list[Table]:
         note = note[:1].upper() + note[1:]
         tables.append(Table(f"{benchmark}: {metric}", (*columns, *names), rows, note))
     return tables
+
+
+DIGITS = 3
+
+
+class Answer(NamedTuple):
+    """The answer of a page to its question, for one benchmark."""
+
+    head: str
+    """One sentence with the value and its interval."""
+    details: Sequence[str] = ()
+    """Sentences on splits and baselines."""
+
+
+def answer_evaluation(name: str, lines: Sequence[Line], margins: Sequence[Margin]) -> list[Answer]:
+    """Return an answer for each benchmark of an evaluation; ``name`` is that of the model."""
+    answers = []
+    for benchmark, own in group_by(lines, lambda line: line.benchmark).items():
+        metric = own[0].metric
+        main = [line for line in own if not line.control and line.metric == metric]
+        best = next((line for line in main if line.split == words.MACRO), main[0])
+        num = sum(line.split not in (words.MACRO, words.MICRO) for line in main)
+        over = f", mean of {num} splits" if num > 1 else ""
+        value = write_cell(Estimate.of(best), DIGITS)
+        of_own = [one for one in margins if one.benchmark == benchmark]
+        verdict = say_verdict(of_own)
+        judged = "; it passes its blind baselines" if verdict == "passes" else f"; it is {verdict}"
+        said = judged if of_own else ""
+        details = [f"Blind baselines: {say_margins(of_own)}."] if of_own else []
+        details += [f"Chance is {number(best.chance, DIGITS)}."] if best.chance == best.chance else []
+        head = f"{name}: {metric.replace('_', ' ')} {value} on {benchmark}{over}{said}."
+        answers.append(Answer(head, details))
+    return answers

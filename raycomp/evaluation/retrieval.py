@@ -139,30 +139,24 @@ class Retrieval:
         statuses = [sample.status for sample in samples]
         if not any(shard.format == LIST for shard in self.shards):
             return items, statuses, image_ND
-        return _join_rows(items, statuses, image_ND)
-
-
-def _join_rows(
-    items: Sequence[Item], statuses: Sequence[str], image_ND: np.ndarray
-) -> tuple[list[Item], list[str], np.ndarray]:
-    """Return each image once, with the captions of all its good rows; a list's further rows of an image have
-    keys that end in ``#1`` and so on."""
-    places: dict[str, int] = {}
-    captions: list[list[str]] = []
-    chosen: list[int] = []
-    for i, item in enumerate(items):
-        name, _, number = item.image.rpartition("#")
-        place = places.get(name) if number.isdecimal() else None
-        if place is None or words.OK not in (statuses[i], statuses[chosen[place]]):
-            places[item.image] = len(chosen)
-            chosen.append(i)
-            captions.append(list(item.captions))
-        elif statuses[i] == words.OK:
-            is_first = statuses[chosen[place]] == words.OK
-            captions[place] = [*(captions[place] if is_first else ()), *item.captions]
-            chosen[place] = chosen[place] if is_first else i
-    joined = [Item(items[i].image, tuple(own)) for i, own in zip(chosen, captions, strict=True)]
-    return joined, [statuses[i] for i in chosen], image_ND[chosen]
+        # A list's further rows of an image have keys that end in #1 and so on: one item, with the captions of
+        # all its good rows.
+        places: dict[str, int] = {}
+        captions: list[list[str]] = []
+        chosen: list[int] = []
+        for i, item in enumerate(items):
+            name, _, number = item.image.rpartition("#")
+            place = places.get(name) if number.isdecimal() else None
+            if place is None or words.OK not in (statuses[i], statuses[chosen[place]]):
+                places[item.image] = len(chosen)
+                chosen.append(i)
+                captions.append(list(item.captions))
+            elif statuses[i] == words.OK:
+                is_first = statuses[chosen[place]] == words.OK
+                captions[place] = [*(captions[place] if is_first else ()), *item.captions]
+                chosen[place] = chosen[place] if is_first else i
+        joined = [Item(items[i].image, tuple(own)) for i, own in zip(chosen, captions, strict=True)]
+        return joined, [statuses[i] for i in chosen], image_ND[chosen]
 
 
 def _list_queries(found: _Found) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
@@ -218,8 +212,13 @@ def open_retrieval(
     said = f"{option}={config.input!r}"
     if not config.input:
         raise ValueError(f"{said}: must name images with captions: a folder, a file or shards")
-    file = _find_file(config.input)
-    if file is None:
+    file = None
+    if "::" not in config.input:
+        whole = absolute_uri(config.input)
+        is_file = whole.lower().endswith((".json", ".jsonl"))
+        found_files = (join_uri(whole, name) for name in _FILES if Folder(whole).exists(name))
+        file = whole if is_file else next(found_files, None)
+    if file is None:  # shards
         try:
             return Retrieval(said, (), {}, expand(config.input, option, columns))
         except ValueError as error:
@@ -231,16 +230,6 @@ def open_retrieval(
         raise ValueError(f"{said}: {error}") from error
     reported = tuple(found.warn_by_base_name(said))
     return Retrieval(said, items, found.uris, (), found.ambiguous, warnings=reported)
-
-
-def _find_file(spec: str) -> str | None:
-    """Return the file with the captions, None where the spec names shards."""
-    if "::" in spec:
-        return None
-    whole = absolute_uri(spec)
-    if whole.lower().endswith((".json", ".jsonl")):
-        return whole
-    return next((join_uri(whole, name) for name in _FILES if Folder(whole).exists(name)), None)
 
 
 def _read_items(file: str, said: str, columns: ColumnsConfig) -> list[Item]:

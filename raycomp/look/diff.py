@@ -36,7 +36,7 @@ from raycomp.data.files import absolute_uri
 from raycomp.data.inputs import fingerprint_shards
 from raycomp.data.parquet import count_caption_words, new_groups
 from raycomp.data.runs import SUBSET_KINDS, TIMES, digest, find_curation, identify, read_finished
-from raycomp.evaluation.compare_command import list_tails
+from raycomp.evaluation.compare import list_tails
 from raycomp.look.config import DiffConfig
 from raycomp.report.page import render_page
 from raycomp.run.run import Run, Say, command_line, start_run

@@ -32,9 +32,8 @@ from raycomp.data.files import Folder, absolute_uri, check_writable, join_uri
 from raycomp.data.inputs import with_absolute_paths
 from raycomp.data.parquet import readable
 from raycomp.data.runs import digest
-from raycomp.evaluation.benchmarks import sugarcrepe_pp
 from raycomp.evaluation.benchmarks.choice import Choice
-from raycomp.evaluation.benchmarks.read import read_benchmark
+from raycomp.evaluation.benchmarks.published import read_benchmark
 from raycomp.language.concepts import parse_concepts
 from raycomp.language.lexicon import Lexicon, Token
 from raycomp.language.overlap import Explanation, explain, is_regenerated, is_same_edit
@@ -59,6 +58,7 @@ PAPER = {"aro": (0.6, 0.8), "valse": (0.6, 0.8)}
 TWO_CALLS, NONE = "two calls", "none"
 ANSWERS = (*OPERATIONS, TWO_CALLS, NONE)
 MOST_EDITS = 1000
+SUGARCREPE_PP = "sugarcrepe_pp"
 _NULLS = {"sugarcrepe": "those of sugarcrepe_pp are of its captions"}
 _HINT = "those of another benchmark, of other captions, are a hint at most"
 # Answers of one call first, so that the end of the third part is their share.
@@ -347,12 +347,12 @@ def _draw(name: str, config: ProbeConfig) -> list[Choice]:
 
 def _open_composition(config: ProbeConfig) -> Probe:
     """Read negatives, or SugarCrepe++ where it is the only entry of ``config.benchmarks``."""
-    if config.benchmarks != (sugarcrepe_pp.NAME,):
+    if config.benchmarks != (SUGARCREPE_PP,):
         found = read_negatives(config)
     elif config.images:
         raise ValueError(f"images={config.images!r}: must be none with SugarCrepe++, which has no uids")
     else:
-        found = read_sugarcrepe_pp(_draw(sugarcrepe_pp.NAME, config), config.scorer or ScorerConfig())
+        found = read_sugarcrepe_pp(_draw(SUGARCREPE_PP, config), config.scorer or ScorerConfig())
     read = {"input": digest(found.rows)}
     if found.images is not None:
         read["images"] = sha256(found.images.tobytes()).hexdigest()

@@ -3,7 +3,7 @@
 import pyarrow as pa
 import pytest
 
-from raycomp.evaluation.compare_command import check_table
+from raycomp.evaluation.compare import check_table
 from raycomp.schema import CLASSIFIED_SCHEMA, RETRIEVED_SCHEMA, example_schema
 
 ROW = {

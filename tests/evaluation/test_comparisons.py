@@ -10,9 +10,15 @@ import pytest
 import raycomp
 from raycomp.data.files import Folder
 from raycomp.data.parquet import write_table
-from raycomp.evaluation.compare import answer_evaluation
-from raycomp.evaluation.compare_command import list_tails
-from raycomp.evaluation.results import compute_margins, compute_outcomes, make_lines, say_margins, say_verdict
+from raycomp.evaluation.compare import list_tails
+from raycomp.evaluation.results import (
+    answer_evaluation,
+    compute_margins,
+    compute_outcomes,
+    make_lines,
+    say_margins,
+    say_verdict,
+)
 from tests.drawn import WORLD
 from tests.evaluation.test_choice_evaluation import make_choices, make_evaluation, see
 from tests.report.html_tree import Element, read_html

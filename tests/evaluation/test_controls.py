@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from raycomp.data.files import Folder
-from raycomp.evaluation.benchmarks.read import read_benchmark
+from raycomp.evaluation.benchmarks.published import read_benchmark
 from raycomp.evaluation.choices import fingerprint_controls, learn_captions, open_controls, read_captions
 from raycomp.evaluation.config import ControlsConfig
 from raycomp.language.overlap import bigram_likelihood, count_ngrams

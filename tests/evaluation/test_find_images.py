@@ -8,7 +8,7 @@ import pytest
 from raycomp.config import override_all
 from raycomp.data.files import Folder
 from raycomp.data.inputs import list_classes
-from raycomp.evaluation.benchmarks.read import read_benchmark, read_own
+from raycomp.evaluation.benchmarks.published import read_benchmark, read_own
 from raycomp.evaluation.config import BenchmarkConfig, EvaluateConfig, RetrievalConfig, ZeroshotConfig
 from raycomp.evaluation.embed import find_images
 from raycomp.evaluation.open import check_outside, open_evaluations

@@ -6,7 +6,7 @@ from math import exp, fsum, log
 import pytest
 
 from raycomp.data.files import Folder
-from raycomp.evaluation.benchmarks.read import read_benchmark
+from raycomp.evaluation.benchmarks.published import read_benchmark
 from raycomp.language.overlap import (
     FLOOR,
     PAIRS,

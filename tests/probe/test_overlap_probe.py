@@ -5,7 +5,7 @@ import pytest
 
 from raycomp.data.files import Folder
 from raycomp.evaluation.benchmarks.choice import EQUAL, Choice
-from raycomp.evaluation.benchmarks.read import read_benchmark
+from raycomp.evaluation.benchmarks.published import read_benchmark
 from raycomp.models.parser import load_lexicon, load_parser
 from raycomp.probe.config import ProbeConfig
 from raycomp.probe.overlap import (

@@ -127,10 +127,10 @@ def pair_up(
     benchmark: str,
     split: str,
     place: str,
-    images: tuple[str, str],
-    captions: tuple[tuple[str, ...], tuple[str, ...]],
-    op: str = "",
-    kind: str = "",
+    images: Sequence[str],
+    captions: Sequence[tuple[str, ...]],
+    op: str,
+    kind: str,
 ) -> Iterator[Choice]:
     """Yield the two rows of an item: each image with its own caption against the other's."""
     for i, image in enumerate(images):

@@ -4,7 +4,7 @@ import pytest
 
 from lab.worlds.benchmark import WORLD
 from raycomp.data.files import Folder
-from raycomp.evaluation.benchmarks.read import read_own
+from raycomp.evaluation.benchmarks.published import read_own
 
 
 def test_a_row_without_an_id_is_one_line(tmp_path):
