@@ -8,10 +8,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from raycomp.config import UserError
 from raycomp.data.inputs import expand_input
 from raycomp.data.parquet import to_matrix
-from raycomp.data.parquet_input import check_embeddings, check_stored
+from raycomp.data.parquet_input import check_embeddings
 from raycomp.data.reader import extract, read_shard
 from raycomp.words import IMAGE_EMBEDDING
 
@@ -141,20 +140,6 @@ def test_what_does_not_fit_is_refused_in_one_line(tmp_path, layout):
     refused("prepare.stored_embeddings: .* cannot be used: ")
     path.unlink()
     refused("prepare.stored_embeddings: .* cannot be used: no such file")
-
-
-def test_of_many_shards_some_are_read_and_each_can_be(tmp_path):
-    for i in range(40):
-        pq.write_table(pa.table({"caption": ["a"] * 3}), tmp_path / f"{i:02d}.parquet")
-        np.savez(tmp_path / f"{i:02d}.npz", b32_img=np.ones((4 if i == 1 else 3, 8), np.float16))
-    shards = expand_input(str(tmp_path), "b32_img")
-    check_embeddings(shards, "some-model", 8)
-    for shard in shards[2:]:
-        check_stored(shard, "some-model", 8)
-    with pytest.raises(UserError, match=r"01\.parquet': has 3 rows, .*01\.npz 4; must be as many"):
-        check_stored(shards[1], "some-model", 8)
-    with pytest.raises(ValueError, match="its embeddings have 16 values"):
-        check_embeddings(shards, "some-model", 16)
 
 
 def test_an_array_of_another_name_is_refused(tmp_path):

@@ -10,8 +10,6 @@ import pytest
 from raycomp.config import UserError
 from raycomp.data.expression import evaluate, find_columns
 
-NAMES = ["nsfw", "lang", "width", "height", "perceptual_hash", "My Column"]
-
 
 def make_rows(num: int = 1000) -> pa.Table:
     rng = np.random.default_rng(0)
@@ -116,26 +114,10 @@ def test_anything_else_is_refused_in_one_line():
         assert "\n" not in str(error.value) and len(str(error.value)) < 900, expression
 
 
-def test_a_misspelt_column_gets_the_nearest():
-    with pytest.raises(ValueError, match="no column nswf; there are nsfw"):
-        find_columns("filter.where", "nswf < 0.3", NAMES)
-
-
 def test_a_value_is_no_condition():
     for expression in ["width", "lang || 'x'", "width + 1"]:
         with pytest.raises(UserError, match="must be true or false"):
             run(expression, make_rows(10))
-
-
-def test_types_that_do_not_compare_are_refused():
-    with pytest.raises(UserError, match=r"^filter\.where="):
-        run("lang < 3", make_rows(10))
-
-
-def test_a_comment_at_the_end_hides_nothing():
-    assert run("nsfw is null -- rows without a value", make_rows(10)) == [
-        row["nsfw"] is None for row in make_rows(10).to_pylist()
-    ]
 
 
 def test_the_time_is_limited():

@@ -65,10 +65,3 @@ def test_what_breaks_off_leaves_no_file(bucket, copies, monkeypatch, tmp_path):
         fetch(f"{bucket}/broken.bin")
     assert not [path for path in (tmp_path / "cache").rglob("*") if path.is_file() and path.name != ".lock"]
     assert Path(fetch(f"{bucket}/broken.bin")).stat().st_size == 1000
-
-
-def test_what_is_no_file_is_not_found(bucket, copies):
-    for name in ["none.bin", "folder"]:
-        Folder(bucket).write_bytes(b"1", "folder", "inside")
-        with pytest.raises(FileNotFoundError, match=rf"{bucket}/{name}: no such file"):
-            fetch(f"{bucket}/{name}")

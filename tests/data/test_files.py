@@ -39,13 +39,6 @@ def test_a_write_that_fails_names_its_file(tmp_path):
     assert str(tmp_path) in str(error.value) and os.listdir(tmp_path) == []
 
 
-def test_two_writers_at_once_leave_one_whole_file(tmp_path):
-    with new_file(str(tmp_path / "x")) as first, new_file(str(tmp_path / "x")) as second:
-        first.write(b"a" * 100)
-        second.write(b"b" * 200)
-    assert (tmp_path / "x").read_bytes() == b"a" * 100 and os.listdir(tmp_path) == ["x"]
-
-
 def test_check_writable(tmp_path):
     check_writable(str(tmp_path / "new"))
     assert os.listdir(tmp_path / "new") == []

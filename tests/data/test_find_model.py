@@ -4,7 +4,6 @@ import json
 from pathlib import Path
 
 import pytest
-import torch
 from safetensors.torch import save
 
 from raycomp.config import ModelConfig, to_dict
@@ -86,14 +85,6 @@ def test_a_tag_stays_a_tag_where_a_folder_has_its_name(tmp_path, monkeypatch):
     assert with_absolute_paths(config).model == config.model == find_model(config.model)
 
 
-def test_a_folder_is_the_same_from_everywhere(trained, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    for place in ("trained", "trained/checkpoint"):
-        whole = with_absolute_paths(EvaluateConfig(model=ModelConfig(weights=place))).model
-        assert whole.weights == str(tmp_path / place)
-        assert find_model(whole).weights == trained.at("checkpoint", "model.safetensors")
-
-
 def test_other_runs_are_refused(tmp_path_factory, files):
     for changes, said in [
         ({"status": "running"}, ".*: the run has not finished; the same command resumes it"),
@@ -128,18 +119,6 @@ def test_a_name_of_another_model_is_refused(trained):
             find_model(ModelConfig("ViT-L-14", place))
 
 
-def test_a_model_on_s3_is_that_on_the_disk(bucket, files, trained, tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    folder = write_files(Folder(f"{bucket}/trained"), files)
-    found = find_model(ModelConfig(weights=folder.uri))
-    assert found.weights == f"{bucket}/trained/checkpoint/model.safetensors"
-    assert find_model(ModelConfig(weights=folder.at("checkpoint"))) == found == find_model(found)
-    near, far = find_model(ModelConfig(weights=trained.uri)), fetch_model(found)
-    assert describe_scorer(far) == describe_scorer(near)
-    pairs = zip(Clip(near).model.parameters(), Clip(far).model.parameters(), strict=True)
-    assert all(torch.equal(one, other) for one, other in pairs)
-
-
 def test_weights_on_s3_are_guarded_by_what_lies_next_to_them(bucket, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     logs = Folder(f"{bucket}/logs")
@@ -156,14 +135,3 @@ def test_what_is_not_on_s3_is_one_line(bucket):
         config = ModelConfig(**{option: f"{bucket}/none.json"})
         with pytest.raises(ValueError, match=rf"^model\.{option}='{bucket}/none\.json': no such file"):
             fetch_model(find_model(config))
-
-
-def test_weights_of_another_training_are_not_this_ones(trained):
-    """Of one architecture they have one size."""
-    path = Path(trained.at("checkpoint", "model.safetensors"))
-    data = bytearray(path.read_bytes())
-    data[-1] ^= 1
-    path.write_bytes(data)
-    for name in (trained.uri, trained.at("checkpoint"), str(path)):
-        with pytest.raises(ValueError, match=r"^model\.weights=.*model\.safetensors: was changed"):
-            find_model(ModelConfig(weights=name))

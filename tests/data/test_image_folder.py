@@ -1,7 +1,6 @@
 """Folders of classes on a disk and in a store."""
 
 import pytest
-from pyarrow import fs
 
 from raycomp.data.files import Folder
 from raycomp.data.inputs import list_classes
@@ -38,33 +37,8 @@ def test_a_store_lists_as_the_disk_does(bucket, tmp_path):
     assert here == there == {"a": ["a/deep/er/3.jpeg"], "b": ["b/1.PNG", "b/2.jpg"]}
 
 
-def test_an_empty_class_is_reported_and_links_are_followed(tmp_path):
-    write(str(tmp_path / "in"))
-    (tmp_path / "in/c").mkdir()
-    write(str(tmp_path / "far"), ("9.jpg",))
-    (tmp_path / "in/d").symlink_to(tmp_path / "far")
-    found = list_classes(str(tmp_path / "in"))
-    assert found["c"] == [] and found["d"] == ["d/9.jpg"]
-
-
 def test_shards_and_what_is_no_folder_are_none(tmp_path):
     write(str(tmp_path), ("test/0.tar", "classnames.txt"))
     assert list_classes(str(tmp_path)) is None and list_classes(str(tmp_path / "none")) is None
     write(str(tmp_path), ("cat/0.jpg",))
     assert list_classes(str(tmp_path)) == {"cat": ["cat/0.jpg"], "test": []}
-
-
-def test_a_store_is_asked_once(tmp_path, monkeypatch):
-    write(str(tmp_path / "top"))
-    asked = []
-
-    class Store(fs.SubTreeFileSystem):
-        def get_file_info(self, what):
-            asked.append(what)
-            return super().get_file_info(what)
-
-    for place in ("inputs", "files"):
-        store = Store(str(tmp_path), fs.LocalFileSystem())
-        monkeypatch.setattr(f"raycomp.data.{place}.resolve", lambda uri, store=store: (store, "top"))
-    assert list_classes("s3://bucket/top")
-    assert sum(isinstance(what, fs.FileSelector) for what in asked) == 1

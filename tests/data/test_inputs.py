@@ -5,9 +5,7 @@ from pathlib import Path
 
 import braceexpand
 import pytest
-from pyarrow import fs
 
-from raycomp.data.files import resolve
 from raycomp.data.inputs import (
     absolute_input,
     check_output,
@@ -95,12 +93,6 @@ def test_what_cannot_be_read(corpus):
         with pytest.raises(ValueError, match=said) as error:
             expand_input(spec.format(corpus=corpus))
         assert "\n" not in str(error.value), (spec, said)
-
-
-def test_credentials_in_a_uri_are_refused_and_not_repeated():
-    with pytest.raises(ValueError) as error:
-        resolve("s3://user:secret@bucket/a.tar")
-    assert "secret" not in str(error.value)
 
 
 def test_no_permission(corpus, monkeypatch):
@@ -228,12 +220,6 @@ def test_an_output_that_would_be_input_is_refused(corpus, tmp_path, monkeypatch)
         check_output(str(spec), str(out))
 
 
-def test_an_input_of_a_file_starts_where_the_file_lies():
-    for folder in ["/far", "s3://bucket/far"]:
-        spec = "web=sub::*.tar::s3://other/a::/b/c.tar"
-        assert absolute_input(spec, folder) == f"web={folder}/sub::{folder}/*.tar::s3://other/a::/b/c.tar"
-
-
 def test_an_absolute_input_means_the_same_elsewhere(corpus, tmp_path, monkeypatch):
     monkeypatch.chdir(corpus)
     spec = absolute_input("web=sub::*.tar::s3://bucket/a")
@@ -283,9 +269,3 @@ def test_fingerprint_sees_a_change_of_stored_embeddings(tmp_path):
     (tmp_path / "img_emb/img_emb_00.npy").unlink()
     with pytest.raises(ValueError, match=r"img_emb_00\.npy': no such file"):
         fingerprint_shards(shards)
-
-
-def test_resolve_finds_local_files(corpus):
-    filesystem, path = resolve(str(corpus / "00000.tar"))
-    assert isinstance(filesystem, fs.LocalFileSystem)
-    assert filesystem.open_input_stream(path).read() == b"00000.tar"

@@ -10,7 +10,6 @@ import pytest
 
 from raycomp.config.shared import ColumnsConfig
 from raycomp.data import inputs, reader
-from raycomp.data.files import resolve
 from raycomp.data.inputs import expand_input, fingerprint_shards
 from raycomp.data.reader import check_tables, extract, read_shard
 
@@ -137,12 +136,6 @@ def test_all_captions_are_refused_for_shards(tmp_path):
         expand_input(str(tmp_path), columns=ColumnsConfig(captions="all"))
 
 
-def test_an_image_in_several_rows_has_a_key_for_each(tmp_path):
-    write_images(tmp_path)
-    (tmp_path / "captions.csv").write_text("image,caption\n0.jpg,a dog\n1.jpg,a cat\n0.jpg,a pet\n")
-    assert [row["key"] for row in read(tmp_path)] == ["0.jpg", "1.jpg", "0.jpg#1"]
-
-
 def test_what_is_wrong_is_a_status(tmp_path):
     write_images(tmp_path / "in")
     (tmp_path / "secret.jpg").write_bytes(b"secret")
@@ -249,31 +242,3 @@ def test_the_fingerprint_of_a_folder_counts_its_images_and_moves(tmp_path):
     assert before == [{"name": "images-00000", "size": 12 + 3}]
     shutil.copytree(tmp_path / "in", tmp_path / "copy")
     assert fingerprint_shards(expand_input(str(tmp_path / "copy"))) == before
-
-
-def test_the_fingerprint_of_a_folder_counts_its_texts(tmp_path_factory):
-    for name in ["0.txt", "0.json"]:
-        tmp_path = tmp_path_factory.mktemp("case")
-        write_images(tmp_path)
-        for i in range(3):
-            (tmp_path / f"{i}.txt").write_text("a dog")
-        found = [fingerprint_shards(expand_input(str(tmp_path)))]
-        for text in ("{}", "{'a': 1}"):
-            (tmp_path / name).write_text(text)
-            found.append(fingerprint_shards(expand_input(str(tmp_path))))
-        assert found[0] != found[1] != found[2], name
-
-
-def test_lists_and_folders_on_s3(bucket, tmp_path):
-    write_images(tmp_path / "in")
-    (tmp_path / "in/captions.csv").write_text(LISTS["captions.csv"])
-    for i in range(3):
-        (tmp_path / f"in/{i}.txt").write_text(CAPTIONS[i])
-    store, path = resolve(bucket)
-    for place, names in (("list", "*.[jc]*"), ("texts", "*.[jt]*")):
-        for file in (tmp_path / "in").glob(names):
-            with store.open_output_stream(f"{path}/{place}/{file.name}") as out:
-                out.write(file.read_bytes())
-    for place in ("list", "texts"):
-        found = read(f"{bucket}/{place}")
-        assert [(row["caption"], row["status"]) for row in found] == [(text, "ok") for text in CAPTIONS]

@@ -17,7 +17,6 @@ from raycomp.data.files import (
     Folder,
     WrittenFiles,
     call_watched,
-    copy_file,
     new_file,
     note_written,
     watch_writes,
@@ -111,12 +110,6 @@ def test_a_broken_run_names_its_file(tmp_path_factory):
         assert "\n" not in str(error.value), how
 
 
-def test_only_the_folders_that_are_read_are_checked(tmp_path):
-    run = finish(Folder(str(tmp_path)))
-    (tmp_path / "scores/00001.parquet").unlink()
-    assert list(check_results(Folder(str(tmp_path)), run, "shards", "table.csv")) == NAMES[2:]
-
-
 def test_a_changed_bit_is_found_by_its_hash(tmp_path_factory):
     for name in NAMES:
         tmp_path = tmp_path_factory.mktemp("case")
@@ -166,31 +159,6 @@ def test_what_no_reader_takes_may_lie_there(tmp_path_factory):
         for output in ("scores", "shards"):
             (tmp_path / output / name).write_bytes(b"x")
         assert list(check_results(Folder(str(tmp_path)), run)) == NAMES, name
-
-
-def test_a_stores_folder_marker_is_no_file(bucket, tmp_path):
-    folder = Folder(f"{bucket}/{tmp_path.name}")
-    run = finish(folder)
-    for marker in ("scores/", "scores_$folder$"):
-        with new_file(f"{folder.uri}/{marker}x") as file:
-            file.write(b"")
-    assert list(check_results(folder, run, "shards")) == [NAMES[2]]
-
-
-def test_a_copy_in_good_faith_is_the_run(tmp_path, bucket):
-    """Another folder, times of today, a store, and back."""
-    folder = Folder(str(tmp_path / "run"))
-    run = finish(folder)
-    stored, back = Folder(f"{bucket}/{tmp_path.name}"), Folder(str(tmp_path / "back"))
-    for source, target in ((folder, stored), (stored, back)):
-        for name in [*NAMES, MANIFEST]:
-            copy_file(source.at(name), target.at(name))
-    (tmp_path / "linked").symlink_to(tmp_path / "back")
-    for one in (stored, back, Folder(str(tmp_path / "linked"))):
-        with verify_whole(True):
-            found = check_results(one, run)
-        assert list(found) == NAMES and all(uri == one.at(name) for name, uri in found.items())
-        assert read_columns(found[NAMES[0]]).equals(make_table())
 
 
 def test_a_storage_that_lost_or_cut_what_was_written_ends_the_run(tmp_path):

@@ -67,11 +67,6 @@ def test_round_trip(table, tmp_path_factory):
         assert read_columns(uri, ["alignment", "uid"]).equals(table.select(["alignment", "uid"])), dtype
 
 
-def test_an_empty_table(tmp_path):
-    write_table(SCHEMA.empty_table(), str(tmp_path / "0.parquet"), SCHEMA)
-    assert read_columns(str(tmp_path / "0.parquet")).equals(SCHEMA.empty_table())
-
-
 def test_wrong_columns_are_named(table, tmp_path):
     with pytest.raises(ValueError, match="columns are"):
         write_table(table.drop_columns(["url"]), str(tmp_path / "0.parquet"), SCHEMA)
@@ -106,18 +101,6 @@ def test_a_damaged_file_is_said_in_one_line(table, tmp_path_factory):
             with pytest.raises(UserError, match=r"0\.parquet: is damaged or no Parquet file") as error:
                 read(uri)
             assert "\n" not in str(error.value), cut
-
-
-def test_damage_inside_is_no_fault_of_the_storage(table, tmp_path):
-    uri = str(tmp_path / "0.parquet")
-    write_table(table, uri, SCHEMA)
-    data = bytearray((tmp_path / "0.parquet").read_bytes())
-    data[100 : len(data) // 2] = bytes(len(data) // 2 - 100)
-    (tmp_path / "0.parquet").write_bytes(data)
-    with pytest.raises(UserError, match="is damaged"):
-        read_columns(uri)
-    with pytest.raises(FileNotFoundError):
-        read_columns(str(tmp_path / "none.parquet"))
 
 
 def test_a_column_that_is_missing_is_named(table, tmp_path):

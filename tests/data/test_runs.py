@@ -11,7 +11,7 @@ from raycomp.config import get_config, list_kinds, list_options, to_dict
 from raycomp.curation.config import CurateConfig
 from raycomp.data.files import Folder
 from raycomp.data.inputs import expand_input
-from raycomp.data.runs import check_shards_of_runs, identify, list_scores, read_finished, read_run
+from raycomp.data.runs import check_shards_of_runs, identify, list_scores, read_finished
 from raycomp.look import show as inspect
 from raycomp.look.show import explain
 from tests.corpus import by_cpi
@@ -105,25 +105,6 @@ def test_two_runs_are_one_where_they_differ_in_free_options_alone():
             assert (one == other) == ("free" in option.marks), (kind, option.path)
 
 
-def test_what_is_free_distinguishes_no_two_runs():
-    for path, is_free in [
-        ("cluster.scorers", True),
-        ("cluster.of_an_older_version", True),
-        ("waves.shards_per_wave", True),
-        ("scorer.batch_size", True),
-        ("scorer.weights", False),
-        ("max_bad_fraction", True),
-        ("of_an_older_version", False),
-        ("seed", False),
-        ("align.keep", False),
-        ("llm.patience_s", True),
-        ("llm.seed", False),
-    ]:
-        run = {**CURATED, "kind": "negatives" if path.startswith("llm") else "curate"}
-        a, b = ({**run, "config": override_in(run["config"], path, value)} for value in "ab")
-        assert (identify(a) == identify(b)) == is_free, (path, is_free)
-
-
 def test_select_changes_what_no_score_depends_on(tmp_path_factory):
     """Its input is gone, so that an option that may be set is refused for that alone."""
     for option in list_options(CurateConfig):
@@ -141,21 +122,6 @@ def test_select_changes_what_no_score_depends_on(tmp_path_factory):
             )
         with pytest.raises(ValueError, match=match):
             raycomp.select(str(tmp_path / "a"), {option.path: value}, str(tmp_path / "out"))
-
-
-def test_an_option_that_is_not_there_is_not_one_that_select_cannot_change(tmp_path_factory):
-    for path, said in [
-        ("keep", "'keep': unknown option; the closest is align.keep"),
-        ("rule", "'rule': unknown option; the closest is select.rule"),
-        ("aligh.keep", "'aligh.keep': unknown option; the closest is align.keep"),
-        ("scorer.modl", "'scorer.modl': unknown option; the closest is scorer.model"),
-    ]:
-        tmp_path = tmp_path_factory.mktemp("case")
-        fingerprint = {"input": "f", "shards": 3, "lexicon": "l"}
-        config = to_dict(by_cpi(input=f"{tmp_path}/gone"))
-        write_curation(tmp_path / "a", config=config, fingerprint=fingerprint)
-        with pytest.raises(ValueError, match=f"^{said};"):
-            raycomp.select(str(tmp_path / "a"), {path: "0.5"}, str(tmp_path / "out"))
 
 
 def test_scores_are_listed_in_the_order_of_shards_and_none_may_be_missing(tmp_path):
@@ -196,10 +162,6 @@ def test_what_is_no_run_is_said_in_one_line(tmp_path_factory):
             assert type(error.value) is ValueError and "\n" not in str(error.value), content
 
 
-def test_no_run_is_none(tmp_path):
-    assert read_run(Folder(str(tmp_path))) is None
-
-
 def test_shards_that_are_named_by_themselves_are_those_of_their_run(tmp_path_factory):
     for name in ["shards", "shards/", "shards/*.tar", "{shards,none}/*.tar", "*/*.tar"]:
         tmp_path = tmp_path_factory.mktemp("case")
@@ -216,14 +178,6 @@ def test_shards_that_are_named_by_themselves_are_those_of_their_run(tmp_path_fac
         folder.write_json(run | {"status": "running"}, "run.json")
         with pytest.raises(ValueError, match="the run has not finished"):
             check_shards_of_runs(shards)
-
-
-def test_a_selection_is_not_followed_to_a_curation_that_has_not_finished(tmp_path):
-    run = write_curation(tmp_path / "a")
-    chosen = write_selection(tmp_path / "s", tmp_path / "a", run)
-    write_curation(tmp_path / "a", status="running")
-    with pytest.raises(ValueError, match="missing or belong to another run"):
-        list_scores(chosen, str(tmp_path / "s"))
 
 
 def test_results_of_another_content_are_another_run(tmp_path):

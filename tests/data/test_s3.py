@@ -13,10 +13,9 @@ from pyarrow import fs
 
 from raycomp import words
 from raycomp.curation.outputs import enrich, write_index, write_shard
-from raycomp.data.files import check_writable, new_file, resolve
+from raycomp.data.files import new_file, resolve
 from raycomp.data.inputs import expand_input, fingerprint_shards
-from raycomp.data.parquet import read_columns, to_matrix, write_table
-from raycomp.data.parquet_input import check_embeddings
+from raycomp.data.parquet import read_columns, write_table
 from raycomp.data.reader import extract, read_shard
 from raycomp.data.samples import write_tar
 from tests.faults.proxy import run_proxy
@@ -79,21 +78,6 @@ def test_tables_and_shards_are_written_as_on_disk(bucket, tmp_path):
     assert sum(info.type == fs.FileType.File for info in found) == len(here) == 6
 
 
-def test_a_large_shard_goes_up_in_parts(bucket):
-    samples = [(f"{i}", {"jpg": bytes([i]) * 1_000_000, "txt": b"a"}) for i in range(24)]
-    write_tar(f"{bucket}/large.tar", samples)
-    found = rows(f"{bucket}/large.tar")
-    assert [row["image"] for row in found] == [members["jpg"] for _, members in samples]
-
-
-def test_a_cut_object_is_a_row(bucket):
-    filesystem, path = resolve(f"{bucket}/web/00000.tar")
-    data = filesystem.open_input_stream(path).read()
-    with new_file(f"{bucket}/cut/00000.tar") as file:
-        file.write(data[:100_000])
-    assert [row["status"] for row in rows(f"{bucket}/cut")] == ["ok", "ok", "truncated_shard"]
-
-
 def test_a_failed_write_leaves_no_object(bucket):
     with pytest.raises(RuntimeError), new_file(f"{bucket}/half.tar") as file:
         file.write(b"x" * 20_000_000)
@@ -114,25 +98,6 @@ def test_an_interrupted_upload_leaves_no_object(bucket, monkeypatch):
     assert filesystem.get_file_info(path).type == fs.FileType.NotFound
 
 
-def test_faults_are_one_line_without_secrets(bucket):
-    for spec in (f"{bucket}/none/*.tar", f"{bucket}/none.tar", "s3://no-such-bucket/a.tar"):
-        with pytest.raises(ValueError) as error:
-            expand_input(spec)
-        assert "\n" not in str(error.value) and "testing-secret" not in str(error.value)
-    check_writable(f"{bucket}/out")
-    with pytest.raises(ValueError, match="cannot be written"):
-        check_writable("s3://no-such-bucket/out")
-
-
-def test_a_vanished_object_is_an_error_of_the_storage(bucket):
-    write_tar(f"{bucket}/gone/0.tar", SAMPLES[:3])
-    (shard,) = expand_input(f"{bucket}/gone")
-    filesystem, path = resolve(shard.uri)
-    filesystem.delete_file(path)
-    with pytest.raises(FileNotFoundError):
-        next(read_shard(shard, 3))
-
-
 def test_requests_for_a_brace_list_do_not_grow_with_it(bucket, monkeypatch):
     """And what a listing says of an object is what the object itself says."""
     for i in range(60):
@@ -151,30 +116,6 @@ def test_requests_for_a_brace_list_do_not_grow_with_it(bucket, monkeypatch):
         with pytest.raises(ValueError, match=r"no such file or folder: .*/many/60\.parquet"):
             expand_input(f"{bucket}/many/{{00..60}}.parquet")
     assert counts[0] == counts[1] <= 6
-
-
-def test_stored_embeddings_on_s3(bucket):
-    for stored in ["clip_retrieval", "b32_img"]:
-        embedding_ND = np.random.default_rng(0).normal(size=(300, 64)).astype(np.float16)
-        is_npy = stored == "clip_retrieval"
-        table, array = (
-            ("metadata/metadata_0.parquet", "img_emb/img_emb_0.npy") if is_npy else ("0.parquet", "0.npz")
-        )
-        root = f"{bucket}/{stored}"
-        with new_file(f"{root}/{table}") as file:
-            pq.write_table(pa.table({"caption": ["a"] * 300}), file)
-        with new_file(f"{root}/{array}") as file:
-            np.save(file, embedding_ND) if is_npy else np.savez(file, b32_img=embedding_ND)
-        shards = expand_input(root, stored)
-        check_embeddings(shards, "some-model", 64)
-        found = np.concatenate([to_matrix(table["image_embedding"]) for table in read_shard(shards[0], 32)])
-        assert np.array_equal(found, embedding_ND.astype(np.float32)), stored
-        with pytest.raises(ValueError, match=r"have 32 values, those in s3://.* 64;"):
-            check_embeddings(shards, "some-model", 32)
-        filesystem, path = resolve(f"{root}/{array}")
-        filesystem.delete_file(path)
-        with pytest.raises(ValueError, match="cannot be used: no such file"):
-            check_embeddings(shards, "some-model", 64)
 
 
 def test_image_paths_on_s3(bucket):

@@ -1,9 +1,6 @@
 """What the client of S3 mends by itself, request by request, and what it cannot."""
 
-from concurrent.futures import ThreadPoolExecutor
-
 import pytest
-from pyarrow.fs import FileType
 
 from raycomp.data.files import resolve
 from tests.faults.proxy import FAULTS
@@ -26,16 +23,6 @@ def test_every_fault_is_fixed_by_the_client(proxy, bucket):
             with filesystem.open_input_file(f"{path}/{i}") as file:
                 assert file.read() == data, fault
         assert proxy.faults()[fault] >= 1, fault
-
-
-def test_retries_do_not_run_out(proxy, bucket):
-    filesystem, path = resolve(bucket)
-    proxy.start({"503": 0.3}, SEED)
-    with ThreadPoolExecutor(16) as pool:
-        found = list(pool.map(lambda _: filesystem.get_file_info(path).type, range(400)))
-    assert set(found) == {FileType.Directory}
-    # The client's standard strategy fails for good after the hundredth.
-    assert proxy.faults()["503"] > 120
 
 
 @pytest.mark.slow

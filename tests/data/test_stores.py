@@ -17,9 +17,7 @@ from raycomp.data import stores
 from raycomp.data.files import Folder, check_writable, new_file, resolve
 from raycomp.data.inputs import check_output, expand_input
 from raycomp.data.reader import read_shard
-from raycomp.data.runs import fetch
 from raycomp.data.samples import write_tar
-from raycomp.data.stores import as_oserror
 
 SAMPLES = [(f"{i:05d}", {"jpg": bytes([i]) * 40_000, "txt": f"dog {i}".encode()}) for i in range(30)]
 # Azurite's, in its documentation.
@@ -69,13 +67,6 @@ class SdkError(Exception):
     """Of a library that knows no OSError."""
 
 
-def test_what_a_library_raises_is_a_line_of_the_storage():
-    with pytest.raises(OSError, match=r"^SdkError: no route$"), as_oserror():
-        raise SdkError("no route\nRequestId: 1")
-    with pytest.raises(FileNotFoundError), as_oserror():
-        raise FileNotFoundError
-
-
 @pytest.fixture
 def hub(tmp_path, monkeypatch) -> Iterator[Path]:
     """A folder that stands for the model hub."""
@@ -84,24 +75,6 @@ def hub(tmp_path, monkeypatch) -> Iterator[Path]:
     monkeypatch.setattr(fsspec, "filesystem", lambda scheme, **_: {"hf": folder}[scheme])
     yield tmp_path / "hub/datasets/somebody/pairs"
     stores._open_hub.cache_clear()
-
-
-def test_a_corpus_on_the_hub_gives_equal_rows(hub):
-    write_tar(str(hub / "data/00000.tar"), SAMPLES[:20])
-    write_tar(str(hub / "data/00001.tar"), SAMPLES[20:])
-    there = rows("hf://datasets/somebody/pairs/data/{00000..00001}.tar")
-    assert len(there) == 30 and there == rows(str(hub / "data"))
-    names = [shard.name for shard in expand_input("hf://datasets/somebody/pairs/**/*1.tar")]
-    assert names == ["data/00001.tar"]
-    with pytest.raises(ValueError, match=r"no such file or folder: .*/none\.tar"):
-        expand_input("hf://datasets/somebody/pairs/none.tar")
-
-
-def test_a_model_on_the_hub_is_copied(hub, tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    hub.mkdir(parents=True)
-    (hub / "clip.pt").write_bytes(bytes(100_000))
-    assert Path(fetch("hf://datasets/somebody/pairs/clip.pt")).read_bytes() == bytes(100_000)
 
 
 def test_reading_on_the_hub_fails_as_elsewhere(hub, monkeypatch):

@@ -129,16 +129,6 @@ def test_an_own_uid_of_any_type_is_taken(tmp_path_factory):
         assert (row["status"], row["uid"]) == ("ok", UID), kind
 
 
-def test_rows_of_img2dataset_that_failed(tmp_path):
-    columns = {
-        "jpg": [b"x", None, None],
-        "caption": ["a", "b", "c"],
-        "key": ["000000000", "000000001", "000000002"],
-        "status": ["success", "failed_to_download", "failed_to_resize"],
-    }
-    assert [row["status"] for row in read(write(tmp_path, columns))] == ["ok", "no_image", "no_image"]
-
-
 def test_bad_rows(tmp_path):
     """Text that is not UTF-8 can stand in a string column: nothing checks it on the way."""
 
@@ -204,14 +194,6 @@ def test_a_value_that_python_cannot_hold_is_a_fault_of_its_row_alone(tmp_path_fa
             assert middle == "bad_json" or not out_of_range, (shape, odd)
 
 
-def test_struct_fields_of_one_name_are_bad_json(tmp_path):
-    twice = pa.StructArray.from_arrays([pa.array([1, 2]), pa.array([3, 4])], ["a", "a"])
-    found = read(write(tmp_path, {"jpg": [b"x"] * 2, "caption": ["a dog"] * 2, "odd": twice}))
-    assert [row["status"] for row in found] == ["bad_json"] * 2
-    as_image = read(write(tmp_path, {"image": twice, "caption": twice}))
-    assert [row["status"] for row in as_image] == ["no_image"] * 2
-
-
 def test_of_a_list_of_captions_the_first_text_is_taken(tmp_path_factory):
     for kind in [pa.string(), pa.large_string(), pa.binary()]:
         tmp_path = tmp_path_factory.mktemp("case")
@@ -221,26 +203,6 @@ def test_of_a_list_of_captions_the_first_text_is_taken(tmp_path_factory):
         assert [row["status"] for row in found] == ["ok", "ok", "empty_caption", "no_caption", "no_caption"]
         (shard,) = expand_input(str(tmp_path))
         assert [members.get("txt") for _, members in extract(shard, {0, 1})] == [b"a dog", b"a cow"], kind
-
-
-NO_TEXTS = {
-    "struct": pa.array([{"en": "a dog"}]),
-    "number": pa.array([5]),
-    "lists": pa.array([[["a dog"]]]),
-}
-
-
-def test_a_caption_that_is_no_text_is_none(tmp_path_factory):
-    for kind in NO_TEXTS:
-        tmp_path = tmp_path_factory.mktemp("case")
-        (row,) = read(write(tmp_path, {"jpg": [b"x"], "caption": NO_TEXTS[kind]}))
-        assert (row["status"], row["caption"]) == ("no_caption", None), kind
-
-
-def test_the_address_is_taken_under_either_name(tmp_path):
-    columns = {"jpg": [b"x"], "TEXT": ["a"], "URL": ["http://x"]}
-    assert read(write(tmp_path, columns))[0]["url"] == "http://x"
-    assert read(write(tmp_path, {**columns, "url": ["http://y"]}))[0]["url"] == "http://y"
 
 
 def test_only_regular_files_below_the_folder_are_opened(tmp_path, monkeypatch):
@@ -278,11 +240,6 @@ def test_a_file_beyond_the_limit_is_not_read(tmp_path, monkeypatch):
     (tmp_path / "b.jpg").write_bytes(b"x" * 11)
     found = read(write(tmp_path, {"image_path": ["a.jpg", "b.jpg"], "caption": ["a", "b"]}))
     assert [(row["status"], row["image"]) for row in found] == [("ok", b"x" * 10), ("image_too_large", None)]
-
-
-def test_missing_columns_are_rows(tmp_path):
-    assert [row["status"] for row in read(write(tmp_path, {"caption": ["a", "b"]}))] == ["no_image"] * 2
-    assert [row["status"] for row in read(write(tmp_path, {"jpg": [b"a"]}))] == ["no_caption"]
 
 
 def test_faults_of_the_file(tmp_path):

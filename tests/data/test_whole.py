@@ -1,12 +1,11 @@
 """Names of files are made whole before a run begins; other names stay as they are."""
 
-from raycomp.config import list_options, override_all
+from raycomp.config import override_all
 from raycomp.config.change import flatten, to_dict
 from raycomp.curation.config import CurateConfig
 from raycomp.data.inputs import with_absolute_paths
 from raycomp.negatives.config import NegativesConfig
 from raycomp.probe.config import ProbeConfig
-from tests.corpus import by_cpi
 
 
 def test_a_name_of_a_file_is_made_whole(tmp_path_factory, monkeypatch):
@@ -33,36 +32,6 @@ def test_a_name_of_a_file_is_made_whole(tmp_path_factory, monkeypatch):
             assert values[path] == whole.replace("{}", str(tmp_path)), (path, name, whole, kind)
 
 
-def test_a_probe_reads_folders_whatever_they_are_called(tmp_path_factory, monkeypatch):
-    for path, name, whole in [
-        ("input", "in", "{}/in"),
-        ("input", "seed=3", "{}/seed=3"),
-        ("images", "gone", "{}/gone"),
-        ("images", "s3://bucket/a", "s3://bucket/a"),
-        ("scorer.weights", "tiny.json", "{}/tiny.json"),
-    ]:
-        tmp_path = tmp_path_factory.mktemp("case")
-        monkeypatch.chdir(tmp_path)
-        (tmp_path / "tiny.json").touch()
-        values = dict(flatten(to_dict(with_absolute_paths(override_all(ProbeConfig(), {path: name})))))
-        assert values[path] == whole.replace("{}", str(tmp_path)), (path, name, whole)
-
-
 def test_an_inherited_scorer_stays_one():
     for kind in (NegativesConfig, ProbeConfig):
         assert with_absolute_paths(kind(input="a")).scorer is None
-
-
-def test_what_is_no_path_is_let_be(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "cpi").touch()
-    paths = {option.path for option in list_options(CurateConfig, "path")}
-    curated = {"input", "scorer.model", "scorer.weights", "parser.name", "select.rule", "scorers"}
-    assert paths == curated | {
-        "columns.root",
-        "removed",
-        "filter.join",
-        "filter.exclude",
-        "decontaminate.index",
-    }
-    assert with_absolute_paths(by_cpi()) == by_cpi()

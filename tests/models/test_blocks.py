@@ -9,18 +9,6 @@ from tests.training.fitting import ARCHITECTURE, write_model
 RESNET = {"layers": [1, 1, 1, 1], "width": 8, "image_size": 32, "head_width": 16}
 
 
-def test_the_blocks_of_both_towers_are_found(tmp_path_factory):
-    for custom in [False, True]:
-        tmp_path = tmp_path_factory.mktemp("case")
-        towers = {
-            name: {**ARCHITECTURE[name], "layers": n} for name, n in (("vision_cfg", 3), ("text_cfg", 2))
-        }
-        clip = load_start(write_model(tmp_path, custom_text=custom, **towers))
-        found = find_blocks(clip, "method=diki")
-        assert {name: len(blocks) for name, blocks in found.items()} == {"image": 3, "text": 2}, custom
-        assert found["image"][0] is clip.visual.transformer.resblocks[0], custom
-
-
 def test_a_tower_of_others_is_refused(tmp_path_factory):
     for tower, config in [
         ("image", {"vision_cfg": RESNET}),

@@ -3,7 +3,6 @@
 import json
 import random
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +10,7 @@ from pathlib import Path
 import pytest
 from score_heads import score_heads
 
-from raycomp.models.parser import MAX_CHARACTERS, PACKAGED, Parser, load_parser, squeeze_spaces
+from raycomp.models.parser import MAX_CHARACTERS, Parser, load_parser, squeeze_spaces
 from raycomp.words import KINDS
 
 HOSTILE = [
@@ -61,11 +60,6 @@ def tidy_plainly(caption: str) -> tuple[str, list[int]]:
     words = list(re.finditer(r"\S+", blank))
     places = [place for word in words for place in range(word.start(), word.end() + 1)]
     return " ".join(word.group() for word in words), places
-
-
-def test_tidying_equals_the_plain_pattern_on_real_captions(captions):
-    for caption in captions:
-        assert squeeze_spaces(caption) == tidy_plainly(caption)
 
 
 def test_tidying_equals_the_plain_pattern_on_short_strings():
@@ -131,11 +125,6 @@ def test_a_caption_has_the_same_tokens_alone_and_in_any_company(parser, captions
     assert [parser.tokens([caption])[0] for caption in captions[::4]] == together[::4]
 
 
-def test_real_phrases_are_in_order_apart_and_exact(parser, captions):
-    for caption, phrases in zip(captions, parser.parse(captions), strict=True):
-        check_phrases(caption, phrases)
-
-
 def test_any_text_is_parsed_and_none_crashes(parser):
     for caption, phrases in zip(HOSTILE, parser.parse(HOSTILE), strict=True):
         check_phrases(caption, phrases)
@@ -177,39 +166,9 @@ def test_a_pipeline_that_does_not_parse_is_refused(tmp_path):
         load_parser(str(tmp_path / "blank"))
 
 
-def test_the_package_carries_the_notice_and_the_scores():
-    meta = json.loads((PACKAGED / "meta.json").read_text(encoding="utf-8"))
-    assert {"tag_acc", "dep_uas", "dep_las"} <= meta["performance"]["treebank"].keys()
-    assert "CC BY-SA 4.0" in (PACKAGED / "NOTICE").read_text(encoding="utf-8")
-    assert sum(path.stat().st_size for path in PACKAGED.rglob("*")) < 10e6
-
-
 def test_importing_the_module_does_not_import_spacy():
     code = "import sys, raycomp.models.parser; sys.exit('spacy' in sys.modules)"
     assert (
         subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parents[2], check=False).returncode
         == 0
     )
-
-
-def test_a_name_that_is_no_pipeline_is_one_line():
-    for name in ["numpy", "json", "raycomp.models", "", ".", "no such", "1x", "/etc/passwd"]:
-        with pytest.raises(ValueError, match=r"parser\.name=") as error:
-            load_parser(name)
-        assert "\n" not in str(error.value), name
-
-
-def test_a_damaged_pipeline_is_one_line(tmp_path_factory):
-    for how in ["empty", "cut", "junk", "gone"]:
-        for name in ["config.cfg", "meta.json", "parser/model", "tokenizer", "vocab/strings.json"]:
-            tmp_path = tmp_path_factory.mktemp("case")
-            folder = tmp_path / "parser"
-            shutil.copytree(PACKAGED, folder)
-            data = (folder / name).read_bytes()
-            (folder / name).unlink()
-            spoilt = {"empty": b"", "cut": data[: len(data) // 2], "junk": b"\xff\0junk"}
-            if how in spoilt:
-                (folder / name).write_bytes(spoilt[how])
-            with pytest.raises(ValueError, match=r"parser\.name=") as error:
-                load_parser(str(folder))
-            assert "\n" not in str(error.value), (how, name)

@@ -3,8 +3,6 @@
 import subprocess
 import sys
 
-import ray
-
 DEFERS = """
 def defers():
     import sys
@@ -22,12 +20,6 @@ with connect(ClusterConfig(executor="ray")):
     executor = find_current()
     print([defers(), executor.get(executor.submit(defers))])
 """
-
-
-def test_workers_of_a_session_that_raycomp_opened_defer_imports(ray_cluster):
-    names: dict = {}
-    exec(DEFERS, names)  # by value: workers cannot import this file
-    assert ray.get(ray.remote(names["defers"]).remote())
 
 
 def test_a_session_of_the_user_is_left_as_it_is(tmp_path):

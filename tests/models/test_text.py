@@ -142,10 +142,6 @@ def test_equals_plain_encoding_at_full_context(widths):
         assert_equals_plain(model, draw_texts(5, seed=2, most=90), widths)  # some past the cut
 
 
-def test_equals_plain_encoding_in_a_tower_of_one_block():
-    assert_equals_plain(make_model(layers=1), draw_texts(20, seed=1))
-
-
 @BOTH_WIDTHS
 def test_equals_plain_encoding_where_one_pass_is_not_enough(widths):
     caption_1N = open_clip.tokenize([" ".join(["dog"] * 70)]).numpy()
@@ -220,11 +216,6 @@ def test_texts_that_start_differently_are_refused():
     token_GN[1, 0] = 7
     with pytest.raises(ValueError, match="start token"):
         TextEncoder(make_model(), CPU).embed(token_GN)
-
-
-def test_a_tower_pooled_by_an_end_token_of_its_own_takes_the_plain_path():
-    # Its tokenizer may know no start token, and then texts share no first position.
-    assert find_tower(make_model(custom_text=True, pool_type="eos", eos_id=7)) is None
 
 
 def test_a_bidirectional_tower_takes_the_plain_path_and_stays_right():
