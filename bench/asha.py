@@ -50,9 +50,9 @@ from raycomp.core.alignment import normalise
 from raycomp.data.files import Folder
 from raycomp.models.architecture import ScorerSpec, describe_scorer
 from raycomp.models.clip import Clip
-from raycomp.sweep.choose import choose_best, climb, count_rungs, get_reached, read_trials
 from raycomp.sweep.config import SweepConfig
 from raycomp.sweep.plan import Options, Plan, list_points, make_plan
+from raycomp.sweep.result import choose_best, climb, count_rungs, get_reached, read_trials
 from raycomp.sweep.trials import (
     DIVISORS,
     FAILED,

@@ -15,17 +15,16 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
 import torch
 
 from raycomp.config import ModelConfig
-from raycomp.data.files import Folder
 from raycomp.models.clip import load_start
 from raycomp.training import loop
-from raycomp.training.config import FitConfig
+from raycomp.training.config import FitConfig, TrainConfig
+from raycomp.training.journal import Training
 from raycomp.training.loop import Trainer, Writer
 from raycomp.training.towers import Batch, PairsObjective
 
@@ -64,9 +63,10 @@ def measure(args: argparse.Namespace, side: str, steps: int, batch: Batch) -> di
     trainer = make_trainer(args, steps * args.checkpoints + 1)
     trainer.take(batch)
     trainer.step, waited, worked = 0, 0.0, 0.0
-    config: Any = SimpleNamespace(train=FitConfig(), model=None)
+    spec: Any = None
     with tempfile.TemporaryDirectory() as folder:
-        writer = Writer(trainer, config, Folder(folder), lambda row: None)
+        training = Training(TrainConfig(), folder, None, None, trainer.num_steps, 0, spec, None, None)
+        writer = Writer(trainer, training, lambda row: None)
         for _ in range(steps * args.checkpoints):
             started = time.perf_counter()
             writer.take(trainer.take(batch))

@@ -51,7 +51,7 @@ class Slices(IterableDataset):
     """What each worker makes: its rows of every batch of an epoch."""
 
     def __init__(self, pairs: Pairs, indices: list, plan: EpochPlan, draw: Drawing):
-        self.parts = pairs, indices, plan, draw
+        self.parts = pairs, indices.__getitem__, plan, draw
         self.epoch = torch.zeros((), dtype=torch.int64).share_memory_()
 
     def __iter__(self) -> Iterator[dict[str, np.ndarray]]:

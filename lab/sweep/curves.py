@@ -12,9 +12,8 @@ import pyarrow.parquet as pq
 
 from raycomp.data.files import Folder, absolute_uri
 from raycomp.data.runs import read_finished
-from raycomp.sweep.choose import estimate
 from raycomp.sweep.page import name_metric
-from raycomp.sweep.result import TABLE
+from raycomp.sweep.result import TABLE, estimate
 from raycomp.sweep.trials import DEVELOPMENT, FINISHED
 from raycomp.table import Column, Estimate, Table
 

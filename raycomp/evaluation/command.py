@@ -31,9 +31,8 @@ from raycomp.run import run as runs
 from raycomp.run.local import connect
 from raycomp.run.run import Leak, Run, Say, say_count, start_run
 from raycomp.table import Estimate, plain, write_cell, write_csv
-from raycomp.training.command import identify_trained, read_trained
+from raycomp.training.command import LOSS, draw_metric, identify_trained, read_trained
 from raycomp.training.journal import METRICS, read_metrics
-from raycomp.training.page import LOSS, draw_metric
 from raycomp.words import DROP, OK, STATUS
 
 TABLE, UNTOUCHED = "table.csv", "untouched.csv"

@@ -39,7 +39,7 @@ from raycomp.table import (
     write_cell,
     write_csv,
 )
-from raycomp.training.page import LOSS, draw_metric
+from raycomp.training.command import LOSS, draw_metric
 from raycomp.words import ACCURACY, MACRO, MICRO, OK, STATUS
 
 NAMES = ("first", "second")

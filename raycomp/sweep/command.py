@@ -27,9 +27,8 @@ from raycomp.report.page import render_page
 from raycomp.run.executor import Session, current
 from raycomp.run.local import connect, is_connected
 from raycomp.run.run import Run, Say, start_run
-from raycomp.sweep.choose import Winner, choose_best, count_rungs, is_whole, read_trials, share_of_steps
+from raycomp.sweep import result
 from raycomp.sweep.config import SweepConfig
-from raycomp.sweep.metric import check_metric, list_metrics, list_stream_metrics
 from raycomp.sweep.page import (
     list_curves,
     list_grids,
@@ -39,8 +38,16 @@ from raycomp.sweep.page import (
     make_tables,
     say_winner,
 )
-from raycomp.sweep.plan import Plan, count_planned, list_checked, list_groups, make_plan
-from raycomp.sweep.result import BEST, TABLE, make_rows, write_job
+from raycomp.sweep.plan import (
+    Plan,
+    check_metric,
+    count_planned,
+    list_checked,
+    list_groups,
+    list_metrics,
+    list_stream_metrics,
+    make_plan,
+)
 from raycomp.sweep.trials import (
     COMMANDS,
     FAILED,
@@ -65,7 +72,7 @@ from raycomp.training.pairs import fingerprint_pairs
 from raycomp.words import OK
 
 _FIGURES = "figures"
-_OUTPUTS = (TRIALS, TABLE, BEST, _FIGURES)
+_OUTPUTS = (TRIALS, result.TABLE, result.BEST, _FIGURES)
 
 # A trial holds its training workers, or while it evaluates a scorer, which takes two CPUs without a GPU. One
 # more CPU for all trials is enough for the tasks they wait for; a trial holds no CPU while it waits.
@@ -130,9 +137,9 @@ def _describe_cost(plan: Plan) -> str:
     facts = {"trials": f"{trials:,}, each on {config.seeds} seeds{reported}"}
     if config.rungs == "steps":
         num = trials // len(list(list_groups(plan)))
-        shares = ", ".join(f"{count:,}" for count in count_rungs(num))
+        shares = ", ".join(f"{count:,}" for count in result.count_rungs(num))
         each = f" for each {config.per}" * bool(config.per)
-        facts["rungs"] = f"{shares} trials{each}; {share_of_steps(num):.0%} of the steps of all trials"
+        facts["rungs"] = f"{shares} trials{each}; {result.share_of_steps(num):.0%} of the steps of all trials"
     return format_facts(facts)
 
 
@@ -229,7 +236,7 @@ def _leave_no_start(folder: Folder) -> Iterator[None]:
 
 def _try_all(
     job: Job, metric: str, at_once: int, run: Run, say: Say, callbacks: Sequence[Any]
-) -> list[Winner]:
+) -> list[result.Winner]:
     """Tune every group alike, then train the selected trials on report seeds; return the best trials, best
     first."""
     from raycomp.sweep.ray_tune import Watch, train_points, tune_group
@@ -239,29 +246,29 @@ def _try_all(
     groups = list(list_groups(job.plan))
     for group in groups:
         tune_group(job, group, list_rungs(config), watch)
-    trials = read_trials(job.plan, journal)
+    trials = result.read_trials(job.plan, journal)
     reported = [one.trial for one in _choose(trials, groups, config, metric)]
     if config.report == "all":
-        reported = [trial for trial in trials if is_whole(trial, metric, config.seeds)]
+        reported = [trial for trial in trials if result.is_whole(trial, metric, config.seeds)]
     if report := list_report(config):
         train_points(job, [trial.options for trial in reported], report, watch)
-    return _choose(read_trials(job.plan, journal), groups, config, metric)
+    return _choose(result.read_trials(job.plan, journal), groups, config, metric)
 
 
 def _choose(
     trials: Sequence[Trial], groups: Sequence[Mapping[str, str]], config: SweepConfig, metric: str
-) -> list[Winner]:
+) -> list[result.Winner]:
     """Return the best trial of each group, the best of all first."""
-    found = [choose_best(trials, group, metric, config.mode, config.seeds) for group in groups]
+    found = [result.choose_best(trials, group, metric, config.mode, config.seeds) for group in groups]
     sign = -1 if config.mode == "max" else 1
     return sorted(found, key=lambda one: sign * one.development.value)
 
 
-def _close(run: Run, plan: Plan, winners: Sequence[Winner], metric: str) -> None:
-    trials = read_trials(plan, Journal(run.folder))
-    rows = make_rows(plan, trials, list(chain(*list_rungs(plan.config))), metric)
-    write_table(rows, run.folder.at(TABLE), rows.schema)
-    run.folder.write_bytes(write_job(plan, winners, run.folder.at(BEST)).encode(), BEST)
+def _close(run: Run, plan: Plan, winners: Sequence[result.Winner], metric: str) -> None:
+    trials = result.read_trials(plan, Journal(run.folder))
+    rows = result.make_rows(plan, trials, list(chain(*list_rungs(plan.config))), metric)
+    write_table(rows, run.folder.at(result.TABLE), rows.schema)
+    run.folder.write_bytes(result.write_job(plan, winners, run.folder.at(result.BEST)).encode(), result.BEST)
     came = Counter(OK if status == FINISHED else status for status in rows["status"].to_pylist())
     best = [
         {

@@ -6,19 +6,18 @@ from dataclasses import dataclass
 
 from raycomp.config import Domain
 from raycomp.config.shared import GRID, LOGUNIFORM
-from raycomp.sweep.choose import (
+from raycomp.sweep.plan import ALL, Plan, list_groups, list_main_metrics
+from raycomp.sweep.result import (
     Winner,
     estimate,
     estimate_all,
     estimate_apart,
     get_reached,
+    is_number,
     is_whole,
     mean_of_rung,
     of_group,
 )
-from raycomp.sweep.metric import ALL, list_main_metrics
-from raycomp.sweep.plan import Plan, list_groups
-from raycomp.sweep.result import is_number
 from raycomp.sweep.trials import DEVELOPMENT, FAILED, REPORT, Trial, list_rungs
 from raycomp.table import Cell, Column, Columns, Estimate, Plot, Table, group_by, plain, write_cell
 from raycomp.words import MACRO

@@ -1,6 +1,7 @@
-"""The plan of a sweep: the options of its space found in their commands, every value parsed and checked."""
+"""The plan of a sweep: the options of its space found in their commands, every value parsed and checked; and
+the metrics by name, BENCHMARK.METRIC.SPLIT, that an evaluation can give."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice, product
@@ -9,12 +10,20 @@ from typing import Any
 import numpy as np
 
 from raycomp.config import Domain, check_path, list_options, override_all, read_space, read_value
-from raycomp.config.options import Seconds, check, split_none
+from raycomp.config.options import Seconds, check, check_choice, split_none
 from raycomp.config.shared import CHOICE, FIXED, GRID, LOGUNIFORM, spell_value, spell_values
-from raycomp.continual.data import list_runs
-from raycomp.continual.tables import FROZEN
+from raycomp.continual.config import ContinualConfig
+from raycomp.continual.data import list_runs, name_stream
+from raycomp.continual.tables import FROZEN, MAIN
+from raycomp.core.selection import KEY
 from raycomp.curation.config import choose_config
+from raycomp.evaluation.choices import ChoiceEvaluation, Pictures, Texts
+from raycomp.evaluation.config import EvaluateConfig
+from raycomp.evaluation.open import open_evaluations
+from raycomp.evaluation.results import CUTS, compute_outcomes, make_lines
 from raycomp.sweep.config import OWN_OPTIONS, SWEPT, SweepConfig, SweptCommand
+from raycomp.table import group_by
+from raycomp.words import ACC1, ACC5, MACRO, MEAN_PER_CLASS_RECALL, OK, RECALLS, TEST
 
 Options = Mapping[str, str]
 """The options of one trial by path, as text that ``override`` parses."""
@@ -236,3 +245,70 @@ def list_groups(plan: Plan) -> Iterator[dict[str, str]]:
     """Yield each value of ``per`` as the options of a group; one group without options if ``per`` is none."""
     per = plan.config.per
     yield from ({per: value} for value in plan.space[per].values) if per else ({},)
+
+
+_RETRIEVED = tuple(f"{metric}@{k}" for metric in RECALLS.values() for k in CUTS)
+ALL = "all"
+# Of continual learning, in addition to the main figure.
+_FURTHER = ("fused zstd", "fused crr", "fused a_pair", "composed merged both last")
+_CLASSIFIED = (ACC1, ACC5, MEAN_PER_CLASS_RECALL)
+
+
+def check_metric(name: str, known: Sequence[str]) -> str:
+    """Return the full name of a metric. Raises ValueError if it is not among the ``known`` ones.
+
+    Without a split it is the macro mean, or the only split.
+    """
+    if name in known:
+        return name
+    splits = group_by(known, lambda one: one.rpartition(".")[0])
+    means = {
+        metric: f"{metric}.{MACRO}" if f"{metric}.{MACRO}" in some else some[0]
+        for metric, some in splits.items()
+        if len(some) == 1 or f"{metric}.{MACRO}" in some
+    }
+    more = ", or one of these with a split behind it" if len(known) > len(means) else ""
+    check_choice("metric", name, tuple(means), more)
+    return means[name]
+
+
+def list_metrics(config: EvaluateConfig) -> list[str]:
+    """Return all metrics that an evaluation may give. Raises ValueError if the evaluation cannot be built."""
+    found = []
+    for opened in open_evaluations(config, say=lambda line: None):
+        one = opened.evaluation
+        if isinstance(one, ChoiceEvaluation):
+            found += _list_of_choices(one)
+        else:
+            metrics = _RETRIEVED if one.name == "retrieval" else _CLASSIFIED
+            found += [f"{one.name}.{metric}.{TEST}" for metric in metrics]
+    return found
+
+
+def _list_of_choices(evaluation: ChoiceEvaluation) -> list[str]:
+    # Any model's scores could have these names; here they belong to a text-only baseline.
+    pictures = list(dict.fromkeys(evaluation.pictures))
+    blank = np.zeros((len(pictures), 1), np.float32)
+    keys = np.zeros(len(pictures), KEY)
+    seen = Pictures({one: i for i, one in enumerate(pictures)}, [OK] * len(pictures), blank, {}, keys)
+    texts = list(dict.fromkeys(evaluation.list_texts(seen)))
+    read = Texts({text: i for i, text in enumerate(texts)}, np.zeros((len(texts), 1), np.float32))
+    lines = make_lines(evaluation.name, compute_outcomes(evaluation.grade(seen, read)))
+    return [f"{evaluation.name}.{line.metric}.{line.split}" for line in lines if not line.control]
+
+
+def list_stream_metrics(config: ContinualConfig) -> list[str]:
+    """Return the metrics of a method on its streams: those of the main figure, alone and minus the frozen
+    model's, and a few more."""
+    return _name_ends(config, [*MAIN, *(f"{name} minus {FROZEN}" for name in MAIN), *_FURTHER, "seconds"])
+
+
+def list_main_metrics(config: ContinualConfig) -> list[str]:
+    """Return the metrics that are reported for every trial."""
+    return _name_ends(config, [*MAIN, *_FURTHER])
+
+
+def _name_ends(config: ContinualConfig, ends: Sequence[str]) -> list[str]:
+    return [
+        f"{name_stream(stream)}.{end.replace(' ', '_')}.{ALL}" for stream in config.stream for end in ends
+    ]

@@ -27,9 +27,9 @@ from raycomp.data.stores import TASK_RETRIES
 from raycomp.run.progress import Progress
 from raycomp.run.ray_cluster import unwrap
 from raycomp.run.run import Say
-from raycomp.sweep.choose import climb, mean_so_far
 from raycomp.sweep.config import SweepConfig
 from raycomp.sweep.plan import Plan, list_points, write_number
+from raycomp.sweep.result import climb, mean_so_far
 from raycomp.sweep.trials import FINISHED, Job, Outcome, SeedTraining, name_trial, run_seed_training
 
 # The share that Tune reserves for a trial, which only waits for its trainings: almost nothing, of the head

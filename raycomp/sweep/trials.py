@@ -30,11 +30,12 @@ from raycomp.run.lease import WAITING, await_lease, hold_lease
 from raycomp.run.local import Local
 from raycomp.run.run import Say
 from raycomp.sweep.config import SweepConfig
-from raycomp.sweep.metric import read_metrics, read_stream_metrics
-from raycomp.sweep.plan import Plan
-from raycomp.table import Estimate
+from raycomp.sweep.plan import ALL, Plan
+from raycomp.table import Estimate, read_csv
 from raycomp.training.command import train
 from raycomp.training.config import TrainConfig
+
+pass
 
 TRIALS = "trials"
 _OPTIONS = "options.json"
@@ -465,3 +466,27 @@ def run_continual(job: Job, options: Mapping[str, str], training: SeedTraining, 
 
 
 COMMANDS: Mapping[str, RunCommands] = {"train": run_train, "continual": run_continual}
+
+
+def read_stream_metrics(folder: Folder, table: str) -> dict[str, Estimate]:
+    """Return the figures of the one method of a finished run that is not frozen."""
+    rows = read_csv(folder.read_bytes(table).decode())
+    method = next((row["method"] for row in rows if row["method"] != FROZEN), FROZEN)
+    return {
+        f"{row['track']}.{row['metric'].replace(' ', '_')}.{ALL}": _read_estimate(row, "mean")
+        for row in rows
+        if row["method"] == method
+    }
+
+
+def read_metrics(folder: Folder, table: str) -> dict[str, Estimate]:
+    """Return the model's own figures of a finished evaluation by name."""
+    return {
+        f"{row['benchmark']}.{row['metric']}.{row['split']}": _read_estimate(row, "value")
+        for row in read_csv(folder.read_bytes(table).decode())
+        if not row["control"]
+    }
+
+
+def _read_estimate(row: Mapping[str, str], value: str) -> Estimate:
+    return Estimate(*(float(row[name] or "nan") for name in (value, "low", "high")))

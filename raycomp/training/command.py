@@ -1,24 +1,26 @@
-"""A trained model in the layout of open_clip's hub, and the keys of its training pairs.
+"""``raycomp train``: pairs in, a model out, on any number of workers; its page; ``raycomp publish``.
 
-Two sorted arrays of 16-byte keys, see ``core.leaks``: of images, and of all their captions. Hard negatives
-and their images are not among them.
-
-``raycomp train``: pairs in, a model out, on any number of workers."""
+A training also writes the keys of its pairs, two sorted arrays of 16 bytes each, see ``core.near``: of
+images, and of all their captions. Hard negatives and their images are not among them.
+"""
 
 import hashlib
 import io
+import math
 import os
 import posixpath
-from collections.abc import Callable, Iterator
+import shlex
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 
+from raycomp import words
 from raycomp.config import DryRun, ModelConfig, TooMuchBadData
 from raycomp.config.change import fingerprint_own
 from raycomp.core.epochs import EpochPlan
@@ -35,35 +37,25 @@ from raycomp.data.files import (
     absolute_uri,
     check_writable,
     is_dry_run,
+    join_uri,
 )
 from raycomp.data.inputs import check_output, count_bytes, with_absolute_paths
 from raycomp.data.parquet import read_columns
 from raycomp.data.runs import check_results, fetch_model, find_model, read_finished, read_result
 from raycomp.models.architecture import HUB_CONFIG, ScorerSpec, describe_scorer, fingerprint_scorer
+from raycomp.report.charts import LOW, TALL, Html, Layer, Mark, curves
+from raycomp.report.page import render_page
 from raycomp.run.local import Session, connect
 from raycomp.run.run import Run, Say, refuse_early, start_run
 from raycomp.run.work import map_files
-from raycomp.table import format_facts
+from raycomp.table import Numeral, Table, format_facts, number, percent
+from raycomp.training import journal
 from raycomp.training.config import TrainConfig
 from raycomp.training.feed import Drawing
 from raycomp.training.hard import load_mates
 from raycomp.training.held_out import OPTION, find_held_input, fingerprint_held_out, index_pairs, read_start
-from raycomp.training.journal import (
-    EVENTS,
-    METRICS,
-    OWN_COLUMNS,
-    Course,
-    Evaluate,
-    ShardSource,
-    Training,
-    TrainingStatus,
-    check_packages,
-    list_states,
-    read_metrics,
-)
-from raycomp.training.page import list_uses, render_train
+from raycomp.training.losses import LOSSES
 from raycomp.training.pairs import Index, Pairs, find_pairs, fingerprint_pairs
-from raycomp.words import CAPTIONS, DUPLICATE_UID, HELD_OUT, IMAGE_SHA256, NOT_IN_SUBSET, OK
 
 TRAINED = ("trained_images.npy", "trained_texts.npy")
 """At the top of a training's folder, in the order of ``Known``."""
@@ -75,15 +67,16 @@ PUBLISHED_WEIGHTS = "open_clip_model.safetensors"
 
 def read_keys(uri: str) -> Known:
     """Return the keys of the pairs in an index (PAIRS_SCHEMA)."""
-    table = read_columns(uri, [IMAGE_SHA256, CAPTIONS])
-    image_N = key_images(table[IMAGE_SHA256].to_pylist())
-    texts = [text for captions in table[CAPTIONS].to_pylist() for text in captions or ()]
+    table = read_columns(uri, [words.IMAGE_SHA256, words.CAPTIONS])
+    image_N = key_images(table[words.IMAGE_SHA256].to_pylist())
+    texts = [text for captions in table[words.CAPTIONS].to_pylist() for text in captions or ()]
     return Known(merge_keys([image_N]), merge_keys([key_texts(texts)]))
 
 
-def merge_some(parts: list[Known]) -> list[Known]:
-    """Return the union of several, in a list."""
-    return [merge_known(parts)]
+def gather_keys(uris: Sequence[str], before: Known | None) -> Known:
+    """Return the keys of the pairs of indices, and of those that the model was trained on ``before``."""
+    found = map_files(read_keys, uris, label="key pairs", fold=lambda parts: [merge_known(parts)])
+    return merge_known([*found, *([before] if before else [])])
 
 
 def write_trained(known: Known, folder: Folder) -> None:
@@ -110,13 +103,11 @@ def read_trained(weights: str) -> Known | None:
     for uri in (files[name] for name in TRAINED):
         try:
             key_K = np.load(io.BytesIO(read_result(uri)), allow_pickle=False)
+            if key_K.dtype != KEY or key_K.ndim != 1 or (key_K[1:] <= key_K[:-1]).any():
+                raise ValueError("must be sorted, without duplicates")
         except (ValueError, EOFError) as error:
             line = " ".join(str(error).split())[:200]
             raise ValueError(f"{uri}: does not hold the keys of a training ({line})") from error
-        if key_K.dtype != KEY or key_K.ndim != 1 or (key_K[1:] <= key_K[:-1]).any():
-            raise ValueError(
-                f"{uri}: does not hold the keys of a training: must be sorted, without duplicates"
-            )
         found_keys.append(key_K)
     return Known(*found_keys)
 
@@ -185,16 +176,16 @@ _EPOCHS = 5
 # CPUs that make batches, in addition to the trainers' CPUs, on a machine without a cluster.
 _CPUS_FOR_BATCHES = 2
 # Reasons for which a sample of status ok is not a training pair.
-_REASONS = (NOT_IN_SUBSET, HELD_OUT, DUPLICATE_UID)
-_OUTPUTS = (CHECKPOINT, METRICS, *TRAINED)
-_OF_A_START = (WORK, "logs", "checkpoints", EVENTS, METRICS, RUN)
+_REASONS = (words.NOT_IN_SUBSET, words.HELD_OUT, words.DUPLICATE_UID)
+_OUTPUTS = (CHECKPOINT, journal.METRICS, *TRAINED)
+_OF_A_START = (WORK, "logs", "checkpoints", journal.EVENTS, journal.METRICS, RUN)
 
 
 def train(
     config: TrainConfig,
     out: str,
     say: Say = print,
-    evaluate: Evaluate | None = None,
+    evaluate: journal.Evaluate | None = None,
     num_threads: int | None = None,
 ) -> dict[str, Any]:
     """Train ``config.model`` on ``config.input`` into the folder or ``s3://`` uri ``out``.
@@ -206,8 +197,9 @@ def train(
     the user can fix, and TooMuchBadData.
     """
     out, config = absolute_uri(str(out)), with_absolute_paths(config)
-    check_packages(config.train.log_to)
-    pairs, held_pairs = find_pairs(config), find_held_input(config)
+    journal.check_packages(config.train.log_to)
+    pairs = find_pairs(config)
+    held_pairs = find_held_input(config) if config.train.held_out else None
     check_output(config.input, out)
     if held_pairs:
         check_output(held_pairs.source, out, OPTION)
@@ -216,12 +208,28 @@ def train(
     refuse_early("train", config, out)
     spec = describe_scorer(fetch_model(config.model))
     before = read_trained(config.model.weights)
-    fingerprint = partial(_fingerprint, config)
-    uses, cost = list_uses(out), partial(_describe_cost, config, pairs)
+
+    def fingerprint() -> dict[str, Any]:
+        """Return what results depend on in addition to the options."""
+        return {
+            **fingerprint_pairs(config),
+            **(fingerprint_held_out(config) if held_pairs else {}),
+            **fingerprint_own("loss", options.loss),
+            "model": fingerprint_scorer(fetch_model(config.model)),
+        }
+
+    uses, options = list_uses(out), config.train
+
+    def cost() -> str:
+        num = options.epochs or _EPOCHS
+        steps = f"{options.steps:,} steps" if options.steps else f"{num} epochs in steps"
+        size = f"{len(pairs.shards):,}, {count_bytes(pairs.shards) / 1e9:,.3f} GB"
+        return format_facts({"shards": size, "training": f"{steps} of {options.batch_size:,} pairs"})
+
     with start_run("train", config, fingerprint, out, say, commands=uses, outputs=_OUTPUTS, cost=cost) as run:
         if run.is_finished:
             return run.record
-        workers = config.train.num_workers
+        workers = options.num_workers
         cluster = replace(config.cluster, scorers=workers or config.cluster.scorers)
         needed = (workers or 1) + _CPUS_FOR_BATCHES
         with (
@@ -233,7 +241,7 @@ def train(
                 needed,
                 say=say,
                 num_bytes=lambda: count_bytes(pairs.shards),
-                gpus_per_scorer=config.train.gpus_per_worker,
+                gpus_per_scorer=options.gpus_per_worker,
             ) as session,
         ):
             if num_threads is None and session.is_local:
@@ -243,7 +251,7 @@ def train(
             run.bind(session.device)
             index, held = index_pairs(pairs, held_pairs, config, run.work)
             training = _plan(run, config, session, spec, pairs, index, evaluate)
-            known = gather_keys(index, before)
+            known = gather_keys(index.uris, before)
             write_trained(known, run.work)  # before hours of steps: it takes memory
             if held:
                 training = replace(training, held_out=held.tables)
@@ -251,35 +259,17 @@ def train(
             for warning in index.warnings:
                 say(warning)
             if session.is_local:
-                from raycomp.training.local_fit import fit_here
+                from raycomp.training.loop import fit_here
 
                 status = fit_here(training, run.lease.check, say)
             else:
                 from raycomp.training.ray_train import TrainWorkers, fit
 
-                on_gpus, share = session.device == "gpu", config.train.gpus_per_worker
-                ranks = TrainWorkers(session.num_scorers, on_gpus, share)
+                ranks = TrainWorkers(session.num_scorers, session.device == "gpu", options.gpus_per_worker)
                 status = fit(training, ranks, run.lease.check, say)
             held_section = {"held_out": held.describe(known)} if held else {}
         _close(run, training, session, index, status, held_section)
     return run.record
-
-
-def _describe_cost(config: TrainConfig, pairs: Pairs) -> str:
-    options = config.train
-    steps = f"{options.steps:,} steps" if options.steps else f"{options.epochs or _EPOCHS} epochs in steps"
-    size = f"{len(pairs.shards):,}, {count_bytes(pairs.shards) / 1e9:,.3f} GB"
-    return format_facts({"shards": size, "training": f"{steps} of {options.batch_size:,} pairs"})
-
-
-def _fingerprint(config: TrainConfig) -> dict[str, Any]:
-    """Return what results depend on in addition to the options."""
-    return {
-        **fingerprint_pairs(config),
-        **fingerprint_held_out(config),
-        **fingerprint_own("loss", config.train.loss),
-        "model": fingerprint_scorer(fetch_model(config.model)),
-    }
 
 
 def _plan(
@@ -289,8 +279,8 @@ def _plan(
     spec: ScorerSpec,
     pairs: Pairs,
     index: Index,
-    evaluate: Evaluate | None,
-) -> Training:
+    evaluate: journal.Evaluate | None,
+) -> journal.Training:
     """Return what every rank gets. Raises ValueError for a batch size or workers that are impossible."""
     options = config.train
     if session.is_elastic:
@@ -307,11 +297,11 @@ def _plan(
         )
     kinds = tuple(sorted(index.kinds))
     draw = Drawing(spec.image, config.model, options, pairs.max_pixels, kinds, index.most_negatives)
-    return Training(
+    return journal.Training(
         config=config,
         out=run.folder.uri,
-        source=ShardSource(pairs, index.uris),
-        course=Course(plan, draw),
+        source=journal.ShardSource(pairs, index.uris),
+        course=journal.Course(plan, draw),
         num_steps=options.steps or (options.epochs or _EPOCHS) * plan.steps_per_epoch,
         num_kinds=len(kinds),
         image=spec.image,
@@ -328,7 +318,7 @@ def _leave_no_start(folder: Folder) -> Iterator[None]:
     try:
         yield
     except (ValueError, TooMuchBadData):
-        if not list_states(folder):
+        if not journal.list_states(folder):
             for name in _OF_A_START:
                 folder.remove(name)
         raise
@@ -336,19 +326,19 @@ def _leave_no_start(folder: Folder) -> Iterator[None]:
 
 def _close(
     run: Run,
-    training: Training,
+    training: journal.Training,
     session: Session,
     index: Index,
-    status: TrainingStatus,
+    status: journal.TrainingStatus,
     more: dict[str, Any],
 ) -> None:
     """Record the results."""
-    metrics = read_metrics(run.folder)
+    metrics = journal.read_metrics(run.folder)
     num_steps, num_pairs = len(metrics["step"]), training.config.train.batch_size
     seconds = float(np.sum(num_pairs / metrics["samples_per_s"]))
     # The results of each evaluation with the number of steps before it, as passed to ``evaluate``.
     found: dict[int, dict[str, float]] = {}
-    for name in [name for name in metrics if name not in OWN_COLUMNS]:
+    for name in [name for name in metrics if name not in journal.OWN_COLUMNS]:
         for step in np.flatnonzero(np.isfinite(metrics[name])).tolist():
             found.setdefault(step, {"step": step + 1})[name] = float(metrics[name][step])
     sections: dict[str, Any] = {
@@ -369,10 +359,10 @@ def _close(
     }
     read = dict(index.reasons)
     for reason in _REASONS:
-        read[OK] += read.pop(reason, 0)
+        read[words.OK] += read.pop(reason, 0)
     run.staged = (CHECKPOINT, *TRAINED)
     warnings = list(index.warnings)
-    run.close(read, index.reasons, OK, reasons=_REASONS, warnings=warnings, **sections)
+    run.close(read, index.reasons, words.OK, reasons=_REASONS, warnings=warnings, **sections)
     copies = index.tally["copies"]
     repeated = f"; {copies:,} of the {index.tally['pairs']:,} pairs are copies of others" if copies else ""
     said = (
@@ -382,7 +372,183 @@ def _close(
     run.report(said, render_train(run.record, metrics))
 
 
-def gather_keys(index: Index, before: Known | None) -> Known:
-    """Return the keys of all pairs, and of those that the model had been trained on ``before``."""
-    found = list(map_files(read_keys, index.uris, label="key pairs", fold=merge_some))
-    return merge_known([*found, *([before] if before else [])])
+STEP, LOSS, RATE, SPEED = journal.OWN_COLUMNS
+NUM_POINTS = 1000
+"""Of a drawn curve, at most."""
+NUM_REPORTED = 12
+"""Evaluations and resumptions that are written out, at most."""
+_SMOOTHED = 0.02
+"""Share of the steps that a smoothed value is the mean of."""
+_RESUMED = Layer("resumed from a checkpoint", "mark")
+_OTHER_REASONS = {
+    "not_in_subset": "the subset does not list it",
+    "held_out": "train.held_out keeps it for evaluation",
+}
+Metrics = Mapping[str, np.ndarray]
+Evaluations = Sequence[Mapping[str, Any]]
+
+
+def render_train(run: Mapping[str, Any], metrics: Metrics) -> str:
+    """Return the page as text to be written as UTF-8.
+
+    ``run``: the content of run.json. ``metrics``: loss, learning_rate and samples_per_s by step, NaN where
+    there is none, as ``read_metrics`` returns them.
+    """
+    marks = [Mark(entry[STEP]) for entry in run["resumed"]]
+    # Learning rates in units that leave no row of zeros at the axis.
+    top = np.nanmax(metrics[RATE], initial=0.0)
+    power = math.floor(math.log10(top)) if top > 0 else 0
+    rate = {**metrics, RATE: metrics[RATE] / 10.0**power}
+    negatives = [_report_negatives(run)] if run["negatives_by_kind"] else []
+    evaluations = run["evaluations"]
+    names = list(dict.fromkeys(name for entry in evaluations for name in entry if name != STEP))
+    rows = [(entry[STEP], *(entry.get(name) for name in names)) for entry in evaluations[-NUM_REPORTED:]]
+    step_N = np.array([entry[STEP] for entry in evaluations])
+    measures = {
+        name: {STEP: step_N, name: _read_measure(evaluations, name)}
+        for name in names
+        if len(evaluations) > 1 and not name.startswith("held_out_")  # one evaluation gives no curve
+    }
+    charts = [draw_metric(name, "", values, name) for name, values in measures.items()]
+    loss = LOSSES.get(run["config"]["train"]["loss"])
+    has_chance = loss is not None and not loss.bias  # a sum of sigmoids has none
+    return render_page(
+        "training/page.html.jinja",
+        run=run,
+        num_reported=NUM_REPORTED,
+        chance=math.log(run["batch_size"]) if has_chance else None,
+        loss=draw_metric("Loss", "", metrics, LOSS, marks, TALL),
+        plots=[
+            draw_metric("Learning rate", f"in units of 1e{power}", rate, RATE, marks),
+            draw_metric("Speed", "samples/s", metrics, SPEED, marks),
+        ],
+        evaluated=Table("Evaluation", ("Step", *names), rows),
+        held_out=_draw_held_out(evaluations),
+        held_chance=math.log(run["held_out"]["evaluated"]) if "held_out" in run else None,
+        measures=[chart for chart in charts if chart],
+        tables=[_report_training(run), _report_pairs(run["funnel"], run["copies"]), *negatives],
+    )
+
+
+def list_uses(out: str) -> dict[str, str]:
+    """Return uses of a model trained into ``out`` by name, each with its command lines."""
+    is_near = "://" not in out
+    place = join_uri(out, "checkpoint") if is_near else "checkpoint"
+    model, weights = f"{place}/model.json", f"{place}/model.safetensors"
+    scorer = f"--set {shlex.quote(f'scorer.model={model}')} --set {shlex.quote(f'scorer.weights={weights}')}"
+    lines = [
+        "import open_clip",
+        f"open_clip.add_model_config({model!r})",
+        f"model, _, preprocess = open_clip.create_model_and_transforms('model', pretrained={weights!r})",
+    ]
+    fetched = f"aws s3 cp --recursive {shlex.quote(join_uri(out, 'checkpoint'))} checkpoint"
+    return {
+        **({} if is_near else {"Fetch the model": fetched}),
+        "Curate with it": f"raycomp curate --set input=SHARDS {scorer} --out DIR",
+        "Load it in Python": "\n".join(lines),
+        "Publish it": f"raycomp publish {shlex.quote(out)} --out FOLDER",
+    }
+
+
+def draw_metric(
+    title: str, y_name: str, metrics: Metrics, name: str, marks: Sequence[Mark] = (), height: float = LOW
+) -> Html:
+    """Draw one metric over the steps that have it, if any do; the learning rate is smooth by itself."""
+    known_N = np.isfinite(metrics[name])
+    step_N, value_N = metrics[STEP][known_N], metrics[name][known_N]
+    if not len(step_N):
+        return Html()
+    at = thin(value_N, NUM_POINTS)
+    width = 2 * int(_SMOOTHED * len(value_N) / 2) + 1
+    if name == RATE or width == 1:
+        lines = [(Layer("each step", "kept"), step_N[at], value_N[at])]
+    else:
+        mean_N = smooth(value_N, width)
+        near = thin(mean_N, NUM_POINTS)
+        lines = [
+            (Layer("each step", "dropped"), step_N[at], value_N[at]),
+            (Layer(f"mean of {number(width)} steps", "kept"), step_N[near], mean_N[near]),
+        ]
+    return curves(title, "step", y_name, lines, marks, _RESUMED if height == TALL else None, height)
+
+
+def thin(value_N: np.ndarray, most: int) -> np.ndarray:
+    """Return the places, rising, of at most ``most`` (from 2) values: all of them where they are no more.
+
+    Else the smallest and the largest of each of ``most`` // 2 stretches of equal length, so that no peak is
+    lost and a line through them covers what a line through all does.
+    """
+    if len(value_N) <= most:
+        return np.arange(len(value_N))
+    edges = np.linspace(0, len(value_N), most // 2 + 1).astype(int)
+    stretches = [(start, value_N[start:end]) for start, end in pairwise(edges)]
+    return np.unique([start + pick(some) for start, some in stretches for pick in (np.argmin, np.argmax)])
+
+
+def smooth(value_N: np.ndarray, width: int) -> np.ndarray:
+    """Return each value's mean over ``width`` (odd) values around it, over fewer at both ends."""
+    place_N, half = np.arange(len(value_N)), width // 2
+    low_N, high_N = np.maximum(place_N - half, 0), np.minimum(place_N + half + 1, len(value_N))
+    total = np.concatenate([[0.0], np.cumsum(value_N, dtype=np.float64)])
+    return (total[high_N] - total[low_N]) / (high_N - low_N)
+
+
+def _read_measure(evaluations: Evaluations, name: str) -> np.ndarray:
+    return np.array([math.nan if entry.get(name) is None else float(entry[name]) for entry in evaluations])
+
+
+def _draw_held_out(evaluations: Evaluations) -> list[Html]:
+    """Return a chart of the held-out loss and one of both recalls, nothing without held-out pairs."""
+    known = [entry for entry in evaluations if math.isfinite(entry.get(words.HELD_OUT_LOSS, math.nan))]
+    if not known:
+        return []
+    step_N = np.array([entry[STEP] for entry in known])
+    loss_N, *recalls = (_read_measure(known, name) for name in words.HELD_OUT_MEASURES)
+    layers = (Layer("image to text", "kept"), Layer("text to image", "kind-relation"))
+    lines = [(layer, step_N, 100 * recall_N) for layer, recall_N in zip(layers, recalls, strict=True)]
+    return [
+        curves("Held-out loss", "step", "", [(Layer("after each evaluation", "kept"), step_N, loss_N)]),
+        curves("Held-out recall@1", "step", "%", lines),
+    ]
+
+
+def _report_training(run: Mapping[str, Any]) -> Table:
+    config, minutes = run["config"], run["train_s"] / 60
+    time = f"{number(run['train_s'], 1)} s" + (f" ({number(minutes, 1)} minutes)" if minutes >= 2 else "")
+    facts = {
+        "Model": config["model"]["name"],
+        "Initial weights": config["model"]["weights"],
+        "Loss": config["train"]["loss"],
+        "Steps": f"{number(run['steps'])} of {number(run['batch_size'])} pairs",
+        "Epochs": f"{number(float(run['epochs']), 2)} of {number(run['pairs'])} pairs",
+        "Loss of the first step": number(run["first_loss"], 6),
+        "Loss of the last step": number(run["last_loss"], 6),
+        "Time": time,
+        "Speed": f"{number(run['samples_per_s'], 1)} samples/s",
+        "Workers": f"{number(run['workers'])} on {run['device']}",
+    }
+    return Table("Training", ("Property", "value"), list(facts.items()))
+
+
+def _report_pairs(funnel: Mapping[str, Any], copies: int) -> Table:
+    read, kept = funnel["read"], funnel["kept"]
+    dropped = sorted(funnel["dropped"].items(), key=lambda item: (-item[1], item[0]))
+    meanings = {**words.STATUSES, **words.NEGATIVE_STATUSES, **_OTHER_REASONS}
+    rows = [("read", read, Numeral(percent(read, read)), "")]
+    for why, count in dropped:
+        name, meaning = why.replace("_", " "), meanings.get(why, "")
+        rows.append((name, -count, Numeral(percent(count, read)), meaning))
+    rows.append(("used for training", kept, Numeral(percent(kept, read)), ""))
+    if copies:
+        meaning = "the subset lists these pairs more than once; an epoch repeats them"
+        rows.append(("copies", copies, Numeral(""), meaning))
+    return Table("Pairs read and pairs used", ("Pairs", "rows", "of read", "meaning"), rows)
+
+
+def _report_negatives(run: Mapping[str, Any]) -> Table:
+    by_kind, pairs, some = run["negatives_by_kind"], run["pairs"], run["pairs_with_negatives"]
+    total = sum(by_kind.values())
+    split = sorted((*name.partition(" ")[::2], count) for name, count in by_kind.items())
+    rows = [(op, kind, count, Numeral(percent(count, total))) for op, kind, count in split]
+    note = f"{number(some)} of {number(pairs)} pairs ({percent(some, pairs)}) have at least one."
+    return Table("Hard negatives", ("Operation", "kind", "negatives", "share"), rows, note)

@@ -6,7 +6,7 @@ B pairs of the global batch, R those of a rank, K hard negatives per caption, N 
 pixels, C channels.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -160,7 +160,7 @@ def _tokenize(texts: list[str], draw: Drawing) -> np.ndarray:
 
 def read_batches(
     pairs: Pairs,
-    indices: Sequence[pa.Table],
+    index: Callable[[int], pa.Table],
     plan: EpochPlan,
     draw: Drawing,
     first_step: int,
@@ -169,15 +169,15 @@ def read_batches(
 ) -> Iterator[dict[str, np.ndarray]]:
     """Yield the batches of ``num_steps`` steps from ``first_step`` on, made in this process.
 
-    ``indices``: those of the shards in order; ``own``: this rank's rows of a global batch. A shard is loaded
-    with its window and dropped after it: memory holds the images of one window, or of two where a batch has
-    rows of both.
+    ``index`` returns the table of a shard's pairs; ``own``: this rank's rows of a global batch. A shard is
+    loaded with its window and dropped after it: memory holds the images of one window, or of two where a
+    batch has rows of both.
     """
     tables: dict[int, pa.Table] = {}
     for step in range(first_step, first_step + num_steps):
         needed = plan.shards(step)
         tables = {shard: table for shard, table in tables.items() if shard in needed}
         for shard in sorted(needed - set(tables)):
-            tables[shard] = load_shard(pairs, shard, indices[shard])
+            tables[shard] = load_shard(pairs, shard, index(shard))
         shard_B, row_B = plan.batch(step)
         yield make_batch(tables, shard_B[own], row_B[own], step // plan.steps_per_epoch, draw)

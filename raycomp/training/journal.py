@@ -1,9 +1,7 @@
-"""What the driver gives every rank, the training status that ranks report to it, and the states in a
-folder.
+"""What the driver gives every rank, the training status that ranks report to it, the states in a folder, and
+the metrics of every training step: in ``metrics.jsonl``, for TensorBoard, and for experiment trackers.
 
-The metrics of every training step: in ``metrics.jsonl``, for TensorBoard, and for experiment trackers.
-
-A tracker is opened by the one process that writes metrics: here without Ray, in ``ray_fit.py`` by Ray's own
+A tracker is opened by the one process that writes metrics: here without Ray, in ``ray_train.py`` by Ray's own
 integrations. Results do not depend on trackers: one that fails later is reported and dropped.
 
 The file holds step s in line s + 1, each step once, also after kills: a run that resumes from the checkpoint
@@ -20,6 +18,7 @@ import os
 import posixpath
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from importlib.util import find_spec
@@ -346,6 +345,49 @@ def _describe(error: Exception) -> str:
     return " ".join(f"{type(error).__name__}: {error}".split())[:_LONGEST]
 
 
+# TensorBoard's file is flushed as often.
+_FLUSH_S = 30.0
+
+
+class Events:
+    """A file of TensorBoard events. It records its first step, and TensorBoard drops that step and later ones
+    of earlier files. tensorboardX's own SummaryWriter would write in a thread that flushing does not wait
+    for.
+    """
+
+    def __init__(self, folder: Path, first_step: int):
+        from tensorboardX import RecordWriter  # imports torch and boto3
+        from tensorboardX.proto.event_pb2 import SessionLog
+
+        folder.mkdir(parents=True, exist_ok=True)
+        self.name = f"events.out.tfevents.{time.time_ns():019d}"  # read in the order of their names
+        self._records = RecordWriter(str(folder / self.name))
+        self._flushed = time.monotonic()
+        self._add(first_step, file_version="brain.Event:2")
+        self._add(first_step, session_log=SessionLog(status=SessionLog.START))
+
+    def write(self, reported: Mapping[str, float]) -> None:
+        from tensorboardX.proto.summary_pb2 import Summary
+
+        values = [Summary.Value(tag=name, simple_value=reported[name]) for name in reported if name != STEP]
+        self._add(int(reported[STEP]), summary=Summary(value=values))
+        if time.monotonic() - self._flushed > _FLUSH_S:
+            self.flush()
+
+    def _add(self, step: int, **content: Any) -> None:
+        from tensorboardX.proto.event_pb2 import Event
+
+        event = Event(wall_time=time.time(), step=step, **content)
+        self._records.write(event.SerializeToString())
+
+    def flush(self) -> None:
+        self._records.flush()
+        self._flushed = time.monotonic()
+
+    def close(self) -> None:
+        self._records.close()
+
+
 class MetricsLog:
     """The lines and curves of a training from ``first_step`` on; one process writes them.
 
@@ -361,8 +403,6 @@ class MetricsLog:
         forget_written(self._near.at(METRICS))  # it grows from here on
         path = Path(resolve(self._near.uri)[1])
         self._lines = (path / METRICS).open("ab")
-        from raycomp.training.tensorboard import Events  # tensorboardX imports torch and boto3
-
         self._events = Events(path / EVENTS, first_step)
 
     def write(self, reported: Mapping[str, float]) -> None:

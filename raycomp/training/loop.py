@@ -15,6 +15,7 @@ from functools import cached_property
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
+import pyarrow as pa
 import safetensors.torch
 import torch
 from safetensors import SafetensorError
@@ -23,23 +24,18 @@ from torch import Tensor, nn
 from raycomp.config import ModelConfig, UserError
 from raycomp.core.epochs import ahead
 from raycomp.data.files import ARCHITECTURE, CHECKPOINT, WEIGHTS, WORK, Folder, new_path
+from raycomp.data.parquet import read_columns
 from raycomp.data.runs import fetch_model
 from raycomp.models.architecture import HUB_CONFIG, say_bad
 from raycomp.models.clip import describe_preprocessing, describe_start, load_start, pack_tokenizer
 from raycomp.models.images import ImageSpec
+from raycomp.run.progress import Progress
+from raycomp.run.run import Say
+from raycomp.training import journal
 from raycomp.training.config import TrainConfig
-from raycomp.training.evaluations import HeldOutEvaluation, evaluate_model, try_evaluation
+from raycomp.training.evaluations import evaluate_model, load_held_out, try_evaluation
+from raycomp.training.feed import read_batches
 from raycomp.training.held_out import write_start
-from raycomp.training.journal import (
-    CHECKPOINTS,
-    STATE,
-    STEP,
-    Evaluate,
-    MetricsLog,
-    Trackers,
-    keep_states,
-    list_states,
-)
 from raycomp.training.losses import get_loss
 from raycomp.training.towers import (
     OF_ALL,
@@ -50,7 +46,6 @@ from raycomp.training.towers import (
     PairsObjective,
     add_up,
     find_rank,
-    join_parts,
     make_optimizer,
     share,
     to_batch,
@@ -222,7 +217,12 @@ class Trainer(Generic[Goal]):
         parts = batch.split(self.num_parts)
         with torch.no_grad():
             made = [self._embed(part, number) for number, part in enumerate(parts)]
-        leaves = {name: value.detach().requires_grad_() for name, value in join_parts(made).items()}
+        leaves = {
+            name: (value if name in OF_ALL else torch.cat([part[name] for part in made])).detach()
+            for name, value in made[0].items()
+        }
+        for leaf in leaves.values():
+            leaf.requires_grad_()
         judged = self.objective.judge(leaves, batch)
         (judged.loss * num_ranks).backward()
         wanted = {name: leaf.grad for name, leaf in leaves.items() if leaf.grad is not None}
@@ -232,7 +232,11 @@ class Trainer(Generic[Goal]):
                 again = self._embed(part, number)
                 names = [name for name in wanted if again[name].requires_grad]
                 names = [name for name in names if is_last or name not in OF_ALL]
-                grads = [_cut(wanted[name], name, made[:number], again) for name in names]
+                grads = []
+                for name in names:  # the rows of this part follow those of the parts before
+                    start = sum(len(one[name]) for one in made[:number]) if name not in OF_ALL else 0
+                    rows = slice(start, start + len(again[name])) if name not in OF_ALL else ...
+                    grads.append(wanted[name][rows])
                 torch.autograd.backward([again[name] for name in names], grads)
         return judged
 
@@ -263,14 +267,6 @@ def start_copy(values: Tensor) -> Callable[[], Tensor]:
     return wait
 
 
-def _cut(wanted: Tensor, name: str, before: list[Made], part: Made) -> Tensor:
-    """Return the embeddings' gradients of a part, whose rows follow those of the parts ``before``."""
-    if name in OF_ALL:
-        return wanted
-    start = sum(len(made[name]) for made in before)
-    return wanted[start : start + len(part[name])]
-
-
 def _is_batch_norm(module: nn.Module) -> bool:
     return isinstance(module, nn.modules.batchnorm._BatchNorm)
 
@@ -291,8 +287,8 @@ class StateWriter:
         self.out, self.num_kept = out, num_kept
         self._pool = ThreadPoolExecutor(1, "states")
         self._last: Future[None] | None = None
+        # Of the last write; its memory is used again.
         self._copy: State | None = None
-        """Of the last write; its memory is used again."""
 
     def write(self, trainer: Trainer[PairsObjective], before: Callable[[], None]) -> None:
         """Copy the trainer's state and start to write it, after ``before()``; the oldest states go once it is
@@ -306,7 +302,7 @@ class StateWriter:
         def write() -> None:
             before()
             write_state(state, self.out)
-            keep_states(self.out, self.num_kept)
+            journal.keep_states(self.out, self.num_kept)
 
         self._last = self._pool.submit(write)
 
@@ -339,12 +335,12 @@ def copy_state(trainer: Trainer[PairsObjective], old: State | None = None) -> St
 
 def write_state(state: State, out: Folder) -> None:
     """Write a state's files, ``state.json`` last."""
-    place = (CHECKPOINTS, f"{state.facts['step']:08d}")
+    place = (journal.CHECKPOINTS, f"{state.facts['step']:08d}")
     for name, tensors in state.tensors.items():
         # safetensors writes a file without Python's lock, unlike bytes in memory.
         with new_path(out.at(*place, name)) as path:
             safetensors.torch.save_file(tensors, path)
-    out.write_json(state.facts, *place, STATE)
+    out.write_json(state.facts, *place, journal.STATE)
 
 
 def load_state(trainer: Trainer[PairsObjective], out: Folder, step: int) -> None:
@@ -352,10 +348,10 @@ def load_state(trainer: Trainer[PairsObjective], out: Folder, step: int) -> None
 
     Raises UserError, one line, where the state is damaged or of another model or run.
     """
-    place = (CHECKPOINTS, f"{step:08d}")
+    place = (journal.CHECKPOINTS, f"{step:08d}")
     where = out.at(*place)
     try:
-        state = out.read_json(*place, STATE)
+        state = out.read_json(*place, journal.STATE)
         for name, value in _describe_run(trainer).items():
             if state["run"][name] != value:
                 raise ValueError(f"its run has {name}={state['run'][name]!r}, not {value!r}")
@@ -407,17 +403,17 @@ class Writer:
     def __init__(
         self,
         trainer: Trainer[PairsObjective],
-        config: TrainConfig,
-        folder: Folder,
+        training: journal.Training,
         report: Callable[[dict[str, Any]], None],
-        evaluate: Evaluate | None = None,
-        held_out: HeldOutEvaluation | None = None,
-        trackers: Trackers | None = None,
+        openers: journal.Openers = journal.OPENERS,
     ):
-        self.held_out, self.trackers = held_out, trackers or Trackers()
-        self.trainer, self.config, self.folder = trainer, config, folder
-        self.report, self.evaluate = report, evaluate
-        self.journal = MetricsLog(folder, trainer.step)
+        """``report`` is called with each line."""
+        self.trainer, self.config, self.folder = trainer, training.config, Folder(training.out)
+        self.report, self.evaluate = report, training.evaluate
+        self.held_out = load_held_out(training) if training.held_out else None
+        self.trackers = journal.open_trackers(training, openers)
+        config, folder = self.config, self.folder
+        self.journal = journal.MetricsLog(folder, trainer.step)
         self.states = StateWriter(folder, config.train.keep_checkpoints)
         self.started = time.perf_counter()
         self._last: StepReport | None = None
@@ -462,7 +458,7 @@ class Writer:
             found = self.held_out.run(self._make_final(), 0, tried)
             write_start(found, Folder(self.folder.at(WORK)))
             self.journal.note_start(found)
-            self.trackers.log({STEP: 0, **found})
+            self.trackers.log({journal.STEP: 0, **found})
         self.started = time.perf_counter()
 
     def _make_final(self) -> Any:
@@ -482,11 +478,11 @@ class Writer:
         published."""
         self.settle()
         self.states.wait()
-        if self.trainer.step not in list_states(self.folder):
+        if self.trainer.step not in journal.list_states(self.folder):
             self.keep()
             self.states.wait()
         # The last start may have been killed while it removed states.
-        keep_states(self.folder, self.config.train.keep_checkpoints)
+        journal.keep_states(self.folder, self.config.train.keep_checkpoints)
         self.journal.close()
         finish(self.trainer, fetch_model(self.config.model), Folder(self.folder.at(WORK)))
 
@@ -552,8 +548,8 @@ def finish(trainer: Trainer[PairsObjective], model: ModelConfig, out: Folder) ->
     files = {
         WEIGHTS: safetensors.torch.save({name: value.cpu().contiguous() for name, value in weights.items()}),
         **pack_tokenizer(model),
-        HUB_CONFIG: _to_json(hub),
-        ARCHITECTURE: _to_json(architecture),
+        HUB_CONFIG: f"{json.dumps(hub, indent=2)}\n".encode(),
+        ARCHITECTURE: f"{json.dumps(architecture, indent=2)}\n".encode(),
     }
     for name, content in files.items():
         out.write_bytes(content, CHECKPOINT, name)
@@ -579,10 +575,6 @@ def interpolate(trained: dict[str, Tensor], start: dict[str, Tensor], share: flo
         name: value.lerp(start[name].to(value), share) if value.is_floating_point() else value
         for name, value in trained.items()
     }
-
-
-def _to_json(content: dict) -> bytes:
-    return (json.dumps(content, indent=2) + "\n").encode()
 
 
 def prefetch(
@@ -614,3 +606,46 @@ def _copy_all(
         # The pinned arrays must live until they are copied; this thread has time to wait.
         copied.synchronize()
         yield batch, copied
+
+
+# Batches that a thread makes in advance, here and on a GPU.
+_AHEAD = 2
+_CHECK_S = 10.0
+
+
+def fit_here(training: journal.Training, check: Callable[[], None], say: Say) -> journal.TrainingStatus:
+    """Train to the end, from the last checkpoint if there is one; return what was reported.
+
+    ``check`` raises LeaseLost where the folder is another run's. The batches and the weights are those of one
+    rank of Ray Train.
+    """
+    config, folder, tracker = training.config, Folder(training.out), journal.StatusTracker()
+    trainer = start_rank(config, training.num_steps, training.num_kinds, "cpu", training.threads)
+    for step in journal.list_states(folder)[-1:]:
+        load_state(trainer, folder, step)
+    tracker.start(trainer.step)
+    status = tracker.status()
+    journal.say_start(status.starts[0], say)
+    with Progress("train", training.num_steps, unit="step") as progress:
+        progress.start_at(trainer.step)
+        checked_at = time.monotonic()
+
+        def report(row: dict[str, Any]) -> None:
+            nonlocal checked_at
+            tracker.report(row)
+            progress.reach(status.step, config.train.batch_size)
+            if time.monotonic() - checked_at > _CHECK_S:
+                check()
+                checked_at = time.monotonic()
+
+        writer = Writer(trainer, training, report, journal.OPENERS)
+        source, plan, draw = training.source, training.course.plan, training.course.draw
+
+        def read_index(shard: int) -> pa.Table:
+            return read_columns(source.index[shard])
+
+        left = training.num_steps - trainer.step
+        made = read_batches(source.pairs, read_index, plan, draw, trainer.step, left)
+        batches = (to_batch(arrays, "cpu", training.image) for arrays in ahead(made, _AHEAD))
+        train_rank(trainer, batches, config.train.checkpoint_steps, writer)
+    return status

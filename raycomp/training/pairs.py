@@ -26,34 +26,18 @@ from raycomp.core.selection import count_keys, drop_duplicates, find_keys, parse
 from raycomp.curation.config import read_config
 from raycomp.curation.outputs import SIZES, read_sizes, read_subset
 from raycomp.curation.select.filters import list_shards
+from raycomp.data import runs
 from raycomp.data.files import KEPT_FILE, Folder
 from raycomp.data.inputs import LIST, ShardPath, expand_input, fingerprint_shards, list_written_shards
 from raycomp.data.parquet import count_rows, hash_images, read_columns, read_matching, read_rows, write_table
 from raycomp.data.reader import check_tables, read_shard
-from raycomp.data.runs import (
-    check_files_of_run,
-    check_results,
-    check_shards_of_runs,
-    digest,
-    find_curation,
-    identify,
-    list_scores,
-    read_curation,
-    read_finished,
-)
 from raycomp.data.samples import CAPTION_COLUMNS, decode_text, find_column, parse_object
 from raycomp.models.images import ImageFault, decode_image
 from raycomp.run.run import check_bad_rows, describe_dropped, list_counts
 from raycomp.run.work import map_files, map_tasks
 from raycomp.schema import HARD_TYPE, PAIRS_SCHEMA
+from raycomp.training import hard
 from raycomp.training.config import TrainConfig
-from raycomp.training.hard import (
-    HardImages,
-    find_image_files,
-    find_negatives,
-    find_neighbour_files,
-    join_negatives,
-)
 from raycomp.words import (
     ALIGNED_STATUSES,
     CAPTION,
@@ -139,44 +123,44 @@ def find_pairs(config: TrainConfig) -> Pairs:
     """Return the files of the pairs of ``config``; no shard is read. Raises ValueError, one line, for errors
     the user can fix: no input, an unfinished run, one without images or whose shards were changed after
     scoring, an invalid subset, negatives of other pairs."""
-    folder, run = read_curation(config.input)
+    folder, run = runs.read_curation(config.input)
     if run is None:
         shards = tuple(expand_input(config.input, columns=config.columns))
-        check_shards_of_runs(shards)
+        runs.check_shards_of_runs(shards)
         check_tables(shards)
         pairs = Pairs(config.input, shards, config.train.max_pixels)
     else:
         pairs = _find_curated(config.input, folder, run)
     if config.subset is not None:
-        check_files_of_run(posixpath.dirname(config.subset))
+        runs.check_files_of_run(posixpath.dirname(config.subset))
         pairs = replace(pairs, subset=config.subset)
         uid_N2 = read_uids(config.subset)
         if pairs.kept is not None:
             kept = read_columns(pairs.kept, [UID])[UID]
             refuse_unknown(config.subset, config.input, uid_N2, np.sort(to_keys(parse_uids(kept))), 0)
     if config.negatives is not None:
-        pairs = replace(pairs, negatives=find_negatives(config.negatives, run, folder.uri))
+        pairs = replace(pairs, negatives=hard.find_negatives(config.negatives, run, folder.uri))
     if config.negative_images is not None:
-        pairs = replace(pairs, negative_images=find_image_files(config.negative_images))
+        pairs = replace(pairs, negative_images=hard.find_image_files(config.negative_images))
     if config.hard_images is not None:
-        pairs = replace(pairs, neighbours=find_neighbour_files(config.hard_images))
+        pairs = replace(pairs, neighbours=hard.find_neighbour_files(config.hard_images))
     return replace(pairs, max_bad_fraction=config.max_bad_fraction)
 
 
 def fingerprint_pairs(config: TrainConfig) -> dict[str, str]:
     """Return what batches depend on in addition to the options: digests of the input and of the files that go
     with it. Raises ValueError where one of them is missing."""
-    _, run = read_curation(config.input)
+    _, run = runs.read_curation(config.input)
     shards = [] if run else expand_input(config.input, columns=config.columns)
-    found = {"input": identify(run) if run else digest(fingerprint_shards(shards))}
+    found = {"input": runs.identify(run) if run else runs.digest(fingerprint_shards(shards))}
     if config.subset is not None:
         found["subset"] = hashlib.sha256(np.sort(to_keys(read_uids(config.subset))).tobytes()).hexdigest()
     if config.negatives is not None:
-        found["negatives"] = identify(read_finished(config.negatives))
+        found["negatives"] = runs.identify(runs.read_finished(config.negatives))
     if config.hard_images is not None:
-        found["hard_images"] = digest(fingerprint_shards(expand_input(config.hard_images)))
+        found["hard_images"] = runs.digest(fingerprint_shards(expand_input(config.hard_images)))
     if config.negative_images is not None:
-        found["negative_images"] = digest(fingerprint_shards(expand_input(config.negative_images)))
+        found["negative_images"] = runs.digest(fingerprint_shards(expand_input(config.negative_images)))
     return found
 
 
@@ -189,7 +173,7 @@ def _find_curated(source: str, folder: Folder, run: dict[str, Any]) -> Pairs:
         )
     if not run["funnel"]["kept"]:
         raise ValueError(f"input={source!r}: kept no pairs; curate with a larger share")
-    files = check_results(folder, run, "subset", "shards")
+    files = runs.check_results(folder, run, "subset", "shards")
     kept = files.get(KEPT_FILE, folder.at(KEPT_FILE))
     pairs = Pairs(source, (), config.prepare.max_pixels, True, kept=kept, num_kept=count_rows(kept))
     if pairs.num_kept != run["funnel"]["kept"]:
@@ -198,9 +182,9 @@ def _find_curated(source: str, folder: Folder, run: dict[str, Any]) -> Pairs:
         shards = list_written_shards(files)
         sizes = read_sizes(files.get(f"shards/{SIZES}"), len(shards))
         return replace(pairs, shards=tuple(shards), sizes=tuple(sizes))
-    scores = list_scores(run, folder.uri)
+    scores = runs.list_scores(run, folder.uri)
     shards = list_shards(config)
-    if digest(fingerprint_shards(shards)) != find_curation(run, folder.uri)["fingerprint"]["input"]:
+    if runs.digest(fingerprint_shards(shards)) != runs.find_curation(run, folder.uri)["fingerprint"]["input"]:
         raise ValueError(
             f"input={source!r}: has no shards, and {config.input} has changed since scoring; curate again"
         )
@@ -271,7 +255,7 @@ def _drop_rows(item: tuple[str, np.ndarray]) -> None:
 
 def _tally(uri: str, pairs: Pairs) -> tuple[Counter[str], Counter[tuple[str, str]], int]:
     table = read_columns(uri)
-    pictures = HardImages(pairs.negative_images, pairs.token) if pairs.negative_images else None
+    pictures = hard.HardImages(pairs.negative_images, pairs.token) if pairs.negative_images else None
     return tally_pairs(table, pictures), count_kinds(table), count_most(table)
 
 
@@ -286,11 +270,11 @@ def index_shard(pairs: Pairs, ordinal: int) -> tuple[pa.Table, Counter[str]]:
     found, reasons = _index_scores(pairs, ordinal) if pairs.scores else _index_samples(pairs, ordinal)
     if pairs.negatives:
         uris = (pairs.negatives[ordinal],) if pairs.scores else pairs.negatives
-        negatives = join_negatives(uris, found[UID], found[CAPTIONS], pairs.token)
+        negatives = hard.join_negatives(uris, found[UID], found[CAPTIONS], pairs.token)
     else:
         negatives = pa.array([[]] * len(found), pa.list_(HARD_TYPE))
     if pairs.negative_images:
-        images = HardImages(pairs.negative_images, pairs.token)
+        images = hard.HardImages(pairs.negative_images, pairs.token)
         negatives = images.mark(found[UID], negatives, pairs.max_pixels)
     found = found.append_column(NUM_ROWS, pa.array(_count_rows(pairs, found)))
     return found.append_column(NEGATIVES, negatives).cast(PAIRS_SCHEMA), Counter(reasons)
@@ -485,14 +469,14 @@ def load_shard(pairs: Pairs, ordinal: int, index: pa.Table) -> pa.Table:
     columns = {IMAGE: found[IMAGE], FIRST_ROW: pa.array(rows_N.cumsum() - rows_N)}
     if pairs.negative_images:
         negatives = index[NEGATIVES].combine_chunks()
-        images = HardImages(pairs.negative_images, pairs.token)
+        images = hard.HardImages(pairs.negative_images, pairs.token)
         columns[NEGATIVE_IMAGES] = images.load(index[UID], negatives)
     for name, column in columns.items():
         index = index.append_column(name, column)
     return index
 
 
-def tally_pairs(index: pa.Table, pictures: HardImages | None = None) -> Counter[str]:
+def tally_pairs(index: pa.Table, pictures: hard.HardImages | None = None) -> Counter[str]:
     """Return the number of samples in an index, and counts over an epoch: pairs, pairs with negatives, pairs
     with images of negatives, captions, negatives and images of negatives, each as often as its sample is
     trained on, and copies, all pairs of a sample but its first. ``bad_pictures``: listed images of negatives

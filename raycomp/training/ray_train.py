@@ -26,53 +26,38 @@ from raycomp.data.files import Folder
 from raycomp.run.progress import Progress
 from raycomp.run.ray_cluster import share_cpus, unwrap
 from raycomp.run.run import Say
-from raycomp.training.evaluations import load_held_out
-from raycomp.training.journal import (
-    PROJECT,
-    RUN_TAG,
-    Mlflow,
-    Openers,
-    StatusTracker,
-    TrackedRun,
-    Tracker,
-    Training,
-    TrainingStatus,
-    Wandb,
-    list_states,
-    open_trackers,
-    say_start,
-)
+from raycomp.training import journal
 from raycomp.training.loop import Writer, load_state, prefetch, start_rank, train_rank
 from raycomp.training.ray_feed import Feed, get_course, start_cache
-from raycomp.training.towers import Batch, to_batch
+from raycomp.training.towers import to_batch
 
 
-def open_wandb(run: TrackedRun) -> Tracker:
+def open_wandb(run: journal.TrackedRun) -> journal.Tracker:
     """Start, or resume, a run. Ray reads WANDB_PROJECT_NAME, wandb itself WANDB_PROJECT."""
     from ray.air.integrations.wandb import setup_wandb
 
-    project = os.environ.get("WANDB_PROJECT_NAME") or os.environ.get("WANDB_PROJECT", PROJECT)
+    project = os.environ.get("WANDB_PROJECT_NAME") or os.environ.get("WANDB_PROJECT", journal.PROJECT)
     settings = dict(run.settings)
-    return Wandb(setup_wandb(settings, id=run.id, name=run.name, project=project, resume="allow"))
+    return journal.Wandb(setup_wandb(settings, id=run.id, name=run.name, project=project, resume="allow"))
 
 
-def open_mlflow(run: TrackedRun) -> Tracker:
+def open_mlflow(run: journal.TrackedRun) -> journal.Tracker:
     """Start a run."""
     from ray.air.integrations.mlflow import setup_mlflow
 
-    return Mlflow(
+    return journal.Mlflow(
         setup_mlflow(
             dict(run.settings),
             tracking_uri=os.environ.get("MLFLOW_TRACKING_URI"),
-            experiment_name=os.environ.get("MLFLOW_EXPERIMENT_NAME", PROJECT),
+            experiment_name=os.environ.get("MLFLOW_EXPERIMENT_NAME", journal.PROJECT),
             create_experiment_if_not_exists=True,
             run_name=run.name,
-            tags={RUN_TAG: run.id},
+            tags={journal.RUN_TAG: run.id},
         )
     )
 
 
-OPENERS: Openers = {"wandb": open_wandb, "mlflow": open_mlflow}
+OPENERS: journal.Openers = {"wandb": open_wandb, "mlflow": open_mlflow}
 _POLL_S = 0.5
 _CHECK_S = 10.0
 # Starting a rank imports torch and loads the model; a busy machine needs longer than Ray Train's own minute.
@@ -117,7 +102,9 @@ class RankJob:
     """The first word of the line that reports a resumed start."""
 
 
-def fit(training: Training, ranks: TrainWorkers, check: Callable[[], None], say: Say) -> TrainingStatus:
+def fit(
+    training: journal.Training, ranks: TrainWorkers, check: Callable[[], None], say: Say
+) -> journal.TrainingStatus:
     """Train to the end and return what was reported, as ``run_ranks``."""
     config = training.config
     training = replace(training, source=ray.put(training.source), course=ray.put(training.course))
@@ -127,12 +114,9 @@ def fit(training: Training, ranks: TrainWorkers, check: Callable[[], None], say:
     return run_ranks(job, ranks, check, say)
 
 
-def _train(training: Training, tracker: Any) -> None:
-
-    train_as_rank(replace(training, tracker=tracker))
-
-
-def run_ranks(job: RankJob, ranks: TrainWorkers, check: Callable[[], None], say: Say) -> TrainingStatus:
+def run_ranks(
+    job: RankJob, ranks: TrainWorkers, check: Callable[[], None], say: Say
+) -> journal.TrainingStatus:
     """Run a job on all ranks to its end, and return what they reported.
 
     ``check`` raises LeaseLost where another run has taken the folder. Raises the ranks' error that a restart
@@ -142,7 +126,7 @@ def run_ranks(job: RankJob, ranks: TrainWorkers, check: Callable[[], None], say:
     """
     # The tracker lives on this machine as long as the driver.
     here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
-    tracker: Any = ray.remote(num_cpus=0)(StatusTracker).options(scheduling_strategy=here).remote()
+    tracker: Any = ray.remote(num_cpus=0)(journal.StatusTracker).options(scheduling_strategy=here).remote()
     os.environ.setdefault("RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S", str(_START_S))
     ended: list[BaseException | None] = []
 
@@ -183,7 +167,7 @@ def _make_trainer(job: RankJob, tracker: Any, ranks: TrainWorkers, temporary: st
         logging_config=v2.LoggingConfig(log_level="ERROR"),
     )
     return TorchTrainer(
-        _work,
+        lambda reported: reported["work"](reported["tracker"]),
         train_loop_config={"work": job.work, "tracker": tracker},
         torch_config=TorchConfig(timeout_s=_SILENCE_S),
         scaling_config=ranks.scale(job.selector, share_cpus(ranks.count, 1, job.selector)),
@@ -193,7 +177,7 @@ def _make_trainer(job: RankJob, tracker: Any, ranks: TrainWorkers, temporary: st
 
 def _follow(
     job: RankJob, tracker: Any, thread: threading.Thread, check: Callable[[], None], say: Say
-) -> TrainingStatus:
+) -> journal.TrainingStatus:
     """Report the ranks' progress until they end; ``check`` that this run still holds the folder."""
     num_starts, checked_at = 0, time.monotonic()
     with Progress("train", job.num_steps, unit="step") as progress:
@@ -201,7 +185,7 @@ def _follow(
             is_over = not thread.is_alive()
             status = ray.get(tracker.status.remote())
             for start in status.starts[num_starts:]:
-                say_start(start, say, job.label)
+                journal.say_start(start, say, job.label)
                 progress.start_at(start["step"])
             num_starts = len(status.starts)
             progress.reach(status.step, job.batch_size)
@@ -211,11 +195,6 @@ def _follow(
             if is_over:
                 return status
             thread.join(_POLL_S)
-
-
-def _work(reported: dict[str, Any]) -> None:
-    """Run the job as one rank of Ray Train."""
-    reported["work"](reported["tracker"])
 
 
 _LONGEST_CAUSE = 1000
@@ -277,13 +256,13 @@ class Line:
         self.may_continue = self.tracker.report.remote(reported)
 
 
-def train_as_rank(training: Training) -> None:
+def _train(training: journal.Training, tracker: Any) -> None:
     """Train as one rank: load the model, resume from the last checkpoint, take the remaining steps."""
-    with reporting_failures(training.tracker):
-        _train_rank(training)
+    with reporting_failures(tracker):
+        _train_rank(replace(training, tracker=tracker))
 
 
-def _train_rank(training: Training) -> None:
+def _train_rank(training: journal.Training) -> None:
     context, folder = ray.train.get_context(), Folder(training.out)
     rank, num_ranks = context.get_world_rank(), context.get_world_size()
     if not may_arrive(training.tracker):
@@ -291,7 +270,7 @@ def _train_rank(training: Training) -> None:
     trainer = start_rank(
         training.config, training.num_steps, training.num_kinds, str(get_device()), training.threads
     )
-    steps = broadcast_from_rank_zero(list_states(folder))
+    steps = broadcast_from_rank_zero(journal.list_states(folder))
     if steps:
         load_state(trainer, folder, steps[-1])
     if not may_start(training.tracker, trainer.step):
@@ -303,11 +282,11 @@ def _train_rank(training: Training) -> None:
         cache = start_cache(training.source, plan, training.num_steps, num_ranks, cpus)
     cache = broadcast_from_rank_zero(cache)
     if rank == 0:
-        held_out = load_held_out(training)
-        trackers = open_trackers(training, OPENERS)
-        report = Line(training.tracker).report
-        writer = Writer(trainer, training.config, folder, report, training.evaluate, held_out, trackers)
-    batches = _move(Feed(training.course, cache, rank, num_ranks, cpus), trainer.step, training)
+        writer = Writer(trainer, training, Line(training.tracker).report, OPENERS)
+    device, feed = get_device(), Feed(training.course, cache, rank, num_ranks, cpus)
+    arrays, spec = feed.batches(trainer.step, training.num_steps), training.image
+    is_ahead = training.config.train.prefetch
+    batches = prefetch(arrays, device, spec) if is_ahead else (to_batch(one, device, spec) for one in arrays)
     train_rank(trainer, batches, training.config.train.checkpoint_steps, writer, Preemption())
 
 
@@ -335,12 +314,3 @@ class Preemption:
         if self.asked % _ASK_EVERY == 0:
             self.heard = ray.train.get_preemption_info() is not None
         return self.heard
-
-
-def _move(feed: Feed, first_step: int, training: Training) -> Iterator[Batch]:
-    batches, device = feed.batches(first_step, training.num_steps), get_device()
-    if training.config.train.prefetch:
-        yield from prefetch(batches, device, training.image)
-        return
-    for batch in batches:
-        yield to_batch(batch, device, training.image)

@@ -205,14 +205,6 @@ class Towers(nn.Module):
         return made
 
 
-def join_parts(parts: list[Made]) -> Made:
-    """Return the outputs of a batch, joined from those of its parts."""
-    return {
-        name: value if name in OF_ALL else torch.cat([part[name] for part in parts])
-        for name, value in parts[0].items()
-    }
-
-
 def to_batch(arrays: Mapping[str, np.ndarray], device: torch.device | str, spec: ImageSpec) -> Batch:
     """Return a rank's rows on its device, pixels normalised as open_clip does."""
 

@@ -32,7 +32,7 @@ from raycomp.core.intervals import contrast
 from raycomp.data.files import Folder
 from raycomp.data.parquet import write_table
 from raycomp.schema import CONTINUAL_SCHEMA
-from raycomp.sweep.metric import read_stream_metrics
+from raycomp.sweep.trials import read_stream_metrics
 from tests.continual.drawn_streams import STREAM
 from tests.continual.streams import make_stream
 

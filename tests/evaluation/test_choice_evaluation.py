@@ -13,7 +13,7 @@ from raycomp.evaluation.benchmarks.choice import UNCONFIRMED, Choice
 from raycomp.evaluation.choices import ChoiceEvaluation, Picture, Pictures, Texts
 from raycomp.evaluation.compare import compare_tables, find_partings
 from raycomp.evaluation.results import Line, compute_outcomes, make_lines, report_lines
-from raycomp.sweep.metric import read_metrics
+from raycomp.sweep.trials import read_metrics
 from raycomp.table import write_csv
 
 DIM = 8

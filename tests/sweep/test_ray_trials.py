@@ -7,10 +7,10 @@ import pytest
 from ray.tune import Callback
 
 from raycomp.config import LeaseLost
-from raycomp.sweep.choose import choose_best, read_trials
 from raycomp.sweep.config import SweepConfig
 from raycomp.sweep.plan import make_plan
 from raycomp.sweep.ray_tune import Watch, train_points, tune_group
+from raycomp.sweep.result import choose_best, read_trials
 from raycomp.sweep.trials import FAILED, FINISHED, Job, list_report, list_rungs
 from raycomp.training.config import FitConfig
 from tests.sweep.runs import METRIC, SCORED, note

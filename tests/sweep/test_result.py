@@ -11,9 +11,8 @@ from raycomp.config import override_all, to_dict
 from raycomp.data.files import Folder
 from raycomp.data.parquet import write_table
 from raycomp.sweep import result as finished
-from raycomp.sweep.choose import choose_best, climb, read_trials
 from raycomp.sweep.plan import list_points
-from raycomp.sweep.result import SweepResult, make_rows
+from raycomp.sweep.result import SweepResult, choose_best, climb, make_rows, read_trials
 from raycomp.sweep.trials import DIVISORS, list_report, list_rungs
 from raycomp.training.config import TrainConfig
 from tests.sweep.test_rungs import METRIC, Fake, Values, plan_of

@@ -11,19 +11,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from raycomp.data.files import Folder
-from raycomp.sweep.choose import (
-    choose_best,
-    climb,
-    count_rungs,
-    get_reached,
-    is_whole,
-    read_trials,
-    share_of_steps,
-)
 from raycomp.sweep.config import SweepConfig
 from raycomp.sweep.page import list_warnings, make_tables
 from raycomp.sweep.plan import Plan, list_points, make_plan
-from raycomp.sweep.result import fix, make_rows
+from raycomp.sweep.result import (
+    choose_best,
+    climb,
+    count_rungs,
+    fix,
+    get_reached,
+    is_whole,
+    make_rows,
+    read_trials,
+    share_of_steps,
+)
 from raycomp.sweep.trials import (
     DEVELOPMENT,
     DIVISORS,

@@ -12,9 +12,7 @@ from raycomp.config import Domain, load_job, override_all
 from raycomp.config.shared import CHOICE, LOGUNIFORM, UNIFORM
 from raycomp.continual.config import ContinualConfig
 from raycomp.data.files import Folder
-from raycomp.sweep.choose import choose_best, estimate_all
 from raycomp.sweep.config import SweepConfig
-from raycomp.sweep.metric import check_metric
 from raycomp.sweep.page import (
     list_curves,
     list_grids,
@@ -23,8 +21,8 @@ from raycomp.sweep.page import (
     list_warnings,
     make_tables,
 )
-from raycomp.sweep.plan import draw, list_groups, list_points, make_plan, write_number
-from raycomp.sweep.result import fix, make_rows, write_job
+from raycomp.sweep.plan import check_metric, draw, list_groups, list_points, make_plan, write_number
+from raycomp.sweep.result import choose_best, estimate_all, fix, make_rows, write_job
 from raycomp.sweep.trials import (
     DEVELOPMENT,
     FAILED,

@@ -14,8 +14,9 @@ from raycomp.config import ModelConfig
 from raycomp.core.epochs import slice_of
 from raycomp.data.files import Folder
 from raycomp.models.clip import load_start
-from raycomp.training.config import FitConfig
-from raycomp.training.loop import Batch, Trainer, copy_state, load_state, write_state
+from raycomp.training.config import FitConfig, TrainConfig
+from raycomp.training.journal import Evaluate, Training
+from raycomp.training.loop import Batch, Trainer, Writer, copy_state, load_state, write_state
 from raycomp.training.losses import get_loss
 from raycomp.training.towers import PairsObjective
 
@@ -72,6 +73,15 @@ def start_trainer(
     config = FitConfig(loss=loss, **{"learning_rate": 3e-4, "warmup": 0.25, **options})
     clip = load_start(model, get_loss(loss).bias)
     return Trainer(PairsObjective(clip, config, num_steps, BATCH, num_kinds=KINDS), num_steps)
+
+
+def start_writer(
+    trainer: Trainer, config: TrainConfig, out: str, report: Callable, evaluate: Evaluate | None = None
+) -> Writer:
+    """Return what writes for a trainer into the folder ``out``."""
+    spec: Any = None  # only held-out pairs need one
+    training = Training(config, out, None, None, trainer.num_steps, KINDS, spec, None, evaluate)
+    return Writer(trainer, training, report)
 
 
 def run(trainer: Trainer, rank: int = 0, num_ranks: int = 1, until: int = STEPS) -> list[float]:

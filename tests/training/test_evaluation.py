@@ -15,7 +15,7 @@ from raycomp.training.config import TrainConfig
 from raycomp.training.evaluations import read_results, try_evaluation
 from raycomp.training.journal import OWN_COLUMNS, read_metrics
 from raycomp.training.loop import Writer, train_rank
-from tests.training.fitting import batches, start_trainer, write_model
+from tests.training.fitting import batches, start_trainer, start_writer, write_model
 
 STEPS = 4
 
@@ -85,7 +85,7 @@ def run(folder, evaluate) -> tuple[dict[str, torch.Tensor], Writer]:
     model = write_model(folder)
     trainer = start_trainer(model, "clip", num_steps=STEPS, evaluate_steps=2)
     config = TrainConfig(model=model, train=trainer.config)
-    writer = Writer(trainer, config, Folder(str(folder / "out")), lambda row: None, evaluate)
+    writer = start_writer(trainer, config, str(folder / "out"), lambda row: None, evaluate)
     train_rank(trainer, batches(slice(None)), 100, writer)
     return trainer.clip.state_dict(), writer
 

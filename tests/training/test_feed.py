@@ -238,16 +238,16 @@ def test_batches_are_the_same_over_ranks_and_from_any_step(album, monkeypatch):
     loaded = []
     load = feed.load_shard
     monkeypatch.setattr(feed, "load_shard", lambda *args: loaded.append(args[1]) or load(*args))
-    whole = list(read_batches(pairs, indices, plan, make_drawing(), 0, steps))
+    whole = list(read_batches(pairs, indices.__getitem__, plan, make_drawing(), 0, steps))
     assert len(loaded) <= 2 * 4 + 1  # once an epoch, and once more where the epochs meet at most
     parts = [
-        list(read_batches(pairs, indices, plan, make_drawing(), 0, steps, slice_of(rank, 3, 5)))
+        list(read_batches(pairs, indices.__getitem__, plan, make_drawing(), 0, steps, slice_of(rank, 3, 5)))
         for rank in range(3)
     ]
     for step in range(steps):
         joined = {name: np.concatenate([part[step][name] for part in parts]) for name in whole[step]}
         assert same(whole[step], joined)
-    late = read_batches(pairs, indices, plan, make_drawing(), steps - 1, 1)
+    late = read_batches(pairs, indices.__getitem__, plan, make_drawing(), steps - 1, 1)
     assert same(next(late), whole[-1])
 
 
@@ -264,6 +264,6 @@ def test_an_epoch_has_every_pair_as_often_as_the_subset_names_it(album, tmp_path
     draw = make_drawing(crop=(1.0, 1.0))
     known = {make_one(make_row(number), draw)["image"].tobytes(): number for number in set(numbers)}
     for epoch in range(3):
-        batches = read_batches(pairs, indices, plan, draw, 2 * epoch, 2)
+        batches = read_batches(pairs, indices.__getitem__, plan, draw, 2 * epoch, 2)
         found = [known[image.tobytes()] for batch in batches for image in batch["image"]]
         assert sorted(found) == sorted(numbers)

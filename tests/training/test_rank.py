@@ -7,11 +7,10 @@ import pytest
 import torch
 
 from raycomp.config import UserError
-from raycomp.data.files import Folder
 from raycomp.training.config import TrainConfig
 from raycomp.training.journal import list_states
-from raycomp.training.loop import Writer, train_rank
-from tests.training.fitting import batches, start_trainer, write_model
+from raycomp.training.loop import train_rank
+from tests.training.fitting import batches, start_trainer, start_writer, write_model
 
 STEPS = 7
 
@@ -24,8 +23,8 @@ def started(tmp_path):
     fit = replace(trainer.config, keep_checkpoints=9, evaluate_steps=3)
     rows: list[dict] = []
     config = TrainConfig(model=model, train=fit)
-    folder = Folder(str(tmp_path / "out"))
-    return trainer, Writer(trainer, config, folder, rows.append, lambda clip, step: {"taken": step}), rows
+    out = str(tmp_path / "out")
+    return trainer, start_writer(trainer, config, out, rows.append, lambda clip, step: {"taken": step}), rows
 
 
 def test_a_checkpoint_is_kept_every_so_many_steps_and_in_the_end(started):

@@ -9,8 +9,8 @@ import pytest
 
 from raycomp.config import override_all, to_dict
 from raycomp.report.page import POLICY, SCRIPT
+from raycomp.training.command import NUM_POINTS, list_uses, render_train, smooth, thin
 from raycomp.training.config import TrainConfig
-from raycomp.training.page import NUM_POINTS, list_uses, render_train, smooth, thin
 from tests.report.html_tree import Element, read_html
 
 HOSTILE = "<script>alert(1)</script>\"'&\x00"

@@ -129,11 +129,11 @@ def test_every_kind_of_input_is_counted(world, curated, tmp_path, local):
         for _ in range(2):
             index = make_index(find_pairs(world.config(input=place)), work)
             assert +index.reasons == Counter(expected) and sum(index.rows_S) == expected["ok"], place
-        known, before = gather_keys(index, None), key_texts(["before"])
+        known, before = gather_keys(index.uris, None), key_texts(["before"])
         hashes = [one for uri in index.uris for one in pq.read_table(uri)["image_sha256"].to_pylist()]
         assert len(hashes) == expected["ok"]
         assert (known.image_K == merge_keys([key_images(hashes)])).all()
-        both = gather_keys(index, Known(before, before))
+        both = gather_keys(index.uris, Known(before, before))
         assert {*both.image_K.tolist()} == {*known.image_K.tolist(), *before.tolist()}
         assert len(both.text_K) == len(known.text_K) + 1
 

@@ -11,11 +11,11 @@ import torch
 
 from raycomp.config import ModelConfig
 from raycomp.data.files import Folder, new_path
-from raycomp.training import loop
+from raycomp.training import journal, loop
 from raycomp.training.config import FitConfig, TrainConfig
 from raycomp.training.journal import keep_states, list_states
-from raycomp.training.loop import StateWriter, Writer, copy_state, load_state, write_state
-from tests.training.fitting import measure_resumed, on_ranks, run, start_trainer, write_model
+from raycomp.training.loop import StateWriter, copy_state, load_state, write_state
+from tests.training.fitting import measure_resumed, on_ranks, run, start_trainer, start_writer, write_model
 
 STEPS = 6
 
@@ -94,8 +94,8 @@ def test_a_training_leaves_no_half_written_state_of_any_step(model, out, monkeyp
         out.write_bytes(b"half", "checkpoints", f"{step:08d}", "model.safetensors")
     trainer = make_trainer(model, "clip")
     run(trainer, until=3)
-    monkeypatch.setattr(loop, "MetricsLog", MagicMock())
-    writer = Writer(trainer, config, out, lambda reported: None)
+    monkeypatch.setattr(journal, "MetricsLog", MagicMock())
+    writer = start_writer(trainer, config, out.uri, lambda reported: None)
     writer.keep()
     writer.states.wait()
     assert out.list_names("checkpoints") == ["00000003"]
@@ -195,7 +195,7 @@ from pathlib import Path
 import torch
 from raycomp.data.files import Folder
 from raycomp.training import loop as state
-from tests.training.fitting import run, start_trainer, write_model
+from tests.training.fitting import run, start_trainer, write_model, start_writer
 torch.set_num_threads(int(sys.argv[2]))
 folder = Path(sys.argv[1])
 trainer = start_trainer(write_model(folder), "ceclip", num_steps=6)

@@ -13,11 +13,12 @@ from raycomp.config import override_all
 from raycomp.core.near import Known, count_shared, key_images, key_texts, merge_keys
 from raycomp.data.files import Folder
 from raycomp.data.samples import write_tar
+from raycomp.run.executor import use
+from raycomp.run.local import Local
 from raycomp.training.command import (
     TRAINED,
+    gather_keys,
     identify_trained,
-    merge_some,
-    read_keys,
     read_trained,
     write_trained,
 )
@@ -60,7 +61,8 @@ def test_what_was_learned_is_what_a_loop_over_the_samples_finds(tmp_path):
     samples = [{"png": image, "txt": f"Image {i}.".encode()} for i, image in enumerate(images)]
     samples += [{"png": b"torn", "txt": b"torn"}, {"png": make_image(99), "txt": b" "}]
     samples.append({"png": make_image(7), "txt": b"one", "json": b'{"captions": ["two", "three"]}'})
-    (known,) = merge_some([read_keys(uri) for uri in index_to(tmp_path, samples)])
+    with use(Local(1)):
+        known = gather_keys(index_to(tmp_path, samples), None)
     hashes = {hashlib.sha256(image).digest()[:16] for image in [*images, make_image(7)]}
     assert known.image_K.tolist() == sorted(one.rstrip(b"\0") for one in hashes) and len(hashes) == 4
     texts = ["image 0", *(f"image {i}" for i in range(6)), "two", "three", "one", "torn"]
