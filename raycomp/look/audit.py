@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from raycomp import words
 from raycomp.core.selection import hash_uids, parse_uids
 from raycomp.curation.command import read_photos
 from raycomp.curation.score.prepare import load_measures, prepare
@@ -42,18 +43,6 @@ from raycomp.run.run import Run, Say, check_bad_rows, describe_dropped, start_ru
 from raycomp.run.work import map_files, map_tasks
 from raycomp.schema import aligned_schema
 from raycomp.table import percent, write_csv
-from raycomp.words import (
-    ALIGNMENT,
-    CAPTION,
-    CAPTION_LANGUAGE,
-    IMAGE_EMBEDDING,
-    IMAGE_SHA256,
-    OK,
-    PIXELS_HASH,
-    POSITION,
-    STATUS,
-    UID,
-)
 
 LEAST_CAPTIONS = 10
 _PHRASE = "phrase: "
@@ -98,19 +87,16 @@ def list_checks(config: AuditConfig, language: str | None, phrases: Sequence[str
         Check("short captions", f"words >= {config.least_words}"),
         Check("long captions", f"words <= {config.most_words}"),
     ]
+
+    def quote(text: str) -> str:
+        """Return a text as SQL writes it."""
+        return "'" + text.replace("'", "''") + "'"
+
     if language is not None:
         found.append(Check(f"captions not in {language}", f"lang IS NULL OR lang = {quote(language)}"))
-    return [*found, *(Check(_PHRASE + text, write_phrase(text)) for text in phrases)]
-
-
-def quote(text: str) -> str:
-    """Return a text as SQL writes it."""
-    return "'" + text.replace("'", "''") + "'"
-
-
-def write_phrase(text: str) -> str:
-    """Return the condition that a caption does not have a phrase."""
-    return f"NOT contains(lower(caption), {quote(text)})"
+    for text in phrases:
+        found.append(Check(_PHRASE + text, f"NOT contains(lower(caption), {quote(text)})"))
+    return found
 
 
 def find_phrases(captions: Iterable[str], share: float, most: int) -> list[str]:
@@ -138,9 +124,9 @@ def find_phrases(captions: Iterable[str], share: float, most: int) -> list[str]:
     return [text for text, _ in ranked if text not in within][:most]
 
 
-def _list_parts(words: Sequence[str]) -> set[str]:
+def _list_parts(text: Sequence[str]) -> set[str]:
     """Return the phrases of two to six words."""
-    return {" ".join(words[at : at + size]) for size in _LENGTHS for at in range(len(words) - size + 1)}
+    return {" ".join(text[at : at + size]) for size in _LENGTHS for at in range(len(text) - size + 1)}
 
 
 ROWS = "rows"
@@ -148,9 +134,9 @@ _SAMPLED_CAPTIONS = 100_000
 _BLOCK_ROWS = 256
 # The columns of scores/ that need no model.
 SCHEMA = pa.schema(
-    [one for one in aligned_schema(1, "float32") if one.name not in (ALIGNMENT, IMAGE_EMBEDDING)]
+    [one for one in aligned_schema(1, "float32") if one.name not in (words.ALIGNMENT, words.IMAGE_EMBEDDING)]
 )
-KEYS = {"exact": IMAGE_SHA256, "pixels": PIXELS_HASH, "captions": CAPTION}
+KEYS = {"exact": words.IMAGE_SHA256, "pixels": words.PIXELS_HASH, "captions": words.CAPTION}
 
 
 def measure_shard(
@@ -166,24 +152,24 @@ def measure_shard(
         for block in read_shard(shard, _BLOCK_ROWS):
             table = prepare(block, config.scorer, spec, limit, fast_decode=is_fast).select(SCHEMA.names)
             write(table)
-            statuses.update(table[STATUS].to_pylist())
-            usable = table.filter(pc.equal(table[STATUS], OK))
-            languages.update(usable[CAPTION_LANGUAGE].drop_null().to_pylist())
+            statuses.update(table[words.STATUS].to_pylist())
+            usable = table.filter(pc.equal(table[words.STATUS], words.OK))
+            languages.update(usable[words.CAPTION_LANGUAGE].drop_null().to_pylist())
     return statuses, languages
 
 
 def read_usable(uri: str, columns: Sequence[str] | None = None) -> pa.Table:
     """Return the rows of a file that can be used, or some columns of them."""
-    table = read_columns(uri, None if columns is None else [*columns, STATUS])
-    return table.filter(pc.equal(table[STATUS], OK))
+    table = read_columns(uri, None if columns is None else [*columns, words.STATUS])
+    return table.filter(pc.equal(table[words.STATUS], words.OK))
 
 
 def sample_captions(uri: str, seed: int) -> tuple[np.ndarray, list[str]]:
     """Return the captions of the smallest seeded hashes of uids, with the hashes."""
-    table = read_usable(uri, [UID, CAPTION])
-    hash_N = hash_uids(parse_uids(table[UID]), seed) if len(table) else np.zeros(0, np.uint64)
+    table = read_usable(uri, [words.UID, words.CAPTION])
+    hash_N = hash_uids(parse_uids(table[words.UID]), seed) if len(table) else np.zeros(0, np.uint64)
     row_M = np.argsort(hash_N, kind="stable")[:_SAMPLED_CAPTIONS]
-    return hash_N[row_M], table[CAPTION].take(pa.array(row_M)).to_pylist()
+    return hash_N[row_M], table[words.CAPTION].take(pa.array(row_M)).to_pylist()
 
 
 def read_keys(uri: str, rule: str) -> list[bytes | None]:
@@ -290,48 +276,51 @@ def _report(
 ) -> None:
     """Run the checks over the files of rows; write the table and the page."""
     uris = [uri for _, uri in files]
-    checks = list_checks(config, language, _sample_phrases(uris, config))
+    parts = list(map_files(sample_captions, uris, config.seed, label="phrases"))
+    hash_M = np.concatenate([np.zeros(0, np.uint64), *(hashes for hashes, _ in parts)])
+    captions = [caption for _, found in parts for caption in found]
+    drawn = (captions[row] for row in np.argsort(hash_M, kind="stable")[:_SAMPLED_CAPTIONS])
+    checks = list_checks(config, language, find_phrases(drawn, config.boilerplate, config.most_phrases))
     odd = list(map_files(find_odd, uris, checks, label="checks"))
     for check in checks:
         if check.rule is not None:
             keys = list(map_files(read_keys, uris, check.rule, label="repeats"))
             for by_check, odd_N in zip(odd, find_repeats(keys), strict=True):
                 by_check[check.name] = odd_N
-    findings = _list_findings(uris, checks, odd, config, statuses[OK])
-    photos = _fetch_photos(files, findings)
+    findings = _list_findings(uris, checks, odd, config, statuses[words.OK])
+    wanted = {uid for one in findings for uid, _ in one.shown}
+    jobs = []
+    for shard, uri in files:
+        table = read_usable(uri, [words.UID, words.POSITION])
+        uids = zip(table[words.POSITION].to_pylist(), table[words.UID].to_pylist(), strict=True)
+        own = {position: uid for position, uid in uids if uid in wanted}
+        if own:
+            jobs.append((shard, uri, own))
+    photos = {uid: image for found in map_tasks(read_photos, jobs, label="photos") for uid, image in found}
     rows = [(one.check.name, one.rows, one.rows / max(one.of, 1), one.check.option) for one in findings]
     run.folder.write_bytes(write_csv([("check", "rows", "share", "option"), *rows]).encode(), FINDINGS)
     names = [check.name for check in checks if not check.is_phrase]
     num_odd = int(sum(np.any([by_check[name] for name in names], axis=0).sum() for by_check in odd))
-    bad = {status: count for status, count in statuses.items() if status != OK}
-    run.close(statuses, {**bad, ODD: num_odd, PLAIN: statuses[OK] - num_odd}, PLAIN, statuses[OK])
+    bad = {status: count for status, count in statuses.items() if status != words.OK}
+    run.close(statuses, {**bad, ODD: num_odd, PLAIN: statuses[words.OK] - num_odd}, PLAIN, statuses[words.OK])
     run.record["warnings"] = describe_dropped("input", statuses)
     for warning in run.record["warnings"]:
         say(warning)
-    found = [one for one in findings if one.rows and not one.check.is_phrase]
-    most = f"; the largest: {found[0].check.name}, {found[0].rows:,}" if found else ""
-    something = f"{len(found)} of {len(names)} checks found something"
-    headline = f"{something}, in {num_odd:,} of {statuses[OK]:,} rows{most}"
+    odd_ones = [one for one in findings if one.rows and not one.check.is_phrase]
+    most = f"; the largest: {odd_ones[0].check.name}, {odd_ones[0].rows:,}" if odd_ones else ""
+    something = f"{len(odd_ones)} of {len(names)} checks found something"
+    headline = f"{something}, in {num_odd:,} of {statuses[words.OK]:,} rows{most}"
     page = render_page(
         "look/audit.html.jinja",
         run=run.record,
         headline=headline,
-        found=found,
+        found=odd_ones,
         phrases=[one for one in findings if one.check.is_phrase],
         nothing=[one.check.name for one in findings if not one.rows],
         statuses=sorted(statuses.items(), key=lambda item: (-item[1], item[0])),
         photos=photos,
     )
     run.report(headline, page)
-
-
-def _sample_phrases(uris: list[str], config: AuditConfig) -> list[str]:
-    """Return the boilerplate of the captions, of more than 100,000 those of the smallest hashes."""
-    parts = list(map_files(sample_captions, uris, config.seed, label="phrases"))
-    hash_N = np.concatenate([np.zeros(0, np.uint64), *(hashes for hashes, _ in parts)])
-    captions = [caption for _, found in parts for caption in found]
-    rows = np.argsort(hash_N, kind="stable")[:_SAMPLED_CAPTIONS]
-    return find_phrases((captions[row] for row in rows), config.boilerplate, config.most_phrases)
 
 
 def _list_findings(
@@ -345,29 +334,17 @@ def _list_findings(
     drawn: dict[str, list[tuple[int, str, str | None]]] = defaultdict(list)
     counts: Counter[str] = Counter()
     for uri, by_check in zip(uris, odd, strict=True):
-        table = read_usable(uri, [UID, CAPTION])
+        table = read_usable(uri, [words.UID, words.CAPTION])
         if not len(table):
             continue
-        hash_N = hash_uids(parse_uids(table[UID]), config.seed)
+        hash_N = hash_uids(parse_uids(table[words.UID]), config.seed)
         for name, odd_N in by_check.items():
             counts[name] += int(odd_N.sum())
             rows = np.flatnonzero(odd_N)
             for row in rows[np.argsort(hash_N[rows], kind="stable")[: config.pictures]].tolist():
-                drawn[name].append((int(hash_N[row]), table[UID][row].as_py(), table[CAPTION][row].as_py()))
+                uid, caption = (table[one][row].as_py() for one in (words.UID, words.CAPTION))
+                drawn[name].append((int(hash_N[row]), uid, caption))
             drawn[name] = sorted(drawn[name])[: config.pictures]
     shown = {name: [row[1:] for row in rows] for name, rows in drawn.items()}
     found = (Finding(one, counts[one.name], num_usable, shown.get(one.name, [])) for one in checks)
     return sorted(found, key=lambda one: -one.rows)
-
-
-def _fetch_photos(files: list[tuple[ShardPath, str]], findings: list[Finding]) -> dict[str, bytes]:
-    """Return the image bytes of the rows that are shown, by uid."""
-    wanted = {uid for one in findings for uid, _ in one.shown}
-    jobs = []
-    for shard, uri in files:
-        table = read_usable(uri, [UID, POSITION])
-        uids = zip(table[POSITION].to_pylist(), table[UID].to_pylist(), strict=True)
-        own = {position: uid for position, uid in uids if uid in wanted}
-        if own:
-            jobs.append((shard, uri, own))
-    return {uid: image for found in map_tasks(read_photos, jobs, label="photos") for uid, image in found}

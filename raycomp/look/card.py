@@ -19,15 +19,8 @@ from raycomp.config.change import is_own
 from raycomp.curation.config import CurateConfig, describe_rule, get_rule
 from raycomp.curation.page import LOWEST_AUC, make_funnel, reason_words
 from raycomp.curation.summary import WordCounts
-from raycomp.data.files import (
-    KEPT_FILE,
-    Folder,
-    ResultFile,
-    absolute_uri,
-    check_writable,
-    is_dry_run,
-    size_files,
-)
+from raycomp.data import files as stored
+from raycomp.data.files import KEPT_FILE, Folder, ResultFile, absolute_uri
 from raycomp.data.runs import check_results
 from raycomp.look.diff import MOST_CONCEPTS, NOUN, Side, judge_files, list_concepts, open_side
 from raycomp.schema import KEPT_SCHEMA
@@ -101,13 +94,18 @@ def describe_in_a_line(side: Side) -> str:
 
 def write_card(name: str, side: Side, rows: Rows, kept_bytes: int, shard_bytes: Sequence[int]) -> str:
     """Return the card; the sizes are of the table of kept rows and of each shard."""
+    counts = ["| step | rows | dropped in this step |", "| --- | ---: | --- |"]
+    funnel = side.run["funnel"]
+    for step in make_funnel({KEPT: funnel["kept"], **funnel["dropped"]}):
+        lost = ", ".join(f"{count:,} {reason_words(reason)}" for reason, count in step.lost)
+        counts.append(f"| {step.name} | {step.rows:,} | {lost} |")
     sections = [
         _write_front(name, side, rows, bool(shard_bytes)),
         f"# {_text(name)}\n\n{_text(describe_in_a_line(side))}",
         _section("To complete before publication", [f"- **{what}:** {TODO}" for what in _TODOS]),
         _section("Files", _say_files(side, kept_bytes, shard_bytes)),
         _section("What was done, in order", [f"{i}. {step}" for i, step in enumerate(_list_steps(side), 1)]),
-        _section("Counts", _list_counts(side)),
+        _section("Counts", counts),
         _section("Content", _list_content(rows)),
         _section("Known limits", [f"- {line}" for line in _list_limits(side, rows)]),
         _section("How to reproduce", _list_commands(side)),
@@ -216,15 +214,6 @@ def _list_drops(config: CurateConfig) -> Iterator[str]:
         yield f"Kept at most {near.cap:,} rows of each of {near.clusters:,} clusters of image embeddings."
 
 
-def _list_counts(side: Side) -> list[str]:
-    funnel = side.run["funnel"]
-    lines = ["| step | rows | dropped in this step |", "| --- | ---: | --- |"]
-    for step in make_funnel({KEPT: funnel["kept"], **funnel["dropped"]}):
-        lost = ", ".join(f"{count:,} {reason_words(reason)}" for reason, count in step.lost)
-        lines.append(f"| {step.name} | {step.rows:,} | {lost} |")
-    return lines
-
-
 def _list_content(rows: Rows) -> list[str]:
     lines = [f"- Languages: {TODO} (the scores have none)"]
     total = rows.languages.total()
@@ -321,7 +310,18 @@ def describe(
 
     Licence and creator are left to the publisher, as text that says so.
     """
-    files = [_describe_file(TABLE, KEPT_FILE, kept, "application/x-parquet")]
+
+    def describe_file(identity: str, name: str, file: ResultFile, form: str) -> dict[str, Any]:
+        return {
+            "@type": "cr:FileObject",
+            "@id": identity,
+            "name": posixpath.basename(name),
+            "contentUrl": name,
+            "encodingFormat": form,
+            "sha256": file.sha256,
+        }
+
+    files = [describe_file(TABLE, KEPT_FILE, kept, "application/x-parquet")]
     columns = [
         _describe_field(
             ROWS,
@@ -334,7 +334,7 @@ def describe(
     ]
     sets = [_describe_set(ROWS, "The rows of the subset, one per image-text pair.", UID, columns)]
     if shards:
-        tars = [_describe_file(posixpath.basename(n), n, file, "application/x-tar") for n, file in shards]
+        tars = [describe_file(posixpath.basename(n), n, file, "application/x-tar") for n, file in shards]
         within = [{"@id": tar["@id"]} for tar in tars]
         files += tars
         for part, form, patterns in (
@@ -366,17 +366,6 @@ def describe(
         **({"dateCreated": created, "datePublished": created} if created else {}),
         "distribution": files,
         "recordSet": sets,
-    }
-
-
-def _describe_file(identity: str, name: str, file: ResultFile, form: str) -> dict[str, Any]:
-    return {
-        "@type": "cr:FileObject",
-        "@id": identity,
-        "name": posixpath.basename(name),
-        "contentUrl": name,
-        "encodingFormat": form,
-        "sha256": file.sha256,
     }
 
 
@@ -442,11 +431,11 @@ def card(source: str, out: str, say: Callable[[str], object] = print) -> None:
     if KEPT_FILE not in files:
         raise ValueError(f"{side.uri}: has no {KEPT_FILE}; run it again")
     kept, shards = files[KEPT_FILE], [one for one in sorted(files.items()) if one[0].endswith(".tar")]
-    check_writable(folder.uri)
-    if is_dry_run():
+    stored.check_writable(folder.uri)
+    if stored.is_dry_run():
         raise DryRun("dry run of card: all checks passed, nothing was written; 2 files would be")
     rows = describe_rows(side)
-    sizes = {str(uri): size or 0 for uri, size in size_files([kept, *(file for _, file in shards)])}
+    sizes = {str(uri): size or 0 for uri, size in stored.size_files([kept, *(file for _, file in shards)])}
     name, line = posixpath.basename(side.uri), describe_in_a_line(side)
     created = str(side.run["finished"])[:10] if "finished" in side.run else None
     folder.write_json(describe(name, line, CITATION, created, kept, shards), CROISSANT)

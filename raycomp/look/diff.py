@@ -19,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from raycomp import words
 from raycomp.config import as_setting, flatten, to_dict
 from raycomp.core.attribution import Moments
 from raycomp.core.intervals import holm
@@ -37,11 +38,11 @@ from raycomp.data.inputs import fingerprint_shards
 from raycomp.data.parquet import count_caption_words, new_groups
 from raycomp.data.runs import SUBSET_KINDS, TIMES, digest, find_curation, identify, read_finished
 from raycomp.evaluation.compare import list_tails
+from raycomp.evaluation.results import Answer
 from raycomp.look.config import DiffConfig
 from raycomp.report.page import render_page
 from raycomp.run.run import Run, Say, command_line, start_run
 from raycomp.table import (
-    Cell,
     Column,
     Estimate,
     Numeral,
@@ -52,23 +53,6 @@ from raycomp.table import (
     plain,
     write_cell,
     write_csv,
-)
-from raycomp.words import (
-    ALIGNED_STATUSES,
-    ALIGNMENT,
-    CAPTION,
-    IMAGE_SHA256,
-    KEPT,
-    KEY,
-    MEAN_PAS,
-    OK,
-    PHRASES,
-    POSITION,
-    SHARD,
-    STATUS,
-    STATUSES,
-    UID,
-    URL,
 )
 
 
@@ -117,9 +101,9 @@ def read_outcomes(side: Side) -> Outcomes:
     for reason_N, table in judge_files(side):
         name_V, which_N = np.unique(reason_N.astype(str), return_inverse=True)
         code_V = np.array([places.setdefault(name, len(places)) for name in name_V.tolist()], np.uint8)
-        keys.append(to_keys(parse_uids(table[UID])))
+        keys.append(to_keys(parse_uids(table[words.UID])))
         codes.append(code_V[which_N])
-        alignments.append(table[ALIGNMENT].to_numpy().astype(np.float32))
+        alignments.append(table[words.ALIGNMENT].to_numpy().astype(np.float32))
     key_N, code_N, alignment_N = map(np.concatenate, (keys, codes, alignments))
     return Outcomes(key_N, code_N, alignment_N, tuple(places))
 
@@ -165,7 +149,7 @@ class Joined:
         """Return the numbers of uids kept in both, only in the first, only in the second."""
         counts: Counter[tuple[bool, bool]] = Counter()
         for (first, second), count in self.moves.items():
-            counts[first == KEPT, second == KEPT] += count
+            counts[first == words.KEPT, second == words.KEPT] += count
         return counts[True, True], counts[True, False], counts[False, True]
 
 
@@ -204,7 +188,7 @@ def _look_up(own: Outcomes, at_F: np.ndarray, other: Outcomes, at_S: np.ndarray)
 
 def _list_distinct(side: Outcomes) -> np.ndarray:
     """Return the row of each distinct uid, in the order of uids."""
-    bad = {*STATUSES} - {*ALIGNED_STATUSES}
+    bad = {*words.STATUSES} - {*words.ALIGNED_STATUSES}
     is_bad_N = np.isin(side.code_N, [i for i, name in enumerate(side.names) if name in bad])
     order_N = np.lexsort((is_bad_N, side.key_N))
     sorted_N = side.key_N[order_N]
@@ -241,25 +225,21 @@ def fetch_photos(side: Side, samples: Iterable[Sample]) -> tuple[dict[str, bytes
 GROUPS = (BOTH, LOST, GAINED)
 NOUN, KIND = "noun", "kind of phrase"
 WORDS = "words"
-MEASURES = (WORDS, ALIGNMENT, MEAN_PAS)
+MEASURES = (WORDS, words.ALIGNMENT, words.MEAN_PAS)
 MOST_CONCEPTS = 1_000_000
 """The counter of each group holds so many concepts, the most frequent ones; 200 MB where captions have as
 many."""
 FIRST, SECOND = "outcome_first", "outcome_second"
-MOVED_SCHEMA = pa.schema(
-    [
-        (UID, pa.string()),
-        (KEY, pa.string()),
-        (SHARD, pa.string()),
-        (IMAGE_SHA256, pa.string()),
-        (CAPTION, pa.string()),
-        (ALIGNMENT, pa.float32()),
-        (MEAN_PAS, pa.float32()),
-        (FIRST, pa.string()),
-        (SECOND, pa.string()),
-    ]
-)
-_COLUMNS = (UID, KEY, SHARD, POSITION, URL, CAPTION, STATUS, ALIGNMENT, MEAN_PAS, PHRASES, IMAGE_SHA256)
+_TEXTS = (words.UID, words.KEY, words.SHARD, words.IMAGE_SHA256, words.CAPTION)
+_MOVED = {name: pa.string() for name in _TEXTS}
+_MOVED |= {
+    words.ALIGNMENT: pa.float32(),
+    words.MEAN_PAS: pa.float32(),
+    FIRST: pa.string(),
+    SECOND: pa.string(),
+}
+MOVED_SCHEMA = pa.schema(list(_MOVED.items()))
+_COLUMNS = (*MOVED_SCHEMA.names[:-2], words.POSITION, words.URL, words.STATUS, words.PHRASES)
 
 
 @dataclass
@@ -278,10 +258,10 @@ class Changes:
     def add(self, group: int, table: pa.Table) -> None:
         """Count rows of a group."""
         self.rows[group] += len(table)
-        self.parsed[group] += len(table) - table[PHRASES].null_count
-        found = WordCounts.of(MOST_CONCEPTS, list_concepts(table[PHRASES].combine_chunks()))
+        self.parsed[group] += len(table) - table[words.PHRASES].null_count
+        found = WordCounts.of(MOST_CONCEPTS, list_concepts(table[words.PHRASES].combine_chunks()))
         self.concepts[group] = self.concepts[group].merge(found) if group in self.concepts else found
-        values = {WORDS: count_caption_words(table[CAPTION]), **{n: table[n] for n in MEASURES[1:]}}
+        values = {WORDS: count_caption_words(table[words.CAPTION]), **{n: table[n] for n in MEASURES[1:]}}
         for name, column in values.items():
             before = self.measures.get((group, name), Moments())
             value_N = column.drop_null().to_numpy()
@@ -292,7 +272,7 @@ class Changes:
 
         ``others`` are the rows' outcomes in the run that does not keep them.
         """
-        hash_N = hash_uids(parse_uids(table[UID]), seed)
+        hash_N = hash_uids(parse_uids(table[words.UID]), seed)
         chooser = Chooser(table, np.array(others, object), np.full(len(table), np.nan), hash_N)
         found = chooser.first(count, np.ones(len(table), bool))
         self.picks[group] = self.picks[group].merge(found) if group in self.picks else found
@@ -303,11 +283,11 @@ def list_concepts(phrases: pa.ListArray) -> Iterator[tuple[str, str]]:
     row_P, phrase_P = pc.list_parent_indices(phrases).to_numpy(), phrases.flatten()
     target_P = pc.utf8_slice_codeunits(pc.struct_field(phrase_P, "target"), 0, MOST_LETTERS)
     for what, column in ((NOUN, pc.utf8_lower(target_P)), (KIND, pc.struct_field(phrase_P, "kind"))):
-        words = column.dictionary_encode()
-        code_P = words.indices.to_numpy(zero_copy_only=False).astype(np.int64)
-        size = max(len(words.dictionary), 1)
+        encoded = column.dictionary_encode()
+        code_P = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+        size = max(len(encoded.dictionary), 1)
         once = np.unique(row_P.astype(np.int64) * size + code_P) % size
-        names = words.dictionary.to_pylist()
+        names = encoded.dictionary.to_pylist()
         yield from ((what, names[code]) for code in once.tolist())
 
 
@@ -326,15 +306,15 @@ def find_changes(
             code_N = other_N[start : start + len(table)]
             start += len(table)
             table = table.select(_COLUMNS)
-            is_mine_N = (reason_N == KEPT) & (code_N != REPEAT)
-            kept_N = code_N == (names.index(KEPT) if KEPT in names else REPEAT)
+            is_mine_N = (reason_N == words.KEPT) & (code_N != REPEAT)
+            kept_N = code_N == (names.index(words.KEPT) if words.KEPT in names else REPEAT)
             if group == LOST:  # rows that both keep are read once, from the first
                 changes.add(BOTH, table.filter(pa.array(is_mine_N & kept_N)))
             moved_N = is_mine_N & ~kept_N
             moved, others = table.filter(pa.array(moved_N)), [names[code] for code in code_N[moved_N]]
             changes.add(group, moved)
             changes.pick(group, moved, others, count, seed)
-            kept, other = pa.array([KEPT] * len(moved)), pa.array(others, pa.string())
+            kept, other = pa.array([words.KEPT] * len(moved)), pa.array(others, pa.string())
             own, theirs = (FIRST, SECOND) if group == LOST else (SECOND, FIRST)
             write(moved.append_column(own, kept).append_column(theirs, other).select(MOVED_SCHEMA.names))
     return changes
@@ -444,14 +424,11 @@ def _list_facts(side: Side) -> dict[str, str | None]:
 Names = tuple[str, str]
 _MOST_NAMED = 5
 _MEANS = ("Mean", "gained", "lost", "kept in both", "gained minus lost")
-_MEASURE_WORDS = {WORDS: "words of a caption", ALIGNMENT: "alignment", MEAN_PAS: "mean drop, showable nouns"}
-
-
-class Answer(NamedTuple):
-    """A sentence of the page's head, and details."""
-
-    head: str
-    details: Sequence[str] = ()
+_MEASURE_WORDS = {
+    WORDS: "words of a caption",
+    words.ALIGNMENT: "alignment",
+    words.MEAN_PAS: "mean drop, showable nouns",
+}
 
 
 def answer_diff(joined: Joined, moved: Sequence[Moved], names: Names) -> list[Answer]:
@@ -497,9 +474,8 @@ def report_rows(joined: Joined, names: Names) -> Table:
     notes = [f"All rows: {number(total)} uids that {first} or {second} has."]
     if only_first + only_second:
         rows.append(("in one input only, kept or not", only_first + only_second))
-        notes.append(
-            f"Only in the input of {first}: {number(only_first)}; of {second}: {number(only_second)}."
-        )
+        both_inputs = f"{first}: {number(only_first)}; of {second}: {number(only_second)}"
+        notes.append(f"Only in the input of {both_inputs}.")
     if any(joined.repeats):
         counts = " and ".join(number(count) for count in joined.repeats)
         notes.append(f"Left out, because another row has their uid: {counts} rows.")
@@ -516,18 +492,15 @@ def report_moves(joined: Joined, names: Names) -> Table:
     found = []
     for (first, second), count in joined.moves.items():
         change, rank = ("same", 2) if first == second else ("other reason", 1)
-        if (first == KEPT) != (second == KEPT):
-            change, rank = "lost" if first == KEPT else "gained", 0
+        if (first == words.KEPT) != (second == words.KEPT):
+            change, rank = "lost" if first == words.KEPT else "gained", 0
         found.append((rank, -count, (first, second), change))
-    rows: list[tuple[Cell, ...]] = [
-        (change, *map(_outcome, pair), -minus) for _, minus, pair, change in sorted(found)
-    ]
+    rows: list[tuple[Any, ...]] = []
+    for _, minus, pair, change in sorted(found):
+        said = ("not in the input" if name == ABSENT else reason_words(name) for name in pair)
+        rows.append((change, *said, -minus))
     columns = ("Change", f"in {names[0]}", f"in {names[1]}", "rows")
     return Table("Outcomes", columns, rows, "The outcome of a row is kept, or the reason why it is dropped.")
-
-
-def _outcome(name: str) -> str:
-    return "not in the input" if name == ABSENT else reason_words(name)
 
 
 def report_concepts(moved: Iterable[Moved], names: Names, side: int, title: str) -> Table:
@@ -543,7 +516,7 @@ def report_concepts(moved: Iterable[Moved], names: Names, side: int, title: str)
         "p",
         "p after Holm",
     )
-    rows: list[tuple[Cell, ...]] = [
+    rows: list[tuple[Any, ...]] = [
         (
             one.concept,
             one.type,
@@ -564,9 +537,15 @@ def report_concepts(moved: Iterable[Moved], names: Names, side: int, title: str)
 def list_means(changes: Changes) -> list[tuple[str, Estimate, Estimate, Estimate, Estimate]]:
     """Return the means of caption length, alignment and PAS: of gained, lost and common rows, and the
     difference of the first two, with 95 % intervals by the standard error over rows."""
+
+    def estimate(group: int, measure: str) -> Estimate:
+        one = changes.measures.get((group, measure), Moments())
+        reach = Z_95 * math.sqrt(one.m2 / (one.count - 1) / one.count) if one.count > 1 else math.nan
+        return Estimate(one.mean if one.count else math.nan, one.mean - reach, one.mean + reach)
+
     found = []
     for measure in MEASURES:
-        gained, lost, both = (_estimate_mean(changes, group, measure) for group in (GAINED, LOST, BOTH))
+        gained, lost, both = (estimate(group, measure) for group in (GAINED, LOST, BOTH))
         value = gained.value - lost.value
         reach = math.hypot(gained.high - gained.value, lost.high - lost.value)  # independent means
         difference = Estimate(value, value - reach, value + reach)
@@ -574,36 +553,8 @@ def list_means(changes: Changes) -> list[tuple[str, Estimate, Estimate, Estimate
     return found
 
 
-def report_means(changes: Changes, names: Names) -> Table:
-    """Return them as a table of the page."""
-    rows = []
-    for measure, *means in list_means(changes):
-        digits = 1 if measure == _MEASURE_WORDS[WORDS] else 4
-        rows.append((measure, *(Numeral(write_cell(value, digits)) for value in means)))
-    note = (
-        "95 % intervals, by the standard error over rows. Alignments of gained rows are those of "
-        f"{names[1]}, of other rows those of {names[0]}. PAS is of rows that have one."
-    )
-    return Table("Means of gained and lost rows", _MEANS, rows, note)
-
-
-def _estimate_mean(changes: Changes, group: int, measure: str) -> Estimate:
-    found = changes.measures.get((group, measure))
-    if found is None or not found.count:
-        return Estimate(float("nan"))
-    if found.count < 2:
-        return Estimate(found.mean)
-    reach = Z_95 * math.sqrt(found.m2 / (found.count - 1) / found.count)
-    return Estimate(found.mean, found.mean - reach, found.mean + reach)
-
-
-CONCEPTS, OUTCOMES, OPTIONS, MEANS, MOVED = (
-    "concepts.csv",
-    "outcomes.csv",
-    "options.csv",
-    "means.csv",
-    "moved.parquet",
-)
+CONCEPTS, OUTCOMES, OPTIONS, MEANS = "concepts.csv", "outcomes.csv", "options.csv", "means.csv"
+MOVED = "moved.parquet"
 
 
 def diff(first: str, second: str, out: str, say: Say = print) -> dict[str, Any]:
@@ -647,7 +598,11 @@ def _close(run: Run, config: DiffConfig, sides: tuple[Side, Side], joined: Joine
     for name, text in tables.items():
         run.folder.write_bytes(text.encode(), name)
     shared, rows = joined.num_shared, joined.moves.total()
-    run.close({OK: rows}, {OK: shared, ABSENT: rows - shared} if rows > shared else {OK: rows}, OK)
+    run.close(
+        {words.OK: rows},
+        {words.OK: shared, ABSENT: rows - shared} if rows > shared else {words.OK: rows},
+        words.OK,
+    )
     photos, why_lost = fetch_photos(sides[0], changes.picks[LOST].samples)
     gained_photos, why_gained = fetch_photos(sides[1], changes.picks[GAINED].samples)
     run.record["warnings"] = [*_warn(sides, changes), *dict.fromkeys([*why_lost, *why_gained])]
@@ -658,6 +613,14 @@ def _close(run: Run, config: DiffConfig, sides: tuple[Side, Side], joined: Joine
         say(plain("\n  ".join([answer.head, *answer.details])))
     both, lost, gained = joined.count_kept()
     run.record["rows"] = {"kept_in_both": both, "lost": lost, "gained": gained}
+    means = []
+    for measure, *own in list_means(changes):
+        digits = 1 if measure == _MEASURE_WORDS[WORDS] else 4
+        means.append((measure, *(Numeral(write_cell(value, digits)) for value in own)))
+    note = (
+        "95 % intervals, by the standard error over rows. Alignments of gained rows are those of "
+        f"{second}, of other rows those of {first}. PAS is of rows that have one."
+    )
     no_options = "" if options else "No option, version or fingerprint differs."
     page = render_page(
         "look/diff.html.jinja",
@@ -672,7 +635,7 @@ def _close(run: Run, config: DiffConfig, sides: tuple[Side, Side], joined: Joine
         more=report_concepts(moved, names, 1, f"More frequent in {second}"),
         less=report_concepts(moved, names, -1, f"Less frequent in {second}"),
         others=report_concepts(moved, names, 0, "Did not move"),
-        means=report_means(changes, names),
+        means=Table("Means of gained and lost rows", _MEANS, means, note),
         options=Table("Options and fingerprints that differ", ("Option", *names), options, no_options),
         gained=changes.picks[GAINED].samples,
         lost=changes.picks[LOST].samples,

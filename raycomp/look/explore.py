@@ -35,6 +35,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from raycomp import words
 from raycomp.config import DryRun, as_setting, changed_options, flatten, list_options
 from raycomp.core.metrics import project_pca
 from raycomp.core.near import find_nearest
@@ -59,25 +60,6 @@ from raycomp.report.page import INDEX_MARK, POLICY, render_page, shrink_photo
 from raycomp.run.local import connect
 from raycomp.run.run import Run, Say, command_line, start_run
 from raycomp.run.work import map_files, map_tasks
-from raycomp.words import (
-    ALIGNMENT,
-    CAPTION,
-    CONTENT_WORDS,
-    DUPLICATE_GROUP,
-    IMAGE_EMBEDDING,
-    KEPT,
-    KINDS,
-    MARK,
-    MARK_AFTER,
-    MEAN_PAS,
-    OK,
-    OUTCOME,
-    PHRASES,
-    SCORE,
-    SHARD,
-    STATUS,
-    UID,
-)
 
 WHERE = "where"
 SHOWN, NOT_SHOWN, NOT_DRAWN = "shown", "not_where", "not_drawn"
@@ -119,14 +101,14 @@ class Source:
         """
         schema = read_schema(file.uri)
         is_wanted = {one.name: with_nested or not pa.types.is_nested(one.type) for one in schema}
-        names = [name for name in schema.names if is_wanted[name] and name != IMAGE_EMBEDDING]
+        names = [name for name in schema.names if is_wanted[name] and name != words.IMAGE_EMBEDDING]
         table, reason_N, score_N = judge_file(file, self.selection, self.gates, names)
         columns = {name: table[name] for name in names}
-        columns[OUTCOME] = pa.array(reason_N, pa.string())
-        columns[SCORE] = pa.array(score_N, mask=np.isnan(score_N))
+        columns[words.OUTCOME] = pa.array(reason_N, pa.string())
+        columns[words.SCORE] = pa.array(score_N, mask=np.isnan(score_N))
         marks = pa.table({}) if file.marks is None else read_columns(file.marks)
         for name in marks.column_names:
-            if name not in (UID, MARK, MARK_AFTER):
+            if name not in (words.UID, words.MARK, words.MARK_AFTER):
                 columns.setdefault(name, marks[name])
         return pa.table(add_metadata(columns, file))
 
@@ -136,7 +118,7 @@ class Source:
             return np.ones(len(table), bool)
         flat = add_short_names({name: table[name] for name in list_flat(table)})
         columns = {name: flat[name] for name in find_columns(WHERE, self.where, list(flat))}
-        value = evaluate(WHERE, self.where, pa.table(columns or {UID: table[UID]}))
+        value = evaluate(WHERE, self.where, pa.table(columns or {words.UID: table[words.UID]}))
         return pc.fill_null(value, False).to_numpy()
 
 
@@ -157,6 +139,10 @@ def open_source(run: dict[str, Any], source: str, config: ExploreConfig) -> tupl
 def list_flat(table: pa.Table) -> list[str]:
     """Return the names of the columns that hold one value a row."""
     return [one.name for one in table.schema if not pa.types.is_nested(one.type)]
+
+
+def _cut(drawn: np.ndarray, most: int) -> np.ndarray:
+    return drawn if len(drawn) <= most else drawn[np.argsort(drawn, order=_DRAWN.names)[:most]]
 
 
 def draw_rows(source: Source, files: list[ScoresFile], most: int) -> Drawn:
@@ -190,14 +176,10 @@ def _draw_file(
     table = source.read(file, with_nested=False)
     row_M = np.flatnonzero(source.find(table))
     drawn = np.empty(len(row_M), _DRAWN)
-    uids = table[UID].take(pa.array(row_M))
+    uids = table[words.UID].take(pa.array(row_M))
     drawn["hash"] = hash_uids(parse_uids(uids), source.seed) if len(row_M) else 0
     drawn["file"], drawn["row"] = ordinal, row_M
-    return Counter(table[OUTCOME].to_pylist()), _cut(drawn, most), len(row_M)
-
-
-def _cut(drawn: np.ndarray, most: int) -> np.ndarray:
-    return drawn if len(drawn) <= most else drawn[np.argsort(drawn, order=_DRAWN.names)[:most]]
+    return Counter(table[words.OUTCOME].to_pylist()), _cut(drawn, most), len(row_M)
 
 
 # Rows of one job: their small photos are held in memory, and a tar is read anew for each.
@@ -233,7 +215,9 @@ def load_embeddings(shown: Sequence[Shown]) -> Embeddings:
 
 
 def _load_embeddings(shown: Shown) -> tuple[np.ndarray, np.ndarray]:
-    column = read_columns(shown.file.uri, [IMAGE_EMBEDDING])[IMAGE_EMBEDDING].take(pa.array(shown.row_M))
+    column = read_columns(shown.file.uri, [words.IMAGE_EMBEDDING])[words.IMAGE_EMBEDDING].take(
+        pa.array(shown.row_M)
+    )
     return shown.first + np.flatnonzero(column.is_valid().to_numpy()), to_matrix(column.drop_null())
 
 
@@ -270,7 +254,7 @@ def read_rows(
     """
     shown = job.shown
     table = source.read(shown.file).take(pa.array(shown.row_M))
-    shard = shards.get(table[SHARD][0].as_py())
+    shard = shards.get(table[words.SHARD][0].as_py())
     if shard is None or not config.thumbnails:
         return table, {}
     photos = stream_photos(shard, shown.file.uri, {*shown.row_M.tolist()})
@@ -280,7 +264,8 @@ def read_rows(
 
 DATA = "data"
 ROWS_PER_FILE = 50
-INDEXED = (UID, OUTCOME, STATUS, ALIGNMENT, MEAN_PAS, SCORE, DUPLICATE_GROUP)
+SCORES = (words.SCORE, words.ALIGNMENT, words.MEAN_PAS)
+INDEXED = (words.UID, words.OUTCOME, words.STATUS, *SCORES, words.DUPLICATE_GROUP)
 _WORD = re.compile(r"[^\W_]+")
 _LARGEST_EXACT = 2**53
 
@@ -309,12 +294,12 @@ def split_words(text: str) -> list[str]:
 def write_cards(job: Job, source: Source, config: ExploreConfig, shards: Shards, folder: Folder) -> Indexed:
     """Write the cards of a job's rows to ``data/cards`` of the folder."""
     table, photos = read_rows(job, source, config, shards)
-    names = [name for name in list_flat(table) if name != CAPTION]
+    names = [name for name in list_flat(table) if name != words.CAPTION]
     values = [map(_to_value, table[name].to_pylist()) for name in names]
-    captions = table[CAPTION].to_pylist()
-    phrases, words = (list_targets(table, name) for name in (PHRASES, CONTENT_WORDS))
+    captions = table[words.CAPTION].to_pylist()
+    phrases, contents = (list_targets(table, name) for name in (words.PHRASES, words.CONTENT_WORDS))
     nearest = zip(job.near_MK.tolist(), job.cosine_MK.tolist(), strict=True)
-    parts = zip(captions, phrases, words, zip(*values, strict=True), nearest, strict=True)
+    parts = zip(captions, phrases, contents, zip(*values, strict=True), nearest, strict=True)
     cards = []
     for place, (caption, own, others, row, (near, cosines)) in zip(
         job.shown.row_M.tolist(), parts, strict=True
@@ -350,8 +335,8 @@ def _make_phrases(phrases: list[dict[str, Any]] | None) -> list[list[Any]]:
             places = [phrase[name] for name in ("start", "target_start", "target_end", "end")]
             drop = phrase["drop"]
             shown = None if drop is None or not math.isfinite(drop) else round(drop, 6)
-            words = phrase["kind"], phrase["target"], phrase["target_class"]
-            found.append([*places, *words, shown, phrase["nonces"]])
+            facts = phrase["kind"], phrase["target"], phrase["target_class"]
+            found.append([*places, *facts, shown, phrase["nonces"]])
     return found
 
 
@@ -374,7 +359,7 @@ def _index(
         own: set[str] = set()
         for phrase in found or ():
             own.update(split_words(phrase["text"]))
-            kinds_M[row] |= 1 << KINDS.index(phrase["kind"])
+            kinds_M[row] |= 1 << words.KINDS.index(phrase["kind"])
             drops.append(math.nan if phrase["drop"] is None else abs(phrase["drop"]))
         for one in sorted({*split_words(caption or "")}):
             word.append(vocabulary.setdefault(one, len(vocabulary)))
@@ -384,7 +369,6 @@ def _index(
     return Indexed(table, kinds_M, list(vocabulary), *codes, drop_P[np.isfinite(drop_P)], names)
 
 
-SCORES = (SCORE, ALIGNMENT, MEAN_PAS)
 MOST_BUCKETS = 256
 _CODES_PER_BUCKET = 20_000
 
@@ -394,24 +378,24 @@ def write_index(parts: Sequence[Indexed], folder: Folder) -> dict[str, Any]:
     table = pa.concat_tables([part.table for part in parts], promote_options="default")
     columns: dict[str, Any] = {"kinds": encode(np.concatenate([part.kinds_M for part in parts]))}
     names = {}
-    for name in (OUTCOME, STATUS):
+    for name in (words.OUTCOME, words.STATUS):
         counts = {one["values"]: one["counts"] for one in pc.value_counts(table[name]).to_pylist()}
-        ranked = sorted(counts, key=lambda one: (one != KEPT, -counts[one], one))
+        ranked = sorted(counts, key=lambda one: (one != words.KEPT, -counts[one], one))
         columns[name] = encode(pc.index_in(table[name], pa.array(ranked)).to_numpy().astype(np.uint8))
         names[name] = [[one, counts[one]] for one in ranked]
     for name in SCORES:
         value_M = table[name].to_numpy().astype("<f4")
         columns[name] = encode(value_M)
         put(folder, f"index/by_{name}", encode(np.argsort(value_M, kind="stable").astype("<u4")))
-    if DUPLICATE_GROUP in table.column_names:
-        group_M = table[DUPLICATE_GROUP].combine_chunks().dictionary_encode().indices
+    if words.DUPLICATE_GROUP in table.column_names:
+        group_M = table[words.DUPLICATE_GROUP].combine_chunks().dictionary_encode().indices
         columns["group"] = encode((pc.fill_null(group_M, -1).to_numpy() + 1).astype("<u4"))  # 0 for none
     put(folder, "index/columns", columns)
-    put(folder, "index/uids", table[UID].to_pylist())
+    put(folder, "index/uids", table[words.UID].to_pylist())
     drop_P = np.concatenate([part.drop_P for part in parts])
     return {
-        "outcomes": names[OUTCOME],
-        "statuses": names[STATUS],
+        "outcomes": names[words.OUTCOME],
+        "statuses": names[words.STATUS],
         "buckets": _write_words(parts, folder),
         "values": parts[0].names,
         # Shading is full at the 95th percentile, to two figures.
@@ -432,11 +416,11 @@ def get_bucket(word: str, num_buckets: int) -> int:
 def _write_words(parts: Sequence[Indexed], folder: Folder) -> int:
     """Write the rows of every word; return the number of scripts."""
     vocabulary: dict[str, int] = {}
-    words = []
+    numbers = []
     for part in parts:
         number_V = [vocabulary.setdefault(word, len(vocabulary)) for word in part.words]
-        words.append(np.array(number_V, np.int64)[part.word_E])
-    word_E, code_E = np.concatenate(words), np.concatenate([part.code_E for part in parts])
+        numbers.append(np.array(number_V, np.int64)[part.word_E])
+    word_E, code_E = np.concatenate(numbers), np.concatenate([part.code_E for part in parts])
     order_E = np.argsort(word_E, kind="stable")  # the rows of a word stay in order
     code_E = code_E[order_E].astype("<u4")
     edges = np.searchsorted(word_E[order_E], np.arange(len(vocabulary) + 1))
@@ -496,7 +480,7 @@ def _make_table(
     job, place_M2 = placed
     table, photos = read_rows(job, source, config, shards)
     found = table.select(list_flat(table))
-    texts = [one and [phrase["text"] for phrase in one] for one in list_targets(table, PHRASES)]
+    texts = [one and [phrase["text"] for phrase in one] for one in list_targets(table, words.PHRASES)]
     found = found.append_column("phrase_texts", pa.array(texts, pa.list_(pa.string())))
     images = [{"bytes": photos.get(row), "path": None} for row in job.shown.row_M.tolist()]
     found = found.append_column("thumbnail", pa.array(images, _THUMBNAIL))
@@ -591,7 +575,7 @@ def _close(
     """Count the rows; write the script, what it must know, and the page."""
     counts = {name: count for name, count in drawn.counts.items() if count or name == SHOWN}
     num, read = counts[SHOWN], sum(counts.values())
-    run.close({OK: read}, counts, SHOWN)
+    run.close({words.OK: read}, counts, SHOWN)
     record, config, first_rows = run.record, run.record["config"], list[int]()
     for job in jobs:
         first = job.shown.first

@@ -17,19 +17,10 @@ from raycomp.config.change import is_own
 from raycomp.curation.config import Rule, describe_rule, get_rule, read_config
 from raycomp.curation.page import explain_sample
 from raycomp.curation.select.marks import list_marked
+from raycomp.data import runs
 from raycomp.data.files import REPORT, RUN, Folder, ResultFile, absolute_uri
 from raycomp.data.parquet import read_columns, read_schema
-from raycomp.data.runs import (
-    FINISHED,
-    STATE,
-    SUBSET_KINDS,
-    check_results,
-    list_negatives,
-    list_scores,
-    read_finished,
-    read_result,
-    read_run,
-)
+from raycomp.data.runs import FINISHED, STATE, SUBSET_KINDS, check_results, read_finished
 from raycomp.data.samples import parse_uid
 from raycomp.language.overlap import normalise_caption
 from raycomp.negatives.page import explain_caption
@@ -62,26 +53,23 @@ def find_samples(run: dict[str, Any], source: str, text: str) -> pa.Table:
         ((CAPTION,), lambda value: normalise_caption(value) == caption != ""),
         ((CAPTION,), lambda value: bool(caption) and caption in normalise_caption(value)),
     )
-    files = list_negatives(run, source) if run["kind"] == "negatives" else []
+    files = runs.list_negatives(run, source) if run["kind"] == "negatives" else []
     uris = [file.uri for file in list_marked(run, source)] if run["kind"] in SUBSET_KINDS else files
     tables = []
     for uri in uris:
         known = read_schema(uri).names
         tables.append(read_columns(uri, [one for one in (UID, KEY, URL, CAPTION) if one in known]))
     for columns, fits in ways:
-        found = [table.filter(_find_rows(table, columns, fits)) for table in tables]
+        found = []
+        for table in tables:
+            fits_N = np.zeros(len(table), bool)
+            for one in columns:
+                if one in table.column_names:
+                    fits_N |= [value is not None and fits(value) for value in table[one].to_pylist()]
+            found.append(table.filter(pa.array(fits_N)))
         if any(map(len, found)):
             return pa.concat_tables(found)
     return pa.table({UID: pa.array([], pa.string())})
-
-
-def _find_rows(table: pa.Table, columns: Sequence[str], fits: Callable[[str], bool]) -> pa.Array:
-    """Return whether a value of one of the columns fits; null does not; bool [N]."""
-    found_N = np.zeros(len(table), bool)
-    for name in columns:
-        if name in table.column_names:
-            found_N |= [value is not None and fits(value) for value in table[name].to_pylist()]
-    return pa.array(found_N)
 
 
 _DEPTH = 6
@@ -93,11 +81,19 @@ def list_runs(parent: str) -> str:
     A run's own folders are not searched. Raises ValueError where there is no run.
     """
     top = absolute_uri(parent).rstrip("/")
+
+    def find(folder: Folder, depth: int) -> Iterator[Folder]:
+        if folder.exists(RUN):
+            yield folder
+        elif depth:
+            for name in folder.list_folders():
+                yield from find(Folder(folder.at(name)), depth - 1)
+
     rows: list[tuple[str, ...]] = []
-    for folder in _find_runs(Folder(top), _DEPTH):
+    for folder in find(Folder(top), _DEPTH):
         name = folder.uri.removeprefix(top).lstrip("/") or "."
         try:
-            run = read_run(folder) or {}
+            run = runs.read_run(folder) or {}
         except ValueError:
             rows.append((name, "-", "unreadable", "-", "-"))
             continue
@@ -107,14 +103,6 @@ def list_runs(parent: str) -> str:
     if not rows:
         raise ValueError(f"{parent}: holds no run of raycomp; name a folder above runs")
     return Table("", ("folder", "run", "status", "finished", "result"), rows).to_text()
-
-
-def _find_runs(folder: Folder, depth: int) -> Iterator[Folder]:
-    if folder.exists(RUN):
-        yield folder
-    elif depth:
-        for name in folder.list_folders():
-            yield from _find_runs(Folder(folder.at(name)), depth - 1)
 
 
 # Folders whose Parquet files are not result tables: the input's samples, and what updates and proofs need.
@@ -145,7 +133,7 @@ def read_tables(files: Iterable[ResultFile]) -> pa.Table:
 
 def _read_csv(file: ResultFile) -> pa.Table:
     """Return a column of whole numbers, else numbers, with null for an empty text; else the texts."""
-    rows = read_csv(read_result(file).decode())
+    rows = read_csv(runs.read_result(file).decode())
     columns: dict[str, pa.Array] = {}
     for name in list(rows[0]) if rows else []:
         texts = [row[name] for row in rows]
@@ -158,7 +146,7 @@ def _read_csv(file: ResultFile) -> pa.Table:
 
 def _read_lines(file: ResultFile) -> pa.Table:
     try:
-        return pyarrow.json.read_json(pa.BufferReader(read_result(file)))
+        return pyarrow.json.read_json(pa.BufferReader(runs.read_result(file)))
     except pa.ArrowException as error:
         line = " ".join(str(error).split())[:200]
         raise ValueError(f"{file}: holds no lines of JSON ({line})") from error
@@ -186,19 +174,6 @@ class Figure(NamedTuple):
     low: float | None = None
     high: float | None = None
     unit: str = ""
-
-
-def find_figures(run: Mapping[str, Any], read_main: Callable[[], Sequence[Row]]) -> dict[str, Figure]:
-    """Return the figures of a run by name: the counts of its rows, then the figures of its kind.
-
-    ``read_main`` returns the rows of its main table; it is called only if figures come from that table.
-    """
-    funnel = run["funnel"]
-    found = {f"rows {name}": Figure(funnel[name], unit="rows") for name in ("read", "kept")}
-    kind = run["kind"]
-    if kind in _OF_RECORD:
-        return found | _OF_RECORD[kind](run)
-    return found | (_OF_TABLE[kind](read_main()) if kind in _OF_TABLE else {})
 
 
 def _of_curation(run: Mapping[str, Any]) -> dict[str, Figure]:
@@ -348,7 +323,7 @@ class FinishedRun:
             raise ValueError(f"table={name!r}: not in {self.uri}; {said}")
         name = name or names[0]
         if name == "scores" and self.kind in SUBSET_KINDS:
-            return read_tables(ResultFile(uri) for uri in list_scores(self.record, self.uri))
+            return read_tables(ResultFile(uri) for uri in runs.list_scores(self.record, self.uri))
         return read_tables(self._tables[name])
 
     def figures(self) -> dict[str, Figure]:
@@ -356,12 +331,13 @@ class FinishedRun:
 
         ``low`` and ``high`` are the ends of the 95 % interval, None where the run has none.
         """
-        return find_figures(self.record, self._read_main)
-
-    def _read_main(self) -> list[dict[str, Any]]:
-        """Return the rows of the main table of the kind; none of a run that wrote no such table."""
-        main = _MAIN.get(self.kind)
-        return self.table(main).to_pylist() if main in self.tables else []
+        funnel, main = self.record["funnel"], _MAIN.get(self.kind)
+        found = {f"rows {name}": Figure(funnel[name], unit="rows") for name in ("read", "kept")}
+        if self.kind in _OF_RECORD:
+            found |= _OF_RECORD[self.kind](self.record)
+        elif self.kind in _OF_TABLE and main in self.tables:
+            found |= _OF_TABLE[self.kind](self.table(main).to_pylist())
+        return found
 
     def __repr__(self) -> str:
         return f"<raycomp run: {self.kind} in {self.uri}>"
@@ -370,9 +346,13 @@ class FinishedRun:
         """Return a short summary as HTML; text from the run is escaped."""
         facts = [(name, self.record.get(name)) for name in ("started", "finished")]
         dropped = self.record["funnel"]["dropped"].items()
+        figures = []
+        for name, (value, *ends, unit) in list(self.figures().items())[:_MOST_SHOWN]:
+            low, high = (float("nan") if end is None else end for end in ends)
+            figures.append((name, f"{write_cell(Estimate(value, low, high))} {unit}".strip()))
         rows = [
             *((name, value) for name, value in facts if value),
-            *((name, _write(figure)) for name, figure in list(self.figures().items())[:_MOST_SHOWN]),
+            *figures,
             *((f"dropped: {reason}", f"{count:,} rows") for reason, count in dropped),
             ("tables", ", ".join(self.tables)),
             *([("report", self.folder.at(REPORT))] if self.folder.exists(REPORT) else []),
@@ -380,13 +360,6 @@ class FinishedRun:
         ]
         cells = (tag("tr", tag("th", name), tag("td", value)) for name, value in rows)
         return tag("div", tag("b", f"{self.kind} in {self.uri}"), tag("table", join(cells)))
-
-
-def _write(figure: Figure) -> str:
-    """Return the text of a figure: "0.7123 [0.6801, 0.7432] share"."""
-    nan = float("nan")
-    low, high = (nan if end is None else end for end in (figure.low, figure.high))
-    return f"{write_cell(Estimate(figure.value, low, high))} {figure.unit}".strip()
 
 
 _EXPLAIN = {"curate": explain_sample, "select": explain_sample, "negatives": explain_caption}

@@ -13,7 +13,7 @@ from raycomp.cli import USER_ERROR, main
 from raycomp.config import override_all
 from raycomp.curation.config import CurateConfig
 from raycomp.data.samples import write_tar
-from raycomp.look.audit import find_phrases, list_checks, write_phrase
+from raycomp.look.audit import find_phrases, list_checks
 from raycomp.look.config import AuditConfig
 from raycomp.table import read_csv
 from tests.corpus import scenes
@@ -146,5 +146,5 @@ def test_phrases_are_the_longest_that_are_frequent():
     captions = [f"thing {i} click here to enlarge" for i in range(20)] + [f"one {i}" for i in range(20)]
     assert find_phrases(captions, 0.01, 5) == ["click here to enlarge"]
     assert find_phrases(captions, 0.9, 5) == [] and find_phrases([], 0.01, 5) == []
-    assert write_phrase("it's here") == "NOT contains(lower(caption), 'it''s here')"
+    assert list_checks(AuditConfig(), None, ["it's"])[-1].where == "NOT contains(lower(caption), 'it''s')"
     assert [one.rule for one in list_checks(AuditConfig(), None, [])].count(None) == 9
