@@ -178,11 +178,11 @@ def test_what_ends_a_run_early_is_reported_with_how_it_goes_on(monkeypatch, caps
     def fail(source):
         raise error
 
-    error.add_note("align: 1 of 3 waves are committed, wave 2 is next")
+    error.add_note("align: 1 of 3 shards are committed")
     error.add_note("to resume: raycomp curate --out x")
     monkeypatch.setattr("raycomp.look.show.show", fail)
     assert cli.main(["show", "x"]) == code
-    rest = "align: 1 of 3 waves are committed, wave 2 is next; to resume: raycomp curate --out x"
+    rest = "align: 1 of 3 shards are committed; to resume: raycomp curate --out x"
     assert capsys.readouterr().err == f"raycomp: {said}{rest}\n"
 
 

@@ -151,7 +151,9 @@ class WavesConfig(OptionGroup, name="waves"):
     """How work is split into commits; results do not depend on it."""
 
     shards_per_wave: int = field(default=64, metadata=within("at least 1"))
-    """Input shards committed together."""
+    """Maximum number of input shards committed together."""
+    commit_s: float = field(default=120.0, metadata=within("at least 0"))
+    """Seconds after which the shards that are complete are committed, however few."""
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ rows never have the same bytes. Columns are read from their buffers, not turned 
 import hashlib
 import sys
 from collections import deque
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from importlib.abc import MetaPathFinder
@@ -191,16 +191,19 @@ def _encode_numbers(array: pa.Array) -> list[bytes]:
     return [raw[start : start + width] for start in range(0, len(array) * width, width)]
 
 
-def write_table(table: pa.Table, uri: str, schema: pa.Schema) -> None:
+def write_table(
+    table: pa.Table, uri: str, schema: pa.Schema, about: Mapping[bytes, str] | None = None
+) -> None:
     """Write ``table`` to ``uri`` as Parquet of ``schema``, whole or not at all.
 
-    The bytes depend on the values and ``schema`` alone (and on Arrow's version, which it writes down): chunks
-    are joined, row groups have a fixed size, all metadata except the types is dropped.
+    The bytes depend on the values, ``schema`` and ``about`` alone (and on Arrow's version, which it writes
+    down): chunks are joined, row groups have a fixed size, all metadata except the types and ``about`` is
+    dropped.
     Raises ValueError where the table's columns are not those of ``schema``, in its order.
     """
     if table.column_names != schema.names:
         raise ValueError(f"{uri}: the columns are {table.column_names}, must be {schema.names}")
-    table = table.cast(schema).replace_schema_metadata(None).combine_chunks()
+    table = table.cast(schema).replace_schema_metadata(about).combine_chunks()
     with new_file(uri) as file:
         pq.write_table(
             table,

@@ -234,14 +234,13 @@ def _embed(
     phase = Phase(
         name,
         work,
-        embedder.config.waves.shards_per_wave,
+        embedder.config.waves,
+        steps,
         merge_parts,
         (work.at(name), schema),
-        steps.worker_pools,
         embedder.check_lease,
-        steps.most,
     )
-    stats = phase.run(list(items), steps.run, None)
+    stats = phase.run()
     return [parquet.read_columns(work.at(name, f"{ordinal:05d}.parquet")) for ordinal in items], stats
 
 

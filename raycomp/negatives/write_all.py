@@ -245,14 +245,13 @@ def _run_phase(
     phase = Phase(
         name,
         writing.work,
-        writing.config.waves.shards_per_wave,
+        writing.config.waves,
+        steps,
         merge_negatives,
         (steps.part.schema, uri, calls_uri, writing.work.at("rows")),
-        steps.worker_pools,
         writing.lease.check,
-        steps.most,
     )
-    return phase.run(list(steps.items), steps.run, totals)
+    return phase.run(totals)
 
 
 def _first_pass(writing: Writing) -> Pass:

@@ -1,26 +1,30 @@
-"""A pass over shards: read, stages on CPUs, a stage on scorers, parts; every stage timed the same way.
+"""Work on many shards: parts, merged into one file per shard, committed in waves; tasks over many files.
 
-The executor of the run does the work (``local.py``, ``ray_executor.py``). Scores do not depend on how rows
-are cut into blocks.
+Part: a file of some rows of one shard, which a pass wrote.
+Pass: the way of rows from storage through stages into parts, once.
+Phase: a pass with a name, whose parts are merged into one file per shard.
+Wave: the shards of a phase that one manifest commits.
 
-Phases over many shards: parts, merged into one file per shard, committed in waves; tasks over many files.
+A phase is one streaming pass, so scorers live across waves. The executor of the run does the work
+(``local.py``, ``ray_executor.py``): scores do not depend on how rows are cut into blocks. Blocks end in
+``stage_part``, which writes the rows of each shard to a part and sends the part's metadata to the driver.
+When a shard's rows are complete its parts are merged, in the order of positions, into one deterministic file.
+Merged shards are committed by time or number (``waves.commit_s``, ``waves.shards_per_wave``) by a manifest
+that is written last; then their parts are removed.
 
-On Ray they are distributed over the cluster; in this process they run one after the other.
-
-A phase is one streaming pass, so actors live across waves. Blocks end in ``stage_part``, which writes the
-rows of each shard to a staged part and sends the part's metadata to the driver. When a shard's rows are
-complete its parts are merged, in the order of positions, into one deterministic file. When all shards of a
-wave are merged, a manifest written last commits the wave, whose parts are then removed. A restart skips the
-shards in manifests and repeats the rest; a stalled phase is restarted so within the same run.
+A restart skips the shards in manifests. Of other shards it keeps the parts that are there, each of them
+whole, and computes the rows that are in none. A stalled phase is restarted so within the same run.
 
 Each manifest records the wall time since the commit before it (or since the phase started), so walls add up
-over restarts. Work after the last commit of an interrupted attempt is lost and is done again: it counts
-neither as wall nor as busy time. The attempt's work on waves that were not committed by then is in its wall
-time but not in its busy seconds. A busy share after a restart may therefore be too low, never too high.
+over restarts. The wall time of an interrupted attempt after its last commit is recorded nowhere, nor are the
+busy seconds of its parts, even those that are kept. The attempt's work on shards that were not committed by
+then is in its wall time but not in its busy seconds. A busy share after a restart may therefore be too low,
+never too high.
 """
 
 import json
 import posixpath
+import re
 import sys
 import time
 import zlib
@@ -28,24 +32,28 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
-from dataclasses import dataclass, field
-from functools import wraps
+from dataclasses import dataclass, field, replace
+from functools import partial, wraps
 from itertools import chain
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from raycomp.config import ClusterFailed, UserError
+from raycomp.config import ClusterFailed, UserError, WavesConfig
 from raycomp.data.files import Folder, Written, call_watched, join_uri, note_written, watched_places
 from raycomp.data.parquet import SECONDS, read_columns, write_table
 from raycomp.run.executor import CPUS, DEVICE, GPU_KIND, READ, SCORERS, WRITE, Session, Stage, Work, current
-from raycomp.run.progress import GPUS, Growth, Progress, There, WorkerPool, WorkerPools, average, log_event
+from raycomp.run.progress import GPUS, Growth, Progress, There, WorkerPool, average, log_event
 from raycomp.words import IS_LAST, POSITION, SHARD_ORDINAL, STATUS
 
 _SAMPLED_PER_PART = 32
 _SAMPLED_AT_MOST = 4096
 _READ_AT_ONCE = 8
+_PART_NAME = re.compile(r"(\d{5,})/([0-9a-f]{8})-\d+\.parquet")
+_ABOUT = b"part"
+"""The key of a part's metadata in its file."""
 _PART_METADATA = pa.schema(
     [
         (SHARD_ORDINAL, pa.int32()),
@@ -135,27 +143,32 @@ def name_parts(ordinal: int) -> str:
 
 
 def stage_part(table: pa.Table, parts_uri: str, part: Part) -> pa.Table:
-    """Write the rows of each shard in ``table`` as a part; return the metadata of each part."""
+    """Write the rows of each shard in ``table`` as a part; return the metadata of each part.
+
+    The file holds its metadata as well, and appears whole: that it is there says that these rows are done.
+    """
     all_metadata = []
     for ordinal in pc.unique(table[SHARD_ORDINAL]).to_pylist():
         started = time.perf_counter()
         rows = table.filter(pc.equal(table[SHARD_ORDINAL], ordinal))
         positions = rows[POSITION].to_pylist()
-        # The same rows get the same name, so a repeated task overwrites its first attempt.
-        digest = zlib.crc32(repr(positions).encode())
-        name = f"{name_parts(ordinal)}/{digest:08x}-{len(positions)}.parquet"
-        write_table(rows.select(part.schema.names), join_uri(parts_uri, name), part.schema)
-        stats = _measure(rows, part)
-        stats.seconds[WRITE] = time.perf_counter() - started
         # The number of rows of the shard, if its last row is here.
         total = None
         if IS_LAST in rows.column_names and len(last := rows[POSITION].filter(rows[IS_LAST])):
             total = last[0].as_py() + 1
-        all_metadata.append((ordinal, name, len(rows), total, json.dumps(stats.to_dict())))
-    columns = list(zip(*all_metadata, strict=True)) or [()] * len(_PART_METADATA)
-    return pa.table(
-        [pa.array(c, f.type) for c, f in zip(columns, _PART_METADATA, strict=True)], schema=_PART_METADATA
-    )
+        stats = _measure(rows, part)
+        # The same rows get the same name, so a repeated task overwrites its first attempt.
+        name = f"{name_parts(ordinal)}/{_digest(positions)}-{len(positions)}.parquet"
+        metadata = {SHARD_ORDINAL: ordinal, "file": name, "rows": len(rows), "total": total}
+        about = {_ABOUT: json.dumps(metadata | {"stats": json.dumps(stats.to_dict())})}
+        write_table(rows.select(part.schema.names), join_uri(parts_uri, name), part.schema, about)
+        stats.seconds[WRITE] = time.perf_counter() - started
+        all_metadata.append(metadata | {"stats": json.dumps(stats.to_dict())})
+    return pa.Table.from_pylist(all_metadata, _PART_METADATA)
+
+
+def _digest(positions: list[int]) -> str:
+    return f"{zlib.crc32(repr(positions).encode()):08x}"
 
 
 def _measure(rows: pa.Table, part: Part) -> Stats:
@@ -227,9 +240,18 @@ class Pass:
         num_scored = sum(stage.where == SCORERS for stage in self.stages)
         assert num_scored <= 1, f"{num_scored} stages on scorers: a pass has one at most"
 
-    def run(self, ordinals: list[int], parts_uri: str) -> Iterator[list[dict[str, Any]]]:
-        """Run the pass over these shards; yield the metadata of their parts as they are written."""
-        return current().run(self, ordinals, parts_uri)
+    def run(
+        self, ordinals: list[int], parts_uri: str, done: Mapping[int, np.ndarray] | None = None
+    ) -> Iterator[list[dict[str, Any]]]:
+        """Run the pass over these shards; yield the metadata of their parts as they are written.
+
+        ``done`` has the positions of rows, by shard, that earlier parts hold: these are left out.
+        """
+        steps = self
+        if done:
+            items = {ordinal: (self.items[ordinal], done.get(ordinal)) for ordinal in ordinals}
+            steps = replace(self, items=items, read=partial(_read_rest, self.read))
+        return current().run(steps, ordinals, parts_uri)
 
     @property
     def worker_pools(self) -> dict[str, WorkerPool]:
@@ -261,6 +283,18 @@ class Pass:
         taken = self.session.num_scorers * self.session.scorer_resources.get("num_cpus", 1)
         left = self.session.num_cpus - (taken if self._scores else 0)
         return max(1, int(left / self.session.cpus_per_task))
+
+
+def _read_rest(
+    read: Callable[[Any], Iterator[pa.Table]], item: tuple[Any, np.ndarray | None]
+) -> Iterator[pa.Table]:
+    """Yield the tables of an item without the rows at the positions that come with it."""
+    of, done = item
+    for table in read(of):
+        if done is not None:
+            table = table.filter(pa.array(~np.isin(table[POSITION].to_numpy(), done)))
+        if done is None or len(table):
+            yield table
 
 
 def read_timed(read: Callable[[Any], Iterator[pa.Table]], items: Sequence[Any]) -> Iterator[pa.Table]:
@@ -295,11 +329,10 @@ _WAITING_PER_CPU = 2
 _FILES_PER_TASK = 16
 _FILES_AT_ONCE = 8
 _TASKS_PER_CPU = 4
-MakeParts = Callable[[list[int], str], Iterator[list[dict[str, Any]]]]
 # Merges run during a phase, as many as the cluster has CPUs; each may need a new process.
 _LEAST_MERGES = 4
 _POLL_EVERY_S = 0.1
-# Manifests and folders of parts that are requested at a time.
+# Manifests, parts and folders of parts that are requested at a time.
 _AT_ONCE = 16
 # Number of consecutive stalls of a phase without a commit in between.
 _MOST_STALLS = 3
@@ -311,37 +344,34 @@ class Phase:
 
     name: str
     work: Folder
-    shards_per_wave: int
+    waves: WavesConfig
+    steps: Pass
     merge: Callable[..., int]
     """``merge(ordinal, parts_uri, part_names, *merge_args)``: writes the shard's file, returns its rows."""
     merge_args: tuple
-    worker_pools: WorkerPools
-    """The worker pool of each stage."""
     check: Callable[[], None] = lambda: None
     """Called before every commit; raises where this run may not commit."""
-    most: There | None = None
-    """Maximum number of scorers and CPUs, on an elastic cluster."""
 
     @property
     def above(self) -> str:
         """The common prefix of the uris of a run's results."""
         return posixpath.dirname(self.work.uri) + "/"
 
-    def run(self, ordinals: list[int], make: MakeParts, totals: dict[int, int] | None) -> Stats:
+    def run(self, totals: dict[int, int] | None = None) -> Stats:
         """Process all uncommitted shards; return the stats of the whole phase, committed waves included.
 
-        ``make(ordinals, parts_uri)`` yields the metadata of parts. ``totals`` gives the expected rows per
-        shard where the caller knows them (else a shard's last row gives them).
+        ``totals`` gives the expected rows per shard where the caller knows them (else a shard's last row
+        gives them).
         """
         num_stalls, num_before = 0, -1
         while True:
             stats, done = self._read_manifests()
-            todo = [ordinal for ordinal in ordinals if ordinal not in done]
-            self.work.remove("parts", self.name)
+            todo = [ordinal for ordinal in self.steps.items if ordinal not in done]
             if not todo:
+                self.work.remove("parts", self.name)
                 return stats
             try:
-                stats.add(self._run_once(ordinals, todo, make, totals).to_dict())
+                stats.add(self._run_once(todo, totals).to_dict())
                 self.work.remove("parts", self.name)
                 return stats
             except Stalled as stall:
@@ -356,24 +386,22 @@ class Phase:
                 print(f"{stood}; restarted from its commits", file=sys.stderr, flush=True)
                 log_event("stall", phase=self.name, stalls=num_stalls)
 
-    def _run_once(
-        self, ordinals: list[int], todo: list[int], make: MakeParts, totals: dict[int, int] | None
-    ) -> Stats:
+    def _run_once(self, todo: list[int], totals: dict[int, int] | None) -> Stats:
         """Process the shards ``todo``; return the stats of the committed work."""
-        missing, size = set(todo), self.shards_per_wave
-        waves = [ordinals[start : start + size] for start in range(0, len(ordinals), size)]
-        left = [[ordinal for ordinal in wave if ordinal in missing] for wave in waves]
-        num_rows = sum(totals[ordinal] for ordinal in todo) if totals else None
-        watch = current().watch_growth() if self.most else nullcontext()
+        kept = _find_parts(self.work, self.name, set(todo))
+        num_kept = sum(part.metadata["rows"] for part in kept)
+        num_rows = sum(totals[ordinal] for ordinal in todo) - num_kept if totals else None
+        watch = current().watch_growth() if self.steps.most else nullcontext()
         with (
-            Progress(self.name, len(todo), self.worker_pools, num_rows=num_rows) as progress,
+            Progress(self.name, len(todo), self.steps.worker_pools, num_rows=num_rows) as progress,
             watch as growth,
         ):
-            attempt = _Attempt(self, self.work.at("parts", self.name), left, totals, progress, growth)
+            attempt = _Attempt(self, todo, totals, progress, growth)
             try:
-                return attempt.consume(make, todo)
+                return attempt.consume(kept)
             except BaseException as error:
-                error.add_note(attempt.name_rest())
+                num, committed = len(self.steps.items), len(self.steps.items) - len(attempt.todo)
+                error.add_note(f"{self.name}: {committed:,} of {num:,} shards are committed")
                 raise
 
     def _read_manifests(self) -> tuple[Stats, set[int]]:
@@ -388,47 +416,93 @@ class Phase:
         return stats, done
 
 
+class _KeptPart(NamedTuple):
+    """A part that an earlier attempt wrote."""
+
+    metadata: dict[str, Any]
+    positions: np.ndarray
+
+
+def _find_parts(work: Folder, name: str, todo: set[int]) -> list[_KeptPart]:
+    """Return the whole parts of uncommitted shards, no two with the same row, in the order of their names.
+
+    Parts of committed shards, whose removal was interrupted, are removed. A part of which a crash of the
+    machine left a damaged file counts as not written.
+    """
+    parts = Folder(work.at("parts", name))
+    found = [_PART_NAME.fullmatch(path) for path in parts.find_names()]
+    for shard in {match[1] for match in found if match and int(match[1]) not in todo}:
+        parts.remove(shard)
+
+    def read(match: re.Match[str]) -> _KeptPart | None:
+        try:
+            table = read_columns(parts.at(match[0]), [POSITION])
+        except UserError:
+            return None
+        positions = table[POSITION].to_numpy()
+        metadata = json.loads((table.schema.metadata or {}).get(_ABOUT, b"{}"))
+        is_whole = match[2] == _digest(positions.tolist()) and metadata.get("rows") == len(positions)
+        return _KeptPart(metadata | {"file": match[0]}, positions) if is_whole else None
+
+    kept: list[_KeptPart] = []
+    taken: dict[int, set[int]] = {}
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        for part in pool.map(read, [match for match in found if match and int(match[1]) in todo]):
+            rows = taken.setdefault(part.metadata[SHARD_ORDINAL], set()) if part else set()
+            if part and rows.isdisjoint(own := part.positions.tolist()):
+                rows.update(own)
+                kept.append(part)
+    return kept
+
+
 class _Attempt:
     """The driver's view of a running phase: parts of each shard, merged shards, committed waves."""
 
     def __init__(
         self,
         phase: Phase,
-        parts_uri: str,
-        waves: list[list[int]],
+        todo: list[int],
         totals: dict[int, int] | None,
         progress: Progress,
         growth: Growth | None,
     ):
-        self.phase, self.parts_uri, self.waves = phase, parts_uri, waves
-        self.wave_of = {ordinal: w for w, wave in enumerate(waves) for ordinal in wave}
-        self.missing = {w: set(wave) for w, wave in enumerate(waves)}
-        self.committed = {w for w, wave in enumerate(waves) if not wave}
-        self.wave_stats = {w: Stats() for w in self.missing}
-        self.written: dict[int, list[Written]] = {w: [] for w in self.missing}
+        self.phase, self.parts_uri = phase, phase.work.at("parts", phase.name)
+        self.todo = set(todo)
+        """Shards that are not committed."""
+        self.files: dict[int, list[str]] = {ordinal: [] for ordinal in todo}
+        """The parts of each shard whose merge has not started."""
+        self.merged: list[int] = []
+        """Shards that are merged and not committed; the next two are of these."""
+        self.merged_stats, self.written = Stats(), list[Written]()
+        self.shard_stats: dict[int, Stats] = {}
         self.totals = dict(totals or {})
-        self.files: dict[int, list[str]] = {ordinal: [] for ordinal in self.wave_of}
         self.rows: Counter = Counter()
-        self.kinds: dict[int, Counter] = {ordinal: Counter() for ordinal in self.wave_of}
         self.merging: dict[Any, int] = {}
         self.removing: list[Any] = []
         self.polled_at = 0.0
         self.stats = Stats()
-        self.commit_s = 0.0
-        self.counted_until = time.monotonic()
+        self.num_waves, self.commit_s = 0, 0.0
+        self.committed_at = self.counted_until = time.monotonic()
         self.progress, self.growth = progress, growth
         # Merging is light and must not wait for CPUs that the phase itself holds.
         self.executor, self.light = current(), current().merge_options()
         self.places = watched_places()
 
-    def consume(self, make: MakeParts, todo: list[int]) -> Stats:
-        """Stream the dataset's part metadata; merge and commit as shards complete."""
-        for ordinal in todo:
+    def consume(self, kept: list[_KeptPart]) -> Stats:
+        """Take the parts that are there, then stream those that are not; merge and commit as shards complete.
+
+        The busy seconds of kept parts were spent within no wall time that is recorded.
+        """
+        positions: dict[int, list[np.ndarray]] = {}
+        for part in kept:
+            self._take(part.metadata, is_kept=True)
+            positions.setdefault(part.metadata[SHARD_ORDINAL], []).append(part.positions)
+        for ordinal in list(self.files):
             self._merge_if_complete(ordinal)
-        pending = [ordinal for ordinal in todo if ordinal in self.files]
-        if pending:
+        done = {ordinal: np.concatenate(positions[ordinal]) for ordinal in positions if ordinal in self.files}
+        if pending := list(self.files):
             try:
-                for all_metadata in make(pending, self.parts_uri):
+                for all_metadata in self.phase.steps.run(pending, self.parts_uri, done):
                     for metadata in all_metadata:
                         self._take(metadata)
                     if time.monotonic() - self.polled_at > _POLL_EVERY_S:
@@ -437,33 +511,29 @@ class _Attempt:
                 self._finish_merges()  # complete shards need not be done again
                 raise
         self._finish_merges()
-        if any(self.missing.values()):
-            short = sorted(ordinal for wave in self.missing.values() for ordinal in wave)
-            raise RuntimeError(f"{self.phase.name}: shards {short[:10]} ended short of their rows")
+        if self.todo:
+            raise RuntimeError(
+                f"{self.phase.name}: shards {sorted(self.todo)[:10]} ended short of their rows"
+            )
         for removing in self.removing:
             self.executor.get(removing)
         self.stats.add(self._count_wall().to_dict())
         return self.stats
 
-    def name_rest(self) -> str:
-        """Return how many waves are committed, and at which the phase resumes."""
-        rest = min(set(range(len(self.waves))) - self.committed, default=len(self.waves))
-        return (
-            f"{self.phase.name}: {len(self.committed):,} of {len(self.waves):,} waves are committed, "
-            f"wave {rest + 1:,} is next"
-        )
-
-    def _take(self, metadata: dict[str, Any]) -> None:
+    def _take(self, metadata: dict[str, Any], is_kept: bool = False) -> None:
         ordinal = metadata[SHARD_ORDINAL]
         self.files[ordinal].append(metadata["file"])
         self.rows[ordinal] += metadata["rows"]
         if metadata["total"] is not None:
             self.totals[ordinal] = metadata["total"]
         stats = json.loads(metadata["stats"])
-        self.wave_stats[self.wave_of[ordinal]].add(stats)
-        self.kinds[ordinal].update(stats["counts"].get(GPU_KIND, {}))
-        self.progress.add(metadata["rows"], stats["seconds"], stats["counts"].get(STATUS))
-        self._merge_if_complete(ordinal)
+        if is_kept:
+            stats["seconds"] = {}
+        else:
+            self.progress.add(metadata["rows"], stats["seconds"], stats["counts"].get(STATUS))
+        self.shard_stats.setdefault(ordinal, Stats()).add(stats)
+        if not is_kept:
+            self._merge_if_complete(ordinal)
 
     def _merge_if_complete(self, ordinal: int) -> None:
         if self.rows[ordinal] == self.totals.get(ordinal):
@@ -477,53 +547,60 @@ class _Attempt:
     def _finish_merges(self) -> None:
         while self.merging:
             self._collect(wait=True)
+        if self.merged:
+            self._commit()
 
     def _collect(self, wait: bool) -> None:
-        """Commit the waves whose last shard is merged; with ``wait`` until a merge has ended."""
+        """Commit merged shards, many or after some time; with ``wait`` until a merge has ended."""
         self.polled_at = time.monotonic()
-        if not self.merging:
-            return
-        refs = list(self.merging)
-        stall_s = self.executor.stall_s if wait else 0
-        done = self.executor.wait(refs, 1 if wait else len(refs), stall_s)
-        if wait and not done:
-            raise Stalled("no merge ended")
-        for ref in done:
-            seconds, written = self.executor.get(ref)
-            ordinal = self.merging.pop(ref)
-            wave = self.wave_of[ordinal]
-            self.written[wave] += written
-            self.wave_stats[wave].seconds[WRITE] += seconds
-            self.progress.add(0, {WRITE: seconds})
-            self.missing[wave].remove(ordinal)
-            if kinds := self.kinds.pop(ordinal):
-                log_event("gpus", phase=self.phase.name, shard=ordinal, rows=dict(kinds))
-            self.progress.finish_one()
-            if not self.missing[wave]:
-                self._commit(wave)
+        if self.merging:
+            refs = list(self.merging)
+            stall_s = self.executor.stall_s if wait else 0
+            done = self.executor.wait(refs, 1 if wait else len(refs), stall_s)
+            if wait and not done:
+                raise Stalled("no merge ended")
+            for ref in done:
+                seconds, written = self.executor.get(ref)
+                ordinal = self.merging.pop(ref)
+                stats = self.shard_stats.pop(ordinal, Stats())
+                stats.seconds[WRITE] += seconds
+                self.merged_stats.add(stats.to_dict())
+                self.merged.append(ordinal)
+                self.written += written
+                self.progress.add(0, {WRITE: seconds})
+                if kinds := stats.counts.get(GPU_KIND):
+                    log_event("gpus", phase=self.phase.name, shard=ordinal, rows=dict(kinds))
+                self.progress.finish_one()
+                if len(self.merged) >= self.phase.waves.shards_per_wave:
+                    self._commit()
+        if self.merged and time.monotonic() - self.committed_at >= self.phase.waves.commit_s:
+            self._commit()
 
-    def _commit(self, wave: int) -> None:
-        """Write the wave's manifest. Its duration is recorded in the next manifest."""
+    def _commit(self) -> None:
+        """Write a wave's manifest. Its duration is recorded in the next manifest."""
         self.phase.check()
-        shards, stats = sorted(self.waves[wave]), self.wave_stats.pop(wave)
+        shards, stats, written = sorted(self.merged), self.merged_stats, sorted(self.written)
+        self.merged, self.merged_stats, self.written = [], Stats(), []
         stats.add(self._count_wall().to_dict())
-        written = self.written.pop(wave)
         note_written(written)
-        files = {file.uri.removeprefix(self.phase.above): file[1:] for file in sorted(written)}
+        files = {file.uri.removeprefix(self.phase.above): file[1:] for file in written}
         manifest: dict[str, Any] = {"shards": shards, "written": files, "stats": stats.to_dict()}
         started = time.monotonic()
         self.phase.work.write_json(manifest, "waves", f"{self.phase.name}-{shards[0]:08d}.json")
-        self.commit_s += time.monotonic() - started
+        self.committed_at = time.monotonic()
+        self.commit_s += self.committed_at - started
         self.stats.add(manifest["stats"])
         removing = self.executor.submit(_remove_parts, self.phase.work, self.phase.name, shards, **self.light)
         self.executor.wait([removing], 1, 0)  # on Ray it continues meanwhile, locally it is done now
         self.removing.append(removing)
-        self.committed.add(wave)
+        self.todo.difference_update(shards)
+        self.num_waves += 1
         log_event(
             "wave",
             phase=self.phase.name,
-            wave=wave + 1,
-            waves=len(self.waves),
+            wave=self.num_waves,
+            shards=len(shards),
+            left=len(self.todo),
             wall_s=round(stats.wall_s, 3),
             statuses=dict(stats.statuses),
             busy_seconds={stage: round(value, 3) for stage, value in stats.seconds.items()},
@@ -535,12 +612,12 @@ class _Attempt:
         now = time.monotonic()
         wall_s, self.counted_until = now - self.counted_until, now
         commit_s, self.commit_s = self.commit_s, 0.0
-        worker_pools = dict(self.phase.worker_pools)
+        worker_pools, most = dict(self.phase.steps.worker_pools), self.phase.steps.most
         offered = Counter({stage: place.workers * wall_s for stage, place in worker_pools.items()})
         stats = Stats(offered=offered, wall_s=wall_s, commit_s=commit_s, worker_pools=worker_pools)
-        if self.growth and self.phase.most:
+        if self.growth and most:
             stats.growth = self.growth.take()
-            shares = average(stats.growth, wall_s, self.phase.most)
+            shares = average(stats.growth, wall_s, most)
             stats.offered = Counter(
                 {stage: offered[stage] * shares[worker_pools[stage].where] for stage in worker_pools}
             )

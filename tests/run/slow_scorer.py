@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from raycomp.config import ClusterConfig
+from raycomp.config import ClusterConfig, WavesConfig
 from raycomp.data.files import Folder, join_uri
 from raycomp.data.parquet import write_table
 from raycomp.run.executor import SCORERS, Stage
@@ -61,8 +61,8 @@ def score(config: ClusterConfig, out: Folder) -> dict:
         steps = Pass(session, items, read, (stage,), Part(SCHEMA), rows=PER_CALL, scorer_rows=PER_CALL)
         target = (out.at("scores"),)
         work = Folder(out.at("work"))
-        phase = Phase("score", work, 4, merge, target, steps.worker_pools, lambda: None, steps.most)
-        stats = phase.run(list(items), steps.run, dict.fromkeys(items, ROWS))
+        phase = Phase("score", work, WavesConfig(shards_per_wave=4), steps, merge, target)
+        stats = phase.run(dict.fromkeys(items, ROWS))
     return describe_phases({"score": stats})[0]
 
 

@@ -16,6 +16,7 @@ import pytest
 from raycomp.config import ClusterConfig, ClusterFailed, UserError
 from raycomp.core.epochs import ahead
 from raycomp.data import reader
+from raycomp.data.parquet import read_columns
 from raycomp.run import local
 from raycomp.run import local as session
 from raycomp.run.executor import CPUS, SCORERS, Session, Stage, current, find_current, use
@@ -166,7 +167,7 @@ def make_pass(*stages: Stage, num_shards: int = 3, read: Callable[..., Any] = re
     return Pass(Session(1, {}, 2, 2, 1, BLOCK, is_local=True), items, read, stages, Part(schema), BLOCK, 8)
 
 
-def run_all(steps: Pass, folder: Path, num_threads: int) -> dict[str, bytes]:
+def run_all(steps: Pass, folder: Path, num_threads: int) -> dict[str, pa.Table]:
     """Run a pass; return its parts by name, and check that its receipts tell of all rows."""
     with use(Local(num_threads)):
         all_metadata = [one for some in steps.run(sorted(steps.items), str(folder)) for one in some]
@@ -176,7 +177,8 @@ def run_all(steps: Pass, folder: Path, num_threads: int) -> dict[str, bytes]:
         assert [one["total"] for one in own if one["total"] is not None] == [ROWS]
         rows = read_parts(str(folder), [one["file"] for one in own])
         assert rows[POSITION].to_pylist() == list(range(ROWS))
-    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*.parquet"))}
+    paths = sorted(folder.rglob("*.parquet"))
+    return {str(path.relative_to(folder)): read_columns(str(path)) for path in paths}
 
 
 @pytest.mark.parametrize("in_threads", [False, True])

@@ -43,12 +43,12 @@ LOST = [
 def test_what_ray_lost_is_reported_in_a_line_with_how_it_goes_on(lost, times):
     lost.__dict__.pop("__notes__", None)
     error = wrapped(lost, times)
-    error.add_note("align: 1 of 3 waves are committed")
+    error.add_note("align: 1 of 3 shards are committed")
     with pytest.raises(ClusterFailed) as failed, as_failed_cluster():
         raise error
     assert str(failed.value).startswith(f"Ray failed: {type(lost).__name__}: ")
     assert "\n" not in str(failed.value) and "Traceback" not in str(failed.value)
-    assert failed.value.__notes__ == ["align: 1 of 3 waves are committed"]
+    assert failed.value.__notes__ == ["align: 1 of 3 shards are committed"]
 
 
 INIT_FAILED = rays.ActorDiedError(

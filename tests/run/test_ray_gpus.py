@@ -8,13 +8,14 @@ import sys
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
 from ray.core.generated.autoscaler_pb2 import ClusterConfig as Offer
 from ray.data import DataContext
 
-from raycomp.config import ClusterFailed, UserError
+from raycomp.config import ClusterFailed, UserError, WavesConfig
 from raycomp.data.files import Folder
 from raycomp.data.samples import write_tar
 from raycomp.run import ray_cluster as ray_gpus
@@ -188,15 +189,16 @@ def test_rows_of_several_kinds_of_gpu_are_counted_by_shard(tmp_path, monkeypatch
     on_l4, on_h100 = scorers
     tables = [on_l4(make_rows(0)), on_h100(make_rows(1))]
     tables += [on_l4(make_rows(2).slice(0, 2)), on_h100(make_rows(2).slice(2))]
-    parts = str(tmp_path / "parts" / "score")
+    parts = str(tmp_path / "elsewhere")
     all_metadata = [stage_part(table, parts, PART).to_pylist() for table in tables]
     pools = {name: WorkerPool(name, 2, where) for name, where in POOLS.items()}
-    phase = Phase("score", Folder(str(tmp_path)), 2, lambda *_: 5, (), pools)
+    steps = SimpleNamespace(items={0: 0, 1: 1, 2: 2}, worker_pools=pools, most=None)
+    steps.run = lambda *_: all_metadata
+    phase = Phase("score", Folder(str(tmp_path)), WavesConfig(), steps, lambda *_: 5, ())
     logged: list[tuple[str, dict]] = []
     monkeypatch.setattr(work, "log_event", lambda event, **facts: logged.append((event, facts)))
     with use(Local(1)):
-        stats = phase.run([0, 1, 2], lambda *_: all_metadata, None)
-        again = phase.run([0, 1, 2], lambda *_: [], None)
+        stats, again = phase.run(), phase.run()
     first, second = say_gpu(L4), say_gpu(H100)
     rows = {facts["shard"]: facts["rows"] for event, facts in logged if event == "gpus"}
     assert rows == {0: {first: 5}, 1: {second: 5}, 2: {first: 2, second: 3}}

@@ -284,14 +284,13 @@ def align_all(scoring: Scoring) -> Stats:
         phase = Phase(
             "align",
             work,
-            config.waves.shards_per_wave,
+            config.waves,
+            steps,
             merge_aligned,
             (work.at(ALIGNED), scoring.aligned_schema),
-            steps.worker_pools,
             scoring.check_lease,
-            steps.most,
         )
-        stats = phase.run([*shards], steps.run, None)
+        stats = phase.run()
     stats.counts[STATUS] = stats.statuses + reused
     return stats
 
@@ -312,14 +311,13 @@ def attribute_pool(scoring: Scoring, pool: Gates, pool_sizes: list[int]) -> Stat
     phase = Phase(
         "attribute",
         scoring.work,
-        config.waves.shards_per_wave,
+        config.waves,
+        steps,
         merge_scores,
         (scoring.work, scoring.out, scoring.scores_schema, scoring.pool, pool, marked[0].marks is not None),
-        steps.worker_pools,
         scoring.check_lease,
-        steps.most,
     )
-    return phase.run(scoring.ordinals, steps.run, dict(zip(scoring.ordinals, pool_sizes, strict=True)))
+    return phase.run(dict(zip(scoring.ordinals, pool_sizes, strict=True)))
 
 
 def merge_aligned(ordinal: int, parts_uri: str, names: list[str], target_uri: str, schema: pa.Schema) -> int:
