@@ -338,14 +338,34 @@ def describe_scorer(config: ClipConfig) -> ScorerSpec:
     downloaded, or embed a text as zeros or NaN.
     """
     key = _make_key(config)
-    spec = key and _read_kept(key)
-    if spec:
-        return spec
-    from raycomp.models.clip import measure_scorer
+
+    def digest(spec: dict[str, Any]) -> str:
+        return hashlib.sha256(f"{key} {json.dumps(spec, sort_keys=True)}".encode()).hexdigest()
+
+    home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    path = Path(os.environ.get("RAYCOMP_CACHE") or Path(home, "raycomp"), "scorers", f"{key}.json")
+    # A file that is missing, or not as it was written, is made anew.
+    with suppress(OSError, ValueError, TypeError, LookupError, AttributeError, RecursionError):
+        kept = json.loads(path.read_text()) if key else {}
+        if kept["sha256"] == digest(kept["spec"]):
+            fields = kept["spec"]["image"].items()
+            image: dict[str, Any] = {name: tuple(x) if isinstance(x, list) else x for name, x in fields}
+            return ScorerSpec(**kept["spec"] | {"image": ImageSpec(**image)})
+    from raycomp.models.clip import measure_scorer  # which imports open_clip
 
     spec = measure_scorer(config)
-    if key:
-        _write(key, spec)
+    if key is None:
+        return spec
+    content = {"sha256": digest(asdict(spec)), "spec": asdict(spec)}
+    with suppress(OSError):  # a folder that cannot be written
+        path.parent.mkdir(parents=True, exist_ok=True)
+        number, name = tempfile.mkstemp(dir=path.parent, suffix=".tmp")
+        try:
+            with open(number, "w") as file:
+                json.dump(content, file)
+            os.replace(name, path)
+        except OSError:
+            os.unlink(name)
     return spec
 
 
@@ -398,10 +418,21 @@ def _hash(path: Path) -> str:
 def _make_key(config: ClipConfig) -> str | None:
     """Return a SHA-256 of everything that the description depends on; None where that is unknown."""
     weights = Path(config.weights)
+    is_folder = config.model.startswith("local-dir:")
     # The fingerprint covers weights of a seed, of the model's folder, or of a file; a tag has no suffix.
-    is_known = config.model.startswith("local-dir:") or config.weights.startswith("random:")
+    is_known = is_folder or config.weights.startswith("random:") or (weights.suffix and weights.is_file())
     try:
-        if not (is_known or (weights.suffix and weights.is_file())) or not _has_known_model(config.model):
+        # It covers the config of a file or folder (one without a model may have any content, so it is not
+        # hashed), and one that open_clip ships.
+        if is_folder:
+            has_known_model = Path(config.model.removeprefix("local-dir:"), HUB_CONFIG).is_file()
+        else:
+            own = read_config(config.model)
+            towers = [own.get(part) for part in _NEEDED[1:]] if isinstance(own, dict) else []
+            has_known_model = bool(towers) and all(
+                isinstance(one, dict) and not _FOREIGN & {*one} for one in towers
+            )
+        if not is_known or not has_known_model:
             return None
         companions = [*list_config_files(config.weights), str(Path(config.model).with_name(HUB_CONFIG))]
         found = {
@@ -415,52 +446,6 @@ def _make_key(config: ClipConfig) -> str | None:
     except (ValueError, OSError, RecursionError):
         return None  # building the model reports it
     return hashlib.sha256(json.dumps(found).encode()).hexdigest()
-
-
-def _has_known_model(name: str) -> bool:
-    """Whether the fingerprint covers the model's config: a file's, a folder's, one that open_clip ships."""
-    if name.startswith("local-dir:"):  # a folder without a model may have any content, so it is not hashed
-        return Path(name.removeprefix("local-dir:"), HUB_CONFIG).is_file()
-    config = read_config(name)
-    towers = [config.get(part) for part in ("vision_cfg", "text_cfg")] if isinstance(config, dict) else []
-    return len(towers) == 2 and all(isinstance(one, dict) and not _FOREIGN & {*one} for one in towers)
-
-
-def _place(key: str) -> Path:
-    home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    return Path(os.environ.get("RAYCOMP_CACHE") or Path(home, "raycomp"), "scorers", f"{key}.json")
-
-
-def _read_kept(key: str) -> ScorerSpec | None:
-    """Return the cache entry of a key; None where it is missing or not as it was written."""
-    try:
-        found = json.loads(_place(key).read_text())
-        if found["sha256"] != _digest(key, found["spec"]):
-            return None
-        fields = found["spec"]["image"].items()
-        image: dict[str, Any] = {name: tuple(x) if isinstance(x, list) else x for name, x in fields}
-        return ScorerSpec(**found["spec"] | {"image": ImageSpec(**image)})
-    except (OSError, ValueError, TypeError, LookupError, AttributeError, RecursionError):
-        return None
-
-
-def _write(key: str, spec: ScorerSpec) -> None:
-    """Store a description under a key, whole or not at all; do nothing where the folder cannot be written."""
-    content = {"sha256": _digest(key, asdict(spec)), "spec": asdict(spec)}
-    path = _place(key)
-    with suppress(OSError):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        number, name = tempfile.mkstemp(dir=path.parent, suffix=".tmp")
-        try:
-            with open(number, "w") as file:
-                json.dump(content, file)
-            os.replace(name, path)
-        except OSError:
-            os.unlink(name)
-
-
-def _digest(key: str, spec: dict[str, Any]) -> str:
-    return hashlib.sha256(f"{key} {json.dumps(spec, sort_keys=True)}".encode()).hexdigest()
 
 
 @lru_cache(maxsize=2)

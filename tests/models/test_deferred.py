@@ -59,6 +59,7 @@ def test_a_scorer_has_the_same_bits_and_loads_only_torch(folder):
     assert loaded == "['torch']"
 
 
+@pytest.mark.slow
 def test_training_uses_torch_dynamo(folder):
     lines = """
     import os, open_clip, sys, torch
@@ -83,6 +84,7 @@ def test_training_uses_torch_dynamo(folder):
     assert run_deferring(lines, folder) == "1.0"
 
 
+@pytest.mark.slow
 def test_towers_of_transformers_and_timm_are_built(folder):
     lines = """
     import open_clip, sys, torch
