@@ -1,4 +1,4 @@
-"""Shard names hold nothing of where a corpus lies, and what cannot be read is said in one line."""
+"""Shard names hold nothing of where a corpus lies; classes of images; paths of options made whole."""
 
 import os
 from pathlib import Path
@@ -6,15 +6,23 @@ from pathlib import Path
 import braceexpand
 import pytest
 
+from raycomp.config import override_all
+from raycomp.config.change import flatten, to_dict
+from raycomp.curation.config import CurateConfig
+from raycomp.data.files import Folder
 from raycomp.data.inputs import (
     absolute_input,
     check_output,
     expand_braces,
     expand_input,
     fingerprint_shards,
+    list_classes,
     list_times,
+    with_absolute_paths,
 )
 from raycomp.data.samples import sample_uid
+from raycomp.negatives.config import NegativesConfig
+from raycomp.probe.config import ProbeConfig
 
 
 @pytest.fixture
@@ -269,3 +277,71 @@ def test_fingerprint_sees_a_change_of_stored_embeddings(tmp_path):
     (tmp_path / "img_emb/img_emb_00.npy").unlink()
     with pytest.raises(ValueError, match=r"img_emb_00\.npy': no such file"):
         fingerprint_shards(shards)
+
+
+FILES = (
+    "b/2.jpg",
+    "b/1.PNG",
+    "a/deep/er/3.jpeg",
+    "a/notes.txt",
+    "a/.hidden.jpg",
+    ".cache/4.jpg",
+    "readme.jpg",
+)
+
+
+def write(uri: str, names=FILES) -> str:
+    for name in names:
+        Folder(uri).write_bytes(b"x", name)
+    return uri
+
+
+def test_classes_are_those_of_torchvision(tmp_path):
+    datasets = pytest.importorskip("torchvision.datasets")
+    write(str(tmp_path), ("b/2.jpg", "b/1.PNG", "a/deep/er/3.jpeg", "a/notes.txt", "C/x y.bmp", "readme.jpg"))
+    found = list_classes(str(tmp_path))
+    counterpart = datasets.ImageFolder(str(tmp_path))
+    assert list(found) == counterpart.classes
+    listed = [(f"{tmp_path}/{file}", list(found).index(name)) for name in found for file in found[name]]
+    assert sorted(listed) == sorted(counterpart.samples)
+
+
+def test_a_store_lists_as_the_disk_does(bucket, tmp_path):
+    here, there = list_classes(write(str(tmp_path))), list_classes(write(f"{bucket}/images"))
+    assert here == there == {"a": ["a/deep/er/3.jpeg"], "b": ["b/1.PNG", "b/2.jpg"]}
+
+
+def test_shards_and_what_is_no_folder_are_none(tmp_path):
+    write(str(tmp_path), ("test/0.tar", "classnames.txt"))
+    assert list_classes(str(tmp_path)) is None and list_classes(str(tmp_path / "none")) is None
+    write(str(tmp_path), ("cat/0.jpg",))
+    assert list_classes(str(tmp_path)) == {"cat": ["cat/0.jpg"], "test": []}
+
+
+def test_a_name_of_a_file_is_made_whole(tmp_path_factory, monkeypatch):
+    for path, name, whole in [
+        ("input", "in/*.tar::more=in", "{}/in/*.tar::more={}/in"),
+        ("input", "s3://bucket/in", "s3://bucket/in"),
+        ("scorer.model", "tiny.json", "{}/tiny.json"),
+        ("scorer.model", "ViT-B-32", "ViT-B-32"),
+        ("scorer.model", "local-dir:in", "local-dir:{}/in"),
+        ("scorer.model", "hf-hub:some/model", "hf-hub:some/model"),
+        ("scorer.weights", "tiny.json", "{}/tiny.json"),
+        ("scorer.weights", "gone/weights.pt", "gone/weights.pt"),
+        ("scorer.weights", "in", "in"),
+        ("parser.name", "raycomp", "raycomp"),
+        ("parser.name", "./raycomp", "{}/raycomp"),
+    ]:
+        for kind in [CurateConfig, NegativesConfig]:
+            tmp_path = tmp_path_factory.mktemp("case")
+            monkeypatch.chdir(tmp_path)
+            (tmp_path / "tiny.json").touch()
+            for folder in ("in", "raycomp"):
+                (tmp_path / folder).mkdir()
+            values = dict(flatten(to_dict(with_absolute_paths(override_all(kind(), {path: name})))))
+            assert values[path] == whole.replace("{}", str(tmp_path)), (path, name, whole, kind)
+
+
+def test_an_inherited_scorer_stays_one():
+    for kind in (NegativesConfig, ProbeConfig):
+        assert with_absolute_paths(kind(input="a")).scorer is None

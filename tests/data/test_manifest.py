@@ -41,7 +41,7 @@ def write_results(folder: Folder) -> None:
     folder.write_bytes(b"a,b\n1,2\n", "table.csv")
 
 
-@pytest.fixture(params=["disk", "s3"])
+@pytest.fixture(params=["disk", pytest.param("s3", marks=pytest.mark.stores)])
 def place(request, tmp_path) -> Folder:
     if request.param == "disk":
         return Folder(str(tmp_path / "run"))

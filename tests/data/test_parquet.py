@@ -1,4 +1,7 @@
-"""Equal tables give equal bytes, whatever their chunks, offsets and metadata."""
+"""Tables on disk: equal bytes, damage in one line, bytes of rows; PyArrow without pandas."""
+
+import subprocess
+import sys
 
 import numpy as np
 import pyarrow as pa
@@ -7,6 +10,8 @@ import pytest
 
 from raycomp.config import UserError
 from raycomp.data.parquet import (
+    digest_rows,
+    encode_rows,
     new_groups,
     read_columns,
     read_matching,
@@ -15,7 +20,7 @@ from raycomp.data.parquet import (
     write_groups,
     write_table,
 )
-from raycomp.schema import aligned_schema, scores_schema
+from raycomp.schema import PHRASE_TYPE, aligned_schema, scores_schema
 
 NUM_ROWS = 500
 SCHEMA = scores_schema(aligned_schema(8, "float32"))
@@ -121,3 +126,62 @@ def test_chosen_rows_are_read_from_their_row_groups_alone(tmp_path):
     assert list(read_rows(uri, ["b"], row_N[:0])) == []
     with pytest.raises(UserError, match="has no column c"):
         next(read_rows(uri, ["c"], row_N))
+
+
+PHRASE = {"text": "a dog", "start": 0, "end": 5, "drops": [0.5, -0.25], "nonces": ["blick"], "drop": None}
+COLUMNS = {
+    "numbers": pa.array([1, None, 0, -3], pa.int32()),
+    "floats": pa.array([0.5, None, -0.0, 0.0], pa.float32()),
+    "bits": pa.array([True, False, None, True]),
+    "texts": pa.array(["", None, "a", "ab"]),
+    "lists": pa.array([[], None, ["a", "b"], ["ab"]], pa.list_(pa.string())),
+    "vectors": pa.array([[1, 2], None, [3, 4], [0, 0]], pa.list_(pa.float16(), 2)),
+    "structs": pa.array([[], None, [PHRASE], [PHRASE, PHRASE]], pa.list_(PHRASE_TYPE)),
+    "nulls": pa.nulls(4),
+}
+
+
+def test_different_values_have_different_bytes():
+    for name in COLUMNS:
+        found = encode_rows(COLUMNS[name])
+        values = [repr(value) for value in COLUMNS[name].to_pylist()]
+        same = {(values[i] == values[j]) == (found[i] == found[j]) for i in range(4) for j in range(4)}
+        assert same == {True}, name
+
+
+def test_bytes_do_not_depend_on_slices_and_chunks():
+    for name in COLUMNS:
+        array = COLUMNS[name]
+        whole = encode_rows(array)
+        assert encode_rows(array.slice(1, 2)) == whole[1:3], name
+        assert encode_rows(pa.chunked_array([array.slice(0, 1), array.slice(1)])) == whole, name
+        assert encode_rows(array.take(pa.array([3, 1, 0, 2]))) == [whole[i] for i in (3, 1, 0, 2)], name
+        assert encode_rows(array.slice(0, 0)) == [], name
+
+
+def test_a_digest_is_of_all_columns():
+    rows = digest_rows(COLUMNS.values())
+    assert len(set(rows)) == 4 and {len(one) for one in rows} == {32}
+    changed = dict(COLUMNS, floats=pa.array(np.array([0.5, 1, -0.0, 1e-7], np.float32)))
+    again = digest_rows(changed.values())
+    assert [a == b for a, b in zip(rows, again, strict=True)] == [True, False, True, False]
+
+
+_CODE = """
+import sys
+import pyarrow as pa
+from raycomp.data.parquet import keep_pandas_out, let_pandas_in
+keep_pandas_out()
+assert pa.array([1, None]).null_count == 1
+assert "pandas" not in sys.modules
+let_pandas_in()
+import pandas as pd
+frame = pd.DataFrame({"a": [1.0, None]})
+assert pa.array(frame["a"]).null_count == 1
+assert pa.table(frame).to_pandas().equals(frame)
+"""
+
+
+def test_pandas_is_left_out_and_let_in_again():
+    done = subprocess.run([sys.executable, "-c", _CODE], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

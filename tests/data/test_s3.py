@@ -1,4 +1,4 @@
-"""The same functions on a real S3 server of this machine: what holds on disk holds there."""
+"""A real S3 server: equal rows and bytes, faults that its client fixes, errors in one line."""
 
 import json
 import os
@@ -18,7 +18,7 @@ from raycomp.data.inputs import expand_input, fingerprint_shards
 from raycomp.data.parquet import read_columns, write_table
 from raycomp.data.reader import extract, read_shard
 from raycomp.data.samples import write_tar
-from tests.faults.proxy import run_proxy
+from tests.faults.proxy import FAULTS, run_proxy
 
 SAMPLES = [(f"{i:05d}", {"jpg": bytes([i]) * 40_000, "txt": f"dog {i}".encode()}) for i in range(30)]
 TABLE = pa.table({"uid": [f"{i:032x}" for i in range(50)], "alignment": np.arange(50, dtype=np.float32)})
@@ -127,3 +127,33 @@ def test_image_paths_on_s3(bucket):
     found = rows(f"{bucket}/album")
     assert [row["status"] for row in found] == ["ok", "image_file_missing", "image_file_missing"]
     assert found[0]["image"] == b"pixels" and json.loads(found[0]["json"])["caption"] == "a"
+
+
+SECRET = "testing-secret"
+SEED = 3
+DOWN = {"503": 1.0}
+
+
+def test_every_fault_is_fixed_by_the_client(proxy, bucket):
+    for fault in FAULTS:
+        filesystem, path = resolve(f"{bucket}/small")
+        data = bytes(range(256)) * 40
+        # The client waits in vain once, then asks again.
+        share, count = (0.1, 4) if fault == "timeout" else (0.3, 20)
+        proxy.start({fault: share}, SEED)
+        for i in range(count):
+            with filesystem.open_output_stream(f"{path}/{i}") as stream:
+                stream.write(data)
+            with filesystem.open_input_file(f"{path}/{i}") as file:
+                assert file.read() == data, fault
+        assert proxy.faults()[fault] >= 1, fault
+
+
+@pytest.mark.slow
+def test_a_whole_outage_is_an_error_of_the_storage(proxy, bucket):
+    filesystem, path = resolve(f"{bucket}/down")
+    proxy.start(DOWN)
+    with pytest.raises(OSError, match="AWS Error") as error:
+        filesystem.get_file_info(path)
+    assert SECRET not in str(error.value)
+    assert len(proxy.seen) > 1

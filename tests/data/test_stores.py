@@ -138,7 +138,11 @@ def serve_azure(port: int) -> tuple[list[str], dict[str, str], str]:
     return command, {"AZURE_STORAGE_CONNECTION_STRING": message}, "az://bucket"
 
 
-@pytest.fixture(scope="module", params=[serve_gcs, serve_azure], ids=["gs", "az"])
+@pytest.fixture(
+    scope="module",
+    params=[pytest.param(one, marks=pytest.mark.stores) for one in (serve_gcs, serve_azure)],
+    ids=["gs", "az"],
+)
 def store(request) -> Iterator[str]:
     """A bucket on a real server of this machine; the environment leads to it."""
     port = free_port()

@@ -1,11 +1,24 @@
-"""What is frozen and what is adapted, weight by weight, and what cannot be."""
+"""What is frozen and adapted; experts and prompts in the blocks of a tower."""
+
+import copy
+import math
 
 import pytest
 import torch
 
-from raycomp.models.adapters import add_adapters, freeze
+from raycomp.models.adapters import (
+    ExpertLinear,
+    PromptChoice,
+    Prompts,
+    Routes,
+    add_adapters,
+    add_experts,
+    add_prompts,
+    find_blocks,
+    freeze,
+)
 from raycomp.models.clip import encode_text, load_start
-from tests.training.fitting import draw_texts, run, start_trainer, write_model
+from tests.training.fitting import ARCHITECTURE, draw_texts, run, start_trainer, write_model
 
 VISION = {"image_size": 32, "layers": 3, "width": 32, "head_width": 16, "patch_size": 16}
 TEXT = {"context_length": 16, "vocab_size": 64, "width": 32, "heads": 2, "layers": 3}
@@ -132,3 +145,166 @@ def test_a_model_that_writes_captions_is_refused(tmp_path):
     model = write_model(tmp_path, multimodal_cfg=decoder, vision_cfg=vision, text_cfg=text, custom_text=True)
     with pytest.raises(ValueError, match=r"captioning models cannot be trained here"):
         load_start(model)
+
+
+def test_a_tower_of_others_is_refused(tmp_path_factory):
+    for tower, config in [
+        ("image", {"vision_cfg": RESNET}),
+        ("text", {"text_cfg": {**ARCHITECTURE["text_cfg"], "qk_norm": True}, "custom_text": True}),
+    ]:
+        tmp_path = tmp_path_factory.mktemp("case")
+        clip = load_start(write_model(tmp_path, **config))
+        with pytest.raises(ValueError, match=f"^method=diki: the {tower} tower of the model is not made of"):
+            find_blocks(clip, "method=diki")
+
+
+ROWS, PLACES, WIDTH, OUT, EXPERTS, RANK = 2, 3, 5, 4, 3, 2
+
+
+def make(routes: Routes) -> ExpertLinear:
+    generator = torch.Generator().manual_seed(0)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        layer = ExpertLinear(torch.nn.Linear(WIDTH, OUT), EXPERTS, RANK, routes, generator)
+    torch.nn.init.normal_(layer.up, generator=generator)
+    layer.router.data *= 5
+    return layer.eval()
+
+
+def draw(*shape: int) -> torch.Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(1))
+
+
+@torch.no_grad()
+def test_positions_and_tasks_weigh_the_experts():
+    for tasks in [None, [1, 0]]:
+        layer, x_RNI = make(Routes(None if tasks is None else torch.tensor(tasks))), draw(ROWS, PLACES, WIDTH)
+        layer.task_GE = torch.tensor([[0.5, 0.5, 0.0], [0.1, 0.2, 0.7]])
+        found = layer(x_RNI)
+        for row in range(ROWS):
+            for place in range(PLACES):
+                x_I = x_RNI[row, place]
+                weights = torch.softmax(layer.router @ x_I, 0)
+                if tasks is not None:
+                    weights = (weights + layer.task_GE[tasks[row]]) / 2
+                wanted = layer.linear(x_I)
+                for weight, down, up in zip(weights, layer.down, layer.up, strict=True):
+                    wanted = wanted + 2 * weight * (up @ (down @ x_I))
+                torch.testing.assert_close(found[row, place], wanted)
+
+
+def test_training_counts_the_best_two_of_every_position():
+    layer, x_RNI = make(Routes()), draw(ROWS, PLACES, WIDTH)
+    layer(x_RNI)
+    with torch.no_grad():
+        layer.train()(x_RNI)
+    assert not layer.take_count().any() and not layer.count_E.any()
+    assert layer.share().tolist() == pytest.approx([1 / 3] * 3)
+    layer(x_RNI)
+    layer.count_E += layer.take_count()
+    wanted = [0] * EXPERTS
+    for x_I in x_RNI.flatten(0, 1):
+        logits = (layer.router @ x_I).tolist()
+        for expert in sorted(range(EXPERTS), key=lambda e: -logits[e])[:2]:
+            wanted[expert] += 1
+    assert not layer.take_count().any()
+    assert layer.count_E.tolist() == wanted and len(set(wanted)) > 1
+    assert layer.share().tolist() == pytest.approx([count / sum(wanted) for count in wanted])
+
+
+def test_new_experts_change_no_bit_and_sit_in_every_block(tmp_path):
+    vision = {"image_size": 32, "layers": 2, "width": 32, "head_width": 16, "patch_size": 16}
+    clip = load_start(write_model(tmp_path, vision_cfg=vision)).requires_grad_(False).eval()
+    plain, image = copy.deepcopy(clip), draw(ROWS, 3, 32, 32)
+    blocks = find_blocks(clip, "method=cl-moe")["image"]
+    layers = list(add_experts(blocks, EXPERTS, RANK, Routes(), torch.Generator().manual_seed(0)))
+    assert len(layers) == 4
+    with torch.inference_mode():
+        assert clip.encode_image(image).equal(plain.encode_image(image))
+    clip.train().encode_image(image).square().sum().backward()
+    assert all(layer.up.grad is not None and layer.up.grad.abs().sum() > 0 for layer in layers)
+    trained = {name.rpartition(".")[2] for name, p in clip.named_parameters() if p.requires_grad}
+    assert trained == {"down", "up", "router"}
+
+
+NUM_ROWS, NUM_PLACES, CONTEXTS = 3, 5, 2
+
+
+@pytest.fixture
+def block(tmp_path):
+    return find_blocks(load_start(write_model(tmp_path)), "method=diki")["image"][0]
+
+
+def make_prompts(num: int) -> list[Prompts]:
+    generator = torch.Generator().manual_seed(0)
+    sets = [Prompts(1, CONTEXTS, 32, generator) for _ in range(num)]
+    for one in sets:
+        torch.nn.init.normal_(one.value, generator=generator)
+    return sets
+
+
+def slow(attention, x_NW, prompts: Prompts) -> torch.Tensor:
+    """Return the residual of a row, before the output projection, head by head and place by place."""
+    width, num = 32, attention.num_heads
+    query_NW = x_NW @ attention.in_proj_weight[:width].T + attention.in_proj_bias[:width]
+    size, found = width // num, torch.zeros(len(x_NW), width)
+    for place in range(len(x_NW)):
+        for head in range(num):
+            part = slice(head * size, (head + 1) * size)
+            logits = [float(query_NW[place, part] @ key[part]) / math.sqrt(size) for key in prompts.key[0]]
+            weights = [math.exp(logit) for logit in logits]
+            for weight, value in zip(weights, prompts.value[0], strict=True):
+                found[place, part] += weight / sum(weights) * value[part]
+    return found
+
+
+@torch.no_grad()
+def test_each_row_has_the_residual_of_its_own_choice(block):
+    plain, attention, sets = copy.deepcopy(block).train(), block.attn, make_prompts(2)
+    choice = PromptChoice(sets, torch.tensor([1, 0, 1]), torch.tensor([1.0, 0.5, 0.0]))
+    add_prompts([block], 1, choice)
+    x_RNW = draw(NUM_ROWS, NUM_PLACES, 32)
+    found = block.train().attention(x_RNW) - plain.attention(x_RNW)
+    for row, (number, share) in enumerate(((1, 1.0), (0, 0.5), (1, 0.0))):
+        wanted = share * slow(attention, x_RNW[row], sets[number]) @ attention.out_proj.weight.T
+        torch.testing.assert_close(found[row], wanted, atol=1e-5, rtol=1e-4)
+
+
+@torch.no_grad()
+def test_without_a_choice_all_rows_take_the_last_set_in_full(block):
+    choice, x_RNW = (
+        PromptChoice(make_prompts(2)),
+        draw(NUM_ROWS, NUM_PLACES, 32),
+    )
+    add_prompts([block], 1, choice)
+    found = block(x_RNW)
+    choice.set_R, choice.share_R = (
+        torch.ones(NUM_ROWS, dtype=torch.long),
+        torch.ones(NUM_ROWS),
+    )
+    torch.testing.assert_close(found, block(x_RNW))
+
+
+@pytest.mark.parametrize("has_mask", [False, True])
+@pytest.mark.parametrize("num", [0, 1])
+def test_new_prompts_change_no_bit(block, num, has_mask):
+    plain, x_RNW = copy.deepcopy(block).eval(), draw(NUM_ROWS, NUM_PLACES, 32)
+    generator = torch.Generator().manual_seed(0)
+    choice = PromptChoice([Prompts(1, CONTEXTS, 32, generator) for _ in range(num)])
+    add_prompts([block.eval()], 1, choice)
+    mask = torch.full((NUM_PLACES, NUM_PLACES), -torch.inf).triu(1) if has_mask else None
+    with torch.inference_mode():
+        assert block(x_RNW, attn_mask=mask).equal(plain(x_RNW, attn_mask=mask))
+
+
+def test_prompts_are_of_the_first_blocks_and_have_gradients(tmp_path):
+    vision = {"image_size": 32, "layers": 3, "width": 32, "head_width": 16, "patch_size": 16}
+    clip = load_start(write_model(tmp_path, vision_cfg=vision)).requires_grad_(False)
+    prompts = Prompts(2, CONTEXTS, 32, torch.Generator().manual_seed(0))
+    blocks = find_blocks(clip, "method=diki")["image"]
+    third = blocks[2].attn
+    add_prompts(blocks, 2, PromptChoice([prompts]))
+    assert blocks[2].attn is third
+    clip.train().encode_image(draw(NUM_ROWS, 3, 32, 32)).square().sum().backward()
+    assert prompts.value.grad is not None and prompts.value.grad.flatten(1).abs().sum(1).min() > 0
+    assert not prompts.key.grad.any(), "values of 0 hide the keys, for one step"

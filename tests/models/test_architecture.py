@@ -1,8 +1,12 @@
-"""Model configs, checkpoints, folders and tokenizers that cannot be used: one line, and nothing allocated."""
+"""Configs of models, checked; files next to weights; descriptions kept for later runs."""
 
 import json
+import os
 import resource
+import subprocess
+import sys
 from copy import deepcopy
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,15 +16,17 @@ import torch
 from open_clip.factory import get_model_config
 from safetensors.torch import save_file
 
-from raycomp.config import ScorerConfig
+from raycomp.config import ModelConfig, ScorerConfig
 from raycomp.curation.config import CurateConfig
 from raycomp.data.inputs import with_absolute_paths
 from raycomp.models.architecture import (
+    HUB_CONFIG,
     bound_parameters,
+    check_config_files,
     describe_scorer,
     read_preprocessing,
 )
-from raycomp.models.clip import Clip
+from raycomp.models.clip import Clip, measure_scorer, read_architecture
 
 TINY = {
     "embed_dim": 32,
@@ -232,3 +238,210 @@ def test_a_bound_of_plain_models_is_above_what_open_clip_builds():
         assert not plain or (bound and number <= bound <= 1.02 * number), name
     assert bound_parameters(get_model_config("RN50")) is None
     assert bound_parameters(get_model_config("coca_base")) is None
+
+
+@pytest.fixture
+def plain(tiny_scorer) -> dict:
+    return json.loads(Path(tiny_scorer.model).read_text())
+
+
+def write(folder: Path, name: str, content) -> str:
+    path = folder / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(content if isinstance(content, str) else json.dumps(content))
+    return str(path)
+
+
+def check(name: str, weights: str, kind: type = ModelConfig) -> None:
+    config = kind(name, weights=weights)
+    check_config_files(config, read_architecture(config))
+
+
+def test_weights_go_into_their_own_model_and_into_no_other(tiny_scorer, plain, tmp_path):
+    own = write(tmp_path, "model.json", {**plain, "quick_gelu": True})
+    trained = Clip(ModelConfig(own, "random:0")).model
+    weights = str(tmp_path / "model.safetensors")
+    save_file({name: value.contiguous() for name, value in trained.state_dict().items()}, weights)
+    assert describe_scorer(ModelConfig(own, weights)).embedding_dim == 32
+    with pytest.raises(ValueError) as error:
+        describe_scorer(ModelConfig(tiny_scorer.model, weights))
+    said = str(error.value)
+    assert said.startswith(f"model.weights='{weights}': was trained with quick_gelu=True ({own})")
+    assert f"model.name='{tiny_scorer.model}' has quick_gelu=False" in said and "\n" not in said
+    assert said.endswith(f"set model.name={own}")
+    with pytest.raises(ValueError, match=r"^scorer\.weights=.*scorer\.model=.*set scorer\.model="):
+        describe_scorer(ScorerConfig(tiny_scorer.model, weights))
+
+
+def test_other_heads_are_another_model_though_the_weights_fit(tiny_scorer, plain, tmp_path):
+    write(tmp_path, "a.json", {**plain, "text_cfg": {**plain["text_cfg"], "heads": 4}})
+    with pytest.raises(ValueError, match=r"trained with text_cfg\.heads=4 .* has text_cfg\.heads=2"):
+        check(tiny_scorer.model, str(tmp_path / "a.pt"))
+
+
+def test_what_makes_no_other_model_is_no_difference(tiny_scorer, plain, tmp_path_factory):
+    for change in [
+        {"quick_gelu": False},
+        {"init_logit_bias": -10.0},
+        {"vision_cfg": {"image_size": 64, "ls_init_value": None}},
+        {"text_cfg": {"context_length": 32}},
+    ]:
+        tmp_path = tmp_path_factory.mktemp("case")
+        mixed = {
+            name: {**plain[name], **value} if isinstance(value, dict) else value
+            for name, value in change.items()
+        }
+        write(tmp_path, "a.json", {**plain, **mixed})
+        check(tiny_scorer.model, str(tmp_path / "a.pt"))
+
+
+def test_a_json_of_something_else_reports_nothing(tiny_scorer, tmp_path_factory):
+    for content in ["", "no json", "[]", '{"vision_cfg": 3}', "[" * 100_000]:
+        tmp_path = tmp_path_factory.mktemp("case")
+        write(tmp_path, "a.json", content)
+        write(tmp_path, HUB_CONFIG, content)
+        check(tiny_scorer.model, str(tmp_path / "a.pt"))
+
+
+def test_what_is_said_twice_next_to_weights_is_refused(tiny_scorer, plain, tmp_path):
+    text = json.dumps(plain)
+    write(tmp_path, "a.json", text[:-1] + ', "quick_gelu": true, "quick_gelu": false}')
+    with pytest.raises(ValueError, match=r"/a\.json: 'quick_gelu' occurs twice in one object; write it"):
+        check(tiny_scorer.model, str(tmp_path / "a.pt"))
+
+
+def params(model: str, pretrained: str = "", force: bool = False) -> str:
+    return f"batch_size: 64\nforce_quick_gelu: {force}\nmodel: {model}\npretrained: {pretrained}\n"
+
+
+def test_the_log_of_open_clip_train_reports(tmp_path_factory):
+    for log, name, advice in [
+        (params("ViT-B-32-quickgelu"), "ViT-B-32", "ViT-B-32-quickgelu"),
+        (params("ViT-B-32", force=True), "ViT-B/32", "ViT-B-32-quickgelu"),
+        (params("ViT-B-32", "openai"), "ViT-B-32", "ViT-B-32-quickgelu"),
+        (params("ViT-B-32"), "ViT-B-32-quickgelu", "ViT-B-32"),
+        (params("ViT-B-16"), "ViT-B-32", "ViT-B-16"),
+        (params("ViT-B-32"), "ViT-B-32", None),
+        (params("ViT-B-32", "laion2b_s34b_b79k"), "ViT-B-32", None),
+        (params("ViT-B-32", "openai"), "ViT-B-32-quickgelu", None),
+        (params("ViT-B-32", force=True), "ViT-B-32-quickgelu", None),
+        (params("my-own"), "ViT-B-32", None),
+        ("", "ViT-B-32", None),
+    ]:
+        tmp_path = tmp_path_factory.mktemp("case")
+        write(tmp_path, "params.txt", log)
+        weights = write(tmp_path, "checkpoints/epoch_1.pt", "")
+        if advice is None:
+            check(name, weights)
+            return
+        with pytest.raises(
+            ValueError, match=rf"params\.txt\), model\.name='{name}' .*set model\.name={advice}$"
+        ):
+            check(name, weights)
+
+
+def test_a_json_can_say_that_openai_s_weights_went_on_without_quickgelu(tmp_path):
+    write(tmp_path, "params.txt", params("ViT-B-32", "openai"))
+    weights = write(tmp_path, "checkpoints/epoch_1.pt", "")
+    own = read_architecture(ModelConfig("ViT-B-32", "random:0"))
+    check(write(tmp_path, "mine.json", {**own, "quick_gelu": False}), weights)
+    with pytest.raises(ValueError, match="quick_gelu=True"):
+        check(write(tmp_path, "mine.json", own), weights)
+
+
+@pytest.fixture
+def scorer(tiny_scorer: ScorerConfig, tmp_path: Path) -> ScorerConfig:
+    """A scorer whose weights are a file."""
+    save_file(Clip(tiny_scorer).model.state_dict(), tmp_path / "weights.safetensors")
+    return replace(tiny_scorer, weights=str(tmp_path / "weights.safetensors"))
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A cache of the test's own."""
+    monkeypatch.setenv("RAYCOMP_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache" / "scorers"
+
+
+def count_builds(monkeypatch: pytest.MonkeyPatch) -> list[ScorerConfig]:
+    """Return a list that grows with every scorer that is built."""
+    built: list[ScorerConfig] = []
+
+    def build(config):
+        built.append(config)
+        return measure_scorer(config)
+
+    monkeypatch.setattr("raycomp.models.clip.measure_scorer", build)
+    return built
+
+
+def test_a_hit_is_the_built_description_and_loads_no_torch(scorer, cache):
+    reported = describe_scorer(scorer)
+    assert reported == measure_scorer(scorer)
+    code = (
+        "import sys\nfrom raycomp.config import ScorerConfig\n"
+        "from raycomp.models.architecture import describe_scorer\n"
+        f"print(repr(describe_scorer({scorer!r})))\n"
+        "assert not {'torch', 'open_clip'} & set(sys.modules)\n"
+    )
+    env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=env)
+    assert done.stdout.strip() == repr(reported), done.stderr
+
+
+def test_other_weights_config_or_neighbours_miss(scorer, cache, monkeypatch):
+    built = count_builds(monkeypatch)
+    describe_scorer(scorer)
+    describe_scorer(scorer)
+    assert len(built) == 1
+    weights = Path(scorer.weights)
+    weights.write_bytes(weights.read_bytes()[:-4] + b"\0\0\0\0")
+    describe_scorer(scorer)
+    describe_scorer(replace(scorer, precision="bf16"))
+    describe_scorer(replace(scorer, weights="random:7"))
+    assert len(built) == 4
+    reported = {"model_cfg": json.loads(Path(scorer.model).read_text())}
+    reported["model_cfg"]["vision_cfg"]["layers"] += 1
+    weights.with_name("open_clip_config.json").write_text(json.dumps(reported))
+    with pytest.raises(ValueError, match=r"was trained with vision_cfg\.layers=2"):
+        describe_scorer(scorer)
+
+
+def test_a_damaged_or_foreign_file_is_made_again(scorer, cache, monkeypatch):
+    for damage in [
+        lambda text: text[: len(text) // 2],
+        lambda text: text.replace('"height": 32', '"height": 64'),
+        lambda text: "[]",
+        lambda text: '{"spec": null, "sha256": ""}',
+        lambda text: "\0" * 9,
+    ]:
+        reported = describe_scorer(scorer)
+        (path,) = cache.iterdir()
+        path.write_text(damage(path.read_text()))
+        built = count_builds(monkeypatch)
+        assert describe_scorer(scorer) == reported == describe_scorer(scorer), damage
+        assert len(built) == 1, damage
+
+
+def test_a_folder_that_cannot_be_written_does_no_harm(scorer, tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("mine")
+    monkeypatch.setenv("RAYCOMP_CACHE", str(tmp_path / "file"))
+    assert describe_scorer(scorer) == measure_scorer(scorer)
+    assert (tmp_path / "file").read_text() == "mine"
+
+
+def test_what_is_refused_is_not_kept(scorer, cache):
+    state = {name: torch.zeros_like(value) for name, value in Clip(scorer).model.state_dict().items()}
+    save_file(state, scorer.weights)
+    for _ in range(2):
+        with pytest.raises(ValueError, match="not of length 1"):
+            describe_scorer(scorer)
+    assert not cache.exists()
+
+
+def test_a_tag_is_not_kept(cache, monkeypatch):
+    """Its files may change on the hub."""
+    monkeypatch.setattr("raycomp.models.clip.measure_scorer", lambda config: "built")
+    assert describe_scorer(ScorerConfig(model="ViT-B-32", weights="openai")) == "built"
+    assert describe_scorer(ScorerConfig(model="hf-hub:some/model", weights="openai")) == "built"
+    assert not cache.exists()

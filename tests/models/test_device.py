@@ -1,9 +1,20 @@
-"""The device's accounting: nothing to tell on a CPU, true seconds on a GPU."""
+"""Passes that overlap change no bit; compiled towers; busy seconds of a device."""
+
+import shutil
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from functools import partial
+from importlib.metadata import version
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
+from raycomp.config import ScorerConfig, UserError
+from raycomp.models.architecture import fingerprint_scorer
+from raycomp.models.clip import Clip, load_tokenizer
 from raycomp.models.device import Device
 
 
@@ -29,3 +40,184 @@ def test_a_gpu_counts_what_it_computed_once():
     assert 0.5 * at_most_s < device.take_busy_seconds() <= at_most_s
     assert device.take_busy_seconds() == 0
     assert moved.mean().item() == pytest.approx(1)
+
+
+DEVICES = pytest.mark.parametrize("place", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+PRECISIONS = pytest.mark.parametrize("precision", ["fp32", "bf16"])
+NUM = 150
+TIMEOUT_S = 60
+
+
+def draw_pixels(num: int = NUM) -> np.ndarray:
+    return np.random.default_rng(0).integers(0, 256, (num, 32, 32, 3), dtype=np.uint8)
+
+
+def draw_texts(scorer: ScorerConfig) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return captions, their counterfactuals and how many each has."""
+    tokenize, words = load_tokenizer(scorer), ["red", "blue", "green", "small"]
+    captions = [f"a {words[i % 4]} dog and {'many ' * (i % 9)}cats" for i in range(NUM)]
+    others = [c.replace("dog", other) for c in captions for other in ("cat", "tree")]
+    return tokenize(captions).numpy(), tokenize(others).numpy(), np.full(NUM, 2)
+
+
+def at_once(call: Callable[[slice], Any], num: int = NUM) -> list[Any]:
+    """Return what the calls of several parts return, made by two threads as Ray makes them."""
+    parts = [slice(start, start + 30) for start in range(0, num, 30)]
+    with ThreadPoolExecutor(2) as pool:
+        return list(pool.map(call, parts, timeout=TIMEOUT_S))
+
+
+@DEVICES
+@PRECISIONS
+def test_passes_sent_ahead_and_calls_side_by_side_change_no_bit(tiny_scorer, place, precision):
+    scorer = replace(tiny_scorer, precision=precision)
+    plain, overlapping = (Clip(replace(scorer, overlap=on), device=place) for on in (False, True))
+    pixels, (caption_GN, other_TN, count_G) = draw_pixels(), draw_texts(scorer)
+    image_BD = plain.embed_pixels(pixels)
+    assert torch.equal(overlapping.embed_pixels(pixels), image_BD)
+    assert torch.equal(torch.cat(at_once(lambda part: overlapping.embed_pixels(pixels[part]))), image_BD)
+    texts = plain.text.embed(caption_GN, other_TN, count_G)
+
+    def embed(part: slice) -> tuple[torch.Tensor, torch.Tensor]:
+        others = slice(2 * part.start, 2 * part.stop)
+        return overlapping.text.embed(caption_GN[part], other_TN[others], count_G[part])
+
+    for found in (overlapping.text.embed(caption_GN, other_TN, count_G), zip(*at_once(embed), strict=True)):
+        for expected, parts in zip(texts, found, strict=True):
+            assert torch.equal(parts if isinstance(parts, torch.Tensor) else torch.cat(parts), expected)
+
+
+@DEVICES
+@pytest.mark.parametrize("broken", ["prepare", "compute", "launch text"])
+def test_an_error_of_either_thread_reaches_the_caller_and_later_calls_work(
+    tiny_scorer, monkeypatch, place, broken
+):
+    clip, pixels, texts = (
+        Clip(replace(tiny_scorer, overlap=True), device=place),
+        draw_pixels(),
+        draw_texts(tiny_scorer),
+    )
+    expected = clip.embed_pixels(pixels)
+    calls = []
+
+    def fail(*args: Any, **how: Any) -> None:
+        calls.append(args)
+        if len(calls) > 2:
+            raise RuntimeError("it broke")
+        return work(*args, **how)
+
+    owner, name = {
+        "prepare": (clip.device, "gather"),
+        "compute": (clip.model, "encode_image"),
+        "launch text": (clip.text, "_run"),
+    }[broken]
+    work = getattr(owner, name)
+    with monkeypatch.context() as patch:
+        patch.setattr(owner, name, fail)
+        if broken == "launch text":
+            clip.text.num_positions = 200
+            run = partial(clip.text.embed, *texts)
+        else:
+            run = partial(clip.embed_pixels, pixels)
+        with pytest.raises(RuntimeError, match="it broke"):
+            run()
+        with pytest.raises(RuntimeError, match="it broke"):
+            at_once(lambda part: run())
+    assert not clip.device.launching.locked()
+    assert torch.equal(clip.embed_pixels(pixels), expected)
+
+
+def test_nothing_is_sent_far_ahead():
+    device, sent = Device("cpu", overlaps=True), []
+    fed = device.feed(lambda item: sent.append(item) or item, range(100))
+    assert next(fed) == 0
+    fed.close()
+    assert len(sent) <= 4
+
+
+@pytest.mark.gpu
+def test_busy_seconds_of_overlapping_calls_are_counted_once(tiny_scorer):
+    clip, pixels = Clip(replace(tiny_scorer, overlap=True)), draw_pixels()
+    clip.embed_pixels(pixels)
+    torch.cuda.synchronize()
+    clip.device.take_busy_seconds()
+    started, ended = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    started.record()
+    found = at_once(lambda part: (clip.embed_pixels(pixels[part]), clip.device.take_busy_seconds())[1])
+    ended.record()
+    torch.cuda.synchronize()
+    total = sum(found) + clip.device.take_busy_seconds()
+    assert 0 < total <= started.elapsed_time(ended) / 1000
+    assert clip.device.take_busy_seconds() == 0
+
+
+PIXELS = np.random.default_rng(0).integers(0, 256, (50, 32, 32, 3), dtype=np.uint8)
+needs_compiler = pytest.mark.skipif(
+    shutil.which("g++") is None and shutil.which("clang++") is None, reason="there is no C++ compiler"
+)
+
+
+def check(scorer, place: str, most: float) -> None:
+    plain, compiled = (Clip(replace(scorer, compile=on), device=place) for on in (False, True))
+    together = compiled.embed_pixels(PIXELS)
+    assert (together - plain.embed_pixels(PIXELS)).abs().max() < most
+    for size in (1, 7, 33):
+        parts = [compiled.embed_pixels(PIXELS[start : start + size]) for start in range(0, 50, size)]
+        assert torch.equal(torch.cat(parts), together)
+
+
+@needs_compiler
+@pytest.mark.slow
+def test_a_compiled_tower_embeds_as_the_plain_one(tiny_scorer):
+    for precision, most in [("fp32", 1e-6), ("bf16", 2e-2)]:
+        check(replace(tiny_scorer, precision=precision), "cpu", most)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(("precision", "most"), [("fp32", 1e-5), ("bf16", 2e-2)])
+def test_a_compiled_tower_embeds_as_the_plain_one_on_a_gpu(tiny_scorer, precision, most):
+    check(replace(tiny_scorer, precision=precision, overlap=True), "cuda", most)
+
+
+def test_a_tower_that_cannot_be_compiled_is_one_line(tiny_scorer, monkeypatch):
+    from torch._dynamo.exc import BackendCompilerFailed
+
+    def fail(function, **options):
+        def run(*args):
+            raise BackendCompilerFailed(fail, ValueError("no compiler"), None)
+
+        return run
+
+    monkeypatch.setattr(torch, "compile", fail)
+    with pytest.raises(UserError, match=r"^scorer\.compile=true: torch cannot compile") as error:
+        Clip(replace(tiny_scorer, compile=True))
+    assert "\n" not in str(error.value)
+
+
+def test_what_changes_bits_changes_the_fingerprint(tiny_scorer):
+    variants = [
+        tiny_scorer,
+        replace(tiny_scorer, pass_size=8),
+        replace(tiny_scorer, pass_size=256),
+        replace(tiny_scorer, compile=True),
+    ]
+    found = [fingerprint_scorer(one) for one in variants]
+    assert len(set(found)) == len(found) and f"torch-{version('torch')}" in found[-1]
+    assert fingerprint_scorer(replace(tiny_scorer, overlap=True, batch_size=7)) == found[0]
+
+
+@pytest.mark.parametrize("size", [1, 3, 64])
+def test_a_pass_of_any_size_is_filled_up(tiny_scorer, size):
+    clip = Clip(replace(tiny_scorer, pass_size=size))
+    seen = []
+    encode = clip.model.encode_image
+    clip.model.encode_image = lambda x: seen.append(len(x)) or encode(x)
+    found = clip.embed_pixels(PIXELS)
+    assert set(seen) == {size} and len(seen) == -(-50 // size)
+    assert (found - Clip(tiny_scorer).embed_pixels(PIXELS)).abs().max() < 1e-6
+
+
+def test_a_size_that_is_none_is_refused(tiny_scorer):
+    for size in ["0", "4097"]:
+        with pytest.raises(ValueError, match=f"scorer.pass_size={size}: must be between 1 and 4096"):
+            replace(tiny_scorer, pass_size=int(size))

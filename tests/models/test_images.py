@@ -78,7 +78,7 @@ def test_equals_open_clips_transform_to_the_bit(shared):
 
 def test_odd_sizes_equal_open_clips_transform_to_the_bit():
     for spec in MODES:
-        sides = (1, 2, 47, 48, 49, 80, 81, 224, 225)
+        sides = (1, 47, 48, 81, 224, 225)
         for width in sides:
             for height in sides[::2] if width % 2 else sides[1::2]:
                 image = draw(size=(width, height))
@@ -356,7 +356,7 @@ def photo(width: int, height: int) -> Image.Image:
 
 
 def test_fast_decoding_comes_close_and_reports_the_true_size():
-    for orientation in range(1, 9):
+    for orientation in (1, 6):
         for width, height in [(450, 449), (1000, 2000), (3001, 1799)]:
             exif = Image.Exif()
             exif[0x0112] = orientation
@@ -412,7 +412,7 @@ def test_a_crop_is_torchvisions_to_the_bit(mode, box, monkeypatch):
 def test_crops_are_drawn_as_torchvision_draws_them():
     """Means and spreads of 3,000 boxes: width, height and the share of the free place beside them."""
     for share in [(0.9, 1.0), (0.08, 1.0), (0.3, 0.3)]:
-        for size in [(640, 480), (300, 500), (120, 100)]:
+        for size in [(640, 480), (100, 300)]:
             num, rng = 3000, np.random.default_rng(0)
             own = np.array([draw_crop(*size, share, rng) for _ in range(num)], float)
             with torch.random.fork_rng():

@@ -12,7 +12,7 @@ from raycomp.config import ScorerConfig, UserError
 from raycomp.models.architecture import fingerprint_scorer
 from raycomp.models.clip import Clip
 from raycomp.models.device import Graph, pinned
-from tests.models.test_overlapping import at_once, draw_pixels, draw_texts
+from tests.models.test_device import at_once, draw_pixels, draw_texts
 
 WIDTHS = (16, 32, 64, 160)
 
@@ -126,17 +126,16 @@ def embed(scorer: ScorerConfig, clip: Clip) -> torch.Tensor:
 
 
 def test_a_pinned_backend_embeds_as_torchs_own_choice(tiny_scorer):
-    for attention, precision, most in [
-        ("math", "fp32", 1e-6),
-        ("math", "bf16", 2e-2),
-        ("flash", "bf16", 2e-2),
+    for attention, precision, widths, most in [
+        ("math", "fp32", WIDTHS, 1e-6),
+        ("math", "bf16", (), 2e-2),
+        ("flash", "bf16", WIDTHS, 2e-2),
     ]:
-        for widths in [(), WIDTHS]:
-            scorer = replace(tiny_scorer, precision=precision, text_widths=widths)
-            own = Clip(replace(scorer, attention=attention), device="cpu")
-            found = embed(scorer, own)
-            assert (found - embed(scorer, Clip(scorer, device="cpu"))).abs().max() < most
-            assert torch.equal(embed(scorer, own), found), (attention, precision, most, widths)
+        scorer = replace(tiny_scorer, precision=precision, text_widths=widths)
+        own = Clip(replace(scorer, attention=attention), device="cpu")
+        found = embed(scorer, own)
+        assert (found - embed(scorer, Clip(scorer, device="cpu"))).abs().max() < most, (attention, precision)
+        assert torch.equal(embed(scorer, own), found), (attention, precision)
 
 
 def test_a_backend_that_the_device_lacks_is_one_line_at_the_start(tiny_scorer):

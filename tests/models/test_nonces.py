@@ -5,6 +5,7 @@ from functools import cache
 import open_clip
 import pytest
 
+from raycomp.config import ModelConfig
 from raycomp.language.phrases import (
     CONSONANT,
     NO_NONCE_OF_LENGTH,
@@ -16,7 +17,8 @@ from raycomp.language.phrases import (
     form_of,
     make_counterfactual,
 )
-from raycomp.models.architecture import NonceMaker, load_nonce_pools, load_nonces
+from raycomp.models.architecture import NonceMaker, load_nonce_pools, load_nonces, load_tokens
+from raycomp.models.clip import load_tokenizer
 
 TOKENIZER = open_clip.get_tokenizer("ViT-B-32")
 
@@ -65,6 +67,7 @@ def without_a_letter(word: str) -> set[str]:
     return {word[:i] + word[i + 1 :] for i in range(len(word))}
 
 
+@pytest.mark.slow
 def test_no_nonce_is_a_word_or_name():
     """Of all languages in Latin letters; a one-token nonce may be an entry rarer than Zipf 1.7 (0.05 ppm)."""
     wordfreq = pytest.importorskip("wordfreq", reason="the word list is a development dependency")
@@ -256,3 +259,31 @@ def test_a_nonce_suits_the_article_before_it():
         assert isinstance(nonces, list), (before, target)
         vowels = {nonce[0].lower() in "aeiou" for nonce in nonces}
         assert vowels == {before.lower().endswith("n")}, (before, target)
+
+
+TEXTS = ["a photo", "", "Zwei Hunde &amp; ein Kind, it's 12!", "caf\u00e9 \U0001f408 " * 60, "<end_of_text>"]
+
+
+def write_model(folder, **text) -> str:
+    path = folder / "model.json"
+    text = {"context_length": 16, "width": 64, "heads": 1, "layers": 1, **text}
+    vision = {"image_size": 32, "layers": 1, "width": 64, "patch_size": 16}
+    path.write_text(json.dumps({"embed_dim": 8, "vision_cfg": vision, "text_cfg": text}))
+    return str(path)
+
+
+def test_tokens_are_open_clips(tmp_path_factory):
+    for name in ["ViT-B-32", "ViT-B/32", "RN50", "file"]:
+        tmp_path = tmp_path_factory.mktemp("case")
+        config = ModelConfig(name=write_model(tmp_path) if name == "file" else name, weights="random:0")
+        assert load_tokens(config)(TEXTS).tolist() == load_tokenizer(config)(TEXTS).tolist(), name
+
+
+def test_another_tokenizer_is_left_to_open_clip(tmp_path):
+    config = ModelConfig(
+        name=write_model(tmp_path, tokenizer_kwargs={"clean": "whitespace"}), weights="random:0"
+    )
+    assert load_tokens(config)(["A Photo"]).tolist() == load_tokenizer(config)(["A Photo"]).tolist()
+    assert (
+        load_tokens(config)(["A Photo"]).tolist() != load_tokens(ModelConfig())(["A Photo"])[:, :16].tolist()
+    )

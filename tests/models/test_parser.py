@@ -1,4 +1,4 @@
-"""The packaged parser on real and on hostile captions; its heads against hand labels."""
+"""The packaged parser and lexicon, and the language of a text."""
 
 import json
 import random
@@ -10,8 +10,16 @@ from pathlib import Path
 import pytest
 from score_heads import score_heads
 
-from raycomp.models.parser import MAX_CHARACTERS, Parser, load_parser, squeeze_spaces
-from raycomp.words import KINDS
+from raycomp.language.lexicon import ABSTRACT, OPPOSITE
+from raycomp.models.parser import (
+    MAX_CHARACTERS,
+    Parser,
+    load_lexicon,
+    load_parser,
+    name_language,
+    squeeze_spaces,
+)
+from raycomp.words import KINDS, OBJECT, RELATION
 
 HOSTILE = [
     "",
@@ -172,3 +180,80 @@ def test_importing_the_module_does_not_import_spacy():
         subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parents[2], check=False).returncode
         == 0
     )
+
+
+def test_plain_sentences():
+    for text, language in [
+        ("A brown dog runs over the wet grass with a ball", "en"),
+        ("Ein brauner Hund rennt mit einem Ball \u00fcber das nasse Gras", "de"),
+        ("Un chien brun court dans l'herbe mouill\u00e9e avec un ballon", "fr"),
+        ("\u4e00\u53ea\u68d5\u8272\u7684\u72d7\u5728\u6e7f\u8349\u5730\u4e0a\u5954\u8dd1", "zh"),
+    ]:
+        assert name_language(text) == language, (text, language)
+
+
+def test_texts_without_letters_have_none():
+    for text in ["", "  ", "123 456", "!?", "\U0001f600"]:
+        assert name_language(text) is None, text
+
+
+def test_it_knows_many_objects_of_many_categories():
+    objects = [row for row in load_lexicon().rows.values() if row.kind == OBJECT and row.category != ABSTRACT]
+    assert sum(len(row.words) for row in objects) > 1000
+    assert len({row.category for row in objects}) >= 40
+
+
+def test_parents_and_fits_are_words_that_lead_somewhere():
+    lexicon = load_lexicon()
+    wider = {word for row in lexicon.rows.values() for word in row.parents}
+    categories = {row.category for row in lexicon.rows.values()}
+    known = {word for row in lexicon.rows.values() for word in row.words}
+    for row in lexicon.rows.values():
+        assert {*row.fits} <= wider | categories | known, row
+        assert not {*row.parents} & {*row.words}, row
+        assert row.instead or OPPOSITE not in row.marks, row
+
+
+def test_opposites_are_mutual_for_directions():
+    lexicon = load_lexicon()
+    for word in (
+        "to the left of",
+        "above",
+        "in front of",
+        "inside",
+        "up",
+        "into",
+        "onto",
+        "on",
+        "small",
+        "wet",
+    ):
+        other = lexicon.opposite(word)
+        assert other not in (None, word)
+        assert lexicon.are_synonyms(lexicon.opposite(other), word), (word, other)
+    assert lexicon.opposite("red") is None
+
+
+def test_every_plural_leads_back():
+    lexicon = load_lexicon()
+    for row in lexicon.rows.values():
+        for word in row.words if row.kind == OBJECT else ():
+            plural = lexicon.plural(word)
+            # Of "glass" and "glasses", "step" and "steps" the second is a thing of its own.
+            assert lexicon.are_synonyms(plural, word) or lexicon.find(plural, OBJECT).word == plural
+
+
+def test_verbs_inflect():
+    for verb, forms in [
+        ("hold", "holds holding held held"),
+        ("carry", "carries carrying carried carried"),
+        ("ride", "rides riding rode ridden"),
+        ("hug", "hugs hugging hugged hugged"),
+        ("tie", "ties tying tied tied"),
+        ("push", "pushes pushing pushed pushed"),
+        ("lower", "lowers lowering lowered lowered"),
+        ("drop", "drops dropping dropped dropped"),
+    ]:
+        lexicon = load_lexicon()
+        assert [lexicon.inflect(verb, tag) for tag in ("VBZ", "VBG", "VBD", "VBN")] == forms.split()
+        assert all(lexicon.find(form, RELATION).word == verb for form in forms.split()), (verb, forms)
