@@ -1,10 +1,10 @@
 """The data card and the Croissant file: what they state is what the run's files hold."""
 
 import hashlib
-import importlib.util
 import io
 import json
 import re
+import shutil
 import tarfile
 from pathlib import Path
 
@@ -15,27 +15,23 @@ import yaml
 from raycomp.cli import USER_ERROR, main
 from raycomp.look.card import TODO
 from raycomp.schema import KEPT_SCHEMA
-from tests.corpus import curate_with_metadata
 
 
 @pytest.fixture(scope="module")
-def source(tiny_scorer, tmp_path_factory) -> Path:
-    """A curation of 40 scenes with shards; its card lies next to them."""
-    folder = curate_with_metadata(tmp_path_factory.mktemp("carded"), tiny_scorer, 40)
+def source(curation, tmp_path_factory) -> Path:
+    """A copy of a curation of 40 scenes with shards; its card lies next to them."""
+    folder = tmp_path_factory.mktemp("carded") / "out"
+    shutil.copytree(curation, folder)
     assert main(["card", str(folder), "--out", str(folder)]) == 0
     return folder
 
 
-def test_the_front_matter_is_valid_and_names_what_there_is(source):
-    text = (source / "README.md").read_text()
+def test_the_card_names_what_there_is_with_its_counts_and_command(source):
+    text, run = (source / "README.md").read_text(), json.loads((source / "run.json").read_text())
     head = yaml.safe_load(re.match(r"---\n(.*?)\n---\n", text, re.DOTALL)[1])
     assert head["size_categories"] == ["n<1K"] and head["language"] == ["en"]
     for one in head["configs"]:
         assert [*source.glob(one["data_files"][0]["path"])], one
-
-
-def test_the_card_has_the_counts_and_the_command(source):
-    text, run = (source / "README.md").read_text(), json.loads((source / "run.json").read_text())
     kept = pq.read_table(source / "subset/kept.parquet")
     assert f"{len(kept)} image-text pairs of 40" in text
     assert f"| read | {run['funnel']['read']} |" in text and f"| kept | {run['funnel']['kept']} |" in text
@@ -54,20 +50,10 @@ def test_croissant_has_the_files_and_their_sha256(source):
         assert hashlib.sha256((source / one["contentUrl"]).read_bytes()).hexdigest() == one["sha256"]
     rows = next(one for one in said["recordSet"] if one["@id"] == "rows")
     assert [field["name"] for field in rows["field"]] == KEPT_SCHEMA.names
-
-
-def test_every_reference_of_croissant_is_defined(source):
-    said = json.loads((source / "croissant.json").read_text())
     defined = {one["@id"] for one in (*said["distribution"], *said["recordSet"])}
     defined |= {field["@id"] for one in said["recordSet"] for field in one["field"]}
-    named = set(
-        re.findall(r'"@id": "([^":]+)"', json.dumps({k: said[k] for k in ("distribution", "recordSet")}))
-    )
-    assert named == defined
-
-
-def test_the_samples_of_the_shards_match_the_pattern_of_keys(source):
-    said = json.loads((source / "croissant.json").read_text())
+    parts = json.dumps({name: said[name] for name in ("distribution", "recordSet")})
+    assert {*re.findall(r'"@id": "([^":]+)"', parts)} == defined
     images = next(one for one in said["recordSet"] if one["@id"] == "images")
     pattern = images["field"][0]["source"]["transform"]["regex"]
     uids = {*pq.read_table(source / "subset/kept.parquet")["uid"].to_pylist()}
@@ -77,10 +63,9 @@ def test_the_samples_of_the_shards_match_the_pattern_of_keys(source):
         assert names and all(re.match(pattern, name)[1].split("-")[0] in uids for name in names)
 
 
-@pytest.mark.skipif(importlib.util.find_spec("mlcroissant") is None, reason="mlcroissant is not installed")
+@pytest.mark.slow
 def test_mlcroissant_reads_the_rows(source):
-    import mlcroissant
-
+    mlcroissant = pytest.importorskip("mlcroissant")
     found = [*mlcroissant.Dataset(str(source / "croissant.json")).records("rows")]
     assert len(found) == len(pq.read_table(source / "subset/kept.parquet"))
 

@@ -16,7 +16,7 @@ from raycomp.data.files import Folder
 from raycomp.look.diff import ABSENT
 from raycomp.table import read_csv
 from raycomp.words import EMPTY_CAPTION
-from tests.look.lineage.scored import make_phrase, make_rows, select, write_curation
+from tests.look.scored import make_phrase, make_rows, select, write_curation
 
 WORDS = ["dog", "cat", "bird", "tree", "house", "car"]
 
@@ -62,26 +62,24 @@ def test_a_run_with_itself_has_no_difference(sources, tmp_path, capsys):
     assert "No option, version or fingerprint differs" in (tmp_path / "out/report.html").read_text()
 
 
-@pytest.mark.parametrize(("first", "second"), [("whole", "less"), ("nodogs", "whole"), ("less", "other")])
-def test_outcomes_are_those_that_explain_prints(sources, tmp_path, first, second):
-    pair = sources[first], sources[second]
-    run = diff(*pair, tmp_path / "out")
+def test_outcomes_are_those_that_explain_prints_and_the_other_direction_is_the_mirror(sources, tmp_path):
     uids = [row["uid"] for row in make_rows(240, WORDS, seed=0)]
-    wanted = Counter(tuple(outcome(source, uid) for source in pair) for uid in uids)
-    found = {
-        (row["first"], row["second"]): int(row["rows"]) for row in read(tmp_path / "out", "outcomes.csv")
-    }
-    assert found == wanted
-    moved = {
-        row["uid"]: (row["outcome_first"], row["outcome_second"])
-        for row in pq.read_table(tmp_path / "out/moved.parquet").to_pylist()
-    }
-    pairs = {uid: tuple(outcome(source, uid) for source in pair) for uid in uids}
-    assert moved == {uid: p for uid, p in pairs.items() if (p[0] == "kept") != (p[1] == "kept")}
-    assert run["rows"]["gained"] + run["rows"]["lost"] == len(moved)
-
-
-def test_the_other_direction_is_the_mirror(sources, tmp_path):
+    for first, second in (("whole", "less"), ("nodogs", "whole"), ("less", "other")):
+        pair, out = (sources[first], sources[second]), tmp_path / first
+        run = diff(*pair, out)
+        found = {(row["first"], row["second"]): int(row["rows"]) for row in read(out, "outcomes.csv")}
+        assert sum(found.values()) == 240, first
+        rows = pq.read_table(out / "moved.parquet").to_pylist()
+        moved = {row["uid"]: (row["outcome_first"], row["outcome_second"]) for row in rows}
+        kept = [{*pq.read_table(f"{one}/subset/kept.parquet")["uid"].to_pylist()} for one in pair]
+        assert {*moved} == kept[0] ^ kept[1], first
+        counts = Counter({pair: n for pair, n in found.items() if (pair[0] == "kept") != (pair[1] == "kept")})
+        assert Counter(moved.values()) == counts, first
+        lost, gained = len(kept[0] - kept[1]), len(kept[1] - kept[0])
+        assert (run["rows"]["lost"], run["rows"]["gained"]) == (lost, gained), first
+        for uid in uids[::20]:
+            own = tuple(outcome(source, uid) for source in pair)
+            assert own in found and moved.get(uid, own) == own, (first, uid)
     there = diff(sources["whole"], sources["other"], tmp_path / "there")["rows"]
     back = diff(sources["other"], sources["whole"], tmp_path / "back")["rows"]
     assert (there["gained"], there["lost"]) == (back["lost"], back["gained"]) and there["gained"]
@@ -93,9 +91,18 @@ def test_the_other_direction_is_the_mirror(sources, tmp_path):
         for way in ("there", "back")
     )
     assert {w: (pytest.approx(-d), pytest.approx(p)) for w, (d, p) in one.items()} == other
+    kept = {
+        name: pq.read_table(f"{sources[name]}/subset/kept.parquet")["caption"].to_pylist()
+        for name in ("whole", "other")
+    }
+    for line in read(tmp_path / "there", "concepts.csv"):  # a word counts once in a row
+        if line["type"] == "noun":
+            word = f"a {line['concept']}"
+            shares = [sum(word in caption for caption in own) / len(own) for own in kept.values()]
+            assert [float(line[f"share_{side}"]) for side in ("first", "second")] == pytest.approx(shares)
 
 
-def test_options_that_differ_are_named(sources, tmp_path):
+def test_a_planted_concept_is_ranked_first_and_options_that_differ_are_named(sources, tmp_path, capsys):
     diff(sources["whole"], sources["nodogs"], tmp_path / "out")
     found = {row["what"]: (row["first"], row["second"]) for row in read(tmp_path / "out", "options.csv")}
     assert found == {
@@ -104,10 +111,6 @@ def test_options_that_differ_are_named(sources, tmp_path):
         "filter.when": ("before", "after"),
         "command": ("curate", "select"),
     }
-
-
-def test_a_planted_concept_is_ranked_first(sources, tmp_path, capsys):
-    diff(sources["whole"], sources["nodogs"], tmp_path / "out")
     lines = read(tmp_path / "out", "concepts.csv")
     assert (lines[0]["concept"], lines[0]["type"]) == ("dog", "noun")
     assert float(lines[0]["share_second"]) == 0 and float(lines[0]["p_holm"]) < 1e-6
@@ -115,48 +118,22 @@ def test_a_planted_concept_is_ranked_first(sources, tmp_path, capsys):
     assert "Less frequent in nodogs: dog (" in capsys.readouterr().out
 
 
-def test_a_word_counts_once_in_a_row_and_shares_are_of_kept_rows(sources, tmp_path):
-    diff(sources["whole"], sources["other"], tmp_path / "out")
-    kept = {
-        name: pq.read_table(f"{sources[name]}/subset/kept.parquet")["caption"].to_pylist()
-        for name in ("whole", "other")
-    }
-    for line in read(tmp_path / "out", "concepts.csv"):
-        if line["type"] == "noun":
-            word = f"a {line['concept']}"
-            shares = [sum(word in caption for caption in own) / len(own) for own in kept.values()]
-            assert [float(line[f"share_{side}"]) for side in ("first", "second")] == pytest.approx(shares)
-
-
-def test_order_and_shards_of_the_rows_do_not_matter(tmp_path):
-    rows = make_rows(300, WORDS, seed=2)
-    one = write_curation(str(tmp_path / "one"), rows)
-    other = write_curation(str(tmp_path / "other"), rows[::-1], files=5)
-    run = diff(one, other, tmp_path / "out")
-    assert (run["rows"]["lost"], run["rows"]["gained"]) == (0, 0)
-    assert run["funnel"] == {"read": 300, "corpus": 300, "kept": 300, "dropped": {}}
-
-
-def test_rows_of_one_input_alone_are_counted(tmp_path):
+def test_rows_are_joined_by_uid_whatever_their_order_file_or_score(tmp_path):
     rows = make_rows(300, WORDS, seed=2)
     one = write_curation(str(tmp_path / "one"), rows[:200])
-    other = write_curation(str(tmp_path / "other"), rows[100:])
+    changed = [row | ({"alignment": row["alignment"] + 0.5} if i < 7 else {}) for i, row in enumerate(rows)]
+    other = write_curation(str(tmp_path / "other"), changed[:200][::-1], files=5)
+    run = diff(one, other, tmp_path / "same")
+    assert run["funnel"] == {"read": 200, "corpus": 200, "kept": 200, "dropped": {}}
+    page = (tmp_path / "same/report.html").read_text()
+    assert "Alignments of 7 rows differ between the runs, by at most 0.5." in page
+    other = write_curation(str(tmp_path / "third"), rows[100:])
     run = diff(one, other, tmp_path / "out")
     assert run["funnel"] == {"read": 300, "corpus": 300, "kept": 100, "dropped": {ABSENT: 200}}
     found = Counter()
     for row in read(tmp_path / "out", "outcomes.csv"):
         found[row["first"] == ABSENT, row["second"] == ABSENT] += int(row["rows"])
     assert found == {(True, False): 100, (False, True): 100, (False, False): 100}
-
-
-def test_scores_that_differ_are_reported(tmp_path):
-    rows = make_rows(100, WORDS, seed=3)
-    one = write_curation(str(tmp_path / "one"), rows)
-    changed = [row | ({"alignment": row["alignment"] + 0.5} if i < 7 else {}) for i, row in enumerate(rows)]
-    other = write_curation(str(tmp_path / "other"), changed)
-    diff(one, other, tmp_path / "out")
-    page = (tmp_path / "out/report.html").read_text()
-    assert "Alignments of 7 rows differ between the runs, by at most 0.5." in page
 
 
 def test_a_uid_that_occurs_again_counts_once(tmp_path):
@@ -172,7 +149,7 @@ def test_a_uid_that_occurs_again_counts_once(tmp_path):
 
 def test_random_halves_move_no_concept(tmp_path):
     words = [f"word{chr(97 + i // 26)}{chr(97 + i % 26)}" for i in range(80)]
-    whole = write_curation(str(tmp_path / "whole"), make_rows(1500, words, seed=5, chance=0.1))
+    whole = write_curation(str(tmp_path / "whole"), make_rows(1000, words, seed=5, chance=0.15))
     halves = [
         select(whole, {"select.rule": "random", "seed": str(seed)}, str(tmp_path / f"half{seed}"))
         for seed in (1, 2)
@@ -184,28 +161,25 @@ def test_random_halves_move_no_concept(tmp_path):
     assert all(float(line["p_holm"]) >= 0.05 for line in lines)
 
 
-@pytest.mark.parametrize("place", ["nothing", "empty", "diff", "no row", "failed"])
-def test_what_is_no_pair_of_curations_is_refused_in_a_line(sources, tmp_path, capsys, place):
-    second, said = str(tmp_path / "nothing"), "holds no finished run: no such folder"
-    if place == "empty":
-        (tmp_path / "empty").mkdir()
-        second, said = str(tmp_path / "empty"), "holds no finished run: no run.json"
-    if place == "diff":
-        second = str(tmp_path / "d")
-        diff(sources["whole"], sources["less"], Path(second))
-        said = "holds diff, must hold a curation or a selection"
-    if place == "no row":
-        rows = [row | {"uid": f"{i:032x}"} for i, row in enumerate(make_rows(30, WORDS, seed=1))]
-        second, said = write_curation(str(tmp_path / "c"), rows), "have no uid in common"
-    if place == "failed":
-        second, said = write_curation(str(tmp_path / "c"), make_rows(30, WORDS, seed=1)), "the run has failed"
-        record = Folder(second).read_json("run.json")
-        Folder(second).write_json(record | {"status": "failed", "failed": "disk"}, "run.json")
-    capsys.readouterr()
-    assert main(["diff", sources["whole"], second, "--out", str(tmp_path / "out")]) == USER_ERROR
-    error = capsys.readouterr().err
-    assert said in error and error.count("\n") == 1
-    assert not (tmp_path / "out").exists()
+def test_what_is_no_pair_of_curations_is_refused_in_a_line(sources, tmp_path, capsys):
+    (tmp_path / "empty").mkdir()
+    diff(sources["whole"], sources["less"], tmp_path / "diff")
+    rows = make_rows(30, WORDS, seed=1)
+    write_curation(str(tmp_path / "others"), [row | {"uid": f"{i:032x}"} for i, row in enumerate(rows)])
+    failed = Folder(write_curation(str(tmp_path / "failed"), rows))
+    failed.write_json(failed.read_json("run.json") | {"status": "failed", "failed": "disk"}, "run.json")
+    for place, said in {
+        "nothing": "holds no finished run: no such folder",
+        "empty": "holds no finished run: no run.json",
+        "diff": "holds diff, must hold a curation or a selection",
+        "others": "have no uid in common",
+        "failed": "the run has failed",
+    }.items():
+        capsys.readouterr()
+        line = ["diff", sources["whole"], str(tmp_path / place), "--out", str(tmp_path / "out")]
+        assert main(line) == USER_ERROR, place
+        error = capsys.readouterr().err
+        assert said in error and error.count("\n") == 1 and not (tmp_path / "out").exists(), place
 
 
 def test_hostile_captions_stay_text(tmp_path):

@@ -20,7 +20,7 @@ from raycomp.data.samples import write_tar
 from raycomp.look.config import ExploreConfig
 from raycomp.look.explore import split_words
 from tests.corpus import by_cpi, mean_drop, scenes
-from tests.look.explore.test_explore import read_cards, read_script
+from tests.look.test_explore import read_cards, read_script
 
 NUM = 90
 HOSTILE = (
@@ -32,7 +32,8 @@ HOSTILE = (
 )
 
 
-QUERIES = ("red", "Red CUBE", "caf\u00e9", "\u0130stanbul", "proto", "constructor", "nowhere")
+QUERIES = ("red", "Red CUBE", "caf\u00e9", "\u0130stanbul", "\U0001f600", "proto", "constructor", "nowhere")
+pytestmark = pytest.mark.browser
 
 
 @pytest.fixture(scope="module")
@@ -149,25 +150,23 @@ def test_filters_find_what_a_plain_loop_finds(view, pages):
     assert view.page.url == address and len(view.all_rows()) == len(above)
 
 
-@pytest.mark.parametrize("in_phrase", [False, True])
-@pytest.mark.parametrize(
-    "query",
-    ["red", "Red CUBE", "caf\u00e9", "\u0130stanbul", "\U0001f600", "proto", "constructor", "nowhere"],
-)
-def test_words_are_those_of_the_captions(view, pages, query, in_phrase):
-    if in_phrase:
-        view.do(lambda: view.page.check("input[name=phrase]"))
-    view.do(lambda: view.page.evaluate("q => go({ ...state, word: q })", query + " "))
-    wanted = {*split_words(query)}
-    assert view.page.evaluate("splitWords", query) == split_words(query)
-    expected = []
-    for row, card in enumerate(read_cards(pages)):
-        own = [word for one in card["phrases"] for word in split_words(card["caption"][one[0] : one[3]])]
-        if wanted <= {*(own if in_phrase else split_words(card["caption"]))}:
-            expected.append(row)
-    assert view.all_rows() == expected
-    if not expected:
-        assert "No row fits" in view.said()
+def test_words_are_those_of_the_captions(view, pages):
+    cards = read_cards(pages)
+    for in_phrase in (False, True):
+        if in_phrase:
+            view.do(lambda: view.page.check("input[name=phrase]"))
+        for query in QUERIES:
+            view.do(lambda query=query: view.page.evaluate("q => go({ ...state, word: q })", query + " "))
+            wanted = {*split_words(query)}
+            assert view.page.evaluate("splitWords", query) == split_words(query)
+            expected = []
+            for row, card in enumerate(cards):
+                parts = [card["caption"][one[0] : one[3]] for one in card["phrases"]]
+                texts = parts if in_phrase else [card["caption"]]
+                if wanted <= {word for text in texts for word in split_words(text)}:
+                    expected.append(row)
+            assert view.all_rows() == expected, (query, in_phrase)
+            assert expected or "No row fits" in view.said()
 
 
 def test_the_next_page_and_a_page_number(view):
@@ -263,13 +262,13 @@ def test_a_missing_part_is_named(browser, pages, tmp_path):
     one.close()
 
 
-@pytest.mark.parametrize("width", [1280, 390])
-def test_it_fits_the_width(browser, pages, width):
-    one = View(browser, (pages / "report.html").as_uri(), width)
-    assert one.page.evaluate("document.documentElement.scrollWidth") == width
-    loaded = one.page.eval_on_selector_all(".photo img", "all => all.filter(i => i.naturalWidth > 0).length")
-    assert loaded == 40
-    one.page.context.close()
+def test_it_fits_the_width(browser, pages):
+    for width in (1280, 390):
+        one = View(browser, (pages / "report.html").as_uri(), width)
+        assert one.page.evaluate("document.documentElement.scrollWidth") == width
+        images = "all => all.filter(i => i.naturalWidth > 0).length"
+        assert one.page.eval_on_selector_all(".photo img", images) == 40
+        one.page.context.close()
 
 
 def test_a_page_without_rows_says_so(browser, curated, tmp_path):

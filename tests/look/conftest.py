@@ -1,4 +1,4 @@
-"""A curation to be explored."""
+"""A curation to look at."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ from tests.corpus import curate_with_metadata
 
 
 @pytest.fixture(scope="session")
-def source(tiny_scorer, tmp_path_factory) -> Path:
+def curation(tiny_scorer, tmp_path_factory) -> Path:
     """A curation of 40 scenes in two shards, with metadata; every row was attributed."""
     with without_ray():
         return curate_with_metadata(tmp_path_factory.mktemp("explored"), tiny_scorer, 40)

@@ -132,14 +132,9 @@ def test_no_weights_and_no_usable_row(planted, tmp_path, tiny_scorer, capsys):
     write_tar(str(tmp_path / "bad/0.tar"), [("0", {"jpg": b"no picture", "txt": b"a dog"})])
     assert main(["audit", "--set", f"input={tmp_path}/bad", "--out", str(tmp_path / "out")]) == USER_ERROR
     assert "none of 1 rows can be used" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    "option", ["dark=2", "aspect=0.5", "least_words=-1", "most_phrases=101", "prepare.stored_embeddings=x"]
-)
-def test_refusals(option, tmp_path, capsys):
-    assert main(["audit", "--set", option, "--out", str(tmp_path / "out")]) == USER_ERROR
-    assert option.partition("=")[0] in capsys.readouterr().err
+    for option in ("dark=2", "prepare.stored_embeddings=x"):
+        assert main(["audit", "--set", option, "--out", str(tmp_path / "out")]) == USER_ERROR
+        assert option.partition("=")[0] in capsys.readouterr().err
 
 
 def test_phrases_are_the_longest_that_are_frequent():
