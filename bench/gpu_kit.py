@@ -125,7 +125,7 @@ def pack(shared: Path, out: Path, wheels: list[str]) -> None:
     command += "--only-binary=:all: --python-version 3.12 --implementation cp".split() + platforms
     command += ["--constraint", str(ROOT / "constraints.txt"), "--dest", str(out / "wheels"), *wheels]
     subprocess.run(command, check=True)
-    for folder in ("raycomp", "tests", "bench"):
+    for folder in ("raycomp", "lab", "tests", "bench"):
         skipped = shutil.ignore_patterns("__pycache__", "results", "peers", "*.md", "parser")
         shutil.copytree(ROOT / folder, out / folder, ignore=skipped)
     shutil.copy(ROOT / "pyproject.toml", out)
