@@ -30,7 +30,7 @@ import webdataset
 from raycomp.data.inputs import ShardPath, expand_input
 from raycomp.data.reader import read_shard
 from raycomp.data.samples import write_tar
-from raycomp.run.ray_executor import ItemSource
+from raycomp.run.ray_cluster import ItemSource
 
 # Ray Data spends about a millisecond of its own on every table that a read task hands over.
 BLOCK_ROWS = 512

@@ -72,6 +72,7 @@ from raycomp.models.architecture import (
     load_tokens,
 )
 from raycomp.models.parser import PACKAGED, fingerprint_parser
+from raycomp.run.executor import Stats
 from raycomp.run.local import connect
 from raycomp.run.run import (
     Run,
@@ -83,7 +84,7 @@ from raycomp.run.run import (
     refuse_early,
     start_run,
 )
-from raycomp.run.work import Stats, map_files, map_tasks
+from raycomp.run.work import map_files, map_tasks
 from raycomp.table import Column, Table
 from raycomp.words import (
     ALIGNMENT,

@@ -28,10 +28,10 @@ from raycomp.evaluation.choices import Evaluation, Needs, Picture, Pictures, Tex
 from raycomp.evaluation.config import EvaluateConfig
 from raycomp.models.architecture import ScorerSpec, load_tokens
 from raycomp.models.images import ImageFault, prepare_image
-from raycomp.run.executor import CPUS, SCORERS, Stage
+from raycomp.run.executor import CPUS, SCORERS, Part, Pass, Stage, Stats, merge_parts
 from raycomp.run.local import Session
 from raycomp.run.run import check_bad_pictures, describe_dropped
-from raycomp.run.work import Part, Pass, Phase, Stats, merge_parts
+from raycomp.run.work import Phase
 
 if TYPE_CHECKING:
     from torch import Tensor

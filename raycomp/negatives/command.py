@@ -30,6 +30,7 @@ from raycomp.negatives.exports import write_negclip, write_neighbours, write_sha
 from raycomp.negatives.judges import fingerprint_frozen, is_by_row
 from raycomp.negatives.page import Tally, tally_negatives
 from raycomp.negatives.write_all import Plan, Writing, find_earlier, plan_rows, write_all
+from raycomp.run.executor import Stats
 from raycomp.run.local import connect
 from raycomp.run.run import (
     Say,
@@ -42,7 +43,7 @@ from raycomp.run.run import (
     say_count,
     start_run,
 )
-from raycomp.run.work import Stats, map_files
+from raycomp.run.work import map_files
 from raycomp.words import OK
 
 

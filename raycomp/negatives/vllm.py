@@ -31,8 +31,7 @@ from raycomp.negatives import ask
 from raycomp.negatives.ask import AskServer, Died, PromptSource
 from raycomp.negatives.config import LlmConfig
 from raycomp.run.local import Session
-from raycomp.run.ray_cluster import count_offered
-from raycomp.run.ray_executor import ItemSource, read_metadata
+from raycomp.run.ray_cluster import ItemSource, count_offered, read_metadata
 from raycomp.words import KEY, SHARD_ORDINAL
 
 

@@ -26,10 +26,10 @@ from raycomp.negatives.config import SUGGEST, NegativesConfig
 from raycomp.negatives.engines import keep_likeliest, list_prompts, write_by_replies, write_by_rules
 from raycomp.negatives.refine import Bin
 from raycomp.negatives.write import choose_negatives, drop_far, drop_suspects
-from raycomp.run.executor import CPUS, SCORERS, Stage
+from raycomp.run.executor import CPUS, SCORERS, Part, Pass, Stage, Stats, read_parts
 from raycomp.run.lease import Lease
 from raycomp.run.local import Session
-from raycomp.run.work import Part, Pass, Phase, Stats, map_files, map_tasks, read_parts
+from raycomp.run.work import Phase, map_files, map_tasks
 from raycomp.schema import COMPARISON_TYPE, NEGATIVES_SCHEMA
 
 if TYPE_CHECKING:

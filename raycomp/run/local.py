@@ -28,9 +28,19 @@ from raycomp.data.reader import read_again
 from raycomp.data.runs import fetch_model, find_model
 from raycomp.data.stores import MAP_RETRIES, STORAGE_ERRORS
 from raycomp.models.architecture import ClipConfig
-from raycomp.run.executor import CPUS, Session, Silent, Stage, find_current, use
+from raycomp.run.executor import (
+    CPUS,
+    Pass,
+    Session,
+    Silent,
+    Stage,
+    find_current,
+    read_timed,
+    run_timed,
+    stage_part,
+    use,
+)
 from raycomp.run.progress import Progress
-from raycomp.run.work import Pass, read_timed, run_timed, stage_part
 
 if TYPE_CHECKING:
     from raycomp.models.clip import Clip

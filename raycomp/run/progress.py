@@ -11,13 +11,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, NamedTuple, Self, TextIO
+from typing import Any, Self, TextIO
 
 from tqdm import tqdm
 
 from raycomp.config import LeaseLost
 from raycomp.data.files import Folder, resolve
-from raycomp.run.executor import CPUS, SCORERS, Silent, find_current
+from raycomp.run.executor import CPUS, GPUS, SCORERS, Silent, There, WorkerPool, find_current
 
 
 def is_notebook() -> bool:
@@ -144,8 +144,6 @@ def name_run() -> dict[str, str]:
     return _runs[-1][0] if _runs else {"run": "", "out": ""}
 
 
-GPUS = "gpus"
-"""A scorer's model time: not a stage's worker pool; its time is a part of the scorers' time."""
 _BAR = "{desc}: {percentage:3.0f}%|{bar:20}| {n_fmt} of {total_fmt} {unit}s [{elapsed}<{remaining}{postfix}]"
 _BAR_EVERY_S = 0.5
 _LINE_EVERY_S = 30.0
@@ -154,17 +152,6 @@ _GAUGES_EVERY_S = 5.0
 _END_S = 5.0
 # A block may take this long without a fault.
 _IDLE_S = 20.0
-
-
-class WorkerPool(NamedTuple):
-    """The workers of a stage."""
-
-    says: str
-    """The stage's work, in words."""
-    workers: int
-    """Maximum number of workers."""
-    where: str
-    """cpus, scorers or gpus: stages with the same value share its workers."""
 
 
 WorkerPools = Mapping[str, WorkerPool]
@@ -383,14 +370,6 @@ def name_bottleneck(busy: Mapping[str, float], worker_pools: WorkerPools) -> str
     ]
     busiest = max(pools, key=lambda pool: sum(pool.values()))
     return max(busiest, key=busiest.__getitem__, default=None)
-
-
-class There(NamedTuple):
-    """The number of both from a given second on."""
-
-    since_s: float
-    scorers: int
-    cpus: int
 
 
 class Growth:

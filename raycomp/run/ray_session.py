@@ -33,6 +33,7 @@ from raycomp.run.ray_cluster import (
     JOB_VARIABLE,
     MIXED,
     ForgetBlocks,
+    OnRay,
     as_failed_cluster,
     ask_labels,
     await_gpu,
@@ -43,7 +44,6 @@ from raycomp.run.ray_cluster import (
     share_cpus,
     watch_head,
 )
-from raycomp.run.ray_executor import OnRay
 
 LOG = ("logs", "ray.log")
 # Ray Data's logger does not propagate to Ray's.
@@ -336,7 +336,7 @@ def settle_data_context(stall_s: float = _PATIENCE_S) -> None:
     # Our own progress lines say more, and are silent without a reader.
     context.enable_progress_bars = False
     context.print_on_execution_start = False
-    # A pass without a moving block for this long is ended, and restarted from its commits (waves.py).
+    # A pass without a moving block for this long is ended, and restarted from its commits (work.py).
     context.execution_no_progress_timeout_s = stall_s
     # Ray Data keeps a kilobyte of every block of every stage until a pass ends, 8 GB for a billion rows.
     context.custom_execution_callback_classes = [ForgetBlocks]

@@ -75,10 +75,9 @@ from raycomp.data.runs import (
     write_manifest,
 )
 from raycomp.report.page import INDEX, link_index
-from raycomp.run.executor import GPU_KIND, SCORERS
+from raycomp.run.executor import GPU_KIND, GPUS, SCORERS, Stats
 from raycomp.run.lease import Lease, check_free, hold_lease
-from raycomp.run.progress import GPUS, keep_events, log_event, name_bottleneck
-from raycomp.run.work import Stats
+from raycomp.run.progress import keep_events, log_event, name_bottleneck
 from raycomp.words import (
     ALIGNED_STATUSES,
     CONTAMINATED,
@@ -612,7 +611,7 @@ def say_gpu(gpu: Mapping[str, Any]) -> str:
 def describe_phases(stats: dict[str, Stats]) -> list[dict[str, Any]]:
     """Return the wall time, the busy share of scorers (and their GPUs) and the bottleneck of every phase.
 
-    Shares are of the wall time, 0 to 1; ``waves.py`` defines it after a restart. ``growth``, on an elastic
+    Shares are of the wall time, 0 to 1; ``work.py`` defines it after a restart. ``growth``, on an elastic
     cluster: [second of the wall time, scorers, CPUs] at every change. ``gpu_rows``, where a run may have
     GPUs of several kinds: the rows that each kind computed.
     """

@@ -21,7 +21,7 @@ from raycomp.core.epochs import EpochPlan, slice_of
 from raycomp.data.inputs import count_bytes
 from raycomp.data.parquet import read_columns, to_fixed_lists, to_matrix
 from raycomp.data.stores import TASK_RETRIES
-from raycomp.run.ray_executor import ItemSource
+from raycomp.run.ray_cluster import ItemSource
 from raycomp.run.ray_session import settle_data_context
 from raycomp.training.feed import cut_shard, make_batch
 from raycomp.training.journal import Course, ShardSource

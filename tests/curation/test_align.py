@@ -140,7 +140,7 @@ def test_where_all_is_one_photo_or_one_caption_nothing_is_compared(table, tiny_s
 
 def test_the_check_counts_only_pairs_that_have_a_shuffled_one(table, tiny_scorer, tmp_path):
     from raycomp.curation.command import check_scorer
-    from raycomp.run.work import Part, Stats, stage_part
+    from raycomp.run.executor import Part, Stats, stage_part
 
     part = Part(pa.schema([(UID, pa.string())]), sampled=(ALIGNMENT, SHUFFLED_ALIGNMENT))
     bad = table.slice(0, 3).set_column(

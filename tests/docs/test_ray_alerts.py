@@ -11,7 +11,7 @@ import pytest
 import yaml
 from ray.dashboard.modules.reporter.reporter_agent import METRICS_GAUGES
 
-from raycomp.run.ray_executor import LABELS, METRICS
+from raycomp.run.ray_cluster import LABELS, METRICS
 from raycomp.words import OK
 from tests.docs.documents import ROOT
 from tests.run.test_ray_metrics import reported

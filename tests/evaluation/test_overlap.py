@@ -17,7 +17,7 @@ from raycomp.core.near import Known, key_images, merge_keys
 from raycomp.data.files import Folder
 from raycomp.evaluation import command
 from raycomp.models.clip import load_start
-from raycomp.run.work import Stats
+from raycomp.run.executor import Stats
 from raycomp.training.command import TRAINED, write_trained
 from tests.drawn import world_shards
 from tests.evaluation.embedded import embed

@@ -5,9 +5,9 @@ from itertools import chain, repeat
 
 import pytest
 
-from raycomp.run.progress import Growth, There, average
+from raycomp.run.executor import Stats, There
+from raycomp.run.progress import Growth, average
 from raycomp.run.run import describe_phases
-from raycomp.run.work import Stats
 
 MOST = There(0.0, 4, 16)
 

@@ -19,9 +19,20 @@ from raycomp.data import reader
 from raycomp.data.parquet import read_columns
 from raycomp.run import local
 from raycomp.run import local as session
-from raycomp.run.executor import CPUS, SCORERS, Session, Stage, current, find_current, use
+from raycomp.run.executor import (
+    CPUS,
+    SCORERS,
+    Part,
+    Pass,
+    Session,
+    Stage,
+    current,
+    find_current,
+    read_parts,
+    use,
+)
 from raycomp.run.local import MOST_LOCAL_BYTES, Later, Local, choose_executor, connect, cut, regroup
-from raycomp.run.work import Part, Pass, map_files, map_some, map_tasks, read_parts
+from raycomp.run.work import map_files, map_some, map_tasks
 from raycomp.words import IS_LAST, OK, POSITION, SHARD_ORDINAL, STATUS
 
 ROWS, BLOCK = 23, 4

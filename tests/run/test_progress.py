@@ -10,9 +10,9 @@ from types import SimpleNamespace
 import pytest
 
 from raycomp.run import progress
-from raycomp.run.executor import Silent, use
+from raycomp.run.executor import Silent, WorkerPool, use
 from raycomp.run.local import Local
-from raycomp.run.progress import Progress, WorkerPool, is_notebook, name_bottleneck
+from raycomp.run.progress import Progress, is_notebook, name_bottleneck
 
 WORKER_POOLS = {
     "read": WorkerPool("", 4, "cpus"),

@@ -13,8 +13,9 @@ from ray.util import metrics as ray_metrics
 
 import raycomp
 from raycomp.data.files import Folder
-from raycomp.run.progress import Progress, WorkerPool, keep_events
-from raycomp.run.ray_executor import LABELS, METRICS, RayMeter
+from raycomp.run.executor import WorkerPool
+from raycomp.run.progress import Progress, keep_events
+from raycomp.run.ray_cluster import LABELS, METRICS, RayMeter
 
 DASHBOARD = Path(__file__).parents[2] / "docs/grafana.json"
 SAMPLE = re.compile(r"^ray_(raycomp_\w+?)(?:_total)?\{(.*)\} (\S+)$")

@@ -12,11 +12,9 @@ import pyarrow as pa
 import pytest
 import ray
 
-from raycomp.run import ray_executor
-from raycomp.run.executor import CPUS, SCORERS, Session, Stage
-from raycomp.run.progress import WorkerPool
-from raycomp.run.ray_executor import _Scorer
-from raycomp.run.work import Part, Pass, Stats, read_parts
+from raycomp.run import ray_cluster
+from raycomp.run.executor import CPUS, SCORERS, Part, Pass, Session, Stage, Stats, WorkerPool, read_parts
+from raycomp.run.ray_cluster import _Scorer
 from raycomp.words import OK, POSITION, SHARD_ORDINAL, STATUS
 
 ROWS, BLOCK = 64, 4
@@ -75,7 +73,7 @@ def make_pass(num_shards: int, session: Session, stages: tuple[Stage, ...] = STA
 
 @pytest.mark.ray
 def test_read_tasks_share_very_many_shards_and_every_row_arrives(tmp_path, monkeypatch, ray_cluster):
-    monkeypatch.setattr(ray_executor, "_READ_TASKS_AT_MOST", 2)
+    monkeypatch.setattr("raycomp.run.ray_cluster._READ_TASKS_AT_MOST", 2)
     session = Session(1, {"num_cpus": 2}, None, 6, 1, BLOCK)
     items = {ordinal: ordinal for ordinal in range(5)}
     steps = Pass(
@@ -134,9 +132,9 @@ def test_a_scorer_that_reports_no_device_is_refused_where_it_is_loaded():
 def test_a_pool_is_as_small_and_as_large_as_the_session_says(monkeypatch, least, expected):
     """Without a least size every scorer is started at once, and none of them goes."""
     asked: dict[str, Any] = {}
-    monkeypatch.setattr(ray_executor, "ActorPoolStrategy", lambda **options: asked.update(options))
+    monkeypatch.setattr(ray_cluster, "ActorPoolStrategy", lambda **options: asked.update(options))
     steps = make_pass(1, Session(3, {"num_cpus": 2}, 1, 6, 1, BLOCK, least))
     dataset = SimpleNamespace(map_batches=lambda *_, **options: asked.update(options))
-    ray_executor._on_scorers(dataset, STAGES[1], steps)
+    ray_cluster._on_scorers(dataset, STAGES[1], steps)
     assert (asked["min_size"], asked["max_size"], asked["initial_size"]) == expected
     assert asked["num_cpus"] == 2 and asked["batch_size"] == 16

@@ -23,10 +23,10 @@ from raycomp.run.ray_cluster import (
     catch_notes,
     count_pool,
     count_restarts,
+    count_there,
     drain_node,
     read_limits,
 )
-from raycomp.run.ray_executor import count_there
 
 PATIENCE_S = 120
 

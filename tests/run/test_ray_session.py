@@ -27,8 +27,7 @@ from raycomp.run import ray_cluster, ray_session
 from raycomp.run.executor import use
 from raycomp.run.local import connect
 from raycomp.run.progress import Progress
-from raycomp.run.ray_cluster import MIXED
-from raycomp.run.ray_executor import OnRay
+from raycomp.run.ray_cluster import MIXED, OnRay
 from raycomp.run.ray_session import LOG, check_temporary_folder, keep_log
 
 Usage = namedtuple("Usage", "total used free")

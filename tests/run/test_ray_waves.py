@@ -15,10 +15,9 @@ from ray.data._internal.execution.execution_callback import ExecutionCallback
 
 from raycomp.config import ClusterFailed, WavesConfig
 from raycomp.data.files import Folder
-from raycomp.run.executor import use
-from raycomp.run.progress import There, WorkerPool
-from raycomp.run.ray_executor import OnRay, read_metadata
-from raycomp.run.work import Part, Phase, Stalled, read_parts, stage_part
+from raycomp.run.executor import Part, Stalled, There, WorkerPool, read_parts, stage_part, use
+from raycomp.run.ray_cluster import OnRay, read_metadata
+from raycomp.run.work import Phase
 from raycomp.words import IS_LAST, OK, POSITION, SHARD_ORDINAL, STATUS
 
 PART = Part(pa.schema([(POSITION, pa.int32()), (STATUS, pa.string())]))

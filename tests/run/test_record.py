@@ -5,9 +5,8 @@ from collections import Counter
 
 import pytest
 
-from raycomp.run.progress import WorkerPool
+from raycomp.run.executor import Stats, WorkerPool
 from raycomp.run.run import describe_phases, describe_stages
-from raycomp.run.work import Stats
 from raycomp.words import STATUS
 
 WORKER_POOLS = {

@@ -28,9 +28,9 @@ from raycomp.negatives.page import Tally
 from raycomp.negatives.write_all import Plan
 from raycomp.probe import COMMANDS as PROBES
 from raycomp.probe.config import ProbeConfig
+from raycomp.run.executor import Stats
 from raycomp.run.lease import LEASE, hold_lease
 from raycomp.run.run import describe_run, refuse_other, start_run
-from raycomp.run.work import Stats
 
 WORDS = ("a dog", "", "a red cube", "two cats")
 

@@ -13,9 +13,20 @@ import pytest
 
 from raycomp.config import LeaseLost, WavesConfig
 from raycomp.data.files import Folder
-from raycomp.run.executor import SCORERS, Session, Stage, use
+from raycomp.run.executor import (
+    SCORERS,
+    Part,
+    Pass,
+    Session,
+    Stage,
+    Stats,
+    merge_parts,
+    read_parts,
+    stage_part,
+    use,
+)
 from raycomp.run.local import Local
-from raycomp.run.work import Part, Pass, Phase, Stats, merge_parts, read_parts, stage_part
+from raycomp.run.work import Phase
 from raycomp.words import IS_LAST, OK, POSITION, SHARD_ORDINAL, STATUS
 
 NUM_SHARDS, ROWS, PER_CALL = 5, 21, 4

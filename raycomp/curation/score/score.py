@@ -53,7 +53,7 @@ from raycomp.curation.select.filters import blank_column, list_shards
 from raycomp.curation.select.marks import MARKS, mark_rows, pair_marks
 from raycomp.curation.select.measures import ScoresFile
 from raycomp.curation.select.select import Gates, commit_once, cut_pool, find_pool, is_attributed, load_pool
-from raycomp.data.files import Folder, join_uri, link_file
+from raycomp.data.files import Folder, link_file
 from raycomp.data.inputs import ShardPath, describe_shards, fingerprint_shards
 from raycomp.data.parquet import (
     FAULTS,
@@ -66,10 +66,10 @@ from raycomp.data.parquet import (
 from raycomp.data.parquet_input import check_embeddings, check_stored
 from raycomp.data.reader import read_shard
 from raycomp.models.architecture import ScorerSpec, describe_scorer
-from raycomp.run.executor import CPUS, READ, SCORERS, Stage, Work
+from raycomp.run.executor import CPUS, READ, SCORERS, Part, Pass, Stage, Stats, Work, merge_parts, read_parts
 from raycomp.run.local import Session
 from raycomp.run.run import check_bad_rows
-from raycomp.run.work import Part, Pass, Phase, Stats, map_files, map_tasks, read_parts
+from raycomp.run.work import Phase, map_files, map_tasks
 from raycomp.schema import aligned_schema, attributed_schema, scores_schema
 from raycomp.table import Cell, Column, Table, format_facts
 from raycomp.words import (
@@ -286,7 +286,7 @@ def align_all(scoring: Scoring) -> Stats:
             work,
             config.waves,
             steps,
-            merge_aligned,
+            merge_parts,
             (work.at(ALIGNED), scoring.aligned_schema),
             scoring.check_lease,
         )
@@ -318,14 +318,6 @@ def attribute_pool(scoring: Scoring, pool: Gates, pool_sizes: list[int]) -> Stat
         scoring.check_lease,
     )
     return phase.run(dict(zip(scoring.ordinals, pool_sizes, strict=True)))
-
-
-def merge_aligned(ordinal: int, parts_uri: str, names: list[str], target_uri: str, schema: pa.Schema) -> int:
-    """Write the shard's rows after alignment, in the order of their positions; return their number."""
-    table = read_parts(parts_uri, names)
-    assert table is not None, "every shard has a part"
-    write_table(table, join_uri(target_uri, f"{ordinal:05d}.parquet"), schema)
-    return len(table)
 
 
 def merge_scores(
