@@ -1,4 +1,4 @@
-"""Comparisons of evaluations: two and three runs by name, their blind baselines, and the page's answer."""
+"""Comparisons of evaluations: runs by name, blind baselines, the page's answer, tables that were changed."""
 
 import csv
 from pathlib import Path
@@ -10,7 +10,7 @@ import pytest
 import raycomp
 from raycomp.data.files import Folder
 from raycomp.data.parquet import write_table
-from raycomp.evaluation.compare import list_tails
+from raycomp.evaluation.compare import check_table, list_tails
 from raycomp.evaluation.results import (
     answer_evaluation,
     compute_margins,
@@ -19,6 +19,7 @@ from raycomp.evaluation.results import (
     say_margins,
     say_verdict,
 )
+from raycomp.schema import CLASSIFIED_SCHEMA, RETRIEVED_SCHEMA, example_schema
 from tests.drawn import WORLD
 from tests.evaluation.test_choice_evaluation import make_choices, make_evaluation, see
 from tests.report.html_tree import Element, read_html
@@ -82,27 +83,22 @@ def test_the_first_of_three_runs_is_the_reference(tmp_path, capsys):
     assert {"base", "better", "same"} <= heads and not {"first", "second"} & heads
 
 
-def test_a_worse_run_is_called_worse_and_a_tie_no_difference(tmp_path):
-    page, _ = compare(tmp_path, base=0.8, other=0.6)
-    assert page.all("h1")[0].text.startswith("other is worse than base on world")
-    assert "0.0000" not in [cell.text for cell in page.all("td")] and "< .0001" in page.text
-
-
-@pytest.mark.parametrize(
-    ("share", "shorter", "verdict"),
-    [(0.9, 0.5, "passes"), (0.5, 0.5, "not above the shorter caption"), (0.4, 0.9, "not above")],
-)
-def test_a_model_passes_where_it_is_above_its_blind_baselines(share, shorter, verdict):
-    outcomes = compute_outcomes(make_table(share, shorter))
-    margins = compute_margins("made", outcomes)
-    assert {one.control for one in margins} >= {"shorter_caption"}
-    assert say_verdict(margins).startswith(verdict)
-    mean = next(one for one in margins if (one.split, one.control) == ("macro", "shorter_caption"))
-    assert mean.margin.value == pytest.approx(share - shorter, abs=0.01)
-    assert f"{mean.margin.value:z.3f}".replace("-", "\u2212") in say_margins(margins)
-    (answer,) = answer_evaluation("tuned", make_lines("made", outcomes), margins)
-    assert answer.head.startswith(f"tuned: accuracy {share:.3f} [") and "mean of 2 splits" in answer.head
-    assert verdict in answer.head
+def test_a_model_passes_where_it_is_above_its_blind_baselines():
+    for share, shorter, verdict in (
+        (0.9, 0.5, "passes"),
+        (0.5, 0.5, "not above the shorter caption"),
+        (0.4, 0.9, "not above"),
+    ):
+        outcomes = compute_outcomes(make_table(share, shorter))
+        margins = compute_margins("made", outcomes)
+        assert {one.control for one in margins} >= {"shorter_caption"}
+        assert say_verdict(margins).startswith(verdict)
+        mean = next(one for one in margins if (one.split, one.control) == ("macro", "shorter_caption"))
+        assert mean.margin.value == pytest.approx(share - shorter, abs=0.01)
+        assert f"{mean.margin.value:z.3f}".replace("-", "\u2212") in say_margins(margins)
+        (answer,) = answer_evaluation("tuned", make_lines("made", outcomes), margins)
+        assert answer.head.startswith(f"tuned: accuracy {share:.3f} [") and "mean of 2 splits" in answer.head
+        assert verdict in answer.head
 
 
 def test_a_benchmark_without_blind_baselines_has_no_verdict():
@@ -138,3 +134,63 @@ def test_margins_are_paired(tmp_path):
     own = [one for one in margins if one.control == "shorter_caption"]
     assert [one.margin.value for one in own] == [0, 0, 0] and all(np.isnan(one.margin.low) for one in own)
     assert not any(one.is_above for one in own)
+
+
+ROW = {
+    "status": "ok",
+    "positives": ["a red cube"],
+    "negatives": ["a blue cube", "a red ball"],
+    "positive_scores": [0.3],
+    "negative_scores": [0.2, 0.1],
+    "bigram_positives": [-5.0],
+    "bigram_negatives": [-6.0, -7.0],
+}
+UNSCORED = {"status": "no_image", "positives": ["a red cube"], "negatives": ["a red ball"]}
+PLACED = {"status": "ok", "rank": 1, "ties": 0, "num_own": 1, "num_targets": 5, "num_classes": 5}
+
+
+def make(*rows: dict) -> pa.Table:
+    return pa.Table.from_pylist(list(rows), example_schema(["bigram"]))
+
+
+def test_what_was_written_passes():
+    for rows in ((), (UNSCORED,), (ROW, UNSCORED)):
+        check_table(make(*rows), "world.parquet")
+        for schema in (CLASSIFIED_SCHEMA, RETRIEVED_SCHEMA):
+            check_table(pa.Table.from_pylist([PLACED] * len(rows), schema), "flowers.parquet")
+
+
+def refuse(table: pa.Table, said: str) -> None:
+    with pytest.raises(ValueError, match=rf"^world\.parquet: {said}"):
+        check_table(table, "world.parquet")
+
+
+def test_choices_without_a_finite_score_for_each_caption_are_reported():
+    empty = {"negatives": [], "negative_scores": [], "bigram_negatives": []}
+    for change, said in (
+        ({"positive_scores": []}, "positive_scores must have a number for each of positives"),
+        ({"negative_scores": None}, "negative_scores must have a number for each of negatives"),
+        ({"bigram_negatives": [-6.0]}, "bigram_negatives must have a number for each of negatives"),
+        (empty, "negative_scores must have"),
+    ):
+        refuse(make(ROW, {**ROW, **change}), said)
+    for name in ("positive_scores", "negative_scores", "text_scores", "bigram_negatives"):
+        for value in (float("nan"), float("inf"), -float("inf")):
+            check_table(
+                make({**ROW, "text_scores": [0.5, 0.5]}, {**UNSCORED, name: [value]}), "world.parquet"
+            )
+            refuse(make(ROW, {**ROW, name: [0.5, value]}), f"{name} must be finite numbers, holds NaN or inf")
+
+
+def test_a_margin_that_is_not_finite_a_null_rank_and_another_column_are_reported():
+    rows = [{**PLACED, "margin": 0.5}, {"status": "no_image", "margin": None}]
+    check_table(pa.Table.from_pylist(rows, CLASSIFIED_SCHEMA), "world.parquet")
+    rows.append({**PLACED, "margin": float("nan")})
+    refuse(pa.Table.from_pylist(rows, CLASSIFIED_SCHEMA), "margin must be finite numbers")
+    for schema in (CLASSIFIED_SCHEMA, RETRIEVED_SCHEMA):
+        refuse(pa.Table.from_pylist([{**PLACED, "rank": None}], schema), "a row with status ok has no rank")
+    table = make(ROW)
+    for name in ("split", "status", "negatives", "negative_scores", "bigram_negatives"):
+        refuse(table.drop_columns([name]), f"has no column {name} of")
+        place = table.column_names.index(name)
+        refuse(table.set_column(place, name, pa.array([1])), f"has no column {name} of")
