@@ -11,17 +11,9 @@ from raycomp.config import ModelConfig, ScorerConfig
 from raycomp.core.near import key_images
 from raycomp.core.selection import KEY
 from raycomp.data.parquet import to_matrix
+from raycomp.evaluation import embed as passes
 from raycomp.evaluation.choices import Evaluation, Picture, Pictures, Texts, key_pictures
-from raycomp.evaluation.embed import (
-    TEXT,
-    TEXT_EMBEDDING,
-    EmbedPictures,
-    EmbedTexts,
-    Files,
-    prepare_pixels,
-    read_pictures,
-    tokenize,
-)
+from raycomp.evaluation.embed import TEXT, Files
 from raycomp.models.architecture import describe_scorer
 from raycomp.words import IMAGE_EMBEDDING, STATUS
 
@@ -35,10 +27,13 @@ def embed(evaluation: Evaluation, scorer: ScorerConfig) -> tuple[Pictures, Texts
     """Return what the pass would, in one process."""
     model = ModelConfig(scorer.model, scorer.weights)
     spec = describe_scorer(model)
-    see = EmbedPictures(model, spec)
+    see = passes.EmbedPictures(model, spec)
     files = list(dict.fromkeys(evaluation.pictures))
     items = [Files(0, tuple(files)), *evaluation.shards] if files else list(evaluation.shards)
-    tables = [see(prepare_pixels(pa.concat_tables(read_pictures(item, 64)), spec, 10**8)) for item in items]
+    tables = [
+        see(passes.prepare_pixels(pa.concat_tables(passes.read_pictures(item, 64)), spec, 10**8))
+        for item in items
+    ]
     of_files = tables.pop(0) if files else None
     pictures = Pictures(
         {picture: place for place, picture in enumerate(files)},
@@ -50,8 +45,8 @@ def embed(evaluation: Evaluation, scorer: ScorerConfig) -> tuple[Pictures, Texts
     texts = list(dict.fromkeys(evaluation.list_texts(pictures)))
     text_TD = np.zeros((0, spec.embedding_dim), np.float32)
     if texts:
-        tokens = tokenize(pa.table({TEXT: texts}), model)
-        text_TD = to_matrix(EmbedTexts(model)(tokens)[TEXT_EMBEDDING])
+        tokens = passes.tokenize(pa.table({TEXT: texts}), model)
+        text_TD = to_matrix(passes.EmbedTexts(model)(tokens)[passes.TEXT_EMBEDDING])
     return pictures, Texts({text: place for place, text in enumerate(texts)}, text_TD)
 
 
@@ -61,7 +56,9 @@ def invent(
     """Return random embeddings of image files and texts; files that end so are corrupt."""
     rng = np.random.default_rng(seed)
     files = list(dict.fromkeys(evaluation.pictures))
-    statuses = ["corrupt_image" if _ends(picture, bad) else "ok" for picture in files]
+    statuses = [
+        "corrupt_image" if any(picture.uri.endswith(name) for name in bad) else "ok" for picture in files
+    ]
     image_MD = draw(rng, len(files), dim) * np.array([[status == "ok"] for status in statuses])
     pictures = Pictures(
         {one: i for i, one in enumerate(files)},
@@ -80,10 +77,6 @@ def key_files(files: list[Picture], statuses: list[str]) -> np.ndarray:
     return key_images(
         [hashlib.sha256(one.read_bytes()).hexdigest() if one and one.exists() else None for one in paths]
     )
-
-
-def _ends(picture: Picture, names: Collection[str]) -> bool:
-    return any(picture.uri.endswith(name) for name in names)
 
 
 def draw(rng: np.random.Generator, num: int, dim: int) -> np.ndarray:

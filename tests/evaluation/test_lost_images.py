@@ -37,8 +37,11 @@ def test_retrieval_over_the_few_images_that_are_left_is_refused(tmp_path):
     evaluation = open_retrieval(RetrievalConfig(str(tmp_path)))
     pictures, texts = invent(evaluation, bad=[f"{i:03d}.jpg" for i in range(120, 180)])
     lines = [
-        "retrieval: 60 of 200 images are corrupt_image (the image bytes do not decode), such as 120.jpg; left out",
-        "retrieval: 120 of 200 images are no_image (there is no image), such as 000.jpg; left out",
+        f"retrieval: {count} of 200 images are {status}; left out"
+        for count, status in (
+            (60, "corrupt_image (the image bytes do not decode), such as 120.jpg"),
+            (120, "no_image (there is no image), such as 000.jpg"),
+        )
     ]
     *said, error = check(evaluation, pictures)
     assert said == lines

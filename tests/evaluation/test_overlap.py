@@ -1,4 +1,4 @@
-"""The command ``evaluate`` without Ray: what it says of shared images, and how it ends where none is left."""
+"""The command ``evaluate``: images that the model was trained on, and how it ends where none is left."""
 
 import hashlib
 import json
@@ -53,37 +53,6 @@ def write_files(folder: Path, first: int, num: int = 6) -> str:
             place.mkdir(parents=True, exist_ok=True)
             (place / f"{key}.jpg").write_bytes(members["jpg"])
     return str(folder)
-
-
-def test_shared_images_are_reported_dropped_and_counted_and_none_left_is_a_users_mistake(
-    plain, tmp_path, capsys
-):
-    train, test = write_files(tmp_path / "train", 0), write_files(tmp_path / "test", 4)
-    words = [*plain, f"--set=linear_probe.train={train}"]
-    line = "linear_probe: 2 of 6 test images are among the training images (33.3 %)"
-    ends = {"warn": "overlap=drop leaves them out", "drop": "they are left out (overlap=drop)"}
-    for overlap, end in ends.items():
-        out = tmp_path / overlap
-        options = [f"--set=linear_probe.test={test}", f"--set=overlap={overlap}", f"--out={out}"]
-        assert main([*words, *options]) == 0
-        assert f"{line}; {end}" in capsys.readouterr().out
-        run = json.loads((out / "run.json").read_text())
-        assert (
-            run["warnings"] == [f"{line}; {end}"]
-            and line.partition(": ")[2] in (out / "report.html").read_text()
-        )
-        assert run["overlap"] == [
-            {"test": "linear_probe", "train": "the training images", "num_images": 6, "images": 2,
-             "num_texts": 0, "texts": 0}
-        ]  # fmt: skip
-        assert run["funnel"]["dropped"] == ({} if overlap == "warn" else {"contaminated": 2})
-        assert run["funnel"]["kept"] == (6 if overlap == "warn" else 4)
-    options = [f"--set=linear_probe.test={train}", "--set=overlap=drop", f"--out={tmp_path / 'none'}"]
-    assert main([*words, *options]) == 2
-    (said,) = capsys.readouterr().err.splitlines()
-    assert "overlap=drop: linear_probe: 6 of 6 test images" in said and "set overlap=warn" in said
-    assert main([*words, "--set=overlap=never", f"--out={tmp_path / 'none'}"]) == 2
-    assert "overlap='never': must be one of warn, drop" in capsys.readouterr().err
 
 
 def leave_training(folder: Path, scorer: ScorerConfig, images: list[bytes]) -> str:

@@ -34,14 +34,10 @@ def outcomes_of(table):
     return {outcome.metric: outcome for outcome in compute_outcomes(table)}
 
 
-def test_ranks_on_real_photos_are_those_of_brute_force(shared, tmp_path, tiny_scorer):
-    source = shared / "data/flickr8k_800"
-    rows = [json.loads(line) for line in (source / "captions.jsonl").read_text().splitlines()[:30]]
-    (tmp_path / "captions.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    for row in rows:
-        (tmp_path / row["image"]).symlink_to(source / "images" / row["image"])
-    evaluation = open_retrieval(RetrievalConfig(str(tmp_path)))
-    pictures, texts = embed(evaluation, tiny_scorer)
+def test_ranks_are_those_of_brute_force(tmp_path):
+    rows = make_rows(15)
+    evaluation = write_captions(tmp_path, rows)
+    pictures, texts = invent(evaluation)
     table = evaluation.grade(pictures, texts)
     images = {row["image"]: pictures.image_MD[i] for i, row in enumerate(rows)}
     captions = [(row["image"], text) for row in rows for text in row["captions"]]
@@ -58,13 +54,15 @@ def test_ranks_on_real_photos_are_those_of_brute_force(shared, tmp_path, tiny_sc
             others = [text for name, text in captions if name != row["image"]]
             rank = 1 + sum(cosine(row["image"], text) >= own for text in others)
         assert row["rank"] == rank
-    assert len(table) == 30 + 150
     found = outcomes_of(table)
+    assert len(table) == 15 + 30 and set(found) <= set(MEANINGS)
     assert set(found) == {f"{side}_retrieval_recall@{k}" for side in ("image", "text") for k in (1, 5, 10)}
-    assert set(found) <= set(MEANINGS)
-    assert found["image_retrieval_recall@5"].chance == pytest.approx(5 / 30)
-    assert len(found["image_retrieval_recall@5"].right_N) == 150
-    assert len(set(found["image_retrieval_recall@5"].unit_N)) == 30
+    assert found["image_retrieval_recall@5"].chance == pytest.approx(5 / 15)
+    assert len(found["image_retrieval_recall@5"].right_N) == 30
+    assert len(set(found["image_retrieval_recall@5"].unit_N)) == 15
+    few = write_captions(tmp_path / "few", make_rows(5))
+    found = outcomes_of(few.grade(*invent(few)))
+    assert {name for name in found if name.startswith("image")} == {"image_retrieval_recall@1"}
 
 
 def test_a_perfect_model_and_its_chance(tmp_path):
@@ -81,12 +79,6 @@ def test_a_perfect_model_and_its_chance(tmp_path):
     assert found["image_retrieval_recall@10"].chance == pytest.approx(10 / 12)
 
 
-def test_fewer_images_than_k_have_no_recall_at_k(tmp_path):
-    evaluation = write_captions(tmp_path, make_rows(5))
-    found = outcomes_of(evaluation.grade(*invent(evaluation)))
-    assert {name for name in found if name.startswith("image")} == {"image_retrieval_recall@1"}
-
-
 def test_an_image_that_cannot_be_judged_takes_its_captions_along(tmp_path):
     whole, cut = make_rows(), make_rows()[1:]
     evaluation, smaller = write_captions(tmp_path / "a", whole), write_captions(tmp_path / "b", cut)
@@ -98,16 +90,12 @@ def test_an_image_that_cannot_be_judged_takes_its_captions_along(tmp_path):
     # What is left is judged as if it had never been there.
     place = {one._replace(uri=one.uri.replace("/a/", "/b/")): i for one, i in pictures.place.items()}
     alone = smaller.grade(replace(pictures, place=place), texts)
-    left = [row for row in table.to_pylist() if row["image"] != "0.jpg"]
-    assert left == alone.to_pylist()
-
-
-def test_a_file_that_is_not_there_is_a_row(tmp_path):
-    write_captions(tmp_path, make_rows())
-    (tmp_path / "images/3.jpg").unlink()
-    evaluation = open_retrieval(RetrievalConfig(str(tmp_path)))
+    (tmp_path / "a/images/3.jpg").unlink()
+    evaluation = open_retrieval(RetrievalConfig(str(tmp_path / "a")))
     rows = evaluation.grade(*invent(evaluation)).to_pylist()
     assert {row["image"] for row in rows if row["status"] == "no_image"} == {"3.jpg"}
+    left = [row for row in table.to_pylist() if row["image"] != "0.jpg"]
+    assert left == alone.to_pylist()
 
 
 def test_shared_captions_and_duplicate_images_are_reported_and_lose(tmp_path):
@@ -126,22 +114,17 @@ def test_shared_captions_and_duplicate_images_are_reported_and_lose(tmp_path):
         assert row["ties"] >= 1 and row["rank"] > 1 and row["num_own"] == 1
 
 
-def test_a_line_for_every_caption_is_one_image(tmp_path):
+def test_a_line_for_every_caption_is_one_image_and_may_hold_what_unicode_calls_a_line_break(tmp_path):
     rows = [{"image": row["image"], "caption": text} for row in make_rows() for text in row["captions"]]
+    lists = [{"image": row["image"], "caption": row["captions"]} for row in make_rows()]
     by_line = write_captions(tmp_path / "a", rows)
-    in_lists = write_captions(tmp_path / "b", [
-        {"image": row["image"], "caption": row["captions"]} for row in make_rows()
-    ], "captions.json")  # fmt: skip
+    in_lists = write_captions(tmp_path / "b", lists, "captions.json")
     assert by_line.items == in_lists.items == write_captions(tmp_path / "c", make_rows()).items
-
-
-def test_a_line_of_json_may_hold_what_unicode_calls_a_line_break(tmp_path):
     rows = [{"image": row["image"], "captions": ["one\u2028two\x85three"]} for row in make_rows(3)]
-    (tmp_path / "captions.jsonl").write_text("\r\n".join(json.dumps(r, ensure_ascii=False) for r in rows))
     files = write_captions(tmp_path / "plain", rows)
-    for row in rows:
-        (tmp_path / row["image"]).write_bytes(b"x")
-    assert open_retrieval(RetrievalConfig(str(tmp_path / "captions.jsonl"))).items == files.items
+    text = "\r\n".join(json.dumps(row, ensure_ascii=False) for row in rows)
+    (tmp_path / "plain/again.jsonl").write_text(text)
+    assert open_retrieval(RetrievalConfig(str(tmp_path / "plain/again.jsonl"))).items == files.items
 
 
 def test_evaluations_among_other_captions_are_not_compared_and_among_fewer_are_reported(tmp_path):
@@ -187,40 +170,49 @@ def test_shards_are_judged_as_files_are(tmp_path, tiny_scorer):
             assert one[name] == other[name]
 
 
-@pytest.mark.parametrize(
-    ("files", "said"),
-    [
-        ({}, "captions.jsonl or captions.json is missing"),
-        ({"captions.jsonl": ""}, "has no image with captions"),
-        ({"captions.jsonl": "{"}, "cannot be read as JSON"),
-        ({"captions.json": "{}"}, "has no image with captions"),
-        ({"captions.json": "3"}, "must hold a JSON list, or an object of captions by image"),
-        ({"captions.jsonl": '{"image": "a.jpg", "image": "b.jpg", "caption": "x"}'}, "'image' occurs twice"),
-        ({"captions.json": '[{"image": "a.jpg", "caption": "x", "caption": "y"}]'}, "'caption' occurs twice"),
-        ({"captions.jsonl": '{"image": "a.jpg"}'}, "row 0: has no field 'captions'"),
-        ({"captions.jsonl": '{"image": "a.jpg", "captions": []}'}, "captions=[]"),
-        ({"captions.jsonl": '{"image": "a.jpg", "caption": "x"}'}, "none of 1 named images was found"),
-    ],
-)
-def test_what_is_missing_is_named_in_one_line(tmp_path, files, said):
-    for name, text in files.items():
-        (tmp_path / name).write_text(text)
-    with pytest.raises(ValueError) as error:
-        open_retrieval(RetrievalConfig(str(tmp_path)))
-    assert said in str(error.value) and "\n" not in str(error.value)
-    assert str(error.value).startswith(f"retrieval.input={str(tmp_path)!r}")
-
-
-def test_one_image_is_no_test_set(tmp_path):
-    evaluation = write_captions(tmp_path, make_rows(2))
+def test_what_is_missing_is_named_in_one_line(tmp_path, tiny_scorer):
+    twice = '[{"image": "a.jpg", "caption": "x", "caption": "y"}]'
+    for number, (name, text, said) in enumerate(
+        (
+            ("x.txt", "", "captions.jsonl or captions.json is missing"),
+            ("captions.jsonl", "", "has no image with captions"),
+            ("captions.jsonl", "{", "cannot be read as JSON"),
+            ("captions.json", "{}", "has no image with captions"),
+            ("captions.json", "3", "must hold a JSON list, or an object of captions by image"),
+            ("captions.json", twice, "'caption' occurs twice"),
+            ("captions.jsonl", '{"image": "a.jpg"}', "row 0: has no field 'captions'"),
+            ("captions.jsonl", '{"image": "a.jpg", "captions": []}', "captions=[]"),
+            ("captions.jsonl", '{"image": "a.jpg", "caption": "x"}', "none of 1 named images was found"),
+        )
+    ):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        (folder / name).write_text(text)
+        with pytest.raises(ValueError) as error:
+            open_retrieval(RetrievalConfig(str(folder)))
+        assert said in str(error.value) and "\n" not in str(error.value)
+        assert str(error.value).startswith(f"retrieval.input={str(folder)!r}"), said
+    evaluation = write_captions(tmp_path / "two", make_rows(2))
     with pytest.raises(ValueError, match=r"retrieval\.input=.* 1 of its 2 images can be scored"):
         invent(evaluation, bad=["/0.jpg"])
-
-
-def test_an_empty_shard_is_refused(tmp_path, tiny_scorer):
-    write_tar(str(tmp_path / "0.tar"), [])
+    write_tar(str(tmp_path / "shards/0.tar"), [])
     with pytest.raises(ValueError, match=r"retrieval\.input=.*0\.tar is an empty_shard"):
-        embed(open_retrieval(RetrievalConfig(str(tmp_path))), tiny_scorer)
+        embed(open_retrieval(RetrievalConfig(str(tmp_path / "shards"))), tiny_scorer)
+
+
+def test_an_empty_option_and_rows_of_a_list_are_one_image(tmp_path, tiny_scorer):
+    with pytest.raises(ValueError, match=r"retrieval\.input='': must name images with captions"):
+        open_retrieval(RetrievalConfig())
+    (_, samples), *_ = world_shards(2, 0, 0, per_shard=2)
+    for key, members in samples:
+        (tmp_path / f"{key}.jpg").write_bytes(members["jpg"])
+    (tmp_path / "torn.jpg").write_bytes(b"x")
+    names = [f"{key}.jpg" for key, _ in samples]
+    lines = [f"{names[0]},one", f"{names[1]},a", f"{names[0]},two", "torn.jpg,lost", f"{names[0]},three"]
+    (tmp_path / "pairs.csv").write_text("\n".join(["image,caption", *lines]))
+    evaluation = open_retrieval(RetrievalConfig(str(tmp_path / "pairs.csv")))
+    rows = [row for row in sit(evaluation, tiny_scorer).to_pylist() if row["direction"] == "text_to_image"]
+    assert [row["query"] for row in rows if row["status"] == "ok"] == ["one", "two", "three", "a"]
 
 
 def test_an_image_with_a_caption_that_has_no_embedding_is_not_judged(tmp_path):

@@ -103,30 +103,23 @@ def test_the_curation_is_known_from_the_training(made, photos, tiny_scorer, caps
     assert "its files are missing; index again; touched examples are unknown" in capsys.readouterr().out
 
 
-def test_a_benchmark_that_the_index_lacks_is_said(made, tiny_scorer, tmp_path, capsys):
+def test_what_has_no_untouched_score_is_said(made, photos, tiny_scorer, tmp_path, capsys):  # noqa: F811
     write_test_set(str(tmp_path), 4, 0)
     options = {"benchmarks": WORLD, "own.annotations": tmp_path, "trained_on": made / "flagged"}
-    run = evaluate(made, tiny_scorer, "lacks", **options)
-    said = "its touched examples are unknown"
+    run, said = evaluate(made, tiny_scorer, "lacks", **options), "its touched examples are unknown"
     assert run["code"] == 0 and said in capsys.readouterr().out
     assert said in json.loads((run["out"] / "run.json").read_text())["warnings"][0]
-
-
-def test_a_set_without_untouched_images_is_said(made, photos, tiny_scorer, capsys):  # noqa: F811
     touched = write_set(made / "touched", photos, [*IMAGES, TEXT])
     run = evaluate(made, tiny_scorer, "none", **{"retrieval.input": touched, "trained_on": made / "flagged"})
     assert run["code"] == 0 and "has no score of untouched examples" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(
-    ("place", "said"),
-    [
-        ("plain", "its samples were not compared with test sets; select again with decontaminate.index"),
-        ("index", "holds index-eval, must hold a curation or a selection"),
-        ("nowhere", "holds no finished run"),
-    ],
-)
-def test_a_run_that_cannot_tell_is_refused(made, tiny_scorer, capsys, place, said):
-    run = evaluate(made, tiny_scorer, f"refused-{place}", trained_on=made / place)
-    error = capsys.readouterr().err
-    assert run["code"] == 2 and said in error and error.startswith("raycomp: trained_on=")
+def test_a_run_that_cannot_tell_is_refused(made, tiny_scorer, capsys):
+    for place, said in {
+        "plain": "its samples were not compared with test sets; select again with decontaminate.index",
+        "index": "holds index-eval, must hold a curation or a selection",
+        "nowhere": "holds no finished run",
+    }.items():
+        run = evaluate(made, tiny_scorer, f"refused-{place}", trained_on=made / place)
+        error = capsys.readouterr().err
+        assert run["code"] == 2 and said in error and error.startswith("raycomp: trained_on="), place

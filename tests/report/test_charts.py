@@ -1,16 +1,32 @@
-"""Bars lose no count, ticks are round and inside, and every colour of the page can be read."""
+"""Bars lose no count, ticks are round, response curves show every estimate, every colour can be read."""
 
 import importlib.resources
+import math
 import re
 
 import numpy as np
 import pytest
 
-from raycomp.report.charts import MOST_BARS, Layer, bars, histogram, nice_step, rebin, scatter, ticks
+from raycomp.report.charts import (
+    MOST_BARS,
+    Layer,
+    bars,
+    histogram,
+    nice_step,
+    rebin,
+    response,
+    scatter,
+    ticks,
+)
+from raycomp.table import Estimate
 
 
-@pytest.mark.parametrize("spread", [0.00001, 0.003, 0.04, 0.6])
-def test_bars_hold_what_numpy_counts_between_their_edges(spread):
+def test_bars_hold_what_numpy_counts_between_their_edges():
+    for spread in (0.00001, 0.003, 0.04, 0.6):
+        check_bars(spread)
+
+
+def check_bars(spread):
     value_N = np.clip(np.random.default_rng(0).normal(0.07, spread, 5000), -0.99, 0.99)
     fine, edges_F = np.histogram(value_N, np.linspace(-1, 1, 10_001))
     counts, edges = rebin(np.stack([fine, 2 * fine]), -1.0, 0.0002)
@@ -31,16 +47,14 @@ def test_bars_of_whole_numbers_stand_on_them():
     assert empty.sum() == 0
 
 
-@pytest.mark.parametrize(("low", "high"), [(0, 1), (-0.03, 0.071), (12, 90_000), (0.2899, 0.2901)])
-def test_ticks_are_round_and_inside(low, high):
-    values = ticks(low, high, 6)
-    assert 2 <= len(values) <= 7
-    assert all(low - 1e-9 <= at <= high + 1e-9 for at, _ in values)
-    assert all(
-        float(text.replace(",", "").replace("\u2212", "-")) == pytest.approx(at) for at, text in values
-    )
-    step = nice_step(high - low, 6)
-    assert float(f"{step:.0e}"[0]) in (1, 2, 5) and step * 6 >= (high - low) * (1 - 1e-9)
+def test_ticks_are_round_and_inside():
+    for low, high in ((0, 1), (-0.03, 0.071), (12, 90_000), (0.2899, 0.2901)):
+        values = ticks(low, high, 6)
+        assert 2 <= len(values) <= 7 and all(low - 1e-9 <= at <= high + 1e-9 for at, _ in values)
+        for at, text in values:
+            assert float(text.replace(",", "").replace("\u2212", "-")) == pytest.approx(at)
+        step = nice_step(high - low, 6)
+        assert float(f"{step:.0e}"[0]) in (1, 2, 5) and step * 6 >= (high - low) * (1 - 1e-9)
 
 
 def test_histogram_draws_heights_in_proportion():
@@ -90,20 +104,56 @@ def contrast(a: np.ndarray, b: np.ndarray) -> float:
     return (high + 0.05) / (low + 0.05)
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
-def test_text_can_be_read_on_every_ground(theme):
-    colours = themes()[theme]
-    for text, grounds in {
-        "ink": ("page", "surface"),
-        "quiet": ("page", "surface", "line"),
-        "kept": ("page", "surface"),
-        "dropped-ink": ("surface",),
-        "alert": ("alert-page",),
-    }.items():
-        for ground in grounds:
-            assert contrast(rgb(colours[text]), rgb(colours[ground])) >= 4.5, (text, ground)
-    for shade in ("positive", "negative"):
-        full = 0.52 * rgb(colours[shade]) + 0.48 * rgb(colours["surface"])
-        assert contrast(rgb(colours["ink"]), full) >= 4.5, shade
-    for bar in ("kept", "object", "relation", "predicate", "dropped"):
-        assert contrast(rgb(colours[bar]), rgb(colours["page"])) >= 2.5, bar
+def test_text_can_be_read_on_every_ground():
+    texts = {"ink": ("page", "surface"), "quiet": ("page", "surface", "line"), "kept": ("page", "surface")}
+    texts |= {"dropped-ink": ("surface",), "alert": ("alert-page",)}
+    for colours in themes().values():
+        for text, grounds in texts.items():
+            for ground in grounds:
+                assert contrast(rgb(colours[text]), rgb(colours[ground])) >= 4.5, (text, ground)
+        for shade in ("positive", "negative"):
+            full = 0.52 * rgb(colours[shade]) + 0.48 * rgb(colours["surface"])
+            assert contrast(rgb(colours["ink"]), full) >= 4.5, shade
+        for bar in ("kept", "object", "relation", "predicate", "dropped"):
+            assert contrast(rgb(colours[bar]), rgb(colours["page"])) >= 2.5, bar
+
+
+NAN = float("nan")
+
+
+def read_dots(drawn: str) -> list[tuple[float, float]]:
+    return [(float(x), float(y)) for x, y in re.findall(r'd="M([\d.]+) ([\d.]+)h0"', drawn)]
+
+
+def test_every_estimate_is_drawn_and_said_with_its_interval():
+    points = [(0.5, Estimate(0.6, 0.5, 0.7)), (1.0, Estimate(0.8, 0.7, 0.9)), (0.7, Estimate(0.7, NAN, NAN))]
+    drawn = response("t", "x", "y", [("a", points)])
+    dots = read_dots(drawn)
+    assert len(dots) == 3 and drawn.count("<line") - drawn.count('class="grid"') - drawn.count('"axis"') == 2
+    xs, ys = zip(*dots, strict=True)
+    assert (xs[1] - xs[0]) / (xs[2] - xs[0]) == pytest.approx(0.4, abs=0.01)
+    assert ys[0] > ys[1] > ys[2] and "0.800 [0.700, 0.900] at 1" in drawn
+
+
+def test_a_log_axis_sets_powers_equally_apart():
+    points = [(10.0**-power, Estimate(0.5, 0.4, 0.6)) for power in (1, 2, 3)]
+    (a, _), (b, _), (c, _) = read_dots(response("t", "x", "y", [("a", points)], is_log=True))
+    assert b - a == pytest.approx(c - b, abs=0.2)
+    many = [(1e-5 * 1.3**i, Estimate(0.1 * math.sin(i), NAN, NAN)) for i in range(30)]
+    drawn = response("t", "x", "y", [("a", many)], is_log=True)
+    assert (
+        all(f">{label}</text>" in drawn for label in ("0.0001", "0.001", "0.01")) and ">0.002<" not in drawn
+    )
+
+
+def test_what_is_not_known_is_left_out():
+    points = [(0.5, Estimate(NAN, NAN, NAN)), (1.0, Estimate(0.8, NAN, NAN))]
+    assert len(read_dots(response("t", "x", "y", [("a", points), ("b", [])]))) == 1
+    assert response("t", "x", "y", [("a", [])]).count("h0") == 0
+
+
+def test_series_stand_next_to_one_another_and_are_named():
+    one = [(0.5, Estimate(0.6, 0.5, 0.7))]
+    drawn = response("t", "x", "y", [("first", one), ("second", one)])
+    (a, _), (b, _) = read_dots(drawn)
+    assert b - a == pytest.approx(5) and "first" in drawn and "second" in drawn

@@ -1,13 +1,12 @@
-"""The frame of every page: contents, anchors, the index, one script that the policy names."""
+"""The frame of every page: contents, anchors, the index, one script; and where the time of a run went."""
 
 import base64
 import hashlib
 
-import pytest
-
+from raycomp.report import page as pages
 from raycomp.report.page import MOST_ROWS, POLICY, SCRIPT, add_contents, link_index, load_templates
 from raycomp.table import PValue, Table, write_cell, write_csv
-from tests.report.html_tree import read_html
+from tests.report.html_tree import Element, read_html
 
 
 def test_the_policy_names_the_script():
@@ -32,19 +31,69 @@ def test_an_index_is_linked_where_one_exists():
     assert home.attributes["href"] == "../index.html" and home.text == "All runs"
 
 
-@pytest.mark.parametrize("num", [MOST_ROWS, MOST_ROWS + 1])
-def test_a_long_table_is_folded_and_cells_name_their_column(num):
-    table = Table("Made", ("name", "p"), [(str(i), PValue(0.5 / 10**i)) for i in range(num)])
-    tree = read_html(load_templates().get_template("report/parts.html.jinja").module.draw_table(table))
-    assert len(tree.all("details")) == (num > MOST_ROWS)
-    assert [cell.attributes["data-head"] for cell in tree.all("td")[:2]] == ["name", "p"]
-    assert [row[1] for row in tree.all("table")[0].rows()[2:5]] == ["0.0050", "0.0005", "< .0001"]
+def test_a_long_table_is_folded_and_cells_name_their_column():
+    for num in (MOST_ROWS, MOST_ROWS + 1):
+        table = Table("Made", ("name", "p"), [(str(i), PValue(0.5 / 10**i)) for i in range(num)])
+        tree = read_html(load_templates().get_template("report/parts.html.jinja").module.draw_table(table))
+        assert len(tree.all("details")) == (num > MOST_ROWS)
+        assert [cell.attributes["data-head"] for cell in tree.all("td")[:2]] == ["name", "p"]
+        assert [row[1] for row in tree.all("table")[0].rows()[2:5]] == ["0.0050", "0.0005", "< .0001"]
 
 
 def test_a_small_p_is_a_bound_in_text_and_a_number_in_csv():
-    assert [write_cell(PValue(p), 3) for p in (0.04, 1e-4, 9e-5, 0.0)] == [
-        "0.0400",
-        "0.0001",
-        *["< .0001"] * 2,
-    ]
+    said = [write_cell(PValue(p), 3) for p in (0.04, 1e-4, 9e-5, 0.0)]
+    assert said == ["0.0400", "0.0001", "< .0001", "< .0001"]
     assert write_cell(PValue(float("nan"))) == "\u2013" and write_csv([[PValue(1e-7)]]) == "1e-07\n"
+
+
+PHASES = [
+    {"phase": "align", "rows": 600, "wall_s": 10.0, "commit_s": 0.1, "commit_share": 0.01,
+     "scorer_busy_share": 0.8, "bottleneck": "image"},
+    {"phase": "attribute", "rows": 0, "wall_s": 2.0, "commit_s": 0.0, "commit_share": 0.0,
+     "bottleneck": "write"},
+]  # fmt: skip
+STAGES = [
+    {"phase": "align", "stage": "image", "seconds": 12.0, "workers": 2, "busy_share": 0.6, "rows_per_s": 50.0,
+     "says": "embeds images"},
+    {"phase": "align", "stage": "text", "seconds": 4.0, "workers": 2, "busy_share": 0.2, "rows_per_s": 150.0},
+    {"phase": "attribute", "stage": "write", "seconds": 1, "workers": 4, "busy_share": 1 / 8,
+     "rows_per_s": 0.0},
+]  # fmt: skip
+
+
+def draw(phases: list[dict]) -> Element:
+    run = {"phases": phases, "stages": STAGES}
+    (page,) = read_html(pages.render_page("report/record.html.jinja", run=run)).all("section")
+    return page
+
+
+def test_each_phase_names_its_bottleneck_and_draws_its_shares():
+    page = draw(PHASES)
+    assert page.all("h3")[0].text == "align: 600 rows in 10.0 s, 60.0 rows/s"
+    lines = [line.text.replace("\xa0", " ") for line in page.all("p")[1:]]
+    commits = "Commits of finished waves took"
+    assert lines[0] == f"Bottleneck: image. Scorers busy 80.0 %. {commits} 1.0 % of the time."
+    assert lines[1] == f"Bottleneck: write. {commits} 0.0 % of the time."
+    align, attribute = page.all("table")
+    image = align.rows()[0]
+    assert [text.replace("\xa0", " ") for text in image[2:6]] == ["60.0 %", "12.0 s", "2", "50.0"]
+    assert [row[6] for row in align.rows()] == ["embeds images", ""]  # the older run.json says nothing
+    assert [bar.attributes["width"] for bar in align.all("rect")] == ["60.00%", "20.00%"]
+    assert [name.text for name in align.all("b") + attribute.all("b")] == ["image", "write"]
+
+
+def test_a_gpu_is_spoken_of_where_there_is_one():
+    assert "GPU" not in draw(PHASES).text
+    text = draw([{**PHASES[0], "gpu_busy_share": 0.45}]).text.replace("\xa0", " ")
+    assert "Scorers busy 80.0 %. GPU busy share 45.0 %." in text
+
+
+def test_scorers_that_came_and_went_are_drawn_as_steps():
+    growth = [[0.0, 0, 4], [2.0, 1, 4], [6.0, 3, 8]]
+    figure = draw([{**PHASES[0], "growth": growth}, PHASES[1]]).all("figure")
+    assert len(figure) == 1 and "Scorers of align over time" in figure[0].text
+    (line,) = [path for path in figure[0].all("path") if path.attributes["class"].startswith("line")]
+    places = [tuple(map(float, at.split())) for at in line.attributes["d"][1:].split("L")]
+    x, y = zip(*places, strict=True)
+    assert [x.index(at) for at in x] == [0, 1, 1, 3, 3, 5]  # 0 to 2 s, to 6 s, to the end at 10 s
+    assert y[0] == y[1] > y[2] == y[3] > y[4] == y[5]
