@@ -3,8 +3,7 @@
 import math
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import chain
@@ -16,13 +15,13 @@ from raycomp.config.options import SELECT, check
 from raycomp.continual.command import check_prepared, check_streams, fingerprint_methods, fingerprint_streams
 from raycomp.continual.method import METHODS
 from raycomp.curation.config import CurateConfig
-from raycomp.data.files import RUN, Folder, absolute_uri, check_writable
+from raycomp.data.files import RUN, WORK, absolute_uri, check_writable
 from raycomp.data.inputs import with_absolute_paths
 from raycomp.data.parquet import write_table
 from raycomp.data.runs import digest, fetch_model, find_model, list_scores, read_finished
 from raycomp.evaluation.open import open_evaluations
 from raycomp.models.architecture import describe_scorer, fingerprint_scorer
-from raycomp.report.charts import Html, cut_out, intervals, response
+from raycomp.report.charts import cut_out, intervals, response
 from raycomp.report.page import render_page
 from raycomp.run.executor import Session, current
 from raycomp.run.local import connect, is_connected
@@ -65,6 +64,7 @@ from raycomp.sweep.trials import (
     say_nothing,
 )
 from raycomp.table import format_facts
+from raycomp.training.command import leave_no_start
 from raycomp.training.config import LEAST_GPU
 from raycomp.training.held_out import fingerprint_held_out
 from raycomp.training.journal import check_packages
@@ -113,7 +113,7 @@ def sweep(config: SweepConfig, out: str, say: Say = print, callbacks: Sequence[A
         repair_trials(plan, Journal(run.folder), say)
         cluster = replace(config.cluster, scorers=config.workers)
         with (
-            _leave_no_start(run.folder),
+            leave_no_start(run.folder, (WORK, "logs", RUN), lambda: run.folder.exists(TRIALS)),
             connect(
                 cluster, run.folder, run.lease.check, needed, dashboard=True, say=say, ray_for=_TUNE
             ) as session,
@@ -156,12 +156,26 @@ def _check(config: SweepConfig, at_seeds: Sequence[SweepConfig]) -> tuple[Plan, 
     if config.command == "continual":
         plan = make_plan(config, None)
         metric = check_metric(config.metric, list_stream_metrics(config.continual))
-        _check_streams(plan)
+        seen: set[tuple[Any, ...]] = set()
+        for options in list_checked(plan):
+            trial = plan.make_trial(options)
+            tried = trial.develop.seeds
+            check(tried == 0, "develop.seeds", tried, "0 in a sweep, which chooses")
+            key = (trial.model, trial.reference, trial.parser, trial.primitives)
+            if key not in seen:  # each set of the streams' inputs is checked once
+                seen.add(key)
+                check_streams(with_absolute_paths(trial))
         return plan, metric
     wanted = "a curation whose scores every trial selects from; or set input, pairs to train on as they are"
     check(bool(config.curated or config.input), "curated", config.curated, wanted)
     check(bool(config.evaluate.benchmarks), "evaluate.benchmarks", "", "set: trials are evaluated on them")
-    scored = [_read_scored(one) for one in dict.fromkeys(one.curated for one in at_seeds) if one]
+    scored = []
+    for curated in dict.fromkeys(one.curated for one in at_seeds if one.curated):
+        run = read_finished(curated)
+        if run["kind"] != "curate":
+            raise ValueError(f"curated={curated!r}: holds {run['kind']}; name the curation that scored")
+        list_scores(run, curated)
+        scored.append(run["config"])
     # Trials are checked once for all curations with the same options of selection.
     paths = [one.path for one in list_options(CurateConfig, *SELECT)]
     unlike = {digest({path: dict(flatten(one)).get(path) for path in paths}): one for one in scored}.values()
@@ -170,28 +184,6 @@ def _check(config: SweepConfig, at_seeds: Sequence[SweepConfig]) -> tuple[Plan, 
     for asked in dict.fromkeys((at_seeds[0].evaluate, at_seeds[-1].evaluate)):
         metric = check_metric(metric, list_metrics(asked))
     return plan, metric
-
-
-def _read_scored(curated: str) -> dict[str, Any]:
-    """Return the options of a curation. Raises ValueError unless trials can select from its scores."""
-    run = read_finished(curated)
-    if run["kind"] != "curate":
-        raise ValueError(f"curated={curated!r}: holds {run['kind']}; name the curation that scored")
-    list_scores(run, curated)
-    return run["config"]
-
-
-def _check_streams(plan: Plan) -> None:
-    """Raise ValueError if the streams of a trial cannot be built, each set of their inputs checked once, or
-    if a trial would itself select what the sweep tries."""
-    seen: set[tuple[Any, ...]] = set()
-    for options in list_checked(plan):
-        trial = plan.make_trial(options)
-        check(trial.develop.seeds == 0, "develop.seeds", trial.develop.seeds, "0 in a sweep, which chooses")
-        key = (trial.model, trial.reference, trial.parser, trial.primitives)
-        if key not in seen:
-            seen.add(key)
-            check_streams(with_absolute_paths(trial))
 
 
 def _fingerprint(plan: Plan, at_seeds: Sequence[SweepConfig]) -> dict[str, Any]:
@@ -219,19 +211,6 @@ def _fingerprint_data(config: SweepConfig) -> dict[str, Any]:
     model = fetch_model(find_model(config.model))
     describe_scorer(model)  # loads it where it is not known
     return {**found, "model": fingerprint_scorer(model)}
-
-
-@contextmanager
-def _leave_no_start(folder: Folder) -> Iterator[None]:
-    """Remove the files of a sweep that is refused before its first trial: its corrected config may be another
-    sweep."""
-    try:
-        yield
-    except ValueError:
-        if not folder.exists(TRIALS):
-            for name in ("work", "logs", RUN):
-                folder.remove(name)
-        raise
 
 
 def _try_all(
@@ -283,22 +262,19 @@ def _close(run: Run, plan: Plan, winners: Sequence[result.Winner], metric: str) 
     run.close({OK: sum(came.values())}, came, OK, reasons=(FAILED, STOPPED), metric=metric, best=best)
     run.record["warnings"] = list_warnings(plan, trials, winners, metric)
     tables = make_tables(plan, trials, winners, metric)
-    charts = dict(_draw(plan, trials, metric))
+    charts = {}
+    makers = (list_curves, list_grids, list_trade_offs)
+    for one in (one for make in makers for one in make(plan, trials, metric)):
+        shape = (one.is_log, not one.is_measured)
+        charts[one.name] = response(one.title, one.option, one.unit, one.series, *shape)
+    for plot in list_plots(plan, trials, metric):
+        charts[plot.title.rpartition(" ")[2]] = intervals(plot)
     for name, chart in charts.items():
         run.folder.write_bytes(cut_out(chart).encode(), _FIGURES, f"over-{name}.svg")
     said = [say_winner(one, plan, metric) for one in winners]
     shown = {"said": said, "tables": tables, "charts": list(charts.values())}
     page = render_page("sweep/page.html.jinja", run=run.record, **shown)
     run.report(f"{len(trials):,} trials; {'; '.join(said)}", page)
-
-
-def _draw(plan: Plan, trials: Sequence[Trial], metric: str) -> Iterator[tuple[str, Html]]:
-    makers = (list_curves, list_grids, list_trade_offs)
-    for curve in (curve for make in makers for curve in make(plan, trials, metric)):
-        shape = (curve.is_log, not curve.is_measured)
-        yield curve.name, response(curve.title, curve.option, curve.unit, curve.series, *shape)
-    for plot in list_plots(plan, trials, metric):
-        yield plot.title.rpartition(" ")[2], intervals(plot)
 
 
 def cpus_of(trials: int, workers: int) -> int:

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import product
 
 from raycomp.config import Domain
 from raycomp.config.shared import GRID, LOGUNIFORM
@@ -52,27 +53,21 @@ def say_winner(winner: Winner, plan: Plan, metric: str) -> str:
 
 def make_tables(plan: Plan, trials: Sequence[Trial], winners: Sequence[Winner], metric: str) -> list[Table]:
     """Return the tables of the page: the selected trials, then every trial, then further metrics."""
-    return [
-        _report_winners(plan, winners, metric),
-        _report_trials(plan, trials, winners, metric),
-        *([_report_rungs(plan, trials, metric)] if plan.config.rungs == "steps" else []),
-        _report_unfinished(plan, trials, metric),
-        _report_more(plan, trials, metric),
-    ]
-
-
-def _report_winners(plan: Plan, winners: Sequence[Winner], metric: str) -> Table:
-    rows: list[tuple[Cell, ...]] = [
-        (say_options(plan, one.trial), one.development, one.report) for one in winners
-    ]
     name = name_metric(metric)
-    columns: Columns = ("Best", Column(f"{name}, development"), Column(f"{name}, report"))
     note = (
         f"{_say_seeds(plan)} Selection among many trials biases the best value on development seeds "
         "upward; the value on report seeds is unbiased. Intervals: 95 %, Student's t over seeds; none for "
         "fewer than two."
     )
-    return Table("Selected trials", columns, rows, note)
+    columns: Columns = ("Best", Column(f"{name}, development"), Column(f"{name}, report"))
+    best: list[tuple[Cell, ...]] = [(say_options(plan, w.trial), w.development, w.report) for w in winners]
+    return [
+        Table("Selected trials", columns, best, note),
+        _report_trials(plan, trials, winners, metric),
+        *([_report_rungs(plan, trials, metric)] if plan.config.rungs == "steps" else []),
+        _report_unfinished(plan, trials, metric),
+        _report_more(plan, trials, metric),
+    ]
 
 
 def _say_seeds(plan: Plan) -> str:
@@ -237,19 +232,18 @@ def list_curves(plan: Plan, trials: Sequence[Trial], metric: str) -> list[Curve]
     A point is the mean over all trials with this value, by Student's t over seeds. There is one series for
     each value of ``per``; report seeds, if all trials were trained on them, are a series of their own.
     """
-    whole = [trial for trial in trials if is_whole(trial, metric, plan.config.seeds)]
-    numbers = [option for option in list_varied(plan) if is_number(plan, option)]
-    return [
-        Curve(
-            option,
-            f"{name_metric(metric)} over {option}",
-            option,
-            name_metric(metric),
-            [one for one in _list_series(plan, whole, option, metric) if one[1]],
-            plan.space[option].kind == LOGUNIFORM,
-        )
-        for option in numbers
-    ]
+    whole, name = [one for one in trials if is_whole(one, metric, plan.config.seeds)], name_metric(metric)
+    has_report = plan.config.report == "all" and plan.config.report_seeds
+    splits = [DEVELOPMENT, REPORT] if has_report else [DEVELOPMENT]
+    curves = []
+    for option in (option for option in list_varied(plan) if is_number(plan, option)):
+        series: list[Series] = []
+        for group, split in product(list_groups(plan), splits):
+            points = _list_points(of_group(whole, group), option, metric, split)
+            series += [(", ".join([*group.values(), f"{split} seeds"]), points)] if points else []
+        is_log = plan.space[option].kind == LOGUNIFORM
+        curves.append(Curve(option, f"{name} over {option}", option, name, series, is_log))
+    return curves
 
 
 def list_grids(plan: Plan, trials: Sequence[Trial], metric: str) -> list[Curve]:
@@ -297,28 +291,12 @@ def list_trade_offs(plan: Plan, trials: Sequence[Trial], metric: str) -> list[Cu
     return found
 
 
-def _list_series(plan: Plan, trials: Sequence[Trial], option: str, metric: str) -> list[Series]:
-    has_report = plan.config.report == "all" and plan.config.report_seeds
-    return [
-        (
-            ", ".join([*group.values(), f"{split} seeds"]),
-            _list_points(of_group(trials, group), option, metric, split),
-        )
-        for group in list_groups(plan)
-        for split in ([DEVELOPMENT, REPORT] if has_report else [DEVELOPMENT])
-    ]
-
-
 def _list_points(
     trials: Sequence[Trial], option: str, metric: str, split: str
 ) -> list[tuple[float, Estimate]]:
-    groups = _group(trials, option)
+    groups = group_by(trials, lambda trial: trial.options[option])
     found = [(float(value), estimate_all(own, metric, split)) for value, own in groups.items()]
     return [(value, one) for value, one in found if one.value == one.value]
-
-
-def _group(trials: Sequence[Trial], option: str) -> dict[str, list[Trial]]:
-    return group_by(trials, lambda trial: trial.options[option])
 
 
 def list_plots(plan: Plan, trials: Sequence[Trial], metric: str) -> list[Plot]:
@@ -327,7 +305,8 @@ def list_plots(plan: Plan, trials: Sequence[Trial], metric: str) -> list[Plot]:
     found = []
     for option in list_varied(plan):
         if not is_number(plan, option):
-            groups = _group(whole, option)
+            values = dict.fromkeys(trial.options[option] for trial in whole)
+            groups = {value: of_group(whole, {option: value}) for value in values}
             rows = [(value, estimate_all(own, metric, DEVELOPMENT)) for value, own in groups.items()]
             found.append(Plot(f"{name_metric(metric)} over {option}", "95 % intervals over seeds", rows))
     return found

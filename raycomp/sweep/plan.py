@@ -55,13 +55,8 @@ class Plan:
             found[self.parts[option].name][option] = value
         return found
 
-    def check(self, options: Options) -> None:
-        """Raise ValueError, naming the trial, if its options are invalid, alone or together."""
-        for part in self.split(options):
-            self.check_part(part, options)
-
     def check_part(self, part: str, options: Options) -> None:
-        """Check the options of one part in the same way."""
+        """Raise ValueError, naming the trial, if the options of one part are invalid, alone or together."""
         try:
             if part != "select":
                 self.make_trial(options)
@@ -89,9 +84,13 @@ class Plan:
             list_runs(trial)
         return trial
 
+    def get_type(self, option: str) -> Any:
+        """Return the type of an option's values, without None."""
+        return split_none({one.path: one.hint for one in list_options(self.parts[option].config)}[option])[0]
+
     def is_whole(self, option: str) -> bool:
         """Whether an option takes only integers."""
-        return _get_type(self.parts[option], option) is int
+        return self.get_type(option) is int
 
     def spell(self, options: Options) -> dict[str, str]:
         """Return the options of a trial in normalized form. Raises ValueError if the space has no such
@@ -133,7 +132,7 @@ def make_plan(config: SweepConfig, scored: Mapping[str, Any] | None) -> Plan:
             raise ValueError(f"space={option}={domain}: must be choice(...) with search=optuna")
         if domain.kind not in (GRID, FIXED) and config.search == "grid":
             raise ValueError(f"space={option}={domain}: must be grid(...), or set search=random or optuna")
-        if domain.is_range and _get_type(parts[option], option) not in (int, float, Seconds):
+        if domain.is_range and plan.get_type(option) not in (int, float, Seconds):
             raise ValueError(f"space={option}={domain}: must be choice(...), for {option} is not a number")
     if config.per is not None and (config.per not in space or space[config.per].kind != GRID):
         raise ValueError(f"per={config.per!r}: must be an option with a grid in the space")
@@ -191,11 +190,6 @@ def _get_part(config: SweepConfig, option: str, can_choose: bool) -> SweptComman
             raise ValueError(f"space: {option} needs scores to choose from; set curated instead of input")
         return part
     raise ValueError(f"space: {'; '.join(errors)}")
-
-
-def _get_type(part: SweptCommand, option: str) -> Any:
-    """Return the type of an option's values, without None."""
-    return split_none({one.path: one.hint for one in list_options(part.config)}[option])[0]
 
 
 def _list_drawn(space: Mapping[str, Domain]) -> list[str]:

@@ -21,15 +21,14 @@ from ray.tune.schedulers import ASHAScheduler, TrialScheduler
 from ray.tune.search import Searcher
 from ray.tune.search.optuna import OptunaSearch
 
-from raycomp.config import ClusterFailed, Domain, LeaseLost, UserError
+from raycomp.config import ClusterFailed, LeaseLost, UserError
 from raycomp.config.shared import CHOICE, FIXED, LOGUNIFORM
 from raycomp.data.stores import TASK_RETRIES
 from raycomp.run.progress import Progress
 from raycomp.run.ray_cluster import unwrap
 from raycomp.run.run import Say
-from raycomp.sweep.config import SweepConfig
 from raycomp.sweep.plan import Plan, list_points, write_number
-from raycomp.sweep.result import climb, mean_so_far
+from raycomp.sweep.result import climb
 from raycomp.sweep.trials import FINISHED, Job, Outcome, SeedTraining, name_trial, run_seed_training
 
 # The share that Tune reserves for a trial, which only waits for its trainings: almost nothing, of the head
@@ -180,33 +179,32 @@ def _try(
     options = point.get(_POINT) or _to_options(job.plan, point, group)
     journal = job.journal
     name = journal.start(options, datetime.now(UTC).isoformat())
+    # A training runs outside of the resources that Tune reserves for the trial: inside, its tasks would wait
+    # for a share of those. Ray Train uses the cluster in RAY_ADDRESS. A training without tasks holds its own
+    # CPU, in a process that the next training reuses.
+    resources: dict[str, Any] = {"num_cpus": int(job.is_local), **TASK_RETRIES}
+    resources["retry_exceptions"] = [OSError, ClusterFailed]
+    address = {"RAY_ADDRESS": ray.get_runtime_context().gcs_address}
+    train_one = ray.remote(**resources)(run_seed_training).options(
+        scheduling_strategy="DEFAULT", runtime_env={"env_vars": address}
+    )
     done: list[Outcome] = []
     for training in trainings:
         ended = journal.find(name, training)
-        outcome = ended or ray.get(_start_seed_training(job, name, options, training))
+        outcome = ended or ray.get(train_one.remote(job, name, dict(options), training))
         done.append(outcome)
-        mean = mean_so_far(done, metric)
+        mean = sum(one.value(metric) for one in done) / len(done)  # NaN where one of them failed
         worst = float("-inf") if job.config.mode == "max" else float("inf")
-        said = None if ended else _say_outcome(options, training, outcome, metric)
+        said = None
+        if not ended:
+            figure = f"{metric} {outcome.value(metric):.4f}" if outcome.status == FINISHED else outcome.why
+            share = f", 1/{training.divisor} of the steps" if training.divisor > 1 else ""
+            seed = f"{training.split} seed {training.number}{share}"
+            tried = ", ".join(f"{option}={value}" for option, value in options.items())
+            said = f"{tried}: {seed}: {figure} ({outcome.seconds:.0f} s)"
         tune.report({_METRIC: mean if mean == mean else worst, _SAID: said})
         if outcome.status != FINISHED:
             return
-
-
-def _start_seed_training(job: Job, name: str, options: Mapping[str, str], training: SeedTraining) -> Any:
-    """Return the future result of a training, which runs outside of the resources that Tune reserves for the
-    trial.
-
-    Inside, its tasks would wait for a share of those resources. Ray Train uses the cluster in RAY_ADDRESS. A
-    training without tasks holds its own CPU, in a process that the next training reuses.
-    """
-    address = {"RAY_ADDRESS": ray.get_runtime_context().gcs_address}
-    resources: dict[str, Any] = {"num_cpus": int(job.is_local), **TASK_RETRIES}
-    resources["retry_exceptions"] = [OSError, ClusterFailed]
-    task = ray.remote(**resources)(run_seed_training)
-    return task.options(scheduling_strategy="DEFAULT", runtime_env={"env_vars": address}).remote(
-        job, name, dict(options), training
-    )
 
 
 class _Teller(tune.Callback):
@@ -226,29 +224,21 @@ class _Teller(tune.Callback):
             self._watch.say(result[_SAID])
 
 
-def _say_outcome(options: Mapping[str, str], training: SeedTraining, outcome: Outcome, metric: str) -> str:
-    said = ", ".join(f"{option}={value}" for option, value in options.items())
-    figure = f"{metric} {outcome.value(metric):.4f}" if outcome.status == FINISHED else outcome.why
-    share = f", 1/{training.divisor} of the steps" if training.divisor > 1 else ""
-    return f"{said}: {training.split} seed {training.number}{share}: {figure} ({outcome.seconds:.0f} s)"
-
-
 def _to_tune(plan: Plan, group: Mapping[str, str]) -> dict[str, Any]:
-    return {
-        option: _to_domain(domain, plan.is_whole(option))
-        for option, domain in plan.space.items()
-        if option not in group and domain.kind != FIXED
-    }
-
-
-def _to_domain(domain: Domain, is_whole: bool) -> Any:
-    if domain.kind == CHOICE:
-        return tune.choice(list(domain.values))
-    low, high = domain.ends
-    if is_whole:
-        drawn = tune.lograndint if domain.kind == LOGUNIFORM else tune.randint
-        return drawn(int(low), int(high) + 1)
-    return (tune.loguniform if domain.kind == LOGUNIFORM else tune.uniform)(low, high)
+    """Return the options that a search draws, as Tune takes them."""
+    found: dict[str, Any] = {}
+    for option, domain in plan.space.items():
+        if option in group or domain.kind == FIXED:
+            continue
+        if domain.kind == CHOICE:
+            found[option] = tune.choice(list(domain.values))
+            continue
+        (low, high), is_log = domain.ends, domain.kind == LOGUNIFORM
+        if plan.is_whole(option):
+            found[option] = (tune.lograndint if is_log else tune.randint)(int(low), int(high) + 1)
+        else:
+            found[option] = (tune.loguniform if is_log else tune.uniform)(low, high)
+    return found
 
 
 def _to_options(plan: Plan, point: Mapping[str, Any], group: Mapping[str, str]) -> dict[str, str]:
@@ -275,10 +265,11 @@ def _to_point(plan: Plan, options: Mapping[str, str], group: Mapping[str, str]) 
 
 def _make_search(plan: Plan, group: Mapping[str, str], started: Sequence[Mapping[str, str]]) -> Searcher:
     """Return Optuna's TPE, started with the trials that were started before."""
-    config: SweepConfig = plan.config
     mine = [options for options in started if group.items() <= options.items()]
     points = [_to_point(plan, options, group) for options in mine]
-    inner = OptunaSearch(points_to_evaluate=points, seed=config.seed, metric=_METRIC, mode=config.mode)
+    inner = OptunaSearch(
+        points_to_evaluate=points, seed=plan.config.seed, metric=_METRIC, mode=plan.config.mode
+    )
     return _Once(inner, lambda point: name_trial(_to_options(plan, point, group)))
 
 

@@ -9,7 +9,7 @@ which they arrive: a resumed sweep advances the same trials.
 """
 
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib.util import find_spec
@@ -113,21 +113,9 @@ def choose_best(
     return Winner(group, best, development, report)
 
 
-def mean_so_far(outcomes: Sequence[Outcome], metric: str) -> float:
-    """Return the mean of a metric over finished trainings; NaN if one of them failed."""
-    values = [one.value(metric) for one in outcomes]
-    return sum(values) / len(values)
-
-
 REDUCTION = 3
 Train = Callable[[Sequence[Options], Sequence[SeedTraining]], None]
 """Trains these trials on these seeds; outcomes go to the journal, those that are there are kept."""
-
-
-def get_rung(config: SweepConfig, training: SeedTraining) -> int | None:
-    """Return the rung of a training, from 1; None on report seeds and without ``rungs=steps``."""
-    is_rung = config.rungs == "steps" and training.split == DEVELOPMENT
-    return DIVISORS.index(training.divisor) + 1 if is_rung else None
 
 
 def count_rungs(num_trials: int) -> list[int]:
@@ -227,35 +215,29 @@ def make_rows(
     ``steps`` is null if the training did not finish or does not report them.
     """
     numbers = {option for option in plan.space if is_number(plan, option)}
+    rows = []
+    for trial in trials:
+        outcomes = {training: Outcome(STOPPED, {}, starts=0) for training in development}
+        outcomes |= trial.outcomes
+        for training in sorted(outcomes, key=lambda one: (-one.divisor, one.number)):
+            outcome = outcomes[training]
+            one = outcome.metrics.get(metric, Estimate(float("nan")))
+            is_rung = plan.config.rungs == "steps" and training.split == DEVELOPMENT
+            row = {
+                "trial": trial.name,
+                "split": training.split,
+                "seed": training.number,
+                "metric": one.value,
+                "low": one.low,
+                "high": one.high,
+                "rung": DIVISORS.index(training.divisor) + 1 if is_rung else None,
+                **vars(outcome),
+                "why": outcome.why or None,
+                **{name: float(value) if name in numbers else value for name, value in trial.options.items()},
+            }
+            rows.append({name: None if value != value else value for name, value in row.items()})
     fields = [*_OWN, *((option, pa.float64() if option in numbers else pa.string()) for option in plan.space)]
-    rows = [row for trial in trials for row in _list_rows(plan, trial, development, metric, numbers)]
     return pa.Table.from_pylist(rows, pa.schema(fields))
-
-
-def _list_rows(
-    plan: Plan, trial: Trial, development: Sequence[SeedTraining], metric: str, numbers: Collection[str]
-) -> Iterator[dict[str, Any]]:
-    stopped = {training: Outcome(STOPPED, {}, starts=0) for training in development}
-    outcomes = {**stopped, **trial.outcomes}
-    found = sorted(outcomes.items(), key=lambda item: (-item[0].divisor, item[0].number))
-    for training, outcome in found:
-        one = outcome.metrics.get(metric, Estimate(float("nan")))
-        figures = {name: value if value == value else None for name, value in vars(one).items()}
-        yield {
-            "trial": trial.name,
-            "split": training.split,
-            "seed": training.number,
-            "status": outcome.status,
-            "metric": figures["value"],
-            "low": figures["low"],
-            "high": figures["high"],
-            "rung": get_rung(plan.config, training),
-            "steps": outcome.steps,
-            "seconds": outcome.seconds,
-            "starts": outcome.starts,
-            "why": outcome.why or None,
-            **{name: float(value) if name in numbers else value for name, value in trial.options.items()},
-        }
 
 
 def is_number(plan: Plan, option: str) -> bool:
@@ -314,7 +296,18 @@ class SweepResult:
 
     def table(self) -> pa.Table:
         """Return a row per trial: its name, options, and results; rung_1, rung_2, ... with rungs=steps."""
-        return pa.Table.from_pylist([_flatten(row) for row in self.rows])
+        rows = []
+        for row in self.rows:
+            own = {
+                name: value for name, value in vars(row).items() if name not in ("name", "config", "rungs")
+            }
+            config = {  # a column cannot hold a tuple
+                option: ",".join(map(str, value)) if isinstance(value, tuple | list) else value
+                for option, value in row.config.items()
+            }
+            rungs = {f"rung_{n}": value for n, value in enumerate(row.rungs, 1)}
+            rows.append({"trial": row.name, **config, **own, **rungs})
+        return pa.Table.from_pylist(rows)
 
     def dataframe(self) -> Any:
         """Return ``table`` as a pandas DataFrame. Raises ValueError where pandas is not installed."""
@@ -362,16 +355,6 @@ def _describe(config: SweepConfig, trial: Trial, metric: str) -> TrialResult:
     )
 
 
-def _flatten(row: TrialResult) -> dict[str, Any]:
-    own = {name: value for name, value in vars(row).items() if name not in ("config", "rungs")}
-    rungs = {f"rung_{n}": value for n, value in enumerate(row.rungs, 1)}
-    config = {  # a column cannot hold a tuple
-        option: ",".join(map(str, value)) if isinstance(value, tuple | list) else value
-        for option, value in row.config.items()
-    }
-    return {"trial": own.pop("name"), **config, **own, **rungs}
-
-
 BEST = "best.py"
 _HEAD = '''"""The best of a sweep of {space}
 
@@ -397,9 +380,26 @@ def {name}() -> {kind}:
 def write_job(plan: Plan, winners: Sequence[Winner], file: str) -> str:
     """Return the text of the file: ``config`` is the best of all, further functions are the best of each
     group."""
-    best = winners[0]
-    reported = [f"- {one.name}: {_say(one.development)}, report {_say(one.report)}" for one in winners]
-    lines = _list_lines(plan, best, file)
+    best, command = winners[0], plan.config.command
+    figures = [
+        (one.name, *(plain(write_cell(each)) for each in (one.development, one.report))) for one in winners
+    ]
+    reported = [f"- {name}: {development}, report {report}" for name, development, report in figures]
+    # The commands that repeat the best trial with the user's own pairs.
+    split = plan.split(best.trial.options)
+    lines = [f"raycomp continual {file}:continual --out OUT"]
+    if command == "train":
+        place = "INPUT" if plan.scored is None else "CHOSEN"
+        lines = [f"raycomp train {file}:train --set input={place} --out MODEL"]
+    if command == "train" and plan.scored is not None:
+        sets = "".join(f" --set {option}={value}" for option, value in split["select"].items())
+        lines.insert(0, f"raycomp select CURATED{sets} --out CHOSEN")
+    # The command alone; for a training the command line names the input.
+    base = make_base(plan.config)
+    alone = {path: value for path, value in changed_options(base).items() if not path.startswith("cluster.")}
+    text = "The command's options, without a trial's seed."
+    text = "The training's options, without a trial's seed and pairs." if command == "train" else text
+    kind, options = type(base).__name__, _write({**alone, **split[command]})
     head = _HEAD.format(
         space=_escape(write_space(plan.space)),
         metric=plan.config.metric,
@@ -407,13 +407,13 @@ def write_job(plan: Plan, winners: Sequence[Winner], file: str) -> str:
         file=_escape(file),
         lines=_escape("\n".join(f"    {line}" for line in lines)),
         num=plan.config.seeds + plan.config.report_seeds,
-        kinds=", ".join(sorted(["SweepConfig", _find_kind(plan)])),
+        kinds=", ".join(sorted(["SweepConfig", kind])),
     )
     functions = [_write_sweep("config", plan, best)]
     if len(winners) > 1:
         names = name_functions([one.name for one in winners])
         functions += [_write_sweep(names[one.name], plan, one) for one in winners]
-    functions.append(_write_training(plan, best))
+    functions.append(_FUNCTION.format(name=command, kind=kind, text=text, options=options))
     return head + "".join(functions)
 
 
@@ -451,34 +451,6 @@ def _write_sweep(name: str, plan: Plan, winner: Winner) -> str:
     return _FUNCTION.format(name=name, kind="SweepConfig", text=_escape(text), options=_write(options))
 
 
-def _write_training(plan: Plan, winner: Winner) -> str:
-    """Return the function that has the command alone; for a training the command line names the input."""
-    command = plan.config.command
-    base = changed_options(make_base(plan.config))
-    options = {path: value for path, value in base.items() if not path.startswith("cluster.")}
-    options |= plan.split(winner.trial.options)[command]
-    of_train = "The training's options, without a trial's seed and pairs."
-    text = of_train if command == "train" else "The command's options, without a trial's seed."
-    return _FUNCTION.format(name=command, kind=_find_kind(plan), text=text, options=_write(options))
-
-
-def _find_kind(plan: Plan) -> str:
-    return type(make_base(plan.config)).__name__
-
-
-def _list_lines(plan: Plan, winner: Winner, file: str) -> list[str]:
-    """Return the commands that repeat the best trial with the user's own pairs."""
-    if plan.config.command == "continual":
-        return [f"raycomp continual {file}:continual --out OUT"]
-    chosen = plan.split(winner.trial.options).get("select", {})
-    lines = []
-    if plan.scored is not None:
-        sets = " ".join(f"--set {option}={value}" for option, value in chosen.items())
-        lines.append(f"raycomp select CURATED {sets} --out CHOSEN".replace("  ", " "))
-    place = "CHOSEN" if plan.scored is not None else "INPUT"
-    return [*lines, f"raycomp train {file}:train --set input={place} --out MODEL"]
-
-
 def _write(options: Mapping[str, object]) -> str:
     """Return options as the inside of a dict, in ASCII."""
     lines = [f"        {path!a}: {value!a},\n" for path, value in options.items()]
@@ -487,7 +459,3 @@ def _write(options: Mapping[str, object]) -> str:
 
 def _escape(text: str) -> str:
     return text.encode("ascii", "backslashreplace").decode().replace("\\", "\\\\").replace('"', "'")
-
-
-def _say(one: Estimate) -> str:
-    return plain(write_cell(one))

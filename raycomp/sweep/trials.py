@@ -116,16 +116,14 @@ class Outcome:
         _check_types(values, _OUTCOME)
         if values["status"] not in (FINISHED, FAILED):
             raise ValueError(f"status={values['status']!r}: must be {FINISHED} or {FAILED}")
-        metrics = {name: _read_ends(name, ends) for name, ends in values["metrics"].items()}
+        metrics = {}
+        for name, ends in values["metrics"].items():
+            if not isinstance(ends, list) or len(ends) != 3:
+                raise ValueError(f"metrics.{name}: must have a value and the two ends of its interval")
+            if not all(type(end) in (int, float, NoneType) for end in ends):
+                raise ValueError(f"metrics.{name}: must have numbers")
+            metrics[name] = Estimate(*(float("nan") if end is None else end for end in ends))
         return Outcome(**{**values, "metrics": metrics})
-
-
-def _read_ends(name: str, ends: Any) -> Estimate:
-    if not isinstance(ends, list) or len(ends) != 3:
-        raise ValueError(f"metrics.{name}: must have a value and the two ends of its interval")
-    if not all(type(end) in (int, float, NoneType) for end in ends):
-        raise ValueError(f"metrics.{name}: must have numbers")
-    return Estimate(*(float("nan") if end is None else end for end in ends))
 
 
 def _check_types(values: Any, types: Mapping[str, tuple[type, ...]]) -> None:
@@ -149,16 +147,14 @@ class Trial:
     def find_values(self, metric: str, split: str, divisor: int = 1) -> dict[int, float]:
         """Return a metric of the finished trainings of a split by their seeds, in rising order; NaN where a
         training lacks it. By default those of all steps."""
-        found = sorted(self.outcomes.items(), key=lambda item: item[0].number)
-        ended = (
-            (training, one)
-            for training, one in found
+        return {
+            training.number: one.value(metric)
+            for training, one in sorted(self.outcomes.items(), key=lambda item: item[0].number)
             if (training.split, training.divisor, one.status) == (split, divisor, FINISHED)
-        )
-        return {training.number: one.value(metric) for training, one in ended}
+        }
 
     def list_values(self, metric: str, split: str) -> list[float]:
-        """Return a metric of the finished trainings of a split, by their seeds."""
+        """Return the values of ``find_values``."""
         return list(self.find_values(metric, split).values())
 
     def list_metrics(self) -> list[str]:
@@ -222,10 +218,6 @@ class Journal:
         _check_types(reported["options"], dict.fromkeys(reported["options"], (str,)))
         return reported["options"], reported["started"]
 
-    def remove(self, *file: str) -> None:
-        """Delete a trial, or one of its files."""
-        self.folder.remove(TRIALS, *file)
-
     def _read_json(self, *file: str) -> Any:
         try:
             return self.folder.read_json(*file)
@@ -242,7 +234,7 @@ def repair_trials(plan: Plan, journal: Journal, say: Callable[[str], None]) -> N
     Raises ValueError with the name of a trial that does not belong to this sweep.
     """
     for name, file, why in list(_list_damaged(plan, journal)):
-        journal.remove(*filter(None, (name, file)))
+        journal.folder.remove(TRIALS, *filter(None, (name, file)))
         say(f"{TRIALS}/{name}{file and '/'}{file}: {why}; removed, will be trained again")
 
 
@@ -270,7 +262,15 @@ def _list_damaged(plan: Plan, journal: Journal) -> Iterator[tuple[str, str, str]
                 raise _refuse(journal, name, "not a trial's name") from error
             yield name, "", f"its options cannot be read: {error}"
             continue
-        _check_options(plan, journal, name, options)
+        if name != name_trial(options):
+            raise _refuse(journal, name, "its options do not match its name")
+        try:
+            spelled = plan.spell(options)
+        except ValueError as error:
+            raise _refuse(journal, name, str(error)) from error
+        for option, text in spelled.items():
+            if options[option] != text:
+                raise _refuse(journal, name, f"it has {option}={options[option]} in place of {text}")
         for training in journal.list_seed_trainings(name):
             if training not in own:
                 raise _refuse(journal, f"{name}/{training.name}.json", "this sweep has no such training")
@@ -280,37 +280,16 @@ def _list_damaged(plan: Plan, journal: Journal) -> Iterator[tuple[str, str, str]
                 yield name, f"{training.name}.json", str(error)
 
 
-def _check_options(plan: Plan, journal: Journal, name: str, options: dict[str, str]) -> None:
-    if name != name_trial(options):
-        raise _refuse(journal, name, "its options do not match its name")
-    try:
-        spelled = plan.spell(options)
-    except ValueError as error:
-        raise _refuse(journal, name, str(error)) from error
-    for option, text in spelled.items():
-        if options[option] != text:
-            raise _refuse(journal, name, f"it has {option}={options[option]} in place of {text}")
-
-
 def _refuse(journal: Journal, name: str, why: str) -> ValueError:
     where = journal.folder.at(TRIALS, *name.split("/"))
     return ValueError(f"{where}: belongs to another sweep: {why}; remove it")
 
 
-_SELECTED, _TRAINED, _EVALUATED, _RAN = "selected", "trained", "evaluated", "ran"
 _STARTS, _STREAMS, _MAKING = "starts.json", "streams", "making"
 
 
-@dataclass(frozen=True)
-class Result:
-    """The results of a finished training."""
-
-    metrics: Mapping[str, Estimate]
-    """By name."""
-    steps: int | None = None
-    """Optimizer steps; None if the command does not report them."""
-
-
+Result = tuple[Mapping[str, Estimate], int | None]
+"""Of a finished training: the metrics by name, and the optimizer steps, None if they are not reported."""
 RunCommands = Callable[["Job", Mapping[str, str], SeedTraining, Folder], Result]
 """Runs the commands of a training; takes what all trials share, the trial's options, the seed, a folder."""
 # A trial's initial weights are drawn by its seed.
@@ -358,12 +337,16 @@ def run_seed_training(job: Job, name: str, options: Mapping[str, str], training:
     with hold_lease(folder):
         if ended := job.journal.find(name, training):
             return ended
-        starts, started = 1 + _count_starts(folder), time.perf_counter()
+        try:
+            earlier = folder.read_json(_STARTS) if folder.exists(_STARTS) else 0
+        except (ValueError, RecursionError):
+            earlier = 0
+        starts, started = 1 + (earlier if type(earlier) is int else 0), time.perf_counter()
         folder.write_json(starts, _STARTS)
         try:
-            found = job.run(job, options, training, folder)
+            metrics, steps = job.run(job, options, training, folder)
             seconds = time.perf_counter() - started
-            outcome = Outcome(FINISHED, found.metrics, seconds, starts, steps=found.steps)
+            outcome = Outcome(FINISHED, metrics, seconds, starts, steps=steps)
         except (ValueError, TooMuchBadData) as error:
             cause = getattr(error, "cause", error)
             if type(error) is not ValueError and not isinstance(cause, UserError | TooMuchBadData):
@@ -373,15 +356,6 @@ def run_seed_training(job: Job, name: str, options: Mapping[str, str], training:
         job.journal.write(name, training, outcome)
         folder.remove()
         return outcome
-
-
-def _count_starts(folder: Folder) -> int:
-    """Return the number of earlier starts of a training; 0 if it was never written, or is damaged."""
-    try:
-        found = folder.read_json(_STARTS) if folder.exists(_STARTS) else 0
-    except (ValueError, RecursionError):
-        return 0
-    return found if type(found) is int else 0
 
 
 Command = tuple[str, Callable[[str], object]]
@@ -409,23 +383,23 @@ def run_train(job: Job, options: Mapping[str, str], training: SeedTraining, fold
         config = replace(config, model=replace(config.model, weights=f"{_DRAWN}{seed}"))
     cluster = _ONE_PROCESS if job.is_local else config.cluster
     config = replace(shorten(config, training.divisor), cluster=cluster)
-    chosen, trained, evaluated = (folder.at(name) for name in (_SELECTED, _TRAINED, _EVALUATED))
+    chosen, trained, evaluated = (folder.at(name) for name in ("selected", "trained", "evaluated"))
     commands: list[Command] = []
     if asked.curated:
         settings = {"materialize": False, "seed": seed, **split["select"]}
         if job.is_local:
             settings |= {f"cluster.{name}": value for name, value in vars(cluster).items()}
         curated = asked.curated
-        commands.append((_SELECTED, lambda out: select(curated, settings, out, say_nothing)))
+        commands.append(("selected", lambda out: select(curated, settings, out, say_nothing)))
         config = replace(config, input=chosen)
     # One thread for any number of concurrent trials: no result depends on that number.
-    commands.append((_TRAINED, lambda out: train(config, out, say_nothing, num_threads=1)))
+    commands.append(("trained", lambda out: train(config, out, say_nothing, num_threads=1)))
     # One scorer in every case: its resources are counted in command.py.
     model, one_scorer = replace(asked.evaluate.model, weights=trained), replace(cluster, scorers=1)
     evaluation, share = replace(asked.evaluate, model=model, cluster=one_scorer), config.train.gpus_per_worker
-    commands.append((_EVALUATED, lambda out: evaluate(evaluation, out, say_nothing, share)))
+    commands.append(("evaluated", lambda out: evaluate(evaluation, out, say_nothing, share)))
     _run_all(job, folder, commands)
-    return Result(read_metrics(Folder(evaluated), TABLE), read_finished(trained)["steps"])
+    return read_metrics(Folder(evaluated), TABLE), read_finished(trained)["steps"]
 
 
 def shorten(config: TrainConfig, divisor: int) -> TrainConfig:
@@ -461,8 +435,8 @@ def run_continual(job: Job, options: Mapping[str, str], training: SeedTraining, 
     """Train the method, and evaluate the frozen model, on the streams that all trials share."""
     config = override_all(describe_continual(job.config, job.work), options)
     config = replace(config, method=(*config.method, FROZEN), first_seed=training.number)
-    _run_all(job, folder, [(_RAN, lambda out: continual(config, out, say_nothing))])
-    return Result(read_stream_metrics(Folder(folder.at(_RAN)), CONTINUAL_TABLE))
+    _run_all(job, folder, [("ran", lambda out: continual(config, out, say_nothing))])
+    return read_stream_metrics(Folder(folder.at("ran")), CONTINUAL_TABLE), None
 
 
 COMMANDS: Mapping[str, RunCommands] = {"train": run_train, "continual": run_continual}

@@ -233,7 +233,7 @@ def train(
         cluster = replace(config.cluster, scorers=workers or config.cluster.scorers)
         needed = (workers or 1) + _CPUS_FOR_BATCHES
         with (
-            _leave_no_start(run.folder),
+            leave_no_start(run.folder, _OF_A_START, lambda: bool(journal.list_states(run.folder))),
             connect(
                 cluster,
                 run.folder,
@@ -312,14 +312,14 @@ def _plan(
 
 
 @contextmanager
-def _leave_no_start(folder: Folder) -> Iterator[None]:
-    """Remove a run that is refused before its first checkpoint: with corrected options it may be another
-    run."""
+def leave_no_start(folder: Folder, names: Sequence[str], has_results: Callable[[], bool]) -> Iterator[None]:
+    """Remove the files of a run that is refused before it has results: with corrected options it may be
+    another run."""
     try:
         yield
     except (ValueError, TooMuchBadData):
-        if not journal.list_states(folder):
-            for name in _OF_A_START:
+        if not has_results():
+            for name in names:
                 folder.remove(name)
         raise
 

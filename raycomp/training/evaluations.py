@@ -18,7 +18,7 @@ from raycomp.data.runs import fetch_model
 from raycomp.models.architecture import load_tokens
 from raycomp.models.images import ImageFault, ImageSpec, prepare_image
 from raycomp.training.held_out import OPTION
-from raycomp.training.journal import OWN_COLUMNS, Evaluate, HeldOutTables, Training
+from raycomp.training.journal import OWN_COLUMNS, Evaluate, HeldOutTables
 from raycomp.training.towers import Towers, to_batch
 from raycomp.words import CAPTION, HELD_OUT_MEASURES, IMAGE, UID
 
@@ -54,8 +54,11 @@ def try_evaluation(evaluate: Evaluate, clip: Any) -> dict[str, float]:
     except (Exception, SystemExit) as error:
         line = " ".join(f"{type(error).__name__}: {error}".split())
         raise UserError(f"evaluate: {line}; the call before the first step, with step 0, failed") from error
-    after = clip.state_dict()
-    changed = [name for name, value in before.items() if not _is_same(value, after.get(name))]
+    after, changed = clip.state_dict(), []
+    for name, value in before.items():
+        other = after.get(name, torch.empty(0, device="meta"))
+        is_alike = (value.dtype, value.device, value.shape) == (other.dtype, other.device, other.shape)
+        changed += [] if is_alike and torch.equal(value, other) else [name]
     if not changed and trained != [parameter.requires_grad for parameter in clip.parameters()]:
         changed = ["requires_grad"]
     if changed:
@@ -63,13 +66,6 @@ def try_evaluation(evaluate: Evaluate, clip: Any) -> dict[str, float]:
             f"evaluate: changes {changed[0]} of the model that is trained; work on copy.deepcopy(model)"
         )
     return found
-
-
-def _is_same(one: torch.Tensor, other: Any) -> bool:
-    """Whether two tensors have the same type, place and values."""
-    if other is None or (one.dtype, one.device, one.shape) != (other.dtype, other.device, other.shape):
-        return False
-    return torch.equal(one, other)
 
 
 def read_results(found: Any) -> dict[str, float]:
@@ -153,14 +149,6 @@ class HeldOutEvaluation:
             parts.append(towers(to_batch(batch, device, self.spec)))
         image_ED, text_ED = (torch.cat([part[name] for part in parts]) for name in ("image", "text"))
         return measure(image_ED, text_ED, parts[0]["scale"])
-
-
-def load_held_out(training: Training) -> HeldOutEvaluation | None:
-    """Return the evaluation of a training's held-out pairs; none without such pairs."""
-    if training.held_out is None:
-        return None
-    model, interval = training.config.model, training.config.train.evaluate_steps
-    return HeldOutEvaluation(training.held_out, model, training.image, training.num_steps, interval)
 
 
 def measure(image_ED: Tensor, text_ED: Tensor, scale: Tensor | float) -> dict[str, float]:

@@ -70,11 +70,12 @@ def make_batch(
     drawn = [_draw(row, epoch, draw) for row in _take(tables, shard_R, row_R, draw)]
     pixels, captions, negatives, shown = map(list, zip(*drawn, strict=True))
     batch = {"image": np.stack(pixels)}
-    if not draw.loss.negatives:
-        return batch | {"token": _tokenize(captions, draw)}
     flat, num_slots = [negative for own in negatives for negative in own], draw.num_slots
-    token_TN = _tokenize([*captions, *(negative["text"] for negative in flat)], draw)
+    texts = [readable(text) for text in (*captions, *(negative["text"] for negative in flat))]
+    token_TN = load_tokens(_fetch(draw.model))(texts)
     batch["token"] = token_TN[: len(drawn)]
+    if not draw.loss.negatives:
+        return batch
     batch["negative"] = np.repeat(batch["token"][:, None], num_slots, 1)
     batch["valid"] = np.arange(num_slots) < np.array([[len(own)] for own in negatives])
     batch["negative"][batch["valid"]] = token_TN[len(drawn) :]
@@ -152,10 +153,6 @@ def _make_pixels(data: bytes, uid: str, draw: Drawing, rng: np.random.Generator)
         return crop_image(data, draw.image, draw.max_pixels, fit.crop, rng, fit.fast_decode)
     except ImageFault as fault:
         raise UserError(f"the image of uid {uid} cannot be trained on: {fault.status} ({fault})") from fault
-
-
-def _tokenize(texts: list[str], draw: Drawing) -> np.ndarray:
-    return load_tokens(_fetch(draw.model))([readable(text) for text in texts])
 
 
 def read_batches(

@@ -83,19 +83,15 @@ class HeldOut:
 def find_held_input(config: TrainConfig) -> Pairs | None:
     """Return the place of the held-out pairs if they are an input. Raises ValueError as ``find_pairs``."""
     own = _as_input(config)
-    if own is None:
-        return None
     with _named_option():
-        return find_pairs(own)
+        return find_pairs(own) if own else None
 
 
 def fingerprint_held_out(config: TrainConfig) -> dict[str, str]:
     """Return the digest of the held-out pairs if they are an input."""
     own = _as_input(config)
-    if own is None:
-        return {}
     with _named_option():
-        return {_FOLDER: fingerprint_pairs(own)["input"]}
+        return {_FOLDER: fingerprint_pairs(own)["input"]} if own else {}
 
 
 def _as_input(config: TrainConfig) -> TrainConfig | None:

@@ -54,19 +54,15 @@ _LOST = "a worker was lost"
 
 def list_states(out: Folder) -> list[int]:
     """Return the steps that have a state, in order."""
-    return sorted(int(name) for name in _list_names(out) if out.exists(CHECKPOINTS, name, STATE))
-
-
-def _list_names(out: Folder) -> list[str]:
-    """Return the names of states, incomplete ones too."""
-    return [name for name in out.list_names(CHECKPOINTS) if name.isdecimal()]
+    names = [name for name in out.list_names(CHECKPOINTS) if name.isdecimal()]
+    return sorted(int(name) for name in names if out.exists(CHECKPOINTS, name, STATE))
 
 
 def keep_states(out: Folder, count: int) -> None:
     """Remove all states but the last ``count``, and incomplete ones of any step."""
     steps = list_states(out)[-count:]
-    for name in _list_names(out):
-        if int(name) not in steps:
+    for name in out.list_names(CHECKPOINTS):
+        if name.isdecimal() and int(name) not in steps:
             out.remove(CHECKPOINTS, name)
 
 
@@ -451,7 +447,7 @@ class MetricsLog:
 
 
 def _read_lines(folder: Folder, count: int) -> bytes:
-    """Return the lines of the first ``count`` steps; ValueError where they are not all there."""
+    """Return the lines of the first ``count`` steps; ValueError where one is missing."""
     if not count:
         return b""
     data = folder.read_bytes(METRICS) if folder.exists(METRICS) else b""

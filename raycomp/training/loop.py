@@ -33,7 +33,7 @@ from raycomp.run.progress import Progress
 from raycomp.run.run import Say
 from raycomp.training import journal
 from raycomp.training.config import TrainConfig
-from raycomp.training.evaluations import evaluate_model, load_held_out, try_evaluation
+from raycomp.training.evaluations import HeldOutEvaluation, evaluate_model, try_evaluation
 from raycomp.training.feed import read_batches
 from raycomp.training.held_out import write_start
 from raycomp.training.losses import get_loss
@@ -410,9 +410,12 @@ class Writer:
         """``report`` is called with each line."""
         self.trainer, self.config, self.folder = trainer, training.config, Folder(training.out)
         self.report, self.evaluate = report, training.evaluate
-        self.held_out = load_held_out(training) if training.held_out else None
-        self.trackers = journal.open_trackers(training, openers)
         config, folder = self.config, self.folder
+        every, num_steps = config.train.evaluate_steps, training.num_steps
+        self.held_out: HeldOutEvaluation | None = None
+        if held_out := training.held_out:
+            self.held_out = HeldOutEvaluation(held_out, config.model, training.image, num_steps, every)
+        self.trackers = journal.open_trackers(training, openers)
         self.journal = journal.MetricsLog(folder, trainer.step)
         self.states = StateWriter(folder, config.train.keep_checkpoints)
         self.started = time.perf_counter()

@@ -256,7 +256,8 @@ def _drop_rows(item: tuple[str, np.ndarray]) -> None:
 def _tally(uri: str, pairs: Pairs) -> tuple[Counter[str], Counter[tuple[str, str]], int]:
     table = read_columns(uri)
     pictures = hard.HardImages(pairs.negative_images, pairs.token) if pairs.negative_images else None
-    return tally_pairs(table, pictures), count_kinds(table), count_most(table)
+    most = pc.max(pc.list_value_length(table[NEGATIVES])).as_py() or 0
+    return tally_pairs(table, pictures), count_kinds(table), most
 
 
 def index_shard(pairs: Pairs, ordinal: int) -> tuple[pa.Table, Counter[str]]:
@@ -304,7 +305,12 @@ def _index_samples(pairs: Pairs, ordinal: int) -> tuple[pa.Table, list[str]]:
     shard = pairs.shards[ordinal]
     columns: dict[str, list[Any]] = {POSITION: [], UID: [], IMAGE_SHA256: [], CAPTIONS: []}
     reasons: list[str] = []
-    written = _list_written(pairs, ordinal)
+    written: pa.Table | None = None
+    if pairs.kept is not None:
+        # A run's shards hold the kept pairs in their order, ``sizes`` each.
+        start = sum(pairs.sizes[:ordinal])
+        row_N = np.arange(start, min(pairs.num_kept, start + pairs.sizes[ordinal]))
+        written = pa.concat_tables(read_rows(pairs.kept, [UID, CAPTION, IMAGE_SHA256], row_N))
     for table in read_shard(shard, _BLOCK_ROWS):
         table = hash_images(table)
         if written is not None:
@@ -326,18 +332,6 @@ def _index_samples(pairs: Pairs, ordinal: int) -> tuple[pa.Table, list[str]]:
         )
     schema = pa.schema([PAIRS_SCHEMA.field(name) for name in columns])
     return pa.table(columns, schema=schema), reasons
-
-
-def _list_written(pairs: Pairs, ordinal: int) -> pa.Table | None:
-    """Return uid, caption and image_sha256 of all samples that a run wrote to a shard; none if unknown.
-
-    Its shards hold the kept pairs in their order, ``sizes`` each.
-    """
-    if pairs.kept is None:
-        return None
-    start = sum(pairs.sizes[:ordinal])
-    row_N = np.arange(start, min(pairs.num_kept, start + pairs.sizes[ordinal]))
-    return pa.concat_tables(read_rows(pairs.kept, [UID, CAPTION, IMAGE_SHA256], row_N))
 
 
 def _check_written(uri: str, table: pa.Table, start: int, written: pa.Table) -> None:
@@ -508,11 +502,6 @@ def count_kinds(index: pa.Table) -> Counter[tuple[str, str]]:
     columns[NUM_ROWS] = pa.array(np.repeat(rows_N, pc.list_value_length(lists).to_numpy()))
     lines = pa.table(columns).group_by(["op", "kind"]).aggregate([(NUM_ROWS, "sum")]).to_pylist()
     return Counter({(line["op"], line["kind"]): line[f"{NUM_ROWS}_sum"] for line in lines})
-
-
-def count_most(index: pa.Table) -> int:
-    """Return the maximum number of negatives of a pair."""
-    return pc.max(pc.list_value_length(index[NEGATIVES])).as_py() or 0
 
 
 def check_pairs(

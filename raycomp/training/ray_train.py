@@ -108,10 +108,8 @@ def fit(
     """Train to the end and return what was reported, as ``run_ranks``."""
     config = training.config
     training = replace(training, source=ray.put(training.source), course=ray.put(training.course))
-    job = RankJob(
-        partial(_train, training), training.num_steps, config.train.batch_size, config.cluster.selector
-    )
-    return run_ranks(job, ranks, check, say)
+    work, size = partial(_train, training), config.train.batch_size
+    return run_ranks(RankJob(work, training.num_steps, size, config.cluster.selector), ranks, check, say)
 
 
 def run_ranks(

@@ -25,4 +25,4 @@ def note(job, options, training, folder) -> Result:
     if rate == 3:
         raise OSError("disk full")
     value = rate + training.number / 100
-    return Result({METRIC: Estimate(value, math.nan, math.nan)}, 90 // training.divisor)
+    return {METRIC: Estimate(value, math.nan, math.nan)}, 90 // training.divisor

@@ -2,11 +2,6 @@
 
 import json
 import math
-import os
-import signal
-import subprocess
-import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,23 +10,14 @@ import pytest
 from ray.tune import Callback
 
 import raycomp
-from raycomp.config import ModelConfig, changed_options, load_job
+from raycomp.config import ModelConfig, load_job
 from raycomp.sweep.command import sweep
 from raycomp.sweep.config import SweepConfig
 from raycomp.training.config import FitConfig
-from tests.run.head import start_head
-from tests.sweep.conftest import write_test_set
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
-ROOT = Path(raycomp.__file__).parents[1]
 METRIC = "sugarcrepe.accuracy.macro"
 FIT = FitConfig(steps=3, batch_size=8, checkpoint_steps=1)
-JOB = """
-from raycomp.config import SweepConfig, override_all
-
-def config() -> SweepConfig:
-    return override_all(SweepConfig(), {options!r})
-"""
 
 
 class Cut(Exception):
@@ -51,25 +37,6 @@ def config(curated, tiny_scorer, evaluation) -> SweepConfig:
         train=FIT,
         evaluate=evaluation,
     )
-
-
-@pytest.fixture(scope="module")
-def job(config, tmp_path_factory) -> str:
-    """A job's file, whose three seeds have a curation and a test set of their own."""
-    folder = tmp_path_factory.mktemp("job")
-    for seed in range(3):
-        (folder / f"curated-{seed}").symlink_to(config.curated)
-        evaluation = write_test_set(folder / f"test-{seed}", 4, seed)
-    named = replace(evaluation.sugarcrepe, annotations=f"{folder}/test-{{seed}}")
-    own = replace(
-        config,
-        curated=f"{folder}/curated-{{seed}}",
-        evaluate=replace(evaluation, sugarcrepe=named),
-        seeds=2,
-        train=replace(FIT, steps=40),
-    )
-    (folder / "job.py").write_text(JOB.format(options=changed_options(own)))
-    return str(folder / "job.py")
 
 
 @pytest.fixture(scope="module")
@@ -179,76 +146,3 @@ class Heard(Callback):
 
     def on_trial_result(self, *info, **more):
         self.num_results += 1
-
-
-def start(job: str, out: Path) -> subprocess.Popen:
-    line = [sys.executable, "-m", "raycomp", "sweep", job, "--out", str(out)]
-    env = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
-    return subprocess.Popen(
-        line,
-        cwd=ROOT,
-        env=env,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        start_new_session=True,
-    )
-
-
-def test_a_killed_sweep_goes_on(job, tmp_path):
-    out = tmp_path / "out"
-    first = start(job, out)
-    for _ in range(1200):
-        if read_times(out):
-            break
-        assert first.poll() is None, first.communicate()[0]
-        time.sleep(0.5)
-    os.kill(first.pid, signal.SIGKILL)
-    first.communicate()
-    before = read_times(out)
-    second = start(job, out)
-    said, _ = second.communicate(timeout=900)
-    assert second.returncode == 0, said
-    assert before and before.items() <= read_times(out).items()
-    rows = pq.read_table(out / "trials.parquet").to_pylist()
-    assert len(rows) == 5 and [row["seed"] for row in rows if row["split"] == "report"] == [2]
-    assert "Report seeds use another test set" in (out / "report.html").read_text()
-
-
-def test_a_sweep_is_a_job_of_a_cluster(job, tmp_path, tmp_path_factory):
-    with start_head(tmp_path_factory.mktemp("h"), num_cpus=4) as head:
-        line = [
-            "ray",
-            "job",
-            "submit",
-            "--working-dir",
-            ".",
-            "--",
-            "python",
-            "-m",
-            "raycomp",
-            "sweep",
-            job,
-        ]
-        wide = [
-            *line,
-            "--set",
-            "train.batch_size=64",
-            "--set",
-            "train.workers=64",
-            "--out",
-            str(tmp_path / "wide"),
-        ]
-        refused = subprocess.run(wide, cwd=ROOT, env=head.env, text=True, capture_output=True)
-        said = refused.stdout + refused.stderr
-        assert "train.workers=64: must be at most 4, the CPUs of the cluster" in said
-        assert "exit code 2" in said and not (tmp_path / "wide" / "run.json").exists()
-        done = subprocess.run(
-            [*line, "--set", "report_seeds=0", "--set", "seeds=1", "--out", str(tmp_path / "out")],
-            cwd=ROOT,
-            env=head.env,
-            text=True,
-            capture_output=True,
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
-    assert len(pq.read_table(tmp_path / "out" / "trials.parquet")) == 2

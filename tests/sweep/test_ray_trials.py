@@ -6,7 +6,6 @@ from dataclasses import replace
 import pytest
 from ray.tune import Callback
 
-from raycomp.config import LeaseLost
 from raycomp.sweep.config import SweepConfig
 from raycomp.sweep.plan import make_plan
 from raycomp.sweep.ray_tune import Watch, train_points, tune_group
@@ -98,25 +97,6 @@ def test_a_training_that_fails_by_its_options_ends_its_trial_alone(tmp_path):
     report = list_report(replace(CONFIG, report_seeds=1))
     train_points(job, [{"train.learning_rate": "0.2"}], report, Watch(lambda: None, heard.append, METRIC, 2))
     assert "report seed 2" in heard[-1]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("rate", "kind"), [("2", KeyError), ("3", OSError)])
-def test_what_is_no_fault_of_the_options_ends_the_sweep(tmp_path, rate, kind):
-    job = job_of(replace(CONFIG, space=f"train.learning_rate=grid({rate},0.2)"), tmp_path / "broken")
-    with pytest.raises(kind):
-        tune(job, at_once=1)
-    assert not any(training for trial in job.journal.read() for training in trial.outcomes)
-
-
-@pytest.mark.slow
-def test_a_sweep_whose_folder_is_anothers_ends(tmp_path):
-    def check():
-        raise LeaseLost("the lease went")
-
-    job = job_of(CONFIG, tmp_path / "lost")
-    with pytest.raises(LeaseLost):
-        tune(job, check=check)
 
 
 class Listed(Callback):

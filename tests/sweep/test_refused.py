@@ -32,21 +32,12 @@ GAMMA = "--space=trust.gamma=grid(1,2)"
 KEEP = "--space=attribute.keep=grid(0.7,0.5)"
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
+def test_a_users_mistake_is_one_line_and_leaves_nothing(config, capsys, tmp_path, monkeypatch):
+    for words, said in [
         ([KEEP], "curated=None: must be a curation whose scores every trial selects from; or set input"),
-        ([*DATA], "space: is empty"),
         ([*DATA, "--space", ""], "space: is empty"),
-        (
-            [*DATA, "--space=attribute.kep=grid(0.7,0.5)"],
-            "attribute.kep': unknown option of select; the closest is",
-        ),
-        ([*DATA, "--space=attribute.keep=grid(0.7,2)"], "attribute.keep=2.0: must be between 0 and 1"),
         (["--space=attribute.keep=gird(0.7,2)"], "must be one of grid, choice, uniform, loguniform"),
-        (["--space=train.learning_rate=loguniform(0,1)"], "two finite numbers, above 0"),
         ([*DATA, KEEP, "--set", "metric="], "metric='': must be one of sugarcrepe.accuracy"),
-        ([*DATA, KEEP, "--set", "metric=valse.accuracy"], "metric='valse.accuracy': must be one of"),
         ([*DATA, KEEP, "--set", "curated={data}/{seed}"], "/0: holds no finished run"),
         ([*DATA, KEEP, "--set", "evaluate.sugarcrepe.annotations={test_set}/{seed}"], "/0: is not a folder"),
         ([*DATA, KEEP, "--set", "model.weights={data}/{seed}.pt"], "/0.pt'"),
@@ -54,29 +45,10 @@ KEEP = "--space=attribute.keep=grid(0.7,0.5)"
             [*DATA, "--space=train.loss=grid(clip,siglip)", "--set", "negatives={data}/{seed}", *UNSCORED],
             "/0: holds no finished run",
         ),
-        ([KEEP, "--set", "mode=best"], "mode='best': must be one of max, min"),
         ([KEEP, "--set", "scheduler=asha", "--set", "seeds=1"], "seeds=1: must be at least 2"),
         (
             [*DATA, KEEP, "--set", "train.batch_size=5000", "--set", "train.workers=4096"],
             "train.workers=4096: must be at most",
-        ),
-        (
-            [KEEP, "--set", "train.gpus_per_worker=0"],
-            "gpus_per_worker=0.0: must be above 0 and",
-        ),
-        ([KEEP, "--set", "train.gpus_per_worker=1.5"], "gpus_per_worker=1.5: must be above 0 and at"),
-        (
-            [KEEP, "--set", "train.gpus_per_worker=0.5", "--set", "train.workers=2"],
-            "train.gpus_per_worker=0.5: must be 1 with train.workers=2; set train.workers=1 to share a GPU",
-        ),
-        ([KEEP, "--set", "rungs=steps"], "rungs='steps': must be seeds with scheduler=none"),
-        (
-            [*DATA, KEEP, "--set", "scheduler=asha", "--set", "rungs=steps"],
-            "train.steps=None: must be set with rungs=steps",
-        ),
-        (
-            [*DATA, KEEP, "--set", "per=train.loss"],
-            "per='train.loss': must be an option with a grid in the space",
         ),
         ([KEEP, "--set", "curated=/no/such/folder"], "evaluate.benchmarks=''"),
         (
@@ -84,15 +56,9 @@ KEEP = "--space=attribute.keep=grid(0.7,0.5)"
             "holds no finished run",
         ),
         (
-            [KEEP, "--set", "input=/no/such", "--set", "evaluate.benchmarks=sugarcrepe"],
-            "attribute.keep needs scores to choose from",
-        ),
-        (
             [*CONTINUAL, "--space=trust.gama=grid(1)"],
             "trust.gama': unknown option of continual; the closest is",
         ),
-        ([*CONTINUAL, "--space=trust.gamma=grid(1,0)"], "trust.gamma=0.0: must be above 0"),
-        ([*CONTINUAL, "--space=seeds=grid(1,2)"], "space: seeds cannot be swept"),
         ([*CONTINUAL, GAMMA], "metric='': must be one of photos.last"),
         (
             [*CONTINUAL, GAMMA, "--set", "continual.method=all"],
@@ -106,19 +72,17 @@ KEEP = "--space=attribute.keep=grid(0.7,0.5)"
             [*CONTINUAL, "--set", "metric=photos.last", GAMMA, "--set", "continual.prepared=/dev/null"],
             "prepared='/dev/null': must be a folder",
         ),
-    ],
-)
-def test_a_users_mistake_is_one_line_and_leaves_nothing(words, said, config, capsys, tmp_path, monkeypatch):
-    monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    monkeypatch.setattr(command, "is_connected", lambda: False)
-    places = {"data": config.curated, "test_set": config.evaluate.sugarcrepe.annotations}
-    places["model"] = config.model.name
-    for name, place in places.items():
-        words = [word.replace(f"{{{name}}}", str(place)) for word in words]
-    assert main(["sweep", *words, "--out", str(tmp_path / "x")]) == 2
-    error = capsys.readouterr().err
-    assert error.count("\n") == 1 and said in error, error
-    assert not (tmp_path / "x").exists()
+    ]:
+        monkeypatch.delenv("RAY_ADDRESS", raising=False)
+        monkeypatch.setattr(command, "is_connected", lambda: False)
+        places = {"data": config.curated, "test_set": config.evaluate.sugarcrepe.annotations}
+        places["model"] = config.model.name
+        for name, place in places.items():
+            words = [word.replace(f"{{{name}}}", str(place)) for word in words]
+        assert main(["sweep", *words, "--out", str(tmp_path / "x")]) == 2
+        error = capsys.readouterr().err
+        assert error.count("\n") == 1 and said in error, error
+        assert not (tmp_path / "x").exists()
 
 
 FINISHED_ONE = Outcome(FINISHED, {"sugarcrepe.accuracy.macro": Estimate(0.99, 0.98, 1.0)})
@@ -152,27 +116,31 @@ def started(config: SweepConfig, out: str) -> Iterator[Run]:
         yield run
 
 
-@pytest.mark.parametrize("is_finished", [True, False])
 def test_a_trial_of_another_sweep_is_refused_whenever_the_folder_is_read(
-    is_finished, config, capsys, tmp_path, monkeypatch
+    config, capsys, tmp_path, monkeypatch
 ):
-    monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    monkeypatch.setattr(command, "connect", lambda *_, **__: pytest.fail("Ray was started"))
-    with nullcontext() if is_finished else pytest.raises(KeyboardInterrupt), started(config, str(tmp_path)):
-        if not is_finished:
-            raise KeyboardInterrupt
-    changed = changed_options(config)
-    words = [part for path, value in changed.items() for part in ("--set", f"{path}={as_setting(value)}")]
-    words = ["sweep", *words, "--out", str(tmp_path)]
-    if is_finished:
-        assert main(words) == 0
-    folder = Folder(str(tmp_path / "trials" / "foreign"))
-    folder.write_json({"options": {"attribute.keep": "0.5"}, "started": "2026"}, "options.json")
-    folder.write_json(FINISHED_ONE.to_dict(), "development-00.json")
-    capsys.readouterr()
-    assert main(words) == 2
-    error = capsys.readouterr().err
-    assert error.count("\n") == 1 and f"{folder.uri}: belongs to another sweep" in error, error
+    for is_finished in [True, False]:
+        out = str(tmp_path / str(is_finished))
+        monkeypatch.delenv("RAY_ADDRESS", raising=False)
+        monkeypatch.setattr(command, "connect", lambda *_, **__: pytest.fail("Ray was started"))
+        with (
+            nullcontext() if is_finished else pytest.raises(KeyboardInterrupt),
+            started(config, out),
+        ):
+            if not is_finished:
+                raise KeyboardInterrupt
+        changed = changed_options(config)
+        words = [part for path, value in changed.items() for part in ("--set", f"{path}={as_setting(value)}")]
+        words = ["sweep", *words, "--out", out]
+        if is_finished:
+            assert main(words) == 0
+        folder = Folder(f"{out}/trials/foreign")
+        folder.write_json({"options": {"attribute.keep": "0.5"}, "started": "2026"}, "options.json")
+        folder.write_json(FINISHED_ONE.to_dict(), "development-00.json")
+        capsys.readouterr()
+        assert main(words) == 2
+        error = capsys.readouterr().err
+        assert error.count("\n") == 1 and f"{folder.uri}: belongs to another sweep" in error, error
 
 
 def test_a_damaged_outcome_is_said_and_forgotten_before_ray_starts(config, capsys, tmp_path, monkeypatch):

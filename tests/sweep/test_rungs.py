@@ -201,29 +201,24 @@ def test_a_rung_is_a_whole_schedule():
     assert max(rates) == config.train.learning_rate and rates[-1] < 0.05 * max(rates)
 
 
-@pytest.mark.parametrize(
-    ("num", "counts"), [(1, [1, 1, 1]), (9, [9, 3, 1]), (10, [10, 4, 2]), (20, [20, 7, 3])]
-)
-def test_a_third_of_the_trials_advances_rounded_up(num, counts):
-    assert count_rungs(num) == counts
-    assert share_of_steps(num) == pytest.approx(
-        sum(n / d for n, d in zip(counts, DIVISORS, strict=True)) / num
-    )
+def test_a_third_of_the_trials_advances_rounded_up():
+    for num, counts in [(1, [1, 1, 1]), (9, [9, 3, 1]), (10, [10, 4, 2]), (20, [20, 7, 3])]:
+        assert count_rungs(num) == counts
+        assert share_of_steps(num) == pytest.approx(
+            sum(n / d for n, d in zip(counts, DIVISORS, strict=True)) / num
+        )
 
 
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
+def test_what_has_no_rungs_of_steps_is_refused():
+    for options, words in [
         ({"scheduler": "none"}, "rungs='steps': must be seeds with scheduler=none"),
         ({"command": "continual"}, "rungs='steps': must be seeds with command=continual"),
         ({"rungs": "epochs"}, "rungs='epochs': must be one of seeds, steps"),
         ({"space": "train.steps=grid(9,none)"}, "train.steps=None: must be set with rungs=steps"),
-    ],
-)
-def test_what_has_no_rungs_of_steps_is_refused(options, words):
-    with pytest.raises(ValueError) as error:
-        plan_of(3, **options)
-    assert words in str(error.value) and "\n" not in str(error.value)
+    ]:
+        with pytest.raises(ValueError) as error:
+            plan_of(3, **options)
+        assert words in str(error.value) and "\n" not in str(error.value)
 
 
 def test_a_training_is_named_by_its_seed_and_share_of_the_steps():

@@ -12,7 +12,7 @@ import torch
 from raycomp.config import UserError
 from raycomp.data.files import Folder
 from raycomp.training.config import TrainConfig
-from raycomp.training.evaluations import read_results, try_evaluation
+from raycomp.training.evaluations import read_results
 from raycomp.training.journal import OWN_COLUMNS, read_metrics
 from raycomp.training.loop import Writer, train_rank
 from tests.training.fitting import batches, start_trainer, start_writer, write_model
@@ -20,9 +20,8 @@ from tests.training.fitting import batches, start_trainer, start_writer, write_m
 STEPS = 4
 
 
-@pytest.mark.parametrize(
-    "value",
-    [
+def test_every_kind_of_number_becomes_a_float():
+    for value in [
         0.25,
         1,
         True,
@@ -37,12 +36,9 @@ STEPS = 4
         torch.tensor(0.25),
         torch.tensor(3),
         torch.tensor(0.25, dtype=torch.bfloat16, requires_grad=True),
-    ],
-    ids=lambda value: type(value).__name__,
-)
-def test_every_kind_of_number_becomes_a_float(value):
-    found = read_results({"figure": value})["figure"]
-    assert type(found) is float and found == value and json.dumps(found)
+    ]:
+        found = read_results({"figure": value})["figure"]
+        assert type(found) is float and found == value and json.dumps(found)
 
 
 def test_numbers_that_json_has_not_stay_numbers():
@@ -50,9 +46,8 @@ def test_numbers_that_json_has_not_stay_numbers():
     assert np.isnan([found["a"], found["c"]]).all() and found["b"] == -np.inf
 
 
-@pytest.mark.parametrize(
-    ("found", "message"),
-    [
+def test_anything_else_is_refused_in_one_line():
+    for found, message in [
         (None, "returned NoneType; return a dict"),
         ([("a", 1.0)], "returned list; return a dict"),
         (0.5, "returned float; return a dict"),
@@ -71,13 +66,11 @@ def test_numbers_that_json_has_not_stay_numbers():
             ({name: 0.5}, f"returned '{name}', a column of every step; use a name other")
             for name in OWN_COLUMNS
         ),
-    ],
-)
-def test_anything_else_is_refused_in_one_line(found, message):
-    with pytest.raises(UserError, match=f"^evaluate: {message}") as caught:
-        read_results(found)
-    assert "\n" not in str(caught.value)
-    assert {"step", "loss", "learning_rate", "samples_per_s"} <= set(OWN_COLUMNS)
+    ]:
+        with pytest.raises(UserError, match=f"^evaluate: {message}") as caught:
+            read_results(found)
+        assert "\n" not in str(caught.value)
+        assert {"step", "loss", "learning_rate", "samples_per_s"} <= set(OWN_COLUMNS)
 
 
 def run(folder, evaluate) -> tuple[dict[str, torch.Tensor], Writer]:
@@ -115,14 +108,6 @@ def test_training_is_the_same_to_the_bit_with_an_evaluation_and_without(tmp_path
     assert len(metrics["step"]) == STEPS, "the call before the first step is no line"
 
 
-def test_a_trial_leaves_torchs_random_state(tmp_path):
-    clip = start_trainer(write_model(tmp_path), "clip").clip
-    torch.manual_seed(3)
-    before = torch.get_rng_state()
-    try_evaluation(draw_and_seed, clip)
-    assert torch.equal(torch.get_rng_state(), before)
-
-
 def fail(clip, step: int) -> dict[str, float]:
     raise KeyError("no\nsuch")
 
@@ -146,9 +131,8 @@ def freeze(clip, step: int) -> dict[str, float]:
     return {"a": 1.0}
 
 
-@pytest.mark.parametrize(
-    ("evaluate", "message"),
-    [
+def test_a_mistake_is_found_before_the_first_step(tmp_path):
+    for evaluate, message in [
         (fail, r"^evaluate: KeyError: 'no\\nsuch'; the call before the first step, with step 0, failed$"),
         (leave, "^evaluate: SystemExit: 0; the call before"),
         (5, "^evaluate: TypeError: 'int' object is not callable; the call"),
@@ -156,16 +140,7 @@ def freeze(clip, step: int) -> dict[str, float]:
         (halve, r"^evaluate: changes \S+ of the model that is trained; work on copy\.deepcopy\(model\)$"),
         (shift, r"^evaluate: changes visual\.conv1\.weight of"),
         (freeze, r"^evaluate: changes requires_grad of"),
-    ],
-)
-def test_a_mistake_is_found_before_the_first_step(tmp_path, evaluate, message):
-    with pytest.raises(UserError, match=message):
-        run(tmp_path, evaluate)
-    assert Folder(str(tmp_path / "out")).read_bytes("metrics.jsonl") == b""
-
-
-def test_later_results_may_have_other_names(tmp_path):
-    _, writer = run(tmp_path, lambda clip, step: {"first": step} if step < 4 else {"last": float("nan")})
-    lines = [json.loads(line) for line in writer.folder.read_bytes("metrics.jsonl").splitlines()]
-    assert [line.get("first") for line in lines] == [None, 2.0, None, None]
-    assert lines[3]["last"] is None and "last" not in lines[1]
+    ]:
+        with pytest.raises(UserError, match=message):
+            run(tmp_path, evaluate)
+        assert Folder(str(tmp_path / "out")).read_bytes("metrics.jsonl") == b""

@@ -43,39 +43,38 @@ def write_tables(folder: Path, seed: int) -> Tables:
     return uris, near, tables
 
 
-@pytest.mark.parametrize("seed", range(6))
-def test_mates_are_those_of_a_plain_search(seed, tmp_path):
-    uris, near, tables = write_tables(tmp_path, seed)
-    (tmp_path / "near").mkdir()
-    half = len(near) // 2
-    for number, part in enumerate((list(near.items())[:half], list(near.items())[half:])):
-        columns = {"uid": [name for name, _ in part], "neighbours": [texts for _, texts in part]}
-        pq.write_table(pa.table(columns), tmp_path / "near" / f"{number}.parquet")
-    found = load_mates(find_neighbour_files(str(tmp_path / "near")), uris)
-    for rows, mates in zip(tables, found, strict=True):
-        firsts = dict(zip((name for name, _ in rows), np.cumsum([0, *(n for _, n in rows)]), strict=False))
-        place = 0
-        for name, count in rows:
-            want = [firsts[other] for other in near[name] if other in firsts and other != name][:MOST]
-            for _ in range(count):
-                assert mates[place].tolist() == [*want, *[-1] * (MOST - len(want))]
-                place += 1
-        assert place == len(mates)
+def test_mates_are_those_of_a_plain_search(tmp_path):
+    for seed in range(6):
+        uris, near, tables = write_tables(tmp_path, seed)
+        (tmp_path / "near").mkdir(exist_ok=True)
+        half = len(near) // 2
+        for number, part in enumerate((list(near.items())[:half], list(near.items())[half:])):
+            columns = {"uid": [name for name, _ in part], "neighbours": [texts for _, texts in part]}
+            pq.write_table(pa.table(columns), tmp_path / "near" / f"{number}.parquet")
+        found = load_mates(find_neighbour_files(str(tmp_path / "near")), uris)
+        for rows, mates in zip(tables, found, strict=True):
+            firsts = dict(
+                zip((name for name, _ in rows), np.cumsum([0, *(n for _, n in rows)]), strict=False)
+            )
+            place = 0
+            for name, count in rows:
+                want = [firsts[other] for other in near[name] if other in firsts and other != name][:MOST]
+                for _ in range(count):
+                    assert mates[place].tolist() == [*want, *[-1] * (MOST - len(want))]
+                    place += 1
+            assert place == len(mates)
 
 
-@pytest.mark.parametrize(
-    ("columns", "why"),
-    [
+def test_other_tables_are_refused(tmp_path):
+    for columns, why in [
         ({"uid": [uid(0)]}, "must be Parquet with the columns uid and neighbours"),
         ({"uid": [uid(0)], "neighbours": [["x"]]}, "hard_images=.*: .*x"),
-    ],
-)
-def test_other_tables_are_refused(columns, why, tmp_path):
-    uris, *_ = write_tables(tmp_path, 0)
-    (tmp_path / "near").mkdir()
-    pq.write_table(pa.table(columns), tmp_path / "near" / "0.parquet")
-    with pytest.raises(ValueError, match=why):
-        load_mates(find_neighbour_files(str(tmp_path / "near")), uris)
+    ]:
+        uris, *_ = write_tables(tmp_path, 0)
+        (tmp_path / "near").mkdir(exist_ok=True)
+        pq.write_table(pa.table(columns), tmp_path / "near" / "0.parquet")
+        with pytest.raises(ValueError, match=why):
+            load_mates(find_neighbour_files(str(tmp_path / "near")), uris)
 
 
 def make_plan(batch_size: int, mates: bool, seed: int = 0) -> EpochPlan:

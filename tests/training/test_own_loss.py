@@ -64,9 +64,8 @@ def test_a_training_takes_the_loss_of_a_file(world, trained, own, tmp_path, monk
     assert "loss" not in trained[1]["fingerprint"]
 
 
-@pytest.mark.parametrize(
-    ("named", "message"),
-    [
+def test_what_is_no_loss_is_refused_before_a_model_is_loaded(world, own, tmp_path, capsys, monkeypatch):
+    for named, message in [
         ("none.py:Warm", "no such file; it must be a Python file, FILE.py:NAME"),
         ("own.py:Warmer", "must name a subclass of raycomp.training.losses.Loss in that file"),
         ("own.py:Loss", "own.py:Loss: must define __call__(self, batch, config)"),
@@ -78,32 +77,23 @@ def test_a_training_takes_the_loss_of_a_file(world, trained, own, tmp_path, monk
             "clipp",
             "must be one of clip, negclip, ceclip, triplet, siglip, or FILE.py:NAME; the closest is clip",
         ),
-    ],
-)
-def test_what_is_no_loss_is_refused_before_a_model_is_loaded(
-    world, own, tmp_path, capsys, monkeypatch, named, message
-):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys.modules[train.__module__], "describe_scorer", None)
-    Path("broken.py").write_text("1 / 0")
-    Path("ends.py").write_text("raise SystemExit(3)")
-    refuse(world.line(tmp_path / "out", **{"train.loss": named}), tmp_path / "out", capsys, message)
+    ]:
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setattr(sys.modules[train.__module__], "describe_scorer", None)
+        Path("broken.py").write_text("1 / 0")
+        Path("ends.py").write_text("raise SystemExit(3)")
+        refuse(world.line(tmp_path / "out", **{"train.loss": named}), tmp_path / "out", capsys, message)
 
 
-@pytest.mark.parametrize(
-    ("named", "message"),
-    [
+def test_what_a_loss_gets_wrong_is_one_line_and_leaves_the_folder_free(world, own, tmp_path, capsys):
+    for named, message in [
         ("Late", "own.py:Late: NameError: name 'mistyped' is not defined ("),
         ("Many", "must return a tensor with one number, not Tensor of shape [10]"),
         ("Plain", "must return a tensor with one number, not 1.5"),
         ("Endless", "loss=inf at step 0: must be finite; check model.weights="),
-    ],
-)
-def test_what_a_loss_gets_wrong_is_one_line_and_leaves_the_folder_free(
-    world, own, tmp_path, capsys, named, message
-):
-    options = {"train.loss": f"{own}:{named}", "train.steps": 3}
-    refuse(world.line(tmp_path / "out", **options), tmp_path / "out", capsys, message)
+    ]:
+        options = {"train.loss": f"{own}:{named}", "train.steps": 3}
+        refuse(world.line(tmp_path / "out", **options), tmp_path / "out", capsys, message)
 
 
 def test_a_changed_file_is_another_run(world, own, tmp_path, capsys, monkeypatch):

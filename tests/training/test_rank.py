@@ -48,13 +48,6 @@ def test_a_warning_keeps_one_more_and_a_second_one_another(started):
     assert next(warnings, None) is None
 
 
-def test_a_rank_without_a_writer_asks_as_often(started):
-    trainer, writer, _ = started
-    asked: list[bool] = []
-    train_rank(trainer, batches(slice(None)), 1, is_warned=lambda: bool(asked.append(True)))
-    assert len(asked) == STEPS and list_states(writer.folder) == []
-
-
 def test_a_step_is_recorded_once_the_next_is_queued(started):
     """At a step with an evaluation or a checkpoint at once: they are of the model after it."""
     trainer, writer, rows = started

@@ -4,7 +4,6 @@ from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
-import pytest
 
 from raycomp.core.epochs import EpochPlan, slice_of
 from raycomp.training.feed import cut_shard
@@ -46,43 +45,43 @@ def check_rows(plan: EpochPlan, cache: ShardCache, step: int, rank: int, num_ran
         assert row in parts[shard][1]
 
 
-@pytest.mark.parametrize("behind", [0, 3, 13])
-@pytest.mark.parametrize("rows", [30, 1000])
-@pytest.mark.parametrize("most_bytes", [0, 1e5])
-def test_a_shard_is_loaded_once_an_epoch_however_far_ranks_are_apart(rows, behind, most_bytes):
-    plan = EpochPlan((rows,) * 80, 100, 8, seed=0)
-    memory = {"bytes_per_row": 40, "most_bytes": most_bytes}
-    cache, loader = put_up(plan, plan.steps_per_epoch, num_ranks=2, **memory)
-    for step in range(plan.steps_per_epoch + behind):
-        for rank, at in ((0, step), (1, step - behind)):
-            if 0 <= at < plan.steps_per_epoch:
-                check_rows(plan, cache, at, rank, 2)
-    assert sorted(loader.loaded) == list(range(80))
+def test_a_shard_is_loaded_once_an_epoch_however_far_ranks_are_apart():
+    for behind in [0, 3, 13]:
+        for rows in [30, 1000]:
+            for most_bytes in [0, 1e5]:
+                plan = EpochPlan((rows,) * 80, 100, 8, seed=0)
+                memory = {"bytes_per_row": 40, "most_bytes": most_bytes}
+                cache, loader = put_up(plan, plan.steps_per_epoch, num_ranks=2, **memory)
+                for step in range(plan.steps_per_epoch + behind):
+                    for rank, at in ((0, step), (1, step - behind)):
+                        if 0 <= at < plan.steps_per_epoch:
+                            check_rows(plan, cache, at, rank, 2)
+                assert sorted(loader.loaded) == list(range(80))
 
 
-@pytest.mark.parametrize("num_ranks", [2, 3, 8])
-def test_every_pair_of_a_shard_goes_to_one_rank(num_ranks):
-    plan = EpochPlan((97,) * 5, 24, 2, seed=0)
-    cache, _ = put_up(plan, plan.steps_per_epoch, num_ranks=num_ranks)
-    for step in range(plan.steps_per_epoch):
-        parts = [cache.take(step, rank) for rank in range(num_ranks)]
-        for shard in parts[0]:
-            rows = [row for part in parts for row in part[shard][1]]
-            assert len(rows) == len(set(rows)) <= 97
+def test_every_pair_of_a_shard_goes_to_one_rank():
+    for num_ranks in [2, 3, 8]:
+        plan = EpochPlan((97,) * 5, 24, 2, seed=0)
+        cache, _ = put_up(plan, plan.steps_per_epoch, num_ranks=num_ranks)
+        for step in range(plan.steps_per_epoch):
+            parts = [cache.take(step, rank) for rank in range(num_ranks)]
+            for shard in parts[0]:
+                rows = [row for part in parts for row in part[shard][1]]
+                assert len(rows) == len(set(rows)) <= 97
 
 
-@pytest.mark.parametrize(("most_bytes", "windows"), [(0, 3), (8000, 3), (32_000, 4), (56_500, 7)])
-def test_shards_are_held_while_they_may_be_asked_for_and_within_the_memory(most_bytes, windows):
+def test_shards_are_held_while_they_may_be_asked_for_and_within_the_memory():
     """Windows of 8,000 bytes: two of a step or of late tasks and one more are held in any case."""
-    plan = EpochPlan((1000,) * 80, 100, 8, seed=0)
-    cache, loader = put_up(plan, 3 * plan.steps_per_epoch, bytes_per_row=1, most_bytes=most_bytes)
-    held = []
-    for step in range(3 * plan.steps_per_epoch):
-        for shard, (load, _) in cache.take(step, 0).items():
-            assert loader.loaded[load - 1] == shard
-        held.append(len(cache.held))
-    assert max(held) <= windows and len(loader.loaded) == 3 * 80
-    assert windows == 3 or min(held[: 2 * plan.steps_per_epoch]) >= windows - 1
+    for most_bytes, windows in [(0, 3), (8000, 3), (32_000, 4), (56_500, 7)]:
+        plan = EpochPlan((1000,) * 80, 100, 8, seed=0)
+        cache, loader = put_up(plan, 3 * plan.steps_per_epoch, bytes_per_row=1, most_bytes=most_bytes)
+        held = []
+        for step in range(3 * plan.steps_per_epoch):
+            for shard, (load, _) in cache.take(step, 0).items():
+                assert loader.loaded[load - 1] == shard
+            held.append(len(cache.held))
+        assert max(held) <= windows and len(loader.loaded) == 3 * 80
+        assert windows == 3 or min(held[: 2 * plan.steps_per_epoch]) >= windows - 1
 
 
 def test_shards_that_fit_are_read_once_for_all_epochs():
@@ -99,14 +98,14 @@ def test_shards_that_fit_are_read_once_for_all_epochs():
     assert sorted(read) == list(range(6)) and len(cut.loaded) == 30
 
 
-@pytest.mark.parametrize("late", [17, 40, 200])
-def test_a_task_that_asks_long_after_its_turn_still_has_its_shards(late):
-    plan = EpochPlan((20,) * 16, 32, 8, seed=0)
-    cache, _ = put_up(plan, 300)
-    for step in range(5, 5 + late):
-        cache.take(step, 0)
-    for step in (4, 5 + late):
-        check_rows(plan, cache, step, 0)
+def test_a_task_that_asks_long_after_its_turn_still_has_its_shards():
+    for late in [17, 40, 200]:
+        plan = EpochPlan((20,) * 16, 32, 8, seed=0)
+        cache, _ = put_up(plan, 300)
+        for step in range(5, 5 + late):
+            cache.take(step, 0)
+        for step in (4, 5 + late):
+            check_rows(plan, cache, step, 0)
 
 
 def test_nothing_is_loaded_for_after_the_last_step():

@@ -167,24 +167,3 @@ def test_ray_opens_them_by_its_own_integrations(fakes, tmp_path, monkeypatch):
         fakes["wandb"].list_logged("log") == {4: {"loss": 2.0}} == fakes["mlflow"].list_logged("log_metrics")
     )
     assert fakes["wandb"].list_calls("finish") == [{"exit_code": 0}]
-
-
-@pytest.mark.parametrize("openers", [journal.OPENERS, ray_train.OPENERS], ids=["local", "ray"])
-def test_mlflow_stores_the_curve(tmp_path, monkeypatch, openers):
-    """The package itself, with a store in a file."""
-    pytest.importorskip("mlflow")
-    from mlflow.tracking import MlflowClient
-
-    uri = f"file://{tmp_path}/runs"
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
-    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
-    monkeypatch.delenv("MLFLOW_EXPERIMENT_NAME", raising=False)
-    with open_trackers(make_training(tmp_path, "mlflow"), openers) as opened:
-        for step in range(3):
-            opened.log({"step": step, "loss": 3.0 - step})
-    client = MlflowClient(uri)
-    (found,) = client.search_runs([client.get_experiment_by_name("raycomp").experiment_id])
-    assert found.data.tags["raycomp.run"] == "ab12" and found.info.status == "FINISHED"
-    logged = {(one.step, one.value) for one in client.get_metric_history(found.info.run_id, "loss")}
-    assert logged == {(0, 3.0), (1, 2.0), (2, 1.0)}
-    assert found.data.params["train.batch_size"] == "256"

@@ -2,14 +2,12 @@
 
 import json
 import math
-import time
 
 import numpy as np
-import pytest
 
 from raycomp.config import override_all, to_dict
 from raycomp.report.page import POLICY, SCRIPT
-from raycomp.training.command import NUM_POINTS, list_uses, render_train, smooth, thin
+from raycomp.training.command import list_uses, render_train, smooth, thin
 from raycomp.training.config import TrainConfig
 from tests.report.html_tree import Element, read_html
 
@@ -91,12 +89,12 @@ def test_a_thinned_curve_keeps_every_peak_of_its_stretches():
     assert thin(np.zeros(1001), 1000).tolist() == sorted(set(np.linspace(0, 1001, 501).astype(int)[:-1]))
 
 
-@pytest.mark.parametrize("width", [1, 3, 7, 101])
-def test_a_smoothed_value_is_the_mean_around_it(width):
-    value_N, half = np.random.default_rng(1).normal(size=40), width // 2
-    oracle = [value_N[max(0, i - half) : i + half + 1].mean() for i in range(40)]
-    np.testing.assert_allclose(smooth(value_N, width), oracle, rtol=1e-12)
-    np.testing.assert_allclose(smooth(np.full(40, 2.5), width), 2.5)
+def test_a_smoothed_value_is_the_mean_around_it():
+    for width in [1, 3, 7, 101]:
+        value_N, half = np.random.default_rng(1).normal(size=40), width // 2
+        oracle = [value_N[max(0, i - half) : i + half + 1].mean() for i in range(40)]
+        np.testing.assert_allclose(smooth(value_N, width), oracle, rtol=1e-12)
+        np.testing.assert_allclose(smooth(np.full(40, 2.5), width), 2.5)
 
 
 def test_the_page_reports_what_was_trained_on_what():
@@ -133,24 +131,15 @@ def test_every_chart_can_be_said_and_marks_where_it_went_on():
     assert not untouched.all("line", "mark") and "went on" not in untouched.text.lower()
 
 
-def test_a_long_training_is_drawn_quickly_and_short():
-    run, metrics = make_run(100_000), make_metrics(100_000)
-    started = time.process_time()
-    text = render_train(run, metrics)
-    assert time.process_time() - started < 2 and len(text) < 150_000
-    for path in read_html(text).all("path", "line"):
-        assert path.attributes["d"].count("L") < NUM_POINTS
-
-
-@pytest.mark.parametrize("count", [1, 2, 30])
-def test_a_short_training_has_dots(count):
-    page = draw(count, evaluations=[], resumed=[], negatives_by_kind={})
-    titles = [title.text for title in page.all("h2")]
-    assert "Evaluation" not in titles and "Hard negatives" not in titles
-    dots = page.all("figure")[0].all("path", "dots")
-    assert [path.attributes["d"].count("M") for path in dots] == [count]
-    assert ("1 step on" in page.all("h1")[0].text) == (count == 1)
-    assert "nan" not in page.all("main")[0].text.lower()
+def test_a_short_training_has_dots():
+    for count in [1, 2, 30]:
+        page = draw(count, evaluations=[], resumed=[], negatives_by_kind={})
+        titles = [title.text for title in page.all("h2")]
+        assert "Evaluation" not in titles and "Hard negatives" not in titles
+        dots = page.all("figure")[0].all("path", "dots")
+        assert [path.attributes["d"].count("M") for path in dots] == [count]
+        assert ("1 step on" in page.all("h1")[0].text) == (count == 1)
+        assert "nan" not in page.all("main")[0].text.lower()
 
 
 def test_numbers_that_there_are_not_leave_a_gap_not_an_error():

@@ -149,22 +149,19 @@ def _read_good(path: Path) -> list[dict]:
     ]
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
+def test_bad_input_is_one_line_and_leaves_nothing(world, tmp_path, capsys):
+    for options, message in [
         ({"train.batch_size": 33}, "train.batch_size=33: must be at most the 32 available pairs"),
         ({"train.batch_size": 2, "train.workers": 3}, "train.workers=3: must be at most train.batch_size=2"),
         ({"train.loss": "negclip"}, "negatives=None: must be a folder that raycomp negatives wrote"),
         ({"subset": "{tmp}/strange.npy"}, "uids that it names have no pair in"),
         ({"input": "{tmp}/none.parquet"}, "no pairs to train on"),
-    ],
-)
-def test_bad_input_is_one_line_and_leaves_nothing(world, tmp_path, capsys, options, message):
-    np.save(tmp_path / "strange.npy", as_datacomp(np.array([[1, 2]], np.uint64)))
-    row = {"uid": ["0" * 32], "caption": [""], "image": pa.array([{"bytes": b""}])}
-    pq.write_table(pa.table(row), tmp_path / "none.parquet")
-    options = {name: str(value).format(tmp=tmp_path) for name, value in options.items()}
-    refuse(world.line(tmp_path / "out", **options), tmp_path / "out", capsys, message)
+    ]:
+        np.save(tmp_path / "strange.npy", as_datacomp(np.array([[1, 2]], np.uint64)))
+        row = {"uid": ["0" * 32], "caption": [""], "image": pa.array([{"bytes": b""}])}
+        pq.write_table(pa.table(row), tmp_path / "none.parquet")
+        options = {name: str(value).format(tmp=tmp_path) for name, value in options.items()}
+        refuse(world.line(tmp_path / "out", **options), tmp_path / "out", capsys, message)
 
 
 def test_negatives_of_other_pairs_are_refused(world, negatives, tmp_path, capsys):
@@ -177,30 +174,27 @@ def test_an_output_inside_the_input_is_refused(world, capsys):
     refuse(world.line(out), out, capsys, "lies inside input=")
 
 
-@pytest.mark.parametrize(
-    ("kind", "message"),
-    [
+def test_what_workers_find_is_one_line_and_leaves_nothing(world, trained, tmp_path, capsys):
+    for kind, message in [
         ("another architecture", "model.weights="),
         ("truncated", "model.weights="),
         ("pickled", "model.weights="),
         ("not finite", "must be finite; train.learning_rate=1e+30 may be too high"),
-    ],
-)
-def test_what_workers_find_is_one_line_and_leaves_nothing(world, trained, tmp_path, capsys, kind, message):
-    weights = (trained[0] / "checkpoint/model.safetensors").read_bytes()
-    options = {"train.workers": 1, "model.weights": str(tmp_path / "weights.safetensors")}
-    if kind == "another architecture":
-        options["model.name"] = str(tmp_path / "wide.json")
-        (tmp_path / "wide.json").write_text(json.dumps(describe_model(32)))
-    elif kind == "truncated":
-        weights = weights[: len(weights) // 2]
-    elif kind == "pickled":
-        options["model.weights"] = str(tmp_path / "weights.pt")
-        torch.save({"state_dict": StatusTracker()}, tmp_path / "weights.pt")
-    else:
-        options["train.learning_rate"] = 1e30
-    (tmp_path / "weights.safetensors").write_bytes(weights)
-    refuse(world.line(tmp_path / "out", **options), tmp_path / "out", capsys, message)
+    ]:
+        weights = (trained[0] / "checkpoint/model.safetensors").read_bytes()
+        options = {"train.workers": 1, "model.weights": str(tmp_path / "weights.safetensors")}
+        if kind == "another architecture":
+            options["model.name"] = str(tmp_path / "wide.json")
+            (tmp_path / "wide.json").write_text(json.dumps(describe_model(32)))
+        elif kind == "truncated":
+            weights = weights[: len(weights) // 2]
+        elif kind == "pickled":
+            options["model.weights"] = str(tmp_path / "weights.pt")
+            torch.save({"state_dict": StatusTracker()}, tmp_path / "weights.pt")
+        else:
+            options["train.learning_rate"] = 1e30
+        (tmp_path / "weights.safetensors").write_bytes(weights)
+        refuse(world.line(tmp_path / "out", **options), tmp_path / "out", capsys, message)
 
 
 def test_a_mistaken_evaluation_ends_before_the_first_step_and_leaves_nothing(world, tmp_path):

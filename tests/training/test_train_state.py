@@ -33,33 +33,20 @@ def make_trainer(model: ModelConfig, loss: str = "ceclip", **options):
 
 
 @pytest.fixture
-def out(tmp_path, bucket, request) -> Folder:
-    return Folder(f"{bucket}/train" if getattr(request, "param", "") == "s3" else str(tmp_path / "out"))
+def out(tmp_path) -> Folder:
+    return Folder(str(tmp_path / "out"))
 
 
-@pytest.mark.parametrize(
-    ("out", "options"),
-    [
-        ("disk", {}),
-        ("disk", {"accumulate": 3}),
-        ("disk", {"lora_rank": 2}),
-        ("disk", {"freeze": ("image", "text:2")}),
-        ("s3", {}),
-    ],
-    indirect=["out"],
-)
-def test_a_stopped_training_goes_on_to_the_same_bits(model, out, options):
-    whole = make_trainer(model, **options)
-    curve = run(whole, until=STEPS)
-    first = make_trainer(model, **options)
-    found = run(first, until=3)
-    write_state(copy_state(first), out)
-    again = make_trainer(model, **options)
-    load_state(again, out, 3)
-    assert again.objective.loss.margin_S.any()
-    assert found + run(again, until=STEPS) == curve
-    for name, value in whole.clip.state_dict().items():
-        assert torch.equal(value, again.clip.state_dict()[name]), name
+def test_a_stopped_training_goes_on_to_the_same_bits(model, out):
+    for options in ({"accumulate": 3}, {"lora_rank": 2}, {"freeze": ("image", "text:2")}):
+        whole, first, again = (make_trainer(model, **options) for _ in range(3))
+        curve, found = run(whole, until=STEPS), run(first, until=3)
+        write_state(copy_state(first), out)
+        load_state(again, out, 3)
+        assert again.objective.loss.margin_S.any()
+        assert found + run(again, until=STEPS) == curve, options
+        for name, value in whole.clip.state_dict().items():
+            assert torch.equal(value, again.clip.state_dict()[name]), (options, name)
 
 
 def test_ranks_go_on_to_the_same_bits(model, tmp_path):
@@ -104,20 +91,22 @@ def test_a_training_leaves_no_half_written_state_of_any_step(model, out, monkeyp
     assert out.list_names("checkpoints") == ["00000003"]
 
 
-@pytest.mark.parametrize("file", ["state.json", "model.safetensors", "optimizer.safetensors"])
-@pytest.mark.parametrize("damage", ["cut", "gone", "pickle"])
-def test_a_damaged_state_is_one_line(model, out, file, damage):
-    trainer = make_trainer(model, "clip")
+def test_a_damaged_state_is_one_line(model, out):
+    trainer, again = make_trainer(model, "clip"), make_trainer(model, "clip")
     run(trainer, until=1)
-    write_state(copy_state(trainer), out)
-    place = ("checkpoints", "00000001", file)
-    content = {"cut": out.read_bytes(*place)[:-9], "pickle": b"\x80\x04K\x01."}.get(damage)
-    out.remove(*place)
-    if content:
-        out.write_bytes(content, *place)
-    with pytest.raises(ValueError, match=r"00000001: belongs to another training \(.*\); remove it") as error:
-        load_state(make_trainer(model, "clip"), out, 1)
-    assert "\n" not in str(error.value)
+    for file in ["state.json", "model.safetensors", "optimizer.safetensors"]:
+        for damage in ["cut", "gone", "pickle"]:
+            write_state(copy_state(trainer), out)
+            place = ("checkpoints", "00000001", file)
+            content = {"cut": out.read_bytes(*place)[:-9], "pickle": b"\x80\x04K\x01."}.get(damage)
+            out.remove(*place)
+            if content:
+                out.write_bytes(content, *place)
+            with pytest.raises(
+                ValueError, match=r"00000001: belongs to another training \(.*\); remove it"
+            ) as error:
+                load_state(again, out, 1)
+            assert "\n" not in str(error.value)
 
 
 def test_a_state_of_another_run_is_one_line(model, out, tmp_path):

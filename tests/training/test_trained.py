@@ -89,15 +89,15 @@ def test_keys_are_read_as_they_were_written_next_to_the_model_alone(tmp_path):
     assert read_trained(weights) is None  # a training of before
 
 
-@pytest.mark.parametrize("content", [b"", b"no array", "unsorted", "numbers"])
-def test_a_file_that_holds_no_keys_is_named(tmp_path, content):
-    empty = merge_keys([])
-    leave(tmp_path, Known(empty, empty))
-    arrays = {"unsorted": np.array([b"b", b"a"], "S16"), "numbers": np.arange(3)}
-    if content in arrays:
-        np.save(tmp_path / TRAINED[1], arrays[content])
-    else:
-        (tmp_path / TRAINED[1]).write_bytes(content)
-    seal(Folder(str(tmp_path)), TRAINED)
-    with pytest.raises(ValueError, match=rf"{TRAINED[1]}: does not hold the keys of a training"):
-        read_trained(str(tmp_path / "checkpoint/model.safetensors"))
+def test_a_file_that_holds_no_keys_is_named(tmp_path):
+    for content in [b"", b"no array", "unsorted", "numbers"]:
+        empty = merge_keys([])
+        leave(tmp_path, Known(empty, empty))
+        arrays = {"unsorted": np.array([b"b", b"a"], "S16"), "numbers": np.arange(3)}
+        if content in arrays:
+            np.save(tmp_path / TRAINED[1], arrays[content])
+        else:
+            (tmp_path / TRAINED[1]).write_bytes(content)
+        seal(Folder(str(tmp_path)), TRAINED)
+        with pytest.raises(ValueError, match=rf"{TRAINED[1]}: does not hold the keys of a training"):
+            read_trained(str(tmp_path / "checkpoint/model.safetensors"))
