@@ -603,7 +603,7 @@ def read_metadata(dataset: Dataset) -> Iterator[list[dict[str, Any]]]:
 
 
 # Number of functions whose remote tasks are cached.
-_TASKS = 8
+_KEPT_TASKS = 8
 # A task over a file takes seconds; requests to an unresponsive store fail in less than this.
 _SETTLE_S = 600.0
 
@@ -624,7 +624,7 @@ class OnRay:
         if task is None or known != options:
             # Ray sends every new function to all workers, so the last few are kept.
             task = ray.remote(**{"num_cpus": 1, **TASK_RETRIES, **options})(function)
-            self.tasks = dict([*self.tasks.items()][-_TASKS:]) | {function: (options, task)}
+            self.tasks = dict([*self.tasks.items()][-_KEPT_TASKS:]) | {function: (options, task)}
         return task.remote(*args)
 
     def wait(self, handles: Sequence[Any], count: int, timeout_s: float | None = None) -> list[Any]:

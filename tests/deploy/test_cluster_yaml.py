@@ -180,9 +180,8 @@ def replace(name: str, old: str, new: str) -> Callable[[dict[str, Any]], None]:
 NODES = "available_node_types"
 
 
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
+def test_what_ray_would_let_pass_is_found(cloud):
+    for change, said in [
         (edit(f"{NODES}/head/node_config/ImageId"), "head: the image is Ubuntu 18.04"),
         (edit(f"{NODES}/gpu/node_config/ImageId", "latest_dlami"), "gpu: the image is Ubuntu 18.04"),
         (edit(f"{NODES}/gpu_spot/node_config/IamInstanceProfile"), "gpu_spot: without a role"),
@@ -206,35 +205,30 @@ NODES = "available_node_types"
         (replace("worker_start_ray_commands", "raycomp.run.ray_spot", "nothing"), "nobody heeds"),
         (edit("provider/region", "eu-west-1"), "AWS_REGION is another"),
         (edit("file_mounts"), "nodes have no token"),
-    ],
-)
-def test_what_ray_would_let_pass_is_found(cloud, change, said):
-    from ray.autoscaler._private.aws.config import _check_ami
-    from ray.autoscaler._private.util import prepare_config, validate_config
+    ]:
+        from ray.autoscaler._private.aws.config import _check_ami
+        from ray.autoscaler._private.util import prepare_config, validate_config
 
-    config = read()
-    change(config)
-    config = prepare_config(config)
-    validate_config(config)
-    _check_ami(config)
-    assert any(said in fault for fault in find_faults(config))
+        config = read()
+        change(config)
+        config = prepare_config(config)
+        validate_config(config)
+        _check_ami(config)
+        assert any(said in fault for fault in find_faults(config))
 
 
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
+def test_ray_refuses_what_it_sees(cloud):
+    for change, said in [
         (edit(f"{NODES}/gpu/spot", True), "spot"),
         (edit(f"{NODES}/gpu/resources", {"GPU": 0.5}), "0.5 is not of type 'integer'"),
         (edit(f"{NODES}/gpu/node_config/InstanceType", "g6.4xlrage"), "g6.4xlrage is not available"),
         (edit(f"{NODES}/gpu/node_config/IamInstanceProfile", {"Name": "nobody"}), "nobody"),
         (edit("head_node_type", "haed"), "head_node_type"),
-    ],
-)
-def test_ray_refuses_what_it_sees(cloud, change, said):
-    config = read()
-    change(config)
-    with pytest.raises(Exception, match=re.escape(said)):
-        start(config)
+    ]:
+        config = read()
+        change(config)
+        with pytest.raises(Exception, match=re.escape(said)):
+            start(config)
 
 
 def test_every_node_asks_for_the_token_and_finds_python():
@@ -297,9 +291,9 @@ MARKED = {"aws:ResourceTag/ray-cluster-name": "raycomp", "aws:TagKeys": ["ray-no
 BOTH, HEAD = ("raycomp-head", "raycomp-worker"), ("raycomp-head",)
 
 
-@pytest.mark.parametrize(
-    ("roles", "action", "resource", "context"),
-    [
+def test_a_role_may_do_what_its_nodes_do_and_no_more(cloud):
+    """The policies as CloudFormation makes them. The simulated AWS judges no conditions; this test does."""
+    for roles, action, resource, context in [
         (BOTH, "s3:GetObject", "arn:aws:s3:::my-pool/00000.tar", {}),
         (BOTH, "s3:ListBucket", "arn:aws:s3:::my-pool", {}),
         ((), "s3:PutObject", "arn:aws:s3:::my-pool/00000.tar", {}),
@@ -339,15 +333,12 @@ BOTH, HEAD = ("raycomp-head", "raycomp-worker"), ("raycomp-head",)
             {"iam:PassedToService": "ec2.amazonaws.com"},
         ),
         (HEAD, "ssm:GetParameters", "arn:aws:ssm:us-east-1::parameter/aws/service/deeplearning/ami/x", {}),
-    ],
-)
-def test_a_role_may_do_what_its_nodes_do_and_no_more(cloud, roles, action, resource, context):
-    """The policies as CloudFormation makes them. The simulated AWS judges no conditions; this test does."""
-    iam = boto3.client("iam", REGION)
-    assert (
-        tuple(role for role in BOTH if is_allowed(find_statements(iam, role), action, resource, context))
-        == roles
-    )
+    ]:
+        iam = boto3.client("iam", REGION)
+        assert (
+            tuple(role for role in BOTH if is_allowed(find_statements(iam, role), action, resource, context))
+            == roles
+        )
 
 
 def test_without_keys_of_ones_own_no_role_uses_any(cloud):

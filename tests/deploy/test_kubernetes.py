@@ -106,23 +106,23 @@ def fits(spec: dict, labels: dict[str, str], taints: dict[str, str]) -> bool:
     )
 
 
-@pytest.mark.parametrize("labels", SPOT, ids=str)
-def test_spot_nodes_run_the_spot_groups_and_nothing_else(job, labels):
-    on_gpu = {**labels, **GPU}
-    for name, template in list_pods(job):
-        is_spot, has_gpu = name.endswith("-spot"), name.startswith("gpu")
-        for tainted in ({}, labels):
-            assert fits(template["spec"], labels, tainted) == is_spot, name
-        assert fits(template["spec"], labels, on_gpu) == (is_spot and has_gpu), name
+def test_spot_nodes_run_the_spot_groups_and_nothing_else(job):
+    for labels in SPOT:
+        on_gpu = {**labels, **GPU}
+        for name, template in list_pods(job):
+            is_spot, has_gpu = name.endswith("-spot"), name.startswith("gpu")
+            for tainted in ({}, labels):
+                assert fits(template["spec"], labels, tainted) == is_spot, name
+            assert fits(template["spec"], labels, on_gpu) == (is_spot and has_gpu), name
 
 
-@pytest.mark.parametrize("labels", LASTING, ids=str)
-def test_the_head_and_what_must_last_run_on_other_nodes(job, labels):
-    for name, template in list_pods(job):
-        assert fits(template["spec"], labels, {}) == (not name.endswith("-spot")), name
-        assert fits(template["spec"], labels, GPU) == (name == "gpu"), name
-        stays = template.get("metadata", {}).get("annotations", {}).get("karpenter.sh/do-not-disrupt")
-        assert stays == (None if name.endswith("-spot") else "true"), name
+def test_the_head_and_what_must_last_run_on_other_nodes(job):
+    for labels in LASTING:
+        for name, template in list_pods(job):
+            assert fits(template["spec"], labels, {}) == (not name.endswith("-spot")), name
+            assert fits(template["spec"], labels, GPU) == (name == "gpu"), name
+            stays = template.get("metadata", {}).get("annotations", {}).get("karpenter.sh/do-not-disrupt")
+            assert stays == (None if name.endswith("-spot") else "true"), name
 
 
 def test_every_pod_asks_for_its_disk_and_the_job_ends(job):

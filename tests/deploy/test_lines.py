@@ -113,9 +113,9 @@ RAY_LINES = {
 MODULES = [(name, module, words) for name, module, words in PROGRAMS if module != "ray"]
 
 
-@pytest.mark.parametrize("line", RAY_LINES)
-def test_ray_takes_the_line(line):
-    assert resolve_ray(RAY_LINES[line]) is None
+def test_ray_takes_the_line():
+    for line in RAY_LINES:
+        assert resolve_ray(RAY_LINES[line]) is None
 
 
 @pytest.mark.parametrize(("name", "module", "words"), MODULES)
@@ -129,11 +129,11 @@ def test_a_shipped_line_is_taken_to_its_last_option(name, module, words, tmp_pat
         )
 
 
-@pytest.mark.parametrize("name", sorted({path.name for path in SHIPPED}))
-def test_an_option_that_a_comment_names_is_one(name):
-    text = (ROOT / name if name == "cluster.yaml" else ROOT / "deploy" / name).read_text()
-    for option, value in re.findall(r"# .*\b(cluster\.[a-z_]+)=([^\s;,]+)", text):
-        override(CurateConfig(), option, value)
+def test_an_option_that_a_comment_names_is_one():
+    for name in sorted({path.name for path in SHIPPED}):
+        text = (ROOT / name if name == "cluster.yaml" else ROOT / "deploy" / name).read_text()
+        for option, value in re.findall(r"# .*\b(cluster\.[a-z_]+)=([^\s;,]+)", text):
+            override(CurateConfig(), option, value)
 
 
 def test_the_lines_are_found():
@@ -143,18 +143,15 @@ def test_the_lines_are_found():
     assert shipped >= {"start", "stop", "up", "get-auth-token"}
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
+def test_a_misspelt_line_of_ray_is_found():
+    for words, said in [
         ("start --head --num-cpu=0", "No such option"),
         ("start --head --num-cpus=none", "not a valid int"),
         ("job sumbit -- python", "no command 'sumbit'"),
         ("job submit --working-dirs . -- python", "No such option"),
         ("up --no-restarts cluster.yaml", "No such option"),
-    ],
-)
-def test_a_misspelt_line_of_ray_is_found(words, said):
-    assert said in resolve_ray(words.split())
+    ]:
+        assert said in resolve_ray(words.split())
 
 
 @pytest.mark.parametrize("more", ["--set align.kep=0.5", "--set cluster.scorers=5..1", "--dryrun"])

@@ -23,15 +23,15 @@ from raycomp.words import (
 )
 
 
-@pytest.mark.parametrize("status", sorted({*STATUSES, *CONTINUAL_STATUSES, *PICTURE_STATUSES}))
-def test_every_status_is_bad_but_what_is_aligned_or_a_duplicate(status):
-    counts = {OK: 9, status: 1} if status != OK else {OK: 10}
-    if status in (*ALIGNED_STATUSES, DUPLICATE_UID, REMOVED, CONTAMINATED, NO_PRIMITIVE):
-        check_bad_rows("input", counts, 0.0)
-    else:
-        with pytest.raises(TooMuchBadData, match=rf"input: 10\.0% of 10 rows .*1 {status}"):
-            check_bad_rows("input", counts, 0.09)
-        check_bad_rows("input", counts, 0.1)
+def test_every_status_is_bad_but_what_is_aligned_or_a_duplicate():
+    for status in sorted({*STATUSES, *CONTINUAL_STATUSES, *PICTURE_STATUSES}):
+        counts = {OK: 9, status: 1} if status != OK else {OK: 10}
+        if status in (*ALIGNED_STATUSES, DUPLICATE_UID, REMOVED, CONTAMINATED, NO_PRIMITIVE):
+            check_bad_rows("input", counts, 0.0)
+        else:
+            with pytest.raises(TooMuchBadData, match=rf"input: 10\.0% of 10 rows .*1 {status}"):
+                check_bad_rows("input", counts, 0.09)
+            check_bad_rows("input", counts, 0.1)
 
 
 def test_a_share_is_read_as_a_decimal():

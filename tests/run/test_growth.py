@@ -23,17 +23,14 @@ def test_changes_are_noted_once_and_taken_once():
     assert growth.take() == [There(0.0, 3, 12)]
 
 
-@pytest.mark.parametrize(
-    ("steps", "scorers", "cpus"),
-    [
+def test_workers_that_come_and_go_offer_what_they_were_there_for():
+    for steps, scorers, cpus in [
         ([There(0.0, 4, 16)], 1.0, 1.0),
         ([There(0.0, 0, 0), There(5.0, 4, 8)], 0.5, 0.25),
         ([There(0.0, 1, 4), There(4.0, 2, 8), There(8.0, 9, 99)], 1.0 * (4 + 8 + 18) / 40, 1.0),
-    ],
-)
-def test_workers_that_come_and_go_offer_what_they_were_there_for(steps, scorers, cpus):
-    shares = average(steps, 10.0, MOST)
-    assert shares == pytest.approx({"scorers": scorers, "gpus": scorers, "cpus": cpus})
+    ]:
+        shares = average(steps, 10.0, MOST)
+        assert shares == pytest.approx({"scorers": scorers, "gpus": scorers, "cpus": cpus})
 
 
 def test_a_phases_growth_goes_on_where_its_last_commit_left_it():

@@ -25,9 +25,8 @@ WORKER_POOLS = {
 }
 
 
-@pytest.mark.parametrize(
-    ("busy", "stage"),
-    [
+def test_the_longest_stage_of_the_busiest_workers_is_the_bottleneck():
+    for busy, stage in [
         (
             {"decode": 0.7, "align": 0.5, "attribute": 0.4},
             "align",
@@ -36,10 +35,8 @@ WORKER_POOLS = {
         ({"parse": 0.2, "attribute": 0.3, "device": 5.0}, "attribute"),
         ({"write": 0.1}, "write"),
         ({}, None),
-    ],
-)
-def test_the_longest_stage_of_the_busiest_workers_is_the_bottleneck(busy, stage):
-    assert name_bottleneck(busy, WORKER_POOLS) == stage
+    ]:
+        assert name_bottleneck(busy, WORKER_POOLS) == stage
 
 
 class Log(io.StringIO):
@@ -120,20 +117,17 @@ def test_what_comes_no_more_is_waited_for(log):
         assert shown.name_wait() == "waiting for the next block for 100 s"
 
 
-@pytest.mark.parametrize(
-    ("there", "lack"),
-    [
+def test_what_a_cluster_lacks_is_named():
+    """A phase takes all CPUs itself, so that none is there says nothing."""
+    for there, lack in [
         ({"CPU": 0.0}, "GPUs (0 of 2 available)"),
         ({"CPU": 0.0, "GPU": 1.0}, "GPUs (1 of 2 available)"),
         ({"CPU": 0.0, "GPU": 2.0}, None),
         ({"CPU": 0.0, "GPU": math.inf}, None),  # a cluster that cannot be asked
-    ],
-)
-def test_what_a_cluster_lacks_is_named(there, lack):
-    """A phase takes all CPUs itself, so that none is there says nothing."""
-    with use(There(there)):
-        assert progress._name_lack(WORKER_POOLS) == lack
-        assert progress._name_lack({name: WORKER_POOLS[name] for name in ("read", "align")}) is None
+    ]:
+        with use(There(there)):
+            assert progress._name_lack(WORKER_POOLS) == lack
+            assert progress._name_lack({name: WORKER_POOLS[name] for name in ("read", "align")}) is None
 
 
 def test_without_an_executor_nothing_is_lacking_and_no_metric_is_kept(log):

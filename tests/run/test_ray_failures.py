@@ -38,17 +38,17 @@ LOST = [
 ]
 
 
-@pytest.mark.parametrize("times", [0, 1, 2])
-@pytest.mark.parametrize("lost", LOST, ids=lambda lost: type(lost).__name__)
-def test_what_ray_lost_is_reported_in_a_line_with_how_it_goes_on(lost, times):
-    lost.__dict__.pop("__notes__", None)
-    error = wrapped(lost, times)
-    error.add_note("align: 1 of 3 shards are committed")
-    with pytest.raises(ClusterFailed) as failed, as_failed_cluster():
-        raise error
-    assert str(failed.value).startswith(f"Ray failed: {type(lost).__name__}: ")
-    assert "\n" not in str(failed.value) and "Traceback" not in str(failed.value)
-    assert failed.value.__notes__ == ["align: 1 of 3 shards are committed"]
+def test_what_ray_lost_is_reported_in_a_line_with_how_it_goes_on():
+    for times in [0, 1, 2]:
+        for lost in LOST:
+            lost.__dict__.pop("__notes__", None)
+            error = wrapped(lost, times)
+            error.add_note("align: 1 of 3 shards are committed")
+            with pytest.raises(ClusterFailed) as failed, as_failed_cluster():
+                raise error
+            assert str(failed.value).startswith(f"Ray failed: {type(lost).__name__}: ")
+            assert "\n" not in str(failed.value) and "Traceback" not in str(failed.value)
+            assert failed.value.__notes__ == ["align: 1 of 3 shards are committed"]
 
 
 INIT_FAILED = rays.ActorDiedError(
@@ -56,9 +56,8 @@ INIT_FAILED = rays.ActorDiedError(
 )
 
 
-@pytest.mark.parametrize(
-    "error",
-    [
+def test_all_else_is_left_as_it_is():
+    for error in [
         ValueError("a"),
         OSError("the bucket is gone"),
         KeyError("ours"),
@@ -71,13 +70,10 @@ INIT_FAILED = rays.ActorDiedError(
         rays.RaySystemError(ModuleNotFoundError("no module"), "Traceback: an object cannot be read"),
         rays.TaskCancelledError(),
         KeyboardInterrupt(),
-    ],
-    ids=lambda error: type(error).__name__,
-)
-def test_all_else_is_left_as_it_is(error):
-    with pytest.raises(type(error)) as found, as_failed_cluster():
-        raise error
-    assert found.value is error
+    ]:
+        with pytest.raises(type(error)) as found, as_failed_cluster():
+            raise error
+        assert found.value is error
 
 
 @pytest.mark.parametrize("is_joined", [True, False])
@@ -105,17 +101,19 @@ time.sleep(1.5)
 """
 
 
-@pytest.mark.parametrize("answers", [True, False])
-def test_a_head_that_is_gone_is_reported_before_ray_ends_the_process(answers):
+def test_a_head_that_is_gone_is_reported_before_ray_ends_the_process():
     """Its patience is 0.7 s here; what is watched no longer ends nothing."""
-    env = {**os.environ, "RAY_gcs_rpc_server_reconnect_timeout_s": "1"}
-    with socket.socket() as head:
-        head.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{head.getsockname()[1]}"
-        if answers:
-            head.listen()
-        line = [sys.executable, "-c", WATCH, address, "2" if answers else "60"]
-        done = subprocess.run(line, capture_output=True, text=True, timeout=60, env=env)
-    assert done.returncode == (0 if answers else ClusterFailed.exit_code), done
-    message = f"raycomp: Ray's head at {address} has not answered for 1 s ("
-    assert (done.stderr.startswith(message) and done.stderr.count("\n") == 1) or (answers and not done.stderr)
+    for answers in [True, False]:
+        env = {**os.environ, "RAY_gcs_rpc_server_reconnect_timeout_s": "1"}
+        with socket.socket() as head:
+            head.bind(("127.0.0.1", 0))
+            address = f"127.0.0.1:{head.getsockname()[1]}"
+            if answers:
+                head.listen()
+            line = [sys.executable, "-c", WATCH, address, "2" if answers else "60"]
+            done = subprocess.run(line, capture_output=True, text=True, timeout=60, env=env)
+        assert done.returncode == (0 if answers else ClusterFailed.exit_code), done
+        message = f"raycomp: Ray's head at {address} has not answered for 1 s ("
+        assert (done.stderr.startswith(message) and done.stderr.count("\n") == 1) or (
+            answers and not done.stderr
+        )

@@ -132,13 +132,13 @@ from tests.run.test_ray_gpus import L4, find
 
 cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "num_gpus": 0})
 ray.init(address=cluster.address, log_to_driver=False)
-awaited = ThreadPoolExecutor(1).submit(await_gpu, None, look=find(L4))
+awaited = ThreadPoolExecutor(1).submit(await_gpu, None, probe=find(L4))
 time.sleep(2)
 print(awaited.done())
 cluster.add_node(num_cpus=1, num_gpus=1)
 print(awaited.result() == L4)
 try:
-    await_gpu(None, look=find(None))
+    await_gpu(None, probe=find(None))
 except ValueError as error:
     print(error)
 ray.shutdown()

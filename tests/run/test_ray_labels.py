@@ -38,11 +38,11 @@ def test_a_node_that_is_gone_counts_only_where_another_may_come(monkeypatch):
     assert ask_labels(config) == {"label_selector": {"ray.io/market-type": "spot"}}
 
 
-@pytest.mark.parametrize("text", ["a", "=b", "a="])
-def test_a_label_is_a_key_and_a_value(text):
-    with pytest.raises(ValueError, match=r"cluster\.labels='.*': must be KEY=VALUE"):
-        override(ClusterConfig(), "labels", text)
-    assert override(ClusterConfig(), "labels", "a=b,c=d=e").selector == {"a": "b", "c": "d=e"}
+def test_a_label_is_a_key_and_a_value():
+    for text in ["a", "=b", "a="]:
+        with pytest.raises(ValueError, match=r"cluster\.labels='.*': must be KEY=VALUE"):
+            override(ClusterConfig(), "labels", text)
+        assert override(ClusterConfig(), "labels", "a=b,c=d=e").selector == {"a": "b", "c": "d=e"}
 
 
 def test_what_asks_for_no_cpu_stays_off_a_head_without_any(monkeypatch):

@@ -154,21 +154,18 @@ def raising(error: Exception) -> Callable[..., None]:
     return init
 
 
-@pytest.mark.parametrize(
-    "error",
-    [
+def test_a_ray_that_does_not_start_here_is_the_clusters_failure(monkeypatch):
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    for error in (
         RuntimeError("Failed to start\nGCS."),
         ConnectionError("Could not\nconnect to localhost"),
         RaySystemError("the raylet\nwas killed"),
         Exception("of no kind"),
-    ],
-)
-def test_a_ray_that_does_not_start_here_is_the_clusters_failure(monkeypatch, error):
-    monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    monkeypatch.setattr(ray_session.ray, "init", raising(error))
-    message = rf"^Ray did not start on this machine: {type(error).__name__}: .*; its logs are in .*/ray$"
-    with pytest.raises(ClusterFailed, match=message):
-        ray_session._start(ClusterConfig(num_cpus=5), 5)
+    ):
+        monkeypatch.setattr(ray_session.ray, "init", raising(error))
+        message = rf"^Ray did not start on this machine: {type(error).__name__}: .*; its logs are in .*/ray$"
+        with pytest.raises(ClusterFailed, match=message):
+            ray_session._start(ClusterConfig(num_cpus=5), 5)
 
 
 # What ray.init raises of a cluster with a token, where RAY_AUTH_MODE is unset or the token is another one.
@@ -242,7 +239,7 @@ def test_ray_starts_where_its_agent_is_late(tmp_path):
 ASK_STATE = """
 import os, ray
 from ray.util.state import list_actors
-from raycomp.run.session import connect
+from raycomp.run.local import connect
 from raycomp.config import ClusterConfig
 with connect(ClusterConfig(executor="ray", num_cpus=5), dashboard=True):
     print(os.environ["RAY_ADDRESS"] == ray.get_runtime_context().gcs_address)
@@ -369,9 +366,8 @@ def test_more_workers_than_gpus_are_refused_unless_they_are_waited_for(offer):
     assert ray_session._describe(ClusterConfig(scorers=2)).least_scorers == 2
 
 
-@pytest.mark.parametrize(
-    ("gpu", "there", "offered", "scores", "awaited"),
-    [
+def test_the_first_gpu_is_awaited_where_one_may_come(offer):
+    for gpu, there, offered, scores, awaited in [
         (None, 0, 0, True, []),
         (None, 2, 0, True, [60]),
         (None, 0, 8, True, [60]),
@@ -379,32 +375,27 @@ def test_more_workers_than_gpus_are_refused_unless_they_are_waited_for(offer):
         (True, 0, 0, True, [None]),
         (True, 2, 8, True, [None]),
         (False, 2, 8, True, []),
-    ],
-)
-def test_the_first_gpu_is_awaited_where_one_may_come(offer, gpu, there, offered, scores, awaited):
-    waits = offer(there, {"GPU": offered})
-    found = ray_session._describe(ClusterConfig(gpu=gpu, wait_s=60), scores)
-    assert waits == awaited
-    assert (found.device, found.gpu) == (("gpu", L4) if awaited else ("cpu", None))
+    ]:
+        waits = offer(there, {"GPU": offered})
+        found = ray_session._describe(ClusterConfig(gpu=gpu, wait_s=60), scores)
+        assert waits == awaited, (gpu, there, offered)
+        assert (found.device, found.gpu) == (("gpu", L4) if awaited else ("cpu", None))
 
 
-@pytest.mark.parametrize(
-    ("scorers", "there", "offered", "span"),
-    [
+def test_a_pool_grows_to_what_the_autoscaler_may_start(offer):
+    for scorers, there, offered, span in [
         (None, 2, 0, (2, 2)),
         (None, 2, 8, (1, 8)),
         (None, 8, 8, (8, 8)),
         ("2..5", 2, 8, (2, 5)),
         (3, 3, 8, (3, 3)),
-    ],
-)
-def test_a_pool_grows_to_what_the_autoscaler_may_start(offer, scorers, there, offered, span):
-    offer(there, {"GPU": offered, "CPU": 100})
-    found = ray_session._describe(ClusterConfig(scorers=scorers))
-    assert (found.least_scorers, found.num_scorers) == span
-    with use(OnRay(60)):
-        assert found.count_first() == (max(span[0], min(there, span[1])) if found.is_elastic else span[0])
-    assert found.num_cpus == 100
+    ]:
+        offer(there, {"GPU": offered, "CPU": 100})
+        found = ray_session._describe(ClusterConfig(scorers=scorers))
+        assert (found.least_scorers, found.num_scorers) == span
+        with use(OnRay(60)):
+            assert found.count_first() == (max(span[0], min(there, span[1])) if found.is_elastic else span[0])
+        assert found.num_cpus == 100
 
 
 def test_without_a_limit_of_gpus_the_most_scorers_must_be_named(offer):
@@ -439,13 +430,13 @@ def test_scorers_that_come_and_go_on_cpus_compute_in_the_cpus_they_ask_for(offer
     ]
 
 
-@pytest.mark.parametrize("gpus", [0, 2])
-def test_scorers_are_asked_for_on_the_nodes_that_labels_name(offer, monkeypatch, gpus):
-    offer(gpus)
+def test_scorers_are_asked_for_on_the_nodes_that_labels_name(offer, monkeypatch):
     monkeypatch.setattr(ray_session, "ask_labels", lambda config: {"label_selector": config.selector})
     config = ClusterConfig(labels=("zone=a",))
-    assert ray_session._describe(config).scorer_resources["label_selector"] == {"zone": "a"}
-    assert "label_selector" not in ray_session._describe(config, scores=False).scorer_resources
+    for gpus in (0, 2):
+        offer(gpus)
+        assert ray_session._describe(config).scorer_resources["label_selector"] == {"zone": "a"}
+        assert "label_selector" not in ray_session._describe(config, scores=False).scorer_resources
 
 
 def test_a_cluster_that_is_joined_gets_the_keys_of_this_process(monkeypatch):

@@ -28,9 +28,8 @@ PATIENCE_S = 600
 REFUSED_S = 60
 
 
-@pytest.mark.parametrize(
-    ("cpus", "own", "workers", "each", "parts"),
-    [
+def test_a_cpu_is_split_until_workers_and_two_tasks_fit():
+    for cpus, own, workers, each, parts in [
         # A scorer of two, a reader and one more task.
         ([4], [4], 1, 2, 1),
         ([3], [3], 1, 2, 2),
@@ -47,13 +46,11 @@ REFUSED_S = 60
         ([10], [10], 8, 1, 1),
         ([1], [1], 0, 1, 2),
         ([2], [2], 0, 1, 1),
-    ],
-)
-def test_a_cpu_is_split_until_workers_and_two_tasks_fit(cpus, own, workers, each, parts):
-    assert split_cpu(cpus, own, workers, each) == parts
-    assert not parts - 1 or not (
-        sum(n * (parts - 1) // each for n in own) >= workers and sum(cpus) * (parts - 1) >= workers * each + 2
-    )
+    ]:
+        assert split_cpu(cpus, own, workers, each) == parts
+        less = parts - 1
+        fits = sum(n * less // each for n in own) >= workers and sum(cpus) * less >= workers * each + 2
+        assert not less or not fits, (cpus, workers)
 
 
 def see(
@@ -102,10 +99,10 @@ def test_a_cluster_without_cpus_is_refused_unless_some_may_come(monkeypatch):
     assert share_cpus(1, 2, {"zone": "a"}) == 1
 
 
-@pytest.mark.parametrize(("cpus", "each", "tasks"), [(3, 0.5, 4), (2, 0.5, 2), (1, 0.25, 2), (6, 1.0, 4)])
-def test_a_pass_knows_how_many_tasks_fit_beside_its_scorer(cpus, each, tasks):
-    session = Session(1, {"num_cpus": 2 * each}, 1, cpus, 1, BLOCK, cpus_per_task=each)
-    assert make_pass(9, session).free_cpus == tasks
+def test_a_pass_knows_how_many_tasks_fit_beside_its_scorer():
+    for cpus, each, tasks in [(3, 0.5, 4), (2, 0.5, 2), (1, 0.25, 2), (6, 1.0, 4)]:
+        session = Session(1, {"num_cpus": 2 * each}, 1, cpus, 1, BLOCK, cpus_per_task=each)
+        assert make_pass(9, session).free_cpus == tasks
 
 
 @contextmanager

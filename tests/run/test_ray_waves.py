@@ -11,7 +11,6 @@ import pyarrow as pa
 import pytest
 import ray
 from ray.data import DataContext
-from ray.data._internal.execution.execution_callback import ExecutionCallback
 
 from raycomp.config import ClusterFailed, WavesConfig
 from raycomp.data.files import Folder
@@ -22,7 +21,6 @@ from raycomp.words import IS_LAST, OK, POSITION, SHARD_ORDINAL, STATUS
 
 PART = Part(pa.schema([(POSITION, pa.int32()), (STATUS, pa.string())]))
 ROWS = 5
-NOTES = "_output_blocks_stats"
 OFTEN = WavesConfig(commit_s=0)
 
 
@@ -112,28 +110,3 @@ def test_a_phase_that_stands_still_for_good_ends_in_one_line(tmp_path, ray_clust
         phase.run()
     assert len(phase.work.list_names("waves")) == 1
     assert capfd.readouterr().err.count("restarted from its commits") == 3 + 1
-
-
-def pass_on(batch: dict) -> dict:
-    return batch
-
-
-@pytest.mark.ray
-def test_nothing_is_kept_of_blocks_that_are_done(ray_cluster):
-    """What Ray Data notes of every block would fill the driver; it is looked for where Ray Data keeps it."""
-    kept = []
-
-    class Observe(ExecutionCallback):
-        def on_execution_step(self, executor: object) -> None:
-            kept.append([len(op._output_blocks_stats) for op in executor._topology if hasattr(op, NOTES)])
-
-    context = DataContext.get_current()
-    before = context.custom_execution_callback_classes
-    for classes, most in ((before, 0), ([], 20)):
-        kept.clear()
-        context.custom_execution_callback_classes = [*classes, Observe]
-        try:
-            list(ray.data.range(20, override_num_blocks=20).map_batches(pass_on).iter_batches())
-        finally:
-            context.custom_execution_callback_classes = before
-        assert max(map(max, kept)) == most
