@@ -6,6 +6,8 @@ import random
 import shutil
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from raycomp.config.shared import ColumnsConfig
@@ -211,6 +213,15 @@ def test_tables_that_cannot_be_right_are_refused_at_once(tmp_path_factory):
         with pytest.raises(ValueError, match=said) as error:
             check_tables(expand_input(str(tmp_path / name)))
         assert "\n" not in str(error.value), (name, text, said)
+
+
+def test_a_parquet_file_of_urls_is_refused_at_once(tmp_path):
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"image": [b"x"], "text": ["a"]}), path)
+    check_tables(expand_input(str(path)))
+    pq.write_table(pa.table({"image": ["https://a.org/0"], "caption": ["a"]}), path)
+    with pytest.raises(ValueError, match=r"its images are urls, such as .*; download first"):
+        check_tables(expand_input(str(path)))
 
 
 def test_the_error_lists_what_lies_there(tmp_path):
