@@ -48,11 +48,8 @@ def tag(name: str, /, *children: object, **attributes: object) -> Html:
 
     Names come from the code and are not escaped; values and children are.
     """
-    written = "".join(
-        f' {key.rstrip("_").replace("_", "-")}="{escape(value)}"'
-        for key, value in attributes.items()
-        if value is not None
-    )
+    given = ((key.rstrip("_").replace("_", "-"), value) for key, value in attributes.items())
+    written = "".join(f' {key}="{escape(value)}"' for key, value in given if value is not None)
     if name in VOID_TAGS and not children:
         return Html(f"<{name}{written}/>")
     return Html(f"<{name}{written}>{join(children)}</{name}>")
@@ -193,19 +190,15 @@ def scatter(
     x_all = np.concatenate([x for _, x, _ in shown]) if shown else np.zeros(1)
     y_all = np.concatenate([y for _, _, y in shown]) if shown else np.zeros(1)
     xs, ys = span(x_all, LEFT, WIDTH - RIGHT), span(y_all, HEIGHT - BOTTOM, TOP)
-    dots = [
-        tag(
-            "path",
-            d="".join(f"M{xs.pixel(a):.1f} {ys.pixel(b):.1f}h0" for a, b in zip(x, y, strict=True)),
-            class_=f"dots {layer.style}",
-        )
-        for layer, x, y in reversed(shown)
+    drawn = [
+        draw_grid(ys, ticks(ys.low, ys.high, 5), y_name),
+        draw_x_axis(xs, ticks(xs.low, xs.high), x_name),
     ]
-    frame = join(
-        [draw_grid(ys, ticks(ys.low, ys.high, 5), y_name), draw_x_axis(xs, ticks(xs.low, xs.high), x_name)]
-    )
+    for layer, x, y in reversed(shown):
+        at = "".join(f"M{xs.pixel(a):.1f} {ys.pixel(b):.1f}h0" for a, b in zip(x, y, strict=True))
+        drawn.append(tag("path", d=at, class_=f"dots {layer.style}"))
     said = f"{sum(len(x) for _, x, _ in points):,} points"
-    return draw_figure(title, said, join([frame, *dots]), [layer for layer, _, _ in points])
+    return draw_figure(title, said, join(drawn), [layer for layer, _, _ in points])
 
 
 def curves(
@@ -229,20 +222,18 @@ def curves(
     heights = ticks(ys.low, ys.high, 4 if height == LOW else 6)
     frame = [draw_grid(ys, heights, y_name), draw_x_axis(xs, steps, x_name, height - BOTTOM)]
     upright = [_mark(xs, mark, height - BOTTOM) for mark in marks if xs.low <= mark.at <= xs.high]
-    drawn = [_line(xs, ys, *line) for line in lines]
+    drawn: list[Html] = []
+    for layer, x, y in lines:
+        at = [f"{xs.pixel(a):.1f} {ys.pixel(b):.1f}" for a, b in zip(x, y, strict=True)]
+        drawn.append(tag("path", d="M" + "L".join(at), class_=f"line {layer.style}"))
+        if len(at) <= MOST_DOTS:
+            dots = "".join(f"M{place}h0" for place in at)
+            drawn.append(tag("path", d=dots, class_=f"dots {layer.style}"))
     _, x, y = lines[-1]
     said = f"{number(float(y[0]))} at {number(int(x[0]))}, {number(float(y[-1]))} at {number(int(x[-1]))}"
     said += f", from {number(float(y_all.min()))} to {number(float(y_all.max()))} in all"
     layers = [layer for layer, _, _ in lines] + ([marked] if marked and upright else [])
     return draw_figure(title, said, join([*frame, *upright, *drawn]), layers, height)
-
-
-def _line(xs: Axis, ys: Axis, layer: Layer, x: np.ndarray, y: np.ndarray) -> Html:
-    at = [f"{xs.pixel(a):.1f} {ys.pixel(b):.1f}" for a, b in zip(x, y, strict=True)]
-    line = tag("path", d="M" + "L".join(at), class_=f"line {layer.style}")
-    if len(at) > MOST_DOTS:
-        return line
-    return join([line, tag("path", d="".join(f"M{place}h0" for place in at), class_=f"dots {layer.style}")])
 
 
 def bars(title: str, rows: Sequence[tuple[str, float, str]], x_name: str) -> Html:
@@ -256,12 +247,9 @@ def bars(title: str, rows: Sequence[tuple[str, float, str]], x_name: str) -> Htm
         y, zero, end = top + i * height, xs.pixel(0), xs.pixel(value)
         short = name if len(name) <= 16 else name[:15] + "\u2026"
         style, anchor, away = ("kept", "end", -8) if value > 0 else ("dropped", "start", 8)
+        bar = _rect(min(zero, end), y + 4, max(abs(end - zero), 0.5), height - 8, style)
         parts += [
-            tag(
-                "g",
-                tag("title", f"{name}: {number(value, 2)}; {label}"),
-                _rect(min(zero, end), y + 4, max(abs(end - zero), 0.5), height - 8, style),
-            ),
+            tag("g", tag("title", f"{name}: {number(value, 2)}; {label}"), bar),
             draw_text(short, 120, y + 16, "end", "word"),
             draw_text(label, zero + away, y + 16, anchor),
         ]
@@ -318,18 +306,10 @@ def _describe(layers: Sequence[Layer], count_L: np.ndarray) -> str:
 
 
 def draw_figure(title: str, said: str, drawn: Html, layers: Sequence[Layer], height: float = HEIGHT) -> Html:
-    legend = tag(
-        "p", *(tag("span", tag("i", class_=layer.style), layer.name) for layer in layers), class_="legend"
-    )
-    svg = tag(
-        "svg",
-        tag("title", title),
-        tag("desc", said),
-        drawn,
-        viewBox=f"0 0 {WIDTH} {height:.0f}",
-        role="img",
-        aria_label=f"{title}: {said}",
-    )
+    names = (tag("span", tag("i", class_=layer.style), layer.name) for layer in layers)
+    legend, parts = tag("p", *names, class_="legend"), (tag("title", title), tag("desc", said), drawn)
+    box, label = f"0 0 {WIDTH} {height:.0f}", f"{title}: {said}"
+    svg = tag("svg", *parts, viewBox=box, role="img", aria_label=label)
     return tag("figure", tag("figcaption", title), legend if len(layers) > 1 else None, svg, class_="chart")
 
 
@@ -343,10 +323,8 @@ def intervals(plot: Plot) -> Html:
     parts = []
     for i, (name, one) in enumerate(plot.rows):
         y = TOP + ROW * i + ROW / 2
-        row = [
-            tag("title", f"{name}: {write_cell(one, 2)}"),
-            draw_text(name, xs.start - 12, y + 4, "end", "word"),
-        ]
+        title = tag("title", f"{name}: {write_cell(one, 2)}")
+        row = [title, draw_text(name, xs.start - 12, y + 4, "end", "word")]
         if one.low <= one.high:
             low, high = (f"{xs.pixel(end):.1f}" for end in (one.low, one.high))
             row.append(tag("line", x1=low, x2=high, y1=y, y2=y, class_="interval"))
@@ -400,19 +378,25 @@ def response(
     xs = span(at, LEFT + 2 * _OFFSET, WIDTH - RIGHT - 2 * _OFFSET)
     ys = span(np.array(ends or [0.0]), HEIGHT - BOTTOM, TOP)
     layers = [Layer(name, STYLES[min(i, len(STYLES) - 1)]) for i, (name, _) in enumerate(shown)]
-    drawn = [
-        _draw_series(xs, ys, layer, points, is_log, (i - (len(shown) - 1) / 2) * _OFFSET * is_apart)
-        for i, (layer, (_, points)) in enumerate(zip(layers, shown, strict=True))
-    ]
-    frame = [
-        draw_grid(ys, ticks(ys.low, ys.high, 5), y_name),
-        draw_x_axis(xs, _mark_values(shown, xs, is_log), x_name),
-    ]
-    said = "; ".join(
-        f"{name}: " + ", ".join(f"{write_cell(one, 3)} at {x:g}" for x, one in points)
-        for name, points in shown
-    )
-    return draw_figure(title, said, join([*frame, *drawn]), layers)
+    drawn: list[Html] = []
+    for i, (layer, (_, points)) in enumerate(zip(layers, shown, strict=True)):
+        offset = (i - (len(shown) - 1) / 2) * _OFFSET * is_apart
+        places = [(xs.pixel(_place(x, is_log)) + offset, ys.pixel(one.value)) for x, one in points]
+        line = "M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in places)
+        drawn.append(tag("path", d=line, class_=f"line {layer.style}"))
+        for (x, y), (value, one) in zip(places, points, strict=True):
+            parts = [tag("title", f"{layer.name}: {write_cell(one, 4)} at {value:g}")]
+            if one.low <= one.high:
+                low, high = (f"{ys.pixel(end):.1f}" for end in (one.low, one.high))
+                corners = {"x1": f"{x:.1f}", "x2": f"{x:.1f}", "y1": low, "y2": high}
+                parts.append(tag("line", **corners, class_=f"line {layer.style}"))
+            parts.append(tag("path", d=f"M{x:.1f} {y:.1f}h0", class_=f"dots {layer.style}"))
+            drawn.append(tag("g", *parts))
+    grid = draw_grid(ys, ticks(ys.low, ys.high, 5), y_name)
+    axis = draw_x_axis(xs, _mark_values(shown, xs, is_log), x_name)
+    values = (", ".join(f"{write_cell(one, 3)} at {x:g}" for x, one in points) for _, points in shown)
+    said = "; ".join(f"{name}: {found}" for (name, _), found in zip(shown, values, strict=True))
+    return draw_figure(title, said, join([grid, axis, *drawn]), layers)
 
 
 def _place(x: float, is_log: bool) -> float:
@@ -432,18 +416,3 @@ def _mark_values(shown: Sequence[tuple[str, Points]], xs: Axis, is_log: bool) ->
     within = [(at, text) for at, text in rounds if xs.low <= at <= xs.high]
     whole = [(at, text) for at, text in within if text.lstrip("0.").startswith("1")]
     return whole if len(within) > _MOST_LABELS else within
-
-
-def _draw_series(xs: Axis, ys: Axis, layer: Layer, points: Points, is_log: bool, offset: float) -> Html:
-    at = [(xs.pixel(_place(x, is_log)) + offset, ys.pixel(one.value)) for x, one in points]
-    line = tag("path", d="M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in at), class_=f"line {layer.style}")
-    marks = []
-    for (x, y), (value, one) in zip(at, points, strict=True):
-        parts = [tag("title", f"{layer.name}: {write_cell(one, 4)} at {value:g}")]
-        if one.low <= one.high:
-            low, high = (f"{ys.pixel(end):.1f}" for end in (one.low, one.high))
-            places = {"x1": f"{x:.1f}", "x2": f"{x:.1f}", "y1": low, "y2": high}
-            parts.append(tag("line", **places, class_=f"line {layer.style}"))
-        parts.append(tag("path", d=f"M{x:.1f} {y:.1f}h0", class_=f"dots {layer.style}"))
-        marks.append(tag("g", *parts))
-    return join([line, *marks])
