@@ -4,7 +4,7 @@ import os
 import re
 import shlex
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -113,7 +113,13 @@ def compare_tables(
     different rows.
     """
     check_same(benchmark, first, second)
-    pairs = list(_pair_outcomes(compute_outcomes(first), compute_outcomes(second)))
+    others = {(o.split, o.metric): o for o in compute_outcomes(second) if not o.control}
+    pairs = []  # the models' own outcomes of each split and metric, restricted to the examples of both
+    for one in compute_outcomes(first):
+        other = others.get((one.split, one.metric))
+        if other is not None and not one.control:
+            _, at, other_at = np.intersect1d(one.key_N, other.key_N, return_indices=True)
+            pairs.append((results.take_examples(one, at), results.take_examples(other, other_at)))
     lines = [_make_line(benchmark, one.split, names, one, other) for one, other in pairs]
     if len({one.split for one, _ in pairs}) < 2:
         return lines
@@ -160,16 +166,6 @@ def warn_other_targets(
     reported = [" and ".join(f"{number:,}" for number in own) or "none" for own in numbers]
     said = f"{benchmark}: {names[0]} chose among {reported[0]} targets, {names[1]} among {reported[1]}"
     return [] if numbers[0] == numbers[1] else [f"{said}; fewer targets are easier"]
-
-
-def _pair_outcomes(first: Sequence[Outcome], second: Sequence[Outcome]) -> Iterator[tuple[Outcome, Outcome]]:
-    """Yield the models' own outcomes of each split and metric, restricted to the examples of both."""
-    others = {(o.split, o.metric): o for o in second if not o.control}
-    for one in first:
-        other = others.get((one.split, one.metric))
-        if other is not None and not one.control:
-            _, at, other_at = np.intersect1d(one.key_N, other.key_N, return_indices=True)
-            yield results.take_examples(one, at), results.take_examples(other, other_at)
 
 
 def _make_line(
@@ -234,35 +230,15 @@ def report_lines(lines: Sequence[Compared]) -> list[Table]:
     by_metric = group_by(lines, lambda line: (line.benchmark, line.metric, line.reference, line.run))
     tables = []
     for (benchmark, metric, reference, run), own in by_metric.items():
-        columns = (
-            "split",
-            reference,
-            run,
-            Column("difference"),
-            "n",
-            "of",
-            f"only {reference} right",
-            f"only {run} right",
-            Column("p, McNemar"),
-            Column("p, over images"),
-            Column("detectable", digits=3),
-        )
-        rows: list[list[Cell]] = [
-            [
-                line.split,
-                line.reference_value,
-                line.run_value,
-                Estimate(line.difference, line.low, line.high),
-                line.n,
-                line.num_all,
-                line.only_reference,
-                line.only_run,
-                PValue(line.p),
-                PValue(line.p_units),
-                line.detectable,
-            ]
-            for line in own
-        ]
+        right = f"only {reference} right", f"only {run} right"
+        tests = Column("p, McNemar"), Column("p, over images"), Column("detectable", digits=3)
+        columns = ("split", reference, run, Column("difference"), "n", "of", *right, *tests)
+        rows: list[list[Cell]] = []
+        for line in own:
+            values: list[Cell] = [line.split, line.reference_value, line.run_value]
+            counts = line.n, line.num_all, line.only_reference, line.only_run
+            difference = Estimate(line.difference, line.low, line.high)
+            rows.append([*values, difference, *counts, PValue(line.p), PValue(line.p_units), line.detectable])
         meaning = results.MEANINGS.get(metric, "")
         title = f"{benchmark}: {metric}, {run} minus {reference}"
         tables.append(Table(title, columns, rows, f"{meaning[:1].upper()}{meaning[1:]}." if meaning else ""))
@@ -282,7 +258,16 @@ def answer_comparison(lines: Sequence[Compared], margins: Mapping[str, Sequence[
         main = [line for line in own if line.metric == own[0].metric]
         best = next((line for line in main if line.split == MACRO), main[0])
         splits = [line for line in main if line.split not in (MACRO, MICRO) and line.n]
-        details = [_say_splits(splits)] if len(splits) > 1 else []
+        details = []
+        if len(splits) > 1:
+            said = []
+            for what, side in (("Higher", 1), ("Lower", -1), ("No significant difference", 0)):
+                names = [line.split.replace("_", " ") for line in splits if line.side == side]
+                own_part = f"{what} in {len(names)} of {len(splits)} splits: {', '.join(names)}."
+                said += [own_part] if names else []
+            is_flat = all(not line.side for line in splits)
+            flat = f"No significant difference in any of {len(splits)} splits."
+            details.append(flat if is_flat else " ".join(said))
         for name in (best.reference, best.run):
             of_own = [one for one in margins.get(name, ()) if one.benchmark == benchmark]
             details += [f"Blind baselines of {name}: {results.say_margins(of_own)}."] if of_own else []
@@ -291,22 +276,11 @@ def answer_comparison(lines: Sequence[Compared], margins: Mapping[str, Sequence[
         over = f" (mean of {len(splits)} splits)" if len(splits) > 1 else ""
         what = f"{best.metric.replace('_', ' ')}{over} {values}, a difference of {difference}"
         verb = "is better than" if best.side > 0 else "is worse than"
-        said = f"{best.run} {verb} {best.reference}"
+        verdict = f"{best.run} {verb} {best.reference}"
         if not best.side:
-            said = f"{best.run} and {best.reference} do not differ significantly"
-        answers.append(Answer(f"{said} on {benchmark}: {what}.", details))
+            verdict = f"{best.run} and {best.reference} do not differ significantly"
+        answers.append(Answer(f"{verdict} on {benchmark}: {what}.", details))
     return answers
-
-
-def _say_splits(splits: Sequence[Compared]) -> str:
-    """Return the splits by the side of their interval: "Higher in 1 of 3 splits: a. ..."."""
-    said = []
-    for what, side in (("Higher", 1), ("Lower", -1), ("No significant difference", 0)):
-        names = [line.split.replace("_", " ") for line in splits if line.side == side]
-        if not side and len(names) == len(splits):
-            return f"No significant difference in any of {len(splits)} splits."
-        said += [f"{what} in {len(names)} of {len(splits)} splits: {', '.join(names)}."] if names else []
-    return " ".join(said)
 
 
 _NAMED = re.compile(r"([^=/]+)=(.+)", re.DOTALL)
@@ -507,12 +481,7 @@ def check_table(table: pa.Table, said: str) -> None:
             f"{side[:-1]}_scores",
             *(f"{control}_{side}" for control in results.list_controls(table)),
         ):
-            if not _is_one_each(scored[name], scored[side]):
+            counts = pc.fill_null(pc.list_value_length(scored[side]), 0)
+            is_same = pc.fill_null(pc.equal(pc.list_value_length(scored[name]), counts), False)
+            if not pc.all(pc.and_(is_same, pc.greater(counts, 0)), min_count=0).as_py():
                 raise ValueError(f"{said}: {name} must have a number for each of {side}; {_AGAIN}")
-
-
-def _is_one_each(scores: pa.ChunkedArray, texts: pa.ChunkedArray) -> bool:
-    """Return whether every row has texts and as many scores."""
-    counts = pc.fill_null(pc.list_value_length(texts), 0)
-    is_same = pc.fill_null(pc.equal(pc.list_value_length(scores), counts), False)
-    return bool(pc.all(pc.and_(is_same, pc.greater(counts, 0)), min_count=0).as_py())

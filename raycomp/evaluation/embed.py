@@ -198,12 +198,8 @@ def embed_texts(embedder: Embedder, evaluations: Iterable[Needs], pictures: Pict
     embedding = (TEXT_EMBEDDING, pa.list_(pa.float32(), embedder.spec.embedding_dim))
     schema = pa.schema([(words.POSITION, pa.int32()), (words.STATUS, pa.string()), embedding])
     tables, stats = _embed(embedder, "texts", items, read_texts, stages, schema, _TEXTS_PER_CALL)
-    text_TD = np.concatenate(
-        [
-            np.zeros((0, embedder.spec.embedding_dim), np.float32),
-            *(to_matrix(t[TEXT_EMBEDDING]) for t in tables),
-        ]
-    )
+    none_0D = np.zeros((0, embedder.spec.embedding_dim), np.float32)
+    text_TD = np.concatenate([none_0D, *(to_matrix(table[TEXT_EMBEDDING]) for table in tables)])
     status_T = [status for table in tables for status in table[words.STATUS].to_pylist()]
     bad = frozenset(text for text, status in zip(texts, status_T, strict=True) if status != words.OK)
     return Texts({text: place for place, text in enumerate(texts)}, text_TD, bad), stats

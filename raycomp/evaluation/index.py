@@ -147,11 +147,10 @@ class Untouched:
 
     def report(self, every: Sequence[Line]) -> Table:
         """Return a table with the scores of all examples and those of untouched ones."""
-        rows: list[tuple[Cell, ...]] = [
-            (f"{line.benchmark}: {line.metric}", line.split, Estimate.of(whole), Estimate.of(line),
-             whole.n, whole.n - line.n)
-            for line, whole in self._pair(every)
-        ]  # fmt: skip
+        rows: list[tuple[Cell, ...]] = []
+        for line, whole in self._pair(every):
+            values = Estimate.of(whole), Estimate.of(line), whole.n, whole.n - line.n
+            rows.append((f"{line.benchmark}: {line.metric}", line.split, *values))
         columns = ("Score", "split", Column("all examples"), Column("untouched"), "n", "touched")
         note = (
             f"Touched: the image or a text is among the samples that {self.source} kept, by contaminated_by "
@@ -300,6 +299,4 @@ def _list_texts(opened: Opened) -> pa.Table:
 
 
 def _make_table(rows: Sequence[tuple], schema: pa.Schema) -> pa.Table:
-    columns = zip(*rows, strict=True) if rows else [[]] * len(schema)
-    arrays = [pa.array(column, one.type) for column, one in zip(columns, schema, strict=True)]
-    return pa.table(arrays, schema=schema)
+    return pa.Table.from_pylist([dict(zip(schema.names, row, strict=True)) for row in rows], schema)

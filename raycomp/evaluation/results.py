@@ -272,22 +272,20 @@ def compute_margins(benchmark: str, outcomes: Sequence[Outcome]) -> list[Margin]
             for one in outcomes
             if (one.metric, one.control) == (metric, control) and len(one.key_N)
         ]
-        margins += [_measure(benchmark, first.split, first, second) for first, second in pairs]
+        compared: list[tuple[str, Outcome, Outcome, np.ndarray | None]]
+        compared = [(first.split, first, second, None) for first, second in pairs]
         if len(pairs) > 1:
-            (first, split_N), (second, _) = (join_splits(some) for some in zip(*pairs, strict=True))
-            margins.append(_measure(benchmark, words.MACRO, first, second, split_N))
+            (first, part_N), (second, _) = (join_splits(some) for some in zip(*pairs, strict=True))
+            compared.append((words.MACRO, first, second, part_N))
+        for split, first, second, split_N in compared:
+            model, baseline = (
+                Estimate.of(compute_share(one.right_N, one.unit_N, split_N), first.chance)
+                for one in (first, second)
+            )
+            found = compare_paired(second.right_N, first.right_N, first.unit_N, split_N)
+            margin = Estimate(found.difference, found.low, found.high)
+            margins.append(Margin(benchmark, split, metric, control, model, baseline, margin))
     return margins
-
-
-def _measure(
-    benchmark: str, split: str, own: Outcome, other: Outcome, split_N: np.ndarray | None = None
-) -> Margin:
-    model, baseline = (
-        Estimate.of(compute_share(one.right_N, one.unit_N, split_N), own.chance) for one in (own, other)
-    )
-    found = compare_paired(other.right_N, own.right_N, own.unit_N, split_N)
-    margin = Estimate(found.difference, found.low, found.high)
-    return Margin(benchmark, split, own.metric, other.control, model, baseline, margin)
 
 
 def choose_summary(margins: Sequence[Margin]) -> list[Margin]:
@@ -436,18 +434,11 @@ def report_lines(lines: Sequence[Line]) -> list[Table]:
         controls = [name for name in words.CONTROLS if any(line.control == name for line in own)]
         baselines = {(line.split, line.control): line.value for line in own}
         models = [line for line in own if not line.control]
-        rows: list[list[Cell]] = [
-            [
-                line.split,
-                Estimate.of(line, line.chance),
-                line.n,
-                line.num_all,
-                line.ties,
-                line.detectable,
-                *(baselines.get((line.split, name), float("nan")) for name in controls),
-            ]
-            for line in models
-        ]
+        rows: list[list[Cell]] = []
+        for line in models:
+            counts = line.n, line.num_all, line.ties, line.detectable
+            others = (baselines.get((line.split, name), float("nan")) for name in controls)
+            rows.append([line.split, Estimate.of(line, line.chance), *counts, *others])
         columns = ("split", Column(metric), "n", "of", "ties", Column("detectable", digits=3))
         names = [Column(name.replace("_", " "), digits=3) for name in controls]
         chances = sorted({round(line.chance, 3) for line in models if line.chance == line.chance})

@@ -1,22 +1,32 @@
 """Train and test apart: what an evaluation tests on and was learned from, by the probe or by the model."""
 
 import hashlib
+import json
 import re
+import shutil
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
+import safetensors.torch
 
-from raycomp.config import UserError
+from raycomp.cli import main
+from raycomp.config import ModelConfig, ScorerConfig, UserError
 from raycomp.core.near import Known, key_images, key_texts, merge_keys
 from raycomp.core.selection import KEY
+from raycomp.data.files import Folder
 from raycomp.evaluation.classification import open_linear_probe, open_zeroshot
 from raycomp.evaluation.command import find_leaks
 from raycomp.evaluation.config import LinearProbeConfig, RetrievalConfig, ZeroshotConfig
 from raycomp.evaluation.results import compute_outcomes, name_statuses
 from raycomp.evaluation.retrieval import open_retrieval
+from raycomp.models.clip import load_start
 from raycomp.run.run import check_left, warn_leak
+from raycomp.training.command import TRAINED, write_trained
+from tests.corpus import scenes
 from tests.evaluation.embedded import invent
+from tests.sealed import seal
 
 NOTHING = np.zeros(0, KEY)
 
@@ -112,9 +122,50 @@ def test_images_that_the_model_was_trained_on_are_found_and_left_out_of_every_te
 
 def test_training_images_of_the_probe_are_no_test_of_the_model(tmp_path):
     places = [write_files(tmp_path / name, name_images(name)) for name in ("train", "test")]
-    evaluation = open_linear_probe(LinearProbeConfig(*places), "drop")
-    pictures, texts = invent(evaluation)
+    warn, drop = (open_linear_probe(LinearProbeConfig(*places), overlap) for overlap in ("warn", "drop"))
+    pictures, texts = invent(drop)
     trained = know(*name_images("train")["bee"], *name_images("train")["cat"])
-    assert [leak.shared.images for leak in find_leaks([evaluation], pictures, trained)] == [0, 0]
-    barred = replace(pictures, barred_K=trained.image_K)
-    assert evaluation.grade(barred, texts).equals(evaluation.grade(pictures, texts), check_metadata=True)
+    leaks = find_leaks([drop], pictures, trained)
+    assert [leak.shared.images for leak in leaks] == [0, 0] and warn_leak(leaks[0], "warn") == []
+    barred, expected = replace(pictures, barred_K=trained.image_K), drop.grade(pictures, texts)
+    for table in (drop.grade(barred, texts), warn.grade(pictures, texts)):
+        assert table.equals(expected, check_metadata=True)
+
+
+def leave_training(folder: Path, scorer: ScorerConfig, images: list[bytes]) -> str:
+    """Write what a training of the tiny model on these images would leave."""
+    clip = load_start(ModelConfig(scorer.model, scorer.weights))
+    (folder / "checkpoint").mkdir(parents=True)
+    (folder / "checkpoint/model.safetensors").write_bytes(safetensors.torch.save(clip.state_dict()))
+    shutil.copy(scorer.model, folder / "checkpoint/model.json")
+    funnel = {"read": 1, "corpus": 1, "kept": 1, "dropped": {}}
+    facts = {"steps": 1, "epochs": 1, "pairs": 1, "first_loss": 1, "last_loss": 1}
+    run = {"kind": "train", "status": "finished", "config": {}, "fingerprint": {}, "versions": {}}
+    (folder / "run.json").write_text(json.dumps({**run, **facts, "funnel": funnel, "warnings": []}))
+    hashes = [hashlib.sha256(image).hexdigest() for image in images]
+    write_trained(Known(merge_keys([key_images(hashes)]), merge_keys([])), Folder(str(folder)))
+    seal(Folder(str(folder)), ("checkpoint", *TRAINED))
+    return str(folder)
+
+
+def test_images_that_the_model_was_trained_on_are_known_from_its_folder(tiny_scorer, tmp_path, capsys):
+    images = [sample["jpg"] for sample in scenes(6, seed=5)]
+    for i, image in enumerate(images):
+        place = tmp_path / "test" / ("bee", "cat")[i % 2]
+        place.mkdir(parents=True, exist_ok=True)
+        (place / f"{i}.jpg").write_bytes(image)
+    trained = leave_training(tmp_path / "trained", tiny_scorer, [*images[:1], b"elsewhere"])
+    words = ["evaluate", f"--set=model.weights={trained}", "--set=benchmarks=zeroshot"]
+    words.append(f"--set=zeroshot.input={tmp_path}/test")
+    line = "zeroshot: 1 of 6 test images are among the images that the model was trained on (16.7 %)"
+    for overlap, kept in (("warn", 6), ("drop", 5)):
+        out = tmp_path / overlap
+        assert main([*words, f"--set=overlap={overlap}", f"--out={out}"]) == 0
+        assert line in capsys.readouterr().out
+        run = json.loads((out / "run.json").read_text())
+        assert run["funnel"]["kept"] == kept and run["fingerprint"]["trained"]
+        assert run["overlap"][0]["images"] == 1
+    everything = leave_training(tmp_path / "everything", tiny_scorer, images)
+    words[1] = f"--set=model.weights={everything}"
+    assert main([*words, "--set=overlap=drop", f"--out={tmp_path / 'none'}"]) == 2
+    assert "overlap=drop: zeroshot: 6 of 6 test images" in capsys.readouterr().err
