@@ -114,18 +114,15 @@ def test_the_meaning_of_a_method_is_in_the_fingerprint(monkeypatch):
     assert fingerprint_methods(["no-trust", "frozen"]) != before
 
 
-@pytest.mark.parametrize(
-    ("settings", "said"),
-    [
+def test_what_cannot_be_tried_is_refused_in_a_line():
+    for settings, said in [
         ({"develop.rates": "0"}, r"develop\.rates=0\.0: must be above 0"),
         ({"develop.weights": "2"}, r"develop\.weights=2\.0: must be above 0, and at most 1"),
         ({"develop.seeds": 1000}, r"develop\.seeds=1000: must be so few"),
         ({"trust.power_steps": 0}, r"trust\.power_steps=0: must be between 1 and"),
-    ],
-)
-def test_what_cannot_be_tried_is_refused_in_a_line(settings, said):
-    with pytest.raises(ValueError, match=said):
-        override_all(ContinualConfig(), settings)
+    ]:
+        with pytest.raises(ValueError, match=said):
+            override_all(ContinualConfig(), settings)
 
 
 def test_an_own_method_may_be_a_learner_with_settings():

@@ -38,16 +38,16 @@ def make_asked(own: list[int], num_texts: int, **more: np.ndarray) -> Split:
     )
 
 
-@pytest.mark.parametrize("experts", [1, 3])
-@pytest.mark.parametrize("weight", [0.0, 0.5, 1.0])
-def test_the_score_is_that_of_a_loop_over_pairs(weight, experts):
-    keys = make_keys(7, 5, experts)
-    found = score_pairs(keys, weight, np.arange(7), np.arange(5))
-    for n in range(7):
-        composed_TD = keys.composed_ETD[keys.expert_N[n] if keys.expert_N is not None else 0]
-        for t in range(5):
-            by_text, composed = keys.image_ND[n] @ keys.text_TD[t], keys.image_ND[n] @ composed_TD[t]
-            assert found[n, t] == pytest.approx((1 - weight) * by_text + weight * composed, abs=1e-6)
+def test_the_score_is_that_of_a_loop_over_pairs():
+    for experts in [1, 3]:
+        for weight in [0.0, 0.5, 1.0]:
+            keys = make_keys(7, 5, experts)
+            found = score_pairs(keys, weight, np.arange(7), np.arange(5))
+            for n in range(7):
+                composed_TD = keys.composed_ETD[keys.expert_N[n] if keys.expert_N is not None else 0]
+                for t in range(5):
+                    by_text, composed = keys.image_ND[n] @ keys.text_TD[t], keys.image_ND[n] @ composed_TD[t]
+                    assert found[n, t] == pytest.approx((1 - weight) * by_text + weight * composed, abs=1e-6)
 
 
 @pytest.mark.parametrize("seed", range(5))

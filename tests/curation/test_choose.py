@@ -36,24 +36,21 @@ from tests.corpus import by_cpi
 from tests.report.corpus import make_table
 
 
-@pytest.mark.parametrize(
-    ("rule", "align_keep", "keep"),
-    [
+def test_the_printed_command_chooses_again():
+    for rule, align_keep, keep in [
         ("cpi", 0.7, 0.5),
         ("align_only", 0.7, 0.5),
         ("align70_random50", 0.7, 0.5),
         ("align70.5_random33.3", 0.705, 0.333),
         ("align0.001_random0.001", 1e-5, 1e-5),
-    ],
-)
-def test_the_printed_command_chooses_again(rule, align_keep, keep):
-    options = {"select.rule": rule, "align.keep": align_keep, "attribute.keep": keep}
-    config = override_all(by_cpi(), options)
-    words = shlex.split(command_line("raycomp select a", _fewer(config), "a-2"))
-    printed = dict(word.split("=") for word in words if "=" in word)
-    chosen = choose_config(to_dict(config), printed)
-    assert chosen.attribute.keep == round(0.8 * keep, 4) < keep
-    assert get_rule(chosen.select.rule) == get_rule(rule) and chosen.align.keep == align_keep
+    ]:
+        options = {"select.rule": rule, "align.keep": align_keep, "attribute.keep": keep}
+        config = override_all(by_cpi(), options)
+        words = shlex.split(command_line("raycomp select a", _fewer(config), "a-2"))
+        printed = dict(word.split("=") for word in words if "=" in word)
+        chosen = choose_config(to_dict(config), printed)
+        assert chosen.attribute.keep == round(0.8 * keep, 4) < keep
+        assert get_rule(chosen.select.rule) == get_rule(rule) and chosen.align.keep == align_keep
 
 
 def test_scores_that_are_not_finite_are_refused_where_a_gate_reads_them(tmp_path):

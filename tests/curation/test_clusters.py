@@ -86,14 +86,11 @@ def test_a_cap_is_a_step_of_the_funnel_and_select_repeats_it(tmp_path, tiny_scor
     assert CLUSTER_FULL not in flagged["funnel"]["dropped"]
 
 
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
+def test_options_out_of_range():
+    for options, said in [
         ({"cap": 3}, "near.cap=3: must be none without near.clusters"),
         ({"clusters": 0}, "near.clusters=0"),
         ({"clusters": 2, "cap": 0}, "near.cap=0"),
-    ],
-)
-def test_options_out_of_range(options, said):
-    with pytest.raises(ValueError, match=said):
-        NearConfig(**options)
+    ]:
+        with pytest.raises(ValueError, match=said):
+            NearConfig(**options)

@@ -183,17 +183,14 @@ def test_first_keeps_the_smallest_uid_and_flag_drops_nothing(tmp_path, local):
     ]
 
 
-@pytest.mark.parametrize(
-    ("one", "other"),
-    [
+def test_captions_that_are_the_same():
+    for one, other in [
         ("A dog, running.", "a DOG running"),
         ("caf\u00e9", "cafe\u0301"),
         ("\uff21 dog", "a dog"),
         ("a_dog", "a dog"),
-    ],
-)
-def test_captions_that_are_the_same(one, other):
-    assert normalise_caption(one) == normalise_caption(other) != normalise_caption("a cat")
+    ]:
+        assert normalise_caption(one) == normalise_caption(other) != normalise_caption("a cat")
 
 
 def shrink(image: Image.Image, how: str) -> bytes:
@@ -245,23 +242,18 @@ def test_planted_copies_of_photos_are_found_and_dropped(shared, tmp_path, tiny_s
     assert others["funnel"]["corpus"] == 40
 
 
-@pytest.mark.parametrize(
-    ("field", "value", "said"),
-    [
+def test_options_out_of_range():
+    for field, value, said in [
         ("bits", MOST_BITS + 1, "between 0 and 7"),
         ("cosine", 0.0, "above 0, at most 1"),
         ("rules", ("same",), "must be one of exact, pixels"),
         ("prefer", "worst", "must be one of best, first"),
-    ],
-)
-def test_options_out_of_range(field, value, said):
-    with pytest.raises(ValueError, match=said):
-        NearConfig(**{field: value})
+    ]:
+        with pytest.raises(ValueError, match=said):
+            NearConfig(**{field: value})
 
 
-@pytest.mark.parametrize(
-    ("lost", "left", "warns"), [(3, 2, True), (2, 2, False), (0, 5, False), (5, 0, True)]
-)
-def test_a_warning_where_most_rows_are_near_duplicates(lost, left, warns):
-    found = describe_duplicates({NEAR_DUPLICATE: lost}, left)
-    assert len(found) == warns and all(f"{lost} of {lost + left} rows" in line for line in found)
+def test_a_warning_where_most_rows_are_near_duplicates():
+    for lost, left, warns in [(3, 2, True), (2, 2, False), (0, 5, False), (5, 0, True)]:
+        found = describe_duplicates({NEAR_DUPLICATE: lost}, left)
+        assert len(found) == warns and all(f"{lost} of {lost + left} rows" in line for line in found)

@@ -23,60 +23,62 @@ def draw_rows(seed: int, most: int = 70) -> list[int]:
     return rng.integers(0, most, rng.integers(1, 40)).tolist()
 
 
-@pytest.mark.parametrize("most", [3, 15, 70])
-@pytest.mark.parametrize("seed", range(8))
-def test_ranges_hold_every_row_once_in_order(seed, most):
-    rows = draw_rows(seed, most)
-    ranges = cut_ranges(rows, SPAN)
-    flat = [(shard, row) for parts in ranges for shard, start, end in parts for row in range(start, end)]
-    assert flat == [(shard, row) for shard, count in enumerate(rows) for row in range(count)]
-    assert all(0 < sum(end - start for _, start, end in parts) <= 2 * SPAN for parts in ranges)
-    joined = [parts for parts in ranges if len(parts) > 1]
-    assert most == 70 or joined or len(rows) < 2
+def test_ranges_hold_every_row_once_in_order():
+    for most in [3, 15, 70]:
+        for seed in range(8):
+            rows = draw_rows(seed, most)
+            ranges = cut_ranges(rows, SPAN)
+            flat = [
+                (shard, row) for parts in ranges for shard, start, end in parts for row in range(start, end)
+            ]
+            assert flat == [(shard, row) for shard, count in enumerate(rows) for row in range(count)]
+            assert all(0 < sum(end - start for _, start, end in parts) <= 2 * SPAN for parts in ranges)
+            joined = [parts for parts in ranges if len(parts) > 1]
+            assert most == 70 or joined or len(rows) < 2
 
 
-@pytest.mark.parametrize("seed", range(8))
-def test_a_new_row_changes_one_range(seed):
+def test_a_new_row_changes_one_range():
     """As long as the number of shards per output stays the same."""
-    rows = [count or 1 for count in draw_rows(seed, 9)]
-    for shard in range(len(rows)):
-        more = [count + (number == shard) for number, count in enumerate(rows)]
-        before, after = cut_ranges(rows, 64), cut_ranges(more, 64)
-        if len(before) == len(after):
-            changed = [a != b for a, b in zip(before, after, strict=True)]
-            assert sum(changed) == 1
+    for seed in range(8):
+        rows = [count or 1 for count in draw_rows(seed, 9)]
+        for shard in range(len(rows)):
+            more = [count + (number == shard) for number, count in enumerate(rows)]
+            before, after = cut_ranges(rows, 64), cut_ranges(more, 64)
+            if len(before) == len(after):
+                changed = [a != b for a, b in zip(before, after, strict=True)]
+                assert sum(changed) == 1
 
 
-@pytest.mark.parametrize("seed", range(8))
-def test_outputs_are_numbered_without_gaps_and_hold_what_is_kept(seed):
-    rng = np.random.default_rng(seed)
-    rows = draw_rows(seed)
-    kept = [np.flatnonzero(rng.random(count) < rng.choice([0, 0.05, 0.5])) for count in rows]
-    found = plan_outputs(rows, [count_pieces(position, SPAN) for position in kept], SPAN)
-    assert [output.number for output in found] == list(range(len(found)))
-    slow = Counter(
-        place
-        for place, parts in enumerate(cut_ranges(rows, SPAN))
-        for shard, start, end in parts
-        for row in kept[shard]
-        if start <= row < end
-    )
-    assert [output.size for output in found] == [slow[place] for place in sorted(slow)]
+def test_outputs_are_numbered_without_gaps_and_hold_what_is_kept():
+    for seed in range(8):
+        rng = np.random.default_rng(seed)
+        rows = draw_rows(seed)
+        kept = [np.flatnonzero(rng.random(count) < rng.choice([0, 0.05, 0.5])) for count in rows]
+        found = plan_outputs(rows, [count_pieces(position, SPAN) for position in kept], SPAN)
+        assert [output.number for output in found] == list(range(len(found)))
+        slow = Counter(
+            place
+            for place, parts in enumerate(cut_ranges(rows, SPAN))
+            for shard, start, end in parts
+            for row in kept[shard]
+            if start <= row < end
+        )
+        assert [output.size for output in found] == [slow[place] for place in sorted(slow)]
 
 
-@pytest.mark.parametrize("seed", range(8))
-def test_rows_of_files_are_split_as_a_loop_splits_them(seed):
-    rng = np.random.default_rng(seed)
-    rows = rng.integers(0, 6, 12).tolist()
-    sizes, left = [], sum(rows)
-    while left:
-        sizes.append(min(left, int(rng.integers(1, 9))))
-        left -= sizes[-1]
-    flat = [(file, row) for file, count in enumerate(rows) for row in range(count)]
-    for size, parts in zip(sizes, split_rows(rows, sizes), strict=True):
-        assert [(file, row) for file, start, end in parts for row in range(start, end)] == flat[:size]
-        flat = flat[size:]
-    assert not flat
+def test_rows_of_files_are_split_as_a_loop_splits_them():
+    for seed in range(8):
+        rng = np.random.default_rng(seed)
+        rows = rng.integers(0, 6, 12).tolist()
+        sizes, left = [], sum(rows)
+        while left:
+            sizes.append(min(left, int(rng.integers(1, 9))))
+            left -= sizes[-1]
+        flat = [(file, row) for file, count in enumerate(rows) for row in range(count)]
+        for size, parts in zip(sizes, split_rows(rows, sizes), strict=True):
+            assert [(file, row) for file, start, end in parts for row in range(start, end)] == flat[:size]
+            flat = flat[size:]
+        assert not flat
 
 
 class Cut(Exception):

@@ -204,17 +204,19 @@ def plant_displacement(slope: float, num_targets: int = 1000) -> Summary:
     return summarise(table, *choose(table), seed=5)
 
 
-@pytest.mark.parametrize(("slope", "warns"), [(1.0, True), (0.0, False), (-1.0, False), (0.38, False)])
-def test_displacement_that_drives_drops_is_warned_of(slope, warns):
+def test_displacement_that_drives_drops_is_warned_of():
     """r = slope / sqrt(slope^2 + 1): 0.71, 0, -0.71 and 0.36, whose interval holds 0.3."""
-    planted = plant_displacement(slope)
-    reported = find_warnings(planted, run_json())
-    assert (planted.passed["drop"].pearson > 0.3) == (slope > 0)
-    assert [text.partition(":")[0] for text in reported] == ["Displacement explains drops"] * warns
-    assert all("inside the pool (" in text and "select.rule=pas_residual" in text for text in reported)
-    divided = run_json(config=to_dict(by_cpi(attribute=mean_drop(unit="per_displacement"))))
-    assert find_warnings(planted, divided) == [], "its PAS does not depend on the displacement"
-    assert find_warnings(plant_displacement(slope, num_targets=4), run_json()) == [], "four words tell little"
+    for slope, warns in [(1.0, True), (0.0, False), (-1.0, False), (0.38, False)]:
+        planted = plant_displacement(slope)
+        reported = find_warnings(planted, run_json())
+        assert (planted.passed["drop"].pearson > 0.3) == (slope > 0)
+        assert [text.partition(":")[0] for text in reported] == ["Displacement explains drops"] * warns
+        assert all("inside the pool (" in text and "select.rule=pas_residual" in text for text in reported)
+        divided = run_json(config=to_dict(by_cpi(attribute=mean_drop(unit="per_displacement"))))
+        assert find_warnings(planted, divided) == [], "its PAS does not depend on the displacement"
+        assert find_warnings(plant_displacement(slope, num_targets=4), run_json()) == [], (
+            "four words tell little"
+        )
 
 
 @pytest.mark.parametrize("rule", ["random", "full", "align_only"])
@@ -275,29 +277,26 @@ def test_a_draw_in_the_pool_shows_the_first_gate_and_no_threshold(summary):
     assert alignment_gate[0] == "pass the alignment gate" and last[-1].endswith("\u00a0not drawn")
 
 
-@pytest.mark.parametrize(
-    ("rule", "named", "sign"),
-    [
+def test_controls_are_named_by_what_they_rank_by():
+    for rule, named, sign in [
         ("cpi_reverse", "minus mean drop of showable nouns", -1),
         ("pas_residual", "residual of mean drop of showable nouns", 0),
-    ],
-)
-def test_controls_are_named_by_what_they_rank_by(rule, named, sign):
-    table = make_table([f"A dog {i % 3} with a ball" for i in range(200)])
-    pas = np.array(table["mean_pas"].to_pylist(), dtype=np.float32)
-    table = table.set_column(table.column_names.index("mean_pas"), "mean_pas", pa.array(-pas))
-    table = table.set_column(table.column_names.index("pas"), "pas", pa.array(-pas))
-    reason, score = choose(table)
-    reason[reason == "below_attribution_gate"] = "below_control_gate"
-    summary = summarise(table, reason, score, 0)
-    config = to_dict(by_cpi(select=SelectConfig(rule=rule)))
-    tree = render_tree(summary, run_json(config=config))
-    assert section(tree, f"Highest and lowest {named}").all("article")
-    assert "below the gate of the rule" in tree.all("h1")[0].text
-    gates = [f"gate {summary.lowest[name]:.4f}".replace("-", "\u2212") for name in ("alignment", "score")]
-    assert [m.text for m in tree.all("text", "mark")] == gates
-    best = pas[np.isin(reason, [KEPT])].max()
-    assert sign == 0 or sign * summary.lowest["score"] == pytest.approx(best)
+    ]:
+        table = make_table([f"A dog {i % 3} with a ball" for i in range(200)])
+        pas = np.array(table["mean_pas"].to_pylist(), dtype=np.float32)
+        table = table.set_column(table.column_names.index("mean_pas"), "mean_pas", pa.array(-pas))
+        table = table.set_column(table.column_names.index("pas"), "pas", pa.array(-pas))
+        reason, score = choose(table)
+        reason[reason == "below_attribution_gate"] = "below_control_gate"
+        summary = summarise(table, reason, score, 0)
+        config = to_dict(by_cpi(select=SelectConfig(rule=rule)))
+        tree = render_tree(summary, run_json(config=config))
+        assert section(tree, f"Highest and lowest {named}").all("article")
+        assert "below the gate of the rule" in tree.all("h1")[0].text
+        gates = [f"gate {summary.lowest[name]:.4f}".replace("-", "\u2212") for name in ("alignment", "score")]
+        assert [m.text for m in tree.all("text", "mark")] == gates
+        best = pas[np.isin(reason, [KEPT])].max()
+        assert sign == 0 or sign * summary.lowest["score"] == pytest.approx(best)
 
 
 def test_extra_tables_escape_and_draw_intervals(summary):
@@ -420,9 +419,8 @@ def phrase(start: int, end: int, **changes: object) -> dict:
     return at | reported | {"drop": 0.1, "nonces": ["dax"]} | changes
 
 
-@pytest.mark.parametrize(
-    "phrases",
-    [
+def test_shading_never_changes_a_caption():
+    for phrases in [
         [],
         [phrase(0, 5), phrase(6, 9)],
         [phrase(0, 8), phrase(4, 12)],
@@ -431,12 +429,12 @@ def phrase(start: int, end: int, **changes: object) -> dict:
         [phrase(5, 2)],
         [phrase(6, 9, target_start=0)],
         [phrase(0, 5, drop=None, nonces=[])],
-    ],
-)
-def test_shading_never_changes_a_caption(phrases):
-    caption = "a <b> & caf\u00e9 \U0001f415 \u05db\u05dc\u05d1"
-    sample = Sample((0.0, 0, ""), "u", "k", "s", 0, None, caption, 0, "ok", KEPT, 0.3, 0.1, tuple(phrases))
-    assert "".join(text for *texts, _ in split_caption(sample) for text in texts) == caption
+    ]:
+        caption = "a <b> & caf\u00e9 \U0001f415 \u05db\u05dc\u05d1"
+        sample = Sample(
+            (0.0, 0, ""), "u", "k", "s", 0, None, caption, 0, "ok", KEPT, 0.3, 0.1, tuple(phrases)
+        )
+        assert "".join(text for *texts, _ in split_caption(sample) for text in texts) == caption
 
 
 def test_tag_escapes_all_but_html():

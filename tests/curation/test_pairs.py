@@ -144,9 +144,8 @@ def test_a_turned_picture_is_scored_upright(tiny_scorer, tmp_path):
     assert first == second == turned != other
 
 
-@pytest.mark.parametrize(
-    ("images", "captions", "said"),
-    [
+def test_values_that_are_no_pairs_are_refused(tiny_scorer):
+    for images, captions, said in [
         (["a.jpg"], ["one", "two"], "images and captions: must have equal lengths, have 1 and 2"),
         ("a.jpg", ["one"], "images: must be a list, is str; put one value in brackets"),
         (["a.jpg"], "one", "captions: must be a list, is str; put one value in brackets"),
@@ -154,12 +153,10 @@ def test_a_turned_picture_is_scored_upright(tiny_scorer, tmp_path):
         (["a.jpg"], [3], "captions[0]: must be a str or None, is int"),
         ([np.zeros((2, 2), np.float32)], ["one"], "images[0]: float32 array of shape (2, 2): must be uint8"),
         ([np.zeros((3, 8, 8), np.uint8)], ["one"], "images[0]: uint8 array of shape (3, 8, 8): must be"),
-    ],
-)
-def test_values_that_are_no_pairs_are_refused(images, captions, said, tiny_scorer):
-    with pytest.raises(ValueError) as error:
-        raycomp.score(images, captions, config=CurateConfig(scorer=tiny_scorer))
-    assert said in str(error.value) and "\n" not in str(error.value)
+    ]:
+        with pytest.raises(ValueError) as error:
+            raycomp.score(images, captions, config=CurateConfig(scorer=tiny_scorer))
+        assert said in str(error.value) and "\n" not in str(error.value)
 
 
 def test_no_pair_is_no_row(tiny_scorer):

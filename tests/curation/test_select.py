@@ -94,30 +94,32 @@ def best(rows: list[dict], name: str, k: int) -> list[dict]:
     return sorted(rows, key=lambda row: (-row[name], row[UID]))[:k]
 
 
-@pytest.mark.parametrize("seed", range(4))
-@pytest.mark.parametrize("num", [1, 10, 90, 1000])
-def test_cpi_keeps_what_two_plain_sorts_keep(num, seed):
-    table, config = make_table(num, seed), by_cpi()
-    table_rows = table.to_pylist()
-    corpus = [row for row in table_rows if row[ALIGNMENT] is not None]
-    pool = best(corpus, ALIGNMENT, exact_share(0.7, len(corpus)))
-    scored = [row for row in pool if row[MEAN_PAS] is not None]
-    expected = {row[UID] for row in best(scored, MEAN_PAS, exact_share(0.5, len(corpus)))}
-    reason_N, score_N = choose(table, config)
-    assert {row[UID] for row, reason in zip(table_rows, reason_N, strict=True) if reason == KEPT} == expected
-    ranked = {row[UID] for row in scored}
-    assert [row[UID] in ranked for row in table_rows] == (~np.isnan(score_N)).tolist()
-    for row, reason in zip(table_rows, reason_N, strict=True):
-        assert (reason == row[STATUS]) == (row[ALIGNMENT] is None)
+def test_cpi_keeps_what_two_plain_sorts_keep():
+    for seed in range(4):
+        for num in [1, 10, 90, 1000]:
+            table, config = make_table(num, seed), by_cpi()
+            table_rows = table.to_pylist()
+            corpus = [row for row in table_rows if row[ALIGNMENT] is not None]
+            pool = best(corpus, ALIGNMENT, exact_share(0.7, len(corpus)))
+            scored = [row for row in pool if row[MEAN_PAS] is not None]
+            expected = {row[UID] for row in best(scored, MEAN_PAS, exact_share(0.5, len(corpus)))}
+            reason_N, score_N = choose(table, config)
+            assert {
+                row[UID] for row, reason in zip(table_rows, reason_N, strict=True) if reason == KEPT
+            } == expected
+            ranked = {row[UID] for row in scored}
+            assert [row[UID] in ranked for row in table_rows] == (~np.isnan(score_N)).tolist()
+            for row, reason in zip(table_rows, reason_N, strict=True):
+                assert (reason == row[STATUS]) == (row[ALIGNMENT] is None)
 
 
-@pytest.mark.parametrize(("how", "shift"), [("min", -0.25), ("max", 0.25)])
-def test_other_aggregates_read_the_drops(how, shift):
-    config = by_cpi(attribute=mean_drop(aggregate=how))
-    table = make_table(200, 0)
-    corpus = read_corpus(table.drop_columns([MEAN_PAS]), make_selection(config))
-    mean = read_corpus(table.drop_columns([PHRASES]), make_selection(by_cpi()))
-    assert np.array_equal(corpus.measures[PAS], mean.measures[PAS] + np.float32(shift), equal_nan=True)
+def test_other_aggregates_read_the_drops():
+    for how, shift in [("min", -0.25), ("max", 0.25)]:
+        config = by_cpi(attribute=mean_drop(aggregate=how))
+        table = make_table(200, 0)
+        corpus = read_corpus(table.drop_columns([MEAN_PAS]), make_selection(config))
+        mean = read_corpus(table.drop_columns([PHRASES]), make_selection(by_cpi()))
+        assert np.array_equal(corpus.measures[PAS], mean.measures[PAS] + np.float32(shift), equal_nan=True)
 
 
 def draw_classes(num: int, seed: int) -> pa.Table:
@@ -143,25 +145,27 @@ def slow_mean(phrases: list[dict]) -> float | None:
     return math.fsum(drops) / len(drops) if drops else None
 
 
-@pytest.mark.parametrize("how", AGGREGATES)
-@pytest.mark.parametrize("targets", ["showable", "nouns"])
-def test_unseen_targets_count_where_all_nouns_do(how, targets):
-    config = by_cpi(attribute=mean_drop(aggregate=how, targets=targets))
-    table = draw_classes(300, 4)
-    selection = make_selection(config)
-    corpus = read_corpus(table.select(corpus_columns(selection, with_attribute=True)), selection)
-    loop = {
-        "mean": lambda drops: math.fsum(drops) / len(drops),
-        "min": min,
-        "max": max,
-        "fraction_supported": lambda drops: sum(drop > 0 for drop in drops) / len(drops),
-    }[how]
-    rows = [row for row in table.to_pylist() if row[ALIGNMENT] is not None]
-    taken = [[p for p in row[PHRASES] if targets == "nouns" or p["target_class"] == HEAD] for row in rows]
-    drops = [[p["drop"] for p in phrases if p["drop"] is not None] for phrases in taken]
-    want = [np.float32(loop(row)) if row else np.float32(np.nan) for row in drops]
-    assert np.array_equal(corpus.measures[PAS], np.array(want, np.float32), equal_nan=True)
-    assert 0 < np.isnan(corpus.measures[PAS]).sum() < len(want)
+def test_unseen_targets_count_where_all_nouns_do():
+    for how in AGGREGATES:
+        for targets in ["showable", "nouns"]:
+            config = by_cpi(attribute=mean_drop(aggregate=how, targets=targets))
+            table = draw_classes(300, 4)
+            selection = make_selection(config)
+            corpus = read_corpus(table.select(corpus_columns(selection, with_attribute=True)), selection)
+            loop = {
+                "mean": lambda drops: math.fsum(drops) / len(drops),
+                "min": min,
+                "max": max,
+                "fraction_supported": lambda drops: sum(drop > 0 for drop in drops) / len(drops),
+            }[how]
+            rows = [row for row in table.to_pylist() if row[ALIGNMENT] is not None]
+            taken = [
+                [p for p in row[PHRASES] if targets == "nouns" or p["target_class"] == HEAD] for row in rows
+            ]
+            drops = [[p["drop"] for p in phrases if p["drop"] is not None] for phrases in taken]
+            want = [np.float32(loop(row)) if row else np.float32(np.nan) for row in drops]
+            assert np.array_equal(corpus.measures[PAS], np.array(want, np.float32), equal_nan=True)
+            assert 0 < np.isnan(corpus.measures[PAS]).sum() < len(want)
 
 
 def test_the_default_mean_is_read_from_its_column_alone():
@@ -225,37 +229,39 @@ def rank_slowly(rule: str, rows: list[dict], seed: int = 0) -> dict[str, float]:
     return {uid: by[rule] for uid, by in found.items()}
 
 
-@pytest.mark.parametrize("rule", ["cpi", *CONTROLS])
-def test_the_large_tables_distinguish_every_rule(rule):
-    for num, seed in ((500, 10), (700, 5), (1000, 3)):
-        table = make_table(num, seed)
-        score_N = choose(table, by_cpi(select=SelectConfig(rule)))[1]
-        assert len(set(score_N[~np.isnan(score_N)].tolist())) >= 2
-        captions = [caption for caption in table[CAPTION].to_pylist() if caption]
-        for count in (lambda c: c.count(","), lambda c: len(set(c)), lambda c: len(c) / len(c.split())):
-            assert len(set(map(count, captions))) >= 4
+def test_the_large_tables_distinguish_every_rule():
+    for rule in ["cpi", *CONTROLS]:
+        for num, seed in ((500, 10), (700, 5), (1000, 3)):
+            table = make_table(num, seed)
+            score_N = choose(table, by_cpi(select=SelectConfig(rule)))[1]
+            assert len(set(score_N[~np.isnan(score_N)].tolist())) >= 2
+            captions = [caption for caption in table[CAPTION].to_pylist() if caption]
+            for count in (lambda c: c.count(","), lambda c: len(set(c)), lambda c: len(c) / len(c.split())):
+                assert len(set(map(count, captions))) >= 4
 
 
-@pytest.mark.parametrize("rule", CONTROLS)
-@pytest.mark.parametrize(("num", "seed"), [(1, 0), (10, 1), (90, 2), (1000, 3)])
-def test_every_control_keeps_what_a_slow_loop_keeps_of_the_rows_that_cpi_ranks(rule, num, seed):
-    table, config = make_table(num, seed), by_cpi(select=SelectConfig(rule))
-    rows = table.to_pylist()
-    corpus = [row for row in rows if row[ALIGNMENT] is not None]
-    pool = best(corpus, ALIGNMENT, exact_share(0.7, len(corpus)))
-    ranked = [row for row in pool if row[MEAN_PAS] is not None]
-    by = rank_slowly(rule, ranked)
-    kept = exact_share(0.5, len(corpus))
-    order = sorted(by, key=lambda uid: (-by[uid], uid))
-    reason_N, score_N = choose(table, config)
-    expected = {row[UID]: row[STATUS] if row[ALIGNMENT] is None else DROPPED_ALIGNMENT for row in rows}
-    expected |= {row[UID]: DROPPED_UNSCORED for row in pool}
-    below = {"align70_random50": DROPPED_RANDOM, "align_pas": DROPPED_ATTRIBUTION}
-    expected |= dict.fromkeys(order, below.get(rule, DROPPED_CONTROL))
-    expected |= dict.fromkeys(order[:kept], KEPT)
-    assert dict(zip(table[UID].to_pylist(), reason_N, strict=True)) == expected
-    wanted = [by.get(row[UID], np.nan) for row in rows]
-    assert np.allclose(score_N, wanted, rtol=0, atol=1e-6, equal_nan=True)
+def test_every_control_keeps_what_a_slow_loop_keeps_of_the_rows_that_cpi_ranks():
+    for rule in CONTROLS:
+        for num, seed in [(1, 0), (10, 1), (90, 2), (1000, 3)]:
+            table, config = make_table(num, seed), by_cpi(select=SelectConfig(rule))
+            rows = table.to_pylist()
+            corpus = [row for row in rows if row[ALIGNMENT] is not None]
+            pool = best(corpus, ALIGNMENT, exact_share(0.7, len(corpus)))
+            ranked = [row for row in pool if row[MEAN_PAS] is not None]
+            by = rank_slowly(rule, ranked)
+            kept = exact_share(0.5, len(corpus))
+            order = sorted(by, key=lambda uid: (-by[uid], uid))
+            reason_N, score_N = choose(table, config)
+            expected = {
+                row[UID]: row[STATUS] if row[ALIGNMENT] is None else DROPPED_ALIGNMENT for row in rows
+            }
+            expected |= {row[UID]: DROPPED_UNSCORED for row in pool}
+            below = {"align70_random50": DROPPED_RANDOM, "align_pas": DROPPED_ATTRIBUTION}
+            expected |= dict.fromkeys(order, below.get(rule, DROPPED_CONTROL))
+            expected |= dict.fromkeys(order[:kept], KEPT)
+            assert dict(zip(table[UID].to_pylist(), reason_N, strict=True)) == expected
+            wanted = [by.get(row[UID], np.nan) for row in rows]
+            assert np.allclose(score_N, wanted, rtol=0, atol=1e-6, equal_nan=True)
 
 
 def test_controls_keep_as_many_as_cpi_and_rank_the_same_rows():
@@ -268,27 +274,29 @@ def test_controls_keep_as_many_as_cpi_and_rank_the_same_rows():
         assert np.array_equal(~np.isnan(score_N), ranked)
 
 
-@pytest.mark.parametrize("rule", CONTROLS)
-def test_datacomps_rule_keeps_one_more_and_all_ties_in_every_rule(rule):
-    table = make_table(500, 10)
-    config = override_all(by_cpi(), {"select.rule": rule, "select.datacomp_compat": True})
-    num = table[ALIGNMENT].length() - table[ALIGNMENT].null_count
-    reason_N, score_N = choose(table, config)
-    alignment_N = table[ALIGNMENT].to_numpy()
-    cut = -np.sort(-alignment_N[~np.isnan(alignment_N)])[int(num * 0.7)]
-    ranked_N = (alignment_N >= cut) & table[MEAN_PAS].is_valid().to_numpy()
-    assert np.array_equal(~np.isnan(score_N), ranked_N)
-    lowest = -np.sort(-score_N[ranked_N])[int(num * 0.5)]
-    assert np.array_equal(reason_N == KEPT, ranked_N & (score_N >= lowest))
+def test_datacomps_rule_keeps_one_more_and_all_ties_in_every_rule():
+    for rule in CONTROLS:
+        table = make_table(500, 10)
+        config = override_all(by_cpi(), {"select.rule": rule, "select.datacomp_compat": True})
+        num = table[ALIGNMENT].length() - table[ALIGNMENT].null_count
+        reason_N, score_N = choose(table, config)
+        alignment_N = table[ALIGNMENT].to_numpy()
+        cut = -np.sort(-alignment_N[~np.isnan(alignment_N)])[int(num * 0.7)]
+        ranked_N = (alignment_N >= cut) & table[MEAN_PAS].is_valid().to_numpy()
+        assert np.array_equal(~np.isnan(score_N), ranked_N)
+        lowest = -np.sort(-score_N[ranked_N])[int(num * 0.5)]
+        assert np.array_equal(reason_N == KEPT, ranked_N & (score_N >= lowest))
 
 
-@pytest.mark.parametrize("rule", ["cpi", "align_only"])
-def test_datacomps_rule_has_nothing_to_cut_in_an_empty_corpus(rule):
-    table = make_table(20, 10).slice(0, 0)
-    config = by_cpi(select=SelectConfig(rule))
-    assert len(choose(table, config)[0]) == 0
-    with pytest.raises(ValueError, match=r"select\.datacomp_compat=True: must be false: no row has an align"):
-        choose(table, override(config, "select.datacomp_compat", True))
+def test_datacomps_rule_has_nothing_to_cut_in_an_empty_corpus():
+    for rule in ["cpi", "align_only"]:
+        table = make_table(20, 10).slice(0, 0)
+        config = by_cpi(select=SelectConfig(rule))
+        assert len(choose(table, config)[0]) == 0
+        with pytest.raises(
+            ValueError, match=r"select\.datacomp_compat=True: must be false: no row has an align"
+        ):
+            choose(table, override(config, "select.datacomp_compat", True))
 
 
 def test_what_cpi_keeps_least_its_reverse_keeps_first():
@@ -301,17 +309,17 @@ def test_what_cpi_keeps_least_its_reverse_keeps_first():
     assert set(first[last == KEPT]) == {DROPPED_ATTRIBUTION}
 
 
-@pytest.mark.parametrize("rule", CONTROLS)
-def test_files_and_their_order_of_rows_change_no_choice(rule):
-    table, config = make_table(300, 7), by_cpi(select=SelectConfig(rule))
-    table = table.select(corpus_columns(make_selection(config), True))
-    whole = dict(zip(table[UID].to_pylist(), choose(table, config)[0], strict=True))
-    mixed = table.take(pa.array(np.random.default_rng(0).permutation(300)))
-    pieces = [mixed.slice(0, 7), mixed.slice(7, 0), mixed.slice(7, 200), mixed.slice(207)]
-    gates, judged = choose_tables(pieces, make_selection(config))
-    reasons = np.concatenate([reason_N for reason_N, _ in judged])
-    assert dict(zip(mixed[UID].to_pylist(), reasons, strict=True)) == whole
-    assert gates.attribute.count == sum(reason == KEPT for reason in whole.values())
+def test_files_and_their_order_of_rows_change_no_choice():
+    for rule in CONTROLS:
+        table, config = make_table(300, 7), by_cpi(select=SelectConfig(rule))
+        table = table.select(corpus_columns(make_selection(config), True))
+        whole = dict(zip(table[UID].to_pylist(), choose(table, config)[0], strict=True))
+        mixed = table.take(pa.array(np.random.default_rng(0).permutation(300)))
+        pieces = [mixed.slice(0, 7), mixed.slice(7, 0), mixed.slice(7, 200), mixed.slice(207)]
+        gates, judged = choose_tables(pieces, make_selection(config))
+        reasons = np.concatenate([reason_N for reason_N, _ in judged])
+        assert dict(zip(mixed[UID].to_pylist(), reasons, strict=True)) == whole
+        assert gates.attribute.count == sum(reason == KEPT for reason in whole.values())
 
 
 def test_a_draw_in_the_pool_is_named_by_any_shares_and_depends_on_the_seed():
@@ -342,47 +350,52 @@ def test_what_the_regressors_explain_leaves_nothing_to_rank_by():
     assert gates.num_scored > 100 and np.nanmax(np.abs(score_N)) < 1e-7
 
 
-@pytest.mark.parametrize("what", [ALIGNMENT, "drop"])
-def test_where_one_of_alignment_and_pas_does_not_vary_the_other_ranks(what):
-    rows = make_table(300, 9).to_pylist()
-    for row in rows:
-        if what == ALIGNMENT and row[ALIGNMENT] is not None:
-            row[ALIGNMENT] = 0.25
-        for phrase in row[PHRASES] or ():
-            if what == "drop" and phrase["drop"] is not None:
-                phrase["drop"] = 0.125
-        if what == "drop" and row[MEAN_PAS] is not None:
-            row[MEAN_PAS] = 0.125
-    table = pa.Table.from_pylist(rows, make_table(1, 0).schema)
-    summed = choose(table, by_cpi(select=SelectConfig("align_pas")))[1]
-    ranked_N = ~np.isnan(summed)
-    other = table[MEAN_PAS if what == ALIGNMENT else ALIGNMENT].to_numpy()[ranked_N]
-    assert np.allclose(np.diff(summed[ranked_N]), np.diff(other), atol=1e-6) and ranked_N.sum() > 100
+def test_where_one_of_alignment_and_pas_does_not_vary_the_other_ranks():
+    for what in [ALIGNMENT, "drop"]:
+        rows = make_table(300, 9).to_pylist()
+        for row in rows:
+            if what == ALIGNMENT and row[ALIGNMENT] is not None:
+                row[ALIGNMENT] = 0.25
+            for phrase in row[PHRASES] or ():
+                if what == "drop" and phrase["drop"] is not None:
+                    phrase["drop"] = 0.125
+            if what == "drop" and row[MEAN_PAS] is not None:
+                row[MEAN_PAS] = 0.125
+        table = pa.Table.from_pylist(rows, make_table(1, 0).schema)
+        summed = choose(table, by_cpi(select=SelectConfig("align_pas")))[1]
+        ranked_N = ~np.isnan(summed)
+        other = table[MEAN_PAS if what == ALIGNMENT else ALIGNMENT].to_numpy()[ranked_N]
+        assert np.allclose(np.diff(summed[ranked_N]), np.diff(other), atol=1e-6) and ranked_N.sum() > 100
 
 
-@pytest.mark.parametrize("rule", ["cpi", *CONTROLS, "align_only", "random", "full"])
-@pytest.mark.parametrize("how", ["mean", "min"])
-def test_the_report_is_of_the_score_that_ranks_and_of_pas_where_none_of_pas_does(rule, how):
+def test_the_report_is_of_the_score_that_ranks_and_of_pas_where_none_of_pas_does():
     """Also of rows that no gate ranked."""
-    table, config = make_table(300, 4), by_cpi(select=SelectConfig(rule), attribute=mean_drop(aggregate=how))
-    selection = make_selection(config)
-    found = rank_attributed(table, selection, cut(table, config)).to_numpy(zero_copy_only=False)
-    ranked = choose(table, config)[1]
-    pas = read_corpus(table, make_selection(by_cpi(attribute=mean_drop(aggregate=how)))).measures["pas"]
-    assert len(found[~np.isnan(found)]) == len(pas[~np.isnan(pas)])
-    if rule in ("cpi", "align_pas", "cpi_reverse", "pas_residual"):
-        in_pool = ~np.isnan(ranked)
-        np.testing.assert_array_equal(found[in_pool], ranked[in_pool])
-        assert np.isnan(ranked[~np.isnan(found)]).any(), "rows that the first gate dropped"
-    else:
-        np.testing.assert_array_equal(found[~np.isnan(found)], pas[~np.isnan(pas)])
+    for rule in ["cpi", *CONTROLS, "align_only", "random", "full"]:
+        for how in ["mean", "min"]:
+            table, config = (
+                make_table(300, 4),
+                by_cpi(select=SelectConfig(rule), attribute=mean_drop(aggregate=how)),
+            )
+            selection = make_selection(config)
+            found = rank_attributed(table, selection, cut(table, config)).to_numpy(zero_copy_only=False)
+            ranked = choose(table, config)[1]
+            pas = read_corpus(table, make_selection(by_cpi(attribute=mean_drop(aggregate=how)))).measures[
+                "pas"
+            ]
+            assert len(found[~np.isnan(found)]) == len(pas[~np.isnan(pas)])
+            if rule in ("cpi", "align_pas", "cpi_reverse", "pas_residual"):
+                in_pool = ~np.isnan(ranked)
+                np.testing.assert_array_equal(found[in_pool], ranked[in_pool])
+                assert np.isnan(ranked[~np.isnan(found)]).any(), "rows that the first gate dropped"
+            else:
+                np.testing.assert_array_equal(found[~np.isnan(found)], pas[~np.isnan(pas)])
 
 
-@pytest.mark.parametrize("rule", ["cpi", "pas_residual", "align_pas"])
-def test_gates_survive_json(rule):
-    gates = cut(make_table(90, 3), by_cpi(select=SelectConfig(rule)))
-    assert Gates.from_dict(json.loads(json.dumps(gates.to_dict()))) == gates
-    assert (gates.fit is None) == (rule == "cpi")
+def test_gates_survive_json():
+    for rule in ["cpi", "pas_residual", "align_pas"]:
+        gates = cut(make_table(90, 3), by_cpi(select=SelectConfig(rule)))
+        assert Gates.from_dict(json.loads(json.dumps(gates.to_dict()))) == gates
+        assert (gates.fit is None) == (rule == "cpi")
 
 
 def test_gates_of_a_run_before_there_was_a_fit_can_be_read():
@@ -392,18 +405,20 @@ def test_gates_of_a_run_before_there_was_a_fit_can_be_read():
     assert Gates.from_dict(values) == gates
 
 
-@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
-@pytest.mark.parametrize("name", [ALIGNMENT, MEAN_PAS, "phrases.drop", "phrases.displacement"])
-def test_a_score_that_is_not_finite_is_reported_and_one_that_is_null_is_none(name, value):
-    rows = make_table(20, 0).to_pylist()
-    check_scores(pa.Table.from_pylist(rows, make_table(1, 0).schema), "scores/00000.parquet")
-    column, _, field = name.partition(".")
-    row = next(row for row in rows if row[STATUS] == OK)
-    if field:
-        row[column][0][field] = value
-    else:
-        row[column] = value
-    table = pa.Table.from_pylist(rows, make_table(1, 0).schema)
-    with pytest.raises(UserError, match=rf"^scores/00000\.parquet: {name} must be finite numbers, holds NaN"):
-        check_scores(table, "scores/00000.parquet")
-    check_scores(table.drop_columns([column]), "scores/00000.parquet")
+def test_a_score_that_is_not_finite_is_reported_and_one_that_is_null_is_none():
+    for value in [math.nan, math.inf, -math.inf]:
+        for name in [ALIGNMENT, MEAN_PAS, "phrases.drop", "phrases.displacement"]:
+            rows = make_table(20, 0).to_pylist()
+            check_scores(pa.Table.from_pylist(rows, make_table(1, 0).schema), "scores/00000.parquet")
+            column, _, field = name.partition(".")
+            row = next(row for row in rows if row[STATUS] == OK)
+            if field:
+                row[column][0][field] = value
+            else:
+                row[column] = value
+            table = pa.Table.from_pylist(rows, make_table(1, 0).schema)
+            with pytest.raises(
+                UserError, match=rf"^scores/00000\.parquet: {name} must be finite numbers, holds NaN"
+            ):
+                check_scores(table, "scores/00000.parquet")
+            check_scores(table.drop_columns([column]), "scores/00000.parquet")

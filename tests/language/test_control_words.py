@@ -1,7 +1,5 @@
 """Control words from a lexicon of a few rows, where what fits can be said by hand."""
 
-import pytest
-
 from raycomp.language.lexicon import ABSTRACT, CROWD, FIXED, MASS, PLURAL, RARE, Forms, Lexicon, SynonymSet
 from raycomp.language.phrases import NO_CATEGORY, NO_CROSS, NO_SAME, Controls, ControlWords, find_sense
 from raycomp.words import OBJECT
@@ -57,9 +55,9 @@ def draw(caption: str, target: str, phrase: str | None = None, **options) -> Con
     return drawer(**options).draw(caption, caption.index(phrase or target), start, start + len(target))
 
 
-@pytest.mark.parametrize(
-    ("caption", "target", "same", "cross"),
-    [
+def test_what_may_stand_in_its_place():
+    """Not for "dog": its puppy, a rat (rare), a hamster (two tokens), a cow or a bear (animals too)."""
+    for caption, target, same, cross in [
         ("the dog runs", "dog", "cat asp eel", "sofa oar kite van bus car"),
         ("two dogs run", "dogs", "cats asps eels", "oars vans cars togs"),
         ("a Dog runs", "Dog", "Cat", "Sofa Kite Van Bus Car"),
@@ -69,13 +67,10 @@ def draw(caption: str, target: str, phrase: str | None = None, **options) -> Con
         ("the cat on a couch", "cat", "dog asp eel", "oar kite van bus car"),
         ("the dog and a cat in vans", "dog", "asp eel", "sofa oar kite bus car"),
         ("the bus here", "bus", "car", "dog cat asp eel cow bear sofa oar kite van"),
-    ],
-)
-def test_what_may_stand_in_its_place(caption, target, same, cross):
-    """Not for "dog": its puppy, a rat (rare), a hamster (two tokens), a cow or a bear (animals too)."""
-    found = [draw(caption, target, seed=seed) for seed in range(80)]
-    assert {each.same for each in found} == {*same.split()}
-    assert {each.cross for each in found} == {*cross.split()}
+    ]:
+        found = [draw(caption, target, seed=seed) for seed in range(80)]
+        assert {each.same for each in found} == {*same.split()}
+        assert {each.cross for each in found} == {*cross.split()}
 
 
 def test_words_are_drawn_by_seed_and_target_alone():
@@ -95,9 +90,8 @@ def test_the_longest_known_noun_gives_the_sense():
     )
 
 
-@pytest.mark.parametrize(
-    ("caption", "target", "options", "reason"),
-    [
+def test_reasons():
+    for caption, target, options, reason in [
         ("a stone here", "stone", {}, NO_CATEGORY),
         ("one day here", "day", {}, NO_CATEGORY),
         ("the van here", "van", {}, NO_SAME),
@@ -106,10 +100,8 @@ def test_the_longest_known_noun_gives_the_sense():
         ("the dog here", "dog", {"vocabulary": {"dog", "cat"}}, NO_CROSS),
         ("mud " * 9 + "dog", "dog", {"context_length": 11}, NO_SAME),
         ("a watchdog", "dog", {}, NO_SAME),
-    ],
-)
-def test_reasons(caption, target, options, reason):
-    assert draw(caption, target, **options) == reason
+    ]:
+        assert draw(caption, target, **options) == reason
 
 
 def test_two_words_are_related_by_what_stands_above_both():

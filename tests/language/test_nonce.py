@@ -3,8 +3,6 @@ import re
 import subprocess
 import sys
 
-import pytest
-
 from raycomp.language.phrases import (
     CONSONANT,
     PAST_CONTEXT,
@@ -31,9 +29,8 @@ def draw(target, count=1, key="", seed=0, num_tokens=1):
     return draw_nonces(target, lambda word: num_tokens, count, key, seed, POOLS)
 
 
-@pytest.mark.parametrize(
-    ("word", "form"),
-    [
+def test_form_follows_plural_and_first_letter():
+    for word, form in [
         ("dog", CONSONANT),
         ("Apple", VOWEL),
         ("dogs", PLURAL),
@@ -51,15 +48,12 @@ def draw(target, count=1, key="", seed=0, num_tokens=1):
         ("skis", PLURAL),
         ("umbrella", VOWEL),
         ("unicorn", CONSONANT),
-    ],
-)
-def test_form_follows_plural_and_first_letter(word, form):
-    assert form_of(word) == form
+    ]:
+        assert form_of(word) == form
 
 
-@pytest.mark.parametrize(
-    ("nonce", "word", "expected"),
-    [
+def test_capitals_are_copied():
+    for nonce, word, expected in [
         ("brero", "dog", "brero"),
         ("brero", "Dog", "Brero"),
         ("brero", "DOG", "BRERO"),
@@ -68,15 +62,12 @@ def test_form_follows_plural_and_first_letter(word, form):
         ("hurlosk", "McDonald", "HuRlosk"),
         ("mups", "DVDs", "MUPs"),
         ("itos", "\u00c9l\u00e8ves", "Itos"),
-    ],
-)
-def test_capitals_are_copied(nonce, word, expected):
-    assert copy_case(nonce, word) == expected
+    ]:
+        assert copy_case(nonce, word) == expected
 
 
-@pytest.mark.parametrize(
-    ("target", "words"),
-    [
+def test_words_of_a_target():
+    for target, words in [
         ("dog", ["dog"]),
         ("dog's", ["dog"]),
         ("dogs'", ["dogs"]),
@@ -91,26 +82,21 @@ def test_capitals_are_copied(nonce, word, expected):
         ("\U0001f436", []),
         ("\u72d7", []),
         ("\u0441\u043e\u0431\u0430\u043a\u0430", []),
-    ],
-)
-def test_words_of_a_target(target, words):
-    assert [target[start:end] for start, end in list_word_spans(target)] == words
+    ]:
+        assert [target[start:end] for start, end in list_word_spans(target)] == words
 
 
-@pytest.mark.parametrize(
-    ("target", "shape"),
-    [
+def test_surface_of_the_target_stays():
+    for target, shape in [
         ("Dog's", "[A-Z][a-z]+'s"),
         ("dogs'", "[a-z]+s'"),
         ("T-Shirts", "T-[A-Z][a-z]+s"),
         ("ICE-CREAM", "[A-Z]+-[A-Z]+"),
         ("MP3", "[A-Z]+3"),
-    ],
-)
-def test_surface_of_the_target_stays(target, shape):
-    (nonce,) = draw(target)
-    assert re.fullmatch(shape, nonce)
-    assert nonce != target
+    ]:
+        (nonce,) = draw(target)
+        assert re.fullmatch(shape, nonce)
+        assert nonce != target
 
 
 def test_nonces_are_distinct_and_never_the_target():
@@ -163,9 +149,8 @@ def test_counterfactual_replaces_exactly_the_span():
 A, B, DOG, TWO = [1, 2], [3, 4, 5], [9], [9, 8]
 
 
-@pytest.mark.parametrize(
-    ("counterfactual", "target", "nonce", "length", "fault"),
-    [
+def test_faults_of_a_counterfactual():
+    for counterfactual, target, nonce, length, fault in [
         ([*A, 7, *B], DOG, [7], 77, None),
         ([*A, 7, *B], DOG, [7], 5, None),
         ([*A, 7, *B], DOG, [7], 4, PAST_CONTEXT),
@@ -175,15 +160,13 @@ A, B, DOG, TWO = [1, 2], [3, 4, 5], [9], [9, 8]
         ([1, 6, 7, *B], DOG, [7], 77, TOKENS_CHANGE),
         ([*A, *DOG, *B], DOG, DOG, 77, TOKENS_CHANGE),
         ([*A, *DOG, *B], DOG, [7], 77, TOKENS_CHANGE),
-    ],
-)
-def test_faults_of_a_counterfactual(counterfactual, target, nonce, length, fault):
-    assert check_nonce([*A, *DOG, *B], counterfactual, target, nonce, length) == fault
+    ]:
+        assert check_nonce([*A, *DOG, *B], counterfactual, target, nonce, length) == fault
 
 
-@pytest.mark.parametrize(("nonce", "length", "fault"), [([9, 6], 6, None), ([9, 6], 5, PAST_CONTEXT)])
-def test_a_shared_first_token_belongs_to_the_target(nonce, length, fault):
-    assert check_nonce([*A, *TWO, *B], [*A, *nonce, *B], TWO, nonce, length) == fault
+def test_a_shared_first_token_belongs_to_the_target():
+    for nonce, length, fault in [([9, 6], 6, None), ([9, 6], 5, PAST_CONTEXT)]:
+        assert check_nonce([*A, *TWO, *B], [*A, *nonce, *B], TWO, nonce, length) == fault
 
 
 def test_the_replaced_one_of_two_equal_targets_is_found():

@@ -1,7 +1,5 @@
 """Phrases of hand-made trees: the same out of both label schemes, and exact about characters."""
 
-import pytest
-
 from raycomp.language.lexicon import Token
 from raycomp.language.phrases import CLEAR_NLP, UD, Phrase, detect_labels, find_phrases
 from raycomp.models.parser import load_lexicon
@@ -100,23 +98,19 @@ GROUP = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("universal", "clear", "phrases"),
-    [
+def test_both_label_schemes_give_the_same_phrases():
+    for universal, clear, phrases in [
         (MAN_UD, MAN_CLEAR, MAN),
         (LEG_UD, LEG_CLEAR, LEG),
         (DOG_UD, DOG_CLEAR, DOG),
         (NAME_UD, NAME_CLEAR, NAME),
         (GROUP_UD, GROUP_CLEAR, GROUP),
-    ],
-    ids=["conjunct", "possessor", "long preposition", "name", "nmod chain"],
-)
-def test_both_label_schemes_give_the_same_phrases(universal, clear, phrases):
-    assert words_of(universal, UD) == phrases
-    assert words_of(clear, CLEAR_NLP) == phrases
-    assert find_phrases(read_tree(universal)[1], load_lexicon(), UD) == find_phrases(
-        read_tree(clear)[1], load_lexicon(), CLEAR_NLP
-    )
+    ]:
+        assert words_of(universal, UD) == phrases
+        assert words_of(clear, CLEAR_NLP) == phrases
+        assert find_phrases(read_tree(universal)[1], load_lexicon(), UD) == find_phrases(
+            read_tree(clear)[1], load_lexicon(), CLEAR_NLP
+        )
 
 
 def test_the_scheme_is_found_from_the_labels_of_a_tree():
@@ -150,13 +144,13 @@ SIDE_CLEAR = (
 )
 
 
-@pytest.mark.parametrize(
-    ("universal", "clear", "preposition"),
-    [(LEFT_UD, LEFT_CLEAR, "to the left of"), (SIDE_UD, SIDE_CLEAR, "on the right side of")],
-)
-def test_no_noun_of_a_spatial_preposition_is_a_target(universal, clear, preposition):
-    want = [("a dog", OBJECT, "dog"), (f"{preposition} a cat", RELATION, "cat")]
-    assert words_of(universal, UD) == words_of(clear, CLEAR_NLP) == want
+def test_no_noun_of_a_spatial_preposition_is_a_target():
+    for universal, clear, preposition in [
+        (LEFT_UD, LEFT_CLEAR, "to the left of"),
+        (SIDE_UD, SIDE_CLEAR, "on the right side of"),
+    ]:
+        want = [("a dog", OBJECT, "dog"), (f"{preposition} a cat", RELATION, "cat")]
+        assert words_of(universal, UD) == words_of(clear, CLEAR_NLP) == want
 
 
 LONG_PREPOSITIONS = sorted(
@@ -164,17 +158,17 @@ LONG_PREPOSITIONS = sorted(
 )
 
 
-@pytest.mark.parametrize("preposition", LONG_PREPOSITIONS)
-def test_no_preposition_of_the_lexicon_holds_a_target(preposition):
+def test_no_preposition_of_the_lexicon_holds_a_target():
     """Whatever the tags: each word but the last could be a noun."""
-    *inner, last = preposition.split()
-    cells = [f"{word}|NN|nmod|2" for word in inner]
-    cat = len(inner) + 5
-    text = " ".join(
-        ["a|DT|det|2 dog|NN|ROOT|0", *cells, f"{last}|IN|case|{cat} a|DT|det|{cat} cat|NN|nmod|2"]
-    )
-    want = [("a dog", OBJECT, "dog"), (f"{preposition} a cat", RELATION, "cat")]
-    assert words_of(text, UD) == want
+    for preposition in LONG_PREPOSITIONS:
+        *inner, last = preposition.split()
+        cells = [f"{word}|NN|nmod|2" for word in inner]
+        cat = len(inner) + 5
+        text = " ".join(
+            ["a|DT|det|2 dog|NN|ROOT|0", *cells, f"{last}|IN|case|{cat} a|DT|det|{cat} cat|NN|nmod|2"]
+        )
+        want = [("a dog", OBJECT, "dog"), (f"{preposition} a cat", RELATION, "cat")]
+        assert words_of(text, UD) == want
 
 
 def test_a_side_is_a_target_where_it_leads_to_nothing():
@@ -192,9 +186,8 @@ def classes_of(text: str) -> dict[str, str]:
     return {caption[p.target_start : p.target_end]: p.target_class for p in found}
 
 
-@pytest.mark.parametrize(
-    ("noun", "target_class"),
-    [
+def test_a_target_is_unseen_where_the_lexicon_files_its_noun_so():
+    for noun, target_class in [
         ("Day|NN|ROOT|0", UNSEEN),
         ("backgrounds|NNS|ROOT|0", UNSEEN),
         ("drawing|NN|ROOT|0", UNSEEN),
@@ -205,10 +198,8 @@ def classes_of(text: str) -> dict[str, str]:
         ("sunset|NN|ROOT|0", HEAD),
         ("day|NN|compound|2 bed|NN|ROOT|0", HEAD),
         ("glorp|NN|ROOT|0", HEAD),
-    ],
-)
-def test_a_target_is_unseen_where_the_lexicon_files_its_noun_so(noun, target_class):
-    assert next(iter(classes_of(noun).values())) == target_class
+    ]:
+        assert next(iter(classes_of(noun).values())) == target_class
 
 
 def test_an_object_cut_off_from_its_verb_by_another_phrase_is_no_predicate():
@@ -216,9 +207,8 @@ def test_an_object_cut_off_from_its_verb_by_another_phrase_is_no_predicate():
     assert words_of(text) == [("the dog", OBJECT, "dog"), ("a bone", OBJECT, "bone")]
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
+def test_what_is_no_noun_is_no_target():
+    for text in [
         "",
         "Someone|NN|nsubj|2 waits|VBZ|ROOT|0",
         "He|PRP|nsubj|2 waits|VBZ|ROOT|0",
@@ -230,10 +220,8 @@ def test_an_object_cut_off_from_its_verb_by_another_phrase_is_no_predicate():
         "two|CD|ROOT|0",
         "next|NN|nsubj|3 to|IN|case|3 it|PRP|ROOT|0",
         "one|NN|ROOT|0",
-    ],
-)
-def test_what_is_no_noun_is_no_target(text):
-    assert words_of(text) == []
+    ]:
+        assert words_of(text) == []
 
 
 def test_adjectives_and_gerunds_stand_for_nouns_only_where_a_noun_phrase_stands():

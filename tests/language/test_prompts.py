@@ -3,8 +3,6 @@
 import json
 import re
 
-import pytest
-
 from raycomp.language.prompts import (
     CAPTION_FORM,
     EXAMPLES,
@@ -34,17 +32,17 @@ HOSTILE = [
 GOOD = {"negative": "A cat on a mat"}
 
 
-@pytest.mark.parametrize("op", OPERATIONS)
-@pytest.mark.parametrize("caption", HOSTILE, ids=range(len(HOSTILE)))
-def test_a_caption_stays_between_its_marks(op, caption):
-    messages = make_messages(op, caption, [caption, "dog"])
-    plain = make_messages(op, "a dog", [])
-    assert messages[:-1] == plain[:-1]
-    last = messages[-1]["content"]
-    assert [last.count(mark) for mark in ("<", ">")] == [4, 4]
-    parts = re.fullmatch(r"<caption>(.*)</caption>\n<taken>(.*)</taken>", last)
-    assert json.loads(parts[1]) == caption
-    assert json.loads(parts[2]) == [caption, "dog"]
+def test_a_caption_stays_between_its_marks():
+    for op in OPERATIONS:
+        for caption in HOSTILE:
+            messages = make_messages(op, caption, [caption, "dog"])
+            plain = make_messages(op, "a dog", [])
+            assert messages[:-1] == plain[:-1]
+            last = messages[-1]["content"]
+            assert [last.count(mark) for mark in ("<", ">")] == [4, 4]
+            parts = re.fullmatch(r"<caption>(.*)</caption>\n<taken>(.*)</taken>", last)
+            assert json.loads(parts[1]) == caption
+            assert json.loads(parts[2]) == [caption, "dog"]
 
 
 def test_half_surrogates_can_be_sent():
@@ -52,14 +50,14 @@ def test_half_surrogates_can_be_sent():
     assert json.loads(last.encode().decode().split("</caption>")[0].removeprefix("<caption>")) == "a ? dog"
 
 
-@pytest.mark.parametrize("op", OPERATIONS)
-def test_every_operator_has_its_own_prompt_with_good_examples(op):
-    system, *turns = make_messages(op, "a dog", [])
-    assert f"Operation {op}" in system["content"]
-    assert [turn["role"] for turn in turns] == ["user", "assistant"] * 2 + ["user"]
-    for example, answer in zip(EXAMPLES[op], turns[1::2], strict=True):
-        assert read_reply(answer["content"], CAPTION_FORM) == (example.negative,)
-        assert all(word in example.negative for word in example.taken)
+def test_every_operator_has_its_own_prompt_with_good_examples():
+    for op in OPERATIONS:
+        system, *turns = make_messages(op, "a dog", [])
+        assert f"Operation {op}" in system["content"]
+        assert [turn["role"] for turn in turns] == ["user", "assistant"] * 2 + ["user"]
+        for example, answer in zip(EXAMPLES[op], turns[1::2], strict=True):
+            assert read_reply(answer["content"], CAPTION_FORM) == (example.negative,)
+            assert all(word in example.negative for word in example.taken)
 
 
 def test_a_good_reply_is_read():
@@ -68,14 +66,13 @@ def test_a_good_reply_is_read():
     assert read_reply('{"second": "cat", "first": "dog"}', PAIR_FORM) == ("dog", "cat")
 
 
-@pytest.mark.parametrize("text", [None, "", " \n\t"])
-def test_nothing_is_no_reply(text):
-    assert read_reply(text, CAPTION_FORM) == NO_REPLY
+def test_nothing_is_no_reply():
+    for text in [None, "", " \n\t"]:
+        assert read_reply(text, CAPTION_FORM) == NO_REPLY
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
+def test_other_text_is_invalid_json():
+    for text in [
         "Here is the caption: a cat",
         json.dumps(GOOD)[:-1],
         f"```json\n{json.dumps(GOOD)}\n```",
@@ -84,15 +81,12 @@ def test_nothing_is_no_reply(text):
         '{"negative": "a\x01b"}',
         json.dumps(GOOD | {"negative": "word " * 10_000}),
         "word " * 10_000,
-    ],
-)
-def test_other_text_is_invalid_json(text):
-    assert read_reply(text, CAPTION_FORM) == INVALID_JSON
+    ]:
+        assert read_reply(text, CAPTION_FORM) == INVALID_JSON
 
 
-@pytest.mark.parametrize(
-    "fields",
-    [
+def test_other_json_has_wrong_fields():
+    for fields in [
         [],
         7,
         None,
@@ -106,18 +100,14 @@ def test_other_text_is_invalid_json(text):
         GOOD | {"negative": "x" * (MAX_NEGATIVE + 1)},
         GOOD | {"negative": "\u732b"},
         GOOD | {"kind": "object"},
-    ],
-)
-def test_other_json_has_wrong_fields(fields):
-    assert read_reply(json.dumps(fields), CAPTION_FORM) == WRONG_FIELDS
+    ]:
+        assert read_reply(json.dumps(fields), CAPTION_FORM) == WRONG_FIELDS
 
 
-@pytest.mark.parametrize(
-    "word", ["", " ", "dog, cat", "a\nb", "one of the", "___", "<dog>", "9", "x" * 60, 7]
-)
-def test_what_fits_no_gap_is_no_word(word):
-    assert read_reply(json.dumps({"new": word}), WORD_FORM) == WRONG_FIELDS
-    assert read_reply(json.dumps({"first": "dog", "second": word}), PAIR_FORM) == WRONG_FIELDS
+def test_what_fits_no_gap_is_no_word():
+    for word in ["", " ", "dog, cat", "a\nb", "one of the", "___", "<dog>", "9", "x" * 60, 7]:
+        assert read_reply(json.dumps({"new": word}), WORD_FORM) == WRONG_FIELDS
+        assert read_reply(json.dumps({"first": "dog", "second": word}), PAIR_FORM) == WRONG_FIELDS
 
 
 def test_the_pattern_lets_through_what_json_writes_as_it_is():

@@ -76,10 +76,10 @@ def test_what_passes_is_repeated_until_it_is_answered(caption, pauses):
             assert pauses == [1.0], "Retry-After was not respected"
 
 
-@pytest.mark.parametrize("kind", ["gzip", "deflate", "raw"])
-def test_an_answer_that_was_packed_unasked_is_read(kind):
-    with fake_server() as server:
-        assert answers(server.url, [f"packed {kind}"])[0]["reply"] == GOOD_REPLY
+def test_an_answer_that_was_packed_unasked_is_read():
+    for kind in ["gzip", "deflate", "raw"]:
+        with fake_server() as server:
+            assert answers(server.url, [f"packed {kind}"])[0]["reply"] == GOOD_REPLY
 
 
 def test_an_answer_packed_in_an_unknown_way_is_an_error():
@@ -88,28 +88,26 @@ def test_an_answer_packed_in_an_unknown_way_is_an_error():
     assert row["reply"] is None and "compressed its answer as 'br'" in row["error"]
 
 
-@pytest.mark.parametrize(
-    "caption", ["bomb gzip", "bomb deflate", "bomb gzip failing", "bomb br", "bomb zstd"]
-)
-def test_an_answer_is_unpacked_within_bounds(caption):
-    tracemalloc.start()
-    try:
+def test_an_answer_is_unpacked_within_bounds():
+    for caption in ["bomb gzip", "bomb deflate", "bomb gzip failing", "bomb br", "bomb zstd"]:
+        tracemalloc.start()
+        try:
+            with fake_server() as server:
+                [row] = answers(server.url, [caption])
+            peak = tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+        assert row["reply"] is None and len(row["error"]) <= 300
+        assert peak < 32 << 20
+
+
+def test_no_part_of_the_key_outlives_a_cut():
+    for form in ["long", "url", "json", "upper", "broken", "wide"]:
+        key = 'sk/never to+be "seen" 4711'
         with fake_server() as server:
-            [row] = answers(server.url, [caption])
-        peak = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
-    assert row["reply"] is None and len(row["error"]) <= 300
-    assert peak < 32 << 20
-
-
-@pytest.mark.parametrize("form", ["long", "url", "json", "upper", "broken", "wide"])
-def test_no_part_of_the_key_outlives_a_cut(form):
-    key = 'sk/never to+be "seen" 4711'
-    with fake_server() as server:
-        [row] = answers(server.url, [f"leaky {form}"], key)
-    assert "***" in row["error"]
-    assert "sk" not in row["error"].lower()
+            [row] = answers(server.url, [f"leaky {form}"], key)
+        assert "***" in row["error"]
+        assert "sk" not in row["error"].lower()
 
 
 @pytest.mark.parametrize(
@@ -138,14 +136,12 @@ def test_a_fault_is_an_error_of_one_line_that_holds_no_secret(caption, said, awa
         assert SECRET not in repr(bad)
 
 
-@pytest.mark.parametrize(
-    ("caption", "reason"), [("silent", NO_REPLY), ("prose", INVALID_JSON), ("invalid", INVALID_JSON)]
-)
-def test_a_senseless_reply_is_a_reply_for_others_to_judge(caption, reason):
-    with fake_server() as server:
-        [row] = answers(server.url, [caption])
-        assert row["error"] is None and read_reply(row["reply"], CAPTION_FORM) == reason
-        assert len(row["reply"]) < 2500
+def test_a_senseless_reply_is_a_reply_for_others_to_judge():
+    for caption, reason in [("silent", NO_REPLY), ("prose", INVALID_JSON), ("invalid", INVALID_JSON)]:
+        with fake_server() as server:
+            [row] = answers(server.url, [caption])
+            assert row["error"] is None and read_reply(row["reply"], CAPTION_FORM) == reason
+            assert len(row["reply"]) < 2500
 
 
 def test_a_server_that_says_the_key_or_half_a_letter_harms_nothing():
@@ -202,11 +198,11 @@ def test_each_prompt_has_its_own_seed():
     assert not seeds & {sampling(LlmConfig(seed=1), key)["seed"] for key in keys[:1]}
 
 
-@pytest.mark.parametrize("url", ["http://me:word@host/v1", "https://host/v1?key=word"])
-def test_a_url_with_a_secret_is_refused_without_showing_it(url):
-    with pytest.raises(ValueError, match="OPENAI_API_KEY") as caught:
-        LlmConfig(url=url)
-    assert "word" not in str(caught.value).replace("password", "")
+def test_a_url_with_a_secret_is_refused_without_showing_it():
+    for url in ["http://me:word@host/v1", "https://host/v1?key=word"]:
+        with pytest.raises(ValueError, match="OPENAI_API_KEY") as caught:
+            LlmConfig(url=url)
+        assert "word" not in str(caught.value).replace("password", "")
 
 
 class Asking:

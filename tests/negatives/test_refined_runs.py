@@ -185,9 +185,8 @@ def test_a_single_image_has_no_ngrams_of_others(tmp_path):
     assert len(rows) == 2
 
 
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
+def test_options_that_do_not_fit_are_named():
+    for options, words in [
         ({"judge": ("dice",)}, "negatives.judge"),
         ({"judge": ("model",)}, "negatives.judge_model"),
         ({"judge": (), "refine": "balance"}, "negatives.judge"),
@@ -195,8 +194,6 @@ def test_a_single_image_has_no_ngrams_of_others(tmp_path):
         ({"coverage": 99.0}, "negatives.coverage"),
         ({"refine": "best"}, "negatives.refine"),
         ({"refine": "draw", "calls": 2, "export": ("calls",)}, "negatives.export"),
-    ],
-)
-def test_options_that_do_not_fit_are_named(options, words):
-    with pytest.raises(ValueError, match=f"^{words}="):
-        WritingConfig(**{**JUDGED, **options})
+    ]:
+        with pytest.raises(ValueError, match=f"^{words}="):
+            WritingConfig(**{**JUDGED, **options})

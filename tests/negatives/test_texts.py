@@ -72,9 +72,8 @@ def test_a_caption_that_is_none_is_a_row():
     assert found[0]["negative"] is found[1]["negative"] is None
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
+def test_what_cannot_be_written_is_refused():
+    for arguments, said in [
         ({"captions": "a dog"}, "captions: must be a list, is str; put one value in brackets"),
         ({"captions": [1]}, "captions[0]: must be a str or None, is int"),
         ({"captions": ["a"], "uids": []}, "captions and uids: must have equal lengths, have 1 and 0"),
@@ -86,9 +85,7 @@ def test_a_caption_that_is_none_is_a_row():
             {"captions": [], "config": NegativesConfig(negatives=WritingConfig(rank=False)), "model": "RN50"},
             "model='RN50': must be none with negatives.rank=false",
         ),
-    ],
-)
-def test_what_cannot_be_written_is_refused(arguments, said):
-    with pytest.raises(ValueError) as error:
-        raycomp.negatives_of(**arguments)
-    assert said in str(error.value)
+    ]:
+        with pytest.raises(ValueError) as error:
+            raycomp.negatives_of(**arguments)
+        assert said in str(error.value)

@@ -152,17 +152,17 @@ def make_copies(num: int, num_captions: int) -> list[dict]:
     return rows
 
 
-@pytest.mark.parametrize("spaced", [False, True])
-def test_repeated_captions_of_one_distribution_are_within_their_null(spaced):
+def test_repeated_captions_of_one_distribution_are_within_their_null():
     """Ten uids to a caption: learned by heart from the others, its texts would be told apart."""
-    rows = make_copies(600, 60)
-    for i, row in enumerate(rows if spaced else []):
-        row["caption"] = row["caption"].replace(" ", " " * (1 + i // 60)).title()
-        row["negatives"][0]["text"] = row["negatives"][0]["text"].upper() + " " * (i // 60)
-    result = probe_composition(scatter_texts, rows)
-    (line,) = (line for line in result.operations if line["op"] == "SWAP")
-    assert line["a_null_low"] <= line["a_distance"] <= line["a_null_high"]
-    assert (result.num_compared, line["num_uids"]) == (60, 600)
+    for spaced in [False, True]:
+        rows = make_copies(600, 60)
+        for i, row in enumerate(rows if spaced else []):
+            row["caption"] = row["caption"].replace(" ", " " * (1 + i // 60)).title()
+            row["negatives"][0]["text"] = row["negatives"][0]["text"].upper() + " " * (i // 60)
+        result = probe_composition(scatter_texts, rows)
+        (line,) = (line for line in result.operations if line["op"] == "SWAP")
+        assert line["a_null_low"] <= line["a_distance"] <= line["a_null_high"]
+        assert (result.num_compared, line["num_uids"]) == (60, 600)
 
 
 def test_captions_with_one_edit_count_once():
@@ -283,18 +283,15 @@ def test_the_text_says_every_number():
     assert max(map(len, text.splitlines())) <= 110
 
 
-@pytest.mark.parametrize(
-    ("encode", "images", "message"),
-    [
+def test_embeddings_that_do_not_fit():
+    for encode, images, message in [
         (lambda texts: np.zeros((1, 4)), None, r"texts: must be \["),
         (lambda texts: np.full((len(texts), 4), np.nan), None, "must be finite"),
         (lambda texts: np.ones((len(texts), 4)), np.ones((2, 4)), r"30 images: must be \[30, dims\]"),
         (lambda texts: np.ones((len(texts), 4)), np.ones((30, 5)), "5 dims and texts 4"),
-    ],
-)
-def test_embeddings_that_do_not_fit(encode, images, message):
-    with pytest.raises(ValueError, match=message):
-        probe_composition(encode, make_rows(), images)
+    ]:
+        with pytest.raises(ValueError, match=message):
+            probe_composition(encode, make_rows(), images)
 
 
 def test_no_rows_is_an_error():
