@@ -3,6 +3,7 @@
 import os
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from itertools import chain, islice
@@ -110,7 +111,8 @@ def whole(tmp_path_factory) -> list[bytes]:
     return results(folder)
 
 
-def test_commits_come_by_time_or_by_number_and_give_equal_bytes(tmp_path, whole):
+def test_commits_come_by_time_or_by_number_and_give_equal_bytes(tmp_path, whole, monkeypatch):
+    monkeypatch.setattr("raycomp.run.work._POLL_EVERY_S", 0)
     two = replace(SELDOM, shards_per_wave=2)
     for name, waves, sizes in (("often", OFTEN, [1] * NUM_SHARDS), ("two", two, [2, 2, 1])):
         folder = tmp_path / name
@@ -135,6 +137,18 @@ def test_a_killed_run_resumes_within_its_shard_at_another_pace_and_scores_no_row
         assert sorted(seen + rest) == all_rows(), calls
         assert stats.statuses == {OK: NUM_SHARDS * ROWS}, calls
         assert results(folder) == whole, calls
+
+
+@pytest.mark.stores
+def test_parts_in_a_bucket_are_kept_as_well(tmp_path, whole, bucket):
+    work, seen, rest = Folder(f"{bucket}/waves/work"), [], []
+    with use(Local(1)):
+        with suppress(KeyboardInterrupt):
+            replace(make_phase(tmp_path, SELDOM, seen, most=7), work=work).run()
+        assert len(seen) == 7 * PER_CALL and work.find_names()
+        replace(make_phase(tmp_path, OFTEN, rest), work=work).run()
+    assert sorted(seen + rest) == all_rows() and results(tmp_path) == whole
+    assert not work.exists("parts", "score")
 
 
 def test_damaged_cut_and_overlapping_parts_are_not_taken(tmp_path, whole):
