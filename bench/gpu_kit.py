@@ -63,9 +63,12 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "all but compile": ALL,
     "all but compile, attention=efficient": ALL | {"attention": "efficient"},
     "all but compile, attention=cudnn": ALL | {"attention": "cudnn"},
+    "overlap and graph": {"overlap": True, "graph": True},
+    "overlap, graph, pass_size=256": {"overlap": True, "graph": True, "pass_size": 256},
     "precision=tf32": {"precision": "tf32"},
     "precision=fp32": {"precision": "fp32"},
     "compile": {"compile": True},
+    "overlap and compile": {"overlap": True, "compile": True},
     "all": ALL | {"compile": True},
 }
 GROUPS = ("scoring", "training", "tests", "compiling")
@@ -79,6 +82,9 @@ TRAININGS = {
 ALIGNMENT, PAS, TRAINING, STOCK, TESTS = "alignment", "PAS", "training step", "open_clip", "tests"
 CUT = "open_clip, texts sorted and cut to a batch's longest"
 CEILING, PRODUCTS = "matmul", "products with the towers' weights"
+BUSY = "GPU at work"
+# Options of alignment, alignment by open_clip, options of PAS: what a profile takes apart.
+PROFILED = ("default", "attention=flash", "overlap and graph", STOCK, "PAS, default")
 
 
 class Measurement(NamedTuple):
@@ -106,6 +112,7 @@ def make_plan() -> list[Measurement]:
     plan += [Measurement("scoring", ALIGNMENT, name, 60) for name in OPTIONS if name not in compiled]
     of_texts = [name for name, more in OPTIONS.items() if not more.keys() & (OF_IMAGES | {"precision"})]
     plan += [Measurement("scoring", PAS, name, 60) for name in (*of_texts, "all", CUT)]
+    plan += [Measurement("scoring", BUSY, name, 60) for name in PROFILED]
     plan += [Measurement("training", TRAINING, name, 90) for name in TRAININGS]
     plan += [Measurement("tests", TESTS, str(path), 120) for path in find_tests()]
     return plan + [Measurement("compiling", ALIGNMENT, name, 200) for name in compiled]

@@ -26,9 +26,22 @@ import pyarrow as pa
 import pytest
 import torch
 from torch import Tensor
+from torch.autograd import DeviceType
 
 from bench.gpu_kit import ALIGNMENT as ALIGNING
-from bench.gpu_kit import CEILING, CUT, OPTIONS, PAS, PRODUCTS, ROOT, STOCK, TESTS, TRAINING, TRAININGS
+from bench.gpu_kit import (
+    BUSY,
+    CEILING,
+    CUT,
+    OPTIONS,
+    PAS,
+    PRODUCTS,
+    ROOT,
+    STOCK,
+    TESTS,
+    TRAINING,
+    TRAININGS,
+)
 from bench.train_step import Pairs, compare_seconds, make_sides
 from raycomp.config import ScorerConfig
 from raycomp.core.alignment import normalise, pair_cosine
@@ -110,6 +123,7 @@ class Bench:
             STOCK: self.encode,
             ALIGNING: self.align,
             PAS: self.attribute,
+            BUSY: self.profile,
             TRAINING: self.train,
             TESTS: self.test,
         }
@@ -210,6 +224,29 @@ class Bench:
         first = self.texts_table.slice(0, NUM_COMPARED)
         found, plain = (one(first)[MEAN_PAS].to_numpy() for one in (own, self.attributing))
         add(f"{option}: largest difference", float(np.nanmax(np.abs(found - plain))), "PAS", None, "default")
+
+    def profile(self, option: str, add: Callable[..., None]) -> None:
+        """Measure the share of the time in which kernels run, and the rate if they ran without gaps."""
+        if self.device == "cpu":
+            raise ValueError("device=cpu: kernels are those of a GPU")
+        rows, unit = self.sizes.pairs, "pairs/s"
+        if option == STOCK:
+            run: Callable[[], object] = self.encode_stock
+        elif option.startswith(PAS):
+            rows, unit = self.sizes.captions, "captions/s"
+            run = partial(self.in_calls, self.attributing)
+        else:
+            run = partial(self.in_calls, Align(replace(self.scorer, **OPTIONS[option]), self.spec))
+        wall_s = float(np.median(in_turn({"": run}, self.sizes.budget_s / 2)[""]))
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
+            run()
+            self.settle()
+        on_gpu = [one for one in profile.key_averages() if one.device_type == DeviceType.CUDA]
+        kernels = [one for one in on_gpu if not one.key.startswith(("Memcpy", "Memset"))]
+        busy_s = sum(one.self_device_time_total for one in kernels) / 1e6
+        add(option, busy_s / wall_s, "of the time")
+        add(f"{option}: kernels alone", rows / busy_s, unit)
+        add(f"{option}: kernels", sum(one.count for one in kernels), "launches")
 
     def train(self, option: str, add: Callable[..., None]) -> None:
         """Measure a step, bf16, and its peak of GPU memory against those of open_clip_train."""
