@@ -93,9 +93,9 @@ class ScorerConfig(OptionGroup, name="scorer"):
     embedding_dtype: str = field(default="float32", metadata=one_of(("float32", "float16")))
     """float32 or float16: the type of stored image embeddings. With float16, drops are not exact."""
     pass_size: int | None = field(default=None, metadata=within("between 1 and 4096"))
-    """Images of a forward pass, a fixed number: the last pass is filled up. none = 8 on CPUs, 64 on GPUs;
-    256 is expected to be faster on a large GPU. The last bits of scores depend on it, so scores of another
-    size are those of another scorer."""
+    """Images of a forward pass, a fixed number: the last pass is filled up. none = 8 on CPUs, 64 on GPUs.
+    On an H100, 256 alone is not faster. The last bits of scores depend on it, so scores of another size are
+    those of another scorer."""
     overlap: bool = field(default=False, metadata=FREE)
     """Whether a scorer on a GPU prepares its next images, and the next call, while it computes. Scores do not
     depend on it. It takes host memory for some passes and GPU memory for a second call."""

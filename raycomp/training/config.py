@@ -109,7 +109,7 @@ class FitConfig(OptionGroup, name="train"):
     those taken since the write of the last one started."""
     prefetch: bool = field(default=False, metadata=FREE)
     """Copy the next batch to the GPU from pinned memory, in a thread, while a step is computed. The batches
-    stay the same."""
+    stay the same. The gain has not been measured."""
     keep_checkpoints: int = field(default=2, metadata=FREE | within("at least 1"))
     """Number of checkpoints that are kept, the last ones."""
     evaluate_steps: int | None = field(default=None, metadata=FREE | within("at least 1"))
