@@ -106,7 +106,7 @@ ALLOWED = {
     "raycomp/evaluation/results.py": ("empty cell",),
     "raycomp/models/parser.py": ("cells of a table",),
     "raycomp/report/parts.html.jinja": ("cell",),
-    "raycomp/run/work.py": ("``crew``",),
+    "raycomp/run/executor.py": ("``crew``",),
     "lab/screen/": ("cells/NAME.json",),
     "raycomp/table.py": ("cells", "cell"),
 }

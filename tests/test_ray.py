@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -62,12 +63,12 @@ class Cut(Exception):
 
 @pytest.fixture(scope="module")
 def head(tmp_path_factory) -> Iterator[Head]:
-    """A cluster of five CPUs with a dashboard and a token, which this process has joined."""
-    with start_head(tmp_path_factory.mktemp("h"), num_cpus=5) as head, pytest.MonkeyPatch.context() as patch:
-        for name in ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN_PATH"):
-            patch.setenv(name, head.env[name])
-        with connect(ClusterConfig(executor="ray", address=head.address)):
-            yield head
+    """A cluster of five CPUs with a dashboard, which this process has joined."""
+    folder = tmp_path_factory.mktemp("h")
+    with ExitStack() as stack:
+        head = stack.enter_context(start_head(folder, num_cpus=5, auth="disabled"))
+        stack.enter_context(connect(ClusterConfig(executor="ray", address=head.address)))
+        yield head
 
 
 @pytest.fixture(scope="module")

@@ -77,8 +77,8 @@ def scored(monkeypatch) -> dict[str, int]:
     seen: dict[str, int] = {}
     run = scoring.Pass.run
 
-    def count(steps, ordinals, parts_uri):
-        for parts in run(steps, ordinals, parts_uri):
+    def count(steps, *args):
+        for parts in run(steps, *args):
             name = steps.stages[0].name
             seen[name] = seen.get(name, 0) + sum(part["rows"] for part in parts)
             yield parts

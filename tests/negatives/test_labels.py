@@ -2,7 +2,6 @@
 
 import csv
 import hashlib
-import os
 from collections import Counter
 from pathlib import Path
 
@@ -54,9 +53,8 @@ def test_kappa_of_known_tables():
     assert find_kappa([("y", "y"), ("n", "n")]) == 1.0
 
 
-@pytest.mark.skipif("RAYCOMP_SHARED" not in os.environ, reason="RAYCOMP_SHARED names no folder of photos")
-def test_hashes_are_those_of_the_photos():
-    folder = Path(os.environ["RAYCOMP_SHARED"]) / "data"
+def test_hashes_are_those_of_the_photos(shared):
+    folder = shared / "data"
     hashes = {
         hashlib.sha256(path.read_bytes()).hexdigest()
         for source in ("flickr8k_800", "cc_web_400")

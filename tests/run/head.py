@@ -27,8 +27,12 @@ class Head:
 
 
 @contextmanager
-def start_head(folder: Path, num_cpus: int, **more: str) -> Iterator[Head]:
-    """Start a head node in ``folder``, which has a short name, with ``more`` variables; end it at the end."""
+def start_head(folder: Path, num_cpus: int, auth: str = "token", **more: str) -> Iterator[Head]:
+    """Start a head node in ``folder``, which has a short name, with ``more`` variables; end it at the end.
+
+    Ray reads ``auth``, "token" or "disabled", when it is imported: a process that imported it before cannot
+    join a head with a token.
+    """
     token = folder / "token"
     token.touch(0o600)
     token.write_text(secrets.token_hex(32))
@@ -36,7 +40,7 @@ def start_head(folder: Path, num_cpus: int, **more: str) -> Iterator[Head]:
     env = {
         "HOME": str(folder),
         "PATH": f"{BIN}:/usr/bin:/bin",
-        "RAY_AUTH_MODE": "token",
+        "RAY_AUTH_MODE": auth,
         "RAY_AUTH_TOKEN_PATH": str(token),
         "RAY_API_SERVER_ADDRESS": f"http://127.0.0.1:{dashboard}",
         "RAY_USAGE_STATS_ENABLED": "0",
