@@ -62,7 +62,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def _find_group(item: pytest.Item) -> str | None:
-    if "lab" in item.path.relative_to(Path(__file__).parent).parts:
+    if "lab" in item.path.relative_to(Path(__file__).parent).parts or item.get_closest_marker("engine"):
         return None
     if (folder := item.path.parent.name) in _BY_FOLDER:
         return _BY_FOLDER[folder]

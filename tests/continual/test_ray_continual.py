@@ -24,7 +24,7 @@ from tests.drawn import world_shards
 from tests.faults.harness import find_parent, processes
 from tests.training.little import describe_model
 
-pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_cluster")]
+pytestmark = pytest.mark.usefixtures("ray_cluster")
 RANK = "ray::RayTrainWorker"
 OPTIONS: dict[str, Any] = {
     "model.weights": "random:0",

@@ -2,15 +2,11 @@
 
 from pathlib import Path
 
-import pytest
-
 import raycomp
 from raycomp.config import ClusterConfig
 from raycomp.look.config import AuditConfig
 from tests.corpus import by_cpi, write_world_shards
 from tests.curation.test_own_scorers import CODE
-
-pytestmark = pytest.mark.ray
 
 
 def read(folder: Path) -> dict[str, bytes]:

@@ -5,7 +5,7 @@ import pytest
 from raycomp.data.files import Folder
 from tests.faults.harness import finish, mount, report, report_progress, start
 
-pytestmark = [pytest.mark.ray, pytest.mark.slow]
+pytestmark = pytest.mark.slow
 
 
 # What the whole output takes is about 1 MB, its work as much again.

@@ -25,7 +25,6 @@ from tests.faults.harness import (
     start,
 )
 
-pytestmark = pytest.mark.ray
 # In the order in which a run comes by them.
 MOMENTS = {
     "the run begins": lambda out: out.exists("run.json"),

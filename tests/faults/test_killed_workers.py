@@ -29,7 +29,6 @@ from tests.faults.harness import (
     start,
 )
 
-pytestmark = pytest.mark.ray
 ALIGN, ATTRIBUTE = "ray::MapWorker(MapBatches(align))", "ray::MapWorker(MapBatches(attribute))"
 # A scoring actor loads its model under its own name with a suffix.
 LOADING = ".__init__"

@@ -58,7 +58,6 @@ def report_faults(proxy: Proxy, fault: str, happened: str) -> None:
     report(f"S3: {fault}", f"seed {SEED}, {len(proxy.seen)} requests: {found}", happened)
 
 
-@pytest.mark.ray
 @pytest.mark.slow
 def test_all_faults_at_once_change_no_byte(proxy, calm, world):
     config, expected = calm
@@ -73,7 +72,6 @@ def test_all_faults_at_once_change_no_byte(proxy, calm, world):
     check_equal(out, expected)
 
 
-@pytest.mark.ray
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", FAULTS)
 def test_one_fault_changes_no_byte(fault, proxy, calm, world):
@@ -88,7 +86,6 @@ def test_one_fault_changes_no_byte(fault, proxy, calm, world):
     check_equal(out, expected)
 
 
-@pytest.mark.ray
 @pytest.mark.slow
 @pytest.mark.parametrize("start", [30, 80, 400])
 def test_a_storage_that_stays_down_ends_the_run_and_a_restart_finishes_it(start, proxy, calm, world):

@@ -26,7 +26,6 @@ from raycomp.training.journal import read_metrics
 from tests.conftest import without_ray
 from tests.faults.harness import Run, find_parent, mount, num_files, processes, report, seeded, start_command
 
-pytestmark = pytest.mark.ray
 RANK = "ray::RayTrainWorker"
 STEPS, EVERY = 40, 4
 ENDS = {signal.SIGINT: (130, "interrupted"), signal.SIGTERM: (143, "terminated")}

@@ -236,7 +236,6 @@ class Asking:
         return {k: v for i in range(len(self.tables)) for k, v in read_replies(self.uri, i).items()}
 
 
-@pytest.mark.ray
 @pytest.mark.parametrize("executor", ["ray", "local"])
 def test_a_server_with_every_fault_loses_no_prompt(ray_cluster, tmp_path, monkeypatch, executor):
     monkeypatch.setenv(KEY_VARIABLE, SECRET)
@@ -269,7 +268,6 @@ def test_a_server_with_every_fault_loses_no_prompt(ray_cluster, tmp_path, monkey
     assert found.stdout == ""
 
 
-@pytest.mark.ray
 @pytest.mark.parametrize("executor", ["ray", "local"])
 def test_a_server_that_is_down_stops_the_run_in_one_line(ray_cluster, tmp_path, monkeypatch, executor):
     monkeypatch.setenv(KEY_VARIABLE, SECRET)
@@ -289,7 +287,6 @@ def tiny_model(tmp_path_factory) -> str:
     return write_tiny_model(tmp_path_factory.mktemp("tiny-llm"))
 
 
-@pytest.mark.ray
 @pytest.mark.engine
 def test_vllm_answers_in_the_schema_and_nothing_is_asked_twice(ray_cluster, tmp_path, tiny_model):
     captions = [f"A dog number {i} on a red car." for i in range(23)]
@@ -319,7 +316,6 @@ def kill_engine(asking: Asking) -> None:
     engine.kill()
 
 
-@pytest.mark.ray
 @pytest.mark.slow
 def test_an_engine_that_dies_is_started_again_and_nothing_is_lost(ray_cluster, tmp_path, tiny_model):
     tables = [make_prompts([f"A dog number {i} on a red car." for i in range(800)])]
@@ -332,7 +328,6 @@ def test_an_engine_that_dies_is_started_again_and_nothing_is_lost(ray_cluster, t
     assert not killer.is_alive()
 
 
-@pytest.mark.ray
 @pytest.mark.slow
 def test_a_model_that_cannot_be_loaded_stops_the_run_in_one_line(ray_cluster, tmp_path):
     pytest.importorskip("vllm")

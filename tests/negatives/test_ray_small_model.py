@@ -19,7 +19,6 @@ def small_model(tmp_path_factory) -> str:
     return write_small_model(tmp_path_factory.mktemp("small-llm"), source)
 
 
-@pytest.mark.ray
 @pytest.mark.slow
 def test_a_small_model_answers_small_questions(shared, small_model, tmp_path, ray_cluster):
     """Half of its words make a negative; nearly all replies are well-formed, and all are there."""

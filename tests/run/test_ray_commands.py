@@ -3,13 +3,9 @@
 import hashlib
 from pathlib import Path
 
-import pytest
-
 import raycomp
 from raycomp.cli import main
 from raycomp.data.files import Folder
-
-pytestmark = pytest.mark.ray
 
 
 def digests(folder: Folder, *parts: str) -> dict[str, str]:

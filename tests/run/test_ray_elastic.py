@@ -53,7 +53,6 @@ def drive(out: str, loses_node: bool) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.ray
 @pytest.mark.parametrize("loses_node", [False, True])
 def test_late_scorers_are_used_and_the_bytes_are_those_of_one_machine(tmp_path, ray_cluster, loses_node):
     code = f"from tests.run.test_ray_elastic import drive; drive({str(tmp_path / 'many')!r}, {loses_node})"

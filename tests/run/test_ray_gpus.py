@@ -78,7 +78,6 @@ def test_limits_that_nobody_reports_are_none_only_where_nothing_starts_nodes(
     assert count_offered("GPU") == offered
 
 
-@pytest.mark.ray
 @pytest.mark.slow  # it starts a head of its own
 def test_on_kuberay_a_pool_of_gpus_needs_a_range(tmp_path, tmp_path_factory):
     """KubeRay sets RAY_NODE_TYPE_NAME in every pod. The line is refused at once, and leaves nothing."""
@@ -114,7 +113,6 @@ def find(gpu: dict | None):
     return lambda: ("10.0.0.7", gpu)
 
 
-@pytest.mark.ray
 def test_a_gpu_that_does_not_come_is_awaited_so_long_and_reported(ray_cluster, capsys, monkeypatch):
     monkeypatch.setattr("raycomp.run.progress._LINE_EVERY_S", 0.2)
     with pytest.raises(ValueError, match=r"^cluster\.gpu: no GPU was free within .*=1 s, requested at \d+:"):
@@ -147,7 +145,6 @@ cluster.shutdown()
 
 
 @pytest.mark.slow
-@pytest.mark.ray
 def test_a_gpu_that_comes_late_is_found():
     """A node with a GPU joins a cluster of its own while it is awaited."""
     env = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
@@ -205,7 +202,6 @@ def test_rows_of_several_kinds_of_gpu_are_counted_by_shard(tmp_path, monkeypatch
         assert describe_phases({"score": found})[0]["gpu_rows"] == {first: 7, second: 8}
 
 
-@pytest.mark.ray
 def test_a_pool_without_its_gpus_ends_the_pass_in_a_line(tmp_path, ray_cluster, monkeypatch):
     monkeypatch.setattr(DataContext.get_current(), "max_consecutive_actor_init_deaths", 0)
     session = Session(1, {"num_cpus": 2}, None, 6, 1, BLOCK, gpu=L4)
@@ -238,7 +234,6 @@ def break_so_often(times: int, folder: Path) -> Pass:
     return replace(make_pass(1, session), stages=(STAGES[0], stage))
 
 
-@pytest.mark.ray
 def test_a_scorer_whose_gpu_breaks_is_started_again_and_scores_its_rows(tmp_path, ray_cluster):
     (tmp_path / "marks").mkdir()
     steps = break_so_often(2, tmp_path / "marks")
@@ -248,7 +243,6 @@ def test_a_scorer_whose_gpu_breaks_is_started_again_and_scores_its_rows(tmp_path
 
 
 @pytest.mark.slow
-@pytest.mark.ray
 def test_a_gpu_that_breaks_again_and_again_ends_the_run_in_a_line(tmp_path, ray_cluster):
     (tmp_path / "marks").mkdir()
     steps = break_so_often(99, tmp_path / "marks")

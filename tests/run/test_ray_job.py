@@ -45,7 +45,6 @@ def test_outside_of_a_job_nothing_is_stopped(monkeypatch):
     assert ray_job.main([], found.append) == 2 and found == []
 
 
-@pytest.mark.ray
 @pytest.mark.slow
 def test_ray_calls_a_mistake_stopped_and_another_failure_failed(tmp_path_factory):
     with start_head(tmp_path_factory.mktemp("h"), num_cpus=1) as head:

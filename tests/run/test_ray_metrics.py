@@ -114,7 +114,6 @@ def scrape_until(run: str, name: str, key: tuple[str, ...], least: float) -> dic
         time.sleep(0.5)
 
 
-@pytest.mark.ray
 def test_a_node_of_ray_reports_what_run_json_says(curated, tmp_path, ray_cluster):
     """Rows, and the seconds of every stage, are added up block by block there, wave by wave here."""
     config, _, _ = curated
@@ -129,7 +128,6 @@ def test_a_node_of_ray_reports_what_run_json_says(curated, tmp_path, ray_cluster
     assert values["raycomp_waves"] == {("align",): 1, ("attribute",): 1}
 
 
-@pytest.mark.ray
 def test_what_stands_is_reported_again_while_a_phase_goes_on(tmp_path, ray_cluster):
     worker_pools = {"read": WorkerPool("", 4, "cpus"), "align": WorkerPool("", 2, "scorers")}
     with keep_events(Folder(str(tmp_path)), "gauges"), Progress("align", 3, worker_pools) as shown:

@@ -71,7 +71,6 @@ def make_pass(num_shards: int, session: Session, stages: tuple[Stage, ...] = STA
     return Pass(session, items, read, stages, part, rows=BLOCK, scorer_rows=16)
 
 
-@pytest.mark.ray
 def test_read_tasks_share_very_many_shards_and_every_row_arrives(tmp_path, monkeypatch, ray_cluster):
     monkeypatch.setattr("raycomp.run.ray_cluster._READ_TASKS_AT_MOST", 2)
     session = Session(1, {"num_cpus": 2}, None, 6, 1, BLOCK)
@@ -85,7 +84,6 @@ def test_read_tasks_share_very_many_shards_and_every_row_arrives(tmp_path, monke
         assert read_parts(str(tmp_path), names)[POSITION].to_pylist() == list(range(ROWS))
 
 
-@pytest.mark.ray
 def test_one_shard_is_decoded_by_many_tasks_in_blocks_of_a_few_rows(tmp_path, ray_cluster):
     session = Session(1, {"num_cpus": 2}, None, 6, 1, BLOCK)
     all_metadata = list(chain.from_iterable(make_pass(1, session).run([0], str(tmp_path))))

@@ -9,7 +9,6 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
-import pytest
 import ray
 from ray._private import worker
 from ray.data import ActorPoolStrategy, DataContext
@@ -59,7 +58,6 @@ def count_meanwhile(folder: Path) -> tuple[int, int]:
         (folder / "counted").touch()
 
 
-@pytest.mark.ray
 def test_actors_of_a_pool_are_counted_and_know_how_often_they_were_started_again(tmp_path, ray_cluster):
     """The first dies at its first call, as one whose GPU broke does."""
     before = count_pool()
@@ -78,7 +76,6 @@ def test_actors_of_a_pool_are_counted_and_know_how_often_they_were_started_again
     assert scorers == before + 1 and cpus == int(ray.cluster_resources()["CPU"])
 
 
-@pytest.mark.ray
 def test_a_cluster_without_an_autoscaler_has_no_limits(ray_cluster):
     assert read_limits() is None
 
@@ -109,7 +106,6 @@ print(ray.get_runtime_context().runtime_env.get("env_vars"))
 """
 
 
-@pytest.mark.ray
 def test_a_submitted_jobs_config_is_in_its_environment(ray_cluster):
     """Ray reads it there where a driver connects: so the name is right, and what is in it is json."""
     config = {"runtime_env": {"env_vars": {"NAMED_BY_THE_JOB": "1"}}, "metadata": {}}
@@ -124,7 +120,6 @@ def pass_on(batch: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     return batch
 
 
-@pytest.mark.ray
 def test_notes_on_blocks_are_where_they_are_forgotten(ray_cluster):
     """They grow without the callback, so what it clears is what Ray Data keeps."""
     kept: list[int] = []
@@ -148,7 +143,6 @@ def test_notes_on_blocks_are_where_they_are_forgotten(ray_cluster):
         assert max(kept) == most
 
 
-@pytest.mark.ray
 def test_a_machine_that_the_cluster_does_not_have_is_not_drained(ray_cluster):
     """The client, its list of nodes and the reason for it are there; who is drained: test_ray_submit.py."""
     assert drain_node(ray_cluster, "i-none", 0) == f"no node of the cluster at {ray_cluster}"

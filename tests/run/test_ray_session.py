@@ -70,7 +70,6 @@ def test_a_temporary_folder_with_a_long_name_is_refused(temporary, tmp_path):
 NO_CLUSTER = [pytest.param(False, id="listens", marks=pytest.mark.slow), pytest.param(True, id="answers")]
 
 
-@pytest.mark.ray
 @pytest.mark.parametrize("is_open", NO_CLUSTER)
 def test_a_cluster_that_does_not_answer_is_waited_for_so_long(is_open):
     """In a process of its own: this one may be connected already."""
@@ -219,7 +218,6 @@ if any(word.endswith("dashboard/agent.py") for word in sys.argv + sys.orig_argv)
 
 
 @pytest.mark.slow
-@pytest.mark.ray
 def test_ray_starts_where_its_agent_is_late(tmp_path):
     (tmp_path / "sitecustomize.py").write_text(SLOW_AGENT)
     path = os.pathsep.join([str(tmp_path), *sys.path])
@@ -251,7 +249,6 @@ print("RAY_ADDRESS" in os.environ)
 
 
 @pytest.mark.slow
-@pytest.mark.ray
 def test_a_dashboard_on_localhost_answers_what_rays_cleaners_ask():
     env = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
     line = [sys.executable, "-c", ASK_STATE]

@@ -126,11 +126,6 @@ def call(command: str, out: Path, env: Mapping[str, str], options: Mapping[str, 
     return subprocess.run(line, env=env, capture_output=True, text=True, timeout=PATIENCE_S)
 
 
-def list_sizes(*sizes: tuple[int, str]) -> list[Any]:
-    """Return the cases of a test: always the cluster that has as many CPUs as a scorer; others are slow."""
-    return [pytest.param(*one, marks=[] if one == (2, "joins") else pytest.mark.slow) for one in sizes]
-
-
 def describe_training(curated: tuple[CurateConfig, Path, Any], workers: int) -> dict[str, Any]:
     config, out, _ = curated
     return {
@@ -143,10 +138,8 @@ def describe_training(curated: tuple[CurateConfig, Path, Any], workers: int) -> 
     }
 
 
-@pytest.mark.ray
-@pytest.mark.parametrize(
-    ("num_cpus", "way"), list_sizes((2, "joins"), (1, "joins"), (3, "joins"), (1, "starts"))
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("num_cpus", "way"), [(2, "joins"), (1, "joins"), (3, "joins"), (1, "starts")])
 def test_a_small_cluster_curates_to_the_same_bytes(num_cpus, way, curated, tmp_path):
     config, local, _ = curated
     scoring = {
@@ -173,7 +166,6 @@ def test_a_small_cluster_curates_to_the_same_bytes(num_cpus, way, curated, tmp_p
         assert done.returncode == 2 and said in done.stderr and took_s < REFUSED_S, (took_s, done.stderr)
 
 
-@pytest.mark.ray
 @pytest.mark.slow
 @pytest.mark.parametrize(("num_cpus", "workers"), [(1, 1), (2, 2), (3, 2), (3, 3)])
 def test_a_small_cluster_trains_on_as_many_workers_as_it_has_cpus(num_cpus, workers, curated, tmp_path):

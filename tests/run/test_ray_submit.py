@@ -17,7 +17,7 @@ from tests.drawn import world_shards
 from tests.run.head import Head, join, start_head
 from tests.run.test_spot import Metadata
 
-pytestmark = [pytest.mark.ray, pytest.mark.slow]
+pytestmark = pytest.mark.slow
 ROOT = Path(raycomp.__file__).parents[1]
 # What Ray puts before its lines where it writes to no terminal, and colours.
 _TRIMMINGS = re.compile(r"\x1b\[\d+m|^[\d-]{10} [\d:,]{12}\t[A-Z]+ \w+\.py:\d+ -- ", re.MULTILINE)

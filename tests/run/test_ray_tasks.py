@@ -39,7 +39,6 @@ def test_only_whole_numbers_are_added_up():
         assert add_counts(rounded) is rounded
 
 
-@pytest.mark.ray
 @pytest.mark.parametrize("least", [1, 32])
 def test_results_come_in_the_order_of_the_items(ray_cluster, monkeypatch, least):
     """However many tasks wait and however many files each has."""
@@ -66,7 +65,6 @@ def write_slowly(job: int, out: Folder, work: Folder, error: type[Exception]) ->
     return 1, 0
 
 
-@pytest.mark.ray
 @pytest.mark.parametrize("error", [UserError, KeyError])
 def test_no_task_writes_shards_once_a_run_has_ended(tmp_path, ray_cluster, error):
     out = Folder(str(tmp_path))
@@ -91,7 +89,6 @@ class Cut(Exception):
     """Ends a run while its jobs run."""
 
 
-@pytest.mark.ray
 def test_jobs_of_a_run_that_ends_write_nothing_afterwards(tmp_path, ray_cluster):
     out = Folder(str(tmp_path))
     with pytest.raises(Cut):
@@ -103,7 +100,6 @@ def test_jobs_of_a_run_that_ends_write_nothing_afterwards(tmp_path, ray_cluster)
     assert not out.exists("ended-1")
 
 
-@pytest.mark.ray
 @pytest.mark.parametrize("run", [map_tasks, map_files])
 def test_what_the_user_can_fix_comes_as_it_was_raised(ray_cluster, run):
     with pytest.raises(UserError, match=r"^the fourth is amiss$"):

@@ -77,7 +77,6 @@ class Hangs(Steps):
         return read_metadata(dataset)
 
 
-@pytest.mark.ray
 def test_a_phase_that_stands_still_starts_again_from_its_commits(tmp_path, ray_cluster, monkeypatch, capfd):
     """A busy machine may take longer to start its workers: then it stands still once more."""
     monkeypatch.setattr(DataContext.get_current(), "execution_no_progress_timeout_s", 6)
@@ -100,7 +99,6 @@ class Still(Steps):
         raise Stalled("no block came")
 
 
-@pytest.mark.ray
 def test_a_phase_that_stands_still_for_good_ends_in_one_line(tmp_path, ray_cluster, capfd):
     phase = Still(Folder(str(tmp_path))).phase()
     with pytest.raises(

@@ -15,7 +15,7 @@ from raycomp.sweep.command import sweep
 from raycomp.sweep.config import SweepConfig
 from raycomp.training.config import FitConfig
 
-pytestmark = [pytest.mark.ray, pytest.mark.slow]
+pytestmark = pytest.mark.slow
 METRIC = "sugarcrepe.accuracy.macro"
 FIT = FitConfig(steps=3, batch_size=8, checkpoint_steps=1)
 

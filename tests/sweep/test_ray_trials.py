@@ -14,7 +14,6 @@ from raycomp.sweep.trials import FAILED, FINISHED, Job, list_report, list_rungs
 from raycomp.training.config import FitConfig
 from tests.sweep.runs import METRIC, SCORED, note
 
-pytestmark = pytest.mark.ray
 CONFIG = SweepConfig(space="train.learning_rate=grid(0.1,0.4,0.3)", seeds=2)
 
 

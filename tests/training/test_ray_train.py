@@ -10,7 +10,7 @@ from raycomp.training.command import train
 from raycomp.training.ray_train import Stopped, judge_failure
 from tests.training.little import as_datacomp, count_heads, read_losses, refuse
 
-pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_cluster")]
+pytestmark = pytest.mark.usefixtures("ray_cluster")
 
 
 def test_negatives_are_the_same_for_any_number_of_workers(world, curated, negatives, tmp_path):

@@ -1,7 +1,5 @@
 """An update on a Ray cluster gives the bytes of one in this process."""
 
-import pytest
-
 import raycomp
 from raycomp.config import ClusterConfig
 from raycomp.curation.config import read_config
@@ -9,8 +7,6 @@ from raycomp.curation.update import update
 from raycomp.negatives.config import NegativesConfig, WritingConfig
 from tests.corpus import by_cpi, scenes
 from tests.curation.test_update_runs import read, read_record, write_shard
-
-pytestmark = pytest.mark.ray
 
 
 def test_an_update_on_ray_equals_a_local_run_from_scratch(ray_cluster, tmp_path, tiny_scorer):
