@@ -27,16 +27,22 @@ from raycomp.curation.command import curate
 from raycomp.curation.config import CurateConfig
 from raycomp.curation.select.filters import list_shards
 from raycomp.curation.select.select import is_attributed
-from raycomp.curation.verify import Rescorer, compare_rows, draw_rows, list_drawable, read_and_count
+from raycomp.curation.verify import Rescorer, compare_rows, draw_rows, read_and_count
 from raycomp.data.parquet import add_columns
 from raycomp.models.architecture import describe_scorer
 from raycomp.run.executor import use
 from raycomp.run.local import Local
-from raycomp.words import ALIGNMENT
+from raycomp.words import ALIGNMENT, REMOVED, STATUS
 
 RESULTS = Path(__file__).parent / "results" / "forgery.csv"
 SHARES, DRAWS = (0.002, 0.005, 0.01, 0.02), (100, 300)
 RAISED = 0.001
+
+
+def list_drawable(scores: str) -> np.ndarray:
+    """Return the positions of the rows of a scores file that can be scored again: all but removed ones."""
+    statuses = pq.read_table(scores, columns=[STATUS])[STATUS].to_pylist()
+    return np.flatnonzero([status != REMOVED for status in statuses])
 
 
 def forge(place: Path, share: float, rng: np.random.Generator) -> int:

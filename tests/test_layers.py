@@ -150,6 +150,32 @@ def test_tests_of_the_product_import_the_lab_in_fixtures_alone():
     assert found == []
 
 
+def test_what_is_imported_of_our_own_is_there():
+    """Benches and jobs are not imported by any test; a name that has moved would be noticed late."""
+    tops = ("raycomp", "lab", "bench", "tests")
+
+    @cache
+    def defined(module: str) -> set[str]:
+        place = ROOT / module.replace(".", "/")
+        found = {path.stem for path in place.glob("*")} if place.is_dir() else set()
+        path = place / "__init__.py" if place.is_dir() else place.with_suffix(".py")
+        body = ast.walk(ast.parse(path.read_text())) if path.is_file() else ()
+        for node in body:
+            found |= {
+                alias.asname or alias.name
+                for alias in getattr(node, "names", ())
+                if not isinstance(alias, str)
+            }
+            found |= {getattr(node, "name", None) or getattr(node, "id", "")}
+        return found
+
+    for path in [*(ROOT / "bench").rglob("*.py"), *JOBS, *LAB]:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] in tops:
+                missing = {alias.name for alias in node.names} - defined(node.module)
+                assert not missing, f"{path.relative_to(ROOT)}: {node.module} has no {missing}"
+
+
 def pairs_of_commands() -> dict[str, set[str]]:
     """Return by command the commands of which it imports more than ``__init__`` and ``config``."""
     pairs: dict[str, set[str]] = {}
