@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
 from pyarrow import fs
 
 import raycomp
@@ -27,6 +28,10 @@ from tests.faults.proxy import Proxy, run_proxy
 
 # Ray gives its workers niceness 15: the test processes beside them would leave them hardly any CPU time.
 os.environ.setdefault("RAY_worker_niceness", "0")
+
+# A busy machine makes any case late.
+settings.register_profile("untimed", deadline=None)
+settings.load_profile("untimed")
 
 # As a command does; what is not deferred takes seconds in every test process.
 deferred.install()
