@@ -49,7 +49,7 @@ def read_record(folder: Path) -> dict[str, Any]:
     return json.loads((folder / "run.json").read_text())
 
 
-@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", OPTIONS)
 def test_updated_negatives_are_those_of_a_run_from_scratch(tmp_path, tiny_scorer, name, seed):
     history = History(tmp_path, tiny_scorer, seed)

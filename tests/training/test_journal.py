@@ -41,7 +41,7 @@ def read_events(folder: Folder) -> list[Event]:
     return found
 
 
-@pytest.fixture(params=["disk", "s3"])
+@pytest.fixture(params=["disk", pytest.param("s3", marks=pytest.mark.stores)])
 def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Folder:
     if request.param == "disk":
         return Folder(str(tmp_path))
