@@ -1,5 +1,4 @@
-"""The runs of a stream, a method and a seed, in their order.
-A stream of tasks as arrays: training and test samples.
+"""A stream of tasks as arrays, training and test samples; and its runs by method and seed, in order.
 
 N samples, T texts, V names of primitives, K candidates, L tokens of context, H x W pixels, D dims.
 """

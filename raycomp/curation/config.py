@@ -1,5 +1,4 @@
-"""The selection rules: the measure that each gate of a rule ranks by.
-The options of a curation."""
+"""The options of a curation, and the selection rules: the measure that each gate of a rule ranks by."""
 
 import inspect
 import re

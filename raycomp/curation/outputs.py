@@ -1,5 +1,6 @@
-"""DataComp's layouts: resharded tars ready for open_clip, and the sorted subset file.
-Shards that a run writes: which rows each holds, and tasks that commit each, so that a killed run resumes.
+"""Shards that a run writes: which rows each holds, and tasks that commit each, so that a killed run resumes.
+
+They are in DataComp's layouts: resharded tars ready for open_clip, and the sorted subset file.
 
 An output is made of a fixed range of input rows, whatever is kept of the rows before it: a change of one row
 changes one output.

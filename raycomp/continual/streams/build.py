@@ -1,5 +1,6 @@
-"""A stream's sources and the model's embeddings to the arrays that methods train on.
-A stream's arrays in a folder, with the pixels and tokens of methods that train the model.
+"""A stream's sources and the model's embeddings to the arrays that methods train on, and these in a folder.
+
+The folder also has the pixels and tokens of methods that train the model.
 
 N samples, V values of a picture, T texts, L tokens of context. Pixels are memory-mapped.
 """

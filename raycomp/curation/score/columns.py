@@ -1,10 +1,11 @@
-"""The input's own metadata as a side table: the fields of the samples' json, each with one type.
+"""Columns of the user's own next to the scores: the input's metadata, and scorers.
 
-``metadata/`` has a file for every scores file, row for row. A field's type is that of most of its values over
-all shards: bool, double (a whole column of integers: int64), or text; lists and objects are text, as json. A
-value of another type becomes null and is counted, unless it is a number written as text.
+Metadata are the fields of the samples' json, each with one type: ``metadata/`` has a file for every scores
+file, row for row. A field's type is that of most of its values over all shards: bool, double (a whole column
+of integers: int64), or text; lists and objects are text, as json. A value of another type becomes null and is
+counted, unless it is a number written as text.
 
-Scorers of the user's own, in the pass that computes alignment: FILE.py:CLASS in the option ``scorers``.
+Scorers run in the pass that computes alignment: FILE.py:CLASS in the option ``scorers``.
 
 A class declares ``columns``, the type of each column by name, and ``needs``, the arrays that it is called
 with, by name. N rows, some of them usable.

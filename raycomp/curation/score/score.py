@@ -1,9 +1,9 @@
-"""Score shards: align them all, mark duplicates, then attribute the best aligned.
+"""Score shards: align them all, mark duplicates, then attribute the best aligned; estimate what it costs.
 
 A gate is global, so each phase finishes all shards before the next starts. Plain functions and callables of
 this package do the work; this module schedules them over shards and commits the results.
 
-Find rows with repeated uids over the whole corpus: tasks over ranges of files and buckets of uids.
+Rows with repeated uids are found over the whole corpus, by tasks over ranges of files and buckets of uids.
 
 A row counts if it has an alignment. The first by (sorted shard, position) stays. Later ones lose alignment
 and embedding, so they are not part of the corpus. A later row with the first row's image and caption gets the
@@ -12,7 +12,7 @@ status ``duplicate_uid``; any other gets ``uid_conflict``: it is a separate samp
 Letters: S ranges of files, B buckets of uids, N rows. Edges are the starts of the parts of a file, and its
 end.
 
-Estimate the cost of a curation from a part of a few shards, measured in this process; writes nothing."""
+The cost is estimated from a part of a few shards, measured in this process; nothing is written."""
 
 import hashlib
 import posixpath
