@@ -80,12 +80,13 @@ check: .venv/dev
 docs: .venv/docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
-# Where Python may not write bytecode, every Ray worker would compile its imports anew: compile them here.
+# Where Python may not write bytecode, every Ray worker would compile its imports anew: compile them here. Tests start
+# many processes at once, which would all compile the same.
 define install
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv==0.13.8
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --constraints constraints.txt \
-		$(if $(PYTHONDONTWRITEBYTECODE),--compile-bytecode) $(1)
+		$(if $(PYTHONDONTWRITEBYTECODE)$(findstring dev,$@),--compile-bytecode) $(1)
 	touch $@
 endef
 
