@@ -1,13 +1,11 @@
 """The oracle of rewrites: what counts of a page, names of then and now, and what is compared."""
 
-from pathlib import Path
-
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bench import digests
 from bench.digest_cases import CASES, CORE, Case
-from bench.digests import Line, Name, Place
+from bench.digests import Line
 
 PAGE = """<title>9</title><style>a{width:7px}</style><h1>Kept <b>30</b></h1>
 <p>30 of 60 in 4.2 s, 2026-11-27</p>
@@ -21,21 +19,6 @@ def test_of_a_page_count_tables_numbers_and_pictures_but_no_times():
     assert found["tables"].split() == [b"what", b"0.25"]
     assert found["numbers"].split() == [b"30", b"60", b"5"]
     assert found["pictures"] == b"data:image/png;base64,AA"
-
-
-def test_options_have_their_names_of_now():
-    names = [
-        Name("option", "select", "align.keep", "align.share", "renamed"),
-        Name("option", "select", "seed", "", "removed"),
-        Name("command", "", "select", "choose", "renamed"),
-    ]
-    place = Place(Path("/none"), {one[:3]: one for one in names}, "http://llm")
-    line = "select paper --set align.keep=0.6 --set seed=1 --set attribute.keep=0.3"
-    words = digests.make_command(Case("mine", line), place)[2:]
-    assert words == [
-        *("raycomp", "choose", "paper", "--set", "align.share=0.6", "--set", "attribute.keep=0.3"),
-        *("--out", "mine"),
-    ]
 
 
 def test_no_case_has_an_option_that_there_is_not():
@@ -83,16 +66,3 @@ def test_missing_new_and_changed_files_are_reported():
     before |= {("one", "b: values"): Line("one", "curate", "b: values", "1", "7")}
     after |= {("one", "b: values"): Line("one", "curate", "b: values", "1", "7")}
     assert "changed one: b" not in digests.compare(before, after, renamed=True)
-
-
-def test_executors_must_agree():
-    cases = [Case("one", "curate"), Case("two", "curate", same_as="one")]
-    found = {
-        key: line
-        for name in ("one", "two")
-        for key, line in {(name, "a"): Line(name, "curate", "a", "1", "5")}.items()
-    }
-    assert digests.compare_executors(cases, found) == []
-    found["two", "a"] = Line("two", "curate", "a", "1", "6")
-    found["two", "b"] = Line("two", "curate", "b", "1", "6")
-    assert digests.compare_executors(cases, found) == ["differ  two and one: a", "differ  two and one: b"]

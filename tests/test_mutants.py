@@ -1,17 +1,13 @@
 """Random mutants: which changes of a line there are, where it is found again, which tests are run for it."""
 
-import ast
 from pathlib import Path
 
-from bench.line_edits import Editor, change_line, is_other
+from bench.line_edits import Editor, is_other
 from bench.mutants import (
     Index,
     Mutant,
     choose,
     find_failure,
-    find_statement,
-    share_out,
-    sort_by_place,
     to_test,
 )
 
@@ -81,29 +77,6 @@ def test_reports_errors_and_annotations_are_left_alone():
         assert list_changes(line) == {}
 
 
-def test_only_lines_within_functions_change():
-    changed = {edit.line for edit in Editor(CODE.replace("{line}", "x = 1")).edits}
-    lines = CODE.splitlines()
-    assert {lines[number - 1].strip() for number in changed} == {
-        "{line}",
-        "self.total = value",
-        "value = value",
-        "return self.most",
-    }
-
-
-def test_the_rest_of_a_line_stays_and_so_does_its_indentation():
-    text = CODE.replace("{line}", "x = a < b  # why")
-    number = text[: text.index("x = a")].count("\n") + 1
-    (edit,) = [e for e in Editor(text).edits if e.operator == "comparison"]
-    new = change_line(text, number, edit.mutated).splitlines()
-    assert new[number - 1] == "        x = a <= b  # why"
-    assert [a for i, a in enumerate(new) if i != number - 1] == [
-        b for i, b in enumerate(text.splitlines()) if i != number - 1
-    ]
-    ast.parse("\n".join(new))
-
-
 FUNCTION = "def run(rows):\n    if rows:\n        total = len(rows)\n    return total\n"
 MUTANT = Mutant(1, "raycomp/a.py", "run", "total = len(rows)", "pass", "delete statement", 0)
 
@@ -127,20 +100,6 @@ def test_a_mutant_is_found_where_its_function_was_moved(tmp_path):
     assert find(tmp_path / "unclear", b=FUNCTION, c=FUNCTION) == "ambiguous"
 
 
-def test_a_mutant_of_a_renamed_function_is_found_by_its_line_alone(tmp_path):
-    renamed = FUNCTION.replace("def run", "def count")
-    assert find(tmp_path / "once", b=renamed) == ("raycomp/b.py", 3)
-    assert find(tmp_path / "twice", b=renamed, c=renamed) == "ambiguous"
-    assert find(tmp_path / "gone", b=renamed.replace("len(rows)", "sum(rows)")) == "not found"
-
-
-def test_a_statement_of_many_lines_is_reached_as_a_whole_and_a_body_is_not():
-    text = "if (\n    a\n    and b\n):\n    x(\n        1,\n    )\nelse:\n    y()\n"
-    assert find_statement(text, 3) == range(1, 5)
-    assert find_statement(text, 6) == range(5, 8)
-    assert find_statement(text, 9) == range(9, 10)
-
-
 def test_tests_of_the_modules_package_come_first_and_cheap_ones_before_dear_ones():
     cost = {"curation/test_a.py::x": 3.0, "curation/test_a.py::y": 9.0, "curation/test_b.py::x": 1.0}
     cost |= {"run/test_c.py::x": 0.1, "run/test_c.py::y": 0.2, "run/test_d.py::z": 500.0}
@@ -156,26 +115,6 @@ def test_tests_of_the_modules_package_come_first_and_cheap_ones_before_dear_ones
     assert names(5.0) == [*both, "run/test_c.py::x", "run/test_c.py::y"]
     assert names(0.5) == ["curation/test_b.py::x"]
     assert choose([], seconds, "raycomp/curation/x.py", 9.0) == []
-
-
-def test_the_tests_of_a_file_keep_their_order_and_lost_ones_are_left_out(tmp_path):
-    (tmp_path / "tests").mkdir()
-    for name in "ab":
-        (tmp_path / f"tests/{name}.py").write_text("def test_y(n): pass\n\ndef test_x(): pass\n")
-    tests = ["tests/b.py::test_x", "tests/a.py::test_x", "tests/gone.py::test_x", "tests/b.py::test_z"]
-    tests += ["tests/b.py::test_y[2]", "tests/b.py::test_y[1]"]
-    assert sort_by_place(tmp_path, tests) == [
-        "tests/b.py::test_y[2]",
-        "tests/b.py::test_y[1]",
-        "tests/b.py::test_x",
-        "tests/a.py::test_x",
-    ]
-
-
-def test_shares_add_up_and_follow_the_sizes():
-    assert share_out(10, {"a": 500, "b": 300, "c": 200}) == {"a": 5, "b": 3, "c": 2}
-    shares = share_out(7, {"a": 1, "b": 1, "c": 1})
-    assert sum(shares.values()) == 7 and set(shares.values()) == {2, 3}
 
 
 def test_a_context_is_a_test_and_a_failure_names_one():

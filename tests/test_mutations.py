@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.mutations import find_lines, find_tests, judge, read_breaks, replace_lines
+from bench.mutations import find_lines, judge, read_breaks, replace_lines
 
 LOOP = """
 def add(values, first = 0):
@@ -44,32 +44,6 @@ def test_lines_are_found_and_replaced_at_any_indentation(tmp_path, text):
         for line in ("import os\n\n\n" + text + "\n\nprint(add([1]))").splitlines()
         if "value" not in line
     ]
-
-
-def test_lines_are_looked_for_as_a_whole_and_in_order(tmp_path):
-    write(tmp_path, "a.py", "x = 1\ny = 2\n")
-    write(tmp_path, "b.py", "y = 2\nx = 1\nx = 10\n")
-    assert [place.file.name for place in find_lines(tmp_path, "x = 1")] == ["a.py", "b.py"]
-    assert [place.file.name for place in find_lines(tmp_path, "x = 1\ny = 2")] == ["a.py"]
-    assert find_lines(tmp_path, "x =") == []
-
-
-def test_without_a_replacement_lines_are_deleted(tmp_path):
-    file = write(tmp_path, "a.py", "x = 1\ny = 2\nif y:\n    z = 3\n")
-    assert replace_lines(find_lines(tmp_path, "y = 2")[0], "")
-    assert file.read_text() == "x = 1\nif y:\n    z = 3\n"
-    assert not replace_lines(find_lines(tmp_path, "z = 3")[0], "")  # an empty block
-
-
-def test_tests_are_found_by_their_whole_name_in_any_file(tmp_path):
-    (tmp_path / "tests/deep").mkdir(parents=True)
-    (tmp_path / "tests/test_a.py").write_text("import os\ndef test_one(x):\n    pass\n")
-    (tmp_path / "tests/deep/test_b.py").write_text("import os\ndef test_one_more():\n    pass\n")
-    assert find_tests(tmp_path, ["test_one", "test_one_more"]) == [
-        "tests/test_a.py::test_one",
-        "tests/deep/test_b.py::test_one_more",
-    ]
-    assert find_tests(tmp_path, ["test_one", "test_gone"]) == []
 
 
 def test_a_test_that_fails_catches_and_an_error_does_not():

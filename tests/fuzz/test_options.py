@@ -18,8 +18,6 @@ from raycomp.sweep.config import SweepConfig
 from tests.fuzz.child import run
 from tests.fuzz.inputs import JSON_VALUES, check_strict, refused
 
-pytestmark = pytest.mark.slow
-
 CONFIGS = (CurateConfig, NegativesConfig, ProbeConfig, SweepConfig)
 PATHS = sorted({path for config in CONFIGS for path, _ in flatten(to_dict(config()))})
 ODD_PATHS = st.sampled_from(
@@ -66,9 +64,16 @@ def load() -> None:
     import raycomp.curation.command  # noqa: F401
 
 
+def test_some_options():
+    run(options, 200)
+    run(command_lines, 100)
+
+
+@pytest.mark.slow
 def test_options():
     run(options, 2000)
 
 
+@pytest.mark.slow
 def test_command_lines():
     run(command_lines, 1000)
