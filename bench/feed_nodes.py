@@ -35,9 +35,8 @@ from raycomp.data.samples import write_tar
 from raycomp.models.images import ImageSpec
 from raycomp.run.local import connect
 from raycomp.training.config import FitConfig, TrainConfig
-from raycomp.training.feed import Drawing
-from raycomp.training.journal import Course, ShardSource
-from raycomp.training.pairs import find_pairs, make_index
+from raycomp.training.journal import Course
+from raycomp.training.pairs import Drawing, Pairs, find_pairs, make_index
 from raycomp.training.ray_feed import Feed, ShardCache
 
 SHARDS, ROWS, WINDOW, PER_RANK = 24, 256, 4, 16
@@ -46,11 +45,11 @@ SPEC = ImageSpec(32, 32, (0.5,) * 3, (0.5,) * 3)
 
 
 @dataclass(frozen=True)
-class SlowSource(ShardSource):
+class SlowPairs(Pairs):
     """Files in a store that answers a request after 30 ms."""
 
     def __getattribute__(self, name: str) -> Any:
-        if name in ("pairs", "index"):
+        if name in ("shards", "listed"):
             time.sleep(REQUEST_S)
         return super().__getattribute__(name)
 
@@ -154,7 +153,7 @@ def main() -> None:
         pairs = find_pairs(TrainConfig(input=f"{folder}/in"))
         with connect(ClusterConfig(executor="ray"), scores=False):
             index = make_index(pairs, Folder(f"{folder}/work"))
-        source = ray.put(SlowSource(pairs, index.uris))
+        source = ray.put(SlowPairs(**vars(pairs) | {"listed": index.uris}))
         plan = EpochPlan(index.rows_S, PER_RANK * args.ranks, WINDOW, 0)
         model = ModelConfig(name="ViT-B-32", weights="random:0")
         course = ray.put(Course(plan, Drawing(SPEC, model, FitConfig(), pairs.max_pixels)))

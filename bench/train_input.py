@@ -18,6 +18,7 @@ import os
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -34,11 +35,11 @@ from raycomp.config import ClusterConfig, ModelConfig
 from raycomp.core.epochs import EpochPlan, slice_of
 from raycomp.data.files import Folder
 from raycomp.models.images import ImageSpec
-from raycomp.run.local import connect
+from raycomp.run.executor import use
+from raycomp.run.local import Local, connect
 from raycomp.training.config import FitConfig, TrainConfig
-from raycomp.training.feed import Drawing, read_batches
-from raycomp.training.journal import Course, ShardSource
-from raycomp.training.pairs import Pairs, find_pairs, index_shard, make_index
+from raycomp.training.journal import Course
+from raycomp.training.pairs import Drawing, Pairs, find_pairs, make_index, read_batches
 from raycomp.training.ray_feed import Feed, start_cache
 from raycomp.training.towers import to_batch
 
@@ -50,14 +51,14 @@ SPEC = ImageSpec(224, 224, open_clip.OPENAI_DATASET_MEAN, open_clip.OPENAI_DATAS
 class Slices(IterableDataset):
     """What each worker makes: its rows of every batch of an epoch."""
 
-    def __init__(self, pairs: Pairs, indices: list, plan: EpochPlan, draw: Drawing):
-        self.parts = pairs, indices.__getitem__, plan, draw
+    def __init__(self, pairs: Pairs, plan: EpochPlan, draw: Drawing):
+        self.parts = pairs, plan, draw
         self.epoch = torch.zeros((), dtype=torch.int64).share_memory_()
 
     def __iter__(self) -> Iterator[dict[str, np.ndarray]]:
         """Yield this worker's rows."""
         worker = get_worker_info()
-        plan = self.parts[2]
+        plan = self.parts[1]
         own = slice_of(worker.id, worker.num_workers, plan.batch_size)
         steps = plan.steps_per_epoch
         yield from read_batches(*self.parts, int(self.epoch) * steps, steps, own)
@@ -66,10 +67,12 @@ class Slices(IterableDataset):
 def make_raycomp(folder: str, batch_size: int, workers: int) -> Callable[[], int]:
     """Return a function that runs an epoch and counts its rows."""
     pairs = find_pairs(TrainConfig(input=folder))
-    indices = [index_shard(pairs, i)[0] for i in range(len(pairs.shards))]
-    plan = EpochPlan(tuple(map(len, indices)), batch_size, FitConfig().window, 0)
+    with use(Local(1)):
+        index = make_index(pairs, Folder(tempfile.mkdtemp()))
+    pairs = replace(pairs, listed=index.uris)
+    plan = EpochPlan(index.rows_S, batch_size, FitConfig().window, 0)
     model = ModelConfig(name=MODEL, weights="random:0")
-    slices = Slices(pairs, indices, plan, Drawing(SPEC, model, FitConfig(), pairs.max_pixels))
+    slices = Slices(pairs, plan, Drawing(SPEC, model, FitConfig(), pairs.max_pixels))
     loader = DataLoader(slices, None, num_workers=workers, persistent_workers=True, collate_fn=dict)
 
     def run() -> int:
@@ -88,7 +91,7 @@ def make_on_ray(folder: str, batch_size: int, work: Folder) -> Callable[[], int]
     model = ModelConfig(name=MODEL, weights="random:0")
     course = ray.put(Course(plan, Drawing(SPEC, model, FitConfig(), pairs.max_pixels)))
     steps = 1_000_000
-    cache = start_cache(ray.put(ShardSource(pairs, index.uris)), plan, steps, 1)
+    cache = start_cache(ray.put(replace(pairs, listed=index.uris)), plan, steps, 1)
     batches = Feed(course, cache, 0, 1).batches(0, steps)
 
     def run() -> int:

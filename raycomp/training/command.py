@@ -49,13 +49,11 @@ from raycomp.run.local import Session, connect
 from raycomp.run.run import Run, Say, refuse_early, start_run
 from raycomp.run.work import map_files
 from raycomp.table import Numeral, Table, format_facts, number, percent
-from raycomp.training import journal
+from raycomp.training import held_out, journal
 from raycomp.training.config import TrainConfig
-from raycomp.training.feed import Drawing
 from raycomp.training.hard import load_mates
-from raycomp.training.held_out import OPTION, find_held_input, fingerprint_held_out, index_pairs, read_start
 from raycomp.training.losses import LOSSES
-from raycomp.training.pairs import Index, Pairs, find_pairs, fingerprint_pairs
+from raycomp.training.pairs import Drawing, Index, Pairs, find_pairs, fingerprint_pairs, make_index
 
 TRAINED = ("trained_images.npy", "trained_texts.npy")
 """At the top of a training's folder, in the order of ``Known``."""
@@ -199,10 +197,10 @@ def train(
     out, config = absolute_uri(str(out)), with_absolute_paths(config)
     journal.check_packages(config.train.log_to)
     pairs = find_pairs(config)
-    held_pairs = find_held_input(config) if config.train.held_out else None
+    held_pairs = held_out.find_held_input(config) if config.train.held_out else None
     check_output(config.input, out)
     if held_pairs:
-        check_output(held_pairs.source, out, OPTION)
+        check_output(held_pairs.source, out, held_out.OPTION)
     check_writable(out)  # before a model is loaded
     config = replace(config, model=find_model(config.model))
     refuse_early("train", config, out)
@@ -213,7 +211,7 @@ def train(
         """Return what results depend on in addition to the options."""
         return {
             **fingerprint_pairs(config),
-            **(fingerprint_held_out(config) if held_pairs else {}),
+            **(held_out.fingerprint_held_out(config) if held_pairs else {}),
             **fingerprint_own("loss", options.loss),
             "model": fingerprint_scorer(fetch_model(config.model)),
         }
@@ -249,12 +247,15 @@ def train(
             if num_threads is not None and session.device == "cpu":
                 session = replace(session, num_threads=num_threads)
             run.bind(session.device)
-            index, held = index_pairs(pairs, held_pairs, config, run.work)
-            training = _plan(run, config, session, spec, pairs, index, evaluate)
+            if options.held_out:
+                index, held = held_out.index_pairs(pairs, held_pairs, config, run.work)
+            else:
+                index, held = make_index(pairs, run.work), None
+            training = _plan(run, config, session, spec, replace(pairs, listed=index.uris), index, evaluate)
             known = gather_keys(index.uris, before)
             write_trained(known, run.work)  # before hours of steps: it takes memory
             if held:
-                training = replace(training, held_out=held.tables)
+                training = replace(training, held_out=held)
                 index = replace(index, warnings=(*index.warnings, *held.warn(known)))
             for warning in index.warnings:
                 say(warning)
@@ -300,7 +301,7 @@ def _plan(
     return journal.Training(
         config=config,
         out=run.folder.uri,
-        source=journal.ShardSource(pairs, index.uris),
+        pairs=pairs,
         course=journal.Course(plan, draw),
         num_steps=options.steps or (options.epochs or _EPOCHS) * plan.steps_per_epoch,
         num_kinds=len(kinds),
@@ -341,6 +342,7 @@ def _close(
     for name in [name for name in metrics if name not in journal.OWN_COLUMNS]:
         for step in np.flatnonzero(np.isfinite(metrics[name])).tolist():
             found.setdefault(step, {"step": step + 1})[name] = float(metrics[name][step])
+    start = held_out.read_start(run.work) if training.held_out else []
     sections: dict[str, Any] = {
         "steps": num_steps,
         "epochs": num_steps / training.course.plan.steps_per_epoch,
@@ -354,7 +356,7 @@ def _close(
         "train_s": seconds,
         "samples_per_s": num_steps * num_pairs / seconds,
         "resumed": status.resumed,
-        "evaluations": [*read_start(run.work), *(found[step] for step in sorted(found))],
+        "evaluations": [*start, *(found[step] for step in sorted(found))],
         **more,
     }
     read = dict(index.reasons)

@@ -17,8 +17,8 @@ from raycomp.data.parquet import read_columns, readable
 from raycomp.data.runs import fetch_model
 from raycomp.models.architecture import load_tokens
 from raycomp.models.images import ImageFault, ImageSpec, prepare_image
-from raycomp.training.held_out import OPTION
-from raycomp.training.journal import OWN_COLUMNS, Evaluate, HeldOutTables
+from raycomp.training.held_out import OPTION, HeldOut
+from raycomp.training.journal import OWN_COLUMNS, Evaluate
 from raycomp.training.towers import Towers, to_batch
 from raycomp.words import CAPTION, HELD_OUT_MEASURES, IMAGE, UID
 
@@ -100,7 +100,7 @@ class HeldOutEvaluation:
 
     def __init__(
         self,
-        held: HeldOutTables,
+        held: HeldOut,
         model: ModelConfig,
         spec: ImageSpec,
         num_steps: int,

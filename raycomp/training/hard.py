@@ -111,17 +111,6 @@ def _is_of(written: dict[str, Any], run: dict[str, Any], source: str) -> bool:
         return False
 
 
-def find_image_files(spec: str) -> tuple[str, ...]:
-    """Return the Parquet files of negatives' images. Raises ValueError where one has another form."""
-    wanted = f"{UID}, {NEGATIVE}, and {IMAGE} or {PATH}"
-    return find_tables("negative_images", spec, [{UID, NEGATIVE, IMAGE}, {UID, NEGATIVE, PATH}], wanted)
-
-
-def find_neighbour_files(spec: str) -> tuple[str, ...]:
-    """Return the Parquet files of neighbours. Raises ValueError where one has another form."""
-    return find_tables("hard_images", spec, [{UID, NEIGHBOURS}], f"{UID} and {NEIGHBOURS}")
-
-
 def find_tables(option: str, spec: str, forms: Sequence[set[str]], wanted: str) -> tuple[str, ...]:
     """Return the Parquet files that an option names; each must have the columns of one of the forms."""
     try:

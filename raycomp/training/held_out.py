@@ -25,7 +25,6 @@ from raycomp.data.parquet import read_columns, write_table
 from raycomp.run.work import map_files, map_tasks
 from raycomp.schema import PAIRS_SCHEMA
 from raycomp.training.config import TrainConfig
-from raycomp.training.journal import HeldOutTables
 from raycomp.training.pairs import (
     Index,
     Pairs,
@@ -56,8 +55,10 @@ _SCHEMA = pa.schema(
 class HeldOut:
     """The held-out pairs of a training."""
 
-    tables: HeldOutTables
-    """The evaluated pairs."""
+    uris: tuple[str, ...]
+    """Tables of the evaluated pairs: uid, image and caption."""
+    max_pixels: int
+    """Images with more are not decoded."""
     num_pairs: int
     """H."""
     image_E: np.ndarray
@@ -130,7 +131,7 @@ def index_pairs(
     def hold_out(uris: Sequence[str]) -> np.ndarray:
         """Take the share out of the tables. A second call, also after a kill, takes out the same pairs."""
         _draw(uris, share, seed, work)
-        for _ in map_tasks(_load_and_drop, list(enumerate(uris)), pairs, work, label="hold out pairs"):
+        for _ in map_tasks(_load, list(enumerate(uris)), pairs, work, True, label="hold out pairs"):
             pass
         return _read(work, _DRAWN)
 
@@ -202,28 +203,23 @@ def _describe(uri: str, key_C: np.ndarray) -> tuple[list[bytes], list[bytes], li
     return key_N[is_named].tolist(), image.tolist(), text.tolist()
 
 
-def _load_and_drop(item: tuple[int, str], pairs: Pairs, work: Folder) -> None:
-    """Write a shard's evaluated pairs, then remove its drawn pairs from its table."""
-    _load(item, pairs, work)
-    table = read_columns(item[1])
-    drawn = np.sort(to_keys(_read(work, _DRAWN)))
-    stays = find_keys(drawn, to_keys(parse_uids(table[UID]))) < 0
-    if not stays.all():
-        write_table(table.filter(pa.array(stays)), item[1], PAIRS_SCHEMA)
-
-
-def _load(item: tuple[int, str], pairs: Pairs, work: Folder) -> None:
-    """Write the evaluated pairs of a shard with their images, once."""
+def _load(item: tuple[int, str], pairs: Pairs, work: Folder, drops: bool = False) -> None:
+    """Write the evaluated pairs of a shard with their images, once; ``drops``: then remove the drawn pairs
+    from the shard's table."""
     ordinal, uri = item
-    if work.exists(_FOLDER, _part(ordinal)):
-        return
-    evaluated = np.sort(to_keys(_read(work, _EVALUATED)))
     index = read_columns(uri)
-    index = index.filter(pa.array(find_keys(evaluated, to_keys(parse_uids(index[UID]))) >= 0))
-    table = load_shard(replace(pairs, negative_images=()), ordinal, index)
-    first = pc.list_element(table[CAPTIONS], 0) if len(table) else pa.array([], pa.string())
-    found = table.select([UID, IMAGE_SHA256, IMAGE]).append_column(CAPTION, first)
-    write_table(found, work.at(_FOLDER, _part(ordinal)), _SCHEMA)
+    key_N = to_keys(parse_uids(index[UID]))
+    if not work.exists(_FOLDER, _part(ordinal)):
+        evaluated = np.sort(to_keys(_read(work, _EVALUATED)))
+        own = index.filter(pa.array(find_keys(evaluated, key_N) >= 0))
+        table = load_shard(replace(pairs, negative_images=()), ordinal, own)
+        first = pc.list_element(table[CAPTIONS], 0) if len(table) else pa.array([], pa.string())
+        found = table.select([UID, IMAGE_SHA256, IMAGE]).append_column(CAPTION, first)
+        write_table(found, work.at(_FOLDER, _part(ordinal)), _SCHEMA)
+    if drops:
+        stays_N = find_keys(np.sort(to_keys(_read(work, _DRAWN))), key_N) < 0
+        if not stays_N.all():
+            write_table(index.filter(pa.array(stays_N)), uri, PAIRS_SCHEMA)
 
 
 def _open(index: Index, num_pairs: int, pairs: Pairs, work: Folder) -> HeldOut:
@@ -231,7 +227,7 @@ def _open(index: Index, num_pairs: int, pairs: Pairs, work: Folder) -> HeldOut:
     parts = list(map_files(read_columns, uris, [IMAGE_SHA256], label="count held-out pairs"))
     filled = tuple(uri for uri, part in zip(uris, parts, strict=True) if len(part))
     sha256s = [one for part in parts for one in part[IMAGE_SHA256].to_pylist()]
-    return HeldOut(HeldOutTables(filled, pairs.max_pixels), num_pairs, key_images(sha256s))
+    return HeldOut(filled, pairs.max_pixels, num_pairs, key_images(sha256s))
 
 
 def _part(ordinal: int) -> str:

@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import Any, Protocol, Self
 
 import numpy as np
 import pyarrow as pa
@@ -35,11 +35,8 @@ from raycomp.core.epochs import EpochPlan
 from raycomp.data.files import Folder, forget_written, name_place, resolve
 from raycomp.models.images import ImageSpec
 from raycomp.training.config import TrainConfig
-
-if TYPE_CHECKING:
-    from raycomp.training.feed import Drawing
-    from raycomp.training.pairs import Pairs
-
+from raycomp.training.held_out import HeldOut
+from raycomp.training.pairs import Drawing
 
 STEP = "step"
 OWN_COLUMNS = (STEP, "loss", "learning_rate", "samples_per_s")
@@ -146,40 +143,21 @@ def say_start(start: Mapping[str, Any], say: Callable[[str], None], label: str =
 
 
 @dataclass(frozen=True)
-class ShardSource:
-    """The files that shards are read from."""
-
-    pairs: "Pairs"
-    index: tuple[str, ...]
-    """The uri of each shard's table of pairs."""
-
-
-@dataclass(frozen=True)
 class Course:
     """What determines every batch of a run, in addition to the shards."""
 
     plan: EpochPlan
-    draw: "Drawing"
-
-
-@dataclass(frozen=True)
-class HeldOutTables:
-    """The stored pairs that ``train.held_out`` evaluates."""
-
-    uris: tuple[str, ...]
-    """Tables of uid, image and caption."""
-    max_pixels: int
-    """Images with more are not decoded."""
+    draw: Drawing
 
 
 @dataclass(frozen=True)
 class Training:
-    """The inputs of every rank. On Ray ``source`` and ``course`` are references, and ``tracker`` is an
+    """The inputs of every rank. On Ray ``pairs`` and ``course`` are references, and ``tracker`` is an
     actor."""
 
     config: TrainConfig
     out: str
-    source: Any
+    pairs: Any
     course: Any
     num_steps: int
     num_kinds: int
@@ -188,7 +166,7 @@ class Training:
     """Torch threads of a rank on CPUs; none on GPUs."""
     evaluate: Evaluate | None
     tracker: Any = None
-    held_out: HeldOutTables | None = None
+    held_out: HeldOut | None = None
     run_id: str = ""
     """That of run.json."""
 

@@ -15,7 +15,6 @@ from functools import cached_property
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
-import pyarrow as pa
 import safetensors.torch
 import torch
 from safetensors import SafetensorError
@@ -24,7 +23,6 @@ from torch import Tensor, nn
 from raycomp.config import ModelConfig, UserError
 from raycomp.core.epochs import ahead
 from raycomp.data.files import ARCHITECTURE, CHECKPOINT, WEIGHTS, WORK, Folder, new_path
-from raycomp.data.parquet import read_columns
 from raycomp.data.runs import fetch_model
 from raycomp.models.architecture import HUB_CONFIG, say_bad
 from raycomp.models.clip import describe_preprocessing, describe_start, load_start, pack_tokenizer
@@ -34,9 +32,9 @@ from raycomp.run.run import Say
 from raycomp.training import journal
 from raycomp.training.config import TrainConfig
 from raycomp.training.evaluations import HeldOutEvaluation, evaluate_model, try_evaluation
-from raycomp.training.feed import read_batches
 from raycomp.training.held_out import write_start
 from raycomp.training.losses import get_loss
+from raycomp.training.pairs import read_batches
 from raycomp.training.towers import (
     OF_ALL,
     Batch,
@@ -642,13 +640,8 @@ def fit_here(training: journal.Training, check: Callable[[], None], say: Say) ->
                 checked_at = time.monotonic()
 
         writer = Writer(trainer, training, report, journal.OPENERS)
-        source, plan, draw = training.source, training.course.plan, training.course.draw
-
-        def read_index(shard: int) -> pa.Table:
-            return read_columns(source.index[shard])
-
-        left = training.num_steps - trainer.step
-        made = read_batches(source.pairs, read_index, plan, draw, trainer.step, left)
+        plan, draw, left = training.course.plan, training.course.draw, training.num_steps - trainer.step
+        made = read_batches(training.pairs, plan, draw, trainer.step, left)
         batches = (to_batch(arrays, "cpu", training.image) for arrays in ahead(made, _AHEAD))
         train_rank(trainer, batches, config.train.checkpoint_steps, writer)
     return status

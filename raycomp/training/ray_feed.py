@@ -17,15 +17,15 @@ import pyarrow as pa
 import ray
 from ray.data import DataContext, ExecutionResources
 
-from raycomp.core.epochs import EpochPlan, slice_of
+from raycomp.core.epochs import EpochPlan, locate_rows, slice_of
 from raycomp.data.inputs import count_bytes
-from raycomp.data.parquet import read_columns, to_fixed_lists, to_matrix
+from raycomp.data.parquet import to_fixed_lists, to_matrix
 from raycomp.data.stores import TASK_RETRIES
 from raycomp.run.ray_cluster import ItemSource
 from raycomp.run.ray_session import settle_data_context
-from raycomp.training.feed import cut_shard, make_batch
-from raycomp.training.journal import Course, ShardSource
-from raycomp.training.pairs import load_shard
+from raycomp.training.journal import Course
+from raycomp.training.pairs import Pairs, load_shard, make_batch
+from raycomp.words import FIRST_ROW
 
 _LOADER: dict[str, Any] = {"scheduling_strategy": "SPREAD", **TASK_RETRIES}
 # Tasks of one rank run in parallel, so their steps arrive out of order, rarely further apart than this.
@@ -59,7 +59,7 @@ class ShardCache:
         most_bytes: float = 0,
         cpus: float = 1.0,
     ):
-        """``source`` holds a reference to the ShardSource, in a list so that Ray does not fetch it here.
+        """``source`` holds a reference to the pairs, in a list so that Ray does not fetch it here.
         ``bytes_per_row``: the size of a pair, about. Loading a shard takes half of ``cpus``."""
         (self.source,) = source
         self.plan, self.end, self.num_ranks = plan, plan.windows_of(num_steps - 1).stop, num_ranks
@@ -70,8 +70,8 @@ class ShardCache:
         is_small = 0 < 2 * bytes_per_row * sum(plan.rows_S) <= most_bytes
         self.whole: dict[int, Any] | None = {} if is_small else None
         """All shards that were read, if they are kept."""
-        self.load = ray.remote(num_cpus=cpus / 2, **_LOADER)(_load)
-        self.cut = ray.remote(num_cpus=cpus / 2)(_cut)
+        self.load = ray.remote(num_cpus=cpus / 2, **_LOADER)(load_shard)
+        self.cut = ray.remote(num_cpus=cpus / 2)(cut_shard)
         self.load_and_cut = ray.remote(num_cpus=cpus / 2, **_LOADER)(_load_and_cut)
 
     def take(self, step: int, rank: int) -> dict[int, Any]:
@@ -109,10 +109,10 @@ class ShardCache:
 
 
 def start_cache(source: Any, plan: EpochPlan, num_steps: int, num_ranks: int, cpus: float) -> Any:
-    """Start the actor that holds the pairs of a ShardSource, given by a reference, for the ranks."""
+    """Start the actor that holds the loaded pairs for the ranks; ``source``: a reference to the pairs."""
     most_bytes = _SHARE * ray.cluster_resources().get("object_store_memory", 0.0)
     # The bytes of a pair, from the sizes of some shards: at most those that a pair has there.
-    shards = ray.get(source).pairs.shards
+    shards = ray.get(source).shards
     chosen = range(0, len(shards), -(-len(shards) // _SIZED))
     num_rows = sum(plan.rows_S[shard] for shard in chosen)
     bytes_per_row = count_bytes(shards[shard] for shard in chosen) / max(1, num_rows)
@@ -120,18 +120,17 @@ def start_cache(source: Any, plan: EpochPlan, num_steps: int, num_ranks: int, cp
     return cache.remote([source], plan, num_steps, num_ranks, bytes_per_row, most_bytes, cpus)
 
 
-def _load(source: ShardSource, shard: int) -> pa.Table:
-    return load_shard(source.pairs, shard, read_columns(source.index[shard]))
-
-
-def _cut(table: pa.Table, rows: Sequence[np.ndarray]) -> list[pa.Table] | pa.Table:
-    """Return a table for each rank; of one rank the table itself, as Ray wants it."""
-    parts = cut_shard(table, rows)
+def cut_shard(table: pa.Table, rows: Sequence[np.ndarray]) -> list[pa.Table] | pa.Table:
+    """Return, for each rank's rows of a loaded shard, the samples that have them; of one rank the table
+    itself, as Ray wants it."""
+    first_N = table[FIRST_ROW].to_numpy()
+    samples = [np.unique(locate_rows(first_N, row_R)[0]) for row_R in rows]
+    parts = [table.take(pa.array(sample_M)).combine_chunks() for sample_M in samples]
     return parts[0] if len(parts) == 1 else parts
 
 
-def _load_and_cut(source: ShardSource, shard: int, rows: Sequence[np.ndarray]) -> list[pa.Table] | pa.Table:
-    return _cut(_load(source, shard), rows)
+def _load_and_cut(pairs: Pairs, shard: int, rows: Sequence[np.ndarray]) -> list[pa.Table] | pa.Table:
+    return cut_shard(load_shard(pairs, shard), rows)
 
 
 @lru_cache(maxsize=1)

@@ -107,7 +107,7 @@ def fit(
 ) -> journal.TrainingStatus:
     """Train to the end and return what was reported, as ``run_ranks``."""
     config = training.config
-    training = replace(training, source=ray.put(training.source), course=ray.put(training.course))
+    training = replace(training, pairs=ray.put(training.pairs), course=ray.put(training.course))
     work, size = partial(_train, training), config.train.batch_size
     return run_ranks(RankJob(work, training.num_steps, size, config.cluster.selector), ranks, check, say)
 
@@ -277,7 +277,7 @@ def _train_rank(training: journal.Training) -> None:
     cache = writer = None
     cpus = ray.get_runtime_context().get_assigned_resources()["CPU"]
     if rank == 0:
-        cache = start_cache(training.source, plan, training.num_steps, num_ranks, cpus)
+        cache = start_cache(training.pairs, plan, training.num_steps, num_ranks, cpus)
     cache = broadcast_from_rank_zero(cache)
     if rank == 0:
         writer = Writer(trainer, training, Line(training.tracker).report, OPENERS)

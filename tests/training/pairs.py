@@ -7,7 +7,6 @@ import pyarrow as pa
 from raycomp.config import override_all
 from raycomp.core.selection import drop_duplicates, parse_uids
 from raycomp.training.config import TrainConfig
-from raycomp.training.hard import HardImages
 from raycomp.training.pairs import Pairs, check_pairs, find_pairs, index_shard, tally_pairs
 from raycomp.words import DUPLICATE_UID
 
@@ -30,8 +29,7 @@ def check_all(config: TrainConfig) -> tuple[Pairs, list[pa.Table], Counter]:
     """Go the whole way of a run: find, index, check."""
     pairs = find_pairs(config)
     indices, reasons = index_all(pairs)
-    pictures = HardImages(pairs.negative_images, pairs.token) if pairs.negative_images else None
-    tally = sum((tally_pairs(table, pictures) for table in indices), Counter())
+    tally = sum((tally_pairs(table, pairs.pictures)[0] for table in indices), Counter())
     check_pairs(pairs, reasons, tally, [parse_uids(table["uid"]) for table in indices])
     return pairs, indices, reasons
 

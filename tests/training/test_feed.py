@@ -16,12 +16,12 @@ from torchvision.transforms import RandomResizedCrop
 
 from raycomp.config import ModelConfig, UserError
 from raycomp.core.epochs import EpochPlan, slice_of
+from raycomp.data.files import Folder
 from raycomp.models.images import ImageSpec, decode_image, prepare_image
 from raycomp.schema import PAIRS_SCHEMA
-from raycomp.training import feed
+from raycomp.training import pairs as training_pairs
 from raycomp.training.config import FitConfig, TrainConfig
-from raycomp.training.feed import Drawing, make_batch, read_batches
-from raycomp.training.pairs import find_pairs, index_shard, tally_pairs
+from raycomp.training.pairs import Drawing, find_pairs, make_batch, make_index, read_batches
 from raycomp.training.towers import to_batch
 
 SPEC = ImageSpec(24, 24, (0.48, 0.46, 0.41), (0.27, 0.26, 0.28))
@@ -230,40 +230,40 @@ def album(tmp_path_factory) -> Path:
     return folder
 
 
-def test_batches_are_the_same_over_ranks_and_from_any_step(album, monkeypatch):
+def test_batches_are_the_same_over_ranks_and_from_any_step(album, monkeypatch, tmp_path, local):
     pairs = find_pairs(TrainConfig(input=str(album)))
-    indices = [index_shard(pairs, shard.ordinal)[0] for shard in pairs.shards]
-    plan = EpochPlan(tuple(map(len, indices)), batch_size=5, window=2, seed=0)
+    index = make_index(pairs, Folder(str(tmp_path)))
+    pairs = replace(pairs, listed=index.uris)
+    plan = EpochPlan(index.rows_S, batch_size=5, window=2, seed=0)
     steps = 2 * plan.steps_per_epoch
     loaded = []
-    load = feed.load_shard
-    monkeypatch.setattr(feed, "load_shard", lambda *args: loaded.append(args[1]) or load(*args))
-    whole = list(read_batches(pairs, indices.__getitem__, plan, make_drawing(), 0, steps))
+    load = training_pairs.load_shard
+    monkeypatch.setattr(training_pairs, "load_shard", lambda *args: loaded.append(args[1]) or load(*args))
+    whole = list(read_batches(pairs, plan, make_drawing(), 0, steps))
     assert len(loaded) <= 2 * 4 + 1  # once an epoch, and once more where the epochs meet at most
     parts = [
-        list(read_batches(pairs, indices.__getitem__, plan, make_drawing(), 0, steps, slice_of(rank, 3, 5)))
-        for rank in range(3)
+        list(read_batches(pairs, plan, make_drawing(), 0, steps, slice_of(rank, 3, 5))) for rank in range(3)
     ]
     for step in range(steps):
         joined = {name: np.concatenate([part[step][name] for part in parts]) for name in whole[step]}
         assert same(whole[step], joined)
-    late = read_batches(pairs, indices.__getitem__, plan, make_drawing(), steps - 1, 1)
+    late = read_batches(pairs, plan, make_drawing(), steps - 1, 1)
     assert same(next(late), whole[-1])
 
 
-def test_an_epoch_has_every_pair_as_often_as_the_subset_names_it(album, tmp_path):
+def test_an_epoch_has_every_pair_as_often_as_the_subset_names_it(album, tmp_path, local):
     """Counted in batches: one caption and no crop tell the pairs apart."""
     numbers = [0, 1, 1, 9, 9, 9, 24, 16, 16, 3]
     wanted = [make_row(number)["uid"] for number in numbers]
     pq.write_table(pa.table({"uid": wanted}), tmp_path / "kept.parquet")
     pairs = find_pairs(TrainConfig(input=str(album), subset=str(tmp_path / "kept.parquet")))
-    indices = [index_shard(pairs, shard.ordinal)[0] for shard in pairs.shards]
-    rows_S = tuple(tally_pairs(index)["pairs"] for index in indices)
-    plan = EpochPlan(rows_S, batch_size=5, window=2, seed=0)
+    index = make_index(pairs, Folder(str(tmp_path)))
+    pairs = replace(pairs, listed=index.uris)
+    plan = EpochPlan(index.rows_S, batch_size=5, window=2, seed=0)
     assert plan.steps_per_epoch == 2
     draw = make_drawing(crop=(1.0, 1.0))
     known = {make_one(make_row(number), draw)["image"].tobytes(): number for number in set(numbers)}
     for epoch in range(3):
-        batches = read_batches(pairs, indices.__getitem__, plan, draw, 2 * epoch, 2)
+        batches = read_batches(pairs, plan, draw, 2 * epoch, 2)
         found = [known[image.tobytes()] for batch in batches for image in batch["image"]]
         assert sorted(found) == sorted(numbers)

@@ -32,7 +32,7 @@ def list_uids(index) -> list[str]:
 
 
 def list_evaluated(held) -> list[str]:
-    return [uid for uri in held.tables.uris for uid in pq.read_table(uri)["uid"].to_pylist()]
+    return [uid for uri in held.uris for uid in pq.read_table(uri)["uid"].to_pylist()]
 
 
 def index_held(world: World, work: Path, **options):
@@ -93,7 +93,7 @@ def test_a_kill_between_the_shards_changes_no_pair(world, tmp_path, local):
 
 def test_evaluated_pairs_share_no_image_and_no_caption(world, tmp_path, local):
     _, held = index_held(world, tmp_path, **{"train.held_out": 0.5})
-    tables = [pq.read_table(uri) for uri in held.tables.uris]
+    tables = [pq.read_table(uri) for uri in held.uris]
     for name in ("image_sha256", "caption"):
         values = [value for table in tables for value in table[name].to_pylist()]
         assert len(values) == len({*values}) == len(held.image_E) > 8

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from raycomp.core.epochs import EpochPlan, let_follow
-from raycomp.training.hard import MOST, find_neighbour_files, load_mates
+from raycomp.training.hard import MOST, load_mates
 
 ROWS = (6, 0, 9, 4)
 
@@ -51,7 +51,7 @@ def test_mates_are_those_of_a_plain_search(tmp_path):
         for number, part in enumerate((list(near.items())[:half], list(near.items())[half:])):
             columns = {"uid": [name for name, _ in part], "neighbours": [texts for _, texts in part]}
             pq.write_table(pa.table(columns), tmp_path / "near" / f"{number}.parquet")
-        found = load_mates(find_neighbour_files(str(tmp_path / "near")), uris)
+        found = load_mates(sorted(map(str, (tmp_path / "near").iterdir())), uris)
         for rows, mates in zip(tables, found, strict=True):
             firsts = dict(
                 zip((name for name, _ in rows), np.cumsum([0, *(n for _, n in rows)]), strict=False)
@@ -66,15 +66,12 @@ def test_mates_are_those_of_a_plain_search(tmp_path):
 
 
 def test_other_tables_are_refused(tmp_path):
-    for columns, why in [
-        ({"uid": [uid(0)]}, "must be Parquet with the columns uid and neighbours"),
-        ({"uid": [uid(0)], "neighbours": [["x"]]}, "hard_images=.*: .*x"),
-    ]:
+    for columns, why in [({"uid": [uid(0)], "neighbours": [["x"]]}, "hard_images=.*: .*x")]:
         uris, *_ = write_tables(tmp_path, 0)
         (tmp_path / "near").mkdir(exist_ok=True)
         pq.write_table(pa.table(columns), tmp_path / "near" / "0.parquet")
         with pytest.raises(ValueError, match=why):
-            load_mates(find_neighbour_files(str(tmp_path / "near")), uris)
+            load_mates(sorted(map(str, (tmp_path / "near").iterdir())), uris)
 
 
 def make_plan(batch_size: int, mates: bool, seed: int = 0) -> EpochPlan:

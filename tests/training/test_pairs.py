@@ -24,8 +24,6 @@ from raycomp.schema import NEGATIVES_SCHEMA, PAIRS_SCHEMA
 from raycomp.training.pairs import (
     Pairs,
     check_pairs,
-    count_kinds,
-    describe_lost,
     find_pairs,
     index_shard,
     load_shard,
@@ -42,6 +40,10 @@ def make_image(seed: int) -> bytes:
     pixels = np.random.default_rng(seed).integers(0, 256, (24, 30, 3), np.uint8)
     Image.fromarray(pixels).save(buffer, "JPEG")
     return buffer.getvalue()
+
+
+def tally_all(indices: list[pa.Table]) -> Counter:
+    return sum((tally_pairs(table)[0] for table in indices), Counter())
 
 
 def uid_of(number: int) -> str:
@@ -116,7 +118,7 @@ def test_an_image_beyond_max_pixels_is_counted(album):
     indices, reasons = index_all(pairs)
     assert reasons == {"image_too_large": 12}
     with pytest.raises(ValueError, match=r"input='.*': no pairs to train on \(12 image_too_large"):
-        check_pairs(pairs, reasons, sum(map(tally_pairs, indices), Counter()))
+        check_pairs(pairs, reasons, tally_all(indices))
 
 
 def write_broken(path: Path, num: int, num_broken: int) -> Path:
@@ -136,7 +138,7 @@ def test_a_shard_of_broken_images_is_not_trained_on_unasked(tmp_path):
     with pytest.raises(TooMuchBadData, match=said):
         check_all(make_config(input=str(path)))
     pairs, _, reasons = check_all(make_config(input=str(path), max_bad_fraction=0.95))
-    (line,) = describe_lost(pairs, reasons, Counter())
+    (line,) = check_pairs(pairs, reasons, Counter(pairs=3))
     assert line == ("input: 57 of 60 rows are corrupt_image (the image bytes do not decode); left out")
 
 
@@ -210,7 +212,7 @@ def test_a_subset_says_how_often_an_epoch_has_each_pair(album, tmp_path):
             uid for table in indices for row in table.to_pylist() for uid in [row["uid"]] * row["num_rows"]
         ]
         assert sorted(rows) == sorted(wanted)
-        tally = sum(map(tally_pairs, indices), Counter())
+        tally = tally_all(indices)
         assert (tally["samples"], tally["pairs"], tally["copies"], tally["captions"]) == (4, 8, 4, 8)
         loaded = load_shard(pairs, 2, indices[2])
         assert loaded["image"].to_pylist() == [make_image(9)] and loaded["num_rows"].to_pylist() == [4]
@@ -280,16 +282,17 @@ def test_negatives_are_joined_by_uid_wherever_they_stand(album, tmp_path):
         0: [("d", "SWAP", "object", False)],
     }
     assert found == {uid_of(pair): expected.get(pair, []) for pair in range(12)}
-    kinds = sum(map(count_kinds, indices), Counter())
+    kinds = sum((tally_pairs(table)[1] for table in indices), Counter())
     assert kinds == {("SWAP", "object"): 3, ("ADD", "object"): 1}
-    tally = sum(map(tally_pairs, indices), Counter())
+    tally = tally_all(indices)
     once = {"samples": 12, "pairs": 12, "captions": 12, "with_negatives": 3, "negatives": 4}
     assert tally == once
     some, repeated = indices[0], pa.array([3, 1, 2, 5])
     table = some.set_column(some.schema.get_field_index("num_rows"), "num_rows", repeated)
     slow = some.take([0, 0, 0, 1, 2, 2, 3, 3, 3, 3, 3])
-    assert tally_pairs(table) == tally_pairs(slow) | {"samples": 4, "copies": 7}
-    assert count_kinds(table) == count_kinds(slow) == {("SWAP", "object"): 5}
+    found, wanted = tally_pairs(table), tally_pairs(slow)
+    assert found[0] == wanted[0] | {"samples": 4, "copies": 7}
+    assert found[1:] == wanted[1:] == ({("SWAP", "object"): 5}, 1)
 
 
 def test_images_of_negatives_are_joined_by_uid_and_text(album, tmp_path):
@@ -311,7 +314,7 @@ def test_images_of_negatives_are_joined_by_uid_and_text(album, tmp_path):
         assert row["negative_images"] == shown
         assert [one["image"] for one in row["negatives"]] == [data is not None for data in shown]
         assert row["negatives"][place]["image"] and row["uid"] == uid_of(number)
-    tally = sum(map(tally_pairs, indices), Counter())
+    tally = tally_all(indices)
     assert tally["with_negative_images"] == tally["negative_images"] == 2
     pq.write_table(pa.table({**bytes_of, "uid": [uid_of(600)] * 3}), tmp_path / "shown" / "a.parquet")
     (tmp_path / "shown" / "b.parquet").unlink()
@@ -350,10 +353,9 @@ def test_negatives_that_do_not_fit_are_refused(album, tmp_path):
             check_all(make_config(input=str(album), negatives=str(folder)))
     with pytest.raises(ValueError, match="no such folder"):
         find_pairs(make_config(input=str(album), negatives=str(tmp_path / "none")))
-    with pytest.raises(
-        ValueError, match=r"negative_images=.*: must be Parquet with the columns uid, negative"
-    ):
-        find_pairs(make_config(input=str(album), negative_images=str(album)))
+    for option, columns in {"negative_images": "uid, negative", "hard_images": "uid and neighbours"}.items():
+        with pytest.raises(ValueError, match=f"{option}=.*: must be Parquet with the columns {columns}"):
+            find_pairs(make_config(input=str(album), **{option: str(album)}))
 
 
 def test_negatives_of_another_data_set_with_the_same_names_are_refused(album, tmp_path):

@@ -6,8 +6,7 @@ import numpy as np
 import pyarrow as pa
 
 from raycomp.core.epochs import EpochPlan, slice_of
-from raycomp.training.feed import cut_shard
-from raycomp.training.ray_feed import ShardCache, from_table, to_table
+from raycomp.training.ray_feed import ShardCache, cut_shard, from_table, to_table
 from raycomp.words import FIRST_ROW, UID
 
 Part = tuple[int, set[int]]
