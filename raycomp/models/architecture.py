@@ -16,7 +16,6 @@ import json
 import os
 import posixpath
 import re
-import struct
 import tempfile
 from collections.abc import Sequence
 from contextlib import suppress
@@ -33,37 +32,15 @@ from safetensors import SafetensorError
 
 from raycomp.config import ModelConfig, ScorerConfig
 from raycomp.config.change import parse_json
-from raycomp.language.phrases import (
-    NO_NONCE_OF_LENGTH,
-    NOT_A_WORD,
-    PAST_CONTEXT,
-    TOKENS_CHANGE,
-    Pools,
-    check_nonce,
-    draw_nonces,
-    list_word_spans,
-    make_counterfactual,
-    read_article,
-)
+from raycomp.language import phrases
 from raycomp.models.deferred import load_without
-from raycomp.models.images import ImageSpec
+from raycomp.models.images import DECODERS_FAIL, ImageSpec
 
 ClipConfig = ModelConfig | ScorerConfig
 LIBRARIES_FAIL = (
-    ArithmeticError,
-    AssertionError,
-    AttributeError,
-    EOFError,
-    ImportError,
-    LookupError,
-    OSError,
-    RuntimeError,
-    SafetensorError,
-    StopIteration,
-    TypeError,
-    UnpicklingError,
-    ValueError,
-    struct.error,
+    *DECODERS_FAIL,
+    *(ArithmeticError, AssertionError, AttributeError, ImportError, StopIteration),
+    *(SafetensorError, UnpicklingError),
 )
 """What open_clip, torch, timm, transformers and spaCy raise over files that they cannot read."""
 # The largest models that open_clip knows have images of 512 pixels, 77 tokens, 56 layers, 901,629 words.
@@ -538,7 +515,7 @@ def load_nonces() -> list[Nonce]:
 
 
 @cache
-def load_nonce_pools() -> Pools:
+def load_nonce_pools() -> phrases.Pools:
     """Return the shipped nonces by length and form, in the order of the file."""
     pools: dict[tuple[int, str], list[str]] = {}
     for nonce in load_nonces():
@@ -591,8 +568,10 @@ class NonceMaker:
         found: list[list[str] | str] = []
         cut = len(caption)
         for start, end in targets:
-            nonces = self._find(caption, tokens, start, end, count, key) if start < cut else PAST_CONTEXT
-            if nonces == PAST_CONTEXT:
+            nonces = (
+                self._find(caption, tokens, start, end, count, key) if start < cut else phrases.PAST_CONTEXT
+            )
+            if nonces == phrases.PAST_CONTEXT:
                 cut = start
             found.append(nonces)
         return found
@@ -601,28 +580,26 @@ class NonceMaker:
         self, caption: str, tokens: list[int], start: int, end: int, count: int, key: str
     ) -> list[str] | str:
         target = caption[start:end]
-        if not list_word_spans(target):
-            return NOT_A_WORD
-        drawn = self._draw(target, count + SPARE_NONCES, key, read_article(caption, start))
+        if not phrases.list_word_spans(target):
+            return phrases.NOT_A_WORD
+        drawn = self._draw(target, count + SPARE_NONCES, key, phrases.read_article(caption, start))
         if not drawn:
-            return NO_NONCE_OF_LENGTH
+            return phrases.NO_NONCE_OF_LENGTH
         valid: list[str] = []
         for nonce in drawn:
-            fault = check_nonce(
-                tokens,
-                self.encode(make_counterfactual(caption, start, end, nonce)),
-                self.encode(target),
-                self.encode(nonce),
-                self.tokenizer.context_length,
-            )
-            if fault == PAST_CONTEXT:
+            other = phrases.make_counterfactual(caption, start, end, nonce)
+            ids = self.encode(other), self.encode(target), self.encode(nonce)
+            fault = phrases.check_nonce(tokens, *ids, self.tokenizer.context_length)
+            if fault == phrases.PAST_CONTEXT:
                 return fault
             if fault is None:
                 valid.append(nonce)
                 if len(valid) == count:
                     break
-        return valid or TOKENS_CHANGE
+        return valid or phrases.TOKENS_CHANGE
 
     def _draw_nonces(self, target: str, count: int, key: str, article: str) -> list[str]:
         pools = load_nonce_pools()
-        return draw_nonces(target, lambda word: len(self.encode(word)), count, key, self.seed, pools, article)
+        return phrases.draw_nonces(
+            target, lambda word: len(self.encode(word)), count, key, self.seed, pools, article
+        )

@@ -37,18 +37,8 @@ from torch import Tensor, nn
 from raycomp.config import ModelConfig, UserError
 from raycomp.core.alignment import has_unit_length, normalise
 from raycomp.core.packing import PackedPass, cut_segments, may_attend, pack
-from raycomp.models.architecture import (
-    LIBRARIES_FAIL,
-    ClipConfig,
-    ScorerSpec,
-    check_config_files,
-    check_memory,
-    check_schema,
-    one_line,
-    read_preprocessing,
-    register_file,
-    say_bad,
-)
+from raycomp.models import architecture
+from raycomp.models.architecture import LIBRARIES_FAIL, ClipConfig, ScorerSpec, one_line, say_bad
 from raycomp.models.device import Device, Graph, Sent, compiling
 from raycomp.models.images import ImageSpec
 
@@ -105,7 +95,7 @@ def _seeded_and_quiet(seed: int) -> Iterator[None]:
 def _model_name(config: ClipConfig) -> str:
     """Return the open_clip name, registering a model config given as a json file."""
     if Path(config.model).suffix == ".json" and ":" not in config.model:
-        return register_file(config.model, config.said_model)
+        return architecture.register_file(config.model, config.said_model)
     if ":" in config.model:
         return config.model
     name = config.model.replace("/", "-")
@@ -142,10 +132,10 @@ def read_architecture(config: ClipConfig) -> dict[str, Any]:
     """
     name = _model_name(config)
     if ":" in name:
-        check_schema(name, config.said_model)
-    architecture = get_model_config(name)
+        architecture.check_schema(name, config.said_model)
+    found = get_model_config(name)
     tag = None if ":" in name else get_pretrained_cfg(name, config.weights)
-    return {**architecture, "quick_gelu": True} if tag and tag.get("quick_gelu") else architecture
+    return {**found, "quick_gelu": True} if tag and tag.get("quick_gelu") else found
 
 
 def _create(config: ClipConfig, with_bias: bool = False) -> torch.nn.Module:
@@ -160,12 +150,12 @@ def _create(config: ClipConfig, with_bias: bool = False) -> torch.nn.Module:
             f"its tags are {', '.join(known) or 'none'}"
         )
     if not is_random and not has_schema and not tag:
-        check_config_files(config, get_model_config(name))
+        architecture.check_config_files(config, get_model_config(name))
     with _seeded_and_quiet(0):
         if has_schema:
-            check_schema(config.model, config.said_model)
+            architecture.check_schema(config.model, config.said_model)
         if has_schema or name != config.model:
-            check_memory(name, config.said_model)
+            architecture.check_memory(name, config.said_model)
     with _seeded_and_quiet(int(config.weights[7:]) if is_random else 0):
         try:
             model = open_clip.create_model(
@@ -177,7 +167,7 @@ def _create(config: ClipConfig, with_bias: bool = False) -> torch.nn.Module:
                 force_quick_gelu=bool(tag and tag.get("quick_gelu")),
                 pretrained_text=False,
                 weights_only=True,
-                force_preprocess_cfg=None if has_schema else read_preprocessing(config.model),
+                force_preprocess_cfg=None if has_schema else architecture.read_preprocessing(config.model),
                 **(SIGLIP if with_bias else {}),
             )
         except LIBRARIES_FAIL as error:
@@ -394,14 +384,26 @@ class TextEncoder:
             other_TN, count_G = caption_GN[:0], np.zeros(len(caption_GN), np.int64)
         token_KN = np.concatenate([caption_GN, other_TN])
         if self.tower is None or not len(token_KN):
+
+            def encode(token: Tensor) -> Tensor:
+                with self.device.computing():
+                    return normalise(self.model.encode_text(token).float())
+
+            size = _TEXTS_PER_CHUNK if len(token_KN) else 1  # an empty list still has a width
             with self.device.launch(has_mask=True):
-                fetch = self._embed_plain(token_KN)
+                moved = self.device.move(token_KN.astype(np.int64))
+                fetch = self.device.fetch(self._in_chunks(encode, size, moved))
             text_KD = fetch()
             self.check.watch(text_KD)
             return text_KD[: len(caption_GN)], text_KD[len(caption_GN) :]
         length_K = token_KN.argmax(1) + 1
         owner_T = np.repeat(np.arange(len(caption_GN)), count_G)
-        self._check(token_KN, length_K, owner_T)
+        length_T = length_K[len(caption_GN) :]
+        for t in np.flatnonzero(length_T != length_K[owner_T])[:1]:
+            lengths = f"{length_K[owner_T[t]]} tokens, one of its counterfactuals {length_T[t]}"
+            raise ValueError(f"caption {owner_T[t]} has {lengths}: must be equal")
+        if (token_KN[:, 0] != token_KN[0, 0]).any() or length_K.min() < 2:
+            raise ValueError("tokens: every text must have the same start token and at least one more token")
         changed_TN = token_KN[len(caption_GN) :] != token_KN[owner_T]
         last_T = length_K[owner_T] - 1
         first_T = np.where(changed_TN.any(1), np.minimum(changed_TN.argmax(1), last_T), last_T)
@@ -416,14 +418,6 @@ class TextEncoder:
         caption_GD, other_TD = text_SD[is_caption_S][first_S], text_SD[~is_caption_S]
         self.check.watch(caption_GD, other_TD)
         return caption_GD, other_TD
-
-    def _check(self, token_KN: np.ndarray, length_K: np.ndarray, owner_T: np.ndarray) -> None:
-        length_T = length_K[len(length_K) - len(owner_T) :]
-        for t in np.flatnonzero(length_T != length_K[owner_T])[:1]:
-            lengths = f"{length_K[owner_T[t]]} tokens, one of its counterfactuals {length_T[t]}"
-            raise ValueError(f"caption {owner_T[t]} has {lengths}: must be equal")
-        if (token_KN[:, 0] != token_KN[0, 0]).any() or length_K.min() < 2:
-            raise ValueError("tokens: every text must have the same start token and at least one more token")
 
     def _embed_segments(
         self, token_KN: np.ndarray, passes: list[PackedPass], is_causal: bool
@@ -472,11 +466,17 @@ class TextEncoder:
                 (index, None if is_causal else _mask(index, prefix_M, begin_M, x_UD.dtype))
                 for index in map(Tensor.view, indexes, (index_RW.shape for index_RW in packed.rows))
             ]
+
+            def attend(block: Tower, qkv_ME: Tensor) -> Tensor:
+                """Return the attention output at the positions of all rows, before the output projection."""
+                mixed = [_attend_rows(block.attn, qkv_ME[at_RW], at_RW.shape, mask) for at_RW, mask in rows]
+                return torch.cat(mixed)
+
             x_MD, qkv_ME = x_UD[at_M], qkv_UE[at_M]
             for block, after in pairwise(blocks):
-                x_MD = mix_block(block, x_MD, _attend(block.attn, qkv_ME, rows)[source_M])
+                x_MD = mix_block(block, x_MD, attend(block, qkv_ME)[source_M])
                 qkv_ME = project(after, x_MD)
-            return x_MD[last_S], _attend(blocks[-1].attn, qkv_ME, rows)[source_M[last_S]]
+            return x_MD[last_S], attend(blocks[-1], qkv_ME)[source_M[last_S]]
 
     def _in_chunks(self, run: Callable[..., Tensor], size: int, *tensors: Tensor) -> Tensor:
         """Return ``run(*tensors)`` on rows padded to chunks of one size: a row depends on itself alone."""
@@ -486,14 +486,6 @@ class TextEncoder:
 
         chunks = self.device.map(run_chunk, *(tensor.split(size) for tensor in tensors))
         return torch.cat(chunks)[: len(tensors[0])]
-
-    def _embed_plain(self, token_KN: np.ndarray) -> Callable[[], Tensor]:
-        def encode(token: Tensor) -> Tensor:
-            with self.device.computing():
-                return normalise(self.model.encode_text(token).float())
-
-        size = _TEXTS_PER_CHUNK if len(token_KN) else 1  # an empty list still has a width
-        return self.device.fetch(self._in_chunks(encode, size, self.device.move(token_KN.astype(np.int64))))
 
 
 def _find_pairs(token_K: np.ndarray, place_K: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -527,17 +519,6 @@ def _mask(index_RW: Tensor, prefix_M: Tensor, begin_M: Tensor, dtype: torch.dtyp
     mask_RWW = may_attend(prefix_M[index_RW], begin_M[index_RW], columns)
     added_RWW = torch.zeros(mask_RWW.shape, dtype=dtype, device=mask_RWW.device)
     return added_RWW.masked_fill_(~mask_RWW, -torch.inf)[:, None]
-
-
-def _attend(
-    attention: nn.MultiheadAttention, qkv_ME: Tensor, rows: list[tuple[Tensor, Tensor | None]]
-) -> Tensor:
-    """Return the attention output at the positions of all rows, before the output projection, rows joined.
-
-    Rows without a mask are causal.
-    """
-    mixed = [_attend_rows(attention, qkv_ME[index_RW], index_RW.shape, mask) for index_RW, mask in rows]
-    return torch.cat(mixed)
 
 
 def _attend_rows(

@@ -28,17 +28,9 @@ _MODES = {
 }
 FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "AVIF")
 # What Pillow's decoders raise on damaged bytes.
-_BROKEN = (
-    OSError,
-    SyntaxError,
-    ValueError,
-    EOFError,
-    TypeError,
-    LookupError,
-    OverflowError,
-    RuntimeError,
-    struct.error,
-    zlib.error,
+DECODERS_FAIL = (
+    *(OSError, SyntaxError, ValueError, EOFError, TypeError, LookupError, OverflowError, RuntimeError),
+    *(struct.error, zlib.error),
 )
 # Pillow checks every size that it is about to allocate: of the picture, a frame, a canvas, a tile.
 _TOO_LARGE = (Image.DecompressionBombError, Image.DecompressionBombWarning, MemoryError)
@@ -186,7 +178,7 @@ def _decode(
             return rgb.transpose(_TURNS[orientation]) if orientation in _TURNS else rgb, size
     except _TOO_LARGE as error:
         raise ImageFault(IMAGE_TOO_LARGE, f"more than {max_pixels} pixels: {error}") from error
-    except (UnidentifiedImageError, *_BROKEN) as error:
+    except (UnidentifiedImageError, *DECODERS_FAIL) as error:
         raise ImageFault(CORRUPT_IMAGE, f"{type(error).__name__}: {error}") from error
 
 
@@ -206,7 +198,7 @@ def _read_orientation(image: Image.Image) -> int:
     """Return 1 to 8; 1, upright, where there is no readable value."""
     try:
         found = image.getexif().get(0x0112, 1)
-    except _BROKEN:
+    except DECODERS_FAIL:
         return 1
     return found if type(found) is int and found in _TURNS else 1
 

@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Protocol, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import pyarrow as pa
@@ -152,8 +152,7 @@ class Course:
 
 @dataclass(frozen=True)
 class Training:
-    """The inputs of every rank. On Ray ``pairs`` and ``course`` are references, and ``tracker`` is an
-    actor."""
+    """The inputs of every rank. On Ray ``pairs`` and ``course`` are references."""
 
     config: TrainConfig
     out: str
@@ -165,7 +164,6 @@ class Training:
     threads: int | None
     """Torch threads of a rank on CPUs; none on GPUs."""
     evaluate: Evaluate | None
-    tracker: Any = None
     held_out: HeldOut | None = None
     run_id: str = ""
     """That of run.json."""
@@ -193,52 +191,42 @@ class TrackedRun:
     """Every option by path."""
 
 
-class Tracker(Protocol):
+class Tracker(NamedTuple):
     """Where metrics go."""
 
-    def log(self, values: Mapping[str, float], step: int) -> None:
-        """Take the finite metrics of a step."""
-
-    def close(self, is_finished: bool) -> None:
-        """End the run; it has failed unless ``is_finished``."""
+    log: Callable[[dict[str, float], int], object]
+    """Takes the finite metrics of a step."""
+    close: Callable[[bool], object]
+    """Ends the run; it has failed unless the argument is true."""
 
 
 Openers = Mapping[str, Callable[[TrackedRun], Tracker]]
 
 
-class Wandb:
-    """A run of Weights & Biases. After a restart the run with the same id resumes."""
-
-    def __init__(self, run: Any):
-        self.run = run
-
-    def log(self, values: Mapping[str, float], step: int) -> None:
-        self.run.log(dict(values), step=step)
-
-    def close(self, is_finished: bool) -> None:
-        self.run.finish(exit_code=0 if is_finished else 1)
+def track_wandb(run: Any) -> Tracker:
+    """Track by a run of Weights & Biases. After a restart the run with the same id resumes."""
+    return Tracker(
+        lambda values, step: run.log(values, step=step),
+        lambda is_finished: run.finish(exit_code=0 if is_finished else 1),
+    )
 
 
-class Mlflow:
-    """The active run of the module ``mlflow``. After a restart another run has the same tag ``RUN_TAG``."""
+def track_mlflow(mlflow: Any) -> Tracker:
+    """Track by the active run of the module ``mlflow``. After a restart another run has the same tag
+    ``RUN_TAG``."""
 
-    def __init__(self, mlflow: Any):
-        self.mlflow = mlflow
+    def close(is_finished: bool) -> None:
+        mlflow.flush_async_logging()
+        mlflow.end_run("FINISHED" if is_finished else "FAILED")
 
-    def log(self, values: Mapping[str, float], step: int) -> None:
-        self.mlflow.log_metrics(dict(values), step=step, synchronous=False)
-
-    def close(self, is_finished: bool) -> None:
-        self.mlflow.flush_async_logging()
-        self.mlflow.end_run("FINISHED" if is_finished else "FAILED")
+    return Tracker(lambda values, step: mlflow.log_metrics(values, step=step, synchronous=False), close)
 
 
 def open_wandb(run: TrackedRun) -> Tracker:
     """Start, or resume, a run by the settings of wandb's own environment variables."""
-    project = os.environ.get("WANDB_PROJECT", PROJECT)
-    settings = dict(run.settings)
+    project, settings = os.environ.get("WANDB_PROJECT", PROJECT), dict(run.settings)
     wandb = importlib.import_module("wandb")
-    return Wandb(wandb.init(id=run.id, name=run.name, project=project, config=settings, resume="allow"))
+    return track_wandb(wandb.init(id=run.id, name=run.name, project=project, config=settings, resume="allow"))
 
 
 def open_mlflow(run: TrackedRun) -> Tracker:
@@ -248,7 +236,7 @@ def open_mlflow(run: TrackedRun) -> Tracker:
         mlflow.set_experiment(os.environ.get("MLFLOW_EXPERIMENT_NAME", PROJECT))
     mlflow.start_run(run_name=run.name, tags={RUN_TAG: run.id})
     mlflow.log_params(dict(run.settings))
-    return Mlflow(mlflow)
+    return track_mlflow(mlflow)
 
 
 OPENERS: Openers = {"wandb": open_wandb, "mlflow": open_mlflow}
@@ -370,7 +358,21 @@ class MetricsLog:
 
     def __init__(self, folder: Folder, first_step: int):
         self._folder, self._next = folder, first_step
-        written = _read_lines(folder, first_step)
+        written = b""
+        if first_step:
+            lines = (folder.read_bytes(METRICS) if folder.exists(METRICS) else b"").split(b"\n")
+            try:
+                is_whole = (
+                    len(lines) > first_step and json.loads(lines[first_step - 1])[STEP] == first_step - 1
+                )
+            except (ValueError, TypeError, KeyError):
+                is_whole = False
+            if not is_whole:
+                raise ValueError(
+                    f"{folder.at(METRICS)}: must hold the {first_step:,} steps before the checkpoint to "
+                    "resume from; restore the file, or start in another folder"
+                )
+            written = b"\n".join(lines[:first_step]) + b"\n"
         self._spool = None if folder.is_local else tempfile.TemporaryDirectory(prefix="raycomp-")
         self._near = folder if self._spool is None else Folder(self._spool.name)
         self._near.write_bytes(written, METRICS)
@@ -400,20 +402,17 @@ class MetricsLog:
         with name_place(self._near.uri):
             self._lines.flush()
             self._events.flush()
-        if self._spool is None:
-            return self._sync
-        names = ((METRICS,), (EVENTS, self._events.name))
+        names = ((METRICS,), (EVENTS, self._events.name)) if self._spool else ()
         files = {name: self._near.read_bytes(*name) for name in names}
 
-        def upload() -> None:
+        def store() -> None:
             for name, content in files.items():
                 self._folder.write_bytes(content, *name)
+            if self._spool is None:
+                with name_place(self._near.uri):
+                    os.fsync(self._lines.fileno())
 
-        return upload
-
-    def _sync(self) -> None:
-        with name_place(self._near.uri):
-            os.fsync(self._lines.fileno())
+        return store
 
     def close(self) -> None:
         """Flush all steps and close."""
@@ -422,24 +421,6 @@ class MetricsLog:
         self._events.close()
         if self._spool is not None:
             self._spool.cleanup()
-
-
-def _read_lines(folder: Folder, count: int) -> bytes:
-    """Return the lines of the first ``count`` steps; ValueError where one is missing."""
-    if not count:
-        return b""
-    data = folder.read_bytes(METRICS) if folder.exists(METRICS) else b""
-    lines = data.split(b"\n")
-    try:
-        is_whole = len(lines) > count and json.loads(lines[count - 1])[STEP] == count - 1
-    except (ValueError, TypeError, KeyError):
-        is_whole = False
-    if not is_whole:
-        raise ValueError(
-            f"{folder.at(METRICS)}: must hold the {count:,} steps before the checkpoint to resume from; "
-            "restore the file, or start in another folder"
-        )
-    return b"\n".join(lines[:count]) + b"\n"
 
 
 def read_metrics(folder: Folder) -> dict[str, np.ndarray]:

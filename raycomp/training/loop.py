@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, nullcontext
 from dataclasses import fields
-from functools import cached_property
+from functools import cache
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
@@ -19,6 +19,7 @@ import safetensors.torch
 import torch
 from safetensors import SafetensorError
 from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
 
 from raycomp.config import ModelConfig, UserError
 from raycomp.core.epochs import ahead
@@ -26,6 +27,7 @@ from raycomp.data.files import ARCHITECTURE, CHECKPOINT, WEIGHTS, WORK, Folder, 
 from raycomp.data.runs import fetch_model
 from raycomp.models.architecture import HUB_CONFIG, say_bad
 from raycomp.models.clip import describe_preprocessing, describe_start, load_start, pack_tokenizer
+from raycomp.models.device import start_fetch
 from raycomp.models.images import ImageSpec
 from raycomp.run.progress import Progress
 from raycomp.run.run import Say
@@ -45,7 +47,6 @@ from raycomp.training.towers import (
     add_up,
     find_rank,
     make_optimizer,
-    share,
     to_batch,
 )
 
@@ -61,22 +62,17 @@ class StepReport:
 
     def __init__(self, step: int, learning_rate: float, read: Callable[[], Mapping[str, float]]):
         """``read`` returns the loss and its parts, or raises UserError where the step was bad."""
-        self.step, self.learning_rate = step, learning_rate
-        self._read = read
-
-    @cached_property
-    def _values(self) -> Mapping[str, float]:
-        return self._read()
+        self.step, self.learning_rate, self._read = step, learning_rate, cache(read)
 
     @property
     def loss(self) -> float:
         """The loss of the global batch, before the step."""
-        return self._values[LOSS]
+        return self._read()[LOSS]
 
     @property
     def parts(self) -> dict[str, float]:
         """The loss's summands by name, if it is a sum."""
-        return {name: value for name, value in self._values.items() if name != LOSS}
+        return {name: value for name, value in self._read().items() if name != LOSS}
 
 
 class Trainer(Generic[Goal]):
@@ -103,7 +99,7 @@ class Trainer(Generic[Goal]):
                 f"{objective.group}.accumulate={self.num_parts}: must be 1 for a model with batch norm (it "
                 f"needs whole batches)"
             )
-        self.towers = share(objective.towers)
+        self.towers = objective.towers if num_ranks == 1 else DistributedDataParallel(objective.towers)
         self.optimizer = make_optimizer(self.trained, self.config)
         self.step, self.is_settled = 0, False
         self._last: StepReport | None = None
@@ -154,7 +150,7 @@ class Trainer(Generic[Goal]):
         numbers = add_up(torch.cat([shares, bad_2]))
         step, where = self.step, self.objective.where
         weights = self.objective.said_weights if step == 0 else None
-        read = start_copy(numbers)
+        read = start_fetch(numbers)
 
         def judge() -> Mapping[str, float]:
             *values, num_bad, num = read().tolist()
@@ -249,22 +245,6 @@ class Trainer(Generic[Goal]):
             return made
 
 
-def start_copy(values: Tensor) -> Callable[[], Tensor]:
-    """Start to copy a tensor to the CPU; return what waits for it alone and returns it."""
-    if values.device.type != "cuda":
-        return values.cpu
-    copied = torch.empty(values.shape, dtype=values.dtype, pin_memory=True)
-    copied.copy_(values, non_blocking=True)
-    done = torch.cuda.Event()
-    done.record()
-
-    def wait() -> Tensor:
-        done.synchronize()
-        return copied
-
-    return wait
-
-
 def _is_batch_norm(module: nn.Module) -> bool:
     return isinstance(module, nn.modules.batchnorm._BatchNorm)
 
@@ -318,17 +298,17 @@ class StateWriter:
 def copy_state(trainer: Trainer[PairsObjective], old: State | None = None) -> State:
     """Return a copy of what a trainer needs to resume exactly, in the memory of an ``old`` copy if there is
     one."""
-    used = old.tensors if old else {}
     moments = trainer.optimizer.state_dict()["state"].items()
     flat = {f"{number}.{name}": value for number, entry in moments for name, value in entry.items()}
+    copied: dict[str, dict[str, Tensor]] = {}
+    for file, tensors in {_MODEL: trainer.clip.state_dict(), _OPTIMIZER: flat}.items():
+        used = old.tensors[file] if old else {}
+        copied[file] = {}
+        for name, value in tensors.items():
+            to = used[name] if name in used else torch.empty(value.shape, dtype=value.dtype)
+            copied[file][name] = to.copy_(value.detach())
     margins = trainer.objective.loss.margin_S.tolist()
-    return State(
-        {"step": trainer.step, "margins": margins, "run": _describe_run(trainer)},
-        {
-            _MODEL: _copy(trainer.clip.state_dict(), used.get(_MODEL, {})),
-            _OPTIMIZER: _copy(flat, used.get(_OPTIMIZER, {})),
-        },
-    )
+    return State({"step": trainer.step, "margins": margins, "run": _describe_run(trainer)}, copied)
 
 
 def write_state(state: State, out: Folder) -> None:
@@ -387,14 +367,6 @@ def _describe_run(trainer: Trainer[PairsObjective]) -> dict[str, Any]:
     return json.loads(json.dumps({**options, **sizes}))
 
 
-def _copy(tensors: dict[str, Tensor], used: dict[str, Tensor]) -> dict[str, Tensor]:
-    found = {}
-    for name, value in tensors.items():
-        to = used[name] if name in used else torch.empty(value.shape, dtype=value.dtype)
-        found[name] = to.copy_(value.detach())
-    return found
-
-
 class Writer:
     """Writes, on one rank for all: a line for each step, checkpoints, the model."""
 
@@ -408,14 +380,14 @@ class Writer:
         """``report`` is called with each line."""
         self.trainer, self.config, self.folder = trainer, training.config, Folder(training.out)
         self.report, self.evaluate = report, training.evaluate
-        config, folder = self.config, self.folder
-        every, num_steps = config.train.evaluate_steps, training.num_steps
+        config, num_steps = training.config, training.num_steps
         self.held_out: HeldOutEvaluation | None = None
-        if held_out := training.held_out:
-            self.held_out = HeldOutEvaluation(held_out, config.model, training.image, num_steps, every)
+        if held := training.held_out:
+            every = config.train.evaluate_steps
+            self.held_out = HeldOutEvaluation(held, config.model, training.image, num_steps, every)
         self.trackers = journal.open_trackers(training, openers)
-        self.journal = journal.MetricsLog(folder, trainer.step)
-        self.states = StateWriter(folder, config.train.keep_checkpoints)
+        self.journal = journal.MetricsLog(self.folder, trainer.step)
+        self.states = StateWriter(self.folder, config.train.keep_checkpoints)
         self.started = time.perf_counter()
         self._last: StepReport | None = None
 
@@ -423,8 +395,7 @@ class Writer:
         """Record the step before this one; this one, too, where the model is evaluated after it."""
         self.settle()
         self._last = step
-        num_steps = step.step + 1
-        if self._evaluates(num_steps) or (self.held_out and self.held_out.is_due(num_steps)):
+        if any(self._list_due(step.step + 1)):
             self.settle()
 
     def settle(self) -> None:
@@ -436,19 +407,21 @@ class Writer:
         spent = time.perf_counter() - self.started
         row: dict[str, Any] = {"step": step.step, "loss": step.loss, "learning_rate": step.learning_rate}
         row |= {**step.parts, "samples_per_s": self.trainer.batch_size / spent}
-        if self.evaluate and self._evaluates(num_steps):
-            row |= evaluate_model(self.evaluate, self._make_final(), num_steps)
-        if self.held_out and self.held_out.is_due(num_steps):
-            row |= self.held_out.run(self._make_final(), num_steps, row)
+        own, held_out = self._list_due(num_steps)
+        if own:
+            row |= evaluate_model(own, self._make_final(), num_steps)
+        if held_out:
+            row |= held_out.run(self._make_final(), num_steps, row)
         self.journal.write(row)
         self.trackers.log(row)
         self.report(row)
         self.started = time.perf_counter()
 
-    def _evaluates(self, step: int) -> bool:
-        every = self.config.train.evaluate_steps
-        is_due = every is not None and step % every == 0
-        return self.evaluate is not None and (is_due or step == self.trainer.num_steps)
+    def _list_due(self, step: int) -> tuple[journal.Evaluate | None, HeldOutEvaluation | None]:
+        """Return the user's evaluation and that of held-out pairs, each if it is due after so many steps."""
+        every, held_out = self.config.train.evaluate_steps, self.held_out
+        is_due = (every is not None and step % every == 0) or step == self.trainer.num_steps
+        return self.evaluate if is_due else None, held_out if held_out and held_out.is_due(step) else None
 
     def try_evaluation(self) -> None:
         """Evaluate once before the first step. Raises UserError where that fails."""
@@ -562,8 +535,7 @@ def make_final(trainer: Trainer[PairsObjective], model: ModelConfig) -> Any:
     if not share:
         return clip
     start = load_start(model, trainer.objective.loss.bias)
-    weights = interpolate(clip.state_dict(), start.state_dict(), share)
-    start.load_state_dict(weights)
+    start.load_state_dict(interpolate(clip.state_dict(), start.state_dict(), share))
     return start.to(trainer.clip.logit_scale.device)
 
 

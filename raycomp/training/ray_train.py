@@ -38,14 +38,16 @@ def open_wandb(run: journal.TrackedRun) -> journal.Tracker:
 
     project = os.environ.get("WANDB_PROJECT_NAME") or os.environ.get("WANDB_PROJECT", journal.PROJECT)
     settings = dict(run.settings)
-    return journal.Wandb(setup_wandb(settings, id=run.id, name=run.name, project=project, resume="allow"))
+    return journal.track_wandb(
+        setup_wandb(settings, id=run.id, name=run.name, project=project, resume="allow")
+    )
 
 
 def open_mlflow(run: journal.TrackedRun) -> journal.Tracker:
     """Start a run."""
     from ray.air.integrations.mlflow import setup_mlflow
 
-    return journal.Mlflow(
+    return journal.track_mlflow(
         setup_mlflow(
             dict(run.settings),
             tracking_uri=os.environ.get("MLFLOW_TRACKING_URI"),
@@ -65,6 +67,10 @@ _START_S = 600
 # A rank notices the loss of others at its next communication.
 _SILENCE_S = 1800
 _LONGEST = 500
+_LONGEST_CAUSE = 1000
+_ASK_EVERY = 5
+# Words in torch's errors that mean that another rank cannot be reached.
+_BETWEEN_RANKS = ("gloo", "nccl")
 
 
 @dataclass(frozen=True)
@@ -127,11 +133,26 @@ def run_ranks(
     tracker: Any = ray.remote(num_cpus=0)(journal.StatusTracker).options(scheduling_strategy=here).remote()
     os.environ.setdefault("RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S", str(_START_S))
     ended: list[BaseException | None] = []
+    scaling = ranks.scale(job.selector, share_cpus(ranks.count, 1, job.selector))
 
     def run() -> None:
         with tempfile.TemporaryDirectory() as temporary:
+            # For type checkers ray.train has the classes of its first version.
+            run_config: Any = v2.RunConfig(
+                name="train",
+                storage_path=temporary,
+                # The tracker limits the restarts: it knows whether a step was taken in between.
+                failure_config=v2.FailureConfig(max_failures=-1, max_preemption_failures=-1),
+                logging_config=v2.LoggingConfig(log_level="ERROR"),
+            )
             try:
-                _make_trainer(job, tracker, ranks, temporary).fit()
+                TorchTrainer(
+                    lambda reported: reported["work"](reported["tracker"]),
+                    train_loop_config={"work": job.work, "tracker": tracker},
+                    torch_config=TorchConfig(timeout_s=_SILENCE_S),
+                    scaling_config=scaling,
+                    run_config=run_config,
+                ).fit()
                 ended.append(None)
             except BaseException as error:  # raised by the thread that waits
                 ended.append(error)
@@ -155,24 +176,6 @@ def run_ranks(
     return status
 
 
-def _make_trainer(job: RankJob, tracker: Any, ranks: TrainWorkers, temporary: str) -> TorchTrainer:
-    # For type checkers ray.train has the classes of its first version.
-    run_config: Any = v2.RunConfig(
-        name="train",
-        storage_path=temporary,
-        # The tracker limits the restarts: it knows whether a step was taken in between.
-        failure_config=v2.FailureConfig(max_failures=-1, max_preemption_failures=-1),
-        logging_config=v2.LoggingConfig(log_level="ERROR"),
-    )
-    return TorchTrainer(
-        lambda reported: reported["work"](reported["tracker"]),
-        train_loop_config={"work": job.work, "tracker": tracker},
-        torch_config=TorchConfig(timeout_s=_SILENCE_S),
-        scaling_config=ranks.scale(job.selector, share_cpus(ranks.count, 1, job.selector)),
-        run_config=run_config,
-    )
-
-
 def _follow(
     job: RankJob, tracker: Any, thread: threading.Thread, check: Callable[[], None], say: Say
 ) -> journal.TrainingStatus:
@@ -193,12 +196,6 @@ def _follow(
             if is_over:
                 return status
             thread.join(_POLL_S)
-
-
-_LONGEST_CAUSE = 1000
-_ASK_EVERY = 5
-# Words in torch's errors that mean that another rank cannot be reached.
-_BETWEEN_RANKS = ("gloo", "nccl")
 
 
 class Stopped(Exception):
@@ -257,47 +254,46 @@ class Line:
 def _train(training: journal.Training, tracker: Any) -> None:
     """Train as one rank: load the model, resume from the last checkpoint, take the remaining steps."""
     with reporting_failures(tracker):
-        _train_rank(replace(training, tracker=tracker))
-
-
-def _train_rank(training: journal.Training) -> None:
-    context, folder = ray.train.get_context(), Folder(training.out)
-    rank, num_ranks = context.get_world_rank(), context.get_world_size()
-    if not may_arrive(training.tracker):
-        return
-    trainer = start_rank(
-        training.config, training.num_steps, training.num_kinds, str(get_device()), training.threads
-    )
-    steps = broadcast_from_rank_zero(journal.list_states(folder))
-    if steps:
-        load_state(trainer, folder, steps[-1])
-    if not may_start(training.tracker, trainer.step):
-        return
-    plan = get_course(training.course).plan
-    cache = writer = None
-    cpus = ray.get_runtime_context().get_assigned_resources()["CPU"]
-    if rank == 0:
-        cache = start_cache(training.pairs, plan, training.num_steps, num_ranks, cpus)
-    cache = broadcast_from_rank_zero(cache)
-    if rank == 0:
-        writer = Writer(trainer, training, Line(training.tracker).report, OPENERS)
-    device, feed = get_device(), Feed(training.course, cache, rank, num_ranks, cpus)
-    arrays, spec = feed.batches(trainer.step, training.num_steps), training.image
-    is_ahead = training.config.train.prefetch
-    batches = prefetch(arrays, device, spec) if is_ahead else (to_batch(one, device, spec) for one in arrays)
-    train_rank(trainer, batches, training.config.train.checkpoint_steps, writer, Preemption())
+        context, folder, options = ray.train.get_context(), Folder(training.out), training.config.train
+        rank, num_ranks = context.get_world_rank(), context.get_world_size()
+        if not may_arrive(tracker):
+            return
+        trainer = start_rank(
+            training.config, training.num_steps, training.num_kinds, str(get_device()), training.threads
+        )
+        steps = broadcast_from_rank_zero(journal.list_states(folder))
+        if steps:
+            load_state(trainer, folder, steps[-1])
+        if not may_start(tracker, trainer.step):
+            return
+        plan = get_course(training.course).plan
+        cache = writer = None
+        cpus = ray.get_runtime_context().get_assigned_resources()["CPU"]
+        if rank == 0:
+            cache = start_cache(training.pairs, plan, training.num_steps, num_ranks, cpus)
+        cache = broadcast_from_rank_zero(cache)
+        if rank == 0:
+            writer = Writer(trainer, training, Line(tracker).report, OPENERS)
+        device, feed = get_device(), Feed(training.course, cache, rank, num_ranks, cpus)
+        arrays, spec = feed.batches(trainer.step, training.num_steps), training.image
+        plain = (to_batch(one, device, spec) for one in arrays)
+        batches = prefetch(arrays, device, spec) if options.prefetch else plain
+        train_rank(trainer, batches, options.checkpoint_steps, writer, Preemption())
 
 
 def may_arrive(tracker: Any) -> bool:
     """Return, on all ranks, whether to load the model: not after an error that ends the run."""
-    is_first = ray.train.get_context().get_world_rank() == 0
-    return bool(broadcast_from_rank_zero(is_first and ray.get(tracker.arrive.remote())))
+    return _ask_first(tracker.arrive)
 
 
 def may_start(tracker: Any, step: int) -> bool:
     """Return, on all ranks, whether training may start, or resume, at a step."""
+    return _ask_first(tracker.start, step)
+
+
+def _ask_first(method: Any, *values: int) -> bool:
     is_first = ray.train.get_context().get_world_rank() == 0
-    return bool(broadcast_from_rank_zero(is_first and ray.get(tracker.start.remote(step))))
+    return bool(broadcast_from_rank_zero(is_first and ray.get(method.remote(*values))))
 
 
 class Preemption:

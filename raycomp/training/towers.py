@@ -18,7 +18,6 @@ import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.nn.parallel import DistributedDataParallel
 
 from raycomp.core.alignment import has_unit_length
 from raycomp.core.epochs import slice_of
@@ -67,11 +66,6 @@ def gather(local_RD: Tensor, batch_size: int) -> Tensor:
     if find_rank()[1] == 1:
         return local_RD
     return _Gather.apply(local_RD, batch_size)
-
-
-def share(towers: nn.Module) -> nn.Module:
-    """Return the model behind DistributedDataParallel where there are several ranks, else as it is."""
-    return DistributedDataParallel(towers) if find_rank()[1] > 1 else towers
 
 
 class _Gather(torch.autograd.Function):
@@ -129,12 +123,9 @@ class Batch:
 
     def split(self, num_parts: int) -> list[Self]:
         """Return the rows in so many parts."""
-        parts = []
-        for part in range(num_parts):
-            tensors = self._tensors().items()
-            cut = {name: value[slice_of(part, num_parts, len(value))] for name, value in tensors}
-            parts.append(replace(self, **cut))
-        return parts
+        tensors = self._tensors().items()
+        cut = ({name: x[slice_of(i, num_parts, len(x))] for name, x in tensors} for i in range(num_parts))
+        return [replace(self, **part) for part in cut]
 
     def _tensors(self) -> dict[str, Tensor]:
         values = {one.name: getattr(self, one.name) for one in fields(self)}
@@ -208,21 +199,20 @@ class Towers(nn.Module):
 def to_batch(arrays: Mapping[str, np.ndarray], device: torch.device | str, spec: ImageSpec) -> Batch:
     """Return a rank's rows on its device, pixels normalised as open_clip does."""
 
-    def move(name: str) -> Tensor | None:
-        return torch.from_numpy(arrays[name]).to(device, non_blocking=True) if name in arrays else None
-
-    def normalise(name: str) -> Any:
-        pixels_RHWC = move(name)
-        return None if pixels_RHWC is None else to_image(pixels_RHWC, spec)
-
+    tensors = {name: torch.from_numpy(value) for name, value in arrays.items()}
+    # Tokens stay on the CPU: their lengths are needed there, without waiting for a GPU.
+    moved = {
+        name: value.long() if name in ("token", "negative") else value.to(device, non_blocking=True)
+        for name, value in tensors.items()
+    }
+    pixels = {name: to_image(moved[name], spec) for name in ("image", "negative_image") if name in moved}
     return Batch(
-        normalise("image"),
-        # Tokens stay on the CPU: their lengths are needed there, without waiting for a GPU.
-        token_RN=torch.from_numpy(arrays["token"]).long(),
-        negative_RKN=torch.from_numpy(arrays["negative"]).long() if "negative" in arrays else None,
-        valid_RK=move("valid"),
-        kind_RK=move("kind"),
-        negative_image_RCHW=normalise("negative_image"),
+        pixels["image"],
+        moved["token"],
+        negative_RKN=moved.get("negative"),
+        valid_RK=moved.get("valid"),
+        kind_RK=moved.get("kind"),
+        negative_image_RCHW=pixels.get("negative_image"),
     )
 
 
@@ -363,19 +353,20 @@ class PairsObjective:
 
     def judge(self, made: Made, batch: Batch) -> Judged:
         """Return this rank's share of the loss, and how many of its rows are bad."""
+
+        def collect(rows: Tensor | None) -> Any:
+            return None if rows is None else gather(rows, self.batch_size)
+
         embedded = Embedded(
-            image_ND=self._gather(made["image"]),
-            text_ND=self._gather(made["text"]),
+            image_ND=collect(made["image"]),
+            text_ND=collect(made["text"]),
             scale=made["scale"],
             bias=made.get("bias"),
-            negative_NKD=self._gather(made.get("negative")),
-            valid_NK=self._gather(batch.valid_RK),
-            kind_NK=self._gather(batch.kind_RK),
-            negative_image_ND=self._gather(made.get("negative_image")),
+            negative_NKD=collect(made.get("negative")),
+            valid_NK=collect(batch.valid_RK),
+            kind_NK=collect(batch.kind_RK),
+            negative_image_ND=collect(made.get("negative_image")),
             own=slice_own(self.batch_size),
         )
         loss = compute_loss(self.loss, embedded, self.fit)
         return Judged(loss if self.loss.in_shares else share_of(loss), counts=embedded.count_bad())
-
-    def _gather(self, rows: Any) -> Any:
-        return None if rows is None else gather(rows, self.batch_size)
