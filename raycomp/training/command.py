@@ -26,19 +26,8 @@ from raycomp.config.change import fingerprint_own
 from raycomp.core.epochs import EpochPlan
 from raycomp.core.near import Known, key_images, key_texts, merge_keys, merge_known
 from raycomp.core.selection import KEY
-from raycomp.data.files import (
-    ARCHITECTURE,
-    CHECKPOINT,
-    RUN,
-    WEIGHTS,
-    WORK,
-    Folder,
-    ResultFile,
-    absolute_uri,
-    check_writable,
-    is_dry_run,
-    join_uri,
-)
+from raycomp.data import files
+from raycomp.data.files import Folder
 from raycomp.data.inputs import check_output, count_bytes, with_absolute_paths
 from raycomp.data.parquet import read_columns
 from raycomp.data.runs import check_results, fetch_model, find_model, read_finished, read_result
@@ -90,15 +79,15 @@ def read_trained(weights: str) -> Known | None:
 
     ``weights``: the file, as ``find_model`` names it. Raises ValueError where an array has changed.
     """
-    start, found, _ = weights.partition(f"/{CHECKPOINT}/{WEIGHTS}")
+    start, found, _ = weights.partition(f"/{files.CHECKPOINT}/{files.WEIGHTS}")
     folder = Folder(start)
-    if not found or not folder.exists(RUN):
+    if not found or not folder.exists(files.RUN):
         return None
-    files = check_results(folder, read_finished(folder.uri), *TRAINED)
-    if not all(name in files for name in TRAINED):
+    written = check_results(folder, read_finished(folder.uri), *TRAINED)
+    if not all(name in written for name in TRAINED):
         return None
     found_keys = []
-    for uri in (files[name] for name in TRAINED):
+    for uri in (written[name] for name in TRAINED):
         try:
             key_K = np.load(io.BytesIO(read_result(uri)), allow_pickle=False)
             if key_K.dtype != KEY or key_K.ndim != 1 or (key_K[1:] <= key_K[:-1]).any():
@@ -123,51 +112,47 @@ def publish(source: str, out: str, say: Callable[[str], object] = print) -> None
     holds no finished training, its model has changed, or ``out`` is not empty or cannot be written.
     """
     found, folder = Folder(source), Folder(out)
-    files = _list_files(found)
-    check_writable(out)
+    above, name = posixpath.split(found.uri.rstrip("/"))
+    if name == files.CHECKPOINT and Folder(above).exists(files.RUN):
+        raise ValueError(f"{found.uri}: is part of a training; name the training's folder, {above}")
+    run, place = read_finished(found.uri), found.at(files.CHECKPOINT)
+    if run["kind"] != "train":
+        raise ValueError(f"{found.uri}: holds {run['kind']}, must hold a training")
+    written = {
+        posixpath.basename(file): file for file in check_results(found, run, files.CHECKPOINT).values()
+    }
+    folders = Folder(place).list_folders()
+    if folders:
+        raise ValueError(f"{place}/{folders[0]}: is a folder; a model has files only; move it out")
+    if files.ARCHITECTURE not in written or files.WEIGHTS not in written:
+        raise ValueError(
+            f"{place}: the model is incomplete: {files.ARCHITECTURE} or {files.WEIGHTS} is missing"
+        )
+    # By their new names, the one that describes the model last.
+    names = [name for name in written if name != files.ARCHITECTURE and name.endswith(_PUBLISHED)]
+    names.sort(key=lambda name: name == HUB_CONFIG)
+    renamed = {PUBLISHED_WEIGHTS if name == files.WEIGHTS else name: written[name] for name in names}
+    files.check_writable(out)
     if folder.list_names():
         raise ValueError(f"--out {out}: holds other files; name a folder that is empty or new")
-    if is_dry_run():
+    if files.is_dry_run():
         raise DryRun(
-            f"dry run of publish: all checks passed, nothing was written; {len(files)} files would be"
+            f"dry run of publish: all checks passed, nothing was written; {len(renamed)} files would be"
         )
     from raycomp.models.clip import load_start, load_tokenizer  # behind all checks
 
     with TemporaryDirectory() as local:
-        for name, file in files.items():
+        for name, file in renamed.items():
             (Path(local) / name).write_bytes(read_result(file))
         try:
             published = ModelConfig(name=f"local-dir:{local}")
             load_start(published)
             load_tokenizer(published)
         except ValueError as error:
-            raise ValueError(f"{found.at(CHECKPOINT)}: the model is incomplete ({error})") from error
-        for name in files:
+            raise ValueError(f"{place}: the model is incomplete ({error})") from error
+        for name in renamed:
             folder.write_bytes((Path(local) / name).read_bytes(), name)
     say(f'{out}: load it with open_clip.create_model_and_transforms("local-dir:{out}")')
-
-
-def _list_files(source: Folder) -> dict[str, ResultFile]:
-    """Return the files that are published by their new names, the one that describes the model last."""
-    above, name = posixpath.split(source.uri.rstrip("/"))
-    if name == CHECKPOINT and Folder(above).exists(RUN):
-        raise ValueError(f"{source.uri}: is part of a training; name the training's folder, {above}")
-    run = read_finished(source.uri)
-    if run["kind"] != "train":
-        raise ValueError(f"{source.uri}: holds {run['kind']}, must hold a training")
-    written = {posixpath.basename(file): file for file in check_results(source, run, CHECKPOINT).values()}
-    folders = Folder(source.at(CHECKPOINT)).list_folders()
-    if folders:
-        raise ValueError(
-            f"{source.at(CHECKPOINT, folders[0])}: is a folder; a model has files only; move it out"
-        )
-    if ARCHITECTURE not in written or WEIGHTS not in written:
-        raise ValueError(
-            f"{source.at(CHECKPOINT)}: the model is incomplete: {ARCHITECTURE} or {WEIGHTS} is missing"
-        )
-    names = [name for name in written if name != ARCHITECTURE and name.endswith(_PUBLISHED)]
-    names.sort(key=lambda name: name == HUB_CONFIG)
-    return {PUBLISHED_WEIGHTS if name == WEIGHTS else name: written[name] for name in names}
 
 
 _EPOCHS = 5
@@ -175,8 +160,8 @@ _EPOCHS = 5
 _CPUS_FOR_BATCHES = 2
 # Reasons for which a sample of status ok is not a training pair.
 _REASONS = (words.NOT_IN_SUBSET, words.HELD_OUT, words.DUPLICATE_UID)
-_OUTPUTS = (CHECKPOINT, journal.METRICS, *TRAINED)
-_OF_A_START = (WORK, "logs", "checkpoints", journal.EVENTS, journal.METRICS, RUN)
+_OUTPUTS = (files.CHECKPOINT, journal.METRICS, *TRAINED)
+_OF_A_START = (files.WORK, "logs", "checkpoints", journal.EVENTS, journal.METRICS, files.RUN)
 
 
 def train(
@@ -194,14 +179,14 @@ def train(
     config is left unchanged; an unfinished one resumes from its last checkpoint. Raises ValueError for errors
     the user can fix, and TooMuchBadData.
     """
-    out, config = absolute_uri(str(out)), with_absolute_paths(config)
+    out, config = files.absolute_uri(str(out)), with_absolute_paths(config)
     journal.check_packages(config.train.log_to)
     pairs = find_pairs(config)
     held_pairs = held_out.find_held_input(config) if config.train.held_out else None
     check_output(config.input, out)
     if held_pairs:
         check_output(held_pairs.source, out, held_out.OPTION)
-    check_writable(out)  # before a model is loaded
+    files.check_writable(out)  # before a model is loaded
     config = replace(config, model=find_model(config.model))
     refuse_early("train", config, out)
     spec = describe_scorer(fetch_model(config.model))
@@ -362,14 +347,15 @@ def _close(
     read = dict(index.reasons)
     for reason in _REASONS:
         read[words.OK] += read.pop(reason, 0)
-    run.staged = (CHECKPOINT, *TRAINED)
+    run.staged = (files.CHECKPOINT, *TRAINED)
     warnings = list(index.warnings)
     run.close(read, index.reasons, words.OK, reasons=_REASONS, warnings=warnings, **sections)
     copies = index.tally["copies"]
     repeated = f"; {copies:,} of the {index.tally['pairs']:,} pairs are copies of others" if copies else ""
     said = (
         f"trained {num_steps:,} steps of {num_pairs:,} pairs in {seconds:,.0f} s{repeated}: loss "
-        f"{sections['first_loss']:.3f} to {sections['last_loss']:.3f}; model: {run.folder.at(CHECKPOINT)}"
+        f"{sections['first_loss']:.3f} to {sections['last_loss']:.3f}; model: "
+        f"{run.folder.at(files.CHECKPOINT)}"
     )
     run.report(said, render_train(run.record, metrics))
 
@@ -435,7 +421,7 @@ def render_train(run: Mapping[str, Any], metrics: Metrics) -> str:
 def list_uses(out: str) -> dict[str, str]:
     """Return uses of a model trained into ``out`` by name, each with its command lines."""
     is_near = "://" not in out
-    place = join_uri(out, "checkpoint") if is_near else "checkpoint"
+    place = files.join_uri(out, "checkpoint") if is_near else "checkpoint"
     model, weights = f"{place}/model.json", f"{place}/model.safetensors"
     scorer = f"--set {shlex.quote(f'scorer.model={model}')} --set {shlex.quote(f'scorer.weights={weights}')}"
     lines = [
@@ -443,7 +429,7 @@ def list_uses(out: str) -> dict[str, str]:
         f"open_clip.add_model_config({model!r})",
         f"model, _, preprocess = open_clip.create_model_and_transforms('model', pretrained={weights!r})",
     ]
-    fetched = f"aws s3 cp --recursive {shlex.quote(join_uri(out, 'checkpoint'))} checkpoint"
+    fetched = f"aws s3 cp --recursive {shlex.quote(files.join_uri(out, 'checkpoint'))} checkpoint"
     return {
         **({} if is_near else {"Fetch the model": fetched}),
         "Curate with it": f"raycomp curate --set input=SHARDS {scorer} --out DIR",

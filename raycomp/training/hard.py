@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -124,23 +124,11 @@ def find_tables(option: str, spec: str, forms: Sequence[set[str]], wanted: str) 
     return tuple(shard.uri for shard in shards)
 
 
-class _Places(NamedTuple):
-    key_M: np.ndarray
-    file_M: np.ndarray
-    row_M: np.ndarray
-
-    def find(self, key_N: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return file and row of each key, -1 for an unknown key."""
-        place_N = find_keys(self.key_M, key_N)
-        if not len(self.key_M):
-            return place_N, place_N
-        found_N = place_N >= 0
-        return np.where(found_N, self.file_M[place_N], -1), np.where(found_N, self.row_M[place_N], -1)
-
-
 @lru_cache(maxsize=2)
-def _place(uris: tuple[str, ...], columns: tuple[str, ...], token: str) -> _Places:
-    """Return the file and row of every key of the files, of uids or of uids and texts; cached for
+def _place(
+    uris: tuple[str, ...], columns: tuple[str, ...], token: str
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return every key of the files, sorted, of uids or of uids and texts, and its file and row; cached for
     ``token``."""
     keys, files, rows = [np.empty(0, KEY)], [np.empty(0, np.int32)], [np.empty(0, np.int32)]
     for number, uri in enumerate(uris):
@@ -159,7 +147,18 @@ def _place(uris: tuple[str, ...], columns: tuple[str, ...], token: str) -> _Plac
         rows.append(row_n)
     key_M = np.concatenate(keys)
     order_M = np.argsort(key_M, kind="stable")
-    return _Places(key_M[order_M], np.concatenate(files)[order_M], np.concatenate(rows)[order_M])
+    return key_M[order_M], np.concatenate(files)[order_M], np.concatenate(rows)[order_M]
+
+
+def _find(
+    uris: tuple[str, ...], columns: tuple[str, ...], token: str, key_N: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return file and row of each key, -1 for an unknown key."""
+    key_M, file_M, row_M = _place(uris, columns, token)
+    place_N = find_keys(key_M, key_N)
+    if not len(key_M):
+        return place_N, place_N
+    return np.where(place_N >= 0, file_M[place_N], -1), np.where(place_N >= 0, row_M[place_N], -1)
 
 
 def _to_text_keys(key_N: np.ndarray, texts: Sequence[str | None]) -> np.ndarray:
@@ -178,14 +177,21 @@ def join_negatives(
     an image. The index of the files is cached for the next call with the ``token``. Raises UserError where
     the caption of negatives differs from all of a pair's ``captions`` in more than white space: data sets
     whose shards and keys have the same names have the same uids."""
-    file_N, row_N = _place(uris, (UID,), token).find(to_keys(parse_uids(uids)))
+    file_N, row_N = _find(uris, (UID,), token, to_keys(parse_uids(uids)))
     kind = pa.list_(HARD_TYPE)
     parts, count = [pa.array([[]], kind)], 1
     order_N = np.zeros(len(file_N), np.int64)
     for file in np.unique(file_N[file_N >= 0]).tolist():
         mine = np.flatnonzero(file_N == file)
         found = read_columns(uris[file], [NEGATIVES, CAPTION]).take(pa.array(row_N[mine]))
-        _check_captions(uris[file], found[CAPTION], uids.take(pa.array(mine)), captions.take(pa.array(mine)))
+        rows = [column.take(pa.array(mine)).to_pylist() for column in (uids, captions)]
+        written = zip(found[CAPTION].to_pylist(), *rows, strict=True)
+        others = [uid for text, uid, own in written if text and text.split() not in map(str.split, own)]
+        if others:
+            raise UserError(
+                f"negatives: {len(others):,} of {len(mine):,} captions in {uris[file]} differ from the pair "
+                f"with the same uid, such as {others[0]}; name the negatives of these pairs"
+            )
         lists = found[NEGATIVES].combine_chunks()
         flat = lists.flatten()
         fields = [pc.struct_field(flat, name) for name in ("text", "op", "kind")]
@@ -195,18 +201,6 @@ def join_negatives(
         order_N[mine] = count + np.arange(len(mine))
         count += len(mine)
     return pa.concat_arrays(parts).take(pa.array(order_N))
-
-
-def _check_captions(
-    uri: str, written: pa.ChunkedArray, uids: pa.ChunkedArray, captions: pa.ChunkedArray
-) -> None:
-    rows = zip(written.to_pylist(), uids.to_pylist(), captions.to_pylist(), strict=True)
-    others = [uid for text, uid, own in rows if text and text.split() not in map(str.split, own)]
-    if others:
-        raise UserError(
-            f"negatives: {len(others):,} of {len(written):,} captions in {uri} differ from the pair with the "
-            f"same uid, such as {others[0]}; name the negatives of these pairs"
-        )
 
 
 def _to_lists(length_N: np.ndarray, flat: pa.Array) -> pa.ListArray:
@@ -254,13 +248,14 @@ class HardImages:
         flat = negatives.flatten()
         key_F = np.repeat(to_keys(parse_uids(uids)), pc.list_value_length(negatives).to_numpy())
         key_F = _to_text_keys(key_F, pc.struct_field(flat, "text").to_pylist())
-        return flat, *_place(self.uris, (UID, NEGATIVE), self.token).find(key_F)
+        return flat, *_find(self.uris, (UID, NEGATIVE), self.token, key_F)
 
 
 def _read_images(
     uris: tuple[str, ...], file_F: np.ndarray, row_F: np.ndarray
 ) -> Iterator[tuple[int, bytes | None]]:
-    """Yield the indices of negatives whose image file exists, and its bytes."""
+    """Yield the indices of negatives that have a row, and the image's bytes: None where a path names no file,
+    or one beyond MAX_MEMBER_BYTES."""
     for file in np.unique(file_F[file_F >= 0]).tolist():
         place_f = np.flatnonzero(file_F == file)
         place_f = place_f[np.argsort(row_F[place_f], kind="stable")]
@@ -268,14 +263,11 @@ def _read_images(
         places = iter(place_f.tolist())
         for table in read_rows(uris[file], [column], row_F[place_f].astype(np.int64)):
             for value in table[column].to_pylist():
-                yield next(places), _load(value, uris[file]) if isinstance(value, str) else value
-
-
-def _load(path: str, uri: str) -> bytes | None:
-    """Return a file's bytes, None where there is no such file, or one beyond MAX_MEMBER_BYTES."""
-    filesystem, place = resolve(path if "://" in path else join_uri(posixpath.dirname(uri), path))
-    info = filesystem.get_file_info(place)
-    if not info.is_file or info.size > MAX_MEMBER_BYTES:
-        return None
-    with filesystem.open_input_stream(place) as stream:
-        return stream.read()
+                if isinstance(value, str):
+                    uri = value if "://" in value else join_uri(posixpath.dirname(uris[file]), value)
+                    filesystem, path = resolve(uri)
+                    info, value = filesystem.get_file_info(path), None
+                    if info.is_file and info.size <= MAX_MEMBER_BYTES:
+                        with filesystem.open_input_stream(path) as stream:
+                            value = stream.read()
+                yield next(places), value

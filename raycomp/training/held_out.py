@@ -8,7 +8,7 @@ N pairs in all, H held out, E of them evaluated.
 """
 
 import io
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
@@ -135,9 +135,17 @@ def index_pairs(
             pass
         return _read(work, _DRAWN)
 
+    def collect(index: Index, num_pairs: int, source: Pairs, warnings: Iterable[str] = ()) -> HeldOut:
+        """Return the evaluated pairs; of a shard without one there is no table."""
+        uris = [work.at(_FOLDER, _part(ordinal)) for ordinal in range(len(index.uris))]
+        parts = list(map_files(read_columns, uris, [IMAGE_SHA256], label="count held-out pairs"))
+        filled = tuple(uri for uri, part in zip(uris, parts, strict=True) if len(part))
+        key_E = key_images([one for part in parts for one in part[IMAGE_SHA256].to_pylist()])
+        return HeldOut(filled, source.max_pixels, num_pairs, key_E, tuple(warnings))
+
     index = make_index(pairs, work, None if share is None else hold_out)
     if share is not None:
-        return index, _open(index, len(_read(work, _DRAWN)), pairs, work)
+        return index, collect(index, len(_read(work, _DRAWN)), pairs)
     if held is None:
         return index, None
     with _named_option():
@@ -145,8 +153,7 @@ def index_pairs(
     _draw(own.uris, None, seed, work)
     for _ in map_tasks(_load, list(enumerate(own.uris)), held, work, label="load held-out pairs"):
         pass
-    found = _open(own, own.tally["samples"], held, work)
-    return index, replace(found, warnings=tuple(map(_rename, own.warnings)))
+    return index, collect(own, own.tally["samples"], held, map(_rename, own.warnings))
 
 
 def _draw(uris: Sequence[str], share: float | None, seed: int, work: Folder) -> None:
@@ -220,14 +227,6 @@ def _load(item: tuple[int, str], pairs: Pairs, work: Folder, drops: bool = False
         stays_N = find_keys(np.sort(to_keys(_read(work, _DRAWN))), key_N) < 0
         if not stays_N.all():
             write_table(index.filter(pa.array(stays_N)), uri, PAIRS_SCHEMA)
-
-
-def _open(index: Index, num_pairs: int, pairs: Pairs, work: Folder) -> HeldOut:
-    uris = [work.at(_FOLDER, _part(ordinal)) for ordinal in range(len(index.uris))]
-    parts = list(map_files(read_columns, uris, [IMAGE_SHA256], label="count held-out pairs"))
-    filled = tuple(uri for uri, part in zip(uris, parts, strict=True) if len(part))
-    sha256s = [one for part in parts for one in part[IMAGE_SHA256].to_pylist()]
-    return HeldOut(filled, pairs.max_pixels, num_pairs, key_images(sha256s))
 
 
 def _part(ordinal: int) -> str:

@@ -311,48 +311,11 @@ def _describe(error: Exception) -> str:
 _FLUSH_S = 30.0
 
 
-class Events:
-    """A file of TensorBoard events. It records its first step, and TensorBoard drops that step and later ones
-    of earlier files. tensorboardX's own SummaryWriter would write in a thread that flushing does not wait
-    for.
-    """
-
-    def __init__(self, folder: Path, first_step: int):
-        from tensorboardX import RecordWriter  # imports torch and boto3
-        from tensorboardX.proto.event_pb2 import SessionLog
-
-        folder.mkdir(parents=True, exist_ok=True)
-        self.name = f"events.out.tfevents.{time.time_ns():019d}"  # read in the order of their names
-        self._records = RecordWriter(str(folder / self.name))
-        self._flushed = time.monotonic()
-        self._add(first_step, file_version="brain.Event:2")
-        self._add(first_step, session_log=SessionLog(status=SessionLog.START))
-
-    def write(self, reported: Mapping[str, float]) -> None:
-        from tensorboardX.proto.summary_pb2 import Summary
-
-        values = [Summary.Value(tag=name, simple_value=reported[name]) for name in reported if name != STEP]
-        self._add(int(reported[STEP]), summary=Summary(value=values))
-        if time.monotonic() - self._flushed > _FLUSH_S:
-            self.flush()
-
-    def _add(self, step: int, **content: Any) -> None:
-        from tensorboardX.proto.event_pb2 import Event
-
-        event = Event(wall_time=time.time(), step=step, **content)
-        self._records.write(event.SerializeToString())
-
-    def flush(self) -> None:
-        self._records.flush()
-        self._flushed = time.monotonic()
-
-    def close(self) -> None:
-        self._records.close()
-
-
 class MetricsLog:
     """The lines and curves of a training from ``first_step`` on; one process writes them.
 
+    A file of TensorBoard events records its first step, and TensorBoard drops that step and later ones of
+    earlier files. tensorboardX's own SummaryWriter would write in a thread that flushing does not wait for.
     Raises ValueError where the folder lacks a step before ``first_step``.
     """
 
@@ -379,7 +342,14 @@ class MetricsLog:
         forget_written(self._near.at(METRICS))  # it grows from here on
         path = Path(resolve(self._near.uri)[1])
         self._lines = (path / METRICS).open("ab")
-        self._events = Events(path / EVENTS, first_step)
+        from tensorboardX import RecordWriter  # imports torch and boto3
+        from tensorboardX.proto.event_pb2 import SessionLog
+
+        (path / EVENTS).mkdir(parents=True, exist_ok=True)
+        self._events = f"events.out.tfevents.{time.time_ns():019d}"  # read in the order of their names
+        self._records, self._flushed = RecordWriter(str(path / EVENTS / self._events)), time.monotonic()
+        self._add(first_step, file_version="brain.Event:2")
+        self._add(first_step, session_log=SessionLog(status=SessionLog.START))
 
     def write(self, reported: Mapping[str, float]) -> None:
         """Record the next step: ``step``, ``loss`` and any further numbers, floats exactly. NaN and infinity
@@ -389,20 +359,33 @@ class MetricsLog:
         with name_place(self._near.uri):
             self._lines.write(json.dumps(line, allow_nan=False).encode() + b"\n")
             self._lines.flush()
-            self._events.write(reported)
+            self.draw(reported)
         self._next += 1
 
-    def note_start(self, values: Mapping[str, float]) -> None:
-        """Draw values of the model before its first step, on TensorBoard alone: they are no step's."""
-        self._events.write({**values, STEP: 0})
+    def draw(self, reported: Mapping[str, float]) -> None:
+        """Write the values of a step for TensorBoard alone."""
+        from tensorboardX.proto.summary_pb2 import Summary
+
+        values = [Summary.Value(tag=name, simple_value=reported[name]) for name in reported if name != STEP]
+        self._add(int(reported[STEP]), summary=Summary(value=values))
+        if time.monotonic() - self._flushed > _FLUSH_S:
+            self._records.flush()
+            self._flushed = time.monotonic()
+
+    def _add(self, step: int, **content: Any) -> None:
+        from tensorboardX.proto.event_pb2 import Event
+
+        event = Event(wall_time=time.time(), step=step, **content)
+        self._records.write(event.SerializeToString())
 
     def keep(self) -> Callable[[], None]:
         """Flush all steps so far; return what stores them on the disk or on S3, in any thread. It must be
         called before the state of the same step is written, so that every state has all its lines."""
         with name_place(self._near.uri):
             self._lines.flush()
-            self._events.flush()
-        names = ((METRICS,), (EVENTS, self._events.name)) if self._spool else ()
+            self._records.flush()
+            self._flushed = time.monotonic()
+        names = ((METRICS,), (EVENTS, self._events)) if self._spool else ()
         files = {name: self._near.read_bytes(*name) for name in names}
 
         def store() -> None:
@@ -418,7 +401,7 @@ class MetricsLog:
         """Flush all steps and close."""
         self.keep()()
         self._lines.close()
-        self._events.close()
+        self._records.close()
         if self._spool is not None:
             self._spool.cleanup()
 

@@ -31,7 +31,7 @@ from raycomp.models.device import start_fetch
 from raycomp.models.images import ImageSpec
 from raycomp.run.progress import Progress
 from raycomp.run.run import Say
-from raycomp.training import journal
+from raycomp.training import journal, towers
 from raycomp.training.config import TrainConfig
 from raycomp.training.evaluations import HeldOutEvaluation, evaluate_model, try_evaluation
 from raycomp.training.held_out import write_start
@@ -44,9 +44,7 @@ from raycomp.training.towers import (
     Made,
     Objective,
     PairsObjective,
-    add_up,
     find_rank,
-    make_optimizer,
     to_batch,
 )
 
@@ -100,7 +98,7 @@ class Trainer(Generic[Goal]):
                 f"needs whole batches)"
             )
         self.towers = objective.towers if num_ranks == 1 else DistributedDataParallel(objective.towers)
-        self.optimizer = make_optimizer(self.trained, self.config)
+        self.optimizer = towers.make_optimizer(self.trained, self.config)
         self.step, self.is_settled = 0, False
         self._last: StepReport | None = None
 
@@ -147,7 +145,7 @@ class Trainer(Generic[Goal]):
         named = {LOSS: judged.loss, **judged.parts}
         shares = torch.stack([value.detach().float() for value in named.values()])
         bad_2 = shares.new_zeros(2) if judged.counts is None else judged.counts.to(shares)
-        numbers = add_up(torch.cat([shares, bad_2]))
+        numbers = towers.add_up(torch.cat([shares, bad_2]))
         step, where = self.step, self.objective.where
         weights = self.objective.said_weights if step == 0 else None
         read = start_fetch(numbers)
@@ -431,8 +429,8 @@ class Writer:
         if self.held_out and self.trainer.step == 0:
             found = self.held_out.run(self._make_final(), 0, tried)
             write_start(found, Folder(self.folder.at(WORK)))
-            self.journal.note_start(found)
-            self.trackers.log({journal.STEP: 0, **found})
+            for draw in (self.journal.draw, self.trackers.log):  # no line: these are no step's values
+                draw({journal.STEP: 0, **found})
         self.started = time.perf_counter()
 
     def _make_final(self) -> Any:

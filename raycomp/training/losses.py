@@ -60,37 +60,24 @@ class NegClipLoss(Loss):
         from raycomp.core.losses import negclip_loss
 
         assert batch.negative_NKD is not None and batch.valid_NK is not None, "a batch without negatives"
-        return negclip_loss(
-            batch.image_ND, batch.text_ND, batch.negative_NKD, batch.valid_NK, batch.scale, batch.own
-        )
+        rows = batch.image_ND, batch.text_ND, batch.negative_NKD, batch.valid_NK
+        return negclip_loss(*rows, batch.scale, batch.own)
 
 
-class CeClipLoss(Loss):
-    in_shares = True
-    negatives = True
-
+class CeClipLoss(NegClipLoss):
     def __call__(self, batch: "Embedded", config: "FitConfig") -> "Tensor":
         from raycomp.core.losses import ceclip_parts
 
         assert batch.negative_NKD is not None and batch.valid_NK is not None, "a batch without negatives"
         assert batch.kind_NK is not None, "a batch without kinds of negatives"
-        parts = ceclip_parts(
-            batch.image_ND,
-            batch.text_ND,
-            batch.negative_NKD,
-            batch.valid_NK,
-            batch.kind_NK,
-            self.margin_S.to(batch.image_ND.device),
-            batch.scale,
-            own=batch.own,
-        )
+        rows = batch.image_ND, batch.text_ND, batch.negative_NKD, batch.valid_NK, batch.kind_NK
+        margin_S = self.margin_S.to(batch.image_ND.device)
+        parts = ceclip_parts(*rows, margin_S, batch.scale, own=batch.own)
         self.margin_S = parts.margin_S
         return parts.negclip + config.imc * parts.imc + config.cmr * parts.cmr
 
 
-class TripletLoss(Loss):
-    in_shares = True
-    negatives = True
+class TripletLoss(NegClipLoss):
     negative_images = True
 
     def __call__(self, batch: "Embedded", config: "FitConfig") -> "Tensor":
@@ -98,15 +85,8 @@ class TripletLoss(Loss):
 
         assert batch.negative_NKD is not None and batch.valid_NK is not None, "a batch without negatives"
         assert batch.negative_image_ND is not None, "a batch without images of negatives"
-        return triplet_loss(
-            batch.image_ND,
-            batch.text_ND,
-            batch.negative_image_ND,
-            batch.negative_NKD[:, 0],
-            batch.valid_NK[:, 0],
-            batch.scale,
-            batch.own,
-        )
+        rows = batch.image_ND, batch.text_ND, batch.negative_image_ND, batch.negative_NKD[:, 0]
+        return triplet_loss(*rows, batch.valid_NK[:, 0], batch.scale, batch.own)
 
 
 class SigLipLoss(Loss):
