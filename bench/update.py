@@ -164,7 +164,7 @@ def make_run(config: CurateConfig, out: str, rows: int) -> None:
         scores = [run.folder.at("scores", f"{shard.ordinal:05d}.parquet") for shard in shards]
         files = [ScoresFile(uri) for uri in scores]
         sections = {"scores": run.folder.at("scores")}
-        command._choose(run, config, shards, files, {"ok": rows}, sections, [], print)
+        command._choose(run, config, command.Scored(files, shards, {"ok": rows}, sections), print)
 
 
 def measure_removed(place: Path, config: CurateConfig, rows: int) -> dict[str, Any]:

@@ -13,97 +13,38 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from raycomp import words
 from raycomp.config.change import fingerprint_own
 from raycomp.core.metrics import auc
-from raycomp.curation.config import (
-    DRAW,
-    PAS,
-    CurateConfig,
-    SelectionRule,
-    choose_config,
-    describe_rule,
-    get_rule,
-    make_selection,
-    name_draw,
-    read_config,
-)
+from raycomp.curation import config as rules
+from raycomp.curation.config import PAS, CurateConfig, SelectionRule, make_selection, read_config
 from raycomp.curation.page import make_funnel, render_curate
 from raycomp.curation.score.columns import check_scorers, fingerprint_scorers
 from raycomp.curation.score.reuse import Reuse, find_reuse
 from raycomp.curation.score.score import Scoring, check_aligned, plan, score
-from raycomp.curation.select.filters import fingerprint_filter, fingerprint_removed, list_shards
-from raycomp.curation.select.marks import MARKS, check_markers, fingerprint_index, mark_rows, pair_marks
+from raycomp.curation.select import filters, marks
+from raycomp.curation.select import select as choosing
 from raycomp.curation.select.measures import ScoresFile, check_own_columns, corpus_columns
-from raycomp.curation.select.select import (
-    Chosen,
-    Gates,
-    check_pool,
-    choose,
-    describe_duplicates,
-    describe_shortage,
-    judge_file,
-    rank_attributed,
-    write_kept,
-)
+from raycomp.curation.select.select import Chosen, Gates
 from raycomp.curation.summary import Summary, choose_shown, merge, summarise
 from raycomp.curation.write import materialize
+from raycomp.data import inputs, parquet, runs
 from raycomp.data.files import WORK, Folder, absolute_uri, check_writable
-from raycomp.data.inputs import (
-    ShardPath,
-    check_output,
-    count_bytes,
-    fingerprint_shards,
-    list_times,
-    with_absolute_paths,
-)
-from raycomp.data.parquet import FAULTS, SHUFFLED_ALIGNMENT, check_extra_columns, read_columns
+from raycomp.data.inputs import ShardPath, with_absolute_paths
 from raycomp.data.parquet_input import check_embeddings
 from raycomp.data.reader import check_tables, extract, read_offsets
-from raycomp.data.runs import TIMES, check_shards_of_runs, digest, identify, list_scores, read_finished
+from raycomp.data.runs import digest, list_scores, read_finished
 from raycomp.data.samples import find_image
 from raycomp.language.phrases import REASONS
-from raycomp.models.architecture import (
-    NonceMaker,
-    ScorerSpec,
-    describe_scorer,
-    fingerprint_folder,
-    fingerprint_scorer,
-    load_nonce_pools,
-    load_tokens,
-)
-from raycomp.models.parser import PACKAGED, fingerprint_parser
+from raycomp.models import architecture, parser
+from raycomp.models.architecture import ScorerSpec, describe_scorer
+from raycomp.run import run as running
 from raycomp.run.executor import Stats
 from raycomp.run.local import connect
-from raycomp.run.run import (
-    Run,
-    Say,
-    command_line,
-    describe_dropped,
-    describe_phases,
-    describe_stages,
-    refuse_early,
-    start_run,
-)
+from raycomp.run.run import Run, Say, command_line, start_run
 from raycomp.run.work import map_files, map_tasks
 from raycomp.table import Column, Table
-from raycomp.words import (
-    ALIGNMENT,
-    CAPTION,
-    DUPLICATE_GROUP,
-    IMAGE_SHA256,
-    KEPT,
-    KEY,
-    NEAR_DUPLICATE,
-    NO_PHRASE,
-    NO_SEEN_PHRASE,
-    OK,
-    PHRASES,
-    POSITION,
-    SHARD,
-    STATUS,
-    UID,
-    URL,
-)
+from raycomp.words import ALIGNMENT, CAPTION, IMAGE_SHA256, KEPT, OK, PHRASES, POSITION, SHARD, STATUS, UID
 
 MakeTables = Callable[[list[str]], list[Table]]
 
@@ -118,9 +59,9 @@ class Scored(NamedTuple):
     """Rows of the input by status."""
     sections: dict[str, Any]
     """Sections of run.json on the scores."""
+    reuse: Reuse | None = None
     tables: Sequence[Table] = ()
     """Further sections of the report."""
-    reuse: Reuse | None = None
 
 
 def curate(
@@ -144,15 +85,13 @@ def curate(
             f"{config.scorer.model}: its text tower is not causal or does not pool at end-of-text, so "
             f"counterfactuals are encoded without shared prefixes"
         )
-    again = command_line(f"raycomp select {shlex.quote(out)}", _fewer(config), f"{out}-2")
-    fingerprint = partial(_fingerprint, config, shards)
-    again_too, cost = {"Choose again": again}, partial(plan, config)
-    with start_run("curate", config, fingerprint, out, say, commands=again_too, cost=cost) as run:
+    again = {"Choose again": command_line(f"raycomp select {shlex.quote(out)}", _fewer(config), f"{out}-2")}
+    fingerprint, cost = partial(_fingerprint, config, shards), partial(plan, config)
+    with start_run("curate", config, fingerprint, out, say, commands=again, cost=cost) as run:
         if run.is_finished:
             return run.record
-        with connect(
-            config.cluster, run.folder, run.lease.check, say=say, num_bytes=lambda: count_bytes(shards)
-        ) as session:
+        num_bytes = partial(inputs.count_bytes, shards)
+        with connect(config.cluster, run.folder, run.lease.check, say=say, num_bytes=num_bytes) as session:
             if run.folder.is_local and session.num_nodes > 1:
                 say(f"{out} is a local folder: all {session.num_nodes} nodes must share it")
             if run.is_stale and config.prepare.stored_embeddings is None:
@@ -167,33 +106,33 @@ def curate(
             run.check_unchanged()  # also here: if scores mix two versions, nothing is chosen from them
             scores = [scoring.scores_uri(ordinal) for ordinal in scoring.ordinals]
             sections = {
-                "phases": describe_phases(stats),
-                "stages": describe_stages(stats),
+                "phases": running.describe_phases(stats),
+                "stages": running.describe_stages(stats),
                 "coverage": describe_coverage(stats["attribute"]),
                 "scorer_check": check_scorer(stats["align"]),
                 "scores": run.folder.at("scores"),
                 **facts,
                 **({} if earlier is None else {"taken_over": reuse.describe()}),
             }
+            files = marks.pair_marks(scores, config, run.folder)
             tables = extra_tables(scores) if extra_tables else []
-            files = pair_marks(scores, config, run.folder)
-            scored = Scored(files, shards, stats["align"].statuses, sections, tables, reuse)
+            scored = Scored(files, shards, stats["align"].statuses, sections, reuse, tables)
             _choose(run, config, scored, say)
     return run.record
 
 
 def _open_input(config: CurateConfig, out: str) -> tuple[list[ShardPath], ScorerSpec]:
     """Return the shards, and the description of the scorer that they fit."""
-    check_output(config.input, out)
-    shards = list_shards(config)
-    check_shards_of_runs(shards)
-    check_extra_columns(config.extra_columns)
+    inputs.check_output(config.input, out)
+    shards = filters.list_shards(config)
+    runs.check_shards_of_runs(shards)
+    parquet.check_extra_columns(config.extra_columns)
     check_scorers(config.scorers, config.extra_columns, config.prepare.stored_embeddings is not None)
     check_own_columns(config)
-    check_markers(config, shards)
+    marks.check_markers(config, shards)
     check_writable(out)  # before a model is loaded
     check_tables(shards)
-    refuse_early("curate", config, out)
+    running.refuse_early("curate", config, out)
     spec = describe_scorer(config.scorer)
     if config.prepare.stored_embeddings is not None:
         check_embeddings(shards, config.scorer.model, spec.embedding_dim)
@@ -212,10 +151,15 @@ def select(source: str, settings: Mapping[str, Any], out: str, say: Say = print)
     if curated["kind"] != "curate":
         raise ValueError(f"{origin.uri}: holds {curated['kind']}; name the curation that scored")
     scores = list_scores(curated, origin.uri)
-    config = with_absolute_paths(choose_config(curated["config"], settings, origin.uri))
+    config = with_absolute_paths(rules.choose_config(curated["config"], settings, origin.uri))
     check_own_columns(config)
-    check_output(config.input, out)
-    shards = _same_shards(config, curated)
+    inputs.check_output(config.input, out)
+    try:
+        shards = filters.list_shards(config)
+        is_same = digest(inputs.fingerprint_shards(shards)) == curated["fingerprint"]["input"]
+    except ValueError:
+        is_same = False
+    shards = shards if is_same else []
     if not shards and wants_shards(config, Folder(out)):
         raise ValueError(
             f"input={config.input!r}: is gone or was changed after scoring; set materialize=false"
@@ -226,20 +170,14 @@ def select(source: str, settings: Mapping[str, Any], out: str, say: Say = print)
     with start_run("select", config, lambda: _point_at(next(records), config), out, say, rerun) as run:
         if run.is_finished:
             return run.record
-        with connect(
-            config.cluster,
-            run.folder,
-            run.lease.check,
-            scores=False,
-            say=say,
-            num_bytes=lambda: count_bytes(shards) if config.materialize else 0,
-        ):
-            facts = mark_rows(scores, config, run.folder, origin, run.work, shards)
-            files = pair_marks(scores, config, run.folder)
+        num_bytes = partial(inputs.count_bytes, shards if config.materialize else [])
+        with connect(config.cluster, run.folder, run.lease.check, scores=False, say=say, num_bytes=num_bytes):
+            facts = marks.mark_rows(scores, config, run.folder, origin, run.work, shards)
+            files = marks.pair_marks(scores, config, run.folder)
             try:
-                check_pool(files, config, read_config(curated["config"]), origin.uri)
+                choosing.check_pool(files, config, read_config(curated["config"]), origin.uri)
             except ValueError:  # after the update that the error names, the same command starts anew
-                for name in (WORK, MARKS):
+                for name in (WORK, marks.MARKS):
                     run.folder.remove(name)
                 raise
             known = [name for name in ("scorer_check", "coverage") if name in curated]
@@ -252,18 +190,19 @@ def select(source: str, settings: Mapping[str, Any], out: str, say: Say = print)
 def _fewer(config: CurateConfig) -> dict[str, Any]:
     """Return the options of a choice of 4/5 of the config's kept share; a draw's name holds its share."""
     keep = round(0.8 * config.attribute.keep, 4)
-    is_draw = get_rule(config.select.rule).attribute_by == DRAW
-    return {"attribute.keep": keep} | ({"select.rule": name_draw(config.align.keep, keep)} if is_draw else {})
+    is_draw = rules.get_rule(config.select.rule).attribute_by == rules.DRAW
+    draw = {"select.rule": rules.name_draw(config.align.keep, keep)} if is_draw else {}
+    return {"attribute.keep": keep, **draw}
 
 
 def _point_at(curated: dict[str, Any], config: CurateConfig) -> dict[str, Any]:
     """Return the dependencies of a selection besides its options: the curation that scored, and own code."""
     return {
-        "scores": identify(curated),
+        "scores": runs.identify(curated),
         "shards": curated["fingerprint"]["shards"],
         **fingerprint_own("rule", config.select.rule),
-        **fingerprint_filter(config.filter),
-        **fingerprint_index(config.decontaminate),
+        **filters.fingerprint_filter(config.filter),
+        **marks.fingerprint_index(config.decontaminate),
     }
 
 
@@ -280,31 +219,23 @@ def _fingerprint(config: CurateConfig, shards: list[ShardPath]) -> dict[str, Any
     Raises ValueError if the parser is missing, or the model's tokenizer has no nonces.
     """
     if config.pool:
-        NonceMaker(load_tokens(config.scorer), config.nonce.seed, config.scorer.model)
+        tokens = architecture.load_tokens(config.scorer)
+        architecture.NonceMaker(tokens, config.nonce.seed, config.scorer.model)
+    lexicon = parser.PACKAGED.with_name("lexicon")
     return {
         **fingerprint_own("rule", config.select.rule),
         **fingerprint_scorers(config.scorers),
-        **fingerprint_filter(config.filter),
-        **fingerprint_index(config.decontaminate),
-        **fingerprint_removed(config.removed),
-        "input": digest(fingerprint_shards(shards)),
-        TIMES: digest(list_times(shards)),
+        **filters.fingerprint_filter(config.filter),
+        **marks.fingerprint_index(config.decontaminate),
+        **filters.fingerprint_removed(config.removed),
+        "input": digest(inputs.fingerprint_shards(shards)),
+        runs.TIMES: digest(inputs.list_times(shards)),
         "shards": len(shards),
-        "scorer": fingerprint_scorer(config.scorer),
-        "parser": fingerprint_parser(config.parser.name),
-        "lexicon": fingerprint_folder(PACKAGED.with_name("lexicon")),
-        "nonces": digest([[*key, *words] for key, words in load_nonce_pools().items()]),
+        "scorer": architecture.fingerprint_scorer(config.scorer),
+        "parser": parser.fingerprint_parser(config.parser.name),
+        "lexicon": architecture.fingerprint_folder(lexicon),
+        "nonces": digest([[*key, *texts] for key, texts in architecture.load_nonce_pools().items()]),
     }
-
-
-def _same_shards(config: CurateConfig, curated: dict[str, Any]) -> list[ShardPath]:
-    """Return the input's shards if they are still the scored ones, else none."""
-    try:
-        shards = list_shards(config)
-        found = digest(fingerprint_shards(shards))
-    except ValueError:
-        return []
-    return shards if found == curated["fingerprint"]["input"] else []
 
 
 def describe_coverage(stats: Stats) -> dict[str, Any]:
@@ -312,21 +243,24 @@ def describe_coverage(stats: Stats) -> dict[str, Any]:
 
     ``of_captions`` compares with the paper's 99.79 %.
     """
-    captions, covered = stats.statuses.total(), stats.statuses[OK] + stats.statuses[NO_SEEN_PHRASE]
-    with_phrase = captions - stats.statuses[NO_PHRASE]
+    captions = stats.statuses.total()
+    covered = stats.statuses[OK] + stats.statuses[words.NO_SEEN_PHRASE]
+    with_phrase = captions - stats.statuses[words.NO_PHRASE]
     return {
         "captions": captions,
         "with_phrase": with_phrase,
         "with_nonce": covered,
         "of_captions": covered / captions if captions else None,
         "of_captions_with_phrase": covered / with_phrase if with_phrase else None,
-        "phrases_without_nonce": dict(stats.counts.get(FAULTS, {})),
+        "phrases_without_nonce": dict(stats.counts.get(parquet.FAULTS, {})),
     }
 
 
 def check_scorer(stats: Stats) -> dict[str, Any] | None:
     """Return how well alignments separate a sample of pairs from the same images with other captions."""
-    matched, shuffled = (np.array(stats.samples.get(name, ())) for name in (ALIGNMENT, SHUFFLED_ALIGNMENT))
+    matched, shuffled = (
+        np.array(stats.samples.get(name, ())) for name in (ALIGNMENT, parquet.SHUFFLED_ALIGNMENT)
+    )
     if not len(matched):
         return None
     return {
@@ -340,10 +274,10 @@ def check_scorer(stats: Stats) -> dict[str, Any] | None:
 def _choose(run: Run, config: CurateConfig, source: Scored, say: Say) -> None:
     """Cut the gates over the scores, write the kept rows, report: the part that curate and select share."""
     selection = make_selection(config)
-    choice = choose(source.files, selection, run.folder, run.work, run.lease.check)
-    faults = describe_dropped("input", choice.faults)
-    shortage = describe_shortage(selection, choice.gates)  # the page derives it from its summary
-    duplicates = describe_duplicates(choice.reasons, choice.gates.num_corpus)
+    choice = choosing.choose(source.files, selection, run.folder, run.work, run.lease.check)
+    faults = running.describe_dropped("input", choice.faults)
+    shortage = choosing.describe_shortage(selection, choice.gates)  # the page derives it from its summary
+    duplicates = choosing.describe_duplicates(choice.reasons, choice.gates.num_corpus)
     warnings = [*faults, *shortage, *duplicates]
     for warning in warnings:
         say(warning)
@@ -354,7 +288,7 @@ def _choose(run: Run, config: CurateConfig, source: Scored, say: Say) -> None:
         choice.reasons,
         KEPT,
         choice.gates.num_corpus,
-        rule=describe_rule(config),
+        rule=rules.describe_rule(config),
         gates=choice.gates.to_dict(),
         **({"pool_pas": moments} if moments else {}),
         warnings=warnings,
@@ -364,7 +298,7 @@ def _choose(run: Run, config: CurateConfig, source: Scored, say: Say) -> None:
     if wants_shards(config, run.folder):
         uris = [file.uri for file in source.files]
         has_images = materialize(choice, source.shards, uris, run.folder, run.work, source.reuse)
-    write_kept(choice, run.folder, run.work, has_images)
+    choosing.write_kept(choice, run.folder, run.work, has_images)
     page = draw_report(run.record, selection, choice, source, [*faults, *duplicates])
     run.report(f"kept {choice.num_kept:,} of {sum(source.read.values()):,} rows", page)
 
@@ -398,43 +332,33 @@ def draw_report(
         note = "The paper reports 0.9979 of the captions processed (Go et al., arXiv 2605.22651)."
         tables.append(Table("Counterfactual coverage", ("What", "number", "share"), rows, note))
     if "near_duplicates" in run:
-        total = max(choice.gates.num_corpus + choice.reasons[NEAR_DUPLICATE], 1)
-        groups = [
-            (
-                "all rules" if name == DUPLICATE_GROUP else name,
-                one["groups"],
-                one["rows"],
-                one["rows"] / total,
-            )
-            for name, one in run["near_duplicates"].items()
-        ]
+        total = max(choice.gates.num_corpus + choice.reasons[words.NEAR_DUPLICATE], 1)
+        groups = []
+        for name, one in run["near_duplicates"].items():
+            rule = "all rules" if name == words.DUPLICATE_GROUP else name
+            groups.append((rule, one["groups"], one["rows"], one["rows"] / total))
         note = "Rows in a group of two or more, of those that have an alignment and pass the filters."
         columns = ("Rule", "groups", "rows", Column("share", digits=4))
         tables.append(Table("Near-duplicates", columns, groups, note))
     shown = {**run, "fingerprint": fingerprint, "warnings": warnings}
-    photos = _fetch_photos(summary, source)
-    return render_curate(summary, photos, shown, make_funnel(summary.reasons), tables)
-
-
-def summarise_scores(file: ScoresFile, selection: SelectionRule, gates: Gates) -> Summary:
-    """Return the summary of one scores file; its samples are drawn independently of those of a rule."""
-    shown = (UID, KEY, SHARD, POSITION, URL, CAPTION, STATUS, ALIGNMENT, PHRASES)
-    columns = [*shown, *corpus_columns(selection.by_pas, with_attribute=True)]
-    table, reason_N, score_N = judge_file(file, selection, gates, columns)
-    table = table.append_column(PAS, rank_attributed(table, selection, gates))
-    return summarise(table, reason_N, score_N, ~selection.seed)
-
-
-def _fetch_photos(summary: Summary, source: Scored) -> dict[str, bytes]:
-    """Return the image bytes of the samples that the page shows, by uid."""
     by_name = {shard.name: shard for shard in source.shards}
     wanted: dict[str, dict[int, str]] = defaultdict(dict)
     for sample in choose_shown(summary).samples:
         if sample.shard in by_name and sample.position is not None:
             wanted[sample.shard][sample.position] = sample.uid
-    shards = [(by_name[name], uids) for name, uids in sorted(wanted.items())]
-    jobs = [(shard, source.files[shard.ordinal].uri, uids) for shard, uids in shards]
-    return {uid: image for found in map_tasks(read_photos, jobs, label="photos") for uid, image in found}
+    named = [(by_name[name], uids) for name, uids in sorted(wanted.items())]
+    jobs = [(shard, source.files[shard.ordinal].uri, uids) for shard, uids in named]
+    photos = {uid: image for found in map_tasks(read_photos, jobs, label="photos") for uid, image in found}
+    return render_curate(summary, photos, shown, make_funnel(summary.reasons), tables)
+
+
+def summarise_scores(file: ScoresFile, selection: SelectionRule, gates: Gates) -> Summary:
+    """Return the summary of one scores file; its samples are drawn independently of those of a rule."""
+    shown = (UID, words.KEY, SHARD, POSITION, words.URL, CAPTION, STATUS, ALIGNMENT, PHRASES)
+    columns = [*shown, *corpus_columns(selection.by_pas, with_attribute=True)]
+    table, reason_N, score_N = choosing.judge_file(file, selection, gates, columns)
+    table = table.append_column(PAS, choosing.rank_attributed(table, selection, gates))
+    return summarise(table, reason_N, score_N, ~selection.seed)
 
 
 def read_photos(job: tuple[ShardPath, str, dict[int, str]]) -> list[tuple[str, bytes]]:
@@ -448,7 +372,7 @@ def stream_photos(shard: ShardPath, uri: str, positions: Collection[int]) -> Ite
 
     ``uri``: the shard's scores file.
     """
-    hashes = read_columns(uri, [IMAGE_SHA256])[IMAGE_SHA256]
+    hashes = parquet.read_columns(uri, [IMAGE_SHA256])[IMAGE_SHA256]
     for position, members in extract(shard, positions, read_offsets(uri)):
         name = find_image(members)
         image = members[name] if name else None

@@ -1,9 +1,8 @@
 """Shards that a run writes: which rows each holds, and tasks that commit each, so that a killed run resumes.
 
-They are in DataComp's layouts: resharded tars ready for open_clip, and the sorted subset file.
-
-An output is made of a fixed range of input rows, whatever is kept of the rows before it: a change of one row
-changes one output.
+They are in DataComp's layouts: resharded tars ready for open_clip, and the sorted subset file. An output is
+made of a fixed range of input rows, whatever is kept of the rows before it: a change of one row changes one
+output.
 """
 
 import io
@@ -21,18 +20,8 @@ from typing import IO, Any, NamedTuple
 import numpy as np
 
 from raycomp.config import UserError
-from raycomp.data.files import (
-    Folder,
-    Written,
-    call_watched,
-    copy_file,
-    join_uri,
-    link_file,
-    new_file,
-    note_written,
-    resolve,
-    watched_places,
-)
+from raycomp.data import files
+from raycomp.data.files import Folder, Written, join_uri, new_file, resolve
 from raycomp.data.samples import parse_object, parse_uid, to_json, write_tar
 from raycomp.run.work import map_tasks
 
@@ -90,13 +79,13 @@ def write_index(folder: str, sizes: Sequence[int], uids: Iterable[np.ndarray] | 
     """
     ids = join_uri(folder, "sample_ids.npy")
     if isinstance(uids, str):
-        copy_file(uids, ids)
+        files.copy_file(uids, ids)
     else:
         write_subset(uids, ids)
-    with new_file(join_uri(folder, "__len__")) as file:
-        file.write(str(sum(sizes)).encode())
-    with new_file(join_uri(folder, SIZES)) as file:
-        file.write(json.dumps({f"{i:08d}.tar": size for i, size in enumerate(sizes)}).encode())
+    by_name = {f"{i:08d}.tar": size for i, size in enumerate(sizes)}
+    for name, content in (("__len__", str(sum(sizes))), (SIZES, json.dumps(by_name))):
+        with new_file(join_uri(folder, name)) as file:
+            file.write(content.encode())
 
 
 def read_sizes(uri: str | None, count: int) -> list[int]:
@@ -153,28 +142,23 @@ def _append(file: IO[bytes], uid_N2: np.ndarray) -> int:
     return len(uid_N2)
 
 
-def _read(path: Path) -> Iterator[np.ndarray]:
-    with path.open("rb") as file:
-        while raw := file.read(_SORT_ROWS * _UID_BYTES):
-            yield np.frombuffer(raw, ">u8").reshape(-1, 2)
-
-
 def _in_order(path: Path, depth: int) -> Iterator[np.ndarray]:
     """Yield the uids of a file, all equal in their first ``depth`` bytes, in ascending order; remove it."""
-    if os.path.getsize(path) <= _SORT_ROWS * _UID_BYTES or depth == _UID_BYTES:
-        for uid_N2 in _read(path):
-            native_N2 = uid_N2.astype(np.uint64)
-            yield native_N2[np.lexsort((native_N2[:, 1], native_N2[:, 0]))]
-        path.unlink()
-        return
     parts = [path.with_name(f"{path.name}-{byte:02x}") for byte in range(256)]
-    for uid_N2 in _read(path):
-        byte_N = uid_N2.view(np.uint8).reshape(-1, _UID_BYTES)[:, depth]
-        order_N = np.argsort(byte_N, kind="stable")
-        edges = np.searchsorted(byte_N[order_N], np.arange(257))
-        for byte in np.unique(byte_N).tolist():
-            with parts[byte].open("ab") as file:
-                _append(file, uid_N2[order_N[edges[byte] : edges[byte + 1]]])
+    is_small = os.path.getsize(path) <= _SORT_ROWS * _UID_BYTES or depth == _UID_BYTES
+    with path.open("rb") as source:
+        while raw := source.read(_SORT_ROWS * _UID_BYTES):
+            uid_N2 = np.frombuffer(raw, ">u8").reshape(-1, 2)
+            if is_small:
+                native_N2 = uid_N2.astype(np.uint64)
+                yield native_N2[np.lexsort((native_N2[:, 1], native_N2[:, 0]))]
+                continue
+            byte_N = uid_N2.view(np.uint8).reshape(-1, _UID_BYTES)[:, depth]
+            order_N = np.argsort(byte_N, kind="stable")
+            edges = np.searchsorted(byte_N[order_N], np.arange(257))
+            for byte in np.unique(byte_N).tolist():
+                with parts[byte].open("ab") as file:
+                    _append(file, uid_N2[order_N[edges[byte] : edges[byte + 1]]])
     path.unlink()
     for part in parts:
         if part.exists():
@@ -192,13 +176,11 @@ Range = tuple[int, int, int]
 
 
 class Output(NamedTuple):
-    """A shard to write."""
+    """A shard to write: its number, its samples, and the input rows that these are among."""
 
     number: int
     size: int
-    """Samples."""
     reads: list[Range]
-    """The input rows that its samples are among."""
 
 
 def cut_ranges(rows_S: Sequence[int], span: int | None = None) -> list[list[Range]]:
@@ -211,21 +193,16 @@ def cut_ranges(rows_S: Sequence[int], span: int | None = None) -> list[list[Rang
     span, group = span or SPAN, 1
     while 2 * group * sum(rows_S) <= span * len(rows_S) and group < len(rows_S):
         group *= 2
-    ranges: list[list[Range]] = []
-    for first in range(0, len(rows_S), group):
-        held: list[Range] = []
-        for shard, rows in enumerate(rows_S[first : first + group], first):
-            if held and (rows > span or rows + sum(end for _, _, end in held) > 2 * span):
-                ranges.append(held)
-                held = []
-            if rows > span:
-                starts = range(0, rows, span)
-                ranges += [[(shard, start, min(start + span, rows))] for start in starts]
-            elif rows:
-                held.append((shard, 0, rows))
-        if held:
-            ranges.append(held)
-    return ranges
+    ranges: list[list[Range]] = [[]]
+    for shard, rows in enumerate(rows_S):
+        if shard % group == 0 or rows + sum(end for _, _, end in ranges[-1]) > 2 * span:
+            ranges.append([])
+        if rows > span:
+            pieces = [(shard, start, min(start + span, rows)) for start in range(0, rows, span)]
+            ranges += [*([piece] for piece in pieces), []]
+        elif rows:
+            ranges[-1].append((shard, 0, rows))
+    return [held for held in ranges if held]
 
 
 def count_pieces(position_K: np.ndarray, span: int | None = None) -> list[int]:
@@ -243,8 +220,7 @@ def plan_outputs(
     span = span or SPAN
     found: list[Output] = []
     for reads in cut_ranges(rows_S, span):
-        counts = (sum(pieces_S[shard][start // span : start // span + 1]) for shard, start, _ in reads)
-        if size := sum(counts):
+        if size := sum(sum(pieces_S[shard][start // span : start // span + 1]) for shard, start, _ in reads):
             found.append(Output(len(found), size, reads))
     return found
 
@@ -257,8 +233,8 @@ def split_rows(rows_F: Sequence[int], sizes: Sequence[int]) -> list[list[Range]]
     edges = [0, *accumulate(rows_F)]
     found = []
     for first, last in pairwise([0, *accumulate(sizes)]):
-        files = range(bisect_right(edges, first) - 1, min(bisect_left(edges, last), len(rows_F)))
-        parts = [(file, max(first - edges[file], 0), min(last - edges[file], rows_F[file])) for file in files]
+        sources = range(bisect_right(edges, first) - 1, min(bisect_left(edges, last), len(rows_F)))
+        parts = [(i, max(first - edges[i], 0), min(last - edges[i], rows_F[i])) for i in sources]
         found.append([part for part in parts if part[1] < part[2]])
     return found
 
@@ -272,14 +248,14 @@ class OutputFolder:
         self.done: set[int] = set()
         self.rewritten = 0
         """Committed images that were written in another format."""
-        manifests = work.list_names(_OUTPUTS)
+        manifests = _read_manifests(work)
         if not manifests:
             out.remove("shards")
-        for number, manifest in _read_manifests(work, manifests):
+        above = dirname(out.uri) + "/"
+        for number, manifest in manifests.items():
             self.done.add(number)
             self.rewritten += len(manifest["images"])
-            above = dirname(out.uri) + "/"
-            note_written(Written(above + name, *facts) for name, facts in manifest["written"].items())
+            files.note_written(Written(above + name, *facts) for name, facts in manifest["written"].items())
 
     @property
     def left(self) -> list[Output]:
@@ -327,7 +303,8 @@ def commit_output(
     ``images``: the SHA-256 by uid of images that are written in another format, filled by ``samples``.
     ``key``: what the shard is made of.
     """
-    count, written = call_watched(write_shard, watched_places(), out.at("shards"), number, samples)
+    places = files.watched_places()
+    count, written = files.call_watched(write_shard, places, out.at("shards"), number, samples)
     _write_manifest(out, work, number, images, written, key)
     return count
 
@@ -336,10 +313,10 @@ def link_output(
     out: Folder, work: Folder, number: int, earlier: Sequence[Written], images: dict[str, str], key: str
 ) -> None:
     """Take a shard and its statistics over from an earlier run as this run's shard ``number``."""
-    names = [f"{number:08d}.tar", f"{number:08d}_stats.json"]
+    names = (f"{number:08d}.tar", f"{number:08d}_stats.json")
     targets = [file._replace(uri=out.at("shards", name)) for file, name in zip(earlier, names, strict=True)]
     for file, target in zip(earlier, targets, strict=True):
-        link_file(file, target.uri)
+        files.link_file(file, target.uri)
     _write_manifest(out, work, number, images, targets, key)
 
 
@@ -352,25 +329,25 @@ def _write_manifest(
     key: str | None,
 ) -> None:
     # Relative to what changes when the folder moves.
-    files = {file.uri.removeprefix(f"{dirname(out.uri)}/"): file[1:] for file in sorted(written)}
-    facts = {"images": images, "written": files, "key": key}
-    work.write_json(facts, _OUTPUTS, f"{number:08d}.json")
+    facts = {file.uri.removeprefix(f"{dirname(out.uri)}/"): file[1:] for file in sorted(written)}
+    manifest = {"images": images, "written": facts, "key": key}
+    work.write_json(manifest, _OUTPUTS, f"{number:08d}.json")
 
 
 def list_outputs(work: Folder) -> dict[str, dict[str, Any]]:
     """Return the number and the images in another format of every output, by what it is made of."""
-    manifests = _read_manifests(work, work.list_names(_OUTPUTS))
+    manifests = _read_manifests(work).items()
     return {one["key"]: {"number": number, "images": one["images"]} for number, one in manifests}
 
 
 def read_images(work: Folder) -> dict[str, str]:
     """Return the SHA-256 by uid of all images that were written in another format."""
-    manifests = _read_manifests(work, work.list_names(_OUTPUTS))
-    return {uid: sha256 for _, manifest in manifests for uid, sha256 in manifest["images"].items()}
+    manifests = _read_manifests(work).values()
+    return {uid: sha256 for manifest in manifests for uid, sha256 in manifest["images"].items()}
 
 
-def _read_manifests(work: Folder, names: Sequence[str]) -> Iterator[tuple[int, dict[str, Any]]]:
+def _read_manifests(work: Folder) -> dict[int, dict[str, Any]]:
+    names = work.list_names(_OUTPUTS)
     with ThreadPoolExecutor(_AT_ONCE) as threads:
         read = threads.map(lambda name: work.read_json(_OUTPUTS, name), names)
-        for name, manifest in zip(names, read, strict=True):
-            yield int(name.partition(".")[0]), manifest
+        return {int(name.partition(".")[0]): manifest for name, manifest in zip(names, read, strict=True)}

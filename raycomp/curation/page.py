@@ -4,109 +4,65 @@ alone.
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
-import pyarrow as pa
 
+from raycomp import words
 from raycomp.config import exact_share
 from raycomp.core.selection import Threshold
-from raycomp.curation.config import DRAW, PAS, CurateConfig, describe_rule, make_selection, read_config
+from raycomp.curation import summary as counting
+from raycomp.curation.config import DRAW, PAPER_READING, PAS, describe_rule, make_selection, read_config
 from raycomp.curation.select.marks import list_marked
 from raycomp.curation.select.measures import corpus_columns, take_columns
 from raycomp.curation.select.select import Gates, judge_table
 from raycomp.curation.summary import (
-    BOTH_SIDES,
+    DISPLACEMENT,
     DROP,
     DROPPED,
-    NUM_NEAREST,
-    PAPER,
-    SIDES,
     SUPPORTED,
     VALID,
-    WORDS,
+    Correlation,
     Sample,
     Summary,
-    choose_shown,
-    correlate,
-    draw_points,
-    rank_leanings,
-    report_correlations,
-    warn_of_displacement,
 )
 from raycomp.data.parquet import find_rows, read_schema
 from raycomp.language.phrases import make_counterfactual
-from raycomp.report.charts import Html, Layer, Mark, bars, histogram, rebin, tag
+from raycomp.report.charts import Html, Layer, Mark, bars, histogram, rebin, scatter, tag
 from raycomp.report.page import render_page
-from raycomp.table import Numeral, Table, format_facts, number, percent
-from raycomp.words import (
-    AFTER_REASONS,
-    ALIGNED_STATUSES,
-    ALIGNMENT,
-    CAPTION,
-    CLUSTER_FULL,
-    CONTAMINATED,
-    CONTENT_WORDS,
-    DROPPED_ALIGNMENT,
-    DROPPED_ATTRIBUTION,
-    DROPPED_CONTROL,
-    DROPPED_RANDOM,
-    DROPPED_UNSCORED,
-    EXCLUDED,
-    EXCLUDED_AFTER,
-    FILTER_NULL,
-    FILTER_NULL_AFTER,
-    FILTERED,
-    FILTERED_AFTER,
-    GATE_REASONS,
-    IMAGE_EMBEDDING,
-    KEPT,
-    KINDS,
-    MARK_REASONS,
-    NEAR_DUPLICATE,
-    PHRASES,
-    POSITION,
-    SCORE,
-    SHARD,
-    SHARD_STATUSES,
-    STATUS,
-    STATUSES,
-    UID,
-    UNSEEN,
-)
+from raycomp.table import Cell, Column, Numeral, Table, format_facts, number, percent, write_cell
+from raycomp.words import ALIGNMENT, CAPTION, KEPT, KINDS, PHRASES, STATUS, UID, UNSEEN
 
-READ = "read"
-ALIGNED, _IS_CORPUS = "have an alignment", " (the corpus)"
+ALIGNED = "have an alignment"
 # The steps that marks add before the corpus, with their reasons.
 _MARK_STEPS = (
-    ("pass the filter", (FILTERED, FILTER_NULL)),
-    ("are not excluded", (EXCLUDED,)),
-    ("are not contaminated", (CONTAMINATED,)),
-    ("are not near-duplicates", (NEAR_DUPLICATE,)),
-    ("are within the cap of their cluster", (CLUSTER_FULL,)),
+    ("pass the filter", (words.FILTERED, words.FILTER_NULL)),
+    ("are not excluded", (words.EXCLUDED,)),
+    ("are not contaminated", (words.CONTAMINATED,)),
+    ("are not near-duplicates", (words.NEAR_DUPLICATE,)),
+    ("are within the cap of their cluster", (words.CLUSTER_FULL,)),
 )
 REASON_WORDS = {
-    DROPPED_RANDOM: "not drawn",
-    DROPPED_ALIGNMENT: "below the alignment gate",
-    DROPPED_UNSCORED: "no score for the attribution gate",
-    DROPPED_ATTRIBUTION: "below the attribution gate",
-    DROPPED_CONTROL: "below the gate of the rule",
-    FILTERED: "the filter is false",
-    FILTER_NULL: "the filter is null",
-    EXCLUDED: "in the exclusion list",
-    CONTAMINATED: "contaminated: also in a test set",
-    NEAR_DUPLICATE: "near-duplicate of a row that stays",
-    CLUSTER_FULL: "above the cap of its cluster",
-    FILTERED_AFTER: "past the gates, but the filter is false",
-    FILTER_NULL_AFTER: "past the gates, but the filter is null",
-    EXCLUDED_AFTER: "past the gates, but in the exclusion list",
+    words.DROPPED_RANDOM: "not drawn",
+    words.DROPPED_ALIGNMENT: "below the alignment gate",
+    words.DROPPED_UNSCORED: "no score for the attribution gate",
+    words.DROPPED_ATTRIBUTION: "below the attribution gate",
+    words.DROPPED_CONTROL: "below the gate of the rule",
+    words.FILTERED: "the filter is false",
+    words.FILTER_NULL: "the filter is null",
+    words.EXCLUDED: "in the exclusion list",
+    words.CONTAMINATED: "contaminated: also in a test set",
+    words.NEAR_DUPLICATE: "near-duplicate of a row that stays",
+    words.CLUSTER_FULL: "above the cap of its cluster",
+    words.FILTERED_AFTER: "past the gates, but the filter is false",
+    words.FILTER_NULL_AFTER: "past the gates, but the filter is null",
+    words.EXCLUDED_AFTER: "past the gates, but in the exclusion list",
 }
 
 
-@dataclass(frozen=True)
-class FunnelRow:
+class FunnelRow(NamedTuple):
     """A step: ``rows`` passed it; ``lost`` counts the others by reason."""
 
     name: str
@@ -120,18 +76,22 @@ def make_funnel(reasons: Mapping[str, int]) -> list[FunnelRow]:
     A reason that belongs to no gate and no mark is a status, lost before the corpus. Marks follow, then the
     gates in their order. A step that lost no row is omitted, except the last, which leads to ``kept``.
     """
-    known = {KEPT, *GATE_REASONS, *MARK_REASONS, *AFTER_REASONS}
-    statuses = sorted(set(reasons) - known, key=lambda r: (-reasons[r], r))
-    steps: list[tuple[str, Sequence[str]]] = [(ALIGNED, statuses)]
+    known = {KEPT, *words.GATE_REASONS, *words.MARK_REASONS, *words.AFTER_REASONS}
+    steps: list[tuple[str, Sequence[str]]] = [
+        (ALIGNED, sorted(set(reasons) - known, key=lambda reason: (-reasons[reason], reason)))
+    ]
     steps += [(name, lost) for name, lost in _MARK_STEPS if any(reasons.get(reason) for reason in lost)]
-    corpus = f"{steps[-1][0]}{_IS_CORPUS}"
+    corpus = f"{steps[-1][0]} (the corpus)"
     steps[-1] = corpus, steps[-1][1]
     steps += [
-        ("pass the alignment gate", [DROPPED_ALIGNMENT]),
-        ("have a score", [DROPPED_UNSCORED]),
-        (KEPT, [DROPPED_RANDOM, DROPPED_ATTRIBUTION, DROPPED_CONTROL, *AFTER_REASONS]),
+        ("pass the alignment gate", [words.DROPPED_ALIGNMENT]),
+        ("have a score", [words.DROPPED_UNSCORED]),
+        (
+            KEPT,
+            [words.DROPPED_RANDOM, words.DROPPED_ATTRIBUTION, words.DROPPED_CONTROL, *words.AFTER_REASONS],
+        ),
     ]
-    rows = [FunnelRow(READ, sum(reasons.values()))]
+    rows = [FunnelRow("read", sum(reasons.values()))]
     for name, lost_by in steps:
         lost = tuple((reason, reasons[reason]) for reason in lost_by if reasons.get(reason))
         if lost or name in (ALIGNED, corpus, KEPT):
@@ -144,7 +104,7 @@ def reason_words(reason: str) -> str:
     return REASON_WORDS.get(reason, reason.replace("_", " "))
 
 
-_NESTED = (IMAGE_EMBEDDING, PHRASES, CONTENT_WORDS)
+_NESTED = (words.IMAGE_EMBEDDING, PHRASES, words.CONTENT_WORDS)
 
 
 def explain_sample(run: dict[str, Any], source: str, uid: str) -> str | None:
@@ -154,8 +114,9 @@ def explain_sample(run: dict[str, Any], source: str, uid: str) -> str | None:
     others in one line.
     """
     config, gates = read_config(run["config"]), Gates.from_dict(run["gates"])
-    columns = corpus_columns(make_selection(config), with_attribute=True)
-    wanted = [SHARD, POSITION, CAPTION, PHRASES, IMAGE_EMBEDDING, *columns]
+    selection = make_selection(config)
+    columns = corpus_columns(selection, with_attribute=True)
+    wanted = [words.SHARD, words.POSITION, CAPTION, PHRASES, words.IMAGE_EMBEDDING, *columns]
     tables = []
     for file in list_marked(run, source):
         if rows := find_rows(file.uri, UID, uid):
@@ -163,44 +124,39 @@ def explain_sample(run: dict[str, Any], source: str, uid: str) -> str | None:
             tables += [table.slice(row, 1) for row in rows]
     if not tables:
         return None
-    reported = next((table for table in tables if table[STATUS][0].as_py() in ALIGNED_STATUSES), tables[0])
-    lines = _report(reported, config, gates)
-    for table in tables:
-        if table is not reported:
-            shard, position, status = (table[name][0].as_py() for name in (SHARD, POSITION, STATUS))
-            lines.append(f"the same uid again: {shard}, row {position}: {status}")
-    return "\n".join(lines)
-
-
-def _report(table: pa.Table, config: CurateConfig, gates: Gates) -> list[str]:
-    """Return the lines that explain a table of one row."""
+    table = next((one for one in tables if one[STATUS][0].as_py() in words.ALIGNED_STATUSES), tables[0])
     row = table.select([name for name in table.column_names if name not in _NESTED]).to_pylist()[0]
     lines = [format_facts(row)]
-    for column in (PHRASES, CONTENT_WORDS):
+    for column in (PHRASES, words.CONTENT_WORDS):
         for phrase in (column in table.column_names and table[column].to_pylist()[0]) or []:
             lines += _describe_phrase(row[CAPTION], phrase)
-    selection = make_selection(config)
     reason_N, score_N = judge_table(take_columns(table, selection, with_attribute=True), selection, gates)
-    score, align_by = float(score_N[0]), selection.rule.align_by
+    score, align_by, reason = float(score_N[0]), selection.rule.align_by, reason_N[0]
     first = score if align_by == DRAW else row[ALIGNMENT]
     lines += ["", f"rule {describe_rule(config)}; corpus of {gates.num_corpus:,}"]
     lines.append(f"gate 1: {align_by} {_number(first)} against {_describe_threshold(gates.align)}")
     if gates.attribute is not None:
         threshold = _describe_threshold(gates.attribute)
         lines.append(f"gate 2: {selection.ranking} {_number(score)} against {threshold}")
-    reason = reason_N[0]
-    why = row[STATUS] if reason == DROPPED_UNSCORED else reason
-    meaning = f" ({STATUSES[why]})" if why in STATUSES else ""
+    why = row[STATUS] if reason == words.DROPPED_UNSCORED else reason
+    meaning = f" ({words.STATUSES[why]})" if why in words.STATUSES else ""
     lines.append(f"kept: {'yes' if reason == KEPT else 'no, ' + reason}{meaning}")
-    return lines
+    for other in tables:
+        if other is not table:
+            shard, position, status = (
+                other[name][0].as_py() for name in (words.SHARD, words.POSITION, STATUS)
+            )
+            lines.append(f"the same uid again: {shard}, row {position}: {status}")
+    return "\n".join(lines)
 
 
 def _describe_phrase(caption: str, phrase: dict[str, Any]) -> list[str]:
-    lines = [f"  {phrase['kind']}: {phrase['text']!r}, target {phrase['target']!r}"]
+    line = f"  {phrase['kind']}: {phrase['text']!r}, target {phrase['target']!r}"
     if phrase["target_class"] == UNSEEN:
-        lines[0] += ", which an image cannot show"
+        line += ", which an image cannot show"
     if not phrase["nonces"]:
-        return [lines[0] + ", no valid nonce"]
+        return [line + ", no valid nonce"]
+    lines = [line]
     for nonce, drop in zip(phrase["nonces"], phrase["drops"], strict=True):
         text = make_counterfactual(caption, phrase["target_start"], phrase["target_end"], nonce)
         lines.append(f"    drop {drop:+.6f}  {text!r}")
@@ -222,6 +178,13 @@ LOWEST_AUC = 0.6
 """The page warns if the scorer's AUC of matched against shuffled pairs is below this."""
 NUM_LEANING = 12
 NUM_SHADES = 4
+PAPER = "Go et al., arXiv 2605.22651, section 7"
+PAPER_CORRELATIONS = {PAS: (0.084, 0.088), DROP: (-0.215, -0.204)}
+"""(Pearson, Spearman): CC3M, ViT-B/16. pas: mean drop of nouns past the gate, D_align70. drop: drops over
+50,000 interventions; the paper does not state whether they are past the gate."""
+MOST_DRIVEN = 0.3
+"""Cohen's medium correlation: displacement alone then explains a tenth of the variance of drops."""
+BOTH_SIDES = (Layer("kept", "kept"), Layer("dropped", "dropped"))
 
 
 def render_curate(
@@ -255,19 +218,19 @@ def render_curate(
         raise ValueError(f"funnel: must lead from {read} rows read to {kept} kept, not {funnel}")
     selection = make_selection(read_config(run.get("config", {})))
     pas = selection.by_pas.ranking
-    lowest = summary.lowest.get(ALIGNMENT) if summary.reasons[DROPPED_ALIGNMENT] else None
-    lowest_score = summary.lowest.get(SCORE) if selection.by_pas is selection else None
+    lowest = summary.lowest.get(ALIGNMENT) if summary.reasons[words.DROPPED_ALIGNMENT] else None
+    lowest_score = summary.lowest.get(words.SCORE) if selection.by_pas is selection else None
     statuses = _by_count(summary.statuses)
-    faults = [name for name, _ in statuses if name in summary.picks]
+    draw_sides = partial(_draw_sides, summary)
     return render_page(
         "curation/page.html.jinja",
         run=run,
         summary=summary,
-        shown=choose_shown(summary),
+        shown=counting.choose_shown(summary),
         photos=photos,
         funnel=funnel,
-        num_shards=sum(summary.statuses[status] for status in SHARD_STATUSES),
-        dropped=_by_count(summary.reasons - Counter({KEPT: summary.reasons[KEPT]})),
+        num_shards=sum(summary.statuses[status] for status in words.SHARD_STATUSES),
+        dropped=_by_count(summary.reasons - Counter({KEPT: kept})),
         warnings=find_warnings(summary, run),
         score=selection.ranking,
         pas=pas,
@@ -275,35 +238,26 @@ def render_curate(
         shade=shade,
         split_caption=split_caption,
         reason_words=reason_words,
-        num_nearest=NUM_NEAREST,
+        num_nearest=counting.NUM_NEAREST,
         extra_tables=extra_tables,
         scores=[
-            _draw_sides(summary, ALIGNMENT, "Alignment", "cosine of image and caption", lowest),
-            _draw_sides(summary, PAS, "PAS", pas, lowest_score),
+            draw_sides(ALIGNMENT, "Alignment", "cosine of image and caption", lowest),
+            draw_sides(PAS, "PAS", pas, lowest_score),
         ],
         has_gate=selection.attribute_share is not None,
         paper=PAPER,
-        correlations=report_correlations(correlate(summary, selection), pas),
-        scatters=draw_points(summary, pas),
+        correlations=_report_correlations(counting.correlate(summary, selection), pas),
+        scatters=_draw_points(summary, pas),
         kinds=_report_kinds(summary),
-        drops=_draw_bars(
-            summary,
-            [(DROP, kind) for kind in KINDS],
-            "Drops by kind of phrase",
-            "drop of cosine",
-            [Layer(kind, f"kind-{kind}") for kind in KINDS],
-            y_name="phrases",
-        )
-        if summary.kinds
-        else None,
+        drops=_draw_drops(summary) if summary.kinds else None,
         leaning=_draw_leaning(summary),
         lengths=[
-            _draw_sides(summary, WORDS, "Caption length", "words", whole=True),
-            _draw_sides(summary, PHRASES, "Phrases of a caption", "phrases", whole=True),
+            draw_sides(counting.WORDS, "Caption length", "words", whole=True),
+            draw_sides(PHRASES, "Phrases of a caption", "phrases", whole=True),
         ],
         statuses=statuses,
-        meanings=STATUSES,
-        examples=[sample for name in faults for sample in summary.picks[name].samples],
+        meanings=words.STATUSES,
+        examples=[s for name, _ in statuses if name in summary.picks for s in summary.picks[name].samples],
     )
 
 
@@ -339,7 +293,18 @@ def find_warnings(summary: Summary, run: Mapping[str, Any]) -> list[str]:
             f"{number(summary.num_aligned)}, {number(summary.reasons[KEPT])} have a score."
         )
     selection = make_selection(read_config(config))
-    return [*found, *warn_of_displacement(summary, selection), *map(str, run.get("warnings", ()))]
+    drops = [one for one in counting.correlate(summary, selection) if one.what == DROP]
+    if selection.unit == words.PER_TARGET and drops and drops[0].pearson.low > MOST_DRIVEN:
+        one = drops[0]
+        found.append(
+            "Displacement explains drops: Pearson's r of the shift of the text embedding (displacement) and "
+            f"the drop is {write_cell(one.pearson, 3)} over {number(one.num_rows)} {one.over} (n of the "
+            f"interval {number(one.num_apart)}), above {MOST_DRIVEN}; the paper has "
+            f"{number(PAPER_CORRELATIONS[DROP][0], 3)}. PAS here partly measures how far a nonsense word "
+            "moves the text. Compare with the baselines select.rule=displacement and "
+            "select.rule=pas_residual; raycomp probe pas measures the drops with a wrong picture."
+        )
+    return [*found, *map(str, run.get("warnings", ()))]
 
 
 def shade(drop: float | None, scale: float) -> str:
@@ -383,7 +348,6 @@ def _draw_bars(
     title: str,
     x_name: str,
     layers: Sequence[Layer],
-    marks: Sequence[Mark] = (),
     **how: Any,
 ) -> Html:
     """Return the histograms of these names as bars; values out of range count in the end bins."""
@@ -393,7 +357,7 @@ def _draw_bars(
     count_LF[:, -1] += [part.over for part in parts]
     low, high = parts[0].low, parts[0].high
     counts, edges = rebin(count_LF, low, (high - low) / count_LF.shape[1])
-    return histogram(title, x_name, layers, counts, edges, marks, **how)
+    return histogram(title, x_name, layers, counts, edges, **how)
 
 
 def _draw_sides(
@@ -403,20 +367,25 @@ def _draw_sides(
     if (measure, KEPT) not in summary.histograms:
         return tag("figure", tag("figcaption", title), tag("p", "No rows.", class_="quiet"), class_="chart")
     marks = () if gate is None else (Mark(gate, f"gate {number(gate)}"),)
-    names = [(measure, side) for side in SIDES]
-    return _draw_bars(summary, names, title, x_name, BOTH_SIDES, marks, whole=whole)
+    names = [(measure, side) for side in counting.SIDES]
+    return _draw_bars(summary, names, title, x_name, BOTH_SIDES, marks=marks, whole=whole)
+
+
+def _draw_drops(summary: Summary) -> Html:
+    layers = [Layer(kind, f"kind-{kind}") for kind in KINDS]
+    names = [(DROP, kind) for kind in KINDS]
+    return _draw_bars(summary, names, "Drops by kind of phrase", "drop of cosine", layers, y_name="phrases")
 
 
 def _report_kinds(summary: Summary) -> Table:
     """Return the counts of phrases by kind and side."""
     rows = []
     for kind in (*KINDS, UNSEEN):
-        kept, dropped, valid, supported = (
-            summary.kinds[kind, what] for what in (KEPT, DROPPED, VALID, SUPPORTED)
-        )
+        sides = [summary.kinds[kind, side] for side in counting.SIDES]
+        valid, supported = summary.kinds[kind, VALID], summary.kinds[kind, SUPPORTED]
         mean = summary.moments[kind].mean_y if valid else None
         name = f"{kind}, of these" if kind == UNSEEN else kind
-        rows.append((name, kept + dropped, kept, dropped, valid, mean, Numeral(percent(supported, valid))))
+        rows.append((name, sum(sides), *sides, valid, mean, Numeral(percent(supported, valid))))
     columns = ("Kind", "phrases", "kept", "dropped", "with nonce", "mean drop", "drop > 0")
     return Table("Phrases", columns, rows)
 
@@ -427,6 +396,36 @@ def _draw_leaning(summary: Summary) -> Html:
         return Html()
     rows = [
         (lean.word, lean.z, f"{number(lean.kept)} kept, {number(lean.dropped)} dropped")
-        for lean in rank_leanings(summary.heads[KEPT], summary.heads[DROPPED], NUM_LEANING)
+        for lean in counting.rank_leanings(summary.heads[KEPT], summary.heads[DROPPED], NUM_LEANING)
     ]
     return bars("Most over-represented head nouns", rows, "z score of the log-odds") if rows else Html()
+
+
+def _report_correlations(found: list[Correlation], pas: str) -> Table:
+    """Return the correlations with the paper's values; of PAS, named ``pas``, only if it is the paper's."""
+    names = ("Pearson r", "Spearman rho", "r in paper", "rho in paper")
+    r, rho, r_in_paper, rho_in_paper = (Column(name, digits=3) for name in names)
+    columns = ("Correlation of", "over", "n", r, rho, "points", r_in_paper, rho_in_paper)
+    rows: list[tuple[Cell, ...]] = []
+    for one in found:
+        what = "displacement, drop" if one.what == DROP else f"alignment, {pas}"
+        is_theirs = one.inside and (one.what == DROP or pas == PAPER_READING)
+        paper = PAPER_CORRELATIONS[one.what] if is_theirs else (None, None)
+        rows.append((what, one.over, one.num_rows, one.pearson, one.spearman, one.num_points, *paper))
+    return Table("Correlates of PAS", columns, rows)
+
+
+def _draw_points(summary: Summary, pas: str) -> list[Html]:
+    """Return both scatters; ``pas`` names PAS."""
+    charts = []
+    points = {what: found.columns for what, found in summary.points.items() if found.num_seen > 1}
+    if PAS in points:
+        x_M, y_M, kept_M = (points[PAS][name] for name in (ALIGNMENT, PAS, KEPT))
+        sides = zip(BOTH_SIDES, (kept_M, ~kept_M), strict=True)
+        layers = [(layer, x_M[at_M], y_M[at_M]) for layer, at_M in sides]
+        charts.append(scatter("PAS by alignment, pairs", "alignment", pas, layers))
+    if DROP in points:
+        title = "Drop by displacement of the text embedding, phrases"
+        layers = [(Layer("phrase", "kind-object"), points[DROP][DISPLACEMENT], points[DROP][DROP])]
+        charts.append(scatter(title, "displacement of the text embedding, 1 - cosine", "drop", layers))
+    return charts

@@ -15,43 +15,19 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
 from functools import reduce
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from raycomp import words
 from raycomp.core.metrics import Histogram, PairMoments, Reservoir, correlation_interval, log_odds, spearman
 from raycomp.core.selection import hash_uids, parse_uids
-from raycomp.curation.config import PAPER_READING, PAS, SelectionRule
+from raycomp.curation.config import PAS, SelectionRule
 from raycomp.data.parquet import count_caption_words
-from raycomp.report.charts import Html, Layer, scatter
-from raycomp.table import Cell, Column, Estimate, Table, number, write_cell
-from raycomp.words import (
-    AFTER_REASONS,
-    ALIGNED_STATUSES,
-    ALIGNMENT,
-    CAPTION,
-    DROPPED_ALIGNMENT,
-    DROPPED_RANDOM,
-    DUPLICATE_UID,
-    GATE_REASONS,
-    KEPT,
-    KEY,
-    KINDS,
-    MARK_REASONS,
-    OK,
-    PER_TARGET,
-    PHRASES,
-    POSITION,
-    REMOVED,
-    SCORE,
-    SHARD,
-    STATUS,
-    UID,
-    UNSEEN,
-    URL,
-)
+from raycomp.table import Estimate
+from raycomp.words import ALIGNED_STATUSES, ALIGNMENT, CAPTION, KEPT, KINDS, PHRASES, STATUS, UID, UNSEEN
 
 MOST_CHARACTERS = 600
 """A caption longer than this is shown cut, without the phrases that end later."""
@@ -104,32 +80,28 @@ class Chooser:
 
     def first(self, limit: int, among_N: np.ndarray, by_N: np.ndarray | None = None) -> Picks:
         """Pick the rows of ``among_N`` with the smallest ``by_N``, ties (and no ``by_N``) by hash."""
-        rows = np.flatnonzero(among_N)
-        by = np.zeros(len(rows)) if by_N is None else by_N[rows]
-        chosen = rows[np.lexsort((self.hash_N[rows], by))[:limit]]
-        keys = np.zeros(len(self.hash_N)) if by_N is None else by_N
-        return Picks(limit, tuple(self._sample(int(row), float(keys[row])) for row in chosen))
-
-    def _sample(self, row: int, by: float) -> Sample:
-        values = self.table.slice(row, 1).to_pylist()[0]
-        caption = values[CAPTION]
-        shown = caption if caption is None else caption[:MOST_CHARACTERS]
-        score = float(self.score_N[row])
-        return Sample(
-            order=(by, int(self.hash_N[row]), values[UID]),
-            uid=values[UID],
-            key=_short(values[KEY]),
-            shard=str(_short(values[SHARD])),
-            position=values[POSITION],
-            url=_short(values[URL]),
-            caption=shown,
-            cut=len(caption or "") - len(shown or ""),
-            status=values[STATUS],
-            reason=str(self.reason_N[row]),
-            alignment=values[ALIGNMENT],
-            score=None if np.isnan(score) else score,
-            phrases=tuple(p for p in values[PHRASES] or () if p["end"] <= MOST_CHARACTERS),
-        )
+        by_N = np.zeros(len(self.hash_N)) if by_N is None else by_N
+        rows, samples = np.flatnonzero(among_N), []
+        for row in rows[np.lexsort((self.hash_N[rows], by_N[rows]))[:limit]].tolist():
+            values = self.table.slice(row, 1).to_pylist()[0]
+            caption, score = values[CAPTION], float(self.score_N[row])
+            sample = Sample(
+                order=(float(by_N[row]), int(self.hash_N[row]), values[UID]),
+                uid=values[UID],
+                key=_short(values[words.KEY]),
+                shard=str(_short(values[words.SHARD])),
+                position=values[words.POSITION],
+                url=_short(values[words.URL]),
+                caption=None if caption is None else caption[:MOST_CHARACTERS],
+                cut=max(len(caption or "") - MOST_CHARACTERS, 0),
+                status=values[STATUS],
+                reason=str(self.reason_N[row]),
+                alignment=values[ALIGNMENT],
+                score=None if np.isnan(score) else score,
+                phrases=tuple(p for p in values[PHRASES] or () if p["end"] <= MOST_CHARACTERS),
+            )
+            samples.append(sample)
+        return Picks(limit, tuple(samples))
 
 
 def draw(samples: Iterable[Sample], count: int) -> tuple[Sample, ...]:
@@ -139,9 +111,7 @@ def draw(samples: Iterable[Sample], count: int) -> tuple[Sample, ...]:
 
 
 def _short(text: str | None) -> str | None:
-    if text is None or len(text) <= MOST_WORD:
-        return text
-    return text[: MOST_WORD - 1] + "\u2026"
+    return text if text is None or len(text) <= MOST_WORD else text[: MOST_WORD - 1] + "\u2026"
 
 
 @dataclass(frozen=True)
@@ -176,14 +146,12 @@ class WordCounts:
         return WordCounts(self.limit, Counter(dict(ranked[: self.limit])), self.total, lost)
 
 
-@dataclass(frozen=True)
-class Leaning:
-    """A word with its counts on both sides; ``log_odds`` and ``z`` are above 0 if kept rows favour it."""
+class Leaning(NamedTuple):
+    """A word with its counts on both sides; ``z``, of the log-odds, is above 0 if kept rows favour it."""
 
     word: str
     kept: int
     dropped: int
-    log_odds: float
     z: float
 
 
@@ -192,17 +160,14 @@ def rank_leanings(kept: WordCounts, dropped: WordCounts, most: int) -> list[Lean
 
     Words are ranked by the z score of Monroe et al. 2008, so that a rare word does not rank high by chance.
     """
-    words = sorted(kept.counts | dropped.counts)
     if not kept.total or not dropped.total:
         return []
-    kept_V = np.array([kept.counts[word] for word in words])
-    dropped_V = np.array([dropped.counts[word] for word in words])
-    lean_V, z_V = log_odds(kept_V, dropped_V)
+    known = sorted(kept.counts | dropped.counts)
+    kept_V, dropped_V = (np.array([side.counts[word] for word in known]) for side in (kept, dropped))
+    _, z_V = log_odds(kept_V, dropped_V)
     order = np.argsort(-z_V, kind="stable")
     chosen = [v for v in order[:most] if z_V[v] > 0] + [v for v in order[-most:] if z_V[v] < 0]
-    return [
-        Leaning(words[v], int(kept_V[v]), int(dropped_V[v]), float(lean_V[v]), float(z_V[v])) for v in chosen
-    ]
+    return [Leaning(known[v], int(kept_V[v]), int(dropped_V[v]), float(z_V[v])) for v in chosen]
 
 
 DROPPED = "dropped"
@@ -261,13 +226,13 @@ class Summary:
     def num_aligned(self) -> int:
         """The corpus: the N of both gates."""
         aligned = sum(self.statuses[status] for status in ALIGNED_STATUSES)
-        return aligned - sum(self.reasons[reason] for reason in MARK_REASONS)
+        return aligned - sum(self.reasons[reason] for reason in words.MARK_REASONS)
 
     @property
     def num_bad(self) -> int:
         """Rows without an alignment, except duplicates and removed rows."""
         aligned = sum(self.statuses[status] for status in ALIGNED_STATUSES)
-        return self.rows - aligned - self.statuses[DUPLICATE_UID] - self.statuses[REMOVED]
+        return self.rows - aligned - self.statuses[words.DUPLICATE_UID] - self.statuses[words.REMOVED]
 
 
 def merge(a: Summary, b: Summary) -> Summary:
@@ -296,29 +261,30 @@ def summarise(table: pa.Table, reason_N: np.ndarray, score_N: np.ndarray, seed: 
     Raises ValueError if a reason does not fit its row's status.
     """
     status_N, reason_N = table[STATUS].to_numpy(), np.asarray(reason_N, dtype=object)
-    gated_N = np.isin(reason_N, (KEPT, *GATE_REASONS, *MARK_REASONS, *AFTER_REASONS))
-    wrong_N = np.where(np.isin(status_N, ALIGNED_STATUSES), ~gated_N, reason_N != status_N)
+    gated = (KEPT, *words.GATE_REASONS, *words.MARK_REASONS, *words.AFTER_REASONS)
+    aligned_N = np.isin(status_N, ALIGNED_STATUSES)
+    wrong_N = np.where(aligned_N, ~np.isin(reason_N, gated), reason_N != status_N)
     if wrong_N.any():
         row = int(wrong_N.argmax())
         said = f"reason {reason_N[row]!r} does not go with status {status_N[row]!r}"
         raise ValueError(f"uid {table[UID][row]}: {said}")
     uid_N2, kept_N = parse_uids(table[UID]), reason_N == KEPT
-    outside = (DROPPED_ALIGNMENT, *MARK_REASONS)
+    outside = (words.DROPPED_ALIGNMENT, *words.MARK_REASONS)
     passed_N = table[ALIGNMENT].is_valid().to_numpy() & ~np.isin(reason_N, outside)
     score_N = np.asarray(score_N, dtype=np.float64)
     ranked_N = ~np.isnan(score_N)
     chooser = Chooser(table, reason_N, score_N, hash_uids(uid_N2, seed))
-    faults = sorted({*status_N.tolist()} - {OK})
+    faults = sorted({*status_N.tolist()} - {words.OK})
     counts = Summary(
         statuses=Counter(status_N.tolist()),
         reasons=Counter(reason_N.tolist()),
-        lowest=_lowest(SCORE, score_N[ranked_N & kept_N]),
+        lowest=_lowest(words.SCORE, score_N[ranked_N & kept_N]),
         picks={
             ABOVE: chooser.first(NUM_NEAREST, ranked_N & kept_N, score_N),
             BELOW: chooser.first(NUM_NEAREST, ranked_N & ~kept_N, -score_N),
             TOP: chooser.first(NUM_EXTREMES, ranked_N, -score_N),
             BOTTOM: chooser.first(NUM_EXTREMES, ranked_N, score_N),
-            ANY: chooser.first(NUM_AROUND, np.isin(status_N, ALIGNED_STATUSES)),
+            ANY: chooser.first(NUM_AROUND, aligned_N),
             **{status: chooser.first(NUM_EXAMPLES, status_N == status) for status in faults},
         },
     )
@@ -333,6 +299,8 @@ def _summarise_pairs(
     alignment_N, pas_N = _floats(table[ALIGNMENT]), _floats(table[PAS])
     words_N = np.where(np.isnan(alignment_N), np.nan, _floats(count_caption_words(table[CAPTION])))
     phrases_N = _floats(pc.list_value_length(table[PHRASES]))
+    measures = [(ALIGNMENT, alignment_N, FINE), (PAS, pas_N, FINE)]
+    measures += [(WORDS, words_N, LENGTHS), (PHRASES, phrases_N, LENGTHS)]
     both_N = ~np.isnan(alignment_N + pas_N)
     inside_N = both_N & passed_N
     columns = {ALIGNMENT: alignment_N, PAS: pas_N, KEPT: kept_N, PASSED: passed_N}
@@ -340,10 +308,9 @@ def _summarise_pairs(
     return Summary(
         lowest=_lowest(ALIGNMENT, alignment_N[passed_N]),
         histograms={
-            **_by_side(ALIGNMENT, alignment_N, kept_N, FINE),
-            **_by_side(PAS, pas_N, kept_N, FINE),
-            **_by_side(WORDS, words_N, kept_N, LENGTHS),
-            **_by_side(PHRASES, phrases_N, kept_N, LENGTHS),
+            (measure, side): Histogram.of(value_N[at_N & ~np.isnan(value_N)], *bins)
+            for measure, value_N, bins in measures
+            for side, at_N in ((KEPT, kept_N), (DROPPED, ~kept_N))
         },
         moments={PAS: PairMoments.of(columns[ALIGNMENT], columns[PAS])},
         passed={PAS: PairMoments.of(alignment_N[inside_N], pas_N[inside_N])},
@@ -363,14 +330,17 @@ def _summarise_phrases(
     )
     target_P = pc.utf8_slice_codeunits(pc.struct_field(phrases, "target"), 0, MOST_LETTERS)
     head_P = pc.utf8_lower(target_P).to_numpy(zero_copy_only=False)
-    side_P = np.where(kept_N[row_P], KEPT, DROPPED)
+    side_P, passed_P = np.where(kept_N[row_P], KEPT, DROPPED), passed_N[row_P]
     valid_P = ~np.isnan(drop_P + displacement_P)
+    inside_P = valid_P & passed_P
     groups = {**{kind: kind_P == kind for kind in KINDS}, UNSEEN: class_P == UNSEEN}
-    supported_P = valid_P & (drop_P > 0)
-    counted = {KEPT: side_P == KEPT, DROPPED: side_P == DROPPED, VALID: valid_P, SUPPORTED: supported_P}
-    inside_P = valid_P & passed_N[row_P]
-    columns = {DISPLACEMENT: displacement_P, DROP: drop_P, PASSED: passed_N[row_P]}
+    counted = {side: side_P == side for side in SIDES}
+    counted |= {VALID: valid_P, SUPPORTED: valid_P & (drop_P > 0)}
+    columns = {DISPLACEMENT: displacement_P, DROP: drop_P, PASSED: passed_P}
     columns = {name: column_P[valid_P] for name, column_P in columns.items()}
+    # The uid of a phrase: its row's, hashed, and its index in the row.
+    place_P = (np.arange(len(row_P)) - np.searchsorted(row_P, row_P)).astype(np.uint64)
+    uid_P2 = np.stack([hash_uids(uid_N2, 0)[row_P], place_P], axis=1)
     return Summary(
         histograms={(DROP, kind): Histogram.of(drop_P[groups[kind] & valid_P], *FINE) for kind in KINDS},
         moments={
@@ -379,7 +349,7 @@ def _summarise_phrases(
         },
         with_drop=Counter({DROP: len(set(row_P[valid_P])), PASSED: len(set(row_P[inside_P]))}),
         passed={DROP: PairMoments.of(displacement_P[inside_P], drop_P[inside_P])},
-        points={DROP: Reservoir.of(NUM_POINTS, seed, _phrase_uids(uid_N2, row_P)[valid_P], columns)},
+        points={DROP: Reservoir.of(NUM_POINTS, seed, uid_P2[valid_P], columns)},
         kinds=Counter(
             {
                 (name, what): int(np.sum(at_P & of_P))
@@ -389,21 +359,6 @@ def _summarise_phrases(
         ),
         heads={side: WordCounts.of(MOST_WORDS, head_P[side_P == side].tolist()) for side in SIDES},
     )
-
-
-def _phrase_uids(uid_N2: np.ndarray, row_P: np.ndarray) -> np.ndarray:
-    """Return a uid for each phrase: its row's, hashed, and its index in the row; uint64 (P, 2)."""
-    place_P = np.arange(len(row_P)) - np.searchsorted(row_P, row_P)
-    return np.stack([hash_uids(uid_N2, 0)[row_P], place_P.astype(np.uint64)], axis=1)
-
-
-def _by_side(
-    measure: str, value_N: np.ndarray, kept_N: np.ndarray, bins: tuple[float, float, int]
-) -> dict[tuple[str, str], Histogram]:
-    return {
-        (measure, side): Histogram.of(value_N[at_N & ~np.isnan(value_N)], *bins)
-        for side, at_N in ((KEPT, kept_N), (DROPPED, ~kept_N))
-    }
 
 
 def _lowest(name: str, value_N: np.ndarray) -> dict[str, float]:
@@ -438,7 +393,7 @@ def choose_shown(summary: Summary) -> Shown:
     If one side has fewer, the other gets more. A random draw's scores do not rank, so they are not used.
     """
     samples = {name: picks.samples for name, picks in summary.picks.items()}
-    if summary.reasons[DROPPED_RANDOM]:
+    if summary.reasons[words.DROPPED_RANDOM]:
         return Shown(samples[ANY], has_threshold=False)
     above, below = samples.get(ABOVE, ()), samples.get(BELOW, ())
     half = NUM_AROUND // 2
@@ -452,19 +407,11 @@ def choose_shown(summary: Summary) -> Shown:
     )
 
 
-PAPER = "Go et al., arXiv 2605.22651, section 7"
-PAPER_CORRELATIONS = {PAS: (0.084, 0.088), DROP: (-0.215, -0.204)}
-"""(Pearson, Spearman): CC3M, ViT-B/16. pas: mean drop of nouns past the gate, D_align70. drop: drops over
-50,000 interventions; the paper does not state whether they are past the gate."""
-MOST_DRIVEN = 0.3
-"""Cohen's medium correlation: displacement alone then explains a tenth of the variance of drops."""
-BOTH_SIDES = (Layer("kept", "kept"), Layer("dropped", "dropped"))
 UNITS = {PAS: "pairs", DROP: "phrases"}
 AXES = {PAS: (ALIGNMENT, PAS), DROP: (DISPLACEMENT, DROP)}
 
 
-@dataclass(frozen=True)
-class Correlation:
+class Correlation(NamedTuple):
     """One row of the section: a correlation and the rows it is measured on."""
 
     what: str
@@ -472,7 +419,7 @@ class Correlation:
     over: str
     inside: bool
     """Whether it is measured over the rows past the alignment gate, as in the paper."""
-    count: int
+    num_rows: int
     """Pairs, or phrases."""
     num_apart: int
     """The n of the interval. For phrases it is the number of their pairs, or the number of different targets
@@ -487,92 +434,26 @@ class Correlation:
 def correlate(summary: Summary, selection: SelectionRule) -> list[Correlation]:
     """Return each correlation over the rows past the alignment gate, then over all rows if there are more."""
     found, is_gated = [], selection.attribute_share is not None
-    targets = {word for words in summary.heads.values() for word in words.counts}  # not all may be stored
+    targets = {word for heads in summary.heads.values() for word in heads.counts}  # not all may be stored
     for what, unit in UNITS.items():
         points = summary.points.get(what)
         if points is None or points.num_seen < 2:
             continue
         kinds = (summary.moments[kind] for kind in ([PAS] if what == PAS else KINDS))
         inside, whole = summary.passed[what], reduce(PairMoments.merge, kinds)
-        parts = []
-        if is_gated:
-            parts.append((f"{unit} inside the pool", True, inside, PASSED, points.columns[PASSED]))
+        parts = [(f"{unit} inside the pool", PASSED, inside)] if is_gated else []
         if not is_gated or inside.count < whole.count:
-            over = f"all {unit}" if is_gated else f"all {unit}, no pool"
-            parts.append((over, False, whole, DROP, np.ones(len(points.uid_M2), bool)))
-        for over, is_inside, moments, key, at_M in parts:
-            apart = moments.count if what == PAS else min(summary.with_drop[key], len(targets))
-            found.append(_correlate(what, over, is_inside, moments, apart, points, at_M))
+            parts.append((f"all {unit}" if is_gated else f"all {unit}, no pool", DROP, whole))
+        for over, key, moments in parts:
+            at_M = points.columns[PASSED] if key == PASSED else np.ones(len(points.uid_M2), bool)
+            x_M, y_M = (points.columns[name][at_M] for name in AXES[what])
+            num_apart, num_drawn = moments.count, len(x_M)
+            if what == DROP:
+                num_apart = min(summary.with_drop[key], len(targets))
+                num_drawn = len(np.unique(points.uid_M2[at_M][:, 0]))  # a phrase's uid starts with its pair's
+            r, rho = moments.pearson, spearman(x_M, y_M)
+            pearson = Estimate(r, *correlation_interval(r, num_apart))
+            ranks = Estimate(rho, *correlation_interval(rho, min(num_drawn, num_apart), ranks=True))
+            is_inside, num = key == PASSED, len(x_M)
+            found.append(Correlation(what, over, is_inside, moments.count, num_apart, pearson, ranks, num))
     return found
-
-
-def _correlate(
-    what: str,
-    over: str,
-    inside: bool,
-    moments: PairMoments,
-    num_apart: int,
-    points: Reservoir,
-    at_M: np.ndarray,
-) -> Correlation:
-    x_M, y_M = (points.columns[name][at_M] for name in AXES[what])
-    # A phrase's uid starts with its sample's.
-    drawn = len(np.unique(points.uid_M2[at_M][:, 0])) if what == DROP else len(x_M)
-    r, rho = moments.pearson, spearman(x_M, y_M)
-    return Correlation(
-        what=what,
-        over=over,
-        inside=inside,
-        count=moments.count,
-        num_apart=num_apart,
-        pearson=Estimate(r, *correlation_interval(r, num_apart)),
-        spearman=Estimate(rho, *correlation_interval(rho, min(drawn, num_apart), ranks=True)),
-        num_points=len(x_M),
-    )
-
-
-def warn_of_displacement(summary: Summary, selection: SelectionRule) -> list[str]:
-    """Return a warning if drops make PAS, and all of the interval of r(displacement, drop) is too high."""
-    found = [one for one in correlate(summary, selection) if one.what == DROP]
-    if selection.unit != PER_TARGET or not found or not found[0].pearson.low > MOST_DRIVEN:
-        return []
-    one = found[0]
-    over = f"{number(one.count)} {one.over} (n of the interval {number(one.num_apart)})"
-    return [
-        "Displacement explains drops: Pearson's r of the shift of the text embedding (displacement) and the "
-        f"drop is {write_cell(one.pearson, 3)} over {over}, above {MOST_DRIVEN}; the paper has "
-        f"{number(PAPER_CORRELATIONS[DROP][0], 3)}. PAS here partly measures how far a nonsense word moves "
-        "the text. Compare with the baselines select.rule=displacement and select.rule=pas_residual; raycomp "
-        "probe pas measures the drops with a wrong picture."
-    ]
-
-
-def report_correlations(found: list[Correlation], pas: str) -> Table:
-    """Return the correlations with the paper's values; of PAS, named ``pas``, only if it is the paper's."""
-    ours = Column("Pearson r", digits=3), Column("Spearman rho", digits=3)
-    theirs = Column("r in paper", digits=3), Column("rho in paper", digits=3)
-    columns = ("Correlation of", "over", "n", *ours, "points", *theirs)
-    rows: list[tuple[Cell, ...]] = []
-    for one in found:
-        what = "displacement, drop" if one.what == DROP else f"alignment, {pas}"
-        is_theirs = one.inside and (one.what == DROP or pas == PAPER_READING)
-        paper = PAPER_CORRELATIONS[one.what] if is_theirs else (None, None)
-        rows.append((what, one.over, one.count, one.pearson, one.spearman, one.num_points, *paper))
-    return Table("Correlates of PAS", columns, rows)
-
-
-def draw_points(summary: Summary, pas: str) -> list[Html]:
-    """Return both scatters; ``pas`` names PAS."""
-    charts = []
-    points = {what: found for what, found in summary.points.items() if found.num_seen > 1}
-    if PAS in points:
-        x_M, y_M, kept_M = (points[PAS].columns[name] for name in (ALIGNMENT, PAS, KEPT))
-        sides = zip(BOTH_SIDES, (kept_M, ~kept_M), strict=True)
-        layers = [(layer, x_M[at_M], y_M[at_M]) for layer, at_M in sides]
-        charts.append(scatter("PAS by alignment, pairs", "alignment", pas, layers))
-    if DROP in points:
-        x_M, y_M = (points[DROP].columns[name] for name in AXES[DROP])
-        layers = [(Layer("phrase", "kind-object"), x_M, y_M)]
-        title = "Drop by displacement of the text embedding, phrases"
-        charts.append(scatter(title, "displacement of the text embedding, 1 - cosine", "drop", layers))
-    return charts

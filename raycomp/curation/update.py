@@ -20,36 +20,15 @@ from raycomp.config.change import from_dict
 from raycomp.config.commands import import_command, import_object
 from raycomp.curation.config import CurateConfig, make_pool_selection, read_config
 from raycomp.curation.score.reuse import find_reuse, has_attribution
-from raycomp.curation.select.filters import Removal, blank_rows, list_shards, load_removed, write_removed
+from raycomp.curation.select import filters
+from raycomp.curation.select.filters import Removal, load_removed
 from raycomp.curation.select.measures import ScoresFile
 from raycomp.curation.select.select import cut_pool
-from raycomp.data.files import (
-    KEPT_FILE,
-    REPORT,
-    RUN,
-    WORK,
-    Folder,
-    Written,
-    absolute_uri,
-    check_writable,
-    is_dry_run,
-    link_file,
-)
-from raycomp.data.inputs import absolute_input, add_input, expand_input
+from raycomp.data import files, inputs, runs
+from raycomp.data.files import RUN, WORK, Folder, absolute_uri, link_file
 from raycomp.data.parquet import count_rows, read_columns, write_table
 from raycomp.data.reader import read_shard
-from raycomp.data.runs import (
-    FINISHED,
-    FORMAT,
-    MANIFEST,
-    UPDATING,
-    check_results,
-    list_negatives,
-    read_curation,
-    read_finished,
-    read_manifest,
-    read_run,
-)
+from raycomp.data.runs import FINISHED, UPDATING, read_finished, read_manifest, read_run
 from raycomp.run.executor import use
 from raycomp.run.lease import check_free, hold_lease
 from raycomp.run.local import Local
@@ -85,14 +64,14 @@ def update(
     run = found if found and found["status"] == UPDATING else read_finished(folder.uri)
     if run["status"] == UPDATING and not folder.exists(WORK, NEXT, RUN):
         raise ValueError(f"{folder.uri}: its folder {WORK} is gone, which the update needs; curate it anew")
-    if run["format"] != FORMAT:
+    if run["format"] != runs.FORMAT:
         raise ValueError(f"{folder.uri}: was written by an older version; curate it anew in another folder")
     if run["kind"] not in ("curate", "negatives"):
         raise ValueError(f"{source}: holds {run['kind']}; a curation or negatives can be updated")
     if run["kind"] == "negatives" and (add or remove or settings):
         raise ValueError(f"{source}: holds negatives, which follow their input; update that first")
-    check_writable(folder.uri)
-    if is_dry_run():
+    files.check_writable(folder.uri)
+    if files.is_dry_run():
         check_free(folder)
         plan = _plan(folder, run, add, remove, settings or {})
         raise DryRun(f"dry run of update: all checks passed, nothing was written; it {plan}")
@@ -103,15 +82,16 @@ def update(
         if is_cut_off:
             publish(folder, lease.check)
         run = read_finished(folder.uri)
-        check_results(folder, run)
+        runs.check_results(folder, run)
+        config, removal = _next_config(folder, run, add, remove, settings or {})
+        _stage(folder, config, removal)
+        command = import_object(import_command(run["kind"]).function)
 
         def tell(line: str) -> None:
             if staged.uri not in line:
                 say(line)
 
-        config, removal = _next_config(folder, run, add, remove, settings or {})
-        _stage(folder, config, removal)
-        import_object(import_command(run["kind"]).function)(config, staged.uri, tell, earlier=folder.uri)
+        command(config, staged.uri, tell, earlier=folder.uri)
         record = _move(folder, staged.read_json(RUN))
         if record["manifest"]["sha256"] == run["manifest"]["sha256"] and record["config"] == run["config"]:
             tidy(folder)
@@ -133,7 +113,7 @@ def _next_config(
     if folder.exists(REMOVED_LIST):
         config = replace(config, removed=folder.at(REMOVED_LIST))  # also after a move
     if add is not None:
-        config = replace(config, input=add_input(config.input, absolute_input(add)))
+        config = replace(config, input=inputs.add_input(config.input, inputs.absolute_input(add)))
     more = load_removed(None if remove is None else absolute_uri(remove))
     if more is None:
         return config, None
@@ -154,7 +134,7 @@ def _stage(folder: Folder, config: Any, removal: Removal | None) -> None:
     if not is_same:
         folder.remove(WORK)
         if removal is not None:
-            write_removed(removal, listed)
+            filters.write_removed(removal, listed)
 
 
 def _move(folder: Folder, record: Any) -> Any:
@@ -176,18 +156,18 @@ def publish(folder: Folder, check: Callable[[], None]) -> dict[str, Any]:
         before = read_manifest(folder) if present["status"] == FINISHED else {}
         check()
         folder.write_json({**present, "status": UPDATING}, RUN)
-        files = read_manifest(staged)
-        for name, file in files.items():
+        there = read_manifest(staged)
+        for name, file in there.items():
             if name not in before or before[name].sha256 != file.sha256:
                 link_file(file, folder.at(name))
         for name in folder.find_names():
-            if name.partition("/")[0] in OUTPUTS and name not in files:
+            if name.partition("/")[0] in OUTPUTS and name not in there:
                 folder.remove(name)
         if folder.exists(WORK, REMOVED_LIST):
             folder.write_bytes(folder.read_bytes(WORK, REMOVED_LIST), REMOVED_LIST)
-        page = staged.read_bytes(REPORT).replace(staged.uri.encode(), folder.uri.encode())
-        folder.write_bytes(page, REPORT)
-        folder.write_bytes(staged.read_bytes(MANIFEST), MANIFEST)
+        page = staged.read_bytes(files.REPORT).replace(staged.uri.encode(), folder.uri.encode())
+        folder.write_bytes(page, files.REPORT)
+        folder.write_bytes(staged.read_bytes(runs.MANIFEST), runs.MANIFEST)
         check()
         folder.write_json(record, RUN)
     tidy(folder)
@@ -201,13 +181,13 @@ def _plan(
     if run["status"] == UPDATING:
         return "would first finish the update that was cut off"
     if run["kind"] == "negatives":
-        input_folder, curated = read_curation(run["config"]["input"])
-        sources = [input_folder.at(KEPT_FILE)]
+        input_folder, curated = runs.read_curation(run["config"]["input"])
+        sources = [input_folder.at(files.KEPT_FILE)]
         if not curated:
-            sources = [shard.uri for shard in expand_input(input_folder.uri)]
+            sources = [shard.uri for shard in inputs.expand_input(input_folder.uri)]
         then, now = (
             {uid for uri in uris for uid in read_columns(uri, [UID])[UID].to_pylist()}
-            for uris in (list_negatives(run, folder.uri), sources)
+            for uris in (runs.list_negatives(run, folder.uri), sources)
         )
         return f"would remove {len(then - now):,} captions and add {len(now - then):,}"
     config, removal = _next_config(folder, run, add, remove, settings)
@@ -215,23 +195,25 @@ def _plan(
         place = Folder(temporary)
         if removal is not None:
             config = replace(config, removed=place.at(REMOVED_LIST))
-            write_removed(removal, str(config.removed))
-        shards = list_shards(config)
+            filters.write_removed(removal, str(config.removed))
+        shards = filters.list_shards(config)
         reuse = find_reuse(folder.uri, shards)
         jobs = list(reuse.scores.items())
         lost = sum(map_files(_reduce, jobs, config, run["config"], place, label="count"))
         stays = sum(count_rows(file.uri) for file in reuse.scores.values())
         new = [shard for shard in shards if shard.ordinal not in reuse.scores]
         added = sum(map_files(lambda one: sum(map(len, read_shard(one, _BLOCK_ROWS))), new, label="count"))
-        files = [ScoresFile(place.at(f"{ordinal:05d}.parquet")) for ordinal in reuse.scores]
+        reduced = [ScoresFile(place.at(f"{ordinal:05d}.parquet")) for ordinal in reuse.scores]
         pool = make_pool_selection(config.pool, config.select.datacomp_compat)
-        num = sum(cut_pool(files, pool)["sizes"]) if files else 0
+        num = sum(cut_pool(reduced, pool)["sizes"]) if reduced else 0
     removed = run["funnel"]["read"] - stays + lost
     num += exact_share(config.pool, added)
     return f"would remove {removed:,} rows, add {added:,} and attribute about {num:,}"
 
 
-def _reduce(job: tuple[int, Written], config: CurateConfig, then: Mapping[str, Any], place: Folder) -> int:
+def _reduce(
+    job: tuple[int, files.Written], config: CurateConfig, then: Mapping[str, Any], place: Folder
+) -> int:
     """Write what the gate of the pool reads of a scores file that is taken over; return how many of its rows
     are removed."""
     ordinal, file = job
@@ -240,6 +222,6 @@ def _reduce(job: tuple[int, Written], config: CurateConfig, then: Mapping[str, A
     is_removed_N = removal.find_rows(table) & pc.not_equal(table[STATUS], REMOVED).to_numpy()
     has_phrases = pc.and_(table[PHRASES].is_valid(), has_attribution(file.uri, then, config))
     table = table.select([UID, STATUS, ALIGNMENT]).append_column(PHRASES, pc.if_else(has_phrases, True, None))
-    table = blank_rows(table, is_removed_N, [ALIGNMENT, PHRASES])
+    table = filters.blank_rows(table, is_removed_N, [ALIGNMENT, PHRASES])
     write_table(table, place.at(f"{ordinal:05d}.parquet"), table.schema.remove_metadata())
     return int(is_removed_N.sum())

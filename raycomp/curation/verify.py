@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from raycomp import words
 from raycomp.core.selection import parse_uids, to_keys
 from raycomp.curation.config import CurateConfig, make_selection, read_config
 from raycomp.curation.outputs import read_subset
@@ -22,7 +23,7 @@ from raycomp.curation.score.score import align_stages, attribute_stages
 from raycomp.curation.select.filters import list_shards
 from raycomp.curation.select.marks import list_marked
 from raycomp.curation.select.measures import ScoresFile
-from raycomp.curation.select.select import Gates, cut_all, is_attributed, judge_file
+from raycomp.curation.select.select import SUBSET, Gates, cut_all, is_attributed, judge_file
 from raycomp.data.files import KEPT_FILE, Folder
 from raycomp.data.inputs import ShardPath, fingerprint_shards
 from raycomp.data.parquet import add_columns, count_rows, encode_rows, read_columns
@@ -31,17 +32,7 @@ from raycomp.data.runs import check_results, digest, list_scores, read_finished
 from raycomp.models.architecture import ScorerSpec, describe_scorer, fingerprint_scorer
 from raycomp.run.executor import use
 from raycomp.run.local import Local
-from raycomp.words import (
-    ALIGNMENT,
-    CAPTION,
-    IMAGE_EMBEDDING,
-    KEPT,
-    POSITION,
-    REMOVED,
-    SHARD_ORDINAL,
-    STATUS,
-    UID,
-)
+from raycomp.words import ALIGNMENT, CAPTION, IMAGE_EMBEDDING, KEPT, POSITION, STATUS, UID
 
 BOUNDS = {"fp32": 1e-4}
 OTHER_BOUND = 2e-2
@@ -97,9 +88,8 @@ def _check_gates(run: dict[str, Any], marked: list[ScoresFile], files: dict[str,
     if reasons != Counter({**funnel["dropped"], KEPT: funnel["kept"]}):
         raise ValueError("funnel: has other counts than the gates give")
     keys = np.sort(np.concatenate(kept))
-    for name in (KEPT_FILE, "subset/subset.npy"):
-        uri = files[name]
-        found = parse_uids(read_columns(uri, [UID])[UID]) if name == KEPT_FILE else read_subset(uri)
+    subset, in_table = "/".join(SUBSET), parse_uids(read_columns(files[KEPT_FILE], [UID])[UID])
+    for name, found in ((KEPT_FILE, in_table), (subset, read_subset(files[subset]))):
         if not np.array_equal(np.sort(to_keys(found)), keys):
             raise ValueError(f"{name}: does not hold the rows that the gates keep")
     return (
@@ -117,7 +107,7 @@ def _check_input(run: dict[str, Any], scores: Sequence[str], rows: int, seed: in
     if fingerprint_scorer(config.scorer) != run["fingerprint"]["scorer"]:
         raise ValueError(f"scorer.weights={config.scorer.weights!r}: is not the model that scored")
     statuses = (read_columns(uri, [STATUS])[STATUS].to_pylist() for uri in scores)
-    drawable = [np.flatnonzero([one != REMOVED for one in own]) for own in statuses]
+    drawable = [np.flatnonzero([one != words.REMOVED for one in own]) for own in statuses]
     drawn = draw_rows(drawable, rows, seed)
     rescorer = Rescorer(config, describe_scorer(config.scorer))
     from raycomp.models.device import describe_gpu  # torch
@@ -133,17 +123,17 @@ def _check_input(run: dict[str, Any], scores: Sequence[str], rows: int, seed: in
         if num_read != (known := count_rows(uri)):
             raise ValueError(f"count: {shard.uri} has {num_read:,} rows, its scores have {known:,}")
         if samples is not None:
-            parts = rescorer.score(samples, is_attributed(uri)[positions])
-            differences += [one for part in parts for one in compare_rows(uri, part, bound)]
+            for part in rescorer.score(samples, is_attributed(uri)[positions]):
+                differences += compare_rows(uri, part, bound)
     yield f"count: {count:,} rows in {len(shards):,} shards, as in scores/"
     total, num_drawn = sum(map(len, drawable)), sum(map(len, drawn))
     if differences:
-        uids = {uid for uid, *_ in differences}
+        num_uids = len({uid for uid, *_ in differences})
         shown = "; ".join(
             f"{uid} {column} is {then!r:.40}, scored again {now!r:.40}"
             for uid, column, then, now in differences[:_MOST_SHOWN]
         )
-        raise ValueError(f"scores: {len(uids):,} of {num_drawn:,} random rows differ: {shown}")
+        raise ValueError(f"scores: {num_uids:,} of {num_drawn:,} random rows differ: {shown}")
     how = "bit for bit" if bound is None else f"alignments within {bound:g}, on another kind of device"
     yield (
         f"scores: {num_drawn:,} random rows of {total:,} scored again, {how}; at 95 % confidence less than "
@@ -159,10 +149,8 @@ def draw_rows(rows_S: Sequence[np.ndarray], count: int, seed: int) -> list[np.nd
     edges = np.cumsum([0, *map(len, rows_S)])
     total = int(edges[-1])
     drawn = np.sort(np.random.default_rng(seed).choice(total, min(count, total), replace=False))
-    return [
-        np.sort(rows[drawn[(drawn >= start) & (drawn < end)] - start])
-        for rows, start, end in zip(rows_S, edges[:-1], edges[1:], strict=True)
-    ]
+    parts = np.split(drawn, np.searchsorted(drawn, edges[1:-1]))
+    return [np.sort(rows[part - start]) for rows, part, start in zip(rows_S, parts, edges, strict=False)]
 
 
 def read_and_count(shard: ShardPath, positions: np.ndarray) -> tuple[pa.Table | None, int]:
@@ -194,7 +182,7 @@ class Rescorer:
             yield table.filter(pc.invert(usable))
             if pc.any(usable).as_py():
                 table = table.filter(usable)
-                wanted = [SHARD_ORDINAL, POSITION, UID, STATUS, CAPTION, ALIGNMENT, IMAGE_EMBEDDING]
+                wanted = (words.SHARD_ORDINAL, POSITION, UID, STATUS, CAPTION, ALIGNMENT, IMAGE_EMBEDDING)
                 found = table.select(wanted)
                 for stage in self.attribute:
                     found = stage(found)
@@ -219,13 +207,13 @@ def compare_rows(scores: str, found: pa.Table, bound: float | None) -> list[Diff
             pairs = zip(encode_rows(then), encode_rows(now), strict=True)
             is_other_N = np.array([a != b for a, b in pairs], bool)
         else:
-            first, second = (column.to_numpy().astype(np.float64) for column in (then, now))
-            is_other_N = ~((np.abs(first - second) <= bound) | (np.isnan(first) & np.isnan(second)))
+            first_N, second_N = (column.to_numpy().astype(np.float64) for column in (then, now))
+            is_other_N = ~np.isclose(first_N, second_N, rtol=0, atol=bound, equal_nan=True)
         if name in _LOST:
             is_other_N &= ~is_later_N
         for row in np.flatnonzero(is_other_N).tolist():
-            values = then[row].as_py(), now[row].as_py()
-            differences.append(Difference(recorded[UID][row].as_py(), name, *values))
+            uid, *values = (column[row].as_py() for column in (recorded[UID], then, now))
+            differences.append(Difference(uid, name, *values))
     return differences
 
 

@@ -12,15 +12,8 @@ from itertools import chain, groupby, islice
 from typing import Any
 
 from raycomp.config import UserError
-from raycomp.curation.outputs import (
-    Output,
-    OutputFolder,
-    commit_output,
-    enrich,
-    link_output,
-    list_outputs,
-    plan_outputs,
-)
+from raycomp.curation import outputs
+from raycomp.curation.outputs import Output, commit_output
 from raycomp.curation.score.reuse import OUTPUTS, STATE, Reuse
 from raycomp.curation.select.select import SUBSET, Chosen, read_kept
 from raycomp.data.files import Folder, Written
@@ -29,15 +22,7 @@ from raycomp.data.parquet import read_columns
 from raycomp.data.reader import extract, read_offsets
 from raycomp.data.samples import decode_text, find_caption, find_image, parse_object
 from raycomp.models.images import decode_image, describe_image, encode_png
-from raycomp.words import (
-    ALIGNMENT,
-    CAPTION,
-    IMAGE_SHA256,
-    MEAN_PAS,
-    POSITION,
-    SCORE,
-    UID,
-)
+from raycomp.words import ALIGNMENT, CAPTION, IMAGE_SHA256, MEAN_PAS, POSITION, SCORE, UID
 
 TRAINED_EXTENSIONS = ("jpg", "jpeg", "png", "webp")
 # Suffixes for the bytes of a format that were stored under another suffix.
@@ -90,7 +75,12 @@ def rewrite(members: Mapping[str, bytes]) -> tuple[dict[str, bytes], dict[str, A
     fields: dict[str, Any] = {}
     for name, data in members.items():
         if name == scored:
-            name, data, fields = _to_trained(name, data)
+            form, is_alike = describe_image(data, _NO_LIMIT)
+            if is_alike and (name in TRAINED_EXTENSIONS or form in _NAMES):
+                name = name if name in TRAINED_EXTENSIONS else _NAMES[form]
+            else:
+                fields = {"original_sha256": hashlib.sha256(data).hexdigest(), "original_format": form}
+                name, data = "png", encode_png(decode_image(data, _NO_LIMIT))
         elif name in IMAGE_EXTENSIONS:
             continue
         elif name != "json":
@@ -107,15 +97,6 @@ def rewrite(members: Mapping[str, bytes]) -> tuple[dict[str, bytes], dict[str, A
     return written, fields
 
 
-def _to_trained(name: str, data: bytes) -> tuple[str, bytes, dict[str, Any]]:
-    """Return the name, bytes and json fields of a scored image."""
-    form, is_alike = describe_image(data, _NO_LIMIT)
-    if is_alike and (name in TRAINED_EXTENSIONS or form in _NAMES):
-        return name if name in TRAINED_EXTENSIONS else _NAMES[form], data, {}
-    fields = {"original_sha256": hashlib.sha256(data).hexdigest(), "original_format": form}
-    return "png", encode_png(decode_image(data, _NO_LIMIT)), fields
-
-
 def materialize(
     choice: Chosen,
     shards: list[ShardPath],
@@ -130,18 +111,19 @@ def materialize(
     it is made of the same rows. Returns whether an image was written in another format. Raises UserError, and
     leaves no ``shards/``, if an image or a caption differs from the scored one.
     """
-    folder = OutputFolder(out, work, plan_outputs(choice.rows_S, choice.pieces_S))
+    planned = outputs.plan_outputs(choice.rows_S, choice.pieces_S)
+    folder = outputs.OutputFolder(out, work, planned)
     # A score of a rule with a fit depends on all rows: it would change every output with every update.
     fields = (ALIGNMENT, MEAN_PAS, *([SCORE] if choice.gates.fit is None else []))
     jobs = []
     # Pieces of one shard are written by one task, which reads it once.
     for _, group in groupby(folder.left, lambda output: (output.reads[0][0], output.reads[-1][0])):
-        outputs = list(group)
-        named = {shard for one in outputs for shard, _, _ in one.reads}
-        jobs.append((outputs, {shard: (shards[shard], scores[shard]) for shard in sorted(named)}))
+        parts = list(group)
+        named = {shard for one in parts for shard, _, _ in one.reads}
+        jobs.append((parts, {shard: (shards[shard], scores[shard]) for shard in sorted(named)}))
     folder.write(_write_outputs, jobs, out.at(*SUBSET), fields, reuse or Reuse())
     if reuse is not None:
-        out.write_json(list_outputs(work), STATE, OUTPUTS)
+        out.write_json(outputs.list_outputs(work), STATE, OUTPUTS)
     return folder.rewritten > 0
 
 
@@ -161,27 +143,27 @@ def _write_outputs(
     reuse: Reuse,
 ) -> tuple[int, int]:
     """Return how many samples were written, and how many images in another format."""
-    outputs, files = job
+    parts, files = job
     earlier = {} if reuse.outputs is None else read_keys(reuse.outputs)
-    keys = {output.number: name_output(output, files, work, fields) for output in outputs}
+    keys = {part.number: name_output(part, files, work, fields) for part in parts}
     count = num_images = 0
     left = []
-    for output in outputs:
-        known = earlier.get(keys[output.number])
-        if known is None or not reuse.has_output(shard for shard, _, _ in output.reads):
-            left.append(output)
+    for part in parts:
+        known = earlier.get(keys[part.number])
+        if known is None or not reuse.has_output(shard for shard, _, _ in part.reads):
+            left.append(part)
             continue
-        files_of = reuse.find_output(known["number"])
-        link_output(out, work, output.number, files_of, known["images"], keys[output.number])
-        count, num_images = count + output.size, num_images + len(known["images"])
+        found, key = reuse.find_output(known["number"]), keys[part.number]
+        outputs.link_output(out, work, part.number, found, known["images"], key)
+        count, num_images = count + part.size, num_images + len(known["images"])
     images: dict[str, str] = {}
     samples = chain.from_iterable(
         _read_samples(work, images, *files[ordinal], ordinal, [read[1:] for read in reads], fields)
         for ordinal, reads in groupby(chain.from_iterable(one.reads for one in left), lambda read: read[0])
     )
-    for output in left:
-        part = islice(samples, output.size)
-        count += commit_output(out, work, output.number, part, images, keys[output.number])
+    for part in left:
+        own = islice(samples, part.size)
+        count += commit_output(out, work, part.number, own, images, keys[part.number])
         num_images += len(images)
         images.clear()
     return count, num_images
@@ -228,6 +210,6 @@ def _read_samples(
         as_read, said = rewrite(members)
         if "original_sha256" in said and (sha256 := hash_image(as_read)):
             images[row[UID]] = sha256
-        yield row[UID], enrich(as_read, row[UID], caption, {**said, **fields})
+        yield row[UID], outputs.enrich(as_read, row[UID], caption, {**said, **fields})
     if left:
         raise changed_error(shard, min(left))

@@ -8,32 +8,10 @@ import pyarrow as pa
 import pytest
 
 from raycomp.core.metrics import pearson
+from raycomp.curation import summary as counting
 from raycomp.curation.config import PAS
-from raycomp.curation.summary import (
-    DROP,
-    DROPPED,
-    MOST_CHARACTERS,
-    NUM_NEAREST,
-    NUM_POINTS,
-    PASSED,
-    SUPPORTED,
-    VALID,
-    WORDS,
-    Summary,
-    WordCounts,
-    choose_shown,
-    merge,
-    rank_leanings,
-    summarise,
-)
-from raycomp.words import (
-    ALIGNMENT,
-    KEPT,
-    KINDS,
-    PHRASES,
-    SCORE,
-    UNSEEN,
-)
+from raycomp.curation.summary import DROP, DROPPED, Summary, WordCounts, choose_shown, merge, summarise
+from raycomp.words import ALIGNMENT, KEPT, KINDS, PHRASES, SCORE, UNSEEN
 from tests.report.corpus import choose, make_table
 
 CAPTIONS = [
@@ -55,12 +33,6 @@ def whole(corpus) -> Summary:
     return summarise(*corpus, seed=0)
 
 
-def parts(corpus, cuts: list[int], seed: int = 0) -> list[Summary]:
-    table, reason, score = corpus
-    edges = [0, *cuts, len(table)]
-    return [summarise(table.slice(a, b - a), reason[a:b], score[a:b], seed) for a, b in pairwise(edges)]
-
-
 def test_counts_equal_a_slow_loop(corpus, whole):
     table, reason, score = corpus
     rows = [r | {"reason": w, "score": s} for r, w, s in zip(table.to_pylist(), reason, score, strict=True)]
@@ -70,111 +42,108 @@ def test_counts_equal_a_slow_loop(corpus, whole):
     for kind in (*KINDS, UNSEEN):
         field = "target_class" if kind == UNSEEN else "kind"
         phrases = [(r, p) for r in rows for p in r["phrases"] or () if p[field] == kind]
-        assert phrases
-        assert whole.kinds[kind, KEPT] == sum(r["reason"] == KEPT for r, _ in phrases)
-        assert whole.kinds[kind, DROPPED] == sum(r["reason"] != KEPT for r, _ in phrases)
         drops = [p["drop"] for _, p in phrases if p["drop"] is not None]
-        assert whole.kinds[kind, VALID] == len(drops) == whole.moments[kind].count
+        counts = [
+            sum(r["reason"] == KEPT for r, _ in phrases),
+            sum(r["reason"] != KEPT for r, _ in phrases),
+            len(drops),
+            sum(drop > 0 for drop in drops),
+        ]
+        sides = (KEPT, DROPPED, counting.VALID, counting.SUPPORTED)
+        assert [whole.kinds[kind, side] for side in sides] == counts and min(counts) > 0, kind
         assert kind == UNSEEN or len(drops) == sum(whole.histograms[DROP, kind].counts)
-        assert whole.kinds[kind, SUPPORTED] == sum(drop > 0 for drop in drops)
+        assert whole.moments[kind].count == len(drops)
         assert whole.moments[kind].mean_y == pytest.approx(np.mean(drops), abs=1e-9)
     for side, on in ((KEPT, True), (DROPPED, False)):
         mine = [r for r in rows if (r["reason"] == KEPT) == on and r["alignment"] is not None]
-        words = np.bincount([len(r["caption"].split()) for r in mine], minlength=201)
-        assert list(whole.histograms[WORDS, side].counts) == words.tolist()
-        lengths = np.bincount([len(r["phrases"]) for r in mine], minlength=201)
-        assert list(whole.histograms[PHRASES, side].counts) == lengths.tolist()
+        for measure, lengths in (
+            (counting.WORDS, [len(r["caption"].split()) for r in mine]),
+            (PHRASES, [len(r["phrases"]) for r in mine]),
+        ):
+            counts = np.bincount(lengths, minlength=201).tolist()
+            assert list(whole.histograms[measure, side].counts) == counts, (measure, side)
         heads = [p["target"].lower() for r in mine for p in r["phrases"]]
         assert whole.heads[side].counts["dog"] == heads.count("dog") > 0
         assert whole.heads[side].total == len(heads)
     assert whole.lowest[SCORE] == min(r["score"] for r in rows if r["reason"] == KEPT)
     passed = [r for r in rows if r["alignment"] is not None and r["reason"] != "below_alignment_gate"]
     assert whole.lowest[ALIGNMENT] == min(r["alignment"] for r in passed)
+    for status, count in whole.statuses.items():
+        samples = whole.picks[status].samples if status != "ok" else ()
+        assert status == "ok" or len(samples) == min(count, 3)
+        assert all(s.status == status and s.shard and s.uid for s in samples)
 
 
-def test_correlations_are_those_of_the_columns(corpus, whole):
-    pairs = [(r["alignment"], r["mean_pas"]) for r in corpus[0].to_pylist() if r["mean_pas"] is not None]
-    assert whole.moments[PAS].count == len(pairs)
-    assert whole.moments[PAS].pearson == pytest.approx(pearson(*np.array(pairs).T), abs=1e-12)
-    drawn = whole.points[PAS].columns
-    known = {(np.float64(a), np.float64(p)) for a, p in pairs}
-    assert set(zip(drawn[ALIGNMENT], drawn[PAS], strict=True)) == known
-    assert len(whole.points[DROP].columns[DROP]) == min(
-        NUM_POINTS, sum(whole.moments[kind].count for kind in KINDS)
-    )
-
-
-def test_the_pool_is_what_no_gate_by_alignment_dropped(corpus, whole):
+def test_correlations_are_those_of_the_columns_of_all_rows_and_of_the_pool(corpus, whole):
     table, reason, _ = corpus
-    rows = [r for r, why in zip(table.to_pylist(), reason, strict=True) if why != "below_alignment_gate"]
-    pairs = [(r["alignment"], r["mean_pas"]) for r in rows if r["mean_pas"] is not None]
-    phrases = [p for r in rows for p in r["phrases"] or () if p["drop"] is not None]
-    phrases = [(p["displacement"], p["drop"]) for p in phrases]
-    for name, known in ((PAS, pairs), (DROP, phrases)):
-        assert 2 < whole.passed[name].count == len(known)
-        assert whole.passed[name].pearson == pytest.approx(pearson(*np.array(known).T), abs=1e-12)
-    with_drop = [r for r in rows if any(p["drop"] is not None for p in r["phrases"] or ())]
-    assert whole.with_drop[PASSED] == len(with_drop) < whole.with_drop[DROP] == whole.moments[PAS].count
-    drawn = whole.points[PAS].columns
-    inside = set(zip(drawn[ALIGNMENT][drawn[PASSED]], drawn[PAS][drawn[PASSED]], strict=True))
-    assert inside == {(np.float64(a), np.float64(p)) for a, p in pairs}
-    assert whole.points[DROP].columns[PASSED].sum() < len(whole.points[DROP].columns[PASSED])
+    for inside in (False, True):
+        rows = [
+            row
+            for row, why in zip(table.to_pylist(), reason, strict=True)
+            if not inside or why != "below_alignment_gate"
+        ]
+        pairs = [(r["alignment"], r["mean_pas"]) for r in rows if r["mean_pas"] is not None]
+        phrases = [
+            (p["displacement"], p["drop"]) for r in rows for p in r["phrases"] or () if p["drop"] is not None
+        ]
+        found = [(whole.passed[PAS] if inside else whole.moments[PAS], pairs)]
+        found += [(whole.passed[DROP], phrases)] if inside else []
+        for moments, known in found:
+            assert 2 < moments.count == len(known)
+            assert moments.pearson == pytest.approx(pearson(*np.array(known).T), abs=1e-12)
+        with_drop = [r for r in rows if any(p["drop"] is not None for p in r["phrases"] or ())]
+        assert whole.with_drop[counting.PASSED if inside else DROP] == len(with_drop)
+        drawn = whole.points[PAS].columns
+        at_M = drawn[counting.PASSED] | (not inside)
+        assert set(zip(drawn[ALIGNMENT][at_M], drawn[PAS][at_M], strict=True)) == {*pairs}
+    num_drops = sum(whole.moments[kind].count for kind in KINDS)
+    assert len(whole.points[DROP].columns[DROP]) == min(counting.NUM_POINTS, num_drops)
+    assert whole.points[DROP].columns[counting.PASSED].sum() < counting.NUM_POINTS
 
 
-@pytest.mark.parametrize("order", [(0, 1, 2, 3), (3, 1, 0, 2)])
-def test_parts_merged_in_any_order_equal_the_whole(corpus, whole, order):
-    pieces = parts(corpus, [1, 77, 250])
-    merged = Summary()
-    for i in order:
-        merged = merge(merged, pieces[i])
-    for name in ("statuses", "reasons", "lowest", "histograms", "kinds", "heads", "picks", "with_drop"):
-        assert getattr(merged, name) == getattr(whole, name), name
-    for part in ("moments", "passed"):
-        for name, moments in getattr(whole, part).items():
-            assert getattr(merged, part)[name].count == moments.count
-            assert getattr(merged, part)[name].pearson == pytest.approx(moments.pearson, abs=1e-12)
-    for name, points in whole.points.items():
-        for column, values in points.columns.items():
-            np.testing.assert_array_equal(merged.points[name].columns[column], values)
+def test_parts_merged_in_any_order_equal_the_whole(corpus, whole):
+    table, reason, score = corpus
+    edges = [0, 1, 77, 250, len(table)]
+    pieces = [summarise(table.slice(a, b - a), reason[a:b], score[a:b], 0) for a, b in pairwise(edges)]
+    for order in ((0, 1, 2, 3), (3, 1, 0, 2)):
+        merged = Summary()
+        for i in order:
+            merged = merge(merged, pieces[i])
+        for name in ("statuses", "reasons", "lowest", "histograms", "kinds", "heads", "picks", "with_drop"):
+            assert getattr(merged, name) == getattr(whole, name), name
+        for part in ("moments", "passed"):
+            for name, moments in getattr(whole, part).items():
+                found = getattr(merged, part)[name]
+                assert (found.count, found.pearson) == (
+                    moments.count,
+                    pytest.approx(moments.pearson, abs=1e-12),
+                )
+        for name, points in whole.points.items():
+            for column, values in points.columns.items():
+                np.testing.assert_array_equal(merged.points[name].columns[column], values)
 
 
 def test_twelve_lie_nearest_to_the_threshold_on_both_sides(corpus, whole):
-    _, reason, score = corpus
-    shown = choose_shown(whole)
-    assert shown.has_threshold and len(shown.around) == 12
-    assert [s.reason == KEPT for s in shown.around] == [True] * 6 + [False] * 6
+    table, reason, score = corpus
+    shown, other = choose_shown(whole), choose_shown(summarise(*corpus, seed=1))
+    assert [s.reason == KEPT for s in shown.around] == [True] * 6 + [False] * 6 and shown.has_threshold
     assert sorted((s.score for s in shown.around), reverse=True) == [s.score for s in shown.around]
-    kept = np.sort(score[reason == KEPT])[:NUM_NEAREST]
-    below = np.sort(score[(reason != KEPT) & ~np.isnan(score)])[-NUM_NEAREST:]
+    ranked = np.sort(score[~np.isnan(score)])
+    kept = np.sort(score[reason == KEPT])[: counting.NUM_NEAREST]
+    below = ranked[: -np.sum(reason == KEPT)][-counting.NUM_NEAREST :]
     assert all(s.score <= kept[-1] for s in shown.around[:6])
     assert all(s.score >= below[0] for s in shown.around[6:])
-    ranked = np.sort(score[~np.isnan(score)])
-    assert [s.score for s in shown.top] == ranked[::-1][:6].tolist()
+    assert [s.score for s in shown.top] == [s.score for s in other.top] == ranked[::-1][:6].tolist()
     assert [s.score for s in shown.bottom] == ranked[:6][::-1].tolist()
     assert len({s.uid for s in shown.samples}) == len(shown.samples)
-
-
-def test_another_seed_draws_others_of_the_same_near_ones(corpus, whole):
-    other = choose_shown(summarise(*corpus, seed=1))
-    mine = choose_shown(whole)
-    assert {s.uid for s in other.around} != {s.uid for s in mine.around}
-    assert [s.score for s in other.top] == [s.score for s in mine.top]
-
-
-def test_one_side_that_is_short_leaves_more_to_the_other(corpus):
-    table, reason, score = corpus
-    lost = np.flatnonzero(reason == "below_attribution_gate")
-    reason = reason.copy()
-    reason[lost[2:]] = KEPT
-    shown = choose_shown(summarise(table, reason, score, 0))
-    assert [s.reason == KEPT for s in shown.around] == [True] * 10 + [False] * 2
-
-
-def test_a_random_draw_has_no_threshold(corpus):
-    table, reason, score = corpus
+    assert {s.uid for s in other.around} != {s.uid for s in shown.around}, "another seed draws others"
+    few = reason.copy()
+    few[np.flatnonzero(reason == "below_attribution_gate")[2:]] = KEPT
+    shown = choose_shown(summarise(table, few, score, 0))
+    assert [s.reason == KEPT for s in shown.around] == [True] * 10 + [False] * 2, "a short side leaves more"
     gates = np.isin(reason, ["below_alignment_gate", "below_attribution_gate"])
     shown = choose_shown(summarise(table, np.where(gates, "not_drawn", reason), score, 0))
-    assert not shown.has_threshold and len(shown.around) == 12 and not shown.top
+    assert not shown.has_threshold and len(shown.around) == 12 and not shown.top, "a draw has no threshold"
 
 
 def test_size_does_not_grow_with_rows():
@@ -184,34 +153,26 @@ def test_size_does_not_grow_with_rows():
         uids = [f"{i:032x}" for i in range(copies * len(table))]
         many = pa.concat_tables([table] * copies).set_column(0, "uid", pa.array(uids))
         sizes.append(len(pickle.dumps(summarise(many, *choose(many), seed=0))))
-    assert sizes[1] < 1.15 * sizes[0]
-    assert sizes[1] < 600_000
-
-
-def test_examples_of_every_fault_are_few(whole):
-    for status, count in whole.statuses.items():
-        if status != "ok":
-            samples = whole.picks[status].samples
-            assert len(samples) == min(count, 3)
-            assert all(s.status == status and s.shard and s.uid for s in samples)
+    assert sizes[1] < 1.15 * sizes[0] and sizes[1] < 600_000
 
 
 def test_reason_that_contradicts_the_status_names_the_uid(corpus):
     table, reason, score = corpus
-    row = table["status"].to_pylist().index("corrupt_image")
-    wrong = reason.copy()
+    row, wrong = table["status"].to_pylist().index("corrupt_image"), reason.copy()
     wrong[row] = KEPT
     with pytest.raises(ValueError, match=f"{table['uid'][row].as_py()}.*'kept'.*'corrupt_image'"):
         summarise(table, wrong, score, 0)
 
 
-def test_long_captions_are_cut_with_the_phrases_beyond():
+def test_long_texts_are_cut_with_the_phrases_beyond():
     table = make_table(["a dog " + "runs " * 300 + "with a " + "ball" * 99], bad_every=0)
+    table = table.set_column(table.column_names.index("key"), "key", pa.array(["k" * 999]))
     summary = summarise(table, np.array(["not_drawn"], object), np.array([0.5]), 0)
     assert summary.heads[DROPPED].counts == {"runs": 1, ("ball" * 99)[:40]: 1}
     (sample,) = choose_shown(summary).around
-    assert len(sample.caption) == MOST_CHARACTERS and sample.cut == len(table["caption"][0].as_py()) - 600
-    assert all(p["end"] <= MOST_CHARACTERS for p in sample.phrases)
+    most = counting.MOST_CHARACTERS
+    assert (len(sample.caption), sample.cut) == (most, len(table["caption"][0].as_py()) - most)
+    assert all(p["end"] <= most for p in sample.phrases) and sample.key == "k" * 199 + "\u2026"
 
 
 def test_no_rows_make_the_empty_summary():
@@ -231,7 +192,6 @@ def test_word_counts_forget_the_rarest_and_say_how_much():
 def test_planted_words_lean_most():
     kept = WordCounts.of(99, ["dog"] * 200 + ["sail"] * 40 + ["cup"] * 50 + ["once"])
     dropped = WordCounts.of(99, ["dog"] * 200 + ["logo"] * 30 + ["cup"] * 50)
-    leanings = rank_leanings(kept, dropped, 1)
-    assert [(w.word, w.kept, w.dropped) for w in leanings] == [("sail", 40, 0), ("logo", 0, 30)]
-    assert leanings[0].z > 0 > leanings[1].z
-    assert rank_leanings(kept, WordCounts.of(99, []), 5) == []
+    first, last = counting.rank_leanings(kept, dropped, 1)
+    assert (first[:3], last[:3]) == (("sail", 40, 0), ("logo", 0, 30)) and first.z > 0 > last.z
+    assert counting.rank_leanings(kept, WordCounts.of(99, []), 5) == []
