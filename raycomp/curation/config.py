@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from typing import Any
 
+from raycomp import words
 from raycomp.config import as_setting, check_path, flatten, is_marked, list_options, override_all
 from raycomp.config.change import from_dict, is_own, load_own, name_own
 from raycomp.config.options import (
@@ -27,22 +28,6 @@ from raycomp.config.options import (
     within,
 )
 from raycomp.config.shared import ClusterConfig, ColumnsConfig, ParserConfig, ScorerConfig, WavesConfig
-from raycomp.words import (
-    AGGREGATES,
-    ALIGNMENT,
-    CAPTION,
-    CONTENT,
-    CONTENT_WORDS,
-    MEAN_PAS,
-    NEAR_RULES,
-    NOUNS,
-    PER_DISPLACEMENT,
-    PER_TARGET,
-    PHRASES,
-    SHOWABLE,
-    TARGETS,
-    UNITS,
-)
 
 OPTION = "select.rule"
 
@@ -62,7 +47,7 @@ class Rule:
     its measure.
     """
 
-    align_by: str = ALIGNMENT
+    align_by: str = words.ALIGNMENT
     attribute_by: str | None = None
     columns: tuple[str, ...] = ()
     """Columns of a scores file that the attribute gate reads in addition to the PAS."""
@@ -83,7 +68,7 @@ RULES = {
     "pas_residual": Rule(attribute_by=RESIDUAL, columns=("caption", "phrases")),
 }
 # The column that a measure is computed from, for measures that are no columns.
-_COLUMN_OF = {NUM_WORDS: CAPTION, NUM_PHRASES: PHRASES, DISPLACEMENT: PHRASES}
+_COLUMN_OF = {NUM_WORDS: words.CAPTION, NUM_PHRASES: words.PHRASES, DISPLACEMENT: words.PHRASES}
 _DRAWN = re.compile(r"align(\d{1,9}(?:\.\d{1,9})?)_random(\d{1,9}(?:\.\d{1,9})?)", re.ASCII)
 
 
@@ -97,7 +82,7 @@ def get_rule(name: str) -> Rule:
     if is_own(name):
         wanted = find_parameters(name)
         columns = tuple(dict.fromkeys(_COLUMN_OF.get(one, one) for one in wanted if one != PAS))
-        if {PAS, MEAN_PAS, PHRASES, CONTENT_WORDS} & {*wanted, *columns}:
+        if {PAS, words.MEAN_PAS, words.PHRASES, words.CONTENT_WORDS} & {*wanted, *columns}:
             return Rule(attribute_by=name, columns=columns)
         return Rule(align_by=name, columns=columns)
     key = "align70_random50" if _DRAWN.fullmatch(name) else name
@@ -180,13 +165,13 @@ class AttributeConfig(OptionGroup, name="attribute"):
     pool: float | None = field(default=None, metadata=UPDATE | SHARE)
     """Share of the corpus that is attributed, best aligned first; none = the share that the rule needs. 1
     attributes every row with an alignment, those that a filter drops too."""
-    aggregate: str = field(default="mean", metadata=SELECT | UPDATE | one_of(AGGREGATES))
+    aggregate: str = field(default="mean", metadata=SELECT | UPDATE | one_of(words.AGGREGATES))
     """How the PAS of a sample is computed from its targets: mean (the paper, Eq. 5), min, max, or
     fraction_supported (share with drop > 0)."""
-    unit: str = field(default=PER_TARGET, metadata=SELECT | UPDATE | one_of(UNITS))
+    unit: str = field(default=words.PER_TARGET, metadata=SELECT | UPDATE | one_of(words.UNITS))
     """The value that is aggregated: each target's drop (the paper, Eq. 3), or per_displacement: the drop
     divided by its displacement, the distance by which the nonces moved the text embedding."""
-    targets: str = field(default=NOUNS, metadata=SELECT | UPDATE | one_of(TARGETS))
+    targets: str = field(default=words.NOUNS, metadata=SELECT | UPDATE | one_of(words.TARGETS))
     """The words that count. nouns: one target in each phrase (the paper). showable: the nouns that an image
     can show, so without "background", "day", "view". content: the nouns, adjectives, verbs and relation
     words; costs about twice as many counterfactuals. Nouns are always measured, so ``select`` can change to
@@ -262,7 +247,7 @@ class FilterConfig(OptionGroup, name="filter"):
 class NearConfig(OptionGroup, name="near"):
     """Groups of near-duplicates: one row of each stays."""
 
-    rules: tuple[str, ...] = field(default=(), metadata=one_of(NEAR_RULES))
+    rules: tuple[str, ...] = field(default=(), metadata=one_of(words.NEAR_RULES))
     """What makes two rows near-duplicates, one or more of: exact (the image's bytes), pixels (the model's
     pixels), perceptual (perceptual hashes), semantic (image embeddings), captions (the text without case,
     punctuation and spacing). Groups are those of all the rules together."""
@@ -391,23 +376,25 @@ class SelectionRule:
     """Share of the corpus that the attribute gate keeps; none = no such gate."""
     datacomp_compat: bool = False
     aggregate: str = "mean"
-    unit: str = PER_TARGET
-    targets: str = SHOWABLE
+    unit: str = words.PER_TARGET
+    targets: str = words.SHOWABLE
     seed: int = 0
 
     @property
     def reading(self) -> str:
         """What PAS is, for readers, such as ``PAPER_READING``."""
-        words = {NOUNS: "nouns", SHOWABLE: "showable nouns", CONTENT: "content words"}[self.targets]
+        named = {words.NOUNS: "nouns", words.SHOWABLE: "showable nouns", words.CONTENT: "content words"}[
+            self.targets
+        ]
         if self.aggregate == "fraction_supported":
-            return f"share of {words} with a drop above 0"
-        value = "drop per displacement" if self.unit == PER_DISPLACEMENT else "drop"
-        return f"{_AGGREGATE_WORDS.get(self.aggregate, self.aggregate)} {value} of {words}"
+            return f"share of {named} with a drop above 0"
+        value = "drop per displacement" if self.unit == words.PER_DISPLACEMENT else "drop"
+        return f"{_AGGREGATE_WORDS.get(self.aggregate, self.aggregate)} {value} of {named}"
 
     @property
     def ranking(self) -> str:
         """The name, for readers, of the measure that the last gate ranks by."""
-        words = {
+        names = {
             PAS: self.reading,
             MINUS_PAS: f"minus {self.reading}",
             NUM_WORDS: "words of the caption",
@@ -418,7 +405,7 @@ class SelectionRule:
             DRAW: "random draw",
         }
         what = self.rule.attribute_by or self.rule.align_by
-        return words.get(what, name_own(what))
+        return names.get(what, name_own(what))
 
     @property
     def by_pas(self) -> "SelectionRule":
@@ -476,9 +463,9 @@ def choose_config(
         most = f"at most {scored.pool}, the share of the corpus that was attributed"
         line = update_line(source, "attribute.pool", keep)
         raise ValueError(f"align.keep={keep}: must be {most}; attribute more: {line}")
-    if targets == CONTENT != scored.attribute.targets:
+    if targets == words.CONTENT != scored.attribute.targets:
         said = "the scores have no adjectives, verbs, relation words"
-        line = update_line(source, "attribute.targets", CONTENT)
+        line = update_line(source, "attribute.targets", words.CONTENT)
         raise ValueError(f"attribute.targets={targets!r}: {said}; measure them: {line}")
     return config
 

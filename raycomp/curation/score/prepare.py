@@ -13,47 +13,18 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from raycomp import words
 from raycomp.config import ParserConfig, ScorerConfig
 from raycomp.core.near import VIEW_SIDE, hash_view, measure_look
 from raycomp.curation.config import AttributeConfig, NonceConfig
 from raycomp.curation.score.columns import to_text
 from raycomp.curation.select.filters import REMOVED_CONTENT, blank_rows, load_removed
-from raycomp.data.parquet import (
-    COUNTERFACTUALS,
-    FAULTS,
-    TOKENS,
-    add_columns,
-    hash_images,
-    nest,
-    readable,
-    to_fixed_lists,
-    to_matrix,
-)
+from raycomp.data import parquet
 from raycomp.language.phrases import make_counterfactual
 from raycomp.models.architecture import NonceMaker, ScorerSpec, load_tokens
 from raycomp.models.images import ImageFault, prepare_viewed
 from raycomp.models.parser import MAX_CHARACTERS, Parser, load_languages, load_parser, name_language
 from raycomp.schema import CAPTION_SCHEMA, PHRASE_TYPE, PICTURE_SCHEMA
-from raycomp.words import (
-    BAD_EMBEDDING,
-    CAPTION,
-    CONTENT,
-    IMAGE,
-    IMAGE_EMBEDDING,
-    IMAGE_SHA256,
-    JSON,
-    NO_PHRASE,
-    NO_SEEN_PHRASE,
-    NO_VALID_NONCE,
-    OK,
-    ORIGINAL_HEIGHT,
-    ORIGINAL_WIDTH,
-    PHRASES,
-    PIXELS,
-    STATUS,
-    UID,
-    UNSEEN,
-)
 
 # Of a SHA-256, enough for every corpus.
 _HASH_DIGITS = 32
@@ -75,41 +46,49 @@ def prepare(
     An unusable row stays, with its status and zero pixels. Rows with stored embeddings get no pixels; their
     embeddings are scaled to length 1. Rows of the list ``removed`` lose their content.
     """
-    table, removal = hash_images(table), load_removed(removed)
+    table, removal = parquet.hash_images(table), load_removed(removed)
     if removal is not None:
         table = blank_rows(table, removal.find_rows(table), REMOVED_CONTENT)
-    statuses = table[STATUS].to_pylist()
-    images = table[IMAGE].to_pylist()
+    statuses = table[words.STATUS].to_pylist()
+    images = table[words.IMAGE].to_pylist()
     sizes: list[tuple[int | None, int | None]] = [(None, None)] * len(images)
     looks: list[Picture | None] = [None] * len(images)
-    if IMAGE_EMBEDDING in table.column_names:
-        seen = {IMAGE_EMBEDDING: _prepare_embeddings(to_matrix(table[IMAGE_EMBEDDING]), statuses)}
+    if words.IMAGE_EMBEDDING in table.column_names:
+        seen = {
+            words.IMAGE_EMBEDDING: _prepare_embeddings(
+                parquet.to_matrix(table[words.IMAGE_EMBEDDING]), statuses
+            )
+        }
     else:
-        names = table[IMAGE_SHA256].to_pylist()
-        seen = {PIXELS: _prepare_images(images, names, statuses, sizes, looks, spec, max_pixels, fast_decode)}
-    fields = [json.loads(text) if text else {} for text in table[JSON].to_pylist()]
+        names = table[words.IMAGE_SHA256].to_pylist()
+        seen = {
+            words.PIXELS: _prepare_images(
+                images, names, statuses, sizes, looks, spec, max_pixels, fast_decode
+            )
+        }
+    fields = [json.loads(text) if text else {} for text in table[words.JSON].to_pylist()]
     for row, one in enumerate(fields):
-        width, height = (one.get(name) for name in (ORIGINAL_WIDTH, ORIGINAL_HEIGHT))
+        width, height = (one.get(name) for name in (words.ORIGINAL_WIDTH, words.ORIGINAL_HEIGHT))
         if all(type(side) is int and 0 < side < 2**31 for side in (width, height)):
             sizes[row] = width, height  # of the image before a downloader resized it
     captions = [
-        readable(caption) if status == OK else ""
-        for caption, status in zip(table[CAPTION].to_pylist(), statuses, strict=True)
+        parquet.readable(caption) if status == words.OK else ""
+        for caption, status in zip(table[words.CAPTION].to_pylist(), statuses, strict=True)
     ]
     # Null for an empty text, which stands for a bad row.
-    words = [len(caption.split()) or None for caption in captions]
+    counts = [len(caption.split()) or None for caption in captions]
     pictures = zip(*(look or [None] * len(PICTURE_SCHEMA) for look in looks), strict=True)
     columns = {
-        STATUS: pa.array(statuses, pa.string()),
-        ORIGINAL_WIDTH: pa.array([width for width, _ in sizes], pa.int32()),
-        ORIGINAL_HEIGHT: pa.array([height for _, height in sizes], pa.int32()),
+        words.STATUS: pa.array(statuses, pa.string()),
+        words.ORIGINAL_WIDTH: pa.array([width for width, _ in sizes], pa.int32()),
+        words.ORIGINAL_HEIGHT: pa.array([height for _, height in sizes], pa.int32()),
         **_make_columns(PICTURE_SCHEMA, pictures),
-        **_make_columns(CAPTION_SCHEMA, (words, [*map(name_language, captions)])),
-        **{name: to_fixed_lists(value_NM) for name, value_NM in seen.items()},
-        TOKENS: to_fixed_lists(load_tokens(scorer)(captions)),
+        **_make_columns(CAPTION_SCHEMA, (counts, [*map(name_language, captions)])),
+        **{name: parquet.to_fixed_lists(value_NM) for name, value_NM in seen.items()},
+        parquet.TOKENS: parquet.to_fixed_lists(load_tokens(scorer)(captions)),
         **{name: pa.array([to_text(f.get(name)) for f in fields], pa.string()) for name in extra_columns},
     }
-    return add_columns(table.drop_columns([IMAGE]), columns)
+    return parquet.add_columns(table.drop_columns([words.IMAGE]), columns)
 
 
 def load_measures() -> None:
@@ -133,7 +112,7 @@ def _prepare_images(
     first: dict[str | None, int] = {}
     pixels_NM = np.zeros((len(images), spec.image.num_values), np.uint8)
     for i, data in enumerate(images):
-        if data is None or statuses[i] != OK:
+        if data is None or statuses[i] != words.OK:
             continue
         same = first.setdefault(names[i], i)
         if same != i:
@@ -162,8 +141,8 @@ def _prepare_embeddings(embedding_ND: np.ndarray, statuses: list[str]) -> np.nda
 
     unit_ND = normalise(torch.from_numpy(embedding_ND.copy()))
     for i in np.flatnonzero(~has_unit_length(unit_ND).numpy()):
-        if statuses[i] == OK:
-            statuses[i] = BAD_EMBEDDING
+        if statuses[i] == words.OK:
+            statuses[i] = words.BAD_EMBEDDING
     return unit_ND.numpy()
 
 
@@ -189,10 +168,10 @@ def parse(
     them.
     """
     find, maker, tokenize = _tools(parser, nonce, scorer)
-    captions = table[CAPTION].to_pylist()
-    keys = table[UID].to_pylist() if nonce.key == "sample" else [""] * len(captions)
+    captions = table[words.CAPTION].to_pylist()
+    keys = table[words.UID].to_pylist() if nonce.key == "sample" else [""] * len(captions)
     rows, texts, faults = [], [], []
-    parsed = find.parse_content(captions, attribute.targets == CONTENT)
+    parsed = find.parse_content(captions, attribute.targets == words.CONTENT)
     for caption, key, (phrases, content) in zip(captions, keys, parsed, strict=True):
         made: list[Any] = []
         for some in (phrases, content):
@@ -204,7 +183,7 @@ def parse(
         rows.append([_phrase_row(caption, p, n) for p, n in zip(phrases, nonces, strict=True)])
         texts.append(
             [
-                readable(make_counterfactual(caption, phrase.target_start, phrase.target_end, drawn))
+                parquet.readable(make_counterfactual(caption, phrase.target_start, phrase.target_end, drawn))
                 for phrase, several in zip(phrases, nonces, strict=True)
                 for drawn in several
             ]
@@ -212,27 +191,33 @@ def parse(
     tokens_TL = tokenize([text for group in texts for text in group] or [""])
     counts = [len(group) for group in texts]
     columns = {
-        STATUS: pa.array([get_phrase_status(row) for row in rows], pa.string()),
-        PHRASES: pa.array(rows, pa.list_(PHRASE_TYPE)),
-        FAULTS: pa.array(faults, pa.list_(pa.string())),
-        TOKENS: to_fixed_lists(tokenize(list(map(readable, captions)))),
-        COUNTERFACTUALS: nest(tokens_TL, counts),
+        words.STATUS: pa.array([get_phrase_status(row) for row in rows], pa.string()),
+        words.PHRASES: pa.array(rows, pa.list_(PHRASE_TYPE)),
+        parquet.FAULTS: pa.array(faults, pa.list_(pa.string())),
+        parquet.TOKENS: parquet.to_fixed_lists(tokenize(list(map(parquet.readable, captions)))),
+        parquet.COUNTERFACTUALS: parquet.nest(tokens_TL, counts),
     }
-    return add_columns(table, columns)
+    return parquet.add_columns(table, columns)
 
 
 def _phrase_row(caption: str, phrase: Any, nonces: list[str]) -> dict[str, Any]:
-    words = {
+    texts = {
         "text": caption[phrase.start : phrase.end],
         "target": caption[phrase.target_start : phrase.target_end],
     }
-    return {**phrase._asdict(), **words, "nonces": nonces, "drops": [], "drop": None, "displacement": None}
+    return {**phrase._asdict(), **texts, "nonces": nonces, "drops": [], "drop": None, "displacement": None}
 
 
 def get_phrase_status(phrases: list[dict[str, Any]]) -> str:
     """Return ok, or the reason why a caption with these phrases has no mean PAS. CONTENT does not count."""
-    phrases = [phrase for phrase in phrases if phrase["target_class"] != CONTENT]
+    phrases = [phrase for phrase in phrases if phrase["target_class"] != words.CONTENT]
     if not phrases:
-        return NO_PHRASE
+        return words.NO_PHRASE
     classes = {phrase["target_class"] for phrase in phrases if phrase["nonces"]}
-    return NO_VALID_NONCE if not classes else NO_SEEN_PHRASE if classes == {UNSEEN} else OK
+    return (
+        words.NO_VALID_NONCE
+        if not classes
+        else words.NO_SEEN_PHRASE
+        if classes == {words.UNSEEN}
+        else words.OK
+    )

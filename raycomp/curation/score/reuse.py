@@ -26,6 +26,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import fs
 
+from raycomp import words
 from raycomp.config.options import check
 from raycomp.core.epochs import ahead
 from raycomp.curation.config import PAS, CurateConfig, get_rule, make_selection
@@ -44,34 +45,6 @@ from raycomp.run.local import Name, find_scorer, keep_model
 from raycomp.run.progress import Progress
 from raycomp.run.work import map_files, map_tasks
 from raycomp.schema import PHRASE_TYPE, SAMPLE_SCHEMA, attributed_schema
-from raycomp.words import (
-    ALIGNED_STATUSES,
-    ALIGNMENT,
-    CAPTION,
-    CONTENT,
-    CONTENT_WORDS,
-    DUPLICATE_UID,
-    IMAGE,
-    IMAGE_EMBEDDING,
-    IMAGE_SHA256,
-    IMAGE_TOO_LARGE,
-    IS_LAST,
-    JSON,
-    KEY,
-    MEAN_PAS,
-    NO_IMAGE,
-    OFFSET,
-    OK,
-    PHRASES,
-    POSITION,
-    REMOVED,
-    SHARD,
-    SHARD_ORDINAL,
-    STATUS,
-    UID,
-    UID_CONFLICT,
-    URL,
-)
 
 if TYPE_CHECKING:
     from raycomp.curation.score.scorers import Align, Attribute
@@ -104,7 +77,12 @@ def write_states(files: list[StateFile], out: Folder, work: Folder) -> None:
 
 def state_schema(scores: pa.Schema) -> pa.Schema:
     """Return the columns of a state file; ``scores``: those of the scores file."""
-    return pa.schema([(JSON, pa.string()), *(scores.field(name) for name in (ALIGNMENT, IMAGE_EMBEDDING))])
+    return pa.schema(
+        [
+            (words.JSON, pa.string()),
+            *(scores.field(name) for name in (words.ALIGNMENT, words.IMAGE_EMBEDDING)),
+        ]
+    )
 
 
 def _write_state(file: StateFile, out: Folder, work: Folder) -> None:
@@ -113,18 +91,24 @@ def _write_state(file: StateFile, out: Folder, work: Folder) -> None:
         link_file(file.earlier, out.at(STATE, name))
         return
     schema = state_schema(read_schema(file.scores))
-    statuses = read_columns(file.scores, [STATUS])[STATUS].to_pylist()
-    texts = read_columns(file.earlier.uri if file.earlier else file.aligned, [JSON])[JSON].to_pylist()
+    statuses = read_columns(file.scores, [words.STATUS])[words.STATUS].to_pylist()
+    texts = read_columns(file.earlier.uri if file.earlier else file.aligned, [words.JSON])[
+        words.JSON
+    ].to_pylist()
     pairs = zip(texts, statuses, strict=True)
-    texts = [None if status == REMOVED else text for text, status in pairs]
+    texts = [None if status == words.REMOVED else text for text, status in pairs]
     # Alignment and embedding of the rows that lost them, null elsewhere.
-    columns = [pa.nulls(len(texts), schema.field(one).type) for one in (ALIGNMENT, IMAGE_EMBEDDING)]
+    columns = [
+        pa.nulls(len(texts), schema.field(one).type) for one in (words.ALIGNMENT, words.IMAGE_EMBEDDING)
+    ]
     if work.exists(LOST, name):
         lost = read_columns(work.at(LOST, name))
         row_N = np.full(len(texts), -1)
-        row_N[lost[POSITION].to_numpy()] = np.arange(len(lost))
+        row_N[lost[words.POSITION].to_numpy()] = np.arange(len(lost))
         places = pa.array(row_N, mask=row_N < 0)
-        columns = [lost[one].combine_chunks().take(places) for one in (ALIGNMENT, IMAGE_EMBEDDING)]
+        columns = [
+            lost[one].combine_chunks().take(places) for one in (words.ALIGNMENT, words.IMAGE_EMBEDDING)
+        ]
     table = pa.table([pa.array(texts, pa.string()), *columns], schema=schema)
     write_table(table, out.at(STATE, name), schema)
 
@@ -132,14 +116,14 @@ def _write_state(file: StateFile, out: Folder, work: Folder) -> None:
 ALIGNED = "aligned"
 _REUSED = "reused"
 """Folder below ``work``: the facts of the scores files that are taken over whole."""
-LATER = (DUPLICATE_UID, UID_CONFLICT)
-ATTRIBUTED = (MEAN_PAS, PHRASES, CONTENT_WORDS)
-KEPT_COLUMNS = (UID, SHARD, POSITION, OFFSET, STATUS)
+LATER = (words.DUPLICATE_UID, words.UID_CONFLICT)
+ATTRIBUTED = (words.MEAN_PAS, words.PHRASES, words.CONTENT_WORDS)
+KEPT_COLUMNS = (words.UID, words.SHARD, words.POSITION, words.OFFSET, words.STATUS)
 """Columns that a removed row keeps."""
 # What a score depends on besides the options and the sample, as in the fingerprint of a curation.
 _SCORING = ("scorer", "scorers", "parser", "lexicon", "nonces")
 # Columns by which a shard whose files were touched is recognised.
-COMPARED = (UID, KEY, OFFSET, URL, IMAGE_SHA256, CAPTION)
+COMPARED = (words.UID, words.KEY, words.OFFSET, words.URL, words.IMAGE_SHA256, words.CAPTION)
 _BLOCK_ROWS = 256
 
 
@@ -234,8 +218,8 @@ def find_reuse(source: str, shards: Sequence[ShardPath]) -> Reuse:
 def _compare_shard(item: tuple[ShardPath, str, str]) -> bool:
     """Return whether a shard still holds the samples of its scores; stored embeddings count as changed."""
     shard, scores, state = item
-    was = read_columns(scores, [*COMPARED, STATUS])
-    was = was.append_column(JSON, read_columns(state, [JSON])[JSON])
+    was = read_columns(scores, [*COMPARED, words.STATUS])
+    was = was.append_column(words.JSON, read_columns(state, [words.JSON])[words.JSON])
     return shard.embeddings is None and is_same_shard(shard, was)
 
 
@@ -244,13 +228,13 @@ def is_same_shard(shard: ShardPath, was: pa.Table) -> bool:
 
     Removed rows have nothing to compare; their number counts.
     """
-    names, start = [name for name in was.column_names if name != STATUS], 0
+    names, start = [name for name in was.column_names if name != words.STATUS], 0
     for table in read_shard(shard, _BLOCK_ROWS):
         then, now = was.slice(start, len(table)), hash_images(table)
         start += len(table)
         if len(then) < len(table):
             return False
-        is_there = pc.not_equal(then[STATUS], REMOVED)
+        is_there = pc.not_equal(then[words.STATUS], words.REMOVED)
         then, now = then.filter(is_there), now.filter(is_there)
         if not all(now[name].equals(then[name]) for name in names):
             return False
@@ -277,7 +261,9 @@ def place_reused(reuse: Reuse, config: CurateConfig, work: Folder) -> Counter[st
 def has_attribution(uri: str, then: Mapping[str, Any], config: CurateConfig) -> bool:
     """Whether the attributed rows of a scores file have what ``config`` asks for; ``then``: their config."""
     has_nonces = then["attribute"]["nonces"] == config.attribute.nonces
-    return has_nonces and (CONTENT_WORDS in read_schema(uri).names or config.attribute.targets != CONTENT)
+    return has_nonces and (
+        words.CONTENT_WORDS in read_schema(uri).names or config.attribute.targets != words.CONTENT
+    )
 
 
 def _place(
@@ -290,21 +276,23 @@ def _place(
     ordinal, file, state = job
     name = f"{ordinal:05d}.parquet"
     removal, names = load_removed(config.removed), read_schema(file.uri).names
-    rows = read_columns(file.uri, [UID, STATUS, URL, IMAGE_SHA256])
-    statuses = np.array(rows[STATUS].to_pylist(), object)
-    is_removed_N = (statuses != REMOVED) & (removal.find_rows(rows) if removal else False)
+    rows = read_columns(file.uri, [words.UID, words.STATUS, words.URL, words.IMAGE_SHA256])
+    statuses = np.array(rows[words.STATUS].to_pylist(), object)
+    is_removed_N = (statuses != words.REMOVED) & (removal.find_rows(rows) if removal else False)
     is_later_N = np.isin(statuses, LATER)
     is_attributed = has_attribution(file.uri, then, config)
-    has_more = CONTENT_WORDS in names and config.attribute.targets != CONTENT
+    has_more = words.CONTENT_WORDS in names and config.attribute.targets != words.CONTENT
     if is_attributed and not has_more and not is_removed_N.any() and not is_later_N.any():
         link_file(file, work.at(ALIGNED, name))
         work.write_json(list(file), _REUSED, f"{name}.json")
         return
-    table = restore(read_columns(file.uri), read_columns(state, [ALIGNMENT, IMAGE_EMBEDDING]), is_removed_N)
+    table = restore(
+        read_columns(file.uri), read_columns(state, [words.ALIGNMENT, words.IMAGE_EMBEDDING]), is_removed_N
+    )
     if not is_attributed:
         table = drop_attribution(table)
     elif has_more:
-        table = table.drop_columns([CONTENT_WORDS])
+        table = table.drop_columns([words.CONTENT_WORDS])
     write_table(table, work.at(ALIGNED, name), table.schema.remove_metadata())
 
 
@@ -313,10 +301,10 @@ def restore(table: pa.Table, lost: pa.Table, is_removed_N: np.ndarray) -> pa.Tab
 
     Removed rows lose their content. ``lost``: alignment and embedding of the rows that lost them.
     """
-    is_later_N = np.isin(np.array(table[STATUS].to_pylist(), object), LATER)
-    columns: dict[str, Any] = {STATUS: pc.if_else(pa.array(is_later_N), OK, table[STATUS])}
+    is_later_N = np.isin(np.array(table[words.STATUS].to_pylist(), object), LATER)
+    columns: dict[str, Any] = {words.STATUS: pc.if_else(pa.array(is_later_N), words.OK, table[words.STATUS])}
     row_N = np.arange(len(table)) + len(table) * is_later_N
-    for name in (ALIGNMENT, IMAGE_EMBEDDING):
+    for name in (words.ALIGNMENT, words.IMAGE_EMBEDDING):
         both = pa.chunked_array([*table[name].chunks, *lost[name].cast(table[name].type).chunks])
         columns[name] = both.combine_chunks().take(pa.array(row_N))
     table = add_columns(table, columns)
@@ -325,16 +313,16 @@ def restore(table: pa.Table, lost: pa.Table, is_removed_N: np.ndarray) -> pa.Tab
 
 def drop_attribution(table: pa.Table) -> pa.Table:
     """Return rows of a scores file as they were before any was attributed."""
-    is_aligned = pc.is_in(table[STATUS], pa.array(ALIGNED_STATUSES))
-    table = add_columns(table, {STATUS: pc.if_else(is_aligned, OK, table[STATUS])})
+    is_aligned = pc.is_in(table[words.STATUS], pa.array(words.ALIGNED_STATUSES))
+    table = add_columns(table, {words.STATUS: pc.if_else(is_aligned, words.OK, table[words.STATUS])})
     return table.drop_columns([name for name in ATTRIBUTED if name in table.column_names])
 
 
 def _count_statuses(uri: str) -> Counter[str]:
     """Return the statuses with which the rows of a file were read."""
-    statuses = read_columns(uri, [STATUS])[STATUS].to_pylist()
-    sound = {*ALIGNED_STATUSES, *LATER}
-    return Counter(OK if status in sound else status for status in statuses)
+    statuses = read_columns(uri, [words.STATUS])[words.STATUS].to_pylist()
+    sound = {*words.ALIGNED_STATUSES, *LATER}
+    return Counter(words.OK if status in sound else status for status in statuses)
 
 
 def find_whole(work: Folder, ordinal: int) -> Written | None:
@@ -416,15 +404,15 @@ def _read_pairs(
             for i, (data, fault), text in zip(block, read, texts, strict=True)
         ]
         columns = {
-            SHARD_ORDINAL: [0] * len(block),
-            POSITION: list(block),
-            UID: [f"{i:032x}" for i in block],
-            KEY: [str(i) for i in block],
-            SHARD: [""] * len(block),
-            CAPTION: texts,
-            IMAGE: [data for data, _ in read],
-            STATUS: statuses,
-            IS_LAST: [False] * len(block),
+            words.SHARD_ORDINAL: [0] * len(block),
+            words.POSITION: list(block),
+            words.UID: [f"{i:032x}" for i in block],
+            words.KEY: [str(i) for i in block],
+            words.SHARD: [""] * len(block),
+            words.CAPTION: texts,
+            words.IMAGE: [data for data, _ in read],
+            words.STATUS: statuses,
+            words.IS_LAST: [False] * len(block),
         }
         none = [None] * len(block)
         arrays = [pa.array(columns.get(field.name, none), field.type) for field in SAMPLE_SCHEMA]
@@ -441,9 +429,9 @@ def _read_image(i: int, image: Any, max_pixels: int) -> tuple[bytes | None, str 
     if isinstance(image, str | os.PathLike):
         filesystem, path = resolve(os.fspath(image))
         if filesystem.get_file_info(path).type != fs.FileType.File:
-            return None, NO_IMAGE
+            return None, words.NO_IMAGE
         with filesystem.open_input_file(path) as file:
-            return (file.read(), None) if file.size() <= MAX_MEMBER_BYTES else (None, IMAGE_TOO_LARGE)
+            return (file.read(), None) if file.size() <= MAX_MEMBER_BYTES else (None, words.IMAGE_TOO_LARGE)
     try:
         return encode_picture(image, max_pixels), None
     except ImageFault as fault:
@@ -458,16 +446,20 @@ def _score_block(block: pa.Table, config: CurateConfig, align: "Align", attribut
     ``pas`` is what the attribute gate of cpi ranks by, float32, null where there is none.
     """
     aligned, schema = align(block), _find_schema(config)
-    usable = aligned.filter(aligned[ALIGNMENT].is_valid())
-    found = attributed_schema(CONTENT_WORDS in schema.names).empty_table()
+    usable = aligned.filter(aligned[words.ALIGNMENT].is_valid())
+    found = attributed_schema(words.CONTENT_WORDS in schema.names).empty_table()
     if len(usable):
         found = attribute(parse(usable, config.parser, config.nonce, config.attribute, config.scorer))
     row_N = np.full(len(aligned), -1)
-    row_N[pc.index_in(found[POSITION], aligned[POSITION]).to_numpy()] = np.arange(len(found))
-    names = [name for name in (STATUS, MEAN_PAS, PHRASES, CONTENT_WORDS) if name in schema.names]
+    row_N[pc.index_in(found[words.POSITION], aligned[words.POSITION]).to_numpy()] = np.arange(len(found))
+    names = [
+        name
+        for name in (words.STATUS, words.MEAN_PAS, words.PHRASES, words.CONTENT_WORDS)
+        if name in schema.names
+    ]
     added = found.select(names).take(pa.array(row_N, mask=row_N < 0))
     columns = {name: added[name] for name in names}
-    columns[STATUS] = pc.coalesce(added[STATUS], aligned[STATUS])
+    columns[words.STATUS] = pc.coalesce(added[words.STATUS], aligned[words.STATUS])
     scored = add_columns(aligned, columns)
     rule = replace(make_selection(config), rule=get_rule("cpi"))
     corpus = read_corpus(scored.select(corpus_columns(rule, with_attribute=True)), rule)
@@ -478,8 +470,8 @@ def _score_block(block: pa.Table, config: CurateConfig, align: "Align", attribut
 
 
 def _find_schema(config: CurateConfig) -> pa.Schema:
-    has_content = config.attribute.targets == CONTENT
-    content = [(CONTENT_WORDS, pa.list_(PHRASE_TYPE))] if has_content else []
-    values = [(name, pa.float32()) for name in (ALIGNMENT, PAS, MEAN_PAS)]
-    texts = [(name, pa.string()) for name in (CAPTION, STATUS)]
-    return pa.schema([*texts, *values, (PHRASES, pa.list_(PHRASE_TYPE)), *content])
+    has_content = config.attribute.targets == words.CONTENT
+    content = [(words.CONTENT_WORDS, pa.list_(PHRASE_TYPE))] if has_content else []
+    values = [(name, pa.float32()) for name in (words.ALIGNMENT, PAS, words.MEAN_PAS)]
+    texts = [(name, pa.string()) for name in (words.CAPTION, words.STATUS)]
+    return pa.schema([*texts, *values, (words.PHRASES, pa.list_(PHRASE_TYPE)), *content])

@@ -29,6 +29,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from raycomp import words
 from raycomp.config import UserError
 from raycomp.config.options import Machine
 from raycomp.core.selection import bucket_of, find_firsts, parse_uids
@@ -53,16 +54,9 @@ from raycomp.curation.select.filters import blank_column, list_shards
 from raycomp.curation.select.marks import MARKS, mark_rows, pair_marks
 from raycomp.curation.select.measures import ScoresFile
 from raycomp.curation.select.select import Gates, commit_once, cut_pool, find_pool, is_attributed, load_pool
+from raycomp.data import parquet
 from raycomp.data.files import Folder, link_file
 from raycomp.data.inputs import ShardPath, describe_shards, fingerprint_shards
-from raycomp.data.parquet import (
-    FAULTS,
-    SHUFFLED_ALIGNMENT,
-    add_columns,
-    check_extra_columns,
-    read_columns,
-    write_table,
-)
 from raycomp.data.parquet_input import check_embeddings, check_stored
 from raycomp.data.reader import read_shard
 from raycomp.models.architecture import ScorerSpec, describe_scorer
@@ -72,24 +66,6 @@ from raycomp.run.run import check_bad_rows
 from raycomp.run.work import Phase, map_files, map_tasks
 from raycomp.schema import aligned_schema, attributed_schema, scores_schema
 from raycomp.table import Cell, Column, Table, format_facts
-from raycomp.words import (
-    ALIGNED_STATUSES,
-    ALIGNMENT,
-    CAPTION,
-    CONTENT,
-    CONTENT_WORDS,
-    DUPLICATE_UID,
-    IMAGE_EMBEDDING,
-    IMAGE_SHA256,
-    JSON,
-    OK,
-    PHRASES,
-    POSITION,
-    SHARD_STATUSES,
-    STATUS,
-    UID,
-    UID_CONFLICT,
-)
 
 if TYPE_CHECKING:
     pass
@@ -180,18 +156,18 @@ class Scoring:
         config = self.config
         own, kind = list_own_columns(config.scorers), config.scorer.embedding_dtype
         scored = aligned_schema(self.spec.embedding_dim, kind, config.extra_columns, own)
-        return scored.append(pa.field(JSON, pa.string()))
+        return scored.append(pa.field(words.JSON, pa.string()))
 
     @property
     def with_content(self) -> bool:
         """Whether adjectives, verbs and relation words are measured."""
-        return self.config.attribute.targets == CONTENT
+        return self.config.attribute.targets == words.CONTENT
 
     @property
     def scores_schema(self) -> pa.Schema:
         """Columns of a shard's final scores."""
         aligned = self.aligned_schema
-        return scores_schema(aligned.remove(aligned.get_field_index(JSON)), self.with_content)
+        return scores_schema(aligned.remove(aligned.get_field_index(words.JSON)), self.with_content)
 
     def aligned_uri(self, ordinal: int) -> str:
         """Path of a shard's rows after alignment."""
@@ -216,8 +192,10 @@ def score(scoring: Scoring) -> tuple[dict[str, Stats], dict[str, Any]]:
     check_bad_rows("input", statuses, config.max_bad_fraction)
 
     def cut() -> dict[str, Any]:
-        conflicts = mark_duplicates(aligned, sum(statuses.values()), work)[UID_CONFLICT]
-        unlike = {OK: statuses[OK] - conflicts, UID_CONFLICT: conflicts} if conflicts else {}
+        conflicts = mark_duplicates(aligned, sum(statuses.values()), work)[words.UID_CONFLICT]
+        unlike = (
+            {words.OK: statuses[words.OK] - conflicts, words.UID_CONFLICT: conflicts} if conflicts else {}
+        )
         check_bad_rows("input", {**statuses, **unlike}, config.max_bad_fraction)
         json_uris = [
             states[ordinal].uri if ordinal in states else uri
@@ -254,7 +232,7 @@ def check_aligned(shards: Sequence[ShardPath], work: Folder) -> None:
 
 def _compare_shard(item: tuple[ShardPath, str]) -> None:
     shard, uri = item
-    if not is_same_shard(shard, read_columns(uri, [*COMPARED, STATUS])):
+    if not is_same_shard(shard, parquet.read_columns(uri, [*COMPARED, words.STATUS])):
         raise UserError(
             f"input={shard.uri!r}: changed since it was scored; restore it, or curate into a new folder"
         )
@@ -277,7 +255,7 @@ def align_all(scoring: Scoring) -> Stats:
             items=shards,
             read=partial(read_shard, block_rows=session.block_rows),
             stages=align_stages(config, scoring.spec),
-            part=Part(scoring.aligned_schema, sampled=(ALIGNMENT, SHUFFLED_ALIGNMENT)),
+            part=Part(scoring.aligned_schema, sampled=(words.ALIGNMENT, parquet.SHUFFLED_ALIGNMENT)),
             rows=session.block_rows,
             scorer_rows=config.scorer.batch_size or session.rows_per_call(_PAIRS_PER_CALL),
         )
@@ -291,7 +269,7 @@ def align_all(scoring: Scoring) -> Stats:
             scoring.check_lease,
         )
         stats = phase.run()
-    stats.counts[STATUS] = stats.statuses + reused
+    stats.counts[words.STATUS] = stats.statuses + reused
     return stats
 
 
@@ -304,7 +282,7 @@ def attribute_pool(scoring: Scoring, pool: Gates, pool_sizes: list[int]) -> Stat
         items=dict(zip(scoring.ordinals, enumerate(marked), strict=True)),
         read=partial(load_pool, selection=scoring.pool, gates=pool, block_rows=session.block_rows),
         stages=attribute_stages(config),
-        part=Part(attributed_schema(scoring.with_content), counted=(FAULTS,)),
+        part=Part(attributed_schema(scoring.with_content), counted=(parquet.FAULTS,)),
         rows=session.block_rows,
         scorer_rows=session.rows_per_call(_CAPTIONS_PER_CALL),
     )
@@ -344,9 +322,11 @@ def merge_scores(
     if whole is not None and np.array_equal(in_pool_N, had_N):
         link_file(whole, target)
         return len(in_pool_N)
-    aligned, attributed = read_columns(uri), attributed_schema(CONTENT_WORDS in schema.names)
+    aligned, attributed = parquet.read_columns(uri), attributed_schema(words.CONTENT_WORDS in schema.names)
     found = read_parts(parts_uri, names) or attributed.empty_table()
-    write_table(join_attribution(aligned, found, in_pool_N & had_N).select(schema.names), target, schema)
+    parquet.write_table(
+        join_attribution(aligned, found, in_pool_N & had_N).select(schema.names), target, schema
+    )
     return len(aligned)
 
 
@@ -355,16 +335,16 @@ def join_attribution(aligned: pa.Table, found: pa.Table, stays_N: np.ndarray) ->
 
     Other rows have none, and the status that they had before.
     """
-    names = [name for name in found.column_names if name not in (POSITION, STATUS)]
-    is_aligned = pc.is_in(aligned[STATUS], pa.array(ALIGNED_STATUSES))
-    before = pc.if_else(is_aligned, OK, aligned[STATUS])
-    own = aligned if PHRASES in aligned.column_names else found.slice(0, 0)
-    both = pa.concat_tables([own.select([STATUS, *names]), found.select([STATUS, *names])])
+    names = [name for name in found.column_names if name not in (words.POSITION, words.STATUS)]
+    is_aligned = pc.is_in(aligned[words.STATUS], pa.array(words.ALIGNED_STATUSES))
+    before = pc.if_else(is_aligned, words.OK, aligned[words.STATUS])
+    own = aligned if words.PHRASES in aligned.column_names else found.slice(0, 0)
+    both = pa.concat_tables([own.select([words.STATUS, *names]), found.select([words.STATUS, *names])])
     row_N = np.where(stays_N, np.arange(len(aligned)), -1)
-    row_N[found[POSITION].to_numpy()] = len(own) + np.arange(len(found))
+    row_N[found[words.POSITION].to_numpy()] = len(own) + np.arange(len(found))
     added = both.take(pa.array(row_N, mask=row_N < 0))
     columns = {name: added[name] for name in names}
-    return add_columns(aligned, columns | {STATUS: pc.coalesce(added[STATUS], before)})
+    return parquet.add_columns(aligned, columns | {words.STATUS: pc.coalesce(added[words.STATUS], before)})
 
 
 _ROWS_PER_BUCKET = 4_000_000
@@ -471,14 +451,18 @@ def _read(work: Folder, name: str, edges: np.ndarray, number: int, dtype: np.dty
 def _read_entries(numbered: tuple[int, str]) -> tuple[np.ndarray, Counter[str]]:
     """Return entries of the rows of a file that have an alignment, and the number marked before."""
     ordinal, uri = numbered
-    table = read_columns(uri, [UID, STATUS, ALIGNMENT, IMAGE_SHA256, CAPTION])
-    earlier = Counter(s for s in table[STATUS].to_pylist() if s in (DUPLICATE_UID, UID_CONFLICT))
-    row_M = np.flatnonzero(table[ALIGNMENT].is_valid().to_numpy())
+    table = parquet.read_columns(
+        uri, [words.UID, words.STATUS, words.ALIGNMENT, words.IMAGE_SHA256, words.CAPTION]
+    )
+    earlier = Counter(
+        s for s in table[words.STATUS].to_pylist() if s in (words.DUPLICATE_UID, words.UID_CONFLICT)
+    )
+    row_M = np.flatnonzero(table[words.ALIGNMENT].is_valid().to_numpy())
     table = table.take(pa.array(row_M))
     entries = np.empty(len(table), _ENTRY)
-    entries["uid"], entries["ordinal"], entries["position"] = parse_uids(table[UID]), ordinal, row_M
+    entries["uid"], entries["ordinal"], entries["position"] = parse_uids(table[words.UID]), ordinal, row_M
     # The image, where its hash is known, and the caption.
-    pairs = zip(table[IMAGE_SHA256].to_pylist(), table[CAPTION].to_pylist(), strict=True)
+    pairs = zip(table[words.IMAGE_SHA256].to_pylist(), table[words.CAPTION].to_pylist(), strict=True)
     hashes = (hashlib.blake2b(f"{image}\0{text}".encode(), digest_size=8).digest() for image, text in pairs)
     entries["content"] = np.frombuffer(b"".join(hashes), "<u8")
     return entries, earlier
@@ -486,19 +470,25 @@ def _read_entries(numbered: tuple[int, str]) -> tuple[np.ndarray, Counter[str]]:
 
 def _blank(uri: str, later: np.ndarray, work: Folder) -> Counter[str]:
     """Mark rows of one file, and write what they lose; return the number of rows per status."""
-    table, name = read_columns(uri), posixpath.basename(uri)
+    table, name = parquet.read_columns(uri), posixpath.basename(uri)
     positions = pa.array(later["position"])
-    lost = table.select([ALIGNMENT, IMAGE_EMBEDDING]).take(positions).append_column(POSITION, positions)
-    write_table(lost, work.at(LOST, name), lost.schema.remove_metadata())
+    lost = (
+        table.select([words.ALIGNMENT, words.IMAGE_EMBEDDING])
+        .take(positions)
+        .append_column(words.POSITION, positions)
+    )
+    parquet.write_table(lost, work.at(LOST, name), lost.schema.remove_metadata())
     forget_whole(work, name)
-    marks = np.where(later["is_conflict"], UID_CONFLICT, DUPLICATE_UID).tolist()
+    marks = np.where(later["is_conflict"], words.UID_CONFLICT, words.DUPLICATE_UID).tolist()
     is_later_N = np.zeros(len(table), bool)
     is_later_N[later["position"]] = True
-    statuses = np.array(table[STATUS].to_pylist(), object)
+    statuses = np.array(table[words.STATUS].to_pylist(), object)
     statuses[later["position"]] = marks
-    blank = {column: blank_column(table[column], is_later_N) for column in (ALIGNMENT, IMAGE_EMBEDDING)}
-    columns = {STATUS: pa.array(statuses, pa.string()), **blank}
-    write_table(add_columns(table, columns), uri, table.schema.remove_metadata())
+    blank = {
+        column: blank_column(table[column], is_later_N) for column in (words.ALIGNMENT, words.IMAGE_EMBEDDING)
+    }
+    columns = {words.STATUS: pa.array(statuses, pa.string()), **blank}
+    parquet.write_table(parquet.add_columns(table, columns), uri, table.schema.remove_metadata())
     return Counter(marks)
 
 
@@ -543,7 +533,7 @@ def plan(config: CurateConfig) -> str:
     ValueError for the checks that ``curate`` makes before it starts, and if no usable row is found.
     """
     shards = list_shards(config)
-    check_extra_columns(config.extra_columns)
+    parquet.check_extra_columns(config.extra_columns)
     sizes = [int(shard["size"]) for shard in fingerprint_shards(shards)]
     spec = describe_scorer(config.scorer)
     check_embeddings(shards, config.scorer.model, spec.embedding_dim)
@@ -605,10 +595,10 @@ def take_sample(shards: Sequence[ShardPath], sizes: Sequence[int], spec: str) ->
         examined.append(index)
         found = Counter[str]()
         for block in read_shard(shards[index], _BLOCK_ROWS):  # completely
-            found.update(block[STATUS].to_pylist())
+            found.update(block[words.STATUS].to_pylist())
         statuses += found
-        rows = sum(number for status, number in found.items() if status not in SHARD_STATUSES)
-        if found[OK]:
+        rows = sum(number for status, number in found.items() if status not in words.SHARD_STATUSES)
+        if found[words.OK]:
             (whole if rows == found.total() else partial)[index] = rows
     chosen = whole or dict(list(partial.items())[:1])
     if not chosen:
@@ -618,7 +608,9 @@ def take_sample(shards: Sequence[ShardPath], sizes: Sequence[int], spec: str) ->
     blocks = (islice(read_shard(shards[index], _BLOCK_ROWS), NUM_ROWS // _BLOCK_ROWS) for index in chosen)
     table = pa.concat_tables(chain.from_iterable(blocks))
     read_s = time.perf_counter() - started
-    table = table.filter(pc.invert(pc.is_in(table[STATUS], pa.array(SHARD_STATUSES)))).slice(0, NUM_ROWS)
+    table = table.filter(pc.invert(pc.is_in(table[words.STATUS], pa.array(words.SHARD_STATUSES)))).slice(
+        0, NUM_ROWS
+    )
     passed_over = [shards[index].name for index in examined if index not in chosen]
     names = [shards[index].name for index in chosen]
     num_bytes = sum(sizes[index] for index in chosen)
@@ -630,14 +622,14 @@ def _measure(config: CurateConfig, spec: ScorerSpec, sample: TimedRows) -> tuple
     seconds = {READ: sample.read_s}
     decode, align = align_stages(config, spec)
     prepared, seconds[decode.name] = _time(decode.start(), sample.table)
-    if OK not in prepared[STATUS].to_pylist():
-        counts = Counter(prepared[STATUS].to_pylist()).most_common(3)
+    if words.OK not in prepared[words.STATUS].to_pylist():
+        counts = Counter(prepared[words.STATUS].to_pylist()).most_common(3)
         said = ", ".join(f"{number:,} {status}" for status, number in counts)
         raise ValueError(f"input={config.input!r}: no usable row among {len(prepared):,} ({said})")
     scorer = align.start()
     table, seconds[align.name] = _time(scorer, prepared)
     # As many usable rows as are attributed; the choice of rows does not affect time.
-    usable = np.flatnonzero([status == OK for status in table[STATUS].to_pylist()])
+    usable = np.flatnonzero([status == words.OK for status in table[words.STATUS].to_pylist()])
     table = table.take(pa.array(usable[: max(1, round(config.pool * len(usable)))]))
     for stage in attribute_stages(config):
         table, seconds[stage.name] = _time(stage.start(), table)
@@ -646,7 +638,7 @@ def _measure(config: CurateConfig, spec: ScorerSpec, sample: TimedRows) -> tuple
 
 def _time(stage: Work, table: pa.Table) -> tuple[pa.Table, float]:
     """Return a stage's result on a table, and its seconds; the first call, which sets up, is not timed."""
-    stage(table.filter(pc.equal(table[STATUS], OK)).slice(0, 1))
+    stage(table.filter(pc.equal(table[words.STATUS], words.OK)).slice(0, 1))
     started = time.perf_counter()
     result = stage(table)
     return result, time.perf_counter() - started

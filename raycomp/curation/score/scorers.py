@@ -11,40 +11,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import torch
 
+from raycomp import words
 from raycomp.config import ScorerConfig
 from raycomp.core.alignment import has_unit_length, pair_cosine
 from raycomp.core.attribution import aggregate_drops, pair_drop
 from raycomp.curation.score import columns as own_scorers
 from raycomp.curation.score.columns import OwnScorers
 from raycomp.curation.score.prepare import get_phrase_status
-from raycomp.data.parquet import (
-    COUNTERFACTUALS,
-    FAULTS,
-    SHUFFLED_ALIGNMENT,
-    TOKENS,
-    add_columns,
-    find_distinct,
-    to_fixed_lists,
-    to_matrix,
-)
+from raycomp.data import parquet
 from raycomp.models.architecture import ScorerSpec
 from raycomp.run.local import load_clip
 from raycomp.schema import PHRASE_TYPE
-from raycomp.words import (
-    ALIGNMENT,
-    BAD_EMBEDDING,
-    CAPTION,
-    CONTENT,
-    CONTENT_WORDS,
-    HEAD,
-    IMAGE_EMBEDDING,
-    IMAGE_SHA256,
-    MEAN_PAS,
-    OK,
-    PHRASES,
-    PIXELS,
-    STATUS,
-)
 
 
 class Align:
@@ -75,34 +52,36 @@ class Align:
         only column that depends on the other rows, and it is written to no file. The user's scorers add
         their columns.
         """
-        valid_N = np.array([status == OK for status in table[STATUS].to_pylist()], dtype=bool)
+        valid_N = np.array([status == words.OK for status in table[words.STATUS].to_pylist()], dtype=bool)
         image_BD = self._embed_images(table, valid_N)
-        text_BD, _ = self.clip.text.embed(to_matrix(table[TOKENS])[valid_N])
+        text_BD, _ = self.clip.text.embed(parquet.to_matrix(table[parquet.TOKENS])[valid_N])
         is_good_B = has_unit_length(image_BD) & has_unit_length(text_BD)
         if not is_good_B.all():
             image_BD, text_BD = image_BD[is_good_B], text_BD[is_good_B]
             table, valid_N = _mark_bad(table, valid_N, is_good_B.numpy())
-        stranger_B = pair_strangers(_name_images(table, image_BD, valid_N), _take(table[CAPTION], valid_N))
+        stranger_B = pair_strangers(
+            _name_images(table, image_BD, valid_N), _take(table[words.CAPTION], valid_N)
+        )
         has_stranger_N = valid_N.copy()
         has_stranger_N[valid_N] = stranger_B >= 0
         shuffled_B = pair_cosine(image_BD, text_BD[stranger_B])[stranger_B >= 0]
         columns = {
-            ALIGNMENT: _scatter(pair_cosine(image_BD, text_BD), valid_N),
-            SHUFFLED_ALIGNMENT: _scatter(shuffled_B, has_stranger_N),
-            IMAGE_EMBEDDING: self._scatter_embeddings(image_BD, valid_N),
+            words.ALIGNMENT: _scatter(pair_cosine(image_BD, text_BD), valid_N),
+            parquet.SHUFFLED_ALIGNMENT: _scatter(shuffled_B, has_stranger_N),
+            words.IMAGE_EMBEDDING: self._scatter_embeddings(image_BD, valid_N),
         }
         columns |= self.own(self._list_arrays(table, valid_N, image_BD, text_BD), valid_N)
-        spent = [name for name in (PIXELS, TOKENS) if name in table.column_names]
-        return add_columns(table.drop_columns(spent), columns)
+        spent = [name for name in (words.PIXELS, parquet.TOKENS) if name in table.column_names]
+        return parquet.add_columns(table.drop_columns(spent), columns)
 
     def _embed_images(self, table: pa.Table, valid_N: np.ndarray) -> torch.Tensor:
-        if IMAGE_EMBEDDING in table.column_names:
-            return torch.from_numpy(to_matrix(table[IMAGE_EMBEDDING])[valid_N])
+        if words.IMAGE_EMBEDDING in table.column_names:
+            return torch.from_numpy(parquet.to_matrix(table[words.IMAGE_EMBEDDING])[valid_N])
         if not valid_N.any():
             return torch.empty(0, self.spec.embedding_dim)
-        first_U, which_B = find_distinct(_take(table[IMAGE_SHA256], valid_N))
+        first_U, which_B = parquet.find_distinct(_take(table[words.IMAGE_SHA256], valid_N))
         image = self.spec.image
-        pixels_NHWC = to_matrix(table[PIXELS]).reshape(-1, image.height, image.width, 3)
+        pixels_NHWC = parquet.to_matrix(table[words.PIXELS]).reshape(-1, image.height, image.width, 3)
         return self.clip.embed_pixels(pixels_NHWC, np.flatnonzero(valid_N)[first_U])[which_B]
 
     def _list_arrays(
@@ -112,10 +91,10 @@ class Align:
         arrays: dict[str, Any] = {}
         if own_scorers.PIXELS in self.own.needs:
             image = self.spec.image
-            pixels_BM = to_matrix(table[PIXELS])[valid_N]
+            pixels_BM = parquet.to_matrix(table[words.PIXELS])[valid_N]
             arrays[own_scorers.PIXELS] = pixels_BM.reshape(-1, image.height, image.width, 3)
         if self.own.needs:
-            arrays[own_scorers.CAPTIONS] = _take(table[CAPTION], valid_N)
+            arrays[own_scorers.CAPTIONS] = _take(table[words.CAPTION], valid_N)
             arrays[own_scorers.IMAGE_EMBEDDINGS] = image_BD.float().numpy()
             arrays[own_scorers.TEXT_EMBEDDINGS] = text_BD.float().numpy()
         return arrays
@@ -123,7 +102,7 @@ class Align:
     def _scatter_embeddings(self, image_BD: torch.Tensor, valid_N: np.ndarray) -> pa.FixedSizeListArray:
         embedding_ND = np.zeros((len(valid_N), self.spec.embedding_dim), self.embedding_dtype)
         embedding_ND[valid_N] = image_BD.numpy()
-        return to_fixed_lists(embedding_ND, valid_N)
+        return parquet.to_fixed_lists(embedding_ND, valid_N)
 
 
 def pair_strangers(images: Sequence[Hashable], captions: Sequence[str]) -> np.ndarray:
@@ -144,13 +123,13 @@ def _mark_bad(table: pa.Table, valid_N: np.ndarray, is_good_B: np.ndarray) -> tu
     """Return the table with the status of badly embedded rows, and which rows are still usable."""
     still_N = valid_N.copy()
     still_N[valid_N] = is_good_B
-    statuses = pc.if_else(pa.array(valid_N & ~still_N), BAD_EMBEDDING, table[STATUS])
-    return add_columns(table, {STATUS: statuses}), still_N
+    statuses = pc.if_else(pa.array(valid_N & ~still_N), words.BAD_EMBEDDING, table[words.STATUS])
+    return parquet.add_columns(table, {words.STATUS: statuses}), still_N
 
 
 def _name_images(table: pa.Table, image_BD: torch.Tensor, valid_N: np.ndarray) -> list[Hashable]:
     """Return a key of each usable row's image: the hash of its bytes, or a stored embedding."""
-    hashes = _take(table[IMAGE_SHA256], valid_N)
+    hashes = _take(table[words.IMAGE_SHA256], valid_N)
     return [name or vector.numpy().tobytes() for name, vector in zip(hashes, image_BD, strict=True)]
 
 
@@ -179,40 +158,40 @@ class Attribute:
         UserError, naming the weights, if all of the first embeddings are invalid.
         Letters: N rows; P phrases and T counterfactuals of all rows, concatenated row by row.
         """
-        others = table[COUNTERFACTUALS].combine_chunks()
+        others = table[parquet.COUNTERFACTUALS].combine_chunks()
         count_N = others.value_lengths().to_numpy(zero_copy_only=False)
         caption_ND, text_TD = self.clip.text.embed(
-            to_matrix(table[TOKENS]), to_matrix(others.flatten()), count_N
+            parquet.to_matrix(table[parquet.TOKENS]), parquet.to_matrix(others.flatten()), count_N
         )
-        image_ND = torch.from_numpy(to_matrix(table[IMAGE_EMBEDDING]).astype(np.float32))
+        image_ND = torch.from_numpy(parquet.to_matrix(table[words.IMAGE_EMBEDDING]).astype(np.float32))
         row_T = np.repeat(np.arange(len(table)), count_N)
         is_good_T = has_unit_length(text_TD) & has_unit_length(caption_ND)[row_T]
         if not is_good_T.all():
             table = _drop_nonces(table, is_good_T.tolist())
             text_TD, row_T = text_TD[is_good_T], row_T[is_good_T.numpy()]
-        alignment_N = table[ALIGNMENT].to_numpy()
+        alignment_N = table[words.ALIGNMENT].to_numpy()
         drop_T = pair_drop(alignment_N[row_T], pair_cosine(image_ND[row_T], text_TD).numpy())
         displacement_T = 1 - pair_cosine(caption_ND[row_T], text_TD).numpy()
-        columns = _fill(table[PHRASES].combine_chunks(), drop_T, displacement_T)
-        return add_columns(table.drop_columns([TOKENS, COUNTERFACTUALS]), columns)
+        columns = _fill(table[words.PHRASES].combine_chunks(), drop_T, displacement_T)
+        return parquet.add_columns(table.drop_columns([parquet.TOKENS, parquet.COUNTERFACTUALS]), columns)
 
 
 def _drop_nonces(table: pa.Table, is_good_T: list[bool]) -> pa.Table:
     """Return the rows without the nonces of bad counterfactuals, as ``parse`` leaves invalid ones."""
-    rows, faults = table[PHRASES].to_pylist(), table[FAULTS].to_pylist()
+    rows, faults = table[words.PHRASES].to_pylist(), table[parquet.FAULTS].to_pylist()
     is_good = iter(is_good_T)
     for phrases, reasons in zip(rows, faults, strict=True):
         for phrase in phrases:
             made = phrase["nonces"]
             phrase["nonces"] = [nonce for nonce in made if next(is_good)]
-            lost = bool(made) and not phrase["nonces"] and phrase["target_class"] != CONTENT
-            reasons += [BAD_EMBEDDING] * lost
+            lost = bool(made) and not phrase["nonces"] and phrase["target_class"] != words.CONTENT
+            reasons += [words.BAD_EMBEDDING] * lost
     columns = {
-        STATUS: pa.array(map(get_phrase_status, rows), pa.string()),
-        PHRASES: pa.array(rows, pa.list_(PHRASE_TYPE)),
-        FAULTS: pa.array(faults, pa.list_(pa.string())),
+        words.STATUS: pa.array(map(get_phrase_status, rows), pa.string()),
+        words.PHRASES: pa.array(rows, pa.list_(PHRASE_TYPE)),
+        parquet.FAULTS: pa.array(faults, pa.list_(pa.string())),
     }
-    return add_columns(table, columns)
+    return parquet.add_columns(table, columns)
 
 
 def _fill(phrases: pa.ListArray, drop_T: np.ndarray, displacement_T: np.ndarray) -> dict[str, pa.Array]:
@@ -230,13 +209,13 @@ def _fill(phrases: pa.ListArray, drop_T: np.ndarray, displacement_T: np.ndarray)
     flat["displacement"] = pa.array(displacement_P, mask=np.isnan(displacement_P))
     filled = pa.StructArray.from_arrays(list(flat.values()), fields=list(PHRASE_TYPE))
     offset_P = _offsets(phrases)
-    shown_P = pc.equal(flat["target_class"], HEAD).to_numpy(zero_copy_only=False)
+    shown_P = pc.equal(flat["target_class"], words.HEAD).to_numpy(zero_copy_only=False)
     mean_N = aggregate_drops(np.where(shown_P, drop_P, np.float32(np.nan)), offset_P, "mean")
-    content_P = pc.equal(flat["target_class"], CONTENT).to_numpy(zero_copy_only=False)
+    content_P = pc.equal(flat["target_class"], words.CONTENT).to_numpy(zero_copy_only=False)
     return {
-        PHRASES: _keep(filled, offset_P, ~content_P),
-        CONTENT_WORDS: _keep(filled, offset_P, content_P),
-        MEAN_PAS: pa.array(mean_N, mask=np.isnan(mean_N)),
+        words.PHRASES: _keep(filled, offset_P, ~content_P),
+        words.CONTENT_WORDS: _keep(filled, offset_P, content_P),
+        words.MEAN_PAS: pa.array(mean_N, mask=np.isnan(mean_N)),
     }
 
 

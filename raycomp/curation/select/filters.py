@@ -25,6 +25,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import csv, fs
 
+from raycomp import words
 from raycomp.config import UserError
 from raycomp.core.selection import find_keys, from_keys, parse_uids, to_keys
 from raycomp.curation.config import CurateConfig, FilterConfig
@@ -34,38 +35,20 @@ from raycomp.data.files import Folder, hash_file, read_stamp, resolve, resolve_f
 from raycomp.data.inputs import ShardPath, expand_input
 from raycomp.data.parquet import add_columns, from_rows, read_columns, read_schema, write_table
 from raycomp.data.samples import parse_uid
-from raycomp.words import (
-    ALIGNMENT,
-    CAPTION,
-    CAPTION_LANGUAGE,
-    CAPTION_WORDS,
-    EXCLUDED,
-    EXCLUDED_AFTER,
-    FILTER_NULL,
-    FILTER_NULL_AFTER,
-    FILTERED,
-    FILTERED_AFTER,
-    IMAGE,
-    IMAGE_SHA256,
-    JSON,
-    KEY,
-    ORIGINAL_HEIGHT,
-    ORIGINAL_WIDTH,
-    REMOVED,
-    SHARD,
-    SHARD_STATUSES,
-    STATUS,
-    UID,
-    URL,
-)
 
 JOIN, EXCLUDE = "filter.join", "filter.exclude"
 SHA256, DOMAIN = "sha256", "domain"
 # The columns by which rows are found in a table, with those of scores/.
-KEYS = {UID: UID, SHA256: IMAGE_SHA256, URL: URL, KEY: KEY}
-_LISTED = (UID, SHA256, URL, DOMAIN)
-REMOVABLE = (*_LISTED, SHARD)
-_NAMES = {UID: "a uid", SHA256: "a SHA-256", URL: "a url", DOMAIN: "a domain", SHARD: "a shard's name"}
+KEYS = {words.UID: words.UID, SHA256: words.IMAGE_SHA256, words.URL: words.URL, words.KEY: words.KEY}
+_LISTED = (words.UID, SHA256, words.URL, DOMAIN)
+REMOVABLE = (*_LISTED, words.SHARD)
+_NAMES = {
+    words.UID: "a uid",
+    SHA256: "a SHA-256",
+    words.URL: "a url",
+    DOMAIN: "a domain",
+    words.SHARD: "a shard's name",
+}
 MOST_ROWS = 50_000_000
 """Rows of a table or a list: every worker holds them."""
 _HEX = re.compile(r"[0-9a-fA-F]+")
@@ -82,7 +65,7 @@ def hash_keys(kind: str, values: Sequence[str | None]) -> np.ndarray:
 
 
 def _normalise(kind: str, value: str) -> str:
-    if kind == UID:
+    if kind == words.UID:
         return parse_uid(value) or value
     return value.lower() if kind in (SHA256, DOMAIN) else value
 
@@ -99,7 +82,7 @@ class Exclusion:
         """Return the reason ``excluded`` for each row of the list."""
         found_N = find_listed(self.lists, lambda name: read_columns(file.uri, [name])[name])
         reason_N = np.full(len(found_N), None, object)
-        reason_N[found_N] = EXCLUDED_AFTER if self.is_after else EXCLUDED
+        reason_N[found_N] = words.EXCLUDED_AFTER if self.is_after else words.EXCLUDED
         return Found(reason_N, self.is_after)
 
 
@@ -111,7 +94,7 @@ def find_listed(lists: Mapping[str, np.ndarray], read: Callable[[str], pa.Chunke
     """
     found = []
     for kind, key_M in lists.items():
-        values = read(URL if kind == DOMAIN else KEYS[kind]).to_pylist()
+        values = read(words.URL if kind == DOMAIN else KEYS[kind]).to_pylist()
         names, owners = values, [*range(len(values))]
         if kind == DOMAIN:
             names, owners = [], []
@@ -180,13 +163,13 @@ def _read_lines(option: str, uri: str, kinds: Sequence[str]) -> dict[str, list[s
 def _name_kind(value: str) -> str | None:
     """Return what a line of a list is, None where it is nothing known."""
     if parse_uid(value):
-        return UID
+        return words.UID
     if len(value) == 64 and _HEX.fullmatch(value):
         return SHA256
     if "://" in value:
-        return URL
+        return words.URL
     if posixpath.splitext(value)[1].lower() in (".tar", ".parquet"):
-        return SHARD
+        return words.SHARD
     if "." in value and not re.search(r"[\s/@,;]", value):
         return DOMAIN
     return None
@@ -235,7 +218,7 @@ def hash_uri(option: str, uri: str) -> str:
 
 OPTION = "removed"
 _HASHED = pa.schema([("kind", pa.string()), ("hash", pa.string())])
-REMOVED_CONTENT = (KEY, URL, IMAGE_SHA256, CAPTION, IMAGE, JSON)
+REMOVED_CONTENT = (words.KEY, words.URL, words.IMAGE_SHA256, words.CAPTION, words.IMAGE, words.JSON)
 
 
 @dataclass(frozen=True)
@@ -259,17 +242,17 @@ class Removal:
 
     def find_rows(self, table: pa.Table) -> np.ndarray:
         """Return which rows are in the list, bool [N]; rows that stand for a shard are not."""
-        lists = {kind: keys for kind, keys in self.lists.items() if kind != SHARD}
+        lists = {kind: keys for kind, keys in self.lists.items() if kind != words.SHARD}
         if not lists or not len(table):
             return np.zeros(len(table), bool)
-        is_sample_N = ~np.isin(np.array(table[STATUS].to_pylist(), object), SHARD_STATUSES)
+        is_sample_N = ~np.isin(np.array(table[words.STATUS].to_pylist(), object), words.SHARD_STATUSES)
         return find_listed(lists, lambda name: table[name]) & is_sample_N
 
     def find_shards(self, names: Sequence[str]) -> np.ndarray:
         """Return which shard names are in the list, bool [N]."""
-        if SHARD not in self.lists:
+        if words.SHARD not in self.lists:
             return np.zeros(len(names), bool)
-        return find_keys(self.lists[SHARD], hash_keys(SHARD, names)) >= 0
+        return find_keys(self.lists[words.SHARD], hash_keys(words.SHARD, names)) >= 0
 
     def drop_shards(self, shards: Sequence[ShardPath]) -> list[ShardPath]:
         """Return the shards that are not in the list, numbered anew."""
@@ -320,7 +303,9 @@ def blank_rows(table: pa.Table, is_removed_N: np.ndarray, columns: Iterable[str]
     if not is_removed_N.any():
         return table
     blank = {name: blank_column(table[name], is_removed_N) for name in columns if name in table.column_names}
-    return add_columns(table, {**blank, STATUS: pc.if_else(pa.array(is_removed_N), REMOVED, table[STATUS])})
+    return add_columns(
+        table, {**blank, words.STATUS: pc.if_else(pa.array(is_removed_N), words.REMOVED, table[words.STATUS])}
+    )
 
 
 def blank_column(column: pa.ChunkedArray, is_removed_N: np.ndarray) -> pa.Array:
@@ -337,10 +322,10 @@ def fingerprint_removed(uri: str | None) -> dict[str, str]:
 WHERE = "filter.where"
 # Short names of columns of scores/, and the quotient of two.
 ALIASES = {
-    "width": ORIGINAL_WIDTH,
-    "height": ORIGINAL_HEIGHT,
-    "words": CAPTION_WORDS,
-    "lang": CAPTION_LANGUAGE,
+    "width": words.ORIGINAL_WIDTH,
+    "height": words.ORIGINAL_HEIGHT,
+    "words": words.CAPTION_WORDS,
+    "lang": words.CAPTION_LANGUAGE,
 }
 ASPECT = "aspect"
 OWN_PREFIX = "meta_"
@@ -371,7 +356,11 @@ class Condition:
     def __call__(self, file: ScoresFile) -> Found:
         """Return a reason for each row to be dropped; null of the condition is a reason of its own."""
         is_after = self.config.is_after
-        lost, null = (FILTERED_AFTER, FILTER_NULL_AFTER) if is_after else (FILTERED, FILTER_NULL)
+        lost, null = (
+            (words.FILTERED_AFTER, words.FILTER_NULL_AFTER)
+            if is_after
+            else (words.FILTERED, words.FILTER_NULL)
+        )
         row_N = self._find_rows(file)
         value_N = self._evaluate(file, row_N)
         reason_N = np.full(len(value_N), None, object)
@@ -382,11 +371,11 @@ class Condition:
     def _find_rows(self, file: ScoresFile) -> np.ndarray:
         """Return each row's row of the joined table, -1 where that has none; 0 without a table."""
         if self.joined is None:
-            return np.zeros(len(read_columns(file.uri, [UID])), int)
-        table = read_columns(file.uri, [KEYS[self.joined.on], ALIGNMENT])
+            return np.zeros(len(read_columns(file.uri, [words.UID])), int)
+        table = read_columns(file.uri, [KEYS[self.joined.on], words.ALIGNMENT])
         values = table[0].to_pylist()
         row_N = find_keys(self.joined.key_M, hash_keys(self.joined.on, values))
-        missing_N = (row_N < 0) & table[ALIGNMENT].is_valid().to_numpy()
+        missing_N = (row_N < 0) & table[words.ALIGNMENT].is_valid().to_numpy()
         if self.config.missing == "fail" and missing_N.any():
             raise UserError(
                 f"{JOIN}={self.config.join!r}: has no row for {missing_N.sum():,} rows of one shard, such as "
@@ -399,7 +388,7 @@ class Condition:
         if self.config.where is None:
             return np.ones(len(row_N), np.int8)
         columns = {name: self._take(name, file, row_N) for name in self.columns}
-        table = pa.table(columns or {UID: read_columns(file.uri, [UID])[UID]})
+        table = pa.table(columns or {words.UID: read_columns(file.uri, [words.UID])[words.UID]})
         return pc.fill_null(evaluate(WHERE, self.config.where, table).cast(pa.int8()), -1).to_numpy()
 
     def _take(self, name: str, file: ScoresFile, row_N: np.ndarray) -> pa.ChunkedArray:
@@ -412,7 +401,7 @@ class Condition:
             has_own = name in read_schema(file.metadata).names
             return read_columns(file.metadata, [name if has_own else name.removeprefix(OWN_PREFIX)])[0]
         if name == ASPECT:
-            return _divide(*read_columns(file.uri, [ORIGINAL_WIDTH, ORIGINAL_HEIGHT]).columns)
+            return _divide(*read_columns(file.uri, [words.ORIGINAL_WIDTH, words.ORIGINAL_HEIGHT]).columns)
         return read_columns(file.uri, [ALIASES[name] if place == _ALIAS else name])[0]
 
 
@@ -424,8 +413,8 @@ def add_short_names(columns: Mapping[str, pa.ChunkedArray]) -> dict[str, pa.Chun
     """Return columns by name, also under the short names that a condition may use."""
     found = {**columns}
     found |= {alias: columns[name] for alias, name in ALIASES.items() if name in columns}
-    if {ORIGINAL_WIDTH, ORIGINAL_HEIGHT} <= {*columns}:
-        found[ASPECT] = _divide(columns[ORIGINAL_WIDTH], columns[ORIGINAL_HEIGHT])
+    if {words.ORIGINAL_WIDTH, words.ORIGINAL_HEIGHT} <= {*columns}:
+        found[ASPECT] = _divide(columns[words.ORIGINAL_WIDTH], columns[words.ORIGINAL_HEIGHT])
     return found
 
 
@@ -434,7 +423,7 @@ def add_metadata(columns: Mapping[str, pa.ChunkedArray], file: ScoresFile) -> di
     found, taken = {**columns}, {*add_short_names(columns)}
     if file.metadata is not None:
         table = read_columns(file.metadata)
-        names = [name for name in table.column_names if name != UID]
+        names = [name for name in table.column_names if name != words.UID]
         found |= {OWN_PREFIX + name if name in taken else name: table[name] for name in names}
     return found
 
@@ -446,10 +435,10 @@ def name_fields(scores: pa.Schema, metadata: Iterable[str], joined: Iterable[str
     """
     found = {one.name: _SCORES for one in scores if not pa.types.is_nested(one.type)}
     short = {alias for alias, column in ALIASES.items() if column in found}
-    short |= {ASPECT} if {ORIGINAL_WIDTH, ORIGINAL_HEIGHT} <= {*found} else set()
+    short |= {ASPECT} if {words.ORIGINAL_WIDTH, words.ORIGINAL_HEIGHT} <= {*found} else set()
     found |= dict.fromkeys(short, _ALIAS)
     for name in metadata:
-        if name != UID:
+        if name != words.UID:
             found[OWN_PREFIX + name if name in found else name] = _METADATA
     for name in joined:
         if name in found:
@@ -496,7 +485,7 @@ def check_types(condition: Condition, scores: pa.Schema, metadata: Mapping[str, 
         else:
             is_aspect = name == ASPECT
             kinds[name] = pa.float64() if is_aspect else scores.field(ALIASES.get(name, name)).type
-    columns = {name: pa.nulls(0, kind) for name, kind in (kinds or {UID: pa.string()}).items()}
+    columns = {name: pa.nulls(0, kind) for name, kind in (kinds or {words.UID: pa.string()}).items()}
     evaluate(WHERE, condition.config.where, pa.table(columns))
 
 

@@ -22,6 +22,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from raycomp import words
 from raycomp.config import UserError
 from raycomp.core.near import LEAST_LIKENESS, HashIndex, measure_likeness
 from raycomp.core.selection import find_keys
@@ -40,20 +41,6 @@ from raycomp.language.overlap import GRAM_WORDS, find_source_ids, list_grams, no
 from raycomp.models.images import ImageFault, decode_image, make_thumbnail
 from raycomp.run.work import map_files
 from raycomp.schema import aligned_schema, scores_schema
-from raycomp.words import (
-    ALIGNMENT,
-    CAPTION,
-    CONTAMINATED,
-    CONTAMINATED_BY,
-    IMAGE_SHA256,
-    JSON,
-    KEY,
-    MARK,
-    MARK_AFTER,
-    PERCEPTUAL_HASH,
-    UID,
-    URL,
-)
 
 OPTION = "decontaminate.index"
 EVIDENCE_TYPE = pa.list_(
@@ -86,7 +73,14 @@ class Contamination:
 
     def __call__(self, file: ScoresFile) -> Found:
         """Return the reason of rows in a test set, and the column ``contaminated_by``."""
-        names = [URL, KEY, IMAGE_SHA256, CAPTION, PERCEPTUAL_HASH, ALIGNMENT]
+        names = [
+            words.URL,
+            words.KEY,
+            words.IMAGE_SHA256,
+            words.CAPTION,
+            words.PERCEPTUAL_HASH,
+            words.ALIGNMENT,
+        ]
         table = read_columns(file.uri, names)
         hits: list[list[Hit]] = [[] for _ in range(len(table))]
         self._find_names(table, hits)
@@ -95,8 +89,8 @@ class Contamination:
         kept = [list(dict.fromkeys(found))[:_MOST_PER_ROW] for found in hits]
         column = pa.array([[hit._asdict() for hit in found] or None for found in kept], EVIDENCE_TYPE)
         drops = self.config.action == "drop"
-        reasons = [CONTAMINATED if found and drops else None for found in kept]
-        return Found(np.array(reasons, object), evidence={CONTAMINATED_BY: column})
+        reasons = [words.CONTAMINATED if found and drops else None for found in kept]
+        return Found(np.array(reasons, object), evidence={words.CONTAMINATED_BY: column})
 
     @cached_property
     def _by_name(self) -> dict[str, Hit]:
@@ -110,14 +104,14 @@ class Contamination:
         return found
 
     def _find_names(self, table: pa.Table, hits: list[list[Hit]]) -> None:
-        columns = (table[name].to_pylist() for name in (IMAGE_SHA256, URL, KEY))
+        columns = (table[name].to_pylist() for name in (words.IMAGE_SHA256, words.URL, words.KEY))
         for row, (sha256, url, key) in enumerate(zip(*columns, strict=True)):
             names = [sha256, *find_source_ids(url), *find_source_ids(key and f"{key}.jpg")]
             hits[row] += [self._by_name[name] for name in names if name in self._by_name]
 
     def _find_views(self, table: pa.Table, file: ScoresFile, hits: list[list[Hit]]) -> None:
-        row_M = np.flatnonzero(table[PERCEPTUAL_HASH].is_valid().to_numpy())
-        hash_M = table[PERCEPTUAL_HASH].take(pa.array(row_M)).to_numpy()
+        row_M = np.flatnonzero(table[words.PERCEPTUAL_HASH].is_valid().to_numpy())
+        hash_M = table[words.PERCEPTUAL_HASH].take(pa.array(row_M)).to_numpy()
         match_E2 = self.hashes.find(hash_M, self.config.bits)
         match_E2[:, 0] = row_M[match_E2[:, 0]]
         shard = self.shards.get(posixpath.basename(file.uri))
@@ -137,7 +131,7 @@ class Contamination:
 
     def _find_texts(self, table: pa.Table, hits: list[list[Hit]]) -> None:
         keys, owners = [], []
-        for row, caption in enumerate(table[CAPTION].to_pylist()):
+        for row, caption in enumerate(table[words.CAPTION].to_pylist()):
             text = normalise_caption(caption or "")
             names = [text, *list_grams(text)] if text else []
             keys += names
@@ -290,7 +284,7 @@ def check_markers(config: CurateConfig, shards: Sequence[ShardPath]) -> None:
             aligned_schema(1, "float32", config.extra_columns, list_own_columns(config.scorers))
         )
         first = pa.concat_tables(islice(read_shard(shards[0], _ROWS), 1))
-        kinds = name_types(json.loads(text) for text in first[JSON].to_pylist() if text)
+        kinds = name_types(json.loads(text) for text in first[words.JSON].to_pylist() if text)
         check_types(load_condition(chosen, scores, kinds), scores, kinds)
 
 
@@ -351,15 +345,15 @@ def list_marked(run: dict[str, Any], source: str) -> list[ScoresFile]:
 
 def _mark_file(file: ScoresFile, markers: Sequence[Marker]) -> None:
     """Write the marks of one file."""
-    uid, evidence = read_columns(file.uri, [UID])[UID], dict[str, pa.Array]()
-    reasons = {name: np.full(len(uid), None, object) for name in (MARK, MARK_AFTER)}
+    uid, evidence = read_columns(file.uri, [words.UID])[words.UID], dict[str, pa.Array]()
+    reasons = {name: np.full(len(uid), None, object) for name in (words.MARK, words.MARK_AFTER)}
     for marker in markers:
         found = marker(file)
-        reason_N = reasons[MARK_AFTER if found.is_after else MARK]
+        reason_N = reasons[words.MARK_AFTER if found.is_after else words.MARK]
         is_free_N = np.array([reason is None for reason in reason_N], bool)
         reason_N[is_free_N] = found.reason_N[is_free_N]
         evidence |= found.evidence
     columns = {name: pa.array(reason_N, pa.string()) for name, reason_N in reasons.items()}
-    table = pa.table({UID: uid, **columns, **evidence})
+    table = pa.table({words.UID: uid, **columns, **evidence})
     assert file.marks is not None
     write_table(table, file.marks, table.schema)

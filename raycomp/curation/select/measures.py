@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from raycomp import words
 from raycomp.config import UserError
 from raycomp.config.change import call_own, is_own, load_own
 from raycomp.config.options import check, check_choice
@@ -27,21 +28,6 @@ from raycomp.curation.config import (
 from raycomp.curation.score.columns import list_own_columns
 from raycomp.data.parquet import count_caption_words, read_columns
 from raycomp.schema import aligned_schema, scores_schema
-from raycomp.words import (
-    ALIGNMENT,
-    CAPTION,
-    CONTENT,
-    CONTENT_WORDS,
-    MARK,
-    MARK_AFTER,
-    MEAN_PAS,
-    PER_TARGET,
-    PHRASES,
-    SHOWABLE,
-    STATUS,
-    UID,
-    UNSEEN,
-)
 
 
 class ScoresFile(NamedTuple):
@@ -59,11 +45,13 @@ class ScoresFile(NamedTuple):
         table = read_columns(self.uri, columns)
         if self.marks is None:
             return table
-        marks = read_columns(self.marks, [MARK, MARK_AFTER])
+        marks = read_columns(self.marks, [words.MARK, words.MARK_AFTER])
         if len(marks) != len(table):
             said = f"{self.marks}: has {len(marks):,} rows, {self.uri} has {len(table):,}; run it again"
             raise UserError(said)
-        return table.append_column(MARK, marks[MARK]).append_column(MARK_AFTER, marks[MARK_AFTER])
+        return table.append_column(words.MARK, marks[words.MARK]).append_column(
+            words.MARK_AFTER, marks[words.MARK_AFTER]
+        )
 
 
 @dataclass(frozen=True)
@@ -96,16 +84,22 @@ class Corpus:
 def corpus_columns(selection: SelectionRule, with_attribute: bool) -> list[str]:
     """Return the columns that the rule's gates read. The align gate reads no column of a sample's content,
     except for a measure of the user's."""
-    rule, columns = selection.rule, [UID, STATUS, ALIGNMENT]
+    rule, columns = selection.rule, [words.UID, words.STATUS, words.ALIGNMENT]
     if is_own(rule.align_by):
         return list(dict.fromkeys([*columns, *rule.columns]))
     if not (with_attribute and rule.attribute_by):
         return columns
-    if PHRASES not in rule.columns:
-        is_stored = (selection.aggregate, selection.unit, selection.targets) == ("mean", PER_TARGET, SHOWABLE)
-        columns.append(MEAN_PAS if is_stored else PHRASES)
+    if words.PHRASES not in rule.columns:
+        is_stored = (selection.aggregate, selection.unit, selection.targets) == (
+            "mean",
+            words.PER_TARGET,
+            words.SHOWABLE,
+        )
+        columns.append(words.MEAN_PAS if is_stored else words.PHRASES)
     columns += rule.columns
-    columns += [CONTENT_WORDS] if selection.targets == CONTENT and PHRASES in columns else []
+    columns += (
+        [words.CONTENT_WORDS] if selection.targets == words.CONTENT and words.PHRASES in columns else []
+    )
     return list(dict.fromkeys(columns))
 
 
@@ -114,15 +108,15 @@ def take_columns(table: pa.Table, selection: SelectionRule, with_attribute: bool
 
     Without attribution, as for the pool, rows with a mark after the gates count like others.
     """
-    wanted = (MARK, MARK_AFTER) if with_attribute else (MARK,)
+    wanted = (words.MARK, words.MARK_AFTER) if with_attribute else (words.MARK,)
     marks = [name for name in wanted if name in table.column_names]
     return table.select([*corpus_columns(selection, with_attribute), *marks])
 
 
 def mask_corpus(table: pa.Table) -> np.ndarray:
     """Return which rows of a scores table have an alignment and no mark, bool [N]."""
-    counts_N = table[ALIGNMENT].is_valid().to_numpy()
-    return counts_N & table[MARK].is_null().to_numpy() if MARK in table.column_names else counts_N
+    counts_N = table[words.ALIGNMENT].is_valid().to_numpy()
+    return counts_N & table[words.MARK].is_null().to_numpy() if words.MARK in table.column_names else counts_N
 
 
 def check_scores(table: pa.Table, said: str) -> None:
@@ -130,8 +124,8 @@ def check_scores(table: pa.Table, said: str) -> None:
 
     A row without a score has null.
     """
-    columns = {name: table[name] for name in (ALIGNMENT, MEAN_PAS) if name in table.column_names}
-    for nested in {PHRASES, CONTENT_WORDS} & {*table.column_names}:
+    columns = {name: table[name] for name in (words.ALIGNMENT, words.MEAN_PAS) if name in table.column_names}
+    for nested in {words.PHRASES, words.CONTENT_WORDS} & {*table.column_names}:
         flat = table[nested].combine_chunks().flatten()
         columns |= {f"{nested}.{name}": pc.struct_field(flat, name) for name in ("drop", "displacement")}
     for name, column in columns.items():
@@ -143,18 +137,21 @@ def read_corpus(table: pa.Table, selection: SelectionRule) -> Corpus:
     """Take the corpus rows out of a scores table with ``corpus_columns``, and its marks if it has any."""
     row_M = np.flatnonzero(mask_corpus(table))
     taken = table.take(pa.array(row_M))
-    measures = {ALIGNMENT: taken[ALIGNMENT].to_numpy(), PAS: np.full(len(row_M), np.nan, np.float32)}
-    if PHRASES in table.column_names:
+    measures = {
+        words.ALIGNMENT: taken[words.ALIGNMENT].to_numpy(),
+        PAS: np.full(len(row_M), np.nan, np.float32),
+    }
+    if words.PHRASES in table.column_names:
         measures |= _measure_phrases(taken, selection)
-    elif MEAN_PAS in table.column_names:
-        measures[PAS] = taken[MEAN_PAS].to_numpy().astype(np.float32)
-    if CAPTION in table.column_names:
-        measures[NUM_WORDS] = count_caption_words(taken[CAPTION]).to_numpy().astype(np.float32)
-    has_attribute = not {PHRASES, MEAN_PAS}.isdisjoint(table.column_names)
+    elif words.MEAN_PAS in table.column_names:
+        measures[PAS] = taken[words.MEAN_PAS].to_numpy().astype(np.float32)
+    if words.CAPTION in table.column_names:
+        measures[NUM_WORDS] = count_caption_words(taken[words.CAPTION]).to_numpy().astype(np.float32)
+    has_attribute = not {words.PHRASES, words.MEAN_PAS}.isdisjoint(table.column_names)
     own = selection.rule.attribute_by if has_attribute else selection.rule.align_by
     if own and is_own(own):
         measures[own] = _measure_own(own, taken, measures, has_attribute)
-    return Corpus(row_M, parse_uids(taken[UID]), measures)
+    return Corpus(row_M, parse_uids(taken[words.UID]), measures)
 
 
 def _measure_own(
@@ -178,7 +175,7 @@ def _measure_own(
         raise UserError(f"{OPTION}={name}: must return a number for each of {len(taken)} rows, not {shape}")
     is_bad = np.isnan(found_M) & ~(np.isnan(measures[PAS]) if is_attributed else False)
     if is_bad.any():
-        uid = taken[UID][int(is_bad.argmax())]
+        uid = taken[words.UID][int(is_bad.argmax())]
         raise UserError(f"{OPTION}={name}: must return numbers, returned NaN for uid {uid}")
     return found_M
 
@@ -193,21 +190,21 @@ def check_own_columns(config: CurateConfig) -> None:
     for name in find_parameters(rule):
         others = "; other fields of the samples' json by extra_columns"
         check_choice(f"{OPTION}={rule}: parameter", name, known, others)
-    needs_content = CONTENT_WORDS in get_rule(rule).columns
-    targets, wanted = config.attribute.targets, f"content for {CONTENT_WORDS}"
-    check(not needs_content or targets == CONTENT, "attribute.targets", targets, wanted)
+    needs_content = words.CONTENT_WORDS in get_rule(rule).columns
+    targets, wanted = config.attribute.targets, f"content for {words.CONTENT_WORDS}"
+    check(not needs_content or targets == words.CONTENT, "attribute.targets", targets, wanted)
 
 
 def _measure_phrases(taken: pa.Table, selection: SelectionRule) -> dict[str, np.ndarray]:
     """Return a value per target of each row, for targets that count and have a drop."""
-    columns = [PHRASES, CONTENT_WORDS] if selection.targets == CONTENT else [PHRASES]
+    columns = [words.PHRASES, words.CONTENT_WORDS] if selection.targets == words.CONTENT else [words.PHRASES]
     parts = [_read_targets(taken[name].combine_chunks(), selection) for name in columns]
     row_P, drop_P, displacement_P = (np.concatenate(values) for values in zip(*parts, strict=True))
     order_P = np.argsort(row_P, kind="stable")
     count_N = np.bincount(row_P, minlength=len(taken))
     offset_E = np.concatenate([[0], np.cumsum(count_N)])
     drop_P, displacement_P = drop_P[order_P], displacement_P[order_P]
-    value_P = drop_P if selection.unit == PER_TARGET else drop_per_displacement(drop_P, displacement_P)
+    value_P = drop_P if selection.unit == words.PER_TARGET else drop_per_displacement(drop_P, displacement_P)
     return {
         PAS: aggregate_drops(value_P, offset_E, selection.aggregate),
         NUM_PHRASES: count_N.astype(np.float32),
@@ -222,7 +219,7 @@ def _read_targets(lists: pa.ListArray, selection: SelectionRule) -> tuple[np.nda
     columns = (pc.struct_field(flat, name) for name in ("drop", "displacement"))
     drop_P, displacement_P = (c.to_numpy(zero_copy_only=False).astype(np.float32) for c in columns)
     counts_P = ~np.isnan(drop_P)
-    if selection.targets == SHOWABLE:
-        is_unseen = pc.fill_null(pc.equal(pc.struct_field(flat, "target_class"), UNSEEN), False)
+    if selection.targets == words.SHOWABLE:
+        is_unseen = pc.fill_null(pc.equal(pc.struct_field(flat, "target_class"), words.UNSEEN), False)
         counts_P &= ~is_unseen.to_numpy(zero_copy_only=False)
     return np.repeat(np.arange(len(sizes)), sizes)[counts_P], drop_P[counts_P], displacement_P[counts_P]

@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from raycomp import words
 from raycomp.core import near
 from raycomp.core.selection import KEY, find_keys, from_keys, hash_uids, parse_uids, to_keys
 from raycomp.curation.config import NearConfig
@@ -31,25 +32,6 @@ from raycomp.data.files import Folder
 from raycomp.data.parquet import add_columns, read_columns, to_matrix, write_table
 from raycomp.language.overlap import normalise_caption
 from raycomp.run.work import map_files, map_tasks
-from raycomp.words import (
-    ALIGNMENT,
-    CAPTION,
-    CLUSTER,
-    CLUSTER_FULL,
-    DUPLICATE_GROUP,
-    EXACT,
-    IMAGE_EMBEDDING,
-    IMAGE_SHA256,
-    MARK,
-    NEAR_DUPLICATE,
-    PERCEPTUAL,
-    PERCEPTUAL_HASH,
-    PIXELS_HASH,
-    SAME_CAPTION,
-    SAME_PIXELS,
-    SEMANTIC,
-    UID,
-)
 
 Span = tuple[int, int]
 """The first row of a part of a file, and the row after its last."""
@@ -59,7 +41,7 @@ _ROW = np.dtype([("cluster", "<i4"), ("alignment", "<f4"), ("uid", KEY)])
 
 def load_rows(file: ScoresFile, columns: Sequence[str]) -> pa.Table:
     """Return columns of the rows with an alignment and without a mark, with their uids."""
-    table = file.read([UID, ALIGNMENT, *columns])
+    table = file.read([words.UID, words.ALIGNMENT, *columns])
     return table.filter(pa.array(mask_corpus(table)))
 
 
@@ -76,10 +58,10 @@ def compute_corpus_centres(files: Sequence[ScoresFile], num: int, label: str) ->
 
 def _sample(file: ScoresFile, most: int) -> tuple[np.ndarray, np.ndarray]:
     """Return the rows of the smallest hashed uids: their hashes and embeddings."""
-    table = load_rows(file, [IMAGE_EMBEDDING])
-    hash_N = hash_uids(parse_uids(table[UID]), 0)
+    table = load_rows(file, [words.IMAGE_EMBEDDING])
+    hash_N = hash_uids(parse_uids(table[words.UID]), 0)
     row_M = np.sort(np.argsort(hash_N, kind="stable")[:most])
-    return hash_N[row_M], to_matrix(table[IMAGE_EMBEDDING].take(pa.array(row_M))).astype(np.float32)
+    return hash_N[row_M], to_matrix(table[words.IMAGE_EMBEDDING].take(pa.array(row_M))).astype(np.float32)
 
 
 def cap_clusters(files: Sequence[ScoresFile], config: NearConfig) -> dict[str, int]:
@@ -88,12 +70,12 @@ def cap_clusters(files: Sequence[ScoresFile], config: NearConfig) -> dict[str, i
     The marks of the files are complete but for the cap.
     """
     assert config.clusters is not None
-    centre_LD = compute_corpus_centres(files, config.clusters, CLUSTER)
-    found = map_files(_rank_in_cluster, files, centre_LD, config, label=CLUSTER)
+    centre_LD = compute_corpus_centres(files, config.clusters, words.CLUSTER)
+    found = map_files(_rank_in_cluster, files, centre_LD, config, label=words.CLUSTER)
     first = reduce(lambda a, b: _take_first(np.concatenate([a, b]), config), found, np.empty(0, _ROW))
     keepers = np.sort(first["uid"])
     drops = config.cap is not None and config.action == "drop"
-    dropped = list(map_files(_write_clusters, files, centre_LD, keepers, drops, label=CLUSTER))
+    dropped = list(map_files(_write_clusters, files, centre_LD, keepers, drops, label=words.CLUSTER))
     return {"clusters": len(centre_LD), "dropped": sum(dropped)}
 
 
@@ -101,17 +83,17 @@ def _assign(table: pa.Table, centre_LD: np.ndarray) -> np.ndarray:
     """Return the number of each row's cluster, int [N]."""
     if not len(table) or not len(centre_LD):
         return np.zeros(len(table), int)
-    return near.assign_lists(to_matrix(table[IMAGE_EMBEDDING]).astype(np.float32), centre_LD, 1)[:, 0]
+    return near.assign_lists(to_matrix(table[words.IMAGE_EMBEDDING]).astype(np.float32), centre_LD, 1)[:, 0]
 
 
 def _rank_in_cluster(file: ScoresFile, centre_LD: np.ndarray, config: NearConfig) -> np.ndarray:
     """Return the first rows of each cluster in one file; none without a cap."""
     if config.cap is None:
         return np.empty(0, _ROW)
-    table = load_rows(file, [IMAGE_EMBEDDING])
+    table = load_rows(file, [words.IMAGE_EMBEDDING])
     rows = np.empty(len(table), _ROW)
-    rows["cluster"], rows["uid"] = _assign(table, centre_LD), to_keys(parse_uids(table[UID]))
-    rows["alignment"] = table[ALIGNMENT].to_numpy()
+    rows["cluster"], rows["uid"] = _assign(table, centre_LD), to_keys(parse_uids(table[words.UID]))
+    rows["alignment"] = table[words.ALIGNMENT].to_numpy()
     return _take_first(rows, config)
 
 
@@ -127,13 +109,13 @@ def _take_first(rows: np.ndarray, config: NearConfig) -> np.ndarray:
 def _write_clusters(file: ScoresFile, centre_LD: np.ndarray, keepers: np.ndarray, drops: bool) -> int:
     """Add the column ``cluster`` and the mark of dropped rows to the marks of a file; return their number."""
     assert file.marks is not None
-    marks, table = read_columns(file.marks), file.read([UID, ALIGNMENT, IMAGE_EMBEDDING])
+    marks, table = read_columns(file.marks), file.read([words.UID, words.ALIGNMENT, words.IMAGE_EMBEDDING])
     row_M = np.flatnonzero(mask_corpus(table))
     cluster_N = np.full(len(table), -1)
     cluster_N[row_M] = _assign(table.take(pa.array(row_M)), centre_LD)
-    marks = marks.append_column(CLUSTER, pa.array(cluster_N, pa.int32(), mask=cluster_N < 0))
-    is_lost_N = (cluster_N >= 0) & (find_keys(keepers, to_keys(parse_uids(table[UID]))) < 0) & drops
-    _write_marks(file, marks, is_lost_N, CLUSTER_FULL)
+    marks = marks.append_column(words.CLUSTER, pa.array(cluster_N, pa.int32(), mask=cluster_N < 0))
+    is_lost_N = (cluster_N >= 0) & (find_keys(keepers, to_keys(parse_uids(table[words.UID]))) < 0) & drops
+    _write_marks(file, marks, is_lost_N, words.CLUSTER_FULL)
     return int(is_lost_N.sum())
 
 
@@ -146,10 +128,10 @@ _HASH = np.dtype([("hash", "<u8"), ("uid", KEY)])
 _LINK = np.dtype([("first", KEY), ("second", KEY)])
 _RANKED = np.dtype([("group", KEY), ("alignment", "<f4"), ("uid", KEY)])
 _KEYS = {
-    EXACT: IMAGE_SHA256,
-    SAME_PIXELS: PIXELS_HASH,
-    PERCEPTUAL: PERCEPTUAL_HASH,
-    SAME_CAPTION: CAPTION,
+    words.EXACT: words.IMAGE_SHA256,
+    words.SAME_PIXELS: words.PIXELS_HASH,
+    words.PERCEPTUAL: words.PERCEPTUAL_HASH,
+    words.SAME_CAPTION: words.CAPTION,
 }
 
 
@@ -165,8 +147,8 @@ def find_groups(
     num_buckets = max(1, -(-num_rows // rows_per_bucket))
     links = {rule: _link_rule(rule, files, config, work, num_buckets, num_rows) for rule in config.rules}
     groups = {rule: _join(found) for rule, found in links.items()}
-    groups[DUPLICATE_GROUP] = _join(np.concatenate(list(links.values())))
-    keepers = _find_keepers(files, groups[DUPLICATE_GROUP], config.prefer)
+    groups[words.DUPLICATE_GROUP] = _join(np.concatenate(list(links.values())))
+    keepers = _find_keepers(files, groups[words.DUPLICATE_GROUP], config.prefer)
     drops = config.action == "drop"
     list(map_files(_write_groups, files, groups, keepers, drops, label="near-duplicates"))
     work.remove(_FOLDER)
@@ -179,14 +161,14 @@ def _link_rule(
     rule: str, files: Sequence[ScoresFile], config: NearConfig, work: Folder, num_buckets: int, num_rows: int
 ) -> np.ndarray:
     """Return the links that a rule finds."""
-    if rule == SEMANTIC:
+    if rule == words.SEMANTIC:
         return _link_embeddings(files, config, work, num_rows)
     edges = list(map_tasks(_write_keys, list(enumerate(files)), rule, num_buckets, work, label=rule))
     jobs = [
         (bucket, [(edge_B[bucket], edge_B[bucket + 1]) for edge_B in edges]) for bucket in range(num_buckets)
     ]
     found = list(map_tasks(_link_equal, jobs, rule, work, label=rule))
-    if rule == PERCEPTUAL:
+    if rule == words.PERCEPTUAL:
         masks = [(band, mask) for band in range(near.BANDS) for mask in near.MASKS]
         found += map_tasks(_link_hashes, masks, num_buckets, config.bits, work, label=rule)
     return np.concatenate(found)
@@ -200,7 +182,7 @@ def _write_keys(numbered: tuple[int, ScoresFile], rule: str, num_buckets: int, w
     row_M = np.flatnonzero([key is not None for key in keys])
     entries = np.empty(len(row_M), _ENTRY)
     entries["key"] = [keys[row] for row in row_M]
-    entries["uid"] = to_keys(parse_uids(table[UID]))[row_M]
+    entries["uid"] = to_keys(parse_uids(table[words.UID]))[row_M]
     bucket_M = _halves(entries["key"])[:, 1] % np.uint64(num_buckets)
     order_M = np.argsort(bucket_M, kind="stable")
     work.write_bytes(entries[order_M].tobytes(), _FOLDER, f"{rule}-{ordinal:05d}")
@@ -209,10 +191,10 @@ def _write_keys(numbered: tuple[int, ScoresFile], rule: str, num_buckets: int, w
 
 def name_key(rule: str, value: Any) -> bytes | None:
     """Return 16 bytes by which rows are compared, None where a value says nothing."""
-    if rule == PERCEPTUAL:
+    if rule == words.PERCEPTUAL:
         value = int(value)
         return None if value in near.PLAIN_HASHES else _digest(value.to_bytes(8))[:8] + value.to_bytes(8)
-    text = normalise_caption(value) if rule == SAME_CAPTION else value
+    text = normalise_caption(value) if rule == words.SAME_CAPTION else value
     return _digest(text.encode()) if text else None
 
 
@@ -231,7 +213,7 @@ def _link_equal(job: tuple[int, list[Span]], rule: str, work: Folder) -> np.ndar
     is_first_N = np.ones(len(entries), bool)
     is_first_N[1:] = entries["key"][1:] != entries["key"][:-1]
     first_N = entries["uid"][is_first_N][np.cumsum(is_first_N) - 1] if len(entries) else entries["uid"]
-    if rule == PERCEPTUAL:
+    if rule == words.PERCEPTUAL:
         hashes = np.empty(int(is_first_N.sum()), _HASH)
         hashes["hash"] = _halves(entries["key"][is_first_N])[:, 1]
         hashes["uid"] = entries["uid"][is_first_N]
@@ -259,13 +241,13 @@ def _link_embeddings(
 ) -> np.ndarray:
     """Return links between rows whose embeddings are near, within clusters."""
     num_lists = int(min(max(1, num_rows // _ROWS_PER_LIST), _MOST_LISTS))
-    centre_LD = compute_corpus_centres(files, num_lists, SEMANTIC) if num_lists > 1 else None
+    centre_LD = compute_corpus_centres(files, num_lists, words.SEMANTIC) if num_lists > 1 else None
     numbered = list(enumerate(files))
-    edges = list(map_tasks(_write_lists, numbered, centre_LD, config.probes, work, label=SEMANTIC))
+    edges = list(map_tasks(_write_lists, numbered, centre_LD, config.probes, work, label=words.SEMANTIC))
     starts = range(0, num_lists, _LISTS_PER_TASK)
     jobs = [[edge_L[start : start + _LISTS_PER_TASK + 1] for edge_L, _ in edges] for start in starts]
     dim = max((dim for _, dim in edges), default=0)
-    found = map_tasks(_link_lists, jobs, dim, config.cosine, work, label=SEMANTIC)
+    found = map_tasks(_link_lists, jobs, dim, config.cosine, work, label=words.SEMANTIC)
     return np.concatenate([np.empty(0, _LINK), *found])
 
 
@@ -274,9 +256,9 @@ def _write_lists(
 ) -> tuple[np.ndarray, int]:
     """Write a file's rows by cluster; return the clusters' edges, [L + 1], and the embeddings' length."""
     ordinal, file = numbered
-    table = load_rows(file, [IMAGE_EMBEDDING])
-    embedding_ND = to_matrix(table[IMAGE_EMBEDDING]).astype(np.float32)
-    uid_N = to_keys(parse_uids(table[UID]))
+    table = load_rows(file, [words.IMAGE_EMBEDDING])
+    embedding_ND = to_matrix(table[words.IMAGE_EMBEDDING]).astype(np.float32)
+    uid_N = to_keys(parse_uids(table[words.UID]))
     num_lists, list_NP = 1, np.zeros((len(table), 1), int)
     if centre_LD is not None:
         num_lists, list_NP = len(centre_LD), near.assign_lists(embedding_ND, centre_LD, probes)
@@ -334,12 +316,12 @@ def _find_keepers(files: Sequence[ScoresFile], groups: np.ndarray, prefer: str) 
 
 def _rank_rows(file: ScoresFile, groups: np.ndarray) -> np.ndarray:
     table = load_rows(file, [])
-    uid_N = to_keys(parse_uids(table[UID]))
+    uid_N = to_keys(parse_uids(table[words.UID]))
     place_N = find_keys(groups["second"], uid_N)
     row_M = np.flatnonzero(place_N >= 0)
     ranked = np.empty(len(row_M), _RANKED)
     ranked["group"], ranked["uid"] = groups["first"][place_N[row_M]], uid_N[row_M]
-    ranked["alignment"] = table[ALIGNMENT].to_numpy()[row_M]
+    ranked["alignment"] = table[words.ALIGNMENT].to_numpy()[row_M]
     return ranked
 
 
@@ -347,21 +329,21 @@ def _write_groups(file: ScoresFile, groups: dict[str, np.ndarray], keepers: np.n
     """Add the columns of groups to the marks of a file, and the mark of the rows that do not stay."""
     assert file.marks is not None
     marks = read_columns(file.marks)
-    takes_N = mask_corpus(file.read([ALIGNMENT]))
-    uid_N = to_keys(parse_uids(marks[UID]))
+    takes_N = mask_corpus(file.read([words.ALIGNMENT]))
+    uid_N = to_keys(parse_uids(marks[words.UID]))
     for rule, found in groups.items():
         place_N = np.where(takes_N, find_keys(found["second"], uid_N), -1)
         names = from_keys(found["first"][place_N]) if len(found) else [""] * len(marks)
-        name = rule if rule == DUPLICATE_GROUP else f"{rule}_group"
+        name = rule if rule == words.DUPLICATE_GROUP else f"{rule}_group"
         marks = marks.append_column(name, pa.array(names, pa.string(), mask=place_N < 0))
-    is_grouped_N = marks[DUPLICATE_GROUP].is_valid().to_numpy()
+    is_grouped_N = marks[words.DUPLICATE_GROUP].is_valid().to_numpy()
     is_lost_N = is_grouped_N & (find_keys(keepers, uid_N) < 0) & drops
-    _write_marks(file, marks, is_lost_N, NEAR_DUPLICATE)
+    _write_marks(file, marks, is_lost_N, words.NEAR_DUPLICATE)
 
 
 def _write_marks(file: ScoresFile, marks: pa.Table, is_lost_N: np.ndarray, reason: str) -> None:
     """Write the marks of a file, with a reason for the rows that do not stay."""
     assert file.marks is not None
-    reasons = np.where(is_lost_N, reason, marks[MARK].to_numpy(zero_copy_only=False))
-    marks = add_columns(marks, {MARK: pa.array(reasons.tolist(), pa.string())})
+    reasons = np.where(is_lost_N, reason, marks[words.MARK].to_numpy(zero_copy_only=False))
+    marks = add_columns(marks, {words.MARK: pa.array(reasons.tolist(), pa.string())})
     write_table(marks, file.marks, marks.schema)

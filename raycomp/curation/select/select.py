@@ -26,6 +26,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from raycomp import words
 from raycomp.config import exact_share
 from raycomp.config.options import check
 from raycomp.core.attribution import Moments
@@ -55,60 +56,20 @@ from raycomp.curation.config import (
     update_line,
 )
 from raycomp.curation.outputs import count_pieces, read_images, write_subset
+from raycomp.curation.select import measures
 from raycomp.curation.select.marks import has_markers
-from raycomp.curation.select.measures import (
-    Corpus,
-    ScoresFile,
-    check_scores,
-    corpus_columns,
-    read_corpus,
-    take_columns,
-)
+from raycomp.data import parquet
 from raycomp.data.files import Folder
-from raycomp.data.parquet import (
-    add_columns,
-    count_rows,
-    new_groups,
-    read_columns,
-    read_in_order,
-    read_schema,
-    write_table,
-)
 from raycomp.run.work import add_counts, map_files, map_tasks
 from raycomp.schema import KEPT_SCHEMA
-from raycomp.words import (
-    ALIGNMENT,
-    CAPTION,
-    DROPPED_ALIGNMENT,
-    DROPPED_ATTRIBUTION,
-    DROPPED_CONTROL,
-    DROPPED_RANDOM,
-    DROPPED_UNSCORED,
-    IMAGE_EMBEDDING,
-    IMAGE_SHA256,
-    KEPT,
-    KEY,
-    MARK,
-    MARK_AFTER,
-    MARK_REASONS,
-    MEAN_PAS,
-    NEAR_DUPLICATE,
-    PHRASES,
-    POSITION,
-    SCORE,
-    SHARD,
-    SHARD_ORDINAL,
-    STATUS,
-    UID,
-)
 
-EXPLAINING = (NUM_WORDS, NUM_PHRASES, ALIGNMENT, DISPLACEMENT)
+EXPLAINING = (NUM_WORDS, NUM_PHRASES, words.ALIGNMENT, DISPLACEMENT)
 """Regressors of pas_residual; the response is the aggregated PAS."""
 _LOST = {
-    DRAW: DROPPED_RANDOM,
-    ALIGNMENT: DROPPED_ALIGNMENT,
-    PAS: DROPPED_ATTRIBUTION,
-    ALIGN_PAS: DROPPED_ATTRIBUTION,
+    DRAW: words.DROPPED_RANDOM,
+    words.ALIGNMENT: words.DROPPED_ALIGNMENT,
+    PAS: words.DROPPED_ATTRIBUTION,
+    ALIGN_PAS: words.DROPPED_ATTRIBUTION,
 }
 
 
@@ -155,14 +116,14 @@ def make_search(selection: SelectionRule, num_corpus: int, num_ranked: int, shar
     return KthSearch(min(exact_share(share, num_corpus), num_ranked))
 
 
-def align_scores(corpus: Corpus, selection: SelectionRule) -> np.ndarray:
+def align_scores(corpus: measures.Corpus, selection: SelectionRule) -> np.ndarray:
     """Return the values by which the rule's align gate ranks the corpus, float32 [M]."""
     if selection.rule.align_by == DRAW:
         return random_scores(corpus.uid_M2, selection.seed)
     return corpus.measures[selection.rule.align_by]
 
 
-def attribute_scores(corpus: Corpus, selection: SelectionRule, gates: Gates) -> np.ndarray:
+def attribute_scores(corpus: measures.Corpus, selection: SelectionRule, gates: Gates) -> np.ndarray:
     """Return the values that the rule's attribute gate ranks, float32 [M]; numbers on
     ``enters_attribute``."""
     what = selection.rule.attribute_by
@@ -176,13 +137,13 @@ def attribute_scores(corpus: Corpus, selection: SelectionRule, gates: Gates) -> 
     return corpus.measures[str(what)]
 
 
-def passes_align(corpus: Corpus, selection: SelectionRule, gates: Gates) -> np.ndarray:
+def passes_align(corpus: measures.Corpus, selection: SelectionRule, gates: Gates) -> np.ndarray:
     """Return which corpus rows pass the align gate, bool [M]."""
     assert gates.align is not None, "the align gate is not cut yet"
     return keep_mask(gates.align, align_scores(corpus, selection), corpus.uid_M2)
 
 
-def enters_attribute(corpus: Corpus, selection: SelectionRule, gates: Gates) -> np.ndarray:
+def enters_attribute(corpus: measures.Corpus, selection: SelectionRule, gates: Gates) -> np.ndarray:
     """Return which corpus rows the attribute gate ranks, under any rule: past the align gate, with a PAS."""
     return passes_align(corpus, selection, gates) & ~np.isnan(corpus.measures[PAS])
 
@@ -208,7 +169,7 @@ def cut_gates(selection: SelectionRule, over: Callable[..., Iterable[Any]]) -> G
         moments = reduce(CrossMoments.merge, over(_cross_moments, True, gates, EXPLAINING))
         gates = replace(gates, fit=LinearFit.of(EXPLAINING, moments))
     if selection.rule.attribute_by == ALIGN_PAS:
-        moments = reduce(CrossMoments.merge, over(_cross_moments, True, gates, (ALIGNMENT,)))
+        moments = reduce(CrossMoments.merge, over(_cross_moments, True, gates, (words.ALIGNMENT,)))
         gates = replace(gates, fit=weigh_alike(moments))
     search = make_search(selection, num_corpus, num_scored, selection.attribute_share)
     while not search.done:
@@ -216,12 +177,12 @@ def cut_gates(selection: SelectionRule, over: Callable[..., Iterable[Any]]) -> G
     return replace(gates, attribute=search.threshold)
 
 
-def _count_align(corpus: Corpus, selection: SelectionRule, search: KthSearch) -> np.ndarray:
+def _count_align(corpus: measures.Corpus, selection: SelectionRule, search: KthSearch) -> np.ndarray:
     return count_digit(search, align_scores(corpus, selection), corpus.uid_M2)
 
 
 def _cross_moments(
-    corpus: Corpus, selection: SelectionRule, gates: Gates, names: Sequence[str]
+    corpus: measures.Corpus, selection: SelectionRule, gates: Gates, names: Sequence[str]
 ) -> CrossMoments:
     """Return the moments of some measures and PAS over the rows that the attribute gate ranks."""
     enters_M = enters_attribute(corpus, selection, gates)
@@ -237,10 +198,12 @@ def weigh_alike(moments: CrossMoments) -> LinearFit:
     align_size, pas_size = np.sqrt(np.diag(moments.product_CC)).tolist()
     ratio = pas_size / align_size if align_size and pas_size else 1.0
     align_mean, pas_mean = moments.mean_C.tolist()
-    return LinearFit(moments.count, pas_mean + ratio * align_mean, {ALIGNMENT: -ratio}, None)
+    return LinearFit(moments.count, pas_mean + ratio * align_mean, {words.ALIGNMENT: -ratio}, None)
 
 
-def _count_attribute(corpus: Corpus, selection: SelectionRule, gates: Gates, search: KthSearch) -> np.ndarray:
+def _count_attribute(
+    corpus: measures.Corpus, selection: SelectionRule, gates: Gates, search: KthSearch
+) -> np.ndarray:
     enters_M = enters_attribute(corpus, selection, gates)
     return count_digit(search, attribute_scores(corpus, selection, gates)[enters_M], corpus.uid_M2[enters_M])
 
@@ -250,7 +213,9 @@ def rank_attributed(table: pa.Table, selection: SelectionRule, gates: Gates) -> 
 
     The table needs its ``corpus_columns``.
     """
-    corpus = read_corpus(take_columns(table, selection.by_pas, with_attribute=True), selection.by_pas)
+    corpus = measures.read_corpus(
+        measures.take_columns(table, selection.by_pas, with_attribute=True), selection.by_pas
+    )
     value_N = np.full(len(table), np.nan, np.float32)
     value_N[corpus.row_M] = attribute_scores(corpus, selection.by_pas, gates)
     return pa.array(value_N, mask=np.isnan(value_N))
@@ -266,25 +231,25 @@ def judge_table(table: pa.Table, selection: SelectionRule, gates: Gates) -> Judg
     with NaN where the row was not ranked.
     """
     rule = selection.rule
-    reason_N = np.array(table[STATUS].to_pylist(), dtype=object)
+    reason_N = np.array(table[words.STATUS].to_pylist(), dtype=object)
     score_N = np.full(len(table), np.nan, np.float32)
-    corpus = read_corpus(table, selection)
+    corpus = measures.read_corpus(table, selection)
     passes_M = passes_align(corpus, selection, gates)
-    reason_M = np.where(passes_M, KEPT, _LOST.get(rule.align_by, DROPPED_CONTROL)).astype(object)
+    reason_M = np.where(passes_M, words.KEPT, _LOST.get(rule.align_by, words.DROPPED_CONTROL)).astype(object)
     score_M = align_scores(corpus, selection)
     if gates.attribute is not None:
         enters_M = enters_attribute(corpus, selection, gates)
         score_M = np.where(enters_M, attribute_scores(corpus, selection, gates), np.float32(np.nan))
         kept_M = np.zeros(len(enters_M), bool)
         kept_M[enters_M] = keep_mask(gates.attribute, score_M[enters_M], corpus.uid_M2[enters_M])
-        reason_M[passes_M & ~enters_M] = DROPPED_UNSCORED
-        reason_M[enters_M & ~kept_M] = _LOST.get(str(rule.attribute_by), DROPPED_CONTROL)
-    if MARK in table.column_names:
-        is_marked_N = table[ALIGNMENT].is_valid().to_numpy() & table[MARK].is_valid().to_numpy()
-        reason_N[is_marked_N] = table[MARK].to_numpy()[is_marked_N]
-    if MARK_AFTER in table.column_names:  # of rows that would be kept
-        after_M = table[MARK_AFTER].to_numpy()[corpus.row_M]
-        is_lost_M = (reason_M == KEPT) & np.array([after is not None for after in after_M], bool)
+        reason_M[passes_M & ~enters_M] = words.DROPPED_UNSCORED
+        reason_M[enters_M & ~kept_M] = _LOST.get(str(rule.attribute_by), words.DROPPED_CONTROL)
+    if words.MARK in table.column_names:
+        is_marked_N = table[words.ALIGNMENT].is_valid().to_numpy() & table[words.MARK].is_valid().to_numpy()
+        reason_N[is_marked_N] = table[words.MARK].to_numpy()[is_marked_N]
+    if words.MARK_AFTER in table.column_names:  # of rows that would be kept
+        after_M = table[words.MARK_AFTER].to_numpy()[corpus.row_M]
+        is_lost_M = (reason_M == words.KEPT) & np.array([after is not None for after in after_M], bool)
         reason_M[is_lost_M] = after_M[is_lost_M]
     reason_N[corpus.row_M] = reason_M
     score_N[corpus.row_M] = score_M
@@ -292,11 +257,13 @@ def judge_table(table: pa.Table, selection: SelectionRule, gates: Gates) -> Judg
 
 
 def judge_file(
-    file: ScoresFile, selection: SelectionRule, gates: Gates, columns: Sequence[str] = ()
+    file: measures.ScoresFile, selection: SelectionRule, gates: Gates, columns: Sequence[str] = ()
 ) -> tuple[pa.Table, np.ndarray, np.ndarray]:
     """Return a scores file with ``columns`` and those of the gates, and each row's reason and score."""
-    table = file.read(list(dict.fromkeys([*columns, *corpus_columns(selection, with_attribute=True)])))
-    return table, *judge_table(take_columns(table, selection, with_attribute=True), selection, gates)
+    table = file.read(
+        list(dict.fromkeys([*columns, *measures.corpus_columns(selection, with_attribute=True)]))
+    )
+    return table, *judge_table(measures.take_columns(table, selection, with_attribute=True), selection, gates)
 
 
 def choose_tables(tables: Sequence[pa.Table], selection: SelectionRule) -> tuple[Gates, list[Judged]]:
@@ -305,7 +272,7 @@ def choose_tables(tables: Sequence[pa.Table], selection: SelectionRule) -> tuple
 
     The tables need the columns of ``corpus_columns(selection, True)``.
     """
-    corpora = [read_corpus(table, selection) for table in tables]
+    corpora = [measures.read_corpus(table, selection) for table in tables]
 
     def over(measure: Callable, with_attribute: bool, *args: Any) -> Iterable[Any]:
         return (measure(corpus, selection, *args) for corpus in corpora)
@@ -327,7 +294,7 @@ def describe_shortage(selection: SelectionRule, gates: Gates) -> list[str]:
 
 def describe_duplicates(reasons: Mapping[str, int], num_corpus: int) -> list[str]:
     """Return a warning if most rows that no filter dropped are near-duplicates of others."""
-    lost = reasons.get(NEAR_DUPLICATE, 0)
+    lost = reasons.get(words.NEAR_DUPLICATE, 0)
     if lost <= num_corpus:
         return []
     return [
@@ -338,7 +305,7 @@ def describe_duplicates(reasons: Mapping[str, int], num_corpus: int) -> list[str
 
 SUBSET = ("subset", "subset.npy")
 # The kept rows of one shard, with the columns that locate their samples.
-_PART_SCHEMA = KEPT_SCHEMA.append(pa.field(POSITION, pa.int32()))
+_PART_SCHEMA = KEPT_SCHEMA.append(pa.field(words.POSITION, pa.int32()))
 
 
 @dataclass(frozen=True)
@@ -357,9 +324,9 @@ class Chosen:
     @property
     def faults(self) -> Counter[str]:
         """Rows by reason, marked rows under one name: a mark is not a fault of the row."""
-        marked = sum(self.reasons[reason] for reason in MARK_REASONS)
-        others = {reason: count for reason, count in self.reasons.items() if reason not in MARK_REASONS}
-        return Counter({**others, MARK: marked})
+        marked = sum(self.reasons[reason] for reason in words.MARK_REASONS)
+        others = {reason: count for reason, count in self.reasons.items() if reason not in words.MARK_REASONS}
+        return Counter({**others, words.MARK: marked})
 
     @property
     def num_kept(self) -> int:
@@ -368,7 +335,11 @@ class Chosen:
 
 
 def choose(
-    scores: list[ScoresFile], selection: SelectionRule, out: Folder, work: Folder, check: Callable[[], None]
+    scores: list[measures.ScoresFile],
+    selection: SelectionRule,
+    out: Folder,
+    work: Folder,
+    check: Callable[[], None],
 ) -> Chosen:
     """Cut the gates over the files; write each shard's kept rows to ``work``, and ``subset.npy`` to ``out``.
 
@@ -393,7 +364,7 @@ def choose(
 
 
 def _write_subset(parts: list[str], uri: str) -> None:
-    write_subset((parse_uids(kept[UID]) for kept in read_in_order(parts, [UID])), uri)
+    write_subset((parse_uids(kept[words.UID]) for kept in parquet.read_in_order(parts, [words.UID])), uri)
 
 
 def write_kept(choice: Chosen, out: Folder, work: Folder, has_images: bool = False) -> None:
@@ -407,12 +378,12 @@ def write_kept(choice: Chosen, out: Folder, work: Folder, has_images: bool = Fal
 def _join_kept(num_shards: int, out: Folder, work: Folder, has_images: bool) -> None:
     images = read_images(work) if has_images else {}
     parts = [_kept_part(work, ordinal) for ordinal in range(num_shards)]
-    with new_groups(out.at("subset", "kept.parquet"), KEPT_SCHEMA) as write:
-        for kept in read_in_order(parts, KEPT_SCHEMA.names):
+    with parquet.new_groups(out.at("subset", "kept.parquet"), KEPT_SCHEMA) as write:
+        for kept in parquet.read_in_order(parts, KEPT_SCHEMA.names):
             if images:
-                uids, known = (kept[name].to_pylist() for name in (UID, IMAGE_SHA256))
+                uids, known = (kept[name].to_pylist() for name in (words.UID, words.IMAGE_SHA256))
                 found = [images.get(uid, image) for uid, image in zip(uids, known, strict=True)]
-                kept = add_columns(kept, {IMAGE_SHA256: pa.array(found, pa.string())})
+                kept = parquet.add_columns(kept, {words.IMAGE_SHA256: pa.array(found, pa.string())})
             write(kept)
 
 
@@ -428,7 +399,7 @@ def commit_once(
     return work.read_json(*names)
 
 
-def cut_pool(scores: list[ScoresFile], pool: SelectionRule) -> dict[str, Any]:
+def cut_pool(scores: list[measures.ScoresFile], pool: SelectionRule) -> dict[str, Any]:
     """Return the gate of the pool that is attributed, and the number of its rows in each file that have not
     been attributed yet."""
     gates = cut_all(scores, pool)
@@ -436,19 +407,19 @@ def cut_pool(scores: list[ScoresFile], pool: SelectionRule) -> dict[str, Any]:
 
 
 def load_pool(
-    item: tuple[int, ScoresFile], selection: SelectionRule, gates: Gates, block_rows: int
+    item: tuple[int, measures.ScoresFile], selection: SelectionRule, gates: Gates, block_rows: int
 ) -> Iterator[pa.Table]:
     """Yield the rows of one aligned file that are in the pool, but for those with an attribution."""
     ordinal, file = item
-    columns = [POSITION, UID, STATUS, CAPTION, ALIGNMENT, IMAGE_EMBEDDING]
+    columns = [words.POSITION, words.UID, words.STATUS, words.CAPTION, words.ALIGNMENT, words.IMAGE_EMBEDDING]
     rows = np.flatnonzero(find_pool(file, selection, gates) & ~is_attributed(file.uri))
-    table = read_columns(file.uri, columns).take(pa.array(rows))
-    table = add_columns(table, {SHARD_ORDINAL: pa.array([ordinal] * len(table), pa.int32())})
+    table = parquet.read_columns(file.uri, columns).take(pa.array(rows))
+    table = parquet.add_columns(table, {words.SHARD_ORDINAL: pa.array([ordinal] * len(table), pa.int32())})
     for start in range(0, len(table), block_rows):
         yield table.slice(start, block_rows)
 
 
-def cut_all(scores: list[ScoresFile], selection: SelectionRule) -> Gates:
+def cut_all(scores: list[measures.ScoresFile], selection: SelectionRule) -> Gates:
     """Cut the gates of a selection rule over all files; every pass reads each file."""
     return cut_gates(
         selection, lambda *measure: map_files(_measure, scores, selection, *measure, fold=add_counts)
@@ -456,51 +427,53 @@ def cut_all(scores: list[ScoresFile], selection: SelectionRule) -> Gates:
 
 
 def _measure(
-    file: ScoresFile, selection: SelectionRule, measure: Callable, with_attribute: bool, *args: Any
+    file: measures.ScoresFile, selection: SelectionRule, measure: Callable, with_attribute: bool, *args: Any
 ) -> Any:
     return measure(_load(file, selection, with_attribute), selection, *args)
 
 
-def _load(file: ScoresFile, selection: SelectionRule, with_attribute: bool) -> Corpus:
-    table = file.read(corpus_columns(selection, with_attribute))
-    check_scores(table, file.uri)
-    return read_corpus(table, selection)
+def _load(file: measures.ScoresFile, selection: SelectionRule, with_attribute: bool) -> measures.Corpus:
+    table = file.read(measures.corpus_columns(selection, with_attribute))
+    measures.check_scores(table, file.uri)
+    return measures.read_corpus(table, selection)
 
 
-def find_pool(file: ScoresFile, selection: SelectionRule, gates: Gates) -> np.ndarray:
+def find_pool(file: measures.ScoresFile, selection: SelectionRule, gates: Gates) -> np.ndarray:
     """Return which rows of a file are in the pool, bool [N]."""
-    table = take_columns(file.read(corpus_columns(selection, False)), selection, False)
-    return (judge_table(table, selection, gates)[0] == KEPT).astype(bool)
+    table = measures.take_columns(file.read(measures.corpus_columns(selection, False)), selection, False)
+    return (judge_table(table, selection, gates)[0] == words.KEPT).astype(bool)
 
 
 def is_attributed(uri: str) -> np.ndarray:
     """Return which rows of a file have phrases, if only an empty list, bool [N]."""
-    if PHRASES not in read_schema(uri).names:
-        return np.zeros(count_rows(uri), bool)
-    return read_columns(uri, [PHRASES])[PHRASES].is_valid().to_numpy()
+    if words.PHRASES not in parquet.read_schema(uri).names:
+        return np.zeros(parquet.count_rows(uri), bool)
+    return parquet.read_columns(uri, [words.PHRASES])[words.PHRASES].is_valid().to_numpy()
 
 
-def _count_pool(file: ScoresFile, selection: SelectionRule, gates: Gates, with_attributed: bool) -> int:
+def _count_pool(
+    file: measures.ScoresFile, selection: SelectionRule, gates: Gates, with_attributed: bool
+) -> int:
     """Return how many rows of a file are in the pool, with or without those that have an attribution."""
     in_pool_N = find_pool(file, selection, gates)
     return int((in_pool_N if with_attributed else in_pool_N & ~is_attributed(file.uri)).sum())
 
 
-def _attribute_moments(file: ScoresFile, selection: SelectionRule, gates: Gates) -> Moments:
+def _attribute_moments(file: measures.ScoresFile, selection: SelectionRule, gates: Gates) -> Moments:
     corpus = _load(file, selection, True)
     return Moments.of(corpus.measures[PAS][enters_attribute(corpus, selection, gates)])
 
 
 def _write_kept(
-    job: tuple[ScoresFile, str], selection: SelectionRule, gates: Gates
+    job: tuple[measures.ScoresFile, str], selection: SelectionRule, gates: Gates
 ) -> tuple[Counter, list[int]]:
     """Write one file's kept rows; return the number of rows by reason, and of kept rows by piece."""
     file, part = job
-    kept = [KEY, SHARD, POSITION, IMAGE_SHA256, CAPTION, MEAN_PAS]
+    kept = [words.KEY, words.SHARD, words.POSITION, words.IMAGE_SHA256, words.CAPTION, words.MEAN_PAS]
     table, reason_N, score_N = judge_file(file, selection, gates, kept)
-    table = table.append_column(SCORE, pa.array(score_N)).filter(pa.array(reason_N == KEPT))
-    write_table(table.select(_PART_SCHEMA.names), part, _PART_SCHEMA)
-    return Counter(reason_N.tolist()), count_pieces(table[POSITION].to_numpy())
+    table = table.append_column(words.SCORE, pa.array(score_N)).filter(pa.array(reason_N == words.KEPT))
+    parquet.write_table(table.select(_PART_SCHEMA.names), part, _PART_SCHEMA)
+    return Counter(reason_N.tolist()), count_pieces(table[words.POSITION].to_numpy())
 
 
 def _kept_part(work: Folder, ordinal: int) -> str:
@@ -509,10 +482,12 @@ def _kept_part(work: Folder, ordinal: int) -> str:
 
 def read_kept(work: Folder, ordinal: int) -> pa.Table:
     """Return a shard's kept rows, with their positions."""
-    return read_columns(_kept_part(work, ordinal))
+    return parquet.read_columns(_kept_part(work, ordinal))
 
 
-def check_pool(files: list[ScoresFile], config: CurateConfig, scored: CurateConfig, source: str) -> None:
+def check_pool(
+    files: list[measures.ScoresFile], config: CurateConfig, scored: CurateConfig, source: str
+) -> None:
     """Raise ValueError if rows past the first gate were never attributed.
 
     ``scored``: the config of the curation. Its pool can be too small where other rows are dropped before the
