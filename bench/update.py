@@ -37,7 +37,8 @@ from raycomp.core.selection import format_uids
 from raycomp.curation import command
 from raycomp.curation.command import curate
 from raycomp.curation.config import CurateConfig
-from raycomp.curation.score.reuse import SHARDS, STATE, state_schema
+from raycomp.curation.score.reuse import SHARDS, STATE
+from raycomp.curation.score.score import state_schema
 from raycomp.curation.select.filters import list_shards
 from raycomp.curation.select.measures import ScoresFile
 from raycomp.curation.update import update

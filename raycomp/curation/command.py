@@ -24,7 +24,7 @@ from raycomp.curation.score.reuse import Reuse, find_reuse
 from raycomp.curation.score.score import Scoring, check_aligned, plan, score
 from raycomp.curation.select import filters, marks
 from raycomp.curation.select import select as choosing
-from raycomp.curation.select.measures import ScoresFile, check_own_columns, corpus_columns
+from raycomp.curation.select.measures import MARKS, ScoresFile, check_own_columns, corpus_columns, pair_marks
 from raycomp.curation.select.select import Chosen, Gates
 from raycomp.curation.summary import Summary, choose_shown, merge, summarise
 from raycomp.curation.write import materialize
@@ -98,9 +98,11 @@ def curate(
                 check_aligned(shards, run.work)
                 run.is_stale = False
             run.bind(session.device, session.gpu)
-            reuse = Reuse() if earlier is None else find_reuse(earlier, shards)
-            for warning in reuse.check(run.record, earlier or out):
-                say(warning)
+            reuse = Reuse()
+            if earlier is not None:
+                reuse = find_reuse(earlier, shards)
+                for warning in reuse.check(run.record, earlier):
+                    say(warning)
             scoring = Scoring(config, spec, shards, run.folder, run.work, session, run.lease.check, reuse)
             stats, facts = score(scoring)
             run.check_unchanged()  # also here: if scores mix two versions, nothing is chosen from them
@@ -114,7 +116,7 @@ def curate(
                 **facts,
                 **({} if earlier is None else {"taken_over": reuse.describe()}),
             }
-            files = marks.pair_marks(scores, config, run.folder)
+            files = pair_marks(scores, config, run.folder)
             tables = extra_tables(scores) if extra_tables else []
             scored = Scored(files, shards, stats["align"].statuses, sections, reuse, tables)
             _choose(run, config, scored, say)
@@ -124,12 +126,15 @@ def curate(
 def _open_input(config: CurateConfig, out: str) -> tuple[list[ShardPath], ScorerSpec]:
     """Return the shards, and the description of the scorer that they fit."""
     inputs.check_output(config.input, out)
-    shards = filters.list_shards(config)
+    shards = inputs.expand_input(config.input, config.prepare.stored_embeddings, config.columns)
+    if config.removed is not None:
+        shards = filters.drop_shards(shards, config.removed)
     runs.check_shards_of_runs(shards)
     parquet.check_extra_columns(config.extra_columns)
     check_scorers(config.scorers, config.extra_columns, config.prepare.stored_embeddings is not None)
     check_own_columns(config)
-    marks.check_markers(config, shards)
+    if config.has_marks:
+        marks.check_markers(config, shards)
     check_writable(out)  # before a model is loaded
     check_tables(shards)
     running.refuse_early("curate", config, out)
@@ -172,12 +177,14 @@ def select(source: str, settings: Mapping[str, Any], out: str, say: Say = print)
             return run.record
         num_bytes = partial(inputs.count_bytes, shards if config.materialize else [])
         with connect(config.cluster, run.folder, run.lease.check, scores=False, say=say, num_bytes=num_bytes):
-            facts = marks.mark_rows(scores, config, run.folder, origin, run.work, shards)
-            files = marks.pair_marks(scores, config, run.folder)
+            facts = {}
+            if config.has_marks:
+                facts = marks.mark_rows(scores, config, run.folder, origin, run.work, shards)
+            files = pair_marks(scores, config, run.folder)
             try:
                 choosing.check_pool(files, config, read_config(curated["config"]), origin.uri)
             except ValueError:  # after the update that the error names, the same command starts anew
-                for name in (WORK, marks.MARKS):
+                for name in (WORK, MARKS):
                     run.folder.remove(name)
                 raise
             known = [name for name in ("scorer_check", "coverage") if name in curated]
@@ -201,8 +208,7 @@ def _point_at(curated: dict[str, Any], config: CurateConfig) -> dict[str, Any]:
         "scores": runs.identify(curated),
         "shards": curated["fingerprint"]["shards"],
         **fingerprint_own("rule", config.select.rule),
-        **filters.fingerprint_filter(config.filter),
-        **marks.fingerprint_index(config.decontaminate),
+        **(marks.fingerprint_markers(config) if config.has_marks else {}),
     }
 
 
@@ -225,9 +231,8 @@ def _fingerprint(config: CurateConfig, shards: list[ShardPath]) -> dict[str, Any
     return {
         **fingerprint_own("rule", config.select.rule),
         **fingerprint_scorers(config.scorers),
-        **filters.fingerprint_filter(config.filter),
-        **marks.fingerprint_index(config.decontaminate),
-        **filters.fingerprint_removed(config.removed),
+        **(marks.fingerprint_markers(config) if config.has_marks else {}),
+        **({} if config.removed is None else {"removed": filters.hash_uri("removed", config.removed)}),
         "input": digest(inputs.fingerprint_shards(shards)),
         runs.TIMES: digest(inputs.list_times(shards)),
         "shards": len(shards),

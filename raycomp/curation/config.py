@@ -353,6 +353,13 @@ class CurateConfig(OptionGroup):
             check(False, "select.rule", self.select.rule, wanted)
 
     @property
+    def has_marks(self) -> bool:
+        """Whether rows can be dropped by anything but the rule's gates."""
+        chosen, near = self.filter, self.near
+        options = (chosen.where, chosen.join, chosen.exclude, self.decontaminate.index)
+        return any((*options, near.rules, near.clusters))
+
+    @property
     def pool(self) -> float:
         """Share of the corpus that is attributed; by default 0 for a rule without an attribute gate."""
         if self.attribute.pool is not None:

@@ -10,10 +10,10 @@ import pytest
 
 import raycomp
 from raycomp.config import UserError
-from raycomp.curation.config import SelectConfig, make_selection
+from raycomp.curation.config import CurateConfig, SelectConfig, make_selection
 from raycomp.curation.page import make_funnel
 from raycomp.curation.select import marks
-from raycomp.curation.select.measures import Found, ScoresFile, take_columns
+from raycomp.curation.select.measures import Found, ScoresFile, pair_marks, take_columns
 from raycomp.curation.select.select import choose_tables
 from raycomp.data.files import Folder
 from raycomp.data.parquet import read_columns
@@ -92,11 +92,11 @@ def test_the_first_reason_of_a_row_counts_and_evidence_is_kept(tmp_path, monkeyp
     _, out, _ = curated
     scores = str(sorted((out / "scores").iterdir())[0])
     markers = [MarkByUid("0123", EXCLUDED), MarkByUid("2345", CONTAMINATED)]
-    monkeypatch.setattr(marks, "has_markers", lambda config: True)
+    monkeypatch.setattr(CurateConfig, "has_marks", True)
     monkeypatch.setattr(marks, "list_markers", lambda config, file, shards: markers)
     folder = Folder(str(tmp_path))
     marks.mark_rows([scores], by_cpi(), folder, Folder(str(out)), folder)
-    [file] = marks.pair_marks([scores], by_cpi(), folder)
+    [file] = pair_marks([scores], by_cpi(), folder)
     assert file.marks is not None
     for row in pq.read_table(file.marks).to_pylist():
         uid = row[UID]
@@ -117,7 +117,7 @@ def test_curate_and_select_choose_alike_by_marks(tmp_path, monkeypatch, curated)
     """A curation and a selection from its scores keep the same rows; both explain the dropped ones."""
     config, out, run = curated
     markers = [MarkByUid("0123", EXCLUDED), MarkByUid("45", FILTERED_AFTER, is_after=True)]
-    monkeypatch.setattr(marks, "has_markers", lambda config: True)
+    monkeypatch.setattr(CurateConfig, "has_marks", True)
     monkeypatch.setattr(marks, "list_markers", lambda config, file, shards: markers)
     chosen = raycomp.select(str(out), {}, str(tmp_path / "selected"))
     scored = raycomp.curate(config, str(tmp_path / "curated"))

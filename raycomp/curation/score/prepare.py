@@ -46,7 +46,7 @@ def prepare(
     An unusable row stays, with its status and zero pixels. Rows with stored embeddings get no pixels; their
     embeddings are scaled to length 1. Rows of the list ``removed`` lose their content.
     """
-    table, removal = parquet.hash_images(table), load_removed(removed)
+    table, removal = parquet.hash_images(table), load_removed(removed) if removed else None
     if removal is not None:
         table = blank_rows(table, removal.find_rows(table), REMOVED_CONTENT)
     statuses = table[words.STATUS].to_pylist()

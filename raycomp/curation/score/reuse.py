@@ -19,7 +19,7 @@ import posixpath
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -52,69 +52,9 @@ if TYPE_CHECKING:
 
 SHARDS, OUTPUTS = "shards.json", "outputs.json"
 """The input's shards, and the keys of the written ones."""
-LOST = "lost"
-"""Folder below ``work`` with what later occurrences of a uid lost, by the names of the scores files."""
-
-
-class StateFile(NamedTuple):
-    """The files that the state of one scores file is made of."""
-
-    scores: str
-    aligned: str
-    earlier: Written | None = None
-    """The state of the same rows in the curation that they are taken over from."""
-    is_whole: bool = False
-    """Whether all of these rows are as they were there."""
-
-
-def write_states(files: list[StateFile], out: Folder, work: Folder) -> None:
-    """Write ``state/``. Files of an earlier attempt stay."""
-    there = {*out.list_names(STATE)}
-    left = [file for file in files if posixpath.basename(file.scores) not in there]
-    for _ in map_files(_write_state, left, out, work, label=STATE):
-        pass
-
-
-def state_schema(scores: pa.Schema) -> pa.Schema:
-    """Return the columns of a state file; ``scores``: those of the scores file."""
-    return pa.schema(
-        [
-            (words.JSON, pa.string()),
-            *(scores.field(name) for name in (words.ALIGNMENT, words.IMAGE_EMBEDDING)),
-        ]
-    )
-
-
-def _write_state(file: StateFile, out: Folder, work: Folder) -> None:
-    name = posixpath.basename(file.scores)
-    if file.earlier is not None and file.is_whole:
-        link_file(file.earlier, out.at(STATE, name))
-        return
-    schema = state_schema(read_schema(file.scores))
-    statuses = read_columns(file.scores, [words.STATUS])[words.STATUS].to_pylist()
-    texts = read_columns(file.earlier.uri if file.earlier else file.aligned, [words.JSON])[
-        words.JSON
-    ].to_pylist()
-    pairs = zip(texts, statuses, strict=True)
-    texts = [None if status == words.REMOVED else text for text, status in pairs]
-    # Alignment and embedding of the rows that lost them, null elsewhere.
-    columns = [
-        pa.nulls(len(texts), schema.field(one).type) for one in (words.ALIGNMENT, words.IMAGE_EMBEDDING)
-    ]
-    if work.exists(LOST, name):
-        lost = read_columns(work.at(LOST, name))
-        row_N = np.full(len(texts), -1)
-        row_N[lost[words.POSITION].to_numpy()] = np.arange(len(lost))
-        places = pa.array(row_N, mask=row_N < 0)
-        columns = [
-            lost[one].combine_chunks().take(places) for one in (words.ALIGNMENT, words.IMAGE_EMBEDDING)
-        ]
-    table = pa.table([pa.array(texts, pa.string()), *columns], schema=schema)
-    write_table(table, out.at(STATE, name), schema)
-
 
 ALIGNED = "aligned"
-_REUSED = "reused"
+REUSED = "reused"
 """Folder below ``work``: the facts of the scores files that are taken over whole."""
 LATER = (words.DUPLICATE_UID, words.UID_CONFLICT)
 ATTRIBUTED = (words.MEAN_PAS, words.PHRASES, words.CONTENT_WORDS)
@@ -168,7 +108,7 @@ class Reuse:
                     f"scores differ in the last bits; update it there, or curate into a new folder"
                 )
         then, now = self.run.get("fingerprint", {}), record["fingerprint"]
-        others = [name for name in _SCORING if self.run and then.get(name) != now.get(name)]
+        others = [name for name in _SCORING if then.get(name) != now.get(name)]
         if others:
             raise ValueError(
                 f"{', '.join(others)}: changed since {source} was scored; curate into a new folder"
@@ -284,7 +224,7 @@ def _place(
     has_more = words.CONTENT_WORDS in names and config.attribute.targets != words.CONTENT
     if is_attributed and not has_more and not is_removed_N.any() and not is_later_N.any():
         link_file(file, work.at(ALIGNED, name))
-        work.write_json(list(file), _REUSED, f"{name}.json")
+        work.write_json(list(file), REUSED, f"{name}.json")
         return
     table = restore(
         read_columns(file.uri), read_columns(state, [words.ALIGNMENT, words.IMAGE_EMBEDDING]), is_removed_N
@@ -323,17 +263,6 @@ def _count_statuses(uri: str) -> Counter[str]:
     statuses = read_columns(uri, [words.STATUS])[words.STATUS].to_pylist()
     sound = {*words.ALIGNED_STATUSES, *LATER}
     return Counter(words.OK if status in sound else status for status in statuses)
-
-
-def find_whole(work: Folder, ordinal: int) -> Written | None:
-    """Return the facts of the scores file that is taken over whole, None where rows were changed since."""
-    name = f"{ordinal:05d}.parquet.json"
-    return Written(*work.read_json(_REUSED, name)) if work.exists(_REUSED, name) else None
-
-
-def forget_whole(work: Folder, name: str) -> None:
-    """Record that rows of an aligned file changed."""
-    work.remove(_REUSED, f"{name}.json")
 
 
 # Blocks of images that are decoded while the model computes.

@@ -23,7 +23,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain, islice
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -36,29 +36,17 @@ from raycomp.core.selection import bucket_of, find_firsts, parse_uids
 from raycomp.curation.config import CurateConfig, SelectionRule, make_pool_selection
 from raycomp.curation.score.columns import list_own_columns, write_metadata
 from raycomp.curation.score.prepare import load_measures, parse, prepare
-from raycomp.curation.score.reuse import (
-    ALIGNED,
-    COMPARED,
-    LOST,
-    SHARDS,
-    STATE,
-    Reuse,
-    StateFile,
-    find_whole,
-    forget_whole,
-    is_same_shard,
-    place_reused,
-    write_states,
-)
+from raycomp.curation.score.reuse import ALIGNED, COMPARED, REUSED, SHARDS, Reuse, is_same_shard, place_reused
 from raycomp.curation.select.filters import blank_column, list_shards
-from raycomp.curation.select.marks import MARKS, mark_rows, pair_marks
-from raycomp.curation.select.measures import ScoresFile
+from raycomp.curation.select.marks import mark_rows
+from raycomp.curation.select.measures import MARKS, ScoresFile, pair_marks
 from raycomp.curation.select.select import Gates, commit_once, cut_pool, find_pool, is_attributed, load_pool
 from raycomp.data import parquet
-from raycomp.data.files import Folder, link_file
+from raycomp.data.files import Folder, Written, link_file
 from raycomp.data.inputs import ShardPath, describe_shards, fingerprint_shards
 from raycomp.data.parquet_input import check_embeddings, check_stored
 from raycomp.data.reader import read_shard
+from raycomp.data.runs import STATE
 from raycomp.models.architecture import ScorerSpec, describe_scorer
 from raycomp.run.executor import CPUS, READ, SCORERS, Part, Pass, Stage, Stats, Work, merge_parts, read_parts
 from raycomp.run.local import Session
@@ -66,9 +54,6 @@ from raycomp.run.run import check_bad_rows
 from raycomp.run.work import Phase, map_files, map_tasks
 from raycomp.schema import aligned_schema, attributed_schema, scores_schema
 from raycomp.table import Cell, Column, Table, format_facts
-
-if TYPE_CHECKING:
-    pass
 
 
 def align_stages(config: CurateConfig, spec: ScorerSpec) -> tuple[Stage, Stage]:
@@ -202,17 +187,17 @@ def score(scoring: Scoring) -> tuple[dict[str, Stats], dict[str, Any]]:
             for ordinal, uri in zip(ordinals, aligned, strict=True)
         ]
         metadata = write_metadata(list(zip(aligned, json_uris, strict=True)), out)
-        facts = mark_rows(aligned, config, out, out, work, scoring.shards)
+        facts = mark_rows(aligned, config, out, out, work, scoring.shards) if config.has_marks else {}
         marked = scoring.pair_pool(aligned)
         return {"sections": {"metadata": metadata, **facts}} | cut_pool(marked, scoring.pool)
 
     pool = commit_once(work, "pool", cut, scoring.check_lease)
     stats["attribute"] = attribute_pool(scoring, Gates.from_dict(pool["gates"]), pool["sizes"])
-    files = [
-        StateFile(scoring.scores_uri(i), uri, states.get(i), find_whole(work, i) is not None)
-        for i, uri in zip(ordinals, aligned, strict=True)
-    ]
-    write_states(files, out, work)
+    there = {*out.list_names(STATE)}  # files of an earlier attempt
+    jobs = [(uri, states.get(ordinal)) for ordinal, uri in zip(ordinals, aligned, strict=True)]
+    left = [job for job in jobs if posixpath.basename(job[0]) not in there]
+    for _ in map_files(_write_state, left, out, work, label=STATE):
+        pass
     out.write_json(describe_shards(scoring.shards), STATE, SHARDS)
     return stats, pool.get("sections", {})
 
@@ -318,7 +303,7 @@ def merge_scores(
     uri, target = work.at(ALIGNED, name), out.at("scores", name)
     file = ScoresFile(uri, out.at(MARKS, name) if is_marked else None)
     in_pool_N, had_N = find_pool(file, selection, gates), is_attributed(uri)
-    whole = find_whole(work, ordinal)
+    whole = _find_whole(work, name)
     if whole is not None and np.array_equal(in_pool_N, had_N):
         link_file(whole, target)
         return len(in_pool_N)
@@ -347,6 +332,46 @@ def join_attribution(aligned: pa.Table, found: pa.Table, stays_N: np.ndarray) ->
     return parquet.add_columns(aligned, columns | {words.STATUS: pc.coalesce(added[words.STATUS], before)})
 
 
+def _find_whole(work: Folder, name: str) -> Written | None:
+    """Return the facts of a scores file that is taken over whole, None where rows of it were changed."""
+    there = work.exists(REUSED, f"{name}.json")
+    return Written(*work.read_json(REUSED, f"{name}.json")) if there else None
+
+
+def state_schema(scores: pa.Schema) -> pa.Schema:
+    """Return the columns of a state file; ``scores``: those of the scores file."""
+    lost = (scores.field(name) for name in (words.ALIGNMENT, words.IMAGE_EMBEDDING))
+    return pa.schema([(words.JSON, pa.string()), *lost])
+
+
+def _write_state(job: tuple[str, Written | None], out: Folder, work: Folder) -> None:
+    """Write the json of the rows of an aligned file, and what later occurrences of a uid lost.
+
+    The job has the file, and the earlier state of the rows if they are taken over.
+    """
+    uri, earlier = job
+    name = posixpath.basename(uri)
+    if earlier is not None and _find_whole(work, name) is not None:
+        link_file(earlier, out.at(STATE, name))
+        return
+    scores = out.at("scores", name)
+    schema = state_schema(parquet.read_schema(scores))
+    statuses = parquet.read_columns(scores, [words.STATUS])[words.STATUS].to_pylist()
+    texts = parquet.read_columns(earlier.uri if earlier else uri, [words.JSON])[words.JSON].to_pylist()
+    pairs = zip(texts, statuses, strict=True)
+    texts = [None if status == words.REMOVED else text for text, status in pairs]
+    lost, row_N = schema.empty_table(), np.full(len(texts), -1)
+    if work.exists(_LOST, name):
+        lost = parquet.read_columns(work.at(_LOST, name))
+        row_N[lost[words.POSITION].to_numpy()] = np.arange(len(lost))
+    places = pa.array(row_N, mask=row_N < 0)
+    columns = [lost[one].combine_chunks().take(places) for one in (words.ALIGNMENT, words.IMAGE_EMBEDDING)]
+    table = pa.table([pa.array(texts, pa.string()), *columns], schema=schema)
+    parquet.write_table(table, out.at(STATE, name), schema)
+
+
+_LOST = "lost"
+"""Folder below ``work`` with what later occurrences of a uid lost, by the names of the scores files."""
 _ROWS_PER_BUCKET = 4_000_000
 # Files of a range: few enough for one task, many enough that a bucket reads few ranges.
 _FILES_PER_STRETCH = 16
@@ -477,8 +502,8 @@ def _blank(uri: str, later: np.ndarray, work: Folder) -> Counter[str]:
         .take(positions)
         .append_column(words.POSITION, positions)
     )
-    parquet.write_table(lost, work.at(LOST, name), lost.schema.remove_metadata())
-    forget_whole(work, name)
+    parquet.write_table(lost, work.at(_LOST, name), lost.schema.remove_metadata())
+    work.remove(REUSED, f"{name}.json")
     marks = np.where(later["is_conflict"], words.UID_CONFLICT, words.DUPLICATE_UID).tolist()
     is_later_N = np.zeros(len(table), bool)
     is_later_N[later["position"]] = True

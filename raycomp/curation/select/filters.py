@@ -201,12 +201,6 @@ def load_table(option: str, uri: str) -> pa.Table:
     return table
 
 
-def fingerprint_filter(config: FilterConfig) -> dict[str, str]:
-    """Return the SHA-256 of the files that a filter reads. Raises ValueError where one is missing."""
-    files = {JOIN: config.join, EXCLUDE: config.exclude}
-    return {option: hash_uri(option, uri) for option, uri in files.items() if uri is not None}
-
-
 def hash_uri(option: str, uri: str) -> str:
     """Return the SHA-256 of the file that an option names. Raises ValueError where it is missing."""
     filesystem, path = resolve(uri)
@@ -254,12 +248,6 @@ class Removal:
             return np.zeros(len(names), bool)
         return find_keys(self.lists[words.SHARD], hash_keys(words.SHARD, names)) >= 0
 
-    def drop_shards(self, shards: Sequence[ShardPath]) -> list[ShardPath]:
-        """Return the shards that are not in the list, numbered anew."""
-        found_N = self.find_shards([shard.name for shard in shards])
-        left = [shard for shard, is_found in zip(shards, found_N, strict=True) if not is_found]
-        return [replace(shard, ordinal=ordinal) for ordinal, shard in enumerate(left)]
-
 
 def load_removed(uri: str | None) -> Removal | None:
     """Return the list in a file: a user's, as in the option's description, or one of ``write_removed``.
@@ -285,11 +273,18 @@ def _load(uri: str, stamp: tuple[int | None, int | None]) -> Removal:
 def list_shards(config: CurateConfig) -> list[ShardPath]:
     """Return the shards of a curation's input without those that are removed."""
     shards = expand_input(config.input, config.prepare.stored_embeddings, config.columns)
-    removal = load_removed(config.removed)
-    left = shards if removal is None else removal.drop_shards(shards)
+    return shards if config.removed is None else drop_shards(shards, config.removed)
+
+
+def drop_shards(shards: Sequence[ShardPath], removed: str) -> list[ShardPath]:
+    """Return the shards that the list ``removed`` does not name, numbered anew."""
+    removal = load_removed(removed)
+    assert removal is not None
+    found_N = removal.find_shards([shard.name for shard in shards])
+    left = [shard for shard, is_found in zip(shards, found_N, strict=True) if not is_found]
     if not left:
-        raise ValueError(f"removed={config.removed!r}: names every shard of the input; name fewer")
-    return left
+        raise ValueError(f"removed={removed!r}: names every shard of the input; name fewer")
+    return [replace(shard, ordinal=ordinal) for ordinal, shard in enumerate(left)]
 
 
 def write_removed(removal: Removal, uri: str) -> None:
@@ -312,11 +307,6 @@ def blank_column(column: pa.ChunkedArray, is_removed_N: np.ndarray) -> pa.Array:
     """Return a column of any type with null in some rows."""
     keep_N = np.where(is_removed_N, -1, np.arange(len(column)))
     return column.combine_chunks().take(pa.array(keep_N, mask=keep_N < 0))
-
-
-def fingerprint_removed(uri: str | None) -> dict[str, str]:
-    """Return the SHA-256 of the list, which results depend on. Raises ValueError where it is missing."""
-    return {} if uri is None else {OPTION: hash_uri(OPTION, uri)}
 
 
 WHERE = "filter.where"

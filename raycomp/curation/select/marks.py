@@ -28,8 +28,16 @@ from raycomp.core.near import LEAST_LIKENESS, HashIndex, measure_likeness
 from raycomp.core.selection import find_keys
 from raycomp.curation.config import CurateConfig, DecontaminateConfig
 from raycomp.curation.score.columns import METADATA, list_own_columns, name_types
-from raycomp.curation.select.filters import check_types, hash_keys, load_condition, load_exclusion
-from raycomp.curation.select.measures import Found, Marker, ScoresFile
+from raycomp.curation.select.filters import (
+    EXCLUDE,
+    JOIN,
+    check_types,
+    hash_keys,
+    hash_uri,
+    load_condition,
+    load_exclusion,
+)
+from raycomp.curation.select.measures import MARKS, Found, Marker, ScoresFile, pair_marks
 from raycomp.curation.select.near import cap_clusters, find_groups
 from raycomp.data.files import Folder, join_uri
 from raycomp.data.inputs import ShardPath
@@ -238,16 +246,15 @@ def fingerprint_index(config: DecontaminateConfig) -> dict[str, Any]:
     return {OPTION: run.get("manifest", {}).get("sha256", run["id"])}
 
 
-MARKS = "marks"
+def fingerprint_markers(config: CurateConfig) -> dict[str, Any]:
+    """Return the SHA-256 of the files that marks depend on. Raises ValueError where one is missing."""
+    files = {JOIN: config.filter.join, EXCLUDE: config.filter.exclude}
+    found = {option: hash_uri(option, uri) for option, uri in files.items() if uri is not None}
+    return found | fingerprint_index(config.decontaminate)
+
+
 # Rows of the first shard whose json shows the fields of the metadata.
 _ROWS = 256
-
-
-def has_markers(config: CurateConfig) -> bool:
-    """Return whether rows can be dropped by anything but the rule's gates."""
-    chosen = config.filter
-    options = (chosen.where, chosen.join, chosen.exclude, config.decontaminate.index)
-    return any((*options, config.near.rules, config.near.clusters))
 
 
 def list_markers(config: CurateConfig, file: ScoresFile, shards: Sequence[ShardPath]) -> list[Marker]:
@@ -296,14 +303,12 @@ def mark_rows(
     work: Folder,
     shards: Sequence[ShardPath] = (),
 ) -> dict[str, Any]:
-    """Write ``marks/`` of the files to ``out``, if the config has markers; return facts for run.json.
+    """Write ``marks/`` of the files to ``out``, with the config's markers; return facts for run.json.
 
     ``origin``: the folder with their metadata; ``work``: for parts; ``shards``: the input's. Safe to repeat:
     equal files and options give equal bytes.
     """
     files = pair_marks(scores, config, out)
-    if not files or not has_markers(config):
-        return {}
     jobs = add_metadata_files(files, origin)
     for _ in map_files(_mark_file, jobs, list_markers(config, jobs[0], shards), label="mark"):
         pass
@@ -322,13 +327,6 @@ def add_metadata_files(files: Sequence[ScoresFile], curation: Folder) -> list[Sc
     return [
         file._replace(metadata=curation.at(METADATA, name) if name in names else None) for file, name in named
     ]
-
-
-def pair_marks(scores: Sequence[str], config: CurateConfig, out: Folder) -> list[ScoresFile]:
-    """Return the files with the marks that ``mark_rows`` writes for them."""
-    if not has_markers(config):
-        return [ScoresFile(uri) for uri in scores]
-    return [ScoresFile(uri, out.at(MARKS, posixpath.basename(uri))) for uri in scores]
 
 
 def list_marked(run: dict[str, Any], source: str) -> list[ScoresFile]:

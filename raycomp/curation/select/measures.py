@@ -1,5 +1,6 @@
 """The values that rules rank by: rows of scores with an alignment, their metadata and marks."""
 
+import posixpath
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -26,8 +27,11 @@ from raycomp.curation.config import (
     get_rule,
 )
 from raycomp.curation.score.columns import list_own_columns
-from raycomp.data.parquet import count_caption_words, read_columns
+from raycomp.data.files import Folder
+from raycomp.data.parquet import add_columns, count_caption_words, read_columns
 from raycomp.schema import aligned_schema, scores_schema
+
+MARKS = "marks"
 
 
 class ScoresFile(NamedTuple):
@@ -49,9 +53,14 @@ class ScoresFile(NamedTuple):
         if len(marks) != len(table):
             said = f"{self.marks}: has {len(marks):,} rows, {self.uri} has {len(table):,}; run it again"
             raise UserError(said)
-        return table.append_column(words.MARK, marks[words.MARK]).append_column(
-            words.MARK_AFTER, marks[words.MARK_AFTER]
-        )
+        return add_columns(table, {name: marks[name] for name in marks.column_names})
+
+
+def pair_marks(scores: Sequence[str], config: CurateConfig, out: Folder) -> list[ScoresFile]:
+    """Return the files with the marks that ``mark_rows`` writes for them."""
+    if not config.has_marks:
+        return [ScoresFile(uri) for uri in scores]
+    return [ScoresFile(uri, out.at(MARKS, posixpath.basename(uri))) for uri in scores]
 
 
 @dataclass(frozen=True)

@@ -57,7 +57,6 @@ from raycomp.curation.config import (
 )
 from raycomp.curation.outputs import count_pieces, read_images, write_subset
 from raycomp.curation.select import measures
-from raycomp.curation.select.marks import has_markers
 from raycomp.data import parquet
 from raycomp.data.files import Folder
 from raycomp.run.work import add_counts, map_files, map_tasks
@@ -495,7 +494,7 @@ def check_pool(
     folder; the error names the update of it that attributes them.
     """
     compat = config.select.datacomp_compat and not scored.select.datacomp_compat
-    is_marked = has_markers(config) or has_markers(scored)
+    is_marked = config.has_marks or scored.has_marks
     if not get_rule(config.select.rule).attribute_by or not (is_marked or (compat and scored.pool < 1)):
         return
     pool = make_pool_selection(config.align.keep, config.select.datacomp_compat)
@@ -504,7 +503,7 @@ def check_pool(
     if not missing:
         return
     line = update_line(source, "attribute.pool", 1)
-    if compat and not has_markers(config):
+    if compat and not config.has_marks:
         attributed = exact_share(scored.pool, gates["gates"]["num_corpus"])
         passing = sum(map_files(_count_pool, files, pool, Gates.from_dict(gates["gates"]), True))
         said = f"gate 1 keeps {passing:,} pairs with their ties, {attributed:,} were attributed"
