@@ -4,15 +4,15 @@ import pytest
 
 from raycomp.config import ClusterConfig, override
 from raycomp.config.options import Machine
-from raycomp.curation.score.score import Measured, price_machines
+from raycomp.curation.score.score import price_machines
 
 # An hour of a GPU for a million pairs, and 48 hours of a core to feed it.
-ON_GPU = Measured(cpu_s=48 * 3600, scorer_s=3600, scorer_cores=0)
-ON_CPU = Measured(cpu_s=48 * 3600, scorer_s=4 * 3600, scorer_cores=8)
+ON_GPU = {"cpu_s": 48 * 3600, "scorer_s": 3600, "scorer_cores": 0}
+ON_CPU = {"cpu_s": 48 * 3600, "scorer_s": 4 * 3600, "scorer_cores": 8}
 
 
-def price(measured: Measured, *machine: object) -> list[object]:
-    return list(price_machines(measured, [Machine(*machine)]).rows[0][1:])
+def price(measured: dict[str, int], *machine: object) -> list[object]:
+    return list(price_machines([Machine(*machine)], **measured).rows[0][1:])
 
 
 def test_the_slower_of_cpus_and_gpus_is_what_it_takes():

@@ -1,17 +1,11 @@
-"""Take rows of an earlier curation over, so that only what changed is scored; ``state/`` holds what that
-needs.
-
-``json`` is the text of the sample's own json. ``alignment`` and ``image_embedding`` are those of rows that
-lost them because an earlier row has their uid. Removed rows have none of these.
+"""Take rows of an earlier curation over, so that only what changed is scored; score pairs in memory.
 
 A score is a pure function of a sample, a model and options. So a shard that is still the same keeps its
-scores file, and the file itself where no row of it changes. What depends on the whole corpus is computed
-anew: duplicates of uids, marks, gates, the subset.
-
-Score pairs in memory by the stages of a curation, in this process: ``raycomp.score``.
-
-A score depends only on the pair, the model and the options, so these scores equal those that ``raycomp
-curate`` writes for the same pairs.
+scores file, and the file itself where no row of it changes. ``state/`` holds what that needs: the json of the
+samples, and the alignment and embedding of rows that lost them because an earlier row has their uid; nothing
+of removed rows. What depends on the whole corpus is computed anew: duplicates of uids, marks, gates, the
+subset. For the same reason the scores of ``raycomp.score`` equal those that ``raycomp curate`` writes for the
+same pairs.
 """
 
 import os
@@ -58,7 +52,7 @@ REUSED = "reused"
 """Folder below ``work``: the facts of the scores files that are taken over whole."""
 LATER = (words.DUPLICATE_UID, words.UID_CONFLICT)
 ATTRIBUTED = (words.MEAN_PAS, words.PHRASES, words.CONTENT_WORDS)
-KEPT_COLUMNS = (words.UID, words.SHARD, words.POSITION, words.OFFSET, words.STATUS)
+_KEPT = (words.UID, words.SHARD, words.POSITION, words.OFFSET, words.STATUS)
 """Columns that a removed row keeps."""
 # What a score depends on besides the options and the sample, as in the fingerprint of a curation.
 _SCORING = ("scorer", "scorers", "parser", "lexicon", "nonces")
@@ -108,17 +102,13 @@ class Reuse:
                     f"scores differ in the last bits; update it there, or curate into a new folder"
                 )
         then, now = self.run.get("fingerprint", {}), record["fingerprint"]
-        others = [name for name in _SCORING if then.get(name) != now.get(name)]
+        others = ", ".join(name for name in _SCORING if then.get(name) != now.get(name))
         if others:
-            raise ValueError(
-                f"{', '.join(others)}: changed since {source} was scored; curate into a new folder"
-            )
-        versions = self.run.get("versions", {})
-        other = [
-            f"{name} {versions[name]}" for name in versions if record["versions"].get(name) != versions[name]
-        ]
-        said = f"{source}: rows that are taken over were scored with {', '.join(other)}"
-        return [f"{said}; scores of this version may differ in the last bits"] if other else []
+            raise ValueError(f"{others}: changed since {source} was scored; curate into a new folder")
+        then, now = self.run.get("versions", {}), record["versions"]
+        others = ", ".join(f"{name} {then[name]}" for name in then if now.get(name) != then[name])
+        said = f"{source}: rows that are taken over were scored with {others}"
+        return [f"{said}; scores of this version may differ in the last bits"] if others else []
 
 
 def find_reuse(source: str, shards: Sequence[ShardPath]) -> Reuse:
@@ -127,8 +117,7 @@ def find_reuse(source: str, shards: Sequence[ShardPath]) -> Reuse:
     listed = Folder(files[f"{STATE}/{SHARDS}"].uri).read_json()
     earlier = {one["name"]: (number, one) for number, one in enumerate(listed)}
     known = [shard for shard in shards if shard.name in earlier]
-    scores, states, items = dict[int, Written](), dict[int, Written](), []
-    changed = []
+    scores, states, changed, touched = dict[int, Written](), dict[int, Written](), [], []
     for shard, now in zip(known, describe_shards(known), strict=True):
         number, was = earlier[shard.name]
         if {**was, "times": None} != {**now, "times": None}:
@@ -137,20 +126,19 @@ def find_reuse(source: str, shards: Sequence[ShardPath]) -> Reuse:
         scores[shard.ordinal] = files[f"scores/{number:05d}.parquet"]
         states[shard.ordinal] = files[f"{STATE}/{number:05d}.parquet"]
         if was != now:
-            items.append((shard, scores[shard.ordinal].uri, states[shard.ordinal].uri))
-    for (shard, *_), is_same in zip(
-        items, map_tasks(_compare_shard, items, label="compare input"), strict=True
-    ):
-        if not is_same:
-            changed.append(shard)
-            del scores[shard.ordinal], states[shard.ordinal]
+            touched.append(shard)
+    items = [(shard, scores[shard.ordinal].uri, states[shard.ordinal].uri) for shard in touched]
+    same = list(map_tasks(_compare_shard, items, label="compare input"))
+    for shard in (shard for shard, is_same in zip(touched, same, strict=True) if not is_same):
+        changed.append(shard)
+        del scores[shard.ordinal], states[shard.ordinal]
     return Reuse(
         scores,
         states,
         tuple(sorted(shard.name for shard in changed)),
         {posixpath.basename(name): file for name, file in files.items() if name.startswith("shards/")},
         files.get(f"{STATE}/{OUTPUTS}"),
-        frozenset(shard.ordinal for shard, *_ in items),
+        frozenset(shard.ordinal for shard in touched),
         run,
     )
 
@@ -192,8 +180,7 @@ def place_reused(reuse: Reuse, config: CurateConfig, work: Folder) -> Counter[st
         for ordinal, file in reuse.scores.items()
         if f"{ordinal:05d}.parquet" not in there
     ]
-    for _ in map_tasks(_place, jobs, config, reuse.run["config"], work, label="take over"):
-        pass
+    list(map_tasks(_place, jobs, config, reuse.run["config"], work, label="take over"))
     uris = [work.at(ALIGNED, f"{ordinal:05d}.parquet") for ordinal in reuse.scores]
     return sum(map_files(_count_statuses, uris, label="take over"), Counter())
 
@@ -226,36 +213,30 @@ def _place(
         link_file(file, work.at(ALIGNED, name))
         work.write_json(list(file), REUSED, f"{name}.json")
         return
-    table = restore(
-        read_columns(file.uri), read_columns(state, [words.ALIGNMENT, words.IMAGE_EMBEDDING]), is_removed_N
-    )
-    if not is_attributed:
-        table = drop_attribution(table)
+    lost = read_columns(state, [words.ALIGNMENT, words.IMAGE_EMBEDDING])
+    table = restore(read_columns(file.uri), lost, is_later_N, is_removed_N)
+    if not is_attributed:  # as before any was attributed
+        is_aligned = pc.is_in(table[words.STATUS], pa.array(words.ALIGNED_STATUSES))
+        statuses = pc.if_else(is_aligned, words.OK, table[words.STATUS])
+        table = add_columns(table, {words.STATUS: statuses})
+        table = table.drop_columns([name for name in ATTRIBUTED if name in names])
     elif has_more:
         table = table.drop_columns([words.CONTENT_WORDS])
     write_table(table, work.at(ALIGNED, name), table.schema.remove_metadata())
 
 
-def restore(table: pa.Table, lost: pa.Table, is_removed_N: np.ndarray) -> pa.Table:
+def restore(table: pa.Table, lost: pa.Table, is_later_N: np.ndarray, is_removed_N: np.ndarray) -> pa.Table:
     """Return rows of a scores file as they were before duplicates were marked.
 
-    Removed rows lose their content. ``lost``: alignment and embedding of the rows that lost them.
+    Removed rows lose their content. ``lost``: alignment and embedding of the later rows, which lost them.
     """
-    is_later_N = np.isin(np.array(table[words.STATUS].to_pylist(), object), LATER)
     columns: dict[str, Any] = {words.STATUS: pc.if_else(pa.array(is_later_N), words.OK, table[words.STATUS])}
     row_N = np.arange(len(table)) + len(table) * is_later_N
-    for name in (words.ALIGNMENT, words.IMAGE_EMBEDDING):
+    for name in lost.column_names:
         both = pa.chunked_array([*table[name].chunks, *lost[name].cast(table[name].type).chunks])
         columns[name] = both.combine_chunks().take(pa.array(row_N))
-    table = add_columns(table, columns)
-    return blank_rows(table, is_removed_N, [name for name in table.column_names if name not in KEPT_COLUMNS])
-
-
-def drop_attribution(table: pa.Table) -> pa.Table:
-    """Return rows of a scores file as they were before any was attributed."""
-    is_aligned = pc.is_in(table[words.STATUS], pa.array(words.ALIGNED_STATUSES))
-    table = add_columns(table, {words.STATUS: pc.if_else(is_aligned, words.OK, table[words.STATUS])})
-    return table.drop_columns([name for name in ATTRIBUTED if name in table.column_names])
+    content = [name for name in table.column_names if name not in _KEPT]
+    return blank_rows(add_columns(table, columns), is_removed_N, content)
 
 
 def _count_statuses(uri: str) -> Counter[str]:
@@ -308,13 +289,11 @@ def _check_pairs(images: Sequence[Any], captions: Sequence[Any]) -> None:
         if isinstance(values, str | bytes) or not hasattr(values, "__len__"):
             raise ValueError(f"{name}: must be a list, is {type(values).__name__}; put one value in brackets")
     if len(images) != len(captions):
-        raise ValueError(
-            f"images and captions: must have equal lengths, have {len(images):,} and {len(captions):,}"
-        )
-    for i, caption in enumerate(captions):
+        lengths = f"{len(images):,} and {len(captions):,}"
+        raise ValueError(f"images and captions: must have equal lengths, have {lengths}")
+    for i, (image, caption) in enumerate(zip(images, captions, strict=True)):
         if not (caption is None or isinstance(caption, str)):
             raise ValueError(f"captions[{i}]: must be a str or None, is {type(caption).__name__}")
-    for i, image in enumerate(images):
         if not (image is None or isinstance(image, str | os.PathLike | bytes) or is_picture(image)):
             wanted = "a path, a Pillow image, a uint8 array, the bytes of a file or None"
             raise ValueError(f"images[{i}]: must be {wanted}, is {type(image).__name__}")
@@ -344,8 +323,7 @@ def _read_pairs(
             words.IS_LAST: [False] * len(block),
         }
         none = [None] * len(block)
-        arrays = [pa.array(columns.get(field.name, none), field.type) for field in SAMPLE_SCHEMA]
-        yield pa.table(arrays, schema=SAMPLE_SCHEMA)
+        yield pa.table({name: columns.get(name, none) for name in SAMPLE_SCHEMA.names}, SAMPLE_SCHEMA)
 
 
 def _read_image(i: int, image: Any, max_pixels: int) -> tuple[bytes | None, str | None]:
@@ -360,7 +338,8 @@ def _read_image(i: int, image: Any, max_pixels: int) -> tuple[bytes | None, str 
         if filesystem.get_file_info(path).type != fs.FileType.File:
             return None, words.NO_IMAGE
         with filesystem.open_input_file(path) as file:
-            return (file.read(), None) if file.size() <= MAX_MEMBER_BYTES else (None, words.IMAGE_TOO_LARGE)
+            fits = file.size() <= MAX_MEMBER_BYTES
+            return (file.read(), None) if fits else (None, words.IMAGE_TOO_LARGE)
     try:
         return encode_picture(image, max_pixels), None
     except ImageFault as fault:

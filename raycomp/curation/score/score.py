@@ -1,18 +1,16 @@
 """Score shards: align them all, mark duplicates, then attribute the best aligned; estimate what it costs.
 
-A gate is global, so each phase finishes all shards before the next starts. Plain functions and callables of
-this package do the work; this module schedules them over shards and commits the results.
+A gate is global, so each phase finishes all shards before the next starts. This module schedules the work
+over shards and commits the results.
 
-Rows with repeated uids are found over the whole corpus, by tasks over ranges of files and buckets of uids.
-
-A row counts if it has an alignment. The first by (sorted shard, position) stays. Later ones lose alignment
-and embedding, so they are not part of the corpus. A later row with the first row's image and caption gets the
-status ``duplicate_uid``; any other gets ``uid_conflict``: it is a separate sample without a unique name.
+A row counts if it has an alignment. Of the rows with one uid in the whole corpus the first by (sorted shard,
+position) stays. Later ones lose alignment and embedding, so they are not part of the corpus. A later row with
+the first row's image and caption gets the status ``duplicate_uid``; any other gets ``uid_conflict``: it is a
+separate sample without a unique name.
 
 Letters: S ranges of files, B buckets of uids, N rows. Edges are the starts of the parts of a file, and its
 end.
-
-The cost is estimated from a part of a few shards, measured in this process; nothing is written."""
+"""
 
 import hashlib
 import posixpath
@@ -36,7 +34,16 @@ from raycomp.core.selection import bucket_of, find_firsts, parse_uids
 from raycomp.curation.config import CurateConfig, SelectionRule, make_pool_selection
 from raycomp.curation.score.columns import list_own_columns, write_metadata
 from raycomp.curation.score.prepare import load_measures, parse, prepare
-from raycomp.curation.score.reuse import ALIGNED, COMPARED, REUSED, SHARDS, Reuse, is_same_shard, place_reused
+from raycomp.curation.score.reuse import (
+    ALIGNED,
+    COMPARED,
+    LATER,
+    REUSED,
+    SHARDS,
+    Reuse,
+    is_same_shard,
+    place_reused,
+)
 from raycomp.curation.select.filters import blank_column, list_shards
 from raycomp.curation.select.marks import mark_rows
 from raycomp.curation.select.measures import MARKS, ScoresFile, pair_marks
@@ -48,7 +55,7 @@ from raycomp.data.parquet_input import check_embeddings, check_stored
 from raycomp.data.reader import read_shard
 from raycomp.data.runs import STATE
 from raycomp.models.architecture import ScorerSpec, describe_scorer
-from raycomp.run.executor import CPUS, READ, SCORERS, Part, Pass, Stage, Stats, Work, merge_parts, read_parts
+from raycomp.run.executor import CPUS, READ, SCORERS, Part, Pass, Stage, Stats, merge_parts, read_parts
 from raycomp.run.local import Session
 from raycomp.run.run import check_bad_rows
 from raycomp.run.work import Phase, map_files, map_tasks
@@ -67,11 +74,8 @@ def align_stages(config: CurateConfig, spec: ScorerSpec) -> tuple[Stage, Stage]:
         fast_decode=config.prepare.fast_decode,
         removed=config.removed,
     )
-    align = partial(_load_scorer, "Align", config.scorer, spec, scorers=config.scorers)
-    return (
-        Stage("decode", "makes pixels and tokens", CPUS, decode, in_threads=True),
-        Stage("align", "embeds images and captions, on the scorers", SCORERS, align, _overlaps(config)),
-    )
+    align = _stage_scorer("Align", "embeds images and captions", config, spec, scorers=config.scorers)
+    return Stage("decode", "makes pixels and tokens", CPUS, decode, in_threads=True), align
 
 
 def attribute_stages(config: CurateConfig) -> tuple[Stage, Stage]:
@@ -79,16 +83,15 @@ def attribute_stages(config: CurateConfig) -> tuple[Stage, Stage]:
     find = partial(
         parse, parser=config.parser, nonce=config.nonce, attribute=config.attribute, scorer=config.scorer
     )
-    attribute = partial(_load_scorer, "Attribute", config.scorer)
-    return (
-        Stage("parse", "finds phrases and edits captions", CPUS, find),
-        Stage("attribute", "embeds edited captions, on the scorers", SCORERS, attribute, _overlaps(config)),
-    )
+    attribute = _stage_scorer("Attribute", "embeds edited captions", config)
+    return Stage("parse", "finds phrases and edits captions", CPUS, find), attribute
 
 
-def _overlaps(config: CurateConfig) -> bool:
-    """Whether two calls of a scorer may run at a time; the user's scorers are called one at a time."""
-    return config.scorer.overlap and not config.scorers
+def _stage_scorer(name: str, what: str, config: CurateConfig, *args: Any, **options: Any) -> Stage:
+    """Return the stage of a class of ``scorers``; the user's scorers are called one at a time."""
+    load = partial(_load_scorer, name, config.scorer, *args, **options)
+    overlaps = config.scorer.overlap and not config.scorers
+    return Stage(name.lower(), f"{what}, on the scorers", SCORERS, load, overlaps)
 
 
 def _load_scorer(name: str, *args: Any, **options: Any) -> Any:
@@ -137,22 +140,14 @@ class Scoring:
 
     @property
     def aligned_schema(self) -> pa.Schema:
-        """Columns of a shard's rows after alignment, and the samples' json, which metadata/ is made of."""
-        config = self.config
-        own, kind = list_own_columns(config.scorers), config.scorer.embedding_dtype
-        scored = aligned_schema(self.spec.embedding_dim, kind, config.extra_columns, own)
-        return scored.append(pa.field(words.JSON, pa.string()))
+        """Columns of a shard's rows after alignment, without the samples' json."""
+        own, kind = list_own_columns(self.config.scorers), self.config.scorer.embedding_dtype
+        return aligned_schema(self.spec.embedding_dim, kind, self.config.extra_columns, own)
 
     @property
     def with_content(self) -> bool:
         """Whether adjectives, verbs and relation words are measured."""
         return self.config.attribute.targets == words.CONTENT
-
-    @property
-    def scores_schema(self) -> pa.Schema:
-        """Columns of a shard's final scores."""
-        aligned = self.aligned_schema
-        return scores_schema(aligned.remove(aligned.get_field_index(words.JSON)), self.with_content)
 
     def aligned_uri(self, ordinal: int) -> str:
         """Path of a shard's rows after alignment."""
@@ -170,34 +165,29 @@ def score(scoring: Scoring) -> tuple[dict[str, Stats], dict[str, Any]]:
     Raises TooMuchBadData, and ValueError where no row is usable.
     """
     config, out, work, ordinals = scoring.config, scoring.out, scoring.work, scoring.ordinals
-    stats = {"align": align_all(scoring)}
+    stats = {"align": _align_all(scoring)}
     aligned = [scoring.aligned_uri(ordinal) for ordinal in ordinals]
-    states = scoring.reuse.states
+    states = [scoring.reuse.states.get(ordinal) for ordinal in ordinals]
     statuses = stats["align"].statuses
     check_bad_rows("input", statuses, config.max_bad_fraction)
 
     def cut() -> dict[str, Any]:
         conflicts = mark_duplicates(aligned, sum(statuses.values()), work)[words.UID_CONFLICT]
-        unlike = (
-            {words.OK: statuses[words.OK] - conflicts, words.UID_CONFLICT: conflicts} if conflicts else {}
-        )
-        check_bad_rows("input", {**statuses, **unlike}, config.max_bad_fraction)
-        json_uris = [
-            states[ordinal].uri if ordinal in states else uri
-            for ordinal, uri in zip(ordinals, aligned, strict=True)
-        ]
-        metadata = write_metadata(list(zip(aligned, json_uris, strict=True)), out)
-        facts = mark_rows(aligned, config, out, out, work, scoring.shards) if config.has_marks else {}
-        marked = scoring.pair_pool(aligned)
-        return {"sections": {"metadata": metadata, **facts}} | cut_pool(marked, scoring.pool)
+        if conflicts:
+            unlike = {words.OK: statuses[words.OK] - conflicts, words.UID_CONFLICT: conflicts}
+            check_bad_rows("input", {**statuses, **unlike}, config.max_bad_fraction)
+        json_uris = [state.uri if state else uri for state, uri in zip(states, aligned, strict=True)]
+        facts = {"metadata": write_metadata(list(zip(aligned, json_uris, strict=True)), out)}
+        if config.has_marks:
+            facts |= mark_rows(aligned, config, out, out, work, scoring.shards)
+        return {"sections": facts} | cut_pool(scoring.pair_pool(aligned), scoring.pool)
 
     pool = commit_once(work, "pool", cut, scoring.check_lease)
-    stats["attribute"] = attribute_pool(scoring, Gates.from_dict(pool["gates"]), pool["sizes"])
+    stats["attribute"] = _attribute_pool(scoring, Gates.from_dict(pool["gates"]), pool["sizes"])
     there = {*out.list_names(STATE)}  # files of an earlier attempt
-    jobs = [(uri, states.get(ordinal)) for ordinal, uri in zip(ordinals, aligned, strict=True)]
+    jobs = list(zip(aligned, states, strict=True))
     left = [job for job in jobs if posixpath.basename(job[0]) not in there]
-    for _ in map_files(_write_state, left, out, work, label=STATE):
-        pass
+    list(map_files(_write_state, left, out, work, label=STATE))
     out.write_json(describe_shards(scoring.shards), STATE, SHARDS)
     return stats, pool.get("sections", {})
 
@@ -211,8 +201,7 @@ def check_aligned(shards: Sequence[ShardPath], work: Folder) -> None:
     there = set(work.list_names(ALIGNED))
     names = {shard: f"{shard.ordinal:05d}.parquet" for shard in shards}
     items = [(shard, work.at(ALIGNED, name)) for shard, name in names.items() if name in there]
-    for _ in map_tasks(_compare_shard, items, label="compare input"):
-        pass
+    list(map_tasks(_compare_shard, items, label="compare input"))
 
 
 def _compare_shard(item: tuple[ShardPath, str]) -> None:
@@ -223,7 +212,7 @@ def _compare_shard(item: tuple[ShardPath, str]) -> None:
         )
 
 
-def align_all(scoring: Scoring) -> Stats:
+def _align_all(scoring: Scoring) -> Stats:
     """Phase 1: every sample of every shard gets a row with a status and, if possible, an alignment."""
     config, session, work, reuse = scoring.config, scoring.session, scoring.work, scoring.reuse
     reused = place_reused(reuse, config, work) if reuse.scores else Counter()
@@ -232,35 +221,26 @@ def align_all(scoring: Scoring) -> Stats:
     if shards:
         load_measures()  # before the stage that would count it as decoding
         stored = [shard for shard in shards.values() if shard.embeddings is not None]
-        dim, model = scoring.spec.embedding_dim, config.scorer.model
-        for _ in map_files(check_stored, stored, model, dim, label="check"):
-            pass
+        list(map_files(check_stored, stored, config.scorer.model, scoring.spec.embedding_dim, label="check"))
+        schema = scoring.aligned_schema.append(pa.field(words.JSON, pa.string()))  # metadata/ is made of it
         steps = Pass(
             session,
             items=shards,
             read=partial(read_shard, block_rows=session.block_rows),
             stages=align_stages(config, scoring.spec),
-            part=Part(scoring.aligned_schema, sampled=(words.ALIGNMENT, parquet.SHUFFLED_ALIGNMENT)),
+            part=Part(schema, sampled=(words.ALIGNMENT, parquet.SHUFFLED_ALIGNMENT)),
             rows=session.block_rows,
             scorer_rows=config.scorer.batch_size or session.rows_per_call(_PAIRS_PER_CALL),
         )
-        phase = Phase(
-            "align",
-            work,
-            config.waves,
-            steps,
-            merge_parts,
-            (work.at(ALIGNED), scoring.aligned_schema),
-            scoring.check_lease,
-        )
-        stats = phase.run()
+        merge_args = (work.at(ALIGNED), schema)
+        stats = Phase("align", work, config.waves, steps, merge_parts, merge_args, scoring.check_lease).run()
     stats.counts[words.STATUS] = stats.statuses + reused
     return stats
 
 
-def attribute_pool(scoring: Scoring, pool: Gates, pool_sizes: list[int]) -> Stats:
+def _attribute_pool(scoring: Scoring, pool: Gates, pool_sizes: list[int]) -> Stats:
     """Phase 2: phrases, counterfactuals and drops of the pool. Scores files are final after it."""
-    config, session = scoring.config, scoring.session
+    config, session, work = scoring.config, scoring.session, scoring.work
     marked = scoring.pair_pool([scoring.aligned_uri(ordinal) for ordinal in scoring.ordinals])
     steps = Pass(
         session,
@@ -271,19 +251,13 @@ def attribute_pool(scoring: Scoring, pool: Gates, pool_sizes: list[int]) -> Stat
         rows=session.block_rows,
         scorer_rows=session.rows_per_call(_CAPTIONS_PER_CALL),
     )
-    phase = Phase(
-        "attribute",
-        scoring.work,
-        config.waves,
-        steps,
-        merge_scores,
-        (scoring.work, scoring.out, scoring.scores_schema, scoring.pool, pool, marked[0].marks is not None),
-        scoring.check_lease,
-    )
+    schema = scores_schema(scoring.aligned_schema, scoring.with_content)
+    merge_args = (work, scoring.out, schema, scoring.pool, pool, marked[0].marks is not None)
+    phase = Phase("attribute", work, config.waves, steps, _merge_scores, merge_args, scoring.check_lease)
     return phase.run(dict(zip(scoring.ordinals, pool_sizes, strict=True)))
 
 
-def merge_scores(
+def _merge_scores(
     ordinal: int,
     parts_uri: str,
     names: list[str],
@@ -296,8 +270,9 @@ def merge_scores(
 ) -> int:
     """Join a shard's aligned rows with the attribution of those in the pool; return their number.
 
-    Rows that are taken over keep their attribution while they are in the pool. A scores file that is taken
-    over and in which nothing changes becomes this run's as it is.
+    Rows that are taken over keep their attribution while they are in the pool; others without attribution
+    have the status that they had before. A scores file that is taken over and in which nothing changes
+    becomes this run's as it is.
     """
     name = f"{ordinal:05d}.parquet"
     uri, target = work.at(ALIGNED, name), out.at("scores", name)
@@ -307,29 +282,21 @@ def merge_scores(
     if whole is not None and np.array_equal(in_pool_N, had_N):
         link_file(whole, target)
         return len(in_pool_N)
-    aligned, attributed = parquet.read_columns(uri), attributed_schema(words.CONTENT_WORDS in schema.names)
-    found = read_parts(parts_uri, names) or attributed.empty_table()
-    parquet.write_table(
-        join_attribution(aligned, found, in_pool_N & had_N).select(schema.names), target, schema
-    )
-    return len(aligned)
-
-
-def join_attribution(aligned: pa.Table, found: pa.Table, stays_N: np.ndarray) -> pa.Table:
-    """Return aligned rows with the attribution ``found``, by position, and their own where it stays.
-
-    Other rows have none, and the status that they had before.
-    """
-    names = [name for name in found.column_names if name not in (words.POSITION, words.STATUS)]
-    is_aligned = pc.is_in(aligned[words.STATUS], pa.array(words.ALIGNED_STATUSES))
-    before = pc.if_else(is_aligned, words.OK, aligned[words.STATUS])
+    aligned = parquet.read_columns(uri)
+    none = attributed_schema(words.CONTENT_WORDS in schema.names).empty_table()
+    found = read_parts(parts_uri, names) or none
+    added_names = [name for name in found.column_names if name != words.POSITION]
     own = aligned if words.PHRASES in aligned.column_names else found.slice(0, 0)
-    both = pa.concat_tables([own.select([words.STATUS, *names]), found.select([words.STATUS, *names])])
-    row_N = np.where(stays_N, np.arange(len(aligned)), -1)
+    both = pa.concat_tables([own.select(added_names), found.select(added_names)])
+    row_N = np.where(in_pool_N & had_N, np.arange(len(aligned)), -1)
     row_N[found[words.POSITION].to_numpy()] = len(own) + np.arange(len(found))
     added = both.take(pa.array(row_N, mask=row_N < 0))
-    columns = {name: added[name] for name in names}
-    return parquet.add_columns(aligned, columns | {words.STATUS: pc.coalesce(added[words.STATUS], before)})
+    is_aligned = pc.is_in(aligned[words.STATUS], pa.array(words.ALIGNED_STATUSES))
+    before = pc.if_else(is_aligned, words.OK, aligned[words.STATUS])
+    columns = {name: added[name] for name in added_names}
+    columns[words.STATUS] = pc.coalesce(added[words.STATUS], before)
+    parquet.write_table(parquet.add_columns(aligned, columns).select(schema.names), target, schema)
+    return len(aligned)
 
 
 def _find_whole(work: Folder, name: str) -> Written | None:
@@ -340,8 +307,7 @@ def _find_whole(work: Folder, name: str) -> Written | None:
 
 def state_schema(scores: pa.Schema) -> pa.Schema:
     """Return the columns of a state file; ``scores``: those of the scores file."""
-    lost = (scores.field(name) for name in (words.ALIGNMENT, words.IMAGE_EMBEDDING))
-    return pa.schema([(words.JSON, pa.string()), *lost])
+    return pa.schema([(words.JSON, pa.string()), *(scores.field(name) for name in _BLANKED)])
 
 
 def _write_state(job: tuple[str, Written | None], out: Folder, work: Folder) -> None:
@@ -354,22 +320,21 @@ def _write_state(job: tuple[str, Written | None], out: Folder, work: Folder) -> 
     if earlier is not None and _find_whole(work, name) is not None:
         link_file(earlier, out.at(STATE, name))
         return
-    scores = out.at("scores", name)
-    schema = state_schema(parquet.read_schema(scores))
-    statuses = parquet.read_columns(scores, [words.STATUS])[words.STATUS].to_pylist()
-    texts = parquet.read_columns(earlier.uri if earlier else uri, [words.JSON])[words.JSON].to_pylist()
-    pairs = zip(texts, statuses, strict=True)
-    texts = [None if status == words.REMOVED else text for text, status in pairs]
+    schema = state_schema(parquet.read_schema(out.at("scores", name)))
+    statuses = parquet.read_columns(out.at("scores", name), [words.STATUS])[words.STATUS]
+    texts = parquet.read_columns(earlier.uri if earlier else uri, [words.JSON])[words.JSON]
+    texts = blank_column(texts, pc.equal(statuses, words.REMOVED).to_numpy())
     lost, row_N = schema.empty_table(), np.full(len(texts), -1)
     if work.exists(_LOST, name):
         lost = parquet.read_columns(work.at(_LOST, name))
         row_N[lost[words.POSITION].to_numpy()] = np.arange(len(lost))
     places = pa.array(row_N, mask=row_N < 0)
-    columns = [lost[one].combine_chunks().take(places) for one in (words.ALIGNMENT, words.IMAGE_EMBEDDING)]
-    table = pa.table([pa.array(texts, pa.string()), *columns], schema=schema)
-    parquet.write_table(table, out.at(STATE, name), schema)
+    columns = [lost[one].combine_chunks().take(places) for one in _BLANKED]
+    parquet.write_table(pa.table([texts, *columns], schema=schema), out.at(STATE, name), schema)
 
 
+_BLANKED = (words.ALIGNMENT, words.IMAGE_EMBEDDING)
+"""Columns that later occurrences of a uid lose."""
 _LOST = "lost"
 """Folder below ``work`` with what later occurrences of a uid lost, by the names of the scores files."""
 _ROWS_PER_BUCKET = 4_000_000
@@ -383,11 +348,10 @@ _FOUND = np.dtype([("ordinal", "<i4"), ("position", "<i4"), ("is_conflict", "?")
 
 
 class Stretch(NamedTuple):
-    """Consecutive files."""
+    """Consecutive files, the first of which has the ordinal ``first``."""
 
     number: int
     first: int
-    """Ordinal of the first file."""
     uris: Sequence[str]
 
 
@@ -404,18 +368,14 @@ def mark_duplicates(
     size = max(_FILES_PER_STRETCH, -(-len(aligned) // _MOST_STRETCHES))
     starts = range(0, len(aligned), size)
     stretches = [Stretch(number, start, aligned[start : start + size]) for number, start in enumerate(starts)]
-    marked: Counter[str] = Counter()
-    edges = []
-    for edge_B, earlier in map_tasks(_part_rows, stretches, num_buckets, work, label="deduplicate"):
-        edges.append(edge_B)
-        marked.update(earlier)
-    edge_SB, buckets = np.stack(edges), range(num_buckets)
+    parted = list(map_tasks(_part_rows, stretches, num_buckets, work, label="deduplicate"))
+    edge_SB, buckets = np.stack([edge_B for edge_B, _ in parted]), range(num_buckets)
     found = map_tasks(_find_later, buckets, stretches, edge_SB, work, label="deduplicate")
     edge_BS = np.stack(list(found))
     again = [stretches[i] for i in np.flatnonzero(np.diff(edge_BS).any(axis=0))]
-    marked = sum(map_tasks(_mark_stretch, again, edge_BS, work, label="deduplicate"), marked)
+    marked = list(map_tasks(_mark_stretch, again, edge_BS, work, label="deduplicate"))
     work.remove(_FOLDER)
-    return marked
+    return sum([*(earlier for _, earlier in parted), *marked], Counter())
 
 
 def _part_rows(stretch: Stretch, num_buckets: int, work: Folder) -> tuple[np.ndarray, Counter[str]]:
@@ -433,12 +393,26 @@ def _part_rows(stretch: Stretch, num_buckets: int, work: Folder) -> tuple[np.nda
     return edge_B, sum((earlier for _, earlier in read), Counter())
 
 
+def _read_entries(numbered: tuple[int, str]) -> tuple[np.ndarray, Counter[str]]:
+    """Return entries of the rows of a file that have an alignment, and the number marked before."""
+    ordinal, uri = numbered
+    names = [words.UID, words.STATUS, words.ALIGNMENT, words.IMAGE_SHA256, words.CAPTION]
+    table = parquet.read_columns(uri, names)
+    earlier = Counter(status for status in table[words.STATUS].to_pylist() if status in LATER)
+    row_M = np.flatnonzero(table[words.ALIGNMENT].is_valid().to_numpy())
+    table = table.take(pa.array(row_M))
+    entries = np.empty(len(table), _ENTRY)
+    entries["uid"], entries["ordinal"], entries["position"] = parse_uids(table[words.UID]), ordinal, row_M
+    # The image, where its hash is known, and the caption.
+    pairs = zip(table[words.IMAGE_SHA256].to_pylist(), table[words.CAPTION].to_pylist(), strict=True)
+    hashes = (hashlib.blake2b(f"{image}\0{text}".encode(), digest_size=8).digest() for image, text in pairs)
+    entries["content"] = np.frombuffer(b"".join(hashes), "<u8")
+    return entries, earlier
+
+
 def _find_later(bucket: int, stretches: list[Stretch], edge_SB: np.ndarray, work: Folder) -> np.ndarray:
     """Write the rows of a bucket that are not the first of their uid, by range; return edges, [S + 1]."""
-    with ThreadPoolExecutor(_AT_ONCE) as threads:
-        names = [f"rows-{stretch.number:05d}" for stretch in stretches]
-        parts = threads.map(lambda name, edges: _read(work, name, edges, bucket, _ENTRY), names, edge_SB)
-        entries = np.concatenate(list(parts))
+    entries = _read_parts([f"rows-{one.number:05d}" for one in stretches], edge_SB, bucket, work, _ENTRY)
     first_N = find_firsts(entries["uid"], entries["ordinal"], entries["position"])
     row_M = np.flatnonzero(first_N != np.arange(len(entries)))
     later = np.empty(len(row_M), _FOUND)
@@ -452,89 +426,46 @@ def _find_later(bucket: int, stretches: list[Stretch], edge_SB: np.ndarray, work
 
 
 def _mark_stretch(stretch: Stretch, edge_BS: np.ndarray, work: Folder) -> Counter[str]:
-    """Mark the later rows of a range's files; return the number of rows per status."""
+    """Mark the later rows of a range's files, and write what they lose; return their number per status."""
+    names = [f"later-{bucket:05d}" for bucket in range(len(edge_BS))]
+    later = np.sort(_read_parts(names, edge_BS, stretch.number, work, _FOUND), order=("ordinal", "position"))
+    marked: Counter[str] = Counter()
+    for ordinal in np.unique(later["ordinal"]):
+        rows, uri = later[later["ordinal"] == ordinal], stretch.uris[ordinal - stretch.first]
+        table, name = parquet.read_columns(uri), posixpath.basename(uri)
+        positions = pa.array(rows["position"])
+        lost = table.select(_BLANKED).take(positions).append_column(words.POSITION, positions)
+        parquet.write_table(lost, work.at(_LOST, name), lost.schema.remove_metadata())
+        work.remove(REUSED, f"{name}.json")
+        marks = np.where(rows["is_conflict"], words.UID_CONFLICT, words.DUPLICATE_UID).tolist()
+        statuses, is_later_N = np.array(table[words.STATUS].to_pylist(), object), np.zeros(len(table), bool)
+        statuses[rows["position"]], is_later_N[rows["position"]] = marks, True
+        columns = {column: blank_column(table[column], is_later_N) for column in _BLANKED}
+        columns[words.STATUS] = pa.array(statuses, pa.string())
+        parquet.write_table(parquet.add_columns(table, columns), uri, table.schema.remove_metadata())
+        marked.update(marks)
+    return marked
+
+
+def _read_parts(
+    names: list[str], edges: np.ndarray, number: int, work: Folder, dtype: np.dtype
+) -> np.ndarray:
+    """Return the content of files, joined, each between the edges of its part ``number``."""
+
+    def read(name: str, edge: np.ndarray) -> bytes:
+        start, end = (int(place) * dtype.itemsize for place in edge[number : number + 2])
+        return b"" if start == end else work.read_range(start, end, _FOLDER, name)
+
     with ThreadPoolExecutor(_AT_ONCE) as threads:
-        names = [f"later-{bucket:05d}" for bucket in range(len(edge_BS))]
-        parts = threads.map(
-            lambda name, edges: _read(work, name, edges, stretch.number, _FOUND), names, edge_BS
-        )
-        later = np.sort(np.concatenate(list(parts)), order=("ordinal", "position"))
-    ordinals, starts = np.unique(later["ordinal"], return_index=True)
-    by_file = zip(ordinals, np.split(later, starts[1:]), strict=True)
-    files = ((stretch.uris[ordinal - stretch.first], rows) for ordinal, rows in by_file)
-    return sum((_blank(uri, rows, work) for uri, rows in files), Counter())
-
-
-def _read(work: Folder, name: str, edges: np.ndarray, number: int, dtype: np.dtype) -> np.ndarray:
-    """Return the content of a file between two of its edges."""
-    start, end = edges[number], edges[number + 1]
-    if start == end:
-        return np.empty(0, dtype)
-    return np.frombuffer(work.read_range(start * dtype.itemsize, end * dtype.itemsize, _FOLDER, name), dtype)
-
-
-def _read_entries(numbered: tuple[int, str]) -> tuple[np.ndarray, Counter[str]]:
-    """Return entries of the rows of a file that have an alignment, and the number marked before."""
-    ordinal, uri = numbered
-    table = parquet.read_columns(
-        uri, [words.UID, words.STATUS, words.ALIGNMENT, words.IMAGE_SHA256, words.CAPTION]
-    )
-    earlier = Counter(
-        s for s in table[words.STATUS].to_pylist() if s in (words.DUPLICATE_UID, words.UID_CONFLICT)
-    )
-    row_M = np.flatnonzero(table[words.ALIGNMENT].is_valid().to_numpy())
-    table = table.take(pa.array(row_M))
-    entries = np.empty(len(table), _ENTRY)
-    entries["uid"], entries["ordinal"], entries["position"] = parse_uids(table[words.UID]), ordinal, row_M
-    # The image, where its hash is known, and the caption.
-    pairs = zip(table[words.IMAGE_SHA256].to_pylist(), table[words.CAPTION].to_pylist(), strict=True)
-    hashes = (hashlib.blake2b(f"{image}\0{text}".encode(), digest_size=8).digest() for image, text in pairs)
-    entries["content"] = np.frombuffer(b"".join(hashes), "<u8")
-    return entries, earlier
-
-
-def _blank(uri: str, later: np.ndarray, work: Folder) -> Counter[str]:
-    """Mark rows of one file, and write what they lose; return the number of rows per status."""
-    table, name = parquet.read_columns(uri), posixpath.basename(uri)
-    positions = pa.array(later["position"])
-    lost = (
-        table.select([words.ALIGNMENT, words.IMAGE_EMBEDDING])
-        .take(positions)
-        .append_column(words.POSITION, positions)
-    )
-    parquet.write_table(lost, work.at(_LOST, name), lost.schema.remove_metadata())
-    work.remove(REUSED, f"{name}.json")
-    marks = np.where(later["is_conflict"], words.UID_CONFLICT, words.DUPLICATE_UID).tolist()
-    is_later_N = np.zeros(len(table), bool)
-    is_later_N[later["position"]] = True
-    statuses = np.array(table[words.STATUS].to_pylist(), object)
-    statuses[later["position"]] = marks
-    blank = {
-        column: blank_column(table[column], is_later_N) for column in (words.ALIGNMENT, words.IMAGE_EMBEDDING)
-    }
-    columns = {words.STATUS: pa.array(statuses, pa.string()), **blank}
-    parquet.write_table(parquet.add_columns(table, columns), uri, table.schema.remove_metadata())
-    return Counter(marks)
+        return np.frombuffer(b"".join(threads.map(read, names, edges)), dtype)
 
 
 NUM_ROWS = 256
 _BLOCK_ROWS = 64
-_MOST_SHARDS = 16
-_MOST_EXAMINED = 64
+_MOST_SHARDS, _MOST_EXAMINED = 16, 64
 _BYTES = {"float32": 4, "float16": 2}
 # A row of scores without its embedding: caption, uid, phrases, compressed.
 _OTHER_BYTES = 600
-
-
-class Measured(NamedTuple):
-    """Seconds for a million pairs."""
-
-    cpu_s: float
-    """Of one core: reading, and the stages on CPUs."""
-    scorer_s: float
-    """Of one GPU, or of ``scorer_cores`` cores: the stages of scorers."""
-    scorer_cores: int
-    """0 where scorers had a GPU."""
 
 
 class TimedRows(NamedTuple):
@@ -563,7 +494,7 @@ def plan(config: CurateConfig) -> str:
     spec = describe_scorer(config.scorer)
     check_embeddings(shards, config.scorer.model, spec.embedding_dim)
     sample = take_sample(shards, sizes, config.input)
-    seconds, device = _measure(config, spec, sample)
+    seconds, device = _time_stages(config, spec, sample)
     samples = round(sample.num_rows * sum(sizes) / sample.num_bytes)
     names, passed_over = (
         part[0] if len(part) == 1 else f"{len(part):,} shards ({', '.join(part[:1])}, ...)"
@@ -596,8 +527,8 @@ def plan(config: CurateConfig) -> str:
         stages = [*align_stages(config, spec), *attribute_stages(config)]
         scorer_s = sum(million[stage.name] for stage in stages if stage.where == SCORERS)
         cores = torch.get_num_threads() if device == "cpu" else 0
-        measured = Measured(sum(million.values()) - scorer_s, scorer_s, cores)
-        tables.append(price_machines(measured, config.cluster.priced))
+        prices = price_machines(config.cluster.priced, sum(million.values()) - scorer_s, scorer_s, cores)
+        tables.append(prices)
     return "\n\n".join([format_facts(facts), *(table.to_text() for table in tables)])
 
 
@@ -633,62 +564,57 @@ def take_sample(shards: Sequence[ShardPath], sizes: Sequence[int], spec: str) ->
     blocks = (islice(read_shard(shards[index], _BLOCK_ROWS), NUM_ROWS // _BLOCK_ROWS) for index in chosen)
     table = pa.concat_tables(chain.from_iterable(blocks))
     read_s = time.perf_counter() - started
-    table = table.filter(pc.invert(pc.is_in(table[words.STATUS], pa.array(words.SHARD_STATUSES)))).slice(
-        0, NUM_ROWS
-    )
+    is_sample = pc.invert(pc.is_in(table[words.STATUS], pa.array(words.SHARD_STATUSES)))
+    table = table.filter(is_sample).slice(0, NUM_ROWS)
     passed_over = [shards[index].name for index in examined if index not in chosen]
     names = [shards[index].name for index in chosen]
     num_bytes = sum(sizes[index] for index in chosen)
     return TimedRows(table, read_s, sum(chosen.values()), num_bytes, names, passed_over)
 
 
-def _measure(config: CurateConfig, spec: ScorerSpec, sample: TimedRows) -> tuple[dict[str, float], str]:
-    """Run every stage over the sample in this process; return seconds by stage, and the device."""
-    seconds = {READ: sample.read_s}
-    decode, align = align_stages(config, spec)
-    prepared, seconds[decode.name] = _time(decode.start(), sample.table)
-    if words.OK not in prepared[words.STATUS].to_pylist():
-        counts = Counter(prepared[words.STATUS].to_pylist()).most_common(3)
-        said = ", ".join(f"{number:,} {status}" for status, number in counts)
-        raise ValueError(f"input={config.input!r}: no usable row among {len(prepared):,} ({said})")
-    scorer = align.start()
-    table, seconds[align.name] = _time(scorer, prepared)
-    # As many usable rows as are attributed; the choice of rows does not affect time.
-    usable = np.flatnonzero([status == words.OK for status in table[words.STATUS].to_pylist()])
-    table = table.take(pa.array(usable[: max(1, round(config.pool * len(usable)))]))
-    for stage in attribute_stages(config):
-        table, seconds[stage.name] = _time(stage.start(), table)
-    return seconds, str(scorer.device.place)
+def _time_stages(config: CurateConfig, spec: ScorerSpec, sample: TimedRows) -> tuple[dict[str, float], str]:
+    """Run every stage over the sample in this process; return seconds by stage, and the device.
+
+    The first call of a stage, which sets up, is not timed.
+    """
+    seconds, table, device = {READ: sample.read_s}, sample.table, ""
+    for stage in (*align_stages(config, spec), *attribute_stages(config)):
+        work = stage.start()
+        work(table.filter(pc.equal(table[words.STATUS], words.OK)).slice(0, 1))
+        started = time.perf_counter()
+        table = work(table)
+        seconds[stage.name] = time.perf_counter() - started
+        statuses = table[words.STATUS].to_pylist()
+        if stage.name == "decode" and words.OK not in statuses:
+            counts = Counter(statuses).most_common(3)
+            said = ", ".join(f"{number:,} {status}" for status, number in counts)
+            raise ValueError(f"input={config.input!r}: no usable row among {len(table):,} ({said})")
+        if stage.name == "align":
+            # As many usable rows as are attributed; the choice of rows does not affect time.
+            usable = np.flatnonzero([status == words.OK for status in statuses])
+            table = table.take(pa.array(usable[: max(1, round(config.pool * len(usable)))]))
+            device = str(work.device.place)
+    return seconds, device
 
 
-def _time(stage: Work, table: pa.Table) -> tuple[pa.Table, float]:
-    """Return a stage's result on a table, and its seconds; the first call, which sets up, is not timed."""
-    stage(table.filter(pc.equal(table[words.STATUS], words.OK)).slice(0, 1))
-    started = time.perf_counter()
-    result = stage(table)
-    return result, time.perf_counter() - started
-
-
-def price_machines(measured: Measured, machines: Sequence[Machine]) -> Table:
+def price_machines(machines: Sequence[Machine], cpu_s: float, scorer_s: float, scorer_cores: int) -> Table:
     """Return hours and cost of a million pairs on one of each kind of machine, and the bottleneck there.
 
-    Stages run in parallel, so the slower of CPUs and GPUs determines the time of a machine. GPUs, and cores,
-    count as equal to those measured. A machine whose scorers were not measured here gets no estimate.
+    ``cpu_s``: seconds of one core for reading and the stages on CPUs; ``scorer_s``: of one GPU, or of
+    ``scorer_cores`` cores, for the stages of scorers (0 = a GPU). Stages run in parallel, so the slower of
+    CPUs and GPUs determines the time of a machine. GPUs, and cores, count as equal to those measured. A
+    machine whose scorers were not measured here gets no estimate.
     """
     per_million = (Column("hours", "per million pairs", 2), Column("cost", "per million pairs", 2))
-    on_gpus = measured.scorer_cores == 0
     rows: list[tuple[Cell, ...]] = []
     for machine in machines:
-        if on_gpus != (machine.gpus > 0):
-            how = "with" if on_gpus else "without"
+        if (scorer_cores == 0) != (machine.gpus > 0):
+            how = "without" if scorer_cores else "with"
             rows.append((machine.name, None, None, f"not known: measured {how} a GPU"))
             continue
-        cpu_s, gpu_s = measured.cpu_s / machine.cpus, 0.0
-        if on_gpus:
-            gpu_s = measured.scorer_s / machine.gpus
-        else:
-            cpu_s += measured.scorer_s * measured.scorer_cores / machine.cpus
-        hours = max(cpu_s, gpu_s) / 3600
-        bound = "its GPUs" if gpu_s > cpu_s else "its CPUs"
+        on_gpus_s = 0.0 if scorer_cores else scorer_s / machine.gpus
+        on_cpus_s = (cpu_s + scorer_s * scorer_cores) / machine.cpus
+        hours = max(on_cpus_s, on_gpus_s) / 3600
+        bound = "its GPUs" if on_gpus_s > on_cpus_s else "its CPUs"
         rows.append((machine.name, hours, hours * machine.price_per_hour, bound))
     return Table("", ("machine", *per_million, "bound by"), rows)

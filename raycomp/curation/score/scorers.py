@@ -58,21 +58,38 @@ class Align:
         is_good_B = has_unit_length(image_BD) & has_unit_length(text_BD)
         if not is_good_B.all():
             image_BD, text_BD = image_BD[is_good_B], text_BD[is_good_B]
-            table, valid_N = _mark_bad(table, valid_N, is_good_B.numpy())
-        stranger_B = pair_strangers(
-            _name_images(table, image_BD, valid_N), _take(table[words.CAPTION], valid_N)
-        )
+            was_valid_N, valid_N = valid_N, valid_N.copy()
+            valid_N[was_valid_N] = is_good_B.numpy()
+            is_bad = pa.array(was_valid_N & ~valid_N)
+            statuses = pc.if_else(is_bad, words.BAD_EMBEDDING, table[words.STATUS])
+            table = parquet.add_columns(table, {words.STATUS: statuses})
+        captions = _take(table[words.CAPTION], valid_N)
+        hashes = _take(table[words.IMAGE_SHA256], valid_N)  # null for stored embeddings
+        images = [name or vector.numpy().tobytes() for name, vector in zip(hashes, image_BD, strict=True)]
+        stranger_B = pair_strangers(images, captions)
         has_stranger_N = valid_N.copy()
         has_stranger_N[valid_N] = stranger_B >= 0
         shuffled_B = pair_cosine(image_BD, text_BD[stranger_B])[stranger_B >= 0]
+        embedding_ND = np.zeros((len(valid_N), self.spec.embedding_dim), self.embedding_dtype)
+        embedding_ND[valid_N] = image_BD.numpy()
         columns = {
             words.ALIGNMENT: _scatter(pair_cosine(image_BD, text_BD), valid_N),
             parquet.SHUFFLED_ALIGNMENT: _scatter(shuffled_B, has_stranger_N),
-            words.IMAGE_EMBEDDING: self._scatter_embeddings(image_BD, valid_N),
+            words.IMAGE_EMBEDDING: parquet.to_fixed_lists(embedding_ND, valid_N),
         }
-        columns |= self.own(self._list_arrays(table, valid_N, image_BD, text_BD), valid_N)
+        if self.own.needs:
+            arrays: dict[str, Any] = {own_scorers.CAPTIONS: captions}
+            arrays[own_scorers.IMAGE_EMBEDDINGS] = image_BD.float().numpy()
+            arrays[own_scorers.TEXT_EMBEDDINGS] = text_BD.float().numpy()
+            if own_scorers.PIXELS in self.own.needs:
+                arrays[own_scorers.PIXELS] = self._read_pixels(table)[valid_N]
+            columns |= self.own(arrays, valid_N)
         spent = [name for name in (words.PIXELS, parquet.TOKENS) if name in table.column_names]
         return parquet.add_columns(table.drop_columns(spent), columns)
+
+    def _read_pixels(self, table: pa.Table) -> np.ndarray:
+        image = self.spec.image
+        return parquet.to_matrix(table[words.PIXELS]).reshape(-1, image.height, image.width, 3)
 
     def _embed_images(self, table: pa.Table, valid_N: np.ndarray) -> torch.Tensor:
         if words.IMAGE_EMBEDDING in table.column_names:
@@ -80,29 +97,7 @@ class Align:
         if not valid_N.any():
             return torch.empty(0, self.spec.embedding_dim)
         first_U, which_B = parquet.find_distinct(_take(table[words.IMAGE_SHA256], valid_N))
-        image = self.spec.image
-        pixels_NHWC = parquet.to_matrix(table[words.PIXELS]).reshape(-1, image.height, image.width, 3)
-        return self.clip.embed_pixels(pixels_NHWC, np.flatnonzero(valid_N)[first_U])[which_B]
-
-    def _list_arrays(
-        self, table: pa.Table, valid_N: np.ndarray, image_BD: torch.Tensor, text_BD: torch.Tensor
-    ) -> dict[str, Any]:
-        """Return what the user's scorers need of the usable rows."""
-        arrays: dict[str, Any] = {}
-        if own_scorers.PIXELS in self.own.needs:
-            image = self.spec.image
-            pixels_BM = parquet.to_matrix(table[words.PIXELS])[valid_N]
-            arrays[own_scorers.PIXELS] = pixels_BM.reshape(-1, image.height, image.width, 3)
-        if self.own.needs:
-            arrays[own_scorers.CAPTIONS] = _take(table[words.CAPTION], valid_N)
-            arrays[own_scorers.IMAGE_EMBEDDINGS] = image_BD.float().numpy()
-            arrays[own_scorers.TEXT_EMBEDDINGS] = text_BD.float().numpy()
-        return arrays
-
-    def _scatter_embeddings(self, image_BD: torch.Tensor, valid_N: np.ndarray) -> pa.FixedSizeListArray:
-        embedding_ND = np.zeros((len(valid_N), self.spec.embedding_dim), self.embedding_dtype)
-        embedding_ND[valid_N] = image_BD.numpy()
-        return parquet.to_fixed_lists(embedding_ND, valid_N)
+        return self.clip.embed_pixels(self._read_pixels(table), np.flatnonzero(valid_N)[first_U])[which_B]
 
 
 def pair_strangers(images: Sequence[Hashable], captions: Sequence[str]) -> np.ndarray:
@@ -117,20 +112,6 @@ def pair_strangers(images: Sequence[Hashable], captions: Sequence[str]) -> np.nd
         after = (j % size for j in range(i + 1, i + size))
         found_B[i] = next((j for j in after if images[j] != image and captions[j] != caption), -1)
     return found_B
-
-
-def _mark_bad(table: pa.Table, valid_N: np.ndarray, is_good_B: np.ndarray) -> tuple[pa.Table, np.ndarray]:
-    """Return the table with the status of badly embedded rows, and which rows are still usable."""
-    still_N = valid_N.copy()
-    still_N[valid_N] = is_good_B
-    statuses = pc.if_else(pa.array(valid_N & ~still_N), words.BAD_EMBEDDING, table[words.STATUS])
-    return parquet.add_columns(table, {words.STATUS: statuses}), still_N
-
-
-def _name_images(table: pa.Table, image_BD: torch.Tensor, valid_N: np.ndarray) -> list[Hashable]:
-    """Return a key of each usable row's image: the hash of its bytes, or a stored embedding."""
-    hashes = _take(table[words.IMAGE_SHA256], valid_N)
-    return [name or vector.numpy().tobytes() for name, vector in zip(hashes, image_BD, strict=True)]
 
 
 def _take(column: pa.ChunkedArray, valid_N: np.ndarray) -> list[Any]:
