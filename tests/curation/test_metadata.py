@@ -7,14 +7,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from raycomp.curation.score.columns import Kinds, count_kinds, type_fields, write_metadata
+from raycomp.curation.score.columns import Kinds, choose_types, count_kinds, type_fields, write_metadata
 from raycomp.data.files import Folder
 from raycomp.data.samples import to_json
 from raycomp.words import JSON, STATUS, UID
 
 
 def type_rows(rows: list[dict]) -> tuple[dict[str, list], dict[str, int], dict[str, str]]:
-    types = count_kinds(rows).choose()
+    types = choose_types(count_kinds(rows))
     columns, misfits = type_fields(rows, types)
     return {name: one.to_pylist() for name, one in columns.items()}, +misfits, types
 
@@ -48,17 +48,17 @@ def test_types_do_not_depend_on_shards_or_their_order():
     rng = np.random.default_rng(0)
     pool = [None, 1, 2.5, True, "a", "7", [1]]
     rows = [{name: pool[i] for name, i in zip("abc", rng.integers(0, 7, 3), strict=True)} for _ in range(60)]
-    whole = count_kinds(rows).choose()
+    whole = choose_types(count_kinds(rows))
     for cut in (1, 20, 59):
         first, second = count_kinds(rows[:cut]), count_kinds(rows[cut:])
-        assert first.merge(second).choose() == second.merge(first).choose() == whole
+        assert choose_types(first + second) == choose_types(second + first) == whole
 
 
 def test_of_too_many_fields_the_most_frequent_stay():
     rows = [{f"f{i}": 1} for i in range(400)] + [{"often": 1}] * 2
-    types = count_kinds(rows).choose()
+    types = choose_types(count_kinds(rows))
     assert len(types) == 256 and "often" in types
-    assert Kinds().choose() == {}
+    assert choose_types(Kinds()) == {}
 
 
 def test_files_are_written_row_for_row(tmp_path, local):

@@ -5,10 +5,9 @@ file, row for row. A field's type is that of most of its values over all shards:
 of integers: int64), or text; lists and objects are text, as json. A value of another type becomes null and is
 counted, unless it is a number written as text.
 
-Scorers run in the pass that computes alignment: FILE.py:CLASS in the option ``scorers``.
-
-A class declares ``columns``, the type of each column by name, and ``needs``, the arrays that it is called
-with, by name. N rows, some of them usable.
+A scorer is a class of the user's, FILE.py:CLASS in the option ``scorers``, called in the pass that computes
+alignment. It declares ``columns``, the type of each column by name, and ``needs``, the arrays that it is
+called with, by name. N rows, some of them usable.
 """
 
 import hashlib
@@ -16,8 +15,6 @@ import json
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -42,34 +39,27 @@ _TYPES = {BOOL: pa.bool_(), WHOLE: pa.int64(), NUMBER: pa.float64(), TEXT: pa.st
 _LARGEST = 2**63 - 1
 
 
-@dataclass(frozen=True)
-class Kinds:
-    """How many values of each kind every field has; the order of merging does not matter."""
+Kinds = Counter[tuple[str, str]]
+"""How many values of each kind every field has, by (field, kind)."""
 
-    counts: dict[str, Counter[str]] = field(default_factory=dict)
 
-    def merge(self, other: "Kinds") -> "Kinds":
-        """Return the counts over the rows of both."""
-        names = {**self.counts, **other.counts}
-        none: Counter[str] = Counter()
-        return Kinds({name: self.counts.get(name, none) + other.counts.get(name, none) for name in names})
+def choose_types(kinds: Kinds) -> dict[str, str]:
+    """Return the type of each field that is kept, in order of name.
 
-    def choose(self) -> dict[str, str]:
-        """Return the type of each field that is kept, in order of name.
-
-        The most frequent kind counts, whole and fractional numbers together; of equals, text.
-        """
-        ranked = sorted(self.counts, key=lambda name: (-self.counts[name].total(), name))[:MOST_FIELDS]
-        kinds = {}
-        for name in sorted(ranked):
-            counts = self.counts[name]
-            numbers = counts[WHOLE] + counts[NUMBER]
-            kinds[name] = NUMBER if counts[NUMBER] else WHOLE
-            if counts[TEXT] >= max(numbers, counts[BOOL]):
-                kinds[name] = TEXT
-            elif counts[BOOL] > numbers:
-                kinds[name] = BOOL
-        return kinds
+    The most frequent kind counts, whole and fractional numbers together; of equals, text.
+    """
+    totals: Counter[str] = Counter()
+    for (name, _), count in kinds.items():
+        totals[name] += count
+    types = {}
+    for name in sorted(sorted(totals, key=lambda name: (-totals[name], name))[:MOST_FIELDS]):
+        numbers = kinds[name, WHOLE] + kinds[name, NUMBER]
+        types[name] = NUMBER if kinds[name, NUMBER] else WHOLE
+        if kinds[name, TEXT] >= max(numbers, kinds[name, BOOL]):
+            types[name] = TEXT
+        elif kinds[name, BOOL] > numbers:
+            types[name] = BOOL
+    return types
 
 
 Source = tuple[str, str]
@@ -82,36 +72,37 @@ def write_metadata(sources: Sequence[Source], out: Folder) -> dict[str, Any]:
     Two passes over the files: types depend on all of them. No file is written where no row has a field.
     """
 
-    def merge(found: Iterable[Kinds]) -> list[Kinds]:
-        return [reduce(Kinds.merge, found, Kinds())]
+    def add(found: Iterable[Kinds]) -> list[Kinds]:
+        return [sum(found, Kinds())]
 
     def count(source: Source) -> Kinds:
         return count_kinds(_read_fields(source))
 
-    (kinds,) = merge(map_files(count, sources, label="metadata", fold=merge))
-    types = kinds.choose()
+    (kinds,) = add(map_files(count, sources, label="metadata", fold=add))
+    types = choose_types(kinds)
     if not types:
         return {}
     jobs = [(source, out.at(METADATA, f"{ordinal:05d}.parquet")) for ordinal, source in enumerate(sources)]
     misfits = sum(map_files(_write_file, jobs, types, label="metadata"), Counter())
     found = {name: {"type": str(_TYPES[kind]), "misfits": misfits[name]} for name, kind in types.items()}
-    return {"fields": found, "left_out": len(kinds.counts) - len(types)}
+    return {"fields": found, "left_out": len({name for name, _ in kinds}) - len(types)}
 
 
 def count_kinds(rows: Iterable[Mapping[str, Any]]) -> Kinds:
     """Return the kinds of the values of each field; nulls are not counted."""
-    counts: dict[str, Counter[str]] = {}
+    kinds, names = Kinds(), set[str]()
     for fields in rows:
         for name, value in fields.items():
             kind = _find_kind(value)
-            if kind and 0 < len(name) <= _LONGEST_NAME and (name in counts or len(counts) < _MOST_COUNTED):
-                counts.setdefault(name, Counter())[kind] += 1
-    return Kinds(counts)
+            if kind and 0 < len(name) <= _LONGEST_NAME and (name in names or len(names) < _MOST_COUNTED):
+                names.add(name)
+                kinds[name, kind] += 1
+    return kinds
 
 
 def name_types(rows: Iterable[Mapping[str, Any]]) -> dict[str, pa.DataType]:
     """Return the type that each field of some rows would have."""
-    return {name: _TYPES[kind] for name, kind in count_kinds(rows).choose().items()}
+    return {name: _TYPES[kind] for name, kind in choose_types(count_kinds(rows)).items()}
 
 
 def _find_kind(value: Any) -> str | None:
@@ -154,16 +145,15 @@ def _convert(value: Any, kind: str) -> Any:
     own = _find_kind(value)
     if own is None or (kind != TEXT and (kind == BOOL) != (own == BOOL)):
         return None
-    if kind == TEXT:
-        return to_text(value)
-    if kind == BOOL:
-        return value
+    if kind in (TEXT, BOOL):
+        return to_text(value) if kind == TEXT else value
     try:
         number = int(value) if kind == WHOLE and own != NUMBER else float(value)
     except (ValueError, TypeError, OverflowError):
         return None
-    fits = abs(number) <= _LARGEST if kind == WHOLE else math.isfinite(number)
-    return number if fits and (kind != WHOLE or number == int(number)) else None
+    if kind == NUMBER:
+        return number if math.isfinite(number) else None
+    return number if abs(number) <= _LARGEST and number == int(number) else None
 
 
 def to_text(value: Any) -> str | None:
@@ -216,8 +206,8 @@ def check_scorers(names: Sequence[str], extra_columns: Sequence[str], is_stored:
     except ValueError as error:
         said = str(error).replace("extra_columns=", "column ")
         raise ValueError(f"{OPTION}={','.join(names)}: {said}") from error
-    for value in names:
-        if is_stored and PIXELS in _load(value)[1]:
+    for value in names if is_stored else ():
+        if PIXELS in _load(value)[1]:
             said = "needs pixels, which prepare.stored_embeddings has none of; use image_embeddings"
             raise ValueError(f"{OPTION}={value}: {said}")
 
@@ -270,34 +260,32 @@ class OwnScorers:
             parts: dict[str, list[pa.Array]] = {name: [] for name in columns}
             for start in range(0, num, ROWS):
                 rows = [min(row, num - 1) for row in range(start, start + ROWS)]  # the last one is repeated
-                given = {need: _take(arrays[need], rows) for need in needs}
+                given = {
+                    need: [array[row] for row in rows] if isinstance(array, list) else array[rows]
+                    for need, array in ((need, arrays[need]) for need in needs)
+                }
                 result = call_own(OPTION, value, lambda given=given, scorer=scorer: scorer(**given))
-                for name, array in _check(value, columns, result).items():
+                if not isinstance(result, Mapping) or {*result} != {*columns}:
+                    got = (
+                        ", ".join(map(str, result)) if isinstance(result, Mapping) else type(result).__name__
+                    )
+                    said = f"must return a dict of {', '.join(columns)}, returned {got}"
+                    raise UserError(f"{OPTION}={value}: {said}")
+                for name, kind in columns.items():
+                    array = _to_array(f"{OPTION}={value}: column {name}", kind, result[name])
                     parts[name].append(array.slice(0, min(ROWS, num - start)))
             for name, kind in columns.items():
                 found[name] = pa.chunked_array(parts[name], TYPES[kind]).combine_chunks().take(place_N)
         return found
 
 
-def _take(array: Any, rows: list[int]) -> Any:
-    return [array[row] for row in rows] if isinstance(array, list) else array[rows]
-
-
-def _check(value: str, columns: Mapping[str, str], result: Any) -> dict[str, pa.Array]:
-    """Return what a scorer returned as arrays of the declared types."""
-    if not isinstance(result, Mapping) or {*result} != {*columns}:
-        got = ", ".join(map(str, result)) if isinstance(result, Mapping) else type(result).__name__
-        raise UserError(f"{OPTION}={value}: must return a dict of {', '.join(columns)}, returned {got}")
-    found = {}
-    for name, kind in columns.items():
-        values = result[name]
-        values = values.detach().cpu().numpy() if hasattr(values, "detach") else values
-        try:
-            found[name] = pa.array(values, from_pandas=True).cast(TYPES[kind])
-        except (pa.ArrowException, TypeError) as error:
-            line = " ".join(str(error).split())[:200]
-            raise UserError(f"{OPTION}={value}: column {name} must be {kind}: {line}") from error
-        if len(found[name]) != ROWS:
-            said = f"column {name} must have {ROWS} values, one a row, has {len(found[name])}"
-            raise UserError(f"{OPTION}={value}: {said}")
-    return found
+def _to_array(said: str, kind: str, values: Any) -> pa.Array:
+    """Return what a scorer returned for a column, checked; ``said`` names scorer and column in errors."""
+    values = values.detach().cpu().numpy() if hasattr(values, "detach") else values
+    try:
+        array = pa.array(values, from_pandas=True).cast(TYPES[kind])
+    except (pa.ArrowException, TypeError) as error:
+        raise UserError(f"{said} must be {kind}: {' '.join(str(error).split())[:200]}") from error
+    if len(array) != ROWS:
+        raise UserError(f"{said} must have {ROWS} values, one a row, has {len(array)}")
+    return array

@@ -28,8 +28,8 @@ from raycomp.schema import CAPTION_SCHEMA, PHRASE_TYPE, PICTURE_SCHEMA
 
 # Of a SHA-256, enough for every corpus.
 _HASH_DIGITS = 32
-# The values of PICTURE_SCHEMA.
-Picture = tuple[float, float, float, int, str]
+# The values of PICTURE_SCHEMA, all or none.
+Picture = tuple[Any, ...]
 
 
 def prepare(
@@ -46,45 +46,34 @@ def prepare(
     An unusable row stays, with its status and zero pixels. Rows with stored embeddings get no pixels; their
     embeddings are scaled to length 1. Rows of the list ``removed`` lose their content.
     """
-    table, removal = parquet.hash_images(table), load_removed(removed) if removed else None
+    table = parquet.hash_images(table)
+    removal = load_removed(removed) if removed else None
     if removal is not None:
         table = blank_rows(table, removal.find_rows(table), REMOVED_CONTENT)
-    statuses = table[words.STATUS].to_pylist()
-    images = table[words.IMAGE].to_pylist()
-    sizes: list[tuple[int | None, int | None]] = [(None, None)] * len(images)
-    looks: list[Picture | None] = [None] * len(images)
+    statuses, num = table[words.STATUS].to_pylist(), len(table)
+    looks: list[Picture] = [(None,) * len(PICTURE_SCHEMA)] * num
+    sizes: list[tuple[int | None, int | None]] = [(None, None)] * num
     if words.IMAGE_EMBEDDING in table.column_names:
-        seen = {
-            words.IMAGE_EMBEDDING: _prepare_embeddings(
-                parquet.to_matrix(table[words.IMAGE_EMBEDDING]), statuses
-            )
-        }
+        name, value_NM = words.IMAGE_EMBEDDING, _scale_embeddings(table, statuses)
     else:
-        names = table[words.IMAGE_SHA256].to_pylist()
-        seen = {
-            words.PIXELS: _prepare_images(
-                images, names, statuses, sizes, looks, spec, max_pixels, fast_decode
-            )
-        }
+        name = words.PIXELS
+        value_NM = _prepare_images(table, statuses, sizes, looks, spec, max_pixels, fast_decode)
     fields = [json.loads(text) if text else {} for text in table[words.JSON].to_pylist()]
     for row, one in enumerate(fields):
         width, height = (one.get(name) for name in (words.ORIGINAL_WIDTH, words.ORIGINAL_HEIGHT))
         if all(type(side) is int and 0 < side < 2**31 for side in (width, height)):
             sizes[row] = width, height  # of the image before a downloader resized it
-    captions = [
-        parquet.readable(caption) if status == words.OK else ""
-        for caption, status in zip(table[words.CAPTION].to_pylist(), statuses, strict=True)
-    ]
+    texts = zip(table[words.CAPTION].to_pylist(), statuses, strict=True)
+    captions = [parquet.readable(caption) if status == words.OK else "" for caption, status in texts]
     # Null for an empty text, which stands for a bad row.
     counts = [len(caption.split()) or None for caption in captions]
-    pictures = zip(*(look or [None] * len(PICTURE_SCHEMA) for look in looks), strict=True)
     columns = {
         words.STATUS: pa.array(statuses, pa.string()),
         words.ORIGINAL_WIDTH: pa.array([width for width, _ in sizes], pa.int32()),
         words.ORIGINAL_HEIGHT: pa.array([height for _, height in sizes], pa.int32()),
-        **_make_columns(PICTURE_SCHEMA, pictures),
+        **_make_columns(PICTURE_SCHEMA, zip(*looks, strict=True)),
         **_make_columns(CAPTION_SCHEMA, (counts, [*map(name_language, captions)])),
-        **{name: parquet.to_fixed_lists(value_NM) for name, value_NM in seen.items()},
+        name: parquet.to_fixed_lists(value_NM),
         parquet.TOKENS: parquet.to_fixed_lists(load_tokens(scorer)(captions)),
         **{name: pa.array([to_text(f.get(name)) for f in fields], pa.string()) for name in extra_columns},
     }
@@ -98,11 +87,10 @@ def load_measures() -> None:
 
 
 def _prepare_images(
-    images: list[bytes | None],
-    names: list[str | None],
+    table: pa.Table,
     statuses: list[str],
     sizes: list[tuple[int | None, int | None]],
-    looks: list[Picture | None],
+    looks: list[Picture],
     spec: ScorerSpec,
     max_pixels: int,
     fast_decode: bool,
@@ -110,11 +98,12 @@ def _prepare_images(
     """Return pixels [rows, values]; writes faults into ``statuses``, (width, height) into ``sizes``, and the
     columns of pictures into ``looks``. Images of one name, the hash of their bytes, are decoded once."""
     first: dict[str | None, int] = {}
-    pixels_NM = np.zeros((len(images), spec.image.num_values), np.uint8)
-    for i, data in enumerate(images):
+    pixels_NM = np.zeros((len(table), spec.image.num_values), np.uint8)
+    named = zip(table[words.IMAGE].to_pylist(), table[words.IMAGE_SHA256].to_pylist(), strict=True)
+    for i, (data, name) in enumerate(named):
         if data is None or statuses[i] != words.OK:
             continue
-        same = first.setdefault(names[i], i)
+        same = first.setdefault(name, i)
         if same != i:
             pixels_NM[i], statuses[i] = pixels_NM[same], statuses[same]
             sizes[i], looks[i] = sizes[same], looks[same]
@@ -129,21 +118,21 @@ def _prepare_images(
     return pixels_NM
 
 
-def _make_columns(schema: pa.Schema, values: Iterable[Sequence[Any]]) -> dict[str, pa.Array]:
-    return {one.name: pa.array(column, one.type) for one, column in zip(schema, values, strict=True)}
-
-
-def _prepare_embeddings(embedding_ND: np.ndarray, statuses: list[str]) -> np.ndarray:
-    """Return fp32 rows of length 1; writes into ``statuses`` if a row has length 0."""
+def _scale_embeddings(table: pa.Table, statuses: list[str]) -> np.ndarray:
+    """Return stored embeddings as fp32 rows of length 1; writes into ``statuses`` if a row has length 0."""
     import torch  # a process that decodes images does not need it
 
     from raycomp.core.alignment import has_unit_length, normalise
 
-    unit_ND = normalise(torch.from_numpy(embedding_ND.copy()))
+    unit_ND = normalise(torch.from_numpy(parquet.to_matrix(table[words.IMAGE_EMBEDDING]).copy()))
     for i in np.flatnonzero(~has_unit_length(unit_ND).numpy()):
         if statuses[i] == words.OK:
             statuses[i] = words.BAD_EMBEDDING
     return unit_ND.numpy()
+
+
+def _make_columns(schema: pa.Schema, values: Iterable[Sequence[Any]]) -> dict[str, pa.Array]:
+    return {one.name: pa.array(column, one.type) for one, column in zip(schema, values, strict=True)}
 
 
 @lru_cache(maxsize=1)
@@ -178,34 +167,24 @@ def parse(
             spans = [(phrase.target_start, phrase.target_end) for phrase in some]
             made += maker.make(caption[:MAX_CHARACTERS], spans, attribute.nonces, key)
         faults.append([nonce for nonce in made[: len(phrases)] if isinstance(nonce, str)])
-        nonces = [[] if isinstance(nonce, str) else nonce for nonce in made]
-        phrases += content
-        rows.append([_phrase_row(caption, p, n) for p, n in zip(phrases, nonces, strict=True)])
-        texts.append(
-            [
-                parquet.readable(make_counterfactual(caption, phrase.target_start, phrase.target_end, drawn))
-                for phrase, several in zip(phrases, nonces, strict=True)
-                for drawn in several
-            ]
-        )
+        row, edited = [], []
+        for phrase, nonces in zip((*phrases, *content), made, strict=True):
+            start, end = phrase.target_start, phrase.target_end
+            drawn = [] if isinstance(nonces, str) else nonces
+            said = {"text": caption[phrase.start : phrase.end], "target": caption[start:end], "nonces": drawn}
+            row.append({**phrase._asdict(), **said, "drops": [], "drop": None, "displacement": None})
+            edited += [parquet.readable(make_counterfactual(caption, start, end, nonce)) for nonce in drawn]
+        rows.append(row)
+        texts.append(edited)
     tokens_TL = tokenize([text for group in texts for text in group] or [""])
-    counts = [len(group) for group in texts]
     columns = {
         words.STATUS: pa.array([get_phrase_status(row) for row in rows], pa.string()),
         words.PHRASES: pa.array(rows, pa.list_(PHRASE_TYPE)),
         parquet.FAULTS: pa.array(faults, pa.list_(pa.string())),
         parquet.TOKENS: parquet.to_fixed_lists(tokenize(list(map(parquet.readable, captions)))),
-        parquet.COUNTERFACTUALS: parquet.nest(tokens_TL, counts),
+        parquet.COUNTERFACTUALS: parquet.nest(tokens_TL, [len(group) for group in texts]),
     }
     return parquet.add_columns(table, columns)
-
-
-def _phrase_row(caption: str, phrase: Any, nonces: list[str]) -> dict[str, Any]:
-    texts = {
-        "text": caption[phrase.start : phrase.end],
-        "target": caption[phrase.target_start : phrase.target_end],
-    }
-    return {**phrase._asdict(), **texts, "nonces": nonces, "drops": [], "drop": None, "displacement": None}
 
 
 def get_phrase_status(phrases: list[dict[str, Any]]) -> str:
