@@ -266,10 +266,8 @@ class OwnScorers:
                 }
                 result = call_own(OPTION, value, lambda given=given, scorer=scorer: scorer(**given))
                 if not isinstance(result, Mapping) or {*result} != {*columns}:
-                    got = (
-                        ", ".join(map(str, result)) if isinstance(result, Mapping) else type(result).__name__
-                    )
-                    said = f"must return a dict of {', '.join(columns)}, returned {got}"
+                    names = map(str, result) if isinstance(result, Mapping) else [type(result).__name__]
+                    said = f"must return a dict of {', '.join(columns)}, returned {', '.join(names)}"
                     raise UserError(f"{OPTION}={value}: {said}")
                 for name, kind in columns.items():
                     array = _to_array(f"{OPTION}={value}: column {name}", kind, result[name])
