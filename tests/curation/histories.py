@@ -65,30 +65,30 @@ class History:
 
     def draw_options(self) -> dict[str, Any]:
         """Return options of a selection."""
-        first = self.random.choice([0.5, 0.7, 0.9])
-        options: dict[str, Any] = {"align.keep": first, "attribute.keep": self.random.choice([0.3, 0.5])}
-        options["select.rule"] = self.random.choice(RULES)
-        options["attribute.targets"] = self.random.choice(["nouns", "content", "content"])
-        options["attribute.nonces"] = self.random.choice([1, 1, 2])
-        options["attribute.pool"] = self.random.choice([None, None, 0.9, 1.0])
-        options["near.rules"] = self.random.choice([(), (), ("exact",), ("captions", "perceptual")])
-        options["filter.where"] = self.random.choice([None, None, "words > 4"])
-        return options
+        draw = self.random.choice
+        return {
+            "align.keep": draw([0.5, 0.7, 0.9]),
+            "attribute.keep": draw([0.3, 0.5]),
+            "select.rule": draw(RULES),
+            "attribute.targets": draw(["nouns", "content", "content"]),
+            "attribute.nonces": draw([1, 1, 2]),
+            "attribute.pool": draw([None, None, 0.9, 1.0]),
+            "near.rules": draw([(), (), ("exact",), ("captions", "perceptual")]),
+            "filter.where": draw([None, None, "words > 4"]),
+        }
 
     def step(self) -> dict[str, Any]:
         """Change the corpus; return the arguments of an update."""
-        kind = self.random.choice(
-            ["add", "add", "insert", "replace", "delete", "touch", "input", "remove", "options"]
-        )
+        kinds = ("add", "add", "insert", "replace", "delete", "touch", "input", "remove", "options")
+        kind = self.random.choice(kinds)
         self.steps.append(kind)
         shards = self.list_shards()
         if kind in ("add", "insert"):
             name = f"{'z' if kind == 'add' else 'a'}{self.random.randrange(1000)}"
             self.write_shard(f"in/{name}.tar", self.draw_samples(self.random.randrange(1, 7)))
         elif kind == "replace":
-            self.write_shard(
-                f"in/{self.random.choice(shards).name}", self.draw_samples(self.random.randrange(1, 7))
-            )
+            name = self.random.choice(shards).name
+            self.write_shard(f"in/{name}", self.draw_samples(self.random.randrange(1, 7)))
         elif kind == "delete" and len(shards) > 2:
             self.random.choice(shards).unlink()
         elif kind == "touch":

@@ -35,26 +35,23 @@ def test_a_finished_run_is_shown_selected_from_and_trained_on(older, tmp_path, c
     assert pairs.num_kept == 12 and sum(pairs.sizes) == 12
 
 
-def test_it_is_not_updated(older, capsys):
-    assert main(["update", str(older)]) == 2
-    said = capsys.readouterr().err
-    assert "was written by an older version; curate it anew in another folder" in said
-    assert said.count("\n") == 1
+def test_it_is_not_updated_and_an_unfinished_one_is_refused(older, tmp_path, capsys):
+    def said(*line: str) -> str:
+        assert main([*line]) == 2
+        return capsys.readouterr().err
 
-
-def test_an_unfinished_run_is_refused(older, tmp_path, capsys):
-    record = json.loads((older / "run.json").read_text())
+    text = "raycomp: {}: was written by an older version; curate it anew in another folder\n"
+    assert said("update", str(older)) == text.format(older)
+    record = json.loads((older / "run.json").read_text()) | {"status": "running"}
     for name in ("format", "manifest", "funnel"):
         del record[name]
-    (older / "run.json").write_text(json.dumps(record | {"status": "running"}))
+    (older / "run.json").write_text(json.dumps(record))
     write_shard(tmp_path / "in", "a.tar", scenes(3, seed=5), 0)
-    lines = (
-        ["show", str(older)],
-        ["select", str(older), "--out", str(tmp_path / "other")],
-        ["curate", "--set", f"input={tmp_path}/in", "--out", str(older)],
-    )
-    for line in lines:
-        assert main(line) == 2
-        said = capsys.readouterr().err
-        assert "was started by an older version; start it anew in another folder" in said
-        assert said.count("\n") == 1
+    for line in (
+        ("show", str(older)),
+        ("select", str(older), "--out", str(tmp_path / "other")),
+        ("curate", "--set", f"input={tmp_path}/in", "--out", str(older)),
+    ):
+        error = said(*line)
+        assert "was started by an older version; start it anew in another folder" in error
+        assert error.count("\n") == 1

@@ -3,7 +3,6 @@
 import json
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -28,13 +27,11 @@ def test_ranges_hold_every_row_once_in_order():
         for seed in range(8):
             rows = draw_rows(seed, most)
             ranges = cut_ranges(rows, SPAN)
-            flat = [
-                (shard, row) for parts in ranges for shard, start, end in parts for row in range(start, end)
-            ]
+            pieces = [piece for parts in ranges for piece in parts]
+            flat = [(shard, row) for shard, start, end in pieces for row in range(start, end)]
             assert flat == [(shard, row) for shard, count in enumerate(rows) for row in range(count)]
             assert all(0 < sum(end - start for _, start, end in parts) <= 2 * SPAN for parts in ranges)
-            joined = [parts for parts in ranges if len(parts) > 1]
-            assert most == 70 or joined or len(rows) < 2
+            assert most == 70 or len(rows) < 2 or any(len(parts) > 1 for parts in ranges)
 
 
 def test_a_new_row_changes_one_range():
@@ -98,58 +95,51 @@ def curate(folder: Path, source: str, scorer, **options) -> Path:
     return folder
 
 
-def read_run(folder: Path) -> dict[str, Any]:
-    return json.loads((folder / "run.json").read_text())
-
-
 def read_files(folder: Path, *names: str) -> dict[str, bytes]:
     paths = [path for name in names for path in (folder / name).rglob("*") if path.is_file()]
     return {str(path.relative_to(folder)): path.read_bytes() for path in paths}
 
 
-@pytest.mark.parametrize("at", [0, 2, 5])
-def test_a_run_that_is_cut_resumes_with_the_outputs_that_are_left(
-    tmp_path, monkeypatch, tiny_scorer, small, at
-):
-    source = write_world_shards(tmp_path / "in", 90, 45)
+def test_a_run_that_is_cut_resumes_with_the_outputs_that_are_left(tmp_path, monkeypatch, tiny_scorer, small):
+    source, cut = write_world_shards(tmp_path / "in", 90, 45), tmp_path / "cut"
     whole = curate(tmp_path / "whole", source, tiny_scorer)
-    assert len(list((whole / "shards").glob("*.tar"))) == 6
-    commit, done = outputs.commit_output, []
+    commit, counts = outputs.commit_output, []
 
-    def cut(*args):
-        if len(done) == at:
+    def commit_few(*args):
+        counts[-1] -= 1
+        if counts[-1] < 0:
             raise Cut
-        done.append(args[2])
         return commit(*args)
 
     with monkeypatch.context() as patched:
-        patched.setattr(write, "commit_output", cut)
-        with pytest.raises(Cut):
-            curate(tmp_path / "cut", source, tiny_scorer)
-    assert not (tmp_path / "cut/subset/kept.parquet").exists()
-    written = {path: path.stat().st_mtime_ns for path in (tmp_path / "cut/shards").glob("*.tar")}
-    assert len(written) == at
-    resumed = curate(tmp_path / "cut", source, tiny_scorer)
+        patched.setattr(write, "commit_output", commit_few)
+        for count, total in ((0, 0), (2, 2), (3, 5)):
+            before = {path: path.stat().st_mtime_ns for path in (cut / "shards").glob("*.tar")}
+            counts.append(count)
+            with pytest.raises(Cut):
+                curate(cut, source, tiny_scorer)
+            written = {path: path.stat().st_mtime_ns for path in (cut / "shards").glob("*.tar")}
+            assert len(written) == total and before.items() <= written.items()
+            assert not (cut / "subset/kept.parquet").exists()
+    curate(cut, source, tiny_scorer)
     assert {path: path.stat().st_mtime_ns for path in written} == written
     names = ("scores", "subset", "shards")
-    assert read_files(resumed, *names) == read_files(whole, *names)
-    assert read_run(resumed)["manifest"]["results"] == read_run(whole)["manifest"]["results"]
+    assert read_files(cut, *names) == read_files(whole, *names)
+    assert len([*(cut / "shards").glob("*.tar")]) == 6
+    manifests = [json.loads((one / "run.json").read_text())["manifest"]["results"] for one in (whole, cut)]
+    assert manifests[0] == manifests[1]
 
 
 def test_a_new_sample_changes_one_output(tmp_path, tiny_scorer, small):
     """All others keep their bytes: a json holds raw scores, and no output follows the counts before it."""
-    samples, folders = scenes(91, seed=0), []
+    samples, found = scenes(91, seed=0), []
     for num in (45, 46):
         folder = tmp_path / f"in-{num}"
         for name, part in (("a", [*samples[:45], *samples[90:]][:num]), ("b", samples[45:90])):
             write_tar(str(folder / f"{name}.tar"), ((f"{i:03d}", one) for i, one in enumerate(part)))
-        folders.append(str(folder))
-    options = {"select.rule": "full"}
-    before, after = (
-        curate(tmp_path / f"out-{i}", source, tiny_scorer, **options) for i, source in enumerate(folders)
-    )
-    old, new = read_files(before, "shards"), read_files(after, "shards")
+        out = curate(tmp_path / f"out-{num}", str(folder), tiny_scorer, **{"select.rule": "full"})
+        found.append(read_files(out, "shards"))
+    old, new = found
     changed = [name for name in new if name.endswith(".tar") and new[name] != old.get(name)]
     assert changed == ["shards/00000002.tar"]
-    sizes = json.loads(new["shards/sizes.json"])
-    assert [*sizes.values()] == [20, 20, 6, 20, 20, 5]
+    assert [*json.loads(new["shards/sizes.json"]).values()] == [20, 20, 6, 20, 20, 5]

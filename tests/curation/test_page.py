@@ -1,4 +1,4 @@
-"""What the page says is what the summary holds, and nothing that a corpus holds is markup on it."""
+"""The page shows what the summary holds, and no text of a corpus is markup on it."""
 
 import base64
 import io
@@ -6,6 +6,7 @@ import re
 import zlib
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -13,10 +14,9 @@ import pytest
 from PIL import Image
 
 from raycomp.config import ScorerConfig, override_all, to_dict
-from raycomp.curation.config import CurateConfig, SelectConfig
+from raycomp.curation.config import CurateConfig
 from raycomp.curation.page import FunnelRow, find_warnings, make_funnel, render_curate, split_caption
 from raycomp.curation.summary import Sample, Summary, choose_shown, summarise
-from raycomp.report.charts import Html, tag
 from raycomp.report.page import SCRIPT, make_thumbnail
 from raycomp.table import Column, Estimate, Table
 from raycomp.words import KEPT, UNSEEN
@@ -30,6 +30,7 @@ HOSTILE = [
     '" onmouseover="document.title=\'owned\'" x="',
     "' onload='x' & &lt;b&gt; \x00 \u202e <svg/onload=alert(1)>",
 ]
+BELOW = "below_attribution_gate"
 
 
 def photo(colour: str = "red", size: tuple[int, int] = (400, 300), **options: object) -> bytes:
@@ -48,9 +49,11 @@ def make_times(phase: str, stage: str) -> dict:
     }
 
 
-def run_json(**changes: object) -> dict:
+def run_json(settings: dict[str, Any] | None = None, **changes: object) -> dict:
+    """Return a record whose config ranks by the mean drop of nouns, but for settings by path."""
+    config = by_cpi(input="photos/*.tar", seed=5, attribute=mean_drop(targets="nouns"))
     return {
-        "config": to_dict(by_cpi(input="photos/*.tar", seed=5, attribute=mean_drop(targets="nouns"))),
+        "config": to_dict(override_all(config, settings or {})),
         "versions": {"raycomp": "0.1.0", "torch": "2.13.0"},
         "fingerprint": "f00d",
         "commands": {"Run again": "raycomp curate --out out"},
@@ -65,13 +68,25 @@ def summarise_captions(captions: list[str], **options: object) -> Summary:
     return summarise(table, *choose(table), seed=5)
 
 
-def render_tree(summary: Summary, run: dict, **options: object) -> Element:
+def render(summary: Summary, run: dict, **options: object) -> str:
     photos = options.pop("photos", {s.uid: photo() for s in choose_shown(summary).samples})
-    return read_html(render_curate(summary, photos, run, make_funnel(summary.reasons), **options))
+    return render_curate(summary, photos, run, make_funnel(summary.reasons), **options)
+
+
+def render_tree(summary: Summary, run: dict, **options: object) -> Element:
+    return read_html(render(summary, run, **options))
 
 
 def section(page: Element, title: str) -> Element:
     return next(s for s in page.all("section") if any(h.text == title for h in s.all("h2")))
+
+
+def first_rows(page: Element, title: str) -> list[list[str]]:
+    return section(page, title).all("table")[0].rows()
+
+
+def minus(text: str) -> str:
+    return text.replace("-", "\u2212")
 
 
 @pytest.fixture(scope="module")
@@ -97,99 +112,76 @@ def test_first_sentence_and_funnel_say_the_counts(summary, page):
     lost = [sum(int(n) for n in re.findall(r"\u2212(\d+)", row[6])) for row in table]
     assert lost == [0, *(a - b for a, b in pairwise(counts))]
     assert table[-1][3:6] == [f"{100 * kept / n:.1f}\u00a0%" for n in (rows, summary.num_aligned, counts[-2])]
-
-
-def test_a_funnel_that_does_not_add_up_is_refused(summary):
     funnel = make_funnel(summary.reasons)
-    broken = [*funnel[:-1], FunnelRow(KEPT, funnel[-1].rows, ())]
-    with pytest.raises(ValueError, match="funnel"):
-        render_curate(summary, {}, {}, broken)
-    with pytest.raises(ValueError, match="funnel"):
-        render_curate(summary, {}, {}, make_funnel(summary.reasons + summary.reasons))
+    for broken in ([*funnel[:-1], FunnelRow(KEPT, kept, ())], make_funnel(summary.reasons + summary.reasons)):
+        with pytest.raises(ValueError, match="funnel"):
+            render_curate(summary, {}, {}, broken)
 
 
 def test_cards_carry_photo_scores_and_shaded_phrases(summary, page):
     cards = section(page, "Twelve pairs at the threshold").all("article")
-    around = choose_shown(summary).around
-    assert len(cards) == 12
-    for card, sample in zip(cards, around, strict=True):
+    for card, sample in zip(cards, choose_shown(summary).around, strict=True):
         assert card.all("img")[0].attributes["src"].startswith("data:image/jpeg;base64,")
         assert card.all("p", "caption")[0].text == sample.caption
         assert [m.text for m in card.all("mark")] == [p["text"] for p in sample.phrases]
         assert [m.all("u")[0].text for m in card.all("mark")] == [p["target"] for p in sample.phrases]
         assert card.all("b", "badge")[0].text == ("kept" if sample.reason == KEPT else "dropped")
-        shown = [b.text.replace("\u2212", "-") for b in card.all("p", "score")[0].all("b")]
-        assert shown == [f"{sample.score:.4f}"]
+        assert card.all("p", "score")[0].all("b")[0].text == minus(f"{sample.score:.4f}")
         for mark, phrase in zip(card.all("mark"), sample.phrases, strict=True):
-            want = {True: "shade-p", False: "shade-n"}[(phrase["drop"] or 0) > 0]
-            assert mark.attributes["class"].startswith(("shade-0", "shade-none", want))
-            if phrase["nonces"]:
-                assert phrase["nonces"][0] in mark.attributes["title"]
-            is_unseen = phrase["target_class"] == UNSEEN
-            assert ("not visible in a picture" in mark.attributes["title"]) == is_unseen
+            style, title = mark.attributes["class"], mark.attributes["title"]
+            assert style.startswith(("shade-0", "shade-none", f"shade-{'np'[(phrase['drop'] or 0) > 0]}"))
+            assert all(nonce in title for nonce in phrase["nonces"])
+            assert ("not visible in a picture" in title) == (phrase["target_class"] == UNSEEN)
     assert len(section(page, "Highest and lowest mean drop of nouns").all("article")) == 12
 
 
-def test_tables_say_what_the_summary_holds(summary, page):
-    statuses = {row[0]: int(row[2]) for row in section(page, "Rows by status").all("table")[0].rows()}
+def test_tables_and_histograms_say_what_the_summary_holds(summary, page):
+    statuses = {row[0]: int(row[2]) for row in first_rows(page, "Rows by status")}
     assert statuses == dict(summary.statuses)
-    inside, whole, *_ = section(page, "Correlates of PAS").all("table")[0].rows()
+    inside, whole, *_ = first_rows(page, "Correlates of PAS")
     for row, moments in ((inside, summary.passed["pas"]), (whole, summary.moments["pas"])):
-        reported = f"{moments.pearson:z.3f} [".replace("-", "\u2212")
-        assert row[2] == str(moments.count) and row[3].startswith(reported)
-    assert inside[0] == "alignment, mean drop of nouns"
-    assert (inside[1], inside[2], inside[6:]) == ("pairs inside the pool", "273", ["0.084", "0.088"])
-    assert (whole[1], whole[2], whole[6:]) == ("all pairs", "390", ["\u2013", "\u2013"])
-    kinds = {row[0]: row[1:4] for row in section(page, "Phrases").all("table")[0].rows()}
+        assert row[2] == str(moments.count) and row[3].startswith(minus(f"{moments.pearson:z.3f} ["))
+    assert (inside[1], inside[2], whole[1], whole[2]) == ("pairs inside the pool", "273", "all pairs", "390")
+    kinds = {row[0]: row[1:4] for row in first_rows(page, "Phrases")}
     assert list(kinds) == ["object", "relation", "predicate", "unseen, of these"]
     for name, counts in kinds.items():
-        kind = name.removesuffix(", of these")
-        kept, dropped = summary.kinds[kind, "kept"], summary.kinds[kind, "dropped"]
-        assert [int(n.replace(",", "")) for n in counts] == [kept + dropped, kept, dropped]
-
-
-def test_histograms_draw_every_pair(summary, page):
+        sides = [summary.kinds[name.removesuffix(", of these"), side] for side in ("kept", "dropped")]
+        assert [int(n.replace(",", "")) for n in counts] == [sum(sides), *sides]
     for title in ("Alignment", "PAS", "Caption length", "Phrases of a caption"):
         figure = next(f for f in page.all("figure") if f.all("figcaption")[0].text == title)
         said = [g.all("title")[0].text.split(": ")[1] for g in figure.all("g")]
         kept, dropped = (sum(int(text.split(", ")[i].split()[0]) for text in said) for i in (0, 1))
         assert (kept, dropped) == (summary.reasons[KEPT], summary.num_aligned - summary.reasons[KEPT]), title
-    scores = section(page, "Scores").text
-    assert (
-        f"gate {summary.lowest['alignment']:.4f}" in scores
-        and f"gate {summary.lowest['score']:.4f}" in scores
-    )
+    gates = [f"gate {summary.lowest[name]:.4f}" for name in ("alignment", "score")]
+    assert [mark.text for mark in page.all("text", "mark")] == gates
 
 
 def test_config_commands_and_versions_are_reported(page):
-    facts = {d.all("dt")[0].text: d.all("dd")[0].text for d in page.all("dl")[0].all("div")}
+    facts, versions = (
+        {d.all("dt")[0].text: d.all("dd")[0].text for d in one.all("div")} for one in page.all("dl")[:2]
+    )
     assert facts["align.keep"] == "0.7" and facts["attribute.pool"] == "none"
     assert facts["select.datacomp_compat"] == "false" and facts["extra_columns"] == ""
-    versions = {d.all("dt")[0].text: d.all("dd")[0].text for d in page.all("dl")[1].all("div")}
     assert versions == {"raycomp": "0.1.0", "torch": "2.13.0", "fingerprint": "f00d"}
     assert page.all("pre")[0].text == "raycomp curate --out out"
 
 
 def test_warnings_stand_first_and_only_when_due(summary):
     good = summarise_captions(["A dog in a river"] * 40, bad_every=0)
-    assert find_warnings(good, run_json()) == []
-    assert render_tree(good, run_json()).all("aside") == []
-    config = to_dict(by_cpi(scorer=ScorerConfig(weights="random:3"), attribute=mean_drop(keep=0.69)))
+    assert find_warnings(good, run_json()) == [] and render_tree(good, run_json()).all("aside") == []
     check = {"matched_mean": 0.2, "shuffled_mean": 0.2, "auc": 0.52, "n": 9}
-    run = run_json(config=config, scorer_check=check, warnings=["Mine: look here"])
-    tree = render_tree(summary, run)
-    texts = [item.text for item in tree.all("aside")[0].all("li")]
-    starts = (
+    settings = {"scorer.weights": "random:3", "attribute.keep": 0.69}
+    tree = render_tree(summary, run_json(settings, scorer_check=check, warnings=["Mine: look here"]))
+    expected = [
         "Random weights (random:3)",
-        "Scoring model near chance",
-        "Bad data",
-        "Fewer rows",
+        "Scoring model near chance: it scores a pair above a shuffled pair in 52.0 %",
+        f"Bad data: {summary.num_bad} of {summary.rows} rows",
+        "Fewer rows than requested: the options ask for "
+        f"{int(0.69 * summary.num_aligned)} of {summary.num_aligned}",
         "Mine: look here",
-    )
-    assert len(texts) == 5 and all(t.startswith(s) for t, s in zip(texts, starts, strict=True))
-    assert "52.0 %" in texts[1]
-    assert f"{summary.num_bad} of {summary.rows} rows" in texts[2]
-    assert f"{int(0.69 * summary.num_aligned)} of {summary.num_aligned}" in texts[3]
+    ]
+    for item, start in zip(tree.all("aside")[0].all("li"), expected, strict=True):
+        assert item.text.startswith(start)
 
 
 def plant_displacement(slope: float, num_targets: int = 1000) -> Summary:
@@ -212,91 +204,60 @@ def test_displacement_that_drives_drops_is_warned_of():
         assert (planted.passed["drop"].pearson > 0.3) == (slope > 0)
         assert [text.partition(":")[0] for text in reported] == ["Displacement explains drops"] * warns
         assert all("inside the pool (" in text and "select.rule=pas_residual" in text for text in reported)
-        divided = run_json(config=to_dict(by_cpi(attribute=mean_drop(unit="per_displacement"))))
-        assert find_warnings(planted, divided) == [], "its PAS does not depend on the displacement"
-        assert find_warnings(plant_displacement(slope, num_targets=4), run_json()) == [], (
-            "four words tell little"
-        )
+    planted = plant_displacement(1.0)
+    assert find_warnings(planted, run_json({"attribute.unit": "per_displacement"})) == [], "divides it out"
+    assert find_warnings(plant_displacement(1.0, num_targets=4), run_json()) == [], "four words tell little"
 
 
-@pytest.mark.parametrize("rule", ["random", "full", "align_only"])
-def test_a_rule_of_one_gate_has_no_pool(summary, rule):
-    """Its pairs are shown all together, and the paper's figures, which are of a pool, not beside them."""
-    config = to_dict(by_cpi(select=SelectConfig(rule=rule)))
-    part = section(render_tree(summary, run_json(config=config)), "Correlates of PAS")
-    rows = part.all("table")[0].rows()
-    ranks_by = "random draw" if rule == "random" else "alignment"
-    assert f"ranks by {ranks_by}, not by PAS" in part.text and "The rule has no pool" in part.text
-    assert [row[1] for row in rows] == ["all pairs, no pool", "all phrases, no pool"]
-    assert rows[0][2] == "390" and {value for row in rows for value in row[6:]} == {"\u2013"}
-
-
-@pytest.mark.parametrize(
-    ("settings", "named", "is_paper"),
-    [
+def test_correlations_name_their_score_and_their_pool_and_have_the_papers_figure_for_the_papers_alone(
+    summary,
+):
+    for settings, named, is_paper in [
         ({}, "mean drop of nouns", True),
         ({"attribute.targets": "showable"}, "mean drop of showable nouns", False),
         ({"select.rule": "align_pas"}, "alignment and mean drop of nouns", False),
         ({"select.rule": "cpi_reverse"}, "minus mean drop of nouns", False),
         ({"select.rule": "length"}, "mean drop of nouns", True),
-    ],
-)
-def test_correlations_name_their_score_and_have_the_papers_figure_for_the_papers_alone(
-    summary, settings, named, is_paper
-):
-    config = to_dict(override_all(CurateConfig(), settings))
-    part = section(render_tree(summary, run_json(config=config)), "Correlates of PAS")
-    inside = part.all("table")[0].rows()[0]
-    assert inside[0] == f"alignment, {named}"
-    assert inside[6:] == (["0.084", "0.088"] if is_paper else ["\u2013", "\u2013"])
-    by_words = "ranks by words of the caption, not by PAS" in part.text
-    assert by_words == (settings.get("select.rule") == "length")
-
-
-def test_rules_without_a_threshold_say_so(summary):
-    table = make_table(["A dog with a ball"] * 60)
-    reason, score = choose(table)
-    drawn = np.where(np.isin(reason, ["below_alignment_gate", "below_attribution_gate"]), "not_drawn", reason)
-    config = to_dict(by_cpi(select=SelectConfig(rule="random")))
-    tree = render_tree(summarise(table, drawn, score, 0), run_json(config=config))
-    assert "no threshold" in section(tree, "Twelve of the pairs").text
-    assert "not drawn" in tree.all("h1")[0].text
-    assert not tree.all("line", "mark")
-
-
-def test_a_draw_in_the_pool_shows_the_first_gate_and_no_threshold(summary):
-    table = make_table([f"A dog {i % 3} with a ball" for i in range(200)])
-    reason, _ = choose(table)
-    reason[reason == "below_attribution_gate"] = "not_drawn"
-    config = to_dict(by_cpi(select=SelectConfig(rule="align70_random50")))
-    drawn = summarise(table, reason, np.full(len(table), 0.5, np.float32), 0)
-    tree = render_tree(drawn, run_json(config=config))
-    assert "no threshold" in section(tree, "Twelve of the pairs").text
-    assert [f"gate {drawn.lowest['alignment']:.4f}"] == [m.text for m in tree.all("text", "mark")]
-    alignment_gate, last = tree.all("table", "funnel")[0].rows()[-2:]
-    assert alignment_gate[0] == "pass the alignment gate" and last[-1].endswith("\u00a0not drawn")
-
-
-def test_controls_are_named_by_what_they_rank_by():
-    for rule, named, sign in [
-        ("cpi_reverse", "minus mean drop of showable nouns", -1),
-        ("pas_residual", "residual of mean drop of showable nouns", 0),
     ]:
-        table = make_table([f"A dog {i % 3} with a ball" for i in range(200)])
-        pas = np.array(table["mean_pas"].to_pylist(), dtype=np.float32)
-        table = table.set_column(table.column_names.index("mean_pas"), "mean_pas", pa.array(-pas))
-        table = table.set_column(table.column_names.index("pas"), "pas", pa.array(-pas))
-        reason, score = choose(table)
-        reason[reason == "below_attribution_gate"] = "below_control_gate"
-        summary = summarise(table, reason, score, 0)
-        config = to_dict(by_cpi(select=SelectConfig(rule=rule)))
-        tree = render_tree(summary, run_json(config=config))
-        assert section(tree, f"Highest and lowest {named}").all("article")
-        assert "below the gate of the rule" in tree.all("h1")[0].text
-        gates = [f"gate {summary.lowest[name]:.4f}".replace("-", "\u2212") for name in ("alignment", "score")]
-        assert [m.text for m in tree.all("text", "mark")] == gates
-        best = pas[np.isin(reason, [KEPT])].max()
-        assert sign == 0 or sign * summary.lowest["score"] == pytest.approx(best)
+        config = to_dict(override_all(CurateConfig(), settings))
+        part = section(render_tree(summary, run_json(config=config)), "Correlates of PAS")
+        row = part.all("table")[0].rows()[0]
+        assert row[0] == f"alignment, {named}"
+        assert row[6:] == (["0.084", "0.088"] if is_paper else ["\u2013", "\u2013"])
+        by_words = "ranks by words of the caption, not by PAS" in part.text
+        assert by_words == (settings.get("select.rule") == "length")
+    for rule, ranks_by in (("random", "random draw"), ("full", "alignment"), ("align_only", "alignment")):
+        part = section(render_tree(summary, run_json({"select.rule": rule})), "Correlates of PAS")
+        rows = part.all("table")[0].rows()
+        assert f"ranks by {ranks_by}, not by PAS" in part.text and "The rule has no pool" in part.text
+        assert [row[1] for row in rows] == ["all pairs, no pool", "all phrases, no pool"]
+        assert rows[0][2] == "390" and {value for row in rows for value in row[6:]} == {"\u2013"}
+
+
+def test_rules_show_the_gates_that_they_have():
+    """A draw has no threshold, a draw in the pool the first alone, a control both under its own name."""
+    table = make_table([f"A dog {i % 3} with a ball" for i in range(200)])
+    pas = np.array(table["mean_pas"].to_pylist(), dtype=np.float32)
+    for name in ("mean_pas", "pas"):
+        table = table.set_column(table.column_names.index(name), name, pa.array(-pas))
+    reason, score = choose(table)
+    gates = np.isin(reason, ["below_alignment_gate", BELOW])
+    for rule, named, reasons, ranks in [
+        ("random", None, np.where(gates, "not_drawn", reason), ()),
+        ("align70_random50", None, np.where(reason == BELOW, "not_drawn", reason), ("alignment",)),
+        ("cpi_reverse", "minus mean drop of nouns", None, ("alignment", "score")),
+        ("pas_residual", "residual of mean drop of nouns", None, ("alignment", "score")),
+    ]:
+        reasons = np.where(reason == BELOW, "below_control_gate", reason) if reasons is None else reasons
+        found = summarise(table, reasons, score, 0)
+        tree = render_tree(found, run_json({"select.rule": rule}))
+        marks = [minus(f"gate {found.lowest[rank]:.4f}") for rank in ranks]
+        assert [m.text for m in tree.all("text", "mark")] == marks, rule
+        said = "not drawn" if named is None else "below the gate of the rule"
+        assert said in tree.all("h1")[0].text and said in tree.all("table", "funnel")[0].rows()[-1][-1]
+        title = "Twelve of the pairs" if named is None else f"Highest and lowest {named}"
+        assert ("no threshold" in section(tree, title).text) == (named is None)
+        assert named is None or -found.lowest["score"] == pytest.approx(pas[reason == KEPT].max())
 
 
 def test_extra_tables_escape_and_draw_intervals(summary):
@@ -315,37 +276,26 @@ def test_extra_tables_escape_and_draw_intervals(summary):
 
 
 def test_an_empty_corpus_still_has_a_page():
-    tree = render_tree(Summary(), {})
-    assert tree.all("h1")[0].text.startswith("Kept 0")
+    assert render_tree(Summary(), {}).all("h1")[0].text.startswith("Kept 0")
 
 
-def hostile_summary(texts: Sequence[str]) -> Summary:
-    captions = [f"A {texts[i % 4]} dog with a ball" for i in range(60)]
-    columns = make_table(captions).to_pydict()
+def hostile_page(texts: Sequence[str] = HOSTILE) -> str:
+    """Return a page with each of four texts wherever a corpus or a run can put it."""
+    made = make_table([f"A {texts[i % 4]} dog with a ball" for i in range(60)])
+    columns = made.to_pydict()
     for name in ("key", "shard", "url"):
         columns[name] = [texts[i % 4] + text for i, text in enumerate(columns[name])]
     for phrases in columns["phrases"]:
         for phrase in phrases or ():
             phrase |= {"target": texts[0], "nonces": [texts[3]], "drops": [0.1]}
-    schema = make_table(["a dog"]).schema
-    table = pa.Table.from_pydict(columns, schema)
-    return summarise(table, *choose(table), seed=0)
-
-
-def hostile_page(texts: Sequence[str] = HOSTILE) -> str:
-    """Return a page with each of four texts wherever a corpus or a run can put it."""
-    summary, bad = hostile_summary(texts), texts[3]
+    table = pa.Table.from_pydict(columns, made.schema)
+    summary, bad = summarise(table, *choose(table), seed=0), texts[3]
     config = to_dict(by_cpi(input=bad, scorer=ScorerConfig(model=texts[1], weights=bad)))
-    run = run_json(
-        config=config,
-        versions={bad: bad},
-        fingerprint="\ud800" + bad,
-        commands={bad: bad},
-        **make_times(bad, bad),
-    )
+    run = run_json(config=config, versions={bad: bad}, fingerprint="\ud800" + bad, commands={bad: bad})
+    run |= {"warnings": texts, **make_times(bad, bad)}
     extra = Table(bad, (bad, "x"), [(bad, texts[2])], note=bad)
     photos = {s.uid: b"<svg onload=alert(1)>" for s in choose_shown(summary).samples}
-    return render_curate(summary, photos, run | {"warnings": texts}, make_funnel(summary.reasons), [extra])
+    return render(summary, run, photos=photos, extra_tables=[extra])
 
 
 def test_hostile_text_stays_text():
@@ -357,86 +307,63 @@ def test_hostile_text_stays_text():
     assert not names & {"iframe", "object", "embed", "link", "base", "form"}
     assert [one.text for one in tree.all("script")] == [SCRIPT]
     assert all(re.fullmatch("#[a-z0-9-]+", one.attributes["href"]) for one in tree.all("a"))
-    attributes = {key for element in tree.all() if not element.all("svg") for key in element.attributes}
-    assert not {key for key in attributes if key.startswith("on")}
+    assert not [key for element in tree.all() for key in element.attributes if key.startswith("on")]
     assert all(set(e.attributes) <= allowed for e in tree.all("img") + tree.all("mark") + tree.all("meta"))
-    assert len(tree.all("style")) == len(tree.all("title")) - len(tree.all("svg") and svg_titles(tree)) == 1
+    in_charts = [title for svg in tree.all("svg") for title in svg.all("title")]
+    assert len(tree.all("style")) == len(tree.all("title")) - len(in_charts) == 1
     assert "\x00" not in text and "<svg/onload=alert(1)>" in tree.all("h2")[1].text
 
 
-def svg_titles(tree: Element) -> list[Element]:
-    return [title for svg in tree.all("svg") for title in svg.all("title")]
-
-
-def test_nothing_is_asked_of_anyone(summary):
-    text = render_curate(
-        summary,
-        {s.uid: photo() for s in choose_shown(summary).samples},
-        run_json(),
-        make_funnel(summary.reasons),
-    )
+def test_nothing_is_loaded_from_elsewhere(summary):
+    text = render(summary, run_json())
     tree = read_html(text)
     assert {e.attributes["src"].split(",")[0] for e in tree.all("img")} == {"data:image/jpeg;base64"}
     assert all(e.attributes.get("href", "#").startswith("#") for e in tree.all())
     assert not any("srcset" in e.attributes for e in tree.all())
     assert "url(" not in text and "@import" not in text
     policy = next(m for m in tree.all("meta") if m.attributes.get("http-equiv") == "Content-Security-Policy")
-    assert policy.attributes["content"].startswith(
-        "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
-    )
+    start = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
+    assert policy.attributes["content"].startswith(start)
 
 
-def test_thumbnails_are_small_upright_jpegs_and_bad_images_none():
-    def opened(uri: str | None) -> Image.Image:
-        return Image.open(io.BytesIO(base64.b64decode(uri.split(",")[1])))
+def test_thumbnails_are_small_upright_jpegs_and_bad_images_grey_tiles(summary):
+    def opened(data: bytes) -> Image.Image:
+        return Image.open(io.BytesIO(base64.b64decode(make_thumbnail(data).split(",")[1])))
 
-    small = opened(make_thumbnail(photo(size=(1000, 500))))
+    small = opened(photo(size=(1000, 500)))
     assert (small.format, small.size, small.mode) == ("JPEG", (240, 120), "RGB")
     exif = Image.Exif()
     exif[0x0112] = 6
-    assert opened(make_thumbnail(photo(size=(400, 200), exif=exif))).size == (120, 240)
+    assert opened(photo(size=(400, 200), exif=exif)).size == (120, 240)
     written = io.BytesIO()
     Image.new("RGBA", (10, 10), (0, 0, 0, 0)).save(written, "PNG")
-    assert opened(make_thumbnail(written.getvalue())).size == (10, 10)
-    assert make_thumbnail(b"no image") is None
-    assert make_thumbnail(photo()[:60]) is None
+    assert opened(written.getvalue()).size == (10, 10)
     bomb = bytearray(photo(size=(8, 8)))
     bomb[16:24] = (60_000).to_bytes(4, "big") * 2
     bomb[29:33] = zlib.crc32(bomb[12:29]).to_bytes(4, "big")
-    assert make_thumbnail(bytes(bomb)) is None
-
-
-def test_missing_and_broken_photos_are_grey_tiles(summary):
-    around = choose_shown(summary).around
-    tree = render_tree(summary, {}, photos={around[0].uid: b"broken"})
+    assert [make_thumbnail(data) for data in (b"no image", photo()[:60], bytes(bomb))] == [None] * 3
+    tree = render_tree(summary, {}, photos={choose_shown(summary).around[0].uid: b"broken"})
     tiles = [card.all("div", "photo")[0].text for card in tree.all("article")]
     assert tiles[:2] == ["unreadable image", "no image"] and not tree.all("img")
 
 
-def phrase(start: int, end: int, **changes: object) -> dict:
-    at = {"start": start, "end": end, "target_start": start, "target_end": end}
-    reported = {"kind": "object", "target": "", "target_class": "head", "text": ""}
-    return at | reported | {"drop": 0.1, "nonces": ["dax"]} | changes
-
-
 def test_shading_never_changes_a_caption():
-    for phrases in [
-        [],
-        [phrase(0, 5), phrase(6, 9)],
-        [phrase(0, 8), phrase(4, 12)],
-        [phrase(3, 3)],
-        [phrase(0, 500)],
-        [phrase(5, 2)],
-        [phrase(6, 9, target_start=0)],
-        [phrase(0, 5, drop=None, nonces=[])],
+    def phrase(start: int, end: int, target_start: int | None = None) -> dict:
+        first = start if target_start is None else target_start
+        return {"start": start, "end": end, "target_start": first, "target_end": end}
+
+    caption = "a <b> & caf\u00e9 \U0001f415 \u05db\u05dc\u05d1"
+    for phrases, num_shaded in [
+        ([], 0),
+        ([phrase(0, 5), phrase(6, 9)], 2),
+        ([phrase(0, 8), phrase(4, 12)], 1),
+        ([phrase(3, 3)], 1),
+        ([phrase(5, 2)], 0),
+        ([phrase(6, 9, target_start=0)], 0),
     ]:
-        caption = "a <b> & caf\u00e9 \U0001f415 \u05db\u05dc\u05d1"
         sample = Sample(
             (0.0, 0, ""), "u", "k", "s", 0, None, caption, 0, "ok", KEPT, 0.3, 0.1, tuple(phrases)
         )
-        assert "".join(text for *texts, _ in split_caption(sample) for text in texts) == caption
-
-
-def test_tag_escapes_all_but_html():
-    assert tag("p", "<", Html("<b/>"), None, title='"<') == '<p title="&quot;&lt;">&lt;<b/></p>'
-    assert tag("rect", x=0, class_="", fill=None) == '<rect x="0" class=""/>'
+        pieces = [*split_caption(sample)]
+        assert "".join(text for *texts, _ in pieces for text in texts) == caption
+        assert len(pieces) == num_shaded + 1

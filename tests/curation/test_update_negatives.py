@@ -1,6 +1,5 @@
 """Negatives follow their curation; what they take over is what a run from scratch writes."""
 
-import json
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ from raycomp.curation.update import update
 from raycomp.negatives.command import negatives
 from raycomp.negatives.config import NegativesConfig
 from tests.curation.histories import History, Killed, kill_at
-from tests.curation.test_update_runs import find_bytes
+from tests.curation.test_update_runs import find_bytes, read_record
 
 OPTIONS: dict[str, dict[str, Any]] = {
     "rules": {"negatives.rank": False},
@@ -45,12 +44,17 @@ def make_negatives(history: History, options: dict[str, Any]) -> Path:
     return history.folder / "negatives"
 
 
-def read_record(folder: Path) -> dict[str, Any]:
-    return json.loads((folder / "run.json").read_text())
-
-
-@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("name", OPTIONS)
+@pytest.mark.parametrize(
+    ("name", "seed"),
+    [
+        ("ranked", 0),
+        ("balanced", 0),
+        *(
+            pytest.param(*case, marks=pytest.mark.slow)
+            for case in (("rules", 0), ("rules", 1), ("balanced", 1))
+        ),
+    ],
+)
 def test_updated_negatives_are_those_of_a_run_from_scratch(tmp_path, tiny_scorer, name, seed):
     history = History(tmp_path, tiny_scorer, seed)
     run, taken = make_negatives(history, OPTIONS[name]), 0
@@ -70,6 +74,8 @@ def test_a_removed_caption_is_gone_with_what_was_made_of_it(tmp_path, tiny_score
     history = History(tmp_path, tiny_scorer, 4)
     options = {"negatives.rank": False, "negatives.judge": ("ngrams",), "negatives.context": True}
     run = make_negatives(history, options)
+    assert main(["update", str(run), "--set", "align.keep=0.5"]) == 2
+    assert "follow their input" in capsys.readouterr().err
     row = next(row for row in pq.read_table(run / "negatives/00000.parquet").to_pylist() if row["negatives"])
     (tmp_path / "list.txt").write_text(row["uid"])
     assert main(["update", str(history.run), "--remove", str(tmp_path / "list.txt")]) == 0
@@ -85,21 +91,11 @@ def test_a_removed_caption_is_gone_with_what_was_made_of_it(tmp_path, tiny_score
     assert main(["show", str(run), "--verify"]) == 0
 
 
-def test_mistakes_are_one_line(tmp_path, tiny_scorer, capsys):
+def test_frozen_statistics_need_a_run_that_has_them(tmp_path, tiny_scorer, capsys):
     history = History(tmp_path, tiny_scorer, 5)
     run = make_negatives(history, OPTIONS["rules"])
-    assert main(["update", str(run), "--set", "align.keep=0.5"]) == 2
-    assert "follow their input" in capsys.readouterr().err
-    settings = [
-        "--set",
-        f"input={history.run}",
-        "--set",
-        "negatives.context=true",
-        "--set",
-        "negatives.rank=false",
-    ]
-    out = ["--out", str(tmp_path / "other")]
-    assert main(["negatives", *settings, "--set", f"negatives.frozen={run}", *out]) == 2
-    assert "has no context.parquet" in capsys.readouterr().err
-    assert main(["negatives", *settings, "--set", f"negatives.frozen={history.run}", *out]) == 2
-    assert "context.parquet" in capsys.readouterr().err
+    options = [f"input={history.run}", "negatives.context=true", "negatives.rank=false"]
+    for frozen, said in ((run, "has no context.parquet"), (history.run, "context.parquet")):
+        sets = [f"--set={option}" for option in (*options, f"negatives.frozen={frozen}")]
+        assert main(["negatives", *sets, "--out", str(tmp_path / "other")]) == 2
+        assert said in capsys.readouterr().err
