@@ -119,23 +119,23 @@ def test_the_packaged_parser_does_without_torch_and_others_have_it(folder):
 STATE = """
 import builtins, gc, logging, signal, sys, threading, warnings
 def state():
-    handlers = {number: signal.getsignal(number) for number in signal.valid_signals()}
     loggers = {name: (one.level, [*one.handlers]) for name, one in logging.root.manager.loggerDict.items()
                if isinstance(one, logging.Logger)}
-    hooks = sys.excepthook, sys.displayhook, sys.gettrace(), threading.excepthook, threading.active_count()
     return {
-        "finders": [*sys.meta_path], "path hooks": [*sys.path_hooks], "import": builtins.__import__,
-        "names": {*vars(builtins)}, "gc": (gc.isenabled(), gc.get_threshold(), gc.get_freeze_count()),
-        "collector": [*gc.callbacks], "signals": handlers, "warnings": [*warnings.filters],
-        "logs": (logging.root.level, [*logging.root.handlers], loggers), "hooks": hooks,
-    }
-before = state()
+        "finders": [*sys.meta_path], "path hooks": [*sys.path_hooks], "names": {**vars(builtins)},
+        "gc": (gc.isenabled(), gc.get_threshold(), gc.get_freeze_count(), *gc.callbacks),
+        "signals": [signal.getsignal(number) for number in signal.valid_signals()],
+        "warnings": [*warnings.filters], "logs": (logging.root.level, [*logging.root.handlers]),
+        "hooks": (sys.excepthook, sys.displayhook, sys.gettrace(), threading.excepthook),
+        "threads": threading.active_count(),
+    }, loggers
+before, known = state()
 """
 SAME = """
-after = state()
-new = {name for name in after["logs"][2] if name not in before["logs"][2]}
-assert not any(after["logs"][2].pop(name)[1] for name in new), "a logger that is new has a handler"
+after, found = state()
 assert before == after, {name for name in before if before[name] != after[name]}
+assert all(one == known.get(name, one) for name, one in found.items())
+assert not any(handlers for name, (level, handlers) in found.items() if name not in known)
 """
 
 
@@ -143,11 +143,10 @@ COMMANDS = sorted({import_command(name).function.partition(":")[0] for name in F
 
 
 def test_an_import_of_raycomp_changes_nothing_in_a_session(folder):
-    for modules in [[], ["raycomp.cli", "raycomp.run.local", *COMMANDS]]:
-        imports = "\n".join(["import raycomp", *(f"import {module}" for module in modules)])
-        # PyArrow has a logger, fsspec warns: what libraries do to a session is theirs.
-        libraries = "import numpy, pyarrow, pyarrow.parquet, fsspec" if modules else ""
-        run(f"{libraries}\n{STATE}\n{imports}\n{SAME}", folder)
+    """With its commands, too: PyArrow has a logger, fsspec warns, which is theirs."""
+    modules = ["raycomp", "raycomp.cli", "raycomp.run.local", *COMMANDS]
+    libraries = "import numpy, pyarrow, pyarrow.parquet, fsspec"
+    run("\n".join([libraries, STATE, *(f"import {module}" for module in modules), SAME]), folder)
 
 
 def test_a_command_defers_imports(folder):

@@ -10,7 +10,7 @@ from safetensors.torch import load_file, save_file
 
 from raycomp.config import UserError
 from raycomp.models.language_model import MAX_TOKENS, LanguageModel, _log_softmax_at, render_chats
-from tests.negatives.llm import TEMPLATE, write_tiny_model, write_tiny_tokenizer
+from tests.negatives.llm import write_tiny_model, write_tiny_tokenizer
 
 TEXTS = ["A dog runs on the grass.", "", "cat", "A cat " * 40, "a dog", "\u00e9t\u00e9 \u4e2d", "A dog runs."]
 
@@ -84,59 +84,36 @@ def rewrite(folder: Path, source: str, **changes: torch.Tensor) -> None:
 
 
 def test_weights_that_lack_or_are_no_numbers_are_named(tiny, tmp_path):
-    name = "model.layers.1.mlp.up_proj.weight"
-    rewrite(tmp_path, tiny, **{name: torch.empty(0)})
-    with pytest.raises(ValueError, match=rf"^controls\.language_model=.*another model.*{name}"):
-        compute_likelihoods(TEXTS, str(tmp_path))
-    rewrite(tmp_path, tiny, **{name: torch.full((256, 128), torch.nan)})
-    with pytest.raises(ValueError, match=rf"^controls\.language_model=.*{name} must be finite"):
-        compute_likelihoods(TEXTS, str(tmp_path))
+    name, norm = "model.layers.1.mlp.up_proj.weight", "model.norm.weight"
+    for changes, said in [
+        ({name: torch.empty(0)}, f"another model.*{name}"),
+        ({name: torch.full((256, 128), torch.nan)}, f"{name} must be finite"),
+        ({norm: torch.full((128,), 3e38)}, "gives scores of NaN or infinity; name ano"),
+    ]:
+        rewrite(tmp_path, tiny, **changes)
+        with pytest.raises(ValueError, match=rf"^controls\.language_model=.*{said}"):
+            compute_likelihoods(TEXTS, str(tmp_path))
 
 
-def test_finite_weights_whose_scores_are_not_are_named(tiny, tmp_path):
-    name = "model.norm.weight"
-    rewrite(tmp_path, tiny, **{name: torch.full((128,), 3e38)})
-    with pytest.raises(
-        ValueError, match=r"^controls\.language_model=.*gives scores of NaN or infinity; name ano"
-    ):
-        compute_likelihoods(TEXTS, str(tmp_path))
-
-
-def break_nothing_there(folder: Path) -> None:
-    for path in folder.iterdir():
-        path.unlink()
-
-
-def break_truncated(folder: Path) -> None:
-    path = folder / "model.safetensors"
-    path.write_bytes(path.read_bytes()[:5000])
-
-
-def break_pickled(folder: Path) -> None:
-    torch.save(load_file(folder / "model.safetensors"), folder / "pytorch_model.bin")
-    (folder / "model.safetensors").unlink()
-
-
-def break_code(folder: Path) -> None:
-    config = json.loads((folder / "config.json").read_text())
-    config |= {"model_type": "own", "auto_map": {"AutoConfig": "own.Own", "AutoModelForCausalLM": "own.Own"}}
-    (folder / "config.json").write_text(json.dumps(config))
-    (folder / "own.py").write_text(f"open({str(folder / 'owned')!r}, 'w')\n")
-
-
-def test_a_folder_that_holds_no_model_is_one_line(tiny, tmp_path_factory):
-    for damage in [break_nothing_there, break_truncated, break_pickled, break_code]:
-        tmp_path = tmp_path_factory.mktemp("case")
+def test_a_folder_that_holds_no_model_is_one_line_and_runs_no_code(tiny, tmp_path):
+    model, config = tmp_path / "model.safetensors", tmp_path / "config.json"
+    own = {"model_type": "own", "auto_map": {"AutoConfig": "own.Own", "AutoModelForCausalLM": "own.Own"}}
+    damages = {
+        "nothing": lambda: [path.unlink() for path in tmp_path.iterdir()],
+        "truncated": lambda: model.write_bytes(model.read_bytes()[:5000]),
+        "pickled": lambda: (torch.save(load_file(model), tmp_path / "pytorch_model.bin"), model.unlink()),
+        "code": lambda: config.write_text(json.dumps(json.loads(config.read_text()) | own)),
+    }
+    for name, damage in damages.items():
         rewrite(tmp_path, tiny)
-        damage(tmp_path)
+        (tmp_path / "own.py").write_text(f"open({str(tmp_path / 'owned')!r}, 'w')\n")
+        damage()
         with pytest.raises(
             ValueError, match=r"^controls\.language_model=.*no causal language model"
         ) as error:
             compute_likelihoods(TEXTS, str(tmp_path))
-        assert "\n" not in str(error.value) and not (tmp_path / "owned").exists(), damage
-
-
-def test_a_name_is_never_searched_elsewhere():
+        assert "\n" not in str(error.value) and not (tmp_path / "owned").exists(), name
+        (tmp_path / "pytorch_model.bin").unlink(missing_ok=True)
     with pytest.raises(ValueError, match=r"^controls\.language_model='gpt2': must be a folder"):
         compute_likelihoods(TEXTS, "gpt2")
 
@@ -165,23 +142,21 @@ def test_tokens_are_those_of_the_rendered_text(tmp_path):
     assert render_chats([], str(tmp_path)) == []
 
 
-def test_a_template_that_takes_no_chat_is_reported(tmp_path_factory):
-    for template, said in [
-        (None, "does not take the prompts"),
-        ("{{ raise_exception('System role not supported') }}", "System role not supported"),
-        ("{% for m in messages %}", "does not take the prompts"),
-    ]:
-        tmp_path = tmp_path_factory.mktemp("case")
-        tokenizer = write_tiny_tokenizer(tmp_path)
-        (tmp_path / "chat_template.jinja").unlink(missing_ok=True)
-        tokenizer.chat_template = template
-        tokenizer.save_pretrained(tmp_path)
-        with pytest.raises(UserError, match=f"llm.model=.*{said}") as error:
-            render_chats(CHATS, str(tmp_path))
-        assert "\n" not in str(error.value), (template, said)
-        assert TEMPLATE, (template, said)
-
-
-def test_a_folder_without_a_tokenizer_is_reported(tmp_path):
+def test_what_takes_no_chat_is_reported(tmp_path):
     with pytest.raises(UserError, match=r"llm.model=.*: no tokenizer can be loaded"):
         render_chats(CHATS, str(tmp_path / "none"))
+    for number, (template, said) in enumerate(
+        [
+            (None, "does not take the prompts"),
+            ("{{ raise_exception('System role not supported') }}", "System role not supported"),
+            ("{% for m in messages %}", "does not take the prompts"),
+        ]
+    ):
+        folder = tmp_path / str(number)
+        tokenizer = write_tiny_tokenizer(folder)
+        (folder / "chat_template.jinja").unlink(missing_ok=True)
+        tokenizer.chat_template = template
+        tokenizer.save_pretrained(folder)
+        with pytest.raises(UserError, match=f"llm.model=.*{said}") as error:
+            render_chats(CHATS, str(folder))
+        assert "\n" not in str(error.value), template

@@ -20,22 +20,12 @@ WIDTHS = (16, 32, 64, 160)
 BOTH_WIDTHS = pytest.mark.parametrize("widths", [(), WIDTHS])
 
 
-def make_model(custom_text: bool = False, **text_cfg) -> torch.nn.Module:
+def make_model(custom_text: bool = False, **more) -> torch.nn.Module:
     torch.manual_seed(0)
-    cfg = {
-        "embed_dim": 48,
-        "vision_cfg": {"image_size": 32, "layers": 1, "width": 64, "patch_size": 16},
-        "text_cfg": {
-            "context_length": 77,
-            "vocab_size": 49408,
-            "width": 64,
-            "heads": 2,
-            "layers": 3,
-            **text_cfg,
-        },
-    }
+    vision = {"image_size": 32, "layers": 1, "width": 64, "patch_size": 16}
+    text = {"context_length": 77, "vocab_size": 49408, "width": 64, "heads": 2, "layers": 3, **more}
     kind = open_clip.model.CustomTextCLIP if custom_text else open_clip.model.CLIP
-    model = kind(**cfg).eval()
+    model = kind(embed_dim=48, vision_cfg=vision, text_cfg=text).eval()
     # Random towers are nearly linear; larger weights make attention matter.
     with torch.no_grad():
         for parameter in model.parameters():
@@ -64,9 +54,8 @@ def draw_texts(num: int, seed: int, most: int = 20) -> Texts:
         words = list(rng.choice(WORDS, rng.integers(1, most)))
         texts = [" ".join(words)]
         for at in rng.permutation(len(words))[: rng.integers(0, 6)]:
-            texts.append(
-                " ".join([*words[:at], "vux" if rng.random() < 0.5 else words[at], *words[at + 1 :]])
-            )
+            other = "vux" if rng.random() < 0.5 else words[at]
+            texts.append(" ".join([*words[:at], other, *words[at + 1 :]]))
         tokens = open_clip.tokenize(texts).numpy()
         same = tokens[1:][tokens[1:].argmax(1) == tokens[0].argmax()]
         captions.append(tokens[0])
@@ -132,30 +121,21 @@ def test_a_gpu_encodes_as_plain_and_to_the_same_bits_in_any_company(precision, w
 
 
 @BOTH_WIDTHS
-def test_equals_plain_encoding_at_full_context(widths):
-    for custom_text in [False, True]:
-        model = make_model(custom_text)
-        assert find_tower(model) is not None, custom_text
-        texts = draw_texts(60, seed=1)
-        assert len(texts.other_TN) > 60, custom_text
-        assert_equals_plain(model, texts, widths)
-        assert_equals_plain(model, draw_texts(5, seed=2, most=90), widths)  # some past the cut
-
-
-@BOTH_WIDTHS
-def test_equals_plain_encoding_where_one_pass_is_not_enough(widths):
+def test_equals_plain_encoding(widths):
+    """Captions with counterfactuals and alone; some past the cut; where one pass is not enough."""
     caption_1N = open_clip.tokenize([" ".join(["dog"] * 70)]).numpy()
     other_TN = np.repeat(caption_1N, 59, axis=0)
     other_TN[np.arange(59), np.arange(1, 60)] = 4000 + np.arange(59)
-    assert_equals_plain(make_model(), Texts(caption_1N, other_TN, np.array([59])), widths)
-
-
-@BOTH_WIDTHS
-def test_captions_alone_equal_plain_encoding(widths):
-    model, token_GN = make_model(), draw_texts(30, seed=5).caption_GN
-    caption_GD, other_TD = TextEncoder(model, CPU, widths=widths).embed(token_GN)
-    assert other_TD.shape == (0, 48)
-    assert (caption_GD - encode_plain(model, token_GN)).abs().max() < 1e-5
+    many, few = draw_texts(60, seed=1), draw_texts(5, seed=2, most=90)
+    assert len(many.other_TN) > 60
+    for custom_text in [False, True]:
+        model = make_model(custom_text)
+        assert find_tower(model) is not None, custom_text
+        for texts in (many, few, Texts(caption_1N, other_TN, np.array([59]))):
+            assert_equals_plain(model, texts, widths)
+        alone_GD, other_TD = TextEncoder(model, CPU, widths=widths).embed(many.caption_GN)
+        assert other_TD.shape == (0, 48)
+        assert (alone_GD - encode_plain(model, many.caption_GN)).abs().max() < 1e-5
 
 
 def test_nothing_embeds_to_nothing():
@@ -199,23 +179,18 @@ def test_a_caption_is_encoded_to_the_same_bits_wherever_it_stands_in_a_pass():
 
 
 def test_an_end_of_text_inside_the_caption_ends_it():
-    model = make_model()
-    token_GN = open_clip.tokenize(["a dog <end_of_text> and a cat"]).numpy()
+    model, token_GN = make_model(), open_clip.tokenize(["a dog <end_of_text> and a cat"]).numpy()
     caption_GD, _ = TextEncoder(model, CPU).embed(token_GN)
     assert (caption_GD - encode_plain(model, token_GN)).abs().max() < 1e-5
 
 
-def test_counterfactuals_of_another_length_are_refused():
+def test_texts_that_share_no_prefix_are_refused():
     token_KN = open_clip.tokenize(["a dog", "a skateboarding dog"]).numpy()
     with pytest.raises(ValueError, match="caption 0 has 4 tokens, one of its counterfactuals 5"):
         TextEncoder(make_model(), CPU).embed(token_KN[:1], token_KN[1:], np.array([1]))
-
-
-def test_texts_that_start_differently_are_refused():
-    token_GN = open_clip.tokenize(["a dog", "a cat"]).numpy()
-    token_GN[1, 0] = 7
+    token_KN[1, 0] = 7
     with pytest.raises(ValueError, match="start token"):
-        TextEncoder(make_model(), CPU).embed(token_GN)
+        TextEncoder(make_model(), CPU).embed(token_KN)
 
 
 def test_a_bidirectional_tower_takes_the_plain_path_and_stays_right():
