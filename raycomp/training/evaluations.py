@@ -11,14 +11,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from raycomp.config import ModelConfig, UserError
+from raycomp.config import UserError
 from raycomp.core.losses import clip_loss
 from raycomp.data.parquet import read_columns, readable
 from raycomp.data.runs import fetch_model
 from raycomp.models.architecture import load_tokens
-from raycomp.models.images import ImageFault, ImageSpec, prepare_image
+from raycomp.models.images import ImageFault, prepare_image
 from raycomp.training.held_out import OPTION, HeldOut
-from raycomp.training.journal import OWN_COLUMNS, Evaluate
+from raycomp.training.journal import OWN_COLUMNS, Evaluate, Training
 from raycomp.training.towers import Towers, to_batch
 from raycomp.words import CAPTION, HELD_OUT_MEASURES, IMAGE, UID
 
@@ -98,32 +98,23 @@ def read_results(found: Any) -> dict[str, float]:
 class HeldOutEvaluation:
     """Holds the evaluated pairs as pixels and tokens in memory: 150 MB for 1,000 images of 224 x 224."""
 
-    def __init__(
-        self,
-        held: HeldOut,
-        model: ModelConfig,
-        spec: ImageSpec,
-        num_steps: int,
-        interval: int | None = None,
-    ):
-        """``interval``: steps from one evaluation to the next; none = ten evaluations of ``num_steps``.
-
-        Raises UserError where an image does not decode to pixels of the model.
-        """
-        self.spec, self.num_steps = spec, num_steps
-        self.interval = interval or -(-num_steps // _EVALUATIONS)
+    def __init__(self, training: Training, held: HeldOut):
+        """Raise UserError where an image does not decode to pixels of the model."""
+        self.spec, self.num_steps = training.image, training.num_steps
+        # None = ten evaluations.
+        self.interval = training.config.train.evaluate_steps or -(-self.num_steps // _EVALUATIONS)
         pixels, texts = [], []
         for uri in held.uris:
             for row in read_columns(uri, [UID, IMAGE, CAPTION]).to_pylist():
                 try:
-                    pixels.append(prepare_image(row[IMAGE], spec, held.max_pixels)[0])
+                    pixels.append(prepare_image(row[IMAGE], self.spec, held.max_pixels)[0])
                 except ImageFault as fault:
                     raise UserError(
                         f"{OPTION}: the image of uid {row[UID]} cannot be evaluated: {fault.status} ({fault})"
                     ) from fault
                 texts.append(readable(row[CAPTION]))
         self.pixels_EHWC = np.stack(pixels)
-        self.token_EN = load_tokens(fetch_model(model))(texts)
+        self.token_EN = load_tokens(fetch_model(training.config.model))(texts)
 
     def is_due(self, step: int) -> bool:
         """Return whether the model is evaluated after so many steps."""
@@ -152,15 +143,11 @@ class HeldOutEvaluation:
 
 
 def measure(image_ED: Tensor, text_ED: Tensor, scale: Tensor | float) -> dict[str, float]:
-    """Return the contrastive loss among all pairs, log E at chance, and recall@1, 0 to 1, both ways."""
-    loss = float(clip_loss(image_ED, text_ED, scale))
-    recalls = _recall_at_1(image_ED, text_ED), _recall_at_1(text_ED, image_ED)
-    return dict(zip(HELD_OUT_MEASURES, (loss, *recalls), strict=True))
-
-
-def _recall_at_1(query_ED: Tensor, target_ED: Tensor) -> float:
-    """Return the share of queries whose own target scores strictly above all others: ties are wrong."""
-    score_EE = query_ED @ target_ED.T
-    own_E = score_EE.diagonal().clone()
-    score_EE.fill_diagonal_(-torch.inf)
-    return float((own_E > score_EE.amax(dim=1)).float().mean())
+    """Return the contrastive loss among all pairs, log E at chance, and recall@1, 0 to 1, both ways: the
+    share of queries whose own target scores strictly above all others, so ties are wrong."""
+    found = [float(clip_loss(image_ED, text_ED, scale))]
+    for score_EE in (image_ED @ text_ED.T, text_ED @ image_ED.T):
+        own_E = score_EE.diagonal().clone()
+        score_EE.fill_diagonal_(-torch.inf)
+        found.append(float((own_E > score_EE.amax(dim=1)).float().mean()))
+    return dict(zip(HELD_OUT_MEASURES, found, strict=True))

@@ -378,14 +378,11 @@ class Writer:
         """``report`` is called with each line."""
         self.trainer, self.config, self.folder = trainer, training.config, Folder(training.out)
         self.report, self.evaluate = report, training.evaluate
-        config, num_steps = training.config, training.num_steps
-        self.held_out: HeldOutEvaluation | None = None
-        if held := training.held_out:
-            every = config.train.evaluate_steps
-            self.held_out = HeldOutEvaluation(held, config.model, training.image, num_steps, every)
+        held = training.held_out
+        self.held_out = HeldOutEvaluation(training, held) if held else None
         self.trackers = journal.open_trackers(training, openers)
         self.journal = journal.MetricsLog(self.folder, trainer.step)
-        self.states = StateWriter(self.folder, config.train.keep_checkpoints)
+        self.states = StateWriter(self.folder, self.config.train.keep_checkpoints)
         self.started = time.perf_counter()
         self._last: StepReport | None = None
 

@@ -263,47 +263,36 @@ class Judged(NamedTuple):
 
 
 class Objective(Protocol):
-    """A loss, the weights trained by it, and the options of the optimizer."""
+    """A loss, the weights trained by it, and the options of the optimizer.
+
+    fit: the trainer reads ``accumulate``, ``autocast``, ``clip_norm`` and AdamW's options from it; group: the
+    group of options that it belongs to. batch_size: rows of the global batch. key: seeds the model's random
+    draws, together with step, rank and part. where: follows a step's number in messages, " of task 2" or
+    nothing. said_weights: the initial weights in messages, none where earlier steps trained them; said_rate:
+    the learning rate. clip: the model whose logit scale is kept within its bounds. trained: the module that
+    holds all trained weights; towers: holds the same and embeds a ``Batch`` in one call, giving ``Made``.
+    """
 
     @property
-    def fit(self) -> FitConfig:
-        """The trainer reads ``accumulate``, ``autocast``, ``clip_norm`` and AdamW's options from it."""
-
+    def fit(self) -> FitConfig: ...
     @property
-    def group(self) -> str:
-        """The group of options that ``fit`` belongs to, for messages."""
-
+    def group(self) -> str: ...
     @property
-    def batch_size(self) -> int:
-        """Rows of the global batch."""
-
+    def batch_size(self) -> int: ...
     @property
-    def key(self) -> tuple[int, ...]:
-        """Seeds the model's random draws, together with step, rank and part."""
-
+    def key(self) -> tuple[int, ...]: ...
     @property
-    def where(self) -> str:
-        """Follows a step's number in messages: " of task 2", or nothing."""
-
+    def where(self) -> str: ...
     @property
-    def said_weights(self) -> str | None:
-        """The initial weights, for messages; none where earlier steps trained them."""
-
+    def said_weights(self) -> str | None: ...
     @property
-    def said_rate(self) -> str:
-        """The learning rate, for messages."""
-
+    def said_rate(self) -> str: ...
     @property
-    def clip(self) -> Any:
-        """The model whose logit scale is kept within its bounds."""
-
+    def clip(self) -> Any: ...
     @property
-    def trained(self) -> nn.Module:
-        """The module that holds all weights that are trained."""
-
+    def trained(self) -> nn.Module: ...
     @property
-    def towers(self) -> nn.Module:
-        """Embeds a ``Batch`` in one call, giving ``Made``; it holds the same weights as ``trained``."""
+    def towers(self) -> nn.Module: ...
 
     def rate_at(self, step: int) -> float:
         """Return the learning rate of a step."""
@@ -330,6 +319,7 @@ class PairsObjective:
         self.clip = self.trained = clip
         self.fit, self.num_steps, self.batch_size = config, num_steps, batch_size
         self.key, self.said_weights = (config.seed,), said_weights
+        self.said_rate = f"train.learning_rate={config.learning_rate}"
         self.loss = get_loss(config.loss)(torch.zeros(num_kinds))
         if not self.loss.bias and getattr(clip, "logit_bias", None) is not None:
             # A bias on all logits, as in open_clip's loss, changes no softmax.
@@ -338,10 +328,6 @@ class PairsObjective:
             freeze(clip, config.freeze)
         self.adapters = add_adapters(clip, config.lora_rank, config.seed) if config.lora_rank else None
         self.towers = Towers(clip)
-
-    @property
-    def said_rate(self) -> str:
-        return f"train.learning_rate={self.fit.learning_rate}"
 
     def rate_at(self, step: int) -> float:
         """Return the learning rate of a step: linear warm-up, then half a cosine."""

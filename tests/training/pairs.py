@@ -25,12 +25,17 @@ def index_all(pairs: Pairs) -> tuple[list[pa.Table], Counter]:
     return [table.filter(pa.array(mask)) for table, mask in zip(indices, keep, strict=True)], +reasons
 
 
+def tally_all(indices: list[pa.Table], pairs: Pairs | None = None) -> Counter:
+    pictures = pairs.pictures if pairs else None
+    return sum((tally_pairs(table, pictures)[0] for table in indices), Counter())
+
+
 def check_all(config: TrainConfig) -> tuple[Pairs, list[pa.Table], Counter]:
     """Go the whole way of a run: find, index, check."""
     pairs = find_pairs(config)
     indices, reasons = index_all(pairs)
-    tally = sum((tally_pairs(table, pairs.pictures)[0] for table in indices), Counter())
-    check_pairs(pairs, reasons, tally, [parse_uids(table["uid"]) for table in indices])
+    uids = [parse_uids(table["uid"]) for table in indices]
+    check_pairs(pairs, reasons, tally_all(indices, pairs), uids)
     return pairs, indices, reasons
 
 

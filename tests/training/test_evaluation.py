@@ -1,6 +1,5 @@
 """A user's evaluation: which results are numbers, what is refused, and that training stays the same."""
 
-import json
 import random
 from decimal import Decimal
 from fractions import Fraction
@@ -13,7 +12,7 @@ from raycomp.config import UserError
 from raycomp.data.files import Folder
 from raycomp.training.config import TrainConfig
 from raycomp.training.evaluations import read_results
-from raycomp.training.journal import OWN_COLUMNS, read_metrics
+from raycomp.training.journal import read_metrics
 from raycomp.training.loop import Writer, train_rank
 from tests.training.fitting import batches, start_trainer, start_writer, write_model
 
@@ -21,36 +20,19 @@ STEPS = 4
 
 
 def test_every_kind_of_number_becomes_a_float():
-    for value in [
-        0.25,
-        1,
-        True,
-        Decimal("0.25"),
-        Fraction(1, 4),
-        np.float32(0.25),
-        np.float16(0.25),
-        np.int64(7),
-        np.uint8(7),
-        np.bool_(True),
-        np.array(0.25),
-        torch.tensor(0.25),
-        torch.tensor(3),
-        torch.tensor(0.25, dtype=torch.bfloat16, requires_grad=True),
-    ]:
+    quarter = torch.tensor(0.25, dtype=torch.bfloat16, requires_grad=True)
+    numbers = [0.25, 1, True, Decimal("0.25"), Fraction(1, 4), quarter, torch.tensor(3), np.array(0.25)]
+    numbers += [kind(1) for kind in (np.float32, np.float16, np.int64, np.uint8, np.bool_)]
+    for value in [*numbers, float("inf"), np.float32("-inf")]:
         found = read_results({"figure": value})["figure"]
-        assert type(found) is float and found == value and json.dumps(found)
-
-
-def test_numbers_that_json_has_not_stay_numbers():
-    found = read_results({"a": float("nan"), "b": np.float32("-inf"), "c": torch.tensor(torch.nan)})
-    assert np.isnan([found["a"], found["c"]]).all() and found["b"] == -np.inf
+        assert type(found) is float and found == value, value
+    assert np.isnan([*read_results({"a": float("nan"), "b": torch.tensor(torch.nan)}).values()]).all()
 
 
 def test_anything_else_is_refused_in_one_line():
     for found, message in [
         (None, "returned NoneType; return a dict"),
         ([("a", 1.0)], "returned list; return a dict"),
-        (0.5, "returned float; return a dict"),
         ({1: 0.5}, "returned the name 1; a name must be printable text"),
         ({"": 0.5}, "returned the name ''; a name"),
         ({"\ud800": 0.5}, ".* a name must be printable text"),
@@ -59,18 +41,13 @@ def test_anything_else_is_refused_in_one_line():
         ({"a": b"1"}, "returned 'a' as bytes; it"),
         ({"a": 1j}, "returned 'a' as complex; it"),
         ({"a": 10**400}, "returned 'a' as int; it"),
-        ({"a": [0.5]}, "returned 'a' as list; it"),
         ({"a": np.array([0.5])}, r"returned 'a' as ndarray of shape \(1,\); it"),
         ({"a": torch.zeros(2, 3)}, r"returned 'a' as Tensor of shape \(2, 3\); it"),
-        *(
-            ({name: 0.5}, f"returned '{name}', a column of every step; use a name other")
-            for name in OWN_COLUMNS
-        ),
+        ({"samples_per_s": 0.5}, "returned 'samples_per_s', a column of every step; use a name other"),
     ]:
         with pytest.raises(UserError, match=f"^evaluate: {message}") as caught:
             read_results(found)
         assert "\n" not in str(caught.value)
-        assert {"step", "loss", "learning_rate", "samples_per_s"} <= set(OWN_COLUMNS)
 
 
 def run(folder, evaluate) -> tuple[dict[str, torch.Tensor], Writer]:
@@ -116,18 +93,8 @@ def leave(clip, step: int) -> dict[str, float]:
     raise SystemExit(0)
 
 
-def halve(clip, step: int) -> dict[str, float]:
-    clip.half()
-    return {"a": 1.0}
-
-
 def shift(clip, step: int) -> dict[str, float]:
     clip.visual.conv1.weight += 1
-    return {"a": 1.0}
-
-
-def freeze(clip, step: int) -> dict[str, float]:
-    clip.requires_grad_(False)
     return {"a": 1.0}
 
 
@@ -137,9 +104,12 @@ def test_a_mistake_is_found_before_the_first_step(tmp_path):
         (leave, "^evaluate: SystemExit: 0; the call before"),
         (5, "^evaluate: TypeError: 'int' object is not callable; the call"),
         (lambda clip, step: {"loss": 1.0}, "^evaluate: returned 'loss'"),
-        (halve, r"^evaluate: changes \S+ of the model that is trained; work on copy\.deepcopy\(model\)$"),
+        (
+            lambda clip, step: {"a": len(list(clip.half().parameters()))},
+            "^evaluate: changes .* copy.deepcopy",
+        ),
         (shift, r"^evaluate: changes visual\.conv1\.weight of"),
-        (freeze, r"^evaluate: changes requires_grad of"),
+        (lambda clip, step: {"a": len(str(clip.requires_grad_(False)))}, r"^evaluate: changes requires_grad"),
     ]:
         with pytest.raises(UserError, match=message):
             run(tmp_path, evaluate)

@@ -94,10 +94,8 @@ def test_a_row_is_the_same_whatever_stands_next_to_it():
 
 
 def test_a_batch_has_no_more_slots_than_a_pair_has_negatives():
-    most = max(len(row["negatives"]) for row in ROWS)
-    assert most > 1
-    asked = make_drawing(loss="ceclip", num_negatives=most)
-    more = replace(make_drawing(loss="ceclip", num_negatives=2**53 - 1), most_negatives=most)
+    asked = make_drawing(loss="ceclip", num_negatives=3)
+    more = replace(make_drawing(loss="ceclip", num_negatives=2**53 - 1), most_negatives=3)
     assert all(same(make_one(row, asked), make_one(row, more)) for row in ROWS)
     none = replace(more, most_negatives=0)
     assert make_one({**ROWS[0], "negatives": []}, none)["valid"].tolist() == [[False]]
@@ -116,12 +114,11 @@ def test_shapes_and_types_are_those_of_a_batch():
     assert set(make_one(ROWS[2], make_drawing())) == {"image", "token"}
 
 
-def test_every_epoch_and_seed_draws_anew():
-    row = ROWS[2]
-    first = make_one(row, make_drawing())["image"]
-    assert not np.array_equal(first, make_one(row, make_drawing(), epoch=1)["image"])
-    assert not np.array_equal(first, make_one(row, make_drawing(seed=1))["image"])
-    assert not np.array_equal(first, make_one({**row, "uid": "f" * 32}, make_drawing())["image"])
+def test_every_epoch_seed_and_uid_draws_anew():
+    row, draw = ROWS[2], make_drawing()
+    others = (row, draw, 1), (row, make_drawing(seed=1), 0), ({**row, "uid": "f" * 32}, draw, 0)
+    found = [make_one(*one)["image"].tobytes() for one in ((row, draw, 0), *others)]
+    assert len({*found}) == 4
 
 
 def test_copies_draw_for_themselves_and_the_first_as_a_pair_alone():
@@ -146,13 +143,10 @@ def test_copies_draw_for_themselves_and_the_first_as_a_pair_alone():
 
 def test_every_caption_has_its_turn():
     row = {**ROWS[2], "image": make_image(0, 8)}
-    texts = row["captions"]
-    known = tokens(texts)
-    drawn = Counter()
-    for epoch in range(300):
-        token_1N = make_one(row, make_drawing(), epoch)["token"]
-        drawn[np.flatnonzero((known == token_1N).all(1)).item()] += 1
-    assert len(drawn) == 3 and min(drawn.values()) > 70
+    found = [make_one(row, make_drawing(), epoch)["token"].tobytes() for epoch in range(150)]
+    drawn = Counter(found)
+    assert {*drawn} == {token_N.tobytes() for token_N in tokens(row["captions"]).astype(np.int32)}
+    assert min(drawn.values()) > 30
 
 
 def test_slots_take_as_many_kinds_as_there_are():
@@ -197,11 +191,6 @@ def test_triplet_takes_negatives_that_a_picture_shows():
     assert not without["valid"].any() and not without["negative_image"].any()
 
 
-def test_without_a_crop_pixels_are_those_of_evaluation():
-    batch = make_one(ROWS[0], make_drawing(crop=(1.0, 1.0)))
-    assert np.array_equal(batch["image"][0], prepare_image(ROWS[0]["image"], SPEC, 10**6)[0])
-
-
 def test_a_batch_is_open_clips_training_transform_to_the_bit(monkeypatch):
     """Of the same crop; open_clip_train hands its transform what decoded to RGB."""
     left, top, width, height = 3, 5, 31, 28
@@ -215,7 +204,9 @@ def test_a_batch_is_open_clips_training_transform_to_the_bit(monkeypatch):
     assert made.token_RN.dtype == torch.int64 and made.negative_RKN is None
 
 
-def test_an_image_that_no_longer_decodes_is_said():
+def test_an_image_is_prepared_without_a_crop_or_refused():
+    batch = make_one(ROWS[0], make_drawing(crop=(1.0, 1.0)))
+    assert np.array_equal(batch["image"][0], prepare_image(ROWS[0]["image"], SPEC, 10**6)[0])
     with pytest.raises(UserError, match=f"the image of uid {ROWS[0]['uid']} cannot be trained on: corrupt"):
         make_one({**ROWS[0], "image": b"no image"}, make_drawing())
 
@@ -230,14 +221,15 @@ def album(tmp_path_factory) -> Path:
     return folder
 
 
+def list_pairs(album: Path, work: Path, **options) -> tuple[training_pairs.Pairs, EpochPlan]:
+    pairs = find_pairs(TrainConfig(input=str(album), **options))
+    index = make_index(pairs, Folder(str(work)))
+    return replace(pairs, listed=index.uris), EpochPlan(index.rows_S, batch_size=5, window=2, seed=0)
+
+
 def test_batches_are_the_same_over_ranks_and_from_any_step(album, monkeypatch, tmp_path, local):
-    pairs = find_pairs(TrainConfig(input=str(album)))
-    index = make_index(pairs, Folder(str(tmp_path)))
-    pairs = replace(pairs, listed=index.uris)
-    plan = EpochPlan(index.rows_S, batch_size=5, window=2, seed=0)
-    steps = 2 * plan.steps_per_epoch
-    loaded = []
-    load = training_pairs.load_shard
+    pairs, plan = list_pairs(album, tmp_path)
+    steps, loaded, load = 2 * plan.steps_per_epoch, [], training_pairs.load_shard
     monkeypatch.setattr(training_pairs, "load_shard", lambda *args: loaded.append(args[1]) or load(*args))
     whole = list(read_batches(pairs, plan, make_drawing(), 0, steps))
     assert len(loaded) <= 2 * 4 + 1  # once an epoch, and once more where the epochs meet at most
@@ -247,19 +239,14 @@ def test_batches_are_the_same_over_ranks_and_from_any_step(album, monkeypatch, t
     for step in range(steps):
         joined = {name: np.concatenate([part[step][name] for part in parts]) for name in whole[step]}
         assert same(whole[step], joined)
-    late = read_batches(pairs, plan, make_drawing(), steps - 1, 1)
-    assert same(next(late), whole[-1])
+    assert same(next(read_batches(pairs, plan, make_drawing(), steps - 1, 1)), whole[-1])
 
 
 def test_an_epoch_has_every_pair_as_often_as_the_subset_names_it(album, tmp_path, local):
     """Counted in batches: one caption and no crop tell the pairs apart."""
     numbers = [0, 1, 1, 9, 9, 9, 24, 16, 16, 3]
-    wanted = [make_row(number)["uid"] for number in numbers]
-    pq.write_table(pa.table({"uid": wanted}), tmp_path / "kept.parquet")
-    pairs = find_pairs(TrainConfig(input=str(album), subset=str(tmp_path / "kept.parquet")))
-    index = make_index(pairs, Folder(str(tmp_path)))
-    pairs = replace(pairs, listed=index.uris)
-    plan = EpochPlan(index.rows_S, batch_size=5, window=2, seed=0)
+    pq.write_table(pa.table({"uid": [make_row(n)["uid"] for n in numbers]}), tmp_path / "kept.parquet")
+    pairs, plan = list_pairs(album, tmp_path, subset=str(tmp_path / "kept.parquet"))
     assert plan.steps_per_epoch == 2
     draw = make_drawing(crop=(1.0, 1.0))
     known = {make_one(make_row(number), draw)["image"].tobytes(): number for number in set(numbers)}
