@@ -12,7 +12,7 @@ import posixpath
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -34,7 +34,7 @@ from raycomp.data.runs import check_results, fetch_model, find_model, read_finis
 from raycomp.models.architecture import HUB_CONFIG, ScorerSpec, describe_scorer, fingerprint_scorer
 from raycomp.report.charts import LOW, TALL, Html, Layer, Mark, curves
 from raycomp.report.page import render_page
-from raycomp.run.local import Session, connect
+from raycomp.run.local import connect
 from raycomp.run.run import Run, Say, refuse_early, start_run
 from raycomp.run.work import map_files
 from raycomp.table import Numeral, Table, format_facts, number, percent
@@ -164,6 +164,37 @@ _OUTPUTS = (files.CHECKPOINT, journal.METRICS, *TRAINED)
 _OF_A_START = (files.WORK, "logs", "checkpoints", journal.EVENTS, journal.METRICS, files.RUN)
 
 
+@dataclass(frozen=True)
+class _Checked:
+    """A training whose options and files are right."""
+
+    config: TrainConfig
+    pairs: Pairs
+    held_pairs: Pairs | None
+    spec: ScorerSpec
+    before: Known | None
+    """The keys of what ``model.weights`` was trained on, if it was a training's."""
+
+    def fingerprint(self) -> dict[str, Any]:
+        """Return what results depend on in addition to the options."""
+        config = self.config
+        return {
+            **fingerprint_pairs(config),
+            **(held_out.fingerprint_held_out(config) if self.held_pairs else {}),
+            **fingerprint_own("loss", config.train.loss),
+            "model": fingerprint_scorer(fetch_model(config.model)),
+        }
+
+    def describe_cost(self) -> str:
+        """Return what a dry run reports."""
+        shards, options = self.pairs.shards, self.config.train
+        steps = (
+            f"{options.steps:,} steps" if options.steps else f"{options.epochs or _EPOCHS} epochs in steps"
+        )
+        size = f"{len(shards):,}, {count_bytes(shards) / 1e9:,.3f} GB"
+        return format_facts({"shards": size, "training": f"{steps} of {options.batch_size:,} pairs"})
+
+
 def train(
     config: TrainConfig,
     out: str,
@@ -190,111 +221,80 @@ def train(
     config = replace(config, model=find_model(config.model))
     refuse_early("train", config, out)
     spec = describe_scorer(fetch_model(config.model))
-    before = read_trained(config.model.weights)
-
-    def fingerprint() -> dict[str, Any]:
-        """Return what results depend on in addition to the options."""
-        return {
-            **fingerprint_pairs(config),
-            **(held_out.fingerprint_held_out(config) if held_pairs else {}),
-            **fingerprint_own("loss", options.loss),
-            "model": fingerprint_scorer(fetch_model(config.model)),
-        }
-
-    uses, options = list_uses(out), config.train
-
-    def cost() -> str:
-        num = options.epochs or _EPOCHS
-        steps = f"{options.steps:,} steps" if options.steps else f"{num} epochs in steps"
-        size = f"{len(pairs.shards):,}, {count_bytes(pairs.shards) / 1e9:,.3f} GB"
-        return format_facts({"shards": size, "training": f"{steps} of {options.batch_size:,} pairs"})
-
-    with start_run("train", config, fingerprint, out, say, commands=uses, outputs=_OUTPUTS, cost=cost) as run:
-        if run.is_finished:
-            return run.record
-        workers = options.num_workers
-        cluster = replace(config.cluster, scorers=workers or config.cluster.scorers)
-        needed = (workers or 1) + _CPUS_FOR_BATCHES
-        with (
-            leave_no_start(run.folder, _OF_A_START, lambda: bool(journal.list_states(run.folder))),
-            connect(
-                cluster,
-                run.folder,
-                run.lease.check,
-                needed,
-                say=say,
-                num_bytes=lambda: count_bytes(pairs.shards),
-                gpus_per_scorer=options.gpus_per_worker,
-            ) as session,
-        ):
-            if num_threads is None and session.is_local:
-                num_threads = os.cpu_count()  # the number that one rank on Ray has: weights depend on it
-            if num_threads is not None and session.device == "cpu":
-                session = replace(session, num_threads=num_threads)
-            run.bind(session.device)
-            if options.held_out:
-                index, held = held_out.index_pairs(pairs, held_pairs, config, run.work)
-            else:
-                index, held = make_index(pairs, run.work), None
-            training = _plan(run, config, session, spec, replace(pairs, listed=index.uris), index, evaluate)
-            known = gather_keys(index.uris, before)
-            write_trained(known, run.work)  # before hours of steps: it takes memory
-            if held:
-                training = replace(training, held_out=held)
-                index = replace(index, warnings=(*index.warnings, *held.warn(known)))
-            for warning in index.warnings:
-                say(warning)
-            if session.is_local:
-                from raycomp.training.loop import fit_here
-
-                status = fit_here(training, run.lease.check, say)
-            else:
-                from raycomp.training.ray_train import TrainWorkers, fit
-
-                ranks = TrainWorkers(session.num_scorers, session.device == "gpu", options.gpus_per_worker)
-                status = fit(training, ranks, run.lease.check, say)
-            held_section = {"held_out": held.describe(known)} if held else {}
-        _close(run, training, session, index, status, held_section)
+    checked = _Checked(config, pairs, held_pairs, spec, read_trained(config.model.weights))
+    more: dict[str, Any] = {"commands": list_uses(out), "outputs": _OUTPUTS, "cost": checked.describe_cost}
+    with start_run("train", config, checked.fingerprint, out, say, **more) as run:
+        if not run.is_finished:
+            _train(run, checked, say, evaluate, num_threads)
     return run.record
 
 
-def _plan(
-    run: Run,
-    config: TrainConfig,
-    session: Session,
-    spec: ScorerSpec,
-    pairs: Pairs,
-    index: Index,
-    evaluate: journal.Evaluate | None,
-) -> journal.Training:
-    """Return what every rank gets. Raises ValueError for a batch size or workers that are impossible."""
-    options = config.train
-    if session.is_elastic:
-        raise ValueError(
-            f"train.workers=none: must be set on an elastic cluster; set {session.least_scorers} to "
-            f"{session.num_scorers}"
+def _train(
+    run: Run, checked: _Checked, say: Say, evaluate: journal.Evaluate | None, num_threads: int | None
+) -> None:
+    """Raise ValueError for a batch size or workers that are impossible, and as ``train``."""
+    config, pairs, options = checked.config, checked.pairs, checked.config.train
+    cluster = replace(config.cluster, scorers=options.num_workers or config.cluster.scorers)
+    how: dict[str, Any] = {"num_bytes": lambda: count_bytes(pairs.shards), "say": say}
+    how |= {"needed": (options.num_workers or 1) + _CPUS_FOR_BATCHES}
+    with (
+        leave_no_start(run.folder, _OF_A_START, lambda: bool(journal.list_states(run.folder))),
+        connect(
+            cluster, run.folder, run.lease.check, gpus_per_scorer=options.gpus_per_worker, **how
+        ) as session,
+    ):
+        if num_threads is None and session.is_local:
+            num_threads = os.cpu_count()  # the number that one rank on Ray has: weights depend on it
+        if num_threads is not None and session.device == "cpu":
+            session = replace(session, num_threads=num_threads)
+        run.bind(session.device)
+        if options.held_out:
+            index, held = held_out.index_pairs(pairs, checked.held_pairs, config, run.work)
+        else:
+            index, held = make_index(pairs, run.work), None
+        if session.is_elastic:
+            raise ValueError(
+                f"train.workers=none: must be set on an elastic cluster; set {session.least_scorers} to "
+                f"{session.num_scorers}"
+            )
+        mates = load_mates(pairs.neighbours, index.uris) if pairs.neighbours else ()
+        plan = EpochPlan(index.rows_S, options.batch_size, options.window, options.seed, mates)
+        if options.batch_size < session.num_scorers:
+            raise ValueError(
+                f"train.batch_size={options.batch_size}: must be at least {session.num_scorers}, one pair "
+                "per worker"
+            )
+        image, kinds = checked.spec.image, tuple(sorted(index.kinds))
+        draw = Drawing(image, config.model, options, pairs.max_pixels, kinds, index.most_negatives)
+        training = journal.Training(
+            config=config,
+            out=run.folder.uri,
+            pairs=replace(pairs, listed=index.uris),
+            course=journal.Course(plan, draw),
+            num_steps=options.steps or (options.epochs or _EPOCHS) * plan.steps_per_epoch,
+            num_kinds=len(kinds),
+            image=image,
+            threads=session.num_threads,
+            evaluate=evaluate,
+            held_out=held,
+            run_id=run.record["id"],
         )
-    mates = load_mates(pairs.neighbours, index.uris) if pairs.neighbours else ()
-    plan = EpochPlan(index.rows_S, options.batch_size, options.window, options.seed, mates)
-    if options.batch_size < session.num_scorers:
-        raise ValueError(
-            f"train.batch_size={options.batch_size}: must be at least {session.num_scorers}, one pair per "
-            "worker"
-        )
-    kinds = tuple(sorted(index.kinds))
-    draw = Drawing(spec.image, config.model, options, pairs.max_pixels, kinds, index.most_negatives)
-    return journal.Training(
-        config=config,
-        out=run.folder.uri,
-        pairs=pairs,
-        course=journal.Course(plan, draw),
-        num_steps=options.steps or (options.epochs or _EPOCHS) * plan.steps_per_epoch,
-        num_kinds=len(kinds),
-        image=spec.image,
-        threads=session.num_threads,
-        evaluate=evaluate,
-        run_id=run.record["id"],
-    )
+        known = gather_keys(index.uris, checked.before)
+        write_trained(known, run.work)  # before hours of steps: it takes memory
+        warnings = (*index.warnings, *(held.warn(known) if held else ()))
+        for warning in warnings:
+            say(warning)
+        if session.is_local:
+            from raycomp.training.loop import fit_here
+
+            status = fit_here(training, run.lease.check, say)
+        else:
+            from raycomp.training.ray_train import TrainWorkers, fit
+
+            ranks = TrainWorkers(session.num_scorers, session.device == "gpu", options.gpus_per_worker)
+            status = fit(training, ranks, run.lease.check, say)
+        more: dict[str, Any] = {"held_out": held.describe(known)} if held else {}
+    _close(run, training, index, session.num_scorers, status.resumed, {"warnings": list(warnings), **more})
 
 
 @contextmanager
@@ -311,12 +311,7 @@ def leave_no_start(folder: Folder, names: Sequence[str], has_results: Callable[[
 
 
 def _close(
-    run: Run,
-    training: journal.Training,
-    session: Session,
-    index: Index,
-    status: journal.TrainingStatus,
-    more: dict[str, Any],
+    run: Run, training: journal.Training, index: Index, workers: int, resumed: list, more: dict[str, Any]
 ) -> None:
     """Record the results."""
     metrics = journal.read_metrics(run.folder)
@@ -332,7 +327,7 @@ def _close(
         "steps": num_steps,
         "epochs": num_steps / training.course.plan.steps_per_epoch,
         "batch_size": num_pairs,
-        "workers": session.num_scorers,
+        "workers": workers,
         **{name: index.tally[name] for name in ("pairs", "copies", "captions")},
         "pairs_with_negatives": index.tally["with_negatives"],
         "negatives_by_kind": {" ".join(kind): count for kind, count in sorted(index.kinds.items())},
@@ -340,7 +335,7 @@ def _close(
         "last_loss": float(metrics["loss"][-1]),
         "train_s": seconds,
         "samples_per_s": num_steps * num_pairs / seconds,
-        "resumed": status.resumed,
+        "resumed": resumed,
         "evaluations": [*start, *(found[step] for step in sorted(found))],
         **more,
     }
@@ -348,8 +343,7 @@ def _close(
     for reason in _REASONS:
         read[words.OK] += read.pop(reason, 0)
     run.staged = (files.CHECKPOINT, *TRAINED)
-    warnings = list(index.warnings)
-    run.close(read, index.reasons, words.OK, reasons=_REASONS, warnings=warnings, **sections)
+    run.close(read, index.reasons, words.OK, reasons=_REASONS, **sections)
     copies = index.tally["copies"]
     repeated = f"; {copies:,} of the {index.tally['pairs']:,} pairs are copies of others" if copies else ""
     said = (

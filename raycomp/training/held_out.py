@@ -118,9 +118,7 @@ def _rename(line: str) -> str:
     return line.replace("input", OPTION, 1) if line.startswith(("input=", "input:")) else line
 
 
-def index_pairs(
-    pairs: Pairs, held: Pairs | None, config: TrainConfig, work: Folder
-) -> tuple[Index, HeldOut | None]:
+def index_pairs(pairs: Pairs, held: Pairs | None, config: TrainConfig, work: Folder) -> tuple[Index, HeldOut]:
     """List the training pairs and the held-out pairs in ``work``.
 
     ``held``: the place of the held-out pairs if they are an input, else none. Raises as
@@ -146,8 +144,7 @@ def index_pairs(
     index = make_index(pairs, work, None if share is None else hold_out)
     if share is not None:
         return index, collect(index, len(_read(work, _DRAWN)), pairs)
-    if held is None:
-        return index, None
+    assert held is not None, "neither a share nor an input"
     with _named_option():
         own = make_index(held, Folder(work.at(_FOLDER)))
     _draw(own.uris, None, seed, work)

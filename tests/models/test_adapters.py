@@ -17,8 +17,8 @@ from raycomp.models.adapters import (
     find_blocks,
     freeze,
 )
-from raycomp.models.clip import encode_text, load_start
-from tests.training.fitting import ARCHITECTURE, draw_texts, run, start_trainer, write_model
+from raycomp.models.clip import load_start
+from tests.training.fitting import ARCHITECTURE, run, start_trainer, write_model
 
 VISION = {"image_size": 32, "layers": 3, "width": 32, "head_width": 16, "patch_size": 16}
 TEXT = {"context_length": 16, "vocab_size": 64, "width": 32, "heads": 2, "layers": 3}
@@ -105,14 +105,6 @@ def test_adapters_go_where_weights_are_trained(clip):
         name.replace(".base_layer", ""): v for name, v in clip.state_dict().items() if "lora" not in name
     }
     assert found.keys() == plain.keys() and all(torch.equal(v, plain[name]) for name, v in found.items())
-
-
-def test_texts_are_cut_with_adapters_too(clip, monkeypatch):
-    add_adapters(clip, 4, seed=0)
-    token = draw_texts(torch.Generator().manual_seed(0), 5)
-    torch.testing.assert_close(encode_text(clip, token), clip.encode_text(token))
-    monkeypatch.setattr(clip, "encode_text", None)
-    encode_text(clip, token)
 
 
 def test_adapters_are_drawn_by_the_seed(tmp_path):

@@ -64,11 +64,6 @@ def test_batches_say_what_one_text_at_a_time_does(request):
         assert found[1] == 0 and (found[[0, 3, 4, 5, 6]] < 0).all(), kind
 
 
-def test_the_first_token_counts_where_a_text_has_a_beginning(tiny, initial):
-    letter = "x"  # one token
-    assert compute_likelihoods([letter], tiny)[0] == 0 > compute_likelihoods([letter], initial)[0]
-
-
 def test_so_many_tokens_of_a_text_count(tiny):
     # Every letter of a language of another script is some tokens.
     long = "\u4e2d" * MAX_TOKENS

@@ -101,19 +101,6 @@ def test_a_batch_has_no_more_slots_than_a_pair_has_negatives():
     assert make_one({**ROWS[0], "negatives": []}, none)["valid"].tolist() == [[False]]
 
 
-def test_shapes_and_types_are_those_of_a_batch():
-    batch = make_one(ROWS[2], make_drawing(loss="triplet"))
-    assert {name: (values.shape, values.dtype.name) for name, values in batch.items()} == {
-        "image": ((1, 24, 24, 3), "uint8"),
-        "token": ((1, 77), "int32"),
-        "negative": ((1, 1, 77), "int32"),
-        "valid": ((1, 1), "bool"),
-        "kind": ((1, 1), "int64"),
-        "negative_image": ((1, 24, 24, 3), "uint8"),
-    }
-    assert set(make_one(ROWS[2], make_drawing())) == {"image", "token"}
-
-
 def test_every_epoch_seed_and_uid_draws_anew():
     row, draw = ROWS[2], make_drawing()
     others = (row, draw, 1), (row, make_drawing(seed=1), 0), ({**row, "uid": "f" * 32}, draw, 0)

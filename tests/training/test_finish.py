@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import open_clip
 import pytest
@@ -12,7 +13,6 @@ from open_clip.push_to_hf_hub import save_for_hf
 from raycomp.cli import USER_ERROR, main
 from raycomp.config import ModelConfig, ScorerConfig
 from raycomp.data.files import Folder
-from raycomp.models.architecture import fingerprint_scorer
 from raycomp.models.clip import Clip, describe_start, load_start
 from raycomp.training.command import publish
 from raycomp.training.loop import finish, interpolate
@@ -74,62 +74,29 @@ def test_open_clip_and_raycomp_load_what_was_trained(tmp_path):
             assert (hub.logit_bias is not None) == (loss == "siglip" or "init_logit_bias" in more)
 
 
-def test_siglip_starts_as_open_clip_trains_it(model):
+def test_a_bias_is_added_for_siglip_and_stays_under_a_softmax(model, tmp_path):
+    """open_clip adds it to all logits, where it cancels."""
     clip = load_start(model, with_bias=True)
     assert clip.logit_scale.exp().item() == pytest.approx(10) and clip.logit_bias.item() == -10
     assert load_start(model).logit_bias is None
-
-
-def test_a_bias_under_a_softmax_stays(tmp_path):
-    """open_clip adds it to all logits, where it cancels."""
-    biased = write_model(tmp_path, "biased", init_logit_bias=-3.0)
-    trainer = start_trainer(biased, "clip")
+    trainer = start_trainer(write_model(tmp_path, "biased", init_logit_bias=-3.0), "clip")
     curve = run(trainer, until=STEPS)
     assert trainer.clip.logit_bias.item() == -3
     assert curve == run(start_trainer(write_model(tmp_path, "plain"), "clip"), until=STEPS)
 
 
-def test_quick_gelu_of_a_tag_is_reported(tmp_path, monkeypatch):
-    """A tag of another model's weights, which open_clip would load with QuickGELU, without a download."""
-    config = ModelConfig(name=write_model(tmp_path, "tagged").name, weights="openai")
-    tag = {"quick_gelu": True, "mean": (0.5, 0.5, 0.5), "std": (0.5, 0.5, 0.5), "interpolation": "bilinear"}
-    initial = load_start(write_model(tmp_path, "tagged"))
-    torch.save(initial.state_dict(), tmp_path / "tag.pt")
-    for module in ("raycomp.models.clip", "open_clip.factory"):
-        monkeypatch.setattr(f"{module}.get_pretrained_cfg", lambda *_: tag)
-    monkeypatch.setattr("open_clip.factory.download_pretrained", lambda *_, **__: str(tmp_path / "tag.pt"))
-    trainer = train(config, tmp_path / "out")
-    monkeypatch.undo()
-    checkpoint = tmp_path / "out" / "checkpoint"
-    assert json.loads((checkpoint / "model.json").read_text())["quick_gelu"] is True
-    assert torch.equal(embed(load_by_open_clip(checkpoint)), embed(trainer.clip))
-    scorer = ScorerConfig(str(checkpoint / "model.json"), str(checkpoint / "model.safetensors"))
-    for loaded in (Clip(scorer).model, open_clip.create_model(f"local-dir:{checkpoint}")):
-        message = open_clip.get_model_preprocess_cfg(loaded)
-        assert (tuple(message["mean"]), message["interpolation"]) == ((0.5, 0.5, 0.5), "bilinear")
-    with_it = fingerprint_scorer(scorer)
-    (checkpoint / "open_clip_config.json").unlink()
-    assert fingerprint_scorer(scorer) != with_it
-    assert open_clip.get_model_preprocess_cfg(Clip(scorer).model)["interpolation"] == "bicubic"
-
-
 def test_a_builtin_name_becomes_its_config():
     """Only the names are asked for: no model of such a size is built."""
-    message = describe_start(ModelConfig(name="ViT-B/32", weights="openai"))
-    assert message == {**open_clip.get_model_config("ViT-B-32"), "quick_gelu": True}
-    assert "quick_gelu" not in describe_start(ModelConfig(name="ViT-B-32", weights="random:0"))
-    assert (
-        describe_start(ModelConfig(name="ViT-B-32", weights="openai"), with_bias=True)["init_logit_bias"]
-        == -10
-    )
+    openai, plain = (ModelConfig(name="ViT-B/32", weights=weights) for weights in ("openai", "random:0"))
+    assert describe_start(openai) == {**open_clip.get_model_config("ViT-B-32"), "quick_gelu": True}
+    assert "quick_gelu" not in describe_start(plain)
+    assert describe_start(openai, with_bias=True)["init_logit_bias"] == -10
 
 
 def test_training_goes_on_from_what_one_left(model, tmp_path):
-    for name in ["local-dir", "json"]:
-        first = train(model, tmp_path / "one")
-        place = tmp_path / "one" / "checkpoint"
-        again = ModelConfig(name=str(place / "model.json"), weights=str(place / "model.safetensors"))
-        again = ModelConfig(name=f"local-dir:{place}") if name == "local-dir" else again
+    first, place = train(model, tmp_path / "one"), tmp_path / "one" / "checkpoint"
+    weights = str(place / "model.safetensors")
+    for again in (ModelConfig(f"local-dir:{place}"), ModelConfig(str(place / "model.json"), weights)):
         assert torch.equal(embed(load_start(again)), embed(first.clip))
         train(again, tmp_path / "two")
         for file in ("model.json", "open_clip_config.json"):
@@ -166,57 +133,53 @@ def test_adapters_end_as_plain_weights(model, tmp_path):
 
 def test_published_it_is_as_open_clip_saves_for_a_hub(model, tmp_path):
     """Of the files beside the model only those that the training wrote."""
-    out, local = str(tmp_path / "trained"), tmp_path / "published"
-    trainer = train(model, out)
+    out, local, oracle = tmp_path / "trained", tmp_path / "published", tmp_path / "oracle"
+    trainer, said = train(model, out), []
     for name in ("open_clip_pytorch_model.bin", "notes.pkl", ".DS_Store"):
-        (tmp_path / "trained/checkpoint" / name).write_bytes(b"cos")
-    message: list[str] = []
-    publish(out, str(local), message.append)
+        (out / "checkpoint" / name).write_bytes(b"cos")
+    publish(str(out), str(local), said.append)
     assert Folder(str(local)).list_names() == ["open_clip_config.json", "open_clip_model.safetensors"]
     loaded, _, prepare = open_clip.create_model_and_transforms(f"local-dir:{local}")
     assert torch.equal(embed(loaded), embed(trainer.clip))
-    assert "local-dir:" in message[0] and "Normalize" in str(prepare)
-
-    class NoTokenizer:
-        def save_pretrained(self, folder: Path) -> None:
-            """CLIP's has no files."""
-
-    config = json.loads(Path(model.name).read_text())
-    save_for_hf(trainer.clip, NoTokenizer(), config, str(tmp_path / "oracle"), safe_serialization=True)
-    oracle = json.loads((tmp_path / "oracle" / "open_clip_config.json").read_text())
-    ours = json.loads((local / "open_clip_config.json").read_text())
-    assert ours.pop("preprocess_cfg").items() >= oracle.pop("preprocess_cfg").items() and ours == oracle
-    weights = (
-        safetensors.torch.load_file(folder / "open_clip_model.safetensors")
-        for folder in (local, tmp_path / "oracle")
+    assert "local-dir:" in said[0] and "Normalize" in str(prepare)
+    config, no_files = (
+        json.loads(Path(model.name).read_text()),
+        SimpleNamespace(save_pretrained=lambda _: None),
     )
-    one, other = weights
+    save_for_hf(trainer.clip, no_files, config, str(oracle), safe_serialization=True)
+    theirs, ours = (json.loads((one / "open_clip_config.json").read_text()) for one in (oracle, local))
+    assert ours.pop("preprocess_cfg").items() >= theirs.pop("preprocess_cfg").items() and ours == theirs
+    one, other = (safetensors.torch.load_file(x / "open_clip_model.safetensors") for x in (local, oracle))
     assert one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
 
 
-def test_publish_says_what_is_missing(model, tmp_path):
-    with pytest.raises(ValueError, match=r"holds no finished run: no run\.json"):
-        publish(str(tmp_path), str(tmp_path / "out"))
-    train(model, tmp_path / "in")
-    with pytest.raises(
-        ValueError, match=rf"is part of a training; name the training's folder, {tmp_path}/in$"
-    ):
-        publish(str(tmp_path / "in/checkpoint"), str(tmp_path / "out"))
+def test_publish_says_what_is_missing(model, tmp_path, capsys):
+    def refuse(source: Path, said: str, out: str = "out") -> None:
+        with pytest.raises(ValueError, match=said):
+            publish(str(source), str(tmp_path / out))
+
+    place = tmp_path / "in"
+    refuse(tmp_path, r"holds no finished run: no run\.json")
+    train(model, place)
+    refuse(place / "checkpoint", rf"is part of a training; name the training's folder, {place}$")
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "x").touch()
-    with pytest.raises(ValueError, match="holds other files"):
-        publish(str(tmp_path / "in"), str(tmp_path / "full"))
-    weights = tmp_path / "in" / "checkpoint" / "model.safetensors"
-    (weights.parent / "more").mkdir()
-    with pytest.raises(ValueError, match=r"checkpoint/more: is a folder; a model has files only"):
-        publish(str(tmp_path / "in"), str(tmp_path / "out"))
-    (weights.parent / "more").rmdir()
+    refuse(place, "holds other files", "full")
+    for out in (tmp_path / "full/x/y", "hf://a/b"):
+        assert main(["publish", str(place), "--out", str(out)]) == USER_ERROR
+        said = capsys.readouterr().err
+        assert said.count("\n") == 1 and f"out='{out}': " in said
+    (place / "checkpoint/more").mkdir()
+    refuse(place, r"checkpoint/more: is a folder; a model has files only")
+    (place / "checkpoint/more").rmdir()
+    weights = place / "checkpoint/model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-100])
-    with pytest.raises(ValueError, match=r"model\.safetensors: is shorter than the run wrote it"):
-        publish(str(tmp_path / "in"), str(tmp_path / "out"))
-    seal(Folder(str(tmp_path / "in")))
-    with pytest.raises(ValueError, match=r"in/checkpoint: the model is incomplete"):
-        publish(str(tmp_path / "in"), str(tmp_path / "out"))
+    refuse(place, r"model\.safetensors: is shorter than the run wrote it")
+    seal(Folder(str(place)))
+    refuse(place, r"in/checkpoint: the model is incomplete")
+    weights.unlink()
+    seal(Folder(str(place)))
+    refuse(place, r"the model is incomplete: model.json or model.safetensors is missing")
     assert not list((tmp_path / "out").iterdir())
 
 
@@ -232,16 +195,6 @@ def test_a_training_that_was_refused_is_not_published(model, tmp_path):
         with pytest.raises(ValueError, match=message):
             publish(folder.uri, str(tmp_path / "out"))
         assert not (tmp_path / "out").exists()
-
-
-def test_publish_where_nothing_can_be_written_is_the_users_mistake(model, tmp_path, capsys):
-    train(model, tmp_path / "in")
-    (tmp_path / "file").touch()
-    (tmp_path / "link").symlink_to(tmp_path / "nowhere")
-    for out in (tmp_path / "file/x", tmp_path / "link", "hf://a/b"):
-        assert main(["publish", str(tmp_path / "in"), "--out", str(out)]) == USER_ERROR
-        said = capsys.readouterr().err
-        assert said.count("\n") == 1 and f"out='{out}': " in said
 
 
 def test_nothing_is_written_of_what_is_not_finite(model, tmp_path):

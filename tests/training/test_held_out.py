@@ -63,7 +63,10 @@ def test_a_share_leaves_out_exactly_its_floor(world, tmp_path, local):
     assert {*list_evaluated(held)} <= whole - {*kept}
     again, same = index_held(world, tmp_path / "a", **{"train.held_out": 0.29})
     assert again == index and list_evaluated(same) == list_evaluated(held)
-    larger, _ = index_held(world, tmp_path / "b", **{"train.held_out": 0.5})
+    larger, half = index_held(world, tmp_path / "b", **{"train.held_out": 0.5})
+    for name in ("image_sha256", "caption"):  # evaluated pairs share no image and no caption
+        values = [value for uri in half.uris for value in pq.read_table(uri)[name].to_pylist()]
+        assert len(values) == len({*values}) == len(half.image_E) > 8
     assert {*list_uids(larger)} < {*kept}
     other, _ = index_held(world, tmp_path / "c", **{"train.held_out": 0.29, "train.seed": 1})
     assert {*list_uids(other)} != {*kept}
@@ -80,14 +83,6 @@ def test_a_kill_between_the_shards_changes_no_pair(world, tmp_path, local):
     (tmp_path / "half/pairs/00000.parquet").write_bytes((tmp_path / "whole/pairs/00000.parquet").read_bytes())
     half, _ = index_held(world, tmp_path / "half", **{"train.held_out": 0.29})
     assert list_uids(half) == list_uids(whole) and half.reasons == whole.reasons
-
-
-def test_evaluated_pairs_share_no_image_and_no_caption(world, tmp_path, local):
-    _, held = index_held(world, tmp_path, **{"train.held_out": 0.5})
-    tables = [pq.read_table(uri) for uri in held.uris]
-    for name in ("image_sha256", "caption"):
-        values = [value for table in tables for value in table[name].to_pylist()]
-        assert len(values) == len({*values}) == len(held.image_E) > 8
 
 
 def test_an_input_trains_the_same_model_and_counts_shared_images(world, trained, other, tmp_path):

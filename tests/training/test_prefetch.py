@@ -37,14 +37,3 @@ def test_batches_are_the_same():
 @pytest.mark.gpu
 def test_batches_are_the_same_on_a_gpu():
     check(torch.device("cuda"))
-
-
-def test_an_error_of_the_source_is_raised():
-    def fail() -> Iterator[dict[str, np.ndarray]]:
-        yield from draw(2)
-        raise OSError("the store is gone")
-
-    batches = prefetch(fail(), CPU, SPEC)
-    next(batches)
-    with pytest.raises(OSError, match="the store is gone"):
-        list(batches)

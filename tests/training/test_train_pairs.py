@@ -71,28 +71,26 @@ def test_a_selection_as_subset_is_the_selection(folders):
         find_pairs(config)
 
 
-def test_negatives_of_another_curation_are_refused(folders, tmp_path):
-    stranger = shutil.copytree(folders[2], tmp_path / "negatives")
-    run = json.loads((stranger / "run.json").read_text())
-    run["fingerprint"]["input"] = "0" * 64
-    (stranger / "run.json").write_text(json.dumps(run))
-    with pytest.raises(ValueError, match=r"negatives=.*: were written for .*, not for the pairs in"):
-        find_pairs(make_config(input=str(folders[0]), negatives=str(stranger)))
-
-
-def test_shards_that_changed_after_scoring_are_refused(folders, tmp_path):
-    selected = shutil.copytree(folders[1], tmp_path / "selected")
-    run = json.loads((selected / "run.json").read_text())
-    run["config"]["input"] = write_world_shards(tmp_path / "other", 90, 30, seed=5)
-    (selected / "run.json").write_text(json.dumps(run))
-    with pytest.raises(ValueError, match=r"has no shards, and .* has changed since scoring"):
-        find_pairs(make_config(input=str(selected)))
-
-
-def test_stored_embeddings_have_no_images(folders, tmp_path):
-    selected = shutil.copytree(folders[1], tmp_path / "selected")
-    run = json.loads((selected / "run.json").read_text())
-    run["config"]["prepare"]["stored_embeddings"] = "b32_img"
-    (selected / "run.json").write_text(json.dumps(run))
-    with pytest.raises(ValueError, match="was curated from stored embeddings, without images"):
-        find_pairs(make_config(input=str(selected)))
+def test_a_run_whose_record_does_not_fit_is_refused(folders, tmp_path):
+    changed = {"input": write_world_shards(tmp_path / "other", 90, 30, seed=5)}
+    for folder, changes, said in [
+        (folders[1], {"config": changed}, r"has no shards, and .* has changed since scoring"),
+        (
+            folders[1],
+            {"config": {"prepare": {"stored_embeddings": "b32_img"}}},
+            "curated from stored embeddings",
+        ),
+        (folders[1], {"funnel": {"kept": 0}}, "kept no pairs; curate with a larger share"),
+        (folders[2], {"fingerprint": {"input": "0" * 64}}, "were written for .*, not for the pairs in"),
+        (folders[2], {"funnel": {"read": 7}}, r"holds \d+ captions, the run wrote 7"),
+    ]:
+        shutil.rmtree(tmp_path / "run", ignore_errors=True)
+        run = json.loads((shutil.copytree(folder, tmp_path / "run") / "run.json").read_text())
+        for section, values in changes.items():
+            for name, value in values.items():
+                old = run[section][name]
+                run[section][name] = old | value if isinstance(value, dict) else value
+        (tmp_path / "run/run.json").write_text(json.dumps(run))
+        named = {"input": str(folders[0]), "negatives": str(tmp_path / "run")}
+        with pytest.raises(ValueError, match=said):
+            find_pairs(make_config(**(named if folder == folders[2] else {"input": str(tmp_path / "run")})))

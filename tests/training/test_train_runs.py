@@ -65,13 +65,6 @@ def test_a_model_knows_the_images_that_it_was_trained_on(trained):
     assert {"trained_images.npy", "trained_texts.npy"} <= set(json.loads((out / "manifest.json").read_text()))
 
 
-def test_what_evaluates_is_asked_every_so_many_steps_and_in_the_end(trained):
-    out, run = trained
-    rows = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
-    assert {row["step"]: row["taken"] for row in rows if "taken" in row} == {7: 8, 15: 16, 19: 20}
-    assert [row["step"] for row in run["evaluations"]] == [8, 16, 20]
-
-
 def test_a_finished_run_is_left_and_another_is_refused(world, trained, tmp_path):
     out, _ = trained
     said: list[str] = []
