@@ -553,27 +553,27 @@ def prefetch(
         yield from ahead((to_batch(one, device, spec) for one in arrays), 1)
         return
     stream = torch.cuda.Stream(device)
-    for batch, copied in ahead(_copy_all(arrays, device, spec, stream), 1):
+
+    def copy() -> Iterator[tuple[Batch, torch.cuda.Event]]:
+        for one in arrays:
+            pinned = {
+                name: torch.from_numpy(np.array(value)).pin_memory().numpy() for name, value in one.items()
+            }
+            copied = torch.cuda.Event()
+            with torch.cuda.stream(stream):
+                batch = to_batch(pinned, device, spec)
+                copied.record(stream)
+            # The pinned arrays must live until they are copied; this thread has time to wait.
+            copied.synchronize()
+            yield batch, copied
+
+    for batch, copied in ahead(copy(), 1):
         current = torch.cuda.current_stream(device)
         current.wait_event(copied)
         for value in (getattr(batch, one.name) for one in fields(batch)):
             if isinstance(value, Tensor) and value.is_cuda:
                 value.record_stream(current)  # its memory is free again once this stream has used it
         yield batch
-
-
-def _copy_all(
-    arrays: Iterable[Mapping[str, np.ndarray]], device: torch.device, spec: ImageSpec, stream: Any
-) -> Iterator[tuple[Batch, Any]]:
-    for one in arrays:
-        pinned = {name: torch.from_numpy(np.array(value)).pin_memory().numpy() for name, value in one.items()}
-        copied = torch.cuda.Event()
-        with torch.cuda.stream(stream):
-            batch = to_batch(pinned, device, spec)
-            copied.record(stream)
-        # The pinned arrays must live until they are copied; this thread has time to wait.
-        copied.synchronize()
-        yield batch, copied
 
 
 # Batches that a thread makes in advance, here and on a GPU.

@@ -82,15 +82,6 @@ def test_a_replay_reads_the_input_of_its_call_and_overwrites_no_result(monkeypat
     assert sent.tolist() == [5] * 3 and memory[1].data_ptr() not in (first.data_ptr(), second.data_ptr())
 
 
-def test_images_go_through_the_graph_pass_by_pass_also_where_calls_overlap(tiny_scorer, monkeypatch):
-    """A graph that computes at once: the order of copies and passes is then all that can go wrong."""
-    clip, pixels, sizes = Clip(replace(tiny_scorer, overlap=True)), draw_pixels(), []
-    expected = clip.embed_pixels(pixels)
-    monkeypatch.setattr(clip, "_graph", lambda x: sizes.append(len(x)) or clip._embed_bytes(x))
-    assert torch.equal(torch.cat(at_once(lambda part: clip.embed_pixels(pixels[part]))), expected)
-    assert set(sizes) == {8} and len(sizes) == 20  # 5 calls of 30 images
-
-
 def test_a_graph_needs_a_gpu(tiny_scorer):
     with pytest.raises(UserError, match=r"^scorer\.graph=true: needs a GPU.*set it to false$"):
         Clip(replace(tiny_scorer, graph=True), device="cpu")

@@ -92,17 +92,6 @@ def test_heads_against_hand_labels(parser):
     assert scores["both"]["kind_agreement"] >= 0.95
 
 
-def test_known_captions(parser):
-    caption = "A man in a red hat is riding a horse in front of the beach ."
-    (phrases,) = parser.parse([caption])
-    assert [(caption[p.start : p.end], p.kind, caption[p.target_start : p.target_end]) for p in phrases] == [
-        ("A man", "object", "man"),
-        ("in a red hat", "relation", "hat"),
-        ("riding a horse", "predicate", "horse"),
-        ("in front of the beach", "relation", "beach"),
-    ]
-
-
 def test_a_caption_has_the_same_tokens_alone_and_in_any_company(parser, captions):
     together = parser.tokens(captions)
     order = random.Random(2).sample(range(len(captions)), len(captions))
@@ -161,14 +150,10 @@ def test_the_language_of_a_text():
         assert name_language(text) == language, text
 
 
-def test_it_knows_many_objects_of_many_categories():
-    objects = [row for row in load_lexicon().rows.values() if row.kind == OBJECT and row.category != ABSTRACT]
-    assert sum(len(row.words) for row in objects) > 1000
-    assert len({row.category for row in objects}) >= 40
-
-
 def test_parents_and_fits_are_words_that_lead_somewhere():
     lexicon = load_lexicon()
+    objects = [row for row in lexicon.rows.values() if row.kind == OBJECT and row.category != ABSTRACT]
+    assert sum(len(row.words) for row in objects) > 1000 and len({row.category for row in objects}) >= 40
     wider = {word for row in lexicon.rows.values() for word in row.parents}
     categories = {row.category for row in lexicon.rows.values()}
     known = {word for row in lexicon.rows.values() for word in row.words}

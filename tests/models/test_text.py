@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from raycomp.config import UserError
-from raycomp.models.clip import Clip, TextEncoder, _find_pairs, encode_text, find_tower
+from raycomp.models.clip import Clip, TextEncoder, encode_text, find_tower
 from raycomp.models.device import Device
 
 WORDS = "red dog cat on the a big small house tree photo of with sky umbrella skateboarding".split()
@@ -82,14 +82,6 @@ def assert_equals_plain(model: torch.nn.Module, texts: Texts, widths: tuple[int,
     for shared, token_KN in ((caption_GD, texts.caption_GN), (other_TD, texts.other_TN)):
         assert shared.shape == (len(token_KN), 48)
         assert (shared - encode_plain(model, token_KN)).abs().max() < 1e-5
-
-
-def test_pairs_of_token_and_place_are_numbered_as_a_sort_would():
-    rng = np.random.default_rng(0)
-    token_K, place_K = rng.integers(0, 500, 3000) ** 2, rng.integers(0, 77, 3000)
-    token_U, place_U, pair_K = _find_pairs(token_K, place_K)
-    key_U, inverse = np.unique(token_K * 77 + place_K, return_inverse=True)
-    assert (token_U * 77 + place_U == key_U).all() and (pair_K == inverse).all()
 
 
 def test_threads_change_no_bit():

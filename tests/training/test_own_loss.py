@@ -16,17 +16,23 @@ from raycomp.training.losses import Loss
 
 
 class Warm(Loss):
+    wrong = None
+
     def __call__(self, batch, config):
-        return 2 * clip_loss(batch.image_ND, batch.text_ND, batch.scale)
+        return self.wrong or 2 * clip_loss(batch.image_ND, batch.text_ND, batch.scale)
 
 
 class Hard(Warm):
     negatives = True
 
 
+class Plain(Warm):
+    wrong = 1.5
+
+
 class Late(Warm):
     def __call__(self, batch, config):
-        return super().__call__(batch, config) + mistyped
+        return mistyped
 
 
 class Many(Warm):
@@ -34,17 +40,9 @@ class Many(Warm):
         return batch.image_ND.sum(1)
 
 
-class Plain(Warm):
-    def __call__(self, batch, config):
-        return 1.5
-
-
 class Endless(Warm):
     def __call__(self, batch, config):
         return super().__call__(batch, config) / 0
-
-
-other = 3
 """
 
 
@@ -71,7 +69,7 @@ def test_what_is_no_loss_is_refused_before_a_model_is_loaded(world, own, tmp_pat
     Path("ends.py").write_text("raise SystemExit(3)")
     for named, message in [
         ("none.py:Warm", "no such file; it must be a Python file, FILE.py:NAME"),
-        ("own.py:Warmer", "must name a subclass of raycomp.training.losses.Loss in that file"),
+        ("own.py:clip_loss", "must name a subclass of raycomp.training.losses.Loss in that file"),
         ("own.py:Loss", "own.py:Loss: must define __call__(self, batch, config)"),
         ("own.py:Hard", "negatives=None: must be a folder that raycomp negatives wrote, which train.loss="),
         ("broken.py:Warm", "broken.py:Warm: ZeroDivisionError: division by zero"),
@@ -95,18 +93,12 @@ def test_what_a_loss_gets_wrong_is_one_line_and_leaves_the_folder_free(world, ow
 def test_a_changed_file_is_another_run(world, own, tmp_path, capsys, monkeypatch):
     """A training that was broken off goes on with the file that it began with, and no other."""
     options = {"train.loss": f"{own}:Warm", "train.steps": 3, "train.checkpoint_steps": 1}
-    line, close = world.line(tmp_path / "out", **options), Writer.close
-
-    def stop(writer: Writer) -> None:
-        raise RuntimeError("stopped")
-
-    monkeypatch.setattr(Writer, "close", stop)
-    with pytest.raises(RuntimeError, match="stopped"):
+    line = world.line(tmp_path / "out", **options)
+    with monkeypatch.context() as patch, pytest.raises(ZeroDivisionError):
+        patch.setattr(Writer, "close", lambda writer: 1 / 0)
         main(line)
-    monkeypatch.setattr(Writer, "close", close)
     own.write_text(OWN.replace("2 *", "3 *"))
     capsys.readouterr()
-    assert main(line) == 2
-    assert "holds a run that differs in loss" in capsys.readouterr().err
+    assert main(line) == 2 and "holds a run that differs in loss" in capsys.readouterr().err
     own.write_text(OWN)
     assert main(line) == 0

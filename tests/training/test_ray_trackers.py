@@ -127,10 +127,8 @@ def test_ray_opens_them_by_its_own_integrations(fakes, tmp_path, monkeypatch):
     """``setup_wandb`` and ``setup_mlflow`` as Ray has them; the modules behind them are fakes."""
     wandb, mlflow = (pytest.importorskip(f"{RAY}.{name}") for name in ("wandb", "mlflow"))
     monkeypatch.setattr(wandb, "wandb", fakes["wandb"])
-    monkeypatch.setattr(wandb, "json_dumps_safer", str)
-    monkeypatch.setattr(wandb, "WBValue", str)
-    monkeypatch.setattr(wandb, "Image", str, raising=False)
-    monkeypatch.setattr(wandb, "Video", str, raising=False)
+    for name in ("json_dumps_safer", "WBValue", "Image", "Video"):
+        monkeypatch.setattr(wandb, name, str, raising=False)
     monkeypatch.setattr(mlflow, "mlflow", fakes["mlflow"])
     tags = ModuleType("mlflow.utils.mlflow_tags")
     tags.MLFLOW_RUN_NAME = "mlflow.runName"
@@ -139,13 +137,11 @@ def test_ray_opens_them_by_its_own_integrations(fakes, tmp_path, monkeypatch):
     monkeypatch.setenv("WANDB_MODE", "offline")
     with open_trackers(make_training(tmp_path, "wandb", "mlflow"), ray_train.OPENERS) as opened:
         opened.log({"step": 4, "loss": 2.0})
-    (started,) = fakes["wandb"].list_calls("init")
-    assert (started["id"], started["name"], started["project"]) == ("ab12", "mine", "raycomp")
-    assert started["resume"] == "allow"
-    (run,) = fakes["mlflow"].list_calls("start_run")
+    (started,), (run,) = fakes["wandb"].list_calls("init"), fakes["mlflow"].list_calls("start_run")
+    wanted = {"id": "ab12", "name": "mine", "project": "raycomp", "resume": "allow"}
+    assert {name: started[name] for name in wanted} == wanted
     assert run["run_name"] == "mine" and run["tags"] == {"raycomp.run": "ab12"}
     assert {"key": "train.batch_size", "value": "256"} in fakes["mlflow"].list_calls("log_param")
-    assert (
-        fakes["wandb"].list_logged("log") == {4: {"loss": 2.0}} == fakes["mlflow"].list_logged("log_metrics")
-    )
+    for name, call in (("wandb", "log"), ("mlflow", "log_metrics")):
+        assert fakes[name].list_logged(call) == {4: {"loss": 2.0}}
     assert fakes["wandb"].list_calls("finish") == [{"exit_code": 0}]

@@ -15,13 +15,7 @@ from raycomp.data.files import Folder
 from raycomp.data.samples import write_tar
 from raycomp.run.executor import use
 from raycomp.run.local import Local
-from raycomp.training.command import (
-    TRAINED,
-    gather_keys,
-    identify_trained,
-    read_trained,
-    write_trained,
-)
+from raycomp.training.command import TRAINED, gather_keys, identify_trained, read_trained, write_trained
 from raycomp.training.config import TrainConfig
 from raycomp.training.pairs import find_pairs, index_shard
 from tests.sealed import seal
@@ -90,14 +84,13 @@ def test_keys_are_read_as_they_were_written_next_to_the_model_alone(tmp_path):
 
 
 def test_a_file_that_holds_no_keys_is_named(tmp_path):
-    for content in [b"", b"no array", "unsorted", "numbers"]:
-        empty = merge_keys([])
+    empty = merge_keys([])
+    for content in [b"", b"no array", np.array([b"b", b"a"], "S16"), np.arange(3)]:
         leave(tmp_path, Known(empty, empty))
-        arrays = {"unsorted": np.array([b"b", b"a"], "S16"), "numbers": np.arange(3)}
-        if content in arrays:
-            np.save(tmp_path / TRAINED[1], arrays[content])
-        else:
+        if isinstance(content, bytes):
             (tmp_path / TRAINED[1]).write_bytes(content)
+        else:
+            np.save(tmp_path / TRAINED[1], content)
         seal(Folder(str(tmp_path)), TRAINED)
         with pytest.raises(ValueError, match=rf"{TRAINED[1]}: does not hold the keys of a training"):
             read_trained(str(tmp_path / "checkpoint/model.safetensors"))
