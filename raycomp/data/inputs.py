@@ -16,18 +16,8 @@ from raycomp.config import from_dict, list_options, override_all, to_dict
 from raycomp.config.change import find_file, flatten, is_own, name_own
 from raycomp.config.options import read_share_or_none
 from raycomp.config.shared import ColumnsConfig
-from raycomp.data.files import (
-    ARCHITECTURE,
-    RUN,
-    absolute_uri,
-    join_uri,
-    list_below,
-    read_infos,
-    read_time,
-    resolve,
-    size_files,
-    split_uri,
-)
+from raycomp.data import files
+from raycomp.data.files import join_uri, resolve
 from raycomp.table import group_by
 
 LISTS = (".csv", ".tsv", ".jsonl", ".ndjson", ".json")
@@ -105,7 +95,7 @@ def absolute_input(spec: str, folder: str = "") -> str:
     placed = []
     for name, pattern in map(_part, spec.split("::")):
         path = pattern if "://" in pattern else join_uri(folder, pattern)
-        placed.append(name + absolute_uri(path) if pattern else name)
+        placed.append(name + files.absolute_uri(path) if pattern else name)
     return "::".join(placed)
 
 
@@ -139,17 +129,17 @@ def expand_input(
     parts = list(map(_part, spec.split("::")))
     names = [name or f"{i}=" for i, (name, _) in enumerate(parts)]
     if len(set(names)) < len(names):
-        named = ", ".join(name[:-1] for name in names)
-        raise refuse_input(spec, f"two inputs have the same name; names are {named}")
+        said = f"two inputs have the same name; names are {', '.join(name[:-1] for name in names)}"
+        raise refuse_input(spec, said)
     found: list[tuple[str, str]] = []
     shards: list[ShardPath] = []
     columns = columns or ColumnsConfig()
     for (own, pattern), name in zip(parts, names, strict=True):
         prefix = "" if own == _UNNAMED else own if len(parts) == 1 else name
         try:
-            files = _find(pattern)
-            found += [(prefix + relative, uri) for relative, uri in files]
-            shards += [] if files else _part_folder(pattern, prefix, columns)
+            named = _find(pattern)
+            found += [(prefix + relative, uri) for relative, uri in named]
+            shards += [] if named else _part_folder(pattern, prefix, columns)
         except OSError as error:
             raise refuse_input(pattern, f"cannot be read: {' '.join(str(error).split())}") from error
     seen: dict[str, str] = {}
@@ -180,15 +170,15 @@ def add_input(spec: str, more: str) -> str:
     return f"{_UNNAMED if is_one and not _part(spec)[0] else ''}{spec}::{'::'.join(left)}"
 
 
-def list_written_shards(files: Mapping[str, str]) -> list[ShardPath]:
+def list_written_shards(written: Mapping[str, str]) -> list[ShardPath]:
     """Return the shards among the files of a run, as ``expand_input`` gives those of its folder ``shards``.
 
-    ``files``: uris by name in the run's folder.
+    ``written``: uris by name in the run's folder.
     """
-    kinds = {name: FORMATS.get(posixpath.splitext(name)[1]) for name in sorted(files)}
+    kinds = {name: FORMATS.get(posixpath.splitext(name)[1]) for name in sorted(written)}
     shards = [(name, kind) for name, kind in kinds.items() if kind and name.startswith("shards/")]
     return [
-        ShardPath(i, str(files[name]), name.removeprefix("shards/"), kind)
+        ShardPath(i, str(written[name]), name.removeprefix("shards/"), kind)
         for i, (name, kind) in enumerate(shards)
     ]
 
@@ -199,8 +189,8 @@ def check_output(spec: str, out: str, option: str = "input") -> None:
     ``option``: the name of the option with the value ``spec``.
     """
     for _, pattern in map(_part, spec.split("::")):
-        scheme = split_uri(pattern)[0]
-        if not pattern or scheme != split_uri(out)[0]:
+        scheme = files.split_uri(pattern)[0]
+        if not pattern or scheme != files.split_uri(out)[0]:
             continue  # no storage request for an impossible overlap
         filesystem, path = resolve(pattern)
         for name in _OUTPUTS:
@@ -254,19 +244,19 @@ def _find(pattern: str) -> list[tuple[str, str]]:
     else:
         is_folder = filesystem.get_file_info(path).type == fs.FileType.Directory
         root = path if is_folder else posixpath.dirname(path)
-    scheme = f"{name}://" if (name := split_uri(pattern)[0]) else ""
+    scheme = f"{name}://" if (name := files.split_uri(pattern)[0]) else ""
     items = _items(filesystem, path)
-    infos = read_infos([scheme + item for item in items if _PATTERN.search(item) is None])
-    files = [file for item in items for file in _list(filesystem, item, infos.get(scheme + item), pattern)]
+    infos = files.read_infos([scheme + item for item in items if _PATTERN.search(item) is None])
+    paths = [file for item in items for file in _list(filesystem, item, infos.get(scheme + item), pattern)]
     if not scheme:
         # Every file once, by its own name where that is below the root, else by the first name.
         by_file: dict[str, str] = {}
-        for file in sorted(files):
+        for file in sorted(paths):
             real = os.path.realpath(file)
             is_own = real == os.path.join(os.path.realpath(root), os.path.relpath(file, root))
             by_file[real] = file if is_own else by_file.get(real, file)
-        files = list(by_file.values())
-    return [(posixpath.relpath(file, root), scheme + file) for file in dict.fromkeys(files)]
+        paths = list(by_file.values())
+    return [(posixpath.relpath(file, root), scheme + file) for file in dict.fromkeys(paths)]
 
 
 def _pattern_start(filesystem: fs.FileSystem, path: str) -> int | None:
@@ -355,9 +345,9 @@ def _part_folder(pattern: str, prefix: str, columns: ColumnsConfig) -> list[Shar
     ValueError where no image has a text of its own name.
     """
     filesystem, root = resolve(pattern)
-    scheme = f"{name}://" if (name := split_uri(pattern)[0]) else ""
-    files = (posixpath.relpath(file, root) for file in _list_files(filesystem, root, True))
-    names = sorted(file for file in files if not _is_hidden(file))
+    scheme = f"{name}://" if (name := files.split_uri(pattern)[0]) else ""
+    paths = (posixpath.relpath(file, root) for file in _list_files(filesystem, root, True))
+    names = sorted(file for file in paths if not _is_hidden(file))
     images = _list_images(names)
     texts = {name for name in names if name.endswith(_TEXTS)}
     if not any(f"{posixpath.splitext(name)[0]}.txt" in texts for name in images):
@@ -381,13 +371,13 @@ def _list_images(files: Iterable[str]) -> list[str]:
     return [file for file in files if posixpath.splitext(file)[1].lower()[1:] in IMAGE_EXTENSIONS]
 
 
-def _refuse_files(pattern: str, listed: Iterable[str], files: Iterable[str], shards: list[str]) -> None:
+def _refuse_files(pattern: str, listed: Iterable[str], paths: Iterable[str], shards: list[str]) -> None:
     """Raise ValueError where a folder or glob holds samples in an unsupported form, or results."""
-    packed = next((file for file in files if _COMPRESSED.search(posixpath.basename(file))), None)
+    packed = next((file for file in paths if _COMPRESSED.search(posixpath.basename(file))), None)
     if packed:
         said = "is compressed and cannot be read; unpack it to .tar, or name the other shards by a pattern"
         raise refuse_input(pattern, f"{packed} {said}")
-    runs = {posixpath.dirname(file) for file in listed if posixpath.basename(file) == RUN}
+    runs = {posixpath.dirname(file) for file in listed if posixpath.basename(file) == files.RUN}
     for file in shards:
         folder, last = posixpath.split(posixpath.dirname(file))
         if folder in runs and last in _RESULTS:
@@ -458,7 +448,7 @@ def list_classes(folder: str) -> dict[str, list[str]] | None:
         return None
     classes: dict[str, list[str]] = {}
     has_shards = False
-    for name, info in list_below(folder):
+    for name, info in files.list_below(folder):
         extension = posixpath.splitext(name)[1].lower()
         own, _, file = name.partition("/")
         if name.startswith(".") or "/." in name:
@@ -489,20 +479,20 @@ def _make_whole(kind: str, value: Any) -> Any:
     if kind == "input":
         return absolute_input(value)
     if kind == "place":
-        return absolute_uri(value)
+        return files.absolute_uri(value)
     if kind == "folder":
-        return absolute_uri(value) if os.sep in value else value
+        return files.absolute_uri(value) if os.sep in value else value
     if kind == "share_or_input":
         return absolute_input(value) if read_share_or_none(value) is None else value
     if kind == "code":
-        return f"{absolute_uri(find_file(value))}:{name_own(value)}" if is_own(value) else value
+        return f"{files.absolute_uri(find_file(value))}:{name_own(value)}" if is_own(value) else value
     assert kind == "file", kind
     schema, _, place = value.partition(":")
     if schema == "local-dir" and place:
-        return f"{schema}:{absolute_uri(place)}"
+        return f"{schema}:{files.absolute_uri(place)}"
     # A folder that only shares the name of a model is not a model's folder.
-    files = (value, *(os.path.join(value, one) for one in (RUN, ARCHITECTURE)))
-    return absolute_uri(value) if any(map(os.path.isfile, files)) else value
+    paths = (value, *(os.path.join(value, one) for one in (files.RUN, files.ARCHITECTURE)))
+    return files.absolute_uri(value) if any(map(os.path.isfile, paths)) else value
 
 
 def fingerprint_shards(shards: list[ShardPath]) -> list[dict[str, str | int]]:
@@ -517,7 +507,7 @@ def fingerprint_shards(shards: list[ShardPath]) -> list[dict[str, str | int]]:
 
 def describe_shards(shards: list[ShardPath]) -> list[dict[str, Any]]:
     """Return name, size and times of every shard's files, in order; see ``fingerprint_shards``."""
-    found = read_infos(_list_shard_files(shards))
+    found = files.read_infos(_list_shard_files(shards))
     missing = next((uri for uri, info in found.items() if info.type != fs.FileType.File), None)
     if missing is not None:
         raise ValueError(f"input={missing!r}: no such file")
@@ -526,7 +516,7 @@ def describe_shards(shards: list[ShardPath]) -> list[dict[str, Any]]:
             "name": shard.name,
             "size": sum(found[uri].size for uri in _name_files(shard)),
             **({} if shard.embeddings is None else {"embeddings_size": found[shard.embeddings].size}),
-            "times": [read_time(uri, found[uri]) for uri in _list_shard_files([shard])],
+            "times": [files.read_time(uri, found[uri]) for uri in _list_shard_files([shard])],
         }
         for shard in shards
     ]
@@ -537,7 +527,10 @@ def list_times(shards: Iterable[ShardPath], uris: Iterable[str] = ()) -> list[in
 
     An object's time is cut to seconds: a list may report more digits than a HEAD.
     """
-    return [read_time(uri, info) for uri, info in read_infos([*_list_shard_files(shards), *uris]).items()]
+    return [
+        files.read_time(uri, info)
+        for uri, info in files.read_infos([*_list_shard_files(shards), *uris]).items()
+    ]
 
 
 def _list_shard_files(shards: Iterable[ShardPath]) -> list[str]:
@@ -551,4 +544,6 @@ def _name_files(shard: ShardPath) -> list[str]:
 
 def count_bytes(shards: Iterable[ShardPath]) -> int:
     """Return the total size of shards in bytes; a missing shard counts as 0."""
-    return sum(size or 0 for _, size in size_files(uri for shard in shards for uri in _name_files(shard)))
+    return sum(
+        size or 0 for _, size in files.size_files(uri for shard in shards for uri in _name_files(shard))
+    )

@@ -24,24 +24,11 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 
 from raycomp import words
-from raycomp.data import parquet_input, samples
-from raycomp.data.files import (
-    join_uri,
-    list_folder,
-    resolve,
-)
+from raycomp.data import files, parquet_input, samples
+from raycomp.data.files import resolve
 from raycomp.data.inputs import FOLDER, LIST, LISTS, ShardPath, refuse_input
 from raycomp.data.parquet import read_columns
 from raycomp.data.parquet_input import add_embeddings, extract_table, read_table
-from raycomp.data.samples import (
-    CAPTION_COLUMNS,
-    IMAGE_COLUMNS,
-    extract_tar,
-    find_column,
-    make_members,
-    open_image,
-    read_tar,
-)
 from raycomp.words import OFFSET
 
 # Bytes requested from the storage at once while a tar is streamed: requests to S3 cost time; on a disk memory
@@ -80,7 +67,7 @@ def read_shard(shard: ShardPath, block_rows: int) -> Iterator[pa.Table]:
     filesystem, path = resolve(shard.uri)
     if shard.format == "tar":
         with filesystem.open_input_stream(path, buffer_size=_buffer_bytes(filesystem)) as stream:
-            yield from read_tar(stream, shard, block_rows)
+            yield from samples.read_tar(stream, shard, block_rows)
     else:
         with filesystem.open_input_file(path) as file:
             tables = read_table(file, shard, block_rows, filesystem)
@@ -98,7 +85,7 @@ def extract(
     """
     if shard.format in (LIST, FOLDER):
         rows = enumerate(_read_rows(shard, set(positions)))
-        yield from ((place, make_members(row)) for place, row in rows if place in positions)
+        yield from ((place, samples.make_members(row)) for place, row in rows if place in positions)
         return
     filesystem, path = resolve(shard.uri)
     with filesystem.open_input_file(path) as file:
@@ -109,12 +96,14 @@ def extract(
         ranges = [] if offsets is None else plan_ranges(positions, offsets, buffer_bytes // 2)
         lengths = [(size if end is None else min(end, size)) - start for _, start, end, _ in ranges]
         if offsets is None or sum(lengths) > size / 2:
-            yield from extract_tar(pa.BufferedInputStream(file.get_stream(0, size), buffer_bytes), positions)
+            yield from samples.extract_tar(
+                pa.BufferedInputStream(file.get_stream(0, size), buffer_bytes), positions
+            )
             return
         for (first, start, end, wanted), length in zip(ranges, lengths, strict=True):
             if length > 0:
                 part = pa.BufferedInputStream(file.get_stream(start, length), min(buffer_bytes, length))
-                yield from extract_tar(part if end is None else _Ended(part), wanted, first)
+                yield from samples.extract_tar(part if end is None else _Ended(part), wanted, first)
 
 
 def read_offsets(scores: str) -> Offsets | None:
@@ -201,7 +190,7 @@ def _read_rows(shard: ShardPath, wanted: set[int] | None = None) -> Iterator[sam
     names = {
         posixpath.join(folder, name)
         for folder in folders
-        for name in list_folder(join_uri(shard.uri, folder))
+        for name in files.list_folder(files.join_uri(shard.uri, folder))
     }
     with ThreadPoolExecutor(_THREADS) as pool:
         waiting: deque[tuple[Any, ...]] = deque()
@@ -238,12 +227,12 @@ def _open(
         return words.NO_IMAGE, None, entry.fields
     filesystem, path = resolve(shard.uri)
     folder = path if shard.members else posixpath.dirname(path)
-    image = open_image(filesystem, folder, entry.path, shard.columns.root)
+    image = samples.open_image(filesystem, folder, entry.path, shard.columns.root)
     if not shard.members:
         return image, None, entry.fields
     stem = posixpath.splitext(entry.path)[0]
     found = [
-        open_image(filesystem, folder, name, None) if name in names else None
+        samples.open_image(filesystem, folder, name, None) if name in names else None
         for name in (f"{stem}.txt", f"{stem}.json")
     ]
     text, own = (one if isinstance(one, bytes) else None for one in found)
@@ -282,12 +271,12 @@ def _read_csv(stream: Any, shard: ShardPath) -> Iterator[Entry]:
     csv.field_size_limit(1 << 24)
     for row in csv.DictReader(text, delimiter=delimiter, restkey="", restval=None):
         row.pop("", None)
-        image = find_column(row, shard.columns.image, IMAGE_COLUMNS)
+        image = samples.find_column(row, shard.columns.image, samples.IMAGE_COLUMNS)
         fields: dict[str, Any] = {name: value or None for name, value in row.items() if name != image}
         for name, value in fields.items():
             if value and _NUMBER.fullmatch(value):
                 fields[name] = json.loads(value)
-        caption = find_column(row, shard.columns.caption, CAPTION_COLUMNS)
+        caption = samples.find_column(row, shard.columns.caption, samples.CAPTION_COLUMNS)
         yield Entry(row.get(image or "") or None, [row.get(caption or "")], fields, names=tuple(row))
 
 
@@ -329,8 +318,8 @@ def list_records(found: Any) -> list[Any] | None:
 def _to_entry(fields: Any, shard: ShardPath) -> Entry:
     if not isinstance(fields, dict):
         return Entry(None, [None], {}, words.BAD_JSON)
-    image = find_column(fields, shard.columns.image, IMAGE_COLUMNS)
-    caption = fields.get(find_column(fields, shard.columns.caption, CAPTION_COLUMNS) or "")
+    image = samples.find_column(fields, shard.columns.image, samples.IMAGE_COLUMNS)
+    caption = fields.get(samples.find_column(fields, shard.columns.caption, samples.CAPTION_COLUMNS) or "")
     path = fields.get(image or "")
     own = {name: value for name, value in fields.items() if name != image}
     captions = caption if isinstance(caption, list) else [caption]
@@ -363,7 +352,7 @@ def check_tables(shards: Sequence[ShardPath], needs_captions: bool = True) -> No
         if needs_captions:
             columns["caption"] = shard.columns.caption, known.CAPTION_COLUMNS
         for what, (own, usual) in columns.items():
-            if find_column(names, own, usual) is None:
+            if samples.find_column(names, own, usual) is None:
                 missing = f"no column {own}" if own else f"none of the columns {', '.join(usual)}"
                 there = ", ".join(names)[:300]
                 said = f"name the {what} column by columns.{what}, its columns are {there}"
@@ -374,7 +363,7 @@ def check_tables(shards: Sequence[ShardPath], needs_captions: bool = True) -> No
             raise refuse_input(shard.uri, f"{said}; download first, for instance with img2dataset")
         filesystem, path = resolve(shard.uri)
         folder, root = posixpath.dirname(path), shard.columns.root
-        opened = (open_image(filesystem, folder, image, root) for image in images)
+        opened = (samples.open_image(filesystem, folder, image, root) for image in images)
         if images and not any(isinstance(one, bytes) for one in opened):
             said = f"such as {images[0][:80]!r} below {root or folder}; set columns.root to their folder"
             raise refuse_input(shard.uri, f"none of its first images is there, {said}")
@@ -387,7 +376,7 @@ def _read_parquet(shard: ShardPath) -> tuple[list[str], list[str]]:
         with filesystem.open_input_file(path) as file:
             parquet = pq.ParquetFile(file)
             names = parquet.schema_arrow.names
-            image = find_column(names, shard.columns.image, parquet_input.IMAGE_COLUMNS)
+            image = samples.find_column(names, shard.columns.image, parquet_input.IMAGE_COLUMNS)
             is_text = image and pa.types.is_string(parquet.schema_arrow.field(image).type)
             first = next(parquet.iter_batches(_ROWS, columns=[image]), None) if is_text else None
     except (pa.ArrowException, OSError, UnicodeDecodeError):

@@ -25,22 +25,8 @@ from typing import Any
 from pyarrow import fs
 
 from raycomp.config import ModelConfig, flatten, get_config, is_marked
-from raycomp.data.files import (
-    ARCHITECTURE,
-    CHECKPOINT,
-    RUN,
-    WEIGHTS,
-    Folder,
-    ResultFile,
-    Written,
-    copy_file,
-    hash_file,
-    list_below,
-    read_infos,
-    resolve,
-    resolve_file,
-    split_uri,
-)
+from raycomp.data import files
+from raycomp.data.files import Folder, ResultFile, Written
 from raycomp.data.inputs import ShardPath
 
 MANIFEST = "manifest.json"
@@ -147,7 +133,7 @@ def read_manifest(folder: Folder) -> dict[str, Written]:
 
     Raises ValueError where the run has no manifest, or one that is not its own.
     """
-    return _read(folder, folder.read_json(RUN))
+    return _read(folder, folder.read_json(files.RUN))
 
 
 def _output_of(name: str) -> str:
@@ -157,11 +143,11 @@ def _output_of(name: str) -> str:
 def _list_outputs(folder: Folder, outputs: Iterable[str]) -> Iterator[tuple[str, int]]:
     """Yield name and size of the files in sub-folders, and of files at the top; hidden ones are skipped."""
     top = [output for output in outputs if "." in output]
-    infos = read_infos(folder.at(name) for name in top)
+    infos = files.read_infos(folder.at(name) for name in top)
     yield from ((name, infos[folder.at(name)].size) for name in top if infos[folder.at(name)].is_file)
     for output in (output for output in outputs if "." not in output):
         try:
-            below = [(name, info) for name, info in list_below(folder.at(output)) if info.is_file]
+            below = [(name, info) for name, info in files.list_below(folder.at(output)) if info.is_file]
         except NotADirectoryError as error:
             raise ValueError(f"{folder.at(output)}: is a file, must be a folder of the run") from error
         for name, info in sorted(below, key=lambda one: one[0].split("/")):
@@ -177,9 +163,9 @@ def _is_hidden(name: str) -> bool:
 
 
 def _hash(uri: str) -> Written:
-    filesystem, path = resolve_file(uri)
+    filesystem, path = files.resolve_file(uri)
     with filesystem.open_input_file(path) as file:
-        return hash_file(uri, file)
+        return files.hash_file(uri, file)
 
 
 def _read(folder: Folder, run: Mapping[str, Any]) -> dict[str, Written]:
@@ -238,11 +224,13 @@ def read_run(folder: Folder) -> dict[str, Any] | None:
     if folder.uri.endswith("://"):
         raise ValueError(f"{folder.uri}: has no bucket; name one and a folder, as in s3://bucket/mine")
     try:
-        if not folder.exists(RUN):
+        if not folder.exists(files.RUN):
             return None
-        run = folder.read_json(RUN)
+        run = folder.read_json(files.RUN)
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"{folder.at(RUN)}: not valid JSON ({' '.join(str(error).split())})") from error
+        raise ValueError(
+            f"{folder.at(files.RUN)}: not valid JSON ({' '.join(str(error).split())})"
+        ) from error
     except OSError as error:
         if error.errno == errno.ENAMETOOLONG:
             raise ValueError(f"{folder.uri[:60]}...: is too long for a folder name") from error
@@ -258,10 +246,10 @@ def read_run(folder: Folder) -> dict[str, Any] | None:
         lacks = lacks or next(filter(None, (_describe_lack(one, _PHASE, "phases") for one in phases)), None)
     if lacks or run["status"] not in (RUNNING, FINISHED, FAILED, UPDATING):
         said = f"not the record of a raycomp run: {lacks or 'status'} is missing or wrong"
-        raise ValueError(f"{folder.at(RUN)}: {said}")
+        raise ValueError(f"{folder.at(files.RUN)}: {said}")
     if run["status"] == FINISHED and run["format"] not in READ_FORMATS:
         said = f"has format {run['format']}, this version reads {FORMAT}; update raycomp"
-        raise ValueError(f"{folder.at(RUN)}: {said}")
+        raise ValueError(f"{folder.at(files.RUN)}: {said}")
     return run
 
 
@@ -293,8 +281,14 @@ def read_finished(source: str) -> dict[str, Any]:
     run = read_run(Folder(source))
     if run is None:
         folder = Folder(source)
-        below = ", ".join(name for name in folder.list_folders() if folder.exists(name, RUN))
-        found = f"{RUN}; runs below it: {below}" if below else RUN if folder.exists() else "such folder"
+        below = ", ".join(name for name in folder.list_folders() if folder.exists(name, files.RUN))
+        found = (
+            f"{files.RUN}; runs below it: {below}"
+            if below
+            else files.RUN
+            if folder.exists()
+            else "such folder"
+        )
         raise ValueError(f"{source}: holds no finished run: no {found}")
     if run["status"] == FAILED:
         raise ValueError(f"{source}: the run has failed: {run['failed']}")
@@ -323,7 +317,7 @@ def read_curation(spec: str) -> tuple[Folder, dict[str, Any] | None]:
     folder = Folder(spec)
     if spec.endswith("://"):
         raise ValueError(f"input={spec!r}: has no bucket; name one and a folder, as in s3://bucket/mine")
-    if (not os.path.isdir(spec) and "://" not in spec) or not folder.exists(RUN):
+    if (not os.path.isdir(spec) and "://" not in spec) or not folder.exists(files.RUN):
         return folder, None
     run = read_finished(folder.uri)
     if run["kind"] not in SUBSET_KINDS:
@@ -343,7 +337,7 @@ def check_files_of_run(folder: str) -> None:
     The folder of an unfinished run is refused, too: its files may still change.
     """
     above, output = posixpath.split(folder.rstrip("/"))
-    if output in _OUTPUTS and Folder(above).exists(RUN):
+    if output in _OUTPUTS and Folder(above).exists(files.RUN):
         run = read_finished(above)
         check_results(Folder(above), run, output)
 
@@ -442,39 +436,41 @@ def find_model(config: ModelConfig) -> ModelConfig:
             run = read_finished(training.uri)
             if run["kind"] != "train":
                 raise ValueError(f"holds {run['kind']}, must hold a training")
-            check_results(training, run, CHECKPOINT, is_whole=True)  # sizes do not distinguish weights
+            check_results(training, run, files.CHECKPOINT, is_whole=True)  # sizes do not distinguish weights
         except ValueError as error:
             raise ValueError(f"{config.said_weights}: {error}") from error
         own = run["config"].get("model", {}).get("name", "")
     if not folder.is_folder():
         return config
     if folder == training:
-        folder = Folder(folder.at(CHECKPOINT))
-    elif folder.exists(ARCHITECTURE):
+        folder = Folder(folder.at(files.CHECKPOINT))
+    elif folder.exists(files.ARCHITECTURE):
         pass
     elif is_uri:
-        raise ValueError(f"{config.said_weights}: holds neither {RUN} of a training nor {ARCHITECTURE}")
+        raise ValueError(
+            f"{config.said_weights}: holds neither {files.RUN} of a training nor {files.ARCHITECTURE}"
+        )
     else:
         return config  # a tag that is also the name of a folder here
-    lacks = next((name for name in (ARCHITECTURE, WEIGHTS) if not folder.exists(name)), None)
+    lacks = next((name for name in (files.ARCHITECTURE, files.WEIGHTS) if not folder.exists(name)), None)
     if lacks:
         raise ValueError(f"{config.said_weights}: holds no whole model, {folder.at(lacks)} is not there")
-    name = folder.at(ARCHITECTURE)
+    name = folder.at(files.ARCHITECTURE)
     named, *known = (one.replace("/", "-") for one in (config.name, ModelConfig().name, name, own or name))
     if named not in known:
         said = f"holds a model of its own{f', trained from {own!r}' if own else ''}; leave model.name out"
         raise ValueError(f"{config.said_model}: {config.said_weights} {said}")
-    return replace(config, name=name, weights=folder.at(WEIGHTS))
+    return replace(config, name=name, weights=folder.at(files.WEIGHTS))
 
 
 def _find_training(named: Folder) -> Folder | None:
     """Return the folder of the run that wrote a model's folder or weights; None for foreign ones."""
     names = named.uri.split("/")
-    up = {CHECKPOINT: 1, WEIGHTS: 2}.get(names[-1], 0)
-    if up == 2 and names[-2:-1] != [CHECKPOINT]:
+    up = {files.CHECKPOINT: 1, files.WEIGHTS: 2}.get(names[-1], 0)
+    if up == 2 and names[-2:-1] != [files.CHECKPOINT]:
         return None
     folder = Folder("/".join(names[: len(names) - up]) or "/")
-    return folder if (up or folder.is_folder()) and folder.exists(RUN) else None
+    return folder if (up or folder.is_folder()) and folder.exists(files.RUN) else None
 
 
 def fetch_model(config: ModelConfig) -> ModelConfig:
@@ -482,7 +478,7 @@ def fetch_model(config: ModelConfig) -> ModelConfig:
 
     Raises ValueError where there is no such file, OSError where the storage fails.
     """
-    stored = [name for name in ("name", "weights") if split_uri(getattr(config, name))[0]]
+    stored = [name for name in ("name", "weights") if files.split_uri(getattr(config, name))[0]]
     if not stored:
         return config
     from raycomp.models.architecture import HUB_CONFIG, list_config_files  # which only a stored model needs
@@ -506,7 +502,7 @@ def fetch(uri: str, companions: Sequence[str] = ()) -> str:
     first process that needs it makes the copy while others wait for it. Copies are never removed. Raises
     FileNotFoundError where there is no such file, OSError where the storage or the disk fails.
     """
-    filesystem, path = resolve(uri)
+    filesystem, path = files.resolve(uri)
     if isinstance(filesystem, fs.LocalFileSystem):
         return path
     found = {one: _read_version(one) for one in (*companions, uri)}
@@ -521,7 +517,7 @@ def fetch(uri: str, companions: Sequence[str] = ()) -> str:
         # The file itself comes last: where it is present, all are.
         is_there = _place(copies, uri).exists()
         for one in (one for one, version in found.items() if version and not is_there):
-            copy_file(one, str(_place(copies, one)))
+            files.copy_file(one, str(_place(copies, one)))
     return str(_place(copies, uri))
 
 
@@ -531,7 +527,7 @@ def _place(copies: Path, uri: str) -> Path:
 
 def _read_version(uri: str) -> list[str] | None:
     """Return the version of an object, which changes with it; None where there is none."""
-    filesystem, path = resolve(uri)
+    filesystem, path = files.resolve(uri)
     info = filesystem.get_file_info(path)
     if not info.is_file:
         return None

@@ -1,10 +1,4 @@
-"""What a pass consists of, and who runs it.
-
-Stage: a step from a table to a table of the same rows with other columns, such as align.
-Pass: the way of rows from storage through stages into parts, once.
-Part: a file of some rows of one shard, which a pass wrote.
-Session: the scorers and CPUs that the executor has, as ``connect`` found them.
-Executor: runs passes and tasks, in this process (``local.py``) or on Ray (``ray_cluster.py``): ``current()``.
+"""What a pass consists of, its session, and who runs it: ``current()``.
 
 Scores do not depend on how rows are cut into blocks. Every stage is timed the same way.
 """
@@ -16,7 +10,7 @@ import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
@@ -38,8 +32,6 @@ GPU_KIND = "gpu_kind"
 Work = Callable[[pa.Table], pa.Table]
 CPUS: Literal["cpus"] = "cpus"
 SCORERS: Literal["scorers"] = "scorers"
-
-
 GPUS = "gpus"
 """A scorer's model time: not a stage's worker pool; its time is a part of the scorers' time."""
 _SAMPLED_PER_PART = 32
@@ -47,15 +39,8 @@ _SAMPLED_AT_MOST = 4096
 _READ_AT_ONCE = 8
 ABOUT = b"part"
 """The key of a part's metadata in its file."""
-_PART_METADATA = pa.schema(
-    [
-        (SHARD_ORDINAL, pa.int32()),
-        ("file", pa.string()),
-        ("rows", pa.int32()),
-        ("total", pa.int32()),
-        ("stats", pa.string()),
-    ]
-)
+_TYPES = {SHARD_ORDINAL: pa.int32(), "file": pa.string(), "rows": pa.int32()}
+_PART_METADATA = pa.schema(_TYPES | {"total": pa.int32(), "stats": pa.string()})
 
 
 class WorkerPool(NamedTuple):
@@ -77,24 +62,15 @@ class There(NamedTuple):
     cpus: int
 
 
-class Clock(Protocol):
-    """The device of a model."""
-
-    def take_busy_seconds(self) -> float | None:
-        """Return the GPU's busy seconds since the last call, None on a CPU."""
-
-    def is_broken(self) -> bool:
-        """Whether this process has lost its GPU."""
-
-
 @runtime_checkable
 class Scorer(Protocol):
-    """A step with its model loaded, which reports how long the model's device computed."""
+    """A step with its model loaded: called with rows, it returns them with other columns."""
 
-    device: Clock
+    device: Any
+    """Of the model: its ``take_busy_seconds()`` returns the GPU's busy seconds since the last call, None on a
+    CPU; ``is_broken()`` whether this process has lost its GPU."""
 
-    def __call__(self, table: pa.Table) -> pa.Table:
-        """Return the rows with other columns."""
+    def __call__(self, table: pa.Table) -> pa.Table: ...
 
 
 @dataclass(frozen=True)
@@ -436,17 +412,14 @@ class Silent:
     def put(self, name: str, value: float, **labels: str) -> None:
         """Set a gauge."""
 
-    def add_rows(self, statuses: Mapping[str, int]) -> None:
-        """Count rows by their status."""
-
 
 class Executor(Protocol):
     """Runs passes, and small tasks over files. Results do not depend on the executor."""
 
-    stall_s: float | None
+    stall_s: float | None = None
     """Seconds without progress after which a phase restarts; None = never."""
 
-    def run(self, steps: "Pass", ordinals: list[int], parts_uri: str) -> Iterator[list[dict[str, Any]]]:
+    def run(self, steps: Pass, ordinals: list[int], parts_uri: str) -> Iterator[list[dict[str, Any]]]:
         """Run the pass over these shards; yield the metadata of each part once it is written."""
 
     def submit(self, function: Callable[..., Any], *args: Any, **options: Any) -> Any:
@@ -458,23 +431,28 @@ class Executor(Protocol):
     def get(self, handle: Any) -> Any:
         """Return the function's result, or raise its exception."""
 
-    def stop(self, handles: Sequence[Any]) -> None:
-        """Terminate these tasks; return once none of them runs."""
-
-    def put(self, value: Any) -> Any:
-        """Return a shared reference to a value that several tasks take as an argument."""
-
     def count(self, resource: str) -> float:
         """Return the current amount of a resource, "CPU" or "GPU"."""
 
+    def stop(self, handles: Sequence[Any]) -> None:
+        """Terminate these tasks; return once none of them runs."""
+        return
+
+    def put(self, value: Any) -> Any:
+        """Return a shared reference to a value that several tasks take as an argument."""
+        return value
+
     def merge_options(self) -> dict[str, Any]:
         """Return the options of light tasks that need not wait for a CPU."""
+        return {}
 
     def watch_growth(self) -> AbstractContextManager[Any]:
         """Return a context that records the number of scorers and CPUs over time on an elastic cluster."""
+        return nullcontext()
 
     def open_meter(self, phase: str) -> Silent:
         """Return the metrics of a phase."""
+        return Silent()
 
 
 _used: list[Executor] = []

@@ -52,10 +52,10 @@ class Lease:
         except ValueError as error:
             raise LeaseLost(f"{error}; nothing more was committed") from error
         if found is None or found["holder"] != self.holder:
-            now = (
+            who = (
                 f"process {found['process']} on {found['host']} took" if found else "another process removed"
             )
-            raise LeaseLost(f"{now} the lease of {self.folder.uri}; nothing more was committed")
+            raise LeaseLost(f"{who} the lease of {self.folder.uri}; nothing more was committed")
 
     def renew(self) -> None:
         """Renew three times per lease period until stopped or lost. A failing storage is asked again."""
@@ -125,29 +125,27 @@ def _take(folder: Folder, lease: Lease) -> None:
     """Create the lease, replacing an expired one; raises ValueError where another run holds one."""
     if folder.create_json(lease.content(), LEASE):
         return
-    found = read_lease(folder)
+    found = check_free(folder, lease.holder)
     if found and found["holder"] == lease.holder:
         return  # a client that lost the answer to its PUT asks again, and finds its own lease
-    if found and not _is_over(found):
-        raise _name_holder(folder, found)
     if found:  # else it was released in between
         folder.remove(LEASE)
     if not folder.create_json(lease.content(), LEASE):
         raise HeldError(f"out={folder.uri!r}: another run has just started there; wait for it")
 
 
-def check_free(folder: Folder) -> None:
-    """Raise ValueError naming the owner where another run holds the folder; take nothing."""
+def check_free(folder: Folder, own: str | None = None) -> dict[str, Any] | None:
+    """Return the lease in the folder, expired or that of the holder ``own``; None where there is none.
+
+    Raises ValueError naming the owner where another run holds the folder.
+    """
     found = read_lease(folder)
-    if found and not _is_over(found):
-        raise _name_holder(folder, found)
-
-
-def _name_holder(folder: Folder, found: dict[str, Any]) -> HeldError:
-    return HeldError(
-        f"out={folder.uri!r}: process {found['process']} on {found['host']} has been writing it "
-        f"since {found['started']}; wait for it, or until {found['expires']} if it is dead"
-    )
+    if found and found["holder"] != own and not _is_over(found):
+        raise HeldError(
+            f"out={folder.uri!r}: process {found['process']} on {found['host']} has been writing it "
+            f"since {found['started']}; wait for it, or until {found['expires']} if it is dead"
+        )
+    return found
 
 
 def read_pid_namespace() -> str:

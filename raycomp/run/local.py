@@ -1,10 +1,8 @@
 """The executor of one machine without Ray: passes and tasks as plain loops in this process.
 
 Stages on CPUs that allow it run in threads, a few blocks ahead of the model. Commits, files and bytes equal
-those of Ray: each executor can resume a run that the other one started.
-
-The executor of a run: this process, or the Ray cluster that it connects to.
-Work on values in memory, without a run's folder; the last model loaded is kept."""
+those of Ray: each executor can resume a run that the other one started. ``connect`` chooses the executor.
+"""
 
 import os
 import sys
@@ -12,7 +10,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import lru_cache, partial
 from itertools import chain
@@ -28,18 +26,8 @@ from raycomp.data.reader import read_again
 from raycomp.data.runs import fetch_model, find_model
 from raycomp.data.stores import MAP_RETRIES, STORAGE_ERRORS
 from raycomp.models.architecture import ClipConfig
-from raycomp.run.executor import (
-    CPUS,
-    Pass,
-    Session,
-    Silent,
-    Stage,
-    find_current,
-    read_timed,
-    run_timed,
-    stage_part,
-    use,
-)
+from raycomp.run import executor
+from raycomp.run.executor import Pass, Session, Stage
 from raycomp.run.progress import Progress
 
 if TYPE_CHECKING:
@@ -53,28 +41,24 @@ _PART_ROWS = 1024
 _PAUSE_S = 1.0
 
 
-class Later:
+class Later(Future[Any]):
     """A task that runs when its result is requested."""
 
     def __init__(self, call: Callable[[], Any]):
-        self.call: Callable[[], Any] | None = call
-        self.result: Any = None
-        self.error: BaseException | None = None
+        super().__init__()
+        self.call = call
 
     def end(self) -> None:
         """Run the task unless it has run."""
-        if self.call is not None:
-            call, self.call = self.call, None
+        if not self.done():
             try:
-                self.result = again(call)
+                self.set_result(again(self.call))
             except Exception as error:
-                self.error = error
+                self.set_exception(error)
 
 
-class Local:
+class Local(executor.Executor):
     """Runs everything in this process. ``num_threads``: of the stages, and of the model."""
-
-    stall_s: float | None = None
 
     def __init__(self, num_threads: int):
         self.num_threads = num_threads
@@ -88,23 +72,22 @@ class Local:
         return self.kept[1]
 
     def run(self, steps: Pass, ordinals: list[int], parts_uri: str) -> Iterator[list[dict[str, Any]]]:
-        """Run the pass shard by shard, in the order of the stages."""
-        read = partial(read_timed, steps.read)
+        read = partial(executor.read_timed, steps.read)
         shards = (read_again(read, [steps.items[ordinal]]) for ordinal in ordinals)
         tables = ahead(_read(chain.from_iterable(shards)), _AHEAD)
         rows = _PART_ROWS
         for stage in steps.stages:
-            if stage.where == CPUS:
+            if stage.where == executor.CPUS:
                 tables = self._on_cpus(stage, cut(tables, steps.rows))
             else:
                 rows = steps.scorer_rows
-                scorer = partial(run_stage, stage.name, again(partial(stage.start, self.num_threads)))
+                scorer = partial(_run_stage, stage.name, again(partial(stage.start, self.num_threads)))
                 tables = map(scorer, regroup(tables, rows))
         for table in regroup(tables, rows):
-            yield again(partial(stage_part, table, parts_uri, steps.part)).to_pylist()
+            yield again(partial(executor.stage_part, table, parts_uri, steps.part)).to_pylist()
 
     def _on_cpus(self, stage: Stage, tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
-        work = partial(run_stage, stage.name, stage.work)
+        work = partial(_run_stage, stage.name, stage.work)
         if not stage.in_threads:
             yield from map(work, tables)
             return
@@ -121,7 +104,6 @@ class Local:
                 pool.shutdown(wait=False, cancel_futures=True)
 
     def submit(self, function: Callable[..., Any], *args: Any, **options: Any) -> Later:
-        """Return the task, which runs when its result is requested."""
         return Later(partial(function, *args))
 
     def wait(self, handles: Sequence[Later], count: int, timeout_s: float | None = None) -> list[Later]:
@@ -132,30 +114,11 @@ class Local:
 
     def get(self, handle: Later) -> Any:
         handle.end()
-        if handle.error is not None:
-            raise handle.error
-        return handle.result
-
-    def stop(self, handles: Sequence[Later]) -> None:
-        """Return at once: tasks that were not requested never run."""
-
-    def put(self, value: Any) -> Any:
-        return value
+        return handle.result()
 
     def count(self, resource: str) -> float:
         """Return the number of threads for CPUs, and 0 for GPUs."""
         return self.num_threads if resource == "CPU" else 0
-
-    def merge_options(self) -> dict[str, Any]:
-        return {}
-
-    def watch_growth(self) -> AbstractContextManager[None]:
-        """Return a context that records nothing: the resources are constant."""
-        return nullcontext()
-
-    def open_meter(self, phase: str) -> Silent:
-        """Return metrics that discard all values."""
-        return Silent()
 
 
 @contextmanager
@@ -169,10 +132,9 @@ def _blamed(name: str) -> Iterator[None]:
         raise RuntimeError(f"stage {name} failed: {error}") from error
 
 
-def run_stage(name: str, work: Callable[[pa.Table], pa.Table], table: pa.Table) -> pa.Table:
-    """Return the result of a stage on the rows; repeat it after a storage error that may be temporary."""
+def _run_stage(name: str, work: Callable[[pa.Table], pa.Table], table: pa.Table) -> pa.Table:
     with _blamed(name):
-        return again(partial(run_timed, name, work, table))
+        return again(partial(executor.run_timed, name, work, table))
 
 
 def _read(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
@@ -241,17 +203,25 @@ def connect(
 
     ``auto`` is this process where no cluster is named or connected, no GPU is there, one scorer is enough and
     the input, ``num_bytes()``, is small; else Ray. ``better`` is a reason for ``auto`` to use Ray anyway,
-    ``ray_for`` names what only Ray does. See ``ray_session.connect`` for the other arguments. Raises
-    ValueError where ``local`` is set for work that only Ray does.
+    ``ray_for`` names what only Ray does. Raises ValueError where ``local`` is set for work of that kind.
+
+    With Ray, join the cluster at ``config.address`` or RAY_ADDRESS, else start one here and stop it at the
+    end. A connection that the caller already has is used and left open. Ray's warnings go to a file in the
+    folder ``out``, unless ``check`` raises LeaseLost by then. A cluster that is started here has at least
+    ``needed`` CPUs unless ``cluster.num_cpus`` is set; None = those that scoring needs. Only with ``scores``
+    (scoring or training) GPUs are used; the call then waits for the first one, or for a share
+    ``gpus_per_scorer`` of one. Trainings that may be stopped need the ``dashboard`` of a cluster started
+    here, on localhost, and RAY_ADDRESS, which names that cluster: without them Ray Train never releases the
+    resources of a stopped training. Raises ClusterFailed where Ray does not start or fails in the block.
     """
     Progress.forget()
     is_local, why = choose_executor(config, num_bytes, better, ray_for)
-    if find_current() is None:
+    if executor.find_current() is None:
         say(f"executor: {'local, in this process' if is_local else 'ray'} ({why})")
     if is_local:
-        cores, outer = config.num_cpus or len(os.sched_getaffinity(0)), find_current()
-        executor = outer if isinstance(outer, Local) and outer.num_threads == cores else Local(cores)
-        with use(executor):
+        cores, outer = config.num_cpus or len(os.sched_getaffinity(0)), executor.find_current()
+        is_same = isinstance(outer, Local) and outer.num_threads == cores
+        with executor.use(outer if is_same and outer else Local(cores)):
             yield Session(1, {}, cores, cores, 1, config.block_rows, is_local=True)
         return
     from raycomp.run import ray_session  # a second of imports
@@ -267,7 +237,9 @@ def choose_executor(
     """Return whether the work is done in this process, and why."""
     if config.executor == "ray":
         return False, "cluster.executor=ray"
-    is_within = isinstance(find_current(), Local)  # the outer run has checked whether a cluster is named
+    is_within = isinstance(
+        executor.find_current(), Local
+    )  # the outer run has checked whether a cluster is named
     reason = ray_for or _find_need(config, is_within)
     if config.executor == "local":
         if reason:
@@ -348,7 +320,7 @@ def keep_model(scorer: ScorerConfig | None, cluster: ClusterConfig) -> Iterator[
     names = () if scorer is None else (scorer.model, scorer.weights)
     stats = [os.stat(name) for name in names if os.path.isfile(name)]
     files = tuple((stat.st_mtime_ns, stat.st_size) for stat in stats)  # these change with the content
-    with use(_make_executor(num_threads, files)):
+    with executor.use(_make_executor(num_threads, files)):
         yield num_threads
 
 
@@ -362,5 +334,5 @@ def load_clip(config: ClipConfig, num_threads: int | None) -> "Clip":
     from raycomp.models.clip import Clip
 
     load = partial(Clip, config, num_threads=num_threads)
-    executor = find_current()
-    return executor.keep((config, num_threads), load) if isinstance(executor, Local) else load()
+    found = executor.find_current()
+    return found.keep((config, num_threads), load) if isinstance(found, Local) else load()

@@ -8,7 +8,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import closing, contextmanager, nullcontext, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Self, TextIO
@@ -36,7 +36,7 @@ _runs: list[tuple[dict[str, str], logging.Handler]] = []
 _UPLOAD_S = 60.0
 
 
-class LogFile(logging.FileHandler):
+class _LogFile(logging.FileHandler):
     """A file that is created by the first message. Messages that a full disk rejects are lost."""
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -49,18 +49,15 @@ class LogFile(logging.FileHandler):
 
 
 @contextmanager
-def open_log(out: Folder, names: tuple[str, ...], check: Callable[[], None]) -> Iterator[LogFile]:
+def open_log(out: Folder, names: tuple[str, ...], check: Callable[[], None]) -> Iterator[logging.Handler]:
     """Append to a file of a folder.
 
     A store's objects cannot be appended to: there the whole file is written each minute that adds messages,
     and at the end, unless ``check`` raises LeaseLost.
     """
     if out.is_local:
-        file = LogFile(Path(resolve(out.at(*names))[1]), delay=True)
-        try:
+        with closing(_LogFile(Path(resolve(out.at(*names))[1]), delay=True)) as file:
             yield file
-        finally:
-            file.close()
         return
     before: bytes | None = None
     uploaded = 0
@@ -88,7 +85,7 @@ def open_log(out: Folder, names: tuple[str, ...], check: Callable[[], None]) -> 
 
     with tempfile.TemporaryDirectory() as temporary:
         path, ended = Path(temporary, names[-1]), threading.Event()
-        file = LogFile(path, delay=True)
+        file = _LogFile(path, delay=True)
         uploader = threading.Thread(target=keep_uploading, name=f"upload {names[-1]}", daemon=True)
         uploader.start()
         try:
@@ -159,9 +156,7 @@ WorkerPools = Mapping[str, WorkerPool]
 
 
 class _Bar(tqdm):
-    """A bar without tqdm's own thread, which never ends."""
-
-    monitor_interval = 0
+    monitor_interval = 0  # without tqdm's own thread, which never ends
 
 
 class Progress:
@@ -205,9 +200,8 @@ class Progress:
         log_event("phase", phase=phase, unit=unit, planned=num_shards, workers=workers)
         self.open: list[Progress] = Progress._opened.__dict__.setdefault("phases", [])
         self.open.append(self)
-        self.reporter = threading.Thread(
-            target=self._keep_reporting, name=f"progress of {phase}", daemon=True
-        )
+        name = f"progress of {phase}"
+        self.reporter = threading.Thread(target=self._keep_reporting, name=name, daemon=True)
         self.reporter.start()
 
     @classmethod
@@ -225,7 +219,15 @@ class Progress:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.finish()
+        """End the thread, close the bar, and report the end where lines were printed."""
+        self.ended.set()
+        self.open.remove(self)
+        self.reporter.join(_END_S)  # a cluster that is down may block it
+        if self.bar is not None or self.has_reported:
+            self.report()
+        log_event("phase_end", **self._facts(time.monotonic() - self.started))
+        if self.bar is not None:
+            self.bar.close()
 
     def add(self, rows: int, seconds: Mapping[str, float], statuses: Mapping[str, int] | None = None) -> None:
         """Count a part's rows, by status where that is known, and the seconds of each stage."""
@@ -236,7 +238,8 @@ class Progress:
                 self.seconds[stage] = self.seconds.get(stage, 0.0) + value
                 where = self.worker_pools[stage].where
                 self.meter.add("raycomp_busy_seconds", value, stage=stage, where=where)
-        self.meter.add_rows(statuses or {})
+        for status, num in (statuses or {}).items():
+            self.meter.add("raycomp_rows", num, status=status)
 
     def finish_one(self) -> None:
         """Count one shard (or other unit) as done."""
@@ -294,8 +297,7 @@ class Progress:
             self.bar.set_postfix_str(", ".join(filter(None, (speed, wait))), refresh=False)
             self.bar.refresh()
         else:
-            own = done - self.started_at
-            left = "time left unknown"
+            left, own = "time left unknown", done - self.started_at
             if own > 0:
                 left = f"{_Bar.format_interval(spent * (total - done) / own)} left"
             facts = filter(None, (count, rows, speed, left, wait))
@@ -335,19 +337,6 @@ class Progress:
             "seconds": round(spent_s, 3),
             "busy_seconds": {stage: round(value, 3) for stage, value in self.seconds.items()},
         }
-
-    def finish(self) -> None:
-        """End the thread, close the bar, and report the end where lines were printed; runs once."""
-        if self.ended.is_set():
-            return
-        self.ended.set()
-        self.open.remove(self)
-        self.reporter.join(_END_S)  # a cluster that is down may block it
-        if self.bar is not None or self.has_reported:
-            self.report()
-        log_event("phase_end", **self._facts(time.monotonic() - self.started))
-        if self.bar is not None:
-            self.bar.close()
 
 
 def _name_lack(worker_pools: WorkerPools) -> str | None:

@@ -57,16 +57,15 @@ def count_restarts() -> int:
     return actors(ray.get_runtime_context().get_actor_id())["NumRestarts"]
 
 
-def count_pool() -> int:
-    """Return how many actors of Ray Data's pools this driver has, with their models loaded."""
-    job = ray.JobID.from_hex(ray.get_runtime_context().get_job_id())
-    alive = actors(job_id=job, actor_state_name="ALIVE")
-    return sum(one["ActorClassName"].startswith(_POOL_CLASS) for one in alive.values())
-
-
-def read_limits() -> dict[str, int] | None:
-    """Return the maximum of each resource that the autoscaler reports; None where it reports none."""
-    return state.get_max_resources_from_cluster_config()
+def count_there() -> tuple[int, int]:
+    """Return the number of this driver's scorers with a loaded model, and of the cluster's CPUs."""
+    try:
+        job = ray.JobID.from_hex(ray.get_runtime_context().get_job_id())
+        alive = actors(job_id=job, actor_state_name="ALIVE").values()
+        num_scorers = sum(one["ActorClassName"].startswith(_POOL_CLASS) for one in alive)
+        return num_scorers, int(ray.cluster_resources().get("CPU", 0))
+    except rays.RayError as error:
+        raise ConnectionError(str(error)) from error
 
 
 @contextmanager
@@ -110,23 +109,10 @@ def drain_node(head: str, instance: str, deadline_ms: int) -> str:
 
 
 # The other kinds are exceptions that a task raised, cancelled tasks, and our own misuse of Ray.
-_LOST = (
-    rays.LocalRayletDiedError,
-    rays.WorkerCrashedError,
-    rays.RayActorError,
-    rays.RaySystemError,
-    rays.OutOfMemoryError,
-    rays.OutOfDiskError,
-    rays.ObjectStoreFullError,
-    rays.NodeDiedError,
-    rays.ObjectLostError,
-    rays.RpcError,
-    rays.RuntimeEnvSetupError,
-    rays.TaskUnschedulableError,
-    rays.ActorUnschedulableError,
-    rays.TaskPlacementGroupRemoved,
-    rays.ActorPlacementGroupRemoved,
-)
+_NAMES = """LocalRayletDiedError WorkerCrashedError RayActorError RaySystemError OutOfMemoryError
+    OutOfDiskError ObjectStoreFullError NodeDiedError ObjectLostError RpcError RuntimeEnvSetupError
+    TaskUnschedulableError ActorUnschedulableError TaskPlacementGroupRemoved ActorPlacementGroupRemoved"""
+_LOST = tuple(getattr(rays, name) for name in _NAMES.split())
 _LONGEST = 500
 # A share of Ray's timeout for an unresponsive head, set by this variable: reported before Ray exits.
 _PATIENCE = 2 / 3
@@ -226,7 +212,7 @@ def count_offered(resource: str) -> float:
     inf where the autoscaler has no limit, or where nodes are started in groups of unknown limits, as KubeRay
     does; 0 where nothing starts nodes.
     """
-    reported = read_limits()
+    reported = state.get_max_resources_from_cluster_config()
     if reported is not None:
         most = reported.get(resource, 0)
         return math.inf if most >= 2**31 else most
@@ -284,24 +270,21 @@ def await_gpu(
             f"cluster.gpu: no GPU was free within cluster.wait_s={limit_s:g} s, requested at {asked_at} "
             f"({there:.0f} available); set cluster.gpu=true to keep waiting, cluster.gpu=false for CPUs"
         )
-    node, found = ray.get(asked)
+    return _demand_gpu(*ray.get(asked))
+
+
+def _demand_gpu(node: str, found: dict[str, Any] | None) -> dict[str, Any]:
     if found is None:
-        raise ValueError(_say_none(node))
+        raise UserError(
+            f"cluster.gpu: node {node} reports a GPU, but torch finds none there; fix its driver, or set "
+            f"cluster.gpu=false to score on CPUs"
+        )
     return found
-
-
-def _say_none(node: str) -> str:
-    return (
-        f"cluster.gpu: node {node} reports a GPU, but torch finds none there; fix its driver, or set "
-        f"cluster.gpu=false to score on CPUs"
-    )
 
 
 def check_gpu(wanted: Mapping[str, Any]) -> str:
     """Return this process's kind of GPU. Raises UserError unless it is the wanted one, or any will do."""
-    found = describe_gpu()
-    if found is None:
-        raise UserError(_say_none(ray.util.get_node_ip_address()))
+    found = _demand_gpu(*_probe_gpu())
     if wanted not in (MIXED, found):
         raise UserError(
             f"cluster: a scorer has {say_gpu(found)}, the run was started on {say_gpu(wanted)}, and their "
@@ -397,12 +380,11 @@ class Kind(NamedTuple):
 
 LABELS = ("run", "out", "phase")
 """Labels of every metric: the run's id in run.json, its folder, and the phase."""
+_STAGE = ("stage", "where")
 METRICS = {
     "raycomp_rows": Kind(Counter, "finished rows, by status", ("status",)),
-    "raycomp_busy_seconds": Kind(
-        Counter, "busy seconds, summed over the workers of a stage", ("stage", "where")
-    ),
-    "raycomp_workers": Kind(Gauge, "maximum number of workers of a stage", ("stage", "where")),
+    "raycomp_busy_seconds": Kind(Counter, "busy seconds, summed over the workers of a stage", _STAGE),
+    "raycomp_workers": Kind(Gauge, "maximum number of workers of a stage", _STAGE),
     "raycomp_done": Kind(Gauge, "finished shards (or another unit)", ("unit",)),
     "raycomp_planned": Kind(Gauge, "planned shards (or another unit)", ("unit",)),
     "raycomp_waiting_seconds": Kind(Gauge, "seconds without progress, by cause", ("what",)),
@@ -435,11 +417,6 @@ class RayMeter(executor.Silent):
             metric = _make(name)
             assert isinstance(metric, Gauge), name
             metric.set(value, self.labels | labels)
-
-    def add_rows(self, statuses: Mapping[str, int]) -> None:
-        """Count rows by their status."""
-        for status, num in statuses.items():
-            self.add("raycomp_rows", num, status=status)
 
 
 # Pieces into which each block of 32 MiB that was read is split: small enough for every worker to get some,
@@ -608,11 +585,11 @@ _KEPT_TASKS = 8
 _SETTLE_S = 600.0
 
 
-class OnRay:
+class OnRay(executor.Executor):
     """Runs the work on the connected cluster."""
 
     def __init__(self, stall_s: float):
-        self.stall_s: float | None = stall_s
+        self.stall_s = stall_s
         self.tasks: dict[Callable[..., Any], tuple[dict[str, Any], Any]] = {}
 
     def run(self, steps: Pass, ordinals: list[int], parts_uri: str) -> Iterator[list[dict[str, Any]]]:
@@ -646,9 +623,7 @@ class OnRay:
 
     def count(self, resource: str) -> float:
         """Return the cluster's current amount, inf where the cluster does not answer."""
-        with suppress(
-            rays.RayError, ConnectionError
-        ):  # a cluster that is down is reported where work is awaited
+        with suppress(rays.RayError, ConnectionError):  # which is reported where work is awaited
             return ray.cluster_resources().get(resource, 0)
         return float("inf")
 
@@ -661,11 +636,3 @@ class OnRay:
 
     def open_meter(self, phase: str) -> RayMeter:
         return RayMeter(phase)
-
-
-def count_there() -> tuple[int, int]:
-    """Return the number of this driver's scorers with a loaded model, and of the cluster's CPUs."""
-    try:
-        return count_pool(), int(ray.cluster_resources().get("CPU", 0))
-    except rays.RayError as error:
-        raise ConnectionError(str(error)) from error

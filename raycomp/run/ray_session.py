@@ -26,24 +26,10 @@ from raycomp.config import ClusterConfig, ClusterFailed, LeaseLost, Terminated, 
 from raycomp.data.files import Folder
 from raycomp.data.stores import MAP_RETRIES, STORAGE_ERRORS
 from raycomp.models.deferred import IN_WORKER
+from raycomp.run import ray_cluster
 from raycomp.run.executor import use
 from raycomp.run.local import Session
 from raycomp.run.progress import open_log
-from raycomp.run.ray_cluster import (
-    JOB_VARIABLE,
-    MIXED,
-    ForgetBlocks,
-    OnRay,
-    as_failed_cluster,
-    ask_labels,
-    await_gpu,
-    catch_notes,
-    count_offered,
-    is_refused,
-    say_refused,
-    share_cpus,
-    watch_head,
-)
 
 LOG = ("logs", "ray.log")
 # Ray Data's logger does not propagate to Ray's.
@@ -63,11 +49,8 @@ def keep_log(out: Folder | None, check: Callable[[], None] = lambda: None) -> It
         for handler in logger.handlers:
             if isinstance(handler, logging.StreamHandler) and not isinstance(handler, logging.FileHandler):
                 handler.setLevel(logging.ERROR)
-    if out is None:
-        with catch_notes(_LOGGERS[0].warning):
-            yield
-        return
-    with open_log(out, LOG, check) as log, catch_notes(_LOGGERS[0].warning):
+    opened = nullcontext(logging.NullHandler()) if out is None else open_log(out, LOG, check)
+    with opened as log, ray_cluster.catch_notes(_LOGGERS[0].warning):
         log.setLevel(logging.WARNING)
         log.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
         for logger in _LOGGERS:
@@ -79,28 +62,12 @@ def keep_log(out: Folder | None, check: Callable[[], None] = lambda: None) -> It
                 logger.removeHandler(log)
 
 
-_NAMES = {
-    "AWS_ACCESS_KEY_ID",
-    "AWS_SECRET_ACCESS_KEY",
-    "AWS_SESSION_TOKEN",
-    "AWS_REGION",
-    "AWS_DEFAULT_REGION",
-    "AWS_ENDPOINT_URL",
-    "AWS_ENDPOINT_URL_S3",
-    "HF_TOKEN",
-    "HF_ENDPOINT",
-    "HF_HUB_OFFLINE",
-    "WANDB_API_KEY",
-    "WANDB_BASE_URL",
-    "WANDB_ENTITY",
-    "WANDB_MODE",
-    "WANDB_PROJECT",
-    "MLFLOW_EXPERIMENT_NAME",
-    "MLFLOW_TRACKING_PASSWORD",
-    "MLFLOW_TRACKING_TOKEN",
-    "MLFLOW_TRACKING_URI",
-    "MLFLOW_TRACKING_USERNAME",
-}
+_NAMES = frozenset(
+    """AWS_ACCESS_KEY_ID AWS_SECRET_ACCESS_KEY AWS_SESSION_TOKEN AWS_REGION AWS_DEFAULT_REGION
+    AWS_ENDPOINT_URL AWS_ENDPOINT_URL_S3 HF_TOKEN HF_ENDPOINT HF_HUB_OFFLINE WANDB_API_KEY
+    WANDB_BASE_URL WANDB_ENTITY WANDB_MODE WANDB_PROJECT MLFLOW_EXPERIMENT_NAME MLFLOW_TRACKING_PASSWORD
+    MLFLOW_TRACKING_TOKEN MLFLOW_TRACKING_URI MLFLOW_TRACKING_USERNAME""".split()
+)
 _PREFIXES = ("AZURE_STORAGE_", "RAY_DATA_")
 
 
@@ -109,7 +76,7 @@ def forward_environment() -> dict[str, Any]:
 
     The ``env_vars`` of a submitted job are left out: Ray forwards those itself, and rejects a duplicate name.
     """
-    job = json.loads(os.environ.get(JOB_VARIABLE, "{}"))
+    job = json.loads(os.environ.get(ray_cluster.JOB_VARIABLE, "{}"))
     already = (job.get("runtime_env") or {}).get("env_vars") or {}
     names = [name for name in os.environ if name in _NAMES or name.startswith(_PREFIXES)]
     found = {name: os.environ[name] for name in sorted(names)} | {IN_WORKER: "1"}
@@ -140,36 +107,27 @@ _PATIENCE_S = 4 * 3600.0
 @contextmanager
 def connect(
     config: ClusterConfig,
-    out: Folder | None = None,
-    check: Callable[[], None] = lambda: None,
-    needed: int | None = None,
-    scores: bool = True,
-    dashboard: bool = False,
-    gpus_per_scorer: float = 1.0,
+    out: Folder | None,
+    check: Callable[[], None],
+    needed: int | None,
+    scores: bool,
+    dashboard: bool,
+    gpus_per_scorer: float,
 ) -> Iterator[Session]:
-    """Join the cluster at ``config.address`` or RAY_ADDRESS, else start one here and stop it at the end.
-
-    A connection that the caller already has is used and left open. Ray's warnings go to a file in the folder
-    ``out``, unless ``check`` raises LeaseLost by then. A cluster that is started here has at least ``needed``
-    CPUs unless ``cluster.num_cpus`` is set; None = those that scoring needs. Only with ``scores`` (scoring or
-    training) GPUs are used; the call then waits for the first one, or for a share ``gpus_per_scorer`` of one.
-    Trainings that may be stopped need the ``dashboard`` of a cluster started here, on localhost, and
-    RAY_ADDRESS, which names that cluster: without them Ray Train never releases the resources of a stopped
-    training. Raises ClusterFailed where Ray does not start or fails in the block.
-    """
+    """Join or start a cluster, as ``local.connect`` says, which calls it."""
     if ray.is_initialized():
-        with keep_log(out, check), as_failed_cluster(), use(OnRay(config.stall_s)):
+        with keep_log(out, check), ray_cluster.as_failed_cluster(), use(ray_cluster.OnRay(config.stall_s)):
             settle_data_context(config.stall_s)
             yield _describe(config, scores, gpus_per_scorer)
         return
-    with keep_log(out, check), _hush_native_code(), as_failed_cluster():
+    with keep_log(out, check), _hush_native_code(), ray_cluster.as_failed_cluster():
         _, most = config.span or (1, 1)
         _start(config, needed or _CPUS_PER_CPU_SCORER * most + _CPUS_FOR_TASKS, dashboard)
         try:
             settle_data_context(config.stall_s)
             here = ray.get_runtime_context().gcs_address
             named = _environment("RAY_ADDRESS", here) if dashboard else nullcontext()
-            with watch_head(here), named, use(OnRay(config.stall_s)):
+            with ray_cluster.watch_head(here), named, use(ray_cluster.OnRay(config.stall_s)):
                 yield _describe(config, scores, gpus_per_scorer)
         finally:
             ray.shutdown()
@@ -257,8 +215,8 @@ def _join(address: str) -> None:
         try:
             ray.init(address=address, runtime_env=forward_environment(), **_QUIET)
         except (ConnectionError, RuntimeError, RayError) as error:
-            if is_refused(error):
-                raise ValueError(say_refused(address)) from error
+            if ray_cluster.is_refused(error):
+                raise ValueError(ray_cluster.say_refused(address)) from error
             if isinstance(error, ConnectionError):
                 raise refused from error
             said = " ".join(str(error).split())[:_LONGEST]
@@ -339,7 +297,7 @@ def settle_data_context(stall_s: float = _PATIENCE_S) -> None:
     # A pass without a moving block for this long is ended, and restarted from its commits (work.py).
     context.execution_no_progress_timeout_s = stall_s
     # Ray Data keeps a kilobyte of every block of every stage until a pass ends, 8 GB for a billion rows.
-    context.custom_execution_callback_classes = [ForgetBlocks]
+    context.custom_execution_callback_classes = [ray_cluster.ForgetBlocks]
     # Ray repeats a lost worker's tasks by itself; a stage that fails on storage needs both options.
     context.retried_map_errors = list(STORAGE_ERRORS)
     context.max_map_retries = MAP_RETRIES
@@ -355,14 +313,18 @@ def settle_data_context(stall_s: float = _PATIENCE_S) -> None:
 def _describe(config: ClusterConfig, scores: bool = True, gpus_per_scorer: float = 1.0) -> Session:
     alive = [node for node in ray.nodes() if node["Alive"]]
     nodes = [int(node["Resources"].get("CPU", 0)) for node in alive]
-    offered = count_offered("CPU")
+    offered = ray_cluster.count_offered("CPU")
     num_cpus = max(_count("CPU", 1), int(offered) if isfinite(offered) else 0)
-    where = ask_labels(config) if scores else {}
+    where = ray_cluster.ask_labels(config) if scores else {}
     is_bounded = isfinite(offered)
-    if scores and config.gpu is not False and (config.gpu or _count("GPU") or count_offered("GPU")):
+    if (
+        scores
+        and config.gpu is not False
+        and (config.gpu or _count("GPU") or ray_cluster.count_offered("GPU"))
+    ):
         found = _describe_gpus(config, num_cpus, len(nodes), where, gpus_per_scorer)
         first = max(found.least_scorers or 1, min(_count("GPU"), found.num_scorers))
-        share = share_cpus(first, 1, config.selector)
+        share = ray_cluster.share_cpus(first, 1, config.selector)
         if share < 1:  # else the CPU that Ray Data requests for each
             found = replace(found, scorer_resources={**found.scorer_resources, "num_cpus": share})
         return replace(found, is_bounded=is_bounded, cpus_per_task=share)
@@ -372,7 +334,9 @@ def _describe(config: ClusterConfig, scores: bool = True, gpus_per_scorer: float
             f"cluster.scorers or train.workers={least}: must be at most {num_cpus}, the CPUs of the cluster; "
             f"set fewer, or start nodes with more"
         )
-    share = share_cpus(least if scores else 0, _CPUS_PER_CPU_SCORER, config.selector if scores else {})
+    share = ray_cluster.share_cpus(
+        least if scores else 0, _CPUS_PER_CPU_SCORER, config.selector if scores else {}
+    )
     # A single-machine cluster may report more CPUs than there are cores.
     hosts = {node["NodeManagerHostname"] for node in alive}
     cores = min(num_cpus, os.cpu_count() or 1) if len(hosts) == 1 else num_cpus
@@ -388,7 +352,7 @@ def _describe_gpus(
     config: ClusterConfig, num_cpus: int, num_nodes: int, where: Mapping[str, Any], gpus_per_scorer: float
 ) -> Session:
     """Return the session with scorers on GPUs, once the first GPU is there."""
-    offered = count_offered("GPU")
+    offered = ray_cluster.count_offered("GPU")
     least, most = config.span or (1, None)
     if config.gpu is None and least > max(_count("GPU"), offered):
         raise ValueError(
@@ -400,8 +364,8 @@ def _describe_gpus(
             "cluster.scorers=none: must be MIN..MAX where the autoscaler reports no limit of GPUs; set "
             "cluster.scorers=1..N for up to N GPUs, or cluster.gpu=false for CPUs"
         )
-    gpu = await_gpu(None if config.gpu else config.wait_s, where, share=gpus_per_scorer)
-    gpu = dict(MIXED) if config.mixed_gpus else gpu
+    gpu = ray_cluster.await_gpu(None if config.gpu else config.wait_s, where, share=gpus_per_scorer)
+    gpu = dict(ray_cluster.MIXED) if config.mixed_gpus else gpu
     if most is None:
         there = _count("GPU")
         least, most = (1, int(offered)) if offered > there else (there, there)

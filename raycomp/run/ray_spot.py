@@ -23,7 +23,9 @@ def main(head: str) -> int:
     instance = os.environ["RAY_CLOUD_INSTANCE_ID"]
     deadline = wait_for_notice(os.environ.get("AWS_EC2_METADATA_SERVICE_ENDPOINT", _METADATA))
     print(f"{instance}: AWS will stop this machine at {deadline:%H:%M:%S} UTC", flush=True)
-    refused = drain(head, instance, deadline)
+    from raycomp.run.ray_cluster import drain_node  # Ray takes 200 MB, and most nodes are never interrupted
+
+    refused = drain_node(head, instance, int(deadline.timestamp() * 1000))
     print(f"{instance}: {refused or 'drained'}", flush=True)
     return 1 if refused else 0
 
@@ -55,16 +57,6 @@ def _get(url: str, metadata: str) -> dict[str, str] | None:
         if error.code == 404:
             return None
         raise
-
-
-def drain(head: str, instance: str, deadline: datetime) -> str:
-    """Report to the cluster at ``head`` that the node of this ``instance`` ends at ``deadline``.
-
-    Returns why the cluster refused, else "".
-    """
-    from raycomp.run.ray_cluster import drain_node  # Ray takes 200 MB, and most nodes are never interrupted
-
-    return drain_node(head, instance, int(deadline.timestamp() * 1000))
 
 
 if __name__ == "__main__":

@@ -1,10 +1,4 @@
-"""The limits on bad input and the warning per status; the overlap of test sets and training data.
-
-Rows are counted by status, as words.py lists them. These are not bad: a duplicate, a removed row, a test
-sample that is left out because a model was trained on it, a caption without a primitive. Rows that a subset
-leaves out are not counted.
-
-The life of a run, for every command: open its folder, work, check the counts, publish, tidy up.
+"""The life of a run, for every command: open its folder, work, check the counts, publish, tidy up.
 
 with start_run("evaluate", config, find_fingerprint, out, say) as run:
         if run.is_finished:
@@ -17,6 +11,10 @@ with start_run("evaluate", config, find_fingerprint, out, say) as run:
 
 Nothing here starts Ray. A command that needs it connects inside the block (``session.connect``) and binds the
 session's device. Another command binds its own device, or none where no result depends on it.
+
+Rows are counted by status, as words.py lists them, and bad ones are limited. These are not bad: a duplicate,
+a removed row, a test sample that is left out because a model was trained on it, a caption without a
+primitive. Rows that a subset leaves out are not counted.
 """
 
 import json
@@ -32,6 +30,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from raycomp import words
 from raycomp.config import (
     ClusterFailed,
     DryRun,
@@ -46,58 +45,18 @@ from raycomp.config import (
 )
 from raycomp.config.commands import name_command
 from raycomp.core.near import Shared
-from raycomp.data.files import (
-    ARCHITECTURE,
-    LEASE,
-    REPORT,
-    RUN,
-    WORK,
-    Folder,
-    WrittenFiles,
-    absolute_uri,
-    check_writable,
-    copy_file,
-    is_dry_run,
-    remove_temporary_files,
-    watch_writes,
-)
-from raycomp.data.runs import (
-    FAILED,
-    FINISHED,
-    FORMAT,
-    RUNNING,
-    TIMES,
-    bound_inputs,
-    bound_options,
-    check_results,
-    check_resumable,
-    read_run,
-    write_manifest,
-)
+from raycomp.data import files, runs
+from raycomp.data.files import Folder
+from raycomp.data.runs import FINISHED
 from raycomp.report.page import INDEX, link_index
 from raycomp.run.executor import GPU_KIND, GPUS, SCORERS, Stats
 from raycomp.run.lease import Lease, check_free, hold_lease
 from raycomp.run.progress import keep_events, log_event, name_bottleneck
-from raycomp.words import (
-    ALIGNED_STATUSES,
-    CONTAMINATED,
-    CONTINUAL_STATUSES,
-    DROP,
-    DUPLICATE_UID,
-    HELD_OUT,
-    MISSING_STATUSES,
-    NO_PRIMITIVE,
-    NOT_IN_SUBSET,
-    OK,
-    PICTURE_STATUSES,
-    REMOVED,
-    STATUSES,
-    UID_CONFLICT,
-)
+from raycomp.words import OK
 
 # Sound samples that cannot be used.
-_UNUSED = (CONTAMINATED, NO_PRIMITIVE)
-_MEANINGS = {**STATUSES, **CONTINUAL_STATUSES, **PICTURE_STATUSES}
+_UNUSED = (words.CONTAMINATED, words.NO_PRIMITIVE)
+_MEANINGS = {**words.STATUSES, **words.CONTINUAL_STATUSES, **words.PICTURE_STATUSES}
 
 
 class Leak(NamedTuple):
@@ -122,13 +81,13 @@ def warn_leak(leak: Leak, overlap: str) -> list[str]:
     """Return a line where images are shared, else no line; ``overlap``: warn or drop."""
     if not leak.shared.images:
         return []
-    then = "they are left out (overlap=drop)" if overlap == DROP else "overlap=drop leaves them out"
+    then = "they are left out (overlap=drop)" if overlap == words.DROP else "overlap=drop leaves them out"
     return [f"{leak}; {then}"]
 
 
 def check_left(leak: Leak, overlap: str) -> None:
     """Raise UserError where the test set would have no image left."""
-    if overlap == DROP and leak.shared.images and leak.shared.images == leak.shared.num_images:
+    if overlap == words.DROP and leak.shared.images and leak.shared.images == leak.shared.num_images:
         raise UserError(
             f"overlap=drop: {leak}, which empties the test set; name other images, or set overlap=warn"
         )
@@ -157,8 +116,8 @@ def check_bad_pictures(
 ) -> None:
     """Raise TooMuchBadData where more than the share ``most_missing`` of the pictures is missing, or more
     than the share ``most_bad`` of the present ones is bad."""
-    missing = {status: counts[status] for status in MISSING_STATUSES if counts.get(status)}
-    there = {status: count for status, count in counts.items() if status not in MISSING_STATUSES}
+    missing = {status: counts[status] for status in words.MISSING_STATUSES if counts.get(status)}
+    there = {status: count for status, count in counts.items() if status not in words.MISSING_STATUSES}
     _refuse(said, missing, sum(counts.values()), what, "max_missing_fraction", most_missing)
     what = f"present {what}"
     _refuse(said, _count_bad(there), sum(there.values()), what, "max_bad_fraction", most_bad)
@@ -174,7 +133,7 @@ def describe_dropped(
     """
     num_rows, lines = _count_rows(counts), []
     for status, count in sorted(counts.items()):
-        if not count or status in ALIGNED_STATUSES or status not in _MEANINGS:
+        if not count or status in words.ALIGNED_STATUSES or status not in _MEANINGS:
             continue
         verb = "is" if count == 1 else "are"
         example = f", such as {examples[status]}" if examples else ""
@@ -184,11 +143,18 @@ def describe_dropped(
 
 
 def _count_rows(counts: Mapping[str, int]) -> int:
-    return sum(counts.values()) - counts.get(NOT_IN_SUBSET, 0)
+    return sum(counts.values()) - counts.get(words.NOT_IN_SUBSET, 0)
 
 
 def _count_bad(counts: Mapping[str, int]) -> dict[str, int]:
-    sound = (*ALIGNED_STATUSES, DUPLICATE_UID, REMOVED, NOT_IN_SUBSET, HELD_OUT, *_UNUSED)
+    sound = (
+        *words.ALIGNED_STATUSES,
+        words.DUPLICATE_UID,
+        words.REMOVED,
+        words.NOT_IN_SUBSET,
+        words.HELD_OUT,
+        *_UNUSED,
+    )
     return {status: count for status, count in sorted(counts.items()) if count and status not in sound}
 
 
@@ -196,7 +162,11 @@ def _refuse(said: str, bad: Mapping[str, int], num_rows: int, what: str, option:
     """Raise TooMuchBadData where the share of bad rows exceeds what the option allows."""
     num_bad = sum(bad.values())
     if num_bad > exact_share(most, num_rows):
-        hint = f"; {UID_CONFLICT}: {STATUSES[UID_CONFLICT]}" if UID_CONFLICT in bad else ""
+        hint = (
+            f"; {words.UID_CONFLICT}: {words.STATUSES[words.UID_CONFLICT]}"
+            if words.UID_CONFLICT in bad
+            else ""
+        )
         raise TooMuchBadData(
             f"{said}: {num_bad / num_rows:.1%} of {num_rows:,} {what} cannot be used ({list_counts(bad)}), "
             f"more than {option}={most}; repair them, or set a higher limit{hint}"
@@ -204,20 +174,10 @@ def _refuse(said: str, bad: Mapping[str, int], num_rows: int, what: str, option:
 
 
 PACKAGES = ("raycomp", "ray", "torch", "open_clip_torch", "spacy", "pyarrow", "numpy")
-OUTPUTS = (
-    "scores",
-    "metadata",
-    "marks",
-    "subset",
-    "shards",
-    "negatives",
-    "exports",
-    "state",
-    "judges",
-    "context.parquet",
-)
+OUTPUTS = (*"scores metadata marks subset shards negatives exports state judges".split(), "context.parquet")
 """The results of a command that names no others: sub-folders, and files at the top."""
 _LONGEST_LINE = 2000
+_RESUMABLE = (OSError, LeaseLost, ClusterFailed)
 Say = Callable[[str], None]
 
 
@@ -231,23 +191,22 @@ class Run:
         fingerprint: Callable[[], dict[str, Any]],
         folder: Folder,
         lease: Lease,
-        outputs: Sequence[str] = OUTPUTS,
-        say: Say = print,
+        outputs: Sequence[str],
+        say: Say,
     ):
         self.is_finished = previous is not None and previous["status"] == FINISHED
         """Whether an earlier start finished the run."""
         self.record = previous if previous and self.is_finished else record
         """The content of run.json, as far as it is known."""
         self.folder = folder
-        self.work = Folder(folder.at(WORK))
+        self.work = Folder(folder.at(files.WORK))
         """The folder that is removed when the run is published."""
         self.staged: tuple[str, ...] = ()
-        """Files and sub-folders of ``work`` that become results, under the same names, after all checks
-        passed."""
+        """Files and folders of ``work`` that become results, under the same names, after all checks."""
         self.is_stale = (
             not self.is_finished
             and previous is not None
-            and previous["fingerprint"].get(TIMES) != record["fingerprint"].get(TIMES)
+            and previous["fingerprint"].get(runs.TIMES) != record["fingerprint"].get(runs.TIMES)
         )
         """Whether files of the input were modified since an earlier start."""
         self.lease = lease
@@ -256,7 +215,7 @@ class Run:
         self._fingerprint = fingerprint
         self.outputs = outputs
         """The sub-folders and files of the results."""
-        self.watch = WrittenFiles([folder.at(output) for output in outputs])
+        self.watch = files.WrittenFiles([folder.at(output) for output in outputs])
         """The results that the run writes."""
         self._say = say
         self._said = "finished"
@@ -282,7 +241,7 @@ class Run:
             )
         self.start_over()
         self.record |= {"device": device, **({"gpu": dict(gpu)} if gpu is not None else {})}
-        self.folder.write_json(self.record, RUN)
+        self.folder.write_json(self.record, files.RUN)
 
     def start_over(self) -> None:
         """Drop the results of files that were modified since an earlier start: their content may differ.
@@ -291,7 +250,7 @@ class Run:
         """
         if self.is_stale:
             self._say("input: files were modified since this run started; their results are computed again")
-            for name in (WORK, *self.outputs):
+            for name in (files.WORK, *self.outputs):
                 self.folder.remove(name)
         self.is_stale = False
 
@@ -301,7 +260,7 @@ class Run:
         Every run is checked so before it is published.
         """
         before, now = self.record["fingerprint"], self._fingerprint()
-        changed = [name for name in before if name != TIMES and now[name] != before[name]]
+        changed = [name for name in before if name != runs.TIMES and now[name] != before[name]]
         if changed:
             raise ValueError(
                 f"{', '.join(changed)}: changed during the run; the results are discarded; run again into "
@@ -350,23 +309,25 @@ class Run:
         self.lease.check()
         for output in self.staged:
             if "." in output:
-                copy_file(self.work.at(output), self.folder.at(output))
+                files.copy_file(self.work.at(output), self.folder.at(output))
                 continue
             names = self.work.list_names(output)
-            for name in sorted(names, key=lambda name: name == ARCHITECTURE):  # without it there is no model
-                copy_file(self.work.at(output, name), self.folder.at(output, name))
+            for name in sorted(
+                names, key=lambda name: name == files.ARCHITECTURE
+            ):  # without it there is no model
+                files.copy_file(self.work.at(output, name), self.folder.at(output, name))
         page = self._page
         if page is not None:
             for up in ("..", "../..") if self.folder.is_local else ():
                 if (Path(self.folder.uri) / up / INDEX).is_file():  # the index of sibling runs
                     page = link_index(page, f"{up}/{INDEX}")
                     break
-            self.folder.write_bytes(page.encode(), REPORT)
-        manifest = write_manifest(self.folder, self.outputs, self.watch.files)
+            self.folder.write_bytes(page.encode(), files.REPORT)
+        manifest = runs.write_manifest(self.folder, self.outputs, self.watch.files)
         self.record |= {"status": FINISHED, "headline": self._said, "manifest": manifest}
-        self.folder.write_json(self.record, RUN)
+        self.folder.write_json(self.record, files.RUN)
         tidy(self.folder)
-        self._say(self._said + (f"; report: {self.folder.at(REPORT)}" if page is not None else ""))
+        self._say(self._said + (f"; report: {self.folder.at(files.REPORT)}" if page is not None else ""))
 
 
 @contextmanager
@@ -393,18 +354,18 @@ def start_run(
     """
     # Readers of a run look up there, by its kind, which of its options may change.
     assert get_config(kind) is type(config), f"{kind}: no known program has this command"
-    folder = Folder(absolute_uri(str(out)))
-    refuse_inside(folder, (WORK, "logs", *(output for output in outputs if "." not in output)))
-    check_writable(folder.uri)
+    folder = Folder(files.absolute_uri(str(out)))
+    refuse_inside(folder, (files.WORK, "logs", *(output for output in outputs if "." not in output)))
+    files.check_writable(folder.uri)
     rerun = rerun or command_line(name_command(kind), changed_options(config), folder.uri)
     record = describe_run(kind, config, fingerprint(), {"Rerun": rerun, **(commands or {})})
-    if is_dry_run():
+    if files.is_dry_run():
         check_free(folder)
         raise DryRun(report_dry_run(kind, check_run(folder, record), cost))
     with hold_lease(folder) as lease:
         previous = check_run(folder, record)
         if previous is None:
-            folder.write_json(record, RUN)
+            folder.write_json(record, files.RUN)
         elif previous["status"] == FINISHED:
             tidy(folder)  # the run may have been killed just before it did so
         record["id"] = (previous or record).get("id", record["id"])
@@ -413,7 +374,7 @@ def start_run(
             say(f"{folder.uri} is finished already; nothing to do")
             yield run
             return
-        with _watched(run, "begin" if previous is None else "go_on", rerun), watch_writes(run.watch):
+        with _watched(run, "begin" if previous is None else "go_on", rerun), files.watch_writes(run.watch):
             yield run
             run.publish()
 
@@ -422,14 +383,16 @@ def start_run(
 def _watched(run: Run, first_event: str, rerun: str) -> Iterator[None]:
     """Log how a run starts and ends; an error that ends it early gets a note on how to resume.
 
-    Nothing is logged in a folder that a refused command left unchanged.
+    A failure that the same command would repeat is recorded. A storage error, a lost cluster or a signal does
+    not make the run failed: it can be resumed. Nothing is logged in a folder that a refused command left
+    unchanged.
     """
     folder = run.folder
 
     def check() -> None:
         run.lease.check()
-        if not folder.exists(RUN):
-            raise LeaseLost(f"out={folder.uri!r}: {RUN} was removed during the run")
+        if not folder.exists(files.RUN):
+            raise LeaseLost(f"out={folder.uri!r}: {files.RUN} was removed during the run")
 
     with keep_events(folder, run.record["id"], check):
         log_event(first_event, kind=run.record["kind"], out=folder.uri, command=rerun)
@@ -438,36 +401,32 @@ def _watched(run: Run, first_event: str, rerun: str) -> Iterator[None]:
         except BaseException as error:
             error.add_note(f"to resume: {rerun}")
             is_first = first_event == "begin" and "funnel" not in run.record
-            if isinstance(error, ValueError) and is_first and _holds_nothing(folder):
+            if is_first and isinstance(error, ValueError) and _holds_nothing(folder):
                 run.lease.check()  # corrected, it may be another run
                 folder.remove("logs")
-                folder.remove(RUN)
-            if not folder.is_local or folder.exists(RUN):
+                folder.remove(files.RUN)
+            if not folder.is_local or folder.exists(files.RUN):
                 says = " ".join(str(error).split())
                 log_event("fail", error=type(error).__name__, says=says)
-                _keep_failure(run, error, says)
+                cause = getattr(error, "cause", error)
+                if isinstance(cause, Exception) and not isinstance(cause, _RESUMABLE):
+                    with suppress(OSError, ValueError, LeaseLost):  # the error that ended the run is reported
+                        _keep_failure(run, says)
             raise
         log_event("finish", funnel=run.record["funnel"])
 
 
 def _holds_nothing(folder: Folder) -> bool:
-    """Whether a run in the folder has written no more than its start."""
-    return all(name in (RUN, LEASE) or name.startswith("logs/") for name in folder.find_names())
+    start = (files.RUN, files.LEASE)
+    return all(name in start or name.startswith("logs/") for name in folder.find_names())
 
 
-def _keep_failure(run: Run, error: BaseException, says: str) -> None:
-    """Record a failure of the run that the same command would repeat.
-
-    A storage error, a lost cluster or a signal does not make the run failed: it can be resumed.
-    """
-    cause = getattr(error, "cause", error)
-    if isinstance(cause, (OSError, LeaseLost, ClusterFailed)) or not isinstance(cause, Exception):
-        return
-    with suppress(OSError, ValueError, LeaseLost):  # the error that ended the run is the one to report
-        run.lease.check()
-        record = read_run(run.folder)
-        if record is not None and record["status"] != FINISHED and record.get("id") == run.record["id"]:
-            run.folder.write_json({**record, "status": FAILED, "failed": says[:_LONGEST_LINE]}, RUN)
+def _keep_failure(run: Run, says: str) -> None:
+    run.lease.check()
+    record = runs.read_run(run.folder)
+    if record is not None and record["status"] != FINISHED and record.get("id") == run.record["id"]:
+        failed = {"status": runs.FAILED, "failed": says[:_LONGEST_LINE]}
+        run.folder.write_json({**record, **failed}, files.RUN)
 
 
 def command_line(start: str, settings: Mapping[str, Any], out: str) -> str:
@@ -483,8 +442,8 @@ def describe_run(
     return {
         "id": uuid.uuid4().hex[:12],
         "kind": kind,
-        "format": FORMAT,
-        "status": RUNNING,
+        "format": runs.FORMAT,
+        "status": runs.RUNNING,
         "commands": commands,
         "started": now(),
         "config": to_dict(config),
@@ -505,9 +464,9 @@ def now() -> str:
 
 def tidy(folder: Folder) -> None:
     """Remove files that only an unfinished run needs, and files that killed writers left in the results."""
-    if not folder.exists(WORK, RUN):  # else a user has made another run there since
-        folder.remove(WORK)
-    remove_temporary_files(folder.uri)
+    if not folder.exists(files.WORK, files.RUN):  # else a user has made another run there since
+        folder.remove(files.WORK)
+    files.remove_temporary_files(folder.uri)
 
 
 def _wrong_folder(folder: Folder, problem: str) -> ValueError:
@@ -516,10 +475,10 @@ def _wrong_folder(folder: Folder, problem: str) -> ValueError:
 
 def refuse_inside(folder: Folder, own: Collection[str]) -> None:
     """Raise ValueError where one of two runs would write in, or remove, files of the other."""
-    if folder.exists(WORK, RUN):
-        raise _wrong_folder(folder, f"its folder {WORK} holds another run")
+    if folder.exists(files.WORK, files.RUN):
+        raise _wrong_folder(folder, f"its folder {files.WORK} holds another run")
     above, name = posixpath.split(folder.uri.rstrip("/"))
-    if name in own and Folder(above).exists(RUN):
+    if name in own and Folder(above).exists(files.RUN):
         raise _wrong_folder(folder, f"is the folder {name} of the run in {above}")
 
 
@@ -546,7 +505,7 @@ def check_run(folder: Folder, record: dict[str, Any]) -> dict[str, Any] | None:
     refuse_other(previous, record, folder)
     if previous["status"] == FINISHED:
         try:
-            check_results(folder, previous)
+            runs.check_results(folder, previous)
         except ValueError as error:
             raise ValueError(
                 f"out={folder.uri!r}: the run there was finished, but {error}; remove the folder or name "
@@ -561,15 +520,15 @@ def read_own_run(folder: Folder) -> dict[str, Any] | None:
     Raises ValueError where the folder holds something else.
     """
     try:
-        run = read_run(folder)
-        names = [name for name in folder.list_names() if name != LEASE]
+        run = runs.read_run(folder)
+        names = [name for name in folder.list_names() if name != files.LEASE]
     except OSError as error:
         line = " ".join(str(error).split())
         raise ValueError(f"out={folder.uri!r}: cannot be read: {line}") from error
     if run is not None:
-        check_resumable(run, folder.uri, f"out={folder.uri!r}")
+        runs.check_resumable(run, folder.uri, f"out={folder.uri!r}")
     if names and run is None:
-        raise ValueError(f"out={folder.uri!r}: holds files but no {RUN}; name an empty or new folder")
+        raise ValueError(f"out={folder.uri!r}: holds files but no {files.RUN}; name an empty or new folder")
     return run
 
 
@@ -578,7 +537,7 @@ def refuse_other(previous: dict[str, Any], run: dict[str, Any], folder: Folder) 
     if previous["kind"] != run["kind"]:
         raise _wrong_folder(folder, f"holds a {previous['kind']} run, this is {run['kind']}")
     own = json.loads(json.dumps(run))
-    bound = [(read(previous), read(own)) for read in (bound_inputs, bound_options)]
+    bound = [(read(previous), read(own)) for read in (runs.bound_inputs, runs.bound_options)]
     # A finished run is only read; an unfinished one must resume with the versions it was started with.
     versions = {} if previous["status"] == FINISHED else previous["versions"]
     bound.append((versions, {name: own["versions"].get(name) for name in versions}))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from raycomp.data import runs as module
+from raycomp.data import files as module
 from raycomp.data.files import Folder, check_writable, new_file, remove_temporary_files
 from raycomp.data.parquet import read_columns
 from raycomp.data.runs import fetch

@@ -118,8 +118,8 @@ def test_several_captions_of_an_image(tmp_path_factory):
 
 def test_an_image_with_several_captions_is_read_once(tmp_path, monkeypatch):
     opened = []
-    real = reader.open_image
-    monkeypatch.setattr(reader, "open_image", lambda *place: opened.append(place[2]) or real(*place))
+    real = reader.samples.open_image
+    monkeypatch.setattr(reader.samples, "open_image", lambda *place: opened.append(place[2]) or real(*place))
     write_images(tmp_path)
     rows = [{"file_name": f"{i}.jpg", "captions": CAPTIONS, "image_id": i} for i in range(3)]
     (tmp_path / "captions.json").write_text(json.dumps(rows))

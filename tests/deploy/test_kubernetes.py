@@ -141,10 +141,10 @@ def test_its_line_is_one_of_raycomp_that_grows_with_the_cluster(job, monkeypatch
     assert args.command is import_command("curate") and args.out.startswith("s3://")
     node = {"Alive": True, "Labels": {"ray.io/node-group": "headgroup"}, "Resources": {}}
     node["NodeManagerHostname"] = "head"
-    monkeypatch.setattr(ray_cluster, "read_limits", lambda: None)
+    monkeypatch.setattr(ray_cluster.state, "get_max_resources_from_cluster_config", lambda: None)
     monkeypatch.setattr(ray_cluster.ray, "nodes", lambda: [node])
     monkeypatch.setattr(ray_cluster.ray, "cluster_resources", lambda: {"GPU": 1.0})
-    monkeypatch.setattr(ray_session, "await_gpu", lambda limit_s, where, share: {"name": "NVIDIA L4"})
+    monkeypatch.setattr(ray_cluster, "await_gpu", lambda limit_s, where, share: {"name": "NVIDIA L4"})
     cluster = override_all(CurateConfig(), args.set).cluster
     session = ray_session._describe(cluster)
     groups = {group["groupName"]: group for group in job["spec"]["rayClusterSpec"]["workerGroupSpecs"]}

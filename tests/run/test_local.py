@@ -349,7 +349,7 @@ def bare(monkeypatch) -> None:
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     monkeypatch.setattr(session, "is_connected", lambda: False)
     monkeypatch.setattr(session, "_DRIVER", "/no/such/driver")
-    monkeypatch.setattr(session, "find_current", lambda: None)
+    monkeypatch.setattr(session.executor, "find_current", lambda: None)
 
 
 NEEDS_RAY = [

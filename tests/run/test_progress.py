@@ -156,16 +156,13 @@ class There(Local):
     def put(self, name: str, value: float, **labels: str) -> None:
         self.reported.append((name, value, labels))
 
-    def add_rows(self, statuses: dict[str, int]) -> None:
-        self.reported.append(("rows", statuses))
-
 
 def test_what_a_phase_measures_goes_to_the_executor(log):
     with use(There({"GPU": 2.0})), Progress("align", 3, WORKER_POOLS) as shown:
         shown.add(10, {"decode": 1.5}, {"ok": 9, "bad": 1})
         shown._put_gauges()
     reported = shown.meter.reported
-    assert reported[0] == ("phase", "align") and ("rows", {"ok": 9, "bad": 1}) in reported
+    assert reported[0] == ("phase", "align") and ("raycomp_rows", 1, {"status": "bad"}) in reported
     assert ("raycomp_busy_seconds", 1.5, {"stage": "decode", "where": "cpus"}) in reported
     assert ("raycomp_planned", 3, {"unit": "shard"}) in reported
     assert ("raycomp_workers", 2, {"stage": "align", "where": "scorers"}) in reported

@@ -11,6 +11,7 @@ from ray import exceptions as rays
 
 from raycomp.config import ClusterConfig, ClusterFailed, TooMuchBadData, UserError
 from raycomp.run import ray_session
+from raycomp.run.local import connect
 from raycomp.run.ray_cluster import as_failed_cluster
 
 
@@ -87,7 +88,7 @@ def test_a_run_on_a_cluster_that_fails_ends_with_its_failure(monkeypatch, is_joi
     monkeypatch.setattr(ray_session, "_describe", lambda *_: None)
     with (
         pytest.raises(ClusterFailed, match="Ray failed: NodeDiedError: gone"),
-        ray_session.connect(ClusterConfig()),
+        connect(ClusterConfig(executor="ray")),
     ):
         raise rays.NodeDiedError("gone")
 

@@ -83,7 +83,7 @@ def test_without_a_cluster_nothing_is_reported(tmp_path, monkeypatch):
     monkeypatch.setattr(ray_metrics.Counter, "inc", lambda *_: pytest.fail("told"))
     with keep_events(Folder(str(tmp_path)), "a"):
         meter = RayMeter("align")
-    meter.add_rows({"ok": 3})
+    meter.add("raycomp_rows", 3, status="ok")
     meter.put("raycomp_done", 3.0, unit="shard")
     assert (
         meter.labels == {"run": "a", "out": str(tmp_path), "phase": "align"}

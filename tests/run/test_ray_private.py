@@ -20,11 +20,9 @@ from raycomp.run.ray_cluster import (
     JOB_VARIABLE,
     ForgetBlocks,
     catch_notes,
-    count_pool,
     count_restarts,
     count_there,
     drain_node,
-    read_limits,
 )
 
 PATIENCE_S = 120
@@ -60,7 +58,7 @@ def count_meanwhile(folder: Path) -> tuple[int, int]:
 
 def test_actors_of_a_pool_are_counted_and_know_how_often_they_were_started_again(tmp_path, ray_cluster):
     """The first dies at its first call, as one whose GPU broke does."""
-    before = count_pool()
+    before, _ = count_there()
     rows = ray.data.range(2, override_num_blocks=1).map_batches(
         Teller,
         fn_constructor_args=(str(tmp_path),),
@@ -77,7 +75,7 @@ def test_actors_of_a_pool_are_counted_and_know_how_often_they_were_started_again
 
 
 def test_a_cluster_without_an_autoscaler_has_no_limits(ray_cluster):
-    assert read_limits() is None
+    assert ray_private.state.get_max_resources_from_cluster_config() is None
 
 
 def test_what_rays_nodes_report_is_caught_and_its_printer_comes_back(capsys):

@@ -75,11 +75,11 @@ def test_a_cluster_that_does_not_answer_is_waited_for_so_long(is_open):
     """In a process of its own: this one may be connected already."""
     code = (
         "import sys\n"
-        "from raycomp.run import ray_session\n"
+        "from raycomp.run import local, ray_session\n"
         "from raycomp.config import ClusterConfig\n"
         "ray_session._JOIN_S = 2.0\n"
         "try:\n"
-        "    with ray_session.connect(ClusterConfig(address=sys.argv[1])):\n"
+        "    with local.connect(ClusterConfig(executor='ray', address=sys.argv[1])):\n"
         "        pass\n"
         "except ValueError as error:\n"
         "    print(error)\n"
@@ -343,10 +343,9 @@ def offer(monkeypatch):
         node = {"Resources": resources, "Alive": True, "NodeManagerHostname": "here", "Labels": {"zone": "a"}}
         monkeypatch.setattr(ray_session.ray, "cluster_resources", lambda: resources)
         monkeypatch.setattr(ray_session.ray, "nodes", lambda: [node])
-        for module in (ray_session, ray_cluster):
-            monkeypatch.setattr(module, "count_offered", lambda name: (offered or {}).get(name, 0))
+        monkeypatch.setattr(ray_cluster, "count_offered", lambda name: (offered or {}).get(name, 0))
         monkeypatch.setattr(
-            ray_session, "await_gpu", lambda limit_s, where, share: awaited.append(limit_s) or L4
+            ray_cluster, "await_gpu", lambda limit_s, where, share: awaited.append(limit_s) or L4
         )
         return awaited
 
@@ -428,7 +427,9 @@ def test_scorers_that_come_and_go_on_cpus_compute_in_the_cpus_they_ask_for(offer
 
 
 def test_scorers_are_asked_for_on_the_nodes_that_labels_name(offer, monkeypatch):
-    monkeypatch.setattr(ray_session, "ask_labels", lambda config: {"label_selector": config.selector})
+    monkeypatch.setattr(
+        ray_session.ray_cluster, "ask_labels", lambda config: {"label_selector": config.selector}
+    )
     config = ClusterConfig(labels=("zone=a",))
     for gpus in (0, 2):
         offer(gpus)
