@@ -1,5 +1,4 @@
-"""A caption under edit: its words, the changes that SWAP, REPLACE and ADD can make, how plausible each
-is.
+"""A caption under edit: its words, the changes that SWAP, REPLACE and ADD can make, how plausible each is.
 
 A weight is P(word) of its kind times the lifts of what stands around it: the neighbours, what describes it,
 the relations it is a side of. Words are drawn in proportion to it.
@@ -15,24 +14,16 @@ from hashlib import blake2b
 from math import exp, log
 from typing import NamedTuple
 
+from raycomp.language import lexicon as lex
 from raycomp.language import overlap
 from raycomp.language.concepts import Concept, Parsed
-from raycomp.language.lexicon import (
-    MODIFIER_TAGS,
-    ONE,
-    STOPS,
-    Lexicon,
-    Token,
-    choose_article,
-    list_children,
-    measure_ends,
-)
+from raycomp.language.lexicon import Lexicon, Token
 from raycomp.language.overlap import Context
 from raycomp.words import ATTRIBUTE, OBJECT, RELATION
 
-SINGULAR_DETERMINERS = ONE | {"this", "that"}
+SINGULAR_DETERMINERS = lex.ONE | {"this", "that"}
 DETERMINERS = ("DT", "PDT", "PRP$", "POS", "WP$")
-INSIDE = (*MODIFIER_TAGS, "RB", "HYPH", "NN", "NNP")
+INSIDE = (*lex.MODIFIER_TAGS, "RB", "HYPH", "NN", "NNP")
 BEFORE_PHRASES = (*"IN TO RP RB CC WDT , . : MD".split(), *(f"VB{x}" for x in ("", *"DGNPZ")))
 
 
@@ -52,7 +43,7 @@ class Wording:
         self.lexicon = lexicon
         self._at = {token.start: place for place, token in enumerate(self.tokens)}
         self._ends = {token.end: place for place, token in enumerate(self.tokens)}
-        self.children = list_children(self.tokens)
+        self.children = lex.list_children(self.tokens)
         self.attributes: list[list[int]] = [[] for _ in self.concepts]
         """Of every concept that is an object, its attributes."""
         self.nouns = [place for place, concept in enumerate(self.concepts) if concept.kind == OBJECT]
@@ -100,39 +91,18 @@ class Wording:
         if entry is None:
             return True
         plural_only, mass = self.lexicon.is_plural(entry.word), self.lexicon.is_mass(entry.word)
+        determiner = self.determiner(place)
         if slot.is_plural:
             counted = any(self.concepts[one].category == "number" for one in self.attributes[place])
             return not mass and not (plural_only and counted)
-        if plural_only:
-            return False
-        if self.determiner(place) in SINGULAR_DETERMINERS:
-            return not mass
-        if self.determiner(place):
-            return True
-        return mass == self.lexicon.is_mass(slot.word)
+        if plural_only or determiner in SINGULAR_DETERMINERS:
+            return not plural_only and not mass
+        return bool(determiner) or mass == self.lexicon.is_mass(slot.word)
 
     def is_bare(self, place: int) -> bool:
         """Report whether one countable thing stands without a determiner: "in front of church"."""
         one = self.concepts[place]
         return not (one.is_plural or self.determiner(place) or self.lexicon.is_mass(one.word))
-
-    @cached_property
-    def is_headline(self) -> bool:
-        """Whether the caption leaves articles out from its first noun on: "dog in front of church"."""
-        return bool(self.nouns) and self.is_bare(self.nouns[0])
-
-    def inflect(self, place: int, noun: str) -> str:
-        """Return a noun, given in its base form, in the number of object ``place``."""
-        return self.lexicon.plural(noun) if self.concepts[place].is_plural else noun
-
-    def base(self, place: int) -> str:
-        """Return the words of object ``place`` in the singular, capitals of names kept."""
-        one = self.concepts[place]
-        said = self.plain(one.start, one.end)
-        if not one.is_plural:
-            return said
-        found = self.lexicon.singular(said)
-        return said if found == said.lower() else found
 
     def plain(self, start: int, end: int) -> str:
         """Return the characters [start, end) without the capital of a sentence start."""
@@ -146,7 +116,7 @@ class Wording:
 
     def _starts_sentence(self, start: int) -> bool:
         place = self._at.get(start)
-        return place is not None and (place == 0 or self.tokens[place - 1].text in STOPS)
+        return place is not None and (place == 0 or self.tokens[place - 1].text in lex.STOPS)
 
     def matching(self, start: int, end: int, word: str) -> str:
         """Return a new word in the case of the characters [start, end) that it replaces."""
@@ -159,12 +129,9 @@ class Wording:
 
     def can_follow(self, place: int) -> bool:
         """Report whether a conjunct or a phrase may be put behind object ``place``: nothing is torn apart."""
-        after = self.last(place) + 1
-        if after >= len(self.tokens):
+        if self.ends(place):
             return True
-        token = self.tokens[after]
-        if token.text in STOPS:
-            return True
+        token = self.tokens[self.last(place) + 1]
         return token.tag[:2] in ("VB", "IN", "MD") and token.text.lower() not in ("of", "that", "than")
 
     def stands_alone(self, place: int) -> bool:
@@ -177,7 +144,7 @@ class Wording:
     def ends(self, place: int) -> bool:
         """Report whether object ``place`` is the last word of its sentence."""
         after = self.last(place) + 1
-        return after >= len(self.tokens) or self.tokens[after].text in STOPS
+        return after >= len(self.tokens) or self.tokens[after].text in lex.STOPS
 
     def agrees(self, place: int) -> bool:
         """Report whether a verb behind object ``place`` stands in the singular because of it."""
@@ -192,9 +159,7 @@ class Wording:
         """Return the position of the first conjunct of the list that object ``place`` is in."""
         at = self.last(place)
         for _ in self.tokens:
-            if self.tokens[at].dep != "conj":
-                break
-            at = self.tokens[at].head
+            at = self.tokens[at].head if self.tokens[at].dep == "conj" else at
         return at
 
     def render(self, pieces: Iterable[Piece]) -> tuple[str, list[tuple[int, int]]]:
@@ -234,7 +199,7 @@ class Wording:
                 continue
             if any(other.start <= token.start < other.end for other in ordered) or not piece.text.strip():
                 continue
-            article = choose_article(piece.text.strip())
+            article = lex.choose_article(piece.text.strip())
             if token.text.lower() != article:
                 article = article.upper() if token.text == "AN" or self.text.isupper() else article
                 article = article[:1].upper() + article[1:] if token.text[0] == "A" else article
@@ -314,8 +279,7 @@ class Case:
 
     def draw(self, words: Iterable[str], *parts: object) -> Iterator[str]:
         """Yield ``words`` in an order by hash: nothing is drawn that is not asked for."""
-        left = list(words)
-        rank = 0
+        left, rank = list(words), 0
         while left:
             rank = rank or int.from_bytes(self.hash(len(left), *parts), "big")
             rank, place = divmod(rank, len(left))
@@ -403,7 +367,7 @@ class Case:
 Weigh = Callable[[str], float]
 
 
-def race(case: "Case", words: Iterable[str], weigh: Weigh, *parts: object) -> list[tuple[float, str]]:
+def race(case: Case, words: Iterable[str], weigh: Weigh, *parts: object) -> list[tuple[float, str]]:
     """Return words with their ranks, the first first: ranks order all places' words as a draw without
     replacement in proportion to the weights does, which sum to 1 over the words of a place."""
     weights = {word: weigh(word) for word in words}
@@ -411,7 +375,7 @@ def race(case: "Case", words: Iterable[str], weigh: Weigh, *parts: object) -> li
     return sorted((draw_rank(case, weight / total, word, *parts), word) for word, weight in weights.items())
 
 
-def draw_rank(case: "Case", weight: float, *parts: object) -> float:
+def draw_rank(case: Case, weight: float, *parts: object) -> float:
     """Return an exponential time of rate ``weight``, by hash: the earliest of several is drawn."""
     uniform = (int.from_bytes(case.hash("race", *parts), "big") + 0.5) / 2**64
     return -log(uniform) / weight
@@ -419,15 +383,17 @@ def draw_rank(case: "Case", weight: float, *parts: object) -> float:
 
 def weigh_between(context: Context, text: str, start: int, end: int, new: str) -> float:
     """Return the lift of both neighbours of the characters [start, end) for new words in their place."""
-    words = list(map(overlap.as_neighbour, overlap.find_words(new)))
-    before = overlap.as_neighbour((overlap.find_words(text[:start]) or [overlap.START])[-1])
-    after = overlap.as_neighbour((overlap.find_words(text[end:]) or [overlap.END])[0])
+    before, words, after = (
+        [overlap.as_neighbour(word) for word in overlap.find_words(part)]
+        for part in (text[:start], new, text[end:])
+    )
     if not words:
         return 1.0
-    return context.lift(overlap.NEAR, before, words[0]) * context.lift(overlap.NEAR, words[-1], after)
+    lift = context.lift(overlap.NEAR, (before or [overlap.START])[-1], words[0])
+    return lift * context.lift(overlap.NEAR, words[-1], (after or [overlap.END])[0])
 
 
-def weigh_word(case: "Case", place: int, word: str, new: str) -> float:
+def weigh_word(case: Case, place: int, word: str, new: str) -> float:
     """Return the weight of a concept, written as ``new``, in the place of another of its kind."""
     context = case.counted
     old = case.concepts[place]
@@ -435,30 +401,27 @@ def weigh_word(case: "Case", place: int, word: str, new: str) -> float:
     return context.share(old.kind, word) * around * weigh_bonds(case, place, word)
 
 
-def weigh_bonds(case: "Case", place: int, word: str, with_attributes: bool = True) -> float:
+def weigh_bonds(case: Case, place: int, word: str, with_attributes: bool = True) -> float:
     """Return the lift of what a concept in a place is bound to: attributes, owner, relations, sides."""
-    lifts = [case.counted.lift(*bond) for bond in _list_bonds(case, place, word, with_attributes)]
-    return exp(sum(map(log, lifts)))
-
-
-def _list_bonds(case: "Case", place: int, word: str, with_attributes: bool) -> Iterator[tuple[str, str, str]]:
     concepts, one = case.concepts, case.concepts[place]
+    bonds: list[tuple[str, str, str]] = []
     if one.kind == ATTRIBUTE and one.owner is not None:
-        yield overlap.DESCRIBED, concepts[one.owner].word, word
+        bonds.append((overlap.DESCRIBED, concepts[one.owner].word, word))
     if one.kind == RELATION and one.sides is not None:
-        yield overlap.LEFT, concepts[one.sides[0]].word, word
-        yield overlap.RIGHT, word, concepts[one.sides[1]].word
+        left, right = (concepts[side].word for side in one.sides)
+        bonds += [(overlap.LEFT, left, word), (overlap.RIGHT, word, right)]
     if one.kind == OBJECT:
         for attribute in case.words.attributes[place] if with_attributes else ():
-            yield overlap.DESCRIBED, word, concepts[attribute].word
+            bonds.append((overlap.DESCRIBED, word, concepts[attribute].word))
         for relation in concepts:
             if relation.sides and relation.sides[0] == place:
-                yield overlap.LEFT, word, relation.word
+                bonds.append((overlap.LEFT, word, relation.word))
             if relation.sides and relation.sides[1] == place:
-                yield overlap.RIGHT, relation.word, word
+                bonds.append((overlap.RIGHT, relation.word, word))
+    return exp(sum(log(case.counted.lift(*bond)) for bond in bonds))
 
 
-def weigh_guest(case: "Case", word: str) -> float:
+def weigh_guest(case: Case, word: str) -> float:
     """Return the weight of one more object: P(word) times the geometric mean of its lifts with the others."""
     others = {one.word for one in case.concepts if one.kind == OBJECT}
     lifts = [case.counted.lift(overlap.TOGETHER, other, word) for other in sorted(others)]
@@ -480,7 +443,7 @@ def _keeps_end(old: str, new: str, at: int, moved: int) -> bool:
 
 def splice_tokens(tokens: Sequence[Token], old: str, new: str) -> list[Token] | None:
     """Return the tokens of ``new`` from those of ``old``; None where the numbers of changed words differ."""
-    ahead, behind = measure_ends(old, new)
+    ahead, behind = lex.measure_ends(old, new)
     grown = len(new) - len(old)
     is_kept = (token.end <= ahead and _keeps_end(old, new, token.end, 0) for token in tokens)
     first = next((place for place, kept in enumerate(is_kept) if not kept), len(tokens))

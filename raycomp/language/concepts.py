@@ -1,11 +1,9 @@
-"""Concepts of a parsed caption: what an operator can swap, replace or add to; a caption's primitives.
+"""Concepts of a caption: what an operator can swap, replace or add to; primitives; the same meaning twice.
 
 Words are compared in lower case without inflection; words that follow from others do not count (``GLUE``).
 Classes go by Penn tags and neighbours, so they need no tree and no lexicon.
 
-COMPO-REALIGN leaves open how they are taken. Here they are a parsed caption's objects with their attributes.
-
-Whether two captions have the same meaning in another order or in other words.
+COMPO-REALIGN leaves open how primitives are taken. Here they are a caption's objects with their attributes.
 
 Two conjuncts change places only where nothing else can hang on one of them: what follows the second might
 belong to it alone ("a lady and a man with no shirt"), what precedes the first to both ("a red hat and
@@ -24,26 +22,9 @@ from itertools import pairwise, product
 from typing import NamedTuple
 
 from raycomp.config.options import check_choice
-from raycomp.language.lexicon import (
-    ABSTRACT,
-    ADJECTIVE_TAGS,
-    ARTICLES,
-    CROWD,
-    FIXED,
-    MODIFIER_TAGS,
-    NOUN_TAGS,
-    VERB,
-    Entry,
-    Lexicon,
-    Token,
-    Word,
-    find_long_prepositions,
-    get_base_form,
-    join_words,
-    list_children,
-    match_longest,
-)
-from raycomp.language.phrases import Labels, detect_labels, find_phrases
+from raycomp.language import lexicon as lex
+from raycomp.language.lexicon import Lexicon, Token, Word
+from raycomp.language.phrases import Labels, Tree
 from raycomp.words import ATTRIBUTE, OBJECT, RELATION
 
 WORD = re.compile(r"[^\W_]+")
@@ -80,17 +61,15 @@ CONCEPTS = (
 def read_words(tokens: Sequence[Token]) -> list[Word]:
     """Return the words of a caption that count, in order."""
     places = [i for i, token in enumerate(tokens) if WORD.search(token.text)]
-    hyphened = [tokens[i].tag == "HYPH" or tokens[i].text == "-" for i in range(len(tokens))]
+    hyphened = [token.tag == "HYPH" or token.text == "-" for token in tokens]
     joined = [any(hyphened[i:j]) for i, j in pairwise(places)]
-    letters = dict(zip(places, classify_words([tokens[i] for i in places], joined), strict=True))
+    letters = classify_words([tokens[i] for i in places], joined)
     words = []
-    for i in places:
+    for i, letter in zip(places, letters, strict=True):
         for piece in WORD.finditer(tokens[i].text.lower()):
-            if piece.group() not in GLUE:
-                start = tokens[i].start + piece.start()
-                words.append(
-                    Word(get_base_form(piece.group()), start, start + len(piece.group()), letters[i])
-                )
+            said, start = piece.group(), tokens[i].start + piece.start()
+            if said not in GLUE:
+                words.append(Word(lex.get_base_form(said), start, start + len(said), letter))
     return words
 
 
@@ -104,11 +83,29 @@ def classify_words(tokens: Sequence[Token], joined: Sequence[bool]) -> list[str]
     for i in reversed(range(len(tokens))):
         before, tag = tokens[i - 1].tag if i else "", tokens[i].tag
         behind, second = [*(token.tag for token in tokens[i + 1 : i + 3]), "", ""][:2]
-        is_before_noun = behind in NOUN_TAGS or (behind in ("VBN", "JJ") and second in NOUN_TAGS)
+        is_before_noun = behind in lex.NOUN_TAGS or (behind in ("VBN", "JJ") and second in lex.NOUN_TAGS)
+        # The words before exclude a verb, whatever the tagger reads.
         is_named = before in ("DT", "PRP$") or (before == "JJ" and tag in ("VB", "VBP"))
-        letters[i] = _classify_word(words[i], tag, is_named, is_before_noun)
+        is_verb = tag.startswith("VB")
         if i < len(joined) and joined[i]:
             letters[i] = letters[i + 1]
+        elif words[i] in DENIALS:
+            letters[i] = DENIAL
+        elif words[i] == "of":
+            letters[i] = OF
+        elif tag == "CC":
+            letters[i] = OR
+        elif tag in lex.NOUN_TAGS:
+            letters[i] = MODIFIER if is_before_noun else NOUN
+        elif is_verb and not is_named:
+            letters[i] = MODIFIER if is_before_noun and tag == "VBN" else ACTION
+        elif tag in ("IN", "TO", "RP", "WRB"):
+            letters[i] = LINK
+        elif tag.startswith("RB"):
+            letters[i] = ADVERB
+        else:
+            is_noun = tag in ("PRP", "FW", "WP") or (is_verb and not is_before_noun)
+            letters[i] = NOUN if is_noun else MODIFIER
     for last in range(len(words)):
         for first in range(max(0, last - 3), last):
             said = tuple(word for word in words[first : last + 1] if word not in ("a", "the"))
@@ -119,25 +116,6 @@ def classify_words(tokens: Sequence[Token], joined: Sequence[bool]) -> list[str]
         if words[last] == "of" and last and words[last - 1] in QUANTITIES:
             letters[last - 1 : last + 1] = [MODIFIER] * 2
     return letters
-
-
-def _classify_word(word: str, tag: str, is_named: bool, is_before_noun: bool) -> str:
-    """``is_named``: the preceding words exclude a verb, whatever the tagger reads."""
-    if word in DENIALS:
-        return DENIAL
-    if word == "of":
-        return OF
-    if tag == "CC":
-        return OR
-    if tag in NOUN_TAGS:
-        return MODIFIER if is_before_noun else NOUN
-    if tag.startswith("VB") and not is_named:
-        return MODIFIER if is_before_noun and tag == "VBN" else ACTION
-    if tag in ("IN", "TO", "RP", "WRB"):
-        return LINK
-    if tag.startswith("RB"):
-        return ADVERB
-    return NOUN if tag in ("PRP", "FW", "WP") or (tag.startswith("VB") and not is_before_noun) else MODIFIER
 
 
 def name_concepts(words: Sequence[Word]) -> list[str]:
@@ -159,7 +137,7 @@ NO_ATTRIBUTES = frozenset(
 )
 SHADES = frozenset("dark light bright pale deep".split())
 # Between a preposition and the noun it leads to.
-LEADING = ("DT", "PDT", "PRP$", "POS", "RB", "CC", ",", "HYPH", *NOUN_TAGS, *MODIFIER_TAGS)
+LEADING = ("DT", "PDT", "PRP$", "POS", "RB", "CC", ",", "HYPH", *lex.NOUN_TAGS, *lex.MODIFIER_TAGS)
 
 
 class Concept(NamedTuple):
@@ -202,23 +180,6 @@ class Edit(NamedTuple):
     """Of an ADD that is matched in length: its input, a true part of the caption."""
 
 
-def parse_concepts(
-    text: str, tokens: Sequence[Token], lexicon: Lexicon, labels: Labels | None = None
-) -> Parsed:
-    return Parsed(text, tokens, find_concepts(tokens, lexicon, labels))
-
-
-def find_concepts(tokens: Sequence[Token], lexicon: Lexicon, labels: Labels | None = None) -> list[Concept]:
-    """Return the concepts of one parsed caption, sorted, without overlap.
-
-    Objects are the heads of noun phrases with their compounds, but not nouns that nothing can stand for
-    ("day", "shadow", the "team" of dogs). Attributes stand before their noun or behind "is"; those of such a
-    noun have no owner. Relations are prepositions of the lexicon and verbs with a direct object, but not what
-    no picture can show ("because of"). ``labels`` as in ``find_phrases``.
-    """
-    return _Reader(tokens, lexicon, labels or detect_labels([token.dep for token in tokens])).read()
-
-
 class _Found(NamedTuple):
     """A concept by the positions [first, last] of its tokens; others are named by such positions too."""
 
@@ -232,24 +193,42 @@ class _Found(NamedTuple):
     sides: tuple[int, int] | None = None
 
 
+def parse_concepts(text: str, tokens: Sequence[Token], lexicon: Lexicon, labels: Labels) -> Parsed:
+    """Return a text with its concepts, sorted, without overlap.
+
+    Objects are the heads of noun phrases with their compounds, but not nouns that nothing can stand for
+    ("day", "shadow", the "team" of dogs). Attributes stand before their noun or behind "is"; those of such a
+    noun have no owner. Relations are prepositions of the lexicon and verbs with a direct object, but not what
+    no picture can show ("because of"). ``labels`` are of the parser's scheme.
+    """
+    return Parsed(text, tokens, _Reader(tokens, lexicon, labels).read())
+
+
 class _Reader:
     """One caption on its way to concepts."""
 
     def __init__(self, tokens: Sequence[Token], lexicon: Lexicon, labels: Labels):
         self.tokens, self.lexicon, self.labels = tokens, lexicon, labels
         self.words = [token.text.lower() for token in tokens]
-        self.children = list_children(tokens)
-        self.prepositions = self._find_prepositions()
+        self.children = lex.list_children(tokens)
+        self.prepositions = lex.find_long_prepositions(self.words, lexicon)
         taken = {i for first, (last, _) in self.prepositions.items() for i in range(first, last + 1)}
+        for place, word in enumerate(self.words):
+            entry = lexicon.find(word, RELATION) if place not in taken else None
+            # "Inside a car", not "goes inside".
+            is_used = tokens[place].tag in ("IN", "TO", "RP", "RB") and place + 1 < len(tokens)
+            if entry and entry.category != lex.VERB and is_used:
+                self.prepositions[place] = place, entry
+                taken.add(place)
         starts = {token.start: place for place, token in enumerate(tokens)}
-        targets = [starts[phrase.target_start] for phrase in find_phrases(tokens, lexicon, labels)]
+        targets = [starts[phrase.target_start] for phrase in Tree(tokens, lexicon, labels).phrases()]
         self.nouns = {target: self._read_noun(target) for target in targets if target not in taken}
         self.objects: dict[int, _Found] = {}
         for noun in self.nouns.values():
             is_object = not lexicon.find(self.words[noun.last], ATTRIBUTE)
             if noun.category:
-                is_crowd = noun.category == CROWD and self.words[noun.last + 1 : noun.last + 2] == ["of"]
-                is_object = noun.category not in (ABSTRACT, FIXED) and not is_crowd
+                is_crowd = noun.category == lex.CROWD and self.words[noun.last + 1 : noun.last + 2] == ["of"]
+                is_object = noun.category not in (lex.ABSTRACT, lex.FIXED) and not is_crowd
             if is_object:
                 self.objects[noun.last] = noun
 
@@ -271,24 +250,18 @@ class _Reader:
             concepts.append(Concept(start, end, one.kind, one.word, one.category, one.is_plural, owner, both))
         return concepts
 
-    def _find_prepositions(self) -> dict[int, tuple[int, Entry]]:
-        """Map the first position of every preposition of the lexicon to its last one and its entry."""
-        found = find_long_prepositions(self.words, self.lexicon)
-        taken = {place for first, (last, _) in found.items() for place in range(first, last + 1)}
-        for place, word in enumerate(self.words):
-            entry = self.lexicon.find(word, RELATION) if place not in taken else None
-            # "Inside a car", not "goes inside".
-            is_used = self.tokens[place].tag in ("IN", "TO", "RP", "RB") and place + 1 < len(self.tokens)
-            if entry and entry.category != VERB and is_used:
-                found[place] = place, entry
-        return dict(sorted(found.items()))
-
     def _read_noun(self, last: int) -> _Found:
         """Return the noun at ``last`` with its compound, as far as the lexicon or the tree shows one."""
-        first, entry = match_longest(self.tokens, last, OBJECT, self.lexicon) or (last, None)
+        first, entry = lex.match_longest(self.tokens, last, OBJECT, self.lexicon) or (last, None)
         if first == last:
             # Nouns on the left name its kind; materials and colours do not.
-            while first and self._is_compound(first - 1, last):
+            while first:
+                token, said = self.tokens[first - 1], self.words[first - 1]
+                is_below = token.tag in lex.NOUN_TAGS and first - 1 < token.head <= last
+                if not is_below or token.dep not in ("compound", "flat", "nn", "goeswith", "nmod:desc"):
+                    break
+                if self.lexicon.find(said, ATTRIBUTE) or said in SHADES:
+                    break
                 first -= 1
         word, category = self.lexicon.singular(self.words[last]), ""
         if entry:
@@ -300,20 +273,12 @@ class _Reader:
         is_plural = self.tokens[last].tag in ("NNS", "NNPS")
         if category and self.lexicon.plural(word) == word and not self.lexicon.is_plural(word):
             before = first  # "a" leads to a noun over modifiers: "a blue fish"
-            while before and self.tokens[before - 1].tag in MODIFIER_TAGS[:-1]:
+            while before and self.tokens[before - 1].tag in lex.MODIFIER_TAGS[:-1]:
                 before -= 1
             is_plural = is_plural and not (before and self.words[before - 1] in ("a", "an", "one"))
         elif category:
-            is_plural = self.lexicon.is_plural(join_words(self.tokens, first, last))
+            is_plural = self.lexicon.is_plural(lex.join_words(self.tokens, first, last))
         return _Found(first, last, OBJECT, word, category, is_plural)
-
-    def _is_compound(self, place: int, target: int) -> bool:
-        token = self.tokens[place]
-        if token.tag not in NOUN_TAGS or not place <= token.head <= target or token.head == place:
-            return False
-        if token.dep not in ("compound", "flat", "nn", "goeswith", "nmod:desc"):
-            return False
-        return not self.lexicon.find(self.words[place], ATTRIBUTE) and self.words[place] not in SHADES
 
     def _modifiers(self) -> Iterator[_Found]:
         """Yield the attributes before every noun."""
@@ -340,13 +305,13 @@ class _Reader:
         """Return the attribute that ends at ``last``, the longest that the lexicon knows."""
         if self.words[last] in NO_ATTRIBUTES or last in self.objects:
             return None
-        if found := match_longest(self.tokens, last, ATTRIBUTE, self.lexicon):
+        if found := lex.match_longest(self.tokens, last, ATTRIBUTE, self.lexicon):
             first, entry = found
             if entry.category == "colour" and first and self.words[first - 1] in SHADES:
                 first -= 1
             return _Found(first, last, ATTRIBUTE, entry.word, entry.category, owner=owner)
         token = self.tokens[last]
-        if token.tag not in MODIFIER_TAGS or token.tag == "CD" or not self.words[last].isalpha():
+        if token.tag not in lex.MODIFIER_TAGS or token.tag == "CD" or not self.words[last].isalpha():
             return None
         if token.dep not in self.labels.inside and token.dep != "conj":
             return None
@@ -360,12 +325,12 @@ class _Reader:
             if not (is_copular and token.tag in ("JJ", "VBN")):
                 continue
             above = self.children[token.head] if token.dep == "acomp" else self.children[place]
-            subjects = [i for i in above if self.tokens[i].dep in self.labels.subjects and i in self.objects]
+            subjects = [i for i in above if self.tokens[i].dep in lex.SUBJECTS and i in self.objects]
             if subjects and (one := self._read_attribute(place, subjects[0])) and one.category:
                 yield one
 
     def _spatial_relations(self) -> Iterator[_Found]:
-        for first, (last, entry) in self.prepositions.items():
+        for first, (last, entry) in sorted(self.prepositions.items()):
             # The object that it leads to.
             behind = (
                 i
@@ -373,7 +338,7 @@ class _Reader:
                 if i in self.nouns or self.tokens[i].tag not in LEADING
             )
             right = next(behind, None)
-            if right is None or right not in self.objects or entry.category == ABSTRACT:
+            if right is None or right not in self.objects or entry.category == lex.ABSTRACT:
                 continue
             left = self._find_left(self.tokens[right].head, first, right)
             sides = (left, right) if left is not None else None
@@ -384,7 +349,7 @@ class _Reader:
         for _ in range(len(self.tokens)):
             if place in self.objects and place != right:
                 return place if place < before else None
-            subjects = [i for i in self.children[place] if self.tokens[i].dep in self.labels.subjects]
+            subjects = [i for i in self.children[place] if self.tokens[i].dep in lex.SUBJECTS]
             for subject in subjects:
                 if subject in self.objects and subject < before and subject != right:
                     return subject
@@ -402,7 +367,7 @@ class _Reader:
             behind = [i for i in self.children[place] if i > place and i in self.objects]
             rights = [i for i in behind if self.tokens[i].dep in self.labels.objects]
             entry = self.lexicon.find(self.words[place], RELATION)
-            if not rights or (entry and entry.category != VERB):
+            if not rights or (entry and entry.category != lex.VERB):
                 continue
             left = self._find_left(place, place, rights[0])
             if left is not None:
@@ -437,7 +402,7 @@ def find_primitives(parsed: Parsed, form: str = PHRASE) -> tuple[str, ...]:
 
 DETERMINERS = {"a", "an", "the", "some", "several", "many"}
 NOUNS = {"NN", "NNS"}
-INSIDE = {*ADJECTIVE_TAGS, "RB", "VBN", *NOUNS}
+INSIDE = {*lex.ADJECTIVE_TAGS, "RB", "VBN", *NOUNS}
 PLURAL_VERBS = {"are", "were", "have"}
 NO_PRESENT = ("ed", "ing")
 # Pronouns that go back to what was said last, and words that say which of the two is meant by order alone.
@@ -510,9 +475,9 @@ POSES = {
     *"lay lays laying rest rests resting parked placed positioned located walk walks walking".split(),
     *"pose poses posing".split(),
 }
-LOOSE = {*ARTICLES, "some"}
+LOOSE = {*lex.ARTICLES, "some"}
 AND = {"and", "or", ",", "&"}
-MODIFIERS = {*MODIFIER_TAGS, "PRP$"}
+MODIFIERS = {*lex.MODIFIER_TAGS, "PRP$"}
 MAX_WORDS = 5
 """The longest relation, in words."""
 
@@ -540,16 +505,15 @@ def _turn_relations(parts: Sequence[CaptionPart]) -> Iterator[list[CaptionPart]]
 
     The thing on its left is the last one before it, or the subject, which a clause may be about.
     """
-    for place, part in enumerate(parts):
+    for place, part in enumerate(parts[:-1]):
         things = [i for i in range(place) if parts[i].sort == "thing"]
-        if part.sort != "relation" or not things or place + 1 == len(parts):
+        if part.sort != "relation" or not things or parts[place + 1].sort != "thing":
             continue
         for left, other in product({things[0], things[-1]}, CONVERSE.get(part.value[0], ())):
-            if parts[place + 1].sort == "thing":
-                turned = list(parts)
-                turned[left], turned[place + 1] = parts[place + 1], parts[left]
-                turned[place] = part._replace(value=(other,))
-                yield turned
+            turned = list(parts)
+            turned[left], turned[place + 1] = parts[place + 1], parts[left]
+            turned[place] = part._replace(value=(other,))
+            yield turned
 
 
 def _find_things(tokens: Sequence[Token], lexicon: Lexicon) -> list[CaptionPart]:
@@ -558,14 +522,14 @@ def _find_things(tokens: Sequence[Token], lexicon: Lexicon) -> list[CaptionPart]
     parts = []
     place = 0
     while place < len(tokens):
-        end = _end_of_thing(tokens, words, place)
-        if end > place:
-            parts.append(_read_thing(tokens[place:end], words[place:end], lexicon))
+        end, thing = _read_thing(tokens, words, place, lexicon)
+        if thing is not None:
+            parts.append(thing)
             place = end
             continue
         for end in range(min(place + MAX_WORDS, len(words)), place, -1):
             entry = lexicon.find(" ".join(words[place:end]), RELATION)
-            if entry and entry.category != VERB:
+            if entry and entry.category != lex.VERB:
                 parts.append(CaptionPart("relation", (entry.group,)))
                 break
         else:
@@ -576,8 +540,13 @@ def _find_things(tokens: Sequence[Token], lexicon: Lexicon) -> list[CaptionPart]
     return parts
 
 
-def _end_of_thing(tokens: Sequence[Token], words: Sequence[str], place: int) -> int:
-    """Return the end of the noun phrase that starts at ``place``; ``place`` if there is none."""
+def _read_thing(
+    tokens: Sequence[Token], words: Sequence[str], place: int, lexicon: Lexicon
+) -> tuple[int, CaptionPart | None]:
+    """Return the end of the noun phrase that starts at ``place`` and its reading; None if there is none.
+
+    Its modifiers are sorted; the order of its nouns stays.
+    """
     step = place + (words[place] in LOOSE)
     is_modifier = [token.tag in MODIFIERS for token in tokens]
     while step < len(tokens):
@@ -586,26 +555,20 @@ def _end_of_thing(tokens: Sequence[Token], words: Sequence[str], place: int) -> 
             break
         step += 1
     end = step
-    while end < len(tokens) and tokens[end].tag in NOUN_TAGS:
+    while end < len(tokens) and tokens[end].tag in lex.NOUN_TAGS:
         end += 1
-    return end if end > step else place
-
-
-def _read_thing(tokens: Sequence[Token], words: Sequence[str], lexicon: Lexicon) -> CaptionPart:
-    """Sort the modifiers of a noun phrase; the order of its nouns stays."""
-    modifiers, nouns = [], []
-    for token, word in zip(tokens, words, strict=True):
-        if token.tag in NOUN_TAGS:
-            nouns.append(word)
-        elif word not in LOOSE | AND:
-            entry = lexicon.find(word, ATTRIBUTE)
-            modifiers.append(entry.group if entry else lexicon.stem(word))
-    entry = lexicon.find(" ".join(nouns), OBJECT)
-    known = [(lexicon.find(noun, OBJECT), lexicon.stem(noun)) for noun in nouns]
-    names = (entry.group,) if entry else tuple(one.group if one else stem for one, stem in known)
-    clothes = entry is not None and lexicon.is_kind_of(entry.word, "clothing")
-    many = (lexicon.is_plural(nouns[-1]),)
-    return CaptionPart("thing", (tuple(sorted(modifiers)), names, many), clothes)
+    if end == step:
+        return end, None
+    nouns = [words[i] for i in range(place, end) if tokens[i].tag in lex.NOUN_TAGS]
+    others = [words[i] for i in range(place, step) if tokens[i].tag not in lex.NOUN_TAGS]
+    known = [(lexicon.find(word, ATTRIBUTE), word) for word in others if word not in LOOSE | AND]
+    modifiers = [entry.group if entry else lexicon.stem(word) for entry, word in known]
+    whole = lexicon.find(" ".join(nouns), OBJECT)
+    parts = [(lexicon.find(noun, OBJECT), lexicon.stem(noun)) for noun in nouns]
+    names = (whole.group,) if whole else tuple(one.group if one else stem for one, stem in parts)
+    clothes = whole is not None and lexicon.is_kind_of(whole.word, "clothing")
+    value = (tuple(sorted(modifiers)), names, (lexicon.is_plural(nouns[-1]),))
+    return end, CaptionPart("thing", value, clothes)
 
 
 def _join_lists(parts: Sequence[CaptionPart]) -> list[CaptionPart]:
@@ -613,50 +576,39 @@ def _join_lists(parts: Sequence[CaptionPart]) -> list[CaptionPart]:
     joined: list[CaptionPart] = []
     place = 0
     while place < len(parts):
-        things = [parts[place].value]
-        after = place + 1
-        while parts[place].sort == "thing":
-            step = after
+        part, things = parts[place], [parts[place].value]
+        place += 1
+        while part.sort == "thing":
+            step = place
             while step < len(parts) and parts[step].value[0] in AND:
                 step += 1
-            if step == after or step == len(parts) or parts[step].sort != "thing":
+            if step == place or step == len(parts) or parts[step].sort != "thing":
                 break
             things.append(parts[step].value)
-            after = step + 1
-        many = len(things) > 1
-        joined.append(
-            parts[place]._replace(value=("list", *sorted(things, key=repr))) if many else parts[place]
-        )
-        place = after
+            place = step + 1
+        is_list = len(things) > 1
+        joined.append(part._replace(value=("list", *sorted(things, key=repr))) if is_list else part)
     return joined
 
 
 def _read(parts: Sequence[CaptionPart], lexicon: Lexicon) -> Value:
     """Return the reading, the sides of a symmetric relation sorted.
 
-    Only a relation between the subject and what follows it reads from both sides.
+    Only a relation between the subject and what follows it reads from both sides, where nothing behind says
+    more of the thing on its right.
     """
     relation = next((i for i, part in enumerate(parts) if part.sort == "relation"), 0)
     subject = next((i for i, part in enumerate(parts) if part.sort == "thing"), 0)
     values = [part.value for part in parts]
-    between = parts[subject + 1 : relation]
-    plain = relation > subject and all(part.value[0] in POSES for part in between)
-    if not plain or not _is_right_side(parts, relation + 1):
+    right, behind = relation + 1, parts[relation + 2 : relation + 4]
+    is_plain = relation > subject and all(part.value[0] in POSES for part in parts[subject + 1 : relation])
+    if not is_plain or right == len(parts) or parts[right].sort != "thing":
+        return tuple(values)
+    wears = len(behind) == 2 and behind[1].clothes
+    if behind and (behind[0].sort != "relation" or behind[0].value[0] in ("with", "without") or wears):
         return tuple(values)
     name = values[relation][0]
-    sides = [values[subject], values[relation + 1]]
+    sides = [values[subject], values[right]]
     if lexicon.is_symmetric(name):
         sides.sort(key=repr)
-    before, after = values[:subject], values[relation + 2 :]
-    return (*before, ("between", name, *sides), *after)
-
-
-def _is_right_side(parts: Sequence[CaptionPart], place: int) -> bool:
-    """Report whether a thing stands there that nothing behind it says more about."""
-    if place >= len(parts) or parts[place].sort != "thing":
-        return False
-    if place + 1 == len(parts):
-        return True
-    behind = parts[place + 1]
-    wears = place + 2 < len(parts) and parts[place + 2].clothes
-    return behind.sort == "relation" and behind.value[0] not in ("with", "without") and not wears
+    return (*values[:subject], ("between", name, *sides), *values[right + 1 :])

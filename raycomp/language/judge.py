@@ -14,23 +14,10 @@ from collections import Counter
 from collections.abc import Sequence
 from functools import lru_cache
 from itertools import groupby, pairwise
-from typing import NamedTuple
 
+from raycomp.language import lexicon as lex
 from raycomp.language.concepts import Concept, Parsed, list_readings
-from raycomp.language.lexicon import (
-    ADJECTIVE_TAGS,
-    ARTICLES,
-    ONE,
-    OWNERS,
-    STOPS,
-    SUBJECTS,
-    Lexicon,
-    Token,
-    Word,
-    choose_article,
-    cut_ends,
-    list_bases,
-)
+from raycomp.language.lexicon import Lexicon, Token, Word
 from raycomp.words import ADD, ATTRIBUTE, OBJECT, RELATION, REPLACE, SWAP
 
 EMPTY, TOO_LONG, MARKUP, PROSE, LANGUAGE = "empty", "too_long", "markup", "prose", "language"
@@ -104,7 +91,7 @@ FAULTS = {
     NO_SENTENCE: "it has no noun, or falls into several sentences",
 }
 
-NEED_NOUN = {*ARTICLES, "every", *OWNERS}
+NEED_NOUN = {*lex.ARTICLES, "every", *lex.OWNERS}
 LAST_NEVER = NEED_NOUN | {*"and or but nor is are was were be being to very than while whose".split()}
 PLURAL = {
     *"two three four five six seven eight nine ten eleven twelve several many both few various".split(),
@@ -121,8 +108,8 @@ PREPOSITIONS = {
 BEHIND_VERB = NEED_NOUN | {*"out up down off away him her them it".split()}
 FINITE = {"VBZ", "VBP", "VBD", "MD"}
 ENDING = {"IN", "TO", "VBZ", "VBP", "MD", "DT", "PRP", "PRP$", "WDT", "WP", "EX", "."}
-INSIDE = {*ADJECTIVE_TAGS, "RB", "RBR", "RBS", "CD", "VBG", "VBN", "VBD", "HYPH", "FW"}
-NOMINAL = {"ROOT", *SUBJECTS, "obj", "dobj", "pobj", "obl", "nmod", "conj"}
+INSIDE = {*lex.ADJECTIVE_TAGS, "RB", "RBR", "RBS", "CD", "VBG", "VBN", "VBD", "HYPH", "FW"}
+NOMINAL = {"ROOT", *lex.SUBJECTS, "obj", "dobj", "pobj", "obl", "nmod", "conj"}
 
 
 @lru_cache(maxsize=64)
@@ -131,8 +118,8 @@ def count_grammar_faults(tokens: tuple[Token, ...], lexicon: Lexicon) -> Counter
     # A tokenizer may take "a." at the end for one word.
     words = [token.text.lower().rstrip(".") or "." for token in tokens]
     # What is too much for one sentence with a noun: stops inside, and the lack of a noun.
-    has_noun = any(token.tag.startswith(("NN", "PRP")) or token.dep in SUBJECTS for token in tokens)
-    stops = sum(token.text in (*STOPS, ";") for token in tokens[:-1])
+    has_noun = any(token.tag.startswith(("NN", "PRP")) or token.dep in lex.SUBJECTS for token in tokens)
+    stops = sum(token.text in (*lex.STOPS, ";") for token in tokens[:-1])
     said = [word for word in words if word[0].isalnum()]
     is_cut_off = bool(said) and (said[-1] in LAST_NEVER or tokens[-1].text in (",", "-", "&"))
     faults = Counter({NO_SENTENCE: stops + (not has_noun), CUT_OFF: is_cut_off})
@@ -143,13 +130,13 @@ def count_grammar_faults(tokens: tuple[Token, ...], lexicon: Lexicon) -> Counter
         if word in ("a", "an") and behind is not None:
             # Letters and digits are spelt out.
             is_plain = behind.text.isalpha() and len(behind.text) > 1 and not behind.text.isupper()
-            faults[WRONG_ARTICLE] += is_plain and choose_article(behind.text) != word
+            faults[WRONG_ARTICLE] += is_plain and lex.choose_article(behind.text) != word
         if word in NEED_NOUN and token.tag != "NNP" and not _reaches_noun(tokens, place, lexicon):
             faults[NO_NOUN] += 1
         if word in PREPOSITIONS:
-            ends = behind is None or behind.text in (*STOPS, ",", ";") or behind.tag in FINITE | {"CC"}
+            ends = behind is None or behind.text in (*lex.STOPS, ",", ";") or behind.tag in FINITE | {"CC"}
             faults[NO_OBJECT] += ends
-        if word in ONE | PLURAL and _disagrees(tokens, words, place, lexicon):
+        if word in lex.ONE | PLURAL and _disagrees(tokens, words, place, lexicon):
             faults[DISAGREEMENT] += 1
     return faults
 
@@ -186,8 +173,8 @@ def _disagrees(tokens: Sequence[Token], words: Sequence[str], place: int, lexico
             return False
     if not nouns:
         return False
-    if words[place] in ONE:
-        head = next((step for step in nouns if tokens[step].dep in SUBJECTS), nouns[-1])
+    if words[place] in lex.ONE:
+        head = next((step for step in nouns if tokens[step].dep in lex.SUBJECTS), nouns[-1])
         is_verb = len(nouns) > 1 and lexicon.find(words[head], RELATION) is not None
         is_verb = is_verb or (len(nouns) > 1 and tokens[head].dep == "ROOT")
         is_verb = is_verb or (head + 1 < len(words) and words[head + 1] in BEHIND_VERB)
@@ -232,18 +219,6 @@ SORTS = {"NN", "VB", "IN", "TO"}
 NEW_KINDS = ((ATTRIBUTE,), (OBJECT,), (RELATION,), (OBJECT, RELATION), (OBJECT, RELATION, RELATION))
 
 
-class _Call(NamedTuple):
-    """One call of an operator: its input and output and their words, and the captions of the image."""
-
-    before: Parsed
-    after: Parsed
-    old: Sequence[Word]
-    new: Sequence[Word]
-    original: Parsed
-    others: Sequence[Parsed]
-    lexicon: Lexicon
-
-
 def judge_edit(
     op: str, before: Parsed, after: Parsed, original: Parsed, others: Sequence[Parsed], lexicon: Lexicon
 ) -> str | None:
@@ -252,8 +227,11 @@ def judge_edit(
     ``original`` is the image's caption, ``others`` the image's further captions. Any text will do: reasons of
     form come first, then the operator, the meaning, and the grammar, where a fault of the input is none.
     """
-    reason = _find_same(before, after, original, others) or check_form(after.text, before.text)
-    if reason:
+    plain = _strip(after.text)
+    for copied, same in ((UNCHANGED, [before]), (RESTORED, [original]), (COPY, others)):
+        if any(plain == _strip(text.text) for text in same):
+            return copied
+    if reason := check_form(after.text, before.text):
         return reason
     after = after._replace(tokens=_keep_tags(before.tokens, after.tokens))
     # The first fault that neither the input nor the original has as often.
@@ -265,13 +243,27 @@ def judge_edit(
     if fault == CUT_OFF:
         return fault
     old, new = _read_words(before.text, lexicon), _read_words(after.text, lexicon)
-    reason = _JUDGES[op](_Call(before, after, old, new, original, others, lexicon))
+    if op == SWAP:
+        reason = _judge_swap(before, old, new)
+    elif op == REPLACE:
+        reason = _judge_replace(before, after, others, lexicon)
+    else:
+        # Where the added run has two places, as in "a ball and a [red ball and a] car", either will do.
+        come = _find_added(after, old, new, lexicon)
+        reason = None if come else NOT_ADD
+        for why, texts in ((IN_ORIGINAL, (before, original)), (IN_OTHER, others)):
+            reason = reason or (why if _is_said(texts, come[0], lexicon) else None)
     if reason or fault:
         return reason or fault
     _, readings = list_readings(after.tokens, lexicon)
     known = (before, original, *others)
-    same = any(list_readings(tuple(text.tokens), lexicon)[0] in readings for text in known)
-    return PARAPHRASE if same else None
+    is_same = any(list_readings(tuple(text.tokens), lexicon)[0] in readings for text in known)
+    return PARAPHRASE if is_same else None
+
+
+def _strip(text: str) -> str:
+    """Return a text without what does not make it another one: case, white space, final stop."""
+    return " ".join(text.casefold().split()).rstrip(" .!")
 
 
 def name_change(op: str, before: Parsed, after: Parsed, lexicon: Lexicon) -> tuple[str, tuple[str, ...]]:
@@ -282,8 +274,6 @@ def name_change(op: str, before: Parsed, after: Parsed, lexicon: Lexicon) -> tup
     """
     after = after._replace(tokens=_keep_tags(before.tokens, after.tokens))
     old, new = _read_words(before.text, lexicon), _read_words(after.text, lexicon)
-    lost, gained = cut_ends(old, new)
-    gone, come = _find_concepts(before, lost, lexicon), _find_concepts(after, gained, lexicon)
     if op == ADD:
         come = _find_added(after, old, new, lexicon)
         # A relation with what it leads to, but "with a hat" is just one more object.
@@ -291,38 +281,23 @@ def name_change(op: str, before: Parsed, after: Parsed, lexicon: Lexicon) -> tup
         others = [one for one in come if one.kind != RELATION]
         words = (*sorted(relations, key=len)[-1:], *(one.word for one in others))
         return (RELATION if relations else others[0].kind if others else OBJECT), words
-    if op == REPLACE:
-        return (gone[0].kind, (gone[0].word, come[0].word)) if gone and come else (OBJECT, ())
-    return _name_swap(gone, old, new) if len(gone) > 1 else (OBJECT, ())
-
-
-def _name_swap(
-    gone: Sequence[Concept], old: Sequence[Word], new: Sequence[Word]
-) -> tuple[str, tuple[str, ...]]:
-    """Name the two ends of ``gone`` if just they changed places, else the sides of a relation."""
+    lost, gained = lex.cut_ends(old, new)
+    gone, come = _find_concepts(before, lost, lexicon), _find_concepts(after, gained, lexicon)
+    if len(gone) < (2 if op == SWAP else 1) or (op == REPLACE and not come):
+        return OBJECT, ()
     first, last = gone[0], gone[-1]
+    if op == REPLACE:
+        return first.kind, (first.word, come[0].word)
+    # The two ends, if just they changed places, else the sides of a relation.
     parts = [
         [word.base for word in old if start <= word.start < end and word.base not in LOOSE]
         for start, end in pairwise((0, first.start, first.end, last.start, last.end, old[-1].end + 1))
     ]
     exchanged = [base for part in (0, 3, 2, 1, 4) for base in parts[part]]
-    if first.kind == last.kind and exchanged == [base for base in list_bases(new) if base not in LOOSE]:
+    if first.kind == last.kind and exchanged == [base for base in lex.list_bases(new) if base not in LOOSE]:
         return first.kind, (first.word, last.word)
     objects = [one for one in gone if one.kind == OBJECT] or gone
     return RELATION, (objects[0].word, objects[-1].word)
-
-
-def _find_same(before: Parsed, after: Parsed, original: Parsed, others: Sequence[Parsed]) -> str | None:
-    """Return which known text it equals, but for case, white space and final stop."""
-
-    def strip(text: str) -> str:
-        return " ".join(text.casefold().split()).rstrip(" .!")
-
-    plain = strip(after.text)
-    for reason, texts in ((UNCHANGED, [before]), (RESTORED, [original]), (COPY, others)):
-        if any(plain == strip(text.text) for text in texts):
-            return reason
-    return None
 
 
 @lru_cache(maxsize=256)
@@ -338,36 +313,35 @@ def _keep_tags(old: Sequence[Token], new: Sequence[Token]) -> tuple[Token, ...]:
     return tuple(token._replace(tag=kept.tag, dep=kept.dep) for token, kept in pairs)
 
 
-def _judge_swap(call: _Call) -> str | None:
+def _judge_swap(before: Parsed, old: Sequence[Word], new: Sequence[Word]) -> str | None:
     """Judge that all content words are kept and change places with words of their own kind.
 
     So the sequence of nouns, verbs and prepositions, by their tags in the input, stays; nouns side by side
     count as one, and attributes go where their nouns go.
     """
-    old, new = ([base for base in list_bases(words) if base not in LOOSE] for words in (call.old, call.new))
-    if old == new or sorted(old) != sorted(new):
+    olds, news = ([one.base for one in words if one.base not in LOOSE] for words in (old, new))
+    if olds == news or sorted(olds) != sorted(news):
         return NOT_SWAP
     tags = {}
-    attributes = [one for one in call.before.concepts if one.kind == ATTRIBUTE]
-    for token in call.before.tokens:
+    attributes = [one for one in before.concepts if one.kind == ATTRIBUTE]
+    for token in before.tokens:
         # What describes a noun, whatever its tag: "a [parked] car", "a row [of] houses".
         is_known = any(one.start <= token.start < one.end for one in attributes)
         is_participle = token.tag in ("VBN", "VBG") and token.dep == "amod"
         if not (is_known or is_participle or token.text == "of"):
             tags[token.start] = token.tag[:2]
-    sorts = {word.base: tags.get(word.start, "") for word in call.old}
+    sorts = {word.base: tags.get(word.start, "") for word in old}
     old_sorts, new_sorts = (
         [sort for sort, _ in groupby(sorts[base] for base in bases if sorts[base] in SORTS)]
-        for bases in (old, new)
+        for bases in (olds, news)
     )
     return None if old_sorts == new_sorts else NOT_SWAP
 
 
-def _judge_replace(call: _Call) -> str | None:
+def _judge_replace(before: Parsed, after: Parsed, others: Sequence[Parsed], lexicon: Lexicon) -> str | None:
     """Judge that one concept gave way to another of its class, which is not true as well."""
-    lexicon = call.lexicon
-    lost, gained = cut_ends(call.old, call.new)
-    gone, come = _find_concepts(call.before, lost, lexicon), _find_concepts(call.after, gained, lexicon)
+    lost, gained = lex.cut_ends(_read_words(before.text, lexicon), _read_words(after.text, lexicon))
+    gone, come = _find_concepts(before, lost, lexicon), _find_concepts(after, gained, lexicon)
     if len(gone) != 1 or len(come) != 1:
         return NOT_REPLACE
     (one,), (other,) = gone, come
@@ -382,34 +356,18 @@ def _judge_replace(call: _Call) -> str | None:
         return PARAPHRASE
     if lexicon.is_kind_of(one.word, other.word) or lexicon.is_kind_of(other.word, one.word):
         return KIND_OF
-    return IN_OTHER if _is_said(call.others, other, lexicon) else None
-
-
-def _judge_add(call: _Call) -> str | None:
-    """Judge that one run of words came in, with one concept that no text of the image has.
-
-    Where the run has two places, as in "a ball and a [red ball and a] car", either will do.
-    """
-    come = _find_added(call.after, call.old, call.new, call.lexicon)
-    if not come:
-        return NOT_ADD
-    if _is_said((call.before, call.original), come[0], call.lexicon):
-        return IN_ORIGINAL
-    return IN_OTHER if _is_said(call.others, come[0], call.lexicon) else None
+    return IN_OTHER if _is_said(others, other, lexicon) else None
 
 
 def _find_added(after: Parsed, old: Sequence[Word], new: Sequence[Word], lexicon: Lexicon) -> list[Concept]:
     """Return what one run of words brings in, relations last; nothing where the texts differ otherwise."""
-    lost, gained = cut_ends(old, new)
-    _, backward = cut_ends(old[::-1], new[::-1])
+    lost, gained = lex.cut_ends(old, new)
+    _, backward = lex.cut_ends(old[::-1], new[::-1])
     for run in () if lost else (gained, backward[::-1]):
         come = sorted(_find_concepts(after, run, lexicon), key=lambda concept: concept.kind)
         if tuple(concept.kind for concept in come) in NEW_KINDS:
             return come
     return []
-
-
-_JUDGES = {SWAP: _judge_swap, REPLACE: _judge_replace, ADD: _judge_add}
 
 
 def _find_concepts(parsed: Parsed, words: Sequence[Word], lexicon: Lexicon) -> list[Concept]:
@@ -445,8 +403,8 @@ def _make_concept(text: str, start: int, end: int, tag: str, lexicon: Lexicon) -
     entry = lexicon.find(word)
     if entry:
         return Concept(start, end, entry.kind, entry.word, entry.category, False, None, None)
-    kind = RELATION if tag.startswith(("VB", "IN", "TO", "RP")) else ATTRIBUTE
-    kind = OBJECT if tag.startswith(("NN", "PRP")) else kind
+    is_relation = tag.startswith(("VB", "IN", "TO", "RP"))
+    kind = OBJECT if tag.startswith(("NN", "PRP")) else RELATION if is_relation else ATTRIBUTE
     return Concept(start, end, kind, word, "", False, None, None)
 
 
@@ -459,7 +417,7 @@ def _is_said(texts: Sequence[Parsed], concept: Concept, lexicon: Lexicon) -> boo
             names = (one.word,) if one.category else (one.word, *one.word.split())
             if any(lexicon.is_kind_of(name, concept.word) for name in names):
                 return True
-        said = list_bases(_read_words(parsed.text, lexicon))
+        said = lex.list_bases(_read_words(parsed.text, lexicon))
         if any(said[i : i + len(wanted)] == wanted for i in range(len(said) - len(wanted) + 1)):
             return True
     return False

@@ -1,8 +1,4 @@
-"""A parsed caption's tokens, their tags and small words, and English endings put on and taken off.
-
-Also the words of two texts in parallel, and the difference between their common ends.
-
-The meaning of words: synonyms, wider words, plausible replacements, and where tokens spell an entry.
+"""Tokens and words of a caption, English endings put on and taken off, and the meaning of words.
 
 A row of the lexicon is one synonym set: its first word names it. Rows of one category exclude each other
 ("dog" and "cat"), which makes them fit to replace one another, unless one is a kind of the other ("puppy",
@@ -64,8 +60,8 @@ def list_bases(words: Sequence[Word]) -> list[str]:
     return [word.base for word in words]
 
 
-def measure_ends(old: Sequence[str], new: Sequence[str]) -> tuple[int, int]:
-    """Return the number of common words at the start, and of the rest the number at the end."""
+def measure_ends(old: Sequence[object], new: Sequence[object]) -> tuple[int, int]:
+    """Return the number of common items at the start, and of the rest the number at the end."""
     most = min(len(old), len(new))
     first = next((i for i in range(most) if old[i] != new[i]), most)
     behind = next((i for i in range(most - first) if old[-1 - i] != new[-1 - i]), most - first)
@@ -163,23 +159,6 @@ def is_plural(word: str) -> bool:
     return word.endswith(_IRREGULAR_PLURALS) or (word.endswith("men") and not word.endswith(_NOT_MEN))
 
 
-def add_ing(verb: str, doubles: bool) -> str:
-    """Return the participle of a verb, which may double its last letter: "hugging"."""
-    if verb.endswith("ie"):
-        return verb[:-2] + "ying"
-    if verb.endswith("e") and not verb.endswith(("ee", "oe", "ye")):
-        return verb[:-1] + "ing"
-    return verb + verb[-1] * doubles + "ing"
-
-
-def regular_past(verb: str, doubles: bool) -> str:
-    if verb.endswith("e"):
-        return verb + "d"
-    if verb.endswith("y") and verb[-2:-1] not in tuple("aeiou"):
-        return verb[:-1] + "ied"
-    return verb + verb[-1] * doubles + "ed"
-
-
 ABSTRACT = "abstract"
 """Category of words that no picture can show, so no operator acts on them: times ("day"), notions ("idea"),
 measures ("lot"), places in the frame ("background"), the picture itself ("view"); "because of"."""
@@ -241,7 +220,15 @@ class Lexicon:
         self._entries: dict[str, dict[str, Entry]] = {kind: {} for kind in CONCEPT_KINDS}
         self._by_category: dict[tuple[str, str], list[SynonymSet]] = {}
         for row in rows:
-            self._add(row)
+            first = row.words[0]
+            if (row.kind, first) in self.rows or not row.marks <= {*MARKS}:
+                raise ValueError(f"lexicon: {first!r} is there twice, or has unknown marks {set(row.marks)}")
+            self.rows[row.kind, first] = row
+            self._by_category.setdefault((row.kind, row.category), []).append(row)
+            for word in row.words:
+                own = Entry(word, row.kind, row.category, first)
+                if self._entries[row.kind].setdefault(word, own) != own:
+                    raise ValueError(f"lexicon: {word!r} is in two synonym sets")
         self._wider: dict[tuple[str, str], frozenset[str]] = {}
         """The groups that each row is a kind of, itself among them; words without a row stand alone."""
         for kind, first in self.rows:
@@ -256,29 +243,12 @@ class Lexicon:
                     todo += self.rows[kind, group].parents if entry else ()
             self._wider[kind, first] = frozenset(wider)
         self.find = lru_cache(1 << 16)(self._find)
-        """Return what the lexicon has for a text, in any case, number or tense; of a kind, or the first."""
         self.siblings = lru_cache(1 << 16)(self._find_siblings)
-        """What may stand in an entry's place: plausible, and never the same, a wider or a narrower thing."""
         self._groups = lru_cache(1 << 16)(self._find_groups)
         self.stem = lru_cache(1 << 16)(self._find_stem)
-        """A word without what agreement does to it: number, third person, a or an; tenses stay."""
-        self.marked = {
-            mark: tuple(row.words[0] for row in self.rows.values() if mark in row.marks) for mark in MARKS
-        }
+        marked = ((mark, [row.words[0] for row in self.rows.values() if mark in row.marks]) for mark in MARKS)
+        self.marked = {mark: tuple(words) for mark, words in marked}
         """The words that bear each mark, each the first of its set."""
-
-    def _add(self, row: SynonymSet) -> None:
-        key = row.kind, row.words[0]
-        if key in self.rows or not row.marks <= {*MARKS}:
-            raise ValueError(
-                f"lexicon: {row.words[0]!r} is there twice, or has unknown marks {set(row.marks)}"
-            )
-        self.rows[key] = row
-        self._by_category.setdefault((row.kind, row.category), []).append(row)
-        for word in row.words:
-            entry = Entry(word, row.kind, row.category, row.words[0])
-            if self._entries[row.kind].setdefault(word, entry) != entry:
-                raise ValueError(f"lexicon: {word!r} is in two synonym sets")
 
     @cached_property
     def _bases(self) -> dict[str, dict[str, str]]:
@@ -312,7 +282,10 @@ class Lexicon:
         return frozenset(re.split("[ -]", form)[-1] for word in nouns for form in (word, self.plural(word)))
 
     def _find(self, text: str, kind: str | None = None) -> Entry | None:
-        """Ask kinds in the order object, attribute, relation, whole words before inflected ones."""
+        """Return what the lexicon has for a text, in any case, number or tense: of a kind, or the first.
+
+        Kinds are tried in the order object, attribute, relation, whole words before inflected ones.
+        """
         text = " ".join(text.lower().split())
         kinds = (kind,) if kind else (OBJECT, ATTRIBUTE, RELATION)
         for one in kinds:
@@ -335,6 +308,7 @@ class Lexicon:
         return self._has(word.lower(), MASS)
 
     def _find_siblings(self, entry: Entry) -> tuple[str, ...]:
+        """Return what may stand in its place: plausible, and never the same, a wider or a narrower thing."""
         row = self.row(entry)
         if row.instead:
             found = row.instead
@@ -346,8 +320,8 @@ class Lexicon:
         kept, wider = [], self._wider[entry.kind, entry.group]
         for word in found:
             other = self._entries[entry.kind].get(word)
-            is_wider = other is not None and entry.group in self._wider[other.kind, other.group]
-            if word not in wider and not is_wider:
+            is_narrower = other is not None and entry.group in self._wider[other.kind, other.group]
+            if word not in wider and not is_narrower:
                 kept.append(word)
         return tuple(kept)
 
@@ -391,8 +365,7 @@ class Lexicon:
         A word without such a list fits all, but an object that the lexicon does not know fits only those.
         """
         entry = self.find(word, kind)
-        wanted = self.row(entry).fits if entry else ()
-        if not wanted:
+        if not entry or not (wanted := self.row(entry).fits):
             return True
         noun = self.find(owner, OBJECT)
         return noun is not None and not {noun.category, *self._wider[OBJECT, noun.group]}.isdisjoint(wanted)
@@ -423,16 +396,14 @@ class Lexicon:
     def singular(self, word: str) -> str:
         """Return the base form of a noun in the plural; the word itself where it is none."""
         word = word.lower()
-        entry = self.find(word, OBJECT)
-        if entry:
+        if entry := self.find(word, OBJECT):
             return entry.word
         front, space, last = word.rpartition(" ")
         entry = self.find(last, OBJECT) if front else None
-        if entry:
-            return front + space + entry.word
-        return front + space + drop_s(last)
+        return front + space + (entry.word if entry else drop_s(last))
 
     def _find_stem(self, word: str) -> str:
+        """Return a word without what agreement does to it: number, third person, a or an; tenses stay."""
         word = word.lower()
         if word in AGREEING:
             return AGREEING[word]
@@ -455,13 +426,19 @@ class Lexicon:
     def inflect(self, verb: str, tag: str) -> str:
         """Return a verb in the form of a Penn tag: VB, VBP, VBZ, VBG, VBD or VBN."""
         first, space, rest = verb.partition(" ")
+        doubled = first + first[-1:] if first in self.forms.double else first
         if tag == "VBZ":
             form = "has" if first == "have" else add_s(first)
+        elif tag == "VBG" and first.endswith("ie"):
+            form = first[:-2] + "ying"
         elif tag == "VBG":
-            form = add_ing(first, first in self.forms.double)
+            is_silent = first.endswith("e") and not first.endswith(("ee", "oe", "ye"))
+            form = (first[:-1] if is_silent else doubled) + "ing"
         elif tag in ("VBD", "VBN"):
+            is_like_carry = first.endswith("y") and first[-2:-1] not in tuple("aeiou")
+            regular = first[:-1] + "ied" if is_like_carry else doubled + "ed"
             irregular = self.forms.past if tag == "VBD" else self.forms.participle
-            form = irregular.get(first) or regular_past(first, first in self.forms.double)
+            form = irregular.get(first) or (first + "d" if first.endswith("e") else regular)
         else:
             form = first
         return form + space + rest

@@ -9,7 +9,7 @@ Refused is what says the same again: reordered conjuncts, the sides of a symmetr
 what would undo an earlier call.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import combinations, islice
 
@@ -39,18 +39,13 @@ def add_attributes(case: Case, state: State) -> Iterator[Change]:
         mine = [case.concepts[i] for i in case.words.attributes[place]]
         if not noun.category or any(one.start > noun.start for one in mine):
             continue
-        words = [
-            word
-            for name in AFTER
-            if name not in {one.category for one in mine}
-            for word in case.lexicon.words(ATTRIBUTE, name)
-        ]
+        names = [name for name in AFTER if name not in {one.category for one in mine}]
+        words = [word for name in names for word in case.lexicon.words(ATTRIBUTE, name)]
 
         def weigh(word: str, noun: Concept = noun) -> float:
             around = changes.weigh_between(case.counted, case.parsed.text, noun.start, noun.start, word)
-            return (
-                case.counted.share(ATTRIBUTE, word) * case.counted.lift(DESCRIBED, noun.word, word) * around
-            )
+            lift = case.counted.lift(DESCRIBED, noun.word, word)
+            return case.counted.share(ATTRIBUTE, word) * lift * around
 
         fitting = (
             (rank, word)
@@ -126,13 +121,15 @@ def replace_objects(case: Case, state: State) -> Iterator[Change]:
         entry = case.lexicon.find(old.word, OBJECT)
         if entry is None or not old.category:
             continue
+        siblings = case.lexicon.siblings(entry)
+        forms = {word: case.lexicon.plural(word) if old.is_plural else word for word in siblings}
         words = (
             (rank, word)
-            for rank, word in _pick(case, place, case.lexicon.siblings(entry), state, case.words.inflect)
+            for rank, word in _pick(case, place, siblings, state, forms)
             if case.words.accepts(place, word) and not case.carries(word, state) and not case.is_barred(word)
         )
         for rank, word in islice(words, case.choices):
-            new = case.words.matching(old.start, old.end, case.words.inflect(place, word))
+            new = case.words.matching(old.start, old.end, forms[word])
             yield _replace(case, place, word, new, rank=rank)
 
 
@@ -150,7 +147,7 @@ def replace_attributes(case: Case, state: State) -> Iterator[Change]:
         if owner and case.lexicon.fits(old.word, ATTRIBUTE, owner.word):
             siblings = [word for word in siblings if case.lexicon.fits(word, ATTRIBUTE, owner.word)]
         opposite = case.lexicon.opposite(old.word)
-        picked = _pick(case, place, siblings, state, lambda _, word: word)
+        picked = _pick(case, place, siblings, state, {})
         ranked = sorted(picked, key=lambda one: one[1] != opposite)
         for rank, word in ranked[: case.choices]:
             new = case.words.matching(old.start, old.end, word)
@@ -173,31 +170,27 @@ def replace_relations(case: Case, state: State) -> Iterator[Change]:
         )
         turned = CONVERSE.get(entry.group, ()) if exchanged else ()
         words = [word for word in case.lexicon.siblings(entry) if case.lexicon.fits(word, RELATION, right)]
-        words = [word for word in words if word not in turned]
-        tag = case.parsed.tokens[case.words.first(place)].tag
-        forms = {word: case.lexicon.inflect(word, tag) if entry.category == VERB else word for word in words}
-        picked = [(0.0, word) for word in words]
+        tag = case.parsed.tokens[case.words.first(place)].tag if entry.category == VERB else ""
+        # The base form, which a preposition has, is that of no tag.
+        forms = {word: case.lexicon.inflect(word, tag) for word in words if word not in turned}
+        picked = [(0.0, word) for word in forms]
         if case.context is not None:
-            picked = list(
-                _pick(case, place, words, state, partial(lambda forms, _, word: forms[word], forms))
-            )
+            picked = list(_pick(case, place, [*forms], state, forms))
         for tier, (rank, word) in enumerate(picked[: case.choices]):
             new = case.words.matching(old.start, old.end, forms[word])
             yield _replace(case, place, word, new, tier if case.context is None else 0, rank)
 
 
 def _pick(
-    case: Case, place: int, words: Sequence[str], state: State, write: Callable[[int, str], str]
+    case: Case, place: int, words: Sequence[str], state: State, forms: Mapping[str, str]
 ) -> Iterator[tuple[float, str]]:
-    """Yield words for a place with their ranks; ``write`` returns a word's form there."""
+    """Yield words for a place with their ranks; ``forms`` has those that are written otherwise there."""
     old = case.concepts[place]
-    return case.pick(
-        words,
-        lambda word: changes.weigh_word(case, place, word, write(place, word)),
-        state,
-        old.kind,
-        old.start,
-    )
+
+    def weigh(word: str) -> float:
+        return changes.weigh_word(case, place, word, forms.get(word, word))
+
+    return case.pick(words, weigh, state, old.kind, old.start)
 
 
 def _replace(case: Case, place: int, word: str, new: str, tier: int = 0, rank: float = 0.0) -> Change:
@@ -226,26 +219,20 @@ def _was_swapped(case: Case, first: int, second: int, state: State) -> bool:
     sides = {first, second}
     if any(one.sides and {*one.sides} == sides and i in state.used for i, one in enumerate(case.concepts)):
         return True
-    return all(
-        place in state.used or any(one in state.used for one in case.words.attributes[place])
-        for place in sides
-    )
+    return all(not state.used.isdisjoint([place, *case.words.attributes[place]]) for place in sides)
 
 
 def _turns_back(case: Case, first: int, second: int, state: State) -> bool:
     """Report whether swapping two concepts exchanges the sides of a relation that an earlier call turned."""
     after = state._replace(swapped=(*state.swapped, (first, second)))
-
-    def is_turned(relation: Concept) -> bool:
-        entry = case.lexicon.find(relation.word, RELATION)
-        return entry is not None and any(word in state.brought for word in CONVERSE.get(entry.group, ()))
-
-    return any(
-        case.are_exchanged(left, one.sides[1], after)
-        for place, one in enumerate(case.concepts)
-        if one.sides is not None and place in state.used and is_turned(one)
-        for left in case.lefts(one)
-    )
+    for place, one in enumerate(case.concepts):
+        if one.sides is not None and place in state.used:
+            entry, right = case.lexicon.find(one.word, RELATION), one.sides[1]
+            turned = CONVERSE.get(entry.group, ()) if entry else ()
+            exchanged = (case.are_exchanged(left, right, after) for left in case.lefts(one))
+            if {*turned} & {*state.brought} and any(exchanged):
+                return True
+    return False
 
 
 def _distance(case: Case, first: int, second: int) -> int:
@@ -253,18 +240,14 @@ def _distance(case: Case, first: int, second: int) -> int:
     one, two = case.concepts[first], case.concepts[second]
     if not (one.category and two.category):
         return 3
-    if one.category == two.category:
-        return 0
-    return 1 if case.realm(one) & case.realm(two) else 2
+    return 0 if one.category == two.category else 1 if case.realm(one) & case.realm(two) else 2
 
 
 def _are_of_one_sort(case: Case, first: int, second: int) -> bool:
     """Report whether two objects are both living, both things, or both places of things."""
     one, two = case.concepts[first], case.concepts[second]
-    realms = case.realm(one), case.realm(two)
-    living = ["living" in realm for realm in realms]
-    is_known = bool(one.category and two.category)
-    return is_known and living[0] == living[1] and bool(realms[0]) == bool(realms[1])
+    sorts = {("living" in realm, bool(realm)) for realm in (case.realm(one), case.realm(two))}
+    return bool(one.category and two.category) and len(sorts) == 1
 
 
 def swap_objects(case: Case, state: State) -> Iterator[Change]:
@@ -284,10 +267,11 @@ def swap_objects(case: Case, state: State) -> Iterator[Change]:
             continue
         if not (case.words.accepts(i, two.word) and case.words.accepts(j, one.word)):
             continue
-        is_level = case.words.is_headline and one.is_plural == two.is_plural
+        # Where articles are left out from the first noun on: "dog in front of church".
+        is_level = case.words.is_bare(case.words.nouns[0]) and one.is_plural == two.is_plural
         if case.words.is_bare(i) != case.words.is_bare(j) and not is_level:
             continue
-        are_persons = case.is_person(one) and case.is_person(two)
+        are_persons = all(case.is_person(noun) for noun in (one, two))
         if case.is_barred(one.word) != case.is_barred(two.word) and are_persons:
             continue
         if case.context is not None and not _are_of_one_sort(case, i, j):
@@ -313,11 +297,21 @@ def _exchange_nouns(case: Case, first: int, second: int) -> tuple[Piece, Piece] 
         and all(case.lexicon.fits(said, ATTRIBUTE, two.word) for said in case.said_of(first))
         and all(case.lexicon.fits(said, ATTRIBUTE, one.word) for said in case.said_of(second))
     )
-    if agree:
-        return _noun(case, first, second), _noun(case, second, first)
-    if case.words.attributes[first] or case.words.attributes[second]:
-        return None
-    return _exchange_phrases(case, first, second)
+    if not agree:
+        has_attributes = case.words.attributes[first] or case.words.attributes[second]
+        return None if has_attributes else _exchange_phrases(case, first, second)
+
+    def write(slot: Concept, new: Concept) -> Piece:
+        """Put the words of one object in the place and the number of another, capitals of names kept."""
+        said = case.words.plain(new.start, new.end)
+        if new.is_plural and not slot.is_plural:
+            single = case.lexicon.singular(said)
+            said = said if single == said.lower() else single
+        elif slot.is_plural and not new.is_plural:
+            said = case.lexicon.plural(said)
+        return Piece(slot.start, slot.end, said)
+
+    return write(one, two), write(two, one)
 
 
 def _rank(
@@ -337,14 +331,6 @@ def _rank(
     weigh = weigh or weigh_one
     new, old = weigh(first, second) * weigh(second, first), weigh(first, first) * weigh(second, second)
     return changes.draw_rank(case, new / old, *state.pieces, SWAP, first, second)
-
-
-def _noun(case: Case, place: int, other: int) -> Piece:
-    """Return the words of object ``other`` in the number of object ``place``."""
-    slot, new = case.concepts[place], case.concepts[other]
-    if slot.is_plural == new.is_plural:
-        return Piece(slot.start, slot.end, case.words.plain(new.start, new.end))
-    return Piece(slot.start, slot.end, case.words.inflect(place, case.words.base(other)))
 
 
 def swap_attributes(case: Case, state: State) -> Iterator[Change]:
@@ -423,16 +409,17 @@ def _exchange_phrases(case: Case, first: int, second: int) -> tuple[Piece, Piece
     finite = any(token.tag in ("VBZ", "VBP") for token in case.parsed.tokens)
     if finite and case.concepts[first].is_plural != case.concepts[second].is_plural:
         return None
-    if any(case.is_listed(place) or case.words.determiner(place) in POSSESSIVES for place in places):
+    for place in places:
+        is_bound = case.is_listed(place) or case.words.determiner(place) in POSSESSIVES
+        if is_bound or not case.words.stands_alone(place):
+            return None
+    one, two = (
+        (case.parsed.tokens[case.words.phrase_starts[place]].start, case.concepts[place].end)
+        for place in places
+    )
+    if one[1] > two[0]:
         return None
-    if any(not case.words.stands_alone(place) for place in places):
-        return None
-    firsts = [case.parsed.tokens[case.words.phrase_starts[place]].start for place in places]
-    spans = [(start, case.concepts[place].end) for start, place in zip(firsts, places, strict=True)]
-    if spans[0][1] > spans[1][0]:
-        return None
-    texts = [case.words.plain(*span) for span in spans]
-    return Piece(*spans[0], texts[1]), Piece(*spans[1], texts[0])
+    return Piece(*one, case.words.plain(*two)), Piece(*two, case.words.plain(*one))
 
 
 RULES: dict[str, tuple[Callable[[Case, State], Iterator[Change]], ...]] = {

@@ -1,18 +1,15 @@
-"""Text-only measures of a caption: its length, the likelihood of its words, their contexts, its sources.
+"""Text-only measures of a caption, and which operations explain a hard negative.
 
-A corpus uses a word where another stands as often as these counts say: between its neighbours, with an
-attribute, on a side of a relation, in one caption with other objects. Counts of parts of a corpus add up.
+The measures are its length, the likelihood of its words, their contexts and its sources. If they separate a
+benchmark's captions from their negatives, a model can pass it without using the image. Words are runs of a to
+z and apostrophes, lower-cased. Log-likelihoods are natural, the sum over the words of a caption and its end
+mark. A corpus uses a word where another stands as often as the counts of pairs say: between its neighbours,
+with an attribute, on a side of a relation, in one caption with other objects.
 
-If they separate a benchmark's captions from their negatives, a model can pass it without using the image.
-Words are runs of a to z and apostrophes, lower-cased. Log-likelihoods are natural, the sum over the words of
-a caption and its end mark.
-
-Which operations explain a hard negative: SWAP, REPLACE, ADD, one call or two, or none of them.
-
-The definition is over words alone, so it holds for negatives of any origin. Of each caption the words count
-that ``concepts.read_words`` reads: not articles, possessives, "and", forms of "be", modal verbs, relative
-pronouns; inflection and punctuation aside. Pronouns count only where nothing else differs: else they agree
-with it.
+Operations are SWAP, REPLACE, ADD, one call or two, or none of them. The definition is over words alone, so it
+holds for negatives of any origin. Of each caption the words count that ``concepts.read_words`` reads: not
+articles, possessives, "and", forms of "be", modal verbs, relative pronouns; inflection and punctuation aside.
+Pronouns count only where nothing else differs: else they agree with it.
 A run of words is made of concepts (``concepts.name_concepts``):
 
 - object: a noun or pronoun with all that stands before it in the phrase ("two small dogs", "cup of tea");
@@ -83,12 +80,11 @@ class Context:
         """Map a table to the sums of its first words, of its second words, and of all."""
         found = {}
         for name, table in self.tables.items():
-            firsts: Counter[str] = Counter()
-            seconds: Counter[str] = Counter()
-            for (first, second), count in table.items():
-                firsts[first] += count
-                seconds[second] += count
-            found[name] = firsts, seconds, firsts.total()
+            sums: tuple[Counter[str], Counter[str]] = (Counter(), Counter())
+            for pair, count in table.items():
+                for counts, word in zip(sums, pair, strict=True):
+                    counts[word] += count
+            found[name] = *sums, table.total()
         return found
 
     def lift(self, table: str, first: str, second: str) -> float:
@@ -116,26 +112,19 @@ def no_context() -> Context:
 def count_context(captions: Iterable[Parsed]) -> Context:
     """Return the counts of parsed captions."""
     found = no_context()
-    for parsed in captions:
-        for name, first, second in _list_pairs(parsed):
-            found.tables[name][first, second] += 1
+    tables = found.tables
+    for text, _, parts in captions:
+        tables[NEAR].update(pairwise([START, *map(as_neighbour, find_words(text)), END]))
+        tables[CONCEPT].update((one.kind, one.word) for one in parts)
+        for one in parts:
+            if one.kind == ATTRIBUTE and one.owner is not None:
+                tables[DESCRIBED][parts[one.owner].word, one.word] += 1
+            if one.kind == RELATION and one.sides is not None:
+                tables[LEFT][parts[one.sides[0]].word, one.word] += 1
+                tables[RIGHT][one.word, parts[one.sides[1]].word] += 1
+        objects = {one.word for one in parts if one.kind == OBJECT}
+        tables[TOGETHER].update(permutations(sorted(objects), 2))
     return found
-
-
-def _list_pairs(parsed: Parsed) -> Iterator[tuple[str, str, str]]:
-    for first, second in pairwise([START, *map(as_neighbour, find_words(parsed.text)), END]):
-        yield NEAR, first, second
-    concepts = parsed.concepts
-    for one in concepts:
-        yield CONCEPT, one.kind, one.word
-        if one.kind == ATTRIBUTE and one.owner is not None:
-            yield DESCRIBED, concepts[one.owner].word, one.word
-        if one.kind == RELATION and one.sides is not None:
-            yield LEFT, concepts[one.sides[0]].word, one.word
-            yield RIGHT, one.word, concepts[one.sides[1]].word
-    objects = sorted({one.word for one in concepts if one.kind == OBJECT})
-    for first, second in permutations(objects, 2):
-        yield TOGETHER, first, second
 
 
 def as_neighbour(word: str) -> str:
@@ -156,11 +145,9 @@ def keep_commonest(context: Context, most: int = MOST_ENTRIES) -> Context:
 GRAM_WORDS = 8
 _LETTERS = re.compile(r"[\W_]+")
 _IDS = {
-    "coco": re.compile(
-        r"COCO_(?:train|val|test)\d{4}_0*(\d+)|cocodataset\.org/\S*?/0*(\d+)\.jpg|\b0{6}(\d{6})\.jpg"
-    ),
-    "flickr": re.compile(r"\b(\d{6,11})_[0-9a-f]{8,10}(?:_\w)?\.jpg"),
-    "visual_genome": re.compile(r"VG_100K(?:_2)?/(\d+)\.jpg"),
+    "coco": r"COCO_(?:train|val|test)\d{4}_0*(\d+)|cocodataset\.org/\S*?/0*(\d+)\.jpg|\b0{6}(\d{6})\.jpg",
+    "flickr": r"\b(\d{6,11})_[0-9a-f]{8,10}(?:_\w)?\.jpg",
+    "visual_genome": r"VG_100K(?:_2)?/(\d+)\.jpg",
 }
 
 
@@ -177,7 +164,7 @@ def list_grams(normalised: str) -> list[str]:
 
 def find_source_ids(name: str | None) -> list[str]:
     """Return the ids of COCO, Flickr and Visual Genome in a file name or url, such as ``coco:397133``."""
-    matches = ((source, one) for source, pattern in _IDS.items() for one in pattern.finditer(name or ""))
+    matches = ((source, one) for source, ids in _IDS.items() for one in re.finditer(ids, name or ""))
     return sorted({f"{source}:{int(next(filter(None, match.groups())))}" for source, match in matches})
 
 
@@ -370,11 +357,8 @@ class Explanation(NamedTuple):
         return "+".join(sorted(call.op for call in self.calls))
 
 
-class Hunk(NamedTuple):
-    """Words that differ at one place: those of the positive and those that stand there in the negative."""
-
-    old: Sequence[Word]
-    new: Sequence[Word]
+Hunk = tuple[Sequence[Word], Sequence[Word]]
+"""Words that differ at one place: those of the positive and those that stand there in the negative."""
 
 
 def explain(positive: Sequence[Token], negative: Sequence[Token]) -> Explanation:
@@ -388,26 +372,21 @@ def explain(positive: Sequence[Token], negative: Sequence[Token]) -> Explanation
     nouns = [[word for word in words if word.base not in concepts.PRONOUNS] for words in (old, new)]
     if lexicon.list_bases(nouns[0]) != lexicon.list_bases(nouns[1]):
         old, new = nouns
-    hunk, hunks = Hunk(*lexicon.cut_ends(old, new)), find_hunks(old, new)
-    if {word.letter for word in (*hunk.old, *hunk.new)} == {concepts.DENIAL}:
+    hunk = lexicon.cut_ends(old, new)
+    if {word.letter for words in hunk for word in words} == {concepts.DENIAL}:
         return Explanation((), POLARITY)
     if kind := _find_swap(old, new):
         return Explanation((Call(SWAP, kind),))
+    # What differs around the longest common run, then around the longest on either side, and so on; of
+    # equally long runs the first one counts (Ratcliff and Obershelp's alignment).
+    match = SequenceMatcher(None, lexicon.list_bases(old), lexicon.list_bases(new), autojunk=False)
+    hunks = [(old[a:b], new[c:d]) for tag, a, b, c, d in match.get_opcodes() if tag != "equal"]
     found = [_count_calls([hunk]), _count_calls_after_swap(hunks), _count_calls(hunks)]
     known = [calls for calls in found if calls is not None and len(calls) <= MOST_CALLS]
     if known:
         return Explanation(min(known, key=len))
     is_shorter = _count_apart(old, new) and not _count_apart(new, old)
     return Explanation((), DELETION if is_shorter else REWORDED)
-
-
-def find_hunks(old: Sequence[Word], new: Sequence[Word]) -> list[Hunk]:
-    """Return what differs around the longest common run, then around the longest on either side, and so on.
-
-    Of equally long runs the first one counts (Ratcliff and Obershelp's alignment).
-    """
-    match = SequenceMatcher(None, lexicon.list_bases(old), lexicon.list_bases(new), autojunk=False)
-    return [Hunk(old[a:b], new[c:d]) for tag, a, b, c, d in match.get_opcodes() if tag != "equal"]
 
 
 def _find_swap(old: Sequence[Word], new: Sequence[Word]) -> str:
@@ -419,21 +398,18 @@ def _find_swap(old: Sequence[Word], new: Sequence[Word]) -> str:
     if (lost and gained) or any(word.letter != concepts.LINK for word in (*lost, *gained)):
         return ""
     kept, kept_new = [word for word in old if word not in lost], [word for word in new if word not in gained]
-    span = Hunk(*lexicon.cut_ends(kept, kept_new))
-    size, old_bases, new_bases = len(span.old), lexicon.list_bases(span.old), lexicon.list_bases(span.new)
+    span, span_new = lexicon.cut_ends(kept, kept_new)
+    size, old_bases, new_bases = len(span), lexicon.list_bases(span), lexicon.list_bases(span_new)
     for total in range(2, size + 1):  # the shortest blocks A, B: A x B before, B x A after
         for a in range(1, total):
             rest = size - total + a
             if old_bases[rest:] + old_bases[a:rest] + old_bases[:a] == new_bases:
-                kinds = [
-                    _kind_of([word.letter for word in block]) for block in (span.old[:a], span.old[rest:])
-                ]
+                kinds = [_kind_of(block) for block in (span[:a], span[rest:])]
                 is_move = total == size  # an attribute that moves past its noun
                 if is_move and ATTRIBUTE in kinds:
                     return ATTRIBUTE
                 return next(kind for kind in (OBJECT, RELATION, ATTRIBUTE) if kind in kinds)
-    pairs = zip(span.old, new_bases, strict=True)
-    return _kind_of([word.letter for word, base in pairs if word.base != base])
+    return _kind_of([word for word, base in zip(span, new_bases, strict=True) if word.base != base])
 
 
 def _count_apart(words: Sequence[Word], others: Sequence[Word]) -> list[Word]:
@@ -450,11 +426,11 @@ def _count_apart(words: Sequence[Word], others: Sequence[Word]) -> list[Word]:
 def _count_calls(hunks: Sequence[Hunk]) -> tuple[Call, ...] | None:
     """Return one call per concept replaced or added; None where a concept is deleted."""
     calls: list[Call] = []
-    for hunk in hunks:
-        old, new = concepts.name_concepts(hunk.old), concepts.name_concepts(hunk.new)
-        if len(new) < len(old) or (hunk.old and not new):
+    for words, new_words in hunks:
+        old, new = concepts.name_concepts(words), concepts.name_concepts(new_words)
+        if len(new) < len(old) or (words and not new):
             return None
-        if hunk.old and not old:
+        if words and not old:
             old = [new[0]]
         calls += [Call(REPLACE, kind) for kind in old]
         # A run adds its objects, which bring their relations along, and its other attributes.
@@ -466,34 +442,34 @@ def _count_calls(hunks: Sequence[Hunk]) -> tuple[Call, ...] | None:
 
 def _count_calls_after_swap(hunks: Sequence[Hunk]) -> tuple[Call, ...] | None:
     """Return a SWAP of the words that only moved, and the calls that explain what remains."""
-    lost = [word for hunk in hunks for word in hunk.old]
-    gained = [word for hunk in hunks for word in hunk.new]
+    lost, gained = ([word for hunk in hunks for word in hunk[side]] for side in (0, 1))
     left, left_new = _count_apart(lost, gained), _count_apart(gained, lost)
-    kind = _kind_of([word.letter for word in lost if word not in left and word.letter in "NAV"])
-    old_runs = [run for hunk in hunks if (run := [word for word in hunk.old if word in left])]
-    new_runs = [run for hunk in hunks if (run := [word for word in hunk.new if word in left_new])]
+    kind = _kind_of([word for word in lost if word not in left and word.letter in "NAV"])
+    old_runs = [run for old, _ in hunks if (run := [word for word in old if word in left])]
+    new_runs = [run for _, new in hunks if (run := [word for word in new if word in left_new])]
     if not kind or len(old_runs) > 1 or len(new_runs) != 1:
         return None
-    rest = _count_calls([Hunk(old_runs[0] if old_runs else [], new_runs[0])])
+    rest = _count_calls([(old_runs[0] if old_runs else [], new_runs[0])])
     return None if rest is None else (Call(SWAP, kind), *rest)
 
 
-def _kind_of(letters: Sequence[str]) -> str:
+def _kind_of(words: Sequence[Word]) -> str:
     """Return the kind of words together: an object if one is a noun, else a relation if one is a verb, ..."""
+    letters = {word.letter for word in words}
     if concepts.NOUN in letters:
         return OBJECT
-    if concepts.ACTION in letters or not {*letters} & {concepts.MODIFIER, concepts.ADVERB, concepts.DENIAL}:
+    if concepts.ACTION in letters or not letters & {concepts.MODIFIER, concepts.ADVERB, concepts.DENIAL}:
         return RELATION if letters else ""
     return ATTRIBUTE
 
 
 def is_regenerated(negative: str, edits: Sequence[Edit]) -> bool:
     """Report whether one of ``edits`` is the negative, but for case, punctuation and articles."""
-    texts = (negative, *(edit.text for edit in edits))
-    wanted, *said = (
-        [one for one in concepts.WORD.findall(text.lower()) if one not in lexicon.ARTICLES] for text in texts
-    )
-    return wanted in said
+    said = []
+    for text in (negative, *(edit.text for edit in edits)):
+        words = concepts.WORD.findall(text.lower())
+        said.append([word for word in words if word not in lexicon.ARTICLES])
+    return said[0] in said[1:]
 
 
 def is_same_edit(positive: str, negative: str, op: str, edits: Sequence[Edit]) -> bool:
@@ -502,14 +478,11 @@ def is_same_edit(positive: str, negative: str, op: str, edits: Sequence[Edit]) -
     The words of the positive between the common start and the common end are compared by their positions;
     where words are only added it is the place they are added at.
     """
-    place = _locate(positive, negative)
-    return any(edit.op == op and _locate(positive, edit.text) == place for edit in edits)
 
+    def read(text: str) -> list[str]:
+        words = concepts.WORD.findall(text.lower())
+        return [lexicon.get_base_form(word) for word in words if word not in concepts.GLUE]
 
-def _locate(positive: str, negative: str) -> tuple[int, int]:
-    old, new = (
-        [lexicon.get_base_form(w) for w in concepts.WORD.findall(t.lower()) if w not in concepts.GLUE]
-        for t in (positive, negative)
-    )
-    first, behind = lexicon.measure_ends(old, new)
-    return first, len(old) - behind
+    old = read(positive)
+    ends = lexicon.measure_ends(old, read(negative))
+    return any(edit.op == op and lexicon.measure_ends(old, read(edit.text)) == ends for edit in edits)

@@ -21,55 +21,37 @@ The class of a target is UNSEEN where the lexicon files its noun under those tha
 head decides: of "a parking [area]" only the target gives way to a nonce, and "parking" stays. All others are
 HEAD, those too that the lexicon does not know.
 
-``find_content`` adds what the paper leaves out: adjectives and what else stands before a noun, verbs, and the
+``content`` adds what the paper leaves out: adjectives and what else stands before a noun, verbs, and the
 relation words of the lexicon ("on", "to the left of"), each its own span and target, of class CONTENT. Not
 among them: determiners, auxiliaries and "be", and relation words that show nothing ("because of").
 
-Trees come in two label schemes, Universal Dependencies and ClearNLP (spaCy's English pipelines); their labels
-identify the scheme. Tags are the Penn Treebank's in both.
+Trees come in two label schemes, Universal Dependencies and ClearNLP (spaCy's English pipelines). Tags are the
+Penn Treebank's in both.
 
-The Three-Invariance replacement protocol (Go et al., arXiv 2605.22651, section 4.3), and its control
-words.
-
-A nonce takes the place of a phrase's nominal target in the caption: as many BPE tokens (Eq. 4), no meaning,
-and the target's capitals, plural, possessive, hyphens and digits. The paper says what has to hold and not
-how; the rules are ours. Tokens are BPE ids without start and end of text. A nonce has one of three forms:
+A nonce takes the place of a target in the caption (section 4.3): as many BPE tokens (Eq. 4), no meaning, and
+the target's capitals, plural, possessive, hyphens and digits. The paper says what has to hold and not how;
+the rules are ours. Tokens are BPE ids without start and end of text. A nonce has one of three forms:
 ``plural``, or ``vowel`` or ``consonant`` by its first letter. An "a" or "an" before it stays right: it does
 not belong to the target and cannot change, so the nonce is drawn to suit it.
 
-Go et al. (arXiv 2605.22651, section 7) find the mean drop of nonces between those of real words of the same
-and of another category, and name no rules. These are ours; the categories are the lexicon's. The new word
-keeps the target's number, capitals, length in BPE tokens and the tokens around it, suits an "a" or "an"
-before it, is countable where the target is, and the caption does not name it already. It is neither a synonym
-of the target nor a wider or a narrower word; a word of another category has no wider word in common with it
-either ("man" and "teacher" are persons). Only words that the corpus uses count as real: a scorer need not
-know others.
+Control words (section 7) are real words of the target's category and of another one; between them the paper
+finds the mean drop of nonces. The paper names no rules; ours use the lexicon's categories. The new word keeps
+the target's number, capitals, length in BPE tokens and the tokens around it, suits an "a" or "an" before it,
+is countable where the target is, and the caption does not name it already. It is neither a synonym of the
+target nor a wider or a narrower word; a word of another category has no wider word in common with it either
+("man" and "teacher" are persons). Only words that the corpus uses count as real: a scorer need not know
+others.
 """
 
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import blake2b
 from typing import NamedTuple
 
-from raycomp.language.lexicon import (
-    ABSTRACT,
-    ADJECTIVE_TAGS,
-    CROWD,
-    FIXED,
-    NOUN_TAGS,
-    RARE,
-    Entry,
-    Lexicon,
-    Token,
-    choose_article,
-    find_long_prepositions,
-    is_plural,
-    join_words,
-    list_children,
-    match_longest,
-)
+from raycomp.language import lexicon as lex
+from raycomp.language.lexicon import Entry, Lexicon, Token
 from raycomp.words import ATTRIBUTE, CONTENT, HEAD, OBJECT, PREDICATE, RELATION, UNSEEN
 
 PRONOUNS = {
@@ -110,8 +92,6 @@ class Labels:
     """Direct objects."""
     names: frozenset[str]
     """Joins the later words of a name to its first one."""
-    subjects: frozenset[str]
-    """Subjects."""
     clauses: frozenset[str]
     """Places of a clause."""
     distinctive: frozenset[str]
@@ -127,7 +107,6 @@ UD = Labels(
     nominal=frozenset("obl nmod obj nsubj nsubj:pass obl:agent".split()),
     objects=frozenset(["obj"]),
     names=frozenset(["flat"]),
-    subjects=frozenset(["nsubj", "nsubj:pass"]),
     clauses=frozenset("acl acl:relcl advcl advcl:relcl ccomp xcomp".split()),
     distinctive=frozenset(
         "obj obl obl:unmarked obl:agent nmod:poss nmod:unmarked nsubj:pass aux:pass acl:relcl cop flat "
@@ -141,7 +120,6 @@ CLEAR_NLP = Labels(
     nominal=frozenset("pobj dobj nsubj nsubjpass".split()),
     objects=frozenset(["dobj"]),
     names=frozenset(),
-    subjects=frozenset(["nsubj", "nsubjpass"]),
     clauses=frozenset("acl relcl advcl ccomp xcomp".split()),
     distinctive=frozenset(
         "dobj pobj prep nsubjpass auxpass poss attr relcl acomp agent dative npadvmod pcomp prt".split()
@@ -154,40 +132,22 @@ def detect_labels(labels: Sequence[str]) -> Labels:
     return CLEAR_NLP if len(CLEAR_NLP.distinctive & {*labels}) > len(UD.distinctive & {*labels}) else UD
 
 
-def find_phrases(tokens: Sequence[Token], lexicon: Lexicon, labels: Labels | None = None) -> list[Phrase]:
-    """Return the phrases of one caption, sorted and without overlap.
-
-    ``labels`` is UD or CLEAR_NLP; by default what the caption's own labels say. A root is its own head.
-    """
-    return _Tree(tokens, lexicon, labels or detect_labels([token.dep for token in tokens])).phrases()
-
-
-def find_content(tokens: Sequence[Token], lexicon: Lexicon, labels: Labels | None = None) -> list[Phrase]:
-    """Return the adjectives, verbs and relation words of one caption, sorted; none is a target of a phrase.
-
-    Their kinds are attribute, predicate and relation; a preposition of several words is one target.
-    """
-    return _Tree(tokens, lexicon, labels or detect_labels([token.dep for token in tokens])).content()
-
-
-class _Tree:
-    """A parsed caption with what several rules ask for."""
+class Tree:
+    """A parsed caption, whose labels are UD's or CLEAR_NLP's. A root is its own head."""
 
     def __init__(self, tokens: Sequence[Token], lexicon: Lexicon, labels: Labels):
         self.tokens = tokens
         self.lexicon = lexicon
         self.labels = labels
         self.words = [token.text.lower() for token in tokens]
-        self.children = list_children(tokens)
-        spans = find_long_prepositions(self.words, lexicon)
+        self.children = lex.list_children(tokens)
+        spans = lex.find_long_prepositions(self.words, lexicon)
         # By the last word, which is what the parser attaches.
         self.long_prepositions = {last: first for first, (last, _) in spans.items()}
 
     def phrases(self) -> list[Phrase]:
-        """Return the phrases; each one takes what it may of the words behind the one before it."""
-        found = []
-        first_free = 0
-        groups = self._group_heads()
+        """Return the phrases, sorted, without overlap; each takes what it may of the words behind it."""
+        found, first_free, groups = [], 0, self._group_heads()
         for target, heads in groups.items():
             kind, first = self._find_start(heads, target, first_free)
             first_free = target + 1
@@ -198,16 +158,18 @@ class _Tree:
                 first_free += 1
             target_class = HEAD
             if self.words[target] in self.lexicon.abstract_ends:
-                longest = match_longest(self.tokens, target, OBJECT, self.lexicon)
-                target_class = UNSEEN if longest and longest[1].category == ABSTRACT else HEAD
+                longest = lex.match_longest(self.tokens, target, OBJECT, self.lexicon)
+                target_class = UNSEEN if longest and longest[1].category == lex.ABSTRACT else HEAD
             start, end, place = self.tokens[first].start, self.tokens[first_free - 1].end, self.tokens[target]
             found.append(Phrase(start, end, kind, place.start, place.end, target_class))
         return found
 
     def content(self) -> list[Phrase]:
-        """Return what describes and relates the targets of phrases."""
+        """Return the adjectives, verbs and relation words, sorted; none is a target of a phrase.
+
+        Their kinds are attribute, predicate and relation; a preposition of several words is one target.
+        """
         found, targets = [], self._group_heads()
-        # A preposition of several words is one.
         ends = {first: last for last, first in self.long_prepositions.items()}
         inside = {i for first, last in ends.items() for i in range(first + 1, last + 1)}
         for first in (i for i in range(len(self.tokens)) if i not in inside):
@@ -221,17 +183,17 @@ class _Tree:
     def _classify_content(self, first: int, last: int) -> str | None:
         """Return the kind of a word that is not a target; None where it describes nothing visible."""
         token, word = self.tokens[last], self.words[last]
-        entry = self.lexicon.find(join_words(self.tokens, first, last), RELATION)
-        if first < last or (entry and not token.tag.startswith(("VB", *NOUN_TAGS))):
-            return RELATION if entry and entry.category != ABSTRACT else None
+        entry = self.lexicon.find(lex.join_words(self.tokens, first, last), RELATION)
+        if first < last or (entry and not token.tag.startswith(("VB", *lex.NOUN_TAGS))):
+            return RELATION if entry and entry.category != lex.ABSTRACT else None
         if not WORD.fullmatch(token.text) or not LATIN.search(token.text) or word in PRONOUNS:
             return None
         if token.tag.startswith("VB"):
             is_filler = word in BE or token.dep in AUXILIARIES
             return None if is_filler else ATTRIBUTE if self._is_inside(last) else PREDICATE
-        if token.tag in (*ADJECTIVE_TAGS, "CD"):
+        if token.tag in (*lex.ADJECTIVE_TAGS, "CD"):
             return ATTRIBUTE
-        if token.tag in NOUN_TAGS:
+        if token.tag in lex.NOUN_TAGS:
             return PREDICATE if self._is_verb(last) else ATTRIBUTE if self._is_inside(last) else None
         return None
 
@@ -243,7 +205,7 @@ class _Tree:
         targets = {}
         for noun in nouns:  # of a name its last noun
             names = [i for i in self.children[noun] if i > noun and self.tokens[i].dep in self.labels.names]
-            targets[max([noun, *(i for i in names if self.tokens[i].tag in NOUN_TAGS)])] = noun
+            targets[max([noun, *(i for i in names if self.tokens[i].tag in lex.NOUN_TAGS)])] = noun
         for target, head in sorted(targets.items()):
             groups[target] = [*groups.pop(target - 1, []), head]
         return groups
@@ -251,7 +213,7 @@ class _Tree:
     def _heads(self, place: int) -> bool:
         """Report whether the token at ``place`` heads a noun phrase."""
         token = self.tokens[place]
-        if token.dep in self.labels.never or not (token.tag in NOUN_TAGS or self._stands_for_noun(place)):
+        if token.dep in self.labels.never or not (token.tag in lex.NOUN_TAGS or self._stands_for_noun(place)):
             return False
         if not WORD.fullmatch(token.text) or not LATIN.search(token.text) or self.words[place] in PRONOUNS:
             return False
@@ -260,7 +222,7 @@ class _Tree:
     def _is_verb(self, place: int) -> bool:
         """Report whether the tree uses the token as a verb, whatever its tag."""
         below = {self.tokens[child].dep for child in self.children[place] if child < place}
-        if below & self.labels.subjects:
+        if below & lex.SUBJECTS:
             return "cop" not in below
         nominal = {"cop", "case", *self.labels.inside}
         return self.tokens[place].dep in self.labels.clauses and not below & nominal
@@ -360,7 +322,7 @@ def list_word_spans(target: str) -> list[tuple[int, int]]:
 
 def form_of(word: str) -> str:
     """Return which form of nonce can stand for ``word``."""
-    if is_plural(word):
+    if lex.is_plural(word):
         return PLURAL
     return VOWEL if _AFTER_AN.match(word) else CONSONANT
 
@@ -369,10 +331,6 @@ def read_article(caption: str, start: int) -> str:
     """Return the "a" or "an" that stands right before the character ``start``, in lower case; "" for none."""
     found = _ARTICLE.search(caption[max(0, start - 8) : start])
     return found[1].lower() if found else ""
-
-
-def _suits(nonce: str, article: str) -> bool:
-    return not article or bool(_AFTER_AN.match(nonce) if article == "an" else nonce[0] not in "aeiou")
 
 
 def copy_case(nonce: str, word: str) -> str:
@@ -398,39 +356,24 @@ def draw_nonces(
     a sample's own key changes them from sample to sample. Fewer come back where a pool is small, none where
     a word is longer than any nonce or the target has no word.
     """
-    spans = list_word_spans(target)
-    if not spans:
-        return []
-    draws = []
-    for start, end in spans:
+    drawn: list[list[str]] = []
+    done = 0
+    for start, end in list_word_spans(target):
         word = target[start:end]
-        asked = article if start == 0 else ""
-        pool = _list_fitting(pools, count_tokens(word), form_of(word), asked)
+        asked, form = article if start == 0 else "", form_of(word)
+        # Where an article asks for another sound than the word's, the nonces of that sound are drawn from.
+        sound = form if form == PLURAL else {"": form, "a": CONSONANT, "an": VOWEL}[asked]
+        left = [one for one in pools.get((count_tokens(word), sound), ()) if one != word.lower()]
+        if form == PLURAL and asked:
+            left = [one for one in left if (_AFTER_AN.match(one) if asked == "an" else one[0] not in "aeiou")]
         name = "\0".join((str(seed), key, target.lower(), str(start)))
-        draws.append([copy_case(nonce, word) for nonce in _shuffle(pool, name, count, word.lower())])
-    return [_replace(target, spans, words) for words in zip(*draws, strict=False)]
-
-
-def _list_fitting(pools: Pools, num_tokens: int, form: str, article: str) -> Sequence[str]:
-    """Return the nonces of a form; where an article asks for another sound, those of that sound."""
-    if form == PLURAL:
-        return [nonce for nonce in pools.get((num_tokens, form), ()) if _suits(nonce, article)]
-    sound = {"": form, "a": CONSONANT, "an": VOWEL}[article]
-    return pools.get((num_tokens, sound), ())
-
-
-def _shuffle(pool: Sequence[str], name: str, count: int, never: str) -> Iterator[str]:
-    """Yield up to ``count`` members of the pool, but not ``never``, in an order that ``name`` decides."""
-    left = [nonce for nonce in pool if nonce != never]
-    for j in range(min(count, len(left))):
-        digest = blake2b(f"{name}\0{j}".encode(), digest_size=8).digest()
-        yield left.pop(int.from_bytes(digest, "big") % len(left))
-
-
-def _replace(target: str, spans: list[tuple[int, int]], words: Sequence[str]) -> str:
-    for (start, end), word in reversed(list(zip(spans, words, strict=True))):
-        target = target[:start] + word + target[end:]
-    return target
+        words = []
+        for j in range(min(count, len(left))):
+            digest = blake2b(f"{name}\0{j}".encode(), digest_size=8).digest()
+            words.append(left.pop(int.from_bytes(digest, "big") % len(left)))
+        drawn.append([target[done:start] + copy_case(one, word) for one in words])
+        done = end
+    return ["".join(pieces) + target[done:] for pieces in zip(*drawn, strict=False)]
 
 
 def make_counterfactual(caption: str, start: int, end: int, nonce: str) -> str:
@@ -452,27 +395,23 @@ def check_nonce(
     with start and end of text (open_clip keeps the first ``context_length - 2``). No character offset is
     mapped to tokens: cleaning (HTML, white space, mojibake) may move them.
     """
-    length = len(target_tokens)
-    inner = _first_difference(target_tokens, nonce_tokens)
-    first = _first_difference(caption_tokens, counterfactual_tokens)
-    same_lengths = len(nonce_tokens) == length and len(counterfactual_tokens) == len(caption_tokens)
-    if not same_lengths or inner is None or first is None or first < inner:
+    if len(nonce_tokens) != len(target_tokens) or len(counterfactual_tokens) != len(caption_tokens):
         return TOKENS_CHANGE
-    start, end = first - inner, first - inner + length
-    if (
-        caption_tokens[start:end] != target_tokens
-        or counterfactual_tokens[start:end] != nonce_tokens
-        or caption_tokens[end:] != counterfactual_tokens[end:]
-    ):
-        return TOKENS_CHANGE
-    return PAST_CONTEXT if end > context_length - 2 else None
+    inner, _ = lex.measure_ends(target_tokens, nonce_tokens)
+    first, _ = lex.measure_ends(caption_tokens, counterfactual_tokens)
+    start, end = first - inner, first - inner + len(target_tokens)
+    is_kept = (
+        inner < len(target_tokens)
+        and first < len(caption_tokens)
+        and start >= 0
+        and caption_tokens[start:end] == target_tokens
+        and counterfactual_tokens[start:end] == nonce_tokens
+        and caption_tokens[end:] == counterfactual_tokens[end:]
+    )
+    return TOKENS_CHANGE if not is_kept else PAST_CONTEXT if end > context_length - 2 else None
 
 
-def _first_difference(left: Sequence[int], right: Sequence[int]) -> int | None:
-    return next((i for i, (a, b) in enumerate(zip(left, right, strict=False)) if a != b), None)
-
-
-NO_CONTROLS = (ABSTRACT, CROWD, FIXED)
+NO_CONTROLS = (lex.ABSTRACT, lex.CROWD, lex.FIXED)
 """Categories whose words have no thing of their own to be another one instead."""
 NO_CATEGORY = "no_category"
 NO_SAME = "no_same_category_word"
@@ -552,46 +491,30 @@ class ControlWords:
         """Return the words that may replace a target (in lower case) in some caption, in its form."""
         if not target.isalpha():
             return []  # a hyphen or a possessive would be lost
-        words = self._siblings(target, sense) if is_same else self._strangers(target, sense)
-        is_mass, plural = self.lexicon.is_mass(sense.word), is_plural(target)
-        forms = {
-            self.lexicon.plural(word) if plural else word
-            for word in words
-            if self.lexicon.is_mass(word) == is_mass
-        }
-        length = len(self.encode(target))
-        fitting = (
-            form
-            for form in forms & self.vocabulary
-            if is_plural(form) == plural and len(self.encode(form)) == length
-        )
-        return sorted(fitting, key=lambda form: self._hash(target, form))
-
-    def _siblings(self, target: str, sense: Entry) -> list[str]:
-        found = []
-        for word in self.lexicon.siblings(sense):
-            entry = self.lexicon.find(word, OBJECT)
-            kin = self.lexicon.is_kind_of(word, target) or self.lexicon.is_kind_of(target, word)
-            if entry and entry.category == sense.category and not kin:
-                found.append(word)
-        return found
-
-    def _strangers(self, target: str, sense: Entry) -> list[str]:
-        return [
-            row.words[0]
-            for row in self.lexicon.rows.values()
-            if row.kind == OBJECT
-            and row.category not in (sense.category, *NO_CONTROLS)
-            and RARE not in row.marks
-            and not any(self.lexicon.are_related(row.words[0], word) for word in (sense.word, target))
-        ]
-
-    def _hash(self, target: str, form: str) -> bytes:
-        return blake2b(f"{self.seed}\0{target}\0{form}".encode(), digest_size=8).digest()
+        lexicon, plural, length = self.lexicon, lex.is_plural(target), len(self.encode(target))
+        words = []
+        for word in lexicon.siblings(sense) if is_same else ():
+            entry = lexicon.find(word, OBJECT)
+            is_kin = lexicon.is_kind_of(word, target) or lexicon.is_kind_of(target, word)
+            words += [word] if entry and entry.category == sense.category and not is_kin else []
+        for row in () if is_same else lexicon.rows.values():
+            is_strange = row.kind == OBJECT and row.category not in (sense.category, *NO_CONTROLS)
+            if is_strange and lex.RARE not in row.marks:
+                word = row.words[0]
+                is_kin = lexicon.are_related(word, sense.word) or lexicon.are_related(word, target)
+                words += [] if is_kin else [word]
+        ranked = []
+        for word in words:
+            form = lexicon.plural(word) if plural else word
+            fits = lexicon.is_mass(word) == lexicon.is_mass(sense.word) and lex.is_plural(form) == plural
+            if fits and form in self.vocabulary and len(self.encode(form)) == length:
+                name = f"{self.seed}\0{target}\0{form}"
+                ranked.append((blake2b(name.encode(), digest_size=8).digest(), form))
+        return [form for _, form in sorted(set(ranked))]
 
     def _fits(self, caption: str, start: int, end: int, word: str) -> bool:
         article = read_article(caption, start)
-        if article and choose_article(word) != article:
+        if article and lex.choose_article(word) != article:
             return False
         others = list_distinct_words(caption[:start]) | list_distinct_words(caption[end:])
         if any(self.lexicon.is_kind_of(other, word) for other in others):

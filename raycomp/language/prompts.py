@@ -1,4 +1,4 @@
-"""Prompts that ask a language model for a hard negative or a word, and the replies that are accepted.
+"""Prompts that ask a language model for a hard negative or a word; hard negatives by rules.
 
 One prompt per operator (token-aware causal lens on CLIP, Algorithm 1, lines 1-3; the wording is ours). Full
 prompts ask for the whole negative, short ones for a word of it.
@@ -10,13 +10,11 @@ A model of some hundred million parameters that is asked to rewrite a caption re
 another one (bench/RESULTS.md). So the parse gives the place, the model the new words, and the edit
 is made here, with the rules' articles and capitals. Captions are data here, too: JSON strings on one line.
 
-Hard negatives of a caption from its parse and the lexicon, and ADDs to its true parts.
-
-An ADD is longer than its input, so a reader of text alone can find it. Where the caption first loses a
-modifier, what is left is still true, and what is added makes up for the length.
-
-Everything is a function of (parsed caption, operator, seed, key): where several edits are possible, a hash of
-these chooses. Several calls are composed in the original parse, whose spans shift; nothing is parsed again.
+The rules need the parse and the lexicon alone. Their edits are a function of (parsed caption, operator, seed,
+key): where several are possible, a hash of these chooses. Several calls are composed in the original parse,
+whose spans shift; nothing is parsed again. An ADD is longer than its input, so a reader of text alone can
+find it. Where the caption first loses a modifier, what is left is still true, and what is added makes up for
+the length.
 """
 
 import hashlib
@@ -105,44 +103,33 @@ words.""",
 }
 
 
-class Example(NamedTuple):
-    """A caption with what was taken before, and the negative that it should get."""
-
-    caption: str
-    taken: tuple[str, ...]
-    negative: str
-
-
-EXAMPLES = {
+# Two of each: a caption, the words that were taken before, and the negative that it should get.
+EXAMPLES: dict[str, tuple[tuple[str, tuple[str, ...], str], ...]] = {
     SWAP: (
-        Example(
+        (
             "A goat in a wooden cart is pulled by two farmers.",
             (),
             "A farmer in a wooden cart is pulled by two goats.",
         ),
-        Example(
+        (
             "A boy with a yellow kite and a green bucket kneels on the sand.",
             ("sand",),
             "A boy with a green kite and a yellow bucket kneels on the sand.",
         ),
     ),
     REPLACE: (
-        Example("An old woman is knitting by the stove.", (), "An old woman is knitting by the piano."),
-        Example(
-            "Ladders and ropes lie below the bridge", ("ropes",), "Ladders and ropes lie above the bridge"
-        ),
+        ("An old woman is knitting by the stove.", (), "An old woman is knitting by the piano."),
+        ("Ladders and ropes lie below the bridge", ("ropes",), "Ladders and ropes lie above the bridge"),
     ),
     ADD: (
-        Example("A goose crosses the parking lot.", (), "A goose and a hedgehog cross the parking lot."),
-        Example(
+        ("A goose crosses the parking lot.", (), "A goose and a hedgehog cross the parking lot."),
+        (
             "Three girls carry an armchair up the stairs.",
             ("girls",),
             "Three girls carry a purple armchair up the stairs.",
         ),
     ),
 }
-
-
 WORDING = [COMMON, TASKS, EXAMPLES, SCHEMAS]
 
 
@@ -172,7 +159,7 @@ def make_messages(op: str, caption: str, taken: Sequence[str]) -> list[dict[str,
     def ask(caption: str, taken: Sequence[str]) -> str:
         return f"<caption>{quote(caption)}</caption>\n<taken>{quote(list(taken))}</taken>"
 
-    turns = [(ask(one.caption, one.taken), {"negative": one.negative}) for one in EXAMPLES[op]]
+    turns = [(ask(shown, before), {"negative": negative}) for shown, before, negative in EXAMPLES[op]]
     return make_chat(COMMON.format(task=TASKS[op]), turns, ask(caption, taken))
 
 
@@ -198,11 +185,10 @@ def read_reply(text: str | None, form: str) -> tuple[str, ...] | str:
     names = FORMS[form]
     if not isinstance(fields, dict) or fields.keys() != {*names}:
         return WRONG_FIELDS
-    found = tuple(fields[name] for name in names)
-    for name, value in zip(names, found, strict=True):
+    for name, value in fields.items():
         if not (isinstance(value, str) and re.fullmatch(PATTERNS[name], value) and value.strip()):
             return WRONG_FIELDS
-    return found
+    return tuple(fields[name] for name in names)
 
 
 def request_key(
@@ -276,16 +262,14 @@ def ask_for_words(
     if not free:
         return None
     one = case.concepts[min(free, key=lambda place: case.hash(op, place))]
-    gap = (one.start, one.start) if op == ADD else (one.start, one.end)
-    text = f"{parsed.text[: gap[0]]}{GAP}{' ' * (op == ADD)}{parsed.text[gap[1] :]}"
-    said = "" if op == ADD else parsed.text[one.start : one.end]
-    examples = GAP_EXAMPLES[ADD if op == ADD else f"{REPLACE} {one.kind}"]
+    end, space, name = (one.start, " ", ADD) if op == ADD else (one.end, "", f"{REPLACE} {one.kind}")
+    text = f"{parsed.text[: one.start]}{GAP}{space}{parsed.text[end:]}"
 
     def fill(words: Sequence[str]) -> str:
-        new = case.words.matching(one.start, one.end, words[0]) + " " * (op == ADD)
-        return case.words.render([Piece(*gap, new)])[0]
+        new = case.words.matching(one.start, one.end, words[0]) + space
+        return case.words.render([Piece(one.start, end, new)])[0]
 
-    return Request(_chat(op, examples, WORD_FORM, text, said), WORD_FORM, fill)
+    return Request(_chat(op, name, WORD_FORM, text, parsed.text[one.start : end]), WORD_FORM, fill)
 
 
 def _ask_for_pair(case: Case, barred: set[str]) -> Request | None:
@@ -306,20 +290,17 @@ def _ask_for_pair(case: Case, barred: set[str]) -> Request | None:
         found = next((change for change in changes if sorted(change.concepts) == wanted), None)
         return case.words.render(found.pieces)[0] if found else None
 
-    messages = _chat(SWAP, GAP_EXAMPLES[SWAP], PAIR_FORM, case.parsed.text, ", ".join(said))
+    messages = _chat(SWAP, SWAP, PAIR_FORM, case.parsed.text, ", ".join(said))
     return Request(messages, PAIR_FORM, exchange)
 
 
-def _chat(
-    op: str, examples: Sequence[tuple[str, str, tuple[str, ...]]], form: str, text: str, said: str
-) -> list[dict[str, str]]:
+def _chat(op: str, examples: str, form: str, text: str, said: str) -> list[dict[str, str]]:
     def ask(text: str, said: str) -> str:
         return f"{quote(text)}\n{_BESIDES[op]}{quote(said)}" if said else quote(text)
 
-    turns = [
-        (ask(shown, context), dict(zip(FORMS[form], words, strict=True)))
-        for shown, context, words in examples
-    ]
+    turns = []
+    for shown, context, words in GAP_EXAMPLES[examples]:
+        turns.append((ask(shown, context), dict(zip(FORMS[form], words, strict=True))))
     return make_chat(SYSTEMS[op], turns, ask(text, said))
 
 
@@ -329,33 +310,24 @@ MOST_LONGER = 1
 _COPULAS = frozenset("is are was were be been being 's 're".split())
 
 
-class Removal(NamedTuple):
-    """What a caption can lose and stay true: a piece, the concepts inside, and what these are about."""
-
-    piece: Piece
-    concepts: tuple[int, ...]
-    about: tuple[int, ...]
+Removal = tuple[Piece, tuple[int, ...], int]
+"""What a caption can lose and stay true: a piece, the concepts inside, and the one that these are about."""
 
 
 def match_lengths(case: Case, changes: Sequence[Change]) -> Iterator[Change]:
     """Yield the changes that add with each removal elsewhere that makes up for their length."""
-    num_words = count_words(case.parsed.text)
-    removals = [
-        (one, num_words - count_words(case.words.render([one.piece])[0])) for one in list_removals(case.words)
-    ]
+    num_words, removals = count_words(case.parsed.text), list(list_removals(case.words))
+    lengths = [num_words - count_words(case.words.render([piece])[0]) for piece, _, _ in removals]
     for change in changes:
         longer = sum(count_words(piece.text) for piece in change.pieces)
-        for one, lost in removals:
-            places = {*one.concepts, *one.about}
-            touches = any(
-                one.piece.start <= other.end and other.start <= one.piece.end for other in change.pieces
-            )
+        for (piece, inside, about), lost in zip(removals, lengths, strict=True):
+            places = {*inside, about}
+            touches = any(piece.start <= other.end and other.start <= piece.end for other in change.pieces)
             if abs(longer - lost) > MOST_LONGER or places & change.used or touches:
                 continue
-            names = tuple("-" + case.concepts[place].word for place in one.concepts)
-            yield change._replace(
-                concepts=(*change.concepts, *names), used=change.used | places, removed=(one.piece,)
-            )
+            names = ("-" + case.concepts[place].word for place in inside)
+            said = (*change.concepts, *names)
+            yield change._replace(concepts=said, used=change.used | places, removed=(piece,))
 
 
 def list_removals(words: Wording) -> Iterator[Removal]:
@@ -365,7 +337,7 @@ def list_removals(words: Wording) -> Iterator[Removal]:
         if one.kind == ATTRIBUTE and one.owner is not None:
             found = _drop_attribute(words, place, one.owner)
         elif one.kind == RELATION and one.sides is not None and one.category != VERB:
-            found = _drop_phrase(words, place, one.sides)
+            found = _drop_phrase(words, place, *one.sides)
         if found is not None:
             yield found
 
@@ -382,12 +354,11 @@ def _drop_attribute(words: Wording, place: int, owner: int) -> Removal | None:
     is_first = before.tag in ("DT", "PRP$") or before.end in {other.end for other in others}
     if words.text[one.end : after.start] != " " or not is_first:
         return None
-    return Removal(Piece(one.start, after.end, after.text), (place,), (owner,))
+    return Piece(one.start, after.end, after.text), (place,), owner
 
 
-def _drop_phrase(words: Wording, place: int, sides: tuple[int, int]) -> Removal | None:
+def _drop_phrase(words: Wording, place: int, left: int, right: int) -> Removal | None:
     """Drop a preposition and what it leads to, at the end of a sentence, behind a noun or a full verb."""
-    left, right = sides
     first, last = words.first(place), words.last(right)
     if first == 0 or not words.ends(right) or words.phrase_starts[right] != words.last(place) + 1:
         return None
@@ -395,11 +366,9 @@ def _drop_phrase(words: Wording, place: int, sides: tuple[int, int]) -> Removal 
     is_full = before.tag.startswith(("NN", "VB")) and before.text.lower() not in _COPULAS
     if not is_full or words.concepts[right].word == words.concepts[left].word:
         return None
-    end = words.concepts[right].end
-    inside = tuple(
-        i for i, one in enumerate(words.concepts) if words.concepts[place].start <= one.start < end
-    )
-    return Removal(Piece(before.end, words.tokens[last].end, ""), inside, (left,))
+    start, end = words.concepts[place].start, words.concepts[right].end
+    inside = tuple(i for i, one in enumerate(words.concepts) if start <= one.start < end)
+    return Piece(before.end, words.tokens[last].end, ""), inside, left
 
 
 def propose(
@@ -468,7 +437,14 @@ def _steps(case: Case, op: str, state: State, at_most: int, turn: int = 0) -> li
         changes += match_lengths(case, changes)
     texts = {case.parsed.text.lower(), case.words.render(state.pieces)[0].lower()}
     found: list[tuple[Edit, State]] = []
-    for change in _in_turns(case, op, changes, turn):
+    # The kinds take turns, the plausible first in each, else by hash.
+    rows = []
+    for kind in CONCEPT_KINDS:
+        ours = [change for change in changes if change.kind == kind]
+        ours.sort(key=lambda one: (one.tier, one.rank, case.hash(op, turn, *one.concepts, *one.pieces)))
+        first = case.hash(op, turn, kind)
+        rows += [(place, change.tier, first, change) for place, change in enumerate(ours)]
+    for *_, change in sorted(rows, key=lambda row: row[:3]):
         if len(found) == at_most:
             break
         pieces = (*state.pieces, *change.removed, *change.pieces)
@@ -482,16 +458,3 @@ def _steps(case: Case, op: str, state: State, at_most: int, turn: int = 0) -> li
         after = State(pieces, state.used | change.used, (*state.brought, *brought), swapped)
         found.append((Edit(text, op, change.kind, change.concepts, tuple(spans), base), after))
     return found
-
-
-def _in_turns(case: Case, op: str, changes: list[Change], turn: int) -> list[Change]:
-    """Let the kinds take turns, the plausible first in each, else by hash."""
-    rows = []
-    for kind in CONCEPT_KINDS:
-        ours = [change for change in changes if change.kind == kind]
-        ranked = sorted(
-            ours, key=lambda one: (one.tier, one.rank, case.hash(op, turn, *one.concepts, *one.pieces))
-        )
-        first = case.hash(op, turn, kind)
-        rows += [(place, change.tier, first, change) for place, change in enumerate(ranked)]
-    return [row[-1] for row in sorted(rows, key=lambda row: row[:3])]

@@ -9,7 +9,7 @@ from threading import Lock
 from typing import Any
 
 from raycomp.language.lexicon import Forms, Lexicon, SynonymSet, Token
-from raycomp.language.phrases import Phrase, detect_labels, find_content, find_phrases
+from raycomp.language.phrases import Phrase, Tree, detect_labels
 from raycomp.models.architecture import LIBRARIES_FAIL, fingerprint_folder, one_line
 from raycomp.words import ATTRIBUTE, OBJECT, RELATION
 
@@ -133,8 +133,8 @@ class Parser:
         """Return the phrases of every caption, and its adjectives, verbs and relation words if requested."""
         lexicon, found = load_lexicon(), []
         for tokens in self.tokens(captions):
-            content = find_content(tokens, lexicon, self.labels) if with_content else []
-            found.append((find_phrases(tokens, lexicon, self.labels), content))
+            tree = Tree(tokens, lexicon, self.labels)
+            found.append((tree.phrases(), tree.content() if with_content else []))
         return found
 
     def tokens(self, captions: Sequence[str]) -> list[list[Token]]:

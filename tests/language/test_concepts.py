@@ -5,7 +5,7 @@ import json
 import pytest
 from test_phrases import read_tree
 
-from raycomp.language.concepts import Parsed, find_concepts, parse_concepts
+from raycomp.language.concepts import Parsed, parse_concepts
 from raycomp.language.phrases import CLEAR_NLP, UD
 from raycomp.models.parser import load_lexicon, load_parser
 from raycomp.words import ATTRIBUTE, OBJECT, RELATION
@@ -53,7 +53,7 @@ def read_caption():
 def test_both_label_schemes_give_the_same_concepts():
     for universal, clear, num in ((MAN_UD, MAN_CLEAR, 9), (CAR_UD, CAR_CLEAR, 3)):
         found = [
-            find_concepts(read_tree(tree)[1], load_lexicon(), labels)
+            parse_concepts(*read_tree(tree), load_lexicon(), labels).concepts
             for tree, labels in ((universal, UD), (clear, CLEAR_NLP))
         ]
         assert found[0] == found[1] and len(found[0]) == num

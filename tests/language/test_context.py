@@ -101,8 +101,8 @@ def test_true_parts_of_a_caption():
     ]:
         words = Wording(parse(caption)[0], load_lexicon())
         found = {
-            (words.render([one.piece])[0], tuple(words.concepts[place].word for place in one.concepts))
-            for one in list_removals(words)
+            (words.render([piece])[0], tuple(words.concepts[place].word for place in inside))
+            for piece, inside, _ in list_removals(words)
         }
         assert found == parts
 

@@ -1,7 +1,7 @@
 """Phrases of hand-made trees: the same out of both label schemes, and exact about characters."""
 
 from raycomp.language.lexicon import Token
-from raycomp.language.phrases import CLEAR_NLP, UD, Phrase, detect_labels, find_phrases
+from raycomp.language.phrases import CLEAR_NLP, UD, Phrase, Tree, detect_labels
 from raycomp.models.parser import load_lexicon
 from raycomp.words import (
     HEAD,
@@ -28,7 +28,7 @@ def words_of(text: str, labels=None) -> list[tuple[str, str, str]]:
     caption, tokens = read_tree(text)
     return [
         (caption[p.start : p.end], p.kind, caption[p.target_start : p.target_end])
-        for p in find_phrases(tokens, load_lexicon(), labels)
+        for p in Tree(tokens, load_lexicon(), labels or detect_labels([one.dep for one in tokens])).phrases()
     ]
 
 
@@ -108,8 +108,9 @@ def test_both_label_schemes_give_the_same_phrases():
     ]:
         assert words_of(universal, UD) == phrases
         assert words_of(clear, CLEAR_NLP) == phrases
-        assert find_phrases(read_tree(universal)[1], load_lexicon(), UD) == find_phrases(
-            read_tree(clear)[1], load_lexicon(), CLEAR_NLP
+        assert (
+            Tree(read_tree(universal)[1], load_lexicon(), UD).phrases()
+            == Tree(read_tree(clear)[1], load_lexicon(), CLEAR_NLP).phrases()
         )
 
 
@@ -122,7 +123,7 @@ def test_the_scheme_is_found_from_the_labels_of_a_tree():
 
 def test_a_phrase_is_counted_in_characters_and_is_of_the_head_class():
     _, tokens = read_tree("A|DT|det|2 man|NN|ROOT|0 in|IN|case|4 white|JJ|nmod|2")
-    assert find_phrases(tokens, load_lexicon(), UD) == [
+    assert Tree(tokens, load_lexicon(), UD).phrases() == [
         Phrase(0, 5, OBJECT, 2, 5, HEAD),
         Phrase(6, 14, RELATION, 9, 14, HEAD),
     ]
@@ -182,7 +183,7 @@ def test_a_side_is_a_target_where_it_leads_to_nothing():
 def classes_of(text: str) -> dict[str, str]:
     """Return every target's class, of a tree written as text."""
     caption, tokens = read_tree(text)
-    found = find_phrases(tokens, load_lexicon(), UD)
+    found = Tree(tokens, load_lexicon(), UD).phrases()
     return {caption[p.target_start : p.target_end]: p.target_class for p in found}
 
 
