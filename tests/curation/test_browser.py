@@ -2,7 +2,6 @@
 
 import http.server
 import os
-import re
 import shutil
 import subprocess
 import threading
@@ -12,25 +11,18 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from raycomp.curation.page import make_funnel, render_curate
 from raycomp.curation.summary import choose_shown
 from raycomp.report.charts import escape
 from raycomp.report.page import POLICY, SCRIPT
-from tests.curation.test_page import HOSTILE, hostile_page, photo, run_json, summarise_captions
+from tests.curation.test_page import HOSTILE, hostile_page, photo, render, run_json, summarise_captions
 from tests.report.html_tree import read_html
 
-FLAGS = (
-    "--headless",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--hide-scrollbars",
-)
+pytestmark = pytest.mark.browser
+
+FLAGS = "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --hide-scrollbars".split()
+FLAGS += "--disable-background-networking --disable-component-update --disable-sync".split()
 TIMEOUT_S = 60
+WIDE = ("--dump-dom", "--window-size=1400,1000", "--virtual-time-budget=60000")
 Browse = Callable[..., str]
 
 
@@ -78,33 +70,18 @@ def asked() -> Iterator[tuple[str, list[str]]]:
 @pytest.fixture(scope="module")
 def page() -> str:
     long = "w" * 300
-    summary = summarise_captions(
-        [
-            f"A very small dog number {i % 7} wearing a {long if i % 5 else 'hat'} in a river"
-            for i in range(300)
-        ]
-    )
+    captions = [
+        f"A very small dog number {i % 7} wearing a {long if i % 5 else 'hat'} in a river" for i in range(300)
+    ]
+    summary = summarise_captions(captions)
     photos = {s.uid: photo("seagreen") for s in choose_shown(summary).samples}
     run = run_json(config={"input": long, "scorer": {"model": long}}, versions={long: long}, warnings=[long])
-    return render_curate(summary, photos, run, make_funnel(summary.reasons))
+    return render(summary, run, photos=photos)
 
 
 def test_the_browser_keeps_every_element(browse, page):
     shown, written = read_html(browse(page, "--dump-dom")), read_html(page)
-    for name in (
-        "h1",
-        "h2",
-        "article",
-        "img",
-        "mark",
-        "svg",
-        "figure",
-        "table",
-        "td",
-        "details",
-        "dl",
-        "pre",
-    ):
+    for name in "h1 h2 article img mark svg figure table td details dl pre".split():
         assert len(shown.all(name)) == len(written.all(name)) > 0, name
     assert len(shown.all("article")) == 24
     assert shown.all("h1")[0].text == written.all("h1")[0].text
@@ -126,7 +103,8 @@ def test_hostile_text_does_nothing(browse, asked):
 
 def test_the_policy_stops_what_would_slip_through(browse, asked):
     address, paths = asked
-    slipped = f"<meta http-equiv='Content-Security-Policy' content=\"{POLICY}\"><title>mine</title>" + (
+    slipped = (
+        f"<meta http-equiv='Content-Security-Policy' content=\"{POLICY}\"><title>mine</title>"
         f"<img src='{address}/img'><script>document.title='owned'</script>"
         f"<link rel=stylesheet href='{address}/css'><iframe src='{address}/frame'></iframe>"
         "<p onclick=x><img src=x onerror=\"document.title='owned'\">"
@@ -135,9 +113,15 @@ def test_the_policy_stops_what_would_slip_through(browse, asked):
     assert dom.all("title")[0].text == "mine" and not paths
 
 
-@pytest.mark.parametrize("width", [1280, 400])
-def test_it_fits_the_width_and_every_photo_decodes(browse, page, width):
-    outer = (
+def test_it_fits_the_width_and_every_photo_decodes(browse, page):
+    for width in (1280, 400):
+        title = read_html(browse(frame(page, width), *WIDE)).all("title")[0].text
+        assert title == f"[{width},24,0]", "width, photos, captions that scroll sideways"
+
+
+def frame(page: str, width: int) -> str:
+    """Return a page that shows another in a frame, and has what the frame looks like for its title."""
+    return (
         # Pictures decode in real time; virtual time must not run out before, so something ticks in it.
         "<!doctype html><title></title><script>setInterval(() => 0, 1);"
         " function look(frame) {"
@@ -149,24 +133,15 @@ def test_it_fits_the_width_and_every_photo_decodes(browse, page, width):
         "</script>"
         f"<iframe width={width} height=900 style='border:0' onload='look(this)' srcdoc=\"{escape(page)}\">"
     )
-    dom = browse(outer, "--dump-dom", "--window-size=1400,1000", "--virtual-time-budget=60000")
-    title = re.search(r"<title>(.*?)</title>", dom)[1]
-    assert title == f"[{width},24,0]", "width, photos, captions that scroll sideways"
 
 
-@pytest.mark.parametrize("scheme", [("light", 1), ("dark", 0)])
-def test_screenshot_shows_photos_in_either_scheme(browse, page, tmp_path, scheme):
-    name, setting = scheme
-    shot = tmp_path / "page.png"
-    browse(
-        page,
-        f"--screenshot={shot}",
-        "--window-size=1280,1600",
-        f"--blink-settings=preferredColorScheme={setting}",
-    )
-    pixels = np.asarray(Image.open(shot).convert("RGB")).astype(int)
-    assert pixels.shape == (1600, 1280, 3)
-    ground = pixels[5, 5].mean()
-    assert ground > 240 if name == "light" else ground < 40
-    seagreen = (np.abs(pixels - [46, 139, 87]) < 12).all(2)
-    assert seagreen.sum() > 12 * 100 * 100, "twelve photos"
+def test_screenshot_shows_photos_in_either_scheme(browse, page, tmp_path):
+    for name, setting in (("light", 1), ("dark", 0)):
+        shot, scheme = tmp_path / f"{name}.png", f"--blink-settings=preferredColorScheme={setting}"
+        browse(page, f"--screenshot={shot}", "--window-size=1280,1600", scheme)
+        pixels = np.asarray(Image.open(shot).convert("RGB")).astype(int)
+        assert pixels.shape == (1600, 1280, 3)
+        ground = pixels[5, 5].mean()
+        assert ground > 240 if name == "light" else ground < 40
+        seagreen = (np.abs(pixels - [46, 139, 87]) < 12).all(2)
+        assert seagreen.sum() > 12 * 100 * 100, "twelve photos"

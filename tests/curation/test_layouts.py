@@ -19,13 +19,7 @@ _COMPARED = ("image_sha256", "alignment", "mean_pas", "caption")
 Pairs = list[tuple[str, bytes, str]]
 
 
-def write_files(folder: Path, pairs: Pairs) -> None:
-    for name, image, _ in pairs:
-        (folder / f"{name}.jpg").write_bytes(image)
-
-
 def write_csv(folder: Path, pairs: Pairs, delimiter: str, name: str) -> None:
-    write_files(folder, pairs)
     with open(folder / name, "w", newline="") as file:
         rows = csv.writer(file, delimiter=delimiter)
         rows.writerow(["file_name", "caption"])
@@ -33,32 +27,35 @@ def write_csv(folder: Path, pairs: Pairs, delimiter: str, name: str) -> None:
 
 
 def write_parquet(folder: Path, pairs: Pairs, make: Callable[[str, bytes], object]) -> None:
-    write_files(folder, pairs)
     images = [make(f"{name}.jpg", image) for name, image, _ in pairs]
     pq.write_table(pa.table({"image": images, "caption": [text for *_, text in pairs]}), folder / "a.parquet")
 
 
+def write_tars(folder: Path, pairs: Pairs) -> None:
+    write_tar(
+        str(folder / "0.tar"), [(name, {"jpg": image, "txt": text.encode()}) for name, image, text in pairs]
+    )
+    for name, *_ in pairs:
+        (folder / f"{name}.jpg").unlink()
+
+
 def write_texts(folder: Path, pairs: Pairs) -> None:
-    write_files(folder, pairs)
     for name, _, text in pairs:
         (folder / f"{name}.txt").write_text(text)
 
 
 def write_lines(folder: Path, pairs: Pairs) -> None:
-    write_files(folder, pairs)
     rows = [json.dumps({"file_name": f"{name}.jpg", "text": text}) for name, _, text in pairs]
     (folder / "metadata.jsonl").write_text("\n".join(rows))
 
 
 def write_json(folder: Path, pairs: Pairs) -> None:
-    write_files(folder, pairs)
     (folder / "captions.json").write_text(json.dumps({f"{name}.jpg": [text, "-"] for name, _, text in pairs}))
 
 
+# What each layout has in addition to a file of every photo.
 LAYOUTS: dict[str, Callable[[Path, Pairs], None]] = {
-    "tar": lambda folder, pairs: write_tar(
-        str(folder / "0.tar"), [(name, {"jpg": image, "txt": text.encode()}) for name, image, text in pairs]
-    ),
+    "tar": write_tars,
     "parquet of bytes": lambda folder, pairs: write_parquet(folder, pairs, lambda path, image: image),
     "parquet of paths": lambda folder, pairs: write_parquet(folder, pairs, lambda path, image: path),
     "parquet of structs": lambda folder, pairs: write_parquet(
@@ -88,6 +85,8 @@ def test_nine_layouts_have_the_same_scores(pairs, tmp_path, tiny_scorer):
     for layout, write in LAYOUTS.items():
         folder = tmp_path / layout
         folder.mkdir()
+        for name, image, _ in pairs:
+            (folder / f"{name}.jpg").write_bytes(image)
         write(folder, pairs)
         run = raycomp.curate(by_cpi(input=str(folder), scorer=tiny_scorer), tmp_path / f"out {layout}")
         assert run["funnel"]["read"] == NUM

@@ -2,6 +2,7 @@
 
 import hashlib
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -18,25 +19,27 @@ from tests.curation.test_rewrite import corpus, encode, read_by_open_clip
 from tests.training.pairs import check_all, make_config
 
 
+def sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def read_rows(folder: Path) -> dict[str, dict[str, Any]]:
+    (shard,) = expand_input(str(folder))
+    return {row["uid"]: row for table in read_shard(shard, 100) for row in table.to_pylist()}
+
+
 def test_odd_samples_come_out_as_open_clip_reads_them(tiny_scorer, tmp_path):
     samples = corpus()
     odd_json = b'{"similarity": NaN, "best": [1e400], "half": "\\ud800", "original_width": true, "best": 1}'
     samples["odd-json"] = {"jpg": encode("JPEG"), "txt": b"a dog", "json": odd_json}
     samples["broken"] = {"gif": b"GIF89a", "txt": b"a dog"}
     write_tar(str(tmp_path / "in/00000.tar"), samples.items())
-    config = by_cpi(
-        input=str(tmp_path / "in"),
-        scorer=tiny_scorer,
-        select=SelectConfig("full"),
-        materialize=True,
-        extra_columns=("similarity", "half"),
-        max_bad_fraction=0.5,
-    )
+    options = {"materialize": True, "extra_columns": ("similarity", "half"), "max_bad_fraction": 0.5}
+    config = by_cpi(input=str(tmp_path / "in"), scorer=tiny_scorer, select=SelectConfig("full"), **options)
     run = raycomp.curate(config, str(tmp_path / "out"))
     assert run["funnel"]["kept"] == len(samples) - 1 and run["funnel"]["dropped"] == {"corrupt_image": 1}
     assert (tmp_path / "out/shards/__len__").read_text() == str(len(samples) - 1)
-    (shard,) = expand_input(config.input)
-    rows = {row["uid"]: row for table in read_shard(shard, 100) for row in table.to_pylist()}
+    rows = read_rows(tmp_path / "in")
     found = read_by_open_clip(tmp_path / "out/shards")
     assert len(found) == len(samples) - 1
     for sample in found:
@@ -46,21 +49,12 @@ def test_odd_samples_come_out_as_open_clip_reads_them(tiny_scorer, tmp_path):
     scores = pq.read_table(tmp_path / "out/scores/00000.parquet").to_pylist()
     (odd,) = (row for row in scores if row["key"] == "odd-json")
     assert (odd["similarity"], odd["half"], odd["original_width"]) == (None, "?", 40)
-    _check_hashes(tmp_path / "out", {row["uid"]: row["image_sha256"] for row in scores})
-
-
-def _check_hashes(out: Path, scored: dict[str, str]) -> None:
-    """The SHA-256 in kept.parquet is of the image as it is written, rewritten or not."""
-    kept = {row["uid"]: row for row in pq.read_table(out / "subset/kept.parquet").to_pylist()}
-    (shard,) = expand_input(str(out / "shards"))
-    written = {row["uid"]: row for table in read_shard(shard, 100) for row in table.to_pylist()}
-    assert {uid: hashlib.sha256(row["image"]).hexdigest() for uid, row in written.items()} == {
-        uid: row["image_sha256"] for uid, row in kept.items()
-    }
-    assert {uid: row["caption"] for uid, row in written.items()} == {
-        uid: row["caption"] for uid, row in kept.items()
-    }
-    rewritten = [uid for uid, row in kept.items() if row["image_sha256"] != scored[uid]]
+    # The SHA-256 in kept.parquet is of the image as it is written, rewritten or not.
+    kept = {row["uid"]: row for row in pq.read_table(tmp_path / "out/subset/kept.parquet").to_pylist()}
+    written = read_rows(tmp_path / "out/shards")
+    said = {uid: (row["image_sha256"], row["caption"]) for uid, row in kept.items()}
+    assert {uid: (sha256(row["image"]), row["caption"]) for uid, row in written.items()} == said
+    rewritten = [row for row in scores if row["uid"] in kept and row["image_sha256"] != said[row["uid"]][0]]
     assert 0 < len(rewritten) < len(kept)
-    pairs, indices, _ = check_all(make_config(input=str(out)))
+    pairs, indices, _ = check_all(make_config(input=str(tmp_path / "out")))
     assert len(load_shard(pairs, 0, indices[0])) == len(kept)

@@ -23,15 +23,7 @@ from raycomp.data.samples import write_tar
 from raycomp.models.architecture import describe_scorer
 from raycomp.models.clip import Clip
 from raycomp.models.images import prepare_image
-from raycomp.words import (
-    ALIGNMENT,
-    CAPTION,
-    IMAGE_EMBEDDING,
-    MEAN_PAS,
-    ORIGINAL_WIDTH,
-    PIXELS,
-    STATUS,
-)
+from raycomp.words import ALIGNMENT, CAPTION, IMAGE_EMBEDDING, MEAN_PAS, ORIGINAL_WIDTH, PIXELS, STATUS
 from tests.corpus import mean_drop
 from tests.drawn import world_shards
 
@@ -52,9 +44,8 @@ def image_ND(tiny_scorer: ScorerConfig) -> np.ndarray:
 def store(folder: Path, layout: str, embedding_ND: np.ndarray, **columns: list) -> None:
     """Write two shards of metadata with embeddings beside them."""
     for i, part in enumerate((slice(0, 25), slice(25, NUM))):
-        table = pa.table(
-            {"caption": CAPTIONS[part], **{name: values[part] for name, values in columns.items()}}
-        )
+        given = {"caption": CAPTIONS, **columns}
+        table = pa.table({name: values[part] for name, values in given.items()})
         if layout == "clip_retrieval":
             (folder / "metadata").mkdir(exist_ok=True, parents=True)
             (folder / "img_emb").mkdir(exist_ok=True)
@@ -83,18 +74,17 @@ def align_all(spec: str, stored: str | None, scorer: ScorerConfig) -> pa.Table:
     return pa.concat_tables(run())
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float16])
-@pytest.mark.parametrize("layout", ["clip_retrieval", "b32_img"])
-def test_alignment_is_the_cosine_of_the_stored_vector(tiny_scorer, image_ND, tmp_path, layout, dtype):
-    stored_ND = (image_ND * np.linspace(0.5, 20, NUM)[:, None]).astype(dtype)  # of any length
-    store(tmp_path / "in", layout, stored_ND)
-    found = align_all(str(tmp_path / "in"), layout, tiny_scorer)
+def test_alignment_is_the_cosine_of_the_stored_vector(tiny_scorer, image_ND, tmp_path):
     with torch.inference_mode():
         text_ND = F.normalize(Clip(tiny_scorer).model.encode_text(open_clip.tokenize(CAPTIONS)), dim=-1)
-    direct_ND = F.normalize(torch.from_numpy(stored_ND).double(), dim=-1)
-    assert found[STATUS].to_pylist() == ["ok"] * NUM
-    assert np.abs(found[ALIGNMENT].to_numpy() - (direct_ND * text_ND).sum(-1).numpy()).max() < 1e-6
-    assert np.abs(to_matrix(found[IMAGE_EMBEDDING]) - direct_ND.numpy()).max() < 1e-6
+    for layout, dtype in (("clip_retrieval", np.float16), ("b32_img", np.float32)):
+        stored_ND = (image_ND * np.linspace(0.5, 20, NUM)[:, None]).astype(dtype)  # of any length
+        store(tmp_path / layout, layout, stored_ND)
+        found = align_all(str(tmp_path / layout), layout, tiny_scorer)
+        direct_ND = F.normalize(torch.from_numpy(stored_ND).double(), dim=-1)
+        assert found[STATUS].to_pylist() == ["ok"] * NUM
+        assert np.abs(found[ALIGNMENT].to_numpy() - (direct_ND * text_ND).sum(-1).numpy()).max() < 1e-6
+        assert np.abs(to_matrix(found[IMAGE_EMBEDDING]) - direct_ND.numpy()).max() < 1e-6
 
 
 def test_stored_and_made_embeddings_give_the_same_scores(tiny_scorer, image_ND, tmp_path):
@@ -110,29 +100,26 @@ def test_stored_and_made_embeddings_give_the_same_scores(tiny_scorer, image_ND, 
     assert np.abs(drops[0][1] - drops[1][1]).max() < 1e-6 and np.abs(drops[1][1]).max() > 1e-3
 
 
-@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
-def test_a_vector_without_direction_is_a_counted_row(tiny_scorer, image_ND, tmp_path, dtype):
-    stored_ND = image_ND.astype(dtype)
-    stored_ND[3] = 0
-    stored_ND[7, 2] = np.nan
-    stored_ND[30, 5] = np.inf
-    bad = {3, 7, 30}
-    if dtype == np.float64:
-        stored_ND[31], bad = 1e300, bad | {31}
-    store(tmp_path / "in", "b32_img", stored_ND)
-    found = align_all(str(tmp_path / "in"), "b32_img", tiny_scorer)
-    statuses = found[STATUS].to_pylist()
-    assert {i for i, status in enumerate(statuses) if status == "bad_embedding"} == bad
-    assert statuses.count("ok") == NUM - len(bad)
-    assert {i for i in range(NUM) if found[ALIGNMENT][i].as_py() is None} == bad
-    assert {i for i in range(NUM) if found[IMAGE_EMBEDDING][i].as_py() is None} == bad
-
-
-def test_other_faults_of_a_row_come_first_and_sizes_from_the_metadata(tiny_scorer, image_ND, tmp_path):
-    stored_ND = image_ND.copy()
-    stored_ND[2] = 0
-    columns = {"caption": [*CAPTIONS[:2], None, " ", *CAPTIONS[4:]], "original_width": [640] * NUM}
-    store(tmp_path / "in", "b32_img", stored_ND, original_height=[480] * NUM, **columns)
-    found = align_all(str(tmp_path / "in"), "b32_img", tiny_scorer)
-    assert found[STATUS].to_pylist()[:5] == ["ok", "ok", "no_caption", "empty_caption", "ok"]
-    assert found[ORIGINAL_WIDTH].to_pylist() == [640] * NUM
+def test_a_vector_without_direction_is_a_counted_row_and_other_faults_come_first(
+    tiny_scorer, image_ND, tmp_path
+):
+    captions = [*CAPTIONS[:2], None, " ", *CAPTIONS[4:]]
+    sizes = {"original_width": [640] * NUM, "original_height": [480] * NUM}
+    for dtype in (np.float16, np.float64):
+        stored_ND, bad = image_ND.astype(dtype), [5, 7, 30]
+        stored_ND[[2, 5]] = 0
+        stored_ND[7, 2], stored_ND[30, 5] = np.nan, np.inf
+        if dtype == np.float64:
+            stored_ND[31], bad = 1e300, [*bad, 31]
+        folder = tmp_path / np.dtype(dtype).name
+        store(folder, "b32_img", stored_ND, caption=captions, **sizes)
+        found = align_all(str(folder), "b32_img", tiny_scorer)
+        expected = ["ok"] * NUM
+        expected[2:4] = "no_caption", "empty_caption"
+        for row in bad:
+            expected[row] = "bad_embedding"
+        assert found[STATUS].to_pylist() == expected
+        for name in (ALIGNMENT, IMAGE_EMBEDDING):
+            nulls = [i for i, value in enumerate(found[name].to_pylist()) if value is None]
+            assert nulls == [i for i, status in enumerate(expected) if status != "ok"], name
+        assert found[ORIGINAL_WIDTH].to_pylist() == [640] * NUM
