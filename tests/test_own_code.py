@@ -279,12 +279,11 @@ def test_own_benchmarks_with_the_same_rows_have_the_same_scores(tiny_scorer, tmp
 
 
 LAYOUT = """
-from raycomp.continual.layouts import clevr
-from raycomp.continual.layouts.row import Row
+from raycomp.continual.layouts import Row, read_clevr
 
 
 def scenes(folder, name, half):
-    yield from clevr.read(folder, name, half)
+    yield from read_clevr(folder, name, half)
 
 
 def texts(folder, name, half):

@@ -152,8 +152,15 @@ def judge_published(runs: Runs) -> Iterator[Line]:
             found = runs.compare(method, FULL, one.metric)
             if method != FULL and method in one.values and found is not None:
                 gap = one.values[method] - one.values[FULL]
-                word = judge_sign(found, one, gap, runs.count_blocks(method))
+                word = judge_sign(found, one, gap, _count_blocks(runs, method))
                 yield Line(method, one, found, gap, INERT if word and method in inert else word)
+
+
+def _count_blocks(runs: Runs, method: str) -> int:
+    """Return the number of independent units of a method's interval: backbones if there are several, else
+    seeds."""
+    own = [result.facts["backbone"] for one, result in runs.results.items() if one.method == method]
+    return len({*own}) if len({*own}) > 1 else len(own)
 
 
 def write_published(streams: Iterable[Runs]) -> str:

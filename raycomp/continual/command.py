@@ -1,29 +1,21 @@
 """``raycomp continual``: build and embed the streams, run the methods, report the metrics."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from raycomp.config import ModelConfig, changed_options
+from raycomp.config import changed_options
 from raycomp.config.change import fingerprint_own, is_own
 from raycomp.config.options import check
+from raycomp.continual import tables
 from raycomp.continual.config import ContinualConfig
 from raycomp.continual.data import Choice, StreamRun, list_methods, list_runs
-from raycomp.continual.embed import describe_places, find_backbone, list_dropped, prepare_streams
+from raycomp.continual.embed import EmbeddedStream, RunJob, list_warnings, prepare_streams
 from raycomp.continual.method import METHODS, get_method
 from raycomp.continual.scoring import RUNS, choose, is_done, list_trials, measure, read_result, report_trials
-from raycomp.continual.streams.samples import EmbeddedStream, RunJob
 from raycomp.continual.streams.sources import Source, StreamSource, open_reference, read_stream
-from raycomp.continual.tables import (
-    choose_headline,
-    list_plots,
-    make_tables,
-    report_samples,
-    say_main,
-    write_long,
-)
 from raycomp.data.files import Folder, absolute_uri, check_writable, size_files
 from raycomp.data.inputs import fingerprint_shards, list_times, with_absolute_paths
 from raycomp.data.runs import TIMES, digest, fetch_model, find_model
@@ -79,11 +71,10 @@ def continual(config: ContinualConfig, out: str, say: Say = print) -> dict[str, 
             run.bind(session.device, session.gpu)
             prepared = Folder(config.prepared or run.work.at(STREAMS))
             places = prepare_streams(config, [*trials, *runs], prepared, run, session, say)
-            models = {place: find_backbone(place, config).model for place in places}
-            _run_all(trials, models, config, {}, session, run, say)
+            _run_all(trials, places, config, {}, session, run, say)
             chosen = choose({one_run: read_result(run.folder, one_run) for one_run in trials}, config)
-            _run_all(runs, models, config, chosen, session, run, say)
-            streams = describe_places(places)
+            _run_all(runs, places, config, chosen, session, run, say)
+            streams = {place.name: place.facts for place in places}
         _close(run, config, runs, trials, chosen, streams)
     return run.record
 
@@ -126,14 +117,13 @@ def fingerprint_streams(config: ContinualConfig) -> dict[str, Any]:
         found["model"] = fingerprint_scorer(fetch_model(config.model))
     if config.reference is not None:
         sources["reference"] = open_reference(config.reference)
+    times = {}
     for name, source in sources.items():
-        sizes = size_files([picture.uri for picture in source.pictures])
-        found[name] = digest([repr(source), fingerprint_shards(list(source.shards)), sizes])
-    if sources:
-        found[TIMES] = {
-            name: digest(list_times(source.shards, [picture.uri for picture in source.pictures]))
-            for name, source in sources.items()
-        }
+        files = [picture.uri for picture in source.pictures]
+        found[name] = digest([repr(source), fingerprint_shards(list(source.shards)), size_files(files)])
+        times[name] = digest(list_times(source.shards, files))
+    if times:
+        found[TIMES] = times
     found["parser"] = fingerprint_parser(config.parser.name)
     return found
 
@@ -141,61 +131,59 @@ def fingerprint_streams(config: ContinualConfig) -> dict[str, Any]:
 def fingerprint_methods(names: Collection[str] = tuple(METHODS)) -> str:
     """Return a digest of the methods' definitions, which are not options: their learners and the options they
     set."""
-    own = {name: get_method(name) for name in names}
-    return digest(
-        {
-            name: one._asdict()
-            | {"learner": one.learner if isinstance(one.learner, str) else name}
-            | {"settings": dict(one.settings)}
-            | fingerprint_own("code", name)
-            for name, one in own.items()
-        }
-    )
+    found = {}
+    for name in names:
+        one = get_method(name)
+        learner = one.learner if isinstance(one.learner, str) else name
+        facts = {**one._asdict(), "learner": learner, "settings": dict(one.settings)}
+        found[name] = facts | fingerprint_own("code", name)
+    return digest(found)
 
 
 def _run_all(
     runs: Sequence[StreamRun],
-    models: Mapping[EmbeddedStream, ModelConfig],
+    places: Sequence[EmbeddedStream],
     config: ContinualConfig,
     chosen: Mapping[str, Choice],
     session: Session,
     run: Run,
     say: Say,
 ) -> None:
-    """Run those that have not ended, started in their order: heads, then methods that train the model."""
+    """Run those that have not ended, started in their order: heads, then methods that train the model.
+
+    One at a time, each on all of its workers; or several at a time, each in one process, with a GPU if it
+    trains the model.
+    """
     work = Folder(run.work.at(RUNS))
+    models = {place: place.adapt(config).model for place in places}
+
+    def report(one_run: StreamRun) -> None:
+        found = measure(read_result(run.folder, one_run))
+        lost = found.get("forgetting_best")
+        say(
+            f"{one_run.name}: last {found['last']:.1f}" + ("" if lost is None else f", forgetting {lost:.1f}")
+        )
+
     for is_tuned in (False, True):
         jobs = []
         for one_run in runs:
             if one_run.is_tuned == is_tuned and not is_done(run.folder, one_run):
-                place = next(place for place in models if place.has(one_run))
+                place = next(place for place in places if place.has(one_run))
                 choice = Choice(one_run.rate) if one_run.rate else chosen.get(one_run.method, Choice())
                 jobs.append(RunJob(one_run, place, models[place], config, work, run.folder, choice))
-        for one_run in _run_jobs(jobs, is_tuned, session, run, say) if jobs else ():
-            found = measure(read_result(run.folder, one_run))
-            lost = found.get("forgetting_best")
-            ended = "" if lost is None else f", forgetting {lost:.1f}"
-            say(f"{one_run.name}: last {found['last']:.1f}{ended}")
+        with_gpu = is_tuned and session.device == "gpu"
+        if jobs and is_tuned and config.tune.workers is not None and not session.is_local:
+            from raycomp.continual.ray_run import fit_one
 
+            for job in jobs:
+                fit_one(job, with_gpu, run.lease.check, say)
+                report(job.one_run)
+        elif jobs:
+            from raycomp.continual.loop import run_one
 
-def _run_jobs(
-    jobs: Sequence[RunJob], is_tuned: bool, session: Session, run: Run, say: Say
-) -> Iterator[StreamRun]:
-    """Yield runs as they end: one at a time, each on all of its workers; or several at a time, each in one
-    process, with a GPU if it trains the model."""
-    config, with_gpu = jobs[0].config, is_tuned and session.device == "gpu"
-    if is_tuned and config.tune.workers is not None and not session.is_local:
-        from raycomp.continual.ray_run import fit_one
-
-        for job in jobs:
-            fit_one(job, with_gpu, run.lease.check, say)
-            yield job.one_run
-        return
-    from raycomp.continual.loop import run_one
-
-    num_tasks, tasks = config.side_by_side or session.count_cores(), [(job,) for job in jobs]
-    for (job,) in map_some(run_one, tasks, num_tasks, run.lease.check, "continual", "run", with_gpu):
-        yield job.one_run
+            num_tasks, tasks = config.side_by_side or session.count_cores(), [(job,) for job in jobs]
+            for (job,) in map_some(run_one, tasks, num_tasks, run.lease.check, "continual", "run", with_gpu):
+                report(job.one_run)
 
 
 def _close(
@@ -209,27 +197,24 @@ def _close(
     """Write and report the results of the runs."""
     results = {one_run: read_result(run.folder, one_run) for one_run in runs}
     measured = {one_run: measure(result) for one_run, result in results.items()}
-    run.folder.write_bytes(write_long(results, measured).encode(), TABLE)
-    charts = {name: intervals(plot) for name, plot in list_plots(results, measured).items()}
+    run.folder.write_bytes(tables.write_long(results, measured).encode(), TABLE)
+    charts = {name: intervals(plot) for name, plot in tables.list_plots(results, measured).items()}
     for name, chart in charts.items():
         run.folder.write_bytes(cut_out(chart).encode(), _FIGURES, f"{name}.svg")
-    lines = say_main(results, measured)
-    developed = {one_run: read_result(run.folder, one_run) for one_run in trials}
+    lines = tables.say_main(results, measured)
     counts = {OK: len(runs) + len(trials)}
     choices = {method: choice._asdict() for method, choice in chosen.items()}
     run.close(counts, counts, OK, lines=lines, streams=streams, chosen=choices)
-    repeats = [line for facts in streams.values() for line in facts["warnings"]]
-    run.record["warnings"] = [*list_dropped(streams), *repeats]
-    samples = report_samples(streams)
-    reported = f"{len(runs):,} runs; table: {run.folder.at(TABLE)}"
-    tables = [*([samples] if samples else []), *make_tables(results, measured)]
-    if developed:
-        tables.append(report_trials(developed, chosen, config))
+    run.record["warnings"] = list_warnings(streams)
+    shown = [*tables.report_samples(streams), *tables.make_tables(results, measured)]
+    if trials:
+        developed = {one_run: read_result(run.folder, one_run) for one_run in trials}
+        shown.append(report_trials(developed, chosen, config))
     page = render_page(
         "continual/page.html.jinja",
         run=run.record,
-        headline=choose_headline(lines),
-        tables=tables,
+        headline=tables.choose_headline(lines),
+        tables=shown,
         charts=list(charts.values()),
     )
-    run.report(reported, page)
+    run.report(f"{len(runs):,} runs; table: {run.folder.at(TABLE)}", page)

@@ -1,50 +1,34 @@
-"""The training loop of a method over tasks: learn one, evaluate all, next; resumable after a kill.
+"""One run, the work of one cluster task: from its stream's arrays, task after task, to its table.
 
-B samples of a step, N of a task.
-
-One run from its stream's arrays to its table: the work of one cluster task."""
+Learn one task, evaluate all, next; resumable after a kill. B samples of a step, N of a task.
+"""
 
 import io
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pickle import UnpicklingError
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import torch
 
 from raycomp.config import UserError
-from raycomp.config.options import check_choice
+from raycomp.continual import scoring
 from raycomp.continual.config import RANDOM, ContinualConfig
 from raycomp.continual.data import Keys, Split, Stream, StreamRun, count_steps, join_splits, make_config
-from raycomp.continual.method import HEAD, JOINT, TUNE, Method, get_method
-from raycomp.continual.methods.c_clip import CClip
-from raycomp.continual.methods.cl_moe import ClMoe
-from raycomp.continual.methods.diki import Diki
+from raycomp.continual.embed import RunJob
+from raycomp.continual.method import HEAD, JOINT, TUNE, get_method
 from raycomp.continual.methods.head import Frozen, HeadLearner, Learner
-from raycomp.continual.methods.tuner import Finetune, Tuner
-from raycomp.continual.methods.zscl import Reference, Zscl
-from raycomp.continual.scoring import (
-    BEFORE,
-    METHOD,
-    RUNS,
-    TASK,
-    ZERO_SHOT,
-    Figure,
-    gather_questions,
-    judge_margins,
-    judge_tasks,
-    judge_text_only,
-    judge_weights,
-)
+from raycomp.continual.methods.published import CClip, ClMoe, Diki, Zscl
+from raycomp.continual.methods.tuner import Finetune
+from raycomp.continual.scoring import BEFORE, METHOD, RUNS, TASK, ZERO_SHOT, Figure, gather_questions
 from raycomp.continual.streams.build import read_stream
-from raycomp.continual.streams.samples import RunJob
 from raycomp.data.files import Folder
 from raycomp.data.parquet import write_table
 from raycomp.data.runs import fetch_model
-from raycomp.models.architecture import ScorerSpec, describe_scorer
+from raycomp.models.architecture import describe_scorer
 from raycomp.models.clip import Clip, refuse_bad
 from raycomp.run.progress import Progress
 from raycomp.schema import CONTINUAL_SCHEMA
@@ -52,7 +36,7 @@ from raycomp.training.towers import find_rank
 
 Report = Callable[[dict[str, Any]], None]
 IsWarned = Callable[[], bool]
-_STATE = "state.pt"
+_STATE, _SAVED = "state.pt", ("number", "step", "rows", "reported")
 # Added to a seed, so that the order of tasks and the order of rows are drawn independently.
 _ORDER, _ROWS = 21, 22
 
@@ -82,7 +66,8 @@ class TaskLoop:
     def __init__(self, one_run: StreamRun, stream: Stream, config: ContinualConfig, learner: Learner):
         """``config``: with the method's own options. In development, all weights to try are evaluated."""
         self.weights = () if one_run.rate is None else config.develop.weights
-        self.config, self.learner, self.seed = config, learner, one_run.seed
+        self.stream, self.config, self.learner, self.seed = stream, config, learner, one_run.seed
+        self.started = time.perf_counter()
         self.order = order_tasks(len(stream.tasks), config, one_run.seed)
         tasks = [stream.tasks[number] for number in self.order]
         trainings = [task.train for task in tasks]
@@ -161,22 +146,22 @@ class TaskLoop:
     def _ask(self, after: int) -> None:
         """Evaluate on all tasks, learned or not, and on the zero-shot sets."""
         keys = self._find_keys(self.asked.split)
-        found = [(TASK, one) for one in judge_tasks(self.asked, keys, self.config.weight)]
-        found += [(TASK, one) for one in judge_weights(self.asked, keys, self.weights)]
+        judged = scoring.judge_tasks(self.asked, keys, self.config.weight, self.weights)
+        found = [(TASK, one) for one in judged]
         for number, asked in enumerate(self.unlearned):
-            seen = judge_tasks(asked, self._find_keys(asked.split), self.config.weight)
+            seen = scoring.judge_tasks(asked, self._find_keys(asked.split), self.config.weight)
             found += [(ZERO_SHOT, one._replace(task=number)) for one in seen]
         if isinstance(self.learner, HeadLearner):
             read = {**self.learner.read_out(self.asked.split), **self.learner.measure()}
             found += [(METHOD, Figure(0, name, value)) for name, value in read.items()]
         found += [(METHOD, Figure(0, name, value)) for name, value in summarise_steps(self.reported).items()]
         if after == len(self.order) - 1:
-            text_only = judge_text_only(self.asked, keys, self.config.weight, self.trainings)
+            text_only = scoring.judge_text_only(self.asked, keys, self.config.weight, self.trainings)
             found += [(TASK, one) for one in text_only]
             if self.edited:
                 tests, edits = zip(*self.edited, strict=True)
                 pairs = [(self._find_keys(test), self._find_keys(one.split)) for test, one in self.edited]
-                margins = judge_margins(tests, edits, pairs, self.config.weight)
+                margins = scoring.judge_margins(tests, edits, pairs, self.config.weight)
                 found += [(METHOD, one) for one in margins]
         self.rows += [
             {"after": after, "of": of, "number": one.task, "figure": one.name, "value": one.value}
@@ -196,16 +181,15 @@ class TaskLoop:
     def _save(self, work: Folder) -> None:
         if find_rank()[0]:
             return
-        names = ("number", "step", "rows", "reported")
-        stream = io.BytesIO()
-        torch.save({**{name: getattr(self, name) for name in names}, "learner": self.learner.state()}, stream)
+        stream, own = io.BytesIO(), {name: getattr(self, name) for name in _SAVED}
+        torch.save({**own, "learner": self.learner.state()}, stream)
         work.write_bytes(stream.getvalue(), _STATE)
 
     def _restore(self, work: Folder) -> None:
         data = work.read_bytes(_STATE)  # a storage failure is not damage
         try:
             state = torch.load(io.BytesIO(data), weights_only=True)
-            for name in ("number", "step", "rows", "reported"):
+            for name in _SAVED:
                 setattr(self, name, state[name])
         except (RuntimeError, ValueError, LookupError, EOFError, UnpicklingError) as error:
             line = " ".join(str(error).split())[:200]
@@ -226,107 +210,75 @@ def summarise_steps(reported: Sequence[dict[str, float]]) -> dict[str, float]:
     return found
 
 
-ZSCL = "zscl"
-PLAIN: dict[str, type[Tuner]] = {"finetune": Finetune, "c-clip": CClip, "diki": Diki, "cl-moe": ClMoe}
-TUNERS = (*PLAIN, ZSCL)
-
-
-def make_tuner(
-    learner: str | type,
-    clip: Clip,
-    spec: ScorerSpec,
-    config: ContinualConfig,
-    seed: int,
-    reference: Reference | None = None,
-) -> Learner:
-    """Return a new learner of a copy of the model; zscl needs a reference. ``learner`` may be your own class.
-
-    Raises UserError if the model does not fit the method.
-    """
-    if isinstance(learner, type):
-        return learner(clip, spec, config, seed)
-    check_choice("learner", learner, TUNERS)
-    if learner == ZSCL:
-        return Zscl(clip, spec, config, seed, reference)
-    return PLAIN[learner](clip, spec, config, seed)
+TUNERS: dict[str, Callable[..., Learner]] = {
+    "finetune": Finetune,
+    "zscl": Zscl,
+    "c-clip": CClip,
+    "diki": Diki,
+    "cl-moe": ClMoe,
+}
+"""Learners that train the model; zscl has a reference, too."""
 
 
 def run_one(job: RunJob) -> dict[str, Any]:
     """Train a method on a stream, in this process; see ``finish_one``."""
-    opened = open_one(job)
-    with Progress("continual", opened.loop.num_steps, unit="step") as progress:
-        opened.loop.start(job.state)
-        progress.start_at(opened.loop.taken)
-        return finish_one(job, opened, lambda row: progress.reach(row["step"] + 1, opened.loop.batch_size))
+    loop = open_one(job)
+    with Progress("continual", loop.num_steps, unit="step") as progress:
+        loop.start(job.state)
+        progress.start_at(loop.taken)
+        return finish_one(job, loop, lambda row: progress.reach(row["step"] + 1, loop.batch_size))
 
 
-class OpenedRun(NamedTuple):
-    """A run before its first step, or before it resumes."""
-
-    loop: TaskLoop
-    stream: Stream
-    started: float
-
-
-def open_one(job: RunJob, device: str | None = None) -> OpenedRun:
+def open_one(job: RunJob, device: str | None = None) -> TaskLoop:
     """Return a run's training loop, on one thread. ``device``: of methods that train the model; none = the
-    visible GPU, or the CPU."""
+    visible GPU, or the CPU.
+
+    Raises UserError if the model does not fit the method.
+    """
     torch.set_num_threads(1)
     started, method = time.perf_counter(), get_method(job.one_run.method)
     own = replace(make_config(job.config, method, job.choice), model=job.model)
     stream = read_stream(job.place.files, method.trains == TUNE)
-    learner = _make_learner(method, stream, own, job.one_run.seed, device)
-    return OpenedRun(TaskLoop(job.one_run, stream, own, learner), stream, started)
+    seed = 1000 * own.seed + job.one_run.seed
+    made: Any = {"frozen": Frozen, "head": HeadLearner, **TUNERS}.get(str(method.learner), method.learner)
+    if method.trains is None:
+        learner = made()
+    elif method.trains == HEAD:
+        learner = made(own, stream, seed)
+    else:
+        fetched = fetch_model(own.model)
+        more = [stream.reference] if method.learner == "zscl" else []
+        learner = made(Clip(fetched, device), describe_scorer(fetched), own, seed, *more)
+    loop = TaskLoop(job.one_run, stream, own, learner)
+    loop.started = started
+    return loop
 
 
 def finish_one(
-    job: RunJob,
-    opened: OpenedRun,
-    report: Report = lambda reported: None,
-    is_warned: IsWarned = lambda: False,
+    job: RunJob, loop: TaskLoop, report: Report, is_warned: IsWarned = lambda: False
 ) -> dict[str, Any]:
     """Take the remaining steps; write cells/NAME.parquet, and NAME.json last, which marks the run as done.
 
     An interrupted run resumes from its state below ``work``. The numbers depend on the run, the stream and
     the config's options alone. Of several ranks the first one writes.
     """
-    loop, name = opened.loop, job.one_run.name
-    table = loop.run(job.state, report, is_warned)
+    table, name = loop.run(job.state, report, is_warned), job.one_run.name
     rank, num_ranks = find_rank()
     facts = {
         "cell": vars(job.one_run),
         "backbone": job.place.variant,
         "order": loop.order,
-        "tasks": [task.name for task in opened.stream.tasks],
-        "zero_shot": [task.name for task in opened.stream.zero_shot],
+        "tasks": [task.name for task in loop.stream.tasks],
+        "zero_shot": [task.name for task in loop.stream.zero_shot],
         "alpha": loop.config.trust.alpha,
         "rate": job.choice.rate,
         "weight": loop.config.weight,
         "steps": loop.steps,
         "workers": num_ranks,
-        "seconds": time.perf_counter() - opened.started,
+        "seconds": time.perf_counter() - loop.started,
     }
     if rank == 0:
         write_table(table, job.out.at(RUNS, f"{name}.parquet"), CONTINUAL_SCHEMA)
         job.out.write_json(facts, RUNS, f"{name}.json")
         job.state.remove()
     return facts
-
-
-def _make_learner(
-    method: Method, stream: Stream, config: ContinualConfig, seed: int, device: str | None
-) -> Learner:
-    """Return a new learner; ``config.model`` is the stream's backbone."""
-    own_seed = 1000 * config.seed + seed
-    if method.learner == "frozen":
-        return Frozen()
-    if method.trains != TUNE:
-        kind: Any = HeadLearner if method.learner == "head" else method.learner
-        return kind(config, stream, own_seed)
-    fetched, kept = fetch_model(config.model), stream.reference
-    reference = None
-    if kept is not None:
-        assert kept.pixels is not None and kept.token_TL is not None, "has pixels"
-        reference = Reference(kept.pixels, kept.token_TL)
-    clip = Clip(fetched, device)
-    return make_tuner(method.learner, clip, describe_scorer(fetched), config, own_seed, reference)

@@ -5,9 +5,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from raycomp.continual.embed import RunJob
 from raycomp.continual.scoring import is_done
 from raycomp.continual.streams.build import count_tasks
-from raycomp.continual.streams.samples import RunJob
 from raycomp.run.run import Say
 from raycomp.training.ray_train import RankJob, TrainWorkers, run_ranks
 
@@ -39,9 +39,9 @@ def _work(job: RunJob, tracker: Any) -> None:
         # If a start was lost while it wrote its last file, all ranks of the next start find the run done.
         if not may_arrive(tracker) or is_done(job.out, job.one_run):
             return
-        opened = open_one(job, str(get_device()))
-        opened.loop.start(job.state)
-        if may_start(tracker, opened.loop.taken):
+        loop = open_one(job, str(get_device()))
+        loop.start(job.state)
+        if may_start(tracker, loop.taken):
             is_first = ray.train.get_context().get_world_rank() == 0
             report = Line(tracker).report if is_first else lambda reported: None
-            finish_one(job, opened, report, Preemption())
+            finish_one(job, loop, report, Preemption())

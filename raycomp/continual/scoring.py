@@ -1,11 +1,6 @@
-"""The results of a run, its matrices and metrics; the options selected on development seeds. T tasks.
+"""Scores of a method after each task; a run's results and metrics; options selected on development seeds.
 
-Methods are developed on the first stream. All trained methods are tried at the same multiples of their
-learning rate.
-
-Evaluation of a method after each task, with baselines and margins to edited captions.
-
-N samples, T texts, K candidates, M edits, E heads, D dims.
+N samples, T texts or tasks, K candidates, M edits, E heads, D dims.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,19 +12,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from raycomp.continual import data
 from raycomp.continual.config import ContinualConfig
-from raycomp.continual.data import (
-    Choice,
-    Edits,
-    Keys,
-    Split,
-    StreamRun,
-    join_splits,
-    list_methods,
-    name_stream,
-)
+from raycomp.continual.data import Choice, Edits, Keys, Split, StreamRun, name_stream
 from raycomp.continual.method import get_method, name_method
-from raycomp.core.continual import compute_retention, fuse, score_by_prior, summarise, zero_shot_drift
+from raycomp.core import continual as core
 from raycomp.core.intervals import wilcoxon
 from raycomp.data.files import Folder
 from raycomp.data.parquet import read_columns
@@ -108,57 +95,49 @@ def _read_facts(folder: Folder, one_run: StreamRun) -> dict[str, Any] | None:
 
 def measure(result: Result) -> dict[str, float]:
     """Return the metrics of one run, shares in percent, by name: score, gallery and direction, then the
-    metric, as ``core.continual.MatrixSummary`` names them. The main figure's metrics have no such prefix."""
-    found = _measure_matrix(result, result.main)
-    for of, figure in result.values:
-        if of == TASK and not figure.endswith(_BOUND):
-            found |= {f"{figure} {name}": value for name, value in _measure_matrix(result, figure).items()}
+    metric, as ``core.continual.MatrixSummary`` names them. The main figure's metrics have no such prefix.
+
+    The figures before training are by captions alone, for all methods the frozen model, not by an untrained
+    composer. zstd: in points, of zero-shot sets' own galleries, by the score after the last task, minus the
+    frozen model's.
+    """
+    found: dict[str, float] = {}
+    figures = [figure for of, figure in result.values if of == TASK and not figure.endswith(_BOUND)]
+    for prefix, figure in (("", result.main), *((f"{figure} ", figure) for figure in figures)):
+        score, _, rest = figure.partition(" ")
+        before_T = result.before(f"{TEXT} {rest}" if score in SCORES else figure)
+        summary = core.summarise(result.matrix(figure), before_T)._asdict()
+        found |= {f"{prefix}{name}": value for name, value in summary.items()}
     for score in SCORES:
-        if (TASK, f"{score} crr") in result.values:
-            last = {name: result.matrix(f"{score} {name}")[-1] / 100 for name in _BOUND}
-            found |= {f"{score} {name}": float(value.mean()) for name, value in last.items()}
+        for name in _BOUND if (TASK, f"{score} crr") in result.values else ():
+            found[f"{score} {name}"] = float((result.matrix(f"{score} {name}")[-1] / 100).mean())
+    rest = ANSWERS if result.main.endswith(ANSWERS) else f"{OWN} {BOTH}"
+    before = result.values.get((ZERO_SHOT, f"{TEXT} {rest}"), {})
     for score in SCORES:
-        drift = _compute_drift(result, score)
-        if drift is not None:
-            found[f"{score} zstd"] = drift
-    found |= {
-        name: float(result.of_method(name)[-1])
-        for of, name in result.values
-        if of == METHOD and not name.endswith("_last")
-    }
-    found |= {"sigma_max": float(np.nanmax([*result.of_method("sigma_max"), -np.inf]))}
+        after = result.values.get((ZERO_SHOT, f"{score} {rest}"))
+        if before and after:
+            numbers = sorted({number for _, number in after})
+            initial = [100 * before[BEFORE, number] for number in numbers]
+            last = [100 * after[result.num_tasks - 1, number] for number in numbers]
+            found[f"{score} zstd"] = core.zero_shot_drift(initial, last)
+    for of, name in result.values:
+        if of == METHOD and not name.endswith("_last"):
+            found[name] = float(result.of_method(name)[-1])
+    found["sigma_max"] = float(np.nanmax([*result.of_method("sigma_max"), -np.inf]))
     found["seconds"] = result.facts["seconds"]
     return {name: value for name, value in found.items() if np.isfinite(value)}
-
-
-def _measure_matrix(result: Result, figure: str) -> dict[str, float]:
-    """Return the figures of a matrix; the figure before training is by captions alone, for all methods the
-    frozen model, not by an untrained composer."""
-    score, _, rest = figure.partition(" ")
-    text_figure = f"{TEXT} {rest}" if score in SCORES else figure
-    return summarise(result.matrix(figure), result.before(text_figure))._asdict()
-
-
-def _compute_drift(result: Result, score: str) -> float | None:
-    """Return ZSTD in points, of zero-shot sets' own galleries: by the score after the last task, minus the
-    frozen model's; none without a set."""
-    rest = ANSWERS if result.main.endswith(ANSWERS) else f"{OWN} {BOTH}"
-    before, found = (result.values.get((ZERO_SHOT, f"{one} {rest}")) for one in (TEXT, score))
-    if not before or not found:
-        return None
-    numbers = sorted({number for _, number in found})
-    last = result.num_tasks - 1
-    initial = [100 * before[BEFORE, number] for number in numbers]
-    return zero_shot_drift(initial, [100 * found[last, number] for number in numbers])
 
 
 _METRICS = ("last", "learned", "forgetting_best")
 
 
 def list_trials(config: ContinualConfig) -> list[StreamRun]:
-    """Return the development runs, all methods of a seed in sequence; none if nothing is selected."""
+    """Return the development runs, all methods of a seed in sequence; none if nothing is selected.
+
+    Methods are developed on the first stream, all at the same multiples of their learning rate.
+    """
     first, made = config.first_seed + max(config.seeds, config.tune_seeds or 0), []
-    for name in list_methods(config):
+    for name in data.list_methods(config):
         method = get_method(name)
         if method.trains is None:
             continue
@@ -191,7 +170,7 @@ def _score(
         is_weighed = any(name.startswith("w=") for name in measured[0])
         weights = tuple(dict.fromkeys(config.develop.weights)) if is_weighed else (None,)
         for weight in weights:
-            prefix = "" if weight is None else f"{name_weighed(weight, figure)} "
+            prefix = "" if weight is None else f"w={weight} {figure} "
             values = {name: [one.get(prefix + name, np.nan) for one in measured] for name in _METRICS}
             yield Choice(rate or 1.0, weight), {name: float(np.mean(found)) for name, found in values.items()}
 
@@ -249,7 +228,7 @@ class Questions:
 
 def gather_questions(tests: Sequence[Split]) -> Questions:
     """Concatenate the tests of tasks, in their order."""
-    joined = join_splits(tests)
+    joined = data.join_splits(tests)
     place_of = {text: place for place, text in enumerate(joined.texts)}
     starts = np.cumsum([0, *map(len, tests)])
     samples = tuple(np.arange(start, end) for start, end in pairwise(starts))
@@ -266,41 +245,35 @@ class Figure(NamedTuple):
     value: float
 
 
-def judge_tasks(asked: Questions, keys: Keys, weight: float) -> Iterator[Figure]:
-    """Yield the accuracies of every task, each as a share, 0 to 1."""
+def judge_tasks(
+    asked: Questions, keys: Keys, weight: float, weights: Sequence[float] = ()
+) -> Iterator[Figure]:
+    """Yield the accuracies of every task, each as a share, 0 to 1.
+
+    With compositions, also the main figure by each other weight w of ``weights``, named "w=..."; that is what
+    development selects by.
+    """
     split = asked.split
-    for score in SCORES:
-        own_weight = weigh(score, weight)
+    tried = [(f"w={one}", one) for one in weights] if keys.composed_ETD is not None else []
+    for score, own_weight in (*weigh(weight).items(), *tried):
         if split.candidate_NK is not None:
             yield from _report_answers(asked, f"{score} {ANSWERS}", answer(split, keys, own_weight))
             continue
         merged = search(split, keys, own_weight, np.arange(len(split)), np.arange(len(split.texts)))
         for task, (sample_N, text_T) in enumerate(zip(asked.sample_IN, asked.text_IT, strict=True)):
-            own = search(split, keys, own_weight, sample_N, text_T)
+            galleries = {MERGED: (merged.right_N[sample_N], merged.right_T[text_T])}
+            if score in SCORES:
+                own = search(split, keys, own_weight, sample_N, text_T)
+                galleries = {OWN: (own.right_N, own.right_T), **galleries}
             has_T = np.isin(text_T, split.own_N[sample_N])
-            for gallery, right_N, right_T in (
-                (OWN, own.right_N, own.right_T),
-                (MERGED, merged.right_N[sample_N], merged.right_T[text_T]),
-            ):
+            for gallery, (right_N, right_T) in galleries.items():
                 to_text, to_image = float(right_N.mean()), float(right_T[has_T].mean())
-                yield Figure(task, f"{score} {gallery} {TO_TEXT}", to_text)
-                yield Figure(task, f"{score} {gallery} {TO_IMAGE}", to_image)
+                if score in SCORES:
+                    yield Figure(task, f"{score} {gallery} {TO_TEXT}", to_text)
+                    yield Figure(task, f"{score} {gallery} {TO_IMAGE}", to_image)
                 yield Figure(task, f"{score} {gallery} {BOTH}", (to_text + to_image) / 2)
-            yield from _report_binding(task, score, split, sample_N, merged.first_N[sample_N])
-
-
-def judge_weights(asked: Questions, keys: Keys, weights: Sequence[float]) -> Iterator[Figure]:
-    """Yield the main figure of every task by each weight w, as a share; nothing without compositions."""
-    split = asked.split
-    for weight in weights if keys.composed_ETD is not None else ():
-        if split.candidate_NK is not None:
-            yield from _report_answers(asked, name_weighed(weight, ANSWERS), answer(split, keys, weight))
-            continue
-        found = search(split, keys, weight, np.arange(len(split)), np.arange(len(split.texts)))
-        for task, (sample_N, text_T) in enumerate(zip(asked.sample_IN, asked.text_IT, strict=True)):
-            right_T = found.right_T[text_T[np.isin(text_T, split.own_N[sample_N])]]
-            both = float(found.right_N[sample_N].mean() + right_T.mean()) / 2
-            yield Figure(task, name_weighed(weight, f"{MERGED} {BOTH}"), both)
+            if score in SCORES:
+                yield from _report_binding(task, score, split, sample_N, merged.first_N[sample_N])
 
 
 def _report_answers(asked: Questions, name: str, right_N: np.ndarray) -> Iterator[Figure]:
@@ -308,14 +281,9 @@ def _report_answers(asked: Questions, name: str, right_N: np.ndarray) -> Iterato
         yield Figure(task, name, float(right_N[sample_N].mean()))
 
 
-def name_weighed(weight: float, figure: str) -> str:
-    """Return the name of a figure by the fused score with a development weight."""
-    return f"w={weight} {figure}"
-
-
-def weigh(score: str, weight: float) -> float:
-    """Return the weight of the composition in a score."""
-    return {TEXT: 0.0, COMPOSED: 1.0, FUSED: weight}[score]
+def weigh(weight: float) -> dict[str, float]:
+    """Return the weight of the composition in each score."""
+    return {TEXT: 0.0, COMPOSED: 1.0, FUSED: weight}
 
 
 class SearchResult(NamedTuple):
@@ -354,11 +322,11 @@ def score_pairs(keys: Keys, weight: float, sample_N: np.ndarray, text_T: np.ndar
     if keys.composed_ETD is None or not weight:
         return image_ND @ text_TD.T
     if keys.expert_N is None:
-        return image_ND @ fuse(text_TD, keys.composed_ETD[0, text_T], weight).T
+        return image_ND @ core.fuse(text_TD, keys.composed_ETD[0, text_T], weight).T
     score_NT = np.zeros((len(sample_N), len(text_T)), np.float32)
     for expert, composed_TD in enumerate(keys.composed_ETD):
         is_its_N = keys.expert_N[sample_N] == expert
-        score_NT[is_its_N] = image_ND[is_its_N] @ fuse(text_TD, composed_TD[text_T], weight).T
+        score_NT[is_its_N] = image_ND[is_its_N] @ core.fuse(text_TD, composed_TD[text_T], weight).T
     return score_NT
 
 
@@ -379,27 +347,23 @@ def _report_binding(
     task: int, score: str, split: Split, sample_N: np.ndarray, first_N: np.ndarray
 ) -> Iterator[Figure]:
     """Yield the shares of retrieved texts with the right attributes, the right objects, and both bound
-    correctly; CRR."""
+    correctly; CRR. A primitive's last word is its object, all words before are attributes."""
     if all(" " not in name.strip() for names in split.primitives for name in names):
         return  # no name has an attribute
+
+    def list_attributes(primitives: Sequence[str]) -> list[str]:
+        return sorted(word for one in primitives for word in one.split()[:-1])
+
+    def list_objects(primitives: Sequence[str]) -> list[str]:
+        return sorted(one.split()[-1] for one in primitives if one.split())
+
     own, found = ([split.primitives[place] for place in some] for some in (split.own_N[sample_N], first_N))
     rights = [
         np.array([kind(a) == kind(b) for a, b in zip(own, found, strict=True)])
         for kind in (sorted, list_attributes, list_objects)
     ]
-    kept = compute_retention(*rights)
-    for name, value in zip(("crr", "a_pair", "a_attribute", "a_object"), kept, strict=True):
+    for name, value in zip(_BOUND, core.compute_retention(*rights), strict=True):
         yield Figure(task, f"{score} {name}", value)
-
-
-def list_attributes(primitives: Sequence[str]) -> list[str]:
-    """Return all words of the primitives except the last of each, in one order."""
-    return sorted(word for one in primitives for word in one.split()[:-1])
-
-
-def list_objects(primitives: Sequence[str]) -> list[str]:
-    """Return the last word of every primitive, in one order."""
-    return sorted(one.split()[-1] for one in primitives if one.split())
 
 
 PRIOR, SHUFFLED, CHANCE = "prior", "shuffled", "chance"
@@ -418,33 +382,22 @@ def judge_text_only(
     split = asked.split
     if split.candidate_NK is None or split.kind_N is None:
         return
+    places: dict[str, int] = {}
+    seen = [number_answers(one, places)[one.candidate_NK == one.own_N[:, None]] for one in trainings]
+    kinds = [one.kind_N for one in trainings if one.kind_N is not None]
+    asked_NK = number_answers(split, places)
+    score_NK = core.score_by_prior(np.concatenate(seen), np.concatenate(kinds), split.kind_N, asked_NK)
+    is_own_NK = split.candidate_NK == split.own_N[:, None]
+    own_N, best_N = np.where(is_own_NK, score_NK, -np.inf).max(1), score_NK.max(1)
+    by_prior_N = np.where(own_N == best_N, 1 / (score_NK == best_N[:, None]).sum(1), 0.0)
     rng, order_N = np.random.default_rng(_SHUFFLE_SEED), np.arange(len(split))
     for sample_N in asked.sample_IN:
         order_N[sample_N] = rng.permutation(sample_N)
     expert_N = None if keys.expert_N is None else keys.expert_N[order_N]
     others = keys._replace(image_ND=keys.image_ND[order_N], expert_N=expert_N)
-    found = {
-        PRIOR: answer_by_prior(split, trainings),
-        SHUFFLED: answer(split, others, weight),
-        CHANCE: 1 / (split.candidate_NK >= 0).sum(1),
-    }
-    for name, right_N in found.items():
-        yield from _report_answers(asked, f"{name} {ANSWERS}", right_N)
-
-
-def answer_by_prior(split: Split, trainings: Sequence[Split]) -> np.ndarray:
-    """Return the probability that the text-only baseline chooses the right answer, float64 (N,): 1 if that
-    answer was right more often than all other candidates, a share if it ties with the most frequent, else
-    0."""
-    assert split.candidate_NK is not None and split.kind_N is not None
-    places: dict[str, int] = {}
-    seen = [number_answers(one, places)[one.candidate_NK == one.own_N[:, None]] for one in trainings]
-    kinds = [one.kind_N for one in trainings if one.kind_N is not None]
-    asked_NK = number_answers(split, places)
-    score_NK = score_by_prior(np.concatenate(seen), np.concatenate(kinds), split.kind_N, asked_NK)
-    is_own_NK = split.candidate_NK == split.own_N[:, None]
-    own_N, best_N = np.where(is_own_NK, score_NK, -np.inf).max(1), score_NK.max(1)
-    return np.where(own_N == best_N, 1 / (score_NK == best_N[:, None]).sum(1), 0.0)
+    yield from _report_answers(asked, f"{PRIOR} {ANSWERS}", by_prior_N)
+    yield from _report_answers(asked, f"{SHUFFLED} {ANSWERS}", answer(split, others, weight))
+    yield from _report_answers(asked, f"{CHANCE} {ANSWERS}", 1 / (split.candidate_NK >= 0).sum(1))
 
 
 def number_answers(split: Split, places: dict[str, int]) -> np.ndarray:
@@ -473,31 +426,20 @@ def judge_margins(
     Mean, share above 0, share that is exactly 0, and Wilcoxon's p. ``keys``: of each test, and its edits.
     """
     category_M = np.concatenate([one.category_M for one in edits])
-    for score in SCORES:
-        own = weigh(score, weight)
-        margin_M = np.concatenate(
-            [
-                _compute_margins(test, one, pair, own)
-                for test, one, pair in zip(tests, edits, keys, strict=True)
-            ]
-        )
+    for score, own in weigh(weight).items():
+        margins = []
+        for test, some, (of_test, of_edits) in zip(tests, edits, keys, strict=True):
+            for row, text in zip(some.row_M.tolist(), some.text_M.tolist(), strict=True):
+                row_1 = np.array([row])
+                right = score_pairs(of_test, own, row_1, test.own_N[row_1])[0, 0]
+                expert_1 = None if of_test.expert_N is None else of_test.expert_N[row_1]
+                seen = of_edits._replace(image_ND=of_test.image_ND[row_1], expert_N=expert_1)
+                wrong = score_pairs(seen, own, np.zeros(1, np.int64), np.array([text]))[0, 0]
+                margins.append(right - wrong)
         for category in np.unique(category_M).tolist():
-            some = margin_M[category_M == category].astype(np.float64)
+            some_M = np.array(margins)[category_M == category].astype(np.float64)
             name = f"{score} margin {category}"
-            yield Figure(0, name, float(some.mean()))
-            yield Figure(0, f"{name} above", float((some > 0).mean()))
-            yield Figure(0, f"{name} zero", float((some == 0).mean()))
-            yield Figure(0, f"{name} p", wilcoxon(some))
-
-
-def _compute_margins(test: Split, edits: Edits, keys: tuple[Keys, Keys], weight: float) -> np.ndarray:
-    """Return the margin of every edit, fp32 (M,)."""
-    of_test, of_edits = keys
-    rights, wrongs = [], []
-    for row, text in zip(edits.row_M.tolist(), edits.text_M.tolist(), strict=True):
-        row_1 = np.array([row])
-        rights.append(score_pairs(of_test, weight, row_1, test.own_N[row_1])[0, 0])
-        expert_1 = None if of_test.expert_N is None else of_test.expert_N[row_1]
-        seen = of_edits._replace(image_ND=of_test.image_ND[row_1], expert_N=expert_1)
-        wrongs.append(score_pairs(seen, weight, np.zeros(1, np.int64), np.array([text]))[0, 0])
-    return np.array(rights) - np.array(wrongs)
+            yield Figure(0, name, float(some_M.mean()))
+            yield Figure(0, f"{name} above", float((some_M > 0).mean()))
+            yield Figure(0, f"{name} zero", float((some_M == 0).mean()))
+            yield Figure(0, f"{name} p", wilcoxon(some_M))

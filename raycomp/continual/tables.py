@@ -78,13 +78,6 @@ class Runs:
                 gaps[one_run] = found[metric] - base[metric]
         return gaps
 
-    def count_blocks(self, method: str) -> int:
-        """Return the number of independent units of a method's interval: backbones if there are several, else
-        seeds."""
-        own = [one_run for one_run in self.results if one_run.method == method]
-        backbones = {self.results[one_run].facts["backbone"] for one_run in own}
-        return len(backbones) if len(backbones) > 1 else len(own)
-
     def are_equal(self, method: str, other: str) -> bool:
         """Whether two methods have runs of the same seeds and bit-identical evaluation figures; the methods'
         own figures are not compared."""
@@ -276,16 +269,16 @@ def make_tables(results: Results, measured: Measured) -> list[Table]:
     return [table for table in made if table.rows]
 
 
-def report_samples(streams: Mapping[str, Any]) -> Table | None:
-    """Return how many samples each half of each task has, and how many of them are used; None if all are
-    used. ``streams``: the recorded facts of each."""
+def report_samples(streams: Mapping[str, Any]) -> list[Table]:
+    """Return a table of how many samples each half of each task has, and how many of them are used; no table
+    if all are used. ``streams``: the recorded facts of each."""
     halves = {said: counts for facts in streams.values() for said, counts in facts["samples"].items()}
     rows: list[tuple[Cell, ...]] = [
         (said, counts.get(OK, 0), sum(counts.values())) for said, counts in halves.items()
     ]
     note = "All results use these samples; the warnings above give the reasons for excluding the others."
     is_whole = all(used == num for _, used, num in rows)
-    return None if is_whole else Table("Samples used", ("Stream, task, half", "used", "of"), rows, note)
+    return [] if is_whole else [Table("Samples used", ("Stream, task, half", "used", "of"), rows, note)]
 
 
 def report_main(runs: Runs) -> Table:

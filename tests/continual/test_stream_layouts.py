@@ -5,8 +5,8 @@ from collections import Counter
 
 import pytest
 
-from raycomp.continual.layouts import clevr, clove, construct_vl, mit_states, vaw, vqacl
-from raycomp.continual.layouts.row import NUM_CANDIDATES, QuestionRow, Row, offer_answers
+from raycomp.continual import layouts
+from raycomp.continual.layouts import NUM_CANDIDATES, QuestionRow, Row, offer_answers
 from raycomp.data.files import Folder
 
 

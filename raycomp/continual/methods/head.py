@@ -16,22 +16,7 @@ from torch import Tensor
 from raycomp.config import UserError
 from raycomp.continual.config import ContinualConfig
 from raycomp.continual.data import Keys, Split, Stream
-from raycomp.core.compo_realign import (
-    ATTENTION,
-    LINEAR,
-    Composed,
-    Composer,
-    Past,
-    TrustRegion,
-    compo_realign,
-    compute_sigma,
-    list_parameters,
-    make_layout,
-    measure_step,
-    power_sigma,
-    shaped_sigma,
-    take_step,
-)
+from raycomp.core import compo_realign as core
 from raycomp.core.continual import BufferEntry, MicroBuffer, cycle_errors, judge_read_out
 
 
@@ -65,18 +50,12 @@ class Learner(Protocol):
         """Resume from this state."""
 
 
-class Frozen:
-    """The unchanged model."""
-
-    def start_task(self, number: int, train: Split) -> None:
-        """Does nothing."""
+class Frozen(Learner):
+    """The unchanged model, without a state."""
 
     def step(self, step: int, row_B: np.ndarray) -> dict[str, float]:
-        """Does nothing; the loop takes no steps."""
+        """Is not called: the loop takes no steps."""
         raise AssertionError("a frozen model takes no step")
-
-    def end(self) -> None:
-        """Does nothing."""
 
     def find_keys(self, split: Split) -> Keys:
         """Return the embeddings unchanged."""
@@ -85,9 +64,6 @@ class Frozen:
     def state(self) -> dict[str, Any]:
         """No state."""
         return {}
-
-    def restore(self, state: dict[str, Any]) -> None:
-        """No state to restore."""
 
 
 # Added to a seed, so that a head's weights, its steps and its buffer are drawn independently.
@@ -136,9 +112,9 @@ class HeadLearner:
         head, trust = config.head, config.trust
         generator = torch.Generator().manual_seed(1000 * seed + _WEIGHTS)
         dim = self.name_VD.shape[1]
-        self.composer = Composer(dim, head.hidden, generator, head.mix, head.pool, head.shaped)
+        self.composer = core.Composer(dim, head.hidden, generator, head.mix, head.pool, head.shaped)
         self.buffer = MicroBuffer(config.buffer.size, 1000 * seed + _BUFFER, config.buffer.max_bytes)
-        self.trust = TrustRegion(
+        self.trust = core.TrustRegion(
             trust.mode, trust.gamma, trust.quantile, trust.first, trust.reduce, trust.alpha or 1.0
         )
         self.text_of = {
@@ -168,13 +144,13 @@ class HeadLearner:
         is_exact = trust.power_steps is None
         raw_BPD.requires_grad_((is_bound or is_reported) and is_exact and trust.primitives == "raw")
         made = self.composer(raw_BPD, rows.valid_BP)
-        loss = compo_realign(
+        loss = core.compo_realign(
             image_BD,
             rows.text_BD if head.text == "literal" else self.composer.adapt(rows.text_BD),
             made.composed_BD if head.synthetic else None,
             rows.group_B,
             1 / head.temperature,
-            None if past is None else Past(past.text_BD, self._compose(past), past.group_B),
+            None if past is None else core.Past(past.text_BD, self._compose(past), past.group_B),
             self.config.buffer.reading,
             head.c2v,
         ).total
@@ -192,14 +168,14 @@ class HeadLearner:
             sigma_B = self._compute_sigma(step, image_BD, similarity_B, raw_BPD, made, rows.valid_BP)
             reported["sigma"] = float(sigma_B.max())
         reported["alpha"] = alpha = self.trust.take_alpha(sigma_B)
-        parameters = list_parameters(self.optimizer)
+        parameters = core.list_parameters(self.optimizer)
         self.optimizer.zero_grad()
         loss.backward(inputs=parameters)
         reported["gradient"] = math.hypot(*(float(p.grad.norm()) for p in parameters if p.grad is not None))
         if trust.mode == "off" or not is_reported:
-            take_step(self.optimizer, alpha, trust.apply)
+            core.take_step(self.optimizer, alpha, trust.apply)
         else:
-            reported["realised"] = measure_step(self.optimizer, alpha, trust.apply)
+            reported["realised"] = core.measure_step(self.optimizer, alpha, trust.apply)
         return reported
 
     def end(self) -> None:
@@ -299,7 +275,7 @@ class HeadLearner:
         return self.buffer.draw(buffer.draw, rng) if self.number and buffer.kind != "none" else []
 
     def _make_rows(self, text_TD: np.ndarray, primitives: Sequence[Collection[str]]) -> Rows:
-        layout = make_layout(primitives)
+        layout = core.make_layout(primitives)
         place_V = np.array([self.places[name] for name in layout.names], np.int64)
         index_TP = np.where(layout.valid_BP, place_V[layout.index_BP] if len(place_V) else 0, 0)
         sets = (tuple(sorted(set(names))) for names in primitives)
@@ -316,7 +292,7 @@ class HeadLearner:
         image_BD: Tensor,
         similarity_B: Tensor,
         raw_BPD: Tensor,
-        made: Composed,
+        made: core.Composed,
         valid_BP: Tensor,
     ) -> Tensor:
         """Return sigma of every sample by ``trust.power_steps``, or exactly; it has no gradient."""
@@ -331,15 +307,15 @@ class HeadLearner:
 
             with torch.no_grad():
                 generator = torch.Generator().manual_seed(int(key))
-                return power_sigma(similarity, start_BPD, trust.power_steps, generator)
+                return core.power_sigma(similarity, start_BPD, trust.power_steps, generator)
         if is_raw:
-            return compute_sigma(similarity_B, raw_BPD)
-        if head.mix == LINEAR or head.pool == ATTENTION:
-            return compute_sigma(similarity_B, made.shaped_BPD)
-        return shaped_sigma(similarity_B.detach(), made.mean_BD.detach(), valid_BP.sum(1))
+            return core.compute_sigma(similarity_B, raw_BPD)
+        if head.mix == core.LINEAR or head.pool == core.ATTENTION:
+            return core.compute_sigma(similarity_B, made.shaped_BPD)
+        return core.shaped_sigma(similarity_B.detach(), made.mean_BD.detach(), valid_BP.sum(1))
 
 
-def _make_optimizer(composer: Composer, config: ContinualConfig) -> torch.optim.Optimizer:
+def _make_optimizer(composer: core.Composer, config: ContinualConfig) -> torch.optim.Optimizer:
     head = config.head
     kind = torch.optim.AdamW if head.optimizer == "adamw" else torch.optim.SGD
     # An identity without a shaper has no parameters to train.

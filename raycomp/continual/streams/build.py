@@ -18,24 +18,9 @@ import pyarrow as pa
 from raycomp.config import ModelConfig, UserError
 from raycomp.continual.config import ContinualConfig
 from raycomp.continual.data import Edits, Pixels, Split, Stream, Task
-from raycomp.continual.streams.samples import (
-    Repeat,
-    StreamSamples,
-    drop_shared,
-    find_leaks,
-    find_repeats,
-    find_samples,
-    list_texts,
-    make_split,
-    make_stream,
-    number_kinds,
-    parse_all,
-    warn_conflicts,
-    warn_lone_text,
-    warn_repeat,
-    warn_repeats,
-)
-from raycomp.continual.streams.sources import TEST, TRAIN, Member, Source, StreamSource, TaskSource
+from raycomp.continual.streams import samples as found_samples
+from raycomp.continual.streams.samples import Repeat, StreamSamples, find_samples, find_texts
+from raycomp.continual.streams.sources import TEST, TRAIN, Member, Source, StreamSource
 from raycomp.data.files import Folder, new_file, resolve
 from raycomp.data.inputs import ShardPath
 from raycomp.data.parquet import TOKENS, to_matrix
@@ -46,28 +31,60 @@ from raycomp.models.parser import load_parser
 from raycomp.run.run import Leak, check_bad_rows, check_left, warn_leak
 from raycomp.words import DROP, OK, PIXELS, POSITION, STATUS
 
-Halves = Mapping[str, StreamSamples]
-"""The samples of a task, by train and test."""
+KINDS = ("tasks", "zero_shot")
+_REFERENCE = "reference"
+
+
+class Half(NamedTuple):
+    """The training or the test samples of a task, or zscl's reference."""
+
+    kind: str
+    """tasks, zero_shot or reference."""
+    number: int
+    """Of the task among those of its kind."""
+    task: str
+    part: str
+    """train or test."""
+    source: Source
+    samples: StreamSamples
+
+    @property
+    def file(self) -> str:
+        """The name of its files, without extension."""
+        return _REFERENCE if self.kind == _REFERENCE else name_split(self.kind, self.number, self.part)
 
 
 @dataclass(frozen=True)
 class FoundStream:
     """A stream's samples."""
 
-    source: StreamSource
-    tasks: tuple[Halves, ...]
-    zero_shot: tuple[Halves, ...]
-    reference_source: Source | None
-    reference: StreamSamples | None
-    leaks: tuple[Leak, ...] = ()
-    repeats: tuple[Repeat, ...] = ()
-    conflicts: tuple[str, ...] = ()
+    name: str
+    halves: tuple[Half, ...]
+    """Of all tasks, then of all zero-shot sets."""
+    reference: Half | None
+    leaks: tuple[Leak, ...]
+    repeats: tuple[Repeat, ...]
+    conflicts: tuple[str, ...]
     """Lines: see ``warn_conflicts``."""
 
-    @property
-    def halves(self) -> list[StreamSamples]:
-        """Return the training and test samples."""
-        return [samples for halves in (*self.tasks, *self.zero_shot) for samples in halves.values()]
+    def of(self, part: str, kind: str = "") -> dict[str, StreamSamples]:
+        """Return the training or the test samples by task, of one kind or of all."""
+        return {one.task: one.samples for one in self.halves if one.part == part and kind in ("", one.kind)}
+
+    def say(self, half: Half) -> str:
+        """Return a half's name in warnings and facts."""
+        return f"{self.name}, {half.task}, {half.part}"
+
+    def list_texts(self) -> list[str]:
+        """Return all texts to embed, each once: captions, candidates, edits, and the names of primitives."""
+        texts: dict[str, None] = {}
+        for half in self.halves:
+            for text, primitives in find_texts(half.samples).items():
+                texts |= dict.fromkeys((text, *primitives))
+        for samples in self.of(TEST, "tasks").values():
+            for edit in (edit for one in samples.good for edit in one.edits):
+                texts |= dict.fromkeys((edit.text, *edit.primitives))
+        return list(texts)
 
 
 def find_all_samples(
@@ -76,85 +93,63 @@ def find_all_samples(
     """Return the samples of every half of every task, with the primitives of their texts.
 
     With ``overlap=drop`` test samples whose images a task trains on are contaminated. Raises ValueError, or
-    TooMuchBadData, if too few samples of a half can be used.
+    TooMuchBadData, if too few samples of a half can be used, or no test image would be left.
     """
-    halves = [find_samples(half, pictures) for half in source.halves]
-    said = [
-        f"{source.name}, {task.name}, {part}"
-        for task in (*source.tasks, *source.zero_shot)
-        for part in _name_parts(task)
+    halves = [
+        Half(kind, number, task.name, part, half, find_samples(half, pictures))
+        for kind, tasks in zip(KINDS, (source.tasks, source.zero_shot), strict=True)
+        for number, task in enumerate(tasks)
+        for part, half in zip((TRAIN, TEST)[-len(task.halves) :], task.halves, strict=True)
     ]
-    conflicts = warn_conflicts(dict(zip(said, halves, strict=True)), config.primitives)
-    named = iter(parse_all(halves, config.primitives, lambda: load_parser(config.parser.name)))
-    found = {
-        kind: tuple({part: next(named) for part in _name_parts(task)} for task in tasks)
-        for kind, tasks in (("tasks", source.tasks), ("zero_shot", source.zero_shot))
-    }
-    references = None if reference is None else find_samples(reference, pictures)
-    everything = FoundStream(
-        source, found["tasks"], found["zero_shot"], reference, references, conflicts=tuple(conflicts)
+    kept = None
+    if reference is not None:
+        kept = Half(_REFERENCE, 0, "", "", reference, find_samples(reference, pictures))
+    found = FoundStream(source.name, tuple(halves), kept, (), (), ())
+    conflicts = found_samples.warn_conflicts(
+        {found.say(half): half.samples for half in halves}, config.primitives
     )
-    everything = _compare(everything, config.overlap)
-    has_candidates = {bool(one.candidates) for samples in everything.halves for one in samples.good}
-    if len(has_candidates) > 1:
+    named = found_samples.name_primitives(
+        [half.samples for half in halves], config.primitives, lambda: load_parser(config.parser.name)
+    )
+    halves = [half._replace(samples=samples) for half, samples in zip(halves, named, strict=True)]
+    found = replace(found, halves=tuple(halves), conflicts=tuple(conflicts))
+    trains, tests = found.of(TRAIN), found.of(TEST)
+    leaks = found_samples.find_leaks(source.name, trains, tests)
+    repeats = (*found_samples.find_repeats(TRAIN, trains), *found_samples.find_repeats(TEST, tests))
+    for leak in leaks:
+        check_left(leak, config.overlap)
+    if config.overlap == DROP:
+        learned = list(trains.values())
+        halves = [
+            half._replace(samples=found_samples.drop_shared(learned, half.samples))
+            if half.part == TEST
+            else half
+            for half in halves
+        ]
+    found = replace(found, halves=tuple(halves), leaks=tuple(leaks), repeats=repeats)
+    if len({bool(one.candidates) for half in halves for one in half.samples.good}) > 1:
         raise UserError(
             f"stream={source.name!r}: some samples have candidates; give candidates to all or to none"
         )
-    for samples in [*everything.halves, *([references] if references else [])]:
-        counts = Counter(samples.status_N)
-        check_bad_rows(samples.said, counts, config.max_bad_fraction, "samples")
+    for half in [*halves, *([kept] if kept else [])]:
+        check_bad_rows(half.samples.said, Counter(half.samples.status_N), config.max_bad_fraction, "samples")
     # For a single task's test this is a warning, because the other tasks' texts are candidates, too.
-    asked = [one for halves in everything.tasks for one in halves[TEST].good]
+    asked = [one for samples in found.of(TEST, "tasks").values() for one in samples.good]
     texts = {str(one.caption) for one in asked}
     if len(texts) == 1 and not any(one.candidates for one in asked):
         raise UserError(
             f"stream={source.name!r}: all tests together have one text, {texts.pop()!r}, so every "
             f"method retrieves it; add samples with other texts"
         )
-    return everything
-
-
-def _compare(found: FoundStream, overlap: str) -> FoundStream:
-    """Return the samples with what their halves share. Raises UserError if no test image would be left."""
-    source = found.source
-    sources = [task.name for task in (*source.tasks, *source.zero_shot)]
-    trains = {name: halves[TRAIN] for name, halves in zip(sources, found.tasks, strict=False)}
-    every = (*found.tasks, *found.zero_shot)
-    tests = {name: halves[TEST] for name, halves in zip(sources, every, strict=True)}
-    leaks = find_leaks(source.name, trains, tests)
-    repeats = (*find_repeats(TRAIN, trains), *find_repeats(TEST, tests))
-    for leak in leaks:
-        check_left(leak, overlap)
-    found = replace(found, leaks=tuple(leaks), repeats=repeats)
-    if overlap != DROP:
-        return found
-    learned = list(trains.values())
-    kept = [
-        tuple({**halves, TEST: drop_shared(learned, halves[TEST])} for halves in some)
-        for some in (found.tasks, found.zero_shot)
-    ]
-    return replace(found, tasks=kept[0], zero_shot=kept[1])
-
-
-def _name_parts(task: TaskSource) -> tuple[str, ...]:
-    return (TRAIN, TEST) if task.train is not None else (TEST,)
-
-
-def list_needed(found: FoundStream) -> list[str]:
-    """Return all texts to embed, each once."""
-    edits = (edit for halves in found.tasks for one in halves[TEST].good for edit in one.edits)
-    texts = [text for edit in edits for text in (edit.text, *edit.primitives)]
-    return list(dict.fromkeys([*list_texts(found.halves), *texts]))
+    return found
 
 
 def check_texts(texts: Texts, model: ModelConfig) -> None:
     """Raise UserError if a text has no embedding: many samples share primitives and candidates."""
     if texts.bad:
         first = next(text for text in texts.place if text in texts.bad)
-        what, to_do = (
-            f"texts, the first {first!r}",
-            "name other weights, or leave these texts out of the stream",
-        )
+        to_do = "name other weights, or leave these texts out of the stream"
+        what = f"texts, the first {first!r}"
         raise UserError(say_bad(model.said_weights, len(texts.bad), len(texts.place), what, to_do))
 
 
@@ -168,85 +163,80 @@ class Maker(NamedTuple):
     folder: Folder
     with_pixels: bool
 
+    def make_arrays(self) -> dict[str, Any]:
+        """Write a stream's arrays, with pixels and tokens where methods need them; return the recorded facts:
+        samples by status, what halves share, and warnings."""
+        found, kinds = self.found, found_samples.number_kinds(half.samples for half in self.found.halves)
+        warnings = [line for leak in found.leaks for line in warn_leak(leak, self.config.overlap)]
+        for one in found.repeats:
+            share, num = 100 * one.samples / one.num_samples, f"{one.samples:,} of {one.num_samples:,}"
+            warnings.append(
+                f"{found.name}, {one.task}: {num} {one.half} samples are {one.half} samples of "
+                f"{', '.join(one.before)}, too ({share:.1f} %)"
+            )
+        warnings += found.conflicts
+        counts = {}
+        made: dict[str, list[Task]] = {kind: [] for kind in KINDS}
+        train: Split | None = None
+        for half in found.halves:
+            said, split = found.say(half), found_samples.make_split(half.samples, self.texts, kinds)
+            counts[said] = dict(sorted(Counter(half.samples.status_N).items()))
+            split = self._add_pixels(split, half)
+            if half.part == TRAIN:
+                train = split
+                continue
+            warnings += found_samples.warn_texts(split, said)
+            edits = self._make_edits(half.samples) if half.kind == "tasks" else None
+            made[half.kind].append(Task(half.task, _empty(split) if train is None else train, split, edits))
+            train = None
+        reference = None
+        if found.reference is not None:
+            counts[_REFERENCE] = dict(sorted(Counter(found.reference.samples.status_N).items()))
+            reference = self._make_reference(found.reference) if self.with_pixels else None
+        tasks = [*made["tasks"], *made["zero_shot"]]
+        splits = [split for task in tasks for split in (task.train, task.test)]
+        splits += [task.edits.split for task in tasks if task.edits is not None]
+        names = sorted({name for split in splits for some in split.primitives for name in some})
+        name_VD = self.texts.take(names)
+        kinds_of_task = tuple(made["tasks"]), tuple(made["zero_shot"])
+        write_stream(Stream(found.name, *kinds_of_task, tuple(names), name_VD, reference), self.folder)
+        return {
+            "samples": counts,
+            "overlap": [leak.describe() for leak in found.leaks],
+            "repeats": [one._asdict() for one in found.repeats],
+            "warnings": warnings,
+        }
 
-def _make_edits(samples: StreamSamples, maker: Maker) -> Edits | None:
-    """Return the edits of a test's captions; None if there are none."""
-    found = [(row, edit) for row, one in enumerate(samples.good) for edit in one.edits]
-    if not found:
-        return None
-    primitives = {edit.text: edit.primitives for _, edit in found}
-    place = {text: i for i, text in enumerate(primitives)}
-    text_TD, no_N = maker.texts.take(list(place)), np.zeros(0, np.int64)
-    split = Split(text_TD[:0], no_N, tuple(place), text_TD, tuple(primitives.values()))
-    if maker.with_pixels:
-        split = replace(split, token_TL=make_tokens(split.texts, maker.config.model))
-    row_M, text_M = np.array([(row, place[edit.text]) for row, edit in found], np.int64).T
-    return Edits(split, row_M, text_M, np.array([edit.category for _, edit in found]))
+    def _make_edits(self, samples: StreamSamples) -> Edits | None:
+        """Return the edits of a test's captions; None if there are none."""
+        found = [(row, edit) for row, one in enumerate(samples.good) for edit in one.edits]
+        if not found:
+            return None
+        primitives = {edit.text: edit.primitives for _, edit in found}
+        place = {text: i for i, text in enumerate(primitives)}
+        text_TD, no_N = self.texts.take(list(place)), np.zeros(0, np.int64)
+        split = Split(text_TD[:0], no_N, tuple(place), text_TD, tuple(primitives.values()))
+        if self.with_pixels:
+            split = replace(split, token_TL=make_tokens(split.texts, self.config.model))
+        row_M, text_M = np.array([(row, place[edit.text]) for row, edit in found], np.int64).T
+        return Edits(split, row_M, text_M, np.array([edit.category for _, edit in found]))
 
+    def _add_pixels(self, split: Split, half: Half) -> Split:
+        """Write the pixels of a split where methods need them, and return it with them and its tokens."""
+        if not self.with_pixels:
+            return split
+        path = self.folder.at(pixels_of(half.file))
+        pixels = load_pixels(half.samples, half.source, self.spec, self.config.max_pixels, path)
+        return replace(split, pixels=pixels, token_TL=make_tokens(split.texts, self.config.model))
 
-def make_arrays(maker: Maker) -> dict[str, Any]:
-    """Write a stream's arrays, with pixels and tokens where methods need them; return the recorded facts:
-    samples by status, what halves share, and warnings."""
-    found, texts = maker.found, maker.texts
-    kinds = number_kinds(found.halves)
-    named = (
-        ("tasks", found.source.tasks, found.tasks),
-        ("zero_shot", found.source.zero_shot, found.zero_shot),
-    )
-    made: dict[str, list[Task]] = {"tasks": [], "zero_shot": []}
-    counts = {}
-    warnings = [line for leak in found.leaks for line in warn_leak(leak, maker.config.overlap)]
-    warnings += [warn_repeat(found.source.name, one) for one in found.repeats]
-    warnings += found.conflicts
-    for kind, sources, tasks in named:
-        for number, (source, halves) in enumerate(zip(sources, tasks, strict=True)):
-            splits = {}
-            for part, samples in halves.items():
-                said = f"{found.source.name}, {source.name}, {part}"
-                split = make_split(samples, texts, kinds)
-                counts[said] = dict(sorted(Counter(samples.status_N).items()))
-                if part == TEST:
-                    warnings += [*warn_lone_text(split, said), *warn_repeats(split, said)]
-                half = source.test if part == TEST else source.train
-                splits[part] = _add_pixels(maker, split, samples, half, name_split(kind, number, part))
-            test = splits[TEST]
-            edits = _make_edits(halves[TEST], maker) if kind == "tasks" else None
-            made[kind].append(Task(source.name, splits.get(TRAIN, _empty(test)), test, edits))
-    if found.reference is not None:
-        counts["reference"] = dict(sorted(Counter(found.reference.status_N).items()))
-    stream = make_stream(found.source.name, made["tasks"], made["zero_shot"], texts)
-    write_stream(replace(stream, reference=_make_reference(maker)), maker.folder)
-    return {
-        "samples": counts,
-        "overlap": [leak.describe() for leak in found.leaks],
-        "repeats": [one.describe() for one in found.repeats],
-        "warnings": warnings,
-    }
-
-
-def _add_pixels(
-    maker: Maker, split: Split, samples: StreamSamples, source: Source | None, name: str
-) -> Split:
-    """Write the pixels of a split where methods need them, and return it with them and its tokens."""
-    if not maker.with_pixels:
-        return split
-    assert source is not None, "it has samples"
-    path = maker.folder.at(pixels_of(name))
-    pixels = load_pixels(samples, source, maker.spec, maker.config.max_pixels, path)
-    return replace(split, pixels=pixels, token_TL=make_tokens(split.texts, maker.config.model))
-
-
-def _make_reference(maker: Maker) -> Split | None:
-    """Return zscl's reference: pictures and texts, which need not be pairs."""
-    samples, source = maker.found.reference, maker.found.reference_source
-    if samples is None or not maker.with_pixels:
-        return None
-    texts = tuple(dict.fromkeys(str(one.caption) for one in samples.good))
-    none_TD = np.zeros((len(texts), maker.spec.embedding_dim), np.float32)
-    own_N = np.zeros(len(samples.good), np.int64)
-    image_ND = samples.image_ND[samples.is_good_N]
-    split = Split(image_ND, own_N, texts, none_TD, ((),) * len(texts))
-    return _add_pixels(maker, split, samples, source, REFERENCE)
+    def _make_reference(self, half: Half) -> Split:
+        """Return zscl's reference: pictures and texts, which need not be pairs."""
+        samples = half.samples
+        texts = tuple(dict.fromkeys(str(one.caption) for one in samples.good))
+        none_TD = np.zeros((len(texts), self.spec.embedding_dim), np.float32)
+        own_N = np.zeros(len(samples.good), np.int64)
+        image_ND = samples.image_ND[samples.is_good_N]
+        return self._add_pixels(Split(image_ND, own_N, texts, none_TD, ((),) * len(texts)), half)
 
 
 def _empty(split: Split) -> Split:
@@ -300,32 +290,23 @@ def _read_pixels(
 ) -> Iterator[tuple[Member | Picture, np.ndarray]]:
     """Yield the readable pictures, in the order of reading, with their pixels (V,)."""
     files = tuple(one for one in wanted if isinstance(one, Picture))
+    items: list[tuple[Files | ShardPath, Mapping[int, Member | Picture]]] = []
+    if files:
+        items.append((Files(0, files), dict(enumerate(files))))
     places: dict[str, dict[int, Member | Picture]] = defaultdict(dict)
     for one in wanted:
         if isinstance(one, Member):
             places[one.uri][one.position] = one
-    if files:
-        yield from _prepare(Files(0, files), dict(enumerate(files)), spec, max_pixels)
-    for shard in source.shards:
-        if shard.place in places:
-            yield from _prepare(shard, places.pop(shard.place), spec, max_pixels)
-
-
-def _prepare(
-    item: Files | ShardPath, wanted: Mapping[int, Member | Picture], spec: ScorerSpec, max_pixels: int
-) -> Iterator[tuple[Member | Picture, np.ndarray]]:
-    """Yield the wanted positions of one item."""
-    for table in read_pictures(item, _ROWS):
-        chosen = [position in wanted for position in table[POSITION].to_pylist()]
-        if not any(chosen):
-            continue
-        table = prepare_pixels(table.filter(pa.array(chosen)), spec, max_pixels)
-        pixel_MV = to_matrix(table[PIXELS])
-        for row, (position, status) in enumerate(
-            zip(table[POSITION].to_pylist(), table[STATUS].to_pylist(), strict=True)
-        ):
-            if status == OK:
-                yield wanted[position], pixel_MV[row]
+    items += [(shard, places.pop(shard.place)) for shard in source.shards if shard.place in places]
+    for item, own in items:
+        for table in read_pictures(item, _ROWS):
+            chosen = [position in own for position in table[POSITION].to_pylist()]
+            if any(chosen):
+                table = prepare_pixels(table.filter(pa.array(chosen)), spec, max_pixels)
+                rows = zip(table[POSITION].to_pylist(), table[STATUS].to_pylist(), strict=True)
+                for (position, status), pixel_V in zip(rows, to_matrix(table[PIXELS]), strict=True):
+                    if status == OK:
+                        yield own[position], pixel_V
 
 
 def make_tokens(texts: Sequence[str], config: ModelConfig) -> np.ndarray:
@@ -333,11 +314,10 @@ def make_tokens(texts: Sequence[str], config: ModelConfig) -> np.ndarray:
     return to_matrix(tokenize(pa.table({TEXT: pa.array(texts, pa.string())}), config)[TOKENS])
 
 
-_STREAM, _NAMES, REFERENCE = "stream.json", "names.npy", "reference"
+_STREAM, _NAMES = "stream.json", "names.npy"
 _ARRAYS = ("image_ND", "own_N", "text_TD", "candidate_NK", "kind_N", "token_TL")
 _PICTURE = "picture_N"
 """The row of each sample in its split's file of pixels."""
-_PARTS = ("train", "test")
 _EDITS, _OF_EDITS = "edits", ("row_M", "text_M", "category_M")
 
 
@@ -345,7 +325,7 @@ def write_stream(stream: Stream, folder: Folder) -> None:
     """Write a stream; where a method needs pixels, they already exist, in the file named by ``pixels_of``."""
     for kind, some in (("tasks", stream.tasks), ("zero_shot", stream.zero_shot)):
         for number, task in enumerate(some):
-            for part in _PARTS:
+            for part in (TRAIN, TEST):
                 _write_split(getattr(task, part), folder, name_split(kind, number, part))
             if task.edits is not None:
                 name = name_split(kind, number, _EDITS)
@@ -353,7 +333,7 @@ def write_stream(stream: Stream, folder: Folder) -> None:
                 rows = {key: getattr(task.edits, key) for key in _OF_EDITS}
                 _write_arrays(folder, f"{name}-rows.npz", rows)
     if stream.reference is not None:
-        _write_split(stream.reference, folder, REFERENCE)
+        _write_split(stream.reference, folder, _REFERENCE)
     buffer = io.BytesIO()
     np.save(buffer, stream.name_VD)
     folder.write_bytes(buffer.getvalue(), _NAMES)
@@ -372,12 +352,14 @@ def read_stream(folder: Folder, with_pixels: bool) -> Stream:
     found: dict[str, list[Task]] = {"tasks": [], "zero_shot": []}
     for kind, tasks in found.items():
         for number, name in enumerate(facts[kind]):
-            parts = (_read_split(folder, name_split(kind, number, part), with_pixels) for part in _PARTS)
+            parts = (
+                _read_split(folder, name_split(kind, number, part), with_pixels) for part in (TRAIN, TEST)
+            )
             train, test = parts
             tasks.append(Task(name, train, test, _read_edits(folder, name_split(kind, number, _EDITS), test)))
     name_VD = np.load(io.BytesIO(folder.read_bytes(_NAMES)), allow_pickle=False)
-    has_reference = with_pixels and folder.exists(f"{REFERENCE}.npz")
-    reference = _read_split(folder, REFERENCE, with_pixels) if has_reference else None
+    has_reference = with_pixels and folder.exists(f"{_REFERENCE}.npz")
+    reference = _read_split(folder, _REFERENCE, with_pixels) if has_reference else None
     kinds = tuple(found["tasks"]), tuple(found["zero_shot"])
     return Stream(facts["name"], *kinds, tuple(facts["names"]), name_VD, reference)
 

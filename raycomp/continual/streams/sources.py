@@ -3,7 +3,7 @@
 import dataclasses
 import posixpath
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from inspect import isfunction
 from typing import Any, NamedTuple
@@ -13,8 +13,7 @@ from raycomp.config import UserError
 from raycomp.config.change import call_own, find_file, is_own, load_own, name_own, parse_json
 from raycomp.config.options import check_choice
 from raycomp.config.shared import ColumnsConfig
-from raycomp.continual.layouts import clevr, clove, construct_vl, mit_states, vaw, vqacl
-from raycomp.continual.layouts.row import Edit, Row
+from raycomp.continual.layouts import OF_FILES, OF_FOLDERS, Edit, Row
 from raycomp.data.files import Folder, absolute_uri, join_uri
 from raycomp.data.inputs import ShardPath, absolute_input, list_classes
 from raycomp.evaluation.benchmarks.choice import take
@@ -24,13 +23,7 @@ from raycomp.evaluation.embed import find_images
 from raycomp.evaluation.retrieval import open_retrieval
 from raycomp.words import TEST, TRAIN
 
-Read = Callable[[Folder, str, str], Iterator[Row]]
-OF_FILES: dict[str, Read] = {one.NAME: one.read for one in (clevr, vaw, construct_vl, clove, vqacl)}
-"""Layouts that are one file; the images are in the file's folder unless another folder is named."""
-OF_FOLDERS: dict[str, Read] = {mit_states.NAME: mit_states.read}
-"""Layouts that are a folder with all their files."""
 PAIRS, CLASSES = "pairs", "classes"
-TEMPLATE = "a photo of a {}."
 OPTIONS = ("layout", "images", "part", "template")
 """Optional fields of a json file's task, in addition to its name and inputs."""
 _OF_FILE = ("images", "part")
@@ -47,55 +40,39 @@ Placed = tuple[Row, str | None]
 """A row and its image file; None if the file is missing."""
 
 
-def read_layout(
-    layout: str,
-    spec: str,
-    half: str,
-    images: str | None = None,
-    part: str | None = None,
-    template: str = TEMPLATE,
-) -> list[Placed]:
-    """Return the rows of a layout. ``half``: train or test, where one place has both.
+def _read_layout(layout: str, spec: str, half: str, options: Mapping[str, str]) -> list[Placed]:
+    """Return the rows of a layout with its ``options``, the fields of LAYOUTS.
 
-    Raises ValueError if a file, a field or all images are missing, or no row is left.
+    Raises ValueError if a file, a field or all images are missing, the user's function fails or yields
+    something else than rows, or no row is left.
     """
     if layout == CLASSES:
-        placed = _read_classes(spec, template)
-    elif layout in OF_FOLDERS:
-        folder = Folder(spec)
-        if not folder.is_folder():
-            raise ValueError("is not a folder")
-        placed = _place(list(OF_FOLDERS[layout](folder, "", half)), folder)
+        placed = _read_classes(spec, options.get("template", "a photo of a {}."))
     else:
-        folder, name = Folder(posixpath.dirname(spec)), posixpath.basename(spec)
-        rows = (
-            _read_own(layout, folder, name, half)
-            if is_own(layout)
-            else list(OF_FILES[layout](folder, name, half))
-        )
-        placed = _place(rows, Folder(images or folder.uri))
+        if layout in OF_FOLDERS:
+            folder, name = Folder(spec), ""
+            if not folder.is_folder():
+                raise ValueError("is not a folder")
+        else:
+            folder, name = Folder(posixpath.dirname(spec)), posixpath.basename(spec)
+        if is_own(layout):
+            read = load_own("layout", layout)
+            if not isfunction(read):
+                raise ValueError(f"layout={layout}: must name a function in that file")
+            rows = call_own("layout", layout, lambda: list(read(folder, name, half)))
+            bad = [row for row in rows if not isinstance(row, Row)]
+            if bad:
+                raise ValueError(f"layout={layout}: must yield Row, yielded {bad[0]!r:.80}")
+        else:
+            rows = list({**OF_FILES, **OF_FOLDERS}[layout](folder, name, half))
+        images = Folder(options.get("images") or folder.uri)
+        uris = find_images(images, [row.image for row in rows]).uris
+        placed = [(row, uris.get(row.image)) for row in rows]
+    part = options.get("part")
     chosen = placed if part is None else _choose(placed, part)
     if not chosen:
         raise ValueError(f"has no {half} row" + (f" in part={part}" if part else ""))
     return chosen
-
-
-def _read_own(layout: str, folder: Folder, name: str, half: str) -> list[Row]:
-    """Return the rows that the user's function yields for a file of ``folder``. Raises ValueError, one line,
-    where the function fails or yields something else."""
-    read = load_own("layout", layout)
-    if not isfunction(read):
-        raise ValueError(f"layout={layout}: must name a function in that file")
-    rows = call_own("layout", layout, lambda: list(read(folder, name, half)))
-    for row in rows:
-        if not isinstance(row, Row):
-            raise ValueError(f"layout={layout}: must yield Row, yielded {row!r:.80}")
-    return rows
-
-
-def _place(rows: list[Row], folder: Folder) -> list[Placed]:
-    uris = find_images(folder, [row.image for row in rows]).uris
-    return [(row, uris.get(row.image)) for row in rows]
 
 
 def _read_classes(spec: str, template: str) -> list[Placed]:
@@ -108,12 +85,8 @@ def _read_classes(spec: str, template: str) -> list[Placed]:
         raise ValueError(f"cannot be listed: {' '.join(str(error).split())}") from error
     if not classes:
         raise ValueError("must be a folder with a folder of images for every class")
-    return [
-        (Row(path, template.replace("{}", name), (name,)), join_uri(spec, path))
-        for own, paths in classes.items()
-        for name in (own.replace("_", " "),)
-        for path in paths
-    ]
+    named = [(own.replace("_", " "), path) for own, paths in classes.items() for path in paths]
+    return [(Row(path, template.replace("{}", name), (name,)), join_uri(spec, path)) for name, path in named]
 
 
 def _choose(placed: list[Placed], part: str) -> list[Placed]:
@@ -125,11 +98,8 @@ def _choose(placed: list[Placed], part: str) -> list[Placed]:
         raise ValueError(f"part={part!r}: must be I/N with I from 1 to N, as in 2/4")
     if any(row.primitives is None for row, _ in placed):
         raise ValueError(f"part={part!r}: only layouts that name their primitives have parts; remove part")
-    return [
-        (row, uri)
-        for row, uri in placed
-        if row.primitives and crc32(row.primitives[-1].encode()) % num == number - 1
-    ]
+    own = [(row, uri) for row, uri in placed if row.primitives]
+    return [one for one in own if crc32((one[0].primitives or ())[-1].encode()) % num == number - 1]
 
 
 _FIELDS = ("tasks", "zero_shot")
@@ -157,6 +127,11 @@ class StreamSample(NamedTuple):
     kind: str = ""
     """Questions: the kind of question; same kind, same value."""
     edits: tuple[Edit, ...] = ()
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """The caption and the candidates of a good sample."""
+        return str(self.caption), *self.candidates
 
 
 @dataclass(frozen=True)
@@ -267,6 +242,7 @@ def _read_tasks(content: Mapping[str, Any], field: str, folder: str, said: str) 
 
 
 def _open(record: Mapping[str, Any], half: str, folder: str, where: str) -> Source:
+    """Return one half of a task, as its record in the json file describes it."""
     spec = absolute_input(take(record, half, str, where), folder)
     options = {name: take(record, name, str, where) for name in OPTIONS if name in record}
     layout = options.pop("layout", PAIRS)
@@ -279,38 +255,33 @@ def _open(record: Mapping[str, Any], half: str, folder: str, where: str) -> Sour
     for name in options:
         if name not in known:
             raise UserError(f"{where}: {name}: unknown for layout={layout}")
+    said = f"{where}: {half}"
     if layout == PAIRS:
-        return _open_pairs(spec, f"{where}: {half}", half == TEST, _read_columns(record, folder, where))
+        return _open_pairs(spec, said, half == TEST, _read_columns(record, folder, where))
     if _COLUMNS in record:
         raise UserError(f"{where}: {_COLUMNS}: unknown for layout={layout}")
     if "images" in options:
         options["images"] = absolute_input(options["images"], folder)
-    said = f"{where}: {half}={spec!r}"
+    said = f"{said}={spec!r}"
     try:
-        rows = read_layout(layout, spec, half, **options)
+        placed = _read_layout(layout, spec, half, options)
     except ValueError as error:
         raise UserError(f"{said}: {error}") from error
-    samples = tuple(
-        StreamSample(
-            Picture(uri, row.box) if uri else None,
-            row.caption,
-            row.primitives,
-            row.candidates,
-            kind=row.kind,
-            edits=row.edits,
-        )
-        for row, uri in rows
-    )
-    return Source(said, samples=samples, is_test=half == TEST)
+    samples = []
+    for row, uri in placed:
+        picture = Picture(uri, row.box) if uri else None
+        one = StreamSample(picture, row.caption, row.primitives, row.candidates)
+        samples.append(one._replace(kind=row.kind, edits=row.edits))
+    return Source(said, samples=tuple(samples), is_test=half == TEST)
 
 
 def _read_columns(record: Mapping[str, Any], folder: str, where: str) -> ColumnsConfig | None:
     if _COLUMNS not in record:
         return None
-    fields = dict(take(record, _COLUMNS, dict, where))
-    _check_fields(fields, [one.name for one in dataclasses.fields(ColumnsConfig)], f"{where}: {_COLUMNS}")
+    fields, at = dict(take(record, _COLUMNS, dict, where)), f"{where}: {_COLUMNS}"
+    _check_fields(fields, [one.name for one in dataclasses.fields(ColumnsConfig)], at)
     for name in fields:
-        take(fields, name, str, f"{where}: {_COLUMNS}")
+        take(fields, name, str, at)
     if "root" in fields:
         fields["root"] = absolute_input(fields["root"], folder)
     try:
@@ -325,9 +296,8 @@ def _open_pairs(spec: str, option: str, is_test: bool, columns: ColumnsConfig | 
     said = f"{option}={spec!r}"
     if found.shards:
         return Source(said, tuple(found.shards), is_test=is_test)
-    places = {item.image: found.uris.get(item.image) for item in found.items}
     samples = [
-        StreamSample(Picture(uri) if (uri := places[item.image]) else None, text)
+        StreamSample(Picture(uri) if (uri := found.uris.get(item.image)) else None, text)
         for item in found.items
         for text in (item.captions[:1] if is_test else item.captions)
     ]
