@@ -387,7 +387,7 @@ import json
 import numpy as np
 import torch
 
-from raycomp.continual.layouts import Row
+from raycomp.continual.layouts.row import Row
 from raycomp.continual.methods.tuner import Tuner
 from raycomp.evaluate.benchmarks.choice import Choice, read_lines, take
 from raycomp.train.losses import Loss

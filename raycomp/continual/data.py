@@ -15,9 +15,6 @@ from raycomp.config.change import is_own, name_own
 from raycomp.continual.config import STREAMS, ContinualConfig
 from raycomp.continual.method import HEAD, METHODS, TUNE, Method, get_method
 
-# A language model's method, here adapted to ranking answers.
-_OF_QUESTIONS = "cl-moe"
-
 
 @dataclass(frozen=True)
 class StreamRun:
@@ -68,25 +65,27 @@ def list_runs(config: ContinualConfig) -> list[StreamRun]:
     if not config.stream:
         raise ValueError(f"stream=: name {STREAMS}")
     names = [name_stream(stream) for stream in config.stream]
-    for name in names:
-        if names.count(name) > 1:
-            raise ValueError(
-                f"stream={','.join(config.stream)!r}: {name} occurs twice; name each stream once"
-            )
+    twice = [name for name in names if names.count(name) > 1]
+    if twice:
+        raise ValueError(
+            f"stream={','.join(config.stream)!r}: {twice[0]} occurs twice; name each stream once"
+        )
     runs, files = [], [stream for stream in config.stream if not is_own(stream)]
+    for name in list_methods(config):
+        method = get_method(name)
+        if method.learner == "zscl" and files and config.reference is None:
+            raise ValueError(
+                f"reference=None: must be set for zscl on stream={files[0]}; name image-text pairs"
+            )
+        if is_own(name):
+            try:
+                override_all(config, dict(method.settings))
+            except ValueError as error:
+                raise ValueError(f"method={name}: {error}") from error
     for stream in config.stream:
         for name in list_methods(config):
-            method = get_method(name)
-            if method.learner == "zscl" and files and config.reference is None:
-                raise ValueError(
-                    f"reference=None: must be set for zscl on stream={files[0]}; name image-text pairs"
-                )
-            if is_own(name):
-                try:
-                    override_all(config, dict(method.settings))
-                except ValueError as error:
-                    raise ValueError(f"method={name}: {error}") from error
-            num = config.tune_seeds if method.trains == TUNE and config.tune_seeds else config.seeds
+            is_tuned = get_method(name).trains == TUNE
+            num = config.tune_seeds if is_tuned and config.tune_seeds else config.seeds
             seeds = range(config.first_seed, config.first_seed + num)
             runs += [StreamRun(stream, name, seed) for seed in seeds]
     return sorted(runs, key=lambda one_run: one_run.seed)
@@ -94,8 +93,9 @@ def list_runs(config: ContinualConfig) -> list[StreamRun]:
 
 def list_methods(config: ContinualConfig) -> list[str]:
     """Return the named methods, each once, in the order of METHODS, then the user's."""
-    every = "all" in config.method
-    known = [name for name in METHODS if name in config.method or (every and name != _OF_QUESTIONS)]
+    # cl-moe is a language model's method, here adapted to ranking answers.
+    all_named = {*METHODS} - {"cl-moe"} if "all" in config.method else set()
+    known = [name for name in METHODS if name in {*config.method, *all_named}]
     return [*known, *dict.fromkeys(filter(is_own, config.method))]
 
 
@@ -108,14 +108,6 @@ def make_config(config: ContinualConfig, method: Method, choice: Choice = Choice
         group = own.tune if method.trains == TUNE else own.head
         changes[f"{method.trains}.learning_rate"] = times * group.learning_rate
     return override_all(own, changes)
-
-
-def count_steps(config: ContinualConfig, method: Method) -> tuple[int, int]:
-    """Return the steps of a task, and the batch of a step."""
-    if method.trains is None:
-        return 0, 1
-    group = config.tune if method.trains == TUNE else config.head
-    return group.steps, group.batch_size
 
 
 @dataclass(frozen=True)
@@ -141,16 +133,6 @@ class Pixels:
         for number in np.unique(file_B):
             found[file_B == number] = self.files[number][row_B[file_B == number]]
         return found
-
-
-def join_pixels(parts: Sequence[Pixels]) -> Pixels:
-    """Return the pictures of all parts concatenated, still memory-mapped."""
-    starts = np.cumsum([0, *(len(one.files) for one in parts)])
-    return Pixels(
-        tuple(file for one in parts for file in one.files),
-        np.concatenate([one.file_N + start for one, start in zip(parts, starts, strict=False)]),
-        np.concatenate([one.row_N for one in parts]),
-    )
 
 
 @dataclass(frozen=True)
@@ -236,7 +218,8 @@ class Keys(NamedTuple):
 
 
 def join_splits(splits: Sequence[Split]) -> Split:
-    """Return the samples of all splits with unique texts; ValueError unless all are of one kind."""
+    """Return the samples of all splits with unique texts, pictures still memory-mapped; ValueError unless all
+    are of one kind."""
     places: dict[str, int] = {}
     first: list[tuple[int, int]] = []  # (split, index of the text in it)
     moved = []
@@ -247,33 +230,35 @@ def join_splits(splits: Sequence[Split]) -> Split:
                 first.append((number, place))
         moved.append(np.array([places[text] for text in split.texts], np.int64))
 
-    pixels = [split.pixels for split in splits if split.pixels is not None]
+    num, candidate_NK, pixels = len(splits), None, None
+    offered = [split.candidate_NK for split in splits if split.candidate_NK is not None]
+    if offered:
+        if len(offered) < num:
+            raise ValueError("tasks: must all have candidates or none of them")
+        width = max(one.shape[1] for one in offered)
+        candidate_NK = np.concatenate([np.full((len(one), width), -1, np.int64) for one in offered])
+        start = 0
+        for one, move in zip(offered, moved, strict=True):
+            candidate_NK[start : start + len(one), : one.shape[1]] = np.where(one >= 0, move[one], -1)
+            start += len(one)
+    pictures = [split.pixels for split in splits if split.pixels is not None]
+    if len(pictures) == num:
+        starts = np.cumsum([0, *(len(one.files) for one in pictures)])
+        pixels = Pixels(
+            tuple(file for one in pictures for file in one.files),
+            np.concatenate([one.file_N + start for one, start in zip(pictures, starts, strict=False)]),
+            np.concatenate([one.row_N for one in pictures]),
+        )
     kinds = [split.kind_N for split in splits if split.kind_N is not None]
     tokens = [split.token_TL for split in splits if split.token_TL is not None]
-    num = len(splits)
     return Split(
         image_ND=np.concatenate([split.image_ND for split in splits]),
         own_N=np.concatenate([move[split.own_N] for move, split in zip(moved, splits, strict=True)]),
         texts=tuple(places),
         text_TD=np.stack([splits[number].text_TD[place] for number, place in first]),
         primitives=tuple(splits[number].primitives[place] for number, place in first),
-        candidate_NK=_join_candidates(splits, moved),
+        candidate_NK=candidate_NK,
         kind_N=np.concatenate(kinds) if len(kinds) == num else None,
-        pixels=join_pixels(pixels) if len(pixels) == num else None,
+        pixels=pixels,
         token_TL=np.stack([tokens[number][place] for number, place in first]) if len(tokens) == num else None,
     )
-
-
-def _join_candidates(splits: Sequence[Split], moved: Sequence[np.ndarray]) -> np.ndarray | None:
-    some = [split.candidate_NK for split in splits if split.candidate_NK is not None]
-    if not some:
-        return None
-    if len(some) < len(splits):
-        raise ValueError("tasks: must all have candidates or none of them")
-    width = max(one.shape[1] for one in some)
-    parts = []
-    for one, move in zip(some, moved, strict=True):
-        wide_NK = np.full((len(one), width), -1, np.int64)
-        wide_NK[:, : one.shape[1]] = np.where(one >= 0, move[one], -1)
-        parts.append(wide_NK)
-    return np.concatenate(parts)

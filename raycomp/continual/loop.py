@@ -17,7 +17,7 @@ import torch
 from raycomp.config import UserError
 from raycomp.continual import scoring
 from raycomp.continual.config import RANDOM, ContinualConfig
-from raycomp.continual.data import Keys, Split, Stream, StreamRun, count_steps, join_splits, make_config
+from raycomp.continual.data import Keys, Split, Stream, StreamRun, join_splits, make_config
 from raycomp.continual.embed import RunJob
 from raycomp.continual.method import HEAD, JOINT, TUNE, get_method
 from raycomp.continual.methods.head import Frozen, HeadLearner, Learner
@@ -71,14 +71,15 @@ class TaskLoop:
         self.order = order_tasks(len(stream.tasks), config, one_run.seed)
         tasks = [stream.tasks[number] for number in self.order]
         trainings = [task.train for task in tasks]
-        steps, self.batch_size = count_steps(config, get_method(one_run.method))
+        group = config.tune if one_run.is_tuned else config.head
+        is_trained = get_method(one_run.method).trains is not None
+        steps, self.batch_size = (group.steps, group.batch_size) if is_trained else (0, 1)
         self.is_joint = one_run.method in JOINT
         self.trainings = [join_splits(trainings)] if self.is_joint else trainings
         self.steps = steps * len(tasks) if self.is_joint else steps
         self.asked = gather_questions([task.test for task in tasks])
         self.edited = [(task.test, task.edits) for task in tasks if task.edits is not None]
         self.unlearned = [gather_questions([task.test]) for task in stream.zero_shot]
-        group = config.tune if one_run.is_tuned else config.head
         self.said_rate = f"{TUNE if one_run.is_tuned else HEAD}.learning_rate={group.learning_rate}"
         self.number, self.step, self.is_started = 0, 0, False
         self.rows: list[dict[str, Any]] = []
@@ -152,7 +153,7 @@ class TaskLoop:
             seen = scoring.judge_tasks(asked, self._find_keys(asked.split), self.config.weight)
             found += [(ZERO_SHOT, one._replace(task=number)) for one in seen]
         if isinstance(self.learner, HeadLearner):
-            read = {**self.learner.read_out(self.asked.split), **self.learner.measure()}
+            read = self.learner.read_out(self.asked.split)
             found += [(METHOD, Figure(0, name, value)) for name, value in read.items()]
         found += [(METHOD, Figure(0, name, value)) for name, value in summarise_steps(self.reported).items()]
         if after == len(self.order) - 1:

@@ -49,38 +49,23 @@ def run(out: Path, options: dict[str, Any], **more: Any) -> tuple[dict[str, Any]
     return continual(config, str(out), said.append), said
 
 
-def read_rows(out: Path, name: str) -> list[str]:
-    """Every figure of a cell as text: one that is not known equals itself."""
-    return [str(row) for row in pq.read_table(out / "cells" / f"{name}.parquet").to_pylist()]
-
-
-def read_losses(out: Path, name: str) -> list[float]:
-    """Return the mean loss of every task."""
-    rows = pq.read_table(out / "cells" / f"{name}.parquet").to_pylist()
-    return [row["value"] for row in rows if row["figure"] == "loss_mean"]
+def read_rows(out: Path, name: str) -> list[dict[str, Any]]:
+    return pq.read_table(out / "cells" / f"{name}.parquet").to_pylist()
 
 
 def write_photos(data: Path, folder: Path, num: int) -> list[tuple[str, str]]:
     """Write so many photos with their captions as shards; every fourth is asked about. Return two tasks."""
-    lines = (data / "flickr8k_800" / "captions.jsonl").read_text().splitlines()[:num]
-    rows = [json.loads(line) for line in lines]
-    places = []
-    for task in range(2):
-        own, found = rows[task * num // 2 : (task + 1) * num // 2], []
+    lines, places = (data / "flickr8k_800" / "captions.jsonl").read_text().splitlines()[:num], []
+    for number in range(2):
+        own, found = lines[number * num // 2 : (number + 1) * num // 2], []
         for part, some in (("train", [r for i, r in enumerate(own) if i % 4]), ("test", own[::4])):
-            samples = [
-                (
-                    f"{number:04d}",
-                    {
-                        "jpg": (data / "flickr8k_800" / "images" / Path(row["image"]).name).read_bytes(),
-                        "txt": row["captions"][0].encode(),
-                    },
-                )
-                for number, row in enumerate(some)
-            ]
-            place = folder / f"photos-{task}" / part
-            write_tar(str(place / "0.tar"), samples)
-            found.append(str(place))
+            samples = []
+            for row in map(json.loads, some):
+                image = (data / "flickr8k_800" / "images" / Path(row["image"]).name).read_bytes()
+                members = {"jpg": image, "txt": row["captions"][0].encode()}
+                samples.append((f"{len(samples):04d}", members))
+            found.append(str(folder / f"photos-{number}" / part))
+            write_tar(f"{found[-1]}/0.tar", samples)
         places.append((found[0], found[1]))
     return places
 
@@ -106,7 +91,8 @@ def test_real_photos_on_disk_and_on_s3_are_learned_by_two_workers(shared, tmp_pa
     assert sum(": last " in line for line in said) == 2
     with without_ray():
         run(tmp_path / "one", options)
-    one, two = (read_losses(tmp_path / name, "stream-finetune-00") for name in ("one", "two"))
+    both = (read_rows(tmp_path / name, "stream-finetune-00") for name in ("one", "two"))
+    one, two = ([row["value"] for row in rows if row["figure"] == "loss_mean"] for rows in both)
     assert len(one) == 2 and one == pytest.approx(two, abs=1e-4)
 
 
@@ -134,12 +120,8 @@ def test_a_rank_that_is_killed_in_the_second_task_changes_no_bit(tmp_path):
         for name, samples in world_shards(24, 0, number, per_shard=24):
             write_tar(str(tmp_path / str(number) / name), samples)
     options = write_stream(tmp_path, [("0", "1"), ("2", "3")])
-    options |= {
-        "method": "c-clip",
-        "tune.steps": 100,
-        "tune.workers": 2,
-        "prepared": str(tmp_path / "prepared"),
-    }
+    options |= {"method": "c-clip", "tune.steps": 100, "tune.workers": 2}
+    options["prepared"] = str(tmp_path / "prepared")
     run(tmp_path / "calm", options)
     raylet = ray.get(ray.remote(lambda: os.getppid()).remote())
     killed: list[int] = []
@@ -151,9 +133,8 @@ def test_a_rank_that_is_killed_in_the_second_task_changes_no_bit(tmp_path):
     (line,) = [line for line in said if "a worker was lost" in line]
     assert killed and line.startswith("stream-c-clip-00: a worker was lost")
     assert int(line.rpartition(" ")[2]) > 100, "resumed within the second task"
-    assert read_rows(tmp_path / "calm", "stream-c-clip-00") == read_rows(
-        tmp_path / "hurt", "stream-c-clip-00"
-    )
+    calm, hurt = (str(read_rows(tmp_path / name, "stream-c-clip-00")) for name in ("calm", "hurt"))
+    assert calm == hurt
     assert not Folder(str(tmp_path / "hurt")).exists("work")
 
 

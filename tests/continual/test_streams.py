@@ -1,272 +1,512 @@
-"""From sources to arrays: streams of one's own, real photos, and what is refused."""
+"""From sources to arrays: samples and their statuses, what halves share, pixels, edits, own streams."""
 
+import io
 import json
+import shutil
 from collections import Counter
 from dataclasses import replace
-from functools import cache
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from raycomp.config import ModelConfig, TooMuchBadData, UserError
-from raycomp.continual.streams.build import check_texts
+from raycomp.continual.config import ContinualConfig
+from raycomp.continual.data import Split, Stream, Task, join_splits
+from raycomp.continual.embed import MadeVariant
+from raycomp.continual.method import find_maker, find_variant
+from raycomp.continual.streams import samples as own
+from raycomp.continual.streams.build import (
+    FoundStream,
+    Maker,
+    check_texts,
+    find_all_samples,
+    load_pixels,
+    make_tokens,
+    read_stream,
+    write_stream,
+)
 from raycomp.continual.streams.samples import (
     StreamSamples,
     find_samples,
-    list_unparsed,
     make_split,
     name_primitives,
     number_kinds,
-    parse_all,
-    warn_repeats,
 )
-from raycomp.continual.streams.sources import Source, StreamSample, read_stream
+from raycomp.continual.streams.sources import Source, StreamSample
+from raycomp.continual.streams.sources import read_stream as open_json
 from raycomp.core.selection import KEY
+from raycomp.data.files import Folder
 from raycomp.data.samples import write_tar
 from raycomp.evaluation.choices import Picture, Texts
+from raycomp.models.architecture import describe_scorer, load_tokens
+from raycomp.models.images import prepare_image
 from raycomp.models.parser import load_parser
-from raycomp.run.run import check_bad_rows
-from tests.continual.photos import write_photos
-from tests.continual.streaming import DIM, invent_texts, see
+from raycomp.run.run import check_bad_rows, warn_leak
+from tests.continual.streams import (
+    DIM,
+    invent_texts,
+    make_stream,
+    open_stream,
+    refuse_parser,
+    see,
+    task,
+    write_half,
+)
 from tests.evaluation.embedded import draw
 
-SHARED_PARSER = cache(load_parser)
+DOG = {"primitives": ["dog"]}
 
 
-def arrange(*samples: StreamSample, how: str = "gold", parsed=None) -> StreamSamples:
-    """Return good samples with their primitives."""
-    image_ND = draw(np.random.default_rng(0), len(samples), DIM)
-    made = StreamSamples("it", samples, ("ok",) * len(samples), image_ND, np.zeros(len(samples), KEY))
-    return name_primitives(made, how, parsed or {})
+def arrange(*samples: StreamSample) -> StreamSamples:
+    """Return good samples with their primitives; a text without named ones has itself."""
+    filled = []
+    for one in samples:
+        behind = one.candidate_primitives or tuple((text,) for text in one.candidates)
+        filled.append(one._replace(primitives=one.primitives or (one.caption,), candidate_primitives=behind))
+    image_ND, statuses = draw(np.random.default_rng(0), len(filled), DIM), ("ok",) * len(filled)
+    return StreamSamples("it", tuple(filled), statuses, image_ND, np.zeros(len(filled), KEY))
 
 
-def split_of(samples: StreamSamples):
+def split_of(samples: StreamSamples) -> Split:
     return make_split(samples, invent_texts([samples]), number_kinds([samples]))
 
 
-def refuse_parser():
-    raise AssertionError("nothing has to be parsed")
-
-
-def task(name, train="train", test="test", **more):
-    return {"name": name, "train": train, "test": test, **more}
-
-
-def write_shard(file, captions, **fields):
-    rows = [(f"{i}", {"jpg": b"x", "txt": text.encode()}) for i, text in enumerate(captions)]
-    for _, members in rows:
-        members |= {"json": json.dumps(fields).encode()} if fields else {}
-    write_tar(str(file), rows)
-
-
-@pytest.mark.parametrize("where", ["own", "absolute"])
-def test_paths_of_a_json_file_start_at_its_folder(tmp_path, monkeypatch, where):
-    write_shard(tmp_path / "in" / "a.tar", ["a dog"])
-    write_shard(tmp_path / "in" / "b.tar", ["a cat"])
-    root = "in" if where == "own" else str(tmp_path / "in")
-    both = f"x={root}/a.tar::y={root}/b.tar"
-    (tmp_path / "mine.json").write_text(json.dumps({"tasks": [task("one", f"{root}/*.tar", both)]}))
+def test_paths_of_a_json_file_start_at_its_folder(tmp_path, monkeypatch):
+    for name in "ab":
+        write_half(tmp_path / "in" / name, [("x", "a dog")])
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
-    stream = read_stream("../mine.json")
-    assert stream.name == "mine" and [one.name for one in stream.tasks] == ["one"]
-    assert [shard.name for shard in stream.shards] == ["a.tar", "b.tar", "x=a.tar", "y=b.tar"]
+    for root in ("in", str(tmp_path / "in")):
+        open_stream(tmp_path, task("one", f"{root}/a/*.tar", f"x={root}/a/0.tar::y={root}/b/0.tar"))
+        stream = open_json("../mine.json")
+        assert stream.name == "mine" and [one.name for one in stream.tasks] == ["one"]
+        assert [shard.name for shard in stream.shards] == ["0.tar", "x=0.tar", "y=0.tar"]
 
 
-WRONG = [
+TASKS = r"tasks\[0\]: "
+WRONG: list[tuple[Any, str]] = [
     ("{", r"cannot be read as JSON: Expecting property name"),
     ("[" * 100_000, r"cannot be read as JSON"),
-    (
-        '{"tasks": [{"name": "a", "train": "train", "test": "test", "test": "train"}]}',
-        r"cannot be read as JSON: 'test' occurs twice in one object",
-    ),
+    ('{"tasks": [{"name": "a", "name": "b"}]}', r"cannot be read as JSON: 'name' occurs twice in one object"),
     ("[]", r"must be a JSON object, is a list"),
     ("{}", r"tasks is empty; list at least one"),
-    ('{"tasks": []}', r"tasks is empty; list at least one"),
     ('{"task": []}', r"field='task': must be one of tasks, zero_shot; the closest is tasks"),
     ('{"tasks": 3}', r"tasks=3: must be a list that is not empty"),
-    ('{"tasks": ["a"]}', r"tasks\[0\]: must be a JSON object, is a str"),
-    (task(""), r"tasks\[0\]: name='': must be a str that is not empty"),
-    (task("a", train=3), r"tasks\[0\]: train=3: must be a str"),
-    ({"name": "a", "train": "train"}, r"tasks\[0\]: has no field 'test'"),
+    ('{"tasks": ["a"]}', TASKS + r"must be a JSON object, is a str"),
+    (task(""), TASKS + r"name='': must be a str that is not empty"),
+    ({"name": "a", "train": "train"}, TASKS + r"has no field 'test'"),
     (
-        task("a", tset="x"),
-        r"tasks\[0\]: field='tset': must be one of name, train, test, columns, layout.*closest is test",
+        task(tset="x"),
+        TASKS + r"field='tset': must be one of name, train, test, columns, layout.*closest is test",
     ),
-    (task("a", layout="pair"), r"tasks\[0\]: layout='pair': must be one of pairs.*; the closest is pairs"),
-    (task("a", test="gone"), r"tasks\[0\]: test='.*gone': no such file or folder"),
-    (task("a", train="empty"), r"tasks\[0\]: train=.*names no file that ends in one of .tar, .parquet"),
+    (task(layout="pair"), TASKS + r"layout='pair': must be one of pairs.*; the closest is pairs"),
+    (task(images="x"), TASKS + r"images: unknown for layout=pairs"),
+    (task(columns={"captoin": "x"}), TASKS + r"columns: field='captoin': must be one of .*caption"),
+    (task(columns={"caption": 3}), TASKS + r"columns: caption=3: must be a str"),
+    (task(test="gone"), TASKS + r"test='.*gone': no such file or folder"),
+    (task(train="empty"), TASKS + r"train=.*names no file that ends in one of .tar, .parquet"),
 ]
 
 
-@pytest.mark.parametrize(("content", "message"), WRONG, ids=[message[:40] for _, message in WRONG])
-def test_what_is_wrong_with_a_json_file_is_reported_in_a_line(tmp_path, content, message):
-    write_shard(tmp_path / "train" / "a.tar", ["a dog"])
-    write_shard(tmp_path / "test" / "a.tar", ["a cat"])
+def test_what_is_wrong_with_a_json_file_is_reported_in_a_line(tmp_path):
+    for name in ("train", "test"):
+        write_half(tmp_path / name, [("x", "a dog")])
     (tmp_path / "empty").mkdir()
-    text = content if isinstance(content, str) else json.dumps({"tasks": [content]})
-    (tmp_path / "mine.json").write_text(text)
-    with pytest.raises(ValueError, match=message) as caught:
-        read_stream(str(tmp_path / "mine.json"))
-    assert "\n" not in str(caught.value) and str(caught.value).startswith("stream=")
-
-
-def test_a_stream_needs_names_apart_and_a_file(tmp_path):
-    write_shard(tmp_path / "train" / "a.tar", ["a dog"])
-    write_shard(tmp_path / "test" / "a.tar", ["a cat"])
-    asked = {"tasks": [task("a")], "zero_shot": [{"name": "a", "test": "test"}]}
-    (tmp_path / "mine.json").write_text(json.dumps(asked))
-    with pytest.raises(ValueError, match="two tasks have the name 'a'"):
-        read_stream(str(tmp_path / "mine.json"))
-    asked["zero_shot"] = [task("b")]
-    (tmp_path / "mine.json").write_text(json.dumps(asked))
-    with pytest.raises(ValueError, match=r"zero_shot\[0\]: field='train': must be one of name, test, "):
-        read_stream(str(tmp_path / "mine.json"))
+    same, known = {"name": "a", "test": "test"}, {"tasks": [task()], "zero_shot": [task("b")]}
+    more = [
+        (json.dumps({"tasks": [task()], "zero_shot": [same]}), "two tasks have the name 'a'"),
+        (json.dumps(known), r"zero_shot\[0\]: field='train': must be one of name, test, "),
+    ]
+    for content, message in (*WRONG, *more):
+        text = content if isinstance(content, str) else json.dumps({"tasks": [content]})
+        (tmp_path / "mine.json").write_text(text)
+        with pytest.raises(ValueError, match=message) as caught:
+            open_json(str(tmp_path / "mine.json"))
+        assert "\n" not in str(caught.value) and str(caught.value).startswith("stream="), message
     with pytest.raises(ValueError, match=r"stream='.*gone.json': cannot be read"):
-        read_stream(str(tmp_path / "gone.json"))
+        open_json(str(tmp_path / "gone.json"))
 
 
 def test_every_row_of_a_shard_is_a_sample_with_a_status(tmp_path):
-    rows = [
-        ("0", {"jpg": b"x", "txt": b"a dog", "json": b'{"primitives": ["dog", "dog", " red cat "]}'}),
-        ("1", {"txt": b"a dog"}),
-        ("2", {"jpg": b"x"}),
-        ("3", {"jpg": b"x", "txt": b" "}),
-        ("4", {"jpg": b"x", "txt": b"a dog", "json": b'{"primitives": "dog"}'}),
-        ("5", {"jpg": b"x", "txt": b"a dog", "json": b'{"candidates": ["a cat", "a fox"]}'}),
-        (
-            "6",
-            {"jpg": b"x", "txt": b"a dog", "json": b'{"candidates": ["a dog"], "candidate_primitives": []}'},
-        ),
-        ("7", {"jpg": b"x", "txt": b"yes"}),
-        ("8", {"jpg": b"x", "txt": b"a fox", "json": b'{"primitives": []}'}),
-        ("9", {"jpg": b"x", "txt": b"a dog"}),
+    offered = {"candidates": ["a dog"], "candidate_primitives": []}
+    samples = [
+        ("x", "a dog", {"primitives": ["dog", "dog", " red cat "]}),
+        (None, "a dog"),
+        ("x", None),
+        ("x", " "),
+        ("x", "a dog", {"primitives": "dog"}),
+        ("x", "a dog", {"candidates": ["a cat", "a fox"]}),
+        ("x", "a dog", offered),
+        ("x", "yes"),
+        ("x", "a fox", {"primitives": []}),
+        ("x", "a dog"),
     ]
-    write_tar(str(tmp_path / "a.tar"), rows)
-    write_shard(tmp_path / "b.tar", ["a cat"])
-    (tmp_path / "mine.json").write_text(json.dumps({"tasks": [task("a", "a.tar", "b.tar")]}))
-    stream = read_stream(str(tmp_path / "mine.json"))
-    some = find_samples(stream.halves[0], see(stream))
-    assert list_unparsed(some, "gold") == ["yes", "a fox"] and list_unparsed(some, "parsed")[0] == "a dog"
-    some = name_primitives(some, "gold", {"yes": (), "a fox": ("fox",)})
+    write_half(tmp_path / "train", samples)
+    (tmp_path / "test.tar").write_bytes(b"no tar at all" * 100)
+    write_tar(str(tmp_path / "empty.tar"), [])
+    stream = open_stream(tmp_path, task(test="test.tar"), zero_shot=[{"name": "z", "test": "empty.tar"}])
+    pictures, loaded = see(stream), []
+    found = [find_samples(half, pictures) for half in stream.halves]
+    assert [one.status_N for one in found[1:]] == [("unreadable_shard",), ("empty_shard",)]
+
+    def load():
+        loaded.append(load_parser())
+        return loaded[-1]
+
+    (some,) = name_primitives(found[:1], "gold", load)
     faults = ["no_image", "no_caption", "empty_caption", *["bad_field"] * 3, "no_primitive"]
-    assert some.status_N == ("ok", *faults, "ok", "ok")
+    assert some.status_N == ("ok", *faults, "ok", "ok") and len(loaded) == 1
     split = split_of(some)
     assert split.texts == ("a dog", "a fox") and split.own_N.tolist() == [0, 1, 0]
     assert split.primitives == (("dog", "red cat"), ("fox",)), "the second dog has the first one's"
     assert (split.image_ND == some.image_ND[[0, 8, 9]]).all()
-    with pytest.raises(TooMuchBadData, match=r"60.0% of 10 samples cannot be used \(3 bad_field, 1 empty"):
-        check_bad_rows(some.said, Counter(some.status_N), 0.59, "samples")
-    check_bad_rows(some.said, Counter(some.status_N), 0.6, "samples")
-    with pytest.raises(UserError, match=r"none of 1 samples can be used \(1 no_image\)"):
-        check_bad_rows("it", {"no_image": 1}, 1.0, "samples")
+    (parsed,) = name_primitives(found[:1], "parsed", load)
+    assert [one.primitives for one in parsed.good] == [("dog",), ("fox",), ("dog",)]
+    for counts, most, error, said in (
+        (
+            Counter(some.status_N),
+            0.59,
+            TooMuchBadData,
+            r"60.0% of 10 samples cannot be used \(3 bad_field, 1 em",
+        ),
+        ({"ok": 1, "contaminated": 7, "no_image": 2}, 0.1, TooMuchBadData, r"20\.0% of 10 samples"),
+        ({"contaminated": 7, "no_image": 2}, 1.0, UserError, r"none of 9 .*\(2 no_image, 7 contaminated\)"),
+    ):
+        with pytest.raises(error, match=said):
+            check_bad_rows("it", counts, most, "samples")
+    check_bad_rows("it", Counter(some.status_N), 0.6, "samples")
+    check_bad_rows("it", {"ok": 1, "contaminated": 99}, 0.0, "samples")
 
 
 def test_a_text_without_an_embedding_is_reported_and_a_picture_without_one_is_a_bad_sample(tmp_path):
-    write_shard(tmp_path / "a.tar", ["a cat", "a dog", "a fox"])
-    (tmp_path / "mine.json").write_text(json.dumps({"tasks": [task("a", "a.tar", "a.tar")]}))
-    stream = read_stream(str(tmp_path / "mine.json"))
+    write_half(tmp_path / "train", [("x", f"a {name}") for name in ("cat", "dog", "fox")])
+    stream = open_stream(tmp_path, task(test="train"))
     pictures = see(stream)
     [(uri, table)] = pictures.shards.items()
     lost = table.set_column(table.schema.get_field_index("status"), "status", [["ok", "bad_embedding", "ok"]])
     some = find_samples(stream.halves[0], replace(pictures, shards={uri: lost}))
     assert some.status_N == ("ok", "bad_embedding", "ok")
-    with pytest.raises(TooMuchBadData, match=r"33\.3% of 3 samples cannot be used \(1 bad_embedding\)"):
-        check_bad_rows(some.said, Counter(some.status_N), 0.3, "samples")
     texts = Texts({"a cat": 0, "a dog": 1}, np.zeros((2, DIM), np.float32))
     check_texts(texts, ModelConfig(weights="x.pt"))
     with pytest.raises(
         UserError, match=r"^model\.weights='x\.pt': gives .* \(1 of 2 texts, the first 'a dog'\)"
     ):
         check_texts(replace(texts, bad=frozenset({"a dog"})), ModelConfig(weights="x.pt"))
+    gone = Source("it", samples=(StreamSample(None, "a dog"), StreamSample(Picture("/gone"), "a cat")))
+    pictures = see(type("Stream", (), {"pictures": gone.pictures, "shards": []}))
+    assert find_samples(gone, pictures).status_N == ("no_image", "no_image")
 
 
-def test_broken_and_empty_shards_are_reported(tmp_path):
-    (tmp_path / "a.tar").write_bytes(b"no tar at all" * 100)
-    write_tar(str(tmp_path / "b.tar"), [])
-    (tmp_path / "mine.json").write_text(json.dumps({"tasks": [task("a", "a.tar", "b.tar")]}))
-    stream = read_stream(str(tmp_path / "mine.json"))
-    some = [find_samples(half, see(stream)) for half in stream.halves]
-    assert [one.status_N for one in some] == [("unreadable_shard",), ("empty_shard",)]
-
-
-def test_one_primitive_and_a_thousand_and_captions_that_come_again():
+def test_texts_of_a_half_are_listed_once_and_shared_primitives_are_reported():
     many = tuple(f"thing {i}" for i in range(1000))
-    split = split_of(
-        arrange(
-            StreamSample(None, "all", many),
-            StreamSample(None, "one", ("thing 7",)),
-            StreamSample(None, "all"),
-        )
+    some = (
+        StreamSample(None, "all", many),
+        StreamSample(None, "one", ("thing 7",)),
+        StreamSample(None, "all", many),
     )
+    split = split_of(arrange(*some))
     assert split.own_N.tolist() == [0, 1, 0] and list(map(len, split.primitives)) == [1000, 1]
-    assert warn_repeats(split, "it") == []
-
-
-def test_a_half_without_samples_is_a_split_of_none():
+    assert own.warn_texts(split, "it") == []
     empty = StreamSamples("it", (), (), np.zeros((0, DIM), np.float32), np.zeros(0, KEY))
-    split = make_split(empty, invent_texts([arrange(StreamSample(None, "a", ("a",)))]), {})
+    split = make_split(empty, invent_texts([arrange(*some)]), {})
     assert len(split) == 0 and split.texts == () and split.text_TD.shape == split.image_ND.shape == (0, DIM)
-
-
-def test_one_set_of_primitives_twice_is_reported_whatever_its_order():
-    samples = arrange(
-        *(StreamSample(None, f"{i}", ("a", "b")[:: 1 - 2 * (i % 2)]) for i in range(3)),
-        StreamSample(None, "d", ("a",)),
-    )
-    assert warn_repeats(split_of(samples), "it") == [
+    twice = [StreamSample(None, f"{i}", ("a", "b")[:: 1 - 2 * (i % 2)]) for i in range(3)]
+    assert own.warn_texts(split_of(arrange(*twice, StreamSample(None, "d", ("a",)))), "it") == [
         "it: 4 texts have 2 sets of primitives, so compositions can retrieve at most 50% of them"
     ]
 
 
-def test_parsed_primitives_stand_instead_of_named_ones():
-    named = StreamSample(None, "a red dog", ("cat",))
-    assert arrange(named).samples[0].primitives == ("cat",)
-    assert arrange(named, how="parsed", parsed={"a red dog": ("red dog",)}).samples[0].primitives == (
-        "red dog",
-    )
-
-
 def test_candidates_are_places_of_texts_and_kinds_are_numbers_of_the_stream():
-    parsed = {name: (name,) for name in "abc"}
     two = arrange(
         StreamSample(None, "b", candidates=("a", "b"), kind="x"),
         StreamSample(None, "c", candidates=("c", "b", "a"), kind="k"),
-        parsed=parsed,
     )
-    other = arrange(StreamSample(None, "a", candidates=("a",), kind="m"), parsed=parsed)
+    other = arrange(StreamSample(None, "a", candidates=("a",), kind="m"))
     kinds = number_kinds([two, other])
     split = make_split(two, invent_texts([two, other]), kinds)
-    assert split.candidate_NK is not None and split.kind_N is not None
     chosen = [[split.texts[i] if i >= 0 else "" for i in row] for row in split.candidate_NK]
-    assert chosen == [["a", "b", ""], ["c", "b", "a"]]
+    assert chosen == [["a", "b", ""], ["c", "b", "a"]] and own.warn_texts(split, "it") == []
     assert [split.texts[i] for i in split.own_N] == ["b", "c"]
     assert kinds == {"k": 0, "m": 1, "x": 2} and split.kind_N.tolist() == [2, 0]
-    mixed = arrange(StreamSample(None, "b", candidates=("a", "b")), StreamSample(None, "c"), parsed=parsed)
+    mixed = arrange(StreamSample(None, "b", candidates=("a", "b")), StreamSample(None, "c"))
     with pytest.raises(
         UserError, match=r"it: 1 of 2 samples have candidates; give candidates to all or to none"
     ):
         make_split(mixed, Texts({}, np.zeros((0, DIM))), {"": 0})
 
 
-def test_real_photos_make_a_stream(shared, tmp_path):
-    rows = write_photos(shared / "data", tmp_path)
-    stream = read_stream(str(tmp_path / "photos.json"))
-    gone = rows["coco_val_40"][1]["image"]
-    pictures = see(stream, bad=(gone,))
-    some = [find_samples(half, pictures) for half in stream.halves]
-    sizes = [len(one.samples) for one in some]
-    train = [sum(len(row["captions"]) for row in some[::2]) for some in rows.values()]
-    assert sizes == [train[0], 400, train[1], 200, train[2], 20], "all captions to learn of, one to find"
-    named = parse_all(some[4:], "gold", SHARED_PARSER)
-    counts = Counter(status for one in named for status in one.status_N)
-    assert counts["corrupt_image"] == 1 and counts["ok"] > 0.9 * counts.total()
-    split = make_split(named[1], invent_texts(named), number_kinds(named))
-    assert split.texts[split.own_N[0]] == rows["coco_val_40"][3]["captions"][0]
-    assert all(split.primitives) and (np.linalg.norm(split.image_ND, axis=1) > 0.99).all()
+def find(folder: Path, *tasks: dict, zero_shot=(), overlap: str = "warn", **more: Any) -> FoundStream:
+    source = open_stream(folder, *tasks, zero_shot=zero_shot)
+    return find_all_samples(source, see(source), ContinualConfig(overlap=overlap, **more))
 
 
-def test_a_file_that_is_not_there_is_a_sample_without_image():
-    source = Source("it", samples=(StreamSample(None, "a dog"), StreamSample(Picture("/gone"), "a cat")))
-    pictures = see(type("Stream", (), {"pictures": source.pictures, "shards": []}))
-    assert find_samples(source, pictures).status_N == ("no_image", "no_image")
+def write(found: FoundStream, folder: Path, overlap: str = "warn") -> dict[str, Any]:
+    texts = found.list_texts()
+    row_TD = [draw(np.random.default_rng(list(text.encode())), 1, DIM)[0] for text in texts]
+    embedded = Texts({text: i for i, text in enumerate(texts)}, np.stack(row_TD))
+    config = ContinualConfig(overlap=overlap)
+    return Maker(found, embedded, config, None, Folder(str(folder)), False).make_arrays()
+
+
+def draw_pairs(start: str, num: int = 8) -> list[tuple[Any, ...]]:
+    return [(f"{start} {i}", f"a dog {start} {i}", DOG) for i in range(num)]
+
+
+def warn(found: FoundStream) -> list[str]:
+    return [line for leak in found.leaks for line in warn_leak(leak, "warn")]
+
+
+def test_images_that_halves_share_are_reported_and_cannot_all_be_dropped(tmp_path):
+    for name, num in (("a", 8), ("b", 8), ("c", 6), ("d", 5)):
+        write_half(tmp_path / name, draw_pairs(name, num))
+    (line,) = warn(find(tmp_path, task("x", "a", "a"), task("y", "b", "c")))
+    tail = "8 of 8 test images are among the training images of x (100.0 %); overlap=drop leaves them out"
+    assert line == f"mine, x: {tail}"
+    with pytest.raises(
+        UserError, match=r"overlap=drop: mine, x: 8 of 8 .* which empties the test set; name other"
+    ):
+        find(tmp_path, task("x", "a", "a"), task("y", "b", "c"), overlap="drop")
+    never = [{"name": "never", "test": "a"}]
+    assert warn(find(tmp_path, task("x", "a", "c"), task("y", "b", "d"), zero_shot=never)) == [
+        f"mine, never: {tail}"
+    ]
+    (line, *_) = warn(find(tmp_path, task("y", "a", "b"), task("x", "b", "c")))
+    assert line == f"mine, y: {tail}"
+    alone = [(f"other {i}", f"A dog a {i}.", DOG) for i in range(6)]
+    write_half(tmp_path / "texts", [*alone, ("new", "a dog of its own", DOG)])
+    (leak,) = find(tmp_path, task("x", "a", "texts"), overlap="drop").leaks
+    assert leak.shared == (7, 0, 7, 6) and warn_leak(leak, "warn") == [], "a text alone leaks nothing"
+
+
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 5))])
+def test_what_is_dropped_is_what_a_slow_loop_finds_and_is_no_bad_data(tmp_path, seed):
+    rng, halves = np.random.default_rng(seed), {}
+    for name in "abcdef":
+        images = [f"image {rng.integers(30)}" for _ in range(12)] + [f"only in {name}"]
+        halves[name] = [(image, f"a dog {rng.integers(9)}", DOG) for image in images]
+        write_half(tmp_path / name, halves[name])
+    zero_shot, more = [{"name": "z", "test": "f"}], {"overlap": "drop", "max_bad_fraction": 0.0}
+    found = find(tmp_path, task("x", "a", "b"), task("y", "c", "d"), zero_shot=zero_shot, **more)
+    learned = {image for name in "ac" for image, *_ in halves[name]}
+    for half, leak, name in zip(found.of("test").values(), found.leaks, "bdf", strict=True):
+        expected = ["contaminated" if image in learned else "ok" for image, *_ in halves[name]]
+        assert list(half.status_N) == expected and half.is_good_N.tolist() == [s == "ok" for s in expected]
+        assert leak.shared.images == expected.count("contaminated") and leak.shared.num_images == 13
+    assert {status for some in found.of("train").values() for status in some.status_N} == {"ok"}
+
+
+def test_what_was_found_stands_next_to_the_arrays_which_stay_as_they_are(tmp_path):
+    both = draw_pairs("b")
+    for name, some in (("a", draw_pairs("a")), ("b", both), ("c", [*both[:2], *draw_pairs("a", 3)])):
+        write_half(tmp_path / name, some)
+    written = {}
+    for overlap, end in (
+        ("warn", "overlap=drop leaves them out"),
+        ("drop", "they are left out (overlap=drop)"),
+    ):
+        found = find(tmp_path, task("x", "a", "b"), task("y", "a", "c"), overlap=overlap)
+        facts = write(found, tmp_path / overlap, overlap)
+        assert [one["images"] for one in facts["overlap"]] == [0, 3]
+        assert facts["overlap"][1]["train"] == "the training images of x (3), y (3)"
+        common = {"task": "y", "before": ("x",)}
+        assert facts["repeats"] == [
+            {**common, "half": "train", "num_samples": 8, "samples": 8},
+            {**common, "half": "test", "num_samples": 5, "samples": 2},
+        ]
+        (leak, train, test) = facts["warnings"][:3]
+        assert leak.endswith(end)
+        assert train == "mine, y: 8 of 8 train samples are train samples of x, too (100.0 %)"
+        assert test == "mine, y: 2 of 5 test samples are test samples of x, too (40.0 %)"
+        kept = {"ok": 5} if overlap == "warn" else {"contaminated": 3, "ok": 2}
+        assert facts["samples"]["mine, y, test"] == kept
+        names = [name for name in Folder(str(tmp_path / overlap)).list_names() if "tasks-1-test" not in name]
+        written[overlap] = {name: (tmp_path / overlap / name).read_bytes() for name in names}
+    assert written["warn"] == written["drop"] and len(written["warn"]) > 6
+
+
+def test_a_test_with_one_text_is_reported_and_a_stream_with_one_is_refused(tmp_path):
+    halves = {
+        "a": draw_pairs("a"),
+        "b": draw_pairs("b"),
+        "same": [(f"s {i}", "a dog", DOG) for i in range(4)],
+    }
+    for name, some in {**halves, "one": [("one", "another dog", DOG)]}.items():
+        write_half(tmp_path / name, some)
+    tasks = [task("first", "a", "same"), task("second", "a", "one"), task("third", "a", "b")]
+    warnings = write(find(tmp_path, *tasks), tmp_path / "out")["warnings"]
+    assert [line for line in warnings if "has one text" in line] == [
+        f"mine, {name}, test: has one text, {text!r}, so every method is right in 100 % of this test's own "
+        "gallery; add samples with other texts"
+        for name, text in (("first", "a dog"), ("second", "another dog"))
+    ]
+    find(tmp_path, *tasks[:2])  # two texts are candidates of each other
+    with pytest.raises(UserError, match="all tests together have one text, 'a dog', so every"):
+        find(tmp_path, task("first", "a", "same"), task("second", "b", "same"))
+    asked = {**DOG, "candidates": ["a dog", "a cat"], "candidate_primitives": [["dog"], ["cat"]]}
+    write_half(tmp_path / "asked", [("q", "a dog", asked)])
+    with pytest.raises(
+        UserError, match="stream='mine': some samples have candidates; give candidates to all"
+    ):
+        find(tmp_path, task("first", "a", "asked"))
+
+
+def test_different_primitives_of_one_text_are_reported(tmp_path):
+    cube, ball = ["red", "cube"], ["red", "ball"]
+    it, that, more = "a red cube", "a red ball", "a blue ball"
+    train = [(it, cube), (it, ball), (that, ball), (that, ball[::-1])]
+    for name, named in (("train", train), ("test", [(it, cube[::-1]), (that, cube), (more, ball)])):
+        rows = [(f"{name} {i}", text, {"primitives": some}) for i, (text, some) in enumerate(named)]
+        write_half(tmp_path / name, rows)
+    warnings = write(find(tmp_path, task("first")), tmp_path / "out")["warnings"]
+    assert [line for line in warnings if "primitives for" in line] == [
+        "mine, first, train: samples name different primitives for 1 texts, such as 'a red cube'; each "
+        "text keeps the primitives of its first sample",
+        "mine, first, test: names other primitives for 1 texts than earlier halves, such as 'a red ball' of "
+        "mine, first, train; joined halves keep those of the earlier half",
+    ]
+    assert not find(tmp_path, task("first"), primitives="parsed").conflicts
+
+
+def test_edits_of_test_rows_become_arrays_and_bad_ones_drop_the_row(tmp_path):
+    edit = {"text": "a blue cube", "primitives": ["blue cube"], "category": "REPLACE attribute"}
+    edits = [[edit], [], [edit, {**edit, "text": "a red ball", "primitives": ["red ball"]}]]
+    edits += [[{**edit, "text": "a cube 3"}], [{**edit, "primitives": []}], [{"text": "a blue cube"}]]
+    for half in ("train", "test"):
+        fields = [{"primitives": ["cube"], "edits": some} for some in edits]
+        write_half(tmp_path / half, [(f"{half} {i}", f"a cube {i}", one) for i, one in enumerate(fields)])
+    write(find(tmp_path, task(), max_bad_fraction=0.6), tmp_path / "out")
+    (made,) = read_stream(Folder(str(tmp_path / "out")), with_pixels=False).tasks
+    assert len(made.test) == 3 and made.edits is not None
+    assert made.edits.split.texts == ("a blue cube", "a red ball")
+    assert made.edits.split.primitives == (("blue cube",), ("red ball",))
+    assert made.edits.row_M.tolist() == [0, 2, 2] and made.edits.text_M.tolist() == [0, 0, 1]
+
+
+def test_a_stream_comes_back_as_it_was_written(tmp_path):
+    def list_splits(stream: Stream) -> list[Split]:
+        tasks: list[Task] = [*stream.tasks, *stream.zero_shot]
+        return [split for task in tasks for split in (task.train, task.test)]
+
+    for questions in (False, True):
+        stream, folder = make_stream(questions=questions), Folder(str(tmp_path / f"{questions}"))
+        write_stream(stream, folder)
+        again = read_stream(folder, with_pixels=True)
+        assert (again.name, again.names) == (stream.name, stream.names)
+        assert (again.name_VD == stream.name_VD).all()
+        for first, second in zip(list_splits(stream), list_splits(again), strict=True):
+            assert (first.texts, first.primitives) == (second.texts, second.primitives)
+            for name in ("image_ND", "own_N", "text_TD", "candidate_NK", "kind_N"):
+                both = getattr(first, name), getattr(second, name)
+                assert all(one is None for one in both) or (both[0] == both[1]).all(), name
+
+
+def draw_jpeg(seed: int) -> bytes:
+    stream = io.BytesIO()
+    Image.fromarray(np.random.default_rng(seed).integers(0, 256, (40, 50, 3), np.uint8)).save(stream, "JPEG")
+    return stream.getvalue()
+
+
+def test_pixels_and_tokens_are_those_that_were_embedded_each_picture_once(tmp_path, tiny_scorer):
+    """A shard of 70 pictures, a bad one and a sample without caption among them, and ten files."""
+    images = [draw_jpeg(i) for i in range(70)]
+    fields = [{"primitives": [f"text {i // 2}"]} for i in range(70)]
+    rows = [(f"{i:02d}", {"jpg": data, "txt": f"text {i // 2}".encode()}) for i, data in enumerate(images)]
+    for (_, members), own_fields in zip(rows, fields, strict=True):
+        members["json"] = json.dumps(own_fields).encode()
+    del rows[3][1]["txt"]
+    rows[5][1]["jpg"] = b"x"
+    write_tar(str(tmp_path / "a.tar"), rows)
+    lines = [{"image": f"{i}.jpg", "captions": [f"text {i}", f"other {i}"]} for i in range(10)]
+    for i in range(10):
+        (tmp_path / f"{i}.jpg").write_bytes(draw_jpeg(1000 + i))
+    (tmp_path / "files.json").write_text(json.dumps(lines))
+    stream = open_stream(tmp_path, task(train="files.json", test="a.tar"))
+    pictures, uri = see(stream), str(tmp_path / "a.tar")
+    table = pictures.shards[uri]
+    statuses = ["corrupt_image" if i == 5 else one for i, one in enumerate(table["status"].to_pylist())]
+    pictures.shards[uri] = table.set_column(table.schema.get_field_index("status"), "status", [statuses])
+    files, shard = (find_samples(half, pictures) for half in stream.halves)
+    (shard,) = name_primitives([shard], "gold", refuse_parser)
+    model = ModelConfig(tiny_scorer.model, tiny_scorer.weights)
+    spec, folder = describe_scorer(model), tmp_path / "out"
+    pixels = load_pixels(shard, stream.halves[1], spec, 10**6, str(folder / "p.npy"))
+    split = replace(split_of(shard), pixels=pixels)
+    kept = [i for i in range(70) if i not in (3, 5)]
+    assert len(pixels) == len(split) == 68 and isinstance(pixels.files[0], np.memmap)
+    for row, (i, pixel_HWC) in enumerate(zip(kept, pixels[:], strict=True)):
+        assert (pixel_HWC == prepare_image(images[i], spec.image, 10**6)[0]).all()
+        assert split.texts[split.own_N[row]] == f"text {i // 2}"
+    twice = load_pixels(files, stream.halves[0], spec, 10**6, str(folder / "q.npy"))
+    expected = np.stack([prepare_image(draw_jpeg(1000 + i // 2), spec.image, 10**6)[0] for i in range(20)])
+    assert len(twice.files[0]) == 10 and (twice[:] == expected).all()
+    turned = np.array([19, 0, 3, 3])
+    assert (twice[turned] == expected[turned]).all()
+    row_N = np.zeros(20, np.int64)
+    other = Split(np.zeros((20, DIM)), row_N, ("text 0",), np.zeros((1, DIM)), (("a",),), pixels=twice)
+    joined = join_splits([split, other, split]).pixels
+    whole = np.concatenate([pixels[:], expected, pixels[:]])
+    rows_B = np.array([0, 70, 67, 88, 87])
+    assert len(joined) == 156 and (joined[rows_B] == whole[rows_B]).all()
+    assert (joined[60:90] == whole[60:90]).all() and joined[:0].shape == (0, 32, 32, 3)
+    (tmp_path / "7.jpg").unlink()
+    with pytest.raises(UserError, match=r"tasks\[0\]: train=.*7.jpg has changed while it was in use"):
+        load_pixels(files, stream.halves[0], spec, 10**6, str(folder / "gone.npy"))
+    assert sorted(path.name for path in folder.iterdir()) == ["p.npy", "q.npy"]
+    texts = ["a small red star above a large blue fish", "a dog"]
+    token_TL = make_tokens(texts, model)
+    assert token_TL.dtype == np.int32 and (token_TL == load_tokens(model)(texts)).all()
+
+
+MAKERS = """
+from pathlib import Path
+
+from raycomp.config import ModelConfig
+from raycomp.continual.method import MadeStream, StreamMaker
+
+
+def draw(folder, variant, seed):
+    Path(folder, "tasks.json").write_text(f"{variant} {seed}")
+    return MadeStream(f"{folder}/tasks.json", ModelConfig(weights=f"random:{variant}"), f"{folder}/../shared")
+
+
+def fail(folder, variant, seed):
+    return 1 / variant
+
+
+drawn = StreamMaker(draw, variants=3)
+failing = StreamMaker(fail)
+other = StreamMaker(lambda folder, variant, seed: folder)
+many = StreamMaker(draw, variants=1000)
+"""
+
+
+def test_a_variant_is_made_in_an_empty_folder_and_found_where_it_is_moved(tmp_path):
+    makers = f"{tmp_path}/makers.py"
+    Path(makers).write_text(MAKERS)
+    first = MadeVariant(f"{makers}:drawn", 2, f"{tmp_path}/streams", "made-drawn-02")
+    (tmp_path / "streams/made-drawn-02").mkdir(parents=True)
+    (tmp_path / "streams/made-drawn-02/half").write_text("left by a run that was killed")
+    assert not first.is_made
+    first.make(seed=7)
+    assert first.is_made and not (tmp_path / "streams/made-drawn-02/half").exists()
+    shutil.move(tmp_path / "streams", tmp_path / "moved")
+    moved, root = (
+        MadeVariant(first.stream, 2, f"{tmp_path}/moved", first.name).read(),
+        tmp_path / "moved/made-drawn-02",
+    )
+    assert moved == (f"{root}/tasks.json", ModelConfig(weights="random:2"), f"{root}/../shared")
+    assert (root / "tasks.json").read_text() == "2 7"
+    assert [find_variant(f"{makers}:drawn", seed) for seed in range(5)] == [0, 1, 2, 0, 1]
+    assert find_variant("tasks.json", 4) == 0
+    for name, said in (
+        ("failing", r"stream=.*failing: ZeroDivisionError: .*makers.py, line 14"),
+        ("other", r"stream=.*other: must return MadeStream, returned '"),
+    ):
+        with pytest.raises(UserError, match=said):
+            MadeVariant(f"{makers}:{name}", 0, str(tmp_path), "made").make(0)
+    for name, said in (("draw", "must name a StreamMaker"), ("many", "variants=1000: must be between 1 and")):
+        with pytest.raises(ValueError, match=said):
+            find_maker(f"{makers}:{name}")

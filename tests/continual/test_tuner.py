@@ -1,14 +1,22 @@
-"""Every method that trains the model: where it begins, that it goes on bit for bit, what it refuses."""
+"""Every method that trains the model: the same bits when resumed, on ranks and in parts; refusals."""
 
-import dataclasses
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+import torch
+import torch.distributed as dist
+from torch import Tensor
 
 from raycomp.config import ModelConfig
-from raycomp.continual.loop import TUNERS, make_tuner
+from raycomp.continual.config import ContinualConfig
+from raycomp.continual.loop import TUNERS
 from raycomp.continual.method import METHODS, TUNE
-from tests.continual.tuning import CONFIG, STEPS, Few, learn, on_disk, same, through, to_pixels
+from raycomp.continual.methods import published, tuner
+from tests.continual.tuning import STEPS, Few, learn, on_disk, same
+from tests.training.fitting import on_ranks
 
 ALL = sorted(TUNERS)
 
@@ -18,139 +26,196 @@ def few(tmp_path_factory):
     return Few(tmp_path_factory.mktemp("model"))
 
 
-def test_every_method_that_trains_the_model_has_its_learner():
-    assert {method.learner for method in METHODS.values() if method.trains == TUNE} == set(TUNERS)
-
-
-@pytest.mark.parametrize("name", ALL)
-def test_before_the_first_step_the_model_is_the_one_given(few, name):
-    learner = few.make(name)
-    learner.start_task(0, few.tasks[0])
-    keys = learner.find_keys(few.tasks[1])
-    assert same(keys, few.frozen(1))
-    np.testing.assert_allclose(keys.image_ND, few.tasks[1].image_ND, atol=1e-6)
-    np.testing.assert_allclose(keys.text_TD, few.tasks[1].text_TD, atol=1e-6)
-
-
 @pytest.mark.parametrize("name", ALL)
 def test_it_learns_and_leaves_the_model_given_as_it_was(few, name):
-    before = few.clip.embed_pixels(few.tasks[0].pixels[:])
-    learner = few.make(name, steps=20)
-    learner.start_task(0, few.tasks[0])
-    reported = learn(learner, few, 0, stop=20)
+    assert name in {method.learner for method in METHODS.values() if method.trains == TUNE}
+    before, frozen = few.clip.embed_pixels(few.tasks[0].pixels[:]), [few.frozen(0), few.frozen(1)]
+    learner, _ = few.start(name, stop=0, steps=20)
+    keys = learner.find_keys(few.tasks[1])
+    assert same(keys, frozen[1]), "a task without a step changes nothing"
+    np.testing.assert_allclose(keys.image_ND, few.tasks[1].image_ND, atol=1e-6)
+    np.testing.assert_allclose(keys.text_TD, few.tasks[1].text_TD, atol=1e-6)
+    learner.end()
+    assert same(learner.find_keys(few.tasks[0]), frozen[0])
+    learner.start_task(1, few.tasks[1])
+    reported = learn(learner, 1, stop=20)
     learner.end()
     assert reported[-1]["clip"] < reported[0]["clip"]
     assert reported[0]["loss"] == pytest.approx(sum(reported[0].values()) - reported[0]["loss"], rel=1e-5)
-    assert not same(learner.find_keys(few.tasks[0]), few.frozen(0))
-    assert few.clip.embed_pixels(few.tasks[0].pixels[:]).equal(before)
-    keys = learner.find_keys(few.tasks[1])
-    for found in (keys.image_ND, keys.text_TD):
+    whole, task = learner.find_keys(few.tasks[1]), few.tasks[1]
+    assert not same(whole, frozen[1]) and few.clip.embed_pixels(few.tasks[0].pixels[:]).equal(before)
+    for found in (whole.image_ND, whole.text_TD):
         np.testing.assert_allclose(np.linalg.norm(found, axis=1), 1, atol=1e-5)
+    pixels = replace(task.pixels, file_N=task.pixels.file_N[3:5], row_N=task.pixels.row_N[3:5])
+    some = replace(task, image_ND=task.image_ND[3:5], own_N=task.own_N[3:5], pixels=pixels)
+    assert np.array_equal(learner.find_keys(some).image_ND, whole.image_ND[3:5]), "a row is seen alone"
 
 
-@pytest.mark.parametrize("stop", [0, 1, 3, STEPS])
 @pytest.mark.parametrize("name", ALL)
-def test_one_that_is_restored_in_a_task_goes_on_bit_for_bit(few, name, stop):
-    whole = few.make(name)
-    through(whole, few, 1)
-    whole.start_task(1, few.tasks[1])
-    learn(whole, few, 1, stop=stop)
-    state = on_disk(whole.state())
-    again = few.make(name)
-    again.start_task(1, few.tasks[1])
-    again.restore(state)
-    assert same(again.find_keys(few.tasks[0]), whole.find_keys(few.tasks[0]))
-    assert learn(again, few, 1, stop) == learn(whole, few, 1, stop)
-    whole.end(), again.end()
-    for task in few.tasks:
-        assert same(again.find_keys(task), whole.find_keys(task))
-
-
-@pytest.mark.parametrize("is_open", [False, True])
-@pytest.mark.parametrize("name", ALL)
-def test_one_that_is_restored_between_tasks_goes_on_bit_for_bit(few, name, is_open):
-    whole = through(few.make(name), few, 1)
-    state, again = on_disk(whole.state()), few.make(name)
-    if is_open:
-        again.start_task(1, few.tasks[1])
+def test_one_that_is_restored_continues_bit_for_bit(few, name):
+    """Within the second task, and between the tasks, where the second may be open before the state comes."""
+    for stop in (0, 3, STEPS, "between", "open"):
+        whole, again = few.through(name, 1), few.make(name)
+        if isinstance(stop, int):
+            whole.start_task(1, few.tasks[1])
+            learn(whole, 1, stop=stop)
+        state = whole.state() if stop == 3 else on_disk(whole.state())
+        first = learn(whole, 1, stop) if stop == 3 else []  # the state is a copy, on which this does not act
+        if stop != "between":
+            again.start_task(1, few.tasks[1])
         again.restore(state)
-    else:
-        again.restore(state)
-        assert same(again.find_keys(few.tasks[0]), whole.find_keys(few.tasks[0]))
-        again.start_task(1, few.tasks[1])
-    whole.start_task(1, few.tasks[1])
-    assert learn(again, few, 1) == learn(whole, few, 1)
-    whole.end(), again.end()
-    assert same(again.find_keys(few.tasks[0]), whole.find_keys(few.tasks[0]))
+        if first:
+            assert learn(again, 1, stop) == first, stop
+        else:
+            assert same(again.find_keys(few.tasks[0]), whole.find_keys(few.tasks[0])), stop
+            if not isinstance(stop, int):
+                whole.start_task(1, few.tasks[1])
+            if stop == "between":
+                again.start_task(1, few.tasks[1])
+            start = stop if isinstance(stop, int) else 0
+            assert learn(again, 1, start) == learn(whole, 1, start), stop
+        whole.end(), again.end()
+        assert all(same(again.find_keys(task), whole.find_keys(task)) for task in few.tasks), stop
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_a_state_is_a_copy(few, name):
-    learner = few.make(name)
-    learner.start_task(0, few.tasks[0])
-    learn(learner, few, 0, stop=1)
-    state = learner.state()
-    first = on_disk(state)
-    learn(learner, few, 0, 1)
-    fresh = few.make(name)
-    fresh.start_task(0, few.tasks[0])
-    fresh.restore(state)
-    found = learn(fresh, few, 0, 1)
-    fresh = few.make(name)
-    fresh.start_task(0, few.tasks[0])
-    fresh.restore(first)
-    assert found == learn(fresh, few, 0, 1)
-
-
-@pytest.mark.parametrize("name", ALL)
-def test_what_is_seen_of_a_row_depends_on_that_row_alone(few, name):
-    learner, task = through(few.make(name), few, 1), few.tasks[0]
-    some = dataclasses.replace(
-        task, image_ND=task.image_ND[3:5], own_N=task.own_N[3:5], pixels=to_pixels(task.pixels[3:5])
-    )
-    assert np.array_equal(learner.find_keys(some).image_ND, learner.find_keys(task).image_ND[3:5])
-
-
-@pytest.mark.parametrize("name", ALL)
-def test_a_loss_that_is_not_finite_is_the_users(few, name):
-    learner = few.make(name, learning_rate=1e30)
-    learner.start_task(0, few.tasks[0])
-    with pytest.raises(ValueError, match=r"of task 0: must be finite; tune\.learning_rate=1e\+30 may be"):
-        learn(learner, few, 0)
-
-
-@pytest.mark.parametrize("name", ALL)
-def test_a_text_tower_of_its_own_will_do(tmp_path, name):
-    few = Few(tmp_path, custom_text=True)
-    learner = few.make(name)
-    learner.start_task(0, few.tasks[0])
-    assert same(learner.find_keys(few.tasks[0]), few.frozen(0))
-    reported = learn(learner, few, 0)
+def test_other_towers_and_half_precision(few, name, tmp_path):
+    own = Few(tmp_path / "own", custom_text=True)
+    learner, reported = own.start(name)
     learner.end()
     assert reported[-1]["clip"] < reported[0]["clip"]
-    assert not same(learner.find_keys(few.tasks[0]), few.frozen(0))
+    halved, others = few.start(name, autocast=True)
+    halved.end()
+    dtypes = {one.dtype for one in halved.model.state_dict().values() if one.is_floating_point()}
+    plain = few.start(name)[1]
+    assert dtypes == {torch.float32} and others != plain
+    assert [one["clip"] for one in others] == pytest.approx([one["clip"] for one in plain], rel=0.03)
+    if name not in ("finetune", "zscl"):
+        vision = {"layers": [1, 1, 1, 1], "width": 8, "image_size": 32, "head_width": 16}
+        with pytest.raises(ValueError, match=f"^method={name}: the image tower of the model is not made of"):
+            Few(tmp_path / "resnet", vision_cfg=vision).make(name)
 
 
-@pytest.mark.parametrize("name", sorted({*ALL} - {"finetune", "zscl"}))
-def test_a_tower_without_plain_blocks_is_refused(tmp_path, name):
-    vision = {"layers": [1, 1, 1, 1], "width": 8, "image_size": 32, "head_width": 16}
-    few = Few(tmp_path, vision_cfg=vision)
-    with pytest.raises(ValueError, match=f"^method={name}: the image tower of the model is not made of"):
-        few.make(name)
-
-
-def test_a_task_of_no_steps_leaves_the_model_as_it_was(few):
-    for name in ALL:
-        learner = few.make(name)
-        for number, task in enumerate(few.tasks):
-            learner.start_task(number, task)
-            learner.end()
-        assert same(learner.find_keys(few.tasks[0]), few.frozen(0)), name
-
-
-def test_a_model_of_half_precision_is_refused(few):
-    config = dataclasses.replace(CONFIG, model=ModelConfig(precision="bf16"))
-    clip = Few.__new__(Few)
+def test_what_is_refused(few, monkeypatch):
+    with pytest.raises(ValueError, match=r"of task 0: must be finite; tune\.learning_rate=1e\+30 may be"):
+        few.start("finetune", learning_rate=1e30)
+    config, clip = ContinualConfig(model=ModelConfig(precision="bf16")), Few.__new__(Few)
     clip.dtype = "bf16"
     with pytest.raises(ValueError, match=r"model\.precision='bf16': must be fp32 or tf32"):
-        make_tuner("finetune", clip, few.spec, config, 0)
+        TUNERS["finetune"](clip, few.spec, config, 0)
+    monkeypatch.setattr(tuner, "find_rank", lambda: (0, 13))
+    with pytest.raises(ValueError, match=r"^tune\.workers=13: must be at most 12, the samples of task 0$"):
+        few.make("finetune").start_task(0, few.tasks[0])
+
+
+def measure(rank: int, num_ranks: int, folder: str, options: dict[str, Any]) -> dict[str, Any]:
+    """Return what every method has learned of two tasks, how it sees them, and what its steps reported.
+
+    AdamW divides by no less than 1e-4: where a gradient is as small as its eps, a rounding error is a whole
+    step.
+    """
+    few, found = Few(Path(folder) / f"{num_ranks}-{rank}"), {}
+    for name in ALL:
+        learner, reported = few.make(name, **options), []
+        learner.fit = replace(learner.fit, eps=1e-4)
+        for number, task in enumerate(few.tasks):
+            learner.start_task(number, task)
+            reported += learn(learner, number)
+            learner.end()
+        keys = [learner.find_keys(task) for task in few.tasks]
+        seen = [torch.from_numpy(some) for one in keys for some in (one.image_ND, one.text_TD)]
+        found[name] = {"learned": learner.state()["learned"], "seen": seen, "reported": reported}
+    return found
+
+
+def list_tensors(value: Any, name: str = "") -> list[Tensor]:
+    """Return the tensors of a tree, without the keys' biases: softmax cancels them, so that their gradient is
+    a rounding error, by which zscl's pull back to the start lets them sway."""
+    if isinstance(value, Tensor):
+        parts = value.double().chunk(3) if name.endswith("in_proj_bias") else [value.double()]
+        return [part for number, part in enumerate(parts) if number != 1]
+    if isinstance(value, dict):
+        return [one for name, entry in value.items() for one in list_tensors(entry, name)]
+    return [one for entry in value for one in list_tensors(entry)] if isinstance(value, list) else []
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory) -> dict[str, Any]:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    found = measure(0, 1, str(tmp_path_factory.mktemp("alone")), {})
+    torch.set_num_threads(threads)
+    return found
+
+
+def assert_same(found: dict[str, Any], expected: dict[str, Any]) -> None:
+    for name in ALL:
+        for part in ("learned", "seen"):
+            ours, wanted = (list_tensors(one[name][part]) for one in (found, expected))
+            assert len(ours) == len(wanted) > 1
+            for one, other in zip(ours, wanted, strict=True):
+                torch.testing.assert_close(one, other, rtol=0, atol=1e-5, msg=f"{name}, {part}")
+        for one, other in zip(found[name]["reported"], expected[name]["reported"], strict=True):
+            assert one == pytest.approx(other, abs=1e-5), name
+
+
+def resume(rank: int, num_ranks: int, folder: str) -> dict[str, Any]:
+    """Return, for every method, what the last steps of a second task report and leave: whole, and resumed."""
+    few, found = Few(Path(folder) / f"resumed-{num_ranks}-{rank}"), {}
+    for name in ALL:
+        whole, again = few.through(name, 1), few.make(name)
+        whole.start_task(1, few.tasks[1])
+        learn(whole, 1, stop=2)
+        state = on_disk(whole.state())
+        again.start_task(1, few.tasks[1])
+        again.restore(state)
+        both = []
+        for learner in (whole, again):
+            reported = learn(learner, 1, 2)
+            learner.end()
+            seen = learner.find_keys(few.tasks[0]).image_ND.tolist()
+            both.append((reported, seen, learner.state()["learned"]))
+        found[name] = both
+    dist.barrier()
+    return found
+
+
+def measure_both(rank: int, num_ranks: int, folder: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    return measure(rank, num_ranks, folder, {}), resume(rank, num_ranks, folder)
+
+
+def test_ranks_have_the_weights_of_one_process_and_resume_bit_for_bit(alone, tmp_path):
+    """Six rows of a batch over two ranks and three, reference images and passes shared alike."""
+    for ranks in on_ranks(measure_both, tmp_path, str(tmp_path)).values():
+        for found, resumed in ranks:
+            assert_same(found, alone)
+            for name in ALL:
+                both = zip(list_tensors(found[name]), list_tensors(ranks[0][0][name]), strict=True)
+                assert all(torch.equal(one, other) for one, other in both), f"{name}: ranks differ"
+                whole, again = resumed[name]
+                assert whole[:2] == again[:2], name
+                both = zip(list_tensors(whole[2]), list_tensors(again[2]), strict=True)
+                assert all(torch.equal(one, other) for one, other in both), name
+
+
+def test_parts_have_the_weights_of_the_whole_batch(alone, tmp_path):
+    assert_same(measure(0, 1, str(tmp_path), {"accumulate": 3}), alone)
+
+
+@pytest.mark.slow
+def test_ranks_in_parts_have_the_weights_of_one_process(alone, tmp_path):
+    for ranks in on_ranks(measure, tmp_path, str(tmp_path), {"accumulate": 2}).values():
+        assert_same(ranks[0], alone)
+
+
+def test_a_batch_has_the_rows_of_its_rank(few, monkeypatch):
+    row_B, parts = np.array([3, 1, 4, 0, 5]), []
+    learner, _ = few.start("zscl", stop=0, batch_size=5)
+    whole = learner.batch(0, row_B)
+    for own in (slice(0, 2), slice(2, 5)):
+        for module in (tuner, published):
+            monkeypatch.setattr(module, "slice_own", lambda num, own=own: own)
+        parts.append(learner.batch(0, row_B))
+    for name in ("image_RCHW", "token_RN", "group_R", "reference_RCHW"):
+        assert torch.equal(torch.cat([getattr(part, name) for part in parts]), getattr(whole, name)), name
+    assert {part.num_rows for part in parts} == {5}

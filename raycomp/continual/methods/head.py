@@ -87,17 +87,6 @@ class Rows(NamedTuple):
         return Rows(*(value[row_C] for value in self))
 
 
-def join_rows(first: Rows, second: Rows) -> Rows:
-    """Return the rows of both, padded to the wider one."""
-    width = max(first.index_BP.shape[1], second.index_BP.shape[1])
-    wide = [
-        rows._replace(index_BP=F.pad(rows.index_BP, (0, more)), valid_BP=F.pad(rows.valid_BP, (0, more)))
-        for rows in (first, second)
-        for more in (width - rows.index_BP.shape[1],)
-    ]
-    return Rows(*(torch.cat(pair) for pair in zip(*wide, strict=True)))
-
-
 class HeadLearner:
     """A composer that learns tasks in order; the model of its embeddings stays frozen.
 
@@ -181,12 +170,11 @@ class HeadLearner:
     def end(self) -> None:
         """Add the task to the buffer."""
         kind, train = self.config.buffer.kind, self.train
-        if kind not in ("text", "image"):
+        if kind == "none":
             return
-        images = train.image_ND if kind == "image" else None
         entries = []
         for row, place in enumerate(train.own_N):
-            image = images[row].astype(np.float32).tobytes() if images is not None else b""
+            image = train.image_ND[row].astype(np.float32).tobytes() if kind == "image" else b""
             entries.append(BufferEntry(train.texts[place], train.primitives[place], image))
         self.buffer.add(self.number, entries)
 
@@ -202,7 +190,8 @@ class HeadLearner:
             return torch.cat([self._compose(rows.take(part)) for part in parts]).numpy()
 
     def read_out(self, split: Split) -> dict[str, float]:
-        """Return how well primitives are recovered from a composition, and how far R is from orthogonal.
+        """Return how well primitives are recovered from a composition, how far R is from orthogonal, the
+        buffer's contents in figures, and the step sizes.
 
         By R^T and by solving; CCE against the text's own primitives, AUC against all names of the stream.
         Texts with the same primitives count once.
@@ -226,11 +215,8 @@ class HeadLearner:
             if not is_own_BV.all() and np.isfinite(score_BV).all():
                 judged = judge_read_out(score_BV, is_own_BV)
                 found |= {f"pr_auc_{name}": judged.pr_auc, f"roc_auc_{name}": judged.roc_auc}
-        return found
-
-    def measure(self) -> dict[str, float]:
-        """Return the buffer's contents in figures, and the step sizes."""
         return {
+            **found,
             "buffer_entries": len(self.buffer.entries()),
             "buffer_bytes": self.buffer.num_bytes,
             "alpha_realised": self.trust.mean_alpha,
@@ -267,7 +253,13 @@ class HeadLearner:
         if self.config.buffer.kind != "image":
             return image_BD, rows, past
         image_KD = np.stack([np.frombuffer(entry.image, np.float32) for entry in entries])
-        return torch.cat([image_BD, torch.from_numpy(image_KD)]), join_rows(rows, past), None
+        width = max(rows.index_BP.shape[1], past.index_BP.shape[1])
+        wide = []
+        for some in (rows, past):
+            pad = (0, width - some.index_BP.shape[1])
+            wide.append(some._replace(index_BP=F.pad(some.index_BP, pad), valid_BP=F.pad(some.valid_BP, pad)))
+        joined = Rows(*(torch.cat(pair) for pair in zip(*wide, strict=True)))
+        return torch.cat([image_BD, torch.from_numpy(image_KD)]), joined, None
 
     def draw_past(self, rng: np.random.Generator) -> list[BufferEntry]:
         """Draw entries of past tasks; their texts are keys of ``text_of``."""

@@ -64,8 +64,8 @@ class Zscl(Tuner):
             assert reference is not None and reference.pixels is not None, "zscl needs a reference"
             assert reference.token_TL is not None, "a reference has tokens"
             model = self.model.eval()
-            self.image_ND = torch.from_numpy(self.embed_images(model, reference.pixels)).to(self.device)
-            self.text_TD = torch.from_numpy(self.embed_texts(model, reference.token_TL)).to(self.device)
+            self.image_ND = torch.from_numpy(self.embed(model, "image", reference.pixels)).to(self.device)
+            self.text_TD = torch.from_numpy(self.embed(model, "text", reference.token_TL)).to(self.device)
             self.scale = self.model.logit_scale.detach().exp()
         self.start: dict[str, Tensor] = {}
         self.mean: dict[str, Tensor] = {}

@@ -19,20 +19,10 @@ from raycomp.continual.data import Keys, Pixels, Split
 from raycomp.core.compo_realign import Views, contrast_views
 from raycomp.models.architecture import ScorerSpec
 from raycomp.models.clip import Clip, encode_text
+from raycomp.training import towers
 from raycomp.training.config import FitConfig
 from raycomp.training.loop import Trainer
-from raycomp.training.towers import (
-    Batch,
-    Judged,
-    Made,
-    add_up,
-    find_rank,
-    gather,
-    share_of,
-    slice_own,
-    to_batch,
-    to_image,
-)
+from raycomp.training.towers import Batch, Judged, Made, find_rank, gather, slice_own
 
 # Share of a task's steps in which the learning rate rises.
 _WARMUP = 0.1
@@ -92,32 +82,13 @@ class Tuner:
         if getattr(self.model, "logit_bias", None) is not None:
             # An offset that is added to all logits alike does not change the ranking.
             self.model.logit_bias.requires_grad_(False)
+        self.said_rate = f"tune.learning_rate={tune.learning_rate}"
         self.number = 0
         self.train: Split | None = None
         self.trainer: Trainer[Tuner] | None = None
         """Of the open task; none between tasks."""
-
-    @property
-    def batch_size(self) -> int:
-        """Rows of a batch of the open task: the whole task if it has fewer than a batch."""
-        assert self.train is not None, "no task is open"
-        return min(self.config.batch_size, len(self.train))
-
-    @property
-    def key(self) -> tuple[int, ...]:
-        return self.seed, self.number
-
-    @property
-    def where(self) -> str:
-        return f" of task {self.number}"
-
-    @property
-    def said_weights(self) -> str | None:
-        return "model.weights" if self.number == 0 else None
-
-    @property
-    def said_rate(self) -> str:
-        return f"tune.learning_rate={self.config.learning_rate}"
+        self.batch_size, self.key, self.where = tune.batch_size, (seed, 0), ""
+        self.said_weights: str | None = None
 
     @property
     def clip(self) -> Any:
@@ -140,7 +111,10 @@ class Tuner:
         Raises UserError if the task has fewer samples than there are workers.
         """
         assert train.pixels is not None and train.token_TL is not None, "a tuner needs pixels and tokens"
-        self.number, self.train = number, train
+        self.number, self.train, self.key = number, train, (self.seed, number)
+        # The whole task is a batch if it has fewer rows.
+        self.batch_size = min(self.config.batch_size, len(train))
+        self.where, self.said_weights = f" of task {number}", "model.weights" if number == 0 else None
         num_ranks = find_rank()[1]
         if len(train) < num_ranks:
             raise UserError(
@@ -167,8 +141,8 @@ class Tuner:
         assert split.pixels is not None and split.token_TL is not None, "a tuner needs pixels and tokens"
         model = self.seen_model().eval()
         return Keys(
-            self.embed_images(model, split.pixels, *self.choose("image", split.image_ND)),
-            self.embed_texts(model, split.token_TL, *self.choose("text", split.text_TD)),
+            self.embed(model, "image", split.pixels, *self.choose("image", split.image_ND)),
+            self.embed(model, "text", split.token_TL, *self.choose("text", split.text_TD)),
         )
 
     def state(self) -> dict[str, Any]:
@@ -200,7 +174,7 @@ class Tuner:
         """Return this rank's share of the loss of the global batch, the sum of ``losses``, which all ranks
         compute."""
         assert isinstance(batch, TaskBatch)
-        parts = {name: share_of(part) for name, part in self.losses(made, batch).items()}
+        parts = {name: towers.share_of(part) for name, part in self.losses(made, batch).items()}
         return Judged(torch.stack(list(parts.values())).sum(), parts)
 
     def losses(self, made: Made, batch: TaskBatch) -> dict[str, Tensor]:
@@ -244,7 +218,7 @@ class Tuner:
         assert train is not None and train.pixels is not None and train.token_TL is not None
         row_R = row_B[slice_own(len(row_B))]
         arrays = {"image": train.pixels[row_R], "token": np.asarray(train.token_TL)[train.own_N[row_R]]}
-        plain = to_batch(arrays, self.device, self.spec.image)
+        plain = towers.to_batch(arrays, self.device, self.spec.image)
         group_R = torch.from_numpy(train.own_N[row_R]).to(self.device)
         return TaskBatch(plain.image_RCHW, plain.token_RN, group_R=group_R, num_rows=len(row_B))
 
@@ -255,40 +229,29 @@ class Tuner:
     def route(self, tower: str, *chosen_R: Tensor) -> None:
         """Set a tower's routes for the rows of a pass."""
 
-    def embed_images(self, model: Any, pixels: Pixels, *chosen_N: np.ndarray) -> np.ndarray:
-        """Return (N, D) of length 1."""
-
-        def encode(pixel_RHWC: Tensor, *chosen_R: Tensor) -> Tensor:
-            self.route("image", *chosen_R)
-            return model.encode_image(to_image(pixel_RHWC, self.spec.image))
-
-        return self.embed(encode, self.images_per_pass, pixels, *chosen_N)
-
-    def embed_texts(self, model: Any, token_TL: np.ndarray, *chosen_T: np.ndarray) -> np.ndarray:
-        """Return (T, D) of length 1."""
-
-        def encode(token_RL: Tensor, *chosen_R: Tensor) -> Tensor:
-            self.route("text", *chosen_R)
-            return model.encode_text(token_RL.long())
-
-        return self.embed(encode, _TEXTS_PER_PASS, token_TL, *chosen_T)
-
     @torch.inference_mode()
-    def embed(self, encode: Callable[..., Tensor], size: int, *arrays: np.ndarray | Pixels) -> np.ndarray:
-        """Return the output of ``encode`` for rows of these arrays, in passes of one size, of length 1.
+    def embed(self, model: Any, tower: str, rows: np.ndarray | Pixels, *chosen_N: np.ndarray) -> np.ndarray:
+        """Return images (N, D) or texts (T, D) of length 1, by the tower "image" or "text", in passes of one
+        size; ``chosen_N``: what ``choose`` returned for these rows.
 
         Ranks share the passes, and each returns the rows of all.
         """
+        size = self.images_per_pass if tower == "image" else _TEXTS_PER_PASS
         rank, num_ranks = find_rank()
-        found_ND = torch.zeros(len(arrays[0]), self.spec.embedding_dim)
-        for start in range(rank * size, len(arrays[0]), num_ranks * size):
-            parts = [np.array(array[start : start + size]) for array in arrays]
+        found_ND = torch.zeros(len(rows), self.spec.embedding_dim)
+        for start in range(rank * size, len(rows), num_ranks * size):
+            parts = [np.array(array[start : start + size]) for array in (rows, *chosen_N)]
             num = len(parts[0])
             blanks = [np.zeros((size - num, *part.shape[1:]), part.dtype) for part in parts]
             padded = [np.concatenate(pair) for pair in zip(parts, blanks, strict=True)]
-            made = encode(*(torch.from_numpy(part).to(self.device) for part in padded))
+            row_R, *chosen_R = (torch.from_numpy(part).to(self.device) for part in padded)
+            self.route(tower, *chosen_R)
+            if tower == "image":
+                made = model.encode_image(towers.to_image(row_R, self.spec.image))
+            else:
+                made = model.encode_text(row_R.long())
             found_ND[start : start + num] = F.normalize(made.float(), dim=-1)[:num].cpu()
-        return found_ND.numpy() if num_ranks == 1 else add_up(found_ND.to(self.device)).cpu().numpy()
+        return found_ND.numpy() if num_ranks == 1 else towers.add_up(found_ND.to(self.device)).cpu().numpy()
 
 
 def encode(model: Any, batch: Batch) -> tuple[Tensor, Tensor]:

@@ -16,8 +16,7 @@ from raycomp.continual.method import FULL, METHODS, get_method
 from raycomp.continual.methods.head import HeadLearner
 from raycomp.data.files import Folder
 from tests.continual.streams import DIM, make_stream, unit
-from tests.continual.test_letter import figures
-from tests.continual.test_loop import SMALL, Deadly, Killed, show
+from tests.continual.test_loop import SMALL, Deadly, Killed, figures, show
 from tests.continual.test_loop import run as run_known
 
 

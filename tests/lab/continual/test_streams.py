@@ -10,21 +10,18 @@ from lab.continual.streams import Sizes, draw_stream, make_backbone_world, write
 from lab.words import DOMAINS, FUNCTION, SCENE, WORLD
 from lab.worlds.tasks import backbone_pairs
 from raycomp.continual.config import ContinualConfig
-from raycomp.continual.data import Task, join_splits
+from raycomp.continual.data import join_splits
 from raycomp.continual.streams.build import find_all_samples
 from raycomp.continual.streams.samples import (
     find_samples,
-    list_unparsed,
     make_split,
-    make_stream,
+    name_primitives,
     number_kinds,
-    parse_all,
-    parse_primitives,
-    warn_repeats,
+    warn_texts,
 )
 from raycomp.continual.streams.sources import StreamSource, read_stream
 from raycomp.models.parser import load_parser
-from tests.continual.streaming import DIM, invent_texts, see
+from tests.continual.streams import invent_texts, refuse_parser, see
 
 LITTLE = Sizes(train=6, test=10)
 SHARED_PARSER = cache(load_parser)
@@ -35,10 +32,6 @@ def write_stream(name: str, sizes: Sizes, folder: Path, seed: int) -> StreamSour
     return read_stream(write_tasks(name, sizes, str(folder), seed % 100, seed))
 
 
-def refuse_parser():
-    raise AssertionError("nothing has to be parsed")
-
-
 @pytest.fixture(scope="module")
 def world(tmp_path_factory):
     return write_stream(WORLD, LITTLE, tmp_path_factory.mktemp("stream"), 2)
@@ -46,7 +39,7 @@ def world(tmp_path_factory):
 
 def test_the_little_world_becomes_arrays_that_say_what_it_shows(world):
     pictures = see(world)
-    named = parse_all([find_samples(half, pictures) for half in world.halves], "gold", refuse_parser)
+    named = name_primitives([find_samples(half, pictures) for half in world.halves], "gold", refuse_parser)
     texts, kinds = invent_texts(named), number_kinds(named)
     splits = [make_split(some, texts, kinds) for some in named]
     assert [len(split) for split in splits] == [6, 10] * 4 + [10]
@@ -58,18 +51,14 @@ def test_the_little_world_becomes_arrays_that_say_what_it_shows(world):
             assert (split.text_TD[own] == texts.take([str(sample.caption)])[0]).all()
         assert split.candidate_NK is None and split.kind_N is None
     tests = [split for split in splits if len(split) == 10]
-    assert [line for split in (*tests, join_splits(tests)) for line in warn_repeats(split, "it")] == []
-    tasks = [Task(f"{i}", splits[2 * i], splits[2 * i + 1]) for i in range(4)]
-    stream = make_stream(world.name, tasks, [Task("last", splits[-1], splits[-1])], texts)
-    assert set(stream.names) == {name for split in splits for some in split.primitives for name in some}
-    assert stream.name_VD.shape == (len(stream.names), DIM)
+    assert [line for split in (*tests, join_splits(tests)) for line in warn_texts(split, "it")] == []
 
 
 @pytest.mark.parametrize("stream", [DOMAINS, SCENE, FUNCTION])
 def test_every_stream_of_the_little_world_is_read(stream, tmp_path):
     source = write_stream(stream, Sizes(train=20, test=12), tmp_path, 1)
     pictures = see(source)
-    named = parse_all([find_samples(half, pictures) for half in source.halves], "gold", refuse_parser)
+    named = name_primitives([find_samples(half, pictures) for half in source.halves], "gold", refuse_parser)
     kinds = number_kinds(named)
     splits = [make_split(some, invent_texts(named), kinds) for some in named]
     assert len(source.tasks) == (5 if stream == FUNCTION else 4)
@@ -109,11 +98,9 @@ def test_a_backbone_is_trained_on_its_own_pairs_alone(tmp_path):
 def test_the_parser_reads_the_primitives_that_the_little_world_names(world):
     pictures = see(world)
     some = [find_samples(half, pictures) for half in world.halves]
-    texts = [text for one in some for text in list_unparsed(one, "parsed")]
-    gold = dict(zip(texts, (s.primitives for one in some for s in one.samples), strict=False))
-    found = dict(zip(texts, parse_primitives(texts, SHARED_PARSER()), strict=True))
-    assert len(texts) == 74
-    assert found == gold
+    named, parsed = (name_primitives(some, how, SHARED_PARSER) for how in ("gold", "parsed"))
+    assert [one.samples for one in parsed] == [one.samples for one in named]
+    assert {status for one in parsed for status in one.status_N} == {"ok"}
 
 
 @pytest.mark.parametrize("stream", [WORLD, DOMAINS, SCENE, FUNCTION])
@@ -122,7 +109,7 @@ def test_the_little_world_shares_texts_and_no_image(stream, tmp_path):
     source = write_stream(stream, Sizes(train=60, test=40), tmp_path, 0)
     found = find_all_samples(source, see(source), config)
     assert not any(leak.shared.images for leak in found.leaks) and not found.repeats
-    assert {status for half in found.halves for status in half.status_N} == {"ok"}
+    assert {status for half in found.halves for status in half.samples.status_N} == {"ok"}
     assert len(found.leaks) == len(source.tasks) + 1
     assert (stream in (SCENE, FUNCTION)) == any(leak.shared.texts > 5 for leak in found.leaks)
 
@@ -130,13 +117,13 @@ def test_the_little_world_shares_texts_and_no_image(stream, tmp_path):
 def test_every_caption_is_edited_in_each_way_and_questions_are_not(tmp_path):
     source = write_stream(WORLD, Sizes(train=6, test=8), tmp_path / "world", 0)
     found = find_all_samples(source, see(source), ContinualConfig())
-    for one in found.tasks[0]["test"].good:
+    for one in found.halves[1].samples.good:
         assert {"REPLACE relation", "SWAP attribute"} <= {edit.category for edit in one.edits}
         for edit in one.edits:
             assert edit.text != one.caption
             is_same = set(edit.primitives) == set(one.primitives)
             assert is_same == (edit.category == "REPLACE relation")
-    assert not any(one.edits for one in found.tasks[0]["train"].good)
+    assert not any(one.edits for one in found.halves[0].samples.good)
     source = write_stream(SCENE, Sizes(train=6, test=8), tmp_path / "questions", 0)
     asked = find_all_samples(source, see(source), ContinualConfig())
-    assert not any(one.edits for one in asked.tasks[0]["test"].good)
+    assert not any(one.edits for one in asked.halves[1].samples.good)
