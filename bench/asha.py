@@ -51,7 +51,7 @@ from raycomp.data.files import Folder
 from raycomp.models.architecture import ScorerSpec, describe_scorer
 from raycomp.models.clip import Clip
 from raycomp.sweep.config import SweepConfig
-from raycomp.sweep.plan import Options, Plan, list_points, make_plan
+from raycomp.sweep.plan import Options, Plan, make_plan
 from raycomp.sweep.result import choose_best, climb, count_rungs, get_reached, read_trials
 from raycomp.sweep.trials import (
     DIVISORS,
@@ -62,7 +62,6 @@ from raycomp.sweep.trials import (
     SeedTraining,
     list_rungs,
     name_trial,
-    shorten,
 )
 from raycomp.table import Estimate, write_csv
 from raycomp.training.config import FitConfig
@@ -114,7 +113,8 @@ class Trainings:
         """Return the outcome of a trial with 1 / divisor of the steps."""
         key = (name_trial(point), divisor)
         if key not in self.found:
-            fit = shorten(plan.make_trial(point), divisor).train
+            fit = plan.make_trial(point).train
+            fit = replace(fit, steps=-(-fit.steps // divisor))
             started = time.perf_counter()
             try:
                 metrics = {name: Estimate(value) for name, value in self._train(fit).items()}
@@ -172,7 +172,7 @@ def run_repeat(repeat: int, steps: int) -> list[dict[str, Any]]:
         for metric, mode in MODES.items():
             plan, journal = make_repeat(repeat, steps, mode), Journal(Folder(f"{folder}/{metric}"))
             train = partial(trainings.train, plan, journal)
-            train(list_points(plan), list_rungs(plan.config)[0])
+            train(plan.list_points(), list_rungs(plan.config)[0])
             climb(plan, journal, {}, metric, train, lambda line: None)
             rows += list_rows(repeat, plan, journal, metric, trainings)
     return rows

@@ -240,11 +240,11 @@ def read_value(kind: Any, path: str, text: str) -> Any:
 
     Raises ValueError if it does not fit the option's type.
     """
-    return _read(path, _list_hints(kind)[path], text)
+    return _read(path, list_hints(kind)[path], text)
 
 
 @lru_cache
-def _list_hints(kind: Any) -> dict[str, Any]:
+def list_hints(kind: Any) -> dict[str, Any]:
     """Return the types of all options of a config class by path; cached for spaces of thousands of values."""
     return {option.path: option.hint for option in list_options(kind)}
 

@@ -3,7 +3,7 @@
 import math
 import os
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import chain
@@ -21,48 +21,14 @@ from raycomp.data.parquet import write_table
 from raycomp.data.runs import digest, fetch_model, find_model, list_scores, read_finished
 from raycomp.evaluation.open import open_evaluations
 from raycomp.models.architecture import describe_scorer, fingerprint_scorer
-from raycomp.report.charts import cut_out, intervals, response
+from raycomp.report.charts import cut_out
 from raycomp.report.page import render_page
 from raycomp.run.executor import Session, current
 from raycomp.run.local import connect, is_connected
 from raycomp.run.run import Run, Say, start_run
-from raycomp.sweep import result
+from raycomp.sweep import page, result, trials
 from raycomp.sweep.config import SweepConfig
-from raycomp.sweep.page import (
-    list_curves,
-    list_grids,
-    list_plots,
-    list_trade_offs,
-    list_warnings,
-    make_tables,
-    say_winner,
-)
-from raycomp.sweep.plan import (
-    Plan,
-    check_metric,
-    count_planned,
-    list_checked,
-    list_groups,
-    list_metrics,
-    list_stream_metrics,
-    make_plan,
-)
-from raycomp.sweep.trials import (
-    COMMANDS,
-    FAILED,
-    FINISHED,
-    STOPPED,
-    TRIALS,
-    Job,
-    Journal,
-    Trial,
-    check_trials,
-    list_report,
-    list_rungs,
-    make_streams,
-    repair_trials,
-    say_nothing,
-)
+from raycomp.sweep.plan import Plan, check_metric, list_metrics, list_stream_metrics, make_plan
 from raycomp.table import format_facts
 from raycomp.training.command import leave_no_start
 from raycomp.training.config import LEAST_GPU
@@ -72,14 +38,13 @@ from raycomp.training.pairs import fingerprint_pairs
 from raycomp.words import OK
 
 _FIGURES = "figures"
-_OUTPUTS = (TRIALS, result.TABLE, result.BEST, _FIGURES)
+_OUTPUTS = (trials.TRIALS, result.TABLE, result.BEST, _FIGURES)
 
 # A trial holds its training workers, or while it evaluates a scorer, which takes two CPUs without a GPU. One
 # more CPU for all trials is enough for the tasks they wait for; a trial holds no CPU while it waits.
 OF_SCORER, OF_TASKS = 2, 1
 # A GPU in the units in which Ray counts shares.
 _UNITS = round(1 / LEAST_GPU)
-_TUNE = "a sweep searches with Ray Tune"
 
 
 def sweep(config: SweepConfig, out: str, say: Say = print, callbacks: Sequence[Any] = ()) -> dict[str, Any]:
@@ -107,39 +72,39 @@ def sweep(config: SweepConfig, out: str, say: Say = print, callbacks: Sequence[A
         fingerprint()  # what a seed lacks is reported before anything is written
     check_writable(out)
     with start_run("sweep", config, fingerprint, out, say, outputs=_OUTPUTS, cost=cost) as run:
+        journal = trials.Journal(run.folder)
         if run.is_finished:
-            check_trials(plan, Journal(run.folder))
+            journal.check(plan)
             return run.record
-        repair_trials(plan, Journal(run.folder), say)
+        journal.repair(plan, say)
         cluster = replace(config.cluster, scorers=config.workers)
+        how: dict[str, Any] = {"dashboard": True, "say": say, "ray_for": "a sweep searches with Ray Tune"}
         with (
-            leave_no_start(run.folder, (WORK, "logs", RUN), lambda: run.folder.exists(TRIALS)),
-            connect(
-                cluster, run.folder, run.lease.check, needed, dashboard=True, say=say, ray_for=_TUNE
-            ) as session,
+            leave_no_start(run.folder, (WORK, "logs", RUN), lambda: run.folder.exists(trials.TRIALS)),
+            connect(cluster, run.folder, run.lease.check, needed, **how) as session,
         ):
             at_once = count_trials(config, session)
             run.bind(session.device, session.gpu)
-            work = run.work.at(TRIALS)
+            work = run.work.at(trials.TRIALS)
             if config.command == "continual":
-                make_streams(config, work, say)
+                trials.make_streams(config, work, say)
             is_local = config.command == "train" and config.workers == 1 and session.device == "cpu"
-            job = Job(plan, run.folder.uri, work, at_seeds, COMMANDS[config.command], is_local)
+            job = trials.Job(plan, run.folder.uri, work, at_seeds, trials.COMMANDS[config.command], is_local)
             winners = _try_all(job, metric, at_once, run, say, callbacks)
         _close(run, plan, winners, metric)
     return run.record
 
 
 def _describe_cost(plan: Plan) -> str:
-    config, trials = plan.config, count_planned(plan)
+    config, num = plan.config, plan.count()
     reported = f"; {config.report} of them again on {config.report_seeds} report seeds"
     reported = reported if config.report_seeds else ""
-    facts = {"trials": f"{trials:,}, each on {config.seeds} seeds{reported}"}
+    facts = {"trials": f"{num:,}, each on {config.seeds} seeds{reported}"}
     if config.rungs == "steps":
-        num = trials // len(list(list_groups(plan)))
-        shares = ", ".join(f"{count:,}" for count in result.count_rungs(num))
-        each = f" for each {config.per}" * bool(config.per)
-        facts["rungs"] = f"{shares} trials{each}; {result.share_of_steps(num):.0%} of the steps of all trials"
+        each = num // len(list(plan.list_groups()))
+        shares = ", ".join(f"{count:,}" for count in result.count_rungs(each))
+        of = f" for each {config.per}" * bool(config.per)
+        facts["rungs"] = f"{shares} trials{of}; {result.share_of_steps(each):.0%} of the steps of all trials"
     return format_facts(facts)
 
 
@@ -157,7 +122,7 @@ def _check(config: SweepConfig, at_seeds: Sequence[SweepConfig]) -> tuple[Plan, 
         plan = make_plan(config, None)
         metric = check_metric(config.metric, list_stream_metrics(config.continual))
         seen: set[tuple[Any, ...]] = set()
-        for options in list_checked(plan):
+        for options in plan.list_checked():
             trial = plan.make_trial(options)
             tried = trial.develop.seeds
             check(tried == 0, "develop.seeds", tried, "0 in a sweep, which chooses")
@@ -206,7 +171,7 @@ def _fingerprint_data(config: SweepConfig) -> dict[str, Any]:
     found |= fingerprint_pairs(replace(config, input=config.curated or config.input))
     if config.curated:
         found["curated"] = found.pop("input")
-    opened = open_evaluations(config.evaluate, say_nothing)
+    opened = open_evaluations(config.evaluate, trials.say_nothing)
     found["exams"] = digest([None, *(one.fingerprint for one in opened)])
     model = fetch_model(find_model(config.model))
     describe_scorer(model)  # loads it where it is not known
@@ -214,41 +179,37 @@ def _fingerprint_data(config: SweepConfig) -> dict[str, Any]:
 
 
 def _try_all(
-    job: Job, metric: str, at_once: int, run: Run, say: Say, callbacks: Sequence[Any]
+    job: trials.Job, metric: str, at_once: int, run: Run, say: Say, callbacks: Sequence[Any]
 ) -> list[result.Winner]:
     """Tune every group alike, then train the selected trials on report seeds; return the best trials, best
     first."""
     from raycomp.sweep.ray_tune import Watch, train_points, tune_group
 
-    config, journal = job.config, job.journal
+    config, plan, groups = job.config, job.plan, list(job.plan.list_groups())
     watch = Watch(run.lease.check, say, metric, at_once, callbacks)
-    groups = list(list_groups(job.plan))
+
+    def choose(tried: Sequence[trials.Trial]) -> list[result.Winner]:
+        found = [result.choose_best(tried, group, metric, config.mode, config.seeds) for group in groups]
+        sign = -1 if config.mode == "max" else 1
+        return sorted(found, key=lambda one: sign * one.development.value)
+
     for group in groups:
-        tune_group(job, group, list_rungs(config), watch)
-    trials = result.read_trials(job.plan, journal)
-    reported = [one.trial for one in _choose(trials, groups, config, metric)]
+        tune_group(job, group, trials.list_rungs(config), watch)
+    tried = result.read_trials(plan, job.journal)
+    chosen = [one.trial for one in choose(tried)]
     if config.report == "all":
-        reported = [trial for trial in trials if result.is_whole(trial, metric, config.seeds)]
-    if report := list_report(config):
-        train_points(job, [trial.options for trial in reported], report, watch)
-    return _choose(result.read_trials(job.plan, journal), groups, config, metric)
-
-
-def _choose(
-    trials: Sequence[Trial], groups: Sequence[Mapping[str, str]], config: SweepConfig, metric: str
-) -> list[result.Winner]:
-    """Return the best trial of each group, the best of all first."""
-    found = [result.choose_best(trials, group, metric, config.mode, config.seeds) for group in groups]
-    sign = -1 if config.mode == "max" else 1
-    return sorted(found, key=lambda one: sign * one.development.value)
+        chosen = result.list_whole(plan, tried, metric)
+    if report := trials.list_report(config):
+        train_points(job, [trial.options for trial in chosen], report, watch)
+    return choose(result.read_trials(plan, job.journal))
 
 
 def _close(run: Run, plan: Plan, winners: Sequence[result.Winner], metric: str) -> None:
-    trials = result.read_trials(plan, Journal(run.folder))
-    rows = result.make_rows(plan, trials, list(chain(*list_rungs(plan.config))), metric)
+    tried = result.read_trials(plan, trials.Journal(run.folder))
+    rows = result.make_rows(plan, tried, list(chain(*trials.list_rungs(plan.config))), metric)
     write_table(rows, run.folder.at(result.TABLE), rows.schema)
     run.folder.write_bytes(result.write_job(plan, winners, run.folder.at(result.BEST)).encode(), result.BEST)
-    came = Counter(OK if status == FINISHED else status for status in rows["status"].to_pylist())
+    came = Counter(OK if status == trials.FINISHED else status for status in rows["status"].to_pylist())
     best = [
         {
             "group": dict(one.group),
@@ -259,22 +220,16 @@ def _close(run: Run, plan: Plan, winners: Sequence[result.Winner], metric: str) 
         }
         for one in winners
     ]
-    run.close({OK: sum(came.values())}, came, OK, reasons=(FAILED, STOPPED), metric=metric, best=best)
-    run.record["warnings"] = list_warnings(plan, trials, winners, metric)
-    tables = make_tables(plan, trials, winners, metric)
-    charts = {}
-    makers = (list_curves, list_grids, list_trade_offs)
-    for one in (one for make in makers for one in make(plan, trials, metric)):
-        shape = (one.is_log, not one.is_measured)
-        charts[one.name] = response(one.title, one.option, one.unit, one.series, *shape)
-    for plot in list_plots(plan, trials, metric):
-        charts[plot.title.rpartition(" ")[2]] = intervals(plot)
+    reasons = (trials.FAILED, trials.STOPPED)
+    run.close({OK: sum(came.values())}, came, OK, reasons=reasons, metric=metric, best=best)
+    run.record["warnings"] = page.list_warnings(plan, tried, winners, metric)
+    charts = page.draw_charts(plan, tried, metric)
     for name, chart in charts.items():
         run.folder.write_bytes(cut_out(chart).encode(), _FIGURES, f"over-{name}.svg")
-    said = [say_winner(one, plan, metric) for one in winners]
-    shown = {"said": said, "tables": tables, "charts": list(charts.values())}
-    page = render_page("sweep/page.html.jinja", run=run.record, **shown)
-    run.report(f"{len(trials):,} trials; {'; '.join(said)}", page)
+    said = [page.say_winner(one, plan, metric) for one in winners]
+    shown = {"tables": page.make_tables(plan, tried, winners, metric), "charts": list(charts.values())}
+    html = render_page("sweep/page.html.jinja", run=run.record, said=said, **shown)
+    run.report(f"{len(tried):,} trials; {'; '.join(said)}", html)
 
 
 def cpus_of(trials: int, workers: int) -> int:

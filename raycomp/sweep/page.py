@@ -7,18 +7,10 @@ from itertools import product
 
 from raycomp.config import Domain
 from raycomp.config.shared import GRID, LOGUNIFORM
-from raycomp.sweep.plan import ALL, Plan, list_groups, list_main_metrics
-from raycomp.sweep.result import (
-    Winner,
-    estimate,
-    estimate_all,
-    estimate_apart,
-    get_reached,
-    is_number,
-    is_whole,
-    mean_of_rung,
-    of_group,
-)
+from raycomp.report.charts import Html, intervals, response
+from raycomp.sweep import result
+from raycomp.sweep.plan import ALL, Plan, list_main_metrics
+from raycomp.sweep.result import Winner, of_group
 from raycomp.sweep.trials import DEVELOPMENT, FAILED, REPORT, Trial, list_rungs
 from raycomp.table import Cell, Column, Columns, Estimate, Plot, Table, group_by, plain, write_cell
 from raycomp.words import MACRO
@@ -53,7 +45,7 @@ def say_winner(winner: Winner, plan: Plan, metric: str) -> str:
 
 def make_tables(plan: Plan, trials: Sequence[Trial], winners: Sequence[Winner], metric: str) -> list[Table]:
     """Return the tables of the page: the selected trials, then every trial, then further metrics."""
-    name = name_metric(metric)
+    name, config = name_metric(metric), plan.config
     note = (
         f"{_say_seeds(plan)} Selection among many trials biases the best value on development seeds "
         "upward; the value on report seeds is unbiased. Intervals: 95 %, Student's t over seeds; none for "
@@ -61,12 +53,24 @@ def make_tables(plan: Plan, trials: Sequence[Trial], winners: Sequence[Winner], 
     )
     columns: Columns = ("Best", Column(f"{name}, development"), Column(f"{name}, report"))
     best: list[tuple[Cell, ...]] = [(say_options(plan, w.trial), w.development, w.report) for w in winners]
+    whole = result.list_whole(plan, trials, metric)
+    # The other means of the evaluation: the cost of the selection in other metrics.
+    found = {other for trial in whole for one in trial.outcomes.values() for other in one.metrics}
+    means = sorted(other for other in found if other.endswith(f".{MACRO}"))
+    wanted = list_main_metrics(config.continual) if config.command == "continual" else means
+    names = [other for other in wanted if other in found and other != metric]
+    rows: list[tuple[Cell, ...]] = [
+        (say_options(plan, trial), *(trial.estimate(other, DEVELOPMENT) for other in names))
+        for trial in whole
+        if names
+    ]
+    heads: Columns = ("Trial", *(Column(name_metric(other)) for other in names))
     return [
         Table("Selected trials", columns, best, note),
         _report_trials(plan, trials, winners, metric),
-        *([_report_rungs(plan, trials, metric)] if plan.config.rungs == "steps" else []),
+        *([_report_rungs(plan, trials, metric)] if config.rungs == "steps" else []),
         _report_unfinished(plan, trials, metric),
-        _report_more(plan, trials, metric),
+        Table("Other metrics, development seeds", heads, rows, "Secondary: not used for the selection."),
     ]
 
 
@@ -82,18 +86,17 @@ def _say_seeds(plan: Plan) -> str:
         chosen += ", among the trials of the last rung"
     if not config.report_seeds:
         return f"{chosen}; there are no report seeds, so every value here is biased by the selection."
-    reported = f"reported on held-out {say(first, last)}."
     is_same = config.at_seed(0).evaluate == config.at_seed(first).evaluate
     test_set = "the same test set, which favours options that fit it" if is_same else "another test set"
-    return f"{chosen}; {reported} Report seeds use {test_set}."
+    return f"{chosen}; reported on held-out {say(first, last)}. Report seeds use {test_set}."
 
 
 def _report_trials(plan: Plan, trials: Sequence[Trial], winners: Sequence[Winner], metric: str) -> Table:
     rows: list[tuple[Cell, ...]] = []
     for trial in trials:
         best = next(one.trial for one in winners if one.group.items() <= trial.options.items())
-        own = [estimate(trial.list_values(metric, split)) for split in (DEVELOPMENT, REPORT)]
-        apart = "the best" if trial.name == best.name else estimate_apart(trial, best, metric)
+        own = [trial.estimate(metric, split) for split in (DEVELOPMENT, REPORT)]
+        apart = "the best" if trial.name == best.name else result.estimate_apart(trial, best, metric)
         seconds = sum(one.seconds for one in trial.outcomes.values())
         rows.append((*(trial.options[option] for option in plan.space), *own, apart, seconds))
     heads = (f"{name_metric(metric)}, development", "report", "minus the best, paired by seed")
@@ -114,19 +117,14 @@ def _report_rungs(plan: Plan, trials: Sequence[Trial], metric: str) -> Table:
     rows: list[tuple[Cell, ...]] = [
         (
             say_options(plan, trial),
-            f"{get_reached(trial, plan.config)} of {len(rungs)}",
-            *(Estimate(mean_of_rung(trial, rung, metric)) for rung in rungs),
+            f"{result.get_reached(trial, plan.config)} of {len(rungs)}",
+            *(Estimate(result.mean_of_rung(trial, rung, metric)) for rung in rungs),
             sum(one.steps or 0 for one in trial.outcomes.values()),
         )
         for trial in trials
     ]
-    heads = (
-        "Trial",
-        "rung reached",
-        *(f"1/{rung[0].divisor} of the steps" for rung in rungs[:-1]),
-        "all steps",
-    )
-    columns: Columns = (*heads, Column("steps, report seeds included", "", 0))
+    shares = (*(f"1/{rung[0].divisor} of the steps" for rung in rungs[:-1]), "all steps")
+    columns: Columns = ("Trial", "rung reached", *shares, Column("steps, report seeds included", "", 0))
     note = (
         f"{name_metric(metric)}, mean over development seeds. Each rung is a complete training from step 0 "
         "with a schedule of its own. The best third of a rung, rounded up, advances; ties go to the smaller "
@@ -140,29 +138,13 @@ def _report_unfinished(plan: Plan, trials: Sequence[Trial], metric: str) -> Tabl
     rows: list[tuple[Cell, ...]] = []
     for trial in trials:
         ended = len(trial.list_values(metric, DEVELOPMENT))
-        failed = next((one.why for one in trial.outcomes.values() if one.status == FAILED), "")
         stopped = f"stopped after {ended} of {plan.config.seeds} seeds"
         if plan.config.rungs == "steps":
-            stopped = f"stopped at rung {get_reached(trial, plan.config)} of {len(list_rungs(plan.config))}"
-        if failed or ended < plan.config.seeds:
-            rows.append((say_options(plan, trial), failed or stopped))
+            reached, rungs = result.get_reached(trial, plan.config), list_rungs(plan.config)
+            stopped = f"stopped at rung {reached} of {len(rungs)}"
+        if trial.failure or ended < plan.config.seeds:
+            rows.append((say_options(plan, trial), trial.failure or stopped))
     return Table("Unfinished trials", ("Trial", "reason"), rows)
-
-
-def _report_more(plan: Plan, trials: Sequence[Trial], metric: str) -> Table:
-    """Return the other means of the evaluation by trial: the cost of the selection in other metrics."""
-    whole = [trial for trial in trials if is_whole(trial, metric, plan.config.seeds)]
-    found = {name for trial in whole for one in trial.outcomes.values() for name in one.metrics}
-    means = sorted(name for name in found if name.endswith(f".{MACRO}"))
-    wanted = list_main_metrics(plan.config.continual) if plan.config.command == "continual" else means
-    names = [name for name in wanted if name in found and name != metric]
-    rows: list[tuple[Cell, ...]] = [
-        (say_options(plan, trial), *(estimate(trial.list_values(name, DEVELOPMENT)) for name in names))
-        for trial in whole
-    ]
-    heads: Columns = ("Trial", *(Column(name_metric(name)) for name in names))
-    note = "Secondary: not used for the selection."
-    return Table("Other metrics, development seeds", heads, rows if names else [], note)
 
 
 def list_warnings(plan: Plan, trials: Sequence[Trial], winners: Sequence[Winner], metric: str) -> list[str]:
@@ -178,11 +160,10 @@ def list_warnings(plan: Plan, trials: Sequence[Trial], winners: Sequence[Winner]
         )
     for one in winners:
         for option in list_varied(plan):
-            domain, value = plan.space[option], one.trial.options[option]
-            if _is_at_end(value, domain):
+            value = one.trial.options[option]
+            if _is_at_end(value, plan.space[option]):
                 found.append(f"{option}: the best value, {value}, lies at an end of the range tried")
-    failed = sum(any(o.status == FAILED for o in trial.outcomes.values()) for trial in trials)
-    if failed:
+    if failed := sum(any(o.status == FAILED for o in trial.outcomes.values()) for trial in trials):
         found.append(f"failed: {failed} of {len(trials)} trials; the reasons are in Unfinished trials")
     return list(dict.fromkeys(found))
 
@@ -206,10 +187,6 @@ def _is_at_end(value: str, domain: Domain) -> bool:
 _LEARNED, _LOST = ".learned.", ".forgetting_best."
 
 
-Series = tuple[str, Sequence[tuple[float, Estimate]]]
-"""A name, and points (value of the x axis, estimate)."""
-
-
 @dataclass(frozen=True)
 class Curve:
     """A figure's content."""
@@ -220,7 +197,8 @@ class Curve:
     option: str
     """The x axis: an option, or another metric."""
     unit: str
-    series: Sequence[Series]
+    series: Sequence[tuple[str, Sequence[tuple[float, Estimate]]]]
+    """Names, and points: value of the x axis, estimate."""
     is_log: bool = False
     is_measured: bool = False
     """Whether the x axis is a result: series are then not shifted along it to avoid overlap."""
@@ -232,15 +210,15 @@ def list_curves(plan: Plan, trials: Sequence[Trial], metric: str) -> list[Curve]
     A point is the mean over all trials with this value, by Student's t over seeds. There is one series for
     each value of ``per``; report seeds, if all trials were trained on them, are a series of their own.
     """
-    whole, name = [one for one in trials if is_whole(one, metric, plan.config.seeds)], name_metric(metric)
+    whole, name = result.list_whole(plan, trials, metric), name_metric(metric)
     has_report = plan.config.report == "all" and plan.config.report_seeds
     splits = [DEVELOPMENT, REPORT] if has_report else [DEVELOPMENT]
     curves = []
-    for option in (option for option in list_varied(plan) if is_number(plan, option)):
-        series: list[Series] = []
-        for group, split in product(list_groups(plan), splits):
-            points = _list_points(of_group(whole, group), option, metric, split)
-            series += [(", ".join([*group.values(), f"{split} seeds"]), points)] if points else []
+    for option in (option for option in list_varied(plan) if result.is_number(plan, option)):
+        series = []
+        for group, split in product(plan.list_groups(), splits):
+            if points := _list_points(of_group(whole, group), option, metric, split):
+                series.append((", ".join([*group.values(), f"{split} seeds"]), points))
         is_log = plan.space[option].kind == LOGUNIFORM
         curves.append(Curve(option, f"{name} over {option}", option, name, series, is_log))
     return curves
@@ -251,19 +229,17 @@ def list_grids(plan: Plan, trials: Sequence[Trial], metric: str) -> list[Curve]:
 
     A point is one trial, the mean over its development trainings. Empty for other spaces.
     """
-    options = list_varied(plan)
-    if len(options) != 2 or plan.config.per is not None:
-        return []
-    if not all(is_number(plan, option) and plan.space[option].kind == GRID for option in options):
+    options, name = list_varied(plan), name_metric(metric)
+    fits = all(result.is_number(plan, one) and plan.space[one].kind == GRID for one in options)
+    if len(options) != 2 or plan.config.per is not None or not fits:
         return []
     by, over = sorted(options, key=lambda option: len(plan.space[option].values))
-    whole = [trial for trial in trials if is_whole(trial, metric, plan.config.seeds)]
+    whole = result.list_whole(plan, trials, metric)
     series = [
         (f"{by} {value}", _list_points(of_group(whole, {by: value}), over, metric, DEVELOPMENT))
         for value in sorted(plan.space[by].values, key=float)
     ]
-    title = f"{name_metric(metric)} over {over}, by {by}"
-    return [Curve(f"{over}-by-{by}", title, over, name_metric(metric), series)]
+    return [Curve(f"{over}-by-{by}", f"{name} over {over}, by {by}", over, name, series)]
 
 
 def list_trade_offs(plan: Plan, trials: Sequence[Trial], metric: str) -> list[Curve]:
@@ -272,22 +248,20 @@ def list_trade_offs(plan: Plan, trials: Sequence[Trial], metric: str) -> list[Cu
     A method with less forgetting may have learned less: of two series the better one is higher at the same
     forgetting.
     """
-    whole = [trial for trial in trials if is_whole(trial, metric, plan.config.seeds)]
-    found = []
+    whole, found = result.list_whole(plan, trials, metric), []
     for learned in sorted({name for trial in whole for name in trial.list_metrics() if _LEARNED in name}):
         stream, _, split = learned.partition(_LEARNED)
         lost = f"{stream}{_LOST}{split}"
-        series: list[Series] = []
-        for group in list_groups(plan):
+        series = []
+        for group in plan.list_groups():
             own = [trial for trial in of_group(whole, group) if lost in trial.list_metrics()]
-            lost_T = [round(estimate(trial.list_values(lost, DEVELOPMENT)).value, 1) for trial in own]
-            learned_T = [estimate(trial.list_values(learned, DEVELOPMENT)) for trial in own]
-            points = list(zip(lost_T, learned_T, strict=True))
-            series.append((", ".join(group.values()) or "trials", points))
+            lost_T = [round(trial.estimate(lost, DEVELOPMENT).value, 1) for trial in own]
+            learned_T = [trial.estimate(learned, DEVELOPMENT) for trial in own]
+            series.append((", ".join(group.values()) or "trials", list(zip(lost_T, learned_T, strict=True))))
         title = f"{stream}: learned and forgotten, one point per trial"
-        along = "forgotten, points"
         if any(points for _, points in series):
-            found.append(Curve(f"{stream}-forgotten", title, along, "learned, %", series, is_measured=True))
+            curve = (f"{stream}-forgotten", title, "forgotten, points", "learned, %", series)
+            found.append(Curve(*curve, is_measured=True))
     return found
 
 
@@ -295,18 +269,27 @@ def _list_points(
     trials: Sequence[Trial], option: str, metric: str, split: str
 ) -> list[tuple[float, Estimate]]:
     groups = group_by(trials, lambda trial: trial.options[option])
-    found = [(float(value), estimate_all(own, metric, split)) for value, own in groups.items()]
+    found = [(float(value), result.estimate_all(own, metric, split)) for value, own in groups.items()]
     return [(value, one) for value, one in found if one.value == one.value]
 
 
-def list_plots(plan: Plan, trials: Sequence[Trial], metric: str) -> list[Plot]:
-    """Return the estimates of each value of every non-numeric option, one row per value."""
-    whole = [trial for trial in trials if is_whole(trial, metric, plan.config.seeds)]
-    found = []
-    for option in list_varied(plan):
-        if not is_number(plan, option):
-            values = dict.fromkeys(trial.options[option] for trial in whole)
-            groups = {value: of_group(whole, {option: value}) for value in values}
-            rows = [(value, estimate_all(own, metric, DEVELOPMENT)) for value, own in groups.items()]
-            found.append(Plot(f"{name_metric(metric)} over {option}", "95 % intervals over seeds", rows))
+def list_plots(plan: Plan, trials: Sequence[Trial], metric: str) -> dict[str, Plot]:
+    """Return the estimates of each value of every non-numeric option, one row per value, by option."""
+    whole, found = result.list_whole(plan, trials, metric), {}
+    for option in (option for option in list_varied(plan) if not result.is_number(plan, option)):
+        values = dict.fromkeys(trial.options[option] for trial in whole)
+        groups = {value: of_group(whole, {option: value}) for value in values}
+        rows = [(value, result.estimate_all(own, metric, DEVELOPMENT)) for value, own in groups.items()]
+        title = f"{name_metric(metric)} over {option}"
+        found[option] = Plot(title, "95 % intervals over seeds", rows)
     return found
+
+
+def draw_charts(plan: Plan, trials: Sequence[Trial], metric: str) -> dict[str, Html]:
+    """Return the charts by the names of their files, in the order of the page."""
+    charts = {}
+    for make in (list_curves, list_grids, list_trade_offs):
+        for one in make(plan, trials, metric):
+            drawn = (one.title, one.option, one.unit, one.series, one.is_log, not one.is_measured)
+            charts[one.name] = response(*drawn)
+    return charts | {option: intervals(plot) for option, plot in list_plots(plan, trials, metric).items()}

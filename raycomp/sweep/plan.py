@@ -5,11 +5,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice, product
+from math import prod
 from typing import Any
 
 import numpy as np
 
 from raycomp.config import Domain, check_path, list_options, override_all, read_space, read_value
+from raycomp.config.change import list_hints
 from raycomp.config.options import Seconds, check, check_choice, split_none
 from raycomp.config.shared import CHOICE, FIXED, GRID, LOGUNIFORM, spell_value, spell_values
 from raycomp.continual.config import ContinualConfig
@@ -32,8 +34,6 @@ _MOST_TRIALS = 10_000
 _MOST_CHECKED = 1000
 # Largest number of characters of a trial in a message.
 _MOST_SAID = 200
-# Significant digits of a draw from a range.
-_DIGITS = 6
 
 
 @dataclass(frozen=True)
@@ -86,11 +86,7 @@ class Plan:
 
     def get_type(self, option: str) -> Any:
         """Return the type of an option's values, without None."""
-        return split_none({one.path: one.hint for one in list_options(self.parts[option].config)}[option])[0]
-
-    def is_whole(self, option: str) -> bool:
-        """Whether an option takes only integers."""
-        return self.get_type(option) is int
+        return split_none(list_hints(self.parts[option].config)[option])[0]
 
     def spell(self, options: Options) -> dict[str, str]:
         """Return the options of a trial in normalized form. Raises ValueError if the space has no such
@@ -108,6 +104,47 @@ class Plan:
             if not is_within:
                 raise ValueError(f"{option}={text} is not in {domain}")
         return spelled
+
+    def count(self) -> int:
+        """Return the number of trials; of optuna's with a grid, as many for each of its points."""
+        grids = [len(domain.values) for domain in self.space.values() if domain.kind == GRID]
+        return prod(grids) * (self.config.num_samples if _list_drawn(self.space) else 1)
+
+    def list_checked(self) -> Iterator[dict[str, str]]:
+        """Yield the trials to check before anything starts.
+
+        Every value and both ends of every range, with the first values of the other options; then their
+        combinations up to a limit; then all trials if they are known.
+        """
+        first = {option: domain.values[0] for option, domain in self.space.items()}
+        for option, domain in self.space.items():
+            yield from ({**first, option: value} for value in domain.values)
+        for values in islice(product(*(domain.values for domain in self.space.values())), _MOST_CHECKED):
+            yield dict(zip(self.space, values, strict=True))
+        if self.config.search != "optuna":
+            yield from self.list_points()
+
+    def list_points(self) -> list[dict[str, str]]:
+        """Return the options of every trial, in their order, without duplicates. Not for search=optuna.
+
+        Complete grids. With search=random every grid point is repeated with draws from the other options;
+        sample n has the same draws at every point.
+        """
+        grids = [d.values if d.kind in (GRID, FIXED) else ("",) for d in self.space.values()]
+        drawn = _list_drawn(self.space)
+        points: dict[tuple[str, ...], dict[str, str]] = {}
+        for n in range(self.config.num_samples if drawn else 1):
+            rng = np.random.default_rng([self.config.seed, n])
+            draws = {option: draw(self.space[option], self.get_type(option), rng) for option in drawn}
+            for values in product(*grids):
+                point = {**dict(zip(self.space, values, strict=True)), **draws}
+                points.setdefault(tuple(point.values()), point)
+        return list(points.values())
+
+    def list_groups(self) -> Iterator[dict[str, str]]:
+        """Yield each value of ``per`` as the options of a group; one group without options if it is none."""
+        per = self.config.per
+        yield from ({per: value} for value in self.space[per].values) if per else ({},)
 
 
 def make_base(config: SweepConfig) -> Any:
@@ -138,36 +175,16 @@ def make_plan(config: SweepConfig, scored: Mapping[str, Any] | None) -> Plan:
         raise ValueError(f"per={config.per!r}: must be an option with a grid in the space")
     if config.search == "optuna" and not _list_drawn(space):
         raise ValueError("search=optuna: must have a choice or a range in the space")
-    num = count_planned(plan)
-    if num > _MOST_TRIALS:
+    if (num := plan.count()) > _MOST_TRIALS:
         raise ValueError(f"space: has {num:,} trials, must have at most {_MOST_TRIALS:,}")
     checked: set[tuple[str, ...]] = set()
-    for options in list_checked(plan):
+    for options in plan.list_checked():
         for part, own in plan.split(options).items():
             key = (part, *own.values())
             if key not in checked:  # many trials share the options of a part
                 checked.add(key)
                 plan.check_part(part, options)
     return plan
-
-
-def count_planned(plan: Plan) -> int:
-    """Return the number of trials; of optuna's with a grid, as many for each of its points."""
-    grids = [float(len(domain.values)) for domain in plan.space.values() if domain.kind == GRID]
-    return int(np.prod(grids)) * (plan.config.num_samples if _list_drawn(plan.space) else 1)
-
-
-def list_checked(plan: Plan) -> Iterator[dict[str, str]]:
-    """Yield the trials to check before anything starts: every value and both ends of every range, with the
-    first values of the other options; then their combinations up to a limit; then all trials if they are
-    known."""
-    first = {option: domain.values[0] for option, domain in plan.space.items()}
-    for option, domain in plan.space.items():
-        yield from ({**first, option: value} for value in domain.values)
-    for values in islice(product(*(domain.values for domain in plan.space.values())), _MOST_CHECKED):
-        yield dict(zip(plan.space, values, strict=True))
-    if plan.config.search != "optuna":
-        yield from list_points(plan)
 
 
 def _get_part(config: SweepConfig, option: str, can_choose: bool) -> SweptCommand:
@@ -196,49 +213,22 @@ def _list_drawn(space: Mapping[str, Domain]) -> list[str]:
     return [option for option, domain in space.items() if domain.kind not in (GRID, FIXED)]
 
 
-def list_points(plan: Plan) -> list[dict[str, str]]:
-    """Return the options of every trial, in their order, without duplicates. Not for search=optuna.
-
-    Complete grids. With search=random every grid point is repeated with draws from the other options; sample
-    n has the same draws at every point.
-    """
-    grids = [d.values if d.kind in (GRID, FIXED) else ("",) for d in plan.space.values()]
-    drawn = _list_drawn(plan.space)
-    points: dict[tuple[str, ...], dict[str, str]] = {}
-    for n in range(plan.config.num_samples if drawn else 1):
-        rng = np.random.default_rng([plan.config.seed, n])
-        draws = {option: draw(plan.space[option], plan.is_whole(option), rng) for option in drawn}
-        for values in product(*grids):
-            point = {**dict(zip(plan.space, values, strict=True)), **draws}
-            points.setdefault(tuple(point.values()), point)
-    return list(points.values())
-
-
-def draw(domain: Domain, is_whole: bool, rng: np.random.Generator) -> str:
-    """Return a value of a choice or range: numbers with 6 digits, integers if the option takes integers."""
+def draw(domain: Domain, kind: type, rng: np.random.Generator) -> str:
+    """Return a value of a choice or range: numbers with 6 digits, integers if the option is of type int."""
     if domain.kind == CHOICE:
         return domain.values[rng.integers(len(domain.values))]
     low, high = domain.ends
     if domain.kind == LOGUNIFORM:
-        value = float(np.exp(rng.uniform(np.log(low), np.log(high))))
-    else:
-        value = float(rng.uniform(low, high))
-    return write_number(value, domain, is_whole)
+        return write_number(float(np.exp(rng.uniform(np.log(low), np.log(high)))), domain, kind)
+    return write_number(float(rng.uniform(low, high)), domain, kind)
 
 
-def write_number(value: float, domain: Domain, is_whole: bool) -> str:
+def write_number(value: float, domain: Domain, kind: type) -> str:
     """Return a number of a range as the text of an option; it stays within the range."""
-    low, high = domain.ends
-    rounded = round(value) if is_whole else float(f"{value:.{_DIGITS}g}")
-    if low <= rounded <= high:
+    rounded = round(value) if kind is int else float(f"{value:.6g}")
+    if domain.ends[0] <= rounded <= domain.ends[1]:
         return str(rounded)
-    return domain.values[0] if rounded < low else domain.values[1]
-
-
-def list_groups(plan: Plan) -> Iterator[dict[str, str]]:
-    """Yield each value of ``per`` as the options of a group; one group without options if ``per`` is none."""
-    per = plan.config.per
-    yield from ({per: value} for value in plan.space[per].values) if per else ({},)
+    return domain.values[0] if rounded < domain.ends[0] else domain.values[1]
 
 
 _RETRIEVED = tuple(f"{metric}@{k}" for metric in RECALLS.values() for k in CUTS)
@@ -269,40 +259,34 @@ def check_metric(name: str, known: Sequence[str]) -> str:
 def list_metrics(config: EvaluateConfig) -> list[str]:
     """Return all metrics that an evaluation may give. Raises ValueError if the evaluation cannot be built."""
     found = []
-    for opened in open_evaluations(config, say=lambda line: None):
-        one = opened.evaluation
-        if isinstance(one, ChoiceEvaluation):
-            found += _list_of_choices(one)
-        else:
+    for one in (opened.evaluation for opened in open_evaluations(config, say=lambda line: None)):
+        if not isinstance(one, ChoiceEvaluation):
             metrics = _RETRIEVED if one.name == "retrieval" else _CLASSIFIED
             found += [f"{one.name}.{metric}.{TEST}" for metric in metrics]
+            continue
+        # Any model's scores could have these names; here they belong to a text-only baseline.
+        pictures = list(dict.fromkeys(one.pictures))
+        blank, keys = np.zeros((len(pictures), 1), np.float32), np.zeros(len(pictures), KEY)
+        seen = Pictures({name: i for i, name in enumerate(pictures)}, [OK] * len(pictures), blank, {}, keys)
+        texts = list(dict.fromkeys(one.list_texts(seen)))
+        read = Texts({text: i for i, text in enumerate(texts)}, np.zeros((len(texts), 1), np.float32))
+        lines = make_lines(one.name, compute_outcomes(one.grade(seen, read)))
+        found += [f"{one.name}.{line.metric}.{line.split}" for line in lines if not line.control]
     return found
-
-
-def _list_of_choices(evaluation: ChoiceEvaluation) -> list[str]:
-    # Any model's scores could have these names; here they belong to a text-only baseline.
-    pictures = list(dict.fromkeys(evaluation.pictures))
-    blank = np.zeros((len(pictures), 1), np.float32)
-    keys = np.zeros(len(pictures), KEY)
-    seen = Pictures({one: i for i, one in enumerate(pictures)}, [OK] * len(pictures), blank, {}, keys)
-    texts = list(dict.fromkeys(evaluation.list_texts(seen)))
-    read = Texts({text: i for i, text in enumerate(texts)}, np.zeros((len(texts), 1), np.float32))
-    lines = make_lines(evaluation.name, compute_outcomes(evaluation.grade(seen, read)))
-    return [f"{evaluation.name}.{line.metric}.{line.split}" for line in lines if not line.control]
 
 
 def list_stream_metrics(config: ContinualConfig) -> list[str]:
     """Return the metrics of a method on its streams: those of the main figure, alone and minus the frozen
     model's, and a few more."""
-    return _name_ends(config, [*MAIN, *(f"{name} minus {FROZEN}" for name in MAIN), *_FURTHER, "seconds"])
+    apart = (f"{name} minus {FROZEN}" for name in MAIN)
+    return _name_of_streams(config, [*MAIN, *apart, *_FURTHER, "seconds"])
 
 
 def list_main_metrics(config: ContinualConfig) -> list[str]:
     """Return the metrics that are reported for every trial."""
-    return _name_ends(config, [*MAIN, *_FURTHER])
+    return _name_of_streams(config, [*MAIN, *_FURTHER])
 
 
-def _name_ends(config: ContinualConfig, ends: Sequence[str]) -> list[str]:
-    return [
-        f"{name_stream(stream)}.{end.replace(' ', '_')}.{ALL}" for stream in config.stream for end in ends
-    ]
+def _name_of_streams(config: ContinualConfig, names: Sequence[str]) -> list[str]:
+    names = [name.replace(" ", "_") for name in names]
+    return [f"{name_stream(stream)}.{name}.{ALL}" for stream in config.stream for name in names]

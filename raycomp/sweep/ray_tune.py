@@ -21,13 +21,13 @@ from ray.tune.schedulers import ASHAScheduler, TrialScheduler
 from ray.tune.search import Searcher
 from ray.tune.search.optuna import OptunaSearch
 
-from raycomp.config import ClusterFailed, LeaseLost, UserError
+from raycomp.config import ClusterFailed, Domain, LeaseLost, UserError
 from raycomp.config.shared import CHOICE, FIXED, LOGUNIFORM
 from raycomp.data.stores import TASK_RETRIES
 from raycomp.run.progress import Progress
 from raycomp.run.ray_cluster import unwrap
 from raycomp.run.run import Say
-from raycomp.sweep.plan import Plan, list_points, write_number
+from raycomp.sweep.plan import Plan, write_number
 from raycomp.sweep.result import climb
 from raycomp.sweep.trials import FINISHED, Job, Outcome, SeedTraining, name_trial, run_seed_training
 
@@ -69,32 +69,26 @@ def tune_group(
     job: Job, group: Mapping[str, str], rungs: Sequence[Sequence[SeedTraining]], watch: Watch
 ) -> None:
     """Try the space of a group on the development seeds, rung by rung."""
-    _search(job, group, rungs[0], watch)
+    config, plan, scheduler = job.config, job.plan, None
+    if config.scheduler == "asha" and config.rungs == "seeds":
+        # Stops a trial that is behind half of the others after 1, 2, 4, ... trainings.
+        time, most = tune.result.TRAINING_ITERATION, len(rungs[0])
+        scheduler = ASHAScheduler(time_attr=time, max_t=most, grace_period=1, reduction_factor=2)
+    if config.search == "optuna":
+        space, started = Space(plan, group), [trial.options for trial in job.journal.read()]
+        drawn = (space.to_tune(), config.num_samples, group, space.search(started), scheduler)
+        _run(job, rungs[0], watch, *drawn)
+    else:
+        points = [point for point in plan.list_points() if group.items() <= point.items()]
+        if scheduler is None:
+            train_points(job, points, rungs[0], watch)
+        else:
+            _run(job, rungs[0], watch, _as_grid(points), len(points), scheduler=scheduler)
 
     def train(points: Sequence[Mapping[str, str]], trainings: Sequence[SeedTraining]) -> None:
         train_points(job, points, trainings, watch)
 
-    climb(job.plan, job.journal, group, watch.metric, train, watch.say)
-
-
-def _search(job: Job, group: Mapping[str, str], trainings: Sequence[SeedTraining], watch: Watch) -> None:
-    """Train every trial of a group for these seeds."""
-    config, plan = job.config, job.plan
-    scheduler = None
-    if config.scheduler == "asha" and config.rungs == "seeds":
-        # Stops a trial that is behind half of the others after 1, 2, 4, ... trainings.
-        time, most = tune.result.TRAINING_ITERATION, len(trainings)
-        scheduler = ASHAScheduler(time_attr=time, max_t=most, grace_period=1, reduction_factor=2)
-    if config.search == "optuna":
-        started = [trial.options for trial in job.journal.read()]
-        search, space = _make_search(plan, group, started), _to_tune(plan, group)
-        _run(job, trainings, watch, space, config.num_samples, group, search, scheduler)
-        return
-    points = [point for point in list_points(plan) if group.items() <= point.items()]
-    if scheduler is None:
-        train_points(job, points, trainings, watch)
-    else:
-        _run(job, trainings, watch, _as_grid(points), len(points), scheduler=scheduler)
+    climb(plan, job.journal, group, watch.metric, train, watch.say)
 
 
 def train_points(
@@ -156,8 +150,7 @@ def _run(
                 warnings.filterwarnings("ignore", message="fail_fast='raise'")
                 tuner.fit()
         except Exception as error:  # the error of a trial, or the lost lease that a callback found
-            cause = find_cause(error)
-            if cause is error:
+            if (cause := find_cause(error)) is error:
                 raise
             raise cause from error
 
@@ -176,7 +169,7 @@ def _try(
     point: dict[str, Any], job: Job, group: Mapping[str, str], trainings: Sequence[SeedTraining], metric: str
 ) -> None:
     """Run as a trial of Tune: train on one seed after the other, report the mean so far after each."""
-    options = point.get(_POINT) or _to_options(job.plan, point, group)
+    options = point.get(_POINT) or Space(job.plan, group).to_options(point)
     journal = job.journal
     name = journal.start(options, datetime.now(UTC).isoformat())
     # A training runs outside of the resources that Tune reserves for the trial: inside, its tasks would wait
@@ -224,53 +217,57 @@ class _Teller(tune.Callback):
             self._watch.say(result[_SAID])
 
 
-def _to_tune(plan: Plan, group: Mapping[str, str]) -> dict[str, Any]:
-    """Return the options that a search draws, as Tune takes them."""
-    found: dict[str, Any] = {}
-    for option, domain in plan.space.items():
-        if option in group or domain.kind == FIXED:
-            continue
-        if domain.kind == CHOICE:
-            found[option] = tune.choice(list(domain.values))
-            continue
-        (low, high), is_log = domain.ends, domain.kind == LOGUNIFORM
-        if plan.is_whole(option):
-            found[option] = (tune.lograndint if is_log else tune.randint)(int(low), int(high) + 1)
-        else:
-            found[option] = (tune.loguniform if is_log else tune.uniform)(low, high)
-    return found
+@dataclass(frozen=True)
+class Space:
+    """What a search draws from, in the terms of Tune and as options of trials."""
 
+    plan: Plan
+    group: Mapping[str, str]
+    """Options that the search does not draw: the value of ``per``."""
 
-def _to_options(plan: Plan, point: Mapping[str, Any], group: Mapping[str, str]) -> dict[str, str]:
-    """Return the options of a point that a search drew, in the order of the space."""
-    found = dict(group)
-    for option, domain in plan.space.items():
-        if domain.kind == FIXED:
-            found[option] = domain.values[0]
-        elif option not in group:
-            value = point[option]
-            found[option] = write_number(value, domain, plan.is_whole(option)) if domain.is_range else value
-    return {option: found[option] for option in plan.space}
+    @property
+    def drawn(self) -> dict[str, Domain]:
+        """The options that are drawn."""
+        space = self.plan.space.items()
+        return {option: one for option, one in space if option not in self.group and one.kind != FIXED}
 
+    def to_tune(self) -> dict[str, Any]:
+        """Return the options that a search draws, as Tune takes them."""
+        found: dict[str, Any] = {}
+        for option, domain in self.drawn.items():
+            if domain.kind == CHOICE:
+                found[option] = tune.choice(list(domain.values))
+                continue
+            (low, high), is_log = domain.ends, domain.kind == LOGUNIFORM
+            if self.plan.get_type(option) is int:
+                found[option] = (tune.lograndint if is_log else tune.randint)(int(low), int(high) + 1)
+            else:
+                found[option] = (tune.loguniform if is_log else tune.uniform)(low, high)
+        return found
 
-def _to_point(plan: Plan, options: Mapping[str, str], group: Mapping[str, str]) -> dict[str, Any]:
-    """Return the search's draw for a trial with these options."""
-    point: dict[str, Any] = {}
-    for option, domain in plan.space.items():
-        if domain.kind != FIXED and option not in group:
-            read = (int if plan.is_whole(option) else float) if domain.is_range else str
+    def to_options(self, point: Mapping[str, Any]) -> dict[str, str]:
+        """Return the options of a point that a search drew, in the order of the space."""
+        first = {option: domain.values[0] for option, domain in self.plan.space.items()}
+        found = {**first, **self.group}
+        for option, domain in self.drawn.items():
+            value, kind = point[option], self.plan.get_type(option)
+            found[option] = write_number(value, domain, kind) if domain.is_range else value
+        return found
+
+    def to_point(self, options: Mapping[str, str]) -> dict[str, Any]:
+        """Return the search's draw for a trial with these options."""
+        point: dict[str, Any] = {}
+        for option, domain in self.drawn.items():
+            read = (int if self.plan.get_type(option) is int else float) if domain.is_range else str
             point[option] = read(options[option])
-    return point
+        return point
 
-
-def _make_search(plan: Plan, group: Mapping[str, str], started: Sequence[Mapping[str, str]]) -> Searcher:
-    """Return Optuna's TPE, started with the trials that were started before."""
-    mine = [options for options in started if group.items() <= options.items()]
-    points = [_to_point(plan, options, group) for options in mine]
-    inner = OptunaSearch(
-        points_to_evaluate=points, seed=plan.config.seed, metric=_METRIC, mode=plan.config.mode
-    )
-    return _Once(inner, lambda point: name_trial(_to_options(plan, point, group)))
+    def search(self, started: Sequence[Mapping[str, str]]) -> Searcher:
+        """Return Optuna's TPE, started with the trials that were started before."""
+        points = [self.to_point(options) for options in started if self.group.items() <= options.items()]
+        seed, mode = self.plan.config.seed, self.plan.config.mode
+        inner = OptunaSearch(points_to_evaluate=points, seed=seed, metric=_METRIC, mode=mode)
+        return _Once(inner, lambda point: name_trial(self.to_options(point)))
 
 
 class _Once(Searcher):

@@ -19,14 +19,15 @@ from typing import Any
 
 import pyarrow as pa
 
-from raycomp.config import Domain, changed_options, from_dict, list_options, read_value, write_space
+from raycomp.config import Domain, changed_options, from_dict, read_value, write_space
+from raycomp.config.change import list_hints
 from raycomp.config.shared import FIXED
 from raycomp.core.intervals import contrast
 from raycomp.data.files import Folder
 from raycomp.data.parquet import let_pandas_in, read_columns
 from raycomp.run.run import Say
 from raycomp.sweep.config import SWEPT, SweepConfig
-from raycomp.sweep.plan import Options, Plan, list_points, make_base
+from raycomp.sweep.plan import Options, Plan, make_base
 from raycomp.sweep.trials import (
     DEVELOPMENT,
     DIVISORS,
@@ -39,6 +40,7 @@ from raycomp.sweep.trials import (
     SeedTraining,
     Trial,
     list_rungs,
+    name_trial,
 )
 from raycomp.table import Estimate, is_numeral, plain, write_cell
 
@@ -85,6 +87,10 @@ def is_whole(trial: Trial, metric: str, num_seeds: int) -> bool:
     return len(values) == num_seeds and all(value == value for value in values)
 
 
+def list_whole(plan: Plan, trials: Sequence[Trial], metric: str) -> list[Trial]:
+    return [trial for trial in trials if is_whole(trial, metric, plan.config.seeds)]
+
+
 def of_group(trials: Sequence[Trial], group: Mapping[str, str]) -> list[Trial]:
     return [trial for trial in trials if group.items() <= trial.options.items()]
 
@@ -99,30 +105,25 @@ def choose_best(
     own = of_group(trials, group)
     whole = [trial for trial in own if is_whole(trial, metric, num_seeds)]
     if not whole:
-        reasons = [f": {one.why}" for trial in own for one in trial.outcomes.values() if one.status == FAILED]
+        failed = next(
+            filter(None, (trial.failure for trial in own)), f"{metric} was not reported" * bool(own)
+        )
         said = ", ".join(f"{option}={value}" for option, value in group.items())
-        why = (reasons or [f": {metric} was not reported" if own else ""])[0]
-        raise ValueError(f"space: no trial{said and ' of '}{said} finished{why}")
+        raise ValueError(f"space: no trial{said and ' of '}{said} finished{failed and ': '}{failed}")
     sign = 1 if mode == "max" else -1
-
-    def rank(trial: Trial) -> float:
-        return sign * estimate(trial.list_values(metric, DEVELOPMENT)).value
-
-    best = max(whole, key=rank)
-    development, report = (estimate(best.list_values(metric, split)) for split in (DEVELOPMENT, REPORT))
-    return Winner(group, best, development, report)
+    best = max(whole, key=lambda trial: sign * trial.estimate(metric, DEVELOPMENT).value)
+    return Winner(group, best, best.estimate(metric, DEVELOPMENT), best.estimate(metric, REPORT))
 
 
-REDUCTION = 3
 Train = Callable[[Sequence[Options], Sequence[SeedTraining]], None]
 """Trains these trials on these seeds; outcomes go to the journal, those that are there are kept."""
 
 
 def count_rungs(num_trials: int) -> list[int]:
-    """Return the number of trials on each rung, if enough of them finish."""
+    """Return the number of trials on each rung, if enough of them finish: a third advances, rounded up."""
     counts = [num_trials]
     while len(counts) < len(DIVISORS):
-        counts.append(_count_advancing(counts[-1]))
+        counts.append(-(-counts[-1] // 3))
     return counts
 
 
@@ -137,12 +138,8 @@ def read_trials(plan: Plan, journal: Journal) -> list[Trial]:
     trials = journal.read()
     if plan.config.search == "optuna":
         return trials
-    numbers = {tuple(point[option] for option in plan.space): n for n, point in enumerate(list_points(plan))}
-
-    def find_number(trial: Trial) -> int:
-        return numbers.get(tuple(trial.options[option] for option in plan.space), len(numbers))
-
-    return sorted(trials, key=find_number)
+    numbers = {name_trial(point): number for number, point in enumerate(plan.list_points())}
+    return sorted(trials, key=lambda trial: numbers.get(trial.name, len(numbers)))
 
 
 def climb(
@@ -169,7 +166,7 @@ def list_advancing(
     means = {n: mean_of_rung(trial, rung, metric) for n, trial in enumerate(tried)}
     sign = -1 if mode == "max" else 1
     ranked = sorted((n for n in means if means[n] == means[n]), key=lambda n: (sign * means[n], n))
-    return [tried[n] for n in sorted(ranked[: _count_advancing(len(tried))])]
+    return [tried[n] for n in sorted(ranked[: count_rungs(len(tried))[1]])]
 
 
 def mean_of_rung(trial: Trial, rung: Sequence[SeedTraining], metric: str) -> float:
@@ -182,10 +179,6 @@ def get_reached(trial: Trial, config: SweepConfig) -> int:
     """Return the last rung, from 1, that a trial was trained on; 0 for none."""
     rungs = enumerate(list_rungs(config), 1)
     return max((n for n, rung in rungs if any(one in trial.outcomes for one in rung)), default=0)
-
-
-def _count_advancing(num: int) -> int:
-    return -(-num // REDUCTION)
 
 
 TABLE = "trials.parquet"
@@ -298,15 +291,15 @@ class SweepResult:
         """Return a row per trial: its name, options, and results; rung_1, rung_2, ... with rungs=steps."""
         rows = []
         for row in self.rows:
-            own = {
-                name: value for name, value in vars(row).items() if name not in ("name", "config", "rungs")
-            }
-            config = {  # a column cannot hold a tuple
+            own = dict(vars(row))
+            name, config, rungs = own.pop("name"), own.pop("config"), own.pop("rungs")
+            # A column cannot hold a tuple.
+            config = {
                 option: ",".join(map(str, value)) if isinstance(value, tuple | list) else value
-                for option, value in row.config.items()
+                for option, value in config.items()
             }
-            rungs = {f"rung_{n}": value for n, value in enumerate(row.rungs, 1)}
-            rows.append({"trial": row.name, **config, **own, **rungs})
+            rungs = {f"rung_{n}": value for n, value in enumerate(rungs, 1)}
+            rows.append({"trial": name, **config, **own, **rungs})
         return pa.Table.from_pylist(rows)
 
     def dataframe(self) -> Any:
@@ -331,27 +324,25 @@ class SweepResult:
 
 
 def _describe(config: SweepConfig, trial: Trial, metric: str) -> TrialResult:
-    why = next((one.why for one in trial.outcomes.values() if one.status == FAILED), "")
     is_finished = is_whole(trial, metric, config.seeds)
-    values = trial.list_values(metric, DEVELOPMENT) if is_finished else []
     rungs = list_rungs(config) if config.rungs == "steps" else []
     steps = [one.steps for one in trial.outcomes.values() if one.steps is not None]
-    values_of = {}
+    config_of = {}
     for option, text in trial.options.items():  # an option belongs to the first part of a trial that has it
         parts = (part.config for part in SWEPT[config.command])
-        owner = next(part for part in parts if option in {one.path for one in list_options(part)})
-        values_of[option] = read_value(owner, option, text)
+        owner = next(part for part in parts if option in list_hints(part))
+        config_of[option] = read_value(owner, option, text)
     return TrialResult(
         name=trial.name,
-        config=values_of,
-        status=FINISHED if is_finished else FAILED if why else STOPPED,
-        metric=estimate(values).value,
-        report=estimate(trial.list_values(metric, REPORT)).value,
+        config=config_of,
+        status=FINISHED if is_finished else FAILED if trial.failure else STOPPED,
+        metric=trial.estimate(metric, DEVELOPMENT).value if is_finished else float("nan"),
+        report=trial.estimate(metric, REPORT).value,
         rung=get_reached(trial, config) if rungs else len(trial.list_values(metric, DEVELOPMENT)),
         rungs=tuple(mean_of_rung(trial, rung, metric) for rung in rungs),
         steps=sum(steps) if steps else None,
         seconds=sum(one.seconds for one in trial.outcomes.values()),
-        why=why,
+        why=trial.failure,
     )
 
 
@@ -381,40 +372,40 @@ def write_job(plan: Plan, winners: Sequence[Winner], file: str) -> str:
     """Return the text of the file: ``config`` is the best of all, further functions are the best of each
     group."""
     best, command = winners[0], plan.config.command
-    figures = [
-        (one.name, *(plain(write_cell(each)) for each in (one.development, one.report))) for one in winners
-    ]
-    reported = [f"- {name}: {development}, report {report}" for name, development, report in figures]
+    reported = "\n".join(
+        f"- {one.name}: {plain(write_cell(one.development))}, report {plain(write_cell(one.report))}"
+        for one in winners
+    )
     # The commands that repeat the best trial with the user's own pairs.
     split = plan.split(best.trial.options)
-    lines = [f"raycomp continual {file}:continual --out OUT"]
+    lines = f"    raycomp continual {file}:continual --out OUT"
     if command == "train":
         place = "INPUT" if plan.scored is None else "CHOSEN"
-        lines = [f"raycomp train {file}:train --set input={place} --out MODEL"]
+        lines = f"    raycomp train {file}:train --set input={place} --out MODEL"
     if command == "train" and plan.scored is not None:
         sets = "".join(f" --set {option}={value}" for option, value in split["select"].items())
-        lines.insert(0, f"raycomp select CURATED{sets} --out CHOSEN")
+        lines = f"    raycomp select CURATED{sets} --out CHOSEN\n{lines}"
     # The command alone; for a training the command line names the input.
     base = make_base(plan.config)
     alone = {path: value for path, value in changed_options(base).items() if not path.startswith("cluster.")}
     text = "The command's options, without a trial's seed."
     text = "The training's options, without a trial's seed and pairs." if command == "train" else text
-    kind, options = type(base).__name__, _write({**alone, **split[command]})
+    kind = type(base).__name__
     head = _HEAD.format(
         space=_escape(write_space(plan.space)),
         metric=plan.config.metric,
-        reported=_escape("\n".join(reported)),
+        reported=_escape(reported),
         file=_escape(file),
-        lines=_escape("\n".join(f"    {line}" for line in lines)),
+        lines=_escape(lines),
         num=plan.config.seeds + plan.config.report_seeds,
         kinds=", ".join(sorted(["SweepConfig", kind])),
     )
-    functions = [_write_sweep("config", plan, best)]
-    if len(winners) > 1:
-        names = name_functions([one.name for one in winners])
-        functions += [_write_sweep(names[one.name], plan, one) for one in winners]
-    functions.append(_FUNCTION.format(name=command, kind=kind, text=text, options=options))
-    return head + "".join(functions)
+    names = name_functions([one.name for one in winners])
+    functions = [("config", best), *((names[one.name], one) for one in winners if len(winners) > 1)]
+    for name, one in functions:
+        said = f"{one.name}: one trial, on all of the sweep's seeds."
+        head += _write(name, "SweepConfig", said, changed_options(fix(plan, one)))
+    return head + _write(command, kind, text, {**alone, **split[command]})
 
 
 def name_functions(values: Sequence[str]) -> dict[str, str]:
@@ -435,26 +426,15 @@ def name_functions(values: Sequence[str]) -> dict[str, str]:
 def fix(plan: Plan, winner: Winner) -> SweepConfig:
     """Return the sweep with only a winner's options."""
     space = {option: Domain(FIXED, (value,)) for option, value in winner.trial.options.items()}
-    alone: dict[str, Any] = {
-        "search": "grid",
-        "scheduler": "none",
-        "rungs": "seeds",
-        "per": None,
-        "report": "best",
-    }
-    return replace(plan.config, space=write_space(space), **alone)
+    alone: dict[str, Any] = {"search": "grid", "scheduler": "none", "rungs": "seeds"}
+    return replace(plan.config, space=write_space(space), per=None, report="best", **alone)
 
 
-def _write_sweep(name: str, plan: Plan, winner: Winner) -> str:
-    options = changed_options(fix(plan, winner))
-    text = f"{winner.name}: one trial, on all of the sweep's seeds."
-    return _FUNCTION.format(name=name, kind="SweepConfig", text=_escape(text), options=_write(options))
-
-
-def _write(options: Mapping[str, object]) -> str:
-    """Return options as the inside of a dict, in ASCII."""
-    lines = [f"        {path!a}: {value!a},\n" for path, value in options.items()]
-    return "\n" + "".join(lines) + "    " if lines else ""
+def _write(name: str, kind: str, text: str, options: Mapping[str, object]) -> str:
+    """Return a function that returns the config with these options, in ASCII."""
+    lines = "".join(f"        {path!a}: {value!a},\n" for path, value in options.items())
+    inside = f"\n{lines}    " if lines else ""
+    return _FUNCTION.format(name=name, kind=kind, text=_escape(text), options=inside)
 
 
 def _escape(text: str) -> str:

@@ -1,11 +1,9 @@
-"""The journal of a sweep: a folder for each trial, a file for each training that ended.
+"""The trainings of trials: the commands that one runs, each in a folder of its own, and the journal of all.
 
 ``trials/NAME/options.json``: the trial's options and its start. ``trials/NAME/SEED.json``: the outcome of
 one seed's training. It is written last, so a training with this file is never repeated, even after a kill.
-
 Of an unfinished sweep damaged files are removed and made again. Trials of another sweep are refused.
-
-One training of a trial: the commands that it runs, each in a folder of its own, and its outcome."""
+"""
 
 import re
 import time
@@ -14,13 +12,14 @@ from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from itertools import chain
 from types import NoneType
-from typing import Any
+from typing import Any, TypeVar
 
 from raycomp.config import ClusterConfig, TooMuchBadData, UserError, override_all
 from raycomp.continual.command import TABLE as CONTINUAL_TABLE
 from raycomp.continual.command import continual
 from raycomp.continual.config import ContinualConfig
 from raycomp.continual.tables import FROZEN
+from raycomp.core.intervals import contrast
 from raycomp.curation.command import select
 from raycomp.data.files import Folder
 from raycomp.data.runs import digest, read_finished
@@ -35,26 +34,17 @@ from raycomp.table import Estimate, read_csv
 from raycomp.training.command import train
 from raycomp.training.config import TrainConfig
 
-pass
+T = TypeVar("T")
 
 TRIALS = "trials"
 _OPTIONS = "options.json"
-_NAME_LETTERS = 12
+_OWN_NAME = re.compile(r"[0-9a-f]{12}")
 _SEED_TRAINING = re.compile(r"(.+?)-(\d+)(?:-1of([1-9]\d*))?\.json", re.ASCII)
 DEVELOPMENT, REPORT = "development", "report"
 DIVISORS = (9, 3, 1)
 """The schedules of the rungs have 1/9, 1/3 and all of the steps."""
 # Outcomes of a training: finished, failed (with the reason), or not started because its trial was stopped.
 FINISHED, FAILED, STOPPED = "finished", "failed", "stopped"
-_OUTCOME = {
-    "status": (str,),
-    "metrics": (dict,),
-    "seconds": (int, float),
-    "starts": (int,),
-    "why": (str,),
-    "steps": (int, NoneType),
-}
-_STARTED = {"options": (dict,), "started": (str,)}
 
 
 @dataclass(frozen=True)
@@ -112,27 +102,19 @@ class Outcome:
 
     @staticmethod
     def from_dict(values: Any) -> "Outcome":
-        """Return the object that ``to_dict`` wrote. Raises ValueError for anything else."""
-        _check_types(values, _OUTCOME)
-        if values["status"] not in (FINISHED, FAILED):
-            raise ValueError(f"status={values['status']!r}: must be {FINISHED} or {FAILED}")
+        """Return the object that ``to_dict`` wrote. Raises ValueError or TypeError for anything else."""
+        one, numbers = Outcome(**values), (int, float)
+        fits = one.status in (FINISHED, FAILED) and type(one.metrics) is dict and type(one.why) is str
+        counts = type(one.starts) is int and type(one.steps) in (int, NoneType)
+        if not (fits and counts and type(one.seconds) in numbers and len(values) == len(vars(one))):
+            raise ValueError("has no outcome of a training")
         metrics = {}
-        for name, ends in values["metrics"].items():
-            if not isinstance(ends, list) or len(ends) != 3:
-                raise ValueError(f"metrics.{name}: must have a value and the two ends of its interval")
-            if not all(type(end) in (int, float, NoneType) for end in ends):
+        for name, (value, low, high) in values["metrics"].items():
+            ends = [float("nan") if end is None else end for end in (value, low, high)]
+            if not all(type(end) in numbers for end in ends):
                 raise ValueError(f"metrics.{name}: must have numbers")
-            metrics[name] = Estimate(*(float("nan") if end is None else end for end in ends))
-        return Outcome(**{**values, "metrics": metrics})
-
-
-def _check_types(values: Any, types: Mapping[str, tuple[type, ...]]) -> None:
-    """Raise ValueError unless ``values`` has exactly these fields, each of its type."""
-    if not isinstance(values, dict) or values.keys() != types.keys():
-        raise ValueError(f"must have {', '.join(types)}")
-    for name, wanted in types.items():
-        if type(values[name]) not in wanted:
-            raise ValueError(f"{name}={values[name]!r}: has the wrong type")
+            metrics[name] = Estimate(*ends)
+        return replace(one, metrics=metrics)
 
 
 @dataclass(frozen=True)
@@ -144,18 +126,27 @@ class Trial:
     started: str
     outcomes: Mapping[SeedTraining, Outcome]
 
-    def find_values(self, metric: str, split: str, divisor: int = 1) -> dict[int, float]:
+    def find_values(self, metric: str, split: str) -> dict[int, float]:
         """Return a metric of the finished trainings of a split by their seeds, in rising order; NaN where a
-        training lacks it. By default those of all steps."""
+        training lacks it. Only trainings with all steps count."""
         return {
             training.number: one.value(metric)
             for training, one in sorted(self.outcomes.items(), key=lambda item: item[0].number)
-            if (training.split, training.divisor, one.status) == (split, divisor, FINISHED)
+            if (training.split, training.divisor, one.status) == (split, 1, FINISHED)
         }
 
     def list_values(self, metric: str, split: str) -> list[float]:
         """Return the values of ``find_values``."""
         return list(self.find_values(metric, split).values())
+
+    def estimate(self, metric: str, split: str) -> Estimate:
+        """Return the mean over the trainings of a split; its interval is by Student's t."""
+        return Estimate.of(contrast(self.list_values(metric, split)))
+
+    @property
+    def failure(self) -> str:
+        """Why the first of its trainings failed that did; empty if none did."""
+        return next((one.why for one in self.outcomes.values() if one.status == FAILED), "")
 
     def list_metrics(self) -> list[str]:
         """Return the metrics that all finished trainings have."""
@@ -165,7 +156,7 @@ class Trial:
 
 def name_trial(options: Mapping[str, str]) -> str:
     """Return the name of a trial with these normalized options; it does not depend on the time."""
-    return digest(dict(options))[:_NAME_LETTERS]
+    return digest(dict(options))[:12]
 
 
 @dataclass(frozen=True)
@@ -187,7 +178,7 @@ class Journal:
         Raises ValueError if the file is damaged.
         """
         file = (TRIALS, name, f"{training.name}.json")
-        return Outcome.from_dict(self._read_json(*file)) if self.folder.exists(*file) else None
+        return self._read(Outcome.from_dict, *file) if self.folder.exists(*file) else None
 
     def write(self, name: str, training: SeedTraining, outcome: Outcome) -> None:
         self.folder.write_json(outcome.to_dict(), TRIALS, name, f"{training.name}.json")
@@ -211,83 +202,73 @@ class Journal:
 
     def read_options(self, name: str) -> tuple[dict[str, str], str]:
         """Return a trial's options and its start. Raises ValueError if they are not recorded."""
+
+        def take(values: Any) -> tuple[dict[str, str], str]:
+            options, started = values["options"], values["started"]
+            if {*map(type, options.values()), type(started)} != {str} or len(values) != 2:
+                raise ValueError("must have options and their start")
+            return options, started
+
         if not self.folder.exists(TRIALS, name, _OPTIONS):
             raise ValueError(f"{_OPTIONS} is missing")
-        reported = self._read_json(TRIALS, name, _OPTIONS)
-        _check_types(reported, _STARTED)
-        _check_types(reported["options"], dict.fromkeys(reported["options"], (str,)))
-        return reported["options"], reported["started"]
+        return self._read(take, TRIALS, name, _OPTIONS)
 
-    def _read_json(self, *file: str) -> Any:
+    def _read(self, take: Callable[[Any], T], *file: str) -> T:
         try:
-            return self.folder.read_json(*file)
-        except (ValueError, RecursionError) as error:
-            raise ValueError(f"not valid JSON ({' '.join(str(error).split())})") from error
+            return take(self.folder.read_json(*file))
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+            raise ValueError(f"not as a sweep wrote it ({' '.join(str(error).split())})") from error
 
+    def repair(self, plan: Plan, say: Say) -> None:
+        """Remove the damaged files of an unfinished sweep, so that they are made again, and print them.
 
-_OWN_NAME = re.compile(r"[0-9a-f]{12}")
+        Raises ValueError with the name of a trial that does not belong to this sweep.
+        """
+        for file, why in list(self._list_damaged(plan)):
+            self.folder.remove(*file)
+            say(f"{'/'.join(file)}: {why}; removed, will be trained again")
 
+    def check(self, plan: Plan) -> None:
+        """Raise ValueError unless all trials of a finished sweep belong to it and no file is damaged."""
+        for file, why in self._list_damaged(plan):
+            again = "the sweep was finished: remove its folder or name another one, and run again"
+            raise ValueError(f"{self.folder.at(*file)}: {why}; {again}")
 
-def repair_trials(plan: Plan, journal: Journal, say: Callable[[str], None]) -> None:
-    """Remove the damaged files of an unfinished sweep, so that they are made again; print a line for each.
+    def _list_damaged(self, plan: Plan) -> Iterator[tuple[tuple[str, ...], str]]:
+        """Yield the damaged file, or the folder of a trial without options, and the problem."""
 
-    Raises ValueError with the name of a trial that does not belong to this sweep.
-    """
-    for name, file, why in list(_list_damaged(plan, journal)):
-        journal.folder.remove(TRIALS, *filter(None, (name, file)))
-        say(f"{TRIALS}/{name}{file and '/'}{file}: {why}; removed, will be trained again")
+        def refuse(*file: str, why: object) -> ValueError:
+            where = self.folder.at(TRIALS, *file)
+            return ValueError(f"{where}: belongs to another sweep: {why}; remove it")
 
-
-def check_trials(plan: Plan, journal: Journal) -> None:
-    """Raise ValueError unless all trials of a finished sweep belong to it and none of their files is
-    damaged."""
-    for name, file, why in _list_damaged(plan, journal):
-        raise ValueError(
-            f"{journal.folder.at(TRIALS, *filter(None, (name, file)))}: {why}; the sweep was finished: "
-            f"remove its folder or name another one, and run again"
-        )
-
-
-def _list_damaged(plan: Plan, journal: Journal) -> Iterator[tuple[str, str, str]]:
-    """Yield the trial, the file (empty: all of the trial) and the problem.
-
-    Raises ValueError for a trial, or a training of one, that does not belong to this sweep.
-    """
-    own = {*chain(*list_rungs(plan.config), list_report(plan.config))}
-    for name in journal.list_trials():
-        try:
-            options, _ = journal.read_options(name)
-        except ValueError as error:
-            if not _OWN_NAME.fullmatch(name):
-                raise _refuse(journal, name, "not a trial's name") from error
-            yield name, "", f"its options cannot be read: {error}"
-            continue
-        if name != name_trial(options):
-            raise _refuse(journal, name, "its options do not match its name")
-        try:
-            spelled = plan.spell(options)
-        except ValueError as error:
-            raise _refuse(journal, name, str(error)) from error
-        for option, text in spelled.items():
-            if options[option] != text:
-                raise _refuse(journal, name, f"it has {option}={options[option]} in place of {text}")
-        for training in journal.list_seed_trainings(name):
-            if training not in own:
-                raise _refuse(journal, f"{name}/{training.name}.json", "this sweep has no such training")
+        own = {*chain(*list_rungs(plan.config), list_report(plan.config))}
+        for name in self.list_trials():
             try:
-                journal.find(name, training)
+                options, _ = self.read_options(name)
             except ValueError as error:
-                yield name, f"{training.name}.json", str(error)
-
-
-def _refuse(journal: Journal, name: str, why: str) -> ValueError:
-    where = journal.folder.at(TRIALS, *name.split("/"))
-    return ValueError(f"{where}: belongs to another sweep: {why}; remove it")
+                if not _OWN_NAME.fullmatch(name):
+                    raise refuse(name, why="not a trial's name") from error
+                yield (TRIALS, name), f"its options cannot be read: {error}"
+                continue
+            try:
+                spelled = plan.spell(options)
+            except ValueError as error:
+                raise refuse(name, why=error) from error
+            if options != spelled or name != name_trial(options):
+                raise refuse(
+                    name, why=f"its options are {options} in place of {spelled}, or its name differs"
+                )
+            for training in self.list_seed_trainings(name):
+                file = f"{training.name}.json"
+                if training not in own:
+                    raise refuse(name, file, why="this sweep has no such training")
+                try:
+                    self.find(name, training)
+                except ValueError as error:
+                    yield (TRIALS, name, file), str(error)
 
 
 _STARTS, _STREAMS, _MAKING = "starts.json", "streams", "making"
-
-
 Result = tuple[Mapping[str, Estimate], int | None]
 """Of a finished training: the metrics by name, and the optimizer steps, None if they are not reported."""
 RunCommands = Callable[["Job", Mapping[str, str], SeedTraining, Folder], Result]
@@ -358,14 +339,10 @@ def run_seed_training(job: Job, name: str, options: Mapping[str, str], training:
         return outcome
 
 
-Command = tuple[str, Callable[[str], object]]
-"""The name of a folder, and a command that is run into it."""
-
-
-def _run_all(job: Job, folder: Folder, commands: Sequence[Command]) -> None:
-    """Run commands in their order, each in a folder of its own, once its previous process has ended."""
+def _run_all(job: Job, folder: Folder, commands: Mapping[str, Callable[[str], object]]) -> None:
+    """Run commands in their order, each into a folder of its own, once its previous process has ended."""
     with use(Local(1)) if job.is_local else nullcontext():
-        for name, command in commands:
+        for name, command in commands.items():
             await_lease(Folder(folder.at(name)))
             command(folder.at(name))
 
@@ -377,37 +354,40 @@ def run_train(job: Job, options: Mapping[str, str], training: SeedTraining, fold
     """
     asked, split = job.at_seeds[training.number], job.plan.split(options)
     seed = 1000 * asked.seed + training.number
+    cluster = _ONE_PROCESS if job.is_local else asked.cluster
     config: TrainConfig = override_all(asked.trained, {**split["train"], "train.seed": seed})
-    config = replace(config, train=replace(config.train, workers=asked.workers))
-    if config.model.weights.startswith(_DRAWN):
-        config = replace(config, model=replace(config.model, weights=f"{_DRAWN}{seed}"))
-    cluster = _ONE_PROCESS if job.is_local else config.cluster
-    config = replace(shorten(config, training.divisor), cluster=cluster)
-    chosen, trained, evaluated = (folder.at(name) for name in ("selected", "trained", "evaluated"))
-    commands: list[Command] = []
-    if asked.curated:
+    how, model = replace(config.train, workers=asked.workers), config.model
+    if training.divisor > 1:  # rounded up, with a complete schedule
+        assert how.steps, "Plan.make_trial checks this"
+        how = replace(how, steps=-(-how.steps // training.divisor))
+    if model.weights.startswith(_DRAWN):
+        model = replace(model, weights=f"{_DRAWN}{seed}")
+    config = replace(config, train=how, model=model, cluster=cluster)
+    commands: dict[str, Callable[[str], object]] = {}
+    if curated := asked.curated:
         settings = {"materialize": False, "seed": seed, **split["select"]}
         if job.is_local:
             settings |= {f"cluster.{name}": value for name, value in vars(cluster).items()}
-        curated = asked.curated
-        commands.append(("selected", lambda out: select(curated, settings, out, say_nothing)))
-        config = replace(config, input=chosen)
+        commands["selected"] = lambda out: select(curated, settings, out, say_nothing)
+        config = replace(config, input=folder.at("selected"))
     # One thread for any number of concurrent trials: no result depends on that number.
-    commands.append(("trained", lambda out: train(config, out, say_nothing, num_threads=1)))
+    commands["trained"] = lambda out: train(config, out, say_nothing, num_threads=1)
     # One scorer in every case: its resources are counted in command.py.
-    model, one_scorer = replace(asked.evaluate.model, weights=trained), replace(cluster, scorers=1)
-    evaluation, share = replace(asked.evaluate, model=model, cluster=one_scorer), config.train.gpus_per_worker
-    commands.append(("evaluated", lambda out: evaluate(evaluation, out, say_nothing, share)))
+    scored = replace(asked.evaluate.model, weights=folder.at("trained"))
+    evaluation = replace(asked.evaluate, model=scored, cluster=replace(cluster, scorers=1))
+    commands["evaluated"] = lambda out: evaluate(evaluation, out, say_nothing, how.gpus_per_worker)
     _run_all(job, folder, commands)
-    return read_metrics(Folder(evaluated), TABLE), read_finished(trained)["steps"]
+    rows = read_csv(Folder(folder.at("evaluated")).read_bytes(TABLE).decode())
+    return read_metrics(rows), read_finished(folder.at("trained"))["steps"]
 
 
-def shorten(config: TrainConfig, divisor: int) -> TrainConfig:
-    """Return a training with 1 / divisor of the steps, rounded up; its schedule is complete."""
-    if divisor == 1:
-        return config
-    assert config.train.steps, "Plan.make_trial checks this"
-    return replace(config, train=replace(config.train, steps=-(-config.train.steps // divisor)))
+def read_metrics(rows: Sequence[Mapping[str, str]]) -> dict[str, Estimate]:
+    """Return the model's own figures of a finished evaluation by name."""
+    return {
+        f"{row['benchmark']}.{row['metric']}.{row['split']}": _read_estimate(row, "value")
+        for row in rows
+        if not row["control"]
+    }
 
 
 def describe_continual(config: SweepConfig, work: str) -> ContinualConfig:
@@ -419,9 +399,8 @@ def describe_continual(config: SweepConfig, work: str) -> ContinualConfig:
 
 def make_streams(config: SweepConfig, work: str, say: Say) -> None:
     """Build the missing streams of all seeds, by a run that takes no step."""
-    own = describe_continual(config, work)
+    own, seeds = describe_continual(config, work), config.seeds + config.report_seeds
     own = replace(own, head=replace(own.head, steps=0), tune=replace(own.tune, steps=0))
-    seeds = config.seeds + config.report_seeds
 
     def say_waits(line: str) -> None:
         if line.startswith(WAITING):
@@ -435,16 +414,12 @@ def run_continual(job: Job, options: Mapping[str, str], training: SeedTraining, 
     """Train the method, and evaluate the frozen model, on the streams that all trials share."""
     config = override_all(describe_continual(job.config, job.work), options)
     config = replace(config, method=(*config.method, FROZEN), first_seed=training.number)
-    _run_all(job, folder, [("ran", lambda out: continual(config, out, say_nothing))])
-    return read_stream_metrics(Folder(folder.at("ran")), CONTINUAL_TABLE), None
+    _run_all(job, folder, {"ran": lambda out: continual(config, out, say_nothing)})
+    return read_stream_metrics(read_csv(Folder(folder.at("ran")).read_bytes(CONTINUAL_TABLE).decode())), None
 
 
-COMMANDS: Mapping[str, RunCommands] = {"train": run_train, "continual": run_continual}
-
-
-def read_stream_metrics(folder: Folder, table: str) -> dict[str, Estimate]:
+def read_stream_metrics(rows: Sequence[Mapping[str, str]]) -> dict[str, Estimate]:
     """Return the figures of the one method of a finished run that is not frozen."""
-    rows = read_csv(folder.read_bytes(table).decode())
     method = next((row["method"] for row in rows if row["method"] != FROZEN), FROZEN)
     return {
         f"{row['track']}.{row['metric'].replace(' ', '_')}.{ALL}": _read_estimate(row, "mean")
@@ -453,14 +428,8 @@ def read_stream_metrics(folder: Folder, table: str) -> dict[str, Estimate]:
     }
 
 
-def read_metrics(folder: Folder, table: str) -> dict[str, Estimate]:
-    """Return the model's own figures of a finished evaluation by name."""
-    return {
-        f"{row['benchmark']}.{row['metric']}.{row['split']}": _read_estimate(row, "value")
-        for row in read_csv(folder.read_bytes(table).decode())
-        if not row["control"]
-    }
-
-
 def _read_estimate(row: Mapping[str, str], value: str) -> Estimate:
     return Estimate(*(float(row[name] or "nan") for name in (value, "low", "high")))
+
+
+COMMANDS: Mapping[str, RunCommands] = {"train": run_train, "continual": run_continual}
