@@ -8,6 +8,7 @@ import raycomp
 from raycomp.negatives.config import NegativesConfig, WritingConfig
 from raycomp.training.command import train
 from tests.conftest import without_ray
+from tests.training import fitting
 from tests.training.little import World, count_heads, make_world
 
 
@@ -32,3 +33,11 @@ def negatives(curated, tmp_path_factory) -> str:
     with without_ray():
         raycomp.negatives(NegativesConfig(input=str(curated[1]), negatives=WritingConfig(rank=False)), out)
     return out
+
+
+@pytest.fixture(scope="session")
+def of_ranks(tmp_path_factory) -> dict[int, list[dict]]:
+    """What every rank of two and of three measures."""
+    folder = tmp_path_factory.mktemp("ranks")
+    model, drops = fitting.write_model(folder), fitting.write_dropping_model(folder)
+    return fitting.on_ranks(fitting.measure_all, folder, model, drops, str(folder))

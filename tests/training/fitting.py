@@ -24,6 +24,7 @@ STEPS, BATCH, SLOTS, KINDS = 20, 12, 2, 3
 # Of 64 words the first begins a text and the last ends it.
 WORDS, CONTEXT = 64, 16
 LOSSES = ("clip", "negclip", "ceclip", "triplet", "siglip")
+OF_PARTS: tuple[dict[str, Any], ...] = ({}, {"freeze": ("image",), "lora_rank": 2})
 ARCHITECTURE = {
     "embed_dim": 32,
     "vision_cfg": {"image_size": 32, "layers": 1, "width": 32, "head_width": 16, "patch_size": 16},
@@ -37,6 +38,12 @@ def write_model(folder: Path, name: str = "few-words", **more: Any) -> ModelConf
     path = folder / f"{name}.json"
     path.write_text(json.dumps({**ARCHITECTURE, **more}))
     return ModelConfig(name=str(path), weights="random:0")
+
+
+def write_dropping_model(folder: Path) -> ModelConfig:
+    """Write one that draws in training: which patches it drops."""
+    vision = {"image_size": 32, "layers": 1, "width": 32, "head_width": 16, "patch_size": 8}
+    return write_model(folder, "drops", vision_cfg={**vision, "patch_dropout": 0.5})
 
 
 def draw_images(generator: torch.Generator, num: int = BATCH) -> Tensor:
@@ -112,6 +119,15 @@ def _run_rank(rank: int, measure: Callable[..., Any], folder: str, arguments: tu
             dist.init_process_group("gloo", meet, rank=rank, world_size=num_ranks)
             torch.save(measure(rank, num_ranks, *arguments), f"{folder}/{num_ranks}-{rank}.pt")
             dist.destroy_process_group()
+
+
+def measure_all(rank: int, num_ranks: int, model: ModelConfig, drops: ModelConfig, folder: str) -> Any:
+    """Return what several tests compare, so that the processes start once."""
+    parts = [
+        measure_parts(rank, num_ranks, model, "triplet", {**options, "accumulate": 3}) for options in OF_PARTS
+    ]
+    resumed = measure_resumed(rank, num_ranks, drops, folder)
+    return {"curves": measure_curves(rank, num_ranks, model), "parts": parts, "resumed": resumed}
 
 
 def measure_curves(rank: int, num_ranks: int, model: ModelConfig) -> dict[str, list[float]]:

@@ -1,7 +1,6 @@
 """The loop against open_clip's own parts, over ranks and in parts, and what stops it."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
@@ -16,7 +15,7 @@ from raycomp.training.loop import MAX_LOGIT_SCALE, Trainer
 from raycomp.training.losses import get_loss
 from raycomp.training.towers import Embedded, PairsObjective
 from tests.training import fitting
-from tests.training.fitting import BATCH, LOSSES, STEPS, batches, measure_parts, on_ranks, run, start_trainer
+from tests.training.fitting import BATCH, LOSSES, OF_PARTS, STEPS, batches, measure_parts, run, start_trainer
 
 CONFIG = FitConfig(learning_rate=3e-4, warmup=0.25)
 
@@ -50,12 +49,11 @@ def test_twenty_steps_have_the_losses_of_open_clips_own_parts(model):
         assert len(found) == STEPS and min(found) < found[0]
 
 
-def test_ranks_have_the_curve_of_one_process(model, tmp_path: Path) -> None:
+def test_ranks_have_the_curve_of_one_process(model, of_ranks):
     expected = fitting.measure_curves(0, 1, model)
-    for curves in on_ranks(fitting.measure_curves, tmp_path, model).values():
-        for found in curves:
-            for loss in LOSSES:
-                assert found[loss] == pytest.approx(expected[loss], abs=1e-5), loss
+    for found in (one["curves"] for ranks in of_ranks.values() for one in ranks):
+        for loss in LOSSES:
+            assert found[loss] == pytest.approx(expected[loss], abs=1e-5), loss
 
 
 def assert_equal_within(found: dict, expected: dict, tolerance: float) -> None:
@@ -73,12 +71,11 @@ def test_parts_give_the_weights_of_the_whole_batch(model):
         assert_equal_within(measure_parts(0, 1, model, loss, {"accumulate": 5}), whole, 1e-6)
 
 
-def test_parts_give_the_weights_of_the_whole_batch_over_ranks(model, tmp_path):
-    for number, options in enumerate(({}, {"freeze": ("image",), "lora_rank": 2})):
-        whole, place = measure_parts(0, 1, model, "triplet", options), tmp_path / str(number)
-        parts = on_ranks(measure_parts, place, model, "triplet", {**options, "accumulate": 3})
-        for of_rank in (one for ranks in parts.values() for one in ranks):
-            assert_equal_within(of_rank, whole, 1e-6)
+def test_parts_give_the_weights_of_the_whole_batch_over_ranks(model, of_ranks):
+    for number, options in enumerate(OF_PARTS):
+        whole = measure_parts(0, 1, model, "triplet", options)
+        for found in (one["parts"][number] for ranks in of_ranks.values() for one in ranks):
+            assert_equal_within(found, whole, 1e-6)
 
 
 def test_what_a_model_draws_is_drawn_again_for_a_part(tmp_path):
