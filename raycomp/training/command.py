@@ -222,8 +222,16 @@ def train(
     refuse_early("train", config, out)
     spec = describe_scorer(fetch_model(config.model))
     checked = _Checked(config, pairs, held_pairs, spec, read_trained(config.model.weights))
-    more: dict[str, Any] = {"commands": list_uses(out), "outputs": _OUTPUTS, "cost": checked.describe_cost}
-    with start_run("train", config, checked.fingerprint, out, say, **more) as run:
+    with start_run(
+        "train",
+        config,
+        checked.fingerprint,
+        out,
+        say,
+        commands=list_uses(out),
+        outputs=_OUTPUTS,
+        cost=checked.describe_cost,
+    ) as run:
         if not run.is_finished:
             _train(run, checked, say, evaluate, num_threads)
     return run.record
@@ -235,12 +243,16 @@ def _train(
     """Raise ValueError for a batch size or workers that are impossible, and as ``train``."""
     config, pairs, options = checked.config, checked.pairs, checked.config.train
     cluster = replace(config.cluster, scorers=options.num_workers or config.cluster.scorers)
-    how: dict[str, Any] = {"num_bytes": lambda: count_bytes(pairs.shards), "say": say}
-    how |= {"needed": (options.num_workers or 1) + _CPUS_FOR_BATCHES}
     with (
         leave_no_start(run.folder, _OF_A_START, lambda: bool(journal.list_states(run.folder))),
         connect(
-            cluster, run.folder, run.lease.check, gpus_per_scorer=options.gpus_per_worker, **how
+            cluster,
+            run.folder,
+            run.lease.check,
+            (options.num_workers or 1) + _CPUS_FOR_BATCHES,
+            say=say,
+            num_bytes=lambda: count_bytes(pairs.shards),
+            gpus_per_scorer=options.gpus_per_worker,
         ) as session,
     ):
         if num_threads is None and session.is_local:
