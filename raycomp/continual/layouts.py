@@ -46,16 +46,8 @@ class Row(NamedTuple):
     """Used in the tests of tasks."""
 
 
-class QuestionRow(NamedTuple):
-    """A question and its answer, as in the file."""
-
-    image: str
-    question: str
-    answer: str | None
-
-
-def offer_answers(asked: Sequence[QuestionRow]) -> list[Row]:
-    """Return questions with candidate answers, each as the question followed by the answer.
+def offer_answers(asked: Sequence[tuple[str, str, str | None]]) -> list[Row]:
+    """Return (image, question, answer) with candidate answers, each as the question followed by the answer.
 
     The data sets are made for generative models and have no candidates, so these are raycomp's own: the right
     answer and the most common answers to other questions of the same kind. The kind is a question's first two
@@ -63,23 +55,23 @@ def offer_answers(asked: Sequence[QuestionRow]) -> list[Row]:
     text-only baseline that knows the answers of each kind.
     """
     known: dict[str, Counter[str]] = defaultdict(Counter)
-    kinds = [" ".join(one.question.lower().split()[:_WORDS_OF_KIND]) for one in asked]
-    for kind, one in zip(kinds, asked, strict=True):
-        if one.answer is not None:
-            known[kind][one.answer] += 1
+    kinds = [" ".join(question.lower().split()[:_WORDS_OF_KIND]) for _, question, _ in asked]
+    for kind, (_, _, answer) in zip(kinds, asked, strict=True):
+        if answer is not None:
+            known[kind][answer] += 1
     common = {
         kind: sorted(num, key=lambda answer: (-num[answer], answer))[:NUM_CANDIDATES]
         for kind, num in known.items()
     }
     rows = []
-    for kind, one in zip(kinds, asked, strict=True):
-        if one.answer is None:
-            rows.append(Row(one.image, "", kind=kind))
+    for kind, (image, question, answer) in zip(kinds, asked, strict=True):
+        if answer is None:
+            rows.append(Row(image, "", kind=kind))
             continue
-        others = [answer for answer in common[kind] if answer != one.answer]
-        offered = sorted([one.answer, *others[: NUM_CANDIDATES - 1]])
-        texts = tuple(f"{one.question} {answer}" for answer in offered)
-        rows.append(Row(one.image, f"{one.question} {one.answer}", candidates=texts, kind=kind))
+        others = [other for other in common[kind] if other != answer]
+        offered = sorted([answer, *others[: NUM_CANDIDATES - 1]])
+        texts = tuple(f"{question} {one}" for one in offered)
+        rows.append(Row(image, f"{question} {answer}", candidates=texts, kind=kind))
     return rows
 
 
@@ -110,7 +102,7 @@ def read_clove(folder: Folder, name: str, half: str) -> Iterator[Row]:
     asked = []
     for where, record in _read_records(folder, name):
         question, answer = (take(record, field, str, where).strip() for field in ("question", "answer"))
-        asked.append(QuestionRow(_name_file(take(record, "image_id", str | int, where)), question, answer))
+        asked.append((_name_file(take(record, "image_id", str | int, where)), question, answer))
     yield from offer_answers(asked)
 
 
@@ -208,7 +200,7 @@ def read_vqacl(folder: Folder, name: str, half: str) -> Iterator[Row]:
             if not is_text(answer) or isinstance(right, bool) or not isinstance(right, int | float):
                 raise ValueError(f"{where}: label={label!r:.80}: must be answers, each with a number")
         best = max(sorted(label), key=label.__getitem__) if label else None
-        asked.append(QuestionRow(_name_file(image), question, best))
+        asked.append((_name_file(image), question, best))
     yield from offer_answers(asked)
 
 

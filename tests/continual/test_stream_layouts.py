@@ -5,7 +5,7 @@ from collections import Counter
 
 import pytest
 
-from raycomp.continual.layouts import NUM_CANDIDATES, OF_FILES, OF_FOLDERS, QuestionRow, Row, offer_answers
+from raycomp.continual.layouts import NUM_CANDIDATES, OF_FILES, OF_FOLDERS, Row, offer_answers
 from raycomp.continual.streams.samples import find_samples, make_split, name_primitives, number_kinds
 from raycomp.data.files import Folder
 from raycomp.evaluation.choices import Picture
@@ -112,7 +112,7 @@ def test_questions_are_offered_the_commonest_answers_of_their_kind(tmp_path):
     assert rows[0].candidates == tuple(f"What color is it? c{i}" for i in range(NUM_CANDIDATES))
     assert "What color is that? rare" in rows[-2].candidates and len(rows[-2].candidates) == NUM_CANDIDATES
     assert rows[-1].candidates == ("Is it red? yes",)
-    questions = [QuestionRow("0.jpg", "what is it", answer) for answer in "cadbfehg" for _ in range(5)]
+    questions = [("0.jpg", "what is it", answer) for answer in "cadbfehg" for _ in range(5)]
     places = Counter(row.candidates.index(row.caption) for row in offer_answers(questions))
     assert places == dict.fromkeys(range(8), 5), "answers have no place of their own"
     record = {"question_id": 1, "img_id": "COCO_42", "sent": "what is it"}

@@ -311,7 +311,7 @@ def test_what_was_found_stands_next_to_the_arrays_which_stay_as_they_are(tmp_pat
         facts = write(found, tmp_path / overlap, overlap)
         assert [one["images"] for one in facts["overlap"]] == [0, 3]
         assert facts["overlap"][1]["train"] == "the training images of x (3), y (3)"
-        common = {"task": "y", "before": ("x",)}
+        common = {"task": "y", "before": ["x"]}
         assert facts["repeats"] == [
             {**common, "half": "train", "num_samples": 8, "samples": 8},
             {**common, "half": "test", "num_samples": 5, "samples": 2},

@@ -271,16 +271,12 @@ class Diki(Tuner):
         """Add new prompts; fit the Gaussians of the task's images and texts in the frozen model's
         features."""
         assert self.train is not None
-        self._cut(self.number)
         features = {"image": self.train.image_ND, "text": self.train.text_TD}
         for tower in TOWERS:
+            # A task that is opened again after a resume must not exist twice.
+            del self.choices[tower].sets[self.number :], self.gaussians[tower][self.number :]
             self._add(tower)
             self.gaussians[tower].append(losses.fit_gaussian(torch.from_numpy(np.array(features[tower]))))
-
-    def _cut(self, num: int) -> None:
-        """Keep only the first tasks: a task that is opened again after a resume must not exist twice."""
-        for tower in TOWERS:
-            del self.choices[tower].sets[num:], self.gaussians[tower][num:]
 
     def _add(self, tower: str) -> None:
         sets = self.choices[tower].sets
@@ -327,8 +323,8 @@ class Diki(Tuner):
 
     def relearn(self, learned: dict[str, Any]) -> None:
         """Restore them."""
-        self._cut(0)
         for tower in TOWERS:
+            self.choices[tower].sets.clear()
             for state in learned[tower]["prompts"]:
                 self._add(tower)
                 self.choices[tower].sets[-1].load_state_dict(state)

@@ -19,7 +19,7 @@ from raycomp.config import ModelConfig, UserError
 from raycomp.continual.config import ContinualConfig
 from raycomp.continual.data import Edits, Pixels, Split, Stream, Task
 from raycomp.continual.streams import samples as found_samples
-from raycomp.continual.streams.samples import Repeat, StreamSamples, find_samples, find_texts
+from raycomp.continual.streams.samples import StreamSamples, find_samples, find_texts
 from raycomp.continual.streams.sources import TEST, TRAIN, Member, Source, StreamSource
 from raycomp.data.files import Folder, new_file, resolve
 from raycomp.data.inputs import ShardPath
@@ -63,7 +63,7 @@ class FoundStream:
     """Of all tasks, then of all zero-shot sets."""
     reference: Half | None
     leaks: tuple[Leak, ...]
-    repeats: tuple[Repeat, ...]
+    repeats: tuple[dict[str, Any], ...]
     conflicts: tuple[str, ...]
     """Lines: see ``warn_conflicts``."""
 
@@ -169,10 +169,10 @@ class Maker(NamedTuple):
         found, kinds = self.found, found_samples.number_kinds(half.samples for half in self.found.halves)
         warnings = [line for leak in found.leaks for line in warn_leak(leak, self.config.overlap)]
         for one in found.repeats:
-            share, num = 100 * one.samples / one.num_samples, f"{one.samples:,} of {one.num_samples:,}"
+            part, num, of = one["half"], one["samples"], one["num_samples"]
             warnings.append(
-                f"{found.name}, {one.task}: {num} {one.half} samples are {one.half} samples of "
-                f"{', '.join(one.before)}, too ({share:.1f} %)"
+                f"{found.name}, {one['task']}: {num:,} of {of:,} {part} samples are {part} samples of "
+                f"{', '.join(one['before'])}, too ({100 * num / of:.1f} %)"
             )
         warnings += found.conflicts
         counts = {}
@@ -186,8 +186,12 @@ class Maker(NamedTuple):
                 train = split
                 continue
             warnings += found_samples.warn_texts(split, said)
+            if train is None:  # of a zero-shot set it is empty
+                train = Split(split.image_ND[:0], split.own_N[:0], (), split.text_TD[:0], ())
+                if split.candidate_NK is not None:
+                    train = replace(train, candidate_NK=split.own_N[:0, None], kind_N=split.own_N[:0])
             edits = self._make_edits(half.samples) if half.kind == "tasks" else None
-            made[half.kind].append(Task(half.task, _empty(split) if train is None else train, split, edits))
+            made[half.kind].append(Task(half.task, train, split, edits))
             train = None
         reference = None
         if found.reference is not None:
@@ -203,7 +207,7 @@ class Maker(NamedTuple):
         return {
             "samples": counts,
             "overlap": [leak.describe() for leak in found.leaks],
-            "repeats": [one._asdict() for one in found.repeats],
+            "repeats": list(found.repeats),
             "warnings": warnings,
         }
 
@@ -237,13 +241,6 @@ class Maker(NamedTuple):
         own_N = np.zeros(len(samples.good), np.int64)
         image_ND = samples.image_ND[samples.is_good_N]
         return self._add_pixels(Split(image_ND, own_N, texts, none_TD, ((),) * len(texts)), half)
-
-
-def _empty(split: Split) -> Split:
-    """Return the training half of a zero-shot set: empty."""
-    none = Split(split.image_ND[:0], split.own_N[:0], (), split.text_TD[:0], ())
-    is_asked = split.candidate_NK is not None
-    return replace(none, candidate_NK=split.own_N[:0, None], kind_N=split.own_N[:0]) if is_asked else none
 
 
 # Number of pictures in memory at a time.

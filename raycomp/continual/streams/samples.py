@@ -5,7 +5,7 @@ N samples of a half, M pictures, T texts, V names of primitives, K candidates, D
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -257,31 +257,22 @@ def drop_shared(trains: Iterable[StreamSamples], test: StreamSamples) -> StreamS
     return replace(test, status_N=tuple(statuses.tolist()))
 
 
-class Repeat(NamedTuple):
-    """Samples of a half, image and text, that earlier tasks have in the same half."""
-
-    task: str
-    before: tuple[str, ...]
-    half: str
-    num_samples: int
-    samples: int
-
-
-def find_repeats(half: str, tasks: Named) -> list[Repeat]:
-    """Return, for every task, how many samples of earlier tasks it repeats: two tasks on one data set repeat
-    samples.
+def find_repeats(half: str, tasks: Named) -> list[dict[str, Any]]:
+    """Return, for every task, how many samples of earlier tasks it repeats, as run.json has it: two tasks on
+    one data set repeat samples.
 
     An image with another text is another sample, because tasks may ask different questions of one image.
     """
     before: dict[str, np.ndarray] = {}
-    repeats = []
+    repeats: list[dict[str, Any]] = []
     for name, samples in tasks.items():
         pair_N = near.join_keys(*samples.keys)
         found = {other: near.find_shared(known, pair_N) for other, known in before.items()}
-        own = tuple(other for other, is_shared_N in found.items() if is_shared_N.any())
+        own = [other for other, is_shared_N in found.items() if is_shared_N.any()]
         if own:
             num = int(np.logical_or.reduce([found[other] for other in own]).sum())
-            repeats.append(Repeat(name, own, half, len(pair_N), num))
+            counts = {"num_samples": len(pair_N), "samples": num}
+            repeats.append({"task": name, "before": own, "half": half, **counts})
         before[name] = near.merge_keys([pair_N])
     return repeats
 
