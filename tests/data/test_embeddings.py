@@ -68,19 +68,18 @@ def test_no_image_is_read_even_where_there_is_one(tmp_path):
 
 
 def test_memory_holds_a_block_not_the_array(tmp_path_factory):
-    for compressed in [False, True]:
-        for layout in LAYOUTS:
-            tmp_path = tmp_path_factory.mktemp("case")
-            stored = np.random.default_rng(0).normal(size=(NUM, 400_000)).astype(np.float16)  # 40 MB
-            write(tmp_path, layout, stored, compressed)
-            (shard,) = expand_input(str(tmp_path), layout)
-            tracemalloc.start()
-            before, most = pa.total_allocated_bytes(), 0
-            for i, table in enumerate(read_shard(shard, 1)):
-                most = max(most, pa.total_allocated_bytes() - before + tracemalloc.get_traced_memory()[1])
-                assert np.array_equal(to_matrix(table[IMAGE_EMBEDDING])[0], stored[i]), (compressed, layout)
-            tracemalloc.stop()
-            assert i == NUM - 1 and most < 28e6, (compressed, layout)
+    for compressed, layout in [(False, LAYOUTS[0]), (True, LAYOUTS[1])]:
+        tmp_path = tmp_path_factory.mktemp("case")
+        stored = np.random.default_rng(0).normal(size=(NUM, 400_000)).astype(np.float16)  # 40 MB
+        write(tmp_path, layout, stored, compressed)
+        (shard,) = expand_input(str(tmp_path), layout)
+        tracemalloc.start()
+        before, most = pa.total_allocated_bytes(), 0
+        for i, table in enumerate(read_shard(shard, 1)):
+            most = max(most, pa.total_allocated_bytes() - before + tracemalloc.get_traced_memory()[1])
+            assert np.array_equal(to_matrix(table[IMAGE_EMBEDDING])[0], stored[i]), (compressed, layout)
+        tracemalloc.stop()
+        assert i == NUM - 1 and most < 28e6, (compressed, layout)
 
 
 def test_damage_loses_the_rest_and_no_row(tmp_path):
@@ -140,14 +139,11 @@ def test_what_does_not_fit_is_refused_in_one_line(tmp_path, layout):
     refused("prepare.stored_embeddings: .* cannot be used: ")
     path.unlink()
     refused("prepare.stored_embeddings: .* cannot be used: no such file")
-
-
-def test_an_array_of_another_name_is_refused(tmp_path):
-    write(tmp_path, "b32_img", STORED)
-    with pytest.raises(
-        ValueError, match=r"ab\.npz cannot be used: holds no array 'l14_img', its arrays are b32_txt, b32_img"
-    ):
-        check(tmp_path, "l14_img")
+    if layout == "b32_img":
+        write(tmp_path, layout, STORED)
+        said = r"ab\.npz cannot be used: holds no array 'l14_img', its arrays are b32_txt, b32_img"
+        with pytest.raises(ValueError, match=said):
+            check(tmp_path, "l14_img")
 
 
 def test_input_of_another_layout_is_refused(tmp_path):

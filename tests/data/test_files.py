@@ -85,11 +85,6 @@ def copies(tmp_path, monkeypatch) -> list[str]:
     return done
 
 
-def test_a_file_on_a_disk_is_where_it_is(tmp_path, copies):
-    assert fetch(str(tmp_path / "a.bin")) == fetch(f"file://{tmp_path}/a.bin") == str(tmp_path / "a.bin")
-    assert not copies and not (tmp_path / "cache").exists()
-
-
 def test_a_file_is_copied_once_with_those_next_to_it_and_anew_when_one_changes(bucket, copies):
     uri, companions = f"{bucket}/once/a.bin", [f"{bucket}/once/a.json", f"{bucket}/none.txt"]
     Folder(bucket).write_bytes(b"1234", "once", "a.bin")

@@ -72,12 +72,6 @@ def test_a_training_or_its_checkpoint_is_its_model(trained):
         assert (spec.embedding_dim, spec.image.mean) == (32, (0.1, 0.1, 0.1)), name
 
 
-def test_what_is_no_folder_is_left_alone():
-    for weights in ["openai", "random:3", "laion2b_s34b_b79k", "no/such/file.pt"]:
-        config = ModelConfig("RN50", weights)
-        assert find_model(config) == config == fetch_model(config), weights
-
-
 def test_a_tag_stays_a_tag_where_a_folder_has_its_name(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "openai").mkdir()

@@ -13,14 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from raycomp.config import UserError
-from raycomp.data.files import (
-    Folder,
-    WrittenFiles,
-    call_watched,
-    new_file,
-    note_written,
-    watch_writes,
-)
+from raycomp.data.files import Folder, WrittenFiles, call_watched, new_file, note_written, watch_writes
 from raycomp.data.parquet import count_rows, read_columns, read_matching, write_table
 from raycomp.data.runs import MANIFEST, check_results, verify_whole, write_manifest
 from raycomp.data.samples import write_tar

@@ -108,15 +108,6 @@ def test_a_damaged_file_is_said_in_one_line(table, tmp_path_factory):
             assert "\n" not in str(error.value), cut
 
 
-def test_a_column_that_is_missing_is_named(table, tmp_path):
-    uri = str(tmp_path / "0.parquet")
-    write_table(table, uri, SCHEMA)
-    with pytest.raises(UserError, match="has no column nothing"):
-        read_columns(uri, ["uid", "nothing"])
-    with pytest.raises(UserError, match="has no column nothing"):
-        read_matching(uri, ["uid"], "nothing", "a")
-
-
 def test_chosen_rows_are_read_from_their_row_groups_alone(tmp_path):
     uri = str(tmp_path / "a.parquet")
     pq.write_table(pa.table({"a": range(20), "b": range(20)}), uri, row_group_size=6)

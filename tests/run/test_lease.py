@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import socket
 import subprocess
 import sys
@@ -12,7 +11,6 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from raycomp import cli
 from raycomp.config import LeaseLost
 from raycomp.data.files import Folder
 from raycomp.run.lease import LEASE, WAITING, hold_lease, queue_lease, read_pid_namespace
@@ -42,18 +40,6 @@ def test_a_second_holder_is_refused_and_a_later_one_is_not(folder):
         lease.check()
 
 
-def test_who_is_refused_is_reported_in_a_line(tmp_path, monkeypatch, capsys):
-    def hold(source):
-        with hold_lease(Folder(source)):
-            raise AssertionError("held twice")
-
-    monkeypatch.setattr("raycomp.look.show.show", hold)
-    with hold_lease(Folder(str(tmp_path))):
-        assert cli.main(["show", str(tmp_path)]) == 2
-    said = capsys.readouterr().err
-    assert said.startswith("raycomp: out=") and said.count("\n") == 1
-
-
 def test_of_many_at_once_one_gets_it(folder):
     code = (
         "import sys, time\n"
@@ -81,14 +67,15 @@ def test_of_many_at_once_one_gets_it(folder):
 
 
 def test_of_many_that_wait_each_gets_it_in_turn(folder):
-    inside, most, said = 0, 0, []
+    inside, most, said, until = 0, 0, [], time.monotonic() + 60
 
     def work(_):
         nonlocal inside, most
         with queue_lease(folder, said.append, lambda: None) as lease:
             inside += 1
             most = max(most, inside)
-            time.sleep(0.1)
+            while len(said) < 3 and time.monotonic() < until:
+                time.sleep(0.01)
             lease.check()
             inside -= 1
 
@@ -141,25 +128,6 @@ def test_the_lease_of_a_dead_process_here_is_taken_over_at_once_elsewhere_it_is_
     plant(folder, gone.pid, "elsewhere", 60)
     with pytest.raises(ValueError, match=f"process {gone.pid} on elsewhere"), hold_lease(folder):
         pass
-
-
-@pytest.mark.skipif(shutil.which("unshare") is None, reason="there is no unshare to make a container with")
-def test_a_container_of_the_same_host_name_cannot_take_the_lease_of_a_live_process(tmp_path):
-    code = (
-        "import sys\n"
-        "from raycomp.run.lease import hold_lease\n"
-        "from raycomp.data.files import Folder\n"
-        "with hold_lease(Folder(sys.argv[1])):\n"
-        "    print('held')\n"
-    )
-    python = [sys.executable, "-c", code, str(tmp_path)]
-    container = ["unshare", "--pid", "--fork", "--mount-proc", *python]
-    with hold_lease(Folder(str(tmp_path))) as lease:
-        there = subprocess.run(container, capture_output=True, text=True)
-        if "unshare failed" in there.stderr or "Operation not permitted" in there.stderr:
-            pytest.skip(f"no container can be made here: {there.stderr.strip()}")
-        assert "has been writing it" in there.stderr and not there.stdout
-        lease.check()
 
 
 def test_what_is_no_lease_is_said_and_left(tmp_path):

@@ -5,7 +5,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
-from itertools import chain
+from itertools import chain, count, product
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,7 +18,6 @@ from raycomp.core.epochs import ahead
 from raycomp.data import reader
 from raycomp.data.parquet import read_columns
 from raycomp.run import local
-from raycomp.run import local as session
 from raycomp.run.executor import (
     CPUS,
     SCORERS,
@@ -58,69 +57,44 @@ def test_tables_are_joined_and_cut_to_sizes_with_their_rows_in_order():
             assert [*chain.from_iterable(pieces)] == numbers, (sizes, rows)
             assert all(0 < len(piece) <= rows for piece in pieces), (sizes, rows)
             assert len(pieces) == sum(-(-size // rows) for size in sizes), (sizes, rows)
-
-
-def test_what_is_joined_is_yielded_as_soon_as_it_is_whole():
-    def make() -> Iterator[pa.Table]:
-        yield table_of(0, 1, 2)
-        raise KeyError("the second is amiss")
-
-    joined = regroup(make(), 2)
-    assert next(joined)["n"].to_pylist() == [0, 1]
-    with pytest.raises(KeyError, match="the second is amiss"):
-        next(joined)
+    endless = regroup((table_of(i, i, i) for i in count()), 2)
+    assert next(endless)["n"].to_pylist() == [0, 0], "as soon as it is whole"
 
 
 def threads_of(name: str) -> list[threading.Thread]:
     return [thread for thread in threading.enumerate() if thread.name.startswith(name)]
 
 
-def test_items_are_made_ahead_in_a_thread_and_come_in_order():
+def test_items_are_made_ahead_in_a_thread_and_come_in_order_before_an_error():
     made: list[int] = []
-    makers: set[str] = set()
+    closed = threading.Event()
 
-    def make() -> Iterator[int]:
-        for item in range(20):
-            makers.add(threading.current_thread().name)
-            made.append(item)
-            yield item
+    def make(error: Exception | None) -> Iterator[int]:
+        try:
+            for item in range(20):
+                made.append(item)
+                yield item
+            if error:
+                raise error
+        finally:
+            closed.set()
 
-    found = ahead(make(), 3)
-    assert next(found) == 0
+    found = ahead(make(None), 3)
+    assert next(found) == 0 and len(threads_of("ahead")) == 1
     deadline = time.monotonic() + 30
     while len(made) < 4 and time.monotonic() < deadline:
         time.sleep(0.01)
     time.sleep(0.05)
     assert made == [0, 1, 2, 3], "so many, and no more"
-    assert list(found) == list(range(1, 20)) and list(ahead([], 2)) == []
-    assert len(makers) == 1 and all(name.startswith("ahead") for name in makers)
-    assert not threads_of("ahead")
-
-
-def test_an_error_of_what_is_made_ahead_comes_after_what_was_made_before_it():
-    def make() -> Iterator[int]:
-        yield from (1, 2)
-        raise OSError("the disk is gone")
-
-    found = ahead(make(), 5)
-    assert [next(found), next(found)] == [1, 2]
+    assert list(found) == list(range(1, 20)) and list(ahead([], 2)) == [] and not threads_of("ahead")
+    found = ahead(make(OSError("the disk is gone")), 50)
+    assert [next(found) for _ in range(20)] == list(range(20))
     with pytest.raises(OSError, match="the disk is gone"):
         next(found)
-    assert not threads_of("ahead")
-
-
-def test_what_is_left_half_way_ends_its_thread_and_what_it_makes():
-    closed = threading.Event()
-
-    def make() -> Iterator[int]:
-        try:
-            yield from range(10**9)
-        finally:
-            closed.set()
-
-    found = ahead(make(), 2)
+    closed.clear()
+    found = ahead(make(None), 2)
     assert next(found) == 0 and threads_of("ahead")
-    found.close()
+    found.close()  # half way
     assert not threads_of("ahead")
     del found
     assert closed.wait(10)
@@ -151,21 +125,17 @@ def double(table: pa.Table, seen: list[tuple[int, str]] | None = None) -> pa.Tab
     return table.append_column("twice", pa.array(twice, pa.int32()))
 
 
-class Clock:
-    """A CPU."""
+class Score:
+    """A model on a CPU that notes how many rows it was given."""
+
+    def __init__(self, num_threads: int | None, calls: list[tuple[int | None, int]]):
+        self.device, self.num_threads, self.calls = self, num_threads, calls
 
     def take_busy_seconds(self) -> None:
         return None
 
     def is_broken(self) -> bool:
         return False
-
-
-class Score:
-    """A model that notes how many rows it was given."""
-
-    def __init__(self, num_threads: int | None, calls: list[tuple[int | None, int]]):
-        self.device, self.num_threads, self.calls = Clock(), num_threads, calls
 
     def __call__(self, table: pa.Table) -> pa.Table:
         self.calls.append((self.num_threads, len(table)))
@@ -193,27 +163,23 @@ def run_all(steps: Pass, folder: Path, num_threads: int) -> dict[str, pa.Table]:
     return {str(path.relative_to(folder)): read_columns(str(path)) for path in paths}
 
 
-@pytest.mark.parametrize("in_threads", [False, True])
-def test_a_pass_writes_the_same_parts_with_one_thread_and_with_two(tmp_path, in_threads):
+def test_a_pass_writes_the_same_parts_with_one_thread_and_with_two(tmp_path):
     parts = []
-    for num_threads in (1, 2):
+    for in_threads, num_threads in product((False, True), (1, 2)):
         seen: list[tuple[int, str]] = []
         calls: list[tuple[int | None, int]] = []
         stages = (
             Stage("double", "doubles", CPUS, partial(double, seen=seen), in_threads),
             Stage("score", "halves", SCORERS, partial(Score, calls=calls)),
         )
-        parts.append(run_all(make_pass(*stages), tmp_path / str(num_threads), num_threads))
+        parts.append(run_all(make_pass(*stages), tmp_path / f"{in_threads}{num_threads}", num_threads))
         assert max(size for size, _ in seen) == BLOCK and sum(size for size, _ in seen) == 3 * ROWS
         names = {name for _, name in seen}
         assert all(name.startswith("double") == in_threads for name in names) and len(names) <= num_threads
         # Whole calls across the shards' borders, but for the last.
         assert calls == [(num_threads, 8)] * (3 * ROWS // 8) + [(num_threads, 3 * ROWS % 8)]
-    assert parts[0] == parts[1] and len(parts[0]) > 3
-
-
-def test_a_pass_without_a_scorer_writes_its_parts(tmp_path):
-    assert len(run_all(make_pass(), tmp_path, 1)) == 3
+    assert parts[0] == parts[1] == parts[2] == parts[3] and len(parts[0]) > 3
+    assert len(run_all(make_pass(), tmp_path / "without", 1)) == 3
 
 
 def test_a_pass_that_is_left_half_way_leaves_no_thread(tmp_path):
@@ -347,64 +313,51 @@ def test_tasks_over_files_come_in_order_and_the_users_mistake_as_it_was_raised()
 def bare(monkeypatch) -> None:
     """No cluster and no GPU, whatever else goes on in this process."""
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    monkeypatch.setattr(session, "is_connected", lambda: False)
-    monkeypatch.setattr(session, "_DRIVER", "/no/such/driver")
-    monkeypatch.setattr(session.executor, "find_current", lambda: None)
+    monkeypatch.setattr(local, "is_connected", lambda: False)
+    monkeypatch.setattr(local, "_DRIVER", "/no/such/driver")
+    monkeypatch.setattr(local.executor, "find_current", lambda: None)
 
 
-NEEDS_RAY = [
-    ({"address": "10.0.0.1:6379"}, None, r"cluster\.address='10\.0\.0\.1:6379' names a cluster"),
-    ({"labels": ("a=b",)}, None, r"cluster\.labels='a=b' asks for nodes of a cluster"),
-    ({}, "10.0.0.2:6379", r"RAY_ADDRESS='10\.0\.0\.2:6379' names a cluster"),
-    ({"scorers": 2}, None, r"cluster\.scorers or train\.workers=2 needs several processes"),
-    ({"scorers": "1..3"}, None, r"cluster\.scorers or train\.workers=3 needs several processes"),
-    ({"gpu": True}, None, r"cluster\.gpu=true asks for a GPU"),
-    ({}, "vllm", "the engine vLLM runs there"),
-]
+def choose(ray_for: str | None = None, size: int = 0, better: str | None = None, **options: Any) -> Any:
+    return choose_executor(ClusterConfig(**options), lambda: size, better, ray_for)
 
 
 def test_what_only_ray_does_is_done_there_and_refused_here_in_one_line(bare, monkeypatch):
-    for options, more, why in NEEDS_RAY:
-        ray_for = "the engine vLLM runs there" if more == "vllm" else None
-        if more and not ray_for:
-            monkeypatch.setenv("RAY_ADDRESS", more)
-        is_local, said = choose_executor(ClusterConfig(**options), lambda: 0, None, ray_for)
+    for options, ray_for, why in [
+        ({"address": "10.0.0.1:6379"}, None, r"cluster\.address='10\.0\.0\.1:6379' names a cluster"),
+        ({"labels": ("a=b",)}, None, r"cluster\.labels='a=b' asks for nodes of a cluster"),
+        ({"scorers": "1..3"}, None, r"cluster\.scorers or train\.workers=3 needs several processes"),
+        ({"gpu": True}, None, r"cluster\.gpu=true asks for a GPU"),
+        ({}, "the engine vLLM runs there", "the engine vLLM runs there"),
+        ({}, None, r"RAY_ADDRESS='10\.0\.0\.2:6379' names a cluster"),
+    ]:
+        if why.startswith("RAY_ADDRESS"):
+            monkeypatch.setenv("RAY_ADDRESS", "10.0.0.2:6379")
+        is_local, said = choose(ray_for, **options)
         assert not is_local and re.match(why, said), said
-        with pytest.raises(
-            ValueError, match=rf"^cluster\.executor=local: {why}.*; set cluster\.executor=ray$"
-        ):
-            choose_executor(ClusterConfig(executor="local", **options), lambda: 0, None, ray_for)
-        monkeypatch.delenv("RAY_ADDRESS", raising=False)
-
-
-def test_what_nothing_speaks_against_is_done_here(bare):
-    for executor in ("auto", "local"):
-        is_local, said = choose_executor(
-            ClusterConfig(executor=executor), lambda: MOST_LOCAL_BYTES, None, None
-        )
-        assert is_local and said
-    assert choose_executor(ClusterConfig(executor="ray"), lambda: 0, None, None) == (
-        False,
-        "cluster.executor=ray",
-    )
+        line = rf"^cluster\.executor=local: {why}.*; set cluster\.executor=ray$"
+        with pytest.raises(ValueError, match=line):
+            choose(ray_for, executor="local", **options)
 
 
 def test_what_is_better_done_on_ray_is_done_here_only_where_that_is_asked_for(bare, monkeypatch, tmp_path):
     (tmp_path / "driver").touch()
-    for why, size, better, patch in [
-        ("the input has 2.0 GB, more than 2", MOST_LOCAL_BYTES + 1, None, {}),
-        ("this process is connected to a cluster", 0, None, {"is_connected": lambda: True}),
-        ("this machine has a GPU", 0, None, {"_DRIVER": str(tmp_path / "driver")}),
-        ("many", 0, "many", {}),
+    assert choose(executor="ray") == (False, "cluster.executor=ray")
+    for why, more, patch in [
+        (None, {"size": MOST_LOCAL_BYTES}, {}),
+        ("the input has 2.0 GB, more than 2", {"size": MOST_LOCAL_BYTES + 1}, {}),
+        ("this process is connected to a cluster", {}, {"is_connected": lambda: True}),
+        ("this machine has a GPU", {}, {"_DRIVER": str(tmp_path / "driver")}),
+        ("many", {"better": "many"}, {}),
     ]:
         with monkeypatch.context() as patched:
             for name, value in patch.items():
-                patched.setattr(session, name, value)
-            assert choose_executor(ClusterConfig(), lambda size=size: size, better, None) == (False, why)
-            here = choose_executor(ClusterConfig(executor="local"), lambda size=size: size, better, None)
-            assert here == (True, "cluster.executor=local"), why
-            if "GPU" in why:
-                assert choose_executor(ClusterConfig(gpu=False), lambda: 0, None, None)[0]
+                patched.setattr(local, name, value)
+            is_local, said = choose(**more)
+            assert (is_local, said if why else None) == (why is None, why)
+            assert choose(executor="local", **more) == (True, "cluster.executor=local"), why
+            if "_DRIVER" in patch:
+                assert choose(gpu=False)[0]
 
 
 def test_the_size_is_counted_only_where_it_decides(bare):

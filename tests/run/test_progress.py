@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from raycomp.run import progress
-from raycomp.run.executor import Silent, WorkerPool, use
+from raycomp.run.executor import WorkerPool, use
 from raycomp.run.local import Local
 from raycomp.run.progress import Progress, is_notebook, name_bottleneck
 
@@ -27,10 +27,7 @@ WORKER_POOLS = {
 
 def test_the_longest_stage_of_the_busiest_workers_is_the_bottleneck():
     for busy, stage in [
-        (
-            {"decode": 0.7, "align": 0.5, "attribute": 0.4},
-            "align",
-        ),  # scorers are busy for 0.9 of the time
+        ({"decode": 0.7, "align": 0.5, "attribute": 0.4}, "align"),  # scorers are busy for 0.9 of the time
         ({"read": 0.3, "decode": 0.35, "write": 0.3, "align": 0.8}, "decode"),  # the other CPUs for 0.95
         ({"parse": 0.2, "attribute": 0.3, "device": 5.0}, "attribute"),
         ({"write": 0.1}, "write"),
@@ -128,12 +125,6 @@ def test_what_a_cluster_lacks_is_named():
         with use(There(there)):
             assert progress._name_lack(WORKER_POOLS) == lack
             assert progress._name_lack({name: WORKER_POOLS[name] for name in ("read", "align")}) is None
-
-
-def test_without_an_executor_nothing_is_lacking_and_no_metric_is_kept(log):
-    assert progress._name_lack(WORKER_POOLS) is None
-    with Progress("align", 1, WORKER_POOLS) as shown:
-        assert isinstance(shown.meter, Silent)
 
 
 class There(Local):

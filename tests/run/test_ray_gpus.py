@@ -17,7 +17,6 @@ from ray.data import DataContext
 
 from raycomp.config import ClusterFailed, UserError, WavesConfig
 from raycomp.data.files import Folder
-from raycomp.data.samples import write_tar
 from raycomp.run import ray_cluster as ray_gpus
 from raycomp.run import ray_cluster as ray_private
 from raycomp.run import work
@@ -26,7 +25,6 @@ from raycomp.run.local import Local
 from raycomp.run.ray_cluster import MIXED, _Scorer, await_gpu, check_gpu, count_offered
 from raycomp.run.run import describe_phases, say_gpu
 from raycomp.run.work import Phase
-from tests.run.head import start_head
 from tests.run.test_ray_passes import BLOCK, ROWS, STAGES, Clock, Score, make_pass
 from tests.run.test_ray_waves import PART, make_rows
 
@@ -78,31 +76,13 @@ def test_limits_that_nobody_reports_are_none_only_where_nothing_starts_nodes(
     assert count_offered("GPU") == offered
 
 
-@pytest.mark.slow  # it starts a head of its own
-def test_on_kuberay_a_pool_of_gpus_needs_a_range(tmp_path, tmp_path_factory):
-    """KubeRay sets RAY_NODE_TYPE_NAME in every pod. The line is refused at once, and leaves nothing."""
-    write_tar(str(tmp_path / "pool" / "0.tar"), [])
-    line = [sys.executable, "-m", "raycomp", "curate", "--set", f"input={tmp_path}/pool"]
-    line += ["--set", "scorer.weights=random:0", "--set", "cluster.gpu=true", "--out", str(tmp_path / "out")]
-    with start_head(tmp_path_factory.mktemp("h"), 1, RAY_NODE_TYPE_NAME="headgroup") as head:
-        env = {**head.env, "RAY_ADDRESS": head.address}
-        done = subprocess.run(line, env=env, capture_output=True, text=True)
-    assert done.returncode == 2, done
-    *_, said = done.stderr.splitlines()
-    assert said.startswith("raycomp: cluster.scorers=none: must be MIN..MAX where the autoscaler reports no ")
-    assert said.endswith("; set cluster.scorers=1..N for up to N GPUs, or cluster.gpu=false for CPUs")
-    assert not (tmp_path / "out" / "run.json").exists()
-
-
 def test_what_the_cluster_itself_knows_of_its_node_types_goes_first(monkeypatch, tmp_path):
     write_config(monkeypatch, tmp_path)
     offer = Offer()
     offer.node_group_configs.add(resources={"GPU": 8}, max_count=5)
     find = ray_private.state._calculate_max_resource_from_cluster_config
     monkeypatch.setattr(
-        ray_private.state,
-        "get_max_resources_from_cluster_config",
-        lambda: {"GPU": find(offer, "GPU") or 0},
+        ray_private.state, "get_max_resources_from_cluster_config", lambda: {"GPU": find(offer, "GPU") or 0}
     )
     assert count_offered("GPU") == 40 and count_offered("TPU") == 0
     offer.node_group_configs.add(resources={"GPU": 1}, max_count=-1)

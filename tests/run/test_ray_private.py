@@ -10,20 +10,12 @@ from pathlib import Path
 
 import numpy as np
 import ray
-from ray._private import worker
 from ray.data import ActorPoolStrategy, DataContext
 from ray.data._internal.execution.execution_callback import ExecutionCallback
 from ray.job_config import JobConfig
 
 from raycomp.run import ray_cluster as ray_private
-from raycomp.run.ray_cluster import (
-    JOB_VARIABLE,
-    ForgetBlocks,
-    catch_notes,
-    count_restarts,
-    count_there,
-    drain_node,
-)
+from raycomp.run.ray_cluster import JOB_VARIABLE, ForgetBlocks, count_restarts, count_there, drain_node
 
 PATIENCE_S = 120
 
@@ -76,23 +68,6 @@ def test_actors_of_a_pool_are_counted_and_know_how_often_they_were_started_again
 
 def test_a_cluster_without_an_autoscaler_has_no_limits(ray_cluster):
     assert ray_private.state.get_max_resources_from_cluster_config() is None
-
-
-def test_what_rays_nodes_report_is_caught_and_its_printer_comes_back(capsys):
-    printer = worker.print_to_stdstream
-    assert callable(printer)
-    reported: list[str] = []
-    for error in (None, KeyError("a block that fails")):
-        try:
-            with catch_notes(reported.append):
-                worker.print_to_stdstream({"lines": ["one", "two"], "pid": "raylet"}, ignore_prefix=False)
-                if error:
-                    raise error
-        except KeyError:
-            assert error
-        assert worker.print_to_stdstream is printer
-    assert reported == ["one", "two"] * 2
-    assert capsys.readouterr() == ("", "")
 
 
 NAMED = """

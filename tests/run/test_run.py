@@ -1,17 +1,10 @@
 """The life of a run, lived by a command of ten lines without Ray."""
 
 import json
-import subprocess
-import sys
 from collections import Counter
-from contextlib import nullcontext
 from dataclasses import replace
-from importlib import import_module
 from pathlib import Path
-from types import SimpleNamespace
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 import raycomp
@@ -22,14 +15,9 @@ from raycomp.curation import command
 from raycomp.curation.config import CurateConfig
 from raycomp.data.files import RUN, Folder
 from raycomp.data.runs import TIMES, identify
-from raycomp.negatives import command as negatives_command
-from raycomp.negatives.config import NegativesConfig, WritingConfig
-from raycomp.negatives.page import Tally
-from raycomp.negatives.write_all import Plan
 from raycomp.probe import COMMANDS as PROBES
 from raycomp.probe.config import ProbeConfig
-from raycomp.run.executor import Stats
-from raycomp.run.lease import LEASE, hold_lease
+from raycomp.run.lease import LEASE
 from raycomp.run.run import describe_run, refuse_other, start_run
 
 WORDS = ("a dog", "", "a red cube", "two cats")
@@ -172,27 +160,6 @@ def test_rows_that_were_read_as_ok_become_only_what_the_command_may_make_of_them
     assert run.record["funnel"]["dropped"] == {"empty_caption": 1, "too_long": 1}
 
 
-def test_negatives_make_no_status_of_their_own_of_what_was_written(tmp_path, monkeypatch):
-    rows = pa.table({"uid": ["0" * 32], "caption": ["a dog"]})
-    pq.write_table(rows, tmp_path / "rows.parquet")
-    session = nullcontext(SimpleNamespace(device="cpu"))
-    stats, tally = Stats(counts={"status": Counter(ok=10)}), Tally()
-    tally.statuses.update(ok=9, weird=1)
-    known = {
-        "connect": session,
-        "count_all": {},
-        "_check_captions": [],
-        "plan_rows": Plan([], {}, Counter()),
-        "write_all": {"negatives": stats},
-        "_tally": tally,
-    }
-    for name, found in known.items():
-        monkeypatch.setattr(negatives_command, name, lambda *args, found=found, **_: found)
-    config = NegativesConfig(input=str(tmp_path / "rows.parquet"), negatives=WritingConfig(rank=False))
-    with pytest.raises(RuntimeError, match="the counts do not add up: "):
-        raycomp.negatives(config, str(tmp_path / "out"))
-
-
 def test_a_kind_of_run_whose_options_no_one_could_look_up_is_not_started(tmp_path):
     for kind, config in (("weigh", ProbeConfig()), ("count", CurateConfig())):
         refused = pytest.raises(AssertionError, match=f"^{kind}: ")
@@ -222,15 +189,6 @@ def test_a_run_with_an_open_funnel_is_not_published(tmp_path):
     assert json.loads((tmp_path / RUN).read_text())["status"] == "failed"
 
 
-def test_what_changed_meanwhile_is_not_published(tmp_path):
-    found = iter(["before", "after"])
-    changed = pytest.raises(ValueError, match=r"^input: changed during the run")
-    with changed, start_run("count", ProbeConfig(), lambda: {"input": next(found)}, str(tmp_path)) as run:
-        run.close({"ok": 1}, {"kept": 1}, "kept")
-        run.report("all is well", "<p>")
-    assert names(tmp_path) == ["logs", RUN] and events(tmp_path)[-1]["error"] == "ValueError"
-
-
 @pytest.mark.parametrize("out", ["disk", pytest.param("s3", marks=pytest.mark.stores)])
 @pytest.mark.parametrize("writes", ["nothing", "work", "results"])
 def test_a_run_that_is_refused_leaves_nothing_unless_it_wrote_something(tmp_path, request, out, writes):
@@ -253,13 +211,6 @@ def test_a_run_that_was_started_before_stays_where_it_is_refused(tmp_path):
         with pytest.raises(type(error)), start_run("probe", ProbeConfig(), fingerprint, str(tmp_path), print):
             raise error
     assert {"run.json", "logs"} <= {*names(tmp_path)}
-
-
-def test_a_folder_is_held_while_the_run_lives_and_free_after(tmp_path):
-    with pytest.raises(ValueError, match="has been writing it"), hold_lease(Folder(str(tmp_path))):
-        count_words(ProbeConfig(), tmp_path)
-    count_words(ProbeConfig(), tmp_path)
-    assert not (tmp_path / LEASE).exists()
 
 
 def test_a_run_goes_on_only_on_the_kind_of_device_it_was_started_on(tmp_path):
@@ -320,26 +271,6 @@ def test_what_a_finished_run_wrote_where_its_command_says_must_still_be_there(tm
     (tmp_path / gone).unlink()
     with pytest.raises(ValueError, match=f"was finished, but {message}"):
         count()
-
-
-def test_a_run_needs_no_ray():
-    code = "import sys, raycomp.run.run; sys.exit('ray' in sys.modules)"
-    subprocess.run([sys.executable, "-c", code], check=True)
-
-
-@pytest.mark.parametrize("kind", ["curate", "negatives"])
-def test_a_folder_that_cannot_be_written_is_reported_before_a_model_is_loaded(tmp_path, monkeypatch, kind):
-    rows = pa.table({"uid": ["0" * 32], "caption": ["a dog"], "text": ["a dog"], "url": ["http://x"]})
-    pq.write_table(rows, tmp_path / "rows.parquet")
-    (tmp_path / "file").touch()
-    command = import_module(f"{FOLDERS[kind]}.command")
-    monkeypatch.setattr(command, "describe_scorer", lambda config: pytest.fail("a model is looked for"))
-    run, config = {
-        "curate": (raycomp.curate, CurateConfig),
-        "negatives": (raycomp.negatives, NegativesConfig),
-    }[kind]
-    with pytest.raises(ValueError, match=r"out=.*: cannot be written"):
-        run(config(input=str(tmp_path / "rows.parquet")), str(tmp_path / "file/out"))
 
 
 def test_a_selection_starts_with_the_record_that_its_options_are_from(tmp_path, monkeypatch):

@@ -2,7 +2,6 @@
 
 import os
 import time
-from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -28,25 +27,12 @@ from raycomp.run.executor import (
 )
 from raycomp.run.local import Local
 from raycomp.run.work import Phase
-from raycomp.words import IS_LAST, OK, POSITION, SHARD_ORDINAL, STATUS
+from raycomp.words import OK, POSITION, SHARD_ORDINAL
+from tests.run.test_local import ROWS, read
 
-NUM_SHARDS, ROWS, PER_CALL = 5, 21, 4
+NUM_SHARDS, PER_CALL = 5, 4
 SCHEMA = pa.schema([(POSITION, pa.int32()), ("score", pa.float64())])
 OFTEN, SELDOM = WavesConfig(commit_s=0), WavesConfig(shards_per_wave=10**6, commit_s=10**6)
-
-
-def read(ordinal: int) -> Iterator[pa.Table]:
-    """Yield a shard's rows in blocks of odd sizes."""
-    for start in range(0, ROWS, 5):
-        positions = range(start, min(start + 5, ROWS))
-        yield pa.table(
-            {
-                SHARD_ORDINAL: pa.array([ordinal] * len(positions), pa.int32()),
-                POSITION: pa.array(positions, pa.int32()),
-                STATUS: [OK] * len(positions),
-                IS_LAST: [position == ROWS - 1 for position in positions],
-            }
-        )
 
 
 class Score:
