@@ -108,10 +108,10 @@ def read_touched(source: str) -> Touched:
         kept_N = find_keys(keys, to_keys(parse_uids(table[UID]))) >= 0
         found_N = table[CONTAMINATED_BY].filter(pa.array(kept_N)).to_pylist()
         hits |= {(hit["benchmark"], hit["row"]) for found in found_N for hit in found}
-    index = read_index(_find_index(run))
-    sha256s = [row["sha256"] for row in _take(index.images, "image", hits)]
-    found: dict[str, set[str]] = {name: set() for name in index.benchmarks}
-    for row in _take(index.texts, "row", hits):
+    images, tested, benchmarks = read_index(_find_index(run))
+    sha256s = [row["sha256"] for row in _take(images, "image", hits)]
+    found: dict[str, set[str]] = {name: set() for name in benchmarks}
+    for row in _take(tested, "row", hits):
         found[row["benchmark"]].add(row["text"])
     texts = {name: frozenset(own) for name, own in found.items()}
     identity = {TRAINED_ON: identify(run), **fingerprint_index(DecontaminateConfig(_find_index(run)))}

@@ -4,11 +4,8 @@ Lists and tables are read once and shared with all tasks. Rows are found by sort
 keys.
 
 A row of the list ``removed`` keeps its uid, shard and position, with the status ``removed``. Nothing of its
-content is scored or written. A shard of the list is not read. The list is kept by ``write_removed``, as
-hashes: the urls and SHA-256 of removed samples are content, too.
-
-A condition sees the columns of scores/ that hold one value, the input's metadata, and a table of the user's
-that is joined by uid, key, url or sha256.
+content is scored or written. A shard of the list is not read. ``write_removed`` keeps the list as hashes: the
+urls and SHA-256 of removed samples are content, too.
 """
 
 import hashlib
@@ -17,7 +14,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from urllib.parse import urlsplit
 
 import numpy as np
@@ -29,11 +26,11 @@ from raycomp import words
 from raycomp.config import UserError
 from raycomp.core.selection import find_keys, from_keys, parse_uids, to_keys
 from raycomp.curation.config import CurateConfig, FilterConfig
-from raycomp.curation.select.measures import Found, ScoresFile
+from raycomp.curation.select.measures import Found, Marker, ScoresFile
 from raycomp.data.expression import evaluate, find_columns
 from raycomp.data.files import Folder, hash_file, read_stamp, resolve, resolve_file
 from raycomp.data.inputs import ShardPath, expand_input
-from raycomp.data.parquet import add_columns, from_rows, read_columns, read_schema, write_table
+from raycomp.data.parquet import add_columns, count_rows, from_rows, read_columns, read_schema, write_table
 from raycomp.data.samples import parse_uid
 
 JOIN, EXCLUDE = "filter.join", "filter.exclude"
@@ -56,34 +53,23 @@ _HEX = re.compile(r"[0-9a-fA-F]+")
 
 def hash_keys(kind: str, values: Sequence[str | None]) -> np.ndarray:
     """Return keys of values of a kind (uid, sha256, url, key, domain), to be compared; null has its own."""
-    texts = [value if value is None else _normalise(kind, value) for value in values]
-    hashes = b"".join(
-        hashlib.blake2b(b"\0" if text is None else f"\1{text}".encode(), digest_size=16).digest()
-        for text in texts
-    )
-    return to_keys(np.frombuffer(hashes, ">u8").astype(np.uint64).reshape(-1, 2))
+    hashes = []
+    for value in values:
+        if value is not None and kind in (SHA256, DOMAIN):
+            value = value.lower()
+        elif value is not None and kind == words.UID:
+            value = parse_uid(value) or value
+        text = b"\0" if value is None else f"\1{value}".encode()
+        hashes.append(hashlib.blake2b(text, digest_size=16).digest())
+    return to_keys(np.frombuffer(b"".join(hashes), ">u8").astype(np.uint64).reshape(-1, 2))
 
 
-def _normalise(kind: str, value: str) -> str:
-    if kind == words.UID:
-        return parse_uid(value) or value
-    return value.lower() if kind in (SHA256, DOMAIN) else value
-
-
-@dataclass(frozen=True)
-class Exclusion:
-    """Finds the rows of a file that are in a list, by uid, sha256, url or domain."""
-
-    lists: dict[str, np.ndarray]
-    """Sorted keys by kind."""
-    is_after: bool
-
-    def __call__(self, file: ScoresFile) -> Found:
-        """Return the reason ``excluded`` for each row of the list."""
-        found_N = find_listed(self.lists, lambda name: read_columns(file.uri, [name])[name])
-        reason_N = np.full(len(found_N), None, object)
-        reason_N[found_N] = words.EXCLUDED_AFTER if self.is_after else words.EXCLUDED
-        return Found(reason_N, self.is_after)
+def find_excluded(file: ScoresFile, lists: Mapping[str, np.ndarray], is_after: bool) -> Found:
+    """Return the reason ``excluded`` for each row of a list; ``lists``: sorted keys by kind."""
+    found_N = find_listed(lists, lambda name: read_columns(file.uri, [name])[name])
+    reason_N = np.full(len(found_N), None, object)
+    reason_N[found_N] = words.EXCLUDED_AFTER if is_after else words.EXCLUDED
+    return Found(reason_N, is_after)
 
 
 def find_listed(lists: Mapping[str, np.ndarray], read: Callable[[str], pa.ChunkedArray]) -> np.ndarray:
@@ -113,9 +99,9 @@ def find_listed(lists: Mapping[str, np.ndarray], read: Callable[[str], pa.Chunke
     return np.logical_or.reduce(found)
 
 
-def load_exclusion(uri: str, is_after: bool) -> Exclusion:
+def load_exclusion(uri: str, is_after: bool) -> Marker:
     """Return the marker of an exclusion list; see ``read_lists``."""
-    return Exclusion(read_lists(EXCLUDE, uri, _LISTED), is_after)
+    return partial(find_excluded, lists=read_lists(EXCLUDE, uri, _LISTED), is_after=is_after)
 
 
 def read_lists(option: str, uri: str, kinds: Sequence[str]) -> dict[str, np.ndarray]:
@@ -242,12 +228,6 @@ class Removal:
         is_sample_N = ~np.isin(np.array(table[words.STATUS].to_pylist(), object), words.SHARD_STATUSES)
         return find_listed(lists, lambda name: table[name]) & is_sample_N
 
-    def find_shards(self, names: Sequence[str]) -> np.ndarray:
-        """Return which shard names are in the list, bool [N]."""
-        if words.SHARD not in self.lists:
-            return np.zeros(len(names), bool)
-        return find_keys(self.lists[words.SHARD], hash_keys(words.SHARD, names)) >= 0
-
 
 def load_removed(uri: str | None) -> Removal | None:
     """Return the list in a file: a user's, as in the option's description, or one of ``write_removed``.
@@ -280,8 +260,11 @@ def drop_shards(shards: Sequence[ShardPath], removed: str) -> list[ShardPath]:
     """Return the shards that the list ``removed`` does not name, numbered anew."""
     removal = load_removed(removed)
     assert removal is not None
-    found_N = removal.find_shards([shard.name for shard in shards])
-    left = [shard for shard, is_found in zip(shards, found_N, strict=True) if not is_found]
+    if words.SHARD not in removal.lists:
+        return [*shards]
+    keys = hash_keys(words.SHARD, [shard.name for shard in shards])
+    is_found_N = find_keys(removal.lists[words.SHARD], keys) >= 0
+    left = [shard for shard, is_found in zip(shards, is_found_N, strict=True) if not is_found]
     if not left:
         raise ValueError(f"removed={removed!r}: names every shard of the input; name fewer")
     return [replace(shard, ordinal=ordinal) for ordinal, shard in enumerate(left)]
@@ -298,9 +281,8 @@ def blank_rows(table: pa.Table, is_removed_N: np.ndarray, columns: Iterable[str]
     if not is_removed_N.any():
         return table
     blank = {name: blank_column(table[name], is_removed_N) for name in columns if name in table.column_names}
-    return add_columns(
-        table, {**blank, words.STATUS: pc.if_else(pa.array(is_removed_N), words.REMOVED, table[words.STATUS])}
-    )
+    statuses = pc.if_else(pa.array(is_removed_N), words.REMOVED, table[words.STATUS])
+    return add_columns(table, {**blank, words.STATUS: statuses})
 
 
 def blank_column(column: pa.ChunkedArray, is_removed_N: np.ndarray) -> pa.Array:
@@ -318,18 +300,12 @@ ALIASES = {
     "lang": words.CAPTION_LANGUAGE,
 }
 ASPECT = "aspect"
+_SIZE = (words.ORIGINAL_WIDTH, words.ORIGINAL_HEIGHT)
 OWN_PREFIX = "meta_"
 """Before the name of a metadata field that a column of scores/ or a short name has too."""
 _SCORES, _METADATA, _JOINED, _ALIAS = "scores/", "metadata", "joined", "short names"
-
-
-@dataclass(frozen=True)
-class Joined:
-    """A table of the user's: the columns that the condition uses, in the order of the sorted keys."""
-
-    on: str
-    key_M: np.ndarray
-    table: pa.Table
+Fields = dict[str, tuple[str, str]]
+"""The names that a condition may use, each with the place of its column, and the column's name there."""
 
 
 @dataclass(frozen=True)
@@ -339,20 +315,26 @@ class Condition:
     config: FilterConfig
     columns: tuple[str, ...]
     """The names that the condition uses."""
-    fields: dict[str, str]
-    """Each name that it may use, with the place of its column."""
-    joined: Joined | None = None
+    fields: Fields
+    on: str
+    """The key of the table of the user's that is joined; empty without one."""
+    key_M: np.ndarray
+    """The table's keys, sorted."""
+    joined: pa.Table
+    """The table's columns that the condition uses, in the order of the keys."""
 
     def __call__(self, file: ScoresFile) -> Found:
         """Return a reason for each row to be dropped; null of the condition is a reason of its own."""
-        is_after = self.config.is_after
-        lost, null = (
-            (words.FILTERED_AFTER, words.FILTER_NULL_AFTER)
-            if is_after
-            else (words.FILTERED, words.FILTER_NULL)
-        )
+        lost, null, is_after = words.FILTERED, words.FILTER_NULL, self.config.is_after
+        if is_after:
+            lost, null = words.FILTERED_AFTER, words.FILTER_NULL_AFTER
         row_N = self._find_rows(file)
-        value_N = self._evaluate(file, row_N)
+        value_N = np.ones(len(row_N), np.int8)  # -1 for null
+        if self.config.where is not None:
+            columns = {name: self._take(name, file, row_N) for name in self.columns}
+            table = pa.table(columns or {words.UID: read_columns(file.uri, [words.UID])[words.UID]})
+            found = evaluate(WHERE, self.config.where, table)
+            value_N = pc.fill_null(found.cast(pa.int8()), -1).to_numpy()
         reason_N = np.full(len(value_N), None, object)
         reason_N[value_N == 0], reason_N[value_N < 0] = lost, null
         reason_N[row_N < 0] = None if self.config.missing == "keep" else null
@@ -360,39 +342,28 @@ class Condition:
 
     def _find_rows(self, file: ScoresFile) -> np.ndarray:
         """Return each row's row of the joined table, -1 where that has none; 0 without a table."""
-        if self.joined is None:
-            return np.zeros(len(read_columns(file.uri, [words.UID])), int)
-        table = read_columns(file.uri, [KEYS[self.joined.on], words.ALIGNMENT])
+        if not self.on:
+            return np.zeros(count_rows(file.uri), int)
+        table = read_columns(file.uri, [KEYS[self.on], words.ALIGNMENT])
         values = table[0].to_pylist()
-        row_N = find_keys(self.joined.key_M, hash_keys(self.joined.on, values))
+        row_N = find_keys(self.key_M, hash_keys(self.on, values))
         missing_N = (row_N < 0) & table[words.ALIGNMENT].is_valid().to_numpy()
         if self.config.missing == "fail" and missing_N.any():
             raise UserError(
                 f"{JOIN}={self.config.join!r}: has no row for {missing_N.sum():,} rows of one shard, such as "
-                f"{self.joined.on} {values[int(missing_N.argmax())]!r}; complete it, or set filter.missing"
+                f"{self.on} {values[int(missing_N.argmax())]!r}; complete it, or set filter.missing"
             )
         return row_N
 
-    def _evaluate(self, file: ScoresFile, row_N: np.ndarray) -> np.ndarray:
-        """Return the condition's value of each row: 1, 0, or -1 for null."""
-        if self.config.where is None:
-            return np.ones(len(row_N), np.int8)
-        columns = {name: self._take(name, file, row_N) for name in self.columns}
-        table = pa.table(columns or {words.UID: read_columns(file.uri, [words.UID])[words.UID]})
-        return pc.fill_null(evaluate(WHERE, self.config.where, table).cast(pa.int8()), -1).to_numpy()
-
     def _take(self, name: str, file: ScoresFile, row_N: np.ndarray) -> pa.ChunkedArray:
-        place = self.fields[name]
+        place, column = self.fields[name]
         if place == _JOINED:
-            assert self.joined is not None
-            return self.joined.table[name].take(pa.array(row_N, mask=row_N < 0))
+            return self.joined[column].take(pa.array(row_N, mask=row_N < 0))
         if place == _METADATA:
             assert file.metadata is not None
-            has_own = name in read_schema(file.metadata).names
-            return read_columns(file.metadata, [name if has_own else name.removeprefix(OWN_PREFIX)])[0]
-        if name == ASPECT:
-            return _divide(*read_columns(file.uri, [words.ORIGINAL_WIDTH, words.ORIGINAL_HEIGHT]).columns)
-        return read_columns(file.uri, [ALIASES[name] if place == _ALIAS else name])[0]
+            return read_columns(file.metadata, [column])[0]
+        found = read_columns(file.uri, _SIZE if name == ASPECT else [column])
+        return _divide(*found.columns) if name == ASPECT else found[0]
 
 
 def _divide(width: pa.ChunkedArray, height: pa.ChunkedArray) -> pa.ChunkedArray:
@@ -418,33 +389,31 @@ def add_metadata(columns: Mapping[str, pa.ChunkedArray], file: ScoresFile) -> di
     return found
 
 
-def name_fields(scores: pa.Schema, metadata: Iterable[str], joined: Iterable[str]) -> dict[str, str]:
-    """Return the names that a condition may use, each with the place of its column.
+def name_fields(scores: pa.Schema, metadata: Iterable[str], joined: Iterable[str]) -> Fields:
+    """Return the names that a condition may use.
 
     Raises ValueError where a joined column has the name of another column.
     """
-    found = {one.name: _SCORES for one in scores if not pa.types.is_nested(one.type)}
-    short = {alias for alias, column in ALIASES.items() if column in found}
-    short |= {ASPECT} if {words.ORIGINAL_WIDTH, words.ORIGINAL_HEIGHT} <= {*found} else set()
-    found |= dict.fromkeys(short, _ALIAS)
+    found = {one.name: (_SCORES, one.name) for one in scores if not pa.types.is_nested(one.type)}
+    found |= {alias: (_ALIAS, column) for alias, column in ALIASES.items() if column in found}
+    found |= {ASPECT: (_ALIAS, ASPECT)} if {*_SIZE} <= {*found} else {}
     for name in metadata:
         if name != words.UID:
-            found[OWN_PREFIX + name if name in found else name] = _METADATA
+            found[OWN_PREFIX + name if name in found else name] = _METADATA, name
     for name in joined:
         if name in found:
-            raise ValueError(
-                f"{JOIN}: its column {name} is also one of {found[name]}; rename it in the table"
-            )
-        found[name] = _JOINED
+            said = f"its column {name} is also one of {found[name][0]}; rename it in the table"
+            raise ValueError(f"{JOIN}: {said}")
+        found[name] = _JOINED, name
     return found
 
 
 def load_condition(config: FilterConfig, scores: pa.Schema, metadata: Iterable[str]) -> Condition:
     """Return the condition, checked against the columns; a joined table is read into memory.
 
-    Raises ValueError or UserError in the user's words.
+    Raises ValueError, and UserError where a key of the table occurs twice.
     """
-    on, table = "", pa.table({})
+    on, key_M, table = "", to_keys(np.empty((0, 2), np.uint64)), pa.table({})
     if config.join is not None:
         table = load_table(JOIN, config.join)
         wanted = [config.on] if config.on else list(KEYS)
@@ -454,10 +423,18 @@ def load_condition(config: FilterConfig, scores: pa.Schema, metadata: Iterable[s
             raise ValueError(f"{JOIN}={config.join!r}: {said}")
     fields = name_fields(scores, metadata, [name for name in table.column_names if name != on])
     columns = () if config.where is None else tuple(find_columns(WHERE, config.where, [*fields]))
-    if config.join is None:
-        return Condition(config, columns, fields)
-    used = [name for name in columns if fields[name] == _JOINED]
-    return Condition(config, columns, fields, _sort_table(table, on, used))
+    if on:
+        values = table[on].cast(pa.string()).to_pylist()
+        key_M = hash_keys(on, values)
+        order_M = np.argsort(key_M, kind="stable")
+        key_M = key_M[order_M]
+        again = np.flatnonzero(key_M[1:] == key_M[:-1])
+        if len(again):
+            said = f"{len(again):,} rows repeat a {on}, such as {values[order_M[again[0]]]!r}"
+            raise UserError(f"{JOIN}: {said}; keep one row of each")
+        used = [name for name in columns if fields[name][0] == _JOINED]
+        table = table.select(used).take(pa.array(order_M))
+    return Condition(config, columns, fields, on, key_M, table)
 
 
 def check_types(condition: Condition, scores: pa.Schema, metadata: Mapping[str, pa.DataType]) -> None:
@@ -466,29 +443,12 @@ def check_types(condition: Condition, scores: pa.Schema, metadata: Mapping[str, 
         return
     kinds: dict[str, pa.DataType] = {}
     for name in condition.columns:
-        place = condition.fields[name]
-        if place == _JOINED:
-            assert condition.joined is not None
-            kinds[name] = condition.joined.table.schema.field(name).type
-        elif place == _METADATA:
-            kinds[name] = metadata[name if name in metadata else name.removeprefix(OWN_PREFIX)]
+        place, column = condition.fields[name]
+        if place == _METADATA:
+            kinds[name] = metadata[column]
+        elif name == ASPECT:
+            kinds[name] = pa.float64()
         else:
-            is_aspect = name == ASPECT
-            kinds[name] = pa.float64() if is_aspect else scores.field(ALIASES.get(name, name)).type
+            kinds[name] = (condition.joined.schema if place == _JOINED else scores).field(column).type
     columns = {name: pa.nulls(0, kind) for name, kind in (kinds or {words.UID: pa.string()}).items()}
     evaluate(WHERE, condition.config.where, pa.table(columns))
-
-
-def _sort_table(table: pa.Table, on: str, columns: list[str]) -> Joined:
-    """Return the columns in the order of the sorted keys. Raises UserError where a key occurs twice."""
-    values = table[on].cast(pa.string()).to_pylist()
-    key_N = hash_keys(on, values)
-    order_N = np.argsort(key_N, kind="stable")
-    key_N = key_N[order_N]
-    again = np.flatnonzero(key_N[1:] == key_N[:-1])
-    if len(again):
-        example = values[order_N[again[0]]]
-        raise UserError(
-            f"{JOIN}: {len(again):,} rows repeat a {on}, such as {example!r}; keep one row of each"
-        )
-    return Joined(on, key_N, table.select(columns).take(pa.array(order_N)))

@@ -12,7 +12,7 @@ rule's gates. Both are null for other rows. Further columns are the evidence.
 
 import json
 import posixpath
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
@@ -31,6 +31,7 @@ from raycomp.curation.score.columns import METADATA, list_own_columns, name_type
 from raycomp.curation.select.filters import (
     EXCLUDE,
     JOIN,
+    Condition,
     check_types,
     hash_keys,
     hash_uri,
@@ -81,19 +82,16 @@ class Contamination:
 
     def __call__(self, file: ScoresFile) -> Found:
         """Return the reason of rows in a test set, and the column ``contaminated_by``."""
-        names = [
-            words.URL,
-            words.KEY,
-            words.IMAGE_SHA256,
-            words.CAPTION,
-            words.PERCEPTUAL_HASH,
-            words.ALIGNMENT,
-        ]
-        table = read_columns(file.uri, names)
+        names = [words.URL, words.KEY, words.IMAGE_SHA256, words.CAPTION, words.PERCEPTUAL_HASH]
+        table = read_columns(file.uri, [*names, words.ALIGNMENT])
         hits: list[list[Hit]] = [[] for _ in range(len(table))]
-        self._find_names(table, hits)
+        columns = (table[name].to_pylist() for name in (words.IMAGE_SHA256, words.URL, words.KEY))
+        for row, (sha256, url, key) in enumerate(zip(*columns, strict=True)):
+            names = [sha256, *find_source_ids(url), *find_source_ids(key and f"{key}.jpg")]
+            hits[row] += [self._by_name[name] for name in names if name in self._by_name]
         self._find_views(table, file, hits)
-        self._find_texts(table, hits)
+        for row, hit in self.texts.find(table[words.CAPTION].to_pylist()):
+            hits[row].append(hit)
         kept = [list(dict.fromkeys(found))[:_MOST_PER_ROW] for found in hits]
         column = pa.array([[hit._asdict() for hit in found] or None for found in kept], EVIDENCE_TYPE)
         drops = self.config.action == "drop"
@@ -104,18 +102,11 @@ class Contamination:
     def _by_name(self) -> dict[str, Hit]:
         """SHA-256 and ids of the images, each with the hit that it gives."""
         found: dict[str, Hit] = {}
-        whole = self.images.filter(pc.equal(self.images["view"], "whole")).to_pylist()
-        for row in whole:
+        for row in self.images.filter(pc.equal(self.images["view"], "whole")).to_pylist():
             found.setdefault(row["sha256"], Hit(row["benchmark"], row["image"], "same bytes"))
             for one in row["ids"]:
                 found.setdefault(one, Hit(row["benchmark"], row["image"], f"same id, {one}"))
         return found
-
-    def _find_names(self, table: pa.Table, hits: list[list[Hit]]) -> None:
-        columns = (table[name].to_pylist() for name in (words.IMAGE_SHA256, words.URL, words.KEY))
-        for row, (sha256, url, key) in enumerate(zip(*columns, strict=True)):
-            names = [sha256, *find_source_ids(url), *find_source_ids(key and f"{key}.jpg")]
-            hits[row] += [self._by_name[name] for name in names if name in self._by_name]
 
     def _find_views(self, table: pa.Table, file: ScoresFile, hits: list[list[Hit]]) -> None:
         row_M = np.flatnonzero(table[words.PERCEPTUAL_HASH].is_valid().to_numpy())
@@ -125,28 +116,16 @@ class Contamination:
         shard = self.shards.get(posixpath.basename(file.uri))
         thumbs = {} if shard is None else _read_thumbnails(shard, np.unique(match_E2[:, 0]).tolist())
         seen = [(row, view) for row, view in match_E2.tolist() if shard is None or row in thumbs]
-        if not seen:
-            return
         likeness_E = np.ones(len(seen))
-        if shard is not None:
+        if thumbs:
             views = [np.frombuffer(self.images["thumbnail"][view].as_py(), np.uint8) for _, view in seen]
             likeness_E = measure_likeness(np.stack([thumbs[row] for row, _ in seen]), np.stack(views))
         for (row, view), likeness in zip(seen, likeness_E, strict=True):
-            if likeness >= LEAST_LIKENESS:
-                one = self.images.slice(view, 1).select(["benchmark", "image", "view"]).to_pylist()[0]
-                how = f"looks like it, {one['view']}" if shard else f"same hash, {one['view']}, not confirmed"
-                hits[row].append(Hit(one["benchmark"], one["image"], how))
-
-    def _find_texts(self, table: pa.Table, hits: list[list[Hit]]) -> None:
-        keys, owners = [], []
-        for row, caption in enumerate(table[words.CAPTION].to_pylist()):
-            text = normalise_caption(caption or "")
-            names = [text, *list_grams(text)] if text else []
-            keys += names
-            owners += [row] * len(names)
-        place_K = find_keys(self.texts.key_M, hash_texts(keys))
-        for k in np.flatnonzero(place_K >= 0):
-            hits[owners[k]].append(self.texts.name(int(place_K[k])))
+            if likeness < LEAST_LIKENESS:
+                continue
+            one = self.images.slice(view, 1).select(["benchmark", "image", "view"]).to_pylist()[0]
+            how = f"looks like it, {one['view']}" if shard else f"same hash, {one['view']}, not confirmed"
+            hits[row].append(Hit(one["benchmark"], one["image"], how))
 
 
 @dataclass(frozen=True)
@@ -168,21 +147,24 @@ class TestTexts:
             names += [text, *runs]
             texts += [number] * (1 + len(runs))
             grams += [False] + [True] * len(runs)
-        key_M = hash_texts(names)
+        key_M = hash_keys("text", names)
         is_gram_M = np.array(grams, bool)
         order_M = np.lexsort((np.arange(len(key_M)), is_gram_M, key_M))  # of equal keys, whole texts first
         return cls(key_M[order_M], np.array(texts, int)[order_M], is_gram_M[order_M], table)
 
-    def name(self, place: int) -> Hit:
-        """Return the hit of a key."""
-        row = self.table.slice(int(self.text_M[place]), 1).to_pylist()[0]
-        evidence = f"{GRAM_WORDS} words in a row" if self.is_gram_M[place] else "same text"
-        return Hit(row["benchmark"], row["row"], evidence)
-
-
-def hash_texts(texts: Sequence[str]) -> np.ndarray:
-    """Return a key for each text."""
-    return hash_keys("text", texts)
+    def find(self, captions: Sequence[str | None]) -> Iterator[tuple[int, Hit]]:
+        """Yield the row of each caption that is one of the texts or shares a run of words, with its hit."""
+        names, owners = [], []
+        for row, caption in enumerate(captions):
+            text = normalise_caption(caption or "")
+            found = [text, *list_grams(text)] if text else []
+            names += found
+            owners += [row] * len(found)
+        place_K = find_keys(self.key_M, hash_keys("text", names))
+        for k in np.flatnonzero(place_K >= 0):
+            row = self.table.slice(int(self.text_M[place_K[k]]), 1).to_pylist()[0]
+            evidence = f"{GRAM_WORDS} words in a row" if self.is_gram_M[place_K[k]] else "same text"
+            yield owners[k], Hit(row["benchmark"], row["row"], evidence)
 
 
 def _read_thumbnails(shard: ShardPath, positions: Sequence[int]) -> dict[int, np.ndarray]:
@@ -198,24 +180,18 @@ def _read_thumbnails(shard: ShardPath, positions: Sequence[int]) -> dict[int, np
     return found
 
 
-class Index(NamedTuple):
-    """The tables that ``raycomp index-eval`` wrote."""
+def read_index(folder: str) -> tuple[pa.Table, pa.Table, tuple[str, ...]]:
+    """Return images, texts and benchmarks of the index in a folder. Raises ValueError where it holds none.
 
-    images: pa.Table
-    """A row for each view of an image: benchmark, image, sha256, ids, view, hash, thumbnail."""
-    texts: pa.Table
-    """A row for each text of an example: benchmark, row, text (normalised), is_negative."""
-    benchmarks: tuple[str, ...]
-
-
-def read_index(folder: str) -> Index:
-    """Return the index in a folder. Raises ValueError where the folder holds none."""
+    The images have a row for each view: benchmark, image, sha256, ids, view, hash, thumbnail; the texts one
+    for each text of an example: benchmark, row, text (normalised), is_negative.
+    """
     benchmarks = tuple(_read_run(folder)["fingerprint"])
     try:
         images, texts = (read_columns(join_uri(folder, f"{name}.parquet")) for name in ("images", "texts"))
     except FileNotFoundError as error:
         raise UserError(f"{OPTION}={folder!r}: its files are missing; index again") from error
-    return Index(images, texts, benchmarks)
+    return images, texts, benchmarks
 
 
 def load_contamination(config: DecontaminateConfig, shards: Sequence[ShardPath]) -> Contamination:
@@ -257,18 +233,18 @@ def fingerprint_markers(config: CurateConfig) -> dict[str, Any]:
 _ROWS = 256
 
 
-def list_markers(config: CurateConfig, file: ScoresFile, shards: Sequence[ShardPath]) -> list[Marker]:
+def list_markers(
+    config: CurateConfig, scores: pa.Schema, metadata: Iterable[str], shards: Sequence[ShardPath]
+) -> list[Marker]:
     """Return the markers of a config, in their order: the first reason of a row counts.
 
-    ``file``: one of the files to be marked; all have its columns. ``shards``: the input's, empty where it is
-    gone. Raises ValueError or UserError where a
-    marker does not fit them.
+    ``scores``: the columns of scores files; ``metadata``: those of metadata files; ``shards``: the input's,
+    empty where it is gone. Raises ValueError or UserError where a marker does not fit them.
     """
     markers: list[Marker] = []
     chosen = config.filter
     if chosen.where is not None or chosen.join is not None:
-        fields = [] if file.metadata is None else read_schema(file.metadata).names
-        markers.append(load_condition(chosen, read_schema(file.uri), fields))
+        markers.append(load_condition(chosen, scores, metadata))
     if chosen.exclude is not None:
         markers.append(load_exclusion(chosen.exclude, chosen.is_after))
     if config.decontaminate.index is not None:
@@ -281,18 +257,14 @@ def check_markers(config: CurateConfig, shards: Sequence[ShardPath]) -> None:
 
     The fields of the metadata, and their types, are those of the first rows of the first shard.
     """
-    chosen = config.filter
-    if chosen.exclude is not None:
-        load_exclusion(chosen.exclude, chosen.is_after)
-    if config.decontaminate.index is not None:
-        load_contamination(config.decontaminate, shards)
-    if chosen.where is not None or chosen.join is not None:
-        scores = scores_schema(
-            aligned_schema(1, "float32", config.extra_columns, list_own_columns(config.scorers))
-        )
+    own, kinds = list_own_columns(config.scorers), dict[str, pa.DataType]()
+    scores = scores_schema(aligned_schema(1, "float32", config.extra_columns, own))
+    if config.filter.where is not None or config.filter.join is not None:
         first = pa.concat_tables(islice(read_shard(shards[0], _ROWS), 1))
         kinds = name_types(json.loads(text) for text in first[words.JSON].to_pylist() if text)
-        check_types(load_condition(chosen, scores, kinds), scores, kinds)
+    for marker in list_markers(config, scores, kinds, shards):
+        if isinstance(marker, Condition):
+            check_types(marker, scores, kinds)
 
 
 def mark_rows(
@@ -310,8 +282,10 @@ def mark_rows(
     """
     files = pair_marks(scores, config, out)
     jobs = add_metadata_files(files, origin)
-    for _ in map_files(_mark_file, jobs, list_markers(config, jobs[0], shards), label="mark"):
-        pass
+    metadata = jobs[0].metadata
+    fields = [] if metadata is None else read_schema(metadata).names
+    markers = list_markers(config, read_schema(jobs[0].uri), fields, shards)
+    list(map_files(_mark_file, jobs, markers, label="mark"))
     facts: dict[str, Any] = {}
     if config.near.rules:
         facts["near_duplicates"] = find_groups(files, config.near, work)
