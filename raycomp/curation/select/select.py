@@ -5,16 +5,16 @@ The corpus is the rows that have an alignment. cpi passes two gates (Go et al., 
 aggregated PAS. align_only and random keep floor(attribute.keep * N) of all N, full keeps N.
 
 The other controls (length and phrase count are from section 7, the rest are ours) pass the same first gate.
-At the second gate they rank the rows that cpi ranks there, those past gate 1 with a PAS, by another measure.
-A caption without a phrase is in none of them (0.21 % of the paper's captions have no valid counterfactual).
-So these rules differ only in their measure, and each keeps as many rows as cpi.
+At the second gate they rank the rows that cpi ranks there, those past gate 1 with a PAS, by another measure,
+and keep as many. A caption without a phrase is in none of them (0.21 % of the paper's captions have no valid
+counterfactual).
 
 The paper's own counts (1,557,650 and 1,111,131 of 2,222,261) are not rounded down: 0.7 N is 1,555,582.7 and
 0.5 N is 1,111,130.5, so its second count is rounded up and its first is 0.09 % higher. Here it is always
 floor.
 
-Each task reads several files. The driver receives counts; the kept rows go from task to task by files in
-``work``. So its memory does not grow with the corpus, and it requests no shard file from the storage.
+The driver receives counts; the kept rows go from task to task by files in ``work``. So its memory does not
+grow with the corpus, and it requests no shard file from the storage.
 """
 
 from collections import Counter
@@ -56,7 +56,14 @@ from raycomp.curation.config import (
     update_line,
 )
 from raycomp.curation.outputs import count_pieces, read_images, write_subset
-from raycomp.curation.select import measures
+from raycomp.curation.select.measures import (
+    Corpus,
+    ScoresFile,
+    check_scores,
+    corpus_columns,
+    read_corpus,
+    take_columns,
+)
 from raycomp.data import parquet
 from raycomp.data.files import Folder
 from raycomp.run.work import add_counts, map_files, map_tasks
@@ -115,14 +122,14 @@ def make_search(selection: SelectionRule, num_corpus: int, num_ranked: int, shar
     return KthSearch(min(exact_share(share, num_corpus), num_ranked))
 
 
-def align_scores(corpus: measures.Corpus, selection: SelectionRule) -> np.ndarray:
+def align_scores(corpus: Corpus, selection: SelectionRule) -> np.ndarray:
     """Return the values by which the rule's align gate ranks the corpus, float32 [M]."""
     if selection.rule.align_by == DRAW:
         return random_scores(corpus.uid_M2, selection.seed)
     return corpus.measures[selection.rule.align_by]
 
 
-def attribute_scores(corpus: measures.Corpus, selection: SelectionRule, gates: Gates) -> np.ndarray:
+def attribute_scores(corpus: Corpus, selection: SelectionRule, gates: Gates) -> np.ndarray:
     """Return the values that the rule's attribute gate ranks, float32 [M]; numbers on
     ``enters_attribute``."""
     what = selection.rule.attribute_by
@@ -136,13 +143,13 @@ def attribute_scores(corpus: measures.Corpus, selection: SelectionRule, gates: G
     return corpus.measures[str(what)]
 
 
-def passes_align(corpus: measures.Corpus, selection: SelectionRule, gates: Gates) -> np.ndarray:
+def passes_align(corpus: Corpus, selection: SelectionRule, gates: Gates) -> np.ndarray:
     """Return which corpus rows pass the align gate, bool [M]."""
     assert gates.align is not None, "the align gate is not cut yet"
     return keep_mask(gates.align, align_scores(corpus, selection), corpus.uid_M2)
 
 
-def enters_attribute(corpus: measures.Corpus, selection: SelectionRule, gates: Gates) -> np.ndarray:
+def enters_attribute(corpus: Corpus, selection: SelectionRule, gates: Gates) -> np.ndarray:
     """Return which corpus rows the attribute gate ranks, under any rule: past the align gate, with a PAS."""
     return passes_align(corpus, selection, gates) & ~np.isnan(corpus.measures[PAS])
 
@@ -164,24 +171,23 @@ def cut_gates(selection: SelectionRule, over: Callable[..., Iterable[Any]]) -> G
         return gates
     num_scored = sum(over(lambda *entered: int(enters_attribute(*entered).sum()), True, gates))
     gates = replace(gates, num_scored=num_scored)
-    if selection.rule.attribute_by == RESIDUAL:
-        moments = reduce(CrossMoments.merge, over(_cross_moments, True, gates, EXPLAINING))
-        gates = replace(gates, fit=LinearFit.of(EXPLAINING, moments))
-    if selection.rule.attribute_by == ALIGN_PAS:
-        moments = reduce(CrossMoments.merge, over(_cross_moments, True, gates, (words.ALIGNMENT,)))
-        gates = replace(gates, fit=weigh_alike(moments))
+    if selection.rule.attribute_by in (RESIDUAL, ALIGN_PAS):
+        names = EXPLAINING if selection.rule.attribute_by == RESIDUAL else (words.ALIGNMENT,)
+        moments = reduce(CrossMoments.merge, over(_cross_moments, True, gates, names))
+        is_sum = selection.rule.attribute_by == ALIGN_PAS
+        gates = replace(gates, fit=weigh_alike(moments) if is_sum else LinearFit.of(EXPLAINING, moments))
     search = make_search(selection, num_corpus, num_scored, selection.attribute_share)
     while not search.done:
         search.advance(sum(over(_count_attribute, True, gates, search)))
     return replace(gates, attribute=search.threshold)
 
 
-def _count_align(corpus: measures.Corpus, selection: SelectionRule, search: KthSearch) -> np.ndarray:
+def _count_align(corpus: Corpus, selection: SelectionRule, search: KthSearch) -> np.ndarray:
     return count_digit(search, align_scores(corpus, selection), corpus.uid_M2)
 
 
 def _cross_moments(
-    corpus: measures.Corpus, selection: SelectionRule, gates: Gates, names: Sequence[str]
+    corpus: Corpus, selection: SelectionRule, gates: Gates, names: Sequence[str]
 ) -> CrossMoments:
     """Return the moments of some measures and PAS over the rows that the attribute gate ranks."""
     enters_M = enters_attribute(corpus, selection, gates)
@@ -200,9 +206,7 @@ def weigh_alike(moments: CrossMoments) -> LinearFit:
     return LinearFit(moments.count, pas_mean + ratio * align_mean, {words.ALIGNMENT: -ratio}, None)
 
 
-def _count_attribute(
-    corpus: measures.Corpus, selection: SelectionRule, gates: Gates, search: KthSearch
-) -> np.ndarray:
+def _count_attribute(corpus: Corpus, selection: SelectionRule, gates: Gates, search: KthSearch) -> np.ndarray:
     enters_M = enters_attribute(corpus, selection, gates)
     return count_digit(search, attribute_scores(corpus, selection, gates)[enters_M], corpus.uid_M2[enters_M])
 
@@ -212,11 +216,10 @@ def rank_attributed(table: pa.Table, selection: SelectionRule, gates: Gates) -> 
 
     The table needs its ``corpus_columns``.
     """
-    corpus = measures.read_corpus(
-        measures.take_columns(table, selection.by_pas, with_attribute=True), selection.by_pas
-    )
+    rule = selection.by_pas
+    corpus = read_corpus(take_columns(table, rule, with_attribute=True), rule)
     value_N = np.full(len(table), np.nan, np.float32)
-    value_N[corpus.row_M] = attribute_scores(corpus, selection.by_pas, gates)
+    value_N[corpus.row_M] = attribute_scores(corpus, rule, gates)
     return pa.array(value_N, mask=np.isnan(value_N))
 
 
@@ -232,7 +235,7 @@ def judge_table(table: pa.Table, selection: SelectionRule, gates: Gates) -> Judg
     rule = selection.rule
     reason_N = np.array(table[words.STATUS].to_pylist(), dtype=object)
     score_N = np.full(len(table), np.nan, np.float32)
-    corpus = measures.read_corpus(table, selection)
+    corpus = read_corpus(table, selection)
     passes_M = passes_align(corpus, selection, gates)
     reason_M = np.where(passes_M, words.KEPT, _LOST.get(rule.align_by, words.DROPPED_CONTROL)).astype(object)
     score_M = align_scores(corpus, selection)
@@ -256,13 +259,12 @@ def judge_table(table: pa.Table, selection: SelectionRule, gates: Gates) -> Judg
 
 
 def judge_file(
-    file: measures.ScoresFile, selection: SelectionRule, gates: Gates, columns: Sequence[str] = ()
+    file: ScoresFile, selection: SelectionRule, gates: Gates, columns: Sequence[str] = ()
 ) -> tuple[pa.Table, np.ndarray, np.ndarray]:
     """Return a scores file with ``columns`` and those of the gates, and each row's reason and score."""
-    table = file.read(
-        list(dict.fromkeys([*columns, *measures.corpus_columns(selection, with_attribute=True)]))
-    )
-    return table, *judge_table(measures.take_columns(table, selection, with_attribute=True), selection, gates)
+    wanted = dict.fromkeys([*columns, *corpus_columns(selection, with_attribute=True)])
+    table = file.read(list(wanted))
+    return table, *judge_table(take_columns(table, selection, with_attribute=True), selection, gates)
 
 
 def choose_tables(tables: Sequence[pa.Table], selection: SelectionRule) -> tuple[Gates, list[Judged]]:
@@ -271,7 +273,7 @@ def choose_tables(tables: Sequence[pa.Table], selection: SelectionRule) -> tuple
 
     The tables need the columns of ``corpus_columns(selection, True)``.
     """
-    corpora = [measures.read_corpus(table, selection) for table in tables]
+    corpora = [read_corpus(table, selection) for table in tables]
 
     def over(measure: Callable, with_attribute: bool, *args: Any) -> Iterable[Any]:
         return (measure(corpus, selection, *args) for corpus in corpora)
@@ -334,11 +336,7 @@ class Chosen:
 
 
 def choose(
-    scores: list[measures.ScoresFile],
-    selection: SelectionRule,
-    out: Folder,
-    work: Folder,
-    check: Callable[[], None],
+    scores: list[ScoresFile], selection: SelectionRule, out: Folder, work: Folder, check: Callable[[], None]
 ) -> Chosen:
     """Cut the gates over the files; write each shard's kept rows to ``work``, and ``subset.npy`` to ``out``.
 
@@ -348,7 +346,7 @@ def choose(
     gates = Gates.from_dict(committed["gates"])
     moments = None
     if selection.rule.attribute_by == PAS:
-        moments = reduce(Moments.merge, map_files(_attribute_moments, scores, selection, gates))
+        moments = reduce(Moments.merge, map_files(_measure, scores, selection, _measure_pas, True, gates))
     jobs = [(file, _kept_part(work, ordinal)) for ordinal, file in enumerate(scores)]
     found = list(map_files(_write_kept, jobs, selection, gates))
     parts = [part for _, part in jobs]
@@ -398,15 +396,18 @@ def commit_once(
     return work.read_json(*names)
 
 
-def cut_pool(scores: list[measures.ScoresFile], pool: SelectionRule) -> dict[str, Any]:
+def cut_pool(scores: list[ScoresFile], pool: SelectionRule) -> dict[str, Any]:
     """Return the gate of the pool that is attributed, and the number of its rows in each file that have not
     been attributed yet."""
     gates = cut_all(scores, pool)
-    return {"gates": gates.to_dict(), "sizes": list(map_files(_count_pool, scores, pool, gates, False))}
+    return {
+        "gates": gates.to_dict(),
+        "sizes": [left for _, left in map_files(_count_pool, scores, pool, gates)],
+    }
 
 
 def load_pool(
-    item: tuple[int, measures.ScoresFile], selection: SelectionRule, gates: Gates, block_rows: int
+    item: tuple[int, ScoresFile], selection: SelectionRule, gates: Gates, block_rows: int
 ) -> Iterator[pa.Table]:
     """Yield the rows of one aligned file that are in the pool, but for those with an attribution."""
     ordinal, file = item
@@ -418,7 +419,7 @@ def load_pool(
         yield table.slice(start, block_rows)
 
 
-def cut_all(scores: list[measures.ScoresFile], selection: SelectionRule) -> Gates:
+def cut_all(scores: list[ScoresFile], selection: SelectionRule) -> Gates:
     """Cut the gates of a selection rule over all files; every pass reads each file."""
     return cut_gates(
         selection, lambda *measure: map_files(_measure, scores, selection, *measure, fold=add_counts)
@@ -426,20 +427,21 @@ def cut_all(scores: list[measures.ScoresFile], selection: SelectionRule) -> Gate
 
 
 def _measure(
-    file: measures.ScoresFile, selection: SelectionRule, measure: Callable, with_attribute: bool, *args: Any
+    file: ScoresFile, selection: SelectionRule, measure: Callable, with_attribute: bool, *args: Any
 ) -> Any:
-    return measure(_load(file, selection, with_attribute), selection, *args)
+    """Return what ``measure`` finds in the corpus rows of a file. Raises UserError as ``check_scores``."""
+    table = file.read(corpus_columns(selection, with_attribute))
+    check_scores(table, file.uri)
+    return measure(read_corpus(table, selection), selection, *args)
 
 
-def _load(file: measures.ScoresFile, selection: SelectionRule, with_attribute: bool) -> measures.Corpus:
-    table = file.read(measures.corpus_columns(selection, with_attribute))
-    measures.check_scores(table, file.uri)
-    return measures.read_corpus(table, selection)
+def _measure_pas(corpus: Corpus, selection: SelectionRule, gates: Gates) -> Moments:
+    return Moments.of(corpus.measures[PAS][enters_attribute(corpus, selection, gates)])
 
 
-def find_pool(file: measures.ScoresFile, selection: SelectionRule, gates: Gates) -> np.ndarray:
+def find_pool(file: ScoresFile, selection: SelectionRule, gates: Gates) -> np.ndarray:
     """Return which rows of a file are in the pool, bool [N]."""
-    table = measures.take_columns(file.read(measures.corpus_columns(selection, False)), selection, False)
+    table = take_columns(file.read(corpus_columns(selection, False)), selection, False)
     return (judge_table(table, selection, gates)[0] == words.KEPT).astype(bool)
 
 
@@ -450,21 +452,14 @@ def is_attributed(uri: str) -> np.ndarray:
     return parquet.read_columns(uri, [words.PHRASES])[words.PHRASES].is_valid().to_numpy()
 
 
-def _count_pool(
-    file: measures.ScoresFile, selection: SelectionRule, gates: Gates, with_attributed: bool
-) -> int:
-    """Return how many rows of a file are in the pool, with or without those that have an attribution."""
+def _count_pool(file: ScoresFile, selection: SelectionRule, gates: Gates) -> tuple[int, int]:
+    """Return how many rows of a file are in the pool, and how many of these have no attribution."""
     in_pool_N = find_pool(file, selection, gates)
-    return int((in_pool_N if with_attributed else in_pool_N & ~is_attributed(file.uri)).sum())
-
-
-def _attribute_moments(file: measures.ScoresFile, selection: SelectionRule, gates: Gates) -> Moments:
-    corpus = _load(file, selection, True)
-    return Moments.of(corpus.measures[PAS][enters_attribute(corpus, selection, gates)])
+    return int(in_pool_N.sum()), int((in_pool_N & ~is_attributed(file.uri)).sum())
 
 
 def _write_kept(
-    job: tuple[measures.ScoresFile, str], selection: SelectionRule, gates: Gates
+    job: tuple[ScoresFile, str], selection: SelectionRule, gates: Gates
 ) -> tuple[Counter, list[int]]:
     """Write one file's kept rows; return the number of rows by reason, and of kept rows by piece."""
     file, part = job
@@ -484,28 +479,25 @@ def read_kept(work: Folder, ordinal: int) -> pa.Table:
     return parquet.read_columns(_kept_part(work, ordinal))
 
 
-def check_pool(
-    files: list[measures.ScoresFile], config: CurateConfig, scored: CurateConfig, source: str
-) -> None:
+def check_pool(files: list[ScoresFile], config: CurateConfig, scored: CurateConfig, source: str) -> None:
     """Raise ValueError if rows past the first gate were never attributed.
 
     ``scored``: the config of the curation. Its pool can be too small where other rows are dropped before the
-    shares are counted, and where DataComp's rule keeps ties. ``source``: the curation's
-    folder; the error names the update of it that attributes them.
+    shares are counted, and where DataComp's rule keeps ties. ``source``: the curation's folder; the error
+    names the update of it that attributes them.
     """
     compat = config.select.datacomp_compat and not scored.select.datacomp_compat
     is_marked = config.has_marks or scored.has_marks
     if not get_rule(config.select.rule).attribute_by or not (is_marked or (compat and scored.pool < 1)):
         return
     pool = make_pool_selection(config.align.keep, config.select.datacomp_compat)
-    gates = cut_pool(files, pool)
-    missing = sum(gates["sizes"])
+    gates = cut_all(files, pool)
+    passing, missing = map(sum, zip(*map_files(_count_pool, files, pool, gates), strict=True))
     if not missing:
         return
     line = update_line(source, "attribute.pool", 1)
     if compat and not config.has_marks:
-        attributed = exact_share(scored.pool, gates["gates"]["num_corpus"])
-        passing = sum(map_files(_count_pool, files, pool, Gates.from_dict(gates["gates"]), True))
+        attributed = exact_share(scored.pool, gates.num_corpus)
         said = f"gate 1 keeps {passing:,} pairs with their ties, {attributed:,} were attributed"
         raise ValueError(f"select.datacomp_compat=true: {said}; attribute all: {line}")
     said = f"{missing:,} rows past gate 1 were never attributed, because rows before them are dropped"
