@@ -15,7 +15,7 @@ from raycomp.curation.config import SelectConfig, choose_config, get_rule, make_
 from raycomp.curation.score import score
 from raycomp.curation.score.score import mark_duplicates
 from raycomp.curation.select.measures import ScoresFile
-from raycomp.curation.select.select import Gates, _load, choose_tables, commit_once
+from raycomp.curation.select.select import Gates, choose_tables, commit_once, cut_all
 from raycomp.curation.summary import choose_shown
 from raycomp.data.files import Folder
 from raycomp.data.parquet import read_columns, write_table
@@ -53,13 +53,13 @@ def test_the_printed_command_chooses_again():
         assert get_rule(chosen.select.rule) == get_rule(rule) and chosen.align.keep == align_keep
 
 
-def test_scores_that_are_not_finite_are_refused_where_a_gate_reads_them(tmp_path):
+def test_scores_that_are_not_finite_are_refused_where_a_gate_reads_them(tmp_path, local):
     table = make_table(["a dog in the park"] * 10)
     rows, uri = table.to_pylist(), str(tmp_path / "00000.parquet")
     rows[3][ALIGNMENT] = math.inf
     write_table(pa.Table.from_pylist(rows, table.schema), uri, table.schema)
     with pytest.raises(UserError, match=rf"^{re.escape(uri)}: alignment must be finite numbers"):
-        _load(ScoresFile(uri), make_selection(by_cpi()), with_attribute=True)
+        cut_all([ScoresFile(uri)], make_selection(by_cpi()))
 
 
 def test_committed_gates_are_not_cut_again(tmp_path):
