@@ -6,25 +6,19 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from raycomp import words
 from raycomp.config import ScorerConfig
+from raycomp.curation.command import check_scorer
 from raycomp.curation.score import prepare as prepare_module
 from raycomp.curation.score.prepare import prepare
 from raycomp.curation.score.scorers import Align, pair_strangers
 from raycomp.data.inputs import expand_input
-from raycomp.data.parquet import SHUFFLED_ALIGNMENT, to_fixed_lists, to_matrix
+from raycomp.data.parquet import SHUFFLED_ALIGNMENT, add_columns, to_fixed_lists, to_matrix
 from raycomp.data.reader import read_shard
 from raycomp.data.samples import write_tar
 from raycomp.models.architecture import describe_scorer
 from raycomp.models.clip import Clip, load_tokenizer
-from raycomp.words import (
-    ALIGNMENT,
-    CAPTION,
-    IMAGE,
-    IMAGE_EMBEDDING,
-    PIXELS,
-    STATUS,
-    UID,
-)
+from raycomp.run.executor import Part, Stats, stage_part
 from tests.drawn import world_shards
 
 
@@ -52,8 +46,8 @@ def align(table: pa.Table, scorer: ScorerConfig) -> pa.Table:
 
 def matches(scored: pa.Table, scorer: ScorerConfig) -> np.ndarray:
     """Return for each two rows whether the shuffled alignment of one is with the text of the other."""
-    text_BD, _ = Clip(scorer).text.embed(load_tokenizer(scorer)(scored[CAPTION].to_pylist()).numpy())
-    cosine_BB = to_matrix(scored[IMAGE_EMBEDDING]) @ text_BD.numpy().T
+    text_BD, _ = Clip(scorer).text.embed(load_tokenizer(scorer)(scored[words.CAPTION].to_pylist()).numpy())
+    cosine_BB = to_matrix(scored[words.IMAGE_EMBEDDING]) @ text_BD.numpy().T
     shuffled_B = np.array(scored[SHUFFLED_ALIGNMENT].to_pylist())
     return np.isclose(cosine_BB, shuffled_B[:, None], atol=1e-6)
 
@@ -76,40 +70,45 @@ def test_an_image_with_several_captions_is_decoded_and_embedded_once(table, tiny
 
 @pytest.mark.parametrize("kept", ["all", "some", "none"])
 def test_rows_are_scored_alike_however_a_table_lies_in_memory(table, tiny_scorer, kept):
-    spec, names = describe_scorer(tiny_scorer), [UID, STATUS, ALIGNMENT, IMAGE_EMBEDDING]
+    spec, names = (
+        describe_scorer(tiny_scorer),
+        [words.UID, words.STATUS, words.ALIGNMENT, words.IMAGE_EMBEDDING],
+    )
     prepared = prepare(table, tiny_scorer, spec, 10**8).combine_chunks()
     stage, num = Align(tiny_scorer, spec), len(prepared)
     expected = pa.concat_tables(stage(prepared.slice(row, 1)) for row in range(num)).select(names)
     valid_N = np.full(num, kept != "none")
     valid_N[::3] &= kept != "some"
     statuses = np.where(valid_N, "ok", "no_image")
-    marked = prepared.set_column(prepared.schema.get_field_index(STATUS), STATUS, pa.array(statuses))
+    marked = prepared.set_column(
+        prepared.schema.get_field_index(words.STATUS), words.STATUS, pa.array(statuses)
+    )
     middle = pa.concat_tables([prepared.slice(0, 3), marked, prepared.slice(0, 2)]).combine_chunks()
-    layouts = {
-        "whole": marked,
-        "offset": middle.slice(3, num),
-        "chunked": pa.concat_tables([marked.slice(0, 7), marked.slice(7, 1), marked.slice(8)]),
-        "chunks apart": pa.concat_tables([middle.slice(3, 11), middle.slice(14, num - 11)]),
-    }
-    before = to_matrix(middle[PIXELS]).copy()
-    for layout, rows in layouts.items():
-        assert rows[STATUS].to_pylist() == statuses.tolist()
+    layouts = [
+        marked,
+        middle.slice(3, num),
+        pa.concat_tables([marked.slice(0, 7), marked.slice(7, 1), marked.slice(8)]),
+        pa.concat_tables([middle.slice(3, 11), middle.slice(14, num - 11)]),
+    ]
+    before = to_matrix(middle[words.PIXELS]).copy()
+    for layout, rows in enumerate(layouts):
+        assert rows[words.STATUS].to_pylist() == statuses.tolist()
         found = stage(rows).select(names)
         assert found.filter(pa.array(valid_N)).equals(expected.filter(pa.array(valid_N))), layout
-        assert found.filter(pa.array(~valid_N))[IMAGE_EMBEDDING].null_count == (~valid_N).sum()
-    assert (to_matrix(middle[PIXELS]) == before).all()
-    assert not to_matrix(marked[PIXELS]).flags.writeable
+        assert found.filter(pa.array(~valid_N))[words.IMAGE_EMBEDDING].null_count == (~valid_N).sum()
+    assert (to_matrix(middle[words.PIXELS]) == before).all()
+    assert not to_matrix(marked[words.PIXELS]).flags.writeable
 
 
 @pytest.mark.parametrize("stored", [False, True])
 def test_a_shuffled_pair_is_of_another_photo(table, tiny_scorer, stored):
-    images = table[IMAGE].to_pylist()
+    images = table[words.IMAGE].to_pylist()
     scored = align(table, tiny_scorer)
     if stored:
-        embeddings = to_fixed_lists(to_matrix(scored[IMAGE_EMBEDDING]))
+        embeddings = to_fixed_lists(to_matrix(scored[words.IMAGE_EMBEDDING]))
         nothing = pa.nulls(len(table), pa.large_binary())
-        table = table.append_column(IMAGE_EMBEDDING, embeddings).set_column(
-            table.schema.get_field_index(IMAGE), IMAGE, nothing
+        table = table.append_column(words.IMAGE_EMBEDDING, embeddings).set_column(
+            table.schema.get_field_index(words.IMAGE), words.IMAGE, nothing
         )
         scored = align(table, tiny_scorer)
     found_BB = matches(scored, tiny_scorer)
@@ -131,31 +130,21 @@ def test_strangers_are_as_a_slow_search_finds_them():
 def test_where_all_is_one_photo_or_one_caption_nothing_is_compared(table, tiny_scorer):
     one_photo = table.slice(0, 5)
     one_caption = table.set_column(
-        table.schema.get_field_index(CAPTION), CAPTION, pa.array(["a red cube"] * len(table))
+        table.schema.get_field_index(words.CAPTION), words.CAPTION, pa.array(["a red cube"] * len(table))
     )
     for rows in (one_photo, one_caption, table.slice(0, 1)):
         scored = align(rows, tiny_scorer)
-        assert scored[SHUFFLED_ALIGNMENT].null_count == len(rows) and not scored[ALIGNMENT].null_count
+        assert scored[SHUFFLED_ALIGNMENT].null_count == len(rows) and not scored[words.ALIGNMENT].null_count
 
 
 def test_the_check_counts_only_pairs_that_have_a_shuffled_one(table, tiny_scorer, tmp_path):
-    from raycomp.curation.command import check_scorer
-    from raycomp.run.executor import Part, Stats, stage_part
-
-    part = Part(pa.schema([(UID, pa.string())]), sampled=(ALIGNMENT, SHUFFLED_ALIGNMENT))
-    bad = table.slice(0, 3).set_column(
-        table.schema.get_field_index(STATUS), STATUS, pa.array(["ok", "no_image", "ok"])
-    )
-    stats = Stats()
-    for rows in (bad, table):
-        all_metadata = stage_part(align(rows, tiny_scorer), str(tmp_path), part)
-        stats.add(json.loads(all_metadata["stats"][0].as_py()))
-    sampled = stats.samples
-    assert (
-        check_scorer(stats)["n"] == len(sampled[ALIGNMENT]) == len(sampled[SHUFFLED_ALIGNMENT]) == len(table)
-    )
-    assert None not in sampled[SHUFFLED_ALIGNMENT]
-    alone = Stats()
-    all_metadata = stage_part(align(bad, tiny_scorer), str(tmp_path), part)
-    alone.add(json.loads(all_metadata["stats"][0].as_py()))
-    assert check_scorer(alone) is None
+    part = Part(pa.schema([(words.UID, pa.string())]), sampled=(words.ALIGNMENT, SHUFFLED_ALIGNMENT))
+    bad = add_columns(table.slice(0, 3), {words.STATUS: pa.array(["ok", "no_image", "ok"])})
+    for blocks, num in (((bad,), None), ((bad, table), len(table))):
+        stats = Stats()
+        for rows in blocks:
+            staged = stage_part(align(rows, tiny_scorer), str(tmp_path), part)
+            stats.add(json.loads(staged["stats"][0].as_py()))
+        shuffled = stats.samples.get(SHUFFLED_ALIGNMENT, [])
+        assert len(stats.samples.get(words.ALIGNMENT, [])) == len(shuffled) and None not in shuffled
+        assert (check_scorer(stats) or {"n": None})["n"] == num

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from raycomp import words
 from raycomp.config import LeaseLost, UserError, override_all, to_dict
 from raycomp.core.selection import Threshold
 from raycomp.curation.command import _fewer, summarise_scores
@@ -20,18 +21,6 @@ from raycomp.curation.summary import choose_shown
 from raycomp.data.files import Folder
 from raycomp.data.parquet import read_columns, write_table
 from raycomp.run.run import command_line
-from raycomp.words import (
-    ALIGNMENT,
-    CAPTION,
-    DUPLICATE_UID,
-    IMAGE_EMBEDDING,
-    IMAGE_SHA256,
-    KEPT,
-    OK,
-    STATUS,
-    UID,
-    UID_CONFLICT,
-)
 from tests.corpus import by_cpi
 from tests.report.corpus import make_table
 
@@ -46,8 +35,8 @@ def test_the_printed_command_chooses_again():
     ]:
         options = {"select.rule": rule, "align.keep": align_keep, "attribute.keep": keep}
         config = override_all(by_cpi(), options)
-        words = shlex.split(command_line("raycomp select a", _fewer(config), "a-2"))
-        printed = dict(word.split("=") for word in words if "=" in word)
+        texts = shlex.split(command_line("raycomp select a", _fewer(config), "a-2"))
+        printed = dict(text.split("=") for text in texts if "=" in text)
         chosen = choose_config(to_dict(config), printed)
         assert chosen.attribute.keep == round(0.8 * keep, 4) < keep
         assert get_rule(chosen.select.rule) == get_rule(rule) and chosen.align.keep == align_keep
@@ -56,7 +45,7 @@ def test_the_printed_command_chooses_again():
 def test_scores_that_are_not_finite_are_refused_where_a_gate_reads_them(tmp_path, local):
     table = make_table(["a dog in the park"] * 10)
     rows, uri = table.to_pylist(), str(tmp_path / "00000.parquet")
-    rows[3][ALIGNMENT] = math.inf
+    rows[3][words.ALIGNMENT] = math.inf
     write_table(pa.Table.from_pylist(rows, table.schema), uri, table.schema)
     with pytest.raises(UserError, match=rf"^{re.escape(uri)}: alignment must be finite numbers"):
         cut_all([ScoresFile(uri)], make_selection(by_cpi()))
@@ -81,10 +70,9 @@ def test_gates_are_not_committed_without_the_lease(tmp_path):
     def refuse() -> None:
         raise LeaseLost("another has it")
 
-    work = Folder(str(tmp_path))
     with pytest.raises(LeaseLost):
-        commit_once(work, "pool", dict, refuse)
-    assert not work.exists("gates", "pool.json")
+        commit_once(Folder(str(tmp_path)), "pool", dict, refuse)
+    assert not [*tmp_path.iterdir()]
 
 
 @pytest.mark.parametrize("rule", ["random", "align70_random50"])
@@ -97,22 +85,15 @@ def test_the_page_of_a_draw_shows_rows_drawn_apart_from_it(tmp_path, rule):
     gates, _ = choose_tables([table], make_selection(config))
     summary = summarise_scores(ScoresFile(uri), make_selection(config), gates)
     shown = choose_shown(summary)
-    assert summary.reasons[KEPT] == 195 and not shown.has_threshold
-    assert {sample.reason == KEPT for sample in shown.around} == {True, False}
+    assert summary.reasons[words.KEPT] == 195 and not shown.has_threshold
+    assert {sample.reason == words.KEPT for sample in shown.around} == {True, False}
 
 
 def test_the_first_of_every_uid_stays_and_marking_twice_changes_nothing(tmp_path, monkeypatch, local):
     rng = np.random.default_rng(0)
-    schema = pa.schema(
-        [
-            (UID, pa.string()),
-            (STATUS, pa.string()),
-            (IMAGE_SHA256, pa.string()),
-            (CAPTION, pa.string()),
-            (ALIGNMENT, pa.float32()),
-            (IMAGE_EMBEDDING, pa.list_(pa.float32(), 2)),
-        ]
-    )
+    kinds = {name: pa.string() for name in (words.UID, words.STATUS, words.IMAGE_SHA256, words.CAPTION)}
+    kinds |= {words.ALIGNMENT: pa.float32(), words.IMAGE_EMBEDDING: pa.list_(pa.float32(), 2)}
+    schema = pa.schema(kinds.items())
     seen, expected, uris = {}, [], []
     monkeypatch.setattr(score, "_FILES_PER_STRETCH", 2)
     for shard in range(5):
@@ -120,11 +101,11 @@ def test_the_first_of_every_uid_stays_and_marking_twice_changes_nothing(tmp_path
         for _ in range(200):
             uid = f"{rng.integers(400):032x}"
             usable = bool(rng.random() < 0.8)
-            status = OK if usable else "no_image"
+            status = words.OK if usable else "no_image"
             content = (rng.choice([None, "a", "b"]), rng.choice(["a dog", "a cat"]))
             rows.append((uid, status, *content, 0.5 if usable else None, [1.0, 2.0] if usable else None))
             if usable and uid in seen:
-                status = DUPLICATE_UID if seen[uid] == content else UID_CONFLICT
+                status = words.DUPLICATE_UID if seen[uid] == content else words.UID_CONFLICT
             elif usable:
                 seen[uid] = content
             expected.append(status)
@@ -134,13 +115,17 @@ def test_the_first_of_every_uid_stays_and_marking_twice_changes_nothing(tmp_path
             uris[-1],
             schema,
         )
-    want = {status: expected.count(status) for status in (DUPLICATE_UID, UID_CONFLICT)}
+    want = {status: expected.count(status) for status in (words.DUPLICATE_UID, words.UID_CONFLICT)}
     work = Folder(str(tmp_path / "work"))
     assert mark_duplicates(uris, 1000, work, rows_per_bucket=300) == want and min(want.values()) > 30
     found = [row for uri in uris for row in read_columns(uri).to_pylist()]
-    assert [row[STATUS] for row in found] == expected
+    assert [row[words.STATUS] for row in found] == expected
     for row in found:
-        assert (row[ALIGNMENT] is None) == (row[IMAGE_EMBEDDING] is None) == (row[STATUS] != OK)
+        assert (
+            (row[words.ALIGNMENT] is None)
+            == (row[words.IMAGE_EMBEDDING] is None)
+            == (row[words.STATUS] != words.OK)
+        )
     assert mark_duplicates(uris, 1000, work) == want
     assert not work.exists("dedupe")
     assert [row for uri in uris for row in read_columns(uri).to_pylist()] == found

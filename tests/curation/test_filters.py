@@ -14,6 +14,7 @@ from raycomp.config import UserError
 from raycomp.curation.config import FilterConfig
 from raycomp.curation.select.filters import load_condition, load_exclusion, name_fields
 from raycomp.curation.select.measures import ScoresFile
+from raycomp.look.show import explain
 from raycomp.words import EXCLUDED, FILTER_NULL, FILTERED, FILTERED_AFTER, KEPT
 from tests.corpus import by_cpi, curate_with_metadata
 
@@ -76,47 +77,35 @@ def test_after_the_shares_the_filter_only_removes(curated, tmp_path):
     assert after["funnel"]["dropped"][FILTERED_AFTER] == len(kept) - len(left) > 0
 
 
-@pytest.mark.parametrize("on", ["uid", "sha256", "url", "key"])
-def test_a_table_is_joined_by_each_key(curated, tmp_path, on):
-    rows = read_rows(curated)
-    column = {"sha256": "image_sha256"}.get(on, on)
-    shuffled = np.random.default_rng(1).permutation(NUM)
-    table = pa.table(
-        {
-            on: [rows[i][column].upper() if on in ("uid", "sha256") else rows[i][column] for i in shuffled],
-            "score": [float(i) for i in shuffled],
-        }
-    )
-    pq.write_table(table, tmp_path / "more.parquet")
-    run = select(curated, tmp_path / "out", where="score < 10", join=str(tmp_path / "more.parquet"))
-    marks = read_marks(tmp_path / "out")
-    assert [marks[row["uid"]] for row in rows] == [None] * 10 + [FILTERED] * (NUM - 10)
-    assert run["funnel"]["corpus"] == 10
+def test_a_table_is_joined_by_each_key(curated, tmp_path):
+    rows, order = read_rows(curated), np.random.default_rng(1).permutation(NUM)
+    for on, column in {"uid": "uid", "sha256": "image_sha256", "url": "url", "key": "key"}.items():
+        keys = [rows[i][column].upper() if on in ("uid", "sha256") else rows[i][column] for i in order]
+        join = str(tmp_path / f"{on}.parquet")
+        pq.write_table(pa.table({on: keys, "score": [float(i) for i in order]}), join)
+        run = select(curated, tmp_path / on, where="score < 10", join=join)
+        marks = read_marks(tmp_path / on)
+        assert [marks[row["uid"]] for row in rows] == [None] * 10 + [FILTERED] * (NUM - 10), on
+        assert run["funnel"]["corpus"] == 10
 
 
-@pytest.mark.parametrize(("missing", "mark"), [("drop", FILTER_NULL), ("keep", None)])
-def test_rows_that_the_table_lacks(curated, tmp_path, missing, mark):
+def test_rows_that_the_table_lacks(curated, tmp_path):
     rows = read_rows(curated)
     lines = [f"{row['uid']},{i}" for i, row in enumerate(rows) if i % 2]
     (tmp_path / "more.csv").write_text("\n".join(["uid,score", *lines]))
-    join = str(tmp_path / "more.csv")
+    how = {"where": "score >= 0", "join": str(tmp_path / "more.csv")}
     with pytest.raises(UserError, match=r"filter\.join=.*has no row for 10 rows of one shard, such as uid"):
-        select(curated, tmp_path / "out", where="score >= 0", join=join)
-    select(curated, tmp_path / missing, where="score >= 0", join=join, missing=missing)
-    marks = read_marks(tmp_path / missing)
-    assert [marks[row["uid"]] for row in rows] == [None if i % 2 else mark for i in range(NUM)]
+        select(curated, tmp_path / "out", **how)
+    for missing, mark in (("drop", FILTER_NULL), ("keep", None)):
+        select(curated, tmp_path / missing, **how, missing=missing)
+        marks = read_marks(tmp_path / missing)
+        assert [marks[row["uid"]] for row in rows] == [None if i % 2 else mark for i in range(NUM)]
 
 
 def test_an_opt_out_list_leaves_rows_out_without_scoring(curated, tmp_path):
     rows = read_rows(curated)
-    lines = [
-        "# opted out",
-        rows[0]["uid"],
-        rows[1]["image_sha256"].upper(),
-        rows[2]["url"],
-        "",
-        "img3.example.org",
-    ]
+    lines = ["# opted out", rows[0]["uid"], rows[1]["image_sha256"].upper(), rows[2]["url"]]
+    lines += ["", "img3.example.org"]
     (tmp_path / "optout.txt").write_text("\n".join(lines))
     run = select(curated, tmp_path / "out", exclude=str(tmp_path / "optout.txt"))
     expected = {row["uid"]: EXCLUDED if i < 3 or i % 4 == 3 else None for i, row in enumerate(rows)}
@@ -141,6 +130,11 @@ def test_curate_and_select_filter_alike(curated, tmp_path):
     assert kept[0].equals(kept[1])
     shards = [sorted((tmp_path / name / "shards").glob("*.tar")) for name in ("selected", "curated")]
     assert [path.read_bytes() for path in shards[0]] == [path.read_bytes() for path in shards[1]]
+    lost = next(uid for uid, mark in read_marks(tmp_path / "selected").items() if mark)
+    assert f"kept: no, {FILTERED}" in "".join(explain(str(tmp_path / "selected"), lost))
+    next((tmp_path / "selected/marks").iterdir()).unlink()
+    with pytest.raises(ValueError, match="marks"):
+        explain(str(tmp_path / "selected"), lost)
 
 
 def test_a_changed_list_is_another_run(curated, tmp_path):
@@ -167,42 +161,30 @@ def test_select_says_what_was_never_attributed(curated, tmp_path, capsys, tiny_s
     assert not (tmp_path / "out/run.json").exists()
 
 
-@pytest.mark.parametrize(
-    ("settings", "said"),
-    [
-        ({"where": "nswf < 1"}, "no column nswf; there are nsfw"),
-        ({"where": "width"}, "must be true or false"),
-        ({"where": "random() < 0.5"}, "unknown function random"),
-        ({"where": " "}, "must be a condition"),
-        ({"when": "later"}, "must be one of before, after"),
-        ({"on": "uid"}, "must be none without filter.join"),
-        ({"join": "missing.parquet"}, "no such file"),
-        ({"join": "empty.csv", "where": "true"}, "must have a column uid or sha256 or url or key, has a, b"),
-        ({"join": "twice.csv", "where": "true"}, "1 rows repeat a uid, such as 'x'"),
-        ({"join": "clash.csv", "where": "true"}, "its column nsfw is also one of metadata"),
-        ({"exclude": "bad.txt"}, "line 2, 'not a thing': must be a uid, a SHA-256, a url or a domain"),
-        ({"exclude": "none.txt"}, "is empty"),
-        ({"exclude": "binary.txt"}, "must be UTF-8 text"),
-        ({"exclude": "empty.csv"}, "must have a column uid, sha256, url, domain"),
-        ({"exclude": "folder"}, "filter.exclude='"),
-        ({"exclude": "list.xlsx"}, "must end in .parquet, .csv or .tsv"),
-    ],
-)
-def test_mistakes_are_one_line_and_exit_2(curated, tmp_path, capsys, monkeypatch, settings, said):
+def test_mistakes_are_one_line_and_exit_2(curated, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    Path("empty.csv").write_text("a,b\n1,2\n")
-    Path("twice.csv").write_text("uid,b\nx,1\nx,2\n")
-    Path("clash.csv").write_text("uid,nsfw\nx,1\n")
-    Path("bad.txt").write_text("a.org\nnot a thing\n")
-    Path("none.txt").write_text("# nothing\n\n")
-    Path("binary.txt").write_bytes(b"\xff\xfe\x00")
-    Path("list.xlsx").write_bytes(b"PK")
-    Path("folder").mkdir()
-    sets = [text for name, value in settings.items() for text in ("--set", f"filter.{name}={value}")]
-    code = main(["select", str(curated), *sets, "--set", "cluster.executor=local", "--out", "out"])
-    err = capsys.readouterr().err
-    assert code == USER_ERROR and said in err, err
-    assert len(err.strip().splitlines()) == 1
+    files = {"empty.csv": b"a,b\n1,2\n", "twice.csv": b"uid,b\nx,1\nx,2\n", "clash.csv": b"uid,nsfw\nx,1\n"}
+    files |= {"bad.txt": b"a.org\nnot a thing\n", "none.txt": b"#\n\n", "binary.txt": b"\xff\xfe\x00"}
+    for name, data in files.items():
+        Path(name).write_bytes(data)
+    cases = [
+        ("where=nswf < 1", "no column nswf; there are nsfw"),
+        ("where=width", "must be true or false"),
+        ("join=missing.parquet", "no such file"),
+        ("join=list.xlsx", "must end in .parquet, .csv or .tsv"),
+        ("join=empty.csv", "must have a column uid or sha256 or url or key, has a, b"),
+        ("join=twice.csv", "1 rows repeat a uid, such as 'x'"),
+        ("join=clash.csv", "its column nsfw is also one of metadata"),
+        ("exclude=bad.txt", "line 2, 'not a thing': must be a uid, a SHA-256, a url or a domain"),
+        ("exclude=none.txt", "is empty"),
+        ("exclude=binary.txt", "must be UTF-8 text"),
+        ("exclude=empty.csv", "must have a column uid, sha256, url, domain"),
+        ("exclude=gone.txt", "no such file"),
+    ]
+    for option, said in cases:
+        sets = ["--set", f"filter.{option}", "--set", "cluster.executor=local"]
+        code, error = main(["select", str(curated), *sets, "--out", "out"]), capsys.readouterr().err
+        assert code == USER_ERROR and said in error and error.count("\n") == 1, (option, error)
 
 
 def test_curate_refuses_a_condition_before_it_scores(curated, tmp_path, monkeypatch):
@@ -221,12 +203,10 @@ def test_curate_refuses_a_condition_before_it_scores(curated, tmp_path, monkeypa
 
 
 def test_names_of_all_places():
-    scores = pa.schema(
-        [("uid", pa.string()), ("original_width", pa.int32()), ("phrases", pa.list_(pa.string()))]
-    )
-    fields = name_fields(scores, ["uid", "width", "nsfw"], ["score"])
-    assert "phrases" not in fields and "aspect" not in fields and "height" not in fields
+    kinds = {"uid": pa.string(), "original_width": pa.int32(), "phrases": pa.list_(pa.string())}
+    fields = name_fields(pa.schema(kinds.items()), ["uid", "width", "nsfw"], ["score"])
     assert {"uid", "original_width", "width", "meta_width", "nsfw", "score"} == {*fields}
+    assert fields["width"] == ("short names", "original_width") and fields["meta_width"][1] == "width"
 
 
 def test_empty_files_have_empty_marks(tmp_path):
