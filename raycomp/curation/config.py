@@ -106,21 +106,12 @@ def find_parameters(name: str) -> tuple[str, ...]:
     return wanted
 
 
-def read_draw(name: str) -> tuple[float, float]:
-    """Return the ``align.keep`` and ``attribute.keep`` in the name of a draw past the align gate."""
-    match = _DRAWN.fullmatch(name)
-    assert match, name
-    align_keep, attribute_keep = (float(Decimal(percent) / 100) for percent in match.groups())
-    return align_keep, attribute_keep
-
-
 def name_draw(align_keep: float, attribute_keep: float) -> str:
     """Return the name of a draw past the align gate: align70.5_random50 of 0.705 and 0.5."""
     shares = (f"{(100 * Decimal(str(share))).normalize():f}" for share in (align_keep, attribute_keep))
     return "align{}_random{}".format(*shares)
 
 
-_AGGREGATE_WORDS = {"min": "least", "max": "largest"}
 PAPER_READING = "mean drop of nouns"
 MOST_BITS = 7
 """Largest value of near.bits (core/near.py)."""
@@ -347,7 +338,9 @@ class CurateConfig(OptionGroup):
         name = name_draw(first, second)
         if rule.attribute_by == DRAW and self.select.rule != name:
             wanted = f"{name}, which stands for align.keep={first} and attribute.keep={second}"
-            named_first, named_second = read_draw(self.select.rule)
+            match = _DRAWN.fullmatch(self.select.rule)
+            assert match, self.select.rule
+            named_first, named_second = (float(Decimal(percent) / 100) for percent in match.groups())
             if named_second <= named_first <= 1 and name_draw(named_first, named_second) == self.select.rule:
                 wanted += f"; or set align.keep={named_first} and attribute.keep={named_second} too"
             check(False, "select.rule", self.select.rule, wanted)
@@ -396,7 +389,8 @@ class SelectionRule:
         if self.aggregate == "fraction_supported":
             return f"share of {named} with a drop above 0"
         value = "drop per displacement" if self.unit == words.PER_DISPLACEMENT else "drop"
-        return f"{_AGGREGATE_WORDS.get(self.aggregate, self.aggregate)} {value} of {named}"
+        aggregate = {"min": "least", "max": "largest"}.get(self.aggregate, self.aggregate)
+        return f"{aggregate} {value} of {named}"
 
     @property
     def ranking(self) -> str:

@@ -164,7 +164,12 @@ def test_select_says_what_was_never_attributed(curated, tmp_path, capsys, tiny_s
 def test_mistakes_are_one_line_and_exit_2(curated, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     files = {"empty.csv": b"a,b\n1,2\n", "twice.csv": b"uid,b\nx,1\nx,2\n", "clash.csv": b"uid,nsfw\nx,1\n"}
-    files |= {"bad.txt": b"a.org\nnot a thing\n", "none.txt": b"#\n\n", "binary.txt": b"\xff\xfe\x00"}
+    files |= {
+        "bad.txt": b"a.org\nnot a thing\n",
+        "none.txt": b"#\n\n",
+        "binary.txt": b"\xff\xfe",
+        "list.xlsx": b"PK",
+    }
     for name, data in files.items():
         Path(name).write_bytes(data)
     cases = [

@@ -175,33 +175,28 @@ def place_reused(reuse: Reuse, config: CurateConfig, work: Folder) -> Counter[st
     Files of an earlier attempt stay: duplicates may be marked in them.
     """
     there = {*work.list_names(ALIGNED)}
-    jobs = [
-        (ordinal, file, reuse.states[ordinal].uri)
-        for ordinal, file in reuse.scores.items()
-        if f"{ordinal:05d}.parquet" not in there
-    ]
+    names = {f"{ordinal:05d}.parquet": ordinal for ordinal in reuse.scores}
+    left = ((name, ordinal) for name, ordinal in names.items() if name not in there)
+    jobs = [(name, reuse.scores[ordinal], reuse.states[ordinal].uri) for name, ordinal in left]
     list(map_tasks(_place, jobs, config, reuse.run["config"], work, label="take over"))
-    uris = [work.at(ALIGNED, f"{ordinal:05d}.parquet") for ordinal in reuse.scores]
+    uris = [work.at(ALIGNED, name) for name in names]
     return sum(map_files(_count_statuses, uris, label="take over"), Counter())
 
 
 def has_attribution(uri: str, then: Mapping[str, Any], config: CurateConfig) -> bool:
     """Whether the attributed rows of a scores file have what ``config`` asks for; ``then``: their config."""
-    has_nonces = then["attribute"]["nonces"] == config.attribute.nonces
-    return has_nonces and (
-        words.CONTENT_WORDS in read_schema(uri).names or config.attribute.targets != words.CONTENT
-    )
+    has_nonces, wanted = then["attribute"]["nonces"] == config.attribute.nonces, config.attribute.targets
+    return has_nonces and (words.CONTENT_WORDS in read_schema(uri).names or wanted != words.CONTENT)
 
 
 def _place(
-    job: tuple[int, Written, str], config: CurateConfig, then: Mapping[str, Any], work: Folder
+    job: tuple[str, Written, str], config: CurateConfig, then: Mapping[str, Any], work: Folder
 ) -> None:
     """Link a scores file whose rows may all stay as they are, else write it without what must change.
 
     ``then``: the config of the earlier run.
     """
-    ordinal, file, state = job
-    name = f"{ordinal:05d}.parquet"
+    name, file, state = job
     removal, names = load_removed(config.removed), read_schema(file.uri).names
     rows = read_columns(file.uri, [words.UID, words.STATUS, words.URL, words.IMAGE_SHA256])
     statuses = np.array(rows[words.STATUS].to_pylist(), object)
@@ -360,11 +355,7 @@ def _score_block(block: pa.Table, config: CurateConfig, align: "Align", attribut
         found = attribute(parse(usable, config.parser, config.nonce, config.attribute, config.scorer))
     row_N = np.full(len(aligned), -1)
     row_N[pc.index_in(found[words.POSITION], aligned[words.POSITION]).to_numpy()] = np.arange(len(found))
-    names = [
-        name
-        for name in (words.STATUS, words.MEAN_PAS, words.PHRASES, words.CONTENT_WORDS)
-        if name in schema.names
-    ]
+    names = [name for name in (words.STATUS, *ATTRIBUTED) if name in schema.names]
     added = found.select(names).take(pa.array(row_N, mask=row_N < 0))
     columns = {name: added[name] for name in names}
     columns[words.STATUS] = pc.coalesce(added[words.STATUS], aligned[words.STATUS])

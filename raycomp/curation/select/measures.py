@@ -94,21 +94,15 @@ def corpus_columns(selection: SelectionRule, with_attribute: bool) -> list[str]:
     """Return the columns that the rule's gates read. The align gate reads no column of a sample's content,
     except for a measure of the user's."""
     rule, columns = selection.rule, [words.UID, words.STATUS, words.ALIGNMENT]
-    if is_own(rule.align_by):
-        return list(dict.fromkeys([*columns, *rule.columns]))
-    if not (with_attribute and rule.attribute_by):
-        return columns
-    if words.PHRASES not in rule.columns:
-        is_stored = (selection.aggregate, selection.unit, selection.targets) == (
-            "mean",
-            words.PER_TARGET,
-            words.SHOWABLE,
-        )
+    is_ranked = with_attribute and rule.attribute_by is not None
+    if is_ranked and words.PHRASES not in rule.columns:
+        stored = ("mean", words.PER_TARGET, words.SHOWABLE)
+        is_stored = (selection.aggregate, selection.unit, selection.targets) == stored
         columns.append(words.MEAN_PAS if is_stored else words.PHRASES)
-    columns += rule.columns
-    columns += (
-        [words.CONTENT_WORDS] if selection.targets == words.CONTENT and words.PHRASES in columns else []
-    )
+    if is_ranked or is_own(rule.align_by):
+        columns += rule.columns
+    if is_ranked and selection.targets == words.CONTENT and words.PHRASES in columns:
+        columns.append(words.CONTENT_WORDS)
     return list(dict.fromkeys(columns))
 
 
@@ -146,10 +140,8 @@ def read_corpus(table: pa.Table, selection: SelectionRule) -> Corpus:
     """Take the corpus rows out of a scores table with ``corpus_columns``, and its marks if it has any."""
     row_M = np.flatnonzero(mask_corpus(table))
     taken = table.take(pa.array(row_M))
-    measures = {
-        words.ALIGNMENT: taken[words.ALIGNMENT].to_numpy(),
-        PAS: np.full(len(row_M), np.nan, np.float32),
-    }
+    missing_M = np.full(len(row_M), np.nan, np.float32)
+    measures = {words.ALIGNMENT: taken[words.ALIGNMENT].to_numpy(), PAS: missing_M}
     if words.PHRASES in table.column_names:
         measures |= _measure_phrases(taken, selection)
     elif words.MEAN_PAS in table.column_names:

@@ -164,9 +164,8 @@ def _link_rule(
     if rule == words.SEMANTIC:
         return _link_embeddings(files, config, work, num_rows)
     edges = list(map_tasks(_write_keys, list(enumerate(files)), rule, num_buckets, work, label=rule))
-    jobs = [
-        (bucket, [(edge_B[bucket], edge_B[bucket + 1]) for edge_B in edges]) for bucket in range(num_buckets)
-    ]
+    buckets = range(num_buckets)
+    jobs = [(bucket, [(edge_B[bucket], edge_B[bucket + 1]) for edge_B in edges]) for bucket in buckets]
     found = list(map_tasks(_link_equal, jobs, rule, work, label=rule))
     if rule == words.PERCEPTUAL:
         masks = [(band, mask) for band in range(near.BANDS) for mask in near.MASKS]
@@ -191,15 +190,12 @@ def _write_keys(numbered: tuple[int, ScoresFile], rule: str, num_buckets: int, w
 
 def name_key(rule: str, value: Any) -> bytes | None:
     """Return 16 bytes by which rows are compared, None where a value says nothing."""
-    if rule == words.PERCEPTUAL:
-        value = int(value)
-        return None if value in near.PLAIN_HASHES else _digest(value.to_bytes(8))[:8] + value.to_bytes(8)
-    text = normalise_caption(value) if rule == words.SAME_CAPTION else value
-    return _digest(text.encode()) if text else None
-
-
-def _digest(data: bytes) -> bytes:
-    return hashlib.blake2b(data, digest_size=16).digest()
+    text, number = b"", b""
+    if rule != words.PERCEPTUAL:
+        text = (normalise_caption(value) if rule == words.SAME_CAPTION else value).encode()
+    elif int(value) not in near.PLAIN_HASHES:
+        text = number = int(value).to_bytes(8)
+    return hashlib.blake2b(text, digest_size=16).digest()[: 16 - len(number)] + number if text else None
 
 
 def _halves(key_N: np.ndarray) -> np.ndarray:
