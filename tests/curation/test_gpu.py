@@ -74,19 +74,13 @@ def test_a_pictures_embedding_has_the_same_bits_in_any_company_and_order(tiny_sc
         assert torch.equal(torch.cat(parts), together)
 
 
+@pytest.mark.parametrize("options", [{}, {"pass_size": 256, "overlap": True}])
 @PRECISIONS
-def test_align_gives_a_row_the_same_bits_in_any_order(prepared, precision):
+def test_align_gives_a_row_the_same_bits_in_any_order(prepared, precision, options):
     order = np.random.default_rng(2).permutation(NUM)
-    rows, permuted = (align(prepared, precision, index) for index in (np.arange(NUM), order))
+    rows = align(prepared, precision, np.arange(NUM), pass_size=options.get("pass_size"))
+    permuted = align(prepared, precision, order, **options)
     assert permuted.equals(rows.take(pa.array(order)).combine_chunks())
-
-
-@pytest.mark.parametrize("pass_size", [None, 256])
-def test_a_gpus_options_give_a_row_the_same_bits_in_any_order(prepared, pass_size):
-    order = np.random.default_rng(2).permutation(NUM)
-    plain = align(prepared, "bf16", np.arange(NUM), pass_size=pass_size)
-    permuted = align(prepared, "bf16", order, pass_size=pass_size, overlap=True)
-    assert permuted.equals(plain.take(pa.array(order)).combine_chunks())
 
 
 def in_calls(stage: Align | Attribute, table: pa.Table, num_threads: int) -> pa.Table:

@@ -323,7 +323,7 @@ def _write_state(job: tuple[str, Written | None], out: Folder, work: Folder) -> 
     schema = state_schema(parquet.read_schema(out.at("scores", name)))
     statuses = parquet.read_columns(out.at("scores", name), [words.STATUS])[words.STATUS]
     texts = parquet.read_columns(earlier.uri if earlier else uri, [words.JSON])[words.JSON]
-    texts = blank_column(texts, pc.equal(statuses, words.REMOVED).to_numpy())
+    texts = pc.if_else(pc.equal(statuses, words.REMOVED), pa.scalar(None, pa.string()), texts)
     lost, row_N = schema.empty_table(), np.full(len(texts), -1)
     if work.exists(_LOST, name):
         lost = parquet.read_columns(work.at(_LOST, name))
