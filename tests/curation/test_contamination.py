@@ -50,17 +50,16 @@ def index(photos, tmp_path_factory) -> Path:
 @pytest.fixture(scope="module")
 def corpus(photos, tmp_path_factory) -> Path:
     """Copies of the test images with other captions, other photos, and test captions with other photos."""
-    folder = tmp_path_factory.mktemp("corpus")
-    samples = []
+    samples = {}
     for how, make in COPIES.items():
         for i, (_, image, _) in enumerate(photos[:NUM]):
-            samples.append((f"{name_copy(how)}/{i}", make(image), f"copy number {i}"))
+            samples[f"{name_copy(how)}/{i}"] = {"jpg": make(image), "txt": f"copy number {i}".encode()}
     for i, (name, image, captions) in enumerate(photos[NUM:]):
         text = photos[i][2][1].upper() if i < 3 else captions[0]
-        samples.append((f"other/{i}-{name.partition('.')[0]}x", encode(image), text))
-    write_tar(
-        str(folder / "0.tar"), [(key, {"jpg": data, "txt": text.encode()}) for key, data, text in samples]
-    )
+        key = f"other/{i}-{name.partition('.')[0]}x"
+        samples[key] = {"jpg": encode(image), "txt": text.encode()}
+    folder = tmp_path_factory.mktemp("corpus")
+    write_tar(str(folder / "0.tar"), samples.items())
     return folder
 
 

@@ -44,37 +44,18 @@ class Fails(Cosine):
         raise KeyError("nothing here")
 
 
-class Short(Cosine):
-    def __call__(self, **arrays):
-        return {"own_cosine": [1.0] * 3, "is_high": [True] * 32}
+def change(**members):
+    return type("Changed", (Cosine,), members)
 
 
-class Other(Cosine):
-    def __call__(self, **arrays):
-        return {"own_cosine": [1.0] * 32}
+def give(cosine, **others):
+    return change(__call__=lambda self, **arrays: {"own_cosine": cosine, **others})
 
 
-class Words(Cosine):
-    def __call__(self, **arrays):
-        return {"own_cosine": ["high"] * 32, "is_high": [True] * 32}
-
-
-class Bare:
-    pass
-
-
-class Needy(Cosine):
-    needs = ("image",)
-
-
-class Named(Cosine):
-    columns = {"own cosine": "float32"}
-
-
-class Taken(Cosine):
-    columns = {"alignment": "float32"}
-
-
+Short, Other = give([1.0] * 3, is_high=[True] * 32), give([1.0] * 32)
+Words = give(["high"] * 32, is_high=[True] * 32)
+Bare, Needy = change(columns=None), change(needs=("image",))
+Named, Taken = change(columns={"own cosine": "float32"}), change(columns={"alignment": "float32"})
 no_class = 3
 """
 
