@@ -210,7 +210,7 @@ def _to_lists(length_N: np.ndarray, flat: pa.Array) -> pa.ListArray:
 
 @dataclass(frozen=True)
 class HardImages:
-    """Images of negatives, in files that ``find_image_files`` found."""
+    """Images of negatives, in files that ``find_tables`` found."""
 
     uris: tuple[str, ...]
     token: str

@@ -224,15 +224,6 @@ def to_image(pixels_RHWC: Tensor, spec: ImageSpec) -> Tensor:
     return image_RCHW.div_(255).sub_(mean).div_(std)
 
 
-def learning_rate_at(step: int, num_steps: int, config: FitConfig) -> float:
-    """Return the learning rate of ``step`` (from 0): open_clip's linear rise, then half a cosine."""
-    warmup = round(config.warmup * num_steps)
-    if step < warmup:
-        return config.learning_rate * (step + 1) / warmup
-    progress = (step - warmup) / max(1, num_steps - warmup)
-    return config.learning_rate * (1 + math.cos(math.pi * progress)) / 2
-
-
 def make_optimizer(clip: nn.Module, config: FitConfig) -> torch.optim.AdamW:
     """Return AdamW over the trained weights, without decay where open_clip has none: vectors, scalars,
     norms."""
@@ -330,8 +321,12 @@ class PairsObjective:
         self.towers = Towers(clip)
 
     def rate_at(self, step: int) -> float:
-        """Return the learning rate of a step: linear warm-up, then half a cosine."""
-        return learning_rate_at(step, self.num_steps, self.fit)
+        """Return the learning rate of ``step`` (from 0): open_clip's linear rise, then half a cosine."""
+        warmup, rate = round(self.fit.warmup * self.num_steps), self.fit.learning_rate
+        if step < warmup:
+            return rate * (step + 1) / warmup
+        progress = (step - warmup) / max(1, self.num_steps - warmup)
+        return rate * (1 + math.cos(math.pi * progress)) / 2
 
     def plain_model(self) -> Any:
         """Return the current model without adapters: itself, or a copy with the adapters merged."""
