@@ -20,7 +20,6 @@ from raycomp.data.inputs import (
     list_times,
     with_absolute_paths,
 )
-from raycomp.data.samples import sample_uid
 from raycomp.negatives.config import NegativesConfig
 
 
@@ -63,14 +62,6 @@ def test_several_inputs(corpus):
     spec = f"web={corpus}/00000.tar::{corpus}/sub/b.tar"
     assert names(spec) == ["1=b.tar", "web=00000.tar"]
     assert names(f"web={corpus}/00000.tar") == ["web=00000.tar"]
-
-
-def test_a_moved_corpus_keeps_its_names_and_uids(corpus, tmp_path):
-    before = expand_input(f"{corpus}/*.tar::b={corpus}/sub")
-    corpus.rename(tmp_path / "moved")
-    after = expand_input(f"{tmp_path}/moved/*.tar::b={tmp_path}/moved/sub")
-    assert [s.name for s in before] == [s.name for s in after] and before[0].uri != after[0].uri
-    assert [sample_uid(s.name, "k") for s in before] == [sample_uid(s.name, "k") for s in after]
 
 
 def test_what_cannot_be_read(corpus):

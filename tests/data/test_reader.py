@@ -93,16 +93,6 @@ def test_a_cut_tar_gives_the_same_samples(tmp_path_factory, monkeypatch):
         check(path, some_picks(13, seed))
 
 
-def test_the_offset_is_where_the_headers_begin(tmp_path):
-    path = tmp_path / "a.tar"
-    with tarfile.open(path, "w", format=tarfile.PAX_FORMAT) as tar:
-        for i in range(3):
-            add(tar, f"{'x' * 120}{i}.jpg", b"1")
-    (shard,) = expand_input(str(path))
-    # A pax header with its data, then the member's header and its data.
-    assert offsets_of(shard) == [0, 2048 + 0, 4096]
-
-
 def test_ranges_are_joined_over_small_gaps():
     offsets = [0, 1000, 2000, 3000, 10_000, 11_000, None]
     far = (4, 10_000, 11_000, [4])

@@ -18,6 +18,10 @@ def see(monkeypatch, *nodes: tuple[bool, dict[str, str]], offered: dict[str, int
 
 def test_nothing_is_asked_where_no_label_is_named():
     assert ask_labels(ClusterConfig()) == {}  # not even the cluster
+    assert override(ClusterConfig(), "labels", "a=b,c=d=e").selector == {"a": "b", "c": "d=e"}
+    for text in ["a", "=b", "a="]:
+        with pytest.raises(ValueError, match=r"cluster\.labels='.*': must be KEY=VALUE"):
+            override(ClusterConfig(), "labels", text)
 
 
 def test_a_node_that_is_there_must_have_them_all(monkeypatch):
@@ -36,13 +40,6 @@ def test_a_node_that_is_gone_counts_only_where_another_may_come(monkeypatch):
         ask_labels(config)
     see(monkeypatch, (False, SPOT), (True, OTHER), offered={"GPU": 8})
     assert ask_labels(config) == {"label_selector": {"ray.io/market-type": "spot"}}
-
-
-def test_a_label_is_a_key_and_a_value():
-    for text in ["a", "=b", "a="]:
-        with pytest.raises(ValueError, match=r"cluster\.labels='.*': must be KEY=VALUE"):
-            override(ClusterConfig(), "labels", text)
-        assert override(ClusterConfig(), "labels", "a=b,c=d=e").selector == {"a": "b", "c": "d=e"}
 
 
 def test_what_asks_for_no_cpu_stays_off_a_head_without_any(monkeypatch):

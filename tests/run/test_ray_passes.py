@@ -14,7 +14,6 @@ import ray
 
 from raycomp.run import ray_cluster
 from raycomp.run.executor import CPUS, SCORERS, Part, Pass, Session, Stage, Stats, WorkerPool, read_parts
-from raycomp.run.ray_cluster import _Scorer
 from raycomp.words import OK, POSITION, SHARD_ORDINAL, STATUS
 
 ROWS, BLOCK = 64, 4
@@ -118,12 +117,6 @@ def test_a_second_stage_on_scorers_is_refused():
     again = Stage("score again", "scores", SCORERS, Score)
     with pytest.raises(AssertionError, match="2 stages on scorers: a pass has one at most"):
         make_pass(1, Session(1, {"num_gpus": 1}, None, 6, 1, BLOCK), (*STAGES, again))
-
-
-def test_a_scorer_that_reports_no_device_is_refused_where_it_is_loaded():
-    _Scorer(STAGES[1], 1)
-    with pytest.raises(AssertionError, match="score: reports no device"):
-        _Scorer(Stage("score", "scores", SCORERS, lambda num_threads: decode), 1)
 
 
 @pytest.mark.parametrize(("least", "expected"), [(None, (3, 3, 3)), (1, (1, 3, 1))])

@@ -27,7 +27,7 @@ from raycomp.run import ray_cluster, ray_session
 from raycomp.run.executor import use
 from raycomp.run.local import connect
 from raycomp.run.progress import Progress
-from raycomp.run.ray_cluster import MIXED, OnRay
+from raycomp.run.ray_cluster import OnRay
 from raycomp.run.ray_session import LOG, check_temporary_folder, keep_log
 
 Usage = namedtuple("Usage", "total used free")
@@ -378,13 +378,6 @@ def test_without_a_limit_of_gpus_the_most_scorers_must_be_named(offer):
             ray_session._describe(ClusterConfig(gpu=gpu))
     assert not waits and ray_session._describe(ClusterConfig(gpu=False)).device == "cpu"
     assert ray_session._describe(ClusterConfig(scorers="1..64")).num_scorers == 64
-
-
-def test_a_run_may_have_gpus_of_several_kinds_where_it_says_so(offer):
-    offer(2)
-    assert ray_session._describe(ClusterConfig()).gpu == L4
-    assert ray_session._describe(ClusterConfig(mixed_gpus=True)).gpu == MIXED
-    assert ray_session._describe(ClusterConfig(mixed_gpus=True, gpu=False)).gpu is None
 
 
 def test_cpus_without_a_limit_are_as_many_as_work_needs(offer):

@@ -169,17 +169,18 @@ def test_a_kind_of_run_whose_options_no_one_could_look_up_is_not_started(tmp_pat
 
 
 def test_a_run_says_how_it_is_run_again(tmp_path):
-    lines = {"Look": "raycomp show"}
-    with start_run("count", ProbeConfig(seed=3), fingerprint, str(tmp_path), commands=lines) as run:
-        run.close({"ok": 1}, {"counted": 1}, "counted")
-    assert run.record["commands"] == {
-        "Rerun": f"raycomp count --set seed=3 --out {tmp_path}",
-        "Look": "raycomp show",
-    }
-    out = str(tmp_path / "other")
-    with start_run("count", ProbeConfig(seed=3), fingerprint, out, rerun="raycomp count these") as run:
-        run.close({"ok": 1}, {"counted": 1}, "counted")
-    assert run.record["commands"] == {"Rerun": "raycomp count these"}
+    for i, (more, said) in enumerate(
+        [
+            (
+                {"commands": {"Look": "show"}},
+                {"Rerun": f"raycomp count --set seed=3 --out {tmp_path}/0", "Look": "show"},
+            ),
+            ({"rerun": "raycomp count these"}, {"Rerun": "raycomp count these"}),
+        ]
+    ):
+        with start_run("count", ProbeConfig(seed=3), fingerprint, f"{tmp_path}/{i}", **more) as run:
+            run.close({"ok": 1}, {"counted": 1}, "counted")
+        assert run.record["commands"] == said
 
 
 def test_a_run_with_an_open_funnel_is_not_published(tmp_path):
@@ -190,27 +191,20 @@ def test_a_run_with_an_open_funnel_is_not_published(tmp_path):
 
 
 @pytest.mark.parametrize("out", ["disk", pytest.param("s3", marks=pytest.mark.stores)])
-@pytest.mark.parametrize("writes", ["nothing", "work", "results"])
-def test_a_run_that_is_refused_leaves_nothing_unless_it_wrote_something(tmp_path, request, out, writes):
-    uri = f"{request.getfixturevalue('bucket')}/run" if out == "s3" else str(tmp_path)
-    config = ProbeConfig()
-    with (
-        pytest.raises(ValueError, match="too few CPUs"),
-        start_run("probe", config, fingerprint, uri, print) as run,
-    ):
-        if writes != "nothing":
-            (run.work if writes == "work" else run.folder).write_json(1, "waves", "a.json")
-        raise ValueError("too few CPUs")
-    assert ("run.json" in Folder(uri).list_names()) == (writes != "nothing")
-    if writes == "nothing":
-        assert Folder(uri).find_names() == []
-
-
-def test_a_run_that_was_started_before_stays_where_it_is_refused(tmp_path):
+def test_a_run_that_is_refused_leaves_nothing_unless_it_was_there_or_wrote_something(tmp_path, request, out):
+    root = request.getfixturevalue("bucket") if out == "s3" else str(tmp_path)
+    for writes in ("nothing", "work", "results"):
+        uri, refused = f"{root}/{writes}", pytest.raises(ValueError, match="too few CPUs")
+        with refused, start_run("probe", ProbeConfig(), fingerprint, uri, print) as run:
+            if writes != "nothing":
+                (run.work if writes == "work" else run.folder).write_json(1, "waves", "a.json")
+            raise ValueError("too few CPUs")
+        left = Folder(uri).find_names()
+        assert "run.json" in left if writes != "nothing" else left == []
     for error in (KeyboardInterrupt(), ValueError("a")):
-        with pytest.raises(type(error)), start_run("probe", ProbeConfig(), fingerprint, str(tmp_path), print):
+        with pytest.raises(type(error)), start_run("probe", ProbeConfig(), fingerprint, f"{root}/was", print):
             raise error
-    assert {"run.json", "logs"} <= {*names(tmp_path)}
+    assert {"run.json", "logs"} <= {*Folder(f"{root}/was").list_names()}
 
 
 def test_a_run_goes_on_only_on_the_kind_of_device_it_was_started_on(tmp_path):
@@ -249,28 +243,22 @@ def test_a_record_that_is_none_is_never_taken_for_an_empty_folder(tmp_path):
         assert (tmp_path / RUN).read_bytes() == content
 
 
-@pytest.mark.parametrize(
-    ("gone", "message"),
-    [
-        ("words.json", r".*/words\.json: is missing; the run wrote it with 1 bytes"),
-        ("tables/2.csv", r".*/tables/2\.csv: is missing; the run wrote it with 1 bytes"),
-    ],
-)
-def test_what_a_finished_run_wrote_where_its_command_says_must_still_be_there(tmp_path, gone, message):
-
-    def count() -> dict:
+def test_what_a_finished_run_wrote_where_its_command_says_must_still_be_there(tmp_path):
+    def count(out: Path) -> dict:
         outputs = ("words.json", "plot.svg", "tables")
-        with start_run("count", ProbeConfig(), fingerprint, str(tmp_path), [].append, outputs=outputs) as run:
+        with start_run("count", ProbeConfig(), fingerprint, str(out), [].append, outputs=outputs) as run:
             if not run.is_finished:
                 for name in ("words.json", "tables/1.csv", "tables/2.csv", "tables/.hidden"):
                     run.folder.write_bytes(b"7", *name.split("/"))
                 run.close({"ok": 1}, {"counted": 1}, "counted")
         return run.record
 
-    assert count()["manifest"]["files"] == count()["manifest"]["files"] == 3
-    (tmp_path / gone).unlink()
-    with pytest.raises(ValueError, match=f"was finished, but {message}"):
-        count()
+    for gone in ("words.json", "tables/2.csv"):
+        out = tmp_path / gone
+        assert count(out)["manifest"]["files"] == count(out)["manifest"]["files"] == 3
+        (out / gone).unlink()
+        with pytest.raises(ValueError, match=rf"was finished, but .*/{gone}: is missing; .* with 1 bytes"):
+            count(out)
 
 
 def test_a_selection_starts_with_the_record_that_its_options_are_from(tmp_path, monkeypatch):

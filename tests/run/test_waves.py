@@ -5,7 +5,7 @@ import time
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from itertools import chain, islice
+from itertools import chain, islice, product
 from pathlib import Path
 
 import pyarrow as pa
@@ -110,12 +110,9 @@ def test_commits_come_by_time_or_by_number_and_give_equal_bytes(tmp_path, whole,
         assert not work.exists("parts", "score")
 
 
-@pytest.mark.parametrize("first, then", [(SELDOM, OFTEN), (OFTEN, SELDOM)])
-def test_a_killed_run_resumes_within_its_shard_at_another_pace_and_scores_no_row_twice(
-    tmp_path, whole, first, then
-):
-    for calls in (1, 3, 6, 13, 26):
-        folder, seen = tmp_path / str(calls), []
+def test_a_killed_run_resumes_within_its_shard_at_another_pace_and_scores_no_row_twice(tmp_path, whole):
+    for calls, (first, then) in product((1, 3, 6, 13, 26), [(SELDOM, OFTEN), (OFTEN, SELDOM)]):
+        folder, seen = tmp_path / f"{calls}-{first.commit_s}", []
         run_killed(folder, first, seen, calls)
         assert seen == all_rows()[: calls * PER_CALL]
         rest: list[tuple[int, int]] = []
